@@ -1,0 +1,37 @@
+# The language standard, warnings, sanitizers, linker and compiler cache that all targets share.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
+                    $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety>)
+endif()
+
+if(CASTOR_SANITIZE)
+  add_compile_options(-fsanitize=${CASTOR_SANITIZE} -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=${CASTOR_SANITIZE} -Wl,--allow-shlib-undefined)
+  if(CASTOR_SANITIZE MATCHES "undefined")
+    add_compile_options(-fno-sanitize-recover=undefined)
+  endif()
+endif()
+
+find_program(CASTOR_MOLD mold)
+if(CASTOR_MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+find_program(CASTOR_CCACHE ccache)
+if(CASTOR_CCACHE)
+  # base_dir lets checkouts at different paths share the cache; the sloppiness is what precompiled
+  # headers need.
+  set(launcher env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${CASTOR_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
+endif()

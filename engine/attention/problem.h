@@ -1,0 +1,48 @@
+// An attention problem as kernels see it: packed ragged sequences behind raw pointers.
+//
+// Shapes: query [tokens, heads, head_dim], key [key_tokens, heads, head_dim], value [key_tokens,
+// heads, value_dim], output [tokens, heads, value_dim]. Heads are contiguous inside a token; tokens
+// may be further apart than that (the encoder's fused query-key-value rows), hence the strides.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "engine/base/dtype.h"
+#include "engine/request.h"
+
+namespace castor::attention {
+
+// What one kernel launch has in common. Requests with equal specs may share a batch.
+struct Spec {
+  DType dtype = DType::kFloat32;  // of query, key, value and output
+  int64_t heads = 0;
+  int64_t head_dim = 0;
+  int64_t value_dim = 0;
+  double softmax_scale = 0;
+  Kernel kernel = Vanilla{};  // never Automatic
+};
+
+// The sequences of one request (CPU) or of a whole batch (CUDA). Pointers are to the memory of the
+// device that runs; strides count elements from one token to the next.
+struct Problem {
+  const std::byte* query = nullptr;
+  const std::byte* key = nullptr;
+  const std::byte* value = nullptr;
+  std::byte* output = nullptr;
+  int64_t query_stride = 0;
+  int64_t key_stride = 0;
+  int64_t value_stride = 0;
+  int64_t output_stride = 0;
+
+  // Offsets of the sequences' first tokens, and the total: size sequences + 1, host memory.
+  std::span<const int32_t> cu_seqlens_q;
+  std::span<const int32_t> cu_seqlens_k;
+
+  int64_t sequences() const { return static_cast<int64_t>(cu_seqlens_q.size()) - 1; }
+  int64_t query_tokens() const { return cu_seqlens_q.back(); }
+  int64_t key_tokens() const { return cu_seqlens_k.back(); }
+};
+
+}  // namespace castor::attention

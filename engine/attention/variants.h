@@ -1,0 +1,32 @@
+// The variant table: device x kernel x dtype -> the implementation that runs it.
+//
+// An implementation is a row. Adding one means writing its own files (vanilla_cpu.cc, ...) and one
+// row in variants_cpu.cc or, for CUDA, in the module's variants_cuda.cc; nothing else changes.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "engine/attention/problem.h"
+#include "engine/request.h"
+
+namespace castor::attention {
+
+// One implementation. `run` computes all `problems`, which share `spec`; it is called on the
+// device's engine thread, with the device's stream current. On the CPU outputs are written when it
+// returns, on CUDA when the stream gets there.
+struct Variant {
+  KernelName kernel;
+  std::string_view backend;  // "cpu-sdpa", "cuda-flash-varlen": reports and metrics carry it
+  bool (*supports)(const Spec& spec);
+  absl::Status (*run)(const Spec& spec, std::span<const Problem> problems);
+};
+
+// The CPU's rows, best first.
+std::span<const Variant> CpuVariants();
+
+// The first row that can run `spec`, or nullptr.
+const Variant* FindVariant(std::span<const Variant> table, const Spec& spec);
+
+}  // namespace castor::attention

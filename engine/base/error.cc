@@ -1,0 +1,103 @@
+#include "engine/base/error.h"
+
+#include <array>
+#include <charconv>
+
+#include "absl/strings/cord.h"
+
+namespace castor {
+namespace {
+
+constexpr char kReasonPayload[] = "castor/reason";
+constexpr char kFieldPayload[] = "castor/field";
+constexpr char kRetryPayload[] = "castor/retry-after-ms";
+
+struct ReasonRow {
+  Reason reason;
+  std::string_view name;
+  absl::StatusCode code;
+};
+
+// In the order of the enumeration; where reasons share a code, ReasonOf falls back to the first.
+constexpr std::array<ReasonRow, 14> kReasons = {{
+    {Reason::kInvalidField, "INVALID_FIELD", absl::StatusCode::kInvalidArgument},
+    {Reason::kMalformedMessage, "MALFORMED_MESSAGE", absl::StatusCode::kInvalidArgument},
+    {Reason::kNonFiniteInput, "NON_FINITE_INPUT", absl::StatusCode::kInvalidArgument},
+    {Reason::kModelNotFound, "MODEL_NOT_FOUND", absl::StatusCode::kNotFound},
+    {Reason::kKernelNotAvailable, "KERNEL_NOT_AVAILABLE", absl::StatusCode::kFailedPrecondition},
+    {Reason::kModelControlOff, "MODEL_CONTROL_OFF", absl::StatusCode::kFailedPrecondition},
+    {Reason::kQueueFull, "QUEUE_FULL", absl::StatusCode::kResourceExhausted},
+    {Reason::kTooLarge, "TOO_LARGE", absl::StatusCode::kResourceExhausted},
+    {Reason::kOutOfMemory, "OUT_OF_MEMORY", absl::StatusCode::kResourceExhausted},
+    {Reason::kDeadlineExceeded, "DEADLINE_EXCEEDED", absl::StatusCode::kDeadlineExceeded},
+    {Reason::kCancelled, "CANCELLED", absl::StatusCode::kCancelled},
+    {Reason::kDraining, "DRAINING", absl::StatusCode::kUnavailable},
+    {Reason::kNotServed, "NOT_SERVED", absl::StatusCode::kUnimplemented},
+    {Reason::kInternal, "INTERNAL", absl::StatusCode::kInternal},
+}};
+
+absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
+
+const ReasonRow& RowOf(Reason reason) { return kReasons[static_cast<size_t>(reason)]; }
+
+std::optional<std::string> PayloadOf(const absl::Status& status, const char* url) {
+  const auto payload = status.GetPayload(url);
+  if (!payload.has_value()) return std::nullopt;
+  return std::string(*payload);
+}
+
+}  // namespace
+
+std::string_view NameOf(Reason reason) { return RowOf(reason).name; }
+
+absl::StatusCode CodeOf(Reason reason) { return RowOf(reason).code; }
+
+absl::Status MakeError(Reason reason, std::string_view message) {
+  absl::Status status(CodeOf(reason), ToAbsl(message));
+  status.SetPayload(kReasonPayload, absl::Cord(ToAbsl(NameOf(reason))));
+  return status;
+}
+
+absl::Status InvalidField(std::string_view field, std::string_view problem) {
+  return InvalidField(Reason::kInvalidField, field, problem);
+}
+
+absl::Status InvalidField(Reason reason, std::string_view field, std::string_view problem) {
+  absl::Status status = MakeError(reason, std::string(field) + ": " + std::string(problem));
+  status.SetPayload(kFieldPayload, absl::Cord(ToAbsl(field)));
+  return status;
+}
+
+absl::Status QueueFull(std::string_view message, std::chrono::milliseconds retry_after) {
+  absl::Status status = MakeError(Reason::kQueueFull, message);
+  status.SetPayload(kRetryPayload, absl::Cord(std::to_string(retry_after.count())));
+  return status;
+}
+
+Reason ReasonOf(const absl::Status& status) {
+  if (const auto name = PayloadOf(status, kReasonPayload)) {
+    for (const ReasonRow& row : kReasons) {
+      if (row.name == *name) return row.reason;
+    }
+  }
+  for (const ReasonRow& row : kReasons) {
+    if (row.code == status.code()) return row.reason;
+  }
+  return Reason::kInternal;
+}
+
+std::optional<std::string> FieldOf(const absl::Status& status) {
+  return PayloadOf(status, kFieldPayload);
+}
+
+std::optional<std::chrono::milliseconds> RetryAfterOf(const absl::Status& status) {
+  const auto text = PayloadOf(status, kRetryPayload);
+  int64_t milliseconds = 0;
+  if (!text ||
+      std::from_chars(text->data(), text->data() + text->size(), milliseconds).ec != std::errc()) {
+    return std::nullopt;
+  }
+  return std::chrono::milliseconds(milliseconds);
+}
+
+}  // namespace castor

@@ -1,0 +1,74 @@
+// One device that runs batches: the CPU, or a GPU behind the CUDA module.
+//
+// A device is owned by one engine thread, which makes every call below except those marked
+// otherwise: cuDNN's plans, CUDA's current device and the CPU's thread team are per thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/attention/problem.h"
+#include "engine/attention/variants.h"
+#include "engine/base/host_memory.h"
+#include "engine/encoder/batch.h"
+#include "engine/engine.h"
+
+namespace castor {
+
+// A batch of attention requests: one Problem per request, pointing into staging (host) memory, all
+// with the same spec. Stays alive until its Execution is done.
+struct AttentionBatch {
+  attention::Spec spec;
+  std::vector<attention::Problem> requests;
+};
+
+// What an execution measured.
+struct ExecutionTimes {
+  double copy_in_us = 0;
+  double compute_us = 0;
+  double copy_out_us = 0;
+  int64_t workspace_bytes = 0;
+  int64_t padded_tokens = 0;
+  std::string_view backend;  // the variant that ran
+};
+
+// A batch that was launched. The CPU has finished when Launch returns; a GPU works on.
+class Execution {
+ public:
+  virtual ~Execution() = default;
+
+  // Waits until outputs are in host memory. OUT_OF_MEMORY and INTERNAL are the only errors.
+  virtual absl::StatusOr<ExecutionTimes> Wait() = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual const DeviceInfo& info() const = 0;                        // any thread
+  virtual std::shared_ptr<HostPool> host_pool() const = 0;           // any thread
+  virtual std::span<const attention::Variant> variants() const = 0;  // any thread
+  virtual MemoryStats memory() const = 0;  // any thread; host fields unset
+  virtual bool healthy() const = 0;        // any thread
+
+  // How many executions may be launched and not waited for: 1 on the CPU, 2 where copies and
+  // compute overlap.
+  virtual int depth() const = 0;
+
+  // Puts a model's weights on the device.
+  virtual absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource& source) = 0;
+
+  // Both copy the inputs in, compute, and copy the outputs back to the batch's output pointers.
+  virtual absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch) = 0;
+};
+
+// Opens what EngineOptions::device names. Called on the engine thread.
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const EngineOptions& options);
+
+}  // namespace castor

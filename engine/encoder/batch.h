@@ -1,0 +1,48 @@
+// A batch for an encoder model: the sequences of many requests, packed without padding.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace castor::encoder {
+
+class Model;  // engine/encoder/model.h: holds tensors, so only device code includes it
+
+// One request's sequences. Host memory, alive until the execution is done.
+struct BatchItem {
+  std::span<const int32_t> cu_seqlens;  // [sequences + 1], from 0
+
+  // Either ids, or embeddings.
+  std::span<const int64_t> ids;           // [tokens]
+  std::span<const int64_t> type_ids;      // [tokens], or empty: all zero
+  const std::byte* embeddings = nullptr;  // [tokens, hidden]
+  DType embeddings_dtype = DType::kFloat32;
+
+  // How this request wants its rows. Requests that differ here share the forward pass all the same.
+  EncodeOutput output_kind = EncodeOutput::kPooled;
+  Pooling pooling = Pooling::kMean;
+  bool normalize = false;
+  int64_t dimensions = 0;  // of each output row, <= hidden
+
+  // float32: [sequences, dimensions] when pooled, else [tokens, dimensions].
+  float* output = nullptr;
+
+  int64_t sequences() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }
+  int64_t tokens() const { return cu_seqlens.back(); }
+  int64_t output_rows() const {
+    return output_kind == EncodeOutput::kPooled ? sequences() : tokens();
+  }
+};
+
+struct Batch {
+  const Model* model = nullptr;
+  Kernel kernel = Vanilla{};  // of every attention layer; never Automatic
+  std::vector<BatchItem> items;
+};
+
+}  // namespace castor::encoder

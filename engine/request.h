@@ -1,0 +1,202 @@
+// What callers ask of the engine and what they get: plain C++ types, no tensor library, no network.
+// Field names follow the wire (proto/castor/v1), which documents every limit and default.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/base/dtype.h"
+#include "engine/base/host_memory.h"
+
+namespace castor {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+
+// ---- kernels ---------------------------------------------------------------------------------
+
+enum class KernelName { kVanilla, kClustered, kImprovedClustered, kCast };
+
+// "vanilla", "clustered", "improved_clustered", "cast": metric labels and log fields.
+std::string_view NameOf(KernelName name);
+
+// A tensor that the caller brings, in pieces that lie anywhere. Read once, while Submit runs.
+struct TensorInput {
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+  std::vector<std::span<const std::byte>> pieces;  // row-major elements, one piece after another
+
+  int64_t size_bytes() const;
+};
+
+struct Vanilla {
+  bool causal = false;
+};
+
+struct Clustered {
+  int32_t clusters = 100;
+  int32_t iterations = 10;
+  int32_t bits = 63;
+  bool hash_bias = true;
+  uint64_t seed = 0;
+};
+
+struct ImprovedClustered : Clustered {
+  int32_t topk = 32;
+};
+
+struct Cast {
+  enum class Clustering { kTopK, kSingleAssignmentTopK };
+  enum class AttentionFunction { kSoftmax, kLaplace };
+  enum class GateTemperature { kSoftplus1, kNone };
+  enum class HeadClustering { kShared, kPerHead };
+
+  std::variant<TensorInput, std::string> surrogates;  // [N_c, heads, head_dim], or "MODEL/INDEX"
+  TensorInput gate;                                   // [tokens], float32
+  Clustering clustering = Clustering::kTopK;
+  int32_t cluster_size = 0;  // 0: ceil(tokens / N_c)
+  AttentionFunction attention_function = AttentionFunction::kSoftmax;
+  GateTemperature gate_temperature = GateTemperature::kSoftplus1;
+  HeadClustering head_clustering = HeadClustering::kShared;
+};
+
+struct Automatic {
+  std::vector<KernelName> allowed;  // empty: every kernel that needs no further input
+  double max_relative_error = 0;    // 0: exact only
+};
+
+using Kernel = std::variant<Vanilla, Clustered, ImprovedClustered, Cast, Automatic>;
+
+// ---- requests --------------------------------------------------------------------------------
+
+enum class Priority { kLow, kNormal, kHigh };
+
+// What every request carries beside its problem.
+struct CallContext {
+  std::string request_id;  // for logs; the engine never interprets it
+  Priority priority = Priority::kNormal;
+  std::optional<TimePoint> deadline;
+  // When the request's bytes arrived: the zero of its Timing. Unset: when Submit is called.
+  std::optional<TimePoint> received;
+};
+
+struct AttentionRequest {
+  CallContext call;
+  TensorInput query;                    // [tokens, heads, head_dim] or [batch, tokens, ...]
+  TensorInput key;                      // [key_tokens, heads, head_dim], likewise
+  TensorInput value;                    // [key_tokens, heads, value_dim], likewise
+  std::vector<int64_t> query_lengths;   // per packed sequence; empty: one sequence
+  std::vector<int64_t> key_lengths;     // empty: the same as query_lengths
+  std::optional<double> softmax_scale;  // unset: 1 / sqrt(head_dim)
+  Kernel kernel = Vanilla{};
+  int32_t fidelity_rows = 0;
+  bool check_finite = false;
+};
+
+struct TextInput {
+  // Valid UTF-8. Views into the caller's memory, read while Submit runs.
+  std::vector<std::string_view> texts;
+  std::vector<std::string_view> pairs;  // empty, or one per text
+  bool allow_special_tokens = false;
+};
+
+struct TokenInput {
+  std::vector<int64_t> ids;       // special tokens included
+  std::vector<int64_t> type_ids;  // empty (all zero), or one per id
+  std::vector<int64_t> lengths;   // empty: one sequence
+};
+
+struct EmbeddingInput {
+  TensorInput values;  // [tokens, hidden]
+  std::vector<int64_t> lengths;
+};
+
+enum class EncodeOutput { kPooled, kTokenEmbeddings };
+enum class Pooling { kMean, kCls };
+
+struct EncodeRequest {
+  CallContext call;
+  std::string model;  // empty: the only one
+  std::variant<TextInput, TokenInput, EmbeddingInput> input;
+  std::optional<Kernel> kernel;  // unset: the model's own
+  EncodeOutput output = EncodeOutput::kPooled;
+  std::optional<Pooling> pooling;  // unset: the model's own
+  std::optional<bool> normalize;   // unset: the model's own
+  int64_t dimensions = 0;          // 0: all
+  bool truncate = true;
+  bool check_finite = true;
+};
+
+// ---- results ---------------------------------------------------------------------------------
+
+// A tensor that the engine hands out; its memory goes back to the pool with it.
+struct TensorResult {
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape;
+  HostBuffer data;
+};
+
+struct KernelReport {
+  Kernel kernel = Vanilla{};  // defaults resolved; never Automatic; Cast without its tensors
+  std::string device;         // "cpu", "cuda:0"
+  std::string backend;        // the implementation that ran, such as "cpu-sdpa"
+  double predicted_us = 0;    // of the automatic choice; 0 otherwise
+  double measured_us = 0;
+};
+
+// Microseconds on the monotonic clock; see proto/castor/v1/report.proto.
+struct Timing {
+  double decode_us = 0;
+  double queue_us = 0;
+  double copy_in_us = 0;
+  double compute_us = 0;
+  double copy_out_us = 0;
+};
+
+struct BatchReport {
+  int32_t requests = 0;
+  int64_t tokens = 0;
+  int64_t padded_tokens = 0;
+};
+
+struct MemoryReport {
+  int64_t workspace_bytes = 0;
+  int64_t peak_bytes = 0;
+};
+
+struct Fidelity {
+  int32_t rows = 0;
+  double relative_error = 0;
+};
+
+struct ExecutionReport {
+  KernelReport kernel;
+  Timing timing;
+  BatchReport batch;
+  MemoryReport memory;
+  std::optional<Fidelity> fidelity;
+};
+
+struct AttentionResult {
+  TensorResult output;
+  ExecutionReport report;
+};
+
+struct EncodeResult {
+  std::string model;
+  TensorResult output;                // float32
+  std::vector<int64_t> lengths;       // rows of `output` per sequence
+  std::vector<int64_t> token_counts;  // tokens computed per sequence
+  std::vector<bool> truncated;
+  ExecutionReport report;
+};
+
+// The kernel's name; requires that `kernel` holds no Automatic.
+KernelName NameOf(const Kernel& kernel);
+
+}  // namespace castor

@@ -1,0 +1,67 @@
+// What the engine has counted since it started: a snapshot for whoever exports it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/histogram.h"
+
+namespace castor {
+
+// Per operation ("attend", "encode") and kernel ("vanilla", ...). Only pairs that this engine can
+// run are listed, and they are listed from the start.
+struct WorkStats {
+  std::string operation;
+  std::string kernel;
+  uint64_t requests = 0;               // answered OK
+  uint64_t batches = 0;                // executed
+  uint64_t tokens = 0;                 // computed
+  uint64_t padded_tokens = 0;          // computed though no request asked for them
+  HistogramSnapshot queue_seconds;     // per request
+  HistogramSnapshot copy_in_seconds;   // per batch
+  HistogramSnapshot compute_seconds;   // per batch
+  HistogramSnapshot copy_out_seconds;  // per batch
+  HistogramSnapshot batch_requests;    // per batch
+  HistogramSnapshot batch_tokens;      // per batch
+};
+
+struct RefusalStats {
+  Reason reason;
+  uint64_t count = 0;
+};
+
+// What waits or runs now, and the budgets that bound it.
+struct LoadStats {
+  int64_t queued_requests = 0;    // waiting for a batch
+  int64_t inflight_requests = 0;  // admitted and not answered, waiting ones included
+  int64_t inflight_tokens = 0;
+  int64_t inflight_bytes = 0;
+  int64_t max_requests = 0;
+  int64_t max_tokens = 0;
+  int64_t max_bytes = 0;
+};
+
+struct MemoryStats {
+  int64_t device_allocated_bytes = 0;  // in tensors; on the CPU: the model weights
+  int64_t device_reserved_bytes = 0;   // held by the caching allocator
+  int64_t device_peak_bytes = 0;
+  int64_t host_in_use_bytes = 0;  // staging memory handed out
+  int64_t host_cached_bytes = 0;
+  int64_t host_peak_bytes = 0;
+};
+
+struct EngineStats {
+  std::vector<WorkStats> work;
+  std::vector<RefusalStats> refusals;  // every reason, also those at zero
+  LoadStats load;
+  MemoryStats memory;
+  HistogramSnapshot tokenize_seconds;  // per request that brought text
+  uint64_t cancelled_queued = 0;       // cancelled or expired before their batch was formed
+  uint64_t cancelled_running = 0;      // cancelled while their batch ran
+  uint64_t device_faults = 0;
+  bool device_healthy = true;
+};
+
+}  // namespace castor
