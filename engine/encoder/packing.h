@@ -1,0 +1,33 @@
+// Packing: where the items of a batch lie once their tokens stand one after another. No tensor
+// library here; whoever runs a batch fills the index block in staging memory and copies it to the
+// device in one piece.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/encoder/batch.h"
+
+namespace castor::encoder {
+
+struct Packing {
+  std::vector<int32_t> cu_seqlens;      // [sequences + 1], over the whole batch
+  std::vector<int64_t> first_token;     // per item: its first row among the batch's tokens
+  std::vector<int64_t> first_sequence;  // per item: its first sequence among the batch's
+
+  int64_t tokens() const { return cu_seqlens.back(); }
+  int64_t sequences() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }
+
+  // The index block, int64: ids [tokens], type_ids [tokens], positions [tokens] (from 0 in each
+  // sequence), offsets [sequences + 1] (cu_seqlens once more, for pooling on the device). Ids of
+  // items that bring embeddings are 0.
+  int64_t index_elements() const { return 3 * tokens() + sequences() + 1; }
+};
+
+// Requires at least one item, and at least one token in every sequence.
+Packing Pack(const Batch& batch);
+
+// Writes `packing.index_elements()` values.
+void WriteIndices(const Batch& batch, const Packing& packing, int64_t* out);
+
+}  // namespace castor::encoder

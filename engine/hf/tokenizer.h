@@ -1,0 +1,60 @@
+// A tokenizer.json, read by the reference implementation (the Rust crate `tokenizers`).
+//
+// Immutable and thread-safe. The file's own padding and truncation settings are ignored.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+struct castor_hf_tokenizer;
+
+namespace castor::hf {
+
+struct EncodeOptions {
+  // Of the result, special tokens included. Longer input is cut on the right, the longer text of a
+  // pair first.
+  int64_t max_tokens = 512;
+
+  // Whether markers such as "[SEP]" in the text become the special tokens of that name. Off, they
+  // are plain text.
+  bool allow_special_tokens = false;
+};
+
+class Tokenizer {
+ public:
+  // Reads `path`. Errors name the file.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> Open(const std::string& path);
+
+  ~Tokenizer();
+  Tokenizer(const Tokenizer&) = delete;
+  Tokenizer& operator=(const Tokenizer&) = delete;
+
+  // Appends the ids and type ids of `text`, or of `text` and `pair`, with the special tokens that
+  // the file's post-processor adds; returns whether anything was cut. Texts must be valid UTF-8.
+  // Requires options.max_tokens > added_tokens(pair.has_value()).
+  absl::StatusOr<bool> Encode(std::string_view text, std::optional<std::string_view> pair,
+                              const EncodeOptions& options, std::vector<int64_t>* ids,
+                              std::vector<int64_t>* type_ids) const;
+
+  // How many special tokens the post-processor adds to a text, or to a pair.
+  int64_t added_tokens(bool pair) const;
+
+  // One more than the greatest id that the tokenizer can produce.
+  int64_t id_limit() const { return id_limit_; }
+
+ private:
+  explicit Tokenizer(castor_hf_tokenizer* handle);
+
+  castor_hf_tokenizer* const handle_;  // owned
+  const int64_t id_limit_;
+};
+
+}  // namespace castor::hf
