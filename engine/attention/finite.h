@@ -1,0 +1,18 @@
+// The search for NaN and Inf in a tensor's bytes, for requests that ask for it.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "engine/base/dtype.h"
+
+namespace castor::attention {
+
+// NON_FINITE_INPUT at `field` when an element of `data` is NaN or Inf, naming the first one.
+// Elements of integer types are finite. `data` is aligned to the element's size and holds whole
+// elements. Any thread; runs at memory speed.
+absl::Status CheckFinite(DType dtype, std::span<const std::byte> data, std::string_view field);
+
+}  // namespace castor::attention

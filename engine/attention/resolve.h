@@ -1,0 +1,44 @@
+// From a caller's attention request to a checked problem: every rule on shapes, sizes, lengths and
+// kernel parameters, in one place, before anything is allocated or copied.
+//
+// Pure functions of their arguments; any thread may call them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/attention/problem.h"
+#include "engine/attention/variants.h"
+#include "engine/request.h"
+
+namespace castor::attention {
+
+// A request that passed: what a kernel launch needs beside the tensors themselves.
+struct Resolved {
+  Spec spec;  // defaults filled in; Automatic replaced by its choice; Cast without its tensors
+
+  // Offsets of the sequences' first tokens, and the total: sequences + 1 entries each.
+  std::vector<int32_t> cu_seqlens_q;
+  std::vector<int32_t> cu_seqlens_k;
+
+  // [tokens, heads, value_dim], or [batch, tokens, heads, value_dim] as the query came.
+  std::vector<int64_t> output_shape;
+
+  int64_t query_tokens = 0;   // over all sequences
+  int64_t key_tokens = 0;     // over all sequences
+  int64_t staging_bytes = 0;  // of all input tensors and the output, without alignment gaps
+};
+
+// Checks `request` against the contract of proto/castor/v1/attention.proto and against what
+// `variants` can run. Errors:
+//   INVALID_FIELD         with the field's path as on the wire, such as "query.shape[2]";
+//   NOT_SERVED            the kernel is in the contract, but `variants` has no row for it;
+//   KERNEL_NOT_AVAILABLE  it has rows, but none for this dtype and these dimensions.
+// Tensor contents are not looked at (see finite.h). Allocates the offsets and nothing else; the
+// number of sequences is checked first.
+absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<const Variant> variants,
+                                 int64_t max_sequences);
+
+}  // namespace castor::attention
