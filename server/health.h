@@ -1,0 +1,68 @@
+// grpc.health.v1.Health, with the house's own reasons: the one that gRPC brings says SERVING from
+// its construction on, and its open Watch streams hold up the server's shutdown.
+//
+// Names: "" and each service's full name say whether work is taken; "readiness" the same for
+// probes; "model/NAME" for each loaded model; "liveness" stays SERVING for as long as the process
+// should not be killed. Check of another name is NOT_FOUND, Watch of one says SERVICE_UNKNOWN.
+//
+// Any thread may call anything. The names are fixed at construction. One lock guards the statuses
+// and every stream's state; nothing is called under it.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/mutex.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+
+namespace castor::server {
+
+inline constexpr std::string_view kLiveness = "liveness";
+inline constexpr std::string_view kReadiness = "readiness";
+
+class HealthService final : public grpc::health::v1::Health::WithRawCallbackMethod_Check<
+                                grpc::health::v1::Health::WithRawCallbackMethod_Watch<
+                                    grpc::health::v1::Health::Service>> {
+ public:
+  // All of `names` and "liveness" exist from now on; all but "liveness" are NOT_SERVING.
+  explicit HealthService(const std::vector<std::string>& names);
+
+  // Every name but "liveness".
+  void SetServing(bool serving);
+
+  // NOT_SERVING for every name, for good; ends every Watch stream after it has been told.
+  void Shutdown();
+
+  grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
+                                  const grpc::ByteBuffer* bytes,
+                                  grpc::ByteBuffer* response) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* Watch(grpc::CallbackServerContext* context,
+                                                    const grpc::ByteBuffer* bytes) override;
+
+ private:
+  using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
+
+  // What one Watch stream does next: writes, or ends, or nothing.
+  struct Step {
+    std::optional<Status> write;
+    std::optional<grpc::Status> finish;
+  };
+  class Watcher;
+
+  // Marks the step as pending; the caller must Take it once it has released the lock.
+  Step NextStep(Watcher& watcher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Brings every stream up to date.
+  void NotifyWatchers() ABSL_LOCKS_EXCLUDED(mu_);
+
+  Mutex mu_;
+  std::map<std::string, Status, std::less<>> statuses_ ABSL_GUARDED_BY(mu_);
+  std::set<Watcher*> watchers_ ABSL_GUARDED_BY(mu_);  // those that have not been finished
+  bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace castor::server

@@ -1,0 +1,65 @@
+// castor-server: parts -> run -> drain.
+//
+// Exit codes: 0 drained cleanly; 1 could not start; 2 bad options; 3 the device failed; 4 the
+// drain's deadline passed with calls unanswered; 128 + n ended at once by signal n.
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "server/grpc_log.h"
+#include "server/logging.h"
+#include "server/options.h"
+#include "server/server.h"
+#include "server/signals.h"
+
+namespace castor::server {
+namespace {
+
+int ExitCode(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kDrained:
+      return 0;
+    case Outcome::kEngineFault:
+      return 3;
+    case Outcome::kDrainTimedOut:
+      return 4;
+  }
+  return 1;
+}
+
+int Run(ServerOptions options) {
+  SignalWatcher signals;  // first of all: threads started later inherit the blocked signals
+  InitLogging(options.log_format, options.log_level);
+  SendGrpcLogToOurs();
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options));
+  if (!server.ok()) {
+    FlushLogging();
+    std::fprintf(stderr, "castor-server: cannot start: %s\n",
+                 std::string(server.status().message()).c_str());
+    return 1;
+  }
+  signals.OnFirst([&] { (*server)->RequestStop(); });
+  const Outcome outcome = (*server)->Wait();
+  if (outcome == Outcome::kEngineFault) {
+    // A broken device can hang or crash whatever touches it again, destructors too.
+    FlushLogging();
+    std::_Exit(ExitCode(outcome));
+  }
+  signals.OnFirst(nullptr);
+  server->reset();
+  FlushLogging();
+  return ExitCode(outcome);
+}
+
+}  // namespace
+}  // namespace castor::server
+
+int main(int argc, char** argv) {
+  auto parsed = castor::server::ParseOptions(argc, argv);
+  if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
+  return castor::server::Run(std::get<castor::server::ServerOptions>(std::move(parsed)));
+}

@@ -1,0 +1,129 @@
+#include "server/server.h"
+
+#include <grpcpp/server_builder.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/listener.h"
+#include "server/logging.h"
+
+namespace castor::server {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// For the last bytes of the last answers, after every call was answered.
+constexpr milliseconds kCloseDeadline{1000};
+
+std::vector<std::string> HealthNames(const EngineInfo& info) {
+  std::vector<std::string> names = {"",
+                                    std::string(kReadiness),
+                                    v1::AttentionService::service_full_name(),
+                                    v1::EncoderService::service_full_name(),
+                                    v1::ModelService::service_full_name(),
+                                    v1::ServerService::service_full_name()};
+  for (const ModelInfo& model : info.models) names.push_back("model/" + model.name);
+  return names;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
+  absl::StatusOr<std::unique_ptr<Engine>> engine = CreateEngine(options.engine);
+  if (!engine.ok()) return engine.status();
+  return Start(std::move(options), *std::move(engine));
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
+                                                      std::unique_ptr<Engine> engine) {
+  std::unique_ptr<Server> server(new Server(std::move(options), std::move(engine)));
+  if (absl::Status listening = server->Listen(); !listening.ok()) return listening;
+  return server;
+}
+
+Server::Server(ServerOptions options, std::unique_ptr<Engine> engine)
+    : options_(std::move(options)),
+      engine_(std::move(engine)),
+      metrics_(*engine_),
+      health_(HealthNames(engine_->info())),
+      context_{*engine_, lifecycle_, metrics_, options_.max_deadline, [this] { OnEngineFault(); }},
+      attention_(context_),
+      encoder_(context_),
+      models_(context_),
+      info_(context_, options_.max_message_bytes) {}
+
+absl::Status Server::Listen() {
+  std::string metrics_address = "off";
+  if (!options_.metrics_listen.empty()) {
+    const absl::StatusOr<int> port = metrics_.StartExposer(options_.metrics_listen);
+    if (!port.ok()) return port.status();
+    metrics_port_ = *port;
+    metrics_address = WithPort(options_.metrics_listen, metrics_port_);
+  }
+  absl::StatusOr<Listener> listener =
+      OpenListener(options_, {&health_, &attention_, &encoder_, &models_, &info_});
+  if (!listener.ok()) return listener.status();
+  grpc_ = std::move(listener->server);
+  port_ = listener->port;
+  health_.SetServing(true);
+  metrics_.SetReady(true);
+  LogInfo("listening", {{"grpc", WithPort(options_.listen, port_)}, {"metrics", metrics_address}});
+  return absl::OkStatus();
+}
+
+Server::~Server() {
+  if (grpc_ != nullptr) RunDrain(milliseconds(0), milliseconds(0));
+}
+
+Outcome Server::Wait() {
+  lifecycle_.WaitForStop();
+  const bool all_answered = Drain();
+  if (faulty_) return Outcome::kEngineFault;
+  return all_answered ? Outcome::kDrained : Outcome::kDrainTimedOut;
+}
+
+bool Server::Drain() {
+  // A device that is broken answers nothing more, so there is nothing to stay up for.
+  const milliseconds delay = faulty_ ? milliseconds(0) : options_.drain_delay;
+  return RunDrain(delay, options_.drain_deadline);
+}
+
+bool Server::RunDrain(milliseconds delay, milliseconds deadline) {
+  MutexLock lock(drain_mu_);
+  if (drained_.has_value()) return *drained_;
+  LogInfo("draining", {{"delay_ms", delay.count()},
+                       {"deadline_ms", deadline.count()},
+                       {"calls", lifecycle_.calls_in_flight()}});
+  health_.SetServing(false);
+  metrics_.SetReady(false);
+  metrics_.SetDraining(true);
+  std::this_thread::sleep_for(delay);
+
+  lifecycle_.BeginRefusing();
+  const steady_clock::time_point end = steady_clock::now() + deadline;
+  bool all_answered = engine_->Drain(end);
+  // The engine has answered; now the answers' last bytes leave. Watch streams last as long as their
+  // callers like, and would hold the shutdown up.
+  health_.Shutdown();
+  all_answered &= lifecycle_.WaitUntilIdle(std::max(end, steady_clock::now() + kCloseDeadline));
+  grpc_->Shutdown(std::chrono::system_clock::now() + kCloseDeadline);
+  lifecycle_.RequestStop(StopCause::kRequested);
+  LogInfo("drained", {{"all_answered", all_answered}});
+  drained_ = all_answered;
+  return all_answered;
+}
+
+void Server::OnEngineFault() {
+  if (faulty_.exchange(true)) return;
+  LogError("the device does not recover; stopping", {{"device", engine_->info().device.name}});
+  health_.SetServing(false);
+  metrics_.SetReady(false);
+  lifecycle_.RequestStop(StopCause::kEngineFault);
+}
+
+}  // namespace castor::server

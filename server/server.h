@@ -1,0 +1,97 @@
+// The whole server as one object: engine, services, listener, metrics; its parts are built by
+// Start, run until someone stops them, and drained in order.
+//
+//   auto server = Server::Start(options);          // loads the models, then listens
+//   ...                                            // (*server)->RequestStop() from any thread
+//   const Outcome outcome = (*server)->Wait();     // drains before it returns
+//
+// Any thread may call any method; the destructor belongs to the owner and drains without delay if
+// nobody did. server/DESIGN.md tells the order of things.
+#pragma once
+
+#include <grpcpp/server.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "server/health.h"
+#include "server/lifecycle.h"
+#include "server/metrics.h"
+#include "server/options.h"
+#include "server/services/attention_service.h"
+#include "server/services/call.h"
+#include "server/services/encoder_service.h"
+#include "server/services/model_service.h"
+#include "server/services/server_service.h"
+
+namespace castor::server {
+
+// How a server's life ended.
+enum class Outcome {
+  kDrained,        // every admitted call was answered
+  kDrainTimedOut,  // the drain's deadline came first: some calls were cut off
+  kEngineFault,    // the device did not recover
+};
+
+class Server {
+ public:
+  // Opens the device, loads the models, listens. Serving when it returns; an error names what is
+  // wrong in one line.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options);
+
+  // The same with an engine that is there already; `options.engine` is not looked at.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options,
+                                                       std::unique_ptr<Engine> engine);
+
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  int port() const { return port_; }                  // of the services; 0 on a unix: socket
+  int metrics_port() const { return metrics_port_; }  // 0 when there is no endpoint
+  const Engine& engine() const { return *engine_; }
+  int64_t calls_in_flight() const { return lifecycle_.calls_in_flight(); }
+
+  // Makes Wait return; does not wait itself.
+  void RequestStop() { lifecycle_.RequestStop(StopCause::kRequested); }
+
+  // Waits for RequestStop or a fault of the engine, then drains.
+  Outcome Wait();
+
+  // Readiness falls; the server goes on serving for the drain delay, then refuses new work with
+  // UNAVAILABLE, answers what it admitted, and closes. Returns whether all of it was answered in
+  // time. Only the first call does the work; others wait for it.
+  bool Drain();
+
+ private:
+  Server(ServerOptions options, std::unique_ptr<Engine> engine);
+
+  absl::Status Listen();
+  bool RunDrain(std::chrono::milliseconds delay, std::chrono::milliseconds deadline);
+  void OnEngineFault();
+
+  // Constant after Start. Declared in the order of their dependence: destroyed bottom up.
+  const ServerOptions options_;
+  std::unique_ptr<Engine> engine_;
+  Lifecycle lifecycle_;
+  Metrics metrics_;
+  HealthService health_;
+  const ServiceContext context_;
+  AttentionService attention_;
+  EncoderService encoder_;
+  ModelService models_;
+  ServerService info_;
+  std::unique_ptr<grpc::Server> grpc_;
+  int port_ = 0;
+  int metrics_port_ = 0;
+
+  std::atomic<bool> faulty_ = false;
+
+  Mutex drain_mu_;  // held through a drain; taken before every other lock of the server
+  std::optional<bool> drained_ ABSL_GUARDED_BY(drain_mu_);
+};
+
+}  // namespace castor::server

@@ -1,0 +1,74 @@
+// What every method of every service shares: the parts it works with, and one call's entry in the
+// books. All of it may be used from any thread.
+#pragma once
+
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+#include "engine/engine.h"
+#include "server/lifecycle.h"
+#include "server/metrics.h"
+
+namespace castor::server {
+
+// Borrowed from the Server, which outlives every call.
+struct ServiceContext {
+  Engine& engine;
+  Lifecycle& lifecycle;
+  Metrics& metrics;
+  std::chrono::milliseconds max_deadline;  // caps every call's
+  std::function<void()> on_engine_fault;   // must not block; may be called more than once
+};
+
+// When a call must have been answered: what its caller asked for, and at most `max_deadline` from
+// now. gRPC tells the deadline on the system's clock; the engine's is the monotonic one.
+TimePoint DeadlineOf(std::chrono::system_clock::time_point asked,
+                     std::chrono::milliseconds max_deadline);
+
+// The kernel that a request names; nothing where it leaves the choice to the engine.
+std::optional<KernelName> RequestedKernel(const Kernel& kernel);
+
+// One call, from its handler's first line to its last byte: counted in and out of the lifecycle,
+// and in the metrics and the log once its answer is known.
+class CallRecord {
+ public:
+  CallRecord(const ServiceContext& services, Method method);
+  ~CallRecord();
+  CallRecord(const CallRecord&) = delete;
+  CallRecord& operator=(const CallRecord&) = delete;
+
+  // False while the server drains: answer with Draining().
+  bool accepted() const { return accepted_; }
+  static absl::Status Draining();
+
+  TimePoint received() const { return received_; }
+  double elapsed_us() const;
+
+  // The message that came.
+  void Received(const grpc::ByteBuffer& message);
+
+  // The answer; this or Refused exactly once, just before it is handed to gRPC, so that who has the
+  // answer finds it counted. `kernel` is unset where none was chosen.
+  void Answered(const grpc::ByteBuffer& message, std::optional<KernelName> kernel,
+                std::string_view request_id);
+
+  // Refuses with `error` (see errors.h). The result is what to finish the call with.
+  grpc::Status Refused(const absl::Status& error, std::optional<KernelName> kernel,
+                       std::string_view request_id, grpc::CallbackServerContext* context);
+
+ private:
+  void Finished(grpc::StatusCode code, std::optional<KernelName> kernel,
+                std::string_view request_id);
+
+  const ServiceContext& services_;
+  const Method method_;
+  const TimePoint received_;
+  const bool accepted_;
+};
+
+}  // namespace castor::server

@@ -1,0 +1,47 @@
+#include "server/services/encoder_service.h"
+
+#include <utility>
+
+#include "server/codec/encoder_codec.h"
+#include "server/services/engine_call.h"
+#include "server/services/unserved_stream.h"
+
+namespace castor::server {
+namespace {
+
+struct EncodeTraits {
+  using Decoded = DecodedEncode;
+  using Result = EncodeResult;
+  static constexpr Method kMethod = Method::kEncode;
+
+  static absl::Status Decode(const grpc::ByteBuffer& bytes, DecodedEncode* decoded) {
+    return DecodeEncodeRequest(bytes, decoded);
+  }
+  // The model's own kernel is known only from the answer.
+  static std::optional<KernelName> RequestedKernel(const DecodedEncode& decoded) {
+    if (!decoded.request.kernel.has_value()) return std::nullopt;
+    return server::RequestedKernel(*decoded.request.kernel);
+  }
+  static grpc::ByteBuffer Encode(std::string_view request_id, EncodeResult result,
+                                 double total_us) {
+    return EncodeEncodeResponse(request_id, std::move(result), total_us);
+  }
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* EncoderService::Encode(grpc::CallbackServerContext* context,
+                                                 const grpc::ByteBuffer* bytes,
+                                                 grpc::ByteBuffer* response) {
+  auto* call = new EngineCall<EncodeTraits>(services_, context, response);
+  // gRPC made the message mutable and hands it to nobody else.
+  call->Start(const_cast<grpc::ByteBuffer*>(bytes));
+  return call;
+}
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* EncoderService::EncodeStream(
+    grpc::CallbackServerContext* context) {
+  return new UnservedStream(services_, Method::kEncodeStream, context);
+}
+
+}  // namespace castor::server

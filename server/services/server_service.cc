@@ -1,0 +1,40 @@
+#include "server/services/server_service.h"
+
+#include <chrono>
+#include <string>
+
+#include "server/services/describe.h"
+#include "server/services/typed_call.h"
+#include "server/version.h"
+
+namespace castor::server {
+namespace {
+
+v1::ServerInfo Info(const Engine& engine, int64_t max_message_bytes) {
+  v1::ServerInfo info = Describe(engine, max_message_bytes);
+  info.set_version(std::string(Version()));
+  info.set_git_commit(std::string(GitCommit()));
+  return info;
+}
+
+}  // namespace
+
+ServerService::ServerService(const ServiceContext& services, int64_t max_message_bytes)
+    : services_(services),
+      info_(Info(services.engine, max_message_bytes)),
+      started_(std::chrono::steady_clock::now()) {}
+
+grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* context,
+                                                       const grpc::ByteBuffer* bytes,
+                                                       grpc::ByteBuffer* response) {
+  return AnswerTyped<v1::GetServerInfoRequest, v1::ServerInfo>(
+      services_, Method::kGetServerInfo, context, bytes, response,
+      [this](const v1::GetServerInfoRequest&, v1::ServerInfo* answer) {
+        *answer = info_;
+        answer->set_uptime_seconds(
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count());
+        return absl::OkStatus();
+      });
+}
+
+}  // namespace castor::server

@@ -1,0 +1,36 @@
+// SIGTERM and SIGINT, taken by a thread of their own: nothing runs inside a signal handler.
+//
+// The first signal asks for a drain; a second ends the process at once, with 128 + its number, as
+// does a first that comes before anyone can drain. SIGPIPE is ignored.
+#pragma once
+
+#include <functional>
+#include <thread>
+
+#include "engine/base/mutex.h"
+
+namespace castor::server {
+
+class SignalWatcher {
+ public:
+  // Blocks the signals in this thread and in all that it starts from now on: construct it before
+  // any other thread exists. One per process.
+  SignalWatcher();
+  ~SignalWatcher();
+  SignalWatcher(const SignalWatcher&) = delete;
+  SignalWatcher& operator=(const SignalWatcher&) = delete;
+
+  // What the first signal does, on the watcher's thread. With nothing set, or nullptr, it ends the
+  // process. When this returns, what was set before runs no more.
+  void OnFirst(std::function<void()> action);
+
+ private:
+  void Watch();
+
+  Mutex mu_;  // held while the action runs
+  std::function<void()> action_ ABSL_GUARDED_BY(mu_);
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace castor::server
