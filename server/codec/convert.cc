@@ -1,0 +1,138 @@
+#include "server/codec/convert.h"
+
+#include <string>
+
+#include "engine/base/error.h"
+
+namespace castor::server {
+namespace {
+
+std::string Join(std::string_view path, std::string_view field) {
+  return std::string(path) + "." + std::string(field);
+}
+
+// Zero keeps the default that *out holds.
+void Replace(int32_t value, int32_t* out) {
+  if (value != 0) *out = value;
+}
+
+// wire::Clustered, and wire::ImprovedClustered, which has the same fields and one more.
+template <typename Parameters>
+void ConvertClustering(const Parameters& from, Clustered* out) {
+  Replace(from.clusters, &out->clusters);
+  Replace(from.iterations, &out->iterations);
+  Replace(from.bits, &out->bits);
+  out->hash_bias = from.hash_bias.value_or(out->hash_bias);
+  out->seed = from.seed;
+}
+
+absl::Status ConvertCastTensors(const wire::Cast& from, CastInputs inputs, Cast* out) {
+  const bool required = inputs == CastInputs::kRequired;
+  if (const auto* layer = std::get_if<wire::Text>(&from.surrogates)) {
+    out->surrogates = std::string(*layer);
+  } else if (const auto* tokens = std::get_if<wire::Tensor>(&from.surrogates)) {
+    absl::Status status =
+        ConvertTensor(*tokens, "cast.surrogate_tokens", &out->surrogates.emplace<TensorInput>());
+    if (!status.ok()) return status;
+  } else if (required) {
+    return InvalidField("cast.surrogate_tokens", "missing: give surrogate_tokens or layer");
+  }
+  if (!from.gate.has_value() && !required) return absl::OkStatus();
+  return ConvertTensor(from.gate, "cast.gate", &out->gate);
+}
+
+absl::Status ConvertCast(const wire::Cast& from, CastInputs inputs, Cast* out) {
+  if (absl::Status s = ConvertCastTensors(from, inputs, out); !s.ok()) return s;
+  Replace(from.cluster_size, &out->cluster_size);
+  absl::Status status =
+      ConvertEnum(kClusterings, from.clustering, "cast.clustering", &out->clustering);
+  status.Update(ConvertEnum(kAttentionFunctions, from.attention_function, "cast.attention_function",
+                            &out->attention_function));
+  status.Update(ConvertEnum(kGateTemperatures, from.gate_temperature, "cast.gate_temperature",
+                            &out->gate_temperature));
+  status.Update(ConvertEnum(kHeadClusterings, from.head_clustering, "cast.head_clustering",
+                            &out->head_clustering));
+  return status;
+}
+
+absl::Status ConvertAutomatic(const wire::Automatic& from, Automatic* out) {
+  for (size_t i = 0; i < from.allowed.size(); ++i) {
+    const std::optional<KernelName> name = FromWire(kKernelNames, from.allowed[i]);
+    if (!name.has_value()) {
+      return UnknownValue("automatic.allowed[" + std::to_string(i) + "]", from.allowed[i]);
+    }
+    out->allowed.push_back(*name);
+  }
+  out->max_relative_error = from.max_relative_error;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status UnknownValue(std::string_view field, int32_t value) {
+  return InvalidField(field, "unknown value " + std::to_string(value));
+}
+
+absl::Status ConvertRequestId(wire::Text request_id, CallContext* out) {
+  if (request_id.size() > kMaxRequestIdBytes) {
+    return InvalidField("request_id", "longer than " + std::to_string(kMaxRequestIdBytes) +
+                                          " bytes: " + std::to_string(request_id.size()));
+  }
+  out->request_id = request_id;
+  return absl::OkStatus();
+}
+
+absl::Status ConvertPriority(int32_t priority, CallContext* out) {
+  return ConvertEnum(kPriorities, priority, "priority", &out->priority);
+}
+
+absl::Status ConvertTensor(const wire::Tensor& tensor, std::string_view field, TensorInput* out) {
+  if (tensor.dtype == v1::DATA_TYPE_UNSPECIFIED) {
+    return InvalidField(Join(field, "dtype"), "missing");
+  }
+  const std::optional<DType> dtype = FromWire(kDTypes, tensor.dtype);
+  if (!dtype.has_value()) return UnknownValue(Join(field, "dtype"), tensor.dtype);
+  if (std::holds_alternative<wire::SharedMemoryRef>(tensor.data)) {
+    return InvalidField(Reason::kNotServed, Join(field, "shared_memory"),
+                        "this server reads no shared memory");
+  }
+  const auto* raw = std::get_if<wire::Bytes>(&tensor.data);
+  if (raw == nullptr) return InvalidField(Join(field, "raw"), "missing");
+  out->dtype = *dtype;
+  out->shape = tensor.shape;
+  out->pieces = *raw;
+  return absl::OkStatus();
+}
+
+absl::Status ConvertTensor(const std::optional<wire::Tensor>& tensor, std::string_view field,
+                           TensorInput* out) {
+  if (!tensor.has_value()) return InvalidField(field, "missing");
+  return ConvertTensor(*tensor, field, out);
+}
+
+absl::Status ConvertKernel(const wire::Kernel& kernel, CastInputs inputs,
+                           std::optional<Kernel>* out) {
+  if (const auto* vanilla = std::get_if<wire::Vanilla>(&kernel)) {
+    *out = Vanilla{.causal = vanilla->causal};
+  } else if (const auto* clustered = std::get_if<wire::Clustered>(&kernel)) {
+    Clustered parameters;
+    ConvertClustering(*clustered, &parameters);
+    *out = parameters;
+  } else if (const auto* improved = std::get_if<wire::ImprovedClustered>(&kernel)) {
+    ImprovedClustered parameters;
+    ConvertClustering(*improved, &parameters);
+    Replace(improved->topk, &parameters.topk);
+    *out = parameters;
+  } else if (const auto* cast = std::get_if<wire::Cast>(&kernel)) {
+    Cast parameters;
+    if (absl::Status s = ConvertCast(*cast, inputs, &parameters); !s.ok()) return s;
+    *out = std::move(parameters);
+  } else if (const auto* automatic = std::get_if<wire::Automatic>(&kernel)) {
+    Automatic parameters;
+    if (absl::Status s = ConvertAutomatic(*automatic, &parameters); !s.ok()) return s;
+    *out = std::move(parameters);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace castor::server

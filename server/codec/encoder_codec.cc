@@ -1,0 +1,88 @@
+#include "server/codec/encoder_codec.h"
+
+#include <utility>
+
+#include "castor/v1/encoder.pb.h"
+#include "engine/base/error.h"
+#include "server/codec/convert.h"
+#include "server/codec/response.h"
+
+namespace castor::server {
+namespace {
+
+absl::Status ConvertInput(wire::EncodeRequest& from, EncodeRequest* out) {
+  if (auto* texts = std::get_if<wire::TextBatch>(&from.input)) {
+    out->input = TextInput{.texts = std::move(texts->texts),
+                           .pairs = std::move(texts->pairs),
+                           .allow_special_tokens = texts->allow_special_tokens};
+    return absl::OkStatus();
+  }
+  if (auto* tokens = std::get_if<wire::TokenBatch>(&from.input)) {
+    out->input = TokenInput{.ids = std::move(tokens->ids),
+                            .type_ids = std::move(tokens->type_ids),
+                            .lengths = std::move(tokens->lengths)};
+    return absl::OkStatus();
+  }
+  if (auto* embeddings = std::get_if<wire::EmbeddingBatch>(&from.input)) {
+    auto& input = out->input.emplace<EmbeddingInput>();
+    input.lengths = std::move(embeddings->lengths);
+    return ConvertTensor(embeddings->values, "embeddings.values", &input.values);
+  }
+  return InvalidField("input", "missing: give texts, tokens or embeddings");
+}
+
+absl::Status ConvertOutput(int32_t output, EncodeOutput* out) {
+  if (output == v1::LOGITS || output == v1::SCORES) {
+    return InvalidField(Reason::kNotServed, "output",
+                        "this server runs no classification heads: take POOLED or "
+                        "TOKEN_EMBEDDINGS");
+  }
+  return ConvertEnum(kEncodeOutputs, output, "output", out);
+}
+
+absl::Status ConvertPooling(int32_t pooling, std::optional<Pooling>* out) {
+  if (pooling == v1::POOLING_DEFAULT) return absl::OkStatus();
+  return ConvertEnum(kPoolings, pooling, "pooling", &out->emplace());
+}
+
+absl::Status ConvertRequest(wire::EncodeRequest from, EncodeRequest* out) {
+  if (absl::Status s = ConvertInput(from, out); !s.ok()) return s;
+  if (absl::Status s = ConvertKernel(from.kernel, CastInputs::kOptional, &out->kernel); !s.ok()) {
+    return s;
+  }
+  if (absl::Status s = ConvertOutput(from.output, &out->output); !s.ok()) return s;
+  if (absl::Status s = ConvertPooling(from.pooling, &out->pooling); !s.ok()) return s;
+  if (absl::Status s = ConvertPriority(from.priority, &out->call); !s.ok()) return s;
+  out->model = from.model;
+  out->normalize = from.normalize;
+  out->dimensions = from.dimensions;
+  out->truncate = from.truncate.value_or(out->truncate);
+  out->check_finite = from.check_finite.value_or(out->check_finite);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, DecodedEncode* out) {
+  out->request = EncodeRequest();
+  out->slices = SliceView(bytes);
+  wire::EncodeRequest message;
+  absl::Status status = wire::Parse(&out->slices, &message);
+  status.Update(ConvertRequestId(message.request_id, &out->request.call));
+  if (!status.ok()) return status;
+  return ConvertRequest(std::move(message), &out->request);
+}
+
+grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult result,
+                                      double total_us) {
+  v1::EncodeResponse message;
+  message.set_request_id(request_id.data(), request_id.size());
+  message.set_model(std::move(result.model));
+  message.mutable_lengths()->Assign(result.lengths.begin(), result.lengths.end());
+  message.mutable_token_counts()->Assign(result.token_counts.begin(), result.token_counts.end());
+  message.mutable_truncated()->Assign(result.truncated.begin(), result.truncated.end());
+  FillReports(result.report, total_us, &message);
+  return WithTensor(message, v1::EncodeResponse::kOutputFieldNumber, std::move(result.output));
+}
+
+}  // namespace castor::server

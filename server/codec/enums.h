@@ -1,0 +1,89 @@
+// The wire's enumerations beside the engine's, both ways, one table for each.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "castor/v1/encoder.pb.h"
+#include "castor/v1/kernel.pb.h"
+#include "castor/v1/report.pb.h"
+#include "castor/v1/tensor.pb.h"
+#include "engine/request.h"
+
+namespace castor::server {
+
+template <typename Wire, typename Ours>
+struct EnumRow {
+  Wire wire;
+  Ours ours;
+};
+
+inline constexpr EnumRow<v1::DataType, DType> kDTypes[] = {
+    {v1::FLOAT32, DType::kFloat32},   {v1::FLOAT16, DType::kFloat16},
+    {v1::BFLOAT16, DType::kBFloat16}, {v1::INT32, DType::kInt32},
+    {v1::INT64, DType::kInt64},
+};
+
+inline constexpr EnumRow<v1::KernelName, KernelName> kKernelNames[] = {
+    {v1::VANILLA, KernelName::kVanilla},
+    {v1::CLUSTERED, KernelName::kClustered},
+    {v1::IMPROVED_CLUSTERED, KernelName::kImprovedClustered},
+    {v1::CAST, KernelName::kCast},
+};
+
+inline constexpr EnumRow<v1::Cast_Clustering, Cast::Clustering> kClusterings[] = {
+    {v1::Cast::TOP_K, Cast::Clustering::kTopK},
+    {v1::Cast::SINGLE_ASSIGNMENT_TOP_K, Cast::Clustering::kSingleAssignmentTopK},
+};
+
+inline constexpr EnumRow<v1::Cast_AttentionFunction, Cast::AttentionFunction>
+    kAttentionFunctions[] = {
+        {v1::Cast::SOFTMAX, Cast::AttentionFunction::kSoftmax},
+        {v1::Cast::LAPLACE, Cast::AttentionFunction::kLaplace},
+};
+
+inline constexpr EnumRow<v1::Cast_GateTemperature, Cast::GateTemperature> kGateTemperatures[] = {
+    {v1::Cast::SOFTPLUS1, Cast::GateTemperature::kSoftplus1},
+    {v1::Cast::NONE, Cast::GateTemperature::kNone},
+};
+
+inline constexpr EnumRow<v1::Cast_HeadClustering, Cast::HeadClustering> kHeadClusterings[] = {
+    {v1::Cast::SHARED, Cast::HeadClustering::kShared},
+    {v1::Cast::PER_HEAD, Cast::HeadClustering::kPerHead},
+};
+
+inline constexpr EnumRow<v1::Priority, Priority> kPriorities[] = {
+    {v1::LOW, Priority::kLow},
+    {v1::NORMAL, Priority::kNormal},
+    {v1::HIGH, Priority::kHigh},
+};
+
+inline constexpr EnumRow<v1::EncodeOutput, EncodeOutput> kEncodeOutputs[] = {
+    {v1::TOKEN_EMBEDDINGS, EncodeOutput::kTokenEmbeddings},
+    {v1::POOLED, EncodeOutput::kPooled},
+};
+
+inline constexpr EnumRow<v1::Pooling, Pooling> kPoolings[] = {
+    {v1::MEAN, Pooling::kMean},
+    {v1::CLS, Pooling::kCls},
+};
+
+// What the wire's number means; nullopt for zero and for numbers outside the table.
+template <typename Wire, typename Ours, size_t kRows>
+std::optional<Ours> FromWire(const EnumRow<Wire, Ours> (&table)[kRows], int32_t number) {
+  for (const auto& row : table) {
+    if (row.wire == number) return row.ours;
+  }
+  return std::nullopt;
+}
+
+// The wire's name for one of ours; every one of ours is in its table.
+template <typename Wire, typename Ours, size_t kRows>
+Wire ToWire(const EnumRow<Wire, Ours> (&table)[kRows], Ours ours) {
+  for (const auto& row : table) {
+    if (row.ours == ours) return row.wire;
+  }
+  return Wire{};
+}
+
+}  // namespace castor::server

@@ -1,0 +1,245 @@
+// Declares the fields of a message once, and reads it with protobuf's meaning.
+//
+// A message is a plain struct whose `Fields` lists what the .proto says; the type of each member
+// says how it is read (messages.h has all of them):
+//
+//   bool, int32_t (enumerations too), int64_t, uint64_t, double    the last value counts
+//   std::string_view                  string: the last counts, every one must be UTF-8
+//   std::vector<ByteSpan>             bytes: the last counts
+//   a message, std::optional<...>     presence; a message that comes again is merged into the first
+//   Repeated<T>                       all of them, in order; numbers packed or not
+//   std::variant<std::monostate, ...> oneof: another case drops the first, the same case merges
+//
+// Unknown fields, and known ones of a foreign wire type, are skipped.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "server/codec/wire_reader.h"
+
+namespace castor::server::wire {
+
+using Text = std::string_view;
+using Bytes = std::vector<ByteSpan>;
+template <typename T>
+using Repeated = std::vector<T>;
+
+template <typename T>
+concept Message = requires { typename T::Fields; };
+
+template <Message M>
+bool ReadMessage(WireReader& reader, M& message);
+
+// A field's name as a template argument.
+template <size_t kSize>
+struct Name {
+  constexpr Name(const char (&text)[kSize]) { std::copy_n(text, kSize, chars); }
+  constexpr std::string_view view() const { return {chars, kSize - 1}; }
+  char chars[kSize];
+};
+
+// ---- single values -----------------------------------------------------------------------------
+
+template <typename T>
+constexpr WireType kWireType = std::integral<T> ? WireType::kVarint : WireType::kLength;
+template <>
+inline constexpr WireType kWireType<double> = WireType::kFixed64;
+template <typename T>
+constexpr WireType kWireType<std::optional<T>> = kWireType<T>;
+template <typename T>
+constexpr WireType kWireType<Repeated<T>> = kWireType<T>;
+
+template <std::integral T>
+bool ReadValue(WireReader& reader, T& value) {
+  uint64_t bits;
+  if (!reader.ReadVarint(&bits)) return false;
+  value = static_cast<T>(bits);  // bool: whether any bit is set; others keep the low bits
+  return true;
+}
+
+inline bool ReadValue(WireReader& reader, double& value) {
+  uint64_t bits;
+  if (!reader.ReadFixed64(&bits)) return false;
+  value = std::bit_cast<double>(bits);
+  return true;
+}
+
+inline bool ReadValue(WireReader& reader, Text& text) { return reader.ReadText(&text); }
+inline bool ReadValue(WireReader& reader, Bytes& bytes) { return reader.ReadBytes(&bytes); }
+
+template <Message M>
+bool ReadValue(WireReader& reader, M& message) {
+  int64_t outer;
+  if (!reader.Descend() || !reader.Narrow(&outer) || !ReadMessage(reader, message)) return false;
+  reader.Widen(outer);
+  reader.Ascend();
+  return true;
+}
+
+template <typename T>
+bool ReadValue(WireReader& reader, std::optional<T>& value) {
+  if (!value.has_value()) value.emplace();
+  return ReadValue(reader, *value);
+}
+
+template <typename T>
+bool AppendValue(WireReader& reader, Repeated<T>& values) {
+  T value{};
+  if (!reader.CountElement() || !ReadValue(reader, value)) return false;
+  values.push_back(value);
+  return true;
+}
+
+// ---- fields ------------------------------------------------------------------------------------
+
+template <typename T>
+constexpr bool kIsRepeated = false;
+template <typename T>
+constexpr bool kIsRepeated<Repeated<T>> = !std::same_as<Repeated<T>, Bytes>;
+
+// Whether a tag of this type brings a value of T: repeated numbers may come packed, too.
+template <typename T>
+constexpr bool Accepts(WireType type) {
+  return type == kWireType<T> || (kIsRepeated<T> && type == WireType::kLength);
+}
+
+template <typename T>
+bool ReadField(WireReader& reader, WireType type, T& field) {
+  if constexpr (!kIsRepeated<T>) {
+    return ReadValue(reader, field);
+  } else if (type == kWireType<T>) {
+    return AppendValue(reader, field);
+  } else {  // packed
+    int64_t outer;
+    if (!reader.Narrow(&outer)) return false;
+    while (!reader.AtLimit()) {
+      if (!AppendValue(reader, field)) return false;
+    }
+    reader.Widen(outer);
+    return true;
+  }
+}
+
+// Field<"shape", 2, &Tensor::shape>
+template <Name kName, uint32_t kNumber, auto kMember>
+struct Field;
+
+template <Name kName, uint32_t kNumber, typename M, typename T, T M::*kMember>
+struct Field<kName, kNumber, kMember> {
+  static bool Accepts(Tag tag) { return tag.number == kNumber && wire::Accepts<T>(tag.type); }
+
+  static bool Read(WireReader& reader, Tag tag, M& message) {
+    T& field = message.*kMember;
+    if (ReadField(reader, tag.type, field)) return true;
+    if constexpr (kIsRepeated<T>) {
+      reader.FaultIn(kName.view(), field.size());
+    } else {
+      reader.FaultIn(kName.view());
+    }
+    return false;
+  }
+
+  template <typename Visitor>
+  static void Visit(Visitor&& visitor) {
+    visitor.template operator()<T>(kName.view(), kNumber);
+  }
+};
+
+// OneOf<&Tensor::data, Case<"raw", 3>, Case<"shared_memory", 4>>: the cases in the order of the
+// variant's alternatives after std::monostate.
+template <Name kCaseName, uint32_t kCaseNumber>
+struct Case {
+  static constexpr auto kName = kCaseName;
+  static constexpr uint32_t kNumber = kCaseNumber;
+};
+
+template <auto kMember, typename... Cases>
+struct OneOf;
+
+template <typename M, typename... Ts, std::variant<std::monostate, Ts...> M::*kMember,
+          typename... Cases>
+struct OneOf<kMember, Cases...> {
+  static_assert(sizeof...(Ts) == sizeof...(Cases));
+
+  static bool Accepts(Tag tag) {
+    return ((tag.number == Cases::kNumber && tag.type == kWireType<Ts>) || ...);
+  }
+
+  static bool Read(WireReader& reader, Tag tag, M& message) {
+    return Read(reader, tag, message.*kMember, std::index_sequence_for<Ts...>());
+  }
+
+  template <typename Visitor>
+  static void Visit(Visitor&& visitor) {
+    (visitor.template operator()<Ts>(Cases::kName.view(), Cases::kNumber), ...);
+  }
+
+ private:
+  using Variant = std::variant<std::monostate, Ts...>;
+
+  template <size_t... kIndex>
+  static bool Read(WireReader& reader, Tag tag, Variant& value, std::index_sequence<kIndex...>) {
+    bool good = false;
+    ((tag.number == Cases::kNumber ? void(good = ReadCase<kIndex + 1, Cases>(reader, value))
+                                   : void()),
+     ...);
+    return good;
+  }
+
+  template <size_t kAlternative, typename Which>
+  static bool ReadCase(WireReader& reader, Variant& value) {
+    if (value.index() != kAlternative) value.template emplace<kAlternative>();
+    if (ReadValue(reader, std::get<kAlternative>(value))) return true;
+    reader.FaultIn(Which::kName.view());
+    return false;
+  }
+};
+
+template <typename... Members>
+struct FieldList {
+  template <typename M>
+  static bool Read(WireReader& reader, Tag tag, M& message) {
+    bool good = false;
+    const bool known =
+        ((Members::Accepts(tag) && ((good = Members::Read(reader, tag, message)), true)) || ...);
+    return known ? good : reader.Skip(tag);
+  }
+
+  // Calls visitor.operator()<T>(name, number) for each field and each case of a oneof.
+  template <typename Visitor>
+  static void Visit(Visitor&& visitor) {
+    (Members::Visit(visitor), ...);
+  }
+};
+
+// Reads fields up to the end of the innermost message, into what `message` already holds.
+template <Message M>
+bool ReadMessage(WireReader& reader, M& message) {
+  while (!reader.AtLimit()) {
+    Tag tag;
+    if (!reader.ReadTag(&tag) || !M::Fields::Read(reader, tag, message)) return false;
+  }
+  return true;
+}
+
+// Reads all of `slices` as one message.
+template <Message M>
+absl::Status Parse(SliceView* slices, M* message) {
+  if (slices->size() > std::numeric_limits<int32_t>::max()) {
+    return MakeError(Reason::kMalformedMessage, "a message of 2 GiB or more");
+  }
+  WireReader reader(slices);
+  return ReadMessage(reader, *message) ? absl::OkStatus() : reader.error();
+}
+
+}  // namespace castor::server::wire

@@ -1,0 +1,185 @@
+// The requests that carry tensors, as they lie on the wire: every field of the .proto files, no
+// judgement yet on what the values mean. A test compares these declarations with the .proto files'
+// own descriptors. Texts and bytes point into the SliceView they were read from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+
+#include "server/codec/message.h"
+
+namespace castor::server::wire {
+
+// proto/castor/v1/tensor.proto
+
+struct SharedMemoryRef {
+  Text region;
+  int64_t offset = 0;
+  int64_t size = 0;
+
+  using Fields = FieldList<Field<"region", 1, &SharedMemoryRef::region>,
+                           Field<"offset", 2, &SharedMemoryRef::offset>,
+                           Field<"size", 3, &SharedMemoryRef::size>>;
+};
+
+struct Tensor {
+  int32_t dtype = 0;
+  Repeated<int64_t> shape;
+  std::variant<std::monostate, Bytes, SharedMemoryRef> data;
+
+  using Fields = FieldList<Field<"dtype", 1, &Tensor::dtype>, Field<"shape", 2, &Tensor::shape>,
+                           OneOf<&Tensor::data, Case<"raw", 3>, Case<"shared_memory", 4>>>;
+};
+
+// proto/castor/v1/kernel.proto
+
+struct Vanilla {
+  bool causal = false;
+
+  using Fields = FieldList<Field<"causal", 1, &Vanilla::causal>>;
+};
+
+struct Clustered {
+  int32_t clusters = 0;
+  int32_t iterations = 0;
+  int32_t bits = 0;
+  std::optional<bool> hash_bias;
+  uint64_t seed = 0;
+
+  using Fields =
+      FieldList<Field<"clusters", 1, &Clustered::clusters>,
+                Field<"iterations", 2, &Clustered::iterations>, Field<"bits", 3, &Clustered::bits>,
+                Field<"hash_bias", 4, &Clustered::hash_bias>, Field<"seed", 5, &Clustered::seed>>;
+};
+
+struct ImprovedClustered {
+  int32_t clusters = 0;
+  int32_t iterations = 0;
+  int32_t bits = 0;
+  std::optional<bool> hash_bias;
+  uint64_t seed = 0;
+  int32_t topk = 0;
+
+  using Fields = FieldList<Field<"clusters", 1, &ImprovedClustered::clusters>,
+                           Field<"iterations", 2, &ImprovedClustered::iterations>,
+                           Field<"bits", 3, &ImprovedClustered::bits>,
+                           Field<"hash_bias", 4, &ImprovedClustered::hash_bias>,
+                           Field<"seed", 5, &ImprovedClustered::seed>,
+                           Field<"topk", 6, &ImprovedClustered::topk>>;
+};
+
+struct Cast {
+  std::variant<std::monostate, Tensor, Text> surrogates;
+  std::optional<Tensor> gate;
+  int32_t clustering = 0;
+  int32_t cluster_size = 0;
+  int32_t attention_function = 0;
+  int32_t gate_temperature = 0;
+  int32_t head_clustering = 0;
+
+  using Fields = FieldList<OneOf<&Cast::surrogates, Case<"surrogate_tokens", 1>, Case<"layer", 2>>,
+                           Field<"gate", 3, &Cast::gate>, Field<"clustering", 4, &Cast::clustering>,
+                           Field<"cluster_size", 5, &Cast::cluster_size>,
+                           Field<"attention_function", 6, &Cast::attention_function>,
+                           Field<"gate_temperature", 7, &Cast::gate_temperature>,
+                           Field<"head_clustering", 8, &Cast::head_clustering>>;
+};
+
+struct Automatic {
+  Repeated<int32_t> allowed;
+  double max_relative_error = 0;
+
+  using Fields = FieldList<Field<"allowed", 1, &Automatic::allowed>,
+                           Field<"max_relative_error", 2, &Automatic::max_relative_error>>;
+};
+
+// The oneof that both requests have, under different numbers.
+using Kernel = std::variant<std::monostate, Vanilla, Clustered, ImprovedClustered, Cast, Automatic>;
+
+// proto/castor/v1/attention.proto
+
+struct AttendRequest {
+  Text request_id;
+  std::optional<Tensor> query;
+  std::optional<Tensor> key;
+  std::optional<Tensor> value;
+  Repeated<int64_t> query_lengths;
+  Repeated<int64_t> key_lengths;
+  std::optional<double> softmax_scale;
+  int32_t priority = 0;
+  int32_t fidelity_rows = 0;
+  bool check_finite = false;
+  Kernel kernel;
+
+  using Fields =
+      FieldList<Field<"request_id", 1, &AttendRequest::request_id>,
+                Field<"query", 2, &AttendRequest::query>, Field<"key", 3, &AttendRequest::key>,
+                Field<"value", 4, &AttendRequest::value>,
+                Field<"query_lengths", 5, &AttendRequest::query_lengths>,
+                Field<"key_lengths", 6, &AttendRequest::key_lengths>,
+                Field<"softmax_scale", 7, &AttendRequest::softmax_scale>,
+                Field<"priority", 8, &AttendRequest::priority>,
+                Field<"fidelity_rows", 9, &AttendRequest::fidelity_rows>,
+                Field<"check_finite", 10, &AttendRequest::check_finite>,
+                OneOf<&AttendRequest::kernel, Case<"vanilla", 11>, Case<"clustered", 12>,
+                      Case<"improved_clustered", 13>, Case<"cast", 14>, Case<"automatic", 15>>>;
+};
+
+// proto/castor/v1/encoder.proto
+
+struct TextBatch {
+  Repeated<Text> texts;
+  Repeated<Text> pairs;
+  bool allow_special_tokens = false;
+
+  using Fields =
+      FieldList<Field<"texts", 1, &TextBatch::texts>, Field<"pairs", 2, &TextBatch::pairs>,
+                Field<"allow_special_tokens", 3, &TextBatch::allow_special_tokens>>;
+};
+
+struct TokenBatch {
+  Repeated<int64_t> ids;
+  Repeated<int64_t> type_ids;
+  Repeated<int64_t> lengths;
+
+  using Fields =
+      FieldList<Field<"ids", 1, &TokenBatch::ids>, Field<"type_ids", 2, &TokenBatch::type_ids>,
+                Field<"lengths", 3, &TokenBatch::lengths>>;
+};
+
+struct EmbeddingBatch {
+  std::optional<Tensor> values;
+  Repeated<int64_t> lengths;
+
+  using Fields = FieldList<Field<"values", 1, &EmbeddingBatch::values>,
+                           Field<"lengths", 2, &EmbeddingBatch::lengths>>;
+};
+
+struct EncodeRequest {
+  Text request_id;
+  Text model;
+  std::variant<std::monostate, TextBatch, TokenBatch, EmbeddingBatch> input;
+  Kernel kernel;
+  int32_t output = 0;
+  int32_t pooling = 0;
+  std::optional<bool> normalize;
+  int32_t dimensions = 0;
+  std::optional<bool> truncate;
+  int32_t priority = 0;
+  std::optional<bool> check_finite;
+
+  using Fields = FieldList<
+      Field<"request_id", 1, &EncodeRequest::request_id>, Field<"model", 2, &EncodeRequest::model>,
+      OneOf<&EncodeRequest::input, Case<"texts", 3>, Case<"tokens", 4>, Case<"embeddings", 5>>,
+      OneOf<&EncodeRequest::kernel, Case<"vanilla", 6>, Case<"clustered", 7>,
+            Case<"improved_clustered", 8>, Case<"cast", 9>, Case<"automatic", 10>>,
+      Field<"output", 11, &EncodeRequest::output>, Field<"pooling", 12, &EncodeRequest::pooling>,
+      Field<"normalize", 13, &EncodeRequest::normalize>,
+      Field<"dimensions", 14, &EncodeRequest::dimensions>,
+      Field<"truncate", 15, &EncodeRequest::truncate>,
+      Field<"priority", 16, &EncodeRequest::priority>,
+      Field<"check_finite", 17, &EncodeRequest::check_finite>>;
+};
+
+}  // namespace castor::server::wire

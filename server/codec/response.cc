@@ -1,0 +1,122 @@
+#include "server/codec/response.h"
+
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+#include "castor/v1/tensor.pb.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/protobuf/wire_format_lite.h"
+#include "server/codec/enums.h"
+
+namespace castor::server {
+namespace {
+
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedOutputStream;
+
+template <typename Parameters>
+void FillClustering(const Clustered& from, Parameters* out) {
+  out->set_clusters(from.clusters);
+  out->set_iterations(from.iterations);
+  out->set_bits(from.bits);
+  out->set_hash_bias(from.hash_bias);
+  out->set_seed(from.seed);
+}
+
+void FillParameters(const Vanilla& from, v1::KernelReport* out) {
+  out->mutable_vanilla()->set_causal(from.causal);
+}
+
+void FillParameters(const Clustered& from, v1::KernelReport* out) {
+  FillClustering(from, out->mutable_clustered());
+}
+
+void FillParameters(const ImprovedClustered& from, v1::KernelReport* out) {
+  FillClustering(from, out->mutable_improved_clustered());
+  out->mutable_improved_clustered()->set_topk(from.topk);
+}
+
+void FillParameters(const Cast& from, v1::KernelReport* out) {
+  v1::Cast* to = out->mutable_cast();
+  to->set_clustering(ToWire(kClusterings, from.clustering));
+  to->set_cluster_size(from.cluster_size);
+  to->set_attention_function(ToWire(kAttentionFunctions, from.attention_function));
+  to->set_gate_temperature(ToWire(kGateTemperatures, from.gate_temperature));
+  to->set_head_clustering(ToWire(kHeadClusterings, from.head_clustering));
+}
+
+void WriteTagAndLength(uint32_t field_number, size_t length, CodedOutputStream* out) {
+  out->WriteTag(WireFormatLite::MakeTag(static_cast<int>(field_number),
+                                        WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
+  out->WriteVarint64(length);
+}
+
+// The tensor's memory as a slice that owns it.
+grpc::Slice SliceOf(HostBuffer buffer) {
+  auto* owner = new HostBuffer(std::move(buffer));
+  return grpc::Slice(
+      owner->data(), owner->size(), [](void* it) { delete static_cast<HostBuffer*>(it); }, owner);
+}
+
+}  // namespace
+
+void FillKernelReport(const KernelReport& report, v1::KernelReport* out) {
+  out->set_device(report.device);
+  out->set_backend(report.backend);
+  out->set_predicted_us(report.predicted_us);
+  out->set_measured_us(report.measured_us);
+  std::visit(
+      [&](const auto& kernel) {
+        if constexpr (!std::is_same_v<decltype(kernel), const Automatic&>) {
+          out->set_name(ToWire(kKernelNames, NameOf(report.kernel)));
+          FillParameters(kernel, out);
+        }
+      },
+      report.kernel);
+}
+
+void FillTiming(const Timing& timing, double total_us, v1::Timing* out) {
+  out->set_decode_us(timing.decode_us);
+  out->set_queue_us(timing.queue_us);
+  out->set_copy_in_us(timing.copy_in_us);
+  out->set_compute_us(timing.compute_us);
+  out->set_copy_out_us(timing.copy_out_us);
+  out->set_total_us(total_us);
+}
+
+void FillBatch(const BatchReport& batch, v1::BatchReport* out) {
+  out->set_requests(batch.requests);
+  out->set_tokens(batch.tokens);
+  out->set_padded_tokens(batch.padded_tokens);
+}
+
+void FillMemory(const MemoryReport& memory, v1::MemoryReport* out) {
+  out->set_workspace_bytes(memory.workspace_bytes);
+  out->set_peak_bytes(memory.peak_bytes);
+}
+
+grpc::ByteBuffer WithTensor(const google::protobuf::MessageLite& message, int field_number,
+                            TensorResult tensor) {
+  v1::Tensor header;
+  header.set_dtype(ToWire(kDTypes, tensor.dtype));
+  header.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
+  const size_t raw_size = tensor.data.size();
+  const size_t raw_field_size = 1 + CodedOutputStream::VarintSize64(raw_size) + raw_size;
+
+  std::string small;
+  {
+    google::protobuf::io::StringOutputStream stream(&small);
+    CodedOutputStream out(&stream);
+    message.SerializeToCodedStream(&out);
+    WriteTagAndLength(field_number, header.ByteSizeLong() + raw_field_size, &out);
+    header.SerializeToCodedStream(&out);
+    WriteTagAndLength(v1::Tensor::kRawFieldNumber, raw_size, &out);
+  }
+  const grpc::Slice slices[] = {grpc::Slice(small), SliceOf(std::move(tensor.data))};
+  return grpc::ByteBuffer(slices, raw_size == 0 ? 1 : 2);
+}
+
+}  // namespace castor::server

@@ -1,0 +1,30 @@
+// What the answers with tensors share: their reports, and the tensor behind the small fields.
+#pragma once
+
+#include "castor/v1/report.pb.h"
+#include "engine/request.h"
+#include "google/protobuf/message_lite.h"
+#include "grpcpp/support/byte_buffer.h"
+
+namespace castor::server {
+
+void FillKernelReport(const KernelReport& report, v1::KernelReport* out);
+void FillTiming(const Timing& timing, double total_us, v1::Timing* out);
+void FillBatch(const BatchReport& batch, v1::BatchReport* out);
+void FillMemory(const MemoryReport& memory, v1::MemoryReport* out);
+
+// The fields that AttendResponse and EncodeResponse have in common.
+template <typename Response>
+void FillReports(const ExecutionReport& report, double total_us, Response* out) {
+  FillKernelReport(report.kernel, out->mutable_kernel());
+  FillTiming(report.timing, total_us, out->mutable_timing());
+  FillBatch(report.batch, out->mutable_batch());
+  FillMemory(report.memory, out->mutable_memory());
+}
+
+// The bytes of `message`, followed by `tensor` as its field of type Tensor and this number: one
+// slice with the small fields, and one that is the tensor's own memory.
+grpc::ByteBuffer WithTensor(const google::protobuf::MessageLite& message, int field_number,
+                            TensorResult tensor);
+
+}  // namespace castor::server

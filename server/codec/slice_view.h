@@ -1,0 +1,45 @@
+// The bytes of one received message, as the slices in which gRPC received them.
+//
+// What a decoder hands out (spans and string_views) points into these slices, or, for a text that
+// straddles two of them, into a joined copy that is kept here too. It stays valid as long as the
+// SliceView lives, wherever that is moved. Used by one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "grpcpp/support/byte_buffer.h"
+
+namespace castor::server {
+
+using ByteSpan = std::span<const std::byte>;
+
+class SliceView {
+ public:
+  SliceView() = default;
+
+  // Takes references to the slices; `bytes` may be cleared afterwards.
+  explicit SliceView(const grpc::ByteBuffer& bytes);
+
+  // Moving keeps the array of slices where it is, and with it the bytes of short slices, which lie
+  // inside the array itself. A copy would not.
+  SliceView(SliceView&&) = default;
+  SliceView& operator=(SliceView&&) = default;
+
+  std::span<const grpc::Slice> slices() const { return slices_; }
+  int64_t size() const { return size_; }  // bytes
+
+  // One copy of all of `pieces`, kept as long as the slices.
+  std::string_view Join(std::span<const ByteSpan> pieces);
+
+ private:
+  std::vector<grpc::Slice> slices_;  // never changes once spans point into it
+  std::vector<std::unique_ptr<char[]>> joined_;
+  int64_t size_ = 0;
+};
+
+}  // namespace castor::server

@@ -1,0 +1,114 @@
+// Reads protobuf's wire format from a SliceView, without copying it: tags, values, and ranges of
+// bytes as spans into the slices. It accepts exactly what protobuf's own C++ parser accepts
+// (server/codec/message.h reads whole messages with it; tests/fuzz compares the two).
+//
+// Methods answer false when something is wrong, and nothing may be read after that but error().
+// What is read is bounded by the innermost message, and nothing is allocated for bytes that are
+// only declared. Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/base/error.h"
+#include "server/codec/slice_view.h"
+
+namespace castor::server {
+
+enum class WireType : uint8_t {
+  kVarint = 0,
+  kFixed64 = 1,
+  kLength = 2,  // a length, then so many bytes
+  kStartGroup = 3,
+  kEndGroup = 4,
+  kFixed32 = 5,
+};
+
+struct Tag {
+  uint32_t number;  // >= 1
+  WireType type;
+};
+
+class WireReader {
+ public:
+  // Messages and groups may nest so deep, as in protobuf.
+  static constexpr int kMaxDepth = 100;
+
+  // Elements of all repeated fields of one message, together. An element takes one byte on the
+  // wire and up to 16 in memory, so a bound on bytes alone would let a client multiply them.
+  static constexpr int64_t kMaxElements = 1 << 22;
+
+  // `slices` must outlive the reader and is where joined texts go.
+  explicit WireReader(SliceView* slices);
+  WireReader(const WireReader&) = delete;
+  WireReader& operator=(const WireReader&) = delete;
+
+  // Bytes from the message's start to what is read next.
+  int64_t offset() const { return chunk_end_offset_ - (chunk_end_ - cursor_); }
+
+  // Whether the innermost bound is reached.
+  bool AtLimit() const { return offset() == limit_; }
+
+  bool ReadTag(Tag* tag);
+  bool ReadVarint(uint64_t* value) { return ReadVarintOfAtMost(10, value); }
+  bool ReadFixed64(uint64_t* value);
+
+  // After a tag of type kLength: the bytes, one span for each slice they lie in.
+  bool ReadBytes(std::vector<ByteSpan>* pieces);
+  // The same, in one piece and valid UTF-8.
+  bool ReadText(std::string_view* text);
+
+  // After a tag of type kLength: what is read is bounded by those bytes, until Widen, which must
+  // come when AtLimit. `outer` remembers the bound that Widen restores.
+  bool Narrow(int64_t* outer);
+  void Widen(int64_t outer);
+
+  // Around a nested message: counts against kMaxDepth.
+  bool Descend();
+  void Ascend() { ++depth_left_; }
+
+  // Counts one more element of a repeated field against kMaxElements.
+  bool CountElement();
+
+  // Skips the field that the tag begins.
+  bool Skip(Tag tag);
+
+  // While a fault is handed up: names the field that holds it, from the inside out.
+  void FaultIn(std::string_view field);
+  void FaultIn(std::string_view field, size_t index);
+
+  // The fault, once a method answered false.
+  absl::Status error() const;
+
+ private:
+  bool Fail(std::string_view what, Reason reason = Reason::kMalformedMessage);
+  bool ReadVarintOfAtMost(int max_bytes, uint64_t* value);
+  bool ReadByte(uint8_t* byte);
+  bool ReadLength(int64_t* length);
+  bool SkipBytes(int64_t count);
+  bool SkipGroup(uint32_t number);
+  ByteSpan Take(int64_t at_most);  // non-empty unless at the limit
+  bool NextChunk();
+  void Clip();
+
+  SliceView* const slices_;
+  size_t next_slice_ = 0;
+  // The slice that is being read: [cursor_, end_) of it before the limit, [.., chunk_end_) in all.
+  const uint8_t* cursor_ = nullptr;
+  const uint8_t* end_ = nullptr;
+  const uint8_t* chunk_end_ = nullptr;
+  int64_t chunk_end_offset_ = 0;  // of chunk_end_, from the message's start
+  int64_t limit_;                 // the innermost bound, likewise
+  int depth_left_ = kMaxDepth;
+  int64_t elements_ = 0;
+  std::vector<ByteSpan> scratch_;
+
+  Reason fault_reason_ = Reason::kMalformedMessage;
+  std::string fault_;  // empty: none yet
+  std::string fault_path_;
+};
+
+}  // namespace castor::server
