@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Sets up, builds and runs the tests, and ends with ctest's summary. See usage() for the flags.
+# Build folders: build/ (Release, shared with deploy/quickstart.sh), build-asan/, build-tsan/.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+
+usage() {
+  cat <<TEXT
+Usage: tests/run.sh [--asan | --tsan] [--quick] [--bench] [--cuda]
+  (none)    Release build with the system's compiler; every test and every cheap check
+  --asan    clang 16, AddressSanitizer and UndefinedBehaviorSanitizer; unit and integration tests
+  --tsan    clang 16, ThreadSanitizer; unit and integration tests
+  --quick   unit tests only
+  --bench   after the tests, tests/bench/run.sh (Release only)
+  --cuda    build the CUDA module too, whether or not a driver is here (Release only)
+  -h, --help
+Environment: JOBS overrides how many compilers run at once (default: one a core).
+TEXT
+}
+
+die() { printf 'run.sh: error: %s\n' "$*" >&2; exit 1; }
+
+mode=release quick=false bench=false cuda=false
+for arg in "$@"; do
+  case $arg in
+    --asan | --tsan)
+      [ "$mode" = release ] || die "--asan and --tsan are two builds: run them one after the other"
+      mode=${arg#--}
+      ;;
+    --quick) quick=true ;;
+    --bench) bench=true ;;
+    --cuda) cuda=true ;;
+    -h | --help) usage; exit 0 ;;
+    *) printf 'run.sh: unknown option %s (see --help)\n' "$arg" >&2; exit 2 ;;
+  esac
+done
+if [ "$mode" != release ] && { $bench || $cuda; }; then
+  die "--bench and --cuda go with the Release build only"
+fi
+
+setup=(--dev --model)
+configure=()
+select=() # which tests; none selects all
+runner=() # what ctest runs under
+build=build
+if $cuda; then
+  setup+=(--cuda)
+  configure+=(-DCASTOR_CUDA=ON)
+fi
+if [ "$mode" != release ]; then
+  build=build-$mode
+  configure+=(-DCASTOR_CUDA=OFF -DCMAKE_CXX_COMPILER=clang++-16)
+  select=(-L '^(unit|integration|sanitizer)$')
+  symbolizer=/usr/bin/llvm-symbolizer-16 # without it stacks are bare addresses
+fi
+case $mode in
+  asan)
+    configure+=("-DCASTOR_SANITIZE=address,undefined")
+    # gRPC's and protobuf's containers cross into uninstrumented libraries, which reads as overflow.
+    export ASAN_OPTIONS="detect_container_overflow=0:detect_stack_use_after_return=1"
+    export ASAN_SYMBOLIZER_PATH=$symbolizer UBSAN_OPTIONS="print_stacktrace=1"
+    ;;
+  tsan)
+    configure+=(-DCASTOR_SANITIZE=thread)
+    # gRPC, absl and LibTorch come uninstrumented; what else stays silent is named in tsan.supp.
+    export TSAN_OPTIONS="ignore_noninstrumented_modules=1 second_deadlock_stack=1 \
+suppressions=$root/tests/sanitizers/tsan.supp external_symbolizer_path=$symbolizer"
+    # clang 16's TSan cannot place its shadow memory where a kernel randomises 32 bits of addresses.
+    if setarch -R true 2>/dev/null; then runner=(setarch -R); fi
+    ;;
+esac
+if $quick; then select=(-L '^unit$'); fi
+
+deploy/setup.sh "${setup[@]}"
+PATH=$root/.deps/bin:$PATH
+
+jobs=${JOBS:-$(nproc)}
+printf '\n== configuring and building %s\n' "$build"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! cmake -G Ninja -B "$build" -S . -DCMAKE_BUILD_TYPE=Release "${configure[@]}" >"$log" 2>&1; then
+  cat "$log" >&2
+  die "CMake could not configure $build"
+fi
+cmake --build "$build" --parallel "$jobs"
+
+printf '\n== testing %s\n' "$build"
+rc=0
+"${runner[@]}" ctest --test-dir "$build" --parallel "$jobs" --output-on-failure --no-tests=error \
+  "${select[@]}" | tee "$log" || rc=$?
+if $bench && [ "$rc" -eq 0 ]; then
+  printf '\n== measuring\n'
+  tests/bench/run.sh || rc=$?
+  printf '\n== tests, as above\n'
+  sed -n '/tests passed/,$p' "$log"
+fi
+exit "$rc"
