@@ -1,0 +1,237 @@
+#include "server/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/family.h>
+#include <prometheus/gauge.h>
+#include <prometheus/histogram.h>
+#include <prometheus/text_serializer.h>
+
+#include <exception>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "server/metrics_engine.h"
+#include "server/metrics_process.h"
+#include "server/version.h"
+
+namespace castor::server {
+namespace {
+
+using prometheus::Counter;
+using prometheus::Gauge;
+using prometheus::Histogram;
+
+constexpr std::array<std::string_view, kMethods> kMethodNames = {
+    "attend",    "attend_stream", "encode",       "encode_stream",  "list_models",
+    "get_model", "load_model",    "unload_model", "get_server_info"};
+
+// The codes that a call of ours can end with (proto/README.md); any other counts as UNKNOWN, which
+// stands first.
+struct CodeName {
+  grpc::StatusCode code;
+  const char* name;
+};
+constexpr auto kCodes = std::to_array<CodeName>({
+    {grpc::StatusCode::UNKNOWN, "UNKNOWN"},
+    {grpc::StatusCode::OK, "OK"},
+    {grpc::StatusCode::CANCELLED, "CANCELLED"},
+    {grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT"},
+    {grpc::StatusCode::DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"},
+    {grpc::StatusCode::NOT_FOUND, "NOT_FOUND"},
+    {grpc::StatusCode::PERMISSION_DENIED, "PERMISSION_DENIED"},
+    {grpc::StatusCode::RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED"},
+    {grpc::StatusCode::FAILED_PRECONDITION, "FAILED_PRECONDITION"},
+    {grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED"},
+    {grpc::StatusCode::INTERNAL, "INTERNAL"},
+    {grpc::StatusCode::UNAVAILABLE, "UNAVAILABLE"},
+    {grpc::StatusCode::UNAUTHENTICATED, "UNAUTHENTICATED"},
+});
+
+size_t CodeIndex(grpc::StatusCode code) {
+  for (size_t i = 0; i < kCodes.size(); ++i) {
+    if (kCodes[i].code == code) return i;
+  }
+  return 0;
+}
+
+// The label `kernel`: the engine's kernels, and "none" before them all.
+constexpr size_t kKernelLabels = 5;
+
+size_t KernelIndex(std::optional<KernelName> kernel) {
+  return kernel.has_value() ? 1 + static_cast<size_t>(*kernel) : 0;
+}
+
+std::string KernelLabel(size_t index) {
+  return index == 0 ? "none" : std::string(NameOf(static_cast<KernelName>(index - 1)));
+}
+
+// From 100 us to 60 s in steps of about 1.6, with edges on the round figures that objectives use.
+const Histogram::BucketBoundaries& LatencyBounds() {
+  static const Histogram::BucketBoundaries bounds = {
+      0.0001, 0.00016, 0.00025, 0.0004, 0.0006, 0.001, 0.0016, 0.0025, 0.004, 0.006,
+      0.01,   0.016,   0.025,   0.04,   0.06,   0.1,   0.16,   0.25,   0.4,   0.6,
+      1,      1.6,     2.5,     4,      6,      10,    30,     60};
+  return bounds;
+}
+
+bool DoesWork(size_t method) {
+  return method == static_cast<size_t>(Method::kAttend) ||
+         method == static_cast<size_t>(Method::kEncode);
+}
+
+}  // namespace
+
+std::string_view NameOf(Method method) { return kMethodNames[static_cast<size_t>(method)]; }
+
+// Every series of the registry, resolved once: looking one up by its labels locks and hashes.
+struct Metrics::Children {
+  struct PerMethod {
+    // Null for kernels that the method or the engine does not have; "none" is always there.
+    std::array<std::array<Counter*, kCodes.size()>, kKernelLabels> requests{};
+    std::array<Histogram*, kKernelLabels> duration{};
+    Gauge* inflight = nullptr;
+    Counter* received_bytes = nullptr;
+    Counter* sent_bytes = nullptr;
+  };
+
+  Children(prometheus::Registry& registry, const Engine& engine);
+
+  std::array<PerMethod, kMethods> methods;
+  Gauge* ready = nullptr;
+  Gauge* draining = nullptr;
+};
+
+Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine) {
+  auto& requests = prometheus::BuildCounter()
+                       .Name("castor_requests_total")
+                       .Help("Calls answered, by method, kernel that ran and status code.")
+                       .Register(registry);
+  auto& duration = prometheus::BuildHistogram()
+                       .Name("castor_request_duration_seconds")
+                       .Help("From a call's arrival to its end, for the calls that compute.")
+                       .Register(registry);
+  auto& inflight = prometheus::BuildGauge()
+                       .Name("castor_inflight_calls")
+                       .Help("Calls that have begun and not ended.")
+                       .Register(registry);
+  auto& received = prometheus::BuildCounter()
+                       .Name("castor_received_bytes_total")
+                       .Help("Bytes of request messages.")
+                       .Register(registry);
+  auto& sent = prometheus::BuildCounter()
+                   .Name("castor_sent_bytes_total")
+                   .Help("Bytes of answer messages.")
+                   .Register(registry);
+
+  for (size_t m = 0; m < methods.size(); ++m) {
+    PerMethod& children = methods[m];
+    const std::string name(kMethodNames[m]);
+    auto add_kernel = [&](size_t kernel) {
+      if (children.requests[kernel][0] != nullptr) return;
+      const std::string label = KernelLabel(kernel);
+      for (size_t c = 0; c < kCodes.size(); ++c) {
+        children.requests[kernel][c] =
+            &requests.Add({{"method", name}, {"kernel", label}, {"code", kCodes[c].name}});
+      }
+      if (DoesWork(m)) {
+        children.duration[kernel] =
+            &duration.Add({{"method", name}, {"kernel", label}}, LatencyBounds());
+      }
+    };
+    add_kernel(0);
+    if (DoesWork(m)) {
+      for (const KernelInfo& kernel : engine.info().kernels) add_kernel(KernelIndex(kernel.name));
+    }
+    children.inflight = &inflight.Add({{"method", name}});
+    children.received_bytes = &received.Add({{"method", name}});
+    children.sent_bytes = &sent.Add({{"method", name}});
+  }
+
+  ready = &prometheus::BuildGauge()
+               .Name("castor_ready")
+               .Help("1 while the server takes requests.")
+               .Register(registry)
+               .Add({});
+  draining = &prometheus::BuildGauge()
+                  .Name("castor_draining")
+                  .Help("1 from the signal to stop to the end.")
+                  .Register(registry)
+                  .Add({});
+  prometheus::BuildGauge()
+      .Name("castor_build_info")
+      .Help("1; the labels say what runs.")
+      .Register(registry)
+      .Add({{"version", std::string(Version())},
+            {"commit", std::string(GitCommit())},
+            {"device", engine.info().device.name}})
+      .Set(1);
+}
+
+Metrics::Metrics(const Engine& engine)
+    : registry_(std::make_shared<prometheus::Registry>()),
+      engine_(MakeEngineCollector(engine)),
+      process_(MakeProcessCollector()),
+      children_(std::make_unique<Children>(*registry_, engine)) {}
+
+Metrics::~Metrics() = default;
+
+void Metrics::Started(Method method) {
+  children_->methods[static_cast<size_t>(method)].inflight->Increment();
+}
+
+void Metrics::Finished(Method method, std::optional<KernelName> kernel, grpc::StatusCode code,
+                       double seconds) {
+  Children::PerMethod& children = children_->methods[static_cast<size_t>(method)];
+  size_t index = KernelIndex(kernel);
+  if (children.requests[index][0] == nullptr) index = 0;
+  children.inflight->Decrement();
+  children.requests[index][CodeIndex(code)]->Increment();
+  // NaN would poison the histogram's sum for ever.
+  if (children.duration[index] != nullptr && seconds >= 0) {
+    children.duration[index]->Observe(seconds);
+  }
+}
+
+void Metrics::ReceivedBytes(Method method, size_t bytes) {
+  children_->methods[static_cast<size_t>(method)].received_bytes->Increment(
+      static_cast<double>(bytes));
+}
+
+void Metrics::SentBytes(Method method, size_t bytes) {
+  children_->methods[static_cast<size_t>(method)].sent_bytes->Increment(static_cast<double>(bytes));
+}
+
+void Metrics::SetReady(bool ready) { children_->ready->Set(ready ? 1 : 0); }
+
+void Metrics::SetDraining(bool draining) { children_->draining->Set(draining ? 1 : 0); }
+
+absl::StatusOr<int> Metrics::StartExposer(const std::string& listen) {
+  // prometheus-cpp reports errors by exceptions, and says little in them.
+  try {
+    exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
+        "listening_ports", listen, "num_threads", "2", "request_timeout_ms", "10000"});
+    for (const auto& source :
+         {std::static_pointer_cast<prometheus::Collectable>(registry_), engine_, process_}) {
+      exposer_->RegisterCollectable(source);
+    }
+    return exposer_->GetListeningPorts().at(0);
+  } catch (const std::exception& error) {
+    exposer_.reset();
+    return MakeError(Reason::kInternal, "cannot serve metrics at " + listen +
+                                            ": the address is taken or not of this machine (" +
+                                            error.what() + ")");
+  }
+}
+
+std::string Metrics::Page() const {
+  std::vector<prometheus::MetricFamily> families;
+  for (const auto& source :
+       {std::static_pointer_cast<prometheus::Collectable>(registry_), engine_, process_}) {
+    for (prometheus::MetricFamily& family : source->Collect()) {
+      families.push_back(std::move(family));
+    }
+  }
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace castor::server

@@ -1,0 +1,79 @@
+// What Prometheus reads: the calls that the server counts here, and samples of the engine, the
+// process and the build that are taken when someone scrapes.
+//
+// All methods but the constructor, StartExposer and the destructor may be called from any thread.
+// Those that count allocate nothing and take no lock but, in Finished, that of one histogram. Every
+// series exists, at zero, from construction; label values come
+// from closed sets.
+#pragma once
+
+#include <grpcpp/support/status_code_enum.h>
+#include <prometheus/exposer.h>
+#include <prometheus/registry.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+
+namespace castor::server {
+
+// The methods of castor.v1, as the label `method` names them.
+enum class Method {
+  kAttend,
+  kAttendStream,
+  kEncode,
+  kEncodeStream,
+  kListModels,
+  kGetModel,
+  kLoadModel,
+  kUnloadModel,
+  kGetServerInfo,
+};
+inline constexpr int kMethods = 9;
+
+std::string_view NameOf(Method method);  // "attend", "get_server_info"
+
+class Metrics {
+ public:
+  // `engine` must outlive this object.
+  explicit Metrics(const Engine& engine);
+  ~Metrics();
+
+  // One of each for every call. `kernel` is that of the answer, nullopt where none was chosen.
+  void Started(Method method);
+  void Finished(Method method, std::optional<KernelName> kernel, grpc::StatusCode code,
+                double seconds);
+
+  // Sizes of the messages, protobuf bytes.
+  void ReceivedBytes(Method method, size_t bytes);
+  void SentBytes(Method method, size_t bytes);
+
+  void SetReady(bool ready);
+  void SetDraining(bool draining);
+
+  // Serves /metrics at "HOST:PORT" and returns the port, which differs from the one asked for when
+  // that was 0. Call at most once.
+  absl::StatusOr<int> StartExposer(const std::string& listen);
+
+  // The page as a scrape would read it, without the exposer's own series.
+  std::string Page() const;
+
+ private:
+  struct Children;
+
+  const std::shared_ptr<prometheus::Registry> registry_;
+  const std::shared_ptr<prometheus::Collectable> engine_;   // samples Engine::stats()
+  const std::shared_ptr<prometheus::Collectable> process_;  // samples /proc/self
+  const std::unique_ptr<Children> children_;                // of the registry's families
+  std::unique_ptr<prometheus::Exposer> exposer_;            // last: stops before the rest goes
+};
+
+}  // namespace castor::server

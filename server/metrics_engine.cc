@@ -1,0 +1,176 @@
+#include "server/metrics_engine.h"
+
+#include <prometheus/metric_family.h>
+
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace castor::server {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+MetricFamily Family(const char* name, const char* help, MetricType type) {
+  return {name, help, type, {}};
+}
+
+// Adds one series to a family of counters or gauges.
+void Add(MetricFamily& family, double value, Labels labels = {}) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  (family.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+  family.metric.push_back(std::move(metric));
+}
+
+// Adds one histogram to a family of them; Prometheus wants cumulative counts.
+void Add(MetricFamily& family, const HistogramSnapshot& snapshot, Labels labels = {}) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  uint64_t cumulative = 0;
+  for (size_t i = 0; i < snapshot.counts.size(); ++i) {
+    cumulative += snapshot.counts[i];
+    const double bound =
+        i < snapshot.bounds.size() ? snapshot.bounds[i] : std::numeric_limits<double>::infinity();
+    metric.histogram.bucket.push_back({cumulative, bound});
+  }
+  metric.histogram.sample_count = cumulative;
+  metric.histogram.sample_sum = snapshot.sum;
+  family.metric.push_back(std::move(metric));
+}
+
+void CollectWork(const EngineStats& stats, std::vector<MetricFamily>& out) {
+  auto answered = Family("castor_engine_requests_total", "Requests that the engine answered OK.",
+                         MetricType::Counter);
+  auto batches = Family("castor_batches_total", "Batches executed.", MetricType::Counter);
+  auto tokens = Family("castor_tokens_total", "Tokens computed.", MetricType::Counter);
+  auto padded = Family("castor_padded_tokens_total",
+                       "Tokens computed though no request asked for them.", MetricType::Counter);
+  auto queue = Family("castor_queue_duration_seconds", "Wait of a request for its batch to start.",
+                      MetricType::Histogram);
+  auto stage = Family("castor_stage_duration_seconds",
+                      "Time of each stage: tokenize per request; copy_in, compute and copy_out per "
+                      "batch.",
+                      MetricType::Histogram);
+  auto batch_requests =
+      Family("castor_batch_requests", "Requests in a batch.", MetricType::Histogram);
+  auto batch_tokens = Family("castor_batch_tokens", "Tokens in a batch.", MetricType::Histogram);
+
+  for (const WorkStats& work : stats.work) {
+    const Labels labels = {{"kernel", work.kernel}, {"operation", work.operation}};
+    auto with_phase = [&](const char* phase) {
+      Labels all = labels;
+      all.push_back({"phase", phase});
+      return all;
+    };
+    Add(answered, static_cast<double>(work.requests), labels);
+    Add(batches, static_cast<double>(work.batches), labels);
+    Add(tokens, static_cast<double>(work.tokens), labels);
+    Add(padded, static_cast<double>(work.padded_tokens), labels);
+    Add(queue, work.queue_seconds, labels);
+    Add(stage, work.copy_in_seconds, with_phase("copy_in"));
+    Add(stage, work.compute_seconds, with_phase("compute"));
+    Add(stage, work.copy_out_seconds, with_phase("copy_out"));
+    Add(batch_requests, work.batch_requests, labels);
+    Add(batch_tokens, work.batch_tokens, labels);
+  }
+  Add(stage, stats.tokenize_seconds,
+      {{"kernel", "none"}, {"operation", "encode"}, {"phase", "tokenize"}});
+  for (MetricFamily* family :
+       {&answered, &batches, &tokens, &padded, &queue, &stage, &batch_requests, &batch_tokens}) {
+    out.push_back(std::move(*family));
+  }
+}
+
+void CollectLoad(const EngineStats& stats, std::vector<MetricFamily>& out) {
+  auto gauge = [&](const char* name, const char* help, int64_t value) {
+    Add(out.emplace_back(Family(name, help, MetricType::Gauge)), static_cast<double>(value));
+  };
+  const LoadStats& load = stats.load;
+  gauge("castor_queue_depth", "Requests that wait for a batch.", load.queued_requests);
+  gauge("castor_inflight_requests", "Requests admitted and not answered.", load.inflight_requests);
+  gauge("castor_inflight_tokens", "Their tokens.", load.inflight_tokens);
+  gauge("castor_inflight_bytes", "Their inputs and outputs in staging memory.",
+        load.inflight_bytes);
+  auto limit = Family("castor_queue_limit", "The budgets over what is in flight, by unit.",
+                      MetricType::Gauge);
+  Add(limit, static_cast<double>(load.max_requests), {{"unit", "requests"}});
+  Add(limit, static_cast<double>(load.max_tokens), {{"unit", "tokens"}});
+  Add(limit, static_cast<double>(load.max_bytes), {{"unit", "bytes"}});
+  out.push_back(std::move(limit));
+
+  auto rejected = Family("castor_rejected_total", "Requests that the engine refused, by reason.",
+                         MetricType::Counter);
+  for (const RefusalStats& refusal : stats.refusals) {
+    Add(rejected, static_cast<double>(refusal.count),
+        {{"reason", std::string(NameOf(refusal.reason))}});
+  }
+  out.push_back(std::move(rejected));
+
+  auto cancelled =
+      Family("castor_cancelled_total", "Requests cancelled or expired, by where they were.",
+             MetricType::Counter);
+  Add(cancelled, static_cast<double>(stats.cancelled_queued), {{"stage", "queued"}});
+  Add(cancelled, static_cast<double>(stats.cancelled_running), {{"stage", "running"}});
+  out.push_back(std::move(cancelled));
+}
+
+void CollectDevice(const EngineStats& stats, std::vector<MetricFamily>& out) {
+  const MemoryStats& memory = stats.memory;
+  auto gauge = [&](const char* name, const char* help, int64_t value) {
+    Add(out.emplace_back(Family(name, help, MetricType::Gauge)), static_cast<double>(value));
+  };
+  gauge("castor_device_memory_allocated_bytes", "Device memory in tensors.",
+        memory.device_allocated_bytes);
+  gauge("castor_device_memory_reserved_bytes",
+        "Device memory that the caching allocator holds, tensors included.",
+        memory.device_reserved_bytes);
+  gauge("castor_device_memory_peak_bytes", "The most device memory in tensors so far.",
+        memory.device_peak_bytes);
+  auto host = Family("castor_staging_memory_bytes",
+                     "Staging memory on the host: in use by requests, or cached for the next.",
+                     MetricType::Gauge);
+  Add(host, static_cast<double>(memory.host_in_use_bytes), {{"state", "in_use"}});
+  Add(host, static_cast<double>(memory.host_cached_bytes), {{"state", "cached"}});
+  out.push_back(std::move(host));
+  gauge("castor_staging_memory_peak_bytes", "The most staging memory in use so far.",
+        memory.host_peak_bytes);
+
+  Add(out.emplace_back(
+          Family("castor_engine_faults_total", "Errors of the device.", MetricType::Counter)),
+      static_cast<double>(stats.device_faults));
+  Add(out.emplace_back(Family("castor_device_healthy",
+                              "1 until the device has a fault that it does not recover from.",
+                              MetricType::Gauge)),
+      stats.device_healthy ? 1 : 0);
+}
+
+class EngineCollector : public prometheus::Collectable {
+ public:
+  explicit EngineCollector(const Engine& engine) : engine_(engine) {}
+
+  std::vector<MetricFamily> Collect() const override {
+    const EngineStats stats = engine_.stats();
+    std::vector<MetricFamily> families;
+    CollectWork(stats, families);
+    CollectLoad(stats, families);
+    CollectDevice(stats, families);
+    return families;
+  }
+
+ private:
+  const Engine& engine_;
+};
+
+}  // namespace
+
+std::shared_ptr<prometheus::Collectable> MakeEngineCollector(const Engine& engine) {
+  return std::make_shared<EngineCollector>(engine);
+}
+
+}  // namespace castor::server

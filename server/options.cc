@@ -1,0 +1,397 @@
+#include "server/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "server/units.h"
+#include "server/version.h"
+
+namespace castor::server {
+namespace {
+
+constexpr char kNetwork[] = "Network";
+constexpr char kModels[] = "Models";
+constexpr char kDevice[] = "Device";
+constexpr char kBatching[] = "Batching";
+constexpr char kLimits[] = "Limits";
+constexpr char kLifecycle[] = "Lifecycle";
+constexpr char kObservability[] = "Observability";
+
+// --max-message-bytes -> CASTOR_MAX_MESSAGE_BYTES.
+std::string EnvironmentName(std::string_view flag) {
+  std::string name = "CASTOR_";
+  for (char c : flag.substr(2)) {
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  return name;
+}
+
+bool IsSet(const std::string& environment_name) {
+  const char* value = std::getenv(environment_name.c_str());
+  return value != nullptr && *value != '\0';
+}
+
+// CLI11 lets the file win over the environment; here the environment wins. Keys that no option has
+// are errors that name the key.
+class FileBelowEnvironment : public CLI::ConfigTOML {
+ public:
+  explicit FileBelowEnvironment(const CLI::App* app) : app_(app) {}
+
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::vector<CLI::ConfigItem> items = CLI::ConfigTOML::from_config(input);
+    for (const CLI::ConfigItem& item : items) {
+      const CLI::Option* option =
+          item.parents.empty() ? app_->get_option_no_throw("--" + item.name) : nullptr;
+      if (option == nullptr || !option->get_configurable()) {
+        throw CLI::ConfigError("unknown key '" + item.fullname() + "' in the configuration file");
+      }
+    }
+    std::erase_if(items, [](const CLI::ConfigItem& item) {
+      return IsSet(EnvironmentName("--" + item.name));
+    });
+    return items;
+  }
+
+ private:
+  const CLI::App* app_;
+};
+
+// Declares options of one kind: flag, environment name, group, default in the help, checks.
+class Declarer {
+ public:
+  explicit Declarer(CLI::App* app) : app_(app) {}
+
+  // `parse` stores the text and returns what is wrong with it, or "".
+  CLI::Option* Text(const char* group, const std::string& flag, const std::string& type,
+                    const std::string& default_text, const std::string& help,
+                    std::function<std::string(const std::string&)> parse) {
+    auto store = [flag, parse = std::move(parse)](const std::string& text) {
+      if (const std::string problem = parse(text); !problem.empty()) {
+        throw CLI::ValidationError(flag, "'" + text + "' " + problem);
+      }
+    };
+    return app_->add_option_function<std::string>(flag, std::move(store), help)
+        ->envname(EnvironmentName(flag))
+        ->type_name(type)
+        ->default_str(default_text)
+        ->group(group);
+  }
+
+  template <typename T>
+  void Number(const char* group, const std::string& flag, T* value, int64_t low, int64_t high,
+              const std::string& help) {
+    Text(group, flag, "N", std::to_string(*value), help + Range(low, high),
+         [=](const std::string& text) -> std::string {
+           int64_t number = 0;
+           const char* end = text.data() + text.size();
+           const auto [rest, error] = std::from_chars(text.data(), end, number);
+           if (error != std::errc() || rest != end) return "is not a whole number";
+           if (number < low || number > high) return "is out of range" + Range(low, high);
+           *value = static_cast<T>(number);
+           return "";
+         });
+  }
+
+  void Bytes(const char* group, const std::string& flag, int64_t* value, int64_t low, int64_t high,
+             const std::string& help) {
+    const std::string range = " (" + FormatBytes(low) + " to " + FormatBytes(high) + ")";
+    Text(group, flag, "SIZE", FormatBytes(*value), help + range,
+         [=](const std::string& text) -> std::string {
+           const std::optional<int64_t> bytes = ParseBytes(text);
+           if (!bytes) return "is not a size such as 64MiB";
+           if (*bytes < low || *bytes > high) return "is out of range" + range;
+           *value = *bytes;
+           return "";
+         });
+  }
+
+  template <typename Duration>
+  void Time(const char* group, const std::string& flag, Duration* value,
+            std::chrono::microseconds low, std::chrono::microseconds high,
+            const std::string& help) {
+    const std::string range = " (" + FormatDuration(low) + " to " + FormatDuration(high) + ")";
+    Text(group, flag, "TIME", FormatDuration(*value), help + range,
+         [=](const std::string& text) -> std::string {
+           const auto duration = ParseDuration(text);
+           if (!duration) return "is not a duration such as 5ms or 2s";
+           if (*duration < low || *duration > high) return "is out of range" + range;
+           if (std::chrono::duration_cast<Duration>(*duration) != *duration) {
+             return "is finer than the unit of this setting, 1ms";
+           }
+           *value = std::chrono::duration_cast<Duration>(*duration);
+           return "";
+         });
+  }
+
+  template <typename T>
+  void Choice(const char* group, const std::string& flag, T* value,
+              const std::map<std::string, T>& choices, const std::string& default_name,
+              const std::string& help) {
+    std::string names;
+    for (const auto& [name, unused] : choices) names += (names.empty() ? "" : ", ") + name;
+    Text(group, flag, "NAME", default_name, help + ": " + names,
+         [=](const std::string& text) -> std::string {
+           const auto found = choices.find(text);
+           if (found == choices.end()) return "is none of " + names;
+           *value = found->second;
+           return "";
+         });
+  }
+
+  // Takes --NAME, --no-NAME and --NAME=true|false.
+  void Flag(const char* group, const std::string& flag, bool* value, const std::string& help) {
+    app_->add_flag(flag + ",!--no-" + flag.substr(2), *value, help)
+        ->envname(EnvironmentName(flag))
+        ->default_str(*value ? "true" : "false")
+        ->group(group);
+  }
+
+ private:
+  static std::string Range(int64_t low, int64_t high) {
+    return " (" + std::to_string(low) + " to " + std::to_string(high) + ")";
+  }
+
+  CLI::App* app_;
+};
+
+// HOST:PORT; an IPv6 host stands in brackets.
+std::string CheckAddress(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) return "is not HOST:PORT";
+  const std::string host = text.substr(0, colon);
+  const bool bracketed = host.front() == '[' && host.back() == ']' && host.size() > 2;
+  if (host.find(':') != std::string::npos && !bracketed) {
+    return "is not HOST:PORT (write an IPv6 address in brackets: [::1]:50051)";
+  }
+  int port = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, port);
+  if (error != std::errc() || rest != end || port < 0 || port > 65535) {
+    return "has no port from 0 to 65535";
+  }
+  return "";
+}
+
+std::string CheckDevice(const std::string& text) {
+  if (text == "auto" || text == "cpu" || text == "cuda") return "";
+  constexpr std::string_view kIndexed = "cuda:";
+  if (text.starts_with(kIndexed) && text.size() > kIndexed.size() && text.size() <= 8 &&
+      text.find_first_not_of("0123456789", kIndexed.size()) == std::string::npos) {
+    return "";
+  }
+  return "is none of auto, cpu, cuda, cuda:N";
+}
+
+// [NAME=]DIR. Names become path components, labels and health services: a small alphabet.
+ModelSource ParseModel(const std::string& text) {
+  ModelSource model;
+  const size_t equals = text.find('=');
+  const bool named = equals != std::string::npos && text.find('/') > equals;
+  model.directory = named ? text.substr(equals + 1) : text;
+  auto fail = [&](const std::string& problem) {
+    throw CLI::ValidationError("--model", "'" + text + "' " + problem);
+  };
+  std::error_code error;
+  if (!std::filesystem::is_directory(model.directory, error)) fail("names no directory");
+  if (named) {
+    model.name = text.substr(0, equals);
+  } else {
+    model.name = std::filesystem::canonical(model.directory, error).filename().string();
+  }
+  if (model.name.empty() || model.name.size() > 128 ||
+      model.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                   "0123456789._-") != std::string::npos) {
+    fail("gives no valid name: 1 to 128 letters, digits, '.', '_', '-' (use NAME=DIR)");
+  }
+  return model;
+}
+
+void DeclareServer(Declarer& declare, ServerOptions& options) {
+  using std::chrono::hours;
+  using std::chrono::seconds;
+  auto address = [](std::string* value, bool may_be_off) {
+    return [value, may_be_off](const std::string& text) -> std::string {
+      const bool off = may_be_off && (text.empty() || text == "off");
+      *value = off ? "" : text;
+      return off ? "" : CheckAddress(text);
+    };
+  };
+  declare.Text(kNetwork, "--listen", "HOST:PORT", options.listen,
+               "Address of the gRPC services; port 0 takes a free one",
+               address(&options.listen, false));
+  declare.Text(kNetwork, "--metrics-listen", "HOST:PORT", options.metrics_listen,
+               "Address of /metrics for Prometheus; 'off' for none",
+               address(&options.metrics_listen, true));
+  declare.Number(kNetwork, "--max-concurrent-streams", &options.max_concurrent_streams, 1, 65536,
+                 "Calls at a time on one connection");
+  declare.Time(kNetwork, "--max-connection-age", &options.max_connection_age, seconds(0), hours(24),
+               "Ask clients to reconnect after this long, so that they find new servers; 0: never");
+  declare.Time(kNetwork, "--max-connection-age-grace", &options.max_connection_age_grace,
+               seconds(0), hours(24), "Time for the calls of a connection that came of age");
+  declare.Time(kNetwork, "--max-connection-idle", &options.max_connection_idle, seconds(0),
+               hours(24), "Close connections without calls after this long; 0: never");
+  declare.Time(kNetwork, "--handshake-timeout", &options.handshake_timeout, seconds(1),
+               seconds(120), "Time for a new connection to speak HTTP/2");
+
+  declare.Bytes(kLimits, "--max-message-bytes", &options.max_message_bytes, 1024,
+                (int64_t{2} << 30) - 1, "The largest request message");
+  declare.Time(kLimits, "--max-deadline", &options.max_deadline, seconds(1), hours(24),
+               "Deadline of calls that bring none or a later one");
+
+  declare.Time(kLifecycle, "--drain-delay", &options.drain_delay, seconds(0), hours(1),
+               "After SIGTERM: go on serving this long with readiness down");
+  declare.Time(kLifecycle, "--drain-deadline", &options.drain_deadline, seconds(0), hours(1),
+               "Then: time to finish what was admitted");
+
+  declare.Choice<LogFormat>(kObservability, "--log-format", &options.log_format,
+                            {{"human", LogFormat::kHuman}, {"json", LogFormat::kJson}}, "human",
+                            "Lines for people, or one JSON object each");
+  declare.Choice<LogLevel>(kObservability, "--log-level", &options.log_level,
+                           {{"debug", LogLevel::kDebug},
+                            {"info", LogLevel::kInfo},
+                            {"warning", LogLevel::kWarning},
+                            {"error", LogLevel::kError}},
+                           "info", "The least severe lines to write");
+  declare.Flag(kObservability, "--reflection", &options.reflection,
+               "Serve gRPC reflection, for grpcurl and the like");
+  declare.Flag(kObservability, "--channelz", &options.channelz,
+               "Serve channelz, gRPC's own connection statistics");
+}
+
+void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype) {
+  using std::chrono::microseconds;
+  using std::chrono::seconds;
+  constexpr int64_t kTiB = int64_t{1} << 40;
+  declare.Choice<DType>(kModels, "--model-dtype", &model_dtype,
+                        {{"float32", DType::kFloat32}, {"bfloat16", DType::kBFloat16}}, "float32",
+                        "Type of the models' weights on the device");
+  declare.Bytes(kModels, "--max-text-bytes", &engine.max_text_bytes, 1, int64_t{64} << 20,
+                "The longest text, in bytes of UTF-8");
+  declare.Number(kModels, "--tokenizer-threads", &engine.tokenizer_threads, 1, 256,
+                 "Threads that turn texts into tokens");
+
+  declare.Text(kDevice, "--device", "NAME", engine.device,
+               "Where to compute: auto (a GPU if there is one), cpu, cuda, cuda:N",
+               [&engine](const std::string& text) {
+                 engine.device = text;
+                 return CheckDevice(text);
+               });
+  declare.Number(kDevice, "--cpu-threads", &engine.cpu_threads, 0, 4096,
+                 "Compute threads on the CPU; 0: one per core");
+  declare.Bytes(kDevice, "--max-cached-host-bytes", &engine.max_cached_host_bytes, 0, kTiB,
+                "Staging memory kept for reuse");
+  declare.Number(kDevice, "--completion-threads", &engine.completion_threads, 1, 256,
+                 "Threads that hand out answers");
+
+  declare.Number(kBatching, "--max-batch-tokens", &engine.max_batch_tokens, 1, 1 << 30,
+                 "Token budget of a batch; a longer request runs alone");
+  declare.Number(kBatching, "--max-batch-requests", &engine.max_batch_requests, 1, 65536,
+                 "Requests in one batch");
+  declare.Time(kBatching, "--batch-delay", &engine.batch_delay, microseconds(0), seconds(1),
+               "How long a free device waits for company");
+
+  declare.Number(kLimits, "--max-queued-requests", &engine.max_queued_requests, 1, 1 << 24,
+                 "Requests admitted and not yet answered");
+  declare.Number(kLimits, "--max-queued-tokens", &engine.max_queued_tokens, 1, int64_t{1} << 40,
+                 "The same, in tokens");
+  declare.Bytes(kLimits, "--max-queued-bytes", &engine.max_queued_bytes, int64_t{1} << 20, kTiB,
+                "The same, in bytes of inputs and outputs");
+  declare.Number(kLimits, "--max-sequences", &engine.max_sequences, 1, 1 << 20,
+                 "Sequences in one request");
+}
+
+// "(from the environment variable CASTOR_X)" when that is where the option that `message` opens
+// with got its value.
+std::string SourceOf(const std::string& message, const std::vector<std::string>& arguments) {
+  if (!message.starts_with("--")) return "";
+  const std::string flag = message.substr(0, message.find_first_of(": "));
+  for (const std::string& argument : arguments) {
+    if (argument == flag || argument.starts_with(flag + "=")) return "";
+  }
+  const std::string environment = EnvironmentName(flag);
+  return IsSet(environment) ? " (from the environment variable " + environment + ")"
+                            : " (from the configuration file)";
+}
+
+}  // namespace
+
+std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv) {
+  ServerOptions options;
+  DType model_dtype = DType::kFloat32;
+  std::vector<std::string> models;
+
+  CLI::App app("Castor: attention and encoder inference over gRPC.\n", "castor-server");
+  app.get_formatter()->column_width(44);
+  app.set_version_flag(
+      "--version",
+      "castor-server " + std::string(Version()) + " (" + std::string(GitCommit()) + ")",
+      "Print the version and exit");
+  app.set_config("--config", "", "Read options from this TOML file: keys are flags without '--'")
+      ->envname("CASTOR_CONFIG")
+      ->type_name("FILE");
+  app.config_formatter(std::make_shared<FileBelowEnvironment>(&app));
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  app.footer(
+      "Each option can also be set by its environment variable (--max-message-bytes by\n"
+      "CASTOR_MAX_MESSAGE_BYTES) or in the file given by --config. Flags win over the "
+      "environment,\n"
+      "which wins over the file. SIZE is a number with KiB, MiB, GiB; TIME one with us, ms, s, m, "
+      "h.\n\n"
+      "Example:\n"
+      "  castor-server --listen 0.0.0.0:50051 --model minilm=/models/all-MiniLM-L6-v2");
+
+  Declarer declare(&app);
+  DeclareServer(declare, options);
+  app.add_option("--model", models,
+                 "A model to load: a directory as Hugging Face lays it out, and the name to serve "
+                 "it under (default: the directory's). Repeatable, or several separated by commas")
+      ->envname("CASTOR_MODEL")
+      ->type_name("[NAME=]DIR")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->group(kModels);
+  DeclareEngine(declare, options.engine, model_dtype);
+
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  auto is_config = [](const std::string& argument) {
+    return argument == "--config" || argument.starts_with("--config=");
+  };
+  // CLI11 ignores a missing file that the environment names; given as a flag it is an error.
+  if (IsSet("CASTOR_CONFIG") && std::none_of(arguments.begin(), arguments.end(), is_config)) {
+    arguments.insert(arguments.begin(), std::string("--config=") + std::getenv("CASTOR_CONFIG"));
+  }
+
+  try {
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants it
+    app.parse(std::move(reversed));
+    for (const std::string& text : models) {
+      ModelSource model = ParseModel(text);
+      for (const ModelSource& other : options.engine.models) {
+        if (other.name == model.name) {
+          throw CLI::ValidationError("--model", "the name '" + model.name + "' is given twice");
+        }
+      }
+      model.dtype = model_dtype;
+      options.engine.models.push_back(std::move(model));
+    }
+  } catch (const CLI::Success& request) {  // --help, --version
+    return app.exit(request);
+  } catch (const CLI::Error& error) {
+    const std::string message = error.what();
+    std::fprintf(stderr, "castor-server: %s%s; see castor-server --help\n", message.c_str(),
+                 SourceOf(message, arguments).c_str());
+    return 2;
+  }
+  return options;
+}
+
+}  // namespace castor::server

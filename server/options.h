@@ -1,0 +1,46 @@
+// How castor-server is told what to do: flags, CASTOR_* environment variables and a TOML file, in
+// this order of precedence. Every value is checked here, before anything is opened.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "engine/engine.h"
+#include "server/logging.h"
+
+namespace castor::server {
+
+struct ServerOptions {
+  // ---- network
+  std::string listen = "127.0.0.1:50051";                      // port 0: the system picks one
+  std::string metrics_listen = "127.0.0.1:9464";               // empty: no metrics endpoint
+  int64_t max_message_bytes = int64_t{256} << 20;              // one request message
+  int32_t max_concurrent_streams = 256;                        // calls on one connection
+  std::chrono::milliseconds max_connection_age{0};             // 0: unlimited; +-10% jitter
+  std::chrono::milliseconds max_connection_age_grace{60'000};  // for calls on an aged connection
+  std::chrono::milliseconds max_connection_idle{300'000};      // 0: unlimited
+  std::chrono::milliseconds handshake_timeout{10'000};
+
+  // ---- engine: models, device, batching and budgets
+  EngineOptions engine;
+
+  // ---- lifecycle
+  std::chrono::milliseconds max_deadline{600'000};   // of calls that bring none or a later one
+  std::chrono::milliseconds drain_delay{0};          // still serving, readiness already down
+  std::chrono::milliseconds drain_deadline{30'000};  // for what was admitted
+
+  // ---- observability
+  LogFormat log_format = LogFormat::kHuman;
+  LogLevel log_level = LogLevel::kInfo;
+  bool reflection = true;
+  bool channelz = false;
+};
+
+// The options, or the exit code with which main should return at once: 0 after --help or
+// --version, 2 after an error, which was printed to standard error as one line.
+std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv);
+
+}  // namespace castor::server

@@ -1,0 +1,9 @@
+#include "server/version.h"
+
+namespace castor::server {
+
+std::string_view Version() { return CASTOR_VERSION; }
+
+std::string_view GitCommit() { return CASTOR_GIT_COMMIT; }
+
+}  // namespace castor::server
