@@ -45,7 +45,9 @@ if(NOT CASTOR_CUDA STREQUAL "OFF" AND NOT CASTOR_SANITIZE AND EXISTS "${nvcc}")
   set(CMAKE_CUDA_COMPILER "${cuda_root}/bin/nvcc")
   set(CMAKE_CUDA_ARCHITECTURES "${CASTOR_CUDA_ARCHITECTURES}")
   enable_language(CUDA)
-  add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)  # this CMake knows no CUDA20
+  # CMake 3.25 knows no CUDA20 for this compiler, which takes it all the same.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   set(CASTOR_WITH_CUDA ON)
   add_library(cuda_runtime SHARED IMPORTED GLOBAL)
   set_target_properties(cuda_runtime PROPERTIES IMPORTED_LOCATION "${cuda_root}/lib/libcudart.so.13")

@@ -1,0 +1,100 @@
+#include "engine/attention/cuda/choice.h"
+
+#include <algorithm>
+#include <array>
+#include <variant>
+
+namespace castor::attention::cuda {
+namespace {
+
+bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
+// cuDNN against flash, on Hopper, fp16 and bf16, TFLOP/s published for H100 by N (forward, not
+// causal, 16k tokens in total):
+//
+//            512   1k   2k   4k   8k  16k
+//   d=64   282/335 306/373 318/395 321/408 322/412 324/413   flash 2 / cuDNN
+//   d=128  309/497 350/574 362/617 368/609 370/600 370/595
+//
+// cuDNN wins by 1.2 to 1.7 times, but it compiles a plan of about 400 ms for each exact shape and
+// keeps it for good. So it serves a closed set of shapes, and everything else is flash's:
+//   - from 1024 tokens on: below, one launch per sequence leaves most of the GPU idle, and a lone
+//     flash launch over the whole batch wins;
+//   - lengths that are multiples of 128 (others have faulted: pytorch#169849), in coarser steps as
+//     they grow, which bounds the number of plans;
+//   - the dims and head counts of the models people serve, for the same reason.
+constexpr int64_t kCudnnMinTokens = 1024;
+constexpr int64_t kCudnnMaxTokens = 1 << 20;
+constexpr std::array<int64_t, 2> kCudnnDims = {64, 128};
+constexpr std::array<int64_t, 10> kCudnnHeads = {4, 6, 8, 12, 16, 20, 24, 32, 48, 64};
+
+// Versions before 9.15 lose to flash or fault on this hardware; LibTorch 2.11 brings 9.19.
+constexpr int64_t kCudnnMinVersion = 91500;
+constexpr int kHopper = 90;
+
+// The step between served lengths: 128 to 4K, 512 to 16K, then the next power of two below N / 32.
+int64_t CudnnLengthStep(int64_t tokens) {
+  if (tokens <= 4096) return 128;
+  if (tokens <= 16384) return 512;
+  int64_t step = 512;
+  while (step * 64 <= tokens) step *= 2;
+  return step;
+}
+
+template <size_t n>
+bool Contains(const std::array<int64_t, n>& values, int64_t value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+}  // namespace
+
+bool FlashFits(const Spec& spec, const Capabilities& device) {
+  return IsHalf(spec.dtype) && device.compute_capability >= 80 && spec.head_dim <= 256 &&
+         spec.value_dim <= 256 && spec.heads <= kMaxGridHeads;
+}
+
+bool EfficientFits(const Spec& spec, const Capabilities& device) {
+  // 65536 is the largest dim that a kernel instance is compiled for; bf16 needs Ampere.
+  return (spec.dtype == DType::kFloat32 || IsHalf(spec.dtype)) &&
+         device.compute_capability >= (spec.dtype == DType::kBFloat16 ? 80 : 50) &&
+         device.compute_capability <= 120 && spec.head_dim <= 65536 && spec.value_dim <= 65536 &&
+         spec.heads <= kMaxGridHeads;
+}
+
+bool CudnnFits(const Spec& spec, int64_t query_tokens, int64_t key_tokens,
+               const Capabilities& device) {
+  return FlashFits(spec, device) && device.compute_capability == kHopper &&
+         device.cudnn_version >= kCudnnMinVersion && spec.head_dim == spec.value_dim &&
+         Contains(kCudnnDims, spec.head_dim) && Contains(kCudnnHeads, spec.heads) &&
+         query_tokens == key_tokens && query_tokens >= kCudnnMinTokens &&
+         query_tokens <= kCudnnMaxTokens && query_tokens % CudnnLengthStep(query_tokens) == 0;
+}
+
+std::vector<Run> PlanRuns(const Spec& spec, Path base, std::span<const int32_t> cu_seqlens_q,
+                          std::span<const int32_t> cu_seqlens_k, const Capabilities& device) {
+  std::vector<Run> runs;
+  const int64_t sequences = static_cast<int64_t>(cu_seqlens_q.size()) - 1;
+  for (int64_t s = 0; s < sequences; ++s) {
+    const int64_t query_tokens = cu_seqlens_q[s + 1] - cu_seqlens_q[s];
+    const int64_t key_tokens = cu_seqlens_k[s + 1] - cu_seqlens_k[s];
+    const bool cudnn = base == Path::kFlash && CudnnFits(spec, query_tokens, key_tokens, device);
+    if (cudnn) {
+      runs.push_back({Path::kCudnn, s, 1});
+    } else if (!runs.empty() && runs.back().path == base && base != Path::kMath &&
+               runs.back().count < kMaxGridSequences) {
+      ++runs.back().count;
+    } else {
+      runs.push_back({base, s, 1});
+    }
+  }
+  return runs;
+}
+
+int64_t MathBlockRows(int64_t heads, int64_t key_tokens) {
+  // The fp32 score block, [heads, rows, key_tokens], stays within this budget or at one row.
+  constexpr int64_t kBlockBytes = int64_t{64} << 20;
+  const int64_t row_bytes = std::max<int64_t>(1, heads * key_tokens * int64_t{sizeof(float)});
+  return std::clamp<int64_t>(kBlockBytes / row_bytes, 1, 1024);
+}
+
+}  // namespace castor::attention::cuda

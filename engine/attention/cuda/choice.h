@@ -1,0 +1,57 @@
+// Which implementation of exact attention runs a sequence on a GPU: pure functions over the table
+// in choice.cc. No tensor library and no CUDA here, so that the choice is tested without a GPU.
+//
+// Batch invariance rests on this file. A sequence's path is a function of the spec and of that
+// sequence's own lengths, never of its neighbours, and every path computes each sequence in an
+// order that depends on that sequence alone:
+//   flash       one thread block per (query tile, head, sequence); the tile sizes follow from
+//               head_dim and causal; without paged keys or grouped heads nothing splits the keys.
+//   efficient   the same, with a kernel instance picked by dtype and dims.
+//   cuDNN       its heuristics look at the whole problem, batch size included, so each sequence is
+//               a problem of batch size 1, however many of them a batch holds.
+//   math        one sequence at a time, in query blocks whose size follows from its own lengths.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/attention/problem.h"
+
+namespace castor::attention::cuda {
+
+// What the device and its libraries can do; fixed when the device is opened.
+struct Capabilities {
+  int compute_capability = 0;  // 90 on Hopper
+  int64_t cudnn_version = 0;   // 91900 is 9.19.0; 0: no cuDNN
+};
+
+enum class Path { kFlash, kCudnn, kEfficient, kMath };
+
+// What grids can hold: heads and sequences are grid dimensions y and z of the varlen kernels.
+inline constexpr int64_t kMaxGridHeads = 65535;
+inline constexpr int64_t kMaxGridSequences = 65535;
+
+bool FlashFits(const Spec& spec, const Capabilities& device);
+bool EfficientFits(const Spec& spec, const Capabilities& device);
+
+// Whether cuDNN runs a sequence of these lengths. Implies FlashFits.
+bool CudnnFits(const Spec& spec, int64_t query_tokens, int64_t key_tokens,
+               const Capabilities& device);
+
+// Neighbouring sequences that one launch computes.
+struct Run {
+  Path path;
+  int64_t first = 0;  // sequence
+  int64_t count = 0;
+};
+
+// Cuts a batch into launches. `base` is the path of the variant's row; sequences that cuDNN runs
+// faster leave a kFlash row, each as a launch of its own. Offsets as in Problem.
+std::vector<Run> PlanRuns(const Spec& spec, Path base, std::span<const int32_t> cu_seqlens_q,
+                          std::span<const int32_t> cu_seqlens_k, const Capabilities& device);
+
+// How many query rows the math path computes at a time for a sequence of `key_tokens` keys.
+int64_t MathBlockRows(int64_t heads, int64_t key_tokens);
+
+}  // namespace castor::attention::cuda

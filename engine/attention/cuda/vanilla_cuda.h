@@ -1,0 +1,42 @@
+// Exact attention on a GPU through LibTorch's kernels.
+//
+// Every function computes some neighbouring sequences of a problem and returns their output rows,
+// [tokens, heads, value_dim] and contiguous. The work is queued on the current stream. Called on
+// the device's engine thread; may throw what LibTorch throws.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+
+#include "engine/attention/problem.h"
+
+namespace castor::attention::cuda {
+
+// The sequences that one launch computes.
+struct Sequences {
+  at::Tensor query;                       // [query tokens, heads, head_dim], of these alone
+  at::Tensor key;                         // [key tokens, heads, head_dim]
+  at::Tensor value;                       // [key tokens, heads, value_dim]
+  std::span<const int32_t> cu_seqlens_q;  // of the whole problem
+  std::span<const int32_t> cu_seqlens_k;
+  int64_t first = 0;  // sequence of the problem
+  int64_t count = 0;
+};
+
+// FlashAttention-2 over cu_seqlens. Requires FlashFits.
+at::Tensor FlashAttention(const Spec& spec, const Sequences& sequences);
+
+// cuDNN's fused attention over one sequence. Requires CudnnFits, and count == 1.
+at::Tensor CudnnAttention(const Spec& spec, const Sequences& sequences);
+
+// CUTLASS's memory-efficient attention over cu_seqlens; fp32 as three TF32 products, which keeps
+// fp32's accuracy. Requires EfficientFits.
+at::Tensor EfficientAttention(const Spec& spec, const Sequences& sequences);
+
+// Matrix products and softmax in fp32, in blocks of query rows: for whatever the others refuse.
+// The twin that the check on a GPU compares them with.
+at::Tensor MathAttention(const Spec& spec, const Sequences& sequences);
+
+}  // namespace castor::attention::cuda

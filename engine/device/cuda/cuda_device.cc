@@ -1,0 +1,202 @@
+#include "engine/device/cuda/cuda_device.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <cuda_runtime_api.h>
+#include <torch/headeronly/version.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/attention/cuda/variants_cuda.h"
+#include "engine/base/error.h"
+#include "engine/device/cuda/pinned.h"
+#include "engine/encoder/load.h"
+#include "engine/encoder/model.h"
+
+namespace castor {
+namespace {
+
+using c10::cuda::CUDACachingAllocator::getDeviceStats;
+using c10::cuda::CUDACachingAllocator::resetPeakStats;
+
+constexpr int kMinComputeCapability = 80;
+constexpr size_t kAggregate = 0;  // of the allocator's statistics: small and large blocks together
+
+// FAILED_PRECONDITION, so that "auto" may go on with the CPU.
+absl::Status Unavailable(const std::string& message) {
+  return MakeError(Reason::kKernelNotAvailable, message);
+}
+
+// 13000 is "13.0".
+std::string CudaVersion(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+// 91900 is "9.19.0".
+std::string CudnnVersion(int64_t version) {
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+int64_t RuntimeCudnn() {
+  const auto& hooks = at::detail::getCUDAHooks();
+  return hooks.hasCuDNN() ? hooks.versionRuntimeCuDNN() : 0;
+}
+
+std::string Backend(int64_t cudnn) {
+  int runtime = 0;
+  int driver = 0;
+  cudaRuntimeGetVersion(&runtime);
+  cudaDriverGetVersion(&driver);
+  return "LibTorch " TORCH_VERSION ", CUDA " + CudaVersion(runtime) + " (driver " +
+         CudaVersion(driver) + "), " +
+         (cudnn == 0 ? std::string("no cuDNN") : "cuDNN " + CudnnVersion(cudnn));
+}
+
+int64_t AllocatedBytes(c10::DeviceIndex index) {
+  return getDeviceStats(index).allocated_bytes[kAggregate].current;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(int index,
+                                                             const EngineOptions& options) {
+  int count = 0;
+  const cudaError_t counted = cudaGetDeviceCount(&count);
+  if (counted != cudaSuccess) {
+    cudaGetLastError();
+    return Unavailable("CUDA cannot be used: " + std::string(cudaGetErrorString(counted)));
+  }
+  if (index < 0 || index >= count) {
+    return Unavailable("there is no device cuda:" + std::to_string(index) + ", only " +
+                       std::to_string(count) + " device(s)");
+  }
+  Faults opening([] { return true; });
+  std::unique_ptr<CudaDevice> device;
+  const absl::Status status = opening.Guard([&]() -> absl::Status {
+    cudaDeviceProp properties{};
+    absl::Status got = opening.FromCode(cudaGetDeviceProperties(&properties, index),
+                                        "reading the device's properties");
+    if (!got.ok()) return got;
+    const int capability = properties.major * 10 + properties.minor;
+    if (capability < kMinComputeCapability) {
+      return Unavailable(std::string(properties.name) + " has compute capability " +
+                         std::to_string(properties.major) + "." + std::to_string(properties.minor) +
+                         ", and Castor needs 8.0");
+    }
+    const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
+    const at::Device torch_device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
+    // Starts LibTorch's CUDA side, with the allocator and the context, while errors are cheap.
+    at::empty({1}, at::TensorOptions().dtype(at::kFloat).device(torch_device));
+
+    const int64_t cudnn = RuntimeCudnn();
+    attention::cuda::SetCapabilities({capability, cudnn});
+    DeviceInfo info;
+    info.name = "cuda:" + std::to_string(index);
+    info.description = properties.name;
+    info.memory_bytes = static_cast<int64_t>(properties.totalGlobalMem);
+    info.backend = Backend(cudnn);
+    device.reset(new CudaDevice(torch_device, std::move(info),
+                                MakeHostPool(PinnedMemory(index), options.max_cached_host_bytes)));
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return device;
+}
+
+CudaDevice::CudaDevice(at::Device device, DeviceInfo info, std::shared_ptr<HostPool> host_pool)
+    : device_(device),
+      info_(std::move(info)),
+      host_pool_(std::move(host_pool)),
+      streams_{c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index()),
+               c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index()),
+               c10::cuda::getStreamFromPool(/*isHighPriority=*/false, device.index())},
+      faults_([compute = streams_.compute] {
+        const cudaError_t error = cudaStreamQuery(compute);
+        cudaGetLastError();
+        return error == cudaSuccess || error == cudaErrorNotReady;
+      }) {}
+
+std::span<const attention::Variant> CudaDevice::variants() const {
+  return attention::cuda::CudaVariants();
+}
+
+MemoryStats CudaDevice::memory() const {
+  const auto stats = getDeviceStats(device_.index());
+  MemoryStats memory;
+  memory.device_allocated_bytes = stats.allocated_bytes[kAggregate].current;
+  memory.device_reserved_bytes = stats.reserved_bytes[kAggregate].current;
+  // The allocator's own peak is reset at every launch, to measure it.
+  memory.device_peak_bytes =
+      std::max(peak_bytes_.load(std::memory_order_relaxed), stats.allocated_bytes[kAggregate].peak);
+  return memory;
+}
+
+absl::StatusOr<std::shared_ptr<encoder::Model>> CudaDevice::LoadModel(const ModelSource& source) {
+  std::shared_ptr<encoder::Model> model;
+  const absl::Status status = faults_.Guard([&]() -> absl::Status {
+    const c10::InferenceMode inference;
+    const c10::cuda::CUDAStreamGuard guard(streams_.compute);
+    absl::StatusOr<std::shared_ptr<encoder::Model>> loaded = encoder::LoadModel(
+        source, device_, [this](const attention::Spec& spec, const attention::Problem& problem) {
+          return RunAttention(spec, problem);
+        });
+    if (!loaded.ok()) return loaded.status();
+    model = *std::move(loaded);
+    streams_.compute.synchronize();
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return model;
+}
+
+absl::Status CudaDevice::RunAttention(const attention::Spec& spec,
+                                      const attention::Problem& problem) {
+  const attention::Variant* variant = attention::FindVariant(variants(), spec);
+  if (variant == nullptr) {
+    return MakeError(Reason::kKernelNotAvailable, "no kernel on this device runs this attention");
+  }
+  encoder_backend_ = variant->backend;
+  return variant->run(spec, {&problem, 1});
+}
+
+template <typename Launcher>
+absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launched(Launcher&& launch) {
+  // Held outside the guard: if the launch throws, the execution's destructor waits for what was
+  // already queued before the batch's staging memory can be reused.
+  auto execution = std::make_unique<CudaExecution>(streams_, faults_);
+  const absl::Status status = faults_.Guard([&]() -> absl::Status {
+    const c10::InferenceMode inference;
+    const c10::cuda::CUDAStreamGuard guard(streams_.compute);
+    const c10::DeviceIndex index = device_.index();
+    // The allocator's accounts are the host's: exact, though the device has not run yet.
+    resetPeakStats(index);
+    const int64_t before = AllocatedBytes(index);
+    absl::Status launched = launch(*execution);
+    const int64_t peak = getDeviceStats(index).allocated_bytes[kAggregate].peak;
+    execution->times().workspace_bytes = peak - before;
+    peak_bytes_.store(std::max(peak_bytes_.load(std::memory_order_relaxed), peak),
+                      std::memory_order_relaxed);
+    return launched;
+  });
+  if (!status.ok()) return status;
+  return std::unique_ptr<Execution>(std::move(execution));
+}
+
+absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launch(const AttentionBatch& batch) {
+  return Launched([&](CudaExecution& execution) { return LaunchAttention(batch, execution); });
+}
+
+absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launch(const encoder::Batch& batch) {
+  return Launched([&](CudaExecution& execution) { return LaunchEncoder(batch, execution); });
+}
+
+}  // namespace castor

@@ -1,0 +1,59 @@
+// A GPU behind the Device interface.
+//
+// Three streams, from LibTorch's pool: copies in, compute, copies out, so that the next batch's
+// inputs travel while this one computes and the last one's outputs leave. The methods' threads are
+// Device's: the engine thread, but for info, host_pool, variants, memory and healthy.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <atomic>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "engine/device/cuda/execution.h"
+#include "engine/device/cuda/faults.h"
+#include "engine/device/device.h"
+
+namespace castor {
+
+class CudaDevice : public Device {
+ public:
+  // Fails where the driver, the device or its capability (8.0) is missing, saying which.
+  static absl::StatusOr<std::unique_ptr<CudaDevice>> Open(int index, const EngineOptions& options);
+
+  const DeviceInfo& info() const override { return info_; }
+  std::shared_ptr<HostPool> host_pool() const override { return host_pool_; }
+  std::span<const attention::Variant> variants() const override;
+  MemoryStats memory() const override;
+  bool healthy() const override { return faults_.healthy(); }
+  int depth() const override { return 2; }
+
+  absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource& source) override;
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch) override;
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch) override;
+
+ private:
+  CudaDevice(at::Device device, DeviceInfo info, std::shared_ptr<HostPool> host_pool);
+
+  absl::Status LaunchAttention(const AttentionBatch& batch, CudaExecution& execution);
+  absl::Status LaunchEncoder(const encoder::Batch& batch, CudaExecution& execution);
+
+  // One attention layer inside a model's forward pass.
+  absl::Status RunAttention(const attention::Spec& spec, const attention::Problem& problem);
+
+  // Runs `launch` with the device and its compute stream current, and measures its memory.
+  template <typename Launcher>
+  absl::StatusOr<std::unique_ptr<Execution>> Launched(Launcher&& launch);
+
+  const at::Device device_;
+  const DeviceInfo info_;
+  const std::shared_ptr<HostPool> host_pool_;
+  const Streams streams_;
+  Faults faults_;
+  mutable std::atomic<int64_t> peak_bytes_{0};
+  std::string_view encoder_backend_;  // what the attention layers of the last forward pass ran on
+};
+
+}  // namespace castor

@@ -1,0 +1,67 @@
+#include "engine/device/cuda/execution.h"
+
+#include <cuda_runtime_api.h>
+
+#include <utility>
+
+namespace castor {
+namespace {
+
+constexpr double kMicrosPerMilli = 1e3;
+
+}  // namespace
+
+CudaExecution::CudaExecution(const Streams& streams, Faults& faults)
+    : streams_(streams),
+      faults_(faults),
+      copy_in_begin_(cudaEventDefault),  // with timing
+      copy_in_end_(cudaEventDefault),
+      compute_begin_(cudaEventDefault),
+      compute_end_(cudaEventDefault),
+      copy_out_begin_(cudaEventDefault),
+      copy_out_end_(cudaEventDefault) {}
+
+CudaExecution::~CudaExecution() {
+  if (finished_) return;
+  // A launch that failed half-way, or one that nobody waited for. Errors change nothing here: they
+  // mean that the device has stopped.
+  cudaStreamSynchronize(streams_.copy_in);
+  cudaStreamSynchronize(streams_.compute);
+  cudaStreamSynchronize(streams_.copy_out);
+  cudaGetLastError();
+}
+
+void CudaExecution::BeginCompute() {
+  copy_in_end_.block(streams_.compute);
+  compute_begin_.record(streams_.compute);
+}
+
+void CudaExecution::BeginCopyOut() {
+  compute_end_.block(streams_.copy_out);
+  copy_out_begin_.record(streams_.copy_out);
+}
+
+void CudaExecution::EndCopyOut() {
+  copy_out_end_.record(streams_.copy_out);
+  launched_ = true;
+}
+
+absl::StatusOr<ExecutionTimes> CudaExecution::Wait() {
+  const absl::Status status = faults_.Guard([&]() -> absl::Status {
+    if (!launched_) return faults_.FromCode(cudaErrorNotReady, "waiting for an unlaunched batch");
+    absl::Status waited =
+        faults_.FromCode(cudaEventSynchronize(copy_out_end_), "waiting for a batch");
+    if (!waited.ok()) return waited;
+    finished_ = true;
+    times_.copy_in_us = copy_in_begin_.elapsed_time(copy_in_end_) * kMicrosPerMilli;
+    times_.compute_us = compute_begin_.elapsed_time(compute_end_) * kMicrosPerMilli;
+    times_.copy_out_us = copy_out_begin_.elapsed_time(copy_out_end_) * kMicrosPerMilli;
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  tensors_.clear();
+  buffers_.clear();
+  return times_;
+}
+
+}  // namespace castor

@@ -1,0 +1,70 @@
+// One launched batch: its events on the three streams, and the tensors it works in.
+//
+// Made and waited for on the engine thread. It owns every tensor that more than one stream touches
+// until the last event has passed; so the caching allocator, which orders reuse within a stream
+// only, can never hand out memory that another stream still works in.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/cuda/CUDAEvent.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/base/host_memory.h"
+#include "engine/device/cuda/faults.h"
+#include "engine/device/device.h"
+
+namespace castor {
+
+// What a batch goes through, in this order, each on its own stream.
+struct Streams {
+  c10::cuda::CUDAStream copy_in;
+  c10::cuda::CUDAStream compute;
+  c10::cuda::CUDAStream copy_out;
+};
+
+class CudaExecution : public Execution {
+ public:
+  CudaExecution(const Streams& streams, Faults& faults);
+
+  // Waits for the streams if nobody waited: nothing may read or write staging memory afterwards.
+  ~CudaExecution() override;
+
+  absl::StatusOr<ExecutionTimes> Wait() override;
+
+  // The stages of a launch, in order. Each makes its stream wait for the stage before. May throw.
+  void BeginCopyIn() { copy_in_begin_.record(streams_.copy_in); }
+  void EndCopyIn() { copy_in_end_.record(streams_.copy_in); }
+  void BeginCompute();
+  void EndCompute() { compute_end_.record(streams_.compute); }
+  void BeginCopyOut();
+  void EndCopyOut();
+
+  // Keeps these until the execution has finished.
+  void Keep(at::Tensor tensor) { tensors_.push_back(std::move(tensor)); }
+  void Keep(HostBuffer buffer) { buffers_.push_back(std::move(buffer)); }
+
+  ExecutionTimes& times() { return times_; }
+
+ private:
+  const Streams streams_;
+  Faults& faults_;
+
+  c10::cuda::CUDAEvent copy_in_begin_;
+  c10::cuda::CUDAEvent copy_in_end_;
+  c10::cuda::CUDAEvent compute_begin_;
+  c10::cuda::CUDAEvent compute_end_;
+  c10::cuda::CUDAEvent copy_out_begin_;
+  c10::cuda::CUDAEvent copy_out_end_;
+  bool launched_ = false;  // EndCopyOut has been reached
+  bool finished_ = false;  // nothing of this batch runs any more
+
+  ExecutionTimes times_;
+  std::vector<at::Tensor> tensors_;
+  std::vector<HostBuffer> buffers_;
+};
+
+}  // namespace castor

@@ -1,0 +1,77 @@
+// CudaDevice::LaunchEncoder: uploads a batch's indices, runs the model, brings the rows back.
+
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAGuard.h>
+
+#include <utility>
+#include <vector>
+
+#include "engine/attention/cuda/tensors.h"
+#include "engine/base/error.h"
+#include "engine/device/cuda/copies.h"
+#include "engine/device/cuda/cuda_device.h"
+#include "engine/encoder/model.h"
+
+namespace castor {
+namespace {
+
+std::byte* DataOf(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.mutable_data_ptr());
+}
+
+}  // namespace
+
+absl::Status CudaDevice::LaunchEncoder(const encoder::Batch& batch, CudaExecution& execution) {
+  const encoder::Packing packing = encoder::Pack(batch);
+  absl::StatusOr<HostBuffer> staging =
+      host_pool_->Allocate(static_cast<size_t>(packing.index_elements()) * sizeof(int64_t));
+  if (!staging.ok()) return staging.status();
+  encoder::WriteIndices(batch, packing, staging->as<int64_t>());
+
+  // Inputs belong to the copying stream, as in LaunchAttention.
+  encoder::Inputs inputs;
+  std::vector<Copy> copies;
+  {
+    const c10::cuda::CUDAStreamGuard guard(streams_.copy_in);
+    const auto options = at::TensorOptions().device(device_);
+    inputs.indices = at::empty({packing.index_elements()}, options.dtype(at::kLong));
+    execution.Keep(inputs.indices);
+    copies.push_back({DataOf(inputs.indices), staging->data(), staging->size()});
+    inputs.embeddings.resize(batch.items.size());
+    for (size_t i = 0; i < batch.items.size(); ++i) {
+      const encoder::BatchItem& item = batch.items[i];
+      if (item.embeddings == nullptr) continue;
+      at::Tensor& rows = inputs.embeddings[i];
+      rows = at::empty({item.tokens(), batch.model->info().hidden_size},
+                       options.dtype(attention::cuda::ScalarTypeOf(item.embeddings_dtype)));
+      execution.Keep(rows);
+      copies.push_back({DataOf(rows), item.embeddings, rows.nbytes()});
+    }
+  }
+  execution.Keep(*std::move(staging));
+
+  execution.BeginCopyIn();
+  C10_CUDA_CHECK(QueueCopies(copies, cudaMemcpyHostToDevice, streams_.copy_in));
+  execution.EndCopyIn();
+
+  execution.BeginCompute();
+  absl::StatusOr<std::vector<at::Tensor>> outputs = batch.model->Forward(batch, packing, inputs);
+  if (!outputs.ok()) return outputs.status();
+  execution.EndCompute();
+  execution.times().backend = encoder_backend_;
+
+  copies.clear();
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    const at::Tensor& rows = (*outputs)[i];
+    execution.Keep(rows);
+    copies.push_back(
+        {reinterpret_cast<std::byte*>(batch.items[i].output), DataOf(rows), rows.nbytes()});
+  }
+  execution.BeginCopyOut();
+  C10_CUDA_CHECK(QueueCopies(copies, cudaMemcpyDeviceToHost, streams_.copy_out));
+  execution.EndCopyOut();
+  return absl::OkStatus();
+}
+
+}  // namespace castor
