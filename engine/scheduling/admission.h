@@ -1,0 +1,87 @@
+// Admission: the budgets that bound everything admitted and not yet answered, in requests, tokens
+// and bytes of staging memory. What is refused here has cost nothing yet.
+//
+// Admission is thread-safe. A Reservation belongs to one request and is handed along with it; it
+// must not outlive its Admission.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
+#include "engine/scheduling/clock.h"
+#include "engine/scheduling/throughput.h"
+
+namespace castor {
+
+// What one request takes of the budgets.
+struct Cost {
+  int64_t requests = 1;
+  int64_t tokens = 0;
+  int64_t bytes = 0;
+};
+
+class Admission;
+
+// A share of the budgets; given back when destroyed, on any thread. Movable.
+class Reservation {
+ public:
+  Reservation() = default;
+  Reservation(Reservation&& other) noexcept { *this = std::move(other); }
+  Reservation& operator=(Reservation&& other) noexcept {
+    std::swap(admission_, other.admission_);
+    std::swap(cost_, other.cost_);
+    return *this;
+  }
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+  ~Reservation() { Release(); }
+
+  // Replaces the estimate once the true cost is known. It may grow past a budget: the request was
+  // admitted and is not sent away again.
+  void Adjust(int64_t tokens, int64_t bytes);
+
+  void Release();
+
+  const Cost& cost() const { return cost_; }
+
+ private:
+  friend class Admission;
+  Reservation(Admission* admission, Cost cost) : admission_(admission), cost_(cost) {}
+
+  Admission* admission_ = nullptr;
+  Cost cost_;
+};
+
+class Admission {
+ public:
+  // `clock` must outlive the object.
+  Admission(Cost budgets, const Clock& clock) : budgets_(budgets), clock_(clock) {}
+
+  // TOO_LARGE when `cost` exceeds a budget all by itself; QUEUE_FULL, with a hint when to return,
+  // when it does not fit beside what is admitted.
+  absl::StatusOr<Reservation> Reserve(Cost cost);
+
+  Cost in_use() const;
+  const Cost& budgets() const { return budgets_; }
+
+ private:
+  friend class Reservation;
+
+  void Replace(const Cost& old_cost, const Cost& new_cost);
+  void Return(const Cost& cost);
+  std::chrono::milliseconds RetryAfter(const Cost& cost, TimePoint now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Cost budgets_;
+  const Clock& clock_;
+
+  mutable Mutex mu_;
+  Cost in_use_ ABSL_GUARDED_BY(mu_) = {0, 0, 0};
+  Throughput requests_ ABSL_GUARDED_BY(mu_);
+  Throughput tokens_ ABSL_GUARDED_BY(mu_);
+  Throughput bytes_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace castor

@@ -1,0 +1,42 @@
+// The engine's monotonic clock, replaceable so that tests of deadlines and delays never sleep.
+//
+// Thread-safe. Everything in scheduling/ that reads the time or waits for a time does it here.
+#pragma once
+
+#include <chrono>
+
+#include "engine/base/mutex.h"
+#include "engine/request.h"
+
+namespace castor {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+
+  virtual TimePoint Now() const = 0;
+
+  // Waits on `cv` until it is notified or the time has come (TimePoint::max(): for ever). Can wake
+  // without cause.
+  virtual void WaitUntil(CondVar& cv, Mutex& mu, TimePoint when)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) = 0;
+};
+
+class SystemClock : public Clock {
+ public:
+  TimePoint Now() const override { return std::chrono::steady_clock::now(); }
+
+  void WaitUntil(CondVar& cv, Mutex& mu, TimePoint when) override {
+    if (when == TimePoint::max()) {
+      cv.Wait(mu);
+    } else {
+      cv.WaitUntil(mu, when);
+    }
+  }
+};
+
+inline double Microseconds(TimePoint from, TimePoint to) {
+  return std::chrono::duration<double, std::micro>(to - from).count();
+}
+
+}  // namespace castor

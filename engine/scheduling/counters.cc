@@ -1,0 +1,99 @@
+#include "engine/scheduling/counters.h"
+
+namespace castor {
+namespace {
+
+// Seconds, 10 us to 10 s in steps of about 1.6 to 2: a small kernel on a GPU up to a full queue on
+// a CPU.
+constexpr double kSeconds[] = {1e-5,   2e-5, 4e-5,   6.3e-5, 1e-4, 1.6e-4, 2.5e-4, 4e-4,
+                               6.3e-4, 1e-3, 1.6e-3, 2.5e-3, 4e-3, 6.3e-3, 0.01,   0.016,
+                               0.025,  0.04, 0.063,  0.1,    0.16, 0.25,   0.4,    0.63,
+                               1,      1.6,  2.5,    5,      10};
+constexpr double kRequests[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
+constexpr double kTokens[] = {16,   32,   64,   128,   256,   512,   1024,
+                              2048, 4096, 8192, 16384, 32768, 65536, 131072};
+
+}  // namespace
+
+Counters::Work::Work(Operation operation, KernelName kernel)
+    : operation(operation),
+      kernel(kernel),
+      queue_seconds(kSeconds),
+      copy_in_seconds(kSeconds),
+      compute_seconds(kSeconds),
+      copy_out_seconds(kSeconds),
+      batch_requests(kRequests),
+      batch_tokens(kTokens) {}
+
+Counters::Counters() : tokenize_seconds_(kSeconds) {}
+
+void Counters::ListWork(std::span<const attention::Variant> variants,
+                        std::span<const ModelInfo> models) {
+  for (const auto& variant : variants) ListPair(Operation::kAttend, variant.kernel);
+  for (const ModelInfo& model : models) {
+    for (KernelName kernel : model.kernels) ListPair(Operation::kEncode, kernel);
+  }
+}
+
+void Counters::ListPair(Operation operation, KernelName kernel) {
+  if (Find(operation, kernel) == nullptr) {
+    work_.push_back(std::make_unique<Work>(operation, kernel));
+  }
+}
+
+Counters::Work* Counters::Find(Operation operation, KernelName kernel) const {
+  for (const auto& work : work_) {
+    if (work->operation == operation && work->kernel == kernel) return work.get();
+  }
+  return nullptr;
+}
+
+void Counters::Refused(const absl::Status& status) {
+  Increment(refusals_[static_cast<size_t>(ReasonOf(status))]);
+}
+
+void Counters::Executed(const JobList& jobs, const ExecutionTimes& times) {
+  Work* work = Find(jobs.front()->operation, jobs.front()->kernel);
+  if (work == nullptr) return;
+  const int64_t tokens = QueryTokens(jobs);
+  Increment(work->requests, jobs.size());
+  Increment(work->batches);
+  Increment(work->tokens, static_cast<uint64_t>(tokens));
+  Increment(work->padded_tokens, static_cast<uint64_t>(times.padded_tokens));
+  for (const auto& job : jobs) {
+    work->queue_seconds.Observe(Microseconds(job->queued, job->launched) * 1e-6);
+  }
+  work->copy_in_seconds.Observe(times.copy_in_us * 1e-6);
+  work->compute_seconds.Observe(times.compute_us * 1e-6);
+  work->copy_out_seconds.Observe(times.copy_out_us * 1e-6);
+  work->batch_requests.Observe(static_cast<double>(jobs.size()));
+  work->batch_tokens.Observe(static_cast<double>(tokens));
+}
+
+void Counters::Fill(EngineStats* stats) const {
+  for (const auto& work : work_) {
+    WorkStats& row = stats->work.emplace_back();
+    row.operation = NameOf(work->operation);
+    row.kernel = NameOf(work->kernel);
+    row.requests = work->requests.load(std::memory_order_relaxed);
+    row.batches = work->batches.load(std::memory_order_relaxed);
+    row.tokens = work->tokens.load(std::memory_order_relaxed);
+    row.padded_tokens = work->padded_tokens.load(std::memory_order_relaxed);
+    row.queue_seconds = work->queue_seconds.Snapshot();
+    row.copy_in_seconds = work->copy_in_seconds.Snapshot();
+    row.compute_seconds = work->compute_seconds.Snapshot();
+    row.copy_out_seconds = work->copy_out_seconds.Snapshot();
+    row.batch_requests = work->batch_requests.Snapshot();
+    row.batch_tokens = work->batch_tokens.Snapshot();
+  }
+  for (size_t i = 0; i < kReasons; ++i) {
+    stats->refusals.push_back(
+        {static_cast<Reason>(i), refusals_[i].load(std::memory_order_relaxed)});
+  }
+  stats->tokenize_seconds = tokenize_seconds_.Snapshot();
+  stats->cancelled_queued = cancelled_queued_.load(std::memory_order_relaxed);
+  stats->cancelled_running = cancelled_running_.load(std::memory_order_relaxed);
+  stats->device_faults = device_faults_.load(std::memory_order_relaxed);
+}
+
+}  // namespace castor

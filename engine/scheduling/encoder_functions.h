@@ -1,0 +1,24 @@
+// What scheduling needs of the encoder, as a table of functions: engine/encoder/prepare.h in
+// production, small stand-ins in unit tests, which have no model files.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "engine/encoder/prepare.h"
+#include "engine/engine.h"
+
+namespace castor {
+
+struct EncoderFunctions {
+  std::function<const ModelInfo&(const encoder::Model&)> info = encoder::InfoOf;
+  std::function<absl::Status(const EncodeRequest&, const ModelInfo&, int64_t max_sequences,
+                             int64_t max_text_bytes)>
+      check_input = encoder::CheckInput;
+  std::function<int64_t(const EncodeRequest&, const ModelInfo&)> estimate_tokens =
+      encoder::EstimateTokens;
+  std::function<absl::StatusOr<encoder::Prepared>(const EncodeRequest&, const encoder::Model&)>
+      prepare = encoder::Prepare;
+};
+
+}  // namespace castor

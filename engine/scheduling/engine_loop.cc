@@ -1,0 +1,160 @@
+#include "engine/scheduling/engine_loop.h"
+
+#include <string>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/scheduling/failure.h"
+#include "engine/scheduling/guarded.h"
+
+namespace castor {
+namespace {
+
+absl::Status DeviceLost(const std::string& why) {
+  return MakeError(Reason::kInternal, "the device has failed" + (why.empty() ? "" : ": " + why));
+}
+
+}  // namespace
+
+EngineLoop::EngineLoop(Scheduler& scheduler, CompletionPool& completions, Counters& counters,
+                       Clock& clock)
+    : scheduler_(scheduler), completions_(completions), counters_(counters), clock_(clock) {}
+
+EngineLoop::~EngineLoop() {
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status EngineLoop::Start(const DeviceFactory& open, const EngineOptions& options,
+                               const EncoderFunctions& encoder) {
+  std::promise<absl::Status> opened;
+  std::future<absl::Status> result = opened.get_future();
+  thread_ = std::thread([this, &open, &options, &encoder, opened = std::move(opened)]() mutable {
+    const absl::Status status = Guarded([&] { return Open(open, options, encoder); });
+    const bool ok = status.ok();
+    if (!ok) {
+      models_ = Models();
+      device_.reset();
+    }
+    opened.set_value(status);  // from here on the references are gone
+    if (ok) Run();
+  });
+  return result.get();
+}
+
+absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& options,
+                              const EncoderFunctions& encoder) {
+  auto device = open(options);
+  if (!device.ok()) return device.status();
+  device_ = *std::move(device);
+  std::vector<LoadedModel> models;
+  for (const ModelSource& source : options.models) {
+    auto model = device_->LoadModel(source);
+    if (!model.ok()) return model.status();
+    ModelInfo info = encoder.info(**model);
+    models.push_back({std::move(info), *std::move(model)});
+  }
+  models_ = Models(std::move(models));
+  return absl::OkStatus();
+}
+
+void EngineLoop::Run() {
+  const auto depth = static_cast<size_t>(device_->depth());
+  while (true) {
+    JobList jobs;
+    if (launched_.size() < depth) jobs = NextBatch();
+    if (!jobs.empty()) {
+      Launch(std::move(jobs));
+    } else if (!launched_.empty()) {
+      FinishOldest();
+    } else {
+      break;  // NextBatch would have waited: the scheduler has been stopped
+    }
+  }
+  // On the thread that made them; models hold the device's memory.
+  models_ = Models();
+  device_.reset();
+}
+
+// Waits for work only when the device has none. Empty: launch nothing for now.
+JobList EngineLoop::NextBatch() {
+  while (!retries_.empty()) {
+    JobList jobs = std::move(retries_.front());
+    retries_.pop_front();
+    scheduler_.DropDead(&jobs);
+    if (!jobs.empty()) return jobs;
+  }
+  return scheduler_.TakeBatch(/*wait=*/launched_.empty());
+}
+
+void EngineLoop::Launch(JobList jobs) {
+  if (NoticeLostDevice()) {
+    RefuseAll(std::move(jobs), DeviceLost(""));
+    return;
+  }
+  const TimePoint now = clock_.Now();
+  for (auto& job : jobs) job->launched = now;
+  auto batch = std::make_unique<Launched>(std::move(jobs));
+  if (auto status = batch->Launch(*device_); !status.ok()) {
+    HandleFailure(std::move(batch->jobs()), status);
+  } else {
+    launched_.push_back(std::move(batch));
+  }
+}
+
+void EngineLoop::FinishOldest() {
+  const std::unique_ptr<Launched> batch = std::move(launched_.front());
+  launched_.pop_front();
+  const absl::StatusOr<ExecutionTimes> times = batch->Wait();
+  if (times.ok()) {
+    Succeed(std::move(batch->jobs()), *times);
+  } else {
+    HandleFailure(std::move(batch->jobs()), times.status());
+  }
+}
+
+void EngineLoop::Succeed(JobList jobs, const ExecutionTimes& times) {
+  auto outcome = std::make_shared<BatchOutcome>();
+  outcome->times = times;
+  outcome->requests = static_cast<int32_t>(jobs.size());
+  outcome->tokens = QueryTokens(jobs);
+  outcome->peak_bytes = device_->memory().device_peak_bytes;
+  outcome->device = device_->info().name;
+  scheduler_.Finish(jobs);
+  counters_.Executed(jobs, times);
+  std::vector<Answer> answers;
+  answers.reserve(jobs.size());
+  for (auto& job : jobs) answers.push_back(Success(std::move(job), outcome));
+  completions_.Post(std::move(answers));
+}
+
+void EngineLoop::HandleFailure(JobList jobs, const absl::Status& error) {
+  if (ReasonOf(error) == Reason::kInternal) counters_.DeviceFault();
+  if (NoticeLostDevice()) {
+    RefuseAll(std::move(jobs), DeviceLost(std::string(error.message())));
+    return;
+  }
+  AfterFailure plan = PlanRetries(std::move(jobs), error);
+  RefuseAll(std::move(plan.refused), error);
+  // At the front, in order: they have waited longest.
+  for (auto piece = plan.retries.rbegin(); piece != plan.retries.rend(); ++piece) {
+    retries_.push_front(std::move(*piece));
+  }
+}
+
+void EngineLoop::RefuseAll(JobList jobs, const absl::Status& error) {
+  for (auto& job : jobs) scheduler_.Refuse(std::move(job), error);
+}
+
+// Whether the device is beyond use. The first time, everything that waits is answered.
+bool EngineLoop::NoticeLostDevice() {
+  if (lost_.load(std::memory_order_relaxed)) return true;
+  if (device_->healthy()) return false;
+  lost_.store(true, std::memory_order_relaxed);
+  scheduler_.FailAll();
+  for (JobList& piece : std::exchange(retries_, {})) {
+    RefuseAll(std::move(piece), DeviceLost(""));
+  }
+  return true;
+}
+
+}  // namespace castor

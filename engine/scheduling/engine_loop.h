@@ -1,0 +1,78 @@
+// The engine thread: one per device. It opens the device, loads the models, and then keeps the
+// device busy: takes the next batch, launches it, waits for the oldest, hands results on.
+//
+// The thread owns the device and makes every call on it that is not marked "any thread".
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/device/device.h"
+#include "engine/scheduling/clock.h"
+#include "engine/scheduling/completion_pool.h"
+#include "engine/scheduling/counters.h"
+#include "engine/scheduling/encoder_functions.h"
+#include "engine/scheduling/launch.h"
+#include "engine/scheduling/models.h"
+#include "engine/scheduling/scheduler.h"
+
+namespace castor {
+
+using DeviceFactory =
+    std::function<absl::StatusOr<std::unique_ptr<Device>>(const EngineOptions& options)>;
+
+class EngineLoop {
+ public:
+  // All references must outlive the object.
+  EngineLoop(Scheduler& scheduler, CompletionPool& completions, Counters& counters, Clock& clock);
+
+  // Joins the thread; Scheduler::Stop must have been called if Start succeeded.
+  ~EngineLoop();
+
+  // Starts the thread and returns when the device is open and the models are loaded, or that has
+  // failed. Called once.
+  absl::Status Start(const DeviceFactory& open, const EngineOptions& options,
+                     const EncoderFunctions& encoder);
+
+  // Any thread, after Start has succeeded. Of the device only what any thread may call.
+  const Device& device() const { return *device_; }
+  const Models& models() const { return models_; }
+  bool healthy() const { return device_->healthy() && !lost_.load(std::memory_order_relaxed); }
+
+ private:
+  absl::Status Open(const DeviceFactory& open, const EngineOptions& options,
+                    const EncoderFunctions& encoder);
+  void Run();
+  JobList NextBatch();
+  void Launch(JobList jobs);
+  void FinishOldest();
+  void Succeed(JobList jobs, const ExecutionTimes& times);
+  void HandleFailure(JobList jobs, const absl::Status& error);
+  void RefuseAll(JobList jobs, const absl::Status& error);
+  bool NoticeLostDevice();
+
+  Scheduler& scheduler_;
+  CompletionPool& completions_;
+  Counters& counters_;
+  Clock& clock_;
+
+  // Set while the thread starts, constant afterwards.
+  std::unique_ptr<Device> device_;
+  Models models_;  // destroyed before the device
+
+  // The engine thread's.
+  std::deque<std::unique_ptr<Launched>> launched_;  // oldest first, at most device_->depth()
+  std::deque<JobList> retries_;                     // pieces of failed batches, ahead of new ones
+
+  std::atomic<bool> lost_ = false;
+  std::thread thread_;
+};
+
+}  // namespace castor

@@ -1,0 +1,24 @@
+// What becomes of a batch that failed, before any request in it is refused:
+//
+//   out of memory   the batch is halved, and halves again, down to single requests;
+//   other errors    every request is tried once more, alone, so that only the culprit fails.
+//
+// Pure functions on the engine thread.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/scheduling/job.h"
+
+namespace castor {
+
+struct AfterFailure {
+  std::vector<JobList> retries;  // in order
+  JobList refused;               // these have had their chance
+};
+
+AfterFailure PlanRetries(JobList failed, const absl::Status& error);
+
+}  // namespace castor

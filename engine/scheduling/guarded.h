@@ -1,0 +1,28 @@
+// The edge where exceptions end: calls into code that allocates or computes, turned into a Status.
+//
+// Devices catch what their libraries throw. This is for what no one expected, std::bad_alloc above
+// all: one request's misfortune must not end the process.
+#pragma once
+
+#include <exception>
+#include <new>
+#include <string>
+
+#include "absl/status/status.h"
+#include "engine/base/error.h"
+
+namespace castor {
+
+// Calls `function`, which returns an absl::Status or absl::StatusOr.
+template <typename Function>
+auto Guarded(Function&& function) -> decltype(function()) {
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    return MakeError(Reason::kOutOfMemory, "out of host memory");
+  } catch (const std::exception& error) {
+    return MakeError(Reason::kInternal, std::string("unexpected exception: ") + error.what());
+  }
+}
+
+}  // namespace castor

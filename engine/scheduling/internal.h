@@ -1,0 +1,25 @@
+// CreateEngine with its outside replaced: for tests that bring a device, a clock or an encoder of
+// their own.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/engine.h"
+#include "engine/scheduling/clock.h"
+#include "engine/scheduling/encoder_functions.h"
+#include "engine/scheduling/engine_loop.h"
+
+namespace castor {
+
+// What the engine takes from outside scheduling/.
+struct EngineParts {
+  DeviceFactory open_device;
+  EncoderFunctions encoder;
+  std::shared_ptr<Clock> clock = std::make_shared<SystemClock>();
+};
+
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithParts(EngineOptions options,
+                                                              EngineParts parts);
+
+}  // namespace castor

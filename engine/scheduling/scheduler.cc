@@ -1,0 +1,309 @@
+#include "engine/scheduling/scheduler.h"
+
+#include "engine/base/error.h"
+
+namespace castor {
+namespace {
+
+absl::Status Cancelled() { return MakeError(Reason::kCancelled, "the request was cancelled"); }
+
+absl::Status DeadlineExceeded() {
+  return MakeError(Reason::kDeadlineExceeded, "the deadline passed while the request waited");
+}
+
+absl::Status Draining() { return MakeError(Reason::kDraining, "the engine is shutting down"); }
+
+absl::Status DeviceLost() { return MakeError(Reason::kInternal, "the device has failed"); }
+
+}  // namespace
+
+Scheduler::Scheduler(BatchLimits limits, Clock& clock, CompletionPool& completions,
+                     Outstanding& outstanding, Counters& counters)
+    : batcher_(limits),
+      clock_(clock),
+      completions_(completions),
+      outstanding_(outstanding),
+      counters_(counters) {}
+
+// ---- Submit and the tokenizer pool.
+
+absl::Status Scheduler::CheckOpen() const {
+  MutexLock lock(mu_);
+  return CheckOpenLocked();
+}
+
+absl::StatusOr<Ticket> Scheduler::Add(std::unique_ptr<Job> job) {
+  Ticket ticket;
+  bool wake_device;
+  bool wake_deadlines;
+  {
+    MutexLock lock(mu_);
+    if (auto status = CheckOpenLocked(); !status.ok()) return status;
+    wake_deadlines = Register(*job);
+    ticket = job->ticket;
+    wake_device = PushWaiting(std::move(job));
+  }
+  if (wake_device) device_wakes_.NotifyOne();
+  if (wake_deadlines) deadline_wakes_.NotifyOne();
+  return ticket;
+}
+
+absl::StatusOr<Ticket> Scheduler::Open(Job& job) {
+  bool wake_deadlines;
+  {
+    MutexLock lock(mu_);
+    if (auto status = CheckOpenLocked(); !status.ok()) return status;
+    wake_deadlines = Register(job);
+    job.phase = Job::Phase::kTokenizing;
+  }
+  if (wake_deadlines) deadline_wakes_.NotifyOne();
+  return job.ticket;
+}
+
+bool Scheduler::IsOpen(const Job& job) const {
+  MutexLock lock(mu_);
+  return open_.contains(job.ticket);
+}
+
+void Scheduler::Tokenized(std::unique_ptr<Job> job) {
+  bool wake_device;
+  {
+    MutexLock lock(mu_);
+    if (!open_.contains(job->ticket)) return;
+    wake_device = PushWaiting(std::move(job));
+  }
+  if (wake_device) device_wakes_.NotifyOne();
+}
+
+void Scheduler::Refuse(std::unique_ptr<Job> job, const absl::Status& status) {
+  {
+    MutexLock lock(mu_);
+    if (!open_.contains(job->ticket)) return;
+    Unregister(*job);
+  }
+  std::vector<Answer> answers;
+  answers.push_back(Refusal(std::move(job), status));
+  completions_.Post(std::move(answers));
+}
+
+void Scheduler::Cancel(Ticket ticket) {
+  std::vector<Answer> answers;
+  {
+    MutexLock lock(mu_);
+    const auto found = open_.find(ticket);
+    if (found == open_.end()) return;
+    Job& job = *found->second;
+    if (job.phase == Job::Phase::kRunning) {
+      job.cancelled = true;
+      return;
+    }
+    answers.push_back(Withdraw(job, Cancelled()));
+  }
+  counters_.CancelledQueued();
+  completions_.Post(std::move(answers));
+}
+
+// ---- The engine thread.
+
+JobList Scheduler::TakeBatch(bool wait) {
+  while (true) {
+    std::vector<Answer> expired;
+    JobList batch;
+    {
+      MutexLock lock(mu_);
+      while (!stopped_) {
+        const TimePoint due = DueAt();
+        const TimePoint now = clock_.Now();
+        if (due <= now) {
+          batch = FormBatch(now, &expired);
+          break;
+        }
+        if (!wait) break;
+        device_sleeps_ = true;
+        clock_.WaitUntil(device_wakes_, mu_, due);
+        device_sleeps_ = false;
+      }
+      if (stopped_) wait = false;
+    }
+    const bool found_only_expired = batch.empty() && !expired.empty();
+    completions_.Post(std::move(expired));
+    if (!batch.empty() || (!wait && !found_only_expired)) return batch;
+  }
+}
+
+void Scheduler::Finish(const JobList& jobs) {
+  MutexLock lock(mu_);
+  for (const auto& job : jobs) {
+    Unregister(*job);
+    if (job->cancelled) counters_.CancelledRunning();
+  }
+}
+
+void Scheduler::DropDead(JobList* jobs) {
+  const TimePoint now = clock_.Now();
+  std::vector<Answer> answers;
+  {
+    MutexLock lock(mu_);
+    JobList alive;
+    for (auto& job : *jobs) {
+      if (!job->cancelled && !Expired(*job, now)) {
+        alive.push_back(std::move(job));
+        continue;
+      }
+      Unregister(*job);
+      counters_.CancelledRunning();
+      const bool cancelled = job->cancelled;
+      answers.push_back(Refusal(std::move(job), cancelled ? Cancelled() : DeadlineExceeded()));
+    }
+    *jobs = std::move(alive);
+  }
+  completions_.Post(std::move(answers));
+}
+
+void Scheduler::FailAll() {
+  std::vector<Answer> answers;
+  {
+    MutexLock lock(mu_);
+    failed_ = true;
+    answers = WithdrawAll(DeviceLost());
+  }
+  completions_.Post(std::move(answers));
+}
+
+// ---- The deadline thread.
+
+void Scheduler::ExpireUntilStopped() {
+  while (true) {
+    std::vector<Answer> expired;
+    {
+      MutexLock lock(mu_);
+      while (true) {
+        if (stopped_) return;
+        expired = WithdrawExpired(clock_.Now());
+        if (!expired.empty()) break;
+        deadline_sleeps_until_ = deadlines_.empty() ? TimePoint::max() : deadlines_.begin()->first;
+        clock_.WaitUntil(deadline_wakes_, mu_, deadline_sleeps_until_);
+        deadline_sleeps_until_ = TimePoint::min();
+      }
+    }
+    completions_.Post(std::move(expired));
+  }
+}
+
+// ---- The owner.
+
+void Scheduler::StartDraining() {
+  {
+    MutexLock lock(mu_);
+    draining_ = true;
+  }
+  device_wakes_.NotifyOne();
+}
+
+void Scheduler::RefuseWaiting() {
+  std::vector<Answer> answers;
+  {
+    MutexLock lock(mu_);
+    answers = WithdrawAll(Draining());
+  }
+  completions_.Post(std::move(answers));
+}
+
+void Scheduler::Stop() {
+  {
+    MutexLock lock(mu_);
+    stopped_ = true;
+  }
+  device_wakes_.NotifyOne();
+  deadline_wakes_.NotifyOne();
+}
+
+int64_t Scheduler::waiting() const {
+  MutexLock lock(mu_);
+  return static_cast<int64_t>(queue_.size());
+}
+
+// ---- Under the lock.
+
+absl::Status Scheduler::CheckOpenLocked() const {
+  if (failed_) return DeviceLost();
+  if (draining_) return Draining();
+  return absl::OkStatus();
+}
+
+bool Scheduler::Register(Job& job) {
+  job.ticket = ++last_ticket_;
+  open_.emplace(job.ticket, &job);
+  outstanding_.Add();
+  if (!job.deadline) return false;
+  deadlines_.emplace(*job.deadline, job.ticket);
+  if (*job.deadline >= deadline_sleeps_until_) return false;
+  deadline_sleeps_until_ = *job.deadline;
+  return true;
+}
+
+bool Scheduler::PushWaiting(std::unique_ptr<Job> job) {
+  job->phase = Job::Phase::kWaiting;
+  job->queued = clock_.Now();
+  queue_.Push(std::move(job));
+  // The sleeper must look again when there was nothing, or when its batch has become full.
+  if (!device_sleeps_ || (queue_.size() > 1 && DueAt() != TimePoint::min())) return false;
+  device_sleeps_ = false;
+  return true;
+}
+
+void Scheduler::Unregister(const Job& job) {
+  open_.erase(job.ticket);
+  if (job.deadline) deadlines_.erase({*job.deadline, job.ticket});
+}
+
+Answer Scheduler::Withdraw(Job& job, const absl::Status& status) {
+  Unregister(job);
+  if (job.phase == Job::Phase::kWaiting) return Refusal(queue_.Remove(job), status);
+  // Its tokenizer still works on it and drops it later; only the completion goes now.
+  Answer answer;
+  answer.done = std::move(job.done);
+  answer.status = status;
+  return answer;
+}
+
+std::vector<Answer> Scheduler::WithdrawAll(const absl::Status& status) {
+  std::vector<Job*> jobs;
+  for (const auto& [ticket, job] : open_) {
+    if (job->phase != Job::Phase::kRunning) jobs.push_back(job);
+  }
+  std::vector<Answer> answers;
+  for (Job* job : jobs) answers.push_back(Withdraw(*job, status));
+  return answers;
+}
+
+std::vector<Answer> Scheduler::WithdrawExpired(TimePoint now) {
+  std::vector<Answer> answers;
+  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
+    answers.push_back(Withdraw(*open_.at(deadlines_.begin()->second), DeadlineExceeded()));
+    counters_.CancelledQueued();
+  }
+  return answers;
+}
+
+JobList Scheduler::FormBatch(TimePoint now, std::vector<Answer>* expired) {
+  JobList dead;
+  JobList batch = batcher_.Form(queue_, now, &dead);
+  for (auto& job : dead) {
+    Unregister(*job);
+    counters_.CancelledQueued();
+    expired->push_back(Refusal(std::move(job), DeadlineExceeded()));
+  }
+  for (auto& job : batch) {
+    job->phase = Job::Phase::kRunning;
+    if (job->deadline) deadlines_.erase({*job->deadline, job->ticket});
+  }
+  return batch;
+}
+
+TimePoint Scheduler::DueAt() const {
+  if (draining_ && !queue_.empty()) return TimePoint::min();
+  return batcher_.DueAt(queue_);
+}
+
+}  // namespace castor

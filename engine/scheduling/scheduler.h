@@ -1,0 +1,130 @@
+// The meeting point of all threads: which requests are open, which of them wait, and who may answer
+// them.
+//
+// Exactly once: a request is answered by whoever takes its ticket out of the table of open
+// requests, under the lock. Cancelling, expiring, draining, a dead device and a finished batch all
+// do that, so they cannot both win.
+//
+// All methods may be called from any thread, except those marked. Jobs are handed to the completion
+// pool outside the lock.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
+#include "engine/scheduling/batcher.h"
+#include "engine/scheduling/clock.h"
+#include "engine/scheduling/completion_pool.h"
+#include "engine/scheduling/counters.h"
+#include "engine/scheduling/job.h"
+#include "engine/scheduling/outstanding.h"
+#include "engine/scheduling/queue.h"
+
+namespace castor {
+
+class Scheduler {
+ public:
+  // All references must outlive the object.
+  Scheduler(BatchLimits limits, Clock& clock, CompletionPool& completions, Outstanding& outstanding,
+            Counters& counters);
+
+  // ---- Submit and the tokenizer pool.
+
+  // Whether jobs are taken: OK, DRAINING or INTERNAL.
+  absl::Status CheckOpen() const;
+
+  // Queues a job that is ready to run. DRAINING or INTERNAL when no more are taken; the job is then
+  // dropped with its completion uncalled.
+  absl::StatusOr<Ticket> Add(std::unique_ptr<Job> job);
+
+  // Opens a job that is to be tokenized first; the caller keeps it, and hands it back through
+  // Tokenized or Refuse. Errors as for Add.
+  absl::StatusOr<Ticket> Open(Job& job);
+
+  // Whether nobody has answered the job in the meantime.
+  bool IsOpen(const Job& job) const;
+
+  // Queues a job that was opened, or drops it when it has been answered in the meantime.
+  void Tokenized(std::unique_ptr<Job> job);
+
+  // Answers an opened or running job with an error, unless it has been answered in the meantime.
+  void Refuse(std::unique_ptr<Job> job, const absl::Status& status);
+
+  // Answers a request that waits with CANCELLED; marks one that runs.
+  void Cancel(Ticket ticket);
+
+  // ---- The engine thread.
+
+  // The next batch. With `wait`, blocks until one is due and returns an empty one only after Stop;
+  // without, returns an empty one when none is due now.
+  JobList TakeBatch(bool wait);
+
+  // Closes jobs of a batch that was executed: from here on they cannot be cancelled.
+  void Finish(const JobList& jobs);
+
+  // Answers those of a failed batch that were cancelled or have expired while it ran.
+  void DropDead(JobList* jobs);
+
+  // The device is lost: everything that waits, and all that comes, is answered INTERNAL.
+  void FailAll();
+
+  // ---- The deadline thread: answers waiting requests as their deadlines pass, until Stop.
+  void ExpireUntilStopped();
+
+  // ---- The owner.
+
+  // Refuses new jobs from now on; what waits goes on without delay.
+  void StartDraining();
+
+  // Answers everything that still waits with DRAINING.
+  void RefuseWaiting();
+
+  // Lets TakeBatch and ExpireUntilStopped return. Requires that nothing is open.
+  void Stop();
+
+  int64_t waiting() const;
+
+ private:
+  absl::Status CheckOpenLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns whether the deadline thread must be woken.
+  bool Register(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Returns whether the engine thread must be woken.
+  bool PushWaiting(std::unique_ptr<Job> job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Unregister(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Closes a job that waits or is being tokenized.
+  Answer Withdraw(Job& job, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<Answer> WithdrawAll(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::vector<Answer> WithdrawExpired(TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  JobList FormBatch(TimePoint now, std::vector<Answer>* expired) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  TimePoint DueAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const Batcher batcher_;
+  Clock& clock_;
+  CompletionPool& completions_;
+  Outstanding& outstanding_;
+  Counters& counters_;
+
+  mutable Mutex mu_;
+  CondVar device_wakes_;
+  CondVar deadline_wakes_;
+  Queue queue_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<Ticket, Job*> open_ ABSL_GUARDED_BY(mu_);
+  // Of jobs that wait or are being tokenized, those that have a deadline.
+  std::set<std::pair<TimePoint, Ticket>> deadlines_ ABSL_GUARDED_BY(mu_);
+  Ticket last_ticket_ ABSL_GUARDED_BY(mu_) = 0;
+  // Whether the engine thread sleeps and nobody has woken it yet: spares needless wake-ups.
+  bool device_sleeps_ ABSL_GUARDED_BY(mu_) = false;
+  // Until when the deadline thread sleeps; min() while it is awake. It may find nothing to do then:
+  // that is cheaper than waking it for every request.
+  TimePoint deadline_sleeps_until_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
+  bool draining_ ABSL_GUARDED_BY(mu_) = false;
+  bool failed_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace castor

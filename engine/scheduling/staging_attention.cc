@@ -1,0 +1,93 @@
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "engine/attention/finite.h"
+#include "engine/scheduling/batch_key.h"
+#include "engine/scheduling/staging.h"
+
+namespace castor {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+size_t AlignUp(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+
+void CopyPieces(const TensorInput& tensor, std::byte* out) {
+  for (const auto& piece : tensor.pieces) {
+    if (piece.empty()) continue;  // memcpy takes no null pointer, not even for 0 bytes
+    std::memcpy(out, piece.data(), piece.size());
+    out += piece.size();
+  }
+}
+
+absl::Status CheckAllFinite(const AttentionRequest& request, const attention::Problem& problem) {
+  struct Input {
+    const TensorInput& tensor;
+    const std::byte* data;
+    const char* field;
+  };
+  for (const Input& input :
+       {Input{request.query, problem.query, "query"}, Input{request.key, problem.key, "key"},
+        Input{request.value, problem.value, "value"}}) {
+    const auto size = static_cast<size_t>(input.tensor.size_bytes());
+    auto status = attention::CheckFinite(input.tensor.dtype, {input.data, size}, input.field);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Job>> StageAttention(const AttentionRequest& request,
+                                                    attention::Resolved resolved, HostPool& pool) {
+  const attention::Spec& spec = resolved.spec;
+  const auto query_bytes = static_cast<size_t>(request.query.size_bytes());
+  const auto key_bytes = static_cast<size_t>(request.key.size_bytes());
+  const auto value_bytes = static_cast<size_t>(request.value.size_bytes());
+  const size_t key_at = AlignUp(query_bytes);
+  const size_t value_at = key_at + AlignUp(key_bytes);
+  const size_t output_bytes = static_cast<size_t>(resolved.query_tokens) *
+                              static_cast<size_t>(spec.heads * spec.value_dim) * SizeOf(spec.dtype);
+
+  auto input = pool.Allocate(value_at + value_bytes);
+  if (!input.ok()) return input.status();
+  auto output = pool.Allocate(output_bytes);
+  if (!output.ok()) return output.status();
+
+  auto job = std::make_unique<Job>();
+  AttentionWork work;
+  work.input = *std::move(input);
+  work.output = *std::move(output);
+  CopyPieces(request.query, work.input.data());
+  CopyPieces(request.key, work.input.data() + key_at);
+  CopyPieces(request.value, work.input.data() + value_at);
+
+  attention::Problem& problem = work.problem;
+  problem.query = work.input.data();
+  problem.key = work.input.data() + key_at;
+  problem.value = work.input.data() + value_at;
+  problem.output = work.output.data();
+  problem.query_stride = spec.heads * spec.head_dim;
+  problem.key_stride = spec.heads * spec.head_dim;
+  problem.value_stride = spec.heads * spec.value_dim;
+  problem.output_stride = spec.heads * spec.value_dim;
+  if (request.check_finite) {
+    if (auto status = CheckAllFinite(request, problem); !status.ok()) return status;
+  }
+
+  job->operation = Operation::kAttend;
+  job->kernel = NameOf(spec.kernel);
+  job->priority = request.call.priority;
+  job->deadline = request.call.deadline;
+  job->batch_key = BatchKey(spec);
+  job->query_tokens = resolved.query_tokens;
+  job->tokens = std::max(resolved.query_tokens, resolved.key_tokens);
+  work.resolved = std::move(resolved);
+  problem.cu_seqlens_q = work.resolved.cu_seqlens_q;
+  problem.cu_seqlens_k = work.resolved.cu_seqlens_k;
+  job->work = std::move(work);  // vectors and buffers keep their memory, so the pointers hold
+  return job;
+}
+
+}  // namespace castor
