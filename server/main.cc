@@ -10,6 +10,7 @@
 #include <utility>
 #include <variant>
 
+#include "server/allocator.h"
 #include "server/grpc_log.h"
 #include "server/logging.h"
 #include "server/options.h"
@@ -32,7 +33,8 @@ int ExitCode(Outcome outcome) {
 }
 
 int Run(ServerOptions options) {
-  SignalWatcher signals;  // first of all: threads started later inherit the blocked signals
+  KeepFreedMemory();
+  SignalWatcher signals;  // before any thread: those started later inherit the blocked signals
   InitLogging(options.log_format, options.log_level);
   SendGrpcLogToOurs();
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options));

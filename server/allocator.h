@@ -1,0 +1,12 @@
+// How the process's allocator treats memory that large messages come and go in.
+#pragma once
+
+namespace castor::server {
+
+// Keeps freed memory for the next message instead of handing every block back to the system: gRPC
+// allocates the slices of each message afresh, and by default half of the time that a message of
+// some MiB costs goes into faulting its pages in again. At most 256 MiB of free memory are kept at
+// the top of the heap. Call once, before threads start.
+void KeepFreedMemory();
+
+}  // namespace castor::server
