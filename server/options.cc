@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "server/units.h"
@@ -49,8 +49,11 @@ class FileBelowEnvironment : public CLI::ConfigTOML {
   std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
     std::vector<CLI::ConfigItem> items = CLI::ConfigTOML::from_config(input);
     for (const CLI::ConfigItem& item : items) {
-      const CLI::Option* option =
-          item.parents.empty() ? app_->get_option_no_throw("--" + item.name) : nullptr;
+      if (!item.parents.empty()) {
+        throw CLI::ConfigError("unknown section [" + item.parents.front() +
+                               "] in the configuration file: keys stand alone");
+      }
+      const CLI::Option* option = app_->get_option_no_throw("--" + item.name);
       if (option == nullptr || !option->get_configurable()) {
         throw CLI::ConfigError("unknown key '" + item.fullname() + "' in the configuration file");
       }
@@ -134,16 +137,18 @@ class Declarer {
 
   template <typename T>
   void Choice(const char* group, const std::string& flag, T* value,
-              const std::map<std::string, T>& choices, const std::string& default_name,
-              const std::string& help) {
+              const std::vector<std::pair<std::string, T>>& choices,
+              const std::string& default_name, const std::string& help) {
     std::string names;
     for (const auto& [name, unused] : choices) names += (names.empty() ? "" : ", ") + name;
     Text(group, flag, "NAME", default_name, help + ": " + names,
          [=](const std::string& text) -> std::string {
-           const auto found = choices.find(text);
-           if (found == choices.end()) return "is none of " + names;
-           *value = found->second;
-           return "";
+           for (const auto& [name, chosen] : choices) {
+             if (name != text) continue;
+             *value = chosen;
+             return "";
+           }
+           return "is none of " + names;
          });
   }
 
@@ -215,7 +220,7 @@ ModelSource ParseModel(const std::string& text) {
   return model;
 }
 
-void DeclareServer(Declarer& declare, ServerOptions& options) {
+void DeclareNetwork(Declarer& declare, ServerOptions& options) {
   using std::chrono::hours;
   using std::chrono::seconds;
   auto address = [](std::string* value, bool may_be_off) {
@@ -241,7 +246,11 @@ void DeclareServer(Declarer& declare, ServerOptions& options) {
                hours(24), "Close connections without calls after this long; 0: never");
   declare.Time(kNetwork, "--handshake-timeout", &options.handshake_timeout, seconds(1),
                seconds(120), "Time for a new connection to speak HTTP/2");
+}
 
+void DeclareService(Declarer& declare, ServerOptions& options) {
+  using std::chrono::hours;
+  using std::chrono::seconds;
   declare.Bytes(kLimits, "--max-message-bytes", &options.max_message_bytes, 1024,
                 (int64_t{2} << 30) - 1, "The largest request message");
   declare.Time(kLimits, "--max-deadline", &options.max_deadline, seconds(1), hours(24),
@@ -347,10 +356,10 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
       "which wins over the file. SIZE is a number with KiB, MiB, GiB; TIME one with us, ms, s, m, "
       "h.\n\n"
       "Example:\n"
-      "  castor-server --listen 0.0.0.0:50051 --model minilm=/models/all-MiniLM-L6-v2");
+      "  castor-server --listen 0.0.0.0:50051 --model minilm=/models/all-MiniLM-L6-v2\n");
 
   Declarer declare(&app);
-  DeclareServer(declare, options);
+  DeclareNetwork(declare, options);
   app.add_option("--model", models,
                  "A model to load: a directory as Hugging Face lays it out, and the name to serve "
                  "it under (default: the directory's). Repeatable, or several separated by commas")
@@ -360,6 +369,7 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
       ->allow_extra_args(false)
       ->group(kModels);
   DeclareEngine(declare, options.engine, model_dtype);
+  DeclareService(declare, options);
 
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   auto is_config = [](const std::string& argument) {

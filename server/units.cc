@@ -55,8 +55,11 @@ std::optional<int64_t> Parse(std::string_view text, std::span<const Unit> units)
     // Whole numbers stay exact; a double would round above 2^53.
     int64_t whole = 0;
     int64_t product = 0;
-    if (std::from_chars(text.data(), rest, whole).ptr == rest) {
-      if (__builtin_mul_overflow(whole, unit.factor, &product)) return std::nullopt;
+    const auto [end, overflow] = std::from_chars(text.data(), rest, whole);
+    if (end == rest) {
+      if (overflow != std::errc() || __builtin_mul_overflow(whole, unit.factor, &product)) {
+        return std::nullopt;
+      }
       return product;
     }
     const double value = number * static_cast<double>(unit.factor);

@@ -1,0 +1,242 @@
+#include "server/metrics.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "tests/unit/server/fake_engine.h"
+
+namespace castor::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Series (name and labels as printed) to value.
+std::map<std::string, double> SeriesOf(const std::string& page) {
+  std::map<std::string, double> series;
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    const size_t space = line.rfind(' ');
+    series[line.substr(0, space)] = std::strtod(line.c_str() + space + 1, nullptr);
+  }
+  return series;
+}
+
+// The sum of the series whose name and labels contain all of `parts`.
+double Sum(const std::map<std::string, double>& series, const std::vector<std::string>& parts) {
+  double sum = 0;
+  bool found = false;
+  for (const auto& [name, value] : series) {
+    bool all = true;
+    for (const std::string& part : parts) all = all && name.find(part) != std::string::npos;
+    if (all) sum += value;
+    found = found || all;
+  }
+  return found ? sum : std::numeric_limits<double>::quiet_NaN();
+}
+
+// GET / HTTP/1.0 from 127.0.0.1:port; the whole response.
+std::string HttpGet(int port, const std::string& path) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string response;
+  if (connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) {
+    const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
+    if (write(socket, request.data(), request.size()) == static_cast<ssize_t>(request.size())) {
+      char buffer[8192];
+      for (ssize_t n; (n = read(socket, buffer, sizeof(buffer))) > 0;) response.append(buffer, n);
+    }
+  }
+  close(socket);
+  return response;
+}
+
+WorkStats SomeWork() {
+  WorkStats work;
+  work.operation = "attend";
+  work.kernel = "vanilla";
+  const std::vector<double> bounds = {0.001, 0.01};
+  for (HistogramSnapshot* snapshot :
+       {&work.queue_seconds, &work.copy_in_seconds, &work.compute_seconds, &work.copy_out_seconds,
+        &work.batch_requests, &work.batch_tokens}) {
+    *snapshot = {bounds, {0, 0, 0}, 0};
+  }
+  return work;
+}
+
+TEST(Metrics, EverySeriesExistsAtZeroFromTheStart) {
+  FakeEngine engine;
+  engine.stats_.work = {SomeWork()};
+  engine.stats_.refusals = {{Reason::kQueueFull, 0}, {Reason::kInvalidField, 0}};
+  engine.stats_.tokenize_seconds = {{0.001}, {0, 0}, 0};
+  const Metrics metrics(engine);
+  const auto series = SeriesOf(metrics.Page());
+  for (const char* name :
+       {"castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"attend\"}",
+        "castor_requests_total{code=\"INTERNAL\",kernel=\"none\",method=\"get_server_info\"}",
+        "castor_request_duration_seconds_count{kernel=\"vanilla\",method=\"encode\"}",
+        "castor_inflight_calls{method=\"attend\"}",
+        "castor_received_bytes_total{method=\"attend\"}",
+        "castor_sent_bytes_total{method=\"encode\"}", "castor_ready", "castor_draining",
+        "castor_queue_depth", "castor_inflight_requests", "castor_queue_limit{unit=\"tokens\"}",
+        "castor_rejected_total{reason=\"QUEUE_FULL\"}", "castor_cancelled_total{stage=\"queued\"}",
+        "castor_tokens_total{kernel=\"vanilla\",operation=\"attend\"}",
+        "castor_padded_tokens_total{kernel=\"vanilla\",operation=\"attend\"}",
+        "castor_engine_faults_total"}) {
+    ASSERT_TRUE(series.contains(name)) << name;
+    EXPECT_EQ(series.at(name), 0) << name;
+  }
+  EXPECT_EQ(series.at("castor_device_healthy"), 1);
+  EXPECT_EQ(Sum(series, {"castor_build_info{", "device=\"cpu\""}), 1);
+  EXPECT_FALSE(
+      series.contains("castor_requests_total{code=\"OK\",kernel=\"cast\",method=\"attend\"}"))
+      << "a kernel that the engine does not have";
+  EXPECT_LT(series.size(), 500u) << "the budget of series per server";
+}
+
+TEST(Metrics, CallsMoveTheirSeries) {
+  FakeEngine engine;
+  Metrics metrics(engine);
+  metrics.Started(Method::kAttend);
+  metrics.Started(Method::kAttend);
+  metrics.ReceivedBytes(Method::kAttend, 1000);
+  metrics.SentBytes(Method::kAttend, 300);
+  EXPECT_EQ(SeriesOf(metrics.Page()).at("castor_inflight_calls{method=\"attend\"}"), 2);
+
+  metrics.Finished(Method::kAttend, KernelName::kVanilla, grpc::StatusCode::OK, 0.005);
+  metrics.Finished(Method::kAttend, std::nullopt, grpc::StatusCode::INVALID_ARGUMENT, 0.0001);
+  metrics.SetReady(true);
+  const auto series = SeriesOf(metrics.Page());
+  EXPECT_EQ(series.at("castor_inflight_calls{method=\"attend\"}"), 0);
+  EXPECT_EQ(series.at("castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"attend\"}"),
+            1);
+  EXPECT_EQ(
+      series.at(
+          "castor_requests_total{code=\"INVALID_ARGUMENT\",kernel=\"none\",method=\"attend\"}"),
+      1);
+  EXPECT_EQ(Sum(series, {"castor_requests_total{"}), 2);
+  EXPECT_EQ(series.at("castor_request_duration_seconds_sum{kernel=\"vanilla\",method=\"attend\"}"),
+            0.005);
+  EXPECT_EQ(
+      Sum(series, {"castor_request_duration_seconds_bucket", "attend", "vanilla", "le=\"0.004\""}),
+      0);
+  EXPECT_EQ(
+      Sum(series, {"castor_request_duration_seconds_bucket", "attend", "vanilla", "le=\"0.006\""}),
+      1);
+  EXPECT_EQ(series.at("castor_received_bytes_total{method=\"attend\"}"), 1000);
+  EXPECT_EQ(series.at("castor_sent_bytes_total{method=\"attend\"}"), 300);
+  EXPECT_EQ(series.at("castor_ready"), 1);
+}
+
+TEST(Metrics, OddDurationsKernelsAndCodesDoNoHarm) {
+  FakeEngine engine;
+  Metrics metrics(engine);
+  metrics.Finished(Method::kEncode, KernelName::kVanilla, grpc::StatusCode::OK, std::nan(""));
+  metrics.Finished(Method::kEncode, KernelName::kVanilla, grpc::StatusCode::OK, -1);
+  metrics.Finished(Method::kEncode, KernelName::kCast, grpc::StatusCode::DATA_LOSS, 0.1);
+  const auto series = SeriesOf(metrics.Page());
+  EXPECT_EQ(series.at("castor_request_duration_seconds_sum{kernel=\"vanilla\",method=\"encode\"}"),
+            0);
+  EXPECT_EQ(series.at("castor_requests_total{code=\"UNKNOWN\",kernel=\"none\",method=\"encode\"}"),
+            1);
+}
+
+TEST(Metrics, TheEngineIsSampledAtEachScrape) {
+  FakeEngine engine;
+  const Metrics metrics(engine);
+  engine.stats_.work = {SomeWork()};
+  engine.stats_.work[0].tokens = 77;
+  engine.stats_.work[0].compute_seconds = {{0.001, 0.01}, {3, 2, 1}, 0.5};
+  engine.stats_.load.queued_requests = 4;
+  engine.stats_.load.max_bytes = 1 << 20;
+  engine.stats_.device_healthy = false;
+  const auto series = SeriesOf(metrics.Page());
+  EXPECT_EQ(series.at("castor_tokens_total{kernel=\"vanilla\",operation=\"attend\"}"), 77);
+  EXPECT_EQ(series.at("castor_queue_depth"), 4);
+  EXPECT_EQ(series.at("castor_queue_limit{unit=\"bytes\"}"), 1 << 20);
+  EXPECT_EQ(series.at("castor_device_healthy"), 0);
+  const std::string bucket = "castor_stage_duration_seconds_bucket";
+  EXPECT_EQ(Sum(series, {bucket, "phase=\"compute\"", "le=\"0.001\""}), 3);
+  EXPECT_EQ(Sum(series, {bucket, "phase=\"compute\"", "le=\"0.01\""}), 5);
+  EXPECT_EQ(Sum(series, {bucket, "phase=\"compute\"", "le=\"+Inf\""}), 6);
+  EXPECT_EQ(Sum(series, {"castor_stage_duration_seconds_count", "phase=\"compute\""}), 6);
+}
+
+TEST(Metrics, TheProcessDescribesItself) {
+  FakeEngine engine;
+  const Metrics metrics(engine);
+  auto series = SeriesOf(metrics.Page());
+  EXPECT_GT(series["process_resident_memory_bytes"], 1e6);
+  EXPECT_GE(series["process_cpu_seconds_total"], 0);
+  EXPECT_GE(series["process_threads"], 1);
+  EXPECT_GT(series["process_max_fds"], series["process_open_fds"]);
+  EXPECT_NEAR(series["process_start_time_seconds"], static_cast<double>(std::time(nullptr)), 3600);
+
+  const double before = series["process_open_fds"];
+  const int extra = dup(STDERR_FILENO);
+  EXPECT_EQ(SeriesOf(metrics.Page())["process_open_fds"], before + 1);
+  close(extra);
+}
+
+TEST(Metrics, TheExposerServesAtAFreePortAndPromtoolFindsNoFault) {
+  FakeEngine engine;
+  engine.stats_.work = {SomeWork()};
+  engine.stats_.refusals = {{Reason::kQueueFull, 3}};
+  Metrics metrics(engine);
+  const auto port = metrics.StartExposer("127.0.0.1:0");
+  ASSERT_TRUE(port.ok()) << port.status();
+  ASSERT_GT(*port, 0);
+  const std::string response = HttpGet(*port, "/metrics");
+  EXPECT_THAT(response, HasSubstr("200 OK"));
+  const size_t body = response.find("\r\n\r\n");
+  ASSERT_NE(body, std::string::npos);
+  EXPECT_THAT(response, HasSubstr("castor_rejected_total{reason=\"QUEUE_FULL\"} 3"));
+
+  // Each family is printed once: two of a name are an invalid page.
+  std::set<std::string> types;
+  std::istringstream lines(response.substr(body + 4));
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("# TYPE ")) continue;
+    EXPECT_TRUE(types.insert(line).second) << line;
+  }
+
+  if (std::system("promtool --version >/dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "promtool is not installed: the page's style is not checked";
+  }
+  FILE* promtool = popen("promtool check metrics 2>&1", "w");
+  ASSERT_NE(promtool, nullptr);
+  fwrite(response.data() + body + 4, 1, response.size() - body - 4, promtool);
+  EXPECT_EQ(pclose(promtool), 0) << "promtool check metrics";
+}
+
+TEST(Metrics, ATakenPortIsAClearError) {
+  FakeEngine engine;
+  Metrics first(engine);
+  const auto port = first.StartExposer("127.0.0.1:0");
+  ASSERT_TRUE(port.ok());
+  Metrics second(engine);
+  const std::string address = "127.0.0.1:" + std::to_string(*port);
+  const auto taken = second.StartExposer(address);
+  ASSERT_FALSE(taken.ok());
+  EXPECT_THAT(std::string(taken.status().message()), HasSubstr(address));
+}
+
+}  // namespace
+}  // namespace castor::server

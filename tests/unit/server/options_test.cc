@@ -1,0 +1,227 @@
+#include "server/options.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace castor::server {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Sets environment variables for one test and takes them back after it; owns a scratch folder.
+class OptionsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "castor-options-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+
+  void TearDown() override {
+    for (const std::string& name : set_) unsetenv(name.c_str());
+    std::filesystem::remove_all(folder_);
+  }
+
+  void SetEnvironment(const std::string& name, const std::string& value) {
+    setenv(name.c_str(), value.c_str(), 1);
+    set_.push_back(name);
+  }
+
+  std::string WriteFile(const std::string& text) {
+    const std::string path = folder_ + "/castor.toml";
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  std::string MakeFolder(const std::string& name) {
+    std::filesystem::create_directories(folder_ + "/" + name);
+    return folder_ + "/" + name;
+  }
+
+  static std::variant<ServerOptions, int> Parse(std::vector<std::string> flags) {
+    std::vector<const char*> argv = {"castor-server"};
+    for (const std::string& flag : flags) argv.push_back(flag.c_str());
+    return ParseOptions(static_cast<int>(argv.size()), argv.data());
+  }
+
+  static ServerOptions ParseOrDie(std::vector<std::string> flags) {
+    auto parsed = Parse(std::move(flags));
+    if (std::holds_alternative<int>(parsed)) {
+      ADD_FAILURE() << "refused with exit code " << std::get<int>(parsed);
+      return {};
+    }
+    return std::get<ServerOptions>(std::move(parsed));
+  }
+
+  // The line printed for flags that must be refused.
+  static std::string ErrorOf(std::vector<std::string> flags) {
+    ::testing::internal::CaptureStderr();
+    const auto parsed = Parse(std::move(flags));
+    std::string line = ::testing::internal::GetCapturedStderr();
+    const int* exit_code = std::get_if<int>(&parsed);
+    EXPECT_TRUE(exit_code != nullptr && *exit_code == 2);
+    EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
+    return line;
+  }
+
+  std::string folder_;
+  std::vector<std::string> set_;
+};
+
+TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
+  const ServerOptions options = ParseOrDie({});
+  const ServerOptions defaults;
+  EXPECT_EQ(options.listen, "127.0.0.1:50051");
+  EXPECT_EQ(options.metrics_listen, "127.0.0.1:9464");
+  EXPECT_EQ(options.max_message_bytes, int64_t{256} << 20);
+  EXPECT_EQ(options.drain_deadline, std::chrono::seconds(30));
+  EXPECT_EQ(options.engine.max_batch_tokens, defaults.engine.max_batch_tokens);
+  EXPECT_EQ(options.engine.max_queued_bytes, defaults.engine.max_queued_bytes);
+  EXPECT_TRUE(options.reflection);
+  EXPECT_FALSE(options.channelz);
+  EXPECT_TRUE(options.engine.models.empty());
+}
+
+TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
+  const ServerOptions options = ParseOrDie(
+      {"--listen", "[::1]:0", "--metrics-listen=off", "--device", "cuda:1", "--max-message-bytes",
+       "64MiB", "--batch-delay=500us", "--max-batch-tokens", "4096", "--log-format", "json",
+       "--log-level=debug", "--no-reflection", "--channelz", "--drain-delay", "5s"});
+  EXPECT_EQ(options.listen, "[::1]:0");
+  EXPECT_EQ(options.metrics_listen, "");
+  EXPECT_EQ(options.engine.device, "cuda:1");
+  EXPECT_EQ(options.max_message_bytes, 64 << 20);
+  EXPECT_EQ(options.engine.batch_delay, std::chrono::microseconds(500));
+  EXPECT_EQ(options.engine.max_batch_tokens, 4096);
+  EXPECT_EQ(options.log_format, LogFormat::kJson);
+  EXPECT_EQ(options.log_level, LogLevel::kDebug);
+  EXPECT_FALSE(options.reflection);
+  EXPECT_TRUE(options.channelz);
+  EXPECT_EQ(options.drain_delay, std::chrono::seconds(5));
+}
+
+TEST_F(OptionsTest, FlagsWinOverEnvironmentWhichWinsOverFile) {
+  const std::string file = WriteFile(
+      "max-batch-tokens = 1001\nmax-batch-requests = 11\nmax-sequences = 101\nchannelz = true\n"
+      "max-message-bytes = \"1MiB\"\n");
+  SetEnvironment("CASTOR_MAX_BATCH_REQUESTS", "12");
+  SetEnvironment("CASTOR_MAX_SEQUENCES", "102");
+  SetEnvironment("CASTOR_REFLECTION", "false");
+  const ServerOptions options = ParseOrDie({"--config", file, "--max-sequences", "103"});
+  EXPECT_EQ(options.engine.max_batch_tokens, 1001);  // file alone
+  EXPECT_EQ(options.engine.max_batch_requests, 12);  // environment over file
+  EXPECT_EQ(options.engine.max_sequences, 103);      // flag over both
+  EXPECT_EQ(options.max_message_bytes, 1 << 20);
+  EXPECT_TRUE(options.channelz);
+  EXPECT_FALSE(options.reflection);
+}
+
+TEST_F(OptionsTest, TheFileCanBeNamedByTheEnvironment) {
+  SetEnvironment("CASTOR_CONFIG", WriteFile("max-batch-tokens = 77\n"));
+  EXPECT_EQ(ParseOrDie({}).engine.max_batch_tokens, 77);
+}
+
+TEST_F(OptionsTest, AMissingFileIsAnErrorHoweverItIsNamed) {
+  EXPECT_THAT(ErrorOf({"--config", folder_ + "/none.toml"}), HasSubstr("none.toml"));
+  SetEnvironment("CASTOR_CONFIG", folder_ + "/nothing.toml");
+  EXPECT_THAT(ErrorOf({}), HasSubstr("nothing.toml"));
+}
+
+TEST_F(OptionsTest, UnknownKeysAndSectionsOfTheFileAreRefused) {
+  EXPECT_THAT(ErrorOf({"--config", WriteFile("max-batch-tokn = 5\n")}),
+              HasSubstr("unknown key 'max-batch-tokn'"));
+  EXPECT_THAT(ErrorOf({"--config", WriteFile("[engine]\nmax-batch-tokens = 5\n")}),
+              HasSubstr("unknown section [engine]"));
+  EXPECT_THAT(ErrorOf({"--config", WriteFile("help = true\n")}), HasSubstr("unknown key 'help'"));
+}
+
+TEST_F(OptionsTest, BadValuesAreRefusedWithFlagValueAndRange) {
+  EXPECT_THAT(ErrorOf({"--max-batch-tokens", "0"}),
+              AllOf(HasSubstr("--max-batch-tokens"), HasSubstr("'0'"), HasSubstr("out of range")));
+  EXPECT_THAT(ErrorOf({"--max-batch-tokens", "12x"}), HasSubstr("whole number"));
+  EXPECT_THAT(ErrorOf({"--max-batch-tokens", "99999999999999999999"}), HasSubstr("whole number"));
+  EXPECT_THAT(ErrorOf({"--max-message-bytes", "3GiB"}), HasSubstr("out of range"));
+  EXPECT_THAT(ErrorOf({"--max-message-bytes", "many"}), HasSubstr("64MiB"));
+  EXPECT_THAT(ErrorOf({"--drain-delay", "5"}), HasSubstr("duration"));
+  EXPECT_THAT(ErrorOf({"--drain-delay", "1500us"}), HasSubstr("1ms"));
+  EXPECT_THAT(ErrorOf({"--device", "tpu"}), HasSubstr("auto, cpu, cuda"));
+  EXPECT_THAT(ErrorOf({"--device", "cuda:x"}), HasSubstr("cuda:N"));
+  EXPECT_THAT(ErrorOf({"--log-format", "xml"}), HasSubstr("human, json"));
+  EXPECT_THAT(ErrorOf({"--listen", "off"}), HasSubstr("HOST:PORT"));
+  EXPECT_THAT(ErrorOf({"--listen", "localhost:70000"}), HasSubstr("65535"));
+  EXPECT_THAT(ErrorOf({"--listen", "::1:50051"}), HasSubstr("brackets"));
+  EXPECT_THAT(ErrorOf({"--lissen", "x"}), HasSubstr("--lissen"));
+  EXPECT_THAT(ErrorOf({"stray"}), HasSubstr("stray"));
+  EXPECT_THAT(ErrorOf({"--max-batch-tokens"}), HasSubstr("--max-batch-tokens"));
+}
+
+TEST_F(OptionsTest, AnErrorNamesTheSourceOfTheValue) {
+  SetEnvironment("CASTOR_MAX_BATCH_TOKENS", "none");
+  EXPECT_THAT(ErrorOf({}), HasSubstr("CASTOR_MAX_BATCH_TOKENS"));
+  EXPECT_THAT(ErrorOf({"--config", WriteFile("drain-delay = \"x\"\n")}),
+              HasSubstr("configuration file"));
+  EXPECT_THAT(ErrorOf({"--drain-delay=x"}), Not(HasSubstr("configuration file")));
+}
+
+TEST_F(OptionsTest, ModelsTakeTheirNameFromTheFlagOrTheDirectory) {
+  const std::string first = MakeFolder("all-MiniLM-L6-v2");
+  const std::string second = MakeFolder("other");
+  const ServerOptions options =
+      ParseOrDie({"--model", first + "/", "--model=mini=" + second, "--model-dtype", "bfloat16"});
+  ASSERT_EQ(options.engine.models.size(), 2u);
+  EXPECT_EQ(options.engine.models[0].name, "all-MiniLM-L6-v2");
+  EXPECT_EQ(options.engine.models[0].directory, first + "/");
+  EXPECT_EQ(options.engine.models[1].name, "mini");
+  EXPECT_EQ(options.engine.models[1].directory, second);
+  EXPECT_EQ(options.engine.models[1].dtype, DType::kBFloat16);
+}
+
+TEST_F(OptionsTest, ModelsComeFromEnvironmentAndFileToo) {
+  const std::string a = MakeFolder("a");
+  const std::string b = MakeFolder("b");
+  const std::string file = WriteFile("model = [\"x=" + a + "\", \"y=" + b + "\"]\n");
+  EXPECT_EQ(ParseOrDie({"--config", file}).engine.models.size(), 2u);
+  SetEnvironment("CASTOR_MODEL", "p=" + a + ",q=" + b);
+  const ServerOptions options = ParseOrDie({"--config", file});
+  ASSERT_EQ(options.engine.models.size(), 2u);
+  EXPECT_EQ(options.engine.models[0].name, "p");
+  EXPECT_EQ(options.engine.models[1].name, "q");
+}
+
+TEST_F(OptionsTest, BadModelsAreRefused) {
+  const std::string a = MakeFolder("a");
+  EXPECT_THAT(ErrorOf({"--model", folder_ + "/none"}), HasSubstr("no directory"));
+  EXPECT_THAT(ErrorOf({"--model", "m=" + a, "--model", "m=" + a}), HasSubstr("given twice"));
+  EXPECT_THAT(ErrorOf({"--model", "a b=" + a}), HasSubstr("no valid name"));
+  EXPECT_THAT(ErrorOf({"--model", "=" + a}), HasSubstr("no valid name"));
+}
+
+TEST_F(OptionsTest, HelpIsGroupedAndSuccessful) {
+  ::testing::internal::CaptureStdout();
+  const auto parsed = Parse({"--help"});
+  const std::string help = ::testing::internal::GetCapturedStdout();
+  ASSERT_TRUE(std::holds_alternative<int>(parsed));
+  EXPECT_EQ(std::get<int>(parsed), 0);
+  for (const char* group : {"Network:", "Models:", "Device:", "Batching:", "Limits:", "Lifecycle:",
+                            "Observability:", "CASTOR_MAX_BATCH_TOKENS", "256MiB", "30s"}) {
+    EXPECT_THAT(help, HasSubstr(group));
+  }
+}
+
+TEST_F(OptionsTest, VersionIsPrinted) {
+  ::testing::internal::CaptureStdout();
+  const auto parsed = Parse({"--version"});
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(), HasSubstr("castor-server 0."));
+  ASSERT_TRUE(std::holds_alternative<int>(parsed));
+  EXPECT_EQ(std::get<int>(parsed), 0);
+}
+
+}  // namespace
+}  // namespace castor::server
