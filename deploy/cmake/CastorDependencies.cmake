@@ -33,6 +33,9 @@ endfunction()
 castor_import_torch(torch_c10 libc10.so)
 castor_import_torch(torch_cpu libtorch_cpu.so)
 target_link_libraries(torch_cpu INTERFACE torch_c10)
+# LibTorch's own OpenMP runtime, for our loops on its threads: there must be only one.
+add_library(torch_gomp SHARED IMPORTED GLOBAL)
+set_target_properties(torch_gomp PROPERTIES IMPORTED_LOCATION "${torch_lib}/libgomp.so.1")
 
 # The CUDA side: compiler and libraries from wheels beside LibTorch.
 set(CASTOR_WITH_CUDA OFF)

@@ -4,6 +4,7 @@
 // row in variants_cpu.cc or, for CUDA, in the module's variants_cuda.cc; nothing else changes.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -21,6 +22,9 @@ struct Variant {
   std::string_view backend;  // "cpu-sdpa", "cuda-flash-varlen": reports and metrics carry it
   bool (*supports)(const Spec& spec);
   absl::Status (*run)(const Spec& spec, std::span<const Problem> problems);
+  // Memory that `run` takes beside the tensors, in bytes; nullptr where the device's allocator
+  // measures it.
+  int64_t (*workspace_bytes)(const Spec& spec) = nullptr;
 };
 
 // The CPU's rows, best first.

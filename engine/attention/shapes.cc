@@ -1,0 +1,132 @@
+#include "engine/attention/shapes.h"
+
+#include <optional>
+#include <utility>
+
+#include "engine/base/error.h"
+
+namespace castor::attention {
+namespace {
+
+constexpr size_t kMaxRank = 8;  // of any tensor on the wire
+
+std::string DimensionField(std::string_view tensor, size_t dimension) {
+  return Index(std::string(tensor) + ".shape", dimension);
+}
+
+}  // namespace
+
+std::string Index(std::string_view field, size_t index) {
+  return std::string(field) + "[" + std::to_string(index) + "]";
+}
+
+absl::Status CheckTensor(const TensorInput& tensor, std::string_view field, int64_t* bytes) {
+  if (tensor.shape.empty() || tensor.shape.size() > kMaxRank) {
+    return InvalidField(std::string(field) + ".shape", "must have 1 to 8 dimensions");
+  }
+  for (size_t i = 0; i < tensor.shape.size(); ++i) {
+    if (tensor.shape[i] < 1) return InvalidField(DimensionField(field, i), "must be at least 1");
+  }
+  const std::optional<int64_t> needed = NumBytes(tensor.dtype, tensor.shape);
+  if (!needed) {
+    return InvalidField(std::string(field) + ".shape",
+                        ShapeString(tensor.shape) + " has more elements than 64 bits can count");
+  }
+  std::optional<int64_t> given = 0;
+  for (const auto& piece : tensor.pieces) {
+    given = CheckedAdd(*given, static_cast<int64_t>(piece.size()));
+    if (!given) break;
+  }
+  if (given != needed) {
+    return InvalidField(std::string(field) + ".raw",
+                        "holds " + std::to_string(given.value_or(-1)) + " bytes, but " +
+                            std::string(NameOf(tensor.dtype)) + " " + ShapeString(tensor.shape) +
+                            " needs " + std::to_string(*needed));
+  }
+  const std::optional<int64_t> total = CheckedAdd(*bytes, *needed);
+  if (!total) return InvalidField(std::string(field) + ".shape", "is too large");
+  *bytes = *total;
+  return absl::OkStatus();
+}
+
+absl::Status CheckDType(const TensorInput& tensor, std::string_view field, DType expected) {
+  if (tensor.dtype == expected) return absl::OkStatus();
+  return InvalidField(
+      std::string(field) + ".dtype",
+      "is " + std::string(NameOf(tensor.dtype)) + ", must be " + std::string(NameOf(expected)));
+}
+
+absl::Status CheckDimension(const TensorInput& tensor, std::string_view field, size_t dimension,
+                            int64_t expected, std::string_view meaning) {
+  if (tensor.shape[dimension] == expected) return absl::OkStatus();
+  return InvalidField(DimensionField(field, dimension),
+                      "is " + std::to_string(tensor.shape[dimension]) + ", must be " +
+                          std::to_string(expected) + ", " + std::string(meaning));
+}
+
+absl::StatusOr<Geometry> CheckTensors(const AttentionRequest& request) {
+  const TensorInput& query = request.query;
+  const TensorInput& key = request.key;
+  const TensorInput& value = request.value;
+  if (!IsFloating(query.dtype)) {
+    return InvalidField("query.dtype", "is " + std::string(NameOf(query.dtype)) +
+                                           ", must be FLOAT32, FLOAT16 or BFLOAT16");
+  }
+  if (absl::Status s = CheckDType(key, "key", query.dtype); !s.ok()) return s;
+  if (absl::Status s = CheckDType(value, "value", query.dtype); !s.ok()) return s;
+
+  const size_t rank = query.shape.size();
+  if (rank != 3 && rank != 4) {
+    return InvalidField("query.shape",
+                        "must be [tokens, heads, head_dim] or [batch, tokens, heads, head_dim]");
+  }
+  for (const auto& [tensor, field] : {std::pair(&key, "key"), std::pair(&value, "value")}) {
+    if (tensor->shape.size() != rank) {
+      return InvalidField(std::string(field) + ".shape",
+                          "must have as many dimensions as query: " + std::to_string(rank));
+    }
+  }
+
+  Geometry geometry;
+  if (absl::Status s = CheckTensor(query, "query", &geometry.bytes); !s.ok()) return s;
+  if (absl::Status s = CheckTensor(key, "key", &geometry.bytes); !s.ok()) return s;
+  if (absl::Status s = CheckTensor(value, "value", &geometry.bytes); !s.ok()) return s;
+
+  const size_t tokens = rank - 3;  // the dimension that counts tokens; heads and dim follow
+  geometry.packed = rank == 3;
+  geometry.batch = geometry.packed ? 1 : query.shape[0];
+  geometry.query_tokens = query.shape[tokens];
+  geometry.key_tokens = key.shape[tokens];
+  geometry.heads = query.shape[tokens + 1];
+  geometry.head_dim = query.shape[tokens + 2];
+  geometry.value_dim = value.shape[tokens + 2];
+
+  if (!geometry.packed) {
+    constexpr std::string_view kBatch = "query's batch";
+    if (absl::Status s = CheckDimension(key, "key", 0, geometry.batch, kBatch); !s.ok()) return s;
+    if (absl::Status s = CheckDimension(value, "value", 0, geometry.batch, kBatch); !s.ok()) {
+      return s;
+    }
+  }
+  constexpr std::string_view kHeads = "query's heads";
+  if (absl::Status s = CheckDimension(key, "key", tokens + 1, geometry.heads, kHeads); !s.ok()) {
+    return s;
+  }
+  if (absl::Status s =
+          CheckDimension(key, "key", tokens + 2, geometry.head_dim, "query's head_dim");
+      !s.ok()) {
+    return s;
+  }
+  if (absl::Status s =
+          CheckDimension(value, "value", tokens, geometry.key_tokens, "the tokens of key");
+      !s.ok()) {
+    return s;
+  }
+  if (absl::Status s = CheckDimension(value, "value", tokens + 1, geometry.heads, kHeads);
+      !s.ok()) {
+    return s;
+  }
+  return geometry;
+}
+
+}  // namespace castor::attention

@@ -1,0 +1,135 @@
+// Vanilla attention on the CPU: cuts a ragged batch into tiles of one sequence, one head and some
+// queries, and hands them to the flash kernel of this processor's instruction set.
+
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "engine/attention/parallel.h"
+#include "engine/attention/variants_cpu.h"
+#include "engine/base/error.h"
+#include "engine/kernels/cpu/flash.h"
+
+namespace castor::attention {
+namespace {
+
+using kernels::FlashHead;
+using kernels::FlashKernel;
+using kernels::FlashShape;
+
+// Some queries of one sequence, in every head.
+struct QueryTile {
+  const Problem* problem;
+  int64_t query_offset;  // the sequence's first token
+  int64_t key_offset;
+  int64_t keys;
+  int64_t begin;  // queries, counted in the sequence
+  int64_t end;
+};
+
+kernels::Element ElementOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return kernels::Element::kFloat16;
+    case DType::kBFloat16:
+      return kernels::Element::kBFloat16;
+    default:
+      return kernels::Element::kFloat32;
+  }
+}
+
+// Tiles of nearly equal size per sequence: where they are cut depends on its length alone.
+std::vector<QueryTile> MakeTiles(std::span<const Problem> problems) {
+  std::vector<QueryTile> tiles;
+  for (const Problem& problem : problems) {
+    for (int64_t s = 0; s < problem.sequences(); ++s) {
+      const int64_t query_offset = problem.cu_seqlens_q[s];
+      const int64_t key_offset = problem.cu_seqlens_k[s];
+      const int64_t queries = problem.cu_seqlens_q[s + 1] - query_offset;
+      const int64_t keys = problem.cu_seqlens_k[s + 1] - key_offset;
+      const int64_t count = (queries + kernels::kFlashTileQueries - 1) / kernels::kFlashTileQueries;
+      for (int64_t t = 0; t < count; ++t) {
+        tiles.push_back({&problem, query_offset, key_offset, keys, queries * t / count,
+                         queries * (t + 1) / count});
+      }
+    }
+  }
+  return tiles;
+}
+
+FlashHead HeadOf(const Spec& spec, const QueryTile& tile, int64_t head) {
+  const Problem& problem = *tile.problem;
+  const int64_t size = static_cast<int64_t>(SizeOf(spec.dtype));
+  const auto row = [&](auto* data, int64_t token, int64_t stride, int64_t dim) {
+    return data + (token * stride + head * dim) * size;
+  };
+  FlashHead out;
+  out.query = row(problem.query, tile.query_offset, problem.query_stride, spec.head_dim);
+  out.key = row(problem.key, tile.key_offset, problem.key_stride, spec.head_dim);
+  out.value = row(problem.value, tile.key_offset, problem.value_stride, spec.value_dim);
+  out.output = row(problem.output, tile.query_offset, problem.output_stride, spec.value_dim);
+  out.query_stride = problem.query_stride;
+  out.key_stride = problem.key_stride;
+  out.value_stride = problem.value_stride;
+  out.output_stride = problem.output_stride;
+  out.keys = tile.keys;
+  return out;
+}
+
+struct FreeAligned {
+  void operator()(float* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
+};
+
+template <const FlashKernel& kKernel>
+bool Supports(const Spec& spec) {
+  return std::holds_alternative<Vanilla>(spec.kernel) && IsFloating(spec.dtype) &&
+         kKernel.runs_here();
+}
+
+FlashShape ShapeOf(const Spec& spec) {
+  return {ElementOf(spec.dtype), spec.head_dim, spec.value_dim, spec.softmax_scale,
+          std::get<Vanilla>(spec.kernel).causal};
+}
+
+// One scratch area per worker, whatever the sequences' lengths.
+template <const FlashKernel& kKernel>
+int64_t WorkspaceBytes(const Spec& spec) {
+  return kKernel.scratch_floats(ShapeOf(spec)) * ParallelWorkers() *
+         static_cast<int64_t>(sizeof(float));
+}
+
+template <const FlashKernel& kKernel>
+absl::Status Run(const Spec& spec, std::span<const Problem> problems) {
+  const FlashShape shape = ShapeOf(spec);
+  const std::vector<QueryTile> tiles = MakeTiles(problems);
+  const int64_t scratch_floats = kKernel.scratch_floats(shape);
+  const std::unique_ptr<float[], FreeAligned> scratch(
+      new (std::align_val_t{64}) float[scratch_floats * ParallelWorkers()]);
+  // Neighbouring tasks are heads of the same tokens, which share cache lines.
+  ParallelFor(static_cast<int64_t>(tiles.size()) * spec.heads, [&](int worker, int64_t task) {
+    const QueryTile& tile = tiles[task / spec.heads];
+    kKernel.run(shape, HeadOf(spec, tile, task % spec.heads), tile.begin, tile.end,
+                scratch.get() + worker * scratch_floats);
+  });
+  return absl::OkStatus();
+}
+
+template <const FlashKernel& kKernel>
+constexpr Variant Row(std::string_view backend) {
+  return {KernelName::kVanilla, backend, &Supports<kKernel>, &Run<kKernel>,
+          &WorkspaceBytes<kKernel>};
+}
+
+constexpr Variant kRows[] = {
+#if defined(__x86_64__)
+    Row<kernels::kFlashAvx512>("cpu-avx512"),
+    Row<kernels::kFlashAvx2>("cpu-avx2"),
+#endif
+    Row<kernels::kFlashPortable>("cpu-portable"),
+};
+
+}  // namespace
+
+std::span<const Variant> VanillaCpuVariants() { return kRows; }
+
+}  // namespace castor::attention

@@ -1,0 +1,165 @@
+#include "engine/device/cpu_device.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+#include <sched.h>
+#include <torch/headeronly/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <new>
+#include <string_view>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/encoder/load.h"
+#include "engine/encoder/model.h"
+
+namespace castor {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double MicrosecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+// The engine's edge for exceptions on the CPU: everything of the tensor library runs in here.
+// `body` returns an absl::Status.
+template <typename Body>
+absl::Status Guard(Body&& body) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return MakeError(Reason::kOutOfMemory, "the host has no memory for this batch");
+  } catch (const c10::Error& error) {
+    const std::string_view message = error.what_without_backtrace();
+    // Its CPU allocator has no error type of its own.
+    const bool allocation = message.find("DefaultCPUAllocator") != std::string_view::npos;
+    return MakeError(allocation ? Reason::kOutOfMemory : Reason::kInternal, message);
+  } catch (const std::exception& error) {
+    return MakeError(Reason::kInternal, error.what());
+  }
+}
+
+class FinishedExecution : public Execution {
+ public:
+  explicit FinishedExecution(const ExecutionTimes& times) : times_(times) {}
+  absl::StatusOr<ExecutionTimes> Wait() override { return times_; }
+
+ private:
+  const ExecutionTimes times_;
+};
+
+// The cores that this process may run on.
+int AvailableCores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+std::string ProcessorName() {
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(cpuinfo, line)) {
+    if (!line.starts_with("model name")) continue;
+    const size_t colon = line.find(": ");
+    if (colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "CPU";
+}
+
+}  // namespace
+
+std::unique_ptr<Device> CpuDevice::Open(const EngineOptions& options, const std::string& note) {
+  at::set_num_threads(options.cpu_threads > 0 ? options.cpu_threads : AvailableCores());
+  DeviceInfo info;
+  info.name = "cpu";
+  info.description = ProcessorName();
+  info.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  info.threads = at::get_num_threads();
+  info.backend = "LibTorch " TORCH_VERSION ", " + at::get_cpu_capability();
+  if (!note.empty()) info.backend += " (" + note + ")";
+  return std::unique_ptr<Device>(
+      new CpuDevice(std::move(info), MakeHostPool(SystemMemory(), options.max_cached_host_bytes)));
+}
+
+std::span<const attention::Variant> CpuDevice::variants() const { return attention::CpuVariants(); }
+
+MemoryStats CpuDevice::memory() const {
+  MemoryStats memory;
+  memory.device_allocated_bytes = weights_->now.load();
+  memory.device_reserved_bytes = memory.device_allocated_bytes;
+  memory.device_peak_bytes = weights_->peak.load();
+  return memory;
+}
+
+absl::StatusOr<std::shared_ptr<encoder::Model>> CpuDevice::LoadModel(const ModelSource& source) {
+  std::shared_ptr<encoder::Model> model;
+  const absl::Status status = Guard([&]() -> absl::Status {
+    const c10::InferenceMode inference;
+    auto loaded =
+        encoder::LoadModel(source, at::Device(at::kCPU),
+                           [this](const attention::Spec& spec, const attention::Problem& problem) {
+                             return RunAttention(spec, {&problem, 1});
+                           });
+    if (!loaded.ok()) return loaded.status();
+    model = *std::move(loaded);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+
+  // A handle whose last copy takes the weights off the account.
+  const int64_t bytes = model->info().weight_bytes;
+  weights_->peak = std::max<int64_t>(weights_->peak, weights_->now += bytes);
+  encoder::Model* const raw = model.get();
+  return std::shared_ptr<encoder::Model>(
+      raw, [kept = std::move(model), weights = weights_, bytes](encoder::Model*) mutable {
+        kept.reset();
+        weights->now -= bytes;
+      });
+}
+
+absl::Status CpuDevice::RunAttention(const attention::Spec& spec,
+                                     std::span<const attention::Problem> problems) {
+  const attention::Variant* variant = attention::FindVariant(variants(), spec);
+  if (variant == nullptr) {
+    return MakeError(Reason::kKernelNotAvailable, "no kernel on the CPU runs this attention");
+  }
+  backend_ = variant->backend;
+  if (variant->workspace_bytes != nullptr) {
+    workspace_bytes_ = std::max(workspace_bytes_, variant->workspace_bytes(spec));
+  }
+  return variant->run(spec, problems);
+}
+
+template <typename Body>
+absl::StatusOr<std::unique_ptr<Execution>> CpuDevice::Launched(Body&& compute) {
+  backend_ = {};
+  workspace_bytes_ = 0;
+  const Clock::time_point start = Clock::now();
+  const absl::Status status = Guard([&] {
+    const c10::InferenceMode inference;
+    return compute();
+  });
+  if (!status.ok()) return status;
+  ExecutionTimes times;
+  times.compute_us = MicrosecondsSince(start);
+  times.workspace_bytes = workspace_bytes_;
+  times.backend = backend_;
+  return std::make_unique<FinishedExecution>(times);
+}
+
+absl::StatusOr<std::unique_ptr<Execution>> CpuDevice::Launch(const AttentionBatch& batch) {
+  return Launched([&] { return RunAttention(batch.spec, batch.requests); });
+}
+
+absl::StatusOr<std::unique_ptr<Execution>> CpuDevice::Launch(const encoder::Batch& batch) {
+  return Launched([&] { return encoder::RunOnHost(batch); });
+}
+
+}  // namespace castor

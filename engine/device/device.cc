@@ -1,0 +1,43 @@
+#include "engine/device/device.h"
+
+#include <charconv>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "engine/base/error.h"
+#include "engine/device/cpu_device.h"
+#include "engine/device/cuda_module.h"
+
+namespace castor {
+namespace {
+
+// 0 of "cuda", N of "cuda:N", nothing of any other name.
+std::optional<int> CudaIndex(std::string_view name) {
+  constexpr std::string_view kCuda = "cuda";
+  if (!name.starts_with(kCuda)) return std::nullopt;
+  name.remove_prefix(kCuda.size());
+  if (name.empty()) return 0;
+  if (!name.starts_with(':')) return std::nullopt;
+  name.remove_prefix(1);
+  int index;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), index);
+  if (error != std::errc() || end != name.data() + name.size() || index < 0) return std::nullopt;
+  return index;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const EngineOptions& options) {
+  if (options.device == "cpu") return CpuDevice::Open(options, "");
+  if (options.device == "auto") {
+    absl::StatusOr<std::unique_ptr<Device>> cuda = OpenCudaDevice(0, options);
+    if (cuda.ok()) return cuda;
+    return CpuDevice::Open(options, std::string(cuda.status().message()));
+  }
+  const std::optional<int> index = CudaIndex(options.device);
+  if (!index) return InvalidField("device", "must be auto, cpu, cuda or cuda:N");
+  return OpenCudaDevice(*index, options);
+}
+
+}  // namespace castor

@@ -1,0 +1,68 @@
+// Exact attention on the CPU without the score matrix: blocks of keys, an online softmax, and
+// nothing in memory but what one tile needs (Dao et al. 2022, arXiv 2205.14135).
+//
+// Lanes hold queries. A tile keeps its queries transposed, so scores, maxima, sums and outputs of
+// neighbouring queries lie in neighbouring lanes, and keys and values are only ever broadcast: no
+// horizontal reduction and no transposed copy of keys exists. Arithmetic is float32 whatever the
+// elements are.
+//
+// A query's result depends on that query and on its sequence's keys and values alone: the order of
+// every sum is that of the keys in blocks of a fixed size, in whichever tile, lane or thread it is.
+//
+// This folder knows neither the tensor library nor absl. Functions are re-entrant; a scratch area
+// belongs to one call at a time.
+#pragma once
+
+#include <cstdint>
+
+namespace castor::kernels {
+
+enum class Element { kFloat32, kFloat16, kBFloat16 };
+
+// What the tiles of one launch have in common.
+struct FlashShape {
+  Element element = Element::kFloat32;
+  int64_t head_dim = 0;
+  int64_t value_dim = 0;
+  double scale = 0;     // of the scores
+  bool causal = false;  // query i sees keys 0..i
+};
+
+// One head of one sequence. Strides count elements from one token to the next; elements within a
+// row are contiguous.
+struct FlashHead {
+  const void* query = nullptr;  // [queries, head_dim]
+  const void* key = nullptr;    // [keys, head_dim]
+  const void* value = nullptr;  // [keys, value_dim]
+  void* output = nullptr;       // [queries, value_dim]
+  int64_t query_stride = 0;
+  int64_t key_stride = 0;
+  int64_t value_stride = 0;
+  int64_t output_stride = 0;
+  int64_t keys = 0;  // >= 1
+};
+
+// Most queries in a tile: enough to use a block of keys well while it is in the second-level cache,
+// few enough to give every core a tile.
+inline constexpr int64_t kFlashTileQueries = 192;
+
+// One instruction set's implementation.
+struct FlashKernel {
+  const char* backend;  // "cpu-avx2"
+  bool (*runs_here)();  // whether this processor has the instructions
+
+  // Floats of scratch that `run` needs for tiles of this shape. Scratch is 64-byte aligned.
+  int64_t (*scratch_floats)(const FlashShape& shape);
+
+  // Computes output rows [query_begin, query_end), at most kFlashTileQueries of them.
+  void (*run)(const FlashShape& shape, const FlashHead& head, int64_t query_begin,
+              int64_t query_end, float* scratch);
+};
+
+#if defined(__x86_64__)
+extern const FlashKernel kFlashAvx512;
+extern const FlashKernel kFlashAvx2;
+#endif
+extern const FlashKernel kFlashPortable;
+
+}  // namespace castor::kernels

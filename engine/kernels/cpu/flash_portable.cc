@@ -1,0 +1,9 @@
+#include "engine/kernels/cpu/flash.inl.h"
+#include "engine/kernels/cpu/simd_portable.h"
+
+namespace castor::kernels {
+
+const FlashKernel kFlashPortable = {"cpu-portable", +[] { return true; },
+                                    &Flash<Portable>::ScratchFloats, &Flash<Portable>::Run};
+
+}  // namespace castor::kernels
