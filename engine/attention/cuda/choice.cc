@@ -70,24 +70,26 @@ bool CudnnFits(const Spec& spec, int64_t query_tokens, int64_t key_tokens,
          query_tokens <= kCudnnMaxTokens && query_tokens % CudnnLengthStep(query_tokens) == 0;
 }
 
-std::vector<Run> PlanRuns(const Spec& spec, Path base, std::span<const int32_t> cu_seqlens_q,
-                          std::span<const int32_t> cu_seqlens_k, const Capabilities& device) {
-  std::vector<Run> runs;
+std::vector<Segment> PlanSegments(const Spec& spec, Path base,
+                                  std::span<const int32_t> cu_seqlens_q,
+                                  std::span<const int32_t> cu_seqlens_k,
+                                  const Capabilities& device) {
+  std::vector<Segment> segments;
   const int64_t sequences = static_cast<int64_t>(cu_seqlens_q.size()) - 1;
   for (int64_t s = 0; s < sequences; ++s) {
     const int64_t query_tokens = cu_seqlens_q[s + 1] - cu_seqlens_q[s];
     const int64_t key_tokens = cu_seqlens_k[s + 1] - cu_seqlens_k[s];
     const bool cudnn = base == Path::kFlash && CudnnFits(spec, query_tokens, key_tokens, device);
     if (cudnn) {
-      runs.push_back({Path::kCudnn, s, 1});
-    } else if (!runs.empty() && runs.back().path == base && base != Path::kMath &&
-               runs.back().count < kMaxGridSequences) {
-      ++runs.back().count;
+      segments.push_back({Path::kCudnn, s, 1});
+    } else if (!segments.empty() && segments.back().path == base && base != Path::kMath &&
+               segments.back().count < kMaxGridSequences) {
+      ++segments.back().count;
     } else {
-      runs.push_back({base, s, 1});
+      segments.push_back({base, s, 1});
     }
   }
-  return runs;
+  return segments;
 }
 
 int64_t MathBlockRows(int64_t heads, int64_t key_tokens) {

@@ -40,7 +40,7 @@ bool CudnnFits(const Spec& spec, int64_t query_tokens, int64_t key_tokens,
                const Capabilities& device);
 
 // Neighbouring sequences that one launch computes.
-struct Run {
+struct Segment {
   Path path;
   int64_t first = 0;  // sequence
   int64_t count = 0;
@@ -48,8 +48,10 @@ struct Run {
 
 // Cuts a batch into launches. `base` is the path of the variant's row; sequences that cuDNN runs
 // faster leave a kFlash row, each as a launch of its own. Offsets as in Problem.
-std::vector<Run> PlanRuns(const Spec& spec, Path base, std::span<const int32_t> cu_seqlens_q,
-                          std::span<const int32_t> cu_seqlens_k, const Capabilities& device);
+std::vector<Segment> PlanSegments(const Spec& spec, Path base,
+                                  std::span<const int32_t> cu_seqlens_q,
+                                  std::span<const int32_t> cu_seqlens_k,
+                                  const Capabilities& device);
 
 // How many query rows the math path computes at a time for a sequence of `key_tokens` keys.
 int64_t MathBlockRows(int64_t heads, int64_t key_tokens);

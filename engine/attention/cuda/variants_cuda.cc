@@ -21,7 +21,7 @@ bool SupportsEfficient(const Spec& spec) {
 }
 bool SupportsMath(const Spec& spec) { return IsVanilla(spec) && IsFloating(spec.dtype); }
 
-at::Tensor ComputeRun(Path path, const Spec& spec, const Sequences& sequences) {
+at::Tensor ComputeSegment(Path path, const Spec& spec, const Sequences& sequences) {
   switch (path) {
     case Path::kFlash:
       return FlashAttention(spec, sequences);
@@ -36,38 +36,38 @@ at::Tensor ComputeRun(Path path, const Spec& spec, const Sequences& sequences) {
 }
 
 // The backend's name in reports: the row's own, unless cuDNN took some or all sequences.
-std::string_view BackendOf(const Variant& variant, std::span<const Run> runs) {
+std::string_view BackendOf(const Variant& variant, std::span<const Segment> segments) {
   size_t cudnn = 0;
-  for (const Run& run : runs) cudnn += run.path == Path::kCudnn;
+  for (const Segment& segment : segments) cudnn += segment.path == Path::kCudnn;
   if (cudnn == 0) return variant.backend;
-  return cudnn == runs.size() ? "cuda-cudnn" : "cuda-cudnn+flash";
+  return cudnn == segments.size() ? "cuda-cudnn" : "cuda-cudnn+flash";
 }
 
 Computed ComputeVanilla(const Variant& variant, Path base, const Spec& spec, const Problem& problem,
                         at::Device device) {
-  const std::vector<Run> runs =
-      PlanRuns(spec, base, problem.cu_seqlens_q, problem.cu_seqlens_k, g_capabilities);
+  const std::vector<Segment> segments =
+      PlanSegments(spec, base, problem.cu_seqlens_q, problem.cu_seqlens_k, g_capabilities);
   const at::Tensor query = ViewOf(problem.query, problem.query_tokens(), spec.heads, spec.head_dim,
                                   problem.query_stride, spec.dtype, device);
   const at::Tensor key = ViewOf(problem.key, problem.key_tokens(), spec.heads, spec.head_dim,
                                 problem.key_stride, spec.dtype, device);
   const at::Tensor value = ViewOf(problem.value, problem.key_tokens(), spec.heads, spec.value_dim,
                                   problem.value_stride, spec.dtype, device);
-  Computed computed{{}, BackendOf(variant, runs)};
-  for (const Run& run : runs) {
-    const int64_t query_first = problem.cu_seqlens_q[run.first];
-    const int64_t query_count = problem.cu_seqlens_q[run.first + run.count] - query_first;
-    const int64_t key_first = problem.cu_seqlens_k[run.first];
-    const int64_t key_count = problem.cu_seqlens_k[run.first + run.count] - key_first;
+  Computed computed{{}, BackendOf(variant, segments)};
+  for (const Segment& segment : segments) {
+    const int64_t query_first = problem.cu_seqlens_q[segment.first];
+    const int64_t query_count = problem.cu_seqlens_q[segment.first + segment.count] - query_first;
+    const int64_t key_first = problem.cu_seqlens_k[segment.first];
+    const int64_t key_count = problem.cu_seqlens_k[segment.first + segment.count] - key_first;
     if (query_count == 0) continue;
     const Sequences sequences{query.narrow(0, query_first, query_count),
                               key.narrow(0, key_first, key_count),
                               value.narrow(0, key_first, key_count),
                               problem.cu_seqlens_q,
                               problem.cu_seqlens_k,
-                              run.first,
-                              run.count};
-    computed.outputs.push_back({query_first, ComputeRun(run.path, spec, sequences)});
+                              segment.first,
+                              segment.count};
+    computed.outputs.push_back({query_first, ComputeSegment(segment.path, spec, sequences)});
   }
   return computed;
 }

@@ -1,0 +1,139 @@
+// Which kernel runs a sequence on a GPU, without a GPU.
+
+#include "engine/attention/cuda/choice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace castor::attention::cuda {
+namespace {
+
+constexpr Capabilities kHopper{90, 91900};
+constexpr Capabilities kAmpere{80, 91900};
+
+Spec MakeSpec(DType dtype, int64_t heads, int64_t head_dim, int64_t value_dim) {
+  Spec spec;
+  spec.dtype = dtype;
+  spec.heads = heads;
+  spec.head_dim = head_dim;
+  spec.value_dim = value_dim;
+  return spec;
+}
+
+std::vector<int32_t> Offsets(const std::vector<int64_t>& lengths) {
+  std::vector<int32_t> offsets = {0};
+  for (int64_t length : lengths) offsets.push_back(offsets.back() + static_cast<int32_t>(length));
+  return offsets;
+}
+
+// Runs without their positions: (path, number of sequences).
+std::vector<std::pair<Path, int64_t>> Shape(const std::vector<Segment>& segments) {
+  std::vector<std::pair<Path, int64_t>> shape;
+  for (const Segment& segment : segments) shape.emplace_back(segment.path, segment.count);
+  return shape;
+}
+
+TEST(FlashFitsTest, TakesHalfTypesUpToItsDims) {
+  EXPECT_TRUE(FlashFits(MakeSpec(DType::kBFloat16, 8, 256, 3), kHopper));
+  EXPECT_TRUE(FlashFits(MakeSpec(DType::kFloat16, 65535, 1, 1), kAmpere));
+  EXPECT_FALSE(FlashFits(MakeSpec(DType::kFloat32, 8, 64, 64), kHopper));
+  EXPECT_FALSE(FlashFits(MakeSpec(DType::kBFloat16, 8, 257, 64), kHopper));
+  EXPECT_FALSE(FlashFits(MakeSpec(DType::kBFloat16, 8, 64, 257), kHopper));
+  EXPECT_FALSE(FlashFits(MakeSpec(DType::kBFloat16, 65536, 8, 8), kHopper));
+  EXPECT_FALSE(FlashFits(MakeSpec(DType::kFloat16, 8, 64, 64), Capabilities{75, 91900}));
+}
+
+TEST(EfficientFitsTest, TakesFloat32AndLargeDims) {
+  EXPECT_TRUE(EfficientFits(MakeSpec(DType::kFloat32, 8, 64, 64), kHopper));
+  EXPECT_TRUE(EfficientFits(MakeSpec(DType::kBFloat16, 8, 1000, 30), kHopper));
+  EXPECT_FALSE(EfficientFits(MakeSpec(DType::kFloat32, 8, 65537, 64), kHopper));
+  EXPECT_FALSE(EfficientFits(MakeSpec(DType::kFloat32, 65536, 64, 64), kHopper));
+}
+
+TEST(CudnnFitsTest, ServesAClosedSetOfShapes) {
+  const Spec spec = MakeSpec(DType::kBFloat16, 8, 64, 64);
+  EXPECT_TRUE(CudnnFits(spec, 1024, 1024, kHopper));
+  EXPECT_TRUE(CudnnFits(spec, 65536, 65536, kHopper));
+  EXPECT_FALSE(CudnnFits(spec, 896, 896, kHopper)) << "too short";
+  EXPECT_FALSE(CudnnFits(spec, 1025, 1025, kHopper)) << "no multiple of 128";
+  EXPECT_FALSE(CudnnFits(spec, 1024, 2048, kHopper)) << "cross-attention";
+  EXPECT_FALSE(CudnnFits(spec, 1024, 1024, kAmpere));
+  EXPECT_FALSE(CudnnFits(spec, 1024, 1024, Capabilities{90, 91400})) << "an old cuDNN";
+  EXPECT_FALSE(CudnnFits(spec, 1024, 1024, Capabilities{90, 0})) << "no cuDNN";
+  EXPECT_FALSE(CudnnFits(MakeSpec(DType::kBFloat16, 8, 64, 128), 1024, 1024, kHopper));
+  EXPECT_FALSE(CudnnFits(MakeSpec(DType::kBFloat16, 7, 64, 64), 1024, 1024, kHopper));
+  EXPECT_FALSE(CudnnFits(MakeSpec(DType::kFloat32, 8, 64, 64), 1024, 1024, kHopper));
+}
+
+TEST(CudnnFitsTest, BoundsTheNumberOfPlans) {
+  const Spec spec = MakeSpec(DType::kFloat16, 8, 128, 128);
+  int plans = 0;
+  for (int64_t tokens = 1; tokens <= int64_t{1} << 21; ++tokens) {
+    if (!CudnnFits(spec, tokens, tokens, kHopper)) continue;
+    EXPECT_EQ(tokens % 128, 0);
+    ++plans;
+  }
+  EXPECT_GT(plans, 50);
+  EXPECT_LE(plans, 300);
+}
+
+TEST(PlanSegmentsTest, LaunchesNeighboursTogetherAndCudnnAlone) {
+  const Spec spec = MakeSpec(DType::kBFloat16, 8, 64, 64);
+  const std::vector<int32_t> cu = Offsets({10, 20, 1024, 1024, 30});
+  EXPECT_THAT(Shape(PlanSegments(spec, Path::kFlash, cu, cu, kHopper)),
+              testing::ElementsAre(std::pair(Path::kFlash, 2), std::pair(Path::kCudnn, 1),
+                                   std::pair(Path::kCudnn, 1), std::pair(Path::kFlash, 1)));
+  EXPECT_THAT(Shape(PlanSegments(spec, Path::kEfficient, cu, cu, kHopper)),
+              testing::ElementsAre(std::pair(Path::kEfficient, 5)));
+}
+
+TEST(PlanSegmentsTest, KeepsWithinAGrid) {
+  const Spec spec = MakeSpec(DType::kFloat32, 1, 8, 8);
+  const std::vector<int32_t> cu = Offsets(std::vector<int64_t>(kMaxGridSequences + 5, 1));
+  EXPECT_THAT(Shape(PlanSegments(spec, Path::kEfficient, cu, cu, kHopper)),
+              testing::ElementsAre(std::pair(Path::kEfficient, kMaxGridSequences),
+                                   std::pair(Path::kEfficient, 5)));
+}
+
+// The heart of batch invariance: a sequence's path is the same alone and in any company, and the
+// launches cover each sequence once, in order.
+TEST(PlanSegmentsTest, ASequencesPathIsItsOwn) {
+  const uint32_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 200; ++round) {
+    const Spec spec = MakeSpec(random() % 2 ? DType::kFloat16 : DType::kBFloat16, 1 + random() % 20,
+                               random() % 2 ? 64 : 80, 64);
+    std::vector<int64_t> lengths(1 + random() % 12);
+    for (int64_t& length : lengths) {
+      length = random() % 2 ? 128 * (1 + random() % 40) : 1 + random() % 3000;
+    }
+    const std::vector<int32_t> cu = Offsets(lengths);
+    const std::vector<Segment> segments = PlanSegments(spec, Path::kFlash, cu, cu, kHopper);
+    int64_t next = 0;
+    for (const Segment& segment : segments) {
+      ASSERT_EQ(segment.first, next);
+      next += segment.count;
+      for (int64_t s = segment.first; s < segment.first + segment.count; ++s) {
+        const std::vector<int32_t> alone = Offsets({lengths[s]});
+        EXPECT_EQ(PlanSegments(spec, Path::kFlash, alone, alone, kHopper)[0].path, segment.path);
+      }
+    }
+    EXPECT_EQ(next, static_cast<int64_t>(lengths.size()));
+  }
+}
+
+TEST(MathBlockRowsTest, BoundsTheScoreBlock) {
+  EXPECT_EQ(MathBlockRows(8, 16), 1024);
+  EXPECT_EQ(MathBlockRows(1, int64_t{1} << 40), 1);
+  for (int64_t keys : {1, 1000, 65536}) {
+    EXPECT_LE(MathBlockRows(8, keys) * 8 * keys * 4, int64_t{64} << 20);
+  }
+}
+
+}  // namespace
+}  // namespace castor::attention::cuda

@@ -1,0 +1,72 @@
+// How the batch's output tensors meet the requests' output slabs, without a GPU.
+
+#include "engine/device/cuda/copies.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace castor {
+namespace {
+
+// Cuts [0, total) at random and gives each part memory of its own.
+struct Parts {
+  std::vector<std::vector<std::byte>> memory;
+  std::vector<Stretch> stretches;
+};
+
+Parts CutAtRandom(std::mt19937& random, int64_t total, bool with_empty) {
+  Parts parts;
+  int64_t first = 0;
+  while (first < total) {
+    int64_t bytes = std::min<int64_t>(total - first, 1 + random() % 40);
+    if (with_empty && random() % 4 == 0) bytes = 0;
+    parts.memory.emplace_back(bytes, std::byte{0});
+    parts.stretches.push_back({first, bytes, nullptr});
+    first += bytes;
+  }
+  for (size_t i = 0; i < parts.memory.size(); ++i) {
+    parts.stretches[i].data = parts.memory[i].data();
+  }
+  return parts;
+}
+
+TEST(PlanCopiesTest, BringsEveryByteToItsPlace) {
+  const uint32_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  for (int round = 0; round < 300; ++round) {
+    const int64_t total = 1 + random() % 400;
+    Parts from = CutAtRandom(random, total, false);
+    Parts to = CutAtRandom(random, total, true);
+    uint8_t value = 0;
+    for (auto& part : from.memory) {
+      for (std::byte& byte : part) byte = std::byte{value++};
+    }
+    const std::vector<Copy> copies = PlanCopies(from.stretches, to.stretches);
+    EXPECT_LE(copies.size(), from.stretches.size() + to.stretches.size());
+    for (const Copy& copy : copies) {
+      ASSERT_GT(copy.bytes, 0u);
+      std::memcpy(copy.to, copy.from, copy.bytes);
+    }
+    value = 0;
+    for (const auto& part : to.memory) {
+      for (std::byte byte : part) ASSERT_EQ(byte, std::byte{value++});
+    }
+  }
+}
+
+TEST(PlanCopiesTest, OneTensorAndOneSlabAreOneCopy) {
+  std::byte source[8];
+  std::byte target[8];
+  const Stretch from{0, 8, source};
+  const Stretch to{0, 8, target};
+  const std::vector<Copy> copies = PlanCopies({&from, 1}, {&to, 1});
+  ASSERT_EQ(copies.size(), 1u);
+  EXPECT_EQ(copies[0].bytes, 8u);
+}
+
+}  // namespace
+}  // namespace castor
