@@ -1,0 +1,77 @@
+// A client of castor-server.
+//
+//   castor::client::Client client({.target = "127.0.0.1:50051"});
+//   castor::v1::AttendRequest request;
+//   *request.mutable_query() = castor::client::MakeTensor(values, {tokens, heads, dim});
+//   ...
+//   auto response = client.Attend(request);
+//   if (!response.ok()) std::cerr << response.error().ToString();
+//
+// Calls block until the answer, an error or the deadline; UNAVAILABLE is tried again within the
+// deadline (client/retry.h), no other error. A client may be used by many threads at a time; its
+// calls share one connection. To use several connections, make several clients.
+#pragma once
+
+#include <grpcpp/channel.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "castor/v1/attention.grpc.pb.h"
+#include "castor/v1/encoder.grpc.pb.h"
+#include "castor/v1/model.grpc.pb.h"
+#include "castor/v1/server.grpc.pb.h"
+#include "client/error.h"
+#include "client/retry.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+
+namespace castor::client {
+
+struct ClientOptions {
+  std::string target = "127.0.0.1:50051";      // any gRPC target, such as dns:///castor:50051
+  std::chrono::milliseconds deadline{60'000};  // of a call, its retries included
+  RetryPolicy retry;
+};
+
+struct CallOptions {
+  std::chrono::milliseconds deadline{0};  // 0: the client's
+};
+
+using HealthStatus = grpc::health::v1::HealthCheckResponse::ServingStatus;
+
+class Client {
+ public:
+  // Never fails and never connects: the first call does.
+  explicit Client(ClientOptions options = {});
+
+  Result<v1::AttendResponse> Attend(const v1::AttendRequest& request, CallOptions call = {});
+  Result<v1::EncodeResponse> Encode(const v1::EncodeRequest& request, CallOptions call = {});
+  Result<v1::ListModelsResponse> ListModels(CallOptions call = {});
+  Result<v1::Model> GetModel(const std::string& name, CallOptions call = {});
+  Result<v1::ServerInfo> GetServerInfo(CallOptions call = {});
+
+  // "" is the whole server; see proto/README.md for the others. NOT_FOUND for unknown names.
+  Result<HealthStatus> Health(const std::string& service = "", CallOptions call = {});
+
+  // For calls of one's own, with gRPC's generated stubs.
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  const ClientOptions& options() const { return options_; }
+
+ private:
+  template <typename Stub, typename Request, typename Response>
+  Result<Response> Call(Stub& stub,
+                        grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                     Response*),
+                        const Request& request, CallOptions call);
+
+  const ClientOptions options_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::AttentionService::Stub> attention_;
+  const std::unique_ptr<v1::EncoderService::Stub> encoder_;
+  const std::unique_ptr<v1::ModelService::Stub> models_;
+  const std::unique_ptr<v1::ServerService::Stub> server_;
+  const std::unique_ptr<grpc::health::v1::Health::Stub> health_;
+};
+
+}  // namespace castor::client

@@ -1,0 +1,72 @@
+#include "client/error.h"
+
+#include <array>
+
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace castor::client {
+
+std::string_view NameOf(grpc::StatusCode code) {
+  static constexpr std::array<std::string_view, 17> kNames = {"OK",
+                                                              "CANCELLED",
+                                                              "UNKNOWN",
+                                                              "INVALID_ARGUMENT",
+                                                              "DEADLINE_EXCEEDED",
+                                                              "NOT_FOUND",
+                                                              "ALREADY_EXISTS",
+                                                              "PERMISSION_DENIED",
+                                                              "RESOURCE_EXHAUSTED",
+                                                              "FAILED_PRECONDITION",
+                                                              "ABORTED",
+                                                              "OUT_OF_RANGE",
+                                                              "UNIMPLEMENTED",
+                                                              "INTERNAL",
+                                                              "UNAVAILABLE",
+                                                              "DATA_LOSS",
+                                                              "UNAUTHENTICATED"};
+  const auto index = static_cast<size_t>(code);
+  return index < kNames.size() ? kNames[index] : "UNKNOWN";
+}
+
+std::string Error::ToString() const {
+  std::string text(NameOf(code));
+  if (!reason.empty() && reason != text) text += " (" + reason + ")";
+  // The server's own messages begin with the field already.
+  if (!field.empty() && !message.starts_with(field)) text += " at " + field;
+  if (!message.empty()) text += ": " + message;
+  if (attempts > 1) text += " (after " + std::to_string(attempts) + " attempts)";
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
+  }
+  return text;
+}
+
+Error ParseError(const grpc::Status& status) {
+  Error error;
+  error.code = status.error_code();
+  error.message = status.error_message();
+  google::rpc::Status details;
+  if (!details.ParseFromString(status.error_details())) return error;
+  for (const google::protobuf::Any& detail : details.details()) {
+    google::rpc::ErrorInfo info;
+    google::rpc::BadRequest bad_request;
+    google::rpc::RetryInfo retry;
+    google::rpc::RequestInfo request;
+    if (detail.UnpackTo(&info)) {
+      error.reason = info.reason();
+    } else if (detail.UnpackTo(&bad_request)) {
+      if (!bad_request.field_violations().empty()) {
+        error.field = bad_request.field_violations(0).field();
+      }
+    } else if (detail.UnpackTo(&retry)) {
+      error.retry_after = std::chrono::milliseconds(retry.retry_delay().seconds() * 1000 +
+                                                    retry.retry_delay().nanos() / 1'000'000);
+    } else if (detail.UnpackTo(&request)) {
+      error.request_id = request.request_id();
+    }
+  }
+  return error;
+}
+
+}  // namespace castor::client

@@ -1,0 +1,59 @@
+// Errors as callers of the client see them: the status code with what the server's google.rpc
+// details say about it.
+#pragma once
+
+#include <grpcpp/support/status.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+namespace castor::client {
+
+struct Error {
+  grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
+  std::string reason;  // of the closed list in proto/README.md; empty when the server sent none
+  std::string field;   // path of the field to blame, such as "query.shape[2]"; may be empty
+  std::string message;
+  std::optional<std::chrono::milliseconds> retry_after;  // when the server says to come back
+  std::string request_id;
+  int attempts = 1;  // tries that ended in this error
+
+  // One line: code, reason, field, message.
+  std::string ToString() const;
+};
+
+// "INVALID_ARGUMENT" and so on.
+std::string_view NameOf(grpc::StatusCode code);
+
+// Reads the details of a status that is not OK. Details that are missing or malformed leave the
+// fields they would fill empty.
+Error ParseError(const grpc::Status& status);
+
+// A value or the error that took its place.
+template <typename T>
+class Result {
+ public:
+  Result(T value) : state_(std::move(value)) {}  // NOLINT: implicit, so that calls can return it
+  Result(Error error) : state_(std::move(error)) {}  // NOLINT
+
+  bool ok() const { return std::holds_alternative<T>(state_); }
+
+  // Require ok().
+  T& operator*() & { return std::get<T>(state_); }
+  const T& operator*() const& { return std::get<T>(state_); }
+  T&& operator*() && { return std::get<T>(std::move(state_)); }
+  T* operator->() { return &std::get<T>(state_); }
+  const T* operator->() const { return &std::get<T>(state_); }
+
+  // Requires !ok().
+  const Error& error() const { return std::get<Error>(state_); }
+
+ private:
+  std::variant<T, Error> state_;
+};
+
+}  // namespace castor::client
