@@ -1,0 +1,94 @@
+// An engine without a device, for tests of what surrounds it: it admits every request, answers
+// Attend with the request's own `value` and Encode with one row per text or sequence, and can be
+// made to stall, fail, refuse and break. One worker thread answers one request after another.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <variant>
+
+#include "engine/base/mutex.h"
+#include "engine/engine.h"
+
+namespace castor::testing {
+
+class FakeEngine final : public Engine {
+ public:
+  FakeEngine();
+  ~FakeEngine() override;
+
+  // ---- what tests make it do
+
+  // While held, admitted requests wait; a request that waits is cancelled at once.
+  void Hold() { SetHeld(true, running_held_); }
+  // While held, the next request runs and does not finish; Cancel does not reach it.
+  void HoldRunning() { SetHeld(waiting_held_, true); }
+  void Release() { SetHeld(false, false); }
+  // Submit answers this; OK to admit again.
+  void RefuseWith(absl::Status status);
+  // Requests are answered with this from now on; OK to succeed again.
+  void FailWith(absl::Status status);
+  // As after a fault of the device: not healthy, everything is INTERNAL.
+  void Break();
+
+  // ---- what tests wait for; false when it did not come within 20 s
+
+  bool AwaitWaiting(int64_t requests);  // exactly so many wait
+  bool AwaitRunning();                  // one is held running
+  bool AwaitCancels(int64_t calls);     // at least so many calls of Cancel
+
+  int64_t admitted() const;
+  int64_t answered() const;
+  std::optional<CallContext> last_call() const;  // of the last admitted request
+
+  // ---- Engine
+
+  absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) override;
+  absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) override;
+  void Cancel(Ticket ticket) override;
+  const EngineInfo& info() const override { return info_; }
+  const EngineOptions& options() const override { return options_; }
+  EngineStats stats() const override;
+  bool healthy() const override;
+  bool Drain(TimePoint deadline) override;
+
+ private:
+  struct Entry {
+    Ticket ticket = 0;
+    // Answers with a result, or with an error.
+    absl::AnyInvocable<void(const absl::Status&) &&> answer;
+  };
+
+  void SetHeld(bool waiting, bool running);
+  absl::StatusOr<Ticket> Admit(const CallContext& call,
+                               absl::AnyInvocable<void(const absl::Status&) &&> answer);
+  template <typename Condition>
+  bool Await(Condition condition);
+  void Work();
+
+  EngineInfo info_;
+  EngineOptions options_;
+  std::shared_ptr<HostPool> pool_;
+
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::deque<Entry> waiting_ ABSL_GUARDED_BY(mu_);
+  std::optional<CallContext> last_call_ ABSL_GUARDED_BY(mu_);
+  absl::Status refusal_ ABSL_GUARDED_BY(mu_);
+  absl::Status failure_ ABSL_GUARDED_BY(mu_);
+  bool running_ ABSL_GUARDED_BY(mu_) = false;
+  bool draining_ ABSL_GUARDED_BY(mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;
+  int64_t admitted_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t answered_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t cancels_ ABSL_GUARDED_BY(mu_) = 0;
+  std::atomic<bool> waiting_held_ = false;  // written under mu_
+  std::atomic<bool> running_held_ = false;  // written under mu_
+  std::thread worker_;
+};
+
+}  // namespace castor::testing

@@ -1,0 +1,308 @@
+// Calls through a whole server over a real socket, with an engine that does as it is told: answers,
+// every status code, deadlines and cancellation.
+
+#include <chrono>
+#include <thread>
+
+#include "castor/v1/model.grpc.pb.h"
+#include "castor/v1/server.grpc.pb.h"
+#include "engine/base/error.h"
+#include "server/errors.h"
+#include "server/version.h"
+#include "tests/integration/server_fixture.h"
+
+namespace castor::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::system_clock;
+
+class ServerCallTest : public ServerTest {
+ protected:
+  void SetUp() override { StartServer(); }
+};
+
+TEST_F(ServerCallTest, AttendAnswersWithTheEnginesResult) {
+  const v1::AttendRequest request = AttendOf(3, "first");
+  AttendCall call;
+  const grpc::Status status = call.Run(*attention_, request);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(call.response.request_id(), "first");
+  EXPECT_EQ(call.response.output().raw(), request.value().raw());
+  EXPECT_EQ(call.response.output().dtype(), v1::FLOAT32);
+  ASSERT_EQ(call.response.output().shape_size(), 3);
+  EXPECT_EQ(call.response.output().shape(0), 3);
+  EXPECT_EQ(call.response.kernel().name(), v1::VANILLA);
+  EXPECT_EQ(call.response.kernel().device(), "fake");
+  EXPECT_EQ(call.response.batch().requests(), 1);
+  EXPECT_GT(call.response.timing().total_us(), 0);
+}
+
+TEST_F(ServerCallTest, AttendCarriesMegabytes) {
+  const v1::AttendRequest request = AttendOf(500'000);  // 12 MB in, 4 MB out
+  AttendCall call;
+  const grpc::Status status = call.Run(*attention_, request);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(call.response.output().raw() == request.value().raw());
+}
+
+TEST_F(ServerCallTest, EncodeAnswersWithTheEnginesResult) {
+  grpc::ClientContext context;
+  v1::EncodeResponse response;
+  const grpc::Status status = encoder_->Encode(&context, EncodeOf({"one", "two"}), &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.request_id(), "encode");
+  EXPECT_EQ(response.model(), "tiny");
+  EXPECT_EQ(response.token_counts_size(), 2);
+  EXPECT_EQ(response.output().shape(0), 2);
+}
+
+TEST_F(ServerCallTest, EachReasonBecomesItsCodeWithDetails) {
+  const struct {
+    absl::Status error;
+    grpc::StatusCode code;
+    const char* reason;
+    const char* pushback;  // "" for none
+  } kCases[] = {
+      {InvalidField("query.shape[2]", "is 0"), grpc::StatusCode::INVALID_ARGUMENT, "INVALID_FIELD",
+       ""},
+      {InvalidField(Reason::kNonFiniteInput, "key", "has NaN"), grpc::StatusCode::INVALID_ARGUMENT,
+       "NON_FINITE_INPUT", ""},
+      {MakeError(Reason::kModelNotFound, "no such model"), grpc::StatusCode::NOT_FOUND,
+       "MODEL_NOT_FOUND", ""},
+      {MakeError(Reason::kKernelNotAvailable, "not here"), grpc::StatusCode::FAILED_PRECONDITION,
+       "KERNEL_NOT_AVAILABLE", ""},
+      {QueueFull("full", milliseconds(250)), grpc::StatusCode::RESOURCE_EXHAUSTED, "QUEUE_FULL",
+       "250"},
+      {MakeError(Reason::kTooLarge, "too large"), grpc::StatusCode::RESOURCE_EXHAUSTED, "TOO_LARGE",
+       "-1"},
+      {MakeError(Reason::kOutOfMemory, "no memory"), grpc::StatusCode::RESOURCE_EXHAUSTED,
+       "OUT_OF_MEMORY", "1000"},
+      {MakeError(Reason::kDeadlineExceeded, "too late"), grpc::StatusCode::DEADLINE_EXCEEDED,
+       "DEADLINE_EXCEEDED", ""},
+      {MakeError(Reason::kCancelled, "gone"), grpc::StatusCode::CANCELLED, "CANCELLED", ""},
+      {MakeError(Reason::kDraining, "stopping"), grpc::StatusCode::UNAVAILABLE, "DRAINING", ""},
+      {MakeError(Reason::kNotServed, "not yet"), grpc::StatusCode::UNIMPLEMENTED, "NOT_SERVED", ""},
+      {MakeError(Reason::kInternal, "secret"), grpc::StatusCode::INTERNAL, "INTERNAL", ""},
+  };
+  for (const bool at_admission : {true, false}) {
+    for (const auto& expected : kCases) {
+      SCOPED_TRACE(expected.reason);
+      engine_->RefuseWith(at_admission ? expected.error : absl::OkStatus());
+      engine_->FailWith(at_admission ? absl::OkStatus() : expected.error);
+      AttendCall call;
+      const grpc::Status status = call.Run(*attention_, AttendOf(1, "id-7"));
+      EXPECT_EQ(status.error_code(), expected.code);
+      const Details details = DetailsOf(status);
+      EXPECT_EQ(details.info.reason(), expected.reason);
+      EXPECT_EQ(details.info.domain(), "castor");
+      EXPECT_EQ(details.request.request_id(), "id-7");
+      const auto& trailers = call.context.GetServerTrailingMetadata();
+      const auto pushback = trailers.find("grpc-retry-pushback-ms");
+      EXPECT_EQ(pushback == trailers.end()
+                    ? ""
+                    : std::string(pushback->second.data(), pushback->second.size()),
+                expected.pushback);
+    }
+  }
+}
+
+TEST_F(ServerCallTest, BadFieldIsNamedByItsPath) {
+  engine_->RefuseWith(InvalidField("query.shape[2]", "is 0"));
+  AttendCall call;
+  const Details details = DetailsOf(call.Run(*attention_, AttendOf(1)));
+  ASSERT_EQ(details.bad_request.field_violations_size(), 1);
+  EXPECT_EQ(details.bad_request.field_violations(0).field(), "query.shape[2]");
+}
+
+TEST_F(ServerCallTest, InternalErrorsTellAnIdAndNothingElse) {
+  engine_->FailWith(MakeError(Reason::kInternal, "at address 0xdeadbeef"));
+  AttendCall call;
+  const grpc::Status status = call.Run(*attention_, AttendOf(1));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(status.error_message().find("deadbeef"), std::string::npos);
+  const Details details = DetailsOf(status);
+  ASSERT_EQ(details.info.metadata().count("error_id"), 1U);
+  EXPECT_NE(status.error_message().find(details.info.metadata().at("error_id")), std::string::npos);
+}
+
+TEST_F(ServerCallTest, MalformedBytesAreInvalidArgumentForEveryMethod) {
+  const std::string garbage = "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff";
+  for (const char* method :
+       {"/castor.v1.AttentionService/Attend", "/castor.v1.EncoderService/Encode",
+        "/castor.v1.ModelService/ListModels", "/castor.v1.ModelService/GetModel",
+        "/castor.v1.ModelService/LoadModel", "/castor.v1.ModelService/UnloadModel",
+        "/castor.v1.ServerService/GetServerInfo", "/grpc.health.v1.Health/Check"}) {
+    SCOPED_TRACE(method);
+    const grpc::Status status = CallRaw(method, garbage);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_EQ(DetailsOf(status).info.reason(), "MALFORMED_MESSAGE");
+  }
+}
+
+TEST_F(ServerCallTest, StreamsSayThatTheyAreNotServed) {
+  grpc::ClientContext attend_context;
+  auto attend = attention_->AttendStream(&attend_context);
+  const grpc::Status attended = attend->Finish();
+  EXPECT_EQ(attended.error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_EQ(DetailsOf(attended).info.reason(), "NOT_SERVED");
+
+  grpc::ClientContext encode_context;
+  auto encode = encoder_->EncodeStream(&encode_context);
+  EXPECT_EQ(DetailsOf(encode->Finish()).info.reason(), "NOT_SERVED");
+}
+
+TEST_F(ServerCallTest, ModelsAreListedAndFoundByName) {
+  auto models = v1::ModelService::NewStub(channel_);
+  grpc::ClientContext list_context;
+  v1::ListModelsResponse list;
+  ASSERT_TRUE(models->ListModels(&list_context, {}, &list).ok());
+  ASSERT_EQ(list.models_size(), 1);
+  EXPECT_EQ(list.models(0).name(), "tiny");
+  EXPECT_EQ(list.models(0).hidden_size(), 2);
+  ASSERT_EQ(list.models(0).kernels_size(), 1);
+  EXPECT_EQ(list.models(0).kernels(0), v1::VANILLA);
+
+  grpc::ClientContext get_context;
+  v1::GetModelRequest request;
+  request.set_name("tiny");
+  v1::Model model;
+  ASSERT_TRUE(models->GetModel(&get_context, request, &model).ok());
+  EXPECT_EQ(model.SerializeAsString(), list.models(0).SerializeAsString());
+
+  grpc::ClientContext missing_context;
+  request.set_name("other");
+  const grpc::Status missing = models->GetModel(&missing_context, request, &model);
+  EXPECT_EQ(missing.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(DetailsOf(missing).info.reason(), "MODEL_NOT_FOUND");
+}
+
+TEST_F(ServerCallTest, ModelControlIsOff) {
+  auto models = v1::ModelService::NewStub(channel_);
+  grpc::ClientContext load_context;
+  v1::Model model;
+  const grpc::Status load = models->LoadModel(&load_context, {}, &model);
+  EXPECT_EQ(load.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(DetailsOf(load).info.reason(), "MODEL_CONTROL_OFF");
+  grpc::ClientContext unload_context;
+  v1::UnloadModelResponse response;
+  const grpc::Status unload = models->UnloadModel(&unload_context, {}, &response);
+  EXPECT_EQ(DetailsOf(unload).info.reason(), "MODEL_CONTROL_OFF");
+}
+
+TEST_F(ServerCallTest, ServerInfoTellsLimitsAndDefaults) {
+  auto stub = v1::ServerService::NewStub(channel_);
+  grpc::ClientContext context;
+  v1::ServerInfo info;
+  ASSERT_TRUE(stub->GetServerInfo(&context, {}, &info).ok());
+  EXPECT_EQ(info.version(), server::Version());
+  ASSERT_EQ(info.devices_size(), 1);
+  EXPECT_EQ(info.devices(0).name(), "fake");
+  ASSERT_EQ(info.kernels_size(), 1);
+  EXPECT_EQ(info.models(0), "tiny");
+  EXPECT_EQ(info.limits().max_message_bytes(), TestOptions().max_message_bytes);
+  EXPECT_EQ(info.limits().max_queued_requests(), EngineOptions().max_queued_requests);
+  EXPECT_EQ(info.clustered_defaults().clusters(), 100);
+  EXPECT_EQ(info.improved_clustered_defaults().topk(), 32);
+  EXPECT_GT(info.uptime_seconds(), 0);
+}
+
+TEST_F(ServerCallTest, DeadlineOfTheCallReachesTheEngine) {
+  AttendCall call;
+  const auto before = std::chrono::steady_clock::now();
+  call.context.set_deadline(system_clock::now() + seconds(30));
+  ASSERT_TRUE(call.Run(*attention_, AttendOf(1)).ok());
+  const auto deadline = engine_->last_call()->deadline;
+  ASSERT_TRUE(deadline.has_value());
+  EXPECT_GT(*deadline, before + seconds(25));
+  EXPECT_LT(*deadline, std::chrono::steady_clock::now() + seconds(31));
+}
+
+TEST_F(ServerCallTest, CallsWithoutDeadlineGetTheServersOwn) {
+  AttendCall call;
+  ASSERT_TRUE(call.Run(*attention_, AttendOf(1)).ok());
+  const auto deadline = engine_->last_call()->deadline;
+  ASSERT_TRUE(deadline.has_value());
+  EXPECT_LE(*deadline, std::chrono::steady_clock::now() + TestOptions().max_deadline);
+}
+
+TEST_F(ServerCallTest, CancelledWhileQueuedLeavesTheQueue) {
+  engine_->Hold();
+  AttendCall call;
+  grpc::Status status;
+  std::thread caller([&] { status = call.Run(*attention_, AttendOf(1)); });
+  ASSERT_TRUE(engine_->AwaitWaiting(1));
+  call.context.TryCancel();
+  caller.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(engine_->AwaitWaiting(0));
+  engine_->Release();
+  AttendCall next;
+  EXPECT_TRUE(next.Run(*attention_, AttendOf(1)).ok());
+}
+
+TEST_F(ServerCallTest, CancelledWhileRunningHarmsNobody) {
+  engine_->HoldRunning();
+  AttendCall call;
+  grpc::Status status;
+  std::thread caller([&] { status = call.Run(*attention_, AttendOf(1)); });
+  ASSERT_TRUE(engine_->AwaitRunning());
+  call.context.TryCancel();
+  caller.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::CANCELLED);
+  ASSERT_TRUE(engine_->AwaitCancels(1));
+  engine_->Release();
+  AttendCall next;
+  EXPECT_TRUE(next.Run(*attention_, AttendOf(1)).ok());
+  EXPECT_EQ(
+      Metric("castor_requests_total{code=\"CANCELLED\",kernel=\"vanilla\",method=\"attend\"}"), 1);
+}
+
+TEST_F(ServerCallTest, DeadlineThatPassesCancelsTheRequest) {
+  engine_->Hold();
+  AttendCall call;
+  call.context.set_deadline(system_clock::now() + milliseconds(50));
+  EXPECT_EQ(call.Run(*attention_, AttendOf(1)).error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_TRUE(engine_->AwaitCancels(1));
+  EXPECT_TRUE(engine_->AwaitWaiting(0));
+  engine_->Release();
+}
+
+// Cancellation at a random moment of many calls: each is answered, and nothing stays behind.
+TEST_F(ServerCallTest, CancellingAtAnyMomentLeavesNothingBehind) {
+  constexpr int kCalls = 200;
+  for (int i = 0; i < kCalls; ++i) {
+    AttendCall call;
+    std::thread canceller([&] {
+      for (int turn = 0; turn < i; ++turn) std::this_thread::yield();
+      call.context.TryCancel();
+    });
+    const grpc::Status status = call.Run(*attention_, AttendOf(1));
+    EXPECT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::CANCELLED)
+        << status.error_message();
+    canceller.join();
+  }
+  EXPECT_TRUE(server_->Drain());
+  EXPECT_EQ(server_->calls_in_flight(), 0);
+  EXPECT_EQ(engine_->answered(), engine_->admitted());
+}
+
+TEST_F(ServerCallTest, MetricsCountWhatTheClientSaw) {
+  for (int i = 0; i < 3; ++i) {
+    AttendCall call;
+    ASSERT_TRUE(call.Run(*attention_, AttendOf(1)).ok());
+  }
+  engine_->RefuseWith(QueueFull("full", milliseconds(1)));
+  AttendCall refused;
+  ASSERT_FALSE(refused.Run(*attention_, AttendOf(1)).ok());
+  EXPECT_EQ(Metric("castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"attend\"}"), 3);
+  EXPECT_EQ(Metric("castor_requests_total{code=\"RESOURCE_EXHAUSTED\",kernel=\"vanilla\","
+                   "method=\"attend\"}"),
+            1);
+  EXPECT_EQ(Metric("castor_inflight_calls{method=\"attend\"}"), 0);
+  EXPECT_EQ(Metric("castor_ready"), 1);
+}
+
+}  // namespace
+}  // namespace castor::testing

@@ -1,0 +1,151 @@
+#include "tests/integration/server_fixture.h"
+
+#include <arpa/inet.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <future>
+#include <numeric>
+#include <sstream>
+#include <utility>
+
+namespace castor::testing {
+namespace {
+
+void FillTensor(int64_t tokens, v1::Tensor* tensor) {
+  std::vector<float> values(static_cast<size_t>(tokens) * 2);
+  std::iota(values.begin(), values.end(), 1.0F);
+  tensor->set_dtype(v1::FLOAT32);
+  for (const int64_t dimension : {tokens, int64_t{1}, int64_t{2}}) tensor->add_shape(dimension);
+  tensor->set_raw(values.data(), values.size() * sizeof(float));
+}
+
+}  // namespace
+
+server::ServerOptions TestOptions() {
+  server::ServerOptions options;
+  options.listen = "127.0.0.1:0";
+  options.metrics_listen = "127.0.0.1:0";
+  options.max_message_bytes = 16 << 20;
+  return options;
+}
+
+Details DetailsOf(const grpc::Status& status) {
+  Details details;
+  google::rpc::Status packed;
+  if (!packed.ParseFromString(status.error_details())) return details;
+  for (const google::protobuf::Any& any : packed.details()) {
+    any.UnpackTo(&details.info);
+    any.UnpackTo(&details.bad_request);
+    any.UnpackTo(&details.request);
+    google::rpc::RetryInfo retry;
+    if (any.UnpackTo(&retry)) details.retry = retry;
+  }
+  return details;
+}
+
+v1::AttendRequest AttendOf(int64_t tokens, const std::string& request_id) {
+  v1::AttendRequest request;
+  request.set_request_id(request_id);
+  FillTensor(tokens, request.mutable_query());
+  FillTensor(tokens, request.mutable_key());
+  FillTensor(tokens, request.mutable_value());
+  return request;
+}
+
+v1::EncodeRequest EncodeOf(const std::vector<std::string>& texts) {
+  v1::EncodeRequest request;
+  request.set_request_id("encode");
+  for (const std::string& text : texts) request.mutable_texts()->add_texts(text);
+  return request;
+}
+
+void ServerTest::StartServer(server::ServerOptions options) {
+  auto engine = std::make_unique<FakeEngine>();
+  FakeEngine* fake = engine.get();
+  StartServer(std::move(options), std::move(engine));
+  engine_ = fake;
+}
+
+void ServerTest::StartServer(server::ServerOptions options, std::unique_ptr<Engine> engine) {
+  engine_ = nullptr;
+  auto started = server::Server::Start(std::move(options), std::move(engine));
+  ASSERT_TRUE(started.ok()) << started.status();
+  server_ = *std::move(started);
+  channel_ = NewChannel();
+  attention_ = v1::AttentionService::NewStub(channel_);
+  encoder_ = v1::EncoderService::NewStub(channel_);
+}
+
+std::shared_ptr<grpc::Channel> ServerTest::NewChannel() const {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // tests count calls
+  arguments.SetMaxReceiveMessageSize(-1);
+  return grpc::CreateCustomChannel(address(), grpc::InsecureChannelCredentials(), arguments);
+}
+
+grpc::Status ServerTest::CallRaw(const std::string& method, const std::string& bytes,
+                                 std::string* answer) const {
+  grpc::GenericStub stub(channel_);
+  grpc::ClientContext context;
+  const grpc::Slice slice(bytes);
+  const grpc::ByteBuffer request(&slice, 1);
+  grpc::ByteBuffer response;
+  std::promise<grpc::Status> done;
+  stub.UnaryCall(&context, method, grpc::StubOptions(), &request, &response,
+                 [&](grpc::Status status) { done.set_value(std::move(status)); });
+  grpc::Status status = done.get_future().get();
+  std::vector<grpc::Slice> slices;
+  if (answer != nullptr && status.ok() && response.Dump(&slices).ok()) {
+    answer->clear();
+    for (const grpc::Slice& piece : slices) {
+      answer->append(reinterpret_cast<const char*>(piece.begin()), piece.size());
+    }
+  }
+  return status;
+}
+
+std::string ServerTest::Scrape() const {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(server_->metrics_port()));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string page;
+  if (connect(socket, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0) {
+    const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
+    if (write(socket, request.data(), request.size()) > 0) {
+      char buffer[4096];
+      for (ssize_t got; (got = read(socket, buffer, sizeof(buffer))) > 0;) {
+        page.append(buffer, static_cast<size_t>(got));
+      }
+    }
+  }
+  close(socket);
+  return page;
+}
+
+double ServerTest::Metric(const std::string& series) const {
+  std::istringstream page(Scrape());
+  for (std::string line; std::getline(page, line);) {
+    if (line.compare(0, series.size() + 1, series + " ") == 0) {
+      return std::stod(line.substr(series.size() + 1));
+    }
+  }
+  return -1;
+}
+
+int64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total = 0;
+  int64_t resident = 0;
+  statm >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace castor::testing

@@ -1,0 +1,79 @@
+// A whole server on ports of the system's choice, over a FakeEngine or the real one, and what its
+// tests say to it.
+#pragma once
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "castor/v1/attention.grpc.pb.h"
+#include "castor/v1/encoder.grpc.pb.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "server/server.h"
+#include "tests/integration/fake_engine.h"
+
+namespace castor::testing {
+
+// Loopback, ports picked by the system, no deadline of a drain shorter than a slow machine needs.
+server::ServerOptions TestOptions();
+
+// The details of an error, unpacked.
+struct Details {
+  google::rpc::ErrorInfo info;
+  google::rpc::BadRequest bad_request;
+  std::optional<google::rpc::RetryInfo> retry;
+  google::rpc::RequestInfo request;
+};
+Details DetailsOf(const grpc::Status& status);
+
+// Fields of one packed sequence: query, key and value of shape [tokens, 1, 2], value counting up.
+v1::AttendRequest AttendOf(int64_t tokens, const std::string& request_id = "");
+v1::EncodeRequest EncodeOf(const std::vector<std::string>& texts);
+
+// One call on a new context; the context is there for deadlines, cancelling and trailers.
+struct AttendCall {
+  grpc::ClientContext context;
+  v1::AttendResponse response;
+
+  grpc::Status Run(v1::AttentionService::Stub& stub, const v1::AttendRequest& request) {
+    return stub.Attend(&context, request, &response);
+  }
+};
+
+class ServerTest : public ::testing::Test {
+ protected:
+  // Starts a server over a FakeEngine, or over `engine`.
+  void StartServer(server::ServerOptions options = TestOptions());
+  void StartServer(server::ServerOptions options, std::unique_ptr<Engine> engine);
+
+  std::string address() const { return "127.0.0.1:" + std::to_string(server_->port()); }
+
+  // A connection of its own: channels of one process share connections otherwise.
+  std::shared_ptr<grpc::Channel> NewChannel() const;
+
+  // Sends `bytes` as the message of `method`, such as "/castor.v1.AttentionService/Attend".
+  grpc::Status CallRaw(const std::string& method, const std::string& bytes,
+                       std::string* answer = nullptr) const;
+
+  // The page that Prometheus would read.
+  std::string Scrape() const;
+  // The value of the series whose name and labels are `series`, or -1.
+  double Metric(const std::string& series) const;
+
+  FakeEngine* engine_ = nullptr;  // owned by the server; null over another engine
+  std::unique_ptr<server::Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::AttentionService::Stub> attention_;
+  std::unique_ptr<v1::EncoderService::Stub> encoder_;
+};
+
+// Resident memory of this process, in bytes.
+int64_t ResidentBytes();
+
+}  // namespace castor::testing
