@@ -1,0 +1,292 @@
+#include "tests/unit/server/codec/twin_convert.h"
+
+#include <string>
+
+#include "engine/base/error.h"
+
+namespace castor::server::twin {
+namespace {
+
+absl::StatusOr<TensorInput> ToEngine(const v1::Tensor& tensor, const std::string& field) {
+  TensorInput out;
+  switch (tensor.dtype()) {
+    case v1::FLOAT32:
+      out.dtype = DType::kFloat32;
+      break;
+    case v1::FLOAT16:
+      out.dtype = DType::kFloat16;
+      break;
+    case v1::BFLOAT16:
+      out.dtype = DType::kBFloat16;
+      break;
+    case v1::INT32:
+      out.dtype = DType::kInt32;
+      break;
+    case v1::INT64:
+      out.dtype = DType::kInt64;
+      break;
+    default:
+      return InvalidField(field + ".dtype", "no such type");
+  }
+  if (tensor.has_shared_memory()) {
+    return InvalidField(Reason::kNotServed, field + ".shared_memory", "not served");
+  }
+  if (!tensor.has_raw()) return InvalidField(field + ".raw", "missing");
+  out.shape.assign(tensor.shape().begin(), tensor.shape().end());
+  out.pieces.push_back(std::as_bytes(std::span(tensor.raw())));
+  return out;
+}
+
+absl::Status ToEngine(v1::Priority priority, CallContext* out) {
+  switch (priority) {
+    case v1::PRIORITY_DEFAULT:
+    case v1::NORMAL:
+      out->priority = Priority::kNormal;
+      return absl::OkStatus();
+    case v1::LOW:
+      out->priority = Priority::kLow;
+      return absl::OkStatus();
+    case v1::HIGH:
+      out->priority = Priority::kHigh;
+      return absl::OkStatus();
+    default:
+      return InvalidField("priority", "no such priority");
+  }
+}
+
+Clustered ToEngine(const v1::Clustered& from) {
+  Clustered out;
+  out.clusters = from.clusters() == 0 ? 100 : from.clusters();
+  out.iterations = from.iterations() == 0 ? 10 : from.iterations();
+  out.bits = from.bits() == 0 ? 63 : from.bits();
+  out.hash_bias = from.has_hash_bias() ? from.hash_bias() : true;
+  out.seed = from.seed();
+  return out;
+}
+
+ImprovedClustered ToEngine(const v1::ImprovedClustered& from) {
+  ImprovedClustered out;
+  out.clusters = from.clusters() == 0 ? 100 : from.clusters();
+  out.iterations = from.iterations() == 0 ? 10 : from.iterations();
+  out.bits = from.bits() == 0 ? 63 : from.bits();
+  out.hash_bias = from.has_hash_bias() ? from.hash_bias() : true;
+  out.seed = from.seed();
+  out.topk = from.topk() == 0 ? 32 : from.topk();
+  return out;
+}
+
+absl::Status ToEngine(const v1::Cast& from, bool tensors_required, Cast* out) {
+  switch (from.surrogates_case()) {
+    case v1::Cast::kSurrogateTokens: {
+      auto tokens = ToEngine(from.surrogate_tokens(), "cast.surrogate_tokens");
+      if (!tokens.ok()) return tokens.status();
+      out->surrogates = *tokens;
+      break;
+    }
+    case v1::Cast::kLayer:
+      out->surrogates = from.layer();
+      break;
+    case v1::Cast::SURROGATES_NOT_SET:
+      if (tensors_required) return InvalidField("cast.surrogate_tokens", "missing");
+  }
+  if (from.has_gate()) {
+    auto gate = ToEngine(from.gate(), "cast.gate");
+    if (!gate.ok()) return gate.status();
+    out->gate = *gate;
+  } else if (tensors_required) {
+    return InvalidField("cast.gate", "missing");
+  }
+  if (!v1::Cast::Clustering_IsValid(from.clustering())) {
+    return InvalidField("cast.clustering", "no such value");
+  }
+  out->clustering = from.clustering() == v1::Cast::SINGLE_ASSIGNMENT_TOP_K
+                        ? Cast::Clustering::kSingleAssignmentTopK
+                        : Cast::Clustering::kTopK;
+  out->cluster_size = from.cluster_size();
+  if (!v1::Cast::AttentionFunction_IsValid(from.attention_function())) {
+    return InvalidField("cast.attention_function", "no such value");
+  }
+  out->attention_function = from.attention_function() == v1::Cast::LAPLACE
+                                ? Cast::AttentionFunction::kLaplace
+                                : Cast::AttentionFunction::kSoftmax;
+  if (!v1::Cast::GateTemperature_IsValid(from.gate_temperature())) {
+    return InvalidField("cast.gate_temperature", "no such value");
+  }
+  out->gate_temperature = from.gate_temperature() == v1::Cast::NONE
+                              ? Cast::GateTemperature::kNone
+                              : Cast::GateTemperature::kSoftplus1;
+  if (!v1::Cast::HeadClustering_IsValid(from.head_clustering())) {
+    return InvalidField("cast.head_clustering", "no such value");
+  }
+  out->head_clustering = from.head_clustering() == v1::Cast::PER_HEAD
+                             ? Cast::HeadClustering::kPerHead
+                             : Cast::HeadClustering::kShared;
+  return absl::OkStatus();
+}
+
+absl::Status ToEngine(const v1::Automatic& from, Automatic* out) {
+  for (int i = 0; i < from.allowed_size(); ++i) {
+    const std::string field = "automatic.allowed[" + std::to_string(i) + "]";
+    switch (from.allowed(i)) {
+      case v1::VANILLA:
+        out->allowed.push_back(KernelName::kVanilla);
+        break;
+      case v1::CLUSTERED:
+        out->allowed.push_back(KernelName::kClustered);
+        break;
+      case v1::IMPROVED_CLUSTERED:
+        out->allowed.push_back(KernelName::kImprovedClustered);
+        break;
+      case v1::CAST:
+        out->allowed.push_back(KernelName::kCast);
+        break;
+      default:
+        return InvalidField(field, "no such kernel");
+    }
+  }
+  out->max_relative_error = from.max_relative_error();
+  return absl::OkStatus();
+}
+
+// Both requests name the cases of their oneof alike.
+template <typename Request>
+absl::StatusOr<std::optional<Kernel>> KernelOf(const Request& from, bool tensors_required) {
+  if (from.has_vanilla()) return Kernel(Vanilla{from.vanilla().causal()});
+  if (from.has_clustered()) return Kernel(ToEngine(from.clustered()));
+  if (from.has_improved_clustered()) return Kernel(ToEngine(from.improved_clustered()));
+  if (from.has_cast()) {
+    Cast cast;
+    absl::Status status = ToEngine(from.cast(), tensors_required, &cast);
+    if (!status.ok()) return status;
+    return Kernel(cast);
+  }
+  if (from.has_automatic()) {
+    Automatic automatic;
+    absl::Status status = ToEngine(from.automatic(), &automatic);
+    if (!status.ok()) return status;
+    return Kernel(automatic);
+  }
+  return std::optional<Kernel>();
+}
+
+absl::Status CheckRequestId(const std::string& request_id) {
+  if (request_id.size() <= 256) return absl::OkStatus();
+  return InvalidField("request_id", "longer than 256 bytes");
+}
+
+template <typename Ints>
+std::vector<int64_t> ToVector(const Ints& values) {
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+absl::StatusOr<AttentionRequest> ToEngine(const v1::AttendRequest& message) {
+  AttentionRequest out;
+  absl::Status status = CheckRequestId(message.request_id());
+  if (!status.ok()) return status;
+  out.call.request_id = message.request_id();
+
+  if (!message.has_query()) return InvalidField("query", "missing");
+  auto query = ToEngine(message.query(), "query");
+  if (!query.ok()) return query.status();
+  out.query = *query;
+  if (!message.has_key()) return InvalidField("key", "missing");
+  auto key = ToEngine(message.key(), "key");
+  if (!key.ok()) return key.status();
+  out.key = *key;
+  if (!message.has_value()) return InvalidField("value", "missing");
+  auto value = ToEngine(message.value(), "value");
+  if (!value.ok()) return value.status();
+  out.value = *value;
+
+  out.query_lengths = ToVector(message.query_lengths());
+  out.key_lengths = ToVector(message.key_lengths());
+  if (message.has_softmax_scale()) out.softmax_scale = message.softmax_scale();
+  status = ToEngine(message.priority(), &out.call);
+  if (!status.ok()) return status;
+  out.fidelity_rows = message.fidelity_rows();
+  out.check_finite = message.check_finite();
+
+  auto kernel = KernelOf(message, true);
+  if (!kernel.ok()) return kernel.status();
+  if (kernel->has_value()) out.kernel = **kernel;
+  return out;
+}
+
+absl::StatusOr<EncodeRequest> ToEngine(const v1::EncodeRequest& message) {
+  EncodeRequest out;
+  absl::Status status = CheckRequestId(message.request_id());
+  if (!status.ok()) return status;
+  out.call.request_id = message.request_id();
+  out.model = message.model();
+
+  switch (message.input_case()) {
+    case v1::EncodeRequest::kTexts: {
+      TextInput input;
+      for (const std::string& text : message.texts().texts()) input.texts.push_back(text);
+      for (const std::string& pair : message.texts().pairs()) input.pairs.push_back(pair);
+      input.allow_special_tokens = message.texts().allow_special_tokens();
+      out.input = input;
+      break;
+    }
+    case v1::EncodeRequest::kTokens: {
+      TokenInput input;
+      input.ids = ToVector(message.tokens().ids());
+      input.type_ids = ToVector(message.tokens().type_ids());
+      input.lengths = ToVector(message.tokens().lengths());
+      out.input = input;
+      break;
+    }
+    case v1::EncodeRequest::kEmbeddings: {
+      if (!message.embeddings().has_values()) return InvalidField("embeddings.values", "missing");
+      auto values = ToEngine(message.embeddings().values(), "embeddings.values");
+      if (!values.ok()) return values.status();
+      out.input =
+          EmbeddingInput{.values = *values, .lengths = ToVector(message.embeddings().lengths())};
+      break;
+    }
+    case v1::EncodeRequest::INPUT_NOT_SET:
+      return InvalidField("input", "missing");
+  }
+
+  auto kernel = KernelOf(message, false);
+  if (!kernel.ok()) return kernel.status();
+  out.kernel = *kernel;
+
+  switch (message.output()) {
+    case v1::ENCODE_OUTPUT_DEFAULT:
+    case v1::POOLED:
+      out.output = EncodeOutput::kPooled;
+      break;
+    case v1::TOKEN_EMBEDDINGS:
+      out.output = EncodeOutput::kTokenEmbeddings;
+      break;
+    case v1::LOGITS:
+    case v1::SCORES:
+      return InvalidField(Reason::kNotServed, "output", "not served");
+    default:
+      return InvalidField("output", "no such output");
+  }
+  switch (message.pooling()) {
+    case v1::POOLING_DEFAULT:
+      break;
+    case v1::MEAN:
+      out.pooling = Pooling::kMean;
+      break;
+    case v1::CLS:
+      out.pooling = Pooling::kCls;
+      break;
+    default:
+      return InvalidField("pooling", "no such pooling");
+  }
+  status = ToEngine(message.priority(), &out.call);
+  if (!status.ok()) return status;
+  if (message.has_normalize()) out.normalize = message.normalize();
+  out.dimensions = message.dimensions();
+  out.truncate = message.has_truncate() ? message.truncate() : true;
+  out.check_finite = message.has_check_finite() ? message.check_finite() : true;
+  return out;
+}
+
+}  // namespace castor::server::twin
