@@ -7,14 +7,14 @@
 
 #include <cstdint>
 
-#include "engine/base/dtype.h"
+#include "engine/kernels/element.h"
 
 namespace castor::kernels {
 
 struct PoolRows {
-  const void* rows = nullptr;        // [tokens, >= dimensions] of `dtype`
-  DType dtype = DType::kFloat32;     // kFloat32, kFloat16 or kBFloat16
-  int64_t row_stride = 0;            // elements from token to token
+  const void* rows = nullptr;           // [tokens, >= dimensions] of `element`
+  Element element = Element::kFloat32;  // kFloat32, kFloat16 or kBFloat16
+  int64_t row_stride = 0;               // elements from token to token
   const int64_t* offsets = nullptr;  // [sequences + 1]: each sequence's first token, and the total
   int64_t sequences = 0;             // each of at least one token
   int64_t dimensions = 0;            // columns that are pooled: the first of each row
@@ -28,8 +28,8 @@ inline constexpr float kMinNorm = 1e-12f;
 
 // One flag per sequence: 1 if any of its rows holds a NaN or an infinity, else 0.
 struct FlagNonFinite {
-  const void* rows = nullptr;  // [tokens, columns] of `dtype`
-  DType dtype = DType::kFloat32;
+  const void* rows = nullptr;  // [tokens, columns] of `element`
+  Element element = Element::kFloat32;
   int64_t row_stride = 0;  // elements
   int64_t columns = 0;
   const int64_t* offsets = nullptr;  // [sequences + 1]

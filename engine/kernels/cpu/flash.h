@@ -15,9 +15,9 @@
 
 #include <cstdint>
 
-namespace castor::kernels {
+#include "engine/kernels/element.h"
 
-enum class Element { kFloat32, kFloat16, kBFloat16 };
+namespace castor::kernels {
 
 // What the tiles of one launch have in common.
 struct FlashShape {

@@ -18,11 +18,11 @@ float FromHalf(uint16_t bits) {
   return std::bit_cast<float>(value | static_cast<uint32_t>(bits & 0x8000) << 16);
 }
 
-float Load(const void* rows, DType dtype, int64_t index) {
-  if (dtype == DType::kFloat32) return static_cast<const float*>(rows)[index];
+float Load(const void* rows, Element element, int64_t index) {
+  if (element == Element::kFloat32) return static_cast<const float*>(rows)[index];
   const uint16_t bits = static_cast<const uint16_t*>(rows)[index];
-  return dtype == DType::kFloat16 ? FromHalf(bits)
-                                  : std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  return element == Element::kFloat16 ? FromHalf(bits)
+                                      : std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ void Run(const PoolRows& p) {
     for (int64_t d = 0; d < p.dimensions; ++d) {
       double sum = 0;
       for (int64_t t = 0; t < tokens; ++t) {
-        sum += Load(p.rows, p.dtype, (first + t) * p.row_stride + d);
+        sum += Load(p.rows, p.element, (first + t) * p.row_stride + d);
       }
       output[d] = static_cast<float>(sum / static_cast<double>(tokens));
       squares += static_cast<double>(output[d]) * output[d];
@@ -54,7 +54,7 @@ void Run(const FlagNonFinite& p) {
     bool finite = true;
     for (int64_t t = p.offsets[s]; t < p.offsets[s + 1]; ++t) {
       for (int64_t d = 0; d < p.columns; ++d) {
-        finite = finite && std::isfinite(Load(p.rows, p.dtype, t * p.row_stride + d));
+        finite = finite && std::isfinite(Load(p.rows, p.element, t * p.row_stride + d));
       }
     }
     p.flags[s] = finite ? 0 : 1;

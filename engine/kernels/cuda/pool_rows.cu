@@ -101,12 +101,12 @@ cudaError_t Launch(const FlagNonFinite& p, cudaStream_t stream) {
 
 template <typename Problem>
 cudaError_t LaunchFor(const Problem& p, cudaStream_t stream) {
-  switch (p.dtype) {
-    case DType::kFloat32:
+  switch (p.element) {
+    case Element::kFloat32:
       return Launch<float>(p, stream);
-    case DType::kFloat16:
+    case Element::kFloat16:
       return Launch<__half>(p, stream);
-    case DType::kBFloat16:
+    case Element::kBFloat16:
       return Launch<__nv_bfloat16>(p, stream);
     default:
       return cudaErrorInvalidValue;

@@ -86,7 +86,7 @@ TEST(PoolRowsTest, LeavesARowOfZerosAlone) {
 
 // Every bit pattern of both half types goes through the twin's own conversion.
 template <typename T>
-void ExpectConverts(DType dtype) {
+void ExpectConverts(Element element) {
   std::vector<T> rows;
   std::vector<int64_t> offsets = {0};
   for (uint32_t bits = 0; bits < 65536; ++bits) {
@@ -94,7 +94,7 @@ void ExpectConverts(DType dtype) {
     offsets.push_back(bits + 1);
   }
   std::vector<float> output(65536);
-  PoolRows problem{rows.data(), dtype, 1, offsets.data(), 65536, 1, false, false, output.data()};
+  PoolRows problem{rows.data(), element, 1, offsets.data(), 65536, 1, false, false, output.data()};
   cpu::Run(problem);
   for (uint32_t bits = 0; bits < 65536; ++bits) {
     const float wanted = static_cast<float>(rows[bits]);
@@ -106,8 +106,8 @@ void ExpectConverts(DType dtype) {
   }
 }
 
-TEST(PoolRowsTest, ReadsHalf) { ExpectConverts<c10::Half>(DType::kFloat16); }
-TEST(PoolRowsTest, ReadsBFloat16) { ExpectConverts<c10::BFloat16>(DType::kBFloat16); }
+TEST(PoolRowsTest, ReadsHalf) { ExpectConverts<c10::Half>(Element::kFloat16); }
+TEST(PoolRowsTest, ReadsBFloat16) { ExpectConverts<c10::BFloat16>(Element::kBFloat16); }
 
 TEST(FlagNonFiniteTest, FlagsOnlyTheSequenceThatHoldsOne) {
   std::mt19937 random(std::random_device{}());
@@ -119,8 +119,8 @@ TEST(FlagNonFiniteTest, FlagsOnlyTheSequenceThatHoldsOne) {
     const int64_t chosen = random() % sequences;
     c.rows[(c.offsets[chosen + 1] - 1) * c.stride + 4] = bad;
     std::vector<int32_t> flags(sequences, -1);
-    cpu::Run(FlagNonFinite{c.rows.data(), DType::kFloat32, c.stride, 5, c.offsets.data(), sequences,
-                           flags.data()});
+    cpu::Run(FlagNonFinite{c.rows.data(), Element::kFloat32, c.stride, 5, c.offsets.data(),
+                           sequences, flags.data()});
     for (int64_t s = 0; s < sequences; ++s) EXPECT_EQ(flags[s], s == chosen ? 1 : 0);
   }
 }

@@ -1,0 +1,9 @@
+// The element types that kernels read and write. A type of its own, since this folder depends on no
+// other.
+#pragma once
+
+namespace castor::kernels {
+
+enum class Element { kFloat32, kFloat16, kBFloat16 };
+
+}  // namespace castor::kernels
