@@ -1,0 +1,80 @@
+/* The C interface of the Rust library castor_hf: tokenizer.json and safetensors as their reference
+ * implementations read them. Only tokenizer.cc and safetensors.cc include it.
+ *
+ * Every function that can fail returns NULL on success, else an error text that the caller frees
+ * with castor_hf_free_error. Panics inside become errors too. Strings come as pointer and size and
+ * need no terminator. Handles are immutable and may be shared by threads. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+void castor_hf_free_error(char* error);
+
+/* ---- tokenizers ---- */
+
+typedef struct castor_hf_tokenizer castor_hf_tokenizer;
+
+/* Reads the text of a tokenizer.json. Its padding and truncation are dropped. */
+char* castor_hf_tokenizer_open(const uint8_t* json, size_t size, castor_hf_tokenizer** out);
+void castor_hf_tokenizer_close(castor_hf_tokenizer* tokenizer);
+
+/* How many special tokens the post-processor adds. */
+size_t castor_hf_tokenizer_added_tokens(const castor_hf_tokenizer* tokenizer, bool pair);
+
+/* One more than the greatest id in the vocabulary, added tokens included. */
+uint32_t castor_hf_tokenizer_id_limit(const castor_hf_tokenizer* tokenizer);
+
+/* The result of one encoding; freed by castor_hf_encoding_free. */
+typedef struct castor_hf_encoding {
+  const uint32_t* ids;      /* [size] */
+  const uint32_t* type_ids; /* [size] */
+  size_t size;
+  bool truncated;
+  void* owner;
+} castor_hf_encoding;
+
+/* Encodes `text`, or the pair `text`, `pair` when `pair` is not NULL, into at most `max_tokens`
+ * tokens, cutting the longer text first. */
+char* castor_hf_tokenizer_encode(const castor_hf_tokenizer* tokenizer, const uint8_t* text,
+                                 size_t text_size, const uint8_t* pair, size_t pair_size,
+                                 size_t max_tokens, bool allow_special_tokens,
+                                 castor_hf_encoding* out);
+void castor_hf_encoding_free(castor_hf_encoding* encoding);
+
+/* ---- safetensors ---- */
+
+typedef struct castor_hf_safetensors castor_hf_safetensors;
+
+/* Reads a whole file into memory (no mmap: a file cut while open must not kill the process) and
+ * makes the format's checks. */
+char* castor_hf_safetensors_open(const uint8_t* path, size_t path_size,
+                                 castor_hf_safetensors** out);
+void castor_hf_safetensors_close(castor_hf_safetensors* file);
+
+size_t castor_hf_safetensors_count(const castor_hf_safetensors* file);
+
+/* Views into the handle. */
+typedef struct castor_hf_tensor {
+  const uint8_t* name;
+  size_t name_size;
+  const uint8_t* dtype; /* as the format spells it: "F32", "BF16", ... */
+  size_t dtype_size;
+  const uint64_t* shape;
+  size_t dimensions;
+  const uint8_t* data; /* row-major, little-endian, of no particular alignment */
+  size_t data_size;
+} castor_hf_tensor;
+
+/* Requires index < castor_hf_safetensors_count. */
+void castor_hf_safetensors_get(const castor_hf_safetensors* file, size_t index,
+                               castor_hf_tensor* out);
+
+#ifdef __cplusplus
+}
+#endif

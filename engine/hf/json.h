@@ -1,0 +1,18 @@
+// JSON files, read strictly: objects with a key twice are refused, since readers disagree on which
+// of the two counts.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace castor::hf {
+
+// Reads and parses `path`. NOT_FOUND when it cannot be opened; errors name the file.
+absl::StatusOr<nlohmann::json> ReadJson(const std::string& path);
+
+// Parses `text`; `name` stands for it in errors.
+absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& name);
+
+}  // namespace castor::hf

@@ -1,0 +1,7 @@
+//! The reference readers of tokenizer.json and safetensors behind the C interface of castor_hf.h,
+//! which documents every function.
+
+mod boundary;
+mod header;
+mod safetensors_file;
+mod tokenizer;

@@ -1,0 +1,114 @@
+//! One safetensors file, read whole and checked.
+
+use crate::boundary::{bytes, guarded, Error};
+use crate::header::check_unique_names;
+use safetensors::SafeTensors;
+use std::ffi::c_char;
+
+const LENGTH_BYTES: usize = 8; // of the header's length, at the start of the file
+
+struct Entry {
+    name: String,
+    dtype: String,
+    shape: Vec<u64>,
+    begin: usize, // into File::buffer
+    end: usize,
+}
+
+pub struct File {
+    buffer: Vec<u8>,
+    tensors: Vec<Entry>, // in order of offset
+}
+
+fn open(path: &str) -> Result<File, Error> {
+    parse(std::fs::read(path)?)
+}
+
+fn parse(buffer: Vec<u8>) -> Result<File, Error> {
+    let (header_size, metadata) = SafeTensors::read_metadata(&buffer)?;
+    let data_begin = LENGTH_BYTES + header_size;
+    // The crate adds these up without a check for overflow.
+    if metadata.data_len() != buffer.len() - data_begin {
+        return Err("the tensors do not cover the file".into());
+    }
+    check_unique_names(&buffer[LENGTH_BYTES..data_begin])?;
+    let mut tensors = Vec::new();
+    for name in metadata.offset_keys() {
+        let info = metadata.info(&name).ok_or("a tensor without an entry")?;
+        tensors.push(Entry {
+            dtype: format!("{:?}", info.dtype),
+            shape: info.shape.iter().map(|&size| size as u64).collect(),
+            begin: data_begin + info.data_offsets.0,
+            end: data_begin + info.data_offsets.1,
+            name,
+        });
+    }
+    Ok(File { buffer, tensors })
+}
+
+/// # Safety
+/// See castor_hf.h.
+#[no_mangle]
+pub unsafe extern "C" fn castor_hf_safetensors_open(
+    path: *const u8,
+    path_size: usize,
+    out: *mut *mut File,
+) -> *mut c_char {
+    guarded(|| {
+        let path = std::str::from_utf8(bytes(path, path_size))?;
+        *out = Box::into_raw(Box::new(open(path)?));
+        Ok(())
+    })
+}
+
+/// # Safety
+/// See castor_hf.h.
+#[no_mangle]
+pub unsafe extern "C" fn castor_hf_safetensors_close(file: *mut File) {
+    if !file.is_null() {
+        drop(Box::from_raw(file));
+    }
+}
+
+/// # Safety
+/// See castor_hf.h.
+#[no_mangle]
+pub unsafe extern "C" fn castor_hf_safetensors_count(file: *const File) -> usize {
+    (*file).tensors.len()
+}
+
+/// A tensor as castor_hf.h lays it out.
+#[repr(C)]
+pub struct TensorView {
+    name: *const u8,
+    name_size: usize,
+    dtype: *const u8,
+    dtype_size: usize,
+    shape: *const u64,
+    dimensions: usize,
+    data: *const u8,
+    data_size: usize,
+}
+
+/// # Safety
+/// See castor_hf.h.
+#[no_mangle]
+pub unsafe extern "C" fn castor_hf_safetensors_get(
+    file: *const File,
+    index: usize,
+    out: *mut TensorView,
+) {
+    let file = &*file;
+    let entry = &file.tensors[index];
+    let data = &file.buffer[entry.begin..entry.end];
+    *out = TensorView {
+        name: entry.name.as_ptr(),
+        name_size: entry.name.len(),
+        dtype: entry.dtype.as_ptr(),
+        dtype_size: entry.dtype.len(),
+        shape: entry.shape.as_ptr(),
+        dimensions: entry.shape.len(),
+        data: data.as_ptr(),
+        data_size: data.len(),
+    };
+}

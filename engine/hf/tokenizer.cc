@@ -1,0 +1,57 @@
+#include "engine/hf/tokenizer.h"
+
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error.h"
+#include "engine/hf/castor_hf.h"
+#include "engine/hf/owned_error.h"
+
+namespace castor::hf {
+namespace {
+
+const uint8_t* Bytes(std::string_view text) {
+  // Rust reads null as "no pair", and an empty view may hold a null pointer.
+  return reinterpret_cast<const uint8_t*>(text.data() == nullptr ? "" : text.data());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Open(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
+  const std::string json{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  castor_hf_tokenizer* handle = nullptr;
+  if (char* error = castor_hf_tokenizer_open(Bytes(json), json.size(), &handle)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", TakeError(error)));
+  }
+  return std::unique_ptr<Tokenizer>(new Tokenizer(handle));
+}
+
+Tokenizer::Tokenizer(castor_hf_tokenizer* handle)
+    : handle_(handle), id_limit_(castor_hf_tokenizer_id_limit(handle)) {}
+
+Tokenizer::~Tokenizer() { castor_hf_tokenizer_close(handle_); }
+
+int64_t Tokenizer::added_tokens(bool pair) const {
+  return static_cast<int64_t>(castor_hf_tokenizer_added_tokens(handle_, pair));
+}
+
+absl::StatusOr<bool> Tokenizer::Encode(std::string_view text, std::optional<std::string_view> pair,
+                                       const EncodeOptions& options, std::vector<int64_t>* ids,
+                                       std::vector<int64_t>* type_ids) const {
+  castor_hf_encoding encoding{};
+  if (char* error = castor_hf_tokenizer_encode(
+          handle_, Bytes(text), text.size(), pair ? Bytes(*pair) : nullptr, pair ? pair->size() : 0,
+          static_cast<size_t>(options.max_tokens), options.allow_special_tokens, &encoding)) {
+    return MakeError(Reason::kInternal, absl::StrCat("tokenizer: ", TakeError(error)));
+  }
+  ids->insert(ids->end(), encoding.ids, encoding.ids + encoding.size);
+  type_ids->insert(type_ids->end(), encoding.type_ids, encoding.type_ids + encoding.size);
+  const bool truncated = encoding.truncated;
+  castor_hf_encoding_free(&encoding);
+  return truncated;
+}
+
+}  // namespace castor::hf
