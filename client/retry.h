@@ -25,7 +25,7 @@ struct Failure {
   grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
   // The trailer grpc-retry-pushback-ms: the server's own wish, which replaces the backoff. Negative
   // or unreadable means "never again".
-  std::optional<std::string_view> pushback;
+  std::optional<std::string_view> pushback = std::nullopt;
 };
 
 // The wait before the next attempt, or nullopt to give up. `attempts` were made, the last of which

@@ -1,0 +1,216 @@
+#include "client/client.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/tensor.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace castor::client {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+// Answers Attend as the test says, per attempt (from 0).
+class FakeService : public v1::AttentionService::Service {
+ public:
+  using Answer = std::function<grpc::Status(int attempt, grpc::ServerContext* context)>;
+
+  grpc::Status Attend(grpc::ServerContext* context, const v1::AttendRequest* request,
+                      v1::AttendResponse* response) override {
+    response->set_request_id(request->request_id());
+    *response->mutable_output() = request->query();
+    return answer(attempts++, context);
+  }
+
+  Answer answer = [](int, grpc::ServerContext*) { return grpc::Status::OK; };
+  std::atomic<int> attempts{0};
+};
+
+class ClientTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service_);
+    builder.SetMaxReceiveMessageSize(-1);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    ClientOptions options;
+    options.target = "127.0.0.1:" + std::to_string(port);
+    options.retry.initial_backoff = milliseconds(1);
+    client_ = std::make_unique<Client>(options);
+  }
+
+  FakeService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Client> client_;
+};
+
+grpc::Status Unavailable() { return {grpc::StatusCode::UNAVAILABLE, "draining"}; }
+
+TEST_F(ClientTest, AnswersComeBackWhole) {
+  v1::AttendRequest request;
+  request.set_request_id("a");
+  // Larger than gRPC's default limit of 4 MiB.
+  *request.mutable_query() = MakeTensor(std::vector<float>(2 << 20, 1.5f), {2 << 20});
+  const auto response = client_->Attend(request);
+  ASSERT_TRUE(response.ok()) << response.error().ToString();
+  EXPECT_EQ(response->request_id(), "a");
+  EXPECT_EQ(response->output().raw(), request.query().raw());
+}
+
+TEST_F(ClientTest, UnavailableIsTriedAgainUntilItIsNot) {
+  service_.answer = [](int attempt, grpc::ServerContext*) {
+    return attempt < 2 ? Unavailable() : grpc::Status::OK;
+  };
+  const auto response = client_->Attend({});
+  ASSERT_TRUE(response.ok()) << response.error().ToString();
+  EXPECT_EQ(service_.attempts, 3);
+  EXPECT_EQ(response->output().raw(), "") << "nothing of the failed attempts is left";
+}
+
+TEST_F(ClientTest, UnavailableForEverEndsAfterTheLastAttempt) {
+  service_.answer = [](int, grpc::ServerContext*) { return Unavailable(); };
+  const auto response = client_->Attend({});
+  ASSERT_FALSE(response.ok());
+  EXPECT_EQ(response.error().code, grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(response.error().attempts, 5);
+  EXPECT_EQ(service_.attempts, 5);
+}
+
+TEST_F(ClientTest, OtherErrorsAreNotTriedAgain) {
+  for (const auto code : {grpc::StatusCode::RESOURCE_EXHAUSTED, grpc::StatusCode::INVALID_ARGUMENT,
+                          grpc::StatusCode::INTERNAL, grpc::StatusCode::DEADLINE_EXCEEDED,
+                          grpc::StatusCode::CANCELLED, grpc::StatusCode::UNIMPLEMENTED}) {
+    service_.attempts = 0;
+    service_.answer = [&](int, grpc::ServerContext*) { return grpc::Status(code, "no"); };
+    const auto response = client_->Attend({});
+    ASSERT_FALSE(response.ok());
+    EXPECT_EQ(response.error().code, code);
+    EXPECT_EQ(service_.attempts, 1) << NameOf(code);
+  }
+}
+
+TEST_F(ClientTest, ThePushbackTrailerIsObeyed) {
+  service_.answer = [](int, grpc::ServerContext* context) {
+    context->AddTrailingMetadata("grpc-retry-pushback-ms", "-1");
+    return Unavailable();
+  };
+  ASSERT_FALSE(client_->Attend({}).ok());
+  EXPECT_EQ(service_.attempts, 1);
+
+  service_.attempts = 0;
+  service_.answer = [](int attempt, grpc::ServerContext* context) {
+    context->AddTrailingMetadata("grpc-retry-pushback-ms", "30");
+    return attempt == 0 ? Unavailable() : grpc::Status::OK;
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_TRUE(client_->Attend({}).ok());
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(30));
+  EXPECT_EQ(service_.attempts, 2);
+}
+
+TEST_F(ClientTest, RetriesEndWithTheDeadline) {
+  service_.answer = [](int, grpc::ServerContext* context) {
+    context->AddTrailingMetadata("grpc-retry-pushback-ms", "60000");
+    return Unavailable();
+  };
+  const auto begin = std::chrono::steady_clock::now();
+  const auto response = client_->Attend({}, {.deadline = milliseconds(2000)});
+  EXPECT_FALSE(response.ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(30'000));
+  EXPECT_EQ(service_.attempts, 1);
+}
+
+TEST_F(ClientTest, TheDeadlineEndsACallThatHangs) {
+  std::mutex mu;
+  std::condition_variable released;
+  bool done = false;
+  service_.answer = [&](int, grpc::ServerContext*) {
+    std::unique_lock<std::mutex> lock(mu);
+    released.wait(lock, [&] { return done; });
+    return grpc::Status::OK;
+  };
+  const auto response = client_->Attend({}, {.deadline = milliseconds(50)});
+  {
+    std::lock_guard<std::mutex> lock(mu);
+    done = true;
+  }
+  released.notify_all();
+  server_->Shutdown();  // waits for the handler, which uses this frame
+  ASSERT_FALSE(response.ok());
+  EXPECT_EQ(response.error().code, grpc::StatusCode::DEADLINE_EXCEEDED);
+}
+
+TEST_F(ClientTest, DetailsOfTheServerReachTheError) {
+  service_.answer = [](int, grpc::ServerContext*) {
+    google::rpc::Status details;
+    google::rpc::ErrorInfo info;
+    info.set_reason("QUEUE_FULL");
+    details.add_details()->PackFrom(info);
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_nanos(250'000'000);
+    details.add_details()->PackFrom(retry);
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "full", details.SerializeAsString());
+  };
+  const auto response = client_->Attend({});
+  ASSERT_FALSE(response.ok());
+  EXPECT_EQ(response.error().reason, "QUEUE_FULL");
+  EXPECT_EQ(response.error().retry_after, milliseconds(250));
+}
+
+TEST_F(ClientTest, ManyThreadsShareAClient) {
+  std::vector<std::thread> threads;
+  std::atomic<int> good{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 25; ++i) {
+        v1::AttendRequest request;
+        request.set_request_id(std::to_string(t) + "/" + std::to_string(i));
+        const auto response = client_->Attend(request);
+        if (response.ok() && response->request_id() == request.request_id()) ++good;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(good, 100);
+}
+
+TEST(Client, NoServerMeansUnavailable) {
+  // A port that was free a moment ago, and that nobody listens on.
+  int port = 0;
+  {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    FakeService service;
+    builder.RegisterService(&service);
+    const auto server = builder.BuildAndStart();
+    ASSERT_NE(server, nullptr);
+  }
+  ClientOptions options;
+  options.target = "127.0.0.1:" + std::to_string(port);
+  options.retry = {.max_attempts = 2, .initial_backoff = milliseconds(1)};
+  const auto response = Client(options).Attend({});
+  ASSERT_FALSE(response.ok());
+  EXPECT_EQ(response.error().code, grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(response.error().attempts, 2);
+}
+
+}  // namespace
+}  // namespace castor::client
