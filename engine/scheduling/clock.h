@@ -26,7 +26,8 @@ class SystemClock : public Clock {
  public:
   TimePoint Now() const override { return std::chrono::steady_clock::now(); }
 
-  void WaitUntil(CondVar& cv, Mutex& mu, TimePoint when) override {
+  void WaitUntil(CondVar& cv, Mutex& mu, TimePoint when) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     if (when == TimePoint::max()) {
       cv.Wait(mu);
     } else {
