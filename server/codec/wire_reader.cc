@@ -13,6 +13,7 @@ static_assert(std::endian::native == std::endian::little, "fixed-width values ar
 WireReader::WireReader(SliceView* slices) : slices_(slices), limit_(slices->size()) {}
 
 bool WireReader::ReadTag(Tag* tag) {
+  tag_offset_ = offset();
   uint64_t value;
   if (!ReadVarintOfAtMost(5, &value)) return false;
   const uint32_t bits = static_cast<uint32_t>(value);  // protobuf drops what is above, too
@@ -190,7 +191,7 @@ void WireReader::Clip() { end_ = chunk_end_ - std::max<int64_t>(0, chunk_end_off
 
 bool WireReader::Fail(std::string_view what, Reason reason) {
   fault_reason_ = reason;
-  fault_ = "at byte " + std::to_string(offset()) + ": " + std::string(what);
+  fault_ = "at byte " + std::to_string(tag_offset_) + ": " + std::string(what);
   return false;
 }
 

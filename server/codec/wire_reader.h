@@ -80,7 +80,7 @@ class WireReader {
   void FaultIn(std::string_view field);
   void FaultIn(std::string_view field, size_t index);
 
-  // The fault, once a method answered false.
+  // The fault, once a method answered false: the field, where it begins, and what is wrong.
   absl::Status error() const;
 
  private:
@@ -102,6 +102,7 @@ class WireReader {
   const uint8_t* chunk_end_ = nullptr;
   int64_t chunk_end_offset_ = 0;  // of chunk_end_, from the message's start
   int64_t limit_;                 // the innermost bound, likewise
+  int64_t tag_offset_ = 0;        // where the field that is being read begins, likewise
   int depth_left_ = kMaxDepth;
   int64_t elements_ = 0;
   std::vector<ByteSpan> scratch_;

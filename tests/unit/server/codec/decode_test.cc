@@ -1,0 +1,259 @@
+// What the decoders make of particular requests: defaults, refusals and the field they name,
+// messages about malformed bytes, and that tensors are not copied.
+
+#include <string>
+
+#include "castor/v1/attention.pb.h"
+#include "castor/v1/encoder.pb.h"
+#include "engine/base/error.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/codec/attention_codec.h"
+#include "server/codec/encoder_codec.h"
+#include "server/codec/wire_reader.h"
+#include "tests/unit/server/codec/random_wire.h"
+#include "tests/unit/server/codec/twin.h"
+
+namespace castor::server {
+namespace {
+
+using twin::FieldTag;
+using twin::InSlices;
+using twin::LengthField;
+using twin::Varint;
+
+v1::AttendRequest SmallAttend() {
+  v1::AttendRequest message;
+  message.set_request_id("a");
+  for (v1::Tensor* tensor :
+       {message.mutable_query(), message.mutable_key(), message.mutable_value()}) {
+    tensor->set_dtype(v1::FLOAT16);
+    for (int64_t dimension : {3, 1, 2}) tensor->add_shape(dimension);
+    tensor->set_raw(std::string(12, 'x'));
+  }
+  return message;
+}
+
+v1::EncodeRequest SmallEncode() {
+  v1::EncodeRequest message;
+  message.set_request_id("e");
+  message.mutable_texts()->add_texts("beaver");
+  return message;
+}
+
+absl::Status Decode(const v1::AttendRequest& message, DecodedAttend* out) {
+  return DecodeAttendRequest(InSlices(message.SerializeAsString(), {}), out);
+}
+
+absl::Status Decode(const v1::EncodeRequest& message, DecodedEncode* out) {
+  return DecodeEncodeRequest(InSlices(message.SerializeAsString(), {}), out);
+}
+
+// "INVALID_FIELD query.dtype", of the refusal that the message meets.
+std::string Refusal(const absl::Status& status) {
+  if (status.ok()) return "none";
+  return std::string(NameOf(ReasonOf(status))) + " " + FieldOf(status).value_or("");
+}
+
+std::string Refusal(const v1::AttendRequest& message) {
+  DecodedAttend out;
+  return Refusal(Decode(message, &out));
+}
+
+std::string Refusal(const v1::EncodeRequest& message) {
+  DecodedEncode out;
+  return Refusal(Decode(message, &out));
+}
+
+TEST(DecodeAttendTest, DefaultsStandForWhatIsAbsent) {
+  DecodedAttend out;
+  ASSERT_TRUE(Decode(SmallAttend(), &out).ok());
+  const AttentionRequest& request = out.request;
+  EXPECT_EQ(request.call.request_id, "a");
+  EXPECT_EQ(request.call.priority, Priority::kNormal);
+  EXPECT_EQ(request.query.dtype, DType::kFloat16);
+  EXPECT_EQ(request.query.shape, (std::vector<int64_t>{3, 1, 2}));
+  EXPECT_EQ(request.query.size_bytes(), 12);
+  EXPECT_FALSE(request.softmax_scale.has_value());
+  ASSERT_TRUE(std::holds_alternative<Vanilla>(request.kernel));
+  EXPECT_FALSE(std::get<Vanilla>(request.kernel).causal);
+}
+
+TEST(DecodeAttendTest, ZeroParametersMeanTheDefault) {
+  v1::AttendRequest message = SmallAttend();
+  message.mutable_improved_clustered()->set_topk(0);
+  DecodedAttend out;
+  ASSERT_TRUE(Decode(message, &out).ok());
+  const auto& kernel = std::get<ImprovedClustered>(out.request.kernel);
+  EXPECT_EQ(kernel.clusters, 100);
+  EXPECT_EQ(kernel.iterations, 10);
+  EXPECT_EQ(kernel.bits, 63);
+  EXPECT_TRUE(kernel.hash_bias);
+  EXPECT_EQ(kernel.topk, 32);
+}
+
+TEST(DecodeAttendTest, RangesAreLeftToTheEngine) {
+  v1::AttendRequest message = SmallAttend();
+  message.mutable_clustered()->set_clusters(-5);
+  message.set_fidelity_rows(-1);
+  DecodedAttend out;
+  ASSERT_TRUE(Decode(message, &out).ok());
+  EXPECT_EQ(std::get<Clustered>(out.request.kernel).clusters, -5);
+  EXPECT_EQ(out.request.fidelity_rows, -1);
+}
+
+TEST(DecodeAttendTest, RefusesWhatOnlyTheWireCanExpress) {
+  const auto refusal = [](auto change) {
+    v1::AttendRequest message = SmallAttend();
+    change(message);
+    return Refusal(message);
+  };
+  using M = v1::AttendRequest;
+  EXPECT_EQ(refusal([](M&) {}), "none");
+  EXPECT_EQ(refusal([](M& m) { m.set_request_id(std::string(256, 'i')); }), "none");
+  EXPECT_EQ(refusal([](M& m) { m.set_request_id(std::string(257, 'i')); }),
+            "INVALID_FIELD request_id");
+  EXPECT_EQ(refusal([](M& m) { m.clear_query(); }), "INVALID_FIELD query");
+  EXPECT_EQ(refusal([](M& m) { m.clear_key(); }), "INVALID_FIELD key");
+  EXPECT_EQ(refusal([](M& m) { m.clear_value(); }), "INVALID_FIELD value");
+  EXPECT_EQ(refusal([](M& m) { m.mutable_key()->clear_dtype(); }), "INVALID_FIELD key.dtype");
+  EXPECT_EQ(refusal([](M& m) { m.mutable_key()->set_dtype(static_cast<v1::DataType>(6)); }),
+            "INVALID_FIELD key.dtype");
+  EXPECT_EQ(refusal([](M& m) { m.mutable_value()->clear_raw(); }), "INVALID_FIELD value.raw");
+  EXPECT_EQ(refusal([](M& m) { m.mutable_query()->mutable_shared_memory(); }),
+            "NOT_SERVED query.shared_memory");
+  EXPECT_EQ(refusal([](M& m) { m.set_priority(static_cast<v1::Priority>(-1)); }),
+            "INVALID_FIELD priority");
+  EXPECT_EQ(refusal([](M& m) {
+              m.mutable_automatic()->add_allowed(v1::VANILLA);
+              m.mutable_automatic()->add_allowed(v1::KERNEL_NAME_UNSPECIFIED);
+            }),
+            "INVALID_FIELD automatic.allowed[1]");
+}
+
+TEST(DecodeAttendTest, CastNeedsItsTensors) {
+  v1::AttendRequest message = SmallAttend();
+  v1::Cast* cast = message.mutable_cast();
+  EXPECT_EQ(Refusal(message), "INVALID_FIELD cast.surrogate_tokens");
+  cast->set_layer("model/0");
+  EXPECT_EQ(Refusal(message), "INVALID_FIELD cast.gate");
+  cast->mutable_gate()->set_dtype(v1::FLOAT32);
+  EXPECT_EQ(Refusal(message), "INVALID_FIELD cast.gate.raw");
+  cast->mutable_gate()->set_raw("xxxx");
+  EXPECT_EQ(Refusal(message), "none");
+  cast->set_gate_temperature(static_cast<v1::Cast_GateTemperature>(3));
+  EXPECT_EQ(Refusal(message), "INVALID_FIELD cast.gate_temperature");
+}
+
+TEST(DecodeEncodeTest, DefaultsStandForWhatIsAbsent) {
+  DecodedEncode out;
+  ASSERT_TRUE(Decode(SmallEncode(), &out).ok());
+  const EncodeRequest& request = out.request;
+  EXPECT_THAT(std::get<TextInput>(request.input).texts, ::testing::ElementsAre("beaver"));
+  EXPECT_FALSE(request.kernel.has_value());
+  EXPECT_EQ(request.output, EncodeOutput::kPooled);
+  EXPECT_FALSE(request.pooling.has_value());
+  EXPECT_FALSE(request.normalize.has_value());
+  EXPECT_TRUE(request.truncate);
+  EXPECT_TRUE(request.check_finite);
+}
+
+TEST(DecodeEncodeTest, RefusesWhatOnlyTheWireCanExpress) {
+  const auto refusal = [](auto change) {
+    v1::EncodeRequest message = SmallEncode();
+    change(message);
+    return Refusal(message);
+  };
+  using M = v1::EncodeRequest;
+  EXPECT_EQ(refusal([](M& m) { m.clear_texts(); }), "INVALID_FIELD input");
+  EXPECT_EQ(refusal([](M& m) { m.mutable_embeddings(); }), "INVALID_FIELD embeddings.values");
+  EXPECT_EQ(refusal([](M& m) { m.mutable_embeddings()->mutable_values(); }),
+            "INVALID_FIELD embeddings.values.dtype");
+  EXPECT_EQ(refusal([](M& m) { m.set_output(v1::LOGITS); }), "NOT_SERVED output");
+  EXPECT_EQ(refusal([](M& m) { m.set_output(v1::SCORES); }), "NOT_SERVED output");
+  EXPECT_EQ(refusal([](M& m) { m.set_output(static_cast<v1::EncodeOutput>(5)); }),
+            "INVALID_FIELD output");
+  EXPECT_EQ(refusal([](M& m) { m.set_pooling(static_cast<v1::Pooling>(3)); }),
+            "INVALID_FIELD pooling");
+  EXPECT_EQ(refusal([](M& m) { m.mutable_cast(); }), "none");  // the model brings the tensors
+}
+
+// ---- malformed bytes ---------------------------------------------------------------------------
+
+std::string MalformedMessage(const std::string& bytes) {
+  DecodedAttend out;
+  const absl::Status status = DecodeAttendRequest(InSlices(bytes, {}), &out);
+  EXPECT_EQ(ReasonOf(status), Reason::kMalformedMessage);
+  return std::string(status.message());
+}
+
+TEST(MalformedTest, SaysWhere) {
+  const std::string id = LengthField(1, "id");
+  EXPECT_EQ(MalformedMessage(LengthField(2, FieldTag(2, 2) + Varint(uint64_t{1} << 34))),
+            "query.shape[0]: at byte 2: a length of 17179869184 where 0 bytes are left");
+  EXPECT_EQ(MalformedMessage(id + LengthField(2, LengthField(2, "\x01\x02\x80"))),
+            "query.shape[2]: at byte 6: the message ends inside a field");
+  EXPECT_EQ(MalformedMessage(id + std::string(1, '\0')), "at byte 4: field number 0");
+  EXPECT_EQ(MalformedMessage(LengthField(1, "\xc3")),
+            "request_id: at byte 0: a text that is not UTF-8");
+}
+
+TEST(MalformedTest, KeepsTheRequestIdForTheLog) {
+  DecodedAttend out;
+  EXPECT_FALSE(DecodeAttendRequest(InSlices(LengthField(1, "id") + "\x0f", {}), &out).ok());
+  EXPECT_EQ(out.request.call.request_id, "id");
+}
+
+TEST(LimitTest, RepeatedElementsAreBounded) {
+  const std::string ids(WireReader::kMaxElements - 1, '\1');
+  const std::string most = LengthField(4, LengthField(1, ids) + LengthField(3, "\1"));
+  DecodedEncode out;
+  EXPECT_TRUE(DecodeEncodeRequest(InSlices(most, {}), &out).ok());
+  const std::string more = LengthField(4, LengthField(1, ids) + LengthField(3, "\1\1"));
+  EXPECT_EQ(Refusal(DecodeEncodeRequest(InSlices(more, {}), &out)), "TOO_LARGE tokens.lengths[1]");
+}
+
+// ---- memory ------------------------------------------------------------------------------------
+
+TEST(CopyTest, TensorsOf16MiBStayInTheirSlices) {
+  v1::AttendRequest message = SmallAttend();
+  const size_t tensor_bytes = 16 << 20;
+  message.mutable_query()->set_raw(std::string(tensor_bytes, 'q'));
+  const std::string bytes = message.SerializeAsString();
+  // Slices as gRPC receives them.
+  std::vector<size_t> sizes(bytes.size() / 65536, 65536);
+  const grpc::ByteBuffer buffer = InSlices(bytes, sizes);
+  std::vector<grpc::Slice> received;
+  ASSERT_TRUE(buffer.Dump(&received).ok());
+
+  DecodedAttend out;
+  ASSERT_TRUE(DecodeAttendRequest(buffer, &out).ok());
+  const TensorInput& query = out.request.query;
+  EXPECT_EQ(query.size_bytes(), static_cast<int64_t>(tensor_bytes));
+  EXPECT_LE(query.pieces.size(), received.size());
+  size_t slice = 0;
+  for (ByteSpan piece : query.pieces) {
+    const auto* begin = reinterpret_cast<const uint8_t*>(piece.data());
+    while (slice < received.size() &&
+           !(received[slice].begin() <= begin && begin + piece.size() <= received[slice].end())) {
+      ++slice;
+    }
+  }
+  EXPECT_LT(slice, received.size()) << "a piece lies in no slice";
+}
+
+TEST(CopyTest, AViewSurvivesMovesAndTheBuffer) {
+  // Slices of up to 23 bytes lie inside gRPC's slice object, not behind a pointer.
+  const std::string bytes = SmallEncode().SerializeAsString();
+  DecodedEncode moved;
+  {
+    DecodedEncode out;
+    const size_t sizes[] = {3, 4, 2};
+    ASSERT_TRUE(DecodeEncodeRequest(InSlices(bytes, sizes), &out).ok());
+    moved = std::move(out);
+  }
+  EXPECT_EQ(std::get<TextInput>(moved.request.input).texts[0], "beaver");
+}
+
+}  // namespace
+}  // namespace castor::server

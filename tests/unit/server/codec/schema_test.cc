@@ -1,0 +1,114 @@
+// The decoders' declarations against the .proto files: the same fields, no more and no fewer, with
+// the same numbers, types and oneofs.
+
+#include <map>
+#include <string>
+
+#include "castor/v1/attention.pb.h"
+#include "castor/v1/encoder.pb.h"
+#include "gtest/gtest.h"
+#include "server/codec/messages.h"
+
+namespace castor::server::wire {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+
+using Lines = std::map<uint32_t, std::string>;  // by field number
+
+// What a member's type declares, in words.
+template <typename T>
+struct TypeOf {
+  static std::string Words() { return "message"; }
+};
+template <>
+struct TypeOf<bool> {
+  static std::string Words() { return "bool"; }
+};
+template <>
+struct TypeOf<int32_t> {
+  static std::string Words() { return "int32"; }
+};
+template <>
+struct TypeOf<int64_t> {
+  static std::string Words() { return "int64"; }
+};
+template <>
+struct TypeOf<uint64_t> {
+  static std::string Words() { return "uint64"; }
+};
+template <>
+struct TypeOf<double> {
+  static std::string Words() { return "double"; }
+};
+template <>
+struct TypeOf<Text> {
+  static std::string Words() { return "string"; }
+};
+template <>
+struct TypeOf<Bytes> {
+  static std::string Words() { return "bytes"; }
+};
+template <typename T>
+struct TypeOf<std::optional<T>> {
+  static std::string Words() { return "optional " + TypeOf<T>::Words(); }
+};
+template <typename T>
+  requires(!std::same_as<T, ByteSpan>)
+struct TypeOf<Repeated<T>> {
+  static std::string Words() { return "repeated " + TypeOf<T>::Words(); }
+};
+
+template <Message M>
+Lines Declared() {
+  Lines lines;
+  M::Fields::Visit([&]<typename T>(std::string_view name, uint32_t number) {
+    lines[number] = std::string(name) + ": " + TypeOf<T>::Words();
+  });
+  return lines;
+}
+
+Lines Contract(const Descriptor& message) {
+  Lines lines;
+  for (int i = 0; i < message.field_count(); ++i) {
+    const FieldDescriptor* field = message.field(i);
+    const bool is_message = field->message_type() != nullptr;
+    std::string words;
+    if (field->is_repeated()) {
+      words = "repeated ";
+    } else if (field->has_presence() && field->real_containing_oneof() == nullptr) {
+      words = "optional ";
+    }
+    if (field->enum_type() != nullptr) {
+      words += "int32";  // how it is read
+    } else {
+      words += is_message ? "message" : field->type_name();
+    }
+    lines[static_cast<uint32_t>(field->number())] = field->name() + ": " + words;
+  }
+  return lines;
+}
+
+template <Message M>
+void ExpectSame(const Descriptor* message) {
+  EXPECT_EQ(Declared<M>(), Contract(*message)) << message->full_name();
+}
+
+TEST(SchemaTest, DeclaresTheContract) {
+  ExpectSame<SharedMemoryRef>(v1::SharedMemoryRef::descriptor());
+  ExpectSame<Tensor>(v1::Tensor::descriptor());
+  ExpectSame<Vanilla>(v1::Vanilla::descriptor());
+  ExpectSame<Clustered>(v1::Clustered::descriptor());
+  ExpectSame<ImprovedClustered>(v1::ImprovedClustered::descriptor());
+  ExpectSame<Cast>(v1::Cast::descriptor());
+  ExpectSame<Automatic>(v1::Automatic::descriptor());
+  ExpectSame<AttendRequest>(v1::AttendRequest::descriptor());
+  ExpectSame<TextBatch>(v1::TextBatch::descriptor());
+  ExpectSame<TokenBatch>(v1::TokenBatch::descriptor());
+  ExpectSame<EmbeddingBatch>(v1::EmbeddingBatch::descriptor());
+  ExpectSame<EncodeRequest>(v1::EncodeRequest::descriptor());
+}
+
+}  // namespace
+}  // namespace castor::server::wire
