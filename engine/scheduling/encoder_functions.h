@@ -11,14 +11,13 @@
 namespace castor {
 
 struct EncoderFunctions {
-  std::function<const ModelInfo&(const encoder::Model&)> info = encoder::InfoOf;
+  std::function<const ModelInfo&(const encoder::Model&)> info;
   std::function<absl::Status(const EncodeRequest&, const ModelInfo&, int64_t max_sequences,
                              int64_t max_text_bytes)>
-      check_input = encoder::CheckInput;
-  std::function<int64_t(const EncodeRequest&, const ModelInfo&)> estimate_tokens =
-      encoder::EstimateTokens;
+      check_input;
+  std::function<int64_t(const EncodeRequest&, const ModelInfo&)> estimate_tokens;
   std::function<absl::StatusOr<encoder::Prepared>(const EncodeRequest&, const encoder::Model&)>
-      prepare = encoder::Prepare;
+      prepare;
 };
 
 }  // namespace castor

@@ -173,6 +173,7 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithParts(EngineOptions opti
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(EngineOptions options) {
   EngineParts parts;
   parts.open_device = OpenDevice;
+  parts.encoder = {encoder::InfoOf, encoder::CheckInput, encoder::EstimateTokens, encoder::Prepare};
   return CreateEngineWithParts(std::move(options), std::move(parts));
 }
 

@@ -1,0 +1,164 @@
+// Encode requests through the engine, with stand-ins for the model and its tokenizer: tokenizing on
+// its own threads, cancelling and expiring meanwhile, budgets corrected afterwards.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/unit/scheduling/engine_fixture.h"
+
+namespace castor {
+namespace {
+
+class EngineEncodeTest : public EngineFixture {
+ protected:
+  // Lets the tokenizer wait before it looks at a text that starts with '#'.
+  void GateTokenizer() {
+    auto prepare = encoder_.prepare;
+    encoder_.prepare = [this, prepare](const EncodeRequest& request, const encoder::Model& model) {
+      if (const auto* texts = std::get_if<TextInput>(&request.input);
+          texts != nullptr && texts->texts[0].starts_with('#')) {
+        EXPECT_TRUE(tokenizer_gate_.Begin({}).ok());
+      }
+      return prepare(request, model);
+    };
+    tokenizer_gate_.Close();
+  }
+
+  void StartWithModel() {
+    options_.models.push_back({"fake-model", "present"});
+    Start();
+  }
+
+  Ticket Encode(EncodeRequest request, int id) {
+    auto ticket = engine_->Submit(std::move(request), encodings_.Slot(id));
+    EXPECT_TRUE(ticket.ok()) << ticket.status();
+    return ticket.value_or(0);
+  }
+
+  FakeScript tokenizer_gate_;
+};
+
+TEST_F(EngineEncodeTest, TokenizesBatchesAndPools) {
+  StartWithModel();
+  // Gone when Submit returns, and longer than any string's inline bytes.
+  std::string text = "ab" + std::string(100, 'c');
+  std::string other = "d";
+  Encode(TextRequest({text, other}), 1);
+  text.assign(text.size(), '?');
+  other.assign(other.size(), '?');
+  const auto& result = encodings_.Get(1);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->model, "fake-model");
+  EXPECT_EQ(result->output.shape, (std::vector<int64_t>{2, 1}));
+  EXPECT_EQ(result->output.data.as<float>()[0], 'a' + 'b' + 100 * 'c');
+  EXPECT_EQ(result->output.data.as<float>()[1], 'd');
+  EXPECT_EQ(result->token_counts, (std::vector<int64_t>{102, 1}));
+  EXPECT_EQ(result->lengths, (std::vector<int64_t>{1, 1}));
+  EXPECT_EQ(result->report.batch.tokens, 103);
+  EXPECT_EQ(engine_->stats().tokenize_seconds.count(), 1u);
+}
+
+TEST_F(EngineEncodeTest, TakesTokensWithoutTheTokenizer) {
+  StartWithModel();
+  EncodeRequest request;
+  request.model = "fake-model";
+  request.input = TokenInput{{3, 4, 5}, {}, {}};
+  Encode(std::move(request), 1);
+  ASSERT_TRUE(encodings_.Get(1).ok());
+  EXPECT_EQ(encodings_.Get(1)->output.data.as<float>()[0], 12);
+  EXPECT_EQ(engine_->stats().tokenize_seconds.count(), 0u);
+}
+
+TEST_F(EngineEncodeTest, TextsAndTokensShareBatches) {
+  StartWithModel();
+  Occupy();
+  EncodeRequest tokens;
+  tokens.input = TokenInput{{1000}, {}, {}};
+  Encode(TextRequest({"a"}), 1);
+  while (engine_->stats().load.queued_requests < 1) std::this_thread::yield();  // tokenized
+  Encode(std::move(tokens), 2);
+  script_->Open();
+  ASSERT_TRUE(encodings_.Get(1).ok());
+  ASSERT_TRUE(encodings_.Get(2).ok());
+  EXPECT_EQ(script_->batches(), (std::vector<Marks>{{-1}, {'a', 1000}}));
+}
+
+TEST_F(EngineEncodeTest, CorrectsTheEstimateOnceTokenized) {
+  options_.max_queued_tokens = 1500;
+  StartWithModel();
+  Occupy();
+  Encode(TextRequest({"abc"}), 1);  // estimated at 1000 tokens
+  while (engine_->stats().load.queued_requests < 1) std::this_thread::yield();
+  EXPECT_EQ(engine_->stats().load.inflight_tokens, 1 + 3);
+  Encode(TextRequest({"de"}), 2);  // fits now
+  script_->Open();
+  EXPECT_TRUE(encodings_.Get(1).ok());
+  EXPECT_TRUE(encodings_.Get(2).ok());
+}
+
+TEST_F(EngineEncodeTest, ABadTextFailsAlone) {
+  StartWithModel();
+  Encode(TextRequest({"bad"}), 1);
+  Encode(TextRequest({"good"}), 2);
+  EXPECT_EQ(ReasonOf(encodings_.Get(1).status()), Reason::kInvalidField);
+  EXPECT_EQ(FieldOf(encodings_.Get(1).status()), "texts.texts[0]");
+  EXPECT_TRUE(encodings_.Get(2).ok());
+}
+
+TEST_F(EngineEncodeTest, CancelsAndExpiresWhileTheTokenizerWorks) {
+  GateTokenizer();
+  StartWithModel();
+  const Ticket working = Encode(TextRequest({"#1"}), 1);
+  tokenizer_gate_.WaitForBatches(1);
+  const Ticket waiting = Encode(TextRequest({"#2"}), 2);
+  EncodeRequest late = TextRequest({"#3"});
+  late.call.deadline = clock_->Now() + std::chrono::seconds(1);
+  Encode(std::move(late), 3);
+  engine_->Cancel(working);
+  engine_->Cancel(waiting);
+  clock_->Advance(std::chrono::seconds(1));
+  EXPECT_EQ(ReasonOf(encodings_.Get(1).status()), Reason::kCancelled);
+  EXPECT_EQ(ReasonOf(encodings_.Get(2).status()), Reason::kCancelled);
+  EXPECT_EQ(ReasonOf(encodings_.Get(3).status()), Reason::kDeadlineExceeded);
+  tokenizer_gate_.Open();
+  Encode(TextRequest({"#4"}), 4);
+  ASSERT_TRUE(encodings_.Get(4).ok());
+  EXPECT_EQ(tokenizer_gate_.batches().size(), 2u);  // the second and third were never tokenized
+  EXPECT_EQ(encodings_.size(), 4u);
+  EXPECT_EQ(engine_->stats().cancelled_queued, 3u);
+}
+
+TEST_F(EngineEncodeTest, DrainAnswersWhatIsBeingTokenized) {
+  GateTokenizer();
+  StartWithModel();
+  Encode(TextRequest({"#1"}), 1);
+  tokenizer_gate_.WaitForBatches(1);
+  EXPECT_FALSE(engine_->Drain(clock_->Now()));
+  EXPECT_EQ(ReasonOf(encodings_.Get(1).status()), Reason::kDraining);
+  tokenizer_gate_.Open();
+}
+
+TEST_F(EngineEncodeTest, NamesWhatItDoesNotHave) {
+  StartWithModel();
+  EncodeRequest request = TextRequest({"a"});
+  request.model = "other";
+  auto refused = engine_->Submit(std::move(request), encodings_.Slot(1));
+  EXPECT_EQ(ReasonOf(refused.status()), Reason::kModelNotFound);
+  request = TextRequest({"a"});
+  request.kernel = Clustered{};
+  refused = engine_->Submit(std::move(request), encodings_.Slot(1));
+  EXPECT_EQ(ReasonOf(refused.status()), Reason::kKernelNotAvailable);
+  request = TextRequest({"a"});
+  request.kernel = Automatic{};
+  Encode(std::move(request), 2);
+  EXPECT_TRUE(encodings_.Get(2).ok());
+}
+
+TEST_F(EngineEncodeTest, WithoutModelsEveryEncodeIsNotFound) {
+  Start();
+  auto refused = engine_->Submit(TextRequest({"a"}), encodings_.Slot(1));
+  EXPECT_EQ(ReasonOf(refused.status()), Reason::kModelNotFound);
+}
+
+}  // namespace
+}  // namespace castor

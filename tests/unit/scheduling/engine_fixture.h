@@ -1,0 +1,174 @@
+// An engine on a fake device, and the small things that its tests share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/scheduling/internal.h"
+#include "tests/unit/scheduling/fake_clock.h"
+#include "tests/unit/scheduling/fake_device.h"
+
+namespace castor {
+
+// Collects answers by a number that the test gives each request. Thread-safe.
+template <typename Result>
+class Answers {
+ public:
+  auto Slot(int id) {
+    return [this, id](absl::StatusOr<Result> result) {
+      MutexLock lock(mu_);
+      answers_.emplace(id, std::move(result));
+      order_.push_back(id);
+      changed_.NotifyAll();
+    };
+  }
+
+  // Blocks until `id` is answered. Valid as long as this object.
+  const absl::StatusOr<Result>& Get(int id) {
+    MutexLock lock(mu_);
+    while (answers_.count(id) == 0) changed_.Wait(mu_);
+    return answers_.find(id)->second;
+  }
+
+  size_t count(int id) const {
+    MutexLock lock(mu_);
+    return answers_.count(id);
+  }
+  size_t size() const {
+    MutexLock lock(mu_);
+    return answers_.size();
+  }
+
+ private:
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::multimap<int, absl::StatusOr<Result>> answers_ ABSL_GUARDED_BY(mu_);
+  std::vector<int> order_ ABSL_GUARDED_BY(mu_);
+};
+
+// The encoder of FakeDevice: one id per character of a text.
+inline EncoderFunctions FakeEncoder() {
+  EncoderFunctions functions;
+  functions.info = [](const encoder::Model&) -> const ModelInfo& {
+    static const ModelInfo kInfo = [] {
+      ModelInfo info;
+      info.name = "fake-model";
+      info.hidden_size = 1;
+      info.kernels = {KernelName::kVanilla};
+      return info;
+    }();
+    return kInfo;
+  };
+  functions.check_input = [](const EncodeRequest&, const ModelInfo&, int64_t, int64_t) {
+    return absl::OkStatus();
+  };
+  functions.estimate_tokens = [](const EncodeRequest& request, const ModelInfo&) -> int64_t {
+    if (const auto* tokens = std::get_if<TokenInput>(&request.input)) return tokens->ids.size();
+    return 1000;
+  };
+  functions.prepare = [](const EncodeRequest& request,
+                         const encoder::Model&) -> absl::StatusOr<encoder::Prepared> {
+    encoder::Prepared prepared;
+    prepared.cu_seqlens.push_back(0);
+    const auto close = [&prepared] {
+      prepared.cu_seqlens.push_back(static_cast<int32_t>(prepared.ids.size()));
+      prepared.truncated.push_back(false);
+    };
+    if (const auto* texts = std::get_if<TextInput>(&request.input)) {
+      for (std::string_view text : texts->texts) {
+        if (text == "bad") return InvalidField("texts.texts[0]", "a bad text");
+        for (char c : text) prepared.ids.push_back(c);
+        close();
+      }
+    } else {
+      prepared.ids = std::get<TokenInput>(request.input).ids;
+      close();
+    }
+    return prepared;
+  };
+  return functions;
+}
+
+class EngineFixture : public testing::Test {
+ protected:
+  // Nothing is pending when a test ends, so that the engine's destructor returns.
+  ~EngineFixture() override { script_->Open(); }
+
+  void Start() {
+    auto engine = TryStart(options_);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+  }
+
+  absl::StatusOr<std::unique_ptr<Engine>> TryStart(const EngineOptions& options) {
+    EngineParts parts;
+    parts.open_device =
+        [script = script_](const EngineOptions&) -> absl::StatusOr<std::unique_ptr<Device>> {
+      if (!script->open_status.ok()) return script->open_status;
+      return std::make_unique<FakeDevice>(script);
+    };
+    parts.encoder = encoder_;
+    parts.clock = clock_;
+    return CreateEngineWithParts(options, std::move(parts));
+  }
+
+  // A self-attention request of one sequence, all elements `mark`. Lives until the test ends.
+  AttentionRequest Request(int mark, int64_t tokens = 4, int64_t heads = 1, int64_t dim = 8) {
+    auto& data = data_.emplace_back(std::make_unique<std::vector<float>>(
+        static_cast<size_t>(tokens * heads * dim), static_cast<float>(mark)));
+    const auto bytes = std::as_bytes(std::span(*data));
+    AttentionRequest request;
+    request.query = {DType::kFloat32, {tokens, heads, dim}, {bytes}};
+    request.key = request.query;
+    request.value = request.query;
+    return request;
+  }
+
+  static EncodeRequest TextRequest(std::vector<std::string_view> texts) {
+    EncodeRequest request;
+    request.input = TextInput{std::move(texts), {}, false};
+    return request;
+  }
+
+  Ticket Submit(AttentionRequest request, int id) {
+    auto ticket = engine_->Submit(std::move(request), answers_.Slot(id));
+    EXPECT_TRUE(ticket.ok()) << ticket.status();
+    return ticket.value_or(0);
+  }
+
+  // Keeps the device busy with a request of its own (mark and id -1), so that others queue up.
+  void Occupy() {
+    const size_t batches = script_->batches().size();
+    script_->Close();
+    Submit(Request(-1, 1, 1, 4), -1);
+    script_->WaitForBatches(batches + 1);
+  }
+
+  Reason ReasonOfAnswer(int id) { return ReasonOf(answers_.Get(id).status()); }
+
+  uint64_t Refusals(Reason reason) const {
+    for (const RefusalStats& row : engine_->stats().refusals) {
+      if (row.reason == reason) return row.count;
+    }
+    return 0;
+  }
+
+  EngineOptions options_;
+  std::shared_ptr<FakeScript> script_ = std::make_shared<FakeScript>();
+  std::shared_ptr<FakeClock> clock_ = std::make_shared<FakeClock>();
+  EncoderFunctions encoder_ = FakeEncoder();
+  Answers<AttentionResult> answers_;
+  Answers<EncodeResult> encodings_;
+  std::vector<std::unique_ptr<std::vector<float>>> data_;
+  std::unique_ptr<Engine> engine_;  // last: its completions use the rest
+};
+
+using Marks = FakeScript::Marks;
+
+}  // namespace castor

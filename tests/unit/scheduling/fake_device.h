@@ -1,0 +1,179 @@
+// A device that tests direct: it doubles queries, and its launches wait, fail, or run out of memory
+// as told. It also stands in for an encoder model, whose output is the sum of a sequence's ids.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/mutex.h"
+#include "engine/device/device.h"
+
+namespace castor {
+
+// The test's hold on the device. Thread-safe; shared with the device that it directs.
+class FakeScript {
+ public:
+  // What a batch carried: one mark per request, its first query element or its first id.
+  using Marks = std::vector<int>;
+
+  // Set before the engine is created.
+  int depth = 1;
+  absl::Status open_status;
+
+  std::atomic<bool> healthy = true;
+
+  // Called on the engine thread before a batch is computed; an error fails the batch.
+  void SetHook(std::function<absl::Status(const Marks&)> hook) {
+    MutexLock lock(mu_);
+    hook_ = std::move(hook);
+  }
+
+  // Lets batches that start from now on wait for Open.
+  void Close() {
+    MutexLock lock(mu_);
+    closed_ = true;
+  }
+  void Open() {
+    MutexLock lock(mu_);
+    closed_ = false;
+    changed_.NotifyAll();
+  }
+
+  // Blocks until so many batches have started since the engine did.
+  void WaitForBatches(size_t count) {
+    MutexLock lock(mu_);
+    while (batches_.size() < count) changed_.Wait(mu_);
+  }
+
+  // Every batch that was started, failed ones included.
+  std::vector<Marks> batches() const {
+    MutexLock lock(mu_);
+    return batches_;
+  }
+
+  // The device's side: records the batch, waits at the gate, and says whether it fails.
+  absl::Status Begin(const Marks& marks) {
+    std::function<absl::Status(const Marks&)> hook;
+    {
+      MutexLock lock(mu_);
+      batches_.push_back(marks);
+      changed_.NotifyAll();
+      while (closed_) changed_.Wait(mu_);
+      hook = hook_;
+    }
+    return hook ? hook(marks) : absl::OkStatus();
+  }
+
+ private:
+  mutable Mutex mu_;
+  CondVar changed_;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  std::function<absl::Status(const Marks&)> hook_ ABSL_GUARDED_BY(mu_);
+  std::vector<Marks> batches_ ABSL_GUARDED_BY(mu_);
+};
+
+class FakeDevice : public Device {
+ public:
+  explicit FakeDevice(std::shared_ptr<FakeScript> script) : script_(std::move(script)) {
+    info_.name = "fake";
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+  std::shared_ptr<HostPool> host_pool() const override { return pool_; }
+  std::span<const attention::Variant> variants() const override {
+    static constexpr attention::Variant kVariants[] = {
+        {KernelName::kVanilla, "fake-vanilla",
+         [](const attention::Spec& spec) {
+           return spec.dtype == DType::kFloat32 && std::holds_alternative<Vanilla>(spec.kernel);
+         },
+         [](const attention::Spec&, std::span<const attention::Problem>) {
+           return absl::OkStatus();
+         }}};
+    return kVariants;
+  }
+  MemoryStats memory() const override { return {}; }
+  bool healthy() const override { return script_->healthy; }
+  int depth() const override { return script_->depth; }
+
+  absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource& source) override {
+    if (source.directory == "missing") return MakeError(Reason::kInternal, "no such directory");
+    // Never looked into: tests bring an encoder that knows the address only.
+    auto model = std::make_shared<int>(0);
+    return std::shared_ptr<encoder::Model>(model, reinterpret_cast<encoder::Model*>(model.get()));
+  }
+
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch) override {
+    FakeScript::Marks marks;
+    for (const auto& problem : batch.requests) {
+      marks.push_back(static_cast<int>(*reinterpret_cast<const float*>(problem.query)));
+    }
+    return Run(std::move(marks), [&batch] { Double(batch); });
+  }
+
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch) override {
+    FakeScript::Marks marks;
+    for (const auto& item : batch.items) marks.push_back(static_cast<int>(item.ids.front()));
+    return Run(std::move(marks), [&batch] { Sum(batch); });
+  }
+
+ private:
+  class FakeExecution : public Execution {
+   public:
+    explicit FakeExecution(std::function<absl::Status()> work) : work_(std::move(work)) {}
+    absl::StatusOr<ExecutionTimes> Wait() override {
+      if (auto status = work_(); !status.ok()) return status;
+      ExecutionTimes times;
+      times.copy_in_us = 1;
+      times.compute_us = 2;
+      times.copy_out_us = 3;
+      times.backend = "fake-vanilla";
+      return times;
+    }
+
+   private:
+    const std::function<absl::Status()> work_;
+  };
+
+  // A device of depth 1 computes in Launch, as the CPU does; others in Wait.
+  absl::StatusOr<std::unique_ptr<Execution>> Run(FakeScript::Marks marks,
+                                                 std::function<void()> compute) {
+    auto work = [script = script_, marks = std::move(marks), compute = std::move(compute)] {
+      absl::Status status = script->Begin(marks);
+      if (status.ok()) compute();
+      return status;
+    };
+    if (script_->depth > 1) return std::make_unique<FakeExecution>(work);
+    if (auto status = work(); !status.ok()) return status;
+    return std::make_unique<FakeExecution>([] { return absl::OkStatus(); });
+  }
+
+  static void Double(const AttentionBatch& batch) {
+    for (const auto& problem : batch.requests) {
+      const int64_t elements = problem.query_tokens() * problem.output_stride;
+      const auto* query = reinterpret_cast<const float*>(problem.query);
+      auto* output = reinterpret_cast<float*>(problem.output);
+      for (int64_t i = 0; i < elements; ++i) output[i] = 2 * query[i];
+    }
+  }
+
+  static void Sum(const encoder::Batch& batch) {
+    for (const auto& item : batch.items) {
+      for (int64_t s = 0; s < item.sequences(); ++s) {
+        int64_t sum = 0;
+        for (int32_t t = item.cu_seqlens[s]; t < item.cu_seqlens[s + 1]; ++t) sum += item.ids[t];
+        item.output[s] = static_cast<float>(sum);
+      }
+    }
+  }
+
+  const std::shared_ptr<FakeScript> script_;
+  DeviceInfo info_;
+  const std::shared_ptr<HostPool> pool_ = MakeHostPool(SystemMemory(), int64_t{64} << 20);
+};
+
+}  // namespace castor
