@@ -7,6 +7,8 @@
 namespace castor::server {
 namespace {
 
+constexpr size_t kMaxIdBytes = 256;
+
 std::string Join(std::string_view path, std::string_view field) {
   return std::string(path) + "." + std::string(field);
 }
@@ -74,8 +76,8 @@ absl::Status UnknownValue(std::string_view field, int32_t value) {
 }
 
 absl::Status ConvertRequestId(wire::Text request_id, CallContext* out) {
-  if (request_id.size() > kMaxRequestIdBytes) {
-    return InvalidField("request_id", "longer than " + std::to_string(kMaxRequestIdBytes) +
+  if (request_id.size() > kMaxIdBytes) {
+    return InvalidField("request_id", "longer than " + std::to_string(kMaxIdBytes) +
                                           " bytes: " + std::to_string(request_id.size()));
   }
   out->request_id = request_id;

@@ -14,8 +14,6 @@
 
 namespace castor::server {
 
-inline constexpr size_t kMaxRequestIdBytes = 256;
-
 // Whether CAST's tensors must come with the request, or belong to the model that runs it.
 enum class CastInputs { kRequired, kOptional };
 

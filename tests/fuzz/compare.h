@@ -1,0 +1,33 @@
+// What the codec's fuzz targets share: an input is how the message is cut into slices, then the
+// message. The first byte's low four bits count the cuts, and each of the next bytes is a slice's
+// size.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "tests/unit/server/codec/twin.h"
+
+namespace castor::server::twin {
+
+// Ends the process when the decoder and its twin differ.
+inline void CompareInput(std::span<const uint8_t> input,
+                         Comparison (*compare)(std::string_view, std::span<const size_t>)) {
+  if (input.empty()) return;
+  const size_t cuts = std::min<size_t>(input[0] & 15, input.size() - 1);
+  const auto sizes = input.subspan(1, cuts);
+  const auto message = input.subspan(1 + cuts);
+  const std::vector<size_t> slice_sizes(sizes.begin(), sizes.end());
+  const Comparison comparison =
+      compare({reinterpret_cast<const char*>(message.data()), message.size()}, slice_sizes);
+  if (comparison.difference.empty()) return;
+  std::fprintf(stderr, "%s\n", comparison.difference.c_str());
+  std::abort();
+}
+
+}  // namespace castor::server::twin
