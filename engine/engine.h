@@ -75,6 +75,7 @@ struct ModelInfo {
   int32_t heads = 0;
   int64_t max_tokens = 0;
   int64_t vocabulary_size = 0;
+  int64_t type_vocabulary_size = 0;
   Pooling pooling = Pooling::kMean;
   bool normalize = false;
   std::vector<KernelName> kernels;

@@ -1,0 +1,173 @@
+#include "engine/encoder/bert.h"
+
+#include <ATen/ops/index_select.h>
+
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/encoder/layers.h"
+
+namespace castor::encoder {
+namespace {
+
+struct Layer {
+  Linear qkv;               // [3 * hidden, hidden]
+  Linear attention_output;  // [hidden, hidden]
+  LayerNorm attention_norm;
+  Linear intermediate;  // [intermediate, hidden]
+  Linear output;        // [hidden, intermediate]
+  LayerNorm output_norm;
+};
+
+struct BertWeights {
+  at::Tensor words;      // [vocabulary, hidden]
+  at::Tensor positions;  // [max_tokens, hidden]
+  at::Tensor types;      // [type_vocabulary, hidden]
+  LayerNorm norm;
+  std::vector<Layer> layers;
+};
+
+class Bert final : public Body {
+ public:
+  Bert(BodyInfo info, Activation activation, BertWeights weights)
+      : info_(info), activation_(activation), weights_(std::move(weights)) {}
+
+  const BodyInfo& info() const override { return info_; }
+  absl::StatusOr<at::Tensor> Forward(const BodyInputs& in) const override;
+
+ private:
+  const BodyInfo info_;
+  const Activation activation_;
+  const BertWeights weights_;
+};
+
+absl::StatusOr<at::Tensor> Bert::Forward(const BodyInputs& in) const {
+  at::Tensor x = TokenRows(weights_.words, in);
+  x.add_(at::index_select(weights_.types, 0, in.type_ids));
+  x.add_(at::index_select(weights_.positions, 0, in.positions));
+  x = weights_.norm(x);
+  for (const Layer& layer : weights_.layers) {
+    absl::StatusOr<at::Tensor> mixed = SelfAttention(layer.qkv(x), info_.heads, in);
+    if (!mixed.ok()) return mixed.status();
+    x = layer.attention_norm.AddNorm(layer.attention_output(*mixed), x);
+    at::Tensor wide = Activate(activation_, layer.intermediate(x));
+    x = layer.output_norm.AddNorm(layer.output(wide), x);
+  }
+  return x;
+}
+
+// The limits only keep sizes within what arithmetic can bear; weights decide what is real.
+constexpr int64_t kMaxSize = int64_t{1} << 24;
+
+struct BertConfig {
+  BodyInfo info;
+  int64_t intermediate;
+  double epsilon;
+  Activation activation;
+};
+
+absl::StatusOr<BertConfig> ParseBertConfig(ConfigReader& config) {
+  BertConfig bert{
+      .info = {.family = "bert",
+               .hidden = config.Int("hidden_size", 768, 1, kMaxSize),
+               .layers = config.Int("num_hidden_layers", 12, 1, 1024),
+               .heads = config.Int("num_attention_heads", 12, 1, kMaxSize),
+               .max_tokens = config.Int("max_position_embeddings", 512, 1, kMaxSize),
+               .vocabulary = config.Int("vocab_size", 30522, 1, kMaxSize),
+               .type_vocabulary = config.Int("type_vocab_size", 2, 1, kMaxSize)},
+      .intermediate = config.Int("intermediate_size", 3072, 1, kMaxSize),
+      .epsilon = config.Double("layer_norm_eps", 1e-12),
+      .activation = Activation::kGeluErf,
+  };
+  if (bert.info.hidden % bert.info.heads != 0) {
+    config.Fail("num_attention_heads", "does not divide hidden_size");
+  }
+  if (bert.epsilon < 0) config.Fail("layer_norm_eps", "must not be negative");
+  const std::string activation = config.String("hidden_act", "gelu");
+  if (const std::optional<Activation> known = ParseActivation(activation)) {
+    bert.activation = *known;
+  } else {
+    config.Fail("hidden_act", "unknown activation \"" + activation + "\"");
+  }
+  const std::string positions = config.String("position_embedding_type", "absolute");
+  if (positions != "absolute") {
+    config.Fail("position_embedding_type",
+                "\"" + positions + "\" is not supported; \"absolute\" is");
+  }
+  for (const std::string_view key : {"is_decoder", "add_cross_attention"}) {
+    if (config.Bool(key, false)) config.Fail(key, "only encoders are served");
+  }
+  if (!config.status().ok()) return config.status();
+  return bert;
+}
+
+class WeightTaker {
+ public:
+  WeightTaker(const BertConfig& config, WeightReader& weights)
+      : config_(config), weights_(weights) {}
+
+  BertWeights Take() {
+    const BodyInfo& info = config_.info;
+    const auto table = [&](std::string_view name, int64_t rows) {
+      return weights_.Take("embeddings." + std::string(name) + "_embeddings.weight",
+                           {rows, info.hidden});
+    };
+    BertWeights bert{.words = table("word", info.vocabulary),
+                     .positions = table("position", info.max_tokens),
+                     .types = table("token_type", info.type_vocabulary),
+                     .norm = TakeNorm("embeddings.LayerNorm"),
+                     .layers = {}};
+    for (int64_t i = 0; i < info.layers && weights_.status().ok(); ++i) {
+      bert.layers.push_back(TakeLayer("encoder.layer." + std::to_string(i) + "."));
+    }
+    return bert;
+  }
+
+ private:
+  Layer TakeLayer(const std::string& at) {
+    const int64_t hidden = config_.info.hidden;
+    const std::string self = at + "attention.self.";
+    return Layer{
+        .qkv = {weights_.TakeStacked(
+                    std::array{self + "query.weight", self + "key.weight", self + "value.weight"},
+                    {hidden, hidden}),
+                weights_.TakeStacked(
+                    std::array{self + "query.bias", self + "key.bias", self + "value.bias"},
+                    {hidden})},
+        .attention_output = TakeLinear(at + "attention.output.dense", hidden, hidden),
+        .attention_norm = TakeNorm(at + "attention.output.LayerNorm"),
+        .intermediate = TakeLinear(at + "intermediate.dense", config_.intermediate, hidden),
+        .output = TakeLinear(at + "output.dense", hidden, config_.intermediate),
+        .output_norm = TakeNorm(at + "output.LayerNorm"),
+    };
+  }
+
+  Linear TakeLinear(const std::string& at, int64_t out, int64_t in) {
+    return {weights_.Take(at + ".weight", {out, in}), weights_.Take(at + ".bias", {out})};
+  }
+
+  LayerNorm TakeNorm(const std::string& at) {
+    const int64_t hidden = config_.info.hidden;
+    return {weights_.Take(at + ".weight", {hidden}), weights_.Take(at + ".bias", {hidden}),
+            config_.epsilon};
+  }
+
+  const BertConfig& config_;
+  WeightReader& weights_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Body>> BuildBert(ConfigReader& config, WeightReader& weights) {
+  absl::StatusOr<BertConfig> bert = ParseBertConfig(config);
+  if (!bert.ok()) return bert.status();
+  constexpr std::string_view kPrefixes[] = {"", "bert."};
+  weights.ChoosePrefix("embeddings.word_embeddings.weight", kPrefixes);
+  BertWeights taken = WeightTaker(*bert, weights).Take();
+  if (!weights.status().ok()) return weights.status();
+  return std::make_unique<Bert>(bert->info, bert->activation, std::move(taken));
+}
+
+}  // namespace castor::encoder

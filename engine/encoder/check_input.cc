@@ -1,0 +1,142 @@
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/dtype.h"
+#include "engine/base/error.h"
+#include "engine/encoder/prepare.h"
+#include "engine/encoder/utf8.h"
+
+namespace castor::encoder {
+namespace {
+
+std::string At(std::string_view field, size_t index) {
+  return std::string(field) + "[" + std::to_string(index) + "]";
+}
+
+absl::Status CheckCount(std::string_view field, size_t count, int64_t max_sequences) {
+  if (count == 0) return InvalidField(field, "needs at least one entry");
+  if (count > static_cast<size_t>(max_sequences)) {
+    return InvalidField(field, absl::StrCat("has ", count, " entries; at most ", max_sequences,
+                                            " are allowed in one request"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTexts(const std::vector<std::string_view>& texts, std::string_view field,
+                        int64_t max_text_bytes) {
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (texts[i].size() > static_cast<size_t>(max_text_bytes)) {
+      return InvalidField(At(field, i), absl::StrCat("has ", texts[i].size(), " bytes; at most ",
+                                                     max_text_bytes, " are allowed"));
+    }
+    if (!IsValidUtf8(texts[i])) return InvalidField(At(field, i), "is not valid UTF-8");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckText(const TextInput& input, int64_t max_sequences, int64_t max_text_bytes) {
+  absl::Status status = CheckCount("texts.texts", input.texts.size(), max_sequences);
+  if (!status.ok()) return status;
+  if (!input.pairs.empty() && input.pairs.size() != input.texts.size()) {
+    return InvalidField("texts.pairs", absl::StrCat("has ", input.pairs.size(), " entries for ",
+                                                    input.texts.size(), " texts"));
+  }
+  status = CheckTexts(input.texts, "texts.texts", max_text_bytes);
+  if (!status.ok()) return status;
+  return CheckTexts(input.pairs, "texts.pairs", max_text_bytes);
+}
+
+// Each length >= 1, and their sum `tokens`; no lengths: one sequence of all tokens.
+absl::Status CheckLengths(const std::vector<int64_t>& lengths, int64_t tokens,
+                          std::string_view values, std::string_view field, int64_t max_sequences) {
+  if (tokens == 0) return InvalidField(values, "needs at least one token");
+  if (tokens > INT32_MAX) return InvalidField(values, "has more than 2^31 - 1 tokens");
+  if (lengths.empty()) return absl::OkStatus();
+  if (absl::Status s = CheckCount(field, lengths.size(), max_sequences); !s.ok()) return s;
+  int64_t sum = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (lengths[i] < 1) return InvalidField(At(field, i), "must be at least 1");
+    if (lengths[i] > tokens - sum) {
+      return InvalidField(field, absl::StrCat("add up to more than the ", tokens, " tokens given"));
+    }
+    sum += lengths[i];
+  }
+  if (sum != tokens) {
+    return InvalidField(field,
+                        absl::StrCat("add up to ", sum, ", but ", tokens, " tokens were given"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckIds(const std::vector<int64_t>& ids, int64_t limit, std::string_view field) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= limit) {
+      return InvalidField(At(field, i),
+                          absl::StrCat("is ", ids[i], "; must be within 0..", limit - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTokens(const TokenInput& input, const ModelInfo& info, int64_t max_sequences) {
+  const auto tokens = static_cast<int64_t>(input.ids.size());
+  absl::Status status =
+      CheckLengths(input.lengths, tokens, "tokens.ids", "tokens.lengths", max_sequences);
+  if (!status.ok()) return status;
+  if (!input.type_ids.empty() && input.type_ids.size() != input.ids.size()) {
+    return InvalidField("tokens.type_ids", absl::StrCat("has ", input.type_ids.size(),
+                                                        " entries for ", tokens, " ids"));
+  }
+  status = CheckIds(input.ids, info.vocabulary_size, "tokens.ids");
+  if (!status.ok()) return status;
+  return CheckIds(input.type_ids, info.type_vocabulary_size, "tokens.type_ids");
+}
+
+absl::Status CheckEmbeddings(const EmbeddingInput& input, const ModelInfo& info,
+                             int64_t max_sequences) {
+  const TensorInput& values = input.values;
+  if (!IsFloating(values.dtype)) {
+    return InvalidField("embeddings.values.dtype", "must be FLOAT32, FLOAT16 or BFLOAT16");
+  }
+  if (values.shape.size() != 2) {
+    return InvalidField("embeddings.values.shape", "must be [tokens, hidden]");
+  }
+  if (values.shape[0] < 0) return InvalidField("embeddings.values.shape[0]", "must be positive");
+  if (values.shape[1] != info.hidden_size) {
+    return InvalidField("embeddings.values.shape[1]",
+                        absl::StrCat("must be the model's hidden size, ", info.hidden_size));
+  }
+  const std::optional<int64_t> bytes = NumBytes(values.dtype, values.shape);
+  if (!bytes.has_value()) return InvalidField("embeddings.values.shape", "overflows");
+  if (values.size_bytes() != *bytes) {
+    return InvalidField("embeddings.values.raw", absl::StrCat("has ", values.size_bytes(),
+                                                              " bytes, the shape needs ", *bytes));
+  }
+  return CheckLengths(input.lengths, values.shape[0], "embeddings.values.shape[0]",
+                      "embeddings.lengths", max_sequences);
+}
+
+}  // namespace
+
+absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int64_t max_sequences,
+                        int64_t max_text_bytes) {
+  if (request.dimensions < 0 || request.dimensions > info.hidden_size) {
+    return InvalidField("dimensions",
+                        absl::StrCat("must be within 0..", info.hidden_size, " for this model"));
+  }
+  if (std::find(info.outputs.begin(), info.outputs.end(), request.output) == info.outputs.end()) {
+    return InvalidField("output", "this model has no such output");
+  }
+  if (const auto* texts = std::get_if<TextInput>(&request.input)) {
+    return CheckText(*texts, max_sequences, max_text_bytes);
+  }
+  if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
+    return CheckTokens(*tokens, info, max_sequences);
+  }
+  return CheckEmbeddings(std::get<EmbeddingInput>(request.input), info, max_sequences);
+}
+
+}  // namespace castor::encoder

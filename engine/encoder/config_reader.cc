@@ -1,0 +1,83 @@
+#include "engine/encoder/config_reader.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/hf/json.h"
+
+namespace castor::encoder {
+
+ConfigReader::ConfigReader(nlohmann::json json, std::string path)
+    : json_(std::move(json)), path_(std::move(path)) {
+  if (!json_.is_object()) {
+    status_ = absl::InvalidArgumentError(absl::StrCat(path_, ": is not a JSON object"));
+  }
+}
+
+const nlohmann::json* ConfigReader::Find(std::string_view key) const {
+  if (!json_.is_object()) return nullptr;
+  const auto found = json_.find(std::string(key));
+  return found == json_.end() || found->is_null() ? nullptr : &*found;
+}
+
+bool ConfigReader::Has(std::string_view key) const { return Find(key) != nullptr; }
+
+void ConfigReader::Fail(std::string_view key, std::string_view problem) {
+  if (!status_.ok()) return;
+  status_ = absl::InvalidArgumentError(path_ + ": " + std::string(key) + ": " +  //
+                                       std::string(problem));
+}
+
+int64_t ConfigReader::Int(std::string_view key, int64_t fallback, int64_t min, int64_t max) {
+  const nlohmann::json* value = Find(key);
+  if (value == nullptr) return fallback;
+  // Beyond int64 the library would wrap silently.
+  const bool wide = value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX;
+  if (!value->is_number_integer() || wide || value->get<int64_t>() < min ||
+      value->get<int64_t>() > max) {
+    Fail(key, absl::StrCat("must be an integer within ", min, "..", max));
+    return fallback;
+  }
+  return value->get<int64_t>();
+}
+
+double ConfigReader::Double(std::string_view key, double fallback) {
+  const nlohmann::json* value = Find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_number() || !std::isfinite(value->get<double>())) {
+    Fail(key, "must be a finite number");
+    return fallback;
+  }
+  return value->get<double>();
+}
+
+bool ConfigReader::Bool(std::string_view key, bool fallback) {
+  const nlohmann::json* value = Find(key);
+  if (value == nullptr) return fallback;
+  if (!value->is_boolean()) {
+    Fail(key, "must be true or false");
+    return fallback;
+  }
+  return value->get<bool>();
+}
+
+std::string ConfigReader::String(std::string_view key, std::string_view fallback) {
+  const nlohmann::json* value = Find(key);
+  if (value == nullptr) return std::string(fallback);
+  if (!value->is_string()) {
+    Fail(key, "must be a string");
+    return std::string(fallback);
+  }
+  return value->get<std::string>();
+}
+
+absl::StatusOr<ConfigReader> ReadConfig(const std::string& path) {
+  absl::StatusOr<nlohmann::json> json = hf::ReadJson(path);
+  if (!json.ok()) return json.status();
+  ConfigReader reader(*std::move(json), path);
+  if (!reader.status().ok()) return reader.status();
+  return reader;
+}
+
+}  // namespace castor::encoder

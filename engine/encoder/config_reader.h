@@ -1,0 +1,48 @@
+// Typed reading of one JSON object, with errors that name the file and the key.
+//
+// The first error sticks: read everything, then look at status(). After an error the values
+// returned are the fallbacks.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace castor::encoder {
+
+class ConfigReader {
+ public:
+  // `json` must be an object; `path` is its file.
+  ConfigReader(nlohmann::json json, std::string path);
+
+  const std::string& path() const { return path_; }
+  const absl::Status& status() const { return status_; }
+
+  // Present and not null.
+  bool Has(std::string_view key) const;
+
+  // The value, or `fallback` when the key is missing or null.
+  int64_t Int(std::string_view key, int64_t fallback, int64_t min, int64_t max);
+  double Double(std::string_view key, double fallback);
+  bool Bool(std::string_view key, bool fallback);
+  std::string String(std::string_view key, std::string_view fallback);
+
+  // Records an error at `key`, unless there was one before.
+  void Fail(std::string_view key, std::string_view problem);
+
+ private:
+  const nlohmann::json* Find(std::string_view key) const;
+
+  const nlohmann::json json_;
+  const std::string path_;
+  absl::Status status_;
+};
+
+// Reads `path`. NOT_FOUND when there is no such file.
+absl::StatusOr<ConfigReader> ReadConfig(const std::string& path);
+
+}  // namespace castor::encoder

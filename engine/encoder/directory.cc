@@ -1,0 +1,167 @@
+#include "engine/encoder/directory.h"
+
+#include <array>
+#include <filesystem>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/encoder/config_reader.h"
+#include "engine/hf/json.h"
+
+namespace castor::encoder {
+namespace {
+
+constexpr int64_t kLongest = int64_t{1} << 20;  // tokens; longer limits mean "none"
+
+bool Exists(const std::string& path) { return std::filesystem::exists(path); }
+
+absl::Status Invalid(const std::string& path, std::string_view problem) {
+  return absl::InvalidArgumentError(path + ": " + std::string(problem));
+}
+
+struct Module {
+  std::string type;  // the last part of its Python name: "Transformer", "Pooling", ...
+  std::string path;  // relative to the model directory, may be empty
+};
+
+// `path` may name a folder beside modules.json, and nothing that leads out of it.
+bool IsPlainFolder(const std::string& path) {
+  return path.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos && path != "." &&
+         path != "..";
+}
+
+absl::StatusOr<std::vector<Module>> ReadModules(const std::string& file) {
+  absl::StatusOr<nlohmann::json> json = hf::ReadJson(file);
+  if (!json.ok()) return json.status();
+  if (!json->is_array() || json->empty()) return Invalid(file, "is not a list of modules");
+  std::vector<Module> modules;
+  for (const nlohmann::json& entry : *json) {
+    ConfigReader reader(entry, absl::StrCat(file, "[", modules.size(), "]"));
+    const std::string type = reader.String("type", "");
+    Module module{.type = type.substr(type.rfind('.') + 1), .path = reader.String("path", "")};
+    if (!IsPlainFolder(module.path)) reader.Fail("path", "is not a plain folder name");
+    if (!reader.status().ok()) return reader.status();
+    modules.push_back(std::move(module));
+  }
+  return modules;
+}
+
+absl::Status ReadPooling(const std::string& file, Directory* directory) {
+  absl::StatusOr<ConfigReader> config = ReadConfig(file);
+  if (!config.ok()) return config.status();
+  const bool cls = config->Bool("pooling_mode_cls_token", false);
+  const bool mean = config->Bool("pooling_mode_mean_tokens", false);
+  for (const std::string_view mode :
+       {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
+        "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"}) {
+    if (config->Bool(mode, false)) config->Fail(mode, "is not supported; mean and cls are");
+  }
+  if (cls == mean) {
+    config->Fail("pooling_mode_mean_tokens",
+                 "exactly one of this and pooling_mode_cls_token must be true");
+  }
+  if (config->Has("word_embedding_dimension")) {
+    directory->embedding_size = config->Int("word_embedding_dimension", 0, 1, kLongest);
+  }
+  directory->pooling = cls ? Pooling::kCls : Pooling::kMean;
+  return config->status();
+}
+
+// The length limit, and what else sentence-transformers would do to a text.
+absl::Status ReadTextSettings(const std::string& model, Directory* directory) {
+  // The first is current, the others are what old versions wrote.
+  constexpr std::array<std::string_view, 7> kNames = {
+      "sentence_bert_config.json",       "sentence_roberta_config.json",
+      "sentence_distilbert_config.json", "sentence_camembert_config.json",
+      "sentence_albert_config.json",     "sentence_xlm-roberta_config.json",
+      "sentence_xlnet_config.json"};
+  for (const std::string_view name : kNames) {
+    const std::string file = directory->transformer + "/" + std::string(name);
+    if (!Exists(file)) continue;
+    absl::StatusOr<ConfigReader> config = ReadConfig(file);
+    if (!config.ok()) return config.status();
+    if (config->Has("max_seq_length")) {
+      directory->max_tokens = config->Int("max_seq_length", 0, 1, kLongest);
+    }
+    if (config->Bool("do_lower_case", false)) {
+      config->Fail("do_lower_case", "is not supported: lowercasing belongs in tokenizer.json");
+    }
+    if (!config->status().ok()) return config->status();
+    break;
+  }
+
+  const std::string tokenizer = directory->transformer + "/tokenizer_config.json";
+  if (!directory->max_tokens.has_value() && Exists(tokenizer)) {
+    absl::StatusOr<ConfigReader> config = ReadConfig(tokenizer);
+    if (!config.ok()) return config.status();
+    // Often 1e30, which stands for "none".
+    const double limit = config->Double("model_max_length", 0);
+    if (!config->status().ok()) return config->status();
+    if (limit >= 1 && limit <= static_cast<double>(kLongest)) {
+      directory->max_tokens = static_cast<int64_t>(limit);
+    }
+  }
+
+  const std::string prompts = model + "/config_sentence_transformers.json";
+  if (Exists(prompts)) {
+    absl::StatusOr<ConfigReader> config = ReadConfig(prompts);
+    if (!config.ok()) return config.status();
+    if (config->Has("default_prompt_name")) {
+      config->Fail("default_prompt_name", "prompts are not added to texts; remove the key");
+    }
+    return config->status();
+  }
+  return absl::OkStatus();
+}
+
+// Goes through modules.json: Transformer, then at most one Pooling, then at most one Normalize.
+absl::Status ReadPipeline(const std::string& path, Directory* directory) {
+  const std::string file = path + "/modules.json";
+  absl::StatusOr<std::vector<Module>> modules = ReadModules(file);
+  if (!modules.ok()) return modules.status();
+  if (modules->front().type != "Transformer") {
+    return Invalid(file, absl::StrCat("the first module is \"", modules->front().type,
+                                      "\", not a Transformer"));
+  }
+  if (!modules->front().path.empty()) {
+    directory->transformer = path + "/" + modules->front().path;
+  }
+  bool pooled = false;
+  for (size_t i = 1; i < modules->size(); ++i) {
+    const Module& module = (*modules)[i];
+    if (module.type == "Pooling" && !pooled && !directory->normalize) {
+      pooled = true;
+      const std::string config = path + "/" + module.path + "/config.json";
+      if (absl::Status status = ReadPooling(config, directory); !status.ok()) return status;
+    } else if (module.type == "Normalize" && pooled && !directory->normalize) {
+      directory->normalize = true;
+    } else {
+      return Invalid(file, absl::StrCat("module ", i, " (\"", module.type, "\", ", module.path,
+                                        ") is not supported here; known are Transformer, Pooling, "
+                                        "Normalize, in this order"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Directory> ReadDirectory(const std::string& path) {
+  if (!std::filesystem::is_directory(path)) {
+    return absl::NotFoundError(path + ": is not a directory");
+  }
+  Directory directory;
+  directory.transformer = path;
+  if (Exists(path + "/modules.json")) {
+    if (absl::Status status = ReadPipeline(path, &directory); !status.ok()) return status;
+  } else if (Exists(path + "/1_Pooling/config.json")) {
+    absl::Status status = ReadPooling(path + "/1_Pooling/config.json", &directory);
+    if (!status.ok()) return status;
+  }
+  if (absl::Status status = ReadTextSettings(path, &directory); !status.ok()) return status;
+  return directory;
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,31 @@
+#include <string>
+
+#include "engine/encoder/bert.h"
+#include "engine/encoder/body.h"
+
+namespace castor::encoder {
+namespace {
+
+constexpr Family kFamilies[] = {
+    {"bert", BuildBert},
+};
+
+}  // namespace
+
+const Family* FindFamily(std::string_view model_type) {
+  for (const Family& family : kFamilies) {
+    if (family.model_type == model_type) return &family;
+  }
+  return nullptr;
+}
+
+std::string KnownFamilies() {
+  std::string names;
+  for (const Family& family : kFamilies) {
+    if (!names.empty()) names += ", ";
+    names += family.model_type;
+  }
+  return names;
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,52 @@
+// The layers that families are made of. Plain structs of weights and functions on packed rows.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "engine/encoder/body.h"
+
+namespace castor::encoder {
+
+// The activations that configs name, by what they compute.
+enum class Activation { kGeluErf, kGeluTanh, kQuickGelu, kRelu, kSilu, kTanh, kMish };
+
+// nullopt for an unknown name. "gelu" is the exact form with erf.
+std::optional<Activation> ParseActivation(std::string_view name);
+
+// Overwrites `x`, which it returns.
+at::Tensor Activate(Activation activation, at::Tensor x);
+
+struct Linear {
+  at::Tensor weight;  // [out, in]
+  at::Tensor bias;    // [out], or undefined
+
+  at::Tensor operator()(const at::Tensor& x) const;  // [rows, in] -> [rows, out]
+};
+
+struct LayerNorm {
+  at::Tensor weight;  // [hidden]
+  at::Tensor bias;    // [hidden]
+  double epsilon = 0;
+
+  at::Tensor operator()(const at::Tensor& x) const;  // [rows, hidden]
+
+  // LayerNorm(x + residual); overwrites `x`.
+  at::Tensor AddNorm(at::Tensor x, const at::Tensor& residual) const;
+};
+
+// The rows of `table` that the batch's ids name; rows of items that bring embeddings are theirs.
+// [tokens, hidden]
+at::Tensor TokenRows(const at::Tensor& table, const BodyInputs& in);
+
+// Attention of every sequence over itself. `qkv` is [tokens, 3 * hidden]: queries, keys, values
+// side by side. Returns [tokens, hidden].
+absl::StatusOr<at::Tensor> SelfAttention(const at::Tensor& qkv, int64_t heads,
+                                         const BodyInputs& in);
+
+}  // namespace castor::encoder

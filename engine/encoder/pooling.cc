@@ -1,0 +1,88 @@
+#include "engine/encoder/pooling.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/segment_reduce.h>
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+
+namespace castor::encoder {
+namespace {
+
+// What makes two items' outputs one piece of work.
+struct Wish {
+  EncodeOutput output;
+  Pooling pooling;  // kMean for token embeddings, where it has no meaning
+  bool normalize;
+  int64_t dimensions;
+
+  auto operator<=>(const Wish&) const = default;
+};
+
+Wish WishOf(const BatchItem& item) {
+  const bool pooled = item.output_kind == EncodeOutput::kPooled;
+  return {item.output_kind, pooled ? item.pooling : Pooling::kMean, item.normalize,
+          item.dimensions};
+}
+
+// [sequences, hidden], float32.
+at::Tensor Pool(Pooling pooling, const at::Tensor& rows, const at::Tensor& offsets) {
+  if (pooling == Pooling::kCls) {
+    return at::index_select(rows, 0, offsets.narrow(0, 0, offsets.size(0) - 1)).to(at::kFloat);
+  }
+  // No atomics on any device: one thread sums a column of a sequence, in order.
+  return at::segment_reduce(rows.to(at::kFloat), "mean", /*lengths=*/{}, /*indices=*/{}, offsets,
+                            /*axis=*/0, /*unsafe=*/true);
+}
+
+// The rows of `x` scaled to unit length, in float32; rows of zeros stay zeros.
+at::Tensor Normalized(const at::Tensor& x) {
+  constexpr double kEpsilon = 1e-12;  // as torch.nn.functional.normalize has it
+  const at::Tensor norms = at::linalg_vector_norm(x, 2, /*dim=*/{1}, /*keepdim=*/true);
+  return x.div(norms.clamp_min(kEpsilon));
+}
+
+}  // namespace
+
+std::vector<at::Tensor> ReadOut(const at::Tensor& rows, const at::Tensor& offsets,
+                                const Batch& batch, const Packing& packing) {
+  std::map<Wish, std::vector<size_t>> groups;
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    groups[WishOf(batch.items[i])].push_back(i);
+  }
+
+  std::map<Pooling, at::Tensor> pooled;  // each pooling once, over all sequences
+  std::vector<at::Tensor> outputs(batch.items.size());
+  for (const auto& [wish, items] : groups) {
+    const bool pools = wish.output == EncodeOutput::kPooled;
+    if (pools && !pooled[wish.pooling].defined()) {
+      pooled[wish.pooling] = Pool(wish.pooling, rows, offsets);
+    }
+    const at::Tensor& source = pools ? pooled[wish.pooling] : rows;
+
+    // The group's rows one below the other; a group that is the whole batch needs no copy.
+    at::Tensor wanted = source;
+    if (items.size() != batch.items.size()) {
+      std::vector<at::Tensor> parts;
+      for (const size_t i : items) {
+        const int64_t first = pools ? packing.first_sequence[i] : packing.first_token[i];
+        parts.push_back(source.narrow(0, first, batch.items[i].output_rows()));
+      }
+      wanted = at::cat(parts, 0);
+    }
+    wanted = wanted.narrow(1, 0, wish.dimensions).to(at::kFloat);
+    wanted = wish.normalize ? Normalized(wanted) : wanted.contiguous();
+
+    int64_t first = 0;
+    for (const size_t i : items) {
+      outputs[i] = wanted.narrow(0, first, batch.items[i].output_rows());
+      first += batch.items[i].output_rows();
+    }
+  }
+  return outputs;
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,180 @@
+#include "engine/encoder/prepare.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/error.h"
+#include "engine/encoder/model.h"
+
+namespace castor::encoder {
+namespace {
+
+std::string At(std::string_view field, size_t index) {
+  return std::string(field) + "[" + std::to_string(index) + "]";
+}
+
+absl::Status TooLong(std::string_view field, int64_t max_tokens) {
+  return InvalidField(field, absl::StrCat("is longer than the model's ", max_tokens,
+                                          " tokens, and truncate is off"));
+}
+
+// The lengths given, or the one sequence that no lengths stand for.
+std::vector<int64_t> LengthsOf(const std::vector<int64_t>& lengths, int64_t tokens) {
+  return lengths.empty() ? std::vector<int64_t>{tokens} : lengths;
+}
+
+// Cuts sequences of known lengths: offsets of what is kept, and which were cut.
+absl::Status CutLengths(const std::vector<int64_t>& lengths, std::string_view field, bool truncate,
+                        int64_t max_tokens, Prepared* prepared) {
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const bool cut = lengths[i] > max_tokens;
+    if (cut && !truncate) return TooLong(At(field, i), max_tokens);
+    prepared->truncated.push_back(cut);
+    prepared->cu_seqlens.push_back(prepared->cu_seqlens.back() +
+                                   static_cast<int32_t>(std::min(lengths[i], max_tokens)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PrepareTexts(const TextInput& input, bool truncate, const Model& model,
+                          Prepared* prepared) {
+  const hf::EncodeOptions options{.max_tokens = model.info().max_tokens,
+                                  .allow_special_tokens = input.allow_special_tokens};
+  for (size_t i = 0; i < input.texts.size(); ++i) {
+    std::optional<std::string_view> pair;
+    if (!input.pairs.empty()) pair = input.pairs[i];
+    const absl::StatusOr<bool> cut = model.tokenizer().Encode(input.texts[i], pair, options,
+                                                              &prepared->ids, &prepared->type_ids);
+    if (!cut.ok()) return cut.status();
+    if (*cut && !truncate) return TooLong(At("texts.texts", i), options.max_tokens);
+    // Only a tokenizer without a post-processor makes nothing of an empty text.
+    if (prepared->ids.size() == static_cast<size_t>(prepared->cu_seqlens.back())) {
+      return InvalidField(At("texts.texts", i), "has no tokens");
+    }
+    prepared->truncated.push_back(*cut);
+    prepared->cu_seqlens.push_back(static_cast<int32_t>(prepared->ids.size()));
+  }
+  // Pairs get type 1 from the tokenizer even where the model has only one type.
+  if (model.info().type_vocabulary_size <= 1) prepared->type_ids.clear();
+  return absl::OkStatus();
+}
+
+absl::Status PrepareTokens(const TokenInput& input, bool truncate, const ModelInfo& info,
+                           Prepared* prepared) {
+  const std::vector<int64_t> lengths =
+      LengthsOf(input.lengths, static_cast<int64_t>(input.ids.size()));
+  absl::Status status = CutLengths(lengths, "tokens.lengths", truncate, info.max_tokens, prepared);
+  if (!status.ok()) return status;
+  size_t from = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const int64_t kept = prepared->cu_seqlens[i + 1] - prepared->cu_seqlens[i];
+    const auto append = [&](const std::vector<int64_t>& source, std::vector<int64_t>* target) {
+      const std::span<const int64_t> rows = std::span(source).subspan(from, kept);
+      target->insert(target->end(), rows.begin(), rows.end());
+    };
+    append(input.ids, &prepared->ids);
+    if (!input.type_ids.empty()) append(input.type_ids, &prepared->type_ids);
+    from += lengths[i];
+  }
+  return absl::OkStatus();
+}
+
+// Reads bytes that lie in pieces, front to back.
+class PieceReader {
+ public:
+  explicit PieceReader(std::span<const std::span<const std::byte>> pieces) : pieces_(pieces) {}
+
+  void Skip(size_t size) {
+    Take(size, [](const std::byte*, size_t) {});
+  }
+  std::byte* Copy(size_t size, std::byte* out) {
+    Take(size, [&](const std::byte* data, size_t count) {
+      std::memcpy(out, data, count);
+      out += count;
+    });
+    return out;
+  }
+
+ private:
+  template <typename Use>
+  void Take(size_t size, Use use) {
+    while (size > 0) {
+      const std::span<const std::byte> piece = pieces_.front().subspan(used_);
+      const size_t count = std::min(size, piece.size());
+      if (count > 0) use(piece.data(), count);
+      size -= count;
+      used_ += count;
+      if (count == piece.size()) {
+        pieces_ = pieces_.subspan(1);
+        used_ = 0;
+      }
+    }
+  }
+
+  std::span<const std::span<const std::byte>> pieces_;
+  size_t used_ = 0;  // bytes of the first piece
+};
+
+}  // namespace
+
+const ModelInfo& InfoOf(const Model& model) { return model.info(); }
+
+int64_t EstimateTokens(const EncodeRequest& request, const ModelInfo& info) {
+  if (const auto* texts = std::get_if<TextInput>(&request.input)) {
+    // No token without a code point of normalised text, of which a byte gives at most 1.5 (U+0390
+    // decomposes into three); 8 covers the special tokens of any pair.
+    int64_t total = 0;
+    for (size_t i = 0; i < texts->texts.size(); ++i) {
+      const size_t bytes =
+          texts->texts[i].size() + (texts->pairs.empty() ? 0 : texts->pairs[i].size());
+      total += std::min(info.max_tokens, static_cast<int64_t>(2 * bytes + 8));
+    }
+    return total;
+  }
+  const auto cut_total = [&](const std::vector<int64_t>& lengths, int64_t tokens) {
+    if (lengths.empty()) return std::min(tokens, info.max_tokens);
+    int64_t total = 0;
+    for (const int64_t length : lengths) total += std::min(length, info.max_tokens);
+    return total;
+  };
+  if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
+    return cut_total(tokens->lengths, static_cast<int64_t>(tokens->ids.size()));
+  }
+  const auto& embeddings = std::get<EmbeddingInput>(request.input);
+  return cut_total(embeddings.lengths, embeddings.values.shape[0]);
+}
+
+absl::StatusOr<Prepared> Prepare(const EncodeRequest& request, const Model& model) {
+  Prepared prepared;
+  prepared.cu_seqlens.push_back(0);
+  absl::Status status;
+  if (const auto* texts = std::get_if<TextInput>(&request.input)) {
+    status = PrepareTexts(*texts, request.truncate, model, &prepared);
+  } else if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
+    status = PrepareTokens(*tokens, request.truncate, model.info(), &prepared);
+  } else {
+    const auto& embeddings = std::get<EmbeddingInput>(request.input);
+    status = CutLengths(LengthsOf(embeddings.lengths, embeddings.values.shape[0]),
+                        "embeddings.lengths", request.truncate, model.info().max_tokens, &prepared);
+  }
+  if (!status.ok()) return status;
+  return prepared;
+}
+
+void CopyEmbeddings(const EmbeddingInput& input, const Prepared& prepared, std::byte* out) {
+  const std::vector<int64_t> lengths = LengthsOf(input.lengths, input.values.shape[0]);
+  const size_t row = static_cast<size_t>(input.values.shape[1]) * SizeOf(input.values.dtype);
+  PieceReader reader(input.values.pieces);
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    const int64_t kept = prepared.cu_seqlens[i + 1] - prepared.cu_seqlens[i];
+    out = reader.Copy(static_cast<size_t>(kept) * row, out);
+    reader.Skip(static_cast<size_t>(lengths[i] - kept) * row);
+  }
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,53 @@
+#include <ATen/ops/from_blob.h>
+#include <c10/core/InferenceMode.h>
+
+#include <cstring>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/encoder/model.h"
+
+namespace castor::encoder {
+namespace {
+
+at::ScalarType TypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return at::kHalf;
+    case DType::kBFloat16:
+      return at::kBFloat16;
+    default:
+      return at::kFloat;
+  }
+}
+
+}  // namespace
+
+absl::Status RunOnHost(const Batch& batch) {
+  const c10::InferenceMode inference;
+  const Model& model = *batch.model;
+  const Packing packing = Pack(batch);
+  std::vector<int64_t> indices(packing.index_elements());
+  WriteIndices(batch, packing, indices.data());
+  Inputs inputs{
+      .indices = at::from_blob(indices.data(), {packing.index_elements()}, at::kLong),
+      .embeddings = std::vector<at::Tensor>(batch.items.size()),
+  };
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    const BatchItem& item = batch.items[i];
+    if (item.embeddings == nullptr) continue;
+    // Read only; from_blob knows no constness.
+    inputs.embeddings[i] =
+        at::from_blob(const_cast<std::byte*>(item.embeddings),
+                      {item.tokens(), model.info().hidden_size}, TypeOf(item.embeddings_dtype));
+  }
+  absl::StatusOr<std::vector<at::Tensor>> outputs = model.Forward(batch, packing, inputs);
+  if (!outputs.ok()) return outputs.status();
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    const at::Tensor& output = (*outputs)[i];
+    std::memcpy(batch.items[i].output, output.const_data_ptr(), output.nbytes());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,56 @@
+// Takes weights out of a checkpoint by name, checks their shapes and puts them on the device.
+//
+// The first error sticks: take everything, then look at status(). After an error the tensors
+// returned are empty and must not be used.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/hf/safetensors.h"
+
+namespace castor::encoder {
+
+class WeightReader {
+ public:
+  // `files` must outlive the reader. Weights become `dtype` on `device`.
+  WeightReader(const hf::Safetensors& files, std::string directory, at::ScalarType dtype,
+               at::Device device)
+      : files_(files), directory_(std::move(directory)), dtype_(dtype), device_(device) {}
+
+  // Picks the prefix that all later names get: the first of `candidates` under which `probe` is
+  // stored. A checkpoint is saved with or without its family's prefix, as a whole.
+  void ChoosePrefix(std::string_view probe, std::span<const std::string_view> candidates);
+
+  // The tensor `name`, of exactly `shape`.
+  at::Tensor Take(std::string_view name, std::vector<int64_t> shape);
+
+  // Several matrices of [rows, columns], or vectors of [rows], one below the other.
+  at::Tensor TakeStacked(std::span<const std::string> names, std::vector<int64_t> shape);
+
+  const absl::Status& status() const { return status_; }
+  int64_t parameters() const { return parameters_; }
+
+ private:
+  const hf::StoredTensor* Find(const std::string& name) const;
+  at::Tensor TakeOnHost(std::string_view name, const std::vector<int64_t>& shape);
+  void Fail(std::string_view where, std::string_view problem);
+
+  const hf::Safetensors& files_;
+  const std::string directory_;
+  const at::ScalarType dtype_;
+  const at::Device device_;
+  std::string prefix_;
+  absl::Status status_;
+  int64_t parameters_ = 0;
+};
+
+}  // namespace castor::encoder
