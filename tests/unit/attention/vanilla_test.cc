@@ -1,0 +1,273 @@
+// Every row of the CPU's variant table that computes vanilla attention, against the plain
+// double-precision twin.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "engine/attention/vanilla_reference.h"
+#include "engine/attention/variants.h"
+#include "tests/unit/attention/random_problem.h"
+
+namespace castor::attention {
+namespace {
+
+Spec MakeSpec(DType dtype, int64_t heads, int64_t head_dim, int64_t value_dim,
+              bool causal = false) {
+  Spec spec;
+  spec.dtype = dtype;
+  spec.heads = heads;
+  spec.head_dim = head_dim;
+  spec.value_dim = value_dim;
+  spec.softmax_scale = 1 / std::sqrt(static_cast<double>(head_dim));
+  spec.kernel = Vanilla{causal};
+  return spec;
+}
+
+class VanillaTest : public testing::TestWithParam<Variant> {
+ protected:
+  void SetUp() override {
+    if (!GetParam().supports(MakeSpec(DType::kFloat32, 1, 1, 1))) {
+      GTEST_SKIP() << "this processor cannot run " << GetParam().backend;
+    }
+  }
+
+  static void Run(const OwnedProblem& problem) { Run(problem.spec, {&problem.view, 1}); }
+  static void Run(const Spec& spec, std::span<const Problem> problems) {
+    ASSERT_TRUE(GetParam().supports(spec));
+    const absl::Status status = GetParam().run(spec, problems);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
+  static void ExpectRight(OwnedProblem& problem) {
+    Run(problem);
+    EXPECT_LE(RelativeError(problem, VanillaReference(problem.spec, problem.view)),
+              Tolerance(problem.spec.dtype));
+  }
+};
+
+TEST_P(VanillaTest, MatchesTheReferenceOnRandomShapes) {
+  const uint32_t seed = FreshSeed();
+  std::mt19937 random(seed);
+  const auto upto = [&](int most) { return static_cast<int>(random() % most) + 1; };
+  for (int round = 0; round < 60; ++round) {
+    const DType dtype = std::array{DType::kFloat32, DType::kFloat16, DType::kBFloat16}[round % 3];
+    const bool causal = round % 4 == 3;
+    const Spec spec = MakeSpec(dtype, upto(4), upto(100), upto(100), causal);
+    std::vector<int32_t> query_lengths;
+    std::vector<int32_t> key_lengths;
+    for (int sequences = upto(4); sequences > 0; --sequences) {
+      query_lengths.push_back(upto(sequences == 1 ? 400 : 60));
+      key_lengths.push_back(causal ? query_lengths.back() : upto(sequences == 1 ? 400 : 60));
+    }
+    const Gaps gaps = {upto(9) - 1, upto(9) - 1, upto(9) - 1, upto(9) - 1};
+    OwnedProblem problem(spec, query_lengths, key_lengths, gaps);
+    problem.Randomize(random);
+    SCOPED_TRACE(testing::Message()
+                 << "seed " << seed << " round " << round << ": " << NameOf(dtype) << " heads "
+                 << spec.heads << " dims " << spec.head_dim << ", " << spec.value_dim
+                 << (causal ? " causal" : ""));
+    ExpectRight(problem);
+  }
+}
+
+// Each width of a tile, each remainder and the edges of the blocks of keys.
+TEST_P(VanillaTest, MatchesTheReferenceAtEveryLength) {
+  const uint32_t seed = FreshSeed();
+  std::mt19937 random(seed);
+  for (int32_t length = 1; length <= 60; ++length) {
+    for (const bool causal : {false, true}) {
+      OwnedProblem problem(MakeSpec(DType::kFloat32, 1, 16, 24, causal), {length}, {length});
+      problem.Randomize(random);
+      SCOPED_TRACE(testing::Message() << "seed " << seed << " length " << length << causal);
+      ExpectRight(problem);
+    }
+  }
+  for (const int32_t keys : {127, 128, 129, 255, 256, 257, 1000}) {
+    for (const int32_t queries : {1, 191, 192, 193, 385}) {
+      OwnedProblem problem(MakeSpec(DType::kFloat32, 1, 8, 5), {queries}, {keys});
+      problem.Randomize(random);
+      SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << queries << " x " << keys);
+      ExpectRight(problem);
+    }
+  }
+}
+
+TEST_P(VanillaTest, TakesTheDimensionsThatModelsHave) {
+  const uint32_t seed = FreshSeed();
+  std::mt19937 random(seed);
+  for (const int64_t dim : {1, 2, 3, 32, 40, 64, 72, 80, 96, 128, 192, 256, 576}) {
+    OwnedProblem problem(MakeSpec(DType::kFloat32, 2, dim, dim), {37, 3}, {37, 3});
+    problem.Randomize(random);
+    SCOPED_TRACE(testing::Message() << "seed " << seed << " dim " << dim);
+    ExpectRight(problem);
+  }
+}
+
+TEST_P(VanillaTest, TakesAnyScale) {
+  const uint32_t seed = FreshSeed();
+  std::mt19937 random(seed);
+  for (const double scale : {0.0, 1.0, -1.0, 1e-6, 3.0, -0.25, 1e30}) {
+    Spec spec = MakeSpec(DType::kFloat32, 2, 16, 16, /*causal=*/scale == 0);
+    spec.softmax_scale = scale;
+    const int32_t length = scale > 10 ? 5 : 50;  // where all scores are far apart, rarely a tie
+    OwnedProblem problem(spec, {length}, {length});
+    problem.Randomize(random);
+    SCOPED_TRACE(testing::Message() << "seed " << seed << " scale " << scale);
+    ExpectRight(problem);
+  }
+}
+
+TEST_P(VanillaTest, OneKeyGivesItsValue) {
+  std::mt19937 random(1);
+  OwnedProblem problem(MakeSpec(DType::kFloat32, 3, 16, 8), {5}, {1});
+  problem.Randomize(random, 100, 100);
+  Run(problem);
+  for (int64_t token = 0; token < 5; ++token) {
+    for (int64_t i = 0; i < 3 * 8; ++i) {
+      EXPECT_EQ(problem.Output(token, i / 8, i % 8), problem.value.Get(i));
+    }
+  }
+}
+
+TEST_P(VanillaTest, EqualKeysGiveTheMeanValue) {
+  const uint32_t seed = FreshSeed();
+  std::mt19937 random(seed);
+  OwnedProblem problem(MakeSpec(DType::kFloat32, 1, 16, 8), {40}, {300});
+  problem.Randomize(random);
+  for (int64_t i = 16; i < problem.key.size(); ++i) problem.key.Set(i, problem.key.Get(i % 16));
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  ExpectRight(problem);
+}
+
+TEST_P(VanillaTest, SurvivesHugeScores) {
+  const uint32_t seed = FreshSeed();
+  std::mt19937 random(seed);
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  // Scores so far apart that one key takes all: no overflow, and that key's value exactly.
+  OwnedProblem problem(MakeSpec(DType::kFloat32, 1, 8, 8), {5}, {20});
+  problem.Randomize(random, 1e12, 1e12);
+  ExpectRight(problem);
+}
+
+TEST_P(VanillaTest, KeepsDenormals) {
+  const uint32_t seed = FreshSeed();
+  std::mt19937 random(seed);
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  OwnedProblem tiny(MakeSpec(DType::kFloat16, 2, 16, 16), {33}, {33});
+  tiny.Randomize(random, 1e-6, 1e-6, 1e-6);  // float16's smallest normal number is 6e-5
+  Run(tiny);
+  const std::vector<double> expected = VanillaReference(tiny.spec, tiny.view);
+  for (int64_t i = 0; i < tiny.output.size(); ++i) {
+    EXPECT_NEAR(tiny.output.Get(i), expected[i], 0x1p-24) << "in units of float16's last place";
+  }
+  OwnedProblem queries(MakeSpec(DType::kFloat32, 2, 16, 16), {33}, {33});
+  queries.Randomize(random, 1e-40, 1e-40);
+  ExpectRight(queries);
+}
+
+TEST_P(VanillaTest, StaysWithinToleranceOverManyKeys) {
+  const uint32_t seed = FreshSeed();
+  std::mt19937 random(seed);
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  OwnedProblem problem(MakeSpec(DType::kFloat32, 1, 16, 16), {9}, {65536});
+  problem.Randomize(random);
+  ExpectRight(problem);
+}
+
+TEST_P(VanillaTest, LengthsInOneBatchMayDifferWidely) {
+  const uint32_t seed = FreshSeed();
+  std::mt19937 random(seed);
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  OwnedProblem problem(MakeSpec(DType::kFloat32, 2, 32, 32), {1, 1500, 2, 64, 1},
+                       {1500, 1, 7, 64, 1});
+  problem.Randomize(random);
+  ExpectRight(problem);
+}
+
+TEST_P(VanillaTest, NotANumberStaysInItsSequence) {
+  const uint32_t seed = FreshSeed();
+  std::mt19937 random(seed);
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  for (const double poison : {NAN, INFINITY}) {
+    OwnedProblem problem(MakeSpec(DType::kFloat32, 2, 16, 16), {20, 30, 10}, {20, 30, 10});
+    OwnedProblem clean(problem.spec, {20, 30, 10}, {20, 30, 10});
+    std::mt19937 same = random;
+    problem.Randomize(random);
+    clean.Randomize(same);
+    for (Elements* elements : {&problem.query, &problem.key, &problem.value}) {
+      for (int64_t i = 20 * 32; i < 50 * 32; i += 7) elements->Set(i, poison);
+    }
+    Run(problem);
+    Run(clean);
+    for (int64_t token = 0; token < 60; ++token) {
+      if (token >= 20 && token < 50) continue;
+      for (int64_t i = 0; i < 32; ++i) {
+        ASSERT_EQ(problem.Output(token, i / 16, i % 16), clean.Output(token, i / 16, i % 16));
+      }
+    }
+    EXPECT_TRUE(std::isnan(problem.Output(20, 0, 0))) << "a poisoned row must show it";
+  }
+}
+
+TEST_P(VanillaTest, CausalIgnoresLaterTokens) {
+  std::mt19937 random(5);
+  const Spec spec = MakeSpec(DType::kFloat32, 2, 16, 16, /*causal=*/true);
+  OwnedProblem problem(spec, {150}, {150});
+  problem.Randomize(random);
+  Run(problem);
+  const std::vector<std::byte> before = problem.output.bytes();
+  for (int64_t i = 100 * 32; i < 150 * 32; ++i) {
+    problem.key.Set(i, 1e30);
+    problem.value.Set(i, -1e30);
+  }
+  Run(problem);
+  EXPECT_EQ(0, std::memcmp(before.data(), problem.output.data(), 100 * 32 * sizeof(float)));
+  EXPECT_NE(0, std::memcmp(before.data(), problem.output.data(), before.size()));
+}
+
+TEST_P(VanillaTest, AloneAndInAnyBatchGiveTheSameBytes) {
+  const uint32_t seed = FreshSeed();
+  std::mt19937 random(seed);
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    const Spec spec = MakeSpec(dtype, 3, 32, 40);
+    std::vector<std::unique_ptr<OwnedProblem>> owned;
+    std::vector<Problem> batch;
+    std::vector<std::vector<std::byte>> alone;
+    for (int i = 0; i < 12; ++i) {
+      const auto length = static_cast<int32_t>(random() % 500 + 1);
+      owned.push_back(std::make_unique<OwnedProblem>(spec, std::vector<int32_t>{length, 3},
+                                                     std::vector<int32_t>{length, 3}));
+      owned.back()->Randomize(random);
+      batch.push_back(owned.back()->view);
+      Run(*owned.back());
+      alone.push_back(owned.back()->output.bytes());
+    }
+    std::shuffle(batch.begin(), batch.end(), random);
+    for (auto& problem : owned) {
+      std::memset(problem->output.data(), 0xff, problem->output.bytes().size());
+    }
+    Run(spec, batch);
+    for (size_t i = 0; i < owned.size(); ++i) EXPECT_EQ(owned[i]->output.bytes(), alone[i]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, VanillaTest, testing::ValuesIn([] {
+                           std::vector<Variant> rows;
+                           for (const Variant& row : CpuVariants()) {
+                             if (row.kernel == KernelName::kVanilla) rows.push_back(row);
+                           }
+                           return rows;
+                         }()),
+                         [](const auto& info) {
+                           std::string name(info.param.backend);
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace castor::attention
