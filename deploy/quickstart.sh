@@ -68,10 +68,10 @@ address=$(sed -n 's/.*grpc=\([^ ]*\).*/\1/p' <<<"$listening")
 metrics=$(sed -n 's/.*metrics=\([^ ]*\).*/\1/p' <<<"$listening")
 
 step "attention: random sequences of three lengths, checked by the client's own computation"
-show "$castor" attend --server "$address" --lengths 7,128,300 --heads 4 --dim 64 --check
+show "$castor" attend --server "$address" --lengths 7,128,300 --heads 4 --head-dim 64
 
 step "encoding: two sentences that mean much the same, and one that does not"
-show "$castor" encode --server "$address" --model minilm --cosine \
+show "$castor" encode --server "$address" \
   "The cat sleeps on the warm windowsill." \
   "A cat is napping by the sunny window." \
   "Interest rates rose by half a point."
