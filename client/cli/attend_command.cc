@@ -1,0 +1,213 @@
+// castor attend: one attention problem, and whether its answer is right.
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "client/cli/attend_problem.h"
+#include "client/cli/command.h"
+#include "client/cli/exact_check.h"
+#include "client/cli/kernel_flags.h"
+#include "client/cli/report.h"
+#include "client/tensor.h"
+
+namespace castor::cli {
+namespace {
+
+// Multiply-adds that a check may take: about a second.
+constexpr int64_t kCheckOperations = 600'000'000;
+
+struct AttendFlags {
+  CommonFlags common;
+  ProblemFlags problem;
+  KernelFlags kernel;
+  double scale = std::numeric_limits<double>::quiet_NaN();  // NaN: the server's default
+  std::string priority = "normal";
+  int32_t fidelity_rows = 0;
+  bool check_finite = false;
+  std::string request_id;
+  bool check = false;
+  bool no_check = false;
+  double tolerance = 0;  // 0: by dtype for exact kernels, none for others
+};
+
+v1::AttendRequest MakeRequest(const AttendFlags& flags) {
+  v1::AttendRequest request = MakeProblem(flags.problem);
+  request.set_request_id(flags.request_id);
+  if (!std::isnan(flags.scale)) request.set_softmax_scale(flags.scale);
+  if (flags.priority == "low") request.set_priority(v1::LOW);
+  if (flags.priority == "high") request.set_priority(v1::HIGH);
+  request.set_fidelity_rows(flags.fidelity_rows);
+  request.set_check_finite(flags.check_finite);
+  ApplyKernel(flags.kernel, &request);
+  return request;
+}
+
+// What the check found; nullopt when none was asked for.
+struct Verdict {
+  CheckResult result;
+  double tolerance = 0;  // 0: the error is reported, not judged
+  std::string problem;   // set when the answer does not even fit
+  bool passed = false;
+};
+
+std::optional<Verdict> Judge(const AttendFlags& flags, const v1::AttendRequest& request,
+                             const v1::AttendResponse& response) {
+  const bool wanted = flags.check || (flags.problem.random() && !flags.no_check);
+  // CAST is a function of its own: exact attention says nothing about it.
+  if (!wanted || response.kernel().name() == v1::CAST) return std::nullopt;
+  Verdict verdict;
+  const auto result = CheckExactly(request, response.output(), kCheckOperations, &verdict.problem);
+  if (!result) return verdict;
+  verdict.result = *result;
+  verdict.tolerance = flags.tolerance;
+  if (verdict.tolerance == 0 && response.kernel().name() == v1::VANILLA) {
+    verdict.tolerance = ExactTolerance(request.query().dtype());
+  }
+  verdict.passed =
+      result->finite && (verdict.tolerance == 0 || result->relative_error <= verdict.tolerance);
+  return verdict;
+}
+
+std::string VerdictText(const Verdict& verdict) {
+  if (!verdict.problem.empty()) return "FAILED: " + verdict.problem;
+  const CheckResult& result = verdict.result;
+  const std::string rows = " over " + std::to_string(result.rows_checked) + " of " +
+                           std::to_string(result.rows) + " rows, against float64 computed here";
+  const std::string error = "relative error " + FormatReal(result.relative_error, "%.2e") + rows;
+  if (!result.finite) return "FAILED: the answer holds NaN or Inf; " + error;
+  if (verdict.tolerance == 0) return error + " (approximate kernel: not judged)";
+  return (verdict.passed ? "passed: " : "FAILED: ") + error + " (tolerance " +
+         FormatReal(verdict.tolerance, "%.1e") + ")";
+}
+
+std::string Table(const v1::AttendRequest& request, const v1::AttendResponse& response,
+                  const std::optional<Verdict>& verdict, double round_trip_us) {
+  Rows rows;
+  auto describe = [](const v1::Tensor& tensor) { return client::ShapeString(tensor); };
+  rows.emplace_back("problem",
+                    "query " + describe(request.query()) + ", key " + describe(request.key()) +
+                        ", value " + describe(request.value()) + ", " +
+                        v1::DataType_Name(request.query().dtype()) +
+                        (request.query_lengths_size() > 0
+                             ? ", " + std::to_string(request.query_lengths_size()) + " sequences"
+                             : ""));
+  rows.emplace_back(
+      "output", describe(response.output()) + " " + v1::DataType_Name(response.output().dtype()));
+  AppendReports(response.kernel(), response.timing(), response.batch(), response.memory(),
+                round_trip_us, &rows);
+  if (response.has_fidelity()) {
+    rows.emplace_back("fidelity", "relative error " +
+                                      FormatReal(response.fidelity().relative_error(), "%.2e") +
+                                      " over " + std::to_string(response.fidelity().rows()) +
+                                      " rows per sequence, measured by the server");
+  }
+  if (verdict) rows.emplace_back("check", VerdictText(*verdict));
+  return FormatRows(rows);
+}
+
+// All but the values, which are many; --output npy has them.
+Json ToJson(v1::AttendResponse response, const std::optional<Verdict>& verdict,
+            double round_trip_us) {
+  Json shape = Json::array();
+  for (const int64_t dimension : response.output().shape()) shape.push_back(dimension);
+  const std::string dtype = v1::DataType_Name(response.output().dtype());
+  response.clear_output();
+  Json json = cli::ToJson(response);
+  json["output"] = {{"shape", shape}, {"dtype", dtype}};
+  json["round_trip_us"] = round_trip_us;
+  if (verdict) {
+    json["check"] = {{"passed", verdict->passed},
+                     {"relative_error", verdict->result.relative_error},
+                     {"tolerance", verdict->tolerance},
+                     {"rows_checked", verdict->result.rows_checked},
+                     {"rows", verdict->result.rows}};
+    if (!verdict->problem.empty()) json["check"]["problem"] = verdict->problem;
+  }
+  return json;
+}
+
+int Run(const AttendFlags& flags) {
+  const v1::AttendRequest request = MakeRequest(flags);
+  client::Client client = flags.common.Connect();
+  const auto begin = std::chrono::steady_clock::now();
+  const auto response = client.Attend(request);
+  const double round_trip_us =
+      std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  if (!response.ok()) return ReportError(response.error(), flags.common);
+
+  const std::optional<Verdict> verdict = Judge(flags, request, *response);
+  int written = kOk;
+  switch (flags.common.format()) {
+    case OutputFormat::kTable:
+      written = WriteText(Table(request, *response, verdict, round_trip_us), flags.common);
+      break;
+    case OutputFormat::kJson:
+      written = WriteText(ToJson(*response, verdict, round_trip_us).dump(2) + "\n", flags.common);
+      break;
+    case OutputFormat::kNpy:
+      written = WriteTensor(response->output(), flags.common);
+      break;
+  }
+  if (written != kOk) return written;
+  if (!verdict || verdict->passed) return kOk;
+  std::fprintf(stderr, "castor: check %s\n", VerdictText(*verdict).c_str());
+  return kCheckFailed;
+}
+
+}  // namespace
+
+Runner AddAttendCommand(CLI::App* command) {
+  auto flags = std::make_shared<AttendFlags>();
+  AddProblemFlags(command, &flags->problem);
+  AddKernelFlags(command, &flags->kernel);
+  const std::string group = "Request";
+  command->add_option("--scale", flags->scale, "Softmax scale (default: 1 / sqrt(head_dim))")
+      ->type_name("X")
+      ->default_str("")
+      ->group(group);
+  command->add_option("--priority", flags->priority, "low, normal or high")
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"low", "normal", "high"}).description(""))
+      ->group(group);
+  command
+      ->add_option("--fidelity-rows", flags->fidelity_rows,
+                   "Have the server measure an approximation's error on so many rows per sequence, "
+                   "0 to 1024")
+      ->type_name("N")
+      ->check(CLI::Range(0, 1024).description(""))
+      ->group(group);
+  command->add_flag("--check-finite", flags->check_finite, "Have NaN and Inf refused")
+      ->group(group);
+  command->add_option("--request-id", flags->request_id, "For the server's log and the answer")
+      ->type_name("TEXT")
+      ->group(group);
+  auto* no_check =
+      command->add_flag("--no-check", flags->no_check, "Do not check the answer")->group("Check");
+  command
+      ->add_flag("--check", flags->check,
+                 "Compute exact attention here, in double precision, for as many rows as a second "
+                 "allows, and compare. Default for random problems")
+      ->excludes(no_check)
+      ->group("Check");
+  command
+      ->add_option("--tolerance", flags->tolerance,
+                   "Relative error that passes (default: 1e-5 for float32, 2e-3 for float16, "
+                   "1.5e-2 for bfloat16; approximate kernels are not judged)")
+      ->type_name("X")
+      ->check(CLI::PositiveNumber.description(""))
+      ->group("Check");
+  AddCommonFlags(command, &flags->common, true);
+  command->footer(
+      "Examples:\n"
+      "  castor attend --lengths 128,77,512 --heads 8 --head-dim 64 --causal\n"
+      "  castor attend --lengths 4096 --dtype float16 --kernel clustered --clusters 200\n"
+      "  castor attend --query q.npy --key k.npy --value v.npy --lengths 10,20 \\\n"
+      "      --output npy --file out.npy\n");
+  return [flags] { return Run(*flags); };
+}
+
+}  // namespace castor::cli

@@ -1,0 +1,138 @@
+#include "client/cli/attend_problem.h"
+
+#include <algorithm>
+#include <random>
+
+#include "client/cli/command.h"
+#include "client/npy.h"
+#include "client/tensor.h"
+
+namespace castor::cli {
+namespace {
+
+// protobuf ends at 2 GiB for a message.
+constexpr int64_t kMaxElements = (int64_t{2} << 30) / 4;
+
+v1::DataType TypeOf(const std::string& name) {
+  if (name == "float16") return v1::FLOAT16;
+  return name == "bfloat16" ? v1::BFLOAT16 : v1::FLOAT32;
+}
+
+v1::Tensor Random(int64_t tokens, int64_t heads, int64_t dim, v1::DataType dtype,
+                  std::mt19937_64& generator) {
+  const int64_t shape[] = {tokens, heads, dim};
+  const auto elements = client::NumElements(shape);
+  if (!elements || *elements > kMaxElements) {
+    throw UsageError("a tensor of " + std::to_string(tokens) + " tokens, " + std::to_string(heads) +
+                     " heads, " + std::to_string(dim) + " dimensions does not fit one message");
+  }
+  std::vector<float> values(*elements);
+  std::normal_distribution<float> normal;
+  std::generate(values.begin(), values.end(), [&] { return normal(generator); });
+  return client::MakeTensor(values, shape, dtype);
+}
+
+int64_t Sum(const std::vector<int64_t>& lengths) {
+  int64_t sum = 0;
+  for (const int64_t length : lengths) {
+    if (__builtin_add_overflow(sum, length, &sum))
+      throw UsageError("--lengths: their sum overflows");
+  }
+  return sum;
+}
+
+v1::Tensor Read(const std::string& path) {
+  auto tensor = client::ReadNpy(path);
+  if (!tensor.ok()) throw UsageError(std::string(tensor.status().message()));
+  return *std::move(tensor);
+}
+
+}  // namespace
+
+void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
+  const std::string random = "Random problem";
+  const std::string files = "Problem from files";
+  command
+      ->add_option_function<std::vector<int64_t>>(
+          "--lengths",
+          [flags](const std::vector<int64_t>& lengths) {
+            flags->lengths = lengths;
+            flags->lengths_given = true;
+          },
+          "Tokens of each sequence; with --query: how it is packed")
+      ->type_name("N,N,...")
+      ->default_str("128,77,512")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
+      ->group(random);
+  command
+      ->add_option("--key-lengths", flags->key_lengths,
+                   "Keys of each sequence (default: --lengths)")
+      ->type_name("N,N,...")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
+      ->group(random);
+  auto number = [&](const char* flag, int64_t* value, const char* help, const char* default_text) {
+    return command->add_option(flag, *value, help)
+        ->type_name("N")
+        ->default_str(default_text)
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 24).description(""))
+        ->group(random);
+  };
+  number("--heads", &flags->heads, "Heads", "8");
+  number("--head-dim", &flags->head_dim, "Dimensions of query and key per head", "64");
+  number("--value-dim", &flags->value_dim, "Dimensions of value per head (default: --head-dim)",
+         "");
+  command->add_option("--dtype", flags->dtype, "float32, float16 or bfloat16")
+      ->type_name("NAME")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}).description(""))
+      ->group(random);
+  command->add_option("--seed", flags->seed, "Seed of the random tensors")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group(random);
+
+  CLI::Option* query =
+      command
+          ->add_option("--query", flags->query,
+                       "[tokens, heads, head_dim] with --lengths, or [batch, tokens, heads, "
+                       "head_dim]; <f4, <f2, or <u2 for the bits of bfloat16")
+          ->type_name("FILE.npy")
+          ->group(files);
+  CLI::Option* key = command->add_option("--key", flags->key, "The keys, likewise")
+                         ->type_name("FILE.npy")
+                         ->group(files);
+  CLI::Option* value = command->add_option("--value", flags->value, "The values, likewise")
+                           ->type_name("FILE.npy")
+                           ->group(files);
+  query->needs(key)->needs(value);
+  key->needs(query);
+  value->needs(query);
+}
+
+v1::AttendRequest MakeProblem(const ProblemFlags& flags) {
+  v1::AttendRequest request;
+  const bool packed = flags.random() || flags.lengths_given;
+  if (packed) request.mutable_query_lengths()->Assign(flags.lengths.begin(), flags.lengths.end());
+  request.mutable_key_lengths()->Assign(flags.key_lengths.begin(), flags.key_lengths.end());
+  if (!flags.random()) {
+    *request.mutable_query() = Read(flags.query);
+    *request.mutable_key() = Read(flags.key);
+    *request.mutable_value() = Read(flags.value);
+    return request;
+  }
+  std::mt19937_64 generator(flags.seed);
+  const v1::DataType dtype = TypeOf(flags.dtype);
+  const int64_t tokens = Sum(flags.lengths);
+  const int64_t keys = flags.key_lengths.empty() ? tokens : Sum(flags.key_lengths);
+  const int64_t value_dim = flags.value_dim == 0 ? flags.head_dim : flags.value_dim;
+  *request.mutable_query() = Random(tokens, flags.heads, flags.head_dim, dtype, generator);
+  *request.mutable_key() = Random(keys, flags.heads, flags.head_dim, dtype, generator);
+  *request.mutable_value() = Random(keys, flags.heads, value_dim, dtype, generator);
+  return request;
+}
+
+}  // namespace castor::cli

@@ -1,0 +1,38 @@
+// The problem that `castor attend` sends: random tensors, or .npy files.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "castor/v1/attention.pb.h"
+
+namespace castor::cli {
+
+struct ProblemFlags {
+  // Random: standard normal values, rounded to the type.
+  std::vector<int64_t> lengths = {128, 77, 512};
+  std::vector<int64_t> key_lengths;  // empty: lengths
+  int64_t heads = 8;
+  int64_t head_dim = 64;
+  int64_t value_dim = 0;  // 0: head_dim
+  std::string dtype = "float32";
+  uint64_t seed = 0;
+
+  // From files, with `lengths` if given on the command line; empty: random.
+  std::string query, key, value;
+  bool lengths_given = false;
+
+  bool random() const { return query.empty(); }
+};
+
+// `lengths_given` is set when --lengths was parsed.
+void AddProblemFlags(CLI::App* command, ProblemFlags* flags);
+
+// Query, key, value and lengths of a request; throws UsageError for files that cannot be read and
+// problems that do not fit a message.
+v1::AttendRequest MakeProblem(const ProblemFlags& flags);
+
+}  // namespace castor::cli

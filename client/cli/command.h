@@ -1,0 +1,61 @@
+// What the subcommands of `castor` share: the connection's flags, exit codes, errors and output.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "castor/v1/tensor.pb.h"
+#include "client/client.h"
+#include "client/error.h"
+
+namespace castor::cli {
+
+// Exit codes of the program.
+inline constexpr int kOk = 0;
+inline constexpr int kServerError = 1;  // the server, or the way to it
+inline constexpr int kUsageError = 2;   // flags, input files
+inline constexpr int kCheckFailed = 3;  // the answer is not what this program computed itself
+
+enum class OutputFormat { kTable, kJson, kNpy };
+
+// Flags that every subcommand takes, after its name.
+struct CommonFlags {
+  std::string server = "127.0.0.1:50051";
+  double timeout_seconds = 60;
+  std::string output = "table";
+  std::string file;  // empty: standard output
+
+  OutputFormat format() const;
+  client::Client Connect() const;
+};
+
+// Bad input that CLI11 cannot see, such as a file's content; main prints it and exits with 2.
+class UsageError : public CLI::Error {
+ public:
+  explicit UsageError(const std::string& message)
+      : CLI::Error("UsageError", message, kUsageError) {}
+};
+
+// Adds --server and so on; `npy` tells whether --output takes npy.
+void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy);
+
+// Prints the error as one line on standard error, with a hint where one helps; returns its exit
+// code.
+int ReportError(const client::Error& error, const CommonFlags& flags);
+
+// Writes text (with its newline) or an .npy file where the flags say; returns the exit code.
+int WriteText(const std::string& text, const CommonFlags& flags);
+int WriteTensor(const v1::Tensor& tensor, const CommonFlags& flags);
+
+// Every subcommand: declares itself on `app`, and returns what runs it after parsing.
+using Runner = std::function<int()>;
+Runner AddAttendCommand(CLI::App* command);
+Runner AddEncodeCommand(CLI::App* command);
+Runner AddModelsCommand(CLI::App* command);
+Runner AddInfoCommand(CLI::App* command);
+Runner AddHealthCommand(CLI::App* command);
+
+}  // namespace castor::cli

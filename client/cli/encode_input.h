@@ -1,0 +1,36 @@
+// What `castor encode` is given to embed: texts from arguments, a file or standard input, text
+// pairs, token ids or embeddings.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "castor/v1/encoder.pb.h"
+
+namespace castor::cli {
+
+struct InputFlags {
+  std::vector<std::string> texts;
+  std::string text_file;  // one text a line; "-" is standard input
+  std::vector<std::string> pairs;
+  bool allow_special_tokens = false;
+  std::vector<std::string> ids;  // one sequence each: "101 2023 102"
+  std::string embeddings;        // .npy
+  std::vector<int64_t> lengths;  // of the embeddings
+};
+
+// One request's input, and what to call its sequences in the output.
+struct Input {
+  v1::EncodeRequest request;  // with its input set, and nothing else
+  std::vector<std::string> labels;
+};
+
+void AddInputFlags(CLI::App* command, InputFlags* flags);
+
+// Reads files and standard input; throws UsageError when they cannot be read or hold nothing. Texts
+// come in requests of at most `texts_per_request`.
+std::vector<Input> ReadInput(const InputFlags& flags, size_t texts_per_request);
+
+}  // namespace castor::cli

@@ -1,0 +1,30 @@
+// Exact attention in double precision, the plain way: what `castor attend --check` holds an answer
+// against. Independent of the engine on purpose.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "castor/v1/attention.pb.h"
+
+namespace castor::cli {
+
+struct CheckResult {
+  double relative_error = 0;  // ||answer - exact||_2 / ||exact||_2 over the rows checked
+  int64_t rows_checked = 0;   // a row is one head of one query
+  int64_t rows = 0;
+  bool finite = true;  // every value checked is a number
+};
+
+// Recomputes softmax(scale * Q K^T) V of the request's own tensors, whatever kernel it names (only
+// `vanilla.causal` counts), for rows spread evenly over all of them: as many as `max_operations`
+// multiply-adds pay for, at least one. nullopt with `problem` set when request and answer do not
+// fit each other.
+std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request, const v1::Tensor& output,
+                                        int64_t max_operations, std::string* problem);
+
+// The relative error that a correct exact kernel stays below, by storage type.
+double ExactTolerance(v1::DataType dtype);
+
+}  // namespace castor::cli

@@ -1,0 +1,144 @@
+// castor models, castor info, castor health.
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/cli/command.h"
+#include "client/cli/report.h"
+
+namespace castor::cli {
+namespace {
+
+std::string Joined(const std::vector<std::string>& parts) {
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text;
+}
+
+std::string KernelsText(const v1::Model& model) {
+  std::vector<std::string> names;
+  for (const int kernel : model.kernels()) {
+    names.push_back(KernelText(static_cast<v1::KernelName>(kernel)));
+  }
+  return Joined(names);
+}
+
+std::string Table(const std::vector<v1::Model>& models) {
+  std::vector<std::vector<std::string>> cells = {{"NAME", "FAMILY", "DTYPE", "HIDDEN", "LAYERS",
+                                                  "HEADS", "MAX TOKENS", "POOLING", "NORMALIZE",
+                                                  "WEIGHTS", "KERNELS"}};
+  for (const v1::Model& model : models) {
+    cells.push_back({model.name(), model.family(), v1::DataType_Name(model.dtype()),
+                     std::to_string(model.hidden_size()), std::to_string(model.layers()),
+                     std::to_string(model.heads()), std::to_string(model.max_tokens()),
+                     v1::Pooling_Name(model.pooling()), model.normalize() ? "yes" : "no",
+                     FormatBytes(model.weight_bytes()), KernelsText(model)});
+  }
+  return FormatTable(cells);
+}
+
+int RunModels(const CommonFlags& flags, const std::string& name) {
+  client::Client client = flags.Connect();
+  std::vector<v1::Model> models;
+  if (name.empty()) {
+    auto response = client.ListModels();
+    if (!response.ok()) return ReportError(response.error(), flags);
+    models.assign(response->models().begin(), response->models().end());
+  } else {
+    auto model = client.GetModel(name);
+    if (!model.ok()) return ReportError(model.error(), flags);
+    models.push_back(*std::move(model));
+  }
+  if (flags.format() == OutputFormat::kJson) {
+    Json json = Json::array();
+    for (const v1::Model& model : models) json.push_back(ToJson(model));
+    return WriteText(json.dump(2) + "\n", flags);
+  }
+  if (models.empty()) return WriteText("the server has no models\n", flags);
+  return WriteText(Table(models), flags);
+}
+
+std::string Table(const v1::ServerInfo& info) {
+  Rows rows = {{"version", info.version() + " (" + info.git_commit() + ")"},
+               {"uptime", FormatReal(info.uptime_seconds(), "%.0f s")}};
+  for (const v1::Device& device : info.devices()) {
+    rows.emplace_back(
+        "device",
+        device.name() + ": " + device.description() + ", " + FormatBytes(device.memory_bytes()) +
+            (device.threads() > 0 ? ", " + std::to_string(device.threads()) + " threads" : "") +
+            ", " + device.backend());
+  }
+  for (const v1::KernelInfo& kernel : info.kernels()) {
+    std::vector<std::string> types;
+    for (const int dtype : kernel.dtypes()) {
+      types.push_back(v1::DataType_Name(static_cast<v1::DataType>(dtype)));
+    }
+    rows.emplace_back("kernel",
+                      KernelText(kernel.name()) + ": " + Joined(types) + ", " + kernel.backend());
+  }
+  rows.emplace_back("models", info.models().empty()
+                                  ? "none"
+                                  : Joined({info.models().begin(), info.models().end()}));
+  const v1::Limits& limits = info.limits();
+  rows.emplace_back("message", FormatBytes(limits.max_message_bytes()) + " at most");
+  rows.emplace_back("queue", std::to_string(limits.max_queued_requests()) + " requests, " +
+                                 std::to_string(limits.max_queued_tokens()) + " tokens, " +
+                                 FormatBytes(limits.max_queued_bytes()) + " at most");
+  rows.emplace_back("batch", std::to_string(limits.max_batch_requests()) + " requests, " +
+                                 std::to_string(limits.max_batch_tokens()) + " tokens at most");
+  rows.emplace_back("request", std::to_string(limits.max_sequences()) + " sequences, texts of " +
+                                   FormatBytes(limits.max_text_bytes()) + " at most");
+  return FormatRows(rows);
+}
+
+int RunInfo(const CommonFlags& flags) {
+  auto info = flags.Connect().GetServerInfo();
+  if (!info.ok()) return ReportError(info.error(), flags);
+  if (flags.format() == OutputFormat::kJson) return WriteText(ToJson(*info).dump(2) + "\n", flags);
+  return WriteText(Table(*info), flags);
+}
+
+int RunHealth(const CommonFlags& flags, const std::string& service) {
+  auto status = flags.Connect().Health(service);
+  if (!status.ok()) return ReportError(status.error(), flags);
+  const std::string name = grpc::health::v1::HealthCheckResponse::ServingStatus_Name(*status);
+  const bool serving = *status == grpc::health::v1::HealthCheckResponse::SERVING;
+  const std::string text = flags.format() == OutputFormat::kJson
+                               ? Json{{"service", service}, {"status", name}}.dump() + "\n"
+                               : name + "\n";
+  const int written = WriteText(text, flags);
+  return written != kOk || serving ? written : kServerError;
+}
+
+}  // namespace
+
+Runner AddModelsCommand(CLI::App* command) {
+  auto flags = std::make_shared<CommonFlags>();
+  auto name = std::make_shared<std::string>();
+  command->add_option("name", *name, "Show only this model")->type_name("NAME");
+  AddCommonFlags(command, flags.get(), false);
+  command->footer("Example:\n  castor models --output json\n");
+  return [=] { return RunModels(*flags, *name); };
+}
+
+Runner AddInfoCommand(CLI::App* command) {
+  auto flags = std::make_shared<CommonFlags>();
+  AddCommonFlags(command, flags.get(), false);
+  command->footer("Example:\n  castor info --server dns:///castor.example:50051\n");
+  return [=] { return RunInfo(*flags); };
+}
+
+Runner AddHealthCommand(CLI::App* command) {
+  auto flags = std::make_shared<CommonFlags>();
+  auto service = std::make_shared<std::string>();
+  command
+      ->add_option("service", *service,
+                   "What to ask about: a gRPC service's full name, liveness, readiness, or "
+                   "model/NAME (default: the whole server)")
+      ->type_name("NAME");
+  AddCommonFlags(command, flags.get(), false);
+  command->footer("Example:\n  castor health readiness\n");
+  return [=] { return RunHealth(*flags, *service); };
+}
+
+}  // namespace castor::cli

@@ -1,0 +1,152 @@
+#include "client/cli/kernel_flags.h"
+
+#include <map>
+
+#include "client/cli/command.h"
+#include "client/npy.h"
+
+namespace castor::cli {
+namespace {
+
+const std::map<std::string, v1::KernelName>& KernelNames() {
+  static const std::map<std::string, v1::KernelName> names = {
+      {"vanilla", v1::VANILLA},
+      {"clustered", v1::CLUSTERED},
+      {"improved-clustered", v1::IMPROVED_CLUSTERED},
+      {"cast", v1::CAST}};
+  return names;
+}
+
+v1::Tensor Read(const std::string& path) {
+  auto tensor = client::ReadNpy(path);
+  if (!tensor.ok()) throw UsageError(std::string(tensor.status().message()));
+  return *std::move(tensor);
+}
+
+// Clustered and ImprovedClustered have these fields in common.
+template <typename Message>
+void FillClustered(const KernelFlags& flags, Message* message) {
+  message->set_clusters(flags.clusters);
+  message->set_iterations(flags.iterations);
+  message->set_bits(flags.bits);
+  if (!flags.hash_bias) message->set_hash_bias(false);
+  message->set_seed(flags.kernel_seed);
+}
+
+void FillCast(const KernelFlags& flags, v1::Cast* cast) {
+  if (!flags.surrogates.empty()) *cast->mutable_surrogate_tokens() = Read(flags.surrogates);
+  if (!flags.layer.empty()) cast->set_layer(flags.layer);
+  if (!flags.gate.empty()) *cast->mutable_gate() = Read(flags.gate);
+  if (flags.clustering == "top-k") cast->set_clustering(v1::Cast::TOP_K);
+  if (flags.clustering == "single-assignment") {
+    cast->set_clustering(v1::Cast::SINGLE_ASSIGNMENT_TOP_K);
+  }
+  cast->set_cluster_size(flags.cluster_size);
+  if (flags.attention_function == "softmax") cast->set_attention_function(v1::Cast::SOFTMAX);
+  if (flags.attention_function == "laplace") cast->set_attention_function(v1::Cast::LAPLACE);
+}
+
+template <typename Request>
+void Apply(const KernelFlags& flags, Request* request) {
+  if (flags.kernel.empty()) {
+    if (flags.causal) request->mutable_vanilla()->set_causal(true);
+  } else if (flags.kernel == "vanilla") {
+    request->mutable_vanilla()->set_causal(flags.causal);
+  } else if (flags.kernel == "clustered") {
+    FillClustered(flags, request->mutable_clustered());
+  } else if (flags.kernel == "improved-clustered") {
+    FillClustered(flags, request->mutable_improved_clustered());
+    request->mutable_improved_clustered()->set_topk(flags.topk);
+  } else if (flags.kernel == "cast") {
+    FillCast(flags, request->mutable_cast());
+  } else {
+    v1::Automatic* automatic = request->mutable_automatic();
+    for (const std::string& name : flags.allowed) automatic->add_allowed(KernelNames().at(name));
+    automatic->set_max_relative_error(flags.max_relative_error);
+  }
+  if (flags.causal && !flags.exact()) {
+    throw CLI::ValidationError("--causal", "is for the vanilla kernel only");
+  }
+}
+
+}  // namespace
+
+void AddKernelFlags(CLI::App* command, KernelFlags* flags) {
+  const std::string group = "Kernel (what is not given is the server's default)";
+  auto members = [](std::vector<std::string> names) {
+    return CLI::IsMember(std::move(names)).description("");
+  };
+  const std::vector<std::string> kernels = {"vanilla", "clustered", "improved-clustered", "cast",
+                                            "automatic"};
+  command
+      ->add_option("--kernel", flags->kernel,
+                   "vanilla (exact), clustered, improved-clustered, cast, automatic")
+      ->type_name("NAME")
+      ->check(members(kernels))
+      ->group(group);
+  command->add_flag("--causal", flags->causal, "vanilla: query i sees keys j <= i only")
+      ->group(group);
+  command->add_option("--clusters", flags->clusters, "clustered: number of clusters, 1 to 65536")
+      ->type_name("N")
+      ->check(CLI::Range(1, 65536).description(""))
+      ->group(group);
+  command->add_option("--iterations", flags->iterations, "clustered: Lloyd iterations, 1 to 1000")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1000).description(""))
+      ->group(group);
+  command->add_option("--bits", flags->bits, "clustered: hash bits, 1 to 64")
+      ->type_name("N")
+      ->check(CLI::Range(1, 64).description(""))
+      ->group(group);
+  command->add_flag("!--no-hash-bias", flags->hash_bias, "clustered: hash planes without biases")
+      ->group(group);
+  command->add_option("--kernel-seed", flags->kernel_seed, "clustered: seed of its random numbers")
+      ->type_name("N")
+      ->group(group);
+  command
+      ->add_option("--topk", flags->topk, "improved-clustered: exact keys per cluster, 1 to 1024")
+      ->type_name("K")
+      ->check(CLI::Range(1, 1024).description(""))
+      ->group(group);
+  auto* surrogates = command
+                         ->add_option("--surrogates", flags->surrogates,
+                                      "cast: surrogate tokens [clusters, heads, head_dim]")
+                         ->type_name("FILE.npy")
+                         ->group(group);
+  command->add_option("--layer", flags->layer, "cast: take the surrogates of this layer of a model")
+      ->type_name("MODEL/INDEX")
+      ->excludes(surrogates)
+      ->group(group);
+  command->add_option("--gate", flags->gate, "cast: gate [tokens], float32")
+      ->type_name("FILE.npy")
+      ->group(group);
+  command->add_option("--clustering", flags->clustering, "cast: top-k or single-assignment")
+      ->type_name("NAME")
+      ->check(members({"top-k", "single-assignment"}))
+      ->group(group);
+  command->add_option("--cluster-size", flags->cluster_size, "cast: tokens per cluster, 1 or more")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber.description(""))
+      ->group(group);
+  command->add_option("--attention-function", flags->attention_function, "cast: softmax or laplace")
+      ->type_name("NAME")
+      ->check(members({"softmax", "laplace"}))
+      ->group(group);
+  command->add_option("--allow", flags->allowed, "automatic: kernels to choose from, repeatable")
+      ->type_name("NAME")
+      ->allow_extra_args(false)
+      ->delimiter(',')
+      ->check(members({"vanilla", "clustered", "improved-clustered", "cast"}))
+      ->group(group);
+  command
+      ->add_option("--max-relative-error", flags->max_relative_error,
+                   "automatic: tolerated relative error, 0 to 1")
+      ->type_name("X")
+      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->group(group);
+}
+
+void ApplyKernel(const KernelFlags& flags, v1::AttendRequest* request) { Apply(flags, request); }
+void ApplyKernel(const KernelFlags& flags, v1::EncodeRequest* request) { Apply(flags, request); }
+
+}  // namespace castor::cli

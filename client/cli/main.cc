@@ -1,0 +1,55 @@
+// castor: Castor's client on the command line. One subcommand a file beside this one.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/cli/command.h"
+
+int main(int argc, char** argv) {
+  using namespace castor::cli;  // NOLINT: the whole file is about it
+
+  CLI::App app("Castor's client: attention and encoder inference over gRPC.\n", "castor");
+  app.set_version_flag("--version", "castor " CASTOR_VERSION, "Print the version and exit");
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  app.footer(
+      "Examples:\n"
+      "  castor health\n"
+      "  castor attend --lengths 128,77,512 --heads 8 --head-dim 64\n"
+      "  castor encode 'A cat sleeps.' 'A kitten naps.' 'Rates rose again.'\n"
+      "\n"
+      "castor SUBCOMMAND --help says more. Exit codes: 0 ok, 1 server or connection, 2 usage,\n"
+      "3 the answer failed its check.\n");
+
+  std::vector<std::pair<CLI::App*, Runner>> commands;
+  auto add = [&](const char* name, const char* help, Runner (*declare)(CLI::App*)) {
+    CLI::App* command = app.add_subcommand(name, help);
+    commands.emplace_back(command, declare(command));
+  };
+  add("attend", "Run attention on random tensors or .npy files, and check the answer",
+      AddAttendCommand);
+  add("encode", "Embed texts, text pairs, token ids or embeddings with a model of the server",
+      AddEncodeCommand);
+  add("models", "List the server's models", AddModelsCommand);
+  add("info", "Show the server's devices, kernels, limits and defaults", AddInfoCommand);
+  add("health", "Ask whether the server serves; exit code 0 if so", AddHealthCommand);
+
+  try {
+    app.parse(argc, argv);
+    for (const auto& [command, run] : commands) {
+      if (command->parsed()) return run();
+    }
+    return kUsageError;
+  } catch (const CLI::Success& request) {  // --help, --version
+    return app.exit(request);
+  } catch (const CLI::Error& error) {
+    std::string name = "castor";
+    for (const auto& [command, run] : commands) {
+      if (command->parsed()) name += " " + command->get_name();
+    }
+    std::fprintf(stderr, "castor: %s; see %s --help\n", error.what(), name.c_str());
+    return kUsageError;
+  }
+}

@@ -1,0 +1,136 @@
+#include "client/cli/report.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace castor::cli {
+namespace {
+
+// Code points: bytes that do not continue one.
+size_t Width(const std::string& text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
+}
+
+std::string Padded(const std::string& text, size_t width) {
+  const size_t own = Width(text);
+  return own >= width ? text : text + std::string(width - own, ' ');
+}
+
+std::string Parameters(const v1::KernelReport& kernel) {
+  auto clustered = [](const auto& p) {
+    return " (" + std::to_string(p.clusters()) + " clusters, " + std::to_string(p.iterations()) +
+           " iterations, " + std::to_string(p.bits()) + " bits, seed " + std::to_string(p.seed());
+  };
+  switch (kernel.parameters_case()) {
+    case v1::KernelReport::kVanilla:
+      return kernel.vanilla().causal() ? " (causal)" : "";
+    case v1::KernelReport::kClustered:
+      return clustered(kernel.clustered()) + ")";
+    case v1::KernelReport::kImprovedClustered:
+      return clustered(kernel.improved_clustered()) + ", top " +
+             std::to_string(kernel.improved_clustered().topk()) + ")";
+    case v1::KernelReport::kCast:
+      return " (cluster size " + std::to_string(kernel.cast().cluster_size()) + ")";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+std::string FormatRows(const Rows& rows) {
+  size_t width = 0;
+  for (const auto& [name, value] : rows) width = std::max(width, Width(name));
+  std::string text;
+  for (const auto& [name, value] : rows) text += Padded(name, width + 2) + value + "\n";
+  return text;
+}
+
+std::string FormatTable(const std::vector<std::vector<std::string>>& cells) {
+  std::vector<size_t> widths;
+  for (const auto& row : cells) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], Width(row[i]));
+  }
+  std::string text;
+  for (const auto& row : cells) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) line += Padded(row[i], widths[i] + 2);
+    line.resize(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string FormatBytes(int64_t bytes) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  int unit = 0;
+  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
+  return FormatReal(value, unit == 0 ? "%.0f " : "%.1f ") + units[unit];
+}
+
+std::string FormatMicroseconds(double us) {
+  if (us < 1000) return FormatReal(us, "%.0f us");
+  return us < 1e6 ? FormatReal(us / 1000, "%.2f ms") : FormatReal(us / 1e6, "%.2f s");
+}
+
+std::string FormatReal(double value, const char* format) {
+  char text[64];
+  std::snprintf(text, sizeof(text), format, value);
+  return text;
+}
+
+std::string KernelText(v1::KernelName name) {
+  std::string text = v1::KernelName_Name(name);
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+Json ToJson(const google::protobuf::Message& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string text;
+  if (!google::protobuf::util::MessageToJsonString(message, &text, options).ok()) return nullptr;
+  return Json::parse(text, nullptr, false);
+}
+
+void AppendReports(const v1::KernelReport& kernel, const v1::Timing& timing,
+                   const v1::BatchReport& batch, const v1::MemoryReport& memory,
+                   double round_trip_us, Rows* rows) {
+  rows->emplace_back("kernel", KernelText(kernel.name()) + Parameters(kernel) + " on " +
+                                   kernel.device() + " by " + kernel.backend());
+  rows->emplace_back("batch", std::to_string(batch.requests()) +
+                                  (batch.requests() == 1 ? " request, " : " requests, ") +
+                                  std::to_string(batch.tokens()) + " tokens, " +
+                                  std::to_string(batch.padded_tokens()) + " padded");
+  rows->emplace_back("server time", FormatMicroseconds(timing.total_us()) + ": decode " +
+                                        FormatMicroseconds(timing.decode_us()) + ", queue " +
+                                        FormatMicroseconds(timing.queue_us()) + ", copy in " +
+                                        FormatMicroseconds(timing.copy_in_us()) + ", compute " +
+                                        FormatMicroseconds(timing.compute_us()) + ", copy out " +
+                                        FormatMicroseconds(timing.copy_out_us()));
+  rows->emplace_back("round trip", FormatMicroseconds(round_trip_us));
+  rows->emplace_back("memory", FormatBytes(memory.workspace_bytes()) + " for the batch, " +
+                                   FormatBytes(memory.peak_bytes()) + " at the engine's peak");
+}
+
+std::string Shorten(const std::string& text, size_t width) {
+  std::string shortened;
+  size_t characters = 0;
+  for (const char c : text) {
+    if ((c & 0xc0) != 0x80 && ++characters > width) {
+      // Make room for the ellipsis: drop the last whole character.
+      while (!shortened.empty() && (shortened.back() & 0xc0) == 0x80) shortened.pop_back();
+      if (!shortened.empty()) shortened.pop_back();
+      return shortened + "…";
+    }
+    shortened += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? ' ' : c;
+  }
+  return shortened;
+}
+
+}  // namespace castor::cli

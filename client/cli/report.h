@@ -1,0 +1,45 @@
+// How a server's answers are shown: aligned "name  value" tables and JSON.
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "castor/v1/kernel.pb.h"
+#include "castor/v1/report.pb.h"
+
+namespace castor::cli {
+
+using Json = nlohmann::ordered_json;
+
+// Rows of a two-column table.
+using Rows = std::vector<std::pair<std::string, std::string>>;
+std::string FormatRows(const Rows& rows);
+
+// A table with a header; columns are as wide as their widest cell, in characters.
+std::string FormatTable(const std::vector<std::vector<std::string>>& cells);
+
+std::string FormatBytes(int64_t bytes);     // "12.0 MiB"
+std::string FormatMicroseconds(double us);  // "840 us", "1.20 ms"
+std::string FormatReal(double value, const char* format = "%.3g");
+
+// "vanilla", "improved_clustered".
+std::string KernelText(v1::KernelName name);
+
+// A message as protobuf's JSON (64-bit integers are strings in it), with the contract's field
+// names.
+Json ToJson(const google::protobuf::Message& message);
+
+// Kernel, batch, times and memory of an answer; `round_trip_us` as this program measured it.
+void AppendReports(const v1::KernelReport& kernel, const v1::Timing& timing,
+                   const v1::BatchReport& batch, const v1::MemoryReport& memory,
+                   double round_trip_us, Rows* rows);
+
+// At most `width` characters of valid or invalid UTF-8, control characters as spaces, with an
+// ellipsis where something was cut.
+std::string Shorten(const std::string& text, size_t width);
+
+}  // namespace castor::cli
