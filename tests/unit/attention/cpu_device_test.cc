@@ -1,0 +1,186 @@
+// The CPU device and the choice of a device, where the attention service meets the kernels.
+
+#include "engine/device/cpu_device.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "engine/attention/vanilla_reference.h"
+#include "engine/base/error.h"
+#include "tests/unit/attention/random_problem.h"
+
+namespace castor {
+namespace {
+
+using attention::OwnedProblem;
+using attention::Spec;
+
+std::unique_ptr<Device> OpenCpu(int threads) {
+  EngineOptions options;
+  options.device = "cpu";
+  options.cpu_threads = threads;
+  absl::StatusOr<std::unique_ptr<Device>> device = OpenDevice(options);
+  EXPECT_TRUE(device.ok()) << device.status();
+  return *std::move(device);
+}
+
+Spec MakeSpec(DType dtype) {
+  Spec spec;
+  spec.dtype = dtype;
+  spec.heads = 4;
+  spec.head_dim = 32;
+  spec.value_dim = 32;
+  spec.softmax_scale = 1 / std::sqrt(32.0);
+  spec.kernel = Vanilla{};
+  return spec;
+}
+
+// Requests of very different lengths, some of several sequences.
+std::vector<std::unique_ptr<OwnedProblem>> MakeRequests(const Spec& spec, std::mt19937& random) {
+  std::vector<std::unique_ptr<OwnedProblem>> requests;
+  for (const std::vector<int32_t>& lengths :
+       std::vector<std::vector<int32_t>>{{1}, {700, 2}, {50, 51, 52}, {193}, {8, 1, 384}}) {
+    requests.push_back(std::make_unique<OwnedProblem>(spec, lengths, lengths));
+    requests.back()->Randomize(random);
+  }
+  return requests;
+}
+
+ExecutionTimes RunBatch(Device& device, const Spec& spec,
+                        const std::vector<OwnedProblem*>& requests) {
+  AttentionBatch batch;
+  batch.spec = spec;
+  for (const OwnedProblem* request : requests) batch.requests.push_back(request->view);
+  absl::StatusOr<std::unique_ptr<Execution>> execution = device.Launch(batch);
+  EXPECT_TRUE(execution.ok()) << execution.status();
+  if (!execution.ok()) return {};
+  absl::StatusOr<ExecutionTimes> times = (*execution)->Wait();
+  EXPECT_TRUE(times.ok()) << times.status();
+  return times.value_or(ExecutionTimes{});
+}
+
+std::vector<OwnedProblem*> Pointers(const std::vector<std::unique_ptr<OwnedProblem>>& owned) {
+  std::vector<OwnedProblem*> pointers;
+  for (const auto& problem : owned) pointers.push_back(problem.get());
+  return pointers;
+}
+
+TEST(CpuDeviceTest, DescribesItself) {
+  const std::unique_ptr<Device> device = OpenCpu(2);
+  EXPECT_EQ(device->info().name, "cpu");
+  EXPECT_EQ(device->info().threads, 2);
+  EXPECT_FALSE(device->info().description.empty());
+  EXPECT_GT(device->info().memory_bytes, 0);
+  EXPECT_NE(device->info().backend.find("LibTorch"), std::string::npos);
+  EXPECT_EQ(device->depth(), 1);
+  EXPECT_TRUE(device->healthy());
+  EXPECT_EQ(device->memory().device_allocated_bytes, 0);
+  ASSERT_NE(device->host_pool(), nullptr);
+}
+
+TEST(CpuDeviceTest, ComputesAndReports) {
+  const uint32_t seed = attention::FreshSeed();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937 random(seed);
+  const std::unique_ptr<Device> device = OpenCpu(2);
+  const Spec spec = MakeSpec(DType::kFloat32);
+  const auto requests = MakeRequests(spec, random);
+  const ExecutionTimes times = RunBatch(*device, spec, Pointers(requests));
+  for (const auto& request : requests) {
+    EXPECT_LE(RelativeError(*request, VanillaReference(spec, request->view)), 1e-5);
+  }
+  EXPECT_EQ(times.backend, attention::FindVariant(device->variants(), spec)->backend);
+  EXPECT_GT(times.compute_us, 0);
+  EXPECT_EQ(times.padded_tokens, 0);
+  EXPECT_GT(times.workspace_bytes, 0);
+}
+
+TEST(CpuDeviceTest, WorkspaceDoesNotGrowWithLength) {
+  const std::unique_ptr<Device> device = OpenCpu(1);
+  const Spec spec = MakeSpec(DType::kFloat32);
+  OwnedProblem small(spec, {10}, {10});
+  OwnedProblem large(spec, {3000}, {3000});
+  EXPECT_EQ(RunBatch(*device, spec, {&small}).workspace_bytes,
+            RunBatch(*device, spec, {&large}).workspace_bytes);
+}
+
+TEST(CpuDeviceTest, BytesDoNotDependOnBatchOrThreads) {
+  const uint32_t seed = attention::FreshSeed();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    const Spec spec = MakeSpec(dtype);
+    std::mt19937 random(seed);
+    const auto requests = MakeRequests(spec, random);
+    std::vector<std::vector<std::byte>> alone;
+    {
+      const std::unique_ptr<Device> device = OpenCpu(1);
+      for (const auto& request : requests) {
+        RunBatch(*device, spec, {request.get()});
+        alone.push_back(request->output.bytes());
+      }
+    }
+    for (const int threads : {1, 2, 3, 5}) {
+      const std::unique_ptr<Device> device = OpenCpu(threads);
+      std::vector<OwnedProblem*> shuffled = Pointers(requests);
+      std::shuffle(shuffled.begin(), shuffled.end(), random);
+      for (OwnedProblem* request : shuffled) {
+        std::memset(request->output.data(), 0xff, request->output.bytes().size());
+      }
+      RunBatch(*device, spec, shuffled);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        EXPECT_EQ(requests[i]->output.bytes(), alone[i])
+            << NameOf(dtype) << " request " << i << " with " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST(CpuDeviceTest, RefusesAKernelThatItLacks) {
+  const std::unique_ptr<Device> device = OpenCpu(1);
+  Spec spec = MakeSpec(DType::kFloat32);
+  spec.dtype = DType::kInt32;
+  AttentionBatch batch;
+  batch.spec = spec;
+  EXPECT_EQ(ReasonOf(device->Launch(batch).status()), Reason::kKernelNotAvailable);
+}
+
+TEST(CpuDeviceTest, ReportsAModelThatCannotBeLoaded) {
+  const std::unique_ptr<Device> device = OpenCpu(1);
+  EXPECT_FALSE(device->LoadModel({"missing", "no/such/directory", DType::kFloat32}).ok());
+  EXPECT_EQ(device->memory().device_allocated_bytes, 0);
+}
+
+TEST(OpenDeviceTest, AutoAlwaysFindsADevice) {
+  EngineOptions options;
+  options.device = "auto";
+  const auto device = OpenDevice(options);
+  ASSERT_TRUE(device.ok()) << device.status();
+  if ((*device)->info().name != "cpu") return;
+  EXPECT_NE((*device)->info().backend.find('('), std::string::npos)
+      << "the CPU says why it is not a GPU: " << (*device)->info().backend;
+}
+
+TEST(OpenDeviceTest, RefusesNamesThatMeanNothing) {
+  for (const char* name : {"", "gpu", "CPU", "cpu:0", "cuda:", "cuda:-1", "cuda:x", "cuda:1x",
+                           "cuda0", "cuda:99999999999"}) {
+    EngineOptions options;
+    options.device = name;
+    EXPECT_EQ(FieldOf(OpenDevice(options).status()), "device") << name;
+  }
+}
+
+TEST(OpenDeviceTest, AMissingGpuIsAnErrorWhenNamed) {
+  EngineOptions options;
+  options.device = "cuda:63";
+  const auto device = OpenDevice(options);
+  EXPECT_EQ(ReasonOf(device.status()), Reason::kKernelNotAvailable) << device.status();
+  EXPECT_FALSE(device.status().message().empty());
+}
+
+}  // namespace
+}  // namespace castor
