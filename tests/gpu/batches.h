@@ -1,0 +1,58 @@
+// Random attention batches in a device's own staging memory, and a float64 reference for them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/device/device.h"
+
+namespace castor::gpu {
+
+// One request: the lengths of its sequences. What its tensors hold follows from `seed` alone, so
+// that the same request can be made on any device and in any company.
+struct RequestShape {
+  std::vector<int32_t> query_lengths;
+  std::vector<int32_t> key_lengths;
+  uint32_t seed = 0;
+};
+
+// Owns the memory that its batch points to.
+class StagedBatch {
+ public:
+  StagedBatch(Device& device, const attention::Spec& spec, std::vector<RequestShape> shapes);
+  StagedBatch(const StagedBatch&) = delete;
+  StagedBatch& operator=(const StagedBatch&) = delete;
+
+  const AttentionBatch& batch() const { return batch_; }
+
+  // Launches, waits, and returns what was measured.
+  absl::StatusOr<ExecutionTimes> Run(Device& device) const;
+
+  // The output bytes of one request.
+  std::vector<std::byte> Output(size_t request) const;
+  void ClearOutputs();
+
+  // ||output - exact||_2 / ||exact||_2 over up to `rows` random query rows of each sequence, in
+  // float64 from the definition; infinite if any is not finite.
+  double RelativeError(int rows, uint32_t seed) const;
+
+ private:
+  struct Staged {
+    std::vector<int32_t> cu_seqlens_q;
+    std::vector<int32_t> cu_seqlens_k;
+    HostBuffer query, key, value, output;
+  };
+
+  std::vector<Staged> staged_;
+  AttentionBatch batch_;
+};
+
+// The tolerances of the service's contract, against float64.
+double Tolerance(DType dtype);
+
+// "BFLOAT16 H=8 d=64 dv=32 causal".
+std::string NameOf(const attention::Spec& spec);
+
+}  // namespace castor::gpu

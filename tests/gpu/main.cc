@@ -1,0 +1,74 @@
+// Checks and times Castor on a GPU: what deploy/gpu/check.sh runs on a GPU host.
+//   castor-gpu-check [--device cuda:0 | cpu] [--seed N] [--no-timing]
+// With --device cpu it checks the CPU's device the same way, and skips what needs a GPU. Exits 0
+// when every check held.
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+
+#include "engine/device/device.h"
+#include "tests/gpu/checks.h"
+
+namespace castor::gpu {
+namespace {
+
+struct Arguments {
+  std::string device = "cuda:0";
+  uint32_t seed = std::random_device{}();
+  bool timing = true;
+};
+
+int Main(const Arguments& arguments) {
+  Report report;
+  report.Section("devices, seed " + std::to_string(arguments.seed));
+  EngineOptions options;
+  options.device = "cpu";
+  const auto cpu = OpenDevice(options);
+  options.device = arguments.device;
+  const auto device = OpenDevice(options);
+  if (!report.Check(cpu.ok(), "opens the CPU: " + std::string(cpu.status().message())) ||
+      !report.Check(device.ok(),
+                    "opens " + arguments.device + ": " + std::string(device.status().message()))) {
+    return 1;
+  }
+  const DeviceInfo& info = (*device)->info();
+  report.Note(info.name + ", " + info.description + ", " + std::to_string(info.memory_bytes >> 20) +
+              " MiB, " + info.backend);
+
+  const bool gpu = arguments.device != "cpu";
+  if (gpu) {
+    CheckKernels(arguments.seed, report);
+    CheckVariants(arguments.seed, report);
+  }
+  CheckAttention(**device, **cpu, arguments.seed, report);
+  CheckEncoder(arguments.device, arguments.seed, report);
+  if (gpu && arguments.timing) TimeAttention(arguments.device, report);
+
+  std::printf("\n%d checks held, %d failed (seed %u)\n", report.passed(), report.failed(),
+              arguments.seed);
+  return report.failed() == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace castor::gpu
+
+int main(int argc, char** argv) {
+  castor::gpu::Arguments arguments;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--no-timing") == 0) {
+      arguments.timing = false;
+    } else if (std::strcmp(argv[i], "--device") == 0 && i + 1 < argc) {
+      arguments.device = argv[++i];
+    } else if (std::strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
+      arguments.seed = static_cast<uint32_t>(std::strtoul(argv[++i], nullptr, 10));
+    } else {
+      std::fprintf(stderr, "usage: %s [--device cuda:0 | cpu] [--seed N] [--no-timing]\n", argv[0]);
+      return 2;
+    }
+  }
+  return castor::gpu::Main(arguments);
+}

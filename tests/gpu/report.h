@@ -1,0 +1,31 @@
+// What the GPU check prints: one line per check, and how many failed.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+namespace castor::gpu {
+
+class Report {
+ public:
+  void Section(const std::string& title) { std::printf("\n== %s\n", title.c_str()); }
+
+  void Note(const std::string& text) { std::printf("     %s\n", text.c_str()); }
+
+  // Returns `ok`, so that a caller can give up a case.
+  bool Check(bool ok, const std::string& what) {
+    std::printf("%s %s\n", ok ? "ok  " : "FAIL", what.c_str());
+    std::fflush(stdout);
+    ++(ok ? passed_ : failed_);
+    return ok;
+  }
+
+  int passed() const { return passed_; }
+  int failed() const { return failed_; }
+
+ private:
+  int passed_ = 0;
+  int failed_ = 0;
+};
+
+}  // namespace castor::gpu

@@ -1,0 +1,108 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/randn.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/attention/cuda/tensors.h"
+#include "engine/attention/cuda/variants_cuda.h"
+#include "tests/gpu/batches.h"
+#include "tests/gpu/checks.h"
+
+namespace castor::gpu {
+namespace {
+
+using attention::Problem;
+using attention::Spec;
+using attention::Variant;
+namespace cuda = attention::cuda;
+
+struct OnDevice {
+  at::Tensor query, key, value, output;
+  std::vector<int32_t> cu_seqlens;
+  Problem problem;
+};
+
+std::byte* DataOf(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.mutable_data_ptr());
+}
+
+// Rows in one fused tensor, as an encoder's query-key-value product leaves them, so that tokens
+// are further apart than they are wide.
+OnDevice FusedProblem(const Spec& spec, std::mt19937& random, at::Device device) {
+  OnDevice made;
+  made.cu_seqlens = {0};
+  const int sequences = 1 + static_cast<int>(random() % 7);
+  for (int s = 0; s < sequences; ++s) {
+    made.cu_seqlens.push_back(made.cu_seqlens.back() + 1 + static_cast<int32_t>(random() % 400));
+  }
+  const int64_t tokens = made.cu_seqlens.back();
+  const int64_t row = spec.heads * spec.head_dim;
+  const int64_t value_row = spec.heads * spec.value_dim;
+  const int64_t stride = 2 * row + value_row;
+  const auto options = at::TensorOptions().dtype(cuda::ScalarTypeOf(spec.dtype)).device(device);
+  made.query = at::randn({tokens, stride}, options);
+  made.key = made.query.narrow(1, row, row);
+  made.value = made.query.narrow(1, 2 * row, value_row);
+  made.output = at::empty({tokens, value_row}, options);
+  Problem& p = made.problem;
+  p.query = DataOf(made.query);
+  p.key = DataOf(made.key);
+  p.value = DataOf(made.value);
+  p.output = DataOf(made.output);
+  p.query_stride = p.key_stride = p.value_stride = stride;
+  p.output_stride = value_row;
+  return made;
+}
+
+at::Tensor RunRow(const Variant& variant, const Spec& spec, OnDevice& on) {
+  on.problem.cu_seqlens_q = on.cu_seqlens;
+  on.problem.cu_seqlens_k = on.cu_seqlens;
+  on.output.fill_(NAN);
+  if (!variant.run(spec, {&on.problem, 1}).ok()) return {};
+  return on.output.to(at::kFloat);
+}
+
+}  // namespace
+
+void CheckVariants(uint32_t seed, Report& report) {
+  report.Section("every row of the variant table against the plain one, fused rows");
+  const c10::InferenceMode inference;
+  std::mt19937 random(seed);
+  const at::Device device(at::kCUDA, 0);
+  const std::span<const Variant> rows = cuda::CudaVariants();
+  const Variant& plain = rows.back();
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    for (const int64_t dim : {32, 64, 128, 36, 7}) {
+      Spec spec{dtype, static_cast<int64_t>(1 + random() % 12),
+                dim,   dim,
+                0.3,   Vanilla{random() % 2 == 0}};
+      OnDevice problem = FusedProblem(spec, random, device);
+      try {
+        const at::Tensor expected = RunRow(plain, spec, problem);
+        for (const Variant& variant : rows) {
+          if (&variant == &plain || !variant.supports(spec)) continue;
+          const at::Tensor got = RunRow(variant, spec, problem);
+          const double error =
+              got.defined()
+                  ? (at::linalg_vector_norm(got - expected) / at::linalg_vector_norm(expected))
+                        .item<double>()
+                  : INFINITY;
+          report.Check(error <= 2 * Tolerance(dtype), std::string(variant.backend) + ", error " +
+                                                          std::to_string(error) + ": " +
+                                                          NameOf(spec));
+        }
+      } catch (const c10::Error& error) {
+        report.Check(false, NameOf(spec) + ": " + error.what_without_backtrace());
+      }
+    }
+  }
+}
+
+}  // namespace castor::gpu
