@@ -133,6 +133,49 @@ TEST_P(VanillaTest, OneKeyGivesItsValue) {
   }
 }
 
+// With one key the output is its value: every finite number survives the way through float32.
+TEST_P(VanillaTest, KeepsEveryHalf) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    OwnedProblem problem(MakeSpec(dtype, 1, 1, 1 << 16), {1}, {1});
+    auto* const values = reinterpret_cast<uint16_t*>(problem.value.data());
+    for (int bits = 0; bits < 1 << 16; ++bits) values[bits] = static_cast<uint16_t>(bits);
+    Run(problem);
+    const auto* const outputs = reinterpret_cast<const uint16_t*>(problem.output.data());
+    for (int bits = 0; bits < 1 << 16; ++bits) {
+      if (std::isnan(problem.value.Get(bits))) {
+        ASSERT_TRUE(std::isnan(problem.output.Get(bits))) << bits;
+      } else {
+        ASSERT_EQ(outputs[bits], bits == 0x8000 ? outputs[0x8000] : bits) << NameOf(dtype);
+      }
+    }
+    EXPECT_EQ(problem.output.Get(0x8000), 0);  // of either sign
+  }
+}
+
+// Two keys of equal weight: their mean is exact in float32, and rounded once.
+TEST_P(VanillaTest, RoundsToNearestEven) {
+  const uint32_t seed = FreshSeed();
+  std::mt19937 random(seed);
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  constexpr int64_t kPairs = 50000;
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
+    OwnedProblem problem(MakeSpec(dtype, 1, 1, kPairs), {1}, {2});
+    for (int64_t i = 0; i < kPairs; ++i) {
+      // Neighbours make ties; the exponent reaches down to float16's subnormals.
+      const double value =
+          std::ldexp(1 + (random() % 4096) / 4096.0, static_cast<int>(random() % 40) - 25);
+      problem.value.Set(i, value);
+      problem.value.Set(kPairs + i, random() % 2 == 0 ? value * (1 + 0x1p-7) : -value);
+    }
+    Run(problem);
+    Elements expected(dtype, kPairs);
+    for (int64_t i = 0; i < kPairs; ++i) {
+      expected.Set(i, (problem.value.Get(i) + problem.value.Get(kPairs + i)) / 2);
+      ASSERT_EQ(problem.output.Get(i), expected.Get(i)) << NameOf(dtype) << " pair " << i;
+    }
+  }
+}
+
 TEST_P(VanillaTest, EqualKeysGiveTheMeanValue) {
   const uint32_t seed = FreshSeed();
   std::mt19937 random(seed);
