@@ -21,7 +21,14 @@ done
 step() { printf '\n== %s\n' "$*"; }
 die() { printf 'quickstart: error: %s\n' "$*" >&2; exit 1; }
 show() { # prints a command as a user would type it, and runs it
-  printf '$ %s\n' "$(printf '%q ' "$@")"
+  local word line='$'
+  for word in "$@"; do
+    case $word in
+      *" "*) line+=" \"$word\"" ;;
+      *) line+=" $word" ;;
+    esac
+  done
+  printf '%s\n' "$line"
   "$@"
 }
 
@@ -78,7 +85,7 @@ show "$castor" encode --server "$address" \
 
 step "metrics, at http://$metrics/metrics"
 curl --silent --show-error --fail --max-time 10 "http://$metrics/metrics" |
-  grep -E '^castor_(requests_total|batch|queue|ready)' | grep -v ' 0$' | head -n 12
+  awk '/^castor_/ && !/_bucket\{/ && $NF != 0 && shown++ < 16'
 
 step "stopping"
 kill -TERM "$server"
