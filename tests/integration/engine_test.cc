@@ -1,0 +1,318 @@
+// The whole engine on the real CPU device: results against plain float64 loops, and the same bytes
+// for a request whether it travels alone or in any company.
+#include "engine/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <future>
+#include <limits>
+#include <memory>
+#include <random>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/base/error.h"
+
+namespace castor {
+namespace {
+
+// ---- conversions, written out: no code shared with the engine
+
+float FromHalf(uint16_t bits) {
+  const int exponent = (bits >> 10) & 31;
+  const int mantissa = bits & 1023;
+  const float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -24)
+                                        : std::ldexp(1024.0f + mantissa, exponent - 25);
+  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+}
+
+// Values that all three types hold exactly, so that every type starts from the same problem: eight
+// significant bits, for bfloat16, between 1/64 and 4 in magnitude, for half precision.
+float RandomValue(std::mt19937& random) {
+  const float mantissa = 1.0f + static_cast<float>(random() % 128) / 128.0f;
+  const float value = std::ldexp(mantissa, static_cast<int>(random() % 7) - 6);
+  return random() % 2 == 0 ? value : -value;
+}
+
+uint16_t ToHalf(float value) {  // exact for RandomValue
+  int exponent;
+  const float fraction = std::frexp(std::abs(value), &exponent);  // in [1/2, 1)
+  const int mantissa = static_cast<int>(fraction * 2048.0f) - 1024;
+  return static_cast<uint16_t>((value < 0 ? 0x8000 : 0) | ((exponent + 14) << 10) | mantissa);
+}
+
+std::vector<std::byte> Encode(DType dtype, const std::vector<float>& values) {
+  std::vector<std::byte> bytes(values.size() * SizeOf(dtype));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (dtype == DType::kFloat32) {
+      std::memcpy(bytes.data() + 4 * i, &values[i], 4);
+      continue;
+    }
+    const uint16_t bits = dtype == DType::kFloat16
+                              ? ToHalf(values[i])
+                              : static_cast<uint16_t>(std::bit_cast<uint32_t>(values[i]) >> 16);
+    std::memcpy(bytes.data() + 2 * i, &bits, 2);
+  }
+  return bytes;
+}
+
+double Decode(DType dtype, const std::byte* data, size_t i) {
+  if (dtype == DType::kFloat32) {
+    float value;
+    std::memcpy(&value, data + 4 * i, 4);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, data + 2 * i, 2);
+  return dtype == DType::kFloat16 ? FromHalf(bits)
+                                  : std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
+
+// ---- problems
+
+struct Problem {
+  DType dtype;
+  int64_t heads, head_dim, value_dim;
+  std::vector<int64_t> query_lengths, key_lengths;
+  bool causal;
+  double scale;
+  std::vector<float> query, key, value;
+  std::vector<std::byte> query_bytes, key_bytes, value_bytes;
+
+  AttentionRequest Request() const {
+    const auto tensor = [this](const std::vector<std::byte>& bytes, int64_t dim) {
+      const int64_t tokens = static_cast<int64_t>(bytes.size() / SizeOf(dtype)) / (heads * dim);
+      return TensorInput{dtype, {tokens, heads, dim}, {bytes}};
+    };
+    AttentionRequest request;
+    request.query = tensor(query_bytes, head_dim);
+    request.key = tensor(key_bytes, head_dim);
+    request.value = tensor(value_bytes, value_dim);
+    request.query_lengths = query_lengths;
+    request.key_lengths = key_lengths;
+    request.softmax_scale = scale;
+    request.kernel = Vanilla{causal};
+    return request;
+  }
+};
+
+Problem RandomProblem(std::mt19937& random, int64_t heads, int64_t head_dim, int64_t value_dim,
+                      DType dtype, bool causal) {
+  Problem problem{dtype, heads, head_dim, value_dim, {}, {}, causal, 0, {}, {}, {}, {}, {}, {}};
+  problem.scale = 1 / std::sqrt(static_cast<double>(head_dim));
+  int64_t query_tokens = 0;
+  int64_t key_tokens = 0;
+  for (uint32_t sequences = 1 + random() % 4; sequences > 0; --sequences) {
+    const int64_t keys = 1 + random() % (random() % 4 == 0 ? 300 : 40);
+    const int64_t queries = causal ? keys : 1 + random() % 60;
+    problem.query_lengths.push_back(queries);
+    problem.key_lengths.push_back(keys);
+    query_tokens += queries;
+    key_tokens += keys;
+  }
+  const auto fill = [&random](std::vector<float>& values, int64_t size) {
+    values.resize(static_cast<size_t>(size));
+    for (float& value : values) value = RandomValue(random);
+  };
+  fill(problem.query, query_tokens * heads * head_dim);
+  fill(problem.key, key_tokens * heads * head_dim);
+  fill(problem.value, key_tokens * heads * value_dim);
+  problem.query_bytes = Encode(dtype, problem.query);
+  problem.key_bytes = Encode(dtype, problem.key);
+  problem.value_bytes = Encode(dtype, problem.value);
+  return problem;
+}
+
+// The definition, in float64. [query_tokens, heads, value_dim]
+std::vector<double> Exact(const Problem& problem) {
+  std::vector<double> output(problem.query.size() / problem.head_dim * problem.value_dim);
+  int64_t first_query = 0;
+  int64_t first_key = 0;
+  for (size_t b = 0; b < problem.query_lengths.size(); ++b) {
+    for (int64_t i = 0; i < problem.query_lengths[b]; ++i) {
+      for (int64_t h = 0; h < problem.heads; ++h) {
+        const float* query =
+            &problem.query[((first_query + i) * problem.heads + h) * problem.head_dim];
+        const int64_t keys = problem.causal ? i + 1 : problem.key_lengths[b];
+        std::vector<double> scores(static_cast<size_t>(keys));
+        for (int64_t j = 0; j < keys; ++j) {
+          const float* key = &problem.key[((first_key + j) * problem.heads + h) * problem.head_dim];
+          for (int64_t e = 0; e < problem.head_dim; ++e) {
+            scores[j] += static_cast<double>(query[e]) * key[e];
+          }
+          scores[j] *= problem.scale;
+        }
+        const double highest = *std::max_element(scores.begin(), scores.end());
+        double total = 0;
+        for (double& score : scores) total += score = std::exp(score - highest);
+        double* row = &output[((first_query + i) * problem.heads + h) * problem.value_dim];
+        for (int64_t j = 0; j < keys; ++j) {
+          const float* value =
+              &problem.value[((first_key + j) * problem.heads + h) * problem.value_dim];
+          for (int64_t e = 0; e < problem.value_dim; ++e) row[e] += scores[j] / total * value[e];
+        }
+      }
+    }
+    first_query += problem.query_lengths[b];
+    first_key += problem.key_lengths[b];
+  }
+  return output;
+}
+
+double RelativeError(const Problem& problem, const HostBuffer& output) {
+  const std::vector<double> exact = Exact(problem);
+  EXPECT_EQ(output.size(), exact.size() * SizeOf(problem.dtype));
+  double difference = 0;
+  double norm = 0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    const double error = Decode(problem.dtype, output.data(), i) - exact[i];
+    difference += error * error;
+    norm += exact[i] * exact[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+class EngineOnCpuTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    EngineOptions options;
+    options.device = "cpu";
+    options.max_batch_tokens = 1024;
+    auto engine = CreateEngine(options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+  }
+
+  using Outcome = absl::StatusOr<AttentionResult>;
+
+  std::future<Outcome> Submit(AttentionRequest request) {
+    std::promise<Outcome> promise;
+    auto future = promise.get_future();
+    auto ticket = engine_->Submit(std::move(request),
+                                  [promise = std::move(promise)](Outcome outcome) mutable {
+                                    promise.set_value(std::move(outcome));
+                                  });
+    if (!ticket.ok()) {
+      promise = {};
+      future = promise.get_future();
+      promise.set_value(ticket.status());
+    }
+    return future;
+  }
+
+  const unsigned seed_ = std::random_device()();
+  std::mt19937 random_{seed_};
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(EngineOnCpuTest, AgreesWithFloat64) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  for (auto [dtype, tolerance] :
+       {std::pair(DType::kFloat32, 1e-5), {DType::kFloat16, 2e-3}, {DType::kBFloat16, 1.5e-2}}) {
+    for (int round = 0; round < 12; ++round) {
+      const Problem problem =
+          RandomProblem(random_, 1 + random_() % 4, 1 + random_() % 80, 1 + random_() % 80, dtype,
+                        /*causal=*/round % 3 == 0);
+      const Outcome outcome = Submit(problem.Request()).get();
+      ASSERT_TRUE(outcome.ok()) << outcome.status();
+      EXPECT_LE(RelativeError(problem, outcome->output.data), tolerance)
+          << NameOf(dtype) << " d=" << problem.head_dim << " d_v=" << problem.value_dim;
+    }
+  }
+}
+
+TEST_F(EngineOnCpuTest, SameBytesAloneAndInAnyBatch) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  // Few shapes, so that requests do share batches.
+  std::vector<Problem> problems;
+  for (int i = 0; i < 40; ++i) {
+    const DType dtype = i % 2 == 0 ? DType::kFloat32 : DType::kBFloat16;
+    problems.push_back(RandomProblem(random_, 2, 64, 64, dtype, /*causal=*/i % 3 == 0));
+  }
+  std::vector<HostBuffer> alone;
+  for (const Problem& problem : problems) {
+    Outcome outcome = Submit(problem.Request()).get();
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    ASSERT_EQ(outcome->report.batch.requests, 1);
+    alone.push_back(std::move(outcome->output.data));
+  }
+  std::atomic<int> shared = 0;
+  const auto client = [&](unsigned seed) {
+    std::mt19937 random(seed);
+    std::vector<size_t> order(problems.size());
+    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+    for (int round = 0; round < 3; ++round) {
+      std::shuffle(order.begin(), order.end(), random);
+      std::vector<std::future<Outcome>> futures;
+      for (size_t i : order) futures.push_back(Submit(problems[i].Request()));
+      for (size_t n = 0; n < order.size(); ++n) {
+        const Outcome outcome = futures[n].get();
+        ASSERT_TRUE(outcome.ok()) << outcome.status();
+        const HostBuffer& expected = alone[order[n]];
+        ASSERT_EQ(outcome->output.data.size(), expected.size());
+        EXPECT_EQ(std::memcmp(outcome->output.data.data(), expected.data(), expected.size()), 0)
+            << "problem " << order[n] << " in a batch of " << outcome->report.batch.requests;
+        if (outcome->report.batch.requests > 1) ++shared;
+      }
+    }
+  };
+  std::vector<std::thread> clients;
+  for (unsigned i = 0; i < 3; ++i) clients.emplace_back(client, seed_ + i);
+  for (std::thread& thread : clients) thread.join();
+  EXPECT_GT(shared, 0);  // or nothing was tested
+}
+
+TEST_F(EngineOnCpuTest, NaNSpoilsOnlyItsOwnSequence) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  Problem problem = RandomProblem(random_, 2, 32, 32, DType::kFloat32, /*causal=*/false);
+  const Outcome clean = Submit(problem.Request()).get();
+  ASSERT_TRUE(clean.ok()) << clean.status();
+
+  // The same sequences behind a poisoned one of three tokens.
+  const size_t poison = 3 * 2 * 32;
+  for (auto* bytes : {&problem.query_bytes, &problem.key_bytes, &problem.value_bytes}) {
+    const std::vector<float> nan(poison, std::numeric_limits<float>::quiet_NaN());
+    const auto poisoned = std::as_bytes(std::span(nan));
+    bytes->insert(bytes->begin(), poisoned.begin(), poisoned.end());
+  }
+  problem.query_lengths.insert(problem.query_lengths.begin(), 3);
+  problem.key_lengths.insert(problem.key_lengths.begin(), 3);
+  const Outcome dirty = Submit(problem.Request()).get();
+  ASSERT_TRUE(dirty.ok()) << dirty.status();
+  ASSERT_EQ(dirty->output.data.size(), clean->output.data.size() + poison * sizeof(float));
+  EXPECT_EQ(std::memcmp(dirty->output.data.data() + poison * sizeof(float),
+                        clean->output.data.data(), clean->output.data.size()),
+            0);
+
+  AttentionRequest checked = problem.Request();
+  checked.check_finite = true;
+  EXPECT_EQ(ReasonOf(Submit(std::move(checked)).get().status()), Reason::kNonFiniteInput);
+}
+
+TEST_F(EngineOnCpuTest, DescribesTheCpu) {
+  const EngineInfo& info = engine_->info();
+  EXPECT_EQ(info.device.name, "cpu");
+  EXPECT_GT(info.device.memory_bytes, 0);
+  ASSERT_FALSE(info.kernels.empty());
+  EXPECT_EQ(info.kernels[0].name, KernelName::kVanilla);
+  EXPECT_EQ(info.kernels[0].dtypes.size(), 3u);
+}
+
+TEST(EngineStartTest, NamesTheDeviceItDoesNotKnow) {
+  EngineOptions options;
+  options.device = "abacus";
+  const auto engine = CreateEngine(options);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(FieldOf(engine.status()), "device");
+}
+
+}  // namespace
+}  // namespace castor
