@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks and times Castor on a GPU host without network: every CUDA kernel and the whole device
-# against their CPU twins, then exact attention through the engine against LibTorch's bare call.
+# against their CPU twins, exact attention through the engine against LibTorch's bare call, and one
+# request through the server, as users run it.
 #   check.sh [--log FILE] [--seed N] [--no-timing] [--libtorch DIR]
 # Runs from a bundle (deploy/gpu/build_bundle.sh) or from a checkout that has one. LibTorch comes
 # from --libtorch, else from $CASTOR_LIBTORCH, else from the torch package of the host's python3; it
@@ -24,7 +25,7 @@ while [ $# -gt 0 ]; do
     --libtorch) libtorch=$2; shift 2 ;;
     --seed) arguments+=(--seed "$2"); shift 2 ;;
     --no-timing) arguments+=(--no-timing); shift ;;
-    *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
   esac
 done
 [ -f "$bundle/MANIFEST" ] || die "no bundle here: run deploy/gpu/build_bundle.sh where Castor is built"
@@ -82,6 +83,41 @@ missing=$(ldd -r "$bundle/bin/castor-gpu-check" "$bundle/lib/libcastor_cuda.so" 
 $missing"
 
 # ---- run -----------------------------------------------------------------------------------------
+# A server on the GPU, asked by the client, which checks the answer by its own computation. Unlike
+# castor-gpu-check, the server opens the CUDA module at run time.
+ask_server() {
+  local server_log server address="" rc=0
+  server_log=$(mktemp)
+  "$bundle/bin/castor-server" --device cuda --listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0 \
+    2>"$server_log" &
+  server=$!
+  for _ in $(seq 600); do
+    address=$(sed -n 's/.* listening .*grpc=\([^ ]*\).*/\1/p' "$server_log")
+    if [ -n "$address" ] || ! kill -0 "$server" 2>/dev/null; then break; fi
+    sleep 0.1
+  done
+  if [ -n "$address" ]; then
+    "$bundle/bin/castor" attend --server "$address" --lengths 7,128,1024 --heads 8 --head-dim 64 ||
+      rc=$?
+    kill -TERM "$server"
+  else
+    rc=1
+  fi
+  wait "$server" || rc=$?
+  cat "$server_log"
+  rm -f "$server_log"
+  if [ "$rc" -eq 0 ]; then echo "ok   the server"; else echo "FAIL the server"; fi
+  return "$rc"
+}
+
+run_all() {
+  local rc=0
+  "$bundle/bin/castor-gpu-check" "${arguments[@]}" || rc=$?
+  printf '\n== the server, on the GPU\n'
+  ask_server || rc=$?
+  return "$rc"
+}
+
 status=0
 {
   echo "Castor GPU check, $(date -u +%Y-%m-%dT%H:%M:%SZ)"
@@ -90,7 +126,7 @@ status=0
   echo "host: $(uname -sr), $(nproc) cores, glibc $host_glibc"
   nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv 2>&1 ||
     echo "nvidia-smi does not answer"
-  "$bundle/bin/castor-gpu-check" "${arguments[@]}"
+  run_all
 } 2>&1 | tee "$log" || status=${PIPESTATUS[0]}
 say "log: $log"
 exit "$status"
