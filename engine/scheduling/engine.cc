@@ -121,7 +121,8 @@ absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const
   return absl::OkStatus();
 }
 
-// The attention kernel of an encode request: its own choice, else the model's first.
+// The attention kernel of an encode request: its own choice, else exact attention, which every
+// family that can be loaded was trained with.
 absl::StatusOr<Kernel> EngineImpl::ChooseKernel(const EncodeRequest& request,
                                                 const ModelInfo& info) const {
   if (!request.kernel) return Kernel(Vanilla{});
