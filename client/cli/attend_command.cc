@@ -1,6 +1,7 @@
 // castor attend: one attention problem, and whether its answer is right.
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -92,7 +93,8 @@ std::string Table(const v1::AttendRequest& request, const v1::AttendResponse& re
                         ", value " + describe(request.value()) + ", " +
                         v1::DataType_Name(request.query().dtype()) +
                         (request.query_lengths_size() > 0
-                             ? ", " + std::to_string(request.query_lengths_size()) + " sequences"
+                             ? ", " + std::to_string(request.query_lengths_size()) +
+                                   (request.query_lengths_size() == 1 ? " sequence" : " sequences")
                              : ""));
   rows.emplace_back(
       "output", describe(response.output()) + " " + v1::DataType_Name(response.output().dtype()));

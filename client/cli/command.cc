@@ -30,7 +30,7 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy) {
       ->add_option("--timeout", flags->timeout_seconds,
                    "Deadline of a call with its retries, in seconds")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 86400.0))
+      ->check(CLI::Range(0.001, 86400.0).description(""))
       ->capture_default_str()
       ->group("Connection");
   CLI::Option* file = command

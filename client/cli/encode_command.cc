@@ -1,6 +1,7 @@
 // castor encode: embeds what it is given, and shows how alike the results are.
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>

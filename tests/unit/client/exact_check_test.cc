@@ -1,0 +1,161 @@
+#include "client/cli/exact_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "client/cli/report.h"
+#include "client/tensor.h"
+
+namespace castor::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kPlenty = 1'000'000'000;
+
+// Sequences of 2 and 1 tokens, one head of two dimensions: the answer can be worked out by hand.
+v1::AttendRequest SmallRequest() {
+  v1::AttendRequest request;
+  *request.mutable_query() = client::MakeTensor(std::vector<float>{1, 0, 0, 1, 2, 2}, {3, 1, 2});
+  *request.mutable_key() = client::MakeTensor(std::vector<float>{1, 0, 0, 1, 5, 5}, {3, 1, 2});
+  *request.mutable_value() = client::MakeTensor(std::vector<float>{10, 20, 30}, {3, 1, 1});
+  request.add_query_lengths(2);
+  request.add_query_lengths(1);
+  request.set_softmax_scale(1);
+  return request;
+}
+
+// Of two keys with scores 1 and 0, the first's weight is e / (e + 1).
+const double kWeight = std::exp(1.0) / (std::exp(1.0) + 1);
+
+v1::Tensor SmallAnswer(bool causal) {
+  const auto first = static_cast<float>(causal ? 10 : 10 * kWeight + 20 * (1 - kWeight));
+  const auto second = static_cast<float>(10 * (1 - kWeight) + 20 * kWeight);
+  return client::MakeTensor(std::vector<float>{first, second, 30}, {3, 1, 1});
+}
+
+TEST(CheckExactly, PassesTheRightAnswerAndCatchesAWrongOne) {
+  std::string problem;
+  v1::AttendRequest request = SmallRequest();
+  auto result = CheckExactly(request, SmallAnswer(false), kPlenty, &problem);
+  ASSERT_TRUE(result.has_value()) << problem;
+  EXPECT_LT(result->relative_error, 1e-6);
+  EXPECT_EQ(result->rows, 3);
+  EXPECT_EQ(result->rows_checked, 3);
+
+  result = CheckExactly(request, SmallAnswer(true), kPlenty, &problem);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_GT(result->relative_error, 0.01) << "the causal answer is another one";
+  request.mutable_vanilla()->set_causal(true);
+  result = CheckExactly(request, SmallAnswer(true), kPlenty, &problem);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_LT(result->relative_error, 1e-6);
+}
+
+TEST(CheckExactly, NoticesNumbersThatAreNone) {
+  std::string problem;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const auto result =
+      CheckExactly(SmallRequest(), client::MakeTensor(std::vector<float>{1, nan, 30}, {3, 1, 1}),
+                   kPlenty, &problem);
+  ASSERT_TRUE(result.has_value());
+  EXPECT_FALSE(result->finite);
+}
+
+TEST(CheckExactly, RefusesAnswersThatDoNotFit) {
+  std::string problem;
+  const v1::Tensor wide = client::MakeTensor(std::vector<float>(6), {3, 1, 2});
+  EXPECT_EQ(CheckExactly(SmallRequest(), wide, kPlenty, &problem), std::nullopt);
+  EXPECT_THAT(problem, HasSubstr("[3, 1, 2]"));
+  v1::Tensor half = client::MakeTensor(std::vector<float>(3), {3, 1, 1}, v1::FLOAT16);
+  EXPECT_EQ(CheckExactly(SmallRequest(), half, kPlenty, &problem), std::nullopt);
+  EXPECT_EQ(CheckExactly(SmallRequest(), v1::Tensor(), kPlenty, &problem), std::nullopt);
+}
+
+// [batch, tokens, ...] and its packed twin give the same verdict on the same wrong answer.
+TEST(CheckExactly, BatchedAndPackedFormsAgree) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  auto values = [&](size_t count) {
+    std::vector<float> result(count);
+    for (float& value : result) value = normal(random);
+    return result;
+  };
+  constexpr int64_t kBatch = 3, kTokens = 5, kHeads = 2, kDim = 4;
+  v1::AttendRequest batched;
+  for (v1::Tensor* tensor :
+       {batched.mutable_query(), batched.mutable_key(), batched.mutable_value()}) {
+    *tensor = client::MakeTensor(values(kBatch * kTokens * kHeads * kDim),
+                                 {kBatch, kTokens, kHeads, kDim});
+  }
+  v1::Tensor answer =
+      client::MakeTensor(values(kBatch * kTokens * kHeads * kDim), {kBatch, kTokens, kHeads, kDim});
+  std::string problem;
+  const auto expected = CheckExactly(batched, answer, kPlenty, &problem);
+  ASSERT_TRUE(expected.has_value()) << problem;
+
+  auto pack = [](v1::Tensor* tensor) {
+    tensor->clear_shape();
+    for (const int64_t dimension : {kBatch * kTokens, kHeads, kDim}) tensor->add_shape(dimension);
+  };
+  v1::AttendRequest packed = batched;
+  for (v1::Tensor* tensor :
+       {packed.mutable_query(), packed.mutable_key(), packed.mutable_value(), &answer}) {
+    pack(tensor);
+  }
+  for (int64_t b = 0; b < kBatch; ++b) packed.add_query_lengths(kTokens);
+  const auto result = CheckExactly(packed, answer, kPlenty, &problem);
+  ASSERT_TRUE(result.has_value()) << problem;
+  EXPECT_EQ(result->relative_error, expected->relative_error);
+  EXPECT_EQ(result->rows_checked, kBatch * kTokens * kHeads);
+}
+
+TEST(CheckExactly, ABudgetThinsTheRowsOutOverAllHeads) {
+  constexpr int64_t kTokens = 200, kHeads = 4, kDim = 8;
+  v1::AttendRequest request;
+  const std::vector<float> ones(kTokens * kHeads * kDim, 1);
+  for (v1::Tensor* tensor :
+       {request.mutable_query(), request.mutable_key(), request.mutable_value()}) {
+    *tensor = client::MakeTensor(ones, {kTokens, kHeads, kDim});
+  }
+  std::string problem;
+  constexpr int64_t kRow = kTokens * 2 * kDim;  // multiply-adds of one row
+  // A wrong head must be noticed however few rows are checked of it.
+  for (int64_t wrong = 0; wrong < kHeads; ++wrong) {
+    std::vector<float> values = ones;
+    for (int64_t i = 0; i < kTokens; ++i) values[(i * kHeads + wrong) * kDim] = 2;
+    const auto result = CheckExactly(request, client::MakeTensor(values, {kTokens, kHeads, kDim}),
+                                     100 * kRow, &problem);
+    ASSERT_TRUE(result.has_value()) << problem;
+    EXPECT_LE(result->rows_checked, 100);
+    EXPECT_GE(result->rows_checked, 50);
+    EXPECT_GT(result->relative_error, 0.05) << wrong;
+  }
+  EXPECT_EQ(CheckExactly(request, client::MakeTensor(ones, {kTokens, kHeads, kDim}), 1, &problem)
+                ->rows_checked,
+            1);
+}
+
+TEST(Shorten, CutsBetweenCharactersAndKeepsOneLine) {
+  EXPECT_EQ(Shorten("short", 10), "short");
+  EXPECT_EQ(Shorten("a\nb\tc", 10), "a b c");
+  EXPECT_EQ(Shorten("abcdef", 4), "abc…");
+  EXPECT_EQ(Shorten("äöüß", 4), "äöüß");
+  EXPECT_EQ(Shorten("äöüßx", 4), "äöü…");
+  EXPECT_EQ(Shorten(std::string(100, '\xff'), 4).size(), 3u + 3u) << "bytes that are no UTF-8";
+}
+
+TEST(FormatTable, AlignsCharactersNotBytes) {
+  EXPECT_EQ(FormatTable({{"ä", "1"}, {"bb", "2"}}), "ä   1\nbb  2\n");
+}
+
+}  // namespace
+}  // namespace castor::cli
