@@ -1,0 +1,251 @@
+#include "engine/attention/clustered_reference.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "engine/attention/reference.h"
+#include "engine/kernels/philox.h"
+
+namespace castor::attention {
+namespace {
+
+using kernels::Philox;
+using kernels::PhiloxNormal;
+using kernels::RandomStream;
+
+const Clustered& ClusteringOf(const Spec& spec) {
+  if (const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel)) return *improved;
+  return std::get<Clustered>(spec.kernel);
+}
+
+// One code drawn from each of `count` equal strata of the sequence, so all are distinct positions.
+std::vector<uint64_t> InitialCentroids(std::span<const uint64_t> codes, int64_t count,
+                                       uint64_t seed) {
+  const auto length = static_cast<int64_t>(codes.size());
+  std::vector<uint64_t> centroids;
+  for (int64_t s = 0; s < count; ++s) {
+    const int64_t begin = s * length / count;
+    const int64_t end = (s + 1) * length / count;
+    const uint64_t x0 = Philox(RandomStream::kCentroid, static_cast<uint32_t>(s), 0, seed)[0];
+    centroids.push_back(codes[begin + static_cast<int64_t>((x0 * (end - begin)) >> 32)]);
+  }
+  return centroids;
+}
+
+// The nearest centroid of each code, the lowest index where several are.
+std::vector<int32_t> Assign(std::span<const uint64_t> codes,
+                            const std::vector<uint64_t>& centroids) {
+  std::vector<int32_t> labels;
+  for (uint64_t code : codes) {
+    int32_t nearest = 0;
+    int least = std::numeric_limits<int>::max();
+    for (size_t c = 0; c < centroids.size(); ++c) {
+      const int distance = std::popcount(code ^ centroids[c]);
+      if (distance < least) {
+        least = distance;
+        nearest = static_cast<int32_t>(c);
+      }
+    }
+    labels.push_back(nearest);
+  }
+  return labels;
+}
+
+// The majority of each bit among the members; a tie gives 0, a cluster without members stays.
+void Update(std::span<const uint64_t> codes, const std::vector<int32_t>& labels,
+            std::vector<uint64_t>* centroids) {
+  for (size_t c = 0; c < centroids->size(); ++c) {
+    int64_t members = 0;
+    std::vector<int64_t> ones(64);
+    for (size_t i = 0; i < codes.size(); ++i) {
+      if (labels[i] != static_cast<int32_t>(c)) continue;
+      ++members;
+      for (int t = 0; t < 64; ++t) ones[t] += (codes[i] >> t) & 1;
+    }
+    if (members == 0) continue;
+    uint64_t code = 0;
+    for (int t = 0; t < 64; ++t) {
+      if (2 * ones[t] > members) code |= uint64_t{1} << t;
+    }
+    (*centroids)[c] = code;
+  }
+}
+
+// The `count` keys of the greatest scores, the lower key first where scores are equal.
+std::vector<int64_t> TopKeys(const std::vector<double>& scores, int64_t count) {
+  std::vector<int64_t> order(scores.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int64_t a, int64_t b) { return scores[a] > scores[b]; });
+  order.resize(std::min<size_t>(order.size(), count));
+  return order;
+}
+
+// One head of one sequence.
+class Head {
+ public:
+  Head(const Spec& spec, const Problem& problem, const ReferenceTensors& in, int64_t sequence,
+       int64_t head)
+      : spec_(spec),
+        in_(in),
+        head_(head),
+        query_begin_(problem.cu_seqlens_q[sequence]),
+        queries_(problem.cu_seqlens_q[sequence + 1] - query_begin_),
+        key_begin_(problem.cu_seqlens_k[sequence]),
+        keys_(problem.cu_seqlens_k[sequence + 1] - key_begin_) {}
+
+  CodeClusters Cluster(const HashPlanes& planes) const {
+    std::vector<uint64_t> codes;
+    for (int64_t i = 0; i < queries_; ++i) codes.push_back(HashCode(planes, Query(i)));
+    return ClusterCodes(codes, ClusteringOf(spec_));
+  }
+
+  // Writes the rows of all members of cluster `c`.
+  void Attend(const CodeClusters& clusters, int32_t c, std::vector<double>* output) const {
+    std::vector<int64_t> members;
+    std::vector<double> centroid(spec_.head_dim);
+    for (int64_t i = 0; i < queries_; ++i) {
+      if (clusters.labels[i] != c) continue;
+      members.push_back(i);
+      for (int64_t e = 0; e < spec_.head_dim; ++e) centroid[e] += Query(i)[e];
+    }
+    if (members.empty()) return;
+    for (double& element : centroid) element /= static_cast<double>(members.size());
+
+    std::vector<double> products;
+    for (int64_t j = 0; j < keys_; ++j) products.push_back(Product(centroid.data(), j));
+    const std::vector<double> weights = ScaledSoftmax(products);
+    const auto* improved = std::get_if<ImprovedClustered>(&spec_.kernel);
+    const std::vector<int64_t> top =
+        improved == nullptr ? std::vector<int64_t>{} : TopKeys(products, improved->topk);
+    for (int64_t i : members) {
+      const std::vector<double> row = improved == nullptr ? weights : Refine(weights, top, i);
+      double* const out = &(*output)[((query_begin_ + i) * spec_.heads + head_) * spec_.value_dim];
+      for (int64_t j = 0; j < keys_; ++j) {
+        const double* const value = in_.value(key_begin_ + j, head_);
+        for (int64_t e = 0; e < spec_.value_dim; ++e) out[e] += row[j] * value[e];
+      }
+    }
+  }
+
+  int64_t query_begin() const { return query_begin_; }
+
+ private:
+  const double* Query(int64_t i) const { return in_.query(query_begin_ + i, head_); }
+
+  double Product(const double* query, int64_t j) const {
+    return Dot(query, in_.key(key_begin_ + j, head_), spec_.head_dim);
+  }
+
+  std::vector<double> ScaledSoftmax(std::vector<double> products) const {
+    for (double& product : products) product *= spec_.softmax_scale;
+    return Softmax(std::move(products));
+  }
+
+  // The weights of query i: on the top keys their sum as before, but shared out by the query's own
+  // scores; elsewhere the centroid's.
+  std::vector<double> Refine(std::vector<double> weights, const std::vector<int64_t>& top,
+                             int64_t i) const {
+    double mass = 0;
+    std::vector<double> products;
+    for (int64_t j : top) {
+      mass += weights[j];
+      products.push_back(Product(Query(i), j));
+    }
+    const std::vector<double> shares = ScaledSoftmax(std::move(products));
+    for (size_t n = 0; n < top.size(); ++n) weights[top[n]] = mass * shares[n];
+    return weights;
+  }
+
+  const Spec& spec_;
+  const ReferenceTensors& in_;
+  const int64_t head_;
+  const int64_t query_begin_;
+  const int64_t queries_;
+  const int64_t key_begin_;
+  const int64_t keys_;
+};
+
+// Calls visit(head, clusters) for each head of each sequence.
+template <typename Visit>
+void ForEachHead(const Spec& spec, const Problem& problem, const ReferenceTensors& in,
+                 Visit visit) {
+  const HashPlanes planes = MakeHashPlanes(ClusteringOf(spec), spec.head_dim);
+  for (int64_t s = 0; s < problem.sequences(); ++s) {
+    for (int64_t h = 0; h < spec.heads; ++h) {
+      const Head head(spec, problem, in, s, h);
+      visit(head, h, head.Cluster(planes));
+    }
+  }
+}
+
+}  // namespace
+
+HashPlanes MakeHashPlanes(const Clustered& parameters, int64_t dim) {
+  HashPlanes planes{parameters.bits, dim, {}, {}};
+  for (int t = 0; t < parameters.bits; ++t) {
+    const auto plane = static_cast<uint32_t>(t);
+    for (int64_t e = 0; e < dim; ++e) {
+      planes.normals.push_back(PhiloxNormal(
+          Philox(RandomStream::kPlane, static_cast<uint32_t>(e), plane, parameters.seed)));
+    }
+    planes.biases.push_back(
+        parameters.hash_bias ? PhiloxNormal(Philox(RandomStream::kBias, 0, plane, parameters.seed))
+                             : 0);
+  }
+  return planes;
+}
+
+uint64_t HashCode(const HashPlanes& planes, const double* query) {
+  uint64_t code = 0;
+  for (int t = 0; t < planes.bits; ++t) {
+    double product = 0;
+    for (int64_t e = 0; e < planes.dim; ++e)
+      product += query[e] * planes.normals[t * planes.dim + e];
+    if (product > planes.biases[t]) code |= uint64_t{1} << t;
+  }
+  return code;
+}
+
+CodeClusters ClusterCodes(std::span<const uint64_t> codes, const Clustered& parameters) {
+  CodeClusters clusters;
+  const int64_t count = std::min<int64_t>(parameters.clusters, static_cast<int64_t>(codes.size()));
+  clusters.centroids = InitialCentroids(codes, count, parameters.seed);
+  clusters.labels = Assign(codes, clusters.centroids);
+  while (clusters.updates < parameters.iterations) {
+    Update(codes, clusters.labels, &clusters.centroids);
+    ++clusters.updates;
+    std::vector<int32_t> labels = Assign(codes, clusters.centroids);
+    const bool settled = labels == clusters.labels;
+    clusters.labels = std::move(labels);
+    if (settled) break;
+  }
+  return clusters;
+}
+
+std::vector<int32_t> ClusterLabels(const Spec& spec, const Problem& problem) {
+  const ReferenceTensors in(spec, problem);
+  std::vector<int32_t> labels(problem.query_tokens() * spec.heads);
+  ForEachHead(spec, problem, in, [&](const Head& head, int64_t h, const CodeClusters& clusters) {
+    for (size_t i = 0; i < clusters.labels.size(); ++i) {
+      labels[(head.query_begin() + static_cast<int64_t>(i)) * spec.heads + h] = clusters.labels[i];
+    }
+  });
+  return labels;
+}
+
+std::vector<double> ClusteredReference(const Spec& spec, const Problem& problem) {
+  const ReferenceTensors in(spec, problem);
+  std::vector<double> output(problem.query_tokens() * spec.heads * spec.value_dim);
+  ForEachHead(spec, problem, in, [&](const Head& head, int64_t, const CodeClusters& clusters) {
+    for (size_t c = 0; c < clusters.centroids.size(); ++c) {
+      head.Attend(clusters, static_cast<int32_t>(c), &output);
+    }
+  });
+  return output;
+}
+
+}  // namespace castor::attention

@@ -1,0 +1,41 @@
+// What the reference twins share: tensors as doubles, and the definitions' small functions.
+//
+// Twins are written from the definitions, for reading: double precision, plain loops, no
+// sharing of work. They are for tests and never in a variant table. Any thread may call them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/attention/problem.h"
+
+namespace castor::attention {
+
+// A problem's query, key and value in double precision without the gaps between
+// tokens: [tokens, heads, dim].
+struct ReferenceTensors {
+  ReferenceTensors(const Spec& spec, const Problem& problem);
+
+  // Rows of `head_dim` or `value_dim` doubles; tokens count over all sequences.
+  const double* query(int64_t token, int64_t head) const;
+  const double* key(int64_t token, int64_t head) const;
+  const double* value(int64_t token, int64_t head) const;
+
+  int64_t heads;
+  int64_t head_dim;
+  int64_t value_dim;
+  std::vector<double> queries;
+  std::vector<double> keys;
+  std::vector<double> values;
+};
+
+// `count` tokens of `row` elements, the tokens `stride` elements apart, as doubles: [count, row].
+std::vector<double> Doubles(DType dtype, const std::byte* data, int64_t count, int64_t stride,
+                            int64_t row);
+
+double Dot(const double* a, const double* b, int64_t count);
+
+// exp(x_j) / sum exp(x).
+std::vector<double> Softmax(std::vector<double> scores);
+
+}  // namespace castor::attention
