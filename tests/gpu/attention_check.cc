@@ -73,12 +73,6 @@ std::vector<Case> Cases(std::mt19937& random) {
   return cases;
 }
 
-std::string Scientific(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1e", value);
-  return text;
-}
-
 // Alone, again, and beside another batch in flight, the bytes must be those of the batch.
 void CheckInvariance(Device& device, const Case& c, const StagedBatch& together, Report& report) {
   bool alone_same = true;

@@ -6,6 +6,13 @@
 
 namespace castor::gpu {
 
+// "1.2e-07"
+inline std::string Scientific(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1e", value);
+  return text;
+}
+
 class Report {
  public:
   void Section(const std::string& title) { std::printf("\n== %s\n", title.c_str()); }

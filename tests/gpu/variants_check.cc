@@ -95,8 +95,7 @@ void CheckVariants(uint32_t seed, Report& report) {
                         .item<double>()
                   : INFINITY;
           report.Check(error <= 2 * Tolerance(dtype), std::string(variant.backend) + ", error " +
-                                                          std::to_string(error) + ": " +
-                                                          NameOf(spec));
+                                                          Scientific(error) + ": " + NameOf(spec));
         }
       } catch (const c10::Error& error) {
         report.Check(false, NameOf(spec) + ": " + error.what_without_backtrace());
