@@ -1,0 +1,103 @@
+#include "tests/unit/encoder/model_files.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "engine/attention/variants.h"
+#include "engine/encoder/load.h"
+#include "engine/hf/safetensors.h"
+
+namespace castor::encoder {
+
+std::string GoldenDirectory() { return CASTOR_GOLDEN_ENCODER_DIR; }
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+void WriteFile(const std::string& path, const std::string& bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file << bytes;
+  EXPECT_TRUE(file.flush()) << path;
+}
+
+std::string SafetensorsBytes(const std::string& header, const std::string& data) {
+  std::string bytes;
+  for (int i = 0; i < 8; ++i) bytes.push_back(static_cast<char>(header.size() >> (8 * i)));
+  return bytes + header + data;
+}
+
+std::string SafetensorsBytes(const std::map<std::string, RawTensor>& tensors) {
+  nlohmann::json header = nlohmann::json::object();
+  std::string data;
+  for (const auto& [name, tensor] : tensors) {
+    header[name] = {{"dtype", tensor.dtype},
+                    {"shape", tensor.shape},
+                    {"data_offsets", {data.size(), data.size() + tensor.data.size()}}};
+    data += tensor.data;
+  }
+  return SafetensorsBytes(header.dump(), data);
+}
+
+TemporaryFolder::TemporaryFolder() {
+  std::string name = (std::filesystem::temp_directory_path() / "castor-test-XXXXXX").string();
+  const char* const made = mkdtemp(name.data());
+  EXPECT_NE(made, nullptr);
+  path_ = name;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+TinyModel::TinyModel() {
+  std::filesystem::copy(GoldenDirectory() + "/tiny_bert", folder_.path(),
+                        std::filesystem::copy_options::recursive);
+}
+
+void TinyModel::EditJson(const std::string& name,
+                         const std::function<void(nlohmann::json&)>& edit) {
+  nlohmann::json json = nlohmann::json::parse(ReadFile(folder_ / name));
+  edit(json);
+  WriteFile(folder_ / name, json.dump());
+}
+
+void TinyModel::EditWeights(const std::function<void(std::map<std::string, RawTensor>&)>& edit) {
+  const std::string path = folder_ / "model.safetensors";
+  std::map<std::string, RawTensor> tensors;
+  {
+    auto file = hf::Safetensors::OpenFile(path);
+    ASSERT_TRUE(file.ok()) << file.status();
+    for (const auto& [name, tensor] : (*file)->tensors()) {
+      tensors[name] = {std::string(tensor.dtype),
+                       tensor.shape,
+                       {reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size()}};
+    }
+  }
+  edit(tensors);
+  WriteFile(path, SafetensorsBytes(tensors));
+}
+
+absl::StatusOr<std::shared_ptr<Model>> TinyModel::Load(DType dtype) const {
+  return LoadOnCpu(folder_.path(), dtype);
+}
+
+absl::StatusOr<std::shared_ptr<Model>> LoadOnCpu(const std::string& directory, DType dtype) {
+  return LoadModel({.name = "test", .directory = directory, .dtype = dtype}, at::Device(at::kCPU),
+                   [](const attention::Spec& spec, const attention::Problem& problem) {
+                     const attention::Variant* variant =
+                         attention::FindVariant(attention::CpuVariants(), spec);
+                     if (variant == nullptr) return absl::InternalError("no variant");
+                     return variant->run(spec, {&problem, 1});
+                   });
+}
+
+}  // namespace castor::encoder

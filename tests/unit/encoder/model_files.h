@@ -1,0 +1,73 @@
+// Model directories for tests: the tiny BERT of tests/golden/encoder, copied to a folder of its own
+// where a test may spoil it, and the attention that models run on here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/encoder/model.h"
+
+namespace castor::encoder {
+
+// tests/golden/encoder.
+std::string GoldenDirectory();
+
+struct RawTensor {
+  std::string dtype;  // "F32"
+  std::vector<int64_t> shape;
+  std::string data;
+};
+
+// A safetensors file of these tensors.
+std::string SafetensorsBytes(const std::map<std::string, RawTensor>& tensors);
+
+// A safetensors file with this header, whatever it says, and this data.
+std::string SafetensorsBytes(const std::string& header, const std::string& data);
+
+std::string ReadFile(const std::string& path);
+void WriteFile(const std::string& path, const std::string& bytes);
+
+// An empty folder that goes away with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+// A copy of the tiny BERT: hidden 24, 3 heads, 2 layers, at most 32 tokens, CLS pooling.
+class TinyModel {
+ public:
+  TinyModel();
+
+  std::string operator/(const std::string& name) const { return folder_ / name; }
+  std::string directory() const { return folder_.path(); }
+
+  // Each rewrites one file.
+  void EditJson(const std::string& name, const std::function<void(nlohmann::json&)>& edit);
+  void EditWeights(const std::function<void(std::map<std::string, RawTensor>&)>& edit);
+
+  absl::StatusOr<std::shared_ptr<Model>> Load(DType dtype = DType::kFloat32) const;
+
+ private:
+  TemporaryFolder folder_;
+};
+
+// Loads `directory` on the CPU with the CPU's attention.
+absl::StatusOr<std::shared_ptr<Model>> LoadOnCpu(const std::string& directory,
+                                                 DType dtype = DType::kFloat32);
+
+}  // namespace castor::encoder
