@@ -1,0 +1,222 @@
+// The invariants of CAST, on the twin.
+
+#include "engine/attention/cast_reference.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "engine/attention/vanilla_reference.h"
+#include "tests/unit/attention/random_problem.h"
+
+namespace castor::attention {
+namespace {
+
+using Clustering = Cast::Clustering;
+
+Spec MakeSpec(Cast kernel, int64_t heads, int64_t head_dim, int64_t value_dim) {
+  Spec spec;
+  spec.heads = heads;
+  spec.head_dim = head_dim;
+  spec.value_dim = value_dim;
+  spec.softmax_scale = 1 / std::sqrt(static_cast<double>(head_dim));
+  spec.kernel = std::move(kernel);
+  return spec;
+}
+
+Cast Kernel(int32_t cluster_size, Clustering clustering = Clustering::kTopK) {
+  Cast kernel;
+  kernel.cluster_size = cluster_size;
+  kernel.clustering = clustering;
+  return kernel;
+}
+
+double Distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double squares = 0;
+  double norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    squares += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(squares / norm);
+}
+
+// A self-attention problem with a layer's surrogates and gates.
+struct Layer {
+  Layer(const Spec& spec, std::vector<int32_t> lengths, int64_t clusters, std::mt19937& random)
+      : problem(spec, lengths, lengths),
+        surrogates(spec.dtype, clusters * spec.heads * spec.head_dim),
+        gate(problem.view.query_tokens()) {
+    std::normal_distribution<float> normal;
+    problem.Randomize(random);
+    for (int64_t i = 0; i < surrogates.size(); ++i) surrogates.Set(i, normal(random));
+    for (float& phi : gate) phi = normal(random);
+    inputs = {surrogates.data(), clusters, gate};
+  }
+
+  std::vector<double> Run() const { return CastReference(problem.spec, problem.view, inputs); }
+
+  std::vector<double> RunVanilla() const {
+    Spec spec = problem.spec;
+    spec.kernel = Vanilla{};
+    return VanillaReference(spec, problem.view);
+  }
+
+  OwnedProblem problem;
+  Elements surrogates;
+  std::vector<float> gate;
+  CastInputs inputs;
+};
+
+class CastReferenceTest : public testing::Test {
+ protected:
+  CastReferenceTest() : seed_(FreshSeed()), random_(seed_), trace_(__FILE__, __LINE__, seed_) {}
+
+  std::vector<double> RandomAffinities(int64_t count) {
+    std::uniform_real_distribution<double> uniform;
+    std::vector<double> affinities(count);
+    for (double& affinity : affinities) affinity = uniform(random_);
+    return affinities;
+  }
+
+  const uint32_t seed_;
+  std::mt19937 random_;
+  testing::ScopedTrace trace_;
+};
+
+TEST_F(CastReferenceTest, OneClusterOfAllTokensIsVanilla) {
+  for (const Clustering clustering : {Clustering::kTopK, Clustering::kSingleAssignmentTopK}) {
+    const Layer layer(MakeSpec(Kernel(0, clustering), 2, 8, 6), {20, 1, 7}, 1, random_);
+    EXPECT_LE(Distance(layer.Run(), layer.RunVanilla()), 1e-12);
+  }
+}
+
+TEST_F(CastReferenceTest, EveryTokenInEveryClusterIsVanilla) {
+  for (const auto temperature : {Cast::GateTemperature::kSoftplus1, Cast::GateTemperature::kNone}) {
+    Cast kernel = Kernel(1000);  // clamped to the tokens
+    kernel.gate_temperature = temperature;
+    const Layer layer(MakeSpec(kernel, 2, 8, 6), {20, 1, 7}, 5, random_);
+    EXPECT_LE(Distance(layer.Run(), layer.RunVanilla()), 1e-12);
+  }
+}
+
+TEST_F(CastReferenceTest, PermutingTokensPermutesRows) {
+  for (const Clustering clustering : {Clustering::kTopK, Clustering::kSingleAssignmentTopK}) {
+    for (const auto heads : {Cast::HeadClustering::kShared, Cast::HeadClustering::kPerHead}) {
+      Cast kernel = Kernel(0, clustering);
+      kernel.head_clustering = heads;
+      Layer layer(MakeSpec(kernel, 2, 8, 8), {24}, 4, random_);
+      const std::vector<double> before = layer.Run();
+
+      std::vector<int64_t> order(24);  // row `order[i]` moves to i
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), random_);
+      for (Elements* elements : {&layer.problem.query, &layer.problem.key, &layer.problem.value}) {
+        const Elements old = *elements;
+        for (int64_t i = 0; i < 24 * 16; ++i) {
+          elements->Set(i, old.Get(order[i / 16] * 16 + i % 16));
+        }
+      }
+      const std::vector<float> gate = layer.gate;
+      for (int64_t i = 0; i < 24; ++i) layer.gate[i] = gate[order[i]];
+
+      const std::vector<double> after = layer.Run();
+      for (int64_t i = 0; i < 24 * 16; ++i) {
+        EXPECT_NEAR(after[i], before[order[i / 16] * 16 + i % 16], 1e-12);
+      }
+    }
+  }
+}
+
+TEST_F(CastReferenceTest, SoftmaxRowsOfOnesStayOnes) {
+  Layer layer(MakeSpec(Kernel(3), 2, 8, 1), {30}, 4, random_);  // some tokens in no cluster
+  for (int64_t i = 0; i < layer.problem.value.size(); ++i) layer.problem.value.Set(i, 1);
+  for (double sum : layer.Run()) EXPECT_NEAR(sum, 1, 1e-12);
+}
+
+TEST_F(CastReferenceTest, LaplaceIsNotNormalised) {
+  Cast kernel = Kernel(0);
+  kernel.attention_function = Cast::AttentionFunction::kLaplace;
+  Layer layer(MakeSpec(kernel, 1, 2, 1), {1}, 1, random_);
+  for (Elements* elements : {&layer.problem.query, &layer.problem.key, &layer.surrogates}) {
+    elements->Set(0, 0);
+    elements->Set(1, 0);
+  }
+  layer.problem.value.Set(0, 1);
+  // All scores are 0 and laplace(0) = (1 + erf(-sqrt(pi))) / 2, once in the cluster, once over it.
+  const double laplace = 0.5 * std::erfc(std::sqrt(3.14159265358979323846));
+  EXPECT_NEAR(layer.Run()[0], laplace * laplace, 1e-15);
+}
+
+TEST_F(CastReferenceTest, TopKTakesTheBestAndTiesGoLow) {
+  std::vector<double> affinities = {1, 5, 3, 5, 5, 2};  // one cluster
+  EXPECT_EQ(CastMembers(affinities, 1, 2, Clustering::kTopK)[0], (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(CastMembers(affinities, 1, 4, Clustering::kTopK)[0],
+            (std::vector<int64_t>{1, 2, 3, 4}));
+}
+
+TEST_F(CastReferenceTest, SingleAssignmentCoversEveryTokenOnce) {
+  for (int round = 0; round < 200; ++round) {
+    const int64_t clusters = 1 + random_() % 8;
+    const int64_t tokens = 1 + random_() % 60;
+    const int64_t size = (tokens + clusters - 1) / clusters + random_() % 3;
+    std::vector<double> affinities = RandomAffinities(tokens * clusters);
+    if (round % 3 == 0) std::fill(affinities.begin(), affinities.end(), 0.5);  // all tied
+    if (round % 3 == 1) {
+      for (int64_t i = 0; i < tokens; ++i) affinities[i * clusters] += 2;  // all prefer one
+    }
+    const auto members = CastMembers(affinities, clusters, size, Clustering::kSingleAssignmentTopK);
+    std::vector<int> times(tokens);
+    for (const std::vector<int64_t>& cluster : members) {
+      EXPECT_LE(static_cast<int64_t>(cluster.size()), size);
+      EXPECT_TRUE(std::is_sorted(cluster.begin(), cluster.end()));
+      for (int64_t token : cluster) ++times[token];
+    }
+    EXPECT_EQ(times, std::vector<int>(tokens, 1));
+  }
+}
+
+// Stable: no token and cluster prefer each other to what they have.
+TEST_F(CastReferenceTest, SingleAssignmentIsStable) {
+  for (int round = 0; round < 50; ++round) {
+    const int64_t clusters = 5;
+    const int64_t tokens = 40;
+    const int64_t size = 8;
+    const std::vector<double> affinities = RandomAffinities(tokens * clusters);
+    const auto members = CastMembers(affinities, clusters, size, Clustering::kSingleAssignmentTopK);
+    std::vector<double> has(tokens);
+    for (int64_t c = 0; c < clusters; ++c) {
+      for (int64_t token : members[c]) has[token] = affinities[token * clusters + c];
+    }
+    for (int64_t c = 0; c < clusters; ++c) {
+      double worst = static_cast<int64_t>(members[c].size()) < size ? -1 : 2;
+      for (int64_t token : members[c]) {
+        worst = std::min(worst, affinities[token * clusters + c]);
+      }
+      for (int64_t token = 0; token < tokens; ++token) {
+        const double would = affinities[token * clusters + c];
+        EXPECT_FALSE(would > has[token] && would > worst) << token << " and " << c;
+      }
+    }
+  }
+}
+
+TEST_F(CastReferenceTest, TiedAffinitiesFillClustersInOrder) {
+  const auto members =
+      CastMembers(std::vector<double>(12, 1), 3, 2, Clustering::kSingleAssignmentTopK);
+  // Four tokens, three clusters of two: the lower token, then the lower cluster.
+  EXPECT_EQ(members, (std::vector<std::vector<int64_t>>{{0, 1}, {2, 3}, {}}));
+}
+
+TEST_F(CastReferenceTest, FewerTokensThanClusters) {
+  for (const Clustering clustering : {Clustering::kTopK, Clustering::kSingleAssignmentTopK}) {
+    Layer layer(MakeSpec(Kernel(0, clustering), 2, 8, 1), {3}, 10, random_);
+    for (double x : layer.Run()) EXPECT_TRUE(std::isfinite(x));
+  }
+}
+
+}  // namespace
+}  // namespace castor::attention
