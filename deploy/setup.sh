@@ -44,7 +44,8 @@ if [ "$flavor" = auto ]; then
 fi
 
 cache=${XDG_CACHE_HOME:-${HOME:-}/.cache}
-pins=$(sha256sum "$root/deploy/versions.env" | cut -c1-12)
+# What is only measured against does not name the folder.
+pins=$(sed '/^# ---- /,$d' "$root/deploy/versions.env" | sha256sum | cut -c1-12)
 deps=${CASTOR_DEPS_DIR:-$cache/castor/deps-$pins}
 if $print_dir; then printf '%s\n' "$deps"; exit 0; fi
 

@@ -1,0 +1,34 @@
+// What the benchmark programs share of their command lines.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+namespace castor::bench {
+
+[[noreturn]] inline void Die(const std::string& message) {
+  std::fprintf(stderr, "%s\n", message.c_str());
+  std::exit(1);
+}
+
+// Removes --NAME=VALUE from the arguments and returns VALUE; ends the program if it is not there.
+inline std::string TakeFlag(std::string_view name, int* argc, char** argv) {
+  const std::string prefix = "--" + std::string(name) + "=";
+  std::string value;
+  int kept = 1;
+  for (int i = 1; i < *argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument.substr(0, prefix.size()) == prefix) {
+      value = argument.substr(prefix.size());
+    } else {
+      argv[kept++] = argv[i];
+    }
+  }
+  *argc = kept;
+  if (value.empty()) Die("the flag " + prefix + "... is needed");
+  return value;
+}
+
+}  // namespace castor::bench

@@ -1,0 +1,80 @@
+// Sentences per second through a castor-server on this machine: eight concurrent requests of eight
+// texts each, as concurrent clients send them.
+//
+// Needs --server=HOST:PORT and --texts=FILE (one text a line) beside Google Benchmark's own flags.
+// tests/bench/run.sh starts the server and compares with sentence-transformers on the same texts.
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "castor/v1/encoder.pb.h"
+#include "server/allocator.h"
+#include "tests/bench/command_line.h"
+#include "tests/bench/pump.h"
+#include "tests/bench/wire_client.h"
+
+namespace castor::bench {
+namespace {
+
+constexpr int kClients = 8;
+constexpr size_t kTextsPerRequest = 8;
+constexpr char kEncode[] = "/castor.v1.EncoderService/Encode";
+
+std::vector<grpc::ByteBuffer> ReadRequests(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> texts;
+  for (std::string line; std::getline(file, line);) texts.push_back(line);
+  if (texts.empty()) Die("no texts in " + path);
+  std::vector<grpc::ByteBuffer> requests;
+  for (size_t begin = 0; begin < texts.size(); begin += kTextsPerRequest) {
+    v1::EncodeRequest request;
+    const size_t end = std::min(begin + kTextsPerRequest, texts.size());
+    for (size_t i = begin; i < end; ++i) request.mutable_texts()->add_texts(texts[i]);
+    const grpc::Slice slice(request.SerializeAsString());
+    requests.emplace_back(&slice, 1);
+  }
+  return requests;
+}
+
+void Encode(benchmark::State& state, WireClient& client,
+            const std::vector<grpc::ByteBuffer>& requests) {
+  std::atomic<int64_t> tokens = 0;
+  std::atomic<int64_t> padded = 0;
+  for (auto _ : state) {
+    Pump(kClients).Run(static_cast<int>(requests.size()), [&](int i, std::function<void()> done) {
+      client.Call(kEncode, requests[i], [&, done = std::move(done)](grpc::ByteBuffer bytes) {
+        const auto response = Parse<v1::EncodeResponse>(bytes);
+        for (int64_t count : response.token_counts()) tokens += count;
+        padded += response.batch().padded_tokens();
+        done();
+      });
+    });
+  }
+  state.counters["tokens/s"] =
+      benchmark::Counter(static_cast<double>(tokens), benchmark::Counter::kIsRate);
+  state.counters["padded_tokens"] = static_cast<double>(padded);
+}
+
+}  // namespace
+}  // namespace castor::bench
+
+int main(int argc, char** argv) {
+  using castor::bench::TakeFlag;
+  castor::bench::WireClient client(TakeFlag("server", &argc, argv));
+  const auto requests = castor::bench::ReadRequests(TakeFlag("texts", &argc, argv));
+  castor::server::KeepFreedMemory();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RegisterBenchmark(
+      "BM_EncodeServer",
+      [&](benchmark::State& state) { castor::bench::Encode(state, client, requests); })
+      ->UseRealTime()
+      ->Unit(benchmark::kMillisecond);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

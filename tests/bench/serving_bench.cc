@@ -1,0 +1,227 @@
+// What the server adds to the engine: the same attention requests through the bare engine in this
+// process, and over gRPC to a castor-server on this machine.
+//
+// Needs --server=HOST:PORT beside Google Benchmark's own flags. Saturation keeps eight requests in
+// flight and counts tokens per second; latency sends one small request at a time and reports
+// medians, and the server's own account of the stages. tests/bench/run.sh starts the server and
+// prints the ratios.
+
+#include <benchmark/benchmark.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "castor/v1/attention.pb.h"
+#include "engine/attention/resolve.h"
+#include "engine/attention/variants.h"
+#include "engine/engine.h"
+#include "server/allocator.h"
+#include "tests/bench/command_line.h"
+#include "tests/bench/pump.h"
+#include "tests/bench/wire_client.h"
+#include "tests/bench/workload.h"
+
+namespace castor::bench {
+namespace {
+
+constexpr int kWindow = 8;
+constexpr int kRequests = 32;
+constexpr int64_t kHeads = 8;
+constexpr int64_t kHeadDim = 64;
+constexpr int64_t kSmallTokens = 32;
+
+constexpr char kAttend[] = "/castor.v1.AttentionService/Attend";
+
+std::string server_address;
+
+Engine& BareEngine() {
+  static const std::unique_ptr<Engine> engine = [] {
+    EngineOptions options;
+    options.device = "cpu";
+    auto created = CreateEngine(options);
+    if (!created.ok()) Die(std::string(created.status().message()));
+    return *std::move(created);
+  }();
+  return *engine;
+}
+
+// A request's bytes on the wire, made once: sending them again copies nothing.
+grpc::ByteBuffer WireBytes(const AttentionProblem& problem) {
+  v1::AttendRequest request;
+  for (const auto& [tensor, bytes] : {std::pair{request.mutable_query(), &problem.query},
+                                      std::pair{request.mutable_key(), &problem.key},
+                                      std::pair{request.mutable_value(), &problem.value}}) {
+    tensor->set_dtype(problem.dtype == DType::kFloat32 ? v1::FLOAT32 : v1::BFLOAT16);
+    for (int64_t dimension : {problem.tokens, problem.heads, problem.head_dim}) {
+      tensor->add_shape(dimension);
+    }
+    tensor->set_raw(bytes->data(), bytes->size());
+  }
+  const grpc::Slice slice(request.SerializeAsString());
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+WireClient& Server() {
+  static WireClient client(server_address);
+  return client;
+}
+
+struct Mix {
+  std::vector<AttentionProblem> problems;
+  std::vector<grpc::ByteBuffer> wire;
+  int64_t tokens = 0;
+
+  explicit Mix(DType dtype) {
+    const std::vector<int64_t> lengths = MixedLengths(kRequests, 128, 2048, 1);
+    problems.reserve(lengths.size());
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      problems.emplace_back(lengths[i], kHeads, kHeadDim, dtype, i);
+      wire.push_back(WireBytes(problems.back()));
+      tokens += lengths[i];
+    }
+  }
+};
+
+const Mix& MixOf(DType dtype) {
+  static const Mix float32(DType::kFloat32), bfloat16(DType::kBFloat16);
+  return dtype == DType::kFloat32 ? float32 : bfloat16;
+}
+
+void CountTokens(benchmark::State& state, const Mix& mix) {
+  state.counters["tokens/s"] =
+      benchmark::Counter(static_cast<double>(mix.tokens) * static_cast<double>(state.iterations()),
+                         benchmark::Counter::kIsRate);
+}
+
+void BM_SaturationEngine(benchmark::State& state, DType dtype) {
+  const Mix& mix = MixOf(dtype);
+  for (auto _ : state) {
+    Pump(kWindow).Run(kRequests, [&](int i, std::function<void()> done) {
+      const auto ticket =
+          BareEngine().Submit(mix.problems[i].Request(),
+                              [done = std::move(done)](absl::StatusOr<AttentionResult> result) {
+                                if (!result.ok()) Die(std::string(result.status().message()));
+                                done();
+                              });
+      if (!ticket.ok()) Die(std::string(ticket.status().message()));
+    });
+  }
+  CountTokens(state, mix);
+}
+
+void BM_SaturationServer(benchmark::State& state, DType dtype) {
+  const Mix& mix = MixOf(dtype);
+  for (auto _ : state) {
+    Pump(kWindow).Run(kRequests, [&](int i, std::function<void()> done) {
+      Server().Call(kAttend, mix.wire[i], [done = std::move(done)](grpc::ByteBuffer) { done(); });
+    });
+  }
+  CountTokens(state, mix);
+}
+
+// Runs `call` once per iteration and reports the median of its wall times in microseconds.
+template <typename Call>
+void ReportMedian(benchmark::State& state, const Call& call) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> times;
+  for (auto _ : state) {
+    const Clock::time_point begin = Clock::now();
+    call();
+    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+  }
+  std::sort(times.begin(), times.end());
+  state.counters["p50_us"] = times[times.size() / 2];
+  state.counters["p99_us"] = times[times.size() * 99 / 100];
+}
+
+const AttentionProblem& SmallProblem() {
+  static const AttentionProblem problem(kSmallTokens, kHeads, kHeadDim, DType::kFloat32, 7);
+  return problem;
+}
+
+void BM_LatencyKernel(benchmark::State& state) {
+  const AttentionProblem& problem = SmallProblem();
+  const attention::Spec spec = {
+      DType::kFloat32, kHeads, kHeadDim, kHeadDim, 1 / std::sqrt(double{kHeadDim}), Vanilla{}};
+  const attention::Variant* variant = attention::FindVariant(attention::CpuVariants(), spec);
+  const std::vector<int32_t> offsets = {0, static_cast<int32_t>(problem.tokens)};
+  std::vector<std::byte> output(problem.query.size());
+  attention::Problem packed;
+  packed.query = problem.query.data();
+  packed.key = problem.key.data();
+  packed.value = problem.value.data();
+  packed.output = output.data();
+  packed.query_stride = packed.key_stride = packed.value_stride = packed.output_stride =
+      kHeads * kHeadDim;
+  packed.cu_seqlens_q = packed.cu_seqlens_k = offsets;
+  ReportMedian(state, [&] {
+    if (!variant->run(spec, {&packed, 1}).ok()) Die("the kernel failed");
+  });
+}
+
+void BM_LatencyEngine(benchmark::State& state) {
+  ReportMedian(state, [&] {
+    Pump(1).Run(1, [&](int, std::function<void()> done) {
+      (void)BareEngine().Submit(
+          SmallProblem().Request(),
+          [done = std::move(done)](absl::StatusOr<AttentionResult>) { done(); });
+    });
+  });
+}
+
+void BM_LatencyServer(benchmark::State& state) {
+  const grpc::ByteBuffer wire = WireBytes(SmallProblem());
+  std::vector<v1::Timing> timings;
+  ReportMedian(state, [&] {
+    Pump(1).Run(1, [&](int, std::function<void()> done) {
+      Server().Call(kAttend, wire, [&, done = std::move(done)](grpc::ByteBuffer bytes) {
+        timings.push_back(Parse<v1::AttendResponse>(bytes).timing());
+        done();
+      });
+    });
+  });
+  const auto median = [&](auto field) {
+    std::vector<double> values;
+    for (const v1::Timing& timing : timings) values.push_back((timing.*field)());
+    std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
+    return values[values.size() / 2];
+  };
+  state.counters["decode_us"] = median(&v1::Timing::decode_us);
+  state.counters["queue_us"] = median(&v1::Timing::queue_us);
+  state.counters["compute_us"] = median(&v1::Timing::compute_us);
+  state.counters["server_us"] = median(&v1::Timing::total_us);
+}
+
+BENCHMARK_CAPTURE(BM_SaturationEngine, fp32, DType::kFloat32)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_SaturationServer, fp32, DType::kFloat32)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_SaturationEngine, bf16, DType::kBFloat16)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_SaturationServer, bf16, DType::kBFloat16)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_LatencyKernel)->UseRealTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_LatencyEngine)->UseRealTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(BM_LatencyServer)->UseRealTime()->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace castor::bench
+
+int main(int argc, char** argv) {
+  using castor::bench::TakeFlag;
+  castor::bench::server_address = TakeFlag("server", &argc, argv);
+  castor::server::KeepFreedMemory();
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
