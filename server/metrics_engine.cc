@@ -16,6 +16,8 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
+constexpr size_t kStageStep = 2;
+
 MetricFamily Family(const char* name, const char* help, MetricType type) {
   return {name, help, type, {}};
 }
@@ -28,17 +30,20 @@ void Add(MetricFamily& family, double value, Labels labels = {}) {
   family.metric.push_back(std::move(metric));
 }
 
-// Adds one histogram to a family of them; Prometheus wants cumulative counts.
-void Add(MetricFamily& family, const HistogramSnapshot& snapshot, Labels labels = {}) {
+// Adds one histogram to a family of them, with every `step`-th of its bounds: the engine's are
+// finer than a time series each is worth. Prometheus wants cumulative counts, so no observation is
+// lost.
+void Add(MetricFamily& family, const HistogramSnapshot& snapshot, Labels labels = {},
+         size_t step = 1) {
   ClientMetric metric;
   metric.label = std::move(labels);
   uint64_t cumulative = 0;
-  for (size_t i = 0; i < snapshot.counts.size(); ++i) {
+  for (size_t i = 0; i < snapshot.bounds.size(); ++i) {
     cumulative += snapshot.counts[i];
-    const double bound =
-        i < snapshot.bounds.size() ? snapshot.bounds[i] : std::numeric_limits<double>::infinity();
-    metric.histogram.bucket.push_back({cumulative, bound});
+    if (i % step == 0) metric.histogram.bucket.push_back({cumulative, snapshot.bounds[i]});
   }
+  if (!snapshot.counts.empty()) cumulative += snapshot.counts.back();
+  metric.histogram.bucket.push_back({cumulative, std::numeric_limits<double>::infinity()});
   metric.histogram.sample_count = cumulative;
   metric.histogram.sample_sum = snapshot.sum;
   family.metric.push_back(std::move(metric));
@@ -73,14 +78,14 @@ void CollectWork(const EngineStats& stats, std::vector<MetricFamily>& out) {
     Add(tokens, static_cast<double>(work.tokens), labels);
     Add(padded, static_cast<double>(work.padded_tokens), labels);
     Add(queue, work.queue_seconds, labels);
-    Add(stage, work.copy_in_seconds, with_phase("copy_in"));
-    Add(stage, work.compute_seconds, with_phase("compute"));
-    Add(stage, work.copy_out_seconds, with_phase("copy_out"));
+    Add(stage, work.copy_in_seconds, with_phase("copy_in"), kStageStep);
+    Add(stage, work.compute_seconds, with_phase("compute"), kStageStep);
+    Add(stage, work.copy_out_seconds, with_phase("copy_out"), kStageStep);
     Add(batch_requests, work.batch_requests, labels);
     Add(batch_tokens, work.batch_tokens, labels);
   }
   Add(stage, stats.tokenize_seconds,
-      {{"kernel", "none"}, {"operation", "encode"}, {"phase", "tokenize"}});
+      {{"kernel", "none"}, {"operation", "encode"}, {"phase", "tokenize"}}, kStageStep);
   for (MetricFamily* family :
        {&answered, &batches, &tokens, &padded, &queue, &stage, &batch_requests, &batch_tokens}) {
     out.push_back(std::move(*family));
