@@ -1,7 +1,9 @@
 #include "engine/scheduling/job.h"
 
+#include <string>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "engine/scheduling/clock.h"
 #include "engine/scheduling/models.h"
 
@@ -54,6 +56,15 @@ EncodeResult TakeResult(const Job& job, EncodeWork& work, const BatchOutcome& ou
   return result;
 }
 
+// A copy that shares nothing with the original.
+absl::Status Clone(const absl::Status& status) {
+  absl::Status clone(status.code(), status.message());
+  status.ForEachPayload([&clone](absl::string_view url, const absl::Cord& payload) {
+    clone.SetPayload(url, absl::Cord(std::string(payload)));
+  });
+  return clone;
+}
+
 template <typename Work, typename Done>
 void DeliverAs(Answer answer) {
   Done done = std::move(std::get<Done>(answer.done));
@@ -80,11 +91,16 @@ int64_t QueryTokens(const JobList& jobs) {
   return tokens;
 }
 
-Answer Refusal(std::unique_ptr<Job> job, absl::Status status) {
-  Answer answer;
-  answer.done = std::move(job->done);
+Answer Refusal(std::unique_ptr<Job> job, const absl::Status& status) {
+  Answer answer = Refusal(std::move(job->done), status);
   answer.job = std::move(job);
-  answer.status = std::move(status);
+  return answer;
+}
+
+Answer Refusal(Completion done, const absl::Status& status) {
+  Answer answer;
+  answer.done = std::move(done);
+  answer.status = Clone(status);
   return answer;
 }
 

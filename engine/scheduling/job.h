@@ -98,8 +98,11 @@ struct Answer {
   std::shared_ptr<const BatchOutcome> outcome;  // when status is OK
 };
 
-// An answer for a job that failed or was never run.
-Answer Refusal(std::unique_ptr<Job> job, absl::Status status);
+// An answer for a job that failed or was never run; without the job, for a completion alone. It
+// gets a status of its own: a shared one's references would be counted on several threads inside a
+// library that ThreadSanitizer cannot look into.
+Answer Refusal(std::unique_ptr<Job> job, const absl::Status& status);
+Answer Refusal(Completion done, const absl::Status& status);
 
 // An answer for a job whose output is in host memory.
 Answer Success(std::unique_ptr<Job> job, std::shared_ptr<const BatchOutcome> outcome);

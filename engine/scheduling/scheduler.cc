@@ -261,10 +261,7 @@ Answer Scheduler::Withdraw(Job& job, const absl::Status& status) {
   Unregister(job);
   if (job.phase == Job::Phase::kWaiting) return Refusal(queue_.Remove(job), status);
   // Its tokenizer still works on it and drops it later; only the completion goes now.
-  Answer answer;
-  answer.done = std::move(job.done);
-  answer.status = status;
-  return answer;
+  return Refusal(std::move(job.done), status);
 }
 
 std::vector<Answer> Scheduler::WithdrawAll(const absl::Status& status) {

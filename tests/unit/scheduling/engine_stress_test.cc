@@ -2,8 +2,10 @@
 // is answered exactly once, right answers are right, and nothing is left behind.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdio>
 #include <random>
 #include <thread>
 
@@ -14,6 +16,10 @@ namespace {
 
 constexpr int kThreads = 4;
 constexpr int kRequestsPerThread = 2000;
+
+// Of attention requests; an encode request's mark is its first character.
+bool IsCulprit(int id) { return id % 97 == 1; }
+static_assert('t' % 97 != 1);
 
 class EngineStressTest : public EngineFixture, public testing::WithParamInterface<int> {};
 INSTANTIATE_TEST_SUITE_P(Depth, EngineStressTest, testing::Values(1, 2));
@@ -35,11 +41,16 @@ TEST_P(EngineStressTest, EveryRequestIsAnsweredExactlyOnce) {
   ASSERT_TRUE(engine.ok()) << engine.status();
   engine_ = *std::move(engine);
 
+  // Culprits fail whenever they run; besides, batches fail now and then through no one's fault.
   std::atomic<uint32_t> launches = 0;
   script_->SetHook([&launches](const Marks& marks) {
     const uint32_t launch = launches.fetch_add(1);
-    if (launch % 17 == 3) return MakeError(Reason::kInternal, "a hiccup");
-    if (launch % 23 == 5 && marks.size() > 1) return MakeError(Reason::kOutOfMemory, "too much");
+    for (int mark : marks) {
+      if (IsCulprit(mark)) return MakeError(Reason::kInternal, "a bad request");
+    }
+    if (marks.size() == 1) return absl::OkStatus();
+    if (launch % 7 == 3) return MakeError(Reason::kInternal, "a hiccup");
+    if (launch % 7 == 5) return MakeError(Reason::kOutOfMemory, "too much");
     return absl::OkStatus();
   });
 
@@ -87,6 +98,10 @@ TEST_P(EngineStressTest, EveryRequestIsAnsweredExactlyOnce) {
         ticket =
             engine_->Submit(std::move(request), [&, id](absl::StatusOr<AttentionResult> result) {
               if (result.ok() && result->output.data.as<float>()[7] != 2.0f * id) ++wrong;
+              if (result.ok() == IsCulprit(id) &&
+                  (result.ok() || ReasonOf(result.status()) == Reason::kInternal)) {
+                ++wrong;
+              }
               record(id, result.status());
             });
       }
@@ -97,7 +112,9 @@ TEST_P(EngineStressTest, EveryRequestIsAnsweredExactlyOnce) {
         continue;
       }
       tickets.push_back(*ticket);
-      if (random() % 4 == 0) engine_->Cancel(tickets[random() % tickets.size()]);
+      if (random() % 4 == 0)
+        engine_->Cancel(
+            tickets[tickets.size() - 1 - random() % std::min<size_t>(tickets.size(), 8)]);
     }
   };
 
@@ -108,7 +125,7 @@ TEST_P(EngineStressTest, EveryRequestIsAnsweredExactlyOnce) {
 
   for (int id = 0; id < kTotal; ++id) ASSERT_EQ(answers[id], 1) << "request " << id;
   EXPECT_EQ(wrong, 0);
-  EXPECT_GT(outcomes[0], 0u);
+  for (const auto& outcome : outcomes) EXPECT_GT(outcome, 0u);
   const EngineStats stats = engine_->stats();
   EXPECT_EQ(stats.load.queued_requests, 0);
   EXPECT_EQ(stats.load.inflight_requests, 0);
@@ -121,7 +138,10 @@ TEST_P(EngineStressTest, EveryRequestIsAnsweredExactlyOnce) {
   uint64_t served = 0;
   for (const WorkStats& row : stats.work) served += row.requests;
   EXPECT_EQ(served, outcomes[0]);
-  RecordProperty("answered_ok", static_cast<int>(outcomes[0]));
+  std::printf("%d requests: %d answered, %d cancelled, %d expired, %d failed, %d refused\n", kTotal,
+              static_cast<int>(outcomes[0]), static_cast<int>(outcomes[1]),
+              static_cast<int>(outcomes[2]), static_cast<int>(outcomes[3]),
+              static_cast<int>(refused));
 }
 
 }  // namespace
