@@ -1,0 +1,108 @@
+// Tokens per second of an encoder on the CPU, bare: no queue, no network. Arguments: texts in a
+// batch; 0 times tokenizing alone.
+//
+// Needs --model=DIRECTORY and --texts=FILE (one text a line) beside Google Benchmark's own flags.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/encoder/batch.h"
+#include "engine/encoder/prepare.h"
+#include "tests/bench/command_line.h"
+
+namespace castor::bench {
+namespace {
+
+std::vector<std::string> ReadTexts(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<std::string> texts;
+  for (std::string line; std::getline(file, line);) texts.push_back(line);
+  if (texts.empty()) Die("no texts in " + path);
+  return texts;
+}
+
+encoder::Prepared PrepareTexts(const encoder::Model& model, const std::vector<std::string>& texts) {
+  EncodeRequest request;
+  TextInput input;
+  input.texts.assign(texts.begin(), texts.end());
+  request.input = std::move(input);
+  absl::StatusOr<encoder::Prepared> prepared = encoder::Prepare(request, model);
+  if (!prepared.ok()) Die(prepared.status().ToString());
+  return *std::move(prepared);
+}
+
+void CountTokens(benchmark::State& state, int64_t tokens) {
+  state.counters["tokens/s"] = benchmark::Counter(static_cast<double>(tokens),
+                                                  benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void Tokenize(benchmark::State& state, const encoder::Model& model,
+              const std::vector<std::string>& texts) {
+  int64_t tokens = 0;
+  for (auto _ : state) tokens = PrepareTexts(model, texts).tokens();
+  CountTokens(state, tokens);
+}
+
+void Encode(benchmark::State& state, Device& device, const encoder::Model& model,
+            const std::vector<std::string>& texts) {
+  const ModelInfo& info = encoder::InfoOf(model);
+  std::vector<encoder::Prepared> parts;
+  int64_t tokens = 0;
+  const size_t size = static_cast<size_t>(state.range(0));
+  for (size_t begin = 0; begin < texts.size(); begin += size) {
+    const auto end = texts.begin() + static_cast<int64_t>(std::min(begin + size, texts.size()));
+    parts.push_back(PrepareTexts(model, {texts.begin() + static_cast<int64_t>(begin), end}));
+    tokens += parts.back().tokens();
+  }
+  std::vector<float> output(size * static_cast<size_t>(info.hidden_size));
+  for (auto _ : state) {
+    for (const encoder::Prepared& part : parts) {
+      encoder::BatchItem item{
+          .cu_seqlens = part.cu_seqlens, .ids = part.ids, .type_ids = part.type_ids};
+      item.pooling = info.pooling;
+      item.normalize = info.normalize;
+      item.dimensions = info.hidden_size;
+      item.output = output.data();
+      const encoder::Batch batch{.model = &model, .kernel = Vanilla{}, .items = {item}};
+      auto execution = device.Launch(batch);
+      if (!execution.ok()) Die(execution.status().ToString());
+      if (auto times = (*execution)->Wait(); !times.ok()) Die(times.status().ToString());
+    }
+  }
+  CountTokens(state, tokens);
+}
+
+int Main(int argc, char** argv) {
+  const std::string directory = TakeFlag("model", &argc, argv);
+  const std::vector<std::string> texts = ReadTexts(TakeFlag("texts", &argc, argv));
+  EngineOptions options;
+  options.device = "cpu";
+  auto device = OpenDevice(options);
+  if (!device.ok()) Die(device.status().ToString());
+  auto model = (*device)->LoadModel({.name = "model", .directory = directory});
+  if (!model.ok()) Die(model.status().ToString());
+  benchmark::RegisterBenchmark("tokenize",
+                               [&](benchmark::State& state) { Tokenize(state, **model, texts); });
+  benchmark::RegisterBenchmark(
+      "encode", [&](benchmark::State& state) { Encode(state, **device, **model, texts); })
+      ->Arg(8)
+      ->Arg(32)
+      ->Arg(128)
+      ->Arg(512)
+      ->UseRealTime()
+      ->Unit(benchmark::kMillisecond);
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
+
+}  // namespace
+}  // namespace castor::bench
+
+int main(int argc, char** argv) { return castor::bench::Main(argc, argv); }
