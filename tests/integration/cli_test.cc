@@ -37,10 +37,18 @@ std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// One word of the shell.
 std::string Quoted(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
+  std::string quoted(1, '\'');
+  for (const char c : text) {
+    if (c == '\'') {
+      quoted.append("'\\''");
+    } else {
+      quoted.push_back(c);
+    }
+  }
+  quoted.push_back('\'');
+  return quoted;
 }
 
 bool HaveModel() { return std::filesystem::exists(CASTOR_TEST_MODEL "/config.json"); }
@@ -75,10 +83,12 @@ class CliTest : public ::testing::Test {
   static Outcome Run(const std::vector<std::string>& arguments, const std::string& input = "",
                      const std::string& server = address_) {
     std::ofstream(folder_ + "/in", std::ios::binary) << input;
-    std::string command = "CASTOR_SERVER=" + Quoted(server) + " " + Quoted(CASTOR_PROGRAM);
-    for (const std::string& argument : arguments) command += " " + Quoted(argument);
-    command += " <" + Quoted(folder_ + "/in") + " >" + Quoted(folder_ + "/out") + " 2>" +
-               Quoted(folder_ + "/err");
+    std::string command("CASTOR_SERVER=");
+    command.append(Quoted(server)).append(" ").append(Quoted(CASTOR_PROGRAM));
+    for (const std::string& argument : arguments) command.append(" ").append(Quoted(argument));
+    command.append(" <").append(Quoted(folder_ + "/in"));
+    command.append(" >").append(Quoted(folder_ + "/out"));
+    command.append(" 2>").append(Quoted(folder_ + "/err"));
     const int status = std::system(command.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadFile(folder_ + "/out"),
             ReadFile(folder_ + "/err")};
@@ -257,7 +267,7 @@ TEST_F(CliEncodeTest, TokenIdsPairsAndTokenRows) {
   const json ids =
       json::parse(OutputOf({"encode", "--ids", "101 2023 102", "--ids", "101,102", "-o", "json"}));
   EXPECT_EQ(ids["shape"], json({2, 384}));
-  EXPECT_EQ(ids["sequences"][0]["tokens"], "3");
+  EXPECT_EQ(ids["sequences"][0]["tokens"], 3);
   const json pair = json::parse(OutputOf({"encode", "who?", "--pair", "she", "-o", "json",
                                           "--token-embeddings", "--dimensions", "4"}));
   ASSERT_EQ(pair["sequences"].size(), 1u);
