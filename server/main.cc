@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "server/allocator.h"
+#include "server/errors.h"
 #include "server/grpc_log.h"
 #include "server/logging.h"
 #include "server/options.h"
@@ -19,6 +20,8 @@
 
 namespace castor::server {
 namespace {
+
+constexpr size_t kMaxStartError = 4096;  // of the one line that says why
 
 int ExitCode(Outcome outcome) {
   switch (outcome) {
@@ -32,19 +35,26 @@ int ExitCode(Outcome outcome) {
   return 1;
 }
 
+int CannotStart(const absl::Status& error) {
+  FlushLogging();
+  std::fprintf(stderr, "castor-server: cannot start: %s\n",
+               Printable(std::string(error.message()), kMaxStartError).c_str());
+  return 1;
+}
+
 int Run(ServerOptions options) {
   KeepFreedMemory();
   SignalWatcher signals;  // before any thread: those started later inherit the blocked signals
   InitLogging(options.log_format, options.log_level);
   SendGrpcLogToOurs();
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options));
-  if (!server.ok()) {
-    FlushLogging();
-    std::fprintf(stderr, "castor-server: cannot start: %s\n",
-                 std::string(server.status().message()).c_str());
-    return 1;
-  }
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(std::move(options));
+  if (!server.ok()) return CannotStart(server.status());
+  // Before the first caller can see that the server serves.
   signals.OnFirst([&] { (*server)->RequestStop(); });
+  if (const absl::Status listening = (*server)->Listen(); !listening.ok()) {
+    signals.OnFirst(nullptr);
+    return CannotStart(listening);
+  }
   const Outcome outcome = (*server)->Wait();
   if (outcome == Outcome::kEngineFault) {
     // A broken device can hang or crash whatever touches it again, destructors too.

@@ -17,6 +17,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+// New calls are refused for at least this long before gRPC shuts down. It resets calls that reach
+// it later, and their callers cannot tell that nothing was done; these here are told UNAVAILABLE.
+constexpr milliseconds kRefusal{250};
+
 // For the last bytes of the last answers, after every call was answered.
 constexpr milliseconds kCloseDeadline{1000};
 
@@ -33,15 +37,26 @@ std::vector<std::string> HealthNames(const EngineInfo& info) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
+absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
   absl::StatusOr<std::unique_ptr<Engine>> engine = CreateEngine(options.engine);
   if (!engine.ok()) return engine.status();
-  return Start(std::move(options), *std::move(engine));
+  return Create(std::move(options), *std::move(engine));
+}
+
+std::unique_ptr<Server> Server::Create(ServerOptions options, std::unique_ptr<Engine> engine) {
+  return std::unique_ptr<Server>(new Server(std::move(options), std::move(engine)));
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
+  absl::StatusOr<std::unique_ptr<Server>> server = Create(std::move(options));
+  if (!server.ok()) return server;
+  if (absl::Status listening = (*server)->Listen(); !listening.ok()) return listening;
+  return server;
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
                                                       std::unique_ptr<Engine> engine) {
-  std::unique_ptr<Server> server(new Server(std::move(options), std::move(engine)));
+  std::unique_ptr<Server> server = Create(std::move(options), std::move(engine));
   if (absl::Status listening = server->Listen(); !listening.ok()) return listening;
   return server;
 }
@@ -77,7 +92,7 @@ absl::Status Server::Listen() {
 }
 
 Server::~Server() {
-  if (grpc_ != nullptr) RunDrain(milliseconds(0), milliseconds(0));
+  if (grpc_ != nullptr) RunDrain({milliseconds(0), milliseconds(0), milliseconds(0)});
 }
 
 Outcome Server::Wait() {
@@ -90,26 +105,28 @@ Outcome Server::Wait() {
 bool Server::Drain() {
   // A device that is broken answers nothing more, so there is nothing to stay up for.
   const milliseconds delay = faulty_ ? milliseconds(0) : options_.drain_delay;
-  return RunDrain(delay, options_.drain_deadline);
+  return RunDrain({delay, kRefusal, options_.drain_deadline});
 }
 
-bool Server::RunDrain(milliseconds delay, milliseconds deadline) {
+bool Server::RunDrain(DrainTimes times) {
   MutexLock lock(drain_mu_);
   if (drained_.has_value()) return *drained_;
-  LogInfo("draining", {{"delay_ms", delay.count()},
-                       {"deadline_ms", deadline.count()},
+  LogInfo("draining", {{"delay_ms", times.delay.count()},
+                       {"deadline_ms", times.deadline.count()},
                        {"calls", lifecycle_.calls_in_flight()}});
   health_.SetServing(false);
   metrics_.SetReady(false);
   metrics_.SetDraining(true);
-  std::this_thread::sleep_for(delay);
+  std::this_thread::sleep_for(times.delay);
 
   lifecycle_.BeginRefusing();
-  const steady_clock::time_point end = steady_clock::now() + deadline;
+  const steady_clock::time_point refusing_since = steady_clock::now();
+  const steady_clock::time_point end = refusing_since + times.deadline;
   bool all_answered = engine_->Drain(end);
   // The engine has answered; now the answers' last bytes leave. Watch streams last as long as their
   // callers like, and would hold the shutdown up.
   health_.Shutdown();
+  std::this_thread::sleep_until(refusing_since + times.refusal);
   all_answered &= lifecycle_.WaitUntilIdle(std::max(end, steady_clock::now() + kCloseDeadline));
   grpc_->Shutdown(std::chrono::system_clock::now() + kCloseDeadline);
   lifecycle_.RequestStop(StopCause::kRequested);

@@ -12,8 +12,9 @@
 #include <grpcpp/server.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
-#include <string>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
@@ -38,11 +39,18 @@ enum class Outcome {
 
 class Server {
  public:
-  // Opens the device, loads the models, listens. Serving when it returns; an error names what is
-  // wrong in one line.
-  static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options);
+  // Opens the device and loads the models, which can take long; does not listen yet. An error names
+  // what is wrong in one line.
+  static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options);
 
-  // The same with an engine that is there already; `options.engine` is not looked at.
+  // The same over an engine that is there already; `options.engine` is not looked at.
+  static std::unique_ptr<Server> Create(ServerOptions options, std::unique_ptr<Engine> engine);
+
+  // Listens, and serves when it returns. Once, by the owner, before Wait and Drain.
+  absl::Status Listen();
+
+  // Create and Listen.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options);
   static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options,
                                                        std::unique_ptr<Engine> engine);
 
@@ -67,10 +75,15 @@ class Server {
   bool Drain();
 
  private:
+  struct DrainTimes {
+    std::chrono::milliseconds delay;     // still serving
+    std::chrono::milliseconds refusal;   // at least, refusing new calls
+    std::chrono::milliseconds deadline;  // for what was admitted
+  };
+
   Server(ServerOptions options, std::unique_ptr<Engine> engine);
 
-  absl::Status Listen();
-  bool RunDrain(std::chrono::milliseconds delay, std::chrono::milliseconds deadline);
+  bool RunDrain(DrainTimes times);
   void OnEngineFault();
 
   // Constant after Start. Declared in the order of their dependence: destroyed bottom up.

@@ -255,8 +255,6 @@ TEST_F(ServerCallTest, CancelledWhileRunningHarmsNobody) {
   engine_->Release();
   AttendCall next;
   EXPECT_TRUE(next.Run(*attention_, AttendOf(1)).ok());
-  EXPECT_EQ(
-      Metric("castor_requests_total{code=\"CANCELLED\",kernel=\"vanilla\",method=\"attend\"}"), 1);
 }
 
 TEST_F(ServerCallTest, DeadlineThatPassesCancelsTheRequest) {
@@ -288,7 +286,17 @@ TEST_F(ServerCallTest, CancellingAtAnyMomentLeavesNothingBehind) {
   EXPECT_EQ(engine_->answered(), engine_->admitted());
 }
 
-TEST_F(ServerCallTest, MetricsCountWhatTheClientSaw) {
+class ServerMetricsTest : public ServerTest {
+ protected:
+  void SetUp() override { StartServer(TestOptionsWithMetrics()); }
+
+  double Requests(const std::string& code) const {
+    return Metric("castor_requests_total{code=\"" + code +
+                  "\",kernel=\"vanilla\",method=\"attend\"}");
+  }
+};
+
+TEST_F(ServerMetricsTest, CountWhatTheClientSaw) {
   for (int i = 0; i < 3; ++i) {
     AttendCall call;
     ASSERT_TRUE(call.Run(*attention_, AttendOf(1)).ok());
@@ -296,12 +304,24 @@ TEST_F(ServerCallTest, MetricsCountWhatTheClientSaw) {
   engine_->RefuseWith(QueueFull("full", milliseconds(1)));
   AttendCall refused;
   ASSERT_FALSE(refused.Run(*attention_, AttendOf(1)).ok());
-  EXPECT_EQ(Metric("castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"attend\"}"), 3);
-  EXPECT_EQ(Metric("castor_requests_total{code=\"RESOURCE_EXHAUSTED\",kernel=\"vanilla\","
-                   "method=\"attend\"}"),
-            1);
+  engine_->RefuseWith(absl::OkStatus());
+  engine_->HoldRunning();
+  AttendCall cancelled;
+  std::thread caller([&] { cancelled.Run(*attention_, AttendOf(1)); });
+  ASSERT_TRUE(engine_->AwaitRunning());
+  EXPECT_EQ(Metric("castor_inflight_calls{method=\"attend\"}"), 1);
+  cancelled.context.TryCancel();
+  caller.join();
+  ASSERT_TRUE(engine_->AwaitCancels(1));
+  engine_->Release();
+  ASSERT_TRUE(AwaitNoCalls());
+
+  EXPECT_EQ(Requests("OK"), 3);
+  EXPECT_EQ(Requests("RESOURCE_EXHAUSTED"), 1);
+  EXPECT_EQ(Requests("CANCELLED"), 1);
   EXPECT_EQ(Metric("castor_inflight_calls{method=\"attend\"}"), 0);
   EXPECT_EQ(Metric("castor_ready"), 1);
+  EXPECT_EQ(Metric("castor_draining"), 0);
 }
 
 }  // namespace

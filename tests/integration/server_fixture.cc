@@ -7,10 +7,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <future>
 #include <numeric>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 namespace castor::testing {
@@ -29,8 +31,14 @@ void FillTensor(int64_t tokens, v1::Tensor* tensor) {
 server::ServerOptions TestOptions() {
   server::ServerOptions options;
   options.listen = "127.0.0.1:0";
-  options.metrics_listen = "127.0.0.1:0";
+  options.metrics_listen = "";  // its endpoint takes two seconds to stop
   options.max_message_bytes = 16 << 20;
+  return options;
+}
+
+server::ServerOptions TestOptionsWithMetrics() {
+  server::ServerOptions options = TestOptions();
+  options.metrics_listen = "127.0.0.1:0";
   return options;
 }
 
@@ -108,6 +116,15 @@ grpc::Status ServerTest::CallRaw(const std::string& method, const std::string& b
     }
   }
   return status;
+}
+
+bool ServerTest::AwaitNoCalls() const {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (server_->calls_in_flight() > 0) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
 
 std::string ServerTest::Scrape() const {

@@ -20,8 +20,9 @@
 
 namespace castor::testing {
 
-// Loopback, ports picked by the system, no deadline of a drain shorter than a slow machine needs.
+// Loopback, a port picked by the system, no metrics endpoint.
 server::ServerOptions TestOptions();
+server::ServerOptions TestOptionsWithMetrics();
 
 // The details of an error, unpacked.
 struct Details {
@@ -60,6 +61,10 @@ class ServerTest : public ::testing::Test {
   // Sends `bytes` as the message of `method`, such as "/castor.v1.AttentionService/Attend".
   grpc::Status CallRaw(const std::string& method, const std::string& bytes,
                        std::string* answer = nullptr) const;
+
+  // Waits until the server has no call in flight; false when that took longer than 20 s. A client
+  // learns of its own cancellation before the server does.
+  bool AwaitNoCalls() const;
 
   // The page that Prometheus would read.
   std::string Scrape() const;

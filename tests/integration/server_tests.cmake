@@ -4,5 +4,14 @@ add_library(castor_server_fixture STATIC fake_engine.cc server_fixture.cc)
 find_package(GTest REQUIRED)
 target_link_libraries(castor_server_fixture PUBLIC castor_server GTest::gtest)
 
-castor_test(server_call_test SOURCES server_call_test.cc LIBS castor_server_fixture
-            LABELS integration)
+foreach(name call lifecycle hostile)
+  castor_test(server_${name}_test SOURCES server_${name}_test.cc LIBS castor_server_fixture
+              LABELS integration)
+endforeach()
+
+castor_test(server_process_test SOURCES server_process.cc server_process_test.cc
+            LIBS castor_server_fixture LABELS integration)
+target_compile_definitions(server_process_test PRIVATE
+  CASTOR_SERVER_PROGRAM="$<TARGET_FILE:castor-server>"
+  CASTOR_TEST_FOLDER="${CMAKE_CURRENT_SOURCE_DIR}")
+add_dependencies(server_process_test castor-server)

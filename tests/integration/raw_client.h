@@ -1,0 +1,96 @@
+// A client without manners: speaks just enough HTTP/2 to begin a gRPC call over a plain socket, and
+// can break off anywhere. Not thread-safe.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace castor::testing {
+
+class RawClient {
+ public:
+  explicit RawClient(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(port));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = connect(socket_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0;
+  }
+  ~RawClient() { close(socket_); }
+  RawClient(const RawClient&) = delete;
+  RawClient& operator=(const RawClient&) = delete;
+
+  bool connected() const { return connected_; }
+
+  bool Send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t sent = send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent <= 0) return false;
+      bytes.remove_prefix(static_cast<size_t>(sent));
+    }
+    return true;
+  }
+
+  // The connection's preface and empty settings.
+  bool SendPreface() {
+    return Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") && Send(Frame(kSettings, 0, 0, ""));
+  }
+
+  // Begins a call on stream 1: headers, and a message that is announced as `announced` bytes long.
+  // `message` may be shorter; at most 16 KiB, one frame.
+  bool BeginCall(std::string_view path, std::string_view message, uint32_t announced) {
+    const std::string headers = Header(":method", "POST") + Header(":scheme", "http") +
+                                Header(":path", path) + Header(":authority", "localhost") +
+                                Header("content-type", "application/grpc") +
+                                Header("te", "trailers");
+    std::string body(1, '\0');
+    for (int shift = 24; shift >= 0; shift -= 8) body += static_cast<char>(announced >> shift);
+    body += message;
+    const uint8_t end_stream = announced == message.size() ? 1 : 0;
+    return Send(Frame(kHeaders, 4 /* END_HEADERS */, 1, headers)) &&
+           Send(Frame(kData, end_stream, 1, body));
+  }
+
+  // Resets the connection without a word.
+  void Vanish() {
+    const linger now{1, 0};
+    setsockopt(socket_, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+    close(socket_);
+    socket_ = -1;
+  }
+
+ private:
+  static constexpr uint8_t kData = 0;
+  static constexpr uint8_t kHeaders = 1;
+  static constexpr uint8_t kSettings = 4;
+
+  static std::string Frame(uint8_t type, uint8_t flags, uint32_t stream, std::string_view payload) {
+    std::string frame;
+    for (int shift = 16; shift >= 0; shift -= 8)
+      frame += static_cast<char>(payload.size() >> shift);
+    frame += static_cast<char>(type);
+    frame += static_cast<char>(flags);
+    for (int shift = 24; shift >= 0; shift -= 8) frame += static_cast<char>(stream >> shift);
+    return frame.append(payload);
+  }
+
+  // HPACK: a literal that is not indexed, its name too. Lengths below 127.
+  static std::string Header(std::string_view name, std::string_view value) {
+    std::string header(1, '\0');
+    header += static_cast<char>(name.size());
+    header.append(name);
+    header += static_cast<char>(value.size());
+    return header.append(value);
+  }
+
+  int socket_;
+  bool connected_ = false;
+};
+
+}  // namespace castor::testing

@@ -1,0 +1,272 @@
+// What hostile and careless callers send, against a whole server with the real engine on the CPU,
+// and callers that vanish. After each attack the server answers a good request as it did before.
+
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "engine/base/error.h"
+#include "tests/integration/raw_client.h"
+#include "tests/integration/server_fixture.h"
+
+namespace castor::testing {
+namespace {
+
+class HostileInputTest : public ServerTest {
+ protected:
+  void SetUp() override {
+    server::ServerOptions options = TestOptions();
+    options.max_message_bytes = 1 << 20;
+    EngineOptions engine_options;
+    engine_options.device = "cpu";
+    engine_options.cpu_threads = 1;
+    auto engine = CreateEngine(engine_options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    StartServer(options, *std::move(engine));
+    AttendCall good;
+    ASSERT_TRUE(good.Run(*attention_, AttendOf(3)).ok());
+    expected_ = good.response.output().raw();
+  }
+
+  void TearDown() override {
+    AttendCall good;
+    const grpc::Status status = good.Run(*attention_, AttendOf(3));
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(good.response.output().raw(), expected_);
+    EXPECT_TRUE(AwaitNoCalls());
+    const LoadStats load = server_->engine().stats().load;
+    EXPECT_EQ(load.inflight_requests, 0);
+    EXPECT_EQ(load.inflight_bytes, 0);
+  }
+
+  // The field that the server blames; "" and a failure when it does not refuse as INVALID_ARGUMENT.
+  std::string BlamedField(const v1::AttendRequest& request) {
+    AttendCall call;
+    const grpc::Status status = call.Run(*attention_, request);
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+    const Details details = DetailsOf(status);
+    if (details.bad_request.field_violations_size() == 0) return "";
+    return details.bad_request.field_violations(0).field();
+  }
+
+  std::string expected_;  // the good request's output
+};
+
+TEST_F(HostileInputTest, TruncatedMessagesAreRefused) {
+  const std::string whole = AttendOf(3, "cut").SerializeAsString();
+  for (size_t size = 0; size < whole.size(); ++size) {
+    const grpc::Status status =
+        CallRaw("/castor.v1.AttentionService/Attend", whole.substr(0, size));
+    ASSERT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << "at " << size;
+    ASSERT_FALSE(DetailsOf(status).info.reason().empty());
+  }
+}
+
+TEST_F(HostileInputTest, WrongSizesNameTheField) {
+  v1::AttendRequest request = AttendOf(3);
+  request.mutable_value()->mutable_raw()->pop_back();
+  EXPECT_EQ(BlamedField(request).rfind("value", 0), 0U);
+
+  request = AttendOf(3);
+  request.mutable_key()->mutable_raw()->append("x");
+  EXPECT_EQ(BlamedField(request).rfind("key", 0), 0U);
+
+  request = AttendOf(3);
+  request.mutable_query()->clear_raw();
+  EXPECT_EQ(BlamedField(request).rfind("query", 0), 0U);
+
+  request = AttendOf(3);
+  request.clear_value();
+  EXPECT_EQ(BlamedField(request).rfind("value", 0), 0U);
+}
+
+TEST_F(HostileInputTest, BadDimensionsNameTheField) {
+  const int64_t kMax = std::numeric_limits<int64_t>::max();
+  for (const int64_t bad : {int64_t{0}, int64_t{-1}, std::numeric_limits<int64_t>::min(),
+                            int64_t{1} << 31, int64_t{1} << 62, kMax}) {
+    for (int dimension = 0; dimension < 3; ++dimension) {
+      SCOPED_TRACE(std::to_string(bad) + " at " + std::to_string(dimension));
+      v1::AttendRequest request = AttendOf(3);
+      request.mutable_query()->set_shape(dimension, bad);
+      EXPECT_EQ(BlamedField(request).rfind("query", 0), 0U);
+    }
+  }
+}
+
+TEST_F(HostileInputTest, ShapesWhoseProductWrapsAreRefused) {
+  // 2^32 * 2^31 * 2 elements are 2^64, that is 0 where nobody checks.
+  v1::AttendRequest request = AttendOf(3);
+  for (v1::Tensor* tensor :
+       {request.mutable_query(), request.mutable_key(), request.mutable_value()}) {
+    tensor->set_shape(0, int64_t{1} << 32);
+    tensor->set_shape(1, int64_t{1} << 31);
+    tensor->set_raw("");
+  }
+  EXPECT_FALSE(BlamedField(request).empty());
+}
+
+TEST_F(HostileInputTest, TwoBillionTokensWithoutDataAllocateNothing) {
+  v1::AttendRequest request = AttendOf(3);
+  for (v1::Tensor* tensor :
+       {request.mutable_query(), request.mutable_key(), request.mutable_value()}) {
+    tensor->set_shape(0, int64_t{1} << 31);
+    tensor->clear_raw();
+  }
+  const int64_t before = ResidentBytes();
+  for (int i = 0; i < 100; ++i) EXPECT_FALSE(BlamedField(request).empty());
+  EXPECT_LT(ResidentBytes() - before, 32 << 20);
+}
+
+TEST_F(HostileInputTest, LengthsThatDoNotAddUpAreRefused) {
+  for (const std::vector<int64_t>& lengths :
+       std::vector<std::vector<int64_t>>{{1, 1},
+                                         {4},
+                                         {0, 3},
+                                         {-1, 4},
+                                         {std::numeric_limits<int64_t>::max(), 4},
+                                         {std::numeric_limits<int64_t>::min(), 3}}) {
+    v1::AttendRequest request = AttendOf(3);
+    for (const int64_t length : lengths) request.add_query_lengths(length);
+    EXPECT_EQ(BlamedField(request).rfind("query_lengths", 0), 0U);
+  }
+}
+
+TEST_F(HostileInputTest, ForeignTypesAndRanksAreRefused) {
+  v1::AttendRequest request = AttendOf(3);
+  request.mutable_key()->set_dtype(v1::FLOAT16);
+  EXPECT_FALSE(BlamedField(request).empty());
+
+  request = AttendOf(3);
+  request.mutable_query()->set_dtype(v1::DATA_TYPE_UNSPECIFIED);
+  EXPECT_EQ(BlamedField(request).rfind("query", 0), 0U);
+
+  request = AttendOf(3);
+  request.mutable_query()->set_dtype(static_cast<v1::DataType>(77));
+  EXPECT_EQ(BlamedField(request).rfind("query", 0), 0U);
+
+  request = AttendOf(3);
+  for (int i = 0; i < 1000; ++i) request.mutable_query()->add_shape(1);
+  EXPECT_EQ(BlamedField(request).rfind("query", 0), 0U);
+
+  request = AttendOf(3);
+  request.set_softmax_scale(std::nan(""));
+  EXPECT_EQ(BlamedField(request), "softmax_scale");
+}
+
+TEST_F(HostileInputTest, NonFiniteInputIsRefusedWhenAsked) {
+  v1::AttendRequest request = AttendOf(3);
+  const float nan = std::nanf("");
+  request.mutable_key()->mutable_raw()->replace(4, sizeof(nan), reinterpret_cast<const char*>(&nan),
+                                                sizeof(nan));
+  request.set_check_finite(true);
+  AttendCall refused;
+  const grpc::Status status = refused.Run(*attention_, request);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(DetailsOf(status).info.reason(), "NON_FINITE_INPUT");
+  request.set_check_finite(false);
+  AttendCall taken;
+  EXPECT_TRUE(taken.Run(*attention_, request).ok());
+}
+
+TEST_F(HostileInputTest, UnknownModelIsNotFound) {
+  grpc::ClientContext context;
+  v1::EncodeRequest request = EncodeOf({"text"});
+  request.set_model("nobody");
+  v1::EncodeResponse response;
+  const grpc::Status status = encoder_->Encode(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(DetailsOf(status).info.reason(), "MODEL_NOT_FOUND");
+}
+
+TEST_F(HostileInputTest, OversizedMessageIsResourceExhausted) {
+  AttendCall call;
+  const grpc::Status status = call.Run(*attention_, AttendOf(100'000));  // 2.4 MB, limit 1 MiB
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(HostileInputTest, CompressedMessagesAreRefusedUnread) {
+  AttendCall call;
+  call.context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  v1::AttendRequest request = AttendOf(3);
+  request.mutable_query()->set_raw(std::string(100'000, '\0'));
+  EXPECT_EQ(call.Run(*attention_, request).error_code(), grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_F(HostileInputTest, HugeRequestIdIsRefusedInFewBytes) {
+  AttendCall call;
+  const grpc::Status status = call.Run(*attention_, AttendOf(3, std::string(200'000, 'x')));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << status.error_message();
+  EXPECT_LT(status.error_details().size(), 4096U);
+}
+
+class VanishingClientTest : public ServerTest {
+ protected:
+  void SetUp() override { StartServer(); }
+
+  void ExpectAGoodAnswer() {
+    AttendCall call;
+    const grpc::Status status = call.Run(*attention_, AttendOf(2));
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+};
+
+TEST_F(VanishingClientTest, QueuedWorkOfALostConnectionIsDropped) {
+  engine_->Hold();
+  RawClient client(server_->port());
+  ASSERT_TRUE(client.connected());
+  const std::string message = AttendOf(2).SerializeAsString();
+  ASSERT_TRUE(client.SendPreface() &&
+              client.BeginCall("/castor.v1.AttentionService/Attend", message,
+                               static_cast<uint32_t>(message.size())));
+  ASSERT_TRUE(engine_->AwaitWaiting(1));
+  client.Vanish();
+  EXPECT_TRUE(engine_->AwaitWaiting(0));
+  EXPECT_TRUE(AwaitNoCalls());
+  engine_->Release();
+  ExpectAGoodAnswer();
+}
+
+TEST_F(VanishingClientTest, RunningWorkOfALostConnectionHarmsNobody) {
+  engine_->HoldRunning();
+  RawClient client(server_->port());
+  ASSERT_TRUE(client.connected());
+  const std::string message = AttendOf(2).SerializeAsString();
+  ASSERT_TRUE(client.SendPreface() &&
+              client.BeginCall("/castor.v1.AttentionService/Attend", message,
+                               static_cast<uint32_t>(message.size())));
+  ASSERT_TRUE(engine_->AwaitRunning());
+  client.Vanish();
+  ASSERT_TRUE(engine_->AwaitCancels(1));
+  engine_->Release();
+  EXPECT_TRUE(AwaitNoCalls());
+  ExpectAGoodAnswer();
+}
+
+TEST_F(VanishingClientTest, MessagesThatNeverEndCostNothingLasting) {
+  const int64_t before = ResidentBytes();
+  for (int i = 0; i < 500; ++i) {
+    RawClient client(server_->port());
+    ASSERT_TRUE(client.connected());
+    ASSERT_TRUE(client.SendPreface() && client.BeginCall("/castor.v1.AttentionService/Attend",
+                                                         std::string(8000, 'x'), 15U << 20));
+    client.Vanish();
+  }
+  ExpectAGoodAnswer();
+  EXPECT_LT(ResidentBytes() - before, 64 << 20);
+  EXPECT_EQ(engine_->admitted(), 1);
+}
+
+TEST_F(VanishingClientTest, BrokenHttp2EndsItsConnectionOnly) {
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(10'000, '\xff'),
+        std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") + std::string(1000, '\x7f')}) {
+    RawClient client(server_->port());
+    ASSERT_TRUE(client.connected());
+    client.Send(bytes);
+  }
+  ExpectAGoodAnswer();
+}
+
+}  // namespace
+}  // namespace castor::testing

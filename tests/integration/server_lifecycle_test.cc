@@ -1,0 +1,249 @@
+// Health and drain, in-process: what callers and probes see while a server starts, serves, drains
+// and stops, and that no admitted call is lost.
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "tests/integration/server_fixture.h"
+
+namespace castor::testing {
+namespace {
+
+using grpc::health::v1::Health;
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+class ServerLifecycleTest : public ServerTest {
+ protected:
+  HealthCheckResponse::ServingStatus Check(const std::string& name) {
+    grpc::ClientContext context;
+    HealthCheckRequest request;
+    request.set_service(name);
+    HealthCheckResponse response;
+    const grpc::Status status = Health::NewStub(channel_)->Check(&context, request, &response);
+    if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
+      return HealthCheckResponse::SERVICE_UNKNOWN;
+    }
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response.status();
+  }
+};
+
+// One open Watch stream.
+class Watching {
+ public:
+  Watching(const std::shared_ptr<grpc::Channel>& channel, const std::string& name)
+      : stub_(Health::NewStub(channel)) {
+    HealthCheckRequest request;
+    request.set_service(name);
+    reader_ = stub_->Watch(&context_, request);
+  }
+
+  // The next status; UNKNOWN when the stream has ended.
+  HealthCheckResponse::ServingStatus Next() {
+    HealthCheckResponse response;
+    return reader_->Read(&response) ? response.status() : HealthCheckResponse::UNKNOWN;
+  }
+
+  grpc::Status Finish() { return reader_->Finish(); }
+  void Cancel() { context_.TryCancel(); }
+
+ private:
+  std::unique_ptr<Health::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<HealthCheckResponse>> reader_;
+};
+
+TEST_F(ServerLifecycleTest, EveryNameServesAfterStart) {
+  StartServer();
+  for (const char* name :
+       {"", "liveness", "readiness", "model/tiny", "castor.v1.AttentionService",
+        "castor.v1.EncoderService", "castor.v1.ModelService", "castor.v1.ServerService"}) {
+    EXPECT_EQ(Check(name), HealthCheckResponse::SERVING) << name;
+  }
+  EXPECT_EQ(Check("model/other"), HealthCheckResponse::SERVICE_UNKNOWN);
+  Watching unknown(channel_, "model/other");
+  EXPECT_EQ(unknown.Next(), HealthCheckResponse::SERVICE_UNKNOWN);
+  unknown.Cancel();
+  EXPECT_EQ(unknown.Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(ServerLifecycleTest, DrainAnswersWhatWasAdmittedAndRefusesWhatIsNew) {
+  StartServer();
+  engine_->Hold();
+  constexpr int kCalls = 8;
+  std::vector<grpc::Status> statuses(kCalls);
+  std::vector<std::thread> callers;
+  for (int i = 0; i < kCalls; ++i) {
+    callers.emplace_back([&, i] {
+      AttendCall call;
+      statuses[i] = call.Run(*attention_, AttendOf(4));
+    });
+  }
+  ASSERT_TRUE(engine_->AwaitWaiting(kCalls));
+
+  Watching readiness(channel_, "readiness");
+  ASSERT_EQ(readiness.Next(), HealthCheckResponse::SERVING);
+  bool drained = false;
+  std::thread drainer([&] { drained = server_->Drain(); });
+  EXPECT_EQ(readiness.Next(), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(Check("liveness"), HealthCheckResponse::SERVING);
+
+  // Readiness falls just before new work is refused. A call that still got in waits with the
+  // others, so the probes give up after a moment.
+  const auto deadline = steady_clock::now() + seconds(20);
+  grpc::Status refused;
+  do {
+    AttendCall probe;
+    probe.context.set_deadline(std::chrono::system_clock::now() + milliseconds(100));
+    refused = probe.Run(*attention_, AttendOf(1));
+  } while (refused.error_code() != grpc::StatusCode::UNAVAILABLE && steady_clock::now() < deadline);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(DetailsOf(refused).info.reason(), "DRAINING");
+
+  engine_->Release();
+  drainer.join();
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_TRUE(drained);
+  for (const grpc::Status& status : statuses) EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(readiness.Next(), HealthCheckResponse::UNKNOWN);  // the stream has ended
+  EXPECT_EQ(readiness.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(ServerLifecycleTest, OpenWatchStreamsDoNotHoldTheDrainUp) {
+  server::ServerOptions options = TestOptions();
+  options.drain_deadline = seconds(300);
+  StartServer(options);
+  std::vector<std::unique_ptr<Watching>> watchers;
+  for (int i = 0; i < 20; ++i) {
+    watchers.push_back(std::make_unique<Watching>(channel_, i % 2 == 0 ? "" : "liveness"));
+    ASSERT_EQ(watchers.back()->Next(), HealthCheckResponse::SERVING);
+  }
+  const auto start = steady_clock::now();
+  EXPECT_TRUE(server_->Drain());
+  EXPECT_LT(steady_clock::now() - start, seconds(60));
+  for (auto& watcher : watchers) {
+    EXPECT_EQ(watcher->Next(), HealthCheckResponse::NOT_SERVING);
+    EXPECT_EQ(watcher->Next(), HealthCheckResponse::UNKNOWN);
+  }
+}
+
+TEST_F(ServerLifecycleTest, ServesThroughTheDrainDelay) {
+  server::ServerOptions options = TestOptions();
+  options.drain_delay = milliseconds(1500);
+  StartServer(options);
+  Watching readiness(channel_, "");
+  ASSERT_EQ(readiness.Next(), HealthCheckResponse::SERVING);
+  std::thread drainer([&] { EXPECT_TRUE(server_->Drain()); });
+  EXPECT_EQ(readiness.Next(), HealthCheckResponse::NOT_SERVING);
+  AttendCall call;
+  const grpc::Status status = call.Run(*attention_, AttendOf(1));
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  drainer.join();
+}
+
+TEST_F(ServerLifecycleTest, DrainUnderLoadLosesNoAdmittedCall) {
+  StartServer();
+  constexpr int kCallers = 8;
+  std::atomic<int64_t> answered = 0;
+  std::atomic<int64_t> lost = 0;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < kCallers; ++i) {
+    callers.emplace_back([&] {
+      auto stub = v1::AttentionService::NewStub(NewChannel());
+      for (;;) {
+        AttendCall call;
+        const grpc::Status status = call.Run(*stub, AttendOf(16));
+        if (status.error_code() == grpc::StatusCode::UNAVAILABLE) return;
+        ++(status.ok() ? answered : lost);
+        if (!status.ok()) ADD_FAILURE() << status.error_code() << status.error_message();
+      }
+    });
+  }
+  while (answered < 200) std::this_thread::yield();
+  EXPECT_TRUE(server_->Drain());
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(lost, 0);
+  EXPECT_EQ(engine_->admitted(), answered);  // whatever was admitted reached its caller
+}
+
+TEST_F(ServerLifecycleTest, DrainCutsOffWhatMissesItsDeadline) {
+  server::ServerOptions options = TestOptions();
+  options.drain_deadline = milliseconds(200);
+  StartServer(options);
+  engine_->Hold();
+  AttendCall call;
+  grpc::Status status;
+  std::thread caller([&] { status = call.Run(*attention_, AttendOf(1)); });
+  ASSERT_TRUE(engine_->AwaitWaiting(1));
+  EXPECT_FALSE(server_->Drain());
+  caller.join();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(DetailsOf(status).info.reason(), "DRAINING");
+}
+
+TEST_F(ServerLifecycleTest, WaitReturnsAfterRequestStop) {
+  StartServer();
+  server_->RequestStop();
+  EXPECT_EQ(server_->Wait(), server::Outcome::kDrained);
+}
+
+TEST_F(ServerLifecycleTest, EngineFaultTakesReadinessAwayAndEndsTheServer) {
+  server::ServerOptions options = TestOptions();
+  options.drain_delay = seconds(3600);  // not waited for
+  StartServer(options);
+  Watching readiness(channel_, "readiness");
+  ASSERT_EQ(readiness.Next(), HealthCheckResponse::SERVING);
+  engine_->Break();
+  AttendCall call;
+  EXPECT_EQ(call.Run(*attention_, AttendOf(1)).error_code(), grpc::StatusCode::INTERNAL);
+  EXPECT_EQ(readiness.Next(), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(server_->Wait(), server::Outcome::kEngineFault);
+}
+
+TEST_F(ServerLifecycleTest, PortThatIsTakenIsAnErrorInOneLine) {
+  StartServer();
+  server::ServerOptions options = TestOptions();
+  options.listen = address();
+  const auto second = server::Server::Start(options, std::make_unique<FakeEngine>());
+  ASSERT_FALSE(second.ok());
+  EXPECT_NE(second.status().message().find(address()), absl::string_view::npos);
+  EXPECT_EQ(second.status().message().find('\n'), absl::string_view::npos);
+}
+
+TEST_F(ServerLifecycleTest, MetricsPortThatIsTakenIsAnError) {
+  StartServer();
+  server::ServerOptions options = TestOptions();
+  options.metrics_listen = address();
+  const auto second = server::Server::Start(options, std::make_unique<FakeEngine>());
+  ASSERT_FALSE(second.ok());
+  EXPECT_NE(second.status().message().find(address()), absl::string_view::npos);
+}
+
+TEST_F(ServerLifecycleTest, ServesOnAUnixSocket) {
+  const std::string path = ::testing::TempDir() + "castor-" + std::to_string(getpid()) + ".sock";
+  server::ServerOptions options = TestOptions();
+  options.listen = "unix:" + path;
+  auto server = server::Server::Start(options, std::make_unique<FakeEngine>());
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ((*server)->port(), 0);
+  auto stub = v1::AttentionService::NewStub(
+      grpc::CreateChannel("unix:" + path, grpc::InsecureChannelCredentials()));
+  AttendCall call;
+  const grpc::Status status = call.Run(*stub, AttendOf(1));
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+}  // namespace
+}  // namespace castor::testing

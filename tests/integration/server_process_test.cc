@@ -1,0 +1,218 @@
+// castor-server as its operators meet it: one line when it listens, signals, exit codes, and
+// attacks whose damage shows in the process's memory and descriptors.
+
+#include "tests/integration/server_process.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/security/credentials.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <thread>
+#include <utility>
+
+#include "tests/integration/raw_client.h"
+#include "tests/integration/server_fixture.h"
+
+namespace castor::testing {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+// A server on ports of the system's choice, and a channel to it.
+class RunningServer {
+ public:
+  explicit RunningServer(const Arguments& more = {}) : process(WithDefaults(more)) {
+    const std::string line = process.AwaitLine("listening");
+    const size_t at = line.find("grpc=127.0.0.1:");
+    if (at != std::string::npos) port = std::stoi(line.substr(at + 15));
+    channel = grpc::CreateChannel("127.0.0.1:" + std::to_string(port),
+                                  grpc::InsecureChannelCredentials());
+    attention = v1::AttentionService::NewStub(channel);
+  }
+
+  grpc::Status Attend(int64_t tokens = 3) {
+    AttendCall call;
+    return call.Run(*attention, AttendOf(tokens));
+  }
+
+  ServerProcess process;
+  int port = 0;
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<v1::AttentionService::Stub> attention;
+
+ private:
+  static Arguments WithDefaults(const Arguments& more) {
+    Arguments all = {"--listen", "127.0.0.1:0", "--device", "cpu", "--cpu-threads", "1"};
+    if (std::find(more.begin(), more.end(), "--metrics-listen") == more.end()) {
+      all.insert(all.end(), {"--metrics-listen", "off"});
+    }
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+};
+
+int64_t Lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
+
+TEST(ServerProcessTest, ServesAndEndsCleanlyOnSigterm) {
+  RunningServer server({"--metrics-listen", "127.0.0.1:0"});
+  ASSERT_GT(server.port, 0) << server.process.output();
+  EXPECT_NE(server.process.output().find("metrics=127.0.0.1:"), std::string::npos);
+  const grpc::Status status = server.Attend();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  server.process.Signal(SIGTERM);
+  EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
+}
+
+TEST(ServerProcessTest, JsonLogCarriesTheAddresses) {
+  ServerProcess process({"--listen", "127.0.0.1:0", "--metrics-listen", "off", "--device", "cpu",
+                         "--log-format", "json"});
+  const std::string line = process.AwaitLine("\"listening\"");
+  EXPECT_NE(line.find("\"grpc\":\"127.0.0.1:"), std::string::npos) << process.output();
+  EXPECT_NE(line.find("\"metrics\":\"off\""), std::string::npos);
+  process.Signal(SIGINT);
+  EXPECT_EQ(process.Wait(), 0);
+}
+
+TEST(ServerProcessTest, SigtermUnderLoadFailsNoAdmittedCall) {
+  RunningServer server;
+  ASSERT_GT(server.port, 0) << server.process.output();
+  std::atomic<int> answered = 0;
+  std::atomic<int> failed = 0;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 4; ++i) {
+    callers.emplace_back([&] {
+      for (;;) {
+        const grpc::Status status = server.Attend(64);
+        if (status.error_code() == grpc::StatusCode::UNAVAILABLE) return;
+        if (!status.ok()) ADD_FAILURE() << status.error_code() << " " << status.error_message();
+        ++(status.ok() ? answered : failed);
+      }
+    });
+  }
+  while (answered < 100 && failed == 0) std::this_thread::yield();
+  server.process.Signal(SIGTERM);
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(failed, 0);
+  EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
+}
+
+TEST(ServerProcessTest, SecondSignalEndsAtOnce) {
+  for (const int second : {SIGTERM, SIGINT}) {
+    RunningServer server({"--drain-delay", "1h"});
+    ASSERT_GT(server.port, 0) << server.process.output();
+    server.process.Signal(SIGTERM);
+    ASSERT_NE(server.process.AwaitLine("draining"), "");
+    server.process.Signal(second);
+    EXPECT_EQ(server.process.Wait(), 128 + second);
+  }
+}
+
+TEST(ServerProcessTest, PortTakenIsOneLineAndExitCodeOne) {
+  RunningServer first;
+  ASSERT_GT(first.port, 0) << first.process.output();
+  const std::string address = "127.0.0.1:" + std::to_string(first.port);
+  ServerProcess second({"--listen", address, "--metrics-listen", "off", "--device", "cpu"});
+  EXPECT_EQ(second.Wait(), 1);
+  EXPECT_EQ(Lines(second.output()), 1) << second.output();
+  EXPECT_NE(second.output().find(address), std::string::npos) << second.output();
+}
+
+TEST(ServerProcessTest, BadFlagsAreOneLineAndExitCodeTwo) {
+  for (const Arguments& arguments : std::vector<Arguments>{{"--no-such-flag"},
+                                                           {"--listen", "nowhere"},
+                                                           {"--max-message-bytes", "-1"},
+                                                           {"--model", "/no/such/folder"},
+                                                           {"--device", "abacus"}}) {
+    ServerProcess process(arguments);
+    EXPECT_EQ(process.Wait(), 2) << arguments[0];
+    EXPECT_EQ(Lines(process.output()), 1) << process.output();
+  }
+}
+
+TEST(ServerProcessTest, BadModelIsOneLineAndExitCodeOne) {
+  ServerProcess process({"--listen", "127.0.0.1:0", "--metrics-listen", "off", "--device", "cpu",
+                         "--model", "broken=" + std::string(CASTOR_TEST_FOLDER)});
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_EQ(Lines(process.output()), 1) << process.output();
+  EXPECT_NE(process.output().find("config.json"), std::string::npos) << process.output();
+}
+
+// 256 MiB of zeros arrive as 256 KiB. A server that inflated them before it looked at their size
+// would show it in its peak.
+TEST(ServerProcessTest, GzipBombIsNotInflated) {
+  RunningServer server({"--max-message-bytes", "1MiB"});
+  ASSERT_GT(server.port, 0) << server.process.output();
+  ASSERT_TRUE(server.Attend().ok());
+  const int64_t before = server.process.PeakResidentBytes();
+  const grpc::Slice zeros(std::string(1 << 20, '\0'));
+  const std::vector<grpc::Slice> slices(256, zeros);
+  const grpc::ByteBuffer bomb(slices.data(), slices.size());
+  grpc::GenericStub stub(server.channel);
+  grpc::ClientContext context;
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  grpc::ByteBuffer response;
+  std::promise<grpc::Status> done;
+  stub.UnaryCall(&context, "/castor.v1.AttentionService/Attend", grpc::StubOptions(), &bomb,
+                 &response, [&](grpc::Status status) { done.set_value(std::move(status)); });
+  EXPECT_EQ(done.get_future().get().error_code(), grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_LT(server.process.PeakResidentBytes() - before, 32 << 20);
+  EXPECT_TRUE(server.Attend().ok());
+}
+
+// Opens connections and drops them: without a word, after the preface, and by a reset.
+void OpenAndDrop(int port, int connections) {
+  for (int i = 0; i < connections; ++i) {
+    RawClient client(port);
+    ASSERT_TRUE(client.connected());
+    if (i % 3 == 1) client.SendPreface();
+    if (i % 3 == 2) client.Vanish();
+  }
+}
+
+// Waits until the process has at most so many descriptors: connections are closed as it gets to it.
+bool AwaitDescriptors(const ServerProcess& process, int most) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (process.OpenDescriptors() > most) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+TEST(ServerProcessTest, TenThousandDroppedConnectionsLeaveNothingBehind) {
+  RunningServer server;
+  ASSERT_GT(server.port, 0) << server.process.output();
+  ASSERT_TRUE(server.Attend().ok());
+  const int descriptors = server.process.OpenDescriptors() + 10;
+  int64_t before = 0;
+  // A hundred at a time, so that the peak shows what stays and not how many were open at once. The
+  // first ones are for what the process keeps in any case.
+  for (int round = 0; round < 110; ++round) {
+    if (round == 10) before = server.process.PeakResidentBytes();
+    OpenAndDrop(server.port, 100);
+    ASSERT_TRUE(AwaitDescriptors(server.process, descriptors));
+  }
+  EXPECT_LT(server.process.PeakResidentBytes() - before, 32 << 20);
+  EXPECT_TRUE(server.Attend().ok());
+}
+
+TEST(ServerProcessTest, SurvivesARushOfDroppedConnections) {
+  RunningServer server;
+  ASSERT_GT(server.port, 0) << server.process.output();
+  ASSERT_TRUE(server.Attend().ok());
+  const int descriptors = server.process.OpenDescriptors() + 10;
+  OpenAndDrop(server.port, 10'000);
+  EXPECT_TRUE(server.Attend().ok());
+  EXPECT_TRUE(AwaitDescriptors(server.process, descriptors));
+  server.process.Signal(SIGTERM);
+  EXPECT_EQ(server.process.Wait(), 0);
+}
+
+}  // namespace
+}  // namespace castor::testing

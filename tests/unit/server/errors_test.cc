@@ -1,0 +1,110 @@
+#include "server/errors.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "engine/base/error.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace castor::server {
+namespace {
+
+google::rpc::Status Unpack(const grpc::Status& status) {
+  google::rpc::Status details;
+  EXPECT_TRUE(details.ParseFromString(status.error_details()));
+  return details;
+}
+
+template <typename Detail>
+std::optional<Detail> Find(const grpc::Status& status) {
+  const google::rpc::Status details = Unpack(status);
+  for (const google::protobuf::Any& any : details.details()) {
+    Detail detail;
+    if (any.UnpackTo(&detail)) return detail;
+  }
+  return std::nullopt;
+}
+
+TEST(ErrorsTest, OkStaysOk) {
+  EXPECT_TRUE(ToGrpcStatus(absl::OkStatus(), "id").ok());
+  EXPECT_EQ(RetryPushback(absl::OkStatus()), std::nullopt);
+}
+
+TEST(ErrorsTest, EveryReasonKeepsItsCodeAndName) {
+  for (int i = 0; i <= static_cast<int>(Reason::kInternal); ++i) {
+    const Reason reason = static_cast<Reason>(i);
+    const grpc::Status status = ToGrpcStatus(MakeError(reason, "because"), "");
+    EXPECT_EQ(static_cast<int>(status.error_code()), static_cast<int>(CodeOf(reason)));
+    const auto info = Find<google::rpc::ErrorInfo>(status);
+    ASSERT_TRUE(info.has_value());
+    EXPECT_EQ(info->reason(), castor::NameOf(reason));
+    EXPECT_EQ(info->domain(), "castor");
+    const google::rpc::Status details = Unpack(status);
+    EXPECT_EQ(details.code(), static_cast<int>(status.error_code()));
+    EXPECT_EQ(details.message(), status.error_message());
+  }
+}
+
+TEST(ErrorsTest, CodesOutsideTheContractAreFaultsOfOurs) {
+  for (const absl::StatusCode code :
+       {absl::StatusCode::kUnknown, absl::StatusCode::kAborted, absl::StatusCode::kDataLoss,
+        absl::StatusCode::kOutOfRange, absl::StatusCode::kAlreadyExists}) {
+    const grpc::Status status = ToGrpcStatus(absl::Status(code, "odd"), "");
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
+    EXPECT_EQ(Find<google::rpc::ErrorInfo>(status)->reason(), "INTERNAL");
+  }
+}
+
+TEST(ErrorsTest, FieldBecomesABadRequest) {
+  const auto bad = Find<google::rpc::BadRequest>(
+      ToGrpcStatus(InvalidField("key.shape[1]", "is 3, query's is 4"), ""));
+  ASSERT_TRUE(bad.has_value());
+  ASSERT_EQ(bad->field_violations_size(), 1);
+  EXPECT_EQ(bad->field_violations(0).field(), "key.shape[1]");
+  EXPECT_NE(bad->field_violations(0).description().find("query's is 4"), std::string::npos);
+}
+
+TEST(ErrorsTest, RetryHintIsTheEnginesOwn) {
+  const absl::Status full = QueueFull("full", std::chrono::milliseconds(1250));
+  const auto retry = Find<google::rpc::RetryInfo>(ToGrpcStatus(full, ""));
+  ASSERT_TRUE(retry.has_value());
+  EXPECT_EQ(retry->retry_delay().seconds(), 1);
+  EXPECT_EQ(retry->retry_delay().nanos(), 250'000'000);
+  EXPECT_EQ(RetryPushback(full), "1250");
+}
+
+TEST(ErrorsTest, WhatNeverFitsIsNotRetried) {
+  const absl::Status large = MakeError(Reason::kTooLarge, "large");
+  EXPECT_EQ(RetryPushback(large), "-1");
+  EXPECT_FALSE(Find<google::rpc::RetryInfo>(ToGrpcStatus(large, "")).has_value());
+}
+
+TEST(ErrorsTest, InternalErrorsHaveDistinctIds) {
+  const absl::Status error = MakeError(Reason::kInternal, "secret");
+  const auto first = Find<google::rpc::ErrorInfo>(ToGrpcStatus(error, ""));
+  const auto second = Find<google::rpc::ErrorInfo>(ToGrpcStatus(error, ""));
+  EXPECT_NE(first->metadata().at("error_id"), second->metadata().at("error_id"));
+  EXPECT_EQ(ToGrpcStatus(error, "").error_message().find("secret"), std::string::npos);
+}
+
+// The caller's own text comes back in messages; 8 KiB is what clients take as metadata. The message
+// is percent-encoded, up to three bytes for one, and the details are base64.
+TEST(ErrorsTest, DetailsStayBelowTheMetadataLimitWhateverTheCallerSent) {
+  const std::string huge(1 << 20, '\xff');
+  const grpc::Status status = ToGrpcStatus(InvalidField(huge, huge), huge);
+  EXPECT_LT(3 * status.error_message().size() + status.error_details().size() * 4 / 3, 7U << 10);
+  EXPECT_TRUE(Find<google::rpc::RequestInfo>(status).has_value());
+}
+
+TEST(ErrorsTest, PrintableKeepsHeadersAndLogLinesWhole) {
+  EXPECT_EQ(Printable("plain text", 100), "plain text");
+  EXPECT_EQ(Printable(std::string("a\nb\0c\x7f", 6), 100), "a?b?c?");
+  EXPECT_EQ(Printable("\xc3\xa9", 100), "??");
+  EXPECT_EQ(Printable("0123456789", 8), "01234...");
+  EXPECT_EQ(Printable("01234567", 8), "01234567");
+}
+
+}  // namespace
+}  // namespace castor::server
