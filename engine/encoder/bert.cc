@@ -2,6 +2,7 @@
 
 #include <ATen/ops/index_select.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -38,10 +39,19 @@ class Bert final : public Body {
   absl::StatusOr<at::Tensor> Forward(const BodyInputs& in) const override;
 
  private:
+  at::Tensor FeedForward(const Layer& layer, const at::Tensor& mixed, const at::Tensor& x) const;
+
   const BodyInfo info_;
   const Activation activation_;
   const BertWeights weights_;
 };
+
+// How many rows go through a layer's row-wise half together. On a CPU the wide rows in between are
+// to stay in its cache, and in memory that the allocator keeps rather than maps anew each time.
+int64_t RowsAtOnce(const at::Tensor& x) {
+  constexpr int64_t kCpuRows = 1024;
+  return x.device().is_cpu() ? kCpuRows : x.size(0);
+}
 
 absl::StatusOr<at::Tensor> Bert::Forward(const BodyInputs& in) const {
   at::Tensor x = TokenRows(weights_.words, in);
@@ -51,11 +61,23 @@ absl::StatusOr<at::Tensor> Bert::Forward(const BodyInputs& in) const {
   for (const Layer& layer : weights_.layers) {
     absl::StatusOr<at::Tensor> mixed = SelfAttention(layer.qkv(x), info_.heads, in);
     if (!mixed.ok()) return mixed.status();
-    x = layer.attention_norm.AddNorm(layer.attention_output(*mixed), x);
-    at::Tensor wide = Activate(activation_, layer.intermediate(x));
-    x = layer.output_norm.AddNorm(layer.output(wide), x);
+    // What follows concerns each row alone.
+    const int64_t step = RowsAtOnce(x);
+    for (int64_t first = 0; first < x.size(0); first += step) {
+      const int64_t count = std::min(step, x.size(0) - first);
+      at::Tensor rows = x.narrow(0, first, count);
+      rows.copy_(FeedForward(layer, mixed->narrow(0, first, count), rows));
+    }
   }
   return x;
+}
+
+// The rest of a layer after attention: `mixed` is attention's output, `x` its input.
+at::Tensor Bert::FeedForward(const Layer& layer, const at::Tensor& mixed,
+                             const at::Tensor& x) const {
+  const at::Tensor y = layer.attention_norm.AddNorm(layer.attention_output(mixed), x);
+  const at::Tensor wide = Activate(activation_, layer.intermediate(y));
+  return layer.output_norm.AddNorm(layer.output(wide), y);
 }
 
 // The limits only keep sizes within what arithmetic can bear; weights decide what is real.
