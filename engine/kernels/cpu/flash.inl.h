@@ -41,7 +41,8 @@ class Flash {
 
   static int64_t RoundUp(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-  // Where things lie in the scratch area. W is the width of the panel in hand.
+  // Where things lie in the scratch area, or, without one, only how large it must be. W is the
+  // width of the panel in hand.
   struct Scratch {
     Scratch(float* base, const FlashShape& shape) {
       constexpr int64_t kQueries = (kFlashTileQueries + kLanes - 1) / kLanes * kLanes;
@@ -56,7 +57,7 @@ class Flash {
     }
 
     float* Take(float* base, int64_t count) {
-      float* taken = base + floats;
+      float* taken = base == nullptr ? nullptr : base + floats;
       floats += RoundUp(count, 16);
       return taken;
     }
