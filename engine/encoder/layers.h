@@ -22,10 +22,10 @@ std::optional<Activation> ParseActivation(std::string_view name);
 // Overwrites `x`, which it returns.
 at::Tensor Activate(Activation activation, at::Tensor x);
 
-// A plain at::linear. On the CPU it already runs at the machine's peak: 85 to 89 GFLOP/s on one AVX2
-// core (Zen 3, fp32, 512 and 2048 rows of MiniLM's shapes). Tried, and within noise of it: weights
-// packed ahead by MKL (mkl::_mkl_linear) and by oneDNN (mkldnn::_linear_pointwise), and oneDNN's
-// with GELU fused in. None is worth a second path.
+// A plain at::linear. On the CPU it already runs at the machine's peak: 85 to 89 GFLOP/s on one
+// AVX2 core (Zen 3, fp32, 512 and 2048 rows of MiniLM's shapes). Tried, and within noise of it:
+// weights packed ahead by MKL (mkl::_mkl_linear) and by oneDNN (mkldnn::_linear_pointwise), and
+// oneDNN's with GELU fused in. None is worth a second path.
 struct Linear {
   at::Tensor weight;  // [out, in]
   at::Tensor bias;    // [out], or undefined
