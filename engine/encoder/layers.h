@@ -22,10 +22,11 @@ std::optional<Activation> ParseActivation(std::string_view name);
 // Overwrites `x`, which it returns.
 at::Tensor Activate(Activation activation, at::Tensor x);
 
-// A plain at::linear. On the CPU it already runs at the machine's peak: 85 to 89 GFLOP/s on one
-// AVX2 core (Zen 3, fp32, 512 and 2048 rows of MiniLM's shapes). Tried, and within noise of it:
-// weights packed ahead by MKL (mkl::_mkl_linear) and by oneDNN (mkldnn::_linear_pointwise), and
-// oneDNN's with GELU fused in. None is worth a second path.
+// A plain at::linear. On one AVX2 core (Zen 3, fp32, 512 and 2048 rows of MiniLM's shapes, best of
+// 12 by thread time on a busy machine) it gave 86 to 89 GFLOP/s, 66 and 79 on 384 x 384. Tried
+// beside it: weights packed ahead by MKL (mkl::_mkl_linear, 75 to 90) and by oneDNN
+// (mkldnn::_linear_pointwise, 81 to 89), and oneDNN's with GELU fused in (75 and 78, against 77 for
+// linear, then gelu). No clear gain; 384 x 384 deserves another look on a quiet machine.
 struct Linear {
   at::Tensor weight;  // [out, in]
   at::Tensor bias;    // [out], or undefined
