@@ -9,15 +9,11 @@
 namespace castor::server {
 
 TimePoint DeadlineOf(std::chrono::system_clock::time_point asked,
-                     std::chrono::milliseconds max_deadline) {
-  // In doubles: "no deadline" is the end of the clock's range, where durations overflow.
-  const std::chrono::duration<double> left =
-      std::chrono::duration<double>(asked.time_since_epoch()) -
-      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch());
-  const std::chrono::duration<double> capped =
-      std::min(left, std::chrono::duration<double>(max_deadline));
-  return std::chrono::steady_clock::now() +
-         std::chrono::duration_cast<std::chrono::steady_clock::duration>(capped);
+                     std::chrono::milliseconds max_deadline,
+                     std::chrono::system_clock::time_point system_now, TimePoint now) {
+  // Clamped first: the difference to either end of the clock's range overflows.
+  return now +
+         (std::clamp(asked, system_now - max_deadline, system_now + max_deadline) - system_now);
 }
 
 std::optional<KernelName> RequestedKernel(const Kernel& kernel) {

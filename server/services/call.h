@@ -25,10 +25,13 @@ struct ServiceContext {
   std::function<void()> on_engine_fault;   // must not block; may be called more than once
 };
 
-// When a call must have been answered: what its caller asked for, and at most `max_deadline` from
-// now. gRPC tells the deadline on the system's clock; the engine's is the monotonic one.
+// When a call must have been answered: when its caller asks for it, and at most `max_deadline` (not
+// negative) from now. gRPC tells the deadline on the system's clock, where the end of its range
+// stands for none; the engine's is the monotonic one. `system_now` and `now` are the same moment on
+// the two. Deadlines long past are past by `max_deadline`.
 TimePoint DeadlineOf(std::chrono::system_clock::time_point asked,
-                     std::chrono::milliseconds max_deadline);
+                     std::chrono::milliseconds max_deadline,
+                     std::chrono::system_clock::time_point system_now, TimePoint now);
 
 // The kernel that a request names; nothing where it leaves the choice to the engine.
 std::optional<KernelName> RequestedKernel(const Kernel& kernel);

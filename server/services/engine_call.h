@@ -12,6 +12,7 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -64,7 +65,9 @@ class EngineCall final : public grpc::ServerUnaryReactor {
     if (!status.ok()) return status;
     kernel_ = Traits::RequestedKernel(decoded);
     decoded.request.call.received = record_.received();
-    decoded.request.call.deadline = DeadlineOf(context_->deadline(), services_.max_deadline);
+    decoded.request.call.deadline =
+        DeadlineOf(context_->deadline(), services_.max_deadline, std::chrono::system_clock::now(),
+                   std::chrono::steady_clock::now());
     // `decoded` owns the slices that the request's views lie in; Submit has read them on return.
     const absl::StatusOr<Ticket> ticket = services_.engine.Submit(
         std::move(decoded.request),

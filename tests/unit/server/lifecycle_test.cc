@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <thread>
 
 #include "server/services/call.h"
@@ -10,6 +11,7 @@ namespace castor::server {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 using std::chrono::system_clock;
@@ -42,20 +44,29 @@ TEST(LifecycleTest, FirstCauseToStopStands) {
   EXPECT_EQ(lifecycle.WaitForStop(), StopCause::kEngineFault);
 }
 
+// One moment on both clocks, odd to the nanosecond: whatever rounds shows.
+constexpr system_clock::time_point kSystemNow{nanoseconds(1'790'000'000'123'456'789)};
+constexpr steady_clock::time_point kNow{nanoseconds(77'000'000'001)};
+
+TEST(DeadlineTest, KeepsWhatTheCallerAsksToTheNanosecond) {
+  for (const nanoseconds left : {nanoseconds(0), nanoseconds(1), nanoseconds(5'000'000'003),
+                                 nanoseconds(59'999'999'999), nanoseconds(60'000'000'000)}) {
+    EXPECT_EQ(DeadlineOf(kSystemNow + left, seconds(60), kSystemNow, kNow), kNow + left);
+  }
+}
+
 TEST(DeadlineTest, CapsWhatTheCallerAsks) {
-  const auto before = steady_clock::now();
-  const auto asked = DeadlineOf(system_clock::now() + seconds(5), seconds(60));
-  EXPECT_GT(asked, before + seconds(4));
-  EXPECT_LT(asked, steady_clock::now() + seconds(6));
-  for (const auto later : {system_clock::now() + seconds(500), system_clock::time_point::max()}) {
-    const auto capped = DeadlineOf(later, seconds(60));
-    EXPECT_GT(capped, before + seconds(59));
-    EXPECT_LE(capped, steady_clock::now() + seconds(60));
+  for (const auto later : {kSystemNow + seconds(60) + nanoseconds(1), kSystemNow + seconds(500),
+                           system_clock::time_point::max()}) {
+    EXPECT_EQ(DeadlineOf(later, seconds(60), kSystemNow, kNow), kNow + seconds(60));
   }
 }
 
 TEST(DeadlineTest, APastDeadlineIsPast) {
-  EXPECT_LT(DeadlineOf(system_clock::now() - milliseconds(10), seconds(60)), steady_clock::now());
+  EXPECT_EQ(DeadlineOf(kSystemNow - milliseconds(10), seconds(60), kSystemNow, kNow),
+            kNow - milliseconds(10));
+  EXPECT_EQ(DeadlineOf(system_clock::time_point::min(), seconds(60), kSystemNow, kNow),
+            kNow - seconds(60));
 }
 
 }  // namespace
