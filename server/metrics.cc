@@ -6,10 +6,9 @@
 #include <prometheus/histogram.h>
 #include <prometheus/text_serializer.h>
 
-#include <exception>
 #include <utility>
 
-#include "engine/base/error.h"
+#include "server/metrics_endpoint.h"
 #include "server/metrics_engine.h"
 #include "server/metrics_process.h"
 #include "server/version.h"
@@ -205,22 +204,12 @@ void Metrics::SetReady(bool ready) { children_->ready->Set(ready ? 1 : 0); }
 
 void Metrics::SetDraining(bool draining) { children_->draining->Set(draining ? 1 : 0); }
 
-absl::StatusOr<int> Metrics::StartExposer(const std::string& listen) {
-  // prometheus-cpp reports errors by exceptions, and says little in them.
-  try {
-    exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
-        "listening_ports", listen, "num_threads", "2", "request_timeout_ms", "10000"});
-    for (const auto& source :
-         {std::static_pointer_cast<prometheus::Collectable>(registry_), engine_, process_}) {
-      exposer_->RegisterCollectable(source);
-    }
-    return exposer_->GetListeningPorts().at(0);
-  } catch (const std::exception& error) {
-    exposer_.reset();
-    return MakeError(Reason::kInternal, "cannot serve metrics at " + listen +
-                                            ": the address is taken or not of this machine (" +
-                                            error.what() + ")");
-  }
+absl::StatusOr<int> Metrics::StartEndpoint(const std::string& listen) {
+  const std::shared_ptr<prometheus::Collectable> sources[] = {registry_, engine_, process_};
+  auto endpoint = MetricsEndpoint::Start(listen, sources);
+  if (!endpoint.ok()) return endpoint.status();
+  endpoint_ = *std::move(endpoint);
+  return endpoint_->port();
 }
 
 std::string Metrics::Page() const {

@@ -1,14 +1,13 @@
 // What Prometheus reads: the calls that the server counts here, and samples of the engine, the
 // process and the build that are taken when someone scrapes.
 //
-// All methods but the constructor, StartExposer and the destructor may be called from any thread.
+// All methods but the constructor, StartEndpoint and the destructor may be called from any thread.
 // Those that count allocate nothing and take no lock but, in Finished, that of one histogram. Every
 // series exists, at zero, from construction; label values come
 // from closed sets.
 #pragma once
 
 #include <grpcpp/support/status_code_enum.h>
-#include <prometheus/exposer.h>
 #include <prometheus/registry.h>
 
 #include <array>
@@ -41,6 +40,8 @@ inline constexpr int kMethods = 9;
 
 std::string_view NameOf(Method method);  // "attend", "get_server_info"
 
+class MetricsEndpoint;
+
 class Metrics {
  public:
   // `engine` must outlive this object.
@@ -61,9 +62,9 @@ class Metrics {
 
   // Serves /metrics at "HOST:PORT" and returns the port, which differs from the one asked for when
   // that was 0. Call at most once.
-  absl::StatusOr<int> StartExposer(const std::string& listen);
+  absl::StatusOr<int> StartEndpoint(const std::string& listen);
 
-  // The page as a scrape would read it, without the exposer's own series.
+  // The page as a scrape would read it, without the endpoint's own series.
   std::string Page() const;
 
  private:
@@ -73,7 +74,7 @@ class Metrics {
   const std::shared_ptr<prometheus::Collectable> engine_;   // samples Engine::stats()
   const std::shared_ptr<prometheus::Collectable> process_;  // samples /proc/self
   const std::unique_ptr<Children> children_;                // of the registry's families
-  std::unique_ptr<prometheus::Exposer> exposer_;            // last: stops before the rest goes
+  std::unique_ptr<MetricsEndpoint> endpoint_;               // last: stops before the rest goes
 };
 
 }  // namespace castor::server

@@ -75,7 +75,7 @@ Server::Server(ServerOptions options, std::unique_ptr<Engine> engine)
 absl::Status Server::Listen() {
   std::string metrics_address = "off";
   if (!options_.metrics_listen.empty()) {
-    const absl::StatusOr<int> port = metrics_.StartExposer(options_.metrics_listen);
+    const absl::StatusOr<int> port = metrics_.StartEndpoint(options_.metrics_listen);
     if (!port.ok()) return port.status();
     metrics_port_ = *port;
     metrics_address = WithPort(options_.metrics_listen, metrics_port_);

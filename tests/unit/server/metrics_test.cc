@@ -7,12 +7,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <map>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string>
@@ -201,7 +203,7 @@ TEST(Metrics, TheExposerServesAtAFreePortAndPromtoolFindsNoFault) {
   engine.stats_.work = {SomeWork()};
   engine.stats_.refusals = {{Reason::kQueueFull, 3}};
   Metrics metrics(engine);
-  const auto port = metrics.StartExposer("127.0.0.1:0");
+  const auto port = metrics.StartEndpoint("127.0.0.1:0");
   ASSERT_TRUE(port.ok()) << port.status();
   ASSERT_GT(*port, 0);
   const std::string response = HttpGet(*port, "/metrics");
@@ -227,14 +229,28 @@ TEST(Metrics, TheExposerServesAtAFreePortAndPromtoolFindsNoFault) {
   EXPECT_EQ(pclose(promtool), 0) << "promtool check metrics";
 }
 
+// Left alone, the HTTP server under the endpoint takes two seconds to notice that it should stop.
+TEST(Metrics, TheEndpointStopsAtOnce) {
+  for (const char* listen : {"127.0.0.1:0", "0.0.0.0:0", "localhost:0"}) {
+    FakeEngine engine;
+    auto metrics = std::make_unique<Metrics>(engine);
+    const auto port = metrics->StartEndpoint(listen);
+    ASSERT_TRUE(port.ok()) << port.status();
+    ASSERT_THAT(HttpGet(*port, "/metrics"), HasSubstr("200 OK"));
+    const auto before = std::chrono::steady_clock::now();
+    metrics.reset();
+    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(1000)) << listen;
+  }
+}
+
 TEST(Metrics, ATakenPortIsAClearError) {
   FakeEngine engine;
   Metrics first(engine);
-  const auto port = first.StartExposer("127.0.0.1:0");
+  const auto port = first.StartEndpoint("127.0.0.1:0");
   ASSERT_TRUE(port.ok());
   Metrics second(engine);
   const std::string address = "127.0.0.1:" + std::to_string(*port);
-  const auto taken = second.StartExposer(address);
+  const auto taken = second.StartEndpoint(address);
   ASSERT_FALSE(taken.ok());
   EXPECT_THAT(std::string(taken.status().message()), HasSubstr(address));
 }
