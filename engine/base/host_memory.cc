@@ -6,8 +6,13 @@
 #include <map>
 #include <vector>
 
+#include "absl/base/config.h"
 #include "engine/base/error.h"
 #include "engine/base/mutex.h"
+
+#ifdef ABSL_HAVE_ADDRESS_SANITIZER
+#include <sanitizer/asan_interface.h>
+#endif
 
 namespace castor {
 namespace {
@@ -21,6 +26,16 @@ size_t SizeClass(size_t size) {
   return (size + step - 1) / step * step;
 }
 
+// Tells AddressSanitizer that only the first `usable` bytes of a block may be touched: to it, a
+// block in the pool is allocated like any other.
+void Fence([[maybe_unused]] std::byte* data, [[maybe_unused]] size_t usable,
+           [[maybe_unused]] size_t capacity) {
+#ifdef ABSL_HAVE_ADDRESS_SANITIZER
+  ASAN_UNPOISON_MEMORY_REGION(data, usable);
+  ASAN_POISON_MEMORY_REGION(data + usable, capacity - usable);
+#endif
+}
+
 class CachingHostPool : public HostPool {
  public:
   CachingHostPool(HostMemorySource source, int64_t max_cached_bytes)
@@ -28,7 +43,7 @@ class CachingHostPool : public HostPool {
 
   ~CachingHostPool() override {
     for (auto& [capacity, blocks] : free_) {
-      for (std::byte* block : blocks) source_.free(block, capacity);
+      for (std::byte* block : blocks) Release(block, capacity);
     }
   }
 
@@ -41,6 +56,7 @@ class CachingHostPool : public HostPool {
       return MakeError(Reason::kOutOfMemory,
                        "no host memory for " + std::to_string(size) + " bytes");
     }
+    Fence(data, size, capacity);
     MutexLock lock(mu_);
     stats_.in_use_bytes += static_cast<int64_t>(capacity);
     stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.in_use_bytes);
@@ -64,6 +80,7 @@ class CachingHostPool : public HostPool {
   }
 
   void Free(std::byte* data, size_t capacity) override {
+    Fence(data, 0, capacity);
     {
       MutexLock lock(mu_);
       stats_.in_use_bytes -= static_cast<int64_t>(capacity);
@@ -73,7 +90,12 @@ class CachingHostPool : public HostPool {
         return;
       }
     }
-    source_.free(data, capacity);  // outside the lock: it can take long
+    Release(data, capacity);  // outside the lock: it can take long
+  }
+
+  void Release(std::byte* data, size_t capacity) {
+    Fence(data, capacity, capacity);
+    source_.free(data, capacity);
   }
 
   const HostMemorySource source_;

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/config.h"
 #include "engine/base/error.h"
 
 namespace castor {
@@ -115,6 +116,17 @@ TEST_F(HostMemoryTest, SaysWhenTheSystemHasNone) {
   EXPECT_EQ(ReasonOf(pool->Allocate(1).status()), Reason::kOutOfMemory);
   EXPECT_EQ(pool->stats().in_use_bytes, 0);
 }
+
+#ifdef ABSL_HAVE_ADDRESS_SANITIZER
+TEST_F(HostMemoryTest, AddressSanitizerSeesIntoThePool) {
+  auto pool = MakeHostPool(CountingMemory(), 1 << 20);
+  HostBuffer buffer = *pool->Allocate(100);
+  volatile std::byte* const data = buffer.data();
+  EXPECT_DEATH(data[100] = std::byte{1}, "use-after-poison") << "the slack behind a buffer";
+  buffer = HostBuffer();
+  EXPECT_DEATH(data[0] = std::byte{1}, "use-after-poison") << "a buffer given back";
+}
+#endif
 
 // Every buffer is its owner's alone while several threads take, fill, check and give back.
 TEST_F(HostMemoryTest, ThreadsNeverShareABuffer) {
