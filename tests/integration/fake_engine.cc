@@ -6,11 +6,12 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "tests/support/sanitizer.h"
 
 namespace castor::testing {
 namespace {
 
-constexpr std::chrono::seconds kPatience{20};
+constexpr std::chrono::seconds kPatience = Patience(std::chrono::seconds(20));
 
 WorkStats Work(const char* operation) {
   WorkStats work;

@@ -15,6 +15,8 @@
 #include <thread>
 #include <utility>
 
+#include "tests/support/sanitizer.h"
+
 namespace castor::testing {
 namespace {
 
@@ -119,7 +121,7 @@ grpc::Status ServerTest::CallRaw(const std::string& method, const std::string& b
 }
 
 bool ServerTest::AwaitNoCalls() const {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto deadline = std::chrono::steady_clock::now() + Patience(std::chrono::seconds(20));
   while (server_->calls_in_flight() > 0) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::yield();

@@ -62,8 +62,8 @@ class ServerTest : public ::testing::Test {
   grpc::Status CallRaw(const std::string& method, const std::string& bytes,
                        std::string* answer = nullptr) const;
 
-  // Waits until the server has no call in flight; false when that took longer than 20 s. A client
-  // learns of its own cancellation before the server does.
+  // Waits until the server has no call in flight; false when that took longer than 20 s, or more
+  // under a sanitizer. A client learns of its own cancellation before the server does.
   bool AwaitNoCalls() const;
 
   // The page that Prometheus would read.

@@ -11,12 +11,14 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/support/sanitizer.h"
+
 extern char** environ;
 
 namespace castor::testing {
 namespace {
 
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kPatience = Patience(std::chrono::seconds(60));
 
 }  // namespace
 
