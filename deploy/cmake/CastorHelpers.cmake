@@ -21,11 +21,15 @@ function(castor_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
-# castor_bench(NAME SOURCES ... LIBS ...): a Google Benchmark program; built, run only by hand.
+# castor_bench(NAME SOURCES ... LIBS ...): a Google Benchmark program; built, run only by hand. A
+# sanitizer's build leaves it out: what it would measure means nothing.
 function(castor_bench name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
   find_package(benchmark REQUIRED)
   add_executable(${name} ${arg_SOURCES})
+  if(CASTOR_SANITIZE)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
   target_link_libraries(${name} PRIVATE ${arg_LIBS} benchmark::benchmark)
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
 endfunction()
