@@ -31,7 +31,7 @@ namespace castor::client {
 struct ClientOptions {
   std::string target = "127.0.0.1:50051";      // any gRPC target, such as dns:///castor:50051
   std::chrono::milliseconds deadline{60'000};  // of a call, its retries included
-  RetryPolicy retry;
+  RetryPolicy retry{};
 };
 
 struct CallOptions {

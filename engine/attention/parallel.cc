@@ -6,10 +6,25 @@
 #include <atomic>
 
 namespace castor::attention {
+namespace {
+
+// About 50 us of one core: what waking a thread costs, give or take.
+constexpr double kWorthWakingFor = 4e6;
+
+}  // namespace
 
 int ParallelWorkers() { return at::get_num_threads(); }
 
-void ParallelFor(int64_t tasks, const std::function<void(int worker, int64_t task)>& body) {
+void StartWorkers() {
+  at::parallel_for(0, ParallelWorkers(), /*grain_size=*/1, [](int64_t, int64_t) {});
+}
+
+void ParallelFor(int64_t tasks, double flops,
+                 const std::function<void(int worker, int64_t task)>& body) {
+  if (flops < kWorthWakingFor) {
+    for (int64_t task = 0; task < tasks; ++task) body(0, task);
+    return;
+  }
   const int64_t workers = std::min<int64_t>(ParallelWorkers(), tasks);
   std::atomic<int64_t> next = 0;
   at::parallel_for(0, workers, /*grain_size=*/1, [&](int64_t begin, int64_t end) {

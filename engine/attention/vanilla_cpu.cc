@@ -105,8 +105,14 @@ absl::Status Run(const Spec& spec, std::span<const Problem> problems) {
   const int64_t scratch_floats = kKernel.scratch_floats(shape);
   const std::unique_ptr<float[], FreeAligned> scratch(
       new (std::align_val_t{64}) float[scratch_floats * ParallelWorkers()]);
+  double flops = 0;  // a multiplication and an addition each for scores and outputs
+  for (const QueryTile& tile : tiles) {
+    flops += 2.0 * static_cast<double>((tile.end - tile.begin) * tile.keys) *
+             static_cast<double>(spec.heads * (spec.head_dim + spec.value_dim));
+  }
   // Neighbouring tasks are heads of the same tokens, which share cache lines.
-  ParallelFor(static_cast<int64_t>(tiles.size()) * spec.heads, [&](int worker, int64_t task) {
+  const int64_t tasks = static_cast<int64_t>(tiles.size()) * spec.heads;
+  ParallelFor(tasks, flops, [&](int worker, int64_t task) {
     const QueryTile& tile = tiles[task / spec.heads];
     kKernel.run(shape, HeadOf(spec, tile, task % spec.heads), tile.begin, tile.end,
                 scratch.get() + worker * scratch_floats);

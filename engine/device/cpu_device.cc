@@ -15,6 +15,7 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/attention/parallel.h"
 #include "engine/base/error.h"
 #include "engine/encoder/load.h"
 #include "engine/encoder/model.h"
@@ -77,6 +78,7 @@ std::string ProcessorName() {
 
 std::unique_ptr<Device> CpuDevice::Open(const EngineOptions& options, const std::string& note) {
   at::set_num_threads(options.cpu_threads > 0 ? options.cpu_threads : AvailableCores());
+  attention::StartWorkers();
   DeviceInfo info;
   info.name = "cpu";
   info.description = ProcessorName();

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "castor/v1/attention.pb.h"
+#include "client/client.h"
 #include "engine/attention/resolve.h"
 #include "engine/attention/variants.h"
 #include "engine/engine.h"
@@ -33,7 +34,11 @@ constexpr int kWindow = 8;
 constexpr int kRequests = 32;
 constexpr int64_t kHeads = 8;
 constexpr int64_t kHeadDim = 64;
-constexpr int64_t kSmallTokens = 32;
+
+// "One small attend": 24 KiB in, 8 KiB out.
+constexpr int64_t kSmallTokens = 16;
+constexpr int64_t kSmallHeads = 4;
+constexpr int64_t kSmallHeadDim = 32;
 
 constexpr char kAttend[] = "/castor.v1.AttentionService/Attend";
 
@@ -50,8 +55,7 @@ Engine& BareEngine() {
   return *engine;
 }
 
-// A request's bytes on the wire, made once: sending them again copies nothing.
-grpc::ByteBuffer WireBytes(const AttentionProblem& problem) {
+v1::AttendRequest Message(const AttentionProblem& problem) {
   v1::AttendRequest request;
   for (const auto& [tensor, bytes] : {std::pair{request.mutable_query(), &problem.query},
                                       std::pair{request.mutable_key(), &problem.key},
@@ -62,7 +66,12 @@ grpc::ByteBuffer WireBytes(const AttentionProblem& problem) {
     }
     tensor->set_raw(bytes->data(), bytes->size());
   }
-  const grpc::Slice slice(request.SerializeAsString());
+  return request;
+}
+
+// A request's bytes on the wire, made once: sending them again copies nothing.
+grpc::ByteBuffer WireBytes(const AttentionProblem& problem) {
+  const grpc::Slice slice(Message(problem).SerializeAsString());
   return grpc::ByteBuffer(&slice, 1);
 }
 
@@ -140,14 +149,18 @@ void ReportMedian(benchmark::State& state, const Call& call) {
 }
 
 const AttentionProblem& SmallProblem() {
-  static const AttentionProblem problem(kSmallTokens, kHeads, kHeadDim, DType::kFloat32, 7);
+  static const AttentionProblem problem(kSmallTokens, kSmallHeads, kSmallHeadDim, DType::kFloat32,
+                                        7);
   return problem;
 }
 
 void BM_LatencyKernel(benchmark::State& state) {
   const AttentionProblem& problem = SmallProblem();
-  const attention::Spec spec = {
-      DType::kFloat32, kHeads, kHeadDim, kHeadDim, 1 / std::sqrt(double{kHeadDim}), Vanilla{}};
+  attention::Spec spec;
+  spec.dtype = problem.dtype;
+  spec.heads = problem.heads;
+  spec.head_dim = spec.value_dim = problem.head_dim;
+  spec.softmax_scale = 1 / std::sqrt(static_cast<double>(problem.head_dim));
   const attention::Variant* variant = attention::FindVariant(attention::CpuVariants(), spec);
   const std::vector<int32_t> offsets = {0, static_cast<int32_t>(problem.tokens)};
   std::vector<std::byte> output(problem.query.size());
@@ -157,7 +170,7 @@ void BM_LatencyKernel(benchmark::State& state) {
   packed.value = problem.value.data();
   packed.output = output.data();
   packed.query_stride = packed.key_stride = packed.value_stride = packed.output_stride =
-      kHeads * kHeadDim;
+      problem.heads * problem.head_dim;
   packed.cu_seqlens_q = packed.cu_seqlens_k = offsets;
   ReportMedian(state, [&] {
     if (!variant->run(spec, {&packed, 1}).ok()) Die("the kernel failed");
@@ -175,15 +188,13 @@ void BM_LatencyEngine(benchmark::State& state) {
 }
 
 void BM_LatencyServer(benchmark::State& state) {
-  const grpc::ByteBuffer wire = WireBytes(SmallProblem());
+  client::Client client({.target = server_address});
+  const v1::AttendRequest request = Message(SmallProblem());
   std::vector<v1::Timing> timings;
   ReportMedian(state, [&] {
-    Pump(1).Run(1, [&](int, std::function<void()> done) {
-      Server().Call(kAttend, wire, [&, done = std::move(done)](grpc::ByteBuffer bytes) {
-        timings.push_back(Parse<v1::AttendResponse>(bytes).timing());
-        done();
-      });
-    });
+    const auto response = client.Attend(request);
+    if (!response.ok()) Die(response.error().ToString());
+    timings.push_back(response->timing());
   });
   const auto median = [&](auto field) {
     std::vector<double> values;
