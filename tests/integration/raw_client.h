@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -55,6 +56,13 @@ class RawClient {
     const uint8_t end_stream = announced == message.size() ? 1 : 0;
     return Send(Frame(kHeaders, 4 /* END_HEADERS */, 1, headers)) &&
            Send(Frame(kData, end_stream, 1, body));
+  }
+
+  // Waits for the first word of the server, which greets whom it has accepted; false when that took
+  // longer than 60 s.
+  bool AwaitGreeting() const {
+    pollfd readable{socket_, POLLIN, 0};
+    return poll(&readable, 1, 60'000) == 1;
   }
 
   // Resets the connection without a word.

@@ -10,9 +10,11 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -68,6 +70,17 @@ TEST(ServerProcessTest, ServesAndEndsCleanlyOnSigterm) {
   EXPECT_TRUE(status.ok()) << status.error_message();
   server.process.Signal(SIGTERM);
   EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
+}
+
+// With nothing in flight only the time counts in which new calls are refused, 250 ms.
+TEST(ServerProcessTest, EndsInWellUnderASecondWhenIdle) {
+  RunningServer server({"--metrics-listen", "127.0.0.1:0"});
+  ASSERT_GT(server.port, 0) << server.process.output();
+  ASSERT_TRUE(server.Attend().ok());
+  const auto before = std::chrono::steady_clock::now();
+  server.process.Signal(SIGTERM);
+  EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(1500));
 }
 
 TEST(ServerProcessTest, JsonLogCarriesTheAddresses) {
@@ -166,19 +179,24 @@ TEST(ServerProcessTest, GzipBombIsNotInflated) {
   EXPECT_TRUE(server.Attend().ok());
 }
 
-// Opens connections and drops them: without a word, after the preface, and by a reset.
-void OpenAndDrop(int port, int connections) {
-  for (int i = 0; i < connections; ++i) {
-    RawClient client(port);
-    ASSERT_TRUE(client.connected());
-    if (i % 3 == 1) client.SendPreface();
-    if (i % 3 == 2) client.Vanish();
+// Holds `count` connections open until the server has accepted them all, and drops them: without a
+// word, after the preface, and by a reset. The system accepts in the order of arrival, so the last
+// one's greeting speaks for all; without that wait the listener's queue would overflow, and what
+// the system drops there comes again as much as a minute later.
+void HoldAndDrop(int port, int count) {
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < count; ++i) {
+    clients.push_back(std::make_unique<RawClient>(port));
+    ASSERT_TRUE(clients.back()->connected());
+    if (i % 3 == 1) clients.back()->SendPreface();
   }
+  ASSERT_TRUE(clients.back()->AwaitGreeting());
+  for (int i = 2; i < count; i += 3) clients[i]->Vanish();
 }
 
 // Waits until the process has at most so many descriptors: connections are closed as it gets to it.
 bool AwaitDescriptors(const ServerProcess& process, int most) {
-  const auto deadline = std::chrono::steady_clock::now() + Patience(std::chrono::seconds(60));
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (process.OpenDescriptors() > most) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::yield();
@@ -186,30 +204,34 @@ bool AwaitDescriptors(const ServerProcess& process, int most) {
   return true;
 }
 
-TEST(ServerProcessTest, DroppedConnectionsLeaveNothingBehind) {
+// The first rush shows what the process keeps in any case: it holds on to freed memory for the next
+// connections. Both have the same number of connections open at once, so a second one that needs
+// more of it has lost some.
+TEST(ServerProcessTest, TenThousandDroppedConnectionsLeaveNothingBehind) {
+  constexpr int kWave = 500;
   RunningServer server;
   ASSERT_GT(server.port, 0) << server.process.output();
   ASSERT_TRUE(server.Attend().ok());
   const int descriptors = server.process.OpenDescriptors() + 10;
-  int64_t before = 0;
-  // Ten thousand, a hundred at a time, so that the peak shows what stays and not how many were open
-  // at once. Some more go first, for what the process keeps in any case.
-  constexpr int kFirst = 10;
-  for (int round = 0; round < kFirst + Scaled(100); ++round) {
-    if (round == kFirst) before = server.process.PeakResidentBytes();
-    OpenAndDrop(server.port, 100);
-    ASSERT_TRUE(AwaitDescriptors(server.process, descriptors));
+  std::array<int64_t, 2> peak_bytes{};
+  for (int64_t& peak : peak_bytes) {
+    for (int wave = 0; wave < 10'000 / kWave; ++wave) {
+      HoldAndDrop(server.port, kWave);
+      ASSERT_TRUE(AwaitDescriptors(server.process, descriptors));
+    }
+    peak = server.process.PeakResidentBytes();
+    EXPECT_TRUE(server.Attend().ok());
   }
-  ExpectGrowthBelow(32 << 20, before, server.process.PeakResidentBytes());
-  EXPECT_TRUE(server.Attend().ok());
+  EXPECT_LT(peak_bytes[1] - peak_bytes[0], 32 << 20);
 }
 
+// As above, but nobody waits for the server to close what was dropped.
 TEST(ServerProcessTest, SurvivesARushOfDroppedConnections) {
   RunningServer server;
   ASSERT_GT(server.port, 0) << server.process.output();
   ASSERT_TRUE(server.Attend().ok());
   const int descriptors = server.process.OpenDescriptors() + 10;
-  OpenAndDrop(server.port, Scaled(10'000));
+  for (int wave = 0; wave < 20; ++wave) HoldAndDrop(server.port, 500);
   EXPECT_TRUE(server.Attend().ok());
   EXPECT_TRUE(AwaitDescriptors(server.process, descriptors));
   server.process.Signal(SIGTERM);
