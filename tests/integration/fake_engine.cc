@@ -11,7 +11,7 @@
 namespace castor::testing {
 namespace {
 
-constexpr std::chrono::seconds kPatience = Patience(std::chrono::seconds(20));
+constexpr std::chrono::milliseconds kPatience = Patience(std::chrono::seconds(20));
 
 WorkStats Work(const char* operation) {
   WorkStats work;

@@ -18,7 +18,7 @@ extern char** environ;
 namespace castor::testing {
 namespace {
 
-constexpr std::chrono::seconds kPatience = Patience(std::chrono::seconds(60));
+constexpr std::chrono::milliseconds kPatience = Patience(std::chrono::seconds(60));
 
 }  // namespace
 

@@ -24,7 +24,7 @@ inline constexpr bool kSanitized = false;
 constexpr int Scaled(int count) { return kSanitized ? (count + 9) / 10 : count; }
 
 // How long to wait for what is bound to come.
-constexpr std::chrono::seconds Patience(std::chrono::seconds usual) {
+constexpr std::chrono::milliseconds Patience(std::chrono::milliseconds usual) {
   return kSanitized ? 4 * usual : usual;
 }
 
