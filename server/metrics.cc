@@ -24,27 +24,40 @@ constexpr std::array<std::string_view, kMethods> kMethodNames = {
     "attend",    "attend_stream", "encode",       "encode_stream",  "list_models",
     "get_model", "load_model",    "unload_model", "get_server_info"};
 
-// The codes that a call of ours can end with (proto/README.md); any other counts as UNKNOWN, which
-// stands first.
+// The codes that a call of ours can end with (proto/README.md), and which calls can: a series is
+// made for no other. Any other code counts as UNKNOWN, which stands first.
+enum Calls : unsigned { kWorking = 1, kSmall = 2, kStreaming = 4 };
 struct CodeName {
   grpc::StatusCode code;
   const char* name;
+  unsigned calls;
 };
 constexpr auto kCodes = std::to_array<CodeName>({
-    {grpc::StatusCode::UNKNOWN, "UNKNOWN"},
-    {grpc::StatusCode::OK, "OK"},
-    {grpc::StatusCode::CANCELLED, "CANCELLED"},
-    {grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT"},
-    {grpc::StatusCode::DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"},
-    {grpc::StatusCode::NOT_FOUND, "NOT_FOUND"},
-    {grpc::StatusCode::PERMISSION_DENIED, "PERMISSION_DENIED"},
-    {grpc::StatusCode::RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED"},
-    {grpc::StatusCode::FAILED_PRECONDITION, "FAILED_PRECONDITION"},
-    {grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED"},
-    {grpc::StatusCode::INTERNAL, "INTERNAL"},
-    {grpc::StatusCode::UNAVAILABLE, "UNAVAILABLE"},
-    {grpc::StatusCode::UNAUTHENTICATED, "UNAUTHENTICATED"},
+    {grpc::StatusCode::UNKNOWN, "UNKNOWN", kWorking | kSmall | kStreaming},
+    {grpc::StatusCode::OK, "OK", kWorking | kSmall},
+    {grpc::StatusCode::CANCELLED, "CANCELLED", kWorking},
+    {grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT", kWorking | kSmall},
+    {grpc::StatusCode::DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", kWorking},
+    {grpc::StatusCode::NOT_FOUND, "NOT_FOUND", kWorking | kSmall},
+    {grpc::StatusCode::RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED", kWorking},
+    {grpc::StatusCode::FAILED_PRECONDITION, "FAILED_PRECONDITION", kWorking | kSmall},
+    {grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED", kWorking | kStreaming},
+    {grpc::StatusCode::INTERNAL, "INTERNAL", kWorking | kSmall},
+    {grpc::StatusCode::UNAVAILABLE, "UNAVAILABLE", kWorking | kSmall | kStreaming},
 });
+
+Calls CallsOf(size_t method) {
+  switch (static_cast<Method>(method)) {
+    case Method::kAttend:
+    case Method::kEncode:
+      return kWorking;
+    case Method::kAttendStream:
+    case Method::kEncodeStream:
+      return kStreaming;
+    default:
+      return kSmall;
+  }
+}
 
 size_t CodeIndex(grpc::StatusCode code) {
   for (size_t i = 0; i < kCodes.size(); ++i) {
@@ -64,18 +77,13 @@ std::string KernelLabel(size_t index) {
   return index == 0 ? "none" : std::string(NameOf(static_cast<KernelName>(index - 1)));
 }
 
-// From 100 us to 60 s in steps of about 1.6, with edges on the round figures that objectives use.
+// From 1 ms to 10 s in steps of about 1.6, with edges on the round figures that objectives use, and
+// a few below for small requests.
 const Histogram::BucketBoundaries& LatencyBounds() {
   static const Histogram::BucketBoundaries bounds = {
-      0.0001, 0.00016, 0.00025, 0.0004, 0.0006, 0.001, 0.0016, 0.0025, 0.004, 0.006,
-      0.01,   0.016,   0.025,   0.04,   0.06,   0.1,   0.16,   0.25,   0.4,   0.6,
-      1,      1.6,     2.5,     4,      6,      10,    30,     60};
+      0.0001, 0.00025, 0.0005, 0.001, 0.0016, 0.0025, 0.004, 0.006, 0.01, 0.016, 0.025, 0.04,
+      0.06,   0.1,     0.16,   0.25,  0.4,    0.6,    1,     1.6,   2.5,  4,     6,     10};
   return bounds;
-}
-
-bool DoesWork(size_t method) {
-  return method == static_cast<size_t>(Method::kAttend) ||
-         method == static_cast<size_t>(Method::kEncode);
 }
 
 }  // namespace
@@ -85,11 +93,12 @@ std::string_view NameOf(Method method) { return kMethodNames[static_cast<size_t>
 // Every series of the registry, resolved once: looking one up by its labels locks and hashes.
 struct Metrics::Children {
   struct PerMethod {
-    // Null for kernels that the method or the engine does not have; "none" is always there.
+    // Null for kernels that the method or the engine does not have, and for codes that the method
+    // does not end with; "none" and UNKNOWN are always there.
     std::array<std::array<Counter*, kCodes.size()>, kKernelLabels> requests{};
     std::array<Histogram*, kKernelLabels> duration{};
     Gauge* inflight = nullptr;
-    Counter* received_bytes = nullptr;
+    Counter* received_bytes = nullptr;  // null for methods whose messages are small
     Counter* sent_bytes = nullptr;
   };
 
@@ -115,11 +124,11 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                        .Register(registry);
   auto& received = prometheus::BuildCounter()
                        .Name("castor_received_bytes_total")
-                       .Help("Bytes of request messages.")
+                       .Help("Bytes of request messages, for the calls that compute.")
                        .Register(registry);
   auto& sent = prometheus::BuildCounter()
                    .Name("castor_sent_bytes_total")
-                   .Help("Bytes of answer messages.")
+                   .Help("Bytes of answer messages, for the calls that compute.")
                    .Register(registry);
 
   for (size_t m = 0; m < methods.size(); ++m) {
@@ -129,21 +138,24 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
       if (children.requests[kernel][0] != nullptr) return;
       const std::string label = KernelLabel(kernel);
       for (size_t c = 0; c < kCodes.size(); ++c) {
+        if ((kCodes[c].calls & CallsOf(m)) == 0) continue;
         children.requests[kernel][c] =
             &requests.Add({{"method", name}, {"kernel", label}, {"code", kCodes[c].name}});
       }
-      if (DoesWork(m)) {
+      if (CallsOf(m) == kWorking) {
         children.duration[kernel] =
             &duration.Add({{"method", name}, {"kernel", label}}, LatencyBounds());
       }
     };
     add_kernel(0);
-    if (DoesWork(m)) {
+    if (CallsOf(m) == kWorking) {
       for (const KernelInfo& kernel : engine.info().kernels) add_kernel(KernelIndex(kernel.name));
     }
     children.inflight = &inflight.Add({{"method", name}});
-    children.received_bytes = &received.Add({{"method", name}});
-    children.sent_bytes = &sent.Add({{"method", name}});
+    if (CallsOf(m) == kWorking) {
+      children.received_bytes = &received.Add({{"method", name}});
+      children.sent_bytes = &sent.Add({{"method", name}});
+    }
   }
 
   ready = &prometheus::BuildGauge()
@@ -184,7 +196,9 @@ void Metrics::Finished(Method method, std::optional<KernelName> kernel, grpc::St
   size_t index = KernelIndex(kernel);
   if (children.requests[index][0] == nullptr) index = 0;
   children.inflight->Decrement();
-  children.requests[index][CodeIndex(code)]->Increment();
+  Counter* requests = children.requests[index][CodeIndex(code)];
+  if (requests == nullptr) requests = children.requests[index][0];
+  requests->Increment();
   // NaN would poison the histogram's sum for ever.
   if (children.duration[index] != nullptr && seconds >= 0) {
     children.duration[index]->Observe(seconds);
@@ -192,12 +206,13 @@ void Metrics::Finished(Method method, std::optional<KernelName> kernel, grpc::St
 }
 
 void Metrics::ReceivedBytes(Method method, size_t bytes) {
-  children_->methods[static_cast<size_t>(method)].received_bytes->Increment(
-      static_cast<double>(bytes));
+  Counter* counter = children_->methods[static_cast<size_t>(method)].received_bytes;
+  if (counter != nullptr) counter->Increment(static_cast<double>(bytes));
 }
 
 void Metrics::SentBytes(Method method, size_t bytes) {
-  children_->methods[static_cast<size_t>(method)].sent_bytes->Increment(static_cast<double>(bytes));
+  Counter* counter = children_->methods[static_cast<size_t>(method)].sent_bytes;
+  if (counter != nullptr) counter->Increment(static_cast<double>(bytes));
 }
 
 void Metrics::SetReady(bool ready) { children_->ready->Set(ready ? 1 : 0); }

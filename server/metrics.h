@@ -53,7 +53,7 @@ class Metrics {
   void Finished(Method method, std::optional<KernelName> kernel, grpc::StatusCode code,
                 double seconds);
 
-  // Sizes of the messages, protobuf bytes.
+  // Sizes of the messages, protobuf bytes. Counted for the methods that compute.
   void ReceivedBytes(Method method, size_t bytes);
   void SentBytes(Method method, size_t bytes);
 

@@ -16,7 +16,8 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
-constexpr size_t kStageStep = 2;
+constexpr size_t kSecondsStep = 2;  // every second bound: steps of about 2.5
+constexpr size_t kTokensStep = 2;   // of 4
 
 MetricFamily Family(const char* name, const char* help, MetricType type) {
   return {name, help, type, {}};
@@ -77,15 +78,15 @@ void CollectWork(const EngineStats& stats, std::vector<MetricFamily>& out) {
     Add(batches, static_cast<double>(work.batches), labels);
     Add(tokens, static_cast<double>(work.tokens), labels);
     Add(padded, static_cast<double>(work.padded_tokens), labels);
-    Add(queue, work.queue_seconds, labels);
-    Add(stage, work.copy_in_seconds, with_phase("copy_in"), kStageStep);
-    Add(stage, work.compute_seconds, with_phase("compute"), kStageStep);
-    Add(stage, work.copy_out_seconds, with_phase("copy_out"), kStageStep);
+    Add(queue, work.queue_seconds, labels, kSecondsStep);
+    Add(stage, work.copy_in_seconds, with_phase("copy_in"), kSecondsStep);
+    Add(stage, work.compute_seconds, with_phase("compute"), kSecondsStep);
+    Add(stage, work.copy_out_seconds, with_phase("copy_out"), kSecondsStep);
     Add(batch_requests, work.batch_requests, labels);
-    Add(batch_tokens, work.batch_tokens, labels);
+    Add(batch_tokens, work.batch_tokens, labels, kTokensStep);
   }
   Add(stage, stats.tokenize_seconds,
-      {{"kernel", "none"}, {"operation", "encode"}, {"phase", "tokenize"}}, kStageStep);
+      {{"kernel", "none"}, {"operation", "encode"}, {"phase", "tokenize"}}, kSecondsStep);
   for (MetricFamily* family :
        {&answered, &batches, &tokens, &padded, &queue, &stage, &batch_requests, &batch_tokens}) {
     out.push_back(std::move(*family));

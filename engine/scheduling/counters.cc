@@ -3,12 +3,12 @@
 namespace castor {
 namespace {
 
-// Seconds, 10 us to 10 s in steps of about 1.6 to 2: a small kernel on a GPU up to a full queue on
-// a CPU.
-constexpr double kSeconds[] = {1e-5,   2e-5, 4e-5,   6.3e-5, 1e-4, 1.6e-4, 2.5e-4, 4e-4,
-                               6.3e-4, 1e-3, 1.6e-3, 2.5e-3, 4e-3, 6.3e-3, 0.01,   0.016,
-                               0.025,  0.04, 0.063,  0.1,    0.16, 0.25,   0.4,    0.63,
-                               1,      1.6,  2.5,    5,      10};
+// Seconds, 10 us to 10 s in steps of about 1.6: a small kernel on a GPU up to a full queue on a
+// CPU. Every second one has edges of its own at 1 ms and 100 ms; see server/metrics_engine.cc.
+constexpr double kSeconds[] = {1e-5,   2.5e-5, 6.3e-5, 1e-4,   1.6e-4, 2.5e-4, 4e-4,
+                               6.3e-4, 1e-3,   1.6e-3, 2.5e-3, 4e-3,   6.3e-3, 0.01,
+                               0.016,  0.025,  0.04,   0.063,  0.1,    0.16,   0.25,
+                               0.4,    0.63,   1,      1.6,    2.5,    5,      10};
 constexpr double kRequests[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
 constexpr double kTokens[] = {16,   32,   64,   128,   256,   512,   1024,
                               2048, 4096, 8192, 16384, 32768, 65536, 131072};

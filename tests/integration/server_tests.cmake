@@ -4,10 +4,12 @@ add_library(castor_server_fixture STATIC fake_engine.cc server_fixture.cc)
 find_package(GTest REQUIRED)
 target_link_libraries(castor_server_fixture PUBLIC castor_server GTest::gtest)
 
-foreach(name call lifecycle hostile)
+foreach(name call lifecycle hostile metrics)
   castor_test(server_${name}_test SOURCES server_${name}_test.cc LIBS castor_server_fixture
               LABELS integration)
 endforeach()
+target_compile_definitions(server_metrics_test PRIVATE
+  CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 
 castor_test(server_process_test SOURCES server_process.cc server_process_test.cc
             LIBS castor_server_fixture LABELS integration)

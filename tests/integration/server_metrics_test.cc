@@ -1,0 +1,70 @@
+// What Prometheus reads from a whole server with the real engine, one model and one kernel.
+
+#include <chrono>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "engine/engine.h"
+#include "tests/integration/server_fixture.h"
+
+namespace castor::testing {
+namespace {
+
+// The names and labels on the page.
+std::set<std::string> SeriesOf(const std::string& page) {
+  std::set<std::string> series;
+  std::istringstream lines(page.substr(page.find("\r\n\r\n") + 4));
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty() && line[0] != '#') series.insert(line.substr(0, line.rfind(' ')));
+  }
+  return series;
+}
+
+class ServerMetricsTest : public ServerTest {
+ protected:
+  void SetUp() override {
+    EngineOptions options;
+    options.device = "cpu";
+    options.cpu_threads = 1;
+    options.models = {{"tiny", CASTOR_TINY_MODEL}};
+    auto engine = CreateEngine(options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    StartServer(TestOptionsWithMetrics(), *std::move(engine));
+  }
+};
+
+// Every series costs memory and time wherever the pages go: 500 a server is what we allow
+// ourselves.
+TEST_F(ServerMetricsTest, FewerThanFiveHundredSeriesAndNoneAppearsLater) {
+  ASSERT_EQ(server_->engine().info().kernels.size(), 1U);
+  const std::set<std::string> before = SeriesOf(Scrape());
+  EXPECT_GT(before.size(), 100U);
+  EXPECT_LT(before.size(), 500U);
+
+  AttendCall attend;
+  ASSERT_TRUE(attend.Run(*attention_, AttendOf(3)).ok());
+  grpc::ClientContext context;
+  v1::EncodeResponse response;
+  v1::EncodeRequest tokens;
+  tokens.mutable_tokens()->add_ids(1);
+  const grpc::Status encoded = encoder_->Encode(&context, tokens, &response);
+  ASSERT_TRUE(encoded.ok()) << encoded.error_message();
+  EXPECT_FALSE(CallRaw("/castor.v1.AttentionService/Attend", "\xff").ok());
+  EXPECT_FALSE(CallRaw("/castor.v1.ModelService/GetModel", "").ok());
+  EXPECT_TRUE(CallRaw("/castor.v1.ServerService/GetServerInfo", "").ok());
+
+  EXPECT_EQ(SeriesOf(Scrape()), before);
+  EXPECT_EQ(Metric("castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"attend\"}"), 1);
+  EXPECT_EQ(Metric("castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"encode\"}"), 1);
+  EXPECT_EQ(
+      Metric("castor_requests_total{code=\"INVALID_ARGUMENT\",kernel=\"none\",method=\"attend\"}"),
+      1);
+  EXPECT_EQ(
+      Metric("castor_requests_total{code=\"NOT_FOUND\",kernel=\"none\",method=\"get_model\"}"), 1);
+  EXPECT_EQ(Metric("castor_requests_total{code=\"OK\",kernel=\"none\",method=\"get_server_info\"}"),
+            1);
+}
+
+}  // namespace
+}  // namespace castor::testing
