@@ -1,5 +1,7 @@
 #include "server/version.h"
 
+#include "server/git_commit.h"  // written by the build
+
 namespace castor::server {
 
 std::string_view Version() { return CASTOR_VERSION; }
