@@ -10,6 +10,7 @@
 #include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "engine/base/mutex.h"
 
@@ -20,11 +21,13 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kQueuedLines = 4096;
 
-// Never changed once published, and never freed: a thread may be logging with an old one.
+// Never changed once published, and never freed: a thread may be logging with an old one. Old ones
+// hang on their successors, so that a leak checker tells them from what is lost.
 struct State {
   LogFormat format = LogFormat::kHuman;
   LogLevel level = LogLevel::kWarning;
   std::shared_ptr<spdlog::logger> logger;
+  const State* replaced = nullptr;
 };
 
 std::shared_ptr<spdlog::sinks::sink> StandardError() {
@@ -36,13 +39,19 @@ std::shared_ptr<spdlog::sinks::sink> StandardError() {
   return sink;
 }
 
-State* Synchronous(LogFormat format, LogLevel level) {
-  return new State{format, level, std::make_shared<spdlog::logger>("castor", StandardError())};
+std::shared_ptr<spdlog::logger> Synchronous() {
+  return std::make_shared<spdlog::logger>("castor", StandardError());
 }
 
 std::atomic<const State*>& Current() {
-  static std::atomic<const State*> state = Synchronous(LogFormat::kHuman, LogLevel::kWarning);
+  static std::atomic<const State*> state =
+      new State{LogFormat::kHuman, LogLevel::kWarning, Synchronous()};
   return state;
+}
+
+void Publish(LogFormat format, LogLevel level, std::shared_ptr<spdlog::logger> logger) {
+  const State* replaced = Current().load(std::memory_order_acquire);
+  Current().store(new State{format, level, std::move(logger), replaced}, std::memory_order_release);
 }
 
 // The writer thread and its queue; null while logging is synchronous.
@@ -127,12 +136,12 @@ void InitLogging(LogFormat format, LogLevel level) {
     MutexLock lock(TheWriter().mu);
     TheWriter().pool = std::move(pool);
   }
-  Current().store(new State{format, level, std::move(logger)}, std::memory_order_release);
+  Publish(format, level, std::move(logger));
 }
 
 void FlushLogging() {
   const State* old = Current().load(std::memory_order_acquire);
-  Current().store(Synchronous(old->format, old->level), std::memory_order_release);
+  Publish(old->format, old->level, Synchronous());
   std::shared_ptr<spdlog::details::thread_pool> pool;
   {
     MutexLock lock(TheWriter().mu);
