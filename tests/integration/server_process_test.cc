@@ -72,15 +72,25 @@ TEST(ServerProcessTest, ServesAndEndsCleanlyOnSigterm) {
   EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
 }
 
-// With nothing in flight only the time counts in which new calls are refused, 250 ms.
+// With nothing in flight, stopping takes the 250 ms in which new calls are refused and little more.
+// A busy machine may make it longer, but hardly five times in a row.
 TEST(ServerProcessTest, EndsInWellUnderASecondWhenIdle) {
-  RunningServer server({"--metrics-listen", "127.0.0.1:0"});
-  ASSERT_GT(server.port, 0) << server.process.output();
-  ASSERT_TRUE(server.Attend().ok());
-  const auto before = std::chrono::steady_clock::now();
-  server.process.Signal(SIGTERM);
-  EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
-  EXPECT_LT(std::chrono::steady_clock::now() - before, Patience(std::chrono::milliseconds(1500)));
+  using std::chrono::milliseconds;
+  milliseconds shortest = milliseconds::max();
+  for (int i = 0; i < 5 && shortest >= Patience(milliseconds(1000)); ++i) {
+    RunningServer server({"--metrics-listen", "127.0.0.1:0"});
+    const std::string& output = server.process.output();
+    const size_t at = output.find("metrics=127.0.0.1:");
+    ASSERT_NE(at, std::string::npos) << output;
+    // A visitor to the metrics, after whom its acceptor settles down to wait for the next.
+    ASSERT_TRUE(RawClient(std::stoi(output.substr(at + 18))).connected());
+    const auto before = std::chrono::steady_clock::now();
+    server.process.Signal(SIGTERM);
+    EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
+    shortest = std::min(shortest, std::chrono::duration_cast<milliseconds>(
+                                      std::chrono::steady_clock::now() - before));
+  }
+  EXPECT_LT(shortest, Patience(milliseconds(1000)));
 }
 
 TEST(ServerProcessTest, JsonLogCarriesTheAddresses) {
