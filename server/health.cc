@@ -6,6 +6,7 @@
 
 #include "engine/base/error.h"
 #include "server/errors.h"
+#include "server/services/handoff.h"
 #include "server/services/message.h"
 
 namespace castor::server {
@@ -33,13 +34,16 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<grpc::ByteB
   void Take(const Step& step) {
     if (step.write.has_value()) {
       buffer_ = Encode(*step.write);
+      handoff_.HandOver();
       StartWrite(&buffer_);
     } else if (step.finish.has_value()) {
+      handoff_.HandOver();
       Finish(*step.finish);
     }
   }
 
   void OnWriteDone(bool ok) override {
+    handoff_.TakeOver();
     Step step;
     {
       MutexLock lock(service_.mu_);
@@ -51,6 +55,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<grpc::ByteB
   }
 
   void OnCancel() override {
+    handoff_.TakeOver();
     Step step;
     {
       MutexLock lock(service_.mu_);
@@ -60,7 +65,10 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<grpc::ByteB
     Take(step);
   }
 
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    handoff_.TakeOver();
+    delete this;
+  }
 
  private:
   friend class HealthService;
@@ -68,6 +76,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<grpc::ByteB
   HealthService& service_;
   const std::string name_;
   grpc::ByteBuffer buffer_;  // of the write that is under way
+  Handoff handoff_;
 
   // Guarded by service_.mu_.
   bool busy_ = false;  // a step is pending; for ever once the stream is finished

@@ -29,7 +29,10 @@ CallRecord::CallRecord(const ServiceContext& services, Method method)
   services_.metrics.Started(method_);
 }
 
-CallRecord::~CallRecord() { services_.lifecycle.LeaveCall(); }
+CallRecord::~CallRecord() {
+  handoff_.TakeOver();
+  services_.lifecycle.LeaveCall();
+}
 
 absl::Status CallRecord::Draining() {
   return MakeError(Reason::kDraining, "the server is stopping; try another");
@@ -70,6 +73,7 @@ void CallRecord::Finished(grpc::StatusCode code, std::optional<KernelName> kerne
                     {"code", NameOf(code)},
                     {"request_id", Printable(request_id, kMaxRequestIdBytes)},
                     {"seconds", seconds}});
+  HandOver();
 }
 
 }  // namespace castor::server

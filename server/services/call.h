@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "server/lifecycle.h"
 #include "server/metrics.h"
+#include "server/services/handoff.h"
 
 namespace castor::server {
 
@@ -64,6 +65,9 @@ class CallRecord {
   grpc::Status Refused(const absl::Status& error, std::optional<KernelName> kernel,
                        std::string_view request_id, grpc::CallbackServerContext* context);
 
+  // Whoever destroys the call sees what this thread did to it. Answered and Refused do this too.
+  void HandOver() { handoff_.HandOver(); }
+
  private:
   void Finished(grpc::StatusCode code, std::optional<KernelName> kernel,
                 std::string_view request_id);
@@ -72,6 +76,7 @@ class CallRecord {
   const Method method_;
   const TimePoint received_;
   const bool accepted_;
+  Handoff handoff_;
 };
 
 }  // namespace castor::server

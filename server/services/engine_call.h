@@ -47,6 +47,7 @@ class EngineCall final : public grpc::ServerUnaryReactor {
     const absl::Status submitted = record_.accepted() ? Submit(*bytes) : CallRecord::Draining();
     bytes->Clear();
     if (!submitted.ok()) Refuse(submitted);
+    record_.HandOver();
   }
 
   void OnCancel() override {
