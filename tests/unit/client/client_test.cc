@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "client/tensor.h"
@@ -25,19 +26,37 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
+using Answer = std::function<grpc::Status(int attempt, grpc::ServerContext* context)>;
+
+// An answer that the test gives and gRPC's threads take.
+class SharedAnswer {
+ public:
+  SharedAnswer& operator=(Answer answer) {
+    std::lock_guard<std::mutex> lock(mu_);
+    answer_ = std::move(answer);
+    return *this;
+  }
+  Answer Get() const {
+    std::lock_guard<std::mutex> lock(mu_);
+    return answer_;
+  }
+
+ private:
+  mutable std::mutex mu_;
+  Answer answer_ = [](int, grpc::ServerContext*) { return grpc::Status::OK; };
+};
+
 // Answers Attend as the test says, per attempt (from 0).
 class FakeService : public v1::AttentionService::Service {
  public:
-  using Answer = std::function<grpc::Status(int attempt, grpc::ServerContext* context)>;
-
   grpc::Status Attend(grpc::ServerContext* context, const v1::AttendRequest* request,
                       v1::AttendResponse* response) override {
     response->set_request_id(request->request_id());
     *response->mutable_output() = request->query();
-    return answer(attempts++, context);
+    return answer.Get()(attempts++, context);
   }
 
-  Answer answer = [](int, grpc::ServerContext*) { return grpc::Status::OK; };
+  SharedAnswer answer;
   std::atomic<int> attempts{0};
 };
 
