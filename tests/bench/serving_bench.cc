@@ -1,7 +1,7 @@
 // What the server adds to the engine: the same attention requests through the bare engine in this
 // process, and over gRPC to a castor-server on this machine.
 //
-// Needs --server=HOST:PORT beside Google Benchmark's own flags. Saturation keeps eight requests in
+// Needs --server=HOST:PORT beside Google Benchmark's own flags. Saturation keeps 32 requests in
 // flight and counts tokens per second; latency sends one small request at a time and reports
 // medians, and the server's own account of the stages. tests/bench/run.sh starts the server and
 // prints the ratios.
@@ -30,8 +30,8 @@
 namespace castor::bench {
 namespace {
 
-constexpr int kWindow = 8;
-constexpr int kRequests = 32;
+constexpr int kWindow = 32;
+constexpr int kRequests = 64;
 constexpr int64_t kHeads = 8;
 constexpr int64_t kHeadDim = 64;
 
