@@ -29,8 +29,10 @@ EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
 
 EngineImpl::~EngineImpl() {
   if (started_) Drain(TimePoint::max());
-  scheduler_.Stop();
+  // Before the engine thread, which frees the models: a request that was withdrawn while it was
+  // being tokenized is answered, and so drained, but its tokenizer still reads the model.
   tokenizers_.reset();
+  scheduler_.Stop();
   if (deadlines_.joinable()) deadlines_.join();
 }
 
