@@ -73,15 +73,15 @@ Members SingleMembers(std::span<const double> affinities, int64_t clusters, int6
 class Sequence {
  public:
   Sequence(const Spec& spec, const ReferenceTensors& in, const std::vector<double>& surrogates,
-           const CastInputs& inputs, int64_t begin, int64_t tokens)
+           const float* gate, int64_t begin, int64_t tokens)
       : spec_(spec),
         kernel_(std::get<Cast>(spec.kernel)),
         in_(in),
         surrogates_(surrogates),
-        inputs_(inputs),
+        gate_(gate),
         begin_(begin),
         tokens_(tokens),
-        clusters_(inputs.clusters) {}
+        clusters_(spec.surrogates) {}
 
   void Run(std::vector<double>* output) const {
     const bool shared = kernel_.head_clustering == Cast::HeadClustering::kShared;
@@ -94,7 +94,7 @@ class Sequence {
  private:
   using Row = std::vector<double>;
 
-  double Gate(int64_t i) const { return inputs_.gate[begin_ + i]; }
+  double Gate(int64_t i) const { return gate_[begin_ + i]; }
 
   // What stretches the scores: 1 + softplus(x), or nothing.
   double GateTemperature(double x) const {
@@ -183,7 +183,7 @@ class Sequence {
   const Cast& kernel_;
   const ReferenceTensors& in_;
   const std::vector<double>& surrogates_;  // [clusters, heads, head_dim]
-  const CastInputs& inputs_;
+  const float* const gate_;                // [tokens] over all sequences
   const int64_t begin_;
   const int64_t tokens_;
   const int64_t clusters_;
@@ -197,17 +197,18 @@ std::vector<std::vector<int64_t>> CastMembers(std::span<const double> affinities
                                                : SingleMembers(affinities, clusters, cluster_size);
 }
 
-std::vector<double> CastReference(const Spec& spec, const Problem& problem,
-                                  const CastInputs& inputs) {
+std::vector<double> CastReference(const Spec& spec, const Problem& problem) {
   const ReferenceTensors in(spec, problem);
   const int64_t row = spec.heads * spec.head_dim;
-  const std::vector<double> surrogates =
-      Doubles(spec.dtype, inputs.surrogates, inputs.clusters, row, row);
   std::vector<double> output(problem.query_tokens() * spec.heads * spec.value_dim);
   for (int64_t s = 0; s < problem.sequences(); ++s) {
     const int64_t begin = problem.cu_seqlens_q[s];
     const int64_t tokens = problem.cu_seqlens_q[s + 1] - begin;
-    Sequence(spec, in, surrogates, inputs, begin, tokens).Run(&output);
+    const int64_t layer_bytes = spec.surrogates * row * static_cast<int64_t>(SizeOf(spec.dtype));
+    const std::vector<double> surrogates =
+        Doubles(spec.dtype, problem.cast.surrogates + problem.cast.layer(s) * layer_bytes,
+                spec.surrogates, row, row);
+    Sequence(spec, in, surrogates, problem.cast.gate, begin, tokens).Run(&output);
   }
   return output;
 }

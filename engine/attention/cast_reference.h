@@ -14,13 +14,6 @@
 
 namespace castor::attention {
 
-// What a CAST layer has beside queries, keys and values.
-struct CastInputs {
-  const std::byte* surrogates = nullptr;  // [clusters, heads, head_dim], the spec's dtype
-  int64_t clusters = 0;                   // N_c
-  std::span<const float> gate;            // phi, [tokens] over all sequences
-};
-
 // Members of each cluster in ascending order, from affinities [tokens, clusters] of one sequence.
 // `cluster_size` is at most the number of tokens; with single assignment, clusters * cluster_size
 // is at least that.
@@ -28,7 +21,6 @@ std::vector<std::vector<int64_t>> CastMembers(std::span<const double> affinities
                                               int64_t cluster_size, Cast::Clustering clustering);
 
 // Output rows [tokens, heads, value_dim]; spec.kernel holds Cast, query and key lengths agree.
-std::vector<double> CastReference(const Spec& spec, const Problem& problem,
-                                  const CastInputs& inputs);
+std::vector<double> CastReference(const Spec& spec, const Problem& problem);
 
 }  // namespace castor::attention

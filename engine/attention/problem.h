@@ -22,6 +22,19 @@ struct Spec {
   int64_t value_dim = 0;
   double softmax_scale = 0;
   Kernel kernel = Vanilla{};  // never Automatic
+  int64_t surrogates = 0;     // Cast: N_c, how many surrogate tokens a layer has
+};
+
+// What a CAST layer has beside queries, keys and values. In the memory of the device that runs.
+struct CastInputs {
+  const std::byte* surrogates = nullptr;  // [layers, N_c, heads, head_dim], the spec's dtype
+  const float* gate = nullptr;            // phi, [tokens] over all sequences
+  // Which of the layers each sequence's surrogates are, host memory; empty: all use the first.
+  std::span<const int32_t> layer_of_sequence;
+
+  int64_t layer(int64_t sequence) const {
+    return layer_of_sequence.empty() ? 0 : layer_of_sequence[sequence];
+  }
 };
 
 // The sequences of one request (CPU) or of a whole batch (CUDA). Pointers are to the memory of the
@@ -39,6 +52,8 @@ struct Problem {
   // Offsets of the sequences' first tokens, and the total: size sequences + 1, host memory.
   std::span<const int32_t> cu_seqlens_q;
   std::span<const int32_t> cu_seqlens_k;
+
+  CastInputs cast;  // for kernel Cast
 
   int64_t sequences() const { return static_cast<int64_t>(cu_seqlens_q.size()) - 1; }
   int64_t query_tokens() const { return cu_seqlens_q.back(); }

@@ -93,7 +93,7 @@ FlashShape ShapeOf(const Spec& spec) {
 
 // One scratch area per worker, whatever the sequences' lengths.
 template <const FlashKernel& kKernel>
-int64_t WorkspaceBytes(const Spec& spec) {
+int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t>, std::span<const int32_t>) {
   return kKernel.scratch_floats(ShapeOf(spec)) * ParallelWorkers() *
          static_cast<int64_t>(sizeof(float));
 }

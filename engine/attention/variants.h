@@ -22,9 +22,10 @@ struct Variant {
   std::string_view backend;  // "cpu-sdpa", "cuda-flash-varlen": reports and metrics carry it
   bool (*supports)(const Spec& spec);
   absl::Status (*run)(const Spec& spec, std::span<const Problem> problems);
-  // Memory that `run` takes beside the tensors, in bytes; nullptr where the device's allocator
-  // measures it.
-  int64_t (*workspace_bytes)(const Spec& spec) = nullptr;
+  // Memory that `run` takes beside the tensors at most, in bytes, for a problem of these offsets:
+  // what admission reserves and, on the CPU, reports show. nullptr: next to nothing.
+  int64_t (*workspace_bytes)(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                             std::span<const int32_t> cu_seqlens_k) = nullptr;
 };
 
 // The CPU's rows, best first.

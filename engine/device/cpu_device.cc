@@ -134,7 +134,11 @@ absl::Status CpuDevice::RunAttention(const attention::Spec& spec,
   }
   backend_ = variant->backend;
   if (variant->workspace_bytes != nullptr) {
-    workspace_bytes_ = std::max(workspace_bytes_, variant->workspace_bytes(spec));
+    for (const attention::Problem& problem : problems) {
+      workspace_bytes_ =
+          std::max(workspace_bytes_,
+                   variant->workspace_bytes(spec, problem.cu_seqlens_q, problem.cu_seqlens_k));
+    }
   }
   return variant->run(spec, problems);
 }

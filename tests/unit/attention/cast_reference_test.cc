@@ -9,16 +9,16 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/attention/vanilla_reference.h"
-#include "tests/unit/attention/random_problem.h"
+#include "tests/unit/attention/cast_problem.h"
 
 namespace castor::attention {
 namespace {
 
 using Clustering = Cast::Clustering;
 
-Spec MakeSpec(Cast kernel, int64_t heads, int64_t head_dim, int64_t value_dim) {
+Spec MakeSpec(Cast kernel, int64_t heads, int64_t head_dim, int64_t value_dim, int64_t surrogates) {
   Spec spec;
+  spec.surrogates = surrogates;
   spec.heads = heads;
   spec.head_dim = head_dim;
   spec.value_dim = value_dim;
@@ -44,33 +44,6 @@ double Distance(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(squares / norm);
 }
 
-// A self-attention problem with a layer's surrogates and gates.
-struct Layer {
-  Layer(const Spec& spec, std::vector<int32_t> lengths, int64_t clusters, std::mt19937& random)
-      : problem(spec, lengths, lengths),
-        surrogates(spec.dtype, clusters * spec.heads * spec.head_dim),
-        gate(problem.view.query_tokens()) {
-    std::normal_distribution<float> normal;
-    problem.Randomize(random);
-    for (int64_t i = 0; i < surrogates.size(); ++i) surrogates.Set(i, normal(random));
-    for (float& phi : gate) phi = normal(random);
-    inputs = {surrogates.data(), clusters, gate};
-  }
-
-  std::vector<double> Run() const { return CastReference(problem.spec, problem.view, inputs); }
-
-  std::vector<double> RunVanilla() const {
-    Spec spec = problem.spec;
-    spec.kernel = Vanilla{};
-    return VanillaReference(spec, problem.view);
-  }
-
-  OwnedProblem problem;
-  Elements surrogates;
-  std::vector<float> gate;
-  CastInputs inputs;
-};
-
 class CastReferenceTest : public testing::Test {
  protected:
   CastReferenceTest() : seed_(FreshSeed()), random_(seed_), trace_(__FILE__, __LINE__, seed_) {}
@@ -89,8 +62,8 @@ class CastReferenceTest : public testing::Test {
 
 TEST_F(CastReferenceTest, OneClusterOfAllTokensIsVanilla) {
   for (const Clustering clustering : {Clustering::kTopK, Clustering::kSingleAssignmentTopK}) {
-    const Layer layer(MakeSpec(Kernel(0, clustering), 2, 8, 6), {20, 1, 7}, 1, random_);
-    EXPECT_LE(Distance(layer.Run(), layer.RunVanilla()), 1e-12);
+    const CastProblem layer(MakeSpec(Kernel(0, clustering), 2, 8, 6, 1), {20, 1, 7}, random_);
+    EXPECT_LE(Distance(layer.Reference(), layer.VanillaOfTheSame()), 1e-12);
   }
 }
 
@@ -98,8 +71,8 @@ TEST_F(CastReferenceTest, EveryTokenInEveryClusterIsVanilla) {
   for (const auto temperature : {Cast::GateTemperature::kSoftplus1, Cast::GateTemperature::kNone}) {
     Cast kernel = Kernel(1000);  // clamped to the tokens
     kernel.gate_temperature = temperature;
-    const Layer layer(MakeSpec(kernel, 2, 8, 6), {20, 1, 7}, 5, random_);
-    EXPECT_LE(Distance(layer.Run(), layer.RunVanilla()), 1e-12);
+    const CastProblem layer(MakeSpec(kernel, 2, 8, 6, 5), {20, 1, 7}, random_);
+    EXPECT_LE(Distance(layer.Reference(), layer.VanillaOfTheSame()), 1e-12);
   }
 }
 
@@ -108,8 +81,8 @@ TEST_F(CastReferenceTest, PermutingTokensPermutesRows) {
     for (const auto heads : {Cast::HeadClustering::kShared, Cast::HeadClustering::kPerHead}) {
       Cast kernel = Kernel(0, clustering);
       kernel.head_clustering = heads;
-      Layer layer(MakeSpec(kernel, 2, 8, 8), {24}, 4, random_);
-      const std::vector<double> before = layer.Run();
+      CastProblem layer(MakeSpec(kernel, 2, 8, 8, 4), {24}, random_);
+      const std::vector<double> before = layer.Reference();
 
       std::vector<int64_t> order(24);  // row `order[i]` moves to i
       std::iota(order.begin(), order.end(), 0);
@@ -123,7 +96,7 @@ TEST_F(CastReferenceTest, PermutingTokensPermutesRows) {
       const std::vector<float> gate = layer.gate;
       for (int64_t i = 0; i < 24; ++i) layer.gate[i] = gate[order[i]];
 
-      const std::vector<double> after = layer.Run();
+      const std::vector<double> after = layer.Reference();
       for (int64_t i = 0; i < 24 * 16; ++i) {
         EXPECT_NEAR(after[i], before[order[i / 16] * 16 + i % 16], 1e-12);
       }
@@ -132,15 +105,15 @@ TEST_F(CastReferenceTest, PermutingTokensPermutesRows) {
 }
 
 TEST_F(CastReferenceTest, SoftmaxRowsOfOnesStayOnes) {
-  Layer layer(MakeSpec(Kernel(3), 2, 8, 1), {30}, 4, random_);  // some tokens in no cluster
+  CastProblem layer(MakeSpec(Kernel(3), 2, 8, 1, 4), {30}, random_);  // some tokens in no cluster
   for (int64_t i = 0; i < layer.problem.value.size(); ++i) layer.problem.value.Set(i, 1);
-  for (double sum : layer.Run()) EXPECT_NEAR(sum, 1, 1e-12);
+  for (double sum : layer.Reference()) EXPECT_NEAR(sum, 1, 1e-12);
 }
 
 TEST_F(CastReferenceTest, LaplaceIsNotNormalised) {
   Cast kernel = Kernel(0);
   kernel.attention_function = Cast::AttentionFunction::kLaplace;
-  Layer layer(MakeSpec(kernel, 1, 2, 1), {1}, 1, random_);
+  CastProblem layer(MakeSpec(kernel, 1, 2, 1, 1), {1}, random_);
   for (Elements* elements : {&layer.problem.query, &layer.problem.key, &layer.surrogates}) {
     elements->Set(0, 0);
     elements->Set(1, 0);
@@ -148,7 +121,7 @@ TEST_F(CastReferenceTest, LaplaceIsNotNormalised) {
   layer.problem.value.Set(0, 1);
   // All scores are 0 and laplace(0) = (1 + erf(-sqrt(pi))) / 2, once in the cluster, once over it.
   const double laplace = 0.5 * std::erfc(std::sqrt(3.14159265358979323846));
-  EXPECT_NEAR(layer.Run()[0], laplace * laplace, 1e-15);
+  EXPECT_NEAR(layer.Reference()[0], laplace * laplace, 1e-15);
 }
 
 TEST_F(CastReferenceTest, TopKTakesTheBestAndTiesGoLow) {
@@ -213,8 +186,8 @@ TEST_F(CastReferenceTest, TiedAffinitiesFillClustersInOrder) {
 
 TEST_F(CastReferenceTest, FewerTokensThanClusters) {
   for (const Clustering clustering : {Clustering::kTopK, Clustering::kSingleAssignmentTopK}) {
-    Layer layer(MakeSpec(Kernel(0, clustering), 2, 8, 1), {3}, 10, random_);
-    for (double x : layer.Run()) EXPECT_TRUE(std::isfinite(x));
+    CastProblem layer(MakeSpec(Kernel(0, clustering), 2, 8, 1, 10), {3}, random_);
+    for (double x : layer.Reference()) EXPECT_TRUE(std::isfinite(x));
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "engine/attention/cast_reference.h"
 #include "engine/attention/clustered_reference.h"
+#include "engine/attention/variants.h"
 #include "tests/unit/attention/random_problem.h"
 
 namespace castor::attention {
@@ -66,47 +67,72 @@ void Fill(const std::vector<int>& units, Elements& elements) {
   for (size_t i = 0; i < units.size(); ++i) elements.Set(static_cast<int64_t>(i), units[i] / 64.0);
 }
 
-std::unique_ptr<OwnedProblem> ProblemOf(const json& golden) {
-  Spec spec;
-  spec.heads = golden["heads"];
-  spec.head_dim = golden["head_dim"];
-  spec.value_dim = golden["value_dim"];
-  spec.softmax_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim));
-  spec.kernel = KernelOf(golden);
-  const auto lengths = golden["lengths"].get<std::vector<int32_t>>();
-  auto problem = std::make_unique<OwnedProblem>(spec, lengths, lengths);
-  Fill(golden["query"], problem->query);
-  Fill(golden["key"], problem->key);
-  Fill(golden["value"], problem->value);
-  return problem;
-}
-
-std::vector<double> RunCast(const json& golden, const OwnedProblem& problem) {
-  const std::vector<int> units = golden["surrogates"];
-  Elements surrogates(DType::kFloat32, static_cast<int64_t>(units.size()));
-  Fill(units, surrogates);
-  std::vector<float> gate;
-  for (int unit : golden["gate"].get<std::vector<int>>()) {
-    gate.push_back(static_cast<float>(unit) / 64);
+// A case with its memory.
+struct GoldenProblem {
+  explicit GoldenProblem(const json& golden)
+      : problem(SpecOf(golden), golden["lengths"], golden["lengths"]),
+        surrogates(DType::kFloat32,
+                   problem.spec.surrogates * problem.spec.heads * problem.spec.head_dim) {
+    Fill(golden["query"], problem.query);
+    Fill(golden["key"], problem.key);
+    Fill(golden["value"], problem.value);
+    if (!is_cast()) return;
+    Fill(golden["surrogates"], surrogates);
+    for (int unit : golden["gate"].get<std::vector<int>>()) {
+      gate.push_back(static_cast<float>(unit) / 64);
+    }
+    problem.view.cast.surrogates = surrogates.data();
+    problem.view.cast.gate = gate.data();
   }
-  const int64_t clusters = surrogates.size() / (problem.spec.heads * problem.spec.head_dim);
-  return CastReference(problem.spec, problem.view, {surrogates.data(), clusters, gate});
-}
+
+  static Spec SpecOf(const json& golden) {
+    Spec spec;
+    spec.heads = golden["heads"];
+    spec.head_dim = golden["head_dim"];
+    spec.value_dim = golden["value_dim"];
+    spec.softmax_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim));
+    spec.kernel = KernelOf(golden);
+    if (std::holds_alternative<Cast>(spec.kernel)) {
+      spec.surrogates =
+          static_cast<int64_t>(golden["surrogates"].size()) / (spec.heads * spec.head_dim);
+    }
+    return spec;
+  }
+
+  bool is_cast() const { return std::holds_alternative<Cast>(problem.spec.kernel); }
+
+  OwnedProblem problem;
+  Elements surrogates;
+  std::vector<float> gate;
+};
 
 class GoldenApproximateTest : public testing::TestWithParam<json> {};
 
 TEST_P(GoldenApproximateTest, TheReferenceAgrees) {
   const json& golden = GetParam();
-  const auto problem = ProblemOf(golden);
-  const bool is_cast = std::holds_alternative<Cast>(problem->spec.kernel);
-  const std::vector<double> output =
-      is_cast ? RunCast(golden, *problem) : ClusteredReference(problem->spec, problem->view);
+  const GoldenProblem made(golden);
+  const OwnedProblem& problem = made.problem;
+  const std::vector<double> output = made.is_cast()
+                                         ? CastReference(problem.spec, problem.view)
+                                         : ClusteredReference(problem.spec, problem.view);
   const std::vector<double> expected = golden["output"];
   ASSERT_EQ(output.size(), expected.size());
   for (size_t i = 0; i < output.size(); ++i) EXPECT_NEAR(output[i], expected[i], 1e-12);
-  if (is_cast) return;
-  EXPECT_EQ(ClusterLabels(problem->spec, problem->view),
+  if (made.is_cast()) return;
+  EXPECT_EQ(ClusterLabels(problem.spec, problem.view),
             golden["labels"].get<std::vector<int32_t>>());
+}
+
+TEST_P(GoldenApproximateTest, EveryRowOfTheProcessorsTableAgrees) {
+  GoldenProblem made(GetParam());
+  OwnedProblem& problem = made.problem;
+  for (const Variant& variant : CpuVariants()) {
+    if (variant.kernel != NameOf(problem.spec.kernel) || !variant.supports(problem.spec)) continue;
+    SCOPED_TRACE(variant.backend);
+    for (int64_t i = 0; i < problem.output.size(); ++i) problem.output.Set(i, NAN);
+    ASSERT_TRUE(variant.run(problem.spec, {&problem.view, 1}).ok());
+    EXPECT_LE(RelativeError(problem, GetParam()["output"]), Tolerance(DType::kFloat32));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Approximate, GoldenApproximateTest, testing::ValuesIn(Cases()),
