@@ -22,7 +22,7 @@ namespace castor {
 
 struct ModelSource {
   std::string name;
-  std::string directory;          // as Hugging Face lays it out
+  std::string directory;          // as Hugging Face lays it out; or NAME.safetensors, CAST layers
   DType dtype = DType::kFloat32;  // of the weights on the device: kFloat32 or kBFloat16
 };
 

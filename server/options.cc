@@ -54,7 +54,7 @@ std::string CheckDevice(const std::string& text) {
   return "is none of auto, cpu, cuda, cuda:N";
 }
 
-// [NAME=]DIR. Names become path components, labels and health services: a small alphabet.
+// [NAME=]PATH. Names become path components, labels and health services: a small alphabet.
 ModelSource ParseModel(const std::string& text) {
   ModelSource model;
   const size_t equals = text.find('=');
@@ -64,11 +64,16 @@ ModelSource ParseModel(const std::string& text) {
     throw CLI::ValidationError("--model", "'" + text + "' " + problem);
   };
   std::error_code error;
-  if (!std::filesystem::is_directory(model.directory, error)) fail("names no directory");
+  const bool file = model.directory.ends_with(".safetensors") &&
+                    std::filesystem::is_regular_file(model.directory, error);
+  if (!file && !std::filesystem::is_directory(model.directory, error)) {
+    fail("names no directory, nor a .safetensors file of CAST layers");
+  }
   if (named) {
     model.name = text.substr(0, equals);
   } else {
-    model.name = std::filesystem::canonical(model.directory, error).filename().string();
+    const std::filesystem::path path = std::filesystem::canonical(model.directory, error);
+    model.name = (file ? path.stem() : path.filename()).string();
   }
   if (model.name.empty() || model.name.size() > 128 ||
       model.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -220,11 +225,13 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
 
   Declarer declare(&app);
   DeclareNetwork(declare, options);
-  app.add_option("--model", models,
-                 "A model to load: a directory as Hugging Face lays it out, and the name to serve "
-                 "it under (default: the directory's). Repeatable, or several separated by commas")
+  app.add_option(
+         "--model", models,
+         "A model to load: a directory as Hugging Face lays it out, or a .safetensors file of "
+         "CAST layers, and the name to serve it under (default: its own). Repeatable, or "
+         "several separated by commas")
       ->envname("CASTOR_MODEL")
-      ->type_name("[NAME=]DIR")
+      ->type_name("[NAME=]PATH")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->group(kModels);

@@ -125,13 +125,14 @@ bool SameLengths(const Resolved& resolved) {
   return resolved.cu_seqlens_q == resolved.cu_seqlens_k;
 }
 
-// The parts of a kernel's contract that depend on the problem's shape. Cast leaves its tensors.
-absl::Status CheckKernelFits(const Vanilla& kernel, const Resolved& resolved, int64_t*) {
-  if (!kernel.causal || SameLengths(resolved)) return absl::OkStatus();
+// The parts of a kernel's contract that depend on the problem's shape. Cast leaves its surrogate
+// tokens' number or layer, and adds its tensors' bytes.
+absl::Status ResolveKernel(const Vanilla& kernel, const CastLayers&, Resolved* resolved, int64_t*) {
+  if (!kernel.causal || SameLengths(*resolved)) return absl::OkStatus();
   return InvalidField("vanilla.causal", "needs query and key sequences of equal lengths");
 }
 
-absl::Status CheckKernelFits(const Clustered&, const Resolved&, int64_t*) {
+absl::Status ResolveKernel(const Clustered&, const CastLayers&, Resolved*, int64_t*) {
   return absl::OkStatus();
 }
 
@@ -156,22 +157,21 @@ absl::Status CheckCastGate(const TensorInput& gate, const Resolved& resolved, in
   return CheckDimension(gate, "cast.gate", 0, resolved.query_tokens, "the tokens of query");
 }
 
-absl::Status CheckKernelFits(const Cast& kernel, const Resolved& resolved, int64_t* bytes) {
-  if (!SameLengths(resolved)) {
-    return InvalidField("cast", "is self-attention: query and key sequences must be as long");
-  }
-  if (absl::Status s = CheckCastGate(kernel.gate, resolved, bytes); !s.ok()) return s;
-  const auto* surrogates = std::get_if<TensorInput>(&kernel.surrogates);
-  if (surrogates == nullptr) {
-    if (!std::get<std::string>(kernel.surrogates).empty()) return absl::OkStatus();
-    return InvalidField("cast.layer", "must name a model's layer, as MODEL/INDEX");
-  }
-  if (absl::Status s = CheckCastSurrogates(*surrogates, resolved.spec, bytes); !s.ok()) return s;
+absl::Status CheckCastLayer(const CastLayer& layer, std::string_view name, const Spec& spec) {
+  if (layer.heads() == spec.heads && layer.head_dim() == spec.head_dim) return absl::OkStatus();
+  return InvalidField("cast.layer", std::string(name) + " has " + std::to_string(layer.heads()) +
+                                        " heads of " + std::to_string(layer.head_dim()) +
+                                        ", query has " + std::to_string(spec.heads) + " of " +
+                                        std::to_string(spec.head_dim));
+}
+
+// Every token needs a place, so the clusters must hold the longest sequence.
+absl::Status CheckCastPlaces(const Cast& kernel, const Resolved& resolved) {
   if (kernel.clustering != Cast::Clustering::kSingleAssignmentTopK || kernel.cluster_size == 0) {
     return absl::OkStatus();
   }
-  // Every token needs a place, so the clusters must hold the longest sequence.
-  const std::optional<int64_t> places = CheckedMultiply(surrogates->shape[0], kernel.cluster_size);
+  const std::optional<int64_t> places =
+      CheckedMultiply(resolved.spec.surrogates, kernel.cluster_size);
   const std::vector<int32_t>& offsets = resolved.cu_seqlens_q;
   for (size_t i = 0; places && i + 1 < offsets.size(); ++i) {
     const int64_t tokens = offsets[i + 1] - offsets[i];
@@ -185,7 +185,30 @@ absl::Status CheckKernelFits(const Cast& kernel, const Resolved& resolved, int64
   return absl::OkStatus();
 }
 
-absl::Status CheckKernelFits(const Automatic&, const Resolved&, int64_t*) {
+absl::Status ResolveKernel(const Cast& kernel, const CastLayers& layers, Resolved* resolved,
+                           int64_t* bytes) {
+  if (!SameLengths(*resolved)) {
+    return InvalidField("cast", "is self-attention: query and key sequences must be as long");
+  }
+  if (absl::Status s = CheckCastGate(kernel.gate, *resolved, bytes); !s.ok()) return s;
+  if (const auto* surrogates = std::get_if<TensorInput>(&kernel.surrogates)) {
+    if (absl::Status s = CheckCastSurrogates(*surrogates, resolved->spec, bytes); !s.ok()) return s;
+    resolved->spec.surrogates = surrogates->shape[0];
+  } else {
+    const auto& name = std::get<std::string>(kernel.surrogates);
+    if (name.empty()) {
+      return InvalidField("cast.layer", "must name a model's layer, as MODEL/INDEX");
+    }
+    const absl::StatusOr<const CastLayer*> layer = layers.Find(name);
+    if (!layer.ok()) return layer.status();
+    if (absl::Status s = CheckCastLayer(**layer, name, resolved->spec); !s.ok()) return s;
+    resolved->spec.surrogates = (*layer)->surrogate_tokens();
+    resolved->cast_layer = *layer;
+  }
+  return CheckCastPlaces(kernel, *resolved);
+}
+
+absl::Status ResolveKernel(const Automatic&, const CastLayers&, Resolved*, int64_t*) {
   return MakeError(Reason::kInternal, "an automatic kernel was left unresolved");
 }
 
@@ -215,7 +238,7 @@ void DropTensors(Kernel* kernel) {
 }  // namespace
 
 absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<const Variant> variants,
-                                 int64_t max_sequences) {
+                                 const CastLayers& layers, int64_t max_sequences) {
   absl::StatusOr<Geometry> geometry = CheckTensors(request);
   if (!geometry.ok()) return geometry.status();
 
@@ -237,7 +260,8 @@ absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<cons
   if (!kernel.ok()) return kernel.status();
   int64_t bytes = geometry->bytes;
   const absl::Status fits = std::visit(
-      [&](const auto& chosen) { return CheckKernelFits(chosen, resolved, &bytes); }, *kernel);
+      [&](const auto& chosen) { return ResolveKernel(chosen, layers, &resolved, &bytes); },
+      *kernel);
   if (!fits.ok()) return fits;
 
   resolved.output_shape = request.query.shape;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/attention/cast_layers.h"
 #include "engine/attention/problem.h"
 #include "engine/attention/variants.h"
 #include "engine/request.h"
@@ -18,6 +19,7 @@ namespace castor::attention {
 // A request that passed: what a kernel launch needs beside the tensors themselves.
 struct Resolved {
   Spec spec;  // defaults filled in; Automatic replaced by its choice; Cast without its tensors
+  const CastLayer* cast_layer = nullptr;  // the one that Cast names
 
   // Offsets of the sequences' first tokens, and the total: sequences + 1 entries each.
   std::vector<int32_t> cu_seqlens_q;
@@ -33,12 +35,13 @@ struct Resolved {
 
 // Checks `request` against the contract of proto/castor/v1/attention.proto and against what
 // `variants` can run. Errors:
+//   MODEL_NOT_FOUND       cast.layer names none of `layers`;
 //   INVALID_FIELD         with the field's path as on the wire, such as "query.shape[2]";
 //   NOT_SERVED            the kernel is in the contract, but `variants` has no row for it;
 //   KERNEL_NOT_AVAILABLE  it has rows, but none for this dtype and these dimensions.
 // Tensor contents are not looked at (see finite.h). Allocates the offsets and nothing else; the
 // number of sequences is checked first.
 absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<const Variant> variants,
-                                 int64_t max_sequences);
+                                 const CastLayers& layers, int64_t max_sequences);
 
 }  // namespace castor::attention

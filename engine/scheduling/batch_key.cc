@@ -59,6 +59,7 @@ std::string BatchKey(const attention::Spec& spec) {
   Append(key, spec.head_dim);
   Append(key, spec.value_dim);
   Append(key, spec.softmax_scale);
+  Append(key, spec.surrogates);
   AppendKernel(key, spec.kernel);
   return key;
 }

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
+#include "engine/encoder/cast_file.h"
 #include "engine/encoder/prepare.h"
 #include "engine/engine.h"
 
@@ -18,6 +20,9 @@ struct EncoderFunctions {
   std::function<int64_t(const EncodeRequest&, const ModelInfo&)> estimate_tokens;
   std::function<absl::StatusOr<encoder::Prepared>(const EncodeRequest&, const encoder::Model&)>
       prepare;
+  // For sources that hold CAST layers and no encoder.
+  std::function<bool(const std::string& path)> is_cast_file;
+  std::function<absl::StatusOr<encoder::CastFile>(const ModelSource&)> read_cast_file;
 };
 
 }  // namespace castor

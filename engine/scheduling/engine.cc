@@ -65,7 +65,8 @@ absl::StatusOr<Ticket> EngineImpl::Submit(EncodeRequest request, EncodeCompletio
 absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, AttentionCompletion& done) {
   const TimePoint now = parts_.clock->Now();
   if (auto status = CheckCall(request.call, now); !status.ok()) return status;
-  auto resolved = attention::Resolve(request, loop_.device().variants(), options_.max_sequences);
+  auto resolved = attention::Resolve(request, loop_.device().variants(), loop_.models().cast_layers(),
+                                     options_.max_sequences);
   if (!resolved.ok()) return resolved.status();
 
   Cost cost;
@@ -85,7 +86,7 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
 absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeCompletion& done) {
   const TimePoint now = parts_.clock->Now();
   if (auto status = CheckCall(request.call, now); !status.ok()) return status;
-  const auto model = loop_.models().Find(request.model);
+  const auto model = loop_.models().FindEncoder(request.model);
   if (!model.ok()) return model.status();
   const ModelInfo& info = (*model)->info;
   auto status =
@@ -176,7 +177,8 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithParts(EngineOptions opti
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(EngineOptions options) {
   EngineParts parts;
   parts.open_device = OpenDevice;
-  parts.encoder = {encoder::InfoOf, encoder::CheckInput, encoder::EstimateTokens, encoder::Prepare};
+  parts.encoder = {encoder::InfoOf, encoder::CheckInput, encoder::EstimateTokens, encoder::Prepare,
+                   encoder::IsCastFile, encoder::ReadCastFile};
   return CreateEngineWithParts(std::move(options), std::move(parts));
 }
 

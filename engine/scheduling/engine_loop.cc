@@ -48,10 +48,16 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
   device_ = *std::move(device);
   std::vector<LoadedModel> models;
   for (const ModelSource& source : options.models) {
+    if (encoder.is_cast_file && encoder.is_cast_file(source.directory)) {
+      auto file = encoder.read_cast_file(source);
+      if (!file.ok()) return file.status();
+      models.push_back({std::move(file->info), nullptr, std::move(file->layers)});
+      continue;
+    }
     auto model = device_->LoadModel(source);
     if (!model.ok()) return model.status();
     ModelInfo info = encoder.info(**model);
-    models.push_back({std::move(info), *std::move(model)});
+    models.push_back({std::move(info), *std::move(model), {}});
   }
   models_ = Models(std::move(models));
   return absl::OkStatus();

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "engine/attention/finite.h"
 #include "engine/scheduling/batch_key.h"
@@ -24,14 +25,22 @@ void CopyPieces(const TensorInput& tensor, std::byte* out) {
 absl::Status CheckAllFinite(const AttentionRequest& request, const attention::Problem& problem) {
   struct Input {
     const TensorInput& tensor;
-    const std::byte* data;
+    const void* data;
     const char* field;
   };
-  for (const Input& input :
-       {Input{request.query, problem.query, "query"}, Input{request.key, problem.key, "key"},
-        Input{request.value, problem.value, "value"}}) {
+  std::vector<Input> inputs = {{request.query, problem.query, "query"},
+                               {request.key, problem.key, "key"},
+                               {request.value, problem.value, "value"}};
+  if (const auto* cast = std::get_if<Cast>(&request.kernel)) {
+    inputs.push_back({cast->gate, problem.cast.gate, "cast.gate"});
+    if (const auto* surrogates = std::get_if<TensorInput>(&cast->surrogates)) {
+      inputs.push_back({*surrogates, problem.cast.surrogates, "cast.surrogate_tokens"});
+    }
+  }
+  for (const Input& input : inputs) {
     const auto size = static_cast<size_t>(input.tensor.size_bytes());
-    auto status = attention::CheckFinite(input.tensor.dtype, {input.data, size}, input.field);
+    auto status = attention::CheckFinite(
+        input.tensor.dtype, {static_cast<const std::byte*>(input.data), size}, input.field);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -47,10 +56,18 @@ absl::StatusOr<std::unique_ptr<Job>> StageAttention(const AttentionRequest& requ
   const auto value_bytes = static_cast<size_t>(request.value.size_bytes());
   const size_t key_at = AlignUp(query_bytes);
   const size_t value_at = key_at + AlignUp(key_bytes);
+  size_t input_bytes = value_at + AlignUp(value_bytes);
+  const auto* cast = std::get_if<Cast>(&request.kernel);
+  const size_t gate_at = input_bytes;
+  if (cast != nullptr) input_bytes += AlignUp(static_cast<size_t>(cast->gate.size_bytes()));
+  const size_t surrogates_at = input_bytes;
+  const TensorInput* surrogates =
+      cast == nullptr ? nullptr : std::get_if<TensorInput>(&cast->surrogates);
+  if (surrogates != nullptr) input_bytes += static_cast<size_t>(surrogates->size_bytes());
   const size_t output_bytes = static_cast<size_t>(resolved.query_tokens) *
                               static_cast<size_t>(spec.heads * spec.value_dim) * SizeOf(spec.dtype);
 
-  auto input = pool.Allocate(value_at + value_bytes);
+  auto input = pool.Allocate(input_bytes);
   if (!input.ok()) return input.status();
   auto output = pool.Allocate(output_bytes);
   if (!output.ok()) return output.status();
@@ -72,6 +89,16 @@ absl::StatusOr<std::unique_ptr<Job>> StageAttention(const AttentionRequest& requ
   problem.key_stride = spec.heads * spec.head_dim;
   problem.value_stride = spec.heads * spec.value_dim;
   problem.output_stride = spec.heads * spec.value_dim;
+  if (cast != nullptr) {
+    CopyPieces(cast->gate, work.input.data() + gate_at);
+    problem.cast.gate = reinterpret_cast<const float*>(work.input.data() + gate_at);
+    if (surrogates != nullptr) {
+      CopyPieces(*surrogates, work.input.data() + surrogates_at);
+      problem.cast.surrogates = work.input.data() + surrogates_at;
+    } else {
+      problem.cast.surrogates = resolved.cast_layer->data(spec.dtype);
+    }
+  }
   if (request.check_finite) {
     if (auto status = CheckAllFinite(request, problem); !status.ok()) return status;
   }

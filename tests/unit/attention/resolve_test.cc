@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 
 #include "engine/attention/shapes.h"
@@ -50,7 +51,7 @@ absl::Status NoRun(const Spec&, std::span<const Problem>) { return absl::OkStatu
 constexpr Variant kVanillaOnly[] = {{KernelName::kVanilla, "test", &AnySpec, &NoRun}};
 
 absl::StatusOr<Resolved> Resolve(const AttentionRequest& request) {
-  return Resolve(request, kVanillaOnly, kMaxSequences);
+  return Resolve(request, kVanillaOnly, CastLayers(), kMaxSequences);
 }
 
 void ExpectRefused(const AttentionRequest& request, std::string_view field) {
@@ -383,8 +384,6 @@ Cast GoodCast() {
 TEST(ResolveKernelTest, CastParameters) {
   ExpectNotServed(GoodCast());
   Cast cast = GoodCast();
-  cast.surrogates = std::string("model/0");
-  ExpectNotServed(cast);
   cast.surrogates = std::string();
   ExpectKernelRefused(cast, "cast.layer");
   cast = GoodCast();
@@ -414,6 +413,37 @@ TEST(ResolveKernelTest, CastParameters) {
   ExpectKernelRefused(cast, "cast.cluster_size");
 }
 
+TEST(ResolveKernelTest, CastNamesALayerOfTheRightShape) {
+  static constexpr Variant kAll[] = {{KernelName::kCast, "test", &AnySpec, &NoRun}};
+  const std::vector<float> surrogates(3 * 2 * 4);
+  CastLayers layers;
+  layers.Add("model/0", std::make_shared<const CastLayer>(surrogates.data(), 3, 2, 4));
+  layers.Add("model/1", std::make_shared<const CastLayer>(surrogates.data(), 3, 4, 2));
+  AttentionRequest request = Packed(6, 2, 4);
+  Cast cast = GoodCast();
+  cast.surrogates = std::string("model/0");
+  request.kernel = cast;
+  const auto resolved = Resolve(request, kAll, layers, kMaxSequences);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->spec.surrogates, 3);
+  EXPECT_EQ(resolved->cast_layer, *layers.Find("model/0"));
+
+  cast.surrogates = std::string("model/1");
+  request.kernel = cast;
+  EXPECT_EQ(FieldOf(Resolve(request, kAll, layers, kMaxSequences).status()), "cast.layer");
+  cast.surrogates = std::string("model/2");
+  request.kernel = cast;
+  EXPECT_EQ(ReasonOf(Resolve(request, kAll, layers, kMaxSequences).status()),
+            Reason::kModelNotFound);
+
+  // A layer's surrogate tokens count for the places of single assignment too.
+  cast.surrogates = std::string("model/0");
+  cast.clustering = Cast::Clustering::kSingleAssignmentTopK;
+  cast.cluster_size = 1;
+  request.kernel = cast;
+  EXPECT_EQ(FieldOf(Resolve(request, kAll, layers, kMaxSequences).status()), "cast.cluster_size");
+}
+
 TEST(ResolveKernelTest, CastIsSelfAttention) {
   AttentionRequest request = Packed(6, 2, 4);
   request.kernel = GoodCast();
@@ -438,7 +468,7 @@ TEST(ResolveKernelTest, CastLeavesItsTensors) {
   static constexpr Variant kAll[] = {{KernelName::kCast, "test", &AnySpec, &NoRun}};
   AttentionRequest request = Packed(6, 2, 4);
   request.kernel = GoodCast();
-  const auto resolved = Resolve(request, kAll, kMaxSequences);
+  const auto resolved = Resolve(request, kAll, CastLayers(), kMaxSequences);
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   const Cast& cast = std::get<Cast>(resolved->spec.kernel);
   EXPECT_TRUE(cast.gate.pieces.empty());
@@ -475,10 +505,10 @@ TEST(ResolveKernelTest, ARowThatCannotIsNotAvailable) {
   static constexpr Variant kSome[] = {{KernelName::kVanilla, "test", &Float32Only, &NoRun}};
   AttentionRequest request;
   request.query = request.key = request.value = Tensor({6, 2, 4}, DType::kFloat16);
-  const auto resolved = Resolve(request, kSome, kMaxSequences);
+  const auto resolved = Resolve(request, kSome, CastLayers(), kMaxSequences);
   EXPECT_EQ(ReasonOf(resolved.status()), Reason::kKernelNotAvailable) << resolved.status();
   request.query = request.key = request.value = Tensor({6, 2, 4});
-  EXPECT_TRUE(Resolve(request, kSome, kMaxSequences).ok());
+  EXPECT_TRUE(Resolve(request, kSome, CastLayers(), kMaxSequences).ok());
 }
 
 }  // namespace

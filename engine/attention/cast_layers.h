@@ -1,0 +1,59 @@
+// The surrogate tokens of CAST layers that were loaded under a model's name, so that a request can
+// say "MODEL/INDEX" instead of sending them.
+//
+// Immutable once filled, so any thread may read it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "engine/base/dtype.h"
+
+namespace castor::attention {
+
+class CastLayer {
+ public:
+  // `surrogates` [surrogate_tokens, heads, head_dim] in float32. Copies them, in every dtype that a
+  // request can have, so that serving one converts nothing.
+  CastLayer(const float* surrogates, int64_t surrogate_tokens, int64_t heads, int64_t head_dim);
+
+  int64_t surrogate_tokens() const { return surrogate_tokens_; }
+  int64_t heads() const { return heads_; }
+  int64_t head_dim() const { return head_dim_; }
+  int64_t elements() const { return surrogate_tokens_ * heads_ * head_dim_; }
+
+  // [surrogate_tokens, heads, head_dim] in a floating `dtype`, aligned to 64 bytes. Host memory,
+  // valid as long as this object.
+  const std::byte* data(DType dtype) const;
+
+ private:
+  struct FreeAligned {
+    void operator()(std::byte* memory) const;
+  };
+
+  const int64_t surrogate_tokens_;
+  const int64_t heads_;
+  const int64_t head_dim_;
+  std::unique_ptr<std::byte[], FreeAligned> memory_;  // float32, then float16, then bfloat16
+  size_t float16_at_ = 0;
+  size_t bfloat16_at_ = 0;
+};
+
+class CastLayers {
+ public:
+  // `name` is "MODEL/INDEX".
+  void Add(std::string name, std::shared_ptr<const CastLayer> layer);
+
+  // MODEL_NOT_FOUND, naming the layer and what there is. Valid as long as this object.
+  absl::StatusOr<const CastLayer*> Find(std::string_view name) const;
+
+ private:
+  std::map<std::string, std::shared_ptr<const CastLayer>, std::less<>> layers_;
+};
+
+}  // namespace castor::attention
