@@ -8,6 +8,7 @@
 
 #include "engine/kernels/cpu/elements.inl.h"
 #include "engine/kernels/cpu/flash.h"
+#include "engine/kernels/cpu/products.inl.h"
 
 namespace castor::kernels {
 
@@ -200,53 +201,14 @@ class Flash {
       if (visible <= 0) return;
       if (visible < count) count = visible;
     }
-    Scores<N>(scratch_.queries + lane * shape_.head_dim, count);
+    Products<V>::template Scores<N>(scratch_.queries + lane * shape_.head_dim, scratch_.keys,
+                                    shape_.head_dim, count, scratch_.scores);
     if (shape_.causal && key_begin + count - 1 > first_query) {
       HideLaterKeys<N>(first_query, key_begin, count);
     }
     Weights<N>(scratch_.maxima + lane, scratch_.sums + lane, count);
-    AddValues<N>(scratch_.outputs + lane * shape_.value_dim, count);
-  }
-
-  // scores[j, lane] = key j . query lane, in tiles of as many keys as registers hold.
-  template <int N>
-  void Scores(const float* queries, int64_t count) {
-    constexpr int kRows = V::kRows[N];
-    const int64_t tiles = (count + kRows - 1) / kRows;
-    for (int64_t t = 0; t < tiles; ++t) {
-      const int64_t begin = count * t / tiles;
-      const int64_t rows = count * (t + 1) / tiles - begin;
-      kTiles<N>.score[rows](queries, scratch_.keys + begin * shape_.head_dim, shape_.head_dim,
-                            scratch_.scores + begin * N * kLanes);
-    }
-  }
-
-  // queries [head_dim, N lanes], keys [R, head_dim], scores [R, N lanes].
-  template <int N, int R>
-  static void ScoreTile(const float* __restrict queries, const float* __restrict keys,
-                        int64_t head_dim, float* __restrict scores) {
-    Vec sum[R][N];
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < N; ++v) sum[r][v] = V::Zero();
-    }
-    for (int64_t e = 0; e < head_dim; ++e) {
-      Vec query[N];
-#pragma GCC unroll 16
-      for (int v = 0; v < N; ++v) query[v] = V::Load(queries + (e * N + v) * kLanes);
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        const Vec key = V::BroadcastFrom(keys + r * head_dim + e);
-#pragma GCC unroll 16
-        for (int v = 0; v < N; ++v) sum[r][v] = V::MultiplyAdd(key, query[v], sum[r][v]);
-      }
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < N; ++v) V::Store(scores + (r * N + v) * kLanes, sum[r][v]);
-    }
+    Products<V>::template AddValues<N>(scratch_.scores, scratch_.values, shape_.value_dim, count,
+                                       scratch_.decay, scratch_.outputs + lane * shape_.value_dim);
   }
 
   // Causal: scores of keys after the query become -Inf, whose weight is exactly zero.
@@ -276,98 +238,16 @@ class Flash {
       Vec sum = V::Zero();
       for (int64_t j = 0; j < count; ++j) {
         const Vec score = V::Load(scores + j * kWidth);
-        const Vec weight = Exp2(V::Multiply(V::Subtract(score, maximum), scale));
+        const Vec weight = Exp2<V>(V::Multiply(V::Subtract(score, maximum), scale));
         V::Store(scores + j * kWidth, weight);
         sum = V::Add(sum, weight);
       }
-      const Vec decay = Exp2(V::Multiply(V::Subtract(before, maximum), scale));
+      const Vec decay = Exp2<V>(V::Multiply(V::Subtract(before, maximum), scale));
       V::Store(scratch_.decay + v * kLanes, decay);
       V::Store(maxima + v * kLanes, maximum);
       V::Store(sums + v * kLanes, V::MultiplyAdd(V::Load(sums + v * kLanes), decay, sum));
     }
   }
-
-  // 2^x for x <= 0, to one unit in the last place; 0 below 2^-126, NaN for NaN, 1 for 0.
-  static Vec Exp2(Vec x) {
-    // Added to x, the constant rounds it to an integer and leaves that, biased as exponents are, in
-    // the low bits.
-    const Vec magic = V::Broadcast(12582912.0f + 127.0f);
-    const Vec shifted = V::Add(x, magic);
-    const Vec f = V::Subtract(x, V::Subtract(shifted, magic));  // in [-1/2, 1/2]
-    // Minimax for 2^f with the constant term held at 1.
-    Vec y = V::Broadcast(kExp2[4]);
-    for (int i = 3; i >= 0; --i) y = V::MultiplyAdd(y, f, V::Broadcast(kExp2[i]));
-    y = V::MultiplyAdd(y, f, V::Broadcast(1.0f));
-    return V::ZeroBelow(V::Multiply(y, V::PowerOfTwo(shifted)), x, V::Broadcast(-126.0f));
-  }
-  static constexpr float kExp2[5] = {0x1.62e42ap-1f, 0x1.ebf9bcp-3f, 0x1.c6b752p-5f, 0x1.3cea88p-7f,
-                                     0x1.5bba14p-10f};
-
-  // outputs[e, lane] = decay[lane] * outputs[e, lane] + sum_j weights[j, lane] * values[j, e].
-  template <int N>
-  void AddValues(float* outputs, int64_t count) {
-    constexpr int kRows = V::kRows[N];
-    const int64_t tiles = (shape_.value_dim + kRows - 1) / kRows;
-    for (int64_t t = 0; t < tiles; ++t) {
-      const int64_t begin = shape_.value_dim * t / tiles;
-      const int64_t rows = shape_.value_dim * (t + 1) / tiles - begin;
-      kTiles<N>.value[rows](scratch_.scores, scratch_.values + begin, shape_.value_dim, count,
-                            scratch_.decay, outputs + begin * N * kLanes);
-    }
-  }
-
-  // weights [count, N lanes], values [count, value_dim] of which R columns, outputs [R, N lanes].
-  template <int N, int R>
-  static void ValueTile(const float* __restrict weights, const float* __restrict values,
-                        int64_t value_dim, int64_t count, const float* __restrict decay,
-                        float* __restrict outputs) {
-    Vec sum[R][N];
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < N; ++v) sum[r][v] = V::Zero();
-    }
-    for (int64_t j = 0; j < count; ++j) {
-      Vec weight[N];
-#pragma GCC unroll 16
-      for (int v = 0; v < N; ++v) weight[v] = V::Load(weights + (j * N + v) * kLanes);
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        const Vec value = V::BroadcastFrom(values + j * value_dim + r);
-#pragma GCC unroll 16
-        for (int v = 0; v < N; ++v) sum[r][v] = V::MultiplyAdd(value, weight[v], sum[r][v]);
-      }
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-#pragma GCC unroll 16
-      for (int v = 0; v < N; ++v) {
-        float* output = outputs + (r * N + v) * kLanes;
-        const Vec kept = V::Load(decay + v * kLanes);
-        V::Store(output, V::MultiplyAdd(V::Load(output), kept, sum[r][v]));
-      }
-    }
-  }
-
-  // The tiles by their number of rows.
-  using ScoreTileFn = void (*)(const float*, const float*, int64_t, float*);
-  using ValueTileFn = void (*)(const float*, const float*, int64_t, int64_t, const float*, float*);
-  static constexpr int kMostRows = 16;
-
-  template <int N>
-  struct Tiles {
-    ScoreTileFn score[kMostRows + 1] = {};
-    ValueTileFn value[kMostRows + 1] = {};
-    constexpr Tiles() { Fill<V::kRows[N]>(); }
-    template <int R>
-    constexpr void Fill() {
-      score[R] = &ScoreTile<N, R>;
-      value[R] = &ValueTile<N, R>;
-      if constexpr (R > 1) Fill<R - 1>();
-    }
-  };
-  template <int N>
-  static constexpr Tiles<N> kTiles{};
 
   const FlashShape& shape_;
   const FlashHead& head_;
