@@ -1,0 +1,175 @@
+// The hardware's own instructions that kernels use, one function each, for sm_80 and later. Tests
+// put their own file of this name before it (tests/support/cuda/overlay), which does the same in
+// plain C++: nothing else in this folder may contain assembly.
+//
+// Fragments of the tensor core's products D[m, n] += A[m, k] B[k, n], by lane, with g = lane / 4
+// and t = lane % 4; a register of A or B holds neighbours in k, the lower one in its lower bits:
+//   m16n8k16 (16 bits)  a0 (g, 2t..) a1 (g+8, 2t..) a2 (g, 2t+8..) a3 (g+8, 2t+8..)
+//                       b0 (2t.., g) b1 (2t+8.., g)
+//   m16n8k8 (tf32)      a0 (g, t) a1 (g+8, t) a2 (g, t+4) a3 (g+8, t+4); b0 (t, g) b1 (t+4, g)
+//   m16n8k32 (int8)     a0 (g, 4t..) a1 (g+8, 4t..) a2 (g, 4t+16..) a3 (g+8, 4t+16..)
+//                       b0 (4t.., g) b1 (4t+16.., g)
+//   D                   d0 (g, 2t) d1 (g, 2t+1) d2 (g+8, 2t) d3 (g+8, 2t+1)
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace castor::kernels::cuda {
+
+// ---- shared memory and clusters
+// ------------------------------------------------------------------
+
+// The block's dynamic shared memory.
+template <typename T>
+__device__ __forceinline__ T* DynamicShared() {
+  extern __shared__ __align__(128) unsigned char castor_dynamic_shared[];
+  return reinterpret_cast<T*>(castor_dynamic_shared);
+}
+
+__device__ __forceinline__ uint32_t SharedAddress(const void* pointer) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+// Blocks of a launch without clusters, or before sm_90, are clusters of one.
+__device__ __forceinline__ unsigned ClusterRank() {
+#if __CUDA_ARCH__ >= 900
+  unsigned rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+#else
+  return 0;
+#endif
+}
+
+__device__ __forceinline__ unsigned ClusterSize() {
+#if __CUDA_ARCH__ >= 900
+  unsigned size;
+  asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  return size;
+#else
+  return 1;
+#endif
+}
+
+// A barrier of all threads of the cluster; what they wrote to shared and global memory is seen.
+__device__ __forceinline__ void SyncCluster() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;\n" ::
+          : "memory");
+#else
+  __syncthreads();
+#endif
+}
+
+// Where `local`, in this block's dynamic shared memory, lies in the cluster's block of rank `rank`.
+template <typename T>
+__device__ __forceinline__ T* MapShared(T* local, unsigned rank) {
+#if __CUDA_ARCH__ >= 900
+  uint64_t mapped;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(mapped) : "l"(local), "r"(rank));
+  return reinterpret_cast<T*>(mapped);
+#else
+  return local;
+#endif
+}
+
+// ---- copies to shared memory that run on their own
+// -------------------------------------------------
+
+// 16 bytes, of which the last 16 - `bytes` become zero and are not read. Both aligned to 16.
+__device__ __forceinline__ void CopyAsync16(void* shared, const void* global, int bytes = 16) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(SharedAddress(shared)),
+               "l"(global), "r"(bytes)
+               : "memory");
+}
+
+// Ends a group of copies; WaitCopies then waits until at most `groups_left` groups are under way.
+__device__ __forceinline__ void CommitCopies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int groups_left>
+__device__ __forceinline__ void WaitCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(groups_left) : "memory");
+}
+
+// ---- tensor cores
+// --------------------------------------------------------------------------------
+
+template <typename T>  // __half or __nv_bfloat16
+__device__ __forceinline__ void MmaM16N8K16(float (&d)[4], const uint32_t (&a)[4],
+                                            const uint32_t (&b)[2]);
+
+template <>
+__device__ __forceinline__ void MmaM16N8K16<__half>(float (&d)[4], const uint32_t (&a)[4],
+                                                    const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+template <>
+__device__ __forceinline__ void MmaM16N8K16<__nv_bfloat16>(float (&d)[4], const uint32_t (&a)[4],
+                                                           const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// The nearest tf32 of x, as the tensor core wants it.
+__device__ __forceinline__ uint32_t ToTf32(float x) {
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return bits;
+}
+
+__device__ __forceinline__ void MmaM16N8K8Tf32(float (&d)[4], const uint32_t (&a)[4],
+                                               const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+__device__ __forceinline__ void MmaM16N8K32S8(int32_t (&d)[4], const uint32_t (&a)[4],
+                                              const uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Four 8x8 matrices of 16-bit elements from shared memory: lane 8i + r gives the address of row r
+// of matrix i (16 bytes, aligned), and gets in r[i] the elements (g, 2t), (g, 2t+1) of matrix i; of
+// its transpose with LoadMatricesTransposed.
+__device__ __forceinline__ void LoadMatrices(uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(SharedAddress(row))
+               : "memory");
+}
+__device__ __forceinline__ void LoadMatricesTransposed(uint32_t (&r)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(SharedAddress(row))
+               : "memory");
+}
+
+// ---- arithmetic
+// ----------------------------------------------------------------------------------
+
+// 2^x to about two units in the last place; 0 below 2^-126.
+__device__ __forceinline__ float Exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+}  // namespace castor::kernels::cuda

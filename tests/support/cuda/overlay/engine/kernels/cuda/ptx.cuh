@@ -1,0 +1,155 @@
+// engine/kernels/cuda/ptx.cuh for the emulator: the same functions, from the definitions of the
+// instructions (PTX ISA). Which element each lane holds is written in that file.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "tests/support/cuda/emulator.h"
+
+namespace castor::kernels::cuda {
+
+namespace emulator = castor::cuda_emulator;
+
+template <typename T>
+T* DynamicShared() {
+  return reinterpret_cast<T*>(emulator::DynamicShared());
+}
+inline unsigned ClusterRank() { return emulator::ClusterRank(); }
+inline unsigned ClusterSize() { return emulator::ClusterSize(); }
+inline void SyncCluster() { emulator::SyncCluster(); }
+template <typename T>
+T* MapShared(T* local, unsigned rank) {
+  return static_cast<T*>(emulator::MapShared(local, rank));
+}
+
+inline void CopyAsync16(void* shared, const void* global, int bytes = 16) {
+  const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
+  if (!aligned(shared) || !aligned(global)) emulator::Fail("cp.async of addresses off 16 bytes");
+  emulator::QueueCopy(shared, global, bytes, 16 - bytes);
+}
+inline void CommitCopies() { emulator::CommitCopies(); }
+template <int groups_left>
+void WaitCopies() {
+  emulator::WaitCopies(groups_left);
+}
+
+template <typename D, typename Element>
+struct MmaLane {
+  D* d;               // [4]
+  const uint32_t* a;  // [4]
+  const uint32_t* b;  // [2]
+};
+
+// Element `i` of a register of 4 / per_register bytes each.
+inline float HalfAt(uint32_t bits, int i) {
+  return __half2float(__ushort_as_half(static_cast<uint16_t>(bits >> (16 * i))));
+}
+inline float BrainAt(uint32_t bits, int i) {
+  return __bfloat162float(__ushort_as_bfloat16(static_cast<uint16_t>(bits >> (16 * i))));
+}
+inline float Tf32At(uint32_t bits, int) { return std::bit_cast<float>(bits & ~0x1fffu); }
+inline int32_t ByteAt(uint32_t bits, int i) { return static_cast<int8_t>(bits >> (8 * i)); }
+
+// D[16, 8] += A[16, k] B[k, 8], with `per_register` neighbours in k behind each register.
+template <typename D, int per_register, auto At>
+void Mma(D* d, const uint32_t* a, const uint32_t* b) {
+  using Lane = MmaLane<D, D>;
+  Lane lane{d, a, b};
+  emulator::WarpOperation(
+      0xffffffff,
+      [](uint32_t, void* const* lanes) {
+        constexpr int kDepth = 8 * per_register;
+        D left[16][kDepth];
+        D right[kDepth][8];
+        for (int l = 0; l < 32; ++l) {
+          const Lane& from = *static_cast<Lane*>(lanes[l]);
+          const int g = l / 4;
+          const int first = l % 4 * per_register;
+          for (int i = 0; i < per_register; ++i) {
+            const int low = first + i;
+            const int high = low + kDepth / 2;
+            left[g][low] = At(from.a[0], i);
+            left[g + 8][low] = At(from.a[1], i);
+            left[g][high] = At(from.a[2], i);
+            left[g + 8][high] = At(from.a[3], i);
+            right[low][g] = At(from.b[0], i);
+            right[high][g] = At(from.b[1], i);
+          }
+        }
+        for (int l = 0; l < 32; ++l) {
+          const Lane& to = *static_cast<Lane*>(lanes[l]);
+          for (int i = 0; i < 4; ++i) {
+            const int row = l / 4 + i / 2 * 8;
+            const int column = l % 4 * 2 + i % 2;
+            D sum = to.d[i];
+            for (int k = 0; k < kDepth; ++k) sum += left[row][k] * right[k][column];
+            to.d[i] = sum;
+          }
+        }
+      },
+      &lane);
+}
+
+template <typename T>
+void MmaM16N8K16(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
+template <>
+inline void MmaM16N8K16<__half>(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  Mma<float, 2, HalfAt>(d, a, b);
+}
+template <>
+inline void MmaM16N8K16<__nv_bfloat16>(float (&d)[4], const uint32_t (&a)[4],
+                                       const uint32_t (&b)[2]) {
+  Mma<float, 2, BrainAt>(d, a, b);
+}
+inline uint32_t ToTf32(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  return std::isfinite(x) ? (bits + 0x1000) & ~0x1fffu : bits;
+}
+inline void MmaM16N8K8Tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  Mma<float, 1, Tf32At>(d, a, b);
+}
+inline void MmaM16N8K32S8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  Mma<int32_t, 4, ByteAt>(d, a, b);
+}
+
+template <bool transposed>
+void LoadFourMatrices(uint32_t* r, const void* row) {
+  if (reinterpret_cast<uintptr_t>(row) % 16 != 0) emulator::Fail("ldmatrix of a row off 16 bytes");
+  struct Lane {
+    uint32_t* r;
+    const uint16_t* row;
+  } lane{r, static_cast<const uint16_t*>(row)};
+  emulator::WarpOperation(
+      0xffffffff,
+      [](uint32_t, void* const* lanes) {
+        for (int l = 0; l < 32; ++l) {
+          const int g = l / 4;
+          const int t = l % 4 * 2;
+          for (int i = 0; i < 4; ++i) {
+            const auto at = [&](int r, int c) {
+              return uint32_t{static_cast<Lane*>(lanes[8 * i + r])->row[c]};
+            };
+            static_cast<Lane*>(lanes[l])->r[i] =
+                transposed ? at(t, g) | at(t + 1, g) << 16 : at(g, t) | at(g, t + 1) << 16;
+          }
+        }
+      },
+      &lane);
+}
+inline void LoadMatrices(uint32_t (&r)[4], const void* row) { LoadFourMatrices<false>(r, row); }
+inline void LoadMatricesTransposed(uint32_t (&r)[4], const void* row) {
+  LoadFourMatrices<true>(r, row);
+}
+
+inline float Exp2(float x) {
+  const float y = std::exp2(x);
+  return y < 0x1p-126f ? 0.0f : y;
+}
+
+}  // namespace castor::kernels::cuda
