@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <array>
+#include <utility>
 
 #include "engine/attention/cuda/tensors.h"
 #include "engine/attention/cuda/vanilla_cuda.h"
@@ -36,14 +37,15 @@ at::Tensor ComputeSegment(Path path, const Spec& spec, const Sequences& sequence
 }
 
 // The backend's name in reports: the row's own, unless cuDNN took some or all sequences.
-std::string_view BackendOf(const Variant& variant, std::span<const Segment> segments) {
+std::string_view BackendOf(std::string_view row, std::span<const Segment> segments) {
   size_t cudnn = 0;
   for (const Segment& segment : segments) cudnn += segment.path == Path::kCudnn;
-  if (cudnn == 0) return variant.backend;
+  if (cudnn == 0) return row;
   return cudnn == segments.size() ? "cuda-cudnn" : "cuda-cudnn+flash";
 }
 
-Computed ComputeVanilla(const Variant& variant, Path base, const Spec& spec, const Problem& problem,
+template <Path base>
+Computed ComputeVanilla(std::string_view row, const Spec& spec, const Problem& problem,
                         at::Device device) {
   const std::vector<Segment> segments =
       PlanSegments(spec, base, problem.cu_seqlens_q, problem.cu_seqlens_k, g_capabilities);
@@ -53,7 +55,7 @@ Computed ComputeVanilla(const Variant& variant, Path base, const Spec& spec, con
                                 problem.key_stride, spec.dtype, device);
   const at::Tensor value = ViewOf(problem.value, problem.key_tokens(), spec.heads, spec.value_dim,
                                   problem.value_stride, spec.dtype, device);
-  Computed computed{{}, BackendOf(variant, segments)};
+  Computed computed{{}, BackendOf(row, segments)};
   for (const Segment& segment : segments) {
     const int64_t query_first = problem.cu_seqlens_q[segment.first];
     const int64_t query_count = problem.cu_seqlens_q[segment.first + segment.count] - query_first;
@@ -72,33 +74,31 @@ Computed ComputeVanilla(const Variant& variant, Path base, const Spec& spec, con
   return computed;
 }
 
-template <Path base>
-Computed ComputeRow(const Variant& variant, const Spec& spec, const Problem& problem,
-                    at::Device device) {
-  return ComputeVanilla(variant, base, spec, problem, device);
-}
+// A row of the table: what Variant says of it, and what computes it. `compute` gets the row's
+// backend, for reports.
+struct Row {
+  KernelName kernel;
+  std::string_view backend;
+  bool (*supports)(const Spec& spec);
+  Computed (*compute)(std::string_view backend, const Spec& spec, const Problem& problem,
+                      at::Device device);
+  int64_t (*workspace_bytes)(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                             std::span<const int32_t> cu_seqlens_k) = nullptr;
+};
 
-using ComputeFn = Computed (*)(const Variant&, const Spec&, const Problem&, at::Device);
+// Best first, by kernel.
+constexpr auto kRows = std::to_array<Row>({
+    {KernelName::kVanilla, "cuda-flash", SupportsFlash, ComputeVanilla<Path::kFlash>},
+    {KernelName::kVanilla, "cuda-efficient", SupportsEfficient, ComputeVanilla<Path::kEfficient>},
+    {KernelName::kVanilla, "cuda-math", SupportsMath, ComputeVanilla<Path::kMath>},
+});
 
 // Variant::run of row `index`: computes, and copies the rows to where the problem wants them.
-template <size_t index>
-absl::Status RunRow(const Spec& spec, std::span<const Problem> problems);
-
-constexpr std::array<Variant, 3> kVariants = {{
-    {KernelName::kVanilla, "cuda-flash", SupportsFlash, RunRow<0>},
-    {KernelName::kVanilla, "cuda-efficient", SupportsEfficient, RunRow<1>},
-    {KernelName::kVanilla, "cuda-math", SupportsMath, RunRow<2>},
-}};
-
-// What each row computes with, in the same order.
-constexpr std::array<ComputeFn, kVariants.size()> kCompute = {
-    ComputeRow<Path::kFlash>, ComputeRow<Path::kEfficient>, ComputeRow<Path::kMath>};
-
 template <size_t index>
 absl::Status RunRow(const Spec& spec, std::span<const Problem> problems) {
   const at::Device device(at::kCUDA, c10::cuda::current_device());
   for (const Problem& problem : problems) {
-    const Computed computed = kCompute[index](kVariants[index], spec, problem, device);
+    const Computed computed = kRows[index].compute(kRows[index].backend, spec, problem, device);
     const at::Tensor output = ViewOf(problem.output, problem.query_tokens(), spec.heads,
                                      spec.value_dim, problem.output_stride, spec.dtype, device);
     for (const OutputRows& part : computed.outputs) {
@@ -108,6 +108,15 @@ absl::Status RunRow(const Spec& spec, std::span<const Problem> problems) {
   return absl::OkStatus();
 }
 
+template <size_t... indices>
+constexpr std::array<Variant, kRows.size()> MakeVariants(std::index_sequence<indices...>) {
+  return {Variant{kRows[indices].kernel, kRows[indices].backend, kRows[indices].supports,
+                  RunRow<indices>, kRows[indices].workspace_bytes}...};
+}
+
+constexpr std::array<Variant, kRows.size()> kVariants =
+    MakeVariants(std::make_index_sequence<kRows.size()>());
+
 }  // namespace
 
 void SetCapabilities(const Capabilities& capabilities) { g_capabilities = capabilities; }
@@ -116,7 +125,7 @@ std::span<const Variant> CudaVariants() { return kVariants; }
 
 Computed Compute(const Variant& variant, const Spec& spec, const Problem& problem,
                  at::Device device) {
-  return kCompute[&variant - kVariants.data()](variant, spec, problem, device);
+  return kRows[&variant - kVariants.data()].compute(variant.backend, spec, problem, device);
 }
 
 }  // namespace castor::attention::cuda
