@@ -166,5 +166,217 @@ TEST_F(CudaCastTest, EveryReadingInEveryTypeMatchesTheTwin) {
   EXPECT_GE(2 * compared, all);
 }
 
+// d = 32 to 128 in one piece each, odd ones by single elements, above 128 in pieces.
+TEST_F(CudaCastTest, EveryDimensionMatchesTheTwin) {
+  struct Dims {
+    int64_t head_dim;
+    int64_t value_dim;
+  };
+  constexpr Dims kDims[] = {{32, 32}, {64, 64}, {80, 80},   {96, 96}, {128, 128}, {7, 7},   {1, 3},
+                            {64, 32}, {16, 96}, {160, 160}, {36, 20}, {200, 24},  {40, 300}};
+  int compared = 0;
+  int all = 0;
+  for (const DType dtype : kTypes) {
+    for (const Dims& dims : kDims) {
+      if (kSanitized && random_() % 4 != 0) continue;
+      Cast cast;
+      cast.attention_function = static_cast<Cast::AttentionFunction>(random_() % 2);
+      cast.cluster_size = static_cast<int32_t>(Uniform(0, 30));
+      const CastProblem layer(
+          MakeSpec(dtype, 2, dims.head_dim, dims.value_dim, Uniform(1, 5), cast),
+          {static_cast<int32_t>(Uniform(1, 70))}, random_);
+      compared += Check(layer);
+      ++all;
+    }
+  }
+  EXPECT_GE(2 * compared, all);
+}
+
+TEST_F(CudaCastTest, RandomRaggedBatchesMatchTheTwin) {
+  int compared = 0;
+  const int rounds = Scaled(24);
+  for (int round = 0; round < rounds; ++round) {
+    Cast cast;
+    cast.clustering = static_cast<Cast::Clustering>(random_() % 2);
+    cast.attention_function = static_cast<Cast::AttentionFunction>(random_() % 2);
+    cast.gate_temperature = static_cast<Cast::GateTemperature>(random_() % 2);
+    cast.head_clustering = static_cast<Cast::HeadClustering>(random_() % 2);
+    if (cast.clustering == Cast::Clustering::kTopK) {
+      cast.cluster_size = static_cast<int32_t>(random_() % 3 == 0 ? 0 : Uniform(1, 40));
+    }
+    std::vector<int32_t> lengths;
+    for (int64_t s = Uniform(1, 5); s > 0; --s) {
+      lengths.push_back(static_cast<int32_t>(random_() % 3 == 0 ? Uniform(1, 8) : Uniform(1, 90)));
+    }
+    const Gaps gaps{Uniform(0, 1) * Uniform(0, 9), Uniform(0, 1) * Uniform(0, 9),
+                    Uniform(0, 1) * 16, Uniform(0, 1) * Uniform(0, 9)};
+    const CastProblem layer(MakeSpec(kTypes[random_() % 3], Uniform(1, 4), Uniform(1, 40),
+                                     Uniform(1, 40), Uniform(1, 12), cast),
+                            lengths, random_, gaps);
+    compared += Check(layer);
+  }
+  EXPECT_GE(2 * compared, rounds);
+}
+
+// More clusters than a tile of 64 holds, more members than a tile of keys or of queries.
+TEST_F(CudaCastTest, ManyClustersAndLargeOnesMatchTheTwin) {
+  for (const auto clustering : {Cast::Clustering::kTopK, Cast::Clustering::kSingleAssignmentTopK}) {
+    for (const auto heads : {Cast::HeadClustering::kShared, Cast::HeadClustering::kPerHead}) {
+      if (kSanitized && random_() % 4 != 0) continue;
+      Cast cast;
+      cast.clustering = clustering;
+      cast.head_clustering = heads;
+      const CastProblem many(MakeSpec(kTypes[random_() % 3], 2, 16, 16, Uniform(129, 140), cast),
+                             {150, 20}, random_);
+      Check(many);
+      cast.cluster_size = static_cast<int32_t>(Uniform(129, 200));
+      const CastProblem large(MakeSpec(kTypes[random_() % 3], 2, 16, 16, 2, cast), {230, 140},
+                              random_);
+      Check(large);
+    }
+  }
+}
+
+TEST_F(CudaCastTest, LayersOfABatchAreToldApart) {
+  Cast cast;
+  Spec spec = MakeSpec(DType::kFloat16, 2, 32, 32, 3, cast);
+  CastProblem layer(spec, {30, 17, 40}, random_);
+  attention::Elements layers(spec.dtype, 3 * layer.surrogates.size());
+  std::normal_distribution<float> normal;
+  for (int64_t i = 0; i < layers.size(); ++i) layers.Set(i, normal(random_));
+  const std::vector<int32_t> layer_of_sequence = {2, 0, 2};
+  layer.problem.view.cast.surrogates = layers.data();
+  layer.problem.view.cast.layer_of_sequence = layer_of_sequence;
+  PreparedCast(spec, layer.problem.view).RunAll();
+  EXPECT_LE(RelativeError(layer.problem, layer.Reference()), Tolerance(spec.dtype));
+}
+
+TEST_F(CudaCastTest, OneClusterAndFullClustersAreVanilla) {
+  for (const DType dtype : kTypes) {
+    const CastProblem one(MakeSpec(dtype, 2, 64, 64, 1), {50, 1, 7}, random_);
+    PreparedCast(one.problem.spec, one.problem.view).RunAll();
+    EXPECT_LE(RelativeError(one.problem, one.VanillaOfTheSame()), Tolerance(dtype));
+
+    Cast everywhere;
+    everywhere.cluster_size = 1000;
+    const CastProblem full(MakeSpec(dtype, 2, 64, 64, 5, everywhere), {50, 1, 7}, random_);
+    PreparedCast(full.problem.spec, full.problem.view).RunAll();
+    EXPECT_LE(RelativeError(full.problem, full.VanillaOfTheSame()), Tolerance(dtype));
+  }
+}
+
+TEST_F(CudaCastTest, ASequenceHasTheSameBytesAloneAndInABatch) {
+  for (int round = 0; round < Scaled(12); ++round) {
+    Cast cast;
+    cast.clustering = static_cast<Cast::Clustering>(random_() % 2);
+    cast.attention_function = static_cast<Cast::AttentionFunction>(random_() % 2);
+    cast.head_clustering = static_cast<Cast::HeadClustering>(random_() % 2);
+    const int64_t dim = std::vector<int64_t>{24, 64, 80, 128}[random_() % 4];
+    const Spec spec = MakeSpec(kTypes[random_() % 3], 2, dim, dim, Uniform(1, 8), cast);
+    SCOPED_TRACE(NameOf(spec));
+    std::vector<int32_t> lengths;
+    for (int s = 0; s < 4; ++s) lengths.push_back(static_cast<int32_t>(Uniform(1, 60)));
+    const CastProblem batch(spec, lengths, random_);
+    PreparedCast(spec, batch.problem.view, 1 << (random_() % 4)).RunAll();
+    for (int64_t s = 0; s < 4; ++s) {
+      cuda_emulator::SetSchedule(random_());
+      CastProblem alone(spec, {lengths[s]}, random_);
+      const int64_t first = batch.problem.cu_seqlens_q[s];
+      const auto bytes = static_cast<int64_t>(SizeOf(spec.dtype));
+      attention::Problem& view = alone.problem.view;
+      const int64_t row = spec.heads * dim * bytes;
+      view.query = batch.problem.view.query + first * row;
+      view.key = batch.problem.view.key + first * row;
+      view.value = batch.problem.view.value + first * row;
+      view.cast = batch.problem.view.cast;
+      view.cast.gate += first;
+      PreparedCast(spec, view, 1 << (random_() % 4)).RunAll();
+      EXPECT_EQ(std::memcmp(view.output, batch.problem.view.output + first * row, lengths[s] * row),
+                0)
+          << "sequence " << s;
+    }
+  }
+}
+
+TEST_F(CudaCastTest, NaNSpoilsItsSequenceAlone) {
+  for (const DType dtype : kTypes) {
+    for (const auto clustering :
+         {Cast::Clustering::kTopK, Cast::Clustering::kSingleAssignmentTopK}) {
+      Cast cast;
+      cast.clustering = clustering;
+      const Spec spec = MakeSpec(dtype, 2, 32, 32, 4, cast);
+      CastProblem clean(spec, {40, 33, 20}, random_);
+      PreparedCast(spec, clean.problem.view).RunAll();
+      const std::vector<std::byte> before = clean.problem.output.bytes();
+      const int64_t row = spec.heads * spec.head_dim;
+      for (attention::Elements* elements :
+           {&clean.problem.query, &clean.problem.key, &clean.problem.value}) {
+        attention::Elements& bad = *elements;
+        bad.Set((40 + Uniform(0, 32)) * row + Uniform(0, row - 1),
+                std::numeric_limits<double>::quiet_NaN());
+        bad.Set((40 + Uniform(0, 32)) * row + Uniform(0, row - 1),
+                std::numeric_limits<double>::infinity());
+        PreparedCast(spec, clean.problem.view).RunAll();
+        const auto bytes = static_cast<int64_t>(SizeOf(dtype));
+        const std::byte* const after = clean.problem.view.output;
+        EXPECT_EQ(std::memcmp(after, before.data(), 40 * row * bytes), 0);
+        EXPECT_EQ(std::memcmp(after + 73 * row * bytes, before.data() + 73 * row * bytes,
+                              20 * row * bytes),
+                  0);
+      }
+    }
+  }
+}
+
+TEST_F(CudaCastTest, HugeScoresStayFinite) {
+  for (const DType dtype : kTypes) {
+    for (const double factor : {30.0, 1000.0}) {
+      CastProblem layer(MakeSpec(dtype, 2, 64, 64, 4), {70, 5}, random_);
+      layer.problem.Randomize(random_, factor, factor);
+      PreparedCast run(layer.problem.spec, layer.problem.view);
+      run.RunAll();
+      for (int64_t token = 0; token < 75; ++token) {
+        for (int64_t e = 0; e < 64; ++e) {
+          EXPECT_TRUE(std::isfinite(layer.problem.Output(token, 1, e)));
+        }
+      }
+      const auto members = run.Members(0, 0);
+      EXPECT_EQ(members, CastMembers(run.Affinities(0, 0), 4, 18, Cast::Clustering::kTopK));
+    }
+  }
+}
+
+// Laplace is not normalised: 60 values of 30000 in a summary are far beyond fp16, while the output,
+// weighted by alpha, is not.
+TEST_F(CudaCastTest, LaplaceSumsBeyondFp16AreKept) {
+  Cast cast;
+  cast.attention_function = Cast::AttentionFunction::kLaplace;
+  CastProblem layer(MakeSpec(DType::kFloat16, 1, 32, 32, 2, cast), {120}, random_);
+  for (int64_t i = 0; i < layer.problem.value.size(); ++i) {
+    layer.problem.value.Set(i, 20000 + 10000 * ((i * 37 % 101) / 101.0));
+  }
+  for (int64_t i = 0; i < layer.problem.key.size(); ++i) layer.problem.key.Set(i, 0.5);
+  // Keys like both surrogates, queries like neither: weights near 1 inside, tiny alpha outside.
+  for (int64_t i = 0; i < layer.surrogates.size(); ++i) layer.surrogates.Set(i, 0.25);
+  for (int64_t i = 0; i < layer.problem.query.size(); ++i) {
+    layer.problem.query.Set(i, -0.1 + 0.01 * ((i * 31 % 17) / 17.0));
+  }
+  PreparedCast(layer.problem.spec, layer.problem.view).RunAll();
+  const std::vector<double> expected = layer.Reference();
+  EXPECT_LE(RelativeError(layer.problem, expected), Tolerance(DType::kFloat16))
+      << "of values near " << expected[0];
+}
+
+TEST_F(CudaCastTest, WorkspaceStaysBelowATenthOfTheUnfusedScores) {
+  CastShape shape;
+  shape.element = Element::kBFloat16;
+  shape.heads = 8;
+  shape.head_dim = shape.value_dim = 64;
+  shape.clusters = 16;
+  const std::vector<int32_t> cu_seqlens = {0, 4096};
+  const int64_t unfused = int64_t{4096} * 4096 * 8 * 2;
+  EXPECT_LE(10 * CastWorkspaceBytes(shape, cu_seqlens), unfused);
+}
+
 }  // namespace
 }  // namespace castor::kernels::cuda

@@ -1,0 +1,160 @@
+// CAST's clusters on the emulator: bit for bit those of the serial loops, from any affinities.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/attention/cast_reference.h"
+#include "tests/support/cuda/emulator.h"
+#include "tests/support/sanitizer.h"
+#include "tests/unit/attention/cast_problem.h"
+#include "tests/unit/kernels_cuda/cast_kernels.h"
+
+namespace castor::kernels::cuda {
+namespace {
+
+using attention::CastMembers;
+using attention::CastProblem;
+using attention::FreshSeed;
+using attention::Spec;
+using Clustering = Cast::Clustering;
+using Members = std::vector<std::vector<int64_t>>;
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+class CudaCastClustersTest : public testing::Test {
+ protected:
+  CudaCastClustersTest() : seed_(FreshSeed()), random_(seed_), trace_(__FILE__, __LINE__, seed_) {
+    cuda_emulator::SetSchedule(seed_);
+  }
+
+  int64_t Uniform(int64_t low, int64_t high) { return low + random_() % (high - low + 1); }
+
+  float Random01() { return std::uniform_real_distribution<float>()(random_); }
+
+  // Clusters of one sequence from affinities [tokens, clusters], by the kernels and by the loops.
+  void Check(const std::vector<float>& affinities, int64_t clusters, int64_t size,
+             Clustering clustering, const std::string& what) {
+    SCOPED_TRACE(what + ": " + std::to_string(affinities.size() / clusters) + " tokens, " +
+                 std::to_string(clusters) + " clusters of " + std::to_string(size));
+    const auto tokens = static_cast<int32_t>(affinities.size() / clusters);
+    Cast cast;
+    cast.clustering = clustering;
+    cast.cluster_size = static_cast<int32_t>(size);
+    Spec spec;
+    spec.heads = spec.head_dim = spec.value_dim = 1;
+    spec.surrogates = clusters;
+    spec.kernel = cast;
+    const CastProblem layer(spec, {tokens}, random_);
+    PreparedCast run(spec, layer.problem.view, 1 << (random_() % 4));
+    run.SetAffinities(0, 0, affinities);
+    ASSERT_EQ(RunCastClusters(run.args(), nullptr), cudaSuccess);
+    std::vector<double> ordered(affinities.begin(), affinities.end());
+    for (double& x : ordered) {
+      if (std::isnan(x)) x = -std::numeric_limits<double>::infinity();  // the least
+    }
+    EXPECT_EQ(run.Members(0, 0),
+              CastMembers(ordered, clusters, std::min<int64_t>(size, tokens), clustering));
+  }
+
+  // Affinities with a pattern of their own, by number.
+  std::vector<float> Pattern(int pattern, int64_t tokens, int64_t clusters) {
+    std::vector<float> affinities(tokens * clusters);
+    for (int64_t i = 0; i < tokens; ++i) {
+      for (int64_t c = 0; c < clusters; ++c) {
+        float& x = affinities[i * clusters + c];
+        switch (pattern) {
+          case 0:  // all different
+            x = Random01();
+            break;
+          case 1:  // all tied
+            x = 0.5f;
+            break;
+          case 2:  // all tokens prefer one cluster
+            x = Random01() + (c == 1 % clusters ? 2.0f : 0.0f);
+            break;
+          case 3:  // all rank the clusters alike, and the clusters the tokens
+            x = static_cast<float>((tokens - i) * clusters + (clusters - c));
+            break;
+          case 4:  // few values, many ties
+            x = static_cast<float>(random_() % 3);
+            break;
+          case 5:  // leading bits shared
+            x = std::nextafter(1.0f, 2.0f) + static_cast<float>(random_() % 64) * 0x1p-23f;
+            break;
+          case 6:  // both signs, both zeros, infinities, subnormals
+            x = std::vector<float>{
+                -1, -0.0f, 0.0f, 1, INFINITY, -INFINITY, 1e-40f, Random01()}[random_() % 8];
+            break;
+          case 7:  // tokens of NaN among others
+            x = i % 3 == 0 ? kNaN : Random01();
+            break;
+          default:  // nothing but NaN
+            x = kNaN;
+            break;
+        }
+      }
+    }
+    return affinities;
+  }
+  static constexpr int kPatterns = 9;
+
+  const uint32_t seed_;
+  std::mt19937 random_;
+  testing::ScopedTrace trace_;
+};
+
+TEST_F(CudaCastClustersTest, TopKIsTheSerialLoops) {
+  for (int round = 0; round < Scaled(90); ++round) {
+    const int64_t tokens = round % 4 == 0 ? Uniform(500, 1400) : Uniform(1, 100);
+    const int64_t clusters = Uniform(1, 4);
+    const int pattern = round % kPatterns;
+    Check(Pattern(pattern, tokens, clusters), clusters, Uniform(1, tokens), Clustering::kTopK,
+          "pattern " + std::to_string(pattern));
+  }
+}
+
+TEST_F(CudaCastClustersTest, SingleAssignmentIsTheSerialLoops) {
+  for (int round = 0; round < Scaled(150); ++round) {
+    const int64_t tokens = Uniform(1, round % 5 == 0 ? 300 : 60);
+    const int64_t clusters = Uniform(1, 12);
+    const int64_t exact = (tokens + clusters - 1) / clusters;
+    const int pattern = round % kPatterns;
+    Check(Pattern(pattern, tokens, clusters), clusters, exact + (round % 2) * Uniform(0, 5),
+          Clustering::kSingleAssignmentTopK, "pattern " + std::to_string(pattern));
+  }
+}
+
+TEST_F(CudaCastClustersTest, ClustersExactlyFullAreTheSerialLoops) {
+  for (int round = 0; round < Scaled(45); ++round) {
+    const int64_t clusters = Uniform(2, 9);
+    const int64_t size = Uniform(1, 9);
+    const int pattern = round % kPatterns;
+    Check(Pattern(pattern, clusters * size, clusters), clusters, size,
+          Clustering::kSingleAssignmentTopK, "pattern " + std::to_string(pattern));
+  }
+}
+
+// More tokens choose one cluster than shared memory holds.
+TEST_F(CudaCastClustersTest, ARushOnOneClusterIsTheSerialLoops) {
+  const int64_t tokens = Uniform(4200, 4700);
+  for (const int pattern : {1, 2}) {
+    if (kSanitized && pattern == 1) continue;
+    Check(Pattern(pattern, tokens, 3), 3, tokens / 3 + 1, Clustering::kSingleAssignmentTopK,
+          "a rush, pattern " + std::to_string(pattern));
+  }
+}
+
+// Fewer places than tokens is refused before it gets here; if it ever did, it would still end.
+TEST_F(CudaCastClustersTest, TooFewPlacesLeaveTokensOut) {
+  Check(Pattern(0, 30, 3), 3, 5, Clustering::kSingleAssignmentTopK, "too few places");
+  Check(Pattern(1, 30, 3), 3, 5, Clustering::kSingleAssignmentTopK, "too few places, tied");
+}
+
+}  // namespace
+}  // namespace castor::kernels::cuda
