@@ -17,7 +17,7 @@
 #include "server/options.h"
 #include "server/server.h"
 #include "server/signals.h"
-#include "server/spinning.h"
+#include "server/environment.h"
 
 namespace castor::server {
 namespace {
@@ -72,7 +72,7 @@ int Run(ServerOptions options) {
 }  // namespace castor::server
 
 int main(int argc, char** argv) {
-  castor::server::SpinBriefly(argv);
+  castor::server::SetEnvironment(argv);
   auto parsed = castor::server::ParseOptions(argc, argv);
   if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
   return castor::server::Run(std::get<castor::server::ServerOptions>(std::move(parsed)));

@@ -51,7 +51,7 @@ def machine():
 def serving(directory):
     by_name = runs(directory / "serving_bench.json")
     print("## Server against bare engine\n")
-    print("64 requests of 128 to 2,048 tokens (uniform), 8 heads, head_dim 64, 32 in flight; client,"
+    print("256 requests of 128 to 2,048 tokens (uniform), 8 heads, head_dim 64, 32 in flight; client,"
           " server and engine share the machine's cores.\n")
     rows = []
     for dtype in ("fp32", "bf16"):

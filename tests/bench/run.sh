@@ -66,8 +66,8 @@ measure() { # $1: program; $2..: its flags
 # In turn, in random order, so that a drift of the machine's speed hits all alike.
 interleaved=(--benchmark_repetitions="$repetitions" --benchmark_enable_random_interleaving=true)
 
-# As castor-server sets it for itself (server/spinning.h), so that both engines are alike.
-export GOMP_SPINCOUNT=3000
+# As castor-server sets them for itself (server/environment.h), so that both engines are alike.
+export GOMP_SPINCOUNT=3000 GLIBC_TUNABLES=glibc.malloc.hugetlb=1
 
 say "server against bare engine"
 measure serving_bench "${interleaved[@]}" --server="$address"

@@ -31,7 +31,8 @@ namespace castor::bench {
 namespace {
 
 constexpr int kWindow = 32;
-constexpr int kRequests = 64;
+constexpr int kProblems = 64;   // that differ
+constexpr int kRequests = 256;  // of an iteration, so that little of it is start and end
 constexpr int64_t kHeads = 8;
 constexpr int64_t kHeadDim = 64;
 
@@ -86,7 +87,7 @@ struct Mix {
   int64_t tokens = 0;
 
   explicit Mix(DType dtype) {
-    const std::vector<int64_t> lengths = MixedLengths(kRequests, 128, 2048, 1);
+    const std::vector<int64_t> lengths = MixedLengths(kProblems, 128, 2048, 1);
     problems.reserve(lengths.size());
     for (size_t i = 0; i < lengths.size(); ++i) {
       problems.emplace_back(lengths[i], kHeads, kHeadDim, dtype, i);
@@ -103,7 +104,8 @@ const Mix& MixOf(DType dtype) {
 
 void CountTokens(benchmark::State& state, const Mix& mix) {
   state.counters["tokens/s"] =
-      benchmark::Counter(static_cast<double>(mix.tokens) * static_cast<double>(state.iterations()),
+      benchmark::Counter(static_cast<double>(mix.tokens * (kRequests / kProblems)) *
+                             static_cast<double>(state.iterations()),
                          benchmark::Counter::kIsRate);
 }
 
@@ -112,7 +114,7 @@ void BM_SaturationEngine(benchmark::State& state, DType dtype) {
   for (auto _ : state) {
     Pump(kWindow).Run(kRequests, [&](int i, std::function<void()> done) {
       const auto ticket =
-          BareEngine().Submit(mix.problems[i].Request(),
+          BareEngine().Submit(mix.problems[i % kProblems].Request(),
                               [done = std::move(done)](absl::StatusOr<AttentionResult> result) {
                                 if (!result.ok()) Die(std::string(result.status().message()));
                                 done();
@@ -127,7 +129,8 @@ void BM_SaturationServer(benchmark::State& state, DType dtype) {
   const Mix& mix = MixOf(dtype);
   for (auto _ : state) {
     Pump(kWindow).Run(kRequests, [&](int i, std::function<void()> done) {
-      Server().Call(kAttend, mix.wire[i], [done = std::move(done)](grpc::ByteBuffer) { done(); });
+      Server().Call(kAttend, mix.wire[i % kProblems],
+                    [done = std::move(done)](grpc::ByteBuffer) { done(); });
     });
   }
   CountTokens(state, mix);
