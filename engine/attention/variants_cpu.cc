@@ -9,7 +9,7 @@ namespace castor::attention {
 std::span<const Variant> CpuVariants() {
   static const std::vector<Variant>* const table = [] {
     auto* rows = new std::vector<Variant>;
-    for (const std::span<const Variant> kernel : {VanillaCpuVariants()}) {
+    for (const std::span<const Variant> kernel : {VanillaCpuVariants(), ClusteredCpuVariants()}) {
       rows->insert(rows->end(), kernel.begin(), kernel.end());
     }
     return rows;

@@ -8,5 +8,6 @@
 namespace castor::attention {
 
 std::span<const Variant> VanillaCpuVariants();
+std::span<const Variant> ClusteredCpuVariants();
 
 }  // namespace castor::attention

@@ -1,0 +1,310 @@
+// Clustered and improved clustered attention on the CPU: cuts a ragged batch into tasks and hands
+// them to the kernels of this processor's instruction set.
+//
+// Three stages, each over the whole batch: hash codes (tasks are some tokens, in all heads),
+// clusters (a sequence and a head) and attention (some clusters of a sequence and a head). Memory
+// beside the tensors is twelve bytes per token and head, the clusters' offsets, and one scratch
+// area per worker.
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <optional>
+#include <vector>
+
+#include "engine/attention/clustering.h"
+#include "engine/attention/parallel.h"
+#include "engine/attention/variants_cpu.h"
+#include "engine/base/error.h"
+#include "engine/kernels/cpu/clusters.h"
+
+namespace castor::attention {
+namespace {
+
+using kernels::CentroidShape;
+using kernels::CentroidTile;
+using kernels::ClusterKernel;
+
+constexpr int64_t kHashTokens = 192;  // of a hash task
+
+kernels::Element ElementOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return kernels::Element::kFloat16;
+    case DType::kBFloat16:
+      return kernels::Element::kBFloat16;
+    default:
+      return kernels::Element::kFloat32;
+  }
+}
+
+const Clustered* ClusteringOf(const Spec& spec) {
+  if (const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel)) return improved;
+  return std::get_if<Clustered>(&spec.kernel);
+}
+
+CentroidShape ShapeOf(const Spec& spec) {
+  const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel);
+  return {ElementOf(spec.dtype), spec.head_dim, spec.value_dim, spec.softmax_scale,
+          improved == nullptr ? 0 : improved->topk};
+}
+
+struct Sequence {
+  const Problem* problem;
+  int64_t query_offset;  // the sequence's first token in its problem
+  int64_t queries;
+  int64_t key_offset;
+  int64_t keys;
+  int64_t code_offset;     // of its codes in the launch's, [heads, queries]
+  int64_t cluster_offset;  // of its clusters' offsets, [heads, most clusters + 1]
+  int64_t most_clusters;
+};
+
+struct FreeAligned {
+  void operator()(float* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
+};
+using AlignedFloats = std::unique_ptr<float[], FreeAligned>;
+
+AlignedFloats AllocateFloats(int64_t count) {
+  return AlignedFloats(new (std::align_val_t{64}) float[count]);
+}
+
+int64_t ScratchFloats(const ClusterKernel& kernel, const Spec& spec) {
+  return std::max(kernel.hash_scratch_floats(spec.head_dim),
+                  kernel.attend_scratch_floats(ShapeOf(spec)));
+}
+
+// One launch.
+class Launch {
+ public:
+  Launch(const ClusterKernel& kernel, const Spec& spec, std::span<const Problem> problems)
+      : kernel_(kernel),
+        spec_(spec),
+        clustering_(*ClusteringOf(spec)),
+        shape_(ShapeOf(spec)),
+        planes_(kernel, clustering_, spec.head_dim),
+        scratch_floats_(ScratchFloats(kernel, spec)) {
+    for (const Problem& problem : problems) AddSequences(problem);
+    codes_.resize(tokens_ * spec.heads);
+    order_.resize(tokens_ * spec.heads);
+    begins_.resize(offsets_);
+    counts_.resize(sequences_.size() * spec.heads);
+    scratch_ = AllocateFloats(scratch_floats_ * ParallelWorkers());
+  }
+
+  void Run() {
+    Hash();
+    Cluster();
+    Attend();
+  }
+
+ private:
+  void AddSequences(const Problem& problem) {
+    for (int64_t s = 0; s < problem.sequences(); ++s) {
+      Sequence sequence;
+      sequence.problem = &problem;
+      sequence.query_offset = problem.cu_seqlens_q[s];
+      sequence.queries = problem.cu_seqlens_q[s + 1] - sequence.query_offset;
+      sequence.key_offset = problem.cu_seqlens_k[s];
+      sequence.keys = problem.cu_seqlens_k[s + 1] - sequence.key_offset;
+      sequence.most_clusters = std::min<int64_t>(clustering_.clusters, sequence.queries);
+      sequence.code_offset = tokens_ * spec_.heads;
+      sequence.cluster_offset = offsets_;
+      if (sequence.queries == 0) continue;
+      tokens_ += sequence.queries;
+      offsets_ += spec_.heads * (sequence.most_clusters + 1);
+      attention_flops_ += 2.0 * static_cast<double>(sequence.keys * sequence.most_clusters) *
+                          static_cast<double>(spec_.heads * (spec_.head_dim + spec_.value_dim));
+      attention_flops_ += 2.0 * static_cast<double>(sequence.queries * (shape_.topk + 1)) *
+                          static_cast<double>(spec_.heads * (spec_.head_dim + spec_.value_dim));
+      sequences_.push_back(sequence);
+    }
+  }
+
+  const std::byte* QueryRow(const Sequence& sequence, int64_t token, int64_t head) const {
+    const int64_t element =
+        (sequence.query_offset + token) * sequence.problem->query_stride + head * spec_.head_dim;
+    return sequence.problem->query + element * static_cast<int64_t>(SizeOf(spec_.dtype));
+  }
+
+  void Hash() {
+    struct Tokens {
+      const Sequence* sequence;
+      int64_t begin;
+      int64_t end;
+    };
+    std::vector<Tokens> tasks;
+    for (const Sequence& sequence : sequences_) {
+      for (int64_t begin = 0; begin < sequence.queries; begin += kHashTokens) {
+        tasks.push_back({&sequence, begin, std::min(sequence.queries, begin + kHashTokens)});
+      }
+    }
+    const double flops = 2.0 * static_cast<double>(tokens_ * spec_.heads) *
+                         static_cast<double>(spec_.head_dim * clustering_.bits);
+    ParallelFor(static_cast<int64_t>(tasks.size()), flops, [&](int worker, int64_t task) {
+      const auto& [sequence, begin, end] = tasks[task];
+      for (int64_t head = 0; head < spec_.heads; ++head) {
+        kernel_.hash(planes_.planes(), shape_.element, QueryRow(*sequence, begin, head),
+                     sequence->problem->query_stride, end - begin,
+                     &codes_[sequence->code_offset + head * sequence->queries + begin],
+                     Scratch(worker));
+      }
+    });
+  }
+
+  void Cluster() {
+    std::vector<std::optional<CodeClusterer>> clusterers(ParallelWorkers());
+    for (auto& clusterer : clusterers) clusterer.emplace(kernel_, clustering_);
+    const int64_t tasks = static_cast<int64_t>(sequences_.size()) * spec_.heads;
+    const auto run = [&](CodeClusterer& clusterer, int64_t task, bool threads) {
+      const Sequence& sequence = sequences_[task / spec_.heads];
+      const int64_t head = task % spec_.heads;
+      const int64_t first = sequence.code_offset + head * sequence.queries;
+      clusterer.Run({&codes_[first], static_cast<size_t>(sequence.queries)}, threads);
+      counts_[task] = clusterer.Sort(&order_[first], Begins(sequence, head));
+    };
+    if (tasks < ParallelWorkers()) {
+      for (int64_t task = 0; task < tasks; ++task) run(*clusterers[0], task, /*threads=*/true);
+      return;
+    }
+    double flops = 0;
+    for (const Sequence& sequence : sequences_) {
+      flops += static_cast<double>(sequence.queries * spec_.heads) *
+               (100 + 3.0 * static_cast<double>(sequence.most_clusters * clustering_.iterations));
+    }
+    ParallelFor(tasks, flops, [&](int worker, int64_t task) {
+      run(*clusterers[worker], task, /*threads=*/false);
+    });
+  }
+
+  void Attend() {
+    struct Clusters {
+      const Sequence* sequence;
+      int64_t head;
+      int64_t begin;
+      int64_t end;
+    };
+    // A row depends neither on its tile nor on the other centroids there, so tiles may be as small
+    // as it takes to give every worker some.
+    const int64_t heads = static_cast<int64_t>(sequences_.size()) * spec_.heads;
+    const int64_t wanted = (4 * ParallelWorkers() + heads - 1) / heads;
+    constexpr int64_t kFewest = 32;
+    std::vector<Clusters> tasks;
+    for (size_t s = 0; s < sequences_.size(); ++s) {
+      for (int64_t head = 0; head < spec_.heads; ++head) {
+        const int64_t count = counts_[s * spec_.heads + head];
+        const int64_t least = (count + kernels::kMostCentroids - 1) / kernels::kMostCentroids;
+        const int64_t tiles = std::max(least, std::min(wanted, count / kFewest));
+        for (int64_t t = 0; t < tiles; ++t) {
+          tasks.push_back({&sequences_[s], head, count * t / tiles, count * (t + 1) / tiles});
+        }
+      }
+    }
+    ParallelFor(static_cast<int64_t>(tasks.size()), attention_flops_,
+                [&](int worker, int64_t task) {
+                  const auto& [sequence, head, begin, end] = tasks[task];
+                  kernel_.attend(shape_, TileOf(*sequence, head, begin, end), Scratch(worker));
+                });
+  }
+
+  CentroidTile TileOf(const Sequence& sequence, int64_t head, int64_t begin, int64_t end) {
+    const Problem& problem = *sequence.problem;
+    const auto size = static_cast<int64_t>(SizeOf(spec_.dtype));
+    const auto row = [&](auto* data, int64_t token, int64_t stride, int64_t dim) {
+      return data + (token * stride + head * dim) * size;
+    };
+    CentroidTile tile;
+    tile.query = QueryRow(sequence, 0, head);
+    tile.key = row(problem.key, sequence.key_offset, problem.key_stride, spec_.head_dim);
+    tile.value = row(problem.value, sequence.key_offset, problem.value_stride, spec_.value_dim);
+    tile.output =
+        row(problem.output, sequence.query_offset, problem.output_stride, spec_.value_dim);
+    tile.query_stride = problem.query_stride;
+    tile.key_stride = problem.key_stride;
+    tile.value_stride = problem.value_stride;
+    tile.output_stride = problem.output_stride;
+    tile.keys = sequence.keys;
+    tile.order = &order_[sequence.code_offset + head * sequence.queries];
+    tile.begin = Begins(sequence, head) + begin;
+    tile.clusters = end - begin;
+    return tile;
+  }
+
+  int32_t* Begins(const Sequence& sequence, int64_t head) {
+    return &begins_[sequence.cluster_offset + head * (sequence.most_clusters + 1)];
+  }
+
+  float* Scratch(int worker) { return scratch_.get() + worker * scratch_floats_; }
+
+  const ClusterKernel& kernel_;
+  const Spec& spec_;
+  const Clustered& clustering_;
+  const CentroidShape shape_;
+  const HashPlaneSet planes_;
+  const int64_t scratch_floats_;
+  std::vector<Sequence> sequences_;
+  int64_t tokens_ = 0;
+  int64_t offsets_ = 0;
+  double attention_flops_ = 0;
+  std::vector<uint64_t> codes_;  // sequence after sequence: [heads, queries]
+  std::vector<int32_t> order_;   // the same: queries, cluster after cluster
+  std::vector<int32_t> begins_;  // sequence after sequence: [heads, most clusters + 1]
+  std::vector<int64_t> counts_;  // [sequences, heads]: clusters that have members
+  AlignedFloats scratch_;
+};
+
+template <const ClusterKernel& kKernel, KernelName kName>
+bool Supports(const Spec& spec) {
+  return NameOf(spec.kernel) == kName && IsFloating(spec.dtype) && kKernel.runs_here();
+}
+
+template <const ClusterKernel& kKernel>
+int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                       std::span<const int32_t>) {
+  const Clustered& clustering = *ClusteringOf(spec);
+  int64_t longest = 0;
+  int64_t offsets = 0;
+  for (size_t s = 0; s + 1 < cu_seqlens_q.size(); ++s) {
+    const int64_t queries = cu_seqlens_q[s + 1] - cu_seqlens_q[s];
+    longest = std::max(longest, queries);
+    offsets += std::min<int64_t>(clustering.clusters, queries) + 1;
+  }
+  constexpr int64_t kPerToken = sizeof(uint64_t) + sizeof(int32_t);
+  const int64_t planes = kKernel.packed_planes_floats(clustering.bits, spec.head_dim) +
+                         clustering.bits * (spec.head_dim + 1);
+  const int64_t per_worker = ScratchFloats(kKernel, spec) * static_cast<int64_t>(sizeof(float)) +
+                             CodeClusterer::Bytes(clustering, longest);
+  return spec.heads *
+             (cu_seqlens_q.back() * kPerToken + offsets * static_cast<int64_t>(sizeof(int32_t))) +
+         planes * static_cast<int64_t>(sizeof(float)) + per_worker * ParallelWorkers();
+}
+
+template <const ClusterKernel& kKernel>
+absl::Status Run(const Spec& spec, std::span<const Problem> problems) {
+  Launch(kKernel, spec, problems).Run();
+  return absl::OkStatus();
+}
+
+template <const ClusterKernel& kKernel, KernelName kName>
+constexpr Variant Row(std::string_view backend) {
+  return {kName, backend, &Supports<kKernel, kName>, &Run<kKernel>, &WorkspaceBytes<kKernel>};
+}
+
+constexpr Variant kRows[] = {
+#if defined(__x86_64__)
+    Row<kernels::kClusterAvx512, KernelName::kClustered>("cpu-avx512"),
+    Row<kernels::kClusterAvx2, KernelName::kClustered>("cpu-avx2"),
+#endif
+    Row<kernels::kClusterPortable, KernelName::kClustered>("cpu-portable"),
+#if defined(__x86_64__)
+    Row<kernels::kClusterAvx512, KernelName::kImprovedClustered>("cpu-avx512"),
+    Row<kernels::kClusterAvx2, KernelName::kImprovedClustered>("cpu-avx2"),
+#endif
+    Row<kernels::kClusterPortable, KernelName::kImprovedClustered>("cpu-portable"),
+};
+
+}  // namespace
+
+std::span<const Variant> ClusteredCpuVariants() { return kRows; }
+
+}  // namespace castor::attention

@@ -1,0 +1,69 @@
+// The clustering of clustered attention on the CPU: hash planes, and Lloyd's algorithm in Hamming
+// space over a kernel of kernels/cpu/clusters.h. Integers once the codes are there, so labels are
+// those of the definition for any kernel and any number of threads.
+//
+// Called on a device's engine thread, as parallel.h says.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/kernels/cpu/clusters.h"
+#include "engine/request.h"
+
+namespace castor::attention {
+
+// The planes of a launch: random hyperplanes in the order that `kernel` wants. Owns its memory.
+class HashPlaneSet {
+ public:
+  HashPlaneSet(const kernels::ClusterKernel& kernel, const Clustered& parameters, int64_t head_dim);
+
+  const kernels::PackedPlanes& planes() const { return planes_; }
+
+ private:
+  std::vector<float> packed_;
+  kernels::PackedPlanes planes_;
+};
+
+// Scratch memory and result of one head's clustering after another. One thread at a time.
+class CodeClusterer {
+ public:
+  CodeClusterer(const kernels::ClusterKernel& kernel, const Clustered& parameters);
+
+  // Bytes that an object holds after clustering `count` codes.
+  static int64_t Bytes(const Clustered& parameters, int64_t count);
+
+  // Clusters one head's codes of one sequence. `threads`: let ParallelFor share out the work, or do
+  // it all on this thread. Returns how many updates it took.
+  int Run(std::span<const uint64_t> codes, bool threads);
+
+  // Of the last run; min(clusters, codes) of the latter two.
+  std::span<const int32_t> labels() const { return labels_; }
+  std::span<const int32_t> members() const { return members_; }
+  std::span<const uint64_t> centroids() const { return centroids_; }
+
+  // The last run's tokens, cluster after cluster and in their order within each, and where each
+  // cluster that has members begins. `begin` has room for min(clusters, codes) + 1; returns how
+  // many clusters have members.
+  int64_t Sort(int32_t* order, int32_t* begin);
+
+ private:
+  template <typename Body>
+  void ForBlocks(bool threads, double flops_per_code, Body body);
+
+  const kernels::ClusterKernel& kernel_;
+  const Clustered& parameters_;
+  kernels::CodeClustering state_;
+  std::vector<int32_t> labels_;
+  std::vector<int32_t> members_;
+  std::vector<uint64_t> centroids_;
+  std::vector<uint64_t> planes_;
+  std::vector<uint64_t> label_planes_;
+  std::vector<uint64_t> moved_;
+  std::vector<int32_t> ones_;
+  std::vector<uint16_t> picks_;
+  std::vector<int32_t> next_;  // [clusters], while sorting
+};
+
+}  // namespace castor::attention

@@ -1,0 +1,128 @@
+// Clustered attention on the CPU (Vyas, Katharopoulos, Fleuret 2020, arXiv 2007.04825) as the
+// stages that a launcher strings together: hash queries, cluster their codes, let centroids attend
+// for their members, and, for improved clustered attention (section 3.3), refine each member's row
+// on its cluster's top keys.
+//
+// Every stage works on one head of one sequence, and its results depend on that head alone: not on
+// how the work was cut, on the thread or on the batch. Like flash.h, this knows neither the tensor
+// library nor absl; functions are re-entrant, and a scratch area belongs to one call at a time.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/kernels/element.h"
+
+namespace castor::kernels {
+
+// ---- hash codes ------------------------------------------------------------------------------
+
+// Hyperplanes for one head_dim, packed for one instruction set.
+struct PackedPlanes {
+  int bits = 0;
+  int64_t head_dim = 0;
+  const float* packed = nullptr;
+};
+
+// ---- Lloyd's algorithm in Hamming space ------------------------------------------------------
+
+// Work on codes is cut at multiples of this.
+inline constexpr int64_t kCodeBlock = 512;
+
+// The clustering of one head's codes, and the memory that it needs. Codes lie bit-sliced (a plane
+// holds one bit of many codes), so that a few logical operations compute hundreds of distances.
+struct CodeClustering {
+  int bits = 0;  // that codes may have
+  int64_t count = 0;
+  int64_t clusters = 0;             // >= 1
+  const uint64_t* codes = nullptr;  // [count]
+  uint64_t* centroids = nullptr;    // [clusters]
+  int32_t* labels = nullptr;        // [count]
+  int32_t* members = nullptr;       // [clusters]: how many codes have the label
+
+  uint64_t* planes = nullptr;        // [padded count]
+  uint64_t* label_planes = nullptr;  // [padded count / 64, label_bits]
+  uint64_t* moved = nullptr;         // [padded count / 64]: whose label the last pass changed
+  int32_t* ones = nullptr;           // [clusters, 64]: members with the bit
+  uint16_t* picks = nullptr;         // [clusters, kCodeGroups]: where a centroid looks things up
+
+  // Of labels, in binary.
+  int label_bits() const {
+    int bits = 0;
+    while ((clusters - 1) >> bits != 0) ++bits;
+    return bits;
+  }
+  int64_t padded_count() const { return (count + kCodeBlock - 1) / kCodeBlock * kCodeBlock; }
+};
+inline constexpr int64_t kCodeGroups = 21;  // of three bits
+
+// ---- attention of the centroids --------------------------------------------------------------
+
+struct CentroidShape {
+  Element element = Element::kFloat32;
+  int64_t head_dim = 0;
+  int64_t value_dim = 0;
+  double scale = 0;  // of the scores
+  int64_t topk = 0;  // keys on which rows are refined; 0: rows stay their centroid's
+};
+
+// Some clusters of one head of one sequence. Strides count elements from one token to the next;
+// elements within a row are contiguous.
+struct CentroidTile {
+  const void* query = nullptr;  // [queries, head_dim]
+  const void* key = nullptr;    // [keys, head_dim]
+  const void* value = nullptr;  // [keys, value_dim]
+  void* output = nullptr;       // [queries, value_dim]
+  int64_t query_stride = 0;
+  int64_t key_stride = 0;
+  int64_t value_stride = 0;
+  int64_t output_stride = 0;
+  int64_t keys = 0;                // >= 1
+  const int32_t* order = nullptr;  // the head's queries, cluster after cluster
+  const int32_t* begin = nullptr;  // [clusters + 1]: where in `order` each cluster begins
+  int64_t clusters = 0;            // 1 .. kMostCentroids, none empty
+};
+
+// Most centroids in a tile, cf. kFlashTileQueries.
+inline constexpr int64_t kMostCentroids = 192;
+
+// ---- the stages for one instruction set ------------------------------------------------------
+
+struct ClusterKernel {
+  const char* backend;  // "cpu-avx2"
+  bool (*runs_here)();
+
+  // Floats that `pack_planes` writes: normals [bits, head_dim] and biases [bits] in its own order.
+  int64_t (*packed_planes_floats)(int bits, int64_t head_dim);
+  void (*pack_planes)(int bits, int64_t head_dim, const float* normals, const float* biases,
+                      float* packed);
+  // codes[i] has bit t set where query i . normal t > bias t: queries [count, head_dim].
+  int64_t (*hash_scratch_floats)(int64_t head_dim);
+  void (*hash)(const PackedPlanes& planes, Element element, const void* queries, int64_t stride,
+               int64_t count, uint64_t* codes, float* scratch);
+
+  // Transposes codes [begin, end) into planes; begin is a multiple of kCodeBlock, and end too or
+  // the count.
+  void (*slice_codes)(const CodeClustering& clustering, int64_t begin, int64_t end);
+  // Makes the centroids' codes ready for `assign_codes`.
+  void (*pick_centroids)(const CodeClustering& clustering);
+  // The nearest centroid of each code of the range, the lowest where several are, into
+  // label_planes; sets `moved`, for all codes in the `first` pass.
+  void (*assign_codes)(const CodeClustering& clustering, int64_t begin, int64_t end, bool first);
+  // Brings labels, members and counts up to date with `moved`; returns how many codes moved.
+  int64_t (*move_codes)(const CodeClustering& clustering, bool first);
+  // The majority of each bit among the members; a tie gives 0, an empty cluster stays. Returns
+  // whether a centroid changed.
+  bool (*update_centroids)(const CodeClustering& clustering);
+
+  // Output rows of all members of the tile's clusters.
+  int64_t (*attend_scratch_floats)(const CentroidShape& shape);
+  void (*attend)(const CentroidShape& shape, const CentroidTile& tile, float* scratch);
+};
+
+#if defined(__x86_64__)
+extern const ClusterKernel kClusterAvx512;
+extern const ClusterKernel kClusterAvx2;
+#endif
+extern const ClusterKernel kClusterPortable;
+
+}  // namespace castor::kernels

@@ -1,0 +1,25 @@
+#include "engine/kernels/cpu/bits_avx2.h"
+#include "engine/kernels/cpu/centroids.inl.h"
+#include "engine/kernels/cpu/cpu_features.h"
+#include "engine/kernels/cpu/hamming.inl.h"
+#include "engine/kernels/cpu/hash_codes.inl.h"
+
+namespace castor::kernels {
+
+const ClusterKernel kClusterAvx2 = {
+    .backend = "cpu-avx2",
+    .runs_here = &HasAvx2,
+    .packed_planes_floats = &HashCodes<Avx2Bits>::PackedFloats,
+    .pack_planes = &HashCodes<Avx2Bits>::Pack,
+    .hash_scratch_floats = &HashCodes<Avx2Bits>::ScratchFloats,
+    .hash = &HashCodes<Avx2Bits>::Run,
+    .slice_codes = &Hamming<Avx2Bits>::Slice,
+    .pick_centroids = &Hamming<Avx2Bits>::Pick,
+    .assign_codes = &Hamming<Avx2Bits>::Assign,
+    .move_codes = &Hamming<Avx2Bits>::Move,
+    .update_centroids = &Hamming<Avx2Bits>::Update,
+    .attend_scratch_floats = &Centroids<Avx2Bits>::ScratchFloats,
+    .attend = &Centroids<Avx2Bits>::Run,
+};
+
+}  // namespace castor::kernels

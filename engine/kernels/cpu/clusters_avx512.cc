@@ -1,0 +1,25 @@
+#include "engine/kernels/cpu/bits_avx512.h"
+#include "engine/kernels/cpu/centroids.inl.h"
+#include "engine/kernels/cpu/cpu_features.h"
+#include "engine/kernels/cpu/hamming.inl.h"
+#include "engine/kernels/cpu/hash_codes.inl.h"
+
+namespace castor::kernels {
+
+const ClusterKernel kClusterAvx512 = {
+    .backend = "cpu-avx512",
+    .runs_here = &HasAvx512,
+    .packed_planes_floats = &HashCodes<Avx512Bits>::PackedFloats,
+    .pack_planes = &HashCodes<Avx512Bits>::Pack,
+    .hash_scratch_floats = &HashCodes<Avx512Bits>::ScratchFloats,
+    .hash = &HashCodes<Avx512Bits>::Run,
+    .slice_codes = &Hamming<Avx512Bits>::Slice,
+    .pick_centroids = &Hamming<Avx512Bits>::Pick,
+    .assign_codes = &Hamming<Avx512Bits>::Assign,
+    .move_codes = &Hamming<Avx512Bits>::Move,
+    .update_centroids = &Hamming<Avx512Bits>::Update,
+    .attend_scratch_floats = &Centroids<Avx512Bits>::ScratchFloats,
+    .attend = &Centroids<Avx512Bits>::Run,
+};
+
+}  // namespace castor::kernels

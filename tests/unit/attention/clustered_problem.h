@@ -1,0 +1,156 @@
+// Random problems for clustered and improved clustered attention whose discrete choices (hash bits,
+// top keys) have margins above float32's rounding, so that implementations must agree with the
+// twin on every one of them.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "engine/attention/clustered_reference.h"
+#include "engine/attention/reference.h"
+#include "engine/attention/vanilla_reference.h"
+#include "tests/unit/attention/random_problem.h"
+
+namespace castor::attention {
+
+inline Clustered PlainClusters(int32_t clusters, uint64_t seed = 0) {
+  Clustered kernel;
+  kernel.clusters = clusters;
+  kernel.seed = seed;
+  return kernel;
+}
+
+inline ImprovedClustered ImprovedClusters(int32_t clusters, int32_t topk, uint64_t seed = 0) {
+  ImprovedClustered kernel;
+  kernel.clusters = clusters;
+  kernel.topk = topk;
+  kernel.seed = seed;
+  return kernel;
+}
+
+inline Spec ClusteredSpec(DType dtype, Kernel kernel, int64_t heads, int64_t head_dim,
+                          int64_t value_dim) {
+  Spec spec;
+  spec.dtype = dtype;
+  spec.heads = heads;
+  spec.head_dim = head_dim;
+  spec.value_dim = value_dim;
+  spec.softmax_scale = 1 / std::sqrt(static_cast<double>(head_dim));
+  spec.kernel = std::move(kernel);
+  return spec;
+}
+
+inline const Clustered& ClusteringIn(const Spec& spec) {
+  if (const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel)) return *improved;
+  return std::get<Clustered>(spec.kernel);
+}
+
+// How far query . normal is from bias at the nearest bit, against the size of the summands.
+inline double HashMargin(const HashPlanes& planes, const double* query) {
+  double margin = INFINITY;
+  for (int t = 0; t < planes.bits; ++t) {
+    double product = 0;
+    double size = std::abs(planes.biases[t]);
+    for (int64_t e = 0; e < planes.dim; ++e) {
+      const double term = query[e] * planes.normals[t * planes.dim + e];
+      product += term;
+      size += std::abs(term);
+    }
+    // A product that is zero in every precision, of a zero query without bias, is no near tie.
+    if (size != 0) margin = std::min(margin, std::abs(product - planes.biases[t]) / size);
+  }
+  return margin;
+}
+
+// Draws query rows again, from N(0, factor), that are too near a plane.
+inline void MakeHashMargins(OwnedProblem& problem, std::mt19937& random, double factor = 1) {
+  const Spec& spec = problem.spec;
+  const HashPlanes planes = MakeHashPlanes(ClusteringIn(spec), spec.head_dim);
+  std::normal_distribution<double> normal;
+  std::vector<double> query(spec.head_dim);
+  for (int64_t token = 0; token < problem.view.query_tokens(); ++token) {
+    for (int64_t head = 0; head < spec.heads; ++head) {
+      const int64_t at = token * problem.view.query_stride + head * spec.head_dim;
+      const auto load = [&] {
+        for (int64_t e = 0; e < spec.head_dim; ++e) query[e] = problem.query.Get(at + e);
+      };
+      for (load(); HashMargin(planes, query.data()) < 1e-5; load()) {
+        for (int64_t e = 0; e < spec.head_dim; ++e) {
+          problem.query.Set(at + e, factor * normal(random));
+        }
+      }
+    }
+  }
+}
+
+// The least difference between a cluster's last top key and the first one left out, against the
+// greatest score's size.
+inline double TopMargin(const Spec& spec, const Problem& problem) {
+  const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel);
+  if (improved == nullptr) return INFINITY;
+  const ReferenceTensors in(spec, problem);
+  const std::vector<int32_t> labels = ClusterLabels(spec, problem);
+  double margin = INFINITY;
+  for (int64_t s = 0; s < problem.sequences(); ++s) {
+    const int64_t keys = problem.cu_seqlens_k[s + 1] - problem.cu_seqlens_k[s];
+    const int64_t queries = problem.cu_seqlens_q[s + 1] - problem.cu_seqlens_q[s];
+    if (improved->topk >= keys) continue;
+    const int64_t clusters = std::min<int64_t>(improved->clusters, queries);
+    for (int64_t h = 0; h < spec.heads; ++h) {
+      std::vector<double> sums(clusters * spec.head_dim);
+      std::vector<int64_t> members(clusters);
+      for (int64_t i = problem.cu_seqlens_q[s]; i < problem.cu_seqlens_q[s + 1]; ++i) {
+        const int32_t label = labels[i * spec.heads + h];
+        ++members[label];
+        for (int64_t e = 0; e < spec.head_dim; ++e) {
+          sums[label * spec.head_dim + e] += in.query(i, h)[e];
+        }
+      }
+      for (int64_t c = 0; c < clusters; ++c) {
+        if (members[c] == 0) continue;
+        std::vector<double> scores;
+        for (int64_t j = problem.cu_seqlens_k[s]; j < problem.cu_seqlens_k[s + 1]; ++j) {
+          scores.push_back(Dot(&sums[c * spec.head_dim], in.key(j, h), spec.head_dim));
+        }
+        std::sort(scores.begin(), scores.end(), std::greater<>());
+        const double size = std::max(std::abs(scores.front()), std::abs(scores.back()));
+        margin = std::min(margin, (scores[improved->topk - 1] - scores[improved->topk]) / size);
+      }
+    }
+  }
+  return margin;
+}
+
+// Fills the problem until all of its choices have margins.
+inline void RandomizeWithMargins(OwnedProblem& problem, std::mt19937& random,
+                                 double query_factor = 1, double key_factor = 1) {
+  do {
+    problem.Randomize(random, query_factor, key_factor);
+    MakeHashMargins(problem, random, query_factor);
+  } while (TopMargin(problem.spec, problem.view) < 2e-6);
+}
+
+// Values that make each output row the row of weights itself: one sequence, value_dim = keys.
+inline void MakeValuesIdentity(OwnedProblem& problem) {
+  const int64_t keys = problem.view.key_tokens();
+  for (int64_t j = 0; j < keys; ++j) {
+    for (int64_t h = 0; h < problem.spec.heads; ++h) {
+      for (int64_t e = 0; e < keys; ++e) {
+        problem.value.Set((j * problem.spec.heads + h) * keys + e, j == e ? 1 : 0);
+      }
+    }
+  }
+}
+
+inline std::vector<double> VanillaOfTheSame(const OwnedProblem& problem) {
+  Spec spec = problem.spec;
+  spec.kernel = Vanilla{};
+  return VanillaReference(spec, problem.view);
+}
+
+}  // namespace castor::attention
