@@ -37,7 +37,8 @@ struct EngineOptions {
   // by itself is refused as TOO_LARGE, one that finds no room as QUEUE_FULL.
   int64_t max_queued_requests = 1024;
   int64_t max_queued_tokens = 1 << 20;
-  int64_t max_queued_bytes = int64_t{2} << 30;  // inputs and outputs in staging memory
+  // Inputs and outputs in staging memory, and the kernel's workspace as far as it grows with them.
+  int64_t max_queued_bytes = int64_t{2} << 30;
 
   // Batches: formed when the device is free, of compatible requests up to the budgets. A request
   // above max_batch_tokens runs alone.
@@ -47,6 +48,20 @@ struct EngineOptions {
 
   int64_t max_sequences = 4096;      // in one request
   int64_t max_text_bytes = 1 << 20;  // of one text
+
+  // The automatic kernel's cost model. Measured when the engine starts, in about this time, if the
+  // device has approximate kernels; 0 measures nothing, and the automatic kernel is then the most
+  // exact one allowed. Kept for the next start in a file of this folder, for this device, these
+  // libraries and this `build`; an empty folder keeps nothing.
+  std::chrono::milliseconds cost_model_budget{400};
+  std::string cost_model_cache;
+  std::string build;
+
+  // The share of requests for an approximate kernel, 0 to 1, whose error is measured for the
+  // statistics though they do not ask; and on how many rows per sequence.
+  double fidelity_share = 0;
+  int32_t fidelity_sample_rows = 16;
+
   int completion_threads = 2;
   int tokenizer_threads = 1;
   int64_t max_cached_host_bytes = int64_t{1} << 30;
@@ -64,6 +79,21 @@ struct KernelInfo {
   KernelName name;
   std::vector<DType> dtypes;
   std::string backend;
+};
+
+// Where the automatic kernel's cost model came from.
+struct CostModelInfo {
+  enum class Source { kNone, kMeasured, kCached };
+  Source source = Source::kNone;
+  double seconds = 0;  // that measuring or reading took
+  std::string file;    // of the cache; empty: none
+  std::string note;    // why it was not read or not written, if so
+  // What it says of one sequence of 4096 tokens, 8 heads of 64, in float32.
+  struct Prediction {
+    KernelName kernel;
+    double us;
+  };
+  std::vector<Prediction> examples;
 };
 
 struct ModelInfo {
@@ -88,6 +118,7 @@ struct EngineInfo {
   DeviceInfo device;
   std::vector<KernelInfo> kernels;
   std::vector<ModelInfo> models;  // in order of name
+  CostModelInfo cost_model;
 };
 
 // Identifies an admitted request, for Cancel. Never reused.

@@ -141,12 +141,20 @@ struct TensorResult {
   HostBuffer data;
 };
 
+// A kernel that the automatic choice ran first, with an error that it could not keep.
+struct RejectedKernel {
+  KernelName kernel = KernelName::kVanilla;
+  double measured_us = 0;
+  double relative_error = 0;  // estimated
+};
+
 struct KernelReport {
   Kernel kernel = Vanilla{};  // defaults resolved; never Automatic; Cast without its tensors
   std::string device;         // "cpu", "cuda:0"
   std::string backend;        // the implementation that ran, such as "cpu-sdpa"
-  double predicted_us = 0;    // of the automatic choice; 0 otherwise
-  double measured_us = 0;
+  double predicted_us = 0;    // of the automatic choice, for this request alone; 0 otherwise
+  double measured_us = 0;     // the whole batch
+  std::vector<RejectedKernel> rejected;  // by the automatic choice, in order
 };
 
 // Microseconds on the monotonic clock; see proto/castor/v1/report.proto.
@@ -170,8 +178,9 @@ struct MemoryReport {
 };
 
 struct Fidelity {
-  int32_t rows = 0;
+  int32_t rows = 0;  // per sequence; all rows of shorter ones
   double relative_error = 0;
+  double probe_us = 0;  // exact rows and comparison; with others' where they were probed together
 };
 
 struct ExecutionReport {

@@ -25,6 +25,12 @@ struct WorkStats {
   HistogramSnapshot copy_out_seconds;  // per batch
   HistogramSnapshot batch_requests;    // per batch
   HistogramSnapshot batch_tokens;      // per batch
+
+  // Of "attend" with the kernels that "automatic" may choose.
+  uint64_t automatic_requests = 0;  // those of `requests` that were its choice
+  uint64_t automatic_rejected = 0;  // its runs whose estimated error was too large
+  // Of "attend" with approximate kernels: estimates, per probed request. Without bounds elsewhere.
+  HistogramSnapshot relative_error;
 };
 
 struct RefusalStats {
@@ -58,6 +64,7 @@ struct EngineStats {
   LoadStats load;
   MemoryStats memory;
   HistogramSnapshot tokenize_seconds;  // per request that brought text
+  HistogramSnapshot fidelity_seconds;  // of fidelity probes, per batch of them
   uint64_t cancelled_queued = 0;       // cancelled or expired before their batch was formed
   uint64_t cancelled_running = 0;      // cancelled while their batch ran
   uint64_t device_faults = 0;

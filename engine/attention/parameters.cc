@@ -55,17 +55,16 @@ absl::Status Check(const Automatic& kernel) {
 
 absl::StatusOr<Kernel> Choose(const Automatic& automatic) {
   const auto& allowed = automatic.allowed;
-  const bool vanilla_allowed = allowed.empty() || std::find(allowed.begin(), allowed.end(),
-                                                            KernelName::kVanilla) != allowed.end();
-  if (vanilla_allowed) return Vanilla{};
+  const auto allows = [&allowed](KernelName name) {
+    return std::find(allowed.begin(), allowed.end(), name) != allowed.end();
+  };
+  if (allowed.empty() || allows(KernelName::kVanilla)) return Vanilla{};
   if (automatic.max_relative_error == 0) {
     return InvalidField("automatic.allowed",
                         "leaves out vanilla, but max_relative_error 0 allows only vanilla");
   }
-  for (KernelName name : allowed) {
-    if (name == KernelName::kClustered) return Clustered{};
-    if (name == KernelName::kImprovedClustered) return ImprovedClustered{};
-  }
+  if (allows(KernelName::kImprovedClustered)) return ImprovedClustered{};
+  if (allows(KernelName::kClustered)) return Clustered{};
   return InvalidField("automatic.allowed",
                       "allows only cast, which needs surrogate tokens: ask for cast itself");
 }

@@ -13,9 +13,9 @@ namespace castor::attention {
 // INVALID_FIELD with the path of the parameter, such as "clustered.bits", when it is out of range.
 absl::Status CheckParameters(const Kernel& kernel);
 
-// The kernel that runs: `kernel` itself with parameters in range, or for Automatic its choice. So
-// far that is the exact kernel wherever it is allowed, and otherwise the first one of the list with
-// its default parameters. CAST is never chosen, since only the caller has its surrogate tokens.
+// The kernel itself with parameters in range, or for Automatic the most exact one that it allows,
+// with default parameters: what runs where no cost model chooses (automatic.h). CAST is never
+// chosen, since only the caller has its surrogate tokens.
 absl::StatusOr<Kernel> ChooseKernel(const Kernel& kernel);
 
 }  // namespace castor::attention

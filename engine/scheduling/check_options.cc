@@ -33,6 +33,8 @@ absl::Status CheckOptions(const EngineOptions& options) {
            Range{"batch_delay", options.batch_delay.count(), 0, 60'000'000},
            Range{"max_sequences", options.max_sequences, 1, 1 << 24},
            Range{"max_text_bytes", options.max_text_bytes, 1, kMax},
+           Range{"cost_model_budget", options.cost_model_budget.count(), 0, 60'000},
+           Range{"fidelity_sample_rows", options.fidelity_sample_rows, 1, 1024},
            Range{"completion_threads", options.completion_threads, 1, kMaxThreads},
            Range{"tokenizer_threads", options.tokenizer_threads, 1, kMaxThreads},
            Range{"max_cached_host_bytes", options.max_cached_host_bytes, 0, kMax},
@@ -42,6 +44,9 @@ absl::Status CheckOptions(const EngineOptions& options) {
         std::to_string(range.value) + " is not at least " + std::to_string(range.min);
     if (range.max != kMax) problem += " and at most " + std::to_string(range.max);
     return InvalidField(range.field, problem);
+  }
+  if (!(options.fidelity_share >= 0 && options.fidelity_share <= 1)) {  // NaN fails too
+    return InvalidField("fidelity_share", "must be 0..1");
   }
   std::set<std::string> names;
   for (const ModelSource& model : options.models) {

@@ -1,5 +1,9 @@
 #include "engine/scheduling/counters.h"
 
+#include <algorithm>
+
+#include "engine/attention/automatic.h"
+
 namespace castor {
 namespace {
 
@@ -12,6 +16,14 @@ constexpr double kSeconds[] = {1e-5,   2.5e-5, 6.3e-5, 1e-4,   1.6e-4, 2.5e-4, 4
 constexpr double kRequests[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
 constexpr double kTokens[] = {16,   32,   64,   128,   256,   512,   1024,
                               2048, 4096, 8192, 16384, 32768, 65536, 131072};
+// From float32's rounding to no resemblance.
+constexpr double kErrors[] = {1e-5, 1e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1};
+constexpr double kWorstError = 1e3;  // the histogram's sum must stay finite
+
+std::span<const double> ErrorBounds(Operation operation, KernelName kernel) {
+  if (operation != Operation::kAttend || !attention::IsApproximate(kernel)) return {};
+  return kErrors;
+}
 
 }  // namespace
 
@@ -23,9 +35,10 @@ Counters::Work::Work(Operation operation, KernelName kernel)
       compute_seconds(kSeconds),
       copy_out_seconds(kSeconds),
       batch_requests(kRequests),
-      batch_tokens(kTokens) {}
+      batch_tokens(kTokens),
+      relative_error(ErrorBounds(operation, kernel)) {}
 
-Counters::Counters() : tokenize_seconds_(kSeconds) {}
+Counters::Counters() : tokenize_seconds_(kSeconds), fidelity_seconds_(kSeconds) {}
 
 void Counters::ListWork(std::span<const attention::Variant> variants,
                         std::span<const ModelInfo> models) {
@@ -56,11 +69,11 @@ void Counters::Executed(const JobList& jobs, const ExecutionTimes& times) {
   Work* work = Find(jobs.front()->operation, jobs.front()->kernel);
   if (work == nullptr) return;
   const int64_t tokens = QueryTokens(jobs);
-  Increment(work->requests, jobs.size());
   Increment(work->batches);
   Increment(work->tokens, static_cast<uint64_t>(tokens));
   Increment(work->padded_tokens, static_cast<uint64_t>(times.padded_tokens));
   for (const auto& job : jobs) {
+    if (job->runs > 0) continue;  // it waited once
     work->queue_seconds.Observe(Microseconds(job->queued, job->launched) * 1e-6);
   }
   work->copy_in_seconds.Observe(times.copy_in_us * 1e-6);
@@ -68,6 +81,23 @@ void Counters::Executed(const JobList& jobs, const ExecutionTimes& times) {
   work->copy_out_seconds.Observe(times.copy_out_us * 1e-6);
   work->batch_requests.Observe(static_cast<double>(jobs.size()));
   work->batch_tokens.Observe(static_cast<double>(tokens));
+}
+
+void Counters::Answered(const JobList& jobs) {
+  Work* work = Find(jobs.front()->operation, jobs.front()->kernel);
+  if (work == nullptr) return;
+  Increment(work->requests, jobs.size());
+  for (const auto& job : jobs) {
+    const auto* attend = std::get_if<AttentionWork>(&job->work);
+    if (attend != nullptr && attend->plan.ladder != nullptr) Increment(work->automatic_requests);
+  }
+}
+
+void Counters::Probed(KernelName kernel, double relative_error, bool accepted) {
+  Work* work = Find(Operation::kAttend, kernel);
+  if (work == nullptr) return;
+  work->relative_error.Observe(std::min(relative_error, kWorstError));
+  if (!accepted) Increment(work->automatic_rejected);
 }
 
 void Counters::Fill(EngineStats* stats) const {
@@ -85,12 +115,16 @@ void Counters::Fill(EngineStats* stats) const {
     row.copy_out_seconds = work->copy_out_seconds.Snapshot();
     row.batch_requests = work->batch_requests.Snapshot();
     row.batch_tokens = work->batch_tokens.Snapshot();
+    row.automatic_requests = work->automatic_requests.load(std::memory_order_relaxed);
+    row.automatic_rejected = work->automatic_rejected.load(std::memory_order_relaxed);
+    row.relative_error = work->relative_error.Snapshot();
   }
   for (size_t i = 0; i < kReasons; ++i) {
     stats->refusals.push_back(
         {static_cast<Reason>(i), refusals_[i].load(std::memory_order_relaxed)});
   }
   stats->tokenize_seconds = tokenize_seconds_.Snapshot();
+  stats->fidelity_seconds = fidelity_seconds_.Snapshot();
   stats->cancelled_queued = cancelled_queued_.load(std::memory_order_relaxed);
   stats->cancelled_running = cancelled_running_.load(std::memory_order_relaxed);
   stats->device_faults = device_faults_.load(std::memory_order_relaxed);

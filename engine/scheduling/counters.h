@@ -30,8 +30,14 @@ class Counters {
   // A request was refused, at Submit or through its completion.
   void Refused(const absl::Status& status);
 
-  // A batch was executed. Requires jobs of one operation and kernel, and at least one.
+  // A batch was executed, and then, for all or some of its jobs, was their answer. Require jobs of
+  // one operation and kernel, and at least one.
   void Executed(const JobList& jobs, const ExecutionTimes& times);
+  void Answered(const JobList& jobs);
+
+  // The error of one request's run was measured; an automatic choice may have rejected it.
+  void Probed(KernelName kernel, double relative_error, bool accepted);
+  void ProbedBatch(double seconds) { fidelity_seconds_.Observe(seconds); }
 
   void Tokenized(double seconds) { tokenize_seconds_.Observe(seconds); }
   void CancelledQueued() { Increment(cancelled_queued_); }
@@ -59,6 +65,9 @@ class Counters {
     Histogram copy_out_seconds;
     Histogram batch_requests;
     Histogram batch_tokens;
+    std::atomic<uint64_t> automatic_requests = 0;
+    std::atomic<uint64_t> automatic_rejected = 0;
+    Histogram relative_error;  // without bounds where nothing is measured
   };
 
   static void Increment(std::atomic<uint64_t>& counter, uint64_t by = 1) {
@@ -71,6 +80,7 @@ class Counters {
   std::vector<std::unique_ptr<Work>> work_;  // constant after ListWork
   std::array<std::atomic<uint64_t>, kReasons> refusals_{};
   Histogram tokenize_seconds_;
+  Histogram fidelity_seconds_;
   std::atomic<uint64_t> cancelled_queued_ = 0;
   std::atomic<uint64_t> cancelled_running_ = 0;
   std::atomic<uint64_t> device_faults_ = 0;

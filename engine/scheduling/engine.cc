@@ -25,7 +25,8 @@ EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
       completions_(options_.completion_threads, counters_, outstanding_),
       scheduler_({options_.max_batch_tokens, options_.max_batch_requests, options_.batch_delay},
                  *parts_.clock, completions_, outstanding_, counters_),
-      loop_(scheduler_, completions_, counters_, *parts_.clock) {}
+      loop_(scheduler_, completions_, counters_, *parts_.clock),
+      sampling_(options_.fidelity_share, options_.fidelity_sample_rows) {}
 
 EngineImpl::~EngineImpl() {
   if (started_) Drain(TimePoint::max());
@@ -42,6 +43,8 @@ absl::Status EngineImpl::Start() {
   }
   host_pool_ = loop_.device().host_pool();
   info_ = DescribeEngine(loop_.device(), loop_.models());
+  info_.cost_model = loop_.costs().info;
+  costs_ = parts_.costs.value_or(loop_.costs().model);
   counters_.ListWork(loop_.device().variants(), info_.models);
   tokenizers_.emplace(options_.tokenizer_threads, parts_.encoder, *host_pool_, scheduler_,
                       *parts_.clock, counters_);
@@ -65,18 +68,18 @@ absl::StatusOr<Ticket> EngineImpl::Submit(EncodeRequest request, EncodeCompletio
 absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, AttentionCompletion& done) {
   const TimePoint now = parts_.clock->Now();
   if (auto status = CheckCall(request.call, now); !status.ok()) return status;
-  auto resolved = attention::Resolve(request, loop_.device().variants(), loop_.models().cast_layers(),
-                                     options_.max_sequences);
+  auto resolved = attention::Resolve(request, loop_.device().variants(),
+                                     loop_.models().cast_layers(), options_.max_sequences);
   if (!resolved.ok()) return resolved.status();
 
-  Cost cost;
-  cost.tokens = std::max(resolved->query_tokens, resolved->key_tokens);
-  cost.bytes = resolved->staging_bytes;
-  auto reservation = admission_.Reserve(cost);
+  AttentionPlan plan =
+      PlanAttention(request, loop_.device().variants(), costs_, sampling_, &*resolved);
+  auto reservation = ReserveFor(*resolved, plan);
   if (!reservation.ok()) return reservation.status();
 
   auto job = StageAttention(request, *std::move(resolved), *host_pool_);
   if (!job.ok()) return job.status();
+  std::get<AttentionWork>((*job)->work).plan = std::move(plan);
   (*job)->reservation = *std::move(reservation);
   (*job)->received = request.call.received.value_or(now);
   (*job)->done = std::move(done);
@@ -122,6 +125,25 @@ absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const
     return MakeError(Reason::kDeadlineExceeded, "the deadline had passed when the request came");
   }
   return absl::OkStatus();
+}
+
+// The request's share of the budgets: its tensors, and what its kernel's memory grows by for it.
+absl::StatusOr<Reservation> EngineImpl::ReserveFor(const attention::Resolved& resolved,
+                                                   const AttentionPlan& plan) {
+  const PlanMemory memory = MemoryOf(plan, resolved, loop_.device().variants());
+  const int64_t budget = options_.max_queued_bytes;
+  if (resolved.staging_bytes <= budget && memory.total > budget - resolved.staging_bytes) {
+    return MakeError(Reason::kTooLarge,
+                     "the request takes " + std::to_string(resolved.staging_bytes) +
+                         " bytes for its tensors and " + std::to_string(memory.total) +
+                         " bytes of workspace for the kernel " +
+                         std::string(NameOf(NameOf(resolved.spec.kernel))) +
+                         ", this engine admits " + std::to_string(budget));
+  }
+  Cost cost;
+  cost.tokens = std::max(resolved.query_tokens, resolved.key_tokens);
+  cost.bytes = resolved.staging_bytes + memory.own;
+  return admission_.Reserve(cost);
 }
 
 // The attention kernel of an encode request: its own choice, else exact attention, which every
@@ -177,8 +199,8 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithParts(EngineOptions opti
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(EngineOptions options) {
   EngineParts parts;
   parts.open_device = OpenDevice;
-  parts.encoder = {encoder::InfoOf, encoder::CheckInput, encoder::EstimateTokens, encoder::Prepare,
-                   encoder::IsCastFile, encoder::ReadCastFile};
+  parts.encoder = {encoder::InfoOf,  encoder::CheckInput, encoder::EstimateTokens,
+                   encoder::Prepare, encoder::IsCastFile, encoder::ReadCastFile};
   return CreateEngineWithParts(std::move(options), std::move(parts));
 }
 

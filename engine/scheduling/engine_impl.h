@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "engine/scheduling/admission.h"
+#include "engine/scheduling/attention_plan.h"
 #include "engine/scheduling/completion_pool.h"
 #include "engine/scheduling/counters.h"
 #include "engine/scheduling/engine_loop.h"
@@ -39,6 +40,8 @@ class EngineImpl final : public Engine {
   absl::StatusOr<Ticket> DoSubmit(AttentionRequest& request, AttentionCompletion& done);
   absl::StatusOr<Ticket> DoSubmit(EncodeRequest& request, EncodeCompletion& done);
   absl::Status CheckCall(const CallContext& call, TimePoint now) const;
+  absl::StatusOr<Reservation> ReserveFor(const attention::Resolved& resolved,
+                                         const AttentionPlan& plan);
   absl::StatusOr<Kernel> ChooseKernel(const EncodeRequest& request, const ModelInfo& info) const;
 
   const EngineOptions options_;
@@ -51,11 +54,13 @@ class EngineImpl final : public Engine {
   CompletionPool completions_;
   Scheduler scheduler_;
   EngineLoop loop_;
+  FidelitySampling sampling_;
   std::thread deadlines_;
 
   // Constant after Start.
   bool started_ = false;
   EngineInfo info_;
+  attention::CostModel costs_;
   std::shared_ptr<HostPool> host_pool_;
   std::optional<TokenizerPool> tokenizers_;
 };

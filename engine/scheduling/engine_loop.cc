@@ -1,10 +1,15 @@
 #include "engine/scheduling/engine_loop.h"
 
+#include <algorithm>
+#include <iterator>
+#include <map>
 #include <string>
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/scheduling/batch_key.h"
 #include "engine/scheduling/failure.h"
+#include "engine/scheduling/fidelity_probe.h"
 #include "engine/scheduling/guarded.h"
 
 namespace castor {
@@ -12,6 +17,13 @@ namespace {
 
 absl::Status DeviceLost(const std::string& why) {
   return MakeError(Reason::kInternal, "the device has failed" + (why.empty() ? "" : ": " + why));
+}
+
+void SetKernel(const Kernel& kernel, Job* job) {
+  attention::Spec& spec = std::get<AttentionWork>(job->work).resolved.spec;
+  spec.kernel = kernel;
+  job->kernel = NameOf(kernel);
+  job->batch_key = BatchKey(spec);
 }
 
 }  // namespace
@@ -60,6 +72,7 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
     models.push_back({std::move(info), *std::move(model), {}});
   }
   models_ = Models(std::move(models));
+  costs_ = PrepareCosts(*device_, options);
   return absl::OkStatus();
 }
 
@@ -98,7 +111,9 @@ void EngineLoop::Launch(JobList jobs) {
     return;
   }
   const TimePoint now = clock_.Now();
-  for (auto& job : jobs) job->launched = now;
+  for (auto& job : jobs) {
+    if (job->runs == 0) job->launched = now;
+  }
   auto batch = std::make_unique<Launched>(std::move(jobs));
   if (auto status = batch->Launch(*device_); !status.ok()) {
     HandleFailure(std::move(batch->jobs()), status);
@@ -125,12 +140,65 @@ void EngineLoop::Succeed(JobList jobs, const ExecutionTimes& times) {
   outcome->tokens = QueryTokens(jobs);
   outcome->peak_bytes = device_->memory().device_peak_bytes;
   outcome->device = device_->info().name;
-  scheduler_.Finish(jobs);
   counters_.Executed(jobs, times);
-  std::vector<Answer> answers;
+  for (auto& job : jobs) ++job->runs;
+  const auto probed = std::stable_partition(jobs.begin(), jobs.end(),
+                                            [](const auto& job) { return !NeedsProbe(*job); });
+  if (probed == jobs.end()) return Answer(std::move(jobs), outcome);
+  JobList to_probe(std::make_move_iterator(probed), std::make_move_iterator(jobs.end()));
+  jobs.erase(probed, jobs.end());
+  Answer(std::move(jobs), outcome);
+  Judge(std::move(to_probe), outcome);
+}
+
+void EngineLoop::Answer(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome) {
+  if (jobs.empty()) return;
+  scheduler_.Finish(jobs);
+  counters_.Answered(jobs);
+  std::vector<castor::Answer> answers;
   answers.reserve(jobs.size());
   for (auto& job : jobs) answers.push_back(Success(std::move(job), outcome));
   completions_.Post(std::move(answers));
+}
+
+// Measures how far the jobs' results are from exact attention. What is good enough is answered;
+// what an automatic choice cannot accept runs again with its next kernel.
+void EngineLoop::Judge(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome) {
+  const auto estimates = ProbeFidelity(*device_, clock_, jobs);
+  if (!estimates.ok()) return HandleFailedProbe(std::move(jobs), outcome, estimates.status());
+  JobList done;
+  std::map<KernelName, JobList> again;  // what was one batch is one per kernel
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    std::unique_ptr<Job>& job = jobs[i];
+    const Fidelity& estimate = (*estimates)[i];
+    auto& work = std::get<AttentionWork>(job->work);
+    attention::Ladder* const ladder = work.plan.ladder.get();
+    const KernelName ran = job->kernel;
+    const bool accepted = ladder == nullptr || ladder->Accept(estimate, outcome->times.compute_us);
+    counters_.Probed(ran, estimate.relative_error, accepted);
+    if (accepted) {
+      work.fidelity = estimate;
+      done.push_back(std::move(job));
+    } else {
+      SetKernel(ladder->current().kernel, job.get());
+      again[job->kernel].push_back(std::move(job));
+    }
+  }
+  counters_.ProbedBatch(estimates->front().probe_us * 1e-6);
+  Answer(std::move(done), outcome);
+  for (auto& [kernel, piece] : again) retries_.push_front(std::move(piece));
+}
+
+// Who asked for the estimate meets the error as if the run had failed; the others' results stand.
+void EngineLoop::HandleFailedProbe(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome,
+                                   const absl::Status& error) {
+  const auto asked = std::stable_partition(jobs.begin(), jobs.end(), [](const auto& job) {
+    return !std::get<AttentionWork>(job->work).plan.reports_fidelity;
+  });
+  JobList failed(std::make_move_iterator(asked), std::make_move_iterator(jobs.end()));
+  jobs.erase(asked, jobs.end());
+  Answer(std::move(jobs), outcome);
+  if (!failed.empty()) HandleFailure(std::move(failed), error);
 }
 
 void EngineLoop::HandleFailure(JobList jobs, const absl::Status& error) {

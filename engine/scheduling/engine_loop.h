@@ -20,6 +20,7 @@
 #include "engine/scheduling/counters.h"
 #include "engine/scheduling/encoder_functions.h"
 #include "engine/scheduling/launch.h"
+#include "engine/scheduling/measure_costs.h"
 #include "engine/scheduling/models.h"
 #include "engine/scheduling/scheduler.h"
 
@@ -44,6 +45,7 @@ class EngineLoop {
   // Any thread, after Start has succeeded. Of the device only what any thread may call.
   const Device& device() const { return *device_; }
   const Models& models() const { return models_; }
+  const PreparedCosts& costs() const { return costs_; }
   bool healthy() const { return device_->healthy() && !lost_.load(std::memory_order_relaxed); }
 
  private:
@@ -54,6 +56,10 @@ class EngineLoop {
   void Launch(JobList jobs);
   void FinishOldest();
   void Succeed(JobList jobs, const ExecutionTimes& times);
+  void Answer(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome);
+  void Judge(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome);
+  void HandleFailedProbe(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome,
+                         const absl::Status& error);
   void HandleFailure(JobList jobs, const absl::Status& error);
   void RefuseAll(JobList jobs, const absl::Status& error);
   bool NoticeLostDevice();
@@ -66,10 +72,12 @@ class EngineLoop {
   // Set while the thread starts, constant afterwards.
   std::unique_ptr<Device> device_;
   Models models_;  // destroyed before the device
+  PreparedCosts costs_;
 
   // The engine thread's.
   std::deque<std::unique_ptr<Launched>> launched_;  // oldest first, at most device_->depth()
-  std::deque<JobList> retries_;                     // pieces of failed batches, ahead of new ones
+  // Ahead of new batches: pieces of failed ones, and requests whose automatic choice was rejected.
+  std::deque<JobList> retries_;
 
   std::atomic<bool> lost_ = false;
   std::thread thread_;

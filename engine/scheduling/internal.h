@@ -3,8 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
+#include "engine/attention/cost_model.h"
 #include "engine/engine.h"
 #include "engine/scheduling/clock.h"
 #include "engine/scheduling/encoder_functions.h"
@@ -17,6 +19,7 @@ struct EngineParts {
   DeviceFactory open_device;
   EncoderFunctions encoder;
   std::shared_ptr<Clock> clock = std::make_shared<SystemClock>();
+  std::optional<attention::CostModel> costs;  // unset: as EngineOptions says
 };
 
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithParts(EngineOptions options,

@@ -35,6 +35,13 @@ AttentionResult TakeResult(const Job& job, AttentionWork& work, const BatchOutco
   result.output.shape = std::move(work.resolved.output_shape);
   result.output.data = std::move(work.output);
   result.report = MakeReport(job, work.resolved.spec.kernel, outcome);
+  result.report.fidelity = work.fidelity;
+  if (const attention::Ladder* ladder = work.plan.ladder.get()) {
+    result.report.kernel.predicted_us = ladder->current().predicted_us;
+    result.report.kernel.rejected = ladder->rejected();
+    result.report.fidelity = ladder->fidelity();
+  }
+  if (!work.plan.reports_fidelity) result.report.fidelity.reset();
   return result;
 }
 

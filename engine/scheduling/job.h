@@ -22,6 +22,7 @@
 #include "engine/engine.h"
 #include "engine/request.h"
 #include "engine/scheduling/admission.h"
+#include "engine/scheduling/attention_plan.h"
 
 namespace castor {
 
@@ -37,6 +38,8 @@ struct AttentionWork {
   HostBuffer input;            // query, key and value, each aligned to 64 bytes
   HostBuffer output;           // what the caller gets
   attention::Problem problem;  // points into the three above
+  AttentionPlan plan;
+  std::optional<Fidelity> fidelity;  // of a kernel that the caller chose, once measured
 };
 
 struct EncodeWork {
@@ -53,7 +56,8 @@ struct EncodeWork {
 using Completion = std::variant<AttentionCompletion, EncodeCompletion>;
 
 struct Job {
-  // ---- Constant once the job has been handed to the Scheduler.
+  // ---- Constant once the job has been handed to the Scheduler, but for the kernel and the key of
+  // an automatic choice, which the engine thread changes between two runs.
   Ticket ticket = 0;
   Operation operation = Operation::kAttend;
   KernelName kernel = KernelName::kVanilla;
@@ -69,7 +73,8 @@ struct Job {
   int64_t tokens = 0;        // against a batch's budget: the larger of query and key tokens
   int64_t query_tokens = 0;  // what reports count
   TimePoint queued;          // admitted, staged and tokenized
-  TimePoint launched;        // the last time, if more than once
+  TimePoint launched;        // the last time, if it failed; not again for another kernel
+  int runs = 0;              // that succeeded: more than one where an automatic choice was rejected
   int device_errors = 0;
 
   // ---- Guarded by Scheduler::mu_.

@@ -1,0 +1,85 @@
+// The automatic kernel: which kernels a request may be answered with, cheapest first, and when the
+// next one has to run because an estimate of the error came out too large.
+//
+// Pure functions of their arguments; any thread may call them. A Ladder belongs to one request. A
+// choice depends on the request, the device's kernels and the cost model, which is fixed when the
+// engine starts; never on load, history or the batch.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "engine/attention/cost_model.h"
+#include "engine/attention/problem.h"
+#include "engine/attention/variants.h"
+#include "engine/request.h"
+
+namespace castor::attention {
+
+// Query rows per sequence that an approximation is judged by. They cost a quarter of what the
+// default 100 clusters' attention to all keys costs.
+inline constexpr int32_t kAutomaticFidelityRows = 32;
+
+// Whether a kernel approximates vanilla, so that its error can be measured. CAST does not: it is a
+// function of its own.
+bool IsApproximate(KernelName kernel);
+
+// One kernel that may answer, with default parameters.
+struct Rung {
+  Kernel kernel;
+  double predicted_us = 0;  // 0: the model does not know
+};
+
+// The kernels to try in this order, at least one: first the one of least predicted time, the probe
+// of its error included; then the allowed ones that are more exact, as far as each is cheaper than
+// all after it. Without an error allowance, or with an empty model, only the most exact one.
+//
+// `spec` and the offsets describe the request, whatever kernel `spec` holds. Requires that
+// `automatic` allows a kernel that `variants` can run.
+std::vector<Rung> PlanAutomatic(const Automatic& automatic, const Spec& spec,
+                                std::span<const int32_t> cu_seqlens_q,
+                                std::span<const int32_t> cu_seqlens_k,
+                                std::span<const Variant> variants, const CostModel& costs);
+
+// A request's way through its plan.
+class Ladder {
+ public:
+  Ladder(std::vector<Rung> rungs, double max_relative_error);
+
+  // What runs next, or ran last.
+  const Rung& current() const { return rungs_[current_]; }
+
+  // Whether the run of current() must be followed by an estimate of its error.
+  bool needs_estimate() const { return !settled_ && IsApproximate(NameOf(current().kernel)); }
+
+  // Takes the estimate for the last run. True: the run is the answer. False: current() has changed
+  // and must run. When no kernel meets the allowance, that is the one of the least estimate, which
+  // is run again if another ran last.
+  bool Accept(const Fidelity& estimate, double measured_us);
+
+  // Of the answer; nullopt when it is exact.
+  std::optional<Fidelity> fidelity() const;
+
+  // Runs that are not the answer, in order.
+  std::vector<RejectedKernel> rejected() const;
+
+  // Every kernel that may still run.
+  std::span<const Rung> rungs() const { return rungs_; }
+
+ private:
+  struct Attempt {
+    size_t rung;
+    Fidelity estimate;
+    double measured_us;
+  };
+
+  std::vector<Rung> rungs_;
+  double max_relative_error_;
+  size_t current_ = 0;
+  bool settled_ = false;  // current() is the answer, whatever its error
+  std::vector<Attempt> attempts_;
+};
+
+}  // namespace castor::attention

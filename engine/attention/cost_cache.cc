@@ -1,0 +1,175 @@
+#include "engine/attention/cost_cache.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+namespace castor::attention {
+namespace {
+
+constexpr std::string_view kTitle = "castor cost model 1\n";
+constexpr std::string_view kKeyLabel = "key ";
+constexpr std::string_view kChecksumLabel = "checksum ";
+constexpr size_t kMaxFileBytes = 1 << 16;
+
+constexpr KernelName kKernels[] = {KernelName::kVanilla, KernelName::kClustered,
+                                   KernelName::kImprovedClustered};
+constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
+
+// FNV-1a: against torn and edited files, not against malice.
+uint64_t Checksum(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+std::string Hex(uint64_t number) {
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
+// The key on one line, whatever the device calls itself.
+std::string OneLine(std::string_view key) {
+  std::string line(key);
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < ' ') c = ' ';
+  }
+  return line;
+}
+
+absl::Status Broken(std::string_view problem) {
+  return absl::DataLossError("the cost model's file " + std::string(problem));
+}
+
+// Takes `prefix` off the front of `text`, if it is there.
+bool Consume(std::string_view prefix, std::string_view* text) {
+  if (!text->starts_with(prefix)) return false;
+  text->remove_prefix(prefix.size());
+  return true;
+}
+
+std::string_view TakeLine(std::string_view* text) {
+  const size_t end = text->find('\n');
+  if (end == std::string_view::npos) return {};
+  const std::string_view line = text->substr(0, end);
+  text->remove_prefix(end + 1);
+  return line;
+}
+
+template <typename T, size_t kCount>
+bool ConsumeName(const T (&values)[kCount], std::string_view* line, T* out) {
+  for (const T value : values) {
+    std::string_view rest = *line;
+    if (!Consume(NameOf(value), &rest) || !Consume(" ", &rest)) continue;
+    *line = rest;
+    *out = value;
+    return true;
+  }
+  return false;
+}
+
+// "improved_clustered float16 12.5 0 ...", one price per term.
+bool ParseRow(std::string_view line, CostModel* model) {
+  KernelName kernel;
+  DType dtype;
+  if (!ConsumeName(kKernels, &line, &kernel) || !ConsumeName(kDTypes, &line, &dtype)) return false;
+  CostTerms prices;
+  for (size_t t = 0; t < kCostTerms; ++t) {
+    if (t > 0 && !Consume(" ", &line)) return false;
+    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), prices[t]);
+    if (error != std::errc() || !std::isfinite(prices[t]) || prices[t] < 0) return false;
+    line.remove_prefix(static_cast<size_t>(end - line.data()));
+  }
+  if (!line.empty() || model->prices().contains({kernel, dtype})) return false;
+  model->Set(kernel, dtype, prices);
+  return true;
+}
+
+}  // namespace
+
+std::string FormatCosts(const CostModel& model, std::string_view key) {
+  std::string text(kTitle);
+  text += std::string(kKeyLabel) + OneLine(key) + "\n";
+  for (const auto& [row, prices] : model.prices()) {
+    text += NameOf(row.first);
+    text += ' ';
+    text += NameOf(row.second);
+    for (const double price : prices) {
+      char digits[32];  // the shortest that reads back as the same number
+      const auto end = std::to_chars(digits, digits + sizeof(digits), price).ptr;
+      text += ' ';
+      text.append(digits, end);
+    }
+    text += '\n';
+  }
+  const uint64_t checksum = Checksum(text);
+  text += kChecksumLabel;
+  text += Hex(checksum);
+  text += '\n';
+  return text;
+}
+
+absl::StatusOr<CostModel> ParseCosts(std::string_view text, std::string_view key) {
+  const size_t last = text.rfind(kChecksumLabel);
+  if (last == std::string_view::npos ||
+      text.substr(last) !=
+          std::string(kChecksumLabel) + Hex(Checksum(text.substr(0, last))) + "\n") {
+    return Broken("is damaged");
+  }
+  text = text.substr(0, last);
+  if (!Consume(kTitle, &text)) return Broken("has another format");
+  if (TakeLine(&text) != std::string(kKeyLabel) + OneLine(key)) {
+    return Broken("is of another device or build");
+  }
+  CostModel model;
+  while (!text.empty()) {
+    if (!ParseRow(TakeLine(&text), &model)) return Broken("has a line that cannot be read");
+  }
+  return model;
+}
+
+std::string CostFile(const std::string& folder, std::string_view key) {
+  return (std::filesystem::path(folder) / ("cost-model-" + Hex(Checksum(OneLine(key))) + ".txt"))
+      .string();
+}
+
+absl::StatusOr<CostModel> ReadCosts(const std::string& file, std::string_view key) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) {
+    std::error_code error;
+    if (!std::filesystem::exists(file, error)) return absl::NotFoundError("no file " + file);
+    return Broken("cannot be opened");
+  }
+  std::string text(kMaxFileBytes, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (in.bad()) return Broken("cannot be read");
+  text.resize(static_cast<size_t>(in.gcount()));
+  return ParseCosts(text, key);
+}
+
+absl::Status WriteCosts(const std::string& file, const CostModel& model, std::string_view key) {
+  std::error_code error;
+  const std::filesystem::path path(file);
+  std::filesystem::create_directories(path.parent_path(), error);
+  // Of this process and call alone: several engines may start at once.
+  static std::atomic<int> calls = 0;
+  const std::string temporary =
+      file + "." + std::to_string(getpid()) + "." + std::to_string(++calls);
+  std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
+  out << FormatCosts(model, key);
+  out.close();
+  if (out.good()) std::filesystem::rename(temporary, path, error);
+  if (out.good() && !error) return absl::OkStatus();
+  std::filesystem::remove(temporary, error);
+  return absl::UnavailableError("the cost model cannot be kept in " + file);
+}
+
+}  // namespace castor::attention

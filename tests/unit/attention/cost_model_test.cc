@@ -1,0 +1,224 @@
+// The cost model: its terms, the fit, and the file that keeps it.
+#include "engine/attention/cost_model.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "engine/attention/cost_cache.h"
+#include "tests/unit/attention/random_problem.h"
+
+namespace castor::attention {
+namespace {
+
+std::vector<int32_t> Offsets(const std::vector<int32_t>& lengths) {
+  std::vector<int32_t> offsets = {0};
+  for (const int32_t length : lengths) offsets.push_back(offsets.back() + length);
+  return offsets;
+}
+
+Spec SpecOf(const Kernel& kernel, int64_t heads = 2, int64_t head_dim = 4, int64_t value_dim = 6) {
+  Spec spec;
+  spec.heads = heads;
+  spec.head_dim = head_dim;
+  spec.value_dim = value_dim;
+  spec.softmax_scale = 1;
+  spec.kernel = kernel;
+  return spec;
+}
+
+double Term(const CostTerms& terms, CostTerm term) { return terms[static_cast<size_t>(term)]; }
+
+TEST(CostTermsTest, CountTheWorkOfTheDefinitions) {
+  const auto queries = Offsets({3, 10});
+  const auto keys = Offsets({5, 7});
+  // Two heads; products of 4 + 6 dimensions.
+  const CostTerms vanilla = CostTermsOf(SpecOf(Vanilla{}), queries, keys);
+  EXPECT_EQ(Term(vanilla, CostTerm::kLaunch), 1);
+  EXPECT_EQ(Term(vanilla, CostTerm::kSequences), 4);
+  EXPECT_DOUBLE_EQ(Term(vanilla, CostTerm::kTokens), 2 * (13 + 12) * 10 * 1e-6);
+  EXPECT_DOUBLE_EQ(Term(vanilla, CostTerm::kScores), 2 * (3 * 5 + 10 * 7) * 10 * 1e-6);
+  EXPECT_DOUBLE_EQ(Term(vanilla, CostTerm::kWeights), 2 * (3 * 5 + 10 * 7) * 1e-6);
+  EXPECT_EQ(Term(vanilla, CostTerm::kHash), 0);
+  EXPECT_EQ(Term(vanilla, CostTerm::kLloyd), 0);
+  EXPECT_EQ(Term(vanilla, CostTerm::kExact), 0);
+
+  // Four clusters: three in the sequence that has but three queries.
+  ImprovedClustered parameters;
+  parameters.clusters = 4;
+  parameters.iterations = 9;
+  parameters.bits = 8;
+  parameters.topk = 6;
+  const CostTerms improved = CostTermsOf(SpecOf(parameters), queries, keys);
+  EXPECT_DOUBLE_EQ(Term(improved, CostTerm::kScores), 2 * (3 * 5 + 4 * 7) * 10 * 1e-6);
+  EXPECT_DOUBLE_EQ(Term(improved, CostTerm::kHash), 2 * 13 * 8 * 4 * 1e-6);
+  EXPECT_DOUBLE_EQ(Term(improved, CostTerm::kLloyd), 2 * (3 * 3 + 10 * 4) * 10 * 1e-6);
+  EXPECT_DOUBLE_EQ(Term(improved, CostTerm::kExact), 2 * (3 * 5 + 10 * 6) * 10 * 1e-6);
+  const CostTerms clustered = CostTermsOf(SpecOf(Clustered(parameters)), queries, keys);
+  EXPECT_EQ(Term(clustered, CostTerm::kExact), 0);
+  EXPECT_EQ(Term(clustered, CostTerm::kScores), Term(improved, CostTerm::kScores));
+}
+
+TEST(CostTermsTest, LargeProblemsDoNotOverflow) {
+  const auto offsets = Offsets({1 << 30, 1 << 30});
+  for (const double term :
+       CostTermsOf(SpecOf(ImprovedClustered{}, 128, 256, 256), offsets, offsets)) {
+    EXPECT_GE(term, 0);
+    EXPECT_TRUE(std::isfinite(term));
+  }
+}
+
+TEST(FitCostsTest, PredictsWhatItHasNotSeen) {
+  const uint32_t seed = FreshSeed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<double> price(0.5, 20);
+  std::uniform_real_distribution<double> noise(0.98, 1.02);
+  std::uniform_int_distribution<int32_t> tokens(16, 4096);
+  CostTerms truth{};
+  for (double& us : truth) us = price(random);
+  const auto time = [&](const CostTerms& terms) {
+    double us = 0;
+    for (size_t t = 0; t < kCostTerms; ++t) us += terms[t] * truth[t];
+    return us;
+  };
+  const auto problem = [&] {
+    ImprovedClustered kernel;
+    kernel.clusters = static_cast<int32_t>(random() % 200) + 1;
+    kernel.iterations = static_cast<int32_t>(random() % 10) + 1;
+    kernel.topk = static_cast<int32_t>(random() % 64) + 1;
+    return CostTermsOf(SpecOf(kernel, 8, random() % 2 == 0 ? 32 : 64, 64),
+                       Offsets({tokens(random)}), Offsets({tokens(random)}));
+  };
+  std::vector<CostSample> samples;
+  for (int i = 0; i < 24; ++i) {
+    const CostTerms terms = problem();
+    samples.push_back({terms, time(terms) * noise(random)});
+  }
+  const CostTerms fitted = FitCosts(samples);
+  for (const double us : fitted) EXPECT_GE(us, 0);
+  for (int i = 0; i < 20; ++i) {
+    const CostTerms terms = problem();
+    double predicted = 0;
+    for (size_t t = 0; t < kCostTerms; ++t) predicted += terms[t] * fitted[t];
+    EXPECT_NEAR(predicted / time(terms), 1, 0.15);
+  }
+}
+
+TEST(FitCostsTest, NeverPaysForWorkAndSurvivesNoSamples) {
+  // Twice the work in half the time: the nearest model that makes sense is a constant.
+  CostSample small;
+  small.terms[0] = 1;
+  small.terms[1] = 1;
+  small.us = 10;
+  CostSample large = small;
+  large.terms[1] = 2;
+  large.us = 5;
+  for (const double us : FitCosts(std::vector{small, large})) EXPECT_GE(us, 0);
+  for (const double us : FitCosts({})) EXPECT_EQ(us, 0);
+}
+
+TEST(CostModelTest, KnowsOnlyWhatWasMeasured) {
+  CostModel model;
+  const auto offsets = Offsets({10});
+  EXPECT_FALSE(model.Predict(SpecOf(Vanilla{}), offsets, offsets).has_value());
+  CostTerms prices{};
+  prices[0] = 7;
+  model.Set(KernelName::kVanilla, DType::kFloat32, prices);
+  EXPECT_EQ(model.Predict(SpecOf(Vanilla{}), offsets, offsets), 7);
+  EXPECT_FALSE(model.Predict(SpecOf(Clustered{}), offsets, offsets).has_value());
+  Spec half = SpecOf(Vanilla{});
+  half.dtype = DType::kFloat16;
+  EXPECT_FALSE(model.Predict(half, offsets, offsets).has_value());
+}
+
+// ---- the file
+
+CostModel RandomModel(std::mt19937& random) {
+  std::uniform_real_distribution<double> price(0, 100);
+  CostModel model;
+  for (KernelName name :
+       {KernelName::kVanilla, KernelName::kClustered, KernelName::kImprovedClustered}) {
+    for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+      CostTerms prices;
+      for (double& us : prices) us = price(random);
+      prices[random() % kCostTerms] = 0;
+      model.Set(name, dtype, prices);
+    }
+  }
+  return model;
+}
+
+class CostCacheTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "castor-costs-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  const uint32_t seed_ = FreshSeed();
+  std::mt19937 random_{seed_};
+  testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
+  std::string folder_;
+};
+
+TEST_F(CostCacheTest, ComesBackAsItWasWritten) {
+  const CostModel model = RandomModel(random_);
+  const std::string key = "castor 1; a device\nwith an odd name; 2 threads";
+  const std::string file = CostFile(folder_ + "/made/on/the/way", key);
+  EXPECT_TRUE(absl::IsNotFound(ReadCosts(file, key).status()));
+  ASSERT_TRUE(WriteCosts(file, model, key).ok());
+  const auto read = ReadCosts(file, key);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->prices(), model.prices());
+
+  const CostModel other = RandomModel(random_);
+  ASSERT_TRUE(WriteCosts(file, other, key).ok());
+  EXPECT_EQ(ReadCosts(file, key)->prices(), other.prices());
+  size_t files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/made/on/the/way")) {
+    EXPECT_EQ(entry.path(), file) << "a temporary file was left";
+    ++files;
+  }
+  EXPECT_EQ(files, 1u);
+}
+
+TEST_F(CostCacheTest, IsRefusedForAnotherDeviceOrBuild) {
+  const std::string file = CostFile(folder_, "this device");
+  ASSERT_TRUE(WriteCosts(file, RandomModel(random_), "this device").ok());
+  EXPECT_NE(CostFile(folder_, "another device"), file);
+  const auto read = ReadCosts(file, "another device");
+  EXPECT_EQ(read.status().code(), absl::StatusCode::kDataLoss) << read.status();
+}
+
+TEST_F(CostCacheTest, EveryDamagedByteIsNoticed) {
+  const std::string text = FormatCosts(RandomModel(random_), "key");
+  ASSERT_TRUE(ParseCosts(text, "key").ok());
+  for (size_t i = 0; i < text.size(); ++i) {
+    std::string damaged = text;
+    damaged[i] = static_cast<char>(damaged[i] ^ (1 << (random_() % 7)));
+    EXPECT_FALSE(ParseCosts(damaged, "key").ok()) << "byte " << i;
+    EXPECT_FALSE(ParseCosts(text.substr(0, i), "key").ok()) << "cut at " << i;
+  }
+  EXPECT_FALSE(ParseCosts(text + " ", "key").ok());
+  EXPECT_FALSE(ParseCosts("", "key").ok());
+}
+
+TEST_F(CostCacheTest, FoldersAndForbiddenPlacesAreErrors) {
+  const std::string file = CostFile(folder_, "key");
+  std::filesystem::create_directory(file);
+  EXPECT_FALSE(ReadCosts(file, "key").ok());
+  EXPECT_FALSE(WriteCosts(file, RandomModel(random_), "key").ok());
+  EXPECT_FALSE(WriteCosts("/proc/castor/costs", RandomModel(random_), "key").ok());
+}
+
+}  // namespace
+}  // namespace castor::attention

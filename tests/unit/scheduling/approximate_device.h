@@ -1,0 +1,136 @@
+// A device with two approximate kernels of known errors: vanilla computes exact attention (by its
+// twin, in float32), and the clustered kernels scale it by 1 + error, so that the relative error of
+// any rows is the one that the test has set.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "engine/attention/vanilla_reference.h"
+#include "engine/base/error.h"
+#include "engine/base/mutex.h"
+#include "engine/device/device.h"
+
+namespace castor {
+
+// One launch, as the device saw it.
+struct ApproximateLaunch {
+  KernelName kernel;
+  std::vector<int64_t> query_tokens;  // per request
+
+  bool operator==(const ApproximateLaunch&) const = default;
+};
+
+// The test's hold on the device. Thread-safe; shared with the device.
+class ApproximateScript {
+ public:
+  // Set before the engine is created.
+  double clustered_error = 0.3;
+  double improved_error = 0.05;
+
+  // Called on the engine thread before each launch; an error fails it.
+  void SetHook(std::function<absl::Status(const ApproximateLaunch&)> hook) {
+    MutexLock lock(mu_);
+    hook_ = std::move(hook);
+  }
+
+  std::vector<ApproximateLaunch> launches() const {
+    MutexLock lock(mu_);
+    return launches_;
+  }
+
+  absl::Status Begin(ApproximateLaunch launch) {
+    std::function<absl::Status(const ApproximateLaunch&)> hook;
+    {
+      MutexLock lock(mu_);
+      launches_.push_back(launch);
+      hook = hook_;
+    }
+    return hook ? hook(launch) : absl::OkStatus();
+  }
+
+ private:
+  mutable Mutex mu_;
+  std::function<absl::Status(const ApproximateLaunch&)> hook_ ABSL_GUARDED_BY(mu_);
+  std::vector<ApproximateLaunch> launches_ ABSL_GUARDED_BY(mu_);
+};
+
+class ApproximateDevice : public Device {
+ public:
+  // Clustered takes 1000 bytes a query token, and 5000 whatever the request.
+  static constexpr int64_t kWorkspacePerToken = 1000;
+  static constexpr int64_t kSharedWorkspace = 5000;
+
+  explicit ApproximateDevice(std::shared_ptr<ApproximateScript> script)
+      : script_(std::move(script)) {
+    info_.name = "approximate";
+  }
+
+  const DeviceInfo& info() const override { return info_; }
+  std::shared_ptr<HostPool> host_pool() const override { return pool_; }
+  std::span<const attention::Variant> variants() const override {
+    static constexpr attention::Variant kVariants[] = {
+        {KernelName::kVanilla, "exact", &Supports, nullptr},
+        {KernelName::kClustered, "rough", &Supports, nullptr, &Workspace},
+        {KernelName::kImprovedClustered, "better", &Supports, nullptr},
+    };
+    return kVariants;
+  }
+  MemoryStats memory() const override { return {}; }
+  bool healthy() const override { return true; }
+  int depth() const override { return 1; }
+  absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource&) override {
+    return MakeError(Reason::kInternal, "no models here");
+  }
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch&) override {
+    return MakeError(Reason::kInternal, "no models here");
+  }
+
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch) override {
+    ApproximateLaunch launch{NameOf(batch.spec.kernel), {}};
+    for (const auto& problem : batch.requests) {
+      launch.query_tokens.push_back(problem.query_tokens());
+    }
+    if (auto status = script_->Begin(launch); !status.ok()) return status;
+    double factor = 1;
+    if (launch.kernel == KernelName::kClustered) factor += script_->clustered_error;
+    if (launch.kernel == KernelName::kImprovedClustered) factor += script_->improved_error;
+    attention::Spec exact = batch.spec;
+    exact.kernel = Vanilla{};
+    for (const auto& problem : batch.requests) {
+      const std::vector<double> output = attention::VanillaReference(exact, problem);
+      for (size_t i = 0; i < output.size(); ++i) {
+        reinterpret_cast<float*>(problem.output)[i] = static_cast<float>(factor * output[i]);
+      }
+    }
+    ExecutionTimes times;
+    times.compute_us = 100 * static_cast<double>(1 + static_cast<int>(launch.kernel));
+    times.backend = attention::FindVariant(variants(), batch.spec)->backend;
+    return std::make_unique<Finished>(times);
+  }
+
+ private:
+  class Finished : public Execution {
+   public:
+    explicit Finished(const ExecutionTimes& times) : times_(times) {}
+    absl::StatusOr<ExecutionTimes> Wait() override { return times_; }
+
+   private:
+    const ExecutionTimes times_;
+  };
+
+  static bool Supports(const attention::Spec& spec) { return spec.dtype == DType::kFloat32; }
+  static int64_t Workspace(const attention::Spec&, std::span<const int32_t> cu_seqlens_q,
+                           std::span<const int32_t>) {
+    return kSharedWorkspace + kWorkspacePerToken * (cu_seqlens_q.back() - 1);
+  }
+
+  const std::shared_ptr<ApproximateScript> script_;
+  DeviceInfo info_;
+  const std::shared_ptr<HostPool> pool_ = MakeHostPool(SystemMemory(), int64_t{64} << 20);
+};
+
+}  // namespace castor
