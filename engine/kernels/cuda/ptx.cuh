@@ -59,8 +59,8 @@ __device__ __forceinline__ unsigned ClusterSize() {
 __device__ __forceinline__ void SyncCluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;\n" ::
+      "barrier.cluster.arrive.release;\n"
+      "barrier.cluster.wait.acquire;\n" ::
           : "memory");
 #else
   __syncthreads();

@@ -1,0 +1,193 @@
+#include "engine/attention/cuda/clustered_cuda.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+#include <c10/util/Exception.h>
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "engine/attention/clustered_reference.h"
+#include "engine/attention/cuda/choice.h"
+#include "engine/attention/cuda/tensors.h"
+#include "engine/kernels/cuda/clustered.h"
+#include "engine/kernels/philox.h"
+
+namespace castor::attention::cuda {
+namespace {
+
+using kernels::Element;
+using kernels::Philox;
+using kernels::RandomStream;
+using kernels::cuda::ClusteredDevice;
+using kernels::cuda::ClusteredPlan;
+using kernels::cuda::ClusteredProblem;
+using kernels::cuda::ClusteredShape;
+
+const Clustered* ClusteringOf(const Spec& spec) {
+  if (const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel)) return improved;
+  return std::get_if<Clustered>(&spec.kernel);
+}
+
+ClusteredShape ShapeOf(const Spec& spec) {
+  const Clustered& clustering = *ClusteringOf(spec);
+  const auto* const improved = std::get_if<ImprovedClustered>(&spec.kernel);
+  ClusteredShape shape;
+  shape.element = spec.dtype == DType::kFloat32   ? Element::kFloat32
+                  : spec.dtype == DType::kFloat16 ? Element::kFloat16
+                                                  : Element::kBFloat16;
+  shape.heads = spec.heads;
+  shape.head_dim = spec.head_dim;
+  shape.value_dim = spec.value_dim;
+  shape.softmax_scale = static_cast<float>(spec.softmax_scale);
+  shape.clusters = clustering.clusters;
+  shape.iterations = clustering.iterations;
+  shape.bits = clustering.bits;
+  shape.topk = improved == nullptr ? 0 : improved->topk;
+  return shape;
+}
+
+ClusteredDevice DeviceOf(at::Device device, bool tensor_cores) {
+  int major = 0;
+  int shared = 0;
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()));
+  C10_CUDA_CHECK(
+      cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device.index()));
+  return {tensor_cores, major >= 9, shared};
+}
+
+// The random numbers of a clustering on the device: hash planes, biases and the strata's draws, one
+// behind the other as words.
+struct RandomNumbers {
+  std::tuple<uint64_t, int, bool, int64_t, int> key;  // seed, bits, bias, dim, clusters
+  c10::StreamId stream = 0;
+  at::Tensor words;
+};
+
+std::vector<uint32_t> DrawWords(const Clustered& clustering, int64_t dim) {
+  const HashPlanes planes = MakeHashPlanes(clustering, dim);
+  std::vector<uint32_t> words;
+  words.reserve(planes.normals.size() + planes.biases.size() + clustering.clusters);
+  for (const float normal : planes.normals) words.push_back(std::bit_cast<uint32_t>(normal));
+  for (const float bias : planes.biases) words.push_back(std::bit_cast<uint32_t>(bias));
+  for (int32_t s = 0; s < clustering.clusters; ++s) {
+    words.push_back(
+        Philox(RandomStream::kCentroid, static_cast<uint32_t>(s), 0, clustering.seed)[0]);
+  }
+  return words;
+}
+
+// Drawing takes some 0.3 ms, so those used last are kept. One stream uploads and reads them, so a
+// tensor that is dropped here cannot be reused before the kernels that read it have run.
+at::Tensor UploadRandomNumbers(const Clustered& clustering, int64_t dim, at::Device device) {
+  constexpr size_t kRemembered = 8;
+  thread_local std::array<RandomNumbers, kRemembered> remembered;
+  thread_local size_t next = 0;
+  const std::tuple key(clustering.seed, static_cast<int>(clustering.bits), clustering.hash_bias,
+                       dim, static_cast<int>(clustering.clusters));
+  const c10::StreamId stream = c10::cuda::getCurrentCUDAStream(device.index()).id();
+  for (const RandomNumbers& numbers : remembered) {
+    if (numbers.words.defined() && numbers.key == key && numbers.stream == stream &&
+        numbers.words.device() == device) {
+      return numbers.words;
+    }
+  }
+  const std::vector<uint32_t> words = DrawWords(clustering, dim);
+  const at::TensorOptions host = at::TensorOptions().dtype(at::kInt).pinned_memory(true);
+  const at::Tensor staging = at::empty({static_cast<int64_t>(words.size())}, host);
+  std::memcpy(staging.mutable_data_ptr(), words.data(), words.size() * sizeof(uint32_t));
+  const at::Tensor uploaded = staging.to(device, /*non_blocking=*/true);
+  remembered[next] = {key, stream, uploaded};
+  next = (next + 1) % kRemembered;
+  return uploaded;
+}
+
+Computed Compute(std::string_view backend, const Spec& spec, const Problem& problem,
+                 at::Device device, bool tensor_cores) {
+  const Clustered& clustering = *ClusteringOf(spec);
+  const ClusteredShape shape = ShapeOf(spec);
+  const ClusteredPlan plan = PlanClustered(shape, problem.cu_seqlens_q, problem.cu_seqlens_k,
+                                           DeviceOf(device, tensor_cores));
+  TORCH_CHECK_WITH(OutOfMemoryError, plan.sequences == problem.sequences(),
+                   "the batch has more pieces of work than 2^31");
+  const at::TensorOptions options = at::TensorOptions().device(device);
+  const at::Tensor output = at::empty({problem.query_tokens(), spec.heads, spec.value_dim},
+                                      options.dtype(ScalarTypeOf(spec.dtype)));
+  // All belong to the current stream, so memory that is given back here is not used again before
+  // the kernels have run.
+  const at::Tensor workspace = at::empty({plan.workspace_bytes}, options.dtype(at::kByte));
+  // The plan's arrays begin with the offsets, whose first is 0, so they travel as offsets do.
+  const at::Tensor offsets =
+      UploadOffsets(plan.offsets, 0, static_cast<int64_t>(plan.offsets.size()) - 1, device);
+  const at::Tensor words = UploadRandomNumbers(clustering, spec.head_dim, device);
+  at::Tensor query = ViewOf(problem.query, problem.query_tokens(), spec.heads, spec.head_dim,
+                            problem.query_stride, spec.dtype, device);
+  at::Tensor key = ViewOf(problem.key, problem.key_tokens(), spec.heads, spec.head_dim,
+                          problem.key_stride, spec.dtype, device);
+  at::Tensor value = ViewOf(problem.value, problem.key_tokens(), spec.heads, spec.value_dim,
+                            problem.value_stride, spec.dtype, device);
+  if (tensor_cores) {  // which copy 16 bytes at a time
+    query = AlignedRows(query, spec.head_dim);
+    key = AlignedRows(key, spec.head_dim);
+    value = AlignedRows(value, spec.value_dim);
+  }
+
+  ClusteredProblem on_device;
+  on_device.query = query.const_data_ptr();
+  on_device.key = key.const_data_ptr();
+  on_device.value = value.const_data_ptr();
+  on_device.output = output.mutable_data_ptr();
+  on_device.query_stride = query.stride(0);
+  on_device.key_stride = key.stride(0);
+  on_device.value_stride = value.stride(0);
+  on_device.output_stride = spec.heads * spec.value_dim;
+  on_device.offsets = offsets.const_data_ptr<int32_t>();
+  const auto* const first_word = static_cast<const uint32_t*>(words.const_data_ptr());
+  const int64_t plane_words = clustering.bits * spec.head_dim;
+  on_device.normals = reinterpret_cast<const float*>(first_word);
+  on_device.biases = reinterpret_cast<const float*>(first_word + plane_words);
+  on_device.draws = first_word + plane_words + clustering.bits;
+  on_device.workspace = workspace.mutable_data_ptr();
+  C10_CUDA_CHECK(
+      Run(shape, plan, on_device, c10::cuda::getCurrentCUDAStream(device.index()).stream()));
+  return {{{0, output}}, backend};
+}
+
+}  // namespace
+
+bool ClusteredMmaFits(const Spec& spec) {
+  return ClusteredGenericFits(spec) && kernels::cuda::TensorCoresFit(ShapeOf(spec));
+}
+
+bool ClusteredGenericFits(const Spec& spec) {
+  constexpr int64_t kMostDims = 1 << 20;
+  return ClusteringOf(spec) != nullptr && IsFloating(spec.dtype) && spec.heads <= kMaxGridHeads &&
+         spec.head_dim <= kMostDims && spec.value_dim <= kMostDims;
+}
+
+Computed ComputeClusteredMma(std::string_view backend, const Spec& spec, const Problem& problem,
+                             at::Device device) {
+  return Compute(backend, spec, problem, device, /*tensor_cores=*/true);
+}
+
+Computed ComputeClusteredGeneric(std::string_view backend, const Spec& spec, const Problem& problem,
+                                 at::Device device) {
+  return Compute(backend, spec, problem, device, /*tensor_cores=*/false);
+}
+
+int64_t ClusteredWorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                                std::span<const int32_t> cu_seqlens_k) {
+  // The device may do with less: one whose blocks share their memory needs no counts outside it.
+  const ClusteredPlan plan = PlanClustered(ShapeOf(spec), cu_seqlens_q, cu_seqlens_k,
+                                           {.tensor_cores = ClusteredMmaFits(spec)});
+  return plan.sequences == 0 ? std::numeric_limits<int64_t>::max() : plan.workspace_bytes;
+}
+
+}  // namespace castor::attention::cuda

@@ -1,0 +1,63 @@
+// How clustered attention is cut into blocks' work: constants and pure functions that the host,
+// which plans, and the kernels, which find their share, must agree on.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__CUDACC__)
+#define CASTOR_HOST_DEVICE __host__ __device__
+#else
+#define CASTOR_HOST_DEVICE
+#endif
+
+namespace castor::kernels::cuda {
+
+inline constexpr int kTokenTile = 64;    // queries that a block hashes or writes
+inline constexpr int kKeyTile = 64;      // keys that a block attends to at a time
+inline constexpr int kGenericRows = 32;  // centroids of a generic block
+inline constexpr int kMmaRows = 128;     // centroids of a tensor cores' block: 16 per warp
+inline constexpr int kFewestKeys = 256;  // of a split, so that its results are worth their bytes
+inline constexpr int kMostSplits = 64;   // of one sequence's keys, for up to kMmaRows centroids
+
+// Up to so many clusters, Lloyd's algorithm is one launch that counts in shared memory, by 1 to
+// kMostLloydBlocks blocks a sequence and head, 16 bits a count.
+inline constexpr int kFusedClusters = 1024;
+inline constexpr int64_t kMostLloydBlocks = 8;
+inline constexpr int64_t kMostLloydQueries = 65535;  // of a block
+
+// For a code, 32 words of counts, a number of members and where distances start, per cluster in
+// eights; and two flags.
+CASTOR_HOST_DEVICE constexpr int64_t LloydSharedBytes(int64_t centroids) {
+  return (centroids + 7) / 8 * 8 * (8 + 34 * 4) + 2 * 4;
+}
+
+// Candidates for the top k that a block may list for one centroid. After each tile a list to which
+// another tile's keys might be too much is cut down to k.
+CASTOR_HOST_DEVICE constexpr int CandidateCapacity(int topk) {
+  return topk == 0 ? 0 : topk + 2 * kKeyTile;
+}
+
+CASTOR_HOST_DEVICE constexpr int64_t RowTiles(int64_t centroids, bool tensor_cores) {
+  const int64_t rows = tensor_cores ? kMmaRows : kGenericRows;
+  return (centroids + rows - 1) / rows;
+}
+
+// A sequence's keys, among `count` blocks of `keys` each. Of the sequence's own lengths alone, and
+// the same for all implementations of a device.
+struct KeySplit {
+  int64_t keys;
+  int64_t count;
+};
+
+CASTOR_HOST_DEVICE constexpr KeySplit SplitKeys(int64_t keys, int64_t centroids, int64_t topk) {
+  if (keys == 0 || centroids == 0) return {kFewestKeys, 0};
+  const int64_t tiles = RowTiles(centroids, /*tensor_cores=*/true);
+  const int64_t most = tiles >= kMostSplits ? 1 : kMostSplits / tiles;
+  int64_t each = (keys + most - 1) / most;
+  if (each < kFewestKeys) each = kFewestKeys;
+  if (each < 4 * topk) each = 4 * topk;  // else the blocks' lists outgrow the keys
+  each = (each + kKeyTile - 1) / kKeyTile * kKeyTile;
+  return {each, (keys + each - 1) / each};
+}
+
+}  // namespace castor::kernels::cuda
