@@ -18,6 +18,12 @@ void CheckKernels(uint32_t seed, Report& report);
 // Every row of the GPU's variant table that supports a problem, against the plainest one.
 void CheckVariants(uint32_t seed, Report& report);
 
+// CAST's kernels stage by stage against the twin. Needs a GPU.
+void CheckCastKernels(uint32_t seed, Report& report);
+
+// CAST through the Device interface, with shared and own surrogate tokens, against the twin.
+void CheckCast(Device& device, uint32_t seed, Report& report);
+
 // A small random encoder model on `device` against the same model on the CPU, through the engine.
 void CheckEncoder(const std::string& device, uint32_t seed, Report& report);
 

@@ -43,8 +43,10 @@ int Main(const Arguments& arguments) {
   if (gpu) {
     CheckKernels(arguments.seed, report);
     CheckVariants(arguments.seed, report);
+    CheckCastKernels(arguments.seed, report);
   }
   CheckAttention(**device, **cpu, arguments.seed, report);
+  CheckCast(**device, arguments.seed, report);
   CheckEncoder(arguments.device, arguments.seed, report);
   if (gpu && arguments.timing) TimeAttention(arguments.device, report);
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "engine/attention/cuda/cast_cuda.h"
 #include "engine/attention/cuda/tensors.h"
 #include "engine/attention/cuda/vanilla_cuda.h"
 
@@ -91,6 +92,7 @@ constexpr auto kRows = std::to_array<Row>({
     {KernelName::kVanilla, "cuda-flash", SupportsFlash, ComputeVanilla<Path::kFlash>},
     {KernelName::kVanilla, "cuda-efficient", SupportsEfficient, ComputeVanilla<Path::kEfficient>},
     {KernelName::kVanilla, "cuda-math", SupportsMath, ComputeVanilla<Path::kMath>},
+    {KernelName::kCast, "cuda-cast", CastFits, ComputeCast, CastWorkspaceBytes},
 });
 
 // Variant::run of row `index`: computes, and copies the rows to where the problem wants them.

@@ -6,11 +6,13 @@
 
 #include <limits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "engine/attention/cuda/tensors.h"
 #include "engine/attention/cuda/variants_cuda.h"
 #include "engine/base/error.h"
+#include "engine/device/cuda/cast_layers.h"
 #include "engine/device/cuda/copies.h"
 #include "engine/device/cuda/cuda_device.h"
 
@@ -50,6 +52,27 @@ std::vector<Copy> PackingCopies(const AttentionBatch& batch, const std::byte* Pr
   return copies;
 }
 
+// Copies that bring the layers, `bytes` each, behind each other.
+void AppendLayers(const BatchLayers& layers, int64_t bytes, std::byte* packed,
+                  std::vector<Copy>& copies) {
+  for (const std::byte* layer : layers.layers) {
+    copies.push_back({packed, layer, static_cast<size_t>(bytes)});
+    packed += bytes;
+  }
+}
+
+// Copies that bring each request's gates, one a token, behind each other.
+void AppendGates(const AttentionBatch& batch, float* packed, std::vector<Copy>& copies) {
+  for (const Problem& request : batch.requests) {
+    const auto bytes = static_cast<size_t>(request.query_tokens()) * sizeof(float);
+    if (bytes > 0) {
+      copies.push_back({reinterpret_cast<std::byte*>(packed),
+                        reinterpret_cast<const std::byte*>(request.cast.gate), bytes});
+    }
+    packed += request.query_tokens();
+  }
+}
+
 // Staging memory holds each tensor without gaps.
 bool IsDense(const Spec& spec, const Problem& request) {
   return request.query_stride == spec.heads * spec.head_dim &&
@@ -82,6 +105,10 @@ absl::Status CudaDevice::LaunchAttention(const AttentionBatch& batch, CudaExecut
   // The inputs belong to the copying stream, which so never waits for memory that an earlier batch
   // still computes in.
   at::Tensor query, key, value;
+  at::Tensor surrogates, gate;  // of CAST
+  BatchLayers layers;
+  const int64_t layer_elements = spec.surrogates * key_row;
+  const int64_t layer_bytes = layer_elements * static_cast<int64_t>(SizeOf(spec.dtype));
   {
     const c10::cuda::CUDAStreamGuard guard(streams_.copy_in);
     const auto options =
@@ -92,6 +119,13 @@ absl::Status CudaDevice::LaunchAttention(const AttentionBatch& batch, CudaExecut
     execution.Keep(query);
     execution.Keep(key);
     execution.Keep(value);
+    if (std::holds_alternative<Cast>(spec.kernel)) {
+      layers = DistinctLayers(batch.requests, layer_bytes);
+      surrogates = at::empty({static_cast<int64_t>(layers.layers.size()), layer_elements}, options);
+      gate = at::empty({query_tokens}, options.dtype(at::kFloat));
+      execution.Keep(surrogates);
+      execution.Keep(gate);
+    }
   }
   const auto data = [](const at::Tensor& tensor) {
     return static_cast<std::byte*>(tensor.mutable_data_ptr());
@@ -108,6 +142,10 @@ absl::Status CudaDevice::LaunchAttention(const AttentionBatch& batch, CudaExecut
        PackingCopies(batch, &Problem::value, &Problem::key_tokens, value_row, data(value))) {
     copies.push_back(copy);
   }
+  if (gate.defined()) {
+    AppendLayers(layers, layer_bytes, data(surrogates), copies);
+    AppendGates(batch, static_cast<float*>(gate.mutable_data_ptr()), copies);
+  }
   C10_CUDA_CHECK(QueueCopies(copies, cudaMemcpyHostToDevice, streams_.copy_in));
   execution.EndCopyIn();
 
@@ -121,6 +159,11 @@ absl::Status CudaDevice::LaunchAttention(const AttentionBatch& batch, CudaExecut
   problem.output_stride = value_row;
   problem.cu_seqlens_q = packed.cu_seqlens_q;
   problem.cu_seqlens_k = packed.cu_seqlens_k;
+  if (gate.defined()) {
+    problem.cast.surrogates = data(surrogates);
+    problem.cast.gate = static_cast<const float*>(gate.const_data_ptr());
+    problem.cast.layer_of_sequence = layers.layer_of_sequence;
+  }
   execution.BeginCompute();
   attention::cuda::Computed computed = attention::cuda::Compute(*variant, spec, problem, device_);
   execution.EndCompute();

@@ -3,42 +3,24 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <variant>
 #include <vector>
 
+#include "engine/attention/cuda/cast_shape.h"
 #include "engine/attention/problem.h"
 #include "engine/kernels/cuda/cast.h"
 #include "engine/kernels/cuda/cast_args.cuh"
 
 namespace castor::kernels::cuda {
 
-inline CastShape ShapeOf(const attention::Spec& spec) {
-  const Cast& cast = std::get<Cast>(spec.kernel);
-  CastShape shape;
-  shape.element = spec.dtype == DType::kFloat32   ? Element::kFloat32
-                  : spec.dtype == DType::kFloat16 ? Element::kFloat16
-                                                  : Element::kBFloat16;
-  shape.heads = static_cast<int>(spec.heads);
-  shape.head_dim = static_cast<int>(spec.head_dim);
-  shape.value_dim = static_cast<int>(spec.value_dim);
-  shape.clusters = static_cast<int>(spec.surrogates);
-  shape.cluster_size = cast.cluster_size;
-  shape.scale = static_cast<float>(spec.softmax_scale);
-  shape.laplace = cast.attention_function == Cast::AttentionFunction::kLaplace;
-  shape.gated = cast.gate_temperature == Cast::GateTemperature::kSoftplus1;
-  shape.per_head = cast.head_clustering == Cast::HeadClustering::kPerHead;
-  shape.single_assignment = cast.clustering == Cast::Clustering::kSingleAssignmentTopK;
-  return shape;
-}
-
 // A batch with what its launch needs. The workspace starts as NaN.
 class PreparedCast {
  public:
   PreparedCast(const attention::Spec& spec, const attention::Problem& problem,
                int cluster_blocks = 8)
-      : shape_(ShapeOf(spec)),
+      : shape_(attention::cuda::CastShapeOf(spec)),
         cu_seqlens_(problem.cu_seqlens_q.begin(), problem.cu_seqlens_q.end()) {
     tables_ = MakeCastTables(shape_, cu_seqlens_, problem.cast.layer_of_sequence);
     const int64_t bytes = CastWorkspaceBytes(shape_, cu_seqlens_);

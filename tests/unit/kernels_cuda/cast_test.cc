@@ -15,6 +15,7 @@
 #include "tests/support/cuda/emulator.h"
 #include "tests/support/sanitizer.h"
 #include "tests/unit/attention/cast_problem.h"
+#include "tests/unit/kernels_cuda/cast_exact.h"
 #include "tests/unit/kernels_cuda/cast_kernels.h"
 
 namespace castor::kernels::cuda {
@@ -22,6 +23,7 @@ namespace {
 
 using attention::CastMembers;
 using attention::CastProblem;
+using attention::ExactCastAffinities;
 using attention::FreshSeed;
 using attention::Gaps;
 using attention::RelativeError;
@@ -52,47 +54,6 @@ std::string NameOf(const Spec& spec) {
          " per_head=" + std::to_string(static_cast<int>(cast.head_clustering));
 }
 
-// Step 2 in float64: [tokens, clusters] of sequence s, for the heads [begin, end).
-std::vector<double> ExactAffinities(const CastProblem& layer, int64_t s, int64_t begin,
-                                    int64_t end) {
-  const Spec& spec = layer.problem.spec;
-  const attention::Problem& view = layer.problem.view;
-  const bool laplace =
-      std::get<Cast>(spec.kernel).attention_function == Cast::AttentionFunction::kLaplace;
-  const int64_t first = view.cu_seqlens_q[s];
-  const int64_t tokens = view.cu_seqlens_q[s + 1] - first;
-  std::vector<double> affinities(tokens * spec.surrogates);
-  for (int64_t i = 0; i < tokens; ++i) {
-    const double share = 1 / (1 + std::exp(-double{layer.gate[first + i]}));
-    for (int64_t h = begin; h < end; ++h) {
-      for (const bool by_query : {true, false}) {
-        const attention::Elements& rows = by_query ? layer.problem.query : layer.problem.key;
-        const int64_t stride = by_query ? view.query_stride : view.key_stride;
-        std::vector<double> f(spec.surrogates);
-        for (int64_t c = 0; c < spec.surrogates; ++c) {
-          for (int64_t e = 0; e < spec.head_dim; ++e) {
-            f[c] += rows.Get((first + i) * stride + h * spec.head_dim + e) *
-                    layer.surrogates.Get((c * spec.heads + h) * spec.head_dim + e);
-          }
-          f[c] *= spec.softmax_scale;
-        }
-        double sum = 0;
-        const double max = *std::max_element(f.begin(), f.end());
-        for (double& x : f) {
-          x = laplace ? 0.5 * (1 + std::erf((x - std::sqrt(0.5)) * std::sqrt(2 * M_PI)))
-                      : std::exp(x - max);
-          sum += x;
-        }
-        for (int64_t c = 0; c < spec.surrogates; ++c) {
-          affinities[i * spec.surrogates + c] +=
-              (by_query ? share : 1 - share) * (laplace ? f[c] : f[c] / sum);
-        }
-      }
-    }
-  }
-  return affinities;
-}
-
 class CudaCastTest : public testing::Test {
  protected:
   CudaCastTest() : seed_(FreshSeed()), random_(seed_), trace_(__FILE__, __LINE__, seed_) {
@@ -121,7 +82,7 @@ class CudaCastTest : public testing::Test {
       for (int64_t g = 0; g < clusterings; ++g) {
         const std::vector<double> affinities = run.Affinities(s, g);
         const std::vector<double> exact =
-            ExactAffinities(layer, s, per_head ? g : 0, per_head ? g + 1 : spec.heads);
+            ExactCastAffinities(layer, s, per_head ? g : 0, per_head ? g + 1 : spec.heads);
         double worst = 0;
         for (size_t i = 0; i < exact.size(); ++i) {
           worst = std::max(worst, std::abs(affinities[i] - exact[i]));

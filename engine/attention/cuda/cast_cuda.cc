@@ -1,0 +1,80 @@
+#include "engine/attention/cuda/cast_cuda.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <limits>
+#include <variant>
+#include <vector>
+
+#include "engine/attention/cuda/cast_shape.h"
+#include "engine/attention/cuda/choice.h"
+#include "engine/attention/cuda/tensors.h"
+#include "engine/kernels/cuda/cast.h"
+
+namespace castor::attention::cuda {
+namespace {
+
+using kernels::cuda::CastShape;
+
+// Thread-block clusters came with Hopper.
+int ClusterBlocks(at::Device device) {
+  int major = 0;
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()));
+  return major >= 9 ? 8 : 1;
+}
+
+}  // namespace
+
+bool CastFits(const Spec& spec) {
+  constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+  // N_c is what a layer's file or a request brings; a request that only asks whether CAST is served
+  // has none yet.
+  return std::holds_alternative<Cast>(spec.kernel) && IsFloating(spec.dtype) &&
+         spec.heads <= kMaxGridHeads && spec.head_dim <= kMaxInt && spec.value_dim <= kMaxInt &&
+         spec.surrogates <= kMaxInt / (spec.heads > 0 ? spec.heads : 1);
+}
+
+int64_t CastWorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                           std::span<const int32_t>) {
+  return kernels::cuda::CastWorkspaceBytes(CastShapeOf(spec), cu_seqlens_q);
+}
+
+Computed ComputeCast(std::string_view backend, const Spec& spec, const Problem& problem,
+                     at::Device device) {
+  const CastShape shape = CastShapeOf(spec);
+  const at::TensorOptions options = at::TensorOptions().device(device);
+  const at::Tensor output = at::empty({problem.query_tokens(), spec.heads, spec.value_dim},
+                                      options.dtype(ScalarTypeOf(spec.dtype)));
+  // Both belong to the current stream, so memory that is given back here is not used again before
+  // the kernels have run.
+  const at::Tensor workspace = at::empty(
+      {kernels::cuda::CastWorkspaceBytes(shape, problem.cu_seqlens_q)}, options.dtype(at::kByte));
+  // The tables begin with the offsets, whose first is 0, so they travel and are kept as offsets do.
+  const std::vector<int32_t> tables =
+      kernels::cuda::MakeCastTables(shape, problem.cu_seqlens_q, problem.cast.layer_of_sequence);
+  const at::Tensor uploaded =
+      UploadOffsets(tables, 0, static_cast<int64_t>(tables.size()) - 1, device);
+
+  kernels::cuda::CastBatch batch;
+  batch.query = problem.query;
+  batch.key = problem.key;
+  batch.value = problem.value;
+  batch.output = output.mutable_data_ptr();
+  batch.surrogates = problem.cast.surrogates;
+  batch.gate = problem.cast.gate;
+  batch.query_stride = problem.query_stride;
+  batch.key_stride = problem.key_stride;
+  batch.value_stride = problem.value_stride;
+  batch.output_stride = spec.heads * spec.value_dim;
+  batch.cu_seqlens = problem.cu_seqlens_q;
+  batch.tables = uploaded.const_data_ptr<int32_t>();
+  batch.workspace = workspace.mutable_data_ptr();
+  batch.cluster_blocks = ClusterBlocks(device);
+  C10_CUDA_CHECK(Run(shape, batch, c10::cuda::getCurrentCUDAStream(device.index()).stream()));
+  return {{{0, output}}, backend};
+}
+
+}  // namespace castor::attention::cuda

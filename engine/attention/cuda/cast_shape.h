@@ -1,0 +1,32 @@
+// A Spec in the terms of CAST's kernels. No tensor library here, so that tests without one share
+// it.
+#pragma once
+
+#include <variant>
+
+#include "engine/attention/problem.h"
+#include "engine/kernels/cuda/cast.h"
+
+namespace castor::attention::cuda {
+
+// Requires that spec.kernel holds Cast, and CastFits.
+inline kernels::cuda::CastShape CastShapeOf(const Spec& spec) {
+  const Cast& cast = std::get<Cast>(spec.kernel);
+  kernels::cuda::CastShape shape;
+  shape.element = spec.dtype == DType::kFloat32   ? kernels::Element::kFloat32
+                  : spec.dtype == DType::kFloat16 ? kernels::Element::kFloat16
+                                                  : kernels::Element::kBFloat16;
+  shape.heads = static_cast<int>(spec.heads);
+  shape.head_dim = static_cast<int>(spec.head_dim);
+  shape.value_dim = static_cast<int>(spec.value_dim);
+  shape.clusters = static_cast<int>(spec.surrogates);
+  shape.cluster_size = cast.cluster_size;
+  shape.scale = static_cast<float>(spec.softmax_scale);
+  shape.laplace = cast.attention_function == Cast::AttentionFunction::kLaplace;
+  shape.gated = cast.gate_temperature == Cast::GateTemperature::kSoftplus1;
+  shape.per_head = cast.head_clustering == Cast::HeadClustering::kPerHead;
+  shape.single_assignment = cast.clustering == Cast::Clustering::kSingleAssignmentTopK;
+  return shape;
+}
+
+}  // namespace castor::attention::cuda
