@@ -9,7 +9,8 @@ namespace castor::attention {
 std::span<const Variant> CpuVariants() {
   static const std::vector<Variant>* const table = [] {
     auto* rows = new std::vector<Variant>;
-    for (const std::span<const Variant> kernel : {VanillaCpuVariants(), ClusteredCpuVariants()}) {
+    for (const std::span<const Variant> kernel :
+         {VanillaCpuVariants(), ClusteredCpuVariants(), CastCpuVariants()}) {
       rows->insert(rows->end(), kernel.begin(), kernel.end());
     }
     return rows;

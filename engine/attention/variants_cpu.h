@@ -9,5 +9,6 @@ namespace castor::attention {
 
 std::span<const Variant> VanillaCpuVariants();
 std::span<const Variant> ClusteredCpuVariants();
+std::span<const Variant> CastCpuVariants();
 
 }  // namespace castor::attention

@@ -2,7 +2,10 @@
 // gates.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <numbers>
 #include <random>
 #include <utility>
 #include <vector>
@@ -36,9 +39,81 @@ struct CastProblem {
     return VanillaReference(spec, problem.view);
   }
 
+  // Whether float32 resolves all that decides who belongs to which cluster. Where it does not,
+  // another implementation may choose other members, and some rows differ altogether.
+  bool HasMargins(std::mt19937& random) const;
+
   OwnedProblem problem;
   Elements surrogates;      // [N_c, heads, head_dim]
   std::vector<float> gate;  // [tokens]
 };
+
+// Steps 1 and 2 of the definition, over the heads [head_begin, head_end): affinities
+// [tokens, clusters] of one sequence. Written apart from the twin's, and so another check of it.
+inline std::vector<double> Affinities(const CastProblem& layer, int64_t sequence,
+                                      int64_t head_begin, int64_t head_end) {
+  const Spec& spec = layer.problem.spec;
+  const Problem& view = layer.problem.view;
+  const auto& cast = std::get<Cast>(spec.kernel);
+  const bool laplace = cast.attention_function == Cast::AttentionFunction::kLaplace;
+  const int64_t begin = view.cu_seqlens_q[sequence];
+  const int64_t tokens = view.cu_seqlens_q[sequence + 1] - begin;
+  const int64_t clusters = spec.surrogates;
+  const int64_t dim = spec.head_dim;
+  std::vector<double> affinities(tokens * clusters);
+  const auto add = [&](const Elements& rows, int64_t stride, int64_t i, int64_t h, double share) {
+    std::vector<double> weights(clusters);
+    double most = -INFINITY;
+    for (int64_t c = 0; c < clusters; ++c) {
+      for (int64_t e = 0; e < dim; ++e) {
+        weights[c] += rows.Get((begin + i) * stride + h * dim + e) *
+                      layer.surrogates.Get((c * spec.heads + h) * dim + e);
+      }
+      weights[c] *= spec.softmax_scale;
+      most = std::max(most, weights[c]);
+    }
+    double sum = 0;
+    for (double& weight : weights) {
+      weight = laplace
+                   ? 0.5 * std::erfc((std::sqrt(0.5) - weight) * std::sqrt(2 * std::numbers::pi))
+                   : std::exp(weight - most);
+      sum += weight;
+    }
+    for (int64_t c = 0; c < clusters; ++c) {
+      affinities[i * clusters + c] += share * weights[c] / (laplace ? 1 : sum);
+    }
+  };
+  for (int64_t i = 0; i < tokens; ++i) {
+    const double share = 1 / (1 + std::exp(-double{layer.gate[begin + i]}));
+    for (int64_t h = head_begin; h < head_end; ++h) {
+      add(layer.problem.query, view.query_stride, i, h, share);
+      add(layer.problem.key, view.key_stride, i, h, 1 - share);
+    }
+  }
+  return affinities;
+}
+
+inline bool CastProblem::HasMargins(std::mt19937& random) const {
+  const Spec& spec = problem.spec;
+  const auto& cast = std::get<Cast>(spec.kernel);
+  const bool per_head = cast.head_clustering == Cast::HeadClustering::kPerHead;
+  std::uniform_real_distribution<double> noise(1 - 5e-6, 1 + 5e-6);  // 40 times float32's own
+  for (int64_t s = 0; s < problem.view.sequences(); ++s) {
+    const int64_t tokens = problem.cu_seqlens_q[s + 1] - problem.cu_seqlens_q[s];
+    int64_t size = (tokens + spec.surrogates - 1) / spec.surrogates;
+    if (cast.cluster_size > 0) size = cast.cluster_size;
+    size = std::min(size, tokens);
+    for (int64_t h = 0; h < (per_head ? spec.heads : 1); ++h) {
+      const std::vector<double> exact = Affinities(*this, s, h, per_head ? h + 1 : spec.heads);
+      const auto members = CastMembers(exact, spec.surrogates, size, cast.clustering);
+      for (int trial = 0; trial < 4; ++trial) {
+        std::vector<double> inexact = exact;
+        for (double& affinity : inexact) affinity *= noise(random);
+        if (CastMembers(inexact, spec.surrogates, size, cast.clustering) != members) return false;
+      }
+    }
+  }
+  return true;
+}
 
 }  // namespace castor::attention

@@ -1,0 +1,104 @@
+// CAST's rows of the CPU's variant table: divides a batch into waves, which do the work.
+
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "engine/attention/cast_layout.h"
+#include "engine/attention/cast_wave.h"
+#include "engine/attention/parallel.h"
+#include "engine/attention/variants_cpu.h"
+#include "engine/base/error.h"
+#include "engine/kernels/cpu/cast.h"
+
+namespace castor::attention {
+namespace {
+
+using kernels::CastKernel;
+
+struct FreeAligned {
+  void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
+};
+
+template <const CastKernel& kKernel>
+bool Supports(const Spec& spec) {
+  return std::holds_alternative<Cast>(spec.kernel) && IsFloating(spec.dtype) &&
+         spec.surrogates > 0 && kKernel.runs_here();
+}
+
+// One wave of a batch.
+struct Wave {
+  CastLayout layout;
+  std::vector<CastItem> items;
+};
+
+std::vector<Wave> MakeWaves(const Spec& spec, std::span<const Problem> problems) {
+  std::vector<Wave> waves;
+  for (const Problem& problem : problems) {
+    for (int64_t s = 0; s < problem.sequences(); ++s) {
+      const int64_t tokens = problem.cu_seqlens_q[s + 1] - problem.cu_seqlens_q[s];
+      if (tokens == 0) continue;
+      if (waves.empty() || !waves.back().layout.Add(tokens)) {
+        waves.push_back({CastLayout(spec), {}});
+        waves.back().layout.Add(tokens);
+      }
+      waves.back().items.push_back({&problem, s, tokens});
+    }
+  }
+  return waves;
+}
+
+template <const CastKernel& kKernel>
+int64_t LayoutBytes(const Spec& spec, const CastLayout& layout) {
+  return layout.bytes(ParallelWorkers(), kKernel.scratch_floats(CastShapeOf(spec)));
+}
+
+template <const CastKernel& kKernel>
+int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens,
+                       std::span<const int32_t>) {
+  Problem problem;
+  problem.cu_seqlens_q = cu_seqlens;
+  int64_t most = 0;
+  for (const Wave& wave : MakeWaves(spec, {&problem, 1})) {
+    most = std::max(most, LayoutBytes<kKernel>(spec, wave.layout));
+  }
+  return most;
+}
+
+template <const CastKernel& kKernel>
+absl::Status Run(const Spec& spec, std::span<const Problem> problems) {
+  const std::vector<Wave> waves = MakeWaves(spec, problems);
+  int64_t bytes = 0;
+  for (const Wave& wave : waves) {
+    for (const CastItem& item : wave.items) {
+      if (CastLayout::HasRoom(spec, item.tokens)) continue;
+      return InvalidField("cast.cluster_size", "single assignment needs a place for every token");
+    }
+    bytes = std::max(bytes, LayoutBytes<kKernel>(spec, wave.layout));
+  }
+  const std::unique_ptr<std::byte[], FreeAligned> memory(new (std::align_val_t{64})
+                                                             std::byte[bytes]);
+  for (const Wave& wave : waves) {
+    CastWave(kKernel, spec, wave.layout, wave.items, memory.get()).Run();
+  }
+  return absl::OkStatus();
+}
+
+template <const CastKernel& kKernel>
+constexpr Variant Row(std::string_view backend) {
+  return {KernelName::kCast, backend, &Supports<kKernel>, &Run<kKernel>, &WorkspaceBytes<kKernel>};
+}
+
+constexpr Variant kRows[] = {
+#if defined(__x86_64__)
+    Row<kernels::kCastAvx512>("cpu-avx512"),
+    Row<kernels::kCastAvx2>("cpu-avx2"),
+#endif
+    Row<kernels::kCastPortable>("cpu-portable"),
+};
+
+}  // namespace
+
+std::span<const Variant> CastCpuVariants() { return kRows; }
+
+}  // namespace castor::attention

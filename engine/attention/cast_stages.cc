@@ -1,0 +1,222 @@
+// The stages that cast_wave.h's sequences go through. In each, tasks write to places of their own,
+// and what a task computes does not depend on how the tasks were cut.
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "engine/attention/cast_wave.h"
+#include "engine/attention/parallel.h"
+#include "engine/kernels/assignment.h"
+
+namespace castor::attention {
+namespace {
+
+void RunSerially(int64_t tasks, double, const std::function<void(int64_t)>& body) {
+  for (int64_t task = 0; task < tasks; ++task) body(task);
+}
+
+void RunInParallel(int64_t tasks, double operations, const std::function<void(int64_t)>& body) {
+  ParallelFor(tasks, operations, [&body](int, int64_t task) { body(task); });
+}
+
+}  // namespace
+
+std::vector<CastWave::Task> CastWave::TileTasks(int64_t of_pass, int64_t tile_begin,
+                                                int64_t tile_end) {
+  std::vector<Task> tasks;
+  for (Sequence& sequence : sequences_) {
+    for (int64_t tile = tile_begin; tile < std::min(tile_end, sequence.tiles); ++tile) {
+      for (int64_t n = 0; n < of_pass; ++n) tasks.push_back({&sequence, n, tile});
+    }
+  }
+  return tasks;
+}
+
+std::vector<CastWave::Task> CastWave::ClusterTasks(int64_t of_pass) {
+  std::vector<Task> tasks;
+  for (Sequence& sequence : sequences_) {
+    for (int64_t n = 0; n < of_pass; ++n) {
+      for (int64_t c = 0; c < spec_.surrogates; ++c) tasks.push_back({&sequence, n, c});
+    }
+  }
+  return tasks;
+}
+
+// What the steps take from phi: sigma(phi), sp1(phi), sp1(-phi).
+void CastWave::ComputeGates() {
+  const bool softplus = cast_.gate_temperature == Cast::GateTemperature::kSoftplus1;
+  const std::vector<Task> tasks = TileTasks(1, 0, tiles_);
+  const double operations = 60.0 * static_cast<double>(tokens_);
+  ParallelFor(static_cast<int64_t>(tasks.size()), operations, [&](int, int64_t t) {
+    const Sequence& sequence = *tasks[t].sequence;
+    const int64_t end = sequence.TileBegin(tasks[t].part + 1);
+    for (int64_t i = sequence.TileBegin(tasks[t].part); i < end; ++i) {
+      const float phi = sequence.gate[i];
+      const float decayed = std::exp(-std::abs(phi));
+      const float lesser = softplus ? std::log1p(decayed) : 0;  // of softplus(phi), softplus(-phi)
+      sequence.query_share[i] = (phi < 0 ? decayed : 1.0f) / (1 + decayed);
+      sequence.query_temperature[i] = 1 + (softplus ? std::max(phi, 0.0f) + lesser : 0);
+      sequence.key_temperature[i] = 1 + (softplus ? std::max(-phi, 0.0f) + lesser : 0);
+    }
+  });
+}
+
+// Steps 1 and 2, of all heads together or of one for each clustering.
+void CastWave::ComputeAffinities(int64_t first_head, int64_t clusterings) {
+  const bool shared = cast_.head_clustering == Cast::HeadClustering::kShared;
+  const std::vector<Task> tasks = TileTasks(clusterings, 0, tiles_);
+  const int64_t heads = shared ? spec_.heads : clusterings;
+  const double operations = static_cast<double>(tokens_ * heads * spec_.surrogates) *
+                            static_cast<double>(4 * spec_.head_dim + 40);
+  ParallelFor(static_cast<int64_t>(tasks.size()), operations, [&](int worker, int64_t t) {
+    const Sequence& sequence = *tasks[t].sequence;
+    const int64_t head = first_head + tasks[t].of_pass;
+    kernel_.affinities(shape_, sequence.in, shared ? 0 : head, shared ? spec_.heads : head + 1,
+                       sequence.TileBegin(tasks[t].part), sequence.TileBegin(tasks[t].part + 1),
+                       sequence.clusterings[tasks[t].of_pass].affinities, sequence.tokens,
+                       scratch_ + worker * scratch_floats_);
+  });
+}
+
+// Step 3, TOP_K.
+void CastWave::SelectMembers(int64_t clusterings) {
+  const std::vector<Task> tasks = ClusterTasks(clusterings);
+  const double operations = 10.0 * static_cast<double>(tokens_ * spec_.surrogates * clusterings);
+  ParallelFor(static_cast<int64_t>(tasks.size()), operations, [&](int worker, int64_t t) {
+    const Sequence& sequence = *tasks[t].sequence;
+    const Clustering& clustering = sequence.clusterings[tasks[t].of_pass];
+    const int64_t begin = tasks[t].part * sequence.cluster_size;
+    clustering.offsets[tasks[t].part] = static_cast<int32_t>(begin);
+    clustering.offsets[tasks[t].part + 1] = static_cast<int32_t>(begin + sequence.cluster_size);
+    kernels::SelectTop(clustering.affinities + tasks[t].part * sequence.tokens, sequence.tokens,
+                       sequence.cluster_size, ranks_ + worker * 2 * layout_.longest(),
+                       clustering.members + begin);
+  });
+}
+
+// Step 3, SINGLE_ASSIGNMENT_TOP_K.
+void CastWave::AssignMembers(int64_t clusterings) {
+  struct Job {
+    const Sequence* sequence;
+    const Clustering* clustering;
+    kernels::SingleAssignment assignment;
+    void Run(const kernels::TaskRunner& run) {
+      assignment.Run(clustering->affinities, run, clustering->offsets, clustering->members);
+    }
+  };
+  std::vector<Job> jobs;
+  for (const Sequence& sequence : sequences_) {
+    for (int64_t n = 0; n < clusterings; ++n) {
+      jobs.push_back(
+          {&sequence, &sequence.clusterings[n],
+           kernels::SingleAssignment(sequence.tokens, spec_.surrogates, sequence.cluster_size)});
+    }
+  }
+  if (jobs.size() == 1) return jobs[0].Run(RunInParallel);
+  const double operations = 10.0 * static_cast<double>(tokens_ * spec_.surrogates * clusterings);
+  ParallelFor(static_cast<int64_t>(jobs.size()), operations,
+              [&](int, int64_t job) { jobs[job].Run(RunSerially); });
+}
+
+void CastWave::CutMembers(int64_t clusterings) {
+  const std::vector<Task> tasks = ClusterTasks(clusterings);
+  const double operations = 2.0 * static_cast<double>(layout_.rows());
+  ParallelFor(static_cast<int64_t>(tasks.size()), operations, [&](int, int64_t t) {
+    const Sequence& sequence = *tasks[t].sequence;
+    const Clustering& clustering = sequence.clusterings[tasks[t].of_pass];
+    int32_t n = clustering.offsets[tasks[t].part];
+    for (int64_t tile = 0; tile <= sequence.tiles; ++tile) {
+      const int64_t begin = sequence.TileBegin(tile);
+      while (n < clustering.offsets[tasks[t].part + 1] && clustering.members[n] < begin) ++n;
+      clustering.cuts[tile * spec_.surrogates + tasks[t].part] = n;
+    }
+  });
+}
+
+// The end of as many tiles from `tile` on, of all sequences, as there are rows for their members.
+int64_t CastWave::TilesThatFit(int64_t tile, int64_t heads) const {
+  int64_t rows = 0;
+  int64_t end = tile;
+  for (; end < tiles_; ++end) {
+    for (const Sequence& sequence : sequences_) {
+      if (end >= sequence.tiles) continue;
+      for (int64_t n = 0; n < heads; ++n) {
+        const int32_t* const cuts = sequence.heads[n].clustering->cuts + end * spec_.surrogates;
+        for (int64_t c = 0; c < spec_.surrogates; ++c) rows += cuts[spec_.surrogates + c] - cuts[c];
+      }
+    }
+    if (rows > layout_.rows()) break;
+  }
+  return end;
+}
+
+// Step 4 for the members in some tiles, and with the first tile step 5.
+void CastWave::AttendInside(int64_t first_head, int64_t heads, int64_t tile_begin,
+                            int64_t tile_end) {
+  const int64_t clusters = spec_.surrogates;
+  const int64_t dim = spec_.value_dim;
+  std::vector<InsideTask> tasks;
+  double flops = 0;  // a multiplication and an addition each for scores and outputs
+  int64_t row = 0;
+  for (const Sequence& sequence : sequences_) {
+    const int64_t first_cut = std::min(tile_begin, sequence.tiles) * clusters;
+    const int64_t last_cut = std::min(tile_end, sequence.tiles) * clusters;
+    for (int64_t c = 0; c < clusters; ++c) {
+      // Neighbouring tasks are heads of the same tokens, which share pages of memory.
+      for (int64_t n = 0; n < heads; ++n) {
+        const Head& head = sequence.heads[n];
+        const Clustering& clustering = *head.clustering;
+        const int64_t offset = clustering.offsets[c];
+        const int64_t members = clustering.offsets[c + 1] - offset;
+        const int64_t begin = clustering.cuts[first_cut + c];
+        const int64_t count = clustering.cuts[last_cut + c] - begin;
+        head.first_row[c] = row - begin;
+        float* summary = tile_begin == 0 ? head.summaries + c * dim : nullptr;
+        if (summary != nullptr && members == 0) {
+          std::memset(summary, 0, dim * sizeof(float));
+          continue;
+        }
+        int64_t parts = (count + kernels::kCastQueries - 1) / kernels::kCastQueries;
+        if (summary != nullptr) parts = std::max<int64_t>(parts, 1);
+        for (int64_t p = 0; p < parts; ++p) {
+          const int64_t from = count * p / parts;
+          const int64_t to = count * (p + 1) / parts;
+          tasks.push_back({&sequence,
+                           {first_head + n, c, clustering.members + offset, members},
+                           begin - offset + from,
+                           begin - offset + to,
+                           inside_ + (row + from) * dim,
+                           p == 0 ? summary : nullptr});
+        }
+        row += count;
+        flops +=
+            2.0 * static_cast<double>(count * members) * static_cast<double>(spec_.head_dim + dim);
+      }
+    }
+  }
+  ParallelFor(static_cast<int64_t>(tasks.size()), flops, [&](int worker, int64_t t) {
+    const InsideTask& task = tasks[t];
+    kernel_.inside(shape_, task.sequence->in, task.cluster, task.begin, task.end, task.inside,
+                   task.summary, scratch_ + worker * scratch_floats_);
+  });
+}
+
+// Step 6.
+void CastWave::Combine(int64_t first_head, int64_t heads, int64_t tile_begin, int64_t tile_end) {
+  const std::vector<Task> tasks = TileTasks(heads, tile_begin, tile_end);
+  const double flops = static_cast<double>(tokens_ * heads * spec_.surrogates) *
+                       static_cast<double>(2 * (spec_.head_dim + spec_.value_dim) + 20);
+  ParallelFor(static_cast<int64_t>(tasks.size()), flops, [&](int worker, int64_t t) {
+    const Sequence& sequence = *tasks[t].sequence;
+    const Head& head = sequence.heads[tasks[t].of_pass];
+    const int32_t* const cuts = head.clustering->cuts + tasks[t].part * spec_.surrogates;
+    const kernels::CastOwnClusters own = {head.clustering->members, cuts, cuts + spec_.surrogates,
+                                          head.first_row, inside_};
+    kernel_.combine(shape_, sequence.in, first_head + tasks[t].of_pass, head.summaries, own,
+                    sequence.TileBegin(tasks[t].part), sequence.TileBegin(tasks[t].part + 1),
+                    scratch_ + worker * scratch_floats_);
+  });
+}
+
+}  // namespace castor::attention

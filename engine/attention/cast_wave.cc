@@ -1,0 +1,134 @@
+#include "engine/attention/cast_wave.h"
+
+#include <algorithm>
+
+#include "engine/attention/parallel.h"
+
+namespace castor::attention {
+namespace {
+
+kernels::Element ElementOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return kernels::Element::kFloat16;
+    case DType::kBFloat16:
+      return kernels::Element::kBFloat16;
+    default:
+      return kernels::Element::kFloat32;
+  }
+}
+
+}  // namespace
+
+kernels::CastShape CastShapeOf(const Spec& spec) {
+  const auto& cast = std::get<Cast>(spec.kernel);
+  return {ElementOf(spec.dtype),
+          spec.heads,
+          spec.head_dim,
+          spec.value_dim,
+          spec.surrogates,
+          spec.softmax_scale,
+          cast.attention_function == Cast::AttentionFunction::kLaplace};
+}
+
+CastWave::CastWave(const kernels::CastKernel& kernel, const Spec& spec, const CastLayout& layout,
+                   std::span<const CastItem> items, std::byte* memory)
+    : kernel_(kernel),
+      spec_(spec),
+      cast_(std::get<Cast>(spec.kernel)),
+      shape_(CastShapeOf(spec)),
+      layout_(layout),
+      scratch_floats_(kernel.scratch_floats(shape_)),
+      memory_(memory) {
+  const int64_t workers = ParallelWorkers();
+  scratch_ = Take<float>(workers * scratch_floats_);
+  ranks_ = Take<uint32_t>(workers * 2 * layout.longest());
+  inside_ = Take<float>(layout.rows() * spec.value_dim);
+  sequences_.reserve(items.size());  // heads point at clusterings
+  for (const CastItem& item : items) Place(item);
+}
+
+template <typename T>
+T* CastWave::Take(int64_t count) {
+  T* const taken = reinterpret_cast<T*>(memory_);
+  memory_ += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
+  return taken;
+}
+
+float* CastWave::PackedSurrogates(const CastItem& item) {
+  const CastInputs& inputs = item.problem->cast;
+  const int64_t elements = spec_.surrogates * spec_.heads * spec_.head_dim;
+  const std::byte* const layer = inputs.surrogates + inputs.layer(item.sequence) * elements *
+                                                         static_cast<int64_t>(SizeOf(spec_.dtype));
+  if (layer != packed_from_) {
+    packed_ = Take<float>(elements);
+    packed_from_ = layer;
+    kernel_.pack_surrogates(shape_, layer, packed_);
+  }
+  return packed_;
+}
+
+void CastWave::Place(const CastItem& item) {
+  const Problem& problem = *item.problem;
+  const int64_t offset = problem.cu_seqlens_q[item.sequence];
+  const int64_t clusters = spec_.surrogates;
+  const int64_t size = static_cast<int64_t>(SizeOf(spec_.dtype));
+  Sequence& sequence = sequences_.emplace_back();
+  sequence.tokens = item.tokens;
+  sequence.cluster_size = CastClusterSize(spec_, item.tokens);
+  sequence.tiles = CastLayout::Tiles(item.tokens);
+  sequence.gate = problem.cast.gate + offset;
+  sequence.query_share = Take<float>(item.tokens);
+  sequence.query_temperature = Take<float>(item.tokens);
+  sequence.key_temperature = Take<float>(item.tokens);
+  sequence.in = {problem.query + offset * problem.query_stride * size,
+                 problem.key + offset * problem.key_stride * size,
+                 problem.value + offset * problem.value_stride * size,
+                 problem.output + offset * problem.output_stride * size,
+                 problem.query_stride,
+                 problem.key_stride,
+                 problem.value_stride,
+                 problem.output_stride,
+                 PackedSurrogates(item),
+                 sequence.query_share,
+                 sequence.query_temperature,
+                 sequence.key_temperature};
+  for (int64_t n = 0; n < layout_.clusterings(); ++n) {
+    Clustering& clustering = sequence.clusterings.emplace_back();
+    clustering.affinities = Take<float>(clusters * item.tokens);
+    clustering.offsets = Take<int32_t>(clusters + 1);
+    clustering.members = Take<int32_t>(CastLayout::Slots(spec_, item.tokens));
+    clustering.cuts = Take<int32_t>((sequence.tiles + 1) * clusters);
+  }
+  for (int64_t n = 0; n < layout_.heads_per_pass(); ++n) {
+    const bool shared = sequence.clusterings.size() == 1;
+    sequence.heads.push_back({&sequence.clusterings[shared ? 0 : n],
+                              Take<float>(clusters * spec_.value_dim), Take<int64_t>(clusters)});
+  }
+  tokens_ += item.tokens;
+  tiles_ = std::max(tiles_, sequence.tiles);
+}
+
+void CastWave::Run() {
+  const bool per_head = cast_.head_clustering == Cast::HeadClustering::kPerHead;
+  const bool single = cast_.clustering == Cast::Clustering::kSingleAssignmentTopK;
+  const int64_t per_pass = layout_.heads_per_pass();
+  ComputeGates();
+  for (int64_t first = 0; first < spec_.heads; first += per_pass) {
+    const int64_t heads = std::min(per_pass, spec_.heads - first);
+    if (per_head || first == 0) {
+      const int64_t clusterings = per_head ? heads : 1;
+      ComputeAffinities(first, clusterings);
+      single ? AssignMembers(clusterings) : SelectMembers(clusterings);
+      CutMembers(clusterings);
+    }
+    for (int64_t tile = 0; tile < tiles_;) {
+      const int64_t end = TilesThatFit(tile, heads);
+      AttendInside(first, heads, tile, end);
+      Combine(first, heads, tile, end);
+      tile = end;
+    }
+  }
+}
+
+}  // namespace castor::attention

@@ -1,0 +1,121 @@
+// CAST attention of the sequences of one wave (cast_layout.h): cuts each stage into tasks for the
+// kernel of this processor's instruction set, and keeps what the stages hand on. Steps are those of
+// the definition in the design notes.
+//
+// Used on a device's engine thread, like the kernels themselves.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/attention/cast_layout.h"
+#include "engine/attention/problem.h"
+#include "engine/kernels/cpu/cast.h"
+
+namespace castor::attention {
+
+kernels::CastShape CastShapeOf(const Spec& spec);
+
+// One sequence of a batch.
+struct CastItem {
+  const Problem* problem;
+  int64_t sequence;  // in the problem
+  int64_t tokens;    // >= 1
+};
+
+class CastWave {
+ public:
+  // `layout` has taken in the items. `memory` is aligned to 64 bytes and as large as the layout
+  // says for ParallelWorkers() and the kernel's scratch. All outlive this object.
+  CastWave(const kernels::CastKernel& kernel, const Spec& spec, const CastLayout& layout,
+           std::span<const CastItem> items, std::byte* memory);
+
+  void Run();
+
+ private:
+  // Which tokens belong to which cluster, in one head or in all.
+  struct Clustering {
+    float* affinities;  // [clusters, tokens]
+    int32_t* offsets;   // [clusters + 1] in members
+    int32_t* members;   // [slots] tokens, ascending in each cluster
+    int32_t* cuts;      // [tiles + 1, clusters] in members: the first one in or after a tile
+  };
+
+  // One head of a pass.
+  struct Head {
+    const Clustering* clustering;
+    float* summaries;    // [clusters, value_dim]
+    int64_t* first_row;  // [clusters] of inside_, see kernels::CastOwnClusters
+  };
+
+  struct Sequence {
+    kernels::CastSequence in;
+    const float* gate;         // phi [tokens]
+    float* query_share;        // the rest: see kernels::CastSequence
+    float* query_temperature;  //
+    float* key_temperature;    //
+    int64_t tokens;
+    int64_t cluster_size;
+    int64_t tiles;
+    std::vector<Clustering> clusterings;  // of the pass
+    std::vector<Head> heads;              // of the pass
+
+    int64_t TileBegin(int64_t tile) const { return tokens * tile / tiles; }
+  };
+
+  // A tile or a cluster of a sequence, in one of the pass's heads or clusterings.
+  struct Task {
+    Sequence* sequence;
+    int64_t of_pass;
+    int64_t part;
+  };
+
+  // Members [begin, end) of a cluster.
+  struct InsideTask {
+    const Sequence* sequence;
+    kernels::CastCluster cluster;
+    int64_t begin;
+    int64_t end;
+    float* inside;
+    float* summary;  // or nullptr
+  };
+
+  template <typename T>
+  T* Take(int64_t count);
+  float* PackedSurrogates(const CastItem& item);
+  void Place(const CastItem& item);
+
+  // The tiles, or else the clusters, of all sequences, `of_pass` times each.
+  std::vector<Task> TileTasks(int64_t of_pass, int64_t tile_begin, int64_t tile_end);
+  std::vector<Task> ClusterTasks(int64_t of_pass);
+
+  void ComputeGates();
+  void ComputeAffinities(int64_t first_head, int64_t clusterings);
+  void SelectMembers(int64_t clusterings);
+  void AssignMembers(int64_t clusterings);
+  void CutMembers(int64_t clusterings);
+  int64_t TilesThatFit(int64_t tile, int64_t heads) const;
+  void AttendInside(int64_t first_head, int64_t heads, int64_t tile_begin, int64_t tile_end);
+  void Combine(int64_t first_head, int64_t heads, int64_t tile_begin, int64_t tile_end);
+
+  const kernels::CastKernel& kernel_;
+  const Spec& spec_;
+  const Cast& cast_;
+  const kernels::CastShape shape_;
+  const CastLayout& layout_;
+  const int64_t scratch_floats_;
+
+  std::byte* memory_;                       // from here on it is free
+  const std::byte* packed_from_ = nullptr;  // the surrogates packed last
+  float* packed_ = nullptr;
+  std::vector<Sequence> sequences_;
+  int64_t tokens_ = 0;  // of all sequences
+  int64_t tiles_ = 0;   // of the longest sequence
+  float* inside_;       // [rows, value_dim] results of members of the tiles in hand
+  float* scratch_;      // [workers, scratch_floats_]
+  uint32_t* ranks_;     // [workers, 2 * longest sequence]
+};
+
+}  // namespace castor::attention

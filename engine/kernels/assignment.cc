@@ -1,0 +1,163 @@
+#include "engine/kernels/assignment.h"
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+
+namespace castor::kernels {
+namespace {
+
+constexpr int64_t kChunk = 512;  // tokens that propose in a task
+
+// Greater for greater affinities, equal for equal ones, 0 for NaN alone.
+uint32_t Rank(float affinity) {
+  if (affinity != affinity) return 0;
+  const auto bits = std::bit_cast<uint32_t>(affinity + 0.0f);  // -0 becomes 0
+  return (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;
+}
+
+uint64_t Claim(uint32_t rank, int32_t token) {
+  return uint64_t{rank} << 32 | ~static_cast<uint32_t>(token);
+}
+int32_t TokenOf(uint64_t claim) { return static_cast<int32_t>(~static_cast<uint32_t>(claim)); }
+
+}  // namespace
+
+void SelectTop(const float* affinities, int64_t tokens, int64_t count, uint32_t* scratch,
+               int32_t* members) {
+  if (count >= tokens) {
+    for (int64_t i = 0; i < tokens; ++i) members[i] = static_cast<int32_t>(i);
+    return;
+  }
+  // The last rank that gets in, found by its leading bits first: few tokens share those unless
+  // their affinities are nearly equal.
+  constexpr int kShift = 20;
+  uint32_t* const ranks = scratch;
+  uint32_t* const candidates = scratch + tokens;
+  int32_t histogram[1 << (32 - kShift)] = {};
+  for (int64_t i = 0; i < tokens; ++i) {
+    ranks[i] = Rank(affinities[i]);
+    ++histogram[ranks[i] >> kShift];
+  }
+  uint32_t bin = (1u << (32 - kShift)) - 1;
+  int64_t wanted = count;  // from this bin
+  while (histogram[bin] < wanted) wanted -= histogram[bin--];
+  int64_t found = 0;
+  for (int64_t i = 0; found < histogram[bin]; ++i) {
+    candidates[found] = ranks[i];
+    found += ranks[i] >> kShift == bin ? 1 : 0;
+  }
+  std::nth_element(candidates, candidates + (wanted - 1), candidates + found, std::greater<>());
+  const uint32_t last = candidates[wanted - 1];
+
+  // Of those with that very rank, the lowest tokens get in.
+  int64_t ties = wanted - std::count_if(candidates, candidates + (wanted - 1),
+                                        [last](uint32_t rank) { return rank > last; });
+  int64_t taken = 0;
+  for (int64_t i = 0; taken < count; ++i) {
+    members[taken] = static_cast<int32_t>(i);
+    const bool tied = ranks[i] == last && ties > 0;
+    taken += ranks[i] > last || tied ? 1 : 0;
+    ties -= tied ? 1 : 0;
+  }
+}
+
+SingleAssignment::SingleAssignment(int64_t tokens, int64_t clusters, int64_t capacity)
+    : tokens_(tokens),
+      clusters_(clusters),
+      capacity_(std::min(capacity, tokens)),
+      claims_(clusters_ * capacity_),
+      sizes_(clusters),
+      least_(clusters),
+      free_(tokens),
+      choice_(tokens),
+      first_(clusters + 1),
+      proposals_(tokens) {}
+
+void SingleAssignment::Run(const float* affinities, const TaskRunner& run, int32_t* offsets,
+                           int32_t* members) {
+  affinities_ = affinities;
+  std::fill(sizes_.begin(), sizes_.end(), 0);
+  std::fill(least_.begin(), least_.end(), 0);
+  free_count_ = tokens_;
+  for (int64_t i = 0; i < tokens_; ++i) free_[i] = static_cast<int32_t>(i);
+  while (free_count_ > 0) {
+    Propose(run);
+    Accept(run);
+  }
+  offsets[0] = 0;
+  for (int64_t c = 0; c < clusters_; ++c) {
+    int32_t* const begin = members + offsets[c];
+    for (int32_t n = 0; n < sizes_[c]; ++n) begin[n] = TokenOf(claims_[c * capacity_ + n]);
+    std::sort(begin, begin + sizes_[c]);
+    offsets[c + 1] = offsets[c] + sizes_[c];
+  }
+}
+
+// Every free token chooses the best cluster that would take it now. One that has turned it down has
+// better members since, and will have for ever.
+void SingleAssignment::Propose(const TaskRunner& run) {
+  const double operations = 3.0 * static_cast<double>(free_count_ * clusters_);
+  run((free_count_ + kChunk - 1) / kChunk, operations, [this](int64_t chunk) {
+    const int32_t* const tokens = free_.data() + chunk * kChunk;
+    const int64_t count = std::min(free_count_ - chunk * kChunk, kChunk);
+    int64_t best[kChunk];    // rank, -1 without a choice
+    int32_t choice[kChunk];  // cluster
+    std::fill(best, best + count, -1);
+    std::fill(choice, choice + count, 0);
+    for (int64_t c = 0; c < clusters_; ++c) {
+      const float* const row = affinities_ + c * tokens_;
+      for (int64_t i = 0; i < count; ++i) {
+        const uint32_t rank = Rank(row[tokens[i]]);
+        // Clusters come in ascending order: a tie stays with the lower one.
+        if (int64_t{rank} > best[i] && Claim(rank, tokens[i]) > least_[c]) {
+          best[i] = rank;
+          choice[i] = static_cast<int32_t>(c);
+        }
+      }
+    }
+    std::copy(choice, choice + count, choice_.begin() + chunk * kChunk);
+  });
+}
+
+// Every cluster keeps the best of its members and of those who propose.
+void SingleAssignment::Accept(const TaskRunner& run) {
+  std::fill(first_.begin(), first_.end(), 0);
+  for (int64_t i = 0; i < free_count_; ++i) ++first_[choice_[i] + 1];
+  for (int64_t c = 0; c < clusters_; ++c) first_[c + 1] += first_[c];
+  for (int64_t i = 0; i < free_count_; ++i) proposals_[first_[choice_[i]]++] = free_[i];
+  for (int64_t c = clusters_; c > 0; --c) first_[c] = first_[c - 1];
+  first_[0] = 0;
+
+  run(clusters_, 20.0 * static_cast<double>(free_count_),
+      [this](int64_t cluster) { AcceptInto(cluster); });
+
+  int64_t free = 0;
+  for (int64_t i = 0; i < free_count_; ++i) {
+    free_[free] = proposals_[i];
+    free += proposals_[i] >= 0 ? 1 : 0;
+  }
+  free_count_ = free;
+}
+
+void SingleAssignment::AcceptInto(int64_t cluster) {
+  const float* const row = affinities_ + cluster * tokens_;
+  uint64_t* const claims = claims_.data() + cluster * capacity_;
+  int32_t& size = sizes_[cluster];
+  for (int32_t n = first_[cluster]; n < first_[cluster + 1]; ++n) {
+    const uint64_t claim = Claim(Rank(row[proposals_[n]]), proposals_[n]);
+    if (size < capacity_) {
+      claims[size++] = claim;
+      proposals_[n] = -1;
+      if (size == capacity_) std::make_heap(claims, claims + size, std::greater<>());
+    } else if (claim > claims[0]) {
+      proposals_[n] = TokenOf(claims[0]);
+      std::pop_heap(claims, claims + size, std::greater<>());
+      claims[size - 1] = claim;
+      std::push_heap(claims, claims + size, std::greater<>());
+    }
+  }
+  if (size == capacity_) least_[cluster] = claims[0];
+}
+
+}  // namespace castor::kernels

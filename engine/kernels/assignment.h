@@ -1,0 +1,67 @@
+// Which tokens belong to which cluster, from affinities: step 3 of CAST (arXiv 2402.04239). The
+// definition is serial; these run in parallel and give the same members, bit for bit.
+//
+// Affinities are [clusters, tokens], a row per cluster. They are compared as numbers: the two zeros
+// are equal, and NaN is less than everything, -Inf included. Functions are re-entrant.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+namespace castor::kernels {
+
+// TOP_K, for one cluster: the `count` <= tokens tokens of greatest affinity, ties to the lower
+// token, in ascending order. affinities [tokens], members [count], scratch [2 * tokens]. Allocates
+// nothing.
+void SelectTop(const float* affinities, int64_t tokens, int64_t count, uint32_t* scratch,
+               int32_t* members);
+
+// Runs body(task) for each task in [0, tasks) and returns when all are done; in any order, on any
+// threads. `operations` is what they cost together, roughly, in simple instructions.
+using TaskRunner =
+    std::function<void(int64_t tasks, double operations, const std::function<void(int64_t)>& body)>;
+
+// SINGLE_ASSIGNMENT_TOP_K: of the pairs of token and cluster in decreasing affinity, ties to the
+// lower token and then to the lower cluster, each is taken if its token is free and its cluster has
+// fewer than `capacity` members.
+//
+// All pairs being in one strict order, which tokens and clusters share as their preference, the
+// serial loop's result is the only stable matching, and deferred acceptance (Gale and Shapley 1962)
+// finds it in rounds: free tokens propose to the best cluster that may still take them, clusters
+// keep the best who proposed.
+//
+// One object belongs to one run at a time.
+class SingleAssignment {
+ public:
+  // Allocates all that Run needs. REQUIRES: clusters * capacity >= tokens, capacity >= 1.
+  SingleAssignment(int64_t tokens, int64_t clusters, int64_t capacity);
+
+  // affinities [clusters, tokens]. The members of cluster c become members[offsets[c]] to
+  // members[offsets[c + 1]], ascending: offsets [clusters + 1], members [tokens].
+  void Run(const float* affinities, const TaskRunner& run, int32_t* offsets, int32_t* members);
+
+ private:
+  void Propose(const TaskRunner& run);
+  void Accept(const TaskRunner& run);
+  void AcceptInto(int64_t cluster);
+
+  const int64_t tokens_;
+  const int64_t clusters_;
+  const int64_t capacity_;
+  const float* affinities_ = nullptr;  // [clusters, tokens]
+
+  // A claim orders the tokens of a cluster: greater is better, no two are equal, 0 is worse than
+  // any. Those of a cluster's members are a heap, the least on top.
+  std::vector<uint64_t> claims_;  // [clusters, capacity]
+  std::vector<int32_t> sizes_;    // [clusters] how many members there are
+  std::vector<uint64_t> least_;   // [clusters] the least of a full cluster's claims, else 0
+
+  std::vector<int32_t> free_;       // [free_count_] tokens
+  std::vector<int32_t> choice_;     // [free_count_] the cluster that each proposes to
+  std::vector<int32_t> first_;      // [clusters + 1] of its proposals
+  std::vector<int32_t> proposals_;  // [free_count_] tokens by cluster, then who is free or -1
+  int64_t free_count_ = 0;
+};
+
+}  // namespace castor::kernels

@@ -1,0 +1,259 @@
+// What happens inside a cluster of CAST, see cast.h: its members attend to each other (step 4), and
+// its summary for the others is made (step 5). As in flash.inl.h, keys go by in blocks with an
+// online softmax; here they are gathered on the way.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "engine/kernels/cpu/cast.h"
+#include "engine/kernels/cpu/cast_function.inl.h"
+#include "engine/kernels/cpu/cast_rows.inl.h"
+
+namespace castor::kernels {
+
+template <typename V>
+class CastInside {
+ public:
+  static int64_t ScratchFloats(const CastShape& shape) { return Scratch(shape, nullptr).floats; }
+
+  CastInside(const CastShape& shape, const CastSequence& sequence, const CastCluster& cluster,
+             float* scratch)
+      : shape_(shape), sequence_(sequence), cluster_(cluster), scratch_(shape, scratch) {
+    // Scores are compared before they are scaled, so a negative scale becomes the queries' sign.
+    sign_ = shape.scale < 0 ? -1.0f : (shape.scale > 0 ? 1.0f : 0.0f);
+    const double magnitude = shape.scale < 0 ? -shape.scale : shape.scale;
+    scale_ = FiniteFactor<V>(magnitude * (shape.laplace ? kLaplaceScale : kLog2E));
+  }
+
+  template <typename E>
+  void Run(int64_t begin, int64_t end, float* inside, float* summary) {
+    const int64_t queries = end - begin;
+    Rows::ForPanels(queries, [&](auto vectors, int64_t lane) {
+      LoadQueries<decltype(vectors)::N, E>(begin + lane, queries - lane, lane);
+    });
+    if (summary != nullptr) {
+      std::memset(summary, 0, shape_.value_dim * sizeof(float));
+      summary_maximum_ = -__builtin_inff();
+      summary_sum_ = 0;
+    }
+    for (int64_t block = 0; block < cluster_.count; block += kKeyBlock) {
+      const int64_t left = cluster_.count - block;
+      const int64_t count = left < kKeyBlock ? left : kKeyBlock;
+      Gather<E>(sequence_.key, sequence_.key_stride, shape_.head_dim, block, count, scratch_.keys);
+      Gather<E>(sequence_.value, sequence_.value_stride, shape_.value_dim, block, count,
+                scratch_.values);
+      if (summary != nullptr) AddToSummary(block, count, summary);
+      Rows::ForPanels(
+          queries, [&](auto vectors, int64_t lane) { Attend<decltype(vectors)::N>(lane, count); });
+    }
+    Rows::ForPanels(queries, [&](auto vectors, int64_t lane) {
+      StoreOutputs<decltype(vectors)::N>(lane, queries - lane, inside);
+    });
+    if (summary == nullptr || shape_.laplace) return;
+    for (int64_t e = 0; e < shape_.value_dim; ++e) summary[e] /= summary_sum_;
+  }
+
+ private:
+  using Vec = typename V::Vec;
+  using Rows = CastRows<V>;
+  static constexpr int64_t kLanes = V::kLanes;
+  static constexpr int64_t kMaxWidth = Rows::kMaxVectors * kLanes;
+
+  // Keys whose scores are in memory at a time. Part of the results' definition: sums are over
+  // blocks of this size.
+  static constexpr int64_t kKeyBlock = 128;
+
+  // W is the width of the panel in hand.
+  struct Scratch : CastScratch<V> {
+    Scratch(const CastShape& shape, float* base) : CastScratch<V>(base) {
+      constexpr int64_t kQueries = Rows::RoundUp(kCastQueries);
+      queries = this->Take(kQueries * shape.head_dim);
+      outputs = this->Take(kQueries * shape.value_dim);
+      maxima = this->Take(kQueries);
+      sums = this->Take(kQueries);
+      keys = this->Take(kKeyBlock * shape.head_dim);
+      values = this->Take(kKeyBlock * shape.value_dim);
+      scores = this->Take(kKeyBlock * kMaxWidth);
+      decay = this->Take(kMaxWidth);
+      summary_weights = this->Take(kKeyBlock);
+    }
+    float* queries;          // panel after panel: [head_dim, W]
+    float* outputs;          // panel after panel: [value_dim, W], not yet divided by the sums
+    float* maxima;           // [lanes] of the scores so far
+    float* sums;             // [lanes] of the weights so far
+    float* keys;             // [kKeyBlock, head_dim]
+    float* values;           // [kKeyBlock, value_dim]
+    float* scores;           // [kKeyBlock, W], then the weights
+    float* decay;            // [W], what the block's new maxima make of earlier sums
+    float* summary_weights;  // [kKeyBlock]
+  };
+
+  // Rows of members [begin, begin + count) of a tensor, as float32.
+  template <typename E>
+  void Gather(const void* tensor, int64_t stride, int64_t dim, int64_t begin, int64_t count,
+              float* rows) const {
+    const auto* first = static_cast<const typename E::Bits*>(tensor) + cluster_.head * dim;
+    for (int64_t n = 0; n < count; ++n) {
+      Elements<V, E>::LoadRow(first + cluster_.members[begin + n] * stride, dim, rows + n * dim);
+    }
+  }
+
+  // Transposes the queries of members [begin, begin + count) into the panel at `lane`, and resets
+  // its state.
+  template <int N, typename E>
+  void LoadQueries(int64_t begin, int64_t count, int64_t lane) {
+    const auto* first =
+        static_cast<const typename E::Bits*>(sequence_.query) + cluster_.head * shape_.head_dim;
+    Rows::template LoadPanel<N, E>(
+        [&](int64_t n) { return first + cluster_.members[begin + n] * sequence_.query_stride; },
+        count, shape_.head_dim, sign_, scratch_.queries + lane * shape_.head_dim);
+    std::memset(scratch_.outputs + lane * shape_.value_dim, 0,
+                N * kLanes * shape_.value_dim * sizeof(float));
+    for (int64_t i = lane; i < lane + N * kLanes; ++i) {
+      scratch_.maxima[i] = -__builtin_inff();
+      scratch_.sums[i] = 0;
+    }
+  }
+
+  // The block of `count` gathered keys for the panel that starts at `lane`.
+  template <int N>
+  void Attend(int64_t lane, int64_t count) {
+    Products<V>::template Scores<N>(scratch_.queries + lane * shape_.head_dim, scratch_.keys,
+                                    shape_.head_dim, count, scratch_.scores);
+    Vec scales[N];
+    for (int v = 0; v < N; ++v) scales[v] = V::Broadcast(scale_);
+    if (shape_.laplace) {
+      LaplaceDown<V, N>(scratch_.scores, count, scales);
+      for (int64_t i = 0; i < N * kLanes; ++i) scratch_.decay[i] = 1;
+    } else {
+      OnlineSoftmax<N>(scales, scratch_.maxima + lane, scratch_.sums + lane, count);
+    }
+    Products<V>::template AddValues<N>(scratch_.scores, scratch_.values, shape_.value_dim, count,
+                                       scratch_.decay, scratch_.outputs + lane * shape_.value_dim);
+  }
+
+  // Scores become weights; maxima, sums and decay follow.
+  template <int N>
+  void OnlineSoftmax(const Vec scales[N], float* maxima, float* sums, int64_t count) {
+    Vec maximum[N];
+    Vec sum[N];
+    for (int v = 0; v < N; ++v) maximum[v] = V::Load(maxima + v * kLanes);
+    MaximaDown<V, N>(scratch_.scores, count, maximum);
+    WeightsDown<V, N>(scratch_.scores, count, scales, maximum, sum);
+    for (int v = 0; v < N; ++v) {
+      const Vec before = V::Load(maxima + v * kLanes);
+      const Vec decay = Exp2<V>(V::Multiply(V::Subtract(before, maximum[v]), scales[v]));
+      V::Store(scratch_.decay + v * kLanes, decay);
+      V::Store(maxima + v * kLanes, maximum[v]);
+      V::Store(sums + v * kLanes, V::MultiplyAdd(V::Load(sums + v * kLanes), decay, sum[v]));
+    }
+  }
+
+  template <int N>
+  void StoreOutputs(int64_t lane, int64_t count, float* inside) {
+    Vec factors[N];
+    for (int v = 0; v < N; ++v) {
+      const Vec one = V::Broadcast(1.0f);
+      factors[v] =
+          shape_.laplace ? one : V::Divide(one, V::Load(scratch_.sums + lane + v * kLanes));
+    }
+    Rows::template StorePanel<N>(scratch_.outputs + lane * shape_.value_dim, count,
+                                 shape_.value_dim, factors, inside + lane * shape_.value_dim);
+  }
+
+  // Step 5, for a block of keys that begins at member `begin`.
+  void AddToSummary(int64_t begin, int64_t count, float* summary) {
+    float* const weights = scratch_.summary_weights;
+    SummaryScores(begin, count);
+    float decay = 1;
+    if (shape_.laplace) {
+      for (int64_t n = 0; n < count; n += kLanes) {
+        const Vec z =
+            V::MultiplyAdd(V::Load(weights + n), V::Broadcast(static_cast<float>(kLaplaceScale)),
+                           V::Broadcast(kLaplaceShift));
+        V::Store(weights + n, NormalDistribution<V>(z));
+      }
+    } else {
+      float maximum = summary_maximum_;
+      for (int64_t n = 0; n < count; ++n) maximum = weights[n] > maximum ? weights[n] : maximum;
+      for (int64_t n = 0; n < count; n += kLanes) {
+        const Vec below = V::Subtract(V::Load(weights + n), V::Broadcast(maximum));
+        V::Store(weights + n,
+                 Exp2<V>(V::Multiply(below, V::Broadcast(static_cast<float>(kLog2E)))));
+      }
+      float changed[kLanes];
+      V::Store(changed,
+               Exp2<V>(V::Broadcast((summary_maximum_ - maximum) * static_cast<float>(kLog2E))));
+      decay = changed[0];
+      float sum = 0;
+      for (int64_t n = 0; n < count; ++n) sum += weights[n];
+      summary_sum_ = summary_sum_ * decay + sum;
+      summary_maximum_ = maximum;
+    }
+    SummaryValues(count, decay, summary);
+  }
+
+  // summary_weights[n] = scale * temperature of member n * its key . the cluster's surrogate,
+  // within the finite numbers. The lanes of a vector are keys' partial sums before they become
+  // keys.
+  void SummaryScores(int64_t begin, int64_t count) {
+    const float* const surrogate =
+        sequence_.surrogates +
+        (cluster_.head * shape_.clusters + cluster_.cluster) * shape_.head_dim;
+    const double magnitude = shape_.scale < 0 ? -shape_.scale : shape_.scale;
+    const Vec least = V::Broadcast(-kLargestFloat);
+    for (int64_t n = 0; n < count; n += kLanes) {
+      const int64_t width = count - n < kLanes ? count - n : kLanes;
+      Vec sums[kLanes];
+      for (int64_t i = 0; i < kLanes; ++i) {
+        sums[i] = V::Zero();
+        if (i >= width) continue;
+        const float* const key = scratch_.keys + (n + i) * shape_.head_dim;
+        for (int64_t e = 0; e < shape_.head_dim; e += kLanes) {
+          const int64_t left = shape_.head_dim - e < kLanes ? shape_.head_dim - e : kLanes;
+          sums[i] = V::MultiplyAdd(Elements<V, Float32>::Load(key + e, left),
+                                   Elements<V, Float32>::Load(surrogate + e, left), sums[i]);
+        }
+      }
+      V::Transpose(sums);
+      Vec dots = sums[0];
+      for (int64_t i = 1; i < kLanes; ++i) dots = V::Add(dots, sums[i]);
+      float factors[kLanes] = {};
+      for (int64_t i = 0; i < width; ++i) {
+        const int32_t member = cluster_.members[begin + n + i];
+        factors[i] = sign_ * FiniteFactor<V>(magnitude * sequence_.key_temperature[member]);
+      }
+      const Vec above = V::Max(least, V::Multiply(dots, V::Load(factors)));
+      const Vec negated = V::Max(least, V::Subtract(V::Zero(), above));
+      V::Store(scratch_.summary_weights + n, V::Subtract(V::Zero(), negated));
+    }
+  }
+
+  // summary = decay * summary + the sum over the block of weights times values.
+  void SummaryValues(int64_t count, float decay, float* summary) {
+    for (int64_t e = 0; e < shape_.value_dim; e += kLanes) {
+      const int64_t left = shape_.value_dim - e < kLanes ? shape_.value_dim - e : kLanes;
+      Vec sum = V::Zero();
+      for (int64_t n = 0; n < count; ++n) {
+        sum = V::MultiplyAdd(
+            V::BroadcastFrom(scratch_.summary_weights + n),
+            Elements<V, Float32>::Load(scratch_.values + n * shape_.value_dim + e, left), sum);
+      }
+      const Vec before = Elements<V, Float32>::Load(summary + e, left);
+      Elements<V, Float32>::Store(summary + e, V::MultiplyAdd(before, V::Broadcast(decay), sum),
+                                  left);
+    }
+  }
+
+  const CastShape& shape_;
+  const CastSequence& sequence_;
+  const CastCluster& cluster_;
+  const Scratch scratch_;
+  float sign_;   // -1, 0 or 1
+  float scale_;  // |scale| times log2(e) or kLaplaceScale
+  float summary_maximum_;
+  float summary_sum_;
+};
+
+}  // namespace castor::kernels

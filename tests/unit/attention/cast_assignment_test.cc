@@ -1,0 +1,210 @@
+// Who belongs to which cluster: the parallel functions against the serial loop, bit for bit.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "engine/attention/cast_reference.h"
+#include "engine/kernels/assignment.h"
+#include "tests/support/sanitizer.h"
+#include "tests/unit/attention/random_problem.h"
+
+namespace castor::attention {
+namespace {
+
+using Clustering = Cast::Clustering;
+using Members = std::vector<std::vector<int64_t>>;
+
+void RunSerially(int64_t tasks, double, const std::function<void(int64_t)>& body) {
+  for (int64_t task = 0; task < tasks; ++task) body(task);
+}
+
+void RunBackwards(int64_t tasks, double, const std::function<void(int64_t)>& body) {
+  for (int64_t task = tasks - 1; task >= 0; --task) body(task);
+}
+
+void RunOnThreads(int64_t tasks, double, const std::function<void(int64_t)>& body) {
+  std::vector<std::thread> threads;
+  for (int64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int64_t task = t; task < tasks; task += 4) body(task);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// The serial loop knows no NaN: it gets a number less than all others instead.
+std::vector<double> ByToken(const std::vector<float>& affinities, int64_t clusters) {
+  const int64_t tokens = static_cast<int64_t>(affinities.size()) / clusters;
+  std::vector<double> out(affinities.size());
+  for (int64_t c = 0; c < clusters; ++c) {
+    for (int64_t i = 0; i < tokens; ++i) {
+      const float affinity = affinities[c * tokens + i];
+      out[i * clusters + c] = std::isnan(affinity)   ? -1e300
+                              : std::isinf(affinity) ? std::copysign(1e200, affinity)
+                                                     : affinity;
+    }
+  }
+  return out;
+}
+
+Members Assigned(const std::vector<float>& affinities, int64_t clusters, int64_t capacity,
+                 const kernels::TaskRunner& run) {
+  const int64_t tokens = static_cast<int64_t>(affinities.size()) / clusters;
+  std::vector<int32_t> offsets(clusters + 1);
+  std::vector<int32_t> members(tokens);
+  kernels::SingleAssignment assignment(tokens, clusters, capacity);
+  assignment.Run(affinities.data(), run, offsets.data(), members.data());
+  Members out;
+  for (int64_t c = 0; c < clusters; ++c) {
+    out.emplace_back(members.begin() + offsets[c], members.begin() + offsets[c + 1]);
+  }
+  return out;
+}
+
+Members Selected(const std::vector<float>& affinities, int64_t clusters, int64_t count) {
+  const int64_t tokens = static_cast<int64_t>(affinities.size()) / clusters;
+  std::vector<uint32_t> scratch(2 * tokens);
+  std::vector<int32_t> members(count);
+  Members out;
+  for (int64_t c = 0; c < clusters; ++c) {
+    kernels::SelectTop(affinities.data() + c * tokens, tokens, count, scratch.data(),
+                       members.data());
+    out.emplace_back(members.begin(), members.end());
+  }
+  return out;
+}
+
+class CastAssignmentTest : public testing::Test {
+ protected:
+  CastAssignmentTest() : seed_(FreshSeed()), random_(seed_), trace_(__FILE__, __LINE__, seed_) {}
+
+  int64_t UpTo(int most) { return static_cast<int64_t>(random_() % most) + 1; }
+
+  // Affinities [clusters, tokens] of one of several kinds, harmless to nasty.
+  std::vector<float> MakeAffinities(int kind, int64_t clusters, int64_t tokens) {
+    std::uniform_real_distribution<float> uniform(0, 8);
+    std::vector<float> affinities(clusters * tokens);
+    for (float& affinity : affinities) affinity = uniform(random_);
+    for (int64_t c = 0; c < clusters; ++c) {
+      for (int64_t i = 0; i < tokens; ++i) {
+        float& affinity = affinities[c * tokens + i];
+        switch (kind % kKinds) {
+          case 1:  // few values, many ties
+            affinity = std::floor(affinity / 3);
+            break;
+          case 2:  // all tied
+            affinity = 0.5f;
+            break;
+          case 3:  // all prefer one cluster
+            affinity += c == 0 ? 10 : 0;
+            break;
+          case 4:  // all have the same preferences
+            affinity = static_cast<float>(clusters - c) + affinity / 100;
+            break;
+          case 5:  // nearly equal: the leading bits say nothing
+            affinity = 1 + affinity * 0x1p-23f;
+            break;
+          case 6:  // whoever is displaced displaces the next one
+            affinity = static_cast<float>((i * 7 + c * 3) % (tokens + clusters));
+            break;
+          case 7: {  // what no softmax makes
+            constexpr float kOdd[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e-42f, -3.0f, 1e38f};
+            if (random_() % 2 == 0) affinity = kOdd[random_() % 8];
+            break;
+          }
+          case 8:  // nothing but NaN
+            affinity = NAN;
+            break;
+          case 9:  // each round's proposals are better than the last one's
+            affinity = static_cast<float>(i) / static_cast<float>(tokens) - static_cast<float>(c);
+            break;
+        }
+      }
+    }
+    return affinities;
+  }
+  static constexpr int kKinds = 10;
+
+  const uint32_t seed_;
+  std::mt19937 random_;
+  testing::ScopedTrace trace_;
+};
+
+TEST_F(CastAssignmentTest, SingleAssignmentIsTheSerialLoops) {
+  for (int round = 0; round < Scaled(5000); ++round) {
+    const int64_t clusters = UpTo(12);
+    const int64_t tokens = UpTo(round % 50 == 0 ? 900 : 90);
+    const int64_t least = (tokens + clusters - 1) / clusters;
+    // Often no place more than there are tokens.
+    const int64_t capacity = least + (round % 3 == 0 ? UpTo(static_cast<int>(tokens)) - 1 : 0);
+    const std::vector<float> affinities = MakeAffinities(round, clusters, tokens);
+    const Members expected = CastMembers(ByToken(affinities, clusters), clusters, capacity,
+                                         Clustering::kSingleAssignmentTopK);
+    SCOPED_TRACE(testing::Message() << "round " << round << ": " << tokens << " tokens, "
+                                    << clusters << " clusters of " << capacity);
+    ASSERT_EQ(Assigned(affinities, clusters, capacity, RunSerially), expected);
+    ASSERT_EQ(Assigned(affinities, clusters, capacity, RunBackwards), expected);
+  }
+}
+
+TEST_F(CastAssignmentTest, ThreadsDoNotChangeSingleAssignment) {
+  for (int round = 0; round < Scaled(40); ++round) {
+    const int64_t clusters = UpTo(20);
+    const int64_t tokens = UpTo(3000);
+    const int64_t capacity = (tokens + clusters - 1) / clusters;
+    const std::vector<float> affinities = MakeAffinities(round, clusters, tokens);
+    ASSERT_EQ(Assigned(affinities, clusters, capacity, RunOnThreads),
+              CastMembers(ByToken(affinities, clusters), clusters, capacity,
+                          Clustering::kSingleAssignmentTopK))
+        << "round " << round;
+  }
+}
+
+TEST_F(CastAssignmentTest, OneObjectRunsAgainAndAgain) {
+  const std::vector<float> first = MakeAffinities(0, 5, 100);
+  const std::vector<float> second = MakeAffinities(4, 5, 100);
+  kernels::SingleAssignment assignment(100, 5, 20);
+  std::vector<int32_t> offsets(6);
+  std::vector<int32_t> members(100);
+  for (const std::vector<float>* affinities : {&first, &second, &first}) {
+    assignment.Run(affinities->data(), RunSerially, offsets.data(), members.data());
+    const Members expected = Assigned(*affinities, 5, 20, RunSerially);
+    for (int64_t c = 0; c < 5; ++c) {
+      EXPECT_TRUE(std::equal(members.begin() + offsets[c], members.begin() + offsets[c + 1],
+                             expected[c].begin(), expected[c].end()));
+    }
+  }
+}
+
+TEST_F(CastAssignmentTest, SelectionIsTheSerialLoops) {
+  for (int round = 0; round < Scaled(5000); ++round) {
+    const int64_t clusters = UpTo(4);
+    const int64_t tokens = UpTo(round % 50 == 0 ? 3000 : 90);
+    const int64_t count = UpTo(static_cast<int>(tokens));
+    const std::vector<float> affinities = MakeAffinities(round, clusters, tokens);
+    ASSERT_EQ(Selected(affinities, clusters, count),
+              CastMembers(ByToken(affinities, clusters), clusters, count, Clustering::kTopK))
+        << "round " << round << ": " << count << " of " << tokens;
+  }
+}
+
+// The worst that single assignment can be asked for must still end soon.
+TEST_F(CastAssignmentTest, ManyTokensThatWantTheSameEndSoon) {
+  const int64_t tokens = kSanitized ? 2000 : 16384;
+  for (int kind = 0; kind < kKinds; ++kind) {
+    const std::vector<float> affinities = MakeAffinities(kind, 64, tokens);
+    const Members members = Assigned(affinities, 64, tokens / 64 + 1, RunSerially);
+    int64_t assigned = 0;
+    for (const auto& cluster : members) assigned += static_cast<int64_t>(cluster.size());
+    EXPECT_EQ(assigned, tokens) << "kind " << kind;
+  }
+}
+
+}  // namespace
+}  // namespace castor::attention
