@@ -69,6 +69,17 @@ AlignedFloats AllocateFloats(int64_t count) {
   return AlignedFloats(new (std::align_val_t{64}) float[count]);
 }
 
+// The planes of the last launch on this thread, which the next one mostly wants again: a server's
+// seeds are defaults, and drawing planes takes as long as hashing some hundred tokens.
+const HashPlaneSet& PlanesFor(const ClusterKernel& kernel, const Clustered& clustering,
+                              int64_t head_dim) {
+  thread_local std::optional<HashPlaneSet> planes;
+  if (!planes.has_value() || !planes->IsFor(kernel, clustering, head_dim)) {
+    planes.emplace(kernel, clustering, head_dim);
+  }
+  return *planes;
+}
+
 int64_t ScratchFloats(const ClusterKernel& kernel, const Spec& spec) {
   return std::max(kernel.hash_scratch_floats(spec.head_dim),
                   kernel.attend_scratch_floats(ShapeOf(spec)));
@@ -82,7 +93,7 @@ class Launch {
         spec_(spec),
         clustering_(*ClusteringOf(spec)),
         shape_(ShapeOf(spec)),
-        planes_(kernel, clustering_, spec.head_dim),
+        planes_(PlanesFor(kernel, clustering_, spec.head_dim)),
         scratch_floats_(ScratchFloats(kernel, spec)) {
     for (const Problem& problem : problems) AddSequences(problem);
     codes_.resize(tokens_ * spec.heads);
@@ -240,7 +251,7 @@ class Launch {
   const Spec& spec_;
   const Clustered& clustering_;
   const CentroidShape shape_;
-  const HashPlaneSet planes_;
+  const HashPlaneSet& planes_;
   const int64_t scratch_floats_;
   std::vector<Sequence> sequences_;
   int64_t tokens_ = 0;

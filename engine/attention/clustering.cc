@@ -12,7 +12,8 @@ using kernels::PhiloxNormal;
 using kernels::RandomStream;
 
 HashPlaneSet::HashPlaneSet(const kernels::ClusterKernel& kernel, const Clustered& parameters,
-                           int64_t head_dim) {
+                           int64_t head_dim)
+    : kernel_(&kernel), biased_(parameters.hash_bias), seed_(parameters.seed) {
   std::vector<float> normals;  // [bits, head_dim]
   std::vector<float> biases;   // [bits]
   normals.reserve(parameters.bits * head_dim);
@@ -29,6 +30,12 @@ HashPlaneSet::HashPlaneSet(const kernels::ClusterKernel& kernel, const Clustered
   packed_.resize(kernel.packed_planes_floats(parameters.bits, head_dim));
   kernel.pack_planes(parameters.bits, head_dim, normals.data(), biases.data(), packed_.data());
   planes_ = {parameters.bits, head_dim, packed_.data()};
+}
+
+bool HashPlaneSet::IsFor(const kernels::ClusterKernel& kernel, const Clustered& parameters,
+                         int64_t head_dim) const {
+  return kernel_ == &kernel && biased_ == parameters.hash_bias && seed_ == parameters.seed &&
+         planes_.bits == parameters.bits && planes_.head_dim == head_dim;
 }
 
 CodeClusterer::CodeClusterer(const kernels::ClusterKernel& kernel, const Clustered& parameters)

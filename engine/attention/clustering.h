@@ -14,14 +14,21 @@
 
 namespace castor::attention {
 
-// The planes of a launch: random hyperplanes in the order that `kernel` wants. Owns its memory.
+// Random hyperplanes in the order that `kernel` wants. Owns its memory; constant once made.
 class HashPlaneSet {
  public:
   HashPlaneSet(const kernels::ClusterKernel& kernel, const Clustered& parameters, int64_t head_dim);
 
   const kernels::PackedPlanes& planes() const { return planes_; }
 
+  // Whether the same arguments would make the same planes.
+  bool IsFor(const kernels::ClusterKernel& kernel, const Clustered& parameters,
+             int64_t head_dim) const;
+
  private:
+  const kernels::ClusterKernel* kernel_;
+  bool biased_;
+  uint64_t seed_;
   std::vector<float> packed_;
   kernels::PackedPlanes planes_;
 };

@@ -69,6 +69,8 @@ struct Avx512Bits : Avx512 {
   }
 
   static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+  // Into the second-level cache.
+  static void PrefetchFar(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 };
 
 }  // namespace castor::kernels

@@ -78,6 +78,7 @@ struct PortableBits : Portable {
   }
 
   static void Prefetch(const void* p) { __builtin_prefetch(p); }
+  static void PrefetchFar(const void* p) { __builtin_prefetch(p, 0, 2); }
 };
 
 }  // namespace castor::kernels

@@ -153,8 +153,13 @@ class Centroids {
   static void LoadSpan(const void* rows, int64_t stride, int64_t dim, int64_t begin, int64_t count,
                        float* span) {
     const auto* source = static_cast<const typename E::Bits*>(rows) + begin * stride;
+    constexpr int64_t kAhead = 16;
     for (int64_t j = 0; j < count; ++j) {
-      Elements<V, E>::LoadRow(source + j * stride, dim, span + j * dim);
+      PrefetchRow<V, E>(source + (j + kAhead < count ? j + kAhead : j) * stride, dim);
+      ForColumns(dim, [&](int64_t e, int64_t columns) {
+        const Vec row = Elements<V, E>::Load(source + j * stride + e, columns);
+        Elements<V, Float32>::Store(span + j * dim + e, row, columns);
+      });
     }
   }
 
@@ -277,6 +282,7 @@ class Centroids {
     const float* const scores = scratch_.scores + column;
     hidden_[lane / kLanes] = begin == 0 ? ~uint32_t{0} : 0;
     if (begin == 0) return top_.TakeFirst(scores, count, width, lane, used);
+    if (begin == Span(shape_)) top_.MakeHeaps(lane, used);
     top_.Take(
         scores, begin, count, width, lane, used,
         [&](int64_t of, uint64_t entry) {
@@ -377,28 +383,50 @@ class Centroids {
   void ShareRow(int64_t c) {
     using Element = typename E::Bits;
     float* const row = scratch_.rows + c * shape_.value_dim;
-    // Narrower elements fit where the floats were, ahead of what is still to be read.
-    auto* const elements = reinterpret_cast<Element*>(row);
-    ForColumns(shape_.value_dim, [&](int64_t e, int64_t count) {
-      Elements<V, E>::Store(elements + e, Elements<V, Float32>::Load(row + e, count), count);
-    });
     auto* const output = static_cast<Element*>(tile_.output);
-    for (int64_t i = tile_.begin[c]; i < tile_.begin[c + 1]; ++i) {
-      std::memcpy(output + tile_.order[i] * tile_.output_stride, elements,
-                  shape_.value_dim * sizeof(Element));
+    if constexpr (sizeof(Element) == sizeof(float)) {
+      for (int64_t i = tile_.begin[c]; i < tile_.begin[c + 1]; ++i) {
+        float* const to = output + tile_.order[i] * tile_.output_stride;
+        ForColumns(shape_.value_dim, [&](int64_t e, int64_t count) {
+          Elements<V, E>::Store(to + e, Elements<V, E>::Load(row + e, count), count);
+        });
+      }
+    } else {
+      // Rounded once: the narrow elements fit where the floats were, behind those yet to be read.
+      auto* const elements = reinterpret_cast<Element*>(row);
+      ForColumns(shape_.value_dim, [&](int64_t e, int64_t count) {
+        Elements<V, E>::Store(elements + e, Elements<V, Float32>::Load(row + e, count), count);
+      });
+      for (int64_t i = tile_.begin[c]; i < tile_.begin[c + 1]; ++i) {
+        std::memcpy(output + tile_.order[i] * tile_.output_stride, elements,
+                    shape_.value_dim * sizeof(Element));
+      }
     }
   }
 
   template <typename E>
   void RefineRows() {
-    Refine<V> refine(shape_, tile_, softmax_, scratch_.refine);
-    for (int64_t c = 0; c < tile_.clusters; ++c) {
-      if (c + 1 < tile_.clusters) {
-        refine.template Prefetch<E>(top_.entries(c + 1), top_.size(c + 1));
+    if (tile_.keys > Span(shape_)) return RefineRows<E, E>(tile_);
+    // All keys and values are still here, side by side.
+    CentroidTile packed = tile_;
+    packed.key = scratch_.keys;
+    packed.value = scratch_.values;
+    packed.key_stride = shape_.head_dim;
+    packed.value_stride = shape_.value_dim;
+    RefineRows<E, Float32>(packed);
+  }
+
+  // K: the elements of the tile's keys and values.
+  template <typename E, typename K>
+  void RefineRows(const CentroidTile& tile) {
+    Refine<V> refine(shape_, tile, softmax_, scratch_.refine);
+    for (int64_t c = 0; c < tile.clusters; ++c) {
+      if (c + 1 < tile.clusters) {
+        refine.template Prefetch<K>(top_.entries(c + 1), top_.size(c + 1));
       }
       const float mass = JoinParts(c);
-      refine.template Run<E>(c, top_.entries(c), top_.size(c), mass,
-                             scratch_.rows + c * shape_.value_dim);
+      refine.template Run<E, K>(c, top_.entries(c), top_.size(c), mass,
+                                scratch_.rows + c * shape_.value_dim);
     }
   }
 

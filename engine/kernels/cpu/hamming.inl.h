@@ -158,15 +158,15 @@ class Hamming {
   }
 
   // Three planes of one weight become one of that weight and one of twice it.
-  static void Add(Bits& sum, Bits a, Bits b, Bits& carry) {
+  [[gnu::always_inline]] static void Add(Bits& sum, Bits a, Bits b, Bits& carry) {
     const Bits before = sum;
     sum = V::Parity(before, a, b);
     carry = V::Majority(before, a, b);
   }
 
   // Adds four groups of three planes to ones and twos; what comes out are three planes of fours.
-  static void AddGroups(const uint64_t* table, const uint16_t* pick, Bits& ones, Bits& twos,
-                        Bits fours[3]) {
+  [[gnu::always_inline]] static void AddGroups(const uint64_t* table, const uint16_t* pick,
+                                               Bits& ones, Bits& twos, Bits fours[3]) {
     Bits sum[4];
     Bits carry[4];
 #pragma GCC unroll 4
@@ -185,7 +185,8 @@ class Hamming {
   // The distances to one centroid: plane k of the result is bit k. kSteps: 3 + 12 kSteps bits
   // count.
   template <int kSteps>
-  static void Distances(const uint64_t* table, const uint16_t* pick, Bits distance[6]) {
+  [[gnu::always_inline]] static void Distances(const uint64_t* table, const uint16_t* pick,
+                                               Bits distance[6]) {
     Bits ones = V::LoadBits(table + pick[0]);
     Bits twos = V::LoadBits(table + pick[0] + kWords);
     Bits f[3];

@@ -76,8 +76,12 @@ class HashCodes {
     for (int64_t begin = 0; begin < count; begin += kRows) {
       const int64_t rows = count - begin < kRows ? count - begin : kRows;
       for (int64_t i = 0; i < rows; ++i) {
-        Elements<V, E>::LoadRow(source + (begin + i) * stride, planes.head_dim,
-                                scratch + i * planes.head_dim);
+        const auto* const row = source + (begin + i) * stride;
+        for (int64_t e = 0; e < planes.head_dim; e += kLanes) {
+          const int64_t left = planes.head_dim - e < kLanes ? planes.head_dim - e : kLanes;
+          Elements<V, Float32>::Store(scratch + i * planes.head_dim + e,
+                                      Elements<V, E>::Load(row + e, left), left);
+        }
         codes[begin + i] = 0;
       }
       for (int64_t p = 0; p < Panels(vectors); ++p) {

@@ -44,6 +44,11 @@ void PrefetchRow(const typename E::Bits* row, int64_t dim) {
   constexpr int64_t kLine = 64 / sizeof(typename E::Bits);
   for (int64_t e = 0; e < dim; e += kLine) V::Prefetch(row + e);
 }
+template <typename V, typename E>
+void PrefetchRowFar(const typename E::Bits* row, int64_t dim) {
+  constexpr int64_t kLine = 64 / sizeof(typename E::Bits);
+  for (int64_t e = 0; e < dim; e += kLine) V::PrefetchFar(row + e);
+}
 
 template <typename V>
 class Refine {
@@ -56,32 +61,35 @@ class Refine {
          float* scratch)
       : shape_(shape), tile_(tile), softmax_(softmax), scratch_(scratch, shape) {}
 
-  // Asks for the rows that Run will gather.
+  // Asks for the rows that Run will gather. Not into the first-level cache: rows of one head lie a
+  // power of two apart, more often than not, and so many of them share few of its sets.
   template <typename E>
   void Prefetch(const uint64_t* entries, int64_t count) const {
     using Bits = typename E::Bits;
     for (int64_t n = 0; n < count; ++n) {
       const int64_t j = TopKeys<V>::KeyOf(entries[n]);
-      PrefetchRow<V, E>(static_cast<const Bits*>(tile_.key) + j * tile_.key_stride,
-                        shape_.head_dim);
-      PrefetchRow<V, E>(static_cast<const Bits*>(tile_.value) + j * tile_.value_stride,
-                        shape_.value_dim);
+      PrefetchRowFar<V, E>(static_cast<const Bits*>(tile_.key) + j * tile_.key_stride,
+                           shape_.head_dim);
+      PrefetchRowFar<V, E>(static_cast<const Bits*>(tile_.value) + j * tile_.value_stride,
+                           shape_.value_dim);
     }
   }
 
   // Writes the rows of cluster c's members: `rest` [value_dim] and, by `mass`, their own weights on
-  // the `count` keys of `entries`.
-  template <typename E>
+  // the `count` keys of `entries`. E: elements of queries and rows; K: of the tile's keys and
+  // values.
+  template <typename E, typename K>
   void Run(int64_t c, const uint64_t* entries, int64_t count, float mass, const float* rest) {
     count_ = count;
     padded_ = (count + kLanes - 1) / kLanes * kLanes;
-    GatherKeys<E>(entries);
-    GatherValues<E>(entries);
+    GatherKeys<K>(entries);
+    GatherValues<K>(entries);
     const int64_t begin = tile_.begin[c];
     const int64_t end = tile_.begin[c + 1];
+    const int64_t last = tile_.begin[tile_.clusters];
     for (int64_t at = begin; at < end; at += kMembers) {
       const int64_t members = end - at < kMembers ? end - at : kMembers;
-      LoadMembers<E>(tile_.order + at, members);
+      LoadMembers<E>(tile_.order + at, members, last - at);
       Weights(members, mass);
       StoreRows<E>(tile_.order + at, members, rest);
     }
@@ -187,19 +195,28 @@ class Refine {
           V::Store(panel + n * width + (e - first), Elements<V, E>::Load(row + e, columns));
         }
       }
+      if (count_ == padded_) return;
       std::memset(panel + count_ * width, 0, (padded_ - count_) * width * sizeof(float));
     });
   }
 
+  // `left`: members from here on, those of later clusters too, whose rows are asked for early.
   template <typename E>
-  void LoadMembers(const int32_t* order, int64_t members) {
+  void LoadMembers(const int32_t* order, int64_t members, int64_t left) {
     const auto* query = static_cast<const typename E::Bits*>(tile_.query);
-    constexpr int64_t kAhead = 8;
+    constexpr int64_t kAhead = 16;
     for (int64_t i = 0; i < members; ++i) {
-      const int64_t next = i + kAhead < members ? i + kAhead : members - 1;
+      const int64_t next = i + kAhead < left ? i + kAhead : left - 1;
       PrefetchRow<V, E>(query + order[next] * tile_.query_stride, shape_.head_dim);
-      Elements<V, E>::LoadRow(query + order[i] * tile_.query_stride, shape_.head_dim,
-                              scratch_.members + i * shape_.head_dim);
+      CopyRow<E>(query + order[i] * tile_.query_stride, scratch_.members + i * shape_.head_dim);
+    }
+  }
+
+  template <typename E>
+  void CopyRow(const typename E::Bits* row, float* to) const {
+    for (int64_t e = 0; e < shape_.head_dim; e += kLanes) {
+      const int64_t count = shape_.head_dim - e < kLanes ? shape_.head_dim - e : kLanes;
+      Elements<V, Float32>::Store(to + e, Elements<V, E>::Load(row + e, count), count);
     }
   }
 

@@ -36,7 +36,7 @@ class TopKeys {
 
   // Memory for `lanes` lanes, the most wanted keys and the longest span.
   static int64_t ScratchFloats(int64_t lanes, int64_t wanted, int64_t span) {
-    return 2 * lanes * wanted + 2 * kLanes * span + kMostGroups * kLanes + 2 * lanes + 64;
+    return 2 * lanes * wanted + 2 * kLanes * Stride(span) + kMostGroups * kLanes + 2 * lanes + 64;
   }
 
   // `scratch` is 64-byte aligned.
@@ -45,7 +45,8 @@ class TopKeys {
     thresholds_ = groups_ + kMostGroups * kLanes;
     sizes_ = reinterpret_cast<int32_t*>(thresholds_ + lanes);
     candidates_ = reinterpret_cast<Entry*>(thresholds_ + (2 * lanes + 15) / 16 * 16);
-    heaps_ = candidates_ + kLanes * span;
+    heaps_ = candidates_ + kLanes * Stride(span);
+    stride_ = Stride(span);
   }
 
   void Reset(int64_t lanes) {
@@ -69,20 +70,22 @@ class TopKeys {
       const float* row = scores + j * width;
       for (uint32_t hits = V::AtLeast(V::Load(row), least) & counted; hits != 0; hits &= hits - 1) {
         const int i = __builtin_ctz(hits);
-        candidates_[i * count + found[i]++] = MakeEntry(row[i], j);
+        candidates_[i * stride_ + found[i]++] = MakeEntry(row[i], j);
       }
     }
     for (int64_t i = 0; i < used; ++i) {
-      Entry* const candidates = candidates_ + i * count;
+      Entry* const candidates = candidates_ + i * stride_;
       if (found[i] > wanted_) SelectGreatest(candidates, found[i], wanted_);
       const int64_t size = found[i] < wanted_ ? found[i] : wanted_;
-      Entry* const heap = heaps_ + (lane + i) * wanted_;
-      std::memcpy(heap, candidates, size * sizeof(Entry));
+      std::memcpy(heaps_ + (lane + i) * wanted_, candidates, size * sizeof(Entry));
       sizes_[lane + i] = static_cast<int32_t>(size);
-      if (size == wanted_) {
-        for (int64_t at = size / 2 - 1; at >= 0; --at) SiftDown(heap, at);
-        thresholds_[lane + i] = ScoreOf(heap[0]);
-      }
+    }
+  }
+
+  // Before the second span, for the lanes of one vector.
+  void MakeHeaps(int64_t lane, int64_t used) {
+    for (int64_t i = lane; i < lane + used; ++i) {
+      if (sizes_[i] == wanted_) MakeHeap(i);
     }
   }
 
@@ -113,6 +116,9 @@ class TopKeys {
   static constexpr int64_t kLanes = V::kLanes;
   static constexpr uint32_t kSign = 0x80000000u;
   static constexpr int64_t kMostGroups = 256;
+
+  // Between lanes' candidates: their ends, where entries go, shall not share a set of the cache.
+  static int64_t Stride(int64_t span) { return span + 8; }
 
   // A lower bound of each lane's wanted-th greatest score that few scores reach: of the greatest
   // scores of 2 wanted groups, or so, the wanted-th. With 64 groups of 16 keys, 43 scores reach it
@@ -198,27 +204,33 @@ class TopKeys {
     heap[at] = entry;
   }
 
+  void MakeHeap(int64_t lane) {
+    Entry* const heap = heaps_ + lane * wanted_;
+    for (int64_t at = wanted_ / 2 - 1; at >= 0; --at) SiftDown(heap, at);
+    thresholds_[lane] = ScoreOf(heap[0]);
+  }
+
   template <typename Evicted>
   void Insert(int64_t lane, Entry entry, Evicted evicted) {
     Entry* const heap = heaps_ + lane * wanted_;
     if (sizes_[lane] < wanted_) {
       heap[sizes_[lane]++] = entry;
-      if (sizes_[lane] < wanted_) return;
-      for (int64_t at = wanted_ / 2 - 1; at >= 0; --at) SiftDown(heap, at);
+      if (sizes_[lane] == wanted_) MakeHeap(lane);
     } else {
       evicted(lane, heap[0]);
       heap[0] = entry;
       SiftDown(heap, 0);
+      thresholds_[lane] = ScoreOf(heap[0]);
     }
-    thresholds_[lane] = ScoreOf(heap[0]);
   }
 
   const int64_t wanted_;
   float* groups_;      // [kMostGroups, kLanes]
   float* thresholds_;  // [lanes]: the least score of a full heap, else -Inf
   int32_t* sizes_;     // [lanes]
-  Entry* candidates_;  // [kLanes, span]
-  Entry* heaps_;       // [lanes, wanted], the least entry first
+  Entry* candidates_;  // [kLanes, stride]
+  int64_t stride_;
+  Entry* heaps_;  // [lanes, wanted], the least entry first
 };
 
 }  // namespace castor::kernels
