@@ -26,8 +26,9 @@ int64_t ClusterSize(const CastShape& shape, int64_t tokens) {
 
 // Queries of a cluster that a block of the inner attention has.
 int64_t InsideRows(const CastShape& shape) {
-  const int columns = CastColumns(std::max(shape.head_dim, shape.value_dim));
-  return 64 * CastRowTiles(shape.element == Element::kFloat32, columns);
+  const bool float32 = shape.element == Element::kFloat32;
+  const int columns = CastColumns(float32, std::max(shape.head_dim, shape.value_dim));
+  return 64 * CastRowTiles(float32, columns);
 }
 
 // Sums over all sequences of what the tables hold.
@@ -107,10 +108,15 @@ int64_t LayOut(const CastShape& shape, const Totals& totals, void* base, CastArg
   args->counts = pieces.Take<int32_t>(totals.sequences * rows);
   args->membership = pieces.Take<Membership>(totals.tiles32 * rows);
   if (shape.single_assignment) {
-    args->choice = pieces.Take<int32_t>(totals.tokens * Clusterings(shape));
-    args->demand = pieces.Take<int32_t>(totals.sequences * rows);
+    const int64_t choices = totals.tokens * Clusterings(shape);
+    args->choice = pieces.Take<int32_t>(choices);
+    args->free_tokens = pieces.Take<int32_t>(choices);
+    args->places = pieces.Take<int32_t>(choices);
+    args->arrivals = pieces.Take<int32_t>(choices);
+    args->arriving = pieces.Take<int32_t>(totals.sequences * rows);
+    args->starts = pieces.Take<int32_t>(totals.sequences * rows);
     args->cutoff = pieces.Take<unsigned long long>(totals.sequences * rows);
-    args->rejections = pieces.Take<int32_t>(3 * totals.sequences * Clusterings(shape));
+    args->counters = pieces.Take<int32_t>(6 * totals.sequences * Clusterings(shape));
   }
   return pieces.used();
 }
@@ -182,7 +188,7 @@ cudaError_t Run(const CastShape& shape, const CastBatch& batch, cudaStream_t str
   }
   const CastArgs args = MakeCastArgs(shape, batch);
   cudaError_t error = RunCastAffinities(args, totals.tiles32, totals.tiles64, stream);
-  if (error == cudaSuccess) error = RunCastClusters(args, stream);
+  if (error == cudaSuccess) error = RunCastClusters(args, totals.tiles128, stream);
   if (error == cudaSuccess) error = RunCastInside(args, totals.query_tiles, stream);
   if (error == cudaSuccess) error = RunCastCombine(args, totals.tiles64, totals.tiles128, stream);
   return error;

@@ -1,7 +1,8 @@
 // CAST attention (arXiv 2402.04239) on the GPU, over raw pointers. The definition, with its steps,
 // is attention/cast_reference.h; engine/DESIGN.md, "CAST on the GPU", says how the stages work.
 //
-// A ragged batch is computed in five launches, six with single assignment, whatever its sequences.
+// A ragged batch is computed in four launches, whatever its sequences: one more with over 256
+// clusters, three more with single assignment.
 // Everything is queued on the stream: no allocation, no wait, no copy, so that a CUDA graph can
 // capture it. All sizes follow from lengths that the host knows.
 //

@@ -1,17 +1,16 @@
 // Steps 1 and 2 of CAST: how much each token belongs to each cluster.
 //
-// Two passes over the products with the surrogates. The first keeps, for every token and head, the
-// maximum and the sum of three softmaxes over the clusters: of query and key for the affinities,
-// and of the gated query for the weights of step 6. The second has all heads of a tile of tokens in
-// one block, in ascending order, and writes A_g cluster-major, as the selection reads it. Products
-// are made twice, and in exchange nothing of size N x N_c x heads exists and N_c is not bounded by
-// shared memory. Laplace, elementwise, needs no first pass.
+// A block has some tokens, goes through the heads in ascending order with the next head's tiles on
+// their way, and writes A_g cluster-major, as the selection reads it. Up to 256 clusters, a block's
+// warps hold all scores of a token and head in registers and agree on the maximum and the sum of
+// three softmaxes: of query and key for the affinities, and of the gated query for the weights of
+// step 6, which later stages are given. Beyond, a first pass finds those, and a second makes the
+// products again. Nothing of size N x N_c x heads exists either way. Laplace, elementwise, needs no
+// sums.
 //
-// Cost a token-head at d = 64, bf16, a pass: 256 B of query and key, 4 N_c d flop; the second pass
-// adds 4 N_c bytes a token. H=8: 4K x 16 clusters 1.0 us of bytes each pass, 64K x 256 49 us of
-// tensor core each pass.
-
-#include <algorithm>
+// Cost a token-head at d = 64, bf16: 256 B of query and key, 4 N_c d flop; 4 N_c bytes a token.
+// H=8: 4K x 16 clusters 1.0 us of bytes, 64K x 256 49 us of tensor core; surrogates from L2, N_c d
+// elements for every 32 tokens, 130 us at 64K x 256 and 5 TB/s, under the products.
 
 #include "engine/kernels/cuda/cast_args.cuh"
 #include "engine/kernels/cuda/cast_math.cuh"
@@ -21,17 +20,33 @@
 namespace castor::kernels::cuda {
 namespace {
 
-constexpr int kWarpClusters = 64;  // columns of a warp, whose rows are 16 tokens
+constexpr int kWarpClusters = 64;      // columns of a warp, whose rows are 16 tokens
+constexpr int kOnePassWarps = 4;       // side by side, so up to 256 clusters in one pass
+constexpr int kTwoBuffers = 96 << 10;  // bytes up to which tiles are loaded ahead
 
-// The products q s and k s of `rows` tokens of one head with `columns` clusters: c[0] and c[1].
+// c[0] and c[1]: the products of 16 queries and of 16 keys with 64 surrogates.
+using Products = float[2][kWarpClusters / 8][4];
+
+__device__ __forceinline__ void Clear(Products& c) {
+#pragma unroll
+  for (int m = 0; m < 2; ++m) {
+#pragma unroll
+    for (int n = 0; n < kWarpClusters / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) c[m][n][i] = 0;
+    }
+  }
+}
+
+// Queries and keys of some tokens of a sequence, and surrogates, in dynamic shared memory.
 template <typename T, int kColumns>
-class SurrogateProducts {
+class Tiles {
  public:
   static constexpr int kStride = PairStride(kColumns);
 
-  // `rows` tokens from `token` on, of `left` that the sequence still has.
-  __device__ SurrogateProducts(const CastArgs& args, int sequence, int64_t token, int left,
-                               int rows)
+  // `rows` tokens from `token` on, of `left` that the sequence still has; `columns` clusters.
+  __device__ Tiles(const CastArgs& args, int sequence, int64_t token, int left, int rows,
+                   int columns)
       : a_(args),
         surrogates_(static_cast<const T*>(args.batch.surrogates) +
                     int64_t{args.layer[sequence]} * args.shape.clusters * args.shape.heads *
@@ -39,81 +54,144 @@ class SurrogateProducts {
         token_(token),
         left_(left),
         rows_(rows),
-        queries_(DynamicShared<Pair<T>>()),
-        keys_(queries_ + rows * kStride),
-        clusters_(keys_ + rows * kStride) {}
+        columns_(columns) {}
 
-  // For the warp's 16 rows from `row` and 64 clusters from `first + column` on. All threads call it
-  // alike; `fresh` where the tokens or the head are others than in the call before.
-  __device__ void Multiply(int head, int first, int columns, bool fresh, int row, int column,
-                           float (&c)[2][kWarpClusters / 8][4]) {
+  // Columns [e, e + kColumns) of a head; the tokens too if `with_tokens`. All threads.
+  __device__ void Load(int buffer, int head, int e, int first_cluster, bool with_tokens) {
     const int dim = a_.shape.head_dim;
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-#pragma unroll
-      for (int n = 0; n < kWarpClusters / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) c[m][n][i] = 0;
-      }
+    const int width = min(kColumns, dim - e);
+    const int64_t at = int64_t{head} * dim + e;
+    Pair<T>* const tile = At(buffer);
+    if (with_tokens) {
+      const auto load = [&](Pair<T>* to, const void* data, int64_t stride, bool vector) {
+        const T* const base = static_cast<const T*>(data) + token_ * stride + at;
+        LoadTile<T, kColumns>(to, rows_, width, vector, [&](int r) -> const T* {
+          return r < left_ ? base + r * stride : nullptr;
+        });
+      };
+      load(tile, a_.batch.query, a_.batch.query_stride, a_.vector_query);
+      load(tile + rows_ * kStride, a_.batch.key, a_.batch.key_stride, a_.vector_key);
     }
-    for (int e = 0; e < dim; e += kColumns) {
-      const int width = min(kColumns, dim - e);
-      const int64_t at = int64_t{head} * dim + e;
-      __syncthreads();  // whoever read the tiles is done
-      if (fresh || dim > kColumns) {
-        const auto load = [&](Pair<T>* tile, const void* data, int64_t stride, bool vector) {
-          const T* const base = static_cast<const T*>(data) + token_ * stride + at;
-          LoadTile<T, kColumns>(tile, rows_, width, vector, [&](int r) -> const T* {
-            return r < left_ ? base + r * stride : nullptr;
-          });
-        };
-        load(queries_, a_.batch.query, a_.batch.query_stride, a_.vector_query);
-        load(keys_, a_.batch.key, a_.batch.key_stride, a_.vector_key);
-      }
-      const int64_t stride = int64_t{a_.shape.heads} * dim;
-      const T* const base = surrogates_ + first * stride + at;
-      LoadTile<T, kColumns>(clusters_, columns, width, a_.vector_surrogates,
-                            [&](int r) -> const T* {
-                              return first + r < a_.shape.clusters ? base + r * stride : nullptr;
-                            });
-      CommitCopies();
-      WaitCopies<0>();
-      __syncthreads();
-      MultiplyRows<T, kStride, 2, kWarpClusters / 8>(
-          c, queries_ + row * kStride, rows_ * kStride, clusters_ + column * kStride,
-          (width + 15) / 16, a_.shape.clusters - first - column);
-    }
+    const int64_t stride = int64_t{a_.shape.heads} * dim;
+    const T* const base = surrogates_ + first_cluster * stride + at;
+    const int existing = a_.shape.clusters - first_cluster;
+    LoadTile<T, kColumns>(
+        tile + 2 * rows_ * kStride, columns_, width, a_.vector_surrogates,
+        [&](int r) -> const T* { return r < existing ? base + r * stride : nullptr; });
+    CommitCopies();
   }
 
-  static int SharedBytes(int rows, int columns) {
+  // Adds what that piece contributes, for the warp's tokens from `row` and clusters from `column`
+  // on, of which `valid` exist.
+  __device__ void Multiply(int buffer, int e, int row, int column, int valid, Products& c) const {
+    const Pair<T>* const tile = At(buffer);
+    const int steps = (min(kColumns, a_.shape.head_dim - e) + 15) / 16;
+    MultiplyRows<T, kStride, 2, kWarpClusters / 8>(c, tile + row * kStride, rows_ * kStride,
+                                                   tile + (2 * rows_ + column) * kStride, steps,
+                                                   valid);
+  }
+
+  __host__ __device__ static int Bytes(int rows, int columns) {
     return TileBytes<T>(2 * rows + columns, kColumns);
   }
 
  private:
+  __device__ Pair<T>* At(int buffer) const {
+    return DynamicShared<Pair<T>>() + buffer * (2 * rows_ + columns_) * kStride;
+  }
+
   const CastArgs& a_;
   const T* const surrogates_;
   const int64_t token_;
   const int left_;
   const int rows_;
-  Pair<T>* const queries_;
-  Pair<T>* const keys_;
-  Pair<T>* const clusters_;
+  const int columns_;
 };
 
-constexpr int kStatsRows = 64;
-constexpr int kStatsThreads = 128;
+// Softmaxes of one row over clusters, base 2: of the query's scores, of the same stretched by the
+// gate temperature, and of the key's.
+struct RowSums {
+  float query_max = -INFINITY;
+  float query = 0;
+  float weight = 0;  // against query_max, as query
+  float key_max = -INFINITY;
+  float key = 0;
 
-// grid (tiles of 64 tokens, heads), block kStatsThreads
+  __device__ void Rescale(float new_query_max, float new_key_max, float temperature) {
+    query = Rescaled(query, query_max, new_query_max, 1);
+    weight = Rescaled(weight, query_max, new_query_max, temperature);
+    key = Rescaled(key, key_max, new_key_max, 1);
+    query_max = new_query_max;
+    key_max = new_key_max;
+  }
+
+  // Adds the scores of row r of the fragments; those of columns from `valid` on do not exist.
+  __device__ void Add(const CastArgs& a, const Products& c, int r, int valid, float temperature) {
+    const int t = threadIdx.x % 4;
+    float new_query_max = query_max;
+    float new_key_max = key_max;
+#pragma unroll
+    for (int n = 0; n < kWarpClusters / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (8 * n + 2 * t + i >= valid) continue;
+        new_query_max = fmaxf(new_query_max, c[0][n][2 * r + i] * a.scale_log2);
+        new_key_max = fmaxf(new_key_max, c[1][n][2 * r + i] * a.scale_log2);
+      }
+    }
+    Rescale(new_query_max, new_key_max, temperature);
+#pragma unroll
+    for (int n = 0; n < kWarpClusters / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (8 * n + 2 * t + i >= valid) continue;
+        const float x = c[0][n][2 * r + i] * a.scale_log2 - query_max;
+        query += Exp2(x);
+        weight += Exp2(temperature * x);
+        key += Exp2(c[1][n][2 * r + i] * a.scale_log2 - key_max);
+      }
+    }
+  }
+
+  // Adds up the four lanes that share the row.
+  __device__ void AddQuad(float temperature) {
+    Rescale(QuadMax(query_max), QuadMax(key_max), temperature);
+    query = QuadSum(query);
+    weight = QuadSum(weight);
+    key = QuadSum(key);
+  }
+
+  // Adds another's, in an order that the caller fixes.
+  __device__ void AddOther(RowSums other, float temperature) {
+    const float both_query = fmaxf(query_max, other.query_max);
+    const float both_key = fmaxf(key_max, other.key_max);
+    Rescale(both_query, both_key, temperature);
+    other.Rescale(both_query, both_key, temperature);
+    query += other.query;
+    weight += other.weight;
+    key += other.key;
+  }
+
+  __device__ float4 ForAffinities() const {
+    return make_float4(query_max, 1 / query, key_max, 1 / key);
+  }
+  __device__ float2 ForWeights() const { return make_float2(query_max, 1 / weight); }
+};
+
+constexpr int kSumsRows = 64;
+constexpr int kSumsThreads = 128;
+
+// grid (tiles of 64 tokens, heads), block kSumsThreads
 template <typename T, int kColumns>
-__global__ void __launch_bounds__(kStatsThreads) StatsKernel(const CastArgs a) {
+__global__ void __launch_bounds__(kSumsThreads) SumsKernel(const CastArgs a) {
   const int s = FindSequence(a.tiles64, a.sequences, 1, blockIdx.x);
-  const int first = (static_cast<int>(blockIdx.x) - a.tiles64[s]) * kStatsRows;
+  const int first = (static_cast<int>(blockIdx.x) - a.tiles64[s]) * kSumsRows;
   const int left = a.tokens[s + 1] - a.tokens[s] - first;
   const int64_t token = a.tokens[s] + first;
   const int head = static_cast<int>(blockIdx.y);
   const int warp_row = static_cast<int>(threadIdx.x) / 32 * 16;
   const int g = threadIdx.x % 32 / 4;
-  const int t = threadIdx.x % 4;
+  const int dim = a.shape.head_dim;
 
   float temperature[2];
 #pragma unroll
@@ -121,109 +199,131 @@ __global__ void __launch_bounds__(kStatsThreads) StatsKernel(const CastArgs a) {
     const int row = warp_row + g + 8 * r;
     temperature[r] = row < left ? GateTemperature(a.shape.gated, a.batch.gate[token + row]) : 1.0f;
   }
-  SoftmaxSum query[2], key[2];
-  float weight_sum[2] = {0, 0};  // against query's max
-  SurrogateProducts<T, kColumns> products(a, s, token, left, kStatsRows);
-  float c[2][kWarpClusters / 8][4];
+  RowSums sums[2];
+  Tiles<T, kColumns> tiles(a, s, token, left, kSumsRows, kWarpClusters);
   for (int c0 = 0; c0 < a.shape.clusters; c0 += kWarpClusters) {
-    products.Multiply(head, c0, kWarpClusters, c0 == 0, warp_row, 0, c);
     const int valid = a.shape.clusters - c0;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float query_max = query[r].max;
-      float key_max = key[r].max;
-#pragma unroll
-      for (int n = 0; n < kWarpClusters / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          if (8 * n + 2 * t + i >= valid) continue;
-          query_max = fmaxf(query_max, c[0][n][2 * r + i] * a.scale_log2);
-          key_max = fmaxf(key_max, c[1][n][2 * r + i] * a.scale_log2);
-        }
-      }
-      query[r].sum = Rescaled(query[r].sum, query[r].max, query_max, 1);
-      weight_sum[r] = Rescaled(weight_sum[r], query[r].max, query_max, temperature[r]);
-      key[r].sum = Rescaled(key[r].sum, key[r].max, key_max, 1);
-      query[r].max = query_max;
-      key[r].max = key_max;
-#pragma unroll
-      for (int n = 0; n < kWarpClusters / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          if (8 * n + 2 * t + i >= valid) continue;
-          const float x = c[0][n][2 * r + i] * a.scale_log2 - query_max;
-          query[r].sum += Exp2(x);
-          weight_sum[r] += Exp2(temperature[r] * x);
-          key[r].sum += Exp2(c[1][n][2 * r + i] * a.scale_log2 - key_max);
-        }
-      }
+    Products c;
+    Clear(c);
+    for (int e = 0; e < dim; e += kColumns) {
+      __syncthreads();  // whoever read the tiles is done
+      tiles.Load(0, head, e, c0, c0 == 0 || dim > kColumns);
+      WaitCopies<0>();
+      __syncthreads();
+      tiles.Multiply(0, e, warp_row, 0, valid, c);
     }
+#pragma unroll
+    for (int r = 0; r < 2; ++r) sums[r].Add(a, c, r, valid, temperature[r]);
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const float query_max = QuadMax(query[r].max);
-    const float key_max = QuadMax(key[r].max);
-    const float query_sum = QuadSum(Rescaled(query[r].sum, query[r].max, query_max, 1));
-    const float weights = QuadSum(Rescaled(weight_sum[r], query[r].max, query_max, temperature[r]));
-    const float key_sum = QuadSum(Rescaled(key[r].sum, key[r].max, key_max, 1));
+    sums[r].AddQuad(temperature[r]);
     const int row = warp_row + g + 8 * r;
-    if (t == 0 && row < left) {
+    if (threadIdx.x % 4 == 0 && row < left) {
       const int64_t at = (token + row) * a.shape.heads + head;
-      a.affinity_stats[at] = make_float4(query_max, 1 / query_sum, key_max, 1 / key_sum);
-      a.weight_stats[at] = make_float2(query_max, 1 / weights);
+      a.affinity_stats[at] = sums[r].ForAffinities();
+      a.weight_stats[at] = sums[r].ForWeights();
     }
   }
 }
 
-// A block's warps: `rows` times 16 tokens, `columns` times 64 clusters. An element's sum is the
-// same in any shape.
+// A block's warps: `rows` times 16 tokens, `columns` times 64 clusters.
 struct Warps {
   int rows;
   int columns;
+  bool one_pass;  // all clusters are the block's; else SumsKernel has run
+  int buffers;    // of tiles: 2 load a step ahead
 };
 
 // grid (tiles of 16 * warps.rows tokens, tiles of 64 * warps.columns clusters, clusterings)
 template <typename T, int kColumns>
 __global__ void __launch_bounds__(256) AffinityKernel(const CastArgs a, const Warps warps) {
   const int rows = 16 * warps.rows;
-  const int32_t* const tiles = rows == 32 ? a.tiles32 : a.tiles64;
-  const int s = FindSequence(tiles, a.sequences, 1, blockIdx.x);
-  const int first = (static_cast<int>(blockIdx.x) - tiles[s]) * rows;
+  const int columns = kWarpClusters * warps.columns;
+  const int32_t* const tiles_before = rows == 32 ? a.tiles32 : a.tiles64;
+  const int s = FindSequence(tiles_before, a.sequences, 1, blockIdx.x);
+  const int first = (static_cast<int>(blockIdx.x) - tiles_before[s]) * rows;
   const int tokens = a.tokens[s + 1] - a.tokens[s];
+  const int left = tokens - first;
   const int64_t token = a.tokens[s] + first;
-  const int first_cluster = static_cast<int>(blockIdx.y) * kWarpClusters * warps.columns;
+  const int first_cluster = static_cast<int>(blockIdx.y) * columns;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int warp_row = warp % warps.rows * 16;
-  const int warp_column = warp / warps.rows * kWarpClusters;
+  const int warp_column = warp / warps.rows;
+  const int column = warp_column * kWarpClusters;
   const int g = threadIdx.x % 32 / 4;
   const int t = threadIdx.x % 4;
-  const int valid = a.shape.clusters - first_cluster - warp_column;
+  const int valid = a.shape.clusters - first_cluster - column;
+  const int dim = a.shape.head_dim;
 
   float share[2] = {0, 0};
+  float temperature[2] = {1, 1};
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = warp_row + g + 8 * r;
-    if (first + row < tokens) share[r] = Sigmoid(a.batch.gate[token + row]);
+    if (row >= left) continue;
+    share[r] = Sigmoid(a.batch.gate[token + row]);
+    temperature[r] = GateTemperature(a.shape.gated, a.batch.gate[token + row]);
   }
-  float sum[kWarpClusters / 8][4];
+  float affinity[kWarpClusters / 8][4];
 #pragma unroll
   for (int n = 0; n < kWarpClusters / 8; ++n) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sum[n][i] = 0;
+    for (int i = 0; i < 4; ++i) affinity[n][i] = 0;
   }
-  SurrogateProducts<T, kColumns> products(a, s, token, tokens - first, rows);
+  Tiles<T, kColumns> tiles(a, s, token, left, rows, columns);
+  // After the tiles: the warps' sums, [rows, warps.columns].
+  RowSums* const shared_sums = reinterpret_cast<RowSums*>(
+      DynamicShared<char>() + warps.buffers * Tiles<T, kColumns>::Bytes(rows, columns));
+
   const int heads = a.shape.heads / a.clusterings;
   const int first_head = static_cast<int>(blockIdx.z) * heads;
-  float c[2][kWarpClusters / 8][4];
-  for (int head = first_head; head < first_head + heads; ++head) {
-    products.Multiply(head, first_cluster, kWarpClusters * warps.columns, true, warp_row,
-                      warp_column, c);
+  const int pieces = (dim + kColumns - 1) / kColumns;
+  Products c;
+  Clear(c);
+  const auto load = [&](int step) {
+    tiles.Load(step % warps.buffers, first_head + step / pieces, step % pieces * kColumns,
+               first_cluster, true);
+  };
+  load(0);
+  for (int step = 0; step < heads * pieces; ++step) {
+    if (warps.buffers == 1 && step > 0) {
+      __syncthreads();  // the step before has been read
+      load(step);
+    }
+    WaitCopies<0>();
+    __syncthreads();  // this step's tiles are there; with two, the other has been read
+    if (warps.buffers == 2 && step + 1 < heads * pieces) load(step + 1);
+    tiles.Multiply(step % warps.buffers, step % pieces * kColumns, warp_row, column, valid, c);
+    if (step % pieces + 1 < pieces) continue;
+
+    const int head = first_head + step / pieces;
+    RowSums sums[2];
+    if (!a.shape.laplace && warps.one_pass) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        sums[r].Add(a, c, r, valid, temperature[r]);
+        sums[r].AddQuad(temperature[r]);
+        if (t == 0) shared_sums[(warp_row + g + 8 * r) * warps.columns + warp_column] = sums[r];
+      }
+      __syncthreads();
+    }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = warp_row + g + 8 * r;
+      const int64_t at = (token + row) * a.shape.heads + head;
       float4 stats = make_float4(0, 0, 0, 0);
-      if (!a.shape.laplace && first + row < tokens) {
-        stats = a.affinity_stats[(token + row) * a.shape.heads + head];
+      if (a.shape.laplace) {
+        // Nothing to normalise by.
+      } else if (warps.one_pass) {
+        RowSums all = shared_sums[row * warps.columns];
+        for (int w = 1; w < warps.columns; ++w) {
+          all.AddOther(shared_sums[row * warps.columns + w], temperature[r]);
+        }
+        stats = all.ForAffinities();
+        if (t == 0 && warp_column == 0 && row < left) a.weight_stats[at] = all.ForWeights();
+      } else if (row < left) {
+        stats = a.affinity_stats[at];
       }
 #pragma unroll
       for (int n = 0; n < kWarpClusters / 8; ++n) {
@@ -238,24 +338,25 @@ __global__ void __launch_bounds__(256) AffinityKernel(const CastArgs a, const Wa
             by_query = Exp2(c[0][n][i] * a.scale_log2 - stats.x) * stats.y;
             by_key = Exp2(c[1][n][i] * a.scale_log2 - stats.z) * stats.w;
           }
-          sum[n][i] += share[r] * by_query + (1 - share[r]) * by_key;
+          affinity[n][i] += share[r] * by_query + (1 - share[r]) * by_key;
         }
       }
     }
+    Clear(c);
   }
   // Eight rows of a column, neighbours in memory, are a sector.
   const int64_t cluster_rows = int64_t{a.clusterings} * a.shape.clusters;
-  const int64_t base =
-      a.tokens[s] * cluster_rows +
-      (int64_t{blockIdx.z} * a.shape.clusters + first_cluster + warp_column) * tokens + first;
+  const int64_t base = a.tokens[s] * cluster_rows +
+                       (int64_t{blockIdx.z} * a.shape.clusters + first_cluster + column) * tokens +
+                       first;
 #pragma unroll
   for (int n = 0; n < kWarpClusters / 8; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int column = 8 * n + 2 * t + i % 2;
+      const int cluster = 8 * n + 2 * t + i % 2;
       const int row = warp_row + g + i / 2 * 8;
-      if (column < valid && first + row < tokens) {
-        a.affinities[base + int64_t{column} * tokens + row] = sum[n][i];
+      if (cluster < valid && row < left) {
+        a.affinities[base + int64_t{cluster} * tokens + row] = affinity[n][i];
       }
     }
   }
@@ -263,27 +364,36 @@ __global__ void __launch_bounds__(256) AffinityKernel(const CastArgs a, const Wa
 
 template <typename T, int kColumns>
 cudaError_t Launch(const CastArgs& args, int64_t tiles32, int64_t tiles64, cudaStream_t stream) {
-  using Products = SurrogateProducts<T, kColumns>;
-  if (!args.shape.laplace) {
-    const size_t shared = Products::SharedBytes(kStatsRows, kWarpClusters);
-    const LaunchShape shape{dim3(tiles64, args.shape.heads), dim3(kStatsThreads), shared};
-    const cudaError_t error = Launch(StatsKernel<T, kColumns>, shape, stream, args);
+  using Shared = Tiles<T, kColumns>;
+  // What is taken depends on the clusters alone, so a sequence's sums do not depend on its batch.
+  const int wide = (args.shape.clusters + kWarpClusters - 1) / kWarpClusters;
+  Warps warps = wide <= kOnePassWarps ? Warps{2, wide, true, 1} : Warps{4, 2, false, 1};
+  if (!args.shape.laplace && !warps.one_pass) {
+    const LaunchShape shape{
+        dim3(static_cast<unsigned>(tiles64), static_cast<unsigned>(args.shape.heads)),
+        dim3(kSumsThreads), static_cast<size_t>(Shared::Bytes(kSumsRows, kWarpClusters))};
+    const cudaError_t error = Launch(SumsKernel<T, kColumns>, shape, stream, args);
     if (error != cudaSuccess) return error;
   }
-  // Few clusters mean short sequences: small blocks, so that there are enough of them.
-  const Warps warps = args.shape.clusters <= kWarpClusters ? Warps{2, 1} : Warps{4, 2};
-  const int clusters = kWarpClusters * warps.columns;
-  const size_t shared = Products::SharedBytes(16 * warps.rows, clusters);
-  const LaunchShape shape{dim3(warps.rows == 2 ? tiles32 : tiles64,
-                               (args.shape.clusters + clusters - 1) / clusters, args.clusterings),
-                          dim3(32 * warps.rows * warps.columns), shared};
+  const int rows = 16 * warps.rows;
+  const int columns = kWarpClusters * warps.columns;
+  const int bytes = Shared::Bytes(rows, columns);
+  if (2 * bytes <= kTwoBuffers) warps.buffers = 2;
+  const LaunchShape shape{dim3(static_cast<unsigned>(rows == 32 ? tiles32 : tiles64),
+                               static_cast<unsigned>((args.shape.clusters + columns - 1) / columns),
+                               static_cast<unsigned>(args.clusterings)),
+                          dim3(32u * warps.rows * warps.columns),
+                          warps.buffers * bytes + rows * warps.columns * sizeof(RowSums)};
   return Launch(AffinityKernel<T, kColumns>, shape, stream, args, warps);
 }
 
+// fp32 tiles of 128 columns would be larger than some devices' shared memory.
 template <typename T>
 cudaError_t Launch(const CastArgs& args, int64_t tiles32, int64_t tiles64, cudaStream_t stream) {
-  return args.shape.head_dim <= 64 ? Launch<T, 64>(args, tiles32, tiles64, stream)
-                                   : Launch<T, 128>(args, tiles32, tiles64, stream);
+  if constexpr (sizeof(T) == 2) {
+    if (args.shape.head_dim > 64) return Launch<T, 128>(args, tiles32, tiles64, stream);
+  }
+  return Launch<T, 64>(args, tiles32, tiles64, stream);
 }
 
 }  // namespace

@@ -45,10 +45,15 @@ struct CastArgs {
   void* inside = nullptr;            // [slot, heads of the clustering, row_pitch]: alpha * R_intra
   void* summaries = nullptr;         // [sequences, heads, N_c, row_pitch]: R_inter
   int row_pitch = 0;                 // value_dim, rounded up to 8
-  int32_t* choice = nullptr;         // [tokens * clusterings]: single assignment's proposals
-  int32_t* demand = nullptr;         // one a row: tokens that chose the cluster
+  // Of single assignment alone, see cast_assign.cu:
+  int32_t* choice = nullptr;             // [tokens * clusterings]
+  int32_t* free_tokens = nullptr;        // [tokens * clusterings]
+  int32_t* places = nullptr;             // [tokens * clusterings]
+  int32_t* arrivals = nullptr;           // [tokens * clusterings]
+  int32_t* arriving = nullptr;           // one a row
+  int32_t* starts = nullptr;             // one a row
   unsigned long long* cutoff = nullptr;  // one a row: what a pair must reach to be held
-  int32_t* rejections = nullptr;         // [sequences * clusterings, 3], by round
+  int32_t* counters = nullptr;           // [sequences * clusterings, 6]
 };
 
 // Which of a tile's 32 tokens a cluster holds, x, and how many it holds of earlier tokens, y: so
@@ -116,17 +121,21 @@ CastArgs MakeCastArgs(const CastShape& shape, const CastBatch& batch);
 // The stages, each one launch or a few. Between them the workspace carries what they name.
 cudaError_t RunCastAffinities(const CastArgs& args, int64_t tiles32, int64_t tiles64,
                               cudaStream_t stream);
-cudaError_t RunCastClusters(const CastArgs& args, cudaStream_t stream);
+cudaError_t RunCastClusters(const CastArgs& args, int64_t tiles128, cudaStream_t stream);
+cudaError_t RunCastAssignment(const CastArgs& args, int64_t tiles128, cudaStream_t stream);
 cudaError_t RunCastInside(const CastArgs& args, int64_t query_tiles, cudaStream_t stream);
 cudaError_t RunCastCombine(const CastArgs& args, int64_t tiles64, int64_t tiles128,
                            cudaStream_t stream);
 
-// Columns of head_dim and value_dim that a block keeps at a time: dims beyond 128 go in pieces.
-__host__ __device__ constexpr int CastColumns(int dim) {
-  return dim <= 32 ? 32 : dim <= 64 ? 64 : dim <= 96 ? 96 : 128;
+// Columns of head_dim and value_dim that a block of the inner attention and of the combination
+// keeps at a time: larger dims go in pieces. fp32 has smaller ones, for the sake of shared memory.
+__host__ __device__ constexpr int CastColumns(bool float32, int dim) {
+  if (dim <= 32) return 32;
+  if (dim <= 64 || float32) return 64;
+  return dim <= 96 ? 96 : 128;
 }
 
-// Tiles of 16 rows that a warp of the inner attention and of the combination has.
+// Tiles of 16 rows that one of their warps has.
 __host__ __device__ constexpr int CastRowTiles(bool float32, int columns) {
   return !float32 && columns <= 64 ? 2 : 1;
 }

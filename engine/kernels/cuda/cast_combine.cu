@@ -266,17 +266,16 @@ cudaError_t Launch(const CastArgs& args, int64_t tiles64, int64_t tiles128, cuda
 
 template <typename T, typename R>
 cudaError_t Launch(const CastArgs& args, int64_t tiles64, int64_t tiles128, cudaStream_t stream) {
-  switch (CastColumns(args.shape.head_dim > args.shape.value_dim ? args.shape.head_dim
-                                                                 : args.shape.value_dim)) {
-    case 32:
-      return Launch<T, R, 32>(args, tiles64, tiles128, stream);
-    case 64:
-      return Launch<T, R, 64>(args, tiles64, tiles128, stream);
-    case 96:
-      return Launch<T, R, 96>(args, tiles64, tiles128, stream);
-    default:
-      return Launch<T, R, 128>(args, tiles64, tiles128, stream);
+  const int dim =
+      args.shape.head_dim > args.shape.value_dim ? args.shape.head_dim : args.shape.value_dim;
+  const int columns = CastColumns(sizeof(T) == 4, dim);
+  if (columns == 32) return Launch<T, R, 32>(args, tiles64, tiles128, stream);
+  if (columns == 64) return Launch<T, R, 64>(args, tiles64, tiles128, stream);
+  if constexpr (sizeof(T) == 2) {
+    if (columns == 96) return Launch<T, R, 96>(args, tiles64, tiles128, stream);
+    if (columns == 128) return Launch<T, R, 128>(args, tiles64, tiles128, stream);
   }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace

@@ -372,17 +372,16 @@ cudaError_t Launch(const CastArgs& args, int64_t query_tiles, cudaStream_t strea
 
 template <typename T>
 cudaError_t Launch(const CastArgs& args, int64_t query_tiles, cudaStream_t stream) {
-  switch (CastColumns(args.shape.head_dim > args.shape.value_dim ? args.shape.head_dim
-                                                                 : args.shape.value_dim)) {
-    case 32:
-      return Launch<T, 32>(args, query_tiles, stream);
-    case 64:
-      return Launch<T, 64>(args, query_tiles, stream);
-    case 96:
-      return Launch<T, 96>(args, query_tiles, stream);
-    default:
-      return Launch<T, 128>(args, query_tiles, stream);
+  const int dim =
+      args.shape.head_dim > args.shape.value_dim ? args.shape.head_dim : args.shape.value_dim;
+  const int columns = CastColumns(sizeof(T) == 4, dim);
+  if (columns == 32) return Launch<T, 32>(args, query_tiles, stream);
+  if (columns == 64) return Launch<T, 64>(args, query_tiles, stream);
+  if constexpr (sizeof(T) == 2) {
+    if (columns == 96) return Launch<T, 96>(args, query_tiles, stream);
+    if (columns == 128) return Launch<T, 128>(args, query_tiles, stream);
   }
+  return cudaErrorInvalidValue;
 }
 
 }  // namespace
