@@ -66,6 +66,17 @@ void CollectWork(const EngineStats& stats, std::vector<MetricFamily>& out) {
   auto batch_requests =
       Family("castor_batch_requests", "Requests in a batch.", MetricType::Histogram);
   auto batch_tokens = Family("castor_batch_tokens", "Tokens in a batch.", MetricType::Histogram);
+  auto automatic = Family("castor_automatic_requests_total",
+                          "Requests for the automatic kernel, by the kernel that answered them.",
+                          MetricType::Counter);
+  auto rejected = Family("castor_automatic_rejected_total",
+                         "Runs of a kernel for the automatic one whose estimated error was larger "
+                         "than the request allows.",
+                         MetricType::Counter);
+  auto error = Family("castor_attention_relative_error",
+                      "Estimated relative L2 error of an approximate kernel, per request that was "
+                      "probed.",
+                      MetricType::Histogram);
 
   for (const WorkStats& work : stats.work) {
     const Labels labels = {{"kernel", work.kernel}, {"operation", work.operation}};
@@ -84,12 +95,24 @@ void CollectWork(const EngineStats& stats, std::vector<MetricFamily>& out) {
     Add(stage, work.copy_out_seconds, with_phase("copy_out"), kSecondsStep);
     Add(batch_requests, work.batch_requests, labels);
     Add(batch_tokens, work.batch_tokens, labels, kTokensStep);
+    if (work.operation != "attend" || work.kernel == NameOf(KernelName::kCast)) continue;
+    const Labels kernel = {{"kernel", work.kernel}};
+    Add(automatic, static_cast<double>(work.automatic_requests), kernel);
+    if (work.relative_error.bounds.empty()) continue;
+    Add(rejected, static_cast<double>(work.automatic_rejected), kernel);
+    Add(error, work.relative_error, kernel);
   }
   Add(stage, stats.tokenize_seconds,
       {{"kernel", "none"}, {"operation", "encode"}, {"phase", "tokenize"}}, kSecondsStep);
+  auto probe = Family("castor_fidelity_probe_duration_seconds",
+                      "Time to measure the errors of a batch's requests, exact rows included.",
+                      MetricType::Histogram);
+  Add(probe, stats.fidelity_seconds, {}, kSecondsStep);
   for (MetricFamily* family :
-       {&answered, &batches, &tokens, &padded, &queue, &stage, &batch_requests, &batch_tokens}) {
-    out.push_back(std::move(*family));
+       {&answered, &batches, &tokens, &padded, &queue, &stage, &batch_requests, &batch_tokens,
+        &automatic, &rejected, &error, &probe}) {
+    // A kernel that is not there leaves a family without series.
+    if (!family->metric.empty()) out.push_back(std::move(*family));
   }
 }
 
@@ -101,7 +124,8 @@ void CollectLoad(const EngineStats& stats, std::vector<MetricFamily>& out) {
   gauge("castor_queue_depth", "Requests that wait for a batch.", load.queued_requests);
   gauge("castor_inflight_requests", "Requests admitted and not answered.", load.inflight_requests);
   gauge("castor_inflight_tokens", "Their tokens.", load.inflight_tokens);
-  gauge("castor_inflight_bytes", "Their inputs and outputs in staging memory.",
+  gauge("castor_inflight_bytes",
+        "Their inputs and outputs in staging memory, and what kernels take besides.",
         load.inflight_bytes);
   auto limit = Family("castor_queue_limit", "The budgets over what is in flight, by unit.",
                       MetricType::Gauge);

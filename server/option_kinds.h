@@ -85,6 +85,22 @@ class Declarer {
          });
   }
 
+  // A decimal number from 0 to 1.
+  void Share(const char* group, const std::string& flag, double* value, const std::string& help) {
+    char shown[32];
+    const auto end = std::to_chars(shown, shown + sizeof(shown), *value).ptr;
+    Text(group, flag, "X", std::string(shown, end), help + " (0 to 1)",
+         [=](const std::string& text) -> std::string {
+           double number = 0;
+           const char* last = text.data() + text.size();
+           const auto [rest, error] = std::from_chars(text.data(), last, number);
+           if (error != std::errc() || rest != last) return "is not a number";
+           if (!(number >= 0 && number <= 1)) return "is out of range (0 to 1)";
+           *value = number;
+           return "";
+         });
+  }
+
   template <typename Duration>
   void Time(const char* group, const std::string& flag, Duration* value,
             std::chrono::microseconds low, std::chrono::microseconds high,

@@ -21,6 +21,7 @@ namespace {
 constexpr char kNetwork[] = "Network";
 constexpr char kModels[] = "Models";
 constexpr char kDevice[] = "Device";
+constexpr char kKernels[] = "Kernels";
 constexpr char kBatching[] = "Batching";
 constexpr char kLimits[] = "Limits";
 constexpr char kLifecycle[] = "Lifecycle";
@@ -113,6 +114,38 @@ void DeclareNetwork(Declarer& declare, ServerOptions& options) {
                seconds(120), "Time for a new connection to speak HTTP/2");
 }
 
+// Where programs keep what they can make again: $XDG_CACHE_HOME/castor, or ~/.cache/castor; empty
+// where neither is known.
+std::string CacheFolder() {
+  const auto folder = [](const char* variable, const char* below) -> std::string {
+    const char* value = std::getenv(variable);
+    // The XDG specification has relative paths ignored.
+    return value != nullptr && *value == '/' ? std::string(value) + below : "";
+  };
+  const std::string cache = folder("XDG_CACHE_HOME", "/castor");
+  return cache.empty() ? folder("HOME", "/.cache/castor") : cache;
+}
+
+void DeclareKernels(Declarer& declare, EngineOptions& engine) {
+  declare.Time(kKernels, "--cost-model-budget", &engine.cost_model_budget, std::chrono::seconds(0),
+               std::chrono::seconds(60),
+               "Time to measure the kernels at the start, for the automatic choice among them; 0: "
+               "it takes the most exact kernel allowed");
+  engine.cost_model_cache = CacheFolder();
+  declare.Text(kKernels, "--cost-model-cache", "DIR",
+               engine.cost_model_cache.empty() ? "off" : engine.cost_model_cache,
+               "Keep what was measured in this folder for the next start; 'off' for nowhere",
+               [&engine](const std::string& text) -> std::string {
+                 engine.cost_model_cache = text == "off" ? "" : text;
+                 return "";
+               });
+  declare.Share(kKernels, "--fidelity-share", &engine.fidelity_share,
+                "Share of the requests for approximate kernels whose error is measured for the "
+                "metrics, though they do not ask");
+  declare.Number(kKernels, "--fidelity-sample-rows", &engine.fidelity_sample_rows, 1, 1024,
+                 "Query rows per sequence to measure it on");
+}
+
 void DeclareService(Declarer& declare, ServerOptions& options) {
   using std::chrono::hours;
   using std::chrono::seconds;
@@ -177,8 +210,9 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype)
                  "Requests admitted and not yet answered");
   declare.Number(kLimits, "--max-queued-tokens", &engine.max_queued_tokens, 1, int64_t{1} << 40,
                  "The same, in tokens");
-  declare.Bytes(kLimits, "--max-queued-bytes", &engine.max_queued_bytes, int64_t{1} << 20, kTiB,
-                "The same, in bytes of inputs and outputs");
+  declare.Bytes(
+      kLimits, "--max-queued-bytes", &engine.max_queued_bytes, int64_t{1} << 20, kTiB,
+      "The same, in bytes: inputs, outputs, and the kernels' memory that grows with them");
   declare.Number(kLimits, "--max-sequences", &engine.max_sequences, 1, 1 << 20,
                  "Sequences in one request");
 }
@@ -200,6 +234,7 @@ std::string SourceOf(const std::string& message, const std::vector<std::string>&
 
 std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv) {
   ServerOptions options;
+  options.engine.build = std::string(Version()) + " " + std::string(GitCommit());
   DType model_dtype = DType::kFloat32;
   std::vector<std::string> models;
 
@@ -236,6 +271,7 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
       ->allow_extra_args(false)
       ->group(kModels);
   DeclareEngine(declare, options.engine, model_dtype);
+  DeclareKernels(declare, options.engine);
   DeclareService(declare, options);
 
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);

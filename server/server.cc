@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -35,11 +37,28 @@ std::vector<std::string> HealthNames(const EngineInfo& info) {
   return names;
 }
 
+// One line that says what the automatic kernel's choice rests on.
+void LogCostModel(const CostModelInfo& model) {
+  if (!model.note.empty()) LogWarning("cost model", {{"note", model.note}, {"file", model.file}});
+  if (model.source == CostModelInfo::Source::kNone) return;
+  std::string examples;
+  for (const CostModelInfo::Prediction& example : model.examples) {
+    examples += (examples.empty() ? "" : ", ") + std::string(NameOf(example.kernel)) + " " +
+                std::to_string(std::llround(example.us));
+  }
+  const bool cached = model.source == CostModelInfo::Source::kCached;
+  LogInfo("cost model", {{"source", cached ? "cached" : "measured"},
+                         {"seconds", model.seconds},
+                         {"file", model.file},
+                         {"us_at_4096_tokens", examples}});
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
   absl::StatusOr<std::unique_ptr<Engine>> engine = CreateEngine(options.engine);
   if (!engine.ok()) return engine.status();
+  LogCostModel((*engine)->info().cost_model);
   return Create(std::move(options), *std::move(engine));
 }
 

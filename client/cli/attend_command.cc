@@ -104,7 +104,8 @@ std::string Table(const v1::AttendRequest& request, const v1::AttendResponse& re
     rows.emplace_back("fidelity", "relative error " +
                                       FormatReal(response.fidelity().relative_error(), "%.2e") +
                                       " over " + std::to_string(response.fidelity().rows()) +
-                                      " rows per sequence, measured by the server");
+                                      " rows per sequence, measured by the server in " +
+                                      FormatMicroseconds(response.fidelity().probe_us()));
   }
   if (verdict) rows.emplace_back("check", VerdictText(*verdict));
   return FormatRows(rows);
@@ -207,6 +208,7 @@ Runner AddAttendCommand(CLI::App* command) {
       "Examples:\n"
       "  castor attend --lengths 128,77,512 --heads 8 --head-dim 64 --causal\n"
       "  castor attend --lengths 4096 --dtype float16 --kernel clustered --clusters 200\n"
+      "  castor attend --lengths 8192 --kernel automatic --max-relative-error 0.1\n"
       "  castor attend --query q.npy --key k.npy --value v.npy --lengths 10,20 \\\n"
       "      --output npy --file out.npy\n");
   return [flags] { return Run(*flags); };

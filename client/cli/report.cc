@@ -103,6 +103,17 @@ void AppendReports(const v1::KernelReport& kernel, const v1::Timing& timing,
                    double round_trip_us, Rows* rows) {
   rows->emplace_back("kernel", KernelText(kernel.name()) + Parameters(kernel) + " on " +
                                    kernel.device() + " by " + kernel.backend());
+  for (const v1::RejectedKernel& rejected : kernel.rejected()) {
+    rows->emplace_back("rejected", KernelText(rejected.name()) + " after " +
+                                       FormatMicroseconds(rejected.measured_us()) +
+                                       ": relative error about " +
+                                       FormatReal(rejected.relative_error(), "%.2e"));
+  }
+  if (kernel.predicted_us() > 0) {
+    rows->emplace_back("cost model", "predicted " + FormatMicroseconds(kernel.predicted_us()) +
+                                         ", measured " + FormatMicroseconds(kernel.measured_us()) +
+                                         " for the batch");
+  }
   rows->emplace_back("batch", std::to_string(batch.requests()) +
                                   (batch.requests() == 1 ? " request, " : " requests, ") +
                                   std::to_string(batch.tokens()) + " tokens, " +

@@ -48,6 +48,7 @@ grpc::ByteBuffer EncodeAttendResponse(std::string_view request_id, AttentionResu
   if (result.report.fidelity.has_value()) {
     message.mutable_fidelity()->set_rows(result.report.fidelity->rows);
     message.mutable_fidelity()->set_relative_error(result.report.fidelity->relative_error);
+    message.mutable_fidelity()->set_probe_us(result.report.fidelity->probe_us);
   }
   return WithTensor(message, v1::AttendResponse::kOutputFieldNumber, std::move(result.output));
 }

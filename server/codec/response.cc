@@ -68,6 +68,12 @@ void FillKernelReport(const KernelReport& report, v1::KernelReport* out) {
   out->set_backend(report.backend);
   out->set_predicted_us(report.predicted_us);
   out->set_measured_us(report.measured_us);
+  for (const RejectedKernel& rejected : report.rejected) {
+    v1::RejectedKernel* row = out->add_rejected();
+    row->set_name(ToWire(kKernelNames, rejected.kernel));
+    row->set_measured_us(rejected.measured_us);
+    row->set_relative_error(rejected.relative_error);
+  }
   std::visit(
       [&](const auto& kernel) {
         if constexpr (!std::is_same_v<decltype(kernel), const Automatic&>) {

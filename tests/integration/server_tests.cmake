@@ -4,10 +4,11 @@ add_library(castor_server_fixture STATIC fake_engine.cc server_fixture.cc)
 find_package(GTest REQUIRED)
 target_link_libraries(castor_server_fixture PUBLIC castor_server GTest::gtest)
 
-foreach(name call lifecycle hostile metrics)
+foreach(name call choice lifecycle hostile metrics)
   castor_test(server_${name}_test SOURCES server_${name}_test.cc LIBS castor_server_fixture
               LABELS integration)
 endforeach()
+target_link_libraries(server_choice_test PRIVATE castor_client)
 target_compile_definitions(server_metrics_test PRIVATE
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 

@@ -188,6 +188,37 @@ TEST(Metrics, TheEngineIsSampledAtEachScrape) {
   EXPECT_EQ(Sum(series, {"castor_stage_duration_seconds_count", "phase=\"compute\""}), 6);
 }
 
+TEST(Metrics, ErrorsAndChoicesAreThereForTheKernelsThatHaveThem) {
+  FakeEngine engine;
+  WorkStats vanilla = SomeWork();
+  vanilla.automatic_requests = 3;
+  WorkStats clustered = SomeWork();
+  clustered.kernel = "clustered";
+  clustered.automatic_requests = 5;
+  clustered.automatic_rejected = 2;
+  clustered.relative_error = {{0.01, 0.1}, {4, 2, 1}, 0.5};
+  WorkStats cast = SomeWork();
+  cast.kernel = "cast";
+  WorkStats encode = SomeWork();
+  encode.operation = "encode";
+  engine.stats_.work = {vanilla, clustered, cast, encode};
+  engine.stats_.fidelity_seconds = {{0.001, 0.01, 0.1}, {1, 1, 0, 0}, 0.004};
+  const Metrics metrics(engine);
+  const auto series = SeriesOf(metrics.Page());
+  EXPECT_EQ(series.at("castor_automatic_requests_total{kernel=\"vanilla\"}"), 3);
+  EXPECT_EQ(series.at("castor_automatic_requests_total{kernel=\"clustered\"}"), 5);
+  EXPECT_EQ(series.at("castor_automatic_rejected_total{kernel=\"clustered\"}"), 2);
+  EXPECT_FALSE(series.contains("castor_automatic_rejected_total{kernel=\"vanilla\"}"));
+  EXPECT_FALSE(series.contains("castor_automatic_requests_total{kernel=\"cast\"}"))
+      << "never chosen";
+  const std::string error = "castor_attention_relative_error";
+  EXPECT_EQ(series.at(error + "_bucket{kernel=\"clustered\",le=\"0.1\"}"), 6);
+  EXPECT_EQ(series.at(error + "_count{kernel=\"clustered\"}"), 7);
+  EXPECT_EQ(series.at(error + "_sum{kernel=\"clustered\"}"), 0.5);
+  EXPECT_FALSE(series.contains(error + "_count{kernel=\"vanilla\"}")) << "it is exact";
+  EXPECT_EQ(series.at("castor_fidelity_probe_duration_seconds_count"), 2);
+}
+
 TEST(Metrics, TheProcessDescribesItself) {
   FakeEngine engine;
   const Metrics metrics(engine);

@@ -87,6 +87,39 @@ TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   EXPECT_TRUE(options.reflection);
   EXPECT_FALSE(options.channelz);
   EXPECT_TRUE(options.engine.models.empty());
+  EXPECT_EQ(options.engine.fidelity_share, 0);
+  EXPECT_EQ(options.engine.cost_model_budget, defaults.engine.cost_model_budget);
+  EXPECT_NE(options.engine.build, "") << "the cost model's cache is keyed by it";
+}
+
+TEST_F(OptionsTest, TheCostModelIsKeptInTheUsersCache) {
+  SetEnvironment("HOME", "/home/somebody");
+  SetEnvironment("XDG_CACHE_HOME", "");
+  EXPECT_EQ(ParseOrDie({}).engine.cost_model_cache, "/home/somebody/.cache/castor");
+  SetEnvironment("XDG_CACHE_HOME", "/var/cache/somebody");
+  EXPECT_EQ(ParseOrDie({}).engine.cost_model_cache, "/var/cache/somebody/castor");
+  SetEnvironment("XDG_CACHE_HOME", "relative");  // to be ignored, says the specification
+  SetEnvironment("HOME", "");
+  EXPECT_EQ(ParseOrDie({}).engine.cost_model_cache, "");
+  EXPECT_EQ(ParseOrDie({"--cost-model-cache", "/x"}).engine.cost_model_cache, "/x");
+  SetEnvironment("HOME", "/home/somebody");
+  EXPECT_EQ(ParseOrDie({"--cost-model-cache", "off"}).engine.cost_model_cache, "");
+}
+
+TEST_F(OptionsTest, TheFlagsOfTheAutomaticKernelAreCheckedByName) {
+  const EngineOptions engine = ParseOrDie({"--fidelity-share", "0.25", "--fidelity-sample-rows=64",
+                                           "--cost-model-budget", "2s"})
+                                   .engine;
+  EXPECT_EQ(engine.fidelity_share, 0.25);
+  EXPECT_EQ(engine.fidelity_sample_rows, 64);
+  EXPECT_EQ(engine.cost_model_budget, std::chrono::seconds(2));
+  for (const char* bad : {"-0.1", "1.01", "nan", "half", "0.5x", ""}) {
+    EXPECT_THAT(ErrorOf({std::string("--fidelity-share=") + bad}), HasSubstr("--fidelity-share"));
+  }
+  for (const char* bad : {"0", "1025", "1.5"}) {
+    EXPECT_THAT(ErrorOf({"--fidelity-sample-rows", bad}), HasSubstr("--fidelity-sample-rows"));
+  }
+  EXPECT_THAT(ErrorOf({"--cost-model-budget", "2m"}), HasSubstr("--cost-model-budget"));
 }
 
 TEST_F(OptionsTest, EveryKindOfFlagIsRead) {

@@ -55,11 +55,13 @@ ExecutionReport SomeReport() {
                  .device = "cpu",
                  .backend = "cpu-sdpa",
                  .predicted_us = 1.5,
-                 .measured_us = 2.5},
+                 .measured_us = 2.5,
+                 .rejected = {{KernelName::kClustered, 13, 0.5},
+                              {KernelName::kImprovedClustered, 14, 0.75}}},
       .timing = {.decode_us = 1, .queue_us = 2, .copy_in_us = 3, .compute_us = 4, .copy_out_us = 5},
       .batch = {.requests = 6, .tokens = 7, .padded_tokens = 8},
       .memory = {.workspace_bytes = 9, .peak_bytes = 10},
-      .fidelity = Fidelity{.rows = 11, .relative_error = 0.25},
+      .fidelity = Fidelity{.rows = 11, .relative_error = 0.25, .probe_us = 12},
   };
 }
 
@@ -73,6 +75,14 @@ void AddSomeReport(double total_us, Response* out) {
   kernel->set_backend("cpu-sdpa");
   kernel->set_predicted_us(1.5);
   kernel->set_measured_us(2.5);
+  v1::RejectedKernel* rejected = kernel->add_rejected();
+  rejected->set_name(v1::CLUSTERED);
+  rejected->set_measured_us(13);
+  rejected->set_relative_error(0.5);
+  rejected = kernel->add_rejected();
+  rejected->set_name(v1::IMPROVED_CLUSTERED);
+  rejected->set_measured_us(14);
+  rejected->set_relative_error(0.75);
   v1::Timing* timing = out->mutable_timing();
   timing->set_decode_us(1);
   timing->set_queue_us(2);
@@ -115,6 +125,7 @@ TEST_F(EncodeTest, AttendCarriesEverything) {
     AddSomeReport(12.5, &expected);
     expected.mutable_fidelity()->set_rows(11);
     expected.mutable_fidelity()->set_relative_error(0.25);
+    expected.mutable_fidelity()->set_probe_us(12);
     ExpectParsesTo(EncodeAttendResponse("id", std::move(result), 12.5), expected);
   }
 }

@@ -1,0 +1,217 @@
+// The automatic kernel and the fidelity probe from a client's side: a whole server over the real
+// engine on the CPU.
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "client/tensor.h"
+#include "engine/engine.h"
+#include "tests/integration/server_fixture.h"
+#include "tests/support/sanitizer.h"
+
+namespace castor::testing {
+namespace {
+
+constexpr int64_t kHeads = 2;
+constexpr int64_t kDim = 32;
+
+// Long enough for approximations to pay.
+constexpr int64_t kLong = kSanitized ? 2000 : 4000;
+
+class ServerChoiceTest : public ServerTest {
+ protected:
+  void Start(EngineOptions options = {}) {
+    options.device = "cpu";
+    options.cpu_threads = 2;
+    // More than enough, so that a busy machine or a sanitizer does not cut the measuring short.
+    options.cost_model_budget = std::chrono::seconds(20);
+    // Measured once for all tests of this program.
+    static const std::string cache = [] {
+      std::string pattern = ::testing::TempDir() + "castor-choice-XXXXXX";
+      return std::string(mkdtemp(pattern.data()));
+    }();
+    static const struct Cleaner {
+      ~Cleaner() { std::filesystem::remove_all(cache); }
+    } cleaner;
+    options.cost_model_cache = cache;
+    options.build = "this test";
+    auto engine = CreateEngine(options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    info_ = (*engine)->info();
+    StartServer(TestOptionsWithMetrics(), *std::move(engine));
+  }
+
+  // Queries in a few tight groups, as trained models show; keys and values at random. Clustering
+  // the queries loses next to nothing.
+  v1::AttendRequest Structured(int64_t tokens, double spread = 1e-3) {
+    std::normal_distribution<float> normal;
+    constexpr int64_t kRow = kHeads * kDim;
+    constexpr int kGroups = 20;
+    std::vector<float> centres(kGroups * kRow);
+    for (float& x : centres) x = normal(random_);
+    std::vector<float> query(tokens * kRow), key(tokens * kRow), value(tokens * kRow);
+    for (int64_t i = 0; i < tokens; ++i) {
+      const auto group = static_cast<int64_t>(random_() % kGroups);
+      for (int64_t e = 0; e < kRow; ++e) {
+        query[i * kRow + e] =
+            centres[group * kRow + e] + static_cast<float>(spread) * normal(random_);
+        key[i * kRow + e] = normal(random_);
+        value[i * kRow + e] = normal(random_);
+      }
+    }
+    v1::AttendRequest request;
+    *request.mutable_query() = client::MakeTensor(query, {tokens, kHeads, kDim});
+    *request.mutable_key() = client::MakeTensor(key, {tokens, kHeads, kDim});
+    *request.mutable_value() = client::MakeTensor(value, {tokens, kHeads, kDim});
+    return request;
+  }
+
+  v1::AttendResponse Attend(const v1::AttendRequest& request) {
+    AttendCall call;
+    const grpc::Status status = call.Run(*attention_, request);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return call.response;
+  }
+
+  // ||a - b|| / ||b|| over all elements.
+  static double Distance(const v1::Tensor& a, const v1::Tensor& b) {
+    const auto x = client::ToFloats(a).value();
+    const auto y = client::ToFloats(b).value();
+    double difference = 0;
+    double norm = 0;
+    for (size_t i = 0; i < y.size(); ++i) {
+      difference += (x[i] - y[i]) * (x[i] - y[i]);
+      norm += y[i] * y[i];
+    }
+    return std::sqrt(difference / norm);
+  }
+
+  const unsigned seed_ = std::random_device{}();
+  ::testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
+  std::mt19937 random_{seed_};
+  EngineInfo info_;
+};
+
+TEST_F(ServerChoiceTest, WithoutAnAllowanceTheAnswerIsVanilla) {
+  Start();
+  v1::AttendRequest request = Structured(500);
+  const v1::AttendResponse exact = Attend(request);
+  request.mutable_automatic();
+  const v1::AttendResponse chosen = Attend(request);
+  EXPECT_EQ(chosen.kernel().name(), v1::VANILLA);
+  EXPECT_GT(chosen.kernel().predicted_us(), 0);
+  EXPECT_GT(chosen.kernel().measured_us(), 0);
+  EXPECT_FALSE(chosen.has_fidelity());
+  EXPECT_EQ(chosen.output().raw(), exact.output().raw());
+  EXPECT_EQ(exact.kernel().predicted_us(), 0) << "nobody asked for a prediction";
+}
+
+TEST_F(ServerChoiceTest, StructuredInputsGetAnApproximationWithinTheAllowance) {
+  Start();
+  ASSERT_EQ(info_.cost_model.examples.size(), 3u) << info_.cost_model.note;
+  v1::AttendRequest request = Structured(kLong);
+  const v1::AttendResponse exact = Attend(request);
+  request.mutable_automatic()->set_max_relative_error(0.1);
+  const v1::AttendResponse chosen = Attend(request);
+  EXPECT_NE(chosen.kernel().name(), v1::VANILLA);
+  EXPECT_NE(chosen.kernel().name(), v1::CAST);
+  EXPECT_GT(chosen.kernel().predicted_us(), 0);
+  EXPECT_EQ(chosen.kernel().measured_us(), chosen.timing().compute_us());
+  EXPECT_EQ(chosen.kernel().rejected_size(), 0);
+  ASSERT_TRUE(chosen.has_fidelity());
+  EXPECT_EQ(chosen.fidelity().rows(), 32);
+  EXPECT_LE(chosen.fidelity().relative_error(), 0.1);
+  EXPECT_GT(chosen.fidelity().probe_us(), 0);
+  EXPECT_LT(Distance(chosen.output(), exact.output()), 0.2) << "the estimate is near the truth";
+  // Asked again, the same.
+  const v1::AttendResponse again = Attend(request);
+  EXPECT_EQ(again.kernel().name(), chosen.kernel().name());
+  EXPECT_EQ(again.output().raw(), chosen.output().raw());
+  EXPECT_EQ(again.fidelity().relative_error(), chosen.fidelity().relative_error());
+}
+
+TEST_F(ServerChoiceTest, WhereNoApproximationIsCloseEnoughTheAnswerIsExact) {
+  Start();
+  // Queries all over the place: nothing to cluster.
+  v1::AttendRequest request = Structured(kLong, /*spread=*/3);
+  const v1::AttendResponse exact = Attend(request);
+  request.mutable_automatic()->set_max_relative_error(1e-4);
+  const v1::AttendResponse chosen = Attend(request);
+  EXPECT_EQ(chosen.kernel().name(), v1::VANILLA);
+  EXPECT_EQ(chosen.output().raw(), exact.output().raw());
+  EXPECT_FALSE(chosen.has_fidelity());
+  ASSERT_GT(chosen.kernel().rejected_size(), 0);
+  for (const v1::RejectedKernel& rejected : chosen.kernel().rejected()) {
+    EXPECT_GT(rejected.relative_error(), 1e-4);
+    EXPECT_GT(rejected.measured_us(), 0);
+  }
+  EXPECT_EQ(Metric("castor_automatic_requests_total{kernel=\"vanilla\"}"), 1);
+}
+
+TEST_F(ServerChoiceTest, TheProbeSeesTheErrorThatAClientWouldSee) {
+  Start();
+  v1::AttendRequest request = Structured(700, /*spread=*/0.5);
+  const v1::AttendResponse exact = Attend(request);
+  request.mutable_clustered()->set_seed(random_());
+  request.set_fidelity_rows(1024);  // all 700
+  const v1::AttendResponse all = Attend(request);
+  EXPECT_EQ(all.fidelity().rows(), 700);
+  EXPECT_NEAR(all.fidelity().relative_error(), Distance(all.output(), exact.output()), 1e-4);
+  EXPECT_GT(all.fidelity().relative_error(), 1e-3);
+  request.set_fidelity_rows(64);
+  const v1::AttendResponse some = Attend(request);
+  EXPECT_EQ(some.fidelity().rows(), 64);
+  EXPECT_EQ(some.output().raw(), all.output().raw());
+  EXPECT_GT(some.fidelity().relative_error(), all.fidelity().relative_error() / 3);
+  EXPECT_LT(some.fidelity().relative_error(), all.fidelity().relative_error() * 3);
+}
+
+TEST_F(ServerChoiceTest, TheShareOfTrafficFillsTheHistogram) {
+  EngineOptions options;
+  options.fidelity_share = 0.5;
+  Start(options);
+  const std::string count = "castor_attention_relative_error_count{kernel=\"clustered\"}";
+  const std::string other = "castor_attention_relative_error_count{kernel=\"improved_clustered\"}";
+  EXPECT_EQ(Metric(count), 0);
+  v1::AttendRequest request = Structured(200);
+  request.mutable_clustered();
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(Attend(request).has_fidelity());
+  EXPECT_EQ(Metric(count), 5);
+  EXPECT_EQ(Metric(other), 0);
+  EXPECT_EQ(Metric("castor_fidelity_probe_duration_seconds_count"), 5);
+  EXPECT_GT(Metric("castor_attention_relative_error_sum{kernel=\"clustered\"}"), 0);
+  request.mutable_vanilla();
+  Attend(request);
+  EXPECT_EQ(Metric("castor_fidelity_probe_duration_seconds_count"), 5) << "nothing to measure";
+}
+
+TEST_F(ServerChoiceTest, AnAllowanceOutOfRangeIsNamed) {
+  Start();
+  v1::AttendRequest request = Structured(10);
+  request.mutable_automatic()->set_max_relative_error(1.5);
+  AttendCall call;
+  const grpc::Status status = call.Run(*attention_, request);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  ASSERT_EQ(DetailsOf(status).bad_request.field_violations_size(), 1);
+  EXPECT_EQ(DetailsOf(status).bad_request.field_violations(0).field(),
+            "automatic.max_relative_error");
+}
+
+TEST_F(ServerChoiceTest, TheNextStartFindsTheModel) {
+  Start();
+  const CostModelInfo first = info_.cost_model;
+  Start();
+  EXPECT_EQ(info_.cost_model.source, CostModelInfo::Source::kCached) << info_.cost_model.note;
+  EXPECT_EQ(info_.cost_model.file, first.file);
+  ASSERT_EQ(info_.cost_model.examples.size(), first.examples.size());
+  for (size_t i = 0; i < first.examples.size(); ++i) {
+    EXPECT_EQ(info_.cost_model.examples[i].us, first.examples[i].us);
+  }
+}
+
+}  // namespace
+}  // namespace castor::testing
