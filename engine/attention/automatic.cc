@@ -9,6 +9,10 @@ namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
+// How likely an approximation is taken to keep an allowance, before anything is known of the input.
+// To try it pays if it costs less than this share of what would run in its place.
+constexpr double kEvenOdds = 0.5;
+
 bool Allows(const Automatic& automatic, KernelName name) {
   const std::vector<KernelName>& allowed = automatic.allowed;
   return allowed.empty() || std::find(allowed.begin(), allowed.end(), name) != allowed.end();
@@ -59,12 +63,13 @@ std::vector<Rung> PlanAutomatic(const Automatic& automatic, const Spec& spec,
   }
   if (automatic.max_relative_error == 0 || costs.empty()) candidates.resize(1);
 
-  // From the most exact on, whatever is cheaper than all before it.
+  // From the most exact on, whatever is worth trying before the last one taken.
   std::vector<Rung> rungs;
-  double least = kUnknown;
+  double last = kUnknown;
   for (Candidate& candidate : candidates) {
-    if (!rungs.empty() && candidate.cost >= least) continue;
-    least = candidate.cost;
+    const bool pays = candidate.cost != kUnknown && candidate.cost <= kEvenOdds * last;
+    if (!rungs.empty() && !pays) continue;
+    last = candidate.cost;
     rungs.push_back(std::move(candidate.rung));
   }
   std::reverse(rungs.begin(), rungs.end());

@@ -32,9 +32,11 @@ struct Rung {
   double predicted_us = 0;  // 0: the model does not know
 };
 
-// The kernels to try in this order, at least one: first the one of least predicted time, the probe
-// of its error included; then the allowed ones that are more exact, as far as each is cheaper than
-// all after it. Without an error allowance, or with an empty model, only the most exact one.
+// The kernels to try in this order, at least one, each more exact than the one before; the last is
+// the most exact one that is allowed. An approximation is tried before another kernel if its
+// predicted time, the probe of its error included, is at most half of that one's: it may turn out
+// too far off, and the time is then lost. Without an error allowance, or with an empty model, there
+// is the most exact kernel only.
 //
 // `spec` and the offsets describe the request, whatever kernel `spec` holds. Requires that
 // `automatic` allows a kernel that `variants` can run.

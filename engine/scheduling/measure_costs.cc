@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <random>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,7 +22,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kHeads = 8;
 constexpr int64_t kDim = 64;
-constexpr DType kDTypes[] = {DType::kFloat32, DType::kBFloat16, DType::kFloat16};
 
 // One problem to time.
 struct Trial {
@@ -50,11 +48,22 @@ Spec SpecOf(const Kernel& kernel, DType dtype, int64_t dim) {
   return spec;
 }
 
+bool IsWork(size_t term) {
+  return term != static_cast<size_t>(attention::CostTerm::kLaunch) &&
+         term != static_cast<size_t>(attention::CostTerm::kSequences);
+}
+
+attention::CostTerms TermsOf(const Trial& trial) {
+  return attention::CostTermsOf(SpecOf(trial.kernel, DType::kFloat32, trial.dim),
+                                Offsets(trial.queries), Offsets(trial.keys));
+}
+
 // Numbers of either sign between 1/2 and 1, in any dtype, by their bits. Nothing is clustered in
 // them, so Lloyd's iterations end late, as they do at worst.
-void FillRandomly(DType dtype, HostBuffer& buffer, std::minstd_rand& random) {
+void FillRandomly(DType dtype, HostBuffer& buffer) {
+  uint32_t bits = 1;  // a linear congruential generator, whose high bits are good enough here
   for (size_t i = 0; i < buffer.size() / SizeOf(dtype); ++i) {
-    const auto bits = static_cast<uint32_t>(random()) << 1;  // the generator has 31
+    bits = bits * 1664525 + 1013904223;
     switch (dtype) {
       case DType::kFloat16:
         buffer.as<uint16_t>()[i] = static_cast<uint16_t>(((bits >> 16) & 0x83ff) | 0x3800);
@@ -67,6 +76,9 @@ void FillRandomly(DType dtype, HostBuffer& buffer, std::minstd_rand& random) {
     }
   }
 }
+
+// Of the trials, the one of a single sequence of common parameters.
+constexpr size_t kCommonTrial = 2;
 
 // What distinguishes the terms: one short sequence (the launch), many (sequences), other lengths of
 // queries and keys (tokens), another dimension (weights), fewer clusters, iterations and top keys.
@@ -91,7 +103,7 @@ std::vector<Trial> TrialsOf(KernelName name, int32_t n) {
             {fewer_clusters, kDim, {2 * n}, {2 * n}},
             {fewer_iterations, kDim, {2 * n}, {2 * n}},
             {kernel, kDim, {n / 2}, {4 * n}},
-            {kernel, kDim, {8 * n}, {8 * n}}};
+            {kernel, kDim, {4 * n}, {4 * n}}};
   };
   if (name == KernelName::kClustered) return trials(Clustered{});
   std::vector<Trial> improved = trials(ImprovedClustered{});
@@ -108,14 +120,16 @@ class Stopwatch {
 
   bool over() const { return Clock::now() >= end_; }
 
-  // The least compute time of a few runs, in microseconds, after one that warms up; nullopt when
-  // the device cannot run the trial, or there is no time left for it.
+  // The least compute time of a few runs, in microseconds; nullopt when the device cannot run the
+  // trial, or there is no time left for it.
   std::optional<double> Time(const Trial& trial, DType dtype) {
     constexpr int kRuns = 3;
+    constexpr double kEnoughUs = 10'000;
     Staged staged;
     if (over() || !Stage(trial, dtype, &staged)) return std::nullopt;
     std::optional<double> least;
     for (int run = 0; run < kRuns && (run == 0 || !over()); ++run) {
+      if (run == kRuns - 1 && *least * run > kEnoughUs) break;
       const std::optional<double> us = Run(staged.batch);
       if (!us) return std::nullopt;
       least = std::min(least.value_or(*us), *us);
@@ -125,7 +139,7 @@ class Stopwatch {
 
  private:
   struct Staged {
-    HostBuffer query, key, value, output;
+    HostBuffer output;
     std::vector<int32_t> cu_seqlens_q, cu_seqlens_k;
     AttentionBatch batch;
   };
@@ -134,30 +148,33 @@ class Stopwatch {
     staged->cu_seqlens_q = Offsets(trial.queries);
     staged->cu_seqlens_k = Offsets(trial.keys);
     const int64_t row = kHeads * trial.dim;
-    const auto row_bytes = static_cast<size_t>(row) * SizeOf(dtype);
-    const auto allocate = [&](int32_t tokens, HostBuffer* out) {
-      auto buffer = pool_->Allocate(static_cast<size_t>(tokens) * row_bytes);
-      if (!buffer.ok()) return false;
-      *out = *std::move(buffer);
-      FillRandomly(dtype, *out, random_);
-      return true;
-    };
-    if (!allocate(staged->cu_seqlens_q.back(), &staged->query) ||
-        !allocate(staged->cu_seqlens_k.back(), &staged->key) ||
-        !allocate(staged->cu_seqlens_k.back(), &staged->value) ||
-        !allocate(staged->cu_seqlens_q.back(), &staged->output)) {
-      return false;
-    }
+    const size_t row_bytes = static_cast<size_t>(row) * SizeOf(dtype);  // a multiple of 64
+    const size_t query_bytes = static_cast<size_t>(staged->cu_seqlens_q.back()) * row_bytes;
+    const size_t key_bytes = static_cast<size_t>(staged->cu_seqlens_k.back()) * row_bytes;
+    auto output = pool_->Allocate(query_bytes);
+    if (!output.ok() || !GrowInputs(dtype, query_bytes + 2 * key_bytes)) return false;
+    staged->output = *std::move(output);
     Problem problem;
-    problem.query = staged->query.data();
-    problem.key = staged->key.data();
-    problem.value = staged->value.data();
+    problem.query = inputs_.data();
+    problem.key = problem.query + query_bytes;
+    problem.value = problem.key + key_bytes;
     problem.output = staged->output.data();
     problem.query_stride = problem.key_stride = row;
     problem.value_stride = problem.output_stride = row;
     problem.cu_seqlens_q = staged->cu_seqlens_q;
     problem.cu_seqlens_k = staged->cu_seqlens_k;
     staged->batch = {SpecOf(trial.kernel, dtype, trial.dim), {problem}};
+    return true;
+  }
+
+  // All trials read the same numbers: making them takes longer than some trials do.
+  bool GrowInputs(DType dtype, size_t bytes) {
+    if (dtype == inputs_dtype_ && inputs_.size() >= bytes) return true;
+    auto buffer = pool_->Allocate(bytes);
+    if (!buffer.ok()) return false;
+    inputs_ = *std::move(buffer);
+    inputs_dtype_ = dtype;
+    FillRandomly(dtype, inputs_);
     return true;
   }
 
@@ -174,7 +191,8 @@ class Stopwatch {
   Device& device_;
   const std::shared_ptr<HostPool> pool_;
   const Clock::time_point end_;
-  std::minstd_rand random_;  // the same problems at every start
+  HostBuffer inputs_;
+  DType inputs_dtype_ = DType::kFloat32;
 };
 
 // A sequence's length with which vanilla takes about a millisecond here: long enough to keep the
@@ -191,18 +209,32 @@ int32_t TrialLength(Stopwatch& stopwatch) {
   return n;
 }
 
-// Of the trials that ran.
-std::vector<CostSample> TakeSamples(Stopwatch& stopwatch, const std::vector<Trial>& trials,
-                                    DType dtype) {
+// Of the trials that ran, in float32.
+std::vector<CostSample> TakeSamples(Stopwatch& stopwatch, const std::vector<Trial>& trials) {
   std::vector<CostSample> samples;
   for (const Trial& trial : trials) {
-    const std::optional<double> us = stopwatch.Time(trial, dtype);
-    if (!us) continue;
-    samples.push_back({attention::CostTermsOf(SpecOf(trial.kernel, dtype, trial.dim),
-                                              Offsets(trial.queries), Offsets(trial.keys)),
-                       *us});
+    const std::optional<double> us = stopwatch.Time(trial, DType::kFloat32);
+    if (us) samples.push_back({TermsOf(trial), *us});
   }
   return samples;
+}
+
+// The prices with which the trial takes `us`: in proportion, but for what the dtype has no part in.
+attention::CostTerms Scaled(const attention::CostTerms& prices, const Trial& trial, double us) {
+  const attention::CostTerms terms = TermsOf(trial);
+  double fixed = 0;
+  double work = 0;
+  for (size_t t = 0; t < attention::kCostTerms; ++t) {
+    (IsWork(t) ? work : fixed) += terms[t] * prices[t];
+  }
+  attention::CostTerms scaled = prices;
+  if (work == 0) return scaled;
+  // A run that beats the fixed part alone was measured badly; half is then a cautious guess.
+  const double factor = std::max(0.5, (us - fixed) / work);
+  for (size_t t = 0; t < attention::kCostTerms; ++t) {
+    if (IsWork(t)) scaled[t] *= factor;
+  }
+  return scaled;
 }
 
 // The device, its libraries and this build, on one line.
@@ -249,7 +281,7 @@ void ReadOrMeasure(Device& device, const EngineOptions& options, PreparedCosts* 
   }
   MeasuredCosts measured = MeasureCosts(device, options.cost_model_budget);
   prepared->model = std::move(measured.model);
-  if (!measured.complete) info.note = "the time for measuring ended before all kernels were done";
+  if (!measured.complete) info.note = "the time did not suffice for every kernel, or one failed";
   if (prepared->model.empty()) return;
   info.source = CostModelInfo::Source::kMeasured;
   // A part is better than nothing, but not good enough for the next starts.
@@ -262,26 +294,35 @@ void ReadOrMeasure(Device& device, const EngineOptions& options, PreparedCosts* 
 }  // namespace
 
 MeasuredCosts MeasureCosts(Device& device, std::chrono::microseconds budget) {
+  constexpr KernelName kKernels[] = {KernelName::kVanilla, KernelName::kClustered,
+                                     KernelName::kImprovedClustered};
   Stopwatch stopwatch(device, budget);
   const int32_t n = TrialLength(stopwatch);
   MeasuredCosts measured;
-  CostModel& model = measured.model;
-  for (const DType dtype : kDTypes) {
-    for (const KernelName name :
-         {KernelName::kVanilla, KernelName::kClustered, KernelName::kImprovedClustered}) {
-      const std::vector<Trial> trials = TrialsOf(name, n);
-      const Spec common = SpecOf(trials.front().kernel, dtype, kDim);
-      if (attention::FindVariant(device.variants(), common) == nullptr) continue;
-      const std::vector<CostSample> samples = TakeSamples(stopwatch, trials, dtype);
-      if (samples.size() == trials.size()) {
-        model.Set(name, dtype, attention::FitCosts(samples));
-        continue;
-      }
-      measured.complete = measured.complete && !stopwatch.over();
-      const auto known = model.prices().find({name, DType::kFloat32});
-      if (known == model.prices().end()) continue;
+  const auto runs = [&](const Trial& trial, DType dtype) {
+    const Spec spec = SpecOf(trial.kernel, dtype, trial.dim);
+    return attention::FindVariant(device.variants(), spec) != nullptr;
+  };
+  for (const KernelName name : kKernels) {
+    const std::vector<Trial> trials = TrialsOf(name, n);
+    if (!runs(trials.front(), DType::kFloat32)) continue;
+    const std::vector<CostSample> samples = TakeSamples(stopwatch, trials);
+    if (samples.size() == trials.size()) {
+      measured.model.Set(name, DType::kFloat32, attention::FitCosts(samples));
+    } else {
+      measured.complete = false;
+    }
+  }
+  // The other types do the same work in another time: one trial tells the proportion.
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    for (const KernelName name : kKernels) {
+      const auto known = measured.model.prices().find({name, DType::kFloat32});
+      const Trial trial = TrialsOf(name, n)[kCommonTrial];
+      if (known == measured.model.prices().end() || !runs(trial, dtype)) continue;
       const attention::CostTerms prices = known->second;
-      model.Set(name, dtype, prices);
+      const std::optional<double> us = stopwatch.Time(trial, dtype);
+      measured.complete = measured.complete && us.has_value();
+      measured.model.Set(name, dtype, us ? Scaled(prices, trial, *us) : prices);
     }
   }
   return measured;

@@ -22,13 +22,14 @@ struct PreparedCosts {
 // approximate kernels has nothing to choose, and nothing is measured.
 PreparedCosts PrepareCosts(Device& device, const EngineOptions& options);
 
-// Runs the kernels that the automatic choice may take, in each dtype, on problems that tell the
-// terms of their cost apart, and fits the model. The problems are sized so that one takes about a
-// millisecond. A kernel that fails is left out; when `budget` is over, so is what is missing, but
-// float32 stands in for a type that was not reached.
+// Runs the kernels that the automatic choice may take on problems that tell the terms of their cost
+// apart, in float32, and fits the model; another dtype's prices are float32's times a factor from
+// one problem. The problems are sized so that vanilla takes about a millisecond. A kernel that
+// fails or that `budget` does not reach is left out; a dtype that it does not reach has float32's
+// prices.
 struct MeasuredCosts {
   attention::CostModel model;
-  bool complete = true;  // the budget sufficed
+  bool complete = true;  // the budget sufficed, and nothing failed
 };
 MeasuredCosts MeasureCosts(Device& device, std::chrono::microseconds budget);
 

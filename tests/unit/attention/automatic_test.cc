@@ -74,7 +74,7 @@ TEST(PlanAutomaticTest, WithoutAnAllowanceIsVanillaWhateverItCosts) {
 }
 
 TEST(PlanAutomaticTest, StartsWithTheCheapestAndGoesOnToTheMoreExact) {
-  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 2)), (Names{kClustered, kImproved, kVanilla}));
+  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 5)), (Names{kClustered, kImproved, kVanilla}));
 }
 
 TEST(PlanAutomaticTest, NeverChoosesCastOrWhatIsNotAllowed) {
@@ -84,20 +84,24 @@ TEST(PlanAutomaticTest, NeverChoosesCastOrWhatIsNotAllowed) {
   EXPECT_EQ(Plan(Automatic{{kClustered, kClustered}, 1}, Prices(1, 1, 1)), Names{kClustered});
 }
 
-TEST(PlanAutomaticTest, LeavesOutWhatIsLessExactAndNoCheaper) {
-  // Improved costs as much as clustered: nobody would take clustered.
+// At 8192 tokens vanilla costs 8192 units, the probe 32, and an approximation 100 times its price
+// besides.
+TEST(PlanAutomaticTest, TriesOnlyWhatShouldHalveTheTime) {
+  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 40.6)), (Names{kClustered, kImproved, kVanilla}));
+  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 40.7)), (Names{kClustered, kVanilla}));
+  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 40.6, 1000)), (Names{kClustered, kVanilla}));
+  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 40.7, 1000)), Names{kVanilla});
+  // Improved costs little more than clustered: clustered would not be worth the risk.
+  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 2)), (Names{kImproved, kVanilla}));
   EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 1)), (Names{kImproved, kVanilla}));
-  // Improved costs more than vanilla: after clustered, vanilla is better in every way.
-  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 1000)), (Names{kClustered, kVanilla}));
-  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1000, 1000)), Names{kVanilla});
 }
 
 TEST(PlanAutomaticTest, CountsTheProbeAgainstAnApproximation) {
-  // With at most 32 queries the probe computes all of vanilla besides.
-  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1e-6, 1e-6), kAutomaticFidelityRows),
+  // Its rows are half of all.
+  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1e-6, 1e-6), 2 * kAutomaticFidelityRows),
             Names{kVanilla});
-  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1e-6, 2e-6), 2 * kAutomaticFidelityRows),
-            (Names{kClustered, kImproved, kVanilla}));
+  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1e-6, 1e-6), 3 * kAutomaticFidelityRows),
+            (Names{kImproved, kVanilla}));
 }
 
 TEST(PlanAutomaticTest, TakesOnlyWhatTheDeviceRuns) {
