@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/attention/cuda/cast_cuda.h"
+#include "engine/attention/cuda/clustered_cuda.h"
 #include "engine/attention/cuda/tensors.h"
 #include "engine/attention/cuda/vanilla_cuda.h"
 
@@ -92,6 +93,14 @@ constexpr auto kRows = std::to_array<Row>({
     {KernelName::kVanilla, "cuda-flash", SupportsFlash, ComputeVanilla<Path::kFlash>},
     {KernelName::kVanilla, "cuda-efficient", SupportsEfficient, ComputeVanilla<Path::kEfficient>},
     {KernelName::kVanilla, "cuda-math", SupportsMath, ComputeVanilla<Path::kMath>},
+    {KernelName::kClustered, "cuda-mma", ClusteredMmaFits, ComputeClusteredMma,
+     ClusteredWorkspaceBytes},
+    {KernelName::kClustered, "cuda-generic", ClusteredGenericFits, ComputeClusteredGeneric,
+     ClusteredWorkspaceBytes},
+    {KernelName::kImprovedClustered, "cuda-mma", ClusteredMmaFits, ComputeClusteredMma,
+     ClusteredWorkspaceBytes},
+    {KernelName::kImprovedClustered, "cuda-generic", ClusteredGenericFits, ComputeClusteredGeneric,
+     ClusteredWorkspaceBytes},
     {KernelName::kCast, "cuda-cast", CastFits, ComputeCast, CastWorkspaceBytes},
 });
 

@@ -17,6 +17,7 @@ cudaError_t Run(const ClusteredShape& shape, const ClusteredPlan& plan,
   args.query_tokens = plan.total(ClusteredPlan::kQueries);
   args.centroids = plan.total(ClusteredPlan::kCentroids);
   args.partials = plan.total(ClusteredPlan::kPartials);
+  args.early = plan.early_launches;
 
   using Stage = cudaError_t (*)(const ClusteredArgs&, const ClusteredPlan&, cudaStream_t);
   const bool mma = plan.tensor_cores;

@@ -46,7 +46,8 @@ struct ClusteredPlan {
   int64_t longest_queries = 0;
   int64_t most_centroids = 0;  // of one sequence
   bool tensor_cores = false;
-  int lloyd_blocks = 0;  // that cluster one sequence's codes together; 0: in many launches
+  int lloyd_blocks = 0;         // that cluster one sequence's codes together; 0: in many launches
+  bool early_launches = false;  // a stage's launch may overlap the end of the one before it
   int64_t workspace_bytes = 0;
 
   int64_t total(Array array) const { return offsets[(array + 1) * (sequences + 1) - 1]; }
@@ -55,7 +56,7 @@ struct ClusteredPlan {
 // What the device can do.
 struct ClusteredDevice {
   bool tensor_cores = false;         // use them; needs TensorCoresFit
-  bool block_clusters = false;       // sm_90 and later
+  bool block_clusters = false;       // and early launches: sm_90 and later
   int64_t shared_bytes = 99 * 1024;  // that a block may have; 227 KiB on Hopper
 };
 

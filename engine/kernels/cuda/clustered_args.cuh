@@ -7,6 +7,7 @@
 
 #include "engine/kernels/cuda/clustered.h"
 #include "engine/kernels/cuda/clustered_split.h"
+#include "engine/kernels/cuda/launch.cuh"
 
 namespace castor::kernels::cuda {
 
@@ -18,6 +19,7 @@ struct ClusteredArgs {
   int64_t query_tokens;
   int64_t centroids;
   int64_t partials;
+  bool early;  // launches may overlap the ends of those before them
 
   __device__ const int32_t* Offsets(ClusteredPlan::Array array) const {
     return problem.offsets + array * (sequences + 1);
@@ -67,6 +69,14 @@ template <typename T>
 __device__ __forceinline__ const T* RowOf(const void* tensor, int64_t token, int64_t stride,
                                           int head, int64_t dim) {
   return static_cast<const T*>(tensor) + token * stride + head * dim;
+}
+
+// Every stage's launch; its kernels call WaitForEarlierKernels first.
+template <typename Kernel, typename... More>
+cudaError_t LaunchStage(Kernel* kernel, LaunchShape shape, cudaStream_t stream,
+                        const ClusteredArgs& args, More... more) {
+  shape.early = args.early;
+  return Launch(kernel, shape, stream, args, more...);
 }
 
 // ---- the stages, in order; each queues its launches

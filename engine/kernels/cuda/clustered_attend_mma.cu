@@ -82,9 +82,11 @@ __device__ void LoadTile(const T* rows, int64_t stride, int count, T* tile) {
   }
 }
 
-// grid (attend tiles, heads)
-template <typename T, int dim>
-__global__ void __launch_bounds__(kThreads) AttendMmaKernel(const ClusteredArgs args) {
+// grid (attend tiles, heads). Without top keys two blocks fit a multiprocessor.
+template <typename T, int dim, bool improved>
+__global__ void __launch_bounds__(kThreads, improved || dim > 64 ? 1 : 2)
+    AttendMmaKernel(const ClusteredArgs args) {
+  WaitForEarlierKernels();
   T* const keys = DynamicShared<T>();  // [2, kKeyTile, kStride]
   T* const values = keys + 2 * kTileElements<T, dim>;
   int* const counts = reinterpret_cast<int*>(values + 2 * kTileElements<T, dim>);
@@ -104,7 +106,7 @@ __global__ void __launch_bounds__(kThreads) AttendMmaKernel(const ClusteredArgs 
   for (int half = 0; half < 2; ++half) {
     const int row = warp_row + g + 8 * half;
     if (t == 0) counts[row] = 0;
-    if (args.shape.topk > 0 && row < range.rows) {
+    if (improved && row < range.rows) {
       candidates[half] = RowCandidates(args, range, head, row, &counts[row]);
     }
   }
@@ -160,7 +162,7 @@ __global__ void __launch_bounds__(kThreads) AttendMmaKernel(const ClusteredArgs 
         for (int i = 0; i < 4; ++i) {
           const int key = n * 8 + 2 * t + i % 2;
           if (key < count) {
-            candidates[i / 2].Offer(scores[n][i], first + key);
+            if constexpr (improved) candidates[i / 2].Offer(scores[n][i], first + key);
             scores[n][i] *= scale;
           } else {
             scores[n][i] = -INFINITY;
@@ -210,7 +212,7 @@ __global__ void __launch_bounds__(kThreads) AttendMmaKernel(const ClusteredArgs 
           MmaM16N8K16<T>(output[n + 1], weights, next);
         }
       }
-      if (args.shape.topk > 0) {
+      if constexpr (improved) {
         candidates[0].Trim<4>();
         candidates[1].Trim<4>();
       }
@@ -234,7 +236,7 @@ __global__ void __launch_bounds__(kThreads) AttendMmaKernel(const ClusteredArgs 
     if (t == 0) {
       *reinterpret_cast<float2*>(args.workspace.partial_stats + partial * 2) =
           make_float2(greatest[half], total);
-      candidates[half].Finish();
+      if constexpr (improved) candidates[half].Finish();
     }
   }
 }
@@ -246,6 +248,7 @@ __global__ void __launch_bounds__(kThreads) AttendMmaKernel(const ClusteredArgs 
 // centroids of one sequence against tiles of keys from all over it.
 template <typename T, int dim>
 __global__ void __launch_bounds__(kThreads) ThresholdMmaKernel(const ClusteredArgs args) {
+  WaitForEarlierKernels();
   static_assert(kSampleGroups == kThreads / 32 * 4 * kKeyGroups);
   __shared__ float greatest[kWarpRows][kSampleGroups];
   const int head = blockIdx.y;
@@ -313,11 +316,14 @@ cudaError_t AttendMma(const ClusteredArgs& args, const ClusteredPlan& plan, cuda
   return ForHalfAndDim(args.shape.element, args.shape.head_dim, [&]<typename T, int dim>() {
     if (args.shape.topk > 0) {
       const dim3 grid(static_cast<unsigned>((args.centroids + kWarpRows - 1) / kWarpRows), heads);
-      const cudaError_t error = Launch(ThresholdMmaKernel<T, dim>, {grid, kThreads}, stream, args);
+      const cudaError_t error =
+          LaunchStage(ThresholdMmaKernel<T, dim>, {grid, kThreads}, stream, args);
       if (error != cudaSuccess) return error;
     }
     const dim3 grid(static_cast<unsigned>(plan.total(ClusteredPlan::kAttendTiles)), heads);
-    return Launch(AttendMmaKernel<T, dim>, {grid, kThreads, kShared<T, dim>}, stream, args);
+    const LaunchShape shape{grid, kThreads, kShared<T, dim>};
+    return args.shape.topk > 0 ? LaunchStage(AttendMmaKernel<T, dim, true>, shape, stream, args)
+                               : LaunchStage(AttendMmaKernel<T, dim, false>, shape, stream, args);
   });
 }
 

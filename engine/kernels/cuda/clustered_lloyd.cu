@@ -14,7 +14,8 @@
 //
 // Work per query and iteration: 2 * 64 * C operations of int8 and C minima. At 64K queries of 8
 // heads, C = 100 and 11 assignments: 77 Tops, about 65 us of mma.sync on 132 multiprocessors
-// (popcounts would take 311 us), on the 64 that 8 clusters of 8 blocks fill, 130 us.
+// (popcounts would take 311 us), on the 64 that 8 clusters of 8 blocks fill, 130 us. A warp has 64
+// queries at a time, so that a centroid's operand, 15 instructions, serves four products.
 
 #include "engine/kernels/cuda/clustered_args.cuh"
 #include "engine/kernels/cuda/launch.cuh"
@@ -26,7 +27,8 @@ namespace {
 constexpr unsigned kAll = 0xffffffff;
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / 32;
-constexpr int kWarpQueries = 32;   // two tiles of the tensor core
+constexpr int kTiles = 4;  // of 16 queries that a warp labels at a time
+constexpr int kWarpQueries = 16 * kTiles;
 constexpr int kIndexBits = 12;     // of a centroid in a distance's low bits
 constexpr int32_t kFar = 1 << 29;  // beyond every distance
 static_assert(kFusedClusters <= 1 << kIndexBits);
@@ -66,6 +68,31 @@ __device__ __forceinline__ void Spread(uint64_t code, int t, uint32_t (&register
   }
 }
 
+// Gives each lane's query its label and moves those whose label changed from one cluster's counts
+// to another's; says whether the warp has any.
+__device__ bool Move(const Shared& shared, int32_t* labels, bool there, int32_t query,
+                     uint64_t code, int32_t label, bool first) {
+  const int lane = threadIdx.x % 32;
+  const int32_t before = there && !first ? labels[query] : -1;
+  const bool moves = there && label != before;
+  if (moves) labels[query] = label;
+  const unsigned movers = __ballot_sync(kAll, moves);
+  for (unsigned left = movers; left != 0; left &= left - 1) {
+    const int from = __ffs(left) - 1;
+    const uint64_t bits = __shfl_sync(kAll, code, from) >> lane;
+    const int32_t to_cluster = __shfl_sync(kAll, label, from);
+    const int32_t from_cluster = __shfl_sync(kAll, before, from);
+    const auto word = static_cast<uint32_t>(bits & 1) | static_cast<uint32_t>(bits >> 32 & 1) << 16;
+    atomicAdd(&shared.counts[to_cluster * 32 + lane], word);
+    if (lane == 0) atomicAdd(&shared.members[to_cluster], 1);
+    if (from_cluster >= 0) {
+      atomicAdd(&shared.counts[from_cluster * 32 + lane], 0u - word);
+      if (lane == 0) atomicAdd(&shared.members[from_cluster], -1);
+    }
+  }
+  return movers != 0;
+}
+
 // Labels the block's queries, moves those that changed cluster between counts, and says in
 // shared.changed[parity] whether any did.
 __device__ void Assign(const Shared& shared, const uint64_t* codes, int32_t* labels, int32_t begin,
@@ -77,9 +104,10 @@ __device__ void Assign(const Shared& shared, const uint64_t* codes, int32_t* lab
   bool any = false;
   for (int32_t base = begin + warp * kWarpQueries; base < end; base += kWarps * kWarpQueries) {
     // a[tile][word]: the operand of a tile of 16 queries and a word of their codes.
-    uint32_t a[2][2][4];
+    uint32_t a[kTiles][2][4];
+    int32_t least[kTiles][2];  // of rows g and g + 8
 #pragma unroll
-    for (int tile = 0; tile < 2; ++tile) {
+    for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int32_t query = min(base + tile * 16 + half * 8 + g, end - 1);
@@ -89,9 +117,9 @@ __device__ void Assign(const Shared& shared, const uint64_t* codes, int32_t* lab
         a[tile][0][half + 2] = spread[1];
         a[tile][1][half] = spread[2];
         a[tile][1][half + 2] = spread[3];
+        least[tile][half] = kFar;
       }
     }
-    int32_t least[2][2] = {{kFar, kFar}, {kFar, kFar}};
     for (int c = 0; c < padded; c += 8) {
       uint32_t spread[4];
       Spread<7>(shared.codes[c + g], t, spread);
@@ -99,17 +127,18 @@ __device__ void Assign(const Shared& shared, const uint64_t* codes, int32_t* lab
       const uint32_t high[2] = {spread[2], spread[3]};
       const int32_t start0 = shared.starts[c + 2 * t];
       const int32_t start1 = shared.starts[c + 2 * t + 1];
+      const int32_t starts[4] = {start0, start1, start0, start1};
 #pragma unroll
-      for (int tile = 0; tile < 2; ++tile) {
-        int32_t d[4] = {start0, start1, start0, start1};
-        MmaM16N8K32S8(d, a[tile][0], low);
-        MmaM16N8K32S8(d, a[tile][1], high);
+      for (int tile = 0; tile < kTiles; ++tile) {
+        int32_t d[4];
+        MmaM16N8K32S8(d, a[tile][0], low, starts);
+        MmaM16N8K32S8(d, a[tile][1], high, d);
         least[tile][0] = min(least[tile][0], min(d[0], d[1]));
         least[tile][1] = min(least[tile][1], min(d[2], d[3]));
       }
     }
 #pragma unroll
-    for (int tile = 0; tile < 2; ++tile) {
+    for (int tile = 0; tile < kTiles; ++tile) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         int32_t& mine = least[tile][half];
@@ -117,30 +146,15 @@ __device__ void Assign(const Shared& shared, const uint64_t* codes, int32_t* lab
         mine = min(mine, __shfl_xor_sync(kAll, mine, 2));
       }
     }
-    // Lane 4g + t takes the query of tile t / 2 and row g + 8 (t % 2).
-    const int32_t query = base + t / 2 * 16 + t % 2 * 8 + g;
-    const int32_t winner = t / 2 == 0 ? (t % 2 == 0 ? least[0][0] : least[0][1])
-                                      : (t % 2 == 0 ? least[1][0] : least[1][1]);
-    const int32_t label = winner & ((1 << kIndexBits) - 1);
-    const bool there = query < end;
-    const int32_t before = there && !first ? labels[query] : -1;
-    const bool moves = there && label != before;
-    if (moves) labels[query] = label;
-    const uint64_t code = there ? codes[query] : 0;
-    for (unsigned left = __ballot_sync(kAll, moves); left != 0; left &= left - 1) {
-      const int from = __ffs(left) - 1;
-      const uint64_t bits = __shfl_sync(kAll, code, from) >> lane;
-      const int32_t to_cluster = __shfl_sync(kAll, label, from);
-      const int32_t from_cluster = __shfl_sync(kAll, before, from);
-      const auto word = static_cast<uint32_t>(bits & 1) | static_cast<uint32_t>(bits >> 32 & 1)
-                                                              << 16;
-      atomicAdd(&shared.counts[to_cluster * 32 + lane], word);
-      if (lane == 0) atomicAdd(&shared.members[to_cluster], 1);
-      if (from_cluster >= 0) {
-        atomicAdd(&shared.counts[from_cluster * 32 + lane], 0u - word);
-        if (lane == 0) atomicAdd(&shared.members[from_cluster], -1);
-      }
-      any = true;
+    // Of each two tiles lane 4g + t takes the query of tile t / 2 and row g + 8 (t % 2).
+#pragma unroll
+    for (int pair = 0; pair < kTiles; pair += 2) {
+      const int32_t query = base + (pair + t / 2) * 16 + t % 2 * 8 + g;
+      const int32_t winner = t / 2 == 0 ? (t % 2 == 0 ? least[pair][0] : least[pair][1])
+                                        : (t % 2 == 0 ? least[pair + 1][0] : least[pair + 1][1]);
+      const bool there = query < end;
+      any |= Move(shared, labels, there, query, there ? codes[query] : 0,
+                  winner & ((1 << kIndexBits) - 1), first);
     }
   }
   any = __syncthreads_or(any) != 0;
@@ -157,7 +171,9 @@ __device__ void Update(const Shared& shared, int centroids) {
     uint32_t low = 0;
     uint32_t high = 0;
     int32_t members = 0;
-    for (int b = 0; b < blocks; ++b) {
+#pragma unroll
+    for (int b = 0; b < kMostLloydBlocks; ++b) {  // loads that do not wait for each other
+      if (b >= blocks) break;
       const uint32_t word = MapShared(shared.counts, b)[c * 32 + lane];
       low += word & 0xffff;
       high += word >> 16;
@@ -175,6 +191,7 @@ __device__ void Update(const Shared& shared, int centroids) {
 
 // grid (sequences * blocks of a cluster, heads)
 __global__ void __launch_bounds__(kThreads) LloydKernel(const ClusteredArgs args) {
+  WaitForEarlierKernels();
   const SequenceOf sequence(args, static_cast<int32_t>(blockIdx.x / ClusterSize()));
   const int centroids = sequence.centroids;
   const int padded = (centroids + 7) / 8 * 8;
@@ -209,15 +226,13 @@ __global__ void __launch_bounds__(kThreads) LloydKernel(const ClusteredArgs args
 
   Assign(shared, codes, labels, begin, end, padded, /*first=*/true, 0);
   for (int update = 0; update < args.shape.iterations; ++update) {
-    const int parity = (update + 1) % 2;
-    SyncCluster();  // all counts are in
+    SyncCluster();  // all counts are in, and all blocks know whether they moved any
+    int moved = 0;
+    for (int b = 0; b < blocks; ++b) moved |= *MapShared(shared.changed + update % 2, b);
+    if (moved == 0) break;
     Update(shared, centroids);
     SyncCluster();  // all centroids are there
-    Assign(shared, codes, labels, begin, end, padded, /*first=*/false, parity);
-    SyncCluster();  // all blocks know whether they moved any
-    int moved = 0;
-    for (int b = 0; b < blocks; ++b) moved |= *MapShared(shared.changed + parity, b);
-    if (moved == 0) break;
+    Assign(shared, codes, labels, begin, end, padded, /*first=*/false, (update + 1) % 2);
   }
   SyncCluster();  // nobody's shared memory goes while another may look at it
 }
@@ -232,7 +247,7 @@ cudaError_t ClusterCodes(const ClusteredArgs& args, const ClusteredPlan& plan,
                     static_cast<unsigned>(args.shape.heads));
   shape.block = kThreads;
   shape.shared_bytes = static_cast<size_t>(LloydSharedBytes(plan.most_centroids));
-  return Launch(LloydKernel, shape, stream, args);
+  return LaunchStage(LloydKernel, shape, stream, args);
 }
 
 }  // namespace castor::kernels::cuda

@@ -82,6 +82,7 @@ __device__ void ChooseTop(const ClusteredArgs& args, int64_t partial, int32_t ce
 // grid (centroids, heads)
 template <typename T>
 __global__ void __launch_bounds__(kThreads) MergeKernel(const ClusteredArgs args) {
+  WaitForEarlierKernels();
   __shared__ Splits splits;
   const auto row = static_cast<int32_t>(blockIdx.x);
   const int head = blockIdx.y;
@@ -110,27 +111,27 @@ __global__ void __launch_bounds__(kThreads) MergeKernel(const ClusteredArgs args
   __syncthreads();
 
   int top_count = 0;
-  Top& top = *DynamicShared<Top>();
+  Top* const top = DynamicShared<Top>();
   const bool improved = args.shape.topk > 0;
   const int wanted = min(args.shape.topk, sequence.keys);
   if (improved) {
-    ChooseTop(args, partial, sequence.centroids, splits_count, wanted, splits, top);
+    ChooseTop(args, partial, sequence.centroids, splits_count, wanted, splits, *top);
     // In the order of keys, so that sums over them have one.
-    top_count = min(top.count, wanted);
+    top_count = min(top->count, wanted);
     int32_t* const keys = args.workspace.top_keys + (head * args.centroids + row) * args.shape.topk;
     const float scale = ScaleOf(args.shape);
     for (int i = thread; i < top_count; i += kThreads) {
-      const int32_t key = KeyOf(top.chosen[i]);
+      const int32_t key = KeyOf(top->chosen[i]);
       int rank = 0;
-      for (int j = 0; j < top_count; ++j) rank += KeyOf(top.chosen[j]) < key;
-      top.keys[rank] = key;
-      top.weights[rank] = Exp2(fmaf(ScoreOf(top.chosen[i]), scale, -base));
+      for (int j = 0; j < top_count; ++j) rank += KeyOf(top->chosen[j]) < key;
+      top->keys[rank] = key;
+      top->weights[rank] = Exp2(fmaf(ScoreOf(top->chosen[i]), scale, -base));
       keys[rank] = key;
     }
     __syncthreads();
     if (thread == 0) {
       float mass = 0;
-      for (int i = 0; i < top_count; ++i) mass += top.weights[i];
+      for (int i = 0; i < top_count; ++i) mass += top->weights[i];
       const int64_t at = head * args.centroids + row;
       args.workspace.masses[at] = top_count == sequence.keys ? 1 : mass / sum;
       args.workspace.top_counts[at] = top_count;
@@ -146,9 +147,9 @@ __global__ void __launch_bounds__(kThreads) MergeKernel(const ClusteredArgs args
           args.workspace.partial_rows[(partial + int64_t{s} * sequence.centroids) * value_dim + e];
     }
     for (int i = 0; i < top_count; ++i) {
-      const T* const value = RowOf<T>(args.problem.value, sequence.key_begin + top.keys[i],
+      const T* const value = RowOf<T>(args.problem.value, sequence.key_begin + top->keys[i],
                                       args.problem.value_stride, head, value_dim);
-      total = fmaf(-top.weights[i], ToFloat(value[e]), total);
+      total = fmaf(-top->weights[i], ToFloat(value[e]), total);
     }
     // With every key on top nothing is left but rounding.
     out[e] = improved && top_count == sequence.keys ? 0 : total / sum;
@@ -163,7 +164,7 @@ cudaError_t MergeSplits(const ClusteredArgs& args, const ClusteredPlan&, cudaStr
   shape.block = kThreads;
   shape.shared_bytes = args.shape.topk > 0 ? sizeof(Top) : 0;
   return ForElement(args.shape.element,
-                    [&]<typename T>() { return Launch(MergeKernel<T>, shape, stream, args); });
+                    [&]<typename T>() { return LaunchStage(MergeKernel<T>, shape, stream, args); });
 }
 
 }  // namespace castor::kernels::cuda

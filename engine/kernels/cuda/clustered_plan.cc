@@ -95,6 +95,7 @@ ClusteredPlan PlanClustered(const ClusteredShape& shape, std::span<const int32_t
   ClusteredPlan plan;
   plan.sequences = sequences;
   plan.tensor_cores = device.tensor_cores;
+  plan.early_launches = device.block_clusters;
   plan.offsets.resize(ClusteredPlan::kArrays * (sequences + 1));
   int64_t totals[ClusteredPlan::kArrays] = {};
   for (int64_t s = 0; s < sequences; ++s) {

@@ -49,6 +49,7 @@ __device__ void Gather(const void* tensor, int64_t stride, int head, int32_t beg
 // grid (query tiles, heads)
 template <typename T, int dim>
 __global__ void __launch_bounds__(kThreads) RefineMmaKernel(const ClusteredArgs args) {
+  WaitForEarlierKernels();
   const int lane = threadIdx.x % 32;
   const int warp = threadIdx.x / 32;
   const int g = lane / 4;
@@ -203,7 +204,7 @@ cudaError_t RefineRowsMma(const ClusteredArgs& args, const ClusteredPlan& plan,
   const dim3 grid(static_cast<unsigned>(plan.total(ClusteredPlan::kQueryTiles)),
                   static_cast<unsigned>(args.shape.heads));
   return ForHalfAndDim(args.shape.element, args.shape.head_dim, [&]<typename T, int dim>() {
-    return Launch(RefineMmaKernel<T, dim>, {grid, kThreads, kShared<T, dim>}, stream, args);
+    return LaunchStage(RefineMmaKernel<T, dim>, {grid, kThreads, kShared<T, dim>}, stream, args);
   });
 }
 

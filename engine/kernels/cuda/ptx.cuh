@@ -79,6 +79,15 @@ __device__ __forceinline__ T* MapShared(T* local, unsigned rank) {
 #endif
 }
 
+// Launched with LaunchShape::early, a kernel may start while the one before it on the stream still
+// runs; this waits until that one has ended and what it wrote is seen. Before it nothing may be
+// read or written that another kernel writes or reads.
+__device__ __forceinline__ void WaitForEarlierKernels() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // ---- copies to shared memory that run on their own
 // -------------------------------------------------
 
@@ -138,12 +147,14 @@ __device__ __forceinline__ void MmaM16N8K8Tf32(float (&d)[4], const uint32_t (&a
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// D = A B + C; D may be C.
 __device__ __forceinline__ void MmaM16N8K32S8(int32_t (&d)[4], const uint32_t (&a)[4],
-                                              const uint32_t (&b)[2]) {
+                                              const uint32_t (&b)[2], const int32_t (&c)[4]) {
   asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+      "{%10,%11,%12,%13};"
+      : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(c[0]), "r"(c[1]),
+        "r"(c[2]), "r"(c[3]));
 }
 
 // Four 8x8 matrices of 16-bit elements from shared memory: lane 8i + r gives the address of row r

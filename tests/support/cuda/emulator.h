@@ -20,7 +20,7 @@
 //
 // What it finds: threads that wait for each other forever, operations of a warp that its lanes
 // reach differently or that name a lane that has left, bad launch shapes, dynamic shared memory
-// beyond its size (under AddressSanitizer), shared memory that nobody wrote (it starts as NaN),
+// beyond its size (under AddressSanitizer), or that nobody wrote (it starts as NaN), and
 // cp.async data read before it was waited for. What it cannot find: races between blocks and
 // anything about speed. Static __shared__ variables become function-local statics, so a kernel that
 // runs in clusters must use dynamic shared memory alone.

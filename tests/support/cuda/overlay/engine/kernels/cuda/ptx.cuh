@@ -28,6 +28,8 @@ T* MapShared(T* local, unsigned rank) {
   return static_cast<T*>(emulator::MapShared(local, rank));
 }
 
+inline void WaitForEarlierKernels() {}
+
 inline void CopyAsync16(void* shared, const void* global, int bytes = 16) {
   const auto aligned = [](const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; };
   if (!aligned(shared) || !aligned(global)) emulator::Fail("cp.async of addresses off 16 bytes");
@@ -114,7 +116,10 @@ inline uint32_t ToTf32(float x) {
 inline void MmaM16N8K8Tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   Mma<float, 1, Tf32At>(d, a, b);
 }
-inline void MmaM16N8K32S8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+// D = A B + C; D may be C.
+inline void MmaM16N8K32S8(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
+                          const int32_t (&c)[4]) {
+  for (int i = 0; i < 4; ++i) d[i] = c[i];
   Mma<int32_t, 4, ByteAt>(d, a, b);
 }
 

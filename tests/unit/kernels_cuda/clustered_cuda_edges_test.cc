@@ -1,0 +1,199 @@
+// Clustered attention's CUDA kernels, on the emulator, where the problem is unusual: ties, more
+// clusters or top keys than there are queries or keys, huge scores, NaN.
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/kernels_cuda/clustered_fixture.h"
+
+namespace castor::attention {
+namespace {
+
+TEST_F(ClusteredCudaTest, EqualCodesShareTheFirstCluster) {
+  OwnedProblem problem(MakeSpec(Plain(20, seed_), DType::kFloat32, 1, 8, 4), {90}, {3});
+  problem.Randomize(random_);
+  for (int64_t i = 8; i < problem.query.size(); ++i) {
+    problem.query.Set(i, problem.query.Get(i % 8));
+  }
+  EXPECT_EQ(ClusteredRun(problem, {}).Labels(0, 0), std::vector<int32_t>(90, 0));
+}
+
+TEST_F(ClusteredCudaTest, MoreClustersThanSharedMemoryHolds) {
+  for (const Kernel& kernel : {Kernel(Plain(1100, seed_)), Kernel(Improved(1100, 3, seed_))}) {
+    OwnedProblem problem(MakeSpec(kernel, DType::kFloat32, 1, 16, 8), {1300, 30}, {40, 40});
+    problem.Randomize(random_);
+    const ClusteredRun run(problem, {});
+    EXPECT_EQ(run.plan().lloyd_blocks, 0);
+    for (int64_t s = 0; s < 2; ++s) {
+      const std::vector<int32_t> labels = run.Labels(s, 0);
+      EXPECT_EQ(labels, ClusterCodes(run.Codes(s, 0), ClusteringOf(problem.spec)).labels);
+      ExpectSorted(run, s, 0, labels);
+    }
+  }
+}
+
+TEST_F(ClusteredCudaTest, AClusterPerQueryIsVanilla) {
+  for (const Way& way : Ways()) {
+    for (const Kernel& kernel : BothKernels(1000, 4, seed_)) {
+      OwnedProblem problem(MakeSpec(kernel, way.dtype, 2, 32, 32), {40, 1, 9}, {30, 3, 9});
+      problem.Randomize(random_);
+      const ClusteredRun run(problem, way.path);
+      Spec vanilla = problem.spec;
+      vanilla.kernel = Vanilla{};
+      EXPECT_LE(RelativeError(problem, VanillaReference(vanilla, problem.view)),
+                Tolerance(way.dtype))
+          << way.name;
+    }
+  }
+}
+
+TEST_F(ClusteredCudaTest, TopKeysBeyondAllKeysIsVanilla) {
+  for (const Way& way : Ways()) {
+    for (const int32_t topk : {70, 1024}) {
+      OwnedProblem problem(MakeSpec(Improved(3, topk, seed_), way.dtype, 2, 32, 32), {40, 5},
+                           {70, 2});
+      problem.Randomize(random_);
+      const ClusteredRun run(problem, way.path);
+      Spec vanilla = problem.spec;
+      vanilla.kernel = Vanilla{};
+      EXPECT_LE(RelativeError(problem, VanillaReference(vanilla, problem.view)),
+                Tolerance(way.dtype))
+          << way.name;
+    }
+  }
+}
+
+TEST_F(ClusteredCudaTest, OneQueryAndOneKey) {
+  for (const Way& way : Ways()) {
+    for (const Kernel& kernel : BothKernels(100, 32, seed_)) {
+      OwnedProblem problem(MakeSpec(kernel, way.dtype, 3, 64, 64), {1}, {1});
+      problem.Randomize(random_);
+      const ClusteredRun run(problem, way.path);
+      for (int64_t i = 0; i < problem.output.size(); ++i) {
+        EXPECT_EQ(problem.output.Get(i), problem.value.Get(i)) << way.name;
+      }
+    }
+  }
+}
+
+// Scores of small integers are exact everywhere, so that ties are ties, and there are many.
+TEST_F(ClusteredCudaTest, TiesAmongTopKeysGoToTheLowest) {
+  constexpr int64_t kDim = 32;
+  for (const Way& way : Ways()) {
+    for (const int32_t keys : {50, 700, 2100}) {
+      const int32_t topk = 1 + static_cast<int32_t>(random_() % 40);
+      SCOPED_TRACE(way.name + ", " + std::to_string(keys) + " keys, k=" + std::to_string(topk));
+      OwnedProblem problem(MakeSpec(Improved(1, topk, seed_), way.dtype, 1, kDim, kDim), {3},
+                           {keys});
+      problem.Randomize(random_);
+      for (int64_t i = 0; i < problem.query.size(); ++i) {
+        problem.query.Set(i, i % kDim < 4 ? 1 + i % kDim : 0);  // all the same
+      }
+      for (int64_t i = 0; i < problem.key.size(); ++i) {
+        problem.key.Set(i, static_cast<int>(random_() % 3) - 1);
+      }
+      const ClusteredRun run(problem, way.path);
+      std::vector<int32_t> expected(keys);
+      std::vector<double> scores(keys);
+      for (int32_t j = 0; j < keys; ++j) {
+        expected[j] = j;
+        for (int64_t e = 0; e < 4; ++e) {
+          scores[j] += problem.query.Get(e) * problem.key.Get(j * kDim + e);
+        }
+      }
+      std::stable_sort(expected.begin(), expected.end(),
+                       [&](int32_t a, int32_t b) { return scores[a] > scores[b]; });
+      expected.resize(std::min(topk, keys));
+      std::sort(expected.begin(), expected.end());
+      ASSERT_EQ(run.workspace().top_counts[0], static_cast<int32_t>(expected.size()));
+      EXPECT_EQ(std::vector<int32_t>(run.workspace().top_keys,
+                                     run.workspace().top_keys + expected.size()),
+                expected);
+    }
+  }
+}
+
+TEST_F(ClusteredCudaTest, EqualKeysAreAllTied) {
+  for (const Way& way : Ways()) {
+    constexpr int32_t kTop = 9;
+    OwnedProblem problem(MakeSpec(Improved(2, kTop, seed_), way.dtype, 1, 32, 32), {20}, {1700});
+    problem.Randomize(random_);
+    for (int64_t i = 32; i < problem.key.size(); ++i) {
+      problem.key.Set(i, problem.key.Get(i % 32));
+    }
+    const ClusteredRun run(problem, way.path);
+    for (int32_t j = 0; j < kTop; ++j) EXPECT_EQ(run.workspace().top_keys[j], j) << way.name;
+    EXPECT_LE(RelativeError(problem, ClusteredReference(problem.spec, problem.view)),
+              4 * Tolerance(way.dtype))
+        << "a mean of 1700 values, which nearly cancel";
+  }
+}
+
+TEST_F(ClusteredCudaTest, ScoresThatRiseWithTheKeyFillEveryList) {
+  // Every key beats all before it, so lists are cut down again and again.
+  for (const Way& way : Ways()) {
+    constexpr int32_t kKeys = 1500;
+    constexpr int32_t kTop = 70;
+    OwnedProblem problem(MakeSpec(Improved(1, kTop, seed_), way.dtype, 1, 32, 32), {2}, {kKeys});
+    problem.Randomize(random_);
+    for (int64_t i = 0; i < problem.query.size(); ++i) problem.query.Set(i, i % 32 < 2);
+    for (int64_t j = 0; j < kKeys; ++j) {
+      // Both exact in every type.
+      problem.key.Set(j * 32, static_cast<double>(j / 100 * 100) / 64);
+      problem.key.Set(j * 32 + 1, static_cast<double>(j % 100) / 64);
+    }
+    const ClusteredRun run(problem, way.path);
+    for (int32_t j = 0; j < kTop; ++j) {
+      EXPECT_EQ(run.workspace().top_keys[j], kKeys - kTop + j) << way.name;
+    }
+  }
+}
+
+TEST_F(ClusteredCudaTest, HugeScoresStayFinite) {
+  for (const Way& way : Ways()) {
+    for (const Kernel& kernel : BothKernels(4, 6, seed_)) {
+      OwnedProblem problem(MakeSpec(kernel, way.dtype, 1, 32, 32), {50}, {80});
+      problem.Randomize(random_, 100, 100);
+      const ClusteredRun run(problem, way.path);
+      for (int64_t i = 0; i < problem.output.size(); ++i) {
+        ASSERT_TRUE(std::isfinite(problem.output.Get(i))) << way.name;
+      }
+    }
+  }
+}
+
+TEST_F(ClusteredCudaTest, NaNSpoilsItsSequenceAlone) {
+  for (const Way& way : Ways()) {
+    for (const Kernel& kernel : BothKernels(6, 40, seed_)) {
+      const Spec spec = MakeSpec(kernel, way.dtype, 2, 32, 32);
+      OwnedProblem clean(spec, {60, 50, 40}, {60, 50, 40});
+      clean.Randomize(random_);
+      OwnedProblem spoilt(spec, {60, 50, 40}, {60, 50, 40});
+      for (int64_t s = 0; s < 3; ++s) CopySequence(clean, s, spoilt, s);
+      const int64_t row = spec.heads * spec.head_dim;
+      for (Elements* const tensor : {&spoilt.query, &spoilt.key, &spoilt.value}) {
+        tensor->Set(60 * row + static_cast<int64_t>(random_() % (50 * row)), NAN);
+        tensor->Set(60 * row + static_cast<int64_t>(random_() % (50 * row)), INFINITY);
+      }
+      const ClusteredRun first(clean, way.path);
+      const ClusteredRun second(spoilt, way.path);
+      for (const int64_t s : {0, 2}) EXPECT_EQ(OutputOf(clean, s), OutputOf(spoilt, s)) << way.name;
+    }
+  }
+}
+
+TEST_F(ClusteredCudaTest, WeightsOfEveryRowSumToOne) {
+  for (const Way& way : Ways()) {
+    for (const Kernel& kernel : BothKernels(7, 33, seed_)) {
+      OwnedProblem problem(MakeSpec(kernel, way.dtype, 1, 32, 32), {70}, {600});
+      problem.Randomize(random_, 2, 1);
+      for (int64_t i = 0; i < problem.value.size(); ++i) problem.value.Set(i, 1);
+      const ClusteredRun run(problem, way.path);
+      for (int64_t i = 0; i < problem.output.size(); ++i) {
+        ASSERT_NEAR(problem.output.Get(i), 1, Tolerance(way.dtype)) << way.name;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace castor::attention
