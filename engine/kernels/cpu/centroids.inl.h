@@ -385,7 +385,10 @@ class Centroids {
     float* const row = scratch_.rows + c * shape_.value_dim;
     auto* const output = static_cast<Element*>(tile_.output);
     if constexpr (sizeof(Element) == sizeof(float)) {
+      const int64_t last = tile_.begin[tile_.clusters] - 1;
       for (int64_t i = tile_.begin[c]; i < tile_.begin[c + 1]; ++i) {
+        const int64_t next = i + 16 < last ? i + 16 : last;
+        PrefetchRow<V, E>(output + tile_.order[next] * tile_.output_stride, shape_.value_dim);
         float* const to = output + tile_.order[i] * tile_.output_stride;
         ForColumns(shape_.value_dim, [&](int64_t e, int64_t count) {
           Elements<V, E>::Store(to + e, Elements<V, E>::Load(row + e, count), count);
@@ -435,16 +438,30 @@ class Centroids {
   float JoinParts(int64_t c) {
     const uint64_t* const entries = top_.entries(c);
     const int64_t size = top_.size(c);
-    float maximum = scratch_.maxima[c];
-    if (scratch_.late_maxima[c] > maximum) maximum = scratch_.late_maxima[c];
-    for (int64_t n = 0; n < size; ++n) {
-      const float score = softmax_.factor * Top::ScoreOf(entries[n]);
-      if (score > maximum) maximum = score;
+    const float lowest =
+        scratch_.maxima[c] > scratch_.late_maxima[c] ? scratch_.maxima[c] : scratch_.late_maxima[c];
+    float* const scores = scratch_.scores;
+    const int64_t padded = (size + kLanes - 1) / kLanes * kLanes;
+    for (int64_t n = 0; n < padded; ++n) {
+      scores[n] = n < size ? softmax_.factor * Top::ScoreOf(entries[n]) : -__builtin_inff();
     }
+    Vec greatest = V::Broadcast(lowest);
+    for (int64_t n = 0; n < padded; n += kLanes) {
+      greatest = V::Max(V::Load(scores + n), greatest);
+    }
+    float lanes[kLanes];
+    V::Store(lanes, greatest);
+    float maximum = lanes[0];
+    for (float lane : lanes) maximum = lane > maximum ? lane : maximum;
+    Vec top_sums = V::Zero();
+    for (int64_t n = 0; n < padded; n += kLanes) {
+      const Vec below = V::Subtract(V::Load(scores + n), V::Broadcast(maximum));
+      top_sums =
+          V::Add(top_sums, Exp2<V>(V::Multiply(below, V::Broadcast(softmax_.exponent_scale))));
+    }
+    V::Store(lanes, top_sums);
     float top_sum = 0;
-    for (int64_t n = 0; n < size; ++n) {
-      top_sum += softmax_.Weight(softmax_.factor * Top::ScoreOf(entries[n]), maximum);
-    }
+    for (float lane : lanes) top_sum += lane;
     const float early_factor = softmax_.Weight(scratch_.maxima[c], maximum);
     const float late_factor = softmax_.Weight(scratch_.late_maxima[c], maximum);
     const float sum =

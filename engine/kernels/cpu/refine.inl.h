@@ -61,17 +61,23 @@ class Refine {
          float* scratch)
       : shape_(shape), tile_(tile), softmax_(softmax), scratch_(scratch, shape) {}
 
-  // Asks for the rows that Run will gather. Not into the first-level cache: rows of one head lie a
-  // power of two apart, more often than not, and so many of them share few of its sets.
+  // Asks for the rows that Run will gather. Not into the first-level cache unless rows lie side by
+  // side: those of one head are a power of two apart, more often than not, and so many of them
+  // share few of its sets.
   template <typename E>
   void Prefetch(const uint64_t* entries, int64_t count) const {
-    using Bits = typename E::Bits;
+    const auto* key = static_cast<const typename E::Bits*>(tile_.key);
+    const auto* value = static_cast<const typename E::Bits*>(tile_.value);
+    const bool near = tile_.key_stride == shape_.head_dim;
     for (int64_t n = 0; n < count; ++n) {
       const int64_t j = TopKeys<V>::KeyOf(entries[n]);
-      PrefetchRowFar<V, E>(static_cast<const Bits*>(tile_.key) + j * tile_.key_stride,
-                           shape_.head_dim);
-      PrefetchRowFar<V, E>(static_cast<const Bits*>(tile_.value) + j * tile_.value_stride,
-                           shape_.value_dim);
+      if (near) {
+        PrefetchRow<V, E>(key + j * tile_.key_stride, shape_.head_dim);
+        PrefetchRow<V, E>(value + j * tile_.value_stride, shape_.value_dim);
+      } else {
+        PrefetchRowFar<V, E>(key + j * tile_.key_stride, shape_.head_dim);
+        PrefetchRowFar<V, E>(value + j * tile_.value_stride, shape_.value_dim);
+      }
     }
   }
 

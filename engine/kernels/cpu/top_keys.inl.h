@@ -36,17 +36,19 @@ class TopKeys {
 
   // Memory for `lanes` lanes, the most wanted keys and the longest span.
   static int64_t ScratchFloats(int64_t lanes, int64_t wanted, int64_t span) {
-    return 2 * lanes * wanted + 2 * kLanes * Stride(span) + kMostGroups * kLanes + 2 * lanes + 64;
+    return 2 * lanes * wanted + 2 * kLanes * Stride(span) + 2 * span + kMostSlots * kLanes +
+           2 * lanes + 64;
   }
 
   // `scratch` is 64-byte aligned.
   TopKeys(float* scratch, int64_t lanes, int64_t wanted, int64_t span) : wanted_(wanted) {
-    groups_ = scratch;
-    thresholds_ = groups_ + kMostGroups * kLanes;
+    slots_ = scratch;
+    thresholds_ = slots_ + kMostSlots * kLanes;
     sizes_ = reinterpret_cast<int32_t*>(thresholds_ + lanes);
     candidates_ = reinterpret_cast<Entry*>(thresholds_ + (2 * lanes + 15) / 16 * 16);
     heaps_ = candidates_ + kLanes * Stride(span);
     stride_ = Stride(span);
+    hits_ = reinterpret_cast<Hits*>(heaps_ + lanes * wanted);
   }
 
   void Reset(int64_t lanes) {
@@ -63,19 +65,40 @@ class TopKeys {
   // The first span: keys [0, count). scores [count, width], of which the vector at `lane`; `used`
   // of its lanes count.
   void TakeFirst(const float* scores, int64_t count, int64_t width, int64_t lane, int64_t used) {
-    int32_t found[kLanes] = {};
-    const Vec least = Threshold(scores, count, width);
+    const int64_t slots = Slots(count);
+    const Vec infinite = V::Broadcast(-__builtin_inff());
+    const Vec least = slots == 0 ? infinite : Threshold(scores, count, width, slots);
+    for (int64_t s = 0; s < slots; ++s) V::Store(slots_ + s * kLanes, infinite);
+
+    // Rows that have candidates, then the candidates: two loops whose branches can be foretold.
     const uint32_t counted = used == kLanes ? ~uint32_t{0} : (uint32_t{1} << used) - 1;
+    int64_t hit_rows = 0;
     for (int64_t j = 0; j < count; ++j) {
+      const uint32_t hits = V::AtLeast(V::Load(scores + j * width), least) & counted;
+      hits_[hit_rows] = {static_cast<int32_t>(j), hits};
+      hit_rows += hits != 0;
+    }
+    int32_t found[kLanes] = {};
+    for (int64_t n = 0; n < hit_rows; ++n) {
+      const int64_t j = hits_[n].key;
       const float* row = scores + j * width;
-      for (uint32_t hits = V::AtLeast(V::Load(row), least) & counted; hits != 0; hits &= hits - 1) {
+      for (uint32_t hits = hits_[n].lanes; hits != 0; hits &= hits - 1) {
         const int i = __builtin_ctz(hits);
-        candidates_[i * stride_ + found[i]++] = MakeEntry(row[i], j);
+        const int64_t slot = found[i]++;
+        candidates_[i * stride_ + slot] = MakeEntry(row[i], j);
+        if (slot < slots) slots_[slot * kLanes + i] = row[i];
       }
     }
+
+    // With all candidates' scores in slots, sorting those finds every lane's last one at once.
+    if (slots != 0) Sort(slots);
     for (int64_t i = 0; i < used; ++i) {
       Entry* const candidates = candidates_ + i * stride_;
-      if (found[i] > wanted_) SelectGreatest(candidates, found[i], wanted_);
+      if (found[i] > slots) {
+        if (found[i] > wanted_) SelectGreatest(candidates, found[i], wanted_);
+      } else if (found[i] > wanted_) {
+        KeepFrom(candidates, found[i], slots_[(slots - wanted_) * kLanes + i]);
+      }
       const int64_t size = found[i] < wanted_ ? found[i] : wanted_;
       std::memcpy(heaps_ + (lane + i) * wanted_, candidates, size * sizeof(Entry));
       sizes_[lane + i] = static_cast<int32_t>(size);
@@ -115,48 +138,76 @@ class TopKeys {
   using Vec = typename V::Vec;
   static constexpr int64_t kLanes = V::kLanes;
   static constexpr uint32_t kSign = 0x80000000u;
-  static constexpr int64_t kMostGroups = 256;
+  static constexpr int64_t kMostSlots = 256;
+
+  // A key's row and the lanes for which it is a candidate.
+  struct Hits {
+    int32_t key;
+    uint32_t lanes;
+  };
 
   // Between lanes' candidates: their ends, where entries go, shall not share a set of the cache.
   static int64_t Stride(int64_t span) { return span + 8; }
 
+  // How many groups Threshold makes of a span: two for each key wanted, or so. None where groups
+  // would be too small, or too many to sort.
+  int64_t Slots(int64_t count) const {
+    int64_t slots = 2;
+    while (slots < 2 * wanted_) slots *= 2;
+    return slots > kMostSlots || count < 2 * slots ? 0 : slots;
+  }
+
   // A lower bound of each lane's wanted-th greatest score that few scores reach: of the greatest
-  // scores of 2 wanted groups, or so, the wanted-th. With 64 groups of 16 keys, 43 scores reach it
-  // where scores are independent. -Inf where groups would be too small, or too many to sort.
-  Vec Threshold(const float* scores, int64_t count, int64_t width) {
-    const Vec infinite = V::Broadcast(-__builtin_inff());
-    int64_t groups = 2;
-    while (groups < 2 * wanted_) groups *= 2;
-    if (groups > kMostGroups || count < 2 * groups) return infinite;
-    for (int64_t g = 0; g < groups; ++g) V::Store(groups_ + g * kLanes, infinite);
-    for (int64_t j = 0; j < count; ++j) {
-      float* const greatest = groups_ + j % groups * kLanes;
+  // scores of some groups, the wanted-th. With 64 groups of 16 keys and 32 keys wanted, 43 scores
+  // reach it where scores are independent.
+  Vec Threshold(const float* scores, int64_t count, int64_t width, int64_t groups) {
+    for (int64_t g = 0; g < groups; ++g) V::Store(slots_ + g * kLanes, V::Load(scores + g * width));
+    for (int64_t j = groups; j < count; ++j) {
+      float* const greatest = slots_ + (j & (groups - 1)) * kLanes;
       V::Store(greatest, V::Max(V::Load(scores + j * width), V::Load(greatest)));
     }
     Sort(groups);
-    return V::Load(groups_ + (groups - wanted_) * kLanes);
+    return V::Load(slots_ + (groups - wanted_) * kLanes);
   }
 
-  // Sorts the groups' maxima in each lane, ascending: Batcher's network of merge exchanges (Knuth,
-  // volume 3, algorithm 5.2.2 M).
-  void Sort(int64_t groups) {
-    for (int64_t p = groups / 2; p > 0; p /= 2) {
+  // Sorts the first `count` slots, a power of two, in each lane, ascending: Batcher's network of
+  // merge exchanges (Knuth, volume 3, algorithm 5.2.2 M).
+  void Sort(int64_t count) {
+    for (int64_t p = count / 2; p > 0; p /= 2) {
       int64_t r = 0;
       int64_t d = p;
-      for (int64_t q = groups / 2;; q /= 2) {
-        for (int64_t i = 0; i < groups - d; ++i) {
-          if ((i & p) != r) continue;
-          float* const low = groups_ + i * kLanes;
-          float* const high = groups_ + (i + d) * kLanes;
-          const Vec a = V::Load(low);
-          const Vec b = V::Load(high);
-          V::Store(low, V::Min(a, b));
-          V::Store(high, V::Max(a, b));
+      for (int64_t q = count / 2;; q /= 2) {
+        // All i < count - d with (i & p) == r.
+        for (int64_t first = r; first < count - d; first += 2 * p) {
+          const int64_t end = first + p < count - d ? first + p : count - d;
+          for (int64_t i = first; i < end; ++i) {
+            const Vec a = V::Load(slots_ + i * kLanes);
+            const Vec b = V::Load(slots_ + (i + d) * kLanes);
+            V::Store(slots_ + i * kLanes, V::Min(a, b));
+            V::Store(slots_ + (i + d) * kLanes, V::Max(a, b));
+          }
         }
         if (q == p) break;
         d = q - p;
         r = p;
       }
+    }
+  }
+
+  // Moves the wanted greatest entries to the front, given the score of the last of them. They come
+  // in the order of their keys, so the first ones win ties.
+  void KeepFrom(Entry* entries, int64_t count, float last) const {
+    const uint64_t least = MakeEntry(last, 0) >> 32;
+    int64_t ties = wanted_;
+    for (int64_t n = 0; n < count; ++n) ties -= (entries[n] >> 32) > least;
+    int64_t kept = 0;
+    for (int64_t n = 0; n < count; ++n) {
+      const Entry entry = entries[n];
+      const bool tie = (entry >> 32) == least;
+      const bool keep = (entry >> 32) > least || (tie && ties > 0);
+      ties -= tie;
+      entries[kept] = entry;
+      kept += keep;
     }
   }
 
@@ -225,12 +276,13 @@ class TopKeys {
   }
 
   const int64_t wanted_;
-  float* groups_;      // [kMostGroups, kLanes]
+  float* slots_;       // [kMostSlots, kLanes]
   float* thresholds_;  // [lanes]: the least score of a full heap, else -Inf
   int32_t* sizes_;     // [lanes]
   Entry* candidates_;  // [kLanes, stride]
   int64_t stride_;
-  Entry* heaps_;  // [lanes, wanted], the least entry first
+  Entry* heaps_;  // [lanes, wanted], after MakeHeaps the least entry first
+  Hits* hits_;    // [span]
 };
 
 }  // namespace castor::kernels
