@@ -55,7 +55,7 @@ class ClusteredCodesTest : public testing::TestWithParam<const ClusterKernel*> {
 };
 
 TEST_P(ClusteredCodesTest, RandomCodesGetTheTwinsLabels) {
-  for (int round = 0; round < Scaled(400); ++round) {
+  for (int round = 0; round < Scaled(200); ++round) {
     Clustered parameters = PlainClusters(UpTo(round % 8 == 0 ? 700 : 60), random_());
     parameters.bits = UpTo(64);
     parameters.iterations = UpTo(15);
@@ -82,10 +82,10 @@ TEST_P(ClusteredCodesTest, CodesAroundCentresGetTheTwinsLabels) {
 }
 
 TEST_P(ClusteredCodesTest, AdversarialCodesGetTheTwinsLabels) {
-  for (const int bits : {1, 2, 3, 4, 15, 16, 21, 39, 40, 62, 63, 64}) {
+  for (const int bits : {1, 2, 3, 15, 16, 39, 40, 63, 64}) {
     const uint64_t all = ~uint64_t{0} >> (64 - bits);
-    for (const int clusters : {1, 2, 3, 64, 65, 127, 128, 129, 256, 257, 1000}) {
-      for (const int count : {1, 2, 63, 64, 65, 127, 257, 511, 512, 513}) {
+    for (const int clusters : {1, 2, 3, 65, 128, 129, 256, 1000}) {
+      for (const int count : {1, 2, 65, 257, 511, 513}) {
         if (kSanitized && clusters > 129 && count > 257) continue;
         Clustered parameters = PlainClusters(clusters, random_());
         parameters.bits = bits;

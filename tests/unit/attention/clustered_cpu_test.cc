@@ -72,7 +72,7 @@ class ClusteredCpuTest : public testing::TestWithParam<Variant> {
 };
 
 TEST_P(ClusteredCpuTest, MatchesTheReferenceOnRandomShapes) {
-  for (int round = 0; round < Scaled(120); ++round) {
+  for (int round = 0; round < Scaled(60); ++round) {
     Spec spec = MakeSpec(DTypeOf(round), UpTo(40), UpTo(100), UpTo(100), UpTo(4), UpTo(40));
     ClusteringOf(spec).bits = round % 3 == 0 ? UpTo(64) : 63;
     ClusteringOf(spec).hash_bias = round % 5 != 0;
@@ -425,8 +425,8 @@ TEST_P(ClusteredCpuTest, AloneAndInAnyBatchGiveTheSameBytes) {
     std::vector<std::unique_ptr<OwnedProblem>> owned;
     std::vector<Problem> batch;
     std::vector<std::vector<std::byte>> alone;
-    constexpr int kLongest = kSanitized ? 300 : 1500;
-    for (int i = 0; i < 12; ++i) {
+    constexpr int kLongest = kSanitized ? 300 : 1300;
+    for (int i = 0; i < 8; ++i) {
       const auto length = static_cast<int32_t>(UpTo(kLongest));
       owned.push_back(std::make_unique<OwnedProblem>(spec, std::vector<int32_t>{length, 3},
                                                      std::vector<int32_t>{length, 3}));
