@@ -12,6 +12,8 @@
 namespace castor::attention {
 namespace {
 
+constexpr int64_t kHeadsInARow = 4;
+
 void RunSerially(int64_t tasks, double, const std::function<void(int64_t)>& body) {
   for (int64_t task = 0; task < tasks; ++task) body(task);
 }
@@ -182,12 +184,13 @@ void CastWave::AttendInside(int64_t first_head, int64_t heads, int64_t tile_begi
         for (int64_t p = 0; p < parts; ++p) {
           const int64_t from = count * p / parts;
           const int64_t to = count * (p + 1) / parts;
-          tasks.push_back({&sequence,
-                           {first_head + n, c, clustering.members + offset, members},
-                           begin - offset + from,
-                           begin - offset + to,
-                           inside_ + (row + from) * dim,
-                           p == 0 ? summary : nullptr});
+          tasks.push_back(
+              {&sequence,
+               {first_head + n, first_head + n, c, clustering.members + offset, members},
+               begin - offset + from,
+               begin - offset + to,
+               inside_ + (row + from) * dim,
+               p == 0 ? summary : nullptr});
         }
         row += count;
         flops +=
@@ -195,10 +198,20 @@ void CastWave::AttendInside(int64_t first_head, int64_t heads, int64_t tile_begi
       }
     }
   }
-  ParallelFor(static_cast<int64_t>(tasks.size()), flops, [&](int worker, int64_t t) {
-    const InsideTask& task = tasks[t];
-    kernel_.inside(shape_, task.sequence->in, task.cluster, task.begin, task.end, task.inside,
-                   task.summary, scratch_ + worker * scratch_floats_);
+  // Heads of a cluster run one after another on a thread, as far as there are threads enough, so
+  // that a head's rows can be fetched during the one before.
+  const auto count = static_cast<int64_t>(tasks.size());
+  const int64_t run = std::clamp<int64_t>(count / (8 * ParallelWorkers()), 1, kHeadsInARow);
+  for (int64_t t = 0; t + 1 < count; ++t) {
+    const bool same = tasks[t].cluster.members == tasks[t + 1].cluster.members;
+    if (same && t % run != run - 1) tasks[t].cluster.next_head = tasks[t + 1].cluster.head;
+  }
+  ParallelFor((count + run - 1) / run, flops, [&](int worker, int64_t first) {
+    for (int64_t t = first * run; t < std::min(count, (first + 1) * run); ++t) {
+      const InsideTask& task = tasks[t];
+      kernel_.inside(shape_, task.sequence->in, task.cluster, task.begin, task.end, task.inside,
+                     task.summary, scratch_ + worker * scratch_floats_);
+    }
   });
 }
 

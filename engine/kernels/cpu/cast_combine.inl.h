@@ -43,7 +43,14 @@ class CastCombine {
       const int64_t count = Count(N, begin + lane, end);
       std::memset(scratch_.total, 0, shape_.clusters * N * kLanes * sizeof(float));
       for (int64_t h = head_begin; h < head_end; ++h) {
+        PrefetchRows<E>(sequence_.key, sequence_.key_stride, h, begin + lane, count);
         AddAffinities<N, E>(h, /*by_query=*/true, begin + lane, count);
+        if (h + 1 < head_end) {
+          PrefetchRows<E>(sequence_.query, sequence_.query_stride, h + 1, begin + lane, count);
+        } else {  // the next panel
+          PrefetchRows<E>(sequence_.query, sequence_.query_stride, head_begin, begin + lane + count,
+                          Count(N, begin + lane + count, end));
+        }
         AddAffinities<N, E>(h, /*by_query=*/false, begin + lane, count);
       }
       for (int64_t c = 0; c < shape_.clusters; ++c) {
@@ -58,7 +65,10 @@ class CastCombine {
                int64_t end) {
     Rows::ForPanels(end - begin, [&](auto vectors, int64_t lane) {
       constexpr int N = decltype(vectors)::N;
-      CombinePanel<N, E>(head, summaries, own, begin + lane, Count(N, begin + lane, end));
+      const int64_t count = Count(N, begin + lane, end);
+      PrefetchRows<E>(sequence_.query, sequence_.query_stride, head, begin + lane + count,
+                      Count(N, begin + lane + count, end));
+      CombinePanel<N, E>(head, summaries, own, begin + lane, count);
     });
   }
 
@@ -89,6 +99,14 @@ class CastCombine {
 
   static int64_t Count(int64_t vectors, int64_t begin, int64_t end) {
     return end - begin < vectors * kLanes ? end - begin : vectors * kLanes;
+  }
+
+  template <typename E>
+  void PrefetchRows(const void* tokens, int64_t stride, int64_t head, int64_t begin,
+                    int64_t count) const {
+    const auto* first =
+        static_cast<const typename E::Bits*>(tokens) + begin * stride + head * shape_.head_dim;
+    for (int64_t i = 0; i < count; ++i) Rows::Prefetch(first + i * stride, shape_.head_dim);
   }
 
   // scores [clusters, N lanes] between `count` tokens' rows and a head's surrogates.

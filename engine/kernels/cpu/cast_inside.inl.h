@@ -64,6 +64,9 @@ class CastInside {
   // blocks of this size.
   static constexpr int64_t kKeyBlock = 128;
 
+  // Most keys of the next head that are asked for early: what the second-level cache has room for.
+  static constexpr int64_t kPrefetchKeys = 512;
+
   // W is the width of the panel in hand.
   struct Scratch : CastScratch<V> {
     Scratch(const CastShape& shape, float* base) : CastScratch<V>(base) {
@@ -113,6 +116,32 @@ class CastInside {
     for (int64_t i = lane; i < lane + N * kLanes; ++i) {
       scratch_.maxima[i] = -__builtin_inff();
       scratch_.sums[i] = 0;
+    }
+  }
+
+  // Asks for some of the rows that the next head of this cluster begins with: so many for each
+  // panel and block that all are asked for in the end.
+  template <typename E>
+  void PrefetchNext(int64_t begin, int64_t queries) {
+    const int64_t blocks = (cluster_.count + kKeyBlock - 1) / kKeyBlock;
+    const int64_t keys = cluster_.count < kPrefetchKeys ? cluster_.count : kPrefetchKeys;
+    const int64_t rows = queries + 2 * keys;
+    const int64_t steps = blocks * Rows::Panels(queries);
+    const int64_t end = prefetched_ + (rows + steps - 1) / steps;
+    const auto prefetch = [&](const void* tensor, int64_t stride, int64_t dim, int64_t member) {
+      Rows::Prefetch(static_cast<const typename E::Bits*>(tensor) +
+                         cluster_.members[member] * stride + cluster_.next_head * dim,
+                     dim);
+    };
+    for (; prefetched_ < end && prefetched_ < rows; ++prefetched_) {
+      const int64_t row = prefetched_ - queries;
+      if (row < 0) {
+        prefetch(sequence_.query, sequence_.query_stride, shape_.head_dim, begin + prefetched_);
+      } else if (row < keys) {
+        prefetch(sequence_.key, sequence_.key_stride, shape_.head_dim, row);
+      } else {
+        prefetch(sequence_.value, sequence_.value_stride, shape_.value_dim, row - keys);
+      }
     }
   }
 
@@ -250,8 +279,9 @@ class CastInside {
   const CastSequence& sequence_;
   const CastCluster& cluster_;
   const Scratch scratch_;
-  float sign_;   // -1, 0 or 1
-  float scale_;  // |scale| times log2(e) or kLaplaceScale
+  float sign_;              // -1, 0 or 1
+  float scale_;             // |scale| times log2(e) or kLaplaceScale
+  int64_t prefetched_ = 0;  // rows of the next head
   float summary_maximum_;
   float summary_sum_;
 };

@@ -92,6 +92,14 @@ struct CastRows {
     }
   }
 
+  // Asks for a row that will be loaded later, so that it comes while something is computed. Rows of
+  // one head lie far apart, where the processor does not look ahead by itself.
+  template <typename T>
+  static void Prefetch(const T* row, int64_t dim) {
+    constexpr int64_t kLine = 64 / sizeof(T);
+    for (int64_t e = 0; e < dim; e += kLine) __builtin_prefetch(row + e, 0, 2);
+  }
+
   // rows [count, dim] = the panel [dim, N lanes], transposed, times factors[lane].
   template <int N>
   static void StorePanel(const float* panel, int64_t count, int64_t dim, const Vec factors[N],

@@ -106,7 +106,8 @@ inline bool CastProblem::HasMargins(std::mt19937& random) const {
     for (int64_t h = 0; h < (per_head ? spec.heads : 1); ++h) {
       const std::vector<double> exact = Affinities(*this, s, h, per_head ? h + 1 : spec.heads);
       const auto members = CastMembers(exact, spec.surrogates, size, cast.clustering);
-      for (int trial = 0; trial < 4; ++trial) {
+      // A decision closer than that changes in every other trial.
+      for (int trial = 0; trial < 24; ++trial) {
         std::vector<double> inexact = exact;
         for (double& affinity : inexact) affinity *= noise(random);
         if (CastMembers(inexact, spec.surrogates, size, cast.clustering) != members) return false;
