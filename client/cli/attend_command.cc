@@ -43,6 +43,7 @@ v1::AttendRequest MakeRequest(const AttendFlags& flags) {
   request.set_fidelity_rows(flags.fidelity_rows);
   request.set_check_finite(flags.check_finite);
   ApplyKernel(flags.kernel, &request);
+  DrawCastInputs(flags.problem, &request);
   return request;
 }
 

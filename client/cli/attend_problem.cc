@@ -85,6 +85,8 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
   number("--head-dim", &flags->head_dim, "Dimensions of query and key per head", "64");
   number("--value-dim", &flags->value_dim, "Dimensions of value per head (default: --head-dim)",
          "");
+  number("--surrogate-tokens", &flags->surrogate_tokens,
+         "For kernel cast: surrogate tokens, where no file or layer brings them", "16");
   command->add_option("--dtype", flags->dtype, "float32, float16 or bfloat16")
       ->type_name("NAME")
       ->capture_default_str()
@@ -133,6 +135,23 @@ v1::AttendRequest MakeProblem(const ProblemFlags& flags) {
   *request.mutable_key() = Random(keys, flags.heads, flags.head_dim, dtype, generator);
   *request.mutable_value() = Random(keys, flags.heads, value_dim, dtype, generator);
   return request;
+}
+
+void DrawCastInputs(const ProblemFlags& flags, v1::AttendRequest* request) {
+  if (!flags.random() || !request->has_cast()) return;
+  // Not the generator of the problem itself, which is the same for every kernel.
+  std::mt19937_64 generator(~flags.seed);
+  v1::Cast& cast = *request->mutable_cast();
+  if (cast.surrogates_case() == v1::Cast::SURROGATES_NOT_SET) {
+    *cast.mutable_surrogate_tokens() = Random(flags.surrogate_tokens, flags.heads, flags.head_dim,
+                                              request->query().dtype(), generator);
+  }
+  if (!cast.has_gate()) {
+    std::normal_distribution<float> normal;
+    std::vector<float> gate(request->query().shape(0));
+    std::generate(gate.begin(), gate.end(), [&] { return normal(generator); });
+    *cast.mutable_gate() = client::MakeTensor(gate, {static_cast<int64_t>(gate.size())});
+  }
 }
 
 }  // namespace castor::cli

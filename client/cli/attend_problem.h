@@ -20,6 +20,7 @@ struct ProblemFlags {
   int64_t value_dim = 0;  // 0: head_dim
   std::string dtype = "float32";
   uint64_t seed = 0;
+  int64_t surrogate_tokens = 16;  // of kernel cast
 
   // From files, with `lengths` if given on the command line; empty: random.
   std::string query, key, value;
@@ -34,5 +35,9 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags);
 // Query, key, value and lengths of a request; throws UsageError for files that cannot be read and
 // problems that do not fit a message.
 v1::AttendRequest MakeProblem(const ProblemFlags& flags);
+
+// For kernel cast in a random problem: draws the surrogate tokens and the gate that the request
+// does not have yet.
+void DrawCastInputs(const ProblemFlags& flags, v1::AttendRequest* request);
 
 }  // namespace castor::cli

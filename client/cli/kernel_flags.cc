@@ -44,6 +44,10 @@ void FillCast(const KernelFlags& flags, v1::Cast* cast) {
   cast->set_cluster_size(flags.cluster_size);
   if (flags.attention_function == "softmax") cast->set_attention_function(v1::Cast::SOFTMAX);
   if (flags.attention_function == "laplace") cast->set_attention_function(v1::Cast::LAPLACE);
+  if (flags.gate_temperature == "softplus1") cast->set_gate_temperature(v1::Cast::SOFTPLUS1);
+  if (flags.gate_temperature == "none") cast->set_gate_temperature(v1::Cast::NONE);
+  if (flags.head_clustering == "shared") cast->set_head_clustering(v1::Cast::SHARED);
+  if (flags.head_clustering == "per-head") cast->set_head_clustering(v1::Cast::PER_HEAD);
 }
 
 template <typename Request>
@@ -131,6 +135,18 @@ void AddKernelFlags(CLI::App* command, KernelFlags* flags) {
   command->add_option("--attention-function", flags->attention_function, "cast: softmax or laplace")
       ->type_name("NAME")
       ->check(members({"softmax", "laplace"}))
+      ->group(group);
+  command
+      ->add_option("--gate-temperature", flags->gate_temperature,
+                   "cast: what the gate does to scores, softplus1 or none")
+      ->type_name("NAME")
+      ->check(members({"softplus1", "none"}))
+      ->group(group);
+  command
+      ->add_option("--head-clustering", flags->head_clustering,
+                   "cast: shared (one clustering for all heads) or per-head")
+      ->type_name("NAME")
+      ->check(members({"shared", "per-head"}))
       ->group(group);
   command->add_option("--allow", flags->allowed, "automatic: kernels to choose from, repeatable")
       ->type_name("NAME")

@@ -27,6 +27,8 @@ struct KernelFlags {
   std::string clustering;
   int32_t cluster_size = 0;
   std::string attention_function;
+  std::string gate_temperature;
+  std::string head_clustering;
   std::vector<std::string> allowed;
   double max_relative_error = 0;
 

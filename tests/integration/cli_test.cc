@@ -153,6 +153,51 @@ TEST_F(CliTest, RandomRaggedProblemsAreCheckedInEveryType) {
               HasSubstr("passed"));
 }
 
+TEST_F(CliTest, EveryKernelAnswersARandomProblem) {
+  auto attend = [](std::vector<std::string> flags) {
+    flags.insert(flags.begin(),
+                 {"attend", "--lengths", "90,1,200", "--heads", "2", "--output", "json"});
+    return json::parse(OutputOf(flags));
+  };
+  json answer = attend({"--kernel", "clustered", "--clusters", "20"});
+  EXPECT_EQ(answer["kernel"]["name"], "CLUSTERED");
+  EXPECT_EQ(answer["kernel"]["clustered"]["clusters"], 20);
+  EXPECT_GT(answer["check"]["relative_error"], 0.01);  // told, not judged
+
+  // With a cluster for every query nothing is approximate, and a tolerance is asked for.
+  answer = attend({"--kernel", "improved-clustered", "--clusters", "200", "--tolerance", "1e-4"});
+  EXPECT_EQ(answer["kernel"]["name"], "IMPROVED_CLUSTERED");
+  EXPECT_TRUE(answer["check"]["passed"].get<bool>());
+
+  answer = attend({"--kernel", "cast", "--surrogate-tokens", "4", "--cluster-size", "60",
+                   "--clustering", "single-assignment", "--gate-temperature", "none",
+                   "--head-clustering", "per-head", "--attention-function", "laplace"});
+  EXPECT_EQ(answer["kernel"]["name"], "CAST");
+  EXPECT_EQ(answer["kernel"]["cast"]["head_clustering"], "PER_HEAD");
+  EXPECT_FALSE(answer.contains("check"));  // another function than softmax attention
+  EXPECT_EQ(attend({"--kernel", "automatic"})["kernel"]["name"], "VANILLA");
+}
+
+TEST_F(CliTest, TheAutomaticChoiceIsShownWithItsFigures) {
+  const json exact = json::parse(
+      OutputOf({"attend", "--lengths", "300", "--kernel", "automatic", "--output", "json"}));
+  EXPECT_EQ(exact["kernel"]["name"], "VANILLA");
+  EXPECT_LT(exact["check"]["relative_error"].get<double>(), 1e-5);
+  // Without vanilla an approximation must answer; on Gaussian inputs it is far off, and says so.
+  const std::string table = OutputOf({"attend", "--lengths", "300", "--kernel", "automatic",
+                                      "--max-relative-error", "0.001", "--allow", "clustered"});
+  EXPECT_THAT(table, HasSubstr("clustered (100 clusters"));
+  EXPECT_THAT(table, HasSubstr("predicted"));
+  EXPECT_THAT(table, HasSubstr("over 32 rows per sequence"));
+  const json asked =
+      json::parse(OutputOf({"attend", "--lengths", "300", "--kernel", "improved-clustered",
+                            "--fidelity-rows", "300", "--output", "json"}));
+  EXPECT_EQ(asked["fidelity"]["rows"], 300);
+  // The client's own check covers every row as well.
+  EXPECT_NEAR(asked["fidelity"]["relative_error"].get<double>(),
+              asked["check"]["relative_error"].get<double>(), 1e-4);
+}
+
 TEST_F(CliTest, AWrongAnswerEndsWithExitCode3) {
   // No fp16 answer is this exact, so the check must fail.
   const std::string error =
@@ -185,10 +230,13 @@ TEST_F(CliTest, FilesGoInAndOut) {
 TEST_F(CliTest, RefusalsNameTheFieldAndUsageErrorsTheFlag) {
   EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4", "--key-lengths", "4,4"}),
               AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("key_lengths")));
-  EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4", "--kernel", "clustered"}),
-              HasSubstr("castor info"));
+  EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4", "--kernel", "cast", "--layer", "no/0"}),
+              AllOf(HasSubstr("NOT_FOUND"), HasSubstr("no/0")));
   EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "6000", "--no-check"}),
               HasSubstr("RESOURCE_EXHAUSTED"));
+  EXPECT_THAT(
+      ErrorOf(1, {"attend", "--lengths", "4", "--kernel", "automatic", "--allow", "clustered"}),
+      HasSubstr("automatic.allowed"));
   EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "0"}), HasSubstr("--lengths"));
   EXPECT_THAT(ErrorOf(2, {"attend", "--query", "q.npy"}), HasSubstr("--key"));
   EXPECT_THAT(ErrorOf(2, {"attend", "--output", "npy"}), HasSubstr("--file"));

@@ -1,0 +1,224 @@
+// Every kernel from a client's bytes to its answer: a whole server over the real engine, against
+// the slow twins.
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/attention/cast_reference.h"
+#include "engine/attention/clustered_reference.h"
+#include "engine/attention/vanilla_reference.h"
+#include "engine/engine.h"
+#include "tests/integration/server_fixture.h"
+#include "tests/unit/attention/cast_problem.h"
+
+namespace castor::testing {
+namespace {
+
+using attention::CastProblem;
+using attention::Elements;
+using attention::Spec;
+
+constexpr int64_t kHeads = 3;
+constexpr int64_t kDim = 32;
+constexpr int64_t kSurrogates = 5;
+
+v1::DataType WireType(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return v1::FLOAT16;
+    case DType::kBFloat16:
+      return v1::BFLOAT16;
+    default:
+      return v1::FLOAT32;
+  }
+}
+
+void Fill(DType dtype, const std::vector<int64_t>& shape, const void* data, size_t size,
+          v1::Tensor* tensor) {
+  tensor->set_dtype(WireType(dtype));
+  tensor->mutable_shape()->Assign(shape.begin(), shape.end());
+  tensor->set_raw(data, size);
+}
+
+void Fill(DType dtype, const std::vector<int64_t>& shape, const Elements& elements,
+          v1::Tensor* tensor) {
+  Fill(dtype, shape, elements.data(), elements.bytes().size(), tensor);
+}
+
+class ServerKernelsTest : public ServerTest {
+ protected:
+  ServerKernelsTest() : seed_(attention::FreshSeed()), random_(seed_) {}
+
+  void StartReal(std::vector<ModelSource> models = {}) {
+    EngineOptions options;
+    options.device = "cpu";
+    options.cpu_threads = 2;
+    options.models = std::move(models);
+    auto engine = CreateEngine(options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    StartServer(TestOptions(), *std::move(engine));
+  }
+
+  Spec SpecOf(Kernel kernel, DType dtype = DType::kFloat32) const {
+    Spec spec;
+    spec.dtype = dtype;
+    spec.heads = kHeads;
+    spec.head_dim = spec.value_dim = kDim;
+    spec.softmax_scale = 1 / std::sqrt(static_cast<double>(kDim));
+    if (std::holds_alternative<Cast>(kernel)) spec.surrogates = kSurrogates;
+    spec.kernel = std::move(kernel);
+    return spec;
+  }
+
+  v1::AttendRequest RequestOf(const CastProblem& made) const {
+    const attention::OwnedProblem& problem = made.problem;
+    const DType dtype = problem.spec.dtype;
+    const std::vector<int64_t> shape = {problem.view.query_tokens(), kHeads, kDim};
+    v1::AttendRequest request;
+    Fill(dtype, shape, problem.query, request.mutable_query());
+    Fill(dtype, shape, problem.key, request.mutable_key());
+    Fill(dtype, shape, problem.value, request.mutable_value());
+    for (size_t s = 0; s + 1 < problem.cu_seqlens_q.size(); ++s) {
+      request.add_query_lengths(problem.cu_seqlens_q[s + 1] - problem.cu_seqlens_q[s]);
+    }
+    return request;
+  }
+
+  // Sends the request and puts the answer into the problem's output.
+  void Attend(const v1::AttendRequest& request, CastProblem* made) {
+    response_.Clear();
+    grpc::ClientContext context;
+    const grpc::Status status = attention_->Attend(&context, request, &response_);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    const std::string& raw = response_.output().raw();
+    ASSERT_EQ(raw.size(), made->problem.output.bytes().size());
+    std::memcpy(made->problem.output.data(), raw.data(), raw.size());
+  }
+
+  const uint32_t seed_;
+  std::mt19937 random_;
+  v1::AttendResponse response_;
+};
+
+TEST_F(ServerKernelsTest, ClusteredKernelsAnswerAsTheirTwins) {
+  SCOPED_TRACE(seed_);
+  StartReal();
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    // As many clusters as queries: no label hangs on a rounding error.
+    ImprovedClustered improved;
+    improved.clusters = 200;
+    improved.topk = 7;
+    improved.seed = 5;
+    for (const bool refined : {false, true}) {
+      const Clustered& plain = improved;
+      CastProblem made(SpecOf(refined ? Kernel(improved) : Kernel(plain), dtype), {150, 1, 33},
+                       random_);
+      v1::AttendRequest request = RequestOf(made);
+      const auto fill = [&](auto* message) {
+        message->set_clusters(200);
+        message->set_seed(5);
+      };
+      if (refined) {
+        fill(request.mutable_improved_clustered());
+        request.mutable_improved_clustered()->set_topk(7);
+      } else {
+        fill(request.mutable_clustered());
+      }
+      Attend(request, &made);
+      EXPECT_EQ(response_.kernel().name(), refined ? v1::IMPROVED_CLUSTERED : v1::CLUSTERED);
+      EXPECT_LE(RelativeError(made.problem,
+                              attention::ClusteredReference(made.problem.spec, made.problem.view)),
+                attention::Tolerance(dtype));
+    }
+  }
+}
+
+TEST_F(ServerKernelsTest, CastAnswersAsItsTwinInEveryReading) {
+  SCOPED_TRACE(seed_);
+  StartReal();
+  for (int bits = 0; bits < 16; ++bits) {
+    Cast cast;
+    const bool single = bits & 1, laplace = bits & 2, plain = bits & 4, per_head = bits & 8;
+    if (single) cast.clustering = Cast::Clustering::kSingleAssignmentTopK;
+    if (laplace) cast.attention_function = Cast::AttentionFunction::kLaplace;
+    if (plain) cast.gate_temperature = Cast::GateTemperature::kNone;
+    if (per_head) cast.head_clustering = Cast::HeadClustering::kPerHead;
+    CastProblem made(SpecOf(cast), {90, 2, 41}, random_);
+    v1::AttendRequest request = RequestOf(made);
+    v1::Cast& message = *request.mutable_cast();
+    Fill(DType::kFloat32, {kSurrogates, kHeads, kDim}, made.surrogates,
+         message.mutable_surrogate_tokens());
+    Fill(DType::kFloat32, {static_cast<int64_t>(made.gate.size())}, made.gate.data(),
+         made.gate.size() * sizeof(float), message.mutable_gate());
+    if (single) message.set_clustering(v1::Cast::SINGLE_ASSIGNMENT_TOP_K);
+    if (laplace) message.set_attention_function(v1::Cast::LAPLACE);
+    if (plain) message.set_gate_temperature(v1::Cast::NONE);
+    if (per_head) message.set_head_clustering(v1::Cast::PER_HEAD);
+    Attend(request, &made);
+    EXPECT_EQ(response_.kernel().name(), v1::CAST);
+    EXPECT_LE(RelativeError(made.problem, made.Reference()), 1e-5) << "reading " << bits;
+  }
+}
+
+TEST_F(ServerKernelsTest, SurrogateTokensComeFromALoadedLayer) {
+  SCOPED_TRACE(seed_);
+  CastProblem made(SpecOf(Cast{}), {70, 12}, random_);
+  // One tensor, and a header padded to 8 bytes as writers do.
+  const std::string data(reinterpret_cast<const char*>(made.surrogates.data()),
+                         made.surrogates.bytes().size());
+  std::string header = R"({"layers.0.surrogate_tokens":{"dtype":"F32","shape":[5,3,32],)"
+                       R"("data_offsets":[0,)" +
+                       std::to_string(data.size()) + "]}}";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  const uint64_t length = header.size();
+  const std::string path =
+      ::testing::TempDir() + "castor-cast-" + std::to_string(seed_) + ".safetensors";
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(&length), sizeof(length))
+      .write(header.data(), static_cast<std::streamsize>(header.size()))
+      .write(data.data(), static_cast<std::streamsize>(data.size()));
+  StartReal({{.name = "long", .directory = path}});
+  std::remove(path.c_str());
+
+  v1::AttendRequest request = RequestOf(made);
+  request.mutable_cast()->set_layer("long/0");
+  Fill(DType::kFloat32, {static_cast<int64_t>(made.gate.size())}, made.gate.data(),
+       made.gate.size() * sizeof(float), request.mutable_cast()->mutable_gate());
+  Attend(request, &made);
+  EXPECT_LE(RelativeError(made.problem, made.Reference()), 1e-5);
+
+  request.mutable_cast()->set_layer("long/1");
+  grpc::ClientContext unknown;
+  EXPECT_EQ(attention_->Attend(&unknown, request, &response_).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+
+  v1::EncodeRequest encode = EncodeOf({"text"});
+  encode.set_model("long");
+  grpc::ClientContext context;
+  v1::EncodeResponse encoded;
+  EXPECT_EQ(encoder_->Encode(&context, encode, &encoded).error_code(),
+            grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST_F(ServerKernelsTest, NonFiniteCastInputsAreRefusedByName) {
+  StartReal();
+  CastProblem made(SpecOf(Cast{}), {9}, random_);
+  made.gate[4] = NAN;
+  v1::AttendRequest request = RequestOf(made);
+  request.set_check_finite(true);
+  Fill(DType::kFloat32, {kSurrogates, kHeads, kDim}, made.surrogates,
+       request.mutable_cast()->mutable_surrogate_tokens());
+  Fill(DType::kFloat32, {9}, made.gate.data(), made.gate.size() * sizeof(float),
+       request.mutable_cast()->mutable_gate());
+  grpc::ClientContext context;
+  const grpc::Status status = attention_->Attend(&context, request, &response_);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_NE(status.error_message().find("cast.gate"), std::string::npos) << status.error_message();
+}
+
+}  // namespace
+}  // namespace castor::testing
