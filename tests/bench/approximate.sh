@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Measures the approximate kernels on this machine's processor and writes dated files under
+# tests/bench/logs/: a log of ratios in one run (ours, LibTorch's SDPA, the clustered paper's own
+# kernels), and with --experiments the figures and plots of time, memory, error and scaling.
+#   tests/bench/approximate.sh [--quick] [--experiments]    some four minutes; ten with experiments
+# Needs the Release build of tests/run.sh. Installs the authors' kernels (pytorch-fast-transformers,
+# compiled here, some five minutes) and matplotlib into the folder of deploy/setup.sh.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$root"
+
+repetitions=5 min_time=0.5 experiments=false quick=()
+for arg in "$@"; do
+  case $arg in
+    --quick) repetitions=3 min_time=0.1 quick=(--quick) ;;
+    --experiments) experiments=true ;;
+    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) printf 'bench: unknown option %s (see --help)\n' "$arg" >&2; exit 2 ;;
+  esac
+done
+die() { printf 'bench: error: %s\n' "$*" >&2; exit 1; }
+say() { printf '\n== %s\n' "$*" >&2; }
+
+bench=build/tests/bench
+for program in approximate_bench experiments; do
+  [ -x "$bench/$program" ] || die "$bench/$program is missing: run tests/run.sh first"
+done
+
+say "setting up"
+deploy/setup.sh >&2
+# shellcheck source=deploy/versions.env
+source deploy/versions.env
+environment=.deps/fast-transformers
+python=$environment/bin/python
+uv=.deps/venv/bin/uv
+[ -x "$python" ] || "$uv" venv -q --python .deps/venv/bin/python "$environment"
+if ! "$python" -c 'import matplotlib, torch' 2>/dev/null; then
+  say "installing LibTorch's Python and matplotlib"
+  "$uv" pip install -q --python "$python" "torch==$TORCH_VERSION" numpy setuptools wheel ninja \
+    "matplotlib==$MATPLOTLIB_VERSION"
+fi
+if ! "$python" -c 'import fast_transformers.attention' 2>/dev/null; then
+  say "compiling the clustered paper's kernels"
+  PATH=$root/$environment/bin:$PATH "$uv" pip install -q --python "$python" --no-build-isolation \
+    "pytorch-fast-transformers==$FAST_TRANSFORMERS_VERSION"
+fi
+
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+commit=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+log=tests/bench/logs/$(date -u +%Y-%m-%d)-$commit-approximate
+mkdir -p tests/bench/logs
+
+say "kernels against LibTorch's SDPA"
+"$bench/approximate_bench" --benchmark_min_time="$min_time" --benchmark_out_format=json \
+  --benchmark_out="$out/approximate_bench.json" --benchmark_repetitions="$repetitions" \
+  --benchmark_enable_random_interleaving=true >&2
+
+say "the clustered paper's own kernels"
+"$python" tests/bench/fast_transformers_bench.py >"$out/fast_transformers.jsonl"
+
+python3 tests/bench/report_approximate.py "$out" "$commit" | tee "$log.md"
+say "written to $log.md"
+
+if $experiments; then
+  say "experiments"
+  "$python" tests/bench/experiments.py "$bench/experiments" "${log/approximate/experiments}" \
+    "${quick[@]}"
+  say "written to ${log/approximate/experiments}/"
+fi
