@@ -97,7 +97,8 @@ absl::StatusOr<std::shared_ptr<Model>> Load(const ModelSource& source, at::Devic
   info.type_vocabulary_size = body.type_vocabulary;
   info.pooling = directory->pooling;
   info.normalize = directory->normalize;
-  info.kernels = {KernelName::kVanilla};
+  // CAST needs surrogate tokens, which these families are not trained with.
+  info.kernels = {KernelName::kVanilla, KernelName::kClustered, KernelName::kImprovedClustered};
   info.outputs = {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings};
   info.parameters = loaded->parameters;
   info.weight_bytes = loaded->parameters * static_cast<int64_t>(SizeOf(source.dtype));

@@ -8,6 +8,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/encoder/model.h"
@@ -46,8 +47,8 @@ struct Work {
   }
 };
 
-void Compute(const Model& model, const std::vector<Work*>& works) {
-  Batch batch{.model = &model, .kernel = Vanilla{}, .items = {}};
+void Compute(const Model& model, const std::vector<Work*>& works, Kernel kernel = Vanilla{}) {
+  Batch batch{.model = &model, .kernel = std::move(kernel), .items = {}};
   for (Work* work : works) batch.items.push_back(work->Item());
   const absl::Status status = RunOnHost(batch);
   ASSERT_TRUE(status.ok()) << status;
@@ -222,6 +223,20 @@ TEST_F(ForwardTest, Bfloat16StaysNearFloat32) {
     b += double{narrow.output[i]} * narrow.output[i];
   }
   EXPECT_GT(dot / std::sqrt(a * b), 0.999) << "seed " << seed_;
+}
+
+TEST_F(ForwardTest, EveryLayerRunsTheKernelOfTheRequest) {
+  Work exact = RandomWork(rng_, 4);
+  Work approximate = exact;
+  Compute(*model_, {&exact});
+  // With all keys among the top ones nothing is approximate.
+  ImprovedClustered improved;
+  improved.clusters = 2;
+  improved.topk = 64;
+  Compute(*model_, {&approximate}, improved);
+  EXPECT_LE(MaxDifference(exact.output, approximate.output), 1e-4);
+  Compute(*model_, {&approximate}, Clustered{.clusters = 1});
+  EXPECT_GT(MaxDifference(exact.output, approximate.output), 1e-3);
 }
 
 TEST_F(ForwardTest, KnowsEveryActivation) {
