@@ -165,7 +165,9 @@ class Launch {
 
   void Cluster() {
     std::vector<std::optional<CodeClusterer>> clusterers(ParallelWorkers());
-    for (auto& clusterer : clusterers) clusterer.emplace(kernel_, clustering_);
+    int64_t longest = 1;
+    for (const Sequence& sequence : sequences_) longest = std::max(longest, sequence.queries);
+    for (auto& clusterer : clusterers) clusterer.emplace(kernel_, clustering_, longest);
     const int64_t tasks = static_cast<int64_t>(sequences_.size()) * spec_.heads;
     const auto run = [&](CodeClusterer& clusterer, int64_t task, bool threads) {
       const Sequence& sequence = sequences_[task / spec_.heads];
@@ -198,6 +200,7 @@ class Launch {
     // A row depends neither on its tile nor on the other centroids there, so tiles may be as small
     // as it takes to give every worker some.
     const int64_t heads = static_cast<int64_t>(sequences_.size()) * spec_.heads;
+    if (heads == 0) return;
     const int64_t wanted = (4 * ParallelWorkers() + heads - 1) / heads;
     constexpr int64_t kFewest = 32;
     std::vector<Clusters> tasks;

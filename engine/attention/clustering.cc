@@ -38,17 +38,39 @@ bool HashPlaneSet::IsFor(const kernels::ClusterKernel& kernel, const Clustered& 
          planes_.bits == parameters.bits && planes_.head_dim == head_dim;
 }
 
-CodeClusterer::CodeClusterer(const kernels::ClusterKernel& kernel, const Clustered& parameters)
-    : kernel_(kernel), parameters_(parameters) {}
+CodeClusterer::CodeClusterer(const kernels::ClusterKernel& kernel, const Clustered& parameters,
+                             int64_t most_codes)
+    : kernel_(kernel), parameters_(parameters) {
+  state_.bits = parameters.bits;
+  state_.count = most_codes;
+  state_.clusters = std::min<int64_t>(parameters.clusters, most_codes);
+  labels_.resize(state_.count);
+  members_.resize(state_.clusters);
+  centroids_.resize(state_.clusters);
+  planes_.resize(state_.padded_count());
+  label_planes_.resize(state_.padded_count() / 64 * state_.label_bits());
+  moved_.resize(state_.padded_count() / 64);
+  ones_.resize(state_.clusters * 64);
+  picks_.resize(state_.clusters * kernels::kCodeGroups);
+  next_.resize(state_.clusters);
+  state_.labels = labels_.data();
+  state_.members = members_.data();
+  state_.centroids = centroids_.data();
+  state_.planes = planes_.data();
+  state_.label_planes = label_planes_.data();
+  state_.moved = moved_.data();
+  state_.ones = ones_.data();
+  state_.picks = picks_.data();
+}
 
-int64_t CodeClusterer::Bytes(const Clustered& parameters, int64_t count) {
+int64_t CodeClusterer::Bytes(const Clustered& parameters, int64_t most_codes) {
   kernels::CodeClustering state;
-  state.count = count;
-  state.clusters = std::min<int64_t>(parameters.clusters, count);
+  state.count = most_codes;
+  state.clusters = std::min<int64_t>(parameters.clusters, most_codes);
   const int64_t padded = state.padded_count();
   const int64_t per_cluster = 2 * sizeof(int32_t) + sizeof(uint64_t) + 64 * sizeof(int32_t) +
                               kernels::kCodeGroups * sizeof(uint16_t);
-  return count * static_cast<int64_t>(sizeof(int32_t)) +
+  return most_codes * static_cast<int64_t>(sizeof(int32_t)) +
          (padded + padded / 64 * (state.label_bits() + 1)) *
              static_cast<int64_t>(sizeof(uint64_t)) +
          state.clusters * per_cluster;
@@ -66,27 +88,9 @@ void CodeClusterer::ForBlocks(bool threads, double flops_per_code, Body body) {
 }
 
 int CodeClusterer::Run(std::span<const uint64_t> codes, bool threads) {
-  state_.bits = parameters_.bits;
   state_.count = static_cast<int64_t>(codes.size());
   state_.clusters = std::min<int64_t>(parameters_.clusters, state_.count);
   state_.codes = codes.data();
-
-  labels_.resize(state_.count);
-  members_.resize(state_.clusters);
-  centroids_.resize(state_.clusters);
-  planes_.resize(state_.padded_count());
-  label_planes_.resize(state_.padded_count() / 64 * state_.label_bits());
-  moved_.resize(state_.padded_count() / 64);
-  ones_.resize(state_.clusters * 64);
-  picks_.resize(state_.clusters * kernels::kCodeGroups);
-  state_.labels = labels_.data();
-  state_.members = members_.data();
-  state_.centroids = centroids_.data();
-  state_.planes = planes_.data();
-  state_.label_planes = label_planes_.data();
-  state_.moved = moved_.data();
-  state_.ones = ones_.data();
-  state_.picks = picks_.data();
 
   // A code of each stratum of the sequence.
   for (int64_t s = 0; s < state_.clusters; ++s) {
@@ -117,7 +121,6 @@ int CodeClusterer::Run(std::span<const uint64_t> codes, bool threads) {
 }
 
 int64_t CodeClusterer::Sort(int32_t* order, int32_t* begin) {
-  next_.resize(state_.clusters);
   int64_t clusters = 0;
   int32_t at = 0;
   for (int64_t c = 0; c < state_.clusters; ++c) {

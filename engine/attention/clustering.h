@@ -19,6 +19,9 @@ class HashPlaneSet {
  public:
   HashPlaneSet(const kernels::ClusterKernel& kernel, const Clustered& parameters, int64_t head_dim);
 
+  HashPlaneSet(const HashPlaneSet&) = delete;
+  HashPlaneSet& operator=(const HashPlaneSet&) = delete;
+
   const kernels::PackedPlanes& planes() const { return planes_; }
 
   // Whether the same arguments would make the same planes.
@@ -36,19 +39,25 @@ class HashPlaneSet {
 // Scratch memory and result of one head's clustering after another. One thread at a time.
 class CodeClusterer {
  public:
-  CodeClusterer(const kernels::ClusterKernel& kernel, const Clustered& parameters);
+  // For at most `most_codes` codes at a time. All memory is taken here.
+  CodeClusterer(const kernels::ClusterKernel& kernel, const Clustered& parameters,
+                int64_t most_codes);
+  CodeClusterer(const CodeClusterer&) = delete;
+  CodeClusterer& operator=(const CodeClusterer&) = delete;
 
-  // Bytes that an object holds after clustering `count` codes.
-  static int64_t Bytes(const Clustered& parameters, int64_t count);
+  // Bytes that an object for so many codes holds.
+  static int64_t Bytes(const Clustered& parameters, int64_t most_codes);
 
-  // Clusters one head's codes of one sequence. `threads`: let ParallelFor share out the work, or do
-  // it all on this thread. Returns how many updates it took.
+  // Clusters one head's codes, one or more, of one sequence. `threads`: let ParallelFor share out
+  // the work, or do it all on this thread. Returns how many updates it took.
   int Run(std::span<const uint64_t> codes, bool threads);
 
   // Of the last run; min(clusters, codes) of the latter two.
-  std::span<const int32_t> labels() const { return labels_; }
-  std::span<const int32_t> members() const { return members_; }
-  std::span<const uint64_t> centroids() const { return centroids_; }
+  std::span<const int32_t> labels() const { return std::span(labels_).first(state_.count); }
+  std::span<const int32_t> members() const { return std::span(members_).first(state_.clusters); }
+  std::span<const uint64_t> centroids() const {
+    return std::span(centroids_).first(state_.clusters);
+  }
 
   // The last run's tokens, cluster after cluster and in their order within each, and where each
   // cluster that has members begins. `begin` has room for min(clusters, codes) + 1; returns how

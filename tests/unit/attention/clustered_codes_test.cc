@@ -39,7 +39,7 @@ class ClusteredCodesTest : public testing::TestWithParam<const ClusterKernel*> {
 
   void ExpectTwins(const std::vector<uint64_t>& codes, const Clustered& parameters) {
     const CodeClusters expected = ClusterCodes(codes, parameters);
-    CodeClusterer clusterer(kernel(), parameters);
+    CodeClusterer clusterer(kernel(), parameters, static_cast<int64_t>(codes.size()));
     for (const bool threads : {false, true}) {
       ASSERT_EQ(clusterer.Run(codes, threads), expected.updates);
       ASSERT_TRUE(std::ranges::equal(clusterer.labels(), expected.labels))
@@ -111,7 +111,7 @@ TEST_P(ClusteredCodesTest, TheMostClustersGetTheTwinsLabels) {
 
 TEST_P(ClusteredCodesTest, ClusterersForgetEarlierRuns) {
   Clustered parameters = PlainClusters(50, random_());
-  CodeClusterer clusterer(kernel(), parameters);
+  CodeClusterer clusterer(kernel(), parameters, 1200);
   for (int round = 0; round < 30; ++round) {
     const std::vector<uint64_t> codes = RandomCodes(UpTo(1200), 63);
     clusterer.Run(codes, false);
@@ -123,7 +123,7 @@ TEST_P(ClusteredCodesTest, SortedTokensAreGroupedAndInOrder) {
   for (int round = 0; round < Scaled(100); ++round) {
     const Clustered parameters = PlainClusters(UpTo(50), random_());
     const std::vector<uint64_t> codes = RandomCodes(UpTo(1000), 63);
-    CodeClusterer clusterer(kernel(), parameters);
+    CodeClusterer clusterer(kernel(), parameters, static_cast<int64_t>(codes.size()));
     clusterer.Run(codes, false);
     std::vector<int32_t> order(codes.size());
     std::vector<int32_t> begin(clusterer.centroids().size() + 1);
