@@ -23,6 +23,20 @@ constexpr int kSortThreads = 1024;
 constexpr int kSortWarps = kSortThreads / 32;
 constexpr int kSortClusters = 512;  // sorted at a time; more clusters are more rounds
 
+constexpr int kSortAhead = 8;  // loads of labels under way at a time
+
+// A lane's next labels, counted from `first`; -1 beyond the end.
+struct Labels {
+  int32_t of[kSortAhead];
+
+  __device__ Labels(const int32_t* labels, int32_t query, int32_t end, int32_t first) {
+#pragma unroll
+    for (int i = 0; i < kSortAhead; ++i) {
+      of[i] = query + 32 * i < end ? labels[query + 32 * i] - first : -1;
+    }
+  }
+};
+
 // Sum over the lanes before this one.
 __device__ int32_t ExclusiveSum(int32_t value, int lane) {
   int32_t sum = value;
@@ -59,9 +73,13 @@ __global__ void __launch_bounds__(kSortThreads) SortKernel(const ClusteredArgs a
     for (int i = threadIdx.x; i < kSortWarps * round; i += kSortThreads) counts[i] = 0;
     __syncthreads();
     int32_t* const mine = counts + warp * round;
-    for (int32_t query = begin + lane; query < end; query += 32) {
-      const int32_t c = labels[query] - first;
-      if (c >= 0 && c < clusters) atomicAdd(&mine[c], 1);
+    for (int32_t group = begin; group < end; group += 32 * kSortAhead) {
+      const Labels ahead(labels, group + lane, end, first);
+#pragma unroll
+      for (int i = 0; i < kSortAhead; ++i) {
+        const int32_t c = ahead.of[i];
+        if (c >= 0 && c < clusters) atomicAdd(&mine[c], 1);
+      }
     }
     __syncthreads();
 
@@ -87,16 +105,19 @@ __global__ void __launch_bounds__(kSortThreads) SortKernel(const ClusteredArgs a
       for (int w = 0; w < kSortWarps; ++w) counts[w * round + c] += start;
     }
     __syncthreads();  // the offsets are there
-    for (int32_t group = begin; group < end; group += 32) {
-      const int32_t query = group + lane;
-      const int32_t label = query < end ? labels[query] - first : -1;
-      const bool here = label >= 0 && label < clusters;
-      const unsigned same = __match_any_sync(kAll, here ? label : -1);
-      const int rank = __popc(same & ((1u << lane) - 1));
-      if (here) order[mine[label] + rank] = query;
-      __syncwarp();
-      if (here && rank == 0) mine[label] += __popc(same);
-      __syncwarp();
+    for (int32_t group = begin; group < end; group += 32 * kSortAhead) {
+      const Labels ahead(labels, group + lane, end, first);
+#pragma unroll
+      for (int i = 0; i < kSortAhead; ++i) {
+        const int32_t label = ahead.of[i];
+        const bool here = label >= 0 && label < clusters;
+        const unsigned same = __match_any_sync(kAll, here ? label : -1);
+        const int rank = __popc(same & ((1u << lane) - 1));
+        if (here) order[mine[label] + rank] = group + 32 * i + lane;
+        __syncwarp();
+        if (here && rank == 0) mine[label] += __popc(same);
+        __syncwarp();
+      }
     }
     __syncthreads();
     // The last warp's offset of the last cluster now is the end of what this round placed.
@@ -137,7 +158,7 @@ __global__ void __launch_bounds__(kMeanThreads) MeanKernel(const ClusteredArgs a
     const int e = e0 + 2 * lane;
     float low = 0;
     float high = 0;
-#pragma unroll 4
+#pragma unroll 8
     for (int32_t i = warp; i < members; i += kMeanWarps) {
       const T* const query = RowOf<T>(args.problem.query, sequence.query_begin + order[i],
                                       args.problem.query_stride, head, dim);

@@ -43,11 +43,13 @@ __global__ void __launch_bounds__(kThreads) WriteKernel(const ClusteredArgs args
       (tile - args.Offsets(ClusteredPlan::kQueryTiles)[sequence.index]) * kTokenTile;
   const int count = min(sequence.queries - first, kTokenTile);
   const int64_t token = sequence.query_begin + first;
-  const int32_t* const labels = args.workspace.labels + head * args.query_tokens + token;
+  const int32_t* const __restrict__ labels =
+      args.workspace.labels + head * args.query_tokens + token;
   const auto value_dim = static_cast<int>(args.shape.value_dim);
   const int pieces = value_dim / kWidth;
-  const float* const rows =
+  const float* const __restrict__ rows =
       args.workspace.cluster_rows + (head * args.centroids + sequence.centroid_begin) * value_dim;
+#pragma unroll 4
   for (int i = threadIdx.x; i < count * pieces; i += kThreads) {
     const int query = i / pieces;
     const int e = i % pieces * kWidth;
