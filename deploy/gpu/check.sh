@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks and times Castor on a GPU host without network: every CUDA kernel and the whole device
-# against their CPU twins, exact attention through the engine against LibTorch's bare call, and one
-# request through the server, as users run it.
+# against their CPU twins, exact and approximate attention through the engine against LibTorch's bare
+# call, and a request for every kernel through the server, as users run it.
 #   check.sh [--log FILE] [--seed N] [--no-timing] [--libtorch DIR]
 # Runs from a bundle (deploy/gpu/build_bundle.sh) or from a checkout that has one. LibTorch comes
 # from --libtorch, else from $CASTOR_LIBTORCH, else from the torch package of the host's python3; it
@@ -83,10 +83,11 @@ missing=$(ldd -r "$bundle/bin/castor-gpu-check" "$bundle/lib/libcastor_cuda.so" 
 $missing"
 
 # ---- run -----------------------------------------------------------------------------------------
-# A server on the GPU, asked by the client, which checks the answer by its own computation. Unlike
-# castor-gpu-check, the server opens the CUDA module at run time.
+# A server on the GPU, asked by the client for every kernel; of exact attention it checks the answer by
+# its own computation, of the approximations it prints the server's own estimate of their error.
+# Unlike castor-gpu-check, the server opens the CUDA module at run time.
 ask_server() {
-  local server_log server address="" rc=0
+  local server_log server kernel dtype options address="" rc=0
   server_log=$(mktemp)
   "$bundle/bin/castor-server" --device cuda --listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0 \
     2>"$server_log" &
@@ -97,8 +98,18 @@ ask_server() {
     sleep 0.1
   done
   if [ -n "$address" ]; then
-    "$bundle/bin/castor" attend --server "$address" --lengths 7,128,1024 --heads 8 --head-dim 64 ||
-      rc=$?
+    for kernel in vanilla clustered improved-clustered cast automatic; do
+      for dtype in float32 bfloat16; do
+        printf -- '-- %s, %s\n' "$kernel" "$dtype"
+        options=()
+        case $kernel in
+          clustered | improved-clustered) options=(--fidelity-rows 64) ;;
+          automatic) options=(--max-relative-error 0.5) ;;
+        esac
+        "$bundle/bin/castor" attend --server "$address" --lengths 7,128,1024,4096 --heads 8 \
+          --head-dim 64 --dtype "$dtype" --kernel "$kernel" "${options[@]}" || rc=$?
+      done
+    done
     kill -TERM "$server"
   else
     rc=1

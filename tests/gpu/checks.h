@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "engine/device/device.h"
+#include "engine/engine.h"
 #include "tests/gpu/report.h"
 
 namespace castor::gpu {
@@ -24,10 +26,37 @@ void CheckCastKernels(uint32_t seed, Report& report);
 // CAST through the Device interface, with shared and own surrogate tokens, against the twin.
 void CheckCast(Device& device, uint32_t seed, Report& report);
 
+// Clustered and improved clustered attention's kernels stage by stage against the twins, alone and
+// under a CUDA graph. Needs a GPU.
+void CheckClusteredKernels(uint32_t seed, Report& report);
+
+// The same attention through the Device interface, larger, against the CPU; alone against in a
+// batch.
+void CheckClustered(Device& device, Device& cpu, uint32_t seed, Report& report);
+
 // A small random encoder model on `device` against the same model on the CPU, through the engine.
 void CheckEncoder(const std::string& device, uint32_t seed, Report& report);
 
 // Exact attention through the engine against a bare call of LibTorch's, H=8, d=64, bf16.
 void TimeAttention(const std::string& device, Report& report);
+
+// Clustered, improved clustered and CAST attention through the engine, as ratios to the bare call,
+// from 4K to 64K tokens: with the project's goals, how the times grow, and the memory they take.
+void TimeApproximate(const std::string& device, Report& report);
+
+// What both timings use. All run on device cuda:0 and need it.
+struct EngineTimes {
+  double compute_us = 0;  // 0: it did not run
+  double copy_in_us = 0;
+  double copy_out_us = 0;
+  double total_us = 0;  // Submit to completion
+  std::string backend;
+};
+
+// Microseconds of a bare scaled_dot_product_attention, bf16, 8 heads of 64, one sequence.
+double TimeBareCall(int64_t tokens);
+
+// Medians over requests of the same problem with `kernel`, one at a time.
+EngineTimes TimeEngine(Engine& engine, int64_t tokens, const Kernel& kernel);
 
 }  // namespace castor::gpu

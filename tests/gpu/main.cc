@@ -43,12 +43,17 @@ int Main(const Arguments& arguments) {
   if (gpu) {
     CheckKernels(arguments.seed, report);
     CheckVariants(arguments.seed, report);
+    CheckClusteredKernels(arguments.seed, report);
     CheckCastKernels(arguments.seed, report);
   }
   CheckAttention(**device, **cpu, arguments.seed, report);
+  CheckClustered(**device, **cpu, arguments.seed, report);
   CheckCast(**device, arguments.seed, report);
   CheckEncoder(arguments.device, arguments.seed, report);
-  if (gpu && arguments.timing) TimeAttention(arguments.device, report);
+  if (gpu && arguments.timing) {
+    TimeAttention(arguments.device, report);
+    TimeApproximate(arguments.device, report);
+  }
 
   std::printf("\n%d checks held, %d failed (seed %u)\n", report.passed(), report.failed(),
               arguments.seed);

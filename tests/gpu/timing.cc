@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <future>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/engine.h"
@@ -28,6 +29,8 @@ double Median(std::vector<double> values) {
 }
 
 int Repeats(int64_t tokens) { return tokens <= 8192 ? 50 : 15; }
+
+}  // namespace
 
 // Microseconds on the GPU of one call of LibTorch's own dispatch. A memset goes before it, so that
 // the call is queued by the time that its first event passes: the engine's compute stage, which
@@ -54,23 +57,17 @@ double TimeBareCall(int64_t tokens) {
   return Median(std::move(times));
 }
 
-struct EngineTimes {
-  double compute_us = 0;
-  double copy_in_us = 0;
-  double copy_out_us = 0;
-  double total_us = 0;  // Submit to completion
-  std::string backend;
-};
-
-EngineTimes TimeEngine(Engine& engine, int64_t tokens) {
+EngineTimes TimeEngine(Engine& engine, int64_t tokens, const Kernel& kernel) {
   const bench::AttentionProblem problem(tokens, kHeads, kDim, DType::kBFloat16, 1);
   std::vector<double> compute, copy_in, copy_out, total;
   EngineTimes times;
   for (int i = 0; i < Repeats(tokens) + 5; ++i) {
     std::promise<absl::StatusOr<AttentionResult>> promise;
     const TimePoint start = std::chrono::steady_clock::now();
+    AttentionRequest request = problem.Request();
+    request.kernel = kernel;
     const auto ticket = engine.Submit(
-        problem.Request(), AttentionCompletion([&](absl::StatusOr<AttentionResult> result) {
+        std::move(request), AttentionCompletion([&](absl::StatusOr<AttentionResult> result) {
           promise.set_value(std::move(result));
         }));
     if (!ticket.ok()) return times;
@@ -92,8 +89,6 @@ EngineTimes TimeEngine(Engine& engine, int64_t tokens) {
   return times;
 }
 
-}  // namespace
-
 void TimeAttention(const std::string& device, Report& report) {
   report.Section("exact attention, bf16, H=8, d=64, one request: microseconds, medians");
   EngineOptions options;
@@ -104,7 +99,7 @@ void TimeAttention(const std::string& device, Report& report) {
               "engine", "TFLOP/s", "ratio", "copy in", "copy out", "in all", "backend");
   for (int64_t tokens = 1024; tokens <= 65536; tokens *= 2) {
     const double bare = TimeBareCall(tokens);
-    const EngineTimes times = TimeEngine(**engine, tokens);
+    const EngineTimes times = TimeEngine(**engine, tokens, Vanilla{});
     if (times.compute_us == 0) {
       report.Check(false, std::to_string(tokens) + " tokens through the engine");
       continue;
