@@ -58,7 +58,6 @@ void LogCostModel(const CostModelInfo& model) {
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
   absl::StatusOr<std::unique_ptr<Engine>> engine = CreateEngine(options.engine);
   if (!engine.ok()) return engine.status();
-  LogCostModel((*engine)->info().cost_model);
   return Create(std::move(options), *std::move(engine));
 }
 
@@ -106,6 +105,7 @@ absl::Status Server::Listen() {
   port_ = listener->port;
   health_.SetServing(true);
   metrics_.SetReady(true);
+  LogCostModel(engine_->info().cost_model);
   LogInfo("listening", {{"grpc", WithPort(options_.listen, port_)}, {"metrics", metrics_address}});
   return absl::OkStatus();
 }

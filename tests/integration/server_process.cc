@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,6 +29,7 @@ ServerProcess::ServerProcess(const std::vector<std::string>& arguments) {
   std::vector<char*> argv = {const_cast<char*>(CASTOR_SERVER_PROGRAM)};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
+  setenv("CASTOR_COST_MODEL_CACHE", "off", /*overwrite=*/0);  // tests leave no files behind
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);

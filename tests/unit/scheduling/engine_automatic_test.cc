@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <thread>
 
+#include "tests/support/sanitizer.h"
 #include "tests/unit/attention/random_problem.h"
 #include "tests/unit/scheduling/approximate_device.h"
 #include "tests/unit/scheduling/engine_fixture.h"
@@ -325,6 +327,61 @@ TEST_F(EngineLadderTest, AProbeThatFailsFailsOnlyWhoAskedForIt) {
   Submit(Request({100}, Automatic{{}, 0.5}), 3);
   EXPECT_EQ(ReasonOf(answers_.Get(3).status()), Reason::kOutOfMemory);
   EXPECT_EQ(StatsOf(kClustered).requests, 1u);
+}
+
+// Runs, probes and further runs that fail at random, with callers who go away meanwhile: every
+// request is answered once, and nothing stays reserved.
+TEST_F(EngineLadderTest, AnswersEveryRequestOnceWhateverHappensBetweenItsRuns) {
+  constexpr int kThreads = 3;
+  const int each = Scaled(100);
+  options_.fidelity_share = 0.5;
+  options_.fidelity_sample_rows = 3;
+  Start();
+  std::mt19937 trouble(seed_);  // the engine thread's
+  script_->SetHook([&trouble](const ApproximateLaunch&) {
+    const auto dice = trouble() % 20;
+    if (dice == 0) return MakeError(Reason::kOutOfMemory, "no room now");
+    if (dice == 1) return MakeError(Reason::kInternal, "a fault");
+    return absl::OkStatus();
+  });
+  std::vector<AttentionRequest> requests;
+  for (int i = 0; i < kThreads * each; ++i) {
+    const Kernel kernels[] = {Automatic{{}, 0.5},  Automatic{{}, 0.1},
+                              Automatic{{}, 0.01}, Automatic{{kClustered, kImproved}, 0.01},
+                              Clustered{},         Vanilla{}};
+    requests.push_back(
+        Request({static_cast<int64_t>(random_() % 60 + 200)}, kernels[random_() % 6]));
+    requests.back().fidelity_rows = random_() % 4 == 0 ? 5 : 0;
+  }
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = t * each; i < (t + 1) * each; ++i) {
+        auto ticket = engine_->Submit(requests[i], answers_.Slot(i));
+        ASSERT_TRUE(ticket.ok()) << ticket.status();
+        if (i % 5 == 0) engine_->Cancel(*ticket);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(engine_->Drain(TimePoint::max()));
+  EXPECT_EQ(answers_.size(), requests.size());
+  uint64_t ok = 0;
+  for (int i = 0; i < kThreads * each; ++i) {
+    EXPECT_EQ(answers_.count(i), 1u) << i;
+    const auto& answer = answers_.Get(i);
+    ok += answer.ok();
+    const auto* automatic = std::get_if<Automatic>(&requests[i].kernel);
+    if (!answer.ok() || automatic == nullptr || !automatic->allowed.empty()) continue;
+    if (answer->report.fidelity) {
+      EXPECT_LE(answer->report.fidelity->relative_error, automatic->max_relative_error);
+    }
+  }
+  uint64_t counted = 0;
+  for (const WorkStats& work : engine_->stats().work) counted += work.requests;
+  EXPECT_EQ(counted, ok);
+  EXPECT_EQ(engine_->stats().load.inflight_bytes, 0);
+  EXPECT_EQ(engine_->stats().load.inflight_requests, 0);
 }
 
 TEST_F(EngineAutomaticTest, MeasuresTheErrorOnRequest) {
