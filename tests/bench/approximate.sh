@@ -55,7 +55,7 @@ mkdir -p tests/bench/logs
 say "kernels against LibTorch's SDPA"
 "$bench/approximate_bench" --benchmark_min_time="$min_time" --benchmark_out_format=json \
   --benchmark_out="$out/approximate_bench.json" --benchmark_repetitions="$repetitions" \
-  --benchmark_enable_random_interleaving=true >&2
+  --benchmark_enable_random_interleaving=true --benchmark_filter=-portable >&2
 
 say "the clustered paper's own kernels"
 "$python" tests/bench/fast_transformers_bench.py >"$out/fast_transformers.jsonl"
