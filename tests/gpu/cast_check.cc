@@ -44,6 +44,7 @@ class OnDevice {
   OnDevice& operator=(const OnDevice&) = delete;
 
   void* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
   void Read(void* host) const { cudaMemcpy(host, data_, bytes_, cudaMemcpyDeviceToHost); }
 
  private:
@@ -85,6 +86,29 @@ std::string Describe(const Spec& spec) {
   return name;
 }
 
+// Captures a run into a graph, replays it, and compares what `output`, the batch's, then holds.
+bool SameFromGraph(const CastShape& shape, const CastBatch& batch, const OnDevice& output) {
+  std::vector<std::byte> before(output.bytes());
+  std::vector<std::byte> after(output.bytes());
+  output.Read(before.data());
+  cudaMemset(output.data(), 0xff, output.bytes());
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  bool ok = cudaStreamCreate(&stream) == cudaSuccess &&
+            cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess;
+  ok = ok && Run(shape, batch, stream) == cudaSuccess;
+  ok = ok && cudaStreamEndCapture(stream, &graph) == cudaSuccess &&
+       cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess &&
+       cudaGraphLaunch(executable, stream) == cudaSuccess &&
+       cudaStreamSynchronize(stream) == cudaSuccess;
+  if (executable != nullptr) cudaGraphExecDestroy(executable);
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  if (stream != nullptr) cudaStreamDestroy(stream);
+  output.Read(after.data());
+  return ok && before == after;
+}
+
 // Runs the kernels on `layer` into its own output, and compares the stages: affinities with
 // float64, clusters bit by bit with the serial loop over the same affinities, rows with the twin
 // unless float64 chooses other clusters, between affinities that are as good as tied.
@@ -122,6 +146,7 @@ void CheckStages(CastProblem& layer, Report& report) {
   int major = 0;
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
   batch.cluster_blocks = major >= 9 ? 8 : 1;
+  batch.early_launches = major >= 9;
   cudaError_t error = Run(shape, batch, nullptr);
   if (error == cudaSuccess) error = cudaDeviceSynchronize();
   if (!report.Check(error == cudaSuccess, "runs: " + Describe(spec))) {
@@ -129,6 +154,7 @@ void CheckStages(CastProblem& layer, Report& report) {
     return;
   }
   output->Read(view.output);
+  report.Check(SameFromGraph(shape, batch, *output), "a captured graph replays to the same bytes");
 
   const CastArgs args = MakeCastArgs(shape, batch);
   const int64_t rows = int64_t{args.clusterings} * shape.clusters;

@@ -19,11 +19,11 @@ namespace {
 
 using kernels::cuda::CastShape;
 
-// Thread-block clusters came with Hopper.
-int ClusterBlocks(at::Device device) {
+// Thread-block clusters and overlapping launches came with Hopper.
+bool IsHopper(at::Device device) {
   int major = 0;
   C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index()));
-  return major >= 9 ? 8 : 1;
+  return major >= 9;
 }
 
 }  // namespace
@@ -72,7 +72,8 @@ Computed ComputeCast(std::string_view backend, const Spec& spec, const Problem& 
   batch.cu_seqlens = problem.cu_seqlens_q;
   batch.tables = uploaded.const_data_ptr<int32_t>();
   batch.workspace = workspace.mutable_data_ptr();
-  batch.cluster_blocks = ClusterBlocks(device);
+  batch.cluster_blocks = IsHopper(device) ? 8 : 1;
+  batch.early_launches = IsHopper(device);
   C10_CUDA_CHECK(Run(shape, batch, c10::cuda::getCurrentCUDAStream(device.index()).stream()));
   return {{{0, output}}, backend};
 }

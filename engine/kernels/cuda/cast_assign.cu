@@ -97,6 +97,7 @@ struct Assignment {
 
 // grid (tiles of 128 tokens, clusterings), block kChoiceThreads
 __global__ void __launch_bounds__(kChoiceThreads) FirstChoiceKernel(const CastArgs a) {
+  WaitForEarlierKernels();
   const int s = FindSequence(a.tiles128, a.sequences, 1, blockIdx.x);
   const Assignment all(a, s, static_cast<int>(blockIdx.y));
   const int tile = static_cast<int>(blockIdx.x) - a.tiles128[s];
@@ -107,6 +108,7 @@ __global__ void __launch_bounds__(kChoiceThreads) FirstChoiceKernel(const CastAr
 
 // grid (rows), block kThreads
 __global__ void __launch_bounds__(kThreads) FirstRejectionKernel(const CastArgs a) {
+  WaitForEarlierKernels();
   RejectShared& shared = *DynamicShared<RejectShared>();
   const CastRow row = RowOf(a, int64_t{blockIdx.x});
   const Assignment all(a, row.sequence, row.clustering);
@@ -240,6 +242,7 @@ __device__ void SettleByBlock(const Candidates& from, int round, SelectShared& s
 
 // grid (sequences * clusterings, each a thread-block cluster), block kThreads
 __global__ void __launch_bounds__(kThreads) SettleKernel(const CastArgs a) {
+  WaitForEarlierKernels();
   SelectShared& shared = *DynamicShared<SelectShared>();
   const auto rank = static_cast<int>(ClusterRank());
   const auto blocks = static_cast<int>(ClusterSize());
@@ -289,6 +292,7 @@ __global__ void __launch_bounds__(kThreads) SettleKernel(const CastArgs a) {
 
 // grid (rows), block kThreads
 __global__ void __launch_bounds__(kThreads) AssignedKernel(const CastArgs a) {
+  WaitForEarlierKernels();
   SelectShared& shared = *DynamicShared<SelectShared>();
   const CastRow row = RowOf(a, int64_t{blockIdx.x});
   const Assignment all(a, row.sequence, row.clustering);
@@ -302,19 +306,21 @@ cudaError_t RunCastAssignment(const CastArgs& args, int64_t tiles128, cudaStream
   const int64_t groups = int64_t{args.sequences} * args.clusterings;
   const auto rows = static_cast<unsigned>(groups * args.shape.clusters);
   const auto cluster = static_cast<unsigned>(args.batch.cluster_blocks);
+  const bool early = args.batch.early_launches;
   const LaunchShape by_tile{
       dim3(static_cast<unsigned>(tiles128), static_cast<unsigned>(args.clusterings)),
-      dim3(kChoiceThreads)};
+      dim3(kChoiceThreads), 0, 1, early};
   cudaError_t error = Launch(FirstChoiceKernel, by_tile, stream, args);
   if (error != cudaSuccess) return error;
-  error = Launch(FirstRejectionKernel, {dim3(rows), dim3(kThreads), sizeof(RejectShared)}, stream,
-                 args);
+  error = Launch(FirstRejectionKernel, {dim3(rows), dim3(kThreads), sizeof(RejectShared), 1, early},
+                 stream, args);
   if (error != cudaSuccess) return error;
   const LaunchShape by_group{dim3(static_cast<unsigned>(groups) * cluster), dim3(kThreads),
-                             sizeof(SelectShared), cluster};
+                             sizeof(SelectShared), cluster, early};
   error = Launch(SettleKernel, by_group, stream, args);
   if (error != cudaSuccess) return error;
-  return Launch(AssignedKernel, {dim3(rows), dim3(kThreads), sizeof(SelectShared)}, stream, args);
+  return Launch(AssignedKernel, {dim3(rows), dim3(kThreads), sizeof(SelectShared), 1, early},
+                stream, args);
 }
 
 }  // namespace castor::kernels::cuda

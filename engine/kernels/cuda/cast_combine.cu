@@ -83,6 +83,7 @@ __device__ __forceinline__ void AddInside(const CastArgs& a, const P* inside, in
 // grid (tiles of 64 or 128 tokens, heads, pieces of value_dim), block kThreads
 template <typename T, typename R, int kColumns>
 __global__ void __launch_bounds__(kThreads) CombineKernel(const CastArgs a) {
+  WaitForEarlierKernels();
   using Shared = CombineShared<T, R, kColumns>;
   constexpr int kStride = Shared::kStride;
   constexpr int kM = CastRowTiles(sizeof(R) == 4, kColumns);
@@ -260,7 +261,7 @@ cudaError_t Launch(const CastArgs& args, int64_t tiles64, int64_t tiles128, cuda
   using Shared = CombineShared<T, R, kColumns>;
   const LaunchShape shape{dim3(Shared::kRows == 128 ? tiles128 : tiles64, args.shape.heads,
                                (args.shape.value_dim + kColumns - 1) / kColumns),
-                          dim3(kThreads), sizeof(Shared)};
+                          dim3(kThreads), sizeof(Shared), 1, args.batch.early_launches};
   return Launch(CombineKernel<T, R, kColumns>, shape, stream, args);
 }
 
@@ -282,16 +283,12 @@ cudaError_t Launch(const CastArgs& args, int64_t tiles64, int64_t tiles128, cuda
 
 cudaError_t RunCastCombine(const CastArgs& args, int64_t tiles64, int64_t tiles128,
                            cudaStream_t stream) {
-  switch (args.shape.element) {
-    case Element::kFloat32:
-      return Launch<float, float>(args, tiles64, tiles128, stream);
-    case Element::kFloat16:
-      return args.wide ? Launch<__half, float>(args, tiles64, tiles128, stream)
-                       : Launch<__half, __half>(args, tiles64, tiles128, stream);
-    case Element::kBFloat16:
-      return Launch<__nv_bfloat16, __nv_bfloat16>(args, tiles64, tiles128, stream);
-  }
-  return cudaErrorInvalidValue;
+  return ForElement(args.shape.element, [&]<typename T>() {
+    if constexpr (std::is_same_v<T, __half>) {
+      if (args.wide) return Launch<T, float>(args, tiles64, tiles128, stream);
+    }
+    return Launch<T, T>(args, tiles64, tiles128, stream);
+  });
 }
 
 }  // namespace castor::kernels::cuda

@@ -10,129 +10,16 @@
 // Cost a slot-head at d = 64, bf16: 384 B gathered, keys and values again from L2 for every further
 // 128 queries, 128 B written, 4 kappa d flop. 64K tokens, 8 heads, kappa = 256: 62 us of bytes.
 
-#include "engine/kernels/cuda/cast_args.cuh"
-#include "engine/kernels/cuda/cast_math.cuh"
-#include "engine/kernels/cuda/cast_tile.cuh"
+#include "engine/kernels/cuda/cast_summary.cuh"
 #include "engine/kernels/cuda/launch.cuh"
 
 namespace castor::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 128;
-constexpr int kKeys = 64;  // of a tile
-
+// grid (query tiles of all rows, heads of a clustering, pieces of value_dim), block kInsideThreads
 template <typename T, int kColumns>
-struct InsideShared {
-  static constexpr int kRows = 64 * CastRowTiles(sizeof(T) == 4, kColumns);
-  static constexpr int kStride = PairStride(kColumns);
-
-  Pair<T> query[kRows * kStride];
-  Pair<T> key[kKeys * kStride];
-  Pair<T> value[kKeys * kStride];
-  float surrogate[kColumns];
-  float scores[kKeys];   // the summary's, base 2; for Laplace its weights
-  float weights[kKeys];  // 2^(score - max)
-  float partial[kThreads];
-  float partial_sum[kThreads];
-};
-
-// The summary of a cluster for one head: every thread carries one column over a part of the keys.
-template <typename T, int kColumns>
-class Summary {
- public:
-  using Shared = InsideShared<T, kColumns>;
-
-  // Adds this piece of the products with the surrogate; two threads a key.
-  __device__ void Multiply(const Shared& shared) {
-    const Pair<T>* const row = shared.key + threadIdx.x / 2 * Shared::kStride;
-    const int half = threadIdx.x % 2 * (kColumns / 4);
-#pragma unroll 8
-    for (int p = half; p < half + kColumns / 4; ++p) {
-      const float2 key = Unpair<T>(row[p]);
-      product_ += key.x * shared.surrogate[2 * p] + key.y * shared.surrogate[2 * p + 1];
-    }
-  }
-
-  // Shares the tile's scores with the block; a barrier follows.
-  __device__ void Score(const CastArgs& a, Shared& shared, const int32_t* members, int64_t token,
-                        int left) {
-    const int key = static_cast<int>(threadIdx.x) / 2;
-    const float product = product_ + __shfl_xor_sync(0xffffffffu, product_, 1);
-    product_ = 0;
-    float score = a.shape.laplace ? 0 : -INFINITY;
-    if (key < left) {
-      const float phi = a.batch.gate[token + members[key]];
-      const float stretched = product * GateTemperature(a.shape.gated, -phi);
-      score = a.shape.laplace ? Laplace(stretched * a.shape.scale) : stretched * a.scale_log2;
-    }
-    if (threadIdx.x % 2 == 0) shared.scores[key] = score;
-  }
-
-  // Adds the tile's values. All threads; the values and scores are there.
-  __device__ void Add(const CastArgs& a, Shared& shared, int left) {
-    constexpr int kPart = kKeys / kParts;
-    if (a.shape.laplace) {
-      if (threadIdx.x < kKeys) shared.weights[threadIdx.x] = shared.scores[threadIdx.x];
-    } else {
-      const int lane = threadIdx.x % 32;
-      float max = fmaxf(shared.scores[lane], shared.scores[lane + 32]);
-#pragma unroll
-      for (int bits = 16; bits > 0; bits /= 2) {
-        max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, bits));
-      }
-      max = fmaxf(max, max_);
-      value_ = Rescaled(value_, max_, max, 1);
-      sum_ = Rescaled(sum_, max_, max, 1);
-      max_ = max;
-      if (threadIdx.x < kKeys) shared.weights[threadIdx.x] = Exp2(shared.scores[threadIdx.x] - max);
-    }
-    __syncthreads();
-    const int column = static_cast<int>(threadIdx.x) % kColumns;
-    const int part = static_cast<int>(threadIdx.x) / kColumns;
-    if (part >= kParts) return;
-    const int end = min(left, (part + 1) * kPart);
-    for (int key = part * kPart; key < end; ++key) {
-      const float weight = shared.weights[key];
-      const T* const row = reinterpret_cast<const T*>(shared.value + key * Shared::kStride);
-      value_ += weight * ToFloat(row[column]);
-      sum_ += weight;
-    }
-  }
-
-  // Writes the row, [columns], as fp32 or in the element type.
-  __device__ void Write(const CastArgs& a, Shared& shared, int64_t at, int columns) {
-    shared.partial[threadIdx.x] = value_;
-    shared.partial_sum[threadIdx.x] = sum_;
-    __syncthreads();
-    const int column = static_cast<int>(threadIdx.x);
-    if (column >= kColumns || column >= columns) return;
-    float value = 0;
-    float sum = 0;
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      value += shared.partial[part * kColumns + column];
-      sum += shared.partial_sum[part * kColumns + column];
-    }
-    if (!a.shape.laplace) value /= sum;
-    if (a.wide) {
-      static_cast<float*>(a.summaries)[at + column] = value;
-    } else {
-      static_cast<T*>(a.summaries)[at + column] = FromFloat<T>(value);
-    }
-  }
-
- private:
-  static constexpr int kParts = kThreads / kColumns;
-
-  float product_ = 0;
-  float max_ = -INFINITY;
-  float value_ = 0;
-  float sum_ = 0;
-};
-
-// grid (query tiles of all rows, heads of a clustering, pieces of value_dim), block kThreads
-template <typename T, int kColumns>
-__global__ void __launch_bounds__(kThreads) InsideKernel(const CastArgs a) {
+__global__ void __launch_bounds__(kInsideThreads) InsideKernel(const CastArgs a) {
+  WaitForEarlierKernels();
   using Shared = InsideShared<T, kColumns>;
   constexpr int kStride = Shared::kStride;
   constexpr int kM = CastRowTiles(sizeof(T) == 4, kColumns);
@@ -199,7 +86,7 @@ __global__ void __launch_bounds__(kThreads) InsideKernel(const CastArgs a) {
             const int at = first + r;
             return at < count ? query + members[at] * a.batch.query_stride + e : nullptr;
           });
-      for (int i = static_cast<int>(threadIdx.x); i < kColumns; i += kThreads) {
+      for (int i = static_cast<int>(threadIdx.x); i < kColumns; i += kInsideThreads) {
         shared.surrogate[i] = i < width ? ToFloat(surrogate[e + i]) : 0;
       }
     }
@@ -366,7 +253,8 @@ cudaError_t Launch(const CastArgs& args, int64_t query_tiles, cudaStream_t strea
   const int64_t blocks = query_tiles * args.clusterings * args.shape.clusters;
   const LaunchShape shape{dim3(static_cast<unsigned>(blocks), args.shape.heads / args.clusterings,
                                (args.shape.value_dim + kColumns - 1) / kColumns),
-                          dim3(kThreads), sizeof(InsideShared<T, kColumns>)};
+                          dim3(kInsideThreads), sizeof(InsideShared<T, kColumns>), 1,
+                          args.batch.early_launches};
   return Launch(InsideKernel<T, kColumns>, shape, stream, args);
 }
 
@@ -387,15 +275,8 @@ cudaError_t Launch(const CastArgs& args, int64_t query_tiles, cudaStream_t strea
 }  // namespace
 
 cudaError_t RunCastInside(const CastArgs& args, int64_t query_tiles, cudaStream_t stream) {
-  switch (args.shape.element) {
-    case Element::kFloat32:
-      return Launch<float>(args, query_tiles, stream);
-    case Element::kFloat16:
-      return Launch<__half>(args, query_tiles, stream);
-    case Element::kBFloat16:
-      return Launch<__nv_bfloat16>(args, query_tiles, stream);
-  }
-  return cudaErrorInvalidValue;
+  return ForElement(args.shape.element,
+                    [&]<typename T>() { return Launch<T>(args, query_tiles, stream); });
 }
 
 }  // namespace castor::kernels::cuda

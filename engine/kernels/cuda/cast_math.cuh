@@ -24,12 +24,6 @@ __device__ __forceinline__ float GateTemperature(bool gated, float x) {
   return gated ? 1.0f + fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))) : 1.0f;
 }
 
-// A running sum of 2^(x - max); starts as {-inf, 0}.
-struct SoftmaxSum {
-  float max = -INFINITY;
-  float sum = 0;
-};
-
 // What `sum`, taken against `old_max`, is against `new_max`, whose exponents are `factor` times as
 // large. An empty sum stays one.
 __device__ __forceinline__ float Rescaled(float sum, float old_max, float new_max, float factor) {

@@ -13,8 +13,8 @@
 
 #include <cstdint>
 
-#include "engine/kernels/cuda/load.cuh"
 #include "engine/kernels/cuda/ptx.cuh"
+#include "engine/kernels/cuda/types.cuh"
 
 namespace castor::kernels::cuda {
 
@@ -38,29 +38,11 @@ __host__ __device__ constexpr int TileBytes(int rows, int columns) {
 }
 
 template <typename T>
-__device__ __forceinline__ T FromFloat(float x);
-template <>
-__device__ __forceinline__ float FromFloat<float>(float x) {
-  return x;
-}
-template <>
-__device__ __forceinline__ __half FromFloat<__half>(float x) {
-  return __float2half_rn(x);
-}
-template <>
-__device__ __forceinline__ __nv_bfloat16 FromFloat<__nv_bfloat16>(float x) {
-  return __float2bfloat16_rn(x);
-}
-
-__device__ __forceinline__ uint32_t BitsOf(__half x) { return __half_as_ushort(x); }
-__device__ __forceinline__ uint32_t BitsOf(__nv_bfloat16 x) { return __bfloat16_as_ushort(x); }
-
-template <typename T>
 __device__ __forceinline__ Pair<T> MakePair(float x, float y) {
   if constexpr (sizeof(T) == 4) {
     return make_float2(x, y);
   } else {
-    return BitsOf(FromFloat<T>(x)) | BitsOf(FromFloat<T>(y)) << 16;
+    return RoundPair<T>(x, y);
   }
 }
 

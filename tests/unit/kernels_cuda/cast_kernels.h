@@ -40,6 +40,7 @@ class PreparedCast {
     batch_.tables = tables_.data();
     batch_.workspace = workspace_.get();
     batch_.cluster_blocks = cluster_blocks;
+    batch_.early_launches = cluster_blocks > 1;
   }
 
   void RunAll() { ASSERT_EQ(Run(shape_, batch_, nullptr), cudaSuccess); }

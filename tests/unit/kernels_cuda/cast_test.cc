@@ -120,7 +120,7 @@ TEST_F(CudaCastTest, EveryReadingInEveryTypeMatchesTheTwin) {
       cast.gate_temperature = static_cast<Cast::GateTemperature>(reading >> 2 & 1);
       cast.head_clustering = static_cast<Cast::HeadClustering>(reading >> 3 & 1);
       const CastProblem layer(MakeSpec(dtype, 2, 32, 32, Uniform(2, 6), cast),
-                              {static_cast<int32_t>(Uniform(20, 80)), 1, 33}, random_);
+                              {static_cast<int32_t>(Uniform(20, 66)), 1}, random_);
       compared += Check(layer);
       ++all;
     }
@@ -156,7 +156,7 @@ TEST_F(CudaCastTest, EveryDimensionMatchesTheTwin) {
 
 TEST_F(CudaCastTest, RandomRaggedBatchesMatchTheTwin) {
   int compared = 0;
-  const int rounds = Scaled(24);
+  const int rounds = Scaled(18);
   for (int round = 0; round < rounds; ++round) {
     Cast cast;
     cast.clustering = static_cast<Cast::Clustering>(random_() % 2);
@@ -183,16 +183,18 @@ TEST_F(CudaCastTest, RandomRaggedBatchesMatchTheTwin) {
 // More clusters than a tile of 64 holds, and than one pass does; more members than a tile of keys
 // or of queries.
 TEST_F(CudaCastTest, ManyClustersAndLargeOnesMatchTheTwin) {
+  for (const auto& [low, high] : {std::pair(65, 128), std::pair(129, 256), std::pair(257, 300)}) {
+    if (kSanitized && random_() % 3 != 0) continue;
+    Cast cast;
+    cast.clustering = static_cast<Cast::Clustering>(random_() % 2);
+    cast.head_clustering = static_cast<Cast::HeadClustering>(random_() % 2);
+    const CastProblem many(MakeSpec(kTypes[random_() % 3], 2, 16, 16, Uniform(low, high), cast),
+                           {static_cast<int32_t>(Uniform(60, 110))}, random_);
+    Check(many);
+  }
   for (const auto clustering : {Cast::Clustering::kTopK, Cast::Clustering::kSingleAssignmentTopK}) {
     Cast cast;
     cast.clustering = clustering;
-    for (const auto& [low, high] : {std::pair(65, 128), std::pair(129, 256), std::pair(257, 300)}) {
-      if (kSanitized && random_() % 4 != 0) continue;
-      cast.head_clustering = static_cast<Cast::HeadClustering>(random_() % 2);
-      const CastProblem many(MakeSpec(kTypes[random_() % 3], 2, 16, 16, Uniform(low, high), cast),
-                             {static_cast<int32_t>(Uniform(60, 110)), 20}, random_);
-      Check(many);
-    }
     cast.cluster_size = static_cast<int32_t>(Uniform(129, 170));
     const CastProblem large(MakeSpec(kTypes[random_() % 3], 2, 16, 16, 2, cast), {200, 140},
                             random_);
@@ -229,7 +231,7 @@ TEST_F(CudaCastTest, OneClusterAndFullClustersAreVanilla) {
 }
 
 TEST_F(CudaCastTest, ASequenceHasTheSameBytesAloneAndInABatch) {
-  for (int round = 0; round < Scaled(12); ++round) {
+  for (int round = 0; round < Scaled(8); ++round) {
     Cast cast;
     cast.clustering = static_cast<Cast::Clustering>(random_() % 2);
     cast.attention_function = static_cast<Cast::AttentionFunction>(random_() % 2);
