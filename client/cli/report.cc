@@ -32,7 +32,10 @@ std::string Parameters(const v1::KernelReport& kernel) {
       return clustered(kernel.improved_clustered()) + ", top " +
              std::to_string(kernel.improved_clustered().topk()) + ")";
     case v1::KernelReport::kCast:
-      return " (cluster size " + std::to_string(kernel.cast().cluster_size()) + ")";
+      // Its default differs from sequence to sequence.
+      return kernel.cast().cluster_size() == 0
+                 ? " (cluster size: tokens / surrogate tokens)"
+                 : " (cluster size " + std::to_string(kernel.cast().cluster_size()) + ")";
     default:
       return "";
   }
