@@ -11,13 +11,13 @@
 #include <variant>
 
 #include "server/allocator.h"
+#include "server/environment.h"
 #include "server/errors.h"
 #include "server/grpc_log.h"
 #include "server/logging.h"
 #include "server/options.h"
 #include "server/server.h"
 #include "server/signals.h"
-#include "server/environment.h"
 
 namespace castor::server {
 namespace {
