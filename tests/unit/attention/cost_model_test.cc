@@ -66,7 +66,7 @@ TEST(CostTermsTest, CountTheWorkOfTheDefinitions) {
 }
 
 TEST(CostTermsTest, LargeProblemsDoNotOverflow) {
-  const auto offsets = Offsets({1 << 30, 1 << 30});
+  const auto offsets = Offsets({1 << 30, (1 << 30) - 1});
   for (const double term :
        CostTermsOf(SpecOf(ImprovedClustered{}, 128, 256, 256), offsets, offsets)) {
     EXPECT_GE(term, 0);
