@@ -287,9 +287,27 @@ class Centroids {
         scores, begin, count, width, lane, used,
         [&](int64_t of, uint64_t entry) {
           // What came in this very span is still among the scores.
-          if (Top::KeyOf(entry) < begin) AddLate<E>(of, entry);
+          if (Top::KeyOf(entry) < begin) Postpone<E>(of, entry);
         },
         [&](int64_t of) { hidden_[lane / kLanes] |= uint32_t{1} << (of - lane); });
+    AddPostponed<E>();
+  }
+
+  // What left a heap waits until its value, asked for here, has come.
+  template <typename E>
+  void Postpone(int64_t lane, uint64_t entry) {
+    if (postponed_count_ == kMostPostponed) AddPostponed<E>();
+    postponed_[postponed_count_++] = {lane, entry};
+    const auto* value = static_cast<const typename E::Bits*>(tile_.value);
+    PrefetchRow<V, E>(value + Top::KeyOf(entry) * tile_.value_stride, shape_.value_dim);
+  }
+
+  template <typename E>
+  void AddPostponed() {
+    for (int64_t n = 0; n < postponed_count_; ++n) {
+      AddLate<E>(postponed_[n].lane, postponed_[n].entry);
+    }
+    postponed_count_ = 0;
   }
 
   // Gives the top keys of this span no weight.
@@ -490,6 +508,15 @@ class Centroids {
   Top top_;
   const SoftmaxScale<V> softmax_;
   uint32_t hidden_[kTile / kLanes] = {};  // lanes that hold keys of the span, by vector
+
+  // Left their heaps in this vector of lanes' turn, in order.
+  struct Postponed {
+    int64_t lane;
+    uint64_t entry;
+  };
+  static constexpr int64_t kMostPostponed = 16;
+  Postponed postponed_[kMostPostponed];
+  int64_t postponed_count_ = 0;
 };
 
 }  // namespace castor::kernels

@@ -95,8 +95,14 @@ class Refine {
     const int64_t last = tile_.begin[tile_.clusters];
     for (int64_t at = begin; at < end; at += kMembers) {
       const int64_t members = end - at < kMembers ? end - at : kMembers;
-      LoadMembers<E>(tile_.order + at, members, last - at);
-      Weights(members, mass);
+      LoadMembers<E>(tile_.order + at, members);
+      Weights(members, mass, [&](int64_t i) {
+        const int64_t next = i + members < last - at ? i + members : i;
+        PrefetchRow<V, E>(Row<E>(tile_.query, tile_.order[at + next], tile_.query_stride),
+                          shape_.head_dim);
+        PrefetchRow<V, E>(Row<E>(tile_.output, tile_.order[at + i], tile_.output_stride),
+                          shape_.value_dim);
+      });
       StoreRows<E>(tile_.order + at, members, rest);
     }
   }
@@ -206,15 +212,16 @@ class Refine {
     });
   }
 
-  // `left`: members from here on, those of later clusters too, whose rows are asked for early.
   template <typename E>
-  void LoadMembers(const int32_t* order, int64_t members, int64_t left) {
-    const auto* query = static_cast<const typename E::Bits*>(tile_.query);
-    constexpr int64_t kAhead = 16;
+  static const typename E::Bits* Row(const void* rows, int64_t token, int64_t stride) {
+    return static_cast<const typename E::Bits*>(rows) + token * stride;
+  }
+
+  template <typename E>
+  void LoadMembers(const int32_t* order, int64_t members) {
     for (int64_t i = 0; i < members; ++i) {
-      const int64_t next = i + kAhead < left ? i + kAhead : left - 1;
-      PrefetchRow<V, E>(query + order[next] * tile_.query_stride, shape_.head_dim);
-      CopyRow<E>(query + order[i] * tile_.query_stride, scratch_.members + i * shape_.head_dim);
+      CopyRow<E>(Row<E>(tile_.query, order[i], tile_.query_stride),
+                 scratch_.members + i * shape_.head_dim);
     }
   }
 
@@ -226,8 +233,10 @@ class Refine {
     }
   }
 
-  // Each member's exponentials over the keys, and what they are to be multiplied by.
-  void Weights(int64_t members, float mass) {
+  // Each member's exponentials over the keys, and what they are to be multiplied by. Calls ask(i)
+  // for each member on the way: to ask memory for rows while there is something else to do.
+  template <typename Ask>
+  void Weights(int64_t members, float mass, Ask ask) {
     ForPanels(padded_, [&](int64_t first, int64_t width) {
       float* const scores = scratch_.scores + first * members;
       Multiply(scratch_.keys + first * shape_.head_dim, width, scratch_.members, shape_.head_dim,
@@ -259,6 +268,7 @@ class Refine {
       float maxima[kLanes];
       V::Store(maxima, maximum);
 
+      for (int64_t i = 0; i < rows; ++i) ask(at + i);
       for (int64_t i = 0; i < kLanes; ++i) partial[i] = V::Zero();
       ForPanels(padded_, [&](int64_t first, int64_t width) {
         for (int64_t i = 0; i < rows; ++i) {

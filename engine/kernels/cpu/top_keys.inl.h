@@ -40,8 +40,9 @@ class TopKeys {
            2 * lanes + 64;
   }
 
-  // `scratch` is 64-byte aligned.
+  // `scratch` is 64-byte aligned, or nullptr for an object that is not used.
   TopKeys(float* scratch, int64_t lanes, int64_t wanted, int64_t span) : wanted_(wanted) {
+    if (scratch == nullptr) return;
     slots_ = scratch;
     thresholds_ = slots_ + kMostSlots * kLanes;
     sizes_ = reinterpret_cast<int32_t*>(thresholds_ + lanes);
@@ -276,13 +277,13 @@ class TopKeys {
   }
 
   const int64_t wanted_;
-  float* slots_;       // [kMostSlots, kLanes]
-  float* thresholds_;  // [lanes]: the least score of a full heap, else -Inf
-  int32_t* sizes_;     // [lanes]
-  Entry* candidates_;  // [kLanes, stride]
-  int64_t stride_;
-  Entry* heaps_;  // [lanes, wanted], after MakeHeaps the least entry first
-  Hits* hits_;    // [span]
+  float* slots_ = nullptr;       // [kMostSlots, kLanes]
+  float* thresholds_ = nullptr;  // [lanes]: the least score of a full heap, else -Inf
+  int32_t* sizes_ = nullptr;     // [lanes]
+  Entry* candidates_ = nullptr;  // [kLanes, stride]
+  int64_t stride_ = 0;
+  Entry* heaps_ = nullptr;  // [lanes, wanted], after MakeHeaps the least entry first
+  Hits* hits_ = nullptr;    // [span]
 };
 
 }  // namespace castor::kernels
