@@ -1,5 +1,6 @@
 // CAST's rows of the CPU's variant table: divides a batch into waves, which do the work.
 
+#include <algorithm>
 #include <memory>
 #include <new>
 #include <vector>
@@ -22,8 +23,7 @@ struct FreeAligned {
 
 template <const CastKernel& kKernel>
 bool Supports(const Spec& spec) {
-  return std::holds_alternative<Cast>(spec.kernel) && IsFloating(spec.dtype) &&
-         spec.surrogates > 0 && kKernel.runs_here();
+  return std::holds_alternative<Cast>(spec.kernel) && IsFloating(spec.dtype) && kKernel.runs_here();
 }
 
 // One wave of a batch.
@@ -56,6 +56,7 @@ int64_t LayoutBytes(const Spec& spec, const CastLayout& layout) {
 template <const CastKernel& kKernel>
 int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens,
                        std::span<const int32_t>) {
+  if (spec.surrogates <= 0) return 0;  // not yet known
   Problem problem;
   problem.cu_seqlens_q = cu_seqlens;
   int64_t most = 0;
@@ -67,6 +68,7 @@ int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens,
 
 template <const CastKernel& kKernel>
 absl::Status Run(const Spec& spec, std::span<const Problem> problems) {
+  if (spec.surrogates <= 0) return InvalidField("cast.surrogate_tokens", "must not be empty");
   const std::vector<Wave> waves = MakeWaves(spec, problems);
   int64_t bytes = 0;
   for (const Wave& wave : waves) {

@@ -49,7 +49,7 @@ typename V::Vec NormalDistribution(typename V::Vec z) {
   return V::Add(above, V::Subtract(tail, V::ZeroBelow(tail, z, V::Zero())));
 }
 
-// The greatest of scores [count, N lanes] and of `start`. NaN is passed over.
+// The greatest of scores [count, N lanes] and of what `maxima` hold. NaN is passed over.
 template <typename V, int N>
 void MaximaDown(const float* scores, int64_t count, typename V::Vec maxima[N]) {
   for (int64_t j = 0; j < count; ++j) {

@@ -30,8 +30,9 @@ struct CastRows {
 
   static constexpr int64_t RoundUp(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
-  // The first lane of panel p of `panels`, which divide the vectors that `tokens` tokens need.
   static constexpr int64_t kMaxVectors = 3;  // in a panel
+
+  // Tokens fill vectors, which are divided among as few panels as hold them, as evenly as possible.
   static int64_t Vectors(int64_t tokens) { return (tokens + kLanes - 1) / kLanes; }
   static int64_t Panels(int64_t tokens) {
     return (Vectors(tokens) + kMaxVectors - 1) / kMaxVectors;
