@@ -43,8 +43,8 @@ struct Batch {
     const auto bytes = [](const at::Tensor& tensor) {
       return static_cast<std::byte*>(tensor.data_ptr());
     };
-    problem = {bytes(query), bytes(key),  bytes(value), bytes(output), heads * dim,
-               heads * dim,  heads * dim, heads * dim,  offsets,       offsets};
+    problem = {bytes(query), bytes(key),  bytes(value), bytes(output), heads * dim, heads * dim,
+               heads * dim,  heads * dim, offsets,      offsets,       {}};
   }
 
   double flops() const {
