@@ -16,6 +16,7 @@ LENGTHS = [1024, 4096, 16384]
 NAMES = {"clustered": "clustered C=100", "improved_clustered": "improved C=100 k=32",
          "cast": "CAST TOP_K κ=256"}
 GOALS = {"clustered": [4, 15, 60], "improved_clustered": [3, 11, 40], "cast": [3, 10, 30]}
+ROWS = ["cpu-avx512", "cpu-avx2", "cpu-portable"]
 AUTHORS = {"clustered": "clustered", "improved_clustered": "improved"}
 
 
@@ -48,8 +49,9 @@ def main():
     best = {}
     for what, name in NAMES.items():
         # In the order of the variant table: the first row of a kernel is the one that serves.
-        prefixes = dict.fromkeys(key.rsplit("/", 1)[0] for key in by_name
-                                 if key.startswith(what + "/"))
+        prefixes = sorted({key.rsplit("/", 1)[0] for key in by_name if key.startswith(what + "/")},
+                          key=lambda prefix: (ROWS.index(prefix.split("/")[1]),
+                                              prefix.split("/")[2] != "gaussian"))
         for prefix in prefixes:
             times = times_of(prefix)
             best.setdefault(what, times)
