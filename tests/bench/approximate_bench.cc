@@ -5,7 +5,8 @@
 // One request of 8 heads of 64 dimensions in float32. Names are kernel/backend/inputs/tokens.
 // Inputs are "gaussian", independent normal queries, the worst case for clustering; or "centres",
 // queries around 200 centres with a tenth of their variance, as trained models' are.
-// --benchmark_filter picks (keep "sdpa" in it), and OMP_NUM_THREADS sets the threads of all.
+// --benchmark_filter picks (keep "sdpa" in it), and OMP_NUM_THREADS sets the threads of all. Memory
+// is had as the server has it: huge pages, and what was freed is used again.
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
@@ -25,6 +26,8 @@
 
 #include "engine/attention/problem.h"
 #include "engine/attention/variants.h"
+#include "server/allocator.h"
+#include "server/environment.h"
 
 namespace castor::attention {
 namespace {
@@ -186,6 +189,8 @@ class RatioReporter : public benchmark::ConsoleReporter {
 }  // namespace castor::attention
 
 int main(int argc, char** argv) {
+  castor::server::SetEnvironment(argv);
+  castor::server::KeepFreedMemory();
   castor::attention::RegisterAll();
   benchmark::Initialize(&argc, argv);
   castor::attention::RatioReporter reporter;

@@ -8,6 +8,7 @@
 // KERNEL: vanilla, clustered-C, improved-C (top-k 32), cast-K (cluster size K, ceil(N/K) surrogate
 // tokens). INPUTS: gaussian, the worst case of clustering, or centres: queries drawn around 64
 // centres, as trained models show. fp32, 8 heads, head_dim 64; OMP_NUM_THREADS sets the threads.
+// Memory is had as the server has it.
 
 #include <ATen/Parallel.h>
 
@@ -24,6 +25,8 @@
 
 #include "engine/attention/problem.h"
 #include "engine/attention/variants.h"
+#include "server/allocator.h"
+#include "server/environment.h"
 #include "tests/bench/command_line.h"
 
 namespace castor::attention {
@@ -196,6 +199,8 @@ void Error(const std::string& kernel, int64_t tokens, const std::string& kind) {
 }  // namespace castor::attention
 
 int main(int argc, char** argv) {
+  castor::server::SetEnvironment(argv);
+  castor::server::KeepFreedMemory();
   const std::string what = argc > 1 ? argv[1] : "";
   if (what == "time" && (argc == 4 || argc == 5)) {
     castor::attention::Time(argv[2], std::atoll(argv[3]), argc == 5 ? std::atoll(argv[4]) : 1);

@@ -67,10 +67,6 @@ struct Avx512Bits : Avx512 {
     }
     return code;
   }
-
-  static void Prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
-  // Into the second-level cache.
-  static void PrefetchFar(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 };
 
 }  // namespace castor::kernels

@@ -76,9 +76,6 @@ struct PortableBits : Portable {
     for (int t = 0; t < 64; ++t) code |= uint64_t{counts[t] > least} << t;
     return code;
   }
-
-  static void Prefetch(const void* p) { __builtin_prefetch(p); }
-  static void PrefetchFar(const void* p) { __builtin_prefetch(p, 0, 2); }
 };
 
 }  // namespace castor::kernels

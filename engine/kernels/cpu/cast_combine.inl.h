@@ -7,7 +7,11 @@
 
 #include "engine/kernels/cpu/cast.h"
 #include "engine/kernels/cpu/cast_function.inl.h"
-#include "engine/kernels/cpu/cast_rows.inl.h"
+#include "engine/kernels/cpu/panels.inl.h"
+#include "engine/kernels/cpu/products.inl.h"
+#include "engine/kernels/cpu/rows.inl.h"
+#include "engine/kernels/cpu/scratch.inl.h"
+#include "engine/kernels/cpu/softmax.inl.h"
 
 namespace castor::kernels {
 
@@ -29,8 +33,7 @@ class CastCombine {
     const auto* source = static_cast<const typename E::Bits*>(surrogates);
     for (int64_t c = 0; c < shape.clusters; ++c) {
       for (int64_t h = 0; h < shape.heads; ++h, source += shape.head_dim) {
-        Elements<V, E>::LoadRow(source, shape.head_dim,
-                                packed + (h * shape.clusters + c) * shape.head_dim);
+        LoadRow<V, E>(source, shape.head_dim, packed + (h * shape.clusters + c) * shape.head_dim);
       }
     }
   }
@@ -38,7 +41,7 @@ class CastCombine {
   template <typename E>
   void Affinities(int64_t head_begin, int64_t head_end, int64_t begin, int64_t end,
                   float* affinities, int64_t stride) {
-    Rows::ForPanels(end - begin, [&](auto vectors, int64_t lane) {
+    Panels::For(end - begin, [&](auto vectors, int64_t lane) {
       constexpr int N = decltype(vectors)::N;
       const int64_t count = Count(N, begin + lane, end);
       std::memset(scratch_.total, 0, shape_.clusters * N * kLanes * sizeof(float));
@@ -63,7 +66,7 @@ class CastCombine {
   template <typename E>
   void Combine(int64_t head, const float* summaries, const CastOwnClusters& own, int64_t begin,
                int64_t end) {
-    Rows::ForPanels(end - begin, [&](auto vectors, int64_t lane) {
+    Panels::For(end - begin, [&](auto vectors, int64_t lane) {
       constexpr int N = decltype(vectors)::N;
       const int64_t count = Count(N, begin + lane, end);
       PrefetchRows<E>(sequence_.query, sequence_.query_stride, head, begin + lane + count,
@@ -74,20 +77,19 @@ class CastCombine {
 
  private:
   using Vec = typename V::Vec;
-  using Rows = CastRows<V>;
+  using Panels = kernels::Panels<V>;
   static constexpr int64_t kLanes = V::kLanes;
-  static constexpr int64_t kMaxWidth = Rows::kMaxVectors * kLanes;
   static constexpr int64_t kClusterBlock = 128;  // whose summaries are added up in one sum
 
   // W is the width of the panel in hand.
-  struct Scratch : CastScratch<V> {
-    Scratch(const CastShape& shape, float* base) : CastScratch<V>(base) {
-      panel = this->Take(shape.head_dim * kMaxWidth);
-      scores = this->Take(shape.clusters * kMaxWidth);
-      total = this->Take(shape.clusters * kMaxWidth);
-      outputs = this->Take(shape.value_dim * kMaxWidth);
-      rows = this->Take(shape.value_dim * kMaxWidth);
-      lanes = this->Take(kMaxWidth);
+  struct Scratch : ScratchArea<V> {
+    Scratch(const CastShape& shape, float* base) : ScratchArea<V>(base) {
+      panel = this->Take(shape.head_dim * Panels::kMaxWidth);
+      scores = this->Take(shape.clusters * Panels::kMaxWidth);
+      total = this->Take(shape.clusters * Panels::kMaxWidth);
+      outputs = this->Take(shape.value_dim * Panels::kMaxWidth);
+      rows = this->Take(shape.value_dim * Panels::kMaxWidth);
+      lanes = this->Take(Panels::kMaxWidth);
     }
     float* panel;    // [head_dim, W] queries or keys
     float* scores;   // [clusters, W], then the weights
@@ -106,7 +108,7 @@ class CastCombine {
                     int64_t count) const {
     const auto* first =
         static_cast<const typename E::Bits*>(tokens) + begin * stride + head * shape_.head_dim;
-    for (int64_t i = 0; i < count; ++i) Rows::Prefetch(first + i * stride, shape_.head_dim);
+    for (int64_t i = 0; i < count; ++i) PrefetchRowFar<V>(first + i * stride, shape_.head_dim);
   }
 
   // scores [clusters, N lanes] between `count` tokens' rows and a head's surrogates.
@@ -114,8 +116,8 @@ class CastCombine {
   void Scores(const void* tokens, int64_t stride, int64_t head, int64_t begin, int64_t count) {
     const auto* first =
         static_cast<const typename E::Bits*>(tokens) + begin * stride + head * shape_.head_dim;
-    Rows::template LoadPanel<N, E>([=](int64_t lane) { return first + lane * stride; }, count,
-                                   shape_.head_dim, sign_, scratch_.panel);
+    Panels::template Load<N, E>([=](int64_t lane) { return first + lane * stride; }, count,
+                                shape_.head_dim, sign_, scratch_.panel);
     Products<V>::template Scores<N>(scratch_.panel,
                                     sequence_.surrogates + head * shape_.clusters * shape_.head_dim,
                                     shape_.head_dim, shape_.clusters, scratch_.scores);
@@ -187,24 +189,27 @@ class CastCombine {
       *weight = 0;
     });
     AddSummaries<N>(summaries);
-    Rows::template StorePanel<N>(scratch_.outputs, count, shape_.value_dim, factors, scratch_.rows);
+    Panels::template Store<N, Float32>(
+        scratch_.outputs, count, shape_.value_dim,
+        [&](int v, Vec x) { return V::Multiply(x, factors[v]); },
+        [&](int64_t i) { return scratch_.rows + i * shape_.value_dim; });
     own_weight = scratch_.total;
     ForOwn(own, begin, count, [&](int64_t, int64_t lane, int64_t row) {
-      Rows::AddRow(*own_weight++, own.inside + row * shape_.value_dim, shape_.value_dim,
-                   scratch_.rows + lane * shape_.value_dim);
+      AddRow<V, Float32>(*own_weight++, own.inside + row * shape_.value_dim, shape_.value_dim,
+                         scratch_.rows + lane * shape_.value_dim);
     });
     auto* output = static_cast<typename E::Bits*>(sequence_.output) +
                    begin * sequence_.output_stride + head * shape_.value_dim;
     for (int64_t i = 0; i < count; ++i) {
-      Rows::template StoreRow<E>(scratch_.rows + i * shape_.value_dim, shape_.value_dim,
-                                 output + i * sequence_.output_stride);
+      StoreRow<V, E>(scratch_.rows + i * shape_.value_dim, shape_.value_dim,
+                     output + i * sequence_.output_stride);
     }
   }
 
   // outputs = the sum over clusters of weights times summaries.
   template <int N>
   void AddSummaries(const float* summaries) {
-    float keep[kMaxWidth];
+    float keep[Panels::kMaxWidth];
     for (float& factor : keep) factor = 1;
     std::memset(scratch_.outputs, 0, shape_.value_dim * N * kLanes * sizeof(float));
     for (int64_t c = 0; c < shape_.clusters; c += kClusterBlock) {

@@ -4,18 +4,9 @@
 
 #include <cstdint>
 
-#include "engine/kernels/cpu/products.inl.h"
+#include "engine/kernels/cpu/softmax.inl.h"
 
 namespace castor::kernels {
-
-inline constexpr float kLargestFloat = 3.4028234663852886e38f;
-inline constexpr double kLog2E = 1.4426950408889634;
-
-// A factor that 0 may be multiplied by.
-template <typename V>
-float FiniteFactor(double factor) {
-  return factor > double{kLargestFloat} ? kLargestFloat : static_cast<float>(factor);
-}
 
 // erfc(y) / 2 for y >= 0, with a relative error of some 1e-6: the Chebyshev fit of Numerical
 // Recipes (Press et al., "erfcc"), t exp(-y^2 + P(t)) with t = 1 / (1 + y / 2).
@@ -47,34 +38,6 @@ typename V::Vec NormalDistribution(typename V::Vec z) {
   // 1 - tail from zero on, tail below; NaN from NaN.
   const Vec above = V::ZeroBelow(V::Subtract(V::Broadcast(1.0f), tail), z, V::Zero());
   return V::Add(above, V::Subtract(tail, V::ZeroBelow(tail, z, V::Zero())));
-}
-
-// The greatest of scores [count, N lanes] and of what `maxima` hold. NaN is passed over.
-template <typename V, int N>
-void MaximaDown(const float* scores, int64_t count, typename V::Vec maxima[N]) {
-  for (int64_t j = 0; j < count; ++j) {
-#pragma GCC unroll 4
-    for (int v = 0; v < N; ++v) {
-      maxima[v] = V::Max(V::Load(scores + (j * N + v) * V::kLanes), maxima[v]);
-    }
-  }
-}
-
-// Scores [count, N lanes] become weights exp2(scale * (score - maximum)), whose sums are returned.
-template <typename V, int N>
-void WeightsDown(float* scores, int64_t count, const typename V::Vec scales[N],
-                 const typename V::Vec maxima[N], typename V::Vec sums[N]) {
-  for (int v = 0; v < N; ++v) sums[v] = V::Zero();
-  for (int64_t j = 0; j < count; ++j) {
-#pragma GCC unroll 4
-    for (int v = 0; v < N; ++v) {
-      float* const score = scores + (j * N + v) * V::kLanes;
-      const typename V::Vec weight =
-          Exp2<V>(V::Multiply(V::Subtract(V::Load(score), maxima[v]), scales[v]));
-      V::Store(score, weight);
-      sums[v] = V::Add(sums[v], weight);
-    }
-  }
 }
 
 // Scores [count, N lanes] become laplace weights; scales contain kLaplaceScale.

@@ -8,7 +8,11 @@
 
 #include "engine/kernels/cpu/cast.h"
 #include "engine/kernels/cpu/cast_function.inl.h"
-#include "engine/kernels/cpu/cast_rows.inl.h"
+#include "engine/kernels/cpu/panels.inl.h"
+#include "engine/kernels/cpu/products.inl.h"
+#include "engine/kernels/cpu/rows.inl.h"
+#include "engine/kernels/cpu/scratch.inl.h"
+#include "engine/kernels/cpu/softmax.inl.h"
 
 namespace castor::kernels {
 
@@ -29,7 +33,7 @@ class CastInside {
   template <typename E>
   void Run(int64_t begin, int64_t end, float* inside, float* summary) {
     const int64_t queries = end - begin;
-    Rows::ForPanels(queries, [&](auto vectors, int64_t lane) {
+    Panels::For(queries, [&](auto vectors, int64_t lane) {
       LoadQueries<decltype(vectors)::N, E>(begin + lane, queries - lane, lane);
     });
     if (summary != nullptr) {
@@ -44,10 +48,10 @@ class CastInside {
       Gather<E>(sequence_.value, sequence_.value_stride, shape_.value_dim, block, count,
                 scratch_.values);
       if (summary != nullptr) AddToSummary(block, count, summary);
-      Rows::ForPanels(
-          queries, [&](auto vectors, int64_t lane) { Attend<decltype(vectors)::N>(lane, count); });
+      Panels::For(queries,
+                  [&](auto vectors, int64_t lane) { Attend<decltype(vectors)::N>(lane, count); });
     }
-    Rows::ForPanels(queries, [&](auto vectors, int64_t lane) {
+    Panels::For(queries, [&](auto vectors, int64_t lane) {
       StoreOutputs<decltype(vectors)::N>(lane, queries - lane, inside);
     });
     if (summary == nullptr || shape_.laplace) return;
@@ -56,9 +60,8 @@ class CastInside {
 
  private:
   using Vec = typename V::Vec;
-  using Rows = CastRows<V>;
+  using Panels = kernels::Panels<V>;
   static constexpr int64_t kLanes = V::kLanes;
-  static constexpr int64_t kMaxWidth = Rows::kMaxVectors * kLanes;
 
   // Keys whose scores are in memory at a time. Part of the results' definition: sums are over
   // blocks of this size.
@@ -68,17 +71,17 @@ class CastInside {
   static constexpr int64_t kPrefetchKeys = 512;
 
   // W is the width of the panel in hand.
-  struct Scratch : CastScratch<V> {
-    Scratch(const CastShape& shape, float* base) : CastScratch<V>(base) {
-      constexpr int64_t kQueries = Rows::RoundUp(kCastQueries);
+  struct Scratch : ScratchArea<V> {
+    Scratch(const CastShape& shape, float* base) : ScratchArea<V>(base) {
+      constexpr int64_t kQueries = Panels::RoundUp(kCastQueries);
       queries = this->Take(kQueries * shape.head_dim);
       outputs = this->Take(kQueries * shape.value_dim);
       maxima = this->Take(kQueries);
       sums = this->Take(kQueries);
       keys = this->Take(kKeyBlock * shape.head_dim);
       values = this->Take(kKeyBlock * shape.value_dim);
-      scores = this->Take(kKeyBlock * kMaxWidth);
-      decay = this->Take(kMaxWidth);
+      scores = this->Take(kKeyBlock * Panels::kMaxWidth);
+      decay = this->Take(Panels::kMaxWidth);
       summary_weights = this->Take(kKeyBlock);
     }
     float* queries;          // panel after panel: [head_dim, W]
@@ -98,7 +101,7 @@ class CastInside {
               float* rows) const {
     const auto* first = static_cast<const typename E::Bits*>(tensor) + cluster_.head * dim;
     for (int64_t n = 0; n < count; ++n) {
-      Elements<V, E>::LoadRow(first + cluster_.members[begin + n] * stride, dim, rows + n * dim);
+      LoadRow<V, E>(first + cluster_.members[begin + n] * stride, dim, rows + n * dim);
     }
   }
 
@@ -108,7 +111,7 @@ class CastInside {
   void LoadQueries(int64_t begin, int64_t count, int64_t lane) {
     const auto* first =
         static_cast<const typename E::Bits*>(sequence_.query) + cluster_.head * shape_.head_dim;
-    Rows::template LoadPanel<N, E>(
+    Panels::template Load<N, E>(
         [&](int64_t n) { return first + cluster_.members[begin + n] * sequence_.query_stride; },
         count, shape_.head_dim, sign_, scratch_.queries + lane * shape_.head_dim);
     std::memset(scratch_.outputs + lane * shape_.value_dim, 0,
@@ -126,12 +129,12 @@ class CastInside {
     const int64_t blocks = (cluster_.count + kKeyBlock - 1) / kKeyBlock;
     const int64_t keys = cluster_.count < kPrefetchKeys ? cluster_.count : kPrefetchKeys;
     const int64_t rows = queries + 2 * keys;
-    const int64_t steps = blocks * Rows::Panels(queries);
+    const int64_t steps = blocks * Panels::Count(queries);
     const int64_t end = prefetched_ + (rows + steps - 1) / steps;
     const auto prefetch = [&](const void* tensor, int64_t stride, int64_t dim, int64_t member) {
-      Rows::Prefetch(static_cast<const typename E::Bits*>(tensor) +
-                         cluster_.members[member] * stride + cluster_.next_head * dim,
-                     dim);
+      PrefetchRowFar<V>(static_cast<const typename E::Bits*>(tensor) +
+                            cluster_.members[member] * stride + cluster_.next_head * dim,
+                        dim);
     };
     for (; prefetched_ < end && prefetched_ < rows; ++prefetched_) {
       const int64_t row = prefetched_ - queries;
@@ -150,45 +153,32 @@ class CastInside {
   void Attend(int64_t lane, int64_t count) {
     Products<V>::template Scores<N>(scratch_.queries + lane * shape_.head_dim, scratch_.keys,
                                     shape_.head_dim, count, scratch_.scores);
-    Vec scales[N];
-    for (int v = 0; v < N; ++v) scales[v] = V::Broadcast(scale_);
     if (shape_.laplace) {
+      Vec scales[N];
+      for (int v = 0; v < N; ++v) scales[v] = V::Broadcast(scale_);
       LaplaceDown<V, N>(scratch_.scores, count, scales);
       for (int64_t i = 0; i < N * kLanes; ++i) scratch_.decay[i] = 1;
     } else {
-      OnlineSoftmax<N>(scales, scratch_.maxima + lane, scratch_.sums + lane, count);
+      OnlineSoftmax<V, N>(scratch_.scores, count, scale_, scratch_.maxima + lane,
+                          scratch_.sums + lane, scratch_.decay);
     }
     Products<V>::template AddValues<N>(scratch_.scores, scratch_.values, shape_.value_dim, count,
                                        scratch_.decay, scratch_.outputs + lane * shape_.value_dim);
   }
 
-  // Scores become weights; maxima, sums and decay follow.
-  template <int N>
-  void OnlineSoftmax(const Vec scales[N], float* maxima, float* sums, int64_t count) {
-    Vec maximum[N];
-    Vec sum[N];
-    for (int v = 0; v < N; ++v) maximum[v] = V::Load(maxima + v * kLanes);
-    MaximaDown<V, N>(scratch_.scores, count, maximum);
-    WeightsDown<V, N>(scratch_.scores, count, scales, maximum, sum);
-    for (int v = 0; v < N; ++v) {
-      const Vec before = V::Load(maxima + v * kLanes);
-      const Vec decay = Exp2<V>(V::Multiply(V::Subtract(before, maximum[v]), scales[v]));
-      V::Store(scratch_.decay + v * kLanes, decay);
-      V::Store(maxima + v * kLanes, maximum[v]);
-      V::Store(sums + v * kLanes, V::MultiplyAdd(V::Load(sums + v * kLanes), decay, sum[v]));
-    }
-  }
-
   template <int N>
   void StoreOutputs(int64_t lane, int64_t count, float* inside) {
+    const Vec one = V::Broadcast(1.0f);
     Vec factors[N];
     for (int v = 0; v < N; ++v) {
-      const Vec one = V::Broadcast(1.0f);
       factors[v] =
           shape_.laplace ? one : V::Divide(one, V::Load(scratch_.sums + lane + v * kLanes));
     }
-    Rows::template StorePanel<N>(scratch_.outputs + lane * shape_.value_dim, count,
-                                 shape_.value_dim, factors, inside + lane * shape_.value_dim);
+    float* const rows = inside + lane * shape_.value_dim;
+    Panels::template Store<N, Float32>(
+        scratch_.outputs + lane * shape_.value_dim, count, shape_.value_dim,
+        [&](int v, Vec x) { return V::Multiply(x, factors[v]); },
+        [&](int64_t i) { return rows + i * shape_.value_dim; });
   }
 
   // Step 5, for a block of keys that begins at member `begin`.

@@ -40,12 +40,6 @@ struct ElementRows {
     V::Store(lanes, x);
     for (int64_t i = 0; i < count; ++i) p[i] = Self::FromFloat(lanes[i]);
   }
-
-  static void LoadRow(const Bits* row, int64_t count, float* out) {
-    int64_t i = 0;
-    for (; i + V::kLanes <= count; i += V::kLanes) V::Store(out + i, Self::LoadVector(row + i));
-    for (; i < count; ++i) out[i] = Self::ToFloat(row[i]);
-  }
 };
 
 template <typename V>

@@ -1,29 +1,11 @@
-// What the attention kernels of this folder share: products with small matrices down the lanes, in
-// tiles that fill the registers, and the exponential. Everything is a template over the vector
-// type, for the reason given in flash.inl.h.
+// The matrix products of this folder's kernels: rows with a panel (panels.inl.h), in tiles that
+// fill the registers. Everything is a template over the vector type, for the reason given in
+// flash.inl.h.
 #pragma once
 
 #include <cstdint>
 
 namespace castor::kernels {
-
-// 2^x for x <= 0, to one unit in the last place; 0 below 2^-126, NaN for NaN, 1 for 0.
-template <typename V>
-typename V::Vec Exp2(typename V::Vec x) {
-  using Vec = typename V::Vec;
-  constexpr float kCoefficients[5] = {0x1.62e42ap-1f, 0x1.ebf9bcp-3f, 0x1.c6b752p-5f,
-                                      0x1.3cea88p-7f, 0x1.5bba14p-10f};
-  // Added to x, the constant rounds it to an integer and leaves that, biased as exponents are, in
-  // the low bits.
-  const Vec magic = V::Broadcast(12582912.0f + 127.0f);
-  const Vec shifted = V::Add(x, magic);
-  const Vec f = V::Subtract(x, V::Subtract(shifted, magic));  // in [-1/2, 1/2]
-  // Minimax for 2^f with the constant term held at 1.
-  Vec y = V::Broadcast(kCoefficients[4]);
-  for (int i = 3; i >= 0; --i) y = V::MultiplyAdd(y, f, V::Broadcast(kCoefficients[i]));
-  y = V::MultiplyAdd(y, f, V::Broadcast(1.0f));
-  return V::ZeroBelow(V::Multiply(y, V::PowerOfTwo(shifted)), x, V::Broadcast(-126.0f));
-}
 
 // Products over panels of N vectors. A panel is a transposed matrix, [dim, N lanes]; the other
 // matrix is only ever broadcast. A lane's sums run over the rows in their order, whatever the tile.

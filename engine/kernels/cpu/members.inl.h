@@ -1,0 +1,90 @@
+// From the members of a cluster to their centroid and back: their mean query, and the row that they
+// share. A part of centroids.inl.h; a template over the vector type, for the reason given in
+// flash.inl.h.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "engine/kernels/cpu/clusters.h"
+#include "engine/kernels/cpu/rows.inl.h"
+
+namespace castor::kernels {
+
+template <typename V>
+class Members {
+ public:
+  Members(const CentroidShape& shape, const CentroidTile& tile) : shape_(shape), tile_(tile) {}
+
+  // The mean query of cluster c. `block` [head_dim] is memory to work in.
+  template <typename E>
+  void Mean(int64_t c, float* mean, float* block) const {
+    const auto* query = static_cast<const typename E::Bits*>(tile_.query);
+    const int64_t dim = shape_.head_dim;
+    const int64_t begin = tile_.begin[c];
+    const int64_t end = tile_.begin[c + 1];
+    const int64_t last = tile_.begin[tile_.clusters] - 1;
+    std::memset(mean, 0, dim * sizeof(float));
+    for (int64_t first = begin; first < end; first += kBlock) {
+      const int64_t after = end - first < kBlock ? end : first + kBlock;
+      std::memset(block, 0, dim * sizeof(float));
+      for (int64_t i = first; i < after; ++i) {
+        const int64_t next = i + kAhead < last ? i + kAhead : last;
+        PrefetchRow<V>(query + tile_.order[next] * tile_.query_stride, dim);
+        const auto* row = query + tile_.order[i] * tile_.query_stride;
+        ForColumns<V>(dim, [&](int64_t e, int64_t count) {
+          AddTo(block + e, Elements<V, E>::Load(row + e, count), count);
+        });
+      }
+      ForColumns<V>(dim, [&](int64_t e, int64_t count) {
+        AddTo(mean + e, Elements<V, Float32>::Load(block + e, count), count);
+      });
+    }
+    const Vec members = V::Broadcast(static_cast<float>(end - begin));
+    ForColumns<V>(dim, [&](int64_t e, int64_t count) {
+      const Vec sum = Elements<V, Float32>::Load(mean + e, count);
+      Elements<V, Float32>::Store(mean + e, V::Divide(sum, members), count);
+    });
+  }
+
+  // Gives every member of cluster c the row [value_dim], which is spent.
+  template <typename E>
+  void Share(int64_t c, float* row) const {
+    using Element = typename E::Bits;
+    auto* const output = static_cast<Element*>(tile_.output);
+    if constexpr (sizeof(Element) == sizeof(float)) {
+      const int64_t last = tile_.begin[tile_.clusters] - 1;
+      for (int64_t i = tile_.begin[c]; i < tile_.begin[c + 1]; ++i) {
+        const int64_t next = i + kAhead < last ? i + kAhead : last;
+        PrefetchRow<V>(output + tile_.order[next] * tile_.output_stride, shape_.value_dim);
+        StoreRow<V, E>(row, shape_.value_dim, output + tile_.order[i] * tile_.output_stride);
+      }
+    } else {
+      // Rounded once: the narrow elements fit where the floats were, behind those yet to be read.
+      auto* const elements = reinterpret_cast<Element*>(row);
+      StoreRow<V, E>(row, shape_.value_dim, elements);
+      for (int64_t i = tile_.begin[c]; i < tile_.begin[c + 1]; ++i) {
+        std::memcpy(output + tile_.order[i] * tile_.output_stride, elements,
+                    shape_.value_dim * sizeof(Element));
+      }
+    }
+  }
+
+ private:
+  using Vec = typename V::Vec;
+
+  // Members whose queries are summed up before the sum joins the total: part of the results'
+  // definition.
+  static constexpr int64_t kBlock = 64;
+  static constexpr int64_t kAhead = 16;
+
+  static void AddTo(float* sums, Vec x, int64_t count) {
+    const Vec sum = Elements<V, Float32>::Load(sums, count);
+    Elements<V, Float32>::Store(sums, V::Add(sum, x), count);
+  }
+
+  const CentroidShape& shape_;
+  const CentroidTile& tile_;
+};
+
+}  // namespace castor::kernels

@@ -1,0 +1,106 @@
+// The softmax down the lanes of a panel, key after key: its exponential, its scale and the online
+// step. Everything is a template over the vector type, for the reason given in flash.inl.h.
+#pragma once
+
+#include <cstdint>
+
+namespace castor::kernels {
+
+inline constexpr float kLargestFloat = 3.4028234663852886e38f;
+inline constexpr double kLog2E = 1.4426950408889634;
+
+// 2^x for x <= 0, to one unit in the last place; 0 below 2^-126, NaN for NaN, 1 for 0.
+template <typename V>
+typename V::Vec Exp2(typename V::Vec x) {
+  using Vec = typename V::Vec;
+  constexpr float kCoefficients[5] = {0x1.62e42ap-1f, 0x1.ebf9bcp-3f, 0x1.c6b752p-5f,
+                                      0x1.3cea88p-7f, 0x1.5bba14p-10f};
+  // Added to x, the constant rounds it to an integer and leaves that, biased as exponents are, in
+  // the low bits.
+  const Vec magic = V::Broadcast(12582912.0f + 127.0f);
+  const Vec shifted = V::Add(x, magic);
+  const Vec f = V::Subtract(x, V::Subtract(shifted, magic));  // in [-1/2, 1/2]
+  // Minimax for 2^f with the constant term held at 1.
+  Vec y = V::Broadcast(kCoefficients[4]);
+  for (int i = 3; i >= 0; --i) y = V::MultiplyAdd(y, f, V::Broadcast(kCoefficients[i]));
+  y = V::MultiplyAdd(y, f, V::Broadcast(1.0f));
+  return V::ZeroBelow(V::Multiply(y, V::PowerOfTwo(shifted)), x, V::Broadcast(-126.0f));
+}
+
+// A factor that 0 may be multiplied by.
+template <typename V>
+float FiniteFactor(double factor) {
+  return factor > double{kLargestFloat} ? kLargestFloat : static_cast<float>(factor);
+}
+
+// The scale of a softmax as the kernels apply it: weights are 2^(exponent_scale (factor score -
+// maximum)). Scores are compared unscaled, so a negative scale becomes a sign; with scale zero, all
+// scores are.
+template <typename V>
+struct SoftmaxScale {
+  explicit SoftmaxScale(double scale)
+      : factor(scale < 0 ? -1.0f : (scale > 0 ? 1.0f : 0.0f)),
+        exponent_scale(scale == 0 ? 1.0f : FiniteFactor<V>((scale < 0 ? -scale : scale) * kLog2E)) {
+  }
+
+  float Weight(float score, float maximum) const {
+    return __builtin_exp2f((score - maximum) * exponent_scale);
+  }
+
+  float factor;  // -1, 0 or 1
+  float exponent_scale;
+};
+
+// The greatest of scores [count, N lanes] and of what `maxima` hold. NaN is passed over.
+template <typename V, int N>
+void MaximaDown(const float* scores, int64_t count, typename V::Vec maxima[N]) {
+  for (int64_t j = 0; j < count; ++j) {
+#pragma GCC unroll 4
+    for (int v = 0; v < N; ++v) {
+      maxima[v] = V::Max(V::Load(scores + (j * N + v) * V::kLanes), maxima[v]);
+    }
+  }
+}
+
+// Scores [count, N lanes] become weights exp2(scale * (score - maximum)), whose sums are returned.
+template <typename V, int N>
+void WeightsDown(float* scores, int64_t count, const typename V::Vec scales[N],
+                 const typename V::Vec maxima[N], typename V::Vec sums[N]) {
+  for (int v = 0; v < N; ++v) sums[v] = V::Zero();
+  for (int64_t j = 0; j < count; ++j) {
+#pragma GCC unroll 4
+    for (int v = 0; v < N; ++v) {
+      float* const score = scores + (j * N + v) * V::kLanes;
+      const typename V::Vec weight =
+          Exp2<V>(V::Multiply(V::Subtract(V::Load(score), maxima[v]), scales[v]));
+      V::Store(score, weight);
+      sums[v] = V::Add(sums[v], weight);
+    }
+  }
+}
+
+// The online step: scores [count, N lanes] become weights, `maxima` and `sums` [N lanes] those of
+// all scores so far, and `decay` [N lanes] what sums made before are to be multiplied by.
+template <typename V, int N>
+void OnlineSoftmax(float* scores, int64_t count, float exponent_scale, float* maxima, float* sums,
+                   float* decay) {
+  using Vec = typename V::Vec;
+  const Vec scale = V::Broadcast(exponent_scale);
+  Vec scales[N];
+  Vec maximum[N];
+  Vec sum[N];
+  for (int v = 0; v < N; ++v) scales[v] = scale;
+  for (int v = 0; v < N; ++v) maximum[v] = V::Load(maxima + v * V::kLanes);
+  MaximaDown<V, N>(scores, count, maximum);
+  WeightsDown<V, N>(scores, count, scales, maximum, sum);
+  for (int v = 0; v < N; ++v) {
+    const int64_t at = v * V::kLanes;
+    const Vec before = V::Load(maxima + at);
+    const Vec kept = Exp2<V>(V::Multiply(V::Subtract(before, maximum[v]), scale));
+    V::Store(decay + at, kept);
+    V::Store(maxima + at, maximum[v]);
+    V::Store(sums + at, V::MultiplyAdd(V::Load(sums + at), kept, sum[v]));
+  }
+}
+
+}  // namespace castor::kernels
