@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "engine/attention/cast_layout.h"
 #include "engine/attention/cast_wave.h"
 #include "engine/attention/parallel.h"
 #include "engine/attention/variants_cpu.h"
+#include "engine/base/aligned.h"
 #include "engine/base/error.h"
 #include "engine/kernels/cpu/cast.h"
 
@@ -16,10 +16,6 @@ namespace castor::attention {
 namespace {
 
 using kernels::CastKernel;
-
-struct FreeAligned {
-  void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
-};
 
 template <const CastKernel& kKernel>
 bool Supports(const Spec& spec) {
@@ -78,8 +74,7 @@ absl::Status Run(const Spec& spec, std::span<const Problem> problems) {
     }
     bytes = std::max(bytes, LayoutBytes<kKernel>(spec, wave.layout));
   }
-  const std::unique_ptr<std::byte[], FreeAligned> memory(new (std::align_val_t{64})
-                                                             std::byte[bytes]);
+  const auto memory = AllocateAligned<std::byte>(bytes);
   for (const Wave& wave : waves) {
     CastWave(kKernel, spec, wave.layout, wave.items, memory.get()).Run();
   }

@@ -4,7 +4,6 @@
 #include <c10/util/Half.h>
 
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -26,10 +25,6 @@ void Convert(const float* from, int64_t count, std::byte* to) {
 
 }  // namespace
 
-void CastLayer::FreeAligned::operator()(std::byte* memory) const {
-  ::operator delete[](memory, std::align_val_t{kAlignment});
-}
-
 CastLayer::CastLayer(const float* surrogates, int64_t surrogate_tokens, int64_t heads,
                      int64_t head_dim)
     : surrogate_tokens_(surrogate_tokens), heads_(heads), head_dim_(head_dim) {
@@ -37,7 +32,7 @@ CastLayer::CastLayer(const float* surrogates, int64_t surrogate_tokens, int64_t 
   float16_at_ = AlignUp(count * sizeof(float));
   bfloat16_at_ = float16_at_ + AlignUp(count * sizeof(c10::Half));
   const size_t size = bfloat16_at_ + AlignUp(count * sizeof(c10::BFloat16));
-  memory_.reset(new (std::align_val_t{kAlignment}) std::byte[size]);
+  memory_ = AllocateAligned<std::byte>(static_cast<int64_t>(size));
   Convert<float>(surrogates, elements(), memory_.get());
   Convert<c10::Half>(surrogates, elements(), memory_.get() + float16_at_);
   Convert<c10::BFloat16>(surrogates, elements(), memory_.get() + bfloat16_at_);

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "engine/base/aligned.h"
 #include "engine/base/dtype.h"
 
 namespace castor::attention {
@@ -32,14 +33,10 @@ class CastLayer {
   const std::byte* data(DType dtype) const;
 
  private:
-  struct FreeAligned {
-    void operator()(std::byte* memory) const;
-  };
-
   const int64_t surrogate_tokens_;
   const int64_t heads_;
   const int64_t head_dim_;
-  std::unique_ptr<std::byte[], FreeAligned> memory_;  // float32, then float16, then bfloat16
+  AlignedArray<std::byte> memory_;  // float32, then float16, then bfloat16
   size_t float16_at_ = 0;
   size_t bfloat16_at_ = 0;
 };

@@ -2,23 +2,11 @@
 
 #include <algorithm>
 
+#include "engine/attention/element.h"
 #include "engine/attention/parallel.h"
 
 namespace castor::attention {
-namespace {
-
-kernels::Element ElementOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return kernels::Element::kFloat16;
-    case DType::kBFloat16:
-      return kernels::Element::kBFloat16;
-    default:
-      return kernels::Element::kFloat32;
-  }
-}
-
-}  // namespace
+namespace {}  // namespace
 
 kernels::CastShape CastShapeOf(const Spec& spec) {
   const auto& cast = std::get<Cast>(spec.kernel);

@@ -7,14 +7,14 @@
 // area per worker.
 
 #include <algorithm>
-#include <memory>
-#include <new>
 #include <optional>
 #include <vector>
 
 #include "engine/attention/clustering.h"
+#include "engine/attention/element.h"
 #include "engine/attention/parallel.h"
 #include "engine/attention/variants_cpu.h"
+#include "engine/base/aligned.h"
 #include "engine/base/error.h"
 #include "engine/kernels/cpu/clusters.h"
 
@@ -26,22 +26,6 @@ using kernels::CentroidTile;
 using kernels::ClusterKernel;
 
 constexpr int64_t kHashTokens = 192;  // of a hash task
-
-kernels::Element ElementOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return kernels::Element::kFloat16;
-    case DType::kBFloat16:
-      return kernels::Element::kBFloat16;
-    default:
-      return kernels::Element::kFloat32;
-  }
-}
-
-const Clustered* ClusteringOf(const Spec& spec) {
-  if (const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel)) return improved;
-  return std::get_if<Clustered>(&spec.kernel);
-}
 
 CentroidShape ShapeOf(const Spec& spec) {
   const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel);
@@ -59,15 +43,6 @@ struct Sequence {
   int64_t cluster_offset;  // of its clusters' offsets, [heads, most clusters + 1]
   int64_t most_clusters;
 };
-
-struct FreeAligned {
-  void operator()(float* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
-};
-using AlignedFloats = std::unique_ptr<float[], FreeAligned>;
-
-AlignedFloats AllocateFloats(int64_t count) {
-  return AlignedFloats(new (std::align_val_t{64}) float[count]);
-}
 
 // The planes of the last launch on this thread, which the next one mostly wants again: a server's
 // seeds are defaults, and drawing planes takes as long as hashing some hundred tokens.
@@ -91,7 +66,7 @@ class Launch {
   Launch(const ClusterKernel& kernel, const Spec& spec, std::span<const Problem> problems)
       : kernel_(kernel),
         spec_(spec),
-        clustering_(*ClusteringOf(spec)),
+        clustering_(*ClusteringOf(spec.kernel)),
         shape_(ShapeOf(spec)),
         planes_(PlanesFor(kernel, clustering_, spec.head_dim)),
         scratch_floats_(ScratchFloats(kernel, spec)) {
@@ -100,7 +75,7 @@ class Launch {
     order_.resize(tokens_ * spec.heads);
     begins_.resize(offsets_);
     counts_.resize(sequences_.size() * spec.heads);
-    scratch_ = AllocateFloats(scratch_floats_ * ParallelWorkers());
+    scratch_ = AllocateAligned<float>(scratch_floats_ * ParallelWorkers());
   }
 
   void Run() {
@@ -264,7 +239,7 @@ class Launch {
   std::vector<int32_t> order_;   // the same: queries, cluster after cluster
   std::vector<int32_t> begins_;  // sequence after sequence: [heads, most clusters + 1]
   std::vector<int64_t> counts_;  // [sequences, heads]: clusters that have members
-  AlignedFloats scratch_;
+  AlignedArray<float> scratch_;
 };
 
 template <const ClusterKernel& kKernel, KernelName kName>
@@ -275,7 +250,7 @@ bool Supports(const Spec& spec) {
 template <const ClusterKernel& kKernel>
 int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                        std::span<const int32_t>) {
-  const Clustered& clustering = *ClusteringOf(spec);
+  const Clustered& clustering = *ClusteringOf(spec.kernel);
   int64_t longest = 0;
   int64_t offsets = 0;
   for (size_t s = 0; s + 1 < cu_seqlens_q.size(); ++s) {

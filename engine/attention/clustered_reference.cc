@@ -16,11 +16,6 @@ using kernels::Philox;
 using kernels::PhiloxNormal;
 using kernels::RandomStream;
 
-const Clustered& ClusteringOf(const Spec& spec) {
-  if (const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel)) return *improved;
-  return std::get<Clustered>(spec.kernel);
-}
-
 // One code drawn from each of `count` equal strata of the sequence, so all are distinct positions.
 std::vector<uint64_t> InitialCentroids(std::span<const uint64_t> codes, int64_t count,
                                        uint64_t seed) {
@@ -100,7 +95,7 @@ class Head {
   CodeClusters Cluster(const HashPlanes& planes) const {
     std::vector<uint64_t> codes;
     for (int64_t i = 0; i < queries_; ++i) codes.push_back(HashCode(planes, Query(i)));
-    return ClusterCodes(codes, ClusteringOf(spec_));
+    return ClusterCodes(codes, *ClusteringOf(spec_.kernel));
   }
 
   // Writes the rows of all members of cluster `c`.
@@ -173,7 +168,7 @@ class Head {
 template <typename Visit>
 void ForEachHead(const Spec& spec, const Problem& problem, const ReferenceTensors& in,
                  Visit visit) {
-  const HashPlanes planes = MakeHashPlanes(ClusteringOf(spec), spec.head_dim);
+  const HashPlanes planes = MakeHashPlanes(*ClusteringOf(spec.kernel), spec.head_dim);
   for (int64_t s = 0; s < problem.sequences(); ++s) {
     for (int64_t h = 0; h < spec.heads; ++h) {
       const Head head(spec, problem, in, s, h);

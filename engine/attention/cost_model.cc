@@ -11,12 +11,6 @@ constexpr double kMillion = 1e6;
 
 double& At(CostTerms& terms, CostTerm term) { return terms[static_cast<size_t>(term)]; }
 
-// The parameters of both clustered kernels; nullptr for the others.
-const Clustered* ClusteringOf(const Kernel& kernel) {
-  if (const auto* improved = std::get_if<ImprovedClustered>(&kernel)) return improved;
-  return std::get_if<Clustered>(&kernel);
-}
-
 }  // namespace
 
 CostTerms CostTermsOf(const Spec& spec, std::span<const int32_t> cu_seqlens_q,

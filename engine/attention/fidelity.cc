@@ -33,9 +33,8 @@ double ElementAt(DType dtype, const std::byte* data, int64_t index) {
 }  // namespace
 
 uint64_t SeedOf(const Kernel& kernel) {
-  if (const auto* clustered = std::get_if<Clustered>(&kernel)) return clustered->seed;
-  if (const auto* improved = std::get_if<ImprovedClustered>(&kernel)) return improved->seed;
-  return 0;
+  const Clustered* const clustering = ClusteringOf(kernel);
+  return clustering == nullptr ? 0 : clustering->seed;
 }
 
 FidelityRows DrawFidelityRows(uint64_t seed, int32_t rows, std::span<const int32_t> cu_seqlens_q) {

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <variant>
 
 #include "engine/base/dtype.h"
 #include "engine/request.h"
@@ -59,5 +60,11 @@ struct Problem {
   int64_t query_tokens() const { return cu_seqlens_q.back(); }
   int64_t key_tokens() const { return cu_seqlens_k.back(); }
 };
+
+// The parameters of both clustered kernels; nullptr for the others.
+inline const Clustered* ClusteringOf(const Kernel& kernel) {
+  if (const auto* improved = std::get_if<ImprovedClustered>(&kernel)) return improved;
+  return std::get_if<Clustered>(&kernel);
+}
 
 }  // namespace castor::attention

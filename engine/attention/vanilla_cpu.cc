@@ -1,12 +1,12 @@
 // Vanilla attention on the CPU: cuts a ragged batch into tiles of one sequence, one head and some
 // queries, and hands them to the flash kernel of this processor's instruction set.
 
-#include <memory>
-#include <new>
 #include <vector>
 
+#include "engine/attention/element.h"
 #include "engine/attention/parallel.h"
 #include "engine/attention/variants_cpu.h"
+#include "engine/base/aligned.h"
 #include "engine/base/error.h"
 #include "engine/kernels/cpu/flash.h"
 
@@ -26,17 +26,6 @@ struct QueryTile {
   int64_t begin;  // queries, counted in the sequence
   int64_t end;
 };
-
-kernels::Element ElementOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return kernels::Element::kFloat16;
-    case DType::kBFloat16:
-      return kernels::Element::kBFloat16;
-    default:
-      return kernels::Element::kFloat32;
-  }
-}
 
 // Tiles of nearly equal size per sequence: where they are cut depends on its length alone.
 std::vector<QueryTile> MakeTiles(std::span<const Problem> problems) {
@@ -76,10 +65,6 @@ FlashHead HeadOf(const Spec& spec, const QueryTile& tile, int64_t head) {
   return out;
 }
 
-struct FreeAligned {
-  void operator()(float* memory) const { ::operator delete[](memory, std::align_val_t{64}); }
-};
-
 template <const FlashKernel& kKernel>
 bool Supports(const Spec& spec) {
   return std::holds_alternative<Vanilla>(spec.kernel) && IsFloating(spec.dtype) &&
@@ -103,8 +88,7 @@ absl::Status Run(const Spec& spec, std::span<const Problem> problems) {
   const FlashShape shape = ShapeOf(spec);
   const std::vector<QueryTile> tiles = MakeTiles(problems);
   const int64_t scratch_floats = kKernel.scratch_floats(shape);
-  const std::unique_ptr<float[], FreeAligned> scratch(
-      new (std::align_val_t{64}) float[scratch_floats * ParallelWorkers()]);
+  const auto scratch = AllocateAligned<float>(scratch_floats * ParallelWorkers());
   double flops = 0;  // a multiplication and an addition each for scores and outputs
   for (const QueryTile& tile : tiles) {
     flops += 2.0 * static_cast<double>((tile.end - tile.begin) * tile.keys) *

@@ -4,6 +4,7 @@
 
 #include <variant>
 
+#include "engine/attention/element.h"
 #include "engine/attention/problem.h"
 #include "engine/kernels/cuda/cast.h"
 
@@ -13,9 +14,7 @@ namespace castor::attention::cuda {
 inline kernels::cuda::CastShape CastShapeOf(const Spec& spec) {
   const Cast& cast = std::get<Cast>(spec.kernel);
   kernels::cuda::CastShape shape;
-  shape.element = spec.dtype == DType::kFloat32   ? kernels::Element::kFloat32
-                  : spec.dtype == DType::kFloat16 ? kernels::Element::kFloat16
-                                                  : kernels::Element::kBFloat16;
+  shape.element = ElementOf(spec.dtype);
   shape.heads = static_cast<int>(spec.heads);
   shape.head_dim = static_cast<int>(spec.head_dim);
   shape.value_dim = static_cast<int>(spec.value_dim);

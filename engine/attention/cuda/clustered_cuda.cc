@@ -17,13 +17,13 @@
 #include "engine/attention/clustered_reference.h"
 #include "engine/attention/cuda/choice.h"
 #include "engine/attention/cuda/tensors.h"
+#include "engine/attention/element.h"
 #include "engine/kernels/cuda/clustered.h"
 #include "engine/kernels/philox.h"
 
 namespace castor::attention::cuda {
 namespace {
 
-using kernels::Element;
 using kernels::Philox;
 using kernels::RandomStream;
 using kernels::cuda::ClusteredDevice;
@@ -31,18 +31,11 @@ using kernels::cuda::ClusteredPlan;
 using kernels::cuda::ClusteredProblem;
 using kernels::cuda::ClusteredShape;
 
-const Clustered* ClusteringOf(const Spec& spec) {
-  if (const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel)) return improved;
-  return std::get_if<Clustered>(&spec.kernel);
-}
-
 ClusteredShape ShapeOf(const Spec& spec) {
-  const Clustered& clustering = *ClusteringOf(spec);
+  const Clustered& clustering = *ClusteringOf(spec.kernel);
   const auto* const improved = std::get_if<ImprovedClustered>(&spec.kernel);
   ClusteredShape shape;
-  shape.element = spec.dtype == DType::kFloat32   ? Element::kFloat32
-                  : spec.dtype == DType::kFloat16 ? Element::kFloat16
-                                                  : Element::kBFloat16;
+  shape.element = ElementOf(spec.dtype);
   shape.heads = spec.heads;
   shape.head_dim = spec.head_dim;
   shape.value_dim = spec.value_dim;
@@ -111,7 +104,7 @@ at::Tensor UploadRandomNumbers(const Clustered& clustering, int64_t dim, at::Dev
 
 Computed Compute(std::string_view backend, const Spec& spec, const Problem& problem,
                  at::Device device, bool tensor_cores) {
-  const Clustered& clustering = *ClusteringOf(spec);
+  const Clustered& clustering = *ClusteringOf(spec.kernel);
   const ClusteredShape shape = ShapeOf(spec);
   const ClusteredPlan plan = PlanClustered(shape, problem.cu_seqlens_q, problem.cu_seqlens_k,
                                            DeviceOf(device, tensor_cores));
@@ -168,8 +161,8 @@ bool ClusteredMmaFits(const Spec& spec) {
 
 bool ClusteredGenericFits(const Spec& spec) {
   constexpr int64_t kMostDims = 1 << 20;
-  return ClusteringOf(spec) != nullptr && IsFloating(spec.dtype) && spec.heads <= kMaxGridHeads &&
-         spec.head_dim <= kMostDims && spec.value_dim <= kMostDims;
+  return ClusteringOf(spec.kernel) != nullptr && IsFloating(spec.dtype) &&
+         spec.heads <= kMaxGridHeads && spec.head_dim <= kMostDims && spec.value_dim <= kMostDims;
 }
 
 Computed ComputeClusteredMma(std::string_view backend, const Spec& spec, const Problem& problem,

@@ -1,0 +1,29 @@
+// Memory for vectors: arrays that begin at a multiple of 64 bytes, and are not initialised.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+namespace castor {
+
+struct FreeAligned {
+  static constexpr std::align_val_t kAlignment{64};
+
+  template <typename T>
+  void operator()(T* memory) const {
+    ::operator delete[](memory, kAlignment);
+  }
+};
+
+// T: a type that needs no destructor.
+template <typename T>
+using AlignedArray = std::unique_ptr<T[], FreeAligned>;
+
+template <typename T>
+AlignedArray<T> AllocateAligned(int64_t count) {
+  return AlignedArray<T>(new (FreeAligned::kAlignment) T[static_cast<size_t>(count)]);
+}
+
+}  // namespace castor
