@@ -10,7 +10,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$root"
 
-repetitions=5 min_time=0.5 experiments=false quick=()
+repetitions=9 min_time=0.3 experiments=false quick=()
 for arg in "$@"; do
   case $arg in
     --quick) repetitions=3 min_time=0.1 quick=(--quick) ;;

@@ -181,9 +181,11 @@ class CastCombine {
     Function<N>(scales, factors);
     for (int v = 0; v < N; ++v) V::Store(scratch_.lanes + v * kLanes, factors[v]);
 
-    // The weights of a token's own clusters move to `total`: their summaries are not for it.
+    // The weights of a token's own clusters move to `total`: their summaries are not for it, but
+    // rows from inside, asked for here.
     float* own_weight = scratch_.total;
-    ForOwn(own, begin, count, [&](int64_t c, int64_t lane, int64_t) {
+    ForOwn(own, begin, count, [&](int64_t c, int64_t lane, int64_t row) {
+      PrefetchRowFar<V>(own.inside + row * shape_.value_dim, shape_.value_dim);
       float* const weight = scratch_.scores + c * N * kLanes + lane;
       *own_weight++ = *weight * scratch_.lanes[lane];
       *weight = 0;

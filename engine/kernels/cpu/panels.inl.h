@@ -98,16 +98,33 @@ struct Panels {
   static void Store(const float* panel, int64_t count, int64_t dim, Scale scale, RowOf row) {
     for (int v = 0; v < N; ++v) {
       const int64_t left = count - v * kLanes < kLanes ? count - v * kLanes : kLanes;
-      for (int64_t e = 0; e < dim; e += kLanes) {
-        const int64_t width = dim - e < kLanes ? dim - e : kLanes;
+      int64_t e = 0;
+      for (; e + kLanes <= dim; e += kLanes) {
         Vec rows[kLanes];
+#pragma GCC unroll 16
         for (int64_t i = 0; i < kLanes; ++i) {
-          rows[i] = i < width ? scale(v, V::Load(panel + ((e + i) * N + v) * kLanes)) : V::Zero();
+          rows[i] = scale(v, V::Load(panel + ((e + i) * N + v) * kLanes));
         }
         V::Transpose(rows);
-        for (int64_t i = 0; i < left; ++i) {
-          Elements<V, E>::Store(row(v * kLanes + i) + e, rows[i], width);
+        if (left == kLanes) {
+#pragma GCC unroll 16
+          for (int64_t i = 0; i < kLanes; ++i) {
+            Elements<V, E>::StoreVector(row(v * kLanes + i) + e, rows[i]);
+          }
+          continue;
         }
+        for (int64_t i = 0; i < left; ++i) {
+          Elements<V, E>::StoreVector(row(v * kLanes + i) + e, rows[i]);
+        }
+      }
+      if (e == dim) continue;
+      Vec rows[kLanes];
+      for (int64_t i = 0; i < kLanes; ++i) {
+        rows[i] = i < dim - e ? scale(v, V::Load(panel + ((e + i) * N + v) * kLanes)) : V::Zero();
+      }
+      V::Transpose(rows);
+      for (int64_t i = 0; i < left; ++i) {
+        Elements<V, E>::Store(row(v * kLanes + i) + e, rows[i], dim - e);
       }
     }
   }
