@@ -3,9 +3,9 @@
 
     experiments.py PROGRAM DIRECTORY [--quick]
 
-PROGRAM is build/tests/bench/experiments. DIRECTORY gets figures.jsonl, a line per measurement, and
-four SVG plots: time.svg and memory.svg against the number of tokens, error.svg against the number
-of clusters, scaling.svg against batch and threads.
+PROGRAM is build/tests/bench/experiments. DIRECTORY gets figures.jsonl, a line per measurement, a
+README.md with the tables and four SVG plots: time.svg and memory.svg against the number of tokens,
+error.svg against the number of clusters, scaling.svg against batch and threads.
 """
 
 import argparse
@@ -16,6 +16,8 @@ import subprocess
 import sys
 
 import matplotlib
+
+from report import exponent, machine, table_lines
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
@@ -38,6 +40,10 @@ class Runner:
         self.log.write(out)
         self.log.flush()
         return json.loads(out)
+
+
+def short(tokens):
+    return f"{tokens // 1024}K" if tokens >= 1024 else str(tokens)
 
 
 def axes(title, x, y, log_y=True):
@@ -66,22 +72,58 @@ def against_tokens(run, directory, lengths):
         for kernel, points in figures.items():
             values = [max(point[field] * scale, 1e-3) for point in points]
             plot.plot(lengths, values, marker="o", markersize=3, label=kernel)
-        plot.set_xticks(lengths, [f"{n // 1024}K" if n >= 1024 else str(n) for n in lengths])
+        plot.set_xticks(lengths, [short(n) for n in lengths])
         plot.legend()
         save(figure, directory / name)
+    return figures
+
+
+def describe(figures, errors, directory, lengths):
+    """README.md: what the plots show, as tables."""
+    fitted = [n for n in lengths if n >= 4096]
+    columns = [short(n) for n in lengths]
+    lines = ["# Experiments on the CPU\n",
+             f"{machine()}. fp32, 8 heads, head_dim 64, Gaussian inputs, all cores.\n",
+             "![time](time.svg) ![memory](memory.svg) ![error](error.svg) ![scaling](scaling.svg)\n",
+             "Milliseconds of one request against its tokens, the least of some runs, and the "
+             f"exponent of a power of the tokens fitted from {short(fitted[0])} on:\n"]
+    lines += table_lines(
+        ["kernel", *columns, "exponent"],
+        [[kernel, *(f"{point['ms']:,.1f}" for point in points),
+          f"{exponent(fitted, [point['ms'] for point in points[-len(fitted):]]):.2f}"]
+         for kernel, points in figures.items()])
+    lines += ["Peak memory beyond the tensors, MiB:\n"]
+    lines += table_lines(
+        ["kernel", *columns],
+        [[kernel, *(f"{point['peak_extra_bytes'] / 2**20:.1f}" for point in points)]
+         for kernel, points in figures.items()])
+    unfused = 4 * 8 * 4096**2 / 2**20
+    lines += [f"Unfused attention would hold {unfused:.0f} MiB of scores at 4K tokens.\n",
+              f"Relative L2 error against exact attention at {short(errors[0]['tokens'])} tokens, by "
+              "clusters C:\n"]
+    by_kind = {}
+    for point in errors:
+        kernel = point["kernel"].split("-")[0]
+        by_kind.setdefault((kernel, point["inputs"]), []).append(f"{point['relative_error']:.3f}")
+    lines += table_lines(["kernel", "inputs", *map(str, ERROR_CLUSTERS)],
+                         [[*kind, *values] for kind, values in by_kind.items()])
+    (directory / "README.md").write_text("\n".join(lines), encoding="utf-8")
 
 
 def error_against_clusters(run, directory, tokens):
+    errors = []
     figure, plot = axes(f"Error at {tokens} tokens", "clusters C", "relative L2 error", log_y=False)
     for inputs, line in (("centres", "-"), ("gaussian", ":")):
         for kernel in ("clustered", "improved"):
             points = [run("error", f"{kernel}-{c}", tokens, inputs) for c in ERROR_CLUSTERS]
+            errors += points
             plot.plot(ERROR_CLUSTERS, [point["relative_error"] for point in points], line,
                       marker="o", markersize=3, label=f"{kernel}, {inputs}")
     plot.set_xticks(ERROR_CLUSTERS, [str(c) for c in ERROR_CLUSTERS])
     plot.set_ylim(bottom=0)
     plot.legend()
     save(figure, directory / "error.svg")
+    return errors
 
 
 def scaling(run, directory, tokens):
@@ -121,9 +163,10 @@ def main():
     matplotlib.rcParams["svg.hashsalt"] = "castor"
     with open(options.directory / "figures.jsonl", "w", encoding="utf-8") as log:
         run = Runner(options.program, log)
-        against_tokens(run, options.directory, lengths)
-        error_against_clusters(run, options.directory, 4096)
+        figures = against_tokens(run, options.directory, lengths)
+        errors = error_against_clusters(run, options.directory, 4096)
         scaling(run, options.directory, 2048)
+    describe(figures, errors, options.directory, lengths)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 
 import datetime
 import json
+import math
 import pathlib
 import statistics
 import sys
@@ -29,12 +30,21 @@ def median(repetitions, field):
     return statistics.median(run[field] for run in repetitions)
 
 
+def table_lines(header, rows):
+    return ["| " + " | ".join(header) + " |", "|" + "---|" * len(header),
+            *("| " + " | ".join(row) + " |" for row in rows), ""]
+
+
 def table(header, rows):
-    print("| " + " | ".join(header) + " |")
-    print("|" + "---|" * len(header))
-    for row in rows:
-        print("| " + " | ".join(row) + " |")
-    print()
+    print("\n".join(table_lines(header, rows)))
+
+
+def exponent(lengths, times):
+    """The slope of a line through (log tokens, log time), by least squares."""
+    xs, ys = [math.log(n) for n in lengths], [math.log(t) for t in times]
+    mean_x, mean_y = statistics.mean(xs), statistics.mean(ys)
+    return (sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys))
+            / sum((x - mean_x) ** 2 for x in xs))
 
 
 def machine():

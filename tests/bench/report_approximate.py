@@ -6,11 +6,10 @@
 
 import datetime
 import json
-import math
 import pathlib
 import sys
 
-from report import machine, median, runs, table
+from report import exponent, machine, median, runs, table
 
 LENGTHS = [1024, 4096, 16384]
 NAMES = {"clustered": "clustered C=100", "improved_clustered": "improved C=100 k=32",
@@ -22,14 +21,6 @@ AUTHORS = {"clustered": "clustered", "improved_clustered": "improved"}
 
 def least(repetitions, field):
     return min(run[field] for run in repetitions)
-
-
-def exponent(times):
-    """The slope of a line through (log tokens, log time), by least squares."""
-    xs, ys = [math.log(n) for n in LENGTHS[1:]], [math.log(t) for t in times[1:]]
-    mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
-    return (sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys))
-            / sum((x - mean_x) ** 2 for x in xs))
 
 
 def main():
@@ -53,7 +44,7 @@ def main():
               "times SDPA's speed (goal)", "by medians", "exponent 4K to 16K"]
     sdpa = times_of("sdpa")
     rows = [["LibTorch's SDPA", "", "any", *(f"{t:,.2f}" for t in sdpa), "1", "1",
-             f"{exponent(sdpa):.2f}"]]
+             f"{exponent(LENGTHS[1:], sdpa[1:]):.2f}"]]
     sdpa_median = times_of("sdpa", median)
     best = {}
     for what, name in NAMES.items():
@@ -69,7 +60,7 @@ def main():
                                                                     GOALS[what])]
             rows.append([name, backend, inputs, *(f"{t:,.2f}" for t in times), " / ".join(shown),
                          " / ".join(ratios(sdpa_median, times_of(prefix, median))),
-                         f"{exponent(times):.2f}"])
+                         f"{exponent(LENGTHS[1:], times[1:]):.2f}"])
     table(header, rows)
     print("CAST has N/κ surrogate tokens, so its affinities grow with N²/κ: an exponent above 1 is"
           " its definition's.\n")
