@@ -13,17 +13,6 @@ inline constexpr int kWarpClusters = 64;  // columns of a warp, whose rows are 1
 // c[0] and c[1]: the products of 16 queries and of 16 keys with 64 surrogates.
 using Products = float[2][kWarpClusters / 8][4];
 
-__device__ __forceinline__ void Clear(Products& c) {
-#pragma unroll
-  for (int m = 0; m < 2; ++m) {
-#pragma unroll
-    for (int n = 0; n < kWarpClusters / 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) c[m][n][i] = 0;
-    }
-  }
-}
-
 // Queries and keys of some tokens of a sequence, and surrogates, in dynamic shared memory.
 template <typename T, int kColumns>
 class Tiles {
@@ -51,9 +40,7 @@ class Tiles {
     if (with_tokens) {
       const auto load = [&](Pair<T>* to, const void* data, int64_t stride, bool vector) {
         const T* const base = static_cast<const T*>(data) + token_ * stride + at;
-        LoadTile<T, kColumns>(to, rows_, width, vector, [&](int r) -> const T* {
-          return r < left_ ? base + r * stride : nullptr;
-        });
+        LoadTile<T, kColumns>(to, rows_, width, vector, StridedRows<T>{base, stride, 0, left_});
       };
       load(tile, a_.batch.query, a_.batch.query_stride, a_.vector_query);
       load(tile + rows_ * kStride, a_.batch.key, a_.batch.key_stride, a_.vector_key);
@@ -61,9 +48,8 @@ class Tiles {
     const int64_t stride = int64_t{a_.shape.heads} * dim;
     const T* const base = surrogates_ + first_cluster * stride + at;
     const int existing = a_.shape.clusters - first_cluster;
-    LoadTile<T, kColumns>(
-        tile + 2 * rows_ * kStride, columns_, width, a_.vector_surrogates,
-        [&](int r) -> const T* { return r < existing ? base + r * stride : nullptr; });
+    LoadTile<T, kColumns>(tile + 2 * rows_ * kStride, columns_, width, a_.vector_surrogates,
+                          StridedRows<T>{base, stride, 0, existing});
     CommitCopies();
   }
 

@@ -135,6 +135,20 @@ __host__ __device__ constexpr int CastColumns(bool float32, int dim) {
   return dim <= 96 ? 96 : 128;
 }
 
+// Calls launch.template operator()<columns>() with those.
+template <typename T, typename F>
+cudaError_t ForCastColumns(const CastShape& shape, F launch) {
+  const int dim = shape.head_dim > shape.value_dim ? shape.head_dim : shape.value_dim;
+  const int columns = CastColumns(sizeof(T) == 4, dim);
+  if (columns == 32) return launch.template operator()<32>();
+  if (columns == 64) return launch.template operator()<64>();
+  if constexpr (sizeof(T) == 2) {
+    if (columns == 96) return launch.template operator()<96>();
+    if (columns == 128) return launch.template operator()<128>();
+  }
+  return cudaErrorInvalidValue;
+}
+
 // Tiles of 16 rows that one of their warps has.
 __host__ __device__ constexpr int CastRowTiles(bool float32, int columns) {
   return !float32 && columns <= 64 ? 2 : 1;

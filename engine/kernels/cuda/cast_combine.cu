@@ -138,46 +138,27 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(const CastArgs a) {
   }
 
   float o[kM][kColumns / 8][4];
-#pragma unroll
-  for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int n = 0; n < kColumns / 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) o[m][n][i] = 0;
-    }
-  }
+  Clear(o);
 
   for (int c0 = 0; c0 < clusters; c0 += kClusters) {
     const int valid = clusters - c0;
     float c[kM][kClusters / 8][4];
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int n = 0; n < kClusters / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) c[m][n][i] = 0;
-      }
-    }
+    Clear(c);
     for (int e = 0; e < dim; e += kColumns) {
       const int width = min(kColumns, dim - e);
       __syncthreads();  // the tiles before have been read
       if (c0 == 0 || dim > kColumns) {
         LoadTile<T, kColumns>(shared.query, Shared::kRows, width, a.vector_query,
-                              [&](int r) -> const T* {
-                                return r < left ? query + r * a.batch.query_stride + e : nullptr;
-                              });
+                              StridedRows<T>{query, a.batch.query_stride, 0, left, e});
       }
       LoadTile<T, kColumns>(
-          shared.surrogate, kClusters, width, a.vector_surrogates, [&](int r) -> const T* {
-            return r < valid ? surrogates + (c0 + r) * surrogate_stride + e : nullptr;
-          });
+          shared.surrogate, kClusters, width, a.vector_surrogates,
+          StridedRows<T>{surrogates, surrogate_stride, c0, clusters, e});
       if (e == 0) {
         // Rows are padded to 16 bytes; what the padding holds stays in columns that nobody stores.
-        LoadTile<R, kColumns>(shared.summary, kClusters, min(kColumns, a.row_pitch - first_column),
-                              true, [&](int r) -> const R* {
-                                return r < valid ? summaries + int64_t{c0 + r} * a.row_pitch
-                                                 : nullptr;
-                              });
+        LoadTile<R, kColumns>(
+            shared.summary, kClusters, min(kColumns, a.row_pitch - first_column), true,
+            StridedRows<R>{summaries, a.row_pitch, c0, clusters});
       }
       CommitCopies();
       WaitCopies<0>();
@@ -241,12 +222,12 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(const CastArgs a) {
 #pragma unroll
       for (int j = 0; j < kColumns / 16; ++j) {
         const int column = 16 * j + 4 * t;
-        const float x[4] = {o[m][2 * j][2 * r], o[m][2 * j + 1][2 * r], o[m][2 * j][2 * r + 1],
-                            o[m][2 * j + 1][2 * r + 1]};
+        const float4 four = FourOf(o[m], r, j);
         if (a.vector_output) {
-          if (column < columns) StoreFour(to + column, x[0], x[1], x[2], x[3]);
+          if (column < columns) StoreFour(to + column, four);
           continue;
         }
+        const float x[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           if (column + i < columns) to[column + i] = FromFloat<T>(x[i]);
@@ -267,16 +248,9 @@ cudaError_t Launch(const CastArgs& args, int64_t tiles64, int64_t tiles128, cuda
 
 template <typename T, typename R>
 cudaError_t Launch(const CastArgs& args, int64_t tiles64, int64_t tiles128, cudaStream_t stream) {
-  const int dim =
-      args.shape.head_dim > args.shape.value_dim ? args.shape.head_dim : args.shape.value_dim;
-  const int columns = CastColumns(sizeof(T) == 4, dim);
-  if (columns == 32) return Launch<T, R, 32>(args, tiles64, tiles128, stream);
-  if (columns == 64) return Launch<T, R, 64>(args, tiles64, tiles128, stream);
-  if constexpr (sizeof(T) == 2) {
-    if (columns == 96) return Launch<T, R, 96>(args, tiles64, tiles128, stream);
-    if (columns == 128) return Launch<T, R, 128>(args, tiles64, tiles128, stream);
-  }
-  return cudaErrorInvalidValue;
+  return ForCastColumns<T>(args.shape, [&]<int kColumns>() {
+    return Launch<T, R, kColumns>(args, tiles64, tiles128, stream);
+  });
 }
 
 }  // namespace

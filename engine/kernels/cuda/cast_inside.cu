@@ -59,13 +59,9 @@ __global__ void __launch_bounds__(kInsideThreads) InsideKernel(const CastArgs a)
 
   float o[kM][kColumns / 8][4];
   float max[kM][2], sum[kM][2], alpha[kM][2];  // of rows g and g + 8; sum and alpha of this lane
+  Clear(o);
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
-#pragma unroll
-    for (int n = 0; n < kColumns / 8; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) o[m][n][i] = 0;
-    }
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       max[m][r] = -INFINITY;
@@ -76,16 +72,13 @@ __global__ void __launch_bounds__(kInsideThreads) InsideKernel(const CastArgs a)
 
   const auto load_keys = [&](int tile, int e) {
     const int width = min(kColumns, dim - e);
-    LoadTile<T, kColumns>(shared.key, kKeys, width, a.vector_key, [&](int r) -> const T* {
-      const int at = tile + r;
-      return at < count ? key + members[at] * a.batch.key_stride + e : nullptr;
-    });
+    LoadTile<T, kColumns>(
+        shared.key, kKeys, width, a.vector_key,
+        GatheredRows<T>{key, a.batch.key_stride, members, tile, count, e});
     if (tile == 0 || dim > kColumns) {
       LoadTile<T, kColumns>(
-          shared.query, Shared::kRows, width, a.vector_query, [&](int r) -> const T* {
-            const int at = first + r;
-            return at < count ? query + members[at] * a.batch.query_stride + e : nullptr;
-          });
+          shared.query, Shared::kRows, width, a.vector_query,
+          GatheredRows<T>{query, a.batch.query_stride, members, first, count, e});
       for (int i = static_cast<int>(threadIdx.x); i < kColumns; i += kInsideThreads) {
         shared.surrogate[i] = i < width ? ToFloat(surrogate[e + i]) : 0;
       }
@@ -97,14 +90,7 @@ __global__ void __launch_bounds__(kInsideThreads) InsideKernel(const CastArgs a)
   for (int tile = 0; tile < count; tile += kKeys) {
     const int left = count - tile;
     float c[kM][kKeys / 8][4];
-#pragma unroll
-    for (int m = 0; m < kM; ++m) {
-#pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) c[m][n][i] = 0;
-      }
-    }
+    Clear(c);
     for (int e = 0; e < dim; e += kColumns) {
       if (e > 0) {
         __syncthreads();  // the piece before has been read
@@ -114,10 +100,8 @@ __global__ void __launch_bounds__(kInsideThreads) InsideKernel(const CastArgs a)
       __syncthreads();
       if (e + kColumns >= dim) {
         // Values arrive while the scores are computed.
-        LoadTile<T, kColumns>(shared.value, kKeys, columns, a.vector_value, [&](int r) -> const T* {
-          const int at = tile + r;
-          return at < count ? value + members[at] * a.batch.value_stride : nullptr;
-        });
+        LoadTile<T, kColumns>(shared.value, kKeys, columns, a.vector_value,
+                              GatheredRows<T>{value, a.batch.value_stride, members, tile, count});
         CommitCopies();
       }
       const int steps = (min(kColumns, dim - e) + 15) / 16;
@@ -220,14 +204,15 @@ __global__ void __launch_bounds__(kInsideThreads) InsideKernel(const CastArgs a)
         for (int j = 0; j < kColumns / 16; ++j) {
           const int column = 16 * j + 4 * t;
           if (column >= columns) continue;  // the pitch is a multiple of 4
-          const float w = o[m][2 * j][2 * r] * factor;
-          const float x = o[m][2 * j + 1][2 * r] * factor;
-          const float y = o[m][2 * j][2 * r + 1] * factor;
-          const float z = o[m][2 * j + 1][2 * r + 1] * factor;
+          float4 four = FourOf(o[m], r, j);
+          four.x *= factor;
+          four.y *= factor;
+          four.z *= factor;
+          four.w *= factor;
           if (a.wide) {
-            StoreFour(static_cast<float*>(a.inside) + to + column, w, x, y, z);
+            StoreFour(static_cast<float*>(a.inside) + to + column, four);
           } else {
-            StoreFour(static_cast<T*>(a.inside) + to + column, w, x, y, z);
+            StoreFour(static_cast<T*>(a.inside) + to + column, four);
           }
         }
       }
@@ -260,16 +245,8 @@ cudaError_t Launch(const CastArgs& args, int64_t query_tiles, cudaStream_t strea
 
 template <typename T>
 cudaError_t Launch(const CastArgs& args, int64_t query_tiles, cudaStream_t stream) {
-  const int dim =
-      args.shape.head_dim > args.shape.value_dim ? args.shape.head_dim : args.shape.value_dim;
-  const int columns = CastColumns(sizeof(T) == 4, dim);
-  if (columns == 32) return Launch<T, 32>(args, query_tiles, stream);
-  if (columns == 64) return Launch<T, 64>(args, query_tiles, stream);
-  if constexpr (sizeof(T) == 2) {
-    if (columns == 96) return Launch<T, 96>(args, query_tiles, stream);
-    if (columns == 128) return Launch<T, 128>(args, query_tiles, stream);
-  }
-  return cudaErrorInvalidValue;
+  return ForCastColumns<T>(
+      args.shape, [&]<int kColumns>() { return Launch<T, kColumns>(args, query_tiles, stream); });
 }
 
 }  // namespace

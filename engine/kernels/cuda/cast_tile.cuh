@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "engine/kernels/cuda/ptx.cuh"
+#include "engine/kernels/cuda/quad.cuh"
 #include "engine/kernels/cuda/types.cuh"
 
 namespace castor::kernels::cuda {
@@ -107,6 +108,39 @@ __device__ __forceinline__ void Multiply(float (&d)[4], const Pair<T> (&a)[4],
   }
 }
 
+// Rows of a tensor for LoadTile: `stride` elements apart, from row `begin` on up to `end`; of each
+// the elements from `column` on.
+template <typename T>
+struct StridedRows {
+  const T* first;
+  int64_t stride;
+  int begin;
+  int end;
+  int column = 0;
+
+  __device__ __forceinline__ const T* operator()(int r) const {
+    const int at = begin + r;
+    return at < end ? first + at * stride + column : nullptr;
+  }
+};
+
+// Of rows `stride` elements apart those that `members` names, from its place `begin` on up to
+// `end`; of each the elements from `column` on.
+template <typename T>
+struct GatheredRows {
+  const T* first;
+  int64_t stride;
+  const int32_t* members;
+  int begin;
+  int end;
+  int column = 0;
+
+  __device__ __forceinline__ const T* operator()(int r) const {
+    const int at = begin + r;
+    return at < end ? first + members[at] * stride + column : nullptr;
+  }
+};
+
 // All threads copy `rows` rows, kColumns elements each, to shared memory: row(r) points to the
 // elements, of which the first `columns` exist, or is nullptr for a row of zeros. What is missing
 // becomes zero. With `vector`, rows are aligned to 16 bytes and so is `columns`; their copies run
@@ -129,6 +163,18 @@ __device__ __forceinline__ void LoadTile(Pair<T>* tile, int rows, int columns, b
       for (int k = 0; k < kElements; ++k) {
         to[k] = e + k < columns ? from[e + k] : FromFloat<T>(0);
       }
+    }
+  }
+}
+
+template <int kM, int kN>
+__device__ __forceinline__ void Clear(float (&c)[kM][kN][4]) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int n = 0; n < kN; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) c[m][n][i] = 0;
     }
   }
 }
@@ -200,23 +246,20 @@ __device__ __forceinline__ void MultiplyWeights(float (&o)[kM][kColumns / 8][4],
   }
 }
 
-// The sum over the four lanes that share a row, in all of them.
-__device__ __forceinline__ float QuadSum(float x) {
-  x += __shfl_xor_sync(0xffffffffu, x, 1);
-  return x + __shfl_xor_sync(0xffffffffu, x, 2);
-}
-__device__ __forceinline__ float QuadMax(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+// Row 8r + g of what MultiplyWeights leaves: the columns 16j + 4t and the three after it.
+template <int kN>
+__device__ __forceinline__ float4 FourOf(const float (&o)[kN][4], int r, int j) {
+  return make_float4(o[2 * j][2 * r], o[2 * j + 1][2 * r], o[2 * j][2 * r + 1],
+                     o[2 * j + 1][2 * r + 1]);
 }
 
 // Four neighbouring elements, aligned to their size.
 template <typename T>
-__device__ __forceinline__ void StoreFour(T* to, float a, float b, float c, float d) {
+__device__ __forceinline__ void StoreFour(T* to, const float4& x) {
   if constexpr (sizeof(T) == 4) {
-    *reinterpret_cast<float4*>(to) = make_float4(a, b, c, d);
+    *reinterpret_cast<float4*>(to) = x;
   } else {
-    *reinterpret_cast<uint2*>(to) = make_uint2(MakePair<T>(a, b), MakePair<T>(c, d));
+    *reinterpret_cast<uint2*>(to) = make_uint2(MakePair<T>(x.x, x.y), MakePair<T>(x.z, x.w));
   }
 }
 template <typename T>

@@ -10,6 +10,7 @@
 // splits.
 
 #include "engine/kernels/cuda/clustered_args.cuh"
+#include "engine/kernels/cuda/clustered_flash.cuh"
 #include "engine/kernels/cuda/clustered_scores.cuh"
 #include "engine/kernels/cuda/launch.cuh"
 #include "engine/kernels/cuda/load.cuh"
@@ -20,17 +21,12 @@
 namespace castor::kernels::cuda {
 namespace {
 
-constexpr unsigned kAll = 0xffffffff;
 constexpr int kThreads = 256;
 constexpr int kWarpRows = 16;
 constexpr int kKeyGroups = kKeyTile / 8;  // of 8 keys, a product's width
 
-// Rows of keys and values in shared memory, so far apart that ldmatrix meets no bank twice.
-template <int dim>
-constexpr int kStride = dim + 8;
-
 template <typename T, int dim>
-constexpr size_t kTileElements = size_t{kKeyTile} * kStride<dim>;
+constexpr size_t kTileElements = size_t{kKeyTile} * kTileStride<dim>;
 
 // Two tiles of keys, two of values, and the lengths of the lists of candidates.
 template <typename T, int dim>
@@ -70,24 +66,12 @@ __device__ __forceinline__ void Score(const Centroids<dim>& c, int k, const uint
   MmaM16N8K16<T>(scores, c.high[k], keys);
 }
 
-// Starts the copies of a tile's keys or values; rows beyond `count` become zero.
-template <typename T, int dim>
-__device__ void LoadTile(const T* rows, int64_t stride, int count, T* tile) {
-  constexpr int kPieces = dim / 8;  // of 16 bytes, a row
-  for (int i = threadIdx.x; i < kKeyTile * kPieces; i += kThreads) {
-    const int row = i / kPieces;
-    const int piece = i % kPieces * 8;
-    CopyAsync16(tile + row * kStride<dim> + piece, rows + min(row, count - 1) * stride + piece,
-                row < count ? 16 : 0);
-  }
-}
-
 // grid (attend tiles, heads). Without top keys two blocks fit a multiprocessor.
 template <typename T, int dim, bool improved>
 __global__ void __launch_bounds__(kThreads, improved || dim > 64 ? 1 : 2)
     AttendMmaKernel(const ClusteredArgs args) {
   WaitForEarlierKernels();
-  T* const keys = DynamicShared<T>();  // [2, kKeyTile, kStride]
+  T* const keys = DynamicShared<T>();  // [2, kKeyTile, kTileStride]
   T* const values = keys + 2 * kTileElements<T, dim>;
   int* const counts = reinterpret_cast<int*>(values + 2 * kTileElements<T, dim>);
   const int head = blockIdx.y;
@@ -117,11 +101,14 @@ __global__ void __launch_bounds__(kThreads, improved || dim > 64 ? 1 : 2)
 
   const auto load = [&](int32_t first, int buffer) {
     const int count = min(range.end - first, kKeyTile);
-    const int64_t token = range.key_begin + first;
-    LoadTile<T, dim>(RowOf<T>(args.problem.key, token, args.problem.key_stride, head, dim),
-                     args.problem.key_stride, count, keys + buffer * kTileElements<T, dim>);
-    LoadTile<T, dim>(RowOf<T>(args.problem.value, token, args.problem.value_stride, head, dim),
-                     args.problem.value_stride, count, values + buffer * kTileElements<T, dim>);
+    const auto copy = [&](const void* tensor, int64_t stride, T* tile) {
+      const T* const rows = RowOf<T>(tensor, range.key_begin + first, stride, head, dim);
+      CopyRows<T, dim, kKeyTile, kThreads>(static_cast<int>(threadIdx.x), count,
+                                           tile + buffer * kTileElements<T, dim>,
+                                           [&](int row) { return rows + row * stride; });
+    };
+    copy(args.problem.key, args.problem.key_stride, keys);
+    copy(args.problem.value, args.problem.value_stride, values);
     CommitCopies();
   };
   load(range.first, 0);
@@ -136,26 +123,11 @@ __global__ void __launch_bounds__(kThreads, improved || dim > 64 ? 1 : 2)
     __syncthreads();
     if (works) {
       const int count = min(range.end - first, kKeyTile);
-      const T* const key_tile = keys + buffer * kTileElements<T, dim>;
-      const T* const value_tile = values + buffer * kTileElements<T, dim>;
       float scores[kKeyGroups][4] = {};
-#pragma unroll
-      for (int k = 0; k < dim / 16; ++k) {
-#pragma unroll
-        for (int n = 0; n < kKeyGroups; n += 2) {
-          // Matrices: keys 8n.. and dimensions 16k.., then + 8; then the next 8 keys.
-          uint32_t both[4];
-          LoadMatrices(both, key_tile + (n * 8 + lane / 16 * 8 + lane % 8) * kStride<dim> + k * 16 +
-                                 lane / 8 % 2 * 8);
-          const uint32_t here[2] = {both[0], both[1]};
-          const uint32_t next[2] = {both[2], both[3]};
-          Score<T, dim>(centroids, k, here, scores[n]);
-          Score<T, dim>(centroids, k, next, scores[n + 1]);
-        }
-      }
-
-      // Scores (row g + 8 (i / 2), key 8n + 2t + i % 2) become weights.
-      float tile_greatest[2] = {-INFINITY, -INFINITY};
+      ScoreTile<T, dim>(keys + buffer * kTileElements<T, dim>, scores,
+                        [&](int k, const uint32_t(&pair)[2], float(&sums)[4]) {
+                          Score<T, dim>(centroids, k, pair, sums);
+                        });
 #pragma unroll
       for (int n = 0; n < kKeyGroups; ++n) {
 #pragma unroll
@@ -167,51 +139,10 @@ __global__ void __launch_bounds__(kThreads, improved || dim > 64 ? 1 : 2)
           } else {
             scores[n][i] = -INFINITY;
           }
-          tile_greatest[i / 2] = fmaxf(tile_greatest[i / 2], scores[n][i]);
         }
       }
-      float base[2];
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float now = fmaxf(greatest[half], tile_greatest[half]);
-        now = fmaxf(now, __shfl_xor_sync(kAll, now, 1));
-        now = fmaxf(now, __shfl_xor_sync(kAll, now, 2));
-        base[half] = now == -INFINITY ? 0 : now;
-        const float rescale = Exp2(greatest[half] - base[half]);
-        greatest[half] = now;
-        sum[half] *= rescale;
-#pragma unroll
-        for (int n = 0; n < dim / 8; ++n) {
-          output[n][2 * half] *= rescale;
-          output[n][2 * half + 1] *= rescale;
-        }
-      }
-#pragma unroll
-      for (int n = 0; n < kKeyGroups; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          scores[n][i] = Exp2(scores[n][i] - base[i / 2]);
-          sum[i / 2] += scores[n][i];
-        }
-      }
-      // A product's result has the layout of the next one's operand.
-#pragma unroll
-      for (int k = 0; k < kKeyTile / 16; ++k) {
-        const uint32_t weights[4] = {RoundPair<T>(scores[2 * k][0], scores[2 * k][1]),
-                                     RoundPair<T>(scores[2 * k][2], scores[2 * k][3]),
-                                     RoundPair<T>(scores[2 * k + 1][0], scores[2 * k + 1][1]),
-                                     RoundPair<T>(scores[2 * k + 1][2], scores[2 * k + 1][3])};
-#pragma unroll
-        for (int n = 0; n < dim / 8; n += 2) {
-          uint32_t both[4];
-          LoadMatricesTransposed(
-              both, value_tile + (k * 16 + lane % 16) * kStride<dim> + n * 8 + lane / 16 * 8);
-          const uint32_t here[2] = {both[0], both[1]};
-          const uint32_t next[2] = {both[2], both[3]};
-          MmaM16N8K16<T>(output[n], weights, here);
-          MmaM16N8K16<T>(output[n + 1], weights, next);
-        }
-      }
+      WeightTile<dim>(scores, greatest, sum, output);
+      AddValues<T, dim>(scores, values + buffer * kTileElements<T, dim>, output);
       if constexpr (improved) {
         candidates[0].Trim<4>();
         candidates[1].Trim<4>();
@@ -222,8 +153,7 @@ __global__ void __launch_bounds__(kThreads, improved || dim > 64 ? 1 : 2)
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float total = sum[half] + __shfl_xor_sync(kAll, sum[half], 1);
-    total += __shfl_xor_sync(kAll, total, 2);
+    const float total = QuadSum(sum[half]);
     const int row = warp_row + g + 8 * half;
     if (row >= range.rows) continue;
     const int64_t partial = head * args.partials + range.partial + row;

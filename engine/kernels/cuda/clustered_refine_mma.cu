@@ -8,6 +8,7 @@
 // cluster.
 
 #include "engine/kernels/cuda/clustered_args.cuh"
+#include "engine/kernels/cuda/clustered_flash.cuh"
 #include "engine/kernels/cuda/clustered_scores.cuh"
 #include "engine/kernels/cuda/launch.cuh"
 #include "engine/kernels/cuda/load.cuh"
@@ -24,27 +25,9 @@ constexpr int kWarpRows = 16;
 static_assert(kWarps * kWarpRows == kTokenTile);
 constexpr int kTopTile = 32;  // top keys at a time
 
-template <int dim>
-constexpr int kStride = dim + 8;  // so that ldmatrix meets no bank twice
-
 // A tile of keys and one of values per warp.
 template <typename T, int dim>
-constexpr size_t kShared = size_t{kWarps} * 2 * kTopTile * kStride<dim> * sizeof(T);
-
-// Gathers the rows of `count` keys of the sequence that begins at `begin`; the others become zero.
-template <typename T, int dim>
-__device__ void Gather(const void* tensor, int64_t stride, int head, int32_t begin,
-                       const int32_t* keys, int count, T* tile) {
-  constexpr int kPieces = dim / 8;
-  for (int i = threadIdx.x % 32; i < kTopTile * kPieces; i += 32) {
-    const int row = i / kPieces;
-    const int piece = i % kPieces * 8;
-    const int32_t key = keys[min(row, count - 1)];
-    CopyAsync16(tile + row * kStride<dim> + piece,
-                RowOf<T>(tensor, begin + int64_t{key}, stride, head, dim) + piece,
-                row < count ? 16 : 0);
-  }
-}
+constexpr size_t kShared = size_t{kWarps} * 2 * kTopTile * kTileStride<dim> * sizeof(T);
 
 // grid (query tiles, heads)
 template <typename T, int dim>
@@ -54,8 +37,8 @@ __global__ void __launch_bounds__(kThreads) RefineMmaKernel(const ClusteredArgs 
   const int warp = threadIdx.x / 32;
   const int g = lane / 4;
   const int t = lane % 4;
-  T* const key_tile = DynamicShared<T>() + warp * 2 * kTopTile * kStride<dim>;
-  T* const value_tile = key_tile + kTopTile * kStride<dim>;
+  T* const key_tile = DynamicShared<T>() + warp * 2 * kTopTile * kTileStride<dim>;
+  T* const value_tile = key_tile + kTopTile * kTileStride<dim>;
   const auto tile = static_cast<int32_t>(blockIdx.x);
   const int head = blockIdx.y;
   const SequenceOf sequence(args, FindSequence(args, ClusteredPlan::kQueryTiles, tile));
@@ -100,87 +83,39 @@ __global__ void __launch_bounds__(kThreads) RefineMmaKernel(const ClusteredArgs 
     for (int key0 = 0; key0 < count; key0 += kTopTile) {
       const int tile_count = min(count - key0, kTopTile);
       __syncwarp();
-      Gather<T, dim>(args.problem.key, args.problem.key_stride, head, sequence.key_begin,
-                     keys + key0, tile_count, key_tile);
-      CommitCopies();
-      Gather<T, dim>(args.problem.value, args.problem.value_stride, head, sequence.key_begin,
-                     keys + key0, tile_count, value_tile);
-      CommitCopies();
+      const auto gather = [&](const void* tensor, int64_t stride, T* to) {
+        CopyRows<T, dim, kTopTile, 32>(lane, tile_count, to, [&](int i) {
+          return RowOf<T>(tensor, sequence.key_begin + int64_t{keys[key0 + i]}, stride, head, dim);
+        });
+        CommitCopies();
+      };
+      gather(args.problem.key, args.problem.key_stride, key_tile);
+      gather(args.problem.value, args.problem.value_stride, value_tile);
       WaitCopies<1>();
       __syncwarp();
       float scores[kTopTile / 8][4] = {};
+      ScoreTile<T, dim>(key_tile, scores, [&](int k, const uint32_t(&pair)[2], float(&sums)[4]) {
+        MmaM16N8K16<T>(sums, q[k], pair);
+      });
 #pragma unroll
-      for (int k = 0; k < dim / 16; ++k) {
+      for (int n = 0; n < kTopTile / 8; ++n) {
 #pragma unroll
-        for (int n = 0; n < kTopTile / 8; n += 2) {
-          uint32_t both[4];
-          LoadMatrices(both, key_tile + (n * 8 + lane / 16 * 8 + lane % 8) * kStride<dim> + k * 16 +
-                                 lane / 8 % 2 * 8);
-          const uint32_t here[2] = {both[0], both[1]};
-          const uint32_t next[2] = {both[2], both[3]};
-          MmaM16N8K16<T>(scores[n], q[k], here);
-          MmaM16N8K16<T>(scores[n + 1], q[k], next);
+        for (int i = 0; i < 4; ++i) {
+          const bool there = n * 8 + 2 * t + i % 2 < tile_count;
+          scores[n][i] = there ? scores[n][i] * scale : -INFINITY;
         }
       }
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float now = greatest[half];
-#pragma unroll
-        for (int n = 0; n < kTopTile / 8; ++n) {
-#pragma unroll
-          for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            const bool there = n * 8 + 2 * t + i % 2 < tile_count;
-            scores[n][i] = there ? scores[n][i] * scale : -INFINITY;
-            now = fmaxf(now, scores[n][i]);
-          }
-        }
-        now = fmaxf(now, __shfl_xor_sync(kAll, now, 1));
-        now = fmaxf(now, __shfl_xor_sync(kAll, now, 2));
-        const float base_score = now == -INFINITY ? 0 : now;
-        const float rescale = Exp2(greatest[half] - base_score);
-        greatest[half] = now;
-        sum[half] *= rescale;
-#pragma unroll
-        for (int n = 0; n < dim / 8; ++n) {
-          output[n][2 * half] *= rescale;
-          output[n][2 * half + 1] *= rescale;
-        }
-#pragma unroll
-        for (int n = 0; n < kTopTile / 8; ++n) {
-#pragma unroll
-          for (int i = 2 * half; i < 2 * half + 2; ++i) {
-            scores[n][i] = Exp2(scores[n][i] - base_score);
-            sum[half] += scores[n][i];
-          }
-        }
-      }
+      WeightTile<dim>(scores, greatest, sum, output);
       WaitCopies<0>();
       __syncwarp();
-#pragma unroll
-      for (int k = 0; k < kTopTile / 16; ++k) {
-        const uint32_t weights[4] = {RoundPair<T>(scores[2 * k][0], scores[2 * k][1]),
-                                     RoundPair<T>(scores[2 * k][2], scores[2 * k][3]),
-                                     RoundPair<T>(scores[2 * k + 1][0], scores[2 * k + 1][1]),
-                                     RoundPair<T>(scores[2 * k + 1][2], scores[2 * k + 1][3])};
-#pragma unroll
-        for (int n = 0; n < dim / 8; n += 2) {
-          uint32_t both[4];
-          LoadMatricesTransposed(
-              both, value_tile + (k * 16 + lane % 16) * kStride<dim> + n * 8 + lane / 16 * 8);
-          const uint32_t here[2] = {both[0], both[1]};
-          const uint32_t next[2] = {both[2], both[3]};
-          MmaM16N8K16<T>(output[n], weights, here);
-          MmaM16N8K16<T>(output[n + 1], weights, next);
-        }
-      }
+      AddValues<T, dim>(scores, value_tile, output);
     }
 
     const float mass = args.workspace.masses[row];
     const float* const rest = args.workspace.cluster_rows + row * dim + 2 * t;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float total = sum[half] + __shfl_xor_sync(kAll, sum[half], 1);
-      total += __shfl_xor_sync(kAll, total, 2);
+      const float total = QuadSum(sum[half]);
       if (label[half] != cluster || g + 8 * half >= rows) continue;
       const float factor = mass / total;
       T* const to = static_cast<T*>(args.problem.output) +
