@@ -20,8 +20,8 @@
 #include "engine/scheduling/counters.h"
 #include "engine/scheduling/encoder_functions.h"
 #include "engine/scheduling/launch.h"
-#include "engine/scheduling/measure_costs.h"
 #include "engine/scheduling/models.h"
+#include "engine/scheduling/prepare_costs.h"
 #include "engine/scheduling/scheduler.h"
 
 namespace castor {

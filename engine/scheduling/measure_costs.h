@@ -1,5 +1,4 @@
-// The automatic kernel's cost model, when an engine starts: read from the cache, or measured on the
-// idle device by short runs of each kernel.
+// The automatic kernel's cost model, measured on the idle device by short runs of each kernel.
 //
 // Engine thread only, before the first request.
 #pragma once
@@ -8,19 +7,8 @@
 
 #include "engine/attention/cost_model.h"
 #include "engine/device/device.h"
-#include "engine/engine.h"
 
 namespace castor {
-
-struct PreparedCosts {
-  attention::CostModel model;
-  CostModelInfo info;
-};
-
-// What EngineOptions says about the cost model. Never fails: an engine without a model is an engine
-// whose automatic kernel is the most exact one, and the reason stands in the info. A device without
-// approximate kernels has nothing to choose, and nothing is measured.
-PreparedCosts PrepareCosts(Device& device, const EngineOptions& options);
 
 // Runs the kernels that the automatic choice may take on problems that tell the terms of their cost
 // apart, in float32, and fits the model; another dtype's prices are float32's times a factor from
