@@ -1,0 +1,202 @@
+// The kernels of a request, with their parameters: what Resolve takes, refuses and does not serve.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/unit/attention/resolve_fixture.h"
+
+namespace castor::attention {
+namespace {
+
+constexpr Variant kCastOnly[] = {{KernelName::kCast, "test", &AnySpec, &NoRun}};
+
+bool Float32Only(const Spec& spec) { return spec.dtype == DType::kFloat32; }
+
+template <typename K>
+void ExpectKernelRefused(K kernel, std::string_view field) {
+  ExpectRefusedAfter([&](auto& r) { r.kernel = kernel; }, field);
+}
+
+void ExpectNotServed(Kernel kernel) {
+  AttentionRequest request = Packed(6, 2, 4);
+  request.kernel = std::move(kernel);
+  const auto resolved = Resolve(request);
+  EXPECT_EQ(ReasonOf(resolved.status()), Reason::kNotServed) << resolved.status();
+}
+
+template <typename K>
+K With(void (*change)(K&)) {
+  K kernel;
+  change(kernel);
+  return kernel;
+}
+
+template <typename K>
+void ExpectClusteringRanges(const std::string& name) {
+  ExpectKernelRefused(With<K>([](K& k) { k.clusters = 0; }), name + ".clusters");
+  ExpectKernelRefused(With<K>([](K& k) { k.clusters = -1; }), name + ".clusters");
+  ExpectKernelRefused(With<K>([](K& k) { k.clusters = 65537; }), name + ".clusters");
+  ExpectKernelRefused(With<K>([](K& k) { k.iterations = 0; }), name + ".iterations");
+  ExpectKernelRefused(With<K>([](K& k) { k.iterations = 1001; }), name + ".iterations");
+  ExpectKernelRefused(With<K>([](K& k) { k.bits = 0; }), name + ".bits");
+  ExpectKernelRefused(With<K>([](K& k) { k.bits = 65; }), name + ".bits");
+  ExpectNotServed(With<K>([](K& k) {
+    k.clusters = 65536;
+    k.iterations = 1000;
+    k.bits = 64;
+  }));
+  ExpectNotServed(With<K>([](K& k) { k.clusters = k.iterations = k.bits = 1; }));
+}
+
+TEST(ResolveKernelTest, ClusteredParameters) { ExpectClusteringRanges<Clustered>("clustered"); }
+
+TEST(ResolveKernelTest, ImprovedClusteredParameters) {
+  using K = ImprovedClustered;
+  ExpectClusteringRanges<K>("improved_clustered");
+  ExpectKernelRefused(With<K>([](K& k) { k.topk = 0; }), "improved_clustered.topk");
+  ExpectKernelRefused(With<K>([](K& k) { k.topk = 1025; }), "improved_clustered.topk");
+  ExpectNotServed(With<K>([](K& k) { k.topk = 1024; }));
+}
+
+Cast GoodCast() {
+  Cast cast;
+  cast.surrogates = Tensor({3, 2, 4});
+  cast.gate = Tensor({6});
+  return cast;
+}
+
+TEST(ResolveKernelTest, CastParameters) {
+  ExpectNotServed(GoodCast());
+  Cast cast = GoodCast();
+  cast.surrogates = std::string();
+  ExpectKernelRefused(cast, "cast.layer");
+  cast = GoodCast();
+  cast.surrogates = Tensor({3, 2, 4}, DType::kFloat16);
+  ExpectKernelRefused(cast, "cast.surrogate_tokens.dtype");
+  cast.surrogates = Tensor({6, 4});
+  ExpectKernelRefused(cast, "cast.surrogate_tokens.shape");
+  cast.surrogates = Tensor({3, 1, 4});
+  ExpectKernelRefused(cast, "cast.surrogate_tokens.shape[1]");
+  cast.surrogates = Tensor({3, 2, 5});
+  ExpectKernelRefused(cast, "cast.surrogate_tokens.shape[2]");
+  cast.surrogates = Hollow({3, 2, 4});
+  ExpectKernelRefused(cast, "cast.surrogate_tokens.raw");
+  cast.surrogates = Hollow({0, 2, 4});
+  ExpectKernelRefused(cast, "cast.surrogate_tokens.shape[0]");
+  cast = GoodCast();
+  cast.gate = Tensor({6}, DType::kFloat16);
+  ExpectKernelRefused(cast, "cast.gate.dtype");
+  cast.gate = Tensor({6, 1});
+  ExpectKernelRefused(cast, "cast.gate.shape");
+  cast.gate = Tensor({5});
+  ExpectKernelRefused(cast, "cast.gate.shape[0]");
+  cast.gate = Hollow({6});
+  ExpectKernelRefused(cast, "cast.gate.raw");
+  cast = GoodCast();
+  cast.cluster_size = -1;
+  ExpectKernelRefused(cast, "cast.cluster_size");
+}
+
+TEST(ResolveKernelTest, CastNamesALayerOfTheRightShape) {
+  const std::vector<float> surrogates(3 * 2 * 4);
+  CastLayers layers;
+  layers.Add("model/0", std::make_shared<const CastLayer>(surrogates.data(), 3, 2, 4));
+  layers.Add("model/1", std::make_shared<const CastLayer>(surrogates.data(), 3, 4, 2));
+  AttentionRequest request = Packed(6, 2, 4);
+  Cast cast = GoodCast();
+  cast.surrogates = std::string("model/0");
+  request.kernel = cast;
+  const auto resolved = Resolve(request, kCastOnly, layers, kMaxSequences);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->spec.surrogates, 3);
+  EXPECT_EQ(resolved->cast_layer, *layers.Find("model/0"));
+
+  cast.surrogates = std::string("model/1");
+  request.kernel = cast;
+  EXPECT_EQ(FieldOf(Resolve(request, kCastOnly, layers, kMaxSequences).status()), "cast.layer");
+  cast.surrogates = std::string("model/2");
+  request.kernel = cast;
+  EXPECT_EQ(ReasonOf(Resolve(request, kCastOnly, layers, kMaxSequences).status()),
+            Reason::kModelNotFound);
+
+  // A layer's surrogate tokens count for the places of single assignment too.
+  cast.surrogates = std::string("model/0");
+  cast.clustering = Cast::Clustering::kSingleAssignmentTopK;
+  cast.cluster_size = 1;
+  request.kernel = cast;
+  EXPECT_EQ(FieldOf(Resolve(request, kCastOnly, layers, kMaxSequences).status()),
+            "cast.cluster_size");
+}
+
+TEST(ResolveKernelTest, CastIsSelfAttention) {
+  AttentionRequest request = Packed(6, 2, 4);
+  request.kernel = GoodCast();
+  request.query_lengths = {2, 4};
+  request.key_lengths = {4, 2};
+  ExpectRefused(request, "cast");
+}
+
+TEST(ResolveKernelTest, SingleAssignmentNeedsAPlaceForEveryToken) {
+  Cast cast = GoodCast();
+  cast.clustering = Cast::Clustering::kSingleAssignmentTopK;
+  ExpectNotServed(cast);  // the default size has room
+  cast.cluster_size = 2;
+  ExpectNotServed(cast);
+  cast.cluster_size = 1;
+  ExpectKernelRefused(cast, "cast.cluster_size");
+  cast.clustering = Cast::Clustering::kTopK;
+  ExpectNotServed(cast);
+}
+
+TEST(ResolveKernelTest, CastLeavesItsTensors) {
+  AttentionRequest request = Packed(6, 2, 4);
+  request.kernel = GoodCast();
+  const auto resolved = Resolve(request, kCastOnly, CastLayers(), kMaxSequences);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  const Cast& cast = std::get<Cast>(resolved->spec.kernel);
+  EXPECT_TRUE(cast.gate.pieces.empty());
+  EXPECT_TRUE(std::get<TensorInput>(cast.surrogates).pieces.empty());
+  EXPECT_EQ(resolved->staging_bytes, 4 * (4 * 6 * 2 * 4 + 3 * 2 * 4 + 6));
+}
+
+TEST(ResolveKernelTest, AutomaticIsVanillaWhereAllowed) {
+  AttentionRequest request = Packed(6, 2, 4);
+  for (const Automatic& automatic :
+       {Automatic{}, Automatic{{}, 0.5}, Automatic{{KernelName::kVanilla}, 0},
+        Automatic{{KernelName::kCast, KernelName::kClustered, KernelName::kVanilla}, 1}}) {
+    request.kernel = automatic;
+    const auto resolved = Resolve(request);
+    ASSERT_TRUE(resolved.ok()) << resolved.status();
+    EXPECT_TRUE(std::holds_alternative<Vanilla>(resolved->spec.kernel));
+  }
+}
+
+TEST(ResolveKernelTest, AutomaticWithoutAnExactChoice) {
+  ExpectKernelRefused(Automatic{{KernelName::kClustered}, 0}, "automatic.allowed");
+  ExpectKernelRefused(Automatic{{KernelName::kCast}, 0.1}, "automatic.allowed");
+  ExpectNotServed(Automatic{{KernelName::kClustered}, 0.1});
+  ExpectNotServed(Automatic{{KernelName::kCast, KernelName::kImprovedClustered}, 0.1});
+}
+
+TEST(ResolveKernelTest, AutomaticError) {
+  for (const double bad : {-0.1, 1.1, double{NAN}, double{INFINITY}}) {
+    ExpectKernelRefused(Automatic{{}, bad}, "automatic.max_relative_error");
+  }
+}
+
+TEST(ResolveKernelTest, ARowThatCannotIsNotAvailable) {
+  static constexpr Variant kSome[] = {{KernelName::kVanilla, "test", &Float32Only, &NoRun}};
+  AttentionRequest request;
+  request.query = request.key = request.value = Tensor({6, 2, 4}, DType::kFloat16);
+  const auto resolved = Resolve(request, kSome, CastLayers(), kMaxSequences);
+  EXPECT_EQ(ReasonOf(resolved.status()), Reason::kKernelNotAvailable) << resolved.status();
+  request.query = request.key = request.value = Tensor({6, 2, 4});
+  EXPECT_TRUE(Resolve(request, kSome, CastLayers(), kMaxSequences).ok());
+}
+
+}  // namespace
+}  // namespace castor::attention

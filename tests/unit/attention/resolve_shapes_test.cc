@@ -1,0 +1,162 @@
+// The tensors and the sequences of a request that Resolve refuses, by field.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+
+#include "tests/unit/attention/resolve_fixture.h"
+
+namespace castor::attention {
+namespace {
+
+// ---- tensors ------------------------------------------------------------------------------------
+
+TEST(ResolveTensorTest, ElementTypes) {
+  ExpectRefusedAfter([](auto& r) { r.query = Tensor({6, 2, 4}, DType::kInt32); }, "query.dtype");
+  ExpectRefusedAfter([](auto& r) { r.query = Tensor({6, 2, 4}, DType::kInt64); }, "query.dtype");
+  ExpectRefusedAfter([](auto& r) { r.key = Tensor({6, 2, 4}, DType::kFloat16); }, "key.dtype");
+  ExpectRefusedAfter([](auto& r) { r.value = Tensor({6, 2, 4}, DType::kBFloat16); }, "value.dtype");
+}
+
+TEST(ResolveTensorTest, NumberOfDimensions) {
+  ExpectRefusedAfter([](auto& r) { r.query = Hollow({}); }, "query.shape");
+  ExpectRefusedAfter([](auto& r) { r.query = Tensor({12, 4}); }, "query.shape");
+  ExpectRefusedAfter([](auto& r) { r.query = Tensor({1, 1, 6, 2, 4}); }, "query.shape");
+  ExpectRefusedAfter([](auto& r) { r.key = Tensor({1, 6, 2, 4}); }, "key.shape");
+  ExpectRefusedAfter([](auto& r) { r.value = Tensor({48}); }, "value.shape");
+  ExpectRefusedAfter([](auto& r) { r.query = Tensor({1, 6, 2, 4}); }, "key.shape");
+}
+
+TEST(ResolveTensorTest, ZeroAndNegativeDimensions) {
+  for (const int64_t bad : {int64_t{0}, int64_t{-1}, std::numeric_limits<int64_t>::min()}) {
+    for (size_t i = 0; i < 3; ++i) {
+      ExpectRefusedAfter([&](auto& r) { r.query.shape[i] = bad; }, Index("query.shape", i));
+      ExpectRefusedAfter([&](auto& r) { r.key.shape[i] = bad; }, Index("key.shape", i));
+      ExpectRefusedAfter([&](auto& r) { r.value.shape[i] = bad; }, Index("value.shape", i));
+    }
+  }
+}
+
+TEST(ResolveTensorTest, ShapesThatOverflow) {
+  constexpr int64_t k2To31 = int64_t{1} << 31;
+  ExpectRefusedAfter([](auto& r) { r.query = Hollow({kHuge, 2, 4}); }, "query.shape");
+  // 2^64 elements, which wrap to zero; 2^62 elements, whose 2^64 bytes do; 2^63 bytes.
+  ExpectRefusedAfter([](auto& r) { r.key = Hollow({k2To31, k2To31, 4}); }, "key.shape");
+  ExpectRefusedAfter([](auto& r) { r.value = Hollow({k2To31, k2To31, 1}); }, "value.shape");
+  ExpectRefusedAfter([](auto& r) { r.value = Hollow({k2To31, k2To31 / 2, 1}); }, "value.shape");
+  // 2^62 bytes can be counted, but are not there.
+  ExpectRefusedAfter([](auto& r) { r.value = Hollow({k2To31, k2To31 / 4, 1}); }, "value.raw");
+}
+
+TEST(ResolveTensorTest, TokensDeclaredWithoutData) {
+  ExpectRefusedAfter([](auto& r) { r.query = Hollow({int64_t{1} << 31, 2, 4}); }, "query.raw");
+  ExpectRefusedAfter([](auto& r) { r.query.pieces.clear(); }, "query.raw");
+  ExpectRefusedAfter([](auto& r) { r.key.pieces = {Bytes(6 * 2 * 4 * 4 - 1)}; }, "key.raw");
+  ExpectRefusedAfter([](auto& r) { r.value.pieces.push_back(Bytes(1)); }, "value.raw");
+}
+
+TEST(ResolveTensorTest, DimensionsThatDisagree) {
+  ExpectRefusedAfter([](auto& r) { r.key = Tensor({6, 3, 4}); }, "key.shape[1]");
+  ExpectRefusedAfter([](auto& r) { r.key = Tensor({6, 2, 5}); }, "key.shape[2]");
+  ExpectRefusedAfter([](auto& r) { r.value = Tensor({7, 2, 4}); }, "value.shape[0]");
+  ExpectRefusedAfter([](auto& r) { r.value = Tensor({6, 1, 4}); }, "value.shape[1]");
+}
+
+TEST(ResolveTensorTest, BatchedDimensionsThatDisagree) {
+  AttentionRequest good;
+  good.query = good.key = good.value = Tensor({3, 5, 2, 4});
+  ASSERT_TRUE(Resolve(good).ok());
+  AttentionRequest bad = good;
+  bad.key = Tensor({2, 5, 2, 4});
+  ExpectRefused(bad, "key.shape[0]");
+  bad = good;
+  bad.value = Tensor({4, 5, 2, 4});
+  ExpectRefused(bad, "value.shape[0]");
+  bad = good;
+  bad.key = Tensor({3, 5, 1, 4});
+  ExpectRefused(bad, "key.shape[2]");
+  bad = good;
+  bad.key = Tensor({3, 5, 2, 8});
+  ExpectRefused(bad, "key.shape[3]");
+  bad = good;
+  bad.value = Tensor({3, 6, 2, 4});
+  ExpectRefused(bad, "value.shape[1]");
+}
+
+// ---- sequences ----------------------------------------------------------------------------------
+
+TEST(ResolveSequencesTest, LengthsMustAddUp) {
+  ExpectRefusedAfter([](auto& r) { r.query_lengths = {2, 3}; }, "query_lengths");
+  ExpectRefusedAfter([](auto& r) { r.query_lengths = {2, 5}; }, "query_lengths[1]");
+  ExpectRefusedAfter([](auto& r) { r.query_lengths = {6, 0}; }, "query_lengths[1]");
+  ExpectRefusedAfter([](auto& r) { r.query_lengths = {0, 6}; }, "query_lengths[0]");
+  ExpectRefusedAfter([](auto& r) { r.query_lengths = {-1, 7}; }, "query_lengths[0]");
+  ExpectRefusedAfter(
+      [](auto& r) {
+        r.query_lengths = {3, 3};
+        r.key_lengths = {3, 2};
+      },
+      "key_lengths");
+  ExpectRefusedAfter(
+      [](auto& r) {
+        r.query_lengths = {3, 3};
+        r.key_lengths = {6, 0};
+      },
+      "key_lengths[1]");
+}
+
+TEST(ResolveSequencesTest, LengthsThatWrap) {
+  // Their sum modulo 2^64 is 6.
+  ExpectRefusedAfter(
+      [](auto& r) {
+        r.query_lengths = {kHuge, kHuge, kHuge, kHuge, 6};
+      },
+      "query_lengths[0]");
+  ExpectRefusedAfter(
+      [](auto& r) {
+        r.query_lengths = {1, std::numeric_limits<int64_t>::max()};
+      },
+      "query_lengths[1]");
+}
+
+TEST(ResolveSequencesTest, AsManyKeySequencesAsQuerySequences) {
+  ExpectRefusedAfter(
+      [](auto& r) {
+        r.query_lengths = {3, 3};
+        r.key_lengths = {6};
+      },
+      "key_lengths");
+  ExpectRefusedAfter([](auto& r) { r.key_lengths = {3, 3}; }, "key_lengths");
+  ExpectRefusedAfter(
+      [](auto& r) {
+        r.key = r.value = Tensor({9, 2, 4});
+        r.query_lengths = {2, 4};
+      },
+      "key_lengths");
+}
+
+TEST(ResolveSequencesTest, BatchedFormHasNoLengths) {
+  AttentionRequest request;
+  request.query = request.key = request.value = Tensor({3, 5, 2, 4});
+  request.query_lengths = {5, 5, 5};
+  ExpectRefused(request, "query_lengths");
+  request.query_lengths.clear();
+  request.key_lengths = {5, 5, 5};
+  ExpectRefused(request, "key_lengths");
+}
+
+TEST(ResolveSequencesTest, TooMany) {
+  AttentionRequest request = Packed(kMaxSequences + 1, 1, 1);
+  request.query_lengths.assign(kMaxSequences + 1, 1);
+  ExpectRefused(request, "query_lengths");
+  request = Packed(kMaxSequences, 1, 1);
+  request.query_lengths.assign(kMaxSequences, 1);
+  EXPECT_TRUE(Resolve(request).ok());
+  request = {};
+  request.query = request.key = request.value = Tensor({kMaxSequences + 1, 1, 1, 1});
+  ExpectRefused(request, "query.shape[0]");
+}
+
+}  // namespace
+}  // namespace castor::attention
