@@ -1,4 +1,3 @@
-#include <cmath>
 #include <random>
 #include <string>
 #include <utility>
@@ -6,11 +5,15 @@
 
 #include "tests/gpu/batches.h"
 #include "tests/gpu/checks.h"
+#include "tests/support/attention/compare.h"
+#include "tests/support/attention/spec.h"
 
 namespace castor::gpu {
 namespace {
 
+using attention::MakeSpec;
 using attention::Spec;
+using attention::Tolerance;
 
 constexpr int kReferenceRows = 24;  // of each sequence
 
@@ -18,13 +21,6 @@ struct Case {
   Spec spec;
   std::vector<RequestShape> requests;
 };
-
-Spec MakeSpec(DType dtype, int64_t heads, int64_t head_dim, int64_t value_dim, bool causal) {
-  Spec spec{
-      dtype,          heads, head_dim, value_dim, 1 / std::sqrt(static_cast<double>(head_dim)),
-      Vanilla{causal}};
-  return spec;
-}
 
 std::vector<RequestShape> RandomRequests(std::mt19937& random, bool cross, int longest) {
   std::vector<RequestShape> requests(1 + random() % 6);
@@ -49,25 +45,25 @@ std::vector<Case> Cases(std::mt19937& random) {
   const std::vector<std::pair<int64_t, int64_t>> dims = {{64, 64},   {128, 128}, {32, 32}, {80, 80},
                                                          {96, 64},   {40, 72},   {7, 5},   {1, 1},
                                                          {256, 256}, {300, 20},  {64, 520}};
-  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+  for (const DType dtype : attention::kFloatTypes) {
     for (const auto& [head_dim, value_dim] : dims) {
       const int64_t heads = std::vector<int64_t>{1, 3, 8, 12}[random() % 4];
       const bool causal = random() % 2;
-      cases.push_back({MakeSpec(dtype, heads, head_dim, value_dim, causal),
+      cases.push_back({MakeSpec(dtype, Vanilla{causal}, heads, head_dim, value_dim),
                        RandomRequests(random, !causal && random() % 2, 300)});
     }
     // One long and many short ones; a single token; the shortest there is.
-    Case uneven{MakeSpec(dtype, 4, 64, 64, false), {SelfAttention({3000}, random())}};
+    Case uneven{MakeSpec(dtype, Vanilla{false}, 4, 64, 64), {SelfAttention({3000}, random())}};
     for (int i = 0; i < 20; ++i) uneven.requests.push_back(SelfAttention({1 + i % 3}, random()));
     cases.push_back(std::move(uneven));
-    cases.push_back({MakeSpec(dtype, 1, 64, 64, true), {SelfAttention({1}, random())}});
+    cases.push_back({MakeSpec(dtype, Vanilla{true}, 1, 64, 64), {SelfAttention({1}, random())}});
   }
   // Lengths that cuDNN takes, beside some that it does not.
   for (const bool causal : {false, true}) {
-    cases.push_back({MakeSpec(DType::kBFloat16, 8, 64, 64, causal),
+    cases.push_back({MakeSpec(DType::kBFloat16, Vanilla{causal}, 8, 64, 64),
                      {SelfAttention({1024}, random()), SelfAttention({300, 2048, 17}, random()),
                       SelfAttention({1024, 1024}, random()), SelfAttention({1025}, random())}});
-    cases.push_back({MakeSpec(DType::kFloat16, 12, 128, 128, causal),
+    cases.push_back({MakeSpec(DType::kFloat16, Vanilla{causal}, 12, 128, 128),
                      {SelfAttention({1152}, random()), SelfAttention({1280}, random())}});
   }
   return cases;
@@ -80,7 +76,8 @@ void CheckInvariance(Device& device, const Case& c, const StagedBatch& together,
     const StagedBatch alone(device, c.spec, {c.requests[r]});
     alone_same = alone_same && alone.Run(device).ok() && alone.Output(0) == together.Output(r);
   }
-  const std::string name = NameOf(c.spec) + ", " + std::to_string(c.requests.size()) + " requests";
+  const std::string name =
+      Describe(c.spec) + ", " + std::to_string(c.requests.size()) + " requests";
   report.Check(alone_same, "alone = in a batch, byte for byte: " + name);
 
   const StagedBatch first(device, c.spec, c.requests);
@@ -104,7 +101,7 @@ void CheckAttention(Device& device, Device& cpu, uint32_t seed, Report& report) 
   for (const Case& c : Cases(random)) {
     const StagedBatch batch(device, c.spec, c.requests);
     const auto times = batch.Run(device);
-    const std::string name = NameOf(c.spec);
+    const std::string name = Describe(c.spec);
     if (!report.Check(
             times.ok(),
             "runs: " + name + (times.ok() ? " on " : ": ") +

@@ -1,8 +1,5 @@
 #include "tests/gpu/batches.h"
 
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,35 +9,15 @@
 #include <utility>
 #include <variant>
 
+#include "tests/support/attention/elements.h"
+
 namespace castor::gpu {
 namespace {
 
+using attention::GetElement;
 using attention::Problem;
+using attention::SetElement;
 using attention::Spec;
-
-double Get(const std::byte* data, DType dtype, int64_t index) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return static_cast<float>(reinterpret_cast<const c10::Half*>(data)[index]);
-    case DType::kBFloat16:
-      return static_cast<float>(reinterpret_cast<const c10::BFloat16*>(data)[index]);
-    default:
-      return reinterpret_cast<const float*>(data)[index];
-  }
-}
-
-void Set(std::byte* data, DType dtype, int64_t index, float value) {
-  switch (dtype) {
-    case DType::kFloat16:
-      reinterpret_cast<c10::Half*>(data)[index] = value;
-      return;
-    case DType::kBFloat16:
-      reinterpret_cast<c10::BFloat16*>(data)[index] = value;
-      return;
-    default:
-      reinterpret_cast<float*>(data)[index] = value;
-  }
-}
 
 std::vector<int32_t> Offsets(const std::vector<int32_t>& lengths) {
   std::vector<int32_t> offsets(lengths.size() + 1, 0);
@@ -51,7 +28,7 @@ std::vector<int32_t> Offsets(const std::vector<int32_t>& lengths) {
 HostBuffer Filled(HostPool& pool, DType dtype, int64_t count, std::mt19937& random) {
   HostBuffer buffer = *pool.Allocate(count * SizeOf(dtype));
   std::normal_distribution<float> normal;
-  for (int64_t i = 0; i < count; ++i) Set(buffer.data(), dtype, i, normal(random));
+  for (int64_t i = 0; i < count; ++i) SetElement(buffer.data(), dtype, i, normal(random));
   return buffer;
 }
 
@@ -68,7 +45,8 @@ std::vector<double> ExactRow(const Spec& spec, const Problem& p, int64_t s, int6
     const int64_t key_at = (first_key + j) * p.key_stride + head * spec.head_dim;
     double dot = 0;
     for (int64_t e = 0; e < spec.head_dim; ++e) {
-      dot += Get(p.query, spec.dtype, query_at + e) * Get(p.key, spec.dtype, key_at + e);
+      dot +=
+          GetElement(p.query, spec.dtype, query_at + e) * GetElement(p.key, spec.dtype, key_at + e);
     }
     scores[j] = dot * spec.softmax_scale;
   }
@@ -79,7 +57,7 @@ std::vector<double> ExactRow(const Spec& spec, const Problem& p, int64_t s, int6
     const double weight = std::exp(scores[j] - top);
     const int64_t value_at = (first_key + j) * p.value_stride + head * spec.value_dim;
     for (int64_t e = 0; e < spec.value_dim; ++e) {
-      output[e] += weight * Get(p.value, spec.dtype, value_at + e);
+      output[e] += weight * GetElement(p.value, spec.dtype, value_at + e);
     }
     sum += weight;
   }
@@ -152,7 +130,7 @@ double StagedBatch::RelativeError(int rows, uint32_t seed) const {
         const std::vector<double> exact = ExactRow(spec, p, s, row, head);
         const int64_t at = (p.cu_seqlens_q[s] + row) * p.output_stride + head * spec.value_dim;
         for (int64_t e = 0; e < spec.value_dim; ++e) {
-          const double difference = Get(p.output, spec.dtype, at + e) - exact[e];
+          const double difference = GetElement(p.output, spec.dtype, at + e) - exact[e];
           error += difference * difference;
           norm += exact[e] * exact[e];
         }
@@ -161,17 +139,6 @@ double StagedBatch::RelativeError(int rows, uint32_t seed) const {
   }
   const double relative = std::sqrt(error / norm);
   return std::isfinite(relative) ? relative : std::numeric_limits<double>::infinity();
-}
-
-double Tolerance(DType dtype) {
-  if (dtype == DType::kFloat16) return 2e-3;
-  return dtype == DType::kBFloat16 ? 1.5e-2 : 1e-5;
-}
-
-std::string NameOf(const Spec& spec) {
-  return std::string(castor::NameOf(spec.dtype)) + " H=" + std::to_string(spec.heads) +
-         " d=" + std::to_string(spec.head_dim) + " dv=" + std::to_string(spec.value_dim) +
-         (std::get<Vanilla>(spec.kernel).causal ? " causal" : "");
 }
 
 }  // namespace castor::gpu

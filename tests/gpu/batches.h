@@ -49,10 +49,4 @@ class StagedBatch {
   AttentionBatch batch_;
 };
 
-// The tolerances of the service's contract, against float64.
-double Tolerance(DType dtype);
-
-// "BFLOAT16 H=8 d=64 dv=32 causal".
-std::string NameOf(const attention::Spec& spec);
-
 }  // namespace castor::gpu

@@ -2,8 +2,6 @@
 #include <c10/util/Half.h>
 #include <cuda_runtime_api.h>
 
-#include <cmath>
-#include <cstring>
 #include <limits>
 #include <random>
 #include <string>
@@ -12,6 +10,8 @@
 #include "engine/kernels/cuda/pool_rows.h"
 #include "engine/kernels/pool_rows.h"
 #include "tests/gpu/checks.h"
+#include "tests/support/attention/compare.h"
+#include "tests/support/cuda/device_memory.h"
 
 namespace castor::gpu {
 namespace {
@@ -20,46 +20,10 @@ using kernels::Element;
 using kernels::FlagNonFinite;
 using kernels::PoolRows;
 
-// Device memory with the contents of a vector.
-template <typename T>
-class OnDevice {
- public:
-  explicit OnDevice(const std::vector<T>& host) : count_(host.size()) {
-    if (cudaMalloc(&data_, count_ * sizeof(T)) == cudaSuccess) {
-      cudaMemcpy(data_, host.data(), count_ * sizeof(T), cudaMemcpyHostToDevice);
-    }
-  }
-  ~OnDevice() { cudaFree(data_); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
-  T* data() const { return static_cast<T*>(data_); }
-  std::vector<T> Read() const {
-    std::vector<T> host(count_);
-    cudaMemcpy(host.data(), data_, count_ * sizeof(T), cudaMemcpyDeviceToHost);
-    return host;
-  }
-
- private:
-  size_t count_;
-  void* data_ = nullptr;
-};
-
 std::vector<int64_t> RandomOffsets(std::mt19937& random, int sequences, int longest) {
   std::vector<int64_t> offsets = {0};
   for (int s = 0; s < sequences; ++s) offsets.push_back(offsets.back() + 1 + random() % longest);
   return offsets;
-}
-
-double Distance(const std::vector<float>& a, const std::vector<float>& b) {
-  double error = 0;
-  double norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    error += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
-    norm += double{b[i]} * b[i];
-  }
-  const double relative = std::sqrt(error / norm);
-  return std::isfinite(relative) ? relative : std::numeric_limits<double>::infinity();
 }
 
 template <typename T>
@@ -81,20 +45,20 @@ void CheckPooling(Element element, const std::string& type, std::mt19937& random
     problem.mean = random() % 2;
     problem.normalize = random() % 2;
     std::vector<float> expected(problem.sequences * problem.dimensions, 0);
-    const OnDevice<T> device_rows(rows);
-    const OnDevice<int64_t> device_offsets(offsets);
-    const OnDevice<float> device_output(expected);
+    const DeviceMemory device_rows(rows);
+    const DeviceMemory device_offsets(offsets);
+    const DeviceMemory device_output(expected);
 
-    problem.rows = device_rows.data();
-    problem.offsets = device_offsets.data();
-    problem.output = device_output.data();
+    problem.rows = device_rows.as<T>();
+    problem.offsets = device_offsets.as<int64_t>();
+    problem.output = device_output.as<float>();
     ran = ran && kernels::cuda::Run(problem, nullptr) == cudaSuccess &&
           cudaDeviceSynchronize() == cudaSuccess;
     problem.rows = rows.data();
     problem.offsets = offsets.data();
     problem.output = expected.data();
     kernels::cpu::Run(problem);
-    worst = std::max(worst, Distance(device_output.Read(), expected));
+    worst = std::max(worst, attention::Distance(device_output.Read<float>(), expected));
   }
   report.Check(ran && worst < 1e-5,
                "ragged pooling, " + type + ": worst relative error " + Scientific(worst));
@@ -114,16 +78,16 @@ void CheckFlags(Element element, const std::string& type, std::mt19937& random, 
     }
     const auto sequences = static_cast<int64_t>(offsets.size()) - 1;
     std::vector<int32_t> expected(sequences, -1);
-    const OnDevice<T> device_rows(rows);
-    const OnDevice<int64_t> device_offsets(offsets);
-    const OnDevice<int32_t> device_flags(expected);
-    same = same &&
-           kernels::cuda::Run(FlagNonFinite{device_rows.data(), element, columns, columns,
-                                            device_offsets.data(), sequences, device_flags.data()},
-                              nullptr) == cudaSuccess;
+    const DeviceMemory device_rows(rows);
+    const DeviceMemory device_offsets(offsets);
+    const DeviceMemory device_flags(expected);
+    same = same && kernels::cuda::Run(FlagNonFinite{device_rows.as<T>(), element, columns, columns,
+                                                    device_offsets.as<int64_t>(), sequences,
+                                                    device_flags.as<int32_t>()},
+                                      nullptr) == cudaSuccess;
     kernels::cpu::Run(FlagNonFinite{rows.data(), element, columns, columns, offsets.data(),
                                     sequences, expected.data()});
-    same = same && device_flags.Read() == expected;
+    same = same && device_flags.Read<int32_t>() == expected;
   }
   report.Check(same, "non-finite flags, " + type);
 }

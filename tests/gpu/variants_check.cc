@@ -13,18 +13,20 @@
 
 #include "engine/attention/cuda/tensors.h"
 #include "engine/attention/cuda/variants_cuda.h"
-#include "tests/gpu/batches.h"
 #include "tests/gpu/checks.h"
+#include "tests/support/attention/compare.h"
+#include "tests/support/attention/spec.h"
 
 namespace castor::gpu {
 namespace {
 
 using attention::Problem;
 using attention::Spec;
+using attention::Tolerance;
 using attention::Variant;
 namespace cuda = attention::cuda;
 
-struct OnDevice {
+struct FusedRows {
   at::Tensor query, key, value, output;
   std::vector<int32_t> cu_seqlens;
   Problem problem;
@@ -36,8 +38,8 @@ std::byte* DataOf(const at::Tensor& tensor) {
 
 // Rows in one fused tensor, as an encoder's query-key-value product leaves them, so that tokens
 // are further apart than they are wide.
-OnDevice FusedProblem(const Spec& spec, std::mt19937& random, at::Device device) {
-  OnDevice made;
+FusedRows FusedProblem(const Spec& spec, std::mt19937& random, at::Device device) {
+  FusedRows made;
   made.cu_seqlens = {0};
   const int sequences = 1 + static_cast<int>(random() % 7);
   for (int s = 0; s < sequences; ++s) {
@@ -62,7 +64,7 @@ OnDevice FusedProblem(const Spec& spec, std::mt19937& random, at::Device device)
   return made;
 }
 
-at::Tensor RunRow(const Variant& variant, const Spec& spec, OnDevice& on) {
+at::Tensor RunRow(const Variant& variant, const Spec& spec, FusedRows& on) {
   on.problem.cu_seqlens_q = on.cu_seqlens;
   on.problem.cu_seqlens_k = on.cu_seqlens;
   on.output.fill_(NAN);
@@ -80,12 +82,12 @@ void CheckVariants(uint32_t seed, Report& report) {
   const std::span<const Variant> rows = cuda::CudaVariants();
   const Variant& plain = *std::find_if(
       rows.begin(), rows.end(), [](const Variant& row) { return row.backend == "cuda-math"; });
-  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+  for (const DType dtype : attention::kFloatTypes) {
     for (const int64_t dim : {32, 64, 128, 36, 7}) {
-      Spec spec{dtype, static_cast<int64_t>(1 + random() % 12),
-                dim,   dim,
-                0.3,   Vanilla{random() % 2 == 0}};
-      OnDevice problem = FusedProblem(spec, random, device);
+      const auto heads = static_cast<int64_t>(1 + random() % 12);
+      Spec spec = attention::MakeSpec(dtype, Vanilla{random() % 2 == 0}, heads, dim, dim);
+      spec.softmax_scale = 0.3;
+      FusedRows problem = FusedProblem(spec, random, device);
       try {
         const at::Tensor expected = RunRow(plain, spec, problem);
         for (const Variant& variant : rows) {
@@ -97,10 +99,11 @@ void CheckVariants(uint32_t seed, Report& report) {
                         .item<double>()
                   : INFINITY;
           report.Check(error <= 2 * Tolerance(dtype), std::string(variant.backend) + ", error " +
-                                                          Scientific(error) + ": " + NameOf(spec));
+                                                          Scientific(error) + ": " +
+                                                          Describe(spec));
         }
       } catch (const c10::Error& error) {
-        report.Check(false, NameOf(spec) + ": " + error.what_without_backtrace());
+        report.Check(false, Describe(spec) + ": " + error.what_without_backtrace());
       }
     }
   }

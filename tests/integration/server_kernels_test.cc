@@ -13,7 +13,10 @@
 #include "engine/attention/vanilla_reference.h"
 #include "engine/engine.h"
 #include "tests/integration/server_fixture.h"
-#include "tests/unit/attention/cast_problem.h"
+#include "tests/support/attention/cast_problem.h"
+#include "tests/support/attention/compare.h"
+#include "tests/support/attention/spec.h"
+#include "tests/support/seeded.h"
 
 namespace castor::testing {
 namespace {
@@ -49,10 +52,8 @@ void Fill(DType dtype, const std::vector<int64_t>& shape, const Elements& elemen
   Fill(dtype, shape, elements.data(), elements.bytes().size(), tensor);
 }
 
-class ServerKernelsTest : public ServerTest {
+class ServerKernelsTest : public ServerTest, protected Seeded {
  protected:
-  ServerKernelsTest() : seed_(attention::FreshSeed()), random_(seed_) {}
-
   void StartReal(std::vector<ModelSource> models = {}) {
     EngineOptions options;
     options.device = "cpu";
@@ -64,14 +65,8 @@ class ServerKernelsTest : public ServerTest {
   }
 
   Spec SpecOf(Kernel kernel, DType dtype = DType::kFloat32) const {
-    Spec spec;
-    spec.dtype = dtype;
-    spec.heads = kHeads;
-    spec.head_dim = spec.value_dim = kDim;
-    spec.softmax_scale = 1 / std::sqrt(static_cast<double>(kDim));
-    if (std::holds_alternative<Cast>(kernel)) spec.surrogates = kSurrogates;
-    spec.kernel = std::move(kernel);
-    return spec;
+    const int64_t surrogates = std::holds_alternative<Cast>(kernel) ? kSurrogates : 0;
+    return attention::MakeSpec(dtype, std::move(kernel), kHeads, kDim, kDim, surrogates);
   }
 
   v1::AttendRequest RequestOf(const CastProblem& made) const {
@@ -99,13 +94,10 @@ class ServerKernelsTest : public ServerTest {
     std::memcpy(made->problem.output.data(), raw.data(), raw.size());
   }
 
-  const uint32_t seed_;
-  std::mt19937 random_;
   v1::AttendResponse response_;
 };
 
 TEST_F(ServerKernelsTest, ClusteredKernelsAnswerAsTheirTwins) {
-  SCOPED_TRACE(seed_);
   StartReal();
   for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
     // As many clusters as queries: no label hangs on a rounding error.
@@ -138,7 +130,6 @@ TEST_F(ServerKernelsTest, ClusteredKernelsAnswerAsTheirTwins) {
 }
 
 TEST_F(ServerKernelsTest, CastAnswersAsItsTwinInEveryReading) {
-  SCOPED_TRACE(seed_);
   StartReal();
   for (int bits = 0; bits < 16; ++bits) {
     Cast cast;
@@ -165,7 +156,6 @@ TEST_F(ServerKernelsTest, CastAnswersAsItsTwinInEveryReading) {
 }
 
 TEST_F(ServerKernelsTest, SurrogateTokensComeFromALoadedLayer) {
-  SCOPED_TRACE(seed_);
   CastProblem made(SpecOf(Cast{}), {70, 12}, random_);
   // One tensor, and a header padded to 8 bytes as writers do.
   const std::string data(reinterpret_cast<const char*>(made.surrogates.data()),

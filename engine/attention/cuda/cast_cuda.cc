@@ -58,18 +58,9 @@ Computed ComputeCast(std::string_view backend, const Spec& spec, const Problem& 
   const at::Tensor uploaded =
       UploadOffsets(tables, 0, static_cast<int64_t>(tables.size()) - 1, device);
 
-  kernels::cuda::CastBatch batch;
-  batch.query = problem.query;
-  batch.key = problem.key;
-  batch.value = problem.value;
+  kernels::cuda::CastBatch batch = CastBatchOf(problem);
   batch.output = output.mutable_data_ptr();
-  batch.surrogates = problem.cast.surrogates;
-  batch.gate = problem.cast.gate;
-  batch.query_stride = problem.query_stride;
-  batch.key_stride = problem.key_stride;
-  batch.value_stride = problem.value_stride;
   batch.output_stride = spec.heads * spec.value_dim;
-  batch.cu_seqlens = problem.cu_seqlens_q;
   batch.tables = uploaded.const_data_ptr<int32_t>();
   batch.workspace = workspace.mutable_data_ptr();
   batch.cluster_blocks = IsHopper(device) ? 8 : 1;

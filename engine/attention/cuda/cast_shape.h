@@ -1,5 +1,5 @@
-// A Spec in the terms of CAST's kernels. No tensor library here, so that tests without one share
-// it.
+// A Spec and a Problem in the terms of CAST's kernels. No tensor library here, so that tests
+// without one share it.
 #pragma once
 
 #include <variant>
@@ -26,6 +26,24 @@ inline kernels::cuda::CastShape CastShapeOf(const Spec& spec) {
   shape.per_head = cast.head_clustering == Cast::HeadClustering::kPerHead;
   shape.single_assignment = cast.clustering == Cast::Clustering::kSingleAssignmentTopK;
   return shape;
+}
+
+// The tensors of a problem, in the memory where it has them. The tables and the workspace are the
+// caller's to add.
+inline kernels::cuda::CastBatch CastBatchOf(const Problem& problem) {
+  kernels::cuda::CastBatch batch;
+  batch.query = problem.query;
+  batch.key = problem.key;
+  batch.value = problem.value;
+  batch.output = problem.output;
+  batch.surrogates = problem.cast.surrogates;
+  batch.gate = problem.cast.gate;
+  batch.query_stride = problem.query_stride;
+  batch.key_stride = problem.key_stride;
+  batch.value_stride = problem.value_stride;
+  batch.output_stride = problem.output_stride;
+  batch.cu_seqlens = problem.cu_seqlens_q;
+  return batch;
 }
 
 }  // namespace castor::attention::cuda

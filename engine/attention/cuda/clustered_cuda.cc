@@ -16,36 +16,17 @@
 
 #include "engine/attention/clustered_reference.h"
 #include "engine/attention/cuda/choice.h"
+#include "engine/attention/cuda/clustered_shape.h"
 #include "engine/attention/cuda/tensors.h"
-#include "engine/attention/element.h"
 #include "engine/kernels/cuda/clustered.h"
-#include "engine/kernels/philox.h"
 
 namespace castor::attention::cuda {
 namespace {
 
-using kernels::Philox;
-using kernels::RandomStream;
 using kernels::cuda::ClusteredDevice;
 using kernels::cuda::ClusteredPlan;
 using kernels::cuda::ClusteredProblem;
 using kernels::cuda::ClusteredShape;
-
-ClusteredShape ShapeOf(const Spec& spec) {
-  const Clustered& clustering = *ClusteringOf(spec.kernel);
-  const auto* const improved = std::get_if<ImprovedClustered>(&spec.kernel);
-  ClusteredShape shape;
-  shape.element = ElementOf(spec.dtype);
-  shape.heads = spec.heads;
-  shape.head_dim = spec.head_dim;
-  shape.value_dim = spec.value_dim;
-  shape.softmax_scale = static_cast<float>(spec.softmax_scale);
-  shape.clusters = clustering.clusters;
-  shape.iterations = clustering.iterations;
-  shape.bits = clustering.bits;
-  shape.topk = improved == nullptr ? 0 : improved->topk;
-  return shape;
-}
 
 ClusteredDevice DeviceOf(at::Device device, bool tensor_cores) {
   int major = 0;
@@ -70,10 +51,8 @@ std::vector<uint32_t> DrawWords(const Clustered& clustering, int64_t dim) {
   words.reserve(planes.normals.size() + planes.biases.size() + clustering.clusters);
   for (const float normal : planes.normals) words.push_back(std::bit_cast<uint32_t>(normal));
   for (const float bias : planes.biases) words.push_back(std::bit_cast<uint32_t>(bias));
-  for (int32_t s = 0; s < clustering.clusters; ++s) {
-    words.push_back(
-        Philox(RandomStream::kCentroid, static_cast<uint32_t>(s), 0, clustering.seed)[0]);
-  }
+  const std::vector<uint32_t> draws = CentroidDraws(clustering);
+  words.insert(words.end(), draws.begin(), draws.end());
   return words;
 }
 
@@ -105,7 +84,7 @@ at::Tensor UploadRandomNumbers(const Clustered& clustering, int64_t dim, at::Dev
 Computed Compute(std::string_view backend, const Spec& spec, const Problem& problem,
                  at::Device device, bool tensor_cores) {
   const Clustered& clustering = *ClusteringOf(spec.kernel);
-  const ClusteredShape shape = ShapeOf(spec);
+  const ClusteredShape shape = ClusteredShapeOf(spec);
   const ClusteredPlan plan = PlanClustered(shape, problem.cu_seqlens_q, problem.cu_seqlens_k,
                                            DeviceOf(device, tensor_cores));
   TORCH_CHECK_WITH(OutOfMemoryError, plan.sequences == problem.sequences(),
@@ -156,13 +135,13 @@ Computed Compute(std::string_view backend, const Spec& spec, const Problem& prob
 }  // namespace
 
 bool ClusteredMmaFits(const Spec& spec) {
-  return ClusteredGenericFits(spec) && kernels::cuda::TensorCoresFit(ShapeOf(spec));
+  return ClusteredGenericFits(spec) && kernels::cuda::TensorCoresFit(ClusteredShapeOf(spec));
 }
 
 bool ClusteredGenericFits(const Spec& spec) {
   constexpr int64_t kMostDims = 1 << 20;
-  return ClusteringOf(spec.kernel) != nullptr && IsFloating(spec.dtype) &&
-         spec.heads <= kMaxGridHeads && spec.head_dim <= kMostDims && spec.value_dim <= kMostDims;
+  return ClusteringOf(spec.kernel) != nullptr && IsFloating(spec.dtype) && spec.heads <= kMaxGridHeads &&
+         spec.head_dim <= kMostDims && spec.value_dim <= kMostDims;
 }
 
 Computed ComputeClusteredMma(std::string_view backend, const Spec& spec, const Problem& problem,
@@ -178,7 +157,7 @@ Computed ComputeClusteredGeneric(std::string_view backend, const Spec& spec, con
 int64_t ClusteredWorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                                 std::span<const int32_t> cu_seqlens_k) {
   // The device may do with less: one whose blocks share their memory needs no counts outside it.
-  const ClusteredPlan plan = PlanClustered(ShapeOf(spec), cu_seqlens_q, cu_seqlens_k,
+  const ClusteredPlan plan = PlanClustered(ClusteredShapeOf(spec), cu_seqlens_q, cu_seqlens_k,
                                            {.tensor_cores = ClusteredMmaFits(spec)});
   return plan.sequences == 0 ? std::numeric_limits<int64_t>::max() : plan.workspace_bytes;
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/unit/attention/random_problem.h"
+#include "tests/support/seeded.h"
 
 namespace castor::attention {
 namespace {

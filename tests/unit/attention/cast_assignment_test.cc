@@ -12,7 +12,7 @@
 #include "engine/attention/cast_reference.h"
 #include "engine/kernels/assignment.h"
 #include "tests/support/sanitizer.h"
-#include "tests/unit/attention/random_problem.h"
+#include "tests/support/seeded.h"
 
 namespace castor::attention {
 namespace {
@@ -80,12 +80,8 @@ Members Selected(const std::vector<float>& affinities, int64_t clusters, int64_t
   return out;
 }
 
-class CastAssignmentTest : public testing::Test {
+class CastAssignmentTest : public testing::Test, protected Seeded {
  protected:
-  CastAssignmentTest() : seed_(FreshSeed()), random_(seed_), trace_(__FILE__, __LINE__, seed_) {}
-
-  int64_t UpTo(int most) { return static_cast<int64_t>(random_() % most) + 1; }
-
   // Affinities [clusters, tokens] of one of several kinds, harmless to nasty.
   std::vector<float> MakeAffinities(int kind, int64_t clusters, int64_t tokens) {
     std::uniform_real_distribution<float> uniform(0, 8);
@@ -130,10 +126,6 @@ class CastAssignmentTest : public testing::Test {
     return affinities;
   }
   static constexpr int kKinds = 10;
-
-  const uint32_t seed_;
-  std::mt19937 random_;
-  testing::ScopedTrace trace_;
 };
 
 TEST_F(CastAssignmentTest, SingleAssignmentIsTheSerialLoops) {

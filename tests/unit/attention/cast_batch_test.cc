@@ -5,16 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstring>
 #include <memory>
-#include <string>
 
 #include "engine/attention/cast_layout.h"
-#include "engine/attention/variants.h"
+#include "tests/support/attention/cast_problem.h"
+#include "tests/support/attention/variant_test.h"
 #include "tests/support/sanitizer.h"
-#include "tests/unit/attention/cast_problem.h"
 
 namespace castor::attention {
 namespace {
@@ -22,117 +18,72 @@ namespace {
 // Tokens of a sequence with tiles enough for several threads.
 constexpr int32_t kLong = kSanitized ? 200 : 900;
 
-Spec MakeSpec(DType dtype, int reading, int32_t cluster_size, int64_t surrogates) {
-  Cast kernel;
-  kernel.cluster_size = cluster_size;
-  if ((reading & 1) != 0) kernel.clustering = Cast::Clustering::kSingleAssignmentTopK;
-  if ((reading & 2) != 0) kernel.head_clustering = Cast::HeadClustering::kPerHead;
-  if ((reading & 4) != 0) kernel.attention_function = Cast::AttentionFunction::kLaplace;
-  Spec spec;
-  spec.dtype = dtype;
-  spec.surrogates = surrogates;
-  spec.heads = 3;
-  spec.head_dim = 32;
-  spec.value_dim = 40;
-  spec.softmax_scale = 1 / std::sqrt(32.0);
-  spec.kernel = kernel;
-  return spec;
+Spec SpecOf(DType dtype, int reading, int32_t cluster_size, int64_t surrogates) {
+  return MakeSpec(dtype, CastReading(reading, cluster_size), 3, 32, 40, surrogates);
 }
 
-class CastBatchTest : public testing::TestWithParam<Variant> {
+class CastBatchTest : public VariantTest {
  protected:
-  CastBatchTest() : seed_(FreshSeed()), random_(seed_), trace_(__FILE__, __LINE__, seed_) {}
-
-  void SetUp() override {
-    if (!GetParam().supports(MakeSpec(DType::kFloat32, 0, 0, 4))) {
-      GTEST_SKIP() << "this processor cannot run " << GetParam().backend;
-    }
-  }
-
   // Output bytes, which hold something else before.
-  static std::vector<std::byte> Run(OwnedProblem& problem) {
-    std::memset(problem.output.data(), 0xff, problem.output.bytes().size());
-    const absl::Status status = GetParam().run(problem.spec, {&problem.view, 1});
-    EXPECT_TRUE(status.ok()) << status;
+  static std::vector<std::byte> BytesOf(OwnedProblem& problem) {
+    problem.output.Clear();
+    Run(problem);
     return problem.output.bytes();
   }
-
-  const uint32_t seed_;
-  std::mt19937 random_;
-  testing::ScopedTrace trace_;
 };
 
 TEST_P(CastBatchTest, AloneAndInAnyBatchGiveTheSameBytes) {
-  for (int reading = 0; reading < 8; ++reading) {
-    const DType dtype = std::array{DType::kFloat32, DType::kFloat16, DType::kBFloat16}[reading % 3];
-    const Spec spec = MakeSpec(dtype, reading, 0, 5);
+  for (int reading = 0; reading < kCastReadings; ++reading) {
+    const Spec spec = SpecOf(kFloatTypes[reading % 3], reading, 0, 5);
     std::vector<std::unique_ptr<CastProblem>> owned;
-    std::vector<Problem> batch;
-    std::vector<std::vector<std::byte>> alone;
+    std::vector<OwnedProblem*> problems;
     constexpr int kLongest = kSanitized ? 150 : 600;
-    for (int i = 0; i < 8; ++i) {
-      const auto length = static_cast<int32_t>(random_() % kLongest + 1);
+    for (int i = 0; i < 4; ++i) {
       owned.push_back(
-          std::make_unique<CastProblem>(spec, std::vector<int32_t>{length, 3}, random_));
-      batch.push_back(owned.back()->problem.view);
-      alone.push_back(Run(owned.back()->problem));
+          std::make_unique<CastProblem>(spec, std::vector<int32_t>{UpTo(kLongest), 3}, random_));
+      problems.push_back(&owned.back()->problem);
     }
-    std::shuffle(batch.begin(), batch.end(), random_);
-    for (auto& layer : owned) {
-      std::memset(layer->problem.output.data(), 0xff, layer->problem.output.bytes().size());
-    }
-    ASSERT_TRUE(GetParam().run(spec, batch).ok());
-    for (size_t i = 0; i < owned.size(); ++i) {
-      EXPECT_EQ(owned[i]->problem.output.bytes(), alone[i]) << "reading " << reading;
-    }
+    ExpectTheSameAloneAndTogether(problems);
   }
 }
 
 // A sequence of a ragged problem against the same one as a problem of its own.
 TEST_P(CastBatchTest, NeighboursInAProblemDoNotMatter) {
-  const Spec spec = MakeSpec(DType::kFloat32, 1, 0, 5);
+  const Spec spec = SpecOf(DType::kFloat32, 1, 0, 5);
   const std::vector<int32_t> lengths = {1, 200, 33, 96, 2, 500};
   CastProblem all(spec, lengths, random_);
-  const std::vector<std::byte> together = Run(all.problem);
+  Run(all.problem);
   for (size_t s = 0; s < lengths.size(); ++s) {
     const int64_t begin = all.problem.cu_seqlens_q[s];
     CastProblem one(spec, {lengths[s]}, random_);
     one.surrogates = all.surrogates;
     one.problem.view.cast.surrogates = one.surrogates.data();
-    for (int64_t i = 0; i < lengths[s]; ++i) one.gate[i] = all.gate[begin + i];
-    for (int64_t i = 0; i < one.problem.query.size(); ++i) {
-      one.problem.query.Set(i, all.problem.query.Get(begin * 96 + i));
-      one.problem.key.Set(i, all.problem.key.Get(begin * 96 + i));
-    }
-    for (int64_t i = 0; i < one.problem.value.size(); ++i) {
-      one.problem.value.Set(i, all.problem.value.Get(begin * 120 + i));
-    }
-    const std::vector<std::byte> alone = Run(one.problem);
-    EXPECT_EQ(
-        0, std::memcmp(alone.data(), together.data() + begin * 120 * sizeof(float), alone.size()))
+    std::copy_n(all.gate.begin() + begin, lengths[s], one.gate.begin());
+    CopySequence(all.problem, static_cast<int64_t>(s), one.problem, 0);
+    EXPECT_EQ(BytesOf(one.problem), OutputOf(all.problem, static_cast<int64_t>(s)))
         << "sequence " << s;
   }
 }
 
 TEST_P(CastBatchTest, RepetitionGivesTheSameBytes) {
   for (const int reading : {0, 1}) {
-    CastProblem layer(MakeSpec(DType::kFloat32, reading, 0, 9), {kLong, 20}, random_);
-    const std::vector<std::byte> first = Run(layer.problem);
+    CastProblem layer(SpecOf(DType::kFloat32, reading, 0, 9), {kLong, 20}, random_);
+    const std::vector<std::byte> first = BytesOf(layer.problem);
     for (int round = 1; round < Scaled(100); ++round) {
-      ASSERT_EQ(Run(layer.problem), first) << "round " << round;
+      ASSERT_EQ(BytesOf(layer.problem), first) << "round " << round;
     }
   }
 }
 
 TEST_P(CastBatchTest, AnyNumberOfThreadsGivesTheSameBytes) {
   const int before = at::get_num_threads();
-  for (int reading = 0; reading < 8; ++reading) {
-    CastProblem layer(MakeSpec(DType::kFloat32, reading, 0, 9), {kLong, 20, 1}, random_);
+  for (int reading = 0; reading < kCastReadings; ++reading) {
+    CastProblem layer(SpecOf(DType::kFloat32, reading, 0, 9), {kLong, 20, 1}, random_);
     at::set_num_threads(1);
-    const std::vector<std::byte> first = Run(layer.problem);
+    const std::vector<std::byte> first = BytesOf(layer.problem);
     for (const int threads : {2, 3, 7}) {
       at::set_num_threads(threads);
-      EXPECT_EQ(Run(layer.problem), first) << threads << " threads, reading " << reading;
+      EXPECT_EQ(BytesOf(layer.problem), first) << threads << " threads, reading " << reading;
     }
   }
   at::set_num_threads(before);
@@ -143,7 +94,7 @@ TEST_P(CastBatchTest, AnyNumberOfThreadsGivesTheSameBytes) {
 TEST_P(CastBatchTest, MembersMayBeTooManyForTheMemory) {
   for (const int32_t size : {150, 1000}) {
     constexpr int32_t kTokens = 220;
-    Spec wide = MakeSpec(DType::kFloat32, 0, size, 40);
+    Spec wide = SpecOf(DType::kFloat32, 0, size, 40);
     wide.heads = 1;
     wide.value_dim = 800;
     Spec narrow = wide;
@@ -167,7 +118,7 @@ TEST_P(CastBatchTest, MembersMayBeTooManyForTheMemory) {
       ASSERT_EQ(some.problem.output.Get(i), all.problem.Output(i / 16, 0, i % 16)) << i;
     }
     if (size > kTokens) {
-      EXPECT_LE(RelativeError(all.problem, all.VanillaOfTheSame()), 1e-5);
+      EXPECT_LE(RelativeError(all.problem, VanillaOfTheSame(all.problem)), 1e-5);
     }
   }
 }
@@ -176,7 +127,7 @@ TEST_P(CastBatchTest, WorkspaceGrowsWithTheSequenceAndNotWithTheBatch) {
   const auto bytes = [](const Spec& spec, const std::vector<int32_t>& offsets) {
     return GetParam().workspace_bytes(spec, offsets, offsets);
   };
-  const Spec spec = MakeSpec(DType::kFloat32, 0, 256, 64);
+  const Spec spec = SpecOf(DType::kFloat32, 0, 256, 64);
   const int64_t lone = bytes(spec, {0, 16384});
   EXPECT_GT(lone, 16384 * 64 * 4) << "the affinities alone";
   EXPECT_LT(lone, 64 << 20);
@@ -184,21 +135,11 @@ TEST_P(CastBatchTest, WorkspaceGrowsWithTheSequenceAndNotWithTheBatch) {
   for (int i = 0; i < 1000; ++i) many.push_back(many.back() + 512);
   EXPECT_LT(bytes(spec, many), 64 << 20);
   // All tokens in all clusters: rows are bounded, lists of members are not.
-  EXPECT_LT(bytes(MakeSpec(DType::kFloat32, 0, 16384, 64), {0, 16384}), 64 << 20);
+  EXPECT_LT(bytes(SpecOf(DType::kFloat32, 0, 16384, 64), {0, 16384}), 64 << 20);
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, CastBatchTest, testing::ValuesIn([] {
-                           std::vector<Variant> rows;
-                           for (const Variant& row : CpuVariants()) {
-                             if (row.kernel == KernelName::kCast) rows.push_back(row);
-                           }
-                           return rows;
-                         }()),
-                         [](const auto& info) {
-                           std::string name(info.param.backend);
-                           std::erase(name, '-');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Table, CastBatchTest, testing::ValuesIn(CpuRows({KernelName::kCast})),
+                         NameOfRow);
 
 }  // namespace
 }  // namespace castor::attention

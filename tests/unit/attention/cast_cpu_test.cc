@@ -3,70 +3,21 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <memory>
 #include <numeric>
 #include <string>
 
-#include "engine/attention/variants.h"
+#include "tests/support/attention/cast_problem.h"
+#include "tests/support/attention/variant_test.h"
 #include "tests/support/sanitizer.h"
-#include "tests/unit/attention/cast_problem.h"
 
 namespace castor::attention {
 namespace {
 
 using Clustering = Cast::Clustering;
 
-Spec MakeSpec(DType dtype, Cast kernel, int64_t heads, int64_t head_dim, int64_t value_dim,
-              int64_t surrogates) {
-  Spec spec;
-  spec.dtype = dtype;
-  spec.surrogates = surrogates;
-  spec.heads = heads;
-  spec.head_dim = head_dim;
-  spec.value_dim = value_dim;
-  spec.softmax_scale = 1 / std::sqrt(static_cast<double>(head_dim));
-  spec.kernel = std::move(kernel);
-  return spec;
-}
-
-Cast Kernel(int32_t cluster_size, Clustering clustering = Clustering::kTopK) {
-  Cast kernel;
-  kernel.cluster_size = cluster_size;
-  kernel.clustering = clustering;
-  return kernel;
-}
-
-// One of the readings that a layer's configuration can ask for, `n` of 16.
-Cast Reading(int n, int32_t cluster_size) {
-  Cast kernel = Kernel(cluster_size);
-  if ((n & 1) != 0) kernel.clustering = Clustering::kSingleAssignmentTopK;
-  if ((n & 2) != 0) kernel.attention_function = Cast::AttentionFunction::kLaplace;
-  if ((n & 4) != 0) kernel.gate_temperature = Cast::GateTemperature::kNone;
-  if ((n & 8) != 0) kernel.head_clustering = Cast::HeadClustering::kPerHead;
-  return kernel;
-}
-
-class CastCpuTest : public testing::TestWithParam<Variant> {
+class CastCpuTest : public VariantTest {
  protected:
-  CastCpuTest() : seed_(FreshSeed()), random_(seed_), trace_(__FILE__, __LINE__, seed_) {}
-
-  void SetUp() override {
-    if (!GetParam().supports(MakeSpec(DType::kFloat32, Kernel(0), 1, 1, 1, 1))) {
-      GTEST_SKIP() << "this processor cannot run " << GetParam().backend;
-    }
-  }
-
-  int UpTo(int most) { return static_cast<int>(random_() % most) + 1; }
-
-  static void Run(const OwnedProblem& problem) { Run(problem.spec, {&problem.view, 1}); }
-  static void Run(const Spec& spec, std::span<const Problem> problems) {
-    ASSERT_TRUE(GetParam().supports(spec));
-    const absl::Status status = GetParam().run(spec, problems);
-    ASSERT_TRUE(status.ok()) << status;
-  }
-
   // Compares with the twin where the clusters are not a matter of rounding. Returns whether.
   bool ExpectRight(CastProblem& layer) {
     Run(layer.problem);
@@ -74,17 +25,13 @@ class CastCpuTest : public testing::TestWithParam<Variant> {
     EXPECT_LE(RelativeError(layer.problem, layer.Reference()), Tolerance(layer.problem.spec.dtype));
     return true;
   }
-
-  const uint32_t seed_;
-  std::mt19937 random_;
-  testing::ScopedTrace trace_;
 };
 
 TEST_P(CastCpuTest, MatchesTheReferenceInEveryReading) {
   const int rounds = Scaled(96);
   int judged = 0;
   for (int round = 0; round < rounds; ++round) {
-    const DType dtype = std::array{DType::kFloat32, DType::kFloat16, DType::kBFloat16}[round % 3];
+    const DType dtype = kFloatTypes[round % 3];
     const int surrogates = UpTo(12);
     std::vector<int32_t> lengths;
     for (int sequences = UpTo(4); sequences > 0; --sequences) {
@@ -93,14 +40,14 @@ TEST_P(CastCpuTest, MatchesTheReferenceInEveryReading) {
     const int longest = *std::max_element(lengths.begin(), lengths.end());
     const int least = (longest + surrogates - 1) / surrogates;
     const int size = round % 5 == 0 ? 0 : least + UpTo(longest + 3) - 1;
-    const Spec spec =
-        MakeSpec(dtype, Reading(round % 16, size), UpTo(4), UpTo(70), UpTo(70), surrogates);
+    const Spec spec = MakeSpec(dtype, CastReading(round % kCastReadings, size), UpTo(4), UpTo(70),
+                               UpTo(70), surrogates);
     const Gaps gaps = {UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1};
     CastProblem layer(spec, lengths, random_, gaps);
     SCOPED_TRACE(testing::Message()
                  << "round " << round << ": " << NameOf(dtype) << " heads " << spec.heads
                  << " dims " << spec.head_dim << ", " << spec.value_dim << " surrogates "
-                 << surrogates << " size " << size << " reading " << round % 16);
+                 << surrogates << " size " << size << " reading " << round % kCastReadings);
     judged += ExpectRight(layer) ? 1 : 0;
   }
   EXPECT_GE(judged, rounds / 2) << "the rest had clusters within float32's rounding";
@@ -109,13 +56,13 @@ TEST_P(CastCpuTest, MatchesTheReferenceInEveryReading) {
 // Each width of a panel, each remainder, the edges of tiles and of blocks of keys.
 TEST_P(CastCpuTest, MatchesTheReferenceAtEveryLength) {
   for (int32_t length = 1; length <= 60; ++length) {
-    CastProblem layer(MakeSpec(DType::kFloat32, Kernel(0), 1, 16, 24, 3), {length}, random_);
+    CastProblem layer(MakeSpec(DType::kFloat32, CastOf(0), 1, 16, 24, 3), {length}, random_);
     SCOPED_TRACE(length);
     ExpectRight(layer);
   }
   for (const int32_t length : {95, 96, 97, 127, 128, 129, 255, 256, 257, 500, 513, 700}) {
     for (const int32_t size : {1, 127, 129, 256, 257, 1000}) {
-      CastProblem layer(MakeSpec(DType::kFloat32, Kernel(size), 1, 8, 5, 2), {length}, random_);
+      CastProblem layer(MakeSpec(DType::kFloat32, CastOf(size), 1, 8, 5, 2), {length}, random_);
       SCOPED_TRACE(testing::Message() << length << " tokens, clusters of " << size);
       ExpectRight(layer);
     }
@@ -124,7 +71,7 @@ TEST_P(CastCpuTest, MatchesTheReferenceAtEveryLength) {
 
 TEST_P(CastCpuTest, TakesTheDimensionsThatModelsHave) {
   for (const int64_t dim : {1, 2, 3, 32, 40, 64, 72, 80, 96, 128, 192, 256, 576}) {
-    CastProblem layer(MakeSpec(DType::kFloat32, Kernel(0), 2, dim, dim, 4), {37, 3}, random_);
+    CastProblem layer(MakeSpec(DType::kFloat32, CastOf(0), 2, dim, dim, 4), {37, 3}, random_);
     SCOPED_TRACE(dim);
     ExpectRight(layer);
   }
@@ -133,7 +80,7 @@ TEST_P(CastCpuTest, TakesTheDimensionsThatModelsHave) {
 TEST_P(CastCpuTest, TakesManySurrogates) {
   for (const int64_t surrogates : {13, 127, 128, 129, 300}) {
     for (const auto clustering : {Clustering::kTopK, Clustering::kSingleAssignmentTopK}) {
-      const Spec spec = MakeSpec(DType::kFloat32, Kernel(3, clustering), 2, 16, 16, surrogates);
+      const Spec spec = MakeSpec(DType::kFloat32, CastOf(3, clustering), 2, 16, 16, surrogates);
       CastProblem layer(spec, {25, 39}, random_);
       SCOPED_TRACE(surrogates);
       ExpectRight(layer);
@@ -144,7 +91,7 @@ TEST_P(CastCpuTest, TakesManySurrogates) {
 TEST_P(CastCpuTest, TakesAnyScale) {
   for (int reading = 0; reading < 4; ++reading) {
     for (const double scale : {0.0, 1.0, -1.0, 1e-6, 3.0, -0.25}) {
-      Spec spec = MakeSpec(DType::kFloat32, Reading(reading, 0), 2, 16, 16, 4);
+      Spec spec = MakeSpec(DType::kFloat32, CastReading(reading, 0), 2, 16, 16, 4);
       spec.softmax_scale = scale;
       CastProblem layer(spec, {50}, random_);
       SCOPED_TRACE(testing::Message() << "scale " << scale << " reading " << reading);
@@ -154,18 +101,18 @@ TEST_P(CastCpuTest, TakesAnyScale) {
 }
 
 TEST_P(CastCpuTest, EveryTokenInEveryClusterIsVanilla) {
-  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+  for (const DType dtype : kFloatTypes) {
     for (const int64_t surrogates : {1, 5}) {
-      CastProblem layer(MakeSpec(dtype, Kernel(1000), 2, 24, 12, surrogates), {300, 1, 7}, random_);
+      CastProblem layer(MakeSpec(dtype, CastOf(1000), 2, 24, 12, surrogates), {300, 1, 7}, random_);
       Run(layer.problem);
-      EXPECT_LE(RelativeError(layer.problem, layer.VanillaOfTheSame()), Tolerance(dtype));
+      EXPECT_LE(RelativeError(layer.problem, VanillaOfTheSame(layer.problem)), Tolerance(dtype));
     }
   }
 }
 
 TEST_P(CastCpuTest, SoftmaxRowsOfOnesStayOnes) {
   for (const auto clustering : {Clustering::kTopK, Clustering::kSingleAssignmentTopK}) {
-    CastProblem layer(MakeSpec(DType::kFloat32, Kernel(25, clustering), 2, 8, 3, 4), {100},
+    CastProblem layer(MakeSpec(DType::kFloat32, CastOf(25, clustering), 2, 8, 3, 4), {100},
                       random_);
     for (int64_t i = 0; i < layer.problem.value.size(); ++i) layer.problem.value.Set(i, 1);
     Run(layer.problem);
@@ -177,7 +124,7 @@ TEST_P(CastCpuTest, SoftmaxRowsOfOnesStayOnes) {
 
 TEST_P(CastCpuTest, PermutingTokensPermutesRows) {
   for (const auto clustering : {Clustering::kTopK, Clustering::kSingleAssignmentTopK}) {
-    CastProblem layer(MakeSpec(DType::kFloat32, Kernel(0, clustering), 2, 8, 8, 4), {240}, random_);
+    CastProblem layer(MakeSpec(DType::kFloat32, CastOf(0, clustering), 2, 8, 8, 4), {240}, random_);
     if (!layer.HasMargins(random_)) continue;
     Run(layer.problem);
     const Elements before = layer.problem.output;
@@ -199,8 +146,8 @@ TEST_P(CastCpuTest, PermutingTokensPermutesRows) {
 
 // Equal tokens have equal affinities in whatever arithmetic: ties, which go to the lower token.
 TEST_P(CastCpuTest, TiesGoToTheLowerToken) {
-  for (int reading = 0; reading < 16; ++reading) {
-    const Spec spec = MakeSpec(DType::kFloat32, Reading(reading, 60), 2, 8, 8, 5);
+  for (int reading = 0; reading < kCastReadings; ++reading) {
+    const Spec spec = MakeSpec(DType::kFloat32, CastReading(reading, 60), 2, 8, 8, 5);
     CastProblem layer(spec, {300}, random_);
     for (Elements* elements : {&layer.problem.query, &layer.problem.key}) {
       for (int64_t i = 16; i < elements->size(); ++i) elements->Set(i, elements->Get(i % 16));
@@ -213,7 +160,7 @@ TEST_P(CastCpuTest, TiesGoToTheLowerToken) {
 
 TEST_P(CastCpuTest, SurvivesHugeScoresAndGates) {
   for (const auto temperature : {Cast::GateTemperature::kSoftplus1, Cast::GateTemperature::kNone}) {
-    Cast kernel = Kernel(0);
+    Cast kernel = CastOf(0);
     kernel.gate_temperature = temperature;
     CastProblem layer(MakeSpec(DType::kFloat32, kernel, 2, 8, 8, 1), {30}, random_);
     layer.problem.Randomize(random_, 1e12, 1e12);  // one key takes all
@@ -231,7 +178,7 @@ TEST_P(CastCpuTest, SurvivesHugeScoresAndGates) {
 }
 
 TEST_P(CastCpuTest, KeepsDenormals) {
-  CastProblem layer(MakeSpec(DType::kFloat16, Kernel(40), 2, 16, 16, 1), {33}, random_);
+  CastProblem layer(MakeSpec(DType::kFloat16, CastOf(40), 2, 16, 16, 1), {33}, random_);
   layer.problem.Randomize(random_, 1e-6, 1e-6, 1e-6);
   Run(layer.problem);
   const std::vector<double> expected = layer.Reference();
@@ -241,9 +188,9 @@ TEST_P(CastCpuTest, KeepsDenormals) {
 }
 
 TEST_P(CastCpuTest, OneTokenAttendsToItself) {
-  for (int reading = 0; reading < 16; ++reading) {
+  for (int reading = 0; reading < kCastReadings; ++reading) {
     for (const int64_t surrogates : {1, 2, 9}) {
-      const Spec spec = MakeSpec(DType::kFloat32, Reading(reading, 0), 2, 16, 8, surrogates);
+      const Spec spec = MakeSpec(DType::kFloat32, CastReading(reading, 0), 2, 16, 8, surrogates);
       CastProblem layer(spec, {1, 1, 1}, random_);
       SCOPED_TRACE(reading);
       ExpectRight(layer);
@@ -252,8 +199,8 @@ TEST_P(CastCpuTest, OneTokenAttendsToItself) {
 }
 
 TEST_P(CastCpuTest, FewerTokensThanClusters) {
-  for (int reading = 0; reading < 16; ++reading) {
-    CastProblem layer(MakeSpec(DType::kFloat32, Reading(reading, 0), 2, 16, 8, 40), {3, 39, 2},
+  for (int reading = 0; reading < kCastReadings; ++reading) {
+    CastProblem layer(MakeSpec(DType::kFloat32, CastReading(reading, 0), 2, 16, 8, 40), {3, 39, 2},
                       random_);
     SCOPED_TRACE(reading);
     ExpectRight(layer);
@@ -262,7 +209,7 @@ TEST_P(CastCpuTest, FewerTokensThanClusters) {
 
 TEST_P(CastCpuTest, EachSequenceTakesItsOwnLayer) {
   for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
-    const Spec spec = MakeSpec(dtype, Kernel(0), 2, 16, 16, 4);
+    const Spec spec = MakeSpec(dtype, CastOf(0), 2, 16, 16, 4);
     CastProblem layer(spec, {30, 20, 30, 9}, random_);
     Elements layers(dtype, 3 * layer.surrogates.size());
     std::normal_distribution<double> normal;
@@ -277,7 +224,7 @@ TEST_P(CastCpuTest, EachSequenceTakesItsOwnLayer) {
 
 TEST_P(CastCpuTest, RefusesClustersWithoutRoomForAllTokens) {
   const Spec spec =
-      MakeSpec(DType::kFloat32, Kernel(9, Clustering::kSingleAssignmentTopK), 1, 4, 4, 2);
+      MakeSpec(DType::kFloat32, CastOf(9, Clustering::kSingleAssignmentTopK), 1, 4, 4, 2);
   CastProblem fits(spec, {18, 7}, random_);
   EXPECT_TRUE(GetParam().run(spec, {&fits.problem.view, 1}).ok());
   CastProblem does_not(spec, {18, 19}, random_);
@@ -288,8 +235,8 @@ TEST_P(CastCpuTest, RefusesClustersWithoutRoomForAllTokens) {
 // Poison in whatever comes in: it must neither leave its sequence nor stop the assignment.
 TEST_P(CastCpuTest, NotANumberStaysInItsSequence) {
   for (const double poison : {NAN, INFINITY, -INFINITY}) {
-    for (int reading = 0; reading < 16; ++reading) {
-      const Spec spec = MakeSpec(DType::kFloat32, Reading(reading, 0), 2, 16, 16, 3);
+    for (int reading = 0; reading < kCastReadings; ++reading) {
+      const Spec spec = MakeSpec(DType::kFloat32, CastReading(reading, 0), 2, 16, 16, 3);
       std::mt19937 same = random_;
       CastProblem layer(spec, {20, 30, 10}, random_);
       CastProblem clean(spec, {20, 30, 10}, same);
@@ -313,18 +260,8 @@ TEST_P(CastCpuTest, NotANumberStaysInItsSequence) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, CastCpuTest, testing::ValuesIn([] {
-                           std::vector<Variant> rows;
-                           for (const Variant& row : CpuVariants()) {
-                             if (row.kernel == KernelName::kCast) rows.push_back(row);
-                           }
-                           return rows;
-                         }()),
-                         [](const auto& info) {
-                           std::string name(info.param.backend);
-                           std::erase(name, '-');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Table, CastCpuTest, testing::ValuesIn(CpuRows({KernelName::kCast})),
+                         NameOfRow);
 
 }  // namespace
 }  // namespace castor::attention

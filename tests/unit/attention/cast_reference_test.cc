@@ -7,81 +7,50 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <utility>
 
-#include "tests/unit/attention/cast_problem.h"
+#include "tests/support/attention/cast_problem.h"
+#include "tests/support/attention/compare.h"
+#include "tests/support/attention/spec.h"
+#include "tests/support/seeded.h"
 
 namespace castor::attention {
 namespace {
 
 using Clustering = Cast::Clustering;
 
-Spec MakeSpec(Cast kernel, int64_t heads, int64_t head_dim, int64_t value_dim, int64_t surrogates) {
-  Spec spec;
-  spec.surrogates = surrogates;
-  spec.heads = heads;
-  spec.head_dim = head_dim;
-  spec.value_dim = value_dim;
-  spec.softmax_scale = 1 / std::sqrt(static_cast<double>(head_dim));
-  spec.kernel = std::move(kernel);
-  return spec;
-}
-
-Cast Kernel(int32_t cluster_size, Clustering clustering = Clustering::kTopK) {
-  Cast kernel;
-  kernel.cluster_size = cluster_size;
-  kernel.clustering = clustering;
-  return kernel;
-}
-
-double Distance(const std::vector<double>& a, const std::vector<double>& b) {
-  double squares = 0;
-  double norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    squares += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
-  }
-  return std::sqrt(squares / norm);
-}
-
-class CastReferenceTest : public testing::Test {
+class CastReferenceTest : public testing::Test, protected Seeded {
  protected:
-  CastReferenceTest() : seed_(FreshSeed()), random_(seed_), trace_(__FILE__, __LINE__, seed_) {}
-
   std::vector<double> RandomAffinities(int64_t count) {
     std::uniform_real_distribution<double> uniform;
     std::vector<double> affinities(count);
     for (double& affinity : affinities) affinity = uniform(random_);
     return affinities;
   }
-
-  const uint32_t seed_;
-  std::mt19937 random_;
-  testing::ScopedTrace trace_;
 };
 
 TEST_F(CastReferenceTest, OneClusterOfAllTokensIsVanilla) {
   for (const Clustering clustering : {Clustering::kTopK, Clustering::kSingleAssignmentTopK}) {
-    const CastProblem layer(MakeSpec(Kernel(0, clustering), 2, 8, 6, 1), {20, 1, 7}, random_);
-    EXPECT_LE(Distance(layer.Reference(), layer.VanillaOfTheSame()), 1e-12);
+    const CastProblem layer(MakeSpec(DType::kFloat32, CastOf(0, clustering), 2, 8, 6, 1),
+                            {20, 1, 7}, random_);
+    EXPECT_LE(Distance(layer.Reference(), VanillaOfTheSame(layer.problem)), 1e-12);
   }
 }
 
 TEST_F(CastReferenceTest, EveryTokenInEveryClusterIsVanilla) {
   for (const auto temperature : {Cast::GateTemperature::kSoftplus1, Cast::GateTemperature::kNone}) {
-    Cast kernel = Kernel(1000);  // clamped to the tokens
+    Cast kernel = CastOf(1000);  // clamped to the tokens
     kernel.gate_temperature = temperature;
-    const CastProblem layer(MakeSpec(kernel, 2, 8, 6, 5), {20, 1, 7}, random_);
-    EXPECT_LE(Distance(layer.Reference(), layer.VanillaOfTheSame()), 1e-12);
+    const CastProblem layer(MakeSpec(DType::kFloat32, kernel, 2, 8, 6, 5), {20, 1, 7}, random_);
+    EXPECT_LE(Distance(layer.Reference(), VanillaOfTheSame(layer.problem)), 1e-12);
   }
 }
 
 TEST_F(CastReferenceTest, PermutingTokensPermutesRows) {
   for (const Clustering clustering : {Clustering::kTopK, Clustering::kSingleAssignmentTopK}) {
     for (const auto heads : {Cast::HeadClustering::kShared, Cast::HeadClustering::kPerHead}) {
-      Cast kernel = Kernel(0, clustering);
+      Cast kernel = CastOf(0, clustering);
       kernel.head_clustering = heads;
-      CastProblem layer(MakeSpec(kernel, 2, 8, 8, 4), {24}, random_);
+      CastProblem layer(MakeSpec(DType::kFloat32, kernel, 2, 8, 8, 4), {24}, random_);
       const std::vector<double> before = layer.Reference();
 
       std::vector<int64_t> order(24);  // row `order[i]` moves to i
@@ -105,15 +74,16 @@ TEST_F(CastReferenceTest, PermutingTokensPermutesRows) {
 }
 
 TEST_F(CastReferenceTest, SoftmaxRowsOfOnesStayOnes) {
-  CastProblem layer(MakeSpec(Kernel(3), 2, 8, 1, 4), {30}, random_);  // some tokens in no cluster
+  CastProblem layer(MakeSpec(DType::kFloat32, CastOf(3), 2, 8, 1, 4), {30},
+                    random_);  // some tokens in no cluster
   for (int64_t i = 0; i < layer.problem.value.size(); ++i) layer.problem.value.Set(i, 1);
   for (double sum : layer.Reference()) EXPECT_NEAR(sum, 1, 1e-12);
 }
 
 TEST_F(CastReferenceTest, LaplaceIsNotNormalised) {
-  Cast kernel = Kernel(0);
+  Cast kernel = CastOf(0);
   kernel.attention_function = Cast::AttentionFunction::kLaplace;
-  CastProblem layer(MakeSpec(kernel, 1, 2, 1, 1), {1}, random_);
+  CastProblem layer(MakeSpec(DType::kFloat32, kernel, 1, 2, 1, 1), {1}, random_);
   for (Elements* elements : {&layer.problem.query, &layer.problem.key, &layer.surrogates}) {
     elements->Set(0, 0);
     elements->Set(1, 0);
@@ -186,7 +156,7 @@ TEST_F(CastReferenceTest, TiedAffinitiesFillClustersInOrder) {
 
 TEST_F(CastReferenceTest, FewerTokensThanClusters) {
   for (const Clustering clustering : {Clustering::kTopK, Clustering::kSingleAssignmentTopK}) {
-    CastProblem layer(MakeSpec(Kernel(0, clustering), 2, 8, 1, 10), {3}, random_);
+    CastProblem layer(MakeSpec(DType::kFloat32, CastOf(0, clustering), 2, 8, 1, 10), {3}, random_);
     for (double x : layer.Reference()) EXPECT_TRUE(std::isfinite(x));
   }
 }

@@ -10,25 +10,23 @@
 #include <vector>
 
 #include "engine/attention/clustering.h"
+#include "tests/support/attention/clustered_problem.h"
 #include "tests/support/sanitizer.h"
-#include "tests/unit/attention/clustered_problem.h"
+#include "tests/support/seeded.h"
 
 namespace castor::attention {
 namespace {
 
 using kernels::ClusterKernel;
 
-class ClusteredCodesTest : public testing::TestWithParam<const ClusterKernel*> {
+class ClusteredCodesTest : public testing::TestWithParam<const ClusterKernel*>, protected Seeded {
  protected:
-  ClusteredCodesTest() : seed_(FreshSeed()), random_(seed_), trace_(__FILE__, __LINE__, seed_) {}
-
   void SetUp() override {
     if (!kernel().runs_here()) GTEST_SKIP() << "this processor cannot run " << kernel().backend;
   }
 
   static const ClusterKernel& kernel() { return *GetParam(); }
 
-  int UpTo(int most) { return static_cast<int>(random_() % most) + 1; }
   uint64_t RandomCode(int bits) { return ((uint64_t{random_()} << 32) | random_()) >> (64 - bits); }
 
   std::vector<uint64_t> RandomCodes(int64_t count, int bits) {
@@ -48,10 +46,6 @@ class ClusteredCodesTest : public testing::TestWithParam<const ClusterKernel*> {
       ASSERT_TRUE(std::ranges::equal(clusterer.centroids(), expected.centroids));
     }
   }
-
-  const uint32_t seed_;
-  std::mt19937 random_;
-  testing::ScopedTrace trace_;
 };
 
 TEST_P(ClusteredCodesTest, RandomCodesGetTheTwinsLabels) {
@@ -147,11 +141,11 @@ TEST_P(ClusteredCodesTest, SortedTokensAreGroupedAndInOrder) {
 
 TEST_P(ClusteredCodesTest, HashCodesAreTheTwins) {
   for (int round = 0; round < Scaled(90); ++round) {
-    const DType dtype = std::array{DType::kFloat32, DType::kFloat16, DType::kBFloat16}[round % 3];
+    const DType dtype = kFloatTypes[round % 3];
     Clustered parameters = PlainClusters(1, random_());
     parameters.bits = round % 4 == 0 ? 63 : UpTo(64);
     parameters.hash_bias = round % 2 == 0;
-    OwnedProblem problem(ClusteredSpec(dtype, parameters, UpTo(3), UpTo(140), 1), {UpTo(150)}, {1},
+    OwnedProblem problem(MakeSpec(dtype, parameters, UpTo(3), UpTo(140), 1), {UpTo(150)}, {1},
                          {.query = UpTo(5)});
     problem.Randomize(random_);
     MakeHashMargins(problem, random_);

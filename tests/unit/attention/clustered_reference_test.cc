@@ -8,85 +8,28 @@
 #include <bit>
 #include <cmath>
 #include <set>
-#include <utility>
 
 #include "engine/attention/vanilla_reference.h"
-#include "tests/unit/attention/random_problem.h"
+#include "tests/support/attention/clustered_problem.h"
+#include "tests/support/attention/compare.h"
+#include "tests/support/attention/spec.h"
+#include "tests/support/seeded.h"
 
 namespace castor::attention {
 namespace {
 
-Spec MakeSpec(Kernel kernel, int64_t heads, int64_t head_dim, int64_t value_dim) {
-  Spec spec;
-  spec.heads = heads;
-  spec.head_dim = head_dim;
-  spec.value_dim = value_dim;
-  spec.softmax_scale = 1 / std::sqrt(static_cast<double>(head_dim));
-  spec.kernel = std::move(kernel);
-  return spec;
-}
-
-Clustered Plain(int32_t clusters, uint64_t seed = 0) {
-  Clustered kernel;
-  kernel.clusters = clusters;
-  kernel.seed = seed;
-  return kernel;
-}
-
-ImprovedClustered Improved(int32_t clusters, int32_t topk, uint64_t seed = 0) {
-  ImprovedClustered kernel;
-  kernel.clusters = clusters;
-  kernel.topk = topk;
-  kernel.seed = seed;
-  return kernel;
-}
-
-std::vector<double> Vanilla(Spec spec, const OwnedProblem& problem) {
-  spec.kernel = castor::Vanilla{};
-  return VanillaReference(spec, problem.view);
-}
-
-double Distance(const std::vector<double>& a, const std::vector<double>& b) {
-  double squares = 0;
-  double norm = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    squares += (a[i] - b[i]) * (a[i] - b[i]);
-    norm += b[i] * b[i];
-  }
-  return std::sqrt(squares / norm);
-}
-
-// Values that make each output row the row of weights itself: one sequence, value_dim = keys.
-void MakeValuesIdentity(OwnedProblem& problem) {
-  const int64_t keys = problem.view.key_tokens();
-  for (int64_t j = 0; j < keys; ++j) {
-    for (int64_t h = 0; h < problem.spec.heads; ++h) {
-      for (int64_t e = 0; e < keys; ++e) {
-        problem.value.Set((j * problem.spec.heads + h) * keys + e, j == e ? 1 : 0);
-      }
-    }
-  }
-}
-
-class ClusteredReferenceTest : public testing::Test {
+class ClusteredReferenceTest : public testing::Test, protected Seeded {
  protected:
-  ClusteredReferenceTest()
-      : seed_(FreshSeed()), random_(seed_), trace_(__FILE__, __LINE__, seed_) {}
-
   std::vector<uint64_t> RandomCodes(int64_t count) {
     std::vector<uint64_t> codes;
     for (int64_t i = 0; i < count; ++i) codes.push_back((uint64_t{random_()} << 32) | random_());
     return codes;
   }
-
-  const uint32_t seed_;
-  std::mt19937 random_;
-  testing::ScopedTrace trace_;
 };
 
 TEST_F(ClusteredReferenceTest, LabelsAreNearestAndTiesGoLow) {
   const std::vector<uint64_t> codes = RandomCodes(300);
-  const CodeClusters clusters = ClusterCodes(codes, Plain(17, seed_));
+  const CodeClusters clusters = ClusterCodes(codes, PlainClusters(17, seed_));
   ASSERT_EQ(clusters.centroids.size(), 17u);
   for (size_t i = 0; i < codes.size(); ++i) {
     const int32_t label = clusters.labels[i];
@@ -100,26 +43,26 @@ TEST_F(ClusteredReferenceTest, LabelsAreNearestAndTiesGoLow) {
 
 TEST_F(ClusteredReferenceTest, EqualCodesShareTheFirstCluster) {
   const std::vector<uint64_t> codes(50, 0x123456789abcdef0);
-  const CodeClusters clusters = ClusterCodes(codes, Plain(8, seed_));
+  const CodeClusters clusters = ClusterCodes(codes, PlainClusters(8, seed_));
   EXPECT_EQ(clusters.labels, std::vector<int32_t>(50, 0));
   EXPECT_EQ(clusters.updates, 1) << "nothing changed, so Lloyd stops";
 }
 
 TEST_F(ClusteredReferenceTest, AsManyClustersAsQueriesAtMost) {
-  const CodeClusters clusters = ClusterCodes(RandomCodes(5), Plain(100, seed_));
+  const CodeClusters clusters = ClusterCodes(RandomCodes(5), PlainClusters(100, seed_));
   EXPECT_EQ(clusters.centroids.size(), 5u);
   EXPECT_EQ(std::set<int32_t>(clusters.labels.begin(), clusters.labels.end()).size(), 5u);
 }
 
 TEST_F(ClusteredReferenceTest, IterationsBoundTheUpdates) {
-  Clustered kernel = Plain(20, seed_);
+  Clustered kernel = PlainClusters(20, seed_);
   kernel.iterations = 2;
   EXPECT_LE(ClusterCodes(RandomCodes(2000), kernel).updates, 2);
 }
 
 TEST_F(ClusteredReferenceTest, BitsBoundTheCode) {
   for (const int bits : {1, 5, 63, 64}) {
-    Clustered kernel = Plain(4, seed_);
+    Clustered kernel = PlainClusters(4, seed_);
     kernel.bits = bits;
     const HashPlanes planes = MakeHashPlanes(kernel, 8);
     uint64_t seen = 0;
@@ -134,7 +77,7 @@ TEST_F(ClusteredReferenceTest, BitsBoundTheCode) {
 }
 
 TEST_F(ClusteredReferenceTest, WithoutBiasTheZeroQueryHasNoBits) {
-  Clustered kernel = Plain(4, seed_);
+  Clustered kernel = PlainClusters(4, seed_);
   const std::vector<double> zero(16);
   EXPECT_NE(HashCode(MakeHashPlanes(kernel, 16), zero.data()), 0u);
   kernel.hash_bias = false;
@@ -142,36 +85,37 @@ TEST_F(ClusteredReferenceTest, WithoutBiasTheZeroQueryHasNoBits) {
 }
 
 TEST_F(ClusteredReferenceTest, AClusterPerQueryIsVanilla) {
-  for (const Kernel& kernel : {Kernel(Plain(1000, seed_)), Kernel(Improved(1000, 4, seed_))}) {
-    OwnedProblem problem(MakeSpec(kernel, 2, 16, 8), {40, 1, 9}, {30, 3, 9});
+  for (const Kernel& kernel :
+       {Kernel(PlainClusters(1000, seed_)), Kernel(ImprovedClusters(1000, 4, seed_))}) {
+    OwnedProblem problem(MakeSpec(DType::kFloat32, kernel, 2, 16, 8), {40, 1, 9}, {30, 3, 9});
     problem.Randomize(random_);
-    EXPECT_LE(
-        Distance(ClusteredReference(problem.spec, problem.view), Vanilla(problem.spec, problem)),
-        1e-12);
+    EXPECT_LE(Distance(ClusteredReference(problem.spec, problem.view), VanillaOfTheSame(problem)),
+              1e-12);
   }
 }
 
 TEST_F(ClusteredReferenceTest, TopKeysBeyondAllKeysIsVanilla) {
-  OwnedProblem problem(MakeSpec(Improved(3, 30, seed_), 2, 16, 8), {40, 5}, {30, 2});
+  OwnedProblem problem(MakeSpec(DType::kFloat32, ImprovedClusters(3, 30, seed_), 2, 16, 8), {40, 5},
+                       {30, 2});
   problem.Randomize(random_);
-  EXPECT_LE(
-      Distance(ClusteredReference(problem.spec, problem.view), Vanilla(problem.spec, problem)),
-      1e-12);
+  EXPECT_LE(Distance(ClusteredReference(problem.spec, problem.view), VanillaOfTheSame(problem)),
+            1e-12);
 }
 
 TEST_F(ClusteredReferenceTest, OneQueryAndOneKey) {
-  for (const Kernel& kernel : {Kernel(Plain(100, seed_)), Kernel(Improved(100, 32, seed_))}) {
-    OwnedProblem problem(MakeSpec(kernel, 1, 4, 4), {1}, {1});
+  for (const Kernel& kernel :
+       {Kernel(PlainClusters(100, seed_)), Kernel(ImprovedClusters(100, 32, seed_))}) {
+    OwnedProblem problem(MakeSpec(DType::kFloat32, kernel, 1, 4, 4), {1}, {1});
     problem.Randomize(random_);
-    EXPECT_LE(
-        Distance(ClusteredReference(problem.spec, problem.view), Vanilla(problem.spec, problem)),
-        1e-12);
+    EXPECT_LE(Distance(ClusteredReference(problem.spec, problem.view), VanillaOfTheSame(problem)),
+              1e-12);
   }
 }
 
 TEST_F(ClusteredReferenceTest, WeightsOfEveryRowSumToOne) {
-  for (const Kernel& kernel : {Kernel(Plain(7, seed_)), Kernel(Improved(7, 5, seed_))}) {
-    OwnedProblem problem(MakeSpec(kernel, 2, 8, 1), {60}, {50});
+  for (const Kernel& kernel :
+       {Kernel(PlainClusters(7, seed_)), Kernel(ImprovedClusters(7, 5, seed_))}) {
+    OwnedProblem problem(MakeSpec(DType::kFloat32, kernel, 2, 8, 1), {60}, {50});
     problem.Randomize(random_);
     for (int64_t i = 0; i < problem.value.size(); ++i) problem.value.Set(i, 1);
     for (double sum : ClusteredReference(problem.spec, problem.view)) EXPECT_NEAR(sum, 1, 1e-12);
@@ -182,12 +126,13 @@ TEST_F(ClusteredReferenceTest, WeightsOfEveryRowSumToOne) {
 TEST_F(ClusteredReferenceTest, RefiningNeverHurtsARow) {
   constexpr int32_t kKeys = 40;
   for (const int32_t topk : {2, 4, 16}) {
-    OwnedProblem problem(MakeSpec(Plain(5, seed_), 2, 8, kKeys), {60}, {kKeys});
+    OwnedProblem problem(MakeSpec(DType::kFloat32, PlainClusters(5, seed_), 2, 8, kKeys), {60},
+                         {kKeys});
     problem.Randomize(random_, 2, 1);
     MakeValuesIdentity(problem);
-    const std::vector<double> exact = Vanilla(problem.spec, problem);
+    const std::vector<double> exact = VanillaOfTheSame(problem);
     const std::vector<double> plain = ClusteredReference(problem.spec, problem.view);
-    problem.spec.kernel = Improved(5, topk, seed_);
+    problem.spec.kernel = ImprovedClusters(5, topk, seed_);
     const std::vector<double> improved = ClusteredReference(problem.spec, problem.view);
     double gained = 0;
     for (size_t row = 0; row < exact.size() / kKeys; ++row) {
@@ -205,7 +150,8 @@ TEST_F(ClusteredReferenceTest, RefiningNeverHurtsARow) {
 }
 
 TEST_F(ClusteredReferenceTest, EqualQueriesGetEqualRows) {
-  OwnedProblem problem(MakeSpec(Improved(4, 3, seed_), 1, 8, 8), {30}, {30});
+  OwnedProblem problem(MakeSpec(DType::kFloat32, ImprovedClusters(4, 3, seed_), 1, 8, 8), {30},
+                       {30});
   problem.Randomize(random_);
   for (int64_t e = 0; e < 8; ++e) problem.query.Set(20 * 8 + e, problem.query.Get(3 * 8 + e));
   const std::vector<int32_t> labels = ClusterLabels(problem.spec, problem.view);
@@ -215,7 +161,7 @@ TEST_F(ClusteredReferenceTest, EqualQueriesGetEqualRows) {
 }
 
 TEST_F(ClusteredReferenceTest, MembersShareTheirRowWithoutRefinement) {
-  OwnedProblem problem(MakeSpec(Plain(3, seed_), 1, 8, 8), {30}, {20});
+  OwnedProblem problem(MakeSpec(DType::kFloat32, PlainClusters(3, seed_), 1, 8, 8), {30}, {20});
   problem.Randomize(random_);
   const std::vector<int32_t> labels = ClusterLabels(problem.spec, problem.view);
   const std::vector<double> output = ClusteredReference(problem.spec, problem.view);
@@ -230,7 +176,7 @@ TEST_F(ClusteredReferenceTest, MembersShareTheirRowWithoutRefinement) {
 // Proposition 1 of the paper, with scale 1: rows differ by no more than their queries times |K|.
 TEST_F(ClusteredReferenceTest, CloseQueriesHaveCloseRows) {
   constexpr int32_t kKeys = 12;
-  OwnedProblem problem(MakeSpec(castor::Vanilla{}, 1, 6, kKeys), {30}, {kKeys});
+  OwnedProblem problem(MakeSpec(DType::kFloat32, castor::Vanilla{}, 1, 6, kKeys), {30}, {kKeys});
   problem.spec.softmax_scale = 1;
   problem.Randomize(random_);
   MakeValuesIdentity(problem);
@@ -256,16 +202,12 @@ TEST_F(ClusteredReferenceTest, CloseQueriesHaveCloseRows) {
 }
 
 TEST_F(ClusteredReferenceTest, ASequenceDoesNotSeeItsBatch) {
-  const Spec spec = MakeSpec(Improved(5, 3, seed_), 2, 8, 8);
+  const Spec spec = MakeSpec(DType::kFloat32, ImprovedClusters(5, 3, seed_), 2, 8, 8);
   OwnedProblem alone(spec, {25}, {25});
   alone.Randomize(random_);
   OwnedProblem batch(spec, {10, 25, 40}, {10, 25, 40});
   batch.Randomize(random_);
-  for (const auto& [to, from] :
-       {std::pair(&batch.query, &alone.query), std::pair(&batch.key, &alone.key),
-        std::pair(&batch.value, &alone.value)}) {
-    for (int64_t i = 0; i < from->size(); ++i) to->Set(10 * 16 + i, from->Get(i));
-  }
+  CopySequence(alone, 0, batch, 1);
   const std::vector<double> one = ClusteredReference(spec, alone.view);
   const std::vector<double> all = ClusteredReference(spec, batch.view);
   EXPECT_TRUE(std::equal(one.begin(), one.end(), all.begin() + 10 * 16));

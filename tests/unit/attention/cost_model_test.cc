@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "engine/attention/cost_cache.h"
-#include "tests/unit/attention/random_problem.h"
+#include "tests/support/attention/spec.h"
+#include "tests/support/seeded.h"
 
 namespace castor::attention {
 namespace {
@@ -24,13 +25,7 @@ std::vector<int32_t> Offsets(const std::vector<int32_t>& lengths) {
 }
 
 Spec SpecOf(const Kernel& kernel, int64_t heads = 2, int64_t head_dim = 4, int64_t value_dim = 6) {
-  Spec spec;
-  spec.heads = heads;
-  spec.head_dim = head_dim;
-  spec.value_dim = value_dim;
-  spec.softmax_scale = 1;
-  spec.kernel = kernel;
-  return spec;
+  return MakeSpec(DType::kFloat32, kernel, heads, head_dim, value_dim);
 }
 
 double Term(const CostTerms& terms, CostTerm term) { return terms[static_cast<size_t>(term)]; }
@@ -155,7 +150,7 @@ CostModel RandomModel(std::mt19937& random) {
   return model;
 }
 
-class CostCacheTest : public testing::Test {
+class CostCacheTest : public testing::Test, protected Seeded {
  protected:
   void SetUp() override {
     std::string pattern = testing::TempDir() + "castor-costs-XXXXXX";
@@ -164,9 +159,6 @@ class CostCacheTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  const uint32_t seed_ = FreshSeed();
-  std::mt19937 random_{seed_};
-  testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
   std::string folder_;
 };
 

@@ -5,14 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <memory>
 #include <vector>
 
 #include "engine/attention/vanilla_reference.h"
 #include "engine/base/error.h"
-#include "tests/unit/attention/random_problem.h"
+#include "tests/support/attention/compare.h"
+#include "tests/support/attention/spec.h"
+#include "tests/support/seeded.h"
 
 namespace castor {
 namespace {
@@ -29,16 +29,7 @@ std::unique_ptr<Device> OpenCpu(int threads) {
   return *std::move(device);
 }
 
-Spec MakeSpec(DType dtype) {
-  Spec spec;
-  spec.dtype = dtype;
-  spec.heads = 4;
-  spec.head_dim = 32;
-  spec.value_dim = 32;
-  spec.softmax_scale = 1 / std::sqrt(32.0);
-  spec.kernel = Vanilla{};
-  return spec;
-}
+Spec SpecOf(DType dtype) { return attention::MakeSpec(dtype, Vanilla{}, 4, 32, 32); }
 
 // Requests of very different lengths, some of several sequences.
 std::vector<std::unique_ptr<OwnedProblem>> MakeRequests(const Spec& spec, std::mt19937& random) {
@@ -84,11 +75,11 @@ TEST(CpuDeviceTest, DescribesItself) {
 }
 
 TEST(CpuDeviceTest, ComputesAndReports) {
-  const uint32_t seed = attention::FreshSeed();
+  const uint32_t seed = FreshSeed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
   const std::unique_ptr<Device> device = OpenCpu(2);
-  const Spec spec = MakeSpec(DType::kFloat32);
+  const Spec spec = SpecOf(DType::kFloat32);
   const auto requests = MakeRequests(spec, random);
   const ExecutionTimes times = RunBatch(*device, spec, Pointers(requests));
   for (const auto& request : requests) {
@@ -102,7 +93,7 @@ TEST(CpuDeviceTest, ComputesAndReports) {
 
 TEST(CpuDeviceTest, WorkspaceDoesNotGrowWithLength) {
   const std::unique_ptr<Device> device = OpenCpu(1);
-  const Spec spec = MakeSpec(DType::kFloat32);
+  const Spec spec = SpecOf(DType::kFloat32);
   OwnedProblem small(spec, {10}, {10});
   OwnedProblem large(spec, {3000}, {3000});
   EXPECT_EQ(RunBatch(*device, spec, {&small}).workspace_bytes,
@@ -110,10 +101,10 @@ TEST(CpuDeviceTest, WorkspaceDoesNotGrowWithLength) {
 }
 
 TEST(CpuDeviceTest, BytesDoNotDependOnBatchOrThreads) {
-  const uint32_t seed = attention::FreshSeed();
+  const uint32_t seed = FreshSeed();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
-  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
-    const Spec spec = MakeSpec(dtype);
+  for (const DType dtype : attention::kFloatTypes) {
+    const Spec spec = SpecOf(dtype);
     std::mt19937 random(seed);
     const auto requests = MakeRequests(spec, random);
     std::vector<std::vector<std::byte>> alone;
@@ -128,9 +119,7 @@ TEST(CpuDeviceTest, BytesDoNotDependOnBatchOrThreads) {
       const std::unique_ptr<Device> device = OpenCpu(threads);
       std::vector<OwnedProblem*> shuffled = Pointers(requests);
       std::shuffle(shuffled.begin(), shuffled.end(), random);
-      for (OwnedProblem* request : shuffled) {
-        std::memset(request->output.data(), 0xff, request->output.bytes().size());
-      }
+      for (OwnedProblem* request : shuffled) request->output.Clear();
       RunBatch(*device, spec, shuffled);
       for (size_t i = 0; i < requests.size(); ++i) {
         EXPECT_EQ(requests[i]->output.bytes(), alone[i])
@@ -142,7 +131,7 @@ TEST(CpuDeviceTest, BytesDoNotDependOnBatchOrThreads) {
 
 TEST(CpuDeviceTest, RefusesAKernelThatItLacks) {
   const std::unique_ptr<Device> device = OpenCpu(1);
-  Spec spec = MakeSpec(DType::kFloat32);
+  Spec spec = SpecOf(DType::kFloat32);
   spec.dtype = DType::kInt32;
   AttentionBatch batch;
   batch.spec = spec;

@@ -11,7 +11,9 @@
 
 #include "engine/attention/vanilla_reference.h"
 #include "engine/kernels/philox.h"
-#include "tests/unit/attention/random_problem.h"
+#include "tests/support/attention/random_problem.h"
+#include "tests/support/attention/spec.h"
+#include "tests/support/seeded.h"
 
 namespace castor::attention {
 namespace {
@@ -73,11 +75,7 @@ TEST_P(RelativeErrorTest, AgreesWithDoublePrecision) {
   const uint32_t seed = FreshSeed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  Spec spec;
-  spec.dtype = GetParam();
-  spec.heads = 3;
-  spec.head_dim = 20;
-  spec.value_dim = 12;
+  Spec spec = MakeSpec(GetParam(), Vanilla{}, 3, 20, 12);
   spec.softmax_scale = 0.25;
   OwnedProblem problem(spec, {70, 9}, {40, 33}, {.query = 4, .output = 5});
   problem.Randomize(random);
@@ -168,8 +166,7 @@ TEST(RelativeErrorHalfTest, ReadsEveryHalf) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, RelativeErrorTest,
-                         testing::Values(DType::kFloat32, DType::kFloat16, DType::kBFloat16));
+INSTANTIATE_TEST_SUITE_P(Types, RelativeErrorTest, testing::ValuesIn(kFloatTypes));
 
 }  // namespace
 }  // namespace castor::attention

@@ -4,9 +4,10 @@
 
 #include <cmath>
 #include <limits>
+#include <random>
 
 #include "engine/base/error.h"
-#include "tests/unit/attention/random_problem.h"
+#include "tests/support/attention/elements.h"
 
 namespace castor::attention {
 namespace {
@@ -42,8 +43,7 @@ TEST_P(FiniteTest, FindsOneBadElementAnywhere) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, FiniteTest,
-                         testing::Values(DType::kFloat32, DType::kFloat16, DType::kBFloat16),
+INSTANTIATE_TEST_SUITE_P(DTypes, FiniteTest, testing::ValuesIn(kFloatTypes),
                          [](const auto& info) { return std::string(NameOf(info.param)); });
 
 TEST(FiniteIntegerTest, IntegersAreFinite) {

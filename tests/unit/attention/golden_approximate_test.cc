@@ -3,9 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,20 +12,17 @@
 #include "engine/attention/cast_reference.h"
 #include "engine/attention/clustered_reference.h"
 #include "engine/attention/variants.h"
-#include "tests/unit/attention/random_problem.h"
+#include "tests/support/attention/compare.h"
+#include "tests/support/attention/golden.h"
+#include "tests/support/attention/spec.h"
 
 namespace castor::attention {
 namespace {
 
 using nlohmann::json;
 
-std::vector<json> Cases() {
-  std::ifstream stream(CASTOR_GOLDEN_DIR "/attention/approximate.json");
-  return json::parse(stream).get<std::vector<json>>();
-}
-
 template <typename K>
-K ClusteringOf(const json& parameters) {
+K GoldenClustering(const json& parameters) {
   K kernel;
   kernel.clusters = parameters["clusters"];
   kernel.iterations = parameters["iterations"];
@@ -39,9 +34,9 @@ K ClusteringOf(const json& parameters) {
 
 Kernel KernelOf(const json& golden) {
   const json& parameters = golden["parameters"];
-  if (golden["kernel"] == "clustered") return ClusteringOf<Clustered>(parameters);
+  if (golden["kernel"] == "clustered") return GoldenClustering<Clustered>(parameters);
   if (golden["kernel"] == "improved_clustered") {
-    auto kernel = ClusteringOf<ImprovedClustered>(parameters);
+    auto kernel = GoldenClustering<ImprovedClustered>(parameters);
     kernel.topk = parameters["topk"];
     return kernel;
   }
@@ -62,22 +57,17 @@ Kernel KernelOf(const json& golden) {
   return kernel;
 }
 
-void Fill(const std::vector<int>& units, Elements& elements) {
-  ASSERT_EQ(static_cast<int64_t>(units.size()), elements.size());
-  for (size_t i = 0; i < units.size(); ++i) elements.Set(static_cast<int64_t>(i), units[i] / 64.0);
-}
-
 // A case with its memory.
 struct GoldenProblem {
   explicit GoldenProblem(const json& golden)
       : problem(SpecOf(golden), golden["lengths"], golden["lengths"]),
         surrogates(DType::kFloat32,
                    problem.spec.surrogates * problem.spec.heads * problem.spec.head_dim) {
-    Fill(golden["query"], problem.query);
-    Fill(golden["key"], problem.key);
-    Fill(golden["value"], problem.value);
+    FillFromUnits(golden["query"], problem.query);
+    FillFromUnits(golden["key"], problem.key);
+    FillFromUnits(golden["value"], problem.value);
     if (!is_cast()) return;
-    Fill(golden["surrogates"], surrogates);
+    FillFromUnits(golden["surrogates"], surrogates);
     for (int unit : golden["gate"].get<std::vector<int>>()) {
       gate.push_back(static_cast<float>(unit) / 64);
     }
@@ -86,12 +76,8 @@ struct GoldenProblem {
   }
 
   static Spec SpecOf(const json& golden) {
-    Spec spec;
-    spec.heads = golden["heads"];
-    spec.head_dim = golden["head_dim"];
-    spec.value_dim = golden["value_dim"];
-    spec.softmax_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim));
-    spec.kernel = KernelOf(golden);
+    Spec spec = MakeSpec(DType::kFloat32, KernelOf(golden), golden["heads"], golden["head_dim"],
+                         golden["value_dim"]);
     if (std::holds_alternative<Cast>(spec.kernel)) {
       spec.surrogates =
           static_cast<int64_t>(golden["surrogates"].size()) / (spec.heads * spec.head_dim);
@@ -129,18 +115,14 @@ TEST_P(GoldenApproximateTest, EveryRowOfTheProcessorsTableAgrees) {
   for (const Variant& variant : CpuVariants()) {
     if (variant.kernel != NameOf(problem.spec.kernel) || !variant.supports(problem.spec)) continue;
     SCOPED_TRACE(variant.backend);
-    for (int64_t i = 0; i < problem.output.size(); ++i) problem.output.Set(i, NAN);
+    problem.output.Clear();
     ASSERT_TRUE(variant.run(problem.spec, {&problem.view, 1}).ok());
     EXPECT_LE(RelativeError(problem, GetParam()["output"]), Tolerance(DType::kFloat32));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Approximate, GoldenApproximateTest, testing::ValuesIn(Cases()),
-                         [](const auto& info) {
-                           std::string name = info.param["name"];
-                           std::replace(name.begin(), name.end(), ' ', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Approximate, GoldenApproximateTest,
+                         testing::ValuesIn(GoldenCases("approximate.json")), NameOfCase);
 
 }  // namespace
 }  // namespace castor::attention

@@ -1,9 +1,9 @@
 // Cases that tests/golden/attention/*.py computed from the definitions, without any of our code.
 
+#include "tests/support/attention/golden.h"
+
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -11,38 +11,25 @@
 
 #include "engine/attention/vanilla_reference.h"
 #include "engine/attention/variants.h"
-#include "tests/unit/attention/random_problem.h"
+#include "tests/support/attention/compare.h"
+#include "tests/support/attention/spec.h"
 
 namespace castor::attention {
 namespace {
-
-std::vector<nlohmann::json> Cases(const std::string& file) {
-  std::ifstream stream(std::string(CASTOR_GOLDEN_DIR) + "/attention/" + file);
-  return nlohmann::json::parse(stream).get<std::vector<nlohmann::json>>();
-}
-
-void Fill(const std::vector<int>& units, Elements& elements) {
-  ASSERT_EQ(static_cast<int64_t>(units.size()), elements.size());
-  for (size_t i = 0; i < units.size(); ++i) elements.Set(static_cast<int64_t>(i), units[i] / 64.0);
-}
 
 class GoldenTest : public testing::TestWithParam<nlohmann::json> {
  protected:
   static std::unique_ptr<OwnedProblem> Problem(DType dtype) {
     const nlohmann::json& golden = GetParam();
-    Spec spec;
-    spec.dtype = dtype;
-    spec.heads = golden["heads"];
-    spec.head_dim = golden["head_dim"];
-    spec.value_dim = golden["value_dim"];
+    Spec spec = MakeSpec(dtype, Vanilla{golden["causal"]}, golden["heads"], golden["head_dim"],
+                         golden["value_dim"]);
     spec.softmax_scale = golden["scale"];
-    spec.kernel = Vanilla{golden["causal"]};
     auto problem =
         std::make_unique<OwnedProblem>(spec, golden["query_lengths"].get<std::vector<int32_t>>(),
                                        golden["key_lengths"].get<std::vector<int32_t>>());
-    Fill(golden["query"], problem->query);
-    Fill(golden["key"], problem->key);
-    Fill(golden["value"], problem->value);
+    FillFromUnits(golden["query"], problem->query);
+    FillFromUnits(golden["key"], problem->key);
+    FillFromUnits(golden["value"], problem->value);
     return problem;
   }
 
@@ -58,7 +45,7 @@ TEST_P(GoldenTest, TheReferenceAgrees) {
 }
 
 TEST_P(GoldenTest, EveryRowAgreesInEveryDtype) {
-  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+  for (const DType dtype : kFloatTypes) {
     const auto problem = Problem(dtype);
     for (const Variant& row : CpuVariants()) {
       if (row.kernel != KernelName::kVanilla || !row.supports(problem->spec)) continue;
@@ -69,12 +56,8 @@ TEST_P(GoldenTest, EveryRowAgreesInEveryDtype) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Vanilla, GoldenTest, testing::ValuesIn(Cases("vanilla.json")),
-                         [](const auto& info) {
-                           std::string name = info.param["name"];
-                           std::replace(name.begin(), name.end(), ' ', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Vanilla, GoldenTest, testing::ValuesIn(GoldenCases("vanilla.json")),
+                         NameOfCase);
 
 }  // namespace
 }  // namespace castor::attention

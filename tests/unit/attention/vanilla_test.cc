@@ -9,40 +9,14 @@
 #include <string>
 
 #include "engine/attention/vanilla_reference.h"
-#include "engine/attention/variants.h"
+#include "tests/support/attention/variant_test.h"
 #include "tests/support/sanitizer.h"
-#include "tests/unit/attention/random_problem.h"
 
 namespace castor::attention {
 namespace {
 
-Spec MakeSpec(DType dtype, int64_t heads, int64_t head_dim, int64_t value_dim,
-              bool causal = false) {
-  Spec spec;
-  spec.dtype = dtype;
-  spec.heads = heads;
-  spec.head_dim = head_dim;
-  spec.value_dim = value_dim;
-  spec.softmax_scale = 1 / std::sqrt(static_cast<double>(head_dim));
-  spec.kernel = Vanilla{causal};
-  return spec;
-}
-
-class VanillaTest : public testing::TestWithParam<Variant> {
+class VanillaTest : public VariantTest {
  protected:
-  void SetUp() override {
-    if (!GetParam().supports(MakeSpec(DType::kFloat32, 1, 1, 1))) {
-      GTEST_SKIP() << "this processor cannot run " << GetParam().backend;
-    }
-  }
-
-  static void Run(const OwnedProblem& problem) { Run(problem.spec, {&problem.view, 1}); }
-  static void Run(const Spec& spec, std::span<const Problem> problems) {
-    ASSERT_TRUE(GetParam().supports(spec));
-    const absl::Status status = GetParam().run(spec, problems);
-    ASSERT_TRUE(status.ok()) << status;
-  }
-
   static void ExpectRight(OwnedProblem& problem) {
     Run(problem);
     EXPECT_LE(RelativeError(problem, VanillaReference(problem.spec, problem.view)),
@@ -51,81 +25,71 @@ class VanillaTest : public testing::TestWithParam<Variant> {
 };
 
 TEST_P(VanillaTest, MatchesTheReferenceOnRandomShapes) {
-  const uint32_t seed = FreshSeed();
-  std::mt19937 random(seed);
-  const auto upto = [&](int most) { return static_cast<int>(random() % most) + 1; };
   for (int round = 0; round < Scaled(60); ++round) {
-    const DType dtype = std::array{DType::kFloat32, DType::kFloat16, DType::kBFloat16}[round % 3];
+    const DType dtype = kFloatTypes[round % 3];
     const bool causal = round % 4 == 3;
-    const Spec spec = MakeSpec(dtype, upto(4), upto(100), upto(100), causal);
+    const Spec spec = MakeSpec(dtype, Vanilla{causal}, UpTo(4), UpTo(100), UpTo(100));
     std::vector<int32_t> query_lengths;
     std::vector<int32_t> key_lengths;
-    for (int sequences = upto(4); sequences > 0; --sequences) {
-      query_lengths.push_back(upto(sequences == 1 ? 400 : 60));
-      key_lengths.push_back(causal ? query_lengths.back() : upto(sequences == 1 ? 400 : 60));
+    for (int sequences = UpTo(4); sequences > 0; --sequences) {
+      query_lengths.push_back(UpTo(sequences == 1 ? 400 : 60));
+      key_lengths.push_back(causal ? query_lengths.back() : UpTo(sequences == 1 ? 400 : 60));
     }
-    const Gaps gaps = {upto(9) - 1, upto(9) - 1, upto(9) - 1, upto(9) - 1};
+    const Gaps gaps = {UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1};
     OwnedProblem problem(spec, query_lengths, key_lengths, gaps);
-    problem.Randomize(random);
-    SCOPED_TRACE(testing::Message()
-                 << "seed " << seed << " round " << round << ": " << NameOf(dtype) << " heads "
-                 << spec.heads << " dims " << spec.head_dim << ", " << spec.value_dim
-                 << (causal ? " causal" : ""));
+    problem.Randomize(random_);
+    SCOPED_TRACE(testing::Message() << "round " << round << ": " << NameOf(dtype) << " heads "
+                                    << spec.heads << " dims " << spec.head_dim << ", "
+                                    << spec.value_dim << (causal ? " causal" : ""));
     ExpectRight(problem);
   }
 }
 
 // Each width of a tile, each remainder and the edges of the blocks of keys.
 TEST_P(VanillaTest, MatchesTheReferenceAtEveryLength) {
-  const uint32_t seed = FreshSeed();
-  std::mt19937 random(seed);
   for (int32_t length = 1; length <= 60; ++length) {
     for (const bool causal : {false, true}) {
-      OwnedProblem problem(MakeSpec(DType::kFloat32, 1, 16, 24, causal), {length}, {length});
-      problem.Randomize(random);
-      SCOPED_TRACE(testing::Message() << "seed " << seed << " length " << length << causal);
+      OwnedProblem problem(MakeSpec(DType::kFloat32, Vanilla{causal}, 1, 16, 24), {length},
+                           {length});
+      problem.Randomize(random_);
+      SCOPED_TRACE(testing::Message() << "length " << length << causal);
       ExpectRight(problem);
     }
   }
   for (const int32_t keys : {127, 128, 129, 255, 256, 257, 1000}) {
     for (const int32_t queries : {1, 191, 192, 193, 385}) {
-      OwnedProblem problem(MakeSpec(DType::kFloat32, 1, 8, 5), {queries}, {keys});
-      problem.Randomize(random);
-      SCOPED_TRACE(testing::Message() << "seed " << seed << ": " << queries << " x " << keys);
+      OwnedProblem problem(MakeSpec(DType::kFloat32, Vanilla{}, 1, 8, 5), {queries}, {keys});
+      problem.Randomize(random_);
+      SCOPED_TRACE(testing::Message() << queries << " x " << keys);
       ExpectRight(problem);
     }
   }
 }
 
 TEST_P(VanillaTest, TakesTheDimensionsThatModelsHave) {
-  const uint32_t seed = FreshSeed();
-  std::mt19937 random(seed);
   for (const int64_t dim : {1, 2, 3, 32, 40, 64, 72, 80, 96, 128, 192, 256, 576}) {
-    OwnedProblem problem(MakeSpec(DType::kFloat32, 2, dim, dim), {37, 3}, {37, 3});
-    problem.Randomize(random);
-    SCOPED_TRACE(testing::Message() << "seed " << seed << " dim " << dim);
+    OwnedProblem problem(MakeSpec(DType::kFloat32, Vanilla{}, 2, dim, dim), {37, 3}, {37, 3});
+    problem.Randomize(random_);
+    SCOPED_TRACE(testing::Message() << "dim " << dim);
     ExpectRight(problem);
   }
 }
 
 TEST_P(VanillaTest, TakesAnyScale) {
-  const uint32_t seed = FreshSeed();
-  std::mt19937 random(seed);
   for (const double scale : {0.0, 1.0, -1.0, 1e-6, 3.0, -0.25, 1e30}) {
-    Spec spec = MakeSpec(DType::kFloat32, 2, 16, 16, /*causal=*/scale == 0);
+    Spec spec = MakeSpec(DType::kFloat32, Vanilla{.causal = scale == 0}, 2, 16, 16);
     spec.softmax_scale = scale;
     const int32_t length = scale > 10 ? 5 : 50;  // where all scores are far apart, rarely a tie
     OwnedProblem problem(spec, {length}, {length});
-    problem.Randomize(random);
-    SCOPED_TRACE(testing::Message() << "seed " << seed << " scale " << scale);
+    problem.Randomize(random_);
+    SCOPED_TRACE(testing::Message() << "scale " << scale);
     ExpectRight(problem);
   }
 }
 
 TEST_P(VanillaTest, OneKeyGivesItsValue) {
-  std::mt19937 random(1);
-  OwnedProblem problem(MakeSpec(DType::kFloat32, 3, 16, 8), {5}, {1});
-  problem.Randomize(random, 100, 100);
+  OwnedProblem problem(MakeSpec(DType::kFloat32, Vanilla{}, 3, 16, 8), {5}, {1});
+  problem.Randomize(random_, 100, 100);
   Run(problem);
   for (int64_t token = 0; token < 5; ++token) {
     for (int64_t i = 0; i < 3 * 8; ++i) {
@@ -137,7 +101,7 @@ TEST_P(VanillaTest, OneKeyGivesItsValue) {
 // With one key the output is its value: every finite number survives the way through float32.
 TEST_P(VanillaTest, KeepsEveryHalf) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
-    OwnedProblem problem(MakeSpec(dtype, 1, 1, 1 << 16), {1}, {1});
+    OwnedProblem problem(MakeSpec(dtype, Vanilla{}, 1, 1, 1 << 16), {1}, {1});
     auto* const values = reinterpret_cast<uint16_t*>(problem.value.data());
     for (int bits = 0; bits < 1 << 16; ++bits) values[bits] = static_cast<uint16_t>(bits);
     Run(problem);
@@ -155,18 +119,15 @@ TEST_P(VanillaTest, KeepsEveryHalf) {
 
 // Two keys of equal weight: their mean is exact in float32, and rounded once.
 TEST_P(VanillaTest, RoundsToNearestEven) {
-  const uint32_t seed = FreshSeed();
-  std::mt19937 random(seed);
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
   constexpr int64_t kPairs = 50000;
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
-    OwnedProblem problem(MakeSpec(dtype, 1, 1, kPairs), {1}, {2});
+    OwnedProblem problem(MakeSpec(dtype, Vanilla{}, 1, 1, kPairs), {1}, {2});
     for (int64_t i = 0; i < kPairs; ++i) {
       // Neighbours make ties; the exponent reaches down to float16's subnormals.
       const double value =
-          std::ldexp(1 + (random() % 4096) / 4096.0, static_cast<int>(random() % 40) - 25);
+          std::ldexp(1 + (random_() % 4096) / 4096.0, static_cast<int>(random_() % 40) - 25);
       problem.value.Set(i, value);
-      problem.value.Set(kPairs + i, random() % 2 == 0 ? value * (1 + 0x1p-7) : -value);
+      problem.value.Set(kPairs + i, random_() % 2 == 0 ? value * (1 + 0x1p-7) : -value);
     }
     Run(problem);
     Elements expected(dtype, kPairs);
@@ -178,69 +139,52 @@ TEST_P(VanillaTest, RoundsToNearestEven) {
 }
 
 TEST_P(VanillaTest, EqualKeysGiveTheMeanValue) {
-  const uint32_t seed = FreshSeed();
-  std::mt19937 random(seed);
-  OwnedProblem problem(MakeSpec(DType::kFloat32, 1, 16, 8), {40}, {300});
-  problem.Randomize(random);
+  OwnedProblem problem(MakeSpec(DType::kFloat32, Vanilla{}, 1, 16, 8), {40}, {300});
+  problem.Randomize(random_);
   for (int64_t i = 16; i < problem.key.size(); ++i) problem.key.Set(i, problem.key.Get(i % 16));
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
   ExpectRight(problem);
 }
 
 TEST_P(VanillaTest, SurvivesHugeScores) {
-  const uint32_t seed = FreshSeed();
-  std::mt19937 random(seed);
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
   // Scores so far apart that one key takes all: no overflow, and that key's value exactly.
-  OwnedProblem problem(MakeSpec(DType::kFloat32, 1, 8, 8), {5}, {20});
-  problem.Randomize(random, 1e12, 1e12);
+  OwnedProblem problem(MakeSpec(DType::kFloat32, Vanilla{}, 1, 8, 8), {5}, {20});
+  problem.Randomize(random_, 1e12, 1e12);
   ExpectRight(problem);
 }
 
 TEST_P(VanillaTest, KeepsDenormals) {
-  const uint32_t seed = FreshSeed();
-  std::mt19937 random(seed);
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  OwnedProblem tiny(MakeSpec(DType::kFloat16, 2, 16, 16), {33}, {33});
-  tiny.Randomize(random, 1e-6, 1e-6, 1e-6);  // float16's smallest normal number is 6e-5
+  OwnedProblem tiny(MakeSpec(DType::kFloat16, Vanilla{}, 2, 16, 16), {33}, {33});
+  tiny.Randomize(random_, 1e-6, 1e-6, 1e-6);  // float16's smallest normal number is 6e-5
   Run(tiny);
   const std::vector<double> expected = VanillaReference(tiny.spec, tiny.view);
   for (int64_t i = 0; i < tiny.output.size(); ++i) {
     EXPECT_NEAR(tiny.output.Get(i), expected[i], 0x1p-24) << "in units of float16's last place";
   }
-  OwnedProblem queries(MakeSpec(DType::kFloat32, 2, 16, 16), {33}, {33});
-  queries.Randomize(random, 1e-40, 1e-40);
+  OwnedProblem queries(MakeSpec(DType::kFloat32, Vanilla{}, 2, 16, 16), {33}, {33});
+  queries.Randomize(random_, 1e-40, 1e-40);
   ExpectRight(queries);
 }
 
 TEST_P(VanillaTest, StaysWithinToleranceOverManyKeys) {
-  const uint32_t seed = FreshSeed();
-  std::mt19937 random(seed);
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  OwnedProblem problem(MakeSpec(DType::kFloat32, 1, 16, 16), {9}, {65536});
-  problem.Randomize(random);
+  OwnedProblem problem(MakeSpec(DType::kFloat32, Vanilla{}, 1, 16, 16), {9}, {65536});
+  problem.Randomize(random_);
   ExpectRight(problem);
 }
 
 TEST_P(VanillaTest, LengthsInOneBatchMayDifferWidely) {
-  const uint32_t seed = FreshSeed();
-  std::mt19937 random(seed);
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  OwnedProblem problem(MakeSpec(DType::kFloat32, 2, 32, 32), {1, 1500, 2, 64, 1},
+  OwnedProblem problem(MakeSpec(DType::kFloat32, Vanilla{}, 2, 32, 32), {1, 1500, 2, 64, 1},
                        {1500, 1, 7, 64, 1});
-  problem.Randomize(random);
+  problem.Randomize(random_);
   ExpectRight(problem);
 }
 
 TEST_P(VanillaTest, NotANumberStaysInItsSequence) {
-  const uint32_t seed = FreshSeed();
-  std::mt19937 random(seed);
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
   for (const double poison : {NAN, INFINITY}) {
-    OwnedProblem problem(MakeSpec(DType::kFloat32, 2, 16, 16), {20, 30, 10}, {20, 30, 10});
+    OwnedProblem problem(MakeSpec(DType::kFloat32, Vanilla{}, 2, 16, 16), {20, 30, 10},
+                         {20, 30, 10});
     OwnedProblem clean(problem.spec, {20, 30, 10}, {20, 30, 10});
-    std::mt19937 same = random;
-    problem.Randomize(random);
+    std::mt19937 same = random_;
+    problem.Randomize(random_);
     clean.Randomize(same);
     for (Elements* elements : {&problem.query, &problem.key, &problem.value}) {
       for (int64_t i = 20 * 32; i < 50 * 32; i += 7) elements->Set(i, poison);
@@ -258,10 +202,9 @@ TEST_P(VanillaTest, NotANumberStaysInItsSequence) {
 }
 
 TEST_P(VanillaTest, CausalIgnoresLaterTokens) {
-  std::mt19937 random(5);
-  const Spec spec = MakeSpec(DType::kFloat32, 2, 16, 16, /*causal=*/true);
+  const Spec spec = MakeSpec(DType::kFloat32, Vanilla{.causal = true}, 2, 16, 16);
   OwnedProblem problem(spec, {150}, {150});
-  problem.Randomize(random);
+  problem.Randomize(random_);
   Run(problem);
   const std::vector<std::byte> before = problem.output.bytes();
   for (int64_t i = 100 * 32; i < 150 * 32; ++i) {
@@ -274,45 +217,23 @@ TEST_P(VanillaTest, CausalIgnoresLaterTokens) {
 }
 
 TEST_P(VanillaTest, AloneAndInAnyBatchGiveTheSameBytes) {
-  const uint32_t seed = FreshSeed();
-  std::mt19937 random(seed);
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
-  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
-    const Spec spec = MakeSpec(dtype, 3, 32, 40);
+  for (const DType dtype : kFloatTypes) {
+    const Spec spec = MakeSpec(dtype, Vanilla{}, 3, 32, 40);
     std::vector<std::unique_ptr<OwnedProblem>> owned;
-    std::vector<Problem> batch;
-    std::vector<std::vector<std::byte>> alone;
+    std::vector<OwnedProblem*> problems;
     constexpr int kLongest = kSanitized ? 200 : 500;  // two tiles, or three
     for (int i = 0; i < 12; ++i) {
-      const auto length = static_cast<int32_t>(random() % kLongest + 1);
-      owned.push_back(std::make_unique<OwnedProblem>(spec, std::vector<int32_t>{length, 3},
-                                                     std::vector<int32_t>{length, 3}));
-      owned.back()->Randomize(random);
-      batch.push_back(owned.back()->view);
-      Run(*owned.back());
-      alone.push_back(owned.back()->output.bytes());
+      const std::vector<int32_t> lengths = {UpTo(kLongest), 3};
+      owned.push_back(std::make_unique<OwnedProblem>(spec, lengths, lengths));
+      owned.back()->Randomize(random_);
+      problems.push_back(owned.back().get());
     }
-    std::shuffle(batch.begin(), batch.end(), random);
-    for (auto& problem : owned) {
-      std::memset(problem->output.data(), 0xff, problem->output.bytes().size());
-    }
-    Run(spec, batch);
-    for (size_t i = 0; i < owned.size(); ++i) EXPECT_EQ(owned[i]->output.bytes(), alone[i]);
+    ExpectTheSameAloneAndTogether(problems);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Table, VanillaTest, testing::ValuesIn([] {
-                           std::vector<Variant> rows;
-                           for (const Variant& row : CpuVariants()) {
-                             if (row.kernel == KernelName::kVanilla) rows.push_back(row);
-                           }
-                           return rows;
-                         }()),
-                         [](const auto& info) {
-                           std::string name(info.param.backend);
-                           std::erase(name, '-');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Table, VanillaTest, testing::ValuesIn(CpuRows({KernelName::kVanilla})),
+                         NameOfRow);
 
 }  // namespace
 }  // namespace castor::attention

@@ -10,30 +10,29 @@
 #include <vector>
 
 #include "engine/attention/cast_reference.h"
+#include "tests/support/attention/cast_problem.h"
+#include "tests/support/attention/spec.h"
 #include "tests/support/cuda/emulator.h"
 #include "tests/support/sanitizer.h"
-#include "tests/unit/attention/cast_problem.h"
+#include "tests/support/seeded.h"
 #include "tests/unit/kernels_cuda/cast_kernels.h"
 
 namespace castor::kernels::cuda {
 namespace {
 
 using attention::CastMembers;
+using attention::CastOf;
 using attention::CastProblem;
-using attention::FreshSeed;
+using attention::MakeSpec;
 using attention::Spec;
 using Clustering = Cast::Clustering;
 using Members = std::vector<std::vector<int64_t>>;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-class CudaCastClustersTest : public testing::Test {
+class CudaCastClustersTest : public testing::Test, protected Seeded {
  protected:
-  CudaCastClustersTest() : seed_(FreshSeed()), random_(seed_), trace_(__FILE__, __LINE__, seed_) {
-    cuda_emulator::SetSchedule(seed_);
-  }
-
-  int64_t Uniform(int64_t low, int64_t high) { return low + random_() % (high - low + 1); }
+  CudaCastClustersTest() { cuda_emulator::SetSchedule(seed_); }
 
   float Random01() { return std::uniform_real_distribution<float>()(random_); }
 
@@ -43,22 +42,18 @@ class CudaCastClustersTest : public testing::Test {
     SCOPED_TRACE(what + ": " + std::to_string(affinities.size() / clusters) + " tokens, " +
                  std::to_string(clusters) + " clusters of " + std::to_string(size));
     const auto tokens = static_cast<int32_t>(affinities.size() / clusters);
-    Cast cast;
-    cast.clustering = clustering;
-    cast.cluster_size = static_cast<int32_t>(size);
-    Spec spec;
-    spec.heads = spec.head_dim = spec.value_dim = 1;
-    spec.surrogates = clusters;
-    spec.kernel = cast;
+    const Spec spec = MakeSpec(DType::kFloat32, CastOf(static_cast<int32_t>(size), clustering), 1,
+                               1, 1, clusters);
     const CastProblem layer(spec, {tokens}, random_);
     PreparedCast run(spec, layer.problem.view, 1 << (random_() % 4));
-    run.SetAffinities(0, 0, affinities);
+    run.stages().SetAffinities(0, 0, affinities);
     ASSERT_EQ(RunCastClusters(run.args(), (tokens + 127) / 128, nullptr), cudaSuccess);
     std::vector<double> ordered(affinities.begin(), affinities.end());
     for (double& x : ordered) {
       if (std::isnan(x)) x = -std::numeric_limits<double>::infinity();  // the least
     }
-    EXPECT_EQ(run.Members(0, 0),
+    EXPECT_TRUE(run.stages().WordsAgree(0, 0));
+    EXPECT_EQ(run.stages().Members(0, 0),
               CastMembers(ordered, clusters, std::min<int64_t>(size, tokens), clustering));
   }
 
@@ -103,10 +98,6 @@ class CudaCastClustersTest : public testing::Test {
     return affinities;
   }
   static constexpr int kPatterns = 9;
-
-  const uint32_t seed_;
-  std::mt19937 random_;
-  testing::ScopedTrace trace_;
 };
 
 TEST_F(CudaCastClustersTest, TopKIsTheSerialLoops) {

@@ -13,10 +13,12 @@
 #include <vector>
 
 #include "engine/attention/cast_reference.h"
+#include "tests/support/attention/cast_problem.h"
+#include "tests/support/attention/compare.h"
+#include "tests/support/attention/spec.h"
 #include "tests/support/cuda/emulator.h"
 #include "tests/support/sanitizer.h"
-#include "tests/unit/attention/cast_problem.h"
-#include "tests/unit/kernels_cuda/cast_exact.h"
+#include "tests/support/seeded.h"
 #include "tests/unit/kernels_cuda/cast_kernels.h"
 
 namespace castor::kernels::cuda {
@@ -24,102 +26,45 @@ namespace {
 
 using attention::CastMembers;
 using attention::CastProblem;
-using attention::ExactCastAffinities;
-using attention::FreshSeed;
+using attention::CastReading;
+using attention::Describe;
 using attention::Gaps;
+using attention::kCastReadings;
+using attention::kFloatTypes;
+using attention::MakeSpec;
 using attention::RelativeError;
 using attention::Spec;
 using attention::Tolerance;
 
-Spec MakeSpec(DType dtype, int64_t heads, int64_t head_dim, int64_t value_dim, int64_t surrogates,
-              const Cast& kernel = {}) {
-  Spec spec;
-  spec.dtype = dtype;
-  spec.heads = heads;
-  spec.head_dim = head_dim;
-  spec.value_dim = value_dim;
-  spec.surrogates = surrogates;
-  spec.softmax_scale = 1 / std::sqrt(static_cast<double>(head_dim));
-  spec.kernel = kernel;
-  return spec;
-}
-
-std::string NameOf(const Spec& spec) {
-  const Cast& cast = std::get<Cast>(spec.kernel);
-  return std::string(castor::NameOf(spec.dtype)) + " H=" + std::to_string(spec.heads) +
-         " d=" + std::to_string(spec.head_dim) + " dv=" + std::to_string(spec.value_dim) +
-         " Nc=" + std::to_string(spec.surrogates) + " kappa=" + std::to_string(cast.cluster_size) +
-         " single=" + std::to_string(static_cast<int>(cast.clustering)) +
-         " laplace=" + std::to_string(static_cast<int>(cast.attention_function)) +
-         " ungated=" + std::to_string(static_cast<int>(cast.gate_temperature)) +
-         " per_head=" + std::to_string(static_cast<int>(cast.head_clustering));
-}
-
-class CudaCastTest : public testing::Test {
+class CudaCastTest : public testing::Test, protected Seeded {
  protected:
-  CudaCastTest() : seed_(FreshSeed()), random_(seed_), trace_(__FILE__, __LINE__, seed_) {
-    cuda_emulator::SetSchedule(seed_);
-  }
-
-  int64_t Uniform(int64_t low, int64_t high) { return low + random_() % (high - low + 1); }
+  CudaCastTest() { cuda_emulator::SetSchedule(seed_); }
 
   // Runs the kernels and compares stage by stage: affinities with float64, clusters bit by bit with
   // the serial loop over the same affinities, rows with the twin. Where float64 chooses other
   // clusters, affinities are nearly tied, and the rows are not compared; returns whether they were.
   bool Check(const CastProblem& layer) {
     const Spec& spec = layer.problem.spec;
-    SCOPED_TRACE(NameOf(spec));
-    const Cast& cast = std::get<Cast>(spec.kernel);
+    SCOPED_TRACE(Describe(spec));
     PreparedCast run(spec, layer.problem.view, 1 << (random_() % 4));
     run.RunAll();
-    const bool per_head = cast.head_clustering == Cast::HeadClustering::kPerHead;
-    const int64_t clusterings = per_head ? spec.heads : 1;
-    bool same_clusters = true;
-    for (int64_t s = 0; s < layer.problem.view.sequences(); ++s) {
-      const int64_t tokens = layer.problem.cu_seqlens_q[s + 1] - layer.problem.cu_seqlens_q[s];
-      const int64_t size = std::min<int64_t>(
-          tokens, cast.cluster_size > 0 ? cast.cluster_size
-                                        : (tokens + spec.surrogates - 1) / spec.surrogates);
-      for (int64_t g = 0; g < clusterings; ++g) {
-        const std::vector<double> affinities = run.Affinities(s, g);
-        const std::vector<double> exact =
-            ExactCastAffinities(layer, s, per_head ? g : 0, per_head ? g + 1 : spec.heads);
-        double worst = 0;
-        for (size_t i = 0; i < exact.size(); ++i) {
-          worst = std::max(worst, std::abs(affinities[i] - exact[i]));
-        }
-        EXPECT_LE(worst, 1e-5 * static_cast<double>(spec.heads)) << "affinities";
-        const auto members = run.Members(s, g);
-        EXPECT_EQ(members, CastMembers(affinities, spec.surrogates, size, cast.clustering));
-        same_clusters =
-            same_clusters && members == CastMembers(exact, spec.surrogates, size, cast.clustering);
-      }
-    }
-    if (same_clusters) {
+    const CastStageErrors errors = CompareCastStages(layer, run.stages());
+    EXPECT_LE(errors.worst_affinity, 1e-5 * static_cast<double>(spec.heads));
+    EXPECT_TRUE(errors.clusters_are_the_loops);
+    if (errors.clusters_are_exact) {
       EXPECT_LE(RelativeError(layer.problem, layer.Reference()), Tolerance(spec.dtype));
     }
-    return same_clusters;
+    return errors.clusters_are_exact;
   }
-
-  const uint32_t seed_;
-  std::mt19937 random_;
-  testing::ScopedTrace trace_;
 };
-
-constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
 
 TEST_F(CudaCastTest, EveryReadingInEveryTypeMatchesTheTwin) {
   int compared = 0;
   int all = 0;
-  for (const DType dtype : kTypes) {
-    for (int reading = 0; reading < 16; ++reading) {
+  for (const DType dtype : kFloatTypes) {
+    for (int reading = 0; reading < kCastReadings; ++reading) {
       if (kSanitized && reading % 4 != static_cast<int>(seed_ % 4)) continue;
-      Cast cast;
-      cast.clustering = static_cast<Cast::Clustering>(reading & 1);
-      cast.attention_function = static_cast<Cast::AttentionFunction>(reading >> 1 & 1);
-      cast.gate_temperature = static_cast<Cast::GateTemperature>(reading >> 2 & 1);
-      cast.head_clustering = static_cast<Cast::HeadClustering>(reading >> 3 & 1);
-      const CastProblem layer(MakeSpec(dtype, 2, 32, 32, Uniform(2, 6), cast),
+      const CastProblem layer(MakeSpec(dtype, CastReading(reading), 2, 32, 32, Uniform(2, 6)),
                               {static_cast<int32_t>(Uniform(20, 66)), 1}, random_);
       compared += Check(layer);
       ++all;
@@ -138,14 +83,14 @@ TEST_F(CudaCastTest, EveryDimensionMatchesTheTwin) {
                             {64, 32}, {16, 96}, {160, 160}, {36, 20}, {200, 24},  {40, 300}};
   int compared = 0;
   int all = 0;
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kFloatTypes) {
     for (const Dims& dims : kDims) {
       if (kSanitized && random_() % 4 != 0) continue;
       Cast cast;
       cast.attention_function = static_cast<Cast::AttentionFunction>(random_() % 2);
       cast.cluster_size = static_cast<int32_t>(Uniform(0, 30));
       const CastProblem layer(
-          MakeSpec(dtype, 2, dims.head_dim, dims.value_dim, Uniform(1, 5), cast),
+          MakeSpec(dtype, cast, 2, dims.head_dim, dims.value_dim, Uniform(1, 5)),
           {static_cast<int32_t>(Uniform(1, 70))}, random_);
       compared += Check(layer);
       ++all;
@@ -158,11 +103,7 @@ TEST_F(CudaCastTest, RandomRaggedBatchesMatchTheTwin) {
   int compared = 0;
   const int rounds = Scaled(18);
   for (int round = 0; round < rounds; ++round) {
-    Cast cast;
-    cast.clustering = static_cast<Cast::Clustering>(random_() % 2);
-    cast.attention_function = static_cast<Cast::AttentionFunction>(random_() % 2);
-    cast.gate_temperature = static_cast<Cast::GateTemperature>(random_() % 2);
-    cast.head_clustering = static_cast<Cast::HeadClustering>(random_() % 2);
+    Cast cast = CastReading(static_cast<int>(random_() % kCastReadings));
     if (cast.clustering == Cast::Clustering::kTopK) {
       cast.cluster_size = static_cast<int32_t>(random_() % 3 == 0 ? 0 : Uniform(1, 40));
     }
@@ -172,8 +113,8 @@ TEST_F(CudaCastTest, RandomRaggedBatchesMatchTheTwin) {
     }
     const Gaps gaps{Uniform(0, 1) * Uniform(0, 9), Uniform(0, 1) * Uniform(0, 9),
                     Uniform(0, 1) * 16, Uniform(0, 1) * Uniform(0, 9)};
-    const CastProblem layer(MakeSpec(kTypes[random_() % 3], Uniform(1, 4), Uniform(1, 40),
-                                     Uniform(1, 40), Uniform(1, 12), cast),
+    const CastProblem layer(MakeSpec(kFloatTypes[random_() % 3], cast, Uniform(1, 4),
+                                     Uniform(1, 40), Uniform(1, 40), Uniform(1, 12)),
                             lengths, random_, gaps);
     compared += Check(layer);
   }
@@ -188,15 +129,16 @@ TEST_F(CudaCastTest, ManyClustersAndLargeOnesMatchTheTwin) {
     Cast cast;
     cast.clustering = static_cast<Cast::Clustering>(random_() % 2);
     cast.head_clustering = static_cast<Cast::HeadClustering>(random_() % 2);
-    const CastProblem many(MakeSpec(kTypes[random_() % 3], 2, 16, 16, Uniform(low, high), cast),
-                           {static_cast<int32_t>(Uniform(60, 110))}, random_);
+    const CastProblem many(
+        MakeSpec(kFloatTypes[random_() % 3], cast, 2, 16, 16, Uniform(low, high)),
+        {static_cast<int32_t>(Uniform(60, 110))}, random_);
     Check(many);
   }
   for (const auto clustering : {Cast::Clustering::kTopK, Cast::Clustering::kSingleAssignmentTopK}) {
     Cast cast;
     cast.clustering = clustering;
     cast.cluster_size = static_cast<int32_t>(Uniform(129, 170));
-    const CastProblem large(MakeSpec(kTypes[random_() % 3], 2, 16, 16, 2, cast), {200, 140},
+    const CastProblem large(MakeSpec(kFloatTypes[random_() % 3], cast, 2, 16, 16, 2), {200, 140},
                             random_);
     Check(large);
   }
@@ -204,7 +146,7 @@ TEST_F(CudaCastTest, ManyClustersAndLargeOnesMatchTheTwin) {
 
 TEST_F(CudaCastTest, LayersOfABatchAreToldApart) {
   Cast cast;
-  Spec spec = MakeSpec(DType::kFloat16, 2, 32, 32, 3, cast);
+  Spec spec = MakeSpec(DType::kFloat16, cast, 2, 32, 32, 3);
   CastProblem layer(spec, {30, 17, 40}, random_);
   attention::Elements layers(spec.dtype, 3 * layer.surrogates.size());
   std::normal_distribution<float> normal;
@@ -217,16 +159,16 @@ TEST_F(CudaCastTest, LayersOfABatchAreToldApart) {
 }
 
 TEST_F(CudaCastTest, OneClusterAndFullClustersAreVanilla) {
-  for (const DType dtype : kTypes) {
-    const CastProblem one(MakeSpec(dtype, 2, 64, 64, 1), {50, 1, 7}, random_);
+  for (const DType dtype : kFloatTypes) {
+    const CastProblem one(MakeSpec(dtype, Cast{}, 2, 64, 64, 1), {50, 1, 7}, random_);
     PreparedCast(one.problem.spec, one.problem.view).RunAll();
-    EXPECT_LE(RelativeError(one.problem, one.VanillaOfTheSame()), Tolerance(dtype));
+    EXPECT_LE(RelativeError(one.problem, VanillaOfTheSame(one.problem)), Tolerance(dtype));
 
     Cast everywhere;
     everywhere.cluster_size = 1000;
-    const CastProblem full(MakeSpec(dtype, 2, 64, 64, 5, everywhere), {50, 1, 7}, random_);
+    const CastProblem full(MakeSpec(dtype, everywhere, 2, 64, 64, 5), {50, 1, 7}, random_);
     PreparedCast(full.problem.spec, full.problem.view).RunAll();
-    EXPECT_LE(RelativeError(full.problem, full.VanillaOfTheSame()), Tolerance(dtype));
+    EXPECT_LE(RelativeError(full.problem, VanillaOfTheSame(full.problem)), Tolerance(dtype));
   }
 }
 
@@ -237,8 +179,8 @@ TEST_F(CudaCastTest, ASequenceHasTheSameBytesAloneAndInABatch) {
     cast.attention_function = static_cast<Cast::AttentionFunction>(random_() % 2);
     cast.head_clustering = static_cast<Cast::HeadClustering>(random_() % 2);
     const int64_t dim = std::vector<int64_t>{24, 64, 80, 128}[random_() % 4];
-    const Spec spec = MakeSpec(kTypes[random_() % 3], 2, dim, dim, Uniform(1, 8), cast);
-    SCOPED_TRACE(NameOf(spec));
+    const Spec spec = MakeSpec(kFloatTypes[random_() % 3], cast, 2, dim, dim, Uniform(1, 8));
+    SCOPED_TRACE(Describe(spec));
     std::vector<int32_t> lengths;
     for (int s = 0; s < 4; ++s) lengths.push_back(static_cast<int32_t>(Uniform(1, 60)));
     const CastProblem batch(spec, lengths, random_);
@@ -264,12 +206,12 @@ TEST_F(CudaCastTest, ASequenceHasTheSameBytesAloneAndInABatch) {
 }
 
 TEST_F(CudaCastTest, NaNSpoilsItsSequenceAlone) {
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kFloatTypes) {
     for (const auto clustering :
          {Cast::Clustering::kTopK, Cast::Clustering::kSingleAssignmentTopK}) {
       Cast cast;
       cast.clustering = clustering;
-      const Spec spec = MakeSpec(dtype, 2, 32, 32, 4, cast);
+      const Spec spec = MakeSpec(dtype, cast, 2, 32, 32, 4);
       CastProblem clean(spec, {40, 33, 20}, random_);
       PreparedCast(spec, clean.problem.view).RunAll();
       const std::vector<std::byte> before = clean.problem.output.bytes();
@@ -294,9 +236,9 @@ TEST_F(CudaCastTest, NaNSpoilsItsSequenceAlone) {
 }
 
 TEST_F(CudaCastTest, HugeScoresStayFinite) {
-  for (const DType dtype : kTypes) {
+  for (const DType dtype : kFloatTypes) {
     for (const double factor : {30.0, 1000.0}) {
-      CastProblem layer(MakeSpec(dtype, 2, 64, 64, 4), {70, 5}, random_);
+      CastProblem layer(MakeSpec(dtype, Cast{}, 2, 64, 64, 4), {70, 5}, random_);
       layer.problem.Randomize(random_, factor, factor);
       PreparedCast run(layer.problem.spec, layer.problem.view);
       run.RunAll();
@@ -305,8 +247,9 @@ TEST_F(CudaCastTest, HugeScoresStayFinite) {
           EXPECT_TRUE(std::isfinite(layer.problem.Output(token, 1, e)));
         }
       }
-      const auto members = run.Members(0, 0);
-      EXPECT_EQ(members, CastMembers(run.Affinities(0, 0), 4, 18, Cast::Clustering::kTopK));
+      const auto members = run.stages().Members(0, 0);
+      EXPECT_EQ(members,
+                CastMembers(run.stages().Affinities(0, 0), 4, 18, Cast::Clustering::kTopK));
     }
   }
 }
@@ -316,7 +259,7 @@ TEST_F(CudaCastTest, HugeScoresStayFinite) {
 TEST_F(CudaCastTest, LaplaceSumsBeyondFp16AreKept) {
   Cast cast;
   cast.attention_function = Cast::AttentionFunction::kLaplace;
-  CastProblem layer(MakeSpec(DType::kFloat16, 1, 32, 32, 2, cast), {120}, random_);
+  CastProblem layer(MakeSpec(DType::kFloat16, cast, 1, 32, 32, 2), {120}, random_);
   for (int64_t i = 0; i < layer.problem.value.size(); ++i) {
     layer.problem.value.Set(i, 20000 + 10000 * ((i * 37 % 101) / 101.0));
   }

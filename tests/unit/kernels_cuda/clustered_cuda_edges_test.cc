@@ -9,7 +9,7 @@ namespace castor::attention {
 namespace {
 
 TEST_F(ClusteredCudaTest, EqualCodesShareTheFirstCluster) {
-  OwnedProblem problem(MakeSpec(Plain(20, seed_), DType::kFloat32, 1, 8, 4), {90}, {3});
+  OwnedProblem problem(MakeSpec(DType::kFloat32, PlainClusters(20, seed_), 1, 8, 4), {90}, {3});
   problem.Randomize(random_);
   for (int64_t i = 8; i < problem.query.size(); ++i) {
     problem.query.Set(i, problem.query.Get(i % 8));
@@ -18,29 +18,25 @@ TEST_F(ClusteredCudaTest, EqualCodesShareTheFirstCluster) {
 }
 
 TEST_F(ClusteredCudaTest, MoreClustersThanSharedMemoryHolds) {
-  for (const Kernel& kernel : {Kernel(Plain(1100, seed_)), Kernel(Improved(1100, 3, seed_))}) {
-    OwnedProblem problem(MakeSpec(kernel, DType::kFloat32, 1, 16, 8), {1300, 30}, {40, 40});
+  for (const Kernel& kernel :
+       {Kernel(PlainClusters(1100, seed_)), Kernel(ImprovedClusters(1100, 3, seed_))}) {
+    OwnedProblem problem(MakeSpec(DType::kFloat32, kernel, 1, 16, 8), {1300, 30}, {40, 40});
     problem.Randomize(random_);
     const ClusteredRun run(problem, {});
     EXPECT_EQ(run.plan().lloyd_blocks, 0);
-    for (int64_t s = 0; s < 2; ++s) {
-      const std::vector<int32_t> labels = run.Labels(s, 0);
-      EXPECT_EQ(labels, ClusterCodes(run.Codes(s, 0), ClusteringOf(problem.spec)).labels);
-      ExpectSorted(run, s, 0, labels);
-    }
+    const ClusteredStageErrors errors = CompareClusteredStages(problem, run.stages());
+    EXPECT_TRUE(errors.labels_are_the_twins);
+    EXPECT_TRUE(errors.sorted);
   }
 }
 
 TEST_F(ClusteredCudaTest, AClusterPerQueryIsVanilla) {
   for (const Way& way : Ways()) {
     for (const Kernel& kernel : BothKernels(1000, 4, seed_)) {
-      OwnedProblem problem(MakeSpec(kernel, way.dtype, 2, 32, 32), {40, 1, 9}, {30, 3, 9});
+      OwnedProblem problem(MakeSpec(way.dtype, kernel, 2, 32, 32), {40, 1, 9}, {30, 3, 9});
       problem.Randomize(random_);
       const ClusteredRun run(problem, way.path);
-      Spec vanilla = problem.spec;
-      vanilla.kernel = Vanilla{};
-      EXPECT_LE(RelativeError(problem, VanillaReference(vanilla, problem.view)),
-                Tolerance(way.dtype))
+      EXPECT_LE(RelativeError(problem, VanillaOfTheSame(problem)), Tolerance(way.dtype))
           << way.name;
     }
   }
@@ -49,14 +45,11 @@ TEST_F(ClusteredCudaTest, AClusterPerQueryIsVanilla) {
 TEST_F(ClusteredCudaTest, TopKeysBeyondAllKeysIsVanilla) {
   for (const Way& way : Ways()) {
     for (const int32_t topk : {70, 1024}) {
-      OwnedProblem problem(MakeSpec(Improved(3, topk, seed_), way.dtype, 2, 32, 32), {40, 5},
-                           {70, 2});
+      OwnedProblem problem(MakeSpec(way.dtype, ImprovedClusters(3, topk, seed_), 2, 32, 32),
+                           {40, 5}, {70, 2});
       problem.Randomize(random_);
       const ClusteredRun run(problem, way.path);
-      Spec vanilla = problem.spec;
-      vanilla.kernel = Vanilla{};
-      EXPECT_LE(RelativeError(problem, VanillaReference(vanilla, problem.view)),
-                Tolerance(way.dtype))
+      EXPECT_LE(RelativeError(problem, VanillaOfTheSame(problem)), Tolerance(way.dtype))
           << way.name;
     }
   }
@@ -65,7 +58,7 @@ TEST_F(ClusteredCudaTest, TopKeysBeyondAllKeysIsVanilla) {
 TEST_F(ClusteredCudaTest, OneQueryAndOneKey) {
   for (const Way& way : Ways()) {
     for (const Kernel& kernel : BothKernels(100, 32, seed_)) {
-      OwnedProblem problem(MakeSpec(kernel, way.dtype, 3, 64, 64), {1}, {1});
+      OwnedProblem problem(MakeSpec(way.dtype, kernel, 3, 64, 64), {1}, {1});
       problem.Randomize(random_);
       const ClusteredRun run(problem, way.path);
       for (int64_t i = 0; i < problem.output.size(); ++i) {
@@ -82,8 +75,8 @@ TEST_F(ClusteredCudaTest, TiesAmongTopKeysGoToTheLowest) {
     for (const int32_t keys : {50, 700, 2100}) {
       const int32_t topk = 1 + static_cast<int32_t>(random_() % 40);
       SCOPED_TRACE(way.name + ", " + std::to_string(keys) + " keys, k=" + std::to_string(topk));
-      OwnedProblem problem(MakeSpec(Improved(1, topk, seed_), way.dtype, 1, kDim, kDim), {3},
-                           {keys});
+      OwnedProblem problem(MakeSpec(way.dtype, ImprovedClusters(1, topk, seed_), 1, kDim, kDim),
+                           {3}, {keys});
       problem.Randomize(random_);
       for (int64_t i = 0; i < problem.query.size(); ++i) {
         problem.query.Set(i, i % kDim < 4 ? 1 + i % kDim : 0);  // all the same
@@ -115,7 +108,8 @@ TEST_F(ClusteredCudaTest, TiesAmongTopKeysGoToTheLowest) {
 TEST_F(ClusteredCudaTest, EqualKeysAreAllTied) {
   for (const Way& way : Ways()) {
     constexpr int32_t kTop = 9;
-    OwnedProblem problem(MakeSpec(Improved(2, kTop, seed_), way.dtype, 1, 32, 32), {20}, {1700});
+    OwnedProblem problem(MakeSpec(way.dtype, ImprovedClusters(2, kTop, seed_), 1, 32, 32), {20},
+                         {1700});
     problem.Randomize(random_);
     for (int64_t i = 32; i < problem.key.size(); ++i) {
       problem.key.Set(i, problem.key.Get(i % 32));
@@ -133,7 +127,8 @@ TEST_F(ClusteredCudaTest, ScoresThatRiseWithTheKeyFillEveryList) {
   for (const Way& way : Ways()) {
     constexpr int32_t kKeys = 1500;
     constexpr int32_t kTop = 70;
-    OwnedProblem problem(MakeSpec(Improved(1, kTop, seed_), way.dtype, 1, 32, 32), {2}, {kKeys});
+    OwnedProblem problem(MakeSpec(way.dtype, ImprovedClusters(1, kTop, seed_), 1, 32, 32), {2},
+                         {kKeys});
     problem.Randomize(random_);
     for (int64_t i = 0; i < problem.query.size(); ++i) problem.query.Set(i, i % 32 < 2);
     for (int64_t j = 0; j < kKeys; ++j) {
@@ -151,7 +146,7 @@ TEST_F(ClusteredCudaTest, ScoresThatRiseWithTheKeyFillEveryList) {
 TEST_F(ClusteredCudaTest, HugeScoresStayFinite) {
   for (const Way& way : Ways()) {
     for (const Kernel& kernel : BothKernels(4, 6, seed_)) {
-      OwnedProblem problem(MakeSpec(kernel, way.dtype, 1, 32, 32), {50}, {80});
+      OwnedProblem problem(MakeSpec(way.dtype, kernel, 1, 32, 32), {50}, {80});
       problem.Randomize(random_, 100, 100);
       const ClusteredRun run(problem, way.path);
       for (int64_t i = 0; i < problem.output.size(); ++i) {
@@ -164,7 +159,7 @@ TEST_F(ClusteredCudaTest, HugeScoresStayFinite) {
 TEST_F(ClusteredCudaTest, NaNSpoilsItsSequenceAlone) {
   for (const Way& way : Ways()) {
     for (const Kernel& kernel : BothKernels(6, 40, seed_)) {
-      const Spec spec = MakeSpec(kernel, way.dtype, 2, 32, 32);
+      const Spec spec = MakeSpec(way.dtype, kernel, 2, 32, 32);
       OwnedProblem clean(spec, {60, 50, 40}, {60, 50, 40});
       clean.Randomize(random_);
       OwnedProblem spoilt(spec, {60, 50, 40}, {60, 50, 40});
@@ -184,7 +179,7 @@ TEST_F(ClusteredCudaTest, NaNSpoilsItsSequenceAlone) {
 TEST_F(ClusteredCudaTest, WeightsOfEveryRowSumToOne) {
   for (const Way& way : Ways()) {
     for (const Kernel& kernel : BothKernels(7, 33, seed_)) {
-      OwnedProblem problem(MakeSpec(kernel, way.dtype, 1, 32, 32), {70}, {600});
+      OwnedProblem problem(MakeSpec(way.dtype, kernel, 1, 32, 32), {70}, {600});
       problem.Randomize(random_, 2, 1);
       for (int64_t i = 0; i < problem.value.size(); ++i) problem.value.Set(i, 1);
       const ClusteredRun run(problem, way.path);

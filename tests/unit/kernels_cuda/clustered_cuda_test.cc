@@ -11,13 +11,14 @@ constexpr int32_t kLongest = kSanitized ? 70 : 170;
 
 TEST_F(ClusteredCudaTest, GenericMatchesTheTwin) {
   const std::pair<int64_t, int64_t> dims[] = {{64, 64}, {7, 5}, {40, 72}, {1, 1}, {33, 140}};
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kFloatTypes) {
     for (const auto& [head_dim, value_dim] : dims) {
-      for (const Kernel& kernel : {Kernel(Plain(9, seed_)), Kernel(Improved(9, 6, seed_))}) {
+      for (const Kernel& kernel :
+           {Kernel(PlainClusters(9, seed_)), Kernel(ImprovedClusters(9, 6, seed_))}) {
         SCOPED_TRACE(std::string(NameOf(dtype)) + " d=" + std::to_string(head_dim));
-        OwnedProblem problem(MakeSpec(kernel, dtype, 2, head_dim, value_dim), Lengths(3, kLongest),
+        OwnedProblem problem(MakeSpec(dtype, kernel, 2, head_dim, value_dim), Lengths(3, kLongest),
                              Lengths(3, kLongest), {3, 1, 2, 5});
-        Structure(problem, 9);
+        RandomizeAroundCentres(problem, 9, random_);
         ExpectRight(problem, {});
       }
     }
@@ -28,11 +29,12 @@ TEST_F(ClusteredCudaTest, GenericMatchesTheTwin) {
 TEST_F(ClusteredCudaTest, TensorCoresMatchTheTwin) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     for (const int64_t dim : {32, 64, 80, 96, 128}) {
-      for (const Kernel& kernel : {Kernel(Plain(20, seed_)), Kernel(Improved(20, 32, seed_))}) {
+      for (const Kernel& kernel :
+           {Kernel(PlainClusters(20, seed_)), Kernel(ImprovedClusters(20, 32, seed_))}) {
         SCOPED_TRACE(std::string(NameOf(dtype)) + " d=" + std::to_string(dim));
-        OwnedProblem problem(MakeSpec(kernel, dtype, 2, dim, dim), Lengths(2, kLongest),
+        OwnedProblem problem(MakeSpec(dtype, kernel, 2, dim, dim), Lengths(2, kLongest),
                              Lengths(2, 2 * kLongest), {8, 16, 8, 2});
-        Structure(problem, 12);
+        RandomizeAroundCentres(problem, 12, random_);
         ExpectRight(problem, {.tensor_cores = true});
       }
     }
@@ -44,7 +46,7 @@ TEST_F(ClusteredCudaTest, AloneIsTheSameAsInABatch) {
   for (const Way& way : Ways()) {
     for (const Kernel& kernel : BothKernels(11, 5, seed_)) {
       SCOPED_TRACE(way.name);
-      const Spec spec = MakeSpec(kernel, way.dtype, 2, 32, 32);
+      const Spec spec = MakeSpec(way.dtype, kernel, 2, 32, 32);
       OwnedProblem batch(spec, {70, 1, 130, 5}, {90, 3, 300, 1});
       batch.Randomize(random_);
       const ClusteredRun together(batch, way.path);
@@ -61,7 +63,8 @@ TEST_F(ClusteredCudaTest, AloneIsTheSameAsInABatch) {
 
 TEST_F(ClusteredCudaTest, TheOrderOfThreadsDoesNotShow) {
   for (const Way& way : Ways()) {
-    OwnedProblem problem(MakeSpec(Improved(8, 12, seed_), way.dtype, 1, 32, 32), {100}, {1300});
+    OwnedProblem problem(MakeSpec(way.dtype, ImprovedClusters(8, 12, seed_), 1, 32, 32), {100},
+                         {1300});
     problem.Randomize(random_);
     const ClusteredRun first(problem, way.path);
     const std::vector<std::byte> bytes = OutputOf(problem, 0);
@@ -75,10 +78,10 @@ TEST_F(ClusteredCudaTest, TheOrderOfThreadsDoesNotShow) {
 
 TEST_F(ClusteredCudaTest, ManyOrFewBlocksFindTheSameLabels) {
   for (const int iterations : {1, 4}) {
-    Clustered kernel = Plain(1 + static_cast<int32_t>(random_() % 70), seed_);
+    Clustered kernel = PlainClusters(1 + static_cast<int32_t>(random_() % 70), seed_);
     kernel.iterations = iterations;
     kernel.bits = 1 + static_cast<int32_t>(random_() % 64);
-    OwnedProblem problem(MakeSpec(kernel, DType::kFloat32, 1, 8, 4), {2100, 40}, {2, 2});
+    OwnedProblem problem(MakeSpec(DType::kFloat32, kernel, 1, 8, 4), {2100, 40}, {2, 2});
     problem.Randomize(random_);
     const ClusteredRun with(problem, {.block_clusters = true});
     const ClusteredRun without(problem, {.block_clusters = false});

@@ -6,21 +6,17 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "engine/attention/clustered_reference.h"
+#include "engine/attention/cuda/clustered_shape.h"
 #include "engine/kernels/cuda/clustered.h"
 #include "engine/kernels/cuda/clustered_split.h"
-#include "engine/kernels/philox.h"
-#include "tests/unit/attention/random_problem.h"
+#include "tests/support/attention/random_problem.h"
+#include "tests/support/attention/spec.h"
+#include "tests/support/cuda/clustered_stages.h"
 
 namespace castor::attention {
-
-inline const Clustered& ClusteringOf(const Spec& spec) {
-  if (const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel)) return *improved;
-  return std::get<Clustered>(spec.kernel);
-}
 
 // How the device would run it.
 struct CudaPath {
@@ -30,36 +26,20 @@ struct CudaPath {
 
 class ClusteredRun {
  public:
-  ClusteredRun(const OwnedProblem& problem, const CudaPath& path) : view_(problem.view) {
-    namespace cuda = kernels::cuda;
+  ClusteredRun(const OwnedProblem& problem, const CudaPath& path)
+      : view_(problem.view), shape_(cuda::ClusteredShapeOf(problem.spec)) {
     const Spec& spec = problem.spec;
-    const auto* const improved = std::get_if<ImprovedClustered>(&spec.kernel);
     const Clustered& parameters = ClusteringOf(spec);
-    shape_.element = spec.dtype == DType::kFloat32   ? kernels::Element::kFloat32
-                     : spec.dtype == DType::kFloat16 ? kernels::Element::kFloat16
-                                                     : kernels::Element::kBFloat16;
-    shape_.heads = spec.heads;
-    shape_.head_dim = spec.head_dim;
-    shape_.value_dim = spec.value_dim;
-    shape_.softmax_scale = static_cast<float>(spec.softmax_scale);
-    shape_.clusters = parameters.clusters;
-    shape_.iterations = parameters.iterations;
-    shape_.bits = parameters.bits;
-    shape_.topk = improved ? improved->topk : 0;
     const HashPlanes planes = MakeHashPlanes(parameters, spec.head_dim);
-    std::vector<uint32_t> draws;
-    for (int32_t s = 0; s < parameters.clusters; ++s) {
-      draws.push_back(kernels::Philox(kernels::RandomStream::kCentroid, static_cast<uint32_t>(s), 0,
-                                      parameters.seed)[0]);
-    }
-    plan_ = cuda::PlanClustered(shape_, problem.cu_seqlens_q, problem.cu_seqlens_k,
-                                {path.tensor_cores, path.block_clusters});
+    const std::vector<uint32_t> draws = cuda::CentroidDraws(parameters);
+    plan_ = kernels::cuda::PlanClustered(shape_, problem.cu_seqlens_q, problem.cu_seqlens_k,
+                                         {path.tensor_cores, path.block_clusters});
     // Exactly as large as it says, so that AddressSanitizer sees the end; and full of NaN.
     workspace_.reset(static_cast<std::byte*>(
         std::aligned_alloc(256, std::max<int64_t>(plan_.workspace_bytes, 256))));
     std::fill_n(workspace_.get(), plan_.workspace_bytes, std::byte{0xff});
 
-    cuda::ClusteredProblem on_device;
+    kernels::cuda::ClusteredProblem on_device;
     on_device.query = view_.query;
     on_device.key = view_.key;
     on_device.value = view_.value;
@@ -73,13 +53,21 @@ class ClusteredRun {
     on_device.biases = planes.biases.data();
     on_device.draws = draws.data();
     on_device.workspace = workspace_.get();
-    EXPECT_EQ(cuda::Run(shape_, plan_, on_device, nullptr), cudaSuccess);
-    laid_out_ = cuda::LayOut(shape_, plan_, workspace_.get());
+    EXPECT_EQ(kernels::cuda::Run(shape_, plan_, on_device, nullptr), cudaSuccess);
+    laid_out_ = kernels::cuda::LayOut(shape_, plan_, workspace_.get());
   }
 
   const kernels::cuda::ClusteredShape& shape() const { return shape_; }
   const kernels::cuda::ClusteredPlan& plan() const { return plan_; }
   const kernels::cuda::ClusteredWorkspace& workspace() const { return laid_out_; }
+
+  // What the stages left.
+  ClusteredStages stages() const {
+    const int64_t count = shape_.heads * view_.query_tokens();
+    return {{laid_out_.codes, laid_out_.codes + count},
+            {laid_out_.labels, laid_out_.labels + count},
+            {laid_out_.order, laid_out_.order + count}};
+  }
 
   // The codes of a sequence in one head.
   std::vector<uint64_t> Codes(int64_t sequence, int64_t head) const {
@@ -87,9 +75,6 @@ class ClusteredRun {
   }
   std::vector<int32_t> Labels(int64_t sequence, int64_t head) const {
     return Stretch(laid_out_.labels, sequence, head);
-  }
-  std::vector<int32_t> Order(int64_t sequence, int64_t head) const {
-    return Stretch(laid_out_.order, sequence, head);
   }
 
  private:

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "tests/support/sanitizer.h"
-#include "tests/unit/attention/random_problem.h"
+#include "tests/support/seeded.h"
 #include "tests/unit/scheduling/approximate_device.h"
 #include "tests/unit/scheduling/engine_fixture.h"
 
@@ -99,7 +99,7 @@ class EngineAutomaticTest : public testing::Test {
     return kernels;
   }
 
-  const uint32_t seed_ = attention::FreshSeed();
+  const uint32_t seed_ = FreshSeed();
   testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
   std::mt19937 random_{seed_};
   EngineOptions options_;

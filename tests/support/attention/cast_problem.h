@@ -1,5 +1,5 @@
 // Random CAST problems for tests: what random_problem.h makes, with a layer's surrogate tokens and
-// gates.
+// gates; and their affinities in float64, for tests that ask how clusters came about.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "engine/attention/cast_reference.h"
-#include "engine/attention/vanilla_reference.h"
-#include "tests/unit/attention/random_problem.h"
+#include "tests/support/attention/random_problem.h"
 
 namespace castor::attention {
 
@@ -33,10 +32,11 @@ struct CastProblem {
 
   std::vector<double> Reference() const { return CastReference(problem.spec, problem.view); }
 
-  std::vector<double> VanillaOfTheSame() const {
-    Spec spec = problem.spec;
-    spec.kernel = Vanilla{};
-    return VanillaReference(spec, problem.view);
+  // The kappa of a sequence of so many tokens.
+  int64_t ClusterSize(int64_t tokens) const {
+    const int32_t size = std::get<Cast>(problem.spec.kernel).cluster_size;
+    const int64_t clusters = problem.spec.surrogates;
+    return std::min<int64_t>(size > 0 ? size : (tokens + clusters - 1) / clusters, tokens);
   }
 
   // Whether float32 resolves all that decides who belongs to which cluster. Where it does not,
@@ -50,8 +50,8 @@ struct CastProblem {
 
 // Steps 1 and 2 of the definition, over the heads [head_begin, head_end): affinities
 // [tokens, clusters] of one sequence. Written apart from the twin's, and so another check of it.
-inline std::vector<double> Affinities(const CastProblem& layer, int64_t sequence,
-                                      int64_t head_begin, int64_t head_end) {
+inline std::vector<double> CastAffinities(const CastProblem& layer, int64_t sequence,
+                                          int64_t head_begin, int64_t head_end) {
   const Spec& spec = layer.problem.spec;
   const Problem& view = layer.problem.view;
   const auto& cast = std::get<Cast>(spec.kernel);
@@ -100,11 +100,9 @@ inline bool CastProblem::HasMargins(std::mt19937& random) const {
   std::uniform_real_distribution<double> noise(1 - 5e-6, 1 + 5e-6);  // 40 times float32's own
   for (int64_t s = 0; s < problem.view.sequences(); ++s) {
     const int64_t tokens = problem.cu_seqlens_q[s + 1] - problem.cu_seqlens_q[s];
-    int64_t size = (tokens + spec.surrogates - 1) / spec.surrogates;
-    if (cast.cluster_size > 0) size = cast.cluster_size;
-    size = std::min(size, tokens);
+    const int64_t size = ClusterSize(tokens);
     for (int64_t h = 0; h < (per_head ? spec.heads : 1); ++h) {
-      const std::vector<double> exact = Affinities(*this, s, h, per_head ? h + 1 : spec.heads);
+      const std::vector<double> exact = CastAffinities(*this, s, h, per_head ? h + 1 : spec.heads);
       const auto members = CastMembers(exact, spec.surrogates, size, cast.clustering);
       // A decision closer than that changes in every other trial.
       for (int trial = 0; trial < 24; ++trial) {

@@ -8,61 +8,34 @@
 #include <cstdint>
 #include <functional>
 #include <random>
-#include <utility>
 #include <vector>
 
 #include "engine/attention/clustered_reference.h"
 #include "engine/attention/reference.h"
-#include "engine/attention/vanilla_reference.h"
-#include "tests/unit/attention/random_problem.h"
+#include "tests/support/attention/random_problem.h"
+#include "tests/support/attention/spec.h"
 
 namespace castor::attention {
 
-inline Clustered PlainClusters(int32_t clusters, uint64_t seed = 0) {
-  Clustered kernel;
-  kernel.clusters = clusters;
-  kernel.seed = seed;
-  return kernel;
+// query . normal - bias of bit t, against the size of the summands.
+inline double HashMargin(const HashPlanes& planes, const double* query, int t) {
+  double product = 0;
+  double size = std::abs(planes.biases[t]);
+  for (int64_t e = 0; e < planes.dim; ++e) {
+    const double term = query[e] * planes.normals[t * planes.dim + e];
+    product += term;
+    size += std::abs(term);
+  }
+  // A product that is zero in every precision, of a zero query without bias, is no near tie: the
+  // bit is 0.
+  return size == 0 ? -INFINITY : (product - planes.biases[t]) / size;
 }
 
-inline ImprovedClustered ImprovedClusters(int32_t clusters, int32_t topk, uint64_t seed = 0) {
-  ImprovedClustered kernel;
-  kernel.clusters = clusters;
-  kernel.topk = topk;
-  kernel.seed = seed;
-  return kernel;
-}
-
-inline Spec ClusteredSpec(DType dtype, Kernel kernel, int64_t heads, int64_t head_dim,
-                          int64_t value_dim) {
-  Spec spec;
-  spec.dtype = dtype;
-  spec.heads = heads;
-  spec.head_dim = head_dim;
-  spec.value_dim = value_dim;
-  spec.softmax_scale = 1 / std::sqrt(static_cast<double>(head_dim));
-  spec.kernel = std::move(kernel);
-  return spec;
-}
-
-inline const Clustered& ClusteringIn(const Spec& spec) {
-  if (const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel)) return *improved;
-  return std::get<Clustered>(spec.kernel);
-}
-
-// How far query . normal is from bias at the nearest bit, against the size of the summands.
-inline double HashMargin(const HashPlanes& planes, const double* query) {
+// Of the nearest bit, of either sign.
+inline double LeastHashMargin(const HashPlanes& planes, const double* query) {
   double margin = INFINITY;
   for (int t = 0; t < planes.bits; ++t) {
-    double product = 0;
-    double size = std::abs(planes.biases[t]);
-    for (int64_t e = 0; e < planes.dim; ++e) {
-      const double term = query[e] * planes.normals[t * planes.dim + e];
-      product += term;
-      size += std::abs(term);
-    }
-    // A product that is zero in every precision, of a zero query without bias, is no near tie.
-    if (size != 0) margin = std::min(margin, std::abs(product - planes.biases[t]) / size);
+    margin = std::min(margin, std::abs(HashMargin(planes, query, t)));
   }
   return margin;
 }
@@ -70,7 +43,7 @@ inline double HashMargin(const HashPlanes& planes, const double* query) {
 // Draws query rows again, from N(0, factor), that are too near a plane.
 inline void MakeHashMargins(OwnedProblem& problem, std::mt19937& random, double factor = 1) {
   const Spec& spec = problem.spec;
-  const HashPlanes planes = MakeHashPlanes(ClusteringIn(spec), spec.head_dim);
+  const HashPlanes planes = MakeHashPlanes(ClusteringOf(spec), spec.head_dim);
   std::normal_distribution<double> normal;
   std::vector<double> query(spec.head_dim);
   for (int64_t token = 0; token < problem.view.query_tokens(); ++token) {
@@ -79,7 +52,7 @@ inline void MakeHashMargins(OwnedProblem& problem, std::mt19937& random, double 
       const auto load = [&] {
         for (int64_t e = 0; e < spec.head_dim; ++e) query[e] = problem.query.Get(at + e);
       };
-      for (load(); HashMargin(planes, query.data()) < 1e-5; load()) {
+      for (load(); LeastHashMargin(planes, query.data()) < 1e-5; load()) {
         for (int64_t e = 0; e < spec.head_dim; ++e) {
           problem.query.Set(at + e, factor * normal(random));
         }
@@ -147,10 +120,23 @@ inline void MakeValuesIdentity(OwnedProblem& problem) {
   }
 }
 
-inline std::vector<double> VanillaOfTheSame(const OwnedProblem& problem) {
-  Spec spec = problem.spec;
-  spec.kernel = Vanilla{};
-  return VanillaReference(spec, problem.view);
+// Queries around a few centres, as trained models have them: clusters and top keys are then clear
+// of rounding nearly always.
+inline void RandomizeAroundCentres(OwnedProblem& problem, int centres, std::mt19937& random) {
+  problem.Randomize(random, 0.1, 1, 1);
+  const int64_t dim = problem.spec.head_dim;
+  std::normal_distribution<double> normal;
+  std::vector<double> centre(centres * dim);
+  for (double& x : centre) x = 1.5 * normal(random);
+  for (int64_t i = 0; i < problem.view.query_tokens(); ++i) {
+    for (int64_t h = 0; h < problem.spec.heads; ++h) {
+      const auto c = static_cast<int64_t>(random() % centres);
+      const int64_t at = i * problem.view.query_stride + h * dim;
+      for (int64_t e = 0; e < dim; ++e) {
+        problem.query.Set(at + e, problem.query.Get(at + e) + centre[c * dim + e]);
+      }
+    }
+  }
 }
 
 }  // namespace castor::attention

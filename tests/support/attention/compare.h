@@ -1,0 +1,65 @@
+// How far results are from what they should be, and how far they may be.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "engine/attention/vanilla_reference.h"
+#include "tests/support/attention/random_problem.h"
+
+namespace castor::attention {
+
+// ||a - b||_2 / ||b||_2 over the first `count` elements that the functions give, by index; infinite
+// where one of them is not finite.
+template <typename A, typename B>
+double Distance(int64_t count, A a, B b) {
+  double error = 0;
+  double norm = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const double expected = b(i);
+    const double difference = a(i) - expected;
+    error += difference * difference;
+    norm += expected * expected;
+  }
+  const double relative = norm == 0 ? error : std::sqrt(error / norm);
+  return std::isfinite(relative) ? relative : INFINITY;
+}
+
+template <typename T>
+double Distance(const std::vector<T>& a, const std::vector<T>& b) {
+  const auto at = [](const std::vector<T>& vector) {
+    return [&vector](int64_t i) -> double { return vector[i]; };
+  };
+  return a.size() == b.size() ? Distance(static_cast<int64_t>(a.size()), at(a), at(b)) : INFINITY;
+}
+
+// Of a problem's output from the twin's rows, [tokens, heads, value_dim].
+inline double RelativeError(const OwnedProblem& problem, const std::vector<double>& expected) {
+  const int64_t row = problem.spec.heads * problem.spec.value_dim;
+  return Distance(
+      problem.view.query_tokens() * row,
+      [&](int64_t i) { return problem.Output(i / row, 0, i % row); },
+      [&](int64_t i) { return expected[i]; });
+}
+
+// The tolerances of the service's contract.
+inline double Tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return 2e-3;
+    case DType::kBFloat16:
+      return 1.5e-2;
+    default:
+      return 1e-5;
+  }
+}
+
+// Exact attention of the same tensors.
+inline std::vector<double> VanillaOfTheSame(const OwnedProblem& problem) {
+  Spec spec = problem.spec;
+  spec.kernel = Vanilla{};
+  return VanillaReference(spec, problem.view);
+}
+
+}  // namespace castor::attention

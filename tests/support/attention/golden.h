@@ -1,0 +1,34 @@
+// Cases of attention that the scripts of tests/golden/attention computed. Needs the definition of
+// CASTOR_GOLDEN_DIR.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/support/attention/elements.h"
+
+namespace castor::attention {
+
+inline std::vector<nlohmann::json> GoldenCases(const std::string& file) {
+  std::ifstream stream(CASTOR_GOLDEN_DIR "/attention/" + file);
+  return nlohmann::json::parse(stream).get<std::vector<nlohmann::json>>();
+}
+
+// A case's numbers are integers in units of 1/64, so that every dtype holds them exactly.
+inline void FillFromUnits(const std::vector<int>& units, Elements& elements) {
+  ASSERT_EQ(static_cast<int64_t>(units.size()), elements.size());
+  for (size_t i = 0; i < units.size(); ++i) elements.Set(static_cast<int64_t>(i), units[i] / 64.0);
+}
+
+inline std::string NameOfCase(const testing::TestParamInfo<nlohmann::json>& info) {
+  std::string name = info.param["name"];
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
+}
+
+}  // namespace castor::attention

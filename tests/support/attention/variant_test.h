@@ -1,0 +1,74 @@
+// A test of the rows of the CPU's variant table that compute some kernels.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/attention/variants.h"
+#include "tests/support/attention/compare.h"
+#include "tests/support/attention/random_problem.h"
+#include "tests/support/attention/spec.h"
+#include "tests/support/seeded.h"
+
+namespace castor::attention {
+
+inline std::vector<Variant> CpuRows(std::initializer_list<KernelName> kernels) {
+  std::vector<Variant> rows;
+  for (const Variant& row : CpuVariants()) {
+    if (std::find(kernels.begin(), kernels.end(), row.kernel) != kernels.end()) rows.push_back(row);
+  }
+  return rows;
+}
+
+inline std::string NameOfRow(const testing::TestParamInfo<Variant>& info) {
+  std::string name = std::string(NameOf(info.param.kernel)) + "_" + std::string(info.param.backend);
+  std::erase(name, '-');
+  return name;
+}
+
+class VariantTest : public testing::TestWithParam<Variant>, protected Seeded {
+ protected:
+  void SetUp() override {
+    const KernelName name = GetParam().kernel;
+    const Kernel kernel = name == KernelName::kClustered           ? Kernel(PlainClusters(1))
+                          : name == KernelName::kImprovedClustered ? Kernel(ImprovedClusters(1, 1))
+                          : name == KernelName::kCast              ? Kernel(CastOf(0))
+                                                                   : Kernel(Vanilla{});
+    if (!GetParam().supports(MakeSpec(DType::kFloat32, kernel, 1, 1, 1, 1))) {
+      GTEST_SKIP() << "this processor cannot run " << GetParam().backend;
+    }
+  }
+
+  static void Run(const OwnedProblem& problem) { Run(problem.spec, {&problem.view, 1}); }
+  static void Run(const Spec& spec, std::span<const Problem> problems) {
+    ASSERT_TRUE(GetParam().supports(spec));
+    const absl::Status status = GetParam().run(spec, problems);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
+  // Runs each problem alone, then all of them as one batch in random order. One spec.
+  void ExpectTheSameAloneAndTogether(const std::vector<OwnedProblem*>& problems) {
+    std::vector<std::vector<std::byte>> alone;
+    std::vector<Problem> batch;
+    for (OwnedProblem* problem : problems) {
+      problem->output.Clear();
+      Run(*problem);
+      alone.push_back(problem->output.bytes());
+      problem->output.Clear();
+      batch.push_back(problem->view);
+    }
+    std::shuffle(batch.begin(), batch.end(), random_);
+    Run(problems.front()->spec, batch);
+    for (size_t i = 0; i < problems.size(); ++i) {
+      EXPECT_EQ(problems[i]->output.bytes(), alone[i])
+          << Describe(problems[i]->spec) << ", request " << i;
+    }
+  }
+};
+
+}  // namespace castor::attention

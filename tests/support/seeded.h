@@ -1,0 +1,35 @@
+// Random numbers that differ from run to run, from a seed that a failing test prints.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <random>
+#include <string>
+
+namespace castor {
+
+inline uint32_t FreshSeed() { return std::random_device{}(); }
+
+// A fixture's second base: a seed, its generator, and a trace that names it.
+class Seeded {
+ protected:
+  Seeded()
+      : seed_(FreshSeed()),
+        random_(seed_),
+        trace_(__FILE__, __LINE__, "seed " + std::to_string(seed_)) {}
+
+  // Of low..high, both included.
+  int64_t Uniform(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
+  }
+  int UpTo(int most) { return static_cast<int>(Uniform(1, most)); }
+
+  const uint32_t seed_;
+  std::mt19937 random_;
+
+ private:
+  const ::testing::ScopedTrace trace_;
+};
+
+}  // namespace castor

@@ -1,0 +1,37 @@
+// What the tests of clustered attention on the CPU share: a row of the variant table, and problems
+// for its kernel.
+#pragma once
+
+#include "engine/attention/clustered_reference.h"
+#include "tests/support/attention/clustered_problem.h"
+#include "tests/support/attention/variant_test.h"
+
+namespace castor::attention {
+
+class ClusteredCpuTest : public VariantTest {
+ protected:
+  static bool improved() { return GetParam().kernel == KernelName::kImprovedClustered; }
+
+  // A spec with this row's kernel; `topk` is for those that have one.
+  Spec SpecOf(DType dtype, int32_t clusters, int64_t head_dim, int64_t value_dim, int64_t heads = 1,
+              int32_t topk = 8) {
+    const uint64_t seed = random_();
+    return MakeSpec(dtype,
+                    improved() ? Kernel(ImprovedClusters(clusters, topk, seed))
+                               : Kernel(PlainClusters(clusters, seed)),
+                    heads, head_dim, value_dim);
+  }
+
+  static void ExpectRight(OwnedProblem& problem) {
+    Run(problem);
+    EXPECT_LE(RelativeError(problem, ClusteredReference(problem.spec, problem.view)),
+              Tolerance(problem.spec.dtype));
+  }
+
+  static void ExpectVanilla(OwnedProblem& problem) {
+    Run(problem);
+    EXPECT_LE(RelativeError(problem, VanillaOfTheSame(problem)), Tolerance(problem.spec.dtype));
+  }
+};
+
+}  // namespace castor::attention
