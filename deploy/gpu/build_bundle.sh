@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packs what a GPU host needs to check Castor into one folder and one archive, at most 64 MiB.
-#   deploy/gpu/build_bundle.sh [--build DIR] [--out DIR]
+#   deploy/gpu/build_bundle.sh [--build DIR] [--out DIR] [--help]
 #     --build   a build with the CUDA module (default: build-gpu, made if it is not there)
 #     --out     where the bundle goes (default: build/gpu-bundle, which git ignores)
 # In it: bin/ with the programs, lib/ with our libraries and the distribution's that they load,
@@ -18,7 +18,8 @@ while [ $# -gt 0 ]; do
   case $1 in
     --build) build=$(realpath "$2"); shift 2 ;;
     --out) out=$(realpath -m "$2"); shift 2 ;;
-    *) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) printf 'build_bundle.sh: unknown option %s (see --help)\n' "$1" >&2; exit 2 ;;
   esac
 done
 
@@ -32,29 +33,36 @@ fi
 ninja -C "$build" castor_cuda castor-server castor castor-gpu-check
 
 rm -rf "$out" "$out.tar.gz"
-mkdir -p "$out/bin" "$out/lib"
+# Installed, so that nothing names this machine's folders: programs look for our libraries in ../lib.
+for component in Unspecified gpu-check; do
+  cmake --install "$build" --component "$component" --prefix "$out" >/dev/null
+done
 programs=("$build/server/castor-server" "$build/client/castor"
           "$build/tests/gpu/castor-gpu-check")
 libraries=("$build/engine/libcastor_engine.so" "$build/engine/libcastor_cuda.so")
-for file in "${programs[@]}" "${libraries[@]}"; do
-  [ -f "$file" ] || die "the build left no ${file#"$build"/}"
+for file in "${programs[@]}"; do
+  [ -f "$out/bin/${file##*/}" ] || die "the build left no ${file#"$build"/}"
 done
-install -m 755 "${programs[@]}" "$out/bin"
-install -m 644 "${libraries[@]}" "$out/lib"
+for file in "${libraries[@]}"; do
+  [ -f "$out/lib/${file##*/}" ] || die "the build left no ${file#"$build"/}"
+done
 
 # The distribution's libraries, by where they lie: what deploy/setup.sh brought (LibTorch, CUDA) is
 # on the host, and the C library and runtime must be the host's.
-ldd "${programs[@]}" "${libraries[@]}" |
-  awk '$2 == "=>" && $3 ~ /^\/(usr\/)?lib\// { print $3 }' | sort -u |
-  grep -vE '/(ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|anl|stdc\+\+|gcc_s|cuda|nvidia-.*))\.so[.0-9]*$' |
-  while read -r library; do
-    install -m 644 "$(realpath "$library")" "$out/lib/${library##*/}"
-  done
+hosts='^(ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|anl|stdc\+\+|gcc_s|cuda|nvidia-.*))\.so[.0-9]*$'
+distribution() { # stdin: what ldd says; the distribution's libraries, NAME PATH
+  awk '$2 == "=>" && $3 ~ /^\/(usr\/)?lib\// { print $1, $3 }' | sort -u |
+    while read -r name path; do [[ $name =~ $hosts ]] || echo "$name $path"; done
+}
+closure=$(ldd "${programs[@]}" "${libraries[@]}")
+distribution <<<"$closure" | while read -r name path; do
+  install -m 644 "$(realpath "$path")" "$out/lib/$name"
+done
 strip --strip-unneeded "$out"/bin/* "$out"/lib/*.so*
 
 install -m 755 "$root/deploy/gpu/check.sh" "$out/check.sh"
 commit=$(git -C "$root" rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-if [ "$commit" != unknown ] && ! git -C "$root" diff --quiet HEAD -- engine server client tests/gpu; then
+if [ "$commit" != unknown ] && ! git -C "$root" diff --quiet HEAD -- engine server client proto tests; then
   commit+=" with uncommitted changes"
 fi
 glibc=$(ldd --version | awk 'NR == 1 { print $NF }')
@@ -64,6 +72,15 @@ libtorch=$TORCH_VERSION
 glibc=$glibc
 built=$(date -u +%Y-%m-%dT%H:%M:%SZ)
 TEXT
+
+# Complete: with the bundle, LibTorch and the CUDA runtime on the path nothing is missing or comes
+# from this machine but what is the host's.
+brought=$(awk '$1 ~ /^lib(torch_cpu|cudart)\.so/ { sub("/[^/]*$", "", $3); print $3 }' <<<"$closure" |
+  sort -u | paste -sd:)
+closure=$(LD_LIBRARY_PATH=$out/lib:$brought ldd "$out"/bin/* "$out"/lib/*.so*)
+missing=$({ grep 'not found' <<<"$closure" || true; distribution <<<"$closure"; } | sort -u)
+[ -z "$missing" ] || die "the bundle lacks:
+$missing"
 
 tar -C "$(dirname "$out")" -czf "$out.tar.gz" "$(basename "$out")"
 size_kib=$(du -sk "$out" | cut -f1)

@@ -2,7 +2,7 @@
 # Checks and times Castor on a GPU host without network: every CUDA kernel and the whole device
 # against their CPU twins, exact and approximate attention through the engine against LibTorch's bare
 # call, and a request for every kernel through the server, as users run it.
-#   check.sh [--log FILE] [--seed N] [--no-timing] [--libtorch DIR]
+#   check.sh [--log FILE] [--seed N] [--no-timing] [--libtorch DIR] [--help]
 # Runs from a bundle (deploy/gpu/build_bundle.sh) or from a checkout that has one. LibTorch comes
 # from --libtorch, else from $CASTOR_LIBTORCH, else from the torch package of the host's python3; it
 # must be of the version that the bundle was built with, since C++ libraries of different
@@ -25,7 +25,8 @@ while [ $# -gt 0 ]; do
     --libtorch) libtorch=$2; shift 2 ;;
     --seed) arguments+=(--seed "$2"); shift 2 ;;
     --no-timing) arguments+=(--no-timing); shift ;;
-    *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) printf 'check.sh: unknown option %s (see --help)\n' "$1" >&2; exit 2 ;;
   esac
 done
 [ -f "$bundle/MANIFEST" ] || die "no bundle here: run deploy/gpu/build_bundle.sh where Castor is built"
@@ -135,7 +136,7 @@ status=0
   echo "bundle: commit $(manifest commit), built $(manifest built)"
   echo "LibTorch: ${version:-unknown version}"
   echo "host: $(uname -sr), $(nproc) cores, glibc $host_glibc"
-  nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv 2>&1 ||
+  nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv 2>/dev/null ||
     echo "nvidia-smi does not answer"
   run_all
 } 2>&1 | tee "$log" || status=${PIPESTATUS[0]}

@@ -1,5 +1,5 @@
 // Checks and times Castor on a GPU: what deploy/gpu/check.sh runs on a GPU host.
-//   castor-gpu-check [--device cuda:0 | cpu] [--seed N] [--no-timing]
+//   castor-gpu-check [--device cuda:0 | cpu] [--seed N] [--no-timing] [--help]
 // With --device cpu it checks the CPU's device the same way, and skips what needs a GPU. Exits 0
 // when every check held.
 
@@ -22,6 +22,14 @@ struct Arguments {
   bool timing = true;
 };
 
+constexpr char kUsage[] = "usage: %s [--device cuda:0 | cpu] [--seed N] [--no-timing] [--help]\n";
+
+// "opens NAME", and why not.
+bool CheckOpens(const std::string& name, const absl::Status& status, Report& report) {
+  return report.Check(status.ok(),
+                      "opens " + name + (status.ok() ? "" : ": ") + std::string(status.message()));
+}
+
 int Main(const Arguments& arguments) {
   Report report;
   report.Section("devices, seed " + std::to_string(arguments.seed));
@@ -30,9 +38,8 @@ int Main(const Arguments& arguments) {
   const auto cpu = OpenDevice(options);
   options.device = arguments.device;
   const auto device = OpenDevice(options);
-  if (!report.Check(cpu.ok(), "opens the CPU: " + std::string(cpu.status().message())) ||
-      !report.Check(device.ok(),
-                    "opens " + arguments.device + ": " + std::string(device.status().message()))) {
+  if (!CheckOpens("the CPU", cpu.status(), report) ||
+      !CheckOpens(arguments.device, device.status(), report)) {
     return 1;
   }
   const DeviceInfo& info = (*device)->info();
@@ -72,8 +79,11 @@ int main(int argc, char** argv) {
       arguments.device = argv[++i];
     } else if (std::strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
       arguments.seed = static_cast<uint32_t>(std::strtoul(argv[++i], nullptr, 10));
+    } else if (std::strcmp(argv[i], "--help") == 0 || std::strcmp(argv[i], "-h") == 0) {
+      std::printf(castor::gpu::kUsage, argv[0]);
+      return 0;
     } else {
-      std::fprintf(stderr, "usage: %s [--device cuda:0 | cpu] [--seed N] [--no-timing]\n", argv[0]);
+      std::fprintf(stderr, castor::gpu::kUsage, argv[0]);
       return 2;
     }
   }
