@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <map>
-#include <tuple>
 
 namespace castor::encoder {
 namespace {

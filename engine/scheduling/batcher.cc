@@ -1,6 +1,5 @@
 #include "engine/scheduling/batcher.h"
 
-#include <utility>
 #include <vector>
 
 namespace castor {

@@ -1,6 +1,7 @@
 #include "engine/scheduling/engine_loop.h"
 
 #include <algorithm>
+#include <future>
 #include <iterator>
 #include <map>
 #include <string>

@@ -7,10 +7,8 @@
 #include <atomic>
 #include <deque>
 #include <functional>
-#include <future>
 #include <memory>
 #include <thread>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"

@@ -6,7 +6,6 @@
 // Pure functions on the engine thread.
 #pragma once
 
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"

@@ -39,11 +39,4 @@ std::unique_ptr<Job> Queue::Remove(const Job& job) {
   return taken;
 }
 
-JobList Queue::TakeAll() {
-  JobList jobs;
-  jobs.reserve(size_);
-  while (!empty()) jobs.push_back(Remove(FirstGroup().head()));
-  return jobs;
-}
-
 }  // namespace castor

@@ -36,9 +36,6 @@ class Queue {
   // The group whose head is first of all. Requires !empty(). Valid until the queue changes.
   const Group& FirstGroup() const { return *heads_.begin()->second; }
 
-  // Takes out everything, in order of rank.
-  JobList TakeAll();
-
  private:
   std::unordered_map<std::string, Group> groups_;  // by batch key; nodes do not move
   std::map<Rank, Group*> heads_;                   // every group, by the rank of its head

@@ -6,8 +6,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/base/host_memory.h"

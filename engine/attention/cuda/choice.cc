@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <variant>
 
 namespace castor::attention::cuda {
 namespace {

@@ -15,8 +15,7 @@ namespace castor::attention::cuda {
 // Requires that spec.kernel holds Clustered or ImprovedClustered.
 inline kernels::cuda::ClusteredShape ClusteredShapeOf(const Spec& spec) {
   const auto* const improved = std::get_if<ImprovedClustered>(&spec.kernel);
-  const Clustered& clustering =
-      improved != nullptr ? *improved : std::get<Clustered>(spec.kernel);
+  const Clustered& clustering = improved != nullptr ? *improved : std::get<Clustered>(spec.kernel);
   kernels::cuda::ClusteredShape shape;
   shape.element = spec.dtype == DType::kFloat32   ? kernels::Element::kFloat32
                   : spec.dtype == DType::kFloat16 ? kernels::Element::kFloat16

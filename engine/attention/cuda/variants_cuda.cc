@@ -4,7 +4,6 @@
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <array>
-#include <utility>
 
 #include "engine/attention/cuda/cast_cuda.h"
 #include "engine/attention/cuda/clustered_cuda.h"

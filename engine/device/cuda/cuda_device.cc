@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "engine/attention/cuda/variants_cuda.h"
 #include "engine/base/error.h"

@@ -5,7 +5,6 @@
 #include <c10/cuda/CUDAGuard.h>
 
 #include <limits>
-#include <utility>
 #include <variant>
 #include <vector>
 

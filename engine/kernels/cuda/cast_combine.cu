@@ -151,14 +151,12 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(const CastArgs a) {
         LoadTile<T, kColumns>(shared.query, Shared::kRows, width, a.vector_query,
                               StridedRows<T>{query, a.batch.query_stride, 0, left, e});
       }
-      LoadTile<T, kColumns>(
-          shared.surrogate, kClusters, width, a.vector_surrogates,
-          StridedRows<T>{surrogates, surrogate_stride, c0, clusters, e});
+      LoadTile<T, kColumns>(shared.surrogate, kClusters, width, a.vector_surrogates,
+                            StridedRows<T>{surrogates, surrogate_stride, c0, clusters, e});
       if (e == 0) {
         // Rows are padded to 16 bytes; what the padding holds stays in columns that nobody stores.
-        LoadTile<R, kColumns>(
-            shared.summary, kClusters, min(kColumns, a.row_pitch - first_column), true,
-            StridedRows<R>{summaries, a.row_pitch, c0, clusters});
+        LoadTile<R, kColumns>(shared.summary, kClusters, min(kColumns, a.row_pitch - first_column),
+                              true, StridedRows<R>{summaries, a.row_pitch, c0, clusters});
       }
       CommitCopies();
       WaitCopies<0>();

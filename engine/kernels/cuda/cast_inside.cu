@@ -72,13 +72,11 @@ __global__ void __launch_bounds__(kInsideThreads) InsideKernel(const CastArgs a)
 
   const auto load_keys = [&](int tile, int e) {
     const int width = min(kColumns, dim - e);
-    LoadTile<T, kColumns>(
-        shared.key, kKeys, width, a.vector_key,
-        GatheredRows<T>{key, a.batch.key_stride, members, tile, count, e});
+    LoadTile<T, kColumns>(shared.key, kKeys, width, a.vector_key,
+                          GatheredRows<T>{key, a.batch.key_stride, members, tile, count, e});
     if (tile == 0 || dim > kColumns) {
-      LoadTile<T, kColumns>(
-          shared.query, Shared::kRows, width, a.vector_query,
-          GatheredRows<T>{query, a.batch.query_stride, members, first, count, e});
+      LoadTile<T, kColumns>(shared.query, Shared::kRows, width, a.vector_query,
+                            GatheredRows<T>{query, a.batch.query_stride, members, first, count, e});
       for (int i = static_cast<int>(threadIdx.x); i < kColumns; i += kInsideThreads) {
         shared.surrogate[i] = i < width ? ToFloat(surrogate[e + i]) : 0;
       }

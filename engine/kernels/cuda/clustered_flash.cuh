@@ -1,9 +1,9 @@
 // A warp's flash attention of 16 rows over a tile of keys and values in shared memory, on tensor
-// cores, for half types: what the centroids' attention and the members' refinement share. They differ
-// in whose rows these are, which keys a tile holds, and what else is done with a score.
+// cores, for half types: what the centroids' attention and the members' refinement share. They
+// differ in whose rows these are, which keys a tile holds, and what else is done with a score.
 //
-// A lane has, with g = lane / 4 and t = lane % 4, of row g + 8 (i / 2) the scores of the keys 8n + 2t +
-// i % 2 in scores[n][i], and the columns 8n + 2t + i % 2 of its output in output[n][i].
+// A lane has, with g = lane / 4 and t = lane % 4, of row g + 8 (i / 2) the scores of the keys 8n +
+// 2t + i % 2 in scores[n][i], and the columns 8n + 2t + i % 2 of its output in output[n][i].
 #pragma once
 
 #include <cuda_runtime.h>

@@ -46,8 +46,9 @@ TEST(QueueTest, OrdersByPriorityThenArrival) {
   queue.Push(MakeJob(3, "b", 1, Priority::kNormal));
   queue.Push(MakeJob(5, "c", 1, Priority::kHigh));
   EXPECT_EQ(queue.size(), 5u);
-  EXPECT_EQ(Tickets(queue.TakeAll()), (List{2, 5, 3, 4, 1}));
-  EXPECT_TRUE(queue.empty());
+  JobList jobs;
+  while (!queue.empty()) jobs.push_back(queue.Remove(queue.FirstGroup().head()));
+  EXPECT_EQ(Tickets(jobs), (List{2, 5, 3, 4, 1}));
 }
 
 // The slow twin: a plain map of everything, searched in full.
