@@ -11,12 +11,12 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "tests/gpu/checks.h"
+#include "tests/support/attention/elements.h"
 
 namespace castor::gpu {
 namespace {
@@ -42,17 +42,14 @@ Kernel MakeCast(int64_t tokens) {
   std::normal_distribution<float> normal;
   const int64_t clusters = tokens / kClusterSize;
   std::vector<std::byte>& surrogates = kept.emplace_back(clusters * kHeads * kDim * 2);
-  for (size_t i = 0; i < surrogates.size(); i += 2) {
-    const float element = normal(random);
-    // bfloat16 is the upper half of a float, and that half comes last in memory.
-    std::memcpy(&surrogates[i], reinterpret_cast<const char*>(&element) + 2, 2);
+  for (int64_t i = 0; i < clusters * kHeads * kDim; ++i) {
+    attention::SetElement(surrogates.data(), DType::kBFloat16, i, normal(random));
   }
   Cast cast;
   cast.surrogates = TensorInput{DType::kBFloat16, {clusters, kHeads, kDim}, {surrogates}};
   std::vector<std::byte>& gate = kept.emplace_back(tokens * sizeof(float));
-  for (size_t i = 0; i < gate.size(); i += sizeof(float)) {
-    const float element = normal(random);
-    std::memcpy(&gate[i], &element, sizeof(float));
+  for (int64_t i = 0; i < tokens; ++i) {
+    attention::SetElement(gate.data(), DType::kFloat32, i, normal(random));
   }
   cast.gate = TensorInput{DType::kFloat32, {tokens}, {gate}};
   cast.cluster_size = static_cast<int32_t>(kClusterSize);

@@ -4,12 +4,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <random>
-#include <utility>
 #include <variant>
 
 #include "tests/support/attention/elements.h"
+#include "tests/support/attention/random_problem.h"
 
 namespace castor::gpu {
 namespace {
@@ -18,12 +17,6 @@ using attention::GetElement;
 using attention::Problem;
 using attention::SetElement;
 using attention::Spec;
-
-std::vector<int32_t> Offsets(const std::vector<int32_t>& lengths) {
-  std::vector<int32_t> offsets(lengths.size() + 1, 0);
-  std::partial_sum(lengths.begin(), lengths.end(), offsets.begin() + 1);
-  return offsets;
-}
 
 HostBuffer Filled(HostPool& pool, DType dtype, int64_t count, std::mt19937& random) {
   HostBuffer buffer = *pool.Allocate(count * SizeOf(dtype));
@@ -74,8 +67,8 @@ StagedBatch::StagedBatch(Device& device, const Spec& spec, std::vector<RequestSh
   for (const RequestShape& shape : shapes) {
     std::mt19937 random(shape.seed);
     Staged& staged = staged_.emplace_back();
-    staged.cu_seqlens_q = Offsets(shape.query_lengths);
-    staged.cu_seqlens_k = Offsets(shape.key_lengths);
+    staged.cu_seqlens_q = attention::OffsetsOf(shape.query_lengths);
+    staged.cu_seqlens_k = attention::OffsetsOf(shape.key_lengths);
     const int64_t queries = staged.cu_seqlens_q.back();
     const int64_t keys = staged.cu_seqlens_k.back();
     Problem problem;

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <numbers>
 #include <random>
-#include <utility>
 #include <vector>
 
 #include "engine/attention/cast_reference.h"

@@ -11,6 +11,13 @@
 
 namespace castor::attention {
 
+// Offsets of sequences' first tokens, and the total.
+inline std::vector<int32_t> OffsetsOf(const std::vector<int32_t>& lengths) {
+  std::vector<int32_t> offsets = {0};
+  for (const int32_t length : lengths) offsets.push_back(offsets.back() + length);
+  return offsets;
+}
+
 // Tokens further apart than their heads need, by so many elements.
 struct Gaps {
   int64_t query = 0;
@@ -25,8 +32,8 @@ class OwnedProblem {
   OwnedProblem(const Spec& spec, std::vector<int32_t> query_lengths,
                std::vector<int32_t> key_lengths, const Gaps& gaps = {})
       : spec(spec),
-        cu_seqlens_q(Offsets(query_lengths)),
-        cu_seqlens_k(Offsets(key_lengths)),
+        cu_seqlens_q(OffsetsOf(query_lengths)),
+        cu_seqlens_k(OffsetsOf(key_lengths)),
         query(spec.dtype, cu_seqlens_q.back() * (spec.heads * spec.head_dim + gaps.query)),
         key(spec.dtype, cu_seqlens_k.back() * (spec.heads * spec.head_dim + gaps.key)),
         value(spec.dtype, cu_seqlens_k.back() * (spec.heads * spec.value_dim + gaps.value)),
@@ -68,12 +75,6 @@ class OwnedProblem {
   Problem view;
 
  private:
-  static std::vector<int32_t> Offsets(const std::vector<int32_t>& lengths) {
-    std::vector<int32_t> offsets = {0};
-    for (int32_t length : lengths) offsets.push_back(offsets.back() + length);
-    return offsets;
-  }
-
   static void Fill(Elements& elements, std::mt19937& random, double factor) {
     std::normal_distribution<double> normal;
     for (int64_t i = 0; i < elements.size(); ++i) elements.Set(i, factor * normal(random));

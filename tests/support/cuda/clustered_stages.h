@@ -52,9 +52,8 @@ inline ClusteredStageErrors CompareClusteredStages(const OwnedProblem& problem,
       const std::vector<int32_t> labels = ClusteredStages::Stretch(stages.labels, problem, s, h);
       errors.labels_are_the_twins =
           errors.labels_are_the_twins && labels == ClusterCodes(codes, ClusteringOf(spec)).labels;
-      errors.sorted =
-          errors.sorted &&
-          ClusteredStages::Stretch(stages.order, problem, s, h) == OrderByLabel(labels);
+      errors.sorted = errors.sorted &&
+                      ClusteredStages::Stretch(stages.order, problem, s, h) == OrderByLabel(labels);
       for (size_t i = 0; i < labels.size(); ++i) {
         const int64_t token = problem.cu_seqlens_q[s] + static_cast<int64_t>(i);
         errors.labels_are_exact =

@@ -4,7 +4,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <vector>
 
 #include "tests/support/cuda/device_memory.h"
 

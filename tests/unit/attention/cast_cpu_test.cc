@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <string>
 
 #include "tests/support/attention/cast_problem.h"
 #include "tests/support/attention/variant_test.h"

@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <bit>
-#include <cmath>
 #include <string>
 #include <vector>
 

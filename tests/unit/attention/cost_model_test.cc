@@ -6,23 +6,17 @@
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "engine/attention/cost_cache.h"
+#include "tests/support/attention/random_problem.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/seeded.h"
+#include "tests/support/temporary_folder.h"
 
 namespace castor::attention {
 namespace {
-
-std::vector<int32_t> Offsets(const std::vector<int32_t>& lengths) {
-  std::vector<int32_t> offsets = {0};
-  for (const int32_t length : lengths) offsets.push_back(offsets.back() + length);
-  return offsets;
-}
 
 Spec SpecOf(const Kernel& kernel, int64_t heads = 2, int64_t head_dim = 4, int64_t value_dim = 6) {
   return MakeSpec(DType::kFloat32, kernel, heads, head_dim, value_dim);
@@ -31,8 +25,8 @@ Spec SpecOf(const Kernel& kernel, int64_t heads = 2, int64_t head_dim = 4, int64
 double Term(const CostTerms& terms, CostTerm term) { return terms[static_cast<size_t>(term)]; }
 
 TEST(CostTermsTest, CountTheWorkOfTheDefinitions) {
-  const auto queries = Offsets({3, 10});
-  const auto keys = Offsets({5, 7});
+  const auto queries = OffsetsOf({3, 10});
+  const auto keys = OffsetsOf({5, 7});
   // Two heads; products of 4 + 6 dimensions.
   const CostTerms vanilla = CostTermsOf(SpecOf(Vanilla{}), queries, keys);
   EXPECT_EQ(Term(vanilla, CostTerm::kLaunch), 1);
@@ -61,7 +55,7 @@ TEST(CostTermsTest, CountTheWorkOfTheDefinitions) {
 }
 
 TEST(CostTermsTest, LargeProblemsDoNotOverflow) {
-  const auto offsets = Offsets({1 << 30, (1 << 30) - 1});
+  const auto offsets = OffsetsOf({1 << 30, (1 << 30) - 1});
   for (const double term :
        CostTermsOf(SpecOf(ImprovedClustered{}, 128, 256, 256), offsets, offsets)) {
     EXPECT_GE(term, 0);
@@ -89,7 +83,7 @@ TEST(FitCostsTest, PredictsWhatItHasNotSeen) {
     kernel.iterations = static_cast<int32_t>(random() % 10) + 1;
     kernel.topk = static_cast<int32_t>(random() % 64) + 1;
     return CostTermsOf(SpecOf(kernel, 8, random() % 2 == 0 ? 32 : 64, 64),
-                       Offsets({tokens(random)}), Offsets({tokens(random)}));
+                       OffsetsOf({tokens(random)}), OffsetsOf({tokens(random)}));
   };
   std::vector<CostSample> samples;
   for (int i = 0; i < 24; ++i) {
@@ -121,7 +115,7 @@ TEST(FitCostsTest, NeverPaysForWorkAndSurvivesNoSamples) {
 
 TEST(CostModelTest, KnowsOnlyWhatWasMeasured) {
   CostModel model;
-  const auto offsets = Offsets({10});
+  const auto offsets = OffsetsOf({10});
   EXPECT_FALSE(model.Predict(SpecOf(Vanilla{}), offsets, offsets).has_value());
   CostTerms prices{};
   prices[0] = 7;
@@ -152,20 +146,13 @@ CostModel RandomModel(std::mt19937& random) {
 
 class CostCacheTest : public testing::Test, protected Seeded {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "castor-costs-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string folder_;
+  const TemporaryFolder folder_;
 };
 
 TEST_F(CostCacheTest, ComesBackAsItWasWritten) {
   const CostModel model = RandomModel(random_);
   const std::string key = "castor 1; a device\nwith an odd name; 2 threads";
-  const std::string file = CostFile(folder_ + "/made/on/the/way", key);
+  const std::string file = CostFile(folder_ / "made/on/the/way", key);
   EXPECT_TRUE(absl::IsNotFound(ReadCosts(file, key).status()));
   ASSERT_TRUE(WriteCosts(file, model, key).ok());
   const auto read = ReadCosts(file, key);
@@ -176,7 +163,7 @@ TEST_F(CostCacheTest, ComesBackAsItWasWritten) {
   ASSERT_TRUE(WriteCosts(file, other, key).ok());
   EXPECT_EQ(ReadCosts(file, key)->prices(), other.prices());
   size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/made/on/the/way")) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "made/on/the/way")) {
     EXPECT_EQ(entry.path(), file) << "a temporary file was left";
     ++files;
   }
@@ -184,9 +171,9 @@ TEST_F(CostCacheTest, ComesBackAsItWasWritten) {
 }
 
 TEST_F(CostCacheTest, IsRefusedForAnotherDeviceOrBuild) {
-  const std::string file = CostFile(folder_, "this device");
+  const std::string file = CostFile(folder_.path(), "this device");
   ASSERT_TRUE(WriteCosts(file, RandomModel(random_), "this device").ok());
-  EXPECT_NE(CostFile(folder_, "another device"), file);
+  EXPECT_NE(CostFile(folder_.path(), "another device"), file);
   const auto read = ReadCosts(file, "another device");
   EXPECT_EQ(read.status().code(), absl::StatusCode::kDataLoss) << read.status();
 }
@@ -205,7 +192,7 @@ TEST_F(CostCacheTest, EveryDamagedByteIsNoticed) {
 }
 
 TEST_F(CostCacheTest, FoldersAndForbiddenPlacesAreErrors) {
-  const std::string file = CostFile(folder_, "key");
+  const std::string file = CostFile(folder_.path(), "key");
   std::filesystem::create_directory(file);
   EXPECT_FALSE(ReadCosts(file, "key").ok());
   EXPECT_FALSE(WriteCosts(file, RandomModel(random_), "key").ok());

@@ -3,10 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <vector>
 
 #include "engine/attention/cast_reference.h"

@@ -6,7 +6,6 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <vector>
 
 #include "engine/attention/vanilla_reference.h"

@@ -3,10 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cmath>
 #include <memory>
-#include <string>
 
 #include "engine/attention/vanilla_reference.h"
 #include "tests/support/attention/variant_test.h"

@@ -1,12 +1,10 @@
 #include "tests/unit/encoder/model_files.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <utility>
 
 #include "engine/attention/variants.h"
 #include "engine/encoder/load.h"
@@ -44,18 +42,6 @@ std::string SafetensorsBytes(const std::map<std::string, RawTensor>& tensors) {
     data += tensor.data;
   }
   return SafetensorsBytes(header.dump(), data);
-}
-
-TemporaryFolder::TemporaryFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "castor-test-XXXXXX").string();
-  const char* const made = mkdtemp(name.data());
-  EXPECT_NE(made, nullptr);
-  path_ = name;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
 }
 
 TinyModel::TinyModel() {

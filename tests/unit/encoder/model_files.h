@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/encoder/model.h"
+#include "tests/support/temporary_folder.h"
 
 namespace castor::encoder {
 
@@ -32,21 +33,6 @@ std::string SafetensorsBytes(const std::string& header, const std::string& data)
 
 std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& bytes);
-
-// An empty folder that goes away with the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 // A copy of the tiny BERT: hidden 24, 3 heads, 2 layers, at most 32 tokens, CLS pooling.
 class TinyModel {

@@ -12,7 +12,6 @@ namespace castor::hf {
 namespace {
 
 using encoder::SafetensorsBytes;
-using encoder::TemporaryFolder;
 using encoder::WriteFile;
 using testing::HasSubstr;
 

@@ -137,7 +137,7 @@ TEST(TokenizerFileTest, NamesTheFileInErrors) {
   const absl::Status missing = Tokenizer::Open("/nowhere/tokenizer.json").status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.message()), HasSubstr("/nowhere/tokenizer.json"));
-  const encoder::TemporaryFolder folder;
+  const TemporaryFolder folder;
   for (const std::string text : {"", "{}", "[", "{\"model\":{\"type\":\"Unheard\"}}", "\xff"}) {
     encoder::WriteFile(folder / "tokenizer.json", text);
     const absl::Status bad = Tokenizer::Open(folder / "tokenizer.json").status();

@@ -4,7 +4,6 @@
 
 #include <limits>
 #include <utility>
-#include <vector>
 
 #include "engine/base/error.h"
 #include "tests/unit/scheduling/fake_clock.h"

@@ -12,7 +12,7 @@
 #include "engine/attention/vanilla_reference.h"
 #include "engine/base/error.h"
 #include "engine/base/mutex.h"
-#include "engine/device/device.h"
+#include "tests/unit/scheduling/instant_device.h"
 
 namespace castor {
 
@@ -58,19 +58,15 @@ class ApproximateScript {
   std::vector<ApproximateLaunch> launches_ ABSL_GUARDED_BY(mu_);
 };
 
-class ApproximateDevice : public Device {
+class ApproximateDevice : public InstantDevice {
  public:
   // Clustered takes 1000 bytes a query token, and 5000 whatever the request.
   static constexpr int64_t kWorkspacePerToken = 1000;
   static constexpr int64_t kSharedWorkspace = 5000;
 
   explicit ApproximateDevice(std::shared_ptr<ApproximateScript> script)
-      : script_(std::move(script)) {
-    info_.name = "approximate";
-  }
+      : InstantDevice("approximate"), script_(std::move(script)) {}
 
-  const DeviceInfo& info() const override { return info_; }
-  std::shared_ptr<HostPool> host_pool() const override { return pool_; }
   std::span<const attention::Variant> variants() const override {
     static constexpr attention::Variant kVariants[] = {
         {KernelName::kVanilla, "exact", &Supports, nullptr},
@@ -79,15 +75,7 @@ class ApproximateDevice : public Device {
     };
     return kVariants;
   }
-  MemoryStats memory() const override { return {}; }
-  bool healthy() const override { return true; }
-  int depth() const override { return 1; }
-  absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource&) override {
-    return MakeError(Reason::kInternal, "no models here");
-  }
-  absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch&) override {
-    return MakeError(Reason::kInternal, "no models here");
-  }
+  using InstantDevice::Launch;
 
   absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch) override {
     ApproximateLaunch launch{NameOf(batch.spec.kernel), {}};
@@ -109,19 +97,10 @@ class ApproximateDevice : public Device {
     ExecutionTimes times;
     times.compute_us = 100 * static_cast<double>(1 + static_cast<int>(launch.kernel));
     times.backend = attention::FindVariant(variants(), batch.spec)->backend;
-    return std::make_unique<Finished>(times);
+    return Finished(times);
   }
 
  private:
-  class Finished : public Execution {
-   public:
-    explicit Finished(const ExecutionTimes& times) : times_(times) {}
-    absl::StatusOr<ExecutionTimes> Wait() override { return times_; }
-
-   private:
-    const ExecutionTimes times_;
-  };
-
   static bool Supports(const attention::Spec& spec) { return spec.dtype == DType::kFloat32; }
   static int64_t Workspace(const attention::Spec&, std::span<const int32_t> cu_seqlens_q,
                            std::span<const int32_t>) {
@@ -129,8 +108,6 @@ class ApproximateDevice : public Device {
   }
 
   const std::shared_ptr<ApproximateScript> script_;
-  DeviceInfo info_;
-  const std::shared_ptr<HostPool> pool_ = MakeHostPool(SystemMemory(), int64_t{64} << 20);
 };
 
 }  // namespace castor

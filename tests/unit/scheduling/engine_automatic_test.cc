@@ -3,9 +3,9 @@
 
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <string>
 
+#include "tests/support/temporary_folder.h"
 #include "tests/unit/scheduling/engine_automatic_fixture.h"
 
 namespace castor {
@@ -118,9 +118,8 @@ TEST_F(EngineAutomaticTest, MeasuresItsCostsAtTheStart) {
       [script = script_](const EngineOptions&) -> absl::StatusOr<std::unique_ptr<Device>> {
     return std::make_unique<ApproximateDevice>(script);
   };
-  std::string folder = testing::TempDir() + "castor-engine-XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  options_.cost_model_cache = folder;
+  const TemporaryFolder folder;
+  options_.cost_model_cache = folder.path();
   options_.cost_model_budget = std::chrono::milliseconds(1);
   auto engine = CreateEngineWithParts(options_, std::move(parts));
   ASSERT_TRUE(engine.ok());

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <string>
 #include <thread>
 #include <vector>
 

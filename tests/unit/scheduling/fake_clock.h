@@ -4,7 +4,6 @@
 #include <chrono>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "engine/scheduling/clock.h"
 

@@ -2,13 +2,14 @@
 #include "engine/scheduling/prepare_costs.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 
+#include "tests/support/temporary_folder.h"
 #include "tests/unit/scheduling/priced_device.h"
 
 namespace castor {
@@ -16,20 +17,16 @@ namespace {
 
 class PrepareCostsTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = testing::TempDir() + "castor-prepare-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-    options_.cost_model_cache = folder_ + "/cache";
+  PrepareCostsTest() {
+    options_.cost_model_cache = folder_ / "cache";
     options_.cost_model_budget = std::chrono::seconds(60);
     options_.build = "build 1";
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   PreparedCosts Prepare() { return PrepareCosts(device_, options_); }
 
   using Source = CostModelInfo::Source;
-  std::string folder_;
+  const TemporaryFolder folder_;
   EngineOptions options_;
   PricedDevice device_;
 };

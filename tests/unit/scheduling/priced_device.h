@@ -6,7 +6,7 @@
 
 #include "engine/attention/cost_model.h"
 #include "engine/base/error.h"
-#include "engine/device/device.h"
+#include "tests/unit/scheduling/instant_device.h"
 
 namespace castor {
 
@@ -15,7 +15,7 @@ inline constexpr KernelName kKernels[] = {KernelName::kVanilla, KernelName::kClu
                                           KernelName::kImprovedClustered};
 
 // A device that computes nothing and takes as long as these prices say.
-class PricedDevice : public Device {
+class PricedDevice : public InstantDevice {
  public:
   static double Price(KernelName kernel, DType dtype, size_t term) {
     const double factor = dtype == DType::kFloat32 ? 1 : dtype == DType::kBFloat16 ? 0.75 : 3;
@@ -24,12 +24,10 @@ class PricedDevice : public Device {
     return (term == 0 ? 20 : static_cast<double>(index + 1)) * (fixed ? 1 : factor);
   }
 
-  explicit PricedDevice(bool fails = false) : fails_(fails) { info_.name = "priced"; }
+  explicit PricedDevice(bool fails = false) : InstantDevice("priced"), fails_(fails) {}
 
   int launches() const { return launches_; }
 
-  const DeviceInfo& info() const override { return info_; }
-  std::shared_ptr<HostPool> host_pool() const override { return pool_; }
   std::span<const attention::Variant> variants() const override {
     static constexpr auto kSupports = [](const attention::Spec& spec) {
       return spec.dtype != DType::kInt32;
@@ -41,15 +39,7 @@ class PricedDevice : public Device {
     };
     return kVariants;
   }
-  MemoryStats memory() const override { return {}; }
-  bool healthy() const override { return true; }
-  int depth() const override { return 1; }
-  absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource&) override {
-    return MakeError(Reason::kInternal, "no models here");
-  }
-  absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch&) override {
-    return MakeError(Reason::kInternal, "no models here");
-  }
+  using InstantDevice::Launch;
   absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch) override {
     ++launches_;
     if (fails_) return MakeError(Reason::kOutOfMemory, "no room");
@@ -60,23 +50,12 @@ class PricedDevice : public Device {
     for (size_t t = 0; t < attention::kCostTerms; ++t) {
       times.compute_us += terms[t] * Price(NameOf(batch.spec.kernel), batch.spec.dtype, t);
     }
-    return std::make_unique<Finished>(times);
+    return Finished(times);
   }
 
  private:
-  class Finished : public Execution {
-   public:
-    explicit Finished(const ExecutionTimes& times) : times_(times) {}
-    absl::StatusOr<ExecutionTimes> Wait() override { return times_; }
-
-   private:
-    const ExecutionTimes times_;
-  };
-
   const bool fails_;
   int launches_ = 0;
-  DeviceInfo info_;
-  const std::shared_ptr<HostPool> pool_ = MakeHostPool(SystemMemory(), int64_t{64} << 20);
 };
 
 }  // namespace castor
