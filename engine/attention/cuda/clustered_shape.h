@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/attention/element.h"
 #include "engine/attention/problem.h"
 #include "engine/kernels/cuda/clustered.h"
 #include "engine/kernels/philox.h"
@@ -17,9 +18,7 @@ inline kernels::cuda::ClusteredShape ClusteredShapeOf(const Spec& spec) {
   const auto* const improved = std::get_if<ImprovedClustered>(&spec.kernel);
   const Clustered& clustering = improved != nullptr ? *improved : std::get<Clustered>(spec.kernel);
   kernels::cuda::ClusteredShape shape;
-  shape.element = spec.dtype == DType::kFloat32   ? kernels::Element::kFloat32
-                  : spec.dtype == DType::kFloat16 ? kernels::Element::kFloat16
-                                                  : kernels::Element::kBFloat16;
+  shape.element = ElementOf(spec.dtype);
   shape.heads = spec.heads;
   shape.head_dim = spec.head_dim;
   shape.value_dim = spec.value_dim;
