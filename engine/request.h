@@ -25,13 +25,24 @@ enum class KernelName { kVanilla, kClustered, kImprovedClustered, kCast };
 // "vanilla", "clustered", "improved_clustered", "cast": metric labels and log fields.
 std::string_view NameOf(KernelName name);
 
-// A tensor that the caller brings, in pieces that lie anywhere. Read once, while Submit runs.
+// A range of an open file, such as a shared-memory object.
+struct FileRange {
+  int descriptor = -1;
+  int64_t offset = 0;  // bytes, from the file's start
+  int64_t size = 0;    // bytes
+};
+
+// A tensor that the caller brings, row-major: in pieces of memory that lie anywhere, one after
+// another, or in a range of a file. Read once, while Submit runs; the descriptor stays open until
+// then. Other processes may change or cut the file at any time: the bytes are whatever was read,
+// and a range that is not all there any more is an error. engine/tensor_reader.h reads both kinds.
 struct TensorInput {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
-  std::vector<std::span<const std::byte>> pieces;  // row-major elements, one piece after another
+  std::vector<std::span<const std::byte>> pieces;
+  std::optional<FileRange> file = std::nullopt;  // set: in place of pieces
 
-  int64_t size_bytes() const;
+  int64_t size_bytes() const;  // -1 where the pieces' sum overflows
 };
 
 struct Vanilla {

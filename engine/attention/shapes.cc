@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
+#include "engine/tensor_reader.h"
 
 namespace castor::attention {
 namespace {
@@ -32,14 +33,9 @@ absl::Status CheckTensor(const TensorInput& tensor, std::string_view field, int6
     return InvalidField(std::string(field) + ".shape",
                         ShapeString(tensor.shape) + " has more elements than 64 bits can count");
   }
-  std::optional<int64_t> given = 0;
-  for (const auto& piece : tensor.pieces) {
-    given = CheckedAdd(*given, static_cast<int64_t>(piece.size()));
-    if (!given) break;
-  }
-  if (given != needed) {
-    return InvalidField(std::string(field) + ".raw",
-                        "holds " + std::to_string(given.value_or(-1)) + " bytes, but " +
+  if (tensor.size_bytes() != *needed) {
+    return InvalidField(DataField(tensor, field),
+                        "holds " + std::to_string(tensor.size_bytes()) + " bytes, but " +
                             std::string(NameOf(tensor.dtype)) + " " + ShapeString(tensor.shape) +
                             " needs " + std::to_string(*needed));
   }

@@ -19,16 +19,20 @@ struct ReasonRow {
 };
 
 // In the order of the enumeration; where reasons share a code, ReasonOf falls back to the first.
-constexpr std::array<ReasonRow, 14> kReasons = {{
+constexpr std::array<ReasonRow, 18> kReasons = {{
     {Reason::kInvalidField, "INVALID_FIELD", absl::StatusCode::kInvalidArgument},
     {Reason::kMalformedMessage, "MALFORMED_MESSAGE", absl::StatusCode::kInvalidArgument},
     {Reason::kNonFiniteInput, "NON_FINITE_INPUT", absl::StatusCode::kInvalidArgument},
     {Reason::kModelNotFound, "MODEL_NOT_FOUND", absl::StatusCode::kNotFound},
+    {Reason::kRegionNotFound, "REGION_NOT_FOUND", absl::StatusCode::kNotFound},
     {Reason::kKernelNotAvailable, "KERNEL_NOT_AVAILABLE", absl::StatusCode::kFailedPrecondition},
     {Reason::kModelControlOff, "MODEL_CONTROL_OFF", absl::StatusCode::kFailedPrecondition},
+    {Reason::kRegionExists, "REGION_EXISTS", absl::StatusCode::kFailedPrecondition},
+    {Reason::kSharedMemoryOff, "SHARED_MEMORY_OFF", absl::StatusCode::kFailedPrecondition},
     {Reason::kQueueFull, "QUEUE_FULL", absl::StatusCode::kResourceExhausted},
     {Reason::kTooLarge, "TOO_LARGE", absl::StatusCode::kResourceExhausted},
     {Reason::kOutOfMemory, "OUT_OF_MEMORY", absl::StatusCode::kResourceExhausted},
+    {Reason::kTooManyRegions, "TOO_MANY_REGIONS", absl::StatusCode::kResourceExhausted},
     {Reason::kDeadlineExceeded, "DEADLINE_EXCEEDED", absl::StatusCode::kDeadlineExceeded},
     {Reason::kCancelled, "CANCELLED", absl::StatusCode::kCancelled},
     {Reason::kDraining, "DRAINING", absl::StatusCode::kUnavailable},

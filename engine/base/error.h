@@ -18,11 +18,15 @@ enum class Reason {
   kMalformedMessage,    // INVALID_ARGUMENT: bytes that are no protobuf
   kNonFiniteInput,      // INVALID_ARGUMENT: NaN or Inf where they are refused
   kModelNotFound,       // NOT_FOUND
+  kRegionNotFound,      // NOT_FOUND: no shared-memory region of that name is registered
   kKernelNotAvailable,  // FAILED_PRECONDITION: this model or device cannot run that kernel
   kModelControlOff,     // FAILED_PRECONDITION
+  kRegionExists,        // FAILED_PRECONDITION: a region of that name is registered already
+  kSharedMemoryOff,     // FAILED_PRECONDITION: the server was started without it
   kQueueFull,           // RESOURCE_EXHAUSTED: over a budget; try again later
   kTooLarge,            // RESOURCE_EXHAUSTED: over a budget even alone; never try again
   kOutOfMemory,         // RESOURCE_EXHAUSTED: the device had no memory for it
+  kTooManyRegions,      // RESOURCE_EXHAUSTED: no room for another shared-memory region
   kDeadlineExceeded,    // DEADLINE_EXCEEDED
   kCancelled,           // CANCELLED
   kDraining,            // UNAVAILABLE: starting or stopping; try elsewhere

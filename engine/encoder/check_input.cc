@@ -8,6 +8,7 @@
 #include "engine/base/error.h"
 #include "engine/encoder/prepare.h"
 #include "engine/encoder/utf8.h"
+#include "engine/tensor_reader.h"
 
 namespace castor::encoder {
 namespace {
@@ -112,8 +113,9 @@ absl::Status CheckEmbeddings(const EmbeddingInput& input, const ModelInfo& info,
   const std::optional<int64_t> bytes = NumBytes(values.dtype, values.shape);
   if (!bytes.has_value()) return InvalidField("embeddings.values.shape", "overflows");
   if (values.size_bytes() != *bytes) {
-    return InvalidField("embeddings.values.raw", absl::StrCat("has ", values.size_bytes(),
-                                                              " bytes, the shape needs ", *bytes));
+    return InvalidField(
+        DataField(values, "embeddings.values"),
+        absl::StrCat("has ", values.size_bytes(), " bytes, the shape needs ", *bytes));
   }
   return CheckLengths(input.lengths, values.shape[0], "embeddings.values.shape[0]",
                       "embeddings.lengths", max_sequences);

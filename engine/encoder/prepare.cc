@@ -1,7 +1,6 @@
 #include "engine/encoder/prepare.h"
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/error.h"
 #include "engine/encoder/model.h"
+#include "engine/tensor_reader.h"
 
 namespace castor::encoder {
 namespace {
@@ -84,42 +84,6 @@ absl::Status PrepareTokens(const TokenInput& input, bool truncate, const ModelIn
   return absl::OkStatus();
 }
 
-// Reads bytes that lie in pieces, front to back.
-class PieceReader {
- public:
-  explicit PieceReader(std::span<const std::span<const std::byte>> pieces) : pieces_(pieces) {}
-
-  void Skip(size_t size) {
-    Take(size, [](const std::byte*, size_t) {});
-  }
-  std::byte* Copy(size_t size, std::byte* out) {
-    Take(size, [&](const std::byte* data, size_t count) {
-      std::memcpy(out, data, count);
-      out += count;
-    });
-    return out;
-  }
-
- private:
-  template <typename Use>
-  void Take(size_t size, Use use) {
-    while (size > 0) {
-      const std::span<const std::byte> piece = pieces_.front().subspan(used_);
-      const size_t count = std::min(size, piece.size());
-      if (count > 0) use(piece.data(), count);
-      size -= count;
-      used_ += count;
-      if (count == piece.size()) {
-        pieces_ = pieces_.subspan(1);
-        used_ = 0;
-      }
-    }
-  }
-
-  std::span<const std::span<const std::byte>> pieces_;
-  size_t used_ = 0;  // bytes of the first piece
-};
-
 }  // namespace
 
 const ModelInfo& InfoOf(const Model& model) { return model.info(); }
@@ -166,15 +130,18 @@ absl::StatusOr<Prepared> Prepare(const EncodeRequest& request, const Model& mode
   return prepared;
 }
 
-void CopyEmbeddings(const EmbeddingInput& input, const Prepared& prepared, std::byte* out) {
+absl::Status CopyEmbeddings(const EmbeddingInput& input, const Prepared& prepared, std::byte* out) {
   const std::vector<int64_t> lengths = LengthsOf(input.lengths, input.values.shape[0]);
   const size_t row = static_cast<size_t>(input.values.shape[1]) * SizeOf(input.values.dtype);
-  PieceReader reader(input.values.pieces);
+  TensorReader reader(input.values, "embeddings.values");
   for (size_t i = 0; i < lengths.size(); ++i) {
     const int64_t kept = prepared.cu_seqlens[i + 1] - prepared.cu_seqlens[i];
-    out = reader.Copy(static_cast<size_t>(kept) * row, out);
+    const size_t bytes = static_cast<size_t>(kept) * row;
+    if (absl::Status s = reader.Read(bytes, out); !s.ok()) return s;
+    out += bytes;
     reader.Skip(static_cast<size_t>(lengths[i] - kept) * row);
   }
+  return absl::OkStatus();
 }
 
 }  // namespace castor::encoder

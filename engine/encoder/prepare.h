@@ -43,7 +43,7 @@ int64_t EstimateTokens(const EncodeRequest& request, const ModelInfo& info);
 absl::StatusOr<Prepared> Prepare(const EncodeRequest& request, const Model& model);
 
 // Copies the rows that `prepared` keeps of an EmbeddingInput to `out`, [prepared.tokens(), hidden]
-// in the input's dtype.
-void CopyEmbeddings(const EmbeddingInput& input, const Prepared& prepared, std::byte* out);
+// in the input's dtype. INVALID_FIELD when they lie in a file that does not hold them any more.
+absl::Status CopyEmbeddings(const EmbeddingInput& input, const Prepared& prepared, std::byte* out);
 
 }  // namespace castor::encoder

@@ -17,7 +17,7 @@ namespace castor {
 
 // Stages a checked attention request and makes it a job that is ready to be queued. Sets neither
 // reservation nor completion. NON_FINITE_INPUT when the request asks for that check and fails it;
-// OUT_OF_MEMORY.
+// INVALID_FIELD when a tensor's file does not hold it any more; OUT_OF_MEMORY.
 absl::StatusOr<std::unique_ptr<Job>> StageAttention(const AttentionRequest& request,
                                                     attention::Resolved resolved, HostPool& pool);
 

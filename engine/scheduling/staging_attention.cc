@@ -1,11 +1,12 @@
 #include <algorithm>
-#include <cstring>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "engine/attention/finite.h"
 #include "engine/scheduling/batch_key.h"
 #include "engine/scheduling/staging.h"
+#include "engine/tensor_reader.h"
 
 namespace castor {
 namespace {
@@ -14,12 +15,8 @@ constexpr size_t kAlignment = 64;
 
 size_t AlignUp(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
 
-void CopyPieces(const TensorInput& tensor, std::byte* out) {
-  for (const auto& piece : tensor.pieces) {
-    if (piece.empty()) continue;  // memcpy takes no null pointer, not even for 0 bytes
-    std::memcpy(out, piece.data(), piece.size());
-    out += piece.size();
-  }
+absl::Status CopyAll(const TensorInput& tensor, std::string_view field, std::byte* out) {
+  return TensorReader(tensor, field).Read(static_cast<size_t>(tensor.size_bytes()), out);
 }
 
 absl::Status CheckAllFinite(const AttentionRequest& request, const attention::Problem& problem) {
@@ -76,9 +73,10 @@ absl::StatusOr<std::unique_ptr<Job>> StageAttention(const AttentionRequest& requ
   AttentionWork work;
   work.input = *std::move(input);
   work.output = *std::move(output);
-  CopyPieces(request.query, work.input.data());
-  CopyPieces(request.key, work.input.data() + key_at);
-  CopyPieces(request.value, work.input.data() + value_at);
+  std::byte* const to = work.input.data();
+  if (absl::Status s = CopyAll(request.query, "query", to); !s.ok()) return s;
+  if (absl::Status s = CopyAll(request.key, "key", to + key_at); !s.ok()) return s;
+  if (absl::Status s = CopyAll(request.value, "value", to + value_at); !s.ok()) return s;
 
   attention::Problem& problem = work.problem;
   problem.query = work.input.data();
@@ -90,10 +88,11 @@ absl::StatusOr<std::unique_ptr<Job>> StageAttention(const AttentionRequest& requ
   problem.value_stride = spec.heads * spec.value_dim;
   problem.output_stride = spec.heads * spec.value_dim;
   if (cast != nullptr) {
-    CopyPieces(cast->gate, work.input.data() + gate_at);
+    if (absl::Status s = CopyAll(cast->gate, "cast.gate", to + gate_at); !s.ok()) return s;
     problem.cast.gate = reinterpret_cast<const float*>(work.input.data() + gate_at);
     if (surrogates != nullptr) {
-      CopyPieces(*surrogates, work.input.data() + surrogates_at);
+      absl::Status copied = CopyAll(*surrogates, "cast.surrogate_tokens", to + surrogates_at);
+      if (!copied.ok()) return copied;
       problem.cast.surrogates = work.input.data() + surrogates_at;
     } else {
       problem.cast.surrogates = resolved.cast_layer->data(spec.dtype);

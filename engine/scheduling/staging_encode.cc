@@ -52,7 +52,8 @@ absl::Status StageEmbeddings(const EmbeddingInput& input, bool check_finite, int
   auto staged = pool.Allocate(bytes);
   if (!staged.ok()) return staged.status();
   work->input = *std::move(staged);
-  encoder::CopyEmbeddings(input, work->prepared, work->input.data());
+  absl::Status copied = encoder::CopyEmbeddings(input, work->prepared, work->input.data());
+  if (!copied.ok()) return copied;
   work->item.embeddings = work->input.data();
   work->item.embeddings_dtype = dtype;
   if (!check_finite) return absl::OkStatus();

@@ -1,11 +1,11 @@
 #include "tests/integration/fake_engine.h"
 
 #include <chrono>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/tensor_reader.h"
 #include "tests/support/sanitizer.h"
 
 namespace castor::testing {
@@ -24,16 +24,13 @@ WorkStats Work(const char* operation) {
 }
 
 // The request's rows of output, for a request whose tensors are gone.
-TensorResult CopyOf(const TensorInput& input, HostPool& pool) {
+absl::StatusOr<TensorResult> CopyOf(const TensorInput& input, HostPool& pool) {
   TensorResult result;
   result.dtype = input.dtype;
   result.shape = input.shape;
   result.data = *pool.Allocate(static_cast<size_t>(input.size_bytes()));
-  std::byte* to = result.data.data();
-  for (const auto& piece : input.pieces) {
-    std::memcpy(to, piece.data(), piece.size());
-    to += piece.size();
-  }
+  absl::Status read = TensorReader(input, "value").Read(result.data.size(), result.data.data());
+  if (!read.ok()) return read;
   return result;
 }
 
@@ -152,7 +149,9 @@ absl::StatusOr<Ticket> FakeEngine::Admit(const CallContext& call,
 
 absl::StatusOr<Ticket> FakeEngine::Submit(AttentionRequest request, AttentionCompletion done) {
   AttentionResult result;
-  result.output = CopyOf(request.value, *pool_);
+  auto output = CopyOf(request.value, *pool_);
+  if (!output.ok()) return output.status();
+  result.output = *std::move(output);
   result.report.kernel.device = "fake";
   result.report.kernel.backend = "fake";
   result.report.batch.requests = 1;

@@ -54,6 +54,16 @@ TEST(ResolveTensorTest, TokensDeclaredWithoutData) {
   ExpectRefusedAfter([](auto& r) { r.query.pieces.clear(); }, "query.raw");
   ExpectRefusedAfter([](auto& r) { r.key.pieces = {Bytes(6 * 2 * 4 * 4 - 1)}; }, "key.raw");
   ExpectRefusedAfter([](auto& r) { r.value.pieces.push_back(Bytes(1)); }, "value.raw");
+  // What lies in a file counts by the size of its range.
+  constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kBytes = 6 * 2 * 4 * 4;
+  for (const int64_t size : {kBytes - 1, kBytes + 1, int64_t{0}, int64_t{-1}, kMax}) {
+    ExpectRefusedAfter(
+        [size](auto& r) {
+          r.key.file = FileRange{0, 0, size};
+        },
+        "key.shared_memory");
+  }
 }
 
 TEST(ResolveTensorTest, DimensionsThatDisagree) {

@@ -9,6 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/encoder/model.h"
+#include "tests/support/shared_object.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {
@@ -194,10 +195,25 @@ TEST_F(PrepareTest, CopiesTheRowsThatAreKept) {
   ASSERT_TRUE(prepared.ok()) << prepared.status();
   EXPECT_TRUE(prepared->ids.empty());
   std::vector<float> copied(prepared->tokens() * kHidden);
-  CopyEmbeddings(input, *prepared, reinterpret_cast<std::byte*>(copied.data()));
+  auto* to = reinterpret_cast<std::byte*>(copied.data());
+  ASSERT_TRUE(CopyEmbeddings(input, *prepared, to).ok());
   std::vector<float> expected(values.begin(), values.begin() + 35 * kHidden);
   expected.insert(expected.end(), values.begin() + 39 * kHidden, values.end());
   EXPECT_EQ(copied, expected);
+
+  // The same out of a file, and out of one that ends too soon.
+  const SharedObject object(12 + static_cast<int64_t>(bytes.size()));
+  object.Write(12, bytes);
+  input.values.pieces.clear();
+  input.values.file = FileRange{object.descriptor(), 12, static_cast<int64_t>(bytes.size())};
+  EXPECT_EQ(BadField(request), "");
+  copied.assign(copied.size(), 0);
+  ASSERT_TRUE(CopyEmbeddings(input, *prepared, to).ok());
+  EXPECT_EQ(copied, expected);
+  object.Cut(object.size() - 1);
+  EXPECT_EQ(FieldOf(CopyEmbeddings(input, *prepared, to)), "embeddings.values.shared_memory");
+  input.values.file->size -= 1;
+  EXPECT_EQ(BadField(request), "embeddings.values.shared_memory");
 }
 
 TEST_F(PrepareTest, NeverMakesMoreTokensThanEstimated) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tests/support/shared_object.h"
 #include "tests/unit/scheduling/engine_fixture.h"
 
 namespace castor {
@@ -46,6 +47,39 @@ TEST_F(EngineTest, ReadsTheCallersMemoryOnlyInsideSubmit) {
   script_->Open();
   ASSERT_TRUE(answers_.Get(0).ok());
   EXPECT_EQ(answers_.Get(0)->output.data.as<float>()[0], 10.0f);
+}
+
+TEST_F(EngineTest, ReadsFilesOnlyInsideSubmit) {
+  Start();
+  const SharedObject object(4 + 3 * 32 * 4);
+  const std::vector<float> fives(32, 5), nines(32, 9);
+  AttentionRequest request = Request(0);
+  for (const auto& [tensor, offset] : {std::pair{&request.query, 4}, std::pair{&request.key, 132},
+                                       std::pair{&request.value, 260}}) {
+    object.Write(offset, std::as_bytes(std::span(fives)));
+    tensor->pieces.clear();
+    tensor->file = FileRange{object.descriptor(), offset, 128};
+  }
+  Occupy();
+  Submit(std::move(request), 0);
+  object.Write(4, std::as_bytes(std::span(nines)));
+  object.Cut(0);
+  script_->Open();
+  ASSERT_TRUE(answers_.Get(0).ok()) << answers_.Get(0).status();
+  EXPECT_EQ(answers_.Get(0)->output.data.as<float>()[0], 10.0f);
+}
+
+TEST_F(EngineTest, AFileThatWasCutIsRefusedAndTakesNothing) {
+  Start();
+  const SharedObject object(127);
+  AttentionRequest request = Request(1);
+  request.value.pieces.clear();
+  request.value.file = FileRange{object.descriptor(), 0, 128};
+  const auto ticket = engine_->Submit(std::move(request), answers_.Slot(0));
+  EXPECT_EQ(FieldOf(ticket.status()), "value.shared_memory");
+  EXPECT_EQ(Refusals(Reason::kInvalidField), 1u);
+  EXPECT_EQ(engine_->stats().load.inflight_bytes, 0);
+  EXPECT_EQ(engine_->stats().memory.host_in_use_bytes, 0);
 }
 
 TEST_F(EngineTest, CopiesInputsThatComeInPieces) {
