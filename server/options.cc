@@ -19,6 +19,7 @@ namespace castor::server {
 namespace {
 
 constexpr char kNetwork[] = "Network";
+constexpr char kSharedMemory[] = "Shared memory";
 constexpr char kModels[] = "Models";
 constexpr char kDevice[] = "Device";
 constexpr char kKernels[] = "Kernels";
@@ -112,6 +113,15 @@ void DeclareNetwork(Declarer& declare, ServerOptions& options) {
                hours(24), "Close connections without calls after this long; 0: never");
   declare.Time(kNetwork, "--handshake-timeout", &options.handshake_timeout, seconds(1),
                seconds(120), "Time for a new connection to speak HTTP/2");
+}
+
+void DeclareSharedMemory(Declarer& declare, ServerOptions& options) {
+  declare.Flag(kSharedMemory, "--shared-memory", &options.shared_memory,
+               "Take tensors from, and write them to, POSIX shared memory. Callers can then read "
+               "and write every shared-memory object that this user can open: only where all "
+               "callers are trusted");
+  declare.Number(kSharedMemory, "--max-shared-memory-regions", &options.max_shared_memory_regions,
+                 1, 65536, "Regions registered at a time; each takes a file descriptor");
 }
 
 // Where programs keep what they can make again: $XDG_CACHE_HOME/castor, or ~/.cache/castor; empty
@@ -260,6 +270,7 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
 
   Declarer declare(&app);
   DeclareNetwork(declare, options);
+  DeclareSharedMemory(declare, options);
   app.add_option(
          "--model", models,
          "A model to load: a directory as Hugging Face lays it out, or a .safetensors file of "

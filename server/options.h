@@ -24,6 +24,10 @@ struct ServerOptions {
   std::chrono::milliseconds max_connection_idle{300'000};      // 0: unlimited
   std::chrono::milliseconds handshake_timeout{10'000};
 
+  // ---- shared memory, for callers on this machine
+  bool shared_memory = false;
+  int64_t max_shared_memory_regions = 64;  // registered at a time; each takes a file descriptor
+
   // ---- engine: models, device, batching and budgets
   EngineOptions engine;
 

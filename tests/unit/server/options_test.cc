@@ -86,6 +86,8 @@ TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   EXPECT_EQ(options.engine.max_queued_bytes, defaults.engine.max_queued_bytes);
   EXPECT_TRUE(options.reflection);
   EXPECT_FALSE(options.channelz);
+  EXPECT_FALSE(options.shared_memory) << "it hands out what this user can open";
+  EXPECT_EQ(options.max_shared_memory_regions, 64);
   EXPECT_TRUE(options.engine.models.empty());
   EXPECT_EQ(options.engine.fidelity_share, 0);
   EXPECT_EQ(options.engine.cost_model_budget, defaults.engine.cost_model_budget);
@@ -104,6 +106,25 @@ TEST_F(OptionsTest, TheCostModelIsKeptInTheUsersCache) {
   EXPECT_EQ(ParseOrDie({"--cost-model-cache", "/x"}).engine.cost_model_cache, "/x");
   SetEnvironment("HOME", "/home/somebody");
   EXPECT_EQ(ParseOrDie({"--cost-model-cache", "off"}).engine.cost_model_cache, "");
+}
+
+TEST_F(OptionsTest, SharedMemoryIsTurnedOnInEveryWay) {
+  const ServerOptions flags =
+      ParseOrDie({"--shared-memory", "--max-shared-memory-regions", "1000"});
+  EXPECT_TRUE(flags.shared_memory);
+  EXPECT_EQ(flags.max_shared_memory_regions, 1000);
+  const std::string file = WriteFile("shared-memory = true\nmax-shared-memory-regions = 7\n");
+  EXPECT_TRUE(ParseOrDie({"--config", file}).shared_memory);
+  EXPECT_EQ(ParseOrDie({"--config", file}).max_shared_memory_regions, 7);
+  EXPECT_FALSE(ParseOrDie({"--config", file, "--no-shared-memory"}).shared_memory);
+  SetEnvironment("CASTOR_SHARED_MEMORY", "true");
+  SetEnvironment("CASTOR_MAX_SHARED_MEMORY_REGIONS", "8");
+  EXPECT_TRUE(ParseOrDie({}).shared_memory);
+  EXPECT_EQ(ParseOrDie({}).max_shared_memory_regions, 8);
+  for (const char* bad : {"0", "-1", "65537", "many"}) {
+    EXPECT_THAT(ErrorOf({"--max-shared-memory-regions", bad}),
+                HasSubstr("--max-shared-memory-regions"));
+  }
 }
 
 TEST_F(OptionsTest, TheFlagsOfTheAutomaticKernelAreCheckedByName) {
