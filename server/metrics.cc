@@ -20,30 +20,40 @@ using prometheus::Counter;
 using prometheus::Gauge;
 using prometheus::Histogram;
 
-constexpr std::array<std::string_view, kMethods> kMethodNames = {
-    "attend",    "attend_stream", "encode",       "encode_stream",  "list_models",
-    "get_model", "load_model",    "unload_model", "get_server_info"};
+constexpr std::array<std::string_view, kMethods> kMethodNames = {"attend",
+                                                                 "attend_stream",
+                                                                 "encode",
+                                                                 "encode_stream",
+                                                                 "list_models",
+                                                                 "get_model",
+                                                                 "load_model",
+                                                                 "unload_model",
+                                                                 "get_server_info",
+                                                                 "register_shared_memory",
+                                                                 "unregister_shared_memory",
+                                                                 "list_shared_memory"};
 
 // The codes that a call of ours can end with (proto/README.md), and which calls can: a series is
 // made for no other. Any other code counts as UNKNOWN, which stands first.
-enum Calls : unsigned { kWorking = 1, kSmall = 2, kStreaming = 4 };
+enum Calls : unsigned { kWorking = 1, kSmall = 2, kStreaming = 4, kRegistering = 8 };
 struct CodeName {
   grpc::StatusCode code;
   const char* name;
   unsigned calls;
 };
 constexpr auto kCodes = std::to_array<CodeName>({
-    {grpc::StatusCode::UNKNOWN, "UNKNOWN", kWorking | kSmall | kStreaming},
-    {grpc::StatusCode::OK, "OK", kWorking | kSmall},
+    {grpc::StatusCode::UNKNOWN, "UNKNOWN", kWorking | kSmall | kStreaming | kRegistering},
+    {grpc::StatusCode::OK, "OK", kWorking | kSmall | kRegistering},
     {grpc::StatusCode::CANCELLED, "CANCELLED", kWorking},
-    {grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT", kWorking | kSmall},
+    {grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT", kWorking | kSmall | kRegistering},
     {grpc::StatusCode::DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", kWorking},
     {grpc::StatusCode::NOT_FOUND, "NOT_FOUND", kWorking | kSmall},
-    {grpc::StatusCode::RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED", kWorking},
-    {grpc::StatusCode::FAILED_PRECONDITION, "FAILED_PRECONDITION", kWorking | kSmall},
+    {grpc::StatusCode::RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED", kWorking | kRegistering},
+    {grpc::StatusCode::FAILED_PRECONDITION, "FAILED_PRECONDITION",
+     kWorking | kSmall | kRegistering},
     {grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED", kWorking | kStreaming},
-    {grpc::StatusCode::INTERNAL, "INTERNAL", kWorking | kSmall},
-    {grpc::StatusCode::UNAVAILABLE, "UNAVAILABLE", kWorking | kSmall | kStreaming},
+    {grpc::StatusCode::INTERNAL, "INTERNAL", kWorking | kSmall | kRegistering},
+    {grpc::StatusCode::UNAVAILABLE, "UNAVAILABLE", kWorking | kSmall | kStreaming | kRegistering},
 });
 
 Calls CallsOf(size_t method) {
@@ -54,6 +64,8 @@ Calls CallsOf(size_t method) {
     case Method::kAttendStream:
     case Method::kEncodeStream:
       return kStreaming;
+    case Method::kRegisterSharedMemory:
+      return kRegistering;
     default:
       return kSmall;
   }
@@ -105,6 +117,9 @@ struct Metrics::Children {
   Children(prometheus::Registry& registry, const Engine& engine);
 
   std::array<PerMethod, kMethods> methods;
+  Gauge* regions = nullptr;
+  Counter* shared_memory_read = nullptr;
+  Counter* shared_memory_written = nullptr;
   Gauge* ready = nullptr;
   Gauge* draining = nullptr;
 };
@@ -158,6 +173,21 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
     }
   }
 
+  regions = &prometheus::BuildGauge()
+                 .Name("castor_shared_memory_regions")
+                 .Help("Shared-memory regions registered.")
+                 .Register(registry)
+                 .Add({});
+  shared_memory_read = &prometheus::BuildCounter()
+                            .Name("castor_shared_memory_read_bytes_total")
+                            .Help("Bytes of requests' tensors read from shared memory.")
+                            .Register(registry)
+                            .Add({});
+  shared_memory_written = &prometheus::BuildCounter()
+                               .Name("castor_shared_memory_written_bytes_total")
+                               .Help("Bytes of answers' tensors written to shared memory.")
+                               .Register(registry)
+                               .Add({});
   ready = &prometheus::BuildGauge()
                .Name("castor_ready")
                .Help("1 while the server takes requests.")
@@ -213,6 +243,18 @@ void Metrics::ReceivedBytes(Method method, size_t bytes) {
 void Metrics::SentBytes(Method method, size_t bytes) {
   Counter* counter = children_->methods[static_cast<size_t>(method)].sent_bytes;
   if (counter != nullptr) counter->Increment(static_cast<double>(bytes));
+}
+
+void Metrics::RegionAdded() { children_->regions->Increment(); }
+
+void Metrics::RegionRemoved() { children_->regions->Decrement(); }
+
+void Metrics::SharedMemoryRead(uint64_t bytes) {
+  children_->shared_memory_read->Increment(static_cast<double>(bytes));
+}
+
+void Metrics::SharedMemoryWritten(uint64_t bytes) {
+  children_->shared_memory_written->Increment(static_cast<double>(bytes));
 }
 
 void Metrics::SetReady(bool ready) { children_->ready->Set(ready ? 1 : 0); }

@@ -35,8 +35,11 @@ enum class Method {
   kLoadModel,
   kUnloadModel,
   kGetServerInfo,
+  kRegisterSharedMemory,
+  kUnregisterSharedMemory,
+  kListSharedMemory,
 };
-inline constexpr int kMethods = 9;
+inline constexpr int kMethods = 12;
 
 std::string_view NameOf(Method method);  // "attend", "get_server_info"
 
@@ -56,6 +59,13 @@ class Metrics {
   // Sizes of the messages, protobuf bytes. Counted for the methods that compute.
   void ReceivedBytes(Method method, size_t bytes);
   void SentBytes(Method method, size_t bytes);
+
+  // What travels beside the messages, in shared-memory regions: how many there are, and bytes of
+  // tensors.
+  void RegionAdded();
+  void RegionRemoved();
+  void SharedMemoryRead(uint64_t bytes);
+  void SharedMemoryWritten(uint64_t bytes);
 
   void SetReady(bool ready);
   void SetDraining(bool draining);

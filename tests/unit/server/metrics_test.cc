@@ -147,6 +147,22 @@ TEST(Metrics, CallsMoveTheirSeries) {
   EXPECT_EQ(series.at("castor_ready"), 1);
 }
 
+TEST(Metrics, SharedMemoryIsCountedBesideTheMessages) {
+  FakeEngine engine;
+  Metrics metrics(engine);
+  EXPECT_EQ(SeriesOf(metrics.Page()).at("castor_shared_memory_regions"), 0);
+  metrics.RegionAdded();
+  metrics.RegionAdded();
+  metrics.RegionRemoved();
+  metrics.SharedMemoryRead(1000);
+  metrics.SharedMemoryRead(1);
+  metrics.SharedMemoryWritten(300);
+  const auto series = SeriesOf(metrics.Page());
+  EXPECT_EQ(series.at("castor_shared_memory_regions"), 1);
+  EXPECT_EQ(series.at("castor_shared_memory_read_bytes_total"), 1001);
+  EXPECT_EQ(series.at("castor_shared_memory_written_bytes_total"), 300);
+}
+
 TEST(Metrics, OddDurationsKernelsAndCodesDoNoHarm) {
   FakeEngine engine;
   Metrics metrics(engine);
