@@ -35,9 +35,14 @@ class WireClient {
     auto state = std::make_shared<State>();
     state->request = request;
     stub_->UnaryCall(&state->context, method, {}, &state->request, &state->response,
-                     [state, done = std::move(done)](const grpc::Status& status) {
+                     [state, done = std::move(done)](const grpc::Status& status) mutable {
                        if (!status.ok()) Die(status.error_message());
-                       done(std::move(state->response));
+                       grpc::ByteBuffer response = std::move(state->response);
+                       // The context holds the channel, and gRPC's thread, this one, must not be
+                       // who lets go of it last: it would free the queue that it takes calls from.
+                       // After `done` the client may be gone.
+                       state.reset();
+                       done(std::move(response));
                      });
   }
 
