@@ -32,7 +32,8 @@ std::vector<std::string> HealthNames(const EngineInfo& info) {
                                     v1::AttentionService::service_full_name(),
                                     v1::EncoderService::service_full_name(),
                                     v1::ModelService::service_full_name(),
-                                    v1::ServerService::service_full_name()};
+                                    v1::ServerService::service_full_name(),
+                                    v1::SharedMemoryService::service_full_name()};
   for (const ModelInfo& model : info.models) names.push_back("model/" + model.name);
   return names;
 }
@@ -83,12 +84,19 @@ Server::Server(ServerOptions options, std::unique_ptr<Engine> engine)
     : options_(std::move(options)),
       engine_(std::move(engine)),
       metrics_(*engine_),
+      shared_memory_(options_.shared_memory ? options_.max_shared_memory_regions : 0),
       health_(HealthNames(engine_->info())),
-      context_{*engine_, lifecycle_, metrics_, options_.max_deadline, [this] { OnEngineFault(); }},
+      context_{*engine_,
+               lifecycle_,
+               metrics_,
+               shared_memory_,
+               options_.max_deadline,
+               [this] { OnEngineFault(); }},
       attention_(context_),
       encoder_(context_),
       models_(context_),
-      info_(context_, options_.max_message_bytes) {}
+      info_(context_, options_.max_message_bytes),
+      regions_(context_) {}
 
 absl::Status Server::Listen() {
   std::string metrics_address = "off";
@@ -99,7 +107,7 @@ absl::Status Server::Listen() {
     metrics_address = WithPort(options_.metrics_listen, metrics_port_);
   }
   absl::StatusOr<Listener> listener =
-      OpenListener(options_, {&health_, &attention_, &encoder_, &models_, &info_});
+      OpenListener(options_, {&health_, &attention_, &encoder_, &models_, &info_, &regions_});
   if (!listener.ok()) return listener.status();
   grpc_ = std::move(listener->server);
   port_ = listener->port;

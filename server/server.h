@@ -27,6 +27,8 @@
 #include "server/services/encoder_service.h"
 #include "server/services/model_service.h"
 #include "server/services/server_service.h"
+#include "server/services/shared_memory_service.h"
+#include "server/shared_memory.h"
 
 namespace castor::server {
 
@@ -91,12 +93,14 @@ class Server {
   std::unique_ptr<Engine> engine_;
   Lifecycle lifecycle_;
   Metrics metrics_;
+  SharedMemory shared_memory_;
   HealthService health_;
   const ServiceContext context_;
   AttentionService attention_;
   EncoderService encoder_;
   ModelService models_;
   ServerService info_;
+  SharedMemoryService regions_;
   std::unique_ptr<grpc::Server> grpc_;
   int port_ = 0;
   int metrics_port_ = 0;

@@ -27,6 +27,7 @@ sigset_t WatchedSignals() {
 
 SignalWatcher::SignalWatcher() {
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // of a write to shared memory beyond the limit on file sizes
   const sigset_t set = WatchedSignals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   thread_ = std::thread([this] { Watch(); });

@@ -10,13 +10,38 @@
 namespace castor::server {
 namespace {
 
-absl::Status ConvertRequest(wire::AttendRequest from, AttentionRequest* out) {
-  if (absl::Status s = ConvertTensor(from.query, "query", &out->query); !s.ok()) return s;
-  if (absl::Status s = ConvertTensor(from.key, "key", &out->key); !s.ok()) return s;
-  if (absl::Status s = ConvertTensor(from.value, "value", &out->value); !s.ok()) return s;
+constexpr size_t kMaxRank = 8;
+
+// The output's bytes by the shapes of query and value; nothing where they make no sense, which is
+// for the engine to refuse.
+std::optional<int64_t> OutputBytes(const AttentionRequest& request) {
+  const std::vector<int64_t>& query = request.query.shape;
+  if (query.empty() || query.size() > kMaxRank || request.value.shape.empty()) return std::nullopt;
+  std::vector<int64_t> shape = query;
+  shape.back() = request.value.shape.back();
+  return NumBytes(request.query.dtype, shape);
+}
+
+absl::Status ConvertOutput(const wire::SharedMemoryRef& ref, DecodedAttend* out) {
+  if (absl::Status s = out->regions.Resolve(ref, "output", &out->output.emplace()); !s.ok()) {
+    return s;
+  }
+  const std::optional<int64_t> needed = OutputBytes(out->request);
+  if (!needed || *needed == ref.size) return absl::OkStatus();
+  return InvalidField("output.size", "is " + std::to_string(ref.size) + ", but the output has " +
+                                         std::to_string(*needed) + " bytes");
+}
+
+absl::Status ConvertRequest(wire::AttendRequest from, DecodedAttend* decoded) {
+  AttentionRequest* out = &decoded->request;
+  RequestRegions& regions = decoded->regions;
+  if (absl::Status s = ConvertTensor(from.query, "query", regions, &out->query); !s.ok()) return s;
+  if (absl::Status s = ConvertTensor(from.key, "key", regions, &out->key); !s.ok()) return s;
+  if (absl::Status s = ConvertTensor(from.value, "value", regions, &out->value); !s.ok()) return s;
   if (absl::Status s = ConvertPriority(from.priority, &out->call); !s.ok()) return s;
   std::optional<Kernel> kernel;
-  if (absl::Status s = ConvertKernel(from.kernel, CastInputs::kRequired, &kernel); !s.ok()) {
+  if (absl::Status s = ConvertKernel(from.kernel, CastInputs::kRequired, regions, &kernel);
+      !s.ok()) {
     return s;
   }
   if (kernel.has_value()) out->kernel = *std::move(kernel);
@@ -25,23 +50,12 @@ absl::Status ConvertRequest(wire::AttendRequest from, AttentionRequest* out) {
   out->softmax_scale = from.softmax_scale;
   out->fidelity_rows = from.fidelity_rows;
   out->check_finite = from.check_finite;
-  return absl::OkStatus();
+  return from.output.has_value() ? ConvertOutput(*from.output, decoded) : absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, DecodedAttend* out) {
-  out->request = AttentionRequest();
-  out->slices = SliceView(bytes);
-  wire::AttendRequest message;
-  absl::Status status = wire::Parse(&out->slices, &message);
-  status.Update(ConvertRequestId(message.request_id, &out->request.call));
-  if (!status.ok()) return status;
-  return ConvertRequest(std::move(message), &out->request);
-}
-
-grpc::ByteBuffer EncodeAttendResponse(std::string_view request_id, AttentionResult result,
-                                      double total_us) {
+// All of the answer but its output.
+v1::AttendResponse Answer(std::string_view request_id, const AttentionResult& result,
+                          double total_us) {
   v1::AttendResponse message;
   message.set_request_id(request_id.data(), request_id.size());
   FillReports(result.report, total_us, &message);
@@ -50,7 +64,40 @@ grpc::ByteBuffer EncodeAttendResponse(std::string_view request_id, AttentionResu
     message.mutable_fidelity()->set_relative_error(result.report.fidelity->relative_error);
     message.mutable_fidelity()->set_probe_us(result.report.fidelity->probe_us);
   }
-  return WithTensor(message, v1::AttendResponse::kOutputFieldNumber, std::move(result.output));
+  return message;
+}
+
+}  // namespace
+
+absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, const SharedMemory& shared_memory,
+                                 DecodedAttend* out) {
+  out->request = AttentionRequest();
+  out->slices = SliceView(bytes);
+  out->regions = RequestRegions(shared_memory);
+  out->output.reset();
+  wire::AttendRequest message;
+  absl::Status status = wire::Parse(&out->slices, &message);
+  status.Update(ConvertRequestId(message.request_id, &out->request.call));
+  if (!status.ok()) return status;
+  return ConvertRequest(std::move(message), out);
+}
+
+grpc::ByteBuffer EncodeAttendResponse(std::string_view request_id, AttentionResult result,
+                                      double total_us) {
+  return WithTensor(Answer(request_id, result, total_us), v1::AttendResponse::kOutputFieldNumber,
+                    std::move(result.output));
+}
+
+grpc::ByteBuffer EncodeAttendResponse(std::string_view request_id, const AttentionResult& result,
+                                      const OutputRange& output, double total_us) {
+  v1::AttendResponse message = Answer(request_id, result, total_us);
+  FillTensor(result.output, message.mutable_output());
+  v1::SharedMemoryRef* ref = message.mutable_output()->mutable_shared_memory();
+  ref->set_region(output.region->info().name);
+  ref->set_offset(output.offset);
+  ref->set_size(output.file.size);
+  const grpc::Slice slice(message.SerializeAsString());
+  return grpc::ByteBuffer(&slice, 1);
 }
 
 }  // namespace castor::server

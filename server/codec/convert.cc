@@ -28,23 +28,25 @@ void ConvertClustering(const Parameters& from, Clustered* out) {
   out->seed = from.seed;
 }
 
-absl::Status ConvertCastTensors(const wire::Cast& from, CastInputs inputs, Cast* out) {
+absl::Status ConvertCastTensors(const wire::Cast& from, CastInputs inputs, RequestRegions& regions,
+                                Cast* out) {
   const bool required = inputs == CastInputs::kRequired;
   if (const auto* layer = std::get_if<wire::Text>(&from.surrogates)) {
     out->surrogates = std::string(*layer);
   } else if (const auto* tokens = std::get_if<wire::Tensor>(&from.surrogates)) {
-    absl::Status status =
-        ConvertTensor(*tokens, "cast.surrogate_tokens", &out->surrogates.emplace<TensorInput>());
+    absl::Status status = ConvertTensor(*tokens, "cast.surrogate_tokens", regions,
+                                        &out->surrogates.emplace<TensorInput>());
     if (!status.ok()) return status;
   } else if (required) {
     return InvalidField("cast.surrogate_tokens", "missing: give surrogate_tokens or layer");
   }
   if (!from.gate.has_value() && !required) return absl::OkStatus();
-  return ConvertTensor(from.gate, "cast.gate", &out->gate);
+  return ConvertTensor(from.gate, "cast.gate", regions, &out->gate);
 }
 
-absl::Status ConvertCast(const wire::Cast& from, CastInputs inputs, Cast* out) {
-  if (absl::Status s = ConvertCastTensors(from, inputs, out); !s.ok()) return s;
+absl::Status ConvertCast(const wire::Cast& from, CastInputs inputs, RequestRegions& regions,
+                         Cast* out) {
+  if (absl::Status s = ConvertCastTensors(from, inputs, regions, out); !s.ok()) return s;
   Replace(from.cluster_size, &out->cluster_size);
   absl::Status status =
       ConvertEnum(kClusterings, from.clustering, "cast.clustering", &out->clustering);
@@ -88,31 +90,32 @@ absl::Status ConvertPriority(int32_t priority, CallContext* out) {
   return ConvertEnum(kPriorities, priority, "priority", &out->priority);
 }
 
-absl::Status ConvertTensor(const wire::Tensor& tensor, std::string_view field, TensorInput* out) {
+absl::Status ConvertTensor(const wire::Tensor& tensor, std::string_view field,
+                           RequestRegions& regions, TensorInput* out) {
   if (tensor.dtype == v1::DATA_TYPE_UNSPECIFIED) {
     return InvalidField(Join(field, "dtype"), "missing");
   }
   const std::optional<DType> dtype = FromWire(kDTypes, tensor.dtype);
   if (!dtype.has_value()) return UnknownValue(Join(field, "dtype"), tensor.dtype);
-  if (std::holds_alternative<wire::SharedMemoryRef>(tensor.data)) {
-    return InvalidField(Reason::kNotServed, Join(field, "shared_memory"),
-                        "this server reads no shared memory");
-  }
-  const auto* raw = std::get_if<wire::Bytes>(&tensor.data);
-  if (raw == nullptr) return InvalidField(Join(field, "raw"), "missing");
   out->dtype = *dtype;
   out->shape = tensor.shape;
-  out->pieces = *raw;
-  return absl::OkStatus();
+  if (const auto* raw = std::get_if<wire::Bytes>(&tensor.data)) {
+    out->pieces = *raw;
+    return absl::OkStatus();
+  }
+  if (const auto* ref = std::get_if<wire::SharedMemoryRef>(&tensor.data)) {
+    return regions.Resolve(*ref, Join(field, "shared_memory"), &out->file.emplace());
+  }
+  return InvalidField(Join(field, "raw"), "missing");
 }
 
 absl::Status ConvertTensor(const std::optional<wire::Tensor>& tensor, std::string_view field,
-                           TensorInput* out) {
+                           RequestRegions& regions, TensorInput* out) {
   if (!tensor.has_value()) return InvalidField(field, "missing");
-  return ConvertTensor(*tensor, field, out);
+  return ConvertTensor(*tensor, field, regions, out);
 }
 
-absl::Status ConvertKernel(const wire::Kernel& kernel, CastInputs inputs,
+absl::Status ConvertKernel(const wire::Kernel& kernel, CastInputs inputs, RequestRegions& regions,
                            std::optional<Kernel>* out) {
   if (const auto* vanilla = std::get_if<wire::Vanilla>(&kernel)) {
     *out = Vanilla{.causal = vanilla->causal};
@@ -127,7 +130,7 @@ absl::Status ConvertKernel(const wire::Kernel& kernel, CastInputs inputs,
     *out = parameters;
   } else if (const auto* cast = std::get_if<wire::Cast>(&kernel)) {
     Cast parameters;
-    if (absl::Status s = ConvertCast(*cast, inputs, &parameters); !s.ok()) return s;
+    if (absl::Status s = ConvertCast(*cast, inputs, regions, &parameters); !s.ok()) return s;
     *out = std::move(parameters);
   } else if (const auto* automatic = std::get_if<wire::Automatic>(&kernel)) {
     Automatic parameters;

@@ -1,6 +1,7 @@
 // From messages as read to the engine's types: refuses what only the wire can express (absent
 // fields, unknown enumeration values, what is not served) with the path of the field, and puts in
-// the defaults that zero stands for. Ranges and shapes are the engine's to check. Pure functions.
+// the defaults that zero stands for. Ranges and shapes are the engine's to check. No function keeps
+// anything but what it puts into its arguments.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "engine/request.h"
 #include "server/codec/enums.h"
 #include "server/codec/messages.h"
+#include "server/codec/regions.h"
 
 namespace castor::server {
 
@@ -20,14 +22,15 @@ enum class CastInputs { kRequired, kOptional };
 absl::Status ConvertRequestId(wire::Text request_id, CallContext* out);
 absl::Status ConvertPriority(int32_t priority, CallContext* out);
 
-// `field` is the tensor's path, such as "query". Its bytes become out->pieces. Refuses an absent
-// one.
-absl::Status ConvertTensor(const wire::Tensor& tensor, std::string_view field, TensorInput* out);
+// `field` is the tensor's path, such as "query". Its bytes become out->pieces, or, where they lie
+// in a shared-memory region, out->file, which `regions` keeps open. Refuses an absent one.
+absl::Status ConvertTensor(const wire::Tensor& tensor, std::string_view field,
+                           RequestRegions& regions, TensorInput* out);
 absl::Status ConvertTensor(const std::optional<wire::Tensor>& tensor, std::string_view field,
-                           TensorInput* out);
+                           RequestRegions& regions, TensorInput* out);
 
 // Keeps *out, the default, when the request names no kernel.
-absl::Status ConvertKernel(const wire::Kernel& kernel, CastInputs inputs,
+absl::Status ConvertKernel(const wire::Kernel& kernel, CastInputs inputs, RequestRegions& regions,
                            std::optional<Kernel>* out);
 
 absl::Status UnknownValue(std::string_view field, int32_t value);

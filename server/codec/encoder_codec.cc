@@ -10,7 +10,7 @@
 namespace castor::server {
 namespace {
 
-absl::Status ConvertInput(wire::EncodeRequest& from, EncodeRequest* out) {
+absl::Status ConvertInput(wire::EncodeRequest& from, RequestRegions& regions, EncodeRequest* out) {
   if (auto* texts = std::get_if<wire::TextBatch>(&from.input)) {
     out->input = TextInput{.texts = std::move(texts->texts),
                            .pairs = std::move(texts->pairs),
@@ -26,7 +26,7 @@ absl::Status ConvertInput(wire::EncodeRequest& from, EncodeRequest* out) {
   if (auto* embeddings = std::get_if<wire::EmbeddingBatch>(&from.input)) {
     auto& input = out->input.emplace<EmbeddingInput>();
     input.lengths = std::move(embeddings->lengths);
-    return ConvertTensor(embeddings->values, "embeddings.values", &input.values);
+    return ConvertTensor(embeddings->values, "embeddings.values", regions, &input.values);
   }
   return InvalidField("input", "missing: give texts, tokens or embeddings");
 }
@@ -45,9 +45,10 @@ absl::Status ConvertPooling(int32_t pooling, std::optional<Pooling>* out) {
   return ConvertEnum(kPoolings, pooling, "pooling", &out->emplace());
 }
 
-absl::Status ConvertRequest(wire::EncodeRequest from, EncodeRequest* out) {
-  if (absl::Status s = ConvertInput(from, out); !s.ok()) return s;
-  if (absl::Status s = ConvertKernel(from.kernel, CastInputs::kOptional, &out->kernel); !s.ok()) {
+absl::Status ConvertRequest(wire::EncodeRequest from, RequestRegions& regions, EncodeRequest* out) {
+  if (absl::Status s = ConvertInput(from, regions, out); !s.ok()) return s;
+  if (absl::Status s = ConvertKernel(from.kernel, CastInputs::kOptional, regions, &out->kernel);
+      !s.ok()) {
     return s;
   }
   if (absl::Status s = ConvertOutput(from.output, &out->output); !s.ok()) return s;
@@ -63,14 +64,16 @@ absl::Status ConvertRequest(wire::EncodeRequest from, EncodeRequest* out) {
 
 }  // namespace
 
-absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, DecodedEncode* out) {
+absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, const SharedMemory& shared_memory,
+                                 DecodedEncode* out) {
   out->request = EncodeRequest();
   out->slices = SliceView(bytes);
+  out->regions = RequestRegions(shared_memory);
   wire::EncodeRequest message;
   absl::Status status = wire::Parse(&out->slices, &message);
   status.Update(ConvertRequestId(message.request_id, &out->request.call));
   if (!status.ok()) return status;
-  return ConvertRequest(std::move(message), &out->request);
+  return ConvertRequest(std::move(message), out->regions, &out->request);
 }
 
 grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult result,

@@ -1,7 +1,7 @@
 // EncodeRequest and EncodeResponse between their bytes and the engine's types. On the wire they are
 // ordinary protobuf; texts and tensors are neither copied nor interpreted on the way in or out.
 //
-// Pure functions; any thread may call them.
+// Any thread may call the functions; of what they are given they change nothing but `out`.
 #pragma once
 
 #include <string_view>
@@ -9,17 +9,21 @@
 #include "absl/status/status.h"
 #include "engine/request.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "server/codec/regions.h"
 #include "server/codec/slice_view.h"
 
 namespace castor::server {
 
 struct DecodedEncode {
-  EncodeRequest request;  // its texts and pieces point into `slices`
+  // Its texts and pieces point into `slices`, its embeddings' file belongs to `regions`.
+  EncodeRequest request;
   SliceView slices;
+  RequestRegions regions;
 };
 
 // Errors as DecodeAttendRequest's, in attention_codec.h.
-absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, DecodedEncode* out);
+absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, const SharedMemory& shared_memory,
+                                 DecodedEncode* out);
 
 // As EncodeAttendResponse.
 grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult result,

@@ -111,6 +111,7 @@ struct AttendRequest {
   int32_t fidelity_rows = 0;
   bool check_finite = false;
   Kernel kernel;
+  std::optional<SharedMemoryRef> output;
 
   using Fields =
       FieldList<Field<"request_id", 1, &AttendRequest::request_id>,
@@ -123,7 +124,8 @@ struct AttendRequest {
                 Field<"fidelity_rows", 9, &AttendRequest::fidelity_rows>,
                 Field<"check_finite", 10, &AttendRequest::check_finite>,
                 OneOf<&AttendRequest::kernel, Case<"vanilla", 11>, Case<"clustered", 12>,
-                      Case<"improved_clustered", 13>, Case<"cast", 14>, Case<"automatic", 15>>>;
+                      Case<"improved_clustered", 13>, Case<"cast", 14>, Case<"automatic", 15>>,
+                Field<"output", 16, &AttendRequest::output>>;
 };
 
 // proto/castor/v1/encoder.proto

@@ -5,7 +5,6 @@
 #include <utility>
 #include <variant>
 
-#include "castor/v1/tensor.pb.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/wire_format_lite.h"
@@ -104,11 +103,15 @@ void FillMemory(const MemoryReport& memory, v1::MemoryReport* out) {
   out->set_peak_bytes(memory.peak_bytes);
 }
 
+void FillTensor(const TensorResult& tensor, v1::Tensor* out) {
+  out->set_dtype(ToWire(kDTypes, tensor.dtype));
+  out->mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
+}
+
 grpc::ByteBuffer WithTensor(const google::protobuf::MessageLite& message, int field_number,
                             TensorResult tensor) {
   v1::Tensor header;
-  header.set_dtype(ToWire(kDTypes, tensor.dtype));
-  header.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
+  FillTensor(tensor, &header);
   const size_t raw_size = tensor.data.size();
   const size_t raw_field_size = 1 + CodedOutputStream::VarintSize64(raw_size) + raw_size;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "castor/v1/report.pb.h"
+#include "castor/v1/tensor.pb.h"
 #include "engine/request.h"
 #include "google/protobuf/message_lite.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -21,6 +22,9 @@ void FillReports(const ExecutionReport& report, double total_us, Response* out) 
   FillBatch(report.batch, out->mutable_batch());
   FillMemory(report.memory, out->mutable_memory());
 }
+
+// Type and shape of `tensor`.
+void FillTensor(const TensorResult& tensor, v1::Tensor* out);
 
 // The bytes of `message`, followed by `tensor` as its field of type Tensor and this number: one
 // slice with the small fields, and one that is the tensor's own memory.

@@ -14,14 +14,19 @@ struct AttendTraits {
   using Result = AttentionResult;
   static constexpr Method kMethod = Method::kAttend;
 
-  static absl::Status Decode(const grpc::ByteBuffer& bytes, DecodedAttend* decoded) {
-    return DecodeAttendRequest(bytes, decoded);
+  static absl::Status Decode(const grpc::ByteBuffer& bytes, const SharedMemory& shared_memory,
+                             DecodedAttend* decoded) {
+    return DecodeAttendRequest(bytes, shared_memory, decoded);
   }
   static std::optional<KernelName> RequestedKernel(const DecodedAttend& decoded) {
     return server::RequestedKernel(decoded.request.kernel);
   }
+  static std::optional<OutputRange> TakeOutput(DecodedAttend& decoded) {
+    return std::move(decoded.output);
+  }
   static grpc::ByteBuffer Encode(std::string_view request_id, AttentionResult result,
-                                 double total_us) {
+                                 const std::optional<OutputRange>& output, double total_us) {
+    if (output.has_value()) return EncodeAttendResponse(request_id, result, *output, total_us);
     return EncodeAttendResponse(request_id, std::move(result), total_us);
   }
 };

@@ -14,6 +14,7 @@
 #include "server/lifecycle.h"
 #include "server/metrics.h"
 #include "server/services/handoff.h"
+#include "server/shared_memory.h"
 
 namespace castor::server {
 
@@ -22,6 +23,7 @@ struct ServiceContext {
   Engine& engine;
   Lifecycle& lifecycle;
   Metrics& metrics;
+  SharedMemory& shared_memory;
   std::chrono::milliseconds max_deadline;  // caps every call's
   std::function<void()> on_engine_fault;   // must not block; may be called more than once
 };

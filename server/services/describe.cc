@@ -33,8 +33,7 @@ void FillClustered(const Parameters& defaults, Message* message) {
   message->set_seed(defaults.seed);
 }
 
-void FillLimits(const EngineOptions& options, int64_t max_message_bytes, v1::Limits* limits) {
-  limits->set_max_message_bytes(max_message_bytes);
+void FillLimits(const EngineOptions& options, v1::Limits* limits) {
   limits->set_max_queued_requests(options.max_queued_requests);
   limits->set_max_queued_tokens(options.max_queued_tokens);
   limits->set_max_queued_bytes(options.max_queued_bytes);
@@ -95,7 +94,7 @@ v1::Model ToProto(const ModelInfo& model) {
   return result;
 }
 
-v1::ServerInfo Describe(const Engine& engine, int64_t max_message_bytes) {
+v1::ServerInfo Describe(const Engine& engine) {
   const EngineInfo& info = engine.info();
   v1::ServerInfo result;
   v1::Device* device = result.add_devices();
@@ -111,7 +110,7 @@ v1::ServerInfo Describe(const Engine& engine, int64_t max_message_bytes) {
     entry->set_backend(kernel.backend);
   }
   for (const ModelInfo& model : info.models) result.add_models(model.name);
-  FillLimits(engine.options(), max_message_bytes, result.mutable_limits());
+  FillLimits(engine.options(), result.mutable_limits());
   FillClustered(Clustered{}, result.mutable_clustered_defaults());
   FillClustered(ImprovedClustered{}, result.mutable_improved_clustered_defaults());
   result.mutable_improved_clustered_defaults()->set_topk(ImprovedClustered{}.topk);

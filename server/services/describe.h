@@ -12,7 +12,7 @@ v1::DataType ToProto(DType dtype);
 v1::KernelName ToProto(KernelName name);
 v1::Model ToProto(const ModelInfo& model);
 
-// Everything but version, commit and uptime, which are the server's.
-v1::ServerInfo Describe(const Engine& engine, int64_t max_message_bytes);
+// Everything but version, commit and uptime, and the limits that are the server's own.
+v1::ServerInfo Describe(const Engine& engine);
 
 }  // namespace castor::server

@@ -14,16 +14,19 @@ struct EncodeTraits {
   using Result = EncodeResult;
   static constexpr Method kMethod = Method::kEncode;
 
-  static absl::Status Decode(const grpc::ByteBuffer& bytes, DecodedEncode* decoded) {
-    return DecodeEncodeRequest(bytes, decoded);
+  static absl::Status Decode(const grpc::ByteBuffer& bytes, const SharedMemory& shared_memory,
+                             DecodedEncode* decoded) {
+    return DecodeEncodeRequest(bytes, shared_memory, decoded);
   }
   // The model's own kernel is known only from the answer.
   static std::optional<KernelName> RequestedKernel(const DecodedEncode& decoded) {
     if (!decoded.request.kernel.has_value()) return std::nullopt;
     return server::RequestedKernel(*decoded.request.kernel);
   }
+  // The size of an answer to texts is known only with it, so no request can name a place for it.
+  static std::optional<OutputRange> TakeOutput(DecodedEncode&) { return std::nullopt; }
   static grpc::ByteBuffer Encode(std::string_view request_id, EncodeResult result,
-                                 double total_us) {
+                                 const std::optional<OutputRange>&, double total_us) {
     return EncodeEncodeResponse(request_id, std::move(result), total_us);
   }
 };

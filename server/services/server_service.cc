@@ -10,8 +10,11 @@
 namespace castor::server {
 namespace {
 
-v1::ServerInfo Info(const Engine& engine, int64_t max_message_bytes) {
-  v1::ServerInfo info = Describe(engine, max_message_bytes);
+v1::ServerInfo Info(const ServiceContext& services, int64_t max_message_bytes) {
+  v1::ServerInfo info = Describe(services.engine);
+  v1::Limits* limits = info.mutable_limits();
+  limits->set_max_message_bytes(max_message_bytes);
+  limits->set_max_shared_memory_regions(services.shared_memory.max_regions());
   info.set_version(std::string(Version()));
   info.set_git_commit(std::string(GitCommit()));
   return info;
@@ -21,7 +24,7 @@ v1::ServerInfo Info(const Engine& engine, int64_t max_message_bytes) {
 
 ServerService::ServerService(const ServiceContext& services, int64_t max_message_bytes)
     : services_(services),
-      info_(Info(services.engine, max_message_bytes)),
+      info_(Info(services, max_message_bytes)),
       started_(std::chrono::steady_clock::now()) {}
 
 grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* context,

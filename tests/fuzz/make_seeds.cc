@@ -3,6 +3,7 @@
 
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <string>
 
 #include "castor/v1/attention.pb.h"
@@ -28,6 +29,23 @@ void Write(const std::string& path, const std::string& message, Random& random) 
   }
   std::ofstream file(path, std::ios::binary);
   file << static_cast<char>(sizes.size()) << sizes << message;
+}
+
+// A tensor and, for Attend, an output in one of the regions that the decoders are given.
+std::string SharedMemory(const std::string& region, int64_t offset, int64_t size) {
+  v1::SharedMemoryRef ref;
+  ref.set_region(region);
+  ref.set_offset(offset);
+  ref.set_size(size);
+  v1::AttendRequest request;
+  for (v1::Tensor* tensor :
+       {request.mutable_query(), request.mutable_key(), request.mutable_value()}) {
+    tensor->set_dtype(v1::FLOAT16);
+    for (const int64_t dimension : {3, 1, 2}) tensor->add_shape(dimension);
+    *tensor->mutable_shared_memory() = ref;
+  }
+  *request.mutable_output() = ref;
+  return request.SerializeAsString();
 }
 
 std::string Groups(int depth) {
@@ -57,6 +75,15 @@ int main(int argc, char** argv) {
     Write(folder + "merged-" + number, draw(random) + draw(random), random);
     Write(folder + "reordered-" + number, Reorder(random, draw(random)), random);
     Write(folder + "unknown-" + number, AddUnknownFields(random, draw(random)), random);
+  }
+  if (std::string(argv[1]) == "attend") {
+    constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+    Write(folder + "shared-memory", SharedMemory("r", 64, 12), random);
+    Write(folder + "shared-memory-output-size", SharedMemory("r", 64, 13), random);
+    Write(folder + "shared-memory-unknown", SharedMemory("s", 0, 12), random);
+    Write(folder + "shared-memory-at-2-63", SharedMemory("huge", kMax - 20, 12), random);
+    Write(folder + "shared-memory-beyond-2-63", SharedMemory("huge", 100, kMax), random);
+    Write(folder + "shared-memory-negative", SharedMemory("r", -1, -1), random);
   }
   Write(folder + "empty", "", random);
   Write(folder + "groups-100", Groups(100), random);

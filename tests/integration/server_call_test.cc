@@ -71,6 +71,12 @@ TEST_F(ServerCallTest, EachReasonBecomesItsCodeWithDetails) {
        "NON_FINITE_INPUT", ""},
       {MakeError(Reason::kModelNotFound, "no such model"), grpc::StatusCode::NOT_FOUND,
        "MODEL_NOT_FOUND", ""},
+      {InvalidField(Reason::kRegionNotFound, "query.shared_memory.region", "no such region"),
+       grpc::StatusCode::NOT_FOUND, "REGION_NOT_FOUND", ""},
+      {MakeError(Reason::kSharedMemoryOff, "off"), grpc::StatusCode::FAILED_PRECONDITION,
+       "SHARED_MEMORY_OFF", ""},
+      {MakeError(Reason::kTooManyRegions, "full"), grpc::StatusCode::RESOURCE_EXHAUSTED,
+       "TOO_MANY_REGIONS", ""},
       {MakeError(Reason::kKernelNotAvailable, "not here"), grpc::StatusCode::FAILED_PRECONDITION,
        "KERNEL_NOT_AVAILABLE", ""},
       {QueueFull("full", milliseconds(250)), grpc::StatusCode::RESOURCE_EXHAUSTED, "QUEUE_FULL",
@@ -133,7 +139,10 @@ TEST_F(ServerCallTest, MalformedBytesAreInvalidArgumentForEveryMethod) {
        {"/castor.v1.AttentionService/Attend", "/castor.v1.EncoderService/Encode",
         "/castor.v1.ModelService/ListModels", "/castor.v1.ModelService/GetModel",
         "/castor.v1.ModelService/LoadModel", "/castor.v1.ModelService/UnloadModel",
-        "/castor.v1.ServerService/GetServerInfo", "/grpc.health.v1.Health/Check"}) {
+        "/castor.v1.ServerService/GetServerInfo",
+        "/castor.v1.SharedMemoryService/RegisterSharedMemory",
+        "/castor.v1.SharedMemoryService/UnregisterSharedMemory",
+        "/castor.v1.SharedMemoryService/ListSharedMemory", "/grpc.health.v1.Health/Check"}) {
     SCOPED_TRACE(method);
     const grpc::Status status = CallRaw(method, garbage);
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
@@ -203,6 +212,7 @@ TEST_F(ServerCallTest, ServerInfoTellsLimitsAndDefaults) {
   EXPECT_EQ(info.models(0), "tiny");
   EXPECT_EQ(info.limits().max_message_bytes(), TestOptions().max_message_bytes);
   EXPECT_EQ(info.limits().max_queued_requests(), EngineOptions().max_queued_requests);
+  EXPECT_EQ(info.limits().max_shared_memory_regions(), 0) << "off";
   EXPECT_EQ(info.clustered_defaults().clusters(), 100);
   EXPECT_EQ(info.improved_clustered_defaults().topk(), 32);
   EXPECT_GT(info.uptime_seconds(), 0);

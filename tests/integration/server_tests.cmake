@@ -4,13 +4,15 @@ add_library(castor_server_fixture STATIC fake_engine.cc server_fixture.cc)
 find_package(GTest REQUIRED)
 target_link_libraries(castor_server_fixture PUBLIC castor_server GTest::gtest)
 
-foreach(name call choice hostile kernels lifecycle metrics)
+foreach(name call choice hostile kernels lifecycle metrics shared_memory)
   castor_test(server_${name}_test SOURCES server_${name}_test.cc LIBS castor_server_fixture
               LABELS integration)
 endforeach()
 target_link_libraries(server_choice_test PRIVATE castor_client)
-target_compile_definitions(server_metrics_test PRIVATE
-  CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
+foreach(name metrics shared_memory)
+  target_compile_definitions(server_${name}_test PRIVATE
+    CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
+endforeach()
 
 castor_test(server_process_test SOURCES server_process.cc server_process_test.cc
             LIBS castor_server_fixture LABELS integration)

@@ -1,7 +1,10 @@
 // What the decoders make of particular requests: defaults, refusals and the field they name,
 // messages about malformed bytes, and that tensors are not copied.
 
+#include <limits>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "castor/v1/attention.pb.h"
 #include "castor/v1/encoder.pb.h"
@@ -42,11 +45,11 @@ v1::EncodeRequest SmallEncode() {
 }
 
 absl::Status Decode(const v1::AttendRequest& message, DecodedAttend* out) {
-  return DecodeAttendRequest(InSlices(message.SerializeAsString(), {}), out);
+  return DecodeAttendRequest(InSlices(message.SerializeAsString(), {}), twin::Regions(), out);
 }
 
 absl::Status Decode(const v1::EncodeRequest& message, DecodedEncode* out) {
-  return DecodeEncodeRequest(InSlices(message.SerializeAsString(), {}), out);
+  return DecodeEncodeRequest(InSlices(message.SerializeAsString(), {}), twin::Regions(), out);
 }
 
 // "INVALID_FIELD query.dtype", of the refusal that the message meets.
@@ -120,8 +123,6 @@ TEST(DecodeAttendTest, RefusesWhatOnlyTheWireCanExpress) {
   EXPECT_EQ(refusal([](M& m) { m.mutable_key()->set_dtype(static_cast<v1::DataType>(6)); }),
             "INVALID_FIELD key.dtype");
   EXPECT_EQ(refusal([](M& m) { m.mutable_value()->clear_raw(); }), "INVALID_FIELD value.raw");
-  EXPECT_EQ(refusal([](M& m) { m.mutable_query()->mutable_shared_memory(); }),
-            "NOT_SERVED query.shared_memory");
   EXPECT_EQ(refusal([](M& m) { m.set_priority(static_cast<v1::Priority>(-1)); }),
             "INVALID_FIELD priority");
   EXPECT_EQ(refusal([](M& m) {
@@ -178,11 +179,126 @@ TEST(DecodeEncodeTest, RefusesWhatOnlyTheWireCanExpress) {
   EXPECT_EQ(refusal([](M& m) { m.mutable_cast(); }), "none");  // the model brings the tensors
 }
 
+// ---- shared memory -----------------------------------------------------------------------------
+
+void SetRef(const char* region, int64_t offset, int64_t size, v1::SharedMemoryRef* ref) {
+  ref->set_region(region);
+  ref->set_offset(offset);
+  ref->set_size(size);
+}
+
+// Of a small request whose key lies there.
+std::string KeyRefusal(const char* region, int64_t offset, int64_t size) {
+  v1::AttendRequest message = SmallAttend();
+  SetRef(region, offset, size, message.mutable_key()->mutable_shared_memory());
+  return Refusal(message);
+}
+
+// Of a small request, whose output has 12 bytes, with an output there.
+std::string OutputRefusal(const char* region, int64_t offset, int64_t size) {
+  v1::AttendRequest message = SmallAttend();
+  SetRef(region, offset, size, message.mutable_output());
+  return Refusal(message);
+}
+
+constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+
+// Region "r" has 4096 bytes, which begin at byte 100 of its file.
+TEST(SharedMemoryTest, ATensorBecomesARangeOfTheRegionsFile) {
+  v1::AttendRequest message = SmallAttend();
+  SetRef("r", 64, 12, message.mutable_key()->mutable_shared_memory());
+  SetRef("r", 4084, 12, message.mutable_output());
+  DecodedAttend out;
+  ASSERT_TRUE(Decode(message, &out).ok());
+  EXPECT_FALSE(out.request.query.file.has_value());
+  ASSERT_TRUE(out.request.key.file.has_value());
+  EXPECT_EQ(out.request.key.file->offset, 164);
+  EXPECT_EQ(out.request.key.size_bytes(), 12);
+  EXPECT_TRUE(out.request.key.pieces.empty());
+  EXPECT_EQ(out.regions.input_bytes(), 12u);
+  ASSERT_TRUE(out.output.has_value());
+  EXPECT_EQ(out.output->region->info().name, "r");
+  EXPECT_EQ(out.output->offset, 4084);
+  EXPECT_EQ(out.output->file.offset, 4184);
+}
+
+TEST(SharedMemoryTest, EmbeddingsBecomeARangeOfTheRegionsFile) {
+  v1::EncodeRequest message = SmallEncode();
+  v1::Tensor* values = message.mutable_embeddings()->mutable_values();
+  values->set_dtype(v1::FLOAT32);
+  SetRef("r", 0, 8, values->mutable_shared_memory());
+  DecodedEncode out;
+  ASSERT_TRUE(Decode(message, &out).ok());
+  EXPECT_EQ(std::get<EmbeddingInput>(out.request.input).values.file->offset, 100);
+  SetRef("s", 0, 8, values->mutable_shared_memory());
+  EXPECT_EQ(Refusal(message), "REGION_NOT_FOUND embeddings.values.shared_memory.region");
+}
+
+TEST(SharedMemoryTest, RangesOutsideOfTheRegionAreRefused) {
+  EXPECT_EQ(KeyRefusal("r", 0, 4096), "none");
+  EXPECT_EQ(KeyRefusal("r", 4096, 0), "none");
+  EXPECT_EQ(KeyRefusal("", 0, 12), "REGION_NOT_FOUND key.shared_memory.region");
+  EXPECT_EQ(KeyRefusal("s", 0, 12), "REGION_NOT_FOUND key.shared_memory.region");
+  EXPECT_EQ(KeyRefusal("r", -1, 12), "INVALID_FIELD key.shared_memory.offset");
+  EXPECT_EQ(KeyRefusal("r", kMin, 12), "INVALID_FIELD key.shared_memory.offset");
+  EXPECT_EQ(KeyRefusal("r", 4097, 0), "INVALID_FIELD key.shared_memory.offset");
+  EXPECT_EQ(KeyRefusal("r", kMax, kMax), "INVALID_FIELD key.shared_memory.offset");
+  EXPECT_EQ(KeyRefusal("r", 0, -1), "INVALID_FIELD key.shared_memory.size");
+  EXPECT_EQ(KeyRefusal("r", 4085, 12), "INVALID_FIELD key.shared_memory.size");
+  EXPECT_EQ(KeyRefusal("r", 4096, kMax), "INVALID_FIELD key.shared_memory.size");
+  EXPECT_EQ(KeyRefusal("r", 1, kMin), "INVALID_FIELD key.shared_memory.size");
+  EXPECT_EQ(OutputRefusal("s", 0, 12), "REGION_NOT_FOUND output.region");
+  EXPECT_EQ(OutputRefusal("r", kMax - 5, 12), "INVALID_FIELD output.offset");
+}
+
+TEST(SharedMemoryTest, TheOutputsRangeHasTheOutputsSize) {
+  EXPECT_EQ(OutputRefusal("r", 0, 12), "none");
+  EXPECT_EQ(OutputRefusal("r", 0, 11), "INVALID_FIELD output.size");
+  EXPECT_EQ(OutputRefusal("r", 0, 0), "INVALID_FIELD output.size");
+  // Query [3, 1, 2] and value [3, 1, 5], of two bytes an element.
+  v1::AttendRequest message = SmallAttend();
+  message.mutable_value()->set_shape(2, 5);
+  SetRef("r", 0, 30, message.mutable_output());
+  EXPECT_EQ(Refusal(message), "none");
+  // Shapes without a size are the engine's to refuse.
+  message.mutable_query()->set_shape(0, kMax);
+  EXPECT_EQ(Refusal(message), "none");
+}
+
+TEST(SharedMemoryTest, ReferencesAreRefusedWhereItIsOff) {
+  v1::AttendRequest message = SmallAttend();
+  SetRef("r", 0, 12, message.mutable_output());
+  const SharedMemory off(0);
+  DecodedAttend out;
+  const auto bytes = InSlices(message.SerializeAsString(), {});
+  absl::Status status = DecodeAttendRequest(bytes, off, &out);
+  EXPECT_EQ(Refusal(status), "SHARED_MEMORY_OFF output");
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("--shared-memory"));
+}
+
+TEST(SharedMemoryTest, ARegionOutlivesItsRegistrationWithTheRequest) {
+  SharedMemory regions(1);
+  auto region = std::make_shared<const SharedRegion>(RegionInfo{"mine", "/no-file", 0, 24}, -1);
+  const std::weak_ptr<const SharedRegion> alive = region;
+  ASSERT_TRUE(regions.Add(std::move(region)).ok());
+  v1::AttendRequest message = SmallAttend();
+  SetRef("mine", 0, 12, message.mutable_key()->mutable_shared_memory());
+  {
+    DecodedAttend out;
+    const auto bytes = InSlices(message.SerializeAsString(), {});
+    ASSERT_TRUE(DecodeAttendRequest(bytes, regions, &out).ok());
+    ASSERT_TRUE(regions.Remove("mine").ok());
+    EXPECT_FALSE(alive.expired());
+  }
+  EXPECT_TRUE(alive.expired());
+}
+
 // ---- malformed bytes ---------------------------------------------------------------------------
 
 std::string MalformedMessage(const std::string& bytes) {
   DecodedAttend out;
-  const absl::Status status = DecodeAttendRequest(InSlices(bytes, {}), &out);
+  const absl::Status status = DecodeAttendRequest(InSlices(bytes, {}), twin::Regions(), &out);
   EXPECT_EQ(ReasonOf(status), Reason::kMalformedMessage);
   return std::string(status.message());
 }
@@ -200,7 +316,8 @@ TEST(MalformedTest, SaysWhere) {
 
 TEST(MalformedTest, KeepsTheRequestIdForTheLog) {
   DecodedAttend out;
-  EXPECT_FALSE(DecodeAttendRequest(InSlices(LengthField(1, "id") + "\x0f", {}), &out).ok());
+  EXPECT_FALSE(
+      DecodeAttendRequest(InSlices(LengthField(1, "id") + "\x0f", {}), twin::Regions(), &out).ok());
   EXPECT_EQ(out.request.call.request_id, "id");
 }
 
@@ -208,9 +325,10 @@ TEST(LimitTest, RepeatedElementsAreBounded) {
   const std::string ids(WireReader::kMaxElements - 1, '\1');
   const std::string most = LengthField(4, LengthField(1, ids) + LengthField(3, "\1"));
   DecodedEncode out;
-  EXPECT_TRUE(DecodeEncodeRequest(InSlices(most, {}), &out).ok());
+  EXPECT_TRUE(DecodeEncodeRequest(InSlices(most, {}), twin::Regions(), &out).ok());
   const std::string more = LengthField(4, LengthField(1, ids) + LengthField(3, "\1\1"));
-  EXPECT_EQ(Refusal(DecodeEncodeRequest(InSlices(more, {}), &out)), "TOO_LARGE tokens.lengths[1]");
+  EXPECT_EQ(Refusal(DecodeEncodeRequest(InSlices(more, {}), twin::Regions(), &out)),
+            "TOO_LARGE tokens.lengths[1]");
 }
 
 // ---- memory ------------------------------------------------------------------------------------
@@ -227,7 +345,7 @@ TEST(CopyTest, TensorsOf16MiBStayInTheirSlices) {
   ASSERT_TRUE(buffer.Dump(&received).ok());
 
   DecodedAttend out;
-  ASSERT_TRUE(DecodeAttendRequest(buffer, &out).ok());
+  ASSERT_TRUE(DecodeAttendRequest(buffer, twin::Regions(), &out).ok());
   const TensorInput& query = out.request.query;
   EXPECT_EQ(query.size_bytes(), static_cast<int64_t>(tensor_bytes));
   EXPECT_LE(query.pieces.size(), received.size());
@@ -249,7 +367,7 @@ TEST(CopyTest, AViewSurvivesMovesAndTheBuffer) {
   {
     DecodedEncode out;
     const size_t sizes[] = {3, 4, 2};
-    ASSERT_TRUE(DecodeEncodeRequest(InSlices(bytes, sizes), &out).ok());
+    ASSERT_TRUE(DecodeEncodeRequest(InSlices(bytes, sizes), twin::Regions(), &out).ok());
     moved = std::move(out);
   }
   EXPECT_EQ(std::get<TextInput>(moved.request.input).texts[0], "beaver");

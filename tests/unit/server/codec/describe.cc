@@ -61,7 +61,11 @@ class Writer {
     for (const auto& piece : tensor.pieces) {
       for (std::byte byte : piece) text_ << std::setw(2) << std::setfill('0') << int(byte);
     }
-    text_ << std::dec;
+    text_ << std::dec << " file ";
+    Write(tensor.file);
+  }
+  void Write(const FileRange& range) {
+    text_ << range.descriptor << " " << range.offset << " " << range.size;
   }
 
   void Write(const Vanilla& it) { text_ << "vanilla " << it.causal; }
@@ -118,6 +122,10 @@ std::string Describe(const AttentionRequest& request) {
       .Field("fidelity_rows", request.fidelity_rows)
       .Field("check_finite", request.check_finite);
   return out.text();
+}
+
+std::string Describe(const std::optional<FileRange>& output) {
+  return Writer().Field("output", output).text();
 }
 
 std::string Describe(const EncodeRequest& request) {

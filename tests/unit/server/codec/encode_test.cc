@@ -130,6 +130,27 @@ TEST_F(EncodeTest, AttendCarriesEverything) {
   }
 }
 
+TEST_F(EncodeTest, AnOutputInSharedMemoryIsNamedAndNotSent) {
+  AttentionResult result;
+  std::string raw;
+  result.output = DrawTensor(DType::kFloat32, {3, 1, 2}, &raw);
+  result.report = SomeReport();
+  OutputRange output;
+  output.region = std::make_shared<const SharedRegion>(RegionInfo{"r", "/no-file", 100, 4096}, -1);
+  output.offset = 8;
+  output.file = {.descriptor = -1, .offset = 108, .size = 24};
+
+  v1::AttendResponse parsed;
+  ASSERT_TRUE(parsed.ParseFromString(BytesOf(EncodeAttendResponse("id", std::move(result), 12.5))));
+  v1::SharedMemoryRef* ref = parsed.mutable_output()->mutable_shared_memory();
+  ref->set_region("r");
+  ref->set_offset(8);
+  ref->set_size(24);
+  result.output = DrawTensor(DType::kFloat32, {3, 1, 2}, &raw);
+  result.report = SomeReport();
+  ExpectParsesTo(EncodeAttendResponse("id", result, output, 12.5), parsed);
+}
+
 TEST_F(EncodeTest, FidelityIsAbsentWhenNotMeasured) {
   AttentionResult result;
   result.report.fidelity.reset();

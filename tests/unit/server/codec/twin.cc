@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -47,9 +50,20 @@ bool TensorsLieIn(const EncodeRequest& request, const SliceView& slices) {
   return embeddings == nullptr || LiesIn(embeddings->values, slices);
 }
 
+std::string Text(const DecodedAttend& decoded) {
+  std::optional<FileRange> output;
+  if (decoded.output.has_value()) output = decoded.output->file;
+  return Describe(decoded.request) + Describe(output);
+}
+std::string Text(const Attend& converted) {
+  return Describe(converted.request) + Describe(converted.output);
+}
+std::string Text(const DecodedEncode& decoded) { return Describe(decoded.request); }
+std::string Text(const Encode& converted) { return Describe(converted.request); }
+
 template <typename Message, typename Decoded>
 Comparison Compare(std::string_view bytes, std::span<const size_t> slice_sizes,
-                   absl::Status (*decode)(const grpc::ByteBuffer&, Decoded*)) {
+                   absl::Status (*decode)(const grpc::ByteBuffer&, const SharedMemory&, Decoded*)) {
   Comparison comparison;
   Decoded fast;
   absl::Status fast_status;
@@ -57,7 +71,7 @@ Comparison Compare(std::string_view bytes, std::span<const size_t> slice_sizes,
     // Gone before the result is looked at: what it needs of the buffer it must hold itself.
     const grpc::ByteBuffer buffer = InSlices(bytes, slice_sizes);
     Decoded decoded;
-    fast_status = decode(buffer, &decoded);
+    fast_status = decode(buffer, Regions(), &decoded);
     fast = std::move(decoded);
   }
   comparison.accepted = fast_status.ok();
@@ -72,8 +86,8 @@ Comparison Compare(std::string_view bytes, std::span<const size_t> slice_sizes,
     comparison.difference = "fast: " + Outcome(fast_status) + " (" +
                             std::string(fast_status.message()) +
                             ")\nslow: " + Outcome(slow.status());
-  } else if (fast_status.ok() && Describe(fast.request) != Describe(*slow)) {
-    comparison.difference = "fast:\n" + Describe(fast.request) + "\nslow:\n" + Describe(*slow);
+  } else if (fast_status.ok() && Text(fast) != Text(*slow)) {
+    comparison.difference = "fast:\n" + Text(fast) + "\nslow:\n" + Text(*slow);
   } else if (fast_status.ok() && !TensorsLieIn(fast.request, fast.slices)) {
     comparison.difference = "a tensor was copied";
   }
@@ -81,6 +95,19 @@ Comparison Compare(std::string_view bytes, std::span<const size_t> slice_sizes,
 }
 
 }  // namespace
+
+const SharedMemory& Regions() {
+  static const SharedMemory* const regions = [] {
+    auto* made = new SharedMemory(std::size(kTwinRegions));
+    for (const TwinRegion& region : kTwinRegions) {
+      RegionInfo info{region.name, "/no-file", region.offset, region.size};
+      made->Add(std::make_shared<const SharedRegion>(std::move(info), kTwinDescriptor))
+          .IgnoreError();
+    }
+    return made;
+  }();
+  return *regions;
+}
 
 grpc::ByteBuffer InSlices(std::string_view bytes, std::span<const size_t> sizes) {
   std::vector<grpc::Slice> slices;

@@ -8,11 +8,15 @@
 #include <string_view>
 
 #include "grpcpp/support/byte_buffer.h"
+#include "server/shared_memory.h"
 
 namespace castor::server::twin {
 
 // The bytes as a message that arrived in slices of these sizes; what is left forms one more.
 grpc::ByteBuffer InSlices(std::string_view bytes, std::span<const size_t> sizes);
+
+// A registry of kTwinRegions (twin_convert.h), for decoders; nothing can be read from them.
+const SharedMemory& Regions();
 
 struct Comparison {
   bool accepted = false;   // by the fast decoder

@@ -7,6 +7,38 @@
 namespace castor::server::twin {
 namespace {
 
+using Wide = __int128;  // no sum or product here leaves it
+
+absl::StatusOr<FileRange> ToEngine(const v1::SharedMemoryRef& ref, const std::string& field) {
+  for (const TwinRegion& region : kTwinRegions) {
+    if (ref.region() != region.name) continue;
+    if (ref.offset() < 0 || ref.offset() > region.size) {
+      return InvalidField(field + ".offset", "outside");
+    }
+    if (ref.size() < 0 || Wide{ref.offset()} + ref.size() > region.size) {
+      return InvalidField(field + ".size", "outside");
+    }
+    return FileRange{kTwinDescriptor, region.offset + ref.offset(), ref.size()};
+  }
+  return InvalidField(Reason::kRegionNotFound, field + ".region", "no such region");
+}
+
+// The bytes of the output, or nothing where the shapes make none that 64 bits can count.
+std::optional<int64_t> OutputBytes(const AttentionRequest& request) {
+  if (request.query.shape.empty() || request.query.shape.size() > 8) return std::nullopt;
+  if (request.value.shape.empty()) return std::nullopt;
+  std::vector<int64_t> shape(request.query.shape.begin(), request.query.shape.end() - 1);
+  shape.push_back(request.value.shape.back());
+  shape.push_back(static_cast<int64_t>(SizeOf(request.query.dtype)));
+  Wide bytes = 1;
+  for (const int64_t dimension : shape) {
+    if (dimension < 0) return std::nullopt;
+    bytes *= dimension;
+    if (bytes > INT64_MAX) return std::nullopt;
+  }
+  return static_cast<int64_t>(bytes);
+}
+
 absl::StatusOr<TensorInput> ToEngine(const v1::Tensor& tensor, const std::string& field) {
   TensorInput out;
   switch (tensor.dtype()) {
@@ -28,11 +60,14 @@ absl::StatusOr<TensorInput> ToEngine(const v1::Tensor& tensor, const std::string
     default:
       return InvalidField(field + ".dtype", "no such type");
   }
+  out.shape.assign(tensor.shape().begin(), tensor.shape().end());
   if (tensor.has_shared_memory()) {
-    return InvalidField(Reason::kNotServed, field + ".shared_memory", "not served");
+    auto file = ToEngine(tensor.shared_memory(), field + ".shared_memory");
+    if (!file.ok()) return file.status();
+    out.file = *file;
+    return out;
   }
   if (!tensor.has_raw()) return InvalidField(field + ".raw", "missing");
-  out.shape.assign(tensor.shape().begin(), tensor.shape().end());
   out.pieces.push_back(std::as_bytes(std::span(tensor.raw())));
   return out;
 }
@@ -181,8 +216,9 @@ std::vector<int64_t> ToVector(const Ints& values) {
 
 }  // namespace
 
-absl::StatusOr<AttentionRequest> ToEngine(const v1::AttendRequest& message) {
-  AttentionRequest out;
+absl::StatusOr<Attend> ToEngine(const v1::AttendRequest& message) {
+  Attend attend;
+  AttentionRequest& out = attend.request;
   absl::Status status = CheckRequestId(message.request_id());
   if (!status.ok()) return status;
   out.call.request_id = message.request_id();
@@ -211,11 +247,21 @@ absl::StatusOr<AttentionRequest> ToEngine(const v1::AttendRequest& message) {
   auto kernel = KernelOf(message, true);
   if (!kernel.ok()) return kernel.status();
   if (kernel->has_value()) out.kernel = **kernel;
-  return out;
+
+  if (message.has_output()) {
+    auto output = ToEngine(message.output(), "output");
+    if (!output.ok()) return output.status();
+    if (OutputBytes(out).value_or(output->size) != output->size) {
+      return InvalidField("output.size", "not the output's");
+    }
+    attend.output = *output;
+  }
+  return attend;
 }
 
-absl::StatusOr<EncodeRequest> ToEngine(const v1::EncodeRequest& message) {
-  EncodeRequest out;
+absl::StatusOr<Encode> ToEngine(const v1::EncodeRequest& message) {
+  Encode encode;
+  EncodeRequest& out = encode.request;
   absl::Status status = CheckRequestId(message.request_id());
   if (!status.ok()) return status;
   out.call.request_id = message.request_id();
@@ -286,7 +332,7 @@ absl::StatusOr<EncodeRequest> ToEngine(const v1::EncodeRequest& message) {
   out.dimensions = message.dimensions();
   out.truncate = message.has_truncate() ? message.truncate() : true;
   out.check_finite = message.has_check_finite() ? message.check_finite() : true;
-  return out;
+  return encode;
 }
 
 }  // namespace castor::server::twin

@@ -2,6 +2,9 @@
 // proto/castor/v1 and from nothing else. Views in the results point into the messages.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+
 #include "absl/status/statusor.h"
 #include "castor/v1/attention.pb.h"
 #include "castor/v1/encoder.pb.h"
@@ -9,7 +12,24 @@
 
 namespace castor::server::twin {
 
-absl::StatusOr<AttentionRequest> ToEngine(const v1::AttendRequest& message);
-absl::StatusOr<EncodeRequest> ToEngine(const v1::EncodeRequest& message);
+// The shared-memory regions that are registered while requests are compared; none is a real file.
+struct TwinRegion {
+  const char* name;
+  int64_t offset;  // of the file
+  int64_t size;
+};
+inline constexpr TwinRegion kTwinRegions[] = {{"r", 100, 4096}, {"huge", 7, INT64_MAX - 7}};
+inline constexpr int kTwinDescriptor = -1;
+
+struct Attend {
+  AttentionRequest request;
+  std::optional<FileRange> output;
+};
+struct Encode {
+  EncodeRequest request;
+};
+
+absl::StatusOr<Attend> ToEngine(const v1::AttendRequest& message);
+absl::StatusOr<Encode> ToEngine(const v1::EncodeRequest& message);
 
 }  // namespace castor::server::twin

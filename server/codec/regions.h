@@ -1,0 +1,47 @@
+// The shared-memory regions that one request refers to, held open until it has been read.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/request.h"
+#include "server/codec/messages.h"
+#include "server/shared_memory.h"
+
+namespace castor::server {
+
+// A range that an answer is written to, with the reference that named it.
+struct OutputRange {
+  std::shared_ptr<const SharedRegion> region;
+  int64_t offset = 0;  // bytes from the region's start
+  FileRange file;      // open as long as `region` is held
+};
+
+// Used by one thread.
+class RequestRegions {
+ public:
+  RequestRegions() = default;
+  // `registry` must outlive this object.
+  explicit RequestRegions(const SharedMemory& registry) : registry_(&registry) {}
+
+  // Where the elements of an input lie; `field` is the reference's path. Errors as
+  // SharedMemory::Find and SharedRegion::Range.
+  absl::Status Resolve(const wire::SharedMemoryRef& ref, std::string_view field, FileRange* out);
+
+  // The same for an output, whose region `out` holds itself.
+  absl::Status Resolve(const wire::SharedMemoryRef& ref, std::string_view field,
+                       OutputRange* out) const;
+
+  // Bytes of all inputs resolved. Their sum may wrap where no engine admits the request.
+  uint64_t input_bytes() const { return input_bytes_; }
+
+ private:
+  const SharedMemory* registry_ = nullptr;
+  std::vector<std::shared_ptr<const SharedRegion>> held_;
+  uint64_t input_bytes_ = 0;
+};
+
+}  // namespace castor::server

@@ -1,0 +1,164 @@
+#include "server/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "engine/base/error.h"
+
+namespace castor::server {
+namespace {
+
+constexpr size_t kMaxName = 256;
+constexpr size_t kMaxKey = 255;  // NAME_MAX, and the slash in front
+
+std::string Text(int error) { return std::generic_category().message(error); }
+
+absl::Status CheckInfo(const RegionInfo& info) {
+  if (info.name.empty()) return InvalidField("name", "missing");
+  if (info.name.size() > kMaxName) {
+    return InvalidField("name", "longer than " + std::to_string(kMaxName) + " bytes");
+  }
+  const std::string& key = info.key;
+  if (key.size() < 2 || key.size() > kMaxKey || key.front() != '/' ||
+      key.find('/', 1) != std::string::npos || key.find('\0') != std::string::npos || key == "/." ||
+      key == "/..") {
+    return InvalidField("key", "must be the name of a shared-memory object, \"/NAME\"");
+  }
+  if (info.offset < 0) return InvalidField("offset", "must not be negative");
+  if (info.size < 1) return InvalidField("size", "must be at least 1");
+  return absl::OkStatus();
+}
+
+absl::Status CannotOpen(const std::string& key, int error) {
+  if (error == EMFILE || error == ENFILE) {
+    return MakeError(Reason::kTooManyRegions,
+                     "the server has no file descriptor left for another region");
+  }
+  return InvalidField("key", "cannot open \"" + key + "\" for reading and writing: " + Text(error));
+}
+
+// Its size in bytes; nothing for what is no regular file.
+std::optional<int64_t> SizeOf(int descriptor) {
+  struct stat status {};
+  if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+  return status.st_size;
+}
+
+std::string NotFound(std::string_view name) {
+  return "no shared-memory region is registered as \"" + std::string(name) + "\"";
+}
+
+constexpr char kOff[] = "this server uses no shared memory: it was started without --shared-memory";
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const SharedRegion>> SharedRegion::Open(RegionInfo info) {
+  if (absl::Status s = CheckInfo(info); !s.ok()) return s;
+  // Without O_NONBLOCK a pipe under that name could hold the thread up.
+  const int descriptor =
+      shm_open(info.key.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+  if (descriptor < 0) return CannotOpen(info.key, errno);
+  auto region = std::make_shared<const SharedRegion>(std::move(info), descriptor);
+  const std::optional<int64_t> size = SizeOf(descriptor);
+  if (!size) return InvalidField("key", "is no shared-memory object");
+  const RegionInfo& range = region->info();
+  if (range.offset > *size || range.size > *size - range.offset) {
+    return InvalidField(
+        "size", "the object has " + std::to_string(*size) + " bytes, too few for a region of " +
+                    std::to_string(range.size) + " at " + std::to_string(range.offset));
+  }
+  return region;
+}
+
+SharedRegion::SharedRegion(RegionInfo info, int descriptor)
+    : info_(std::move(info)), descriptor_(descriptor) {}
+
+SharedRegion::~SharedRegion() { close(descriptor_); }
+
+absl::StatusOr<FileRange> SharedRegion::Range(int64_t offset, int64_t size,
+                                              std::string_view field) const {
+  const auto outside = [&](const char* which, int64_t value) {
+    return InvalidField(std::string(field) + "." + which,
+                        "is " + std::to_string(value) + ", outside of the " +
+                            std::to_string(info_.size) + " bytes of region \"" + info_.name + "\"");
+  };
+  if (offset < 0 || offset > info_.size) return outside("offset", offset);
+  if (size < 0 || size > info_.size - offset) return outside("size", size);
+  return FileRange{.descriptor = descriptor_, .offset = info_.offset + offset, .size = size};
+}
+
+absl::Status WriteRange(const FileRange& range, std::span<const std::byte> bytes,
+                        std::string_view field) {
+  // A write beyond the end would lengthen the object again, with memory that nobody asked for. Who
+  // cuts it between this look and the write gets it back as long as it was.
+  if (SizeOf(range.descriptor).value_or(0) < range.offset + range.size) {
+    return InvalidField(field, "the shared memory was cut after it was registered");
+  }
+  int64_t offset = range.offset;
+  while (!bytes.empty()) {
+    const ssize_t put = pwrite(range.descriptor, bytes.data(), bytes.size(), offset);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0 && (errno == ENOSPC || errno == ENOMEM)) {
+      return MakeError(Reason::kOutOfMemory,
+                       std::string(field) + ": the system has no memory left for the region");
+    }
+    if (put <= 0) return InvalidField(field, "cannot be written: " + Text(errno));
+    bytes = bytes.subspan(static_cast<size_t>(put));
+    offset += put;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SharedMemory::CheckOn() const {
+  return max_regions_ > 0 ? absl::OkStatus() : MakeError(Reason::kSharedMemoryOff, kOff);
+}
+
+absl::Status SharedMemory::Add(std::shared_ptr<const SharedRegion> region) {
+  const std::string& name = region->info().name;
+  MutexLock lock(mu_);
+  if (regions_.contains(name)) {
+    return MakeError(Reason::kRegionExists, "a region is registered as \"" + name + "\" already");
+  }
+  if (static_cast<int64_t>(regions_.size()) >= max_regions_) {
+    return MakeError(Reason::kTooManyRegions,
+                     std::to_string(max_regions_) +
+                         " regions are registered, as many as --max-shared-memory-regions allows");
+  }
+  regions_.emplace(name, std::move(region));
+  return absl::OkStatus();
+}
+
+absl::Status SharedMemory::Remove(std::string_view name) {
+  Regions::node_type removed;  // closes its descriptor when the lock is gone
+  MutexLock lock(mu_);
+  const auto found = regions_.find(name);
+  if (found == regions_.end()) return MakeError(Reason::kRegionNotFound, NotFound(name));
+  removed = regions_.extract(found);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<const SharedRegion>> SharedMemory::Find(
+    std::string_view name, std::string_view field) const {
+  if (!CheckOn().ok()) return InvalidField(Reason::kSharedMemoryOff, field, kOff);
+  MutexLock lock(mu_);
+  const auto found = regions_.find(name);
+  if (found != regions_.end()) return found->second;
+  return InvalidField(Reason::kRegionNotFound, std::string(field) + ".region", NotFound(name));
+}
+
+std::vector<RegionInfo> SharedMemory::List() const {
+  std::vector<RegionInfo> infos;
+  MutexLock lock(mu_);
+  infos.reserve(regions_.size());
+  for (const auto& [name, region] : regions_) infos.push_back(region->info());
+  return infos;
+}
+
+}  // namespace castor::server

@@ -1,0 +1,100 @@
+// Shared-memory objects of the machine that requests may refer to, by the names under which callers
+// registered them. Knows nothing of any wire: each protocol has its service on top.
+//
+// A region is a file descriptor and a range, never a mapping. Its owner may cut the object at any
+// time, which turns every touch of a mapping beyond the new end into SIGBUS; pread and pwrite
+// answer the same with a short count.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
+#include "engine/request.h"
+
+namespace castor::server {
+
+// As the caller registered it; sizes in bytes.
+struct RegionInfo {
+  std::string name;  // what requests call it
+  std::string key;   // what shm_open calls the object: "/NAME"
+  int64_t offset = 0;
+  int64_t size = 0;
+};
+
+// One registered region. Immutable; any thread may use it. Whoever works with one holds a
+// shared_ptr, so that unregistering it closes nothing under a request.
+class SharedRegion {
+ public:
+  // Opens the object. INVALID_FIELD at "name", "key", "offset" or "size"; TOO_MANY_REGIONS when the
+  // process has no descriptor left.
+  static absl::StatusOr<std::shared_ptr<const SharedRegion>> Open(RegionInfo info);
+
+  // Of a file that is open already: owns the descriptor.
+  SharedRegion(RegionInfo info, int descriptor);
+  ~SharedRegion();
+  SharedRegion(const SharedRegion&) = delete;
+  SharedRegion& operator=(const SharedRegion&) = delete;
+
+  const RegionInfo& info() const { return info_; }
+
+  // The range [offset, offset + size) of the region as one of its file, which is open as long as
+  // this object lives. INVALID_FIELD at FIELD.offset or FIELD.size when it leaves the region.
+  absl::StatusOr<FileRange> Range(int64_t offset, int64_t size, std::string_view field) const;
+
+ private:
+  const RegionInfo info_;
+  const int descriptor_;
+};
+
+// Writes to a range of a region's file. INVALID_FIELD at `field` when the object ends before the
+// range does, which a write must not undo; OUT_OF_MEMORY when the system has none to back it.
+absl::Status WriteRange(const FileRange& range, std::span<const std::byte> bytes,
+                        std::string_view field);
+
+// The registered regions. Any thread may call any method; one lock guards the map, and no system
+// call is made under it.
+class SharedMemory {
+ public:
+  explicit SharedMemory(int64_t max_regions) : max_regions_(max_regions) {}
+
+  // 0: shared memory is off.
+  int64_t max_regions() const { return max_regions_; }
+
+  // OK, or SHARED_MEMORY_OFF with the flag that would turn it on.
+  absl::Status CheckOn() const;
+
+  // REGION_EXISTS, TOO_MANY_REGIONS.
+  absl::Status Add(std::shared_ptr<const SharedRegion> region) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // REGION_NOT_FOUND.
+  absl::Status Remove(std::string_view name) ABSL_LOCKS_EXCLUDED(mu_);
+
+  // For a reference at `field`, such as "output": SHARED_MEMORY_OFF there, REGION_NOT_FOUND at
+  // FIELD.region.
+  absl::StatusOr<std::shared_ptr<const SharedRegion>> Find(std::string_view name,
+                                                           std::string_view field) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+
+  // In order of name.
+  std::vector<RegionInfo> List() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  using Regions = std::map<std::string, std::shared_ptr<const SharedRegion>, std::less<>>;
+
+  const int64_t max_regions_;
+
+  mutable Mutex mu_;
+  Regions regions_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace castor::server
