@@ -48,6 +48,7 @@ Client::Client(ClientOptions options)
       encoder_(v1::EncoderService::NewStub(channel_)),
       models_(v1::ModelService::NewStub(channel_)),
       server_(v1::ServerService::NewStub(channel_)),
+      shared_memory_(v1::SharedMemoryService::NewStub(channel_)),
       health_(grpc::health::v1::Health::NewStub(channel_)) {}
 
 template <typename Stub, typename Request, typename Response>
@@ -100,6 +101,28 @@ Result<v1::Model> Client::GetModel(const std::string& name, CallOptions call) {
 
 Result<v1::ServerInfo> Client::GetServerInfo(CallOptions call) {
   return Call(*server_, &v1::ServerService::Stub::GetServerInfo, v1::GetServerInfoRequest(), call);
+}
+
+Result<v1::RegisterSharedMemoryResponse> Client::RegisterSharedMemory(const SharedMemory& memory,
+                                                                      CallOptions call) {
+  v1::RegisterSharedMemoryRequest request;
+  request.set_name(memory.name());
+  request.set_key(memory.key());
+  request.set_size(static_cast<int64_t>(memory.size()));
+  return Call(*shared_memory_, &v1::SharedMemoryService::Stub::RegisterSharedMemory, request, call);
+}
+
+Result<v1::UnregisterSharedMemoryResponse> Client::UnregisterSharedMemory(const std::string& name,
+                                                                          CallOptions call) {
+  v1::UnregisterSharedMemoryRequest request;
+  request.set_name(name);
+  return Call(*shared_memory_, &v1::SharedMemoryService::Stub::UnregisterSharedMemory, request,
+              call);
+}
+
+Result<v1::ListSharedMemoryResponse> Client::ListSharedMemory(CallOptions call) {
+  return Call(*shared_memory_, &v1::SharedMemoryService::Stub::ListSharedMemory,
+              v1::ListSharedMemoryRequest(), call);
 }
 
 Result<HealthStatus> Client::Health(const std::string& service, CallOptions call) {

@@ -22,8 +22,10 @@
 #include "castor/v1/encoder.grpc.pb.h"
 #include "castor/v1/model.grpc.pb.h"
 #include "castor/v1/server.grpc.pb.h"
+#include "castor/v1/shared_memory.grpc.pb.h"
 #include "client/error.h"
 #include "client/retry.h"
+#include "client/shared_memory.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 
 namespace castor::client {
@@ -51,6 +53,14 @@ class Client {
   Result<v1::Model> GetModel(const std::string& name, CallOptions call = {});
   Result<v1::ServerInfo> GetServerInfo(CallOptions call = {});
 
+  // Has the server open all of `memory`, under memory.name(), and forget a region again. The region
+  // outlives this client and `memory` itself: unregister what was registered.
+  Result<v1::RegisterSharedMemoryResponse> RegisterSharedMemory(const SharedMemory& memory,
+                                                                CallOptions call = {});
+  Result<v1::UnregisterSharedMemoryResponse> UnregisterSharedMemory(const std::string& name,
+                                                                    CallOptions call = {});
+  Result<v1::ListSharedMemoryResponse> ListSharedMemory(CallOptions call = {});
+
   // "" is the whole server; see proto/README.md for the others. NOT_FOUND for unknown names.
   Result<HealthStatus> Health(const std::string& service = "", CallOptions call = {});
 
@@ -71,6 +81,7 @@ class Client {
   const std::unique_ptr<v1::EncoderService::Stub> encoder_;
   const std::unique_ptr<v1::ModelService::Stub> models_;
   const std::unique_ptr<v1::ServerService::Stub> server_;
+  const std::unique_ptr<v1::SharedMemoryService::Stub> shared_memory_;
   const std::unique_ptr<grpc::health::v1::Health::Stub> health_;
 };
 

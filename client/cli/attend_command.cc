@@ -8,6 +8,7 @@
 #include <string>
 
 #include "client/cli/attend_problem.h"
+#include "client/cli/attend_shared.h"
 #include "client/cli/command.h"
 #include "client/cli/exact_check.h"
 #include "client/cli/kernel_flags.h"
@@ -28,6 +29,7 @@ struct AttendFlags {
   std::string priority = "normal";
   int32_t fidelity_rows = 0;
   bool check_finite = false;
+  bool shared_memory = false;
   std::string request_id;
   bool check = false;
   bool no_check = false;
@@ -136,11 +138,19 @@ Json ToJson(v1::AttendResponse response, const std::optional<Verdict>& verdict,
 int Run(const AttendFlags& flags) {
   const v1::AttendRequest request = MakeRequest(flags);
   client::Client client = flags.common.Connect();
+  std::optional<SharedProblem> shared;
+  if (flags.shared_memory) {
+    shared.emplace(request);
+    const auto registered = client.RegisterSharedMemory(shared->memory());
+    if (!registered.ok()) return ReportError(registered.error(), flags.common);
+  }
   const auto begin = std::chrono::steady_clock::now();
-  const auto response = client.Attend(request);
+  auto response = client.Attend(shared ? shared->request() : request);
   const double round_trip_us =
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  if (shared) (void)client.UnregisterSharedMemory(shared->memory().name());
   if (!response.ok()) return ReportError(response.error(), flags.common);
+  if (shared) shared->TakeOutput(&*response);
 
   const std::optional<Verdict> verdict = Judge(flags, request, *response);
   int written = kOk;
@@ -186,6 +196,11 @@ Runner AddAttendCommand(CLI::App* command) {
       ->group(group);
   command->add_flag("--check-finite", flags->check_finite, "Have NaN and Inf refused")
       ->group(group);
+  command
+      ->add_flag("--shared-memory", flags->shared_memory,
+                 "Hand the tensors over, and take the answer back, through shared memory: for a "
+                 "server on this machine that was started with --shared-memory")
+      ->group(group);
   command->add_option("--request-id", flags->request_id, "For the server's log and the answer")
       ->type_name("TEXT")
       ->group(group);
@@ -210,6 +225,7 @@ Runner AddAttendCommand(CLI::App* command) {
       "  castor attend --lengths 128,77,512 --heads 8 --head-dim 64 --causal\n"
       "  castor attend --lengths 4096 --dtype float16 --kernel clustered --clusters 200\n"
       "  castor attend --lengths 8192 --kernel automatic --max-relative-error 0.1\n"
+      "  castor attend --lengths 16384 --shared-memory\n"
       "  castor attend --query q.npy --key k.npy --value v.npy --lengths 10,20 \\\n"
       "      --output npy --file out.npy\n");
   return [flags] { return Run(*flags); };

@@ -66,7 +66,7 @@ int ReportError(const client::Error& error, const CommonFlags& flags) {
       hint = "allow more with --timeout";
       break;
     case grpc::StatusCode::NOT_FOUND:
-      hint = "'castor models' lists the models";
+      if (error.reason != "REGION_NOT_FOUND") hint = "'castor models' lists the models";
       break;
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
       hint = error.retry_after

@@ -88,6 +88,9 @@ std::string Table(const v1::ServerInfo& info) {
                                  std::to_string(limits.max_batch_tokens()) + " tokens at most");
   rows.emplace_back("request", std::to_string(limits.max_sequences()) + " sequences, texts of " +
                                    FormatBytes(limits.max_text_bytes()) + " at most");
+  const int64_t regions = limits.max_shared_memory_regions();
+  rows.emplace_back("shared memory",
+                    regions > 0 ? std::to_string(regions) + " regions at most" : "off");
   return FormatRows(rows);
 }
 

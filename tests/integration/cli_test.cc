@@ -57,8 +57,10 @@ bool HaveModel() { return std::filesystem::exists(CASTOR_TEST_MODEL "/config.jso
 class CliTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    std::vector<std::string> arguments = {"--listen", "127.0.0.1:0", "--metrics-listen",    "off",
-                                          "--device", "cpu",         "--max-message-bytes", "8MiB"};
+    std::vector<std::string> arguments = {
+        "--listen",       "127.0.0.1:0", "--metrics-listen",    "off",
+        "--device",       "cpu",         "--max-message-bytes", "8MiB",
+        "--shared-memory"};
     if (HaveModel()) arguments.insert(arguments.end(), {"--model", "minilm=" CASTOR_TEST_MODEL});
     server_ = std::make_unique<ServerProcess>(arguments);
     const std::string line = server_->AwaitLine("listening grpc=");
@@ -196,6 +198,31 @@ TEST_F(CliTest, TheAutomaticChoiceIsShownWithItsFigures) {
   // The client's own check covers every row as well.
   EXPECT_NEAR(asked["fidelity"]["relative_error"].get<double>(),
               asked["check"]["relative_error"].get<double>(), 1e-4);
+}
+
+TEST_F(CliTest, TensorsTravelThroughSharedMemory) {
+  const auto attend = [](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"attend", "--lengths", "90,1,200", "--shared-memory"});
+    return OutputOf(flags);
+  };
+  for (const char* dtype : {"float32", "float16", "bfloat16"}) {
+    const json answer = json::parse(attend({"--dtype", dtype, "--value-dim", "12", "-o", "json"}));
+    EXPECT_TRUE(answer["check"]["passed"].get<bool>()) << dtype;
+    EXPECT_EQ(answer["output"]["shape"], json({291, 8, 12}));
+  }
+  // The answer's own bytes are those that come through the socket, for CAST's tensors too.
+  for (const char* kernel : {"vanilla", "cast"}) {
+    attend({"--kernel", kernel, "-o", "npy", "-f", folder_ + "/shared.npy"});
+    OutputOf({"attend", "--lengths", "90,1,200", "--kernel", kernel, "-o", "npy", "-f",
+              folder_ + "/socket.npy"});
+    EXPECT_TRUE(ReadFile(folder_ + "/shared.npy") == ReadFile(folder_ + "/socket.npy")) << kernel;
+  }
+  // Larger than a message may be.
+  EXPECT_THAT(OutputOf({"attend", "--lengths", "6000", "--shared-memory", "--no-check"}),
+              HasSubstr("output       [6000, 8, 64]"));
+  EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4", "--key-lengths", "4,4", "--shared-memory"}),
+              HasSubstr("key_lengths"));
+  EXPECT_THAT(OutputOf({"info"}), HasSubstr("shared memory  64 regions at most"));
 }
 
 TEST_F(CliTest, AWrongAnswerEndsWithExitCode3) {

@@ -1,0 +1,28 @@
+// The tensors of a request and of its answer in shared memory, for castor attend --shared-memory.
+#pragma once
+
+#include "castor/v1/attention.pb.h"
+#include "client/shared_memory.h"
+
+namespace castor::cli {
+
+class SharedProblem {
+ public:
+  // Copies the tensors of `request`, which has them inline, to shared memory, with room for the
+  // output behind them. Throws UsageError when the system has no room.
+  explicit SharedProblem(const v1::AttendRequest& request);
+
+  const client::SharedMemory& memory() const { return memory_; }
+
+  // The request with references for its tensors and for the output.
+  const v1::AttendRequest& request() const { return request_; }
+
+  // Puts the output that the server wrote into its answer, as if it had come with it.
+  void TakeOutput(v1::AttendResponse* response) const;
+
+ private:
+  v1::AttendRequest request_;
+  client::SharedMemory memory_;
+};
+
+}  // namespace castor::cli

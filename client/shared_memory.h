@@ -1,0 +1,65 @@
+// Shared memory through which tensors reach a server on the same machine, and answers come back,
+// without passing the connection. The server must have been started with --shared-memory.
+//
+//   auto memory = SharedMemory::Create(bytes);
+//   client.RegisterSharedMemory(*memory);
+//   std::memcpy(memory->data() + offset, values.data(), size);
+//   *request.mutable_query() = memory->MakeTensor(offset, v1::FLOAT32, {tokens, heads, dim});
+//   *request.mutable_output() = memory->Ref(output_offset, output_size);
+//   const auto response = client.Attend(request);      // the output lies at output_offset
+//   client.UnregisterSharedMemory(memory->name());
+//
+// The server reads the tensors during the call and writes the output before it answers. Requests in
+// flight at the same time need outputs of their own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "castor/v1/tensor.pb.h"
+
+namespace castor::client {
+
+// A shared-memory object that this process made and mapped, and that has memory behind every byte.
+// Movable. Threads may write to different bytes of it; everything else is for one at a time.
+class SharedMemory {
+ public:
+  // Zeros, under a name that no other object has. RESOURCE_EXHAUSTED when the system has no room.
+  static absl::StatusOr<SharedMemory> Create(size_t size);
+
+  SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+  // Unmaps it and removes its name. A server that has it registered goes on holding its memory.
+  ~SharedMemory();
+
+  const std::string& key() const { return key_; }      // of shm_open: "/castor-..."
+  std::string name() const { return key_.substr(1); }  // what the server is to call it
+  std::byte* data() { return data_; }
+  const std::byte* data() const { return data_; }
+  size_t size() const { return size_; }  // bytes
+
+  // The bytes [offset, offset + size), which must lie within, as messages name them.
+  v1::SharedMemoryRef Ref(size_t offset, size_t size) const;
+
+  // The tensor whose elements begin at `offset`.
+  v1::Tensor MakeTensor(size_t offset, v1::DataType dtype, std::span<const int64_t> shape) const;
+  v1::Tensor MakeTensor(size_t offset, v1::DataType dtype,
+                        std::initializer_list<int64_t> shape) const {
+    return MakeTensor(offset, dtype, std::span<const int64_t>(shape.begin(), shape.size()));
+  }
+
+ private:
+  SharedMemory() = default;
+
+  std::string key_;  // empty: moved from
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace castor::client
