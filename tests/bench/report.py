@@ -67,8 +67,11 @@ def serving(directory):
     for dtype in ("fp32", "bf16"):
         engine = median(by_name[f"BM_SaturationEngine/{dtype}"], "tokens/s")
         server = median(by_name[f"BM_SaturationServer/{dtype}"], "tokens/s")
-        rows.append([dtype, f"{engine:,.0f}", f"{server:,.0f}", f"**{server / engine:.3f}**"])
-    table(["dtype", "engine, tokens/s", "server, tokens/s", "server / engine"], rows)
+        shared = median(by_name[f"BM_SaturationShared/{dtype}"], "tokens/s")
+        rows.append([dtype, f"{engine:,.0f}", f"{server:,.0f}", f"**{server / engine:.3f}**",
+                     f"{shared:,.0f}", f"**{shared / engine:.3f}**"])
+    table(["dtype", "engine, tokens/s", "server, tokens/s", "server / engine",
+           "server with shared memory, tokens/s", "server over bare engine, shared memory"], rows)
 
     print("One attend at a time of 16 tokens, 4 heads, head_dim 32, through the client library; microseconds, medians over repetitions of each"
           " repetition's median call:\n")

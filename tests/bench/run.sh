@@ -46,7 +46,7 @@ cleanup() {
 trap cleanup EXIT
 
 say "starting castor-server"
-build/server/castor-server --listen 127.0.0.1:0 --metrics-listen off --device cpu \
+build/server/castor-server --listen 127.0.0.1:0 --metrics-listen off --device cpu --shared-memory \
   --model minilm=.deps/minilm 2>"$out/server.log" &
 server=$!
 for _ in $(seq 300); do

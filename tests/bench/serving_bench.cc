@@ -1,7 +1,9 @@
 // What the server adds to the engine: the same attention requests through the bare engine in this
-// process, and over gRPC to a castor-server on this machine.
+// process, and over gRPC to a castor-server on this machine, with the tensors in the messages or in
+// shared memory.
 //
-// Needs --server=HOST:PORT beside Google Benchmark's own flags. Saturation keeps 32 requests in
+// Needs --server=HOST:PORT, of a server started with --shared-memory, beside Google Benchmark's own
+// flags. Saturation keeps 32 requests in
 // flight and counts tokens per second; latency sends one small request at a time and reports
 // medians, and the server's own account of the stages. tests/bench/run.sh starts the server and
 // prints the ratios.
@@ -12,14 +14,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "castor/v1/attention.pb.h"
 #include "client/client.h"
+#include "client/shared_memory.h"
 #include "engine/attention/resolve.h"
 #include "engine/attention/variants.h"
+#include "engine/base/mutex.h"
 #include "engine/engine.h"
 #include "server/allocator.h"
 #include "tests/bench/command_line.h"
@@ -102,6 +107,76 @@ const Mix& MixOf(DType dtype) {
   return dtype == DType::kFloat32 ? float32 : bfloat16;
 }
 
+// The tensors of a mix in shared memory, and a range there for the output of each request in
+// flight.
+class SharedMix {
+ public:
+  explicit SharedMix(const Mix& mix) : client_({.target = server_address}), memory_(Create(mix)) {
+    const auto registered = client_.RegisterSharedMemory(memory_);
+    if (!registered.ok()) Die(registered.error().ToString());
+    size_t offset = 0;
+    for (const AttentionProblem& problem : mix.problems) {
+      v1::AttendRequest& request = requests_.emplace_back(Message(problem));
+      for (v1::Tensor* tensor :
+           {request.mutable_query(), request.mutable_key(), request.mutable_value()}) {
+        const std::string& raw = tensor->raw();
+        const size_t size = raw.size();
+        std::memcpy(memory_.data() + offset, raw.data(), size);
+        *tensor->mutable_shared_memory() = memory_.Ref(offset, size);
+        offset += size;
+      }
+    }
+    for (int slot = 0; slot < kWindow; ++slot, offset += LargestOutput(mix)) {
+      free_slots_.push_back(offset);
+    }
+  }
+  ~SharedMix() { (void)client_.UnregisterSharedMemory(memory_.name()); }
+
+  // A range for an output, until it is given back.
+  size_t TakeSlot() {
+    MutexLock lock(mu_);
+    const size_t slot = free_slots_.back();
+    free_slots_.pop_back();
+    return slot;
+  }
+  void GiveBack(size_t slot) {
+    MutexLock lock(mu_);
+    free_slots_.push_back(slot);
+  }
+
+  // Problem i, to be answered into `slot`. A few hundred bytes, made anew for each call.
+  grpc::ByteBuffer WireBytes(int i, size_t slot) const {
+    v1::AttendRequest request = requests_[i];
+    *request.mutable_output() =
+        memory_.Ref(slot, static_cast<size_t>(request.value().shared_memory().size()));
+    const grpc::Slice slice(request.SerializeAsString());
+    return grpc::ByteBuffer(&slice, 1);
+  }
+
+ private:
+  static size_t LargestOutput(const Mix& mix) {
+    size_t largest = 0;
+    for (const AttentionProblem& problem : mix.problems) {
+      largest = std::max(largest, problem.value.size());
+    }
+    return largest;
+  }
+
+  static client::SharedMemory Create(const Mix& mix) {
+    size_t size = kWindow * LargestOutput(mix);
+    for (const AttentionProblem& problem : mix.problems) size += 3 * problem.query.size();
+    auto memory = client::SharedMemory::Create(size);
+    if (!memory.ok()) Die(std::string(memory.status().message()));
+    return *std::move(memory);
+  }
+
+  client::Client client_;
+  client::SharedMemory memory_;
+  std::vector<v1::AttendRequest> requests_;
+  Mutex mu_;
+  std::vector<size_t> free_slots_ ABSL_GUARDED_BY(mu_);
+};
+
 void CountTokens(benchmark::State& state, const Mix& mix) {
   state.counters["tokens/s"] =
       benchmark::Counter(static_cast<double>(mix.tokens * (kRequests / kProblems)) *
@@ -131,6 +206,22 @@ void BM_SaturationServer(benchmark::State& state, DType dtype) {
     Pump(kWindow).Run(kRequests, [&](int i, std::function<void()> done) {
       Server().Call(kAttend, mix.wire[i % kProblems],
                     [done = std::move(done)](grpc::ByteBuffer) { done(); });
+    });
+  }
+  CountTokens(state, mix);
+}
+
+void BM_SaturationShared(benchmark::State& state, DType dtype) {
+  const Mix& mix = MixOf(dtype);
+  SharedMix shared(mix);
+  for (auto _ : state) {
+    Pump(kWindow).Run(kRequests, [&](int i, std::function<void()> done) {
+      const size_t slot = shared.TakeSlot();
+      Server().Call(kAttend, shared.WireBytes(i % kProblems, slot),
+                    [&shared, slot, done = std::move(done)](grpc::ByteBuffer) {
+                      shared.GiveBack(slot);
+                      done();
+                    });
     });
   }
   CountTokens(state, mix);
@@ -217,10 +308,16 @@ BENCHMARK_CAPTURE(BM_SaturationEngine, fp32, DType::kFloat32)
 BENCHMARK_CAPTURE(BM_SaturationServer, fp32, DType::kFloat32)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_SaturationShared, fp32, DType::kFloat32)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(BM_SaturationEngine, bf16, DType::kBFloat16)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(BM_SaturationServer, bf16, DType::kBFloat16)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(BM_SaturationShared, bf16, DType::kBFloat16)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_LatencyKernel)->UseRealTime()->Unit(benchmark::kMicrosecond);
