@@ -125,7 +125,8 @@ void RegisterAll() {
   Cast cast;
   cast.cluster_size = kClusterSize;
   for (const int32_t tokens : {1024, 4096, 16384}) {
-    const std::string length = std::string("/") + std::to_string(tokens);
+    std::string length = "/";
+    length += std::to_string(tokens);
     for (const bool around_centres : {false, true}) {
       const auto inputs = std::make_shared<Inputs>(tokens, around_centres);
       const std::string kind = around_centres ? "/centres" : "/gaussian";

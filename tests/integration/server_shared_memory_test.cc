@@ -15,8 +15,8 @@
 #include "engine/engine.h"
 #include "server/errors.h"
 #include "tests/integration/server_fixture.h"
+#include "tests/support/attention/random_problem.h"
 #include "tests/support/shared_object.h"
-#include "tests/unit/attention/random_problem.h"
 
 namespace castor::testing {
 namespace {

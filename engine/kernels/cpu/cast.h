@@ -52,7 +52,7 @@ inline constexpr int64_t kCastQueries = 256;
 // A cluster in one head.
 struct CastCluster {
   int64_t head = 0;
-  int64_t next_head = 0;  // whose rows to fetch meanwhile, if it is another
+  int64_t next_head = -1;  // whose rows to fetch meanwhile; -1: none
   int64_t cluster = 0;
   const int32_t* members = nullptr;  // [count] tokens, ascending
   int64_t count = 0;

@@ -48,8 +48,10 @@ class CastInside {
       Gather<E>(sequence_.value, sequence_.value_stride, shape_.value_dim, block, count,
                 scratch_.values);
       if (summary != nullptr) AddToSummary(block, count, summary);
-      Panels::For(queries,
-                  [&](auto vectors, int64_t lane) { Attend<decltype(vectors)::N>(lane, count); });
+      Panels::For(queries, [&](auto vectors, int64_t lane) {
+        if (cluster_.next_head >= 0) PrefetchNext<E>(begin, queries);
+        Attend<decltype(vectors)::N>(lane, count);
+      });
     }
     Panels::For(queries, [&](auto vectors, int64_t lane) {
       StoreOutputs<decltype(vectors)::N>(lane, queries - lane, inside);
