@@ -15,7 +15,7 @@
 #include "engine/engine.h"
 #include "server/errors.h"
 #include "tests/integration/server_fixture.h"
-#include "tests/support/attention/random_problem.h"
+#include "tests/support/seeded.h"
 #include "tests/support/shared_object.h"
 
 namespace castor::testing {
@@ -252,7 +252,7 @@ TEST_F(SharedMemoryTest, TheOutputIsWrittenAndNamedInTheAnswer) {
 TEST_F(SharedMemoryTest, EveryKernelAnswersTheSameBytes) {
   StartReal();
   constexpr int64_t kTokens = 150, kHeads = 3, kDim = 32, kSurrogates = 5;
-  std::mt19937 random(attention::FreshSeed());
+  std::mt19937 random(FreshSeed());
   std::normal_distribution<float> normal;
   const auto draw = [&](v1::DataType dtype, std::vector<int64_t> shape, v1::Tensor* tensor) {
     int64_t elements = 1;

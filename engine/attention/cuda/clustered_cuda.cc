@@ -140,8 +140,8 @@ bool ClusteredMmaFits(const Spec& spec) {
 
 bool ClusteredGenericFits(const Spec& spec) {
   constexpr int64_t kMostDims = 1 << 20;
-  return ClusteringOf(spec.kernel) != nullptr && IsFloating(spec.dtype) && spec.heads <= kMaxGridHeads &&
-         spec.head_dim <= kMostDims && spec.value_dim <= kMostDims;
+  return ClusteringOf(spec.kernel) != nullptr && IsFloating(spec.dtype) &&
+         spec.heads <= kMaxGridHeads && spec.head_dim <= kMostDims && spec.value_dim <= kMostDims;
 }
 
 Computed ComputeClusteredMma(std::string_view backend, const Spec& spec, const Problem& problem,
