@@ -137,7 +137,8 @@ TEST_F(ServerKernelsTest, CastAnswersAsItsTwinInEveryReading) {
     if (laplace) cast.attention_function = Cast::AttentionFunction::kLaplace;
     if (plain) cast.gate_temperature = Cast::GateTemperature::kNone;
     if (per_head) cast.head_clustering = Cast::HeadClustering::kPerHead;
-    CastProblem made(SpecOf(cast), {90, 2, 41}, random_);
+    const auto drawn = attention::CastProblemWithMargins(SpecOf(cast), {90, 2, 41}, random_);
+    CastProblem& made = *drawn;
     v1::AttendRequest request = RequestOf(made);
     v1::Cast& message = *request.mutable_cast();
     Fill(DType::kFloat32, {kSurrogates, kHeads, kDim}, made.surrogates,
@@ -155,7 +156,8 @@ TEST_F(ServerKernelsTest, CastAnswersAsItsTwinInEveryReading) {
 }
 
 TEST_F(ServerKernelsTest, SurrogateTokensComeFromALoadedLayer) {
-  CastProblem made(SpecOf(Cast{}), {70, 12}, random_);
+  const auto drawn = attention::CastProblemWithMargins(SpecOf(Cast{}), {70, 12}, random_);
+  CastProblem& made = *drawn;
   // One tensor, and a header padded to 8 bytes as writers do.
   const std::string data(reinterpret_cast<const char*>(made.surrogates.data()),
                          made.surrogates.bytes().size());
