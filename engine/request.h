@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -145,11 +146,13 @@ struct EncodeRequest {
 
 // ---- results ---------------------------------------------------------------------------------
 
-// A tensor that the engine hands out; its memory goes back to the pool with it.
+// A tensor that the engine hands out. With it goes back its memory to the pool, and its share to
+// the budget of bytes: an answer counts there for as long as somebody holds it.
 struct TensorResult {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
-  HostBuffer data;
+  std::shared_ptr<const void> share;  // may outlive the engine
+  HostBuffer data;                    // goes first
 };
 
 // A kernel that the automatic choice ran first, with an error that it could not keep.

@@ -8,6 +8,7 @@
 #include "server/errors.h"
 #include "server/services/handoff.h"
 #include "server/services/message.h"
+#include "server/transport/message_call.h"
 
 namespace castor::server {
 
@@ -24,12 +25,48 @@ grpc::ByteBuffer Encode(HealthCheckResponse::ServingStatus status) {
 
 }  // namespace
 
+class HealthService::Check final : public MessageCall {
+ public:
+  Check(HealthService& service, grpc::CallbackServerContext* context)
+      : MessageCall(service.calls_, CallTable::Kind::kHealth, context), service_(service) {}
+
+ private:
+  void OnMessage(grpc::ByteBuffer* message) override {
+    HealthCheckRequest request;
+    if (absl::Status parsed = ParseMessage(*message, &request); !parsed.ok()) {
+      return OnRefusal(parsed);
+    }
+    const std::optional<Status> status = service_.StatusOf(request.service());
+    if (!status.has_value()) {
+      return SendError(grpc::Status(grpc::StatusCode::NOT_FOUND, "no such name"));
+    }
+    Send(Encode(*status), TimePoint::max());
+  }
+  void OnRefusal(const absl::Status& error) override {
+    SendError(RefuseCall(error, "", context()));
+  }
+  void OnLost() override { SendError(grpc::Status::CANCELLED); }
+
+  HealthService& service_;
+};
+
 // One Watch stream. Its state is guarded by the service's lock; a step that the lock decided upon
 // is taken after it was released, which is safe because at most one step is ever pending (`busy_`),
 // and gRPC calls OnDone, which deletes the stream, only after the last one.
-class HealthService::Watcher final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+class HealthService::Watcher final
+    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  Watcher(HealthService& service, std::string name) : service_(service), name_(std::move(name)) {}
+  Watcher(HealthService& service, grpc::CallbackServerContext* context)
+      : service_(service), context_(context) {
+    const absl::Status entered = service_.calls_.Enter(row_, CallTable::Kind::kHealth, context);
+    if (entered.ok()) {
+      handoff_.HandOver();
+      StartRead(&message_);
+    } else {
+      busy_ = true;
+      Finish(RefuseCall(entered, "", context));
+    }
+  }
 
   void Take(const Step& step) {
     if (step.write.has_value()) {
@@ -40,6 +77,29 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<grpc::ByteB
       handoff_.HandOver();
       Finish(*step.finish);
     }
+  }
+
+  // The message that says what to watch; there is one.
+  void OnReadDone(bool ok) override {
+    handoff_.TakeOver();
+    HealthCheckRequest request;
+    const absl::Status parsed =
+        ok ? ParseMessage(message_, &request)
+           : MakeError(Reason::kMalformedMessage, "the call ended without a message");
+    if (ok) service_.calls_.Received(row_);
+    Step step;
+    {
+      MutexLock lock(service_.mu_);
+      if (parsed.ok()) {
+        name_ = request.service();
+      } else {
+        refusal_ = RefuseCall(parsed, "", context_);
+      }
+      read_ = true;
+      service_.watchers_.insert(this);
+      step = service_.NextStep(*this);
+    }
+    Take(step);
   }
 
   void OnWriteDone(bool ok) override {
@@ -56,6 +116,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<grpc::ByteB
 
   void OnCancel() override {
     handoff_.TakeOver();
+    service_.calls_.Cancelled(row_);
     Step step;
     {
       MutexLock lock(service_.mu_);
@@ -67,6 +128,7 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<grpc::ByteB
 
   void OnDone() override {
     handoff_.TakeOver();
+    service_.calls_.Leave(row_);
     delete this;
   }
 
@@ -74,24 +136,31 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<grpc::ByteB
   friend class HealthService;
 
   HealthService& service_;
-  const std::string name_;
+  grpc::CallbackServerContext* const context_;
+  CallTable::Row row_;
+  grpc::ByteBuffer message_;
   grpc::ByteBuffer buffer_;  // of the write that is under way
   Handoff handoff_;
 
   // Guarded by service_.mu_.
-  bool busy_ = false;  // a step is pending; for ever once the stream is finished
+  std::string name_;
+  std::optional<grpc::Status> refusal_;  // of what was read
+  bool read_ = false;                    // the read is over; the stream is not finished before
+  bool busy_ = false;                    // a step is pending; for ever once the stream is finished
   bool gone_ = false;
   std::optional<Status> last_written_;
 };
 
 HealthService::Step HealthService::NextStep(Watcher& watcher) {
   Step step;
-  if (watcher.busy_) return step;
+  if (watcher.busy_ || !watcher.read_) return step;
   const auto found = statuses_.find(watcher.name_);
   const Status now =
       found == statuses_.end() ? HealthCheckResponse::SERVICE_UNKNOWN : found->second;
   if (watcher.gone_) {
     step.finish = grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away");
+  } else if (watcher.refusal_.has_value()) {
+    step.finish = watcher.refusal_;
   } else if (now != watcher.last_written_) {
     watcher.last_written_ = now;
     step.write = now;
@@ -105,9 +174,24 @@ HealthService::Step HealthService::NextStep(Watcher& watcher) {
   return step;
 }
 
-HealthService::HealthService(const std::vector<std::string>& names) {
+HealthService::HealthService(const std::vector<std::string>& names, CallTable& calls)
+    : calls_(calls) {
   for (const std::string& name : names) statuses_[name] = HealthCheckResponse::NOT_SERVING;
   statuses_[std::string(kLiveness)] = HealthCheckResponse::SERVING;
+  AddMethod("/grpc.health.v1.Health/Check", [this](grpc::CallbackServerContext* context) {
+    auto* call = new Check(*this, context);
+    call->Begin();
+    return call;
+  });
+  AddMethod("/grpc.health.v1.Health/Watch",
+            [this](grpc::CallbackServerContext* context) { return new Watcher(*this, context); });
+}
+
+std::optional<HealthService::Status> HealthService::StatusOf(const std::string& name) {
+  MutexLock lock(mu_);
+  const auto found = statuses_.find(name);
+  if (found == statuses_.end()) return std::nullopt;
+  return found->second;
 }
 
 void HealthService::SetServing(bool serving) {
@@ -142,52 +226,6 @@ void HealthService::NotifyWatchers() {
     }
   }
   for (auto& [watcher, step] : steps) watcher->Take(step);
-}
-
-grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* context,
-                                               const grpc::ByteBuffer* bytes,
-                                               grpc::ByteBuffer* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  HealthCheckRequest request;
-  if (absl::Status parsed = ParseMessage(*bytes, &request); !parsed.ok()) {
-    reactor->Finish(RefuseCall(parsed, "", context));
-    return reactor;
-  }
-  std::optional<Status> status;
-  {
-    MutexLock lock(mu_);
-    const auto found = statuses_.find(request.service());
-    if (found != statuses_.end()) status = found->second;
-  }
-  if (status.has_value()) {
-    *response = Encode(*status);
-    reactor->Finish(grpc::Status::OK);
-  } else {
-    reactor->Finish(grpc::Status(grpc::StatusCode::NOT_FOUND, "no such name"));
-  }
-  return reactor;
-}
-
-grpc::ServerWriteReactor<grpc::ByteBuffer>* HealthService::Watch(
-    grpc::CallbackServerContext* context, const grpc::ByteBuffer* bytes) {
-  HealthCheckRequest request;
-  if (absl::Status parsed = ParseMessage(*bytes, &request); !parsed.ok()) {
-    class Refusal final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
-      void OnDone() override { delete this; }
-    };
-    auto* refusal = new Refusal;
-    refusal->Finish(RefuseCall(parsed, "", context));
-    return refusal;
-  }
-  auto* watcher = new Watcher(*this, request.service());
-  Step step;
-  {
-    MutexLock lock(mu_);
-    watchers_.insert(watcher);
-    step = NextStep(*watcher);
-  }
-  watcher->Take(step);
-  return watcher;
 }
 
 }  // namespace castor::server

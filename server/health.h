@@ -17,31 +17,25 @@
 #include <vector>
 
 #include "engine/base/mutex.h"
-#include "grpc/health/v1/health.grpc.pb.h"
+#include "grpc/health/v1/health.pb.h"
+#include "server/transport/message_service.h"
 
 namespace castor::server {
 
 inline constexpr std::string_view kLiveness = "liveness";
 inline constexpr std::string_view kReadiness = "readiness";
 
-class HealthService final : public grpc::health::v1::Health::WithRawCallbackMethod_Check<
-                                grpc::health::v1::Health::WithRawCallbackMethod_Watch<
-                                    grpc::health::v1::Health::Service>> {
+class HealthService final : public MessageService {
  public:
-  // All of `names` and "liveness" exist from now on; all but "liveness" are NOT_SERVING.
-  explicit HealthService(const std::vector<std::string>& names);
+  // All of `names` and "liveness" exist from now on; all but "liveness" are NOT_SERVING. `calls`
+  // must outlive the service.
+  HealthService(const std::vector<std::string>& names, CallTable& calls);
 
   // Every name but "liveness".
   void SetServing(bool serving);
 
   // NOT_SERVING for every name, for good; ends every Watch stream after it has been told.
   void Shutdown();
-
-  grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
-                                  const grpc::ByteBuffer* bytes,
-                                  grpc::ByteBuffer* response) override;
-  grpc::ServerWriteReactor<grpc::ByteBuffer>* Watch(grpc::CallbackServerContext* context,
-                                                    const grpc::ByteBuffer* bytes) override;
 
  private:
   using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
@@ -51,13 +45,18 @@ class HealthService final : public grpc::health::v1::Health::WithRawCallbackMeth
     std::optional<Status> write;
     std::optional<grpc::Status> finish;
   };
+  class Check;
   class Watcher;
+
+  std::optional<Status> StatusOf(const std::string& name) ABSL_LOCKS_EXCLUDED(mu_);
 
   // Marks the step as pending; the caller must Take it once it has released the lock.
   Step NextStep(Watcher& watcher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Brings every stream up to date.
   void NotifyWatchers() ABSL_LOCKS_EXCLUDED(mu_);
+
+  CallTable& calls_;
 
   Mutex mu_;
   std::map<std::string, Status, std::less<>> statuses_ ABSL_GUARDED_BY(mu_);

@@ -1,5 +1,7 @@
 #include "server/lifecycle.h"
 
+#include <algorithm>
+
 namespace castor::server {
 
 bool Lifecycle::EnterCall() {
@@ -9,7 +11,9 @@ bool Lifecycle::EnterCall() {
 }
 
 void Lifecycle::LeaveCall() {
+  const TimePoint now = std::chrono::steady_clock::now();
   MutexLock lock(mu_);
+  last_left_ = now;
   if (--calls_ == 0) changed_.NotifyAll();
 }
 
@@ -23,12 +27,16 @@ void Lifecycle::BeginRefusing() {
   refusing_ = true;
 }
 
-bool Lifecycle::WaitUntilIdle(TimePoint deadline) {
+bool Lifecycle::WaitUntilQuiet(std::chrono::milliseconds quiet, TimePoint deadline) {
   MutexLock lock(mu_);
-  while (calls_ > 0) {
-    if (!changed_.WaitUntil(mu_, deadline)) return calls_ == 0;
+  const TimePoint asked = std::chrono::steady_clock::now();
+  while (true) {
+    const TimePoint now = std::chrono::steady_clock::now();
+    const TimePoint quiet_at = std::max(asked, last_left_) + quiet;
+    if (calls_ == 0 && now >= quiet_at) return true;
+    if (now >= deadline) return false;
+    changed_.WaitUntil(mu_, calls_ > 0 ? deadline : std::min(deadline, quiet_at));
   }
-  return true;
 }
 
 void Lifecycle::RequestStop(StopCause cause) {

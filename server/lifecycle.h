@@ -35,8 +35,9 @@ class Lifecycle {
   // From now on EnterCall returns false.
   void BeginRefusing();
 
-  // Waits until no call is in flight; false when `deadline` came first.
-  bool WaitUntilIdle(TimePoint deadline);
+  // Waits until no call is in flight and none has come or gone for `quiet`; false when `deadline`
+  // came first.
+  bool WaitUntilQuiet(std::chrono::milliseconds quiet, TimePoint deadline);
 
   // Asks the server's owner to stop it; WaitForStop returns the first cause.
   void RequestStop(StopCause cause);
@@ -47,6 +48,7 @@ class Lifecycle {
   CondVar changed_;
   bool refusing_ ABSL_GUARDED_BY(mu_) = false;
   int64_t calls_ ABSL_GUARDED_BY(mu_) = 0;
+  TimePoint last_left_ ABSL_GUARDED_BY(mu_);
   bool stop_requested_ ABSL_GUARDED_BY(mu_) = false;
   StopCause cause_ ABSL_GUARDED_BY(mu_) = StopCause::kRequested;
 };

@@ -44,11 +44,11 @@ struct CodeName {
 constexpr auto kCodes = std::to_array<CodeName>({
     {grpc::StatusCode::UNKNOWN, "UNKNOWN", kWorking | kSmall | kStreaming | kRegistering},
     {grpc::StatusCode::OK, "OK", kWorking | kSmall | kRegistering},
-    {grpc::StatusCode::CANCELLED, "CANCELLED", kWorking},
+    {grpc::StatusCode::CANCELLED, "CANCELLED", kWorking | kSmall | kRegistering},
     {grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT", kWorking | kSmall | kRegistering},
     {grpc::StatusCode::DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", kWorking},
     {grpc::StatusCode::NOT_FOUND, "NOT_FOUND", kWorking | kSmall},
-    {grpc::StatusCode::RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED", kWorking | kRegistering},
+    {grpc::StatusCode::RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED", kWorking | kSmall | kRegistering},
     {grpc::StatusCode::FAILED_PRECONDITION, "FAILED_PRECONDITION",
      kWorking | kSmall | kRegistering},
     {grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED", kWorking | kStreaming},
@@ -112,11 +112,16 @@ struct Metrics::Children {
     Gauge* inflight = nullptr;
     Counter* received_bytes = nullptr;  // null for methods whose messages are small
     Counter* sent_bytes = nullptr;
+    Counter* lost_answers = nullptr;  // the same
   };
 
   Children(prometheus::Registry& registry, const Engine& engine);
 
   std::array<PerMethod, kMethods> methods;
+  Counter* overdue = nullptr;
+  Gauge* connections = nullptr;
+  std::array<Counter*, kRefusedConnections> refused_connections{};
+  Counter* expelled = nullptr;
   Gauge* regions = nullptr;
   Counter* shared_memory_read = nullptr;
   Counter* shared_memory_written = nullptr;
@@ -146,6 +151,11 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                    .Help("Bytes of answer messages, for the calls that compute.")
                    .Register(registry);
 
+  auto& lost = prometheus::BuildCounter()
+                   .Name("castor_answers_lost_total")
+                   .Help("Answers that did not reach their callers, who went away or took none.")
+                   .Register(registry);
+
   for (size_t m = 0; m < methods.size(); ++m) {
     PerMethod& children = methods[m];
     const std::string name(kMethodNames[m]);
@@ -170,9 +180,37 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
     if (CallsOf(m) == kWorking) {
       children.received_bytes = &received.Add({{"method", name}});
       children.sent_bytes = &sent.Add({{"method", name}});
+      children.lost_answers = &lost.Add({{"method", name}});
     }
   }
 
+  overdue = &prometheus::BuildCounter()
+                 .Name("castor_calls_overdue_total")
+                 .Help(
+                     "Calls ended because their message did not come, or their answer was not "
+                     "taken, in time.")
+                 .Register(registry)
+                 .Add({});
+  connections = &prometheus::BuildGauge()
+                     .Name("castor_connections")
+                     .Help("Connections to the gRPC port.")
+                     .Register(registry)
+                     .Add({});
+  auto& refused = prometheus::BuildCounter()
+                      .Name("castor_connections_refused_total")
+                      .Help("Connections turned away, by what there was no room in.")
+                      .Register(registry);
+  constexpr std::array<const char*, kRefusedConnections> kCauses = {"total", "host", "descriptors"};
+  for (size_t c = 0; c < kCauses.size(); ++c) {
+    refused_connections[c] = &refused.Add({{"cause", kCauses[c]}});
+  }
+  expelled = &prometheus::BuildCounter()
+                  .Name("castor_connections_expelled_total")
+                  .Help(
+                      "Connections closed for what their peers did: streams reset without end, "
+                      "streams or headers beyond the limits.")
+                  .Register(registry)
+                  .Add({});
   regions = &prometheus::BuildGauge()
                  .Name("castor_shared_memory_regions")
                  .Help("Shared-memory regions registered.")
@@ -225,7 +263,6 @@ void Metrics::Finished(Method method, std::optional<KernelName> kernel, grpc::St
   Children::PerMethod& children = children_->methods[static_cast<size_t>(method)];
   size_t index = KernelIndex(kernel);
   if (children.requests[index][0] == nullptr) index = 0;
-  children.inflight->Decrement();
   Counter* requests = children.requests[index][CodeIndex(code)];
   if (requests == nullptr) requests = children.requests[index][0];
   requests->Increment();
@@ -234,6 +271,27 @@ void Metrics::Finished(Method method, std::optional<KernelName> kernel, grpc::St
     children.duration[index]->Observe(seconds);
   }
 }
+
+void Metrics::Ended(Method method) {
+  children_->methods[static_cast<size_t>(method)].inflight->Decrement();
+}
+
+void Metrics::AnswerLost(Method method) {
+  Counter* counter = children_->methods[static_cast<size_t>(method)].lost_answers;
+  if (counter != nullptr) counter->Increment();
+}
+
+void Metrics::CallOverdue() { children_->overdue->Increment(); }
+
+void Metrics::SetConnections(int64_t open) {
+  children_->connections->Set(static_cast<double>(open));
+}
+
+void Metrics::ConnectionRefused(RefusedConnection cause) {
+  children_->refused_connections[static_cast<size_t>(cause)]->Increment();
+}
+
+void Metrics::ConnectionExpelled() { children_->expelled->Increment(); }
 
 void Metrics::ReceivedBytes(Method method, size_t bytes) {
   Counter* counter = children_->methods[static_cast<size_t>(method)].received_bytes;

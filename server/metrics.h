@@ -43,6 +43,10 @@ inline constexpr int kMethods = 12;
 
 std::string_view NameOf(Method method);  // "attend", "get_server_info"
 
+// Why a connection was turned away.
+enum class RefusedConnection { kTooMany, kTooManyOfHost, kNoDescriptor };
+inline constexpr int kRefusedConnections = 3;
+
 class MetricsEndpoint;
 
 class Metrics {
@@ -51,10 +55,20 @@ class Metrics {
   explicit Metrics(const Engine& engine);
   ~Metrics();
 
-  // One of each for every call. `kernel` is that of the answer, nullopt where none was chosen.
+  // One of each for every call: it began, its answer is known, its last byte has left. `kernel` is
+  // that of the answer, nullopt where none was chosen.
   void Started(Method method);
   void Finished(Method method, std::optional<KernelName> kernel, grpc::StatusCode code,
                 double seconds);
+  void Ended(Method method);
+  // Of a call that was Finished with OK: its answer did not leave, or not whole.
+  void AnswerLost(Method method);
+  // The server ended a call whose message did not come, or whose answer was not taken, in time.
+  void CallOverdue();
+
+  void SetConnections(int64_t open);
+  void ConnectionRefused(RefusedConnection cause);
+  void ConnectionExpelled();  // for what its peer did
 
   // Sizes of the messages, protobuf bytes. Counted for the methods that compute.
   void ReceivedBytes(Method method, size_t bytes);

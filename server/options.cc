@@ -105,6 +105,19 @@ void DeclareNetwork(Declarer& declare, ServerOptions& options) {
                });
   declare.Number(kNetwork, "--max-concurrent-streams", &options.max_concurrent_streams, 1, 65536,
                  "Calls at a time on one connection");
+  declare.Number(kNetwork, "--max-connections", &options.max_connections, 0, 1 << 20,
+                 "Connections at a time, each of which takes two file descriptors; 0: as many as "
+                 "ulimit -n leaves room for, at most 4096");
+  declare.Number(kNetwork, "--max-connections-per-host", &options.max_connections_per_host, 0,
+                 1 << 20, "The same, from one address; 0: three quarters of them");
+  declare.Number(kNetwork, "--max-calls", &options.max_calls, 1, 1 << 20,
+                 "Calls at a time on all connections");
+  declare.Bytes(kNetwork, "--max-transport-bytes", &options.max_transport_bytes, 0,
+                int64_t{1} << 40,
+                "Memory for messages that are still arriving, over all connections; 0: a quarter "
+                "of the memory limit, and no less than two messages take");
+  declare.Time(kNetwork, "--transfer-timeout", &options.transfer_timeout, seconds(1), hours(1),
+               "Time for a request's message to arrive, and for its answer to be taken");
   declare.Time(kNetwork, "--max-connection-age", &options.max_connection_age, seconds(0), hours(24),
                "Ask clients to reconnect after this long, so that they find new servers; 0: never");
   declare.Time(kNetwork, "--max-connection-age-grace", &options.max_connection_age_grace,

@@ -1,7 +1,5 @@
 #include "server/server.h"
 
-#include <grpcpp/server_builder.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -10,8 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "server/listener.h"
+#include "castor/v1/attention.grpc.pb.h"
+#include "castor/v1/encoder.grpc.pb.h"
+#include "castor/v1/model.grpc.pb.h"
+#include "castor/v1/server.grpc.pb.h"
+#include "castor/v1/shared_memory.grpc.pb.h"
 #include "server/logging.h"
+#include "server/transport/limits.h"
 
 namespace castor::server {
 namespace {
@@ -19,12 +22,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// New calls are refused for at least this long before gRPC shuts down. It resets calls that reach
-// it later, and their callers cannot tell that nothing was done; these here are told UNAVAILABLE.
-constexpr milliseconds kRefusal{250};
+// New calls are refused until none has come for this long: a caller whose call was answered last
+// sends its next one a moment later, and is to hear that the server stops.
+constexpr milliseconds kQuiet{250};
 
-// For the last bytes of the last answers, after every call was answered.
-constexpr milliseconds kCloseDeadline{1000};
+// For callers who never leave off.
+constexpr milliseconds kMaxUnrest{2000};
 
 std::vector<std::string> HealthNames(const EngineInfo& info) {
   std::vector<std::string> names = {"",
@@ -81,15 +84,20 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
 }
 
 Server::Server(ServerOptions options, std::unique_ptr<Engine> engine)
-    : options_(std::move(options)),
+    : options_(WithTransportLimits(std::move(options))),
       engine_(std::move(engine)),
       metrics_(*engine_),
       shared_memory_(options_.shared_memory ? options_.max_shared_memory_regions : 0),
-      health_(HealthNames(engine_->info())),
+      connections_({options_.max_connections, options_.max_connections_per_host}, metrics_),
+      calls_({options_.max_calls, options_.max_concurrent_streams, kMaxMetadataBytes,
+              options_.transfer_timeout},
+             connections_, metrics_),
+      health_(HealthNames(engine_->info()), calls_),
       context_{*engine_,
                lifecycle_,
                metrics_,
                shared_memory_,
+               calls_,
                options_.max_deadline,
                [this] { OnEngineFault(); }},
       attention_(context_),
@@ -106,20 +114,20 @@ absl::Status Server::Listen() {
     metrics_port_ = *port;
     metrics_address = WithPort(options_.metrics_listen, metrics_port_);
   }
-  absl::StatusOr<Listener> listener =
-      OpenListener(options_, {&health_, &attention_, &encoder_, &models_, &info_, &regions_});
+  auto listener =
+      Listener::Open(options_, {&health_, &attention_, &encoder_, &models_, &info_, &regions_},
+                     connections_, metrics_);
   if (!listener.ok()) return listener.status();
-  grpc_ = std::move(listener->server);
-  port_ = listener->port;
+  listener_ = *std::move(listener);
   health_.SetServing(true);
   metrics_.SetReady(true);
   LogCostModel(engine_->info().cost_model);
-  LogInfo("listening", {{"grpc", WithPort(options_.listen, port_)}, {"metrics", metrics_address}});
+  LogInfo("listening", {{"grpc", WithPort(options_.listen, port())}, {"metrics", metrics_address}});
   return absl::OkStatus();
 }
 
 Server::~Server() {
-  if (grpc_ != nullptr) RunDrain({milliseconds(0), milliseconds(0), milliseconds(0)});
+  if (listener_ != nullptr) RunDrain({milliseconds(0), milliseconds(0), milliseconds(0)});
 }
 
 Outcome Server::Wait() {
@@ -132,7 +140,7 @@ Outcome Server::Wait() {
 bool Server::Drain() {
   // A device that is broken answers nothing more, so there is nothing to stay up for.
   const milliseconds delay = faulty_ ? milliseconds(0) : options_.drain_delay;
-  return RunDrain({delay, kRefusal, options_.drain_deadline});
+  return RunDrain({delay, kQuiet, options_.drain_deadline});
 }
 
 bool Server::RunDrain(DrainTimes times) {
@@ -147,15 +155,15 @@ bool Server::RunDrain(DrainTimes times) {
   std::this_thread::sleep_for(times.delay);
 
   lifecycle_.BeginRefusing();
-  const steady_clock::time_point refusing_since = steady_clock::now();
-  const steady_clock::time_point end = refusing_since + times.deadline;
+  const steady_clock::time_point end = steady_clock::now() + times.deadline;
   bool all_answered = engine_->Drain(end);
   // The engine has answered; now the answers' last bytes leave. Watch streams last as long as their
-  // callers like, and would hold the shutdown up.
+  // callers like.
   health_.Shutdown();
-  std::this_thread::sleep_until(refusing_since + times.refusal);
-  all_answered &= lifecycle_.WaitUntilIdle(std::max(end, steady_clock::now() + kCloseDeadline));
-  grpc_->Shutdown(std::chrono::system_clock::now() + kCloseDeadline);
+  const bool quiet =
+      lifecycle_.WaitUntilQuiet(times.quiet, std::max(end, steady_clock::now() + kMaxUnrest));
+  if (!quiet) all_answered &= lifecycle_.calls_in_flight() == 0;
+  listener_->Close();
   lifecycle_.RequestStop(StopCause::kRequested);
   LogInfo("drained", {{"all_answered", all_answered}});
   drained_ = all_answered;

@@ -9,8 +9,6 @@
 // nobody did. server/DESIGN.md tells the order of things.
 #pragma once
 
-#include <grpcpp/server.h>
-
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -29,6 +27,9 @@
 #include "server/services/server_service.h"
 #include "server/services/shared_memory_service.h"
 #include "server/shared_memory.h"
+#include "server/transport/call_table.h"
+#include "server/transport/connections.h"
+#include "server/transport/listener.h"
 
 namespace castor::server {
 
@@ -60,7 +61,7 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  int port() const { return port_; }                  // of the services; 0 on a unix: socket
+  int port() const { return listener_->port(); }      // of the services; 0 on a unix: socket
   int metrics_port() const { return metrics_port_; }  // 0 when there is no endpoint
   const Engine& engine() const { return *engine_; }
   int64_t calls_in_flight() const { return lifecycle_.calls_in_flight(); }
@@ -79,7 +80,7 @@ class Server {
  private:
   struct DrainTimes {
     std::chrono::milliseconds delay;     // still serving
-    std::chrono::milliseconds refusal;   // at least, refusing new calls
+    std::chrono::milliseconds quiet;     // without a call, while new ones are refused
     std::chrono::milliseconds deadline;  // for what was admitted
   };
 
@@ -94,6 +95,8 @@ class Server {
   Lifecycle lifecycle_;
   Metrics metrics_;
   SharedMemory shared_memory_;
+  Connections connections_;
+  CallTable calls_;
   HealthService health_;
   const ServiceContext context_;
   AttentionService attention_;
@@ -101,8 +104,7 @@ class Server {
   ModelService models_;
   ServerService info_;
   SharedMemoryService regions_;
-  std::unique_ptr<grpc::Server> grpc_;
-  int port_ = 0;
+  std::unique_ptr<Listener> listener_;
   int metrics_port_ = 0;
 
   std::atomic<bool> faulty_ = false;

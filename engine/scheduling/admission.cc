@@ -36,6 +36,13 @@ void Reservation::Release() {
   std::exchange(admission_, nullptr)->Return(cost_);
 }
 
+void Reservation::KeepOnly(int64_t bytes) {
+  if (admission_ == nullptr) return;
+  const Cost kept{0, 0, std::min(bytes, cost_.bytes)};
+  admission_->Return({cost_.requests, cost_.tokens, cost_.bytes - kept.bytes});
+  cost_ = kept;
+}
+
 absl::StatusOr<Reservation> Admission::Reserve(Cost cost) {
   if (auto status = CheckAlone(cost.requests, budgets_.requests, "requests"); !status.ok()) {
     return status;
@@ -55,10 +62,10 @@ absl::StatusOr<Reservation> Admission::Reserve(Cost cost) {
       in_use_.requests += cost.requests;
       in_use_.tokens += cost.tokens;
       in_use_.bytes += cost.bytes;
-      return Reservation(this, cost);
+      return Reservation(shared_from_this(), cost);
     }
     scarce = !requests_fit ? "requests" : !tokens_fit ? "tokens" : "bytes";
-    retry_after = RetryAfter(cost, clock_.Now());
+    retry_after = RetryAfter(cost, clock_->Now());
   }
   return QueueFull(std::string("the queue is full: no room in the budget of ") + scarce,
                    retry_after);
@@ -76,7 +83,7 @@ void Admission::Replace(const Cost& old_cost, const Cost& new_cost) {
 }
 
 void Admission::Return(const Cost& cost) {
-  const TimePoint now = clock_.Now();
+  const TimePoint now = clock_->Now();
   MutexLock lock(mu_);
   in_use_.requests -= cost.requests;
   in_use_.tokens -= cost.tokens;

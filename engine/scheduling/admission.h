@@ -1,11 +1,12 @@
 // Admission: the budgets that bound everything admitted and not yet answered, in requests, tokens
 // and bytes of staging memory. What is refused here has cost nothing yet.
 //
-// Admission is thread-safe. A Reservation belongs to one request and is handed along with it; it
-// must not outlive its Admission.
+// Admission is thread-safe. A Reservation belongs to one request and is handed along with it, to
+// the end of its answer: it keeps its Admission alive.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -42,22 +43,27 @@ class Reservation {
   // admitted and is not sent away again.
   void Adjust(int64_t tokens, int64_t bytes);
 
+  // Gives back all but so many bytes: the request is answered, and its answer has yet to leave.
+  void KeepOnly(int64_t bytes);
+
   void Release();
 
   const Cost& cost() const { return cost_; }
 
  private:
   friend class Admission;
-  Reservation(Admission* admission, Cost cost) : admission_(admission), cost_(cost) {}
+  Reservation(std::shared_ptr<Admission> admission, Cost cost)
+      : admission_(std::move(admission)), cost_(cost) {}
 
-  Admission* admission_ = nullptr;
+  std::shared_ptr<Admission> admission_;
   Cost cost_;
 };
 
-class Admission {
+// Owned by shared_ptr.
+class Admission : public std::enable_shared_from_this<Admission> {
  public:
-  // `clock` must outlive the object.
-  Admission(Cost budgets, const Clock& clock) : budgets_(budgets), clock_(clock) {}
+  Admission(Cost budgets, std::shared_ptr<const Clock> clock)
+      : budgets_(budgets), clock_(std::move(clock)) {}
 
   // TOO_LARGE when `cost` exceeds a budget all by itself; QUEUE_FULL, with a hint when to return,
   // when it does not fit beside what is admitted.
@@ -75,7 +81,7 @@ class Admission {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Cost budgets_;
-  const Clock& clock_;
+  const std::shared_ptr<const Clock> clock_;
 
   mutable Mutex mu_;
   Cost in_use_ ABSL_GUARDED_BY(mu_) = {0, 0, 0};

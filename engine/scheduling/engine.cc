@@ -18,9 +18,9 @@ namespace castor {
 EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
     : options_(std::move(options)),
       parts_(std::move(parts)),
-      admission_(
-          {options_.max_queued_requests, options_.max_queued_tokens, options_.max_queued_bytes},
-          *parts_.clock),
+      admission_(std::make_shared<Admission>(
+          Cost{options_.max_queued_requests, options_.max_queued_tokens, options_.max_queued_bytes},
+          parts_.clock)),
       outstanding_(*parts_.clock),
       completions_(options_.completion_threads, counters_, outstanding_),
       scheduler_({options_.max_batch_tokens, options_.max_batch_requests, options_.batch_delay},
@@ -99,7 +99,7 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   if (!kernel.ok()) return kernel.status();
 
   const int64_t tokens = parts_.encoder.estimate_tokens(request, info);
-  auto reservation = admission_.Reserve(EstimateEncodeCost(request, info, tokens));
+  auto reservation = admission_->Reserve(EstimateEncodeCost(request, info, tokens));
   if (!reservation.ok()) return reservation.status();
 
   const bool brings_text = std::holds_alternative<TextInput>(request.input);
@@ -143,7 +143,7 @@ absl::StatusOr<Reservation> EngineImpl::ReserveFor(const attention::Resolved& re
   Cost cost;
   cost.tokens = std::max(resolved.query_tokens, resolved.key_tokens);
   cost.bytes = resolved.staging_bytes + memory.own;
-  return admission_.Reserve(cost);
+  return admission_->Reserve(cost);
 }
 
 // The attention kernel of an encode request: its own choice, else exact attention, which every
@@ -164,7 +164,7 @@ absl::StatusOr<Kernel> EngineImpl::ChooseKernel(const EncodeRequest& request,
 EngineStats EngineImpl::stats() const {
   EngineStats stats;
   counters_.Fill(&stats);
-  const Cost in_use = admission_.in_use();
+  const Cost in_use = admission_->in_use();
   stats.load.queued_requests = scheduler_.waiting();
   stats.load.inflight_requests = in_use.requests;
   stats.load.inflight_tokens = in_use.tokens;

@@ -49,7 +49,7 @@ class EngineImpl final : public Engine {
 
   // In the order in which they need each other; destroyed the other way round.
   Counters counters_;
-  Admission admission_;
+  const std::shared_ptr<Admission> admission_;
   Outstanding outstanding_;
   CompletionPool completions_;
   Scheduler scheduler_;

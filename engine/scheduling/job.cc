@@ -81,8 +81,12 @@ void DeliverAs(Answer answer) {
     return;
   }
   auto result = TakeResult(*answer.job, std::get<Work>(answer.job->work), *answer.outcome);
-  // The budgets are free before the caller hears of it: it may submit again from `done`.
+  // The budgets are free of all but the answer before the caller hears of it: it may submit again
+  // from `done`.
+  auto share = std::make_shared<Reservation>(std::move(answer.job->reservation));
   answer.job.reset();
+  share->KeepOnly(static_cast<int64_t>(result.output.data.size()));
+  result.output.share = std::move(share);
   std::move(done)(std::move(result));
 }
 

@@ -53,11 +53,12 @@ void WriteTagAndLength(uint32_t field_number, size_t length, CodedOutputStream* 
   out->WriteVarint64(length);
 }
 
-// The tensor's memory as a slice that owns it.
-grpc::Slice SliceOf(HostBuffer buffer) {
-  auto* owner = new HostBuffer(std::move(buffer));
+// The tensor's memory as a slice that owns it, and its share of the engine's budgets.
+grpc::Slice SliceOf(TensorResult tensor) {
+  auto* owner = new TensorResult(std::move(tensor));
   return grpc::Slice(
-      owner->data(), owner->size(), [](void* it) { delete static_cast<HostBuffer*>(it); }, owner);
+      owner->data.data(), owner->data.size(),
+      [](void* it) { delete static_cast<TensorResult*>(it); }, owner);
 }
 
 }  // namespace
@@ -124,7 +125,7 @@ grpc::ByteBuffer WithTensor(const google::protobuf::MessageLite& message, int fi
     header.SerializeToCodedStream(&out);
     WriteTagAndLength(v1::Tensor::kRawFieldNumber, raw_size, &out);
   }
-  const grpc::Slice slices[] = {grpc::Slice(small), SliceOf(std::move(tensor.data))};
+  const grpc::Slice slices[] = {grpc::Slice(small), SliceOf(std::move(tensor))};
   return grpc::ByteBuffer(slices, raw_size == 0 ? 1 : 2);
 }
 

@@ -33,18 +33,10 @@ struct AttendTraits {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* AttentionService::Attend(grpc::CallbackServerContext* context,
-                                                   const grpc::ByteBuffer* bytes,
-                                                   grpc::ByteBuffer* response) {
-  auto* call = new EngineCall<AttendTraits>(services_, context, response);
-  // gRPC made the message mutable and hands it to nobody else.
-  call->Start(const_cast<grpc::ByteBuffer*>(bytes));
-  return call;
-}
-
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AttentionService::AttendStream(
-    grpc::CallbackServerContext* context) {
-  return new UnservedStream(services_, Method::kAttendStream, context);
+AttentionService::AttentionService(const ServiceContext& services) {
+  AddMethod("/castor.v1.AttentionService/Attend", EngineMethod<AttendTraits>(services));
+  AddMethod("/castor.v1.AttentionService/AttendStream",
+            UnservedMethod(services, Method::kAttendStream));
 }
 
 }  // namespace castor::server

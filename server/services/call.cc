@@ -8,12 +8,16 @@
 
 namespace castor::server {
 
-TimePoint DeadlineOf(std::chrono::system_clock::time_point asked,
-                     std::chrono::milliseconds max_deadline,
-                     std::chrono::system_clock::time_point system_now, TimePoint now) {
-  // Clamped first: the difference to either end of the clock's range overflows.
-  return now +
-         (std::clamp(asked, system_now - max_deadline, system_now + max_deadline) - system_now);
+TimePoint DeadlineOf(gpr_timespec asked, std::chrono::milliseconds max_deadline,
+                     gpr_timespec asked_now, TimePoint now) {
+  // Saturates: no deadline at all is the end of the clock's range, and callers send others that
+  // nearly are.
+  const gpr_timespec left = gpr_time_sub(asked, asked_now);
+  const auto limit = std::chrono::duration_cast<std::chrono::seconds>(max_deadline).count() + 1;
+  if (left.tv_sec > limit) return now + max_deadline;
+  if (left.tv_sec < -limit) return now - max_deadline;
+  const auto asked_for = std::chrono::seconds(left.tv_sec) + std::chrono::nanoseconds(left.tv_nsec);
+  return now + std::clamp<std::chrono::nanoseconds>(asked_for, -max_deadline, max_deadline);
 }
 
 std::optional<KernelName> RequestedKernel(const Kernel& kernel) {
@@ -30,12 +34,23 @@ CallRecord::CallRecord(const ServiceContext& services, Method method)
 }
 
 CallRecord::~CallRecord() {
-  handoff_.TakeOver();
+  if (answered_ && lost_.load(std::memory_order_relaxed)) services_.metrics.AnswerLost(method_);
+  services_.metrics.Ended(method_);
   services_.lifecycle.LeaveCall();
 }
 
 absl::Status CallRecord::Draining() {
   return MakeError(Reason::kDraining, "the server is stopping; try another");
+}
+
+absl::Status CallRecord::CallerGone() {
+  return MakeError(Reason::kCancelled, "the caller went away");
+}
+
+TimePoint CallRecord::DeadlineOf(const grpc::CallbackServerContext& context) const {
+  const gpr_timespec asked = context.raw_deadline();
+  return server::DeadlineOf(asked, services_.max_deadline, gpr_now(asked.clock_type),
+                            std::chrono::steady_clock::now());
 }
 
 double CallRecord::elapsed_us() const {
@@ -50,6 +65,7 @@ void CallRecord::Received(const grpc::ByteBuffer& message) {
 void CallRecord::Answered(const grpc::ByteBuffer& message, std::optional<KernelName> kernel,
                           std::string_view request_id) {
   services_.metrics.SentBytes(method_, message.Length());
+  answered_ = true;
   Finished(grpc::StatusCode::OK, kernel, request_id);
 }
 
@@ -73,7 +89,6 @@ void CallRecord::Finished(grpc::StatusCode code, std::optional<KernelName> kerne
                     {"code", NameOf(code)},
                     {"request_id", Printable(request_id, kMaxRequestIdBytes)},
                     {"seconds", seconds}});
-  HandOver();
 }
 
 }  // namespace castor::server

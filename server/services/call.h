@@ -5,6 +5,7 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <optional>
@@ -13,8 +14,8 @@
 #include "engine/engine.h"
 #include "server/lifecycle.h"
 #include "server/metrics.h"
-#include "server/services/handoff.h"
 #include "server/shared_memory.h"
+#include "server/transport/call_table.h"
 
 namespace castor::server {
 
@@ -24,17 +25,16 @@ struct ServiceContext {
   Lifecycle& lifecycle;
   Metrics& metrics;
   SharedMemory& shared_memory;
+  CallTable& calls;
   std::chrono::milliseconds max_deadline;  // caps every call's
   std::function<void()> on_engine_fault;   // must not block; may be called more than once
 };
 
 // When a call must have been answered: when its caller asks for it, and at most `max_deadline` (not
-// negative) from now. gRPC tells the deadline on the system's clock, where the end of its range
-// stands for none; the engine's is the monotonic one. `system_now` and `now` are the same moment on
-// the two. Deadlines long past are past by `max_deadline`.
-TimePoint DeadlineOf(std::chrono::system_clock::time_point asked,
-                     std::chrono::milliseconds max_deadline,
-                     std::chrono::system_clock::time_point system_now, TimePoint now);
+// negative) from now. gRPC tells the deadline on a clock of its own, on which it is `asked_now` at
+// the moment `now`. Deadlines long past are past by `max_deadline`.
+TimePoint DeadlineOf(gpr_timespec asked, std::chrono::milliseconds max_deadline,
+                     gpr_timespec asked_now, TimePoint now);
 
 // The kernel that a request names; nothing where it leaves the choice to the engine.
 std::optional<KernelName> RequestedKernel(const Kernel& kernel);
@@ -51,9 +51,11 @@ class CallRecord {
   // False while the server drains: answer with Draining().
   bool accepted() const { return accepted_; }
   static absl::Status Draining();
+  static absl::Status CallerGone();
 
   TimePoint received() const { return received_; }
   double elapsed_us() const;
+  TimePoint DeadlineOf(const grpc::CallbackServerContext& context) const;
 
   // The message that came.
   void Received(const grpc::ByteBuffer& message);
@@ -67,8 +69,8 @@ class CallRecord {
   grpc::Status Refused(const absl::Status& error, std::optional<KernelName> kernel,
                        std::string_view request_id, grpc::CallbackServerContext* context);
 
-  // Whoever destroys the call sees what this thread did to it. Answered and Refused do this too.
-  void HandOver() { handoff_.HandOver(); }
+  // The caller went away. After Answered, its answer counts as lost.
+  void Lost() { lost_.store(true, std::memory_order_relaxed); }
 
  private:
   void Finished(grpc::StatusCode code, std::optional<KernelName> kernel,
@@ -78,7 +80,8 @@ class CallRecord {
   const Method method_;
   const TimePoint received_;
   const bool accepted_;
-  Handoff handoff_;
+  std::atomic<bool> lost_ = false;
+  bool answered_ = false;
 };
 
 }  // namespace castor::server

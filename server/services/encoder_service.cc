@@ -33,18 +33,10 @@ struct EncodeTraits {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* EncoderService::Encode(grpc::CallbackServerContext* context,
-                                                 const grpc::ByteBuffer* bytes,
-                                                 grpc::ByteBuffer* response) {
-  auto* call = new EngineCall<EncodeTraits>(services_, context, response);
-  // gRPC made the message mutable and hands it to nobody else.
-  call->Start(const_cast<grpc::ByteBuffer*>(bytes));
-  return call;
-}
-
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* EncoderService::EncodeStream(
-    grpc::CallbackServerContext* context) {
-  return new UnservedStream(services_, Method::kEncodeStream, context);
+EncoderService::EncoderService(const ServiceContext& services) {
+  AddMethod("/castor.v1.EncoderService/Encode", EngineMethod<EncodeTraits>(services));
+  AddMethod("/castor.v1.EncoderService/EncodeStream",
+            UnservedMethod(services, Method::kEncodeStream));
 }
 
 }  // namespace castor::server

@@ -1,18 +1,16 @@
-// One unary call that goes through the engine: Attend or Encode.
+// One call that goes through the engine: Attend or Encode.
 //
-//   gRPC thread          Start: decode -> Engine::Submit (copies the tensors into staging memory)
-//   completion thread    Complete: write the output to shared memory if asked -> encode -> Finish
-//   gRPC threads         OnCancel, at any time after Start began; OnDone, last, deletes the call
+//   gRPC thread          OnMessage: decode -> Engine::Submit (copies the tensors into staging
+//   memory) completion thread    Complete: write the output to shared memory if asked -> encode ->
+//   Send
 //
-// Finish is called exactly once: by Start when the request is refused, else by Complete, which the
-// engine calls exactly once, also for a request that was cancelled. Start still runs while Complete
-// may already have finished the call; gRPC keeps the call alive until Start has returned.
+// The call is answered exactly once: by OnMessage when the request is refused, else by Complete,
+// which the engine calls exactly once, also for a request that was cancelled. OnMessage still runs
+// while Complete may already have answered; gRPC keeps the call alive until OnMessage has returned.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/server_callback.h>
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,6 +20,7 @@
 #include "server/codec/regions.h"
 #include "server/services/call.h"
 #include "server/services/cancellation.h"
+#include "server/transport/message_call.h"
 
 namespace castor::server {
 
@@ -34,34 +33,35 @@ namespace castor::server {
 //   static grpc::ByteBuffer Encode(std::string_view request_id, Result,
 //                                  const std::optional<OutputRange>&, double total_us)
 template <typename Traits>
-class EngineCall final : public grpc::ServerUnaryReactor {
+class EngineCall final : public MessageCall {
  public:
-  // `context` and `response` are gRPC's and live as long as the call.
-  EngineCall(const ServiceContext& services, grpc::CallbackServerContext* context,
-             grpc::ByteBuffer* response)
-      : services_(services),
-        context_(context),
-        response_(response),
+  EngineCall(const ServiceContext& services, grpc::CallbackServerContext* context)
+      : MessageCall(services.calls, CallTable::Kind::kWork, context),
+        services_(services),
         record_(services, Traits::kMethod) {}
-
-  // `bytes` is gRPC's own message; it is emptied as soon as the engine has its copy, since gRPC
-  // would hold it until the call is over.
-  void Start(grpc::ByteBuffer* bytes) {
-    record_.Received(*bytes);
-    const absl::Status submitted = record_.accepted() ? Submit(*bytes) : CallRecord::Draining();
-    bytes->Clear();
-    if (!submitted.ok()) Refuse(submitted);
-    record_.HandOver();
-  }
-
-  void OnCancel() override {
-    if (const auto ticket = cancellation_.Cancel()) services_.engine.Cancel(*ticket);
-  }
-
-  void OnDone() override { delete this; }
 
  private:
   using Result = typename Traits::Result;
+
+  // The message is emptied as soon as the engine has its copy: gRPC counts its bytes until then.
+  void OnMessage(grpc::ByteBuffer* message) override {
+    record_.Received(*message);
+    const absl::Status submitted = record_.accepted() ? Submit(*message) : CallRecord::Draining();
+    message->Clear();
+    if (!submitted.ok()) Refuse(submitted);
+    HandOver();
+  }
+
+  void OnRefusal(const absl::Status& error) override {
+    Refuse(record_.accepted() ? error : CallRecord::Draining());
+  }
+
+  void OnLost() override { Refuse(CallRecord::CallerGone()); }
+
+  void OnCallerGone() override {
+    record_.Lost();
+    if (const auto ticket = cancellation_.Cancel()) services_.engine.Cancel(*ticket);
+  }
 
   absl::Status Submit(const grpc::ByteBuffer& bytes) {
     typename Traits::Decoded decoded;
@@ -72,9 +72,8 @@ class EngineCall final : public grpc::ServerUnaryReactor {
     output_ = Traits::TakeOutput(decoded);
     shared_bytes_ = decoded.regions.input_bytes();
     decoded.request.call.received = record_.received();
-    decoded.request.call.deadline =
-        DeadlineOf(context_->deadline(), services_.max_deadline, std::chrono::system_clock::now(),
-                   std::chrono::steady_clock::now());
+    deadline_ = record_.DeadlineOf(*context());
+    decoded.request.call.deadline = deadline_;
     // `decoded` owns the slices that the request's views lie in, and holds the regions that its
     // files belong to; Submit has read them on return.
     const absl::StatusOr<Ticket> ticket = services_.engine.Submit(
@@ -90,16 +89,15 @@ class EngineCall final : public grpc::ServerUnaryReactor {
     if (!result.ok()) return Refuse(result.status());
     kernel_ = castor::NameOf(result->report.kernel.kernel);
     // Nobody reads the answer to a cancelled call; its memory goes back to the pool here.
-    if (cancellation_.cancelled()) {
-      return Refuse(MakeError(Reason::kCancelled, "the caller went away"));
-    }
+    if (cancellation_.cancelled()) return Refuse(CallRecord::CallerGone());
     if (output_.has_value()) {
       const absl::Status written = WriteOutput(result->output);
       if (!written.ok()) return Refuse(written);
     }
-    *response_ = Traits::Encode(request_id_, *std::move(result), output_, record_.elapsed_us());
-    record_.Answered(*response_, kernel_, request_id_);
-    Finish(grpc::Status::OK);
+    grpc::ByteBuffer answer =
+        Traits::Encode(request_id_, *std::move(result), output_, record_.elapsed_us());
+    record_.Answered(answer, kernel_, request_id_);
+    Send(std::move(answer), deadline_);
   }
 
   absl::Status WriteOutput(const TensorResult& output) {
@@ -113,20 +111,29 @@ class EngineCall final : public grpc::ServerUnaryReactor {
   }
 
   void Refuse(const absl::Status& error) {
-    Finish(record_.Refused(error, kernel_, request_id_, context_));
+    SendError(record_.Refused(error, kernel_, request_id_, context()));
   }
 
   const ServiceContext& services_;
-  grpc::CallbackServerContext* const context_;
-  grpc::ByteBuffer* const response_;
   CallRecord record_;
   Cancellation cancellation_;
 
-  // Written by Start before the engine has the request, then only by Complete.
+  // Written by OnMessage before the engine has the request, then only by Complete.
   std::string request_id_;
+  TimePoint deadline_;
   std::optional<KernelName> kernel_;
   uint64_t shared_bytes_ = 0;  // of inputs in shared memory
   std::optional<OutputRange> output_;
 };
+
+// What makes such calls, for MessageService::AddMethod.
+template <typename Traits>
+auto EngineMethod(const ServiceContext& services) {
+  return [&services](grpc::CallbackServerContext* context) {
+    auto* call = new EngineCall<Traits>(services, context);
+    call->Begin();
+    return call;
+  };
+}
 
 }  // namespace castor::server

@@ -1,5 +1,6 @@
 #include "server/services/model_service.h"
 
+#include "castor/v1/model.pb.h"
 #include "engine/base/error.h"
 #include "server/services/describe.h"
 #include "server/services/typed_call.h"
@@ -14,49 +15,38 @@ absl::Status ModelControlOff() {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* ModelService::ListModels(grpc::CallbackServerContext* context,
-                                                   const grpc::ByteBuffer* bytes,
-                                                   grpc::ByteBuffer* response) {
-  return AnswerTyped<v1::ListModelsRequest, v1::ListModelsResponse>(
-      services_, Method::kListModels, context, bytes, response,
-      [this](const v1::ListModelsRequest&, v1::ListModelsResponse* answer) {
-        for (const ModelInfo& model : services_.engine.info().models) {
-          *answer->add_models() = ToProto(model);
-        }
-        return absl::OkStatus();
-      });
-}
-
-grpc::ServerUnaryReactor* ModelService::GetModel(grpc::CallbackServerContext* context,
-                                                 const grpc::ByteBuffer* bytes,
-                                                 grpc::ByteBuffer* response) {
-  return AnswerTyped<v1::GetModelRequest, v1::Model>(
-      services_, Method::kGetModel, context, bytes, response,
-      [this](const v1::GetModelRequest& request, v1::Model* answer) -> absl::Status {
-        for (const ModelInfo& model : services_.engine.info().models) {
-          if (model.name != request.name()) continue;
-          *answer = ToProto(model);
-          return absl::OkStatus();
-        }
-        return MakeError(Reason::kModelNotFound,
-                         "no model is named \"" + request.name() + "\"; ListModels names all");
-      });
-}
-
-grpc::ServerUnaryReactor* ModelService::LoadModel(grpc::CallbackServerContext* context,
-                                                  const grpc::ByteBuffer* bytes,
-                                                  grpc::ByteBuffer* response) {
-  return AnswerTyped<v1::LoadModelRequest, v1::Model>(
-      services_, Method::kLoadModel, context, bytes, response,
-      [](const v1::LoadModelRequest&, v1::Model*) { return ModelControlOff(); });
-}
-
-grpc::ServerUnaryReactor* ModelService::UnloadModel(grpc::CallbackServerContext* context,
-                                                    const grpc::ByteBuffer* bytes,
-                                                    grpc::ByteBuffer* response) {
-  return AnswerTyped<v1::UnloadModelRequest, v1::UnloadModelResponse>(
-      services_, Method::kUnloadModel, context, bytes, response,
-      [](const v1::UnloadModelRequest&, v1::UnloadModelResponse*) { return ModelControlOff(); });
+ModelService::ModelService(const ServiceContext& services) {
+  AddMethod("/castor.v1.ModelService/ListModels",
+            TypedMethod<v1::ListModelsRequest, v1::ListModelsResponse>(
+                services, Method::kListModels,
+                [&services](const v1::ListModelsRequest&, v1::ListModelsResponse* answer) {
+                  for (const ModelInfo& model : services.engine.info().models) {
+                    *answer->add_models() = ToProto(model);
+                  }
+                  return absl::OkStatus();
+                }));
+  AddMethod("/castor.v1.ModelService/GetModel",
+            TypedMethod<v1::GetModelRequest, v1::Model>(
+                services, Method::kGetModel,
+                [&services](const v1::GetModelRequest& request, v1::Model* answer) -> absl::Status {
+                  for (const ModelInfo& model : services.engine.info().models) {
+                    if (model.name != request.name()) continue;
+                    *answer = ToProto(model);
+                    return absl::OkStatus();
+                  }
+                  return MakeError(Reason::kModelNotFound, "no model is named \"" + request.name() +
+                                                               "\"; ListModels names all");
+                }));
+  AddMethod("/castor.v1.ModelService/LoadModel",
+            TypedMethod<v1::LoadModelRequest, v1::Model>(
+                services, Method::kLoadModel,
+                [](const v1::LoadModelRequest&, v1::Model*) { return ModelControlOff(); }));
+  AddMethod("/castor.v1.ModelService/UnloadModel",
+            TypedMethod<v1::UnloadModelRequest, v1::UnloadModelResponse>(
+                services, Method::kUnloadModel,
+                [](const v1::UnloadModelRequest&, v1::UnloadModelResponse*) {
+                  return ModelControlOff();
+                }));
 }
 
 }  // namespace castor::server

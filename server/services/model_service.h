@@ -2,34 +2,14 @@
 // calls it on gRPC's threads; stateless.
 #pragma once
 
-#include "castor/v1/model.grpc.pb.h"
 #include "server/services/call.h"
+#include "server/transport/message_service.h"
 
 namespace castor::server {
 
-class ModelService final : public v1::ModelService::WithRawCallbackMethod_ListModels<
-                               v1::ModelService::WithRawCallbackMethod_GetModel<
-                                   v1::ModelService::WithRawCallbackMethod_LoadModel<
-                                       v1::ModelService::WithRawCallbackMethod_UnloadModel<
-                                           v1::ModelService::Service>>>> {
+class ModelService final : public MessageService {
  public:
-  explicit ModelService(const ServiceContext& services) : services_(services) {}
-
-  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
-                                       const grpc::ByteBuffer* bytes,
-                                       grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* GetModel(grpc::CallbackServerContext* context,
-                                     const grpc::ByteBuffer* bytes,
-                                     grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* LoadModel(grpc::CallbackServerContext* context,
-                                      const grpc::ByteBuffer* bytes,
-                                      grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* UnloadModel(grpc::CallbackServerContext* context,
-                                        const grpc::ByteBuffer* bytes,
-                                        grpc::ByteBuffer* response) override;
-
- private:
-  const ServiceContext& services_;
+  explicit ModelService(const ServiceContext& services);
 };
 
 }  // namespace castor::server

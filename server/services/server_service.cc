@@ -23,21 +23,17 @@ v1::ServerInfo Info(const ServiceContext& services, int64_t max_message_bytes) {
 }  // namespace
 
 ServerService::ServerService(const ServiceContext& services, int64_t max_message_bytes)
-    : services_(services),
-      info_(Info(services, max_message_bytes)),
-      started_(std::chrono::steady_clock::now()) {}
-
-grpc::ServerUnaryReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* context,
-                                                       const grpc::ByteBuffer* bytes,
-                                                       grpc::ByteBuffer* response) {
-  return AnswerTyped<v1::GetServerInfoRequest, v1::ServerInfo>(
-      services_, Method::kGetServerInfo, context, bytes, response,
-      [this](const v1::GetServerInfoRequest&, v1::ServerInfo* answer) {
-        *answer = info_;
-        answer->set_uptime_seconds(
-            std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count());
-        return absl::OkStatus();
-      });
+    : info_(Info(services, max_message_bytes)), started_(std::chrono::steady_clock::now()) {
+  AddMethod("/castor.v1.ServerService/GetServerInfo",
+            TypedMethod<v1::GetServerInfoRequest, v1::ServerInfo>(
+                services, Method::kGetServerInfo,
+                [this](const v1::GetServerInfoRequest&, v1::ServerInfo* answer) {
+                  *answer = info_;
+                  const std::chrono::duration<double> uptime =
+                      std::chrono::steady_clock::now() - started_;
+                  answer->set_uptime_seconds(uptime.count());
+                  return absl::OkStatus();
+                }));
 }
 
 }  // namespace castor::server

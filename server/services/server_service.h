@@ -2,22 +2,17 @@
 // calls it on gRPC's threads; constant after construction.
 #pragma once
 
-#include "castor/v1/server.grpc.pb.h"
+#include "castor/v1/server.pb.h"
 #include "server/services/call.h"
+#include "server/transport/message_service.h"
 
 namespace castor::server {
 
-class ServerService final
-    : public v1::ServerService::WithRawCallbackMethod_GetServerInfo<v1::ServerService::Service> {
+class ServerService final : public MessageService {
  public:
   ServerService(const ServiceContext& services, int64_t max_message_bytes);
 
-  grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* context,
-                                          const grpc::ByteBuffer* bytes,
-                                          grpc::ByteBuffer* response) override;
-
  private:
-  const ServiceContext& services_;
   const v1::ServerInfo info_;  // without the uptime
   const TimePoint started_;
 };

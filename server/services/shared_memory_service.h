@@ -2,31 +2,14 @@
 // threads; stateless, the registry is the server's.
 #pragma once
 
-#include "castor/v1/shared_memory.grpc.pb.h"
 #include "server/services/call.h"
+#include "server/transport/message_service.h"
 
 namespace castor::server {
 
-class SharedMemoryService final
-    : public v1::SharedMemoryService::WithRawCallbackMethod_RegisterSharedMemory<
-          v1::SharedMemoryService::WithRawCallbackMethod_UnregisterSharedMemory<
-              v1::SharedMemoryService::WithRawCallbackMethod_ListSharedMemory<
-                  v1::SharedMemoryService::Service>>> {
+class SharedMemoryService final : public MessageService {
  public:
-  explicit SharedMemoryService(const ServiceContext& services) : services_(services) {}
-
-  grpc::ServerUnaryReactor* RegisterSharedMemory(grpc::CallbackServerContext* context,
-                                                 const grpc::ByteBuffer* bytes,
-                                                 grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* UnregisterSharedMemory(grpc::CallbackServerContext* context,
-                                                   const grpc::ByteBuffer* bytes,
-                                                   grpc::ByteBuffer* response) override;
-  grpc::ServerUnaryReactor* ListSharedMemory(grpc::CallbackServerContext* context,
-                                             const grpc::ByteBuffer* bytes,
-                                             grpc::ByteBuffer* response) override;
-
- private:
-  const ServiceContext& services_;
+  explicit SharedMemoryService(const ServiceContext& services);
 };
 
 }  // namespace castor::server

@@ -1,35 +1,63 @@
 // One call of a small method that answers at once, on gRPC's thread.
 #pragma once
 
-#include <grpcpp/support/server_callback.h>
+#include <utility>
 
 #include "server/services/call.h"
 #include "server/services/message.h"
+#include "server/transport/message_call.h"
 
 namespace castor::server {
 
 // Parses the request, lets `handler` answer it, serialises the response. `handler` must not block:
 //   absl::Status handler(const Request&, Response*)
 template <typename Request, typename Response, typename Handler>
-grpc::ServerUnaryReactor* AnswerTyped(const ServiceContext& services, Method method,
-                                      grpc::CallbackServerContext* context,
-                                      const grpc::ByteBuffer* bytes, grpc::ByteBuffer* response,
-                                      Handler&& handler) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  CallRecord record(services, method);
-  record.Received(*bytes);
-  Request request;
-  Response answer;
-  absl::Status status = record.accepted() ? ParseMessage(*bytes, &request) : CallRecord::Draining();
-  if (status.ok()) status = handler(request, &answer);
-  if (status.ok()) {
-    *response = SerializeMessage(answer);
-    record.Answered(*response, std::nullopt, "");
-    reactor->Finish(grpc::Status::OK);
-  } else {
-    reactor->Finish(record.Refused(status, std::nullopt, "", context));
+class TypedCall final : public MessageCall {
+ public:
+  TypedCall(const ServiceContext& services, Method method, grpc::CallbackServerContext* context,
+            Handler handler)
+      : MessageCall(services.calls, CallTable::Kind::kWork, context),
+        handler_(std::move(handler)),
+        record_(services, method) {}
+
+ private:
+  void OnMessage(grpc::ByteBuffer* message) override {
+    record_.Received(*message);
+    Request request;
+    Response response;
+    absl::Status status =
+        record_.accepted() ? ParseMessage(*message, &request) : CallRecord::Draining();
+    if (status.ok()) status = handler_(request, &response);
+    if (!status.ok()) return Refuse(status);
+    grpc::ByteBuffer answer = SerializeMessage(response);
+    record_.Answered(answer, std::nullopt, "");
+    Send(std::move(answer), record_.DeadlineOf(*context()));
   }
-  return reactor;
+
+  void OnRefusal(const absl::Status& error) override {
+    Refuse(record_.accepted() ? error : CallRecord::Draining());
+  }
+
+  void OnLost() override { Refuse(CallRecord::CallerGone()); }
+
+  void OnCallerGone() override { record_.Lost(); }
+
+  void Refuse(const absl::Status& error) {
+    SendError(record_.Refused(error, std::nullopt, "", context()));
+  }
+
+  Handler handler_;
+  CallRecord record_;
+};
+
+// What makes such calls of one method, for MessageService::AddMethod.
+template <typename Request, typename Response, typename Handler>
+auto TypedMethod(const ServiceContext& services, Method method, Handler handler) {
+  return [&services, method, handler](grpc::CallbackServerContext* context) {
+    auto* call = new TypedCall<Request, Response, Handler>(services, method, context, handler);
+    call->Begin();
+    return call;
+  };
 }
 
 }  // namespace castor::server

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace castor::testing {
 
@@ -38,24 +39,53 @@ class RawClient {
     return true;
   }
 
-  // The connection's preface and empty settings.
+  // The connection's preface and empty settings. The server's own are never acknowledged.
   bool SendPreface() {
     return Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") && Send(Frame(kSettings, 0, 0, ""));
+  }
+  // The same, but no stream may send this client a byte.
+  bool SendPrefaceOfADeafPeer() {
+    return Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") &&
+           Send(Frame(kSettings, 0, 0, std::string_view("\0\4\0\0\0\0", 6)));  // window: 0
   }
 
   // Begins a call on stream 1: headers, and a message that is announced as `announced` bytes long.
   // `message` may be shorter; at most 16 KiB, one frame.
   bool BeginCall(std::string_view path, std::string_view message, uint32_t announced) {
-    const std::string headers = Header(":method", "POST") + Header(":scheme", "http") +
-                                Header(":path", path) + Header(":authority", "localhost") +
-                                Header("content-type", "application/grpc") +
-                                Header("te", "trailers");
+    return Send(HeadersOf(1, path) + MessageOf(1, message, announced));
+  }
+
+  // The frames of a call, to be sent. Streams are odd numbers, each greater than the last. `more`
+  // is one more header.
+  static std::string HeadersOf(uint32_t stream, std::string_view path,
+                               const std::pair<std::string, std::string>& more = {"x-more", ""}) {
+    return Frame(kHeaders, 4 /* END_HEADERS */, stream,
+                 Header(":method", "POST") + Header(":scheme", "http") + Header(":path", path) +
+                     Header(":authority", "localhost") +
+                     Header("content-type", "application/grpc") + Header("te", "trailers") +
+                     Header(more.first, more.second));
+  }
+  // The first frame of a message, or all of it.
+  static std::string MessageOf(uint32_t stream, std::string_view message, uint32_t announced) {
     std::string body(1, '\0');
     for (int shift = 24; shift >= 0; shift -= 8) body += static_cast<char>(announced >> shift);
-    body += message;
-    const uint8_t end_stream = announced == message.size() ? 1 : 0;
-    return Send(Frame(kHeaders, 4 /* END_HEADERS */, 1, headers)) &&
-           Send(Frame(kData, end_stream, 1, body));
+    return DataOf(stream, body.append(message), announced == message.size());
+  }
+  static std::string DataOf(uint32_t stream, std::string_view bytes, bool end_stream) {
+    return Frame(kData, end_stream ? 1 : 0, stream, bytes);
+  }
+  static std::string ResetOf(uint32_t stream) {
+    return Frame(kReset, 0, stream, std::string_view("\0\0\0\x8", 4));  // CANCEL
+  }
+
+  // Whether the server has closed, or closes within 60 s; what it sends meanwhile is dropped.
+  bool AwaitClosed() {
+    char buffer[65536];
+    pollfd readable{socket_, POLLIN, 0};
+    while (poll(&readable, 1, 60'000) == 1) {
+      if (recv(socket_, buffer, sizeof(buffer), 0) <= 0) return true;
+    }
+    return false;
   }
 
   // Waits for the first word of the server, which greets whom it has accepted; false when that took
@@ -76,6 +106,7 @@ class RawClient {
  private:
   static constexpr uint8_t kData = 0;
   static constexpr uint8_t kHeaders = 1;
+  static constexpr uint8_t kReset = 3;
   static constexpr uint8_t kSettings = 4;
 
   static std::string Frame(uint8_t type, uint8_t flags, uint32_t stream, std::string_view payload) {
@@ -88,13 +119,20 @@ class RawClient {
     return frame.append(payload);
   }
 
-  // HPACK: a literal that is not indexed, its name too. Lengths below 127.
+  // HPACK: a literal that is not indexed, its name too.
   static std::string Header(std::string_view name, std::string_view value) {
-    std::string header(1, '\0');
-    header += static_cast<char>(name.size());
-    header.append(name);
-    header += static_cast<char>(value.size());
-    return header.append(value);
+    return std::string(1, '\0') + Length(name.size()).append(name) +
+           Length(value.size()).append(value);
+  }
+
+  // HPACK: an integer with a prefix of 7 bits.
+  static std::string Length(size_t length) {
+    if (length < 127) return std::string(1, static_cast<char>(length));
+    std::string bytes(1, '\x7f');
+    for (length -= 127; length >= 128; length >>= 7) {
+      bytes += static_cast<char>((length & 127) | 128);
+    }
+    return bytes += static_cast<char>(length);
   }
 
   int socket_;

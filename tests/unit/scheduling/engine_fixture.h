@@ -35,6 +35,13 @@ class Answers {
     return answers_.find(id)->second;
   }
 
+  // Drops the answer, and the memory and the budget that it holds.
+  void Forget(int id) {
+    Get(id);
+    MutexLock lock(mu_);
+    answers_.erase(id);
+  }
+
   size_t count(int id) const {
     MutexLock lock(mu_);
     return answers_.count(id);

@@ -203,6 +203,7 @@ TEST_F(EngineTest, ChecksForFiniteInputWhenAsked) {
   request.check_finite = true;
   auto refused = engine_->Submit(request, answers_.Slot(2));
   EXPECT_EQ(ReasonOf(refused.status()), Reason::kNonFiniteInput);
+  answers_.Forget(1);
   EXPECT_EQ(engine_->stats().load.inflight_bytes, 0);
 }
 
@@ -409,8 +410,33 @@ TEST_F(EngineTest, DescribesItselfAndCounts) {
   EXPECT_EQ(stats.work[1].requests, 0u);
   EXPECT_EQ(stats.load.inflight_requests, 0);
   EXPECT_EQ(stats.load.inflight_tokens, 0);
-  EXPECT_EQ(stats.load.inflight_bytes, 0);
   EXPECT_TRUE(stats.device_healthy);
+}
+
+TEST_F(EngineTest, AnAnswerCountsAgainstTheBytesUntilItIsDropped) {
+  options_.max_queued_bytes = 4096;
+  Start();
+  Submit(Request(1, 20), 1);  // its output alone takes 640 bytes
+  ASSERT_TRUE(answers_.Get(1).ok());
+  const int64_t output = static_cast<int64_t>(answers_.Get(1)->output.data.size());
+  LoadStats load = engine_->stats().load;
+  EXPECT_EQ(load.inflight_requests, 0);
+  EXPECT_EQ(load.inflight_tokens, 0);
+  EXPECT_EQ(load.inflight_bytes, output);
+  auto refused = engine_->Submit(Request(2, 30), answers_.Slot(2));
+  EXPECT_EQ(ReasonOf(refused.status()), Reason::kQueueFull);
+  answers_.Forget(1);
+  EXPECT_EQ(engine_->stats().load.inflight_bytes, 0);
+  Submit(Request(2, 30), 2);
+  EXPECT_TRUE(answers_.Get(2).ok());
+}
+
+TEST_F(EngineTest, AnAnswerMayOutliveTheEngine) {
+  Start();
+  Submit(Request(3), 1);
+  ASSERT_TRUE(answers_.Get(1).ok());
+  engine_.reset();
+  answers_.Forget(1);
 }
 
 }  // namespace

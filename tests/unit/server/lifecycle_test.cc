@@ -14,7 +14,6 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
-using std::chrono::system_clock;
 
 TEST(LifecycleTest, RefusesFromTheMomentItIsTold) {
   Lifecycle lifecycle;
@@ -24,13 +23,24 @@ TEST(LifecycleTest, RefusesFromTheMomentItIsTold) {
   EXPECT_EQ(lifecycle.calls_in_flight(), 2);  // refused calls have answers to send too
 }
 
-TEST(LifecycleTest, IdleWhenTheLastCallHasLeft) {
+TEST(LifecycleTest, QuietWhenTheLastCallHasLeft) {
   Lifecycle lifecycle;
   lifecycle.EnterCall();
-  EXPECT_FALSE(lifecycle.WaitUntilIdle(steady_clock::now()));
+  EXPECT_FALSE(lifecycle.WaitUntilQuiet(milliseconds(0), steady_clock::now()));
   std::thread leaver([&] { lifecycle.LeaveCall(); });
-  EXPECT_TRUE(lifecycle.WaitUntilIdle(steady_clock::now() + seconds(20)));
+  EXPECT_TRUE(lifecycle.WaitUntilQuiet(milliseconds(0), steady_clock::now() + seconds(20)));
   leaver.join();
+}
+
+// A caller sends its next call when it has its answer: that one must find the server still there.
+TEST(LifecycleTest, QuietOnlyWhenNoCallHasComeOrGoneForAWhile) {
+  Lifecycle lifecycle;
+  lifecycle.EnterCall();
+  lifecycle.LeaveCall();
+  const auto left = steady_clock::now();
+  EXPECT_FALSE(lifecycle.WaitUntilQuiet(seconds(20), left + milliseconds(1)));
+  EXPECT_TRUE(lifecycle.WaitUntilQuiet(milliseconds(20), left + seconds(20)));
+  EXPECT_GE(steady_clock::now() - left, milliseconds(20));
 }
 
 TEST(LifecycleTest, FirstCauseToStopStands) {
@@ -45,27 +55,33 @@ TEST(LifecycleTest, FirstCauseToStopStands) {
 }
 
 // One moment on both clocks, odd to the nanosecond: whatever rounds shows.
-constexpr system_clock::time_point kSystemNow{nanoseconds(1'790'000'000'123'456'789)};
+constexpr gpr_timespec kGrpcNow{1'790'000'000, 123'456'789, GPR_CLOCK_REALTIME};
 constexpr steady_clock::time_point kNow{nanoseconds(77'000'000'001)};
+
+gpr_timespec After(nanoseconds left) {
+  return gpr_time_add(kGrpcNow, gpr_time_from_nanos(left.count(), GPR_TIMESPAN));
+}
 
 TEST(DeadlineTest, KeepsWhatTheCallerAsksToTheNanosecond) {
   for (const nanoseconds left : {nanoseconds(0), nanoseconds(1), nanoseconds(5'000'000'003),
                                  nanoseconds(59'999'999'999), nanoseconds(60'000'000'000)}) {
-    EXPECT_EQ(DeadlineOf(kSystemNow + left, seconds(60), kSystemNow, kNow), kNow + left);
+    EXPECT_EQ(DeadlineOf(After(left), seconds(60), kGrpcNow, kNow), kNow + left);
   }
 }
 
 TEST(DeadlineTest, CapsWhatTheCallerAsks) {
-  for (const auto later : {kSystemNow + seconds(60) + nanoseconds(1), kSystemNow + seconds(500),
-                           system_clock::time_point::max()}) {
-    EXPECT_EQ(DeadlineOf(later, seconds(60), kSystemNow, kNow), kNow + seconds(60));
+  // The largest that the wire can say is 99999999 hours, which no clock of nanoseconds can hold.
+  const gpr_timespec largest{kGrpcNow.tv_sec + int64_t{99'999'999} * 3600, 0, GPR_CLOCK_REALTIME};
+  for (const gpr_timespec later : {After(seconds(60) + nanoseconds(1)), After(seconds(500)),
+                                   largest, gpr_inf_future(GPR_CLOCK_REALTIME)}) {
+    EXPECT_EQ(DeadlineOf(later, seconds(60), kGrpcNow, kNow), kNow + seconds(60));
   }
 }
 
 TEST(DeadlineTest, APastDeadlineIsPast) {
-  EXPECT_EQ(DeadlineOf(kSystemNow - milliseconds(10), seconds(60), kSystemNow, kNow),
+  EXPECT_EQ(DeadlineOf(After(milliseconds(-10)), seconds(60), kGrpcNow, kNow),
             kNow - milliseconds(10));
-  EXPECT_EQ(DeadlineOf(system_clock::time_point::min(), seconds(60), kSystemNow, kNow),
+  EXPECT_EQ(DeadlineOf(gpr_inf_past(GPR_CLOCK_REALTIME), seconds(60), kGrpcNow, kNow),
             kNow - seconds(60));
 }
 

@@ -126,7 +126,6 @@ TEST(Metrics, CallsMoveTheirSeries) {
   metrics.Finished(Method::kAttend, std::nullopt, grpc::StatusCode::INVALID_ARGUMENT, 0.0001);
   metrics.SetReady(true);
   const auto series = SeriesOf(metrics.Page());
-  EXPECT_EQ(series.at("castor_inflight_calls{method=\"attend\"}"), 0);
   EXPECT_EQ(series.at("castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"attend\"}"),
             1);
   EXPECT_EQ(
@@ -145,6 +144,21 @@ TEST(Metrics, CallsMoveTheirSeries) {
   EXPECT_EQ(series.at("castor_received_bytes_total{method=\"attend\"}"), 1000);
   EXPECT_EQ(series.at("castor_sent_bytes_total{method=\"attend\"}"), 300);
   EXPECT_EQ(series.at("castor_ready"), 1);
+}
+
+// An answer that is known is not one that has left: until then its call is in flight.
+TEST(Metrics, CallsAreInFlightUntilTheirAnswersHaveLeft) {
+  FakeEngine engine;
+  Metrics metrics(engine);
+  const std::string inflight = "castor_inflight_calls{method=\"attend\"}";
+  metrics.Started(Method::kAttend);
+  metrics.Finished(Method::kAttend, KernelName::kVanilla, grpc::StatusCode::OK, 0.005);
+  EXPECT_EQ(SeriesOf(metrics.Page()).at(inflight), 1);
+  metrics.AnswerLost(Method::kAttend);
+  metrics.Ended(Method::kAttend);
+  const auto series = SeriesOf(metrics.Page());
+  EXPECT_EQ(series.at(inflight), 0);
+  EXPECT_EQ(series.at("castor_answers_lost_total{method=\"attend\"}"), 1);
 }
 
 TEST(Metrics, SharedMemoryIsCountedBesideTheMessages) {

@@ -1,19 +1,28 @@
-#include "server/listener.h"
+#include "server/transport/listener.h"
 
 #include <grpc/grpc.h>
 #include <grpcpp/ext/channelz_service_plugin.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
+#include <utility>
+
+#include "server/transport/limits.h"
 
 namespace castor::server {
 namespace {
 
-// Requests carry no metadata worth more; this gRPC's parser has had trouble with large headers.
-constexpr int kMaxMetadataBytes = 8 << 10;
+// gRPC serves reflection and channelz on threads that wait for their callers: at most so many, so
+// that callers who say nothing cost no more.
+constexpr int kMaxServiceThreads = 16;
+
+// For gRPC's own shutdown, with no call and no connection left.
+constexpr std::chrono::milliseconds kShutdownDeadline{1000};
 
 // Clients may ping this often, also between calls, without being told to go away.
 constexpr int kMinPingIntervalMs = 20'000;
@@ -34,11 +43,17 @@ void Limit(const ServerOptions& options, grpc::ServerBuilder& builder) {
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
 
+  // What gRPC holds of messages that are arriving, of calls and of connections. Beyond it gRPC
+  // first closes connections without calls, then ends calls, until it is below again.
+  grpc::ResourceQuota quota("castor");
+  quota.Resize(static_cast<size_t>(options.max_transport_bytes));
+  quota.SetMaxThreads(kMaxServiceThreads);
+  builder.SetResourceQuota(quota);
+
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
-  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, static_cast<int>(kMaxMetadataBytes));
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                              Milliseconds(options.handshake_timeout));
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // two servers must not share a port
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
@@ -60,8 +75,12 @@ bool IsUnixSocket(const std::string& address) { return address.rfind("unix", 0) 
 
 }  // namespace
 
-absl::StatusOr<Listener> OpenListener(const ServerOptions& options,
-                                      const std::vector<grpc::Service*>& services) {
+absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
+    const ServerOptions& options, const std::vector<grpc::Service*>& services,
+    Connections& connections, Metrics& metrics) {
+  auto acceptor = Acceptor::Bind(options.listen);
+  if (!acceptor.ok()) return acceptor.status();
+
   // These two are plugins of every server that the process builds afterwards.
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   if (options.channelz) grpc::channelz::experimental::InitChannelzService();
@@ -69,15 +88,28 @@ absl::StatusOr<Listener> OpenListener(const ServerOptions& options,
   grpc::ServerBuilder builder;
   Limit(options, builder);
   for (grpc::Service* service : services) builder.RegisterService(service);
-  Listener listener;
-  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &listener.port);
-  listener.server = builder.BuildAndStart();
-  if (listener.server == nullptr || listener.port <= 0) {
-    return absl::UnavailableError("cannot listen on " + options.listen +
-                                  ": the address is taken, or not this machine's");
-  }
-  if (IsUnixSocket(options.listen)) listener.port = 0;
+  auto listener = std::unique_ptr<Listener>(new Listener(connections));
+  listener->sink_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
+  listener->server_ = builder.BuildAndStart();
+  if (listener->server_ == nullptr) return absl::InternalError("gRPC's server does not start");
+  listener->acceptor_ = *std::move(acceptor);
+  listener->acceptor_->Start(listener->sink_.get(), &connections, &metrics);
   return listener;
+}
+
+Listener::~Listener() { Close(); }
+
+void Listener::Close() {
+  if (server_ == nullptr) return;
+  acceptor_->StopListening();
+  // Before gRPC shuts down: it would reset calls that reach it meanwhile, and their callers could
+  // not tell that nothing was done. On a connection that has ended they see UNAVAILABLE.
+  connections_.CloseAll();
+  server_->Shutdown(std::chrono::system_clock::now() + kShutdownDeadline);
+  acceptor_->Stop();
+  server_.reset();
 }
 
 std::string WithPort(const std::string& address, int port) {

@@ -1,0 +1,301 @@
+#include "server/transport/acceptor.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+#include <variant>
+
+#include "server/logging.h"
+
+namespace castor::server {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// A peer that takes nothing for this long, though there are bytes for it, or acknowledges none, is
+// gone: the kernel ends the connection. gRPC's own pings wait behind those bytes.
+constexpr int kStuckPeerMs = 30'000;
+
+// How often the log tells of connections turned away.
+constexpr std::chrono::seconds kWarnEvery{10};
+
+// Without any descriptor left, not even the reserve: how long until the next attempt.
+constexpr int kOutOfDescriptorsMs = 100;
+
+// What an epoll event is about. Connections have their number, which is beyond these.
+constexpr uint64_t kWakeTag = 0;
+constexpr uint64_t kListenerTag = uint64_t{1} << 63;  // and the descriptor
+
+absl::Status CannotListen(const std::string& address, const std::string& why) {
+  return absl::UnavailableError("cannot listen on " + address + ": " + why);
+}
+
+std::string WhyNot(int error) {
+  if (error == EADDRINUSE) return "the address is taken";
+  if (error == EADDRNOTAVAIL) return "the address is not this machine's";
+  return std::strerror(error);
+}
+
+void Watch(int epoll, int descriptor, uint32_t events, uint64_t tag) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = tag;
+  epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event);
+}
+
+int OpenReserve() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
+
+// A listening socket, or -1 and errno. `port` 0 is replaced by the one that was picked.
+int Listen(const addrinfo& where, int* port) {
+  const int listener = socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (listener < 0) return -1;
+  const int on = 1;
+  const int off = 0;
+  setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_storage address{};
+  std::memcpy(&address, where.ai_addr, where.ai_addrlen);
+  if (where.ai_family == AF_INET6) {
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&address);
+    v6->sin6_port = htons(static_cast<uint16_t>(*port));
+    // [::] stands for all addresses, IPv4 too; any other for itself.
+    const bool any = IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
+    setsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, any ? &off : &on, sizeof(on));
+  } else {
+    reinterpret_cast<sockaddr_in*>(&address)->sin_port = htons(static_cast<uint16_t>(*port));
+  }
+  socklen_t size = where.ai_addrlen;
+  if (bind(listener, reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
+      listen(listener, SOMAXCONN) != 0 ||
+      getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    const int error = errno;
+    close(listener);
+    errno = error;
+    return -1;
+  }
+  *port = ntohs(where.ai_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
+                                            : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+  return listener;
+}
+
+std::string_view NameOf(RefusedConnection cause) {
+  switch (cause) {
+    case RefusedConnection::kTooMany:
+      return "there are as many connections as --max-connections allows";
+    case RefusedConnection::kTooManyOfHost:
+      return "one host has as many connections as --max-connections-per-host allows";
+    case RefusedConnection::kNoDescriptor:
+      return "the process has no file descriptor left (ulimit -n)";
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Bind(const std::string& address) {
+  auto acceptor = std::unique_ptr<Acceptor>(new Acceptor);
+  acceptor->epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  acceptor->wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  acceptor->reserve_ = OpenReserve();
+  if (acceptor->epoll_ < 0 || acceptor->wake_ < 0 || acceptor->reserve_ < 0) {
+    return CannotListen(address, std::strerror(errno));
+  }
+  absl::Status bound;
+  constexpr std::string_view kUnix = "unix:";
+  if (address.starts_with(kUnix)) {
+    bound = acceptor->BindUnix(address.substr(kUnix.size()));
+  } else {
+    const size_t colon = address.rfind(':');
+    std::string host = address.substr(0, colon);
+    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+    bound = acceptor->BindHost(host, address.substr(colon + 1));
+  }
+  if (!bound.ok()) return bound;
+  return acceptor;
+}
+
+absl::Status Acceptor::BindHost(const std::string& host, const std::string& port) {
+  const std::string address = host + ":" + port;
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
+    return CannotListen(address, gai_strerror(error));
+  }
+  port_ = std::stoi(port);
+  int error = 0;
+  for (const addrinfo* where = found; where != nullptr; where = where->ai_next) {
+    const int listener = Listen(*where, &port_);
+    if (listener >= 0) {
+      listeners_.push_back(listener);
+    } else if (error != EADDRINUSE) {
+      error = errno;
+    }
+  }
+  freeaddrinfo(found);
+  // A name may stand for an address that is not there, such as ::1 without IPv6; not for one that
+  // somebody else has.
+  if (listeners_.empty() || error == EADDRINUSE) return CannotListen(address, WhyNot(error));
+  return absl::OkStatus();
+}
+
+absl::Status Acceptor::BindUnix(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return CannotListen("unix:" + path, "the path is longer than a socket's can be");
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (listener < 0) return CannotListen("unix:" + path, std::strerror(errno));
+  listeners_.push_back(listener);
+  if (bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+      listen(listener, SOMAXCONN) != 0) {
+    return CannotListen("unix:" + path, WhyNot(errno));
+  }
+  unix_path_ = path;
+  return absl::OkStatus();
+}
+
+Acceptor::~Acceptor() {
+  StopListening();
+  Stop();
+  for (const int descriptor : {epoll_, wake_, reserve_}) {
+    if (descriptor >= 0) close(descriptor);
+  }
+}
+
+void Acceptor::Start(Sink* sink, Connections* connections, Metrics* metrics) {
+  sink_ = sink;
+  connections_ = connections;
+  metrics_ = metrics;
+  Watch(epoll_, wake_, EPOLLIN, kWakeTag);
+  for (const int listener : listeners_) {
+    Watch(epoll_, listener, EPOLLIN, kListenerTag | static_cast<uint64_t>(listener));
+  }
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Acceptor::StopListening() {
+  if (!unix_path_.empty()) unlink(std::exchange(unix_path_, "").c_str());
+  if (!listening_.exchange(false)) return;
+  // The thread may be about to accept from them; it closes them itself.
+  if (thread_.joinable()) {
+    Wake();
+  } else {
+    for (const int listener : std::exchange(listeners_, {})) close(listener);
+  }
+}
+
+void Acceptor::Stop() {
+  stopped_ = true;
+  if (!thread_.joinable()) return;
+  Wake();
+  thread_.join();
+}
+
+void Acceptor::Wake() {
+  const uint64_t one = 1;
+  static_cast<void>(!write(wake_, &one, sizeof(one)));
+}
+
+void Acceptor::Run() {
+  std::array<epoll_event, 64> events;
+  while (!stopped_) {
+    const int count = epoll_wait(epoll_, events.data(), events.size(), -1);
+    if (!listening_) {
+      for (const int listener : std::exchange(listeners_, {})) close(listener);
+    }
+    for (int i = 0; i < count; ++i) {
+      const uint64_t tag = events[static_cast<size_t>(i)].data.u64;
+      if (tag == kWakeTag) {
+        uint64_t times;
+        static_cast<void>(!read(wake_, &times, sizeof(times)));
+      } else if ((tag & kListenerTag) != 0) {
+        if (listening_) AcceptAll(static_cast<int>(tag & ~kListenerTag));
+      } else {
+        connections_->Remove(tag);
+      }
+    }
+  }
+}
+
+void Acceptor::AcceptAll(int listener) {
+  while (listening_) {
+    sockaddr_storage from{};
+    socklen_t size = sizeof(from);
+    const int socket =
+        accept4(listener, reinterpret_cast<sockaddr*>(&from), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (socket < 0) {
+      switch (errno) {
+        case EMFILE:
+        case ENFILE:
+        case ENOBUFS:
+        case ENOMEM:
+          if (TurnAwayWithTheReserve(listener)) continue;
+          std::this_thread::sleep_for(milliseconds(kOutOfDescriptorsMs));
+          return;
+        case EAGAIN:
+          return;
+        default:
+          continue;  // EINTR, or what became of one connection: ECONNABORTED and the like
+      }
+    }
+    if (from.ss_family != AF_UNIX) {
+      const int on = 1;
+      setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+      setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kStuckPeerMs, sizeof(kStuckPeerMs));
+    }
+    const auto added = connections_->Add(socket, from);
+    if (const auto* cause = std::get_if<RefusedConnection>(&added)) {
+      Refuse(*cause);  // before the peer can see it, who then finds it counted
+      close(socket);
+      continue;
+    }
+    const auto& admitted = std::get<Connections::Admitted>(added);
+    // No event is asked for: the end of a connection is told in any case. Told once, since what
+    // else is told, an error that nobody fetched, would come again and again.
+    Watch(epoll_, admitted.descriptor, EPOLLET, admitted.id);
+    Sink::NewConnectionParameters parameters;
+    parameters.listener_fd = listener;
+    parameters.fd = socket;
+    sink_->HandleNewConnection(&parameters);
+  }
+}
+
+bool Acceptor::TurnAwayWithTheReserve(int listener) {
+  if (reserve_ < 0) reserve_ = OpenReserve();
+  if (reserve_ < 0) return false;
+  close(std::exchange(reserve_, -1));
+  const int socket = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+  if (socket >= 0) close(socket);
+  reserve_ = OpenReserve();
+  Refuse(RefusedConnection::kNoDescriptor);
+  return socket >= 0;
+}
+
+void Acceptor::Refuse(RefusedConnection cause) {
+  metrics_->ConnectionRefused(cause);
+  ++refused_since_warning_;
+  const steady_clock::time_point now = steady_clock::now();
+  if (now - warned_ < kWarnEvery) return;
+  LogWarning("connection turned away", {{"cause", NameOf(cause)},
+                                        {"turned_away", refused_since_warning_},
+                                        {"open", connections_->open()}});
+  warned_ = now;
+  refused_since_warning_ = 0;
+}
+
+}  // namespace castor::server

@@ -1,0 +1,82 @@
+// The listening sockets, and the thread that takes connections from them and hands them to gRPC.
+//
+// gRPC 1.51's own listener stops for good at the first accept that fails for want of a descriptor,
+// and takes in every connection there is. This one keeps a descriptor in reserve, so that it can
+// turn callers away when there is none left, and asks Connections before it takes one in. It also
+// watches for the end of each connection: when gRPC or the peer closes it, the books hear of it.
+//
+// The owner calls everything, on one thread.
+#pragma once
+
+#include <grpcpp/server_builder.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/metrics.h"
+#include "server/transport/connections.h"
+
+namespace castor::server {
+
+class Acceptor {
+ public:
+  using Sink = grpc::experimental::ExternalConnectionAcceptor;
+
+  // Binds "HOST:PORT", every address that the host has, or "unix:PATH", and listens: connections
+  // queue up from now on. UNAVAILABLE when it cannot.
+  static absl::StatusOr<std::unique_ptr<Acceptor>> Bind(const std::string& address);
+
+  ~Acceptor();  // Stop
+  Acceptor(const Acceptor&) = delete;
+  Acceptor& operator=(const Acceptor&) = delete;
+
+  int port() const { return port_; }  // that was bound; 0 on a unix socket
+
+  // Begins to accept. `sink` belongs to a server that has been started. All must outlive Stop.
+  void Start(Sink* sink, Connections* connections, Metrics* metrics);
+
+  // Closes the listening sockets: who connects from now on is refused by the system. Connections
+  // that are there stay, and stay watched.
+  void StopListening();
+
+  // Ends the thread. Once no connection is left to watch.
+  void Stop();
+
+ private:
+  Acceptor() = default;
+
+  absl::Status BindHost(const std::string& host, const std::string& port);
+  absl::Status BindUnix(const std::string& path);
+  void Run();
+  void AcceptAll(int listener);
+  // True when a connection could be turned away.
+  bool TurnAwayWithTheReserve(int listener);
+  void Refuse(RefusedConnection cause);
+  void Wake();
+
+  std::vector<int> listeners_;
+  std::string unix_path_;  // to remove at the end
+  int port_ = 0;
+  int epoll_ = -1;
+  int wake_ = -1;     // eventfd
+  int reserve_ = -1;  // a descriptor to give up when there is no other
+
+  Sink* sink_ = nullptr;
+  Connections* connections_ = nullptr;
+  Metrics* metrics_ = nullptr;
+  std::atomic<bool> listening_ = true;
+  std::atomic<bool> stopped_ = false;
+
+  // The thread's.
+  std::chrono::steady_clock::time_point warned_{};
+  int64_t refused_since_warning_ = 0;
+
+  std::thread thread_;
+};
+
+}  // namespace castor::server

@@ -1,0 +1,168 @@
+#include "server/transport/call_table.h"
+
+#include <algorithm>
+
+#include "engine/base/error.h"
+
+namespace castor::server {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// What a misdeed costs of a connection's credit (Connection::kMaxCredit). A stream reset before its
+// answer is what any caller does now and then; headers beyond the limit that the server announced
+// are not, and each has cost up to 16 MiB.
+constexpr double kResetPoints = 1;
+constexpr double kTooManyCallsPoints = 1;
+constexpr double kTooMuchMetadataPoints = 50;
+
+// When to come back. Calls end all the time.
+constexpr milliseconds kRetryAfter{100};
+
+// HTTP/2's measure of a list of headers (RFC 9113, 6.5.2).
+int64_t MetadataBytes(const grpc::CallbackServerContext& context) {
+  constexpr int64_t kEntry = 32;
+  int64_t bytes = 0;
+  for (const auto& [key, value] : context.client_metadata()) {
+    bytes += kEntry + static_cast<int64_t>(key.size() + value.size());
+  }
+  return bytes;
+}
+
+}  // namespace
+
+CallTable::CallTable(Limits limits, const Connections& connections, Metrics& metrics)
+    : limits_(limits),
+      connections_(connections),
+      metrics_(metrics),
+      thread_([this] { EndOverdue(); }) {}
+
+CallTable::~CallTable() {
+  {
+    MutexLock lock(mu_);
+    stopped_ = true;
+  }
+  changed_.NotifyAll();
+  thread_.join();
+}
+
+absl::Status CallTable::Enter(Row& row, Kind kind, grpc::CallbackServerContext* context) {
+  row.context_ = context;
+  row.connection_ = connections_.Find(context->peer());
+  int64_t calls;
+  {
+    MutexLock lock(mu_);
+    calls = ++calls_;
+  }
+  // Also of calls that are refused here: their refusals have to be taken, too.
+  Limit(row, steady_clock::now() + limits_.transfer);
+
+  if (MetadataBytes(*context) > limits_.metadata_bytes) {
+    Misbehaved(row, kTooMuchMetadataPoints);
+    return MakeError(Reason::kTooLarge, "the call's metadata takes more than " +
+                                            std::to_string(limits_.metadata_bytes) + " bytes");
+  }
+  if (row.connection_ != nullptr) {
+    // Twice as many: a stream's end and the next one's beginning come to us on two threads.
+    row.on_connection_ = row.connection_->EnterCall(2 * limits_.calls_per_connection);
+    if (!row.on_connection_) {
+      Misbehaved(row, kTooManyCallsPoints);
+      return QueueFull("this connection has as many calls as it may have", kRetryAfter);
+    }
+  }
+  const int64_t limit = limits_.calls + (kind == Kind::kHealth ? limits_.calls / 8 : 0);
+  if (calls > limit) return QueueFull("the server has as many calls as it takes", kRetryAfter);
+  return absl::OkStatus();
+}
+
+void CallTable::Received(Row& row) { Limit(row, TimePoint::max()); }
+
+void CallTable::Answering(Row& row, TimePoint deadline) {
+  Limit(row, std::min(deadline, steady_clock::now() + limits_.transfer));
+}
+
+void CallTable::Cancelled(Row& row) {
+  row.cancelled_.store(true, std::memory_order_release);
+  LeaveConnection(row);
+  // A caller whose deadline passes resets the stream as well; that is nothing to hold against it.
+  const gpr_timespec deadline = row.context_->raw_deadline();
+  if (gpr_time_cmp(gpr_now(deadline.clock_type), deadline) < 0) Misbehaved(row, kResetPoints);
+}
+
+void CallTable::Leave(Row& row) {
+  LeaveConnection(row);
+  if (row.connection_ != nullptr && !row.cancelled() && !row.misbehaved_) {
+    row.connection_->Answered();
+  }
+  MutexLock lock(mu_);
+  --calls_;
+  if (row.ends_ != TimePoint::max()) limited_.erase({row.ends_, &row});
+  if (std::this_thread::get_id() == thread_.get_id()) {
+    // gRPC runs this inside the very TryCancel that the thread called.
+    if (being_cancelled_ == &row) being_cancelled_ = nullptr;
+  } else {
+    while (being_cancelled_ == &row) changed_.Wait(mu_);
+  }
+}
+
+int64_t CallTable::calls() const {
+  MutexLock lock(mu_);
+  return calls_;
+}
+
+void CallTable::Limit(Row& row, TimePoint ends) {
+  bool wake = false;
+  {
+    MutexLock lock(mu_);
+    if (row.ends_ != TimePoint::max()) limited_.erase({row.ends_, &row});
+    row.ends_ = ends;
+    if (ends == TimePoint::max()) return;
+    limited_.emplace(ends, &row);
+    if (ends < sleeps_until_) {
+      sleeps_until_ = ends;
+      wake = true;
+    }
+  }
+  if (wake) changed_.NotifyAll();
+}
+
+void CallTable::LeaveConnection(Row& row) {
+  if (row.on_connection_.exchange(false)) row.connection_->LeaveCall();
+}
+
+void CallTable::Misbehaved(Row& row, double points) {
+  row.misbehaved_ = true;
+  if (row.connection_ == nullptr) return;
+  if (row.connection_->Misbehaved(points, steady_clock::now())) metrics_.ConnectionExpelled();
+}
+
+// Cancels the calls whose time is up, until the table goes.
+void CallTable::EndOverdue() {
+  MutexLock lock(mu_);
+  while (!stopped_) {
+    if (limited_.empty() || limited_.begin()->first > steady_clock::now()) {
+      sleeps_until_ = limited_.empty() ? TimePoint::max() : limited_.begin()->first;
+      if (sleeps_until_ == TimePoint::max()) {
+        changed_.Wait(mu_);
+      } else {
+        changed_.WaitUntil(mu_, sleeps_until_);
+      }
+      sleeps_until_ = TimePoint::min();
+      continue;
+    }
+    Row& row = *limited_.begin()->second;
+    limited_.erase(limited_.begin());
+    row.ends_ = TimePoint::max();
+    being_cancelled_ = &row;
+    grpc::CallbackServerContext* const context = row.context_;
+    mu_.Unlock();
+    metrics_.CallOverdue();
+    context->TryCancel();
+    mu_.Lock();
+    being_cancelled_ = nullptr;  // the row may be gone
+    changed_.NotifyAll();
+  }
+}
+
+}  // namespace castor::server

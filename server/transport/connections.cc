@@ -1,0 +1,156 @@
+#include "server/transport/connections.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+namespace castor::server {
+namespace {
+
+PeerName NameOfIpv4(const in_addr& address, in_port_t port) {
+  char host[INET_ADDRSTRLEN];
+  inet_ntop(AF_INET, &address, host, sizeof(host));
+  return {"ipv4:" + std::string(host) + ":" + std::to_string(ntohs(port)), host};
+}
+
+}  // namespace
+
+PeerName NameOfPeer(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET) {
+    sockaddr_in v4;
+    std::memcpy(&v4, &address, sizeof(v4));
+    return NameOfIpv4(v4.sin_addr, v4.sin_port);
+  }
+  if (address.ss_family != AF_INET6) return {};
+  sockaddr_in6 v6;
+  std::memcpy(&v6, &address, sizeof(v6));
+  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {  // gRPC calls these by their IPv4 address
+    in_addr v4;
+    std::memcpy(&v4, v6.sin6_addr.s6_addr + 12, sizeof(v4));
+    return NameOfIpv4(v4, v6.sin6_port);
+  }
+  char host[INET6_ADDRSTRLEN];
+  inet_ntop(AF_INET6, &v6.sin6_addr, host, sizeof(host));
+  // A URI's path, in which brackets are escaped; a scope stands behind an escaped percent sign.
+  std::string name = "ipv6:%5B" + std::string(host);
+  if (v6.sin6_scope_id != 0) name += "%25" + std::to_string(v6.sin6_scope_id);
+  return {name + "%5D:" + std::to_string(ntohs(v6.sin6_port)), host};
+}
+
+// ---- Connection
+
+Connection::Connection(int descriptor, std::string name, std::string host)
+    : name_(std::move(name)),
+      host_(std::move(host)),
+      descriptor_(descriptor),
+      credited_(std::chrono::steady_clock::now()) {}
+
+bool Connection::EnterCall(int64_t limit) {
+  if (calls_.fetch_add(1, std::memory_order_relaxed) < limit) return true;
+  LeaveCall();
+  return false;
+}
+
+void Connection::Answered() {
+  MutexLock lock(mu_);
+  credit_ = std::min(credit_ + 1, kMaxCredit);
+}
+
+bool Connection::Misbehaved(double points, TimePoint now) {
+  MutexLock lock(mu_);
+  const std::chrono::duration<double> passed = now - credited_;
+  if (passed.count() > 0) {
+    credit_ = std::min(credit_ + kCreditPerSecond * passed.count(), kMaxCredit);
+    credited_ = now;
+  }
+  credit_ -= points;
+  if (credit_ > 0 || expelled_) return false;
+  expelled_ = true;
+  if (descriptor_ >= 0) shutdown(descriptor_, SHUT_RDWR);
+  return true;
+}
+
+void Connection::Close() {
+  MutexLock lock(mu_);
+  if (descriptor_ >= 0) shutdown(descriptor_, SHUT_RDWR);
+}
+
+void Connection::Release() {
+  MutexLock lock(mu_);
+  if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
+}
+
+// ---- Connections
+
+std::variant<Connections::Admitted, RefusedConnection> Connections::Add(
+    int socket, const sockaddr_storage& from) {
+  PeerName peer = NameOfPeer(from);
+  MutexLock lock(mu_);
+  if (static_cast<int64_t>(by_id_.size()) >= limits_.total) return RefusedConnection::kTooMany;
+  if (!peer.host.empty()) {
+    const auto found = per_host_.find(peer.host);
+    if (found != per_host_.end() && found->second >= limits_.per_host) {
+      return RefusedConnection::kTooManyOfHost;
+    }
+  }
+  const int descriptor = fcntl(socket, F_DUPFD_CLOEXEC, 0);
+  if (descriptor < 0) return RefusedConnection::kNoDescriptor;
+  auto connection = std::make_shared<Connection>(descriptor, peer.name, peer.host);
+  const uint64_t id = ++last_id_;
+  if (!peer.host.empty()) {
+    ++per_host_[peer.host];
+    by_name_[peer.name] = connection;
+  }
+  by_id_.emplace(id, std::move(connection));
+  metrics_.SetConnections(static_cast<int64_t>(by_id_.size()));
+  return Admitted{id, descriptor};
+}
+
+void Connections::Remove(uint64_t id) {
+  std::shared_ptr<Connection> connection;
+  {
+    MutexLock lock(mu_);
+    const auto found = by_id_.find(id);
+    if (found == by_id_.end()) return;
+    connection = std::move(found->second);
+    by_id_.erase(found);
+    if (!connection->host().empty()) {
+      const auto host = per_host_.find(connection->host());
+      if (--host->second == 0) per_host_.erase(host);
+      // A new connection from the same port may have taken the name over.
+      const auto named = by_name_.find(connection->name());
+      if (named != by_name_.end() && named->second == connection) by_name_.erase(named);
+    }
+    metrics_.SetConnections(static_cast<int64_t>(by_id_.size()));
+  }
+  connection->Release();
+}
+
+std::shared_ptr<Connection> Connections::Find(std::string_view name) const {
+  MutexLock lock(mu_);
+  const auto found = by_name_.find(std::string(name));
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+void Connections::CloseAll() {
+  std::vector<std::shared_ptr<Connection>> connections;
+  {
+    MutexLock lock(mu_);
+    for (const auto& [id, connection] : by_id_) connections.push_back(connection);
+  }
+  for (const auto& connection : connections) connection->Close();
+}
+
+int64_t Connections::open() const {
+  MutexLock lock(mu_);
+  return static_cast<int64_t>(by_id_.size());
+}
+
+}  // namespace castor::server

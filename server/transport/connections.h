@@ -1,0 +1,120 @@
+// Who is connected: every socket that the acceptor took and handed to gRPC, until it is closed.
+//
+// gRPC 1.51 has no bound on connections, and keeps its bounds on streams and headers only with
+// peers that have acknowledged them. So the server holds books of its own: how many connections
+// there are, in all and from one host, how many calls each has, and how it behaves. Whoever has
+// used up its credit is disconnected.
+//
+// Any thread may call anything. Locks are leaves: nothing is called under them but the kernel.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+
+#include "engine/base/mutex.h"
+#include "engine/request.h"
+#include "server/metrics.h"
+
+namespace castor::server {
+
+// One connection's books. Calls hold it by shared_ptr and may outlive the socket.
+class Connection {
+ public:
+  // A connection starts with this many points, and has no more at any time. Misconduct costs
+  // points; an answered call brings one back, and so does every hundredth of a second.
+  static constexpr double kMaxCredit = 1000;
+  static constexpr double kCreditPerSecond = 100;
+
+  // `descriptor` refers to the same socket as gRPC's does, so that it still does when gRPC has
+  // closed its own; owned. `name` is the peer as gRPC names it, "ipv4:127.0.0.1:4711"; `host` its
+  // address alone, empty for a unix socket.
+  Connection(int descriptor, std::string name, std::string host);
+  ~Connection() { Release(); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  const std::string& name() const { return name_; }
+  const std::string& host() const { return host_; }
+
+  // Counts a call in unless there are `limit` already. The call must be counted out if it was.
+  bool EnterCall(int64_t limit);
+  void LeaveCall() { calls_.fetch_sub(1, std::memory_order_relaxed); }
+
+  void Answered();
+  // Takes `points` away. Returns true when that was the last of the credit: the connection is then
+  // closed. True at most once.
+  bool Misbehaved(double points, TimePoint now);
+
+  // Ends the connection both ways. gRPC then finds the end of the stream, and frees what it holds.
+  void Close();
+
+  // Gives the descriptor back: the peer, or gRPC, has closed.
+  void Release();
+
+ private:
+  const std::string name_;
+  const std::string host_;
+  std::atomic<int64_t> calls_ = 0;
+
+  Mutex mu_;
+  int descriptor_ ABSL_GUARDED_BY(mu_);
+  double credit_ ABSL_GUARDED_BY(mu_) = kMaxCredit;
+  TimePoint credited_ ABSL_GUARDED_BY(mu_);
+  bool expelled_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+class Connections {
+ public:
+  struct Limits {
+    int64_t total;
+    int64_t per_host;
+  };
+
+  Connections(Limits limits, Metrics& metrics) : limits_(limits), metrics_(metrics) {}
+
+  // What became of a socket: its number here, or why it must be closed.
+  struct Admitted {
+    uint64_t id;
+    int descriptor;  // the duplicate; valid until Remove(id)
+  };
+  // Takes in a connected `socket` from `from`, which stays the caller's.
+  std::variant<Admitted, RefusedConnection> Add(int socket, const sockaddr_storage& from);
+
+  // The socket is closed: forgets it.
+  void Remove(uint64_t id);
+
+  // The connection that gRPC names so; null for those that it cannot tell apart, on unix sockets.
+  std::shared_ptr<Connection> Find(std::string_view name) const;
+
+  // Ends every connection.
+  void CloseAll();
+
+  int64_t open() const;
+
+ private:
+  const Limits limits_;
+  Metrics& metrics_;
+
+  mutable Mutex mu_;
+  uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
+  std::unordered_map<uint64_t, std::shared_ptr<Connection>> by_id_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<std::string, std::shared_ptr<Connection>> by_name_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<std::string, int64_t> per_host_ ABSL_GUARDED_BY(mu_);
+};
+
+// The name that gRPC gives to a peer at `address`, and the address alone; both empty for a unix
+// socket.
+struct PeerName {
+  std::string name;
+  std::string host;
+};
+PeerName NameOfPeer(const sockaddr_storage& address);
+
+}  // namespace castor::server

@@ -1,0 +1,28 @@
+// The transport's limits, with those that options leave open worked out from the process's own.
+#pragma once
+
+#include <cstdint>
+
+#include "server/options.h"
+
+namespace castor::server {
+
+// Requests carry no metadata worth more; this gRPC's parser has had trouble with large headers.
+inline constexpr int64_t kMaxMetadataBytes = 8 << 10;
+
+// Of one connection: gRPC's descriptor, and ours (connections.h).
+inline constexpr int64_t kDescriptorsPerConnection = 2;
+
+// Raises the soft limit on descriptors to the hard one, as a server may; returns it.
+int64_t RaiseDescriptorLimit();
+
+// `options` with max_connections, max_connections_per_host and max_transport_bytes set.
+// `descriptors` is the process's limit, `open_descriptors` how many it has, `memory_bytes` its
+// memory limit.
+ServerOptions WithTransportLimits(ServerOptions options, int64_t descriptors,
+                                  int64_t open_descriptors, int64_t memory_bytes);
+
+// The same, for this process as it is now.
+ServerOptions WithTransportLimits(ServerOptions options);
+
+}  // namespace castor::server

@@ -1,0 +1,58 @@
+#include "server/transport/message_call.h"
+
+#include <utility>
+
+#include "engine/base/error.h"
+
+namespace castor::server {
+
+MessageCall::MessageCall(CallTable& table, CallTable::Kind kind,
+                         grpc::CallbackServerContext* context)
+    : table_(table), context_(context), entered_(table.Enter(row_, kind, context)) {}
+
+void MessageCall::Begin() {
+  if (entered_.ok()) {
+    HandOver();
+    StartRead(&message_);
+  } else {
+    OnRefusal(entered_);
+  }
+}
+
+void MessageCall::OnReadDone(bool ok) {
+  handoff_.TakeOver();
+  if (ok) {
+    table_.Received(row_);
+    OnMessage(&message_);
+  } else if (context_->IsCancelled()) {
+    OnLost();
+  } else {
+    OnRefusal(MakeError(Reason::kMalformedMessage, "the call ended without a message"));
+  }
+}
+
+void MessageCall::Send(grpc::ByteBuffer answer, TimePoint deadline) {
+  answer_ = std::move(answer);
+  table_.Answering(row_, deadline);
+  HandOver();
+  StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK);
+}
+
+void MessageCall::SendError(const grpc::Status& status) {
+  table_.Answering(row_, TimePoint::max());
+  HandOver();
+  Finish(status);
+}
+
+void MessageCall::OnCancel() {
+  table_.Cancelled(row_);
+  OnCallerGone();
+}
+
+void MessageCall::OnDone() {
+  handoff_.TakeOver();
+  table_.Leave(row_);
+  delete this;
+}
+
+}  // namespace castor::server
