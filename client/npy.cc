@@ -1,20 +1,21 @@
 #include "client/npy.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/file.h"
 #include "client/tensor.h"
 
 namespace castor::client {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr size_t kMaxPrefix = 12;  // magic, version, the header's size
 constexpr size_t kMaxHeader = 64 << 10;
 constexpr size_t kMaxDimensions = 8;
 
@@ -78,9 +79,15 @@ absl::StatusOr<v1::DataType> ParseType(std::string_view text) {
                           "bfloat16), little-endian, are supported: convert with a.astype('<f4')"));
 }
 
-}  // namespace
+// What a file's first bytes say about the rest.
+struct Header {
+  v1::DataType dtype;
+  std::vector<int64_t> shape;
+  size_t begin;  // of the data
+  size_t size;   // of the data, by type and shape
+};
 
-absl::StatusOr<v1::Tensor> ParseNpy(std::string_view bytes) {
+absl::StatusOr<Header> ParseHeader(std::string_view bytes) {
   if (!bytes.starts_with(kMagic) || bytes.size() < 10) return Bad("it is no .npy file");
   auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(bytes[i])); };
   const size_t version = byte(6);
@@ -96,7 +103,6 @@ absl::StatusOr<v1::Tensor> ParseNpy(std::string_view bytes) {
     return Bad("its header is cut short");
   }
   const std::string_view header = bytes.substr(header_begin, header_size);
-  const std::string_view data = bytes.substr(header_begin + header_size);
 
   const auto descr = ValueOf(header, "descr");
   const auto order = ValueOf(header, "fortran_order");
@@ -116,18 +122,28 @@ absl::StatusOr<v1::Tensor> ParseNpy(std::string_view bytes) {
       __builtin_mul_overflow(*elements, static_cast<int64_t>(SizeOf(*dtype)), &expected)) {
     return Bad("its shape overflows");
   }
-  if (data.size() != static_cast<size_t>(expected)) {
-    return Bad(
-        absl::StrCat("it holds ", data.size(), " bytes of data where its shape needs ", expected));
-  }
+  return Header{.dtype = *dtype,
+                .shape = *shape,
+                .begin = header_begin + header_size,
+                .size = static_cast<size_t>(expected)};
+}
+
+absl::Status CheckSize(size_t size, const Header& header) {
+  if (size == header.size) return absl::OkStatus();
+  return Bad(absl::StrCat("it holds ", size > header.size ? "more than " : "",
+                          std::min(size, header.size), " bytes of data where its shape needs ",
+                          header.size));
+}
+
+v1::Tensor MakeTensor(const Header& header, std::string data) {
   v1::Tensor tensor;
-  tensor.set_dtype(*dtype);
-  tensor.mutable_shape()->Assign(shape->begin(), shape->end());
-  tensor.set_raw(data.data(), data.size());
+  tensor.set_dtype(header.dtype);
+  tensor.mutable_shape()->Assign(header.shape.begin(), header.shape.end());
+  tensor.set_raw(std::move(data));
   return tensor;
 }
 
-std::string FormatNpy(const v1::Tensor& tensor) {
+std::string FormatHeader(const v1::Tensor& tensor) {
   std::string header = "{'descr': '";
   for (const auto& [name, dtype] : kTypes) {
     if (dtype == tensor.dtype()) header += name;
@@ -143,28 +159,44 @@ std::string FormatNpy(const v1::Tensor& tensor) {
   std::string bytes(kMagic);
   bytes += {'\x01', '\x00', static_cast<char>(header.size() & 0xff),
             static_cast<char>(header.size() >> 8)};
-  return bytes + header + tensor.raw();
+  return bytes + header;
 }
 
+}  // namespace
+
+absl::StatusOr<v1::Tensor> ParseNpy(std::string_view bytes) {
+  const auto header = ParseHeader(bytes);
+  if (!header.ok()) return header.status();
+  const std::string_view data = bytes.substr(header->begin);
+  if (absl::Status s = CheckSize(data.size(), *header); !s.ok()) return s;
+  return MakeTensor(*header, std::string(data));
+}
+
+std::string FormatNpy(const v1::Tensor& tensor) { return FormatHeader(tensor) + tensor.raw(); }
+
 absl::StatusOr<v1::Tensor> ReadNpy(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot open '", path, "'"));
-  const std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  if (file.bad()) return absl::DataLossError(absl::StrCat("cannot read '", path, "'"));
-  absl::StatusOr<v1::Tensor> tensor = ParseNpy(bytes);
-  if (!tensor.ok()) {
-    return absl::Status(tensor.status().code(),
-                        absl::StrCat("cannot use '", path, "': ", tensor.status().message()));
+  auto file = InputFile::Open(path);
+  if (!file.ok()) return file.status();
+  const auto unusable = [&](const absl::Status& status) {
+    return absl::Status(status.code(),
+                        absl::StrCat("cannot use ", file->name(), ": ", status.message()));
+  };
+  // First as much as a header can have, then as much as it says, and no more: it may be a device.
+  std::string bytes;
+  if (absl::Status s = file->Append(kMaxPrefix + kMaxHeader, &bytes); !s.ok()) return s;
+  const auto header = ParseHeader(bytes);
+  if (!header.ok()) return unusable(header.status());
+  bytes.erase(0, header->begin);
+  if (bytes.size() <= header->size) {
+    const size_t missing = header->size - bytes.size();
+    if (absl::Status s = file->Append(missing + 1, &bytes); !s.ok()) return s;
   }
-  return tensor;
+  if (absl::Status s = CheckSize(bytes.size(), *header); !s.ok()) return unusable(s);
+  return MakeTensor(*header, std::move(bytes));
 }
 
 absl::Status WriteNpy(const std::string& path, const v1::Tensor& tensor) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << FormatNpy(tensor);
-  file.close();
-  if (!file) return absl::UnavailableError(absl::StrCat("cannot write '", path, "'"));
-  return absl::OkStatus();
+  return WriteFile(path, {FormatHeader(tensor), tensor.raw()});
 }
 
 }  // namespace castor::client

@@ -1,0 +1,125 @@
+#include "client/cli/values.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "client/cli/report.h"
+
+namespace castor::cli {
+namespace {
+
+template <typename T>
+std::string Text(T value) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return FormatReal(value, "%g");
+  } else {
+    return std::to_string(value);
+  }
+}
+
+template <typename T>
+std::string RangeText(T least, T greatest) {
+  // A bound that is the type's own tells nobody anything; a real one's least is the first above 0.
+  if (greatest == std::numeric_limits<T>::max()) {
+    if (least == std::numeric_limits<T>::lowest()) return "";
+    return std::is_floating_point_v<T> && least == std::numeric_limits<T>::min()
+               ? " above 0"
+               : " of at least " + Text(least);
+  }
+  return " from " + Text(least) + " to " + Text(greatest);
+}
+
+// Leaves text alone that is no number.
+std::string_view WithoutPlus(std::string_view text) {
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  return text;
+}
+
+// How many bytes follow a leading byte; the second byte's range is narrower for some of them, which
+// keeps out overlong forms, surrogates and what lies beyond U+10FFFF.
+struct Lead {
+  int followers;
+  unsigned char least = 0x80, greatest = 0xbf;
+};
+
+std::optional<Lead> LeadOf(unsigned char byte) {
+  if (byte < 0x80) return Lead{0};
+  if (byte >= 0xc2 && byte <= 0xdf) return Lead{1};
+  if (byte == 0xe0) return Lead{2, 0xa0, 0xbf};
+  if (byte == 0xed) return Lead{2, 0x80, 0x9f};
+  if (byte >= 0xe1 && byte <= 0xef) return Lead{2};
+  if (byte == 0xf0) return Lead{3, 0x90, 0xbf};
+  if (byte == 0xf4) return Lead{3, 0x80, 0x8f};
+  if (byte >= 0xf1 && byte <= 0xf3) return Lead{3};
+  return std::nullopt;
+}
+
+}  // namespace
+
+template <typename T>
+CLI::Validator Number(T least, T greatest) {
+  return CLI::Validator(
+      [=](std::string& input) -> std::string {
+        const std::string_view digits = WithoutPlus(input);
+        T value{};
+        const char* const end = digits.data() + digits.size();
+        const auto [rest, error] = std::from_chars(digits.data(), end, value);
+        const bool read = error == std::errc() && rest == end;
+        if (read && value >= least && value <= greatest) {
+          input = std::is_integral_v<T> ? Text(value) : std::string(digits);
+          return "";
+        }
+        return "'" + input + "' is no " + (std::is_integral_v<T> ? "whole" : "finite") + " number" +
+               RangeText(least, greatest);
+      },
+      "");
+}
+
+template CLI::Validator Number(int32_t least, int32_t greatest);
+template CLI::Validator Number(int64_t least, int64_t greatest);
+template CLI::Validator Number(uint64_t least, uint64_t greatest);
+template CLI::Validator Number(double least, double greatest);
+
+CLI::Validator Utf8() {
+  return CLI::Validator(
+      [](std::string& input) -> std::string {
+        const auto invalid = FindInvalidUtf8(input);
+        return invalid ? "byte " + std::to_string(*invalid + 1) + " is no UTF-8" : "";
+      },
+      "");
+}
+
+CLI::Validator Name() {
+  return CLI::Validator(
+      [](std::string& input) -> std::string {
+        if (input.empty()) return "must not be empty";
+        return Utf8()(input);
+      },
+      "");
+}
+
+CLI::Validator FileName() {
+  return CLI::Validator(
+      [](std::string& input) -> std::string { return input.empty() ? "must name a file" : ""; },
+      "");
+}
+
+std::optional<size_t> FindInvalidUtf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
+    const auto lead = LeadOf(byte(i));
+    if (!lead || text.size() - i <= static_cast<size_t>(lead->followers)) return i;
+    for (int k = 1; k <= lead->followers; ++k) {
+      const unsigned char least = k == 1 ? lead->least : 0x80;
+      const unsigned char greatest = k == 1 ? lead->greatest : 0xbf;
+      if (byte(i + k) < least || byte(i + k) > greatest) return i;
+    }
+    i += 1 + lead->followers;
+  }
+  return std::nullopt;
+}
+
+}  // namespace castor::cli

@@ -1,0 +1,30 @@
+// Checks of flags' values that are stricter than CLI11's own, which let NaN pass every range, read
+// 010 as 8 and 1e999 as infinity, and take an empty value for none at all.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace castor::cli {
+
+// A number in decimal between the two, both included: whole where T is. For Option::transform,
+// since it takes leading zeros and a plus sign away, by which CLI11 would read another number. T is
+// int32_t, int64_t, uint64_t or double.
+template <typename T>
+CLI::Validator Number(T least, T greatest);
+
+// Text that goes into a message, and so must be UTF-8.
+CLI::Validator Utf8();
+
+// The same, and not empty: what a server or a model calls something.
+CLI::Validator Name();
+
+// The name of a file, in whatever bytes.
+CLI::Validator FileName();
+
+// The index of the first byte that is not part of valid UTF-8.
+std::optional<size_t> FindInvalidUtf8(std::string_view text);
+
+}  // namespace castor::cli
