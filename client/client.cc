@@ -5,6 +5,7 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <algorithm>
 #include <climits>
 #include <random>
 #include <thread>
@@ -14,9 +15,12 @@ namespace castor::client {
 namespace {
 
 using std::chrono::milliseconds;
-using Clock = std::chrono::system_clock;  // what gRPC's deadlines are in
+using Clock = std::chrono::steady_clock;
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
+// Far enough for everybody, and near enough for every clock's arithmetic.
+constexpr milliseconds kLongest = std::chrono::hours(24 * 365);
+
+std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   grpc::ChannelArguments arguments;
   // The server's limit is the one that counts.
   arguments.SetMaxReceiveMessageSize(INT_MAX);
@@ -31,7 +35,16 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
   // Two clients of one process get two connections, not a share of one.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  if (!options.service_config.empty()) arguments.SetServiceConfigJSON(options.service_config);
+  return grpc::CreateCustomChannel(options.target, grpc::InsecureChannelCredentials(), arguments);
+}
+
+milliseconds Remaining(Clock::time_point deadline) {
+  return std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+}
+
+void SetDeadline(Clock::time_point deadline, grpc::ClientContext* context) {
+  context->set_deadline(std::chrono::system_clock::now() + (deadline - Clock::now()));
 }
 
 double Random() {
@@ -43,7 +56,7 @@ double Random() {
 
 Client::Client(ClientOptions options)
     : options_(std::move(options)),
-      channel_(MakeChannel(options_.target)),
+      channel_(MakeChannel(options_)),
       attention_(v1::AttentionService::NewStub(channel_)),
       encoder_(v1::EncoderService::NewStub(channel_)),
       models_(v1::ModelService::NewStub(channel_)),
@@ -51,84 +64,146 @@ Client::Client(ClientOptions options)
       shared_memory_(v1::SharedMemoryService::NewStub(channel_)),
       health_(grpc::health::v1::Health::NewStub(channel_)) {}
 
+Client::Time Client::DeadlineOf(CallOptions call) const {
+  const milliseconds allowed = call.deadline.count() > 0 ? call.deadline : options_.deadline;
+  return Clock::now() + std::clamp(allowed, milliseconds(0), kLongest);
+}
+
+// Asks for health, which does nothing wherever it arrives, and whose failure says what is wrong.
+grpc::Status Client::Connect(Time deadline) {
+  if (channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) return grpc::Status::OK;
+  grpc::ClientContext context;
+  SetDeadline(deadline, &context);
+  grpc::health::v1::HealthCheckResponse response;
+  const grpc::Status status = health_->Check(&context, {}, &response);
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+    case grpc::StatusCode::CANCELLED:
+      return status;
+    default:
+      return grpc::Status::OK;  // somebody answered
+  }
+}
+
 template <typename Stub, typename Request, typename Response>
 Result<Response> Client::Call(Stub& stub,
                               grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                                            Response*),
-                              const Request& request, CallOptions call) {
-  const milliseconds allowed = call.deadline.count() > 0 ? call.deadline : options_.deadline;
-  const Clock::time_point deadline = Clock::now() + allowed;
+                              const Request& request, Time deadline, Repeat repeat) {
+  // protobuf ends there; gRPC would end the process.
+  if (const size_t size = request.ByteSizeLong(); size > INT_MAX) {
+    Error error;
+    error.code = grpc::StatusCode::RESOURCE_EXHAUSTED;
+    error.message = "the request has " + std::to_string(size) + " bytes; a message ends at 2 GiB";
+    return error;
+  }
   for (int attempts = 1;; ++attempts) {
+    grpc::Status status = grpc::Status::OK;
+    // Nobody can say whether a call that failed on a connection was taken in, so where that matters
+    // the connection comes first.
+    if (repeat == Repeat::kUnlessSent) status = Connect(deadline);
+    const bool sent = status.ok();
     grpc::ClientContext context;
-    context.set_deadline(deadline);
-    Response response;
-    const grpc::Status status = (stub.*method)(&context, request, &response);
-    if (status.ok()) return response;
+    if (sent) {
+      SetDeadline(deadline, &context);
+      Response response;
+      status = (stub.*method)(&context, request, &response);
+      if (status.ok()) return response;
+    }
+    Error error = ParseError(status);
+    error.attempts = attempts;
+    const bool maybe_taken = sent && error.reason != "DRAINING";
+    if (maybe_taken && repeat == Repeat::kUnlessSent) return error;
 
-    Failure failure{.code = status.error_code(), .pushback = std::nullopt};
-    const auto& trailers = context.GetServerTrailingMetadata();
-    if (const auto found = trailers.find("grpc-retry-pushback-ms"); found != trailers.end()) {
-      failure.pushback = std::string_view(found->second.data(), found->second.size());
+    Failure failure{.code = error.code, .pushback = std::nullopt, .retry_after = error.retry_after};
+    if (sent) {
+      const auto& trailers = context.GetServerTrailingMetadata();
+      if (const auto found = trailers.find("grpc-retry-pushback-ms"); found != trailers.end()) {
+        failure.pushback = std::string_view(found->second.data(), found->second.size());
+      }
     }
-    const auto remaining = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
-    const auto delay = DelayBeforeRetry(options_.retry, attempts, failure, remaining, Random());
-    if (!delay) {
-      Error error = ParseError(status);
-      error.attempts = attempts;
-      return error;
-    }
+    const auto delay =
+        DelayBeforeRetry(options_.retry, attempts, failure, Remaining(deadline), Random());
+    if (!delay) return error;
     std::this_thread::sleep_for(*delay);
   }
 }
 
 Result<v1::AttendResponse> Client::Attend(const v1::AttendRequest& request, CallOptions call) {
-  return Call(*attention_, &v1::AttentionService::Stub::Attend, request, call);
+  return Call(*attention_, &v1::AttentionService::Stub::Attend, request, DeadlineOf(call),
+              request.has_output() ? Repeat::kUnlessSent : Repeat::kYes);
 }
 
 Result<v1::EncodeResponse> Client::Encode(const v1::EncodeRequest& request, CallOptions call) {
-  return Call(*encoder_, &v1::EncoderService::Stub::Encode, request, call);
+  return Call(*encoder_, &v1::EncoderService::Stub::Encode, request, DeadlineOf(call));
 }
 
 Result<v1::ListModelsResponse> Client::ListModels(CallOptions call) {
-  return Call(*models_, &v1::ModelService::Stub::ListModels, v1::ListModelsRequest(), call);
+  return Call(*models_, &v1::ModelService::Stub::ListModels, v1::ListModelsRequest(),
+              DeadlineOf(call));
 }
 
 Result<v1::Model> Client::GetModel(const std::string& name, CallOptions call) {
   v1::GetModelRequest request;
   request.set_name(name);
-  return Call(*models_, &v1::ModelService::Stub::GetModel, request, call);
+  return Call(*models_, &v1::ModelService::Stub::GetModel, request, DeadlineOf(call));
 }
 
 Result<v1::ServerInfo> Client::GetServerInfo(CallOptions call) {
-  return Call(*server_, &v1::ServerService::Stub::GetServerInfo, v1::GetServerInfoRequest(), call);
+  return Call(*server_, &v1::ServerService::Stub::GetServerInfo, v1::GetServerInfoRequest(),
+              DeadlineOf(call));
 }
 
 Result<v1::RegisterSharedMemoryResponse> Client::RegisterSharedMemory(const SharedMemory& memory,
                                                                       CallOptions call) {
+  const Time deadline = DeadlineOf(call);
   v1::RegisterSharedMemoryRequest request;
   request.set_name(memory.name());
   request.set_key(memory.key());
   request.set_size(static_cast<int64_t>(memory.size()));
-  return Call(*shared_memory_, &v1::SharedMemoryService::Stub::RegisterSharedMemory, request, call);
+  auto response = Call(*shared_memory_, &v1::SharedMemoryService::Stub::RegisterSharedMemory,
+                       request, deadline);
+  if (response.ok() || response.error().reason != "REGION_EXISTS" ||
+      response.error().attempts == 1) {
+    return response;
+  }
+  // Perhaps an earlier attempt of this very call registered it, and only its answer was lost.
+  const auto list = Call(*shared_memory_, &v1::SharedMemoryService::Stub::ListSharedMemory,
+                         v1::ListSharedMemoryRequest(), deadline);
+  if (!list.ok()) return list.error();
+  for (const v1::SharedMemoryRegion& region : list->regions()) {
+    if (region.name() == request.name() && region.key() == request.key() &&
+        region.offset() == request.offset() && region.size() == request.size()) {
+      return v1::RegisterSharedMemoryResponse();
+    }
+  }
+  return response;
 }
 
 Result<v1::UnregisterSharedMemoryResponse> Client::UnregisterSharedMemory(const std::string& name,
                                                                           CallOptions call) {
   v1::UnregisterSharedMemoryRequest request;
   request.set_name(name);
-  return Call(*shared_memory_, &v1::SharedMemoryService::Stub::UnregisterSharedMemory, request,
-              call);
+  auto response = Call(*shared_memory_, &v1::SharedMemoryService::Stub::UnregisterSharedMemory,
+                       request, DeadlineOf(call));
+  // Gone by an earlier attempt of this very call, whose answer was lost.
+  if (!response.ok() && response.error().reason == "REGION_NOT_FOUND" &&
+      response.error().attempts > 1) {
+    return v1::UnregisterSharedMemoryResponse();
+  }
+  return response;
 }
 
 Result<v1::ListSharedMemoryResponse> Client::ListSharedMemory(CallOptions call) {
   return Call(*shared_memory_, &v1::SharedMemoryService::Stub::ListSharedMemory,
-              v1::ListSharedMemoryRequest(), call);
+              v1::ListSharedMemoryRequest(), DeadlineOf(call));
 }
 
 Result<HealthStatus> Client::Health(const std::string& service, CallOptions call) {
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
-  auto response = Call(*health_, &grpc::health::v1::Health::Stub::Check, request, call);
+  auto response = Call(*health_, &grpc::health::v1::Health::Stub::Check, request, DeadlineOf(call));
   if (!response.ok()) return response.error();
   return response->status();
 }

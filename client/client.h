@@ -7,9 +7,15 @@
 //   auto response = client.Attend(request);
 //   if (!response.ok()) std::cerr << response.error().ToString();
 //
-// Calls block until the answer, an error or the deadline; UNAVAILABLE is tried again within the
-// deadline (client/retry.h), no other error. A client may be used by many threads at a time; its
-// calls share one connection. To use several connections, make several clients.
+// Calls block until the answer, an error or the deadline. UNAVAILABLE is tried again within the
+// deadline (client/retry.h), no other error; an Attend with an `output` in shared memory only while
+// it cannot have been taken in: before a connection stands, and when the server says that it
+// drains. After any other error without a `reason` the answer may still be written into that range:
+// do not use it again, but unregister the region and take a fresh object.
+//
+// A client may be used by many threads at a time. Its calls share one connection to each address
+// that the target's name has, and go to these in turn. To use several connections, make several
+// clients.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -31,9 +37,14 @@
 namespace castor::client {
 
 struct ClientOptions {
-  std::string target = "127.0.0.1:50051";      // any gRPC target, such as dns:///castor:50051
+  // Any gRPC target, such as dns:///castor:50051. With shared memory: one server on this machine.
+  std::string target = "127.0.0.1:50051";
   std::chrono::milliseconds deadline{60'000};  // of a call, its retries included
   RetryPolicy retry{};
+  // gRPC's service config in JSON; a resolver's own comes before it. Empty: gRPC's defaults, which
+  // send all calls to the first address that connects. A retryPolicy in it would repeat calls
+  // behind this client's back, into shared memory as well: `retry` is the place for that.
+  std::string service_config = R"({"loadBalancingConfig": [{"round_robin": {}}]})";
 };
 
 struct CallOptions {
@@ -54,7 +65,8 @@ class Client {
   Result<v1::ServerInfo> GetServerInfo(CallOptions call = {});
 
   // Has the server open all of `memory`, under memory.name(), and forget a region again. The region
-  // outlives this client and `memory` itself: unregister what was registered.
+  // outlives this client and `memory` itself: unregister what was registered. Both have succeeded
+  // also when an earlier try of the same call did it and only its answer was lost.
   Result<v1::RegisterSharedMemoryResponse> RegisterSharedMemory(const SharedMemory& memory,
                                                                 CallOptions call = {});
   Result<v1::UnregisterSharedMemoryResponse> UnregisterSharedMemory(const std::string& name,
@@ -69,11 +81,22 @@ class Client {
   const ClientOptions& options() const { return options_; }
 
  private:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // Whether a call that a server may have taken in, without a word of what became of it, may be
+  // made again.
+  enum class Repeat { kYes, kUnlessSent };
+
+  Time DeadlineOf(CallOptions call) const;
+
+  // OK once a connection stands, or else what keeps it from standing.
+  grpc::Status Connect(Time deadline);
+
   template <typename Stub, typename Request, typename Response>
   Result<Response> Call(Stub& stub,
                         grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                                      Response*),
-                        const Request& request, CallOptions call);
+                        const Request& request, Time deadline, Repeat repeat = Repeat::kYes);
 
   const ClientOptions options_;
   const std::shared_ptr<grpc::Channel> channel_;

@@ -1,11 +1,27 @@
 #include "client/error.h"
 
 #include <array>
+#include <cstdint>
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
 namespace castor::client {
+namespace {
+
+constexpr std::string_view kDomain = "castor";
+constexpr int64_t kMaxSeconds = 315'576'000'000;  // of a protobuf Duration: 10,000 years
+
+// nullopt for what is no duration, and for negative ones.
+std::optional<std::chrono::milliseconds> ToMilliseconds(const google::protobuf::Duration& delay) {
+  if (delay.seconds() < 0 || delay.seconds() > kMaxSeconds || delay.nanos() < 0 ||
+      delay.nanos() > 999'999'999) {
+    return std::nullopt;
+  }
+  return std::chrono::milliseconds(delay.seconds() * 1000 + delay.nanos() / 1'000'000);
+}
+
+}  // namespace
 
 std::string_view NameOf(grpc::StatusCode code) {
   static constexpr std::array<std::string_view, 17> kNames = {"OK",
@@ -54,14 +70,14 @@ Error ParseError(const grpc::Status& status) {
     google::rpc::RetryInfo retry;
     google::rpc::RequestInfo request;
     if (detail.UnpackTo(&info)) {
-      error.reason = info.reason();
+      // A proxy on the way may have reasons of its own.
+      if (info.domain() == kDomain) error.reason = info.reason();
     } else if (detail.UnpackTo(&bad_request)) {
       if (!bad_request.field_violations().empty()) {
         error.field = bad_request.field_violations(0).field();
       }
     } else if (detail.UnpackTo(&retry)) {
-      error.retry_after = std::chrono::milliseconds(retry.retry_delay().seconds() * 1000 +
-                                                    retry.retry_delay().nanos() / 1'000'000);
+      error.retry_after = ToMilliseconds(retry.retry_delay());
     } else if (detail.UnpackTo(&request)) {
       error.request_id = request.request_id();
     }

@@ -15,8 +15,10 @@ namespace castor::client {
 
 struct Error {
   grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
-  std::string reason;  // of the closed list in proto/README.md; empty when the server sent none
-  std::string field;   // path of the field to blame, such as "query.shape[2]"; may be empty
+  // Of the closed list in proto/README.md. Empty when castor-server did not send one: the error may
+  // then come from gRPC on either side or from between, and does not tell whether the call was run.
+  std::string reason;
+  std::string field;  // path of the field to blame, such as "query.shape[2]"; may be empty
   std::string message;
   std::optional<std::chrono::milliseconds> retry_after;  // when the server says to come back
   std::string request_id;

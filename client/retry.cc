@@ -27,6 +27,7 @@ std::optional<milliseconds> DelayBeforeRetry(const RetryPolicy& policy, int atte
                                     static_cast<double>(policy.initial_backoff.count()) *
                                         std::pow(policy.multiplier, std::max(0, attempts - 1)));
     delay = milliseconds(std::llround(backoff * (0.5 + 0.5 * random)));
+    delay = std::max(delay, failure.retry_after.value_or(delay));
   }
   if (delay >= remaining) return std::nullopt;
   return delay;

@@ -1,8 +1,10 @@
 // When a failed call is tried again. Pure: no clock, no randomness of its own.
 //
-// Only UNAVAILABLE is: it says that the server did not take the request (it starts, drains or is
-// out of reach). Overload is not retried, since that would add to it: RESOURCE_EXHAUSTED carries a
-// hint for the caller, who knows whether the work is still worth doing.
+// Only UNAVAILABLE is: the server starts, drains or is out of reach. It does not say that nothing
+// was done, since a connection can break after the request was taken; which calls may nevertheless
+// be made again is the client's to know (client/client.cc). Overload is not retried, since that
+// would add to it: RESOURCE_EXHAUSTED carries a hint for the caller, who knows whether the work is
+// still worth doing.
 #pragma once
 
 #include <grpcpp/support/status_code_enum.h>
@@ -26,6 +28,8 @@ struct Failure {
   // The trailer grpc-retry-pushback-ms: the server's own wish, which replaces the backoff. Negative
   // or unreadable means "never again".
   std::optional<std::string_view> pushback = std::nullopt;
+  // RetryInfo.retry_delay: the least wait; counts where there is no pushback.
+  std::optional<std::chrono::milliseconds> retry_after = std::nullopt;
 };
 
 // The wait before the next attempt, or nullopt to give up. `attempts` were made, the last of which

@@ -19,6 +19,7 @@
 #include "client/tensor.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "tests/support/temporary_folder.h"
 
 namespace castor::client {
 namespace {
@@ -181,6 +182,7 @@ TEST_F(ClientTest, DetailsOfTheServerReachTheError) {
   service_.answer = [](int, grpc::ServerContext*) {
     google::rpc::Status details;
     google::rpc::ErrorInfo info;
+    info.set_domain("castor");
     info.set_reason("QUEUE_FULL");
     details.add_details()->PackFrom(info);
     google::rpc::RetryInfo retry;
@@ -209,6 +211,80 @@ TEST_F(ClientTest, ManyThreadsShareAClient) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(good, 100);
+}
+
+// Two servers behind one name.
+class TwoServersTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string addresses;
+    for (int i = 0; i < 2; ++i) {
+      grpc::ServerBuilder builder;
+      int port = 0;
+      builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+      builder.RegisterService(&services_[i]);
+      servers_[i] = builder.BuildAndStart();
+      ASSERT_NE(servers_[i], nullptr);
+      addresses += (i == 0 ? "ipv4:127.0.0.1:" : ",127.0.0.1:") + std::to_string(port);
+    }
+    options_.target = addresses;
+    options_.retry.initial_backoff = milliseconds(1);
+  }
+
+  FakeService services_[2];
+  std::unique_ptr<grpc::Server> servers_[2];
+  ClientOptions options_;
+};
+
+TEST_F(TwoServersTest, TakeTurns) {
+  Client client(options_);
+  // Either may be connected first.
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while ((services_[0].attempts == 0 || services_[1].attempts == 0) &&
+         std::chrono::steady_clock::now() < patience) {
+    ASSERT_TRUE(client.Attend({}).ok());
+  }
+  const int before[] = {services_[0].attempts, services_[1].attempts};
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(client.Attend({}).ok());
+  EXPECT_EQ(services_[0].attempts - before[0], 5);
+  EXPECT_EQ(services_[1].attempts - before[1], 5);
+
+  servers_[0]->Shutdown();
+  for (int i = 0; i < 10; ++i) {
+    const auto response = client.Attend({});
+    ASSERT_TRUE(response.ok()) << response.error().ToString();
+  }
+}
+
+TEST_F(TwoServersTest, ServeOneAfterTheOtherWhereTheCallerWantsNoTurns) {
+  options_.service_config = "";
+  Client client(options_);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(client.Attend({}).ok());
+  EXPECT_TRUE(services_[0].attempts == 0 || services_[1].attempts == 0);
+}
+
+TEST(Client, CallsThroughAUnixSocketAndAName) {
+  const TemporaryFolder folder;
+  grpc::ServerBuilder builder;
+  FakeService service;
+  int port = 0;
+  builder.AddListeningPort("unix:" + folder / "socket", grpc::InsecureServerCredentials());
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  for (const std::string& target :
+       {"unix:" + folder / "socket", "dns:///localhost:" + std::to_string(port),
+        "localhost:" + std::to_string(port), "ipv4:127.0.0.1:" + std::to_string(port)}) {
+    ClientOptions options;
+    options.target = target;
+    const auto response = Client(options).Attend({});
+    EXPECT_TRUE(response.ok()) << target << ": " << response.error().ToString();
+  }
+}
+
+TEST_F(ClientTest, ADeadlineBeyondAllClocksIsALongOne) {
+  EXPECT_TRUE(client_->Attend({}, {.deadline = milliseconds::max()}).ok());
 }
 
 TEST(Client, NoServerMeansUnavailable) {

@@ -59,6 +59,28 @@ TEST(ParseError, ManagesWithoutDetailsAndWithGarbage) {
   EXPECT_EQ(ParseError(StatusWith(details)).reason, "");
 }
 
+TEST(ParseError, TakesReasonsOfCastorOnlyAndDelaysThatAreSome) {
+  google::rpc::Status details;
+  google::rpc::ErrorInfo info;
+  info.set_reason("DRAINING");
+  info.set_domain("mesh.example");
+  details.add_details()->PackFrom(info);
+  EXPECT_EQ(ParseError(StatusWith(details)).reason, "");
+
+  const auto retry_after = [](int64_t seconds, int32_t nanos) {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(seconds);
+    retry.mutable_retry_delay()->set_nanos(nanos);
+    google::rpc::Status details;
+    details.add_details()->PackFrom(retry);
+    return ParseError(StatusWith(details)).retry_after;
+  };
+  EXPECT_EQ(retry_after(0, 1'000'000), std::chrono::milliseconds(1));
+  EXPECT_EQ(retry_after(INT64_MAX, 0), std::nullopt);
+  EXPECT_EQ(retry_after(-1, 0), std::nullopt);
+  EXPECT_EQ(retry_after(1, -1), std::nullopt);
+}
+
 TEST(Error, PrintsOneLineWithTheFieldOnce) {
   Error error;
   error.code = grpc::StatusCode::RESOURCE_EXHAUSTED;

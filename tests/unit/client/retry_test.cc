@@ -55,5 +55,18 @@ TEST(DelayBeforeRetry, ThePushbackReplacesTheBackoff) {
   }
 }
 
+TEST(DelayBeforeRetry, WaitsAtLeastAsLongAsTheServerAsksFor) {
+  const RetryPolicy policy;
+  Failure failure{.code = grpc::StatusCode::UNAVAILABLE,
+                  .pushback = std::nullopt,
+                  .retry_after = milliseconds(700)};
+  EXPECT_EQ(DelayBeforeRetry(policy, 1, failure, kLong, 1), milliseconds(700));
+  failure.retry_after = milliseconds(7);
+  EXPECT_EQ(DelayBeforeRetry(policy, 1, failure, kLong, 1), milliseconds(100));
+  EXPECT_EQ(DelayBeforeRetry(policy, 1, failure, milliseconds(50), 1), std::nullopt);
+  failure.pushback = "3";
+  EXPECT_EQ(DelayBeforeRetry(policy, 1, failure, kLong, 1), milliseconds(3));
+}
+
 }  // namespace
 }  // namespace castor::client

@@ -1,0 +1,282 @@
+// What the client repeats when a connection breaks, against services that have it broken at chosen
+// moments.
+#include <gmock/gmock.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "client/client.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "tests/unit/client/cutting_proxy.h"
+
+namespace castor::client {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::HasSubstr;
+
+// As castor-server words its errors.
+grpc::Status ErrorOf(grpc::StatusCode code, const std::string& reason) {
+  google::rpc::ErrorInfo info;
+  info.set_domain("castor");
+  info.set_reason(reason);
+  google::rpc::Status details;
+  details.add_details()->PackFrom(info);
+  return {code, reason, details.SerializeAsString()};
+}
+
+// Runs `then` when a call has arrived, and has had its effect, before it is answered.
+class Moment {
+ public:
+  void Set(std::function<grpc::Status(int attempt)> then) {
+    std::lock_guard<std::mutex> lock(mu_);
+    then_ = std::move(then);
+    attempts_ = 0;
+  }
+  grpc::Status Pass() {
+    std::lock_guard<std::mutex> lock(mu_);
+    return then_(attempts_++);
+  }
+  int attempts() const {
+    std::lock_guard<std::mutex> lock(mu_);
+    return attempts_;
+  }
+
+ private:
+  mutable std::mutex mu_;
+  std::function<grpc::Status(int)> then_ = [](int) { return grpc::Status::OK; };
+  int attempts_ = 0;
+};
+
+class FakeAttention : public v1::AttentionService::Service {
+ public:
+  grpc::Status Attend(grpc::ServerContext*, const v1::AttendRequest*,
+                      v1::AttendResponse*) override {
+    return moment.Pass();
+  }
+  Moment moment;
+};
+
+// Regions as castor-server keeps them.
+class FakeRegions : public v1::SharedMemoryService::Service {
+ public:
+  grpc::Status RegisterSharedMemory(grpc::ServerContext*,
+                                    const v1::RegisterSharedMemoryRequest* request,
+                                    v1::RegisterSharedMemoryResponse*) override {
+    v1::SharedMemoryRegion region;
+    region.set_name(request->name());
+    region.set_key(request->key());
+    region.set_offset(request->offset());
+    region.set_size(request->size());
+    if (!Add(region)) return ErrorOf(grpc::StatusCode::FAILED_PRECONDITION, "REGION_EXISTS");
+    return moment.Pass();
+  }
+  grpc::Status UnregisterSharedMemory(grpc::ServerContext*,
+                                      const v1::UnregisterSharedMemoryRequest* request,
+                                      v1::UnregisterSharedMemoryResponse*) override {
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      if (regions_.erase(request->name()) == 0) {
+        return ErrorOf(grpc::StatusCode::NOT_FOUND, "REGION_NOT_FOUND");
+      }
+    }
+    return moment.Pass();
+  }
+  grpc::Status ListSharedMemory(grpc::ServerContext*, const v1::ListSharedMemoryRequest*,
+                                v1::ListSharedMemoryResponse* response) override {
+    std::lock_guard<std::mutex> lock(mu_);
+    ++lists;
+    for (const auto& [name, region] : regions_) *response->add_regions() = region;
+    return grpc::Status::OK;
+  }
+
+  bool Add(const v1::SharedMemoryRegion& region) {
+    std::lock_guard<std::mutex> lock(mu_);
+    return regions_.emplace(region.name(), region).second;
+  }
+  void Clear() {
+    std::lock_guard<std::mutex> lock(mu_);
+    regions_.clear();
+  }
+
+  Moment moment;
+  std::atomic<int> lists = 0;
+
+ private:
+  std::mutex mu_;
+  std::map<std::string, v1::SharedMemoryRegion> regions_;
+};
+
+class ClientRetryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&attention_);
+    builder.RegisterService(&regions_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    proxy_ = std::make_unique<CuttingProxy>(port);
+    options_.target = proxy_->address();
+    options_.retry.initial_backoff = milliseconds(1);
+    client_ = std::make_unique<Client>(options_);
+    auto memory = SharedMemory::Create(64);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    memory_ = std::make_unique<SharedMemory>(*std::move(memory));
+    *with_output_.mutable_output() = memory_->Ref(0, 64);
+  }
+
+  // The connection breaks when the first call has had its effect.
+  std::function<grpc::Status(int)> CutTheFirst() {
+    return [this](int attempt) {
+      if (attempt == 0) proxy_->Cut();
+      return grpc::Status::OK;
+    };
+  }
+
+  FakeAttention attention_;
+  FakeRegions regions_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<CuttingProxy> proxy_;
+  ClientOptions options_;
+  std::unique_ptr<Client> client_;
+  std::unique_ptr<SharedMemory> memory_;
+  v1::AttendRequest with_output_;
+};
+
+TEST_F(ClientRetryTest, ACallWithoutOutputIsMadeAgainAfterTheConnectionBroke) {
+  attention_.moment.Set(CutTheFirst());
+  const auto response = client_->Attend({});
+  ASSERT_TRUE(response.ok()) << response.error().ToString();
+  EXPECT_EQ(attention_.moment.attempts(), 2);
+}
+
+TEST_F(ClientRetryTest, ACallThatAServerMayHaveTakenIsNotMadeAgainIntoItsOutput) {
+  attention_.moment.Set(CutTheFirst());
+  const auto response = client_->Attend(with_output_);
+  ASSERT_FALSE(response.ok());
+  EXPECT_EQ(response.error().code, grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(response.error().reason, "") << "so the caller knows that nobody knows";
+  EXPECT_EQ(response.error().attempts, 1);
+  EXPECT_EQ(attention_.moment.attempts(), 1);
+}
+
+TEST_F(ClientRetryTest, AnUnavailableThatIsNotTheServersWordIsNoReasonToUseTheOutputAgain) {
+  // A proxy's, say, with a reason of its own, or none.
+  attention_.moment.Set([](int) {
+    google::rpc::ErrorInfo info;
+    info.set_domain("mesh.example");
+    info.set_reason("DRAINING");
+    google::rpc::Status details;
+    details.add_details()->PackFrom(info);
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "upstream", details.SerializeAsString());
+  });
+  EXPECT_FALSE(client_->Attend(with_output_).ok());
+  EXPECT_EQ(attention_.moment.attempts(), 1);
+  attention_.moment.Set([](int) { return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone"); });
+  EXPECT_FALSE(client_->Attend(with_output_).ok());
+  EXPECT_EQ(attention_.moment.attempts(), 1);
+}
+
+TEST_F(ClientRetryTest, ADrainingServerHasNotTakenTheCall) {
+  attention_.moment.Set([](int attempt) {
+    return attempt < 2 ? ErrorOf(grpc::StatusCode::UNAVAILABLE, "DRAINING") : grpc::Status::OK;
+  });
+  const auto response = client_->Attend(with_output_);
+  ASSERT_TRUE(response.ok()) << response.error().ToString();
+  EXPECT_EQ(attention_.moment.attempts(), 3);
+}
+
+TEST_F(ClientRetryTest, BeforeAConnectionStandsEveryCallIsTriedAgain) {
+  proxy_->RefuseNext(2);
+  options_.retry = {
+      .max_attempts = 100'000, .initial_backoff = milliseconds(1), .max_backoff = milliseconds(10)};
+  Client client(options_);
+  const auto response = client.Attend(with_output_);
+  ASSERT_TRUE(response.ok()) << response.error().ToString();
+  EXPECT_EQ(attention_.moment.attempts(), 1);
+
+  // And after an idle connection was lost, which the client may or may not have noticed yet: a call
+  // never arrives twice.
+  proxy_->Cut();
+  (void)client.Attend(with_output_);
+  EXPECT_LE(attention_.moment.attempts(), 2);
+}
+
+TEST_F(ClientRetryTest, NoConnectionAtAllIsToldWithItsCause) {
+  proxy_->RefuseNext(1 << 30);
+  const auto response = client_->Attend(with_output_);
+  ASSERT_FALSE(response.ok());
+  EXPECT_EQ(response.error().code, grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(response.error().attempts, 5);
+  EXPECT_THAT(response.error().message, HasSubstr("connect"));
+  EXPECT_EQ(attention_.moment.attempts(), 0);
+}
+
+TEST_F(ClientRetryTest, ARegistrationWhoseAnswerWasLostIsFoundAgain) {
+  regions_.moment.Set(CutTheFirst());
+  const auto registered = client_->RegisterSharedMemory(*memory_);
+  EXPECT_TRUE(registered.ok()) << registered.error().ToString();
+  EXPECT_EQ(regions_.lists, 1);
+}
+
+TEST_F(ClientRetryTest, ANameThatAnotherHasTakenStaysAnError) {
+  v1::SharedMemoryRegion other;
+  other.set_name(memory_->name());
+  other.set_key("/another");
+  other.set_size(64);
+  ASSERT_TRUE(regions_.Add(other));
+  auto registered = client_->RegisterSharedMemory(*memory_);
+  ASSERT_FALSE(registered.ok());
+  EXPECT_EQ(registered.error().reason, "REGION_EXISTS");
+  EXPECT_EQ(regions_.lists, 0) << "a first try cannot have met itself";
+
+  // The same on a retry: the first is registered, lost, and taken by the other meanwhile.
+  regions_.Clear();
+  regions_.moment.Set([&](int) {
+    regions_.Clear();
+    EXPECT_TRUE(regions_.Add(other));
+    proxy_->Cut();
+    return grpc::Status::OK;
+  });
+  registered = client_->RegisterSharedMemory(*memory_);
+  ASSERT_FALSE(registered.ok());
+  EXPECT_EQ(registered.error().reason, "REGION_EXISTS");
+  EXPECT_EQ(regions_.lists, 1);
+}
+
+TEST_F(ClientRetryTest, UnregisteringWhoseAnswerWasLostHasSucceeded) {
+  ASSERT_TRUE(client_->RegisterSharedMemory(*memory_).ok());
+  regions_.moment.Set(CutTheFirst());
+  const auto response = client_->UnregisterSharedMemory(memory_->name());
+  EXPECT_TRUE(response.ok()) << response.error().ToString();
+  const auto again = client_->UnregisterSharedMemory(memory_->name());
+  ASSERT_FALSE(again.ok());
+  EXPECT_EQ(again.error().reason, "REGION_NOT_FOUND");
+}
+
+TEST_F(ClientRetryTest, TheServersWishOfADelayIsHeard) {
+  attention_.moment.Set([](int) {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(3600);
+    google::rpc::Status details;
+    details.add_details()->PackFrom(retry);
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "later", details.SerializeAsString());
+  });
+  const auto response = client_->Attend({});
+  ASSERT_FALSE(response.ok());
+  EXPECT_EQ(attention_.moment.attempts(), 1) << "an hour is beyond the deadline";
+}
+
+}  // namespace
+}  // namespace castor::client
