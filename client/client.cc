@@ -86,6 +86,17 @@ grpc::Status Client::Connect(Time deadline) {
   }
 }
 
+// Watches the channel meanwhile, since gRPC connects only while somebody waits inside of it: after
+// a sleep a server that is long back would still count as out of reach.
+void Client::Wait(milliseconds delay) {
+  const auto until = std::chrono::system_clock::now() + delay;
+  while (std::chrono::system_clock::now() < until) {
+    const grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
+    if (state == GRPC_CHANNEL_SHUTDOWN) return std::this_thread::sleep_until(until);
+    channel_->WaitForStateChange(state, until);
+  }
+}
+
 template <typename Stub, typename Request, typename Response>
 Result<Response> Client::Call(Stub& stub,
                               grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
@@ -126,7 +137,7 @@ Result<Response> Client::Call(Stub& stub,
     const auto delay =
         DelayBeforeRetry(options_.retry, attempts, failure, Remaining(deadline), Random());
     if (!delay) return error;
-    std::this_thread::sleep_for(*delay);
+    Wait(*delay);
   }
 }
 

@@ -92,6 +92,9 @@ class Client {
   // OK once a connection stands, or else what keeps it from standing.
   grpc::Status Connect(Time deadline);
 
+  // Lets so much time pass.
+  void Wait(std::chrono::milliseconds delay);
+
   template <typename Stub, typename Request, typename Response>
   Result<Response> Call(Stub& stub,
                         grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,

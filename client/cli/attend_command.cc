@@ -1,7 +1,5 @@
 // castor attend: one attention problem, and whether its answer is right.
 #include <chrono>
-#include <cmath>
-#include <cstdio>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -13,6 +11,7 @@
 #include "client/cli/exact_check.h"
 #include "client/cli/kernel_flags.h"
 #include "client/cli/report.h"
+#include "client/cli/values.h"
 #include "client/tensor.h"
 
 namespace castor::cli {
@@ -21,11 +20,13 @@ namespace {
 // Multiply-adds that a check may take: about a second.
 constexpr int64_t kCheckOperations = 600'000'000;
 
+constexpr double kGreatest = std::numeric_limits<double>::max();
+
 struct AttendFlags {
   CommonFlags common;
   ProblemFlags problem;
   KernelFlags kernel;
-  double scale = std::numeric_limits<double>::quiet_NaN();  // NaN: the server's default
+  std::optional<double> scale;  // default: the server's
   std::string priority = "normal";
   int32_t fidelity_rows = 0;
   bool check_finite = false;
@@ -37,15 +38,15 @@ struct AttendFlags {
 };
 
 v1::AttendRequest MakeRequest(const AttendFlags& flags) {
-  v1::AttendRequest request = MakeProblem(flags.problem);
+  v1::AttendRequest request = MakeProblem(flags.problem, flags.shared_memory);
   request.set_request_id(flags.request_id);
-  if (!std::isnan(flags.scale)) request.set_softmax_scale(flags.scale);
+  if (flags.scale) request.set_softmax_scale(*flags.scale);
   if (flags.priority == "low") request.set_priority(v1::LOW);
   if (flags.priority == "high") request.set_priority(v1::HIGH);
   request.set_fidelity_rows(flags.fidelity_rows);
   request.set_check_finite(flags.check_finite);
   ApplyKernel(flags.kernel, &request);
-  DrawCastInputs(flags.problem, &request);
+  DrawCastInputs(flags.problem, flags.shared_memory, &request);
   return request;
 }
 
@@ -135,6 +136,12 @@ Json ToJson(v1::AttendResponse response, const std::optional<Verdict>& verdict,
   return json;
 }
 
+// The server would hold the memory for ever. One that does not answer at once is not waited for.
+void Unregister(const SharedProblem& shared, client::Client& client) {
+  (void)client.UnregisterSharedMemory(shared.memory().name(),
+                                      {.deadline = std::chrono::seconds(2)});
+}
+
 int Run(const AttendFlags& flags) {
   const v1::AttendRequest request = MakeRequest(flags);
   client::Client client = flags.common.Connect();
@@ -142,14 +149,23 @@ int Run(const AttendFlags& flags) {
   if (flags.shared_memory) {
     shared.emplace(request);
     const auto registered = client.RegisterSharedMemory(shared->memory());
-    if (!registered.ok()) return ReportError(registered.error(), flags.common);
+    if (!registered.ok()) {
+      const int code = ReportError(registered.error(), flags.common);
+      // Without a reason it may have been registered all the same.
+      if (registered.error().reason.empty()) Unregister(*shared, client);
+      return code;
+    }
   }
   const auto begin = std::chrono::steady_clock::now();
   auto response = client.Attend(shared ? shared->request() : request);
   const double round_trip_us =
       std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
-  if (shared) (void)client.UnregisterSharedMemory(shared->memory().name());
-  if (!response.ok()) return ReportError(response.error(), flags.common);
+  if (!response.ok()) {
+    const int code = ReportError(response.error(), flags.common);
+    if (shared) Unregister(*shared, client);
+    return code;
+  }
+  if (shared) Unregister(*shared, client);
   if (shared) shared->TakeOutput(&*response);
 
   const std::optional<Verdict> verdict = Judge(flags, request, *response);
@@ -167,7 +183,7 @@ int Run(const AttendFlags& flags) {
   }
   if (written != kOk) return written;
   if (!verdict || verdict->passed) return kOk;
-  std::fprintf(stderr, "castor: check %s\n", VerdictText(*verdict).c_str());
+  Complain("check " + VerdictText(*verdict));
   return kCheckFailed;
 }
 
@@ -180,6 +196,7 @@ Runner AddAttendCommand(CLI::App* command) {
   const std::string group = "Request";
   command->add_option("--scale", flags->scale, "Softmax scale (default: 1 / sqrt(head_dim))")
       ->type_name("X")
+      ->transform(Number(-kGreatest, kGreatest))
       ->default_str("")
       ->group(group);
   command->add_option("--priority", flags->priority, "low, normal or high")
@@ -192,7 +209,7 @@ Runner AddAttendCommand(CLI::App* command) {
                    "Have the server measure an approximation's error on so many rows per sequence, "
                    "0 to 1024")
       ->type_name("N")
-      ->check(CLI::Range(0, 1024).description(""))
+      ->transform(Number(0, 1024))
       ->group(group);
   command->add_flag("--check-finite", flags->check_finite, "Have NaN and Inf refused")
       ->group(group);
@@ -203,6 +220,7 @@ Runner AddAttendCommand(CLI::App* command) {
       ->group(group);
   command->add_option("--request-id", flags->request_id, "For the server's log and the answer")
       ->type_name("TEXT")
+      ->check(Utf8())
       ->group(group);
   auto* no_check =
       command->add_flag("--no-check", flags->no_check, "Do not check the answer")->group("Check");
@@ -217,7 +235,7 @@ Runner AddAttendCommand(CLI::App* command) {
                    "Relative error that passes (default: 1e-5 for float32, 2e-3 for float16, "
                    "1.5e-2 for bfloat16; approximate kernels are not judged)")
       ->type_name("X")
-      ->check(CLI::PositiveNumber.description(""))
+      ->transform(Number(std::numeric_limits<double>::min(), kGreatest))
       ->group("Check");
   AddCommonFlags(command, &flags->common, true);
   command->footer(

@@ -1,32 +1,47 @@
 #include "client/cli/attend_problem.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <climits>
 #include <random>
 
 #include "client/cli/command.h"
+#include "client/cli/report.h"
+#include "client/cli/values.h"
 #include "client/npy.h"
 #include "client/tensor.h"
 
 namespace castor::cli {
 namespace {
 
-// protobuf ends at 2 GiB for a message.
-constexpr int64_t kMaxElements = (int64_t{2} << 30) / 4;
-
 v1::DataType TypeOf(const std::string& name) {
   if (name == "float16") return v1::FLOAT16;
   return name == "bfloat16" ? v1::BFLOAT16 : v1::FLOAT32;
 }
 
+// Tensors of so many bytes together, beside an output; as doubles, which hold any number of them.
+void CheckSize(double bytes, double output_bytes, bool shared_memory) {
+  const auto text = [](double size) { return FormatReal(size / (1 << 30), "%.3g") + " GiB"; };
+  if (!shared_memory && bytes > INT_MAX) {  // where protobuf ends
+    throw UsageError("the problem has " + text(bytes) +
+                     ", and a message ends at 2 GiB; --shared-memory keeps the tensors out of it");
+  }
+  // The tensors, a copy on their way out, and the answer.
+  const double needed = 2 * bytes + output_bytes;
+  const double memory =
+      static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  if (needed > memory) {
+    throw UsageError("the problem takes " + text(needed) + " of memory, and this machine has " +
+                     text(memory));
+  }
+}
+
+// Requires that it fits this machine.
 v1::Tensor Random(int64_t tokens, int64_t heads, int64_t dim, v1::DataType dtype,
                   std::mt19937_64& generator) {
   const int64_t shape[] = {tokens, heads, dim};
-  const auto elements = client::NumElements(shape);
-  if (!elements || *elements > kMaxElements) {
-    throw UsageError("a tensor of " + std::to_string(tokens) + " tokens, " + std::to_string(heads) +
-                     " heads, " + std::to_string(dim) + " dimensions does not fit one message");
-  }
-  std::vector<float> values(*elements);
+  std::vector<float> values(client::NumElements(shape).value());
   std::normal_distribution<float> normal;
   std::generate(values.begin(), values.end(), [&] { return normal(generator); });
   return client::MakeTensor(values, shape, dtype);
@@ -35,8 +50,7 @@ v1::Tensor Random(int64_t tokens, int64_t heads, int64_t dim, v1::DataType dtype
 int64_t Sum(const std::vector<int64_t>& lengths) {
   int64_t sum = 0;
   for (const int64_t length : lengths) {
-    if (__builtin_add_overflow(sum, length, &sum))
-      throw UsageError("--lengths: their sum overflows");
+    if (__builtin_add_overflow(sum, length, &sum)) throw UsageError("the sum of lengths overflows");
   }
   return sum;
 }
@@ -64,7 +78,7 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
       ->default_str("128,77,512")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
+      ->transform(Number(int64_t{1}, int64_t{1} << 40))
       ->group(random);
   command
       ->add_option("--key-lengths", flags->key_lengths,
@@ -72,13 +86,13 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
       ->type_name("N,N,...")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
+      ->transform(Number(int64_t{1}, int64_t{1} << 40))
       ->group(random);
   auto number = [&](const char* flag, int64_t* value, const char* help, const char* default_text) {
     return command->add_option(flag, *value, help)
         ->type_name("N")
         ->default_str(default_text)
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 24).description(""))
+        ->transform(Number(int64_t{1}, int64_t{1} << 24))
         ->group(random);
   };
   number("--heads", &flags->heads, "Heads", "8");
@@ -94,6 +108,7 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
       ->group(random);
   command->add_option("--seed", flags->seed, "Seed of the random tensors")
       ->type_name("N")
+      ->transform(Number(uint64_t{0}, UINT64_MAX))
       ->capture_default_str()
       ->group(random);
 
@@ -103,19 +118,22 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
                        "[tokens, heads, head_dim] with --lengths, or [batch, tokens, heads, "
                        "head_dim]; <f4, <f2, or <u2 for the bits of bfloat16")
           ->type_name("FILE.npy")
+          ->check(FileName())
           ->group(files);
   CLI::Option* key = command->add_option("--key", flags->key, "The keys, likewise")
                          ->type_name("FILE.npy")
+                         ->check(FileName())
                          ->group(files);
   CLI::Option* value = command->add_option("--value", flags->value, "The values, likewise")
                            ->type_name("FILE.npy")
+                           ->check(FileName())
                            ->group(files);
   query->needs(key)->needs(value);
   key->needs(query);
   value->needs(query);
 }
 
-v1::AttendRequest MakeProblem(const ProblemFlags& flags) {
+v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory) {
   v1::AttendRequest request;
   const bool packed = flags.random() || flags.lengths_given;
   if (packed) request.mutable_query_lengths()->Assign(flags.lengths.begin(), flags.lengths.end());
@@ -131,18 +149,27 @@ v1::AttendRequest MakeProblem(const ProblemFlags& flags) {
   const int64_t tokens = Sum(flags.lengths);
   const int64_t keys = flags.key_lengths.empty() ? tokens : Sum(flags.key_lengths);
   const int64_t value_dim = flags.value_dim == 0 ? flags.head_dim : flags.value_dim;
+  const double row =
+      static_cast<double>(flags.heads) * client::SizeOf(dtype);  // bytes by dimension
+  const double query = row * tokens * flags.head_dim;
+  const double output = row * tokens * value_dim;
+  CheckSize(query + row * keys * (flags.head_dim + value_dim), output, shared_memory);
   *request.mutable_query() = Random(tokens, flags.heads, flags.head_dim, dtype, generator);
   *request.mutable_key() = Random(keys, flags.heads, flags.head_dim, dtype, generator);
   *request.mutable_value() = Random(keys, flags.heads, value_dim, dtype, generator);
   return request;
 }
 
-void DrawCastInputs(const ProblemFlags& flags, v1::AttendRequest* request) {
+void DrawCastInputs(const ProblemFlags& flags, bool shared_memory, v1::AttendRequest* request) {
   if (!flags.random() || !request->has_cast()) return;
   // Not the generator of the problem itself, which is the same for every kernel.
   std::mt19937_64 generator(~flags.seed);
   v1::Cast& cast = *request->mutable_cast();
   if (cast.surrogates_case() == v1::Cast::SURROGATES_NOT_SET) {
+    CheckSize(static_cast<double>(request->ByteSizeLong()) +
+                  static_cast<double>(flags.surrogate_tokens) * flags.heads * flags.head_dim *
+                      client::SizeOf(request->query().dtype()),
+              0, shared_memory);
     *cast.mutable_surrogate_tokens() = Random(flags.surrogate_tokens, flags.heads, flags.head_dim,
                                               request->query().dtype(), generator);
   }

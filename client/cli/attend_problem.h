@@ -32,12 +32,13 @@ struct ProblemFlags {
 // `lengths_given` is set when --lengths was parsed.
 void AddProblemFlags(CLI::App* command, ProblemFlags* flags);
 
-// Query, key, value and lengths of a request; throws UsageError for files that cannot be read and
-// problems that do not fit a message.
-v1::AttendRequest MakeProblem(const ProblemFlags& flags);
+// Query, key, value and lengths of a request; throws UsageError for files that cannot be read, and
+// for random problems that fit neither a message, unless they go through shared memory, nor this
+// machine's memory, before any of it is taken.
+v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory);
 
 // For kernel cast in a random problem: draws the surrogate tokens and the gate that the request
-// does not have yet.
-void DrawCastInputs(const ProblemFlags& flags, v1::AttendRequest* request);
+// does not have yet. Throws likewise.
+void DrawCastInputs(const ProblemFlags& flags, bool shared_memory, v1::AttendRequest* request);
 
 }  // namespace castor::cli

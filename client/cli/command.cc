@@ -1,12 +1,55 @@
 #include "client/cli/command.h"
 
-#include <cstdio>
-#include <fstream>
-#include <iostream>
+#include <fcntl.h>
+#include <unistd.h>
 
+#include <cstdio>
+
+#include "client/cli/values.h"
+#include "client/file.h"
 #include "client/npy.h"
 
 namespace castor::cli {
+namespace {
+
+int Written(const absl::Status& status) {
+  if (status.ok()) return kOk;
+  Complain(std::string(status.message()));
+  return kUsageError;
+}
+
+}  // namespace
+
+std::optional<int> KeepStandardDescriptors(char** argv) {
+  bool missing = false;
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
+    // What closes with exec was not there at the start: a library of ours has opened it since.
+    const int flags = fcntl(descriptor, F_GETFD);
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) continue;
+    missing = true;
+    const int mode = descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY;
+    const int useless = open("/dev/null", mode | O_CLOEXEC);
+    if (useless < 0) return kUsageError;
+    if (useless == descriptor) {
+      fcntl(descriptor, F_SETFD, 0);
+    } else if (dup2(useless, descriptor) < 0) {
+      return kUsageError;
+    }
+  }
+  if (!missing) return std::nullopt;
+  // Anew, since that library has lost its own now.
+  execv("/proc/self/exe", argv);
+  return kUsageError;
+}
+
+void Complain(std::string_view message) {
+  std::string line = "castor: ";
+  for (const char c : message) {
+    line += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? ' ' : c;
+  }
+  line += '\n';
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
 
 OutputFormat CommonFlags::format() const {
   if (output == "json") return OutputFormat::kJson;
@@ -24,19 +67,21 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy) {
   command->add_option("--server", flags->server, "Address of the server, or any gRPC target")
       ->envname("CASTOR_SERVER")
       ->type_name("HOST:PORT")
+      ->check(Name())
       ->capture_default_str()
       ->group("Connection");
   command
       ->add_option("--timeout", flags->timeout_seconds,
                    "Deadline of a call with its retries, in seconds")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.001, 86400.0).description(""))
+      ->transform(Number(0.001, 86400.0))
       ->capture_default_str()
       ->group("Connection");
   CLI::Option* file = command
                           ->add_option("-f,--file", flags->file,
                                        "Write the output to this file, not to standard output")
                           ->type_name("FILE")
+                          ->check(FileName())
                           ->group("Output");
   const std::vector<std::string> formats = npy ? std::vector<std::string>{"table", "json", "npy"}
                                                : std::vector<std::string>{"table", "json"};
@@ -80,29 +125,18 @@ int ReportError(const client::Error& error, const CommonFlags& flags) {
     default:
       break;
   }
-  std::fprintf(stderr, "castor: %s%s%s\n", error.ToString().c_str(), hint.empty() ? "" : "; ",
-               hint.c_str());
+  Complain(error.ToString() + (hint.empty() ? "" : "; " + hint));
   return kServerError;
 }
 
+int WriteText(const std::string& text) { return Written(client::WriteStandardOutput(text)); }
+
 int WriteText(const std::string& text, const CommonFlags& flags) {
-  if (flags.file.empty()) {
-    std::cout << text << std::flush;
-    return std::cout ? kOk : kServerError;
-  }
-  std::ofstream file(flags.file, std::ios::binary | std::ios::trunc);
-  file << text;
-  file.close();
-  if (file) return kOk;
-  std::fprintf(stderr, "castor: cannot write '%s'\n", flags.file.c_str());
-  return kUsageError;
+  return flags.file.empty() ? WriteText(text) : Written(client::WriteFile(flags.file, {text}));
 }
 
 int WriteTensor(const v1::Tensor& tensor, const CommonFlags& flags) {
-  const absl::Status status = client::WriteNpy(flags.file, tensor);
-  if (status.ok()) return kOk;
-  std::fprintf(stderr, "castor: %s\n", std::string(status.message()).c_str());
-  return kUsageError;
+  return Written(client::WriteNpy(flags.file, tensor));
 }
 
 }  // namespace castor::cli

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,7 +17,7 @@ namespace castor::cli {
 // Exit codes of the program.
 inline constexpr int kOk = 0;
 inline constexpr int kServerError = 1;  // the server, or the way to it
-inline constexpr int kUsageError = 2;   // flags, input files
+inline constexpr int kUsageError = 2;   // flags, files, output, memory: this end of the way
 inline constexpr int kCheckFailed = 3;  // the answer is not what this program computed itself
 
 enum class OutputFormat { kTable, kJson, kNpy };
@@ -32,12 +33,21 @@ struct CommonFlags {
   client::Client Connect() const;
 };
 
-// Bad input that CLI11 cannot see, such as a file's content; main prints it and exits with 2.
+// What is wrong at this end and CLI11 cannot see, such as a file's content; main prints it and
+// exits with 2.
 class UsageError : public CLI::Error {
  public:
   explicit UsageError(const std::string& message)
       : CLI::Error("UsageError", message, kUsageError) {}
 };
+
+// To be called first of all. Where descriptors 0 to 2 are not all open, runs the program anew with
+// something in their places that can be neither read nor written; returns, with an exit code, only
+// when that fails. A connection could take such a place otherwise, and be sent what is printed.
+std::optional<int> KeepStandardDescriptors(char** argv);
+
+// Prints "castor: MESSAGE" as one line on standard error, whatever is in it.
+void Complain(std::string_view message);
 
 // Adds --server and so on; `npy` tells whether --output takes npy.
 void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy);
@@ -46,7 +56,9 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy);
 // code.
 int ReportError(const client::Error& error, const CommonFlags& flags);
 
-// Writes text (with its newline) or an .npy file where the flags say; returns the exit code.
+// Writes text (with its newline) or an .npy file where the flags say; complains where that fails.
+// Returns the exit code.
+int WriteText(const std::string& text);  // to standard output
 int WriteText(const std::string& text, const CommonFlags& flags);
 int WriteTensor(const v1::Tensor& tensor, const CommonFlags& flags);
 

@@ -1,7 +1,7 @@
 // castor encode: embeds what it is given, and shows how alike the results are.
 #include <chrono>
 #include <cmath>
-#include <cstdio>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +11,7 @@
 #include "client/cli/encode_input.h"
 #include "client/cli/kernel_flags.h"
 #include "client/cli/report.h"
+#include "client/cli/values.h"
 #include "client/tensor.h"
 
 namespace castor::cli {
@@ -173,8 +174,8 @@ int Run(const EncodeFlags& flags) {
     answer.round_trip_us +=
         std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
     if (!response.ok()) return ReportError(response.error(), flags.common);
-    if (!Append(*std::move(response), input.labels, &answer)) {
-      std::fprintf(stderr, "castor: the answer does not fit the request\n");
+    if (!Append(*std::move(response), input.Labels(), &answer)) {
+      Complain("the answer does not fit the request");
       return kCheckFailed;
     }
   }
@@ -199,6 +200,7 @@ Runner AddEncodeCommand(CLI::App* command) {
   const std::string group = "Model and output rows";
   command->add_option("--model", flags->model, "The model (default: the server's only one)")
       ->type_name("NAME")
+      ->check(Name())
       ->group(group);
   auto* pooling =
       command->add_option("--pooling", flags->pooling, "mean or cls (default: the model's own)")
@@ -215,13 +217,13 @@ Runner AddEncodeCommand(CLI::App* command) {
       ->group(group);
   command->add_option("--dimensions", flags->dimensions, "Keep the first so many of each row")
       ->type_name("N")
-      ->check(CLI::PositiveNumber.description(""))
+      ->transform(Number(1, INT32_MAX))
       ->group(group);
   command->add_flag("--no-truncate", flags->no_truncate, "Refuse texts that are too long")
       ->group(group);
   command->add_option("--batch", flags->batch, "Texts per request")
       ->type_name("N")
-      ->check(CLI::Range(1, 4096).description(""))
+      ->transform(Number(1, 4096))
       ->capture_default_str()
       ->group(group);
   AddKernelFlags(command, &flags->kernel);

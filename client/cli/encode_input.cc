@@ -2,38 +2,64 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <iostream>
+#include <climits>
+#include <string_view>
 #include <utility>
 
 #include "client/cli/command.h"
+#include "client/cli/values.h"
+#include "client/file.h"
 #include "client/npy.h"
 
 namespace castor::cli {
 namespace {
 
-std::vector<std::string> ReadLines(std::istream& stream) {
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(stream, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    lines.push_back(std::move(line));
+constexpr size_t kBlock = 1 << 20;  // bytes of a file to read at a time
+
+// Adds one line of the file, without its end.
+void AddLine(std::string line, const client::InputFile& file, std::vector<std::string>* lines) {
+  if (!line.empty() && line.back() == '\r') line.pop_back();
+  if (const auto invalid = FindInvalidUtf8(line)) {
+    throw UsageError("line " + std::to_string(lines->size() + 1) + " of " + file.name() +
+                     " is no UTF-8: byte " + std::to_string(*invalid + 1));
   }
+  lines->push_back(std::move(line));
+}
+
+std::vector<std::string> ReadLines(client::InputFile file) {
+  std::vector<std::string> lines;
+  std::string line;
+  while (true) {
+    std::string block;
+    const absl::Status status = file.Append(kBlock, &block);
+    if (!status.ok()) throw UsageError(std::string(status.message()));
+    if (block.empty()) break;
+    std::string_view rest = block;
+    for (size_t end; (end = rest.find('\n')) != std::string_view::npos;) {
+      line += rest.substr(0, end);
+      AddLine(std::exchange(line, {}), file, &lines);
+      rest.remove_prefix(end + 1);
+    }
+    line += rest;
+    // It may be a device without an end.
+    if (line.size() > INT_MAX) {
+      throw UsageError("line " + std::to_string(lines.size() + 1) + " of " + file.name() +
+                       " is longer than a message can be");
+    }
+  }
+  if (!line.empty()) AddLine(std::move(line), file, &lines);
+  if (lines.empty()) throw UsageError(file.name() + " holds no text");
   return lines;
 }
 
 std::vector<std::string> ReadTexts(const InputFlags& flags) {
   if (!flags.texts.empty()) return flags.texts;
-  std::vector<std::string> texts;
   if (flags.text_file.empty() || flags.text_file == "-") {
-    texts = ReadLines(std::cin);
-    if (texts.empty()) throw UsageError("standard input holds no text");
-    return texts;
+    return ReadLines(client::InputFile::StandardInput());
   }
-  std::ifstream file(flags.text_file);
-  if (!file) throw UsageError("cannot open '" + flags.text_file + "'");
-  texts = ReadLines(file);
-  if (texts.empty()) throw UsageError("'" + flags.text_file + "' holds no text");
-  return texts;
+  auto file = client::InputFile::Open(flags.text_file);
+  if (!file.ok()) throw UsageError(std::string(file.status().message()));
+  return ReadLines(*std::move(file));
 }
 
 std::vector<int64_t> ParseIds(const std::string& text) {
@@ -81,12 +107,14 @@ Input FromEmbeddings(const InputFlags& flags) {
 
 void AddInputFlags(CLI::App* command, InputFlags* flags) {
   const std::string group = "Input (one of; default: texts from standard input, one a line)";
-  CLI::Option* texts =
-      command->add_option("texts", flags->texts, "Texts to embed")->type_name("TEXT");
+  CLI::Option* texts = command->add_option("texts", flags->texts, "Texts to embed")
+                           ->type_name("TEXT")
+                           ->check(Utf8());
   CLI::Option* file = command
                           ->add_option("--text-file", flags->text_file,
                                        "Read texts from this file, one a line; - is standard input")
                           ->type_name("FILE")
+                          ->check(FileName())
                           ->excludes(texts)
                           ->group(group);
   CLI::Option* ids = command
@@ -101,6 +129,7 @@ void AddInputFlags(CLI::App* command, InputFlags* flags) {
   CLI::Option* embeddings =
       command->add_option("--embeddings", flags->embeddings, "Word embeddings [tokens, hidden]")
           ->type_name("FILE.npy")
+          ->check(FileName())
           ->excludes(texts)
           ->excludes(file)
           ->excludes(ids)
@@ -109,13 +138,14 @@ void AddInputFlags(CLI::App* command, InputFlags* flags) {
       ->type_name("N,N,...")
       ->delimiter(',')
       ->allow_extra_args(false)
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40).description(""))
+      ->transform(Number(int64_t{1}, int64_t{1} << 40))
       ->needs(embeddings)
       ->group(group);
   command
       ->add_option("--pair", flags->pairs,
                    "Second text of a text pair; once per text, in their order")
       ->type_name("TEXT")
+      ->check(Utf8())
       ->allow_extra_args(false)
       ->excludes(ids)
       ->excludes(embeddings)
@@ -126,10 +156,18 @@ void AddInputFlags(CLI::App* command, InputFlags* flags) {
       ->group(group);
 }
 
+std::vector<std::string> Input::Labels() const {
+  if (!request.has_texts()) return labels;
+  const v1::TextBatch& batch = request.texts();
+  std::vector<std::string> names(batch.texts().begin(), batch.texts().end());
+  for (int i = 0; i < batch.pairs_size(); ++i) names[i] += " | " + batch.pairs(i);
+  return names;
+}
+
 std::vector<Input> ReadInput(const InputFlags& flags, size_t texts_per_request) {
   if (!flags.ids.empty()) return {FromIds(flags)};
   if (!flags.embeddings.empty()) return {FromEmbeddings(flags)};
-  const std::vector<std::string> texts = ReadTexts(flags);
+  std::vector<std::string> texts = ReadTexts(flags);
   if (!flags.pairs.empty() && flags.pairs.size() != texts.size()) {
     throw UsageError("--pair is given " + std::to_string(flags.pairs.size()) + " times for " +
                      std::to_string(texts.size()) + " texts");
@@ -139,10 +177,9 @@ std::vector<Input> ReadInput(const InputFlags& flags, size_t texts_per_request) 
     if (i % texts_per_request == 0) inputs.emplace_back();
     Input& input = inputs.back();
     v1::TextBatch* batch = input.request.mutable_texts();
-    batch->add_texts(texts[i]);
+    batch->add_texts(std::move(texts[i]));
     if (!flags.pairs.empty()) batch->add_pairs(flags.pairs[i]);
     batch->set_allow_special_tokens(flags.allow_special_tokens);
-    input.labels.push_back(flags.pairs.empty() ? texts[i] : texts[i] + " | " + flags.pairs[i]);
   }
   return inputs;
 }

@@ -21,10 +21,12 @@ struct InputFlags {
   std::vector<int64_t> lengths;  // of the embeddings
 };
 
-// One request's input, and what to call its sequences in the output.
 struct Input {
-  v1::EncodeRequest request;  // with its input set, and nothing else
-  std::vector<std::string> labels;
+  v1::EncodeRequest request;        // with its input set, and nothing else
+  std::vector<std::string> labels;  // of sequences that are no texts
+
+  // What to call each sequence in the output.
+  std::vector<std::string> Labels() const;
 };
 
 void AddInputFlags(CLI::App* command, InputFlags* flags);

@@ -5,6 +5,7 @@
 
 #include "client/cli/command.h"
 #include "client/cli/report.h"
+#include "client/cli/values.h"
 
 namespace castor::cli {
 namespace {
@@ -118,7 +119,7 @@ int RunHealth(const CommonFlags& flags, const std::string& service) {
 Runner AddModelsCommand(CLI::App* command) {
   auto flags = std::make_shared<CommonFlags>();
   auto name = std::make_shared<std::string>();
-  command->add_option("name", *name, "Show only this model")->type_name("NAME");
+  command->add_option("name", *name, "Show only this model")->type_name("NAME")->check(Name());
   AddCommonFlags(command, flags.get(), false);
   command->footer("Example:\n  castor models --output json\n");
   return [=] { return RunModels(*flags, *name); };
@@ -138,7 +139,8 @@ Runner AddHealthCommand(CLI::App* command) {
       ->add_option("service", *service,
                    "What to ask about: a gRPC service's full name, liveness, readiness, or "
                    "model/NAME (default: the whole server)")
-      ->type_name("NAME");
+      ->type_name("NAME")
+      ->check(Utf8());
   AddCommonFlags(command, flags.get(), false);
   command->footer("Example:\n  castor health readiness\n");
   return [=] { return RunHealth(*flags, *service); };

@@ -1,8 +1,10 @@
 #include "client/cli/kernel_flags.h"
 
+#include <cstdint>
 #include <map>
 
 #include "client/cli/command.h"
+#include "client/cli/values.h"
 #include "client/npy.h"
 
 namespace castor::cli {
@@ -92,37 +94,41 @@ void AddKernelFlags(CLI::App* command, KernelFlags* flags) {
       ->group(group);
   command->add_option("--clusters", flags->clusters, "clustered: number of clusters, 1 to 65536")
       ->type_name("N")
-      ->check(CLI::Range(1, 65536).description(""))
+      ->transform(Number(1, 65536))
       ->group(group);
   command->add_option("--iterations", flags->iterations, "clustered: Lloyd iterations, 1 to 1000")
       ->type_name("N")
-      ->check(CLI::Range(1, 1000).description(""))
+      ->transform(Number(1, 1000))
       ->group(group);
   command->add_option("--bits", flags->bits, "clustered: hash bits, 1 to 64")
       ->type_name("N")
-      ->check(CLI::Range(1, 64).description(""))
+      ->transform(Number(1, 64))
       ->group(group);
   command->add_flag("!--no-hash-bias", flags->hash_bias, "clustered: hash planes without biases")
       ->group(group);
   command->add_option("--kernel-seed", flags->kernel_seed, "clustered: seed of its random numbers")
       ->type_name("N")
+      ->transform(Number(uint64_t{0}, UINT64_MAX))
       ->group(group);
   command
       ->add_option("--topk", flags->topk, "improved-clustered: exact keys per cluster, 1 to 1024")
       ->type_name("K")
-      ->check(CLI::Range(1, 1024).description(""))
+      ->transform(Number(1, 1024))
       ->group(group);
   auto* surrogates = command
                          ->add_option("--surrogates", flags->surrogates,
                                       "cast: surrogate tokens [clusters, heads, head_dim]")
                          ->type_name("FILE.npy")
+                         ->check(FileName())
                          ->group(group);
   command->add_option("--layer", flags->layer, "cast: take the surrogates of this layer of a model")
       ->type_name("MODEL/INDEX")
+      ->check(Name())
       ->excludes(surrogates)
       ->group(group);
   command->add_option("--gate", flags->gate, "cast: gate [tokens], float32")
       ->type_name("FILE.npy")
+      ->check(FileName())
       ->group(group);
   command->add_option("--clustering", flags->clustering, "cast: top-k or single-assignment")
       ->type_name("NAME")
@@ -130,7 +136,7 @@ void AddKernelFlags(CLI::App* command, KernelFlags* flags) {
       ->group(group);
   command->add_option("--cluster-size", flags->cluster_size, "cast: tokens per cluster, 1 or more")
       ->type_name("N")
-      ->check(CLI::PositiveNumber.description(""))
+      ->transform(Number(1, INT32_MAX))
       ->group(group);
   command->add_option("--attention-function", flags->attention_function, "cast: softmax or laplace")
       ->type_name("NAME")
@@ -158,7 +164,7 @@ void AddKernelFlags(CLI::App* command, KernelFlags* flags) {
       ->add_option("--max-relative-error", flags->max_relative_error,
                    "automatic: tolerated relative error, 0 to 1")
       ->type_name("X")
-      ->check(CLI::Range(0.0, 1.0).description(""))
+      ->transform(Number(0.0, 1.0))
       ->group(group);
 }
 

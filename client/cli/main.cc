@@ -1,15 +1,25 @@
 // castor: Castor's client on the command line. One subcommand a file beside this one.
 #include <CLI/CLI.hpp>
-#include <cstdio>
+#include <exception>
+#include <new>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "client/cli/command.h"
 
-int main(int argc, char** argv) {
-  using namespace castor::cli;  // NOLINT: the whole file is about it
+namespace castor::cli {
+namespace {
 
+// --help and --version, which CLI11 treats as errors of a kind.
+int Show(const CLI::App& app, const CLI::Success& request) {
+  std::ostringstream text;
+  app.exit(request, text, text);
+  return WriteText(text.str());
+}
+
+int Run(int argc, char** argv) {
   CLI::App app("Castor's client: attention and encoder inference over gRPC.\n", "castor");
   app.set_version_flag("--version", "castor " CASTOR_VERSION, "Print the version and exit");
   app.require_subcommand(1);
@@ -20,8 +30,8 @@ int main(int argc, char** argv) {
       "  castor attend --lengths 128,77,512 --heads 8 --head-dim 64\n"
       "  castor encode 'A cat sleeps.' 'A kitten naps.' 'Rates rose again.'\n"
       "\n"
-      "castor SUBCOMMAND --help says more. Exit codes: 0 ok, 1 server or connection, 2 usage,\n"
-      "3 the answer failed its check.\n");
+      "castor SUBCOMMAND --help says more. Exit codes: 0 ok, 1 server or connection, 2 usage, or\n"
+      "a file, the output or the memory here, 3 the answer failed its check.\n");
 
   std::vector<std::pair<CLI::App*, Runner>> commands;
   auto add = [&](const char* name, const char* help, Runner (*declare)(CLI::App*)) {
@@ -43,13 +53,31 @@ int main(int argc, char** argv) {
     }
     return kUsageError;
   } catch (const CLI::Success& request) {  // --help, --version
-    return app.exit(request);
+    return Show(app, request);
+  } catch (const UsageError& error) {
+    Complain(error.what());
+    return kUsageError;
   } catch (const CLI::Error& error) {
     std::string name = "castor";
     for (const auto& [command, run] : commands) {
       if (command->parsed()) name += " " + command->get_name();
     }
-    std::fprintf(stderr, "castor: %s; see %s --help\n", error.what(), name.c_str());
+    Complain(std::string(error.what()) + "; see " + name + " --help");
     return kUsageError;
   }
+}
+
+}  // namespace
+}  // namespace castor::cli
+
+int main(int argc, char** argv) {
+  if (const auto failed = castor::cli::KeepStandardDescriptors(argv)) return *failed;
+  try {
+    return castor::cli::Run(argc, argv);
+  } catch (const std::bad_alloc&) {
+    castor::cli::Complain("this machine has not the memory for it");
+  } catch (const std::exception& error) {
+    castor::cli::Complain(error.what());
+  }
+  return castor::cli::kUsageError;
 }
