@@ -1,127 +1,21 @@
 // The castor command against a real castor-server: what it prints and the exit codes it ends with.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <csignal>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "client/npy.h"
 #include "client/tensor.h"
-#include "tests/integration/server_process.h"
+#include "tests/integration/cli_fixture.h"
 
 namespace castor::cli {
 namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
-using testing::ServerProcess;
-
-struct Outcome {
-  int exit_code = -1;
-  std::string out;
-  std::string err;
-};
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// One word of the shell.
-std::string Quoted(const std::string& text) {
-  std::string quoted(1, '\'');
-  for (const char c : text) {
-    if (c == '\'') {
-      quoted.append("'\\''");
-    } else {
-      quoted.push_back(c);
-    }
-  }
-  quoted.push_back('\'');
-  return quoted;
-}
-
-bool HaveModel() { return std::filesystem::exists(CASTOR_TEST_MODEL "/config.json"); }
-
-// One server for all tests of the program.
-class CliTest : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() {
-    std::vector<std::string> arguments = {
-        "--listen",       "127.0.0.1:0", "--metrics-listen",    "off",
-        "--device",       "cpu",         "--max-message-bytes", "8MiB",
-        "--shared-memory"};
-    if (HaveModel()) arguments.insert(arguments.end(), {"--model", "minilm=" CASTOR_TEST_MODEL});
-    server_ = std::make_unique<ServerProcess>(arguments);
-    const std::string line = server_->AwaitLine("listening grpc=");
-    ASSERT_NE(line, "") << server_->output();
-    const size_t begin = line.find("grpc=") + 5;
-    address_ = line.substr(begin, line.find_first_of(" \n", begin) - begin);
-    std::string pattern = ::testing::TempDir() + "castor-cli-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-
-  static void TearDownTestSuite() {
-    if (server_ != nullptr) {
-      server_->Signal(SIGTERM);
-      EXPECT_EQ(server_->Wait(), 0);
-    }
-    server_.reset();
-    std::filesystem::remove_all(folder_);
-  }
-
-  // Runs castor; `input` is its standard input.
-  static Outcome Run(const std::vector<std::string>& arguments, const std::string& input = "",
-                     const std::string& server = address_) {
-    std::ofstream(folder_ + "/in", std::ios::binary) << input;
-    std::string command("CASTOR_SERVER=");
-    command.append(Quoted(server)).append(" ").append(Quoted(CASTOR_PROGRAM));
-    for (const std::string& argument : arguments) command.append(" ").append(Quoted(argument));
-    command.append(" <").append(Quoted(folder_ + "/in"));
-    command.append(" >").append(Quoted(folder_ + "/out"));
-    command.append(" 2>").append(Quoted(folder_ + "/err"));
-    const int status = std::system(command.c_str());
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadFile(folder_ + "/out"),
-            ReadFile(folder_ + "/err")};
-  }
-
-  // An outcome that must be OK.
-  static std::string OutputOf(const std::vector<std::string>& arguments,
-                              const std::string& input = "") {
-    const Outcome outcome = Run(arguments, input);
-    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    EXPECT_EQ(outcome.err, "");
-    return outcome.out;
-  }
-
-  // An outcome that must be an error of one line.
-  static std::string ErrorOf(int exit_code, const std::vector<std::string>& arguments,
-                             const std::string& input = "") {
-    const Outcome outcome = Run(arguments, input);
-    EXPECT_EQ(outcome.exit_code, exit_code) << outcome.out << outcome.err;
-    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-    return outcome.err;
-  }
-
-  static std::unique_ptr<ServerProcess> server_;
-  static std::string address_;
-  static std::string folder_;
-};
-
-std::unique_ptr<ServerProcess> CliTest::server_;
-std::string CliTest::address_;
-std::string CliTest::folder_;
 
 TEST_F(CliTest, HealthSaysServing) {
   EXPECT_EQ(OutputOf({"health"}), "SERVING\n");
@@ -212,10 +106,10 @@ TEST_F(CliTest, TensorsTravelThroughSharedMemory) {
   }
   // The answer's own bytes are those that come through the socket, for CAST's tensors too.
   for (const char* kernel : {"vanilla", "cast"}) {
-    attend({"--kernel", kernel, "-o", "npy", "-f", folder_ + "/shared.npy"});
+    attend({"--kernel", kernel, "-o", "npy", "-f", InFolder("shared.npy")});
     OutputOf({"attend", "--lengths", "90,1,200", "--kernel", kernel, "-o", "npy", "-f",
-              folder_ + "/socket.npy"});
-    EXPECT_TRUE(ReadFile(folder_ + "/shared.npy") == ReadFile(folder_ + "/socket.npy")) << kernel;
+              InFolder("socket.npy")});
+    EXPECT_TRUE(ReadFile(InFolder("shared.npy")) == ReadFile(InFolder("socket.npy"))) << kernel;
   }
   // Larger than a message may be.
   EXPECT_THAT(OutputOf({"attend", "--lengths", "6000", "--shared-memory", "--no-check"}),
@@ -237,13 +131,13 @@ TEST_F(CliTest, FilesGoInAndOut) {
   const std::vector<float> query = {1, 2, 3, 4, 5, 6};
   const std::vector<float> key = {1, 0, 0, 1, 7, 7};
   const std::vector<float> value = {10, 20, 30};
-  ASSERT_TRUE(client::WriteNpy(folder_ + "/q.npy", client::MakeTensor(query, {3, 1, 2})).ok());
-  ASSERT_TRUE(client::WriteNpy(folder_ + "/k.npy", client::MakeTensor(key, {3, 1, 2})).ok());
-  ASSERT_TRUE(client::WriteNpy(folder_ + "/v.npy", client::MakeTensor(value, {3, 1, 1})).ok());
-  OutputOf({"attend", "--query", folder_ + "/q.npy", "--key", folder_ + "/k.npy", "--value",
-            folder_ + "/v.npy", "--lengths", "2,1", "--check", "--output", "npy", "--file",
-            folder_ + "/o.npy"});
-  const auto output = client::ReadNpy(folder_ + "/o.npy");
+  ASSERT_TRUE(client::WriteNpy(InFolder("q.npy"), client::MakeTensor(query, {3, 1, 2})).ok());
+  ASSERT_TRUE(client::WriteNpy(InFolder("k.npy"), client::MakeTensor(key, {3, 1, 2})).ok());
+  ASSERT_TRUE(client::WriteNpy(InFolder("v.npy"), client::MakeTensor(value, {3, 1, 1})).ok());
+  OutputOf({"attend", "--query", InFolder("q.npy"), "--key", InFolder("k.npy"), "--value",
+            InFolder("v.npy"), "--lengths", "2,1", "--check", "--output", "npy", "--file",
+            InFolder("o.npy")});
+  const auto output = client::ReadNpy(InFolder("o.npy"));
   ASSERT_TRUE(output.ok()) << output.status();
   EXPECT_EQ(client::ShapeString(*output), "[3, 1, 1]");
   const auto values = client::ToFloats(*output);
@@ -279,7 +173,8 @@ TEST_F(CliTest, RefusalsNameTheFieldAndUsageErrorsTheFlag) {
 TEST_F(CliTest, NoServerIsOneLineWithAHint) {
   const Outcome outcome = Run({"health", "--timeout", "2"}, "", "127.0.0.1:1");
   EXPECT_EQ(outcome.exit_code, 1);
-  EXPECT_THAT(outcome.err, AllOf(HasSubstr("UNAVAILABLE"), HasSubstr("is castor-server running")));
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("UNAVAILABLE"), HasSubstr("Connection refused"),
+                                 HasSubstr("is castor-server running")));
 }
 
 TEST_F(CliTest, HelpOfEverySubcommandHasExamples) {
@@ -315,14 +210,14 @@ TEST_F(CliEncodeTest, SimilarTextsAreMoreAlike) {
 }
 
 TEST_F(CliEncodeTest, TextsComeFromArgumentsStandardInputAndFilesAlike) {
-  std::ofstream(folder_ + "/texts") << "first text\r\nsecond\n";
-  const std::string npy = folder_ + "/e.npy";
+  WriteFile(InFolder("texts"), "first text\r\nsecond\n");
+  const std::string npy = InFolder("e.npy");
   std::vector<std::string> outputs;
   OutputOf({"encode", "first text", "second", "-o", "npy", "-f", npy});
   outputs.push_back(ReadFile(npy));
   OutputOf({"encode", "-o", "npy", "-f", npy}, "first text\nsecond\n");
   outputs.push_back(ReadFile(npy));
-  OutputOf({"encode", "--text-file", folder_ + "/texts", "-o", "npy", "-f", npy});
+  OutputOf({"encode", "--text-file", InFolder("texts"), "-o", "npy", "-f", npy});
   outputs.push_back(ReadFile(npy));
   EXPECT_EQ(outputs[0].size(), 128u + 2 * 384 * 4);
   EXPECT_EQ(outputs[1], outputs[0]);
