@@ -43,8 +43,9 @@ milliseconds Remaining(Clock::time_point deadline) {
   return std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
 }
 
-void SetDeadline(Clock::time_point deadline, grpc::ClientContext* context) {
-  context->set_deadline(std::chrono::system_clock::now() + (deadline - Clock::now()));
+// The same time by the clock that gRPC takes times in, as that clock stands now.
+std::chrono::system_clock::time_point OnTheWall(Clock::time_point time) {
+  return std::chrono::system_clock::now() + (time - Clock::now());
 }
 
 double Random() {
@@ -73,7 +74,7 @@ Client::Time Client::DeadlineOf(CallOptions call) const {
 grpc::Status Client::Connect(Time deadline) {
   if (channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) return grpc::Status::OK;
   grpc::ClientContext context;
-  SetDeadline(deadline, &context);
+  context.set_deadline(OnTheWall(deadline));
   grpc::health::v1::HealthCheckResponse response;
   const grpc::Status status = health_->Check(&context, {}, &response);
   switch (status.error_code()) {
@@ -89,11 +90,11 @@ grpc::Status Client::Connect(Time deadline) {
 // Watches the channel meanwhile, since gRPC connects only while somebody waits inside of it: after
 // a sleep a server that is long back would still count as out of reach.
 void Client::Wait(milliseconds delay) {
-  const auto until = std::chrono::system_clock::now() + delay;
-  while (std::chrono::system_clock::now() < until) {
+  const Time until = Clock::now() + delay;
+  while (Clock::now() < until) {
     const grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
     if (state == GRPC_CHANNEL_SHUTDOWN) return std::this_thread::sleep_until(until);
-    channel_->WaitForStateChange(state, until);
+    channel_->WaitForStateChange(state, OnTheWall(until));
   }
 }
 
@@ -117,7 +118,7 @@ Result<Response> Client::Call(Stub& stub,
     const bool sent = status.ok();
     grpc::ClientContext context;
     if (sent) {
-      SetDeadline(deadline, &context);
+      context.set_deadline(OnTheWall(deadline));
       Response response;
       status = (stub.*method)(&context, request, &response);
       if (status.ok()) return response;
