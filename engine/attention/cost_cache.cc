@@ -10,13 +10,15 @@
 #include <fstream>
 #include <system_error>
 
+#include "engine/base/regular_file.h"
+
 namespace castor::attention {
 namespace {
 
 constexpr std::string_view kTitle = "castor cost model 1\n";
 constexpr std::string_view kKeyLabel = "key ";
 constexpr std::string_view kChecksumLabel = "checksum ";
-constexpr size_t kMaxFileBytes = 1 << 16;
+constexpr int64_t kMaxFileBytes = 1 << 16;
 
 constexpr KernelName kKernels[] = {KernelName::kVanilla, KernelName::kClustered,
                                    KernelName::kImprovedClustered};
@@ -141,17 +143,10 @@ std::string CostFile(const std::string& folder, std::string_view key) {
 }
 
 absl::StatusOr<CostModel> ReadCosts(const std::string& file, std::string_view key) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) {
-    std::error_code error;
-    if (!std::filesystem::exists(file, error)) return absl::NotFoundError("no file " + file);
-    return Broken("cannot be opened");
-  }
-  std::string text(kMaxFileBytes, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad()) return Broken("cannot be read");
-  text.resize(static_cast<size_t>(in.gcount()));
-  return ParseCosts(text, key);
+  const absl::StatusOr<std::string> text = ReadRegularFile(file, kMaxFileBytes);
+  if (absl::IsNotFound(text.status())) return absl::NotFoundError("no file " + file);
+  if (!text.ok()) return Broken("cannot be read: " + std::string(text.status().message()));
+  return ParseCosts(*text, key);
 }
 
 absl::Status WriteCosts(const std::string& file, const CostModel& model, std::string_view key) {

@@ -3,10 +3,12 @@
 #include <array>
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/regular_file.h"
 #include "engine/encoder/config_reader.h"
 #include "engine/hf/json.h"
 
@@ -14,8 +16,6 @@ namespace castor::encoder {
 namespace {
 
 constexpr int64_t kLongest = int64_t{1} << 20;  // tokens; longer limits mean "none"
-
-bool Exists(const std::string& path) { return std::filesystem::exists(path); }
 
 absl::Status Invalid(const std::string& path, std::string_view problem) {
   return absl::InvalidArgumentError(path + ": " + std::string(problem));
@@ -79,7 +79,7 @@ absl::Status ReadTextSettings(const std::string& model, Directory* directory) {
       "sentence_xlnet_config.json"};
   for (const std::string_view name : kNames) {
     const std::string file = directory->transformer + "/" + std::string(name);
-    if (!Exists(file)) continue;
+    if (!NameExists(file)) continue;
     absl::StatusOr<ConfigReader> config = ReadConfig(file);
     if (!config.ok()) return config.status();
     if (config->Has("max_seq_length")) {
@@ -93,7 +93,7 @@ absl::Status ReadTextSettings(const std::string& model, Directory* directory) {
   }
 
   const std::string tokenizer = directory->transformer + "/tokenizer_config.json";
-  if (!directory->max_tokens.has_value() && Exists(tokenizer)) {
+  if (!directory->max_tokens.has_value() && NameExists(tokenizer)) {
     absl::StatusOr<ConfigReader> config = ReadConfig(tokenizer);
     if (!config.ok()) return config.status();
     // Often 1e30, which stands for "none".
@@ -105,7 +105,7 @@ absl::Status ReadTextSettings(const std::string& model, Directory* directory) {
   }
 
   const std::string prompts = model + "/config_sentence_transformers.json";
-  if (Exists(prompts)) {
+  if (NameExists(prompts)) {
     absl::StatusOr<ConfigReader> config = ReadConfig(prompts);
     if (!config.ok()) return config.status();
     if (config->Has("default_prompt_name")) {
@@ -149,14 +149,16 @@ absl::Status ReadPipeline(const std::string& path, Directory* directory) {
 }  // namespace
 
 absl::StatusOr<Directory> ReadDirectory(const std::string& path) {
-  if (!std::filesystem::is_directory(path)) {
-    return absl::NotFoundError(path + ": is not a directory");
+  std::error_code error;  // of a folder that may not be looked into
+  if (!std::filesystem::is_directory(path, error)) {
+    return absl::NotFoundError(path + ": is not a directory" +
+                               (error ? " (" + error.message() + ")" : ""));
   }
   Directory directory;
   directory.transformer = path;
-  if (Exists(path + "/modules.json")) {
+  if (NameExists(path + "/modules.json")) {
     if (absl::Status status = ReadPipeline(path, &directory); !status.ok()) return status;
-  } else if (Exists(path + "/1_Pooling/config.json")) {
+  } else if (NameExists(path + "/1_Pooling/config.json")) {
     absl::Status status = ReadPooling(path + "/1_Pooling/config.json", &directory);
     if (!status.ok()) return status;
   }

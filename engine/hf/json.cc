@@ -1,19 +1,19 @@
 #include "engine/hf/json.h"
 
-#include <fstream>
-#include <iterator>
 #include <set>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/regular_file.h"
 
 namespace castor::hf {
 
 absl::StatusOr<nlohmann::json> ReadJson(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  return ParseJson(text, path);
+  constexpr int64_t kMaxBytes = int64_t{16}
+                                << 20;  // the index of a checkpoint has the most: some MB
+  const absl::StatusOr<std::string> text = ReadRegularFile(path, kMaxBytes);
+  if (!text.ok()) return text.status();
+  return ParseJson(*text, path);
 }
 
 absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& name) {

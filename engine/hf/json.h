@@ -9,7 +9,7 @@
 
 namespace castor::hf {
 
-// Reads and parses `path`. NOT_FOUND when it cannot be opened; errors name the file.
+// Reads and parses `path`. NOT_FOUND when there is no such file; errors name the file.
 absl::StatusOr<nlohmann::json> ReadJson(const std::string& path);
 
 // Parses `text`; `name` stands for it in errors.

@@ -197,6 +197,9 @@ TEST_F(CostCacheTest, FoldersAndForbiddenPlacesAreErrors) {
   EXPECT_FALSE(ReadCosts(file, "key").ok());
   EXPECT_FALSE(WriteCosts(file, RandomModel(random_), "key").ok());
   EXPECT_FALSE(WriteCosts("/proc/castor/costs", RandomModel(random_), "key").ok());
+  std::filesystem::remove(file);
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);  // whose reader would wait for a writer
+  EXPECT_EQ(ReadCosts(file, "key").status().code(), absl::StatusCode::kDataLoss);
 }
 
 }  // namespace

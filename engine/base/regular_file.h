@@ -1,0 +1,44 @@
+// Files that are read whole when the process starts: configurations, tokenizers, weights.
+//
+// Only regular files, or links to one: a pipe would hold the start up for ever, a device need never
+// end. Opening neither waits nor follows what a name becomes later, so that what was checked is
+// what is read. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace castor {
+
+// Owns a descriptor of a regular file, open for reading.
+class RegularFile {
+ public:
+  // NOT_FOUND when there is no `path`, or it links to nothing; INVALID_ARGUMENT when it is no
+  // regular file, has more than `max_bytes`, or cannot be opened. Errors begin with the path.
+  static absl::StatusOr<RegularFile> Open(const std::string& path, int64_t max_bytes);
+
+  ~RegularFile();
+  RegularFile(RegularFile&& other) noexcept;
+  RegularFile& operator=(RegularFile&& other) = delete;
+
+  int descriptor() const { return descriptor_; }
+  int64_t size() const { return size_; }  // when it was opened
+
+ private:
+  RegularFile(int descriptor, int64_t size) : descriptor_(descriptor), size_(size) {}
+
+  int descriptor_;
+  int64_t size_;
+};
+
+// The contents of `path`. Errors as for Open, and INVALID_ARGUMENT when the file is cut short while
+// it is read.
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path, int64_t max_bytes);
+
+// Whether the name exists, be it a link to nothing: for optional files, which are read if there,
+// and whose reader then says what is wrong with them.
+bool NameExists(const std::string& path);
+
+}  // namespace castor
