@@ -18,7 +18,7 @@ bool IsNonFinite(Bits bits, Bits exponent) {
 // Looks at a block with no exit inside, which the compiler vectorises, and at single elements only
 // in the block where it found something.
 template <typename Bits>
-absl::Status Check(std::span<const std::byte> data, Bits exponent, std::string_view field) {
+std::optional<size_t> Find(std::span<const std::byte> data, Bits exponent) {
   constexpr size_t kBlock = 4096;  // elements
   const auto* elements = reinterpret_cast<const Bits*>(data.data());
   const size_t count = data.size() / sizeof(Bits);
@@ -31,27 +31,33 @@ absl::Status Check(std::span<const std::byte> data, Bits exponent, std::string_v
     if (found == 0) continue;
     const Bits* first = std::find_if(elements + begin, elements + end,
                                      [=](Bits bits) { return IsNonFinite(bits, exponent); });
-    return InvalidField(Reason::kNonFiniteInput, field,
-                        "element " + std::to_string(first - elements) + " is NaN or Inf");
+    return static_cast<size_t>(first - elements);
   }
-  return absl::OkStatus();
+  return std::nullopt;
 }
 
 }  // namespace
 
-absl::Status CheckFinite(DType dtype, std::span<const std::byte> data, std::string_view field) {
+std::optional<size_t> FindNonFinite(DType dtype, std::span<const std::byte> data) {
   switch (dtype) {
     case DType::kFloat32:
-      return Check<uint32_t>(data, 0x7f800000u, field);
+      return Find<uint32_t>(data, 0x7f800000u);
     case DType::kFloat16:
-      return Check<uint16_t>(data, 0x7c00u, field);
+      return Find<uint16_t>(data, 0x7c00u);
     case DType::kBFloat16:
-      return Check<uint16_t>(data, 0x7f80u, field);
+      return Find<uint16_t>(data, 0x7f80u);
     case DType::kInt32:
     case DType::kInt64:
-      return absl::OkStatus();
+      return std::nullopt;
   }
-  return absl::OkStatus();
+  return std::nullopt;
+}
+
+absl::Status CheckFinite(DType dtype, std::span<const std::byte> data, std::string_view field) {
+  const std::optional<size_t> found = FindNonFinite(dtype, data);
+  if (!found.has_value()) return absl::OkStatus();
+  return InvalidField(Reason::kNonFiniteInput, field,
+                      "element " + std::to_string(*found) + " is NaN or Inf");
 }
 
 }  // namespace castor::attention

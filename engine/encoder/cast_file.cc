@@ -3,13 +3,13 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/attention/finite.h"
 #include "engine/base/dtype.h"
 #include "engine/hf/safetensors.h"
 
@@ -53,8 +53,8 @@ absl::StatusOr<std::shared_ptr<const attention::CastLayer>> ReadLayer(
   } else {
     return Fail(tensor, name, "is stored in none of F32, F16, BF16");
   }
-  for (float element : elements) {
-    if (!std::isfinite(element)) return Fail(tensor, name, "holds NaN or Inf");
+  if (attention::FindNonFinite(DType::kFloat32, std::as_bytes(std::span(elements)))) {
+    return Fail(tensor, name, "holds NaN or Inf");
   }
   return std::make_shared<const attention::CastLayer>(elements.data(), tensor.shape[0],
                                                       tensor.shape[1], tensor.shape[2]);

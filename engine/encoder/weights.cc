@@ -8,16 +8,28 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/attention/finite.h"
 #include "engine/base/dtype.h"
 
 namespace castor::encoder {
 namespace {
 
-std::optional<at::ScalarType> TypeOf(std::string_view dtype) {
-  if (dtype == "F32") return at::kFloat;
-  if (dtype == "F16") return at::kHalf;
-  if (dtype == "BF16") return at::kBFloat16;
+std::optional<DType> TypeOf(std::string_view dtype) {
+  if (dtype == "F32") return DType::kFloat32;
+  if (dtype == "F16") return DType::kFloat16;
+  if (dtype == "BF16") return DType::kBFloat16;
   return std::nullopt;
+}
+
+at::ScalarType ScalarTypeOf(DType dtype) {
+  if (dtype == DType::kFloat16) return at::kHalf;
+  return dtype == DType::kBFloat16 ? at::kBFloat16 : at::kFloat;
+}
+
+// Of a tensor on the host.
+std::optional<size_t> FindNonFinite(DType dtype, const at::Tensor& tensor) {
+  return attention::FindNonFinite(
+      dtype, {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
 }
 
 }  // namespace
@@ -58,7 +70,7 @@ at::Tensor WeightReader::TakeOnHost(std::string_view name, const std::vector<int
     return {};
   }
   const std::string where = std::string(stored->file) + ": " + full;
-  const std::optional<at::ScalarType> type = TypeOf(stored->dtype);
+  const std::optional<DType> type = TypeOf(stored->dtype);
   if (!type.has_value()) {
     Fail(where, "dtype " + std::string(stored->dtype) + " is not supported; F32, F16, BF16 are");
     return {};
@@ -68,9 +80,21 @@ at::Tensor WeightReader::TakeOnHost(std::string_view name, const std::vector<int
          "shape is " + ShapeString(stored->shape) + ", config.json implies " + ShapeString(shape));
     return {};
   }
-  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(*type));
+  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(ScalarTypeOf(*type)));
   std::memcpy(tensor.mutable_data_ptr(), stored->data.data(), stored->data.size());
-  return tensor.to(dtype_);
+  if (const auto found = FindNonFinite(*type, tensor)) {
+    Fail(where, absl::StrCat("element ", *found, " is NaN or Inf"));
+    return {};
+  }
+  if (dtype_ == tensor.scalar_type()) return tensor;
+  tensor = tensor.to(dtype_);
+  const DType served = dtype_ == at::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
+  if (const auto found = FindNonFinite(served, tensor)) {  // rounded up to Inf
+    Fail(where,
+         absl::StrCat("element ", *found, " is too large for ", std::string(NameOf(served))));
+    return {};
+  }
+  return tensor;
 }
 
 at::Tensor WeightReader::Take(std::string_view name, std::vector<int64_t> shape) {

@@ -30,7 +30,7 @@ class WeightReader {
   // stored. A checkpoint is saved with or without its family's prefix, as a whole.
   void ChoosePrefix(std::string_view probe, std::span<const std::string_view> candidates);
 
-  // The tensor `name`, of exactly `shape`.
+  // The tensor `name`, of exactly `shape`. NaN and Inf in it are errors.
   at::Tensor Take(std::string_view name, std::vector<int64_t> shape);
 
   // Several matrices of [rows, columns], or vectors of [rows], one below the other.
