@@ -52,6 +52,13 @@ absl::Status CheckAgreement(const Directory& directory, const BodyInfo& body,
         directory.transformer, "/tokenizer.json: its greatest id is ", tokenizer.id_limit() - 1,
         ", config.json has a vocab_size of ", body.vocabulary));
   }
+  // Pairs get type 1 everywhere; a model of one type is not told of it (prepare.cc).
+  if (tokenizer.type_limit() > std::max<int64_t>(body.type_vocabulary, 2)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(directory.transformer, "/tokenizer.json: its greatest type id is ",
+                     tokenizer.type_limit() - 1, ", config.json has a type_vocab_size of ",
+                     body.type_vocabulary));
+  }
   if (max_tokens <= tokenizer.added_tokens(/*pair=*/true)) {
     return absl::InvalidArgumentError(absl::StrCat(directory.transformer, ": a maximum of ",
                                                    max_tokens, " tokens leaves no room for text"));

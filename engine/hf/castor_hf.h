@@ -20,15 +20,19 @@ void castor_hf_free_error(char* error);
 
 typedef struct castor_hf_tokenizer castor_hf_tokenizer;
 
-/* Reads the text of a tokenizer.json. Its padding and truncation are dropped. */
+/* Reads the text of a tokenizer.json. Its padding and truncation are dropped. An error where the
+ * tokenizer could not answer for every text: no unknown token in the vocabulary, a post-processor
+ * that drops or repeats the text. */
 char* castor_hf_tokenizer_open(const uint8_t* json, size_t size, castor_hf_tokenizer** out);
 void castor_hf_tokenizer_close(castor_hf_tokenizer* tokenizer);
 
 /* How many special tokens the post-processor adds. */
 size_t castor_hf_tokenizer_added_tokens(const castor_hf_tokenizer* tokenizer, bool pair);
 
-/* One more than the greatest id in the vocabulary, added tokens included. */
-uint32_t castor_hf_tokenizer_id_limit(const castor_hf_tokenizer* tokenizer);
+/* One more than the greatest id and type id that an encoding can hold: of the vocabulary, added
+ * tokens and the post-processor. */
+uint64_t castor_hf_tokenizer_id_limit(const castor_hf_tokenizer* tokenizer);
+uint64_t castor_hf_tokenizer_type_limit(const castor_hf_tokenizer* tokenizer);
 
 /* The result of one encoding; freed by castor_hf_encoding_free. */
 typedef struct castor_hf_encoding {
@@ -36,25 +40,27 @@ typedef struct castor_hf_encoding {
   const uint32_t* type_ids; /* [size] */
   size_t size;
   bool truncated;
+  bool stopped; /* there are no ids */
   void* owner;
 } castor_hf_encoding;
 
 /* Encodes `text`, or the pair `text`, `pair` when `pair` is not NULL, into at most `max_tokens`
- * tokens, cutting the longer text first. */
+ * tokens, cutting the longer text first. Of a long text no more is read than that takes, where the
+ * pipeline allows (src/cut.rs). `stop`, unless NULL, is called with `stop_context` between parts of
+ * a long text, and ends the work by returning true. */
 char* castor_hf_tokenizer_encode(const castor_hf_tokenizer* tokenizer, const uint8_t* text,
                                  size_t text_size, const uint8_t* pair, size_t pair_size,
-                                 size_t max_tokens, bool allow_special_tokens,
-                                 castor_hf_encoding* out);
+                                 size_t max_tokens, bool allow_special_tokens, bool (*stop)(void*),
+                                 void* stop_context, castor_hf_encoding* out);
 void castor_hf_encoding_free(castor_hf_encoding* encoding);
 
 /* ---- safetensors ---- */
 
 typedef struct castor_hf_safetensors castor_hf_safetensors;
 
-/* Reads a whole file into memory (no mmap: a file cut while open must not kill the process) and
- * makes the format's checks. */
-char* castor_hf_safetensors_open(const uint8_t* path, size_t path_size,
-                                 castor_hf_safetensors** out);
+/* Reads a whole file of `size` bytes into memory (no mmap: a file cut while open must not kill the
+ * process) and makes the format's checks. The descriptor stays the caller's. */
+char* castor_hf_safetensors_open(int descriptor, uint64_t size, castor_hf_safetensors** out);
 void castor_hf_safetensors_close(castor_hf_safetensors* file);
 
 size_t castor_hf_safetensors_count(const castor_hf_safetensors* file);

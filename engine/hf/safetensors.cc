@@ -1,10 +1,12 @@
 #include "engine/hf/safetensors.h"
 
-#include <filesystem>
+#include <unistd.h>
+
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/regular_file.h"
 #include "engine/hf/castor_hf.h"
 #include "engine/hf/json.h"
 #include "engine/hf/owned_error.h"
@@ -12,12 +14,8 @@
 namespace castor::hf {
 namespace {
 
-// Where a missing or unreadable file is concerned, Rust's text says only what the system said.
-absl::Status OpenError(const std::string& path, const std::string& text) {
-  const absl::StatusCode code = std::filesystem::exists(path) ? absl::StatusCode::kInvalidArgument
-                                                              : absl::StatusCode::kNotFound;
-  return absl::Status(code, absl::StrCat(path, ": ", text));
-}
+// Files are read into memory: what is larger than that is no model for this machine.
+int64_t MachineMemory() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); }
 
 // Shard names come from a file that anyone may have written: a plain name, nothing that leads out
 // of the model's folder.
@@ -41,9 +39,9 @@ absl::StatusOr<std::unique_ptr<Safetensors>> Safetensors::OpenFile(const std::st
 absl::StatusOr<std::unique_ptr<Safetensors>> Safetensors::OpenModel(const std::string& directory) {
   const std::string single = absl::StrCat(directory, "/model.safetensors");
   const std::string index = absl::StrCat(directory, "/model.safetensors.index.json");
-  if (std::filesystem::exists(single)) return OpenFile(single);
-  if (!std::filesystem::exists(index)) {
-    const bool pickled = std::filesystem::exists(absl::StrCat(directory, "/pytorch_model.bin"));
+  if (NameExists(single)) return OpenFile(single);
+  if (!NameExists(index)) {
+    const bool pickled = NameExists(absl::StrCat(directory, "/pytorch_model.bin"));
     return absl::NotFoundError(absl::StrCat(
         directory, ": holds neither model.safetensors nor model.safetensors.index.json",
         pickled ? "; pytorch_model.bin is not read: convert it to safetensors" : ""));
@@ -59,10 +57,12 @@ const StoredTensor* Safetensors::Find(std::string_view name) const {
 }
 
 absl::Status Safetensors::AddFile(const std::string& path) {
+  const absl::StatusOr<RegularFile> file = RegularFile::Open(path, MachineMemory());
+  if (!file.ok()) return file.status();
   castor_hf_safetensors* handle = nullptr;
-  if (char* error = castor_hf_safetensors_open(reinterpret_cast<const uint8_t*>(path.data()),
-                                               path.size(), &handle)) {
-    return OpenError(path, TakeError(error));
+  if (char* error = castor_hf_safetensors_open(file->descriptor(),
+                                               static_cast<uint64_t>(file->size()), &handle)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", TakeError(error)));
   }
   files_.push_back(
       std::make_unique<const File>(path, std::unique_ptr<castor_hf_safetensors, Close>(handle)));

@@ -1,10 +1,8 @@
 #include "engine/hf/tokenizer.h"
 
-#include <fstream>
-#include <iterator>
-
 #include "absl/strings/str_cat.h"
 #include "engine/base/error.h"
+#include "engine/base/regular_file.h"
 #include "engine/hf/castor_hf.h"
 #include "engine/hf/owned_error.h"
 
@@ -16,21 +14,25 @@ const uint8_t* Bytes(std::string_view text) {
   return reinterpret_cast<const uint8_t*>(text.data() == nullptr ? "" : text.data());
 }
 
+bool CallStop(void* stop) { return (*static_cast<const std::function<bool()>*>(stop))(); }
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Open(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened"));
-  const std::string json{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  constexpr int64_t kMaxBytes = int64_t{256} << 20;  // ten times the largest vocabularies in use
+  const absl::StatusOr<std::string> json = ReadRegularFile(path, kMaxBytes);
+  if (!json.ok()) return json.status();
   castor_hf_tokenizer* handle = nullptr;
-  if (char* error = castor_hf_tokenizer_open(Bytes(json), json.size(), &handle)) {
+  if (char* error = castor_hf_tokenizer_open(Bytes(*json), json->size(), &handle)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", TakeError(error)));
   }
   return std::unique_ptr<Tokenizer>(new Tokenizer(handle));
 }
 
 Tokenizer::Tokenizer(castor_hf_tokenizer* handle)
-    : handle_(handle), id_limit_(castor_hf_tokenizer_id_limit(handle)) {}
+    : handle_(handle),
+      id_limit_(static_cast<int64_t>(castor_hf_tokenizer_id_limit(handle))),
+      type_limit_(static_cast<int64_t>(castor_hf_tokenizer_type_limit(handle))) {}
 
 Tokenizer::~Tokenizer() { castor_hf_tokenizer_close(handle_); }
 
@@ -44,13 +46,17 @@ absl::StatusOr<bool> Tokenizer::Encode(std::string_view text, std::optional<std:
   castor_hf_encoding encoding{};
   if (char* error = castor_hf_tokenizer_encode(
           handle_, Bytes(text), text.size(), pair ? Bytes(*pair) : nullptr, pair ? pair->size() : 0,
-          static_cast<size_t>(options.max_tokens), options.allow_special_tokens, &encoding)) {
+          static_cast<size_t>(options.max_tokens), options.allow_special_tokens,
+          options.stop ? CallStop : nullptr, const_cast<std::function<bool()>*>(&options.stop),
+          &encoding)) {
     return MakeError(Reason::kInternal, absl::StrCat("tokenizer: ", TakeError(error)));
   }
   ids->insert(ids->end(), encoding.ids, encoding.ids + encoding.size);
   type_ids->insert(type_ids->end(), encoding.type_ids, encoding.type_ids + encoding.size);
   const bool truncated = encoding.truncated;
+  const bool stopped = encoding.stopped;
   castor_hf_encoding_free(&encoding);
+  if (stopped) return MakeError(Reason::kCancelled, "tokenizing was stopped");
   return truncated;
 }
 

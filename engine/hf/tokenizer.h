@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,11 +27,15 @@ struct EncodeOptions {
   // Whether markers such as "[SEP]" in the text become the special tokens of that name. Off, they
   // are plain text.
   bool allow_special_tokens = false;
+
+  // Asked between the parts of a long text, unless empty: true ends the work. Must not throw.
+  std::function<bool()> stop = {};
 };
 
 class Tokenizer {
  public:
-  // Reads `path`. Errors name the file.
+  // Reads `path`. Errors name the file. A tokenizer that could not answer for every text is one:
+  // without its unknown token, or with a post-processor that drops or repeats the text.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> Open(const std::string& path);
 
   ~Tokenizer();
@@ -39,6 +44,8 @@ class Tokenizer {
 
   // Appends the ids and type ids of `text`, or of `text` and `pair`, with the special tokens that
   // the file's post-processor adds; returns whether anything was cut. Texts must be valid UTF-8.
+  // Of a long text only as much is read as max_tokens takes, where the pipeline allows; the ids are
+  // those of the whole. CANCELLED when stopped, with nothing appended.
   // Requires options.max_tokens > added_tokens(pair.has_value()).
   absl::StatusOr<bool> Encode(std::string_view text, std::optional<std::string_view> pair,
                               const EncodeOptions& options, std::vector<int64_t>* ids,
@@ -47,14 +54,17 @@ class Tokenizer {
   // How many special tokens the post-processor adds to a text, or to a pair.
   int64_t added_tokens(bool pair) const;
 
-  // One more than the greatest id that the tokenizer can produce.
+  // One more than the greatest id and type id that the tokenizer can produce, by its vocabulary,
+  // its added tokens or its post-processor.
   int64_t id_limit() const { return id_limit_; }
+  int64_t type_limit() const { return type_limit_; }
 
  private:
   explicit Tokenizer(castor_hf_tokenizer* handle);
 
   castor_hf_tokenizer* const handle_;  // owned
   const int64_t id_limit_;
+  const int64_t type_limit_;
 };
 
 }  // namespace castor::hf

@@ -2,13 +2,17 @@
 
 use std::any::Any;
 use std::ffi::{c_char, CString};
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::{catch_unwind, set_hook, AssertUnwindSafe};
+use std::sync::Once;
 
 /// Any error; only its text crosses the boundary.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs `body`; null when it succeeds, else the error's or the panic's text.
 pub fn guarded(body: impl FnOnce() -> Result<(), Error>) -> *mut c_char {
+    // A panic is told by the text that it becomes, not by lines of Rust's own on stderr.
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| set_hook(Box::new(|_| {})));
     let message = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return std::ptr::null_mut(),
         Ok(Err(error)) => error.to_string(),

@@ -2,6 +2,9 @@
 //! which documents every function.
 
 mod boundary;
+mod cut;
+mod emitted;
 mod header;
+mod progress;
 mod safetensors_file;
 mod tokenizer;

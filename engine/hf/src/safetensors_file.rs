@@ -1,9 +1,13 @@
 //! One safetensors file, read whole and checked.
 
-use crate::boundary::{bytes, guarded, Error};
+use crate::boundary::{guarded, Error};
 use crate::header::check_unique_names;
 use safetensors::SafeTensors;
-use std::ffi::c_char;
+use std::ffi::{c_char, c_int};
+use std::fs;
+use std::io::Read;
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
 
 const LENGTH_BYTES: usize = 8; // of the header's length, at the start of the file
 
@@ -20,8 +24,15 @@ pub struct File {
     tensors: Vec<Entry>, // in order of offset
 }
 
-fn open(path: &str) -> Result<File, Error> {
-    parse(std::fs::read(path)?)
+/// Reads `size` bytes and no more, whatever becomes of the file meanwhile.
+fn read(file: &fs::File, size: u64) -> Result<Vec<u8>, Error> {
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(usize::try_from(size)?)?;
+    file.take(size).read_to_end(&mut buffer)?;
+    if buffer.len() as u64 != size {
+        return Err("was cut short while it was read".into());
+    }
+    Ok(buffer)
 }
 
 fn parse(buffer: Vec<u8>) -> Result<File, Error> {
@@ -46,13 +57,13 @@ fn parse(buffer: Vec<u8>) -> Result<File, Error> {
 /// See castor_hf.h.
 #[no_mangle]
 pub unsafe extern "C" fn castor_hf_safetensors_open(
-    path: *const u8,
-    path_size: usize,
+    descriptor: c_int,
+    size: u64,
     out: *mut *mut File,
 ) -> *mut c_char {
     guarded(|| {
-        let path = std::str::from_utf8(bytes(path, path_size))?;
-        *out = Box::into_raw(Box::new(open(path)?));
+        let file = ManuallyDrop::new(fs::File::from_raw_fd(descriptor)); // the caller's
+        *out = Box::into_raw(Box::new(parse(read(&file, size)?)?));
         Ok(())
     })
 }

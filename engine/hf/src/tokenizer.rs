@@ -1,9 +1,12 @@
 //! One tokenizer.json.
 
 use crate::boundary::{bytes, guarded, Error};
+use crate::cut::Cuts;
+use crate::emitted::Emitted;
+use crate::progress::{compare, Progress, Stop};
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
-use tokenizers::tokenizer::{truncate_encodings, PostProcessor, TruncationParams};
+use tokenizers::tokenizer::{truncate_encodings, TruncationParams};
 use tokenizers::{Encoding, Tokenizer};
 
 pub struct Handle {
@@ -11,7 +14,8 @@ pub struct Handle {
     // Reads them as special tokens. The crate keeps that policy in the tokenizer, so it takes a
     // second one, made when first asked for.
     special: OnceLock<Tokenizer>,
-    id_limit: u32,
+    emitted: Emitted,
+    cuts: Option<Cuts>,
 }
 
 impl Handle {
@@ -20,11 +24,11 @@ impl Handle {
         plain.with_padding(None);
         plain.with_truncation(None)?;
         plain.set_encode_special_tokens(true);
-        let id_limit = plain.get_vocab(true).values().max().map_or(0, |&id| id + 1);
         Ok(Handle {
+            emitted: Emitted::of(&plain)?,
+            cuts: Cuts::of(&plain),
             plain,
             special: OnceLock::new(),
-            id_limit,
         })
     }
 
@@ -40,40 +44,47 @@ impl Handle {
     }
 
     fn added_tokens(&self, pair: bool) -> usize {
-        self.plain
-            .get_post_processor()
-            .map_or(0, |processor| processor.added_tokens(pair))
+        self.emitted.added_tokens[usize::from(pair)]
     }
 
+    /// None: stopped.
     fn encode(
         &self,
         text: &str,
         pair: Option<&str>,
         max_tokens: usize,
         allow_special_tokens: bool,
-    ) -> Result<(Encoding, bool), Error> {
-        let tokenizer = self.tokenizer(allow_special_tokens);
-        let first = tokenizer.encode_fast(text, false)?;
-        let second = match pair {
-            Some(pair) => Some(tokenizer.encode_fast(pair, false)?),
-            None => None,
-        };
+        stop: Stop,
+    ) -> Result<Option<(Encoding, bool)>, Error> {
         let room = max_tokens
             .checked_sub(self.added_tokens(pair.is_some()))
             .ok_or("max_tokens leaves no room for the special tokens")?;
-        let tokens = first.len() + second.as_ref().map_or(0, Encoding::len);
+        let tokenizer = self.tokenizer(allow_special_tokens);
+        let part = |text| Progress::new(tokenizer, self.cuts.as_ref(), text, room);
+        let mut first = part(text);
+        let mut second = pair.map(part);
+        if !first.fill(stop)? {
+            return Ok(None);
+        }
+        if let Some(second) = second.as_mut() {
+            if !second.fill(stop)? || !compare(&mut first, second, stop)? {
+                return Ok(None);
+            }
+        }
+        let tokens = first.tokens + second.as_ref().map_or(0, |second| second.tokens);
         let params = TruncationParams {
             max_length: room,
             ..Default::default() // the longest first, cut on the right
         };
-        let (mut first, mut second) = truncate_encodings(first, second, &params)?;
+        let (mut first, mut second) =
+            truncate_encodings(first.encoding(), second.map(Progress::encoding), &params)?;
         // What was cut off is of no use, and post-processing would go over it.
         first.take_overflowing();
         if let Some(second) = second.as_mut() {
             second.take_overflowing();
         }
         let encoding = tokenizer.post_process(first, second, true)?;
-        Ok((encoding, tokens > room))
+        Ok(Some((encoding, tokens > room)))
     }
 }
 
@@ -113,8 +124,15 @@ pub unsafe extern "C" fn castor_hf_tokenizer_added_tokens(
 /// # Safety
 /// See castor_hf.h.
 #[no_mangle]
-pub unsafe extern "C" fn castor_hf_tokenizer_id_limit(tokenizer: *const Handle) -> u32 {
-    (*tokenizer).id_limit
+pub unsafe extern "C" fn castor_hf_tokenizer_id_limit(tokenizer: *const Handle) -> u64 {
+    (*tokenizer).emitted.id_limit
+}
+
+/// # Safety
+/// See castor_hf.h.
+#[no_mangle]
+pub unsafe extern "C" fn castor_hf_tokenizer_type_limit(tokenizer: *const Handle) -> u64 {
+    (*tokenizer).emitted.type_limit
 }
 
 /// An encoding as castor_hf.h lays it out.
@@ -124,6 +142,7 @@ pub struct EncodingView {
     type_ids: *const u32,
     size: usize,
     truncated: bool,
+    stopped: bool,
     owner: *mut c_void,
 }
 
@@ -138,6 +157,8 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
     pair_size: usize,
     max_tokens: usize,
     allow_special_tokens: bool,
+    stop: Option<unsafe extern "C" fn(*mut c_void) -> bool>,
+    stop_context: *mut c_void,
     out: *mut EncodingView,
 ) -> *mut c_char {
     guarded(|| {
@@ -147,14 +168,17 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
         } else {
             Some(std::str::from_utf8(bytes(pair, pair_size))?)
         };
-        let (encoding, truncated) =
-            (*tokenizer).encode(text, pair, max_tokens, allow_special_tokens)?;
+        let stop = || stop.is_some_and(|stop| stop(stop_context));
+        let encoded = (*tokenizer).encode(text, pair, max_tokens, allow_special_tokens, &stop)?;
+        let stopped = encoded.is_none();
+        let (encoding, truncated) = encoded.unwrap_or_default();
         let encoding = Box::new(encoding);
         *out = EncodingView {
             ids: encoding.get_ids().as_ptr(),
             type_ids: encoding.get_type_ids().as_ptr(),
             size: encoding.len(),
             truncated,
+            stopped,
             owner: Box::into_raw(encoding).cast(),
         };
         Ok(())

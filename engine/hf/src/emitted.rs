@@ -1,0 +1,76 @@
+//! What a tokenizer can put out: its greatest ids, and what its post-processor adds. Found by asking
+//! the pipeline itself, so that no kind of post-processor is forgotten.
+
+use crate::boundary::Error;
+use tokenizers::{Encoding, Model, ModelWrapper, Tokenizer};
+
+pub struct Emitted {
+    pub id_limit: u64,            // one more than the greatest id
+    pub type_limit: u64,          // one more than the greatest type id
+    pub added_tokens: [usize; 2], // by the post-processor: to a text, to a pair
+}
+
+impl Emitted {
+    /// An error where the tokenizer could not answer for every text.
+    pub fn of(tokenizer: &Tokenizer) -> Result<Emitted, Error> {
+        check_unknown_token(tokenizer.get_model())?;
+        tokenizer.encode_fast("A probe: 1 word, or 2.", false)?;
+        let vocabulary = tokenizer.get_vocab(true);
+        let mut emitted = Emitted {
+            id_limit: vocabulary.values().max().map_or(0, |&id| u64::from(id) + 1),
+            type_limit: 0,
+            added_tokens: [0; 2],
+        };
+        emitted.added_tokens[0] = emitted.probe(tokenizer, 1, None)?;
+        emitted.added_tokens[1] = emitted.probe(tokenizer, 1, Some(1))?;
+        let more = [
+            emitted.probe(tokenizer, 2, None)?,
+            emitted.probe(tokenizer, 2, Some(1))?,
+            emitted.probe(tokenizer, 1, Some(2))?,
+        ];
+        let once = [0, 1, 1].map(|pair| emitted.added_tokens[pair]);
+        if more != once {
+            return Err("the post-processor does not keep every token exactly once".into());
+        }
+        Ok(emitted)
+    }
+
+    /// How many tokens the post-processor adds to so many; takes note of all ids.
+    fn probe(
+        &mut self,
+        tokenizer: &Tokenizer,
+        first: usize,
+        second: Option<usize>,
+    ) -> Result<usize, Error> {
+        let given = first + second.unwrap_or(0);
+        let encoding = tokenizer.post_process(stand_in(first), second.map(stand_in), true)?;
+        let limit = |ids: &[u32]| ids.iter().max().map_or(0, |&id| u64::from(id) + 1);
+        self.id_limit = self.id_limit.max(limit(encoding.get_ids()));
+        self.type_limit = self.type_limit.max(limit(encoding.get_type_ids()));
+        let added = encoding.len().checked_sub(given);
+        Ok(added.ok_or("the post-processor drops tokens of the text")?)
+    }
+}
+
+/// Tokens of id 0, as `encode_fast` lays them out.
+fn stand_in(tokens: usize) -> Encoding {
+    (0..tokens)
+        .map(|_| (0, String::new(), (0, 0), None, 0))
+        .collect()
+}
+
+/// Without its unknown token a model fails at the first word that it does not know.
+fn check_unknown_token(model: &ModelWrapper) -> Result<(), Error> {
+    let unknown = match model {
+        ModelWrapper::WordPiece(model) => Some(model.unk_token.clone()),
+        ModelWrapper::WordLevel(model) => Some(model.unk_token.clone()),
+        ModelWrapper::BPE(model) => model.get_unk_token().clone(),
+        ModelWrapper::Unigram(_) => None, // an index, which only an unknown character shows
+    };
+    match unknown {
+        Some(token) if model.token_to_id(&token).is_none() => {
+            Err(format!("the vocabulary lacks the model's unknown token \"{token}\"").into())
+        }
+        _ => Ok(model.tokenize("\u{10FFFF}").map(|_| ())?),
+    }
+}
