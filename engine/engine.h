@@ -63,7 +63,7 @@ struct EngineOptions {
   int32_t fidelity_sample_rows = 16;
 
   int completion_threads = 2;
-  int tokenizer_threads = 1;
+  int tokenizer_threads = 0;  // 0: one per core
   int64_t max_cached_host_bytes = int64_t{1} << 30;
 };
 

@@ -206,8 +206,8 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype)
                         "Type of the models' weights on the device");
   declare.Bytes(kModels, "--max-text-bytes", &engine.max_text_bytes, 1, int64_t{64} << 20,
                 "The longest text, in bytes of UTF-8");
-  declare.Number(kModels, "--tokenizer-threads", &engine.tokenizer_threads, 1, 256,
-                 "Threads that turn texts into tokens");
+  declare.Number(kModels, "--tokenizer-threads", &engine.tokenizer_threads, 0, 256,
+                 "Threads that turn texts into tokens; 0: one per core");
 
   declare.Text(kDevice, "--device", "NAME", engine.device,
                "Where to compute: auto (a GPU if there is one), cpu, cuda, cuda:N",

@@ -28,6 +28,11 @@ std::vector<int64_t> LengthsOf(const std::vector<int64_t>& lengths, int64_t toke
   return lengths.empty() ? std::vector<int64_t>{tokens} : lengths;
 }
 
+int64_t BytesOf(const TextInput& input, size_t index) {
+  const size_t pair = input.pairs.empty() ? 0 : input.pairs[index].size();
+  return static_cast<int64_t>(input.texts[index].size() + pair);
+}
+
 // Cuts sequences of known lengths: offsets of what is kept, and which were cut.
 absl::Status CutLengths(const std::vector<int64_t>& lengths, std::string_view field, bool truncate,
                         int64_t max_tokens, Prepared* prepared) {
@@ -41,11 +46,16 @@ absl::Status CutLengths(const std::vector<int64_t>& lengths, std::string_view fi
   return absl::OkStatus();
 }
 
-absl::Status PrepareTexts(const TextInput& input, bool truncate, const Model& model,
-                          Prepared* prepared) {
+absl::StatusOr<bool> PrepareTexts(const TextInput& input, bool truncate, const Model& model,
+                                  const Slice& slice, Prepared* prepared) {
   const hf::EncodeOptions options{.max_tokens = model.info().max_tokens,
-                                  .allow_special_tokens = input.allow_special_tokens};
-  for (size_t i = 0; i < input.texts.size(); ++i) {
+                                  .allow_special_tokens = input.allow_special_tokens,
+                                  .stop = slice.stop};
+  int64_t bytes = 0;
+  for (auto i = static_cast<size_t>(prepared->sequences()); i < input.texts.size(); ++i) {
+    if (bytes >= slice.bytes) return false;
+    if (slice.stop && slice.stop()) return MakeError(Reason::kCancelled, "tokenizing was stopped");
+    bytes += BytesOf(input, i);
     std::optional<std::string_view> pair;
     if (!input.pairs.empty()) pair = input.pairs[i];
     const absl::StatusOr<bool> cut = model.tokenizer().Encode(input.texts[i], pair, options,
@@ -61,7 +71,7 @@ absl::Status PrepareTexts(const TextInput& input, bool truncate, const Model& mo
   }
   // Pairs get type 1 from the tokenizer even where the model has only one type.
   if (model.info().type_vocabulary_size <= 1) prepared->type_ids.clear();
-  return absl::OkStatus();
+  return true;
 }
 
 absl::Status PrepareTokens(const TokenInput& input, bool truncate, const ModelInfo& info,
@@ -94,9 +104,7 @@ int64_t EstimateTokens(const EncodeRequest& request, const ModelInfo& info) {
     // decomposes into three); 8 covers the special tokens of any pair.
     int64_t total = 0;
     for (size_t i = 0; i < texts->texts.size(); ++i) {
-      const size_t bytes =
-          texts->texts[i].size() + (texts->pairs.empty() ? 0 : texts->pairs[i].size());
-      total += std::min(info.max_tokens, static_cast<int64_t>(2 * bytes + 8));
+      total += std::min(info.max_tokens, 2 * BytesOf(*texts, i) + 8);
     }
     return total;
   }
@@ -113,20 +121,27 @@ int64_t EstimateTokens(const EncodeRequest& request, const ModelInfo& info) {
   return cut_total(embeddings.lengths, embeddings.values.shape[0]);
 }
 
-absl::StatusOr<Prepared> Prepare(const EncodeRequest& request, const Model& model) {
-  Prepared prepared;
-  prepared.cu_seqlens.push_back(0);
-  absl::Status status;
+absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const Model& model,
+                                 const Slice& slice, Prepared* prepared) {
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
-    status = PrepareTexts(*texts, request.truncate, model, &prepared);
-  } else if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
-    status = PrepareTokens(*tokens, request.truncate, model.info(), &prepared);
+    return PrepareTexts(*texts, request.truncate, model, slice, prepared);
+  }
+  absl::Status status;
+  if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
+    status = PrepareTokens(*tokens, request.truncate, model.info(), prepared);
   } else {
     const auto& embeddings = std::get<EmbeddingInput>(request.input);
     status = CutLengths(LengthsOf(embeddings.lengths, embeddings.values.shape[0]),
-                        "embeddings.lengths", request.truncate, model.info().max_tokens, &prepared);
+                        "embeddings.lengths", request.truncate, model.info().max_tokens, prepared);
   }
   if (!status.ok()) return status;
+  return true;
+}
+
+absl::StatusOr<Prepared> Prepare(const EncodeRequest& request, const Model& model) {
+  Prepared prepared;
+  const absl::StatusOr<bool> done = PrepareSome(request, model, {}, &prepared);
+  if (!done.ok()) return done.status();
   return prepared;
 }
 

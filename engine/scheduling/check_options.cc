@@ -36,7 +36,7 @@ absl::Status CheckOptions(const EngineOptions& options) {
            Range{"cost_model_budget", options.cost_model_budget.count(), 0, 60'000},
            Range{"fidelity_sample_rows", options.fidelity_sample_rows, 1, 1024},
            Range{"completion_threads", options.completion_threads, 1, kMaxThreads},
-           Range{"tokenizer_threads", options.tokenizer_threads, 1, kMaxThreads},
+           Range{"tokenizer_threads", options.tokenizer_threads, 0, kMaxThreads},
            Range{"max_cached_host_bytes", options.max_cached_host_bytes, 0, kMax},
        }) {
     if (range.value >= range.min && range.value <= range.max) continue;

@@ -18,8 +18,9 @@ struct EncoderFunctions {
                              int64_t max_text_bytes)>
       check_input;
   std::function<int64_t(const EncodeRequest&, const ModelInfo&)> estimate_tokens;
-  std::function<absl::StatusOr<encoder::Prepared>(const EncodeRequest&, const encoder::Model&)>
-      prepare;
+  std::function<absl::StatusOr<bool>(const EncodeRequest&, const encoder::Model&,
+                                     const encoder::Slice&, encoder::Prepared*)>
+      prepare_some;
   // For sources that hold CAST layers and no encoder.
   std::function<bool(const std::string& path)> is_cast_file;
   std::function<absl::StatusOr<encoder::CastFile>(const ModelSource&)> read_cast_file;

@@ -108,7 +108,9 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   job->received = std::get<EncodeWork>(job->work).request.call.received.value_or(now);
   job->done = std::move(done);
   if (!brings_text) {
-    status = StageEncode(parts_.encoder, *host_pool_, job.get());
+    const auto prepared = PrepareEncode(parts_.encoder, {}, job.get());
+    if (!prepared.ok()) return prepared.status();
+    status = StageEncode(*host_pool_, job.get());
     if (!status.ok()) return status;
     return scheduler_.Add(std::move(job));
   }
@@ -199,8 +201,8 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithParts(EngineOptions opti
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(EngineOptions options) {
   EngineParts parts;
   parts.open_device = OpenDevice;
-  parts.encoder = {encoder::InfoOf,  encoder::CheckInput, encoder::EstimateTokens,
-                   encoder::Prepare, encoder::IsCastFile, encoder::ReadCastFile};
+  parts.encoder = {encoder::InfoOf,      encoder::CheckInput, encoder::EstimateTokens,
+                   encoder::PrepareSome, encoder::IsCastFile, encoder::ReadCastFile};
   return CreateEngineWithParts(std::move(options), std::move(parts));
 }
 

@@ -48,6 +48,7 @@ struct EncodeWork {
   const LoadedModel* model = nullptr;
   Kernel kernel = Vanilla{};
   encoder::Prepared prepared;  // filled by the tokenizer pool when the request brings texts
+  double tokenize_us = 0;      // that this took it, waiting in between not counted
   HostBuffer input;            // embeddings [tokens, hidden], if the request brings them
   HostBuffer output;
   encoder::BatchItem item;  // points into the three above

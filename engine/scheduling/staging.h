@@ -28,10 +28,14 @@ Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int
 // done yet.
 std::unique_ptr<Job> OpenEncode(EncodeRequest request, const LoadedModel& model, Kernel kernel);
 
-// Tokenizes the job's texts, or cuts its tokens or embeddings, to the model's length; stages the
-// embeddings, allocates the output, and corrects the reservation to what the request really takes.
-// Reads the caller's embeddings: call it inside Submit for all but texts. Errors as for
-// StageAttention, and INVALID_FIELD.
-absl::Status StageEncode(const EncoderFunctions& encoder, HostPool& pool, Job* job);
+// Tokenizes some of the job's texts, or cuts its tokens or embeddings to the model's length. True:
+// all of it is prepared; false: call again. Errors as for encoder::PrepareSome.
+absl::StatusOr<bool> PrepareEncode(const EncoderFunctions& encoder, const encoder::Slice& slice,
+                                   Job* job);
+
+// Stages the embeddings of a job that is prepared, allocates the output, and corrects the
+// reservation to what the request really takes. Reads the caller's embeddings: call it inside
+// Submit for all but texts. Errors as for StageAttention.
+absl::Status StageEncode(HostPool& pool, Job* job);
 
 }  // namespace castor

@@ -91,14 +91,16 @@ std::unique_ptr<Job> OpenEncode(EncodeRequest request, const LoadedModel& model,
   return job;
 }
 
-absl::Status StageEncode(const EncoderFunctions& encoder, HostPool& pool, Job* job) {
+absl::StatusOr<bool> PrepareEncode(const EncoderFunctions& encoder, const encoder::Slice& slice,
+                                   Job* job) {
+  EncodeWork& work = std::get<EncodeWork>(job->work);
+  return encoder.prepare_some(work.request, *work.model->model, slice, &work.prepared);
+}
+
+absl::Status StageEncode(HostPool& pool, Job* job) {
   EncodeWork& work = std::get<EncodeWork>(job->work);
   const EncodeRequest& request = work.request;
   const ModelInfo& info = work.model->info;
-  auto prepared = encoder.prepare(request, *work.model->model);
-  if (!prepared.ok()) return prepared.status();
-  work.prepared = *std::move(prepared);
-
   encoder::BatchItem& item = work.item;
   item.cu_seqlens = work.prepared.cu_seqlens;
   item.ids = work.prepared.ids;

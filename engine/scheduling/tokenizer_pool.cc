@@ -1,11 +1,39 @@
 #include "engine/scheduling/tokenizer_pool.h"
 
+#include <sched.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "engine/scheduling/guarded.h"
 #include "engine/scheduling/staging.h"
 
 namespace castor {
+namespace {
+
+// Of text: what is done in about a millisecond, if it is not one long text without an end.
+constexpr int64_t kSliceBytes = 4096;
+
+// The bytes of text that the job's next slice will take.
+int64_t NextSlice(const Job& job) {
+  const EncodeWork& work = std::get<EncodeWork>(job.work);
+  const auto& input = std::get<TextInput>(work.request.input);
+  size_t bytes = 0;
+  for (auto i = static_cast<size_t>(work.prepared.sequences()); i < input.texts.size(); ++i) {
+    if (bytes >= static_cast<size_t>(kSliceBytes)) break;
+    bytes += input.texts[i].size() + (input.pairs.empty() ? 0 : input.pairs[i].size());
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+// The cores that this process may run on.
+int AvailableCores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+}  // namespace
 
 TokenizerPool::TokenizerPool(int threads, const EncoderFunctions& encoder, HostPool& host_pool,
                              Scheduler& scheduler, Clock& clock, Counters& counters)
@@ -14,6 +42,7 @@ TokenizerPool::TokenizerPool(int threads, const EncoderFunctions& encoder, HostP
       scheduler_(scheduler),
       clock_(clock),
       counters_(counters) {
+  if (threads == 0) threads = AvailableCores();
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
 }
 
@@ -26,38 +55,60 @@ TokenizerPool::~TokenizerPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
+TokenizerPool::Turn TokenizerPool::TurnOf(const Job& job) const {
+  const Rank rank = RankOf(job);
+  return {rank.level, served_ + NextSlice(job), rank.sequence};
+}
+
 void TokenizerPool::Push(std::unique_ptr<Job> job) {
   {
     MutexLock lock(mu_);
-    const Rank rank = RankOf(*job);
-    queue_.emplace(rank, std::move(job));
+    const Turn turn = TurnOf(*job);
+    queue_.emplace(turn, std::move(job));
   }
   work_.NotifyOne();
 }
 
 void TokenizerPool::Run() {
+  Waiting::node_type at_hand;  // goes back without an allocation, which could fail
   while (true) {
-    std::unique_ptr<Job> job;
     {
       MutexLock lock(mu_);
+      if (!at_hand.empty()) {
+        at_hand.key() = TurnOf(*at_hand.mapped());
+        queue_.insert(std::move(at_hand));
+      }
       while (queue_.empty() && !stopped_) work_.Wait(mu_);
       if (stopped_) return;
-      job = std::move(queue_.begin()->second);
-      queue_.erase(queue_.begin());
+      at_hand = queue_.extract(queue_.begin());
+      served_ += NextSlice(*at_hand.mapped());
     }
-    if (scheduler_.IsOpen(*job)) Tokenize(std::move(job));
+    if (!Tokenize(at_hand.mapped())) at_hand = {};
   }
 }
 
-void TokenizerPool::Tokenize(std::unique_ptr<Job> job) {
+bool TokenizerPool::Tokenize(std::unique_ptr<Job>& job) {
+  const encoder::Slice slice{.bytes = kSliceBytes,
+                             .stop = [this, &job] { return !scheduler_.IsOpen(*job); }};
+  if (slice.stop()) return false;
+  EncodeWork& work = std::get<EncodeWork>(job->work);
   const TimePoint start = clock_.Now();
-  const absl::Status status = Guarded([&] { return StageEncode(encoder_, host_pool_, job.get()); });
-  counters_.Tokenized(Microseconds(start, clock_.Now()) * 1e-6);
+  bool done = true;
+  const absl::Status status = Guarded([&]() -> absl::Status {
+    const auto prepared = PrepareEncode(encoder_, slice, job.get());
+    if (!prepared.ok()) return prepared.status();
+    done = *prepared;
+    return done ? StageEncode(host_pool_, job.get()) : absl::OkStatus();
+  });
+  work.tokenize_us += Microseconds(start, clock_.Now());
+  if (status.ok() && !done) return true;
+  counters_.Tokenized(work.tokenize_us * 1e-6);
   if (status.ok()) {
     scheduler_.Tokenized(std::move(job));
   } else {
     scheduler_.Refuse(std::move(job), status);
   }
+  return false;
 }
 
 }  // namespace castor

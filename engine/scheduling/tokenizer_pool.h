@@ -1,9 +1,16 @@
 // The threads that tokenize text requests, before these are queued for the device.
 //
-// Push may be called from any thread. What waits here is bounded by admission and served in the
-// order of policy.h; requests that were answered in the meantime are dropped unread.
+// Push may be called from any thread. What waits here is bounded by admission. Requests that were
+// answered in the meantime are dropped, those at hand between two texts or parts of a long one.
+//
+// A request is taken in slices, so that one with many or long texts does not hold up the others:
+// after each it waits again. By priority; then the one goes first whose next slice would end first
+// if each had begun when it came to wait, in bytes of text. So a short text overtakes long ones,
+// but each only by so much as the long one is longer: nobody waits for ever.
 #pragma once
 
+#include <compare>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <thread>
@@ -21,7 +28,7 @@ namespace castor {
 
 class TokenizerPool {
  public:
-  // All references must outlive the pool.
+  // 0 threads: one for each core. All references must outlive the pool.
   TokenizerPool(int threads, const EncoderFunctions& encoder, HostPool& host_pool,
                 Scheduler& scheduler, Clock& clock, Counters& counters);
 
@@ -33,8 +40,20 @@ class TokenizerPool {
   void Push(std::unique_ptr<Job> job);
 
  private:
+  // The smaller is served first.
+  struct Turn {
+    int level = 0;        // as in Rank
+    int64_t due = 0;      // on the clock of `served_`
+    Ticket sequence = 0;  // unique
+
+    auto operator<=>(const Turn&) const = default;
+  };
+  using Waiting = std::map<Turn, std::unique_ptr<Job>>;
+
+  Turn TurnOf(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run();
-  void Tokenize(std::unique_ptr<Job> job);
+  // Works on the job for a slice. True: it waits for its next; false: it was handed on or dropped.
+  bool Tokenize(std::unique_ptr<Job>& job);
 
   const EncoderFunctions& encoder_;
   HostPool& host_pool_;
@@ -44,7 +63,8 @@ class TokenizerPool {
 
   Mutex mu_;
   CondVar work_;
-  std::map<Rank, std::unique_ptr<Job>> queue_ ABSL_GUARDED_BY(mu_);
+  Waiting queue_ ABSL_GUARDED_BY(mu_);
+  int64_t served_ ABSL_GUARDED_BY(mu_) = 0;  // bytes of text in all slices that were begun
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
 
   std::vector<std::thread> threads_;  // last: they use everything above

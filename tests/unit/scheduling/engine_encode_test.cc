@@ -13,13 +13,18 @@ class EngineEncodeTest : public EngineFixture {
  protected:
   // Lets the tokenizer wait before it looks at a text that starts with '#'.
   void GateTokenizer() {
-    auto prepare = encoder_.prepare;
-    encoder_.prepare = [this, prepare](const EncodeRequest& request, const encoder::Model& model) {
-      if (const auto* texts = std::get_if<TextInput>(&request.input);
-          texts != nullptr && texts->texts[0].starts_with('#')) {
-        EXPECT_TRUE(tokenizer_gate_.Begin({}).ok());
-      }
-      return prepare(request, model);
+    options_.tokenizer_threads = 1;
+    auto prepare = encoder_.prepare_some;
+    encoder_.prepare_some = [this, prepare](
+                                const EncodeRequest& request, const encoder::Model& model,
+                                const encoder::Slice& slice, encoder::Prepared* prepared) {
+      const auto* texts = std::get_if<TextInput>(&request.input);
+      if (texts == nullptr) return prepare(request, model, slice, prepared);
+      const std::string_view next = texts->texts[prepared->sequences()];
+      slices_ += next.substr(0, 2);
+      if (next.starts_with('#')) (void)tokenizer_gate_.Begin({});
+      if (slice.stop()) slices_ += '!';
+      return prepare(request, model, slice, prepared);
     };
     tokenizer_gate_.Close();
   }
@@ -36,6 +41,7 @@ class EngineEncodeTest : public EngineFixture {
   }
 
   FakeScript tokenizer_gate_;
+  std::string slices_;  // how each one's first text begins, and '!' after one that is told to stop
 };
 
 TEST_F(EngineEncodeTest, TokenizesBatchesAndPools) {
@@ -126,6 +132,60 @@ TEST_F(EngineEncodeTest, CancelsAndExpiresWhileTheTokenizerWorks) {
   EXPECT_EQ(tokenizer_gate_.batches().size(), 2u);  // the second and third were never tokenized
   EXPECT_EQ(encodings_.size(), 4u);
   EXPECT_EQ(engine_->stats().cancelled_queued, 3u);
+}
+
+TEST_F(EngineEncodeTest, ShortTextsNeedNotWaitForAllOfALongRequest) {
+  GateTokenizer();
+  StartWithModel();
+  const std::string bulk(5000, '.');
+  const std::string first = "#1" + bulk, second = "b1" + bulk, third = "c1" + bulk;
+  const std::string other = "#2" + bulk;
+  Encode(TextRequest({first, second, third}), 1);
+  tokenizer_gate_.WaitForBatches(1);
+  Encode(TextRequest({other}), 2);
+  Encode(TextRequest({"x3"}), 3);
+  Encode(TextRequest({"y4", "z4"}), 4);
+  tokenizer_gate_.Open();
+  for (int id = 1; id <= 4; ++id) EXPECT_TRUE(encodings_.Get(id).ok());
+  EXPECT_EQ(slices_, "#1x3y4b1#2c1");
+  EXPECT_EQ(encodings_.Get(1)->token_counts, (std::vector<int64_t>{5002, 5002, 5002}));
+  EXPECT_EQ(engine_->stats().tokenize_seconds.count(), 4u);
+}
+
+// It is overtaken only while the others' slices would end before its own.
+TEST_F(EngineEncodeTest, ALongTextIsNotOvertakenForEver) {
+  GateTokenizer();
+  StartWithModel();
+  const std::string bulk(5000, '.');
+  const std::string a = "#1" + bulk, b = "b1" + bulk, c = "c1" + bulk, d = "d1" + bulk;
+  const std::string longer = "L2" + std::string(9000, '.');
+  Encode(TextRequest({a, b, c, d}), 1);
+  tokenizer_gate_.WaitForBatches(1);
+  Encode(TextRequest({longer}), 2);
+  tokenizer_gate_.Open();
+  EXPECT_TRUE(encodings_.Get(1).ok());
+  EXPECT_TRUE(encodings_.Get(2).ok());
+  EXPECT_EQ(slices_, "#1b1L2c1d1");
+}
+
+TEST_F(EngineEncodeTest, NoMoreIsTokenizedOfACancelledRequest) {
+  GateTokenizer();
+  StartWithModel();
+  const std::string bulk(5000, '.');
+  const std::string first = "#1" + bulk, second = "b1" + bulk;
+  const Ticket cancelled = Encode(TextRequest({first, second}), 1);
+  tokenizer_gate_.WaitForBatches(1);
+  EncodeRequest late = TextRequest({second, second});
+  late.call.deadline = clock_->Now() + std::chrono::seconds(1);
+  Encode(std::move(late), 2);
+  engine_->Cancel(cancelled);
+  clock_->Advance(std::chrono::seconds(1));
+  EXPECT_EQ(ReasonOf(encodings_.Get(1).status()), Reason::kCancelled);
+  EXPECT_EQ(ReasonOf(encodings_.Get(2).status()), Reason::kDeadlineExceeded);
+  tokenizer_gate_.Open();
+  Encode(TextRequest({"x3"}), 3);
+  ASSERT_TRUE(encodings_.Get(3).ok());
+  EXPECT_EQ(slices_, "#1!x3");
 }
 
 TEST_F(EngineEncodeTest, DrainAnswersWhatIsBeingTokenized) {

@@ -78,25 +78,28 @@ inline EncoderFunctions FakeEncoder() {
     if (const auto* tokens = std::get_if<TokenInput>(&request.input)) return tokens->ids.size();
     return 1000;
   };
-  functions.prepare = [](const EncodeRequest& request,
-                         const encoder::Model&) -> absl::StatusOr<encoder::Prepared> {
-    encoder::Prepared prepared;
-    prepared.cu_seqlens.push_back(0);
-    const auto close = [&prepared] {
-      prepared.cu_seqlens.push_back(static_cast<int32_t>(prepared.ids.size()));
-      prepared.truncated.push_back(false);
+  functions.prepare_some = [](const EncodeRequest& request, const encoder::Model&,
+                              const encoder::Slice& slice,
+                              encoder::Prepared* prepared) -> absl::StatusOr<bool> {
+    const auto close = [prepared] {
+      prepared->cu_seqlens.push_back(static_cast<int32_t>(prepared->ids.size()));
+      prepared->truncated.push_back(false);
     };
     if (const auto* texts = std::get_if<TextInput>(&request.input)) {
-      for (std::string_view text : texts->texts) {
+      int64_t bytes = 0;
+      for (size_t i = prepared->sequences(); i < texts->texts.size(); ++i) {
+        const std::string_view text = texts->texts[i];
+        if (bytes >= slice.bytes) return false;
+        bytes += static_cast<int64_t>(text.size());
         if (text == "bad") return InvalidField("texts.texts[0]", "a bad text");
-        for (char c : text) prepared.ids.push_back(c);
+        for (char c : text) prepared->ids.push_back(c);
         close();
       }
     } else {
-      prepared.ids = std::get<TokenInput>(request.input).ids;
+      prepared->ids = std::get<TokenInput>(request.input).ids;
       close();
     }
-    return prepared;
+    return true;
   };
   return functions;
 }
