@@ -59,7 +59,7 @@ absl::Status CheckAgreement(const Directory& directory, const BodyInfo& body,
                      tokenizer.type_limit() - 1, ", config.json has a type_vocab_size of ",
                      body.type_vocabulary));
   }
-  if (max_tokens <= tokenizer.added_tokens(/*pair=*/true)) {
+  if (max_tokens <= std::max(tokenizer.added_tokens(false), tokenizer.added_tokens(true))) {
     return absl::InvalidArgumentError(absl::StrCat(directory.transformer, ": a maximum of ",
                                                    max_tokens, " tokens leaves no room for text"));
   }

@@ -21,8 +21,8 @@ void castor_hf_free_error(char* error);
 typedef struct castor_hf_tokenizer castor_hf_tokenizer;
 
 /* Reads the text of a tokenizer.json. Its padding and truncation are dropped. An error where the
- * tokenizer could not answer for every text: no unknown token in the vocabulary, a post-processor
- * that drops or repeats the text. */
+ * tokenizer could not answer for every text: no unknown token in the vocabulary, an added token
+ * that is found everywhere, a post-processor that drops or repeats the text. */
 char* castor_hf_tokenizer_open(const uint8_t* json, size_t size, castor_hf_tokenizer** out);
 void castor_hf_tokenizer_close(castor_hf_tokenizer* tokenizer);
 

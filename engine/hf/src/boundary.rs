@@ -18,8 +18,8 @@ pub fn guarded(body: impl FnOnce() -> Result<(), Error>) -> *mut c_char {
         Ok(Err(error)) => error.to_string(),
         Err(panic) => format!("internal error: {}", panic_text(&*panic)),
     };
-    // A C string ends at its first zero byte.
-    CString::new(message.replace('\0', "\\0"))
+    // A C string ends at its first zero byte; a log line at the end of a line.
+    CString::new(message.replace('\0', "\\0").replace(['\n', '\r'], " "))
         .unwrap_or_default()
         .into_raw()
 }

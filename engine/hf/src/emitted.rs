@@ -2,7 +2,7 @@
 //! the pipeline itself, so that no kind of post-processor is forgotten.
 
 use crate::boundary::Error;
-use tokenizers::{Encoding, Model, ModelWrapper, Tokenizer};
+use tokenizers::{Encoding, Model, ModelWrapper, NormalizedString, Normalizer, Tokenizer};
 
 pub struct Emitted {
     pub id_limit: u64,            // one more than the greatest id
@@ -14,6 +14,7 @@ impl Emitted {
     /// An error where the tokenizer could not answer for every text.
     pub fn of(tokenizer: &Tokenizer) -> Result<Emitted, Error> {
         check_unknown_token(tokenizer.get_model())?;
+        check_added_tokens(tokenizer)?;
         tokenizer.encode_fast("A probe: 1 word, or 2.", false)?;
         let vocabulary = tokenizer.get_vocab(true);
         let mut emitted = Emitted {
@@ -57,6 +58,22 @@ fn stand_in(tokens: usize) -> Encoding {
     (0..tokens)
         .map(|_| (0, String::new(), (0, 0), None, 0))
         .collect()
+}
+
+/// One of which the normalizer leaves nothing is found everywhere, in the middle of characters too.
+fn check_added_tokens(tokenizer: &Tokenizer) -> Result<(), Error> {
+    for (content, id) in tokenizer.get_added_vocabulary().get_vocab() {
+        let mut normalized = NormalizedString::from(content.as_str());
+        if let Some(normalizer) = tokenizer.get_normalizer() {
+            normalizer.normalize(&mut normalized)?;
+        }
+        let listed = tokenizer.get_added_tokens_decoder();
+        let as_it_is = listed.get(id).is_some_and(|token| !token.normalized);
+        if normalized.get().is_empty() && !as_it_is {
+            return Err(format!("the normalizer leaves nothing of the added token {id}").into());
+        }
+    }
+    Ok(())
 }
 
 /// Without its unknown token a model fails at the first word that it does not know.

@@ -224,7 +224,41 @@ TEST(HostileDirectoryTest, TheUnknownTokenMustBeInTheVocabulary) {
   const json pieces = json::parse(R"([["[UNK]", 0.0], ["a", -1.0]])");
   EXPECT_THAT(model({{"type", "Unigram"}, {"unk_id", nullptr}, {"vocab", pieces}}),
               HasSubstr("tokenizer.json: "));
+  EXPECT_THAT(model({{"type", "Unigram"}, {"unk_id", 2}, {"vocab", pieces}}),
+              HasSubstr("tokenizer.json: "));
   EXPECT_EQ(model({{"type", "Unigram"}, {"unk_id", 0}, {"vocab", pieces}}), "");
+}
+
+TEST(HostileDirectoryTest, AddedTokensMustBeFoundSomewhereAndNotEverywhere) {
+  const auto with = [](const std::string& content, bool normalized) {
+    return WithTokenizer([&](json& tokenizer) {
+      json added = tokenizer["added_tokens"][0];
+      added.update({{"content", content}, {"normalized", normalized}, {"special", false}});
+      json& vocabulary = tokenizer["model"]["vocab"];
+      for (const auto& [word, id] : vocabulary.items()) {
+        if (id == 24) {
+          vocabulary.erase(word);
+          break;
+        }
+      }
+      vocabulary[content] = 24;
+      added["id"] = 24;
+      tokenizer["added_tokens"].push_back(added);
+    });
+  };
+  const std::string removed = "\xe2\x80\x8b";  // a space of no width, which BERT drops
+  EXPECT_THAT(with(removed, true), HasSubstr("leaves nothing of the added token 24"));
+  EXPECT_EQ(with(removed, false), "");
+  EXPECT_EQ(with("two words", true), "");
+  EXPECT_EQ(with("", true), "");  // ignored, as Hugging Face does
+}
+
+TEST(HostileDirectoryTest, SpecialTokensMustLeaveRoomInTextsAndInPairs) {
+  std::vector<std::string> many(32, "[CLS]:0");
+  many.push_back("A:0");
+  EXPECT_THAT(WithTokenizer(Processor(many, {"A:0", "B:1"})), HasSubstr("no room for text"));
+  many.push_back("B:0");
+  EXPECT_THAT(WithTokenizer(Processor({"A:0"}, many)), HasSubstr("no room for text"));
 }
 
 // ---- JSON and numbers.
