@@ -14,6 +14,9 @@ namespace {
 // Of text: what is done in about a millisecond, if it is not one long text without an end.
 constexpr int64_t kSliceBytes = 4096;
 
+// What could take long by itself.
+constexpr int64_t kLongBytes = 65536;
+
 // The bytes of text that the job's next slice will take.
 int64_t NextSlice(const Job& job) {
   const EncodeWork& work = std::get<EncodeWork>(job.work);
@@ -37,13 +40,13 @@ int AvailableCores() {
 
 TokenizerPool::TokenizerPool(int threads, const EncoderFunctions& encoder, HostPool& host_pool,
                              Scheduler& scheduler, Clock& clock, Counters& counters)
-    : encoder_(encoder),
+    : thread_count_(threads == 0 ? AvailableCores() : threads),
+      encoder_(encoder),
       host_pool_(host_pool),
       scheduler_(scheduler),
       clock_(clock),
       counters_(counters) {
-  if (threads == 0) threads = AvailableCores();
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+  for (int i = 0; i < thread_count_; ++i) threads_.emplace_back([this] { Run(); });
 }
 
 TokenizerPool::~TokenizerPool() {
@@ -57,7 +60,15 @@ TokenizerPool::~TokenizerPool() {
 
 TokenizerPool::Turn TokenizerPool::TurnOf(const Job& job) const {
   const Rank rank = RankOf(job);
-  return {rank.level, served_ + NextSlice(job), rank.sequence};
+  const int64_t bytes = NextSlice(job);
+  return {rank.level, served_ + bytes, rank.sequence, bytes};
+}
+
+TokenizerPool::Waiting::iterator TokenizerPool::Next() {
+  const auto first = queue_.begin();
+  if (long_at_hand_ < std::max(1, thread_count_ - 1)) return first;
+  return std::find_if(first, queue_.end(),
+                      [](const auto& entry) { return entry.first.bytes < kLongBytes; });
 }
 
 void TokenizerPool::Push(std::unique_ptr<Job> job) {
@@ -71,17 +82,25 @@ void TokenizerPool::Push(std::unique_ptr<Job> job) {
 
 void TokenizerPool::Run() {
   Waiting::node_type at_hand;  // goes back without an allocation, which could fail
+  bool was_long = false;
   while (true) {
     {
       MutexLock lock(mu_);
+      if (was_long) --long_at_hand_;
       if (!at_hand.empty()) {
         at_hand.key() = TurnOf(*at_hand.mapped());
         queue_.insert(std::move(at_hand));
       }
-      while (queue_.empty() && !stopped_) work_.Wait(mu_);
+      auto next = Next();
+      while (next == queue_.end() && !stopped_) {
+        work_.Wait(mu_);
+        next = Next();
+      }
       if (stopped_) return;
-      at_hand = queue_.extract(queue_.begin());
-      served_ += NextSlice(*at_hand.mapped());
+      at_hand = queue_.extract(next);
+      served_ += at_hand.key().bytes;
+      was_long = at_hand.key().bytes >= kLongBytes;
+      if (was_long) ++long_at_hand_;
     }
     if (!Tokenize(at_hand.mapped())) at_hand = {};
   }

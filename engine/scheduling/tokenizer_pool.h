@@ -6,7 +6,8 @@
 // A request is taken in slices, so that one with many or long texts does not hold up the others:
 // after each it waits again. By priority; then the one goes first whose next slice would end first
 // if each had begun when it came to wait, in bytes of text. So a short text overtakes long ones,
-// but each only by so much as the long one is longer: nobody waits for ever.
+// but each only by so much as the long one is longer: nobody waits for ever. What cannot be
+// divided, a very long text, never has all of several threads.
 #pragma once
 
 #include <compare>
@@ -45,16 +46,20 @@ class TokenizerPool {
     int level = 0;        // as in Rank
     int64_t due = 0;      // on the clock of `served_`
     Ticket sequence = 0;  // unique
+    int64_t bytes = 0;    // of text, in the next slice
 
     auto operator<=>(const Turn&) const = default;
   };
   using Waiting = std::map<Turn, std::unique_ptr<Job>>;
 
   Turn TurnOf(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The first that may be begun, or end().
+  Waiting::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Run();
   // Works on the job for a slice. True: it waits for its next; false: it was handed on or dropped.
   bool Tokenize(std::unique_ptr<Job>& job);
 
+  const int thread_count_;
   const EncoderFunctions& encoder_;
   HostPool& host_pool_;
   Scheduler& scheduler_;
@@ -64,7 +69,8 @@ class TokenizerPool {
   Mutex mu_;
   CondVar work_;
   Waiting queue_ ABSL_GUARDED_BY(mu_);
-  int64_t served_ ABSL_GUARDED_BY(mu_) = 0;  // bytes of text in all slices that were begun
+  int long_at_hand_ ABSL_GUARDED_BY(mu_) = 0;  // threads that work on very long texts
+  int64_t served_ ABSL_GUARDED_BY(mu_) = 0;    // bytes of text in all slices that were begun
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
 
   std::vector<std::thread> threads_;  // last: they use everything above

@@ -168,6 +168,22 @@ TEST_F(EngineEncodeTest, ALongTextIsNotOvertakenForEver) {
   EXPECT_EQ(slices_, "#1b1L2c1d1");
 }
 
+TEST_F(EngineEncodeTest, VeryLongTextsDoNotTakeEveryThread) {
+  GateTokenizer();
+  options_.tokenizer_threads = 2;
+  StartWithModel();
+  const std::string book = "#1" + std::string(100000, '.');
+  Encode(TextRequest({book}), 1);
+  tokenizer_gate_.WaitForBatches(1);
+  Encode(TextRequest({book, book}), 2);
+  Encode(TextRequest({"x3"}), 3);  // by the other thread, which left the second book alone
+  EXPECT_TRUE(encodings_.Get(3).ok());
+  EXPECT_EQ(tokenizer_gate_.batches().size(), 1u);
+  tokenizer_gate_.Open();
+  EXPECT_TRUE(encodings_.Get(1).ok());
+  EXPECT_TRUE(encodings_.Get(2).ok());
+}
+
 TEST_F(EngineEncodeTest, NoMoreIsTokenizedOfACancelledRequest) {
   GateTokenizer();
   StartWithModel();
