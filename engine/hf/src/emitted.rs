@@ -4,6 +4,9 @@
 use crate::boundary::Error;
 use tokenizers::{Encoding, Model, ModelWrapper, NormalizedString, Normalizer, Tokenizer};
 
+/// Of ordinary text, and of characters that hardly a vocabulary has.
+const PROBE: &str = "A probe: 1 word, or 2. \u{A66E} \u{1242B} \u{16FE4} \u{10FFFF}";
+
 pub struct Emitted {
     pub id_limit: u64,            // one more than the greatest id
     pub type_limit: u64,          // one more than the greatest type id
@@ -15,7 +18,7 @@ impl Emitted {
     pub fn of(tokenizer: &Tokenizer) -> Result<Emitted, Error> {
         check_unknown_token(tokenizer.get_model())?;
         check_added_tokens(tokenizer)?;
-        tokenizer.encode_fast("A probe: 1 word, or 2.", false)?;
+        tokenizer.encode_fast(PROBE, false)?;
         let vocabulary = tokenizer.get_vocab(true);
         let mut emitted = Emitted {
             id_limit: vocabulary.values().max().map_or(0, |&id| u64::from(id) + 1),
@@ -79,15 +82,13 @@ fn check_added_tokens(tokenizer: &Tokenizer) -> Result<(), Error> {
 /// Without its unknown token a model fails at the first word that it does not know.
 fn check_unknown_token(model: &ModelWrapper) -> Result<(), Error> {
     let unknown = match model {
-        ModelWrapper::WordPiece(model) => Some(model.unk_token.clone()),
-        ModelWrapper::WordLevel(model) => Some(model.unk_token.clone()),
-        ModelWrapper::BPE(model) => model.get_unk_token().clone(),
-        ModelWrapper::Unigram(_) => None, // an index, which only an unknown character shows
+        ModelWrapper::WordPiece(model) => &model.unk_token,
+        ModelWrapper::WordLevel(model) => &model.unk_token,
+        // Those may know every byte or character, and need none: PROBE tells.
+        ModelWrapper::BPE(_) | ModelWrapper::Unigram(_) => return Ok(()),
     };
-    match unknown {
-        Some(token) if model.token_to_id(&token).is_none() => {
-            Err(format!("the vocabulary lacks the model's unknown token \"{token}\"").into())
-        }
-        _ => Ok(model.tokenize("\u{10FFFF}").map(|_| ())?),
+    match model.token_to_id(unknown) {
+        Some(_) => Ok(()),
+        None => Err(format!("the vocabulary lacks the model's unknown token \"{unknown}\"").into()),
     }
 }

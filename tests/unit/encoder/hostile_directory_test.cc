@@ -220,7 +220,15 @@ TEST(HostileDirectoryTest, TheUnknownTokenMustBeInTheVocabulary) {
   EXPECT_EQ(model({{"type", "WordLevel"}, {"vocab", words}, {"unk_token", "[UNK]"}}), "");
   EXPECT_THAT(
       model({{"type", "BPE"}, {"vocab", words}, {"merges", json::array()}, {"unk_token", "<unk>"}}),
-      HasSubstr("unknown token \"<unk>\""));
+      HasSubstr("<unk>"));
+  // Without one it drops what it does not know, as Hugging Face does.
+  EXPECT_EQ(
+      WithTokenizer([](json& tokenizer) {
+        tokenizer["pre_tokenizer"] = {
+            {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}};
+        tokenizer["model"] = {{"type", "BPE"}, {"vocab", {{"A", 0}}}, {"merges", json::array()}};
+      }),
+      "");
   const json pieces = json::parse(R"([["[UNK]", 0.0], ["a", -1.0]])");
   EXPECT_THAT(model({{"type", "Unigram"}, {"unk_id", nullptr}, {"vocab", pieces}}),
               HasSubstr("tokenizer.json: "));
