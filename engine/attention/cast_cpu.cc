@@ -46,7 +46,7 @@ std::vector<Wave> MakeWaves(const Spec& spec, std::span<const Problem> problems)
 
 template <const CastKernel& kKernel>
 int64_t LayoutBytes(const Spec& spec, const CastLayout& layout) {
-  return layout.bytes(ParallelWorkers(), kKernel.scratch_floats(CastShapeOf(spec)));
+  return layout.bytes(ParallelWorkers(), kKernel.scratch_floats(CastShapeOf(spec))).value();
 }
 
 template <const CastKernel& kKernel>

@@ -1,6 +1,7 @@
 #include "engine/attention/cast_layout.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "engine/kernels/cpu/cast.h"
 
@@ -14,6 +15,7 @@ constexpr int64_t kWaveBytes = int64_t{16} << 20;
 constexpr int64_t kFloat = sizeof(float);
 constexpr int64_t kIndex = sizeof(int32_t);
 constexpr int64_t kClaim = sizeof(uint64_t);
+constexpr int64_t kTask = 80;  // what a stage notes for a cluster and a head, or a part of one
 
 bool IsSingle(const Spec& spec) {
   return std::get<Cast>(spec.kernel).clustering == Cast::Clustering::kSingleAssignmentTopK;
@@ -23,30 +25,31 @@ bool IsSingle(const Spec& spec) {
 
 int64_t CastClusterSize(const Spec& spec, int64_t tokens) {
   const int64_t asked = std::get<Cast>(spec.kernel).cluster_size;
-  const int64_t size = asked > 0 ? asked : (tokens + spec.surrogates - 1) / spec.surrogates;
-  return std::min(size, tokens);
+  return std::min(asked > 0 ? asked : Count(tokens).Units(spec.surrogates).value(), tokens);
 }
 
 int64_t CastLayout::Tiles(int64_t tokens) {
-  return (tokens + kernels::kCastTokens - 1) / kernels::kCastTokens;
+  return Count(tokens).Units(kernels::kCastTokens).value();
 }
 
-int64_t CastLayout::Slots(const Spec& spec, int64_t tokens) {
-  return IsSingle(spec) ? tokens : spec.surrogates * CastClusterSize(spec, tokens);
+Count CastLayout::Slots(const Spec& spec, int64_t tokens) {
+  if (IsSingle(spec)) return tokens;
+  const Count slots = Count(spec.surrogates) * CastClusterSize(spec, tokens);
+  return slots > std::numeric_limits<int32_t>::max() ? Count::kMost : slots;
 }
 
 bool CastLayout::HasRoom(const Spec& spec, int64_t tokens) {
-  return !IsSingle(spec) || spec.surrogates * CastClusterSize(spec, tokens) >= tokens;
+  return !IsSingle(spec) || Count(spec.surrogates) * CastClusterSize(spec, tokens) >= tokens;
 }
 
 bool CastLayout::Add(int64_t tokens) {
   CastLayout with = *this;
-  ++with.sequences_;
+  with.sequences_ += 1;
   with.tokens_ += tokens;
   with.longest_ = std::max(longest_, tokens);
   with.tiles_ += Tiles(tokens);
   with.slots_ += Slots(*spec_, tokens);
-  with.places_ += spec_->surrogates * CastClusterSize(*spec_, tokens);
+  with.places_ += Count(spec_->surrogates) * CastClusterSize(*spec_, tokens);
   const bool fits = with.bytes(/*workers=*/0, /*scratch_floats=*/0) <= kWaveBytes &&
                     with.heads_per_pass() == spec_->heads;
   if (sequences_ > 0 && !fits) return false;
@@ -55,32 +58,32 @@ bool CastLayout::Add(int64_t tokens) {
 }
 
 // What a head more in a pass takes.
-int64_t CastLayout::HeadBytes() const {
-  const int64_t results = (slots_ + sequences_ * spec_->surrogates) * spec_->value_dim * kFloat;
+Count CastLayout::HeadBytes() const {
+  const Count results = (slots_ + sequences_ * spec_->surrogates) * spec_->value_dim * kFloat;
   return results + (per_head() ? tokens_ * spec_->surrogates * kFloat : 0);
 }
 
 int64_t CastLayout::heads_per_pass() const {
-  const int64_t most = std::clamp<int64_t>(kWaveBytes / HeadBytes(), 1, spec_->heads);
-  const int64_t passes = (spec_->heads + most - 1) / most;
-  return (spec_->heads + passes - 1) / passes;
+  const int64_t most = std::clamp<int64_t>(kWaveBytes / HeadBytes().value(), 1, spec_->heads);
+  const Count passes = Count(spec_->heads).Units(most);
+  return Count(spec_->heads).Units(passes.value()).value();
 }
 
 int64_t CastLayout::clusterings() const { return per_head() ? heads_per_pass() : 1; }
 
-int64_t CastLayout::rows() const {
-  const int64_t all = heads_per_pass() * slots_;
-  const int64_t most = kWaveBytes / (spec_->value_dim * kFloat);
+Count CastLayout::rows() const {
+  const Count all = heads_per_pass() * slots_;
+  const Count most = kWaveBytes / (Count(spec_->value_dim) * kFloat).value();
   // A tile's tokens can all be in every cluster.
-  const int64_t least = std::min(kernels::kCastTokens, longest_) * spec_->surrogates;
+  const Count least = Count(std::min(kernels::kCastTokens, longest_)) * spec_->surrogates;
   return std::min(all, std::max(most, least));
 }
 
-int64_t CastLayout::bytes(int64_t workers, int64_t scratch_floats) const {
-  const int64_t clusters = spec_->surrogates;
-  const int64_t per_pass = heads_per_pass();
-  const int64_t lists = clusterings();
-  int64_t bytes = 3 * tokens_ * kFloat;                                               // gates
+Count CastLayout::bytes(int64_t workers, Count scratch_floats) const {
+  const Count clusters = spec_->surrogates;
+  const Count per_pass = heads_per_pass();
+  const Count lists = clusterings();
+  Count bytes = 3 * tokens_ * kFloat;                                                 // gates
   bytes += sequences_ * spec_->heads * clusters * spec_->head_dim * kFloat;           // surrogates
   bytes += lists * tokens_ * clusters * kFloat;                                       // affinities
   bytes += lists * (slots_ + sequences_ * (clusters + 1)) * kIndex;                   // members
@@ -88,13 +91,14 @@ int64_t CastLayout::bytes(int64_t workers, int64_t scratch_floats) const {
   bytes += sequences_ * per_pass * clusters * static_cast<int64_t>(sizeof(int64_t));  // first rows
   bytes += sequences_ * per_pass * clusters * spec_->value_dim * kFloat;              // summaries
   bytes += rows() * spec_->value_dim * kFloat;
+  bytes += (sequences_ * clusters * per_pass + rows().Units(kernels::kCastQueries)) * kTask;
   bytes += 64 * sequences_ * (4 + 4 * lists + 2 * per_pass);  // alignment
   if (IsSingle(*spec_)) {
     // SingleAssignment's claims and lists of tokens.
     bytes += lists * (places_ * kClaim + tokens_ * 3 * kIndex);
     bytes += lists * sequences_ * (clusters + 1) * (kClaim + 2 * kIndex);
   }
-  return bytes + workers * (scratch_floats * kFloat + 2 * longest_ * kIndex + 128);
+  return bytes + workers * (scratch_floats * kFloat + Count(2 * kIndex) * longest_ + 128);
 }
 
 }  // namespace castor::attention

@@ -1,9 +1,10 @@
 // How CAST on the CPU divides a batch into waves of sequences and passes over heads, and how much
-// memory that takes. Pure arithmetic on lengths.
+// memory that takes. Pure arithmetic on lengths, which no numbers of a request make wrap.
 #pragma once
 
 #include <cstdint>
 
+#include "engine/attention/count.h"
 #include "engine/attention/problem.h"
 
 namespace castor::attention {
@@ -29,10 +30,10 @@ class CastLayout {
 
   // Members, over the pass's heads, whose results are in memory at a time. A lone sequence that has
   // more is combined some tokens at a time.
-  int64_t rows() const;
+  Count rows() const;
 
   // Most bytes in use at a time, with `workers` threads of `scratch_floats` each.
-  int64_t bytes(int64_t workers, int64_t scratch_floats) const;
+  Count bytes(int64_t workers, Count scratch_floats) const;
 
   int64_t longest() const { return longest_; }  // tokens of a sequence
 
@@ -41,21 +42,22 @@ class CastLayout {
 
   static int64_t Tiles(int64_t tokens);
 
-  // Members of all of a sequence's clusters together, at most.
-  static int64_t Slots(const Spec& spec, int64_t tokens);
+  // Members of all of a sequence's clusters together, at most. Count::kMost where the lists of
+  // members, which count in 32 bits, cannot hold them.
+  static Count Slots(const Spec& spec, int64_t tokens);
 
  private:
   const Cast& cast() const { return std::get<Cast>(spec_->kernel); }
   bool per_head() const { return cast().head_clustering == Cast::HeadClustering::kPerHead; }
-  int64_t HeadBytes() const;
+  Count HeadBytes() const;
 
   const Spec* spec_;
-  int64_t sequences_ = 0;
-  int64_t tokens_ = 0;
+  Count sequences_ = 0;
+  Count tokens_ = 0;
   int64_t longest_ = 0;
-  int64_t tiles_ = 0;
-  int64_t slots_ = 0;
-  int64_t places_ = 0;  // clusters times their size
+  Count tiles_ = 0;
+  Count slots_ = 0;
+  Count places_ = 0;  // clusters times their size
 };
 
 }  // namespace castor::attention

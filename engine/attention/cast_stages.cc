@@ -45,6 +45,12 @@ std::vector<CastWave::Task> CastWave::ClusterTasks(int64_t of_pass) {
   return tasks;
 }
 
+// Pairs of a token and a cluster, so many times.
+double CastWave::PairsOf(int64_t heads) const {
+  return static_cast<double>(tokens_) * static_cast<double>(spec_.surrogates) *
+         static_cast<double>(heads);
+}
+
 // What the steps take from phi: sigma(phi), sp1(phi), sp1(-phi).
 void CastWave::ComputeGates() {
   const bool softplus = cast_.gate_temperature == Cast::GateTemperature::kSoftplus1;
@@ -69,8 +75,7 @@ void CastWave::ComputeAffinities(int64_t first_head, int64_t clusterings) {
   const bool shared = cast_.head_clustering == Cast::HeadClustering::kShared;
   const std::vector<Task> tasks = TileTasks(clusterings, 0, tiles_);
   const int64_t heads = shared ? spec_.heads : clusterings;
-  const double operations = static_cast<double>(tokens_ * heads * spec_.surrogates) *
-                            static_cast<double>(4 * spec_.head_dim + 40);
+  const double operations = PairsOf(heads) * static_cast<double>(4 * spec_.head_dim + 40);
   ParallelFor(static_cast<int64_t>(tasks.size()), operations, [&](int worker, int64_t t) {
     const Sequence& sequence = *tasks[t].sequence;
     const int64_t head = first_head + tasks[t].of_pass;
@@ -84,7 +89,7 @@ void CastWave::ComputeAffinities(int64_t first_head, int64_t clusterings) {
 // Step 3, TOP_K.
 void CastWave::SelectMembers(int64_t clusterings) {
   const std::vector<Task> tasks = ClusterTasks(clusterings);
-  const double operations = 10.0 * static_cast<double>(tokens_ * spec_.surrogates * clusterings);
+  const double operations = 10.0 * PairsOf(clusterings);
   ParallelFor(static_cast<int64_t>(tasks.size()), operations, [&](int worker, int64_t t) {
     const Sequence& sequence = *tasks[t].sequence;
     const Clustering& clustering = sequence.clusterings[tasks[t].of_pass];
@@ -116,14 +121,14 @@ void CastWave::AssignMembers(int64_t clusterings) {
     }
   }
   if (jobs.size() == 1) return jobs[0].Run(RunInParallel);
-  const double operations = 10.0 * static_cast<double>(tokens_ * spec_.surrogates * clusterings);
+  const double operations = 10.0 * PairsOf(clusterings);
   ParallelFor(static_cast<int64_t>(jobs.size()), operations,
               [&](int, int64_t job) { jobs[job].Run(RunSerially); });
 }
 
 void CastWave::CutMembers(int64_t clusterings) {
   const std::vector<Task> tasks = ClusterTasks(clusterings);
-  const double operations = 2.0 * static_cast<double>(layout_.rows());
+  const double operations = 2.0 * static_cast<double>(layout_.rows().value());
   ParallelFor(static_cast<int64_t>(tasks.size()), operations, [&](int, int64_t t) {
     const Sequence& sequence = *tasks[t].sequence;
     const Clustering& clustering = sequence.clusterings[tasks[t].of_pass];
@@ -148,7 +153,7 @@ int64_t CastWave::TilesThatFit(int64_t tile, int64_t heads) const {
         for (int64_t c = 0; c < spec_.surrogates; ++c) rows += cuts[spec_.surrogates + c] - cuts[c];
       }
     }
-    if (rows > layout_.rows()) break;
+    if (rows > layout_.rows().value()) break;
   }
   return end;
 }
@@ -193,8 +198,8 @@ void CastWave::AttendInside(int64_t first_head, int64_t heads, int64_t tile_begi
                p == 0 ? summary : nullptr});
         }
         row += count;
-        flops +=
-            2.0 * static_cast<double>(count * members) * static_cast<double>(spec_.head_dim + dim);
+        flops += 2.0 * static_cast<double>(count) * static_cast<double>(members) *
+                 static_cast<double>(spec_.head_dim + dim);
       }
     }
   }
@@ -218,8 +223,8 @@ void CastWave::AttendInside(int64_t first_head, int64_t heads, int64_t tile_begi
 // Step 6.
 void CastWave::Combine(int64_t first_head, int64_t heads, int64_t tile_begin, int64_t tile_end) {
   const std::vector<Task> tasks = TileTasks(heads, tile_begin, tile_end);
-  const double flops = static_cast<double>(tokens_ * heads * spec_.surrogates) *
-                       static_cast<double>(2 * (spec_.head_dim + spec_.value_dim) + 20);
+  const double flops =
+      PairsOf(heads) * static_cast<double>(2 * (spec_.head_dim + spec_.value_dim) + 20);
   ParallelFor(static_cast<int64_t>(tasks.size()), flops, [&](int worker, int64_t t) {
     const Sequence& sequence = *tasks[t].sequence;
     const Head& head = sequence.heads[tasks[t].of_pass];

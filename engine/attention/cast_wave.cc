@@ -6,7 +6,6 @@
 #include "engine/attention/parallel.h"
 
 namespace castor::attention {
-namespace {}  // namespace
 
 kernels::CastShape CastShapeOf(const Spec& spec) {
   const auto& cast = std::get<Cast>(spec.kernel);
@@ -31,7 +30,7 @@ CastWave::CastWave(const kernels::CastKernel& kernel, const Spec& spec, const Ca
   const int64_t workers = ParallelWorkers();
   scratch_ = Take<float>(workers * scratch_floats_);
   ranks_ = Take<uint32_t>(workers * 2 * layout.longest());
-  inside_ = Take<float>(layout.rows() * spec.value_dim);
+  inside_ = Take<float>(layout.rows().value() * spec.value_dim);
   sequences_.reserve(items.size());  // heads point at clusterings
   for (const CastItem& item : items) Place(item);
 }
@@ -85,7 +84,7 @@ void CastWave::Place(const CastItem& item) {
     Clustering& clustering = sequence.clusterings.emplace_back();
     clustering.affinities = Take<float>(clusters * item.tokens);
     clustering.offsets = Take<int32_t>(clusters + 1);
-    clustering.members = Take<int32_t>(CastLayout::Slots(spec_, item.tokens));
+    clustering.members = Take<int32_t>(CastLayout::Slots(spec_, item.tokens).value());
     clustering.cuts = Take<int32_t>((sequence.tiles + 1) * clusters);
   }
   for (int64_t n = 0; n < layout_.heads_per_pass(); ++n) {

@@ -97,6 +97,7 @@ class CastWave {
   void AssignMembers(int64_t clusterings);
   void CutMembers(int64_t clusterings);
   int64_t TilesThatFit(int64_t tile, int64_t heads) const;
+  double PairsOf(int64_t heads) const;
   void AttendInside(int64_t first_head, int64_t heads, int64_t tile_begin, int64_t tile_end);
   void Combine(int64_t first_head, int64_t heads, int64_t tile_begin, int64_t tile_end);
 

@@ -3,14 +3,15 @@
 //
 // Three stages, each over the whole batch: hash codes (tasks are some tokens, in all heads),
 // clusters (a sequence and a head) and attention (some clusters of a sequence and a head). Memory
-// beside the tensors is twelve bytes per token and head, the clusters' offsets, and one scratch
-// area per worker.
+// beside the tensors is twelve bytes per token and head, the clusters' offsets, the list of the
+// last stage's tasks, and one scratch area per worker.
 
 #include <algorithm>
 #include <optional>
 #include <vector>
 
 #include "engine/attention/clustering.h"
+#include "engine/attention/count.h"
 #include "engine/attention/element.h"
 #include "engine/attention/parallel.h"
 #include "engine/attention/variants_cpu.h"
@@ -60,6 +61,24 @@ int64_t ScratchFloats(const ClusterKernel& kernel, const Spec& spec) {
                   kernel.attend_scratch_floats(ShapeOf(spec)));
 }
 
+// Some clusters of a sequence and a head.
+struct ClusterTask {
+  const Sequence* sequence;
+  int64_t head;
+  int64_t begin;
+  int64_t end;
+};
+
+// Into how many tasks a head's clusters are cut when a launch has `heads` heads in all its
+// sequences. A row depends neither on its tile nor on the other centroids there, so tiles may be as
+// small as it takes to give every worker some.
+int64_t TasksOf(int64_t clusters, int64_t heads) {
+  constexpr int64_t kFewest = 32;
+  const int64_t wanted = Count(int64_t{4} * ParallelWorkers()).Units(heads).value();
+  const int64_t least = Count(clusters).Units(kernels::kMostCentroids).value();
+  return std::max(least, std::min(wanted, clusters / kFewest));
+}
+
 // One launch.
 class Launch {
  public:
@@ -99,10 +118,10 @@ class Launch {
       if (sequence.queries == 0) continue;
       tokens_ += sequence.queries;
       offsets_ += spec_.heads * (sequence.most_clusters + 1);
-      attention_flops_ += 2.0 * static_cast<double>(sequence.keys * sequence.most_clusters) *
-                          static_cast<double>(spec_.heads * (spec_.head_dim + spec_.value_dim));
-      attention_flops_ += 2.0 * static_cast<double>(sequence.queries * (shape_.topk + 1)) *
-                          static_cast<double>(spec_.heads * (spec_.head_dim + spec_.value_dim));
+      const int64_t products =
+          sequence.keys * sequence.most_clusters + sequence.queries * (shape_.topk + 1);
+      attention_flops_ += 2.0 * static_cast<double>(products) * static_cast<double>(spec_.heads) *
+                          static_cast<double>(spec_.head_dim + spec_.value_dim);
       sequences_.push_back(sequence);
     }
   }
@@ -126,7 +145,7 @@ class Launch {
       }
     }
     const double flops = 2.0 * static_cast<double>(tokens_ * spec_.heads) *
-                         static_cast<double>(spec_.head_dim * clustering_.bits);
+                         static_cast<double>(spec_.head_dim) * clustering_.bits;
     ParallelFor(static_cast<int64_t>(tasks.size()), flops, [&](int worker, int64_t task) {
       const auto& [sequence, begin, end] = tasks[task];
       for (int64_t head = 0; head < spec_.heads; ++head) {
@@ -139,10 +158,8 @@ class Launch {
   }
 
   void Cluster() {
-    std::vector<std::optional<CodeClusterer>> clusterers(ParallelWorkers());
     int64_t longest = 1;
     for (const Sequence& sequence : sequences_) longest = std::max(longest, sequence.queries);
-    for (auto& clusterer : clusterers) clusterer.emplace(kernel_, clustering_, longest);
     const int64_t tasks = static_cast<int64_t>(sequences_.size()) * spec_.heads;
     const auto run = [&](CodeClusterer& clusterer, int64_t task, bool threads) {
       const Sequence& sequence = sequences_[task / spec_.heads];
@@ -152,9 +169,13 @@ class Launch {
       counts_[task] = clusterer.Sort(&order_[first], Begins(sequence, head));
     };
     if (tasks < ParallelWorkers()) {
-      for (int64_t task = 0; task < tasks; ++task) run(*clusterers[0], task, /*threads=*/true);
+      CodeClusterer clusterer(kernel_, clustering_, longest);
+      for (int64_t task = 0; task < tasks; ++task) run(clusterer, task, /*threads=*/true);
       return;
     }
+    // Here, since tasks must not throw.
+    std::vector<std::optional<CodeClusterer>> clusterers(ParallelWorkers());
+    for (auto& clusterer : clusterers) clusterer.emplace(kernel_, clustering_, longest);
     double flops = 0;
     for (const Sequence& sequence : sequences_) {
       flops += static_cast<double>(sequence.queries * spec_.heads) *
@@ -166,24 +187,13 @@ class Launch {
   }
 
   void Attend() {
-    struct Clusters {
-      const Sequence* sequence;
-      int64_t head;
-      int64_t begin;
-      int64_t end;
-    };
-    // A row depends neither on its tile nor on the other centroids there, so tiles may be as small
-    // as it takes to give every worker some.
     const int64_t heads = static_cast<int64_t>(sequences_.size()) * spec_.heads;
     if (heads == 0) return;
-    const int64_t wanted = (4 * ParallelWorkers() + heads - 1) / heads;
-    constexpr int64_t kFewest = 32;
-    std::vector<Clusters> tasks;
+    std::vector<ClusterTask> tasks;
     for (size_t s = 0; s < sequences_.size(); ++s) {
       for (int64_t head = 0; head < spec_.heads; ++head) {
         const int64_t count = counts_[s * spec_.heads + head];
-        const int64_t least = (count + kernels::kMostCentroids - 1) / kernels::kMostCentroids;
-        const int64_t tiles = std::max(least, std::min(wanted, count / kFewest));
+        const int64_t tiles = TasksOf(count, heads);
         for (int64_t t = 0; t < tiles; ++t) {
           tasks.push_back({&sequences_[s], head, count * t / tiles, count * (t + 1) / tiles});
         }
@@ -251,21 +261,26 @@ template <const ClusterKernel& kKernel>
 int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                        std::span<const int32_t>) {
   const Clustered& clustering = *ClusteringOf(spec.kernel);
+  constexpr int64_t kFloat = sizeof(float);
+  constexpr int64_t kOffset = sizeof(int32_t);
+  constexpr int64_t kPerToken = sizeof(uint64_t) + sizeof(int32_t);
+  const Count heads = Count(spec.heads) * static_cast<int64_t>(cu_seqlens_q.size() - 1);
   int64_t longest = 0;
-  int64_t offsets = 0;
+  Count per_head = Count(cu_seqlens_q.back()) * kPerToken;
   for (size_t s = 0; s + 1 < cu_seqlens_q.size(); ++s) {
     const int64_t queries = cu_seqlens_q[s + 1] - cu_seqlens_q[s];
+    const int64_t clusters = std::min<int64_t>(clustering.clusters, queries);
     longest = std::max(longest, queries);
-    offsets += std::min<int64_t>(clustering.clusters, queries) + 1;
+    per_head += Count(clusters + 1) * kOffset + static_cast<int64_t>(sizeof(int64_t));  // counts
+    per_head += Count(TasksOf(clusters, std::max<int64_t>(heads.value(), 1))) *
+                static_cast<int64_t>(sizeof(ClusterTask));
   }
-  constexpr int64_t kPerToken = sizeof(uint64_t) + sizeof(int32_t);
-  const int64_t planes = kKernel.packed_planes_floats(clustering.bits, spec.head_dim) +
-                         clustering.bits * (spec.head_dim + 1);
-  const int64_t per_worker = ScratchFloats(kKernel, spec) * static_cast<int64_t>(sizeof(float)) +
-                             CodeClusterer::Bytes(clustering, longest);
-  return spec.heads *
-             (cu_seqlens_q.back() * kPerToken + offsets * static_cast<int64_t>(sizeof(int32_t))) +
-         planes * static_cast<int64_t>(sizeof(float)) + per_worker * ParallelWorkers();
+  const Count planes = Count(kKernel.packed_planes_floats(clustering.bits, spec.head_dim)) +
+                       Count(clustering.bits) * (Count(spec.head_dim) + 1);
+  // Clusterers for every worker: another request of the batch may bring as many heads as that.
+  const Count per_worker =
+      ScratchFloats(kKernel, spec) * Count(kFloat) + CodeClusterer::Bytes(clustering, longest);
+  return (spec.heads * per_head + planes * kFloat + per_worker * ParallelWorkers()).value();
 }
 
 template <const ClusterKernel& kKernel>

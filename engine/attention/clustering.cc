@@ -16,7 +16,7 @@ HashPlaneSet::HashPlaneSet(const kernels::ClusterKernel& kernel, const Clustered
     : kernel_(&kernel), biased_(parameters.hash_bias), seed_(parameters.seed) {
   std::vector<float> normals;  // [bits, head_dim]
   std::vector<float> biases;   // [bits]
-  normals.reserve(parameters.bits * head_dim);
+  normals.reserve((Count(parameters.bits) * head_dim).value());
   for (int t = 0; t < parameters.bits; ++t) {
     const auto plane = static_cast<uint32_t>(t);
     for (int64_t e = 0; e < head_dim; ++e) {
@@ -63,17 +63,17 @@ CodeClusterer::CodeClusterer(const kernels::ClusterKernel& kernel, const Cluster
   state_.picks = picks_.data();
 }
 
-int64_t CodeClusterer::Bytes(const Clustered& parameters, int64_t most_codes) {
+Count CodeClusterer::Bytes(const Clustered& parameters, int64_t most_codes) {
   kernels::CodeClustering state;
   state.count = most_codes;
   state.clusters = std::min<int64_t>(parameters.clusters, most_codes);
-  const int64_t padded = state.padded_count();
+  const Count padded = state.padded_count();
   const int64_t per_cluster = 2 * sizeof(int32_t) + sizeof(uint64_t) + 64 * sizeof(int32_t) +
                               kernels::kCodeGroups * sizeof(uint16_t);
-  return most_codes * static_cast<int64_t>(sizeof(int32_t)) +
-         (padded + padded / 64 * (state.label_bits() + 1)) *
+  return Count(most_codes) * static_cast<int64_t>(sizeof(int32_t)) +
+         (padded + padded.Units(64) * (state.label_bits() + 1)) *
              static_cast<int64_t>(sizeof(uint64_t)) +
-         state.clusters * per_cluster;
+         Count(state.clusters) * per_cluster;
 }
 
 // Calls body(begin, end) for ranges of codes that make up all of them.

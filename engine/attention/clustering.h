@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/attention/count.h"
 #include "engine/kernels/cpu/clusters.h"
 #include "engine/request.h"
 
@@ -46,7 +47,7 @@ class CodeClusterer {
   CodeClusterer& operator=(const CodeClusterer&) = delete;
 
   // Bytes that an object for so many codes holds.
-  static int64_t Bytes(const Clustered& parameters, int64_t most_codes);
+  static Count Bytes(const Clustered& parameters, int64_t most_codes);
 
   // Clusters one head's codes, one or more, of one sequence. `threads`: let ParallelFor share out
   // the work, or do it all on this thread. Returns how many updates it took.

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "engine/attention/count.h"
 #include "engine/attention/element.h"
 #include "engine/attention/parallel.h"
 #include "engine/attention/variants_cpu.h"
@@ -79,8 +80,9 @@ FlashShape ShapeOf(const Spec& spec) {
 // One scratch area per worker, whatever the sequences' lengths.
 template <const FlashKernel& kKernel>
 int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t>, std::span<const int32_t>) {
-  return kKernel.scratch_floats(ShapeOf(spec)) * ParallelWorkers() *
-         static_cast<int64_t>(sizeof(float));
+  return (Count(kKernel.scratch_floats(ShapeOf(spec))) * ParallelWorkers() *
+          static_cast<int64_t>(sizeof(float)))
+      .value();
 }
 
 template <const FlashKernel& kKernel>
@@ -92,7 +94,7 @@ absl::Status Run(const Spec& spec, std::span<const Problem> problems) {
   double flops = 0;  // a multiplication and an addition each for scores and outputs
   for (const QueryTile& tile : tiles) {
     flops += 2.0 * static_cast<double>((tile.end - tile.begin) * tile.keys) *
-             static_cast<double>(spec.heads * (spec.head_dim + spec.value_dim));
+             static_cast<double>(spec.heads) * static_cast<double>(spec.head_dim + spec.value_dim);
   }
   // Neighbouring tasks are heads of the same tokens, which share cache lines.
   const int64_t tasks = static_cast<int64_t>(tiles.size()) * spec.heads;

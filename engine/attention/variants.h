@@ -23,8 +23,9 @@ struct Variant {
   bool (*supports)(const Spec& spec);
   absl::Status (*run)(const Spec& spec, std::span<const Problem> problems);
   // Memory that `run` takes beside the tensors at most, in bytes, for a problem of these offsets:
-  // what admission reserves and, on the CPU, reports show. A pure function, which any thread may
-  // call. nullptr: next to nothing.
+  // what admission reserves and, on the CPU, reports show. Takes any spec that the row supports and
+  // any offsets; Count::kMost for more than can be counted, or than the kernel can index. A pure
+  // function, which any thread may call. nullptr: next to nothing.
   int64_t (*workspace_bytes)(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                              std::span<const int32_t> cu_seqlens_k) = nullptr;
 };

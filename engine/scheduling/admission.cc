@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kMaxRetry{10'000};
 // The hint while nothing has finished yet, so that no rate is known.
 constexpr std::chrono::milliseconds kUnknownRetry{200};
 
-absl::Status CheckAlone(int64_t cost, int64_t budget, const char* what) {
+absl::Status CheckBudget(int64_t cost, int64_t budget, const char* what) {
   if (cost <= budget) return absl::OkStatus();
   return MakeError(Reason::kTooLarge, "the request takes " + std::to_string(cost) + " " + what +
                                           ", this engine admits " + std::to_string(budget));
@@ -43,13 +43,18 @@ void Reservation::KeepOnly(int64_t bytes) {
   cost_ = kept;
 }
 
-absl::StatusOr<Reservation> Admission::Reserve(Cost cost) {
-  if (auto status = CheckAlone(cost.requests, budgets_.requests, "requests"); !status.ok()) {
+absl::Status Admission::CheckAlone(const Cost& cost) const {
+  if (auto status = CheckBudget(cost.requests, budgets_.requests, "requests"); !status.ok()) {
     return status;
   }
-  if (auto status = CheckAlone(cost.tokens, budgets_.tokens, "tokens"); !status.ok()) return status;
-  if (auto status = CheckAlone(cost.bytes, budgets_.bytes, "bytes"); !status.ok()) return status;
+  if (auto status = CheckBudget(cost.tokens, budgets_.tokens, "tokens"); !status.ok()) {
+    return status;
+  }
+  return CheckBudget(cost.bytes, budgets_.bytes, "bytes");
+}
 
+absl::StatusOr<Reservation> Admission::Reserve(Cost cost) {
+  if (auto status = CheckAlone(cost); !status.ok()) return status;
   std::chrono::milliseconds retry_after;
   const char* scarce;
   {

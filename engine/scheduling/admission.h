@@ -65,7 +65,10 @@ class Admission : public std::enable_shared_from_this<Admission> {
   Admission(Cost budgets, std::shared_ptr<const Clock> clock)
       : budgets_(budgets), clock_(std::move(clock)) {}
 
-  // TOO_LARGE when `cost` exceeds a budget all by itself; QUEUE_FULL, with a hint when to return,
+  // TOO_LARGE when `cost` exceeds a budget all by itself.
+  absl::Status CheckAlone(const Cost& cost) const;
+
+  // The same, then takes the share; QUEUE_FULL, with a hint when to return,
   // when it does not fit beside what is admitted.
   absl::StatusOr<Reservation> Reserve(Cost cost);
 

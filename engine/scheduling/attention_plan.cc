@@ -4,9 +4,12 @@
 #include <cmath>
 #include <utility>
 
+#include "engine/attention/count.h"
+
 namespace castor {
 namespace {
 
+using attention::Count;
 using attention::Resolved;
 using attention::Spec;
 using attention::Variant;
@@ -29,20 +32,21 @@ PlanMemory MemoryOf(const Spec& spec, const Resolved& resolved, std::span<const 
   PlanMemory memory;
   memory.total = WorkspaceBytes(spec, resolved.cu_seqlens_q, resolved.cu_seqlens_k, variants);
   const int64_t shared = WorkspaceBytes(spec, kOneToken, kOneToken, variants);
-  memory.own = std::max<int64_t>(0, memory.total - shared);
+  memory.own =
+      memory.total == Count::kMost ? memory.total : std::max<int64_t>(0, memory.total - shared);
   return memory;
 }
 
 // The probe's own queries and results.
-int64_t ProbeBytes(const AttentionPlan& plan, const Resolved& resolved) {
+Count ProbeBytes(const AttentionPlan& plan, const Resolved& resolved) {
   if (plan.fidelity_rows == 0) return 0;
-  int64_t rows = 0;
+  Count rows = 0;
   const std::vector<int32_t>& offsets = resolved.cu_seqlens_q;
   for (size_t s = 0; s + 1 < offsets.size(); ++s) {
     rows += std::min(plan.fidelity_rows, offsets[s + 1] - offsets[s]);
   }
   const Spec& spec = resolved.spec;
-  return rows * spec.heads * (spec.head_dim + spec.value_dim) *
+  return rows * spec.heads * (Count(spec.head_dim) + spec.value_dim) *
          static_cast<int64_t>(SizeOf(spec.dtype));
 }
 
@@ -89,10 +93,23 @@ PlanMemory MemoryOf(const AttentionPlan& plan, const Resolved& resolved,
       Raise(&memory, MemoryOf(spec, resolved, variants));
     }
   }
-  const int64_t probe = ProbeBytes(plan, resolved);
-  memory.total += probe;
-  memory.own += probe;
+  const Count probe = ProbeBytes(plan, resolved);
+  memory.total = (probe + memory.total).value();
+  memory.own = (probe + memory.own).value();
   return memory;
+}
+
+Cost TensorCost(const Resolved& resolved) {
+  Cost cost;
+  cost.tokens = std::max(resolved.query_tokens, resolved.key_tokens);
+  cost.bytes = resolved.staging_bytes;
+  return cost;
+}
+
+Cost CostOf(const Resolved& resolved, const PlanMemory& memory) {
+  Cost cost = TensorCost(resolved);
+  cost.bytes = (Count(cost.bytes) + memory.own).value();
+  return cost;
 }
 
 }  // namespace castor

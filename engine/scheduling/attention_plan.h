@@ -15,6 +15,7 @@
 #include "engine/attention/resolve.h"
 #include "engine/attention/variants.h"
 #include "engine/request.h"
+#include "engine/scheduling/admission.h"
 
 namespace castor {
 
@@ -45,7 +46,7 @@ AttentionPlan PlanAttention(const AttentionRequest& request,
                             const attention::CostModel& costs, FidelitySampling& sampling,
                             attention::Resolved* resolved);
 
-// Memory beside the tensors, in bytes.
+// Memory beside the tensors, in bytes; attention::Count::kMost for more than can be counted.
 struct PlanMemory {
   int64_t total = 0;  // while it runs
   // The part that grows with the request. The rest, such as a scratch area per thread, is the same
@@ -54,5 +55,12 @@ struct PlanMemory {
 };
 PlanMemory MemoryOf(const AttentionPlan& plan, const attention::Resolved& resolved,
                     std::span<const attention::Variant> variants);
+
+// What a request takes of the budgets by its tensors alone, which is exact and costs nothing to
+// know: what to compare before anything else is computed from its numbers.
+Cost TensorCost(const attention::Resolved& resolved);
+
+// What it takes in all.
+Cost CostOf(const attention::Resolved& resolved, const PlanMemory& memory);
 
 }  // namespace castor

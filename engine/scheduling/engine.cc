@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/attention/count.h"
 #include "engine/attention/parameters.h"
 #include "engine/attention/resolve.h"
 #include "engine/base/error.h"
@@ -72,6 +73,8 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
                                      loop_.models().cast_layers(), options_.max_sequences);
   if (!resolved.ok()) return resolved.status();
 
+  // Before anything is laid out by the request's numbers.
+  if (auto status = admission_->CheckAlone(TensorCost(*resolved)); !status.ok()) return status;
   AttentionPlan plan =
       PlanAttention(request, loop_.device().variants(), costs_, sampling_, &*resolved);
   auto reservation = ReserveFor(*resolved, plan);
@@ -130,22 +133,22 @@ absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const
 }
 
 // The request's share of the budgets: its tensors, and what its kernel's memory grows by for it.
+// Its tensors alone are within the budget.
 absl::StatusOr<Reservation> EngineImpl::ReserveFor(const attention::Resolved& resolved,
                                                    const AttentionPlan& plan) {
   const PlanMemory memory = MemoryOf(plan, resolved, loop_.device().variants());
   const int64_t budget = options_.max_queued_bytes;
-  if (resolved.staging_bytes <= budget && memory.total > budget - resolved.staging_bytes) {
+  if (memory.total > budget - resolved.staging_bytes) {
     return MakeError(Reason::kTooLarge,
                      "the request takes " + std::to_string(resolved.staging_bytes) +
-                         " bytes for its tensors and " + std::to_string(memory.total) +
+                         " bytes for its tensors and " +
+                         (memory.total == attention::Count::kMost ? std::string("more than 2^63")
+                                                                  : std::to_string(memory.total)) +
                          " bytes of workspace for the kernel " +
                          std::string(NameOf(NameOf(resolved.spec.kernel))) +
                          ", this engine admits " + std::to_string(budget));
   }
-  Cost cost;
-  cost.tokens = std::max(resolved.query_tokens, resolved.key_tokens);
-  cost.bytes = resolved.staging_bytes + memory.own;
-  return admission_->Reserve(cost);
+  return admission_->Reserve(CostOf(resolved, memory));
 }
 
 // The attention kernel of an encode request: its own choice, else exact attention, which every

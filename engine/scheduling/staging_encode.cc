@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/attention/count.h"
 #include "engine/attention/finite.h"
 #include "engine/scheduling/batch_key.h"
 #include "engine/scheduling/staging.h"
@@ -63,16 +64,18 @@ absl::Status StageEmbeddings(const EmbeddingInput& input, bool check_finite, int
 }  // namespace
 
 Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int64_t tokens) {
+  attention::Count bytes = attention::Count(tokens) * kBytesPerToken;
+  if (const auto* texts = std::get_if<TextInput>(&request.input)) {
+    bytes += TextBytes(*texts);
+  } else if (const auto* embeddings = std::get_if<EmbeddingInput>(&request.input)) {
+    bytes += embeddings->values.size_bytes();
+  }
+  const attention::Count rows =
+      request.output == EncodeOutput::kPooled ? Sequences(request) : tokens;
+  bytes += rows * Dimensions(request, info) * static_cast<int64_t>(sizeof(float));
   Cost cost;
   cost.tokens = tokens;
-  cost.bytes = tokens * kBytesPerToken;
-  if (const auto* texts = std::get_if<TextInput>(&request.input)) {
-    cost.bytes += TextBytes(*texts);
-  } else if (const auto* embeddings = std::get_if<EmbeddingInput>(&request.input)) {
-    cost.bytes += embeddings->values.size_bytes();
-  }
-  const int64_t rows = request.output == EncodeOutput::kPooled ? Sequences(request) : tokens;
-  cost.bytes += rows * Dimensions(request, info) * static_cast<int64_t>(sizeof(float));
+  cost.bytes = bytes.value();
   return cost;
 }
 

@@ -49,8 +49,7 @@ class SharedMemoryTest : public ServerTest {
     regions_ = v1::SharedMemoryService::NewStub(channel_);
   }
 
-  void StartReal() {
-    EngineOptions options;
+  void StartReal(EngineOptions options = {}) {
     options.device = "cpu";
     options.cpu_threads = 2;
     options.models = {{"tiny", CASTOR_TINY_MODEL}};
@@ -474,6 +473,47 @@ TEST_F(SharedMemoryTest, HugeObjectsAllocateNothing) {
         << outcome;
   }
   EXPECT_LT(ResidentBytes(), before + (64 << 20));
+}
+
+// 2^20 clusters of all tokens but one, values of 2^22: what a head takes is a multiple of 2^64.
+v1::AttendRequest AttendWithALayoutThatWraps() {
+  constexpr int64_t kTokens = int64_t{1} << 20;
+  constexpr int64_t kDim = int64_t{1} << 22;
+  v1::AttendRequest request;
+  const auto set = [](std::initializer_list<int64_t> shape, v1::Tensor* tensor) {
+    int64_t bytes = 4;
+    for (const int64_t dimension : shape) {
+      tensor->add_shape(dimension);
+      bytes *= dimension;
+    }
+    tensor->set_dtype(v1::FLOAT32);
+    SetRef("r", 0, bytes, tensor->mutable_shared_memory());
+  };
+  set({kTokens, 1, 1}, request.mutable_query());
+  set({kTokens, 1, 1}, request.mutable_key());
+  set({kTokens, 1, kDim}, request.mutable_value());
+  v1::Cast& cast = *request.mutable_cast();
+  set({kTokens, 1, 1}, cast.mutable_surrogate_tokens());
+  set({kTokens}, cast.mutable_gate());
+  cast.set_cluster_size(kTokens - 1);
+  return request;
+}
+
+TEST_F(SharedMemoryTest, ALayoutThatWouldWrapIsTooLarge) {
+  // The latter lets every tensor pass, so that it is the layout that is too large.
+  for (const int64_t budget : {EngineOptions().max_queued_bytes, kMax}) {
+    EngineOptions options;
+    options.max_queued_bytes = budget;
+    StartReal(options);
+    const SharedObject object(int64_t{1} << 44);
+    ASSERT_TRUE(Register("r", object.key(), 0, object.size()).ok());
+    v1::AttendRequest request = AttendWithALayoutThatWraps();
+    for (const auto heads : {v1::Cast::SHARED, v1::Cast::PER_HEAD}) {
+      request.mutable_cast()->set_head_clustering(heads);
+      EXPECT_EQ(AttendOutcome(request), "RESOURCE_EXHAUSTED TOO_LARGE") << budget;
+    }
+    EXPECT_EQ(AttendOutcome(AttendOf(3)), "OK");
+  }
 }
 
 }  // namespace

@@ -18,14 +18,15 @@ namespace castor::kernels {
 template <typename V>
 class CastCombine {
  public:
-  static int64_t ScratchFloats(const CastShape& shape) { return Scratch(shape, nullptr).floats; }
+  static int64_t ScratchFloats(const CastShape& shape) {
+    return Scratch(shape, nullptr).floats.value();
+  }
 
   CastCombine(const CastShape& shape, const CastSequence& sequence, float* scratch)
       : shape_(shape), sequence_(sequence), scratch_(shape, scratch) {
     // Scores are compared before they are scaled, so a negative scale becomes the tokens' sign.
     sign_ = shape.scale < 0 ? -1.0f : (shape.scale > 0 ? 1.0f : 0.0f);
-    const double magnitude = shape.scale < 0 ? -shape.scale : shape.scale;
-    scale_ = FiniteFactor<V>(magnitude * (shape.laplace ? kLaplaceScale : kLog2E));
+    scale_ = __builtin_fabs(shape.scale) * (shape.laplace ? kLaplaceScale : kLog2E);
   }
 
   template <typename E>
@@ -43,7 +44,7 @@ class CastCombine {
                   float* affinities, int64_t stride) {
     Panels::For(end - begin, [&](auto vectors, int64_t lane) {
       constexpr int N = decltype(vectors)::N;
-      const int64_t count = Count(N, begin + lane, end);
+      const int64_t count = LaneCount(N, begin + lane, end);
       std::memset(scratch_.total, 0, shape_.clusters * N * kLanes * sizeof(float));
       for (int64_t h = head_begin; h < head_end; ++h) {
         PrefetchRows<E>(sequence_.key, sequence_.key_stride, h, begin + lane, count);
@@ -52,7 +53,7 @@ class CastCombine {
           PrefetchRows<E>(sequence_.query, sequence_.query_stride, h + 1, begin + lane, count);
         } else {  // the next panel
           PrefetchRows<E>(sequence_.query, sequence_.query_stride, head_begin, begin + lane + count,
-                          Count(N, begin + lane + count, end));
+                          LaneCount(N, begin + lane + count, end));
         }
         AddAffinities<N, E>(h, /*by_query=*/false, begin + lane, count);
       }
@@ -68,9 +69,9 @@ class CastCombine {
                int64_t end) {
     Panels::For(end - begin, [&](auto vectors, int64_t lane) {
       constexpr int N = decltype(vectors)::N;
-      const int64_t count = Count(N, begin + lane, end);
+      const int64_t count = LaneCount(N, begin + lane, end);
       PrefetchRows<E>(sequence_.query, sequence_.query_stride, head, begin + lane + count,
-                      Count(N, begin + lane + count, end));
+                      LaneCount(N, begin + lane + count, end));
       CombinePanel<N, E>(head, summaries, own, begin + lane, count);
     });
   }
@@ -84,11 +85,11 @@ class CastCombine {
   // W is the width of the panel in hand.
   struct Scratch : ScratchArea<V> {
     Scratch(const CastShape& shape, float* base) : ScratchArea<V>(base) {
-      panel = this->Take(shape.head_dim * Panels::kMaxWidth);
-      scores = this->Take(shape.clusters * Panels::kMaxWidth);
-      total = this->Take(shape.clusters * Panels::kMaxWidth);
-      outputs = this->Take(shape.value_dim * Panels::kMaxWidth);
-      rows = this->Take(shape.value_dim * Panels::kMaxWidth);
+      panel = this->Take(Count(shape.head_dim) * Panels::kMaxWidth);
+      scores = this->Take(Count(shape.clusters) * Panels::kMaxWidth);
+      total = this->Take(Count(shape.clusters) * Panels::kMaxWidth);
+      outputs = this->Take(Count(shape.value_dim) * Panels::kMaxWidth);
+      rows = this->Take(Count(shape.value_dim) * Panels::kMaxWidth);
       lanes = this->Take(Panels::kMaxWidth);
     }
     float* panel;    // [head_dim, W] queries or keys
@@ -99,7 +100,7 @@ class CastCombine {
     float* lanes;    // [W]
   };
 
-  static int64_t Count(int64_t vectors, int64_t begin, int64_t end) {
+  static int64_t LaneCount(int64_t vectors, int64_t begin, int64_t end) {
     return end - begin < vectors * kLanes ? end - begin : vectors * kLanes;
   }
 
@@ -149,7 +150,7 @@ class CastCombine {
     }
     Vec scales[N];
     Vec factors[N];
-    for (int v = 0; v < N; ++v) scales[v] = V::Broadcast(scale_);
+    for (int v = 0; v < N; ++v) scales[v] = V::Broadcast(FiniteFactor<V>(scale_));
     Function<N>(scales, factors);
     LoadLanes(sequence_.query_share + begin, count, N);
     for (int v = 0; v < N; ++v) {
@@ -245,8 +246,8 @@ class CastCombine {
   const CastShape& shape_;
   const CastSequence& sequence_;
   const Scratch scratch_;
-  float sign_;   // -1, 0 or 1
-  float scale_;  // |scale| times log2(e) or kLaplaceScale
+  float sign_;    // -1, 0 or 1
+  double scale_;  // |scale| times log2(e) or kLaplaceScale
 };
 
 }  // namespace castor::kernels

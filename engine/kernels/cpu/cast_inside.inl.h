@@ -19,15 +19,18 @@ namespace castor::kernels {
 template <typename V>
 class CastInside {
  public:
-  static int64_t ScratchFloats(const CastShape& shape) { return Scratch(shape, nullptr).floats; }
+  static int64_t ScratchFloats(const CastShape& shape) {
+    return Scratch(shape, nullptr).floats.value();
+  }
 
   CastInside(const CastShape& shape, const CastSequence& sequence, const CastCluster& cluster,
              float* scratch)
       : shape_(shape), sequence_(sequence), cluster_(cluster), scratch_(shape, scratch) {
     // Scores are compared before they are scaled, so a negative scale becomes the queries' sign.
-    sign_ = shape.scale < 0 ? -1.0f : (shape.scale > 0 ? 1.0f : 0.0f);
-    const double magnitude = shape.scale < 0 ? -shape.scale : shape.scale;
-    scale_ = FiniteFactor<V>(magnitude * (shape.laplace ? kLaplaceScale : kLog2E));
+    const SoftmaxScale<V> softmax(shape.scale);
+    sign_ = softmax.factor;
+    scale_ = shape.laplace ? FiniteFactor<V>(__builtin_fabs(shape.scale) * kLaplaceScale)
+                           : softmax.exponent_scale;
   }
 
   template <typename E>
@@ -76,12 +79,12 @@ class CastInside {
   struct Scratch : ScratchArea<V> {
     Scratch(const CastShape& shape, float* base) : ScratchArea<V>(base) {
       constexpr int64_t kQueries = Panels::RoundUp(kCastQueries);
-      queries = this->Take(kQueries * shape.head_dim);
-      outputs = this->Take(kQueries * shape.value_dim);
+      queries = this->Take(Count(kQueries) * shape.head_dim);
+      outputs = this->Take(Count(kQueries) * shape.value_dim);
       maxima = this->Take(kQueries);
       sums = this->Take(kQueries);
-      keys = this->Take(kKeyBlock * shape.head_dim);
-      values = this->Take(kKeyBlock * shape.value_dim);
+      keys = this->Take(Count(kKeyBlock) * shape.head_dim);
+      values = this->Take(Count(kKeyBlock) * shape.value_dim);
       scores = this->Take(kKeyBlock * Panels::kMaxWidth);
       decay = this->Take(Panels::kMaxWidth);
       summary_weights = this->Take(kKeyBlock);
@@ -222,7 +225,7 @@ class CastInside {
     const float* const surrogate =
         sequence_.surrogates +
         (cluster_.head * shape_.clusters + cluster_.cluster) * shape_.head_dim;
-    const double magnitude = shape_.scale < 0 ? -shape_.scale : shape_.scale;
+    const double magnitude = __builtin_fabs(shape_.scale);
     const Vec least = V::Broadcast(-kLargestFloat);
     for (int64_t n = 0; n < count; n += kLanes) {
       const int64_t width = count - n < kLanes ? count - n : kLanes;
@@ -272,7 +275,7 @@ class CastInside {
   const CastCluster& cluster_;
   const Scratch scratch_;
   float sign_;              // -1, 0 or 1
-  float scale_;             // |scale| times log2(e) or kLaplaceScale
+  float scale_;             // |scale| times log2(e) or kLaplaceScale, within the finite numbers
   int64_t prefetched_ = 0;  // rows of the next head
   float summary_maximum_;
   float summary_sum_;

@@ -27,7 +27,7 @@ template <typename V>
 class Centroids {
  public:
   static int64_t ScratchFloats(const CentroidShape& shape) {
-    return Scratch(nullptr, shape).floats;
+    return Scratch(nullptr, shape).floats.value();
   }
 
   static void Run(const CentroidShape& shape, const CentroidTile& tile, float* scratch) {
@@ -56,7 +56,7 @@ class Centroids {
   // takes, because the first span's are selected at once.
   static int64_t Span(const CentroidShape& shape) {
     if (shape.topk == 0) return kKeyBlock;
-    const int64_t span = (int64_t{1} << 17) / (shape.head_dim + shape.value_dim);
+    const int64_t span = (int64_t{1} << 17) / (Count(shape.head_dim) + shape.value_dim).value();
     if (span >= 1024) return 1024;
     return span < kKeyBlock ? kKeyBlock : span / kKeyBlock * kKeyBlock;
   }
@@ -65,16 +65,16 @@ class Centroids {
   struct Scratch : ScratchArea<V> {
     Scratch(float* base, const CentroidShape& shape)
         : ScratchArea<V>(base),
-          queries(this->Take(kTile * shape.head_dim)),
-          outputs(this->Take(kTile * shape.value_dim)),
-          rows(this->Take(kTile * shape.value_dim)),
+          queries(this->Take(Count(kTile) * shape.head_dim)),
+          outputs(this->Take(Count(kTile) * shape.value_dim)),
+          rows(this->Take(Count(kTile) * shape.value_dim)),
           maxima(this->Take(kTile)),
           sums(this->Take(kTile)),
-          keys(this->Take(Span(shape) * shape.head_dim)),
-          values(this->Take(Span(shape) * shape.value_dim)),
+          keys(this->Take(Count(Span(shape)) * shape.head_dim)),
+          values(this->Take(Count(Span(shape)) * shape.value_dim)),
           scores(this->Take(Span(shape) * Panels::kMaxWidth)),
           decay(this->Take(2 * Panels::kMaxWidth)),
-          means(this->Take((Panels::kMaxWidth + 1) * shape.head_dim)),
+          means(this->Take(Count(Panels::kMaxWidth + 1) * shape.head_dim)),
           late(this, shape.topk == 0 ? 0 : kTile, shape),
           top(this->Take(shape.topk == 0 ? 0 : Top::ScratchFloats(kTile, shape.topk, Span(shape)))),
           refine(this->Take(shape.topk == 0 ? 0 : Refine<V>::ScratchFloats(shape))) {}

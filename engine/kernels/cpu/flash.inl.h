@@ -18,7 +18,9 @@ namespace castor::kernels {
 template <typename V>
 class Flash {
  public:
-  static int64_t ScratchFloats(const FlashShape& shape) { return Scratch(nullptr, shape).floats; }
+  static int64_t ScratchFloats(const FlashShape& shape) {
+    return Scratch(nullptr, shape).floats.value();
+  }
 
   static void Run(const FlashShape& shape, const FlashHead& head, int64_t query_begin,
                   int64_t query_end, float* scratch) {
@@ -47,12 +49,12 @@ class Flash {
   struct Scratch : ScratchArea<V> {
     Scratch(float* base, const FlashShape& shape) : ScratchArea<V>(base) {
       constexpr int64_t kQueries = Panels::RoundUp(kFlashTileQueries);
-      queries = this->Take(kQueries * shape.head_dim);
-      outputs = this->Take(kQueries * shape.value_dim);
+      queries = this->Take(Count(kQueries) * shape.head_dim);
+      outputs = this->Take(Count(kQueries) * shape.value_dim);
       maxima = this->Take(kQueries);
       sums = this->Take(kQueries);
-      keys = this->Take(kKeyBlock * shape.head_dim);
-      values = this->Take(kKeyBlock * shape.value_dim);
+      keys = this->Take(Count(kKeyBlock) * shape.head_dim);
+      values = this->Take(Count(kKeyBlock) * shape.value_dim);
       scores = this->Take(kKeyBlock * Panels::kMaxWidth);
       decay = this->Take(Panels::kMaxWidth);
     }

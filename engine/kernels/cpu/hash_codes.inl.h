@@ -15,7 +15,7 @@ template <typename V>
 class HashCodes {
  public:
   static int64_t PackedFloats(int bits, int64_t head_dim) {
-    return Vectors(bits) * kLanes * (head_dim + 1);
+    return (Count(Vectors(bits) * kLanes) * (Count(head_dim) + 1)).value();
   }
 
   // Panel after panel [head_dim, N lanes], then the biases. Planes beyond the last one are zeros
@@ -38,7 +38,9 @@ class HashCodes {
     }
   }
 
-  static int64_t ScratchFloats(int64_t head_dim) { return kRows * (head_dim + kMaxWidth); }
+  static int64_t ScratchFloats(int64_t head_dim) {
+    return (Count(kRows) * (Count(head_dim) + kMaxWidth)).value();
+  }
 
   static void Run(const PackedPlanes& planes, Element element, const void* queries, int64_t stride,
                   int64_t count, uint64_t* codes, float* scratch) {

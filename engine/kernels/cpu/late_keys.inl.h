@@ -20,7 +20,7 @@ class LateKeys {
   // What an object takes from its kernel's scratch area, for `lanes` centroids.
   struct Memory {
     Memory(ScratchArea<V>* area, int64_t lanes, const CentroidShape& shape) {
-      rows = area->Take(lanes * shape.value_dim);
+      rows = area->Take(Count(lanes) * shape.value_dim);
       maxima = area->Take(lanes);
       sums = area->Take(lanes);
       weights = area->Take((shape.topk + kLanes - 1) / kLanes * kLanes);

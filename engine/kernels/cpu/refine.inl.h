@@ -24,7 +24,7 @@ template <typename V>
 class Refine {
  public:
   static int64_t ScratchFloats(const CentroidShape& shape) {
-    return Scratch(nullptr, shape).floats;
+    return Scratch(nullptr, shape).floats.value();
   }
 
   Refine(const CentroidShape& shape, const CentroidTile& tile, const SoftmaxScale<V>& softmax,
@@ -86,9 +86,9 @@ class Refine {
   struct Scratch : ScratchArea<V> {
     Scratch(float* base, const CentroidShape& shape) : ScratchArea<V>(base) {
       const int64_t keys_padded = Panels::RoundUp(shape.topk);
-      keys = this->Take(keys_padded * shape.head_dim);
-      values = this->Take(keys_padded * Panels::RoundUp(shape.value_dim));
-      members = this->Take(kMembers * shape.head_dim);
+      keys = this->Take(Count(keys_padded) * shape.head_dim);
+      values = this->Take(Count(keys_padded) * Count(shape.value_dim).RoundedUp(kLanes));
+      members = this->Take(Count(kMembers) * shape.head_dim);
       scores = this->Take(kMembers * keys_padded);
       weights = this->Take(kMembers * keys_padded);
       factors = this->Take(kMembers);

@@ -4,22 +4,24 @@
 
 #include <cstdint>
 
+#include "engine/kernels/count.h"
+
 namespace castor::kernels {
 
-// Hands out parts of an area or, without one, only counts what they take. Parts are aligned as the
-// area is, to 64 bytes.
+// Hands out parts of an area or, without one, only counts what they take, which is Count::kMost if
+// it cannot be counted. Parts are aligned as the area is, to 64 bytes.
 template <typename V>
 struct ScratchArea {
   explicit ScratchArea(float* base) : base(base) {}
 
-  float* Take(int64_t count) {
-    float* const taken = base == nullptr ? nullptr : base + floats;
-    floats += (count + 15) / 16 * 16;
+  float* Take(Count count) {
+    float* const taken = base == nullptr ? nullptr : base + floats.value();
+    floats += count.RoundedUp(16);
     return taken;
   }
 
   float* base;
-  int64_t floats = 0;
+  Count floats = 0;
 };
 
 }  // namespace castor::kernels

@@ -7,6 +7,7 @@
 namespace castor::kernels {
 
 inline constexpr float kLargestFloat = 3.4028234663852886e38f;
+inline constexpr float kLeastFloat = 0x1p-149f;
 inline constexpr double kLog2E = 1.4426950408889634;
 
 // 2^x for x <= 0, to one unit in the last place; 0 below 2^-126, NaN for NaN, 1 for 0.
@@ -27,9 +28,11 @@ typename V::Vec Exp2(typename V::Vec x) {
   return V::ZeroBelow(V::Multiply(y, V::PowerOfTwo(shifted)), x, V::Broadcast(-126.0f));
 }
 
-// A factor that 0 may be multiplied by.
+// A factor >= 0 that 0 and -Inf, which is a score that was hidden or before any, may be multiplied
+// by. No two scores are so far apart that it matters to a weight that the least float is not 0.
 template <typename V>
 float FiniteFactor(double factor) {
+  if (factor < double{kLeastFloat}) return kLeastFloat;
   return factor > double{kLargestFloat} ? kLargestFloat : static_cast<float>(factor);
 }
 
@@ -40,8 +43,7 @@ template <typename V>
 struct SoftmaxScale {
   explicit SoftmaxScale(double scale)
       : factor(scale < 0 ? -1.0f : (scale > 0 ? 1.0f : 0.0f)),
-        exponent_scale(scale == 0 ? 1.0f : FiniteFactor<V>((scale < 0 ? -scale : scale) * kLog2E)) {
-  }
+        exponent_scale(scale == 0 ? 1.0f : FiniteFactor<V>(__builtin_fabs(scale) * kLog2E)) {}
 
   float Weight(float score, float maximum) const {
     return __builtin_exp2f((score - maximum) * exponent_scale);

@@ -1,17 +1,39 @@
 // Clustered and improved clustered attention on the CPU give the same bytes every time and on any
-// number of threads, however the work is shared out among them.
+// number of threads, however the work is shared out among them; and take no memory that is not
+// used.
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdlib>
+#include <new>
 #include <string>
 #include <vector>
 
+#include "engine/attention/clustering.h"
 #include "engine/attention/variants.h"
 #include "tests/support/attention/random_problem.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/sanitizer.h"
 #include "tests/support/seeded.h"
+
+namespace {
+
+// What this program has asked the heap for, by any but aligned allocations.
+std::atomic<size_t> allocated_bytes = 0;
+
+}  // namespace
+
+// None inline: GCC would take what is inside for a mismatch with the others.
+[[gnu::noinline]] void* operator new(size_t size) {
+  allocated_bytes += size;
+  void* const memory = std::malloc(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace castor::attention {
 namespace {
@@ -58,6 +80,22 @@ TEST_P(ClusteredThreadsTest, AnyNumberOfThreadsGivesTheSameBytes) {
       }
     }
   }
+}
+
+// One head: its clustering is shared out among the threads, and one clusterer does it.
+TEST_P(ClusteredThreadsTest, OneHeadTakesOneClusterer) {
+  constexpr int32_t kTokens = 1 << 16;
+  OwnedProblem problem(SpecOf(1), {kTokens}, {64});
+  problem.Randomize(random_);
+  at::set_num_threads(16);
+  Run(problem);
+  const size_t before = allocated_bytes;
+  Run(problem);
+  const auto clusterer =
+      static_cast<size_t>(CodeClusterer::Bytes(ClusteringOf(problem.spec), kTokens).value());
+  // Beside it codes and order, the output that Run returns, and lists of tasks.
+  const size_t others = kTokens * (8 + 4 + 32 * sizeof(float)) + (1 << 20);
+  EXPECT_LT(allocated_bytes - before, others + 2 * clusterer);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, ClusteredThreadsTest,

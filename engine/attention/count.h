@@ -1,0 +1,10 @@
+// kernels::Count for those above the kernels.
+#pragma once
+
+#include "engine/kernels/count.h"
+
+namespace castor::attention {
+
+using kernels::Count;
+
+}  // namespace castor::attention
