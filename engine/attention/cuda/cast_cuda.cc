@@ -3,14 +3,13 @@
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
+#include <c10/util/Exception.h>
 #include <cuda_runtime_api.h>
 
-#include <limits>
-#include <variant>
 #include <vector>
 
+#include "engine/attention/count.h"
 #include "engine/attention/cuda/cast_shape.h"
-#include "engine/attention/cuda/choice.h"
 #include "engine/attention/cuda/tensors.h"
 #include "engine/kernels/cuda/cast.h"
 
@@ -28,20 +27,6 @@ bool IsHopper(at::Device device) {
 
 }  // namespace
 
-bool CastFits(const Spec& spec) {
-  constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
-  // N_c is what a layer's file or a request brings; a request that only asks whether CAST is served
-  // has none yet.
-  return std::holds_alternative<Cast>(spec.kernel) && IsFloating(spec.dtype) &&
-         spec.heads <= kMaxGridHeads && spec.head_dim <= kMaxInt && spec.value_dim <= kMaxInt &&
-         spec.surrogates <= kMaxInt / (spec.heads > 0 ? spec.heads : 1);
-}
-
-int64_t CastWorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
-                           std::span<const int32_t>) {
-  return kernels::cuda::CastWorkspaceBytes(CastShapeOf(spec), cu_seqlens_q);
-}
-
 Computed ComputeCast(std::string_view backend, const Spec& spec, const Problem& problem,
                      at::Device device) {
   const CastShape shape = CastShapeOf(spec);
@@ -50,8 +35,10 @@ Computed ComputeCast(std::string_view backend, const Spec& spec, const Problem& 
                                       options.dtype(ScalarTypeOf(spec.dtype)));
   // Both belong to the current stream, so memory that is given back here is not used again before
   // the kernels have run.
-  const at::Tensor workspace = at::empty(
-      {kernels::cuda::CastWorkspaceBytes(shape, problem.cu_seqlens_q)}, options.dtype(at::kByte));
+  const int64_t bytes = kernels::cuda::CastWorkspaceBytes(shape, problem.cu_seqlens_q);
+  TORCH_CHECK_WITH(OutOfMemoryError, bytes != Count::kMost,
+                   "the batch has more pieces of work than grids hold");
+  const at::Tensor workspace = at::empty({bytes}, options.dtype(at::kByte));
   // The tables begin with the offsets, whose first is 0, so they travel and are kept as offsets do.
   const std::vector<int32_t> tables =
       kernels::cuda::MakeCastTables(shape, problem.cu_seqlens_q, problem.cast.layer_of_sequence);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+
+#include "engine/attention/count.h"
 
 namespace castor::attention::cuda {
 namespace {
@@ -47,14 +50,20 @@ bool Contains(const std::array<int64_t, n>& values, int64_t value) {
 
 }  // namespace
 
+bool ScaleFits(double scale) {
+  constexpr double kLeast = 0x1p-64;
+  constexpr double kMost = 0x1p64;
+  return std::abs(scale) >= kLeast && std::abs(scale) <= kMost;
+}
+
 bool FlashFits(const Spec& spec, const Capabilities& device) {
-  return IsHalf(spec.dtype) && device.compute_capability >= 80 && spec.head_dim <= 256 &&
-         spec.value_dim <= 256 && spec.heads <= kMaxGridHeads;
+  return ScaleFits(spec.softmax_scale) && IsHalf(spec.dtype) && device.compute_capability >= 80 &&
+         spec.head_dim <= 256 && spec.value_dim <= 256 && spec.heads <= kMaxGridHeads;
 }
 
 bool EfficientFits(const Spec& spec, const Capabilities& device) {
   // 65536 is the largest dim that a kernel instance is compiled for; bf16 needs Ampere.
-  return (spec.dtype == DType::kFloat32 || IsHalf(spec.dtype)) &&
+  return ScaleFits(spec.softmax_scale) && (spec.dtype == DType::kFloat32 || IsHalf(spec.dtype)) &&
          device.compute_capability >= (spec.dtype == DType::kBFloat16 ? 80 : 50) &&
          device.compute_capability <= 120 && spec.head_dim <= 65536 && spec.value_dim <= 65536 &&
          spec.heads <= kMaxGridHeads;
@@ -94,8 +103,8 @@ std::vector<Segment> PlanSegments(const Spec& spec, Path base,
 int64_t MathBlockRows(int64_t heads, int64_t key_tokens) {
   // The fp32 score block, [heads, rows, key_tokens], stays within this budget or at one row.
   constexpr int64_t kBlockBytes = int64_t{64} << 20;
-  const int64_t row_bytes = std::max<int64_t>(1, heads * key_tokens * int64_t{sizeof(float)});
-  return std::clamp<int64_t>(kBlockBytes / row_bytes, 1, 1024);
+  const Count row_bytes = Count(heads) * key_tokens * int64_t{sizeof(float)};
+  return std::clamp<int64_t>(kBlockBytes / std::max<int64_t>(1, row_bytes.value()), 1, 1024);
 }
 
 }  // namespace castor::attention::cuda

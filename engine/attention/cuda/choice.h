@@ -32,6 +32,11 @@ enum class Path { kFlash, kCudnn, kEfficient, kMath };
 inline constexpr int64_t kMaxGridHeads = 65535;
 inline constexpr int64_t kMaxGridSequences = 65535;
 
+// Whether LibTorch's fused kernels may be given the scale: they scale scores before they compare
+// them, and those that they hid, which are -infinity, too. So 0 makes NaN of the latter, and a huge
+// scale infinities of ordinary scores. What fits nowhere else is the math path's.
+bool ScaleFits(double scale);
+
 bool FlashFits(const Spec& spec, const Capabilities& device);
 bool EfficientFits(const Spec& spec, const Capabilities& device);
 

@@ -9,13 +9,12 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <limits>
 #include <tuple>
 #include <variant>
 #include <vector>
 
 #include "engine/attention/clustered_reference.h"
-#include "engine/attention/cuda/choice.h"
+#include "engine/attention/count.h"
 #include "engine/attention/cuda/clustered_shape.h"
 #include "engine/attention/cuda/tensors.h"
 #include "engine/kernels/cuda/clustered.h"
@@ -87,7 +86,8 @@ Computed Compute(std::string_view backend, const Spec& spec, const Problem& prob
   const ClusteredShape shape = ClusteredShapeOf(spec);
   const ClusteredPlan plan = PlanClustered(shape, problem.cu_seqlens_q, problem.cu_seqlens_k,
                                            DeviceOf(device, tensor_cores));
-  TORCH_CHECK_WITH(OutOfMemoryError, plan.sequences == problem.sequences(),
+  TORCH_CHECK_WITH(OutOfMemoryError,
+                   plan.sequences == problem.sequences() && plan.workspace_bytes != Count::kMost,
                    "the batch has more pieces of work than 2^31");
   const at::TensorOptions options = at::TensorOptions().device(device);
   const at::Tensor output = at::empty({problem.query_tokens(), spec.heads, spec.value_dim},
@@ -134,16 +134,6 @@ Computed Compute(std::string_view backend, const Spec& spec, const Problem& prob
 
 }  // namespace
 
-bool ClusteredMmaFits(const Spec& spec) {
-  return ClusteredGenericFits(spec) && kernels::cuda::TensorCoresFit(ClusteredShapeOf(spec));
-}
-
-bool ClusteredGenericFits(const Spec& spec) {
-  constexpr int64_t kMostDims = 1 << 20;
-  return ClusteringOf(spec.kernel) != nullptr && IsFloating(spec.dtype) &&
-         spec.heads <= kMaxGridHeads && spec.head_dim <= kMostDims && spec.value_dim <= kMostDims;
-}
-
 Computed ComputeClusteredMma(std::string_view backend, const Spec& spec, const Problem& problem,
                              at::Device device) {
   return Compute(backend, spec, problem, device, /*tensor_cores=*/true);
@@ -152,14 +142,6 @@ Computed ComputeClusteredMma(std::string_view backend, const Spec& spec, const P
 Computed ComputeClusteredGeneric(std::string_view backend, const Spec& spec, const Problem& problem,
                                  at::Device device) {
   return Compute(backend, spec, problem, device, /*tensor_cores=*/false);
-}
-
-int64_t ClusteredWorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
-                                std::span<const int32_t> cu_seqlens_k) {
-  // The device may do with less: one whose blocks share their memory needs no counts outside it.
-  const ClusteredPlan plan = PlanClustered(ClusteredShapeOf(spec), cu_seqlens_q, cu_seqlens_k,
-                                           {.tensor_cores = ClusteredMmaFits(spec)});
-  return plan.sequences == 0 ? std::numeric_limits<int64_t>::max() : plan.workspace_bytes;
 }
 
 }  // namespace castor::attention::cuda

@@ -4,12 +4,14 @@
 #include <ATen/ops/_efficient_attention_forward.h>
 #include <ATen/ops/_flash_attention_forward.h>
 #include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/softmax.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <tuple>
@@ -83,6 +85,9 @@ at::Tensor EfficientAttention(const Spec& spec, const Sequences& s) {
 at::Tensor MathAttention(const Spec& spec, const Sequences& s) {
   const int32_t query_base = s.cu_seqlens_q[s.first];
   const int32_t key_base = s.cu_seqlens_k[s.first];
+  // What hides a key, -infinity, is multiplied too, so the magnitude is not 0, in float32 either.
+  const double sign = spec.softmax_scale < 0 ? -1 : (spec.softmax_scale > 0 ? 1 : 0);
+  const double magnitude = sign == 0 ? 1 : std::max<double>(std::abs(spec.softmax_scale), 0x1p-149);
   at::Tensor output = at::empty({s.query.size(0), spec.heads, spec.value_dim}, s.query.options());
   for (int64_t b = s.first; b < s.first + s.count; ++b) {
     const int64_t queries = s.cu_seqlens_q[b + 1] - s.cu_seqlens_q[b];
@@ -107,7 +112,7 @@ at::Tensor MathAttention(const Spec& spec, const Sequences& s) {
                            .narrow(1, h, heads)
                            .to(at::kFloat)
                            .transpose(0, 1)
-                           .mul(spec.softmax_scale),
+                           .mul(sign),
                        keys_t);
         if (IsCausal(spec)) {
           const at::TensorOptions index = s.query.options().dtype(at::kLong);
@@ -116,6 +121,8 @@ at::Tensor MathAttention(const Spec& spec, const Sequences& s) {
           scores.masked_fill_(column > row + (keys - queries),
                               -std::numeric_limits<float>::infinity());
         }
+        // Compared before they are scaled, so that no scale makes infinities of them.
+        scores.sub_(scores.amax(-1, /*keepdim=*/true)).mul_(magnitude);
         const at::Tensor block = at::matmul(at::softmax(scores, -1), values);
         rows.narrow(0, first, count).narrow(1, h, heads).copy_(block.transpose(0, 1));
       }

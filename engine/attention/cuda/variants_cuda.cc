@@ -7,6 +7,7 @@
 
 #include "engine/attention/cuda/cast_cuda.h"
 #include "engine/attention/cuda/clustered_cuda.h"
+#include "engine/attention/cuda/fits.h"
 #include "engine/attention/cuda/tensors.h"
 #include "engine/attention/cuda/vanilla_cuda.h"
 

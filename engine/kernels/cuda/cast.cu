@@ -2,25 +2,23 @@
 
 #include <algorithm>
 
+#include "engine/kernels/count.h"
 #include "engine/kernels/cuda/cast.h"
 #include "engine/kernels/cuda/cast_args.cuh"
 
 namespace castor::kernels::cuda {
 namespace {
 
-constexpr float kLog2E = 1.4426950408889634f;
 constexpr int64_t kAlignment = 256;
 constexpr int kVectorBytes = 16;
 constexpr int64_t kMaxBlocks = 0x7fffffff;  // along a grid's x
 constexpr int64_t kMaxGrid = 65535;         // along y and z
 
-int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 int64_t ElementBytes(Element element) { return element == Element::kFloat32 ? 4 : 2; }
 
 int64_t ClusterSize(const CastShape& shape, int64_t tokens) {
   const int64_t size =
-      shape.cluster_size > 0 ? shape.cluster_size : CeilDivide(tokens, shape.clusters);
+      shape.cluster_size > 0 ? shape.cluster_size : Count(tokens).Units(shape.clusters).value();
   return std::min(size, tokens);
 }
 
@@ -31,7 +29,9 @@ int64_t InsideRows(const CastShape& shape) {
   return 64 * CastRowTiles(float32, columns);
 }
 
-// Sums over all sequences of what the tables hold.
+int64_t Tiles(int64_t count, int64_t rows) { return Count(count).Units(rows).value(); }
+
+// Sums over all sequences of what the tables hold. None exceeds the tokens, which int32 counts.
 struct Totals {
   int64_t sequences = 0;
   int64_t tokens = 0;
@@ -46,10 +46,10 @@ struct Totals {
     ++sequences;
     tokens += length;
     slots += size;
-    tiles32 += CeilDivide(length, 32);
-    tiles64 += CeilDivide(length, 64);
-    tiles128 += CeilDivide(length, 128);
-    query_tiles += CeilDivide(size, InsideRows(shape));
+    tiles32 += Tiles(length, 32);
+    tiles64 += Tiles(length, 64);
+    tiles128 += Tiles(length, 128);
+    query_tiles += Tiles(size, InsideRows(shape));
   }
 };
 
@@ -64,61 +64,71 @@ Totals TotalsOf(const CastShape& shape, std::span<const int32_t> cu_seqlens) {
 // fp16 ends at 65504, and Laplace's weights do not sum to 1.
 bool IsWide(const CastShape& shape) { return shape.laplace && shape.element == Element::kFloat16; }
 
-// Hands out aligned pieces of the workspace, or with a null base only counts them.
+// Hands out aligned pieces of the workspace, or with a null base only counts them: Count::kMost
+// where they cannot be counted.
 class Pieces {
  public:
   explicit Pieces(void* base) : base_(static_cast<char*>(base)) {}
 
   template <typename T>
-  T* Take(int64_t count) {
+  T* Take(Count count) {
     return static_cast<T*>(TakeBytes(count * static_cast<int64_t>(sizeof(T))));
   }
-  void* TakeBytes(int64_t bytes) {
-    void* const piece = base_ == nullptr ? nullptr : base_ + used_;
-    used_ += CeilDivide(bytes, kAlignment) * kAlignment;
+  void* TakeBytes(Count bytes) {
+    void* const piece = base_ == nullptr ? nullptr : base_ + used_.value();
+    used_ += bytes.RoundedUp(kAlignment);
     return piece;
   }
-  int64_t used() const { return used_; }
+  Count used() const { return used_; }
 
  private:
   char* const base_;
-  int64_t used_ = 0;
+  Count used_ = 0;
 };
 
 int Clusterings(const CastShape& shape) { return shape.per_head ? shape.heads : 1; }
 
 // Sets the workspace's pointers; returns its size.
-int64_t LayOut(const CastShape& shape, const Totals& totals, void* base, CastArgs* args) {
-  const int64_t rows = int64_t{Clusterings(shape)} * shape.clusters;
+Count LayOut(const CastShape& shape, const Totals& totals, void* base, CastArgs* args) {
+  const Count rows = Count(Clusterings(shape)) * shape.clusters;
+  const Count sequences = totals.sequences;
+  const Count tokens = totals.tokens;
   const int64_t element = IsWide(shape) ? 4 : ElementBytes(shape.element);
-  args->row_pitch = static_cast<int>(CeilDivide(shape.value_dim, 8) * 8);
+  args->row_pitch = (shape.value_dim + 7) / 8 * 8;
   Pieces pieces(base);
   // The affinities' softmaxes are done with when the inner attention begins to write.
-  const int64_t inside_bytes =
-      totals.slots * shape.clusters * shape.heads * args->row_pitch * element;
-  const int64_t stats_bytes =
-      shape.laplace ? 0 : totals.tokens * shape.heads * static_cast<int64_t>(sizeof(float4));
+  const Count inside_bytes =
+      Count(totals.slots) * shape.clusters * shape.heads * args->row_pitch * element;
+  const Count stats_bytes =
+      shape.laplace ? 0 : tokens * shape.heads * static_cast<int64_t>(sizeof(float4));
   args->inside = pieces.TakeBytes(std::max(inside_bytes, stats_bytes));
   args->affinity_stats = static_cast<float4*>(args->inside);
   args->summaries =
-      pieces.TakeBytes(totals.sequences * shape.heads * shape.clusters * args->row_pitch * element);
-  args->weight_stats = pieces.Take<float2>(shape.laplace ? 0 : totals.tokens * shape.heads);
-  args->affinities = pieces.Take<float>(totals.tokens * rows);
+      pieces.TakeBytes(sequences * shape.heads * shape.clusters * args->row_pitch * element);
+  args->weight_stats = pieces.Take<float2>(shape.laplace ? 0 : tokens * shape.heads);
+  args->affinities = pieces.Take<float>(tokens * rows);
   args->members = pieces.Take<int32_t>(totals.slots * rows);
-  args->counts = pieces.Take<int32_t>(totals.sequences * rows);
+  args->counts = pieces.Take<int32_t>(sequences * rows);
   args->membership = pieces.Take<Membership>(totals.tiles32 * rows);
   if (shape.single_assignment) {
-    const int64_t choices = totals.tokens * Clusterings(shape);
+    const Count choices = tokens * Clusterings(shape);
     args->choice = pieces.Take<int32_t>(choices);
     args->free_tokens = pieces.Take<int32_t>(choices);
     args->places = pieces.Take<int32_t>(choices);
     args->arrivals = pieces.Take<int32_t>(choices);
-    args->arriving = pieces.Take<int32_t>(totals.sequences * rows);
-    args->starts = pieces.Take<int32_t>(totals.sequences * rows);
-    args->cutoff = pieces.Take<unsigned long long>(totals.sequences * rows);
-    args->counters = pieces.Take<int32_t>(6 * totals.sequences * Clusterings(shape));
+    args->arriving = pieces.Take<int32_t>(sequences * rows);
+    args->starts = pieces.Take<int32_t>(sequences * rows);
+    args->cutoff = pieces.Take<unsigned long long>(sequences * rows);
+    args->counters = pieces.Take<int32_t>(6 * sequences * Clusterings(shape));
   }
   return pieces.used();
+}
+
+bool GridsFit(const CastShape& shape, const Totals& totals) {
+  constexpr int64_t kClustersOfABlock = 128;  // of the affinities, of all that go in rows of y
+  const Count rows = Count(Clusterings(shape)) * shape.clusters;
+  return shape.heads <= kMaxGrid && shape.clusters <= kMaxGrid * kClustersOfABlock &&
+         rows * totals.sequences <= kMaxBlocks && rows * totals.query_tiles <= kMaxBlocks;
 }
 
 // Whether rows of `dim` elements a head can be moved 16 bytes at a time.
@@ -149,8 +159,9 @@ std::vector<int32_t> MakeCastTables(const CastShape& shape, std::span<const int3
 }
 
 int64_t CastWorkspaceBytes(const CastShape& shape, std::span<const int32_t> cu_seqlens) {
+  const Totals totals = TotalsOf(shape, cu_seqlens);
   CastArgs args;
-  return LayOut(shape, TotalsOf(shape, cu_seqlens), nullptr, &args);
+  return GridsFit(shape, totals) ? LayOut(shape, totals, nullptr, &args).value() : Count::kMost;
 }
 
 CastArgs MakeCastArgs(const CastShape& shape, const CastBatch& batch) {
@@ -160,7 +171,7 @@ CastArgs MakeCastArgs(const CastShape& shape, const CastBatch& batch) {
   args.batch = batch;
   args.sequences = static_cast<int>(totals.sequences);
   args.clusterings = Clusterings(shape);
-  args.scale_log2 = shape.scale * kLog2E;
+  args.scale = SoftmaxScaleOf(shape.scale);
   args.wide = IsWide(shape);
   const int32_t** const tables[kCastTables] = {&args.tokens,  &args.slots,    &args.tiles32,
                                                &args.tiles64, &args.tiles128, &args.query_tiles,
@@ -181,11 +192,7 @@ CastArgs MakeCastArgs(const CastShape& shape, const CastBatch& batch) {
 cudaError_t Run(const CastShape& shape, const CastBatch& batch, cudaStream_t stream) {
   const Totals totals = TotalsOf(shape, batch.cu_seqlens);
   if (totals.tokens == 0) return cudaSuccess;
-  const int64_t rows = int64_t{Clusterings(shape)} * shape.clusters;
-  if (shape.heads > kMaxGrid || totals.sequences * rows > kMaxBlocks ||
-      totals.query_tiles * rows > kMaxBlocks) {
-    return cudaErrorInvalidValue;
-  }
+  if (!GridsFit(shape, totals)) return cudaErrorInvalidValue;
   const CastArgs args = MakeCastArgs(shape, batch);
   cudaError_t error = RunCastAffinities(args, totals.tiles32, totals.tiles64, stream);
   if (error == cudaSuccess) error = RunCastClusters(args, totals.tiles128, stream);

@@ -40,7 +40,8 @@ inline constexpr int kCastTables = 7;
 std::vector<int32_t> MakeCastTables(const CastShape& shape, std::span<const int32_t> cu_seqlens,
                                     std::span<const int32_t> layer_of_sequence);
 
-// Device memory that Run works in; any alignment that cudaMalloc gives will do.
+// Device memory that Run works in, in bytes; any alignment that cudaMalloc gives will do.
+// Count::kMost (engine/kernels/count.h) where it cannot be counted or a grid cannot hold the batch.
 int64_t CastWorkspaceBytes(const CastShape& shape, std::span<const int32_t> cu_seqlens);
 
 // A packed batch; all pointers but cu_seqlens to device memory. Strides count elements from token

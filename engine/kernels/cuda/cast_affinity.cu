@@ -36,11 +36,11 @@ __global__ void __launch_bounds__(kSumsThreads) SumsKernel(const CastArgs a) {
   const int g = threadIdx.x % 32 / 4;
   const int dim = a.shape.head_dim;
 
-  float temperature[2];
+  float stretch[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = warp_row + g + 8 * r;
-    temperature[r] = row < left ? GateTemperature(a.shape.gated, a.batch.gate[token + row]) : 1.0f;
+    stretch[r] = row < left ? StretchOf(a, a.batch.gate[token + row]) : 1.0f;
   }
   RowSums sums[2];
   Tiles<T, kColumns> tiles(a, s, token, left, kSumsRows, kWarpClusters);
@@ -56,11 +56,11 @@ __global__ void __launch_bounds__(kSumsThreads) SumsKernel(const CastArgs a) {
       tiles.Multiply(0, e, warp_row, 0, valid, c);
     }
 #pragma unroll
-    for (int r = 0; r < 2; ++r) sums[r].Add(a, c, r, valid, temperature[r]);
+    for (int r = 0; r < 2; ++r) sums[r].Add(a, c, r, valid, stretch[r]);
   }
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    sums[r].AddQuad(temperature[r]);
+    sums[r].AddQuad(a, stretch[r]);
     const int row = warp_row + g + 8 * r;
     if (threadIdx.x % 4 == 0 && row < left) {
       const int64_t at = (token + row) * a.shape.heads + head;
@@ -101,13 +101,13 @@ __global__ void __launch_bounds__(256) AffinityKernel(const CastArgs a, const Wa
   const int dim = a.shape.head_dim;
 
   float share[2] = {0, 0};
-  float temperature[2] = {1, 1};
+  float stretch[2] = {1, 1};
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = warp_row + g + 8 * r;
     if (row >= left) continue;
     share[r] = Sigmoid(a.batch.gate[token + row]);
-    temperature[r] = GateTemperature(a.shape.gated, a.batch.gate[token + row]);
+    stretch[r] = StretchOf(a, a.batch.gate[token + row]);
   }
   float affinity[kWarpClusters / 8][4];
 #pragma unroll
@@ -146,8 +146,8 @@ __global__ void __launch_bounds__(256) AffinityKernel(const CastArgs a, const Wa
     if (!a.shape.laplace && warps.one_pass) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        sums[r].Add(a, c, r, valid, temperature[r]);
-        sums[r].AddQuad(temperature[r]);
+        sums[r].Add(a, c, r, valid, stretch[r]);
+        sums[r].AddQuad(a, stretch[r]);
         if (t == 0) shared_sums[(warp_row + g + 8 * r) * warps.columns + warp_column] = sums[r];
       }
       __syncthreads();
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(256) AffinityKernel(const CastArgs a, const Wa
       } else if (warps.one_pass) {
         RowSums all = shared_sums[row * warps.columns];
         for (int w = 1; w < warps.columns; ++w) {
-          all.AddOther(shared_sums[row * warps.columns + w], temperature[r]);
+          all.AddOther(a, shared_sums[row * warps.columns + w], stretch[r]);
         }
         stats = all.ForAffinities();
         if (t == 0 && warp_column == 0 && row < left) a.weight_stats[at] = all.ForWeights();
@@ -179,8 +179,9 @@ __global__ void __launch_bounds__(256) AffinityKernel(const CastArgs a, const Wa
             by_query = Laplace(c[0][n][i] * a.shape.scale);
             by_key = Laplace(c[1][n][i] * a.shape.scale);
           } else {
-            by_query = Exp2(c[0][n][i] * a.scale_log2 - stats.x) * stats.y;
-            by_key = Exp2(c[1][n][i] * a.scale_log2 - stats.z) * stats.w;
+            const float magnitude = a.scale.magnitude;
+            by_query = Exp2(magnitude * (c[0][n][i] * a.scale.sign - stats.x)) * stats.y;
+            by_key = Exp2(magnitude * (c[1][n][i] * a.scale.sign - stats.z)) * stats.w;
           }
           affinity[n][i] += share[r] * by_query + (1 - share[r]) * by_key;
         }

@@ -80,7 +80,7 @@ class Tiles {
   const int columns_;
 };
 
-// Softmaxes of one row over clusters, base 2: of the query's scores, of the same stretched by the
+// Softmaxes of one row over clusters: of the query's scores, of the same stretched by the
 // gate temperature, and of the key's.
 struct RowSums {
   float query_max = -INFINITY;
@@ -89,16 +89,18 @@ struct RowSums {
   float key_max = -INFINITY;
   float key = 0;
 
-  __device__ void Rescale(float new_query_max, float new_key_max, float temperature) {
-    query = Rescaled(query, query_max, new_query_max, 1);
-    weight = Rescaled(weight, query_max, new_query_max, temperature);
-    key = Rescaled(key, key_max, new_key_max, 1);
+  // `stretch` is the magnitude of the scale, times the query's gate temperature, here and below.
+  __device__ void Rescale(const CastArgs& a, float new_query_max, float new_key_max,
+                          float stretch) {
+    query = Rescaled(query, query_max, new_query_max, a.scale.magnitude);
+    weight = Rescaled(weight, query_max, new_query_max, stretch);
+    key = Rescaled(key, key_max, new_key_max, a.scale.magnitude);
     query_max = new_query_max;
     key_max = new_key_max;
   }
 
   // Adds the scores of row r of the fragments; those of columns from `valid` on do not exist.
-  __device__ void Add(const CastArgs& a, const Products& c, int r, int valid, float temperature) {
+  __device__ void Add(const CastArgs& a, const Products& c, int r, int valid, float stretch) {
     const int t = threadIdx.x % 4;
     float new_query_max = query_max;
     float new_key_max = key_max;
@@ -107,38 +109,38 @@ struct RowSums {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if (8 * n + 2 * t + i >= valid) continue;
-        new_query_max = fmaxf(new_query_max, c[0][n][2 * r + i] * a.scale_log2);
-        new_key_max = fmaxf(new_key_max, c[1][n][2 * r + i] * a.scale_log2);
+        new_query_max = fmaxf(new_query_max, c[0][n][2 * r + i] * a.scale.sign);
+        new_key_max = fmaxf(new_key_max, c[1][n][2 * r + i] * a.scale.sign);
       }
     }
-    Rescale(new_query_max, new_key_max, temperature);
+    Rescale(a, new_query_max, new_key_max, stretch);
 #pragma unroll
     for (int n = 0; n < kWarpClusters / 8; ++n) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         if (8 * n + 2 * t + i >= valid) continue;
-        const float x = c[0][n][2 * r + i] * a.scale_log2 - query_max;
-        query += Exp2(x);
-        weight += Exp2(temperature * x);
-        key += Exp2(c[1][n][2 * r + i] * a.scale_log2 - key_max);
+        const float x = c[0][n][2 * r + i] * a.scale.sign - query_max;
+        query += Exp2(a.scale.magnitude * x);
+        weight += Exp2(stretch * x);
+        key += Exp2(a.scale.magnitude * (c[1][n][2 * r + i] * a.scale.sign - key_max));
       }
     }
   }
 
   // Adds up the four lanes that share the row.
-  __device__ void AddQuad(float temperature) {
-    Rescale(QuadMax(query_max), QuadMax(key_max), temperature);
+  __device__ void AddQuad(const CastArgs& a, float stretch) {
+    Rescale(a, QuadMax(query_max), QuadMax(key_max), stretch);
     query = QuadSum(query);
     weight = QuadSum(weight);
     key = QuadSum(key);
   }
 
   // Adds another's, in an order that the caller fixes.
-  __device__ void AddOther(RowSums other, float temperature) {
+  __device__ void AddOther(const CastArgs& a, RowSums other, float stretch) {
     const float both_query = fmaxf(query_max, other.query_max);
     const float both_key = fmaxf(key_max, other.key_max);
-    Rescale(both_query, both_key, temperature);
-    other.Rescale(both_query, both_key, temperature);
+    Rescale(a, both_query, both_key, stretch);
+    other.Rescale(a, both_query, both_key, stretch);
     query += other.query;
     weight += other.weight;
     key += other.key;

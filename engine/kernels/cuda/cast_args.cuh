@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "engine/kernels/cuda/cast.h"
+#include "engine/kernels/cuda/scale.cuh"
 
 namespace castor::kernels::cuda {
 
@@ -15,8 +16,8 @@ struct CastArgs {
   CastShape shape;
   CastBatch batch;
   int sequences = 0;
-  int clusterings = 0;   // 1, or the heads
-  float scale_log2 = 0;  // scale * log2(e)
+  int clusterings = 0;  // 1, or the heads
+  SoftmaxScale scale;
 
   // Rows of the tables, [sequences + 1]: sums over the sequences before.
   const int32_t* tokens = nullptr;
@@ -36,8 +37,8 @@ struct CastArgs {
   bool wide = false;           // `inside` and `summaries` hold fp32 though the element is smaller
 
   // The workspace.
-  float4* affinity_stats = nullptr;  // [tokens, heads]: max, 1 / sum of query; of key. Base 2
-  float2* weight_stats = nullptr;    // [tokens, heads]: max, 1 / sum of the gated query scores
+  float4* affinity_stats = nullptr;  // [tokens, heads]: signed max, 1 / sum of query; of key
+  float2* weight_stats = nullptr;    // [tokens, heads]: signed max, 1 / sum of the gated query's
   float* affinities = nullptr;       // rows of the sequence's tokens: A_g
   int32_t* members = nullptr;        // rows of kappa: tokens of the sequence, ascending
   int32_t* counts = nullptr;         // one a row: members, at most kappa

@@ -122,17 +122,18 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(const CastArgs a) {
       a.membership + (int64_t{a.tiles32[s]} + (first + warp_row) / 32) * a.clusterings * clusters +
       int64_t{clustering} * clusters;
 
-  float temperature[kM][2];
+  float stretch[kM][2];
   float2 stats[kM][2];
 #pragma unroll
   for (int m = 0; m < kM; ++m) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const int row = warp_row + 16 * m + 8 * r + g;
-      temperature[m][r] = 1;
+      stretch[m][r] = 1;
       stats[m][r] = make_float2(0, 0);
       if (row >= left) continue;
-      temperature[m][r] = GateTemperature(a.shape.gated, a.batch.gate[token + row]);
+      const float phi = a.batch.gate[token + row];
+      stretch[m][r] = a.shape.laplace ? LaplaceStretchOf(a, phi) : StretchOf(a, phi);
       if (!a.shape.laplace) stats[m][r] = a.weight_stats[(token + row) * a.shape.heads + head];
     }
   }
@@ -188,9 +189,9 @@ __global__ void __launch_bounds__(kThreads) CombineKernel(const CastArgs a) {
             if (own || column >= valid) {
               x = 0;
             } else if (a.shape.laplace) {
-              x = Laplace(x * temperature[m][r] * a.shape.scale);
+              x = Laplace(x * stretch[m][r]);
             } else {
-              x = Exp2(temperature[m][r] * (x * a.scale_log2 - stats[m][r].x)) * stats[m][r].y;
+              x = Exp2(stretch[m][r] * (x * a.scale.sign - stats[m][r].x)) * stats[m][r].y;
             }
           }
         }

@@ -145,19 +145,19 @@ __global__ void __launch_bounds__(kInsideThreads) InsideKernel(const CastArgs a)
         for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
           for (int i = 2 * r; i < 2 * r + 2; ++i) {
-            c[m][n][i] = 8 * n + 2 * t + i % 2 < left ? c[m][n][i] * a.scale_log2 : -INFINITY;
+            c[m][n][i] = 8 * n + 2 * t + i % 2 < left ? c[m][n][i] * a.scale.sign : -INFINITY;
             tile_max = fmaxf(tile_max, c[m][n][i]);
           }
         }
         tile_max = QuadMax(tile_max);
-        const float shrink = Rescaled(1, max[m][r], tile_max, 1);
+        const float shrink = Rescaled(1, max[m][r], tile_max, a.scale.magnitude);
         max[m][r] = tile_max;
         sum[m][r] *= shrink;
 #pragma unroll
         for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
           for (int i = 2 * r; i < 2 * r + 2; ++i) {
-            c[m][n][i] = Exp2(c[m][n][i] - tile_max);
+            c[m][n][i] = Exp2(a.scale.magnitude * (c[m][n][i] - tile_max));
             sum[m][r] += c[m][n][i];
           }
         }
@@ -188,14 +188,16 @@ __global__ void __launch_bounds__(kInsideThreads) InsideKernel(const CastArgs a)
         const int at = first + warp_row + 16 * m + 8 * r + g;
         if (at >= count) continue;
         const int64_t member = token + members[at];
-        const float stretched = product * GateTemperature(a.shape.gated, a.batch.gate[member]);
+        const float phi = a.batch.gate[member];
         float factor;
         if (a.shape.laplace) {
-          factor = Laplace(stretched * a.shape.scale);
+          factor = Laplace(product * LaplaceStretchOf(a, phi));
         } else {
           const float2 stats = a.weight_stats[member * a.shape.heads + head];
-          const float temperature = GateTemperature(a.shape.gated, a.batch.gate[member]);
-          factor = Exp2(temperature * (product * a.scale_log2 - stats.x)) * stats.y / total;
+          // The greatest score was summed in another order: it may be less than this one by a
+          // digit.
+          const float below = fminf(product * a.scale.sign - stats.x, 0);
+          factor = Exp2(StretchOf(a, phi) * below) * stats.y / total;
         }
         const int64_t to = ((row.slot + at) * heads + blockIdx.y) * a.row_pitch + first_column;
 #pragma unroll

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "engine/kernels/cuda/cast_args.cuh"
 #include "engine/kernels/cuda/ptx.cuh"
 
 namespace castor::kernels::cuda {
@@ -22,6 +23,15 @@ __device__ __forceinline__ float Sigmoid(float x) { return 1.0f / (1.0f + expf(-
 // sp1: 1 + log(1 + e^x), or 1 where the layer has no gate temperature.
 __device__ __forceinline__ float GateTemperature(bool gated, float x) {
   return gated ? 1.0f + fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x))) : 1.0f;
+}
+
+// The softmax's magnitude of the scale times the gate temperature, and laplace's scale times that,
+// within the finite numbers.
+__device__ __forceinline__ float StretchOf(const CastArgs& a, float phi) {
+  return FiniteProduct(a.scale.magnitude, GateTemperature(a.shape.gated, phi));
+}
+__device__ __forceinline__ float LaplaceStretchOf(const CastArgs& a, float phi) {
+  return FiniteProduct(a.shape.scale, GateTemperature(a.shape.gated, phi));
 }
 
 // What `sum`, taken against `old_max`, is against `new_max`, whose exponents are `factor` times as

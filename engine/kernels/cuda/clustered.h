@@ -48,7 +48,7 @@ struct ClusteredPlan {
   bool tensor_cores = false;
   int lloyd_blocks = 0;         // that cluster one sequence's codes together; 0: in many launches
   bool early_launches = false;  // a stage's launch may overlap the end of the one before it
-  int64_t workspace_bytes = 0;
+  int64_t workspace_bytes = 0;  // Count::kMost (engine/kernels/count.h): cannot be counted
 
   int64_t total(Array array) const { return offsets[(array + 1) * (sequences + 1) - 1]; }
 };
@@ -94,7 +94,7 @@ struct ClusteredWorkspace {
   float* centroids = nullptr;     // [heads, centroids, head_dim]
   float* thresholds = nullptr;    // [heads, centroids]: no more than the least of the top k scores
   float* partial_rows = nullptr;  // [heads, partials, value_dim]
-  float* partial_stats = nullptr;       // [heads, partials, 2]: greatest scaled score, sum
+  float* partial_stats = nullptr;       // [heads, partials, 2]: greatest signed score, sum
   uint64_t* candidates = nullptr;       // [heads, partials, candidate_capacity]
   int32_t* candidate_counts = nullptr;  // [heads, partials]
   float* cluster_rows = nullptr;        // [heads, centroids, value_dim]

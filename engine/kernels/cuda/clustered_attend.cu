@@ -11,6 +11,7 @@
 #include "engine/kernels/cuda/launch.cuh"
 #include "engine/kernels/cuda/load.cuh"
 #include "engine/kernels/cuda/ptx.cuh"
+#include "engine/kernels/cuda/scale.cuh"
 #include "engine/kernels/cuda/top_keys.cuh"
 #include "engine/kernels/cuda/types.cuh"
 
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(const ClusteredArgs arg
   const int thread = threadIdx.x;
   const int lane = thread % 32;
   const int warp = thread / 32;
-  const float scale = ScaleOf(args.shape);
+  const SoftmaxScale scale = SoftmaxScaleOf(args.shape.softmax_scale);
 
   // Of the row that this thread shares with kRowThreads - 1 others.
   const int row = thread / kRowThreads;
@@ -122,7 +123,7 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(const ClusteredArgs arg
     float tile_greatest = -INFINITY;
     for (int key = share; key < count; key += kRowThreads) {
       const float score = tiles.weights[row][key];
-      tile_greatest = fmaxf(tile_greatest, score * scale);
+      tile_greatest = fmaxf(tile_greatest, score * scale.sign);
       candidates.Offer(score, first + key);
     }
     for (int step = 1; step < kRowThreads; step *= 2) {
@@ -130,11 +131,12 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(const ClusteredArgs arg
     }
     const float now = fmaxf(greatest, tile_greatest);
     const float base = now == -INFINITY ? 0 : now;
-    const float rescale = Exp2(greatest - base);
+    const float rescale = Exp2((greatest - base) * scale.magnitude);
     greatest = now;
     sum *= rescale;
     for (int key = share; key < kKeyTile; key += kRowThreads) {
-      const float weight = key < count ? Exp2(fmaf(tiles.weights[row][key], scale, -base)) : 0;
+      const float below = fmaf(tiles.weights[row][key], scale.sign, -base);
+      const float weight = key < count ? Exp2(below * scale.magnitude) : 0;
       tiles.weights[row][key] = weight;
       sum += weight;
     }

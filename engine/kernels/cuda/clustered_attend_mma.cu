@@ -15,6 +15,7 @@
 #include "engine/kernels/cuda/launch.cuh"
 #include "engine/kernels/cuda/load.cuh"
 #include "engine/kernels/cuda/ptx.cuh"
+#include "engine/kernels/cuda/scale.cuh"
 #include "engine/kernels/cuda/top_keys.cuh"
 #include "engine/kernels/cuda/types.cuh"
 
@@ -80,7 +81,7 @@ __global__ void __launch_bounds__(kThreads, improved || dim > 64 ? 1 : 2)
   const int warp = threadIdx.x / 32;
   const int g = lane / 4;
   const int t = lane % 4;
-  const float scale = ScaleOf(args.shape);
+  const SoftmaxScale scale = SoftmaxScaleOf(args.shape.softmax_scale);
   const int warp_row = warp * kWarpRows;
   const bool works = warp_row < range.rows;
 
@@ -135,13 +136,13 @@ __global__ void __launch_bounds__(kThreads, improved || dim > 64 ? 1 : 2)
           const int key = n * 8 + 2 * t + i % 2;
           if (key < count) {
             if constexpr (improved) candidates[i / 2].Offer(scores[n][i], first + key);
-            scores[n][i] *= scale;
+            scores[n][i] *= scale.sign;
           } else {
             scores[n][i] = -INFINITY;
           }
         }
       }
-      WeightTile<dim>(scores, greatest, sum, output);
+      WeightTile<dim>(scores, scale.magnitude, greatest, sum, output);
       AddValues<T, dim>(scores, values + buffer * kTileElements<T, dim>, output);
       if constexpr (improved) {
         candidates[0].Trim<4>();

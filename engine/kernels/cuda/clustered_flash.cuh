@@ -55,12 +55,13 @@ __device__ __forceinline__ void ScoreTile(const T* keys, float (&scores)[groups]
   }
 }
 
-// Scores, in units of the exponential of base 2 and -infinity where there is no key, become weights
-// against the greatest score so far; what was summed against an earlier one is scaled to it. `sum`
-// is of this lane's weights.
+// Scores with the scale's sign, -infinity where there is no key, become weights against the
+// greatest score so far; what was summed against an earlier one is scaled to it. `magnitude` is the
+// scale's. `sum` is of this lane's weights.
 template <int dim, int groups>
-__device__ __forceinline__ void WeightTile(float (&scores)[groups][4], float (&greatest)[2],
-                                           float (&sum)[2], float (&output)[dim / 8][4]) {
+__device__ __forceinline__ void WeightTile(float (&scores)[groups][4], float magnitude,
+                                           float (&greatest)[2], float (&sum)[2],
+                                           float (&output)[dim / 8][4]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float now = greatest[half];
@@ -71,7 +72,7 @@ __device__ __forceinline__ void WeightTile(float (&scores)[groups][4], float (&g
     }
     now = QuadMax(now);
     const float base = now == -INFINITY ? 0 : now;
-    const float rescale = Exp2(greatest[half] - base);
+    const float rescale = Exp2((greatest[half] - base) * magnitude);
     greatest[half] = now;
     sum[half] *= rescale;
 #pragma unroll
@@ -83,7 +84,7 @@ __device__ __forceinline__ void WeightTile(float (&scores)[groups][4], float (&g
     for (int n = 0; n < groups; ++n) {
 #pragma unroll
       for (int i = 2 * half; i < 2 * half + 2; ++i) {
-        scores[n][i] = Exp2(scores[n][i] - base);
+        scores[n][i] = Exp2((scores[n][i] - base) * magnitude);
         sum[half] += scores[n][i];
       }
     }

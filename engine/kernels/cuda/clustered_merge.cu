@@ -9,6 +9,7 @@
 #include "engine/kernels/cuda/launch.cuh"
 #include "engine/kernels/cuda/load.cuh"
 #include "engine/kernels/cuda/ptx.cuh"
+#include "engine/kernels/cuda/scale.cuh"
 #include "engine/kernels/cuda/top_keys.cuh"
 #include "engine/kernels/cuda/types.cuh"
 
@@ -21,7 +22,7 @@ constexpr int kGathered =
     2048;  // candidates that shared memory holds; more are read where they lie
 
 struct Splits {
-  float factors[kMostSplits];  // 2^(the split's greatest score - the greatest of all)
+  float factors[kMostSplits];  // what the greatest of all scores makes of a split's weights
   int32_t counts[kMostSplits];
   int gathered;
   uint64_t least;
@@ -101,13 +102,16 @@ __global__ void __launch_bounds__(kThreads) MergeKernel(const ClusteredArgs args
     return args.workspace.partial_stats + (partial + int64_t{s} * sequence.centroids) * 2;
   };
 
+  const SoftmaxScale scale = SoftmaxScaleOf(args.shape.softmax_scale);
   float greatest = -INFINITY;
   for (int s = 0; s < splits_count; ++s) greatest = fmaxf(greatest, stats(s)[0]);
   const float base = greatest == -INFINITY ? 0 : greatest;
   float sum = 0;
-  for (int s = 0; s < splits_count; ++s) sum += stats(s)[1] * Exp2(stats(s)[0] - base);
+  for (int s = 0; s < splits_count; ++s) {
+    sum += stats(s)[1] * Exp2((stats(s)[0] - base) * scale.magnitude);
+  }
   for (int s = thread; s < splits_count; s += kThreads)
-    splits.factors[s] = Exp2(stats(s)[0] - base);
+    splits.factors[s] = Exp2((stats(s)[0] - base) * scale.magnitude);
   __syncthreads();
 
   int top_count = 0;
@@ -119,13 +123,12 @@ __global__ void __launch_bounds__(kThreads) MergeKernel(const ClusteredArgs args
     // In the order of keys, so that sums over them have one.
     top_count = min(top->count, wanted);
     int32_t* const keys = args.workspace.top_keys + (head * args.centroids + row) * args.shape.topk;
-    const float scale = ScaleOf(args.shape);
     for (int i = thread; i < top_count; i += kThreads) {
       const int32_t key = KeyOf(top->chosen[i]);
       int rank = 0;
       for (int j = 0; j < top_count; ++j) rank += KeyOf(top->chosen[j]) < key;
       top->keys[rank] = key;
-      top->weights[rank] = Exp2(fmaf(ScoreOf(top->chosen[i]), scale, -base));
+      top->weights[rank] = Exp2(fmaf(ScoreOf(top->chosen[i]), scale.sign, -base) * scale.magnitude);
       keys[rank] = key;
     }
     __syncthreads();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/kernels/count.h"
 #include "engine/kernels/cuda/clustered.h"
 #include "engine/kernels/cuda/clustered_split.h"
 
@@ -11,29 +12,29 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 
-// Hands out pieces of a workspace; from nullptr it only counts.
+// Hands out pieces of a workspace; from nullptr it only counts: Count::kMost where it cannot.
 class Pieces {
  public:
   explicit Pieces(void* base) : base_(static_cast<unsigned char*>(base)) {}
 
   template <typename T>
-  void Take(T*& pointer, int64_t count) {
-    if (base_ != nullptr && count > 0) pointer = reinterpret_cast<T*>(base_ + used_);
-    used_ += (count * static_cast<int64_t>(sizeof(T)) + kAlignment - 1) / kAlignment * kAlignment;
+  void Take(T*& pointer, Count count) {
+    if (base_ != nullptr && count > 0) pointer = reinterpret_cast<T*>(base_ + used_.value());
+    used_ += (count * static_cast<int64_t>(sizeof(T))).RoundedUp(kAlignment);
   }
-  int64_t used() const { return used_; }
+  Count used() const { return used_; }
 
  private:
   unsigned char* base_;
-  int64_t used_ = 0;
+  Count used_ = 0;
 };
 
-int64_t LayOut(const ClusteredShape& shape, const ClusteredPlan& plan, void* base,
-               ClusteredWorkspace* w) {
-  const int64_t heads = shape.heads;
-  const int64_t tokens = heads * plan.total(ClusteredPlan::kQueries);
-  const int64_t centroids = heads * plan.total(ClusteredPlan::kCentroids);
-  const int64_t partials = heads * plan.total(ClusteredPlan::kPartials);
+Count LayOut(const ClusteredShape& shape, const ClusteredPlan& plan, void* base,
+             ClusteredWorkspace* w) {
+  const Count heads = shape.heads;
+  const Count tokens = heads * plan.total(ClusteredPlan::kQueries);
+  const Count centroids = heads * plan.total(ClusteredPlan::kCentroids);
+  const Count partials = heads * plan.total(ClusteredPlan::kPartials);
   Pieces pieces(base);
   pieces.Take(w->codes, tokens);
   pieces.Take(w->labels, tokens);
@@ -72,7 +73,7 @@ int LloydBlocks(const ClusteredPlan& plan, int64_t heads, const ClusteredDevice&
   int blocks = 1;
   while (device.block_clusters && blocks < kMostLloydBlocks &&
          (plan.longest_queries > blocks * kMostLloydQueries ||
-          (plan.sequences * heads * blocks < kEnoughBlocks &&
+          (Count(plan.sequences) * heads * blocks < kEnoughBlocks &&
            plan.longest_queries > blocks * kEnoughQueries))) {
     blocks *= 2;
   }
@@ -118,7 +119,7 @@ ClusteredPlan PlanClustered(const ClusteredShape& shape, std::span<const int32_t
   }
   plan.lloyd_blocks = LloydBlocks(plan, shape.heads, device);
   ClusteredWorkspace nothing;
-  plan.workspace_bytes = LayOut(shape, plan, nullptr, &nothing);
+  plan.workspace_bytes = LayOut(shape, plan, nullptr, &nothing).value();
   return plan;
 }
 

@@ -13,6 +13,7 @@
 #include "engine/kernels/cuda/launch.cuh"
 #include "engine/kernels/cuda/load.cuh"
 #include "engine/kernels/cuda/ptx.cuh"
+#include "engine/kernels/cuda/scale.cuh"
 #include "engine/kernels/cuda/types.cuh"
 
 namespace castor::kernels::cuda {
@@ -48,7 +49,7 @@ __global__ void __launch_bounds__(kThreads) RefineMmaKernel(const ClusteredArgs 
   const int rows = min(sequence.queries - first, kWarpRows);
   if (rows <= 0) return;
   const int64_t base = head * args.query_tokens + sequence.query_begin;
-  const float scale = ScaleOf(args.shape);
+  const SoftmaxScale scale = SoftmaxScaleOf(args.shape.softmax_scale);
 
   // Lane l knows query l % 16 of the warp; rows beyond the last repeat it.
   const int32_t my_query = args.workspace.order[base + first + min(lane % kWarpRows, rows - 1)];
@@ -102,10 +103,10 @@ __global__ void __launch_bounds__(kThreads) RefineMmaKernel(const ClusteredArgs 
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const bool there = n * 8 + 2 * t + i % 2 < tile_count;
-          scores[n][i] = there ? scores[n][i] * scale : -INFINITY;
+          scores[n][i] = there ? scores[n][i] * scale.sign : -INFINITY;
         }
       }
-      WeightTile<dim>(scores, greatest, sum, output);
+      WeightTile<dim>(scores, scale.magnitude, greatest, sum, output);
       WaitCopies<0>();
       __syncwarp();
       AddValues<T, dim>(scores, value_tile, output);

@@ -10,6 +10,7 @@
 #include "engine/kernels/cuda/launch.cuh"
 #include "engine/kernels/cuda/load.cuh"
 #include "engine/kernels/cuda/ptx.cuh"
+#include "engine/kernels/cuda/scale.cuh"
 #include "engine/kernels/cuda/types.cuh"
 
 namespace castor::kernels::cuda {
@@ -81,7 +82,7 @@ __global__ void __launch_bounds__(kThreads) RefineKernel(const ClusteredArgs arg
   const auto dim = static_cast<int>(args.shape.head_dim);
   const auto value_dim = static_cast<int>(args.shape.value_dim);
   const int64_t base = head * args.query_tokens + sequence.query_begin;
-  const float scale = ScaleOf(args.shape);
+  const SoftmaxScale scale = SoftmaxScaleOf(args.shape.softmax_scale);
 
   for (int32_t i = first + static_cast<int32_t>(threadIdx.x) / 32; i < end; i += kWarps) {
     const int32_t query = args.workspace.order[base + i];
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(kThreads) RefineKernel(const ClusteredArgs arg
                                   args.problem.key_stride, head, dim);
       float product = 0;
       for (int e = 0; e < dim; ++e) product = fmaf(ToFloat(q[e]), ToFloat(k[e]), product);
-      weights[j] = product * scale;
+      weights[j] = product * scale.sign;
       greatest = fmaxf(greatest, weights[j]);
     }
     for (int step = 1; step < 32; step *= 2) {
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(kThreads) RefineKernel(const ClusteredArgs arg
     if (greatest == -INFINITY) greatest = 0;
     float sum = 0;
     for (int j = lane; j < count; j += 32) {
-      weights[j] = Exp2(weights[j] - greatest);
+      weights[j] = Exp2((weights[j] - greatest) * scale.magnitude);
       sum += weights[j];
     }
     for (int step = 1; step < 32; step *= 2) sum += __shfl_xor_sync(kAll, sum, step);

@@ -11,11 +11,6 @@
 
 namespace castor::kernels::cuda {
 
-// Scores in units of the exponential of base 2.
-__device__ __forceinline__ float ScaleOf(const ClusteredShape& shape) {
-  return shape.softmax_scale * 1.4426950408889634f;
-}
-
 // Which centroids and keys a block of the attend stage has: row tiles follow each other within a
 // split, splits within a sequence.
 struct KeyRange {

@@ -20,6 +20,7 @@ Spec MakeSpec(DType dtype, int64_t heads, int64_t head_dim, int64_t value_dim) {
   spec.heads = heads;
   spec.head_dim = head_dim;
   spec.value_dim = value_dim;
+  spec.softmax_scale = 0.125;
   return spec;
 }
 
@@ -44,6 +45,22 @@ TEST(FlashFitsTest, TakesHalfTypesUpToItsDims) {
   EXPECT_FALSE(FlashFits(MakeSpec(DType::kBFloat16, 8, 64, 257), kHopper));
   EXPECT_FALSE(FlashFits(MakeSpec(DType::kBFloat16, 65536, 8, 8), kHopper));
   EXPECT_FALSE(FlashFits(MakeSpec(DType::kFloat16, 8, 64, 64), Capabilities{75, 91900}));
+}
+
+// Their -infinity for hidden keys times 0 would be NaN, and a huge scale times a score infinite.
+TEST(ScaleFitsTest, OddScalesAreTheMathPaths) {
+  Spec spec = MakeSpec(DType::kBFloat16, 8, 64, 64);
+  for (const double scale : {0.0, -0.0, 1e-46, -1e-40, 1e30, -3e38}) {
+    spec.softmax_scale = scale;
+    EXPECT_FALSE(FlashFits(spec, kHopper)) << scale;
+    EXPECT_FALSE(EfficientFits(spec, kHopper)) << scale;
+    EXPECT_FALSE(CudnnFits(spec, 1024, 1024, kHopper)) << scale;
+  }
+  for (const double scale : {1e-6, 0.125, -0.125, 1.0, 1e6}) {
+    spec.softmax_scale = scale;
+    EXPECT_TRUE(FlashFits(spec, kHopper)) << scale;
+    EXPECT_TRUE(EfficientFits(spec, kHopper)) << scale;
+  }
 }
 
 TEST(EfficientFitsTest, TakesFloat32AndLargeDims) {

@@ -13,6 +13,7 @@
 #include "engine/attention/cast_reference.h"
 #include "tests/support/attention/cast_problem.h"
 #include "tests/support/attention/compare.h"
+#include "tests/support/attention/odd_scales.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/cuda/emulator.h"
 #include "tests/support/sanitizer.h"
@@ -95,6 +96,26 @@ TEST_F(CudaCastTest, EveryDimensionMatchesTheTwin) {
     }
   }
   EXPECT_GE(2 * compared, all);
+}
+
+TEST_F(CudaCastTest, AnyFiniteScaleGivesTheDefinitionsRows) {
+  const auto run = [](const attention::OwnedProblem& problem) {
+    PreparedCast(problem.spec, problem.view).RunAll();
+  };
+  for (const DType dtype : kFloatTypes) {
+    CastProblem layer(MakeSpec(dtype, attention::CastOf(100), 1, 8, 8, 3), {70, 5}, random_);
+    attention::ExpectRowsOfScalesNearZero(layer.problem, run);
+  }
+  for (int reading = 0; reading < kCastReadings; ++reading) {
+    if (kSanitized && reading % 4 != static_cast<int>(seed_ % 4)) continue;
+    const DType dtype = kFloatTypes[reading % 3];
+    CastProblem layer(MakeSpec(dtype, CastReading(reading), 1, 8, 8, 3), {70, 5}, random_);
+    const bool gated = reading / 8 == static_cast<int>(seed_ % 2);
+    if (gated) {
+      for (size_t i = 0; i < layer.gate.size(); ++i) layer.gate[i] = i % 2 == 0 ? 3e38f : -3e38f;
+    }
+    attention::ExpectFiniteRowsOfAnyScale(layer.problem, run, !gated, /*sums_of_huge=*/false);
+  }
 }
 
 TEST_F(CudaCastTest, RandomRaggedBatchesMatchTheTwin) {

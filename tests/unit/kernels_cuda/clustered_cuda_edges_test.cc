@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/attention/odd_scales.h"
 #include "tests/unit/kernels_cuda/clustered_fixture.h"
 
 namespace castor::attention {
@@ -152,6 +153,19 @@ TEST_F(ClusteredCudaTest, HugeScoresStayFinite) {
       for (int64_t i = 0; i < problem.output.size(); ++i) {
         ASSERT_TRUE(std::isfinite(problem.output.Get(i))) << way.name;
       }
+    }
+  }
+}
+
+TEST_F(ClusteredCudaTest, AnyFiniteScaleGivesTheDefinitionsRows) {
+  for (const Way& way : Ways()) {
+    for (const Kernel& kernel : BothKernels(4, 6, seed_)) {
+      OwnedProblem problem(MakeSpec(way.dtype, kernel, 1, 32, 32), {20, 2}, {300, 5});
+      problem.Randomize(random_);
+      SCOPED_TRACE(way.name);
+      const auto run = [&way](const OwnedProblem& of) { const ClusteredRun done(of, way.path); };
+      ExpectRowsOfScalesNearZero(problem, run);
+      ExpectFiniteRowsOfAnyScale(problem, run);
     }
   }
 }

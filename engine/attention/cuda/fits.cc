@@ -1,0 +1,56 @@
+#include "engine/attention/cuda/fits.h"
+
+#include <limits>
+#include <variant>
+
+#include "engine/attention/count.h"
+#include "engine/attention/cuda/cast_shape.h"
+#include "engine/attention/cuda/choice.h"
+#include "engine/attention/cuda/clustered_shape.h"
+#include "engine/kernels/cuda/cast.h"
+#include "engine/kernels/cuda/clustered.h"
+
+namespace castor::attention::cuda {
+namespace {
+
+constexpr int64_t kMostDims = 1 << 20;
+
+// What grids hold in pieces of some columns, and blocks index in int32.
+bool ShapeFits(const Spec& spec) {
+  return IsFloating(spec.dtype) && spec.heads <= kMaxGridHeads && spec.head_dim <= kMostDims &&
+         spec.value_dim <= kMostDims;
+}
+
+}  // namespace
+
+bool ClusteredMmaFits(const Spec& spec) {
+  return ClusteredGenericFits(spec) && kernels::cuda::TensorCoresFit(ClusteredShapeOf(spec));
+}
+
+bool ClusteredGenericFits(const Spec& spec) {
+  return ClusteringOf(spec.kernel) != nullptr && ShapeFits(spec);
+}
+
+bool CastFits(const Spec& spec) {
+  constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+  // N_c is what a layer's file or a request brings; a request that only asks whether CAST is served
+  // has none yet.
+  return std::holds_alternative<Cast>(spec.kernel) && ShapeFits(spec) &&
+         spec.surrogates <= kMaxInt / (spec.heads > 0 ? spec.heads : 1);
+}
+
+int64_t ClusteredWorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                                std::span<const int32_t> cu_seqlens_k) {
+  // The device may do with less: one whose blocks share their memory needs no counts outside it.
+  const kernels::cuda::ClusteredPlan plan = PlanClustered(
+      ClusteredShapeOf(spec), cu_seqlens_q, cu_seqlens_k, {.tensor_cores = ClusteredMmaFits(spec)});
+  return plan.sequences == 0 ? Count::kMost : plan.workspace_bytes;
+}
+
+int64_t CastWorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                           std::span<const int32_t>) {
+  if (spec.surrogates <= 0) return 0;  // not yet known
+  return kernels::cuda::CastWorkspaceBytes(CastShapeOf(spec), cu_seqlens_q);
+}
+
+}  // namespace castor::attention::cuda

@@ -1,0 +1,82 @@
+// What the GPU's kernels of clustered attention and CAST take, and that no numbers make the
+// arithmetic of their memory wrap.
+
+#include "engine/attention/cuda/fits.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <tuple>
+#include <vector>
+
+#include "engine/attention/count.h"
+#include "engine/attention/cuda/choice.h"
+#include "tests/support/attention/spec.h"
+
+namespace castor::attention::cuda {
+namespace {
+
+constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMostDims = 1 << 20;
+constexpr int32_t kMostTokens = std::numeric_limits<int32_t>::max();
+
+TEST(ClusteredFitsTest, TakesWhatGridsHold) {
+  const ImprovedClustered kernel = ImprovedClusters(65536, 1024);
+  for (const auto& [heads, dim, fits] :
+       {std::tuple(int64_t{65535}, kMostDims, true), std::tuple(int64_t{65536}, int64_t{1}, false),
+        std::tuple(int64_t{1}, kMostDims + 1, false), std::tuple(kMax, int64_t{1}, false),
+        std::tuple(int64_t{1}, kMax, false)}) {
+    EXPECT_EQ(ClusteredGenericFits(MakeSpec(DType::kFloat32, kernel, heads, dim, 1)), fits);
+    EXPECT_EQ(ClusteredGenericFits(MakeSpec(DType::kFloat32, kernel, heads, 1, dim)), fits);
+  }
+}
+
+TEST(ClusteredFitsTest, MemoryThatCannotBeCountedIsSaidToBe) {
+  std::vector<int32_t> offsets;
+  for (int32_t s = 0; s < 1 << 14; ++s) offsets.push_back(s << 17);
+  const Spec most =
+      MakeSpec(DType::kFloat32, ImprovedClusters(65536, 1024), kMaxGridHeads, kMostDims, kMostDims);
+  EXPECT_EQ(ClusteredWorkspaceBytes(most, offsets, offsets), Count::kMost);
+  const Spec small = MakeSpec(DType::kFloat32, ImprovedClusters(100, 32), 8, 64, 64);
+  EXPECT_LT(ClusteredWorkspaceBytes(small, std::vector{0, 1000}, std::vector{0, 1000}), 64 << 20);
+}
+
+TEST(CastFitsTest, TakesWhatGridsAndInt32Hold) {
+  const auto fits = [](int64_t heads, int64_t dim, int64_t surrogates) {
+    return CastFits(MakeSpec(DType::kFloat16, CastOf(0), heads, dim, dim, surrogates));
+  };
+  EXPECT_TRUE(fits(65535, kMostDims, 32768));
+  EXPECT_FALSE(fits(65536, 1, 1));
+  EXPECT_FALSE(fits(1, kMostDims + 1, 1));
+  EXPECT_FALSE(fits(1, std::numeric_limits<int32_t>::max(), 1)) << "its rows' pitch leaves int32";
+  EXPECT_FALSE(fits(2, 1, int64_t{1} << 30));
+}
+
+TEST(CastFitsTest, MemoryThatCannotBeCountedIsSaidToBe) {
+  const std::vector<int32_t> offsets = {0, kMostTokens};
+  for (int reading = 0; reading < kCastReadings; ++reading) {
+    const Spec most = MakeSpec(DType::kFloat32, CastReading(reading, kMostTokens), 65535, kMostDims,
+                               kMostDims, 32768);
+    EXPECT_EQ(CastWorkspaceBytes(most, offsets, offsets), Count::kMost);
+  }
+}
+
+// A launch that the driver would refuse counts as more than there is.
+TEST(CastFitsTest, MoreClustersThanAGridHoldsAreTooMany) {
+  const std::vector<int32_t> offsets = {0, 1};
+  const auto bytes = [&](int64_t surrogates) {
+    return CastWorkspaceBytes(MakeSpec(DType::kFloat32, CastOf(0), 1, 1, 1, surrogates), offsets,
+                              offsets);
+  };
+  EXPECT_LT(bytes(65535 * 128), Count::kMost);
+  EXPECT_EQ(bytes(65535 * 128 + 1), Count::kMost);
+  EXPECT_EQ(bytes(0), 0) << "not yet known";
+}
+
+TEST(MathBlockTest, NoNumbersMakeItWrap) {
+  EXPECT_EQ(MathBlockRows(kMax, kMax), 1);
+  EXPECT_EQ(MathBlockRows(int64_t{1} << 32, int64_t{1} << 30), 1);
+}
+
+}  // namespace
+}  // namespace castor::attention::cuda
