@@ -1,13 +1,15 @@
-// Writes a fuzz target's first corpus: make_seeds attend|encode FOLDER. Built with CASTOR_FUZZ; the
-// corpora that it began, and that fuzzing extended, are checked in.
+// Writes a fuzz target's first corpus: make_seeds attend|encode|plan FOLDER. Built with
+// CASTOR_FUZZ; the corpora that it began, and that fuzzing extended, are checked in.
 
 #include <fstream>
 #include <functional>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "castor/v1/attention.pb.h"
 #include "castor/v1/encoder.pb.h"
+#include "tests/fuzz/numbers.h"
 #include "tests/unit/server/codec/random_wire.h"
 
 namespace {
@@ -58,11 +60,63 @@ std::string Groups(int depth) {
   return begins + ends;
 }
 
+// ---- attention_plan -----------------------------------------------------------------------------
+
+struct PlanSeed {
+  std::string name;
+  int64_t tokens = 100;
+  int64_t heads = 8;
+  int64_t head_dim = 64;
+  int64_t value_dim = 64;
+  std::vector<int64_t> kernel = {};  // its number, a byte, and what follows
+  std::vector<int64_t> more = {};    // numbers
+};
+
+// Of consistent shapes, for either table; see attention_plan.cc.
+void WritePlans(const std::string& folder, const PlanSeed& seed) {
+  for (const uint8_t table : {0, 1}) {
+    castor::fuzz::NumberWriter out;
+    out.Byte(table).Byte(0);
+    out.Number(seed.tokens).Number(seed.heads).Number(seed.head_dim).Number(seed.value_dim);
+    out.Number(16);  // fidelity_rows
+    for (const int64_t byte : seed.kernel) out.Byte(static_cast<uint8_t>(byte));
+    for (const int64_t number : seed.more) out.Number(number);
+    std::ofstream file(folder + seed.name + (table == 0 ? "-cpu" : "-cuda"), std::ios::binary);
+    file << out.bytes();
+  }
+}
+
+void WritePlanSeeds(const std::string& folder) {
+  constexpr int64_t kMillion = int64_t{1} << 20;
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  WritePlans(folder, {"vanilla", 100, 8, 64, 64, {0, 0}});
+  WritePlans(folder, {"clustered", 100, 8, 64, 64, {1}, {100, 10, 63}});
+  WritePlans(folder, {"improved", 100, 8, 64, 64, {2}, {100, 10, 63, 32}});
+  WritePlans(folder, {"automatic", 1000, 8, 64, 64, {4, 0, 0, 0, 0, 0, 0, 0, 0xe0, 0x3f}});
+  // Clusters times their size times value_dim is a multiple of 2^64.
+  WritePlans(folder,
+             {"cast-wraps", kMillion, 1, 1, 4 * kMillion, {3, 0}, {kMillion - 1, kMillion}});
+  WritePlans(folder, {"clustered-most", kMost, 65535, 1, 1, {1}, {65536, 1000, 64}});
+  WritePlans(folder, {"clustered-dims", 1, 1, kMillion, kMillion, {2}, {65536, 1000, 64, 1024}});
+  WritePlans(folder, {"vanilla-dims", 1, 1, int64_t{1} << 58, 1, {0, 0}});
+  WritePlans(folder, {"heads", 1, int64_t{1} << 58, 1, 1, {1}, {1, 1, 1}});
+  for (int reading = 0; reading < 16; ++reading) {
+    const std::string name = "cast-" + std::to_string(reading);
+    WritePlans(folder, {name, 100, 8, 64, 64, {3, reading}, {0, 16}});
+    WritePlans(folder, {name + "-most", kMost, 1, 1, 1, {3, reading}, {kMost, kMillion}});
+  }
+  WritePlans(folder, {"cast-layer", 9, 2, 4, 4, {3, 16}, {0}});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   const std::string folder = std::string(argv[2]) + "/";
+  if (std::string(argv[1]) == "plan") {
+    WritePlanSeeds(folder);
+    return 0;
+  }
   const auto draw = std::string(argv[1]) == "attend" ? DrawMessage<v1::AttendRequest>
                                                      : DrawMessage<v1::EncodeRequest>;
   Random random(1);
