@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/kernels/assignment.h"
 #include "engine/kernels/cpu/cast.h"
 
 namespace castor::attention {
@@ -97,6 +98,8 @@ Count CastLayout::bytes(int64_t workers, Count scratch_floats) const {
     // SingleAssignment's claims and lists of tokens.
     bytes += lists * (places_ * kClaim + tokens_ * 3 * kIndex);
     bytes += lists * sequences_ * (clusters + 1) * (kClaim + 2 * kIndex);
+    bytes += lists * tokens_ *
+             (Count(kernels::SingleAssignment::ListLength(spec_->surrogates)) * kClaim + kIndex);
   }
   return bytes + workers * (scratch_floats * kFloat + Count(2 * kIndex) * longest_ + 128);
 }

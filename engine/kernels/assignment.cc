@@ -7,7 +7,8 @@
 namespace castor::kernels {
 namespace {
 
-constexpr int64_t kChunk = 512;  // tokens that propose in a task
+constexpr int64_t kChunk = 512;         // tokens that propose in a task
+constexpr int64_t kScannedRounds = 16;  // before lists are made
 
 // Greater for greater affinities, equal for equal ones, 0 for NaN alone.
 uint32_t Rank(float affinity) {
@@ -72,13 +73,18 @@ SingleAssignment::SingleAssignment(int64_t tokens, int64_t clusters, int64_t cap
       free_(tokens),
       choice_(tokens),
       first_(clusters + 1),
-      proposals_(tokens) {}
+      proposals_(tokens),
+      list_length_(ListLength(clusters)),
+      lists_(std::make_unique_for_overwrite<uint64_t[]>(tokens * list_length_)),
+      list_sizes_(list_length_ > 0 ? tokens : 0) {}
 
 void SingleAssignment::Run(const float* affinities, const TaskRunner& run, int32_t* offsets,
                            int32_t* members) {
   affinities_ = affinities;
   std::fill(sizes_.begin(), sizes_.end(), 0);
   std::fill(least_.begin(), least_.end(), 0);
+  std::fill(list_sizes_.begin(), list_sizes_.end(), 0);
+  rounds_ = 0;
   free_count_ = tokens_;
   for (int64_t i = 0; i < tokens_; ++i) free_[i] = static_cast<int32_t>(i);
   while (free_count_ > 0) {
@@ -97,27 +103,69 @@ void SingleAssignment::Run(const float* affinities, const TaskRunner& run, int32
 // Every free token chooses the best cluster that would take it now. One that has turned it down has
 // better members since, and will have for ever.
 void SingleAssignment::Propose(const TaskRunner& run) {
-  const double operations = 3.0 * static_cast<double>(free_count_ * clusters_);
-  run((free_count_ + kChunk - 1) / kChunk, operations, [this](int64_t chunk) {
-    const int32_t* const tokens = free_.data() + chunk * kChunk;
-    const int64_t count = std::min(free_count_ - chunk * kChunk, kChunk);
-    int64_t best[kChunk];    // rank, -1 without a choice
-    int32_t choice[kChunk];  // cluster
-    std::fill(best, best + count, -1);
-    std::fill(choice, choice + count, 0);
-    for (int64_t c = 0; c < clusters_; ++c) {
-      const float* const row = affinities_ + c * tokens_;
-      for (int64_t i = 0; i < count; ++i) {
-        const uint32_t rank = Rank(row[tokens[i]]);
-        // Clusters come in ascending order: a tie stays with the lower one.
-        if (int64_t{rank} > best[i] && Claim(rank, tokens[i]) > least_[c]) {
-          best[i] = rank;
-          choice[i] = static_cast<int32_t>(c);
-        }
+  const bool by_list = list_length_ > 0 && rounds_++ >= kScannedRounds;
+  const double operations =
+      3.0 * static_cast<double>(free_count_) * static_cast<double>(by_list ? 16 : clusters_);
+  run((free_count_ + kChunk - 1) / kChunk, operations, [this, by_list](int64_t chunk) {
+    const int64_t begin = chunk * kChunk;
+    const int64_t count = std::min(free_count_ - begin, kChunk);
+    if (!by_list) return ProposeByScan(begin, count);
+    for (int64_t i = begin; i < begin + count; ++i) choice_[i] = NextChoice(free_[i]);
+  });
+}
+
+void SingleAssignment::ProposeByScan(int64_t begin, int64_t count) {
+  const int32_t* const tokens = free_.data() + begin;
+  int64_t best[kChunk];    // rank, -1 without a choice
+  int32_t choice[kChunk];  // cluster
+  std::fill(best, best + count, -1);
+  std::fill(choice, choice + count, 0);
+  for (int64_t c = 0; c < clusters_; ++c) {
+    const float* const row = affinities_ + c * tokens_;
+    for (int64_t i = 0; i < count; ++i) {
+      const uint32_t rank = Rank(row[tokens[i]]);
+      // Clusters come in ascending order: a tie stays with the lower one.
+      if (int64_t{rank} > best[i] && Claim(rank, tokens[i]) > least_[c]) {
+        best[i] = rank;
+        choice[i] = static_cast<int32_t>(c);
       }
     }
-    std::copy(choice, choice + count, choice_.begin() + chunk * kChunk);
-  });
+  }
+  std::copy(choice, choice + count, choice_.begin() + begin);
+}
+
+// The same choice, for one token.
+int32_t SingleAssignment::NextChoice(int32_t token) {
+  uint64_t* const list = lists_.get() + token * list_length_;
+  int32_t& size = list_sizes_[token];
+  while (true) {
+    // Never empty: there is room for every token, so some cluster would take this one.
+    if (size == 0) size = MakeList(token, list);
+    const uint64_t entry = list[size - 1];
+    const int32_t cluster = TokenOf(entry);
+    if (Claim(static_cast<uint32_t>(entry >> 32), token) > least_[cluster]) return cluster;
+    --size;
+  }
+}
+
+// The best clusters that would take the token now, in ascending order; returns how many.
+int32_t SingleAssignment::MakeList(int32_t token, uint64_t* list) const {
+  int64_t size = 0;  // of a heap, the least on top
+  for (int64_t c = 0; c < clusters_; ++c) {
+    const uint32_t rank = Rank(affinities_[c * tokens_ + token]);
+    if (Claim(rank, token) <= least_[c]) continue;
+    const uint64_t entry = Claim(rank, static_cast<int32_t>(c));
+    if (size < list_length_) {
+      list[size++] = entry;
+      std::push_heap(list, list + size, std::greater<>());
+    } else if (entry > list[0]) {
+      std::pop_heap(list, list + size, std::greater<>());
+      list[size - 1] = entry;
+      std::push_heap(list, list + size, std::greater<>());
+    }
+  }
+  std::sort(list, list + size);
+  return static_cast<int32_t>(size);
 }
 
 // Every cluster keeps the best of its members and of those who propose.

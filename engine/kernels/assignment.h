@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <vector>
 
 namespace castor::kernels {
@@ -31,9 +32,17 @@ using TaskRunner =
 // finds it in rounds: free tokens propose to the best cluster that may still take them, clusters
 // keep the best who proposed.
 //
+// Random affinities take some ten rounds. Where all tokens rank the clusters alike, as with a scale
+// of 0, there are as many rounds as clusters, and looking at all clusters in each would take hours.
+// So tokens that are still free after some rounds make lists of the next best clusters, by which
+// each looks at all clusters a few times at most.
+//
 // One object belongs to one run at a time.
 class SingleAssignment {
  public:
+  // How long a token's list of clusters is at most, 8 bytes an entry; 0: there are none.
+  static int64_t ListLength(int64_t clusters) { return clusters <= 64 ? 0 : (clusters + 7) / 8; }
+
   // Allocates all that Run needs. REQUIRES: clusters * capacity >= tokens, capacity >= 1.
   SingleAssignment(int64_t tokens, int64_t clusters, int64_t capacity);
 
@@ -43,6 +52,9 @@ class SingleAssignment {
 
  private:
   void Propose(const TaskRunner& run);
+  void ProposeByScan(int64_t begin, int64_t count);
+  int32_t NextChoice(int32_t token);
+  int32_t MakeList(int32_t token, uint64_t* list) const;
   void Accept(const TaskRunner& run);
   void AcceptInto(int64_t cluster);
 
@@ -62,6 +74,13 @@ class SingleAssignment {
   std::vector<int32_t> first_;      // [clusters + 1] of its proposals
   std::vector<int32_t> proposals_;  // [free_count_] tokens by cluster, then who is free or -1
   int64_t free_count_ = 0;
+  int64_t rounds_ = 0;
+
+  // What a token has yet to propose to, the best last: affinity's rank above the complement of the
+  // cluster. Untouched memory unless there are many rounds.
+  const int64_t list_length_;
+  std::unique_ptr<uint64_t[]> lists_;  // [tokens, list_length_]
+  std::vector<int32_t> list_sizes_;    // [tokens]
 };
 
 }  // namespace castor::kernels

@@ -143,6 +143,22 @@ TEST_F(CastAssignmentTest, SingleAssignmentIsTheSerialLoops) {
   }
 }
 
+// Many clusters: where many rounds are needed, tokens go on by lists, and make them anew.
+TEST_F(CastAssignmentTest, SingleAssignmentToManyClustersIsTheSerialLoops) {
+  for (int round = 0; round < Scaled(100); ++round) {
+    const int64_t clusters = 60 + UpTo(200);
+    const int64_t tokens = UpTo(500);
+    const int64_t capacity = (tokens + clusters - 1) / clusters;
+    const std::vector<float> affinities = MakeAffinities(round, clusters, tokens);
+    const Members expected = CastMembers(ByToken(affinities, clusters), clusters, capacity,
+                                         Clustering::kSingleAssignmentTopK);
+    SCOPED_TRACE(testing::Message() << "round " << round << ": " << tokens << " tokens, "
+                                    << clusters << " clusters of " << capacity);
+    ASSERT_EQ(Assigned(affinities, clusters, capacity, RunSerially), expected);
+    ASSERT_EQ(Assigned(affinities, clusters, capacity, RunBackwards), expected);
+  }
+}
+
 TEST_F(CastAssignmentTest, ThreadsDoNotChangeSingleAssignment) {
   for (int round = 0; round < Scaled(40); ++round) {
     const int64_t clusters = UpTo(20);
@@ -193,6 +209,12 @@ TEST_F(CastAssignmentTest, ManyTokensThatWantTheSameEndSoon) {
     int64_t assigned = 0;
     for (const auto& cluster : members) assigned += static_cast<int64_t>(cluster.size());
     EXPECT_EQ(assigned, tokens) << "kind " << kind;
+  }
+  // As many clusters as tokens, which all rank alike: looking at all in every round takes minutes.
+  const int64_t clusters = kSanitized ? 300 : 3000;
+  const std::vector<float> alike(clusters * clusters, 1.0f);
+  for (const auto& cluster : Assigned(alike, clusters, 1, RunSerially)) {
+    EXPECT_EQ(cluster.size(), 1u);
   }
 }
 
