@@ -1,10 +1,12 @@
 #include "engine/base/host_memory.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdlib>
-#include <map>
-#include <vector>
+#include <new>
+#include <string>
+#include <utility>
 
 #include "absl/base/config.h"
 #include "engine/base/error.h"
@@ -26,8 +28,19 @@ size_t SizeClass(size_t size) {
   return (size + step - 1) / step * step;
 }
 
-// Tells AddressSanitizer that only the first `usable` bytes of a block may be touched: to it, a
-// block in the pool is allocated like any other.
+// Beyond this no machine has memory, and the classes' arithmetic stays within size_t.
+constexpr size_t kMostBytes = size_t{1} << 62;
+constexpr size_t kClasses = 4 * 64;
+
+// The number of a class, less than kClasses.
+size_t ClassIndex(size_t capacity) {
+  const auto power = static_cast<size_t>(std::bit_width(capacity - 1));
+  const size_t step = std::bit_floor(capacity - 1) / 4;
+  return 4 * power + (capacity - 1) / step % 4;
+}
+
+// Tells AddressSanitizer that only the first or last `usable` bytes of a block may be touched: to
+// it, a block in the pool is allocated like any other.
 void Fence([[maybe_unused]] std::byte* data, [[maybe_unused]] size_t usable,
            [[maybe_unused]] size_t capacity) {
 #ifdef ABSL_HAVE_ADDRESS_SANITIZER
@@ -36,26 +49,76 @@ void Fence([[maybe_unused]] std::byte* data, [[maybe_unused]] size_t usable,
 #endif
 }
 
+void FenceButLast([[maybe_unused]] std::byte* data, [[maybe_unused]] size_t usable,
+                  [[maybe_unused]] size_t capacity) {
+#ifdef ABSL_HAVE_ADDRESS_SANITIZER
+  ASAN_POISON_MEMORY_REGION(data, capacity - usable);
+  ASAN_UNPOISON_MEMORY_REGION(data + capacity - usable, usable);
+#endif
+}
+
+// A block that waits for reuse. Its bookkeeping lies in the block itself, at the end, so that
+// giving memory back allocates nothing and cannot fail. Blocks are in two lists, of all of them and
+// of their class, each from the one that was given back last to the oldest.
+struct FreeBlock {
+  struct Links {
+    FreeBlock* newer = nullptr;
+    FreeBlock* older = nullptr;
+  };
+  size_t capacity = 0;
+  Links all;
+  Links in_class;
+
+  static FreeBlock* MakeOf(std::byte* data, size_t capacity) {
+    return new (data + capacity - sizeof(FreeBlock)) FreeBlock{capacity, {}, {}};
+  }
+  std::byte* data() { return reinterpret_cast<std::byte*>(this + 1) - capacity; }
+};
+static_assert(sizeof(FreeBlock) <= 4 * kAlignment && kAlignment % alignof(FreeBlock) == 0);
+
+// One of the two lists.
+template <FreeBlock::Links FreeBlock::*kLinks>
+class FreeList {
+ public:
+  FreeBlock* newest() const { return newest_; }
+  FreeBlock* oldest() const { return oldest_; }
+
+  void AddNewest(FreeBlock* block) {
+    block->*kLinks = {nullptr, newest_};
+    (newest_ != nullptr ? (newest_->*kLinks).newer : oldest_) = block;
+    newest_ = block;
+  }
+
+  void Remove(FreeBlock* block) {
+    const auto [newer, older] = block->*kLinks;
+    (newer != nullptr ? (newer->*kLinks).older : newest_) = older;
+    (older != nullptr ? (older->*kLinks).newer : oldest_) = newer;
+  }
+
+ private:
+  FreeBlock* newest_ = nullptr;
+  FreeBlock* oldest_ = nullptr;
+};
+
 class CachingHostPool : public HostPool {
  public:
   CachingHostPool(HostMemorySource source, int64_t max_cached_bytes)
       : source_(source), max_cached_bytes_(max_cached_bytes) {}
 
-  ~CachingHostPool() override {
-    for (auto& [capacity, blocks] : free_) {
-      for (std::byte* block : blocks) Release(block, capacity);
-    }
-  }
+  ~CachingHostPool() override { ReleaseAll(EvictAllBut(0)); }
 
   absl::StatusOr<HostBuffer> Allocate(size_t size) override {
     if (size == 0) return HostBuffer();
+    if (size > kMostBytes) return NoMemoryFor(size);
     const size_t capacity = SizeClass(size);
     std::byte* data = TakeCached(capacity);
     if (data == nullptr) data = source_.allocate(capacity);
     if (data == nullptr) {
-      return MakeError(Reason::kOutOfMemory,
-                       "no host memory for " + std::to_string(size) + " bytes");
+      // What is kept for other sizes may be just what the system lacks.
+      ReleaseAll(EvictAllBut(0));
+      data = source_.allocate(capacity);
     }
+    if (data == nullptr) return NoMemoryFor(size);
     Fence(data, size, capacity);
     MutexLock lock(mu_);
     stats_.in_use_bytes += static_cast<int64_t>(capacity);
@@ -69,33 +132,72 @@ class CachingHostPool : public HostPool {
   }
 
  private:
-  std::byte* TakeCached(size_t capacity) {
-    MutexLock lock(mu_);
-    const auto found = free_.find(capacity);
-    if (found == free_.end() || found->second.empty()) return nullptr;
-    std::byte* data = found->second.back();
-    found->second.pop_back();
-    stats_.cached_bytes -= static_cast<int64_t>(capacity);
-    return data;
+  using ClassList = FreeList<&FreeBlock::in_class>;
+
+  static absl::Status NoMemoryFor(size_t size) {
+    return MakeError(Reason::kOutOfMemory, "no host memory for " + std::to_string(size) + " bytes");
   }
 
-  void Free(std::byte* data, size_t capacity) override {
-    Fence(data, 0, capacity);
+  std::byte* TakeCached(size_t capacity) {
+    MutexLock lock(mu_);
+    // The one given back last: the likeliest to be in a processor's cache.
+    FreeBlock* const block = classes_[ClassIndex(capacity)].newest();
+    if (block == nullptr) return nullptr;
+    Forget(block);
+    return block->data();
+  }
+
+  void Free(std::byte* data, size_t capacity) noexcept override {
+    FenceButLast(data, sizeof(FreeBlock), capacity);
+    FreeBlock* const block = FreeBlock::MakeOf(data, capacity);
+    FreeBlock* evicted = block;
     {
       MutexLock lock(mu_);
       stats_.in_use_bytes -= static_cast<int64_t>(capacity);
-      if (stats_.cached_bytes + static_cast<int64_t>(capacity) <= max_cached_bytes_) {
-        stats_.cached_bytes += static_cast<int64_t>(capacity);
-        free_[capacity].push_back(data);
-        return;
+      const auto bytes = static_cast<int64_t>(capacity);
+      if (bytes <= max_cached_bytes_) {
+        evicted = EvictAllButLocked(max_cached_bytes_ - bytes);
+        stats_.cached_bytes += bytes;
+        all_.AddNewest(block);
+        classes_[ClassIndex(capacity)].AddNewest(block);
       }
     }
-    Release(data, capacity);  // outside the lock: it can take long
+    ReleaseAll(evicted);
   }
 
-  void Release(std::byte* data, size_t capacity) {
-    Fence(data, capacity, capacity);
-    source_.free(data, capacity);
+  // Takes the oldest blocks, of whatever class, out of the cache until it holds at most `bytes`.
+  // They are chained by their link to the older one of all.
+  FreeBlock* EvictAllBut(int64_t bytes) {
+    MutexLock lock(mu_);
+    return EvictAllButLocked(bytes);
+  }
+
+  FreeBlock* EvictAllButLocked(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    FreeBlock* evicted = nullptr;
+    while (stats_.cached_bytes > bytes) {
+      FreeBlock* const block = all_.oldest();
+      Forget(block);
+      block->all.older = evicted;
+      evicted = block;
+    }
+    return evicted;
+  }
+
+  void Forget(FreeBlock* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    all_.Remove(block);
+    classes_[ClassIndex(block->capacity)].Remove(block);
+    stats_.cached_bytes -= static_cast<int64_t>(block->capacity);
+  }
+
+  // Under no lock: the system, and a driver even more so, can take long.
+  void ReleaseAll(FreeBlock* evicted) {
+    while (evicted != nullptr) {
+      FreeBlock* const block = std::exchange(evicted, evicted->all.older);
+      std::byte* const data = block->data();
+      const size_t capacity = block->capacity;
+      Fence(data, capacity, capacity);
+      source_.free(data, capacity);
+    }
   }
 
   const HostMemorySource source_;
@@ -103,7 +205,8 @@ class CachingHostPool : public HostPool {
 
   mutable Mutex mu_;
   HostPoolStats stats_ ABSL_GUARDED_BY(mu_);
-  std::map<size_t, std::vector<std::byte*>> free_ ABSL_GUARDED_BY(mu_);
+  FreeList<&FreeBlock::all> all_ ABSL_GUARDED_BY(mu_);
+  std::array<ClassList, kClasses> classes_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace

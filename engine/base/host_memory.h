@@ -62,18 +62,20 @@ struct HostPoolStats {
   int64_t peak_bytes = 0;    // the greatest in_use_bytes so far
 };
 
-// A thread-safe pool of aligned host memory in size classes. What it caches is bounded.
+// A thread-safe pool of aligned host memory in size classes. What it caches is bounded: when there
+// is no room for what comes back, the blocks that were not used for longest go, of whatever size.
 class HostPool : public std::enable_shared_from_this<HostPool> {
  public:
   virtual ~HostPool() = default;
 
-  // OUT_OF_MEMORY when the system has none. A size of 0 gives an empty buffer.
+  // OUT_OF_MEMORY when the system has none, not even with the cache given back to it. A size of 0
+  // gives an empty buffer.
   virtual absl::StatusOr<HostBuffer> Allocate(size_t size) = 0;
   virtual HostPoolStats stats() const = 0;
 
  private:
   friend class HostBuffer;
-  virtual void Free(std::byte* data, size_t capacity) = 0;
+  virtual void Free(std::byte* data, size_t capacity) noexcept = 0;
 };
 
 // Where a pool's memory comes from: the system's allocator, or the CUDA driver's pinned memory.

@@ -20,10 +20,12 @@ namespace {
 // function pointers.
 std::atomic<int64_t> taken_blocks = 0;
 std::atomic<int64_t> taken_bytes = 0;
+std::atomic<int64_t> made_blocks = 0;  // taken ever
 
 HostMemorySource CountingMemory() {
   return {[](size_t size) {
             ++taken_blocks;
+            ++made_blocks;
             taken_bytes += static_cast<int64_t>(size);
             return SystemMemory().allocate(size);
           },
@@ -39,6 +41,7 @@ class HostMemoryTest : public testing::Test {
   void SetUp() override {
     taken_blocks = 0;
     taken_bytes = 0;
+    made_blocks = 0;
   }
 };
 
@@ -82,6 +85,70 @@ TEST_F(HostMemoryTest, CachesNoMoreThanItsBound) {
   EXPECT_EQ(pool->stats().in_use_bytes, 0);
   EXPECT_EQ(pool->stats().cached_bytes, 2 * 4096);
   EXPECT_EQ(taken_bytes, 2 * 4096);
+}
+
+// As a server whose traffic changes: what it used to need gives way to what it needs now.
+TEST_F(HostMemoryTest, AFullCacheGivesUpItsOldestBlocksOfWhateverSize) {
+  auto pool = MakeHostPool(CountingMemory(), 64 << 10);
+  {
+    std::vector<HostBuffer> buffers;
+    for (int i = 0; i < 64; ++i) buffers.push_back(*pool->Allocate(1 << 10));
+  }
+  ASSERT_EQ(pool->stats().cached_bytes, 64 << 10);  // full, of one size
+  made_blocks = 0;
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(pool->Allocate(20 << 10).ok());
+  EXPECT_EQ(made_blocks, 1);
+  EXPECT_LE(pool->stats().cached_bytes, 64 << 10);
+  EXPECT_EQ(pool->stats().cached_bytes, taken_bytes);
+}
+
+TEST_F(HostMemoryTest, BlocksInUseOutlastThoseThatLieIdle) {
+  auto pool = MakeHostPool(CountingMemory(), 3 << 10);
+  HostBuffer large = *pool->Allocate(2 << 10);
+  for (size_t size : {1 << 10, 512, 256}) ASSERT_TRUE(pool->Allocate(size).ok());
+  ASSERT_TRUE(pool->Allocate(1 << 10).ok());  // used again: now the newest
+  large = HostBuffer();                       // takes the room of 512 and 256
+  made_blocks = 0;
+  ASSERT_TRUE(pool->Allocate(1 << 10).ok());
+  ASSERT_TRUE(pool->Allocate(2 << 10).ok());
+  EXPECT_EQ(made_blocks, 0);
+  ASSERT_TRUE(pool->Allocate(512).ok());
+  EXPECT_EQ(made_blocks, 1);
+}
+
+TEST_F(HostMemoryTest, ABlockLargerThanTheCacheLeavesItAlone) {
+  auto pool = MakeHostPool(CountingMemory(), 3 << 10);
+  ASSERT_TRUE(pool->Allocate(1 << 10).ok());
+  ASSERT_TRUE(pool->Allocate(4 << 10).ok());
+  EXPECT_EQ(pool->stats().cached_bytes, 1 << 10);
+  EXPECT_EQ(taken_bytes, 1 << 10);
+}
+
+TEST_F(HostMemoryTest, GivesItsCacheBackRatherThanSayThereIsNone) {
+  static int64_t room = 4 << 10;
+  HostMemorySource source = {[](size_t size) -> std::byte* {
+                               if (static_cast<int64_t>(size) > room) return nullptr;
+                               room -= static_cast<int64_t>(size);
+                               return SystemMemory().allocate(size);
+                             },
+                             [](std::byte* data, size_t size) {
+                               room += static_cast<int64_t>(size);
+                               SystemMemory().free(data, size);
+                             }};
+  auto pool = MakeHostPool(source, 1 << 20);
+  ASSERT_TRUE(pool->Allocate(3 << 10).ok());
+  EXPECT_EQ(room, 1 << 10);  // the rest is cached
+  EXPECT_TRUE(pool->Allocate(4 << 10).ok());
+  EXPECT_EQ(ReasonOf(pool->Allocate(5 << 10).status()), Reason::kOutOfMemory);
+  EXPECT_EQ(pool->stats().cached_bytes, 0);
+}
+
+TEST_F(HostMemoryTest, SizesBeyondAllReasonAreOutOfMemory) {
+  auto pool = MakeHostPool(CountingMemory(), 1 << 20);
+  for (const size_t size : {SIZE_MAX, SIZE_MAX / 2, (size_t{1} << 62) + 1}) {
+    EXPECT_EQ(ReasonOf(pool->Allocate(size).status()), Reason::kOutOfMemory);
+  }
+  EXPECT_EQ(taken_blocks, 0);
 }
 
 TEST_F(HostMemoryTest, BuffersOutliveTheirPool) {
