@@ -24,22 +24,22 @@ absl::Status CheckBudget(int64_t cost, int64_t budget, const char* what) {
 
 }  // namespace
 
-void Reservation::Adjust(int64_t tokens, int64_t bytes) {
+void Reservation::Adjust(int64_t tokens, int64_t bytes) noexcept {
   if (admission_ == nullptr) return;
   const Cost adjusted{cost_.requests, tokens, bytes};
   admission_->Replace(cost_, adjusted);
   cost_ = adjusted;
 }
 
-void Reservation::Release() {
+void Reservation::Release() noexcept {
   if (admission_ == nullptr) return;
-  std::exchange(admission_, nullptr)->Return(cost_);
+  std::exchange(admission_, nullptr)->Return(cost_, finished_);
 }
 
-void Reservation::KeepOnly(int64_t bytes) {
+void Reservation::KeepOnly(int64_t bytes) noexcept {
   if (admission_ == nullptr) return;
   const Cost kept{0, 0, std::min(bytes, cost_.bytes)};
-  admission_->Return({cost_.requests, cost_.tokens, cost_.bytes - kept.bytes});
+  admission_->Return({cost_.requests, cost_.tokens, cost_.bytes - kept.bytes}, finished_);
   cost_ = kept;
 }
 
@@ -81,18 +81,19 @@ Cost Admission::in_use() const {
   return in_use_;
 }
 
-void Admission::Replace(const Cost& old_cost, const Cost& new_cost) {
+void Admission::Replace(const Cost& old_cost, const Cost& new_cost) noexcept {
   MutexLock lock(mu_);
   in_use_.tokens += new_cost.tokens - old_cost.tokens;
   in_use_.bytes += new_cost.bytes - old_cost.bytes;
 }
 
-void Admission::Return(const Cost& cost) {
+void Admission::Return(const Cost& cost, bool finished) noexcept {
   const TimePoint now = clock_->Now();
   MutexLock lock(mu_);
   in_use_.requests -= cost.requests;
   in_use_.tokens -= cost.tokens;
   in_use_.bytes -= cost.bytes;
+  if (!finished) return;
   requests_.Add(static_cast<double>(cost.requests), now);
   tokens_.Add(static_cast<double>(cost.tokens), now);
   bytes_.Add(static_cast<double>(cost.bytes), now);

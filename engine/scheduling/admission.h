@@ -33,6 +33,7 @@ class Reservation {
   Reservation& operator=(Reservation&& other) noexcept {
     std::swap(admission_, other.admission_);
     std::swap(cost_, other.cost_);
+    std::swap(finished_, other.finished_);
     return *this;
   }
   Reservation(const Reservation&) = delete;
@@ -41,12 +42,16 @@ class Reservation {
 
   // Replaces the estimate once the true cost is known. It may grow past a budget: the request was
   // admitted and is not sent away again.
-  void Adjust(int64_t tokens, int64_t bytes);
+  void Adjust(int64_t tokens, int64_t bytes) noexcept;
 
   // Gives back all but so many bytes: the request is answered, and its answer has yet to leave.
-  void KeepOnly(int64_t bytes);
+  void KeepOnly(int64_t bytes) noexcept;
 
-  void Release();
+  // The request's work was done. Only such requests make the pace from which callers are told when
+  // to return: what was refused, cancelled or failed gives back its share and tells nothing.
+  void CountAsFinished() noexcept { finished_ = true; }
+
+  void Release() noexcept;
 
   const Cost& cost() const { return cost_; }
 
@@ -57,6 +62,7 @@ class Reservation {
 
   std::shared_ptr<Admission> admission_;
   Cost cost_;
+  bool finished_ = false;
 };
 
 // Owned by shared_ptr.
@@ -78,8 +84,8 @@ class Admission : public std::enable_shared_from_this<Admission> {
  private:
   friend class Reservation;
 
-  void Replace(const Cost& old_cost, const Cost& new_cost);
-  void Return(const Cost& cost);
+  void Replace(const Cost& old_cost, const Cost& new_cost) noexcept;
+  void Return(const Cost& cost, bool finished) noexcept;
   std::chrono::milliseconds RetryAfter(const Cost& cost, TimePoint now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

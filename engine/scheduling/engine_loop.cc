@@ -77,7 +77,7 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
   return absl::OkStatus();
 }
 
-void EngineLoop::Run() {
+void EngineLoop::Run() noexcept {
   const auto depth = static_cast<size_t>(device_->depth());
   while (true) {
     JobList jobs;
@@ -158,7 +158,10 @@ void EngineLoop::Answer(JobList jobs, const std::shared_ptr<const BatchOutcome>&
   counters_.Answered(jobs);
   std::vector<castor::Answer> answers;
   answers.reserve(jobs.size());
-  for (auto& job : jobs) answers.push_back(Success(std::move(job), outcome));
+  for (auto& job : jobs) {
+    job->reservation.CountAsFinished();
+    answers.push_back(Success(std::move(job), outcome));
+  }
   completions_.Post(std::move(answers));
 }
 

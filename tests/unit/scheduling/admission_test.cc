@@ -20,6 +20,12 @@ class AdmissionTest : public testing::Test {
     return *RetryAfterOf(admission_->Reserve(cost).status());
   }
 
+  void Finish(Cost cost) {
+    auto reservation = admission_->Reserve(cost);
+    ASSERT_TRUE(reservation.ok()) << reservation.status();
+    reservation->CountAsFinished();
+  }
+
   const std::shared_ptr<FakeClock> clock_ = std::make_shared<FakeClock>();
   const std::shared_ptr<Admission> admission_ =
       std::make_shared<Admission>(Cost{10, 1000, 100'000}, clock_);
@@ -78,7 +84,7 @@ TEST_F(AdmissionTest, HintFollowsTheRecentPace) {
   all->Release();
   for (int i = 0; i < 2000; ++i) {
     clock_->Advance(milliseconds(10));
-    admission_->Reserve({1, 100, 1})->Release();
+    Finish({1, 100, 1});
   }
   auto again = admission_->Reserve({1, 1000, 1});
   const milliseconds hundred = Hint({1, 100, 1});  // 10 ms
@@ -92,6 +98,33 @@ TEST_F(AdmissionTest, HintFollowsTheRecentPace) {
   EXPECT_GT(Hint({1, 100, 1}), hundred * 20);
   clock_->Advance(seconds(600));
   EXPECT_LE(Hint({1, 100, 1}), milliseconds(10'000));
+}
+
+// A flood of requests that fail while they are staged gives back its shares as fast as it takes
+// them: whoever is refused meanwhile would be sent into the same full queue at once.
+TEST_F(AdmissionTest, HintIsNotMisledByWhatFailed) {
+  for (int i = 0; i < 200; ++i) {
+    clock_->Advance(milliseconds(10));
+    Finish({1, 100, 1});
+  }
+  auto all = admission_->Reserve({1, 900, 1});
+  const milliseconds hint = Hint({1, 200, 1});
+  for (int i = 0; i < 10'000; ++i) EXPECT_TRUE(admission_->Reserve({1, 100, 1}).ok());
+  EXPECT_EQ(Hint({1, 200, 1}), hint);
+}
+
+TEST_F(AdmissionTest, FinishedWorkCountsOnceAndWithWhatItTook) {
+  auto estimated = admission_->Reserve({1, 900, 1});
+  estimated->Adjust(20, 1);
+  estimated->CountAsFinished();
+  Reservation moved = *std::move(estimated);
+  moved.Release();
+  moved.Release();
+  auto all = admission_->Reserve({1, 1000, 1});
+  // 20 tokens in a window of 2 s make 10 a second.
+  const milliseconds hint = Hint({1, 10, 1});
+  EXPECT_GE(hint, milliseconds(900));
+  EXPECT_LE(hint, milliseconds(1100));
 }
 
 }  // namespace

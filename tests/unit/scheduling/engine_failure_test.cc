@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 #include <stdexcept>
 
@@ -136,6 +137,31 @@ TEST_P(EngineFailureTest, ADeviceThatIsLostWhileIdleTakesNothingMore) {
   EXPECT_FALSE(engine_->healthy());
   auto refused = engine_->Submit(Request(1), answers_.Slot(1));
   EXPECT_EQ(ReasonOf(refused.status()), Reason::kInternal);
+}
+
+// The hint that comes with QUEUE_FULL: failures say nothing of how fast work gets done.
+TEST_P(EngineFailureTest, OnlyResultsMakeThePaceThatRefusedCallersAreToldOf) {
+  options_.max_queued_requests = 2;
+  Start();
+  script_->SetHook([](const Marks& marks) {
+    return Contains(marks, 1) ? MakeError(Reason::kInternal, "illegal instruction")
+                              : absl::OkStatus();
+  });
+  const auto hint = [this](int id) {  // of one who finds the queue full
+    Occupy();
+    Submit(Request(2), id);
+    const auto refused = engine_->Submit(Request(3), answers_.Slot(0));
+    script_->Open();
+    EXPECT_TRUE(answers_.Get(id).ok());
+    return RetryAfterOf(refused.status()).value_or(std::chrono::milliseconds(0));
+  };
+  for (int id = 10; id < 20; ++id) {
+    Submit(Request(1), id);
+    EXPECT_EQ(ReasonOfAnswer(id), Reason::kInternal);
+  }
+  constexpr std::chrono::milliseconds kUnknown(200);
+  EXPECT_EQ(hint(2), kUnknown);  // as if nothing had been asked yet
+  EXPECT_GT(hint(3), kUnknown);  // two results in two seconds
 }
 
 }  // namespace
