@@ -137,7 +137,10 @@ class Engine {
   //
   // On an error the request was not admitted and `done` is dropped uncalled; nothing was allocated
   // for it before the checks passed. Otherwise `done` is called exactly once, on a completion
-  // thread; it must not block, and may destroy what it likes except the engine.
+  // thread; it must not block or throw, and may destroy what it likes except the engine.
+  //
+  // Where there is no memory for what a request's size decides, the answer is OUT_OF_MEMORY; where
+  // there is none for the engine's own few words about it, the process ends by std::terminate.
   virtual absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) = 0;
   virtual absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) = 0;
 

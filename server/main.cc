@@ -1,7 +1,8 @@
 // castor-server: parts -> run -> drain.
 //
 // Exit codes: 0 drained cleanly; 1 could not start; 2 bad options; 3 the device failed; 4 the
-// drain's deadline passed with calls unanswered; 128 + n ended at once by signal n.
+// drain's deadline passed with calls unanswered; 128 + n ended at once by signal n; 134 (SIGABRT)
+// could not go on, one line says why.
 
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 #include "server/options.h"
 #include "server/server.h"
 #include "server/signals.h"
+#include "server/terminate.h"
 
 namespace castor::server {
 namespace {
@@ -72,6 +74,7 @@ int Run(ServerOptions options) {
 }  // namespace castor::server
 
 int main(int argc, char** argv) {
+  castor::server::SayWhyOnTerminate();
   castor::server::SetEnvironment(argv);
   auto parsed = castor::server::ParseOptions(argc, argv);
   if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;

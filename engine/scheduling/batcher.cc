@@ -13,7 +13,7 @@ TimePoint Batcher::DueAt(const Queue& queue) const {
   return group.head().queued + limits_.delay;
 }
 
-JobList Batcher::Form(Queue& queue, TimePoint now, JobList* expired) const {
+JobList Batcher::Form(Queue& queue, TimePoint now, JobList* expired) const noexcept {
   // A group can turn out to hold expired requests only.
   while (!queue.empty()) {
     JobList batch = FormFromFirstGroup(queue, now, expired);

@@ -31,8 +31,9 @@ class Batcher {
   TimePoint DueAt(const Queue& queue) const;
 
   // Takes the next batch out of the queue. Requests whose deadline has passed go to `expired`
-  // instead; the result is empty when no other is left.
-  JobList Form(Queue& queue, TimePoint now, JobList* expired) const;
+  // instead; the result is empty when no other is left. Jobs are in neither place for a moment, so
+  // that a failed allocation ends the process.
+  JobList Form(Queue& queue, TimePoint now, JobList* expired) const noexcept;
 
  private:
   JobList FormFromFirstGroup(Queue& queue, TimePoint now, JobList* expired) const;

@@ -19,7 +19,7 @@ CompletionPool::~CompletionPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void CompletionPool::Post(std::vector<Answer> answers) {
+void CompletionPool::Post(std::vector<Answer> answers) noexcept {
   if (answers.empty()) return;
   int wake;
   {
@@ -30,7 +30,7 @@ void CompletionPool::Post(std::vector<Answer> answers) {
   for (int i = 0; i < wake; ++i) work_.NotifyOne();
 }
 
-void CompletionPool::Run() {
+void CompletionPool::Run() noexcept {
   while (true) {
     Answer answer;
     {

@@ -24,10 +24,11 @@ class CompletionPool {
   // Delivers all that was posted, then joins.
   ~CompletionPool();
 
-  void Post(std::vector<Answer> answers);
+  // Answers that are owed are not lost for want of memory in the queue: the process ends instead.
+  void Post(std::vector<Answer> answers) noexcept;
 
  private:
-  void Run();
+  void Run() noexcept;
 
   Counters& counters_;
   Outstanding& outstanding_;

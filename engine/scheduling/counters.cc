@@ -61,7 +61,7 @@ Counters::Work* Counters::Find(Operation operation, KernelName kernel) const {
   return nullptr;
 }
 
-void Counters::Refused(const absl::Status& status) {
+void Counters::Refused(const absl::Status& status) noexcept {
   Increment(refusals_[static_cast<size_t>(ReasonOf(status))]);
 }
 

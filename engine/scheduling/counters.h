@@ -28,7 +28,7 @@ class Counters {
   void ListWork(std::span<const attention::Variant> variants, std::span<const ModelInfo> models);
 
   // A request was refused, at Submit or through its completion.
-  void Refused(const absl::Status& status);
+  void Refused(const absl::Status& status) noexcept;
 
   // A batch was executed, and then, for all or some of its jobs, was their answer. Require jobs of
   // one operation and kernel, and at least one.

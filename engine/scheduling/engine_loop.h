@@ -49,7 +49,9 @@ class EngineLoop {
  private:
   absl::Status Open(const DeviceFactory& open, const EngineOptions& options,
                     const EncoderFunctions& encoder);
-  void Run();
+  // Everything below runs inside it. Between two places that own a job an allocation may fail only
+  // by ending the process; what the device computes and allocates is guarded where it is called.
+  void Run() noexcept;
   JobList NextBatch();
   void Launch(JobList jobs);
   void FinishOldest();

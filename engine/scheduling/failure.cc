@@ -26,7 +26,7 @@ AfterFailure Halve(JobList failed) {
 
 }  // namespace
 
-AfterFailure PlanRetries(JobList failed, const absl::Status& error) {
+AfterFailure PlanRetries(JobList failed, const absl::Status& error) noexcept {
   if (ReasonOf(error) == Reason::kOutOfMemory) return Halve(std::move(failed));
   AfterFailure plan;
   for (auto& job : failed) {

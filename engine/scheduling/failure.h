@@ -18,6 +18,6 @@ struct AfterFailure {
   JobList refused;               // these have had their chance
 };
 
-AfterFailure PlanRetries(JobList failed, const absl::Status& error);
+AfterFailure PlanRetries(JobList failed, const absl::Status& error) noexcept;
 
 }  // namespace castor

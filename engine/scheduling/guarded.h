@@ -1,7 +1,8 @@
 // The edge where exceptions end: calls into code that allocates or computes, turned into a Status.
 //
 // Devices catch what their libraries throw. This is for what no one expected, std::bad_alloc above
-// all: one request's misfortune must not end the process.
+// all: one request's misfortune must not end the process. Where there is not even memory for the
+// error's few words, it does end.
 #pragma once
 
 #include <exception>
@@ -15,7 +16,7 @@ namespace castor {
 
 // Calls `function`, which returns an absl::Status or absl::StatusOr.
 template <typename Function>
-auto Guarded(Function&& function) -> decltype(function()) {
+auto Guarded(Function&& function) noexcept -> decltype(function()) {
   try {
     return function();
   } catch (const std::bad_alloc&) {

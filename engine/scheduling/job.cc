@@ -51,13 +51,8 @@ EncodeResult TakeResult(const Job& job, EncodeWork& work, const BatchOutcome& ou
   result.output.dtype = DType::kFloat32;
   result.output.shape = {work.item.output_rows(), work.item.dimensions};
   result.output.data = std::move(work.output);
-  const bool pooled = work.item.output_kind == EncodeOutput::kPooled;
-  const std::vector<int32_t>& offsets = work.prepared.cu_seqlens;
-  for (size_t i = 0; i + 1 < offsets.size(); ++i) {
-    const int64_t tokens = offsets[i + 1] - offsets[i];
-    result.token_counts.push_back(tokens);
-    result.lengths.push_back(pooled ? 1 : tokens);
-  }
+  result.lengths = std::move(work.lengths);
+  result.token_counts = std::move(work.token_counts);
   result.truncated = std::move(work.prepared.truncated);
   result.report = MakeReport(job, work.kernel, outcome);
   return result;
@@ -123,7 +118,7 @@ Answer Success(std::unique_ptr<Job> job, std::shared_ptr<const BatchOutcome> out
   return answer;
 }
 
-void Deliver(Answer answer) {
+void Deliver(Answer answer) noexcept {
   if (std::holds_alternative<AttentionCompletion>(answer.done)) {
     DeliverAs<AttentionWork, AttentionCompletion>(std::move(answer));
   } else {

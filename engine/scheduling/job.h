@@ -52,6 +52,9 @@ struct EncodeWork {
   HostBuffer input;            // embeddings [tokens, hidden], if the request brings them
   HostBuffer output;
   encoder::BatchItem item;  // points into the three above
+  // Of the answer, an entry per sequence: made here, where a lack of memory can be answered.
+  std::vector<int64_t> lengths;
+  std::vector<int64_t> token_counts;
 };
 
 using Completion = std::variant<AttentionCompletion, EncodeCompletion>;
@@ -113,7 +116,8 @@ Answer Refusal(Completion done, const absl::Status& status);
 // An answer for a job whose output is in host memory.
 Answer Success(std::unique_ptr<Job> job, std::shared_ptr<const BatchOutcome> outcome);
 
-// Builds the result, gives back what else the job holds, and calls the completion.
-void Deliver(Answer answer);
+// Builds the result, gives back what else the job holds, and calls the completion. What is left to
+// allocate are a report's few words: without memory for them the process ends.
+void Deliver(Answer answer) noexcept;
 
 }  // namespace castor

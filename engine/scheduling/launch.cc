@@ -7,7 +7,7 @@
 
 namespace castor {
 
-Launched::Launched(JobList jobs) : jobs_(std::move(jobs)) {
+Launched::Launched(JobList jobs) noexcept : jobs_(std::move(jobs)) {
   if (jobs_.front()->operation == Operation::kAttend) {
     attention_.spec = std::get<AttentionWork>(jobs_.front()->work).resolved.spec;
     attention_.requests.reserve(jobs_.size());

@@ -15,8 +15,9 @@ namespace castor {
 // Not movable: the device keeps pointers into the description until the execution is done.
 class Launched {
  public:
-  // Requires jobs of one batch key, and at least one.
-  explicit Launched(JobList jobs);
+  // Requires jobs of one batch key, and at least one. Takes what a launch has in common and a few
+  // pointers per job: a failed allocation ends the process.
+  explicit Launched(JobList jobs) noexcept;
   Launched(const Launched&) = delete;
   Launched& operator=(const Launched&) = delete;
 

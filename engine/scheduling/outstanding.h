@@ -13,12 +13,12 @@ class Outstanding {
  public:
   explicit Outstanding(Clock& clock) : clock_(clock) {}
 
-  void Add() {
+  void Add() noexcept {
     MutexLock lock(mu_);
     ++count_;
   }
 
-  void Done() {
+  void Done() noexcept {
     MutexLock lock(mu_);
     if (--count_ == 0) zero_.NotifyAll();
   }

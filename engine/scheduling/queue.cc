@@ -4,7 +4,7 @@
 
 namespace castor {
 
-void Queue::Push(std::unique_ptr<Job> job) {
+void Queue::Push(std::unique_ptr<Job> job) noexcept {
   const Rank rank = RankOf(*job);
   Group& group = groups_[job->batch_key];
   if (group.jobs.empty()) {
@@ -18,7 +18,7 @@ void Queue::Push(std::unique_ptr<Job> job) {
   ++size_;
 }
 
-std::unique_ptr<Job> Queue::Remove(const Job& job) {
+std::unique_ptr<Job> Queue::Remove(const Job& job) noexcept {
   const auto group_at = groups_.find(job.batch_key);
   Group& group = group_at->second;
   const auto at = group.jobs.find(RankOf(job));

@@ -28,10 +28,11 @@ class Queue {
   bool empty() const { return heads_.empty(); }
   size_t size() const { return size_; }
 
-  void Push(std::unique_ptr<Job> job);
+  // Both end the process for want of a node rather than leave half of their work done.
+  void Push(std::unique_ptr<Job> job) noexcept;
 
   // Takes out a job that is in the queue.
-  std::unique_ptr<Job> Remove(const Job& job);
+  std::unique_ptr<Job> Remove(const Job& job) noexcept;
 
   // The group whose head is first of all. Requires !empty(). Valid until the queue changes.
   const Group& FirstGroup() const { return *heads_.begin()->second; }

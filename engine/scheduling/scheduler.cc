@@ -32,7 +32,7 @@ absl::Status Scheduler::CheckOpen() const {
   return CheckOpenLocked();
 }
 
-absl::StatusOr<Ticket> Scheduler::Add(std::unique_ptr<Job> job) {
+absl::StatusOr<Ticket> Scheduler::Add(std::unique_ptr<Job> job) noexcept {
   Ticket ticket;
   bool wake_device;
   bool wake_deadlines;
@@ -48,7 +48,7 @@ absl::StatusOr<Ticket> Scheduler::Add(std::unique_ptr<Job> job) {
   return ticket;
 }
 
-absl::StatusOr<Ticket> Scheduler::Open(Job& job) {
+absl::StatusOr<Ticket> Scheduler::Open(Job& job) noexcept {
   bool wake_deadlines;
   {
     MutexLock lock(mu_);
@@ -65,7 +65,7 @@ bool Scheduler::IsOpen(const Job& job) const {
   return open_.contains(job.ticket);
 }
 
-void Scheduler::Tokenized(std::unique_ptr<Job> job) {
+void Scheduler::Tokenized(std::unique_ptr<Job> job) noexcept {
   bool wake_device;
   {
     MutexLock lock(mu_);
@@ -75,7 +75,7 @@ void Scheduler::Tokenized(std::unique_ptr<Job> job) {
   if (wake_device) device_wakes_.NotifyOne();
 }
 
-void Scheduler::Refuse(std::unique_ptr<Job> job, const absl::Status& status) {
+void Scheduler::Refuse(std::unique_ptr<Job> job, const absl::Status& status) noexcept {
   {
     MutexLock lock(mu_);
     if (!open_.contains(job->ticket)) return;
@@ -86,7 +86,7 @@ void Scheduler::Refuse(std::unique_ptr<Job> job, const absl::Status& status) {
   completions_.Post(std::move(answers));
 }
 
-void Scheduler::Cancel(Ticket ticket) {
+void Scheduler::Cancel(Ticket ticket) noexcept {
   std::vector<Answer> answers;
   {
     MutexLock lock(mu_);
@@ -105,7 +105,7 @@ void Scheduler::Cancel(Ticket ticket) {
 
 // ---- The engine thread.
 
-JobList Scheduler::TakeBatch(bool wait) {
+JobList Scheduler::TakeBatch(bool wait) noexcept {
   while (true) {
     std::vector<Answer> expired;
     JobList batch;
@@ -131,7 +131,7 @@ JobList Scheduler::TakeBatch(bool wait) {
   }
 }
 
-void Scheduler::Finish(const JobList& jobs) {
+void Scheduler::Finish(const JobList& jobs) noexcept {
   MutexLock lock(mu_);
   for (const auto& job : jobs) {
     Unregister(*job);
@@ -139,7 +139,7 @@ void Scheduler::Finish(const JobList& jobs) {
   }
 }
 
-void Scheduler::DropDead(JobList* jobs) {
+void Scheduler::DropDead(JobList* jobs) noexcept {
   const TimePoint now = clock_.Now();
   std::vector<Answer> answers;
   {
@@ -160,7 +160,7 @@ void Scheduler::DropDead(JobList* jobs) {
   completions_.Post(std::move(answers));
 }
 
-void Scheduler::FailAll() {
+void Scheduler::FailAll() noexcept {
   std::vector<Answer> answers;
   {
     MutexLock lock(mu_);
@@ -172,7 +172,7 @@ void Scheduler::FailAll() {
 
 // ---- The deadline thread.
 
-void Scheduler::ExpireUntilStopped() {
+void Scheduler::ExpireUntilStopped() noexcept {
   while (true) {
     std::vector<Answer> expired;
     {
@@ -192,7 +192,7 @@ void Scheduler::ExpireUntilStopped() {
 
 // ---- The owner.
 
-void Scheduler::StartDraining() {
+void Scheduler::StartDraining() noexcept {
   {
     MutexLock lock(mu_);
     draining_ = true;
@@ -200,7 +200,7 @@ void Scheduler::StartDraining() {
   device_wakes_.NotifyOne();
 }
 
-void Scheduler::RefuseWaiting() {
+void Scheduler::RefuseWaiting() noexcept {
   std::vector<Answer> answers;
   {
     MutexLock lock(mu_);
@@ -209,7 +209,7 @@ void Scheduler::RefuseWaiting() {
   completions_.Post(std::move(answers));
 }
 
-void Scheduler::Stop() {
+void Scheduler::Stop() noexcept {
   {
     MutexLock lock(mu_);
     stopped_ = true;

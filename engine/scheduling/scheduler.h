@@ -7,6 +7,10 @@
 //
 // All methods may be called from any thread, except those marked. Jobs are handed to the completion
 // pool outside the lock.
+//
+// What changes the books is noexcept: a process that has no memory for a node of a table would be
+// left with a request that is registered and never answered, and ends instead (engine/DESIGN.md,
+// "When things fail").
 #pragma once
 
 #include <memory>
@@ -40,52 +44,52 @@ class Scheduler {
 
   // Queues a job that is ready to run. DRAINING or INTERNAL when no more are taken; the job is then
   // dropped with its completion uncalled.
-  absl::StatusOr<Ticket> Add(std::unique_ptr<Job> job);
+  absl::StatusOr<Ticket> Add(std::unique_ptr<Job> job) noexcept;
 
   // Opens a job that is to be tokenized first; the caller keeps it, and hands it back through
   // Tokenized or Refuse. Errors as for Add.
-  absl::StatusOr<Ticket> Open(Job& job);
+  absl::StatusOr<Ticket> Open(Job& job) noexcept;
 
   // Whether nobody has answered the job in the meantime.
   bool IsOpen(const Job& job) const;
 
   // Queues a job that was opened, or drops it when it has been answered in the meantime.
-  void Tokenized(std::unique_ptr<Job> job);
+  void Tokenized(std::unique_ptr<Job> job) noexcept;
 
   // Answers an opened or running job with an error, unless it has been answered in the meantime.
-  void Refuse(std::unique_ptr<Job> job, const absl::Status& status);
+  void Refuse(std::unique_ptr<Job> job, const absl::Status& status) noexcept;
 
   // Answers a request that waits with CANCELLED; marks one that runs.
-  void Cancel(Ticket ticket);
+  void Cancel(Ticket ticket) noexcept;
 
   // ---- The engine thread.
 
   // The next batch. With `wait`, blocks until one is due and returns an empty one only after Stop;
   // without, returns an empty one when none is due now.
-  JobList TakeBatch(bool wait);
+  JobList TakeBatch(bool wait) noexcept;
 
   // Closes jobs of a batch that was executed: from here on they cannot be cancelled.
-  void Finish(const JobList& jobs);
+  void Finish(const JobList& jobs) noexcept;
 
   // Answers those of a failed batch that were cancelled or have expired while it ran.
-  void DropDead(JobList* jobs);
+  void DropDead(JobList* jobs) noexcept;
 
   // The device is lost: everything that waits, and all that comes, is answered INTERNAL.
-  void FailAll();
+  void FailAll() noexcept;
 
   // ---- The deadline thread: answers waiting requests as their deadlines pass, until Stop.
-  void ExpireUntilStopped();
+  void ExpireUntilStopped() noexcept;
 
   // ---- The owner.
 
   // Refuses new jobs from now on; what waits goes on without delay.
-  void StartDraining();
+  void StartDraining() noexcept;
 
   // Answers everything that still waits with DRAINING.
-  void RefuseWaiting();
+  void RefuseWaiting() noexcept;
 
   // Lets TakeBatch and ExpireUntilStopped return. Requires that nothing is open.
-  void Stop();
+  void Stop() noexcept;
 
   int64_t waiting() const;
 

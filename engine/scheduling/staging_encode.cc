@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "engine/attention/count.h"
 #include "engine/attention/finite.h"
@@ -61,6 +62,17 @@ absl::Status StageEmbeddings(const EmbeddingInput& input, bool check_finite, int
   return attention::CheckFinite(dtype, work->input.bytes(), "embeddings.values");
 }
 
+// What the answer will say of each sequence.
+void CountSequences(EncodeWork* work) {
+  const bool pooled = work->item.output_kind == EncodeOutput::kPooled;
+  const std::vector<int32_t>& offsets = work->prepared.cu_seqlens;
+  for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+    const int64_t tokens = offsets[i + 1] - offsets[i];
+    work->token_counts.push_back(tokens);
+    work->lengths.push_back(pooled ? 1 : tokens);
+  }
+}
+
 }  // namespace
 
 Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int64_t tokens) {
@@ -112,6 +124,7 @@ absl::Status StageEncode(HostPool& pool, Job* job) {
   item.pooling = request.pooling.value_or(info.pooling);
   item.normalize = request.normalize.value_or(info.normalize);
   item.dimensions = Dimensions(request, info);
+  CountSequences(&work);
   if (const auto* embeddings = std::get_if<EmbeddingInput>(&request.input)) {
     auto status = StageEmbeddings(*embeddings, request.check_finite, info.hidden_size, pool, &work);
     if (!status.ok()) return status;

@@ -71,7 +71,7 @@ TokenizerPool::Waiting::iterator TokenizerPool::Next() {
                       [](const auto& entry) { return entry.first.bytes < kLongBytes; });
 }
 
-void TokenizerPool::Push(std::unique_ptr<Job> job) {
+void TokenizerPool::Push(std::unique_ptr<Job> job) noexcept {
   {
     MutexLock lock(mu_);
     const Turn turn = TurnOf(*job);

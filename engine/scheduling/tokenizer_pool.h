@@ -37,8 +37,9 @@ class TokenizerPool {
   // answered) and joins.
   ~TokenizerPool();
 
-  // Takes a job that the scheduler has opened.
-  void Push(std::unique_ptr<Job> job);
+  // Takes a job that the scheduler has opened, and whose answer is therefore owed: the process ends
+  // rather than lose it for want of a node.
+  void Push(std::unique_ptr<Job> job) noexcept;
 
  private:
   // The smaller is served first.
