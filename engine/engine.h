@@ -119,6 +119,7 @@ struct EngineInfo {
   std::vector<KernelInfo> kernels;
   std::vector<ModelInfo> models;  // in order of name
   CostModelInfo cost_model;
+  double warm_up_seconds = 0;  // that the first runs of models and kernels took, at the start
 };
 
 // Identifies an admitted request, for Cancel. Never reused.
@@ -160,7 +161,8 @@ class Engine {
   virtual bool Drain(TimePoint deadline) = 0;
 };
 
-// Opens the device and loads the models, which can take seconds.
+// Opens the device, loads the models and runs them and the kernels once, which can take seconds.
+// A model that cannot run is an error, with its name.
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(EngineOptions options);
 
 }  // namespace castor

@@ -121,6 +121,7 @@ absl::Status Server::Listen() {
   listener_ = *std::move(listener);
   health_.SetServing(true);
   metrics_.SetReady(true);
+  LogInfo("warmed up", {{"seconds", engine_->info().warm_up_seconds}});
   LogCostModel(engine_->info().cost_model);
   LogInfo("listening", {{"grpc", WithPort(options_.listen, port())}, {"metrics", metrics_address}});
   return absl::OkStatus();

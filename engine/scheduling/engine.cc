@@ -39,12 +39,14 @@ EngineImpl::~EngineImpl() {
 }
 
 absl::Status EngineImpl::Start() {
-  if (auto status = loop_.Start(parts_.open_device, options_, parts_.encoder); !status.ok()) {
+  if (auto status = loop_.Start(parts_.open_device, options_, parts_.encoder, parts_.warm_up);
+      !status.ok()) {
     return status;
   }
   host_pool_ = loop_.device().host_pool();
   info_ = DescribeEngine(loop_.device(), loop_.models());
   info_.cost_model = loop_.costs().info;
+  info_.warm_up_seconds = loop_.warm_up_seconds();
   costs_ = parts_.costs.value_or(loop_.costs().model);
   counters_.ListWork(loop_.device().variants(), info_.models);
   tokenizers_.emplace(options_.tokenizer_threads, parts_.encoder, *host_pool_, scheduler_,
@@ -206,6 +208,7 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(EngineOptions options) {
   parts.open_device = OpenDevice;
   parts.encoder = {encoder::InfoOf,      encoder::CheckInput, encoder::EstimateTokens,
                    encoder::PrepareSome, encoder::IsCastFile, encoder::ReadCastFile};
+  parts.warm_up = true;
   return CreateEngineWithParts(std::move(options), std::move(parts));
 }
 

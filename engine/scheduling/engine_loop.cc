@@ -1,6 +1,7 @@
 #include "engine/scheduling/engine_loop.h"
 
 #include <algorithm>
+#include <chrono>
 #include <future>
 #include <iterator>
 #include <map>
@@ -12,6 +13,7 @@
 #include "engine/scheduling/failure.h"
 #include "engine/scheduling/fidelity_probe.h"
 #include "engine/scheduling/guarded.h"
+#include "engine/scheduling/warm_up.h"
 
 namespace castor {
 namespace {
@@ -38,24 +40,25 @@ EngineLoop::~EngineLoop() {
 }
 
 absl::Status EngineLoop::Start(const DeviceFactory& open, const EngineOptions& options,
-                               const EncoderFunctions& encoder) {
+                               const EncoderFunctions& encoder, bool warm_up) {
   std::promise<absl::Status> opened;
   std::future<absl::Status> result = opened.get_future();
-  thread_ = std::thread([this, &open, &options, &encoder, opened = std::move(opened)]() mutable {
-    const absl::Status status = Guarded([&] { return Open(open, options, encoder); });
-    const bool ok = status.ok();
-    if (!ok) {
-      models_ = Models();
-      device_.reset();
-    }
-    opened.set_value(status);  // from here on the references are gone
-    if (ok) Run();
-  });
+  thread_ =
+      std::thread([this, &open, &options, &encoder, warm_up, opened = std::move(opened)]() mutable {
+        const absl::Status status = Guarded([&] { return Open(open, options, encoder, warm_up); });
+        const bool ok = status.ok();
+        if (!ok) {
+          models_ = Models();
+          device_.reset();
+        }
+        opened.set_value(status);  // from here on the references are gone
+        if (ok) Run();
+      });
   return result.get();
 }
 
 absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& options,
-                              const EncoderFunctions& encoder) {
+                              const EncoderFunctions& encoder, bool warm_up) {
   auto device = open(options);
   if (!device.ok()) return device.status();
   device_ = *std::move(device);
@@ -73,6 +76,13 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
     models.push_back({std::move(info), *std::move(model), {}});
   }
   models_ = Models(std::move(models));
+  if (warm_up) {
+    // The first runs take what a model's weights and libraries take; the budget bounds the rest.
+    constexpr std::chrono::milliseconds kBudget{1000};
+    const TimePoint start = clock_.Now();
+    if (auto s = WarmUp(*device_, models_, encoder, kBudget); !s.ok()) return s;
+    warm_up_seconds_ = Microseconds(start, clock_.Now()) * 1e-6;
+  }
   costs_ = PrepareCosts(*device_, options);
   return absl::OkStatus();
 }

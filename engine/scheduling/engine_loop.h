@@ -35,20 +35,21 @@ class EngineLoop {
   // Joins the thread; Scheduler::Stop must have been called if Start succeeded.
   ~EngineLoop();
 
-  // Starts the thread and returns when the device is open and the models are loaded, or that has
-  // failed. Called once.
+  // Starts the thread and returns when the device is open and the models are loaded and, with
+  // `warm_up`, have run, or that has failed. Called once.
   absl::Status Start(const DeviceFactory& open, const EngineOptions& options,
-                     const EncoderFunctions& encoder);
+                     const EncoderFunctions& encoder, bool warm_up);
 
   // Any thread, after Start has succeeded. Of the device only what any thread may call.
   const Device& device() const { return *device_; }
   const Models& models() const { return models_; }
   const PreparedCosts& costs() const { return costs_; }
+  double warm_up_seconds() const { return warm_up_seconds_; }
   bool healthy() const { return device_->healthy() && !lost_.load(std::memory_order_relaxed); }
 
  private:
   absl::Status Open(const DeviceFactory& open, const EngineOptions& options,
-                    const EncoderFunctions& encoder);
+                    const EncoderFunctions& encoder, bool warm_up);
   // Everything below runs inside it. Between two places that own a job an allocation may fail only
   // by ending the process; what the device computes and allocates is guarded where it is called.
   void Run() noexcept;
@@ -73,6 +74,7 @@ class EngineLoop {
   std::unique_ptr<Device> device_;
   Models models_;  // destroyed before the device
   PreparedCosts costs_;
+  double warm_up_seconds_ = 0;
 
   // The engine thread's.
   std::deque<std::unique_ptr<Launched>> launched_;  // oldest first, at most device_->depth()

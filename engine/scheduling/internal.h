@@ -20,6 +20,7 @@ struct EngineParts {
   EncoderFunctions encoder;
   std::shared_ptr<Clock> clock = std::make_shared<SystemClock>();
   std::optional<attention::CostModel> costs;  // unset: as EngineOptions says
+  bool warm_up = false;  // run models and kernels before the first request, as CreateEngine does
 };
 
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithParts(EngineOptions options,

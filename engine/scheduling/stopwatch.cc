@@ -6,10 +6,7 @@
 #include "engine/scheduling/guarded.h"
 
 namespace castor {
-namespace {
 
-// Numbers of either sign between 1/2 and 1, in any dtype, by their bits. Nothing is clustered in
-// them, so Lloyd's iterations end late, as they do at worst.
 void FillRandomly(DType dtype, HostBuffer& buffer) {
   uint32_t bits = 1;  // a linear congruential generator, whose high bits are good enough here
   for (size_t i = 0; i < buffer.size() / SizeOf(dtype); ++i) {
@@ -26,8 +23,6 @@ void FillRandomly(DType dtype, HostBuffer& buffer) {
     }
   }
 }
-
-}  // namespace
 
 attention::Spec Trial::spec(DType dtype) const {
   attention::Spec spec;

@@ -30,6 +30,10 @@ struct Trial {
 // Offsets of sequences' first tokens, and the total.
 std::vector<int32_t> OffsetsOf(const std::vector<int32_t>& lengths);
 
+// Numbers of either sign between 1/2 and 1, in any floating dtype, by their bits. Nothing is
+// clustered in them, so Lloyd's iterations end late, as they do at worst.
+void FillRandomly(DType dtype, HostBuffer& buffer);
+
 class Stopwatch {
  public:
   // `device` outlives this, which stops measuring when `budget` is spent.

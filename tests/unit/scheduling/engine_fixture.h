@@ -66,6 +66,8 @@ inline EncoderFunctions FakeEncoder() {
       ModelInfo info;
       info.name = "fake-model";
       info.hidden_size = 1;
+      info.max_tokens = 512;
+      info.vocabulary_size = 1000;
       info.kernels = {KernelName::kVanilla};
       return info;
     }();
@@ -124,6 +126,7 @@ class EngineFixture : public testing::Test {
     };
     parts.encoder = encoder_;
     parts.clock = clock_;
+    parts.warm_up = warm_up_;
     return CreateEngineWithParts(options, std::move(parts));
   }
 
@@ -169,6 +172,7 @@ class EngineFixture : public testing::Test {
   }
 
   EngineOptions options_;
+  bool warm_up_ = false;
   std::shared_ptr<FakeScript> script_ = std::make_shared<FakeScript>();
   std::shared_ptr<FakeClock> clock_ = std::make_shared<FakeClock>();
   EncoderFunctions encoder_ = FakeEncoder();

@@ -1,0 +1,88 @@
+// What the engine runs before the first request, and what becomes of the start when that fails.
+#include <algorithm>
+
+#include "tests/unit/scheduling/approximate_device.h"
+#include "tests/unit/scheduling/engine_fixture.h"
+
+namespace castor {
+namespace {
+
+class EngineWarmUpTest : public EngineFixture {
+ protected:
+  EngineWarmUpTest() {
+    warm_up_ = true;
+    options_.models = {{"fake-model", "there"}};
+  }
+};
+
+TEST_F(EngineWarmUpTest, RunsModelsAndKernelsAndCountsNothing) {
+  Start();
+  // The model: one short sequence first, texts, ragged and long ones. The kernel: vanilla.
+  const std::vector<Marks> batches = script_->batches();
+  ASSERT_EQ(batches.size(), 5U);
+  EXPECT_EQ(batches[1], Marks{'a'});  // "a beaver builds a dam"
+  const EngineStats stats = engine_->stats();
+  for (const WorkStats& work : stats.work) EXPECT_EQ(work.batches, 0U) << work.kernel;
+  EXPECT_EQ(stats.load.inflight_requests, 0);
+  EXPECT_EQ(stats.memory.host_in_use_bytes, 0);
+  Submit(Request(1), 1);
+  EXPECT_TRUE(answers_.Get(1).ok());
+}
+
+TEST_F(EngineWarmUpTest, AModelThatCannotRunIsNotServed) {
+  script_->SetHook([](const Marks&) { return MakeError(Reason::kInternal, "no such primitive"); });
+  const auto engine = TryStart(options_);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.status().message(), "the model \"fake-model\" does not run: no such primitive");
+}
+
+TEST_F(EngineWarmUpTest, AModelWhoseRunThrowsIsNotServed) {
+  encoder_.prepare = [](const EncodeRequest&,
+                        const encoder::Model&) -> absl::StatusOr<encoder::Prepared> {
+    throw std::bad_alloc();
+  };
+  const auto engine = TryStart(options_);
+  EXPECT_EQ(ReasonOf(engine.status()), Reason::kOutOfMemory);
+  EXPECT_NE(engine.status().message().find("fake-model"), absl::string_view::npos);
+}
+
+TEST_F(EngineWarmUpTest, AVocabularyWithoutOurWordsIsServed) {
+  encoder_.prepare = [prepare = encoder_.prepare](const EncodeRequest& request,
+                                                  const encoder::Model& model) {
+    return std::holds_alternative<TextInput>(request.input)
+               ? InvalidField("texts.texts[0]", "has no tokens")
+               : prepare(request, model);
+  };
+  const auto engine = TryStart(options_);
+  EXPECT_TRUE(engine.ok()) << engine.status();
+}
+
+TEST(KernelWarmUpTest, EachKernelRunsOnceAndOneThatCannotEndsTheStart) {
+  const auto script = std::make_shared<ApproximateScript>();
+  const auto start = [&] {
+    EngineParts parts;
+    parts.open_device = [script](const EngineOptions&) -> absl::StatusOr<std::unique_ptr<Device>> {
+      return std::make_unique<ApproximateDevice>(script);
+    };
+    parts.warm_up = true;
+    EngineOptions options;
+    options.cost_model_budget = std::chrono::milliseconds(0);
+    return CreateEngineWithParts(options, std::move(parts));
+  };
+  EXPECT_TRUE(start().ok());
+  const std::vector<int64_t> one_request = {256};
+  EXPECT_EQ(script->launches(), (std::vector<ApproximateLaunch>{
+                                    {KernelName::kVanilla, one_request},
+                                    {KernelName::kClustered, one_request},
+                                    {KernelName::kImprovedClustered, one_request},
+                                }));
+  script->SetHook([](const ApproximateLaunch& launch) {
+    return launch.kernel == KernelName::kClustered ? MakeError(Reason::kInternal, "a bad opcode")
+                                                   : absl::OkStatus();
+  });
+  EXPECT_EQ(start().status().message(),
+            "the kernel clustered in FLOAT32 does not run: a bad opcode");
+}
+
+}  // namespace
+}  // namespace castor
