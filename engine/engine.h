@@ -15,6 +15,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
+#include "engine/base/heartbeat.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 
@@ -152,6 +153,11 @@ class Engine {
   virtual const EngineInfo& info() const = 0;
   virtual const EngineOptions& options() const = 0;
   virtual EngineStats stats() const = 0;
+
+  // Whether the engine thread has work at hand, and a count that rises as it gets on with it: with
+  // every task of a kernel and half-layer of a model on a CPU, with every batch on a GPU. A count
+  // that stands still while there is work means a long task, or one that hangs. Cheap.
+  virtual Progress progress() const = 0;
 
   // False after a fault that the device does not recover from; Submit then answers INTERNAL.
   virtual bool healthy() const = 0;

@@ -197,20 +197,33 @@ std::optional<HealthService::Status> HealthService::StatusOf(const std::string& 
 void HealthService::SetServing(bool serving) {
   {
     MutexLock lock(mu_);
-    if (shut_down_) return;
-    for (auto& [name, status] : statuses_) {
-      if (name == kLiveness) continue;
-      status = serving ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
-    }
+    serving_ = serving;
+    UpdateStatuses();
   }
   NotifyWatchers();
+}
+
+void HealthService::SetAlive(bool alive) {
+  {
+    MutexLock lock(mu_);
+    alive_ = alive;
+    UpdateStatuses();
+  }
+  NotifyWatchers();
+}
+
+void HealthService::UpdateStatuses() {
+  for (auto& [name, status] : statuses_) {
+    const bool serves = !shut_down_ && alive_ && (serving_ || name == kLiveness);
+    status = serves ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
+  }
 }
 
 void HealthService::Shutdown() {
   {
     MutexLock lock(mu_);
     shut_down_ = true;
-    for (auto& [name, status] : statuses_) status = HealthCheckResponse::NOT_SERVING;
+    UpdateStatuses();
   }
   NotifyWatchers();
 }

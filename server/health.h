@@ -3,7 +3,8 @@
 //
 // Names: "" and each service's full name say whether work is taken; "readiness" the same for
 // probes; "model/NAME" for each loaded model; "liveness" stays SERVING for as long as the process
-// should not be killed. Check of another name is NOT_FOUND, Watch of one says SERVICE_UNKNOWN.
+// should not be killed, and while it does not, no other name does. Check of a name that there is
+// not is NOT_FOUND, Watch of one says SERVICE_UNKNOWN.
 //
 // Any thread may call anything. The names are fixed at construction. One lock guards the statuses
 // and every stream's state; nothing is called under it.
@@ -31,8 +32,11 @@ class HealthService final : public MessageService {
   // must outlive the service.
   HealthService(const std::vector<std::string>& names, CallTable& calls);
 
-  // Every name but "liveness".
+  // Every name but "liveness", as far as the process is alive.
   void SetServing(bool serving);
+
+  // "liveness", and with it the others. True at construction.
+  void SetAlive(bool alive);
 
   // NOT_SERVING for every name, for good; ends every Watch stream after it has been told.
   void Shutdown();
@@ -53,6 +57,9 @@ class HealthService final : public MessageService {
   // Marks the step as pending; the caller must Take it once it has released the lock.
   Step NextStep(Watcher& watcher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  // Writes down what each name's status is now.
+  void UpdateStatuses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   // Brings every stream up to date.
   void NotifyWatchers() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -61,6 +68,8 @@ class HealthService final : public MessageService {
   Mutex mu_;
   std::map<std::string, Status, std::less<>> statuses_ ABSL_GUARDED_BY(mu_);
   std::set<Watcher*> watchers_ ABSL_GUARDED_BY(mu_);  // those that have not been finished
+  bool serving_ ABSL_GUARDED_BY(mu_) = false;
+  bool alive_ ABSL_GUARDED_BY(mu_) = true;
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
 };
 

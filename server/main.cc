@@ -59,8 +59,9 @@ int Run(ServerOptions options) {
     return CannotStart(listening);
   }
   const Outcome outcome = (*server)->Wait();
-  if (outcome == Outcome::kEngineFault) {
-    // A broken device can hang or crash whatever touches it again, destructors too.
+  if (outcome != Outcome::kDrained) {
+    // A broken device can hang or crash whatever touches it again, destructors too; and one that
+    // has not answered in time may never do it, while the engine's destructor would wait for it.
     FlushLogging();
     std::_Exit(ExitCode(outcome));
   }

@@ -126,6 +126,7 @@ struct Metrics::Children {
   Counter* shared_memory_read = nullptr;
   Counter* shared_memory_written = nullptr;
   Gauge* ready = nullptr;
+  Gauge* stalled = nullptr;
   Gauge* draining = nullptr;
 };
 
@@ -231,6 +232,13 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                .Help("1 while the server takes requests.")
                .Register(registry)
                .Add({});
+  stalled = &prometheus::BuildGauge()
+                 .Name("castor_engine_stalled")
+                 .Help(
+                     "1 while the engine has work and has made no progress for "
+                     "--watchdog-timeout.")
+                 .Register(registry)
+                 .Add({});
   draining = &prometheus::BuildGauge()
                   .Name("castor_draining")
                   .Help("1 from the signal to stop to the end.")
@@ -315,7 +323,18 @@ void Metrics::SharedMemoryWritten(uint64_t bytes) {
   children_->shared_memory_written->Increment(static_cast<double>(bytes));
 }
 
-void Metrics::SetReady(bool ready) { children_->ready->Set(ready ? 1 : 0); }
+void Metrics::SetReady(bool ready) {
+  MutexLock lock(mu_);
+  ready_ = ready;
+  children_->ready->Set(ready_ && !stalled_ ? 1 : 0);
+}
+
+void Metrics::SetStalled(bool stalled) {
+  MutexLock lock(mu_);
+  stalled_ = stalled;
+  children_->stalled->Set(stalled ? 1 : 0);
+  children_->ready->Set(ready_ && !stalled_ ? 1 : 0);
+}
 
 void Metrics::SetDraining(bool draining) { children_->draining->Set(draining ? 1 : 0); }
 

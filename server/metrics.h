@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
 #include "engine/engine.h"
 
 namespace castor::server {
@@ -81,7 +82,9 @@ class Metrics {
   void SharedMemoryRead(uint64_t bytes);
   void SharedMemoryWritten(uint64_t bytes);
 
+  // What castor_ready says: both that the server takes requests, and that the engine does not hang.
   void SetReady(bool ready);
+  void SetStalled(bool stalled);
   void SetDraining(bool draining);
 
   // Serves /metrics at "HOST:PORT" and returns the port, which differs from the one asked for when
@@ -98,7 +101,12 @@ class Metrics {
   const std::shared_ptr<prometheus::Collectable> engine_;   // samples Engine::stats()
   const std::shared_ptr<prometheus::Collectable> process_;  // samples /proc/self
   const std::unique_ptr<Children> children_;                // of the registry's families
-  std::unique_ptr<MetricsEndpoint> endpoint_;               // last: stops before the rest goes
+
+  Mutex mu_;
+  bool ready_ ABSL_GUARDED_BY(mu_) = false;
+  bool stalled_ ABSL_GUARDED_BY(mu_) = false;
+
+  std::unique_ptr<MetricsEndpoint> endpoint_;  // last: stops before the rest goes
 };
 
 }  // namespace castor::server

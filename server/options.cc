@@ -181,6 +181,9 @@ void DeclareService(Declarer& declare, ServerOptions& options) {
                "After SIGTERM: go on serving this long with readiness down");
   declare.Time(kLifecycle, "--drain-deadline", &options.drain_deadline, seconds(0), hours(1),
                "Then: time to finish what was admitted");
+  declare.Time(kLifecycle, "--watchdog-timeout", &options.watchdog_timeout, seconds(0), hours(24),
+               "Liveness is lost when the engine makes no progress for this long, though it has "
+               "work. On a GPU a batch is a step, on a CPU a small part of one. 0: never");
 
   declare.Choice<LogFormat>(kObservability, "--log-format", &options.log_format,
                             {{"human", LogFormat::kHuman}, {"json", LogFormat::kJson}}, "human",

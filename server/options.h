@@ -40,6 +40,9 @@ struct ServerOptions {
   std::chrono::milliseconds max_deadline{600'000};   // of calls that bring none or a later one
   std::chrono::milliseconds drain_delay{0};          // still serving, readiness already down
   std::chrono::milliseconds drain_deadline{30'000};  // for what was admitted
+  // How long the engine may have work and make no progress before it counts as hanging; 0: for
+  // ever.
+  std::chrono::milliseconds watchdog_timeout{60'000};
 
   // ---- observability
   LogFormat log_format = LogFormat::kHuman;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <future>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,6 +29,9 @@ constexpr milliseconds kQuiet{250};
 
 // For callers who never leave off.
 constexpr milliseconds kMaxUnrest{2000};
+
+// For gRPC's own end, which takes a second at most unless a call hangs.
+constexpr milliseconds kCloseDeadline{2000};
 
 std::vector<std::string> HealthNames(const EngineInfo& info) {
   std::vector<std::string> names = {"",
@@ -121,6 +125,10 @@ absl::Status Server::Listen() {
   listener_ = *std::move(listener);
   health_.SetServing(true);
   metrics_.SetReady(true);
+  if (options_.watchdog_timeout.count() > 0) {
+    watchdog_.emplace(*engine_, options_.watchdog_timeout,
+                      [this](bool stalled) { OnStall(stalled); });
+  }
   LogInfo("warmed up", {{"seconds", engine_->info().warm_up_seconds}});
   LogCostModel(engine_->info().cost_model);
   LogInfo("listening", {{"grpc", WithPort(options_.listen, port())}, {"metrics", metrics_address}});
@@ -164,11 +172,28 @@ bool Server::RunDrain(DrainTimes times) {
   const bool quiet =
       lifecycle_.WaitUntilQuiet(times.quiet, std::max(end, steady_clock::now() + kMaxUnrest));
   if (!quiet) all_answered &= lifecycle_.calls_in_flight() == 0;
-  listener_->Close();
+  // gRPC waits for the end of every call, also of one that hangs in the engine; nobody waits for
+  // gRPC beyond the time in which it cuts calls off but the destructor.
+  closing_ = std::async(std::launch::async, [this] { listener_->Close(); });
+  all_answered &= closing_.wait_for(kCloseDeadline) == std::future_status::ready;
   lifecycle_.RequestStop(StopCause::kRequested);
   LogInfo("drained", {{"all_answered", all_answered}});
   drained_ = all_answered;
   return all_answered;
+}
+
+// Nothing here can end what hangs. Whoever runs the process sees that it should be restarted; what
+// waits is answered when its deadline passes.
+void Server::OnStall(bool stalled) {
+  health_.SetAlive(!stalled);
+  metrics_.SetStalled(stalled);
+  const std::string& device = engine_->info().device.name;
+  if (stalled) {
+    LogError("the engine has work and makes no progress; it may hang, and should be restarted",
+             {{"device", device}, {"watchdog_timeout_ms", options_.watchdog_timeout.count()}});
+  } else {
+    LogWarning("the engine makes progress again", {{"device", device}});
+  }
 }
 
 void Server::OnEngineFault() {

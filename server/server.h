@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <optional>
 
@@ -30,6 +31,7 @@
 #include "server/transport/call_table.h"
 #include "server/transport/connections.h"
 #include "server/transport/listener.h"
+#include "server/watchdog.h"
 
 namespace castor::server {
 
@@ -88,6 +90,7 @@ class Server {
 
   bool RunDrain(DrainTimes times);
   void OnEngineFault();
+  void OnStall(bool stalled);
 
   // Constant after Start. Declared in the order of their dependence: destroyed bottom up.
   const ServerOptions options_;
@@ -105,7 +108,9 @@ class Server {
   ServerService info_;
   SharedMemoryService regions_;
   std::unique_ptr<Listener> listener_;
+  std::future<void> closing_;  // of the listener, once drained
   int metrics_port_ = 0;
+  std::optional<Watchdog> watchdog_;  // stops before what it tells of
 
   std::atomic<bool> faulty_ = false;
 

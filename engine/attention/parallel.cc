@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "engine/base/heartbeat.h"
+
 namespace castor::attention {
 namespace {
 
@@ -21,6 +23,8 @@ void StartWorkers() {
 
 void ParallelFor(int64_t tasks, double flops,
                  const std::function<void(int worker, int64_t task)>& body) {
+  Heartbeat* const heartbeat = Heartbeat::OfThisThread();
+  if (heartbeat != nullptr) heartbeat->Beat();
   if (flops < kWorthWakingFor) {
     for (int64_t task = 0; task < tasks; ++task) body(0, task);
     return;
@@ -31,6 +35,9 @@ void ParallelFor(int64_t tasks, double flops,
     for (int64_t worker = begin; worker < end; ++worker) {
       for (int64_t task = next++; task < tasks; task = next++) {
         body(static_cast<int>(worker), task);
+        // One worker speaks for all, so that they share no cache line for it: when it has no task
+        // left, no other has more than one.
+        if (worker == 0 && heartbeat != nullptr) heartbeat->Beat();
       }
     }
   });

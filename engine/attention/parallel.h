@@ -14,7 +14,8 @@ int ParallelWorkers();
 // are numbered from 0; each takes the next task when it is done with one, so tasks may differ in
 // size, and results must not depend on which worker ran a task. `flops` is what all tasks together
 // compute, roughly: a job that is done before a sleeping thread has woken up runs on this thread
-// alone. `body` must not throw. Called on a device's engine thread.
+// alone. `body` must not throw. Called on a device's engine thread,
+// whose heartbeat it lets beat as tasks are done.
 void ParallelFor(int64_t tasks, double flops,
                  const std::function<void(int worker, int64_t task)>& body);
 

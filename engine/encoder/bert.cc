@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/heartbeat.h"
 #include "engine/encoder/layers.h"
 
 namespace castor::encoder {
@@ -61,12 +62,14 @@ absl::StatusOr<at::Tensor> Bert::Forward(const BodyInputs& in) const {
   for (const Layer& layer : weights_.layers) {
     absl::StatusOr<at::Tensor> mixed = SelfAttention(layer.qkv(x), info_.heads, in);
     if (!mixed.ok()) return mixed.status();
+    BeatHere();
     // What follows concerns each row alone.
     const int64_t step = RowsAtOnce(x);
     for (int64_t first = 0; first < x.size(0); first += step) {
       const int64_t count = std::min(step, x.size(0) - first);
       at::Tensor rows = x.narrow(0, first, count);
       rows.copy_(FeedForward(layer, mixed->narrow(0, first, count), rows));
+      BeatHere();
     }
   }
   return x;

@@ -33,6 +33,7 @@ class EngineImpl final : public Engine {
   const EngineInfo& info() const override { return info_; }
   const EngineOptions& options() const override { return options_; }
   EngineStats stats() const override;
+  Progress progress() const override { return loop_.progress(); }
   bool healthy() const override { return loop_.healthy(); }
   bool Drain(TimePoint deadline) override;
 

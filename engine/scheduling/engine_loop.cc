@@ -45,6 +45,7 @@ absl::Status EngineLoop::Start(const DeviceFactory& open, const EngineOptions& o
   std::future<absl::Status> result = opened.get_future();
   thread_ =
       std::thread([this, &open, &options, &encoder, warm_up, opened = std::move(opened)]() mutable {
+        const BoundHeartbeat bound(heartbeat_);
         const absl::Status status = Guarded([&] { return Open(open, options, encoder, warm_up); });
         const bool ok = status.ok();
         if (!ok) {
@@ -113,7 +114,11 @@ JobList EngineLoop::NextBatch() {
     scheduler_.DropDead(&jobs);
     if (!jobs.empty()) return jobs;
   }
-  return scheduler_.TakeBatch(/*wait=*/launched_.empty());
+  const bool wait = launched_.empty();
+  if (wait) heartbeat_.SetBusy(false);
+  JobList jobs = scheduler_.TakeBatch(wait);
+  heartbeat_.SetBusy(!jobs.empty() || !wait);
+  return jobs;
 }
 
 void EngineLoop::Launch(JobList jobs) {
@@ -134,6 +139,7 @@ void EngineLoop::Launch(JobList jobs) {
 }
 
 void EngineLoop::FinishOldest() {
+  heartbeat_.Beat();  // the last until the device is done
   const std::unique_ptr<Launched> batch = std::move(launched_.front());
   launched_.pop_front();
   const absl::StatusOr<ExecutionTimes> times = batch->Wait();
@@ -178,6 +184,7 @@ void EngineLoop::Answer(JobList jobs, const std::shared_ptr<const BatchOutcome>&
 // Measures how far the jobs' results are from exact attention. What is good enough is answered;
 // what an automatic choice cannot accept runs again with its next kernel.
 void EngineLoop::Judge(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome) {
+  heartbeat_.Beat();
   const auto estimates = ProbeFidelity(*device_, clock_, jobs);
   if (!estimates.ok()) return HandleFailedProbe(std::move(jobs), outcome, estimates.status());
   JobList done;

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/heartbeat.h"
 #include "engine/device/device.h"
 #include "engine/scheduling/clock.h"
 #include "engine/scheduling/completion_pool.h"
@@ -45,6 +46,7 @@ class EngineLoop {
   const Models& models() const { return models_; }
   const PreparedCosts& costs() const { return costs_; }
   double warm_up_seconds() const { return warm_up_seconds_; }
+  Progress progress() const { return heartbeat_.Read(); }
   bool healthy() const { return device_->healthy() && !lost_.load(std::memory_order_relaxed); }
 
  private:
@@ -81,6 +83,7 @@ class EngineLoop {
   // Ahead of new batches: pieces of failed ones, and requests whose automatic choice was rejected.
   std::deque<JobList> retries_;
 
+  Heartbeat heartbeat_;
   std::atomic<bool> lost_ = false;
   std::thread thread_;
 };

@@ -211,6 +211,11 @@ EngineStats FakeEngine::stats() const {
   return stats;
 }
 
+Progress FakeEngine::progress() const {
+  MutexLock lock(mu_);
+  return {running_, static_cast<uint64_t>(answered_)};
+}
+
 bool FakeEngine::healthy() const {
   MutexLock lock(mu_);
   return !broken_;

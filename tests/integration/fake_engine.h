@@ -52,6 +52,7 @@ class FakeEngine final : public Engine {
   const EngineInfo& info() const override { return info_; }
   const EngineOptions& options() const override { return options_; }
   EngineStats stats() const override;
+  Progress progress() const override;
   bool healthy() const override;
   bool Drain(TimePoint deadline) override;
 

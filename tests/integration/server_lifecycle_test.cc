@@ -193,6 +193,21 @@ TEST_F(ServerLifecycleTest, DrainCutsOffWhatMissesItsDeadline) {
   EXPECT_EQ(DetailsOf(status).info.reason(), "DRAINING");
 }
 
+TEST_F(ServerLifecycleTest, DrainEndsThoughACallHangsInTheEngine) {
+  server::ServerOptions options = TestOptions();
+  options.drain_deadline = milliseconds(200);
+  StartServer(options);
+  engine_->HoldRunning();
+  AttendCall call;
+  grpc::Status status;
+  std::thread caller([&] { status = call.Run(*attention_, AttendOf(1)); });
+  ASSERT_TRUE(engine_->AwaitRunning());
+  EXPECT_FALSE(server_->Drain());
+  engine_->Release();
+  caller.join();
+  EXPECT_FALSE(status.ok());
+}
+
 TEST_F(ServerLifecycleTest, WaitReturnsAfterRequestStop) {
   StartServer();
   server_->RequestStop();
@@ -210,6 +225,56 @@ TEST_F(ServerLifecycleTest, EngineFaultTakesReadinessAwayAndEndsTheServer) {
   EXPECT_EQ(call.Run(*attention_, AttendOf(1)).error_code(), grpc::StatusCode::INTERNAL);
   EXPECT_EQ(readiness.Next(), HealthCheckResponse::NOT_SERVING);
   EXPECT_EQ(server_->Wait(), server::Outcome::kEngineFault);
+}
+
+TEST_F(ServerLifecycleTest, AnEngineThatHangsTakesLivenessAwayUntilItGoesOn) {
+  server::ServerOptions options = TestOptionsWithMetrics();
+  options.watchdog_timeout = milliseconds(40);
+  StartServer(options);
+  Watching liveness(channel_, "liveness");
+  Watching readiness(channel_, "readiness");
+  ASSERT_EQ(liveness.Next(), HealthCheckResponse::SERVING);
+  ASSERT_EQ(readiness.Next(), HealthCheckResponse::SERVING);
+  EXPECT_EQ(Metric("castor_engine_stalled"), 0);
+
+  engine_->HoldRunning();
+  AttendCall call;
+  grpc::Status status;
+  std::thread caller([&] { status = call.Run(*attention_, AttendOf(1)); });
+  EXPECT_EQ(liveness.Next(), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(readiness.Next(), HealthCheckResponse::NOT_SERVING);
+  while (Metric("castor_engine_stalled") != 1) std::this_thread::yield();  // told after health is
+
+  engine_->Release();
+  EXPECT_EQ(liveness.Next(), HealthCheckResponse::SERVING);
+  EXPECT_EQ(readiness.Next(), HealthCheckResponse::SERVING);
+  caller.join();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST_F(ServerLifecycleTest, AStallThatEndsDuringADrainBringsNoReadinessBack) {
+  server::ServerOptions options = TestOptions();
+  options.watchdog_timeout = milliseconds(40);
+  StartServer(options);
+  Watching liveness(channel_, "liveness");
+  ASSERT_EQ(liveness.Next(), HealthCheckResponse::SERVING);
+  engine_->HoldRunning();
+  AttendCall call;
+  std::thread caller([&] { EXPECT_TRUE(call.Run(*attention_, AttendOf(1)).ok()); });
+  ASSERT_TRUE(engine_->AwaitRunning());
+  Watching readiness(channel_, "readiness");
+  ASSERT_EQ(liveness.Next(), HealthCheckResponse::NOT_SERVING);
+  std::thread drainer([&] { EXPECT_TRUE(server_->Drain()); });
+  engine_->Release();
+  caller.join();
+  drainer.join();
+  // Serving at first, if it was asked before the engine hung; never after.
+  HealthCheckResponse::ServingStatus last = HealthCheckResponse::UNKNOWN;
+  for (auto next = readiness.Next(); next != HealthCheckResponse::UNKNOWN;
+       next = readiness.Next()) {
+    last = next;
+  }
+  EXPECT_EQ(last, HealthCheckResponse::NOT_SERVING);
 }
 
 TEST_F(ServerLifecycleTest, PortThatIsTakenIsAnErrorInOneLine) {

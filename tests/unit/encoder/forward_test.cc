@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/heartbeat.h"
 #include "engine/encoder/model.h"
 #include "engine/encoder/prepare.h"
 #include "tests/unit/encoder/model_files.h"
@@ -118,6 +119,15 @@ TEST_F(ForwardTest, MatchesTransformers) {
     for (const auto& row : expected["rows"]) rows.insert(rows.end(), row.begin(), row.end());
     EXPECT_LE(MaxDifference(work.output, rows), 5e-6) << text;
   }
+}
+
+// So that a watcher can tell a long batch from one that hangs.
+TEST_F(ForwardTest, BeatsInEveryLayer) {
+  Heartbeat heartbeat;
+  const BoundHeartbeat bound(heartbeat);
+  Work work = RandomWork(rng_, 3);
+  Compute(*model_, {&work});
+  EXPECT_GE(heartbeat.Read().beats, 2 * static_cast<uint64_t>(model_->info().layers));
 }
 
 TEST_F(ForwardTest, ABatchGivesWhatEachSequenceGivesAlone) {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <new>
 #include <stdexcept>
+#include <thread>
 
 #include "tests/unit/scheduling/engine_fixture.h"
 
@@ -137,6 +138,21 @@ TEST_P(EngineFailureTest, ADeviceThatIsLostWhileIdleTakesNothingMore) {
   EXPECT_FALSE(engine_->healthy());
   auto refused = engine_->Submit(Request(1), answers_.Slot(1));
   EXPECT_EQ(ReasonOf(refused.status()), Reason::kInternal);
+}
+
+// What a watcher sees: nothing to do, work that stands still, and work that goes on.
+TEST_P(EngineFailureTest, ProgressStandsStillWhileTheDeviceHangs) {
+  Start();
+  EXPECT_FALSE(engine_->progress().busy);
+  Occupy();
+  const Progress before = engine_->progress();
+  EXPECT_TRUE(before.busy);
+  Submit(Request(1), 1);  // what comes meanwhile is no progress
+  EXPECT_EQ(engine_->progress().beats, before.beats);
+  script_->Open();
+  EXPECT_TRUE(answers_.Get(1).ok());
+  while (engine_->progress().busy) std::this_thread::yield();
+  EXPECT_GT(engine_->progress().beats, before.beats);
 }
 
 // The hint that comes with QUEUE_FULL: failures say nothing of how fast work gets done.

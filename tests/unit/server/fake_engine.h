@@ -25,6 +25,7 @@ class FakeEngine : public Engine {
   const EngineInfo& info() const override { return info_; }
   const EngineOptions& options() const override { return options_; }
   EngineStats stats() const override { return stats_; }
+  Progress progress() const override { return {}; }
   bool healthy() const override { return stats_.device_healthy; }
   bool Drain(TimePoint) override { return true; }
 

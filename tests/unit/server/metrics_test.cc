@@ -161,6 +161,22 @@ TEST(Metrics, CallsAreInFlightUntilTheirAnswersHaveLeft) {
   EXPECT_EQ(series.at("castor_answers_lost_total{method=\"attend\"}"), 1);
 }
 
+TEST(Metrics, AStallTakesReadinessAwayUntilItEnds) {
+  FakeEngine engine;
+  Metrics metrics(engine);
+  metrics.SetReady(true);
+  EXPECT_EQ(SeriesOf(metrics.Page()).at("castor_engine_stalled"), 0);
+  metrics.SetStalled(true);
+  EXPECT_EQ(SeriesOf(metrics.Page()).at("castor_engine_stalled"), 1);
+  EXPECT_EQ(SeriesOf(metrics.Page()).at("castor_ready"), 0);
+  metrics.SetStalled(false);
+  EXPECT_EQ(SeriesOf(metrics.Page()).at("castor_ready"), 1);
+  metrics.SetStalled(true);
+  metrics.SetReady(false);  // a drain
+  metrics.SetStalled(false);
+  EXPECT_EQ(SeriesOf(metrics.Page()).at("castor_ready"), 0);
+}
+
 TEST(Metrics, SharedMemoryIsCountedBesideTheMessages) {
   FakeEngine engine;
   Metrics metrics(engine);

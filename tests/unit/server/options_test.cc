@@ -82,6 +82,7 @@ TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   EXPECT_EQ(options.metrics_listen, "127.0.0.1:9464");
   EXPECT_EQ(options.max_message_bytes, int64_t{256} << 20);
   EXPECT_EQ(options.drain_deadline, std::chrono::seconds(30));
+  EXPECT_EQ(options.watchdog_timeout, std::chrono::seconds(60));
   EXPECT_EQ(options.engine.max_batch_tokens, defaults.engine.max_batch_tokens);
   EXPECT_EQ(options.engine.max_queued_bytes, defaults.engine.max_queued_bytes);
   EXPECT_TRUE(options.reflection);
@@ -159,6 +160,15 @@ TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
   EXPECT_FALSE(options.reflection);
   EXPECT_TRUE(options.channelz);
   EXPECT_EQ(options.drain_delay, std::chrono::seconds(5));
+}
+
+TEST_F(OptionsTest, TheWatchdogsPatienceIsAnOptionLikeOthers) {
+  EXPECT_EQ(ParseOrDie({"--watchdog-timeout", "5m"}).watchdog_timeout, std::chrono::minutes(5));
+  EXPECT_EQ(ParseOrDie({"--config", WriteFile("watchdog-timeout = \"2m\"\n")}).watchdog_timeout,
+            std::chrono::minutes(2));
+  SetEnvironment("CASTOR_WATCHDOG_TIMEOUT", "0s");
+  EXPECT_EQ(ParseOrDie({}).watchdog_timeout, std::chrono::seconds(0));
+  EXPECT_THAT(ErrorOf({"--watchdog-timeout", "60"}), HasSubstr("--watchdog-timeout"));
 }
 
 TEST_F(OptionsTest, FlagsWinOverEnvironmentWhichWinsOverFile) {
