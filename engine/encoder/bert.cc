@@ -1,5 +1,6 @@
 #include "engine/encoder/bert.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 
 #include <algorithm>
@@ -54,13 +55,27 @@ int64_t RowsAtOnce(const at::Tensor& x) {
   return x.device().is_cpu() ? kCpuRows : x.size(0);
 }
 
+// A layer's projection of all rows. A CPU makes very many of them, a request larger than any batch,
+// in pieces, so that the thread shows in between that it gets on.
+at::Tensor Project(const Linear& projection, const at::Tensor& x) {
+  constexpr int64_t kCpuRows = 16384;
+  if (!x.device().is_cpu() || x.size(0) <= kCpuRows) return projection(x);
+  at::Tensor rows = at::empty({x.size(0), projection.weight.size(0)}, x.options());
+  for (int64_t first = 0; first < x.size(0); first += kCpuRows) {
+    const int64_t count = std::min(kCpuRows, x.size(0) - first);
+    rows.narrow(0, first, count).copy_(projection(x.narrow(0, first, count)));
+    BeatHere();
+  }
+  return rows;
+}
+
 absl::StatusOr<at::Tensor> Bert::Forward(const BodyInputs& in) const {
   at::Tensor x = TokenRows(weights_.words, in);
   x.add_(at::index_select(weights_.types, 0, in.type_ids));
   x.add_(at::index_select(weights_.positions, 0, in.positions));
   x = weights_.norm(x);
   for (const Layer& layer : weights_.layers) {
-    absl::StatusOr<at::Tensor> mixed = SelfAttention(layer.qkv(x), info_.heads, in);
+    absl::StatusOr<at::Tensor> mixed = SelfAttention(Project(layer.qkv, x), info_.heads, in);
     if (!mixed.ok()) return mixed.status();
     BeatHere();
     // What follows concerns each row alone.

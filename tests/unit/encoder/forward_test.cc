@@ -130,6 +130,24 @@ TEST_F(ForwardTest, BeatsInEveryLayer) {
   EXPECT_GE(heartbeat.Read().beats, 2 * static_cast<uint64_t>(model_->info().layers));
 }
 
+// More tokens than the CPU projects at once.
+TEST_F(ForwardTest, AnEnormousBatchGivesWhatASequenceGivesAlone) {
+  Work many = RandomWork(rng_, 1500);
+  ASSERT_GT(many.ids.size(), 16384U);
+  Compute(*model_, {&many});
+  for (const size_t s : {size_t{0}, many.cu_seqlens.size() / 2, many.cu_seqlens.size() - 2}) {
+    const int32_t begin = many.cu_seqlens[s];
+    const int32_t end = many.cu_seqlens[s + 1];
+    Work one{.ids = {many.ids.begin() + begin, many.ids.begin() + end},
+             .type_ids = {many.type_ids.begin() + begin, many.type_ids.begin() + end},
+             .cu_seqlens = {0, end - begin}};
+    Compute(*model_, {&one});
+    const std::vector<float> rows(many.output.begin() + begin * kHidden,
+                                  many.output.begin() + end * kHidden);
+    EXPECT_LE(MaxDifference(one.output, rows), 5e-6) << s;
+  }
+}
+
 TEST_F(ForwardTest, ABatchGivesWhatEachSequenceGivesAlone) {
   std::vector<Work> works;
   // More tokens than the CPU takes at once through the row-wise half of a layer.
