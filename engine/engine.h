@@ -16,6 +16,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "engine/base/heartbeat.h"
+#include "engine/base/machine.h"
 #include "engine/request.h"
 #include "engine/stats.h"
 
@@ -31,7 +32,7 @@ struct EngineOptions {
   // "auto" takes CUDA where the module, a driver and a device are there, else the CPU; "cpu";
   // "cuda" or "cuda:N" fail where there is none.
   std::string device = "auto";
-  int cpu_threads = 0;  // 0: one per core
+  int cpu_threads = 0;  // 0: AvailableProcessors()
   std::vector<ModelSource> models;
 
   // Budgets over everything admitted and not yet answered. A request that exceeds one of them all
@@ -39,7 +40,7 @@ struct EngineOptions {
   int64_t max_queued_requests = 1024;
   int64_t max_queued_tokens = 1 << 20;
   // Inputs and outputs in staging memory, and the kernel's workspace as far as it grows with them.
-  int64_t max_queued_bytes = int64_t{2} << 30;
+  int64_t max_queued_bytes = MemoryShare(int64_t{2} << 30, 4);
 
   // Batches: formed when the device is free, of compatible requests up to the budgets. A request
   // above max_batch_tokens runs alone.
@@ -65,15 +66,15 @@ struct EngineOptions {
 
   int completion_threads = 2;
   int tokenizer_threads = 0;  // 0: one per core
-  int64_t max_cached_host_bytes = int64_t{1} << 30;
+  int64_t max_cached_host_bytes = MemoryShare(int64_t{1} << 30, 8);
 };
 
 struct DeviceInfo {
-  std::string name;         // "cpu", "cuda:0"
-  std::string description;  // the processor's own name
-  int64_t memory_bytes = 0;
-  int threads = 0;      // on the CPU
-  std::string backend;  // versions of the libraries that compute
+  std::string name;          // "cpu", "cuda:0"
+  std::string description;   // the processor's own name
+  int64_t memory_bytes = 0;  // on the CPU: MemoryLimitBytes()
+  int threads = 0;           // on the CPU
+  std::string backend;       // versions of the libraries that compute
 };
 
 struct KernelInfo {

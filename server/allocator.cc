@@ -2,11 +2,13 @@
 
 #include <malloc.h>
 
+#include "engine/base/machine.h"
+
 namespace castor::server {
 
 void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);  // from the heap, not from a mapping of their own
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, static_cast<int>(MemoryShare(1 << 30, 8)));
   mallopt(M_TOP_PAD, 16 << 20);
   // Arenas other than the main one give memory back whatever the thresholds say.
   mallopt(M_ARENA_MAX, 1);

@@ -5,9 +5,9 @@ namespace castor::server {
 
 // Keeps freed memory for the next message instead of handing every block back to the system: gRPC
 // allocates the slices of each message afresh, and by default half of the time that a message of
-// some MiB costs goes into faulting its pages in again. At most 1 GiB of free memory is kept at the
-// top of the heap: 32 requests of 2,048 tokens, 8 heads of 64 in fp32, are half of that. Call once,
-// before threads start.
+// some MiB costs goes into faulting its pages in again. At most 1 GiB of free memory, or an
+// eighth of the memory limit, is kept at the top of the heap: 32 requests of 2,048 tokens, 8 heads
+// of 64 in fp32, are 512 MiB. Call once, before threads start.
 void KeepFreedMemory();
 
 }  // namespace castor::server

@@ -173,7 +173,8 @@ void DeclareService(Declarer& declare, ServerOptions& options) {
   using std::chrono::hours;
   using std::chrono::seconds;
   declare.Bytes(kLimits, "--max-message-bytes", &options.max_message_bytes, 1024,
-                (int64_t{2} << 30) - 1, "The largest request message");
+                (int64_t{2} << 30) - 1,
+                "The largest request message; by default at most a 16th of the memory");
   declare.Time(kLimits, "--max-deadline", &options.max_deadline, seconds(1), hours(24),
                "Deadline of calls that bring none or a later one");
 
@@ -219,9 +220,9 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype)
                  return CheckDevice(text);
                });
   declare.Number(kDevice, "--cpu-threads", &engine.cpu_threads, 0, 4096,
-                 "Compute threads on the CPU; 0: one per core");
+                 "Compute threads on the CPU; 0: one per processor");
   declare.Bytes(kDevice, "--max-cached-host-bytes", &engine.max_cached_host_bytes, 0, kTiB,
-                "Staging memory kept for reuse");
+                "Staging memory kept for reuse; by default at most an eighth of the memory");
   declare.Number(kDevice, "--completion-threads", &engine.completion_threads, 1, 256,
                  "Threads that hand out answers");
 
@@ -236,9 +237,10 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype)
                  "Requests admitted and not yet answered");
   declare.Number(kLimits, "--max-queued-tokens", &engine.max_queued_tokens, 1, int64_t{1} << 40,
                  "The same, in tokens");
-  declare.Bytes(
-      kLimits, "--max-queued-bytes", &engine.max_queued_bytes, int64_t{1} << 20, kTiB,
-      "The same, in bytes: inputs, outputs, and the kernels' memory that grows with them");
+  declare.Bytes(kLimits, "--max-queued-bytes", &engine.max_queued_bytes, int64_t{1} << 20, kTiB,
+                "The same, in bytes: inputs, outputs, and the kernels' memory that grows with "
+                "them; by default "
+                "at most a quarter of the memory");
   declare.Number(kLimits, "--max-sequences", &engine.max_sequences, 1, 1 << 20,
                  "Sequences in one request");
 }
@@ -280,7 +282,9 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
       "CASTOR_MAX_MESSAGE_BYTES) or in the file given by --config. Flags win over the "
       "environment,\n"
       "which wins over the file. SIZE is a number with KiB, MiB, GiB; TIME one with us, ms, s, m, "
-      "h.\n\n"
+      "h.\n"
+      "Processors and memory are what affinity, cgroups (containers) and ulimit leave of the "
+      "machine.\n\n"
       "Example:\n"
       "  castor-server --listen 0.0.0.0:50051 --model minilm=/models/all-MiniLM-L6-v2\n");
 

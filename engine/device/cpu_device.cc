@@ -4,9 +4,7 @@
 #include <ATen/Version.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
-#include <sched.h>
 #include <torch/headeronly/version.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -17,6 +15,7 @@
 
 #include "engine/attention/parallel.h"
 #include "engine/base/error.h"
+#include "engine/base/machine.h"
 #include "engine/encoder/load.h"
 #include "engine/encoder/model.h"
 
@@ -56,13 +55,6 @@ class FinishedExecution : public Execution {
   const ExecutionTimes times_;
 };
 
-// The cores that this process may run on.
-int AvailableCores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
 std::string ProcessorName() {
   std::ifstream cpuinfo("/proc/cpuinfo");
   std::string line;
@@ -77,12 +69,12 @@ std::string ProcessorName() {
 }  // namespace
 
 std::unique_ptr<Device> CpuDevice::Open(const EngineOptions& options, const std::string& note) {
-  at::set_num_threads(options.cpu_threads > 0 ? options.cpu_threads : AvailableCores());
+  at::set_num_threads(options.cpu_threads > 0 ? options.cpu_threads : AvailableProcessors());
   attention::StartWorkers();
   DeviceInfo info;
   info.name = "cpu";
   info.description = ProcessorName();
-  info.memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  info.memory_bytes = MemoryLimitBytes();
   info.threads = at::get_num_threads();
   info.backend = "LibTorch " TORCH_VERSION ", " + at::get_cpu_capability();
   if (!note.empty()) info.backend += " (" + note + ")";

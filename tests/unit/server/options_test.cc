@@ -80,7 +80,7 @@ TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   const ServerOptions defaults;
   EXPECT_EQ(options.listen, "127.0.0.1:50051");
   EXPECT_EQ(options.metrics_listen, "127.0.0.1:9464");
-  EXPECT_EQ(options.max_message_bytes, int64_t{256} << 20);
+  EXPECT_EQ(options.max_message_bytes, MemoryShare(int64_t{256} << 20, 16));
   EXPECT_EQ(options.drain_deadline, std::chrono::seconds(30));
   EXPECT_EQ(options.watchdog_timeout, std::chrono::seconds(60));
   EXPECT_EQ(options.engine.max_batch_tokens, defaults.engine.max_batch_tokens);
@@ -274,7 +274,7 @@ TEST_F(OptionsTest, HelpIsGroupedAndSuccessful) {
   ASSERT_TRUE(std::holds_alternative<int>(parsed));
   EXPECT_EQ(std::get<int>(parsed), 0);
   for (const char* group : {"Network:", "Models:", "Device:", "Batching:", "Limits:", "Lifecycle:",
-                            "Observability:", "CASTOR_MAX_BATCH_TOKENS", "256MiB", "30s"}) {
+                            "Observability:", "CASTOR_MAX_BATCH_TOKENS", "30s"}) {
     EXPECT_THAT(help, HasSubstr(group));
   }
 }
