@@ -58,7 +58,8 @@ esac
 build_packages=(
   g++ cmake ninja-build pkg-config ccache mold ca-certificates python3 python3-venv
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev # the wire
-  prometheus-cpp-dev libspdlog-dev libcli11-dev nlohmann-json3-dev libssl-dev        # the server
+  prometheus-cpp-dev libmicrohttpd-dev libspdlog-dev nlohmann-json3-dev libssl-dev   # the server
+  libcli11-dev libtomlplusplus-dev                                                   # its options
   zlib1g-dev libcurl4-openssl-dev            # named by prometheus-cpp's CMake files
   libgtest-dev libgmock-dev libbenchmark-dev # tests, benchmarks
   curl                                       # quickstart reads /metrics

@@ -339,8 +339,7 @@ void Metrics::SetStalled(bool stalled) {
 void Metrics::SetDraining(bool draining) { children_->draining->Set(draining ? 1 : 0); }
 
 absl::StatusOr<int> Metrics::StartEndpoint(const std::string& listen) {
-  const std::shared_ptr<prometheus::Collectable> sources[] = {registry_, engine_, process_};
-  auto endpoint = MetricsEndpoint::Start(listen, sources);
+  auto endpoint = MetricsEndpoint::Start(listen, [this] { return Page(); });
   if (!endpoint.ok()) return endpoint.status();
   endpoint_ = *std::move(endpoint);
   return endpoint_->port();

@@ -91,7 +91,7 @@ class Metrics {
   // that was 0. Call at most once.
   absl::StatusOr<int> StartEndpoint(const std::string& listen);
 
-  // The page as a scrape would read it, without the endpoint's own series.
+  // The page as a scrape reads it.
   std::string Page() const;
 
  private:

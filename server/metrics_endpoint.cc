@@ -1,93 +1,234 @@
 #include "server/metrics_endpoint.h"
 
-#include <netdb.h>
+#include <microhttpd.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <exception>
-#include <thread>
+#include <functional>
+#include <list>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/base/mutex.h"
+#include "server/logging.h"
 
 namespace castor::server {
 namespace {
 
-constexpr std::chrono::milliseconds kKnockInterval{5};
+// A connection that sends nothing and takes nothing for this long is closed.
+constexpr unsigned int kIdleSeconds = 5;
 
-// The host of "HOST:PORT" or "[HOST]:PORT".
-std::string HostOf(const std::string& listen) {
-  const std::string host = listen.substr(0, listen.rfind(':'));
-  return host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;
+// Connections at a time: far more than scrapers, and an eighth of the process's descriptors at
+// most.
+constexpr int kMaxConnections = 64;
+
+// Taken in one go; then those that are there get their turn.
+constexpr int kAcceptsInARow = 16;
+
+// Of a request's head.
+constexpr size_t kConnectionMemory = 16 << 10;
+
+// How long to leave new connections waiting when there is no descriptor for them.
+constexpr int kScarceMs = 100;
+
+constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
+
+int ConnectionLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMaxConnections;
+  return static_cast<int>(std::clamp<rlim_t>(limit.rlim_cur / 8, 2, kMaxConnections));
+}
+
+MHD_Result Answer(MHD_Connection* connection, unsigned int status, const char* header,
+                  const char* value, std::string_view body) {
+  MHD_Response* response = MHD_create_response_from_buffer(
+      body.size(), const_cast<char*>(body.data()), MHD_RESPMEM_MUST_COPY);
+  if (response == nullptr) return MHD_NO;
+  MHD_Result result = MHD_add_response_header(response, header, value);
+  if (result == MHD_YES) result = MHD_queue_response(connection, status, response);
+  MHD_destroy_response(response);
+  return result;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
-    const std::string& listen, std::span<const std::shared_ptr<prometheus::Collectable>> sources) {
-  // prometheus-cpp reports errors by exceptions, and says little in them.
-  try {
-    auto exposer = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
-        "listening_ports", listen, "num_threads", "2", "request_timeout_ms", "10000"});
-    for (const auto& source : sources) exposer->RegisterCollectable(source);
-    return std::unique_ptr<MetricsEndpoint>(new MetricsEndpoint(std::move(exposer), listen));
-  } catch (const std::exception& error) {
-    return MakeError(Reason::kInternal, "cannot serve metrics at " + listen +
-                                            ": the address is taken or not of this machine (" +
-                                            error.what() + ")");
+// The HTTP library, which does nothing by itself here: Run on the endpoint's thread drives it.
+class MetricsEndpoint::Http {
+ public:
+  explicit Http(std::function<std::string()> page) : page_(std::move(page)) {}
+  ~Http() {
+    if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
   }
-}
 
-MetricsEndpoint::MetricsEndpoint(std::unique_ptr<prometheus::Exposer> exposer,
-                                 const std::string& listen)
-    : exposer_(std::move(exposer)), port_(exposer_->GetListeningPorts().at(0)) {
-  // A wildcard address leads to this machine as well. Without an address, stopping takes longer.
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(HostOf(listen).c_str(), std::to_string(port_).c_str(), &hints, &found) != 0) {
-    return;
+  bool Start() {
+    daemon_ = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, nullptr, nullptr,
+                               &OnRequest, this, MHD_OPTION_CONNECTION_LIMIT,
+                               static_cast<unsigned int>(limit_), MHD_OPTION_CONNECTION_TIMEOUT,
+                               kIdleSeconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionMemory,
+                               MHD_OPTION_NOTIFY_CONNECTION, &OnConnection, this, MHD_OPTION_END);
+    return daemon_ != nullptr;
   }
-  address_length_ = found->ai_addrlen;
-  std::memcpy(&address_, found->ai_addr, address_length_);
-  freeaddrinfo(found);
-}
 
-// The exposer's HTTP server learns that it should stop when a connection comes, or else at the end
-// of a wait of two seconds. The order to stop is given within the exposer's destructor, so the
-// connections must come meanwhile.
-MetricsEndpoint::~MetricsEndpoint() {
-  Mutex mu;
-  CondVar changed;
-  bool stopped = false;
-  std::thread knocker([&] {
-    for (;;) {
-      Knock();
-      MutexLock lock(mu);
-      if (!stopped) changed.WaitUntil(mu, std::chrono::steady_clock::now() + kKnockInterval);
-      if (stopped) return;
+  // Readable when Work has something to do.
+  int descriptor() const {
+    return MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+  }
+
+  // The time until Work has something to do without that, in ms; -1: none.
+  int timeout() const {
+    MHD_UNSIGNED_LONG_LONG timeout = 0;
+    if (MHD_get_timeout(daemon_, &timeout) != MHD_YES) return -1;
+    return static_cast<int>(std::min<MHD_UNSIGNED_LONG_LONG>(timeout, kIdleSeconds * 1000));
+  }
+
+  // Does what is to do, without waiting.
+  void Work() { MHD_run(daemon_); }
+
+  // Takes the connection over.
+  void Add(int descriptor, const sockaddr_storage& peer, socklen_t length) {
+    if (static_cast<int>(silent_.size()) >= limit_) {
+      shutdown(silent_.front().descriptor, SHUT_RDWR);
+      Work();  // closes it
     }
-  });
-  exposer_.reset();
-  {
-    MutexLock lock(mu);
-    stopped = true;
-    changed.NotifyAll();
+    MHD_add_connection(daemon_, descriptor, reinterpret_cast<const sockaddr*>(&peer), length);
   }
-  knocker.join();
+
+ private:
+  struct Open {
+    const MHD_Connection* connection;
+    int descriptor;
+  };
+
+  static void OnConnection(void* self, MHD_Connection* connection, void** /*context*/,
+                           MHD_ConnectionNotificationCode what) {
+    auto& open = static_cast<Http*>(self)->silent_;
+    if (what == MHD_CONNECTION_NOTIFY_CLOSED) {
+      open.remove_if([&](const Open& it) { return it.connection == connection; });
+      return;
+    }
+    const auto* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    open.push_back({connection, info->connect_fd});
+  }
+
+  // The library calls when the head is there, and again when the request is complete.
+  static MHD_Result OnRequest(void* self, MHD_Connection* connection, const char* url,
+                              const char* method, const char* /*version*/, const char* /*upload*/,
+                              size_t* upload_size, void** context) {
+    const std::string_view name(method);
+    const bool reads = name == "GET" || name == "HEAD";
+    // An answer to the head alone ends the connection: right where a body would follow.
+    if (reads && *context == nullptr) {
+      *context = self;
+      return MHD_YES;
+    }
+    if (*upload_size != 0) return MHD_NO;  // closes it
+    return static_cast<Http*>(self)->Handle(connection, url, reads);
+  }
+
+  MHD_Result Handle(MHD_Connection* connection, std::string_view url, bool reads) {
+    const auto asking = std::find_if(silent_.begin(), silent_.end(), [&](const Open& open) {
+      return open.connection == connection;
+    });
+    if (asking != silent_.end()) silent_.splice(silent_.end(), silent_, asking);
+    if (url != "/metrics") {
+      return Answer(connection, MHD_HTTP_NOT_FOUND, "Content-Type", "text/plain",
+                    "castor-server: metrics are at /metrics\n");
+    }
+    if (!reads) {
+      return Answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "Allow", "GET, HEAD", "");
+    }
+    try {  // the library is C, and lets no exception through
+      return Answer(connection, MHD_HTTP_OK, "Content-Type", kContentType, page_());
+    } catch (const std::exception& error) {
+      LogError("metrics cannot be read", {{"error", error.what()}});
+      return MHD_NO;  // closes the connection
+    }
+  }
+
+  const std::function<std::string()> page_;
+  const int limit_ = ConnectionLimit();
+  MHD_Daemon* daemon_ = nullptr;
+  std::list<Open> silent_;  // connections, that which has not asked for longest first
+};
+
+absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
+    const std::string& listen, std::function<std::string()> page) {
+  const auto failed = [&](std::string_view cause) {
+    return MakeError(Reason::kInternal,
+                     "cannot serve metrics at " + listen + ": " + std::string(cause));
+  };
+  absl::StatusOr<ListeningSockets> sockets = ListeningSockets::Open(listen);
+  if (!sockets.ok()) return failed(std::string(sockets.status().message()));
+  auto http = std::make_unique<Http>(std::move(page));
+  if (!http->Start()) return failed("the HTTP library does not start");
+  const int wake = eventfd(0, EFD_CLOEXEC);
+  if (wake < 0) return failed(strerror(errno));
+  std::unique_ptr<MetricsEndpoint> endpoint(
+      new MetricsEndpoint(*std::move(sockets), std::move(http), wake));
+  endpoint->thread_ = std::thread([raw = endpoint.get()] { raw->Run(); });
+  return endpoint;
 }
 
-void MetricsEndpoint::Knock() const {
-  if (address_length_ == 0) return;
-  const int connection = socket(address_.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (connection < 0) return;
-  // Does not wait: the connection completes without us. Whether it got through shows in whether the
-  // server stops.
-  (void)connect(connection, reinterpret_cast<const sockaddr*>(&address_), address_length_);
-  close(connection);
+MetricsEndpoint::MetricsEndpoint(ListeningSockets sockets, std::unique_ptr<Http> http, int wake)
+    : sockets_(std::move(sockets)), http_(std::move(http)), wake_(wake) {}
+
+MetricsEndpoint::~MetricsEndpoint() {
+  if (thread_.joinable()) {
+    eventfd_write(wake_, 1);
+    thread_.join();
+  }
+  close(wake_);
+}
+
+bool MetricsEndpoint::Accept(int listening) {
+  for (int i = 0; i < kAcceptsInARow; ++i) {
+    sockaddr_storage peer{};
+    socklen_t length = sizeof(peer);
+    const int connection = accept4(listening, reinterpret_cast<sockaddr*>(&peer), &length,
+                                   SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (connection >= 0) {
+      http_->Add(connection, peer, length);
+    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      return false;
+    } else if (errno == EAGAIN) {
+      return true;
+    }
+  }
+  return true;
+}
+
+void MetricsEndpoint::Run() {
+  std::vector<pollfd> waiting = {{wake_, POLLIN, 0}, {http_->descriptor(), POLLIN, 0}};
+  const size_t own = waiting.size();
+  for (const int listening : sockets_.descriptors()) waiting.push_back({listening, POLLIN, 0});
+  bool scarce = false;
+  for (;;) {
+    // Where there is no descriptor for a connection, its socket stays readable: waiting for that
+    // would be a busy loop.
+    const int timeout = http_->timeout();
+    if (scarce) {
+      poll(waiting.data(), own, timeout < 0 ? kScarceMs : std::min(timeout, kScarceMs));
+    } else {
+      poll(waiting.data(), waiting.size(), timeout);
+    }
+    if (waiting[0].revents != 0) return;
+    const bool before = std::exchange(scarce, false);
+    for (size_t i = own; i < waiting.size(); ++i) {
+      if (before || waiting[i].revents != 0) scarce |= !Accept(waiting[i].fd);
+    }
+    if (scarce && !before) {
+      LogWarning("no descriptor for a new connection to the metrics; trying again", {});
+    }
+    http_->Work();
+  }
 }
 
 }  // namespace castor::server

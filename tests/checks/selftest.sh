@@ -61,6 +61,8 @@ server/main.cc <torch/torch.h>
 client/client.cc "engine/engine.h"
 client/client.cc "server/main.h"
 client/client.cc <prometheus/counter.h>
+client/client.cc <microhttpd.h>
+engine/device/cpu.cc <toml++/toml.h>
 TEXT
 
 # ---- symbols: a name of LibTorch's defined again beside it --------------------------------------------

@@ -1,13 +1,9 @@
 #include "server/metrics.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +16,7 @@
 #include <string>
 
 #include "tests/unit/server/fake_engine.h"
+#include "tests/unit/server/http_client.h"
 
 namespace castor::server {
 namespace {
@@ -49,25 +46,6 @@ double Sum(const std::map<std::string, double>& series, const std::vector<std::s
     found = found || all;
   }
   return found ? sum : std::numeric_limits<double>::quiet_NaN();
-}
-
-// GET / HTTP/1.0 from 127.0.0.1:port; the whole response.
-std::string HttpGet(int port, const std::string& path) {
-  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::string response;
-  if (connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) {
-    const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
-    if (write(socket, request.data(), request.size()) == static_cast<ssize_t>(request.size())) {
-      char buffer[8192];
-      for (ssize_t n; (n = read(socket, buffer, sizeof(buffer))) > 0;) response.append(buffer, n);
-    }
-  }
-  close(socket);
-  return response;
 }
 
 WorkStats SomeWork() {
@@ -281,7 +259,7 @@ TEST(Metrics, TheProcessDescribesItself) {
   close(extra);
 }
 
-TEST(Metrics, TheExposerServesAtAFreePortAndPromtoolFindsNoFault) {
+TEST(Metrics, TheEndpointServesAtAFreePortAndPromtoolFindsNoFault) {
   FakeEngine engine;
   engine.stats_.work = {SomeWork()};
   engine.stats_.refusals = {{Reason::kQueueFull, 3}};
@@ -310,32 +288,6 @@ TEST(Metrics, TheExposerServesAtAFreePortAndPromtoolFindsNoFault) {
   ASSERT_NE(promtool, nullptr);
   fwrite(response.data() + body + 4, 1, response.size() - body - 4, promtool);
   EXPECT_EQ(pclose(promtool), 0) << "promtool check metrics";
-}
-
-// Left alone, the HTTP server under the endpoint takes two seconds to notice that it should stop.
-TEST(Metrics, TheEndpointStopsAtOnce) {
-  for (const char* listen : {"127.0.0.1:0", "0.0.0.0:0", "localhost:0"}) {
-    FakeEngine engine;
-    auto metrics = std::make_unique<Metrics>(engine);
-    const auto port = metrics->StartEndpoint(listen);
-    ASSERT_TRUE(port.ok()) << port.status();
-    ASSERT_THAT(HttpGet(*port, "/metrics"), HasSubstr("200 OK"));
-    const auto before = std::chrono::steady_clock::now();
-    metrics.reset();
-    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::milliseconds(1000)) << listen;
-  }
-}
-
-TEST(Metrics, ATakenPortIsAClearError) {
-  FakeEngine engine;
-  Metrics first(engine);
-  const auto port = first.StartEndpoint("127.0.0.1:0");
-  ASSERT_TRUE(port.ok());
-  Metrics second(engine);
-  const std::string address = "127.0.0.1:" + std::to_string(*port);
-  const auto taken = second.StartEndpoint(address);
-  ASSERT_FALSE(taken.ok());
-  EXPECT_THAT(std::string(taken.status().message()), HasSubstr(address));
 }
 
 }  // namespace

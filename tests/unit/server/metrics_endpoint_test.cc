@@ -1,0 +1,175 @@
+// The endpoint by itself, over real sockets, and among clients that mean no good.
+
+#include "server/metrics_endpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+
+#include <atomic>
+#include <chrono>
+#include <ctime>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/unit/server/http_client.h"
+
+namespace castor::server {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+std::unique_ptr<MetricsEndpoint> Start(
+    const std::string& listen,
+    std::function<std::string()> page = [] { return std::string("a_metric 1\n"); }) {
+  auto endpoint = MetricsEndpoint::Start(listen, std::move(page));
+  EXPECT_TRUE(endpoint.ok()) << endpoint.status();
+  return endpoint.ok() ? *std::move(endpoint) : nullptr;
+}
+
+TEST(MetricsEndpointTest, ReadsThePageAtEachScrape) {
+  std::atomic<int> scrapes = 0;
+  const auto endpoint =
+      Start("127.0.0.1:0", [&] { return "scrapes " + std::to_string(++scrapes) + "\n"; });
+  ASSERT_GT(endpoint->port(), 0);
+  const std::string response = HttpGet(endpoint->port(), "/metrics");
+  EXPECT_THAT(response, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(response, HasSubstr("Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"));
+  EXPECT_THAT(response, EndsWith("\r\n\r\nscrapes 1\n"));
+  EXPECT_THAT(HttpGet(endpoint->port(), "/metrics?x=y"), EndsWith("scrapes 2\n"));
+}
+
+TEST(MetricsEndpointTest, OtherMethodsAndPathsAreRefused) {
+  const auto endpoint = Start("127.0.0.1:0");
+  const int port = endpoint->port();
+  const std::string head = HttpClient(port).Ask("HEAD", "/metrics");
+  EXPECT_THAT(head, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(head, EndsWith("\r\n\r\n")) << "no body";
+  EXPECT_THAT(HttpGet(port, "/"), StartsWith("HTTP/1.1 404 "));
+  EXPECT_THAT(HttpGet(port, "/metrics/"), StartsWith("HTTP/1.1 404 "));
+  const std::string post = HttpClient(port).Ask("POST", "/metrics");
+  EXPECT_THAT(post, StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(post, HasSubstr("Allow: GET, HEAD\r\n"));
+  EXPECT_THAT(HttpClient(port).Ask("\x01\x02", "\xff"), Not(HasSubstr("200 OK")));
+}
+
+TEST(MetricsEndpointTest, ABodyIsNotWaitedFor) {
+  const auto endpoint = Start("127.0.0.1:0");
+  HttpClient client(endpoint->port());
+  ASSERT_TRUE(
+      client.Send("POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\nx"));
+  EXPECT_THAT(client.ReadAll(), StartsWith("HTTP/1.1 405 "));
+  EXPECT_THAT(HttpGet(endpoint->port(), "/metrics"), HasSubstr("a_metric 1"));
+}
+
+TEST(MetricsEndpointTest, ServesIpv6) {
+  auto endpoint = MetricsEndpoint::Start("[::1]:0", [] { return "a_metric 1\n"; });
+  if (!endpoint.ok()) GTEST_SKIP() << "no IPv6 here: " << endpoint.status();
+  EXPECT_THAT(HttpGet((*endpoint)->port(), "/metrics", AF_INET6), HasSubstr("a_metric 1"));
+  EXPECT_FALSE(HttpClient((*endpoint)->port(), AF_INET).connected());
+}
+
+TEST(MetricsEndpointTest, TheIpv6WildcardTakesIpv4Too) {
+  auto endpoint = MetricsEndpoint::Start("[::]:0", [] { return "a_metric 1\n"; });
+  if (!endpoint.ok()) GTEST_SKIP() << "no IPv6 here: " << endpoint.status();
+  EXPECT_THAT(HttpGet((*endpoint)->port(), "/metrics", AF_INET6), HasSubstr("a_metric 1"));
+  EXPECT_THAT(HttpGet((*endpoint)->port(), "/metrics", AF_INET), HasSubstr("a_metric 1"));
+}
+
+// Half a request used to take one of two threads, for ten seconds.
+TEST(MetricsEndpointTest, HalfRequestsDoNotBlindAScraper) {
+  const auto endpoint = Start("127.0.0.1:0");
+  std::vector<HttpClient> silent;
+  for (int i = 0; i < 200; ++i) {
+    silent.emplace_back(endpoint->port());
+    ASSERT_TRUE(silent.back().connected());
+    if (i % 4 != 0) silent.back().Send("GET /metrics HTTP/1.1\r\nHost:");
+    EXPECT_THAT(HttpGet(endpoint->port(), "/metrics"), HasSubstr("a_metric 1")) << i;
+  }
+}
+
+TEST(MetricsEndpointTest, AScraperThatStaysOutlivesSilentOnes) {
+  const auto endpoint = Start("127.0.0.1:0");
+  HttpClient scraper(endpoint->port());
+  std::vector<HttpClient> silent;
+  for (int i = 0; i < 200; ++i) {
+    if (i % 10 == 0) {
+      ASSERT_TRUE(scraper.Send("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"));
+      std::string answer;
+      while (!answer.ends_with("a_metric 1\n")) {
+        char buffer[1024];
+        const ssize_t got = read(scraper.descriptor(), buffer, sizeof(buffer));
+        ASSERT_GT(got, 0) << "closed beside " << i << " silent connections";
+        answer.append(buffer, static_cast<size_t>(got));
+      }
+    }
+    silent.emplace_back(endpoint->port());
+  }
+}
+
+TEST(MetricsEndpointTest, StopsAtOnceBesideSilentConnections) {
+  for (const char* listen : {"127.0.0.1:0", "0.0.0.0:0", "localhost:0"}) {
+    auto endpoint = Start(listen);
+    std::vector<HttpClient> silent;
+    for (int i = 0; i < 10; ++i) silent.emplace_back(endpoint->port()).Send("GET /");
+    ASSERT_THAT(HttpGet(endpoint->port(), "/metrics"), HasSubstr("a_metric 1"));
+    const auto before = std::chrono::steady_clock::now();
+    endpoint.reset();
+    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(1)) << listen;
+  }
+}
+
+TEST(MetricsEndpointTest, APageThatCannotBeMadeClosesTheConnection) {
+  std::atomic<bool> broken = true;
+  const auto endpoint = Start("127.0.0.1:0", [&]() -> std::string {
+    if (broken) throw std::runtime_error("no page today");
+    return "a_metric 1\n";
+  });
+  EXPECT_EQ(HttpGet(endpoint->port(), "/metrics"), "");
+  broken = false;
+  EXPECT_THAT(HttpGet(endpoint->port(), "/metrics"), HasSubstr("a_metric 1"));
+}
+
+double ProcessorSeconds() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+TEST(MetricsEndpointTest, WithoutDescriptorsItWaitsAndDoesNotSpin) {
+  const auto endpoint = Start("127.0.0.1:0");
+  HttpClient client;
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none{static_cast<rlim_t>(client.descriptor()) + 1, limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  client.Connect(endpoint->port());
+  ASSERT_TRUE(client.connected());
+  ASSERT_TRUE(client.Send("GET /metrics HTTP/1.0\r\n\r\n"));
+  const double before = ProcessorSeconds();
+  pollfd answered{client.descriptor(), POLLIN, 0};
+  EXPECT_EQ(poll(&answered, 1, 1000), 0) << "there was no descriptor to answer with";
+  EXPECT_LT(ProcessorSeconds() - before, 0.2);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_THAT(client.ReadAll(), HasSubstr("a_metric 1")) << "it goes on by itself";
+}
+
+TEST(MetricsEndpointTest, AnAddressThatCannotBeHadIsAnErrorThatSaysWhy) {
+  const auto first = Start("127.0.0.1:0");
+  const std::string address = "127.0.0.1:" + std::to_string(first->port());
+  const auto error = [](const std::string& listen) {
+    return std::string(MetricsEndpoint::Start(listen, [] { return ""; }).status().message());
+  };
+  EXPECT_THAT(error(address), AllOf(HasSubstr(address), HasSubstr("in use")));
+  EXPECT_THAT(error("203.0.113.1:0"), HasSubstr("Cannot assign requested address"));
+  EXPECT_THAT(error("no.such.host.invalid:0"), HasSubstr("no.such.host.invalid:0: "));
+}
+
+}  // namespace
+}  // namespace castor::server
