@@ -7,13 +7,15 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <istream>
+#include <list>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "server/config_file.h"
 #include "server/units.h"
 
 namespace castor::server {
@@ -24,37 +26,48 @@ std::string EnvironmentName(std::string_view flag);
 // Whether the variable is set to something.
 bool IsSet(const std::string& environment_name);
 
-// CLI11 lets the file win over the environment; with this formatter the environment wins. Keys that
-// no option has are errors that name the key.
-class FileBelowEnvironment : public CLI::ConfigTOML {
- public:
-  explicit FileBelowEnvironment(const CLI::App* app) : app_(app) {}
-
-  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override;
-
- private:
-  const CLI::App* app_;
-};
-
-// Declares options of one kind each. Bad values throw CLI::ValidationError while CLI11 parses.
+// Declares options of one kind each. Bad values throw CLI::ValidationError while CLI11 parses, and
+// in ReadFile and Finish.
 class Declarer {
  public:
   explicit Declarer(CLI::App* app) : app_(app) {}
 
+  // Takes from the file at `path` the options that neither a flag nor the environment has set. Call
+  // after CLI11 has parsed. What is wrong with the file throws CLI::ConfigError, with its line.
+  void ReadFile(const std::string& path);
+
+  // Checks and stores the flags of Flag; last.
+  void Finish();
+
+  // The line of the file that set the option; 0: none did.
+  int64_t LineOf(const std::string& flag) const;
+
   // `parse` stores the text and returns what is wrong with it, or "".
   CLI::Option* Text(const char* group, const std::string& flag, const std::string& type,
                     const std::string& default_text, const std::string& help,
-                    std::function<std::string(const std::string&)> parse) {
+                    std::function<std::string(const std::string&)> parse,
+                    std::vector<ConfigType> types = {ConfigType::kString}) {
     auto store = [flag, parse = std::move(parse)](const std::string& text) {
       if (const std::string problem = parse(text); !problem.empty()) {
         throw CLI::ValidationError(flag, "'" + text + "' " + problem);
       }
     };
-    return app_->add_option_function<std::string>(flag, std::move(store), help)
-        ->envname(EnvironmentName(flag))
-        ->type_name(type)
-        ->default_str(default_text)
-        ->group(group);
+    return Known(flag, std::move(types),
+                 app_->add_option_function<std::string>(flag, std::move(store), help)
+                     ->type_name(type)
+                     ->default_str(default_text)
+                     ->group(group));
+  }
+
+  // May be given several times, or several values separated by commas.
+  void List(const char* group, const std::string& flag, const std::string& type,
+            std::vector<std::string>* values, const std::string& help) {
+    Known(flag, {ConfigType::kString, ConfigType::kStrings},
+          app_->add_option(flag, *values, help)
+              ->type_name(type)
+              ->delimiter(',')
+              ->allow_extra_args(false)
+              ->group(group));
   }
 
   template <typename T>
@@ -69,7 +82,8 @@ class Declarer {
            if (number < low || number > high) return "is out of range" + Range(low, high);
            *value = static_cast<T>(number);
            return "";
-         });
+         },
+         {ConfigType::kInteger});
   }
 
   void Bytes(const char* group, const std::string& flag, int64_t* value, int64_t low, int64_t high,
@@ -82,7 +96,8 @@ class Declarer {
            if (*bytes < low || *bytes > high) return "is out of range" + range;
            *value = *bytes;
            return "";
-         });
+         },
+         {ConfigType::kString, ConfigType::kInteger});
   }
 
   // A decimal number from 0 to 1.
@@ -98,7 +113,8 @@ class Declarer {
            if (!(number >= 0 && number <= 1)) return "is out of range (0 to 1)";
            *value = number;
            return "";
-         });
+         },
+         {ConfigType::kFloat, ConfigType::kInteger});
   }
 
   template <typename Duration>
@@ -116,7 +132,8 @@ class Declarer {
            }
            *value = std::chrono::duration_cast<Duration>(*duration);
            return "";
-         });
+         },
+         {ConfigType::kString, ConfigType::kInteger});
   }
 
   template <typename T>
@@ -136,12 +153,14 @@ class Declarer {
          });
   }
 
-  // Takes --NAME, --no-NAME and --NAME=true|false.
+  // Takes --NAME, --no-NAME and --NAME=true|false. Finish stores the value.
   void Flag(const char* group, const std::string& flag, bool* value, const std::string& help) {
-    app_->add_flag(flag + ",!--no-" + flag.substr(2), *value, help)
-        ->envname(EnvironmentName(flag))
-        ->default_str(*value ? "true" : "false")
-        ->group(group);
+    flags_.push_back({flag, *value ? "true" : "false", value});
+    FlagText& text = flags_.back();
+    Known(flag, {ConfigType::kBoolean},
+          app_->add_flag(flag + ",!--no-" + flag.substr(2), text.text, help)
+              ->default_str(text.text)
+              ->group(group));
   }
 
  private:
@@ -149,7 +168,24 @@ class Declarer {
     return " (" + std::to_string(low) + " to " + std::to_string(high) + ")";
   }
 
+  struct Option {
+    CLI::Option* option = nullptr;
+    std::vector<ConfigType> types;  // that the file may give it
+    int64_t line = 0;               // of the file that set it
+  };
+  // CLI11 reads 7 as true, and what a later version of it makes of a bad variable is to drop it.
+  struct FlagText {
+    std::string flag;
+    std::string text;
+    bool* value;
+  };
+
+  CLI::Option* Known(const std::string& flag, std::vector<ConfigType> types, CLI::Option* option);
+  void ReadEntry(const std::string& path, const ConfigEntry& entry);
+
   CLI::App* app_;
+  std::map<std::string, Option> options_;  // by flag
+  std::list<FlagText> flags_;              // CLI11 keeps pointers into it
 };
 
 }  // namespace castor::server

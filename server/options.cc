@@ -247,15 +247,26 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype)
 
 // "(from the environment variable CASTOR_X)" when that is where the option that `message` opens
 // with got its value.
-std::string SourceOf(const std::string& message, const std::vector<std::string>& arguments) {
+std::string SourceOf(const std::string& message, const Declarer& declare,
+                     const std::vector<std::string>& arguments) {
   if (!message.starts_with("--")) return "";
   const std::string flag = message.substr(0, message.find_first_of(": "));
+  if (const int64_t line = declare.LineOf(flag); line > 0) {
+    return " (from line " + std::to_string(line) + " of the configuration file)";
+  }
   for (const std::string& argument : arguments) {
     if (argument == flag || argument.starts_with(flag + "=")) return "";
   }
   const std::string environment = EnvironmentName(flag);
-  return IsSet(environment) ? " (from the environment variable " + environment + ")"
-                            : " (from the configuration file)";
+  return IsSet(environment) ? " (from the environment variable " + environment + ")" : "";
+}
+
+// Texts of the caller's, in one line that does nothing to a terminal.
+std::string OneLine(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
+  }
+  return text;
 }
 
 }  // namespace
@@ -272,11 +283,13 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
       "--version",
       "castor-server " + std::string(Version()) + " (" + std::string(GitCommit()) + ")",
       "Print the version and exit");
-  app.set_config("--config", "", "Read options from this TOML file: keys are flags without '--'")
-      ->envname("CASTOR_CONFIG")
-      ->type_name("FILE");
-  app.config_formatter(std::make_shared<FileBelowEnvironment>(&app));
-  app.allow_config_extras(CLI::config_extras_mode::error);
+  std::string file;
+  const CLI::Option* const config =
+      app.add_option("--config", file,
+                     "Read options from this TOML file: keys are flags without '--', values true "
+                     "or false, numbers, and strings")
+          ->envname("CASTOR_CONFIG")
+          ->type_name("FILE");
   app.footer(
       "Each option can also be set by its environment variable (--max-message-bytes by\n"
       "CASTOR_MAX_MESSAGE_BYTES) or in the file given by --config. Flags win over the "
@@ -291,32 +304,21 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
   Declarer declare(&app);
   DeclareNetwork(declare, options);
   DeclareSharedMemory(declare, options);
-  app.add_option(
-         "--model", models,
-         "A model to load: a directory as Hugging Face lays it out, or a .safetensors file of "
-         "CAST layers, and the name to serve it under (default: its own). Repeatable, or "
-         "several separated by commas")
-      ->envname("CASTOR_MODEL")
-      ->type_name("[NAME=]PATH")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->group(kModels);
+  declare.List(
+      kModels, "--model", "[NAME=]PATH", &models,
+      "A model to load: a directory as Hugging Face lays it out, or a .safetensors file of "
+      "CAST layers, and the name to serve it under (default: its own). Repeatable, or "
+      "several separated by commas");
   DeclareEngine(declare, options.engine, model_dtype);
   DeclareKernels(declare, options.engine);
   DeclareService(declare, options);
 
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-  auto is_config = [](const std::string& argument) {
-    return argument == "--config" || argument.starts_with("--config=");
-  };
-  // CLI11 ignores a missing file that the environment names; given as a flag it is an error.
-  if (IsSet("CASTOR_CONFIG") && std::none_of(arguments.begin(), arguments.end(), is_config)) {
-    arguments.insert(arguments.begin(), std::string("--config=") + std::getenv("CASTOR_CONFIG"));
-  }
-
   try {
     std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants it
     app.parse(std::move(reversed));
+    if (config->count() > 0) declare.ReadFile(file);
+    declare.Finish();
     for (const std::string& text : models) {
       ModelSource model = ParseModel(text);
       for (const ModelSource& other : options.engine.models) {
@@ -331,8 +333,8 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
     return app.exit(request);
   } catch (const CLI::Error& error) {
     const std::string message = error.what();
-    std::fprintf(stderr, "castor-server: %s%s; see castor-server --help\n", message.c_str(),
-                 SourceOf(message, arguments).c_str());
+    std::fprintf(stderr, "castor-server: %s; see castor-server --help\n",
+                 OneLine(message + SourceOf(message, declare, arguments)).c_str());
     return 2;
   }
   return options;

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -199,11 +200,83 @@ TEST_F(OptionsTest, AMissingFileIsAnErrorHoweverItIsNamed) {
 }
 
 TEST_F(OptionsTest, UnknownKeysAndSectionsOfTheFileAreRefused) {
-  EXPECT_THAT(ErrorOf({"--config", WriteFile("max-batch-tokn = 5\n")}),
-              HasSubstr("unknown key 'max-batch-tokn'"));
+  EXPECT_THAT(ErrorOf({"--config", WriteFile("\nmax-batch-tokn = 5\n")}),
+              HasSubstr("castor.toml: line 2: unknown key 'max-batch-tokn'"));
+  for (const char* key : {"config", "version", "no-reflection", "listen.port", "\"a\\nb\""}) {
+    EXPECT_THAT(ErrorOf({"--config", WriteFile(std::string(key) + " = true\n")}),
+                HasSubstr("unknown "))
+        << key;
+  }
   EXPECT_THAT(ErrorOf({"--config", WriteFile("[engine]\nmax-batch-tokens = 5\n")}),
               HasSubstr("unknown section [engine]"));
   EXPECT_THAT(ErrorOf({"--config", WriteFile("help = true\n")}), HasSubstr("unknown key 'help'"));
+}
+
+// A file that says 7 where it means true may mean something else.
+TEST_F(OptionsTest, TheFilesTypesAreStrict) {
+  const auto error = [&](const std::string& line) {
+    return ErrorOf({"--config", WriteFile("# a comment\n" + line + "\n")});
+  };
+  EXPECT_THAT(error("shared-memory = 7"),
+              AllOf(HasSubstr("line 2"), HasSubstr("takes true or false, not an integer")));
+  EXPECT_THAT(error("shared-memory = \"true\""), HasSubstr("not a string"));
+  EXPECT_THAT(error("max-batch-tokens = \"5\""), HasSubstr("takes an integer, not a string"));
+  EXPECT_THAT(error("max-batch-tokens = 5.0"), HasSubstr("not a number"));
+  EXPECT_THAT(error("max-batch-tokens = true"), HasSubstr("not true or false"));
+  EXPECT_THAT(error("max-batch-tokens = [\"5\"]"), HasSubstr("not an array"));
+  EXPECT_THAT(error("max-message-bytes = 1.5"), HasSubstr("a string or an integer"));
+  EXPECT_THAT(error("drain-delay = true"), HasSubstr("a string or an integer"));
+  EXPECT_THAT(error("drain-delay = 5"), AllOf(HasSubstr("duration"), HasSubstr("line 2")));
+  EXPECT_THAT(error("fidelity-share = \"1\""), HasSubstr("not a string"));
+  EXPECT_THAT(error("log-level = 1"), HasSubstr("takes a string"));
+  EXPECT_THAT(error("model = [1]"), HasSubstr("no string"));
+  EXPECT_THAT(error("model = 1"), HasSubstr("a string or an array of strings"));
+  EXPECT_THAT(error("drain-delay = 2006-01-02"), HasSubstr("line 2"));
+  const ServerOptions good = ParseOrDie(
+      {"--config", WriteFile("max-message-bytes = 1_048_576\nmax-batch-tokens = 0x10\n"
+                             "drain-delay = 0\nfidelity-share = 1\nlisten = '[::1]:0'\n")});
+  EXPECT_EQ(good.max_message_bytes, 1 << 20);
+  EXPECT_EQ(good.engine.max_batch_tokens, 16);
+  EXPECT_EQ(good.engine.fidelity_share, 1);
+  EXPECT_EQ(good.listen, "[::1]:0");
+}
+
+TEST_F(OptionsTest, WhatIsNoTomlIsRefusedWithItsLine) {
+  for (const char* text : {"\ncost-model-cache = \"/tmp/x", "\nlisten = 127.0.0.1:50051",
+                           "\nlisten", "\nlisten = 'a' 'b'", "a = 1\na = 2"}) {
+    EXPECT_THAT(ErrorOf({"--config", WriteFile(text)}), HasSubstr("castor.toml: line 2: ")) << text;
+  }
+  EXPECT_THAT(ErrorOf({"--config", WriteFile("\xff\xfe")}), HasSubstr("utf-8"));
+}
+
+TEST_F(OptionsTest, OnlyARegularFileOfSaneSizeIsRead) {
+  const std::string pipe = folder_ + "/pipe.toml";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(ErrorOf({"--config", pipe}), HasSubstr("pipe.toml: is no regular file"));
+  EXPECT_THAT(ErrorOf({"--config", folder_}), HasSubstr("is no regular file"));
+  EXPECT_THAT(ErrorOf({"--config", "/dev/zero"}), HasSubstr("is no regular file"));
+  EXPECT_THAT(ErrorOf({"--config", ""}), HasSubstr("No such file"));
+  EXPECT_THAT(ErrorOf({"--config", WriteFile(std::string((1 << 20) + 1, '#'))}),
+              HasSubstr("larger than 1 MiB"));
+}
+
+TEST_F(OptionsTest, FlagsAreTrueOrFalseWhereverTheyComeFrom) {
+  for (const char* bad : {"7", "-1", "maybe", "t", "truefalse"}) {
+    EXPECT_THAT(ErrorOf({std::string("--channelz=") + bad}),
+                AllOf(HasSubstr("--channelz"), HasSubstr("neither true nor false")));
+    SetEnvironment("CASTOR_CHANNELZ", bad);
+    EXPECT_THAT(ErrorOf({}), AllOf(HasSubstr(bad), HasSubstr("CASTOR_CHANNELZ")));
+    unsetenv("CASTOR_CHANNELZ");
+  }
+  for (const char* yes : {"true", "True", "1", "on", "yes"}) {
+    SetEnvironment("CASTOR_CHANNELZ", yes);
+    EXPECT_TRUE(ParseOrDie({}).channelz) << yes;
+    EXPECT_FALSE(ParseOrDie({"--no-channelz"}).channelz) << yes;
+  }
+  for (const char* no : {"false", "0", "off", "no"}) {
+    EXPECT_FALSE(ParseOrDie({std::string("--channelz=") + no}).channelz) << no;
+  }
+  EXPECT_FALSE(ParseOrDie({"--channelz", "--no-channelz"}).channelz) << "the last one wins";
 }
 
 TEST_F(OptionsTest, BadValuesAreRefusedWithFlagValueAndRange) {
@@ -229,8 +302,9 @@ TEST_F(OptionsTest, BadValuesAreRefusedWithFlagValueAndRange) {
 TEST_F(OptionsTest, AnErrorNamesTheSourceOfTheValue) {
   SetEnvironment("CASTOR_MAX_BATCH_TOKENS", "none");
   EXPECT_THAT(ErrorOf({}), HasSubstr("CASTOR_MAX_BATCH_TOKENS"));
-  EXPECT_THAT(ErrorOf({"--config", WriteFile("drain-delay = \"x\"\n")}),
-              HasSubstr("configuration file"));
+  unsetenv("CASTOR_MAX_BATCH_TOKENS");
+  EXPECT_THAT(ErrorOf({"--config", WriteFile("\ndrain-delay = \"x\"\n")}),
+              HasSubstr("from line 2 of the configuration file"));
   EXPECT_THAT(ErrorOf({"--drain-delay=x"}), Not(HasSubstr("configuration file")));
 }
 
@@ -265,6 +339,9 @@ TEST_F(OptionsTest, BadModelsAreRefused) {
   EXPECT_THAT(ErrorOf({"--model", "m=" + a, "--model", "m=" + a}), HasSubstr("given twice"));
   EXPECT_THAT(ErrorOf({"--model", "a b=" + a}), HasSubstr("no valid name"));
   EXPECT_THAT(ErrorOf({"--model", "=" + a}), HasSubstr("no valid name"));
+  EXPECT_THAT(ErrorOf({"--config", WriteFile("model = \"/none\"\n")}),
+              AllOf(HasSubstr("no directory"), HasSubstr("line 1")));
+  EXPECT_THAT(ErrorOf({"--model", "/a\nb\x1b[31m"}), HasSubstr("/a?b?[31m"));
 }
 
 TEST_F(OptionsTest, HelpIsGroupedAndSuccessful) {
