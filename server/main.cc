@@ -19,6 +19,7 @@
 #include "server/options.h"
 #include "server/server.h"
 #include "server/signals.h"
+#include "server/start_guard.h"
 #include "server/terminate.h"
 
 namespace castor::server {
@@ -45,7 +46,7 @@ int CannotStart(const absl::Status& error) {
   return 1;
 }
 
-int Run(ServerOptions options) {
+int Run(ServerOptions options, StartGuard& starting) {
   KeepFreedMemory();
   SignalWatcher signals;  // before any thread: those started later inherit the blocked signals
   InitLogging(options.log_format, options.log_level);
@@ -58,6 +59,7 @@ int Run(ServerOptions options) {
     signals.OnFirst(nullptr);
     return CannotStart(listening);
   }
+  starting.Done();
   const Outcome outcome = (*server)->Wait();
   if (outcome != Outcome::kDrained) {
     // A broken device can hang or crash whatever touches it again, destructors too; and one that
@@ -77,7 +79,8 @@ int Run(ServerOptions options) {
 int main(int argc, char** argv) {
   castor::server::SayWhyOnTerminate();
   castor::server::SetEnvironment(argv);
+  castor::server::StartGuard starting;
   auto parsed = castor::server::ParseOptions(argc, argv);
   if (const int* exit_code = std::get_if<int>(&parsed)) return *exit_code;
-  return castor::server::Run(std::get<castor::server::ServerOptions>(std::move(parsed)));
+  return castor::server::Run(std::get<castor::server::ServerOptions>(std::move(parsed)), starting);
 }

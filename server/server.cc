@@ -1,5 +1,7 @@
 #include "server/server.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -33,6 +35,10 @@ constexpr milliseconds kMaxUnrest{2000};
 // For gRPC's own end, which takes a second at most unless a call hangs.
 constexpr milliseconds kCloseDeadline{2000};
 
+// What the server opens for itself, models too, with some to spare for callers. With fewer,
+// libraries abort at odd places.
+constexpr rlim_t kMinDescriptors = 32;
+
 std::vector<std::string> HealthNames(const EngineInfo& info) {
   std::vector<std::string> names = {"",
                                     std::string(kReadiness),
@@ -64,6 +70,12 @@ void LogCostModel(const CostModelInfo& model) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < kMinDescriptors) {
+    return absl::FailedPreconditionError(
+        "too few file descriptors: ulimit -n is " + std::to_string(files.rlim_cur) +
+        ", and needed are " + std::to_string(kMinDescriptors) + " and one for each connection");
+  }
   absl::StatusOr<std::unique_ptr<Engine>> engine = CreateEngine(options.engine);
   if (!engine.ok()) return engine.status();
   return Create(std::move(options), *std::move(engine));

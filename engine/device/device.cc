@@ -6,6 +6,8 @@
 #include <string_view>
 
 #include "engine/base/error.h"
+#include "engine/base/machine.h"
+#include "engine/base/threads.h"
 #include "engine/device/cpu_device.h"
 #include "engine/device/cuda_module.h"
 
@@ -26,14 +28,23 @@ std::optional<int> CudaIndex(std::string_view name) {
   return index;
 }
 
+absl::StatusOr<std::unique_ptr<Device>> OpenCpu(const EngineOptions& options,
+                                                const std::string& note) {
+  const int threads = options.cpu_threads > 0 ? options.cpu_threads : AvailableProcessors();
+  // LibTorch keeps two teams of this size. Where a thread of theirs cannot be started it hangs with
+  // the one, and ends the process with the other.
+  if (absl::Status room = CheckThreads(2 * (threads - 1)); !room.ok()) return room;
+  return CpuDevice::Open(options, note);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const EngineOptions& options) {
-  if (options.device == "cpu") return CpuDevice::Open(options, "");
+  if (options.device == "cpu") return OpenCpu(options, "");
   if (options.device == "auto") {
     absl::StatusOr<std::unique_ptr<Device>> cuda = OpenCudaDevice(0, options);
     if (cuda.ok()) return cuda;
-    return CpuDevice::Open(options, std::string(cuda.status().message()));
+    return OpenCpu(options, std::string(cuda.status().message()));
   }
   const std::optional<int> index = CudaIndex(options.device);
   if (!index) return InvalidField("device", "must be auto, cpu, cuda or cuda:N");

@@ -7,10 +7,17 @@ namespace castor {
 
 CompletionPool::CompletionPool(int threads, Counters& counters, Outstanding& outstanding)
     : counters_(counters), outstanding_(outstanding) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+  try {
+    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Run(); });
+  } catch (...) {
+    Stop();
+    throw;
+  }
 }
 
-CompletionPool::~CompletionPool() {
+CompletionPool::~CompletionPool() { Stop(); }
+
+void CompletionPool::Stop() {
   {
     MutexLock lock(mu_);
     stopped_ = true;

@@ -28,6 +28,7 @@ class CompletionPool {
   void Post(std::vector<Answer> answers) noexcept;
 
  private:
+  void Stop();  // ends and joins the threads
   void Run() noexcept;
 
   Counters& counters_;

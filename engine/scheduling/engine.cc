@@ -198,9 +198,11 @@ bool EngineImpl::Drain(TimePoint deadline) {
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithParts(EngineOptions options,
                                                               EngineParts parts) {
   if (auto status = CheckOptions(options); !status.ok()) return status;
-  auto engine = std::make_unique<EngineImpl>(std::move(options), std::move(parts));
-  if (auto status = engine->Start(); !status.ok()) return status;
-  return engine;
+  return Guarded([&]() -> absl::StatusOr<std::unique_ptr<Engine>> {
+    auto engine = std::make_unique<EngineImpl>(std::move(options), std::move(parts));
+    if (auto status = engine->Start(); !status.ok()) return status;
+    return engine;
+  });
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(EngineOptions options) {

@@ -8,6 +8,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "absl/status/status.h"
 #include "engine/base/error.h"
@@ -21,6 +22,9 @@ auto Guarded(Function&& function) noexcept -> decltype(function()) {
     return function();
   } catch (const std::bad_alloc&) {
     return MakeError(Reason::kOutOfMemory, "out of host memory");
+  } catch (const std::system_error& error) {
+    return MakeError(Reason::kInternal,
+                     std::string("a thread or another resource cannot be had: ") + error.what());
   } catch (const std::exception& error) {
     return MakeError(Reason::kInternal, std::string("unexpected exception: ") + error.what());
   }

@@ -46,10 +46,17 @@ TokenizerPool::TokenizerPool(int threads, const EncoderFunctions& encoder, HostP
       scheduler_(scheduler),
       clock_(clock),
       counters_(counters) {
-  for (int i = 0; i < thread_count_; ++i) threads_.emplace_back([this] { Run(); });
+  try {
+    for (int i = 0; i < thread_count_; ++i) threads_.emplace_back([this] { Run(); });
+  } catch (...) {
+    Stop();
+    throw;
+  }
 }
 
-TokenizerPool::~TokenizerPool() {
+TokenizerPool::~TokenizerPool() { Stop(); }
+
+void TokenizerPool::Stop() {
   {
     MutexLock lock(mu_);
     stopped_ = true;

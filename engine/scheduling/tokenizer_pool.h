@@ -56,6 +56,7 @@ class TokenizerPool {
   Turn TurnOf(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The first that may be begun, or end().
   Waiting::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Stop();  // ends and joins the threads
   void Run();
   // Works on the job for a slice. True: it waits for its next; false: it was handed on or dropped.
   bool Tokenize(std::unique_ptr<Job>& job);

@@ -23,10 +23,14 @@ constexpr std::chrono::milliseconds kPatience = Patience(std::chrono::seconds(60
 
 }  // namespace
 
-ServerProcess::ServerProcess(const std::vector<std::string>& arguments) {
+ServerProcess::ServerProcess(const std::vector<std::string>& arguments,
+                             const std::vector<std::string>& limits) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return;
-  std::vector<char*> argv = {const_cast<char*>(CASTOR_SERVER_PROGRAM)};
+  std::vector<char*> argv;
+  if (!limits.empty()) argv.push_back(const_cast<char*>("prlimit"));
+  for (const std::string& limit : limits) argv.push_back(const_cast<char*>(limit.c_str()));
+  argv.push_back(const_cast<char*>(CASTOR_SERVER_PROGRAM));
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   setenv("CASTOR_COST_MODEL_CACHE", "off", /*overwrite=*/0);  // tests leave no files behind
@@ -34,7 +38,7 @@ ServerProcess::ServerProcess(const std::vector<std::string>& arguments) {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-  if (posix_spawn(&pid_, CASTOR_SERVER_PROGRAM, &actions, nullptr, argv.data(), environ) != 0) {
+  if (posix_spawnp(&pid_, argv[0], &actions, nullptr, argv.data(), environ) != 0) {
     running_ = false;
   }
   posix_spawn_file_actions_destroy(&actions);

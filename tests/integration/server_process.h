@@ -11,8 +11,10 @@ namespace castor::testing {
 
 class ServerProcess {
  public:
-  // Runs the program with these arguments; its standard error comes here.
-  explicit ServerProcess(const std::vector<std::string>& arguments);
+  // Runs the program with these arguments; its standard error comes here. With `limits`, arguments
+  // of prlimit(1), such as "--nofile=64", it runs under these.
+  explicit ServerProcess(const std::vector<std::string>& arguments,
+                         const std::vector<std::string>& limits = {});
   ~ServerProcess();  // kills what still runs
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;

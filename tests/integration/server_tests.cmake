@@ -14,9 +14,11 @@ foreach(name metrics shared_memory)
     CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 endforeach()
 
-castor_test(server_process_test SOURCES server_process.cc server_process_test.cc
-            LIBS castor_server_fixture LABELS integration)
-target_compile_definitions(server_process_test PRIVATE
-  CASTOR_SERVER_PROGRAM="$<TARGET_FILE:castor-server>"
-  CASTOR_TEST_FOLDER="${CMAKE_CURRENT_SOURCE_DIR}")
-add_dependencies(server_process_test castor-server)
+foreach(name process start)
+  castor_test(server_${name}_test SOURCES server_process.cc server_${name}_test.cc
+              LIBS castor_server_fixture LABELS integration)
+  target_compile_definitions(server_${name}_test PRIVATE
+    CASTOR_SERVER_PROGRAM="$<TARGET_FILE:castor-server>"
+    CASTOR_TEST_FOLDER="${CMAKE_CURRENT_SOURCE_DIR}")
+  add_dependencies(server_${name}_test castor-server)
+endforeach()

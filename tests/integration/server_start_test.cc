@@ -1,0 +1,107 @@
+// castor-server where the system gives it little: it starts, or ends with one line that says why.
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "castor/v1/server.grpc.pb.h"
+#include "engine/base/machine.h"
+#include "tests/integration/server_process.h"
+#include "tests/support/sanitizer.h"
+
+namespace castor::testing {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+const Arguments kQuick = {"--listen",
+                          "127.0.0.1:0",
+                          "--metrics-listen",
+                          "127.0.0.1:0",
+                          "--device",
+                          "cpu",
+                          "--cost-model-budget",
+                          "0s",
+                          "--cpu-threads",
+                          "2"};
+
+std::string Limit(const char* resource, int64_t value) {
+  return "--" + std::string(resource) + "=" + std::to_string(value);
+}
+
+// Whether the program comes as far as its main function: its libraries have needs of their own.
+bool Loads(const std::string& limit) {
+  ServerProcess process({"--version"}, {limit});
+  return process.Wait() == 0;
+}
+
+// Starts it with `limit`. Returns whether it served; if not it must have ended as it should.
+bool StartsOrSaysWhyNot(const std::string& limit) {
+  ServerProcess process(kQuick, {limit});
+  if (!process.AwaitLine(" listening ").empty()) {
+    process.Signal(SIGKILL);
+    process.Wait();
+    return true;
+  }
+  EXPECT_EQ(process.Wait(), 1) << limit << ": " << process.output();
+  const std::string& output = process.output();
+  const size_t at = output.rfind("castor-server: cannot start: ");
+  EXPECT_NE(at, std::string::npos) << limit << ": " << output;
+  EXPECT_EQ(output.find('\n', at), output.size() - 1) << limit << ": " << output;
+  return false;
+}
+
+// It used to call std::terminate, or hang in a library that waited for a thread it could not start.
+TEST(ServerStartTest, WithoutAddressSpaceItEndsWithOneLine) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer needs terabytes of it";
+  int refused = 0;
+  int64_t limit = 400 * kMiB;
+  while (limit < 4096 * kMiB && !Loads(Limit("as", limit))) limit += 8 * kMiB;
+  for (; limit < 4096 * kMiB; limit += 24 * kMiB) {
+    if (StartsOrSaysWhyNot(Limit("as", limit))) break;
+    ++refused;
+  }
+  EXPECT_GT(refused, 1);
+  EXPECT_LT(limit, 4096 * kMiB);
+}
+
+TEST(ServerStartTest, WithoutDescriptorsItEndsWithOneLine) {
+  bool served = false;
+  for (const int descriptors : {6, 12, 31, 64}) {
+    const std::string limit = Limit("nofile", descriptors);
+    if (!Loads(limit)) continue;
+    served = StartsOrSaysWhyNot(limit);
+    EXPECT_TRUE(served || descriptors < 64) << descriptors;
+    EXPECT_TRUE(!served || descriptors >= 32) << descriptors;
+  }
+  EXPECT_TRUE(served);
+}
+
+TEST(ServerStartTest, BudgetsFollowFromTheMemoryLimit) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer needs terabytes of address space";
+  const int64_t limit = std::min(MemoryLimitBytes(), 4096 * kMiB);
+  ServerProcess process(kQuick, {Limit("as", limit)});
+  const std::string line = process.AwaitLine(" listening ");
+  const size_t at = line.find("grpc=");
+  ASSERT_NE(at, std::string::npos) << process.output();
+  const std::string address = line.substr(at + 5, line.find(' ', at) - at - 5);
+  const auto stub =
+      v1::ServerService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  v1::ServerInfo info;
+  const grpc::Status status = stub->GetServerInfo(&context, {}, &info);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(info.limits().max_queued_bytes(), limit / 4 / kMiB * kMiB);
+  EXPECT_EQ(info.limits().max_message_bytes(), limit / 16 / kMiB * kMiB);
+  EXPECT_EQ(info.devices(0).memory_bytes(), limit);
+}
+
+}  // namespace
+}  // namespace castor::testing
