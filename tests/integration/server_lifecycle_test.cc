@@ -7,12 +7,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <thread>
 #include <vector>
 
 #include "engine/base/error.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "tests/integration/server_fixture.h"
+#include "tests/support/temporary_folder.h"
 
 namespace castor::testing {
 namespace {
@@ -308,6 +310,28 @@ TEST_F(ServerLifecycleTest, ServesOnAUnixSocket) {
   AttendCall call;
   const grpc::Status status = call.Run(*stub, AttendOf(1));
   EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+// gRPC by itself lets the second take the path over, and removes it with whoever ends first.
+TEST_F(ServerLifecycleTest, ALiveServersUnixSocketIsTaken) {
+  const TemporaryFolder folder;
+  server::ServerOptions options = TestOptions();
+  options.listen = "unix:" + (folder / "castor.sock");
+  for (int life = 0; life < 2; ++life) {
+    auto first = server::Server::Start(options, std::make_unique<FakeEngine>());
+    ASSERT_TRUE(first.ok()) << first.status();
+    {
+      const auto second = server::Server::Start(options, std::make_unique<FakeEngine>());
+      ASSERT_FALSE(second.ok());
+      EXPECT_NE(second.status().message().find("taken"), absl::string_view::npos);
+    }
+    auto stub = v1::AttentionService::NewStub(
+        grpc::CreateChannel(options.listen, grpc::InsecureChannelCredentials()));
+    AttendCall call;
+    const grpc::Status status = call.Run(*stub, AttendOf(1));
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << "nothing is left behind";
 }
 
 }  // namespace

@@ -1,0 +1,121 @@
+#include "server/transport/unix_socket.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "tests/support/temporary_folder.h"
+
+namespace castor::server {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A socket that listens at a path, until it is destroyed; the file stays, as after a crash.
+class Listening {
+ public:
+  explicit Listening(const std::string& path)
+      : descriptor_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_un at{};
+    at.sun_family = AF_UNIX;
+    path.copy(at.sun_path, sizeof(at.sun_path) - 1);
+    EXPECT_EQ(bind(descriptor_, reinterpret_cast<sockaddr*>(&at), sizeof(at)), 0) << path;
+    EXPECT_EQ(listen(descriptor_, 8), 0);
+  }
+  ~Listening() { close(descriptor_); }
+
+ private:
+  const int descriptor_;
+};
+
+bool Answers(const std::string& path) {
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  path.copy(at.sun_path, sizeof(at.sun_path) - 1);
+  const int client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool answers = connect(client, reinterpret_cast<sockaddr*>(&at), sizeof(at)) == 0;
+  close(client);
+  return answers;
+}
+
+class UnixSocketTest : public testing::Test {
+ protected:
+  std::string ErrorOf(const std::string& path) {
+    return std::string(UnixSocket::Claim("unix:" + path).status().message());
+  }
+
+  TemporaryFolder folder_;
+  const std::string path_ = folder_ / "castor.sock";
+};
+
+TEST_F(UnixSocketTest, PublishesOneAtATimeAndLeavesNothing) {
+  {
+    auto claimed = UnixSocket::Claim("unix:" + path_);
+    ASSERT_TRUE(claimed.ok()) << claimed.status();
+    EXPECT_THAT(ErrorOf(path_), HasSubstr("taken")) << "before it listens, too";
+    const Listening listening((*claimed)->bind_address().substr(5));
+    EXPECT_FALSE(Answers(path_));
+    ASSERT_TRUE((*claimed)->Publish().ok());
+    EXPECT_TRUE(Answers(path_));
+    EXPECT_THAT(ErrorOf(path_), HasSubstr("taken"));
+    EXPECT_TRUE(Answers(path_)) << "asking for it does it no harm";
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+TEST_F(UnixSocketTest, TakenByAServerThatKnowsNoLock) {
+  const Listening other(path_);
+  EXPECT_THAT(ErrorOf(path_), HasSubstr("taken"));
+  EXPECT_TRUE(Answers(path_));
+}
+
+TEST_F(UnixSocketTest, ReplacesWhatADeadServerLeft) {
+  { const Listening dead(path_); }
+  std::ofstream(path_ + ".lock") << "";
+  ASSERT_TRUE(std::filesystem::is_socket(path_));
+  auto claimed = UnixSocket::Claim("unix://" + path_);
+  ASSERT_TRUE(claimed.ok()) << claimed.status();
+  const Listening listening((*claimed)->bind_address().substr(5));
+  ASSERT_TRUE((*claimed)->Publish().ok());
+  EXPECT_TRUE(Answers(path_));
+}
+
+TEST_F(UnixSocketTest, TouchesNothingThatIsNoSocket) {
+  std::ofstream(path_) << "precious";
+  EXPECT_THAT(ErrorOf(path_), HasSubstr("no socket"));
+  EXPECT_EQ(std::filesystem::file_size(path_), 8u);
+  std::filesystem::remove(path_);
+  std::filesystem::create_directory(path_);
+  EXPECT_THAT(ErrorOf(path_), HasSubstr("no socket"));
+  std::filesystem::remove(path_);
+  std::filesystem::create_symlink("/nowhere", path_);
+  EXPECT_THAT(ErrorOf(path_), HasSubstr("no socket"));
+}
+
+TEST_F(UnixSocketTest, AtItsEndRemovesOnlyItsOwn) {
+  {
+    auto claimed = UnixSocket::Claim("unix:" + path_);
+    ASSERT_TRUE(claimed.ok()) << claimed.status();
+    const Listening listening((*claimed)->bind_address().substr(5));
+    ASSERT_TRUE((*claimed)->Publish().ok());
+    std::filesystem::remove(path_);
+    std::ofstream(path_) << "of somebody else";
+  }
+  EXPECT_TRUE(std::filesystem::exists(path_));
+}
+
+TEST_F(UnixSocketTest, NamesWhatCannotWork) {
+  EXPECT_THAT(ErrorOf("/no/such/folder/x"), HasSubstr("No such file"));
+  EXPECT_THAT(ErrorOf("/tmp/" + std::string(200, 'x')), HasSubstr("too long"));
+}
+
+}  // namespace
+}  // namespace castor::server
