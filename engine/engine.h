@@ -29,8 +29,8 @@ struct ModelSource {
 };
 
 struct EngineOptions {
-  // "auto" takes CUDA where the module, a driver and a device are there, else the CPU; "cpu";
-  // "cuda" or "cuda:N" fail where there is none.
+  // "auto" takes CUDA where a driver and a device are there, and fails if they do not work; else
+  // the CPU. "cpu". "cuda" or "cuda:N" fail where there is none.
   std::string device = "auto";
   int cpu_threads = 0;  // 0: AvailableProcessors()
   std::vector<ModelSource> models;

@@ -252,6 +252,12 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
             {"commit", std::string(GitCommit())},
             {"device", engine.info().device.name}})
       .Set(1);
+  prometheus::BuildGauge()
+      .Name("castor_device_info")
+      .Help("1; the labels say what computes, and why no GPU does.")
+      .Register(registry)
+      .Add({{"device", engine.info().device.name}, {"backend", engine.info().device.backend}})
+      .Set(1);
 }
 
 Metrics::Metrics(const Engine& engine)

@@ -213,12 +213,13 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype)
   declare.Number(kModels, "--tokenizer-threads", &engine.tokenizer_threads, 0, 256,
                  "Threads that turn texts into tokens; 0: one per core");
 
-  declare.Text(kDevice, "--device", "NAME", engine.device,
-               "Where to compute: auto (a GPU if there is one), cpu, cuda, cuda:N",
-               [&engine](const std::string& text) {
-                 engine.device = text;
-                 return CheckDevice(text);
-               });
+  declare.Text(
+      kDevice, "--device", "NAME", engine.device,
+      "Where to compute: auto (a GPU if there is one, which then must work), cpu, cuda, cuda:N",
+      [&engine](const std::string& text) {
+        engine.device = text;
+        return CheckDevice(text);
+      });
   declare.Number(kDevice, "--cpu-threads", &engine.cpu_threads, 0, 4096,
                  "Compute threads on the CPU; 0: one per processor");
   declare.Bytes(kDevice, "--max-cached-host-bytes", &engine.max_cached_host_bytes, 0, kTiB,

@@ -142,6 +142,11 @@ absl::Status Server::Listen() {
                       [this](bool stalled) { OnStall(stalled); });
   }
   LogInfo("warmed up", {{"seconds", engine_->info().warm_up_seconds}});
+  const DeviceInfo& device = engine_->info().device;
+  LogInfo("device", {{"name", device.name},
+                     {"description", device.description},
+                     {"threads", device.threads},
+                     {"backend", device.backend}});
   LogCostModel(engine_->info().cost_model);
   LogInfo("listening", {{"grpc", WithPort(options_.listen, port())}, {"metrics", metrics_address}});
   return absl::OkStatus();

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "engine/base/error.h"
 
@@ -14,9 +15,11 @@ namespace {
 using OpenFn = void (*)(int index, const EngineOptions* options, std::unique_ptr<Device>* out,
                         absl::Status* status);
 
-absl::Status Unavailable(const std::string& cause) {
+absl::Status NoGpu(const std::string& cause) {
   return MakeError(Reason::kKernelNotAvailable, cause);
 }
+
+absl::Status Broken(const std::string& cause) { return MakeError(Reason::kInternal, cause); }
 
 std::string LastLoaderError() {
   const char* error = dlerror();
@@ -25,38 +28,67 @@ std::string LastLoaderError() {
 
 // Asked first, because the module brings the tensor library's CUDA part, which takes a second to
 // load and is of no use without a driver.
-bool DriverIsInstalled() {
-  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-  if (driver == nullptr) return false;
-  dlclose(driver);
-  return true;
+absl::Status CheckDriver(const std::string& library) {
+  void* driver = dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (driver != nullptr) {
+    dlclose(driver);
+    return absl::OkStatus();
+  }
+  const std::string error = LastLoaderError();
+  // Of the library itself, not of one that it needs.
+  const bool absent =
+      error.starts_with(library + ":") && error.find("No such file") != std::string::npos;
+  if (absent) return NoGpu("no NVIDIA driver: " + library + " is not installed");
+  return Broken("the NVIDIA driver does not load: " + error);
 }
 
 // The folder of the library that this code is in.
 absl::StatusOr<std::filesystem::path> OwnFolder() {
   Dl_info info;
   if (dladdr(reinterpret_cast<const void*>(&OpenCudaDevice), &info) == 0) {
-    return Unavailable("the engine cannot find its own library's folder");
+    return Broken("the engine cannot find its own library's folder");
   }
   return std::filesystem::path(info.dli_fname).parent_path();
 }
 
-absl::StatusOr<OpenFn> LoadModule() {
-  if (!DriverIsInstalled()) return Unavailable("no NVIDIA driver: libcuda.so.1 is not installed");
-  const absl::StatusOr<std::filesystem::path> folder = OwnFolder();
-  if (!folder.ok()) return folder.status();
-  const std::string path = *folder / "libcastor_cuda.so";
+absl::StatusOr<OpenFn> LoadModule(const CudaPlaces& places) {
+  if (absl::Status driver = CheckDriver(places.driver); !driver.ok()) return driver;
+  std::string path = places.module;
+  if (path.empty()) {
+    const absl::StatusOr<std::filesystem::path> folder = OwnFolder();
+    if (!folder.ok()) return folder.status();
+    path = *folder / "libcastor_cuda.so";
+  }
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    const std::string cause = "this build has no CUDA module, " + path;
+    return HasGpuNode(places.device_nodes) ? Broken(cause + ", and there is a GPU") : NoGpu(cause);
+  }
   void* module = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (module == nullptr) return Unavailable("no CUDA module: " + LastLoaderError());
+  if (module == nullptr) return Broken("the CUDA module does not load: " + LastLoaderError());
   void* symbol = dlsym(module, "castor_open_cuda_device");
-  if (symbol == nullptr) return Unavailable("not a CUDA module: " + LastLoaderError());
+  if (symbol == nullptr) return Broken("not a CUDA module: " + LastLoaderError());
   return reinterpret_cast<OpenFn>(symbol);
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int index, const EngineOptions& options) {
-  const absl::StatusOr<OpenFn> open = LoadModule();
+bool HasGpuNode(const std::string& device_nodes) {
+  std::error_code error;
+  for (const auto& node : std::filesystem::directory_iterator(device_nodes, error)) {
+    const std::string name = node.path().filename();
+    if (name == "dxg") return true;  // of the Windows subsystem for Linux
+    if (name.starts_with("nvidia") && name.size() > 6 &&
+        name.find_first_not_of("0123456789", 6) == std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int index, const EngineOptions& options,
+                                                       const CudaPlaces& places) {
+  const absl::StatusOr<OpenFn> open = LoadModule(places);
   if (!open.ok()) return open.status();
   std::unique_ptr<Device> device;
   absl::Status status;

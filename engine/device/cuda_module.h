@@ -3,15 +3,29 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/device/device.h"
 
 namespace castor {
 
-// KERNEL_NOT_AVAILABLE, with the cause, where there is no NVIDIA driver, no module beside
-// libcastor_engine.so, or no such device. Called on the engine thread. Once loaded, the module
-// stays for the life of the process, since pinned memory is freed through it.
-absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int index, const EngineOptions& options);
+// Where the CUDA side is looked for; tests have it elsewhere.
+struct CudaPlaces {
+  std::string driver = "libcuda.so.1";
+  std::string module;  // empty: libcastor_cuda.so beside libcastor_engine.so
+  std::string device_nodes = "/dev";
+};
+
+// KERNEL_NOT_AVAILABLE, with the cause, where there is no NVIDIA driver or no such device, or no
+// module and no GPU either. Any other error is one of a GPU that is there: a module that is missing
+// beside one or does not load, a driver that is too old, a device that is not ready. Called on the
+// engine thread. Once loaded, the module stays for the life of the process, since pinned memory is
+// freed through it.
+absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int index, const EngineOptions& options,
+                                                       const CudaPlaces& places = {});
+
+// Whether the system has a node of a GPU, /dev/nvidia0 or /dev/dxg.
+bool HasGpuNode(const std::string& device_nodes);
 
 }  // namespace castor

@@ -40,15 +40,25 @@ absl::StatusOr<std::unique_ptr<Device>> OpenCpu(const EngineOptions& options,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const EngineOptions& options) {
+  return OpenDeviceAt(options, CudaPlaces());
+}
+
+absl::StatusOr<std::unique_ptr<Device>> OpenDeviceAt(const EngineOptions& options,
+                                                     const CudaPlaces& places) {
   if (options.device == "cpu") return OpenCpu(options, "");
   if (options.device == "auto") {
-    absl::StatusOr<std::unique_ptr<Device>> cuda = OpenCudaDevice(0, options);
+    absl::StatusOr<std::unique_ptr<Device>> cuda = OpenCudaDevice(0, options, places);
     if (cuda.ok()) return cuda;
+    if (ReasonOf(cuda.status()) != Reason::kKernelNotAvailable) {
+      return MakeError(Reason::kInternal,
+                       "the GPU cannot be used: " + std::string(cuda.status().message()) +
+                           " (device cpu serves without it)");
+    }
     return OpenCpu(options, std::string(cuda.status().message()));
   }
   const std::optional<int> index = CudaIndex(options.device);
   if (!index) return InvalidField("device", "must be auto, cpu, cuda or cuda:N");
-  return OpenCudaDevice(*index, options);
+  return OpenCudaDevice(*index, options, places);
 }
 
 }  // namespace castor

@@ -68,7 +68,12 @@ class Device {
   virtual absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch) = 0;
 };
 
-// Opens what EngineOptions::device names. Called on the engine thread.
+// Opens what EngineOptions::device names. "auto" takes the CPU only where there is no NVIDIA driver
+// or no GPU: one that is there and does not work is an error. Called on the engine thread.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const EngineOptions& options);
+
+struct CudaPlaces;  // cuda_module.h
+absl::StatusOr<std::unique_ptr<Device>> OpenDeviceAt(const EngineOptions& options,
+                                                     const CudaPlaces& places);
 
 }  // namespace castor

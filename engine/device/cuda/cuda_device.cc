@@ -1,5 +1,6 @@
 #include "engine/device/cuda/cuda_device.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/ops/empty.h>
@@ -11,12 +12,16 @@
 #include <torch/headeronly/version.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <utility>
 
 #include "engine/attention/cuda/variants_cuda.h"
 #include "engine/base/error.h"
+#include "engine/base/machine.h"
 #include "engine/device/cuda/pinned.h"
+#include "engine/device/cuda/presence.h"
+#include "engine/device/cuda_module.h"
 #include "engine/encoder/load.h"
 #include "engine/encoder/model.h"
 
@@ -29,7 +34,11 @@ using c10::cuda::CUDACachingAllocator::resetPeakStats;
 constexpr int kMinComputeCapability = 80;
 constexpr size_t kAggregate = 0;  // of the allocator's statistics: small and large blocks together
 
-// FAILED_PRECONDITION, so that "auto" may go on with the CPU.
+// The numbers that presence.cc knows.
+static_assert(cudaSuccess == 0 && cudaErrorStubLibrary == 34);
+static_assert(cudaErrorInsufficientDriver == 35 && cudaErrorNoDevice == 100);
+
+// There is no such device: "auto" may go on with the CPU, as after no other error.
 absl::Status Unavailable(const std::string& message) {
   return MakeError(Reason::kKernelNotAvailable, message);
 }
@@ -70,9 +79,17 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(int index,
                                                              const EngineOptions& options) {
   int count = 0;
   const cudaError_t counted = cudaGetDeviceCount(&count);
-  if (counted != cudaSuccess) {
+  if (counted != cudaSuccess || count == 0) {
     cudaGetLastError();
-    return Unavailable("CUDA cannot be used: " + std::string(cudaGetErrorString(counted)));
+    const std::string cause =
+        "CUDA cannot be used: " +
+        std::string(cudaGetErrorString(counted == cudaSuccess ? cudaErrorNoDevice : counted));
+    CudaRefusal refusal;
+    refusal.error = counted;
+    cudaDriverGetVersion(&refusal.driver_version);
+    refusal.device_node = HasGpuNode("/dev");
+    refusal.restricted = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
+    return NoGpu(refusal) ? Unavailable(cause) : MakeError(Reason::kInternal, cause);
   }
   if (index < 0 || index >= count) {
     return Unavailable("there is no device cuda:" + std::to_string(index) + ", only " +
@@ -87,10 +104,13 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(int index,
     if (!got.ok()) return got;
     const int capability = properties.major * 10 + properties.minor;
     if (capability < kMinComputeCapability) {
-      return Unavailable(std::string(properties.name) + " has compute capability " +
-                         std::to_string(properties.major) + "." + std::to_string(properties.minor) +
-                         ", and Castor needs 8.0");
+      return MakeError(Reason::kInternal,
+                       std::string(properties.name) + " has compute capability " +
+                           std::to_string(properties.major) + "." +
+                           std::to_string(properties.minor) + ", and Castor needs 8.0");
     }
+    // Models are read and converted on the host.
+    at::set_num_threads(options.cpu_threads > 0 ? options.cpu_threads : AvailableProcessors());
     const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(index));
     const at::Device torch_device(at::kCUDA, static_cast<c10::DeviceIndex>(index));
     // Starts LibTorch's CUDA side, with the allocator and the context, while errors are cheap.

@@ -85,6 +85,7 @@ TEST(Metrics, EverySeriesExistsAtZeroFromTheStart) {
   }
   EXPECT_EQ(series.at("castor_device_healthy"), 1);
   EXPECT_EQ(Sum(series, {"castor_build_info{", "device=\"cpu\""}), 1);
+  EXPECT_EQ(Sum(series, {"castor_device_info{", "device=\"cpu\"", "backend="}), 1);
   EXPECT_FALSE(
       series.contains("castor_requests_total{code=\"OK\",kernel=\"cast\",method=\"attend\"}"))
       << "a kernel that the engine does not have";
