@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/option_bounds.h"
 #include "server/config_file.h"
 #include "server/units.h"
 
@@ -84,6 +85,12 @@ class Declarer {
            return "";
          },
          {ConfigType::kInteger});
+  }
+
+  template <typename T>
+  void Number(const char* group, const std::string& flag, T* value, OptionBounds bounds,
+              const std::string& help) {
+    Number(group, flag, value, bounds.low, bounds.high, help);
   }
 
   void Bytes(const char* group, const std::string& flag, int64_t* value, int64_t low, int64_t high,

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/option_bounds.h"
 #include "server/option_kinds.h"
 #include "server/version.h"
 
@@ -150,8 +151,9 @@ std::string CacheFolder() {
 }
 
 void DeclareKernels(Declarer& declare, EngineOptions& engine) {
-  declare.Time(kKernels, "--cost-model-budget", &engine.cost_model_budget, std::chrono::seconds(0),
-               std::chrono::seconds(60),
+  declare.Time(kKernels, "--cost-model-budget", &engine.cost_model_budget,
+               std::chrono::milliseconds(kCostModelBudgetMsBounds.low),
+               std::chrono::milliseconds(kCostModelBudgetMsBounds.high),
                "Time to measure the kernels at the start, for the automatic choice among them; 0: "
                "it takes the most exact kernel allowed");
   engine.cost_model_cache = CacheFolder();
@@ -165,8 +167,8 @@ void DeclareKernels(Declarer& declare, EngineOptions& engine) {
   declare.Share(kKernels, "--fidelity-share", &engine.fidelity_share,
                 "Share of the requests for approximate kernels whose error is measured for the "
                 "metrics, though they do not ask");
-  declare.Number(kKernels, "--fidelity-sample-rows", &engine.fidelity_sample_rows, 1, 1024,
-                 "Query rows per sequence to measure it on");
+  declare.Number(kKernels, "--fidelity-sample-rows", &engine.fidelity_sample_rows,
+                 kFidelityRowsBounds, "Query rows per sequence to measure it on");
 }
 
 void DeclareService(Declarer& declare, ServerOptions& options) {
@@ -210,7 +212,7 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype)
                         "Type of the models' weights on the device");
   declare.Bytes(kModels, "--max-text-bytes", &engine.max_text_bytes, 1, int64_t{64} << 20,
                 "The longest text, in bytes of UTF-8");
-  declare.Number(kModels, "--tokenizer-threads", &engine.tokenizer_threads, 0, 256,
+  declare.Number(kModels, "--tokenizer-threads", &engine.tokenizer_threads, kTokenizerThreadsBounds,
                  "Threads that turn texts into tokens; 0: one per core");
 
   declare.Text(
@@ -220,18 +222,19 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype)
         engine.device = text;
         return CheckDevice(text);
       });
-  declare.Number(kDevice, "--cpu-threads", &engine.cpu_threads, 0, 4096,
+  declare.Number(kDevice, "--cpu-threads", &engine.cpu_threads, kCpuThreadsBounds,
                  "Compute threads on the CPU; 0: one per processor");
   declare.Bytes(kDevice, "--max-cached-host-bytes", &engine.max_cached_host_bytes, 0, kTiB,
                 "Staging memory kept for reuse; by default at most an eighth of the memory");
-  declare.Number(kDevice, "--completion-threads", &engine.completion_threads, 1, 256,
-                 "Threads that hand out answers");
+  declare.Number(kDevice, "--completion-threads", &engine.completion_threads,
+                 kCompletionThreadsBounds, "Threads that hand out answers");
 
   declare.Number(kBatching, "--max-batch-tokens", &engine.max_batch_tokens, 1, 1 << 30,
                  "Token budget of a batch; a longer request runs alone");
   declare.Number(kBatching, "--max-batch-requests", &engine.max_batch_requests, 1, 65536,
                  "Requests in one batch");
-  declare.Time(kBatching, "--batch-delay", &engine.batch_delay, microseconds(0), seconds(1),
+  declare.Time(kBatching, "--batch-delay", &engine.batch_delay,
+               microseconds(kBatchDelayUsBounds.low), microseconds(kBatchDelayUsBounds.high),
                "How long a free device waits for company");
 
   declare.Number(kLimits, "--max-queued-requests", &engine.max_queued_requests, 1, 1 << 24,
@@ -242,7 +245,7 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype)
                 "The same, in bytes: inputs, outputs, and the kernels' memory that grows with "
                 "them; by default "
                 "at most a quarter of the memory");
-  declare.Number(kLimits, "--max-sequences", &engine.max_sequences, 1, 1 << 20,
+  declare.Number(kLimits, "--max-sequences", &engine.max_sequences, kSequencesBounds,
                  "Sequences in one request");
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/base/error.h"
+#include "engine/option_bounds.h"
 
 namespace castor {
 namespace {
@@ -17,26 +18,28 @@ struct Range {
   int64_t max;
 };
 
+Range Within(const char* field, int64_t value, OptionBounds bounds) {
+  return {field, value, bounds.low, bounds.high};
+}
+
 }  // namespace
 
 absl::Status CheckOptions(const EngineOptions& options) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-  constexpr int64_t kMaxThreads = 1024;
   for (const Range& range : {
-           Range{"cpu_threads", options.cpu_threads, 0, kMaxThreads},
+           Within("cpu_threads", options.cpu_threads, kCpuThreadsBounds),
            Range{"max_queued_requests", options.max_queued_requests, 1, kMax},
            Range{"max_queued_tokens", options.max_queued_tokens, 1, kMax},
            Range{"max_queued_bytes", options.max_queued_bytes, 1, kMax},
            Range{"max_batch_tokens", options.max_batch_tokens, 1, kMax},
            Range{"max_batch_requests", options.max_batch_requests, 1, kMax},
-           // Above a minute it is a mistake of units.
-           Range{"batch_delay", options.batch_delay.count(), 0, 60'000'000},
-           Range{"max_sequences", options.max_sequences, 1, 1 << 24},
+           Within("batch_delay", options.batch_delay.count(), kBatchDelayUsBounds),
+           Within("max_sequences", options.max_sequences, kSequencesBounds),
            Range{"max_text_bytes", options.max_text_bytes, 1, kMax},
-           Range{"cost_model_budget", options.cost_model_budget.count(), 0, 60'000},
-           Range{"fidelity_sample_rows", options.fidelity_sample_rows, 1, 1024},
-           Range{"completion_threads", options.completion_threads, 1, kMaxThreads},
-           Range{"tokenizer_threads", options.tokenizer_threads, 0, kMaxThreads},
+           Within("cost_model_budget", options.cost_model_budget.count(), kCostModelBudgetMsBounds),
+           Within("fidelity_sample_rows", options.fidelity_sample_rows, kFidelityRowsBounds),
+           Within("completion_threads", options.completion_threads, kCompletionThreadsBounds),
+           Within("tokenizer_threads", options.tokenizer_threads, kTokenizerThreadsBounds),
            Range{"max_cached_host_bytes", options.max_cached_host_bytes, 0, kMax},
        }) {
     if (range.value >= range.min && range.value <= range.max) continue;

@@ -11,6 +11,7 @@
 
 #include "castor/v1/server.grpc.pb.h"
 #include "engine/base/machine.h"
+#include "tests/integration/server_fixture.h"
 #include "tests/integration/server_process.h"
 #include "tests/support/sanitizer.h"
 
@@ -82,6 +83,74 @@ TEST(ServerStartTest, WithoutDescriptorsItEndsWithOneLine) {
     EXPECT_TRUE(!served || descriptors >= 32) << descriptors;
   }
   EXPECT_TRUE(served);
+}
+
+TEST(ServerStartTest, EveryNumberWorksAtItsUpperBound) {
+  if (kSanitized) GTEST_SKIP() << "thousands of threads";
+  ServerProcess process({"--listen",
+                         "127.0.0.1:0",
+                         "--metrics-listen",
+                         "127.0.0.1:0",
+                         "--device",
+                         "cpu",
+                         "--cost-model-budget",
+                         "0s",
+                         "--cpu-threads",
+                         "1024",
+                         "--tokenizer-threads",
+                         "256",
+                         "--completion-threads",
+                         "256",
+                         "--max-sequences",
+                         "1048576",
+                         "--fidelity-sample-rows",
+                         "1024",
+                         "--max-concurrent-streams",
+                         "65536",
+                         "--shared-memory",
+                         "--max-shared-memory-regions",
+                         "65536",
+                         "--max-batch-tokens",
+                         "1073741824",
+                         "--max-batch-requests",
+                         "65536",
+                         "--batch-delay",
+                         "1s",
+                         "--max-queued-requests",
+                         "16777216",
+                         "--max-queued-tokens",
+                         "1099511627776",
+                         "--max-queued-bytes",
+                         "1TiB",
+                         "--max-cached-host-bytes",
+                         "1TiB",
+                         "--max-message-bytes",
+                         "2147483647",
+                         "--max-text-bytes",
+                         "64MiB",
+                         "--max-connection-age",
+                         "24h",
+                         "--max-connection-age-grace",
+                         "24h",
+                         "--max-connection-idle",
+                         "24h",
+                         "--handshake-timeout",
+                         "2m",
+                         "--max-deadline",
+                         "24h",
+                         "--drain-deadline",
+                         "1h"});
+  const std::string line = process.AwaitLine(" listening ");
+  const size_t at = line.find("grpc=");
+  ASSERT_NE(at, std::string::npos) << process.output();
+  const std::string address = line.substr(at + 5, line.find(' ', at) - at - 5);
+  const auto stub = v1::AttentionService::NewStub(
+      grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  AttendCall call;
+  const grpc::Status status = call.Run(*stub, AttendOf(3));
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0) << process.output();
 }
 
 TEST(ServerStartTest, BudgetsFollowFromTheMemoryLimit) {

@@ -299,6 +299,13 @@ TEST_F(OptionsTest, BadValuesAreRefusedWithFlagValueAndRange) {
   EXPECT_THAT(ErrorOf({"--max-batch-tokens"}), HasSubstr("--max-batch-tokens"));
 }
 
+// 4096 used to pass here and fail in the engine.
+TEST_F(OptionsTest, ThreadsAreBoundedAsTheEngineBoundsThem) {
+  EXPECT_EQ(ParseOrDie({"--cpu-threads", "1024"}).engine.cpu_threads, 1024);
+  EXPECT_THAT(ErrorOf({"--cpu-threads", "1025"}), HasSubstr("out of range (0 to 1024)"));
+  EXPECT_THAT(ErrorOf({"--cpu-threads", "4096"}), HasSubstr("--cpu-threads"));
+}
+
 TEST_F(OptionsTest, AnErrorNamesTheSourceOfTheValue) {
   SetEnvironment("CASTOR_MAX_BATCH_TOKENS", "none");
   EXPECT_THAT(ErrorOf({}), HasSubstr("CASTOR_MAX_BATCH_TOKENS"));
