@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "server/bind.h"
+#include "server/transport/bind.h"
 
 namespace castor::server {
 

@@ -1,10 +1,10 @@
 #include "engine/scheduling/tokenizer_pool.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/machine.h"
+#include "engine/option_bounds.h"
 #include "engine/scheduling/guarded.h"
 #include "engine/scheduling/staging.h"
 
@@ -29,18 +29,13 @@ int64_t NextSlice(const Job& job) {
   return static_cast<int64_t>(bytes);
 }
 
-// The cores that this process may run on.
-int AvailableCores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
 }  // namespace
 
 TokenizerPool::TokenizerPool(int threads, const EncoderFunctions& encoder, HostPool& host_pool,
                              Scheduler& scheduler, Clock& clock, Counters& counters)
-    : thread_count_(threads == 0 ? AvailableCores() : threads),
+    : thread_count_(threads != 0 ? threads
+                                 : std::min(AvailableProcessors(),
+                                            static_cast<int>(kTokenizerThreadsBounds.high))),
       encoder_(encoder),
       host_pool_(host_pool),
       scheduler_(scheduler),

@@ -48,7 +48,9 @@ EncodeRequest TokensOf(const std::vector<int64_t>& lengths, const ModelInfo& inf
 absl::Status RunModel(Device& device, const EncoderFunctions& encoder, const LoadedModel& model,
                       EncodeRequest request) {
   auto job = OpenEncode(std::move(request), model, Vanilla{});
-  auto status = StageEncode(encoder, *device.host_pool(), job.get());
+  auto prepared = PrepareEncode(encoder, {}, job.get());  // all of it
+  if (!prepared.ok()) return prepared.status();
+  auto status = StageEncode(*device.host_pool(), job.get());
   return status.ok() ? Run(device, std::move(job)) : status;
 }
 

@@ -1,7 +1,6 @@
 #include "server/transport/acceptor.h"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -41,12 +40,6 @@ absl::Status CannotListen(const std::string& address, const std::string& why) {
   return absl::UnavailableError("cannot listen on " + address + ": " + why);
 }
 
-std::string WhyNot(int error) {
-  if (error == EADDRINUSE) return "the address is taken";
-  if (error == EADDRNOTAVAIL) return "the address is not this machine's";
-  return std::strerror(error);
-}
-
 void Watch(int epoll, int descriptor, uint32_t events, uint64_t tag) {
   epoll_event event{};
   event.events = events;
@@ -55,38 +48,6 @@ void Watch(int epoll, int descriptor, uint32_t events, uint64_t tag) {
 }
 
 int OpenReserve() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
-
-// A listening socket, or -1 and errno. `port` 0 is replaced by the one that was picked.
-int Listen(const addrinfo& where, int* port) {
-  const int listener = socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (listener < 0) return -1;
-  const int on = 1;
-  const int off = 0;
-  setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  sockaddr_storage address{};
-  std::memcpy(&address, where.ai_addr, where.ai_addrlen);
-  if (where.ai_family == AF_INET6) {
-    auto* v6 = reinterpret_cast<sockaddr_in6*>(&address);
-    v6->sin6_port = htons(static_cast<uint16_t>(*port));
-    // [::] stands for all addresses, IPv4 too; any other for itself.
-    const bool any = IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
-    setsockopt(listener, IPPROTO_IPV6, IPV6_V6ONLY, any ? &off : &on, sizeof(on));
-  } else {
-    reinterpret_cast<sockaddr_in*>(&address)->sin_port = htons(static_cast<uint16_t>(*port));
-  }
-  socklen_t size = where.ai_addrlen;
-  if (bind(listener, reinterpret_cast<const sockaddr*>(&address), size) != 0 ||
-      listen(listener, SOMAXCONN) != 0 ||
-      getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    const int error = errno;
-    close(listener);
-    errno = error;
-    return -1;
-  }
-  *port = ntohs(where.ai_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
-                                            : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
-  return listener;
-}
 
 std::string_view NameOf(RefusedConnection cause) {
   switch (cause) {
@@ -110,63 +71,43 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Bind(const std::string& addr
   if (acceptor->epoll_ < 0 || acceptor->wake_ < 0 || acceptor->reserve_ < 0) {
     return CannotListen(address, std::strerror(errno));
   }
-  absl::Status bound;
-  constexpr std::string_view kUnix = "unix:";
-  if (address.starts_with(kUnix)) {
-    bound = acceptor->BindUnix(address.substr(kUnix.size()));
-  } else {
-    const size_t colon = address.rfind(':');
-    std::string host = address.substr(0, colon);
-    if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-    bound = acceptor->BindHost(host, address.substr(colon + 1));
+  if (address.starts_with("unix:")) {
+    if (absl::Status bound = acceptor->BindUnix(address); !bound.ok()) return bound;
+    return acceptor;
   }
-  if (!bound.ok()) return bound;
+  auto sockets = ListeningSockets::Open(address);
+  if (!sockets.ok()) return CannotListen(address, std::string(sockets.status().message()));
+  acceptor->port_ = sockets->port();
+  acceptor->sockets_.emplace(*std::move(sockets));
   return acceptor;
 }
 
-absl::Status Acceptor::BindHost(const std::string& host, const std::string& port) {
-  const std::string address = host + ":" + port;
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (const int error = getaddrinfo(host.c_str(), port.c_str(), &hints, &found); error != 0) {
-    return CannotListen(address, gai_strerror(error));
+absl::Status Acceptor::BindUnix(const std::string& address) {
+  auto claimed = UnixSocket::Claim(address);
+  if (!claimed.ok()) return claimed.status();
+  const std::string path = (*claimed)->bind_path();
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(to.sun_path)) return CannotListen(address, "the path is too long");
+  std::memcpy(to.sun_path, path.c_str(), path.size());
+  unix_descriptor_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (unix_descriptor_ < 0 ||
+      bind(unix_descriptor_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0 ||
+      listen(unix_descriptor_, SOMAXCONN) != 0) {
+    return CannotListen(address, std::strerror(errno));
   }
-  port_ = std::stoi(port);
-  int error = 0;
-  for (const addrinfo* where = found; where != nullptr; where = where->ai_next) {
-    const int listener = Listen(*where, &port_);
-    if (listener >= 0) {
-      listeners_.push_back(listener);
-    } else if (error != EADDRINUSE) {
-      error = errno;
-    }
-  }
-  freeaddrinfo(found);
-  // A name may stand for an address that is not there, such as ::1 without IPv6; not for one that
-  // somebody else has.
-  if (listeners_.empty() || error == EADDRINUSE) return CannotListen(address, WhyNot(error));
-  return absl::OkStatus();
+  unix_socket_ = *std::move(claimed);
+  return unix_socket_->Publish();
 }
 
-absl::Status Acceptor::BindUnix(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) {
-    return CannotListen("unix:" + path, "the path is longer than a socket's can be");
-  }
-  std::memcpy(address.sun_path, path.c_str(), path.size());
-  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (listener < 0) return CannotListen("unix:" + path, std::strerror(errno));
-  listeners_.push_back(listener);
-  if (bind(listener, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
-      listen(listener, SOMAXCONN) != 0) {
-    return CannotListen("unix:" + path, WhyNot(errno));
-  }
-  unix_path_ = path;
-  return absl::OkStatus();
+std::vector<int> Acceptor::descriptors() const {
+  if (unix_descriptor_ >= 0) return {unix_descriptor_};
+  return sockets_.has_value() ? sockets_->descriptors() : std::vector<int>();
+}
+
+void Acceptor::CloseListeners() {
+  sockets_.reset();
+  if (unix_descriptor_ >= 0) close(std::exchange(unix_descriptor_, -1));
 }
 
 Acceptor::~Acceptor() {
@@ -182,20 +123,20 @@ void Acceptor::Start(Sink* sink, Connections* connections, Metrics* metrics) {
   connections_ = connections;
   metrics_ = metrics;
   Watch(epoll_, wake_, EPOLLIN, kWakeTag);
-  for (const int listener : listeners_) {
+  for (const int listener : descriptors()) {
     Watch(epoll_, listener, EPOLLIN, kListenerTag | static_cast<uint64_t>(listener));
   }
   thread_ = std::thread([this] { Run(); });
 }
 
 void Acceptor::StopListening() {
-  if (!unix_path_.empty()) unlink(std::exchange(unix_path_, "").c_str());
+  unix_socket_.reset();  // the path first: who finds it gone knows
   if (!listening_.exchange(false)) return;
   // The thread may be about to accept from them; it closes them itself.
   if (thread_.joinable()) {
     Wake();
   } else {
-    for (const int listener : std::exchange(listeners_, {})) close(listener);
+    CloseListeners();
   }
 }
 
@@ -215,9 +156,7 @@ void Acceptor::Run() {
   std::array<epoll_event, 64> events;
   while (!stopped_) {
     const int count = epoll_wait(epoll_, events.data(), events.size(), -1);
-    if (!listening_) {
-      for (const int listener : std::exchange(listeners_, {})) close(listener);
-    }
+    if (!listening_) CloseListeners();
     for (int i = 0; i < count; ++i) {
       const uint64_t tag = events[static_cast<size_t>(i)].data.u64;
       if (tag == kWakeTag) {

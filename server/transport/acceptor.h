@@ -10,16 +10,20 @@
 
 #include <grpcpp/server_builder.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/transport/bind.h"
 #include "server/metrics.h"
 #include "server/transport/connections.h"
+#include "server/transport/unix_socket.h"
 
 namespace castor::server {
 
@@ -50,8 +54,7 @@ class Acceptor {
  private:
   Acceptor() = default;
 
-  absl::Status BindHost(const std::string& host, const std::string& port);
-  absl::Status BindUnix(const std::string& path);
+  absl::Status BindUnix(const std::string& address);
   void Run();
   void AcceptAll(int listener);
   // True when a connection could be turned away.
@@ -59,8 +62,12 @@ class Acceptor {
   void Refuse(RefusedConnection cause);
   void Wake();
 
-  std::vector<int> listeners_;
-  std::string unix_path_;  // to remove at the end
+  std::vector<int> descriptors() const;
+  void CloseListeners();
+
+  std::optional<ListeningSockets> sockets_;  // of a host and port
+  std::unique_ptr<UnixSocket> unix_socket_;  // of a path; and its socket:
+  int unix_descriptor_ = -1;
   int port_ = 0;
   int epoll_ = -1;
   int wake_ = -1;     // eventfd

@@ -1,8 +1,7 @@
 // A path for a unix: socket, which one server has at a time.
 //
-// gRPC replaces whatever socket lies at the path that it is to listen at, and removes what lies
-// there when it ends, whoever serves by then. So it is given a path of its own beside, and its
-// socket moves to the real one when it listens.
+// A socket is bound at a path of its own beside, and moves to the real one when it listens: there it
+// takes the place of what a dead server left, and nobody ever finds a path that does not answer.
 #pragma once
 
 #include <sys/types.h>
@@ -27,8 +26,8 @@ class UnixSocket {
   UnixSocket(const UnixSocket&) = delete;
   UnixSocket& operator=(const UnixSocket&) = delete;
 
-  // The "unix:..." to listen at.
-  std::string bind_address() const { return "unix:" + temporary_; }
+  // The path to listen at.
+  const std::string& bind_path() const { return temporary_; }
 
   // Moves the socket that listens there to PATH. Once, after the listener listens.
   absl::Status Publish();

@@ -61,7 +61,7 @@ TEST_F(UnixSocketTest, PublishesOneAtATimeAndLeavesNothing) {
     auto claimed = UnixSocket::Claim("unix:" + path_);
     ASSERT_TRUE(claimed.ok()) << claimed.status();
     EXPECT_THAT(ErrorOf(path_), HasSubstr("taken")) << "before it listens, too";
-    const Listening listening((*claimed)->bind_address().substr(5));
+    const Listening listening((*claimed)->bind_path());
     EXPECT_FALSE(Answers(path_));
     ASSERT_TRUE((*claimed)->Publish().ok());
     EXPECT_TRUE(Answers(path_));
@@ -83,7 +83,7 @@ TEST_F(UnixSocketTest, ReplacesWhatADeadServerLeft) {
   ASSERT_TRUE(std::filesystem::is_socket(path_));
   auto claimed = UnixSocket::Claim("unix://" + path_);
   ASSERT_TRUE(claimed.ok()) << claimed.status();
-  const Listening listening((*claimed)->bind_address().substr(5));
+  const Listening listening((*claimed)->bind_path());
   ASSERT_TRUE((*claimed)->Publish().ok());
   EXPECT_TRUE(Answers(path_));
 }
@@ -104,7 +104,7 @@ TEST_F(UnixSocketTest, AtItsEndRemovesOnlyItsOwn) {
   {
     auto claimed = UnixSocket::Claim("unix:" + path_);
     ASSERT_TRUE(claimed.ok()) << claimed.status();
-    const Listening listening((*claimed)->bind_address().substr(5));
+    const Listening listening((*claimed)->bind_path());
     ASSERT_TRUE((*claimed)->Publish().ok());
     std::filesystem::remove(path_);
     std::ofstream(path_) << "of somebody else";

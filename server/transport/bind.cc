@@ -1,4 +1,4 @@
-#include "server/bind.h"
+#include "server/transport/bind.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
@@ -12,8 +12,6 @@
 
 namespace castor::server {
 namespace {
-
-constexpr int kBacklog = 128;
 
 std::string HostOf(const std::string& address) {
   const std::string host = address.substr(0, address.rfind(':'));
@@ -42,7 +40,7 @@ int Listen(const addrinfo& at, int port, bool alone) {
   }
   const sockaddr_storage to = WithPort(at, port);
   if (bind(descriptor, reinterpret_cast<const sockaddr*>(&to), at.ai_addrlen) == 0 &&
-      listen(descriptor, kBacklog) == 0) {
+      listen(descriptor, SOMAXCONN) == 0) {
     return descriptor;
   }
   const int error = errno;
