@@ -86,7 +86,7 @@ class HealthService::Watcher final
     const absl::Status parsed =
         ok ? ParseMessage(message_, &request)
            : MakeError(Reason::kMalformedMessage, "the call ended without a message");
-    if (ok) service_.calls_.Received(row_);
+    if (ok) service_.calls_.Received(row_, static_cast<int64_t>(message_.Length()));
     Step step;
     {
       MutexLock lock(service_.mu_);

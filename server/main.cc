@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -60,6 +61,7 @@ int Run(ServerOptions options, StartGuard& starting) {
     return CannotStart(listening);
   }
   starting.Done();
+  std::optional<HeapTrimmer> trimmer(std::in_place);
   const Outcome outcome = (*server)->Wait();
   if (outcome != Outcome::kDrained) {
     // A broken device can hang or crash whatever touches it again, destructors too; and one that
@@ -68,6 +70,7 @@ int Run(ServerOptions options, StartGuard& starting) {
     std::_Exit(ExitCode(outcome));
   }
   signals.OnFirst(nullptr);
+  trimmer.reset();
   server->reset();
   FlushLogging();
   return ExitCode(outcome);

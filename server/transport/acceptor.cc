@@ -26,6 +26,9 @@ using std::chrono::steady_clock;
 // gone: the kernel ends the connection. gRPC's own pings wait behind those bytes.
 constexpr int kStuckPeerMs = 30'000;
 
+// How often to look at what arrives. A peer on this machine sends some 50 MiB meanwhile.
+constexpr int kLookEveryMs = 100;
+
 // How often the log tells of connections turned away.
 constexpr std::chrono::seconds kWarnEvery{10};
 
@@ -118,8 +121,10 @@ Acceptor::~Acceptor() {
   }
 }
 
-void Acceptor::Start(Sink* sink, Connections* connections, Metrics* metrics) {
+void Acceptor::Start(Sink* sink, int64_t max_unfinished_bytes, Connections* connections,
+                     Metrics* metrics) {
   sink_ = sink;
+  max_unfinished_bytes_ = max_unfinished_bytes;
   connections_ = connections;
   metrics_ = metrics;
   Watch(epoll_, wake_, EPOLLIN, kWakeTag);
@@ -154,8 +159,15 @@ void Acceptor::Wake() {
 
 void Acceptor::Run() {
   std::array<epoll_event, 64> events;
+  steady_clock::time_point bounded{};
   while (!stopped_) {
-    const int count = epoll_wait(epoll_, events.data(), events.size(), -1);
+    const bool anyone = connections_->open() > 0;
+    const int count = epoll_wait(epoll_, events.data(), events.size(), anyone ? kLookEveryMs : -1);
+    const steady_clock::time_point now = steady_clock::now();
+    if (anyone && now - bounded >= milliseconds(kLookEveryMs)) {
+      connections_->BoundUnfinished(max_unfinished_bytes_);
+      bounded = now;
+    }
     if (!listening_) CloseListeners();
     for (int i = 0; i < count; ++i) {
       const uint64_t tag = events[static_cast<size_t>(i)].data.u64;

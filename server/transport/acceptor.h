@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/transport/bind.h"
 #include "server/metrics.h"
+#include "server/transport/bind.h"
 #include "server/transport/connections.h"
 #include "server/transport/unix_socket.h"
 
@@ -42,7 +42,8 @@ class Acceptor {
   int port() const { return port_; }  // that was bound; 0 on a unix socket
 
   // Begins to accept. `sink` belongs to a server that has been started. All must outlive Stop.
-  void Start(Sink* sink, Connections* connections, Metrics* metrics);
+  // `max_unfinished_bytes` bounds what peers have sent that is not whole (Connections).
+  void Start(Sink* sink, int64_t max_unfinished_bytes, Connections* connections, Metrics* metrics);
 
   // Closes the listening sockets: who connects from now on is refused by the system. Connections
   // that are there stay, and stay watched.
@@ -74,6 +75,7 @@ class Acceptor {
   int reserve_ = -1;  // a descriptor to give up when there is no other
 
   Sink* sink_ = nullptr;
+  int64_t max_unfinished_bytes_ = 0;
   Connections* connections_ = nullptr;
   Metrics* metrics_ = nullptr;
   std::atomic<bool> listening_ = true;

@@ -1,6 +1,7 @@
 #include "server/transport/call_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/error.h"
 
@@ -58,7 +59,12 @@ absl::Status CallTable::Enter(Row& row, Kind kind, grpc::CallbackServerContext* 
   // Also of calls that are refused here: their refusals have to be taken, too.
   Limit(row, steady_clock::now() + limits_.transfer);
 
-  if (MetadataBytes(*context) > limits_.metadata_bytes) {
+  const int64_t metadata_bytes = MetadataBytes(*context);
+  if (row.connection_ != nullptr) {
+    row.receiving_ = true;
+    row.connection_->Began(metadata_bytes);
+  }
+  if (metadata_bytes > limits_.metadata_bytes) {
     Misbehaved(row, kTooMuchMetadataPoints);
     return MakeError(Reason::kTooLarge, "the call's metadata takes more than " +
                                             std::to_string(limits_.metadata_bytes) + " bytes");
@@ -76,9 +82,13 @@ absl::Status CallTable::Enter(Row& row, Kind kind, grpc::CallbackServerContext* 
   return absl::OkStatus();
 }
 
-void CallTable::Received(Row& row) { Limit(row, TimePoint::max()); }
+void CallTable::Received(Row& row, int64_t bytes) {
+  if (std::exchange(row.receiving_, false)) row.connection_->Finished(bytes);
+  Limit(row, TimePoint::max());
+}
 
-void CallTable::Answering(Row& row, TimePoint deadline) {
+void CallTable::Answering(Row& row, int64_t bytes, TimePoint deadline) {
+  if (row.connection_ != nullptr) row.connection_->Sent(bytes);
   Limit(row, std::min(deadline, steady_clock::now() + limits_.transfer));
 }
 
@@ -92,6 +102,7 @@ void CallTable::Cancelled(Row& row) {
 
 void CallTable::Leave(Row& row) {
   LeaveConnection(row);
+  if (std::exchange(row.receiving_, false)) row.connection_->Dropped();
   if (row.connection_ != nullptr && !row.cancelled() && !row.misbehaved_) {
     row.connection_->Answered();
   }

@@ -54,6 +54,7 @@ class CallTable {
     std::atomic<bool> on_connection_ = false;  // counted there
     std::atomic<bool> cancelled_ = false;
     std::atomic<bool> misbehaved_ = false;
+    bool receiving_ = false;             // changed by gRPC's threads in turn
     TimePoint ends_ = TimePoint::max();  // guarded by mu_; max(): no limit runs
   };
 
@@ -66,11 +67,12 @@ class CallTable {
   // refused with it; it is in the table all the same.
   absl::Status Enter(Row& row, Kind kind, grpc::CallbackServerContext* context);
 
-  // The message is there: no limit runs, until Answering.
-  void Received(Row& row);
+  // The message is there, with so many bytes: no limit runs, until Answering.
+  void Received(Row& row, int64_t bytes);
 
-  // The answer goes to gRPC, which must have sent it by `deadline`, and within the transfer time.
-  void Answering(Row& row, TimePoint deadline);
+  // An answer of so many bytes goes to gRPC, which must have sent it by `deadline`, and within the
+  // transfer time.
+  void Answering(Row& row, int64_t bytes, TimePoint deadline);
 
   // gRPC said that the caller cancelled the call, by itself or by the table's doing.
   void Cancelled(Row& row);

@@ -2,14 +2,18 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <utility>
 #include <vector>
+
+#include "server/logging.h"
 
 namespace castor::server {
 namespace {
@@ -19,6 +23,13 @@ PeerName NameOfIpv4(const in_addr& address, in_port_t port) {
   inet_ntop(AF_INET, &address, host, sizeof(host));
   return {"ipv4:" + std::string(host) + ":" + std::to_string(ntohs(port)), host};
 }
+
+// What is not a message: headers of frames, and the frames that a peer sends on its own account.
+// For each call and answer, as parts of messages and of answers, and for each second.
+constexpr int64_t kFrames = 1024;
+constexpr int64_t kFramesPart = 256;
+constexpr int64_t kUpdatesPart = 64;
+constexpr int64_t kPingsPerSecond = 256;
 
 }  // namespace
 
@@ -49,8 +60,9 @@ PeerName NameOfPeer(const sockaddr_storage& address) {
 Connection::Connection(int descriptor, std::string name, std::string host)
     : name_(std::move(name)),
       host_(std::move(host)),
+      opened_(std::chrono::steady_clock::now()),
       descriptor_(descriptor),
-      credited_(std::chrono::steady_clock::now()) {}
+      credited_(opened_) {}
 
 bool Connection::EnterCall(int64_t limit) {
   if (calls_.fetch_add(1, std::memory_order_relaxed) < limit) return true;
@@ -75,6 +87,49 @@ bool Connection::Misbehaved(double points, TimePoint now) {
   expelled_ = true;
   if (descriptor_ >= 0) shutdown(descriptor_, SHUT_RDWR);
   return true;
+}
+
+void Connection::Began(int64_t bytes) {
+  receiving_.fetch_add(1, std::memory_order_relaxed);
+  counted_off_.fetch_add(bytes + kFrames, std::memory_order_relaxed);
+}
+
+void Connection::Finished(int64_t bytes) {
+  receiving_.fetch_sub(1, std::memory_order_relaxed);
+  counted_off_.fetch_add(bytes + bytes / kFramesPart + kFrames, std::memory_order_relaxed);
+}
+
+void Connection::Dropped() {
+  const int64_t receiving = receiving_.fetch_sub(1, std::memory_order_relaxed);
+  const int64_t unfinished = unfinished_.load(std::memory_order_relaxed);
+  counted_off_.fetch_add(unfinished / std::max<int64_t>(receiving, 1) + kFrames,
+                         std::memory_order_relaxed);
+}
+
+void Connection::Sent(int64_t bytes) {
+  counted_off_.fetch_add(bytes / kUpdatesPart + kFrames, std::memory_order_relaxed);
+}
+
+int64_t Connection::Unfinished(TimePoint now) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  {
+    MutexLock lock(mu_);
+    if (descriptor_ < 0 || getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+      return 0;
+    }
+  }
+  if (size < offsetof(tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received)) return 0;
+  const auto age = std::chrono::duration_cast<std::chrono::seconds>(now - opened_).count();
+  const auto arrived = static_cast<int64_t>(info.tcpi_bytes_received) - kPingsPerSecond * age;
+  int64_t unfinished = arrived - counted_off_.load(std::memory_order_relaxed);
+  if (unfinished < 0) {
+    // More was allowed for than came. It is no credit for later.
+    counted_off_.fetch_add(unfinished, std::memory_order_relaxed);
+    unfinished = 0;
+  }
+  unfinished_.store(unfinished, std::memory_order_relaxed);
+  return unfinished;
 }
 
 void Connection::Close() {
@@ -139,13 +194,39 @@ std::shared_ptr<Connection> Connections::Find(std::string_view name) const {
   return found == by_name_.end() ? nullptr : found->second;
 }
 
-void Connections::CloseAll() {
+std::vector<std::shared_ptr<Connection>> Connections::All() const {
   std::vector<std::shared_ptr<Connection>> connections;
-  {
-    MutexLock lock(mu_);
-    for (const auto& [id, connection] : by_id_) connections.push_back(connection);
+  MutexLock lock(mu_);
+  connections.reserve(by_id_.size());
+  for (const auto& [id, connection] : by_id_) connections.push_back(connection);
+  return connections;
+}
+
+void Connections::BoundUnfinished(int64_t limit) {
+  const TimePoint now = std::chrono::steady_clock::now();
+  int64_t total = 0;
+  std::vector<std::pair<int64_t, std::shared_ptr<Connection>>> keeping;
+  for (std::shared_ptr<Connection>& connection : All()) {
+    const int64_t bytes = connection->Unfinished(now);
+    if (bytes == 0) continue;
+    total += bytes;
+    keeping.emplace_back(bytes, std::move(connection));
   }
-  for (const auto& connection : connections) connection->Close();
+  if (total <= limit) return;
+  std::sort(keeping.begin(), keeping.end(),
+            [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (const auto& [bytes, connection] : keeping) {
+    if (total <= limit) break;
+    connection->Close();
+    metrics_.ConnectionExpelled();
+    LogWarning("connection closed: too much arrives that is never whole",
+               {{"peer", connection->name()}, {"bytes", bytes}});
+    total -= bytes;
+  }
+}
+
+void Connections::CloseAll() {
+  for (const auto& connection : All()) connection->Close();
 }
 
 int64_t Connections::open() const {

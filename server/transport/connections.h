@@ -17,6 +17,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <variant>
+#include <vector>
 
 #include "engine/base/mutex.h"
 #include "engine/request.h"
@@ -52,6 +53,23 @@ class Connection {
   // closed. True at most once.
   bool Misbehaved(double points, TimePoint now);
 
+  // What has arrived on this connection and is not finished with: parts of messages, and whatever
+  // else gRPC keeps until it is whole. TCP counts what arrives; these count it off, and any thread
+  // may call them.
+  //
+  // A call began, with so many bytes of headers.
+  void Began(int64_t bytes);
+  // A call's message is whole.
+  void Finished(int64_t bytes);
+  // A call ended before its message was whole, so that gRPC drops a part of unknown size: an even
+  // share of what there is.
+  void Dropped();
+  // An answer was sent, which the peer acknowledges now and then.
+  void Sent(int64_t bytes);
+
+  // How much there is, in bytes; 0 on unix sockets, which count nothing. For one thread at a time.
+  int64_t Unfinished(TimePoint now);
+
   // Ends the connection both ways. gRPC then finds the end of the stream, and frees what it holds.
   void Close();
 
@@ -61,7 +79,11 @@ class Connection {
  private:
   const std::string name_;
   const std::string host_;
+  const TimePoint opened_;
   std::atomic<int64_t> calls_ = 0;
+  std::atomic<int64_t> receiving_ = 0;    // calls whose messages are not whole
+  std::atomic<int64_t> counted_off_ = 0;  // bytes
+  std::atomic<int64_t> unfinished_ = 0;   // when last looked at
 
   Mutex mu_;
   int descriptor_ ABSL_GUARDED_BY(mu_);
@@ -92,6 +114,12 @@ class Connections {
 
   // The connection that gRPC names so; null for those that it cannot tell apart, on unix sockets.
   std::shared_ptr<Connection> Find(std::string_view name) const;
+
+  std::vector<std::shared_ptr<Connection>> All() const;
+
+  // Closes those that keep most unfinished until all together keep no more than `limit` bytes. To
+  // be called again and again, by one thread.
+  void BoundUnfinished(int64_t limit);
 
   // Ends every connection.
   void CloseAll();

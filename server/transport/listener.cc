@@ -43,10 +43,10 @@ void Limit(const ServerOptions& options, grpc::ServerBuilder& builder) {
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
 
-  // What gRPC holds of messages that are arriving, of calls and of connections. Beyond it gRPC
-  // first closes connections without calls, then ends calls, until it is below again.
+  // What gRPC itself counts: slices of messages and what calls allocate. It ends calls at random
+  // when there is too much, so Connections, which closes whoever sends most, is to act first.
   grpc::ResourceQuota quota("castor");
-  quota.Resize(static_cast<size_t>(options.max_transport_bytes));
+  quota.Resize(2 * static_cast<size_t>(options.max_transport_bytes));
   quota.SetMaxThreads(kMaxServiceThreads);
   builder.SetResourceQuota(quota);
 
@@ -95,7 +95,8 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
   listener->server_ = builder.BuildAndStart();
   if (listener->server_ == nullptr) return absl::InternalError("gRPC's server does not start");
   listener->acceptor_ = *std::move(acceptor);
-  listener->acceptor_->Start(listener->sink_.get(), &connections, &metrics);
+  listener->acceptor_->Start(listener->sink_.get(), options.max_transport_bytes, &connections,
+                             &metrics);
   return listener;
 }
 

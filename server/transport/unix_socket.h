@@ -1,7 +1,7 @@
 // A path for a unix: socket, which one server has at a time.
 //
-// A socket is bound at a path of its own beside, and moves to the real one when it listens: there it
-// takes the place of what a dead server left, and nobody ever finds a path that does not answer.
+// A socket is bound at a path of its own beside, and moves to the real one when it listens: there
+// it takes the place of what a dead server left, and nobody ever finds a path that does not answer.
 #pragma once
 
 #include <sys/types.h>

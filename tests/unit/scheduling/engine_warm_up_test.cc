@@ -37,8 +37,8 @@ TEST_F(EngineWarmUpTest, AModelThatCannotRunIsNotServed) {
 }
 
 TEST_F(EngineWarmUpTest, AModelWhoseRunThrowsIsNotServed) {
-  encoder_.prepare = [](const EncodeRequest&,
-                        const encoder::Model&) -> absl::StatusOr<encoder::Prepared> {
+  encoder_.prepare_some = [](const EncodeRequest&, const encoder::Model&, const encoder::Slice&,
+                             encoder::Prepared*) -> absl::StatusOr<bool> {
     throw std::bad_alloc();
   };
   const auto engine = TryStart(options_);
@@ -47,11 +47,12 @@ TEST_F(EngineWarmUpTest, AModelWhoseRunThrowsIsNotServed) {
 }
 
 TEST_F(EngineWarmUpTest, AVocabularyWithoutOurWordsIsServed) {
-  encoder_.prepare = [prepare = encoder_.prepare](const EncodeRequest& request,
-                                                  const encoder::Model& model) {
+  encoder_.prepare_some = [prepare = encoder_.prepare_some](
+                              const EncodeRequest& request, const encoder::Model& model,
+                              const encoder::Slice& slice, encoder::Prepared* prepared) {
     return std::holds_alternative<TextInput>(request.input)
-               ? InvalidField("texts.texts[0]", "has no tokens")
-               : prepare(request, model);
+               ? absl::StatusOr<bool>(InvalidField("texts.texts[0]", "has no tokens"))
+               : prepare(request, model, slice, prepared);
   };
   const auto engine = TryStart(options_);
   EXPECT_TRUE(engine.ok()) << engine.status();

@@ -1,0 +1,221 @@
+"""Ways in which a peer can hurt a server. Each is a function of a Target; see ATTACKS at the end.
+
+An attack returns what it saw, in a few words; it raises Harm when the server did what it must not.
+Every one is bounded in time: `target.seconds` is what it may take.
+"""
+
+import socket
+import threading
+import time
+
+import wire
+from hyperframe.frame import ContinuationFrame
+from peer import ATTEND, HEALTH, Peer, grpc_message
+
+SMALL = grpc_message(wire.small())
+
+
+class Harm(Exception):
+    """The server did what it must not do."""
+
+
+def until_closed(peer: Peer, seconds: float) -> bool:
+    """Reads and drops; whether the server closed the connection in time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if peer.read(max(end - time.monotonic(), 0.01)) == b"":
+            return True
+    return False
+
+
+def send_until_closed(peer: Peer, make, seconds: float) -> int:
+    """Sends make() again and again, reading along; how often, when the server closed or time was up."""
+    reader = threading.Thread(target=until_closed, args=(peer, seconds + 5), daemon=True)
+    reader.start()
+    end = time.monotonic() + seconds
+    count = 0
+    try:
+        while time.monotonic() < end:
+            peer.send(make())
+            count += 1
+    except OSError:
+        pass  # closed
+    peer.close()
+    reader.join()
+    return count
+
+
+def expect_expelled(target, before: float) -> None:
+    if target.metric("castor_connections_expelled_total") <= before:
+        raise Harm("the server went along with it")
+
+
+def rapid_reset(target) -> str:
+    """Opens streams and resets them at once (CVE-2023-44487)."""
+    before = target.metric("castor_connections_expelled_total")
+    peer = Peer(target.port)
+    count = send_until_closed(
+        peer, lambda: b"".join(peer.headers() + peer.reset() for _ in range(50)), target.seconds)
+    expect_expelled(target, before)
+    return f"closed after {50 * count} streams"
+
+
+def rapid_reset_with_messages(target) -> str:
+    """The same with whole requests, each of which the engine gets."""
+    before = target.metric("castor_connections_expelled_total")
+    peer = Peer(target.port, acknowledge=True)
+    count = send_until_closed(
+        peer, lambda: b"".join(peer.headers() + peer.data(SMALL) + peer.reset() for _ in range(20)),
+        target.seconds)
+    return (f"{20 * count} streams, expelled: "
+            f"{target.metric('castor_connections_expelled_total') - before:.0f}")
+
+
+def large_headers(target) -> str:
+    """60 KB of headers on every stream, which stay open; nothing is acknowledged."""
+    before = target.metric("castor_connections_expelled_total")
+    peer = Peer(target.port)
+    large = [(f"x-large-{i}", "v" * 1000) for i in range(60)]
+    count = send_until_closed(peer, lambda: peer.headers(extra=large), target.seconds)
+    expect_expelled(target, before)
+    return f"closed after {count} streams"
+
+
+def continuation_flood(target) -> str:
+    """A list of headers that never ends (CVE-2024-27316 and its kin)."""
+    peer = Peer(target.port)
+    peer.send(peer.headers(end_headers=False))
+    block = peer.encoder.encode([(f"x-{i}", "v" * 1000) for i in range(15)], huffman=False)
+    frame = ContinuationFrame(peer.stream, data=block[:16384]).serialize()
+    count = send_until_closed(peer, lambda: frame, target.seconds)
+    return f"{count} frames"
+
+
+def streams_without_messages(target) -> str:
+    """Streams with headers alone, more than there may be; nothing is acknowledged."""
+    peers = [Peer(target.port) for _ in range(4)]
+    try:
+        for peer in peers:
+            for _ in range(2000):
+                peer.send(peer.headers())
+    except OSError:
+        pass
+    time.sleep(0.5)
+    held = target.metric('castor_inflight_calls{method="attend"}')
+    for peer in peers:
+        peer.close()
+    limit = 2 * 256 * len(peers)
+    if held > limit:
+        raise Harm(f"{held:.0f} calls at once, {limit} is the bound")
+    return f"{held:.0f} of 8000 streams held"
+
+
+def health_streams(target) -> str:
+    """The same to the health service, which every caller may reach."""
+    peer = Peer(target.port)
+    try:
+        for _ in range(5000):
+            peer.send(peer.headers(path=HEALTH))
+    except OSError:
+        pass
+    time.sleep(0.5)
+    peer.close()
+    return "served on"
+
+
+def half_messages(target) -> str:
+    """Messages that begin and never end, as much of each as the first window takes."""
+    peers = [Peer(target.port, acknowledge=True) for _ in range(20)]
+    body = grpc_message(bytes(1 << 20))[:60_000]
+    for peer in peers:
+        try:
+            peer.send(peer.headers() + peer.data(body, end=False))
+        except OSError:
+            pass
+    time.sleep(min(target.seconds, 2))
+    for peer in peers:
+        peer.close()
+    return f"{len(peers)} connections"
+
+
+def unread_answers(target) -> str:
+    """24 KB that are answered with 64 MiB each, which nobody reads."""
+    peers = [Peer(target.port, acknowledge=True) for _ in range(48)]
+    for peer in peers:
+        peer.send(peer.headers() + peer.data(grpc_message(wire.amplifier())))
+    time.sleep(min(target.seconds, 3))
+    most = target.metric("castor_inflight_bytes")
+    limit = target.metric('castor_queue_limit{unit="bytes"}')
+    if most > limit:
+        raise Harm(f"{most:.0f} bytes in flight, {limit:.0f} is the budget")
+    # The callers asked for no deadline: the server's own ends what is stuck.
+    end = time.monotonic() + target.max_deadline + 20
+    while target.metric("castor_inflight_bytes") > 0:
+        if time.monotonic() > end:
+            raise Harm("answers are still held after the server's longest deadline")
+        time.sleep(0.1)
+    for peer in peers:
+        peer.close()
+    return f"{most / 2**20:.0f} MiB held at most, all given back in time"
+
+
+def idle_connections(target) -> str:
+    """More connections than there is room for, which say nothing."""
+    peers = []
+    for _ in range(300):
+        try:
+            peers.append(socket.create_connection(("127.0.0.1", target.port), timeout=5))
+        except OSError:
+            break
+    time.sleep(0.5)
+    for peer in peers:
+        peer.close()
+    return f"{len(peers)} connected"
+
+
+def broken_frames(target) -> str:
+    """Bytes that are no HTTP/2, and frames that are not whole."""
+    for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+                    bytes(range(256)) * 64, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 4000):
+        connection = socket.create_connection(("127.0.0.1", target.port), timeout=5)
+        try:
+            connection.sendall(garbage)
+        except OSError:
+            pass
+        connection.close()
+    return "4 kinds"
+
+
+def silent_scrapers(target) -> str:
+    """200 half requests to the metrics port."""
+    peers = []
+    for _ in range(200):
+        peer = socket.create_connection(("127.0.0.1", target.metrics_port), timeout=5)
+        peer.sendall(b"GET /metrics HTTP/1.1\r\nHost:")
+        peers.append(peer)
+    begin = time.monotonic()
+    target.metric("castor_ready")
+    took = time.monotonic() - begin
+    for peer in peers:
+        peer.close()
+    if took > 2:
+        raise Harm(f"a scrape took {took:.1f} s beside them")
+    return f"a scrape beside them took {took * 1000:.0f} ms"
+
+
+def churn(target) -> str:
+    """Connections that come and go as fast as they can."""
+    end = time.monotonic() + min(target.seconds, 5)
+    count = 0
+    while time.monotonic() < end:
+        try:
+            Peer(target.port).close()
+        except OSError:
+            pass
+        count += 1
+    return f"{count} connections"
+
+
+ATTACKS = [rapid_reset, rapid_reset_with_messages, large_headers, continuation_flood,
+           streams_without_messages, health_streams, half_messages, unread_answers,
+           idle_connections, broken_frames, silent_scrapers, churn]

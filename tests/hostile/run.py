@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Attacks castor-server over real sockets, and says what each attack cost it.
+
+    tests/hostile/run.py --server build/server/castor-server [--seconds 2] [--log FILE]
+
+Each attack meets a server that serves a neighbour meanwhile, by calls of its own connection, one
+after another. Printed per attack: resident memory before, at its peak, and at the end; descriptors
+before and after; the longest that the neighbour waited. An attack fails when the server ends, when
+it did what it must not (attacks.py), when it does not answer afterwards, keeps descriptors, or has
+grown beyond its budgets. Needs Debian's python3-h2 for its parts hpack and hyperframe.
+"""
+
+import argparse
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+from attacks import ATTACKS, SMALL, Harm
+from peer import Peer
+
+BUDGETS = ["--max-queued-bytes", "256MiB", "--max-transport-bytes", "512MiB",
+           "--max-cached-host-bytes", "64MiB", "--max-deadline", "5s"]
+MAX_GROWTH = 1 << 30  # what those budgets, and freed memory that is kept, may come to
+
+
+class Server:
+    """castor-server as a process of its own."""
+
+    max_deadline = 5
+
+    def __init__(self, program: str, seconds: float, descriptors: int = 0):
+        def limit():
+            if descriptors:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
+        self.seconds = seconds
+        self.process = subprocess.Popen(
+            [program, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--device", "cpu",
+             "--cost-model-budget", "0s", *BUDGETS],
+            stderr=subprocess.PIPE, text=True, preexec_fn=limit)
+        for line in self.process.stderr:
+            found = re.search(r"listening grpc=127.0.0.1:(\d+) metrics=127.0.0.1:(\d+)", line)
+            if found:
+                self.port, self.metrics_port = int(found[1]), int(found[2])
+                break
+        else:
+            raise SystemExit("castor-server did not start")
+        # Its log would fill the pipe otherwise.
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+
+    def metric(self, series: str) -> float:
+        url = f"http://127.0.0.1:{self.metrics_port}/metrics"
+        with urllib.request.urlopen(url, timeout=10) as page:
+            for line in page.read().decode().splitlines():
+                if line.startswith(series + " "):
+                    return float(line.rsplit(" ", 1)[1])
+        raise Harm(f"there is no series {series}")
+
+    def resident(self) -> int:
+        with open(f"/proc/{self.process.pid}/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+
+def answered(peer: Peer) -> bool:
+    """One good call: whether its answer came, within 20 s."""
+    peer.send(peer.headers() + peer.data(SMALL))
+    end = time.monotonic() + 20
+    seen = b""
+    while b"grpc-status" not in seen and time.monotonic() < end:
+        data = peer.read(1)
+        if data == b"":
+            return False
+        seen += data or b""
+    return b"grpc-status\x010" in seen or b"grpc-status" in seen
+
+
+class Neighbour(threading.Thread):
+    """Calls the server, one call after another, and remembers the longest wait."""
+
+    def __init__(self, server: Server):
+        super().__init__(daemon=True)
+        self.server, self.longest, self.calls, self.lost = server, 0.0, 0, 0
+        self.stopped = threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.stopped.is_set():
+            begin = time.monotonic()
+            try:
+                peer = Peer(self.server.port, acknowledge=True)
+                good = answered(peer)
+                peer.close()
+            except OSError:
+                good = False
+            self.calls += 1
+            self.lost += not good
+            self.longest = max(self.longest, time.monotonic() - begin)
+            self.stopped.wait(0.05)
+
+
+def watch_memory(server: Server, stopped: threading.Event, peak: list) -> None:
+    while not stopped.wait(0.02):
+        try:
+            peak[0] = max(peak[0], server.resident())
+        except OSError:
+            return
+
+
+def mib(size: int) -> str:
+    return f"{size / 2**20:.0f}"
+
+
+def attack_once(program: str, attack, seconds: float) -> tuple[str, bool]:
+    server = Server(program, seconds)
+    warm = Peer(server.port, acknowledge=True)
+    assert answered(warm)
+    warm.close()
+    time.sleep(0.2)
+    before, descriptors = server.resident(), server.descriptors()
+    stopped, peak = threading.Event(), [before]
+    threading.Thread(target=watch_memory, args=(server, stopped, peak), daemon=True).start()
+    neighbour = Neighbour(server)
+    harm = ""
+    try:
+        seen = attack(server)
+    except Harm as error:
+        seen, harm = "", str(error)
+    neighbour.stopped.set()
+    neighbour.join()
+    end = time.monotonic() + 10  # connections are closed as the server gets to it
+    while server.process.poll() is None and server.descriptors() > descriptors + 4:
+        if time.monotonic() > end:
+            harm = harm or "descriptors were not given back"
+            break
+        time.sleep(0.05)
+    stopped.set()
+    after, descriptors_after = 0, 0
+    if server.process.poll() is not None:
+        harm = f"the server ended with {server.process.returncode}"
+    else:
+        after, descriptors_after = server.resident(), server.descriptors()
+        if peak[0] - before > MAX_GROWTH:
+            harm = harm or "it grew beyond its budgets"
+        last = Peer(server.port, acknowledge=True)
+        if not answered(last):
+            harm = harm or "it does not answer any more"
+        last.close()
+        code = server.stop()
+        if code != 0:
+            harm = harm or f"it ended with {code}"
+    row = (f"| {attack.__name__} | {mib(before)} / {mib(peak[0])} / {mib(after)} | "
+           f"{descriptors} / {descriptors_after} | {neighbour.longest:.2f} ({neighbour.calls}, "
+           f"{neighbour.lost} lost) | {'**' + harm + '**' if harm else seen} |")
+    return row, not harm
+
+
+def without_descriptors(program: str) -> tuple[str, bool]:
+    """80 connections to a server that may have 64 descriptors; then callers again."""
+    import socket
+    server = Server(program, 1, descriptors=64)
+    before = server.descriptors()
+    peers = []
+    for _ in range(80):
+        try:
+            peers.append(socket.create_connection(("127.0.0.1", server.port), timeout=5))
+        except OSError:
+            pass
+    time.sleep(0.5)
+    most = server.descriptors()
+    for peer in peers:
+        peer.close()
+    time.sleep(0.5)
+    again = Peer(server.port, acknowledge=True)
+    good = answered(again)
+    again.close()
+    refused = sum(server.metric(f'castor_connections_refused_total{{cause="{cause}"}}')
+                  for cause in ("total", "host", "descriptors"))
+    server.stop()
+    row = (f"| ulimit -n 64, 80 connections | | {before} / {most} | | "
+           f"{refused:.0f} turned away; {'serves again' if good else '**accepts nobody**'} |")
+    return row, good
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--server", required=True, help="the castor-server to attack")
+    parser.add_argument("--seconds", type=float, default=2, help="how long a flood lasts")
+    parser.add_argument("--only", help="the one attack to make")
+    parser.add_argument("--log", help="also write the table to this file")
+    arguments = parser.parse_args()
+
+    lines = ["| attack | resident MiB before / peak / after | descriptors before / after | "
+             "neighbour's longest wait, s (calls) | seen |", "|---|---|---|---|---|"]
+    print("\n".join(lines), flush=True)
+    failed = 0
+    for attack in ATTACKS:
+        if arguments.only and attack.__name__ != arguments.only:
+            continue
+        row, good = attack_once(arguments.server, attack, arguments.seconds)
+        failed += not good
+        lines.append(row)
+        print(row, flush=True)
+    if not arguments.only:
+        row, good = without_descriptors(arguments.server)
+        failed += not good
+        lines.append(row)
+        print(row, flush=True)
+    if arguments.log:
+        with open(arguments.log, "w") as log:
+            log.write("\n".join(lines) + "\n")
+    print(f"{len(lines) - 2 - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
