@@ -151,8 +151,8 @@ struct EncodeRequest {
 struct TensorResult {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
-  std::shared_ptr<const void> share;  // may outlive the engine
-  HostBuffer data;                    // goes first
+  std::shared_ptr<const void> share = nullptr;  // may outlive the engine
+  HostBuffer data;                              // goes first
 };
 
 // A kernel that the automatic choice ran first, with an error that it could not keep.

@@ -1,67 +1,19 @@
 #include "server/allocator.h"
 
 #include <malloc.h>
-#include <unistd.h>
-
-#include <chrono>
-#include <fstream>
 
 #include "engine/base/machine.h"
-#include "server/logging.h"
 
 namespace castor::server {
-namespace {
 
-constexpr std::chrono::seconds kLookEvery{2};
-
-int64_t KeptBytes() { return MemoryShare(int64_t{1} << 30, 8); }
-
-// What is resident beside the heap's blocks in use: programs, stacks, and free blocks that the
-// system has not got back.
-int64_t ResidentBesideBlocks() {
-  int64_t pages = 0;
-  int64_t resident = 0;
-  std::ifstream("/proc/self/statm") >> pages >> resident;
-  const struct mallinfo2 heap = mallinfo2();
-  return resident * sysconf(_SC_PAGESIZE) - static_cast<int64_t>(heap.uordblks + heap.hblkhd);
-}
-
-}  // namespace
+int64_t KeptFreeBytes() { return MemoryShare(int64_t{1} << 30, 8); }
 
 void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);  // from the heap, not from a mapping of their own
-  mallopt(M_TRIM_THRESHOLD, static_cast<int>(KeptBytes()));
+  mallopt(M_TRIM_THRESHOLD, static_cast<int>(KeptFreeBytes()));
   mallopt(M_TOP_PAD, 16 << 20);
   // Arenas other than the main one give memory back whatever the thresholds say.
   mallopt(M_ARENA_MAX, 1);
-}
-
-HeapTrimmer::HeapTrimmer() : base_(ResidentBesideBlocks()), thread_([this] { Run(); }) {}
-
-HeapTrimmer::~HeapTrimmer() {
-  {
-    MutexLock lock(mu_);
-    stopped_ = true;
-  }
-  changed_.NotifyAll();
-  thread_.join();
-}
-
-void HeapTrimmer::Run() {
-  while (true) {
-    {
-      MutexLock lock(mu_);
-      const auto until = std::chrono::steady_clock::now() + kLookEvery;
-      while (!stopped_ && changed_.WaitUntil(mu_, until)) {
-      }
-      if (stopped_) return;
-    }
-    const int64_t free_bytes = ResidentBesideBlocks() - base_;
-    if (free_bytes <= KeptBytes()) continue;
-    // Pages of free blocks wherever they lie. Allocations wait meanwhile: some 0.1 s a GiB.
-    malloc_trim(static_cast<size_t>(KeptBytes()));
-    LogInfo("gave free memory back", {{"bytes", free_bytes - (ResidentBesideBlocks() - base_)}});
-  }
 }
 
 }  // namespace castor::server

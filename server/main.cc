@@ -16,6 +16,7 @@
 #include "server/environment.h"
 #include "server/errors.h"
 #include "server/grpc_log.h"
+#include "server/heap_trimmer.h"
 #include "server/logging.h"
 #include "server/options.h"
 #include "server/server.h"
