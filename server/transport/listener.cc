@@ -10,8 +10,10 @@
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <thread>
 #include <utility>
 
+#include "engine/base/threads.h"
 #include "server/transport/limits.h"
 
 namespace castor::server {
@@ -20,6 +22,9 @@ namespace {
 // gRPC serves reflection and channelz on threads that wait for their callers: at most so many, so
 // that callers who say nothing cost no more.
 constexpr int kMaxServiceThreads = 16;
+
+// That gRPC starts at once, beside two a processor: executors, timers, pollers.
+constexpr int kGrpcThreads = 8;
 
 // For gRPC's own shutdown, with no call and no connection left.
 constexpr std::chrono::milliseconds kShutdownDeadline{1000};
@@ -78,6 +83,9 @@ bool IsUnixSocket(const std::string& address) { return address.rfind("unix", 0) 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
     const ServerOptions& options, const std::vector<grpc::Service*>& services,
     Connections& connections, Metrics& metrics) {
+  // gRPC waits for ever for a thread of its own that cannot be started.
+  const int threads = kGrpcThreads + 2 * static_cast<int>(std::thread::hardware_concurrency());
+  if (absl::Status room = CheckThreads(threads); !room.ok()) return room;
   auto acceptor = Acceptor::Bind(options.listen);
   if (!acceptor.ok()) return acceptor.status();
 

@@ -191,9 +191,9 @@ TEST_F(TransportTest, TheLargestTimeoutIsTheServersOwn) {
         client.SendPreface() &&
         client.Send(RawClient::HeadersOf(1, kAttendPath, {"grpc-timeout", timeout}) +
                     RawClient::MessageOf(1, message, static_cast<uint32_t>(message.size()))));
-    EXPECT_TRUE(AwaitMetric(
-        "castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"attend\"}",
-        static_cast<double>(++calls)))
+    EXPECT_TRUE(
+        AwaitMetric("castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"attend\"}",
+                    static_cast<double>(++calls)))
         << timeout;
     const auto left = *engine_->last_call()->deadline - std::chrono::steady_clock::now();
     EXPECT_GT(left, seconds(30)) << timeout;

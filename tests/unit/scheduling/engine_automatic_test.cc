@@ -69,6 +69,7 @@ TEST_F(EngineAutomaticTest, AdmitsAKernelsWorkspaceWithTheRequest) {
   Run(Request({60}, Vanilla{}));
 
   // While it runs, the part that is its own is in use.
+  answers_.Clear();
   int64_t in_use = 0;
   script_->SetHook([&](const ApproximateLaunch&) {
     in_use = engine_->stats().load.inflight_bytes;
@@ -76,6 +77,7 @@ TEST_F(EngineAutomaticTest, AdmitsAKernelsWorkspaceWithTheRequest) {
   });
   Run(Request({20}, Clustered{}));
   EXPECT_EQ(in_use, 20 * 8 * 4 * 4 + 19 * ApproximateDevice::kWorkspacePerToken);
+  answers_.Clear();
   EXPECT_EQ(engine_->stats().load.inflight_bytes, 0);
 }
 

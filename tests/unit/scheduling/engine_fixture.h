@@ -35,6 +35,12 @@ class Answers {
     return answers_.find(id)->second;
   }
 
+  // Drops all answers, and the memory and the budget that they hold.
+  void Clear() {
+    MutexLock lock(mu_);
+    answers_.clear();
+  }
+
   // Drops the answer, and the memory and the budget that it holds.
   void Forget(int id) {
     Get(id);

@@ -51,6 +51,7 @@ class OneAnswer {
     done_.wait(false);
     return *result_;
   }
+  void Drop() { result_.reset(); }
 
  private:
   std::optional<absl::StatusOr<Result>> result_;
@@ -101,6 +102,7 @@ Ending TryOne(Engines& engines, Engine& engine, Make make, const Failing& failin
   auto ticket = engine.Submit(std::move(request), answer.Slot());
   const absl::Status status = ticket.ok() ? answer.Wait().status() : ticket.status();
   const bool failed = StopFailing();
+  answer.Drop();  // what it holds of the budgets
 
   if (!engine.Drain(TimePoint::max())) return Ending(Wrong("the drain did not end"));
   if (!IsIdle(engine)) return Ending(Wrong("budgets are still taken"));
