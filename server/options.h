@@ -16,10 +16,10 @@ namespace castor::server {
 
 struct ServerOptions {
   // ---- network
-  std::string listen = "127.0.0.1:50051";          // port 0: the system picks one
-  std::string metrics_listen = "127.0.0.1:9464";   // empty: no metrics endpoint
+  std::string listen = "127.0.0.1:50051";                           // port 0: the system picks one
+  std::string metrics_listen = "127.0.0.1:9464";                    // empty: no metrics endpoint
   int64_t max_message_bytes = MemoryShare(int64_t{256} << 20, 16);  // one request message
-  int32_t max_concurrent_streams = 256;            // calls on one connection
+  int32_t max_concurrent_streams = 256;                             // calls on one connection
   int64_t max_connections = 0;           // 0: what the limit on descriptors leaves, at most 4096
   int64_t max_connections_per_host = 0;  // 0: three quarters of max_connections
   int64_t max_calls = 8192;              // on all connections
