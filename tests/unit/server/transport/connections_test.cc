@@ -1,0 +1,191 @@
+#include "server/transport/connections.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "server/metrics.h"
+#include "server/transport/bind.h"
+#include "tests/unit/server/fake_engine.h"
+
+namespace castor::server {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using std::chrono::steady_clock;
+
+sockaddr_storage Address(int family, const char* host, int port) {
+  sockaddr_storage address{};
+  address.ss_family = static_cast<sa_family_t>(family);
+  if (family == AF_INET) {
+    auto* v4 = reinterpret_cast<sockaddr_in*>(&address);
+    v4->sin_port = htons(static_cast<uint16_t>(port));
+    inet_pton(family, host, &v4->sin_addr);
+  } else if (family == AF_INET6) {
+    auto* v6 = reinterpret_cast<sockaddr_in6*>(&address);
+    v6->sin6_port = htons(static_cast<uint16_t>(port));
+    inet_pton(family, host, &v6->sin6_addr);
+  }
+  return address;
+}
+
+TEST(PeerNameTest, IsWhatGrpcCallsThePeer) {
+  EXPECT_EQ(NameOfPeer(Address(AF_INET, "127.0.0.1", 4711)).name, "ipv4:127.0.0.1:4711");
+  EXPECT_EQ(NameOfPeer(Address(AF_INET6, "::1", 4711)).name, "ipv6:%5B::1%5D:4711");
+  EXPECT_EQ(NameOfPeer(Address(AF_INET6, "::ffff:10.1.2.3", 80)).name, "ipv4:10.1.2.3:80");
+  EXPECT_EQ(NameOfPeer(Address(AF_UNIX, "", 0)).name, "");
+}
+
+// Two ends of a TCP connection over the loopback.
+class Pair {
+ public:
+  Pair() : listening_(*ListeningSockets::Open("127.0.0.1:0")) {
+    peer_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const sockaddr_storage to = Address(AF_INET, "127.0.0.1", listening_.port());
+    EXPECT_EQ(connect(peer_, reinterpret_cast<const sockaddr*>(&to), sizeof(sockaddr_in)), 0);
+    while ((ours_ = accept(listening_.descriptors()[0], nullptr, nullptr)) < 0) {
+    }
+  }
+  ~Pair() {
+    close(peer_);
+    close(ours_);
+  }
+
+  int ours() const { return ours_; }
+  void Send(size_t bytes) {
+    const std::string zeros(bytes, '\0');
+    ASSERT_EQ(send(peer_, zeros.data(), zeros.size(), 0), static_cast<ssize_t>(bytes));
+    // As gRPC does: what nobody reads fills the window, and TCP takes no more.
+    for (std::string read(bytes, '\0'); bytes > 0;) {
+      const ssize_t got = recv(ours_, read.data(), bytes, 0);
+      ASSERT_GT(got, 0);
+      bytes -= static_cast<size_t>(got);
+    }
+  }
+  // Whether our end has been shut.
+  bool PeerSeesTheEnd() {
+    char byte;
+    return recv(peer_, &byte, 1, 0) == 0;
+  }
+
+ private:
+  ListeningSockets listening_;
+  int peer_ = -1;
+  int ours_ = -1;
+};
+
+class ConnectionsTest : public testing::Test {
+ protected:
+  std::shared_ptr<Connection> Admit(Connections& connections, const Pair& pair,
+                                    const char* host = "10.0.0.1") {
+    const sockaddr_storage from = Address(AF_INET, host, ++port_);
+    auto added = connections.Add(pair.ours(), from);
+    EXPECT_TRUE(std::holds_alternative<Connections::Admitted>(added));
+    return connections.Find(NameOfPeer(from).name);
+  }
+
+  FakeEngine engine_;
+  Metrics metrics_{engine_};
+  int port_ = 1000;
+};
+
+TEST_F(ConnectionsTest, BoundsAllOfThemAndThoseOfOneHost) {
+  Connections connections({.total = 3, .per_host = 2}, metrics_);
+  Pair pair;
+  const auto add = [&](const char* host) {
+    return connections.Add(pair.ours(), Address(AF_INET, host, ++port_));
+  };
+  const auto first = add("10.0.0.1");
+  add("10.0.0.1");
+  EXPECT_EQ(std::get<RefusedConnection>(add("10.0.0.1")), RefusedConnection::kTooManyOfHost);
+  EXPECT_TRUE(std::holds_alternative<Connections::Admitted>(add("10.0.0.2")));
+  EXPECT_EQ(std::get<RefusedConnection>(add("10.0.0.3")), RefusedConnection::kTooMany);
+  connections.Remove(std::get<Connections::Admitted>(first).id);
+  EXPECT_EQ(connections.open(), 2);
+  EXPECT_TRUE(std::holds_alternative<Connections::Admitted>(add("10.0.0.1")));
+}
+
+TEST_F(ConnectionsTest, CallsAreCountedInUpToTheLimit) {
+  Connections connections({.total = 1, .per_host = 1}, metrics_);
+  Pair pair;
+  const auto connection = Admit(connections, pair);
+  EXPECT_TRUE(connection->EnterCall(2));
+  EXPECT_TRUE(connection->EnterCall(2));
+  EXPECT_FALSE(connection->EnterCall(2));
+  connection->LeaveCall();
+  EXPECT_TRUE(connection->EnterCall(2));
+}
+
+TEST_F(ConnectionsTest, WhoHasUsedUpItsCreditIsDisconnectedOnce) {
+  Connections connections({.total = 1, .per_host = 1}, metrics_);
+  Pair pair;
+  const auto connection = Admit(connections, pair);
+  const auto now = steady_clock::now();
+  EXPECT_FALSE(connection->Misbehaved(Connection::kMaxCredit - 1, now));
+  connection->Answered();
+  EXPECT_FALSE(connection->Misbehaved(1, now));
+  EXPECT_TRUE(connection->Misbehaved(1, now));
+  EXPECT_FALSE(connection->Misbehaved(1, now));
+  EXPECT_TRUE(pair.PeerSeesTheEnd());
+}
+
+TEST_F(ConnectionsTest, CreditComesBackWithTime) {
+  Connections connections({.total = 1, .per_host = 1}, metrics_);
+  Pair pair;
+  const auto connection = Admit(connections, pair);
+  auto now = steady_clock::now();
+  for (int second = 0; second < 100; ++second) {
+    EXPECT_FALSE(connection->Misbehaved(Connection::kCreditPerSecond, now += seconds(1)));
+  }
+}
+
+TEST_F(ConnectionsTest, CountsWhatArrivedAndIsNotWhole) {
+  Connections connections({.total = 1, .per_host = 1}, metrics_);
+  Pair pair;
+  const auto connection = Admit(connections, pair);
+  const auto now = steady_clock::now();
+  pair.Send(100'000);
+  EXPECT_EQ(connection->Unfinished(now), 100'000);
+  connection->Began(200);
+  connection->Finished(98'000);
+  EXPECT_EQ(connection->Unfinished(now), 0);
+  // What was allowed for and did not come is no credit.
+  connection->Began(1'000'000);
+  EXPECT_EQ(connection->Unfinished(now), 0);
+  pair.Send(50'000);
+  EXPECT_EQ(connection->Unfinished(now), 50'000);
+  // A half of two messages each.
+  connection->Began(0);
+  connection->Dropped();
+  EXPECT_LT(connection->Unfinished(now), 25'000);
+  connection->Dropped();
+  EXPECT_EQ(connection->Unfinished(now), 0);
+}
+
+TEST_F(ConnectionsTest, ClosesWhoKeepsMostUntilTheRestFits) {
+  Connections connections({.total = 3, .per_host = 3}, metrics_);
+  Pair small;
+  Pair large;
+  Pair middle;
+  Admit(connections, small);
+  Admit(connections, large);
+  Admit(connections, middle);
+  small.Send(10'000);
+  large.Send(60'000);
+  middle.Send(30'000);
+  connections.BoundUnfinished(100'000);  // fits
+  connections.BoundUnfinished(50'000);
+  EXPECT_TRUE(large.PeerSeesTheEnd());
+  connections.CloseAll();
+  EXPECT_TRUE(middle.PeerSeesTheEnd());
+  EXPECT_TRUE(small.PeerSeesTheEnd());
+}
+
+}  // namespace
+}  // namespace castor::server
