@@ -1,13 +1,12 @@
 #include "server/heap_trimmer.h"
 
 #include <malloc.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <fstream>
 
 #include "server/allocator.h"
 #include "server/logging.h"
+#include "server/resident.h"
 
 namespace castor::server {
 namespace {
@@ -17,11 +16,8 @@ constexpr std::chrono::seconds kLookEvery{2};
 // What is resident beside the heap's blocks in use: programs, stacks, and free blocks that the
 // system has not got back.
 int64_t ResidentBesideBlocks() {
-  int64_t pages = 0;
-  int64_t resident = 0;
-  std::ifstream("/proc/self/statm") >> pages >> resident;
   const struct mallinfo2 heap = mallinfo2();
-  return resident * sysconf(_SC_PAGESIZE) - static_cast<int64_t>(heap.uordblks + heap.hblkhd);
+  return ResidentBytes() - static_cast<int64_t>(heap.uordblks + heap.hblkhd);
 }
 
 }  // namespace

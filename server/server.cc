@@ -32,8 +32,8 @@ constexpr milliseconds kQuiet{250};
 // For callers who never leave off.
 constexpr milliseconds kMaxUnrest{2000};
 
-// For gRPC's own end, which takes a second at most unless a call hangs.
-constexpr milliseconds kCloseDeadline{2000};
+// For gRPC's own end, which takes a second or so unless a call hangs.
+constexpr milliseconds kCloseDeadline{5000};
 
 // What the server opens for itself, models too, with some to spare for callers. With fewer,
 // libraries abort at odd places.

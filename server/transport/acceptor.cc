@@ -166,6 +166,7 @@ void Acceptor::Run() {
     const steady_clock::time_point now = steady_clock::now();
     if (anyone && now - bounded >= milliseconds(kLookEveryMs)) {
       connections_->BoundUnfinished(max_unfinished_bytes_);
+      guard_.Look(*connections_);
       bounded = now;
     }
     if (!listening_) CloseListeners();

@@ -23,6 +23,7 @@
 #include "server/metrics.h"
 #include "server/transport/bind.h"
 #include "server/transport/connections.h"
+#include "server/transport/memory_guard.h"
 #include "server/transport/unix_socket.h"
 
 namespace castor::server {
@@ -82,6 +83,7 @@ class Acceptor {
   std::atomic<bool> stopped_ = false;
 
   // The thread's.
+  MemoryGuard guard_;
   std::chrono::steady_clock::time_point warned_{};
   int64_t refused_since_warning_ = 0;
 

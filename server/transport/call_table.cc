@@ -50,12 +50,8 @@ CallTable::~CallTable() {
 
 absl::Status CallTable::Enter(Row& row, Kind kind, grpc::CallbackServerContext* context) {
   row.context_ = context;
+  row.kind_ = kind;
   row.connection_ = connections_.Find(context->peer());
-  int64_t calls;
-  {
-    MutexLock lock(mu_);
-    calls = ++calls_;
-  }
   // Also of calls that are refused here: their refusals have to be taken, too.
   Limit(row, steady_clock::now() + limits_.transfer);
 
@@ -64,21 +60,38 @@ absl::Status CallTable::Enter(Row& row, Kind kind, grpc::CallbackServerContext* 
     row.receiving_ = true;
     row.connection_->Began(metadata_bytes);
   }
+  const absl::Status room = CheckRoom(row);
   if (metadata_bytes > limits_.metadata_bytes) {
     Misbehaved(row, kTooMuchMetadataPoints);
     return MakeError(Reason::kTooLarge, "the call's metadata takes more than " +
                                             std::to_string(limits_.metadata_bytes) + " bytes");
   }
+  return room;
+}
+
+// Counts the call everywhere, and says where there are too many.
+absl::Status CallTable::CheckRoom(Row& row) {
+  const bool health = row.kind_ == Kind::kHealth;
+  const int64_t limit = health ? std::max<int64_t>(limits_.calls / 8, 1) : limits_.calls;
+  int64_t all;
+  {
+    MutexLock lock(mu_);
+    all = ++(health ? health_checks_ : calls_);
+  }
   if (row.connection_ != nullptr) {
+    Host& host = row.connection_->host();
+    const int64_t of_host = 1 + (health ? host.health_checks : host.calls).fetch_add(1);
     // Twice as many: a stream's end and the next one's beginning come to us on two threads.
     row.on_connection_ = row.connection_->EnterCall(2 * limits_.calls_per_connection);
     if (!row.on_connection_) {
       Misbehaved(row, kTooManyCallsPoints);
       return QueueFull("this connection has as many calls as it may have", kRetryAfter);
     }
+    if (of_host > std::max<int64_t>(limit * 3 / 4, 1)) {
+      return QueueFull("this host has as many calls as one may have", kRetryAfter);
+    }
   }
-  const int64_t limit = limits_.calls + (kind == Kind::kHealth ? limits_.calls / 8 : 0);
-  if (calls > limit) return QueueFull("the server has as many calls as it takes", kRetryAfter);
+  if (all > limit) return QueueFull("the server has as many calls as it takes", kRetryAfter);
   return absl::OkStatus();
 }
 
@@ -106,8 +119,13 @@ void CallTable::Leave(Row& row) {
   if (row.connection_ != nullptr && !row.cancelled() && !row.misbehaved_) {
     row.connection_->Answered();
   }
+  const bool health = row.kind_ == Kind::kHealth;
+  if (row.connection_ != nullptr) {
+    Host& host = row.connection_->host();
+    (health ? host.health_checks : host.calls).fetch_sub(1);
+  }
   MutexLock lock(mu_);
-  --calls_;
+  --(health ? health_checks_ : calls_);
   if (row.ends_ != TimePoint::max()) limited_.erase({row.ends_, &row});
   if (std::this_thread::get_id() == thread_.get_id()) {
     // gRPC runs this inside the very TryCancel that the thread called.
@@ -115,11 +133,6 @@ void CallTable::Leave(Row& row) {
   } else {
     while (being_cancelled_ == &row) changed_.Wait(mu_);
   }
-}
-
-int64_t CallTable::calls() const {
-  MutexLock lock(mu_);
-  return calls_;
 }
 
 void CallTable::Limit(Row& row, TimePoint ends) {

@@ -27,14 +27,15 @@ namespace castor::server {
 
 class CallTable {
  public:
+  // Health checks have books of their own, so that neither kind of call takes the other's room.
+  enum class Kind { kWork, kHealth };
+
   struct Limits {
-    int64_t calls;                       // in all; health checks may go an eighth beyond
+    int64_t calls;                       // in all, and an eighth as many health checks beside
     int64_t calls_per_connection;        // of a peer that keeps what it was told
     int64_t metadata_bytes;              // of one call, as HTTP/2 counts them
     std::chrono::milliseconds transfer;  // for a message to arrive, and for an answer to leave
   };
-
-  enum class Kind { kWork, kHealth };
 
   // One call's row; a member of the call, which must leave before it goes.
   class Row {
@@ -52,6 +53,7 @@ class CallTable {
     grpc::CallbackServerContext* context_ = nullptr;
     std::shared_ptr<Connection> connection_;   // null on unix sockets
     std::atomic<bool> on_connection_ = false;  // counted there
+    Kind kind_ = Kind::kWork;
     std::atomic<bool> cancelled_ = false;
     std::atomic<bool> misbehaved_ = false;
     bool receiving_ = false;             // changed by gRPC's threads in turn
@@ -80,9 +82,8 @@ class CallTable {
   // The last thing that a call does.
   void Leave(Row& row);
 
-  int64_t calls() const;
-
  private:
+  absl::Status CheckRoom(Row& row);
   void Limit(Row& row, TimePoint ends);
   void LeaveConnection(Row& row);
   void Misbehaved(Row& row, double points);
@@ -95,6 +96,7 @@ class CallTable {
   mutable Mutex mu_;
   CondVar changed_;
   int64_t calls_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t health_checks_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<std::pair<TimePoint, Row*>> limited_ ABSL_GUARDED_BY(mu_);
   Row* being_cancelled_ ABSL_GUARDED_BY(mu_) = nullptr;  // by the thread, which holds no lock
   // Until when the thread sleeps. It may find nothing to do then: that is cheaper than waking it

@@ -31,6 +31,9 @@ constexpr int64_t kFramesPart = 256;
 constexpr int64_t kUpdatesPart = 64;
 constexpr int64_t kPingsPerSecond = 256;
 
+// Of headers and the like, without a message. A header that arrives as one byte can take 100.
+constexpr int64_t kMostHeaders = 1 << 20;
+
 }  // namespace
 
 PeerName NameOfPeer(const sockaddr_storage& address) {
@@ -57,8 +60,10 @@ PeerName NameOfPeer(const sockaddr_storage& address) {
 
 // ---- Connection
 
-Connection::Connection(int descriptor, std::string name, std::string host)
+Connection::Connection(int descriptor, std::string name, std::string address,
+                       std::shared_ptr<Host> host)
     : name_(std::move(name)),
+      address_(std::move(address)),
       host_(std::move(host)),
       opened_(std::chrono::steady_clock::now()),
       descriptor_(descriptor),
@@ -115,7 +120,8 @@ int64_t Connection::Unfinished(TimePoint now) {
   socklen_t size = sizeof(info);
   {
     MutexLock lock(mu_);
-    if (descriptor_ < 0 || getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+    if (closed_ || getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+      unfinished_.store(0, std::memory_order_relaxed);
       return 0;
     }
   }
@@ -134,11 +140,13 @@ int64_t Connection::Unfinished(TimePoint now) {
 
 void Connection::Close() {
   MutexLock lock(mu_);
+  closed_ = true;
   if (descriptor_ >= 0) shutdown(descriptor_, SHUT_RDWR);
 }
 
 void Connection::Release() {
   MutexLock lock(mu_);
+  closed_ = true;
   if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
 }
 
@@ -150,19 +158,22 @@ std::variant<Connections::Admitted, RefusedConnection> Connections::Add(
   MutexLock lock(mu_);
   if (static_cast<int64_t>(by_id_.size()) >= limits_.total) return RefusedConnection::kTooMany;
   if (!peer.host.empty()) {
-    const auto found = per_host_.find(peer.host);
-    if (found != per_host_.end() && found->second >= limits_.per_host) {
+    const auto found = hosts_.find(peer.host);
+    if (found != hosts_.end() && found->second.connections >= limits_.per_host) {
       return RefusedConnection::kTooManyOfHost;
     }
   }
   const int descriptor = fcntl(socket, F_DUPFD_CLOEXEC, 0);
   if (descriptor < 0) return RefusedConnection::kNoDescriptor;
-  auto connection = std::make_shared<Connection>(descriptor, peer.name, peer.host);
-  const uint64_t id = ++last_id_;
+  std::shared_ptr<Host> host;
   if (!peer.host.empty()) {
-    ++per_host_[peer.host];
-    by_name_[peer.name] = connection;
+    HostEntry& entry = hosts_[peer.host];
+    ++entry.connections;
+    host = entry.host;
   }
+  auto connection = std::make_shared<Connection>(descriptor, peer.name, peer.host, std::move(host));
+  const uint64_t id = ++last_id_;
+  if (!peer.host.empty()) by_name_[peer.name] = connection;
   by_id_.emplace(id, std::move(connection));
   metrics_.SetConnections(static_cast<int64_t>(by_id_.size()));
   return Admitted{id, descriptor};
@@ -176,9 +187,9 @@ void Connections::Remove(uint64_t id) {
     if (found == by_id_.end()) return;
     connection = std::move(found->second);
     by_id_.erase(found);
-    if (!connection->host().empty()) {
-      const auto host = per_host_.find(connection->host());
-      if (--host->second == 0) per_host_.erase(host);
+    if (!connection->address().empty()) {
+      const auto host = hosts_.find(connection->address());
+      if (--host->second.connections == 0) hosts_.erase(host);
       // A new connection from the same port may have taken the name over.
       const auto named = by_name_.find(connection->name());
       if (named != by_name_.end() && named->second == connection) by_name_.erase(named);
@@ -209,6 +220,10 @@ void Connections::BoundUnfinished(int64_t limit) {
   for (std::shared_ptr<Connection>& connection : All()) {
     const int64_t bytes = connection->Unfinished(now);
     if (bytes == 0) continue;
+    if (bytes > kMostHeaders && !connection->receiving()) {
+      Expel(*connection, bytes, "headers without end");
+      continue;
+    }
     total += bytes;
     keeping.emplace_back(bytes, std::move(connection));
   }
@@ -217,12 +232,28 @@ void Connections::BoundUnfinished(int64_t limit) {
             [](const auto& a, const auto& b) { return a.first > b.first; });
   for (const auto& [bytes, connection] : keeping) {
     if (total <= limit) break;
-    connection->Close();
-    metrics_.ConnectionExpelled();
-    LogWarning("connection closed: too much arrives that is never whole",
-               {{"peer", connection->name()}, {"bytes", bytes}});
+    Expel(*connection, bytes, "most that is not whole, and too much of it in all");
     total -= bytes;
   }
+}
+
+bool Connections::CloseLargest() {
+  std::shared_ptr<Connection> largest;
+  for (std::shared_ptr<Connection>& connection : All()) {
+    if (largest == nullptr || connection->last_unfinished() > largest->last_unfinished()) {
+      largest = std::move(connection);
+    }
+  }
+  if (largest == nullptr || largest->last_unfinished() == 0) return false;
+  Expel(*largest, largest->last_unfinished(), "most that is not whole, and no memory left");
+  return true;
+}
+
+void Connections::Expel(Connection& connection, int64_t bytes, std::string_view why) {
+  connection.Close();
+  connection.Unfinished(std::chrono::steady_clock::now());  // none any more
+  metrics_.ConnectionExpelled();
+  LogWarning("connection closed", {{"peer", connection.name()}, {"why", why}, {"bytes", bytes}});
 }
 
 void Connections::CloseAll() {

@@ -25,6 +25,12 @@
 
 namespace castor::server {
 
+// What callers of one host have in all. Shared by its connections.
+struct Host {
+  std::atomic<int64_t> calls = 0;
+  std::atomic<int64_t> health_checks = 0;
+};
+
 // One connection's books. Calls hold it by shared_ptr and may outlive the socket.
 class Connection {
  public:
@@ -34,15 +40,16 @@ class Connection {
   static constexpr double kCreditPerSecond = 100;
 
   // `descriptor` refers to the same socket as gRPC's does, so that it still does when gRPC has
-  // closed its own; owned. `name` is the peer as gRPC names it, "ipv4:127.0.0.1:4711"; `host` its
-  // address alone, empty for a unix socket.
-  Connection(int descriptor, std::string name, std::string host);
+  // closed its own; owned. `name` is the peer as gRPC names it, "ipv4:127.0.0.1:4711"; `address`
+  // that without the port, empty for a unix socket.
+  Connection(int descriptor, std::string name, std::string address, std::shared_ptr<Host> host);
   ~Connection() { Release(); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   const std::string& name() const { return name_; }
-  const std::string& host() const { return host_; }
+  const std::string& address() const { return address_; }
+  Host& host() { return *host_; }
 
   // Counts a call in unless there are `limit` already. The call must be counted out if it was.
   bool EnterCall(int64_t limit);
@@ -69,6 +76,10 @@ class Connection {
 
   // How much there is, in bytes; 0 on unix sockets, which count nothing. For one thread at a time.
   int64_t Unfinished(TimePoint now);
+  // As of the last look.
+  int64_t last_unfinished() const { return unfinished_.load(std::memory_order_relaxed); }
+  // Whether some call's message is not whole. If none is, what is unfinished are headers.
+  bool receiving() const { return receiving_.load(std::memory_order_relaxed) > 0; }
 
   // Ends the connection both ways. gRPC then finds the end of the stream, and frees what it holds.
   void Close();
@@ -78,7 +89,8 @@ class Connection {
 
  private:
   const std::string name_;
-  const std::string host_;
+  const std::string address_;
+  const std::shared_ptr<Host> host_;
   const TimePoint opened_;
   std::atomic<int64_t> calls_ = 0;
   std::atomic<int64_t> receiving_ = 0;    // calls whose messages are not whole
@@ -90,6 +102,7 @@ class Connection {
   double credit_ ABSL_GUARDED_BY(mu_) = kMaxCredit;
   TimePoint credited_ ABSL_GUARDED_BY(mu_);
   bool expelled_ ABSL_GUARDED_BY(mu_) = false;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 class Connections {
@@ -117,9 +130,12 @@ class Connections {
 
   std::vector<std::shared_ptr<Connection>> All() const;
 
-  // Closes those that keep most unfinished until all together keep no more than `limit` bytes. To
-  // be called again and again, by one thread.
+  // Closes those that send headers without end, and those that keep most unfinished until all
+  // together keep no more than `limit` bytes. To be called again and again, by one thread.
   void BoundUnfinished(int64_t limit);
+
+  // Closes the one that keeps most unfinished, as of the last BoundUnfinished. False: none does.
+  bool CloseLargest();
 
   // Ends every connection.
   void CloseAll();
@@ -127,6 +143,13 @@ class Connections {
   int64_t open() const;
 
  private:
+  struct HostEntry {
+    int64_t connections = 0;
+    std::shared_ptr<Host> host = std::make_shared<Host>();
+  };
+
+  void Expel(Connection& connection, int64_t bytes, std::string_view why);
+
   const Limits limits_;
   Metrics& metrics_;
 
@@ -134,7 +157,7 @@ class Connections {
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> by_id_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<std::string, std::shared_ptr<Connection>> by_name_ ABSL_GUARDED_BY(mu_);
-  std::unordered_map<std::string, int64_t> per_host_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<std::string, HostEntry> hosts_ ABSL_GUARDED_BY(mu_);
 };
 
 // The name that gRPC gives to a peer at `address`, and the address alone; both empty for a unix

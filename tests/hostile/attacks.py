@@ -91,6 +91,74 @@ def continuation_flood(target) -> str:
     return f"{count} frames"
 
 
+def hpack_bomb(target) -> str:
+    """The same, where each byte is a whole header: memory grows a hundred times as fast."""
+    before = target.metric("castor_connections_expelled_total")
+    peer = Peer(target.port)
+    peer.send(peer.headers(end_headers=False))
+    # Entries 15 to 61 of HPACK's static table are headers without a meaning of their own to gRPC.
+    frame = ContinuationFrame(peer.stream, data=bytes([0x80 | 21]) * 16384).serialize()
+    count = send_until_closed(peer, lambda: frame, target.seconds)
+    expect_expelled(target, before)
+    return f"closed after {count} frames"
+
+
+def hpack_bomb_behind_a_message(target) -> str:
+    """The same, while a message is on its way."""
+    before = target.metric("castor_connections_expelled_total")
+    peer = Peer(target.port)
+    peer.send(peer.headers() + peer.data(grpc_message(bytes(1 << 20))[:1000], end=False))
+    peer.send(peer.headers(end_headers=False))
+    frame = ContinuationFrame(peer.stream, data=bytes([0x80 | 21]) * 16384).serialize()
+    count = send_until_closed(peer, lambda: frame, target.seconds)
+    return (f"{count} frames, expelled: "
+            f"{target.metric('castor_connections_expelled_total') - before:.0f}")
+
+
+def control_frames(target) -> str:
+    """PING, SETTINGS, WINDOW_UPDATE and PRIORITY, thousands of each."""
+    from hyperframe.frame import PingFrame, PriorityFrame, SettingsFrame, WindowUpdateFrame
+    kinds = [PingFrame(0, b"12345678"), SettingsFrame(0, settings={4: 65535}),
+             WindowUpdateFrame(0, window_increment=1), PriorityFrame(1, depends_on=0)]
+    sent = []
+    for kind in kinds:
+        peer = Peer(target.port)
+        frames = kind.serialize() * 200
+        sent.append(str(200 * send_until_closed(peer, lambda: frames, target.seconds / 4)))
+    return "frames: " + ", ".join(sent)
+
+
+def watch_streams(target) -> str:
+    """Health watches, which live for ever, more than there may be calls."""
+    peers = [Peer(target.port, acknowledge=True) for _ in range(30)]
+    try:
+        for peer in peers:
+            for _ in range(256):
+                peer.send(peer.headers(path="/grpc.health.v1.Health/Watch") +
+                          peer.data(grpc_message(b"")))
+    except OSError:
+        pass
+    time.sleep(0.5)
+    good = answered_beside(target)
+    for peer in peers:
+        peer.close()
+    if not good:
+        raise Harm("nobody else is served")
+    return "served beside them"
+
+
+def answered_beside(target) -> bool:
+    """Whether a call from another address of this machine is answered."""
+    peer = Peer(target.port, acknowledge=True, source="127.0.0.2")
+    peer.send(peer.headers() + peer.data(SMALL))
+    end = time.monotonic() + 10
+    seen = b""
+    while b"grpc-status" not in seen and time.monotonic() < end:
+        seen += peer.read(1) or b""
+    peer.close()
+    return b"grpc-status" in seen
+
+
 def streams_without_messages(target) -> str:
     """Streams with headers alone, more than there may be; nothing is acknowledged."""
     peers = [Peer(target.port) for _ in range(4)]
@@ -217,5 +285,6 @@ def churn(target) -> str:
 
 
 ATTACKS = [rapid_reset, rapid_reset_with_messages, large_headers, continuation_flood,
+           hpack_bomb, hpack_bomb_behind_a_message, control_frames, watch_streams,
            streams_without_messages, health_streams, half_messages, unread_answers,
            idle_connections, broken_frames, silent_scrapers, churn]

@@ -24,8 +24,10 @@ def grpc_message(payload: bytes) -> bytes:
 class Peer:
     """One connection. Streams are numbered 1, 3, 5, ... as they are opened."""
 
-    def __init__(self, port: int, window: int = 65535, acknowledge: bool = False):
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+    def __init__(self, port: int, window: int = 65535, acknowledge: bool = False,
+                 source: str = "127.0.0.1"):
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=20,
+                                               source_address=(source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.encoder = Encoder()
         self.next_stream = 1
@@ -76,8 +78,8 @@ class Peer:
 
     def read(self, timeout: float) -> bytes:
         """What there is within this time; b"" when the server has closed, None when nothing came."""
-        self.socket.settimeout(timeout)
         try:
+            self.socket.settimeout(timeout)
             return self.socket.recv(1 << 20)
         except (TimeoutError, socket.timeout):
             return None

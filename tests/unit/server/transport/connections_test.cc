@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -11,6 +12,7 @@
 
 #include "server/metrics.h"
 #include "server/transport/bind.h"
+#include "server/transport/memory_guard.h"
 #include "tests/unit/server/fake_engine.h"
 
 namespace castor::server {
@@ -70,6 +72,8 @@ class Pair {
   }
   // Whether our end has been shut.
   bool PeerSeesTheEnd() {
+    const timeval patience{10, 0};
+    setsockopt(peer_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     char byte;
     return recv(peer_, &byte, 1, 0) == 0;
   }
@@ -182,9 +186,38 @@ TEST_F(ConnectionsTest, ClosesWhoKeepsMostUntilTheRestFits) {
   connections.BoundUnfinished(100'000);  // fits
   connections.BoundUnfinished(50'000);
   EXPECT_TRUE(large.PeerSeesTheEnd());
-  connections.CloseAll();
+  EXPECT_TRUE(connections.CloseLargest());
   EXPECT_TRUE(middle.PeerSeesTheEnd());
+  connections.CloseAll();
   EXPECT_TRUE(small.PeerSeesTheEnd());
+}
+
+// Without a message on its way, what arrives are headers, and no call has so many.
+TEST_F(ConnectionsTest, ClosesWhoSendsHeadersWithoutEnd) {
+  Connections connections({.total = 2, .per_host = 2}, metrics_);
+  Pair uploading;
+  Pair flooding;
+  Admit(connections, uploading)->Began(100);
+  Admit(connections, flooding);
+  for (int i = 0; i < 30; ++i) {
+    uploading.Send(50'000);
+    flooding.Send(50'000);
+  }
+  connections.BoundUnfinished(int64_t{1} << 30);
+  EXPECT_TRUE(flooding.PeerSeesTheEnd());
+  EXPECT_TRUE(connections.CloseLargest());
+  EXPECT_TRUE(uploading.PeerSeesTheEnd());
+}
+
+TEST_F(ConnectionsTest, WithoutMemoryTheLargestIsClosed) {
+  Connections connections({.total = 1, .per_host = 1}, metrics_);
+  Pair pair;
+  Admit(connections, pair);
+  pair.Send(1000);
+  connections.BoundUnfinished(int64_t{1} << 30);
+  EXPECT_FALSE(MemoryGuard(int64_t{1} << 50).Look(connections));
+  EXPECT_TRUE(MemoryGuard(1).Look(connections));
+  EXPECT_TRUE(pair.PeerSeesTheEnd());
 }
 
 }  // namespace

@@ -1,0 +1,18 @@
+#include "server/transport/memory_guard.h"
+
+#include <malloc.h>
+
+#include "engine/base/machine.h"
+#include "server/resident.h"
+
+namespace castor::server {
+
+MemoryGuard::MemoryGuard() : MemoryGuard(MemoryLimitBytes() / 8 * 7) {}
+
+bool MemoryGuard::Look(Connections& connections) {
+  if (ResidentBytes() <= limit_) return false;
+  malloc_trim(0);  // what the last connection that was closed has left
+  return ResidentBytes() > limit_ && connections.CloseLargest();
+}
+
+}  // namespace castor::server
