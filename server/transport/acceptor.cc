@@ -28,6 +28,7 @@ constexpr int kStuckPeerMs = 30'000;
 
 // How often to look at what arrives. A peer on this machine sends some 50 MiB meanwhile.
 constexpr int kLookEveryMs = 100;
+constexpr int kLookSoonMs = 10;  // with little memory left
 
 // How often the log tells of connections turned away.
 constexpr std::chrono::seconds kWarnEvery{10};
@@ -162,9 +163,10 @@ void Acceptor::Run() {
   steady_clock::time_point bounded{};
   while (!stopped_) {
     const bool anyone = connections_->open() > 0;
-    const int count = epoll_wait(epoll_, events.data(), events.size(), anyone ? kLookEveryMs : -1);
+    const int every = guard_.near() ? kLookSoonMs : kLookEveryMs;
+    const int count = epoll_wait(epoll_, events.data(), events.size(), anyone ? every : -1);
     const steady_clock::time_point now = steady_clock::now();
-    if (anyone && now - bounded >= milliseconds(kLookEveryMs)) {
+    if (anyone && now - bounded >= milliseconds(every)) {
       connections_->BoundUnfinished(max_unfinished_bytes_);
       guard_.Look(*connections_);
       bounded = now;

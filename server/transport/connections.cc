@@ -34,6 +34,14 @@ constexpr int64_t kPingsPerSecond = 256;
 // Of headers and the like, without a message. A header that arrives as one byte can take 100.
 constexpr int64_t kMostHeaders = 1 << 20;
 
+// After a shutdown gRPC would still read, and parse, some MiB that have arrived: a gigabyte of
+// memory where each byte is a header. Connecting to nowhere resets a TCP connection and empties it.
+void Disconnect(int socket) {
+  sockaddr nowhere{};
+  nowhere.sa_family = AF_UNSPEC;
+  if (connect(socket, &nowhere, sizeof(nowhere)) != 0) shutdown(socket, SHUT_RDWR);
+}
+
 }  // namespace
 
 PeerName NameOfPeer(const sockaddr_storage& address) {
@@ -90,7 +98,8 @@ bool Connection::Misbehaved(double points, TimePoint now) {
   credit_ -= points;
   if (credit_ > 0 || expelled_) return false;
   expelled_ = true;
-  if (descriptor_ >= 0) shutdown(descriptor_, SHUT_RDWR);
+  closed_ = true;
+  if (descriptor_ >= 0) Disconnect(descriptor_);
   return true;
 }
 
@@ -142,6 +151,12 @@ void Connection::Close() {
   MutexLock lock(mu_);
   closed_ = true;
   if (descriptor_ >= 0) shutdown(descriptor_, SHUT_RDWR);
+}
+
+void Connection::Reset() {
+  MutexLock lock(mu_);
+  closed_ = true;
+  if (descriptor_ >= 0) Disconnect(descriptor_);
 }
 
 void Connection::Release() {
@@ -250,7 +265,7 @@ bool Connections::CloseLargest() {
 }
 
 void Connections::Expel(Connection& connection, int64_t bytes, std::string_view why) {
-  connection.Close();
+  connection.Reset();
   connection.Unfinished(std::chrono::steady_clock::now());  // none any more
   metrics_.ConnectionExpelled();
   LogWarning("connection closed", {{"peer", connection.name()}, {"why", why}, {"bytes", bytes}});

@@ -83,6 +83,9 @@ class Connection {
 
   // Ends the connection both ways. gRPC then finds the end of the stream, and frees what it holds.
   void Close();
+  // The same, by a reset: what has arrived and not been read is dropped, and so is what was to be
+  // sent.
+  void Reset();
 
   // Gives the descriptor back: the peer, or gRPC, has closed.
   void Release();

@@ -7,10 +7,12 @@
 
 namespace castor::server {
 
-MemoryGuard::MemoryGuard() : MemoryGuard(MemoryLimitBytes() / 8 * 7) {}
+MemoryGuard::MemoryGuard() : MemoryGuard(MemoryLimitBytes() / 2) {}
 
 bool MemoryGuard::Look(Connections& connections) {
-  if (ResidentBytes() <= limit_) return false;
+  const int64_t resident = ResidentBytes();
+  near_ = resident > limit_ / 2;
+  if (resident <= limit_) return false;
   malloc_trim(0);  // what the last connection that was closed has left
   return ResidentBytes() > limit_ && connections.CloseLargest();
 }

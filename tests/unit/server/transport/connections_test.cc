@@ -7,6 +7,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 
@@ -75,7 +76,7 @@ class Pair {
     const timeval patience{10, 0};
     setsockopt(peer_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     char byte;
-    return recv(peer_, &byte, 1, 0) == 0;
+    return recv(peer_, &byte, 1, 0) <= 0 && errno != EAGAIN;
   }
 
  private:
