@@ -45,6 +45,7 @@ void MessageCall::SendError(const grpc::Status& status) {
 }
 
 void MessageCall::OnCancel() {
+  handoff_.TakeOver();
   table_.Cancelled(row_);
   OnCallerGone();
 }
