@@ -124,6 +124,7 @@ class HealthService::Watcher final
       step = service_.NextStep(*this);
     }
     Take(step);
+    handoff_.HandOver();
   }
 
   void OnDone() override {

@@ -29,6 +29,7 @@ void MessageCall::OnReadDone(bool ok) {
   } else {
     OnRefusal(MakeError(Reason::kMalformedMessage, "the call ended without a message"));
   }
+  HandOver();
 }
 
 void MessageCall::Send(grpc::ByteBuffer answer, TimePoint deadline) {
@@ -48,6 +49,7 @@ void MessageCall::OnCancel() {
   handoff_.TakeOver();
   table_.Cancelled(row_);
   OnCallerGone();
+  HandOver();
 }
 
 void MessageCall::OnDone() {
