@@ -26,28 +26,20 @@ using std::chrono::steady_clock;
 // gone: the kernel ends the connection. gRPC's own pings wait behind those bytes.
 constexpr int kStuckPeerMs = 30'000;
 
-// How often to look at what arrives. A peer on this machine sends some 50 MiB meanwhile.
-constexpr int kLookEveryMs = 100;
-constexpr int kLookSoonMs = 10;  // with little memory left
-
 // How often the log tells of connections turned away.
 constexpr std::chrono::seconds kWarnEvery{10};
 
 // Without any descriptor left, not even the reserve: how long until the next attempt.
 constexpr int kOutOfDescriptorsMs = 100;
 
-// What an epoll event is about. Connections have their number, which is beyond these.
-constexpr uint64_t kWakeTag = 0;
-constexpr uint64_t kListenerTag = uint64_t{1} << 63;  // and the descriptor
-
 absl::Status CannotListen(const std::string& address, const std::string& why) {
   return absl::UnavailableError("cannot listen on " + address + ": " + why);
 }
 
-void Watch(int epoll, int descriptor, uint32_t events, uint64_t tag) {
+void Watch(int epoll, int descriptor) {
   epoll_event event{};
-  event.events = events;
-  event.data.u64 = tag;
+  event.events = EPOLLIN;
+  event.data.fd = descriptor;
   epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event);
 }
 
@@ -122,16 +114,14 @@ Acceptor::~Acceptor() {
   }
 }
 
-void Acceptor::Start(Sink* sink, int64_t max_unfinished_bytes, Connections* connections,
+void Acceptor::Start(Sink* sink, Connections* connections, ConnectionWatch* watch,
                      Metrics* metrics) {
   sink_ = sink;
-  max_unfinished_bytes_ = max_unfinished_bytes;
   connections_ = connections;
+  watch_ = watch;
   metrics_ = metrics;
-  Watch(epoll_, wake_, EPOLLIN, kWakeTag);
-  for (const int listener : descriptors()) {
-    Watch(epoll_, listener, EPOLLIN, kListenerTag | static_cast<uint64_t>(listener));
-  }
+  Watch(epoll_, wake_);
+  for (const int listener : descriptors()) Watch(epoll_, listener);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -159,28 +149,17 @@ void Acceptor::Wake() {
 }
 
 void Acceptor::Run() {
-  std::array<epoll_event, 64> events;
-  steady_clock::time_point bounded{};
+  std::array<epoll_event, 8> events;
   while (!stopped_) {
-    const bool anyone = connections_->open() > 0;
-    const int every = guard_.near() ? kLookSoonMs : kLookEveryMs;
-    const int count = epoll_wait(epoll_, events.data(), events.size(), anyone ? every : -1);
-    const steady_clock::time_point now = steady_clock::now();
-    if (anyone && now - bounded >= milliseconds(every)) {
-      connections_->BoundUnfinished(max_unfinished_bytes_);
-      guard_.Look(*connections_);
-      bounded = now;
-    }
+    const int count = epoll_wait(epoll_, events.data(), events.size(), -1);
     if (!listening_) CloseListeners();
     for (int i = 0; i < count; ++i) {
-      const uint64_t tag = events[static_cast<size_t>(i)].data.u64;
-      if (tag == kWakeTag) {
+      const int descriptor = events[static_cast<size_t>(i)].data.fd;
+      if (descriptor == wake_) {
         uint64_t times;
         static_cast<void>(!read(wake_, &times, sizeof(times)));
-      } else if ((tag & kListenerTag) != 0) {
-        if (listening_) AcceptAll(static_cast<int>(tag & ~kListenerTag));
-      } else {
-        connections_->Remove(tag);
+      } else if (listening_) {
+        AcceptAll(descriptor);
       }
     }
   }
@@ -218,10 +197,7 @@ void Acceptor::AcceptAll(int listener) {
       close(socket);
       continue;
     }
-    const auto& admitted = std::get<Connections::Admitted>(added);
-    // No event is asked for: the end of a connection is told in any case. Told once, since what
-    // else is told, an error that nobody fetched, would come again and again.
-    Watch(epoll_, admitted.descriptor, EPOLLET, admitted.id);
+    watch_->Add(std::get<Connections::Admitted>(added));
     Sink::NewConnectionParameters parameters;
     parameters.listener_fd = listener;
     parameters.fd = socket;

@@ -2,8 +2,7 @@
 //
 // gRPC 1.51's own listener stops for good at the first accept that fails for want of a descriptor,
 // and takes in every connection there is. This one keeps a descriptor in reserve, so that it can
-// turn callers away when there is none left, and asks Connections before it takes one in. It also
-// watches for the end of each connection: when gRPC or the peer closes it, the books hear of it.
+// turn callers away when there is none left, and asks Connections before it takes one in.
 //
 // The owner calls everything, on one thread.
 #pragma once
@@ -22,8 +21,8 @@
 #include "absl/status/statusor.h"
 #include "server/metrics.h"
 #include "server/transport/bind.h"
+#include "server/transport/connection_watch.h"
 #include "server/transport/connections.h"
-#include "server/transport/memory_guard.h"
 #include "server/transport/unix_socket.h"
 
 namespace castor::server {
@@ -43,14 +42,13 @@ class Acceptor {
   int port() const { return port_; }  // that was bound; 0 on a unix socket
 
   // Begins to accept. `sink` belongs to a server that has been started. All must outlive Stop.
-  // `max_unfinished_bytes` bounds what peers have sent that is not whole (Connections).
-  void Start(Sink* sink, int64_t max_unfinished_bytes, Connections* connections, Metrics* metrics);
+  void Start(Sink* sink, Connections* connections, ConnectionWatch* watch, Metrics* metrics);
 
   // Closes the listening sockets: who connects from now on is refused by the system. Connections
-  // that are there stay, and stay watched.
+  // that are there stay.
   void StopListening();
 
-  // Ends the thread. Once no connection is left to watch.
+  // Ends the thread.
   void Stop();
 
  private:
@@ -76,14 +74,13 @@ class Acceptor {
   int reserve_ = -1;  // a descriptor to give up when there is no other
 
   Sink* sink_ = nullptr;
-  int64_t max_unfinished_bytes_ = 0;
   Connections* connections_ = nullptr;
+  ConnectionWatch* watch_ = nullptr;
   Metrics* metrics_ = nullptr;
   std::atomic<bool> listening_ = true;
   std::atomic<bool> stopped_ = false;
 
   // The thread's.
-  MemoryGuard guard_;
   std::chrono::steady_clock::time_point warned_{};
   int64_t refused_since_warning_ = 0;
 

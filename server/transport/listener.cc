@@ -86,6 +86,8 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
   // gRPC waits for ever for a thread of its own that cannot be started.
   const int threads = kGrpcThreads + 2 * static_cast<int>(std::thread::hardware_concurrency());
   if (absl::Status room = CheckThreads(threads); !room.ok()) return room;
+  auto watch = std::make_unique<ConnectionWatch>(connections, options.max_transport_bytes);
+  if (!watch->ok()) return absl::UnavailableError("no file descriptor is left (ulimit -n)");
   auto acceptor = Acceptor::Bind(options.listen);
   if (!acceptor.ok()) return acceptor.status();
 
@@ -102,9 +104,9 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
       grpc::InsecureServerCredentials());
   listener->server_ = builder.BuildAndStart();
   if (listener->server_ == nullptr) return absl::InternalError("gRPC's server does not start");
+  listener->watch_ = std::move(watch);
   listener->acceptor_ = *std::move(acceptor);
-  listener->acceptor_->Start(listener->sink_.get(), options.max_transport_bytes, &connections,
-                             &metrics);
+  listener->acceptor_->Start(listener->sink_.get(), &connections, listener->watch_.get(), &metrics);
   return listener;
 }
 

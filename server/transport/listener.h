@@ -42,6 +42,7 @@ class Listener {
   explicit Listener(Connections& connections) : connections_(connections) {}
 
   Connections& connections_;
+  std::unique_ptr<ConnectionWatch> watch_;
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<Acceptor::Sink> sink_;
   std::unique_ptr<grpc::Server> server_;

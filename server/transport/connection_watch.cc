@@ -1,0 +1,89 @@
+#include "server/transport/connection_watch.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+
+namespace castor::server {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// How often to look at what arrives. A peer on this machine sends some 50 MiB meanwhile.
+constexpr int kLookEveryMs = 100;
+constexpr int kLookSoonMs = 10;  // with little memory left
+
+// Connections have their numbers, from 1 on.
+constexpr uint64_t kWakeTag = 0;
+
+void AddTo(int epoll, int descriptor, uint32_t events, uint64_t tag) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = tag;
+  epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event);
+}
+
+}  // namespace
+
+ConnectionWatch::ConnectionWatch(Connections& connections, int64_t max_unfinished_bytes)
+    : connections_(connections),
+      max_unfinished_bytes_(max_unfinished_bytes),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (!ok()) return;
+  AddTo(epoll_, wake_, EPOLLIN, kWakeTag);
+  thread_ = std::thread([this] { Run(); });
+}
+
+ConnectionWatch::~ConnectionWatch() {
+  stopped_ = true;
+  if (thread_.joinable()) {
+    Wake();
+    thread_.join();
+  }
+  if (epoll_ >= 0) close(epoll_);
+  if (wake_ >= 0) close(wake_);
+}
+
+void ConnectionWatch::Add(const Connections::Admitted& admitted) {
+  // No event is asked for: the end of a connection is told in any case. Told once, since what else
+  // is told, an error that nobody fetched, would come again and again.
+  AddTo(epoll_, admitted.descriptor, EPOLLET, admitted.id);
+  Wake();
+}
+
+void ConnectionWatch::Wake() {
+  const uint64_t one = 1;
+  static_cast<void>(!write(wake_, &one, sizeof(one)));
+}
+
+void ConnectionWatch::Run() {
+  std::array<epoll_event, 64> events;
+  steady_clock::time_point looked{};
+  while (!stopped_) {
+    const bool anyone = connections_.open() > 0;
+    const int every = guard_.near() ? kLookSoonMs : kLookEveryMs;
+    const int count = epoll_wait(epoll_, events.data(), events.size(), anyone ? every : -1);
+    const steady_clock::time_point now = steady_clock::now();
+    if (anyone && now - looked >= milliseconds(every)) {
+      connections_.BoundUnfinished(max_unfinished_bytes_);
+      guard_.Look(connections_);
+      looked = now;
+    }
+    for (int i = 0; i < count; ++i) {
+      const uint64_t tag = events[static_cast<size_t>(i)].data.u64;
+      if (tag == kWakeTag) {
+        uint64_t times;
+        static_cast<void>(!read(wake_, &times, sizeof(times)));
+      } else {
+        connections_.Remove(tag);
+      }
+    }
+  }
+}
+
+}  // namespace castor::server

@@ -1,0 +1,44 @@
+// The thread that watches connections: it tells Connections of each one's end, and has it close
+// those that send what is never whole.
+//
+// A thread of its own, since whoever hands a connection to gRPC, or cancels a call, may find itself
+// doing gRPC's work for a while: a flood's, of all things.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+
+#include "server/transport/connections.h"
+#include "server/transport/memory_guard.h"
+
+namespace castor::server {
+
+class ConnectionWatch {
+ public:
+  // `connections` must outlive the object. `max_unfinished_bytes`: see BoundUnfinished. Check ok()
+  // before anything else: there may be no descriptor left.
+  ConnectionWatch(Connections& connections, int64_t max_unfinished_bytes);
+  ~ConnectionWatch();
+  ConnectionWatch(const ConnectionWatch&) = delete;
+  ConnectionWatch& operator=(const ConnectionWatch&) = delete;
+
+  bool ok() const { return epoll_ >= 0 && wake_ >= 0; }
+
+  // Watches what Connections::Add returned. Any thread.
+  void Add(const Connections::Admitted& admitted);
+
+ private:
+  void Run();
+  void Wake();
+
+  Connections& connections_;
+  const int64_t max_unfinished_bytes_;
+  const int epoll_;
+  const int wake_;  // eventfd
+  std::atomic<bool> stopped_ = false;
+  MemoryGuard guard_;  // the thread's
+  std::thread thread_;
+};
+
+}  // namespace castor::server
