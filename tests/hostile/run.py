@@ -21,7 +21,7 @@ import threading
 import time
 import urllib.request
 
-from attacks import ATTACKS, HEAVY, SMALL, Harm
+from attacks import ATTACKS, HEAVY, Harm, answered
 from peer import Peer
 
 BUDGETS = ["--max-queued-bytes", "256MiB", "--max-transport-bytes", "512MiB",
@@ -72,19 +72,6 @@ class Server:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=30)
-
-
-def answered(peer: Peer) -> bool:
-    """One good call: whether its answer came, within 20 s."""
-    peer.send(peer.headers() + peer.data(SMALL))
-    end = time.monotonic() + 20
-    seen = b""
-    while b"grpc-status" not in seen and time.monotonic() < end:
-        data = peer.read(1)
-        if data == b"":
-            return False
-        seen += data or b""
-    return b"grpc-status\x010" in seen or b"grpc-status" in seen
 
 
 class Neighbour(threading.Thread):
