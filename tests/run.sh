@@ -61,6 +61,7 @@ case $mode in
     # gRPC's and protobuf's containers cross into uninstrumented libraries, which reads as overflow.
     export ASAN_OPTIONS="detect_container_overflow=0:detect_stack_use_after_return=1"
     export ASAN_SYMBOLIZER_PATH=$symbolizer UBSAN_OPTIONS="print_stacktrace=1"
+    export LSAN_OPTIONS="suppressions=$root/tests/sanitizers/lsan.supp:print_suppressions=0"
     ;;
   tsan)
     configure+=(-DCASTOR_SANITIZE=thread)

@@ -11,6 +11,13 @@ namespace {
 
 class EngineEncodeTest : public EngineFixture {
  protected:
+  // The tokenizer, which may be at work still, uses members of this.
+  ~EngineEncodeTest() override {
+    script_->Open();
+    tokenizer_gate_.Open();
+    engine_.reset();
+  }
+
   // Lets the tokenizer wait before it looks at a text that starts with '#'.
   void GateTokenizer() {
     options_.tokenizer_threads = 1;
