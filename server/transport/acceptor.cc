@@ -141,6 +141,7 @@ void Acceptor::Stop() {
   if (!thread_.joinable()) return;
   Wake();
   thread_.join();
+  if (!listening_) CloseListeners();  // the thread may have ended before it did
 }
 
 void Acceptor::Wake() {

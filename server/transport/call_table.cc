@@ -115,7 +115,7 @@ void CallTable::Cancelled(Row& row) {
 
 void CallTable::Leave(Row& row) {
   LeaveConnection(row);
-  if (std::exchange(row.receiving_, false)) row.connection_->Dropped();
+  if (std::exchange(row.receiving_, false)) row.connection_->Dropped(steady_clock::now());
   if (row.connection_ != nullptr && !row.cancelled() && !row.misbehaved_) {
     row.connection_->Answered();
   }

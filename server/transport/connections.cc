@@ -31,7 +31,7 @@ constexpr int64_t kFramesPart = 256;
 constexpr int64_t kUpdatesPart = 64;
 constexpr int64_t kPingsPerSecond = 256;
 
-// Of headers and the like, without a message. A header that arrives as one byte can take 100.
+// Of headers and the like, without a message. A header that arrives as one byte can take 240.
 constexpr int64_t kMostHeaders = 1 << 20;
 
 // After a shutdown gRPC would still read, and parse, some MiB that have arrived: a gigabyte of
@@ -104,47 +104,57 @@ bool Connection::Misbehaved(double points, TimePoint now) {
 }
 
 void Connection::Began(int64_t bytes) {
-  receiving_.fetch_add(1, std::memory_order_relaxed);
-  counted_off_.fetch_add(bytes + kFrames, std::memory_order_relaxed);
+  MutexLock lock(mu_);
+  ++receiving_;
+  counted_off_ += bytes + kFrames;
 }
 
 void Connection::Finished(int64_t bytes) {
-  receiving_.fetch_sub(1, std::memory_order_relaxed);
-  counted_off_.fetch_add(bytes + bytes / kFramesPart + kFrames, std::memory_order_relaxed);
+  MutexLock lock(mu_);
+  --receiving_;
+  counted_off_ += bytes + bytes / kFramesPart + kFrames;
 }
 
-void Connection::Dropped() {
-  const int64_t receiving = receiving_.fetch_sub(1, std::memory_order_relaxed);
-  const int64_t unfinished = unfinished_.load(std::memory_order_relaxed);
-  counted_off_.fetch_add(unfinished / std::max<int64_t>(receiving, 1) + kFrames,
-                         std::memory_order_relaxed);
+void Connection::Dropped(TimePoint now) {
+  MutexLock lock(mu_);
+  counted_off_ += Look(now) / receiving_ + kFrames;
+  // The peer may have sent more before it heard that the call had ended.
+  if (--receiving_ == 0) pardoned_until_ = now + kPardon;
 }
 
 void Connection::Sent(int64_t bytes) {
-  counted_off_.fetch_add(bytes / kUpdatesPart + kFrames, std::memory_order_relaxed);
+  MutexLock lock(mu_);
+  counted_off_ += bytes / kUpdatesPart + kFrames;
 }
 
 int64_t Connection::Unfinished(TimePoint now) {
+  MutexLock lock(mu_);
+  return Look(now);
+}
+
+int64_t Connection::last_unfinished() const {
+  MutexLock lock(mu_);
+  return unfinished_;
+}
+
+bool Connection::receiving() const {
+  MutexLock lock(mu_);
+  return receiving_ > 0;
+}
+
+int64_t Connection::Look(TimePoint now) {
+  unfinished_ = 0;
   tcp_info info{};
   socklen_t size = sizeof(info);
-  {
-    MutexLock lock(mu_);
-    if (closed_ || getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
-      unfinished_.store(0, std::memory_order_relaxed);
-      return 0;
-    }
-  }
+  if (closed_ || getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
   if (size < offsetof(tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received)) return 0;
   const auto age = std::chrono::duration_cast<std::chrono::seconds>(now - opened_).count();
   const auto arrived = static_cast<int64_t>(info.tcpi_bytes_received) - kPingsPerSecond * age;
-  int64_t unfinished = arrived - counted_off_.load(std::memory_order_relaxed);
-  if (unfinished < 0) {
-    // More was allowed for than came. It is no credit for later.
-    counted_off_.fetch_add(unfinished, std::memory_order_relaxed);
-    unfinished = 0;
-  }
-  unfinished_.store(unfinished, std::memory_order_relaxed);
-  return unfinished;
+  // More that was allowed for than came is no credit for later.
+  const bool pardoned = receiving_ == 0 && now < pardoned_until_;
+  if (pardoned || arrived < counted_off_) counted_off_ = arrived;
+  unfinished_ = arrived - counted_off_;
+  return unfinished_;
 }
 
 void Connection::Close() {

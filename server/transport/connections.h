@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -61,25 +62,25 @@ class Connection {
   bool Misbehaved(double points, TimePoint now);
 
   // What has arrived on this connection and is not finished with: parts of messages, and whatever
-  // else gRPC keeps until it is whole. TCP counts what arrives; these count it off, and any thread
-  // may call them.
+  // else gRPC keeps until it is whole. TCP counts what arrives; these count it off.
   //
   // A call began, with so many bytes of headers.
   void Began(int64_t bytes);
   // A call's message is whole.
   void Finished(int64_t bytes);
   // A call ended before its message was whole, so that gRPC drops a part of unknown size: an even
-  // share of what there is.
-  void Dropped();
+  // share of what there is, and of the last such call all that there is and comes within kPardon.
+  static constexpr std::chrono::seconds kPardon{1};
+  void Dropped(TimePoint now);
   // An answer was sent, which the peer acknowledges now and then.
   void Sent(int64_t bytes);
 
-  // How much there is, in bytes; 0 on unix sockets, which count nothing. For one thread at a time.
+  // How much there is, in bytes; 0 on unix sockets, which count nothing.
   int64_t Unfinished(TimePoint now);
   // As of the last look.
-  int64_t last_unfinished() const { return unfinished_.load(std::memory_order_relaxed); }
+  int64_t last_unfinished() const;
   // Whether some call's message is not whole. If none is, what is unfinished are headers.
-  bool receiving() const { return receiving_.load(std::memory_order_relaxed) > 0; }
+  bool receiving() const;
 
   // Ends the connection both ways. gRPC then finds the end of the stream, and frees what it holds.
   void Close();
@@ -94,13 +95,16 @@ class Connection {
   const std::string name_;
   const std::string address_;
   const std::shared_ptr<Host> host_;
+  int64_t Look(TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   const TimePoint opened_;
   std::atomic<int64_t> calls_ = 0;
-  std::atomic<int64_t> receiving_ = 0;    // calls whose messages are not whole
-  std::atomic<int64_t> counted_off_ = 0;  // bytes
-  std::atomic<int64_t> unfinished_ = 0;   // when last looked at
 
-  Mutex mu_;
+  mutable Mutex mu_;
+  int64_t receiving_ ABSL_GUARDED_BY(mu_) = 0;    // calls whose messages are not whole
+  int64_t counted_off_ ABSL_GUARDED_BY(mu_) = 0;  // bytes
+  int64_t unfinished_ ABSL_GUARDED_BY(mu_) = 0;   // when last looked at
+  TimePoint pardoned_until_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
   int descriptor_ ABSL_GUARDED_BY(mu_);
   double credit_ ABSL_GUARDED_BY(mu_) = kMaxCredit;
   TimePoint credited_ ABSL_GUARDED_BY(mu_);

@@ -117,9 +117,9 @@ void Listener::Close() {
   acceptor_->StopListening();
   // Before gRPC shuts down: it would reset calls that reach it meanwhile, and their callers could
   // not tell that nothing was done. On a connection that has ended they see UNAVAILABLE.
+  acceptor_->Stop();  // nobody is handed over any more
   connections_.CloseAll();
   server_->Shutdown(std::chrono::system_clock::now() + kShutdownDeadline);
-  acceptor_->Stop();
   server_.reset();
 }
 

@@ -167,10 +167,27 @@ TEST_F(ConnectionsTest, CountsWhatArrivedAndIsNotWhole) {
   EXPECT_EQ(connection->Unfinished(now), 50'000);
   // A half of two messages each.
   connection->Began(0);
-  connection->Dropped();
+  connection->Dropped(now);
   EXPECT_LT(connection->Unfinished(now), 25'000);
-  connection->Dropped();
+  connection->Dropped(now);
   EXPECT_EQ(connection->Unfinished(now), 0);
+}
+
+// Who gives up while it sends a large message, or is refused it, has done nothing wrong: neither by
+// what had arrived since the last look nor by what was still on its way.
+TEST_F(ConnectionsTest, AMessageThatIsGivenUpIsForgiven) {
+  Connections connections({.total = 1, .per_host = 1}, metrics_);
+  Pair pair;
+  const auto connection = Admit(connections, pair);
+  connection->Began(100);
+  for (int i = 0; i < 60; ++i) pair.Send(50'000);
+  const auto now = steady_clock::now();
+  connection->Dropped(now);
+  EXPECT_EQ(connection->Unfinished(now), 0);
+  for (int i = 0; i < 60; ++i) pair.Send(50'000);
+  EXPECT_EQ(connection->Unfinished(now + Connection::kPardon / 2), 0);
+  pair.Send(50'000);
+  EXPECT_GT(connection->Unfinished(now + Connection::kPardon), 0);
 }
 
 TEST_F(ConnectionsTest, ClosesWhoKeepsMostUntilTheRestFits) {
