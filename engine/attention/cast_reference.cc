@@ -15,11 +15,12 @@ double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 
-// Of MEGA (arXiv 2209.10655), elementwise and not normalised.
+// Of MEGA (arXiv 2209.10655), elementwise and not normalised. erfc(-z) is 1 + erf(z), but keeps its
+// digits down the tail: 1 + erf(z) is 0 from z = -6 on, where clusters may still be decided.
 double Laplace(double x) {
   const double mean = std::sqrt(0.5);
   const double deviation = std::sqrt(1 / (4 * std::numbers::pi));
-  return 0.5 * (1 + std::erf((x - mean) / (deviation * std::numbers::sqrt2)));
+  return 0.5 * std::erfc((mean - x) / (deviation * std::numbers::sqrt2));
 }
 
 // The attention function f over an axis of scaled scores.

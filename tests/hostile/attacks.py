@@ -58,18 +58,22 @@ def send_until_closed(peer: Peer, make, seconds: float) -> int:
     return count
 
 
-def expect_expelled(target, before: float) -> None:
+def flood_until_expelled(target, peer: Peer, make) -> int:
+    """Sends make() until the server ends the connection, which it must; how often it was sent.
+
+    What ends it is an amount and not a time, so a machine that is busy elsewhere takes longer."""
+    before = target.metric("castor_connections_expelled_total")
+    count = send_until_closed(peer, make, 60)
     if target.metric("castor_connections_expelled_total") <= before:
         raise Harm("the server went along with it")
+    return count
 
 
 def rapid_reset(target) -> str:
     """Opens streams and resets them at once (CVE-2023-44487)."""
-    before = target.metric("castor_connections_expelled_total")
     peer = Peer(target.port)
-    count = send_until_closed(
-        peer, lambda: b"".join(peer.headers() + peer.reset() for _ in range(50)), target.seconds)
-    expect_expelled(target, before)
+    count = flood_until_expelled(
+        target, peer, lambda: b"".join(peer.headers() + peer.reset() for _ in range(50)))
     return f"closed after {50 * count} streams"
 
 
@@ -86,11 +90,9 @@ def rapid_reset_with_messages(target) -> str:
 
 def large_headers(target) -> str:
     """60 KB of headers on every stream, which stay open; nothing is acknowledged."""
-    before = target.metric("castor_connections_expelled_total")
     peer = Peer(target.port)
     large = [(f"x-large-{i}", "v" * 1000) for i in range(60)]
-    count = send_until_closed(peer, lambda: peer.headers(extra=large), target.seconds)
-    expect_expelled(target, before)
+    count = flood_until_expelled(target, peer, lambda: peer.headers(extra=large))
     return f"closed after {count} streams"
 
 
@@ -106,13 +108,11 @@ def continuation_flood(target) -> str:
 
 def hpack_bomb(target) -> str:
     """The same, where each byte is a whole header: memory grows a hundred times as fast."""
-    before = target.metric("castor_connections_expelled_total")
     peer = Peer(target.port)
     peer.send(peer.headers(end_headers=False))
     # Entries 15 to 61 of HPACK's static table are headers without a meaning of their own to gRPC.
     frame = ContinuationFrame(peer.stream, data=bytes([0x80 | 21]) * 16384).serialize()
-    count = send_until_closed(peer, lambda: frame, target.seconds)
-    expect_expelled(target, before)
+    count = flood_until_expelled(target, peer, lambda: frame)
     return f"closed after {count} frames"
 
 
