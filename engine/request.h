@@ -14,10 +14,9 @@
 
 #include "engine/base/dtype.h"
 #include "engine/base/host_memory.h"
+#include "engine/base/time.h"
 
 namespace castor {
-
-using TimePoint = std::chrono::steady_clock::time_point;
 
 // ---- kernels ---------------------------------------------------------------------------------
 

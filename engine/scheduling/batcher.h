@@ -11,7 +11,7 @@
 #include <chrono>
 #include <cstdint>
 
-#include "engine/scheduling/job.h"
+#include "engine/jobs/job.h"
 #include "engine/scheduling/queue.h"
 
 namespace castor {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/base/mutex.h"
+#include "engine/jobs/job.h"
 #include "engine/scheduling/counters.h"
-#include "engine/scheduling/job.h"
 #include "engine/scheduling/outstanding.h"
 
 namespace castor {

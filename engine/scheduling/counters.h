@@ -14,8 +14,8 @@
 #include "engine/base/error.h"
 #include "engine/base/histogram.h"
 #include "engine/device/device.h"
+#include "engine/jobs/job.h"
 #include "engine/request.h"
-#include "engine/scheduling/job.h"
 #include "engine/stats.h"
 
 namespace castor {

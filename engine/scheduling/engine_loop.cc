@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/scheduling/batch_key.h"
+#include "engine/base/guarded.h"
+#include "engine/calibration/warm_up.h"
+#include "engine/jobs/batch_key.h"
 #include "engine/scheduling/failure.h"
 #include "engine/scheduling/fidelity_probe.h"
-#include "engine/scheduling/guarded.h"
-#include "engine/scheduling/warm_up.h"
 
 namespace castor {
 namespace {

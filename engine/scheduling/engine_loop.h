@@ -12,15 +12,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/clock.h"
 #include "engine/base/heartbeat.h"
+#include "engine/calibration/prepare_costs.h"
 #include "engine/device/device.h"
-#include "engine/scheduling/clock.h"
+#include "engine/jobs/encoder_functions.h"
+#include "engine/jobs/launch.h"
+#include "engine/jobs/models.h"
 #include "engine/scheduling/completion_pool.h"
 #include "engine/scheduling/counters.h"
-#include "engine/scheduling/encoder_functions.h"
-#include "engine/scheduling/launch.h"
-#include "engine/scheduling/models.h"
-#include "engine/scheduling/prepare_costs.h"
 #include "engine/scheduling/scheduler.h"
 
 namespace castor {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/scheduling/job.h"
+#include "engine/jobs/job.h"
 
 namespace castor {
 

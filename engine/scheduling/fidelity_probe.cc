@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "engine/attention/fidelity.h"
-#include "engine/scheduling/guarded.h"
+#include "engine/base/guarded.h"
 
 namespace castor {
 namespace {

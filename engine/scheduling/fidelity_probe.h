@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/clock.h"
 #include "engine/device/device.h"
+#include "engine/jobs/job.h"
 #include "engine/request.h"
-#include "engine/scheduling/clock.h"
-#include "engine/scheduling/job.h"
 
 namespace castor {
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "engine/base/clock.h"
 #include "engine/base/mutex.h"
-#include "engine/scheduling/clock.h"
 
 namespace castor {
 

@@ -8,7 +8,7 @@
 
 #include <compare>
 
-#include "engine/scheduling/job.h"
+#include "engine/jobs/job.h"
 
 namespace castor {
 

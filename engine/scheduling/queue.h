@@ -10,7 +10,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "engine/scheduling/job.h"
+#include "engine/jobs/job.h"
 #include "engine/scheduling/policy.h"
 
 namespace castor {

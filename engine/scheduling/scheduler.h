@@ -20,12 +20,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/clock.h"
 #include "engine/base/mutex.h"
+#include "engine/jobs/job.h"
 #include "engine/scheduling/batcher.h"
-#include "engine/scheduling/clock.h"
 #include "engine/scheduling/completion_pool.h"
 #include "engine/scheduling/counters.h"
-#include "engine/scheduling/job.h"
 #include "engine/scheduling/outstanding.h"
 #include "engine/scheduling/queue.h"
 

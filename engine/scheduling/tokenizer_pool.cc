@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/guarded.h"
 #include "engine/base/machine.h"
+#include "engine/jobs/staging.h"
 #include "engine/option_bounds.h"
-#include "engine/scheduling/guarded.h"
-#include "engine/scheduling/staging.h"
 
 namespace castor {
 namespace {

@@ -19,9 +19,9 @@
 
 #include "engine/base/host_memory.h"
 #include "engine/base/mutex.h"
+#include "engine/jobs/encoder_functions.h"
+#include "engine/jobs/job.h"
 #include "engine/scheduling/counters.h"
-#include "engine/scheduling/encoder_functions.h"
-#include "engine/scheduling/job.h"
 #include "engine/scheduling/policy.h"
 #include "engine/scheduling/scheduler.h"
 

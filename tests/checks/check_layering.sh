@@ -10,16 +10,19 @@ cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 # Libraries without a name here (the standard library, nlohmann-json, OpenSSL) are free to all. The
 # longest folder that holds a file is its layer. CUDA is for folders named `cuda`, whatever the layer.
 table='
-engine/base       | -                                                                  | absl
-engine            | engine/base                                                        | absl
-engine/kernels    | -                                                                  | -
-engine/hf         | engine/base                                                        | absl
-engine/attention  | engine/base engine engine/kernels                                  | absl torch
-engine/encoder    | engine/base engine engine/kernels engine/attention engine/hf       | absl torch
-engine/device     | engine/base engine engine/kernels engine/attention engine/encoder  | absl torch
-engine/scheduling | engine/base engine engine/attention engine/encoder engine/device   | absl torch
-server            | engine/base engine proto                                           | absl grpc prometheus log
-client            | proto                                                              | absl grpc log
+engine/base        | -                                                                                                                 | absl
+engine             | engine/base                                                                                                       | absl
+engine/kernels     | -                                                                                                                 | -
+engine/hf          | engine/base                                                                                                       | absl
+engine/attention   | engine/base engine engine/kernels                                                                                 | absl torch
+engine/encoder     | engine/base engine engine/kernels engine/attention engine/hf                                                      | absl torch
+engine/device      | engine/base engine engine/kernels engine/attention engine/encoder                                                 | absl torch
+engine/jobs        | engine/base engine engine/attention engine/encoder engine/device                                                  | absl
+engine/calibration | engine/base engine engine/attention engine/encoder engine/device engine/jobs                                      | absl
+engine/scheduling  | engine/base engine engine/attention engine/encoder engine/device engine/jobs engine/calibration                   | absl
+engine/assembly    | engine/base engine engine/attention engine/encoder engine/device engine/jobs engine/calibration engine/scheduling | absl
+server             | engine/base engine proto                                                                                          | absl grpc prometheus log
+client             | proto                                                                                                             | absl grpc log
 '
 
 find engine server client -type f \

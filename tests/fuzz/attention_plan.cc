@@ -4,7 +4,7 @@
 //
 // No tensor is ever read: sizes are those of files that are not there.
 
-#include "engine/scheduling/attention_plan.h"
+#include "engine/jobs/attention_plan.h"
 
 #include <array>
 #include <cstdio>

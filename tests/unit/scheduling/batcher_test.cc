@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/scheduling/batch_key.h"
+#include "engine/jobs/batch_key.h"
 #include "engine/scheduling/failure.h"
 
 namespace castor {

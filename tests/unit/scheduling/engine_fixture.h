@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/scheduling/internal.h"
+#include "engine/assembly/internal.h"
 #include "tests/unit/scheduling/fake_clock.h"
 #include "tests/unit/scheduling/fake_device.h"
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/scheduling/internal.h"
+#include "engine/assembly/internal.h"
 #include "tests/unit/scheduling/fake_device.h"
 
 namespace castor {

@@ -5,7 +5,7 @@
 #include <set>
 #include <utility>
 
-#include "engine/scheduling/clock.h"
+#include "engine/base/clock.h"
 
 namespace castor {
 

@@ -1,0 +1,217 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "engine/assembly/check_options.h"
+#include "engine/assembly/engine_impl.h"
+#include "engine/assembly/engine_info.h"
+#include "engine/attention/count.h"
+#include "engine/attention/parameters.h"
+#include "engine/attention/resolve.h"
+#include "engine/base/error.h"
+#include "engine/base/guarded.h"
+#include "engine/jobs/staging.h"
+
+namespace castor {
+
+EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
+    : options_(std::move(options)),
+      parts_(std::move(parts)),
+      admission_(std::make_shared<Admission>(
+          Cost{options_.max_queued_requests, options_.max_queued_tokens, options_.max_queued_bytes},
+          parts_.clock)),
+      outstanding_(*parts_.clock),
+      completions_(options_.completion_threads, counters_, outstanding_),
+      scheduler_({options_.max_batch_tokens, options_.max_batch_requests, options_.batch_delay},
+                 *parts_.clock, completions_, outstanding_, counters_),
+      loop_(scheduler_, completions_, counters_, *parts_.clock),
+      sampling_(options_.fidelity_share, options_.fidelity_sample_rows) {}
+
+EngineImpl::~EngineImpl() {
+  if (started_) Drain(TimePoint::max());
+  // Before the engine thread, which frees the models: a request that was withdrawn while it was
+  // being tokenized is answered, and so drained, but its tokenizer still reads the model.
+  tokenizers_.reset();
+  scheduler_.Stop();
+  if (deadlines_.joinable()) deadlines_.join();
+}
+
+absl::Status EngineImpl::Start() {
+  if (auto status = loop_.Start(parts_.open_device, options_, parts_.encoder, parts_.warm_up);
+      !status.ok()) {
+    return status;
+  }
+  host_pool_ = loop_.device().host_pool();
+  info_ = DescribeEngine(loop_.device(), loop_.models());
+  info_.cost_model = loop_.costs().info;
+  info_.warm_up_seconds = loop_.warm_up_seconds();
+  costs_ = parts_.costs.value_or(loop_.costs().model);
+  counters_.ListWork(loop_.device().variants(), info_.models);
+  tokenizers_.emplace(options_.tokenizer_threads, parts_.encoder, *host_pool_, scheduler_,
+                      *parts_.clock, counters_);
+  deadlines_ = std::thread([this] { scheduler_.ExpireUntilStopped(); });
+  started_ = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Ticket> EngineImpl::Submit(AttentionRequest request, AttentionCompletion done) {
+  auto ticket = Guarded([&] { return DoSubmit(request, done); });
+  if (!ticket.ok()) counters_.Refused(ticket.status());
+  return ticket;
+}
+
+absl::StatusOr<Ticket> EngineImpl::Submit(EncodeRequest request, EncodeCompletion done) {
+  auto ticket = Guarded([&] { return DoSubmit(request, done); });
+  if (!ticket.ok()) counters_.Refused(ticket.status());
+  return ticket;
+}
+
+absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, AttentionCompletion& done) {
+  const TimePoint now = parts_.clock->Now();
+  if (auto status = CheckCall(request.call, now); !status.ok()) return status;
+  auto resolved = attention::Resolve(request, loop_.device().variants(),
+                                     loop_.models().cast_layers(), options_.max_sequences);
+  if (!resolved.ok()) return resolved.status();
+
+  // Before anything is laid out by the request's numbers.
+  if (auto status = admission_->CheckAlone(TensorCost(*resolved)); !status.ok()) return status;
+  AttentionPlan plan =
+      PlanAttention(request, loop_.device().variants(), costs_, sampling_, &*resolved);
+  auto reservation = ReserveFor(*resolved, plan);
+  if (!reservation.ok()) return reservation.status();
+
+  auto job = StageAttention(request, *std::move(resolved), *host_pool_);
+  if (!job.ok()) return job.status();
+  std::get<AttentionWork>((*job)->work).plan = std::move(plan);
+  (*job)->reservation = *std::move(reservation);
+  (*job)->received = request.call.received.value_or(now);
+  (*job)->done = std::move(done);
+  return scheduler_.Add(*std::move(job));
+}
+
+absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeCompletion& done) {
+  const TimePoint now = parts_.clock->Now();
+  if (auto status = CheckCall(request.call, now); !status.ok()) return status;
+  const auto model = loop_.models().FindEncoder(request.model);
+  if (!model.ok()) return model.status();
+  const ModelInfo& info = (*model)->info;
+  auto status =
+      parts_.encoder.check_input(request, info, options_.max_sequences, options_.max_text_bytes);
+  if (!status.ok()) return status;
+  auto kernel = ChooseKernel(request, info);
+  if (!kernel.ok()) return kernel.status();
+
+  const int64_t tokens = parts_.encoder.estimate_tokens(request, info);
+  auto reservation = admission_->Reserve(EstimateEncodeCost(request, info, tokens));
+  if (!reservation.ok()) return reservation.status();
+
+  const bool brings_text = std::holds_alternative<TextInput>(request.input);
+  auto job = OpenEncode(std::move(request), **model, *std::move(kernel));
+  job->reservation = *std::move(reservation);
+  job->received = std::get<EncodeWork>(job->work).request.call.received.value_or(now);
+  job->done = std::move(done);
+  if (!brings_text) {
+    const auto prepared = PrepareEncode(parts_.encoder, {}, job.get());
+    if (!prepared.ok()) return prepared.status();
+    status = StageEncode(*host_pool_, job.get());
+    if (!status.ok()) return status;
+    return scheduler_.Add(std::move(job));
+  }
+  const auto ticket = scheduler_.Open(*job);
+  if (ticket.ok()) tokenizers_->Push(std::move(job));
+  return ticket;
+}
+
+// What needs no look at the request's contents.
+absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const {
+  if (!healthy()) return MakeError(Reason::kInternal, "the device has failed");
+  if (auto status = scheduler_.CheckOpen(); !status.ok()) return status;
+  if (call.deadline && *call.deadline <= now) {
+    return MakeError(Reason::kDeadlineExceeded, "the deadline had passed when the request came");
+  }
+  return absl::OkStatus();
+}
+
+// The request's share of the budgets: its tensors, and what its kernel's memory grows by for it.
+// Its tensors alone are within the budget.
+absl::StatusOr<Reservation> EngineImpl::ReserveFor(const attention::Resolved& resolved,
+                                                   const AttentionPlan& plan) {
+  const PlanMemory memory = MemoryOf(plan, resolved, loop_.device().variants());
+  const int64_t budget = options_.max_queued_bytes;
+  if (memory.total > budget - resolved.staging_bytes) {
+    return MakeError(Reason::kTooLarge,
+                     "the request takes " + std::to_string(resolved.staging_bytes) +
+                         " bytes for its tensors and " +
+                         (memory.total == attention::Count::kMost ? std::string("more than 2^63")
+                                                                  : std::to_string(memory.total)) +
+                         " bytes of workspace for the kernel " +
+                         std::string(NameOf(NameOf(resolved.spec.kernel))) +
+                         ", this engine admits " + std::to_string(budget));
+  }
+  return admission_->Reserve(CostOf(resolved, memory));
+}
+
+// The attention kernel of an encode request: its own choice, else exact attention, which every
+// family that can be loaded was trained with.
+absl::StatusOr<Kernel> EngineImpl::ChooseKernel(const EncodeRequest& request,
+                                                const ModelInfo& info) const {
+  if (!request.kernel) return Kernel(Vanilla{});
+  auto kernel = attention::ChooseKernel(*request.kernel);
+  if (!kernel.ok()) return kernel.status();
+  const KernelName name = NameOf(*kernel);
+  if (std::find(info.kernels.begin(), info.kernels.end(), name) == info.kernels.end()) {
+    return MakeError(Reason::kKernelNotAvailable,
+                     "model \"" + info.name + "\" cannot run " + std::string(NameOf(name)));
+  }
+  return kernel;
+}
+
+EngineStats EngineImpl::stats() const {
+  EngineStats stats;
+  counters_.Fill(&stats);
+  const Cost in_use = admission_->in_use();
+  stats.load.queued_requests = scheduler_.waiting();
+  stats.load.inflight_requests = in_use.requests;
+  stats.load.inflight_tokens = in_use.tokens;
+  stats.load.inflight_bytes = in_use.bytes;
+  stats.load.max_requests = options_.max_queued_requests;
+  stats.load.max_tokens = options_.max_queued_tokens;
+  stats.load.max_bytes = options_.max_queued_bytes;
+  stats.memory = loop_.device().memory();
+  const HostPoolStats host = host_pool_->stats();
+  stats.memory.host_in_use_bytes = host.in_use_bytes;
+  stats.memory.host_cached_bytes = host.cached_bytes;
+  stats.memory.host_peak_bytes = host.peak_bytes;
+  stats.device_healthy = healthy();
+  return stats;
+}
+
+bool EngineImpl::Drain(TimePoint deadline) {
+  scheduler_.StartDraining();
+  if (outstanding_.WaitForZero(deadline)) return true;
+  scheduler_.RefuseWaiting();
+  return false;
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithParts(EngineOptions options,
+                                                              EngineParts parts) {
+  if (auto status = CheckOptions(options); !status.ok()) return status;
+  return Guarded([&]() -> absl::StatusOr<std::unique_ptr<Engine>> {
+    auto engine = std::make_unique<EngineImpl>(std::move(options), std::move(parts));
+    if (auto status = engine->Start(); !status.ok()) return status;
+    return engine;
+  });
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(EngineOptions options) {
+  EngineParts parts;
+  parts.open_device = OpenDevice;
+  parts.encoder = {encoder::InfoOf,      encoder::CheckInput, encoder::EstimateTokens,
+                   encoder::PrepareSome, encoder::IsCastFile, encoder::ReadCastFile};
+  parts.warm_up = true;
+  return CreateEngineWithParts(std::move(options), std::move(parts));
+}
+
+}  // namespace castor

@@ -1,0 +1,69 @@
+// The engine behind engine/engine.h: puts the parts of scheduling/ together. engine/DESIGN.md walks
+// a request through them.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "engine/assembly/internal.h"
+#include "engine/engine.h"
+#include "engine/jobs/admission.h"
+#include "engine/jobs/attention_plan.h"
+#include "engine/scheduling/completion_pool.h"
+#include "engine/scheduling/counters.h"
+#include "engine/scheduling/engine_loop.h"
+#include "engine/scheduling/outstanding.h"
+#include "engine/scheduling/scheduler.h"
+#include "engine/scheduling/tokenizer_pool.h"
+
+namespace castor {
+
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(EngineOptions options, EngineParts parts);
+  ~EngineImpl() override;
+
+  // Opens the device and loads the models. Called once, before anything else.
+  absl::Status Start();
+
+  absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) override;
+  absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) override;
+  void Cancel(Ticket ticket) override { scheduler_.Cancel(ticket); }
+  const EngineInfo& info() const override { return info_; }
+  const EngineOptions& options() const override { return options_; }
+  EngineStats stats() const override;
+  Progress progress() const override { return loop_.progress(); }
+  bool healthy() const override { return loop_.healthy(); }
+  bool Drain(TimePoint deadline) override;
+
+ private:
+  absl::StatusOr<Ticket> DoSubmit(AttentionRequest& request, AttentionCompletion& done);
+  absl::StatusOr<Ticket> DoSubmit(EncodeRequest& request, EncodeCompletion& done);
+  absl::Status CheckCall(const CallContext& call, TimePoint now) const;
+  absl::StatusOr<Reservation> ReserveFor(const attention::Resolved& resolved,
+                                         const AttentionPlan& plan);
+  absl::StatusOr<Kernel> ChooseKernel(const EncodeRequest& request, const ModelInfo& info) const;
+
+  const EngineOptions options_;
+  EngineParts parts_;  // constant
+
+  // In the order in which they need each other; destroyed the other way round.
+  Counters counters_;
+  const std::shared_ptr<Admission> admission_;
+  Outstanding outstanding_;
+  CompletionPool completions_;
+  Scheduler scheduler_;
+  EngineLoop loop_;
+  FidelitySampling sampling_;
+  std::thread deadlines_;
+
+  // Constant after Start.
+  bool started_ = false;
+  EngineInfo info_;
+  attention::CostModel costs_;
+  std::shared_ptr<HostPool> host_pool_;
+  std::optional<TokenizerPool> tokenizers_;
+};
+
+}  // namespace castor

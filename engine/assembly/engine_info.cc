@@ -1,0 +1,61 @@
+#include "engine/assembly/engine_info.h"
+
+#include <algorithm>
+#include <string>
+
+namespace castor {
+namespace {
+
+// The kernel with its default parameters.
+Kernel DefaultKernel(KernelName name) {
+  switch (name) {
+    case KernelName::kVanilla:
+      return Vanilla{};
+    case KernelName::kClustered:
+      return Clustered{};
+    case KernelName::kImprovedClustered:
+      return ImprovedClustered{};
+    case KernelName::kCast:
+      return Cast{};
+  }
+  return Vanilla{};
+}
+
+// A problem that every implementation of a kernel should take, if it takes the dtype at all.
+attention::Spec CommonSpec(KernelName name, DType dtype) {
+  attention::Spec spec;
+  spec.dtype = dtype;
+  spec.heads = 8;
+  spec.head_dim = 64;
+  spec.value_dim = 64;
+  spec.softmax_scale = 0.125;
+  spec.kernel = DefaultKernel(name);
+  return spec;
+}
+
+}  // namespace
+
+EngineInfo DescribeEngine(const Device& device, const Models& models) {
+  EngineInfo info;
+  info.device = device.info();
+  for (const LoadedModel& model : models.all()) info.models.push_back(model.info);
+  for (KernelName name : {KernelName::kVanilla, KernelName::kClustered,
+                          KernelName::kImprovedClustered, KernelName::kCast}) {
+    KernelInfo kernel{name, {}, ""};
+    for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+      const attention::Spec spec = CommonSpec(name, dtype);
+      const auto variants = device.variants();
+      const auto variant =
+          std::find_if(variants.begin(), variants.end(), [&](const attention::Variant& candidate) {
+            return candidate.kernel == name && candidate.supports(spec);
+          });
+      if (variant == variants.end()) continue;
+      kernel.dtypes.push_back(dtype);
+      if (kernel.backend.empty()) kernel.backend = std::string(variant->backend);
+    }
+    if (!kernel.dtypes.empty()) info.kernels.push_back(std::move(kernel));
+  }
+  return info;
+}
+
+}  // namespace castor

@@ -1,0 +1,14 @@
+// The time that requests carry: monotonic, as std::chrono::steady_clock keeps it.
+#pragma once
+
+#include <chrono>
+
+namespace castor {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+
+inline double Microseconds(TimePoint from, TimePoint to) {
+  return std::chrono::duration<double, std::micro>(to - from).count();
+}
+
+}  // namespace castor

@@ -1,0 +1,189 @@
+#include "engine/calibration/warm_up.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "engine/attention/resolve.h"
+#include "engine/base/error.h"
+#include "engine/base/guarded.h"
+#include "engine/calibration/stopwatch.h"
+#include "engine/jobs/launch.h"
+#include "engine/jobs/staging.h"
+
+namespace castor {
+namespace {
+
+absl::Status Failed(const std::string& what, const absl::Status& status) {
+  return MakeError(ReasonOf(status), what + " does not run: " + std::string(status.message()));
+}
+
+absl::Status Run(Device& device, std::unique_ptr<Job> job) {
+  JobList jobs;
+  jobs.push_back(std::move(job));
+  Launched launched(std::move(jobs));
+  if (auto status = launched.Launch(device); !status.ok()) return status;
+  return launched.Wait().status();
+}
+
+// Sequences of such lengths, as far as the model takes them; ids from all over its vocabulary.
+EncodeRequest TokensOf(const std::vector<int64_t>& lengths, const ModelInfo& info) {
+  TokenInput tokens;
+  for (const int64_t length : lengths) {
+    tokens.lengths.push_back(std::min(length, info.max_tokens));
+    for (int64_t i = 0; i < tokens.lengths.back(); ++i) {
+      tokens.ids.push_back(static_cast<int64_t>(tokens.ids.size()) * 997 % info.vocabulary_size);
+    }
+  }
+  EncodeRequest request;
+  request.input = std::move(tokens);
+  return request;
+}
+
+absl::Status RunModel(Device& device, const EncoderFunctions& encoder, const LoadedModel& model,
+                      EncodeRequest request) {
+  auto job = OpenEncode(std::move(request), model, Vanilla{});
+  auto prepared = PrepareEncode(encoder, {}, job.get());  // all of it
+  if (!prepared.ok()) return prepared.status();
+  auto status = StageEncode(*device.host_pool(), job.get());
+  return status.ok() ? Run(device, std::move(job)) : status;
+}
+
+// Also the tokenizer's first time. A vocabulary without a word of it says nothing of the model.
+absl::Status RunTexts(Device& device, const EncoderFunctions& encoder, const LoadedModel& model) {
+  EncodeRequest request;
+  request.input = TextInput{{"a beaver builds a dam", "interest rates rose"}, {}, false};
+  const absl::Status status = RunModel(device, encoder, model, std::move(request));
+  return ReasonOf(status) == Reason::kInvalidField ? absl::OkStatus() : status;
+}
+
+// Shapes beyond the shortest: several ragged sequences, and enough of them to wake every thread.
+absl::Status RunFurther(Device& device, const EncoderFunctions& encoder, const LoadedModel& model,
+                        TimePoint end) {
+  const auto over = [&] { return std::chrono::steady_clock::now() >= end; };
+  if (over()) return absl::OkStatus();
+  if (auto status = RunTexts(device, encoder, model); !status.ok()) return status;
+  if (over()) return absl::OkStatus();
+  EncodeRequest ragged = TokensOf({5, 31, 64, 1, 19}, model.info);
+  ragged.pooling = Pooling::kCls;
+  if (auto status = RunModel(device, encoder, model, std::move(ragged)); !status.ok()) {
+    return status;
+  }
+  if (over()) return absl::OkStatus();
+  EncodeRequest longer = TokensOf({128, 200}, model.info);
+  longer.pooling = Pooling::kMean;
+  return RunModel(device, encoder, model, std::move(longer));
+}
+
+// Two sequences, long enough that the kernels share their work among threads.
+class KernelProblem {
+ public:
+  explicit KernelProblem(HostPool& pool) : pool_(pool) {}
+
+  absl::Status Fill(DType dtype) {
+    constexpr int64_t kRow = Trial::kHeads * Trial::kDim;
+    for (const auto& [buffer, elements, type] :
+         {std::tuple{&tensor_, kTokens * kRow, dtype},
+          std::tuple{&surrogates_, kSurrogates * kRow, dtype},
+          std::tuple{&gate_, int64_t{kTokens}, DType::kFloat32}}) {
+      auto memory = pool_.Allocate(static_cast<size_t>(elements) * SizeOf(type));
+      if (!memory.ok()) return memory.status();
+      *buffer = *std::move(memory);
+      FillRandomly(type, *buffer);
+    }
+    dtype_ = dtype;
+    return absl::OkStatus();
+  }
+
+  AttentionRequest RequestFor(KernelName kernel) const {
+    const auto tensor = [](DType dtype, std::vector<int64_t> shape, const HostBuffer& buffer) {
+      return TensorInput{dtype, std::move(shape), {buffer.bytes()}};
+    };
+    AttentionRequest request;
+    request.query = tensor(dtype_, {kTokens, Trial::kHeads, Trial::kDim}, tensor_);
+    request.key = request.value = request.query;
+    request.query_lengths = {kTokens / 4, kTokens - kTokens / 4};
+    switch (kernel) {
+      case KernelName::kVanilla:
+        break;
+      case KernelName::kClustered:
+        request.kernel = Clustered{};
+        break;
+      case KernelName::kImprovedClustered:
+        request.kernel = ImprovedClustered{};
+        break;
+      case KernelName::kCast: {
+        Cast cast;
+        cast.surrogates = tensor(dtype_, {kSurrogates, Trial::kHeads, Trial::kDim}, surrogates_);
+        cast.gate = tensor(DType::kFloat32, {kTokens}, gate_);
+        request.kernel = std::move(cast);
+        break;
+      }
+    }
+    return request;
+  }
+
+ private:
+  static constexpr int64_t kTokens = 256;
+  static constexpr int64_t kSurrogates = 8;
+
+  HostPool& pool_;
+  DType dtype_ = DType::kFloat32;
+  HostBuffer tensor_;
+  HostBuffer surrogates_;
+  HostBuffer gate_;
+};
+
+absl::Status RunKernels(Device& device, const Models& models, TimePoint end) {
+  const std::shared_ptr<HostPool> pool = device.host_pool();
+  KernelProblem problem(*pool);
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    if (auto status = problem.Fill(dtype); !status.ok()) return status;
+    for (const KernelName kernel : {KernelName::kVanilla, KernelName::kClustered,
+                                    KernelName::kImprovedClustered, KernelName::kCast}) {
+      if (std::chrono::steady_clock::now() >= end) return absl::OkStatus();
+      const AttentionRequest request = problem.RequestFor(kernel);
+      auto resolved = attention::Resolve(request, device.variants(), models.cast_layers(),
+                                         /*max_sequences=*/2);
+      if (!resolved.ok()) continue;  // not served on this device, or not in this dtype
+      auto job = StageAttention(request, *std::move(resolved), *pool);
+      if (!job.ok()) return job.status();
+      if (auto status = Run(device, *std::move(job)); !status.ok()) {
+        return Failed(
+            "the kernel " + std::string(NameOf(kernel)) + " in " + std::string(NameOf(dtype)),
+            status);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status WarmUp(Device& device, const Models& models, const EncoderFunctions& encoder,
+                    std::chrono::milliseconds budget) {
+  const TimePoint end = std::chrono::steady_clock::now() + budget;
+  const auto with_each_model = [&](auto&& run) {
+    for (const LoadedModel& model : models.all()) {
+      if (model.model == nullptr) continue;  // CAST layers
+      const absl::Status status = Guarded([&] { return run(model); });
+      if (!status.ok()) return Failed("the model \"" + model.info.name + "\"", status);
+    }
+    return absl::OkStatus();
+  };
+  absl::Status status = with_each_model([&](const LoadedModel& model) {
+    return RunModel(device, encoder, model, TokensOf({8}, model.info));
+  });
+  if (!status.ok()) return status;
+  status = with_each_model(
+      [&](const LoadedModel& model) { return RunFurther(device, encoder, model, end); });
+  if (!status.ok()) return status;
+  return RunKernels(device, models, end);
+}
+
+}  // namespace castor

@@ -1,0 +1,129 @@
+#include "engine/jobs/job.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/cord.h"
+#include "engine/base/clock.h"
+#include "engine/jobs/models.h"
+
+namespace castor {
+namespace {
+
+ExecutionReport MakeReport(const Job& job, const Kernel& kernel, const BatchOutcome& outcome) {
+  ExecutionReport report;
+  report.kernel.kernel = kernel;
+  report.kernel.device = outcome.device;
+  report.kernel.backend = std::string(outcome.times.backend);
+  report.kernel.measured_us = outcome.times.compute_us;
+  report.timing.decode_us = Microseconds(job.received, job.queued);
+  report.timing.queue_us = Microseconds(job.queued, job.launched);
+  report.timing.copy_in_us = outcome.times.copy_in_us;
+  report.timing.compute_us = outcome.times.compute_us;
+  report.timing.copy_out_us = outcome.times.copy_out_us;
+  report.batch.requests = outcome.requests;
+  report.batch.tokens = outcome.tokens;
+  report.batch.padded_tokens = outcome.times.padded_tokens;
+  report.memory.workspace_bytes = outcome.times.workspace_bytes;
+  report.memory.peak_bytes = outcome.peak_bytes;
+  return report;
+}
+
+AttentionResult TakeResult(const Job& job, AttentionWork& work, const BatchOutcome& outcome) {
+  AttentionResult result;
+  result.output.dtype = work.resolved.spec.dtype;
+  result.output.shape = std::move(work.resolved.output_shape);
+  result.output.data = std::move(work.output);
+  result.report = MakeReport(job, work.resolved.spec.kernel, outcome);
+  result.report.fidelity = work.fidelity;
+  if (const attention::Ladder* ladder = work.plan.ladder.get()) {
+    result.report.kernel.predicted_us = ladder->current().predicted_us;
+    result.report.kernel.rejected = ladder->rejected();
+    result.report.fidelity = ladder->fidelity();
+  }
+  if (!work.plan.reports_fidelity) result.report.fidelity.reset();
+  return result;
+}
+
+EncodeResult TakeResult(const Job& job, EncodeWork& work, const BatchOutcome& outcome) {
+  EncodeResult result;
+  result.model = work.model->info.name;
+  result.output.dtype = DType::kFloat32;
+  result.output.shape = {work.item.output_rows(), work.item.dimensions};
+  result.output.data = std::move(work.output);
+  result.lengths = std::move(work.lengths);
+  result.token_counts = std::move(work.token_counts);
+  result.truncated = std::move(work.prepared.truncated);
+  result.report = MakeReport(job, work.kernel, outcome);
+  return result;
+}
+
+// A copy that shares nothing with the original.
+absl::Status Clone(const absl::Status& status) {
+  absl::Status clone(status.code(), status.message());
+  status.ForEachPayload([&clone](absl::string_view url, const absl::Cord& payload) {
+    clone.SetPayload(url, absl::Cord(std::string(payload)));
+  });
+  return clone;
+}
+
+template <typename Work, typename Done>
+void DeliverAs(Answer answer) {
+  Done done = std::move(std::get<Done>(answer.done));
+  if (!answer.status.ok()) {
+    answer.job.reset();
+    std::move(done)(std::move(answer.status));
+    return;
+  }
+  auto result = TakeResult(*answer.job, std::get<Work>(answer.job->work), *answer.outcome);
+  // The budgets are free of all but the answer before the caller hears of it: it may submit again
+  // from `done`.
+  auto share = std::make_shared<Reservation>(std::move(answer.job->reservation));
+  answer.job.reset();
+  share->KeepOnly(static_cast<int64_t>(result.output.data.size()));
+  result.output.share = std::move(share);
+  std::move(done)(std::move(result));
+}
+
+}  // namespace
+
+std::string_view NameOf(Operation operation) {
+  return operation == Operation::kAttend ? "attend" : "encode";
+}
+
+int64_t QueryTokens(const JobList& jobs) {
+  int64_t tokens = 0;
+  for (const auto& job : jobs) tokens += job->query_tokens;
+  return tokens;
+}
+
+Answer Refusal(std::unique_ptr<Job> job, const absl::Status& status) {
+  Answer answer = Refusal(std::move(job->done), status);
+  answer.job = std::move(job);
+  return answer;
+}
+
+Answer Refusal(Completion done, const absl::Status& status) {
+  Answer answer;
+  answer.done = std::move(done);
+  answer.status = Clone(status);
+  return answer;
+}
+
+Answer Success(std::unique_ptr<Job> job, std::shared_ptr<const BatchOutcome> outcome) {
+  Answer answer;
+  answer.done = std::move(job->done);
+  answer.job = std::move(job);
+  answer.outcome = std::move(outcome);
+  return answer;
+}
+
+void Deliver(Answer answer) noexcept {
+  if (std::holds_alternative<AttentionCompletion>(answer.done)) {
+    DeliverAs<AttentionWork, AttentionCompletion>(std::move(answer));
+  } else {
+    DeliverAs<EncodeWork, EncodeCompletion>(std::move(answer));
+  }
+}
+
+}  // namespace castor

@@ -1,0 +1,39 @@
+// A batch on the device: the jobs, the description that the device reads, and the execution.
+//
+// Engine thread only.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/device/device.h"
+#include "engine/jobs/job.h"
+
+namespace castor {
+
+// Not movable: the device keeps pointers into the description until the execution is done.
+class Launched {
+ public:
+  // Requires jobs of one batch key, and at least one. Takes what a launch has in common and a few
+  // pointers per job: a failed allocation ends the process.
+  explicit Launched(JobList jobs) noexcept;
+  Launched(const Launched&) = delete;
+  Launched& operator=(const Launched&) = delete;
+
+  // Hands the batch to the device. Nothing thrown leaves here or Wait.
+  absl::Status Launch(Device& device);
+
+  // Waits for the outputs. Requires that Launch succeeded.
+  absl::StatusOr<ExecutionTimes> Wait();
+
+  JobList& jobs() { return jobs_; }
+
+ private:
+  JobList jobs_;
+  AttentionBatch attention_;
+  encoder::Batch encode_;
+  std::unique_ptr<Execution> execution_;  // last: destroyed before what it points to
+};
+
+}  // namespace castor

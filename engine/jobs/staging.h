@@ -1,0 +1,41 @@
+// Staging: a request's tensors in the engine's own memory, from where the device reads them.
+//
+// One buffer per request holds all inputs, each at a multiple of 64 bytes; a second one the output.
+// The caller's bytes are copied exactly once, on the caller's thread, under no lock.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/base/host_memory.h"
+#include "engine/jobs/encoder_functions.h"
+#include "engine/jobs/job.h"
+#include "engine/jobs/models.h"
+
+namespace castor {
+
+// Stages a checked attention request and makes it a job that is ready to be queued. Sets neither
+// reservation nor completion. NON_FINITE_INPUT when the request asks for that check and fails it;
+// INVALID_FIELD when a tensor's file does not hold it any more; OUT_OF_MEMORY.
+absl::StatusOr<std::unique_ptr<Job>> StageAttention(const AttentionRequest& request,
+                                                    attention::Resolved resolved, HostPool& pool);
+
+// The most that an encode request will take. Requires that it passed CheckInput.
+Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int64_t tokens);
+
+// Makes a job of an encode request. Texts are copied, so that they outlive Submit; nothing else is
+// done yet.
+std::unique_ptr<Job> OpenEncode(EncodeRequest request, const LoadedModel& model, Kernel kernel);
+
+// Tokenizes some of the job's texts, or cuts its tokens or embeddings to the model's length. True:
+// all of it is prepared; false: call again. Errors as for encoder::PrepareSome.
+absl::StatusOr<bool> PrepareEncode(const EncoderFunctions& encoder, const encoder::Slice& slice,
+                                   Job* job);
+
+// Stages the embeddings of a job that is prepared, allocates the output, and corrects the
+// reservation to what the request really takes. Reads the caller's embeddings: call it inside
+// Submit for all but texts. Errors as for StageAttention.
+absl::Status StageEncode(HostPool& pool, Job* job);
+
+}  // namespace castor

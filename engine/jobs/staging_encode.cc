@@ -1,0 +1,150 @@
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "engine/attention/count.h"
+#include "engine/attention/finite.h"
+#include "engine/jobs/batch_key.h"
+#include "engine/jobs/staging.h"
+
+namespace castor {
+namespace {
+
+// The host memory that one token takes: its id and its type id.
+constexpr int64_t kBytesPerToken = 2 * sizeof(int64_t);
+
+int64_t TextBytes(const TextInput& input) {
+  size_t bytes = 0;
+  for (std::string_view text : input.texts) bytes += text.size();
+  for (std::string_view pair : input.pairs) bytes += pair.size();
+  return static_cast<int64_t>(bytes);
+}
+
+int64_t Sequences(const EncodeRequest& request) {
+  if (const auto* texts = std::get_if<TextInput>(&request.input)) {
+    return static_cast<int64_t>(texts->texts.size());
+  }
+  const auto& lengths = std::holds_alternative<TokenInput>(request.input)
+                            ? std::get<TokenInput>(request.input).lengths
+                            : std::get<EmbeddingInput>(request.input).lengths;
+  return std::max<int64_t>(1, static_cast<int64_t>(lengths.size()));
+}
+
+int64_t Dimensions(const EncodeRequest& request, const ModelInfo& info) {
+  return request.dimensions > 0 ? request.dimensions : info.hidden_size;
+}
+
+// Copies every text into `owned`, which must stay where it is, and lets the views point there.
+void OwnTexts(TextInput* input, std::string* owned) {
+  owned->reserve(static_cast<size_t>(TextBytes(*input)));  // so that its bytes never move
+  const auto own = [owned](std::string_view& text) {
+    const size_t at = owned->size();
+    owned->append(text);
+    text = std::string_view(*owned).substr(at);
+  };
+  std::for_each(input->texts.begin(), input->texts.end(), own);
+  std::for_each(input->pairs.begin(), input->pairs.end(), own);
+}
+
+// Copies the rows of the caller's embeddings that `prepared` keeps.
+absl::Status StageEmbeddings(const EmbeddingInput& input, bool check_finite, int64_t hidden,
+                             HostPool& pool, EncodeWork* work) {
+  const DType dtype = input.values.dtype;
+  const size_t bytes = static_cast<size_t>(work->prepared.tokens() * hidden) * SizeOf(dtype);
+  auto staged = pool.Allocate(bytes);
+  if (!staged.ok()) return staged.status();
+  work->input = *std::move(staged);
+  absl::Status copied = encoder::CopyEmbeddings(input, work->prepared, work->input.data());
+  if (!copied.ok()) return copied;
+  work->item.embeddings = work->input.data();
+  work->item.embeddings_dtype = dtype;
+  if (!check_finite) return absl::OkStatus();
+  return attention::CheckFinite(dtype, work->input.bytes(), "embeddings.values");
+}
+
+// What the answer will say of each sequence.
+void CountSequences(EncodeWork* work) {
+  const bool pooled = work->item.output_kind == EncodeOutput::kPooled;
+  const std::vector<int32_t>& offsets = work->prepared.cu_seqlens;
+  for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+    const int64_t tokens = offsets[i + 1] - offsets[i];
+    work->token_counts.push_back(tokens);
+    work->lengths.push_back(pooled ? 1 : tokens);
+  }
+}
+
+}  // namespace
+
+Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int64_t tokens) {
+  attention::Count bytes = attention::Count(tokens) * kBytesPerToken;
+  if (const auto* texts = std::get_if<TextInput>(&request.input)) {
+    bytes += TextBytes(*texts);
+  } else if (const auto* embeddings = std::get_if<EmbeddingInput>(&request.input)) {
+    bytes += embeddings->values.size_bytes();
+  }
+  const attention::Count rows =
+      request.output == EncodeOutput::kPooled ? Sequences(request) : tokens;
+  bytes += rows * Dimensions(request, info) * static_cast<int64_t>(sizeof(float));
+  Cost cost;
+  cost.tokens = tokens;
+  cost.bytes = bytes.value();
+  return cost;
+}
+
+std::unique_ptr<Job> OpenEncode(EncodeRequest request, const LoadedModel& model, Kernel kernel) {
+  auto job = std::make_unique<Job>();
+  job->operation = Operation::kEncode;
+  job->kernel = NameOf(kernel);
+  job->priority = request.call.priority;
+  job->deadline = request.call.deadline;
+  job->batch_key = BatchKey(model.model.get(), kernel);
+  EncodeWork& work = job->work.emplace<EncodeWork>();
+  work.request = std::move(request);
+  if (auto* texts = std::get_if<TextInput>(&work.request.input)) OwnTexts(texts, &work.text);
+  work.model = &model;
+  work.kernel = std::move(kernel);
+  return job;
+}
+
+absl::StatusOr<bool> PrepareEncode(const EncoderFunctions& encoder, const encoder::Slice& slice,
+                                   Job* job) {
+  EncodeWork& work = std::get<EncodeWork>(job->work);
+  return encoder.prepare_some(work.request, *work.model->model, slice, &work.prepared);
+}
+
+absl::Status StageEncode(HostPool& pool, Job* job) {
+  EncodeWork& work = std::get<EncodeWork>(job->work);
+  const EncodeRequest& request = work.request;
+  const ModelInfo& info = work.model->info;
+  encoder::BatchItem& item = work.item;
+  item.cu_seqlens = work.prepared.cu_seqlens;
+  item.ids = work.prepared.ids;
+  item.type_ids = work.prepared.type_ids;
+  item.output_kind = request.output;
+  item.pooling = request.pooling.value_or(info.pooling);
+  item.normalize = request.normalize.value_or(info.normalize);
+  item.dimensions = Dimensions(request, info);
+  CountSequences(&work);
+  if (const auto* embeddings = std::get_if<EmbeddingInput>(&request.input)) {
+    auto status = StageEmbeddings(*embeddings, request.check_finite, info.hidden_size, pool, &work);
+    if (!status.ok()) return status;
+  }
+
+  auto output =
+      pool.Allocate(static_cast<size_t>(item.output_rows() * item.dimensions) * sizeof(float));
+  if (!output.ok()) return output.status();
+  work.output = *std::move(output);
+  item.output = work.output.as<float>();
+
+  job->tokens = work.prepared.tokens();
+  job->query_tokens = job->tokens;
+  job->reservation.Adjust(
+      job->tokens,
+      job->tokens * kBytesPerToken + static_cast<int64_t>(work.input.size() + work.output.size()));
+  // What was read is not needed any more; the caller's memory must not be looked at again.
+  work.request.input = TextInput{};
+  work.text = std::string();
+  return absl::OkStatus();
+}
+
+}  // namespace castor
