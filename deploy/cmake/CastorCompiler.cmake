@@ -45,7 +45,7 @@ find_program(CASTOR_CCACHE ccache)
 if(CASTOR_CCACHE)
   # base_dir lets checkouts at different paths share the cache; locale, callers of any language.
   set(launcher env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
-      CCACHE_SLOPPINESS=time_macros,include_file_mtime,include_file_ctime,locale
+      CCACHE_SLOPPINESS=time_macros,include_file_mtime,include_file_ctime,locale,pch_defines
       ${CASTOR_CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})

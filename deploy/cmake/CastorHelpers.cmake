@@ -1,5 +1,26 @@
 # The few functions that folders' CMakeLists use.
 
+# GoogleTest's and common headers, compiled once for all tests: they take longer than most tests do.
+# An executable as tests are, so that its flags are theirs.
+function(castor_precompile_test_headers)
+  if(TARGET castor_test_headers)
+    return()
+  endif()
+  add_executable(castor_test_headers EXCLUDE_FROM_ALL
+                 "${CMAKE_SOURCE_DIR}/tests/support/precompiled.cc")
+  target_link_libraries(castor_test_headers PRIVATE GTest::gmock GTest::gtest GTest::gtest_main
+                        absl::status absl::statusor absl::any_invocable Threads::Threads)
+  # Tests are compiled more often than they run: their own code is hardly optimised. The rest is what
+  # ccache needs to keep files that use a precompiled header.
+  set(options -O1 -fpch-preprocess)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    set(options -O1 "SHELL:-Xclang -fno-pch-timestamp")
+  endif()
+  target_compile_options(castor_test_headers PUBLIC "${options}")
+  target_precompile_headers(castor_test_headers PRIVATE
+                            "${CMAKE_SOURCE_DIR}/tests/support/precompiled.h")
+endfunction()
+
 # castor_test(NAME SOURCES ... LIBS ... [LABELS ...] [TIMEOUT seconds]): a GoogleTest program that
 # ctest runs as one test. Labels: unit (default), integration, slow.
 function(castor_test name)
@@ -17,6 +38,10 @@ function(castor_test name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest GTest::gtest_main)
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
+  castor_precompile_test_headers()
+  target_compile_options(${name} PRIVATE
+                         $<TARGET_PROPERTY:castor_test_headers,INTERFACE_COMPILE_OPTIONS>)
+  target_precompile_headers(${name} REUSE_FROM castor_test_headers)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()

@@ -94,6 +94,25 @@ TEST_F(CastReferenceTest, LaplaceIsNotNormalised) {
   EXPECT_NEAR(layer.Reference()[0], laplace * laplace, 1e-15);
 }
 
+// Scores of -4 and -3: both laplace weights are far below what 1 keeps of a sum, yet not equal.
+TEST_F(CastReferenceTest, LaplaceTellsAffinitiesApartDownItsTail) {
+  Cast kernel = CastOf(1);
+  kernel.attention_function = Cast::AttentionFunction::kLaplace;
+  Spec spec = MakeSpec(DType::kFloat32, kernel, 1, 1, 1, 1);
+  spec.softmax_scale = 1;
+  CastProblem layer(spec, {2}, random_);
+  layer.surrogates.Set(0, 1);
+  for (Elements* elements : {&layer.problem.query, &layer.problem.key}) {
+    elements->Set(0, -4);
+    elements->Set(1, -3);
+  }
+  layer.problem.value.Set(0, 0);
+  layer.problem.value.Set(1, 1);
+  std::fill(layer.gate.begin(), layer.gate.end(), 0.0f);
+  // The second token is the cluster's: it sees its own value, which a tie would give to the first.
+  EXPECT_GT(layer.Reference()[1], 0);
+}
+
 TEST_F(CastReferenceTest, TopKTakesTheBestAndTiesGoLow) {
   std::vector<double> affinities = {1, 5, 3, 5, 5, 2};  // one cluster
   EXPECT_EQ(CastMembers(affinities, 1, 2, Clustering::kTopK)[0], (std::vector<int64_t>{1, 3}));
