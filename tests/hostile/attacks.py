@@ -1,7 +1,8 @@
 """Ways in which a peer can hurt a server. Each is a function of a Target; see ATTACKS at the end.
 
 An attack returns what it saw, in a few words; it raises Harm when the server did what it must not.
-Every one is bounded in time: `target.seconds` is what it may take.
+Every one is bounded in time: a flood lasts `target.seconds`, or until the server ends it where it
+must.
 """
 
 import socket
