@@ -2,33 +2,22 @@
 
 #include <algorithm>
 
+#include "engine/attention/hash_planes.h"
 #include "engine/attention/parallel.h"
 #include "engine/kernels/philox.h"
 
 namespace castor::attention {
 
 using kernels::Philox;
-using kernels::PhiloxNormal;
 using kernels::RandomStream;
 
 HashPlaneSet::HashPlaneSet(const kernels::ClusterKernel& kernel, const Clustered& parameters,
                            int64_t head_dim)
     : kernel_(&kernel), biased_(parameters.hash_bias), seed_(parameters.seed) {
-  std::vector<float> normals;  // [bits, head_dim]
-  std::vector<float> biases;   // [bits]
-  normals.reserve((Count(parameters.bits) * head_dim).value());
-  for (int t = 0; t < parameters.bits; ++t) {
-    const auto plane = static_cast<uint32_t>(t);
-    for (int64_t e = 0; e < head_dim; ++e) {
-      normals.push_back(PhiloxNormal(
-          Philox(RandomStream::kPlane, static_cast<uint32_t>(e), plane, parameters.seed)));
-    }
-    biases.push_back(parameters.hash_bias
-                         ? PhiloxNormal(Philox(RandomStream::kBias, 0, plane, parameters.seed))
-                         : 0);
-  }
+  const PlaneNumbers drawn = DrawPlanes(parameters, head_dim);
   packed_.resize(kernel.packed_planes_floats(parameters.bits, head_dim));
-  kernel.pack_planes(parameters.bits, head_dim, normals.data(), biases.data(), packed_.data());
+  kernel.pack_planes(parameters.bits, head_dim, drawn.normals.data(), drawn.biases.data(),
+                     packed_.data());
   planes_ = {parameters.bits, head_dim, packed_.data()};
 }
 

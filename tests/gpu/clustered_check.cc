@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/clustered_reference.h"
 #include "engine/attention/cuda/clustered_shape.h"
 #include "engine/kernels/cuda/clustered.h"
 #include "tests/gpu/batches.h"
@@ -22,6 +21,7 @@
 #include "tests/support/cuda/clustered_stages.h"
 #include "tests/support/cuda/device_memory.h"
 #include "tests/support/cuda/graph.h"
+#include "tests/support/twins/clustered.h"
 
 namespace castor::gpu {
 namespace {

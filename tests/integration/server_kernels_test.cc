@@ -7,15 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "engine/attention/cast_reference.h"
-#include "engine/attention/clustered_reference.h"
-#include "engine/attention/vanilla_reference.h"
 #include "engine/engine.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/support/attention/cast_problem.h"
 #include "tests/support/attention/compare.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/seeded.h"
+#include "tests/support/twins/cast.h"
+#include "tests/support/twins/clustered.h"
+#include "tests/support/twins/vanilla.h"
 
 namespace castor::testing {
 namespace {

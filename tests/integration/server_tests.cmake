@@ -9,6 +9,7 @@ foreach(name call choice hostile kernels lifecycle metrics shared_memory transpo
               LABELS integration)
 endforeach()
 target_link_libraries(server_choice_test PRIVATE castor_client)
+target_link_libraries(server_kernels_test PRIVATE castor_twins)
 foreach(name metrics shared_memory)
   target_compile_definitions(server_${name}_test PRIVATE
     CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")

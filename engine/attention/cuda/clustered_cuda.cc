@@ -13,10 +13,10 @@
 #include <variant>
 #include <vector>
 
-#include "engine/attention/clustered_reference.h"
 #include "engine/attention/count.h"
 #include "engine/attention/cuda/clustered_shape.h"
 #include "engine/attention/cuda/tensors.h"
+#include "engine/attention/hash_planes.h"
 #include "engine/kernels/cuda/clustered.h"
 
 namespace castor::attention::cuda {
@@ -45,7 +45,7 @@ struct RandomNumbers {
 };
 
 std::vector<uint32_t> DrawWords(const Clustered& clustering, int64_t dim) {
-  const HashPlanes planes = MakeHashPlanes(clustering, dim);
+  const PlaneNumbers planes = DrawPlanes(clustering, dim);
   std::vector<uint32_t> words;
   words.reserve(planes.normals.size() + planes.biases.size() + clustering.clusters);
   for (const float normal : planes.normals) words.push_back(std::bit_cast<uint32_t>(normal));

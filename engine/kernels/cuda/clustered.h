@@ -1,6 +1,6 @@
 // Clustered and improved clustered attention on the GPU (Vyas, Katharopoulos, Fleuret 2020,
 // arXiv 2007.04825): kernels over raw pointers. What is computed stands in
-// engine/attention/clustered_reference.h, how in engine/DESIGN.md.
+// tests/support/twins/clustered.h, how in engine/DESIGN.md.
 //
 // Run queues a fixed number of launches on `stream`. It allocates nothing and waits for nothing, so
 // it may be captured into a CUDA graph; the caller brings a workspace, whose size PlanClustered

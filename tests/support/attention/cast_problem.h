@@ -10,8 +10,8 @@
 #include <random>
 #include <vector>
 
-#include "engine/attention/cast_reference.h"
 #include "tests/support/attention/random_problem.h"
+#include "tests/support/twins/cast.h"
 
 namespace castor::attention {
 

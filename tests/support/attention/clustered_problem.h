@@ -10,10 +10,10 @@
 #include <random>
 #include <vector>
 
-#include "engine/attention/clustered_reference.h"
-#include "engine/attention/reference.h"
 #include "tests/support/attention/random_problem.h"
 #include "tests/support/attention/spec.h"
+#include "tests/support/twins/clustered.h"
+#include "tests/support/twins/tensors.h"
 
 namespace castor::attention {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/attention/vanilla_reference.h"
 #include "tests/support/attention/random_problem.h"
+#include "tests/support/twins/vanilla.h"
 
 namespace castor::attention {
 

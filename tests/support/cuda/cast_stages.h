@@ -8,9 +8,9 @@
 #include <variant>
 #include <vector>
 
-#include "engine/attention/cast_reference.h"
 #include "engine/kernels/cuda/cast_args.cuh"
 #include "tests/support/attention/cast_problem.h"
+#include "tests/support/twins/cast.h"
 
 namespace castor::kernels::cuda {
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/attention/clustered_reference.h"
 #include "tests/support/attention/random_problem.h"
 #include "tests/support/attention/spec.h"
+#include "tests/support/twins/clustered.h"
 
 namespace castor::attention {
 

@@ -7,10 +7,10 @@
 #include <thread>
 #include <vector>
 
-#include "engine/attention/cast_reference.h"
 #include "engine/kernels/assignment.h"
 #include "tests/support/sanitizer.h"
 #include "tests/support/seeded.h"
+#include "tests/support/twins/cast.h"
 
 namespace castor::attention {
 namespace {

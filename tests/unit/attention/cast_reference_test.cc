@@ -1,7 +1,5 @@
 // The invariants of CAST, on the twin.
 
-#include "engine/attention/cast_reference.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "tests/support/attention/compare.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/seeded.h"
+#include "tests/support/twins/cast.h"
 
 namespace castor::attention {
 namespace {

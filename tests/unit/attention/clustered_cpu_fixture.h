@@ -2,9 +2,9 @@
 // for its kernel.
 #pragma once
 
-#include "engine/attention/clustered_reference.h"
 #include "tests/support/attention/clustered_problem.h"
 #include "tests/support/attention/variant_test.h"
+#include "tests/support/twins/clustered.h"
 
 namespace castor::attention {
 

@@ -1,7 +1,5 @@
 // The invariants of clustered and improved clustered attention, on the twins.
 
-#include "engine/attention/clustered_reference.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,11 +7,12 @@
 #include <cmath>
 #include <set>
 
-#include "engine/attention/vanilla_reference.h"
 #include "tests/support/attention/clustered_problem.h"
 #include "tests/support/attention/compare.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/seeded.h"
+#include "tests/support/twins/clustered.h"
+#include "tests/support/twins/vanilla.h"
 
 namespace castor::attention {
 namespace {

@@ -8,11 +8,11 @@
 #include <memory>
 #include <vector>
 
-#include "engine/attention/vanilla_reference.h"
 #include "engine/base/error.h"
 #include "tests/support/attention/compare.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/seeded.h"
+#include "tests/support/twins/vanilla.h"
 
 namespace castor {
 namespace {

@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/attention/vanilla_reference.h"
 #include "engine/kernels/philox.h"
 #include "tests/support/attention/random_problem.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/seeded.h"
+#include "tests/support/twins/vanilla.h"
 
 namespace castor::attention {
 namespace {

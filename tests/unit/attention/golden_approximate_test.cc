@@ -6,12 +6,12 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "engine/attention/cast_reference.h"
-#include "engine/attention/clustered_reference.h"
 #include "engine/attention/variants.h"
 #include "tests/support/attention/compare.h"
 #include "tests/support/attention/golden.h"
 #include "tests/support/attention/spec.h"
+#include "tests/support/twins/cast.h"
+#include "tests/support/twins/clustered.h"
 
 namespace castor::attention {
 namespace {

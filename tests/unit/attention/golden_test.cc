@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "engine/attention/vanilla_reference.h"
 #include "engine/attention/variants.h"
 #include "tests/support/attention/compare.h"
 #include "tests/support/attention/spec.h"
+#include "tests/support/twins/vanilla.h"
 
 namespace castor::attention {
 namespace {

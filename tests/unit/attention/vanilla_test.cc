@@ -1,12 +1,13 @@
 // Every row of the CPU's variant table that computes vanilla attention, against the plain
 // double-precision twin.
 
+#include "tests/support/twins/vanilla.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <memory>
 
-#include "engine/attention/vanilla_reference.h"
 #include "tests/support/attention/variant_test.h"
 #include "tests/support/sanitizer.h"
 

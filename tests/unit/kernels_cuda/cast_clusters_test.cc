@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "engine/attention/cast_reference.h"
 #include "tests/support/attention/cast_problem.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/cuda/emulator.h"
 #include "tests/support/sanitizer.h"
 #include "tests/support/seeded.h"
+#include "tests/support/twins/cast.h"
 #include "tests/unit/kernels_cuda/cast_kernels.h"
 
 namespace castor::kernels::cuda {

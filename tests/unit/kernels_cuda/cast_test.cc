@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/cast_reference.h"
 #include "tests/support/attention/cast_problem.h"
 #include "tests/support/attention/compare.h"
 #include "tests/support/attention/odd_scales.h"
@@ -18,6 +17,7 @@
 #include "tests/support/cuda/emulator.h"
 #include "tests/support/sanitizer.h"
 #include "tests/support/seeded.h"
+#include "tests/support/twins/cast.h"
 #include "tests/unit/kernels_cuda/cast_kernels.h"
 
 namespace castor::kernels::cuda {

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/attention/clustered_reference.h"
 #include "tests/support/attention/clustered_problem.h"
 #include "tests/support/attention/compare.h"
 #include "tests/support/attention/spec.h"
@@ -15,6 +14,7 @@
 #include "tests/support/cuda/emulator.h"
 #include "tests/support/sanitizer.h"
 #include "tests/support/seeded.h"
+#include "tests/support/twins/clustered.h"
 #include "tests/unit/kernels_cuda/clustered_run.h"
 
 namespace castor::attention {

@@ -8,13 +8,13 @@
 #include <memory>
 #include <vector>
 
-#include "engine/attention/clustered_reference.h"
 #include "engine/attention/cuda/clustered_shape.h"
 #include "engine/kernels/cuda/clustered.h"
 #include "engine/kernels/cuda/clustered_split.h"
 #include "tests/support/attention/random_problem.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/cuda/clustered_stages.h"
+#include "tests/support/twins/clustered.h"
 
 namespace castor::attention {
 

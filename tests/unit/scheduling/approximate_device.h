@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/vanilla_reference.h"
 #include "engine/base/error.h"
 #include "engine/base/mutex.h"
+#include "tests/support/twins/vanilla.h"
 #include "tests/unit/scheduling/instant_device.h"
 
 namespace castor {

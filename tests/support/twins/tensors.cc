@@ -1,49 +1,20 @@
-#include "engine/attention/reference.h"
+#include "tests/support/twins/tensors.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
-#include <limits>
+
+#include "tests/support/attention/elements.h"
 
 namespace castor::attention {
-namespace {
-
-double HalfToDouble(uint16_t bits) {
-  const int exponent = (bits >> 10) & 31;
-  const int fraction = bits & 1023;
-  double magnitude;
-  if (exponent == 31) {
-    magnitude = fraction == 0 ? std::numeric_limits<double>::infinity()
-                              : std::numeric_limits<double>::quiet_NaN();
-  } else if (exponent == 0) {
-    magnitude = std::ldexp(fraction, -24);
-  } else {
-    magnitude = std::ldexp(1024 + fraction, exponent - 25);
-  }
-  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
-}
-
-double ElementAt(DType dtype, const std::byte* data, int64_t index) {
-  if (dtype == DType::kFloat32) {
-    float element;
-    std::memcpy(&element, data + 4 * index, sizeof(element));
-    return element;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, data + 2 * index, sizeof(bits));
-  if (dtype == DType::kFloat16) return HalfToDouble(bits);
-  return std::bit_cast<float>(uint32_t{bits} << 16);
-}
-
-}  // namespace
 
 std::vector<double> Doubles(DType dtype, const std::byte* data, int64_t count, int64_t stride,
                             int64_t row) {
   std::vector<double> doubles;
   doubles.reserve(count * row);
   for (int64_t token = 0; token < count; ++token) {
-    for (int64_t i = 0; i < row; ++i) doubles.push_back(ElementAt(dtype, data, token * stride + i));
+    for (int64_t i = 0; i < row; ++i) {
+      doubles.push_back(GetElement(data, dtype, token * stride + i));
+    }
   }
   return doubles;
 }

@@ -1,8 +1,8 @@
-#include "engine/attention/vanilla_reference.h"
+#include "tests/support/twins/vanilla.h"
 
 #include <utility>
 
-#include "engine/attention/reference.h"
+#include "tests/support/twins/tensors.h"
 
 namespace castor::attention {
 

@@ -3,7 +3,7 @@
 // see the other clusters through summaries.
 //
 // The clustering is a function of its own, because implementations must match it bit for bit. See
-// reference.h for what a twin is.
+// tensors.h for what a twin is.
 #pragma once
 
 #include <cstdint>

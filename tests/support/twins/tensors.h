@@ -1,7 +1,9 @@
 // What the reference twins share: tensors as doubles, and the definitions' small functions.
 //
-// Twins are written from the definitions, for reading: double precision, plain loops, no
-// sharing of work. They are for tests and never in a variant table. Any thread may call them.
+// Twins are written from the definitions, for reading: double precision, plain loops, no sharing of
+// work. They take the engine's descriptions of a problem and nothing else of it: what they compute
+// with, random numbers and conversions of elements included, is their own, so that a mistake in a
+// fast path cannot be in its twin as well. Any thread may call them.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 // improved clustered attention (section 3.3), which refines each row on its cluster's top keys.
 //
 // The stages are functions of their own, because implementations must match the integer ones bit
-// for bit. See reference.h for what a twin is.
+// for bit. See tensors.h for what a twin is.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "engine/attention/clustered_reference.h"
+#include "tests/support/twins/clustered.h"
 
 #include <algorithm>
 #include <bit>
@@ -6,15 +6,11 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/attention/reference.h"
-#include "engine/kernels/philox.h"
+#include "tests/support/twins/random.h"
+#include "tests/support/twins/tensors.h"
 
 namespace castor::attention {
 namespace {
-
-using kernels::Philox;
-using kernels::PhiloxNormal;
-using kernels::RandomStream;
 
 // One code drawn from each of `count` equal strata of the sequence, so all are distinct positions.
 std::vector<uint64_t> InitialCentroids(std::span<const uint64_t> codes, int64_t count,
@@ -24,7 +20,7 @@ std::vector<uint64_t> InitialCentroids(std::span<const uint64_t> codes, int64_t 
   for (int64_t s = 0; s < count; ++s) {
     const int64_t begin = s * length / count;
     const int64_t end = (s + 1) * length / count;
-    const uint64_t x0 = Philox(RandomStream::kCentroid, static_cast<uint32_t>(s), 0, seed)[0];
+    const uint64_t x0 = TwinRandom(TwinStream::kCentroid, static_cast<uint32_t>(s), 0, seed)[0];
     centroids.push_back(codes[begin + static_cast<int64_t>((x0 * (end - begin)) >> 32)]);
   }
   return centroids;
@@ -184,11 +180,11 @@ HashPlanes MakeHashPlanes(const Clustered& parameters, int64_t dim) {
   for (int t = 0; t < parameters.bits; ++t) {
     const auto plane = static_cast<uint32_t>(t);
     for (int64_t e = 0; e < dim; ++e) {
-      planes.normals.push_back(PhiloxNormal(
-          Philox(RandomStream::kPlane, static_cast<uint32_t>(e), plane, parameters.seed)));
+      planes.normals.push_back(TwinNormal(
+          TwinRandom(TwinStream::kPlane, static_cast<uint32_t>(e), plane, parameters.seed)));
     }
     planes.biases.push_back(
-        parameters.hash_bias ? PhiloxNormal(Philox(RandomStream::kBias, 0, plane, parameters.seed))
+        parameters.hash_bias ? TwinNormal(TwinRandom(TwinStream::kBias, 0, plane, parameters.seed))
                              : 0);
   }
   return planes;

@@ -1,4 +1,4 @@
-#include "engine/attention/cast_reference.h"
+#include "tests/support/twins/cast.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/attention/reference.h"
+#include "tests/support/twins/tensors.h"
 
 namespace castor::attention {
 namespace {

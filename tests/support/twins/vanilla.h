@@ -1,7 +1,5 @@
 // Vanilla attention from its definition, in double precision and plain loops: the twin that every
-// fast implementation is compared with. For tests; never in a variant table.
-//
-// Any thread may call it.
+// fast implementation is compared with. See tensors.h for what a twin is.
 #pragma once
 
 #include <vector>
