@@ -14,9 +14,6 @@ namespace castor::gpu {
 // reference, alone against in a batch, and with two batches in flight.
 void CheckAttention(Device& device, Device& cpu, uint32_t seed, Report& report);
 
-// Each of our kernels against its CPU twin. Needs a GPU.
-void CheckKernels(uint32_t seed, Report& report);
-
 // Every row of the GPU's variant table that supports a problem, against the plainest one.
 void CheckVariants(uint32_t seed, Report& report);
 

@@ -48,7 +48,6 @@ int Main(const Arguments& arguments) {
 
   const bool gpu = arguments.device != "cpu";
   if (gpu) {
-    CheckKernels(arguments.seed, report);
     CheckVariants(arguments.seed, report);
     CheckClusteredKernels(arguments.seed, report);
     CheckCastKernels(arguments.seed, report);
