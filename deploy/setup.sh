@@ -214,9 +214,8 @@ install_torch() {
 }
 install_cuda() {
   need_space 8
-  say "CUDA compiler $CUDA_TOOLKIT_VERSION, CUTLASS $CUTLASS_VERSION, LibTorch's CUDA libraries (4 GB)"
+  say "CUDA compiler $CUDA_TOOLKIT_VERSION, LibTorch's CUDA libraries (4 GB)"
   wheel "torch==$TORCH_VERSION" "cuda-toolkit[nvcc,cccl,cudart,crt,nvvm]==$CUDA_TOOLKIT_VERSION"
-  wheel --no-deps "nvidia-cutlass==$CUTLASS_VERSION"
   # CMake's compiler test looks for lib64 and for the unversioned runtime library.
   ln -sfn lib "$site/nvidia/cu13/lib64"
   ln -sfn libcudart.so.13 "$site/nvidia/cu13/lib/libcudart.so"
@@ -260,8 +259,6 @@ for folder in ATen c10 caffe2 torch; do
 done
 ln -sfn "$site/torch/lib" "$deps/torch-lib"
 [ -d "$site/nvidia/cu13" ] && ln -sfn "$site/nvidia/cu13" "$deps/cuda"
-[ -d "$site/cutlass_library/source/include" ] &&
-  ln -sfn "$site/cutlass_library/source/include" "$deps/cutlass-include"
 if [ -d "$root/.deps" ] && [ ! -L "$root/.deps" ]; then
   die "$root/.deps is a folder, and this script keeps a link there: move it away"
 fi

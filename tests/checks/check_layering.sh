@@ -46,7 +46,7 @@ find engine server client -type f \
       return ""
     }
     function VendorOf(header) {
-      if (header ~ /^(ATen\/cuda|ATen\/native\/cuda|c10\/cuda|cuda|cute\/|cutlass|cub\/|cooperative_groups)/) return "cuda"
+      if (header ~ /^(ATen\/cuda|ATen\/native\/cuda|c10\/cuda|cuda|cub\/|cooperative_groups)/) return "cuda"
       if (header ~ /^(ATen|c10|caffe2|torch)\//) return "torch"
       if (header ~ /^(grpc|grpcpp|google\/protobuf)\//) return "grpc"
       if (header ~ /^(prometheus\/|microhttpd\.h)/) return "prometheus"
