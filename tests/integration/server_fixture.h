@@ -16,7 +16,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "server/server.h"
-#include "tests/integration/fake_engine.h"
+#include "tests/support/fake_engine.h"
 
 namespace castor::testing {
 

@@ -15,12 +15,13 @@
 #include <sstream>
 #include <string>
 
-#include "tests/unit/server/fake_engine.h"
+#include "tests/support/fake_engine.h"
 #include "tests/unit/server/http_client.h"
 
 namespace castor::server {
 namespace {
 
+using castor::testing::FakeEngine;
 using ::testing::HasSubstr;
 
 // Series (name and labels as printed) to value.
@@ -63,9 +64,9 @@ WorkStats SomeWork() {
 
 TEST(Metrics, EverySeriesExistsAtZeroFromTheStart) {
   FakeEngine engine;
-  engine.stats_.work = {SomeWork()};
-  engine.stats_.refusals = {{Reason::kQueueFull, 0}, {Reason::kInvalidField, 0}};
-  engine.stats_.tokenize_seconds = {{0.001}, {0, 0}, 0};
+  engine.fixed_stats().work = {SomeWork()};
+  engine.fixed_stats().refusals = {{Reason::kQueueFull, 0}, {Reason::kInvalidField, 0}};
+  engine.fixed_stats().tokenize_seconds = {{0.001}, {0, 0}, 0};
   const Metrics metrics(engine);
   const auto series = SeriesOf(metrics.Page());
   for (const char* name :
@@ -84,8 +85,8 @@ TEST(Metrics, EverySeriesExistsAtZeroFromTheStart) {
     EXPECT_EQ(series.at(name), 0) << name;
   }
   EXPECT_EQ(series.at("castor_device_healthy"), 1);
-  EXPECT_EQ(Sum(series, {"castor_build_info{", "device=\"cpu\""}), 1);
-  EXPECT_EQ(Sum(series, {"castor_device_info{", "device=\"cpu\"", "backend="}), 1);
+  EXPECT_EQ(Sum(series, {"castor_build_info{", "device=\"fake\""}), 1);
+  EXPECT_EQ(Sum(series, {"castor_device_info{", "device=\"fake\"", "backend="}), 1);
   EXPECT_FALSE(
       series.contains("castor_requests_total{code=\"OK\",kernel=\"cast\",method=\"attend\"}"))
       << "a kernel that the engine does not have";
@@ -194,12 +195,12 @@ TEST(Metrics, OddDurationsKernelsAndCodesDoNoHarm) {
 TEST(Metrics, TheEngineIsSampledAtEachScrape) {
   FakeEngine engine;
   const Metrics metrics(engine);
-  engine.stats_.work = {SomeWork()};
-  engine.stats_.work[0].tokens = 77;
-  engine.stats_.work[0].compute_seconds = {{0.001, 0.01}, {3, 2, 1}, 0.5};
-  engine.stats_.load.queued_requests = 4;
-  engine.stats_.load.max_bytes = 1 << 20;
-  engine.stats_.device_healthy = false;
+  engine.fixed_stats().work = {SomeWork()};
+  engine.fixed_stats().work[0].tokens = 77;
+  engine.fixed_stats().work[0].compute_seconds = {{0.001, 0.01}, {3, 2, 1}, 0.5};
+  engine.fixed_stats().load.queued_requests = 4;
+  engine.fixed_stats().load.max_bytes = 1 << 20;
+  engine.fixed_stats().device_healthy = false;
   const auto series = SeriesOf(metrics.Page());
   EXPECT_EQ(series.at("castor_tokens_total{kernel=\"vanilla\",operation=\"attend\"}"), 77);
   EXPECT_EQ(series.at("castor_queue_depth"), 4);
@@ -226,8 +227,8 @@ TEST(Metrics, ErrorsAndChoicesAreThereForTheKernelsThatHaveThem) {
   cast.kernel = "cast";
   WorkStats encode = SomeWork();
   encode.operation = "encode";
-  engine.stats_.work = {vanilla, clustered, cast, encode};
-  engine.stats_.fidelity_seconds = {{0.001, 0.01, 0.1}, {1, 1, 0, 0}, 0.004};
+  engine.fixed_stats().work = {vanilla, clustered, cast, encode};
+  engine.fixed_stats().fidelity_seconds = {{0.001, 0.01, 0.1}, {1, 1, 0, 0}, 0.004};
   const Metrics metrics(engine);
   const auto series = SeriesOf(metrics.Page());
   EXPECT_EQ(series.at("castor_automatic_requests_total{kernel=\"vanilla\"}"), 3);
@@ -262,8 +263,8 @@ TEST(Metrics, TheProcessDescribesItself) {
 
 TEST(Metrics, TheEndpointServesAtAFreePortAndPromtoolFindsNoFault) {
   FakeEngine engine;
-  engine.stats_.work = {SomeWork()};
-  engine.stats_.refusals = {{Reason::kQueueFull, 3}};
+  engine.fixed_stats().work = {SomeWork()};
+  engine.fixed_stats().refusals = {{Reason::kQueueFull, 3}};
   Metrics metrics(engine);
   const auto port = metrics.StartEndpoint("127.0.0.1:0");
   ASSERT_TRUE(port.ok()) << port.status();

@@ -14,7 +14,7 @@
 #include "server/metrics.h"
 #include "server/transport/bind.h"
 #include "server/transport/memory_guard.h"
-#include "tests/unit/server/fake_engine.h"
+#include "tests/support/fake_engine.h"
 
 namespace castor::server {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/integration/fake_engine.h"
+#include "tests/support/fake_engine.h"
 
 #include <chrono>
 #include <utility>
@@ -203,6 +203,7 @@ void FakeEngine::Cancel(Ticket ticket) {
 }
 
 EngineStats FakeEngine::stats() const {
+  if (stats_.has_value()) return *stats_;
   EngineStats stats;
   stats.work = {castor::testing::Work("attend"), castor::testing::Work("encode")};
   MutexLock lock(mu_);

@@ -33,6 +33,8 @@ class FakeEngine final : public Engine {
   void FailWith(absl::Status status);
   // As after a fault of the device: not healthy, everything is INTERNAL.
   void Break();
+  // What stats() answers from now on, in place of its own counts. Not while other threads ask.
+  EngineStats& fixed_stats() { return stats_.has_value() ? *stats_ : stats_.emplace(); }
 
   // ---- what tests wait for; false when it did not come within 20 s
 
@@ -72,6 +74,7 @@ class FakeEngine final : public Engine {
 
   EngineInfo info_;
   EngineOptions options_;
+  std::optional<EngineStats> stats_;
   std::shared_ptr<HostPool> pool_;
 
   mutable Mutex mu_;
