@@ -1,5 +1,6 @@
-// The ranges of EngineOptions' integers: one rule for CheckOptions and for programs that check
-// earlier, under names of their own. Each bound has been tried: a server starts and serves there.
+// The ranges of EngineOptions' integers, in the units that they have there: one rule for
+// CheckOptions and for programs that check earlier, under names of their own. Each bound has been
+// tried: a server starts and serves there.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +12,20 @@ struct OptionBounds {
   int64_t high;
 };
 
+inline constexpr OptionBounds kQueuedRequestsBounds{1, 1 << 24};
+inline constexpr OptionBounds kQueuedTokensBounds{1, int64_t{1} << 40};
+inline constexpr OptionBounds kQueuedBytesBounds{1 << 20, int64_t{1} << 40};
+inline constexpr OptionBounds kBatchTokensBounds{1, 1 << 30};
+inline constexpr OptionBounds kBatchRequestsBounds{1, 65536};
+inline constexpr OptionBounds kBatchDelayBounds{0, 60'000'000};  // us; more is a mistake of units
+inline constexpr OptionBounds kSequencesBounds{1, int64_t{1} << 20};
+inline constexpr OptionBounds kTextBytesBounds{1, int64_t{64} << 20};
+inline constexpr OptionBounds kCostModelBudgetBounds{0, 60'000};  // ms
+inline constexpr OptionBounds kFidelityRowsBounds{1, 1024};
+inline constexpr OptionBounds kCachedHostBytesBounds{0, int64_t{1} << 40};
 // 1024 take some seconds to start, and 2 GiB of stacks' addresses for each 128.
 inline constexpr OptionBounds kCpuThreadsBounds{0, 1024};
 inline constexpr OptionBounds kTokenizerThreadsBounds{0, 256};
 inline constexpr OptionBounds kCompletionThreadsBounds{1, 256};
-inline constexpr OptionBounds kSequencesBounds{1, int64_t{1} << 20};
-inline constexpr OptionBounds kFidelityRowsBounds{1, 1024};
-inline constexpr OptionBounds kCostModelBudgetMsBounds{0, 60'000};
-inline constexpr OptionBounds kBatchDelayUsBounds{0, 60'000'000};  // more is a mistake of units
 
 }  // namespace castor

@@ -107,6 +107,11 @@ class Declarer {
          {ConfigType::kString, ConfigType::kInteger});
   }
 
+  void Bytes(const char* group, const std::string& flag, int64_t* value, OptionBounds bounds,
+             const std::string& help) {
+    Bytes(group, flag, value, bounds.low, bounds.high, help);
+  }
+
   // A decimal number from 0 to 1.
   void Share(const char* group, const std::string& flag, double* value, const std::string& help) {
     char shown[32];
@@ -141,6 +146,13 @@ class Declarer {
            return "";
          },
          {ConfigType::kString, ConfigType::kInteger});
+  }
+
+  // Bounds in Duration's unit.
+  template <typename Duration>
+  void Time(const char* group, const std::string& flag, Duration* value, OptionBounds bounds,
+            const std::string& help) {
+    Time(group, flag, value, Duration(bounds.low), Duration(bounds.high), help);
   }
 
   template <typename T>

@@ -151,9 +151,7 @@ std::string CacheFolder() {
 }
 
 void DeclareKernels(Declarer& declare, EngineOptions& engine) {
-  declare.Time(kKernels, "--cost-model-budget", &engine.cost_model_budget,
-               std::chrono::milliseconds(kCostModelBudgetMsBounds.low),
-               std::chrono::milliseconds(kCostModelBudgetMsBounds.high),
+  declare.Time(kKernels, "--cost-model-budget", &engine.cost_model_budget, kCostModelBudgetBounds,
                "Time to measure the kernels at the start, for the automatic choice among them; 0: "
                "it takes the most exact kernel allowed");
   engine.cost_model_cache = CacheFolder();
@@ -204,13 +202,10 @@ void DeclareService(Declarer& declare, ServerOptions& options) {
 }
 
 void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype) {
-  using std::chrono::microseconds;
-  using std::chrono::seconds;
-  constexpr int64_t kTiB = int64_t{1} << 40;
   declare.Choice<DType>(kModels, "--model-dtype", &model_dtype,
                         {{"float32", DType::kFloat32}, {"bfloat16", DType::kBFloat16}}, "float32",
                         "Type of the models' weights on the device");
-  declare.Bytes(kModels, "--max-text-bytes", &engine.max_text_bytes, 1, int64_t{64} << 20,
+  declare.Bytes(kModels, "--max-text-bytes", &engine.max_text_bytes, kTextBytesBounds,
                 "The longest text, in bytes of UTF-8");
   declare.Number(kModels, "--tokenizer-threads", &engine.tokenizer_threads, kTokenizerThreadsBounds,
                  "Threads that turn texts into tokens; 0: one per core");
@@ -224,24 +219,24 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype)
       });
   declare.Number(kDevice, "--cpu-threads", &engine.cpu_threads, kCpuThreadsBounds,
                  "Compute threads on the CPU; 0: one per processor");
-  declare.Bytes(kDevice, "--max-cached-host-bytes", &engine.max_cached_host_bytes, 0, kTiB,
+  declare.Bytes(kDevice, "--max-cached-host-bytes", &engine.max_cached_host_bytes,
+                kCachedHostBytesBounds,
                 "Staging memory kept for reuse; by default at most an eighth of the memory");
   declare.Number(kDevice, "--completion-threads", &engine.completion_threads,
                  kCompletionThreadsBounds, "Threads that hand out answers");
 
-  declare.Number(kBatching, "--max-batch-tokens", &engine.max_batch_tokens, 1, 1 << 30,
+  declare.Number(kBatching, "--max-batch-tokens", &engine.max_batch_tokens, kBatchTokensBounds,
                  "Token budget of a batch; a longer request runs alone");
-  declare.Number(kBatching, "--max-batch-requests", &engine.max_batch_requests, 1, 65536,
-                 "Requests in one batch");
-  declare.Time(kBatching, "--batch-delay", &engine.batch_delay,
-               microseconds(kBatchDelayUsBounds.low), microseconds(kBatchDelayUsBounds.high),
+  declare.Number(kBatching, "--max-batch-requests", &engine.max_batch_requests,
+                 kBatchRequestsBounds, "Requests in one batch");
+  declare.Time(kBatching, "--batch-delay", &engine.batch_delay, kBatchDelayBounds,
                "How long a free device waits for company");
 
-  declare.Number(kLimits, "--max-queued-requests", &engine.max_queued_requests, 1, 1 << 24,
-                 "Requests admitted and not yet answered");
-  declare.Number(kLimits, "--max-queued-tokens", &engine.max_queued_tokens, 1, int64_t{1} << 40,
+  declare.Number(kLimits, "--max-queued-requests", &engine.max_queued_requests,
+                 kQueuedRequestsBounds, "Requests admitted and not yet answered");
+  declare.Number(kLimits, "--max-queued-tokens", &engine.max_queued_tokens, kQueuedTokensBounds,
                  "The same, in tokens");
-  declare.Bytes(kLimits, "--max-queued-bytes", &engine.max_queued_bytes, int64_t{1} << 20, kTiB,
+  declare.Bytes(kLimits, "--max-queued-bytes", &engine.max_queued_bytes, kQueuedBytesBounds,
                 "The same, in bytes: inputs, outputs, and the kernels' memory that grows with "
                 "them; by default "
                 "at most a quarter of the memory");

@@ -11,42 +11,37 @@
 namespace castor {
 namespace {
 
-struct Range {
+struct Setting {
   const char* field;
   int64_t value;
-  int64_t min;
-  int64_t max;
+  OptionBounds bounds;
 };
-
-Range Within(const char* field, int64_t value, OptionBounds bounds) {
-  return {field, value, bounds.low, bounds.high};
-}
 
 }  // namespace
 
 absl::Status CheckOptions(const EngineOptions& options) {
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-  for (const Range& range : {
-           Within("cpu_threads", options.cpu_threads, kCpuThreadsBounds),
-           Range{"max_queued_requests", options.max_queued_requests, 1, kMax},
-           Range{"max_queued_tokens", options.max_queued_tokens, 1, kMax},
-           Range{"max_queued_bytes", options.max_queued_bytes, 1, kMax},
-           Range{"max_batch_tokens", options.max_batch_tokens, 1, kMax},
-           Range{"max_batch_requests", options.max_batch_requests, 1, kMax},
-           Within("batch_delay", options.batch_delay.count(), kBatchDelayUsBounds),
-           Within("max_sequences", options.max_sequences, kSequencesBounds),
-           Range{"max_text_bytes", options.max_text_bytes, 1, kMax},
-           Within("cost_model_budget", options.cost_model_budget.count(), kCostModelBudgetMsBounds),
-           Within("fidelity_sample_rows", options.fidelity_sample_rows, kFidelityRowsBounds),
-           Within("completion_threads", options.completion_threads, kCompletionThreadsBounds),
-           Within("tokenizer_threads", options.tokenizer_threads, kTokenizerThreadsBounds),
-           Range{"max_cached_host_bytes", options.max_cached_host_bytes, 0, kMax},
+  for (const auto& [field, value, bounds] : {
+           Setting{"cpu_threads", options.cpu_threads, kCpuThreadsBounds},
+           {"max_queued_requests", options.max_queued_requests, kQueuedRequestsBounds},
+           {"max_queued_tokens", options.max_queued_tokens, kQueuedTokensBounds},
+           // Programs bound it by the memory that there can be; its arithmetic holds for any.
+           {"max_queued_bytes", options.max_queued_bytes, {1, kMax}},
+           {"max_batch_tokens", options.max_batch_tokens, kBatchTokensBounds},
+           {"max_batch_requests", options.max_batch_requests, kBatchRequestsBounds},
+           {"batch_delay", options.batch_delay.count(), kBatchDelayBounds},
+           {"max_sequences", options.max_sequences, kSequencesBounds},
+           {"max_text_bytes", options.max_text_bytes, kTextBytesBounds},
+           {"cost_model_budget", options.cost_model_budget.count(), kCostModelBudgetBounds},
+           {"fidelity_sample_rows", options.fidelity_sample_rows, kFidelityRowsBounds},
+           {"completion_threads", options.completion_threads, kCompletionThreadsBounds},
+           {"tokenizer_threads", options.tokenizer_threads, kTokenizerThreadsBounds},
+           {"max_cached_host_bytes", options.max_cached_host_bytes, kCachedHostBytesBounds},
        }) {
-    if (range.value >= range.min && range.value <= range.max) continue;
-    std::string problem =
-        std::to_string(range.value) + " is not at least " + std::to_string(range.min);
-    if (range.max != kMax) problem += " and at most " + std::to_string(range.max);
-    return InvalidField(range.field, problem);
+    if (value >= bounds.low && value <= bounds.high) continue;
+    std::string problem = std::to_string(value) + " is not at least " + std::to_string(bounds.low);
+    if (bounds.high != kMax) problem += " and at most " + std::to_string(bounds.high);
+    return InvalidField(field, problem);
   }
   if (!(options.fidelity_share >= 0 && options.fidelity_share <= 1)) {  // NaN fails too
     return InvalidField("fidelity_share", "must be 0..1");
