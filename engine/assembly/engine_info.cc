@@ -42,7 +42,7 @@ EngineInfo DescribeEngine(const Device& device, const Models& models) {
   for (KernelName name : {KernelName::kVanilla, KernelName::kClustered,
                           KernelName::kImprovedClustered, KernelName::kCast}) {
     KernelInfo kernel{name, {}, ""};
-    for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    for (const DType dtype : kFloatingDTypes) {
       const attention::Spec spec = CommonSpec(name, dtype);
       const auto variants = device.variants();
       const auto variant =

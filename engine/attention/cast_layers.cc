@@ -11,10 +11,6 @@
 namespace castor::attention {
 namespace {
 
-constexpr size_t kAlignment = 64;
-
-size_t AlignUp(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
-
 template <typename Element>
 void Convert(const float* from, int64_t count, std::byte* to) {
   for (int64_t i = 0; i < count; ++i) {

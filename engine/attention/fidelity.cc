@@ -1,7 +1,9 @@
 #include "engine/attention/fidelity.h"
 
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -11,23 +13,32 @@
 namespace castor::attention {
 namespace {
 
-float HalfToFloat(uint16_t bits) {
-  // The exponent's bias moves by multiplication, which gets denormals right too.
-  const float magnitude = std::bit_cast<float>(uint32_t{bits & 0x7fffU} << 13) * 0x1p112F;
-  if ((bits & 0x7c00) == 0x7c00) return std::numeric_limits<float>::quiet_NaN();  // or infinite
-  return (bits & 0x8000) != 0 ? -magnitude : magnitude;
+// The rows may lie at any address.
+template <typename Element>
+double ElementOf(const std::byte* rows, int64_t index) {
+  Element element;
+  std::memcpy(&element, rows + index * static_cast<int64_t>(sizeof(Element)), sizeof(Element));
+  return static_cast<float>(element);
 }
 
-double ElementAt(DType dtype, const std::byte* data, int64_t index) {
-  if (dtype == DType::kFloat32) {
-    float element;
-    std::memcpy(&element, data + 4 * index, sizeof(element));
-    return element;
+template <typename Element>
+double RelativeErrorOf(const std::byte* approximate, int64_t stride, int64_t row,
+                       std::span<const int32_t> chosen, const std::byte* exact) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  double error = 0;
+  double norm = 0;
+  int64_t at = 0;
+  for (const int32_t token : chosen) {
+    for (int64_t e = 0; e < row; ++e, ++at) {
+      const double expected = ElementOf<Element>(exact, at);
+      const double difference = ElementOf<Element>(approximate, token * stride + e) - expected;
+      error += difference * difference;
+      norm += expected * expected;
+    }
   }
-  uint16_t bits;
-  std::memcpy(&bits, data + 2 * index, sizeof(bits));
-  if (dtype == DType::kFloat16) return HalfToFloat(bits);
-  return std::bit_cast<float>(uint32_t{bits} << 16);
+  if (error == 0) return 0;
+  const double relative = std::sqrt(error / norm);
+  return std::isfinite(relative) ? relative : kInfinite;
 }
 
 }  // namespace
@@ -70,21 +81,14 @@ void GatherRows(DType dtype, const std::byte* tokens, int64_t stride, int64_t ro
 
 double RelativeError(DType dtype, const std::byte* approximate, int64_t stride, int64_t row,
                      std::span<const int32_t> chosen, const std::byte* exact) {
-  constexpr double kInfinite = std::numeric_limits<double>::infinity();
-  double error = 0;
-  double norm = 0;
-  int64_t at = 0;
-  for (const int32_t token : chosen) {
-    for (int64_t e = 0; e < row; ++e, ++at) {
-      const double expected = ElementAt(dtype, exact, at);
-      const double difference = ElementAt(dtype, approximate, token * stride + e) - expected;
-      error += difference * difference;
-      norm += expected * expected;
-    }
+  switch (dtype) {
+    case DType::kFloat16:
+      return RelativeErrorOf<c10::Half>(approximate, stride, row, chosen, exact);
+    case DType::kBFloat16:
+      return RelativeErrorOf<c10::BFloat16>(approximate, stride, row, chosen, exact);
+    default:
+      return RelativeErrorOf<float>(approximate, stride, row, chosen, exact);
   }
-  if (error == 0) return 0;
-  const double relative = std::sqrt(error / norm);
-  return std::isfinite(relative) ? relative : kInfinite;
 }
 
 }  // namespace castor::attention

@@ -1,4 +1,4 @@
-// Memory for vectors: arrays that begin at a multiple of 64 bytes, and are not initialised.
+// Memory for vectors, which begins at a multiple of 64 bytes.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,13 @@ struct FreeAligned {
   }
 };
 
-// T: a type that needs no destructor.
+// The least multiple of the alignment that holds `size` bytes.
+constexpr size_t AlignUp(size_t size) {
+  constexpr auto kUnit = static_cast<size_t>(FreeAligned::kAlignment);
+  return (size + kUnit - 1) / kUnit * kUnit;
+}
+
+// An array that is not initialised. T: a type that needs no destructor.
 template <typename T>
 using AlignedArray = std::unique_ptr<T[], FreeAligned>;
 

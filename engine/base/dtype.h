@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,40 +13,36 @@ namespace castor {
 
 enum class DType : uint8_t { kFloat32, kFloat16, kBFloat16, kInt32, kInt64 };
 
-constexpr size_t SizeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-    case DType::kInt32:
-      return 4;
-    case DType::kFloat16:
-    case DType::kBFloat16:
-      return 2;
-    case DType::kInt64:
-      return 8;
-  }
-  return 0;
-}
+// What there is to know of a dtype.
+struct DTypeTraits {
+  DType dtype;
+  size_t size;            // bytes of an element
+  std::string_view name;  // the wire's
+  bool floating;
+};
+inline constexpr DTypeTraits kDTypes[] = {
+    {DType::kFloat32, 4, "FLOAT32", true},   {DType::kFloat16, 2, "FLOAT16", true},
+    {DType::kBFloat16, 2, "BFLOAT16", true}, {DType::kInt32, 4, "INT32", false},
+    {DType::kInt64, 8, "INT64", false},
+};
 
-// The wire's name of the type, such as "FLOAT32".
-constexpr std::string_view NameOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return "FLOAT32";
-    case DType::kFloat16:
-      return "FLOAT16";
-    case DType::kBFloat16:
-      return "BFLOAT16";
-    case DType::kInt32:
-      return "INT32";
-    case DType::kInt64:
-      return "INT64";
-  }
-  return "?";
-}
+// What attention is computed in.
+inline constexpr DType kFloatingDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
 
-constexpr bool IsFloating(DType dtype) {
-  return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-}
+constexpr const DTypeTraits& TraitsOf(DType dtype) { return kDTypes[static_cast<size_t>(dtype)]; }
+constexpr size_t SizeOf(DType dtype) { return TraitsOf(dtype).size; }
+constexpr std::string_view NameOf(DType dtype) { return TraitsOf(dtype).name; }
+constexpr bool IsFloating(DType dtype) { return TraitsOf(dtype).floating; }
+
+static_assert([] {
+  size_t floating = 0;
+  for (size_t i = 0; i < std::size(kDTypes); ++i) {
+    if (kDTypes[i].dtype != static_cast<DType>(i)) return false;
+    floating += kDTypes[i].floating;
+  }
+  return kDTypes[std::size(kDTypes) - 1].dtype == DType::kInt64 &&
+         floating == std::size(kFloatingDTypes);
+}());
 
 // a * b, a + b; nullopt when the result leaves int64 or an operand is negative.
 std::optional<int64_t> CheckedMultiply(int64_t a, int64_t b);

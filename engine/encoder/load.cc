@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/attention/scalar_type.h"
 #include "engine/encoder/body.h"
 #include "engine/encoder/config_reader.h"
 #include "engine/encoder/directory.h"
@@ -80,7 +81,7 @@ absl::StatusOr<std::shared_ptr<Model>> Load(const ModelSource& source, at::Devic
   }
   absl::StatusOr<Directory> directory = ReadDirectory(source.directory);
   if (!directory.ok()) return directory.status();
-  const at::ScalarType dtype = source.dtype == DType::kFloat32 ? at::kFloat : at::kBFloat16;
+  const at::ScalarType dtype = attention::ScalarTypeOf(source.dtype);
   absl::StatusOr<LoadedBody> loaded = LoadBody(directory->transformer, dtype, device);
   if (!loaded.ok()) return loaded.status();
   absl::StatusOr<std::unique_ptr<hf::Tokenizer>> tokenizer =

@@ -4,25 +4,11 @@
 #include <cstring>
 #include <vector>
 
+#include "engine/attention/scalar_type.h"
 #include "engine/base/error.h"
 #include "engine/encoder/model.h"
 
 namespace castor::encoder {
-namespace {
-
-at::ScalarType TypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat16:
-      return at::kHalf;
-    case DType::kBFloat16:
-      return at::kBFloat16;
-    default:
-      return at::kFloat;
-  }
-}
-
-}  // namespace
-
 absl::Status RunOnHost(const Batch& batch) {
   const c10::InferenceMode inference;
   const Model& model = *batch.model;
@@ -37,9 +23,9 @@ absl::Status RunOnHost(const Batch& batch) {
     const BatchItem& item = batch.items[i];
     if (item.embeddings == nullptr) continue;
     // Read only; from_blob knows no constness.
-    inputs.embeddings[i] =
-        at::from_blob(const_cast<std::byte*>(item.embeddings),
-                      {item.tokens(), model.info().hidden_size}, TypeOf(item.embeddings_dtype));
+    inputs.embeddings[i] = at::from_blob(const_cast<std::byte*>(item.embeddings),
+                                         {item.tokens(), model.info().hidden_size},
+                                         attention::ScalarTypeOf(item.embeddings_dtype));
   }
   absl::StatusOr<std::vector<at::Tensor>> outputs = model.Forward(batch, packing, inputs);
   if (!outputs.ok()) return outputs.status();

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/attention/finite.h"
+#include "engine/attention/scalar_type.h"
 #include "engine/base/dtype.h"
 
 namespace castor::encoder {
@@ -19,11 +20,6 @@ std::optional<DType> TypeOf(std::string_view dtype) {
   if (dtype == "F16") return DType::kFloat16;
   if (dtype == "BF16") return DType::kBFloat16;
   return std::nullopt;
-}
-
-at::ScalarType ScalarTypeOf(DType dtype) {
-  if (dtype == DType::kFloat16) return at::kHalf;
-  return dtype == DType::kBFloat16 ? at::kBFloat16 : at::kFloat;
 }
 
 // Of a tensor on the host.
@@ -80,7 +76,7 @@ at::Tensor WeightReader::TakeOnHost(std::string_view name, const std::vector<int
          "shape is " + ShapeString(stored->shape) + ", config.json implies " + ShapeString(shape));
     return {};
   }
-  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(ScalarTypeOf(*type)));
+  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(attention::ScalarTypeOf(*type)));
   std::memcpy(tensor.mutable_data_ptr(), stored->data.data(), stored->data.size());
   if (const auto found = FindNonFinite(*type, tensor)) {
     Fail(where, absl::StrCat("element ", *found, " is NaN or Inf"));

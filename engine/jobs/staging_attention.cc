@@ -4,16 +4,13 @@
 #include <vector>
 
 #include "engine/attention/finite.h"
+#include "engine/base/aligned.h"
 #include "engine/jobs/batch_key.h"
 #include "engine/jobs/staging.h"
 #include "engine/tensor_reader.h"
 
 namespace castor {
 namespace {
-
-constexpr size_t kAlignment = 64;
-
-size_t AlignUp(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
 
 absl::Status CopyAll(const TensorInput& tensor, std::string_view field, std::byte* out) {
   return TensorReader(tensor, field).Read(static_cast<size_t>(tensor.size_bytes()), out);

@@ -49,7 +49,8 @@ FusedRows FusedProblem(const Spec& spec, std::mt19937& random, at::Device device
   const int64_t row = spec.heads * spec.head_dim;
   const int64_t value_row = spec.heads * spec.value_dim;
   const int64_t stride = 2 * row + value_row;
-  const auto options = at::TensorOptions().dtype(cuda::ScalarTypeOf(spec.dtype)).device(device);
+  const auto options =
+      at::TensorOptions().dtype(attention::ScalarTypeOf(spec.dtype)).device(device);
   made.query = at::randn({tokens, stride}, options);
   made.key = made.query.narrow(1, row, row);
   made.value = made.query.narrow(1, 2 * row, value_row);

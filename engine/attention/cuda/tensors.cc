@@ -35,22 +35,6 @@ constexpr size_t kRemembered = 4;  // query and key offsets of the batch in hand
 
 }  // namespace
 
-at::ScalarType ScalarTypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-      return at::kFloat;
-    case DType::kFloat16:
-      return at::kHalf;
-    case DType::kBFloat16:
-      return at::kBFloat16;
-    case DType::kInt32:
-      return at::kInt;
-    case DType::kInt64:
-      return at::kLong;
-  }
-  return at::kFloat;
-}
-
 at::Tensor ViewOf(const std::byte* data, int64_t tokens, int64_t heads, int64_t dim, int64_t stride,
                   DType dtype, at::Device device) {
   const std::array<int64_t, 3> sizes = {tokens, heads, dim};

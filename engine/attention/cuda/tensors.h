@@ -4,16 +4,14 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <span>
 
 #include "engine/attention/problem.h"
+#include "engine/attention/scalar_type.h"
 
 namespace castor::attention::cuda {
-
-at::ScalarType ScalarTypeOf(DType dtype);
 
 // A view of `tokens` tokens, [tokens, heads, dim]; `stride` in elements from token to token. The
 // tensor does not own the memory.

@@ -111,7 +111,7 @@ absl::Status CudaDevice::LaunchAttention(const AttentionBatch& batch, CudaExecut
   {
     const c10::cuda::CUDAStreamGuard guard(streams_.copy_in);
     const auto options =
-        at::TensorOptions().dtype(attention::cuda::ScalarTypeOf(spec.dtype)).device(device_);
+        at::TensorOptions().dtype(attention::ScalarTypeOf(spec.dtype)).device(device_);
     query = at::empty({query_tokens, key_row}, options);
     key = at::empty({key_tokens, key_row}, options);
     value = at::empty({key_tokens, value_row}, options);

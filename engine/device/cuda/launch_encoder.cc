@@ -44,7 +44,7 @@ absl::Status CudaDevice::LaunchEncoder(const encoder::Batch& batch, CudaExecutio
       if (item.embeddings == nullptr) continue;
       at::Tensor& rows = inputs.embeddings[i];
       rows = at::empty({item.tokens(), batch.model->info().hidden_size},
-                       options.dtype(attention::cuda::ScalarTypeOf(item.embeddings_dtype)));
+                       options.dtype(attention::ScalarTypeOf(item.embeddings_dtype)));
       execution.Keep(rows);
       copies.push_back({DataOf(rows), item.embeddings, rows.nbytes()});
     }

@@ -1,0 +1,26 @@
+// The tensor library's name of a dtype.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include "engine/base/dtype.h"
+
+namespace castor::attention {
+
+constexpr at::ScalarType ScalarTypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return at::kFloat;
+    case DType::kFloat16:
+      return at::kHalf;
+    case DType::kBFloat16:
+      return at::kBFloat16;
+    case DType::kInt32:
+      return at::kInt;
+    case DType::kInt64:
+      return at::kLong;
+  }
+  return at::kFloat;
+}
+
+}  // namespace castor::attention
