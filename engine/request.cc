@@ -1,20 +1,10 @@
 #include "engine/request.h"
 
+#include "engine/kernel_table.h"
+
 namespace castor {
 
-std::string_view NameOf(KernelName name) {
-  switch (name) {
-    case KernelName::kVanilla:
-      return "vanilla";
-    case KernelName::kClustered:
-      return "clustered";
-    case KernelName::kImprovedClustered:
-      return "improved_clustered";
-    case KernelName::kCast:
-      return "cast";
-  }
-  return "?";
-}
+std::string_view NameOf(KernelName name) { return RowOf(name).label; }
 
 KernelName NameOf(const Kernel& kernel) { return static_cast<KernelName>(kernel.index()); }
 

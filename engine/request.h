@@ -20,9 +20,10 @@ namespace castor {
 
 // ---- kernels ---------------------------------------------------------------------------------
 
+// In the order of Kernel's alternatives; engine/kernel_table.h says what there is to know of each.
 enum class KernelName { kVanilla, kClustered, kImprovedClustered, kCast };
 
-// "vanilla", "clustered", "improved_clustered", "cast": metric labels and log fields.
+// "vanilla", "improved_clustered": metric labels and log fields.
 std::string_view NameOf(KernelName name);
 
 // A range of an open file, such as a shared-memory object.

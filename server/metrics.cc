@@ -8,6 +8,7 @@
 
 #include <utility>
 
+#include "engine/kernel_table.h"
 #include "server/metrics_endpoint.h"
 #include "server/metrics_engine.h"
 #include "server/metrics_process.h"
@@ -79,14 +80,14 @@ size_t CodeIndex(grpc::StatusCode code) {
 }
 
 // The label `kernel`: the engine's kernels, and "none" before them all.
-constexpr size_t kKernelLabels = 5;
+constexpr size_t kKernelLabels = 1 + kKernelCount;
 
 size_t KernelIndex(std::optional<KernelName> kernel) {
   return kernel.has_value() ? 1 + static_cast<size_t>(*kernel) : 0;
 }
 
 std::string KernelLabel(size_t index) {
-  return index == 0 ? "none" : std::string(NameOf(static_cast<KernelName>(index - 1)));
+  return index == 0 ? "none" : std::string(kKernels[index - 1].label);
 }
 
 // From 1 ms to 10 s in steps of about 1.6, with edges on the round figures that objectives use, and

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/kernel_table.h"
+
 namespace castor::server {
 namespace {
 
@@ -95,7 +97,8 @@ void CollectWork(const EngineStats& stats, std::vector<MetricFamily>& out) {
     Add(stage, work.copy_out_seconds, with_phase("copy_out"), kSecondsStep);
     Add(batch_requests, work.batch_requests, labels);
     Add(batch_tokens, work.batch_tokens, labels, kTokensStep);
-    if (work.operation != "attend" || work.kernel == NameOf(KernelName::kCast)) continue;
+    const KernelRow* const row = FindKernel(work.kernel);
+    if (work.operation != "attend" || row == nullptr || row->kind == KernelKind::kOther) continue;
     const Labels kernel = {{"kernel", work.kernel}};
     Add(automatic, static_cast<double>(work.automatic_requests), kernel);
     if (work.relative_error.bounds.empty()) continue;

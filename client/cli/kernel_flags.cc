@@ -1,7 +1,7 @@
 #include "client/cli/kernel_flags.h"
 
+#include <algorithm>
 #include <cstdint>
-#include <map>
 
 #include "client/cli/command.h"
 #include "client/cli/values.h"
@@ -10,13 +10,12 @@
 namespace castor::cli {
 namespace {
 
-const std::map<std::string, v1::KernelName>& KernelNames() {
-  static const std::map<std::string, v1::KernelName> names = {
-      {"vanilla", v1::VANILLA},
-      {"clustered", v1::CLUSTERED},
-      {"improved-clustered", v1::IMPROVED_CLUSTERED},
-      {"cast", v1::CAST}};
-  return names;
+// The request's message of a kernel by its name; the fields are named as the kernels are.
+template <typename Request>
+google::protobuf::Message* MessageOf(std::string name, Request* request) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  const auto* const field = Request::descriptor()->FindFieldByName(name);
+  return request->GetReflection()->MutableMessage(request, field);
 }
 
 v1::Tensor Read(const std::string& path) {
@@ -65,10 +64,16 @@ void Apply(const KernelFlags& flags, Request* request) {
     request->mutable_improved_clustered()->set_topk(flags.topk);
   } else if (flags.kernel == "cast") {
     FillCast(flags, request->mutable_cast());
-  } else {
+  } else if (flags.kernel == "automatic") {
     v1::Automatic* automatic = request->mutable_automatic();
-    for (const std::string& name : flags.allowed) automatic->add_allowed(KernelNames().at(name));
+    const std::vector<std::string> names = KernelNames();
+    for (const std::string& name : flags.allowed) {
+      const auto number = 1 + (std::find(names.begin(), names.end(), name) - names.begin());
+      automatic->add_allowed(static_cast<v1::KernelName>(number));
+    }
     automatic->set_max_relative_error(flags.max_relative_error);
+  } else {
+    MessageOf(flags.kernel, request);  // with its defaults: it has no flags here
   }
   if (flags.causal && !flags.exact()) {
     throw CLI::ValidationError("--causal", "is for the vanilla kernel only");
@@ -77,18 +82,30 @@ void Apply(const KernelFlags& flags, Request* request) {
 
 }  // namespace
 
+std::vector<std::string> KernelNames() {
+  std::vector<std::string> names;
+  for (int number = 1; number < v1::KernelName_ARRAYSIZE; ++number) {
+    std::string& name = names.emplace_back(v1::KernelName_Name(number));
+    for (char& c : name) c = c == '_' ? '-' : static_cast<char>(c - 'A' + 'a');
+  }
+  return names;
+}
+
 void AddKernelFlags(CLI::App* command, KernelFlags* flags) {
   const std::string group = "Kernel (what is not given is the server's default)";
   auto members = [](std::vector<std::string> names) {
     return CLI::IsMember(std::move(names)).description("");
   };
-  const std::vector<std::string> kernels = {"vanilla", "clustered", "improved-clustered", "cast",
-                                            "automatic"};
-  command
-      ->add_option("--kernel", flags->kernel,
-                   "vanilla (exact), clustered, improved-clustered, cast, automatic")
+  const std::vector<std::string> kernels = KernelNames();
+  std::vector<std::string> choices = kernels;
+  choices.push_back("automatic");
+  std::string help;
+  for (const std::string& name : choices) {
+    help += (help.empty() ? "" : ", ") + name + (name == "vanilla" ? " (exact)" : "");
+  }
+  command->add_option("--kernel", flags->kernel, help)
       ->type_name("NAME")
-      ->check(members(kernels))
+      ->check(members(choices))
       ->group(group);
   command->add_flag("--causal", flags->causal, "vanilla: query i sees keys j <= i only")
       ->group(group);
@@ -158,7 +175,7 @@ void AddKernelFlags(CLI::App* command, KernelFlags* flags) {
       ->type_name("NAME")
       ->allow_extra_args(false)
       ->delimiter(',')
-      ->check(members({"vanilla", "clustered", "improved-clustered", "cast"}))
+      ->check(members(kernels))
       ->group(group);
   command
       ->add_option("--max-relative-error", flags->max_relative_error,

@@ -36,6 +36,9 @@ struct KernelFlags {
   bool exact() const { return kernel.empty() || kernel == "vanilla"; }
 };
 
+// The kernels' names as flags take them, in the wire's order: "vanilla", "improved-clustered".
+std::vector<std::string> KernelNames();
+
 void AddKernelFlags(CLI::App* command, KernelFlags* flags);
 
 // Set the request's kernel. Read the files named in the flags; throw UsageError when they cannot.

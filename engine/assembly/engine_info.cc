@@ -3,23 +3,10 @@
 #include <algorithm>
 #include <string>
 
+#include "engine/kernel_table.h"
+
 namespace castor {
 namespace {
-
-// The kernel with its default parameters.
-Kernel DefaultKernel(KernelName name) {
-  switch (name) {
-    case KernelName::kVanilla:
-      return Vanilla{};
-    case KernelName::kClustered:
-      return Clustered{};
-    case KernelName::kImprovedClustered:
-      return ImprovedClustered{};
-    case KernelName::kCast:
-      return Cast{};
-  }
-  return Vanilla{};
-}
 
 // A problem that every implementation of a kernel should take, if it takes the dtype at all.
 attention::Spec CommonSpec(KernelName name, DType dtype) {
@@ -39,8 +26,8 @@ EngineInfo DescribeEngine(const Device& device, const Models& models) {
   EngineInfo info;
   info.device = device.info();
   for (const LoadedModel& model : models.all()) info.models.push_back(model.info);
-  for (KernelName name : {KernelName::kVanilla, KernelName::kClustered,
-                          KernelName::kImprovedClustered, KernelName::kCast}) {
+  for (const KernelRow& row : kKernels) {
+    const KernelName name = row.name;
     KernelInfo kernel{name, {}, ""};
     for (const DType dtype : kFloatingDTypes) {
       const attention::Spec spec = CommonSpec(name, dtype);

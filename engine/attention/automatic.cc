@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "engine/kernel_table.h"
+
 namespace castor::attention {
 namespace {
 
@@ -37,9 +39,7 @@ double ProbeCost(const Spec& exact, std::span<const int32_t> cu_seqlens_q,
 
 }  // namespace
 
-bool IsApproximate(KernelName kernel) {
-  return kernel == KernelName::kClustered || kernel == KernelName::kImprovedClustered;
-}
+bool IsApproximate(KernelName kernel) { return RowOf(kernel).kind == KernelKind::kApproximation; }
 
 std::vector<Rung> PlanAutomatic(const Automatic& automatic, const Spec& spec,
                                 std::span<const int32_t> cu_seqlens_q,
@@ -47,9 +47,8 @@ std::vector<Rung> PlanAutomatic(const Automatic& automatic, const Spec& spec,
                                 std::span<const Variant> variants, const CostModel& costs) {
   // Most exact first. CAST needs tensors that only the caller has.
   std::vector<Candidate> candidates;
-  for (const Kernel& kernel :
-       {Kernel(Vanilla{}), Kernel(ImprovedClustered{}), Kernel(Clustered{})}) {
-    const KernelName name = NameOf(kernel);
+  for (const KernelName name : kAutomaticKernels) {
+    const Kernel kernel = DefaultKernel(name);
     Spec candidate = spec;
     candidate.kernel = kernel;
     if (!Allows(automatic, name) || FindVariant(variants, candidate) == nullptr) continue;

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "engine/kernel_table.h"
+
 namespace castor::attention {
 namespace {
 
@@ -16,7 +18,7 @@ double& At(CostTerms& terms, CostTerm term) { return terms[static_cast<size_t>(t
 CostTerms CostTermsOf(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                       std::span<const int32_t> cu_seqlens_k) {
   CostTerms terms{};
-  if (std::holds_alternative<Cast>(spec.kernel)) return terms;
+  if (RowOf(NameOf(spec.kernel)).kind == KernelKind::kOther) return terms;
   const Clustered* const clustering = ClusteringOf(spec.kernel);
   const auto* const improved = std::get_if<ImprovedClustered>(&spec.kernel);
   const auto dims = static_cast<double>(spec.head_dim + spec.value_dim);

@@ -33,8 +33,8 @@ enum class CostTerm {
 inline constexpr size_t kCostTerms = 8;
 using CostTerms = std::array<double, kCostTerms>;
 
-// The terms of a problem with these offsets ([sequences + 1] each). Zero for Cast, whose choice is
-// the caller's.
+// The terms of a problem with these offsets ([sequences + 1] each). Zero for kernels that the
+// automatic one never chooses.
 CostTerms CostTermsOf(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                       std::span<const int32_t> cu_seqlens_k);
 

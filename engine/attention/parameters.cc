@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/base/error.h"
+#include "engine/kernel_table.h"
 
 namespace castor::attention {
 namespace {
@@ -63,8 +64,9 @@ absl::StatusOr<Kernel> Choose(const Automatic& automatic) {
     return InvalidField("automatic.allowed",
                         "leaves out vanilla, but max_relative_error 0 allows only vanilla");
   }
-  if (allows(KernelName::kImprovedClustered)) return ImprovedClustered{};
-  if (allows(KernelName::kClustered)) return Clustered{};
+  for (const KernelName name : kAutomaticKernels) {
+    if (allows(name)) return DefaultKernel(name);
+  }
   return InvalidField("automatic.allowed",
                       "allows only cast, which needs surrogate tokens: ask for cast itself");
 }

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "engine/calibration/stopwatch.h"
+#include "engine/kernel_table.h"
 
 namespace castor {
 namespace {
@@ -12,6 +14,8 @@ namespace {
 using attention::CostSample;
 
 constexpr int64_t kDim = Trial::kDim;
+const std::vector<int32_t> kTiny = {16};
+const std::vector<int32_t> kMany(16, 16);
 
 bool IsWork(size_t term) {
   return term != static_cast<size_t>(attention::CostTerm::kLaunch) &&
@@ -28,35 +32,46 @@ constexpr size_t kCommonTrial = 2;
 
 // What distinguishes the terms: one short sequence (the launch), many (sequences), other lengths of
 // queries and keys (tokens), another dimension (weights), fewer clusters, iterations and top keys.
-std::vector<Trial> TrialsOf(KernelName name, int32_t n) {
-  const std::vector<int32_t> tiny = {16};
-  const std::vector<int32_t> many(16, 16);
-  if (name == KernelName::kVanilla) {
-    const Vanilla vanilla;
-    return {{vanilla, kDim, tiny, tiny},       {vanilla, kDim, many, many},
-            {vanilla, kDim, {n}, {n}},         {vanilla, kDim / 2, {n}, {n}},
-            {vanilla, kDim, {n / 4}, {4 * n}}, {vanilla, kDim, {n / 2}, {n / 2}}};
-  }
-  const auto trials = [&](auto kernel) -> std::vector<Trial> {
-    auto fewer_clusters = kernel;
-    fewer_clusters.clusters = 25;
-    auto fewer_iterations = kernel;
-    fewer_iterations.iterations = 1;
-    return {{kernel, kDim, tiny, tiny},
-            {kernel, kDim, many, many},
-            {kernel, kDim, {2 * n}, {2 * n}},
-            {kernel, kDim / 2, {2 * n}, {2 * n}},
-            {fewer_clusters, kDim, {2 * n}, {2 * n}},
-            {fewer_iterations, kDim, {2 * n}, {2 * n}},
-            {kernel, kDim, {n / 2}, {4 * n}},
-            {kernel, kDim, {4 * n}, {4 * n}}};
-  };
-  if (name == KernelName::kClustered) return trials(Clustered{});
-  std::vector<Trial> improved = trials(ImprovedClustered{});
-  ImprovedClustered fewer_keys;
+std::vector<Trial> Trials(const Vanilla& vanilla, int32_t n) {
+  return {{vanilla, kDim, kTiny, kTiny},     {vanilla, kDim, kMany, kMany},
+          {vanilla, kDim, {n}, {n}},         {vanilla, kDim / 2, {n}, {n}},
+          {vanilla, kDim, {n / 4}, {4 * n}}, {vanilla, kDim, {n / 2}, {n / 2}}};
+}
+
+template <typename Parameters>
+std::vector<Trial> ClusteredTrials(const Parameters& kernel, int32_t n) {
+  Parameters fewer_clusters = kernel;
+  fewer_clusters.clusters = 25;
+  Parameters fewer_iterations = kernel;
+  fewer_iterations.iterations = 1;
+  return {{kernel, kDim, kTiny, kTiny},
+          {kernel, kDim, kMany, kMany},
+          {kernel, kDim, {2 * n}, {2 * n}},
+          {kernel, kDim / 2, {2 * n}, {2 * n}},
+          {fewer_clusters, kDim, {2 * n}, {2 * n}},
+          {fewer_iterations, kDim, {2 * n}, {2 * n}},
+          {kernel, kDim, {n / 2}, {4 * n}},
+          {kernel, kDim, {4 * n}, {4 * n}}};
+}
+
+std::vector<Trial> Trials(const Clustered& kernel, int32_t n) { return ClusteredTrials(kernel, n); }
+
+std::vector<Trial> Trials(const ImprovedClustered& kernel, int32_t n) {
+  std::vector<Trial> trials = ClusteredTrials(kernel, n);
+  ImprovedClustered fewer_keys = kernel;
   fewer_keys.topk = 8;
-  improved.push_back({fewer_keys, kDim, {2 * n}, {2 * n}});
-  return improved;
+  trials.push_back({fewer_keys, kDim, {2 * n}, {2 * n}});
+  return trials;
+}
+
+// Kernels that are not chosen among are not measured.
+template <typename Other>
+std::vector<Trial> Trials(const Other&, int32_t) {
+  return {};
+}
+
+std::vector<Trial> TrialsOf(KernelName name, int32_t n) {
+  return std::visit([n](const auto& kernel) { return Trials(kernel, n); }, DefaultKernel(name));
 }
 
 // A sequence's length with which vanilla takes about a millisecond here: long enough to keep the
@@ -104,17 +119,15 @@ attention::CostTerms Scaled(const attention::CostTerms& prices, const Trial& tri
 }  // namespace
 
 MeasuredCosts MeasureCosts(Device& device, std::chrono::microseconds budget) {
-  constexpr KernelName kKernels[] = {KernelName::kVanilla, KernelName::kClustered,
-                                     KernelName::kImprovedClustered};
   Stopwatch stopwatch(device, budget);
   const int32_t n = TrialLength(stopwatch);
   MeasuredCosts measured;
   const auto runs = [&](const Trial& trial, DType dtype) {
     return attention::FindVariant(device.variants(), trial.spec(dtype)) != nullptr;
   };
-  for (const KernelName name : kKernels) {
+  for (const auto& [name, label, kind] : kKernels) {
     const std::vector<Trial> trials = TrialsOf(name, n);
-    if (!runs(trials.front(), DType::kFloat32)) continue;
+    if (trials.empty() || !runs(trials.front(), DType::kFloat32)) continue;
     const std::vector<CostSample> samples = TakeSamples(stopwatch, trials);
     if (samples.size() == trials.size()) {
       measured.model.Set(name, DType::kFloat32, attention::FitCosts(samples));
@@ -124,10 +137,11 @@ MeasuredCosts MeasureCosts(Device& device, std::chrono::microseconds budget) {
   }
   // The other types do the same work in another time: one trial tells the proportion.
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
-    for (const KernelName name : kKernels) {
+    for (const auto& [name, label, kind] : kKernels) {
       const auto known = measured.model.prices().find({name, DType::kFloat32});
+      if (known == measured.model.prices().end()) continue;
       const Trial trial = TrialsOf(name, n)[kCommonTrial];
-      if (known == measured.model.prices().end() || !runs(trial, dtype)) continue;
+      if (!runs(trial, dtype)) continue;
       const attention::CostTerms prices = known->second;
       const std::optional<double> us = stopwatch.Time(trial, dtype);
       measured.complete = measured.complete && us.has_value();

@@ -12,6 +12,7 @@
 #include "engine/base/guarded.h"
 #include "engine/calibration/measure_costs.h"
 #include "engine/calibration/stopwatch.h"
+#include "engine/kernel_table.h"
 
 namespace castor {
 namespace {
@@ -40,11 +41,10 @@ bool HasChoice(const Device& device) {
 
 void AddExamples(const attention::CostModel& model, CostModelInfo* info) {
   const std::vector<int32_t> offsets = {0, 4096};
-  for (const Kernel& kernel :
-       {Kernel(Vanilla{}), Kernel(Clustered{}), Kernel(ImprovedClustered{})}) {
-    const Trial trial = {kernel, Trial::kDim, {4096}, {4096}};
+  for (const KernelRow& row : kKernels) {
+    const Trial trial = {DefaultKernel(row.name), Trial::kDim, {4096}, {4096}};
     const auto us = model.Predict(trial.spec(DType::kFloat32), offsets, offsets);
-    if (us) info->examples.push_back({NameOf(kernel), *us});
+    if (us) info->examples.push_back({row.name, *us});
   }
 }
 

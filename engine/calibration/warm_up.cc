@@ -15,6 +15,7 @@
 #include "engine/calibration/stopwatch.h"
 #include "engine/jobs/launch.h"
 #include "engine/jobs/staging.h"
+#include "engine/kernel_table.h"
 
 namespace castor {
 namespace {
@@ -108,22 +109,10 @@ class KernelProblem {
     request.query = tensor(dtype_, {kTokens, Trial::kHeads, Trial::kDim}, tensor_);
     request.key = request.value = request.query;
     request.query_lengths = {kTokens / 4, kTokens - kTokens / 4};
-    switch (kernel) {
-      case KernelName::kVanilla:
-        break;
-      case KernelName::kClustered:
-        request.kernel = Clustered{};
-        break;
-      case KernelName::kImprovedClustered:
-        request.kernel = ImprovedClustered{};
-        break;
-      case KernelName::kCast: {
-        Cast cast;
-        cast.surrogates = tensor(dtype_, {kSurrogates, Trial::kHeads, Trial::kDim}, surrogates_);
-        cast.gate = tensor(DType::kFloat32, {kTokens}, gate_);
-        request.kernel = std::move(cast);
-        break;
-      }
+    request.kernel = DefaultKernel(kernel);
+    if (auto* const cast = std::get_if<Cast>(&request.kernel)) {
+      cast->surrogates = tensor(dtype_, {kSurrogates, Trial::kHeads, Trial::kDim}, surrogates_);
+      cast->gate = tensor(DType::kFloat32, {kTokens}, gate_);
     }
     return request;
   }
@@ -144,19 +133,17 @@ absl::Status RunKernels(Device& device, const Models& models, TimePoint end) {
   KernelProblem problem(*pool);
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     if (auto status = problem.Fill(dtype); !status.ok()) return status;
-    for (const KernelName kernel : {KernelName::kVanilla, KernelName::kClustered,
-                                    KernelName::kImprovedClustered, KernelName::kCast}) {
+    for (const KernelRow& row : kKernels) {
       if (std::chrono::steady_clock::now() >= end) return absl::OkStatus();
-      const AttentionRequest request = problem.RequestFor(kernel);
+      const AttentionRequest request = problem.RequestFor(row.name);
       auto resolved = attention::Resolve(request, device.variants(), models.cast_layers(),
                                          /*max_sequences=*/2);
       if (!resolved.ok()) continue;  // not served on this device, or not in this dtype
       auto job = StageAttention(request, *std::move(resolved), *pool);
       if (!job.ok()) return job.status();
       if (auto status = Run(device, *std::move(job)); !status.ok()) {
-        return Failed(
-            "the kernel " + std::string(NameOf(kernel)) + " in " + std::string(NameOf(dtype)),
-            status);
+        return Failed("the kernel " + std::string(row.label) + " in " + std::string(NameOf(dtype)),
+                      status);
       }
     }
   }

@@ -16,6 +16,7 @@
 #include "engine/encoder/directory.h"
 #include "engine/encoder/weights.h"
 #include "engine/hf/safetensors.h"
+#include "engine/kernel_table.h"
 
 namespace castor::encoder {
 namespace {
@@ -106,7 +107,9 @@ absl::StatusOr<std::shared_ptr<Model>> Load(const ModelSource& source, at::Devic
   info.pooling = directory->pooling;
   info.normalize = directory->normalize;
   // CAST needs surrogate tokens, which these families are not trained with.
-  info.kernels = {KernelName::kVanilla, KernelName::kClustered, KernelName::kImprovedClustered};
+  for (const KernelRow& row : kKernels) {
+    if (row.kind != KernelKind::kOther) info.kernels.push_back(row.name);
+  }
   info.outputs = {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings};
   info.parameters = loaded->parameters;
   info.weight_bytes = loaded->parameters * static_cast<int64_t>(SizeOf(source.dtype));

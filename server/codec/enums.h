@@ -8,6 +8,7 @@
 #include "castor/v1/kernel.pb.h"
 #include "castor/v1/report.pb.h"
 #include "castor/v1/tensor.pb.h"
+#include "engine/kernel_table.h"
 #include "engine/request.h"
 
 namespace castor::server {
@@ -24,12 +25,19 @@ inline constexpr EnumRow<v1::DataType, DType> kDTypes[] = {
     {v1::INT64, DType::kInt64},
 };
 
-inline constexpr EnumRow<v1::KernelName, KernelName> kKernelNames[] = {
-    {v1::VANILLA, KernelName::kVanilla},
-    {v1::CLUSTERED, KernelName::kClustered},
-    {v1::IMPROVED_CLUSTERED, KernelName::kImprovedClustered},
-    {v1::CAST, KernelName::kCast},
+// The wire numbers kernels in the order of the engine's table, from 1.
+struct KernelNames {
+  EnumRow<v1::KernelName, KernelName> rows[kKernelCount];
 };
+inline constexpr KernelNames kKernelNameRows = [] {
+  KernelNames names{};
+  for (size_t i = 0; i < kKernelCount; ++i) {
+    names.rows[i] = {static_cast<v1::KernelName>(i + 1), kKernels[i].name};
+  }
+  return names;
+}();
+inline constexpr const auto& kKernelNames = kKernelNameRows.rows;
+static_assert(v1::KernelName_MAX == kKernelCount, "kernel.proto and the table list the same");
 
 inline constexpr EnumRow<v1::Cast_Clustering, Cast::Clustering> kClusterings[] = {
     {v1::Cast::TOP_K, Cast::Clustering::kTopK},

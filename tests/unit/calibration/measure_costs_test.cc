@@ -37,7 +37,7 @@ TEST(MeasureCostsTest, TheCpusModelKnowsThatApproximationsGrowSlower) {
   ASSERT_TRUE(measured.complete);
   for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
     SCOPED_TRACE(std::string(NameOf(dtype)));
-    for (const KernelName name : kKernels) {
+    for (const KernelName name : kAutomaticKernels) {
       SCOPED_TRACE(std::string(NameOf(name)));
       EXPECT_GT(Predict(measured.model, name, dtype, 1), 0);
       EXPECT_LT(Predict(measured.model, name, dtype, 1),
@@ -62,7 +62,7 @@ TEST(MeasureCostsTest, FindsWhatADeviceTakes) {
   ASSERT_TRUE(measured.complete);
   const std::vector<int32_t> offsets = {0, 777, 3000};
   for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
-    for (const KernelName name : kKernels) {
+    for (const KernelName name : kAutomaticKernels) {
       attention::Spec spec;
       spec.dtype = dtype;
       spec.heads = 5;

@@ -35,7 +35,7 @@ TEST_F(PrepareCostsTest, MeasuresOnceForADeviceAndABuild) {
   const PreparedCosts first = Prepare();
   EXPECT_EQ(first.info.source, Source::kMeasured);
   EXPECT_EQ(first.info.note, "");
-  EXPECT_EQ(first.info.examples.size(), std::size(kKernels));
+  EXPECT_EQ(first.info.examples.size(), std::size(kAutomaticKernels));
   EXPECT_TRUE(std::filesystem::exists(first.info.file));
 
   const int launches = device_.launches();

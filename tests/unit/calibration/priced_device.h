@@ -1,18 +1,17 @@
 // A device of known costs.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "engine/attention/cost_model.h"
 #include "engine/base/error.h"
+#include "engine/kernel_table.h"
 #include "tests/unit/scheduling/instant_device.h"
 
 namespace castor {
-
-// The kernels that are measured.
-inline constexpr KernelName kKernels[] = {KernelName::kVanilla, KernelName::kClustered,
-                                          KernelName::kImprovedClustered};
 
 // A device that computes nothing and takes as long as these prices say.
 class PricedDevice : public InstantDevice {
@@ -27,6 +26,7 @@ class PricedDevice : public InstantDevice {
   explicit PricedDevice(bool fails = false) : InstantDevice("priced"), fails_(fails) {}
 
   int launches() const { return launches_; }
+  void OnLaunch(std::function<void()> then) { on_launch_ = std::move(then); }
 
   std::span<const attention::Variant> variants() const override {
     static constexpr auto kSupports = [](const attention::Spec& spec) {
@@ -42,6 +42,7 @@ class PricedDevice : public InstantDevice {
   using InstantDevice::Launch;
   absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch) override {
     ++launches_;
+    if (on_launch_) on_launch_();
     if (fails_) return MakeError(Reason::kOutOfMemory, "no room");
     const auto& problem = batch.requests.front();
     const attention::CostTerms terms =
@@ -55,6 +56,7 @@ class PricedDevice : public InstantDevice {
 
  private:
   const bool fails_;
+  std::function<void()> on_launch_;
   int launches_ = 0;
 };
 

@@ -1,12 +1,14 @@
 // The decoders' declarations against the .proto files: the same fields, no more and no fewer, with
 // the same numbers, types and oneofs.
 
+#include <cctype>
 #include <map>
 #include <string>
 
 #include "castor/v1/attention.pb.h"
 #include "castor/v1/encoder.pb.h"
 #include "gtest/gtest.h"
+#include "server/codec/enums.h"
 #include "server/codec/messages.h"
 
 namespace castor::server::wire {
@@ -108,6 +110,16 @@ TEST(SchemaTest, DeclaresTheContract) {
   ExpectSame<TokenBatch>(v1::TokenBatch::descriptor());
   ExpectSame<EmbeddingBatch>(v1::EmbeddingBatch::descriptor());
   ExpectSame<EncodeRequest>(v1::EncodeRequest::descriptor());
+}
+
+// The wire's name of a kernel is the engine's label in capitals.
+TEST(SchemaTest, KernelsAreNumberedAsTheEngineListsThem) {
+  for (const KernelRow& row : kKernels) {
+    std::string label = v1::KernelName_Name(ToWire(kKernelNames, row.name));
+    for (char& c : label) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    EXPECT_EQ(label, row.label);
+    EXPECT_EQ(FromWire(kKernelNames, ToWire(kKernelNames, row.name)), row.name);
+  }
 }
 
 }  // namespace

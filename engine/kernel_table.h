@@ -1,0 +1,77 @@
+// The attention kernels that there are, one row each, in the order of KernelName and of the
+// alternatives of Kernel. Whatever names, counts or lists kernels reads this table: metrics, log
+// fields, the wire's names, the automatic choice. Constants; any thread.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "engine/request.h"
+
+namespace castor {
+
+enum class KernelKind {
+  kExact,          // softmax attention itself
+  kApproximation,  // of it: its error can be measured, and the automatic kernel may choose it
+  kOther,          // another function, of tensors that only the caller has
+};
+
+struct KernelRow {
+  KernelName name;
+  std::string_view label;  // of metrics, log fields and files; the wire's name in lower case
+  KernelKind kind;
+};
+
+inline constexpr auto kKernels = std::to_array<KernelRow>({
+    {KernelName::kVanilla, "vanilla", KernelKind::kExact},
+    {KernelName::kClustered, "clustered", KernelKind::kApproximation},
+    {KernelName::kImprovedClustered, "improved_clustered", KernelKind::kApproximation},
+    {KernelName::kCast, "cast", KernelKind::kOther},
+});
+inline constexpr size_t kKernelCount = kKernels.size();
+
+// Those that the automatic kernel chooses among, most exact first.
+inline constexpr auto kAutomaticKernels = std::to_array<KernelName>(
+    {KernelName::kVanilla, KernelName::kImprovedClustered, KernelName::kClustered});
+
+constexpr const KernelRow& RowOf(KernelName name) { return kKernels[static_cast<size_t>(name)]; }
+
+// The row of a label; nullptr where there is none.
+constexpr const KernelRow* FindKernel(std::string_view label) {
+  for (const KernelRow& row : kKernels) {
+    if (row.label == label) return &row;
+  }
+  return nullptr;
+}
+
+// The kernel with its default parameters.
+inline Kernel DefaultKernel(KernelName name) {
+  return [&]<size_t... kIndex>(std::index_sequence<kIndex...>) {
+    using Make = Kernel (*)();
+    constexpr Make kMake[] = {+[] { return Kernel(std::in_place_index<kIndex>); }...};
+    return kMake[static_cast<size_t>(name)]();
+  }(std::make_index_sequence<kKernelCount>());
+}
+
+static_assert(kKernelCount + 1 == std::variant_size_v<Kernel>,
+              "every alternative of Kernel but Automatic has a row");
+static_assert(
+    [] {
+      size_t chosen = 0;
+      for (size_t i = 0; i < kKernelCount; ++i) {
+        if (kKernels[i].name != static_cast<KernelName>(i)) return false;
+        const bool automatic =
+            std::count(kAutomaticKernels.begin(), kAutomaticKernels.end(), kKernels[i].name) == 1;
+        if (automatic != (kKernels[i].kind != KernelKind::kOther)) return false;
+        chosen += automatic;
+      }
+      return chosen == kAutomaticKernels.size() &&
+             RowOf(kAutomaticKernels.front()).kind == KernelKind::kExact;
+    }(),
+    "rows stand in KernelName's order, and the automatic kernel knows those that it can choose");
+
+}  // namespace castor
