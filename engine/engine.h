@@ -51,12 +51,13 @@ struct EngineOptions {
   int64_t max_sequences = 4096;      // in one request
   int64_t max_text_bytes = 1 << 20;  // of one text
 
-  // The automatic kernel's cost model. Measured when the engine starts, in about this time, if the
-  // device has approximate kernels; 0 measures nothing, and the automatic kernel is then the most
-  // exact one allowed. Kept for the next start in a file of this folder, for this device, these
-  // libraries and this `build`; an empty folder keeps nothing.
+  // The automatic kernel's cost model: what `cost_model_file` holds, if that was measured on such a
+  // device, with these libraries and this `build`; so engines that share the file choose alike.
+  // Else it is measured when the engine starts, in about `cost_model_budget`, if the device has
+  // approximate kernels, and makes the file if there is none. A budget of 0 measures nothing;
+  // without a model, the automatic kernel is the most exact one allowed.
   std::chrono::milliseconds cost_model_budget{400};
-  std::string cost_model_cache;
+  std::string cost_model_file;  // empty: none
   std::string build;
 
   // The share of requests for an approximate kernel, 0 to 1, whose error is measured for the
@@ -85,10 +86,10 @@ struct KernelInfo {
 
 // Where the automatic kernel's cost model came from.
 struct CostModelInfo {
-  enum class Source { kNone, kMeasured, kCached };
+  enum class Source { kNone, kMeasured, kFile };
   Source source = Source::kNone;
   double seconds = 0;  // that measuring or reading took
-  std::string file;    // of the cache; empty: none
+  std::string file;    // EngineOptions::cost_model_file
   std::string note;    // why it was not read or not written, if so
   // What it says of one sequence of 4096 tokens, 8 heads of 64, in float32.
   struct Prediction {

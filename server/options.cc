@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -138,30 +137,18 @@ void DeclareSharedMemory(Declarer& declare, ServerOptions& options) {
                  1, 65536, "Regions registered at a time; each takes a file descriptor");
 }
 
-// Where programs keep what they can make again: $XDG_CACHE_HOME/castor, or ~/.cache/castor; empty
-// where neither is known.
-std::string CacheFolder() {
-  const auto folder = [](const char* variable, const char* below) -> std::string {
-    const char* value = std::getenv(variable);
-    // The XDG specification has relative paths ignored.
-    return value != nullptr && *value == '/' ? std::string(value) + below : "";
-  };
-  const std::string cache = folder("XDG_CACHE_HOME", "/castor");
-  return cache.empty() ? folder("HOME", "/.cache/castor") : cache;
-}
-
 void DeclareKernels(Declarer& declare, EngineOptions& engine) {
   declare.Time(kKernels, "--cost-model-budget", &engine.cost_model_budget, kCostModelBudgetBounds,
                "Time to measure the kernels at the start, for the automatic choice among them; 0: "
-               "it takes the most exact kernel allowed");
-  engine.cost_model_cache = CacheFolder();
-  declare.Text(kKernels, "--cost-model-cache", "DIR",
-               engine.cost_model_cache.empty() ? "off" : engine.cost_model_cache,
-               "Keep what was measured in this folder for the next start; 'off' for nowhere",
-               [&engine](const std::string& text) -> std::string {
-                 engine.cost_model_cache = text == "off" ? "" : text;
-                 return "";
-               });
+               "without a file, it takes the most exact kernel allowed");
+  declare.Text(
+      kKernels, "--cost-model", "FILE", "",
+      "Take the measurements from this file, and make it where there is none: servers that "
+      "share it choose alike. One of another device or version is left alone",
+      [&engine](const std::string& text) -> std::string {
+        engine.cost_model_file = text;
+        return "";
+      });
   declare.Share(kKernels, "--fidelity-share", &engine.fidelity_share,
                 "Share of the requests for approximate kernels whose error is measured for the "
                 "metrics, though they do not ask");

@@ -60,8 +60,8 @@ void LogCostModel(const CostModelInfo& model) {
     examples += (examples.empty() ? "" : ", ") + std::string(NameOf(example.kernel)) + " " +
                 std::to_string(std::llround(example.us));
   }
-  const bool cached = model.source == CostModelInfo::Source::kCached;
-  LogInfo("cost model", {{"source", cached ? "cached" : "measured"},
+  const bool read = model.source == CostModelInfo::Source::kFile;
+  LogInfo("cost model", {{"source", read ? "file" : "measured"},
                          {"seconds", model.seconds},
                          {"file", model.file},
                          {"us_at_4096_tokens", examples}});

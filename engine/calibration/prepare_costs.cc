@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/attention/automatic.h"
-#include "engine/attention/cost_cache.h"
+#include "engine/attention/cost_file.h"
 #include "engine/base/guarded.h"
 #include "engine/calibration/measure_costs.h"
 #include "engine/calibration/stopwatch.h"
@@ -19,11 +19,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The device, its libraries and this build, on one line.
-std::string CacheKey(const Device& device, const EngineOptions& options) {
+// What a model holds for: a device of this kind, its libraries, its kernels and this build, on one
+// line. Which of a host's equal devices it is makes no difference.
+std::string CostKey(const Device& device, const EngineOptions& options) {
   const DeviceInfo& info = device.info();
-  std::string key = options.build + "; " + info.name + "; " + info.description + "; " +
-                    std::to_string(info.threads) + " threads; " + info.backend;
+  std::string key = options.build + "; " + info.description + "; " + std::to_string(info.threads) +
+                    " threads; " + info.backend;
   std::string_view last;  // neighbouring rows of equal names add nothing
   for (const attention::Variant& row : device.variants()) {
     if (row.backend != last) key += "; " + std::string(row.backend);
@@ -48,28 +49,39 @@ void AddExamples(const attention::CostModel& model, CostModelInfo* info) {
   }
 }
 
+// OK when the file holds a model that fits.
+absl::Status Read(const std::string& key, PreparedCosts* prepared) {
+  auto read = attention::ReadCosts(prepared->info.file, key);
+  if (!read.ok()) return read.status();
+  prepared->model = *std::move(read);
+  prepared->info.source = CostModelInfo::Source::kFile;
+  return absl::OkStatus();
+}
+
 void ReadOrMeasure(Device& device, const EngineOptions& options, PreparedCosts* prepared) {
   CostModelInfo& info = prepared->info;
-  const std::string key = CacheKey(device, options);
-  if (!options.cost_model_cache.empty()) {
-    info.file = attention::CostFile(options.cost_model_cache, key);
-    auto cached = attention::ReadCosts(info.file, key);
-    if (cached.ok() && !cached->empty()) {
-      prepared->model = *std::move(cached);
-      info.source = CostModelInfo::Source::kCached;
-      return;
-    }
-    if (!absl::IsNotFound(cached.status())) info.note = std::string(cached.status().message());
+  info.file = options.cost_model_file;
+  const std::string key = CostKey(device, options);
+  bool make_file = false;
+  if (!info.file.empty()) {
+    const absl::Status read = Read(key, prepared);
+    if (read.ok()) return;
+    make_file = absl::IsNotFound(read) && options.cost_model_budget.count() > 0;
+    if (!make_file) info.note = std::string(read.message());
   }
+  if (options.cost_model_budget.count() == 0) return;
   MeasuredCosts measured = MeasureCosts(device, options.cost_model_budget);
   prepared->model = std::move(measured.model);
   if (!measured.complete) info.note = "the time did not suffice for every kernel, or one failed";
   if (prepared->model.empty()) return;
   info.source = CostModelInfo::Source::kMeasured;
-  // A part is better than nothing, but not good enough for the next starts.
-  if (info.file.empty() || !measured.complete) return;
-  if (auto status = attention::WriteCosts(info.file, prepared->model, key); !status.ok()) {
-    info.note = std::string(status.message());
+  // A part is better than nothing, but not good enough for others.
+  if (!make_file || !measured.complete) return;
+  const absl::Status written = attention::WriteCosts(info.file, prepared->model, key);
+  if (absl::IsAlreadyExists(written)) {
+    Read(key, prepared).IgnoreError();  // another engine was faster
+  } else if (!written.ok()) {
+    info.note = std::string(written.message());
   }
 }
 
@@ -77,7 +89,8 @@ void ReadOrMeasure(Device& device, const EngineOptions& options, PreparedCosts* 
 
 PreparedCosts PrepareCosts(Device& device, const EngineOptions& options) {
   PreparedCosts prepared;
-  if (options.cost_model_budget.count() == 0 || !HasChoice(device)) return prepared;
+  const bool measures = options.cost_model_budget.count() > 0;
+  if ((!measures && options.cost_model_file.empty()) || !HasChoice(device)) return prepared;
   const Clock::time_point start = Clock::now();
   // Files and memory: nothing that goes wrong here may keep an engine from starting.
   const absl::Status status = Guarded([&] {

@@ -1,4 +1,4 @@
-// The automatic kernel's cost model, when an engine starts: read from the cache, or measured.
+// The automatic kernel's cost model, when an engine starts: read from its file, or measured.
 //
 // Engine thread only, before the first request.
 #pragma once

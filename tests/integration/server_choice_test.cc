@@ -30,14 +30,14 @@ class ServerChoiceTest : public ServerTest {
     // More than enough, so that a busy machine or a sanitizer does not cut the measuring short.
     options.cost_model_budget = std::chrono::seconds(20);
     // Measured once for all tests of this program.
-    static const std::string cache = [] {
+    static const std::string folder = [] {
       std::string pattern = ::testing::TempDir() + "castor-choice-XXXXXX";
       return std::string(mkdtemp(pattern.data()));
     }();
     static const struct Cleaner {
-      ~Cleaner() { std::filesystem::remove_all(cache); }
+      ~Cleaner() { std::filesystem::remove_all(folder); }
     } cleaner;
-    options.cost_model_cache = cache;
+    options.cost_model_file = folder + "/costs";
     options.build = "this test";
     auto engine = CreateEngine(options);
     ASSERT_TRUE(engine.ok()) << engine.status();
@@ -201,11 +201,11 @@ TEST_F(ServerChoiceTest, AnAllowanceOutOfRangeIsNamed) {
             "automatic.max_relative_error");
 }
 
-TEST_F(ServerChoiceTest, TheNextStartFindsTheModel) {
+TEST_F(ServerChoiceTest, TheNextStartReadsTheFile) {
   Start();
   const CostModelInfo first = info_.cost_model;
   Start();
-  EXPECT_EQ(info_.cost_model.source, CostModelInfo::Source::kCached) << info_.cost_model.note;
+  EXPECT_EQ(info_.cost_model.source, CostModelInfo::Source::kFile) << info_.cost_model.note;
   EXPECT_EQ(info_.cost_model.file, first.file);
   ASSERT_EQ(info_.cost_model.examples.size(), first.examples.size());
   for (size_t i = 0; i < first.examples.size(); ++i) {

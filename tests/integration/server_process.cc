@@ -33,7 +33,6 @@ ServerProcess::ServerProcess(const std::vector<std::string>& arguments,
   argv.push_back(const_cast<char*>(CASTOR_SERVER_PROGRAM));
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  setenv("CASTOR_COST_MODEL_CACHE", "off", /*overwrite=*/0);  // tests leave no files behind
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/attention/cost_cache.h"
+#include "engine/attention/cost_file.h"
 #include "tests/support/attention/random_problem.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/seeded.h"
@@ -144,41 +144,45 @@ CostModel RandomModel(std::mt19937& random) {
   return model;
 }
 
-class CostCacheTest : public testing::Test, protected Seeded {
+class CostFileTest : public testing::Test, protected Seeded {
  protected:
   const TemporaryFolder folder_;
 };
 
-TEST_F(CostCacheTest, ComesBackAsItWasWritten) {
+TEST_F(CostFileTest, ComesBackAsItWasWritten) {
   const CostModel model = RandomModel(random_);
   const std::string key = "castor 1; a device\nwith an odd name; 2 threads";
-  const std::string file = CostFile(folder_ / "made/on/the/way", key);
+  const std::string file = folder_ / "costs";
   EXPECT_TRUE(absl::IsNotFound(ReadCosts(file, key).status()));
   ASSERT_TRUE(WriteCosts(file, model, key).ok());
   const auto read = ReadCosts(file, key);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->prices(), model.prices());
+}
 
-  const CostModel other = RandomModel(random_);
-  ASSERT_TRUE(WriteCosts(file, other, key).ok());
-  EXPECT_EQ(ReadCosts(file, key)->prices(), other.prices());
+// Of servers that start at once, all go by the first one's model.
+TEST_F(CostFileTest, TheFirstOneStays) {
+  const std::string file = folder_ / "costs";
+  const CostModel first = RandomModel(random_);
+  ASSERT_TRUE(WriteCosts(file, first, "key").ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(WriteCosts(file, RandomModel(random_), "key")));
+  EXPECT_EQ(ReadCosts(file, "key")->prices(), first.prices());
   size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_ / "made/on/the/way")) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path())) {
     EXPECT_EQ(entry.path(), file) << "a temporary file was left";
     ++files;
   }
   EXPECT_EQ(files, 1u);
 }
 
-TEST_F(CostCacheTest, IsRefusedForAnotherDeviceOrBuild) {
-  const std::string file = CostFile(folder_.path(), "this device");
+TEST_F(CostFileTest, IsRefusedForAnotherDeviceOrBuild) {
+  const std::string file = folder_ / "costs";
   ASSERT_TRUE(WriteCosts(file, RandomModel(random_), "this device").ok());
-  EXPECT_NE(CostFile(folder_.path(), "another device"), file);
   const auto read = ReadCosts(file, "another device");
   EXPECT_EQ(read.status().code(), absl::StatusCode::kDataLoss) << read.status();
 }
 
-TEST_F(CostCacheTest, EveryDamagedByteIsNoticed) {
+TEST_F(CostFileTest, EveryDamagedByteIsNoticed) {
   const std::string text = FormatCosts(RandomModel(random_), "key");
   ASSERT_TRUE(ParseCosts(text, "key").ok());
   for (size_t i = 0; i < text.size(); ++i) {
@@ -189,10 +193,11 @@ TEST_F(CostCacheTest, EveryDamagedByteIsNoticed) {
   }
   EXPECT_FALSE(ParseCosts(text + " ", "key").ok());
   EXPECT_FALSE(ParseCosts("", "key").ok());
+  EXPECT_FALSE(ParseCosts(FormatCosts(CostModel(), "key"), "key").ok()) << "no kernel in it";
 }
 
-TEST_F(CostCacheTest, FoldersAndForbiddenPlacesAreErrors) {
-  const std::string file = CostFile(folder_.path(), "key");
+TEST_F(CostFileTest, FoldersAndForbiddenPlacesAreErrors) {
+  const std::string file = folder_ / "costs";
   std::filesystem::create_directory(file);
   EXPECT_FALSE(ReadCosts(file, "key").ok());
   EXPECT_FALSE(WriteCosts(file, RandomModel(random_), "key").ok());

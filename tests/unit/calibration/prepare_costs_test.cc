@@ -1,4 +1,4 @@
-// The cost model as an engine gets it at the start: measured, or read from the cache.
+// The cost model as an engine gets it at the start: measured, or read from its file.
 #include "engine/calibration/prepare_costs.h"
 
 #include <gtest/gtest.h>
@@ -18,12 +18,16 @@ namespace {
 class PrepareCostsTest : public testing::Test {
  protected:
   PrepareCostsTest() {
-    options_.cost_model_cache = folder_ / "cache";
+    options_.cost_model_file = folder_ / "costs";
     options_.cost_model_budget = std::chrono::seconds(60);
     options_.build = "build 1";
   }
 
   PreparedCosts Prepare() { return PrepareCosts(device_, options_); }
+  std::string Contents() const {
+    std::ifstream file(options_.cost_model_file);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
 
   using Source = CostModelInfo::Source;
   const TemporaryFolder folder_;
@@ -31,37 +35,51 @@ class PrepareCostsTest : public testing::Test {
   PricedDevice device_;
 };
 
-TEST_F(PrepareCostsTest, MeasuresOnceForADeviceAndABuild) {
+TEST_F(PrepareCostsTest, MeasuresOnceForAllThatShareTheFile) {
   const PreparedCosts first = Prepare();
   EXPECT_EQ(first.info.source, Source::kMeasured);
   EXPECT_EQ(first.info.note, "");
   EXPECT_EQ(first.info.examples.size(), std::size(kAutomaticKernels));
-  EXPECT_TRUE(std::filesystem::exists(first.info.file));
 
   const int launches = device_.launches();
   const PreparedCosts second = Prepare();
-  EXPECT_EQ(second.info.source, Source::kCached);
+  EXPECT_EQ(second.info.source, Source::kFile);
   EXPECT_EQ(device_.launches(), launches) << "nothing was measured";
   EXPECT_EQ(second.model.prices(), first.model.prices());
+}
 
+// What does not fit is told and left alone: it may be another server's.
+TEST_F(PrepareCostsTest, AFileThatDoesNotFitIsNotedAndLeftAlone) {
+  ASSERT_EQ(Prepare().info.source, Source::kMeasured);
+  const std::string others = Contents();
   options_.build = "build 2";
-  const PreparedCosts other = Prepare();
-  EXPECT_EQ(other.info.source, Source::kMeasured);
-  EXPECT_NE(other.info.file, first.info.file);
+  const PreparedCosts prepared = Prepare();
+  EXPECT_EQ(prepared.info.source, Source::kMeasured);
+  EXPECT_NE(prepared.info.note.find("another device or build"), std::string::npos)
+      << prepared.info.note;
+  EXPECT_EQ(Contents(), others);
+
+  std::ofstream(options_.cost_model_file) << "castor cost model 1\nnonsense\n";
+  const PreparedCosts damaged = Prepare();
+  EXPECT_EQ(damaged.info.source, Source::kMeasured);
+  EXPECT_NE(damaged.info.note.find("damaged"), std::string::npos) << damaged.info.note;
+  EXPECT_EQ(Contents(), "castor cost model 1\nnonsense\n");
 }
 
-TEST_F(PrepareCostsTest, ADamagedFileIsNotedAndReplaced) {
-  const PreparedCosts first = Prepare();
-  ASSERT_TRUE(std::filesystem::exists(first.info.file));
-  std::ofstream(first.info.file) << "castor cost model 1\nnonsense\n";
-  const PreparedCosts second = Prepare();
-  EXPECT_EQ(second.info.source, Source::kMeasured);
-  EXPECT_NE(second.info.note.find("damaged"), std::string::npos) << second.info.note;
-  EXPECT_EQ(Prepare().info.source, Source::kCached);
+// Of engines that start at once, all go by the file that was there first.
+TEST_F(PrepareCostsTest, AFasterEnginesFileWins) {
+  const PreparedCosts faster = Prepare();
+  const std::string contents = Contents();
+  std::filesystem::remove(options_.cost_model_file);
+  device_.OnLaunch([&] { std::ofstream(options_.cost_model_file) << contents; });
+  const PreparedCosts slower = Prepare();
+  EXPECT_EQ(slower.info.source, Source::kFile);
+  EXPECT_EQ(slower.model.prices(), faster.model.prices());
+  EXPECT_EQ(Contents(), contents);
 }
 
-TEST_F(PrepareCostsTest, AFolderThatCannotBeWrittenCostsOnlyTheCache) {
-  options_.cost_model_cache = "/proc/castor";
+TEST_F(PrepareCostsTest, AFileThatCannotBeWrittenCostsOnlyTheFile) {
+  options_.cost_model_file = "/proc/castor/costs";
   const PreparedCosts prepared = Prepare();
   EXPECT_EQ(prepared.info.source, Source::kMeasured);
   EXPECT_NE(prepared.info.note, "");
@@ -73,7 +91,15 @@ TEST_F(PrepareCostsTest, NothingIsMeasuredInNoTime) {
   const PreparedCosts prepared = Prepare();
   EXPECT_EQ(prepared.info.source, Source::kNone);
   EXPECT_TRUE(prepared.model.empty());
-  EXPECT_FALSE(std::filesystem::exists(options_.cost_model_cache));
+  EXPECT_NE(prepared.info.note, "") << "a file was named, and is not there";
+  EXPECT_FALSE(std::filesystem::exists(options_.cost_model_file));
+
+  options_.cost_model_budget = std::chrono::seconds(60);
+  const PreparedCosts measured = Prepare();
+  options_.cost_model_budget = std::chrono::milliseconds(0);
+  const PreparedCosts read = Prepare();
+  EXPECT_EQ(read.info.source, Source::kFile);
+  EXPECT_EQ(read.model.prices(), measured.model.prices());
 }
 
 // A model that was cut short serves this engine, and is not kept for the next.
@@ -81,7 +107,7 @@ TEST_F(PrepareCostsTest, AnIncompleteModelIsNotKept) {
   options_.cost_model_budget = std::chrono::milliseconds(1);
   const PreparedCosts prepared = Prepare();
   EXPECT_NE(prepared.info.note, "");
-  EXPECT_FALSE(std::filesystem::exists(prepared.info.file));
+  EXPECT_FALSE(std::filesystem::exists(options_.cost_model_file));
 }
 
 TEST_F(PrepareCostsTest, ADeviceThatFailsLeavesNoModel) {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <string>
 
-#include "tests/support/temporary_folder.h"
 #include "tests/unit/scheduling/engine_automatic_fixture.h"
 
 namespace castor {
@@ -120,8 +119,6 @@ TEST_F(EngineAutomaticTest, MeasuresItsCostsAtTheStart) {
       [script = script_](const EngineOptions&) -> absl::StatusOr<std::unique_ptr<Device>> {
     return std::make_unique<ApproximateDevice>(script);
   };
-  const TemporaryFolder folder;
-  options_.cost_model_cache = folder.path();
   options_.cost_model_budget = std::chrono::milliseconds(1);
   auto engine = CreateEngineWithParts(options_, std::move(parts));
   ASSERT_TRUE(engine.ok());

@@ -93,21 +93,14 @@ TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   EXPECT_TRUE(options.engine.models.empty());
   EXPECT_EQ(options.engine.fidelity_share, 0);
   EXPECT_EQ(options.engine.cost_model_budget, defaults.engine.cost_model_budget);
-  EXPECT_NE(options.engine.build, "") << "the cost model's cache is keyed by it";
+  EXPECT_NE(options.engine.build, "") << "the cost model's file is keyed by it";
 }
 
-TEST_F(OptionsTest, TheCostModelIsKeptInTheUsersCache) {
-  SetEnvironment("HOME", "/home/somebody");
-  SetEnvironment("XDG_CACHE_HOME", "");
-  EXPECT_EQ(ParseOrDie({}).engine.cost_model_cache, "/home/somebody/.cache/castor");
-  SetEnvironment("XDG_CACHE_HOME", "/var/cache/somebody");
-  EXPECT_EQ(ParseOrDie({}).engine.cost_model_cache, "/var/cache/somebody/castor");
-  SetEnvironment("XDG_CACHE_HOME", "relative");  // to be ignored, says the specification
-  SetEnvironment("HOME", "");
-  EXPECT_EQ(ParseOrDie({}).engine.cost_model_cache, "");
-  EXPECT_EQ(ParseOrDie({"--cost-model-cache", "/x"}).engine.cost_model_cache, "/x");
-  SetEnvironment("HOME", "/home/somebody");
-  EXPECT_EQ(ParseOrDie({"--cost-model-cache", "off"}).engine.cost_model_cache, "");
+TEST_F(OptionsTest, TheCostModelHasAFileOnlyWhereOneIsNamed) {
+  EXPECT_EQ(ParseOrDie({}).engine.cost_model_file, "");
+  EXPECT_EQ(ParseOrDie({"--cost-model", "/x/costs"}).engine.cost_model_file, "/x/costs");
+  SetEnvironment("CASTOR_COST_MODEL", "/y");
+  EXPECT_EQ(ParseOrDie({}).engine.cost_model_file, "/y");
 }
 
 TEST_F(OptionsTest, SharedMemoryIsTurnedOnInEveryWay) {
@@ -242,8 +235,8 @@ TEST_F(OptionsTest, TheFilesTypesAreStrict) {
 }
 
 TEST_F(OptionsTest, WhatIsNoTomlIsRefusedWithItsLine) {
-  for (const char* text : {"\ncost-model-cache = \"/tmp/x", "\nlisten = 127.0.0.1:50051",
-                           "\nlisten", "\nlisten = 'a' 'b'", "a = 1\na = 2"}) {
+  for (const char* text : {"\ncost-model = \"/tmp/x", "\nlisten = 127.0.0.1:50051", "\nlisten",
+                           "\nlisten = 'a' 'b'", "a = 1\na = 2"}) {
     EXPECT_THAT(ErrorOf({"--config", WriteFile(text)}), HasSubstr("castor.toml: line 2: ")) << text;
   }
   EXPECT_THAT(ErrorOf({"--config", WriteFile("\xff\xfe")}), HasSubstr("utf-8"));

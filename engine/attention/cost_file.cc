@@ -1,16 +1,17 @@
-#include "engine/attention/cost_cache.h"
+#include "engine/attention/cost_file.h"
 
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <system_error>
 
 #include "engine/base/regular_file.h"
+#include "engine/kernel_table.h"
 
 namespace castor::attention {
 namespace {
@@ -19,10 +20,6 @@ constexpr std::string_view kTitle = "castor cost model 1\n";
 constexpr std::string_view kKeyLabel = "key ";
 constexpr std::string_view kChecksumLabel = "checksum ";
 constexpr int64_t kMaxFileBytes = 1 << 16;
-
-constexpr KernelName kKernels[] = {KernelName::kVanilla, KernelName::kClustered,
-                                   KernelName::kImprovedClustered};
-constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
 
 // FNV-1a: against torn and edited files, not against malice.
 uint64_t Checksum(std::string_view text) {
@@ -65,8 +62,8 @@ std::string_view TakeLine(std::string_view* text) {
   return line;
 }
 
-template <typename T, size_t kCount>
-bool ConsumeName(const T (&values)[kCount], std::string_view* line, T* out) {
+template <typename Values, typename T>
+bool ConsumeName(const Values& values, std::string_view* line, T* out) {
   for (const T value : values) {
     std::string_view rest = *line;
     if (!Consume(NameOf(value), &rest) || !Consume(" ", &rest)) continue;
@@ -81,7 +78,9 @@ bool ConsumeName(const T (&values)[kCount], std::string_view* line, T* out) {
 bool ParseRow(std::string_view line, CostModel* model) {
   KernelName kernel;
   DType dtype;
-  if (!ConsumeName(kKernels, &line, &kernel) || !ConsumeName(kDTypes, &line, &dtype)) return false;
+  if (!ConsumeName(kAutomaticKernels, &line, &kernel) ||
+      !ConsumeName(kFloatingDTypes, &line, &dtype))
+    return false;
   CostTerms prices;
   for (size_t t = 0; t < kCostTerms; ++t) {
     if (t > 0 && !Consume(" ", &line)) return false;
@@ -134,12 +133,8 @@ absl::StatusOr<CostModel> ParseCosts(std::string_view text, std::string_view key
   while (!text.empty()) {
     if (!ParseRow(TakeLine(&text), &model)) return Broken("has a line that cannot be read");
   }
+  if (model.empty()) return Broken("holds no kernel");
   return model;
-}
-
-std::string CostFile(const std::string& folder, std::string_view key) {
-  return (std::filesystem::path(folder) / ("cost-model-" + Hex(Checksum(OneLine(key))) + ".txt"))
-      .string();
 }
 
 absl::StatusOr<CostModel> ReadCosts(const std::string& file, std::string_view key) {
@@ -150,9 +145,6 @@ absl::StatusOr<CostModel> ReadCosts(const std::string& file, std::string_view ke
 }
 
 absl::Status WriteCosts(const std::string& file, const CostModel& model, std::string_view key) {
-  std::error_code error;
-  const std::filesystem::path path(file);
-  std::filesystem::create_directories(path.parent_path(), error);
   // Of this process and call alone: several engines may start at once.
   static std::atomic<int> calls = 0;
   const std::string temporary =
@@ -160,10 +152,12 @@ absl::Status WriteCosts(const std::string& file, const CostModel& model, std::st
   std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
   out << FormatCosts(model, key);
   out.close();
-  if (out.good()) std::filesystem::rename(temporary, path, error);
-  if (out.good() && !error) return absl::OkStatus();
-  std::filesystem::remove(temporary, error);
-  return absl::UnavailableError("the cost model cannot be kept in " + file);
+  // Unlike a renaming, a link takes no other's place.
+  const int failure = !out.good() ? EIO : link(temporary.c_str(), file.c_str()) != 0 ? errno : 0;
+  unlink(temporary.c_str());
+  if (failure == 0) return absl::OkStatus();
+  if (failure == EEXIST) return absl::AlreadyExistsError("there is a file " + file);
+  return absl::UnavailableError("the cost model cannot be written to " + file);
 }
 
 }  // namespace castor::attention
