@@ -40,7 +40,7 @@ absl::Status ConvertRequest(wire::AttendRequest from, DecodedAttend* decoded) {
   if (absl::Status s = ConvertTensor(from.value, "value", regions, &out->value); !s.ok()) return s;
   if (absl::Status s = ConvertPriority(from.priority, &out->call); !s.ok()) return s;
   std::optional<Kernel> kernel;
-  if (absl::Status s = ConvertKernel(from.kernel, CastInputs::kRequired, regions, &kernel);
+  if (absl::Status s = ConvertKernel(from.kernel, CastTensorsFrom::kRequest, regions, &kernel);
       !s.ok()) {
     return s;
   }

@@ -28,9 +28,9 @@ void ConvertClustering(const Parameters& from, Clustered* out) {
   out->seed = from.seed;
 }
 
-absl::Status ConvertCastTensors(const wire::Cast& from, CastInputs inputs, RequestRegions& regions,
-                                Cast* out) {
-  const bool required = inputs == CastInputs::kRequired;
+absl::Status ConvertCastTensors(const wire::Cast& from, CastTensorsFrom tensors,
+                                RequestRegions& regions, Cast* out) {
+  const bool required = tensors == CastTensorsFrom::kRequest;
   if (const auto* layer = std::get_if<wire::Text>(&from.surrogates)) {
     out->surrogates = std::string(*layer);
   } else if (const auto* tokens = std::get_if<wire::Tensor>(&from.surrogates)) {
@@ -44,9 +44,9 @@ absl::Status ConvertCastTensors(const wire::Cast& from, CastInputs inputs, Reque
   return ConvertTensor(from.gate, "cast.gate", regions, &out->gate);
 }
 
-absl::Status ConvertCast(const wire::Cast& from, CastInputs inputs, RequestRegions& regions,
+absl::Status ConvertCast(const wire::Cast& from, CastTensorsFrom tensors, RequestRegions& regions,
                          Cast* out) {
-  if (absl::Status s = ConvertCastTensors(from, inputs, regions, out); !s.ok()) return s;
+  if (absl::Status s = ConvertCastTensors(from, tensors, regions, out); !s.ok()) return s;
   Replace(from.cluster_size, &out->cluster_size);
   absl::Status status =
       ConvertEnum(kClusterings, from.clustering, "cast.clustering", &out->clustering);
@@ -115,8 +115,11 @@ absl::Status ConvertTensor(const std::optional<wire::Tensor>& tensor, std::strin
   return ConvertTensor(*tensor, field, regions, out);
 }
 
-absl::Status ConvertKernel(const wire::Kernel& kernel, CastInputs inputs, RequestRegions& regions,
-                           std::optional<Kernel>* out) {
+// None, the kernels and Automatic.
+static_assert(std::variant_size_v<wire::Kernel> == 2 + kKernelCount, "a kernel is not converted");
+
+absl::Status ConvertKernel(const wire::Kernel& kernel, CastTensorsFrom tensors,
+                           RequestRegions& regions, std::optional<Kernel>* out) {
   if (const auto* vanilla = std::get_if<wire::Vanilla>(&kernel)) {
     *out = Vanilla{.causal = vanilla->causal};
   } else if (const auto* clustered = std::get_if<wire::Clustered>(&kernel)) {
@@ -130,7 +133,7 @@ absl::Status ConvertKernel(const wire::Kernel& kernel, CastInputs inputs, Reques
     *out = parameters;
   } else if (const auto* cast = std::get_if<wire::Cast>(&kernel)) {
     Cast parameters;
-    if (absl::Status s = ConvertCast(*cast, inputs, regions, &parameters); !s.ok()) return s;
+    if (absl::Status s = ConvertCast(*cast, tensors, regions, &parameters); !s.ok()) return s;
     *out = std::move(parameters);
   } else if (const auto* automatic = std::get_if<wire::Automatic>(&kernel)) {
     Automatic parameters;

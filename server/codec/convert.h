@@ -16,8 +16,9 @@
 
 namespace castor::server {
 
-// Whether CAST's tensors must come with the request, or belong to the model that runs it.
-enum class CastInputs { kRequired, kOptional };
+// Where CAST's tensors come from: the request, which then must bring them, or the model that runs
+// it.
+enum class CastTensorsFrom { kRequest, kModel };
 
 absl::Status ConvertRequestId(wire::Text request_id, CallContext* out);
 absl::Status ConvertPriority(int32_t priority, CallContext* out);
@@ -30,8 +31,8 @@ absl::Status ConvertTensor(const std::optional<wire::Tensor>& tensor, std::strin
                            RequestRegions& regions, TensorInput* out);
 
 // Keeps *out, the default, when the request names no kernel.
-absl::Status ConvertKernel(const wire::Kernel& kernel, CastInputs inputs, RequestRegions& regions,
-                           std::optional<Kernel>* out);
+absl::Status ConvertKernel(const wire::Kernel& kernel, CastTensorsFrom tensors,
+                           RequestRegions& regions, std::optional<Kernel>* out);
 
 absl::Status UnknownValue(std::string_view field, int32_t value);
 

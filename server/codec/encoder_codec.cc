@@ -47,7 +47,7 @@ absl::Status ConvertPooling(int32_t pooling, std::optional<Pooling>* out) {
 
 absl::Status ConvertRequest(wire::EncodeRequest from, RequestRegions& regions, EncodeRequest* out) {
   if (absl::Status s = ConvertInput(from, regions, out); !s.ok()) return s;
-  if (absl::Status s = ConvertKernel(from.kernel, CastInputs::kOptional, regions, &out->kernel);
+  if (absl::Status s = ConvertKernel(from.kernel, CastTensorsFrom::kModel, regions, &out->kernel);
       !s.ok()) {
     return s;
   }
