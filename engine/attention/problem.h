@@ -1,4 +1,4 @@
-// An attention problem as kernels see it: packed ragged sequences behind raw pointers.
+// An attention problem as kernels see it: ragged sequences behind raw pointers.
 //
 // Shapes: query [tokens, heads, head_dim], key [key_tokens, heads, head_dim], value [key_tokens,
 // heads, value_dim], output [tokens, heads, value_dim]. Heads are contiguous inside a token; tokens
@@ -38,8 +38,11 @@ struct CastInputs {
   }
 };
 
-// The sequences of one request (CPU) or of a whole batch (CUDA). Pointers are to the memory of the
-// device that runs; strides count elements from one token to the next.
+// Ragged sequences that one run of a kernel computes, packed one after another, and where their
+// rows go. Whose they are makes no difference to a kernel, as each is computed by itself: one
+// request's, all that a model runs together, or those of the requests that the GPU's device packed
+// into one (device/cuda/packed_batch.h). Pointers are to the memory of the device that runs, but
+// for those of a batch at Device::Launch; strides count elements from one token to the next.
 struct Problem {
   const std::byte* query = nullptr;
   const std::byte* key = nullptr;

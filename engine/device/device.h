@@ -20,8 +20,8 @@
 
 namespace castor {
 
-// A batch of attention requests: one Problem per request, pointing into staging (host) memory, all
-// with the same spec. Stays alive until its Execution is done.
+// A batch of attention requests: a Problem for each, all with the same spec, pointing into staging
+// (host) memory without gaps between tokens. Stays alive until its Execution is done.
 struct AttentionBatch {
   attention::Spec spec;
   std::vector<attention::Problem> requests;

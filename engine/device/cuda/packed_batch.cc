@@ -1,0 +1,115 @@
+#include "engine/device/cuda/packed_batch.h"
+
+#include <ATen/ops/empty.h>
+
+#include <utility>
+#include <variant>
+
+#include "engine/attention/scalar_type.h"
+
+namespace castor {
+namespace {
+
+using attention::Problem;
+
+std::byte* DataOf(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.mutable_data_ptr());
+}
+
+// Appends the copies that bring one tensor of each request, `row` bytes a token, behind each other.
+void AppendTensor(const AttentionBatch& batch, const std::byte* Problem::*data,
+                  int64_t (Problem::*tokens)() const, int64_t row, std::byte* packed,
+                  std::vector<Copy>* copies) {
+  for (const Problem& request : batch.requests) {
+    const auto bytes = static_cast<size_t>((request.*tokens)() * row);
+    if (bytes > 0) copies->push_back({packed, request.*data, bytes});
+    packed += bytes;
+  }
+}
+
+// Those that bring the layers, `bytes` each, behind each other.
+void AppendLayers(const BatchLayers& layers, int64_t bytes, std::byte* packed,
+                  std::vector<Copy>* copies) {
+  for (const std::byte* layer : layers.layers) {
+    copies->push_back({packed, layer, static_cast<size_t>(bytes)});
+    packed += bytes;
+  }
+}
+
+// Those that bring each request's gates, one a token, behind each other.
+void AppendGates(const AttentionBatch& batch, std::byte* packed, std::vector<Copy>* copies) {
+  for (const Problem& request : batch.requests) {
+    const auto bytes = static_cast<size_t>(request.query_tokens()) * sizeof(float);
+    if (bytes > 0) {
+      copies->push_back({packed, reinterpret_cast<const std::byte*>(request.cast.gate), bytes});
+    }
+    packed += bytes;
+  }
+}
+
+}  // namespace
+
+PackedBatch::PackedBatch(const AttentionBatch& batch, PackedOffsets offsets, at::Device device)
+    : batch_(batch),
+      offsets_(std::move(offsets)),
+      key_row_(batch.spec.heads * batch.spec.head_dim),
+      value_row_(batch.spec.heads * batch.spec.value_dim),
+      layer_bytes_(batch.spec.surrogates * key_row_ *
+                   static_cast<int64_t>(SizeOf(batch.spec.dtype))) {
+  const at::ScalarType type = attention::ScalarTypeOf(batch.spec.dtype);
+  const int64_t query_tokens = offsets_.cu_seqlens_q.back();
+  const int64_t key_tokens = offsets_.cu_seqlens_k.back();
+  query_ = Allocate(query_tokens, key_row_, type, device);
+  key_ = Allocate(key_tokens, key_row_, type, device);
+  value_ = Allocate(key_tokens, value_row_, type, device);
+  if (std::holds_alternative<Cast>(batch.spec.kernel)) {
+    layers_ = DistinctLayers(batch.requests, layer_bytes_);
+    surrogates_ = Allocate(static_cast<int64_t>(layers_.layers.size()),
+                           batch.spec.surrogates * key_row_, type, device);
+    gate_ = Allocate(query_tokens, 1, at::kFloat, device);
+  }
+}
+
+at::Tensor PackedBatch::Allocate(int64_t rows, int64_t row, at::ScalarType type,
+                                 at::Device device) {
+  return tensors_.emplace_back(
+      at::empty({rows, row}, at::TensorOptions().dtype(type).device(device)));
+}
+
+std::vector<Copy> PackedBatch::CopiesIn() const {
+  const auto element = static_cast<int64_t>(SizeOf(batch_.spec.dtype));
+  std::vector<Copy> copies;
+  copies.reserve(3 * batch_.requests.size());
+  AppendTensor(batch_, &Problem::query, &Problem::query_tokens, key_row_ * element, DataOf(query_),
+               &copies);
+  AppendTensor(batch_, &Problem::key, &Problem::key_tokens, key_row_ * element, DataOf(key_),
+               &copies);
+  AppendTensor(batch_, &Problem::value, &Problem::key_tokens, value_row_ * element, DataOf(value_),
+               &copies);
+  if (gate_.defined()) {
+    AppendLayers(layers_, layer_bytes_, DataOf(surrogates_), &copies);
+    AppendGates(batch_, DataOf(gate_), &copies);
+  }
+  return copies;
+}
+
+Problem PackedBatch::problem() const {
+  Problem problem;
+  problem.query = DataOf(query_);
+  problem.key = DataOf(key_);
+  problem.value = DataOf(value_);
+  problem.query_stride = key_row_;
+  problem.key_stride = key_row_;
+  problem.value_stride = value_row_;
+  problem.output_stride = value_row_;
+  problem.cu_seqlens_q = offsets_.cu_seqlens_q;
+  problem.cu_seqlens_k = offsets_.cu_seqlens_k;
+  if (gate_.defined()) {
+    problem.cast.surrogates = DataOf(surrogates_);
+    problem.cast.gate = static_cast<const float*>(gate_.const_data_ptr());
+    problem.cast.layer_of_sequence = layers_.layer_of_sequence;
+  }
+  return problem;
+}
+
+}  // namespace castor

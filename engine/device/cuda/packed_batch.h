@@ -1,0 +1,56 @@
+// A batch of attention requests on its way to a GPU: their tensors behind one another in device
+// memory, which make one problem of the sequences of all requests.
+//
+// Used on the device's engine thread, while one batch is launched.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <vector>
+
+#include "engine/attention/problem.h"
+#include "engine/device/cuda/cast_layers.h"
+#include "engine/device/cuda/copies.h"
+#include "engine/device/cuda/packed_offsets.h"
+#include "engine/device/device.h"
+
+namespace castor {
+
+class PackedBatch {
+ public:
+  // `offsets` are PackOffsets of the batch, which outlives this object. Allocates the tensors on
+  // the current stream. May throw what LibTorch throws.
+  PackedBatch(const AttentionBatch& batch, PackedOffsets offsets, at::Device device);
+  PackedBatch(const PackedBatch&) = delete;
+  PackedBatch& operator=(const PackedBatch&) = delete;
+
+  // All of them, for whoever keeps them until the device is done.
+  const std::vector<at::Tensor>& tensors() const { return tensors_; }
+
+  // What fills the tensors from the requests' memory.
+  std::vector<Copy> CopiesIn() const;
+
+  // The problem that they make, without an output: the kernels bring theirs. Points into this
+  // object.
+  attention::Problem problem() const;
+
+ private:
+  at::Tensor Allocate(int64_t rows, int64_t row, at::ScalarType type, at::Device device);
+
+  const AttentionBatch& batch_;
+  const PackedOffsets offsets_;
+  const int64_t key_row_;      // elements
+  const int64_t value_row_;    // elements
+  const int64_t layer_bytes_;  // of one CAST layer's surrogate tokens
+  std::vector<at::Tensor> tensors_;
+  at::Tensor query_;
+  at::Tensor key_;
+  at::Tensor value_;
+  // Of kernel Cast alone.
+  BatchLayers layers_;
+  at::Tensor surrogates_;
+  at::Tensor gate_;
+};
+
+}  // namespace castor
