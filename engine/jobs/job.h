@@ -22,6 +22,7 @@
 #include "engine/engine.h"
 #include "engine/jobs/admission.h"
 #include "engine/jobs/attention_plan.h"
+#include "engine/jobs/rank.h"
 #include "engine/request.h"
 
 namespace castor {
@@ -63,6 +64,7 @@ struct Job {
   // ---- Constant once the job has been handed to the Scheduler, but for the kernel and the key of
   // an automatic choice, which the engine thread changes between two runs.
   Ticket ticket = 0;
+  Rank rank;  // the ticket and the rank are the Scheduler's to set
   Operation operation = Operation::kAttend;
   KernelName kernel = KernelName::kVanilla;
   Priority priority = Priority::kNormal;

@@ -2,50 +2,47 @@
 
 #include <vector>
 
+#include "absl/base/attributes.h"
+
 namespace castor {
+namespace {
 
-TimePoint Batcher::DueAt(const Queue& queue) const {
-  if (queue.empty()) return TimePoint::max();
-  const Queue::Group& group = queue.FirstGroup();
-  const bool full = group.tokens >= limits_.max_tokens ||
-                    static_cast<int64_t>(group.jobs.size()) >= limits_.max_requests;
-  if (full || limits_.delay.count() == 0) return TimePoint::min();
-  return group.head().queued + limits_.delay;
-}
-
-JobList Batcher::Form(Queue& queue, TimePoint now, JobList* expired) const noexcept {
-  // A group can turn out to hold expired requests only.
-  while (!queue.empty()) {
-    JobList batch = FormFromFirstGroup(queue, now, expired);
-    if (!batch.empty()) return batch;
-  }
-  return {};
-}
-
-JobList Batcher::FormFromFirstGroup(Queue& queue, TimePoint now, JobList* expired) const {
+// Never inlined: on its way from here to std::terminate, GCC forgets an exception if the noexcept
+// function itself has something to destroy, and nobody would learn why the process ended.
+ABSL_ATTRIBUTE_NOINLINE
+JobList FormFrom(const Queue::Group& group, Queue& queue, TimePoint now, JobList* expired) {
   // Chosen first, taken afterwards: taking the last one destroys the group.
+  const BatchLimits& limits = queue.limits();
   std::vector<const Job*> dead;
   std::vector<const Job*> chosen;
   int64_t tokens = 0;
-  for (const auto& [rank, job] : queue.FirstGroup().jobs) {
+  for (const auto& [rank, job] : group.jobs) {
     if (Expired(*job, now)) {
       dead.push_back(job.get());
       continue;
     }
     // The first goes in whatever its size: a request above the budget runs alone.
-    if (!chosen.empty() && job->tokens > limits_.max_tokens - tokens) continue;
+    if (!chosen.empty() && job->tokens > limits.max_tokens - tokens) continue;
     chosen.push_back(job.get());
     tokens += job->tokens;
-    if (tokens >= limits_.max_tokens ||
-        static_cast<int64_t>(chosen.size()) >= limits_.max_requests) {
-      break;
-    }
+    if (limits.Reached(tokens, chosen.size())) break;
   }
   for (const Job* job : dead) expired->push_back(queue.Remove(*job));
   JobList batch;
   batch.reserve(chosen.size());
   for (const Job* job : chosen) batch.push_back(queue.Remove(*job));
   return batch;
+}
+
+}  // namespace
+
+JobList FormBatch(Queue& queue, TimePoint now, JobList* expired) noexcept {
+  // A group can turn out to hold expired requests only.
+  while (const Queue::Group* group = queue.FirstDue(now)) {
+    JobList batch = FormFrom(*group, queue, now, expired);
+    if (!batch.empty()) return batch;
+  }
+  return {};
 }
 
 }  // namespace castor

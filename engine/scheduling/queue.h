@@ -1,17 +1,25 @@
-// The requests that wait for a batch, grouped by what may share one, in the order of policy.h.
+// The requests that wait for a batch, grouped by what may share one, and which group's turn it is.
+//
+// A group is due when it could fill a batch, or when its head, the first of its jobs by rank, has
+// waited for the delay; without a delay it is always due. Of the groups that are due, the one whose
+// head is first by rank comes first. All is indexed: a change or a question costs O(log n), however
+// many groups there are.
 //
 // Not thread-safe: Scheduler guards it. Owns the jobs in it. Not bounded itself: admission bounds
 // what gets this far.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
 
+#include "engine/base/time.h"
 #include "engine/jobs/job.h"
-#include "engine/scheduling/policy.h"
+#include "engine/jobs/rank.h"
+#include "engine/scheduling/batch_limits.h"
 
 namespace castor {
 
@@ -25,7 +33,10 @@ class Queue {
     const Job& head() const { return *jobs.begin()->second; }
   };
 
-  bool empty() const { return heads_.empty(); }
+  explicit Queue(const BatchLimits& limits) : limits_(limits) {}
+
+  const BatchLimits& limits() const { return limits_; }
+  bool empty() const { return turns_.empty(); }
   size_t size() const { return size_; }
 
   // Both end the process for want of a node rather than leave half of their work done.
@@ -34,12 +45,38 @@ class Queue {
   // Takes out a job that is in the queue.
   std::unique_ptr<Job> Remove(const Job& job) noexcept;
 
-  // The group whose head is first of all. Requires !empty(). Valid until the queue changes.
-  const Group& FirstGroup() const { return *heads_.begin()->second; }
+  // From when on a group is due: TimePoint::min() if one is already, max() if the queue is empty.
+  TimePoint DueAt() const;
+
+  // The first group that is due, or null. `now` does not go back from one call to the next. Valid
+  // until the queue changes.
+  const Group* FirstDue(TimePoint now) noexcept;
+
+  // From now on nothing waits for company.
+  void EndDelay() noexcept;
 
  private:
-  std::unordered_map<std::string, Group> groups_;  // by batch key; nodes do not move
-  std::map<Rank, Group*> heads_;                   // every group, by the rank of its head
+  // The order of groups: first those that are due, by rank; then the others, by how long they wait.
+  struct Turn {
+    bool waits = false;
+    TimePoint since;  // when the head was queued, if it waits
+    Rank rank;        // of the head; unique
+
+    auto operator<=>(const Turn&) const = default;
+  };
+  struct Listed;
+  using Turns = std::map<Turn, Listed*>;
+  struct Listed : Group {
+    Turns::iterator turn;
+  };
+
+  Turn TurnOf(const Group& group) const;
+  // Moves the group's node, if it has to move: allocates nothing.
+  void SetTurn(Listed& group, const Turn& turn);
+
+  BatchLimits limits_;
+  std::unordered_map<std::string, Listed> groups_;  // by batch key; nodes do not move
+  Turns turns_;                                     // every group
   size_t size_ = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "engine/scheduling/scheduler.h"
 
 #include "engine/base/error.h"
+#include "engine/scheduling/batcher.h"
 
 namespace castor {
 namespace {
@@ -19,11 +20,11 @@ absl::Status DeviceLost() { return MakeError(Reason::kInternal, "the device has 
 
 Scheduler::Scheduler(BatchLimits limits, Clock& clock, CompletionPool& completions,
                      Outstanding& outstanding, Counters& counters)
-    : batcher_(limits),
-      clock_(clock),
+    : clock_(clock),
       completions_(completions),
       outstanding_(outstanding),
-      counters_(counters) {}
+      counters_(counters),
+      queue_(limits) {}
 
 // ---- Submit and the tokenizer pool.
 
@@ -112,10 +113,10 @@ JobList Scheduler::TakeBatch(bool wait) noexcept {
     {
       MutexLock lock(mu_);
       while (!stopped_) {
-        const TimePoint due = DueAt();
+        const TimePoint due = queue_.DueAt();
         const TimePoint now = clock_.Now();
         if (due <= now) {
-          batch = FormBatch(now, &expired);
+          batch = NextBatch(now, &expired);
           break;
         }
         if (!wait) break;
@@ -196,6 +197,7 @@ void Scheduler::StartDraining() noexcept {
   {
     MutexLock lock(mu_);
     draining_ = true;
+    queue_.EndDelay();
   }
   device_wakes_.NotifyOne();
 }
@@ -233,6 +235,7 @@ absl::Status Scheduler::CheckOpenLocked() const {
 
 bool Scheduler::Register(Job& job) {
   job.ticket = ++last_ticket_;
+  job.rank = policy_.RankArrival(job);
   open_.emplace(job.ticket, &job);
   outstanding_.Add();
   if (!job.deadline) return false;
@@ -247,7 +250,7 @@ bool Scheduler::PushWaiting(std::unique_ptr<Job> job) {
   job->queued = clock_.Now();
   queue_.Push(std::move(job));
   // The sleeper must look again when there was nothing, or when its batch has become full.
-  if (!device_sleeps_ || (queue_.size() > 1 && DueAt() != TimePoint::min())) return false;
+  if (!device_sleeps_ || (queue_.size() > 1 && queue_.DueAt() != TimePoint::min())) return false;
   device_sleeps_ = false;
   return true;
 }
@@ -283,9 +286,9 @@ std::vector<Answer> Scheduler::WithdrawExpired(TimePoint now) {
   return answers;
 }
 
-JobList Scheduler::FormBatch(TimePoint now, std::vector<Answer>* expired) {
+JobList Scheduler::NextBatch(TimePoint now, std::vector<Answer>* expired) {
   JobList dead;
-  JobList batch = batcher_.Form(queue_, now, &dead);
+  JobList batch = FormBatch(queue_, now, &dead);
   for (auto& job : dead) {
     Unregister(*job);
     counters_.CancelledQueued();
@@ -296,11 +299,6 @@ JobList Scheduler::FormBatch(TimePoint now, std::vector<Answer>* expired) {
     if (job->deadline) deadlines_.erase({*job->deadline, job->ticket});
   }
   return batch;
-}
-
-TimePoint Scheduler::DueAt() const {
-  if (draining_ && !queue_.empty()) return TimePoint::min();
-  return batcher_.DueAt(queue_);
 }
 
 }  // namespace castor

@@ -23,11 +23,12 @@
 #include "engine/base/clock.h"
 #include "engine/base/mutex.h"
 #include "engine/jobs/job.h"
-#include "engine/scheduling/batcher.h"
+#include "engine/scheduling/batch_limits.h"
 #include "engine/scheduling/completion_pool.h"
 #include "engine/scheduling/counters.h"
 #include "engine/scheduling/outstanding.h"
 #include "engine/scheduling/queue.h"
+#include "engine/scheduling/scheduling_policy.h"
 
 namespace castor {
 
@@ -95,7 +96,7 @@ class Scheduler {
 
  private:
   absl::Status CheckOpenLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Returns whether the deadline thread must be woken.
+  // Gives the job its ticket and its rank. Returns whether the deadline thread must be woken.
   bool Register(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Returns whether the engine thread must be woken.
   bool PushWaiting(std::unique_ptr<Job> job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -104,10 +105,8 @@ class Scheduler {
   Answer Withdraw(Job& job, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<Answer> WithdrawAll(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<Answer> WithdrawExpired(TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  JobList FormBatch(TimePoint now, std::vector<Answer>* expired) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  TimePoint DueAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  JobList NextBatch(TimePoint now, std::vector<Answer>* expired) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const Batcher batcher_;
   Clock& clock_;
   CompletionPool& completions_;
   Outstanding& outstanding_;
@@ -116,6 +115,7 @@ class Scheduler {
   mutable Mutex mu_;
   CondVar device_wakes_;
   CondVar deadline_wakes_;
+  SchedulingPolicy policy_ ABSL_GUARDED_BY(mu_);
   Queue queue_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<Ticket, Job*> open_ ABSL_GUARDED_BY(mu_);
   // Of jobs that wait or are being tokenized, those that have a deadline.

@@ -61,9 +61,8 @@ void TokenizerPool::Stop() {
 }
 
 TokenizerPool::Turn TokenizerPool::TurnOf(const Job& job) const {
-  const Rank rank = RankOf(job);
   const int64_t bytes = NextSlice(job);
-  return {rank.level, served_ + bytes, rank.sequence, bytes};
+  return {job.rank.level, served_ + bytes, job.rank, bytes};
 }
 
 TokenizerPool::Waiting::iterator TokenizerPool::Next() {

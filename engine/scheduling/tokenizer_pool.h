@@ -21,8 +21,8 @@
 #include "engine/base/mutex.h"
 #include "engine/jobs/encoder_functions.h"
 #include "engine/jobs/job.h"
+#include "engine/jobs/rank.h"
 #include "engine/scheduling/counters.h"
-#include "engine/scheduling/policy.h"
 #include "engine/scheduling/scheduler.h"
 
 namespace castor {
@@ -44,10 +44,10 @@ class TokenizerPool {
  private:
   // The smaller is served first.
   struct Turn {
-    int level = 0;        // as in Rank
-    int64_t due = 0;      // on the clock of `served_`
-    Ticket sequence = 0;  // unique
-    int64_t bytes = 0;    // of text, in the next slice
+    int level = 0;      // of the rank
+    int64_t due = 0;    // on the clock of `served_`
+    Rank rank;          // unique
+    int64_t bytes = 0;  // of text, in the next slice
 
     auto operator<=>(const Turn&) const = default;
   };

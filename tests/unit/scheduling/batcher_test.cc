@@ -1,146 +1,77 @@
-// The queue, its order, and how batches are formed from it.
+// How batches are formed, what may share one, and what becomes of one that failed.
 #include "engine/scheduling/batcher.h"
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "engine/jobs/batch_key.h"
 #include "engine/scheduling/failure.h"
+#include "tests/unit/scheduling/queue_jobs.h"
 
 namespace castor {
 namespace {
 
 using std::chrono::microseconds;
-using std::chrono::seconds;
-
-const TimePoint kNow = TimePoint(seconds(1000));
-
-std::unique_ptr<Job> MakeJob(Ticket ticket, std::string key, int64_t tokens = 1,
-                             Priority priority = Priority::kNormal) {
-  auto job = std::make_unique<Job>();
-  job->ticket = ticket;
-  job->batch_key = std::move(key);
-  job->tokens = tokens;
-  job->priority = priority;
-  job->queued = kNow;
-  return job;
-}
-
-std::vector<Ticket> Tickets(const JobList& jobs) {
-  std::vector<Ticket> tickets;
-  for (const auto& job : jobs) tickets.push_back(job->ticket);
-  return tickets;
-}
-
 using List = std::vector<Ticket>;
 
-TEST(QueueTest, OrdersByPriorityThenArrival) {
-  Queue queue;
-  queue.Push(MakeJob(1, "a", 1, Priority::kLow));
-  queue.Push(MakeJob(4, "b", 1, Priority::kNormal));
-  queue.Push(MakeJob(2, "a", 1, Priority::kHigh));
-  queue.Push(MakeJob(3, "b", 1, Priority::kNormal));
-  queue.Push(MakeJob(5, "c", 1, Priority::kHigh));
-  EXPECT_EQ(queue.size(), 5u);
-  JobList jobs;
-  while (!queue.empty()) jobs.push_back(queue.Remove(queue.FirstGroup().head()));
-  EXPECT_EQ(Tickets(jobs), (List{2, 5, 3, 4, 1}));
-}
-
-// The slow twin: a plain map of everything, searched in full.
-TEST(QueueTest, AgreesWithASortedListUnderRandomUse) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
-  Queue queue;
-  std::map<Rank, const Job*> twin;
-  for (Ticket ticket = 1; ticket <= 5000; ++ticket) {
-    auto job = MakeJob(ticket, std::string(1, static_cast<char>('a' + random() % 5)), 1,
-                       static_cast<Priority>(random() % 3));
-    twin.emplace(RankOf(*job), job.get());
-    queue.Push(std::move(job));
-    while (!twin.empty() && random() % 2 == 0) {
-      auto victim = twin.begin();
-      std::advance(victim, random() % twin.size());
-      const auto removed = queue.Remove(*victim->second);
-      ASSERT_EQ(removed.get(), victim->second);
-      twin.erase(victim);
-    }
-    ASSERT_EQ(queue.size(), twin.size());
-    if (!twin.empty()) {
-      ASSERT_EQ(&queue.FirstGroup().head(), twin.begin()->second);
-      int64_t tokens = 0;
-      for (const auto& [rank, other] : twin) {
-        if (other->batch_key == twin.begin()->second->batch_key) tokens += other->tokens;
-      }
-      ASSERT_EQ(queue.FirstGroup().tokens, tokens);
-    }
-  }
-}
-
 TEST(BatcherTest, LooksPastTheHeadWithoutLeavingItBehind) {
-  const Batcher batcher({.max_tokens = 10, .max_requests = 100});
-  Queue queue;
+  Queue queue(kNoDelay);
   queue.Push(MakeJob(1, "a", 6));
   queue.Push(MakeJob(2, "b", 1));
   queue.Push(MakeJob(3, "a", 5));
   queue.Push(MakeJob(4, "a", 4));
   queue.Push(MakeJob(5, "b", 1));
   JobList expired;
-  EXPECT_EQ(Tickets(batcher.Form(queue, kNow, &expired)), (List{1, 4}));
-  EXPECT_EQ(Tickets(batcher.Form(queue, kNow, &expired)), (List{2, 5}));
-  EXPECT_EQ(Tickets(batcher.Form(queue, kNow, &expired)), (List{3}));
-  EXPECT_TRUE(batcher.Form(queue, kNow, &expired).empty());
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired)), (List{1, 4}));
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired)), (List{2, 5}));
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired)), (List{3}));
+  EXPECT_TRUE(FormBatch(queue, kNow, &expired).empty());
   EXPECT_TRUE(expired.empty());
 }
 
 TEST(BatcherTest, RunsARequestAboveTheBudgetAlone) {
-  const Batcher batcher({.max_tokens = 10, .max_requests = 100});
-  Queue queue;
+  Queue queue(kNoDelay);
   queue.Push(MakeJob(1, "a", 11));
   queue.Push(MakeJob(2, "a", 1));
   JobList expired;
-  EXPECT_EQ(Tickets(batcher.Form(queue, kNow, &expired)), List{1});
-  EXPECT_EQ(Tickets(batcher.Form(queue, kNow, &expired)), List{2});
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired)), List{1});
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired)), List{2});
 }
 
 TEST(BatcherTest, DropsWhatHasExpired) {
-  const Batcher batcher({.max_tokens = 10, .max_requests = 100});
-  Queue queue;
+  Queue queue(kNoDelay);
   for (Ticket ticket = 1; ticket <= 4; ++ticket) {
     auto job = MakeJob(ticket, ticket == 1 ? "a" : "b");
     if (ticket != 3) job->deadline = kNow;  // the very moment counts as passed
     queue.Push(std::move(job));
   }
   JobList expired;
-  EXPECT_EQ(Tickets(batcher.Form(queue, kNow, &expired)), List{3});
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired)), List{3});
   EXPECT_EQ(Tickets(expired), (List{1, 2, 4}));
 }
 
-TEST(BatcherTest, IsDueWhenFullOrAfterTheDelay) {
-  const Batcher batcher({.max_tokens = 10, .max_requests = 3, .delay = microseconds(500)});
-  Queue queue;
-  EXPECT_EQ(batcher.DueAt(queue), TimePoint::max());
-  queue.Push(MakeJob(1, "a", 4));
-  queue.Push(MakeJob(2, "b", 9));
-  EXPECT_EQ(batcher.DueAt(queue), kNow + microseconds(500));
-  queue.Push(MakeJob(3, "a", 4));
-  EXPECT_EQ(batcher.DueAt(queue), kNow + microseconds(500));
-  queue.Push(MakeJob(4, "a", 1));
-  EXPECT_EQ(batcher.DueAt(queue), TimePoint::min());  // three requests
+TEST(BatcherTest, TakesOfTheGroupsThatAreDueTheFirstByRank) {
+  Queue queue(kDelayed);
+  queue.Push(MakeJob(1, "young", 1, Priority::kHigh, kNow + kDelay));
+  queue.Push(MakeJob(2, "waited", 1, Priority::kNormal, kNow));
+  for (Ticket ticket : {3, 4, 5}) queue.Push(MakeJob(ticket, "full", 1, Priority::kNormal, kNow));
+  JobList expired;
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow + kDelay, &expired)), List{2});
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow + kDelay, &expired)), (List{3, 4, 5}));
+  EXPECT_TRUE(FormBatch(queue, kNow + kDelay, &expired).empty());
+  EXPECT_EQ(queue.size(), 1u) << "the young one waits for company";
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow + 2 * kDelay, &expired)), List{1});
 }
 
-// Whatever arrives, the first request always travels in the next batch.
+// Whatever arrives, the first request that is due always travels in the next batch.
 TEST(BatcherTest, NeverStarvesTheHead) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  const Batcher batcher({.max_tokens = 50, .max_requests = 8});
-  Queue queue;
+  Queue queue({.max_tokens = 50, .max_requests = 8});
   Ticket next = 1;
   for (int round = 0; round < 2000; ++round) {
     for (uint32_t i = random() % 8; i > 0; --i) {
@@ -148,10 +79,10 @@ TEST(BatcherTest, NeverStarvesTheHead) {
                          1 + random() % 60));
     }
     if (queue.empty()) continue;
-    const Ticket head = queue.FirstGroup().head().ticket;
-    const std::string key = queue.FirstGroup().head().batch_key;
+    const Ticket head = FirstOf(queue).ticket;
+    const std::string key = FirstOf(queue).batch_key;
     JobList expired;
-    const JobList batch = batcher.Form(queue, kNow, &expired);
+    const JobList batch = FormBatch(queue, kNow, &expired);
     ASSERT_EQ(batch.front()->ticket, head);
     ASSERT_LE(batch.size(), 8u);
     int64_t tokens = 0;
@@ -161,6 +92,27 @@ TEST(BatcherTest, NeverStarvesTheHead) {
     }
     ASSERT_TRUE(tokens <= 50 || batch.size() == 1) << tokens;
   }
+}
+
+// Groups that are full again whenever the device is free pass a lonely request only until its delay
+// is over: then they are behind it.
+TEST(BatcherTest, FullGroupsDoNotStarveALonelyRequest) {
+  Queue queue(kDelayed);
+  queue.Push(MakeJob(1, "lonely"));
+  Ticket next = 2;
+  int batches_before = 0;
+  for (TimePoint now = kNow;; now += microseconds(100)) {
+    for (const char* key : {"a", "b"}) {
+      for (int i = 0; i < 3; ++i) queue.Push(MakeJob(next++, key, 1, Priority::kNormal, now));
+    }
+    JobList expired;
+    const JobList batch = FormBatch(queue, now, &expired);
+    ASSERT_FALSE(batch.empty());
+    if (batch.front()->ticket == 1) break;
+    ASSERT_LT(now, kNow + kDelay);
+    ++batches_before;
+  }
+  EXPECT_EQ(batches_before, 5);
 }
 
 TEST(BatchKeyTest, TellsApartWhateverALaunchHasInCommon) {

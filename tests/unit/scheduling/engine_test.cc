@@ -304,6 +304,40 @@ TEST_F(EngineTest, DoesNotDelayAFullBatch) {
   EXPECT_EQ(script_->batches(), (std::vector<Marks>{{1, 2}}));
 }
 
+// The device would be idle until the first request has waited for its delay.
+TEST_F(EngineTest, DoesNotDelayAFullBatchBehindAYoungRequest) {
+  options_.max_batch_requests = 2;
+  options_.batch_delay = seconds(60);
+  Start();
+  Submit(Request(1), 1);
+  Submit(Request(2, 4, 2, 8), 2);
+  Submit(Request(3, 4, 2, 8), 3);
+  ASSERT_TRUE(answers_.Get(2).ok());
+  ASSERT_TRUE(answers_.Get(3).ok());
+  EXPECT_EQ(answers_.count(1), 0u);
+  clock_->Advance(seconds(60));
+  ASSERT_TRUE(answers_.Get(1).ok());
+  EXPECT_EQ(script_->batches(), (std::vector<Marks>{{2, 3}, {1}}));
+}
+
+// Nor does a younger request of a higher priority hold up one that has waited long enough.
+TEST_F(EngineTest, EveryRequestWaitsForItsOwnDelayOnly) {
+  options_.batch_delay = milliseconds(5);
+  Start();
+  AttentionRequest low = Request(1);
+  low.call.priority = Priority::kLow;
+  Submit(std::move(low), 1);
+  clock_->Advance(milliseconds(4));
+  Submit(Request(2, 4, 2, 8), 2);
+  clock_->Advance(milliseconds(1));
+  ASSERT_TRUE(answers_.Get(1).ok());
+  EXPECT_EQ(answers_.count(2), 0u);
+  clock_->Advance(milliseconds(4));
+  ASSERT_TRUE(answers_.Get(2).ok());
+  EXPECT_EQ(answers_.Get(1)->report.timing.queue_us, 5000);
+  EXPECT_EQ(answers_.Get(2)->report.timing.queue_us, 5000);
+}
+
 TEST_F(EngineTest, DoesNotDelayWhenItDrains) {
   options_.batch_delay = seconds(60);
   Start();

@@ -1,0 +1,166 @@
+// The queue: its order, and when which group of it is due.
+#include "engine/scheduling/queue.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/unit/scheduling/queue_jobs.h"
+
+namespace castor {
+namespace {
+
+using std::chrono::microseconds;
+using List = std::vector<Ticket>;
+
+TEST(QueueTest, OrdersByPriorityThenArrival) {
+  Queue queue(kNoDelay);
+  queue.Push(MakeJob(1, "a", 1, Priority::kLow));
+  queue.Push(MakeJob(4, "b", 1, Priority::kNormal));
+  queue.Push(MakeJob(2, "a", 1, Priority::kHigh));
+  queue.Push(MakeJob(3, "b", 1, Priority::kNormal));
+  queue.Push(MakeJob(5, "c", 1, Priority::kHigh));
+  EXPECT_EQ(queue.size(), 5u);
+  JobList jobs;
+  while (!queue.empty()) jobs.push_back(queue.Remove(FirstOf(queue)));
+  EXPECT_EQ(Tickets(jobs), (List{2, 5, 3, 4, 1}));
+}
+
+// The slow twin of Queue: a plain map of everything, searched in full.
+class SlowQueue {
+ public:
+  explicit SlowQueue(BatchLimits limits) : limits_(limits) {}
+
+  std::map<Rank, const Job*>& jobs() { return jobs_; }
+
+  struct Group {
+    const Job* head;
+    size_t size = 0;
+    int64_t tokens = 0;
+  };
+  std::map<std::string, Group> Groups() const {
+    std::map<std::string, Group> groups;
+    for (const auto& [rank, job] : jobs_) {
+      Group& group = groups.try_emplace(job->batch_key, Group{job}).first->second;
+      ++group.size;
+      group.tokens += job->tokens;
+    }
+    return groups;
+  }
+
+  TimePoint DueAt(const Group& group) const {
+    const bool full = group.tokens >= limits_.max_tokens ||
+                      static_cast<int64_t>(group.size) >= limits_.max_requests;
+    return full || limits_.delay.count() == 0 ? TimePoint::min()
+                                              : group.head->queued + limits_.delay;
+  }
+
+  // Of all groups: the first due time; and the first by rank of those that are due, or null.
+  std::tuple<TimePoint, const Job*, int64_t> Look(TimePoint now) const {
+    TimePoint due = TimePoint::max();
+    Group first{nullptr};
+    for (const auto& [key, group] : Groups()) {
+      due = std::min(due, DueAt(group));
+      if (DueAt(group) > now) continue;
+      if (first.head == nullptr || group.head->rank < first.head->rank) first = group;
+    }
+    return {due, first.head, first.tokens};
+  }
+
+ private:
+  const BatchLimits limits_;
+  std::map<Rank, const Job*> jobs_;
+};
+
+TEST(QueueTest, AgreesWithASortedListUnderRandomUse) {
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  for (const microseconds delay : {microseconds(0), microseconds(50)}) {
+    const BatchLimits limits = {.max_tokens = 30, .max_requests = 8, .delay = delay};
+    Queue queue(limits);
+    SlowQueue twin(limits);
+    TimePoint now = kNow;
+    for (Ticket ticket = 1; ticket <= 3000; ++ticket) {
+      auto job = MakeJob(ticket, std::string(1, static_cast<char>('a' + random() % 9)),
+                         1 + random() % 6, static_cast<Priority>(random() % 3), now);
+      twin.jobs().emplace(job->rank, job.get());
+      queue.Push(std::move(job));
+      while (!twin.jobs().empty() && random() % 2 == 0) {
+        auto victim = twin.jobs().begin();
+        std::advance(victim, random() % twin.jobs().size());
+        const auto removed = queue.Remove(*victim->second);
+        ASSERT_EQ(removed.get(), victim->second);
+        twin.jobs().erase(victim);
+      }
+      now += microseconds(random() % 20);
+      ASSERT_EQ(queue.size(), twin.jobs().size());
+      const auto [due, head, tokens] = twin.Look(now);
+      // What has become due may be said to have been so for ever.
+      ASSERT_TRUE(queue.DueAt() == due || (queue.DueAt() <= now && due <= now));
+      if (random() % 4 == 0) continue;  // nobody looks
+      const Queue::Group* const first = queue.FirstDue(now);
+      ASSERT_EQ(first == nullptr, head == nullptr);
+      if (first == nullptr) continue;
+      ASSERT_EQ(&first->head(), head);
+      ASSERT_EQ(first->tokens, tokens);
+    }
+  }
+}
+
+TEST(QueueTest, IsDueWhenAGroupIsFullOrItsHeadHasWaited) {
+  Queue queue(kDelayed);
+  EXPECT_EQ(queue.DueAt(), TimePoint::max());
+  EXPECT_EQ(queue.FirstDue(kNow), nullptr);
+  queue.Push(MakeJob(1, "a", 4));
+  queue.Push(MakeJob(2, "b", 9));
+  EXPECT_EQ(queue.DueAt(), kNow + kDelay);
+  queue.Push(MakeJob(3, "a", 4));
+  EXPECT_EQ(queue.DueAt(), kNow + kDelay);
+  EXPECT_EQ(queue.FirstDue(kNow + kDelay - microseconds(1)), nullptr);
+  queue.Push(MakeJob(4, "a", 1));
+  EXPECT_EQ(queue.DueAt(), TimePoint::min());  // three requests
+}
+
+TEST(QueueTest, AFullGroupIsDueBehindAYoungHead) {
+  Queue queue(kDelayed);
+  queue.Push(MakeJob(1, "a", 1, Priority::kHigh));
+  queue.Push(MakeJob(2, "b", 9));
+  EXPECT_EQ(queue.DueAt(), kNow + kDelay);
+  queue.Push(MakeJob(3, "b", 1));
+  EXPECT_EQ(queue.DueAt(), TimePoint::min());
+  EXPECT_EQ(FirstOf(queue).ticket, 2u);
+  const auto removed = queue.Remove(FirstOf(queue));  // and what is left is young again
+  EXPECT_EQ(queue.DueAt(), kNow + kDelay);
+  EXPECT_EQ(queue.FirstDue(kNow), nullptr);
+}
+
+TEST(QueueTest, EveryGroupsHeadWaitsForItsOwnDelay) {
+  Queue queue(kDelayed);
+  queue.Push(MakeJob(1, "a", 1, Priority::kLow, kNow));
+  queue.Push(MakeJob(2, "b", 1, Priority::kHigh, kNow + microseconds(300)));
+  EXPECT_EQ(queue.DueAt(), kNow + kDelay) << "the first that will be due, not the first by rank";
+  EXPECT_EQ(queue.FirstDue(kNow + kDelay)->head().ticket, 1u);
+  EXPECT_EQ(queue.FirstDue(kNow + kDelay + microseconds(300))->head().ticket, 2u);
+}
+
+TEST(QueueTest, WithoutADelayOrAfterItsEndTheFirstByRankIsDue) {
+  Queue queue(kDelayed);
+  queue.Push(MakeJob(1, "a", 1, Priority::kLow));
+  queue.Push(MakeJob(2, "b", 1));
+  queue.Push(MakeJob(3, "c", 10, Priority::kLow));  // full
+  EXPECT_EQ(FirstOf(queue).ticket, 3u);
+  queue.EndDelay();
+  EXPECT_EQ(queue.DueAt(), TimePoint::min());
+  EXPECT_EQ(FirstOf(queue).ticket, 2u);
+  queue.Push(MakeJob(4, "d", 1, Priority::kHigh));
+  EXPECT_EQ(FirstOf(queue).ticket, 4u);
+}
+
+}  // namespace
+}  // namespace castor
