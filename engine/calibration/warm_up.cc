@@ -13,7 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
 #include "engine/calibration/stopwatch.h"
-#include "engine/jobs/launch.h"
+#include "engine/jobs/running_batch.h"
 #include "engine/jobs/staging.h"
 #include "engine/kernel_table.h"
 
@@ -27,9 +27,9 @@ absl::Status Failed(const std::string& what, const absl::Status& status) {
 absl::Status Run(Device& device, std::unique_ptr<Job> job) {
   JobList jobs;
   jobs.push_back(std::move(job));
-  Launched launched(std::move(jobs));
-  if (auto status = launched.Launch(device); !status.ok()) return status;
-  return launched.Wait().status();
+  RunningBatch batch(std::move(jobs));
+  if (auto status = batch.Start(device); !status.ok()) return status;
+  return batch.Wait().status();
 }
 
 // Sequences of such lengths, as far as the model takes them; ids from all over its vocabulary.

@@ -92,10 +92,10 @@ void EngineLoop::Run() noexcept {
   const auto depth = static_cast<size_t>(device_->depth());
   while (true) {
     JobList jobs;
-    if (launched_.size() < depth) jobs = NextBatch();
+    if (running_.size() < depth) jobs = NextBatch();
     if (!jobs.empty()) {
-      Launch(std::move(jobs));
-    } else if (!launched_.empty()) {
+      StartBatch(std::move(jobs));
+    } else if (!running_.empty()) {
       FinishOldest();
     } else {
       break;  // NextBatch would have waited: the scheduler has been stopped
@@ -114,14 +114,14 @@ JobList EngineLoop::NextBatch() {
     scheduler_.DropDead(&jobs);
     if (!jobs.empty()) return jobs;
   }
-  const bool wait = launched_.empty();
+  const bool wait = running_.empty();
   if (wait) heartbeat_.SetBusy(false);
   JobList jobs = scheduler_.TakeBatch(wait);
   heartbeat_.SetBusy(!jobs.empty() || !wait);
   return jobs;
 }
 
-void EngineLoop::Launch(JobList jobs) {
+void EngineLoop::StartBatch(JobList jobs) {
   if (NoticeLostDevice()) {
     RefuseAll(std::move(jobs), DeviceLost(""));
     return;
@@ -130,18 +130,18 @@ void EngineLoop::Launch(JobList jobs) {
   for (auto& job : jobs) {
     if (job->runs == 0) job->launched = now;
   }
-  auto batch = std::make_unique<Launched>(std::move(jobs));
-  if (auto status = batch->Launch(*device_); !status.ok()) {
+  auto batch = std::make_unique<RunningBatch>(std::move(jobs));
+  if (auto status = batch->Start(*device_); !status.ok()) {
     HandleFailure(std::move(batch->jobs()), status);
   } else {
-    launched_.push_back(std::move(batch));
+    running_.push_back(std::move(batch));
   }
 }
 
 void EngineLoop::FinishOldest() {
   heartbeat_.Beat();  // the last until the device is done
-  const std::unique_ptr<Launched> batch = std::move(launched_.front());
-  launched_.pop_front();
+  const std::unique_ptr<RunningBatch> batch = std::move(running_.front());
+  running_.pop_front();
   const absl::StatusOr<ExecutionTimes> times = batch->Wait();
   if (times.ok()) {
     Succeed(std::move(batch->jobs()), *times);
@@ -161,18 +161,18 @@ void EngineLoop::Succeed(JobList jobs, const ExecutionTimes& times) {
   for (auto& job : jobs) ++job->runs;
   const auto probed = std::stable_partition(jobs.begin(), jobs.end(),
                                             [](const auto& job) { return !NeedsProbe(*job); });
-  if (probed == jobs.end()) return Answer(std::move(jobs), outcome);
+  if (probed == jobs.end()) return AnswerJobs(std::move(jobs), outcome);
   JobList to_probe(std::make_move_iterator(probed), std::make_move_iterator(jobs.end()));
   jobs.erase(probed, jobs.end());
-  Answer(std::move(jobs), outcome);
+  AnswerJobs(std::move(jobs), outcome);
   Judge(std::move(to_probe), outcome);
 }
 
-void EngineLoop::Answer(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome) {
+void EngineLoop::AnswerJobs(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome) {
   if (jobs.empty()) return;
   scheduler_.Finish(jobs);
   counters_.Answered(jobs);
-  std::vector<castor::Answer> answers;
+  std::vector<Answer> answers;
   answers.reserve(jobs.size());
   for (auto& job : jobs) {
     job->reservation.CountAsFinished();
@@ -206,7 +206,7 @@ void EngineLoop::Judge(JobList jobs, const std::shared_ptr<const BatchOutcome>& 
     }
   }
   counters_.ProbedBatch(estimates->front().probe_us * 1e-6);
-  Answer(std::move(done), outcome);
+  AnswerJobs(std::move(done), outcome);
   for (auto& [kernel, piece] : again) retries_.push_front(std::move(piece));
 }
 
@@ -218,7 +218,7 @@ void EngineLoop::HandleFailedProbe(JobList jobs, const std::shared_ptr<const Bat
   });
   JobList failed(std::make_move_iterator(asked), std::make_move_iterator(jobs.end()));
   jobs.erase(asked, jobs.end());
-  Answer(std::move(jobs), outcome);
+  AnswerJobs(std::move(jobs), outcome);
   if (!failed.empty()) HandleFailure(std::move(failed), error);
 }
 

@@ -17,8 +17,8 @@
 #include "engine/calibration/prepare_costs.h"
 #include "engine/device/device.h"
 #include "engine/jobs/encoder_functions.h"
-#include "engine/jobs/launch.h"
 #include "engine/jobs/models.h"
+#include "engine/jobs/running_batch.h"
 #include "engine/scheduling/completion_pool.h"
 #include "engine/scheduling/counters.h"
 #include "engine/scheduling/scheduler.h"
@@ -56,10 +56,10 @@ class EngineLoop {
   // by ending the process; what the device computes and allocates is guarded where it is called.
   void Run() noexcept;
   JobList NextBatch();
-  void Launch(JobList jobs);
+  void StartBatch(JobList jobs);
   void FinishOldest();
   void Succeed(JobList jobs, const ExecutionTimes& times);
-  void Answer(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome);
+  void AnswerJobs(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome);
   void Judge(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome);
   void HandleFailedProbe(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome,
                          const absl::Status& error);
@@ -79,7 +79,7 @@ class EngineLoop {
   double warm_up_seconds_ = 0;
 
   // The engine thread's.
-  std::deque<std::unique_ptr<Launched>> launched_;  // oldest first, at most device_->depth()
+  std::deque<std::unique_ptr<RunningBatch>> running_;  // oldest first, at most device_->depth()
   // Ahead of new batches: pieces of failed ones, and requests whose automatic choice was rejected.
   std::deque<JobList> retries_;
 

@@ -1,4 +1,4 @@
-#include "engine/jobs/launch.h"
+#include "engine/jobs/running_batch.h"
 
 #include <utility>
 
@@ -7,7 +7,7 @@
 
 namespace castor {
 
-Launched::Launched(JobList jobs) noexcept : jobs_(std::move(jobs)) {
+RunningBatch::RunningBatch(JobList jobs) noexcept : jobs_(std::move(jobs)) {
   if (jobs_.front()->operation == Operation::kAttend) {
     attention_.spec = std::get<AttentionWork>(jobs_.front()->work).resolved.spec;
     attention_.requests.reserve(jobs_.size());
@@ -23,7 +23,7 @@ Launched::Launched(JobList jobs) noexcept : jobs_(std::move(jobs)) {
   }
 }
 
-absl::Status Launched::Launch(Device& device) {
+absl::Status RunningBatch::Start(Device& device) {
   auto execution = Guarded([&] {
     return jobs_.front()->operation == Operation::kAttend ? device.Launch(attention_)
                                                           : device.Launch(encode_);
@@ -33,7 +33,7 @@ absl::Status Launched::Launch(Device& device) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ExecutionTimes> Launched::Wait() {
+absl::StatusOr<ExecutionTimes> RunningBatch::Wait() {
   return Guarded([&] { return execution_->Wait(); });
 }
 

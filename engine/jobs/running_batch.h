@@ -13,18 +13,18 @@
 namespace castor {
 
 // Not movable: the device keeps pointers into the description until the execution is done.
-class Launched {
+class RunningBatch {
  public:
   // Requires jobs of one batch key, and at least one. Takes what a launch has in common and a few
   // pointers per job: a failed allocation ends the process.
-  explicit Launched(JobList jobs) noexcept;
-  Launched(const Launched&) = delete;
-  Launched& operator=(const Launched&) = delete;
+  explicit RunningBatch(JobList jobs) noexcept;
+  RunningBatch(const RunningBatch&) = delete;
+  RunningBatch& operator=(const RunningBatch&) = delete;
 
   // Hands the batch to the device. Nothing thrown leaves here or Wait.
-  absl::Status Launch(Device& device);
+  absl::Status Start(Device& device);
 
-  // Waits for the outputs. Requires that Launch succeeded.
+  // Waits for the outputs. Requires that Start succeeded.
   absl::StatusOr<ExecutionTimes> Wait();
 
   JobList& jobs() { return jobs_; }
