@@ -77,14 +77,13 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
 
   // Before anything is laid out by the request's numbers.
   if (auto status = admission_->CheckAlone(TensorCost(*resolved)); !status.ok()) return status;
-  AttentionPlan plan =
-      PlanAttention(request, loop_.device().variants(), costs_, sampling_, &*resolved);
+  Plan plan = PlanAttention(request, loop_.device().variants(), costs_, sampling_, &*resolved);
   auto reservation = ReserveFor(*resolved, plan);
   if (!reservation.ok()) return reservation.status();
 
   auto job = StageAttention(request, *std::move(resolved), *host_pool_);
   if (!job.ok()) return job.status();
-  std::get<AttentionWork>((*job)->work).plan = std::move(plan);
+  (*job)->plan = std::move(plan);
   (*job)->reservation = *std::move(reservation);
   (*job)->received = request.call.received.value_or(now);
   (*job)->done = std::move(done);
@@ -137,7 +136,7 @@ absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const
 // The request's share of the budgets: its tensors, and what its kernel's memory grows by for it.
 // Its tensors alone are within the budget.
 absl::StatusOr<Reservation> EngineImpl::ReserveFor(const attention::Resolved& resolved,
-                                                   const AttentionPlan& plan) {
+                                                   const Plan& plan) {
   const PlanMemory memory = MemoryOf(plan, resolved, loop_.device().variants());
   const int64_t budget = options_.max_queued_bytes;
   if (memory.total > budget - resolved.staging_bytes) {

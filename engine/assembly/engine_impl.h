@@ -41,8 +41,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<Ticket> DoSubmit(AttentionRequest& request, AttentionCompletion& done);
   absl::StatusOr<Ticket> DoSubmit(EncodeRequest& request, EncodeCompletion& done);
   absl::Status CheckCall(const CallContext& call, TimePoint now) const;
-  absl::StatusOr<Reservation> ReserveFor(const attention::Resolved& resolved,
-                                         const AttentionPlan& plan);
+  absl::StatusOr<Reservation> ReserveFor(const attention::Resolved& resolved, const Plan& plan);
   absl::StatusOr<Kernel> ChooseKernel(const EncodeRequest& request, const ModelInfo& info) const;
 
   const EngineOptions options_;

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
+#include <vector>
 
+#include "engine/attention/automatic.h"
 #include "engine/attention/count.h"
 
 namespace castor {
@@ -38,12 +41,12 @@ PlanMemory MemoryOf(const Spec& spec, const Resolved& resolved, std::span<const 
 }
 
 // The probe's own queries and results.
-Count ProbeBytes(const AttentionPlan& plan, const Resolved& resolved) {
-  if (plan.fidelity_rows == 0) return 0;
+Count ProbeBytes(const Plan& plan, const Resolved& resolved) {
+  if (plan.probe_rows() == 0) return 0;
   Count rows = 0;
   const std::vector<int32_t>& offsets = resolved.cu_seqlens_q;
   for (size_t s = 0; s + 1 < offsets.size(); ++s) {
-    rows += std::min(plan.fidelity_rows, offsets[s + 1] - offsets[s]);
+    rows += std::min(plan.probe_rows(), offsets[s + 1] - offsets[s]);
   }
   const Spec& spec = resolved.spec;
   return rows * spec.heads * (Count(spec.head_dim) + spec.value_dim) *
@@ -59,36 +62,32 @@ int32_t FidelitySampling::NextRows() {
   return std::floor((seen + 1) * share_) > std::floor(seen * share_) ? rows_ : 0;
 }
 
-AttentionPlan PlanAttention(const AttentionRequest& request, std::span<const Variant> variants,
-                            const attention::CostModel& costs, FidelitySampling& sampling,
-                            Resolved* resolved) {
-  AttentionPlan plan;
+Plan PlanAttention(const AttentionRequest& request, std::span<const Variant> variants,
+                   const attention::CostModel& costs, FidelitySampling& sampling,
+                   Resolved* resolved) {
+  std::optional<attention::Ladder> ladder;
   Spec& spec = resolved->spec;
   if (const auto* automatic = std::get_if<Automatic>(&request.kernel)) {
     std::vector<attention::Rung> rungs = attention::PlanAutomatic(
         *automatic, spec, resolved->cu_seqlens_q, resolved->cu_seqlens_k, variants, costs);
     spec.kernel = rungs.front().kernel;
-    plan.ladder =
-        std::make_unique<attention::Ladder>(std::move(rungs), automatic->max_relative_error);
+    ladder.emplace(std::move(rungs), automatic->max_relative_error);
   }
-  if (!attention::IsApproximate(NameOf(spec.kernel))) return plan;
-  plan.fidelity_rows = request.fidelity_rows;
-  if (plan.ladder != nullptr) {
-    plan.fidelity_rows = std::max(plan.fidelity_rows, attention::kAutomaticFidelityRows);
-  }
-  plan.reports_fidelity = plan.fidelity_rows > 0;
-  if (plan.fidelity_rows == 0) plan.fidelity_rows = sampling.NextRows();
-  return plan;
+  if (!attention::IsApproximate(NameOf(spec.kernel))) return {std::move(ladder), 0, false};
+  int32_t rows = request.fidelity_rows;
+  if (ladder) rows = std::max(rows, attention::kAutomaticFidelityRows);
+  const bool reports = rows > 0;
+  if (!reports) rows = sampling.NextRows();
+  return {std::move(ladder), rows, reports};
 }
 
-PlanMemory MemoryOf(const AttentionPlan& plan, const Resolved& resolved,
-                    std::span<const Variant> variants) {
+PlanMemory MemoryOf(const Plan& plan, const Resolved& resolved, std::span<const Variant> variants) {
   PlanMemory memory;
-  if (plan.ladder == nullptr) {
+  if (!plan.automatic()) {
     memory = MemoryOf(resolved.spec, resolved, variants);
   } else {
     Spec spec = resolved.spec;
-    for (const attention::Rung& rung : plan.ladder->rungs()) {
+    for (const attention::Rung& rung : plan.rungs()) {
       spec.kernel = rung.kernel;
       Raise(&memory, MemoryOf(spec, resolved, variants));
     }

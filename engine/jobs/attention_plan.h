@@ -1,29 +1,22 @@
-// What is decided about an attention request when it is submitted: the kernel that the automatic
+// What is decided about an attention request when it is submitted: the kernels that the automatic
 // one stands for, whether the error of an approximation is measured, and the memory that all of it
 // takes.
 //
-// Any thread. A plan belongs to its request.
+// Any thread.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <span>
 
-#include "engine/attention/automatic.h"
 #include "engine/attention/cost_model.h"
 #include "engine/attention/resolve.h"
 #include "engine/attention/variants.h"
 #include "engine/jobs/admission.h"
+#include "engine/jobs/plan.h"
 #include "engine/request.h"
 
 namespace castor {
-
-struct AttentionPlan {
-  std::unique_ptr<attention::Ladder> ladder;  // of the automatic kernel; null for the others
-  int32_t fidelity_rows = 0;      // per sequence, to measure an approximation by; 0: not measured
-  bool reports_fidelity = false;  // in the answer, not in the statistics alone
-};
 
 // Picks the share of the requests whose error is measured though they do not ask: evenly spread,
 // by counting. Which one is picked changes no result.
@@ -41,10 +34,9 @@ class FidelitySampling {
 };
 
 // Replaces the kernel of `resolved` by the first one of the plan.
-AttentionPlan PlanAttention(const AttentionRequest& request,
-                            std::span<const attention::Variant> variants,
-                            const attention::CostModel& costs, FidelitySampling& sampling,
-                            attention::Resolved* resolved);
+Plan PlanAttention(const AttentionRequest& request, std::span<const attention::Variant> variants,
+                   const attention::CostModel& costs, FidelitySampling& sampling,
+                   attention::Resolved* resolved);
 
 // Memory beside the tensors, in bytes; attention::Count::kMost for more than can be counted.
 struct PlanMemory {
@@ -53,7 +45,7 @@ struct PlanMemory {
   // for every request, and there once however many wait.
   int64_t own = 0;
 };
-PlanMemory MemoryOf(const AttentionPlan& plan, const attention::Resolved& resolved,
+PlanMemory MemoryOf(const Plan& plan, const attention::Resolved& resolved,
                     std::span<const attention::Variant> variants);
 
 // What a request takes of the budgets by its tensors alone, which is exact and costs nothing to

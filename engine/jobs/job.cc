@@ -5,12 +5,14 @@
 
 #include "absl/strings/cord.h"
 #include "engine/base/clock.h"
+#include "engine/jobs/batch_key.h"
 #include "engine/jobs/models.h"
 
 namespace castor {
 namespace {
 
-ExecutionReport MakeReport(const Job& job, const Kernel& kernel, const BatchOutcome& outcome) {
+ExecutionReport MakeReport(const Job& job, const Kernel& kernel) {
+  const BatchOutcome& outcome = *job.last_run;
   ExecutionReport report;
   report.kernel.kernel = kernel;
   report.kernel.device = outcome.device;
@@ -26,26 +28,20 @@ ExecutionReport MakeReport(const Job& job, const Kernel& kernel, const BatchOutc
   report.batch.padded_tokens = outcome.times.padded_tokens;
   report.memory.workspace_bytes = outcome.times.workspace_bytes;
   report.memory.peak_bytes = outcome.peak_bytes;
+  job.plan.Describe(&report);
   return report;
 }
 
-AttentionResult TakeResult(const Job& job, AttentionWork& work, const BatchOutcome& outcome) {
+AttentionResult TakeResult(const Job& job, AttentionWork& work) {
   AttentionResult result;
   result.output.dtype = work.resolved.spec.dtype;
   result.output.shape = std::move(work.resolved.output_shape);
   result.output.data = std::move(work.output);
-  result.report = MakeReport(job, work.resolved.spec.kernel, outcome);
-  result.report.fidelity = work.fidelity;
-  if (const attention::Ladder* ladder = work.plan.ladder.get()) {
-    result.report.kernel.predicted_us = ladder->current().predicted_us;
-    result.report.kernel.rejected = ladder->rejected();
-    result.report.fidelity = ladder->fidelity();
-  }
-  if (!work.plan.reports_fidelity) result.report.fidelity.reset();
+  result.report = MakeReport(job, work.resolved.spec.kernel);
   return result;
 }
 
-EncodeResult TakeResult(const Job& job, EncodeWork& work, const BatchOutcome& outcome) {
+EncodeResult TakeResult(const Job& job, EncodeWork& work) {
   EncodeResult result;
   result.model = work.model->info.name;
   result.output.dtype = DType::kFloat32;
@@ -54,7 +50,7 @@ EncodeResult TakeResult(const Job& job, EncodeWork& work, const BatchOutcome& ou
   result.lengths = std::move(work.lengths);
   result.token_counts = std::move(work.token_counts);
   result.truncated = std::move(work.prepared.truncated);
-  result.report = MakeReport(job, work.kernel, outcome);
+  result.report = MakeReport(job, work.kernel);
   return result;
 }
 
@@ -75,7 +71,7 @@ void DeliverAs(Answer answer) {
     std::move(done)(std::move(answer.status));
     return;
   }
-  auto result = TakeResult(*answer.job, std::get<Work>(answer.job->work), *answer.outcome);
+  auto result = TakeResult(*answer.job, std::get<Work>(answer.job->work));
   // The budgets are free of all but the answer before the caller hears of it: it may submit again
   // from `done`.
   auto share = std::make_shared<Reservation>(std::move(answer.job->reservation));
@@ -97,6 +93,13 @@ int64_t QueryTokens(const JobList& jobs) {
   return tokens;
 }
 
+void UseKernel(const Kernel& kernel, Job* job) {
+  attention::Spec& spec = std::get<AttentionWork>(job->work).resolved.spec;
+  spec.kernel = kernel;
+  job->kernel = NameOf(kernel);
+  job->batch_key = BatchKey(spec);
+}
+
 Answer Refusal(std::unique_ptr<Job> job, const absl::Status& status) {
   Answer answer = Refusal(std::move(job->done), status);
   answer.job = std::move(job);
@@ -110,11 +113,10 @@ Answer Refusal(Completion done, const absl::Status& status) {
   return answer;
 }
 
-Answer Success(std::unique_ptr<Job> job, std::shared_ptr<const BatchOutcome> outcome) {
+Answer Success(std::unique_ptr<Job> job) {
   Answer answer;
   answer.done = std::move(job->done);
   answer.job = std::move(job);
-  answer.outcome = std::move(outcome);
   return answer;
 }
 

@@ -21,7 +21,7 @@
 #include "engine/encoder/prepare.h"
 #include "engine/engine.h"
 #include "engine/jobs/admission.h"
-#include "engine/jobs/attention_plan.h"
+#include "engine/jobs/plan.h"
 #include "engine/jobs/rank.h"
 #include "engine/request.h"
 
@@ -39,8 +39,6 @@ struct AttentionWork {
   HostBuffer input;            // query, key and value, each aligned to 64 bytes
   HostBuffer output;           // what the caller gets
   attention::Problem problem;  // points into the three above
-  AttentionPlan plan;
-  std::optional<Fidelity> fidelity;  // of a kernel that the caller chose, once measured
 };
 
 struct EncodeWork {
@@ -56,6 +54,15 @@ struct EncodeWork {
   // Of the answer, an entry per sequence: made here, where a lack of memory can be answered.
   std::vector<int64_t> lengths;
   std::vector<int64_t> token_counts;
+};
+
+// What an execution says about all requests of its batch.
+struct BatchOutcome {
+  ExecutionTimes times;
+  int32_t requests = 0;
+  int64_t tokens = 0;
+  int64_t peak_bytes = 0;  // the device's, since the engine started
+  std::string device;      // "cpu", "cuda:0"
 };
 
 using Completion = std::variant<AttentionCompletion, EncodeCompletion>;
@@ -74,13 +81,14 @@ struct Job {
 
   // ---- The owner's.
   std::variant<AttentionWork, EncodeWork> work;
+  Plan plan;        // what of it is still to do
   Completion done;  // Scheduler may take it while the job is tokenized
   Reservation reservation;
   int64_t tokens = 0;        // against a batch's budget: the larger of query and key tokens
   int64_t query_tokens = 0;  // what reports count
   TimePoint queued;          // admitted, staged and tokenized
   TimePoint launched;        // the last time, if it failed; not again for another kernel
-  int runs = 0;              // that succeeded: more than one where an automatic choice was rejected
+  std::shared_ptr<const BatchOutcome> last_run;  // that succeeded; null before the first
   int device_errors = 0;
 
   // ---- Guarded by Scheduler::mu_.
@@ -92,21 +100,14 @@ using JobList = std::vector<std::unique_ptr<Job>>;
 
 int64_t QueryTokens(const JobList& jobs);
 
-// What an execution says about all requests of its batch.
-struct BatchOutcome {
-  ExecutionTimes times;
-  int32_t requests = 0;
-  int64_t tokens = 0;
-  int64_t peak_bytes = 0;  // the device's, since the engine started
-  std::string device;      // "cpu", "cuda:0"
-};
+// Lets an attention job run with another kernel from now on.
+void UseKernel(const Kernel& kernel, Job* job);
 
 // How a job ends: what the completion pool is given.
 struct Answer {
   std::unique_ptr<Job> job;  // null when it was refused while its tokenizer still held it
   Completion done;
   absl::Status status;
-  std::shared_ptr<const BatchOutcome> outcome;  // when status is OK
 };
 
 // An answer for a job that failed or was never run; without the job, for a completion alone. It
@@ -115,8 +116,8 @@ struct Answer {
 Answer Refusal(std::unique_ptr<Job> job, const absl::Status& status);
 Answer Refusal(Completion done, const absl::Status& status);
 
-// An answer for a job whose output is in host memory.
-Answer Success(std::unique_ptr<Job> job, std::shared_ptr<const BatchOutcome> outcome);
+// An answer for a job whose last run's output is in host memory.
+Answer Success(std::unique_ptr<Job> job);
 
 // Builds the result, gives back what else the job holds, and calls the completion. What is left to
 // allocate are a report's few words: without memory for them the process ends.

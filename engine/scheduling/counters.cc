@@ -73,7 +73,7 @@ void Counters::Executed(const JobList& jobs, const ExecutionTimes& times) {
   Increment(work->tokens, static_cast<uint64_t>(tokens));
   Increment(work->padded_tokens, static_cast<uint64_t>(times.padded_tokens));
   for (const auto& job : jobs) {
-    if (job->runs > 0) continue;  // it waited once
+    if (job->last_run != nullptr) continue;  // it waited once
     work->queue_seconds.Observe(Microseconds(job->queued, job->launched) * 1e-6);
   }
   work->copy_in_seconds.Observe(times.copy_in_us * 1e-6);
@@ -88,16 +88,16 @@ void Counters::Answered(const JobList& jobs) {
   if (work == nullptr) return;
   Increment(work->requests, jobs.size());
   for (const auto& job : jobs) {
-    const auto* attend = std::get_if<AttentionWork>(&job->work);
-    if (attend != nullptr && attend->plan.ladder != nullptr) Increment(work->automatic_requests);
+    if (job->plan.automatic()) Increment(work->automatic_requests);
   }
 }
 
-void Counters::Probed(KernelName kernel, double relative_error, bool accepted) {
-  Work* work = Find(Operation::kAttend, kernel);
+void Counters::StepEnded(const Job& job, const StepOutcome& outcome, Step next) {
+  if (!outcome.estimate) return;
+  Work* work = Find(job.operation, job.kernel);
   if (work == nullptr) return;
-  work->relative_error.Observe(std::min(relative_error, kWorstError));
-  if (!accepted) Increment(work->automatic_rejected);
+  work->relative_error.Observe(std::min(outcome.estimate->relative_error, kWorstError));
+  if (next == Step::kRun) Increment(work->automatic_rejected);
 }
 
 void Counters::Fill(EngineStats* stats) const {

@@ -35,8 +35,9 @@ class Counters {
   void Executed(const JobList& jobs, const ExecutionTimes& times);
   void Answered(const JobList& jobs);
 
-  // The error of one request's run was measured; an automatic choice may have rejected it.
-  void Probed(KernelName kernel, double relative_error, bool accepted);
+  // A step of a request has ended, and `next` comes: if it was a probe, the error of the job's
+  // kernel was measured, and may have been too large.
+  void StepEnded(const Job& job, const StepOutcome& outcome, Step next);
   void ProbedBatch(double seconds) { fidelity_seconds_.Observe(seconds); }
 
   void Tokenized(double seconds) { tokenize_seconds_.Observe(seconds); }

@@ -1,9 +1,7 @@
 #include "engine/scheduling/engine_loop.h"
 
-#include <algorithm>
 #include <chrono>
 #include <future>
-#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -11,7 +9,6 @@
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
 #include "engine/calibration/warm_up.h"
-#include "engine/jobs/batch_key.h"
 #include "engine/scheduling/failure.h"
 #include "engine/scheduling/fidelity_probe.h"
 
@@ -20,13 +17,6 @@ namespace {
 
 absl::Status DeviceLost(const std::string& why) {
   return MakeError(Reason::kInternal, "the device has failed" + (why.empty() ? "" : ": " + why));
-}
-
-void SetKernel(const Kernel& kernel, Job* job) {
-  attention::Spec& spec = std::get<AttentionWork>(job->work).resolved.spec;
-  spec.kernel = kernel;
-  job->kernel = NameOf(kernel);
-  job->batch_key = BatchKey(spec);
 }
 
 }  // namespace
@@ -128,11 +118,11 @@ void EngineLoop::StartBatch(JobList jobs) {
   }
   const TimePoint now = clock_.Now();
   for (auto& job : jobs) {
-    if (job->runs == 0) job->launched = now;
+    if (job->last_run == nullptr) job->launched = now;
   }
   auto batch = std::make_unique<RunningBatch>(std::move(jobs));
   if (auto status = batch->Start(*device_); !status.ok()) {
-    HandleFailure(std::move(batch->jobs()), status);
+    Continue(std::move(batch->jobs()), {.status = status});
   } else {
     running_.push_back(std::move(batch));
   }
@@ -143,32 +133,66 @@ void EngineLoop::FinishOldest() {
   const std::unique_ptr<RunningBatch> batch = std::move(running_.front());
   running_.pop_front();
   const absl::StatusOr<ExecutionTimes> times = batch->Wait();
-  if (times.ok()) {
-    Succeed(std::move(batch->jobs()), *times);
-  } else {
-    HandleFailure(std::move(batch->jobs()), times.status());
-  }
+  if (times.ok()) NoteRun(batch->jobs(), *times);
+  Continue(std::move(batch->jobs()),
+           {.status = times.status(), .compute_us = times.ok() ? times->compute_us : 0});
 }
 
-void EngineLoop::Succeed(JobList jobs, const ExecutionTimes& times) {
-  auto outcome = std::make_shared<BatchOutcome>();
-  outcome->times = times;
-  outcome->requests = static_cast<int32_t>(jobs.size());
-  outcome->tokens = QueryTokens(jobs);
-  outcome->peak_bytes = device_->memory().device_peak_bytes;
-  outcome->device = device_->info().name;
+void EngineLoop::NoteRun(const JobList& jobs, const ExecutionTimes& times) {
+  auto run = std::make_shared<BatchOutcome>();
+  run->times = times;
+  run->requests = static_cast<int32_t>(jobs.size());
+  run->tokens = QueryTokens(jobs);
+  run->peak_bytes = device_->memory().device_peak_bytes;
+  run->device = device_->info().name;
   counters_.Executed(jobs, times);
-  for (auto& job : jobs) ++job->runs;
-  const auto probed = std::stable_partition(jobs.begin(), jobs.end(),
-                                            [](const auto& job) { return !NeedsProbe(*job); });
-  if (probed == jobs.end()) return AnswerJobs(std::move(jobs), outcome);
-  JobList to_probe(std::make_move_iterator(probed), std::make_move_iterator(jobs.end()));
-  jobs.erase(probed, jobs.end());
-  AnswerJobs(std::move(jobs), outcome);
-  Judge(std::move(to_probe), outcome);
+  for (const auto& job : jobs) job->last_run = run;
 }
 
-void EngineLoop::AnswerJobs(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome) {
+void EngineLoop::Continue(JobList jobs, const StepOutcome& outcome) {
+  const std::vector<StepOutcome> outcomes(jobs.size(), outcome);
+  Continue(std::move(jobs), outcomes);
+}
+
+// Asks every job's plan what comes next, and sees to it. An error is the same for all of a batch.
+void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes) {
+  JobList done;
+  JobList to_probe;
+  JobList failed;
+  std::map<KernelName, JobList> again;  // what was one batch is one per kernel
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    std::unique_ptr<Job>& job = jobs[i];
+    const Step next = job->plan.Next(outcomes[i]);
+    counters_.StepEnded(*job, outcomes[i], next);
+    switch (next) {
+      case Step::kRun:
+        UseKernel(job->plan.kernel(), job.get());
+        again[job->kernel].push_back(std::move(job));
+        break;
+      case Step::kProbe:
+        to_probe.push_back(std::move(job));
+        break;
+      case Step::kAnswer:
+        done.push_back(std::move(job));
+        break;
+      case Step::kFail:
+        failed.push_back(std::move(job));
+        break;
+    }
+  }
+  AnswerJobs(std::move(done));
+  for (auto& [kernel, piece] : again) retries_.push_front(std::move(piece));
+  if (!failed.empty()) HandleFailure(std::move(failed), outcomes.front().status);
+  if (!to_probe.empty()) Probe(std::move(to_probe));
+}
+
+void EngineLoop::Probe(JobList jobs) {
+  heartbeat_.Beat();
+  const auto outcomes = ProbeFidelity(*device_, clock_, counters_, jobs);
+  Continue(std::move(jobs), outcomes);
+}
+
+void EngineLoop::AnswerJobs(JobList jobs) {
   if (jobs.empty()) return;
   scheduler_.Finish(jobs);
   counters_.Answered(jobs);
@@ -176,50 +200,9 @@ void EngineLoop::AnswerJobs(JobList jobs, const std::shared_ptr<const BatchOutco
   answers.reserve(jobs.size());
   for (auto& job : jobs) {
     job->reservation.CountAsFinished();
-    answers.push_back(Success(std::move(job), outcome));
+    answers.push_back(Success(std::move(job)));
   }
   completions_.Post(std::move(answers));
-}
-
-// Measures how far the jobs' results are from exact attention. What is good enough is answered;
-// what an automatic choice cannot accept runs again with its next kernel.
-void EngineLoop::Judge(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome) {
-  heartbeat_.Beat();
-  const auto estimates = ProbeFidelity(*device_, clock_, jobs);
-  if (!estimates.ok()) return HandleFailedProbe(std::move(jobs), outcome, estimates.status());
-  JobList done;
-  std::map<KernelName, JobList> again;  // what was one batch is one per kernel
-  for (size_t i = 0; i < jobs.size(); ++i) {
-    std::unique_ptr<Job>& job = jobs[i];
-    const Fidelity& estimate = (*estimates)[i];
-    auto& work = std::get<AttentionWork>(job->work);
-    attention::Ladder* const ladder = work.plan.ladder.get();
-    const KernelName ran = job->kernel;
-    const bool accepted = ladder == nullptr || ladder->Accept(estimate, outcome->times.compute_us);
-    counters_.Probed(ran, estimate.relative_error, accepted);
-    if (accepted) {
-      work.fidelity = estimate;
-      done.push_back(std::move(job));
-    } else {
-      SetKernel(ladder->current().kernel, job.get());
-      again[job->kernel].push_back(std::move(job));
-    }
-  }
-  counters_.ProbedBatch(estimates->front().probe_us * 1e-6);
-  AnswerJobs(std::move(done), outcome);
-  for (auto& [kernel, piece] : again) retries_.push_front(std::move(piece));
-}
-
-// Who asked for the estimate meets the error as if the run had failed; the others' results stand.
-void EngineLoop::HandleFailedProbe(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome,
-                                   const absl::Status& error) {
-  const auto asked = std::stable_partition(jobs.begin(), jobs.end(), [](const auto& job) {
-    return !std::get<AttentionWork>(job->work).plan.reports_fidelity;
-  });
-  JobList failed(std::make_move_iterator(asked), std::make_move_iterator(jobs.end()));
-  jobs.erase(asked, jobs.end());
-  AnswerJobs(std::move(jobs), outcome);
-  if (!failed.empty()) HandleFailure(std::move(failed), error);
 }
 
 void EngineLoop::HandleFailure(JobList jobs, const absl::Status& error) {

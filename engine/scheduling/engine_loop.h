@@ -58,11 +58,11 @@ class EngineLoop {
   JobList NextBatch();
   void StartBatch(JobList jobs);
   void FinishOldest();
-  void Succeed(JobList jobs, const ExecutionTimes& times);
-  void AnswerJobs(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome);
-  void Judge(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome);
-  void HandleFailedProbe(JobList jobs, const std::shared_ptr<const BatchOutcome>& outcome,
-                         const absl::Status& error);
+  void NoteRun(const JobList& jobs, const ExecutionTimes& times);
+  void Continue(JobList jobs, const StepOutcome& outcome);
+  void Continue(JobList jobs, const std::vector<StepOutcome>& outcomes);
+  void Probe(JobList jobs);
+  void AnswerJobs(JobList jobs);
   void HandleFailure(JobList jobs, const absl::Status& error);
   void RefuseAll(JobList jobs, const absl::Status& error);
   bool NoticeLostDevice();

@@ -20,11 +20,12 @@ struct ExactRows {
   Problem problem;    // points into the three above and the request's own tensors
 };
 
-absl::Status Stage(const AttentionWork& work, HostPool& pool, ExactRows* exact) {
+absl::Status Stage(const Job& job, HostPool& pool, ExactRows* exact) {
+  const auto& work = std::get<AttentionWork>(job.work);
   const Spec& spec = work.resolved.spec;
   const int64_t query_row = spec.heads * spec.head_dim;
   const int64_t value_row = spec.heads * spec.value_dim;
-  exact->rows = attention::DrawFidelityRows(attention::SeedOf(spec.kernel), work.plan.fidelity_rows,
+  exact->rows = attention::DrawFidelityRows(attention::SeedOf(spec.kernel), job.plan.probe_rows(),
                                             work.resolved.cu_seqlens_q);
   const size_t rows = exact->rows.tokens.size();
   auto query = pool.Allocate(rows * static_cast<size_t>(query_row) * SizeOf(spec.dtype));
@@ -54,7 +55,7 @@ absl::StatusOr<std::vector<Fidelity>> Probe(Device& device, const Clock& clock,
   batch.spec.kernel = Vanilla{};
   std::vector<ExactRows> exact(jobs.size());
   for (size_t i = 0; i < jobs.size(); ++i) {
-    auto status = Stage(std::get<AttentionWork>(jobs[i]->work), *pool, &exact[i]);
+    auto status = Stage(*jobs[i], *pool, &exact[i]);
     if (!status.ok()) return status;
     batch.requests.push_back(exact[i].problem);
   }
@@ -82,15 +83,14 @@ absl::StatusOr<std::vector<Fidelity>> Probe(Device& device, const Clock& clock,
 
 }  // namespace
 
-bool NeedsProbe(const Job& job) {
-  const auto* work = std::get_if<AttentionWork>(&job.work);
-  if (work == nullptr || work->plan.fidelity_rows == 0) return false;
-  return work->plan.ladder == nullptr || work->plan.ladder->needs_estimate();
-}
-
-absl::StatusOr<std::vector<Fidelity>> ProbeFidelity(Device& device, const Clock& clock,
-                                                    const JobList& jobs) {
-  return Guarded([&] { return Probe(device, clock, jobs); });
+std::vector<StepOutcome> ProbeFidelity(Device& device, const Clock& clock, Counters& counters,
+                                       const JobList& jobs) {
+  const auto estimates = Guarded([&] { return Probe(device, clock, jobs); });
+  std::vector<StepOutcome> outcomes(jobs.size(), {.status = estimates.status()});
+  if (!estimates.ok()) return outcomes;
+  for (size_t i = 0; i < jobs.size(); ++i) outcomes[i].estimate = (*estimates)[i];
+  counters.ProbedBatch(estimates->front().probe_us * 1e-6);
+  return outcomes;
 }
 
 }  // namespace castor

@@ -1,24 +1,23 @@
-// Measures the errors of a batch of approximate attention that has run: exact attention for a few
-// query rows of each request, on the same device, and the comparison.
+// The probe, a step of a plan: measures the errors of a batch of approximate attention that has
+// run. It computes exact attention for a few query rows of each request, on the same device, and
+// compares.
 //
 // Engine thread only.
 #pragma once
 
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "engine/base/clock.h"
 #include "engine/device/device.h"
 #include "engine/jobs/job.h"
-#include "engine/request.h"
+#include "engine/jobs/plan.h"
+#include "engine/scheduling/counters.h"
 
 namespace castor {
 
-// Whether the job's last run must be followed by a probe.
-bool NeedsProbe(const Job& job);
-
-// One estimate per job, in order. Requires jobs of one batch, executed, that all need a probe.
-absl::StatusOr<std::vector<Fidelity>> ProbeFidelity(Device& device, const Clock& clock,
-                                                    const JobList& jobs);
+// How it ended for every job, in order: with an estimate each, or with one error for all. Counts
+// its time. Requires jobs of one batch, executed, whose plans say Step::kProbe.
+std::vector<StepOutcome> ProbeFidelity(Device& device, const Clock& clock, Counters& counters,
+                                       const JobList& jobs);
 
 }  // namespace castor

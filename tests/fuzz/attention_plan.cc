@@ -229,7 +229,7 @@ void CheckPlan(const AttentionRequest& request, std::span<const Variant> variant
   Require(resolved.query_tokens == resolved.cu_seqlens_q.back() &&
               resolved.key_tokens == resolved.cu_seqlens_k.back(),
           "offsets that are not of all tokens");
-  const AttentionPlan plan = PlanAttention(request, variants, costs, sampling, &resolved);
+  const Plan plan = PlanAttention(request, variants, costs, sampling, &resolved);
   const PlanMemory memory = MemoryOf(plan, resolved, variants);
   Require(memory.own >= 0 && memory.total >= memory.own, "a request takes more than all");
   const Cost cost = CostOf(resolved, memory);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "engine/jobs/attention_plan.h"
 #include "tests/unit/scheduling/engine_automatic_fixture.h"
 
 namespace castor {

@@ -1,0 +1,37 @@
+#include "engine/jobs/plan.h"
+
+#include <utility>
+
+namespace castor {
+
+Step Plan::Next(const StepOutcome& outcome) {
+  const bool probed = std::exchange(probing_, false);
+  if (!outcome.status.ok()) {
+    // Who did not ask for the error has a result without it.
+    return probed && !reports_ ? Step::kAnswer : Step::kFail;
+  }
+  if (probed) {
+    estimate_ = outcome.estimate;
+    const bool accepted = !ladder_ || ladder_->Accept(*estimate_, compute_us_);
+    return accepted ? Step::kAnswer : Step::kRun;
+  }
+  compute_us_ = outcome.compute_us;
+  probing_ = NeedsProbe();
+  return probing_ ? Step::kProbe : Step::kAnswer;
+}
+
+bool Plan::NeedsProbe() const { return probe_rows_ > 0 && (!ladder_ || ladder_->needs_estimate()); }
+
+std::span<const attention::Rung> Plan::rungs() const {
+  return ladder_ ? ladder_->rungs() : std::span<const attention::Rung>();
+}
+
+void Plan::Describe(ExecutionReport* report) const {
+  if (ladder_) {
+    report->kernel.predicted_us = ladder_->current().predicted_us;
+    report->kernel.rejected = ladder_->rejected();
+  }
+  if (reports_) report->fidelity = ladder_ ? ladder_->fidelity() : estimate_;
+}
+
+}  // namespace castor

@@ -1,0 +1,76 @@
+// What a request still has to do. Its plan is told how every step ended and says what comes next:
+//
+//   run     the device computes the output with the job's kernel;
+//   probe   the error of an approximate run is measured, because the caller asked for it, for the
+//           statistics, or because the automatic kernel goes on until an error is small enough.
+//
+// Whoever runs the steps needs to know neither why nor how often. A plan looks at nothing but what
+// it is told, and belongs to whoever owns its job.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "engine/attention/automatic.h"
+#include "engine/request.h"
+
+namespace castor {
+
+enum class Step {
+  kRun,     // with Plan::kernel()
+  kProbe,   // of the last run's output
+  kAnswer,  // with the last run's output: nothing is left to do
+  kFail,    // with the step's error, unless it helps to begin again with the run
+};
+
+// How a step ended for one request.
+struct StepOutcome {
+  absl::Status status = absl::OkStatus();
+  double compute_us = 0;                            // of a run
+  std::optional<Fidelity> estimate = std::nullopt;  // of a probe
+};
+
+class Plan {
+ public:
+  // One run, then the answer.
+  Plan() = default;
+
+  // The runs of `ladder` if there is one, and after a run of an approximation a probe of so many
+  // rows per sequence; 0: of none. The answer states the error if it `reports` it; if not, it is
+  // measured for the statistics alone.
+  Plan(std::optional<attention::Ladder> ladder, int32_t probe_rows, bool reports)
+      : ladder_(std::move(ladder)), probe_rows_(probe_rows), reports_(reports) {}
+
+  // The first step is a run. After kRun and kFail comes a run, after kProbe a probe.
+  Step Next(const StepOutcome& outcome);
+
+  // Whether the kernel is the engine's choice.
+  bool automatic() const { return ladder_.has_value(); }
+
+  // What to run when Next has said kRun. Requires automatic().
+  const Kernel& kernel() const { return ladder_->current().kernel; }
+
+  // Every kernel that may still run; empty if the caller has named it.
+  std::span<const attention::Rung> rungs() const;
+
+  int32_t probe_rows() const { return probe_rows_; }
+
+  // Adds to an answer's report what is known of the choice of its kernel and of its error.
+  void Describe(ExecutionReport* report) const;
+
+ private:
+  bool NeedsProbe() const;
+
+  std::optional<attention::Ladder> ladder_;  // of the automatic kernel
+  int32_t probe_rows_ = 0;
+  bool reports_ = false;
+
+  bool probing_ = false;  // the step that Next will hear of is a probe
+  double compute_us_ = 0;
+  std::optional<Fidelity> estimate_;  // the last
+};
+
+}  // namespace castor
