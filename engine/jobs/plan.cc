@@ -7,7 +7,7 @@ namespace castor {
 Step Plan::Next(const StepOutcome& outcome) {
   const bool probed = std::exchange(probing_, false);
   if (!outcome.status.ok()) {
-    // Who did not ask for the error has a result without it.
+    // A request that did not ask for the error keeps its result.
     return probed && !reports_ ? Step::kAnswer : Step::kFail;
   }
   if (probed) {

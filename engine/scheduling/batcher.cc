@@ -7,8 +7,8 @@
 namespace castor {
 namespace {
 
-// Never inlined: on its way from here to std::terminate, GCC forgets an exception if the noexcept
-// function itself has something to destroy, and nobody would learn why the process ended.
+// Never inlined: when an exception passes locals that a noexcept function has to destroy, GCC calls
+// std::terminate without a current exception, and the handler could not say why the process ends.
 ABSL_ATTRIBUTE_NOINLINE
 JobList FormFrom(const Queue::Group& group, Queue& queue, TimePoint now, JobList* expired) {
   // Chosen first, taken afterwards: taking the last one destroys the group.

@@ -101,7 +101,7 @@ TEST(QueueTest, AgreesWithASortedListUnderRandomUse) {
       now += microseconds(random() % 20);
       ASSERT_EQ(queue.size(), twin.jobs().size());
       const auto [due, head, tokens] = twin.Look(now);
-      // What has become due may be said to have been so for ever.
+      // Once a group is due, DueAt may name the time when it became so, or say "always".
       ASSERT_TRUE(queue.DueAt() == due || (queue.DueAt() <= now && due <= now));
       if (random() % 4 == 0) continue;  // nobody looks
       const Queue::Group* const first = queue.FirstDue(now);
