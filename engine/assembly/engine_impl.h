@@ -1,5 +1,5 @@
-// The engine behind engine/engine.h: puts the parts of scheduling/ together. engine/DESIGN.md walks
-// a request through them.
+// The engine behind engine/engine.h: puts the parts of the other folders together. engine/DESIGN.md
+// walks a request through them.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // CAST attention (arXiv 2402.04239) on the GPU, over raw pointers. The definition, with its steps,
-// is tests/support/twins/cast.h; engine/DESIGN.md, "CAST on the GPU", says how the stages work.
+// is tests/support/twins/cast.h; engine/attention/cast.md, "On the GPU", explains the stages.
 //
 // A ragged batch is computed in four launches, whatever its sequences: one more with over 256
 // clusters, three more with single assignment.

@@ -1,12 +1,12 @@
 // Clustered and improved clustered attention on the GPU (Vyas, Katharopoulos, Fleuret 2020,
-// arXiv 2007.04825): kernels over raw pointers. What is computed stands in
-// tests/support/twins/clustered.h, how in engine/DESIGN.md.
+// arXiv 2007.04825): kernels over raw pointers. tests/support/twins/clustered.h defines what
+// is computed; engine/attention/clustered.md explains how.
 //
 // Run queues a fixed number of launches on `stream`. It allocates nothing and waits for nothing, so
 // it may be captured into a CUDA graph; the caller brings a workspace, whose size PlanClustered
 // computes from the lengths, and device copies of the plan's offsets and of the random numbers.
-// A sequence's result is a function of its own lengths and elements: how its keys are split among
-// blocks, in what order sums run, nothing depends on its neighbours.
+// A sequence's result is a function of its own lengths and elements. How its keys are split among
+// blocks and in what order sums run does not depend on its neighbours.
 #pragma once
 
 #include <cuda_runtime_api.h>
