@@ -83,19 +83,31 @@ done
 expect pass "shared std templates" "$checks/check_symbols.sh" "$work/wire" "$work/lib/torch/lib"
 expect refuse "one function twice" "$checks/check_symbols.sh" "$work/broken" "$work/lib/torch/lib"
 
-# ---- format and shell: they read git's list -------------------------------------------------------------
+# ---- format, shell and links: they read git's list ------------------------------------------------------
 # A hook or a CI runner may point git elsewhere.
 unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
 fresh_tree
 cp "$checks/../../.clang-format" "$work/tree/"
+plant README.md <<<$'# A tree, `grown`\n[above](#a-tree-grown), [notes](engine/notes.md#one), [engine](engine)'
+plant engine/notes.md <<<$'## One\n[up](../README.md)'
 git -C "$work/tree" init --quiet
 git -C "$work/tree" add .
 expect pass "clean format" "$checks/check_format.sh" "$work/tree"
 expect pass "clean shell" "$checks/check_shell.sh" "$work/tree"
+expect pass "links that hold" "$checks/check_links.sh" "$work/tree"
 plant server/main.cc <<<'int  main( ){return 0 ;}'
 plant deploy/a.sh <<<$'#!/bin/sh\nrm -rf $1/*'
 expect refuse "unformatted file" "$checks/check_format.sh" "$work/tree"
 expect refuse "unquoted variable" "$checks/check_shell.sh" "$work/tree"
+while read -r line; do
+  plant engine/notes.md <<<$'## One\n'"$line"
+  expect refuse "in engine/notes.md: $line" "$checks/check_links.sh" "$work/tree"
+done <<'TEXT'
+[a file that is not there](../engine/gone.md)
+[one that is there from elsewhere](engine/notes.md)
+[a heading that is not there](../README.md#a-tree)
+one line of prose that is so long that nobody can read it beside another file, nor quote it in a mail
+TEXT
 
 [ "$failures" -eq 0 ] || exit 1
 echo "selftest: every check refused what was planted"
