@@ -17,19 +17,20 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-// Far enough for everybody, and near enough for every clock's arithmetic.
+// Longer than anyone needs, and short enough for every clock's arithmetic.
 constexpr milliseconds kLongest = std::chrono::hours(24 * 365);
 
 std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   grpc::ChannelArguments arguments;
-  // The server's limit is the one that counts.
+  // No limit here: the server's limit applies.
   arguments.SetMaxReceiveMessageSize(INT_MAX);
   arguments.SetMaxSendMessageSize(INT_MAX);
   // A dead peer is noticed within 40 s of a call that hangs on it; idle connections stay silent.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 0);
-  // Reconnect as fast as our retries ask; gRPC's own second would make the first ones pointless.
+  // Reconnect as soon as our retries ask for it. With gRPC's own delay of a second, the first
+  // retries would be pointless.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1'000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
@@ -43,7 +44,7 @@ milliseconds Remaining(Clock::time_point deadline) {
   return std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
 }
 
-// The same time by the clock that gRPC takes times in, as that clock stands now.
+// The same point in time on gRPC's clock.
 std::chrono::system_clock::time_point OnTheWall(Clock::time_point time) {
   return std::chrono::system_clock::now() + (time - Clock::now());
 }
@@ -70,7 +71,7 @@ Client::Time Client::DeadlineOf(CallOptions call) const {
   return Clock::now() + std::clamp(allowed, milliseconds(0), kLongest);
 }
 
-// Asks for health, which does nothing wherever it arrives, and whose failure says what is wrong.
+// Asks for health: a call without effect, whose failure says what is wrong with the connection.
 grpc::Status Client::Connect(Time deadline) {
   if (channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) return grpc::Status::OK;
   grpc::ClientContext context;
@@ -87,8 +88,8 @@ grpc::Status Client::Connect(Time deadline) {
   }
 }
 
-// Watches the channel meanwhile, since gRPC connects only while somebody waits inside of it: after
-// a sleep a server that is long back would still count as out of reach.
+// Waits inside gRPC, which connects only while somebody does. After a plain sleep, a server that
+// has long been back would still seem unreachable.
 void Client::Wait(milliseconds delay) {
   const Time until = Clock::now() + delay;
   while (Clock::now() < until) {
@@ -112,8 +113,8 @@ Result<Response> Client::Call(Stub& stub,
   }
   for (int attempts = 1;; ++attempts) {
     grpc::Status status = grpc::Status::OK;
-    // Nobody can say whether a call that failed on a connection was taken in, so where that matters
-    // the connection comes first.
+    // When a call fails on a connection, nobody can say whether the server took it in. Where that
+    // matters, wait for the connection first.
     if (repeat == Repeat::kUnlessSent) status = Connect(deadline);
     const bool sent = status.ok();
     grpc::ClientContext context;
@@ -180,7 +181,7 @@ Result<v1::RegisterSharedMemoryResponse> Client::RegisterSharedMemory(const Shar
       response.error().attempts == 1) {
     return response;
   }
-  // Perhaps an earlier attempt of this very call registered it, and only its answer was lost.
+  // An earlier attempt of this call may have registered it, and only the answer was lost.
   const auto list = Call(*shared_memory_, &v1::SharedMemoryService::Stub::ListSharedMemory,
                          v1::ListSharedMemoryRequest(), deadline);
   if (!list.ok()) return list.error();
@@ -199,7 +200,7 @@ Result<v1::UnregisterSharedMemoryResponse> Client::UnregisterSharedMemory(const 
   request.set_name(name);
   auto response = Call(*shared_memory_, &v1::SharedMemoryService::Stub::UnregisterSharedMemory,
                        request, DeadlineOf(call));
-  // Gone by an earlier attempt of this very call, whose answer was lost.
+  // An earlier attempt of this call may have unregistered it, and only the answer was lost.
   if (!response.ok() && response.error().reason == "REGION_NOT_FOUND" &&
       response.error().attempts > 1) {
     return v1::UnregisterSharedMemoryResponse();

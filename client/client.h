@@ -7,15 +7,14 @@
 //   auto response = client.Attend(request);
 //   if (!response.ok()) std::cerr << response.error().ToString();
 //
-// Calls block until the answer, an error or the deadline. UNAVAILABLE is tried again within the
-// deadline (client/retry.h), no other error; an Attend with an `output` in shared memory only while
-// it cannot have been taken in: before a connection stands, and when the server says that it
+// Calls block until the answer, an error or the deadline. Only UNAVAILABLE is retried, within the
+// deadline (client/retry.h). An Attend with an `output` in shared memory is retried only if the
+// server cannot have taken it in: before there is a connection, and when the server says that it
 // drains. After any other error without a `reason` the answer may still be written into that range:
 // do not use it again, but unregister the region and take a fresh object.
 //
-// A client may be used by many threads at a time. Its calls share one connection to each address
-// that the target's name has, and go to these in turn. To use several connections, make several
-// clients.
+// Any number of threads may use a client at a time. Its calls share one connection to each address
+// of the target's name, and take these in turn. To use several connections, make several clients.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -41,9 +40,9 @@ struct ClientOptions {
   std::string target = "127.0.0.1:50051";
   std::chrono::milliseconds deadline{60'000};  // of a call, its retries included
   RetryPolicy retry{};
-  // gRPC's service config in JSON; a resolver's own comes before it. Empty: gRPC's defaults, which
-  // send all calls to the first address that connects. A retryPolicy in it would repeat calls
-  // behind this client's back, into shared memory as well: `retry` is the place for that.
+  // gRPC's service config in JSON; a resolver's own takes precedence. Empty: gRPC's defaults, which
+  // send all calls to the first address that connects. Do not put a retryPolicy in it: gRPC would
+  // repeat calls without this client's rules, with outputs in shared memory too. Use `retry`.
   std::string service_config = R"({"loadBalancingConfig": [{"round_robin": {}}]})";
 };
 
@@ -55,7 +54,7 @@ using HealthStatus = grpc::health::v1::HealthCheckResponse::ServingStatus;
 
 class Client {
  public:
-  // Never fails and never connects: the first call does.
+  // Never fails and never connects; the first call connects.
   explicit Client(ClientOptions options = {});
 
   Result<v1::AttendResponse> Attend(const v1::AttendRequest& request, CallOptions call = {});
@@ -64,9 +63,9 @@ class Client {
   Result<v1::Model> GetModel(const std::string& name, CallOptions call = {});
   Result<v1::ServerInfo> GetServerInfo(CallOptions call = {});
 
-  // Has the server open all of `memory`, under memory.name(), and forget a region again. The region
-  // outlives this client and `memory` itself: unregister what was registered. Both have succeeded
-  // also when an earlier try of the same call did it and only its answer was lost.
+  // Registers all of `memory` with the server under memory.name(); unregisters a region. The region
+  // outlives this client and `memory` itself: unregister what was registered. Both also succeed
+  // when an earlier attempt of the same call did the work and only its answer was lost.
   Result<v1::RegisterSharedMemoryResponse> RegisterSharedMemory(const SharedMemory& memory,
                                                                 CallOptions call = {});
   Result<v1::UnregisterSharedMemoryResponse> UnregisterSharedMemory(const std::string& name,
@@ -76,23 +75,22 @@ class Client {
   // "" is the whole server; see proto/README.md for the others. NOT_FOUND for unknown names.
   Result<HealthStatus> Health(const std::string& service = "", CallOptions call = {});
 
-  // For calls of one's own, with gRPC's generated stubs.
+  // For other calls, with gRPC's generated stubs.
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   const ClientOptions& options() const { return options_; }
 
  private:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Whether a call that a server may have taken in, without a word of what became of it, may be
-  // made again.
+  // Whether to repeat a call of which nobody knows whether the server took it in.
   enum class Repeat { kYes, kUnlessSent };
 
   Time DeadlineOf(CallOptions call) const;
 
-  // OK once a connection stands, or else what keeps it from standing.
+  // OK once connected, else the reason why not.
   grpc::Status Connect(Time deadline);
 
-  // Lets so much time pass.
+  // Waits for this long.
   void Wait(std::chrono::milliseconds delay);
 
   template <typename Stub, typename Request, typename Response>

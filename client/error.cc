@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kDomain = "castor";
 constexpr int64_t kMaxSeconds = 315'576'000'000;  // of a protobuf Duration: 10,000 years
 
-// nullopt for what is no duration, and for negative ones.
+// nullopt if it is not a duration, or negative.
 std::optional<std::chrono::milliseconds> ToMilliseconds(const google::protobuf::Duration& delay) {
   if (delay.seconds() < 0 || delay.seconds() > kMaxSeconds || delay.nanos() < 0 ||
       delay.nanos() > 999'999'999) {
@@ -70,7 +70,7 @@ Error ParseError(const grpc::Status& status) {
     google::rpc::RetryInfo retry;
     google::rpc::RequestInfo request;
     if (detail.UnpackTo(&info)) {
-      // A proxy on the way may have reasons of its own.
+      // Ignore other domains: a proxy on the way may have reasons of its own.
       if (info.domain() == kDomain) error.reason = info.reason();
     } else if (detail.UnpackTo(&bad_request)) {
       if (!bad_request.field_violations().empty()) {

@@ -1,5 +1,4 @@
-// Errors as callers of the client see them: the status code with what the server's google.rpc
-// details say about it.
+// Errors as callers of the client see them: the status code and the server's google.rpc details.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -15,14 +14,15 @@ namespace castor::client {
 
 struct Error {
   grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
-  // Of the closed list in proto/README.md. Empty when castor-server did not send one: the error may
-  // then come from gRPC on either side or from between, and does not tell whether the call was run.
+  // Of the closed list in proto/README.md. Empty when castor-server did not send one: the error
+  // then comes from gRPC on either side, or from something in between, and does not say whether the
+  // call was run.
   std::string reason;
   std::string field;  // path of the field to blame, such as "query.shape[2]"; may be empty
   std::string message;
-  std::optional<std::chrono::milliseconds> retry_after;  // when the server says to come back
+  std::optional<std::chrono::milliseconds> retry_after;  // the delay that the server asks for
   std::string request_id;
-  int attempts = 1;  // tries that ended in this error
+  int attempts = 1;  // attempts that were made
 
   // One line: code, reason, field, message.
   std::string ToString() const;

@@ -50,7 +50,7 @@ absl::StatusOr<InputFile> InputFile::Open(const std::string& path) {
 }
 
 InputFile InputFile::StandardInput() {
-  // Of a closed one there is no copy; reading says so.
+  // A closed descriptor has no copy; reading will report that.
   return InputFile(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0), "standard input");
 }
 
@@ -84,7 +84,7 @@ absl::Status WriteFile(const std::string& path, std::initializer_list<std::strin
   for (const std::string_view piece : pieces) {
     if (status.ok()) status = WriteAll(descriptor, piece, Quoted(path));
   }
-  // Some file systems tell only now that there was no room.
+  // Some file systems report only now that there was no room.
   if (close(descriptor) != 0 && status.ok()) status = Failed("write", Quoted(path), errno);
   return status;
 }

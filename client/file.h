@@ -1,5 +1,6 @@
 // Reading and writing of files, pipes and devices. Errors name the file and the system's reason,
-// "cannot read 'q.npy': Is a directory". A pipe is waited for, as everywhere on the system.
+// "cannot read 'q.npy': Is a directory". Reading a pipe waits for its writer, as elsewhere on the
+// system.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@
 
 namespace castor::client {
 
-// Something to read from, from its beginning to its end. Movable; for one thread at a time.
+// A file, pipe or device, read from beginning to end. Movable; for one thread at a time.
 class InputFile {
  public:
   static absl::StatusOr<InputFile> Open(const std::string& path);
@@ -22,8 +23,8 @@ class InputFile {
   InputFile& operator=(InputFile&&) = delete;
   ~InputFile();
 
-  // Appends the next `size` bytes, fewer only at the end. Memory is taken as the bytes come: it is
-  // safe to ask for as many as a file merely claims to have.
+  // Appends the next `size` bytes, fewer only at the end. Memory is allocated as the bytes arrive,
+  // so it is safe to ask for as many as a file merely claims to have.
   absl::Status Append(size_t size, std::string* bytes);
 
   const std::string& name() const { return name_; }  // for messages: the path in quotes
@@ -31,11 +32,11 @@ class InputFile {
  private:
   InputFile(int descriptor, std::string name);
 
-  int descriptor_;  // -1: moved from, or a standard input that is closed
+  int descriptor_;  // -1: moved from, or standard input is closed
   std::string name_;
 };
 
-// Makes or overwrites the file; what was written before an error stays in it.
+// Creates or overwrites the file. After an error, what was written so far stays in it.
 absl::Status WriteFile(const std::string& path, std::initializer_list<std::string_view> pieces);
 
 absl::Status WriteStandardOutput(std::string_view bytes);

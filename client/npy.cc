@@ -181,7 +181,7 @@ absl::StatusOr<v1::Tensor> ReadNpy(const std::string& path) {
     return absl::Status(status.code(),
                         absl::StrCat("cannot use ", file->name(), ": ", status.message()));
   };
-  // First as much as a header can have, then as much as it says, and no more: it may be a device.
+  // Read at most a header's length first, then only as much as the header says: it may be a device.
   std::string bytes;
   if (absl::Status s = file->Append(kMaxPrefix + kMaxHeader, &bytes); !s.ok()) return s;
   const auto header = ParseHeader(bytes);

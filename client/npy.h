@@ -15,8 +15,8 @@
 
 namespace castor::client {
 
-// The file's bytes. INVALID_ARGUMENT says what is wrong with them: not .npy, big-endian, Fortran
-// order, a type that no tensor has, a size that does not fit the shape.
+// The file's bytes. INVALID_ARGUMENT says what is wrong: not .npy, big-endian, Fortran order, a
+// type that tensors do not have, a size that does not match the shape.
 absl::StatusOr<v1::Tensor> ParseNpy(std::string_view bytes);
 
 // The bytes of a file; requires a tensor of a known type whose bytes fit its shape.

@@ -1,8 +1,8 @@
 // When a failed call is tried again. Pure: no clock, no randomness of its own.
 //
-// Only UNAVAILABLE is: the server starts, drains or is out of reach. It does not say that nothing
-// was done, since a connection can break after the request was taken; which calls may nevertheless
-// be made again is the client's to know (client/client.cc). Overload is not retried, since that
+// Only UNAVAILABLE is: the server starts, drains or cannot be reached. It does not mean that
+// nothing was done, since a connection can break after the request was taken in. The client decides
+// which calls may be repeated all the same (client/client.cc). Overload is not retried, since that
 // would add to it: RESOURCE_EXHAUSTED carries a hint for the caller, who knows whether the work is
 // still worth doing.
 #pragma once
@@ -25,16 +25,16 @@ struct RetryPolicy {
 // What ended an attempt.
 struct Failure {
   grpc::StatusCode code = grpc::StatusCode::UNKNOWN;
-  // The trailer grpc-retry-pushback-ms: the server's own wish, which replaces the backoff. Negative
-  // or unreadable means "never again".
+  // The trailer grpc-retry-pushback-ms: the delay that the server asks for, which replaces the
+  // backoff. Negative or unreadable means "never again".
   std::optional<std::string_view> pushback = std::nullopt;
-  // RetryInfo.retry_delay: the least wait; counts where there is no pushback.
+  // RetryInfo.retry_delay: the minimum wait, used if there is no pushback.
   std::optional<std::chrono::milliseconds> retry_after = std::nullopt;
 };
 
 // The wait before the next attempt, or nullopt to give up. `attempts` were made, the last of which
 // ended in `failure`; `remaining` is the time to the call's deadline, within which the next attempt
-// must begin; `random` in [0, 1) spreads clients that failed together.
+// must begin; `random` in [0, 1) spreads the retries of clients that failed together.
 std::optional<std::chrono::milliseconds> DelayBeforeRetry(const RetryPolicy& policy, int attempts,
                                                           const Failure& failure,
                                                           std::chrono::milliseconds remaining,

@@ -27,7 +27,7 @@ std::string DrawKey() {
   return absl::StrCat("/castor-", getpid(), "-", absl::Hex(number, absl::kZeroPad16));
 }
 
-// Memory for all of the file, so that no later touch of it can fail.
+// Allocates all of the file's memory, so that no later access can fail.
 int Reserve(int descriptor, size_t size) {
   int error;
   do {

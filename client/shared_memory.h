@@ -1,5 +1,6 @@
-// Shared memory through which tensors reach a server on the same machine, and answers come back,
-// without passing the connection. The server must have been started with --shared-memory.
+// Shared memory for tensors and answers between this process and a server on the same machine, so
+// that they do not pass through the connection. The server must have been started with
+// --shared-memory.
 //
 //   auto memory = SharedMemory::Create(bytes);
 //   client.RegisterSharedMemory(*memory);
@@ -24,27 +25,29 @@
 
 namespace castor::client {
 
-// A shared-memory object that this process made and mapped, and that has memory behind every byte.
-// Movable. Threads may write to different bytes of it; everything else is for one at a time.
+// A shared-memory object that this process created and mapped, with all of its memory allocated.
+// Movable. Threads may write to different bytes of it; everything else is for one thread at a time.
 class SharedMemory {
  public:
-  // Zeros, under a name that no other object has. RESOURCE_EXHAUSTED when the system has no room.
+  // Creates an object of zeros under a name of its own. RESOURCE_EXHAUSTED when the system has no
+  // room.
   static absl::StatusOr<SharedMemory> Create(size_t size);
 
   SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
-  // Unmaps it and removes its name. A server that has it registered goes on holding its memory.
+  // Unmaps it and removes its name. A server that has registered it keeps its memory.
   ~SharedMemory();
 
   const std::string& key() const { return key_; }      // of shm_open: "/castor-..."
-  std::string name() const { return key_.substr(1); }  // what the server is to call it
+  std::string name() const { return key_.substr(1); }  // its name on the server
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
   size_t size() const { return size_; }  // bytes
 
-  // The bytes [offset, offset + size), which must lie within, as messages name them.
+  // A reference, for messages, to the bytes [offset, offset + size), which must lie within the
+  // object.
   v1::SharedMemoryRef Ref(size_t offset, size_t size) const;
 
   // The tensor whose elements begin at `offset`.

@@ -1,5 +1,5 @@
-// Tensors of the wire from and to plain vectors. Pure functions; this machine is little-endian, as
-// the wire is.
+// Conversion between the wire's tensors and plain vectors. Pure functions. Assumes a little-endian
+// machine, as the wire is little-endian.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace castor::client {
 
-// Bytes of one element; 0 for types that have none.
+// Bytes of one element; 0 for unknown types.
 size_t SizeOf(v1::DataType dtype);
 
 // The product of the dimensions; nullopt on overflow or where one is negative.

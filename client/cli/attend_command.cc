@@ -17,7 +17,7 @@
 namespace castor::cli {
 namespace {
 
-// Multiply-adds that a check may take: about a second.
+// Multiply-adds that a check may cost: about a second's worth.
 constexpr int64_t kCheckOperations = 600'000'000;
 
 constexpr double kGreatest = std::numeric_limits<double>::max();
@@ -50,11 +50,11 @@ v1::AttendRequest MakeRequest(const AttendFlags& flags) {
   return request;
 }
 
-// What the check found; nullopt when none was asked for.
+// The result of the check; nullopt when none was asked for.
 struct Verdict {
   CheckResult result;
   double tolerance = 0;  // 0: the error is reported, not judged
-  std::string problem;   // set when the answer does not even fit
+  std::string problem;   // set when the answer does not even fit the request
   bool passed = false;
 };
 
@@ -115,7 +115,7 @@ std::string Table(const v1::AttendRequest& request, const v1::AttendResponse& re
   return FormatRows(rows);
 }
 
-// All but the values, which are many; --output npy has them.
+// Everything but the values, which are many; --output npy has them.
 Json ToJson(v1::AttendResponse response, const std::optional<Verdict>& verdict,
             double round_trip_us) {
   Json shape = Json::array();
@@ -136,7 +136,8 @@ Json ToJson(v1::AttendResponse response, const std::optional<Verdict>& verdict,
   return json;
 }
 
-// The server would hold the memory for ever. One that does not answer at once is not waited for.
+// Otherwise the server would hold the memory for ever. Do not wait for a server that does not
+// answer at once.
 void Unregister(const SharedProblem& shared, client::Client& client) {
   (void)client.UnregisterSharedMemory(shared.memory().name(),
                                       {.deadline = std::chrono::seconds(2)});
@@ -151,7 +152,7 @@ int Run(const AttendFlags& flags) {
     const auto registered = client.RegisterSharedMemory(shared->memory());
     if (!registered.ok()) {
       const int code = ReportError(registered.error(), flags.common);
-      // Without a reason it may have been registered all the same.
+      // An error without a reason: the region may have been registered all the same.
       if (registered.error().reason.empty()) Unregister(*shared, client);
       return code;
     }

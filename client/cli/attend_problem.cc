@@ -20,14 +20,14 @@ v1::DataType TypeOf(const std::string& name) {
   return name == "bfloat16" ? v1::BFLOAT16 : v1::FLOAT32;
 }
 
-// Tensors of so many bytes together, beside an output; as doubles, which hold any number of them.
+// The bytes of all tensors together, and of the output. Doubles, which cannot overflow here.
 void CheckSize(double bytes, double output_bytes, bool shared_memory) {
   const auto text = [](double size) { return FormatReal(size / (1 << 30), "%.3g") + " GiB"; };
-  if (!shared_memory && bytes > INT_MAX) {  // where protobuf ends
+  if (!shared_memory && bytes > INT_MAX) {  // protobuf's limit
     throw UsageError("the problem has " + text(bytes) +
                      ", and a message ends at 2 GiB; --shared-memory keeps the tensors out of it");
   }
-  // The tensors, a copy on their way out, and the answer.
+  // The tensors, their copy in the message, and the answer.
   const double needed = 2 * bytes + output_bytes;
   const double memory =
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
@@ -37,7 +37,7 @@ void CheckSize(double bytes, double output_bytes, bool shared_memory) {
   }
 }
 
-// Requires that it fits this machine.
+// Requires that the problem fits this machine's memory.
 v1::Tensor Random(int64_t tokens, int64_t heads, int64_t dim, v1::DataType dtype,
                   std::mt19937_64& generator) {
   const int64_t shape[] = {tokens, heads, dim};

@@ -20,7 +20,7 @@ struct ProblemFlags {
   int64_t value_dim = 0;  // 0: head_dim
   std::string dtype = "float32";
   uint64_t seed = 0;
-  int64_t surrogate_tokens = 16;  // of kernel cast
+  int64_t surrogate_tokens = 16;  // for kernel cast
 
   // From files, with `lengths` if given on the command line; empty: random.
   std::string query, key, value;
@@ -32,13 +32,13 @@ struct ProblemFlags {
 // `lengths_given` is set when --lengths was parsed.
 void AddProblemFlags(CLI::App* command, ProblemFlags* flags);
 
-// Query, key, value and lengths of a request; throws UsageError for files that cannot be read, and
-// for random problems that fit neither a message, unless they go through shared memory, nor this
-// machine's memory, before any of it is taken.
+// Query, key, value and lengths of a request. Throws UsageError for files that cannot be read, and
+// for random problems that are too large for a message (unless they go through shared memory) or
+// for this machine's memory; this is checked before anything is allocated.
 v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory);
 
 // For kernel cast in a random problem: draws the surrogate tokens and the gate that the request
-// does not have yet. Throws likewise.
+// does not have yet. Throws as above.
 void DrawCastInputs(const ProblemFlags& flags, bool shared_memory, v1::AttendRequest* request);
 
 }  // namespace castor::cli

@@ -24,8 +24,8 @@ std::vector<v1::Tensor*> TensorsOf(v1::AttendRequest& request) {
   return tensors;
 }
 
-// The query's shape with the value's last dimension. Shapes that make no sense give some size or
-// other, which the server refuses along with them.
+// The query's shape with the value's last dimension. For shapes that make no sense the size is
+// arbitrary: the server refuses them anyway.
 size_t OutputBytes(const v1::AttendRequest& request) {
   std::vector<int64_t> shape = client::ShapeOf(request.query());
   if (shape.empty() || request.value().shape().empty()) return 0;

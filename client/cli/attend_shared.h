@@ -17,7 +17,7 @@ class SharedProblem {
   // The request with references for its tensors and for the output.
   const v1::AttendRequest& request() const { return request_; }
 
-  // Puts the output that the server wrote into its answer, as if it had come with it.
+  // Copies the output that the server wrote into its answer, as if the message had carried it.
   void TakeOutput(v1::AttendResponse* response) const;
 
  private:

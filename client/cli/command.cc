@@ -23,7 +23,7 @@ int Written(const absl::Status& status) {
 std::optional<int> KeepStandardDescriptors(char** argv) {
   bool missing = false;
   for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
-    // What closes with exec was not there at the start: a library of ours has opened it since.
+    // A descriptor that closes on exec was not there at the start: one of our libraries opened it.
     const int flags = fcntl(descriptor, F_GETFD);
     if (flags >= 0 && (flags & FD_CLOEXEC) == 0) continue;
     missing = true;
@@ -37,7 +37,7 @@ std::optional<int> KeepStandardDescriptors(char** argv) {
     }
   }
   if (!missing) return std::nullopt;
-  // Anew, since that library has lost its own now.
+  // Run the program again, since that library has lost its descriptor now.
   execv("/proc/self/exe", argv);
   return kUsageError;
 }

@@ -16,8 +16,8 @@ namespace castor::cli {
 
 // Exit codes of the program.
 inline constexpr int kOk = 0;
-inline constexpr int kServerError = 1;  // the server, or the way to it
-inline constexpr int kUsageError = 2;   // flags, files, output, memory: this end of the way
+inline constexpr int kServerError = 1;  // the server, or the connection to it
+inline constexpr int kUsageError = 2;   // flags, files, output, memory: this side
 inline constexpr int kCheckFailed = 3;  // the answer is not what this program computed itself
 
 enum class OutputFormat { kTable, kJson, kNpy };
@@ -33,36 +33,37 @@ struct CommonFlags {
   client::Client Connect() const;
 };
 
-// What is wrong at this end and CLI11 cannot see, such as a file's content; main prints it and
-// exits with 2.
+// An error on this side that CLI11 cannot see, such as a file's content. main prints it and exits
+// with 2.
 class UsageError : public CLI::Error {
  public:
   explicit UsageError(const std::string& message)
       : CLI::Error("UsageError", message, kUsageError) {}
 };
 
-// To be called first of all. Where descriptors 0 to 2 are not all open, runs the program anew with
-// something in their places that can be neither read nor written; returns, with an exit code, only
-// when that fails. A connection could take such a place otherwise, and be sent what is printed.
+// Call this first. If descriptors 0 to 2 are not all open, runs the program again with placeholders
+// that can be neither read nor written; returns an exit code only if that fails. Otherwise a
+// connection could get such a descriptor, and would be sent whatever is printed.
 std::optional<int> KeepStandardDescriptors(char** argv);
 
-// Prints "castor: MESSAGE" as one line on standard error, whatever is in it.
+// Prints "castor: MESSAGE" as one line on standard error, whatever characters it contains.
 void Complain(std::string_view message);
 
-// Adds --server and so on; `npy` tells whether --output takes npy.
+// Adds --server and so on; `npy` says whether --output accepts npy.
 void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy);
 
 // Prints the error as one line on standard error, with a hint where one helps; returns its exit
 // code.
 int ReportError(const client::Error& error, const CommonFlags& flags);
 
-// Writes text (with its newline) or an .npy file where the flags say; complains where that fails.
-// Returns the exit code.
+// Writes text (with its newline) or an .npy file where the flags say; reports an error if that
+// fails. Returns the exit code.
 int WriteText(const std::string& text);  // to standard output
 int WriteText(const std::string& text, const CommonFlags& flags);
 int WriteTensor(const v1::Tensor& tensor, const CommonFlags& flags);
 
-// Every subcommand: declares itself on `app`, and returns what runs it after parsing.
+// The subcommands. Each declares itself on `app` and returns the function that runs it after
+// parsing.
 using Runner = std::function<int()>;
 Runner AddAttendCommand(CLI::App* command);
 Runner AddEncodeCommand(CLI::App* command);

@@ -1,4 +1,4 @@
-// castor encode: embeds what it is given, and shows how alike the results are.
+// castor encode: embeds its inputs, and shows how similar the results are.
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -60,7 +60,7 @@ void ApplyOptions(const EncodeFlags& flags, v1::EncodeRequest* request) {
   ApplyKernel(flags.kernel, request);
 }
 
-// Adds one response; false when it is not what was asked for.
+// Adds one response; false when it does not match the request.
 bool Append(v1::EncodeResponse response, const std::vector<std::string>& labels, Answer* answer) {
   const auto values = client::ToFloats(response.output());
   const auto sequences = static_cast<int>(labels.size());
@@ -95,7 +95,7 @@ double Cosine(const float* a, const float* b, int64_t width) {
   return norm > 0 ? product / norm : 0;
 }
 
-// Every sequence with its cosine to every other.
+// Every sequence, and its cosine similarity to every other one.
 std::string CosineTable(const Answer& answer) {
   std::vector<std::vector<std::string>> cells = {{"", "TOKENS"}};
   const size_t count = answer.labels.size();

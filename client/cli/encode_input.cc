@@ -41,7 +41,7 @@ std::vector<std::string> ReadLines(client::InputFile file) {
       rest.remove_prefix(end + 1);
     }
     line += rest;
-    // It may be a device without an end.
+    // The file may be a device without an end.
     if (line.size() > INT_MAX) {
       throw UsageError("line " + std::to_string(lines.size() + 1) + " of " + file.name() +
                        " is longer than a message can be");

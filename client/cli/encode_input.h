@@ -1,5 +1,5 @@
-// What `castor encode` is given to embed: texts from arguments, a file or standard input, text
-// pairs, token ids or embeddings.
+// The inputs of `castor encode`: texts from arguments, a file or standard input, text pairs, token
+// ids or embeddings.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -22,8 +22,8 @@ struct InputFlags {
 };
 
 struct Input {
-  v1::EncodeRequest request;        // with its input set, and nothing else
-  std::vector<std::string> labels;  // of sequences that are no texts
+  v1::EncodeRequest request;        // only the input is set
+  std::vector<std::string> labels;  // of sequences that are not texts
 
   // What to call each sequence in the output.
   std::vector<std::string> Labels() const;

@@ -104,7 +104,7 @@ std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request, const 
     operations += static_cast<double>(sequence.queries * heads) *
                   static_cast<double>(sequence.keys) * static_cast<double>(head_dim + value_dim);
   }
-  // Every stride-th row of all; one that shares no factor with the heads visits them all.
+  // Every stride-th row. A stride that shares no factor with the number of heads visits them all.
   auto stride = static_cast<int64_t>(
       std::ceil(std::max(1.0, operations / static_cast<double>(max_operations))));
   while (stride > 1 && std::gcd(stride, heads) != 1) ++stride;

@@ -1,5 +1,5 @@
-// Exact attention in double precision, the plain way: what `castor attend --check` holds an answer
-// against. Independent of the engine on purpose.
+// Exact attention in double precision, by plain loops: the reference of `castor attend --check`. It
+// is independent of the engine on purpose.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ struct CheckResult {
 };
 
 // Recomputes softmax(scale * Q K^T) V of the request's own tensors, whatever kernel it names (only
-// `vanilla.causal` counts), for rows spread evenly over all of them: as many as `max_operations`
-// multiply-adds pay for, at least one. nullopt with `problem` set when request and answer do not
-// fit each other.
+// `vanilla.causal` counts), for rows spread evenly over the output: as many as `max_operations`
+// multiply-adds allow, at least one. nullopt with `problem` set when request and answer do not
+// match.
 std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request, const v1::Tensor& output,
                                         int64_t max_operations, std::string* problem);
 

@@ -32,7 +32,7 @@ struct KernelFlags {
   std::vector<std::string> allowed;
   double max_relative_error = 0;
 
-  // Whether the kernel is exact attention, which a check can judge strictly.
+  // Whether the kernel is exact attention, for which a check can be strict.
   bool exact() const { return kernel.empty() || kernel == "vanilla"; }
 };
 

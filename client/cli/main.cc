@@ -1,4 +1,4 @@
-// castor: Castor's client on the command line. One subcommand a file beside this one.
+// castor: Castor's command-line client. Each subcommand has a file of its own beside this one.
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <new>
@@ -12,7 +12,7 @@
 namespace castor::cli {
 namespace {
 
-// --help and --version, which CLI11 treats as errors of a kind.
+// --help and --version, which CLI11 treats as a kind of error.
 int Show(const CLI::App& app, const CLI::Success& request) {
   std::ostringstream text;
   app.exit(request, text, text);

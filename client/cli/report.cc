@@ -8,7 +8,7 @@
 namespace castor::cli {
 namespace {
 
-// Code points: bytes that do not continue one.
+// Counts code points: bytes that are not continuation bytes.
 size_t Width(const std::string& text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
 }

@@ -22,7 +22,8 @@ std::string Text(T value) {
 
 template <typename T>
 std::string RangeText(T least, T greatest) {
-  // A bound that is the type's own tells nobody anything; a real one's least is the first above 0.
+  // Bounds that are the type's own are not worth printing. The least positive double stands for
+  // "above 0".
   if (greatest == std::numeric_limits<T>::max()) {
     if (least == std::numeric_limits<T>::lowest()) return "";
     return std::is_floating_point_v<T> && least == std::numeric_limits<T>::min()
@@ -32,14 +33,14 @@ std::string RangeText(T least, T greatest) {
   return " from " + Text(least) + " to " + Text(greatest);
 }
 
-// Leaves text alone that is no number.
+// Leaves text that is not a number unchanged.
 std::string_view WithoutPlus(std::string_view text) {
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
   return text;
 }
 
-// How many bytes follow a leading byte; the second byte's range is narrower for some of them, which
-// keeps out overlong forms, surrogates and what lies beyond U+10FFFF.
+// How many bytes follow a leading byte. For some, the second byte's range is narrower, which
+// excludes overlong forms, surrogates and everything beyond U+10FFFF.
 struct Lead {
   int followers;
   unsigned char least = 0x80, greatest = 0xbf;

@@ -1,5 +1,5 @@
 // Checks of flags' values that are stricter than CLI11's own, which let NaN pass every range, read
-// 010 as 8 and 1e999 as infinity, and take an empty value for none at all.
+// 010 as 8 and 1e999 as infinity, and treat an empty value as no value.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,16 +9,16 @@
 
 namespace castor::cli {
 
-// A number in decimal between the two, both included: whole where T is. For Option::transform,
-// since it takes leading zeros and a plus sign away, by which CLI11 would read another number. T is
-// int32_t, int64_t, uint64_t or double.
+// A decimal number within the two bounds, both included; whole where T is. For Option::transform:
+// it removes leading zeros and a plus sign, which CLI11 would misread. T is int32_t, int64_t,
+// uint64_t or double.
 template <typename T>
 CLI::Validator Number(T least, T greatest);
 
-// Text that goes into a message, and so must be UTF-8.
+// Text that goes into a message and must therefore be UTF-8.
 CLI::Validator Utf8();
 
-// The same, and not empty: what a server or a model calls something.
+// The same, and not empty: a name.
 CLI::Validator Name();
 
 // The name of a file, in whatever bytes.
