@@ -12,7 +12,7 @@ void KeepFreedMemory() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);  // from the heap, not from a mapping of their own
   mallopt(M_TRIM_THRESHOLD, static_cast<int>(KeptFreeBytes()));
   mallopt(M_TOP_PAD, 16 << 20);
-  // Arenas other than the main one give memory back whatever the thresholds say.
+  // Arenas other than the main one return memory whatever the thresholds say.
   mallopt(M_ARENA_MAX, 1);
 }
 

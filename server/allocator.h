@@ -1,4 +1,4 @@
-// How the process's allocator treats memory that large messages come and go in.
+// How the process's allocator treats the memory of large messages.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 namespace castor::server {
 
 // Keeps freed memory for the next message instead of handing every block back to the system: gRPC
-// allocates the slices of each message afresh, and by default half of the time that a message of
-// some MiB costs goes into faulting its pages in again. Call once, before threads start.
+// allocates the slices of each message afresh, and by default a message of some MiB spends half of
+// its time on faulting its pages in again. Call once, before threads start.
 void KeepFreedMemory();
 
 // How much is kept: 1 GiB, or an eighth of the memory limit. 32 requests of 2,048 tokens, 8 heads

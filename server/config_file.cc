@@ -23,7 +23,7 @@ absl::Status BadAt(const toml::source_region& where, const std::string& what) {
 }
 
 absl::StatusOr<std::string> ReadAll(const std::string& path) {
-  // Opening a pipe would wait for its other end.
+  // Opening a pipe would wait for its other end; do not open one.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (file < 0) return Bad(strerror(errno));
   std::string text;
@@ -34,7 +34,7 @@ absl::StatusOr<std::string> ReadAll(const std::string& path) {
   } else if (!S_ISREG(about.st_mode)) {
     status = Bad("is no regular file");
   } else {
-    // One byte more than is allowed: a file can grow, and some say that their size is 0.
+    // Read one byte more than is allowed: a file can grow, and some files report a size of 0.
     text.resize(kMaxBytes + 1);
     size_t filled = 0;
     for (ssize_t got = 1; got > 0 && filled < text.size(); filled += static_cast<size_t>(got)) {
@@ -58,7 +58,7 @@ std::string ToText(Number number) {
   return {text, std::to_chars(text, text + sizeof(text), number).ptr};
 }
 
-// Strings become arguments of system calls, which end at a NUL.
+// Strings become arguments of system calls, where a NUL would end them.
 std::optional<std::string> StringOf(const toml::node& node) {
   const auto* text = node.as_string();
   if (text == nullptr || text->get().find('\0') != std::string::npos) return std::nullopt;

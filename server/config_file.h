@@ -1,5 +1,5 @@
-// The configuration file: TOML 1.0, read whole and checked for form. What its keys mean is the
-// business of options.h.
+// The configuration file: TOML 1.0, read whole and checked for form. options.h knows what its keys
+// mean.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ std::string_view NameOf(ConfigType type);  // "a string", "true or false"
 struct ConfigEntry {
   std::string key;
   ConfigType type = ConfigType::kString;
-  std::vector<std::string> texts;  // as a flag would bring it; of kStrings each element
+  std::vector<std::string> texts;  // as a flag would give it; of kStrings each element
   int64_t line = 0;                // counted from 1
 };
 
-// The file's entries. INVALID_ARGUMENT, with the line where there is one, for what is no TOML, for
-// tables and sections, and for values of other types; for what is no regular file (nothing waits
+// The file's entries. INVALID_ARGUMENT, with the line if there is one, for a file that is not TOML,
+// for tables, sections and values of other types, for anything but a regular file (it never waits
 // for a pipe), and for a file of more than 1 MiB.
 absl::StatusOr<std::vector<ConfigEntry>> ReadConfigFile(const std::string& path);
 

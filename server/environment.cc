@@ -9,8 +9,8 @@
 namespace castor::server {
 namespace {
 
-// Some tens of microseconds: long enough to bridge the gap between two layers of a model, short
-// against any batch.
+// Some tens of microseconds: long enough to bridge the gap between two layers of a model, and short
+// compared with any batch.
 constexpr char kSpinIterations[] = "3000";
 
 // 1: madvise, which asks for huge pages where the system grants them on request.
@@ -38,7 +38,7 @@ bool SetHugePages() {
 void SetEnvironment(char** argv) {
   char program[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
-  if (length <= 0) return;  // without /proc nothing is lost but the settings
+  if (length <= 0) return;  // without /proc only the settings are lost
   program[length] = '\0';
   const bool spinning = SetSpinning();
   const bool huge_pages = SetHugePages();

@@ -18,12 +18,12 @@ using std::chrono::milliseconds;
 
 // What a caller should do about an error, by reason.
 enum class Retry {
-  kNoHint,  // the code says it all
-  kNever,   // the same request is refused for ever
+  kNoHint,  // nothing beyond the code
+  kNever,   // the same request will always be refused
   kLater,   // load; after the hint
 };
 
-// How long to stay away when the engine gave no hint of its own.
+// When to retry if the engine gave no hint of its own.
 constexpr milliseconds kQueueFullRetry{100};
 constexpr milliseconds kOutOfMemoryRetry{1000};
 
@@ -44,7 +44,7 @@ milliseconds RetryDelay(const absl::Status& status) {
   return ReasonOf(status) == Reason::kOutOfMemory ? kOutOfMemoryRetry : kQueueFullRetry;
 }
 
-// The code on the wire. absl's codes are gRPC's; those outside the contract are faults of ours.
+// The code on the wire. absl's codes are gRPC's. Codes outside the contract are our faults.
 grpc::StatusCode WireCode(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kOk:
@@ -62,7 +62,7 @@ grpc::StatusCode WireCode(absl::StatusCode code) {
   }
 }
 
-// Unique enough to find one line in a log; says nothing about the process.
+// Unique enough to find one line in a log, without information about the process.
 std::string RandomId() {
   thread_local std::mt19937_64 generator{std::random_device{}()};
   constexpr char kDigits[] = "0123456789abcdef";

@@ -1,9 +1,9 @@
 // The one place where an error of the engine becomes an error on the wire.
 //
 // Every refusal carries google.rpc details in the trailer `grpc-status-details-bin`: ErrorInfo with
-// the reason out of a closed list, BadRequest with the field's path where a field is to blame,
-// RetryInfo where trying again makes sense, RequestInfo with the caller's id. Everything is
-// stateless and may be called from any thread.
+// the reason from a closed list, BadRequest with the field's path if a field is to blame, RetryInfo
+// if a retry makes sense, RequestInfo with the caller's id. Everything is stateless and may be
+// called from any thread.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -20,19 +20,19 @@ namespace castor::server {
 // The domain of every ErrorInfo.
 inline constexpr std::string_view kErrorDomain = "castor";
 
-// Texts in details are cut to these many bytes, so that status, message and details together stay
-// below the 8 KiB of metadata that clients accept by default, however long the caller's text was
-// that a message repeats.
+// Texts in details are cut to this many bytes. A message may repeat a long text of the caller's;
+// this way status, message and details together stay below the 8 KiB of metadata that clients
+// accept by default.
 inline constexpr size_t kMaxMessageBytes = 768;
 inline constexpr size_t kMaxFieldBytes = 256;
 inline constexpr size_t kMaxRequestIdBytes = 256;
 
-// OK becomes OK. A fault of ours (INTERNAL, and any code outside the contract) is logged in full
-// under a random id, and the caller is told that id and nothing else about it.
+// OK becomes OK. A server fault (INTERNAL, and any code outside the contract) is logged in full
+// under a random id, and the caller gets only that id.
 grpc::Status ToGrpcStatus(const absl::Status& status, std::string_view request_id);
 
 // The value of the trailer `grpc-retry-pushback-ms`, which gRPC's own retries obey: milliseconds to
-// wait, or "-1" where trying again cannot help. Nothing for errors that are not about load.
+// wait, or "-1" if a retry cannot help. Nothing for errors that are not about load.
 std::optional<std::string> RetryPushback(const absl::Status& status);
 
 // Both of the above: adds the trailer to `context`, which must not have been finished yet, and
@@ -43,8 +43,8 @@ grpc::Status RefuseCall(const absl::Status& status, std::string_view request_id,
 // "INVALID_ARGUMENT" and so on: the metric label and log field of a status code.
 std::string_view NameOf(grpc::StatusCode code);
 
-// `text` as log lines and HTTP/2 headers can carry it: printable ASCII, other bytes as '?', at most
-// `max_bytes` long with an ellipsis where something was cut.
+// `text` in a form for log lines and HTTP/2 headers: printable ASCII, other bytes as '?', at most
+// `max_bytes` long, with an ellipsis if something was cut.
 std::string Printable(std::string_view text, size_t max_bytes);
 
 }  // namespace castor::server

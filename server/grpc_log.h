@@ -3,8 +3,8 @@
 
 namespace castor::server {
 
-// Sends them to ours, as debug lines: what gRPC calls an error is mostly a client's doing, or is
-// reported by us in better words. Call once, before gRPC is used.
+// Sends them to our log as debug lines: most of what gRPC calls an error is caused by a client, or
+// we report it with more context. Call once, before gRPC is used.
 void SendGrpcLogToOurs();
 
 }  // namespace castor::server

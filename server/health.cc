@@ -50,9 +50,9 @@ class HealthService::Check final : public MessageCall {
   HealthService& service_;
 };
 
-// One Watch stream. Its state is guarded by the service's lock; a step that the lock decided upon
-// is taken after it was released, which is safe because at most one step is ever pending (`busy_`),
-// and gRPC calls OnDone, which deletes the stream, only after the last one.
+// One Watch stream. The service's lock guards its state. A step is decided under the lock and taken
+// after it was released. That is safe because at most one step is ever pending (`busy_`), and gRPC
+// calls OnDone, which deletes the stream, only after the last one.
 class HealthService::Watcher final
     : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
@@ -79,7 +79,7 @@ class HealthService::Watcher final
     }
   }
 
-  // The message that says what to watch; there is one.
+  // The only message: what to watch.
   void OnReadDone(bool ok) override {
     handoff_.TakeOver();
     HealthCheckRequest request;

@@ -1,10 +1,10 @@
-// grpc.health.v1.Health, with the house's own reasons: the one that gRPC brings says SERVING from
-// its construction on, and its open Watch streams hold up the server's shutdown.
+// grpc.health.v1.Health. gRPC's own implementation would not do: it says SERVING from its
+// construction on, and its open Watch streams hold up the server's shutdown.
 //
 // Names: "" and each service's full name say whether work is taken; "readiness" the same for
-// probes; "model/NAME" for each loaded model; "liveness" stays SERVING for as long as the process
-// should not be killed, and while it does not, no other name does. Check of a name that there is
-// not is NOT_FOUND, Watch of one says SERVICE_UNKNOWN.
+// probes; "model/NAME" for each loaded model; "liveness" is SERVING as long as the process should
+// not be killed; when it is not, no other name is. For an unknown name Check is NOT_FOUND and Watch
+// says SERVICE_UNKNOWN.
 //
 // Any thread may call anything. The names are fixed at construction. One lock guards the statuses
 // and every stream's state; nothing is called under it.
@@ -32,7 +32,7 @@ class HealthService final : public MessageService {
   // must outlive the service.
   HealthService(const std::vector<std::string>& names, CallTable& calls);
 
-  // Every name but "liveness", as far as the process is alive.
+  // Sets every name but "liveness". While that is not SERVING, no name is.
   void SetServing(bool serving);
 
   // "liveness", and with it the others. True at construction.
@@ -57,7 +57,7 @@ class HealthService final : public MessageService {
   // Marks the step as pending; the caller must Take it once it has released the lock.
   Step NextStep(Watcher& watcher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  // Writes down what each name's status is now.
+  // Records each name's current status.
   void UpdateStatuses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Brings every stream up to date.

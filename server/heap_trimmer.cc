@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::chrono::seconds kLookEvery{2};
 
-// What is resident beside the heap's blocks in use: programs, stacks, and free blocks that the
-// system has not got back.
+// Resident memory beyond the heap's blocks in use: programs, stacks, and free blocks that were not
+// returned to the system.
 int64_t ResidentBesideBlocks() {
   const struct mallinfo2 heap = mallinfo2();
   return ResidentBytes() - static_cast<int64_t>(heap.uordblks + heap.hblkhd);
@@ -44,7 +44,8 @@ void HeapTrimmer::Run() {
     }
     const int64_t free_bytes = ResidentBesideBlocks() - base_;
     if (free_bytes <= KeptFreeBytes()) continue;
-    // Pages of free blocks wherever they lie. Allocations wait meanwhile: some 0.1 s a GiB.
+    // Returns the pages of free blocks wherever they lie. Allocations wait meanwhile: some 0.1 s a
+    // GiB.
     malloc_trim(static_cast<size_t>(KeptFreeBytes()));
     LogInfo("gave free memory back", {{"bytes", free_bytes - (ResidentBesideBlocks() - base_)}});
   }

@@ -1,4 +1,4 @@
-// Gives memory back that a rush of large messages has left.
+// Returns the memory that a burst of large messages leaves behind.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace castor::server {
 
-// A thread that gives back what is kept beyond KeptFreeBytes. By itself the allocator gives back
-// only the heap's top, and after a rush one block that lives on there holds all the rest. Make it
-// when the process serves: what it has resident then is not counted.
+// A thread that returns free memory beyond KeptFreeBytes. By itself the allocator returns only the
+// heap's top, and after a burst a single live block there can hold all the rest. Construct it when
+// the process serves: what is resident at that time is not counted.
 class HeapTrimmer {
  public:
   HeapTrimmer();

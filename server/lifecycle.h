@@ -1,8 +1,8 @@
-// Whether the server takes calls, how many it has, and what ends it.
+// Whether the server accepts calls, how many are in flight, and why it stops.
 //
 //   serving --BeginRefusing--> refusing        one way; calls in flight run on in both
 //
-// Any thread may call anything. Holds no other lock while it holds its own, and calls nothing.
+// Any thread may call anything. Takes no other lock while it holds its own, and calls nothing.
 #pragma once
 
 #include <chrono>
@@ -26,8 +26,8 @@ class Lifecycle {
   Lifecycle(const Lifecycle&) = delete;
   Lifecycle& operator=(const Lifecycle&) = delete;
 
-  // Counts a call in, from its handler's first line to its last byte. Returns whether its work may
-  // be taken on; a call that gets false must be refused with DRAINING, and is counted all the same.
+  // Counts a call in, from its handler's first line to its last byte. Returns whether the call may
+  // proceed. If not, it must be refused with DRAINING; it is counted all the same.
   bool EnterCall();
   void LeaveCall();
   int64_t calls_in_flight() const;
@@ -35,7 +35,7 @@ class Lifecycle {
   // From now on EnterCall returns false.
   void BeginRefusing();
 
-  // Waits until no call is in flight and none has come or gone for `quiet`; false when `deadline`
+  // Waits until no call is in flight and none has come or gone for `quiet`; false if `deadline`
   // came first.
   bool WaitUntilQuiet(std::chrono::milliseconds quiet, TimePoint deadline);
 

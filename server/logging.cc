@@ -21,8 +21,8 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kQueuedLines = 4096;
 
-// Never changed once published, and never freed: a thread may be logging with an old one. Old ones
-// hang on their successors, so that a leak checker tells them from what is lost.
+// Never changed once published, and never freed: a thread may still be logging with an old one.
+// Each refers to its predecessor, so that leak checkers do not report old ones.
 struct State {
   LogFormat format = LogFormat::kHuman;
   LogLevel level = LogLevel::kWarning;
@@ -58,7 +58,7 @@ void Publish(LogFormat format, LogLevel level, std::shared_ptr<spdlog::logger> l
 struct Writer {
   Mutex mu;
   std::shared_ptr<spdlog::details::thread_pool> pool ABSL_GUARDED_BY(mu);
-  uint64_t dropped ABSL_GUARDED_BY(mu) = 0;  // by pools that are gone
+  uint64_t dropped ABSL_GUARDED_BY(mu) = 0;  // dropped by earlier pools
 };
 
 Writer& TheWriter() {
@@ -92,7 +92,7 @@ std::string Timestamp(int64_t unix_microseconds) {
   return text;
 }
 
-// JSON text; bytes that are no UTF-8 become U+FFFD rather than an exception.
+// JSON text. Bytes that are not UTF-8 become U+FFFD instead of an exception.
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -105,7 +105,7 @@ std::string Quoted(std::string_view text) {
   return plain ? std::string(text) : Dump(Json(std::string(text)));
 }
 
-// The message of a human line: spaces are welcome, control characters are not.
+// The message of a human line: with spaces, without control characters.
 std::string OneLine(std::string_view text) {
   const std::string escaped = Dump(Json(std::string(text)));
   const bool as_is = escaped.size() == text.size() + 2;  // nothing but the quotes was added

@@ -3,8 +3,8 @@
 //   LogInfo("listening", {{"grpc", address}, {"metrics", port}});
 //
 // Every function may be called from any thread and never waits for the terminal or the pipe behind
-// standard error: lines go through a bounded queue to a writer thread, and when the reader is too
-// slow the oldest are dropped and counted.
+// standard error: lines go through a bounded queue to a writer thread. When the reader is too slow,
+// the oldest are dropped and counted.
 #pragma once
 
 #include <cstdint>

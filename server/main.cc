@@ -2,7 +2,7 @@
 //
 // Exit codes: 0 drained cleanly; 1 could not start; 2 bad options; 3 the device failed; 4 the
 // drain's deadline passed with calls unanswered; 128 + n ended at once by signal n; 134 (SIGABRT)
-// could not go on, one line says why.
+// could not go on; one line says why.
 
 #include <cstdio>
 #include <cstdlib>
@@ -55,7 +55,7 @@ int Run(ServerOptions options, StartGuard& starting) {
   SendGrpcLogToOurs();
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(std::move(options));
   if (!server.ok()) return CannotStart(server.status());
-  // Before the first caller can see that the server serves.
+  // Do this before the first caller can see that the server serves.
   signals.OnFirst([&] { (*server)->RequestStop(); });
   if (const absl::Status listening = (*server)->Listen(); !listening.ok()) {
     signals.OnFirst(nullptr);
@@ -65,8 +65,8 @@ int Run(ServerOptions options, StartGuard& starting) {
   std::optional<HeapTrimmer> trimmer(std::in_place);
   const Outcome outcome = (*server)->Wait();
   if (outcome != Outcome::kDrained) {
-    // A broken device can hang or crash whatever touches it again, destructors too; and one that
-    // has not answered in time may never do it, while the engine's destructor would wait for it.
+    // A broken device can hang or crash whatever touches it, destructors included. One that has not
+    // answered in time may never do so, and the engine's destructor would wait for it.
     FlushLogging();
     std::_Exit(ExitCode(outcome));
   }

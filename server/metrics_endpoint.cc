@@ -26,14 +26,14 @@ namespace {
 // A connection that sends nothing and takes nothing for this long is closed.
 constexpr unsigned int kIdleSeconds = 5;
 
-// Connections at a time: far more than scrapers, and an eighth of the process's descriptors at
-// most.
+// Connections at a time: far more than there are scrapers, and at most an eighth of the process's
+// descriptors.
 constexpr int kMaxConnections = 64;
 
-// Taken in one go; then those that are there get their turn.
+// Accepted in one go, before the open ones get their turn.
 constexpr int kAcceptsInARow = 16;
 
-// Of a request's head.
+// Of a request's header.
 constexpr size_t kConnectionMemory = 16 << 10;
 
 // How long to leave new connections waiting when there is no descriptor for them.
@@ -60,7 +60,7 @@ MHD_Result Answer(MHD_Connection* connection, unsigned int status, const char* h
 
 }  // namespace
 
-// The HTTP library, which does nothing by itself here: Run on the endpoint's thread drives it.
+// The HTTP library. It has no thread here: Run, on the endpoint's thread, drives it.
 class MetricsEndpoint::Http {
  public:
   explicit Http(std::function<std::string()> page) : page_(std::move(page)) {}
@@ -82,14 +82,14 @@ class MetricsEndpoint::Http {
     return MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
   }
 
-  // The time until Work has something to do without that, in ms; -1: none.
+  // The time until Work has something to do even so, in ms; -1: never.
   int timeout() const {
     MHD_UNSIGNED_LONG_LONG timeout = 0;
     if (MHD_get_timeout(daemon_, &timeout) != MHD_YES) return -1;
     return static_cast<int>(std::min<MHD_UNSIGNED_LONG_LONG>(timeout, kIdleSeconds * 1000));
   }
 
-  // Does what is to do, without waiting.
+  // Does the pending work without waiting.
   void Work() { MHD_run(daemon_); }
 
   // Takes the connection over.
@@ -118,13 +118,13 @@ class MetricsEndpoint::Http {
     open.push_back({connection, info->connect_fd});
   }
 
-  // The library calls when the head is there, and again when the request is complete.
+  // The library calls this when the header has arrived, and again when the request is complete.
   static MHD_Result OnRequest(void* self, MHD_Connection* connection, const char* url,
                               const char* method, const char* /*version*/, const char* /*upload*/,
                               size_t* upload_size, void** context) {
     const std::string_view name(method);
     const bool reads = name == "GET" || name == "HEAD";
-    // An answer to the head alone ends the connection: right where a body would follow.
+    // Answering after the header alone ends the connection, which is right if a body would follow.
     if (reads && *context == nullptr) {
       *context = self;
       return MHD_YES;
@@ -145,7 +145,7 @@ class MetricsEndpoint::Http {
     if (!reads) {
       return Answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "Allow", "GET, HEAD", "");
     }
-    try {  // the library is C, and lets no exception through
+    try {  // the library is C: no exception may pass through it
       return Answer(connection, MHD_HTTP_OK, "Content-Type", kContentType, page_());
     } catch (const std::exception& error) {
       LogError("metrics cannot be read", {{"error", error.what()}});
@@ -156,7 +156,7 @@ class MetricsEndpoint::Http {
   const std::function<std::string()> page_;
   const int limit_ = ConnectionLimit();
   MHD_Daemon* daemon_ = nullptr;
-  std::list<Open> silent_;  // connections, that which has not asked for longest first
+  std::list<Open> silent_;  // connections; the one that has been silent longest comes first
 };
 
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
@@ -211,7 +211,7 @@ void MetricsEndpoint::Run() {
   for (const int listening : sockets_.descriptors()) waiting.push_back({listening, POLLIN, 0});
   bool scarce = false;
   for (;;) {
-    // Where there is no descriptor for a connection, its socket stays readable: waiting for that
+    // While there is no descriptor for a waiting connection, the socket stays readable; polling it
     // would be a busy loop.
     const int timeout = http_->timeout();
     if (scarce) {

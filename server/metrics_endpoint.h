@@ -1,8 +1,8 @@
 // The HTTP endpoint that Prometheus scrapes.
 //
 // Serves from Start to destruction, on one thread of its own that waits for all connections at
-// once, so that sockets which say nothing, or half of a request, hold nobody up. When there are too
-// many connections the one that has been silent longest goes: a scraper is always newer than it.
+// once. So a socket that sends nothing, or half a request, holds nobody up. When there are too many
+// connections, the one that has been silent longest is closed: a scraper is always newer.
 #pragma once
 
 #include <functional>
@@ -27,7 +27,7 @@ class MetricsEndpoint {
   MetricsEndpoint(const MetricsEndpoint&) = delete;
   MetricsEndpoint& operator=(const MetricsEndpoint&) = delete;
 
-  // Differs from the port asked for when that was 0.
+  // Differs from the requested port if that was 0.
   int port() const { return sockets_.port(); }
 
  private:
@@ -37,7 +37,7 @@ class MetricsEndpoint {
 
   void Run();
 
-  // Takes connections that wait. False where the process has no descriptor for them.
+  // Accepts waiting connections. False if the process has no descriptor for them.
   bool Accept(int listening);
 
   const ListeningSockets sockets_;

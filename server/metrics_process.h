@@ -1,5 +1,5 @@
 // The process_* metrics that every Prometheus client library offers, read from /proc/self when
-// someone scrapes; prometheus-cpp has none. The log's counter of dropped lines rides along.
+// someone scrapes; prometheus-cpp has none. Also the log's counter of dropped lines.
 #pragma once
 
 #include <prometheus/collectable.h>
@@ -8,7 +8,7 @@
 
 namespace castor::server {
 
-// Thread-safe. What /proc does not tell (on other systems) is left out.
+// Thread-safe. What /proc does not provide (on other systems) is left out.
 std::shared_ptr<prometheus::Collectable> MakeProcessCollector();
 
 }  // namespace castor::server

@@ -1,5 +1,5 @@
-// The kinds of options that castor-server has, on top of CLI11: each with its environment variable,
-// its default in the help, and a range. Used while options are parsed, by one thread.
+// The kinds of castor-server's options, on top of CLI11: each with its environment variable, its
+// default in the help, and a range. Used while options are parsed, by one thread.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -33,8 +33,8 @@ class Declarer {
  public:
   explicit Declarer(CLI::App* app) : app_(app) {}
 
-  // Takes from the file at `path` the options that neither a flag nor the environment has set. Call
-  // after CLI11 has parsed. What is wrong with the file throws CLI::ConfigError, with its line.
+  // Reads the options that neither a flag nor the environment has set from the file at `path`. Call
+  // after CLI11 has parsed. Throws CLI::ConfigError, with the line, if the file is wrong.
   void ReadFile(const std::string& path);
 
   // Checks and stores the flags of Flag; last.
@@ -43,7 +43,7 @@ class Declarer {
   // The line of the file that set the option; 0: none did.
   int64_t LineOf(const std::string& flag) const;
 
-  // `parse` stores the text and returns what is wrong with it, or "".
+  // `parse` stores the text; it returns an error text, or "".
   CLI::Option* Text(const char* group, const std::string& flag, const std::string& type,
                     const std::string& default_text, const std::string& help,
                     std::function<std::string(const std::string&)> parse,
@@ -192,7 +192,7 @@ class Declarer {
     std::vector<ConfigType> types;  // that the file may give it
     int64_t line = 0;               // of the file that set it
   };
-  // CLI11 reads 7 as true, and what a later version of it makes of a bad variable is to drop it.
+  // CLI11 reads 7 as true, and later versions ignore a bad variable.
   struct FlagText {
     std::string flag;
     std::string text;

@@ -9,7 +9,7 @@
 
 namespace castor::server {
 
-// In bytes; 0 where /proc cannot be read. Some microseconds.
+// In bytes; 0 if /proc cannot be read. Takes some microseconds.
 inline int64_t ResidentBytes() {
   const int statm = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
   if (statm < 0) return 0;

@@ -25,18 +25,18 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// New calls are refused until none has come for this long: a caller whose call was answered last
-// sends its next one a moment later, and is to hear that the server stops.
+// New calls are refused until none has come for this long. A caller whose call was just answered
+// sends its next one a moment later, and should learn that the server stops.
 constexpr milliseconds kQuiet{250};
 
-// For callers who never leave off.
+// For callers who never stop calling.
 constexpr milliseconds kMaxUnrest{2000};
 
-// For gRPC's own end, which takes a second or so unless a call hangs.
+// For gRPC's own shutdown, which takes about a second unless a call hangs.
 constexpr milliseconds kCloseDeadline{5000};
 
-// What the server opens for itself, models too, with some to spare for callers. With fewer,
-// libraries abort at odd places.
+// The descriptors that the server needs for itself, models included, and some to spare for callers.
+// With fewer, libraries abort in odd places.
 constexpr rlim_t kMinDescriptors = 32;
 
 std::vector<std::string> HealthNames(const EngineInfo& info) {
@@ -164,7 +164,7 @@ Outcome Server::Wait() {
 }
 
 bool Server::Drain() {
-  // A device that is broken answers nothing more, so there is nothing to stay up for.
+  // A broken device answers nothing more, so there is no reason to stay up.
   const milliseconds delay = faulty_ ? milliseconds(0) : options_.drain_delay;
   return RunDrain({delay, kQuiet, options_.drain_deadline});
 }
@@ -184,13 +184,13 @@ bool Server::RunDrain(DrainTimes times) {
   const steady_clock::time_point end = steady_clock::now() + times.deadline;
   bool all_answered = engine_->Drain(end);
   // The engine has answered; now the answers' last bytes leave. Watch streams last as long as their
-  // callers like.
+  // callers want.
   health_.Shutdown();
   const bool quiet =
       lifecycle_.WaitUntilQuiet(times.quiet, std::max(end, steady_clock::now() + kMaxUnrest));
   if (!quiet) all_answered &= lifecycle_.calls_in_flight() == 0;
-  // gRPC waits for the end of every call, also of one that hangs in the engine; nobody waits for
-  // gRPC beyond the time in which it cuts calls off but the destructor.
+  // gRPC waits for every call to end, even for one that hangs in the engine. Only the destructor
+  // waits for gRPC beyond the time in which it cuts calls off.
   closing_ = std::async(std::launch::async, [this] { listener_->Close(); });
   all_answered &= closing_.wait_for(kCloseDeadline) == std::future_status::ready;
   lifecycle_.RequestStop(StopCause::kRequested);
@@ -199,8 +199,8 @@ bool Server::RunDrain(DrainTimes times) {
   return all_answered;
 }
 
-// Nothing here can end what hangs. Whoever runs the process sees that it should be restarted; what
-// waits is answered when its deadline passes.
+// Nothing here can end the kernel that hangs. Whoever runs the process sees that it should be
+// restarted. Waiting requests are answered when their deadlines pass.
 void Server::OnStall(bool stalled) {
   health_.SetAlive(!stalled);
   metrics_.SetStalled(stalled);

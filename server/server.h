@@ -6,7 +6,7 @@
 //   const Outcome outcome = (*server)->Wait();     // drains before it returns
 //
 // Any thread may call any method; the destructor belongs to the owner and drains without delay if
-// nobody did. server/DESIGN.md tells the order of things.
+// nobody did. server/DESIGN.md describes the order of events.
 #pragma once
 
 #include <atomic>
@@ -48,7 +48,7 @@ class Server {
   // what is wrong in one line.
   static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options);
 
-  // The same over an engine that is there already; `options.engine` is not looked at.
+  // The same with an existing engine; `options.engine` is ignored.
   static std::unique_ptr<Server> Create(ServerOptions options, std::unique_ptr<Engine> engine);
 
   // Listens, and serves when it returns. Once, by the owner, before Wait and Drain.
@@ -110,7 +110,7 @@ class Server {
   std::unique_ptr<Listener> listener_;
   std::future<void> closing_;  // of the listener, once drained
   int metrics_port_ = 0;
-  std::optional<Watchdog> watchdog_;  // stops before what it tells of
+  std::optional<Watchdog> watchdog_;  // stops before what it reports on
 
   std::atomic<bool> faulty_ = false;
 

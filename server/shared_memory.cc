@@ -44,7 +44,7 @@ absl::Status CannotOpen(const std::string& key, int error) {
   return InvalidField("key", "cannot open \"" + key + "\" for reading and writing: " + Text(error));
 }
 
-// Its size in bytes; nothing for what is no regular file.
+// Its size in bytes; nothing if it is not a regular file.
 std::optional<int64_t> SizeOf(int descriptor) {
   struct stat status {};
   if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
@@ -61,7 +61,7 @@ constexpr char kOff[] = "this server uses no shared memory: it was started witho
 
 absl::StatusOr<std::shared_ptr<const SharedRegion>> SharedRegion::Open(RegionInfo info) {
   if (absl::Status s = CheckInfo(info); !s.ok()) return s;
-  // Without O_NONBLOCK a pipe under that name could hold the thread up.
+  // Without O_NONBLOCK a pipe of that name could block the thread.
   const int descriptor =
       shm_open(info.key.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
   if (descriptor < 0) return CannotOpen(info.key, errno);
@@ -96,8 +96,8 @@ absl::StatusOr<FileRange> SharedRegion::Range(int64_t offset, int64_t size,
 
 absl::Status WriteRange(const FileRange& range, std::span<const std::byte> bytes,
                         std::string_view field) {
-  // A write beyond the end would lengthen the object again, with memory that nobody asked for. Who
-  // cuts it between this look and the write gets it back as long as it was.
+  // A write beyond the end would lengthen the object again, with memory that nobody asked for. If
+  // the owner cuts it between this check and the write, it gets its old length back.
   if (SizeOf(range.descriptor).value_or(0) < range.offset + range.size) {
     return InvalidField(field, "the shared memory was cut after it was registered");
   }
@@ -136,7 +136,7 @@ absl::Status SharedMemory::Add(std::shared_ptr<const SharedRegion> region) {
 }
 
 absl::Status SharedMemory::Remove(std::string_view name) {
-  Regions::node_type removed;  // closes its descriptor when the lock is gone
+  Regions::node_type removed;  // closes its descriptor after the lock is released
   MutexLock lock(mu_);
   const auto found = regions_.find(name);
   if (found == regions_.end()) return MakeError(Reason::kRegionNotFound, NotFound(name));

@@ -1,9 +1,9 @@
 // Shared-memory objects of the machine that requests may refer to, by the names under which callers
-// registered them. Knows nothing of any wire: each protocol has its service on top.
+// registered them. Independent of the protocol: each has its own service on top.
 //
 // A region is a file descriptor and a range, never a mapping. Its owner may cut the object at any
-// time, which turns every touch of a mapping beyond the new end into SIGBUS; pread and pwrite
-// answer the same with a short count.
+// time. In a mapping, every access beyond the new end would be SIGBUS; pread and pwrite return a
+// short count.
 #pragma once
 
 #include <cstddef>
@@ -25,21 +25,21 @@ namespace castor::server {
 
 // As the caller registered it; sizes in bytes.
 struct RegionInfo {
-  std::string name;  // what requests call it
-  std::string key;   // what shm_open calls the object: "/NAME"
+  std::string name;  // its name in requests
+  std::string key;   // the object's name for shm_open: "/NAME"
   int64_t offset = 0;
   int64_t size = 0;
 };
 
-// One registered region. Immutable; any thread may use it. Whoever works with one holds a
-// shared_ptr, so that unregistering it closes nothing under a request.
+// One registered region. Immutable; any thread may use it. A request holds a shared_ptr to it, so
+// unregistering closes nothing that is in use.
 class SharedRegion {
  public:
   // Opens the object. INVALID_FIELD at "name", "key", "offset" or "size"; TOO_MANY_REGIONS when the
   // process has no descriptor left.
   static absl::StatusOr<std::shared_ptr<const SharedRegion>> Open(RegionInfo info);
 
-  // Of a file that is open already: owns the descriptor.
+  // For a file that is already open: owns the descriptor.
   SharedRegion(RegionInfo info, int descriptor);
   ~SharedRegion();
   SharedRegion(const SharedRegion&) = delete;
@@ -47,8 +47,9 @@ class SharedRegion {
 
   const RegionInfo& info() const { return info_; }
 
-  // The range [offset, offset + size) of the region as one of its file, which is open as long as
-  // this object lives. INVALID_FIELD at FIELD.offset or FIELD.size when it leaves the region.
+  // Translates the range [offset, offset + size) of the region into one of its file, which is open
+  // as long as this object lives. INVALID_FIELD at FIELD.offset or FIELD.size when it leaves the
+  // region.
   absl::StatusOr<FileRange> Range(int64_t offset, int64_t size, std::string_view field) const;
 
  private:
@@ -57,7 +58,7 @@ class SharedRegion {
 };
 
 // Writes to a range of a region's file. INVALID_FIELD at `field` when the object ends before the
-// range does, which a write must not undo; OUT_OF_MEMORY when the system has none to back it.
+// range does, which a write must not undo; OUT_OF_MEMORY when the system has no memory to back it.
 absl::Status WriteRange(const FileRange& range, std::span<const std::byte> bytes,
                         std::string_view field);
 
@@ -70,7 +71,7 @@ class SharedMemory {
   // 0: shared memory is off.
   int64_t max_regions() const { return max_regions_; }
 
-  // OK, or SHARED_MEMORY_OFF with the flag that would turn it on.
+  // OK, or SHARED_MEMORY_OFF naming the flag that turns it on.
   absl::Status CheckOn() const;
 
   // REGION_EXISTS, TOO_MANY_REGIONS.

@@ -11,7 +11,7 @@
 namespace castor::server {
 namespace {
 
-// What the destructor wakes the watcher with; of no meaning to anyone else.
+// The destructor wakes the watcher with this signal; it has no other meaning.
 constexpr int kWakeUp = SIGUSR2;
 
 sigset_t WatchedSignals() {

@@ -1,7 +1,7 @@
 // SIGTERM and SIGINT, taken by a thread of their own: nothing runs inside a signal handler.
 //
-// The first signal asks for a drain; a second ends the process at once, with 128 + its number, as
-// does a first that comes before anyone can drain. SIGPIPE is ignored.
+// The first signal asks for a drain. A second one ends the process at once with 128 + its number,
+// as does a first one that comes before anyone can drain. SIGPIPE is ignored.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@ class SignalWatcher {
   SignalWatcher(const SignalWatcher&) = delete;
   SignalWatcher& operator=(const SignalWatcher&) = delete;
 
-  // What the first signal does, on the watcher's thread. With nothing set, or nullptr, it ends the
-  // process. When this returns, what was set before runs no more.
+  // Sets what the first signal does, on the watcher's thread. With nothing set, or nullptr, it ends
+  // the process. When this returns, the previous action is no longer running.
   void OnFirst(std::function<void()> action);
 
  private:

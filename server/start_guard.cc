@@ -15,7 +15,7 @@ namespace {
 std::terminate_handler terminate_before = nullptr;
 struct sigaction abort_before;
 
-// Formats nothing and allocates nothing: there may be no memory, or the heap's lock may be held.
+// Does not format or allocate: there may be no memory, or the heap's lock may be held.
 [[noreturn]] void CannotStart(const char* why, const char* what) {
   for (const char* part : {"castor-server: cannot start: ", why, what, "\n"}) {
     if (write(STDERR_FILENO, part, strlen(part)) < 0) break;

@@ -1,11 +1,11 @@
-// What cannot be started ends with one line and exit code 1, however a library takes the lack of
+// Makes a failed start end with one line and exit code 1, however a library reacts to a lack of
 // memory, threads or descriptors: many throw where nobody catches, or call abort().
 #pragma once
 
 namespace castor::server {
 
-// Holds for the whole process while it lives: one at a time, made by main before other threads.
-// Nothing is unwound or destroyed on the way out, since threads that hang may be in the way.
+// Affects the whole process while it lives: one at a time, constructed by main before other threads
+// start. Nothing is unwound or destroyed on exit, since a hanging thread could block that.
 class StartGuard {
  public:
   StartGuard();
@@ -13,7 +13,7 @@ class StartGuard {
   StartGuard(const StartGuard&) = delete;
   StartGuard& operator=(const StartGuard&) = delete;
 
-  // The server runs: from now on an abort() is one, with a core dump. Again is harmless.
+  // Call when the server runs: from now on abort() aborts, with a core dump. May be called again.
   void Done();
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMostText = 1024;
 
-// One write, so that no other thread's line gets in between. It has no answer to a failure.
+// One write, so that no other thread's line gets in between. A failure of it is ignored.
 void WriteLine(std::string_view what) {
   constexpr std::string_view kPrefix = "castor-server: fatal: ";
   what = what.substr(0, std::min(what.find('\n'), kMostText));

@@ -10,8 +10,8 @@
 namespace castor::server {
 
 // A non-negative number, whole or decimal, and a unit in any case: B (or none), K Ki KiB, M Mi MiB,
-// G Gi GiB, T Ti TiB (powers of 1024), KB MB GB TB (powers of 1000). nullopt when it is none or
-// leaves int64; fractions of a byte are dropped.
+// G Gi GiB, T Ti TiB (powers of 1024), KB MB GB TB (powers of 1000). nullopt if it is not a size or
+// exceeds int64. Fractions of a byte are dropped.
 std::optional<int64_t> ParseBytes(std::string_view text);
 
 // A non-negative number, whole or decimal, and a unit: us, ms, s, m, h. Only "0" needs none.

@@ -1,4 +1,4 @@
-// Watches the engine's progress: an engine that has work at hand and makes none of it for too long
+// Watches the engine's progress. An engine that has work at hand and makes no progress for too long
 // hangs, and the process should be restarted.
 #pragma once
 
@@ -12,17 +12,17 @@
 
 namespace castor::server {
 
-// Decides what hangs, from looks at the engine now and then. Not thread-safe.
+// Decides whether the engine hangs, from samples of its progress. Not thread-safe.
 class StallMeter {
  public:
   using Duration = std::chrono::steady_clock::duration;
 
-  // A stall is `limit` without progress. One look counts for `most_per_look` at most: where it
-  // comes late, the whole process stood still, and the engine with it.
+  // A stall is `limit` without progress. A sample counts for `most_per_look` at most: if it comes
+  // late, the whole process was stopped, and the engine with it.
   StallMeter(Duration limit, Duration most_per_look)
       : limit_(limit), most_per_look_(most_per_look) {}
 
-  // Whether the engine hangs, as of this look.
+  // Whether the engine hangs, as of this sample.
   bool Look(const Progress& progress, TimePoint now);
 
  private:
@@ -33,10 +33,10 @@ class StallMeter {
   Duration without_progress_{0};
 };
 
-// A thread that looks, from construction to destruction.
+// A thread that takes samples, from construction to destruction.
 class Watchdog {
  public:
-  // `changed` is called on that thread, with true when the engine hangs and with false when it goes
+  // `changed` is called on that thread, with true when the engine hangs, and with false if it goes
   // on after all. `engine` must outlive this object; `limit` is positive.
   Watchdog(const Engine& engine, std::chrono::milliseconds limit,
            std::function<void(bool stalled)> changed);

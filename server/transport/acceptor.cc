@@ -22,14 +22,14 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// A peer that takes nothing for this long, though there are bytes for it, or acknowledges none, is
-// gone: the kernel ends the connection. gRPC's own pings wait behind those bytes.
+// If a peer does not read or acknowledge pending bytes for this long, the kernel ends the
+// connection. gRPC's own pings would wait behind those bytes.
 constexpr int kStuckPeerMs = 30'000;
 
-// How often the log tells of connections turned away.
+// How often the log reports refused connections.
 constexpr std::chrono::seconds kWarnEvery{10};
 
-// Without any descriptor left, not even the reserve: how long until the next attempt.
+// The delay before the next attempt when no descriptor is left, not even the reserve.
 constexpr int kOutOfDescriptorsMs = 100;
 
 absl::Status CannotListen(const std::string& address, const std::string& why) {
@@ -126,9 +126,9 @@ void Acceptor::Start(Sink* sink, Connections* connections, ConnectionWatch* watc
 }
 
 void Acceptor::StopListening() {
-  unix_socket_.reset();  // the path first: who finds it gone knows
+  unix_socket_.reset();  // remove the path first: callers then see that the server is gone
   if (!listening_.exchange(false)) return;
-  // The thread may be about to accept from them; it closes them itself.
+  // The thread may be about to accept from them, so it closes them itself.
   if (thread_.joinable()) {
     Wake();
   } else {
@@ -184,7 +184,7 @@ void Acceptor::AcceptAll(int listener) {
         case EAGAIN:
           return;
         default:
-          continue;  // EINTR, or what became of one connection: ECONNABORTED and the like
+          continue;  // EINTR, or one connection's own failure: ECONNABORTED and the like
       }
     }
     if (from.ss_family != AF_UNIX) {
@@ -194,7 +194,7 @@ void Acceptor::AcceptAll(int listener) {
     }
     const auto added = connections_->Add(socket, from);
     if (const auto* cause = std::get_if<RefusedConnection>(&added)) {
-      Refuse(*cause);  // before the peer can see it, who then finds it counted
+      Refuse(*cause);  // count it before the peer can see it
       close(socket);
       continue;
     }

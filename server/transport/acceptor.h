@@ -1,8 +1,8 @@
 // The listening sockets, and the thread that takes connections from them and hands them to gRPC.
 //
-// gRPC 1.51's own listener stops for good at the first accept that fails for want of a descriptor,
-// and takes in every connection there is. This one keeps a descriptor in reserve, so that it can
-// turn callers away when there is none left, and asks Connections before it takes one in.
+// gRPC 1.51's own listener accepts every connection, and stops for good at the first accept that
+// fails for lack of a descriptor. This one keeps a descriptor in reserve, so that it can refuse
+// callers when there is none left, and asks Connections before it accepts one.
 //
 // The owner calls everything, on one thread.
 #pragma once
@@ -31,8 +31,8 @@ class Acceptor {
  public:
   using Sink = grpc::experimental::ExternalConnectionAcceptor;
 
-  // Binds "HOST:PORT", every address that the host has, or "unix:PATH", and listens: connections
-  // queue up from now on. UNAVAILABLE when it cannot.
+  // Binds "HOST:PORT", every address of the host, or "unix:PATH", and listens: connections queue up
+  // from now on. UNAVAILABLE if it cannot.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Bind(const std::string& address);
 
   ~Acceptor();  // Stop
@@ -41,11 +41,12 @@ class Acceptor {
 
   int port() const { return port_; }  // that was bound; 0 on a unix socket
 
-  // Begins to accept. `sink` belongs to a server that has been started. All must outlive Stop.
+  // Begins to accept. `sink` belongs to a server that has been started. All arguments must outlive
+  // Stop.
   void Start(Sink* sink, Connections* connections, ConnectionWatch* watch, Metrics* metrics);
 
-  // Closes the listening sockets: who connects from now on is refused by the system. Connections
-  // that are there stay.
+  // Closes the listening sockets: from now on the system refuses new connections. Existing ones
+  // stay.
   void StopListening();
 
   // Ends the thread.

@@ -22,7 +22,7 @@ std::string HostOf(const std::string& address) {
 sockaddr_storage WithPort(const addrinfo& at, int port) {
   sockaddr_storage to{};
   std::memcpy(&to, at.ai_addr, at.ai_addrlen);
-  // The port lies at the same place for both families.
+  // The port has the same offset in both families.
   reinterpret_cast<sockaddr_in*>(&to)->sin_port = htons(static_cast<uint16_t>(port));
   return to;
 }
@@ -32,7 +32,8 @@ int Listen(const addrinfo& at, int port, bool alone) {
   const int descriptor = socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (descriptor < 0) return -1;
   const int yes = 1;
-  // A port whose last connections still fade may be taken again; one that is listened at may not.
+  // A port whose last connections are in TIME_WAIT may be reused; one that somebody listens on may
+  // not.
   setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   if (at.ai_family == AF_INET6) {
     const int only = alone ? 0 : 1;  // beside an IPv4 socket on the same port

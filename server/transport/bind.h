@@ -11,9 +11,9 @@ namespace castor::server {
 // Sockets that listen, non-blocking and closed on exec; closes them when destroyed. Movable.
 class ListeningSockets {
  public:
-  // Listens at every address that the host of "HOST:PORT" or "[HOST]:PORT" stands for, on one port:
-  // localhost is often two. The wildcard [::] takes IPv4 too. An address that this machine lacks is
-  // left out unless it is the only one. An error says what the system said.
+  // Listens on every address of the host in "HOST:PORT" or "[HOST]:PORT", on one port: localhost
+  // often has two. The wildcard [::] includes IPv4. An address that this machine does not have is
+  // left out unless it is the only one. Errors carry the system's reason.
   static absl::StatusOr<ListeningSockets> Open(const std::string& address);
 
   ~ListeningSockets();
@@ -21,7 +21,7 @@ class ListeningSockets {
   ListeningSockets& operator=(ListeningSockets&&) = delete;
 
   const std::vector<int>& descriptors() const { return descriptors_; }
-  int port() const { return port_; }  // the one taken, when that asked for was 0
+  int port() const { return port_; }  // the chosen port if the requested one was 0
 
  private:
   ListeningSockets() = default;

@@ -11,14 +11,14 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// What a misdeed costs of a connection's credit (Connection::kMaxCredit). A stream reset before its
-// answer is what any caller does now and then; headers beyond the limit that the server announced
-// are not, and each has cost up to 16 MiB.
+// What misconduct costs of a connection's credit (Connection::kMaxCredit). Any caller resets a
+// stream before its answer now and then. Headers beyond the announced limit are different: each
+// costs the server up to 16 MiB.
 constexpr double kResetPoints = 1;
 constexpr double kTooManyCallsPoints = 1;
 constexpr double kTooMuchMetadataPoints = 50;
 
-// When to come back. Calls end all the time.
+// The retry hint. Calls end all the time.
 constexpr milliseconds kRetryAfter{100};
 
 // HTTP/2's measure of a list of headers (RFC 9113, 6.5.2).
@@ -52,7 +52,7 @@ absl::Status CallTable::Enter(Row& row, Kind kind, grpc::CallbackServerContext* 
   row.context_ = context;
   row.kind_ = kind;
   row.connection_ = connections_.Find(context->peer());
-  // Also of calls that are refused here: their refusals have to be taken, too.
+  // Refused calls too: their callers have to read the refusal.
   Limit(row, steady_clock::now() + limits_.transfer);
 
   const int64_t metadata_bytes = MetadataBytes(*context);
@@ -69,7 +69,7 @@ absl::Status CallTable::Enter(Row& row, Kind kind, grpc::CallbackServerContext* 
   return room;
 }
 
-// Counts the call everywhere, and says where there are too many.
+// Counts the call everywhere, and reports where there are too many.
 absl::Status CallTable::CheckRoom(Row& row) {
   const bool health = row.kind_ == Kind::kHealth;
   const int64_t limit = health ? std::max<int64_t>(limits_.calls / 8, 1) : limits_.calls;
@@ -81,7 +81,8 @@ absl::Status CallTable::CheckRoom(Row& row) {
   if (row.connection_ != nullptr) {
     Host& host = row.connection_->host();
     const int64_t of_host = 1 + (health ? host.health_checks : host.calls).fetch_add(1);
-    // Twice as many: a stream's end and the next one's beginning come to us on two threads.
+    // Twice the limit: the end of a stream and the beginning of the next one reach us on two
+    // threads.
     row.on_connection_ = row.connection_->EnterCall(2 * limits_.calls_per_connection);
     if (!row.on_connection_) {
       Misbehaved(row, kTooManyCallsPoints);
@@ -108,7 +109,7 @@ void CallTable::Answering(Row& row, int64_t bytes, TimePoint deadline) {
 void CallTable::Cancelled(Row& row) {
   row.cancelled_.store(true, std::memory_order_release);
   LeaveConnection(row);
-  // A caller whose deadline passes resets the stream as well; that is nothing to hold against it.
+  // A caller whose deadline passes also resets the stream; that is no misconduct.
   const gpr_timespec deadline = row.context_->raw_deadline();
   if (gpr_time_cmp(gpr_now(deadline.clock_type), deadline) < 0) Misbehaved(row, kResetPoints);
 }
@@ -128,7 +129,7 @@ void CallTable::Leave(Row& row) {
   --(health ? health_checks_ : calls_);
   if (row.ends_ != TimePoint::max()) limited_.erase({row.ends_, &row});
   if (std::this_thread::get_id() == thread_.get_id()) {
-    // gRPC runs this inside the very TryCancel that the thread called.
+    // gRPC may run this inside the TryCancel that the table's thread called.
     if (being_cancelled_ == &row) being_cancelled_ = nullptr;
   } else {
     while (being_cancelled_ == &row) changed_.Wait(mu_);
@@ -161,7 +162,7 @@ void CallTable::Misbehaved(Row& row, double points) {
   if (row.connection_->Misbehaved(points, steady_clock::now())) metrics_.ConnectionExpelled();
 }
 
-// Cancels the calls whose time is up, until the table goes.
+// Cancels the calls whose time is up, until the table is destroyed.
 void CallTable::EndOverdue() {
   MutexLock lock(mu_);
   while (!stopped_) {
@@ -184,7 +185,7 @@ void CallTable::EndOverdue() {
     metrics_.CallOverdue();
     context->TryCancel();
     mu_.Lock();
-    being_cancelled_ = nullptr;  // the row may be gone
+    being_cancelled_ = nullptr;  // the row may have been removed
     changed_.NotifyAll();
   }
 }

@@ -1,9 +1,8 @@
-// Every call that gRPC has handed to us, from its headers to its last byte: how many there may be,
-// and how long each may take to send its message and to take its answer.
+// Every call that gRPC has handed to us, from its headers to its last byte. Bounds how many there
+// are, how long each may take to send its message, and how long to read its answer.
 //
-// gRPC's own bound on streams holds for peers that have acknowledged it, its bound on metadata too,
-// and its deadlines are the callers'. The bounds here hold whatever a peer acknowledges or asks
-// for.
+// gRPC's own bounds on streams and metadata hold only for peers that have acknowledged them, and
+// its deadlines are chosen by the callers. The bounds here always hold.
 //
 // Any thread may call anything. Calls are cancelled on the table's own thread, without its lock.
 #pragma once
@@ -27,24 +26,24 @@ namespace castor::server {
 
 class CallTable {
  public:
-  // Health checks have books of their own, so that neither kind of call takes the other's room.
+  // Health checks are counted separately, so that neither kind of call takes the other's room.
   enum class Kind { kWork, kHealth };
 
   struct Limits {
-    int64_t calls;                       // in all, and an eighth as many health checks beside
-    int64_t calls_per_connection;        // of a peer that keeps what it was told
+    int64_t calls;                       // in all; plus an eighth as many health checks
+    int64_t calls_per_connection;        // of a peer that keeps to its limits
     int64_t metadata_bytes;              // of one call, as HTTP/2 counts them
     std::chrono::milliseconds transfer;  // for a message to arrive, and for an answer to leave
   };
 
-  // One call's row; a member of the call, which must leave before it goes.
+  // One call's row; a member of the call, which must leave the table before it is destroyed.
   class Row {
    public:
     Row() = default;
     Row(const Row&) = delete;
     Row& operator=(const Row&) = delete;
 
-    // The caller went away, or was sent away, before the call had ended.
+    // The caller went away, or was disconnected, before the call had ended.
     bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
 
    private:
@@ -52,16 +51,16 @@ class CallTable {
 
     grpc::CallbackServerContext* context_ = nullptr;
     std::shared_ptr<Connection> connection_;   // null on unix sockets
-    std::atomic<bool> on_connection_ = false;  // counted there
+    std::atomic<bool> on_connection_ = false;  // counted in the connection
     Kind kind_ = Kind::kWork;
     std::atomic<bool> cancelled_ = false;
     std::atomic<bool> misbehaved_ = false;
     bool receiving_ = false;             // changed by gRPC's threads in turn
-    TimePoint ends_ = TimePoint::max();  // guarded by mu_; max(): no limit runs
+    TimePoint ends_ = TimePoint::max();  // guarded by mu_; max(): no limit
   };
 
   CallTable(Limits limits, const Connections& connections, Metrics& metrics);
-  ~CallTable();  // every call has left
+  ~CallTable();  // every call has left the table
   CallTable(const CallTable&) = delete;
   CallTable& operator=(const CallTable&) = delete;
 
@@ -69,14 +68,14 @@ class CallTable {
   // refused with it; it is in the table all the same.
   absl::Status Enter(Row& row, Kind kind, grpc::CallbackServerContext* context);
 
-  // The message is there, with so many bytes: no limit runs, until Answering.
+  // The message has arrived, with this many bytes. There is no limit until Answering.
   void Received(Row& row, int64_t bytes);
 
-  // An answer of so many bytes goes to gRPC, which must have sent it by `deadline`, and within the
+  // An answer of this many bytes goes to gRPC, which must have sent it by `deadline` and within the
   // transfer time.
   void Answering(Row& row, int64_t bytes, TimePoint deadline);
 
-  // gRPC said that the caller cancelled the call, by itself or by the table's doing.
+  // gRPC reports that the call was cancelled, by its caller or by this table.
   void Cancelled(Row& row);
 
   // The last thing that a call does.
@@ -99,7 +98,7 @@ class CallTable {
   int64_t health_checks_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<std::pair<TimePoint, Row*>> limited_ ABSL_GUARDED_BY(mu_);
   Row* being_cancelled_ ABSL_GUARDED_BY(mu_) = nullptr;  // by the thread, which holds no lock
-  // Until when the thread sleeps. It may find nothing to do then: that is cheaper than waking it
+  // Until when the thread sleeps. It may find nothing to do then, which is cheaper than waking it
   // for every call.
   TimePoint sleeps_until_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;

@@ -50,8 +50,8 @@ ConnectionWatch::~ConnectionWatch() {
 }
 
 void ConnectionWatch::Add(const Connections::Admitted& admitted) {
-  // No event is asked for: the end of a connection is told in any case. Told once, since what else
-  // is told, an error that nobody fetched, would come again and again.
+  // No event is requested: epoll reports the end of a connection in any case. One-shot, because it
+  // would report an error that nobody fetches again and again.
   AddTo(epoll_, admitted.descriptor, EPOLLET, admitted.id);
   Wake();
 }

@@ -1,8 +1,8 @@
-// The thread that watches connections: it tells Connections of each one's end, and has it close
-// those that send what is never whole.
+// The thread that watches connections. It tells Connections when one ends, and has it close those
+// that never complete what they send.
 //
-// A thread of its own, since whoever hands a connection to gRPC, or cancels a call, may find itself
-// doing gRPC's work for a while: a flood's, of all things.
+// It has a thread of its own because a thread that hands a connection to gRPC, or cancels a call,
+// may have to do gRPC's work for a while, even a flood's.
 #pragma once
 
 #include <atomic>

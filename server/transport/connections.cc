@@ -24,8 +24,8 @@ PeerName NameOfIpv4(const in_addr& address, in_port_t port) {
   return {"ipv4:" + std::string(host) + ":" + std::to_string(ntohs(port)), host};
 }
 
-// What is not a message: headers of frames, and the frames that a peer sends on its own account.
-// For each call and answer, as parts of messages and of answers, and for each second.
+// Allowances for bytes that are not messages: frame headers, and frames that a peer sends on its
+// own. Per call and answer, as a part of messages and answers, and per second.
 constexpr int64_t kFrames = 1024;
 constexpr int64_t kFramesPart = 256;
 constexpr int64_t kUpdatesPart = 64;
@@ -34,8 +34,9 @@ constexpr int64_t kPingsPerSecond = 256;
 // Of headers and the like, without a message. A header that arrives as one byte can take 240.
 constexpr int64_t kMostHeaders = 1 << 20;
 
-// After a shutdown gRPC would still read, and parse, some MiB that have arrived: a gigabyte of
-// memory where each byte is a header. Connecting to nowhere resets a TCP connection and empties it.
+// After a shutdown gRPC would still read and parse some MiB that have arrived: a gigabyte of memory
+// if each byte is a header. Connecting to nowhere (AF_UNSPEC) resets a TCP connection and drops
+// those bytes.
 void Disconnect(int socket) {
   sockaddr nowhere{};
   nowhere.sa_family = AF_UNSPEC;
@@ -53,14 +54,14 @@ PeerName NameOfPeer(const sockaddr_storage& address) {
   if (address.ss_family != AF_INET6) return {};
   sockaddr_in6 v6;
   std::memcpy(&v6, &address, sizeof(v6));
-  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {  // gRPC calls these by their IPv4 address
+  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {  // gRPC names these by their IPv4 address
     in_addr v4;
     std::memcpy(&v4, v6.sin6_addr.s6_addr + 12, sizeof(v4));
     return NameOfIpv4(v4, v6.sin6_port);
   }
   char host[INET6_ADDRSTRLEN];
   inet_ntop(AF_INET6, &v6.sin6_addr, host, sizeof(host));
-  // A URI's path, in which brackets are escaped; a scope stands behind an escaped percent sign.
+  // A URI's path, in which brackets are escaped. A scope follows an escaped percent sign.
   std::string name = "ipv6:%5B" + std::string(host);
   if (v6.sin6_scope_id != 0) name += "%25" + std::to_string(v6.sin6_scope_id);
   return {name + "%5D:" + std::to_string(ntohs(v6.sin6_port)), host};
@@ -118,7 +119,7 @@ void Connection::Finished(int64_t bytes) {
 void Connection::Dropped(TimePoint now) {
   MutexLock lock(mu_);
   counted_off_ += Look(now) / receiving_ + kFrames;
-  // The peer may have sent more before it heard that the call had ended.
+  // The peer may have sent more before it learned that the call had ended.
   if (--receiving_ == 0) pardoned_until_ = now + kPardon;
 }
 
@@ -150,7 +151,7 @@ int64_t Connection::Look(TimePoint now) {
   if (size < offsetof(tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received)) return 0;
   const auto age = std::chrono::duration_cast<std::chrono::seconds>(now - opened_).count();
   const auto arrived = static_cast<int64_t>(info.tcpi_bytes_received) - kPingsPerSecond * age;
-  // More that was allowed for than came is no credit for later.
+  // Unused allowance is not carried over.
   const bool pardoned = receiving_ == 0 && now < pardoned_until_;
   if (pardoned || arrived < counted_off_) counted_off_ = arrived;
   unfinished_ = arrived - counted_off_;
@@ -215,7 +216,7 @@ void Connections::Remove(uint64_t id) {
     if (!connection->address().empty()) {
       const auto host = hosts_.find(connection->address());
       if (--host->second.connections == 0) hosts_.erase(host);
-      // A new connection from the same port may have taken the name over.
+      // A new connection from the same port may have taken over the name.
       const auto named = by_name_.find(connection->name());
       if (named != by_name_.end() && named->second == connection) by_name_.erase(named);
     }

@@ -1,11 +1,11 @@
 // Who is connected: every socket that the acceptor took and handed to gRPC, until it is closed.
 //
-// gRPC 1.51 has no bound on connections, and keeps its bounds on streams and headers only with
-// peers that have acknowledged them. So the server holds books of its own: how many connections
-// there are, in all and from one host, how many calls each has, and how it behaves. Whoever has
-// used up its credit is disconnected.
+// gRPC 1.51 has no bound on connections, and enforces its bounds on streams and headers only for
+// peers that have acknowledged them. So the server keeps its own counts: how many connections there
+// are, in all and per host, how many calls each has, and how it behaves. A connection that has used
+// up its credit is closed.
 //
-// Any thread may call anything. Locks are leaves: nothing is called under them but the kernel.
+// Any thread may call anything. Locks are leaves: only the kernel is called under them.
 #pragma once
 
 #include <sys/socket.h>
@@ -26,23 +26,23 @@
 
 namespace castor::server {
 
-// What callers of one host have in all. Shared by its connections.
+// The total of one host's callers. Shared by its connections.
 struct Host {
   std::atomic<int64_t> calls = 0;
   std::atomic<int64_t> health_checks = 0;
 };
 
-// One connection's books. Calls hold it by shared_ptr and may outlive the socket.
+// One connection's counts and credit. Calls hold it by shared_ptr and may outlive the socket.
 class Connection {
  public:
-  // A connection starts with this many points, and has no more at any time. Misconduct costs
-  // points; an answered call brings one back, and so does every hundredth of a second.
+  // A connection starts with this many points and never has more. Misconduct costs points; an
+  // answered call restores one, and so does every hundredth of a second.
   static constexpr double kMaxCredit = 1000;
   static constexpr double kCreditPerSecond = 100;
 
-  // `descriptor` refers to the same socket as gRPC's does, so that it still does when gRPC has
-  // closed its own; owned. `name` is the peer as gRPC names it, "ipv4:127.0.0.1:4711"; `address`
-  // that without the port, empty for a unix socket.
+  // `descriptor` is a duplicate of gRPC's, so that it stays valid after gRPC has closed its own;
+  // owned. `name` is the peer as gRPC names it, "ipv4:127.0.0.1:4711"; `address` that without the
+  // port, empty for a unix socket.
   Connection(int descriptor, std::string name, std::string address, std::shared_ptr<Host> host);
   ~Connection() { Release(); }
   Connection(const Connection&) = delete;
@@ -52,7 +52,8 @@ class Connection {
   const std::string& address() const { return address_; }
   Host& host() { return *host_; }
 
-  // Counts a call in unless there are `limit` already. The call must be counted out if it was.
+  // Counts a call in unless there are `limit` already. If it was counted in, it must be counted
+  // out.
   bool EnterCall(int64_t limit);
   void LeaveCall() { calls_.fetch_sub(1, std::memory_order_relaxed); }
 
@@ -61,34 +62,37 @@ class Connection {
   // closed. True at most once.
   bool Misbehaved(double points, TimePoint now);
 
-  // What has arrived on this connection and is not finished with: parts of messages, and whatever
-  // else gRPC keeps until it is whole. TCP counts what arrives; these count it off.
+  // Bytes that have arrived on this connection and are unfinished: parts of messages, and whatever
+  // else gRPC keeps until it is complete. TCP counts what arrives; the methods below count off what
+  // is done.
   //
-  // A call began, with so many bytes of headers.
+  // A call began, with this many bytes of headers.
   void Began(int64_t bytes);
-  // A call's message is whole.
+  // A call's message is complete.
   void Finished(int64_t bytes);
-  // A call ended before its message was whole, so that gRPC drops a part of unknown size: an even
-  // share of what there is, and of the last such call all that there is and comes within kPardon.
+  // A call ended before its message was complete, so gRPC drops a part of unknown size. It counts
+  // as an even share of the unfinished bytes; for the last such call, as all of them and those that
+  // arrive within kPardon.
   static constexpr std::chrono::seconds kPardon{1};
   void Dropped(TimePoint now);
-  // An answer was sent, which the peer acknowledges now and then.
+  // An answer was sent; the peer's acknowledgements take some bytes.
   void Sent(int64_t bytes);
 
-  // How much there is, in bytes; 0 on unix sockets, which count nothing.
+  // How many unfinished bytes there are; 0 on unix sockets, which count nothing.
   int64_t Unfinished(TimePoint now);
-  // As of the last look.
+  // The same, as of the last call.
   int64_t last_unfinished() const;
-  // Whether some call's message is not whole. If none is, what is unfinished are headers.
+  // Whether some call's message is incomplete. If none is, the unfinished bytes are headers.
   bool receiving() const;
 
-  // Ends the connection both ways. gRPC then finds the end of the stream, and frees what it holds.
+  // Shuts the connection down in both directions. gRPC then sees the end of the stream and frees
+  // what it holds.
   void Close();
-  // The same, by a reset: what has arrived and not been read is dropped, and so is what was to be
-  // sent.
+  // The same, by a reset: bytes that have arrived and not been read are dropped, and so are bytes
+  // to be sent.
   void Reset();
 
-  // Gives the descriptor back: the peer, or gRPC, has closed.
+  // Closes the descriptor: the peer, or gRPC, has closed the connection.
   void Release();
 
  private:
@@ -101,7 +105,7 @@ class Connection {
   std::atomic<int64_t> calls_ = 0;
 
   mutable Mutex mu_;
-  int64_t receiving_ ABSL_GUARDED_BY(mu_) = 0;    // calls whose messages are not whole
+  int64_t receiving_ ABSL_GUARDED_BY(mu_) = 0;    // calls whose messages are incomplete
   int64_t counted_off_ ABSL_GUARDED_BY(mu_) = 0;  // bytes
   int64_t unfinished_ ABSL_GUARDED_BY(mu_) = 0;   // when last looked at
   TimePoint pardoned_until_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
@@ -121,27 +125,28 @@ class Connections {
 
   Connections(Limits limits, Metrics& metrics) : limits_(limits), metrics_(metrics) {}
 
-  // What became of a socket: its number here, or why it must be closed.
+  // The result for a socket: its number here, or why it must be closed.
   struct Admitted {
     uint64_t id;
     int descriptor;  // the duplicate; valid until Remove(id)
   };
-  // Takes in a connected `socket` from `from`, which stays the caller's.
+  // Enters a connected `socket` from `from`; the socket stays the caller's.
   std::variant<Admitted, RefusedConnection> Add(int socket, const sockaddr_storage& from);
 
   // The socket is closed: forgets it.
   void Remove(uint64_t id);
 
-  // The connection that gRPC names so; null for those that it cannot tell apart, on unix sockets.
+  // The connection that gRPC names so; null on unix sockets, which gRPC cannot tell apart.
   std::shared_ptr<Connection> Find(std::string_view name) const;
 
   std::vector<std::shared_ptr<Connection>> All() const;
 
-  // Closes those that send headers without end, and those that keep most unfinished until all
-  // together keep no more than `limit` bytes. To be called again and again, by one thread.
+  // Closes connections that send headers without end. Then closes the one with the most unfinished
+  // bytes, until all together have no more than `limit`. Call periodically, from one thread.
   void BoundUnfinished(int64_t limit);
 
-  // Closes the one that keeps most unfinished, as of the last BoundUnfinished. False: none does.
+  // Closes the connection with the most unfinished bytes, as of the last BoundUnfinished. False if
+  // none has any.
   bool CloseLargest();
 
   // Ends every connection.
@@ -167,8 +172,7 @@ class Connections {
   std::unordered_map<std::string, HostEntry> hosts_ ABSL_GUARDED_BY(mu_);
 };
 
-// The name that gRPC gives to a peer at `address`, and the address alone; both empty for a unix
-// socket.
+// gRPC's name for a peer at `address`, and the address alone; both empty for a unix socket.
 struct PeerName {
   std::string name;
   std::string host;

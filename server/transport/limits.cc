@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMaxConnectionsByDefault = 4096;
 
-// For scrapes, the log, wake-ups of threads to come, and whatever a library opens.
+// Reserved for scrapes, the log, wake-ups of later threads, and whatever a library opens.
 constexpr int64_t kSpareDescriptors = 24;
 
 int64_t OpenDescriptors() {

@@ -1,4 +1,4 @@
-// The transport's limits, with those that options leave open worked out from the process's own.
+// The transport's limits. Those that the options leave open are derived from the process's limits.
 #pragma once
 
 #include <cstdint>
@@ -7,17 +7,17 @@
 
 namespace castor::server {
 
-// Requests carry no metadata worth more; this gRPC's parser has had trouble with large headers.
+// No request needs more metadata, and this gRPC's parser has had trouble with large headers.
 inline constexpr int64_t kMaxMetadataBytes = 8 << 10;
 
-// Of one connection: gRPC's descriptor, and ours (connections.h).
+// Descriptors of one connection: gRPC's and ours (connections.h).
 inline constexpr int64_t kDescriptorsPerConnection = 2;
 
 // Raises the soft limit on descriptors to the hard one, as a server may; returns it.
 int64_t RaiseDescriptorLimit();
 
 // `options` with max_connections, max_connections_per_host and max_transport_bytes set.
-// `descriptors` is the process's limit, `open_descriptors` how many it has, `memory_bytes` its
+// `descriptors` is the process's limit, `open_descriptors` how many are open, `memory_bytes` its
 // memory limit.
 ServerOptions WithTransportLimits(ServerOptions options, int64_t descriptors,
                                   int64_t open_descriptors, int64_t memory_bytes);

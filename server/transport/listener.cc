@@ -19,20 +19,20 @@
 namespace castor::server {
 namespace {
 
-// gRPC serves reflection and channelz on threads that wait for their callers: at most so many, so
-// that callers who say nothing cost no more.
+// gRPC serves reflection and channelz on threads that wait for their callers. This bounds what
+// silent callers can cost.
 constexpr int kMaxServiceThreads = 16;
 
-// That gRPC starts at once, beside two a processor: executors, timers, pollers.
+// Threads that gRPC starts at once, beside two per processor: executors, timers, pollers.
 constexpr int kGrpcThreads = 8;
 
 // For gRPC's own shutdown, with no call and no connection left.
 constexpr std::chrono::milliseconds kShutdownDeadline{1000};
 
-// Clients may ping this often, also between calls, without being told to go away.
+// Clients may ping this often, also between calls, without getting a GOAWAY.
 constexpr int kMinPingIntervalMs = 20'000;
 
-// Our own pings, which find peers that vanished without a word.
+// Our own pings, which find peers that vanished silently.
 constexpr int kKeepaliveTimeMs = 60'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 
@@ -42,14 +42,14 @@ int Milliseconds(std::chrono::milliseconds duration) {
 
 void Limit(const ServerOptions& options, grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
-  builder.SetMaxSendMessageSize(-1);  // answers are as large as requests made them
-  // A compressed message is inflated whole before its size is checked. Without algorithms it is
-  // refused unread.
+  builder.SetMaxSendMessageSize(-1);  // the request decides the size of the answer
+  // gRPC inflates a compressed message whole before it checks the size. With no algorithm enabled,
+  // it refuses it unread.
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
 
-  // What gRPC itself counts: slices of messages and what calls allocate. It ends calls at random
-  // when there is too much, so Connections, which closes whoever sends most, is to act first.
+  // The bound on what gRPC itself counts: slices of messages and allocations of calls. Beyond it
+  // gRPC ends calls at random, so Connections, which closes the heaviest sender, should act first.
   grpc::ResourceQuota quota("castor");
   quota.Resize(2 * static_cast<size_t>(options.max_transport_bytes));
   quota.SetMaxThreads(kMaxServiceThreads);
@@ -83,7 +83,7 @@ bool IsUnixSocket(const std::string& address) { return address.rfind("unix", 0) 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
     const ServerOptions& options, const std::vector<grpc::Service*>& services,
     Connections& connections, Metrics& metrics) {
-  // gRPC waits for ever for a thread of its own that cannot be started.
+  // If gRPC cannot start one of its threads, it waits for it for ever.
   const int threads = kGrpcThreads + 2 * static_cast<int>(std::thread::hardware_concurrency());
   if (absl::Status room = CheckThreads(threads); !room.ok()) return room;
   auto watch = std::make_unique<ConnectionWatch>(connections, options.max_transport_bytes);
@@ -91,7 +91,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
   auto acceptor = Acceptor::Bind(options.listen);
   if (!acceptor.ok()) return acceptor.status();
 
-  // These two are plugins of every server that the process builds afterwards.
+  // These two become plugins of every server that the process builds afterwards.
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   if (options.channelz) grpc::channelz::experimental::InitChannelzService();
 
@@ -116,8 +116,8 @@ void Listener::Close() {
   if (server_ == nullptr) return;
   acceptor_->StopListening();
   // Before gRPC shuts down: it would reset calls that reach it meanwhile, and their callers could
-  // not tell that nothing was done. On a connection that has ended they see UNAVAILABLE.
-  acceptor_->Stop();  // nobody is handed over any more
+  // not know that nothing was done. On a closed connection they see UNAVAILABLE.
+  acceptor_->Stop();  // no more connections are handed over
   connections_.CloseAll();
   server_->Shutdown(std::chrono::system_clock::now() + kShutdownDeadline);
   server_.reset();

@@ -34,8 +34,8 @@ class Listener {
 
   int port() const { return acceptor_->port(); }  // 0 on a unix socket
 
-  // Ends every connection and every call that is left. Answers whose calls are done have left the
-  // process before.
+  // Ends every connection and every call that is left. Answers of finished calls have left the
+  // process by then.
   void Close();
 
  private:

@@ -13,7 +13,7 @@ bool MemoryGuard::Look(Connections& connections) {
   const int64_t resident = ResidentBytes();
   near_ = resident > limit_ / 2;
   if (resident <= limit_) return false;
-  malloc_trim(0);  // what the last connection that was closed has left
+  malloc_trim(0);  // resident memory after the last connection was closed
   return ResidentBytes() > limit_ && connections.CloseLargest();
 }
 

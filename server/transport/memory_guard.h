@@ -1,8 +1,8 @@
-// The last resort against peers that make gRPC's memory grow by ways that nobody counts: while the
-// process has more than half of its memory limit, connections are closed, those first
-// that have sent most that is not whole.
+// The last resort against peers that make gRPC's memory grow in ways that nobody counts. While the
+// process has more than half of its memory limit, connections are closed, the one with the most
+// unfinished bytes first.
 //
-// One thread's.
+// For one thread.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@ namespace castor::server {
 class MemoryGuard {
  public:
   MemoryGuard();
-  // With a limit of its own, in bytes.
+  // With an explicit limit, in bytes.
   explicit MemoryGuard(int64_t limit) : limit_(limit) {}
 
-  // To be called again and again. Closes one connection at most; returns whether it did.
+  // Call periodically. Closes one connection at most; returns whether it did.
   bool Look(Connections& connections);
 
-  // Whether little was left at the last look, so that the next should come soon.
+  // Whether little memory was left at the last check, so that the next should come soon.
   bool near() const { return near_; }
 
  private:

@@ -1,8 +1,8 @@
-// A call as gRPC runs it, from its headers on: what every call of every service of ours is.
+// A call as gRPC runs it, from its headers on: the base of all calls of our services.
 //
-// gRPC would collect the message of a unary call by itself and show us the call only then; until
-// its message is complete nobody but gRPC knows of it. So our methods are streams to gRPC, on which
-// one message comes. On the wire that is a unary call like any other.
+// gRPC would collect the message of a unary call by itself and show us the call only when that is
+// complete; until then nobody else knows of it. So our methods are streams to gRPC, with one
+// message each. On the wire that is a unary call like any other.
 //
 //   gRPC threads   Begin: the table's bounds -> StartRead -> OnReadDone -> OnMessage
 //                  OnCancel, at any time after Begin began; OnDone, last, deletes the call
@@ -26,7 +26,7 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   // `context` is gRPC's and lives as long as the call.
   MessageCall(CallTable& table, CallTable::Kind kind, grpc::CallbackServerContext* context);
 
-  // Reads the message, or has the call refused. The handler's last line.
+  // Reads the message, or refuses the call. The last line of a handler.
   void Begin();
 
   void OnReadDone(bool ok) final;
@@ -36,14 +36,14 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
  protected:
   ~MessageCall() override = default;
 
-  // The message, which the call may empty.
+  // The message has arrived; the call may empty it.
   virtual void OnMessage(grpc::ByteBuffer* message) = 0;
 
-  // The call is to be refused: over a bound, or its caller ended it without a message. Is to call
-  // SendError.
+  // The call must be refused: it is over a bound, or its caller ended it without a message. Must
+  // call SendError.
   virtual void OnRefusal(const absl::Status& error) = 0;
 
-  // The caller went away without a message. Nobody reads what is sent; is to call SendError.
+  // The caller went away without a message. Must call SendError, though nobody reads it.
   virtual void OnLost() = 0;
 
   // The caller went away. May come at any time from Begin on, also after Send.
@@ -52,7 +52,7 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   void Send(grpc::ByteBuffer answer, TimePoint deadline);
   void SendError(const grpc::Status& status);
 
-  // Whoever destroys the call sees what this thread did to it.
+  // The thread that destroys the call sees what this one did to it.
   void HandOver() { handoff_.HandOver(); }
   // Whether the caller is gone.
   bool cancelled() const { return row_.cancelled(); }

@@ -1,4 +1,4 @@
-// A service whose methods are MessageCalls: see there why gRPC takes them for streams.
+// A service whose methods are MessageCalls; message_call.h says why gRPC sees them as streams.
 #pragma once
 
 #include <grpcpp/impl/codegen/server_callback_handlers.h>
@@ -19,7 +19,7 @@ class MessageService : public grpc::Service {
 
   // `path` is "/package.Service/Method". `make` makes the call's reactor, on one of gRPC's threads.
   void AddMethod(const char* path, std::function<Reactor*(grpc::CallbackServerContext*)> make) {
-    // As generated code does it for a streaming method with raw bytes.
+    // What generated code does for a streaming method with raw bytes.
     grpc::Service::AddMethod(new grpc::internal::RpcServiceMethod(
         path, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
     MarkMethodRawCallback(

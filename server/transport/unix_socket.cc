@@ -48,7 +48,7 @@ int Lock(const std::string& file) {
   }
 }
 
-// OK where nobody answers at the path.
+// OK if nobody answers at the path.
 absl::Status CheckDead(const std::string& path) {
   struct stat about {};
   if (lstat(path.c_str(), &about) != 0) {
@@ -64,7 +64,7 @@ absl::Status CheckDead(const std::string& path) {
       connect(probe, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0 ? 0 : errno;
   close(probe);
   if (error == ECONNREFUSED || error == ENOENT) return absl::OkStatus();
-  // EAGAIN: its queue is full, so it lives.
+  // EAGAIN: its queue is full, so a server is alive.
   return CannotListen(path, error == 0 || error == EAGAIN ? kTaken : strerror(error));
 }
 

@@ -1,7 +1,7 @@
-// A path for a unix: socket, which one server has at a time.
+// The path of a unix: socket, which one server owns at a time.
 //
-// A socket is bound at a path of its own beside, and moves to the real one when it listens: there
-// it takes the place of what a dead server left, and nobody ever finds a path that does not answer.
+// A socket is bound at a temporary path beside the real one, and moves there when it listens. It
+// replaces what a dead server left, and nobody ever finds a path that does not answer.
 #pragma once
 
 #include <sys/types.h>
@@ -16,9 +16,9 @@ namespace castor::server {
 // Used by one thread; must outlive the server that listens.
 class UnixSocket {
  public:
-  // Claims the path of "unix:PATH" by a lock on PATH.lock, which ends with the process however that
-  // ends. UNAVAILABLE where a server lives there: one that holds the lock, or any that answers.
-  // What a dead one left is replaced by Publish; what is no socket is never touched.
+  // Claims the path of "unix:PATH" by a lock on PATH.lock, which ends with the process in any case.
+  // UNAVAILABLE if a server is alive there: one that holds the lock, or any that answers. Publish
+  // replaces a dead server's socket; a file that is not a socket is never touched.
   static absl::StatusOr<std::unique_ptr<UnixSocket>> Claim(const std::string& address);
 
   // Removes the socket if it is still ours, and the lock.
