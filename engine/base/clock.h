@@ -16,8 +16,8 @@ class Clock {
 
   virtual TimePoint Now() const = 0;
 
-  // Waits on `cv` until it is notified or the time has come (TimePoint::max(): for ever). Can wake
-  // without cause.
+  // Waits on `cv` until it is notified or the time has come (TimePoint::max(): for ever). Spurious
+  // wake-ups are possible.
   virtual void WaitUntil(CondVar& cv, Mutex& mu, TimePoint when)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) = 0;
 };

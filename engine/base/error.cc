@@ -18,7 +18,8 @@ struct ReasonRow {
   absl::StatusCode code;
 };
 
-// In the order of the enumeration; where reasons share a code, ReasonOf falls back to the first.
+// In the order of the enumeration. Where reasons share a code, ReasonOf falls back to the first of
+// them.
 constexpr std::array<ReasonRow, 18> kReasons = {{
     {Reason::kInvalidField, "INVALID_FIELD", absl::StatusCode::kInvalidArgument},
     {Reason::kMalformedMessage, "MALFORMED_MESSAGE", absl::StatusCode::kInvalidArgument},

@@ -1,5 +1,5 @@
 // Errors as they cross the engine's interfaces: an absl::Status whose payloads say which field is
-// wrong, for which reason out of a closed list, and when to try again.
+// wrong, for which reason from a closed list, and when to try again.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@ namespace castor {
 // closed, documented in proto/README.md, and used as a metric label.
 enum class Reason {
   kInvalidField,        // INVALID_ARGUMENT: a field out of range, or fields that disagree
-  kMalformedMessage,    // INVALID_ARGUMENT: bytes that are no protobuf
+  kMalformedMessage,    // INVALID_ARGUMENT: bytes that are not protobuf
   kNonFiniteInput,      // INVALID_ARGUMENT: NaN or Inf where they are refused
   kModelNotFound,       // NOT_FOUND
   kRegionNotFound,      // NOT_FOUND: no shared-memory region of that name is registered
@@ -30,7 +30,7 @@ enum class Reason {
   kDeadlineExceeded,    // DEADLINE_EXCEEDED
   kCancelled,           // CANCELLED
   kDraining,            // UNAVAILABLE: starting or stopping; try elsewhere
-  kNotServed,           // UNIMPLEMENTED: in the contract, not in this server yet
+  kNotServed,           // UNIMPLEMENTED: in the contract, but not in this server yet
   kInternal,            // INTERNAL: a fault of ours
 };
 
@@ -52,7 +52,7 @@ absl::Status InvalidField(Reason reason, std::string_view field, std::string_vie
 // QUEUE_FULL with a hint when to return.
 absl::Status QueueFull(std::string_view message, std::chrono::milliseconds retry_after);
 
-// What the constructors above put in. ReasonOf falls back to a reason that suits the code.
+// Read what the functions above put in. ReasonOf falls back to a reason that suits the code.
 Reason ReasonOf(const absl::Status& status);
 std::optional<std::string> FieldOf(const absl::Status& status);
 std::optional<std::chrono::milliseconds> RetryAfterOf(const absl::Status& status);

@@ -1,8 +1,8 @@
 // The edge where exceptions end: calls into code that allocates or computes, turned into a Status.
 //
-// Devices catch what their libraries throw. This is for what no one expected, std::bad_alloc above
-// all: one request's misfortune must not end the process. Where there is not even memory for the
-// error's few words, it does end.
+// Devices catch what their libraries throw. This catches what nobody expected, above all
+// std::bad_alloc: a failure of one request must not end the process. If there is not even memory
+// for the error's text, it does end.
 #pragma once
 
 #include <exception>

@@ -1,8 +1,9 @@
-// How the thread that owns a device shows that it gets on with its work: a count that rises with
-// every piece of it. Whoever watches tells a long computation from one that hangs.
+// How the thread that owns a device shows progress: a count that rises with every piece of work. A
+// watcher can so tell a long computation from one that hangs.
 //
-// One thread at a time beats; any may read. The thread binds its heartbeat, and what computes for
-// it beats without knowing whose it is. Waiting for a device is no progress, so nothing beats then.
+// One thread at a time beats; any may read. The thread binds its heartbeat, and code that computes
+// for it beats without knowing the owner. Waiting for a device is no progress, so nothing beats
+// then.
 #pragma once
 
 #include <atomic>
@@ -29,14 +30,14 @@ class Heartbeat {
   static Heartbeat* OfThisThread() noexcept;
 
  private:
-  // One writer: no other can come between load and store.
+  // There is one writer, so nothing comes between load and store.
   uint64_t Next() const noexcept { return (Read().beats + 1) << 1; }
   void Store(uint64_t value) noexcept { value_.store(value, std::memory_order_relaxed); }
 
   std::atomic<uint64_t> value_ = 0;  // beats and, in the lowest bit, busy
 };
 
-// Binds a heartbeat to the thread that makes this, for as long as it lives.
+// Binds a heartbeat to the constructing thread, for as long as this object lives.
 class BoundHeartbeat {
  public:
   explicit BoundHeartbeat(Heartbeat& heartbeat) noexcept;

@@ -28,7 +28,7 @@ class Histogram {
   explicit Histogram(std::span<const double> bounds)
       : bounds_(bounds.begin(), bounds.end()), counts_(bounds.size() + 1) {}
 
-  // Any thread. NaN and negative values are dropped: they would poison the sum for ever.
+  // Any thread. NaN and negative values are dropped: NaN would make the sum NaN for ever.
   void Observe(double value) {
     if (!(value >= 0)) return;
     const auto bucket = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();

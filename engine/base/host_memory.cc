@@ -28,7 +28,7 @@ size_t SizeClass(size_t size) {
   return (size + step - 1) / step * step;
 }
 
-// Beyond this no machine has memory, and the classes' arithmetic stays within size_t.
+// No machine has more memory, and the arithmetic of the classes stays within size_t.
 constexpr size_t kMostBytes = size_t{1} << 62;
 constexpr size_t kClasses = 4 * 64;
 
@@ -39,8 +39,8 @@ size_t ClassIndex(size_t capacity) {
   return 4 * power + (capacity - 1) / step % 4;
 }
 
-// Tells AddressSanitizer that only the first or last `usable` bytes of a block may be touched: to
-// it, a block in the pool is allocated like any other.
+// Tells AddressSanitizer that only the first or last `usable` bytes of a block may be touched. To
+// it, a block in the pool looks allocated.
 void Fence([[maybe_unused]] std::byte* data, [[maybe_unused]] size_t usable,
            [[maybe_unused]] size_t capacity) {
 #ifdef ABSL_HAVE_ADDRESS_SANITIZER
@@ -58,8 +58,8 @@ void FenceButLast([[maybe_unused]] std::byte* data, [[maybe_unused]] size_t usab
 }
 
 // A block that waits for reuse. Its bookkeeping lies in the block itself, at the end, so that
-// giving memory back allocates nothing and cannot fail. Blocks are in two lists, of all of them and
-// of their class, each from the one that was given back last to the oldest.
+// giving memory back allocates nothing and cannot fail. Each block is in two lists, that of all
+// blocks and that of its class, both ordered from the most recently returned to the oldest.
 struct FreeBlock {
   struct Links {
     FreeBlock* newer = nullptr;
@@ -114,7 +114,7 @@ class CachingHostPool : public HostPool {
     std::byte* data = TakeCached(capacity);
     if (data == nullptr) data = source_.allocate(capacity);
     if (data == nullptr) {
-      // What is kept for other sizes may be just what the system lacks.
+      // The cached blocks of other sizes may be just what the system lacks.
       ReleaseAll(EvictAllBut(0));
       data = source_.allocate(capacity);
     }
@@ -140,7 +140,7 @@ class CachingHostPool : public HostPool {
 
   std::byte* TakeCached(size_t capacity) {
     MutexLock lock(mu_);
-    // The one given back last: the likeliest to be in a processor's cache.
+    // The most recently returned one is the most likely to be in a processor's cache.
     FreeBlock* const block = classes_[ClassIndex(capacity)].newest();
     if (block == nullptr) return nullptr;
     Forget(block);
@@ -166,7 +166,7 @@ class CachingHostPool : public HostPool {
   }
 
   // Takes the oldest blocks, of whatever class, out of the cache until it holds at most `bytes`.
-  // They are chained by their link to the older one of all.
+  // They are chained by their links in the list of all blocks.
   FreeBlock* EvictAllBut(int64_t bytes) {
     MutexLock lock(mu_);
     return EvictAllButLocked(bytes);
@@ -189,7 +189,7 @@ class CachingHostPool : public HostPool {
     stats_.cached_bytes -= static_cast<int64_t>(block->capacity);
   }
 
-  // Under no lock: the system, and a driver even more so, can take long.
+  // Not under the lock: the system can take long, and a driver even longer.
   void ReleaseAll(FreeBlock* evicted) {
     while (evicted != nullptr) {
       FreeBlock* const block = std::exchange(evicted, evicted->all.older);

@@ -62,13 +62,13 @@ struct HostPoolStats {
   int64_t peak_bytes = 0;    // the greatest in_use_bytes so far
 };
 
-// A thread-safe pool of aligned host memory in size classes. What it caches is bounded: when there
-// is no room for what comes back, the blocks that were not used for longest go, of whatever size.
+// A thread-safe pool of aligned host memory in size classes. The cache is bounded: when there is no
+// room for a returned block, the least recently used blocks go, whatever their size.
 class HostPool : public std::enable_shared_from_this<HostPool> {
  public:
   virtual ~HostPool() = default;
 
-  // OUT_OF_MEMORY when the system has none, not even with the cache given back to it. A size of 0
+  // OUT_OF_MEMORY when the system has none, even after the cache was returned to it. A size of 0
   // gives an empty buffer.
   virtual absl::StatusOr<HostBuffer> Allocate(size_t size) = 0;
   virtual HostPoolStats stats() const = 0;

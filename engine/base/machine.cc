@@ -82,7 +82,7 @@ std::vector<CgroupMount> CgroupMounts(const std::string& root) {
 // where the mount shows another part of the hierarchy.
 std::optional<std::string> Below(const CgroupMount& mount, const std::string& path) {
   // A mount from outside of a cgroup namespace: its root lies so many levels above ours, whose name
-  // from there is not known. What limits that folder limits us.
+  // from there is not known. The limits of that folder apply to us.
   if (mount.root.starts_with("/..")) return "";
   if (path.find("/..") != std::string::npos) return std::nullopt;
   if (mount.root == "/") return path == "/" ? "" : path;
@@ -92,7 +92,8 @@ std::optional<std::string> Below(const CgroupMount& mount, const std::string& pa
   return rest;
 }
 
-// The first word of the file as a number. Nothing of "max", of what fits no int64, of no file.
+// The first word of the file as a number. Nothing if that is "max" or does not fit int64, or if
+// there is no file.
 std::optional<int64_t> Number(const std::string& text) {
   int64_t number = 0;
   const char* end = text.data() + text.size();
@@ -150,7 +151,7 @@ void ReadUpwards(const std::string& root, const CgroupMount& mount, const std::s
 }
 
 int AffinityCount() {
-  // The kernel refuses a set smaller than its own, which may have more than the usual 1024.
+  // The kernel refuses a set smaller than its own, which may have more bits than the usual 1024.
   for (size_t processors = CPU_SETSIZE; processors <= size_t{1} << 20; processors *= 2) {
     const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set(
         CPU_ALLOC(processors), [](cpu_set_t* allocated) { CPU_FREE(allocated); });

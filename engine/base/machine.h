@@ -11,26 +11,26 @@
 
 namespace castor {
 
-// The processors that it may run on, or fewer if a cgroup grants it the time of fewer; a part of
-// one counts whole. At least 1.
+// The processors that the process may run on, or fewer if a cgroup grants it the time of fewer,
+// rounded up. At least 1.
 int AvailableProcessors();
 
 // The least of the machine's memory, the limits of its cgroups, RLIMIT_AS and RLIMIT_DATA.
 int64_t MemoryLimitBytes();
 
-// A default for a budget of memory: `most`, but no more than one of `parts` equal parts of the
-// memory limit. Whole MiB, at least 1.
+// A default for a memory budget: `most`, but no more than the memory limit divided by `parts`.
+// Whole MiB, at least 1.
 int64_t MemoryShare(int64_t most, int64_t parts);
 
-// What the process's cgroups, and those above them as far as they are mounted, allow.
+// The limits of the process's cgroups, and of those above them as far as they are mounted.
 struct CgroupLimits {
   double processors = std::numeric_limits<double>::infinity();  // quota / period
   int64_t memory_bytes = std::numeric_limits<int64_t>::max();
 };
 
 // Reads ROOT/proc/self/cgroup and mountinfo, and the cgroups where they say, below `root` too: ""
-// is this machine, tests have folders. Understands versions 1 and 2, also side by side. What cannot
-// be read, or says nothing sensible, limits nothing.
+// is this machine, tests have folders. Understands versions 1 and 2, also side by side. A limit
+// that cannot be read or parsed is ignored.
 CgroupLimits ReadCgroupLimits(const std::string& root);
 
 }  // namespace castor

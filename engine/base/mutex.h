@@ -1,7 +1,7 @@
-// The house's locks: thin annotated wrappers over the standard ones.
+// Locks: thin annotated wrappers over the standard ones.
 //
-// clang's -Wthread-safety checks the annotations, and ThreadSanitizer sees the locks, which it does
-// not with absl::Mutex as Debian builds it (uninstrumented).
+// clang's -Wthread-safety checks the annotations, and ThreadSanitizer sees the locks. It would not
+// see absl::Mutex, which Debian builds without instrumentation.
 #pragma once
 
 #include <chrono>
@@ -37,7 +37,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mu_;
 };
 
-// Waits can wake without cause: call them in a loop that tests the condition.
+// Spurious wake-ups are possible: call these in a loop that tests the condition.
 class CondVar {
  public:
   void Wait(Mutex& mu) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
@@ -46,7 +46,7 @@ class CondVar {
     lock.release();
   }
 
-  // Returns false when the time came first.
+  // Returns false if the time came first.
   bool WaitUntil(Mutex& mu, std::chrono::steady_clock::time_point when)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     std::unique_lock<std::mutex> lock(mu.mu_, std::adopt_lock);

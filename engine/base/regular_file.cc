@@ -45,7 +45,8 @@ absl::Status CheckKind(const std::string& path, mode_t mode) {
 }  // namespace
 
 absl::StatusOr<RegularFile> RegularFile::Open(const std::string& path, int64_t max_bytes) {
-  // Opening a device can have effects of its own; a pipe that takes its place is met below.
+  // Opening a device can have side effects, so check first. A pipe that replaces the file meanwhile
+  // is caught below.
   struct stat info;
   if (stat(path.c_str(), &info) != 0) return OpenError(path, errno);
   if (absl::Status status = CheckKind(path, info.st_mode); !status.ok()) return status;

@@ -1,8 +1,8 @@
 // Files that are read whole when the process starts: configurations, tokenizers, weights.
 //
-// Only regular files, or links to one: a pipe would hold the start up for ever, a device need never
-// end. Opening neither waits nor follows what a name becomes later, so that what was checked is
-// what is read. Any thread.
+// Only regular files, or links to one: a pipe could block the start for ever, and a device may have
+// no end. Opening does not wait, and the file that was checked is the file that is read, whatever
+// its name refers to later. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace castor {
 // Owns a descriptor of a regular file, open for reading.
 class RegularFile {
  public:
-  // NOT_FOUND when there is no `path`, or it links to nothing; INVALID_ARGUMENT when it is no
+  // NOT_FOUND when there is no `path`, or it links to nothing; INVALID_ARGUMENT when it is not a
   // regular file, has more than `max_bytes`, or cannot be opened. Errors begin with the path.
   static absl::StatusOr<RegularFile> Open(const std::string& path, int64_t max_bytes);
 
@@ -37,8 +37,8 @@ class RegularFile {
 // it is read.
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path, int64_t max_bytes);
 
-// Whether the name exists, be it a link to nothing: for optional files, which are read if there,
-// and whose reader then says what is wrong with them.
+// Whether the name exists, even as a link to nothing. For optional files: if one is there it is
+// read, and the reader reports what is wrong with it.
 bool NameExists(const std::string& path);
 
 }  // namespace castor

@@ -5,8 +5,8 @@
 
 namespace castor {
 
-// INTERNAL, with the cause, unless `count` more threads can run at once now: they are started, and
-// end again. For libraries that hang or exit where a thread of theirs cannot be started.
+// INTERNAL, with the cause, unless `count` more threads can run at the same time now. It starts
+// them and lets them end. For libraries that hang or exit if they cannot start a thread.
 absl::Status CheckThreads(int count);
 
 }  // namespace castor

@@ -1,4 +1,4 @@
-// The time that requests carry: monotonic, as std::chrono::steady_clock keeps it.
+// The time that requests carry: std::chrono::steady_clock's, which is monotonic.
 #pragma once
 
 #include <chrono>

@@ -9,8 +9,7 @@
 namespace castor::hf {
 
 absl::StatusOr<nlohmann::json> ReadJson(const std::string& path) {
-  constexpr int64_t kMaxBytes = int64_t{16}
-                                << 20;  // the index of a checkpoint has the most: some MB
+  constexpr int64_t kMaxBytes = int64_t{16} << 20;  // a checkpoint's index: some MB
   const absl::StatusOr<std::string> text = ReadRegularFile(path, kMaxBytes);
   if (!text.ok()) return text.status();
   return ParseJson(*text, path);

@@ -1,5 +1,5 @@
-// JSON files, read strictly: objects with a key twice are refused, since readers disagree on which
-// of the two counts.
+// JSON files, read strictly: an object with a duplicate key is refused, since readers disagree on
+// which entry counts.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -14,11 +14,11 @@
 namespace castor::hf {
 namespace {
 
-// Files are read into memory: what is larger than that is no model for this machine.
+// Files are read into memory, so a larger model cannot run on this machine.
 int64_t MachineMemory() { return int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE); }
 
-// Shard names come from a file that anyone may have written: a plain name, nothing that leads out
-// of the model's folder.
+// Shard names come from a file that anyone may have written. Only plain names are allowed, which
+// cannot leave the model's folder.
 bool IsPlainFileName(const std::string& name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
@@ -76,7 +76,7 @@ absl::Status Safetensors::AddFile(const std::string& path) {
         .data = {reinterpret_cast<const std::byte*>(raw.data), raw.data_size},
         .file = files_.back()->path,
     };
-    // Within int64 unless another dimension is 0: such a tensor has no use here either way.
+    // Within int64 unless another dimension is 0, and such a tensor is of no use here.
     for (size_t d = 0; d < raw.dimensions; ++d) {
       if (raw.shape[d] > INT64_MAX) {
         return absl::InvalidArgumentError(

@@ -1,8 +1,8 @@
 // Weights in safetensors files, read by the reference implementation (the Rust crate
 // `safetensors`): one file, or shards that an index names.
 //
-// Immutable and thread-safe. Files are read whole into memory and let go with the object; nothing
-// is mapped, since a mapped file that is cut while open kills the process.
+// Immutable and thread-safe. Files are read whole into memory and freed with the object. They are
+// not mapped, since truncating a mapped file kills the process.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ class Safetensors {
 
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
 
-  // nullptr when there is none of that name.
+  // nullptr if there is no tensor of that name.
   const StoredTensor* Find(std::string_view name) const;
 
  private:

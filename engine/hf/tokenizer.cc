@@ -10,7 +10,7 @@ namespace castor::hf {
 namespace {
 
 const uint8_t* Bytes(std::string_view text) {
-  // Rust reads null as "no pair", and an empty view may hold a null pointer.
+  // Rust takes null for "no pair", and an empty view may hold a null pointer.
   return reinterpret_cast<const uint8_t*>(text.data() == nullptr ? "" : text.data());
 }
 

@@ -28,7 +28,7 @@ struct EncodeOptions {
   // are plain text.
   bool allow_special_tokens = false;
 
-  // Asked between the parts of a long text, unless empty: true ends the work. Must not throw.
+  // If set, called between the parts of a long text: true ends the work. Must not throw.
   std::function<bool()> stop = {};
 };
 
@@ -44,9 +44,9 @@ class Tokenizer {
 
   // Appends the ids and type ids of `text`, or of `text` and `pair`, with the special tokens that
   // the file's post-processor adds; returns whether anything was cut. Texts must be valid UTF-8.
-  // Of a long text only as much is read as max_tokens takes, where the pipeline allows; the ids are
-  // those of the whole. CANCELLED when stopped, with nothing appended.
-  // Requires options.max_tokens > added_tokens(pair.has_value()).
+  // Where the pipeline allows, a long text is read only as far as max_tokens needs; the ids are
+  // those of the whole text. CANCELLED when stopped, with nothing appended. Requires
+  // options.max_tokens > added_tokens(pair.has_value()).
   absl::StatusOr<bool> Encode(std::string_view text, std::optional<std::string_view> pair,
                               const EncodeOptions& options, std::vector<int64_t>* ids,
                               std::vector<int64_t>* type_ids) const;

@@ -10,7 +10,7 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs `body`; null when it succeeds, else the error's or the panic's text.
 pub fn guarded(body: impl FnOnce() -> Result<(), Error>) -> *mut c_char {
-    // A panic is told by the text that it becomes, not by lines of Rust's own on stderr.
+    // A panic becomes an error text; Rust must not also print it to stderr.
     static QUIET: Once = Once::new();
     QUIET.call_once(|| set_hook(Box::new(|_| {})));
     let message = match catch_unwind(AssertUnwindSafe(body)) {

@@ -1,8 +1,8 @@
 //! Where a text may be cut so that its parts, tokenized one after the other, give the same ids as
-//! the whole. A model takes so many tokens and no more: what lies far behind them need not be read.
+//! the whole. A model takes a limited number of tokens, and text far beyond them need not be read.
 //!
-//! A cut is made before a character that starts a word whatever stands before it, in a pipeline of
-//! which that can be shown:
+//! A cut is made before a character that starts a word whatever precedes it, in pipelines for which
+//! this can be shown:
 //!
 //! - The pre-tokenizer drops whitespace (and BertPreTokenizer makes a word of each punctuation
 //!   character), so no word crosses the cut, and models see one word at a time.
@@ -21,12 +21,13 @@ use tokenizers::{
 
 pub struct Cuts {
     ascii: [bool; 128],
-    chinese: bool, // before and after each of these BertNormalizer puts a space
+    chinese: bool, // BertNormalizer surrounds each of these with spaces
 }
 
 const WHITESPACE: [char; 4] = [' ', '\t', '\n', '\r'];
 
-/// The characters that BertNormalizer takes for Chinese, as far as both ends of a range are safe.
+/// The characters that BertNormalizer takes for Chinese, limited to ranges whose both ends are
+/// safe.
 fn is_chinese(c: char) -> bool {
     matches!(c as u32, 0x3400..=0x4DBF | 0x4E00..=0x9FFF | 0x20000..=0x2A6DF)
 }
@@ -42,7 +43,7 @@ fn is_local(normalizer: &NormalizerWrapper) -> bool {
 }
 
 impl Cuts {
-    /// None where no place can be shown to be safe.
+    /// None if no place can be shown to be safe.
     pub fn of(tokenizer: &Tokenizer) -> Option<Cuts> {
         let normalizer = tokenizer.get_normalizer();
         if !normalizer.map_or(true, is_local) {
@@ -73,13 +74,13 @@ impl Cuts {
         Some(cuts)
     }
 
-    /// Drops the places at which `token` could be cut in two, or its neighbours hidden from it.
+    /// Drops the places where a cut could split `token` or hide its neighbours from it.
     fn spare(&mut self, token: &AddedToken, normalizer: Option<&NormalizerWrapper>) -> Option<()> {
         let mut normalized = NormalizedString::from(token.content.as_str());
         if let Some(normalizer) = normalizer {
             normalizer.normalize(&mut normalized).ok()?;
         }
-        // An empty pattern would be found at every cut.
+        // An empty pattern would match at every cut.
         if normalized.get().is_empty() {
             return None;
         }

@@ -1,10 +1,10 @@
-//! What a tokenizer can put out: its greatest ids, and what its post-processor adds. Found by asking
+//! What a tokenizer can emit: its greatest ids, and what its post-processor adds. Found by running
 //! the pipeline itself, so that no kind of post-processor is forgotten.
 
 use crate::boundary::Error;
 use tokenizers::{Encoding, Model, ModelWrapper, NormalizedString, Normalizer, Tokenizer};
 
-/// Of ordinary text, and of characters that hardly a vocabulary has.
+/// Ordinary text, and characters that hardly any vocabulary has.
 const PROBE: &str = "A probe: 1 word, or 2. \u{A66E} \u{1242B} \u{16FE4} \u{10FFFF}";
 
 pub struct Emitted {
@@ -14,7 +14,7 @@ pub struct Emitted {
 }
 
 impl Emitted {
-    /// An error where the tokenizer could not answer for every text.
+    /// An error if the tokenizer cannot encode every text.
     pub fn of(tokenizer: &Tokenizer) -> Result<Emitted, Error> {
         check_unknown_token(tokenizer.get_model())?;
         check_added_tokens(tokenizer)?;
@@ -39,7 +39,7 @@ impl Emitted {
         Ok(emitted)
     }
 
-    /// How many tokens the post-processor adds to so many; takes note of all ids.
+    /// How many tokens the post-processor adds to this many; records all ids.
     fn probe(
         &mut self,
         tokenizer: &Tokenizer,
@@ -63,7 +63,8 @@ fn stand_in(tokens: usize) -> Encoding {
         .collect()
 }
 
-/// One of which the normalizer leaves nothing is found everywhere, in the middle of characters too.
+/// An added token of which the normalizer leaves nothing matches everywhere, even inside
+/// characters.
 fn check_added_tokens(tokenizer: &Tokenizer) -> Result<(), Error> {
     for (content, id) in tokenizer.get_added_vocabulary().get_vocab() {
         let mut normalized = NormalizedString::from(content.as_str());
@@ -84,7 +85,8 @@ fn check_unknown_token(model: &ModelWrapper) -> Result<(), Error> {
     let unknown = match model {
         ModelWrapper::WordPiece(model) => &model.unk_token,
         ModelWrapper::WordLevel(model) => &model.unk_token,
-        // Those may know every byte or character, and need none: PROBE tells.
+        // These may know every byte or character and need no unknown token; PROBE shows whether
+        // they do.
         ModelWrapper::BPE(_) | ModelWrapper::Unigram(_) => return Ok(()),
     };
     match model.token_to_id(unknown) {

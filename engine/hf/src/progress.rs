@@ -1,14 +1,14 @@
-//! One text on its way to tokens, read only as far as somebody looks at them.
+//! One text being tokenized, read only as far as its tokens are used.
 
 use crate::boundary::Error;
 use crate::cut::Cuts;
 use tokenizers::{Encoding, Tokenizer};
 
-/// Asked between the parts of a long text; true: the result is of no use any more.
+/// Called between the parts of a long text; true: the result is no longer needed.
 pub type Stop<'a> = &'a dyn Fn() -> bool;
 
-// The first part holds the tokens of ordinary text; those that follow grow, so that few are needed,
-// up to what takes some milliseconds, so that a stop is soon seen.
+// The first part is large enough for ordinary text. Later parts grow, so that few are needed, but
+// to no more than some milliseconds of work, so that a stop is soon noticed.
 const BYTES_PER_TOKEN: usize = 8;
 const MIN_PART: usize = 1 << 10;
 const MAX_PART: usize = 1 << 14;
@@ -21,7 +21,7 @@ pub struct Progress<'a> {
     started: bool,
     part: usize,             // bytes to take next, at least
     kept: Vec<(u32, u32)>,   // ids and type ids, room + 2 at most
-    whole: Option<Encoding>, // of a text of one part that fits, instead of `kept`
+    whole: Option<Encoding>, // for a text of one part that fits, instead of `kept`
     pub tokens: usize,       // of what was read
 }
 
@@ -91,13 +91,13 @@ impl<'a> Progress<'a> {
         Ok(true)
     }
 
-    /// Reads until it is known whether the text fits, and if not, all that is kept of it. False:
-    /// stopped.
+    /// Reads until it is known whether the text fits; if it does not, reads all that is kept of it.
+    /// False: stopped.
     pub fn fill(&mut self, stop: Stop) -> Result<bool, Error> {
         self.read_beyond(self.room, stop)
     }
 
-    /// What was read, as far as truncation to `room` looks at it.
+    /// What was read, as far as truncation to `room` uses it.
     pub fn encoding(self) -> Encoding {
         match self.whole {
             Some(encoding) => encoding,

@@ -24,7 +24,7 @@ pub struct File {
     tensors: Vec<Entry>, // in order of offset
 }
 
-/// Reads `size` bytes and no more, whatever becomes of the file meanwhile.
+/// Reads `size` bytes and no more, whatever happens to the file meanwhile.
 fn read(file: &fs::File, size: u64) -> Result<Vec<u8>, Error> {
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(usize::try_from(size)?)?;

@@ -10,9 +10,9 @@ use tokenizers::tokenizer::{truncate_encodings, TruncationParams};
 use tokenizers::{Encoding, Tokenizer};
 
 pub struct Handle {
-    plain: Tokenizer, // reads special tokens in a text as text
-    // Reads them as special tokens. The crate keeps that policy in the tokenizer, so it takes a
-    // second one, made when first asked for.
+    plain: Tokenizer, // treats special tokens in a text as text
+    // Treats them as special tokens. The crate keeps that policy in the tokenizer, so this is a
+    // second one, made on first use.
     special: OnceLock<Tokenizer>,
     emitted: Emitted,
     cuts: Option<Cuts>,
@@ -78,7 +78,7 @@ impl Handle {
         };
         let (mut first, mut second) =
             truncate_encodings(first.encoding(), second.map(Progress::encoding), &params)?;
-        // What was cut off is of no use, and post-processing would go over it.
+        // The overflow is of no use, and post-processing would process it too.
         first.take_overflowing();
         if let Some(second) = second.as_mut() {
             second.take_overflowing();
