@@ -7,10 +7,10 @@
 namespace castor::kernels {
 namespace {
 
-constexpr int64_t kChunk = 512;         // tokens that propose in a task
-constexpr int64_t kScannedRounds = 16;  // before lists are made
+constexpr int64_t kChunk = 512;         // tokens per task that proposes
+constexpr int64_t kScannedRounds = 16;  // before lists are built
 
-// Greater for greater affinities, equal for equal ones, 0 for NaN alone.
+// Greater for greater affinities, equal for equal ones, 0 only for NaN.
 uint32_t Rank(float affinity) {
   if (affinity != affinity) return 0;
   const auto bits = std::bit_cast<uint32_t>(affinity + 0.0f);  // -0 becomes 0
@@ -30,7 +30,7 @@ void SelectTop(const float* affinities, int64_t tokens, int64_t count, uint32_t*
     for (int64_t i = 0; i < tokens; ++i) members[i] = static_cast<int32_t>(i);
     return;
   }
-  // The last rank that gets in, found by its leading bits first: few tokens share those unless
+  // Finds the last rank that gets in, by its leading bits first: few tokens share those unless
   // their affinities are nearly equal.
   constexpr int kShift = 20;
   uint32_t* const ranks = scratch;
@@ -51,7 +51,7 @@ void SelectTop(const float* affinities, int64_t tokens, int64_t count, uint32_t*
   std::nth_element(candidates, candidates + (wanted - 1), candidates + found, std::greater<>());
   const uint32_t last = candidates[wanted - 1];
 
-  // Of those with that very rank, the lowest tokens get in.
+  // Of the tokens with exactly that rank, the lowest get in.
   int64_t ties = wanted - std::count_if(candidates, candidates + (wanted - 1),
                                         [last](uint32_t rank) { return rank > last; });
   int64_t taken = 0;
@@ -100,8 +100,8 @@ void SingleAssignment::Run(const float* affinities, const TaskRunner& run, int32
   }
 }
 
-// Every free token chooses the best cluster that would take it now. One that has turned it down has
-// better members since, and will have for ever.
+// Every free token chooses the best cluster that would take it now. A cluster that has turned it
+// down has had better members since, and always will.
 void SingleAssignment::Propose(const TaskRunner& run) {
   const bool by_list = list_length_ > 0 && rounds_++ >= kScannedRounds;
   const double operations =
@@ -148,7 +148,7 @@ int32_t SingleAssignment::NextChoice(int32_t token) {
   }
 }
 
-// The best clusters that would take the token now, in ascending order; returns how many.
+// Writes the best clusters that would take the token now, in ascending order; returns how many.
 int32_t SingleAssignment::MakeList(int32_t token, uint64_t* list) const {
   int64_t size = 0;  // of a heap, the least on top
   for (int64_t c = 0; c < clusters_; ++c) {

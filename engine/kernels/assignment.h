@@ -1,8 +1,8 @@
 // Which tokens belong to which cluster, from affinities: step 3 of CAST (arXiv 2402.04239). The
 // definition is serial; these run in parallel and give the same members, bit for bit.
 //
-// Affinities are [clusters, tokens], a row per cluster. They are compared as numbers: the two zeros
-// are equal, and NaN is less than everything, -Inf included. Functions are re-entrant.
+// Affinities are [clusters, tokens], a row per cluster. They compare as numbers: the two zeros are
+// equal, and NaN is less than everything, -Inf included. Functions are re-entrant.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ void SelectTop(const float* affinities, int64_t tokens, int64_t count, uint32_t*
                int32_t* members);
 
 // Runs body(task) for each task in [0, tasks) and returns when all are done; in any order, on any
-// threads. `operations` is what they cost together, roughly, in simple instructions.
+// threads. `operations` is roughly the cost of all of them in simple instructions.
 using TaskRunner =
     std::function<void(int64_t tasks, double operations, const std::function<void(int64_t)>& body)>;
 
@@ -27,20 +27,20 @@ using TaskRunner =
 // lower token and then to the lower cluster, each is taken if its token is free and its cluster has
 // fewer than `capacity` members.
 //
-// All pairs being in one strict order, which tokens and clusters share as their preference, the
-// serial loop's result is the only stable matching, and deferred acceptance (Gale and Shapley 1962)
-// finds it in rounds: free tokens propose to the best cluster that may still take them, clusters
-// keep the best who proposed.
+// All pairs are in one strict order, by which both tokens and clusters prefer. So the serial loop's
+// result is the only stable matching, and deferred acceptance (Gale and Shapley 1962) finds it in
+// rounds: free tokens propose to the best cluster that may still take them, and clusters keep the
+// best proposals.
 //
 // Random affinities take some ten rounds. Where all tokens rank the clusters alike, as with a scale
 // of 0, there are as many rounds as clusters, and looking at all clusters in each would take hours.
-// So tokens that are still free after some rounds make lists of the next best clusters, by which
-// each looks at all clusters a few times at most.
+// So tokens that are still free after some rounds make lists of their next best clusters. With
+// these, each token looks at all clusters only a few times.
 //
 // One object belongs to one run at a time.
 class SingleAssignment {
  public:
-  // How long a token's list of clusters is at most, 8 bytes an entry; 0: there are none.
+  // The maximum length of a token's list of clusters, 8 bytes an entry; 0: there are none.
   static int64_t ListLength(int64_t clusters) { return clusters <= 64 ? 0 : (clusters + 7) / 8; }
 
   // Allocates all that Run needs. REQUIRES: clusters * capacity >= tokens, capacity >= 1.
@@ -71,13 +71,13 @@ class SingleAssignment {
 
   std::vector<int32_t> free_;       // [free_count_] tokens
   std::vector<int32_t> choice_;     // [free_count_] the cluster that each proposes to
-  std::vector<int32_t> first_;      // [clusters + 1] of its proposals
+  std::vector<int32_t> first_;      // [clusters + 1] offsets of its proposals
   std::vector<int32_t> proposals_;  // [free_count_] tokens by cluster, then who is free or -1
   int64_t free_count_ = 0;
   int64_t rounds_ = 0;
 
-  // What a token has yet to propose to, the best last: affinity's rank above the complement of the
-  // cluster. Untouched memory unless there are many rounds.
+  // The clusters a token has yet to propose to, the best last: the affinity's rank above the
+  // complement of the cluster. The memory stays untouched unless there are many rounds.
   const int64_t list_length_;
   std::unique_ptr<uint64_t[]> lists_;  // [tokens, list_length_]
   std::vector<int32_t> list_sizes_;    // [tokens]

@@ -1,8 +1,9 @@
 // Counts of elements and bytes that cannot wrap, for arithmetic on numbers that a request brings.
 //
-// A sum or product that 63 bits do not hold is Count::kMost, and so is whatever is made of it: it
-// exceeds every budget, so that who compares with one needs no other check. Plain values; any
-// thread. Never a function of its own in an object file (see flash.inl.h why that matters).
+// A sum or product that 63 bits do not hold is Count::kMost, and so is everything computed from it.
+// It exceeds every budget, so comparing with a budget is the only check that is needed. Plain
+// values; any thread. Always inlined: never a function in an object file (flash.inl.h says why that
+// matters).
 #pragma once
 
 #include <compare>
@@ -15,7 +16,7 @@ class Count {
  public:
   static constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
 
-  // A negative number counts nothing; it must have wrapped, so it becomes kMost.
+  // A negative number must have wrapped, so it becomes kMost.
   [[gnu::always_inline]] constexpr Count(int64_t count)  // NOLINT: mixes with plain numbers
       : count_(count < 0 ? kMost : count) {}
 
@@ -45,7 +46,7 @@ class Count {
     if (count_ == kMost) return kMost;
     return count_ / unit + (count_ % unit != 0 ? 1 : 0);
   }
-  // The least multiple of the unit that holds it.
+  // The least multiple of the unit that holds the count.
   [[gnu::always_inline]] constexpr Count RoundedUp(int64_t unit) const {
     return Units(unit) * unit;
   }

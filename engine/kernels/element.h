@@ -1,4 +1,4 @@
-// The element types that kernels read and write. A type of its own, since this folder depends on no
+// The element types that kernels read and write. A separate type, since this folder depends on no
 // other.
 #pragma once
 

@@ -1,5 +1,5 @@
-// The vectors of simd_avx2.h with what clustering needs beside, see bits_avx512.h. Included only by
-// files compiled with -mavx2 -mfma -mf16c.
+// The vectors of simd_avx2.h with the additions that clustering needs, see bits_avx512.h. Included
+// only by files compiled with -mavx2 -mfma -mf16c.
 #pragma once
 
 #include <immintrin.h>

@@ -1,5 +1,5 @@
-// The vectors of simd_avx512.h with what clustering needs beside: comparisons that make bits, and
-// vectors of bits. Included only by files compiled for AVX-512 (F, BW, DQ, VL).
+// The vectors of simd_avx512.h with the additions that clustering needs: comparisons that yield
+// bits, and vectors of bits. Included only by files compiled for AVX-512 (F, BW, DQ, VL).
 #pragma once
 
 #include <immintrin.h>
@@ -38,7 +38,7 @@ struct Avx512Bits : Avx512 {
   // Sum and carry of three bits.
   static Bits Parity(Bits a, Bits b, Bits c) { return _mm512_ternarylogic_epi64(a, b, c, 0x96); }
   static Bits Majority(Bits a, Bits b, Bits c) { return _mm512_ternarylogic_epi64(a, b, c, 0xe8); }
-  // What a - b - borrow borrows.
+  // The borrow of a - b - borrow.
   static Bits Borrow(Bits a, Bits b, Bits borrow) {
     return _mm512_ternarylogic_epi64(a, b, borrow, 0x8e);
   }

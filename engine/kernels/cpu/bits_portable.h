@@ -1,4 +1,4 @@
-// The vectors of simd_portable.h with what clustering needs beside, see bits_avx512.h.
+// The vectors of simd_portable.h with the additions that clustering needs, see bits_avx512.h.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,11 @@
 // CAST attention on the CPU (Engelenhoven, Strisciuglio, Talavera 2024, arXiv 2402.04239): the
-// parts that compute. Who belongs to which cluster is decided in kernels/assignment.h, tasks are
-// cut and ordered in attention/cast_cpu.cc. Steps are those of the definition in the design notes.
+// parts that compute. kernels/assignment.h decides which tokens belong to which cluster;
+// attention/cast_cpu.cc cuts and orders tasks. attention/cast.md explains the steps.
 //
-// As in flash.h, lanes hold tokens, so that scores, their maxima, weights and outputs of
-// neighbouring tokens lie in neighbouring lanes; surrogate tokens, summaries, and a cluster's keys
-// and values are only ever broadcast. Arithmetic is float32 whatever the elements are. A token's
-// and a cluster's results depend on their sequence alone, in whichever tile, lane or thread they
-// are computed.
+// As in flash.h, lanes hold tokens, so scores, maxima, weights and outputs of neighbouring tokens
+// lie in neighbouring lanes. Surrogate tokens, summaries, and a cluster's keys and values are only
+// broadcast. Arithmetic is float32 whatever the elements are. The results of a token and a cluster
+// depend on their sequence alone, whichever tile, lane or thread computes them.
 //
 // Functions are re-entrant; a scratch area belongs to one call at a time.
 #pragma once
@@ -52,7 +51,7 @@ inline constexpr int64_t kCastQueries = 256;
 // A cluster in one head.
 struct CastCluster {
   int64_t head = 0;
-  int64_t next_head = -1;  // whose rows to fetch meanwhile; -1: none
+  int64_t next_head = -1;  // whose rows to prefetch meanwhile; -1: none
   int64_t cluster = 0;
   const int32_t* members = nullptr;  // [count] tokens, ascending
   int64_t count = 0;
@@ -63,7 +62,7 @@ struct CastOwnClusters {
   const int32_t* members = nullptr;  // tokens of all clusters, ascending in each
   const int32_t* begin = nullptr;    // [clusters] in `members`: the first one in the tile ...
   const int32_t* end = nullptr;      // [clusters] ... and the first one after it
-  // What `inside` computed for a cluster's n-th of `members` is row first_row[cluster] + n.
+  // The result of `inside` for the n-th of a cluster's `members` is row first_row[cluster] + n.
   const int64_t* first_row = nullptr;  // [clusters]
   const float* inside = nullptr;       // [rows, value_dim]
 };

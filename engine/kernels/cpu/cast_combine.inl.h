@@ -80,7 +80,7 @@ class CastCombine {
   using Vec = typename V::Vec;
   using Panels = kernels::Panels<V>;
   static constexpr int64_t kLanes = V::kLanes;
-  static constexpr int64_t kClusterBlock = 128;  // whose summaries are added up in one sum
+  static constexpr int64_t kClusterBlock = 128;  // whose summaries are added in one sum
 
   // W is the width of the panel in hand.
   struct Scratch : ScratchArea<V> {
@@ -124,7 +124,7 @@ class CastCombine {
                                     shape_.head_dim, shape_.clusters, scratch_.scores);
   }
 
-  // Applies f over the clusters. What is left to do is to multiply by `factors`.
+  // Applies f over the clusters. The caller still has to multiply by `factors`.
   template <int N>
   void Function(const Vec scales[N], Vec factors[N]) {
     if (shape_.laplace) {
@@ -182,8 +182,8 @@ class CastCombine {
     Function<N>(scales, factors);
     for (int v = 0; v < N; ++v) V::Store(scratch_.lanes + v * kLanes, factors[v]);
 
-    // The weights of a token's own clusters move to `total`: their summaries are not for it, but
-    // rows from inside, asked for here.
+    // Moves the weights of a token's own clusters to `total`: the token gets rows from inside,
+    // which are prefetched here, and not their summaries.
     float* own_weight = scratch_.total;
     ForOwn(own, begin, count, [&](int64_t c, int64_t lane, int64_t row) {
       PrefetchRowFar<V>(own.inside + row * shape_.value_dim, shape_.value_dim);
@@ -236,7 +236,7 @@ class CastCombine {
     }
   }
 
-  // The panel's values of a property of tokens, zeros for the lanes from `count` on.
+  // Per-token values for the panel's lanes; zeros for lanes from `count` on.
   void LoadLanes(const float* of_tokens, int64_t count, int64_t vectors) {
     for (int64_t i = 0; i < vectors * kLanes; ++i) {
       scratch_.lanes[i] = i < count ? of_tokens[i] : 0.0f;

@@ -1,6 +1,6 @@
-// What happens inside a cluster of CAST, see cast.h: its members attend to each other (step 4), and
-// its summary for the others is made (step 5). As in flash.inl.h, keys go by in blocks with an
-// online softmax; here they are gathered on the way.
+// Attention inside a cluster of CAST, see cast.h: its members attend to each other (step 4), and
+// its summary for the others is computed (step 5). As in flash.inl.h, keys are processed in blocks
+// with an online softmax; here they are gathered first.
 #pragma once
 
 #include <cstdint>
@@ -72,7 +72,8 @@ class CastInside {
   // blocks of this size.
   static constexpr int64_t kKeyBlock = 128;
 
-  // Most keys of the next head that are asked for early: what the second-level cache has room for.
+  // At most this many keys of the next head are prefetched: what the second-level cache has room
+  // for.
   static constexpr int64_t kPrefetchKeys = 512;
 
   // W is the width of the panel in hand.
@@ -96,7 +97,7 @@ class CastInside {
     float* keys;             // [kKeyBlock, head_dim]
     float* values;           // [kKeyBlock, value_dim]
     float* scores;           // [kKeyBlock, W], then the weights
-    float* decay;            // [W], what the block's new maxima make of earlier sums
+    float* decay;            // [W], factors for earlier sums, by the block's new maxima
     float* summary_weights;  // [kKeyBlock]
   };
 
@@ -127,8 +128,8 @@ class CastInside {
     }
   }
 
-  // Asks for some of the rows that the next head of this cluster begins with: so many for each
-  // panel and block that all are asked for in the end.
+  // Prefetches some of the rows that the next head of this cluster begins with; after the last
+  // panel and block, all of them are prefetched.
   template <typename E>
   void PrefetchNext(int64_t begin, int64_t queries) {
     const int64_t blocks = (cluster_.count + kKeyBlock - 1) / kKeyBlock;
@@ -219,7 +220,7 @@ class CastInside {
   }
 
   // summary_weights[n] = scale * temperature of member n * its key . the cluster's surrogate,
-  // within the finite numbers. The lanes of a vector are keys' partial sums before they become
+  // within the finite numbers. The lanes of a vector first hold a key's partial sums, and then
   // keys.
   void SummaryScores(int64_t begin, int64_t count) {
     const float* const surrogate =

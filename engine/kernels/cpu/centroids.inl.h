@@ -1,10 +1,11 @@
 // Attention of centroids for their members: the last stage of clusters.h, written once over the
-// vectors of bits_*.h. Lanes hold centroids, as they hold queries in flash.inl.h, and keys go by in
-// spans with an online softmax.
+// vectors of bits_*.h. Lanes hold centroids, as they hold queries in flash.inl.h, and keys are
+// processed in spans with an online softmax.
 //
-// Improved clustered attention keeps each centroid's top keys (top_keys.inl.h) out of its sums, and
-// adds those that turn out not to be top keys later on (late_keys.inl.h). So the rest of the row is
-// a sum of what belongs to it, never a difference, whatever share of the mass the top keys have.
+// Improved clustered attention keeps each centroid's top keys (top_keys.inl.h) out of its sums.
+// Keys that later turn out not to be top keys are added then (late_keys.inl.h). So the rest of the
+// row is always a sum of its own terms and never a difference, whatever share of the mass the top
+// keys have.
 #pragma once
 
 #include <cstdint>
@@ -87,7 +88,7 @@ class Centroids {
     float* const keys;     // [span, head_dim]
     float* const values;   // [span, value_dim]
     float* const scores;   // [span, W], then the weights
-    float* const decay;    // [W], what the span's new maxima make of earlier sums; then [W] ones
+    float* const decay;    // [W], factors for earlier sums, by the span's new maxima; then [W] ones
     float* const means;    // [W, head_dim] and a block's sum [head_dim]
     const typename Late::Memory late;
     float* const top;
@@ -170,7 +171,7 @@ class Centroids {
       for (int v = 0; v < N; ++v) FindTop<E>(lane + v * kLanes, v * kLanes, kWidth, begin, count);
     }
     if (softmax_.factor != 1) {
-      // Hidden scores stay -Inf, or else the sign of the scale would make them the greatest.
+      // Hidden scores stay -Inf; otherwise the scale's sign would make them the greatest.
       const Vec factor = V::Broadcast(softmax_.factor);
       for (int64_t i = 0; i < count * kWidth; i += kLanes) {
         V::Store(scratch_.scores + i, V::Multiply(factor, V::Load(scratch_.scores + i)));
@@ -210,14 +211,14 @@ class Centroids {
     top_.Take(
         scores, begin, count, width, lane, used,
         [&](int64_t of, uint64_t entry) {
-          // What came in this very span is still among the scores.
+          // A key that came in this span is still among the scores.
           if (Top::KeyOf(entry) < begin) late_.template Postpone<E>(of, entry);
         },
         [&](int64_t of) { hidden_[lane / kLanes] |= uint32_t{1} << (of - lane); });
     late_.template AddWaiting<E>();
   }
 
-  // Gives the top keys of this span no weight.
+  // Sets the weights of this span's top keys to zero.
   void HideTop(int64_t lane, int64_t column, int64_t width, int64_t begin) {
     for (int64_t i = 0; i < kLanes && lane + i < tile_.clusters; ++i) {
       if ((hidden_[lane / kLanes] >> i & 1) == 0) continue;

@@ -1,10 +1,10 @@
-// Clustered attention on the CPU (Vyas, Katharopoulos, Fleuret 2020, arXiv 2007.04825) as the
-// stages that a launcher strings together: hash queries, cluster their codes, let centroids attend
-// for their members, and, for improved clustered attention (section 3.3), refine each member's row
-// on its cluster's top keys.
+// Clustered attention on the CPU (Vyas, Katharopoulos, Fleuret 2020, arXiv 2007.04825) as stages
+// for a launcher: hash queries, cluster their codes, let centroids attend for their members, and,
+// for improved clustered attention (section 3.3), refine each member's row on its cluster's top
+// keys.
 //
-// Every stage works on one head of one sequence, and its results depend on that head alone: not on
-// how the work was cut, on the thread or on the batch. Like flash.h, this knows neither the tensor
+// Every stage works on one head of one sequence, and its results depend on that head alone, not on
+// how the work was cut, the thread or the batch. Like flash.h, this knows neither the tensor
 // library nor absl; functions are re-entrant, and a scratch area belongs to one call at a time.
 #pragma once
 
@@ -43,7 +43,7 @@ struct CodeClustering {
   uint64_t* label_planes = nullptr;  // [padded count / 64, label_bits]
   uint64_t* moved = nullptr;         // [padded count / 64]: whose label the last pass changed
   int32_t* ones = nullptr;           // [clusters, 64]: members with the bit
-  uint16_t* picks = nullptr;         // [clusters, kCodeGroups]: where a centroid looks things up
+  uint16_t* picks = nullptr;         // [clusters, kCodeGroups]: a centroid's table entries
 
   // Of labels, in binary.
   int label_bits() const {

@@ -10,7 +10,7 @@ namespace castor::kernels {
 
 namespace {
 
-// By hand: clang 16's __builtin_cpu_supports does not know this name.
+// Asks cpuid itself: clang 16's __builtin_cpu_supports does not know this name.
 bool HasF16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
@@ -18,7 +18,7 @@ bool HasF16c() {
 
 }  // namespace
 
-// Asked once: in a virtual machine the cpuid instruction leaves the guest and takes tens of
+// Cached: in a virtual machine the cpuid instruction leaves the guest and takes tens of
 // microseconds, more than a small attention.
 bool HasAvx2() {
   static const bool has =

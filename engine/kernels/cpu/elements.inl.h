@@ -20,7 +20,7 @@ struct BFloat16 {
 template <typename V, typename E>
 struct Elements;
 
-// What the three have in common: `Self` brings LoadVector, ToFloat, StoreVector and FromFloat.
+// The common part of all three: `Self` provides LoadVector, ToFloat, StoreVector and FromFloat.
 template <typename V, typename E, typename Self>
 struct ElementRows {
   using Vec = typename V::Vec;

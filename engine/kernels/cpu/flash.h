@@ -1,13 +1,14 @@
 // Exact attention on the CPU without the score matrix: blocks of keys, an online softmax, and
-// nothing in memory but what one tile needs (Dao et al. 2022, arXiv 2205.14135).
+// memory for one tile only (Dao et al. 2022, arXiv 2205.14135).
 //
 // Lanes hold queries. A tile keeps its queries transposed, so scores, maxima, sums and outputs of
-// neighbouring queries lie in neighbouring lanes, and keys and values are only ever broadcast: no
-// horizontal reduction and no transposed copy of keys exists. Arithmetic is float32 whatever the
+// neighbouring queries lie in neighbouring lanes, and keys and values are only broadcast. There is
+// no horizontal reduction and no transposed copy of the keys. Arithmetic is float32 whatever the
 // elements are.
 //
-// A query's result depends on that query and on its sequence's keys and values alone: the order of
-// every sum is that of the keys in blocks of a fixed size, in whichever tile, lane or thread it is.
+// A query's result depends on that query and on its sequence's keys and values alone: every sum
+// runs over the keys in order, in blocks of a fixed size, whichever tile, lane or thread computes
+// it.
 //
 // This folder knows neither the tensor library nor absl. Functions are re-entrant; a scratch area
 // belongs to one call at a time.

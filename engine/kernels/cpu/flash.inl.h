@@ -1,6 +1,6 @@
 // The kernel of flash.h, written once over the vectors of simd_*.h. Each instruction set's file
-// includes this and instantiates Flash<V> with its own V, so that no function compiled for one set
-// can stand in for another's.
+// includes this and instantiates Flash<V> with its own V, so that the linker cannot use a function
+// compiled for one set in place of another's.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,8 @@ class Flash {
   // second-level cache, a panel's scores 12 KB of the first.
   static constexpr int64_t kKeyBlock = 128;
 
-  // Where things lie in the scratch area, or, without one, only how large it must be. W is the
-  // width of the panel in hand.
+  // The layout of the scratch area; without an area, only its size. W is the width of the current
+  // panel.
   struct Scratch : ScratchArea<V> {
     Scratch(float* base, const FlashShape& shape) : ScratchArea<V>(base) {
       constexpr int64_t kQueries = Panels::RoundUp(kFlashTileQueries);
@@ -65,7 +65,7 @@ class Flash {
     float* keys;     // [kKeyBlock, head_dim]
     float* values;   // [kKeyBlock, value_dim]
     float* scores;   // [kKeyBlock, W], then the weights
-    float* decay;    // [W], what the block's new maxima make of earlier sums
+    float* decay;    // [W], factors for earlier sums, by the block's new maxima
   };
 
   Flash(const FlashShape& shape, const FlashHead& head, int64_t query_begin, int64_t query_end,
@@ -171,7 +171,7 @@ class Flash {
   const int64_t query_begin_;
   const int64_t query_end_;
   Scratch scratch_;
-  const SoftmaxScale<V> softmax_;  // its factor is the queries'
+  const SoftmaxScale<V> softmax_;  // its sign is already in the queries
 };
 
 }  // namespace castor::kernels

@@ -2,14 +2,14 @@
 // over the vectors of bits_*.h. Integers throughout, so every instruction set gives the same
 // labels.
 //
-// A block is as many codes as a vector has bits. Its plane t is a vector of everyone's bit t, and
-// the distances to a centroid are 64 planes (complemented where the centroid has the bit) added up
-// by full adders, whose outputs are planes again: bit 0 of all the distances, bit 1, and so on. The
-// least distance and its label are kept in planes too. Per 512 distances that is about a hundred
-// logical operations with AVX-512, where population counts would take three hundred.
+// A block has as many codes as a vector has bits. Its plane t is a vector of all codes' bits t. The
+// distances to a centroid are the sum of 64 planes (complemented where the centroid has the bit).
+// Full adders compute it, and their outputs are planes again: bit 0 of all distances, bit 1, and so
+// on. The least distance and its label are kept in planes too. Per 512 distances that is about a
+// hundred logical operations with AVX-512, where population counts would take three hundred.
 //
 // Centroids share the adders' first level: three planes with a centroid's three bits can only give
-// eight sums, and a table of those is made once per block.
+// eight sums, so a table of them is computed once per block.
 #pragma once
 
 #include <cstdint>
@@ -114,7 +114,7 @@ class Hamming {
   // A table's entry is the sum of three planes, then its carry.
   static constexpr int64_t kEntry = 2 * kWords;
 
-  // rows[i] bit j becomes rows[j] bit i, in each word: exchanges of ever smaller squares.
+  // rows[i] bit j becomes rows[j] bit i, in each word, by exchanging ever smaller squares.
   template <int kSide>
   static void Transpose(Bits rows[64], uint64_t low) {
     const Bits mask = V::Repeat(low);
@@ -126,7 +126,7 @@ class Hamming {
     }
   }
 
-  // Where centroid i's entries are, in words.
+  // The offset of centroid i's entries, in words.
   static void Pick(const CodeClustering& c, int64_t i) {
     for (int64_t g = 0; g < kCodeGroups; ++g) {
       const auto pattern = static_cast<int64_t>((c.centroids[i] >> (3 * g)) & 7);
@@ -134,7 +134,7 @@ class Hamming {
     }
   }
 
-  // What planes 3 g .. 3 g + 2 add up to for each pattern of a centroid's bits.
+  // The sums of planes 3 g .. 3 g + 2 for each pattern of a centroid's bits.
   template <int kGroups>
   static void MakeTable(const uint64_t* planes, uint64_t* table) {
     for (int g = 0; g < kGroups; ++g) {
@@ -164,7 +164,7 @@ class Hamming {
     carry = V::Majority(before, a, b);
   }
 
-  // Adds four groups of three planes to ones and twos; what comes out are three planes of fours.
+  // Adds four groups of three planes to ones and twos; the carries are three planes of fours.
   [[gnu::always_inline]] static void AddGroups(const uint64_t* table, const uint16_t* pick,
                                                Bits& ones, Bits& twos, Bits fours[3]) {
     Bits sum[4];

@@ -1,6 +1,6 @@
-// Hash codes of clusters.h: the signs of random projections. Lanes hold hyperplanes, so that one
-// comparison makes as many bits of a query's code. A template over the vector type, for the reason
-// given in flash.inl.h.
+// Hash codes of clusters.h: the signs of random projections. Lanes hold hyperplanes, so one
+// comparison yields a vector's worth of bits of a query's code. A template over the vector type,
+// for the reason given in flash.inl.h.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ class HashCodes {
     return (Count(Vectors(bits) * kLanes) * (Count(head_dim) + 1)).value();
   }
 
-  // Panel after panel [head_dim, N lanes], then the biases. Planes beyond the last one are zeros
-  // that no product exceeds.
+  // Panel after panel [head_dim, N lanes], then the biases. Planes beyond the last one are padding:
+  // no product exceeds their biases, so they set no bit.
   static void Pack(int bits, int64_t head_dim, const float* normals, const float* biases,
                    float* packed) {
     const int64_t vectors = Vectors(bits);

@@ -1,6 +1,6 @@
-// Keys that were among a centroid's top keys for a while: when better ones come, they belong to the
-// rest of the centroid's row after all, whose sums have gone past them. A part of centroids.inl.h;
-// a template over the vector type, for the reason given in flash.inl.h.
+// Keys that were among a centroid's top keys for a while. When better ones replace them, they
+// belong to the rest of the centroid's row after all, but its sums have already passed them. A part
+// of centroids.inl.h; a template over the vector type, for the reason given in flash.inl.h.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace castor::kernels {
 template <typename V>
 class LateKeys {
  public:
-  // What an object takes from its kernel's scratch area, for `lanes` centroids.
+  // Takes the object's part of its kernel's scratch area, for `lanes` centroids.
   struct Memory {
     Memory(ScratchArea<V>* area, int64_t lanes, const CentroidShape& shape) {
       rows = area->Take(Count(lanes) * shape.value_dim);
@@ -43,8 +43,8 @@ class LateKeys {
     }
   }
 
-  // Key `entry` is no longer a top key of centroid `lane`. It waits until its value, asked for
-  // here, has come.
+  // Key `entry` is no longer a top key of centroid `lane`. Its value is prefetched here, and added
+  // later.
   template <typename E>
   void Postpone(int64_t lane, uint64_t entry) {
     if (waiting_count_ == kMostWaiting) AddWaiting<E>();
@@ -58,9 +58,9 @@ class LateKeys {
     waiting_count_ = 0;
   }
 
-  // Brings what is outside of centroid c's top keys to one scale, divided by all weights' sum: in
-  // `row`, which holds the sum of weights times values of the keys that never were top keys, with
-  // their maximum and the weights' sum. Returns the top keys' share of all weights.
+  // Completes the row of centroid c outside its top keys, divided by the sum of all weights. `row`
+  // comes with the sum of weights times values over the keys that never were top keys, along with
+  // their maximum and the sum of their weights. Returns the top keys' share of all weights.
   float Join(int64_t c, const uint64_t* top, int64_t top_size, float maximum, float sum,
              float* row) {
     const float late_maximum = memory_.maxima[c];

@@ -1,4 +1,4 @@
-// From the members of a cluster to their centroid and back: their mean query, and the row that they
+// From the members of a cluster to their centroid, the mean query, and back, with the row that they
 // share. A part of centroids.inl.h; a template over the vector type, for the reason given in
 // flash.inl.h.
 #pragma once
@@ -47,7 +47,7 @@ class Members {
     });
   }
 
-  // Gives every member of cluster c the row [value_dim], which is spent.
+  // Writes the row [value_dim] to every member of cluster c. The row is overwritten.
   template <typename E>
   void Share(int64_t c, float* row) const {
     using Element = typename E::Bits;
@@ -60,7 +60,7 @@ class Members {
         StoreRow<V, E>(row, shape_.value_dim, output + tile_.order[i] * tile_.output_stride);
       }
     } else {
-      // Rounded once: the narrow elements fit where the floats were, behind those yet to be read.
+      // Rounds once, in place: the narrow elements fit before the floats that are yet to be read.
       auto* const elements = reinterpret_cast<Element*>(row);
       StoreRow<V, E>(row, shape_.value_dim, elements);
       for (int64_t i = tile_.begin[c]; i < tile_.begin[c + 1]; ++i) {
@@ -73,7 +73,7 @@ class Members {
  private:
   using Vec = typename V::Vec;
 
-  // Members whose queries are summed up before the sum joins the total: part of the results'
+  // Members whose queries are summed before the sum joins the total: part of the results'
   // definition.
   static constexpr int64_t kBlock = 64;
   static constexpr int64_t kAhead = 16;

@@ -1,6 +1,6 @@
-// Panels: what the kernels of this folder hold down the lanes of one to three vectors side by side,
-// [dim, N lanes] in memory, while rows of the other operand go by (products.inl.h). Here lanes are
-// divided among panels, and rows of tokens are transposed into panels and out of them. Everything
+// Panels: one to three vectors side by side, [dim, N lanes] in memory. The kernels of this folder
+// hold one operand in a panel while they process the rows of the other (products.inl.h). This file
+// divides lanes among panels, and transposes rows of tokens into panels and out of them. Everything
 // is a template over the vector type, for the reason given in flash.inl.h.
 #pragma once
 
@@ -24,7 +24,7 @@ struct Panels {
 
   static constexpr int64_t RoundUp(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
-  // Rows fill vectors, which are divided among as few panels as hold them, as evenly as possible.
+  // Rows fill vectors, which are divided as evenly as possible among as few panels as possible.
   static int64_t Vectors(int64_t rows) { return (rows + kLanes - 1) / kLanes; }
   static int64_t Count(int64_t rows) { return (Vectors(rows) + kMaxVectors - 1) / kMaxVectors; }
   static int64_t FirstLane(int64_t rows, int64_t panel) {
@@ -93,7 +93,7 @@ struct Panels {
   }
 
   // The rows that row(lane) points to, for the lanes below `count`, = the panel [dim, N lanes],
-  // transposed. scale(v, x) is what becomes of x, which lies in the panel's vector v.
+  // transposed. scale(v, x) is applied to each x, which lies in the panel's vector v.
   template <int N, typename E, typename Scale, typename RowOf>
   static void Store(const float* panel, int64_t count, int64_t dim, Scale scale, RowOf row) {
     for (int v = 0; v < N; ++v) {

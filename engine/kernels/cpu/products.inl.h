@@ -8,7 +8,7 @@
 namespace castor::kernels {
 
 // Products over panels of N vectors. A panel is a transposed matrix, [dim, N lanes]; the other
-// matrix is only ever broadcast. A lane's sums run over the rows in their order, whatever the tile.
+// matrix is only broadcast. A lane's sums run over the rows in their order, whatever the tile.
 template <typename V>
 class Products {
  public:

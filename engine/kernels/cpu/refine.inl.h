@@ -1,8 +1,8 @@
-// The exact part of improved clustered attention (section 3.3): members of a cluster share out the
-// mass of its top keys by their own scores. A part of centroids.inl.h.
+// The exact part of improved clustered attention (section 3.3): each member of a cluster
+// distributes the mass of the top keys by its own scores. A part of centroids.inl.h.
 //
 // Top keys and values are gathered once per cluster. Lanes hold keys for the scores and value
-// columns for the sums, so members are only broadcast: clusters of any size fill the vectors. A
+// columns for the sums, and members are only broadcast, so clusters of any size fill the vectors. A
 // template over the vector type, for the reason given in flash.inl.h.
 #pragma once
 
@@ -31,9 +31,8 @@ class Refine {
          float* scratch)
       : shape_(shape), tile_(tile), softmax_(softmax), scratch_(scratch, shape) {}
 
-  // Asks for the rows that Run will gather. Not into the first-level cache unless rows lie side by
-  // side: those of one head are a power of two apart, more often than not, and so many of them
-  // share few of its sets.
+  // Prefetches the rows that Run will gather. Into the first-level cache only if rows lie side by
+  // side: the rows of one head are usually a power of two apart, and would share few of its sets.
   template <typename E>
   void Prefetch(const uint64_t* entries, int64_t count) const {
     const auto* key = static_cast<const typename E::Bits*>(tile_.key);
@@ -146,8 +145,8 @@ class Refine {
     }
   }
 
-  // Each member's exponentials over the keys, and what they are to be multiplied by. Calls ask(i)
-  // for each member on the way: to ask memory for rows while there is something else to do.
+  // Each member's exponentials over the keys, and the factors for them. Calls ask(i) for each
+  // member, to prefetch rows while there is other work.
   template <typename Ask>
   void Weights(int64_t members, float mass, Ask ask) {
     Panels::For(count_, [&](auto vectors, int64_t first) {

@@ -16,9 +16,8 @@ void ForColumns(int64_t dim, F f) {
   }
 }
 
-// Ask for a row that will be read later, so that it comes while something is computed: rows of one
-// head lie far apart, where the processor does not look ahead by itself. Far: into the second-level
-// cache.
+// Prefetch a row that will be read later, so that it arrives during other work: the rows of one
+// head lie too far apart for the processor's own prefetcher. Far: into the second-level cache.
 template <typename V, typename T>
 void PrefetchRow(const T* row, int64_t dim) {
   constexpr int64_t kLine = 64 / sizeof(T);

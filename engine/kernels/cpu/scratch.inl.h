@@ -1,4 +1,4 @@
-// The memory a kernel works in: one area, handed out part after part. A template over the vector
+// The memory that a kernel works in: one area, handed out in parts. A template over the vector
 // type, for the reason given in flash.inl.h.
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace castor::kernels {
 
-// Hands out parts of an area or, without one, only counts what they take, which is Count::kMost if
-// it cannot be counted. Parts are aligned as the area is, to 64 bytes.
+// Hands out parts of an area; without one, only adds up their sizes (Count::kMost if they
+// overflow). Parts are aligned as the area is, to 64 bytes.
 template <typename V>
 struct ScratchArea {
   explicit ScratchArea(float* base) : base(base) {}

@@ -1,5 +1,5 @@
-// Vectors of four floats in plain C++, see simd_avx2.h: for processors without a set of their own.
-// Compilers turn the loops into whatever the target's baseline has.
+// Vectors of four floats in plain C++, see simd_avx2.h: for processors without a variant of their
+// own. Compilers turn the loops into whatever instructions the target's baseline has.
 #pragma once
 
 #include <bit>
@@ -72,8 +72,8 @@ struct Portable {
     const uint32_t sign = uint32_t{bits & 0x8000u} << 16;
     const uint32_t magnitude = bits & 0x7fffu;
     if (magnitude >= 0x7c00u) return std::bit_cast<float>(sign | 0x7f800000u | (magnitude << 13));
-    // As a binary32 the same bits are too small by 2^112; the product is exact, subnormals
-    // included.
+    // Read as a binary32, the same bits are too small by a factor of 2^112; the product is exact,
+    // subnormals included.
     const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
     return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(scaled));
   }

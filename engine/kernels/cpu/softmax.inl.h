@@ -28,8 +28,9 @@ typename V::Vec Exp2(typename V::Vec x) {
   return V::ZeroBelow(V::Multiply(y, V::PowerOfTwo(shifted)), x, V::Broadcast(-126.0f));
 }
 
-// A factor >= 0 that 0 and -Inf, which is a score that was hidden or before any, may be multiplied
-// by. No two scores are so far apart that it matters to a weight that the least float is not 0.
+// Clamps a factor >= 0 to the positive finite floats, so that it can multiply 0 and -Inf (the score
+// of hidden keys and the initial maximum). The least float in place of 0 changes no weight: no two
+// scores are that far apart.
 template <typename V>
 float FiniteFactor(double factor) {
   if (factor < double{kLeastFloat}) return kLeastFloat;
@@ -37,8 +38,8 @@ float FiniteFactor(double factor) {
 }
 
 // The scale of a softmax as the kernels apply it: weights are 2^(exponent_scale (factor score -
-// maximum)). Scores are compared unscaled, so a negative scale becomes a sign; with scale zero, all
-// scores are.
+// maximum)). Scores are compared unscaled, so a negative scale becomes a sign. With scale zero, all
+// scores become zero.
 template <typename V>
 struct SoftmaxScale {
   explicit SoftmaxScale(double scale)
@@ -53,7 +54,7 @@ struct SoftmaxScale {
   float exponent_scale;
 };
 
-// The greatest of scores [count, N lanes] and of what `maxima` hold. NaN is passed over.
+// The greatest of scores [count, N lanes] and `maxima`. NaN is ignored.
 template <typename V, int N>
 void MaximaDown(const float* scores, int64_t count, typename V::Vec maxima[N]) {
   for (int64_t j = 0; j < count; ++j) {
@@ -81,8 +82,8 @@ void WeightsDown(float* scores, int64_t count, const typename V::Vec scales[N],
   }
 }
 
-// The online step: scores [count, N lanes] become weights, `maxima` and `sums` [N lanes] those of
-// all scores so far, and `decay` [N lanes] what sums made before are to be multiplied by.
+// The online step: scores [count, N lanes] become weights, `maxima` and `sums` [N lanes] become
+// those of all scores so far, and `decay` [N lanes] the factors for earlier sums.
 template <typename V, int N>
 void OnlineSoftmax(float* scores, int64_t count, float exponent_scale, float* maxima, float* sums,
                    float* decay) {

@@ -1,10 +1,10 @@
-// The keys of the greatest scores, lane by lane, found while the scores are in cache: what improved
-// clustered attention refines on. The set is exact, ties go to the lowest key, and nothing
-// overflows: each lane has a heap of as many keys as are wanted.
+// The keys of the greatest scores, lane by lane, found while the scores are in cache. Improved
+// clustered attention refines rows on them. The set is exact, ties go to the lowest key, and
+// nothing can overflow: each lane has a heap with room for all wanted keys.
 //
-// Keys come in spans. The first one is sifted by a threshold that no more than a few of its scores
-// pass (below); after it, a score must beat the least that its lane holds. A template over the
-// vector type, for the reason given in flash.inl.h.
+// Keys come in spans. The first one is filtered by a threshold that only a few of its scores pass
+// (below). After it, a score must beat the least in its lane's heap. A template over the vector
+// type, for the reason given in flash.inl.h.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,7 @@ class TopKeys {
     }
   }
 
-  // What a lane holds, in no particular order. Fewer than wanted only where scores are NaN.
+  // A lane's keys, in no particular order. Fewer than wanted only if scores are NaN.
   const Entry* entries(int64_t lane) const { return heaps_ + lane * wanted_; }
   int64_t size(int64_t lane) const { return sizes_[lane]; }
 
@@ -71,7 +71,8 @@ class TopKeys {
     const Vec least = slots == 0 ? infinite : Threshold(scores, count, width, slots);
     for (int64_t s = 0; s < slots; ++s) V::Store(slots_ + s * kLanes, infinite);
 
-    // Rows that have candidates, then the candidates: two loops whose branches can be foretold.
+    // First the rows that have candidates, then the candidates: two loops with predictable
+    // branches.
     const uint32_t counted = used == kLanes ? ~uint32_t{0} : (uint32_t{1} << used) - 1;
     int64_t hit_rows = 0;
     for (int64_t j = 0; j < count; ++j) {
@@ -91,7 +92,7 @@ class TopKeys {
       }
     }
 
-    // With all candidates' scores in slots, sorting those finds every lane's last one at once.
+    // With all candidates' scores in slots, one sort finds the last wanted one of every lane.
     if (slots != 0) Sort(slots);
     for (int64_t i = 0; i < used; ++i) {
       Entry* const candidates = candidates_ + i * stride_;
@@ -113,8 +114,8 @@ class TopKeys {
     }
   }
 
-  // A later span: keys [begin, begin + count). Calls evicted(lane, entry) for what was held and is
-  // not any more, and taken(lane) for each lane that holds keys of this span (or did meanwhile).
+  // A later span: keys [begin, begin + count). Calls evicted(lane, entry) for each entry that drops
+  // out, and taken(lane) for each lane that holds keys of this span (or did for a while).
   template <typename Evicted, typename Taken>
   void Take(const float* scores, int64_t begin, int64_t count, int64_t width, int64_t lane,
             int64_t used, Evicted evicted, Taken taken) {
@@ -147,10 +148,11 @@ class TopKeys {
     uint32_t lanes;
   };
 
-  // Between lanes' candidates: their ends, where entries go, shall not share a set of the cache.
+  // The stride between lanes' candidates: the ends, where entries are appended, must not map to the
+  // same cache set.
   static int64_t Stride(int64_t span) { return span + 8; }
 
-  // How many groups Threshold makes of a span: two for each key wanted, or so. None where groups
+  // How many groups Threshold divides a span into: about two for each wanted key. None if groups
   // would be too small, or too many to sort.
   int64_t Slots(int64_t count) const {
     int64_t slots = 2;
@@ -158,9 +160,9 @@ class TopKeys {
     return slots > kMostSlots || count < 2 * slots ? 0 : slots;
   }
 
-  // A lower bound of each lane's wanted-th greatest score that few scores reach: of the greatest
-  // scores of some groups, the wanted-th. With 64 groups of 16 keys and 32 keys wanted, 43 scores
-  // reach it where scores are independent.
+  // A lower bound of each lane's wanted-th greatest score that few scores reach: the wanted-th of
+  // the groups' greatest scores. With 64 groups of 16 keys and 32 wanted keys, 43 independent
+  // scores reach it on average.
   Vec Threshold(const float* scores, int64_t count, int64_t width, int64_t groups) {
     for (int64_t g = 0; g < groups; ++g) V::Store(slots_ + g * kLanes, V::Load(scores + g * width));
     for (int64_t j = groups; j < count; ++j) {
@@ -212,7 +214,8 @@ class TopKeys {
     }
   }
 
-  // Moves the `wanted` greatest of the entries to the front. Entries differ, since keys do.
+  // Moves the `wanted` greatest of the entries to the front. No two entries are equal, since keys
+  // differ.
   static void SelectGreatest(Entry* entries, int64_t count, int64_t wanted) {
     int64_t begin = 0;
     int64_t end = count;

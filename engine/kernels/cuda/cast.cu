@@ -22,7 +22,7 @@ int64_t ClusterSize(const CastShape& shape, int64_t tokens) {
   return std::min(size, tokens);
 }
 
-// Queries of a cluster that a block of the inner attention has.
+// Queries of a cluster per block of the inner attention.
 int64_t InsideRows(const CastShape& shape) {
   const bool float32 = shape.element == Element::kFloat32;
   const int columns = CastColumns(float32, std::max(shape.head_dim, shape.value_dim));
@@ -64,8 +64,8 @@ Totals TotalsOf(const CastShape& shape, std::span<const int32_t> cu_seqlens) {
 // fp16 ends at 65504, and Laplace's weights do not sum to 1.
 bool IsWide(const CastShape& shape) { return shape.laplace && shape.element == Element::kFloat16; }
 
-// Hands out aligned pieces of the workspace, or with a null base only counts them: Count::kMost
-// where they cannot be counted.
+// Hands out aligned pieces of the workspace; with a null base, only adds up their sizes
+// (Count::kMost if they overflow).
 class Pieces {
  public:
   explicit Pieces(void* base) : base_(static_cast<char*>(base)) {}
@@ -96,7 +96,7 @@ Count LayOut(const CastShape& shape, const Totals& totals, void* base, CastArgs*
   const int64_t element = IsWide(shape) ? 4 : ElementBytes(shape.element);
   args->row_pitch = (shape.value_dim + 7) / 8 * 8;
   Pieces pieces(base);
-  // The affinities' softmaxes are done with when the inner attention begins to write.
+  // The affinities' softmaxes are no longer needed when the inner attention begins to write.
   const Count inside_bytes =
       Count(totals.slots) * shape.clusters * shape.heads * args->row_pitch * element;
   const Count stats_bytes =

@@ -19,7 +19,7 @@
 
 namespace castor::kernels::cuda {
 
-// What the sequences of a batch have in common.
+// Parameters that the sequences of a batch share.
 struct CastShape {
   Element element = Element::kFloat32;  // of query, key, value, surrogates and output
   int heads = 0;
@@ -34,13 +34,13 @@ struct CastShape {
   bool single_assignment = false;  // needs N_c * kappa >= the tokens of each sequence
 };
 
-// Where a batch's sequences lie, in numbers. kCastTables rows of sequences + 1 each, made on the
-// host, read by the kernels: upload it beside the batch. `layer_of_sequence` may be empty.
+// Offsets of a batch's sequences: kCastTables rows of sequences + 1 each, computed on the host and
+// read by the kernels. Upload them beside the batch. `layer_of_sequence` may be empty.
 inline constexpr int kCastTables = 7;
 std::vector<int32_t> MakeCastTables(const CastShape& shape, std::span<const int32_t> cu_seqlens,
                                     std::span<const int32_t> layer_of_sequence);
 
-// Device memory that Run works in, in bytes; any alignment that cudaMalloc gives will do.
+// Size of the device memory that Run works in, in bytes. cudaMalloc's alignment suffices.
 // Count::kMost (engine/kernels/count.h) where it cannot be counted or a grid cannot hold the batch.
 int64_t CastWorkspaceBytes(const CastShape& shape, std::span<const int32_t> cu_seqlens);
 

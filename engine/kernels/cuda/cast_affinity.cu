@@ -1,12 +1,12 @@
 // Steps 1 and 2 of CAST: how much each token belongs to each cluster.
 //
-// A block has some tokens, goes through the heads in ascending order with the next head's tiles on
-// their way, and writes A_g cluster-major, as the selection reads it. Up to 256 clusters, a block's
-// warps hold all scores of a token and head in registers and agree on the maximum and the sum of
-// three softmaxes: of query and key for the affinities, and of the gated query for the weights of
-// step 6, which later stages are given. Beyond, a first pass finds those, and a second makes the
-// products again. Nothing of size N x N_c x heads exists either way. Laplace, elementwise, needs no
-// sums.
+// A block has some tokens. It goes through the heads in ascending order while the next head's tiles
+// are being copied, and writes A_g cluster-major, as the selection reads it. With up to 256
+// clusters, a block's warps hold all scores of a token and head in registers. They agree on the
+// maximum and the sum of three softmaxes: of query and key for the affinities, and of the gated
+// query for the weights of step 6, which later stages use. With more clusters, a first pass finds
+// these, and a second computes the products again. Nothing of size N x N_c x heads exists either
+// way. Laplace is elementwise and needs no sums.
 //
 // Cost a token-head at d = 64, bf16: 256 B of query and key, 4 N_c d flop; 4 N_c bytes a token.
 // H=8: 4K x 16 clusters 1.0 us of bytes, 64K x 256 49 us of tensor core; surrogates from L2, N_c d
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kSumsThreads) SumsKernel(const CastArgs a) {
     Products c;
     Clear(c);
     for (int e = 0; e < dim; e += kColumns) {
-      __syncthreads();  // whoever read the tiles is done
+      __syncthreads();  // all reads of the tiles are done
       tiles.Load(0, head, e, c0, c0 == 0 || dim > kColumns);
       WaitCopies<0>();
       __syncthreads();
@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(256) AffinityKernel(const CastArgs a, const Wa
 template <typename T, int kColumns>
 cudaError_t Launch(const CastArgs& args, int64_t tiles32, int64_t tiles64, cudaStream_t stream) {
   using Shared = Tiles<T, kColumns>;
-  // What is taken depends on the clusters alone, so a sequence's sums do not depend on its batch.
+  // The choice depends on the clusters alone, so a sequence's sums do not depend on its batch.
   const int wide = (args.shape.clusters + kWarpClusters - 1) / kWarpClusters;
   Warps warps = wide <= kOnePassWarps ? Warps{2, wide, true, 1} : Warps{4, 2, false, 1};
   const bool sums_first = !args.shape.laplace && !warps.one_pass;

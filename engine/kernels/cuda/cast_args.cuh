@@ -1,4 +1,4 @@
-// What every CAST kernel is given, and how blocks find their sequence in a ragged batch.
+// The arguments of every CAST kernel, and how blocks find their sequence in a ragged batch.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -57,9 +57,9 @@ struct CastArgs {
   int32_t* counters = nullptr;           // [sequences * clusterings, 6]
 };
 
-// Which of a tile's 32 tokens a cluster holds, x, and how many it holds of earlier tokens, y: so
-// the place of token j among the members is y + popc(x below j). That is the whole inverse list: no
-// token has a list of its own, and going through the clusters in order is going through the words.
+// Which of a tile's 32 tokens a cluster holds, x, and how many earlier tokens it holds, y. So the
+// place of token j among the members is y + popc(x below j). This replaces an inverse list: no
+// token has a list of its own, and reading the words in order visits the clusters in order.
 using Membership = uint2;
 
 // The greatest s with first[s] * unit <= x; requires first[0] = 0 and x < first[count] * unit.
@@ -116,10 +116,10 @@ __device__ __forceinline__ CastRow RowOf(const CastArgs& a, int64_t index) {
                inner % a.shape.clusters);
 }
 
-// What the kernels get: `batch` with its tables and workspace in place.
+// The kernels' arguments for `batch`, with its tables and workspace.
 CastArgs MakeCastArgs(const CastShape& shape, const CastBatch& batch);
 
-// The stages, each one launch or a few. Between them the workspace carries what they name.
+// The stages, one or a few launches each. They pass their results through the workspace.
 cudaError_t RunCastAffinities(const CastArgs& args, int64_t tiles32, int64_t tiles64,
                               cudaStream_t stream);
 cudaError_t RunCastClusters(const CastArgs& args, int64_t tiles128, cudaStream_t stream);
@@ -129,7 +129,8 @@ cudaError_t RunCastCombine(const CastArgs& args, int64_t tiles64, int64_t tiles1
                            cudaStream_t stream);
 
 // Columns of head_dim and value_dim that a block of the inner attention and of the combination
-// keeps at a time: larger dims go in pieces. fp32 has smaller ones, for the sake of shared memory.
+// keeps at a time: larger dims are processed in pieces. fp32 has smaller ones to save shared
+// memory.
 __host__ __device__ constexpr int CastColumns(bool float32, int dim) {
   if (dim <= 32) return 32;
   if (dim <= 64 || float32) return 64;

@@ -29,14 +29,14 @@ struct RejectShared {
   int count;
 };
 
-// One clustering of one sequence, and what its clusters and tokens have agreed on so far.
+// One clustering of one sequence, with the state of its matching so far.
 struct Assignment {
   const CastArgs& a;
   const CastRow first_row;           // of cluster 0
   int32_t* const choice;             // [tokens]: the cluster that holds it, or kFree
-  int32_t* const free_tokens;        // list: who chooses in this round
-  int32_t* const places;             // [free token of the list]: its place among those who arrive
-  int32_t* const arrivals;           // lists by cluster: who arrived
+  int32_t* const free_tokens;        // list: the tokens that choose in this round
+  int32_t* const places;             // [free token of the list]: its place among the arrivals
+  int32_t* const arrivals;           // lists by cluster: the tokens that arrived
   int32_t* const arriving;           // [clusters]: how many
   int32_t* const starts;             // [clusters]: where in `arrivals`
   int32_t* const counts;             // [clusters]: how many are held, in `members`
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kThreads) FirstRejectionKernel(const CastArgs 
   }
 }
 
-// A cluster's candidates: those it holds, then those who arrive.
+// A cluster's candidates: those it holds, then the arrivals.
 struct Candidates {
   const Assignment& all;
   const int cluster;
@@ -166,7 +166,7 @@ struct Candidates {
     return all.KeyOf(j < held ? members[j] : arrivals[j - held], cluster);
   }
 
-  // By one thread, when all others have read what it changes.
+  // Called by one thread, after all others have read what it changes.
   __device__ void Finish(unsigned long long bound) const {
     all.counts[cluster] = min(total, all.first_row.size);
     all.arriving[cluster] = 0;
@@ -220,7 +220,7 @@ __device__ void SettleByBlock(const Candidates& from, int round, SelectShared& s
   const auto key = [&](int j) { return from.Key(j); };
   const unsigned long long bound =
       from.total > size ? SelectBound(key, from.total, size, shared) : 0;
-  // Those who stay move up, never past what has yet to be read.
+  // The tokens that stay move up, never past those that are yet to be read.
   int written = 0;
   int parity = 1;
   for (int base = 0; base < from.total; base += kThreads, parity ^= 1) {
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(kThreads) SettleKernel(const CastArgs a) {
   const int first = rank * kThreads + static_cast<int>(threadIdx.x);
   const int step = blocks * kThreads;
   // Round r reads the free tokens counted in slot r of three and fills those of slot r + 1, while
-  // some thread may still read what slot r said; so the slot to clear is the one after.
+  // some thread may still read slot r; so the slot to clear is the one after.
   for (int round = 0;; ++round) {
     const int free = all.free_count[round % 3];
     if (free == 0) return;

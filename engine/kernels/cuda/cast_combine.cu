@@ -1,10 +1,10 @@
 // Step 6 of CAST: every token sees its own clusters from inside and the others by their summaries.
 //
-// The summaries' part is attention with the surrogates for keys and R_inter for values, in which
-// each token's own clusters are masked out; the softmax's maximum and sum are known from the first
-// stage, so weights come out final. Then the rows of `inside`, already weighted, are added in
-// ascending order of clusters, which the membership words give: no list per token, no atomics, and
-// the same sum whatever the schedule.
+// The summaries' part is attention with the surrogates for keys and R_inter for values, with each
+// token's own clusters masked out. The softmax's maximum and sum are known from the first stage, so
+// the weights are final. Then the rows of `inside`, already weighted, are added in ascending order
+// of clusters, which the membership words give. So there is no list per token, there are no
+// atomics, and the sum does not depend on the schedule.
 //
 // Where fp16 cannot hold a Laplace summary, which is not normalised, R is fp32 and its product a
 // TF32 one.

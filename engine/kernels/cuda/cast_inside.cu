@@ -1,11 +1,11 @@
 // Steps 4 and 5 of CAST: attention inside the clusters, and their summaries.
 //
 // A block has some queries of one cluster and one head and goes through the cluster's keys in tiles
-// of 64 with an online softmax, gathering all rows by the members' list; a row is one line of 128
-// bytes at d = 64, so gathering costs what streaming does. It writes its rows times alpha, the
+// of 64 with an online softmax, gathering all rows by the members' list. A row is one line of 128
+// bytes at d = 64, so gathering costs no more than streaming. It writes its rows times alpha, the
 // weight with which their token sees this cluster, so that the combination only adds. The first
-// block of each cluster and head also carries the summary, one more query with a temperature of its
-// own for every key, along on the plain units while the tiles are in shared memory.
+// block of each cluster and head also computes the summary, one more query with a temperature of
+// its own for every key, on the plain units while the tiles are in shared memory.
 //
 // Cost a slot-head at d = 64, bf16: 384 B gathered, keys and values again from L2 for every further
 // 128 queries, 128 B written, 4 kappa d flop. 64K tokens, 8 heads, kappa = 256: 62 us of bytes.
@@ -194,8 +194,8 @@ __global__ void __launch_bounds__(kInsideThreads) InsideKernel(const CastArgs a)
           factor = Laplace(product * LaplaceStretchOf(a, phi));
         } else {
           const float2 stats = a.weight_stats[member * a.shape.heads + head];
-          // The greatest score was summed in another order: it may be less than this one by a
-          // digit.
+          // The greatest score was summed in another order, so rounding can make it less than this
+          // one.
           const float below = fminf(product * a.scale.sign - stats.x, 0);
           factor = Exp2(StretchOf(a, phi) * below) * stats.y / total;
         }
@@ -224,7 +224,7 @@ __global__ void __launch_bounds__(kInsideThreads) InsideKernel(const CastArgs a)
       first_column;
   if (count > 0) {
     summary.Write(a, shared, to, columns);
-  } else if (static_cast<int>(threadIdx.x) < columns) {  // an empty cluster says nothing
+  } else if (static_cast<int>(threadIdx.x) < columns) {  // an empty cluster contributes nothing
     if (a.wide) {
       static_cast<float*>(a.summaries)[to + threadIdx.x] = 0;
     } else {

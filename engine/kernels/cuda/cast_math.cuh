@@ -11,7 +11,7 @@
 namespace castor::kernels::cuda {
 
 // MEGA's attention function (arXiv 2209.10655): (1 + erf((x - mu) / (sigma sqrt 2))) / 2, with
-// sigma sqrt 2 = 1 / sqrt(2 pi). By erfc, which keeps its digits where the function is small.
+// sigma sqrt 2 = 1 / sqrt(2 pi). Uses erfc, which stays accurate where the function is small.
 __device__ __forceinline__ float Laplace(float x) {
   constexpr float kMean = 0.70710678118654752f;
   constexpr float kRootOfTwoPi = 2.5066282746310002f;
@@ -34,14 +34,14 @@ __device__ __forceinline__ float LaplaceStretchOf(const CastArgs& a, float phi) 
   return FiniteProduct(a.shape.scale, GateTemperature(a.shape.gated, phi));
 }
 
-// What `sum`, taken against `old_max`, is against `new_max`, whose exponents are `factor` times as
-// large. An empty sum stays one.
+// Converts `sum` from exponents relative to `old_max` to those relative to `new_max`, which are
+// `factor` times as large. An empty sum stays empty.
 __device__ __forceinline__ float Rescaled(float sum, float old_max, float new_max, float factor) {
   return old_max == new_max ? sum : sum * Exp2(factor * (old_max - new_max));
 }
 
-// Pairs (affinity, token) as numbers that are larger for what is preferred: the higher affinity,
-// among equals the lower token; NaN is the least affinity. No pair is 0.
+// Pairs (affinity, token) as numbers that are larger for the preferred pair: the higher affinity,
+// among equal ones the lower token. NaN is the least affinity. No pair is 0.
 __device__ __forceinline__ unsigned long long PairKey(float affinity, int token) {
   uint32_t bits = __float_as_uint(affinity + 0.0f);  // -0 becomes 0
   bits = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;

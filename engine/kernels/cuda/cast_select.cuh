@@ -1,8 +1,8 @@
 // Selection by a block: the k-th largest of some 64-bit keys, and the list of what was selected.
 //
 // Keys (PairKey) are distinct, so a selection is exact and has no ties left to break: radix select
-// from the top, 11 bits a pass over all keys, which stay where they are. No buffer of candidates
-// exists that could overflow. Counting is by atomics on integers, whose order does not matter.
+// from the top, 11 bits a pass over all keys, which stay in place. There is no buffer of candidates
+// that could overflow. Counting is by atomics on integers, whose order does not matter.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -26,7 +26,7 @@ struct SelectShared {
 };
 
 // The sum of x over the threads before this one, and over all; every thread of the block calls it.
-// `sums` may not be those of the call just before.
+// `sums` must not be the previous call's.
 __device__ __forceinline__ int SumBefore(int x, int* sums, int* total) {
   const int lane = threadIdx.x % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
@@ -51,7 +51,8 @@ __device__ __forceinline__ int SumBefore(int x, int* sums, int* total) {
 
 // A bound that exactly k of the keys reach: at most the k-th largest, and above the next one.
 // key(j), j < count, are distinct; 0 stands for no key. Requires 1 <= k <= the number of keys. All
-// threads of the block call it and get the same; a barrier lies before the first key is read.
+// threads of the block call it and get the same result. It has a barrier before the first key is
+// read.
 template <typename Key>
 __device__ unsigned long long SelectBound(const Key& key, int count, int k, SelectShared& shared) {
   const int threads = static_cast<int>(blockDim.x);
@@ -69,7 +70,7 @@ __device__ unsigned long long SelectBound(const Key& key, int count, int k, Sele
       atomicAdd(&shared.histogram[static_cast<int>(x >> low) & ((1 << bits) - 1)], 1);
     }
     __syncthreads();
-    // Threads have stretches of digits, the highest first.
+    // Each thread has a range of digits, the highest first.
     const int stretch = kDigits / threads;
     int mine = 0;
     for (int i = 0; i < stretch; ++i) mine += shared.histogram[kDigits - 1 - thread * stretch - i];
@@ -92,7 +93,7 @@ __device__ unsigned long long SelectBound(const Key& key, int count, int k, Sele
     prefix = prefix << bits | static_cast<unsigned>(shared.digit);
     k -= shared.above;
     shift = low;
-    // Done when the digit's keys are all wanted, which distinct keys make sure of in the end.
+    // Done when all keys of the digit are wanted. Keys are distinct, so this always happens.
     if (shared.inside == k || shift == 0) return prefix << shift;
   }
 }

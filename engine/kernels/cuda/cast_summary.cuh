@@ -1,4 +1,4 @@
-// A cluster's summary, step 5 of CAST, made by a block of the inner attention out of the tiles of
+// A cluster's summary, step 5 of CAST. A block of the inner attention computes it from the tiles of
 // keys and values that it has in shared memory anyway.
 #pragma once
 
@@ -26,7 +26,7 @@ struct InsideShared {
   float partial_sum[kInsideThreads];
 };
 
-// The summary of a cluster for one head: every thread carries one column over a part of the keys.
+// The summary of a cluster for one head: every thread sums one column over a part of the keys.
 template <typename T, int kColumns>
 class Summary {
  public:

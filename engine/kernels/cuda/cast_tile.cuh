@@ -1,7 +1,7 @@
 // Tiles of rows in shared memory and a warp's matrix products over them, the same code for every
 // element type. Elements go in pairs of neighbours in the summed dimension: two halves in 32 bits,
-// or a float2. A product of 16 in depth is one m16n8k16 for half types; fp32 takes it as two
-// m16n8k8 of three TF32 products each (hi*hi + hi*lo + lo*hi), which keeps about 21 bits.
+// or a float2. A product of depth 16 is one m16n8k16 for half types; for fp32 it is two m16n8k8 of
+// three TF32 products each (hi*hi + hi*lo + lo*hi), which keeps about 21 bits.
 //
 // Shared rows are padded by four pairs: then the eight rows and four pairs that a warp's fragment
 // names lie in different banks, whichever way it is read.
@@ -142,9 +142,9 @@ struct GatheredRows {
 };
 
 // All threads copy `rows` rows, kColumns elements each, to shared memory: row(r) points to the
-// elements, of which the first `columns` exist, or is nullptr for a row of zeros. What is missing
-// becomes zero. With `vector`, rows are aligned to 16 bytes and so is `columns`; their copies run
-// until WaitCopies, and a barrier follows either way before anyone reads.
+// elements, of which the first `columns` exist, or is nullptr for a row of zeros. Missing elements
+// become zero. With `vector`, rows and `columns` are multiples of 16 bytes, and their copies run
+// until WaitCopies. Either way a barrier must follow before anyone reads.
 template <typename T, int kColumns, typename Row>
 __device__ __forceinline__ void LoadTile(Pair<T>* tile, int rows, int columns, bool vector,
                                          Row row) {

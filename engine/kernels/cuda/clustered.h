@@ -19,7 +19,7 @@
 
 namespace castor::kernels::cuda {
 
-// What all sequences have in common.
+// Parameters that all sequences share.
 struct ClusteredShape {
   Element element = Element::kFloat32;  // of query, key, value and output
   int64_t heads = 0;                    // 1..65535
@@ -46,7 +46,7 @@ struct ClusteredPlan {
   int64_t longest_queries = 0;
   int64_t most_centroids = 0;  // of one sequence
   bool tensor_cores = false;
-  int lloyd_blocks = 0;         // that cluster one sequence's codes together; 0: in many launches
+  int lloyd_blocks = 0;         // that cluster one sequence's codes together; 0: many launches
   bool early_launches = false;  // a stage's launch may overlap the end of the one before it
   int64_t workspace_bytes = 0;  // Count::kMost (engine/kernels/count.h): cannot be counted
 
@@ -61,7 +61,7 @@ struct ClusteredDevice {
 };
 
 // A pure function of its arguments. Offsets as in attention::Problem, beginning at 0. A plan whose
-// counts leave int32 has no sequences; the caller refuses the problem.
+// counts exceed int32 has no sequences; the caller refuses the problem.
 ClusteredPlan PlanClustered(const ClusteredShape& shape, std::span<const int32_t> cu_seqlens_q,
                             std::span<const int32_t> cu_seqlens_k, const ClusteredDevice& device);
 
@@ -85,7 +85,7 @@ struct ClusteredProblem {
 cudaError_t Run(const ClusteredShape& shape, const ClusteredPlan& plan,
                 const ClusteredProblem& problem, cudaStream_t stream);
 
-// What the stages leave in the workspace, for tests. All [heads, ...].
+// The stages' results in the workspace, for tests. All [heads, ...].
 struct ClusteredWorkspace {
   uint64_t* codes = nullptr;      // [heads, query tokens]
   int32_t* labels = nullptr;      // [heads, query tokens]

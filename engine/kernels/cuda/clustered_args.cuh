@@ -1,4 +1,5 @@
-// What every stage of clustered attention gets, by value, and how blocks find their work.
+// The arguments of every stage of clustered attention, passed by value, and how blocks find their
+// work.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -46,8 +47,8 @@ struct SequenceOf {
   }
 };
 
-// The sequence that piece `piece` of the array belongs to: the last one that begins at or before
-// it, of those that are not empty.
+// The sequence that piece `piece` of the array belongs to: the last non-empty one that begins at or
+// before it.
 __device__ inline int32_t FindSequence(const ClusteredArgs& args, ClusteredPlan::Array array,
                                        int32_t piece) {
   const int32_t* const begins = args.Offsets(array);
@@ -71,7 +72,7 @@ __device__ __forceinline__ const T* RowOf(const void* tensor, int64_t token, int
   return static_cast<const T*>(tensor) + token * stride + head * dim;
 }
 
-// Every stage's launch; its kernels call WaitForEarlierKernels first.
+// Launches a stage; its kernels call WaitForEarlierKernels first.
 template <typename Kernel, typename... More>
 cudaError_t LaunchStage(Kernel* kernel, LaunchShape shape, cudaStream_t stream,
                         const ClusteredArgs& args, More... more) {

@@ -1,7 +1,6 @@
 // Stage 3 of clustered attention in fp32, for every type and dimension: centroids attend to the
-// keys of their sequence, a part of the keys per block, and list candidates for their top keys on
-// the way. clustered_attend_mma.cu is the same on tensor cores. No score ever reaches device
-// memory.
+// keys of their sequence, a part of the keys per block, and list candidates for their top keys.
+// clustered_attend_mma.cu is the same on tensor cores. No score ever reaches device memory.
 //
 // Per centroid and key 2 * (d + d_v) fp32 operations; at 64K keys, 8 heads, C = 100, d = 64 17
 // Tflop, some 0.5 ms of FMA.
@@ -238,7 +237,7 @@ __global__ void __launch_bounds__(kSampleGroups) ThresholdKernel(const Clustered
         const float element = ToFloat(k[e]);
 #pragma unroll
         for (int r = 0; r < kThresholdRows; ++r) {
-          // Rows that are not there repeat the first, whose memory is.
+          // Missing rows repeat the first one, whose memory is valid.
           products[r] = fmaf(centroids[int64_t{r < rows ? r : 0} * dim + e], element, products[r]);
         }
       }

@@ -1,13 +1,12 @@
-// Stage 3 of clustered attention on tensor cores: clustered_attend.cu for half types and the usual
-// dimensions, where it is written what the stage does.
+// Stage 3 of clustered attention on tensor cores: clustered_attend.cu, which describes the stage,
+// for half types and the usual dimensions.
 //
 // A block has up to 128 centroids, 16 a warp, as the query rows of a flash kernel, and a part of
-// the keys. Centroids are fp32; they enter as two terms of the keys' type, so that scores are exact
-// to fp32 and top keys are the definition's, for half as much again on the tensor cores. Per tile
-// of 64 keys and warp at d = 64: 96 products, 1024 exponentials, 16 KB read from shared memory. At
-// 64K keys of 8 heads and C = 100 (7 warps work): 134 MB of keys and values, 31 us; 22 Tflop, 35 us
-// of mma.sync; 0.5 G exponentials, 14 us. Splits write 4 (d_v + 2) B a centroid, 17 MB at 64
-// splits.
+// the keys. Centroids are fp32. They enter as two terms of the keys' type, so scores are exact to
+// fp32 and top keys are the definition's, for 50% more work on the tensor cores. Per tile of 64
+// keys and warp at d = 64: 96 products, 1024 exponentials, 16 KB read from shared memory. At 64K
+// keys of 8 heads and C = 100 (7 warps work): 134 MB of keys and values, 31 us; 22 Tflop, 35 us of
+// mma.sync; 0.5 G exponentials, 14 us. Splits write 4 (d_v + 2) B a centroid, 17 MB at 64 splits.
 
 #include "engine/kernels/cuda/clustered_args.cuh"
 #include "engine/kernels/cuda/clustered_flash.cuh"
@@ -37,7 +36,7 @@ constexpr size_t kShared = 4 * kTileElements<T, dim> * sizeof(T) + kMmaRows * si
 template <int dim>
 struct Centroids {
   uint32_t high[dim / 16][4];
-  uint32_t low[dim / 16][4];  // what rounding to `high` left over
+  uint32_t low[dim / 16][4];  // the rest after rounding to `high`
 };
 
 template <typename T, int dim>
@@ -59,7 +58,7 @@ __device__ void LoadCentroids(const float* rows, int count, Centroids<dim>& c) {
   }
 }
 
-// Adds 16 dimensions' products. Every score is summed in this order, whichever kernel asks.
+// Adds 16 dimensions' products. Every score is summed in this order, whichever kernel computes it.
 template <typename T, int dim>
 __device__ __forceinline__ void Score(const Centroids<dim>& c, int k, const uint32_t (&keys)[2],
                                       float (&scores)[4]) {

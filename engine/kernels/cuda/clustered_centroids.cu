@@ -1,9 +1,9 @@
 // Stage 2 of clustered attention: each sequence's queries in the order of their clusters, and the
 // clusters' mean queries.
 //
-// The order is a counting sort, stable, so that a cluster's members are summed in the order of
-// their positions whatever the device does. Floors at d = 64 and 64K queries of 8 heads: labels
-// read twice, order written, 12 B a query, 1.5 us; queries gathered, 132 B each, 16 us.
+// The order is a counting sort, stable, so a cluster's members are always summed in the order of
+// their positions. Floors at d = 64 and 64K queries of 8 heads: labels read twice, order written,
+// 12 B a query, 1.5 us; queries gathered, 132 B each, 16 us.
 
 #include "engine/kernels/cuda/clustered_args.cuh"
 #include "engine/kernels/cuda/launch.cuh"
@@ -47,8 +47,8 @@ __device__ int32_t ExclusiveSum(int32_t value, int lane) {
   return sum - value;
 }
 
-// grid (sequences, heads). Every warp has a range of the queries: it counts its members of each
-// cluster, learns where they go from the counts of all warps, and puts them there.
+// grid (sequences, heads). Every warp has a range of the queries. It counts its members of each
+// cluster, finds their places from the counts of all warps, and puts them there.
 __global__ void __launch_bounds__(kSortThreads) SortKernel(const ClusteredArgs args) {
   WaitForEarlierKernels();
   __shared__ int32_t totals[kSortWarps];
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kSortThreads) SortKernel(const ClusteredArgs a
       }
     }
     __syncthreads();
-    // The last warp's offset of the last cluster now is the end of what this round placed.
+    // The last warp's offset of the last cluster is now the end of what this round placed.
     placed = counts[(kSortWarps - 1) * round + clusters - 1];
     __syncthreads();
   }
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kMeanThreads) MeanKernel(const ClusteredArgs a
       float sum = 0;
 #pragma unroll
       for (int w = 0; w < kMeanWarps; ++w) sum += sums[w][column];
-      // An empty cluster's row is read by nobody, but finite.
+      // Nobody reads an empty cluster's row, but it must be finite.
       mean[e0 + column] = members == 0 ? 0 : sum / static_cast<float>(members);
     }
     __syncthreads();

@@ -1,6 +1,6 @@
 // A warp's flash attention of 16 rows over a tile of keys and values in shared memory, on tensor
-// cores, for half types: what the centroids' attention and the members' refinement share. They
-// differ in whose rows these are, which keys a tile holds, and what else is done with a score.
+// cores, for half types: the common part of the centroids' attention and the members' refinement.
+// These differ in the rows, in the keys that a tile holds, and in what else happens to a score.
 //
 // A lane has, with g = lane / 4 and t = lane % 4, of row g + 8 (i / 2) the scores of the keys 8n +
 // 2t + i % 2 in scores[n][i], and the columns 8n + 2t + i % 2 of its output in output[n][i].
@@ -16,11 +16,11 @@
 
 namespace castor::kernels::cuda {
 
-// Elements from row to row of a tile: so far apart that ldmatrix meets no bank twice.
+// Elements from row to row of a tile: far enough apart that ldmatrix has no bank conflicts.
 template <int dim>
 inline constexpr int kTileStride = dim + 8;
 
-// Starts the copies of a tile's rows, shared out among `threads` threads: row(r) points to row r of
+// Starts the copies of a tile's rows, divided among `threads` threads: row(r) points to row r of
 // the source. Rows beyond `count` become zero.
 template <typename T, int dim, int rows, int threads, typename Row>
 __device__ __forceinline__ void CopyRows(int thread, int count, T* tile, Row row) {
@@ -55,9 +55,9 @@ __device__ __forceinline__ void ScoreTile(const T* keys, float (&scores)[groups]
   }
 }
 
-// Scores with the scale's sign, -infinity where there is no key, become weights against the
-// greatest score so far; what was summed against an earlier one is scaled to it. `magnitude` is the
-// scale's. `sum` is of this lane's weights.
+// Scores with the scale's sign, -infinity where there is no key, become weights relative to the
+// greatest score so far; earlier sums are rescaled to it. `magnitude` is the scale's. `sum` is of
+// this lane's weights.
 template <int dim, int groups>
 __device__ __forceinline__ void WeightTile(float (&scores)[groups][4], float magnitude,
                                            float (&greatest)[2], float (&sum)[2],

@@ -4,13 +4,13 @@
 // from the tensor cores: with bytes x = 64 where a code has a bit and c = -128 where a centroid has
 // one, x . c = -2 * 4096 * |code & centroid|. The accumulator starts at 4096 * |centroid| + index,
 // so it ends as 4096 * (distance - |code|) + index: its minimum over the centroids is the nearest,
-// the lowest index where several are. One instruction a distance besides the product.
+// the lowest index where several are. That is one instruction per distance beside the product.
 //
 // A block keeps, per cluster, how many of its members have each bit: counts of bits l and l + 32 in
 // one word, which lane l of a warp changes. Only queries whose label changed touch them. A block
 // updates its share of the centroids from all blocks' counts and writes the new codes to all
-// blocks' shared memory; so an iteration costs two barriers of the cluster and no traffic beyond it
-// but 12 B a query. All is integer: how many blocks there are does not show.
+// blocks' shared memory; so an iteration costs two barriers of the cluster, and 12 B a query of
+// traffic outside it. All of it is integers, so the number of blocks does not affect the result.
 //
 // Work per query and iteration: 2 * 64 * C operations of int8 and C minima. At 64K queries of 8
 // heads, C = 100 and 11 assignments: 77 Tops, about 65 us of mma.sync on 132 multiprocessors
@@ -30,7 +30,7 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kTiles = 4;  // of 16 queries that a warp labels at a time
 constexpr int kWarpQueries = 16 * kTiles;
 constexpr int kIndexBits = 12;     // of a centroid in a distance's low bits
-constexpr int32_t kFar = 1 << 29;  // beyond every distance
+constexpr int32_t kFar = 1 << 29;  // greater than every distance
 static_assert(kFusedClusters <= 1 << kIndexBits);
 
 // A block's shared memory, for `padded` centroids, a multiple of 8; LloydSharedBytes in all.
@@ -55,8 +55,8 @@ __device__ int32_t StartOf(uint64_t code, int32_t index) {
 }
 
 // The registers that lane t of a quad gives to the product for `code`: bits 8j + t (+ 4 in odd
-// registers) of each half become bit `place` of byte j. Which bit sits where in the product's depth
-// is the same for queries and centroids, and nothing else matters.
+// registers) of each half become bit `place` of byte j. Only one thing matters about the bits'
+// order in the product's depth: that it is the same for queries and centroids.
 template <int place>
 __device__ __forceinline__ void Spread(uint64_t code, int t, uint32_t (&registers)[4]) {
   constexpr uint32_t kMask = 0x01010101u << place;
@@ -226,7 +226,7 @@ __global__ void __launch_bounds__(kThreads) LloydKernel(const ClusteredArgs args
 
   Assign(shared, codes, labels, begin, end, padded, /*first=*/true, 0);
   for (int update = 0; update < args.shape.iterations; ++update) {
-    SyncCluster();  // all counts are in, and all blocks know whether they moved any
+    SyncCluster();  // all counts are complete, and all blocks know whether any code moved
     int moved = 0;
     for (int b = 0; b < blocks; ++b) moved |= *MapShared(shared.changed + update % 2, b);
     if (moved == 0) break;
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kThreads) LloydKernel(const ClusteredArgs args
     SyncCluster();  // all centroids are there
     Assign(shared, codes, labels, begin, end, padded, /*first=*/false, (update + 1) % 2);
   }
-  SyncCluster();  // nobody's shared memory goes while another may look at it
+  SyncCluster();  // no block may exit while another may read its shared memory
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Stage 1 of clustered attention where clusters or queries are too many for one launch's shared
 // memory (clustered_lloyd.cu): the same algorithm, two launches an iteration, counts and centroids
-// in device memory. A sequence and head that has settled says so in a flag, and its later launches
-// return at once; so the number of launches is fixed, and nobody has to wait and look.
+// in device memory. A sequence and head that has settled sets a flag, and its later launches return
+// at once. So the number of launches is fixed, and the host need not wait and check.
 
 #include "engine/kernels/cuda/clustered_args.cuh"
 #include "engine/kernels/cuda/launch.cuh"
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads) AssignKernel(const ClusteredArgs arg
   const int32_t before = there && pass > 0 ? args.workspace.labels[at] : -1;
   __syncwarp();  // all have read the old label before one of them writes the new one
   if (!there || label == before) return;
-  // The four threads of a query share its bits.
+  // The four threads of a query divide its bits among them.
   const auto add = [&](int32_t cluster, int32_t sign) {
     for (int bit = part; bit < kBits; bit += 4) {
       if (code >> bit & 1) {

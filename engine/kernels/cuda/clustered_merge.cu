@@ -1,8 +1,8 @@
 // Stage 4 of clustered attention: a centroid's splits become its row of the output and, for
 // improved clustered attention, its top keys, their share of the weights and the row without them.
 //
-// A block per centroid. It reads what the splits wrote: at 64 splits, d_v = 64 and C = 100 of 8
-// heads 13 MB, which the second-level cache holds, and some 20 candidates a split.
+// A block per centroid. It reads the splits' results: at 64 splits, d_v = 64 and C = 100 of 8 heads
+// 13 MB, which fit the second-level cache, and some 20 candidates a split.
 
 #include "engine/kernels/cuda/clustered_args.cuh"
 #include "engine/kernels/cuda/clustered_scores.cuh"
@@ -22,13 +22,13 @@ constexpr int kGathered =
     2048;  // candidates that shared memory holds; more are read where they lie
 
 struct Splits {
-  float factors[kMostSplits];  // what the greatest of all scores makes of a split's weights
+  float factors[kMostSplits];  // factor for a split's weights, by the greatest of all scores
   int32_t counts[kMostSplits];
   int gathered;
   uint64_t least;
 };
 
-// Beside it for improved clustered attention, in dynamic shared memory.
+// For improved clustered attention, in addition, in dynamic shared memory.
 struct Top {
   uint64_t candidates[kGathered];
   uint64_t chosen[kMostTop];
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads) MergeKernel(const ClusteredArgs args
   const int wanted = min(args.shape.topk, sequence.keys);
   if (improved) {
     ChooseTop(args, partial, sequence.centroids, splits_count, wanted, splits, *top);
-    // In the order of keys, so that sums over them have one.
+    // In the order of keys, so that sums over them have a fixed order.
     top_count = min(top->count, wanted);
     int32_t* const keys = args.workspace.top_keys + (head * args.centroids + row) * args.shape.topk;
     for (int i = thread; i < top_count; i += kThreads) {
@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kThreads) MergeKernel(const ClusteredArgs args
                                       args.problem.value_stride, head, value_dim);
       total = fmaf(-top->weights[i], ToFloat(value[e]), total);
     }
-    // With every key on top nothing is left but rounding.
+    // If every key is a top key, only rounding errors are left.
     out[e] = improved && top_count == sequence.keys ? 0 : total / sum;
   }
 }

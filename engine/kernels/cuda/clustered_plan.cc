@@ -12,7 +12,8 @@ namespace {
 
 constexpr int64_t kAlignment = 256;
 
-// Hands out pieces of a workspace; from nullptr it only counts: Count::kMost where it cannot.
+// Hands out pieces of a workspace; from nullptr it only adds up their sizes (Count::kMost if they
+// overflow).
 class Pieces {
  public:
   explicit Pieces(void* base) : base_(static_cast<unsigned char*>(base)) {}
@@ -62,7 +63,7 @@ Count LayOut(const ClusteredShape& shape, const ClusteredPlan& plan, void* base,
 }
 
 // Enough blocks to fill a device of some 130 multiprocessors, each with enough queries to be worth
-// a barrier. Integers only, so results do not depend on it.
+// a barrier. Results do not depend on it, since all is integers.
 int LloydBlocks(const ClusteredPlan& plan, int64_t heads, const ClusteredDevice& device) {
   constexpr int64_t kEnoughBlocks = 128;
   constexpr int64_t kEnoughQueries = 512;

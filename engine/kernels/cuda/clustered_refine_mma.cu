@@ -1,11 +1,10 @@
 // Last stage of improved clustered attention on tensor cores: clustered_rows.cu's RefineKernel for
 // half types and the usual dimensions.
 //
-// A warp has 16 queries that follow each other in the order of clusters, so most often of one
-// cluster, at times of two or more. For each of these clusters it gathers 32 top keys and their
-// values into its shared memory, a line each, and is a small flash kernel of 16 queries: at d = 64
-// and k = 32 64 products. Gathers come from the first-level cache where the block's warps share a
-// cluster.
+// A warp has 16 consecutive queries in the order of clusters, mostly of one cluster, sometimes of
+// two or more. For each of these clusters it gathers 32 top keys and their values into its shared
+// memory, a line each, and runs a small flash kernel of 16 queries: 64 products at d = 64 and k =
+// 32. Gathers come from the first-level cache where the block's warps share a cluster.
 
 #include "engine/kernels/cuda/clustered_args.cuh"
 #include "engine/kernels/cuda/clustered_flash.cuh"
@@ -51,7 +50,7 @@ __global__ void __launch_bounds__(kThreads) RefineMmaKernel(const ClusteredArgs 
   const int64_t base = head * args.query_tokens + sequence.query_begin;
   const SoftmaxScale scale = SoftmaxScaleOf(args.shape.softmax_scale);
 
-  // Lane l knows query l % 16 of the warp; rows beyond the last repeat it.
+  // Lane l holds the index of query l % 16 of the warp; rows beyond the last one repeat it.
   const int32_t my_query = args.workspace.order[base + first + min(lane % kWarpRows, rows - 1)];
   const int32_t my_label = args.workspace.labels[base + my_query];
   int32_t query[2];  // of rows g and g + 8

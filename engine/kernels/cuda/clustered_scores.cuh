@@ -11,8 +11,8 @@
 
 namespace castor::kernels::cuda {
 
-// Which centroids and keys a block of the attend stage has: row tiles follow each other within a
-// split, splits within a sequence.
+// Which centroids and keys a block of the attend stage has. Row tiles are consecutive within a
+// split, and splits within a sequence.
 struct KeyRange {
   int32_t key_begin;       // of the sequence, among all keys
   int32_t first, end;      // keys of the sequence
@@ -46,29 +46,29 @@ struct KeyRange {
 // Disjoint groups of sampled keys; as many as the threads of ThresholdKernel.
 inline constexpr int kSampleGroups = 256;
 
-// How many keys of a sequence are looked at for a bound, a multiple of kSampleGroups; 0: none, for
-// few keys or a large k, where the lists alone do.
+// How many keys of a sequence are sampled for a bound, a multiple of kSampleGroups. 0 for few keys
+// or a large k, where the lists alone suffice.
 __device__ __forceinline__ int32_t SampleSize(int32_t keys, int topk) {
   if (keys < 4 * kSampleGroups || topk > kSampleGroups / 4) return 0;
   const int32_t sample = keys / 16 / kSampleGroups * kSampleGroups;
   return min(max(sample, 2 * kSampleGroups), 8 * kSampleGroups);
 }
 
-// From the greatest score of each group: a number below the k-th greatest score of all keys, or
-// NaN, which every score passes. A warp's work.
+// A number below the k-th greatest score of all keys, from the greatest score of each group; or
+// NaN, which every score passes. Called by a whole warp.
 __device__ __forceinline__ float BoundOf(const float* greatest, int topk) {
   const uint64_t bound = KthGreatest<32>([&](int i) { return MakeCandidate(greatest[i], 0) >> 32; },
                                          kSampleGroups, topk);
-  // One below it, so that the key itself passes too.
+  // The next lower number, so that the key itself passes too.
   return ScoreOf((bound - 1) << 32);
 }
 
 // ---- lists of candidates
 // -------------------------------------------------------------------------
 
-// One centroid's list in one split, in device memory, as the threads that share its row hold it;
-// they are of one warp, and how long the list is stands in shared memory. Without a list nothing is
-// offered. Threads add in any order: only the set matters.
+// One centroid's list in one split, in device memory, as seen by the threads that share its row.
+// They belong to one warp, and the list's length is in shared memory. Without a list, nothing is
+// added. Threads add in any order: only the set matters.
 class RowCandidates {
  public:
   RowCandidates() = default;

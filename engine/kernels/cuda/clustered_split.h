@@ -1,5 +1,5 @@
-// How clustered attention is cut into blocks' work: constants and pure functions that the host,
-// which plans, and the kernels, which find their share, must agree on.
+// How clustered attention is cut into blocks: constants and pure functions that both the host's
+// plan and the kernels use.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ inline constexpr int kMmaRows = 128;     // centroids of a tensor cores' block: 
 inline constexpr int kFewestKeys = 256;  // of a split, so that its results are worth their bytes
 inline constexpr int kMostSplits = 64;   // of one sequence's keys, for up to kMmaRows centroids
 
-// Up to so many clusters, Lloyd's algorithm is one launch that counts in shared memory, by 1 to
+// Up to this many clusters, Lloyd's algorithm is one launch that counts in shared memory, by 1 to
 // kMostLloydBlocks blocks a sequence and head, 16 bits a count.
 inline constexpr int kFusedClusters = 1024;
 inline constexpr int64_t kMostLloydBlocks = 8;
@@ -31,8 +31,8 @@ CASTOR_HOST_DEVICE constexpr int64_t LloydSharedBytes(int64_t centroids) {
   return (centroids + 7) / 8 * 8 * (8 + 34 * 4) + 2 * 4;
 }
 
-// Candidates for the top k that a block may list for one centroid. After each tile a list to which
-// another tile's keys might be too much is cut down to k.
+// Candidates for the top k that a block may list for one centroid. After each tile, a list that the
+// next tile's keys could overflow is cut down to k.
 CASTOR_HOST_DEVICE constexpr int CandidateCapacity(int topk) {
   return topk == 0 ? 0 : topk + 2 * kKeyTile;
 }
@@ -42,8 +42,8 @@ CASTOR_HOST_DEVICE constexpr int64_t RowTiles(int64_t centroids, bool tensor_cor
   return (centroids + rows - 1) / rows;
 }
 
-// A sequence's keys, among `count` blocks of `keys` each. Of the sequence's own lengths alone, and
-// the same for all implementations of a device.
+// A sequence's keys, among `count` blocks of `keys` each. Depends on the sequence's own lengths
+// alone, and is the same for all implementations of a device.
 struct KeySplit {
   int64_t keys;
   int64_t count;

@@ -1,5 +1,5 @@
-// How our kernels are launched: through the runtime's extended call, which takes clusters and works
-// under stream capture, and which tests replace by an emulator (tests/support/cuda/emulator.h).
+// How our kernels are launched: through the runtime's extended call, which supports clusters and
+// stream capture. Tests replace it by an emulator (tests/support/cuda/emulator.h).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -17,7 +17,7 @@ struct LaunchShape {
 };
 
 // Queues `kernel` on `stream`. An `early` kernel calls WaitForEarlierKernels (ptx.cuh) first. An
-// empty grid is no launch. Allocates nothing and waits for nothing.
+// empty grid is not launched. Allocates nothing and waits for nothing.
 template <typename... Parameters, typename... Arguments>
 cudaError_t Launch(void (*kernel)(Parameters...), const LaunchShape& shape, cudaStream_t stream,
                    Arguments&&... arguments) {

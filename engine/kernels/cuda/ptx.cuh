@@ -1,6 +1,6 @@
-// The hardware's own instructions that kernels use, one function each, for sm_80 and later. Tests
-// put their own file of this name before it (tests/support/cuda/overlay), which does the same in
-// plain C++: nothing else in this folder may contain assembly.
+// The hardware instructions that kernels use, one function each, for sm_80 and later. Tests shadow
+// this file with one that does the same in plain C++ (tests/support/cuda/overlay), so nothing else
+// in this folder may contain assembly.
 //
 // Fragments of the tensor core's products D[m, n] += A[m, k] B[k, n], by lane, with g = lane / 4
 // and t = lane % 4; a register of A or B holds neighbours in k, the lower one in its lower bits:
@@ -55,7 +55,8 @@ __device__ __forceinline__ unsigned ClusterSize() {
 #endif
 }
 
-// A barrier of all threads of the cluster; what they wrote to shared and global memory is seen.
+// A barrier of all threads of the cluster. Their earlier writes to shared and global memory are
+// visible after it.
 __device__ __forceinline__ void SyncCluster() {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
@@ -80,8 +81,8 @@ __device__ __forceinline__ T* MapShared(T* local, unsigned rank) {
 }
 
 // Launched with LaunchShape::early, a kernel may start while the one before it on the stream still
-// runs; this waits until that one has ended and what it wrote is seen. Before it nothing may be
-// read or written that another kernel writes or reads.
+// runs; this waits until that one has ended and its writes are visible. Before it, the kernel must
+// not read or write anything that another kernel writes or reads.
 __device__ __forceinline__ void WaitForEarlierKernels() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -132,7 +133,7 @@ __device__ __forceinline__ void MmaM16N8K16<__nv_bfloat16>(float (&d)[4], const 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// The nearest tf32 of x, as the tensor core wants it.
+// The nearest tf32 of x, in the tensor core's format.
 __device__ __forceinline__ uint32_t ToTf32(float x) {
   uint32_t bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));

@@ -1,6 +1,6 @@
-// The scale of a softmax as the kernels apply it, so that no finite scale makes anything but finite
-// weights: 2^(magnitude (sign score - greatest)), with `greatest` of the signed scores. Scaling
-// scores before they are compared would make infinities of large ones.
+// The scale of a softmax as the kernels apply it, so that every finite scale gives finite weights:
+// 2^(magnitude (sign score - greatest)), with `greatest` of the signed scores. Scaling scores
+// before they are compared would make infinities of large ones.
 #pragma once
 
 #include <cuda_runtime.h>

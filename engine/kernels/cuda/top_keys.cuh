@@ -30,8 +30,8 @@ __device__ __forceinline__ float ScoreOf(uint64_t candidate) {
 // many low bits the numbers have.
 //
 // Finds the answer's bits from the top: if at least k numbers share its bits so far and have a one
-// next, so does it. Stops as soon as just k numbers are left above, whose least is the answer's
-// lower bound: what is returned then is at most the k-th greatest and greater than the next.
+// next, so does the answer. Stops as soon as exactly k numbers are at or above the bits found. The
+// result is then at most the k-th greatest number and greater than the next one.
 template <int bits = 64, typename At>
 __device__ uint64_t KthGreatest(At at, int count, int k) {
   const int lane = threadIdx.x % 32;
@@ -47,7 +47,7 @@ __device__ uint64_t KthGreatest(At at, int count, int k) {
   return prefix;
 }
 
-// Cuts list[0, count) down to its k greatest, in place and in the order they had; a warp's work.
+// Cuts list[0, count) down to its k greatest, in place and in their order. Called by a whole warp.
 // Returns the least score among them. Requires count > k.
 __device__ inline float KeepGreatest(uint64_t* list, int count, int k) {
   const int lane = threadIdx.x % 32;

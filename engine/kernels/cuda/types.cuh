@@ -28,7 +28,7 @@ __device__ __forceinline__ __nv_bfloat16 FromFloat<__nv_bfloat16>(float value) {
   return __float2bfloat16_rn(value);
 }
 
-// Two neighbours of a half type as the tensor core's register: the first in the low bits.
+// Two neighbours of a half type in a register of the tensor core: the first in the low bits.
 template <typename T>
 __device__ __forceinline__ uint32_t LoadPair(const T* pair) {
   static_assert(sizeof(T) == 2);
