@@ -10,7 +10,7 @@ FROM ${BASE} AS build
 ARG FLAVOR=--cpu
 ENV CASTOR_DEPS_DIR=/opt/castor-deps
 WORKDIR /src
-# Layers by how often they change: tools and libraries hang on these two files alone.
+# Layers by how often they change: tools and libraries depend on these two files only.
 COPY deploy/setup.sh deploy/versions.env deploy/
 RUN deploy/setup.sh ${FLAVOR} && rm -rf /var/lib/apt/lists/* /root/.cache
 COPY . .

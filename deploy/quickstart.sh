@@ -61,7 +61,7 @@ step "starting castor-server"
 build/server/castor-server --listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0 --model "$model" \
   2>"$log" &
 server=$!
-# The server says once where it listens, when all models are loaded.
+# The server prints where it listens once all models are loaded.
 listening=
 for _ in $(seq 600); do
   listening=$(grep -m 1 ' listening ' "$log" || true)

@@ -44,7 +44,7 @@ if [ "$flavor" = auto ]; then
 fi
 
 cache=${XDG_CACHE_HOME:-${HOME:-}/.cache}
-# What is only measured against does not name the folder.
+# Pins of software that is only measured against are not part of the folder's name.
 pins=$(sed '/^# ---- /,$d' "$root/deploy/versions.env" | sha256sum | cut -c1-12)
 deps=${CASTOR_DEPS_DIR:-$cache/castor/deps-$pins}
 if $print_dir; then printf '%s\n' "$deps"; exit 0; fi
@@ -69,7 +69,7 @@ dev_packages=(
   shellcheck binutils git python3-h2                  # checks; broken HTTP/2 for hostile tests
 )
 
-# Prints those of $@ that are not installed.
+# Prints the packages in $@ that are not installed.
 missing_packages() {
   comm -13 <(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |
     sed -n 's/^installed //p' | sort -u) <(printf '%s\n' "$@" | sort -u)
@@ -129,7 +129,7 @@ mkdir -p "$deps/bin" 2>/dev/null ||
 exec 9>"$deps/.lock"
 flock 9 # two set-ups at once (tests and quickstart) take turns
 
-# Runs $2.. once, and leaves a mark named $1. An interrupted step leaves none and runs again.
+# Runs $2.. once, and leaves a mark named $1. An interrupted step leaves no mark and runs again.
 once() {
   local mark=$deps/.done-$1
   shift
@@ -180,15 +180,15 @@ if ! find_cargo; then
   install_rust
   find_cargo || die "needs Rust $RUST_MINIMUM or newer, and the distribution has none: use rustup"
 fi
-# CMake looks into $deps/bin first, so that it takes this one and not an older one on the path.
+# CMake searches $deps/bin first, so it finds this one and not an older one on the path.
 case $cargo in
   cargo | "$deps/bin/cargo") ;;
   *) ln -sf "$cargo" "$deps/bin/cargo" ;;
 esac
 
 # ---- wheels ------------------------------------------------------------------------------------
-# The distribution's own python3, which installed python3-venv serves: whatever else answers to that
-# name (pyenv, conda, an active environment) may be one that LibTorch has no wheel for.
+# The distribution's own python3, for which python3-venv is installed: any other python3 (pyenv,
+# conda, an active environment) may be a version without a LibTorch wheel.
 python=/usr/bin/python3
 unset PYTHONHOME PYTHONPATH VIRTUAL_ENV PIP_TARGET PIP_PREFIX PIP_USER PIP_REQUIRE_VIRTUALENV
 venv=$deps/venv

@@ -6,8 +6,8 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-# Warnings are errors with the compilers that CI runs; another compiler's new warning must not keep
-# a user from building.
+# Warnings are errors with the compilers that CI runs. A new warning of another compiler must not
+# keep a user from building.
 set(CASTOR_WERROR AUTO CACHE STRING "Warnings are errors: ON, OFF, or AUTO (with g++ 12 and clang 16)")
 set(werror ${CASTOR_WERROR})
 if(werror STREQUAL "AUTO")
@@ -26,8 +26,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
 endif()
 
 if(CASTOR_SANITIZE)
-  # Whatever the build type says: assertions on, and little optimisation for readable stacks. The
-  # last flag gives inlined frames their full names, which tests/sanitizers/tsan.supp matches.
+  # Whatever the build type: assertions on, and little optimisation, for readable stacks. The last
+  # flag gives inlined frames their full names, which tests/sanitizers/tsan.supp matches.
   add_compile_options(-fsanitize=${CASTOR_SANITIZE} -fno-omit-frame-pointer -O1 -UNDEBUG
                       -g1 $<$<CXX_COMPILER_ID:Clang>:-fdebug-info-for-profiling>)
   add_link_options(-fsanitize=${CASTOR_SANITIZE} -Wl,--allow-shlib-undefined)

@@ -1,5 +1,5 @@
-# Everything that Castor links, as targets. Debian's packages are found by their own files; what
-# deploy/setup.sh put under CASTOR_DEPS is imported by path.
+# Everything that Castor links, as targets. Debian's packages are found by their own CMake or
+# pkg-config files; what deploy/setup.sh put under CASTOR_DEPS is imported by path.
 
 list(PREPEND CMAKE_PROGRAM_PATH "${CASTOR_DEPS}/bin")  # a newer cargo, promtool
 
@@ -24,8 +24,8 @@ endif()
 # REAL_PATH of each link, so that every checkout compiles with the same paths and shares ccache.
 file(REAL_PATH "${deps}/torch-lib" torch_lib)
 
-# LibTorch: imported by path, because find_package(Torch) of a CUDA wheel wants a whole toolkit, and
-# through a filtered include folder, because the wheel's own carries protobuf 3.13 headers.
+# LibTorch: imported by path, because find_package(Torch) of a CUDA wheel needs a whole toolkit, and
+# through a filtered include folder, because the wheel's own contains protobuf 3.13 headers.
 function(castor_import_torch name file)
   add_library(${name} SHARED IMPORTED GLOBAL)
   set_target_properties(${name} PROPERTIES IMPORTED_LOCATION "${torch_lib}/${file}")
@@ -50,7 +50,7 @@ if(NOT CASTOR_CUDA STREQUAL "OFF" AND NOT CASTOR_SANITIZE AND EXISTS "${nvcc}")
   set(CMAKE_CUDA_COMPILER "${cuda_root}/bin/nvcc")
   set(CMAKE_CUDA_ARCHITECTURES "${CASTOR_CUDA_ARCHITECTURES}")
   enable_language(CUDA)
-  # CMake 3.25 knows no CUDA20 for this compiler, which takes it all the same.
+  # CMake 3.25 does not know that this compiler supports CUDA20.
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   set(CASTOR_WITH_CUDA ON)

@@ -1,4 +1,4 @@
-# The few functions that folders' CMakeLists use.
+# Functions that the folders' CMakeLists use.
 
 # GoogleTest's and common headers, compiled once for all tests: they take longer than most tests do.
 # An executable as tests are, so that its flags are theirs.
@@ -32,7 +32,7 @@ function(castor_test name)
     set(arg_TIMEOUT 300)
   endif()
   if(CASTOR_SANITIZE)
-    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 3")  # they slow a program down as much and more
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 3")  # sanitizers slow a program that much or more
   endif()
   find_package(GTest REQUIRED)
   add_executable(${name} ${arg_SOURCES})
@@ -46,8 +46,8 @@ function(castor_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
 
-# castor_bench(NAME SOURCES ... LIBS ...): a Google Benchmark program; built, run only by hand. A
-# sanitizer's build leaves it out: what it would measure means nothing.
+# castor_bench(NAME SOURCES ... LIBS ...): a Google Benchmark program; it is built, and run only by
+# hand. Sanitizer builds leave it out, since its figures would mean nothing.
 function(castor_bench name)
   cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
   find_package(benchmark REQUIRED)

@@ -1,9 +1,9 @@
-# What `cmake --install` puts where: bin/ for programs, lib/ for our libraries, which find each other
-# and LibTorch beside them. In the build tree CMake writes the folders of what a target links into
-# it, LibTorch's among them, so that nothing needs LD_LIBRARY_PATH.
+# What `cmake --install` puts where: bin/ for programs, lib/ for our libraries, which find each
+# other and LibTorch beside them. In the build tree CMake sets each target's RPATH to the folders of
+# what it links, LibTorch's included, so LD_LIBRARY_PATH is not needed.
 #
-# The CUDA module is opened at run time, so that no target links it: who builds the server where
-# there is a CUDA compiler wants the module too.
+# The CUDA module is opened at run time, so no target links it. Where there is a CUDA compiler,
+# building the server also builds the module.
 
 if(CASTOR_WITH_CUDA AND TARGET castor_cuda)
   add_dependencies(castor-server castor_cuda)

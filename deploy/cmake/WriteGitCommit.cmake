@@ -1,8 +1,8 @@
 # Run at build time: cmake -DSOURCE_DIR=... -DOUTPUT=... -P WriteGitCommit.cmake
 #
 # Writes a header that says which commit SOURCE_DIR is at: CASTOR_GIT_COMMIT of the environment if
-# that is set (containers have no checkout), else what git says, else "unknown". A header that says
-# so already is left as it is, so that nothing is built again.
+# that is set (containers have no checkout), else what git says, else "unknown". A header that is up
+# to date is left alone, so that nothing is rebuilt.
 set(commit "$ENV{CASTOR_GIT_COMMIT}")
 if(NOT commit)
   execute_process(COMMAND git rev-parse --short=12 HEAD WORKING_DIRECTORY "${SOURCE_DIR}"

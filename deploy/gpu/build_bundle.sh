@@ -73,8 +73,8 @@ glibc=$glibc
 built=$(date -u +%Y-%m-%dT%H:%M:%SZ)
 TEXT
 
-# Complete: with the bundle, LibTorch and the CUDA runtime on the path nothing is missing or comes
-# from this machine but what is the host's.
+# Check that the bundle is complete: with it, LibTorch and the CUDA runtime on the path, nothing is
+# missing, and only the host's own libraries come from outside.
 brought=$(awk '$1 ~ /^lib(torch_cpu|cudart)\.so/ { sub("/[^/]*$", "", $3); print $3 }' <<<"$closure" |
   sort -u | paste -sd:)
 closure=$(LD_LIBRARY_PATH=$out/lib:$brought ldd "$out"/bin/* "$out"/lib/*.so*)

@@ -54,7 +54,7 @@ for library in libtorch_cpu.so libtorch_cuda.so libc10.so libc10_cuda.so; do
 done
 wanted=$(manifest libtorch)
 version=${found##* }
-# A LibTorch that was named by its folder says its version in its own package, where it has one.
+# A LibTorch that was named by its folder has its version in its own package, if there is one.
 if [ -z "$version" ] && [ -f "$libtorch/../version.py" ]; then
   version=$(sed -n "s/^__version__ = '\(.*\)'$/\1/p" "$libtorch/../version.py")
 fi
@@ -77,16 +77,16 @@ host_glibc=$(ldd --version | awk 'NR == 1 { print $NF }')
 if [ "$(printf '%s\n' "$(manifest glibc)" "$host_glibc" | sort -V | head -1)" != "$(manifest glibc)" ]; then
   die "the bundle needs glibc $(manifest glibc), and the host has $host_glibc"
 fi
-# -r resolves every symbol, so that another LibTorch shows here and not half-way.
+# -r resolves every symbol, so that a wrong LibTorch fails here and not half-way.
 missing=$(ldd -r "$bundle/bin/castor-gpu-check" "$bundle/lib/libcastor_cuda.so" 2>&1 |
   grep -E 'not found|undefined symbol' | grep -v 'libcuda\.so\.1' | sort -u || true)
 [ -z "$missing" ] || die "something is missing, or LibTorch is another one:
 $missing"
 
 # ---- run -----------------------------------------------------------------------------------------
-# A server on the GPU, asked by the client for every kernel; of exact attention it checks the answer by
-# its own computation, of the approximations it prints the server's own estimate of their error.
-# Unlike castor-gpu-check, the server opens the CUDA module at run time.
+# Runs a server on the GPU and asks it for every kernel. The client checks exact attention by its
+# own computation; for approximations it prints the server's estimate of their error. Unlike
+# castor-gpu-check, the server opens the CUDA module at run time.
 ask_server() {
   local server_log server kernel dtype options address="" rc=0
   server_log=$(mktemp)

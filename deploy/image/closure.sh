@@ -22,7 +22,7 @@ mapfile -t libraries < <(awk '$2 == "=>" && $3 ~ /^\// { print $3 }' /tmp/closur
 copied=0
 for library in "${libraries[@]}"; do
   files=("$library")
-  # Opened by name at run time, so that no loader lists them.
+  # These are opened by name at run time, so ldd does not list them.
   case $library in
     */libcudnn.so.*) files+=("${library%/*}"/libcudnn_*.so.*) ;;
     */libnvrtc.so.*) files+=("${library%/*}"/libnvrtc-builtins.so.*) ;;
