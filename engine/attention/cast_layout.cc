@@ -58,7 +58,7 @@ bool CastLayout::Add(int64_t tokens) {
   return true;
 }
 
-// What a head more in a pass takes.
+// The memory that one more head in a pass takes.
 Count CastLayout::HeadBytes() const {
   const Count results = (slots_ + sequences_ * spec_->surrogates) * spec_->value_dim * kFloat;
   return results + (per_head() ? tokens_ * spec_->surrogates * kFloat : 0);

@@ -24,7 +24,7 @@ class CompletionPool {
   // Delivers all that was posted, then joins.
   ~CompletionPool();
 
-  // Answers that are owed are not lost for want of memory in the queue: the process ends instead.
+  // An answer that is owed is never lost for lack of memory in the queue: the process ends instead.
   void Post(std::vector<Answer> answers) noexcept;
 
  private:

@@ -39,7 +39,8 @@ class Queue {
   bool empty() const { return turns_.empty(); }
   size_t size() const { return size_; }
 
-  // Both end the process for want of a node rather than leave half of their work done.
+  // If there is no memory for a node, both end the process rather than leave half of their work
+  // done.
   void Push(std::unique_ptr<Job> job) noexcept;
 
   // Takes out a job that is in the queue.

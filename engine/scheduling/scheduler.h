@@ -8,9 +8,9 @@
 // All methods may be called from any thread, except those marked. Jobs are handed to the completion
 // pool outside the lock.
 //
-// What changes the books is noexcept: a process that has no memory for a node of a table would be
-// left with a request that is registered and never answered, and ends instead (engine/DESIGN.md,
-// "When things fail").
+// Functions that change the bookkeeping are noexcept. Without memory for a node of a table, the
+// process would be left with a request that is registered and never answered, so it ends instead
+// (engine/DESIGN.md, "When things fail").
 #pragma once
 
 #include <memory>

@@ -37,8 +37,8 @@ class TokenizerPool {
   // answered) and joins.
   ~TokenizerPool();
 
-  // Takes a job that the scheduler has opened, and whose answer is therefore owed: the process ends
-  // rather than lose it for want of a node.
+  // Takes a job that the scheduler has opened, whose answer is therefore owed. If there is no
+  // memory for a node, the process ends rather than lose it.
   void Push(std::unique_ptr<Job> job) noexcept;
 
  private:

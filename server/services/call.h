@@ -60,8 +60,8 @@ class CallRecord {
   // The message that came.
   void Received(const grpc::ByteBuffer& message);
 
-  // The answer; this or Refused exactly once, just before it is handed to gRPC, so that who has the
-  // answer finds it counted. `kernel` is unset where none was chosen.
+  // Counts the answer. Call this or Refused exactly once, just before gRPC gets the answer, so that
+  // a caller that has it finds it counted. `kernel` is unset if none was chosen.
   void Answered(const grpc::ByteBuffer& message, std::optional<KernelName> kernel,
                 std::string_view request_id);
 
