@@ -152,7 +152,8 @@ class Engine {
   // batch, and is answered with its result. Unknown and answered tickets are ignored.
   virtual void Cancel(Ticket ticket) = 0;
 
-  virtual const EngineInfo& info() const = 0;
+  // As it is now. Models can be replaced or removed at any time; the rest stays as it is.
+  virtual EngineInfo info() const = 0;
   virtual const EngineOptions& options() const = 0;
   virtual EngineStats stats() const = 0;
 

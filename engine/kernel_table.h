@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "engine/request.h"
 
@@ -37,6 +38,15 @@ inline constexpr size_t kKernelCount = kKernels.size();
 // Those that the automatic kernel chooses among, most exact first.
 inline constexpr auto kAutomaticKernels = std::to_array<KernelName>(
     {KernelName::kVanilla, KernelName::kImprovedClustered, KernelName::kClustered});
+
+// Those that compute softmax attention or approximate it, and so need no further input.
+inline std::vector<KernelName> SoftmaxKernels() {
+  std::vector<KernelName> names;
+  for (const KernelRow& row : kKernels) {
+    if (row.kind != KernelKind::kOther) names.push_back(row.name);
+  }
+  return names;
+}
 
 constexpr const KernelRow& RowOf(KernelName name) { return kKernels[static_cast<size_t>(name)]; }
 

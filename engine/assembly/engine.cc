@@ -26,31 +26,29 @@ EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
       completions_(options_.completion_threads, counters_, outstanding_),
       scheduler_({options_.max_batch_tokens, options_.max_batch_requests, options_.batch_delay},
                  *parts_.clock, completions_, outstanding_, counters_),
-      loop_(scheduler_, completions_, counters_, *parts_.clock),
+      loop_(scheduler_, completions_, counters_, *parts_.clock, *parts_.models),
       sampling_(options_.fidelity_share, options_.fidelity_sample_rows) {}
 
 EngineImpl::~EngineImpl() {
   if (started_) Drain(TimePoint::max());
-  // Before the engine thread, which frees the models: a request that was withdrawn while it was
-  // being tokenized is answered, and so drained, but its tokenizer still reads the model.
+  // Before the engine thread, so that this frees the models: a request that was withdrawn while it
+  // was being tokenized is answered, and so drained, but its tokenizer still holds the model.
   tokenizers_.reset();
   scheduler_.Stop();
   if (deadlines_.joinable()) deadlines_.join();
 }
 
 absl::Status EngineImpl::Start() {
-  if (auto status = loop_.Start(parts_.open_device, options_, parts_.encoder, parts_.warm_up);
-      !status.ok()) {
-    return status;
-  }
+  auto status = loop_.Start(parts_.open_device, options_, parts_.warm_up);
+  if (!status.ok()) return status;
   host_pool_ = loop_.device().host_pool();
-  info_ = DescribeEngine(loop_.device(), loop_.models());
+  info_ = DescribeEngine(loop_.device());
   info_.cost_model = loop_.costs().info;
   info_.warm_up_seconds = loop_.warm_up_seconds();
   costs_ = parts_.costs.value_or(loop_.costs().model);
-  counters_.ListWork(loop_.device().variants(), info_.models);
-  tokenizers_.emplace(options_.tokenizer_threads, parts_.encoder, *host_pool_, scheduler_,
-                      *parts_.clock, counters_);
+  counters_.ListWork(loop_.device().variants(), info().models);
+  tokenizers_.emplace(options_.tokenizer_threads, *host_pool_, scheduler_, *parts_.clock,
+                      counters_);
   deadlines_ = std::thread([this] { scheduler_.ExpireUntilStopped(); });
   started_ = true;
   return absl::OkStatus();
@@ -71,8 +69,9 @@ absl::StatusOr<Ticket> EngineImpl::Submit(EncodeRequest request, EncodeCompletio
 absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, AttentionCompletion& done) {
   const TimePoint now = parts_.clock->Now();
   if (auto status = CheckCall(request.call, now); !status.ok()) return status;
-  auto resolved = attention::Resolve(request, loop_.device().variants(),
-                                     loop_.models().cast_layers(), options_.max_sequences);
+  auto resolved =
+      attention::Resolve(request, loop_.device().variants(),
+                         parts_.models->Snapshot()->cast_layers(), options_.max_sequences);
   if (!resolved.ok()) return resolved.status();
 
   // Before anything is laid out by the request's numbers.
@@ -93,26 +92,26 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
 absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeCompletion& done) {
   const TimePoint now = parts_.clock->Now();
   if (auto status = CheckCall(request.call, now); !status.ok()) return status;
-  const auto model = loop_.models().FindEncoder(request.model);
+  auto model = parts_.models->Snapshot()->FindEncoder(request.model);
   if (!model.ok()) return model.status();
   const ModelInfo& info = (*model)->info;
-  auto status =
-      parts_.encoder.check_input(request, info, options_.max_sequences, options_.max_text_bytes);
+  const encoder::Model& encoder = *(*model)->encoder;
+  auto status = encoder.CheckInput(request, options_.max_sequences, options_.max_text_bytes);
   if (!status.ok()) return status;
   auto kernel = ChooseKernel(request, info);
   if (!kernel.ok()) return kernel.status();
 
-  const int64_t tokens = parts_.encoder.estimate_tokens(request, info);
+  const int64_t tokens = encoder.EstimateTokens(request);
   auto reservation = admission_->Reserve(EstimateEncodeCost(request, info, tokens));
   if (!reservation.ok()) return reservation.status();
 
   const bool brings_text = std::holds_alternative<TextInput>(request.input);
-  auto job = OpenEncode(std::move(request), **model, *std::move(kernel));
+  auto job = OpenEncode(std::move(request), *std::move(model), *std::move(kernel));
   job->reservation = *std::move(reservation);
   job->received = std::get<EncodeWork>(job->work).request.call.received.value_or(now);
   job->done = std::move(done);
   if (!brings_text) {
-    const auto prepared = PrepareEncode(parts_.encoder, {}, job.get());
+    const auto prepared = PrepareEncode({}, job.get());
     if (!prepared.ok()) return prepared.status();
     status = StageEncode(*host_pool_, job.get());
     if (!status.ok()) return status;
@@ -167,6 +166,12 @@ absl::StatusOr<Kernel> EngineImpl::ChooseKernel(const EncodeRequest& request,
   return kernel;
 }
 
+EngineInfo EngineImpl::info() const {
+  EngineInfo info = info_;
+  info.models = DescribeModels(*parts_.models->Snapshot());
+  return info;
+}
+
 EngineStats EngineImpl::stats() const {
   EngineStats stats;
   counters_.Fill(&stats);
@@ -207,8 +212,6 @@ absl::StatusOr<std::unique_ptr<Engine>> CreateEngineWithParts(EngineOptions opti
 absl::StatusOr<std::unique_ptr<Engine>> CreateEngine(EngineOptions options) {
   EngineParts parts;
   parts.open_device = OpenDevice;
-  parts.encoder = {encoder::InfoOf,      encoder::CheckInput, encoder::EstimateTokens,
-                   encoder::PrepareSome, encoder::IsCastFile, encoder::ReadCastFile};
   parts.warm_up = true;
   return CreateEngineWithParts(std::move(options), std::move(parts));
 }

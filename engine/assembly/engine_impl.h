@@ -30,7 +30,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) override;
   absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) override;
   void Cancel(Ticket ticket) override { scheduler_.Cancel(ticket); }
-  const EngineInfo& info() const override { return info_; }
+  EngineInfo info() const override;
   const EngineOptions& options() const override { return options_; }
   EngineStats stats() const override;
   Progress progress() const override { return loop_.progress(); }
@@ -59,7 +59,7 @@ class EngineImpl final : public Engine {
 
   // Constant after Start.
   bool started_ = false;
-  EngineInfo info_;
+  EngineInfo info_;  // but for the models
   attention::CostModel costs_;
   std::shared_ptr<HostPool> host_pool_;
   std::optional<TokenizerPool> tokenizers_;

@@ -22,10 +22,9 @@ attention::Spec CommonSpec(KernelName name, DType dtype) {
 
 }  // namespace
 
-EngineInfo DescribeEngine(const Device& device, const Models& models) {
+EngineInfo DescribeEngine(const Device& device) {
   EngineInfo info;
   info.device = device.info();
-  for (const LoadedModel& model : models.all()) info.models.push_back(model.info);
   for (const KernelRow& row : kKernels) {
     const KernelName name = row.name;
     KernelInfo kernel{name, {}, ""};
@@ -43,6 +42,12 @@ EngineInfo DescribeEngine(const Device& device, const Models& models) {
     if (!kernel.dtypes.empty()) info.kernels.push_back(std::move(kernel));
   }
   return info;
+}
+
+std::vector<ModelInfo> DescribeModels(const ModelSet& models) {
+  std::vector<ModelInfo> infos;
+  for (const ModelPtr& model : models.all()) infos.push_back(model->info);
+  return infos;
 }
 
 }  // namespace castor

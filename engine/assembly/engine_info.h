@@ -1,13 +1,18 @@
 // What an engine says about itself.
 #pragma once
 
+#include <vector>
+
 #include "engine/device/device.h"
 #include "engine/engine.h"
 #include "engine/jobs/models.h"
 
 namespace castor {
 
-// The device, its kernels with the dtypes that they take at common dimensions, and the models.
-EngineInfo DescribeEngine(const Device& device, const Models& models);
+// The device, and its kernels with the dtypes that they take at common dimensions.
+EngineInfo DescribeEngine(const Device& device);
+
+// The models, in order of name.
+std::vector<ModelInfo> DescribeModels(const ModelSet& models);
 
 }  // namespace castor

@@ -1,5 +1,5 @@
-// CreateEngine with its outside replaced: for tests that bring a device, a clock or an encoder of
-// their own.
+// CreateEngine with its outside replaced: for tests that bring a device or a clock of their own, or
+// that change the models of a running engine.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 #include "engine/attention/cost_model.h"
 #include "engine/base/clock.h"
 #include "engine/engine.h"
-#include "engine/jobs/encoder_functions.h"
+#include "engine/jobs/model_registry.h"
 #include "engine/scheduling/engine_loop.h"
 
 namespace castor {
@@ -17,8 +17,9 @@ namespace castor {
 // What the engine takes from outside scheduling/.
 struct EngineParts {
   DeviceFactory open_device;
-  EncoderFunctions encoder;
   std::shared_ptr<Clock> clock = std::make_shared<SystemClock>();
+  // The engine fills it when it starts and empties it when it ends.
+  std::shared_ptr<ModelRegistry> models = std::make_shared<ModelRegistry>();
   std::optional<attention::CostModel> costs;  // unset: as EngineOptions says
   bool warm_up = false;  // run models and kernels before the first request, as CreateEngine does
 };

@@ -45,13 +45,13 @@ const std::byte* CastLayer::data(DType dtype) const {
   }
 }
 
-void CastLayers::Add(std::string name, std::shared_ptr<const CastLayer> layer) {
+void CastLayers::Add(std::string name, LoadedCastLayer layer) {
   layers_[std::move(name)] = std::move(layer);
 }
 
-absl::StatusOr<const CastLayer*> CastLayers::Find(std::string_view name) const {
+absl::StatusOr<LoadedCastLayer> CastLayers::Find(std::string_view name) const {
   const auto found = layers_.find(name);
-  if (found != layers_.end()) return found->second.get();
+  if (found != layers_.end()) return found->second;
   return MakeError(Reason::kModelNotFound,
                    "no CAST layer is named \"" + std::string(name) + "\"" +
                        (layers_.empty() ? ": no model with such layers is loaded" : ""));

@@ -24,6 +24,7 @@ struct Spec {
   double softmax_scale = 0;
   Kernel kernel = Vanilla{};  // never Automatic
   int64_t surrogates = 0;     // Cast: N_c, how many surrogate tokens a layer has
+  uint64_t generation = 0;    // Cast: of the model whose layer it names; 0 if it names none
 };
 
 // What a CAST layer has beside queries, keys and values. In the memory of the device that runs.

@@ -199,11 +199,13 @@ absl::Status ResolveKernel(const Cast& kernel, const CastLayers& layers, Resolve
     if (name.empty()) {
       return InvalidField("cast.layer", "must name a model's layer, as MODEL/INDEX");
     }
-    const absl::StatusOr<const CastLayer*> layer = layers.Find(name);
-    if (!layer.ok()) return layer.status();
-    if (absl::Status s = CheckCastLayer(**layer, name, resolved->spec); !s.ok()) return s;
-    resolved->spec.surrogates = (*layer)->surrogate_tokens();
-    resolved->cast_layer = *layer;
+    absl::StatusOr<LoadedCastLayer> found = layers.Find(name);
+    if (!found.ok()) return found.status();
+    const CastLayer& layer = *found->layer;
+    if (absl::Status s = CheckCastLayer(layer, name, resolved->spec); !s.ok()) return s;
+    resolved->spec.surrogates = layer.surrogate_tokens();
+    resolved->spec.generation = found->generation;
+    resolved->cast_layer = std::move(found->layer);
   }
   return CheckCastPlaces(kernel, *resolved);
 }

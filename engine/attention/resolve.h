@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -19,7 +20,7 @@ namespace castor::attention {
 // A request that passed: what a kernel launch needs beside the tensors themselves.
 struct Resolved {
   Spec spec;  // defaults filled in; Automatic replaced by its choice; Cast without its tensors
-  const CastLayer* cast_layer = nullptr;  // the one that Cast names
+  std::shared_ptr<const CastLayer> cast_layer;  // the one that Cast names
 
   // Offsets of the sequences' first tokens, and the total: sequences + 1 entries each.
   std::vector<int32_t> cu_seqlens_q;

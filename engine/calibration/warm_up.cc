@@ -46,39 +46,35 @@ EncodeRequest TokensOf(const std::vector<int64_t>& lengths, const ModelInfo& inf
   return request;
 }
 
-absl::Status RunModel(Device& device, const EncoderFunctions& encoder, const LoadedModel& model,
-                      EncodeRequest request) {
+absl::Status RunModel(Device& device, const ModelPtr& model, EncodeRequest request) {
   auto job = OpenEncode(std::move(request), model, Vanilla{});
-  auto prepared = PrepareEncode(encoder, {}, job.get());  // all of it
+  auto prepared = PrepareEncode({}, job.get());  // all of it
   if (!prepared.ok()) return prepared.status();
   auto status = StageEncode(*device.host_pool(), job.get());
   return status.ok() ? Run(device, std::move(job)) : status;
 }
 
 // Also the tokenizer's first time. A vocabulary without a word of it says nothing of the model.
-absl::Status RunTexts(Device& device, const EncoderFunctions& encoder, const LoadedModel& model) {
+absl::Status RunTexts(Device& device, const ModelPtr& model) {
   EncodeRequest request;
   request.input = TextInput{{"a beaver builds a dam", "interest rates rose"}, {}, false};
-  const absl::Status status = RunModel(device, encoder, model, std::move(request));
+  const absl::Status status = RunModel(device, model, std::move(request));
   return ReasonOf(status) == Reason::kInvalidField ? absl::OkStatus() : status;
 }
 
 // Shapes beyond the shortest: several ragged sequences, and enough of them to wake every thread.
-absl::Status RunFurther(Device& device, const EncoderFunctions& encoder, const LoadedModel& model,
-                        TimePoint end) {
+absl::Status RunFurther(Device& device, const ModelPtr& model, TimePoint end) {
   const auto over = [&] { return std::chrono::steady_clock::now() >= end; };
   if (over()) return absl::OkStatus();
-  if (auto status = RunTexts(device, encoder, model); !status.ok()) return status;
+  if (auto status = RunTexts(device, model); !status.ok()) return status;
   if (over()) return absl::OkStatus();
-  EncodeRequest ragged = TokensOf({5, 31, 64, 1, 19}, model.info);
+  EncodeRequest ragged = TokensOf({5, 31, 64, 1, 19}, model->info);
   ragged.pooling = Pooling::kCls;
-  if (auto status = RunModel(device, encoder, model, std::move(ragged)); !status.ok()) {
-    return status;
-  }
+  if (auto status = RunModel(device, model, std::move(ragged)); !status.ok()) return status;
   if (over()) return absl::OkStatus();
-  EncodeRequest longer = TokensOf({128, 200}, model.info);
+  EncodeRequest longer = TokensOf({128, 200}, model->info);
   longer.pooling = Pooling::kMean;
-  return RunModel(device, encoder, model, std::move(longer));
+  return RunModel(device, model, std::move(longer));
 }
 
 // Two sequences, long enough that the kernels share their work among threads.
@@ -128,7 +124,7 @@ class KernelProblem {
   HostBuffer gate_;
 };
 
-absl::Status RunKernels(Device& device, const Models& models, TimePoint end) {
+absl::Status RunKernels(Device& device, const ModelSet& models, TimePoint end) {
   const std::shared_ptr<HostPool> pool = device.host_pool();
   KernelProblem problem(*pool);
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
@@ -152,23 +148,20 @@ absl::Status RunKernels(Device& device, const Models& models, TimePoint end) {
 
 }  // namespace
 
-absl::Status WarmUp(Device& device, const Models& models, const EncoderFunctions& encoder,
-                    std::chrono::milliseconds budget) {
+absl::Status WarmUp(Device& device, const ModelSet& models, std::chrono::milliseconds budget) {
   const TimePoint end = std::chrono::steady_clock::now() + budget;
   const auto with_each_model = [&](auto&& run) {
-    for (const LoadedModel& model : models.all()) {
-      if (model.model == nullptr) continue;  // CAST layers
+    for (const ModelPtr& model : models.all()) {
+      if (model->encoder == nullptr) continue;  // CAST layers
       const absl::Status status = Guarded([&] { return run(model); });
-      if (!status.ok()) return Failed("the model \"" + model.info.name + "\"", status);
+      if (!status.ok()) return Failed("the model \"" + model->info.name + "\"", status);
     }
     return absl::OkStatus();
   };
-  absl::Status status = with_each_model([&](const LoadedModel& model) {
-    return RunModel(device, encoder, model, TokensOf({8}, model.info));
-  });
+  absl::Status status = with_each_model(
+      [&](const ModelPtr& model) { return RunModel(device, model, TokensOf({8}, model->info)); });
   if (!status.ok()) return status;
-  status = with_each_model(
-      [&](const LoadedModel& model) { return RunFurther(device, encoder, model, end); });
+  status = with_each_model([&](const ModelPtr& model) { return RunFurther(device, model, end); });
   if (!status.ok()) return status;
   return RunKernels(device, models, end);
 }

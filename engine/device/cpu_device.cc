@@ -18,6 +18,7 @@
 #include "engine/base/machine.h"
 #include "engine/encoder/load.h"
 #include "engine/encoder/model.h"
+#include "engine/encoder/network.h"
 
 namespace castor {
 namespace {

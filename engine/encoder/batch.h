@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -10,7 +11,7 @@
 
 namespace castor::encoder {
 
-class Model;  // engine/encoder/model.h: holds tensors, so only device code includes it
+class Model;
 
 // One request's sequences. Host memory, alive until the execution is done.
 struct BatchItem {
@@ -39,7 +40,7 @@ struct BatchItem {
 };
 
 struct Batch {
-  const Model* model = nullptr;
+  std::shared_ptr<const Model> model;
   Kernel kernel = Vanilla{};  // of every attention layer; never Automatic
   std::vector<BatchItem> items;
 };

@@ -1,40 +1,34 @@
-// The transformer of a model: what differs between families. A family is a pair of files (bert.h,
-// bert.cc) and one row in families.cc; nothing else knows its name.
+// The transformer of a model, from token ids to the last layer's rows. One of the three parts of a
+// model, beside its head (head.h) and its input rules (input_rules.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Device.h>
-#include <c10/core/ScalarType.h>
 
 #include <cstdint>
-#include <memory>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/encoder/config_reader.h"
-#include "engine/encoder/model.h"
+#include "engine/encoder/network.h"
 #include "engine/encoder/packing.h"
-#include "engine/encoder/weights.h"
 #include "engine/request.h"
 
 namespace castor::encoder {
 
-// What every family says about itself. The head size is hidden / heads.
+// What a body says about itself. The head size is hidden / heads.
 struct BodyInfo {
   std::string_view family;
   int64_t hidden = 0;
   int64_t layers = 0;
   int64_t heads = 0;
-  int64_t max_tokens = 0;  // of one sequence
-  int64_t vocabulary = 0;
-  int64_t type_vocabulary = 0;
+  std::vector<KernelName> kernels = {};  // that its attention layers may run
 };
 
 // A packed batch on the device, as a body reads it.
 struct BodyInputs {
   at::Tensor ids;        // int64 [tokens]
   at::Tensor type_ids;   // int64 [tokens]
-  at::Tensor positions;  // int64 [tokens], from 0
+  at::Tensor positions;  // int64 [tokens], from InputRules::first_position in each sequence
   const Batch& batch;
   const Packing& packing;
   const Inputs& inputs;  // for the rows that come as embeddings
@@ -50,17 +44,5 @@ class Body {
   // The last layer's rows, [tokens, hidden] in the weights' dtype.
   virtual absl::StatusOr<at::Tensor> Forward(const BodyInputs& in) const = 0;
 };
-
-// One row of the table of families.
-struct Family {
-  std::string_view model_type;  // as in config.json
-  absl::StatusOr<std::unique_ptr<Body>> (*build)(ConfigReader& config, WeightReader& weights);
-};
-
-// nullptr for a type that is not known.
-const Family* FindFamily(std::string_view model_type);
-
-// "bert, ...": for messages.
-std::string KnownFamilies();
 
 }  // namespace castor::encoder

@@ -1,7 +1,8 @@
+#include "engine/encoder/families.h"
+
 #include <string>
 
 #include "engine/encoder/bert.h"
-#include "engine/encoder/body.h"
 
 namespace castor::encoder {
 namespace {

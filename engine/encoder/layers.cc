@@ -12,6 +12,7 @@
 #include <ATen/ops/tanh.h>
 
 #include <cmath>
+#include <vector>
 
 #include "engine/base/error.h"
 
@@ -78,6 +79,26 @@ at::Tensor LayerNorm::operator()(const at::Tensor& x) const {
 
 at::Tensor LayerNorm::AddNorm(at::Tensor x, const at::Tensor& residual) const {
   return (*this)(x.add_(residual));
+}
+
+Linear TakeLinear(WeightReader& weights, const std::string& name, int64_t out, int64_t in) {
+  return {weights.Take(name + ".weight", {out, in}), weights.Take(name + ".bias", {out})};
+}
+
+Linear TakeStackedLinear(WeightReader& weights, std::span<const std::string> names, int64_t out,
+                         int64_t in) {
+  const auto ending = [&](const char* end) {
+    std::vector<std::string> full;
+    for (const std::string& name : names) full.push_back(name + end);
+    return full;
+  };
+  return {weights.TakeStacked(ending(".weight"), {out, in}),
+          weights.TakeStacked(ending(".bias"), {out})};
+}
+
+LayerNorm TakeNorm(WeightReader& weights, const std::string& name, int64_t hidden, double epsilon) {
+  return {weights.Take(name + ".weight", {hidden}), weights.Take(name + ".bias", {hidden}),
+          epsilon};
 }
 
 at::Tensor TokenRows(const at::Tensor& table, const BodyInputs& in) {

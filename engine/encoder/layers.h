@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
 #include "engine/encoder/body.h"
+#include "engine/encoder/weights.h"
 
 namespace castor::encoder {
 
@@ -44,6 +46,13 @@ struct LayerNorm {
   // LayerNorm(x + residual); overwrites `x`.
   at::Tensor AddNorm(at::Tensor x, const at::Tensor& residual) const;
 };
+
+// Take the weights that a checkpoint keeps under `name` + ".weight" and ".bias"; errors are the
+// reader's. The second puts several of the same shape one below the other.
+Linear TakeLinear(WeightReader& weights, const std::string& name, int64_t out, int64_t in);
+Linear TakeStackedLinear(WeightReader& weights, std::span<const std::string> names, int64_t out,
+                         int64_t in);
+LayerNorm TakeNorm(WeightReader& weights, const std::string& name, int64_t hidden, double epsilon);
 
 // The rows of `table` that the batch's ids name; rows of items that bring embeddings are theirs.
 // [tokens, hidden]

@@ -11,24 +11,27 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/attention/scalar_type.h"
-#include "engine/encoder/body.h"
 #include "engine/encoder/config_reader.h"
 #include "engine/encoder/directory.h"
+#include "engine/encoder/families.h"
+#include "engine/encoder/pooling.h"
+#include "engine/encoder/text_model.h"
 #include "engine/encoder/weights.h"
 #include "engine/hf/safetensors.h"
-#include "engine/kernel_table.h"
 
 namespace castor::encoder {
 namespace {
 
-struct LoadedBody {
-  std::unique_ptr<Body> body;
+struct LoadedNetwork {
+  Network network;
   int64_t parameters;
 };
 
-absl::StatusOr<LoadedBody> LoadBody(const std::string& directory, at::ScalarType dtype,
-                                    at::Device device) {
-  absl::StatusOr<ConfigReader> config = ReadConfig(directory + "/config.json");
+// The body and its rules as the family reads them, limited by what the directory says.
+absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::ScalarType dtype,
+                                          at::Device device, AttentionFn attention) {
+  const std::string& folder = directory.transformer;
+  absl::StatusOr<ConfigReader> config = ReadConfig(folder + "/config.json");
   if (!config.ok()) return config.status();
   const std::string model_type = config->String("model_type", "");
   const Family* family = FindFamily(model_type);
@@ -38,39 +41,66 @@ absl::StatusOr<LoadedBody> LoadBody(const std::string& directory, at::ScalarType
                                                         KnownFamilies() + " is");
     return config->status();
   }
-  absl::StatusOr<std::unique_ptr<hf::Safetensors>> files = hf::Safetensors::OpenModel(directory);
+  absl::StatusOr<std::unique_ptr<hf::Safetensors>> files = hf::Safetensors::OpenModel(folder);
   if (!files.ok()) return files.status();
-  WeightReader weights(**files, directory, dtype, device);
-  absl::StatusOr<std::unique_ptr<Body>> body = family->build(*config, weights);
-  if (!body.ok()) return body.status();
-  return LoadedBody{*std::move(body), weights.parameters()};
+  WeightReader weights(**files, folder, dtype, device);
+  absl::StatusOr<FamilyModel> model = family->build(*config, weights);
+  if (!model.ok()) return model.status();
+  InputRules& rules = model->rules;
+  rules.max_tokens = std::min(rules.max_tokens, directory.max_tokens.value_or(rules.max_tokens));
+  auto head = std::make_unique<PoolingHead>(directory.pooling, directory.normalize);
+  return LoadedNetwork{Network(std::move(rules), std::move(model->body), std::move(head), device,
+                               std::move(attention)),
+                       weights.parameters()};
 }
 
 // Where the parts of a directory contradict each other.
-absl::Status CheckAgreement(const Directory& directory, const BodyInfo& body,
-                            const hf::Tokenizer& tokenizer, int64_t max_tokens) {
-  if (tokenizer.id_limit() > body.vocabulary) {
+absl::Status CheckAgreement(const Directory& directory, const Network& network,
+                            const hf::Tokenizer& tokenizer) {
+  const InputRules& rules = network.rules();
+  const int64_t hidden = network.body().info().hidden;
+  if (tokenizer.id_limit() > rules.vocabulary) {
     return absl::InvalidArgumentError(absl::StrCat(
         directory.transformer, "/tokenizer.json: its greatest id is ", tokenizer.id_limit() - 1,
-        ", config.json has a vocab_size of ", body.vocabulary));
+        ", config.json has a vocab_size of ", rules.vocabulary));
   }
   // Pairs get type 1 everywhere; a model of one type is not told of it (prepare.cc).
-  if (tokenizer.type_limit() > std::max<int64_t>(body.type_vocabulary, 2)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(directory.transformer, "/tokenizer.json: its greatest type id is ",
-                     tokenizer.type_limit() - 1, ", config.json has a type_vocab_size of ",
-                     body.type_vocabulary));
-  }
-  if (max_tokens <= std::max(tokenizer.added_tokens(false), tokenizer.added_tokens(true))) {
-    return absl::InvalidArgumentError(absl::StrCat(directory.transformer, ": a maximum of ",
-                                                   max_tokens, " tokens leaves no room for text"));
-  }
-  if (directory.embedding_size.has_value() && *directory.embedding_size != body.hidden) {
+  if (tokenizer.type_limit() > std::max<int64_t>(rules.types, 2)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        directory.transformer, ": the pooling's word_embedding_dimension is ",
-        *directory.embedding_size, ", config.json has a hidden_size of ", body.hidden));
+        directory.transformer, "/tokenizer.json: its greatest type id is ",
+        tokenizer.type_limit() - 1, ", config.json has a type_vocab_size of ", rules.types));
+  }
+  if (rules.max_tokens <= std::max(tokenizer.added_tokens(false), tokenizer.added_tokens(true))) {
+    return absl::InvalidArgumentError(absl::StrCat(directory.transformer, ": a maximum of ",
+                                                   rules.max_tokens,
+                                                   " tokens leaves no room for text"));
+  }
+  if (directory.embedding_size.has_value() && *directory.embedding_size != hidden) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(directory.transformer, ": the pooling's word_embedding_dimension is ",
+                     *directory.embedding_size, ", config.json has a hidden_size of ", hidden));
   }
   return absl::OkStatus();
+}
+
+// What the parts of a model say about themselves.
+ModelInfo Describe(const Network& network) {
+  const BodyInfo& body = network.body().info();
+  const HeadInfo& head = network.head().info();
+  const InputRules& rules = network.rules();
+  ModelInfo info;
+  info.family = body.family;
+  info.hidden_size = body.hidden;
+  info.layers = static_cast<int32_t>(body.layers);
+  info.heads = static_cast<int32_t>(body.heads);
+  info.max_tokens = rules.max_tokens;
+  info.vocabulary_size = rules.vocabulary;
+  info.type_vocabulary_size = rules.types;
+  info.pooling = head.pooling;
+  info.normalize = head.normalize;
+  info.kernels = body.kernels;
+  info.outputs = head.outputs;
+  return info;
 }
 
 absl::StatusOr<std::shared_ptr<Model>> Load(const ModelSource& source, at::Device device,
@@ -83,38 +113,22 @@ absl::StatusOr<std::shared_ptr<Model>> Load(const ModelSource& source, at::Devic
   absl::StatusOr<Directory> directory = ReadDirectory(source.directory);
   if (!directory.ok()) return directory.status();
   const at::ScalarType dtype = attention::ScalarTypeOf(source.dtype);
-  absl::StatusOr<LoadedBody> loaded = LoadBody(directory->transformer, dtype, device);
+  absl::StatusOr<LoadedNetwork> loaded =
+      LoadNetwork(*directory, dtype, device, std::move(attention));
   if (!loaded.ok()) return loaded.status();
+  Network& network = loaded->network;
   absl::StatusOr<std::unique_ptr<hf::Tokenizer>> tokenizer =
       hf::Tokenizer::Open(directory->transformer + "/tokenizer.json");
   if (!tokenizer.ok()) return tokenizer.status();
+  absl::Status agreed = CheckAgreement(*directory, network, **tokenizer);
+  if (!agreed.ok()) return agreed;
 
-  const BodyInfo& body = loaded->body->info();
-  const int64_t max_tokens =
-      std::min(body.max_tokens, directory->max_tokens.value_or(body.max_tokens));
-  if (absl::Status s = CheckAgreement(*directory, body, **tokenizer, max_tokens); !s.ok()) return s;
-
-  ModelInfo info;
+  ModelInfo info = Describe(network);
   info.name = source.name;
-  info.family = body.family;
   info.dtype = source.dtype;
-  info.hidden_size = body.hidden;
-  info.layers = static_cast<int32_t>(body.layers);
-  info.heads = static_cast<int32_t>(body.heads);
-  info.max_tokens = max_tokens;
-  info.vocabulary_size = body.vocabulary;
-  info.type_vocabulary_size = body.type_vocabulary;
-  info.pooling = directory->pooling;
-  info.normalize = directory->normalize;
-  // CAST needs surrogate tokens, which these families are not trained with.
-  for (const KernelRow& row : kKernels) {
-    if (row.kind != KernelKind::kOther) info.kernels.push_back(row.name);
-  }
-  info.outputs = {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings};
   info.parameters = loaded->parameters;
   info.weight_bytes = loaded->parameters * static_cast<int64_t>(SizeOf(source.dtype));
-  return std::make_shared<Model>(std::move(info), device, *std::move(tokenizer),
-                                 std::move(loaded->body), std::move(attention));
+  return std::make_shared<TextModel>(std::move(info), *std::move(tokenizer), std::move(network));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/encoder/model.h"
+#include "engine/encoder/network.h"
 #include "engine/engine.h"
 
 namespace castor::encoder {

@@ -1,69 +1,50 @@
-// A loaded encoder model: weights on one device, tokenizer, and how its outputs are pooled.
+// An encoder model as scheduling, staging and the device see it: what it is, how a request becomes
+// its token ids, and the network that computes them.
 //
-// Immutable after LoadModel (engine/encoder/load.h), so any thread may read it; Forward is called
-// on the thread of the model's device only. Code that must not see the tensor library includes
-// engine/encoder/prepare.h instead.
+// Immutable, so any thread may call everything here. No tensor library: engine/encoder/text_model.h
+// is the model that is loaded from files.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <c10/core/Device.h>
-
-#include <functional>
-#include <memory>
-#include <vector>
+#include <cstdint>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/attention/problem.h"
-#include "engine/encoder/batch.h"
-#include "engine/encoder/packing.h"
+#include "engine/encoder/prepare.h"
 #include "engine/engine.h"
-#include "engine/hf/tokenizer.h"
+#include "engine/request.h"
 
 namespace castor::encoder {
 
-class Body;
-
-// Runs one attention layer over all sequences of a batch. The device injects it, and so decides
-// which implementation runs; pointers are to the device's memory.
-using AttentionFn =
-    std::function<absl::Status(const attention::Spec& spec, const attention::Problem& problem)>;
-
-// A batch's inputs on the model's device.
-struct Inputs {
-  at::Tensor indices;  // int64 [packing.index_elements()], see Packing
-  // Per item: undefined, or [tokens, hidden] in any floating type where the item brings embeddings.
-  // May be empty when no item does.
-  std::vector<at::Tensor> embeddings;
-};
+class Network;  // engine/encoder/network.h: holds tensors, so only device code includes it
 
 class Model {
  public:
-  Model(ModelInfo info, at::Device device, std::unique_ptr<hf::Tokenizer> tokenizer,
-        std::unique_ptr<Body> body, AttentionFn attention);
-  ~Model();
+  virtual ~Model() = default;
 
-  const ModelInfo& info() const { return info_; }
-  const hf::Tokenizer& tokenizer() const { return *tokenizer_; }
-  at::Device device() const { return device_; }
+  virtual const ModelInfo& info() const = 0;
 
-  // Computes the batch and returns one tensor per item, float32, contiguous, on the model's device:
-  // [sequences, dimensions] when pooled, else [tokens, dimensions]. Exactly packing.tokens() rows
-  // go through every layer. On a GPU the work is queued on the current stream and nothing waits.
-  // Tensors may be views of each other's storage. May throw what LibTorch throws (out of memory,
-  // device errors): the device turns that into a Status.
-  absl::StatusOr<std::vector<at::Tensor>> Forward(const Batch& batch, const Packing& packing,
-                                                  const Inputs& inputs) const;
+  // Everything that can be checked without tokenizing: counts, lengths, id ranges, shapes, dtypes,
+  // byte sizes, UTF-8, dimensions. Errors name the field as on the wire. Allocates nothing. Says
+  // nothing about the kernel: that is engine/attention/resolve.h's.
+  virtual absl::Status CheckInput(const EncodeRequest& request, int64_t max_sequences,
+                                  int64_t max_text_bytes) const = 0;
 
- private:
-  const ModelInfo info_;
-  const at::Device device_;
-  const std::unique_ptr<hf::Tokenizer> tokenizer_;
-  const std::unique_ptr<Body> body_;
-  const AttentionFn attention_;
+  // The most tokens that PrepareSome can produce for the request. Requires that CheckInput passed.
+  virtual int64_t EstimateTokens(const EncodeRequest& request) const = 0;
+
+  // Tokenizes texts, or cuts what is given as tokens or embeddings, to the model's length. Requires
+  // that CheckInput passed. With `truncate` off a sequence that is too long is an INVALID_FIELD.
+  //
+  // Goes on where `prepared`, at first a Prepared{}, ends. True: all is done; false: call again.
+  // CANCELLED when stopped. After an error `prepared` is of no use.
+  virtual absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const Slice& slice,
+                                           Prepared* prepared) const = 0;
+
+  // What computes a batch on the device that loaded the model. Null where that device needs none.
+  virtual const Network* network() const = 0;
 };
 
-// What a CPU device does with a batch: packs it, computes, and writes every item's output.
-absl::Status RunOnHost(const Batch& batch);
+// All of a request at once.
+absl::StatusOr<Prepared> Prepare(const EncodeRequest& request, const Model& model);
 
 }  // namespace castor::encoder

@@ -18,7 +18,8 @@ Packing Pack(const Batch& batch) {
   return packing;
 }
 
-void WriteIndices(const Batch& batch, const Packing& packing, int64_t* out) {
+void WriteIndices(const Batch& batch, const Packing& packing, const InputRules& rules,
+                  int64_t* out) {
   const int64_t tokens = packing.tokens();
   int64_t* const ids = out;
   int64_t* const type_ids = out + tokens;
@@ -31,7 +32,7 @@ void WriteIndices(const Batch& batch, const Packing& packing, int64_t* out) {
   }
   for (int64_t s = 0; s < packing.sequences(); ++s) {
     for (int64_t t = packing.cu_seqlens[s]; t < packing.cu_seqlens[s + 1]; ++t) {
-      positions[t] = t - packing.cu_seqlens[s];
+      positions[t] = rules.first_position + t - packing.cu_seqlens[s];
     }
   }
   std::copy(packing.cu_seqlens.begin(), packing.cu_seqlens.end(), out + 3 * tokens);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/encoder/batch.h"
+#include "engine/encoder/input_rules.h"
 
 namespace castor::encoder {
 
@@ -18,16 +19,18 @@ struct Packing {
   int64_t tokens() const { return cu_seqlens.back(); }
   int64_t sequences() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }
 
-  // The index block, int64: ids [tokens], type_ids [tokens], positions [tokens] (from 0 in each
-  // sequence), offsets [sequences + 1] (cu_seqlens once more, for pooling on the device). Ids of
-  // items that bring embeddings are 0.
+  // The index block, int64: ids [tokens], type_ids [tokens], positions [tokens], offsets
+  // [sequences + 1] (cu_seqlens once more, for pooling on the device). Ids of items that bring
+  // embeddings are 0.
   int64_t index_elements() const { return 3 * tokens() + sequences() + 1; }
 };
 
 // Requires at least one item, and at least one token in every sequence.
 Packing Pack(const Batch& batch);
 
-// Writes `packing.index_elements()` values.
-void WriteIndices(const Batch& batch, const Packing& packing, int64_t* out);
+// Writes `packing.index_elements()` values. Positions count from `rules.first_position` in each
+// sequence.
+void WriteIndices(const Batch& batch, const Packing& packing, const InputRules& rules,
+                  int64_t* out);
 
 }  // namespace castor::encoder

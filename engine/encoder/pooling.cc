@@ -46,8 +46,8 @@ at::Tensor Normalized(const at::Tensor& x) {
 
 }  // namespace
 
-std::vector<at::Tensor> ReadOut(const at::Tensor& rows, const at::Tensor& offsets,
-                                const Batch& batch, const Packing& packing) {
+std::vector<at::Tensor> PoolingHead::ReadOut(const HeadInputs& in) const {
+  const Batch& batch = in.batch;
   std::map<Wish, std::vector<size_t>> groups;
   for (size_t i = 0; i < batch.items.size(); ++i) {
     groups[WishOf(batch.items[i])].push_back(i);
@@ -58,16 +58,16 @@ std::vector<at::Tensor> ReadOut(const at::Tensor& rows, const at::Tensor& offset
   for (const auto& [wish, items] : groups) {
     const bool pools = wish.output == EncodeOutput::kPooled;
     if (pools && !pooled[wish.pooling].defined()) {
-      pooled[wish.pooling] = Pool(wish.pooling, rows, offsets);
+      pooled[wish.pooling] = Pool(wish.pooling, in.rows, in.offsets);
     }
-    const at::Tensor& source = pools ? pooled[wish.pooling] : rows;
+    const at::Tensor& source = pools ? pooled[wish.pooling] : in.rows;
 
     // The group's rows one below the other; a group that is the whole batch needs no copy.
     at::Tensor wanted = source;
     if (items.size() != batch.items.size()) {
       std::vector<at::Tensor> parts;
       for (const size_t i : items) {
-        const int64_t first = pools ? packing.first_sequence[i] : packing.first_token[i];
+        const int64_t first = pools ? in.packing.first_sequence[i] : in.packing.first_token[i];
         parts.push_back(source.narrow(0, first, batch.items[i].output_rows()));
       }
       wanted = at::cat(parts, 0);

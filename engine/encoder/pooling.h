@@ -1,19 +1,31 @@
-// From the last layer's rows to what requests asked for: pooling, cut, normalising.
+// The head of an embedding model: from the last layer's rows to what requests asked for by pooling,
+// cutting and normalising. It has no weights.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <vector>
 
-#include "engine/encoder/batch.h"
-#include "engine/encoder/packing.h"
+#include "engine/encoder/head.h"
 
 namespace castor::encoder {
 
-// `rows` is [tokens, hidden] in any floating dtype, `offsets` int64 [sequences + 1] on the same
-// device. Returns one float32 tensor per item, contiguous, as Model::Forward promises. Sums are in
-// float32. Items that want the same share the work; none changes another's result.
-std::vector<at::Tensor> ReadOut(const at::Tensor& rows, const at::Tensor& offsets,
-                                const Batch& batch, const Packing& packing);
+class PoolingHead final : public Head {
+ public:
+  // What a request gets that does not say.
+  PoolingHead(Pooling pooling, bool normalize)
+      : info_{.outputs = {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings},
+              .pooling = pooling,
+              .normalize = normalize} {}
+
+  const HeadInfo& info() const override { return info_; }
+
+  // Takes rows in any floating dtype. Sums are in float32. Items that want the same share the work;
+  // none changes another's result.
+  std::vector<at::Tensor> ReadOut(const HeadInputs& in) const override;
+
+ private:
+  const HeadInfo info_;
+};
 
 }  // namespace castor::encoder

@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error.h"
-#include "engine/encoder/model.h"
+#include "engine/hf/tokenizer.h"
 #include "engine/tensor_reader.h"
 
 namespace castor::encoder {
@@ -46,11 +46,13 @@ absl::Status CutLengths(const std::vector<int64_t>& lengths, std::string_view fi
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> PrepareTexts(const TextInput& input, bool truncate, const Model& model,
-                                  const Slice& slice, Prepared* prepared) {
-  const hf::EncodeOptions options{.max_tokens = model.info().max_tokens,
+absl::StatusOr<bool> PrepareTexts(const TextInput& input, bool truncate, const InputRules& rules,
+                                  const hf::Tokenizer& tokenizer, const Slice& slice,
+                                  Prepared* prepared) {
+  const hf::EncodeOptions options{.max_tokens = rules.max_tokens,
                                   .allow_special_tokens = input.allow_special_tokens,
                                   .stop = slice.stop};
+  std::string prefixed;
   int64_t bytes = 0;
   for (auto i = static_cast<size_t>(prepared->sequences()); i < input.texts.size(); ++i) {
     if (bytes >= slice.bytes) return false;
@@ -58,8 +60,14 @@ absl::StatusOr<bool> PrepareTexts(const TextInput& input, bool truncate, const M
     bytes += BytesOf(input, i);
     std::optional<std::string_view> pair;
     if (!input.pairs.empty()) pair = input.pairs[i];
-    const absl::StatusOr<bool> cut = model.tokenizer().Encode(input.texts[i], pair, options,
-                                                              &prepared->ids, &prepared->type_ids);
+    std::string_view text = input.texts[i];
+    if (!rules.prefix.empty()) {
+      prefixed = rules.prefix;
+      prefixed += text;
+      text = prefixed;
+    }
+    const absl::StatusOr<bool> cut =
+        tokenizer.Encode(text, pair, options, &prepared->ids, &prepared->type_ids);
     if (!cut.ok()) return cut.status();
     if (*cut && !truncate) return TooLong(At("texts.texts", i), options.max_tokens);
     // Only a tokenizer without a post-processor makes nothing of an empty text.
@@ -70,15 +78,15 @@ absl::StatusOr<bool> PrepareTexts(const TextInput& input, bool truncate, const M
     prepared->cu_seqlens.push_back(static_cast<int32_t>(prepared->ids.size()));
   }
   // Pairs get type 1 from the tokenizer even where the model has only one type.
-  if (model.info().type_vocabulary_size <= 1) prepared->type_ids.clear();
+  if (rules.types <= 1) prepared->type_ids.clear();
   return true;
 }
 
-absl::Status PrepareTokens(const TokenInput& input, bool truncate, const ModelInfo& info,
+absl::Status PrepareTokens(const TokenInput& input, bool truncate, const InputRules& rules,
                            Prepared* prepared) {
   const std::vector<int64_t> lengths =
       LengthsOf(input.lengths, static_cast<int64_t>(input.ids.size()));
-  absl::Status status = CutLengths(lengths, "tokens.lengths", truncate, info.max_tokens, prepared);
+  absl::Status status = CutLengths(lengths, "tokens.lengths", truncate, rules.max_tokens, prepared);
   if (!status.ok()) return status;
   size_t from = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
@@ -96,22 +104,21 @@ absl::Status PrepareTokens(const TokenInput& input, bool truncate, const ModelIn
 
 }  // namespace
 
-const ModelInfo& InfoOf(const Model& model) { return model.info(); }
-
-int64_t EstimateTokens(const EncodeRequest& request, const ModelInfo& info) {
+int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules) {
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
     // No token without a code point of normalised text, of which a byte gives at most 1.5 (U+0390
     // decomposes into three); 8 covers the special tokens of any pair.
+    const auto prefix = static_cast<int64_t>(rules.prefix.size());
     int64_t total = 0;
     for (size_t i = 0; i < texts->texts.size(); ++i) {
-      total += std::min(info.max_tokens, 2 * BytesOf(*texts, i) + 8);
+      total += std::min(rules.max_tokens, 2 * (prefix + BytesOf(*texts, i)) + 8);
     }
     return total;
   }
   const auto cut_total = [&](const std::vector<int64_t>& lengths, int64_t tokens) {
-    if (lengths.empty()) return std::min(tokens, info.max_tokens);
+    if (lengths.empty()) return std::min(tokens, rules.max_tokens);
     int64_t total = 0;
-    for (const int64_t length : lengths) total += std::min(length, info.max_tokens);
+    for (const int64_t length : lengths) total += std::min(length, rules.max_tokens);
     return total;
   };
   if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
@@ -121,28 +128,22 @@ int64_t EstimateTokens(const EncodeRequest& request, const ModelInfo& info) {
   return cut_total(embeddings.lengths, embeddings.values.shape[0]);
 }
 
-absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const Model& model,
-                                 const Slice& slice, Prepared* prepared) {
+absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const InputRules& rules,
+                                 const hf::Tokenizer& tokenizer, const Slice& slice,
+                                 Prepared* prepared) {
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
-    return PrepareTexts(*texts, request.truncate, model, slice, prepared);
+    return PrepareTexts(*texts, request.truncate, rules, tokenizer, slice, prepared);
   }
   absl::Status status;
   if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
-    status = PrepareTokens(*tokens, request.truncate, model.info(), prepared);
+    status = PrepareTokens(*tokens, request.truncate, rules, prepared);
   } else {
     const auto& embeddings = std::get<EmbeddingInput>(request.input);
     status = CutLengths(LengthsOf(embeddings.lengths, embeddings.values.shape[0]),
-                        "embeddings.lengths", request.truncate, model.info().max_tokens, prepared);
+                        "embeddings.lengths", request.truncate, rules.max_tokens, prepared);
   }
   if (!status.ok()) return status;
   return true;
-}
-
-absl::StatusOr<Prepared> Prepare(const EncodeRequest& request, const Model& model) {
-  Prepared prepared;
-  const absl::StatusOr<bool> done = PrepareSome(request, model, {}, &prepared);
-  if (!done.ok()) return done.status();
-  return prepared;
 }
 
 absl::Status CopyEmbeddings(const EmbeddingInput& input, const Prepared& prepared, std::byte* out) {

@@ -1,5 +1,6 @@
-// From an EncodeRequest to token ids: checks, the bound that admission needs, and tokenizing. All
-// functions are pure and may run on any thread; none needs the tensor library.
+// From an EncodeRequest to token ids: checks, the bound that admission needs, and tokenizing, as
+// far as a model's info, input rules and tokenizer decide them. All functions are pure and may run
+// on any thread; none needs the tensor library. engine/encoder/model.h says what they promise.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +10,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/encoder/input_rules.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 
-namespace castor::encoder {
+namespace castor::hf {
+class Tokenizer;
+}  // namespace castor::hf
 
-class Model;
+namespace castor::encoder {
 
 // A request's sequences, ready for a batch.
 struct Prepared {
@@ -27,18 +31,6 @@ struct Prepared {
   int64_t tokens() const { return cu_seqlens.back(); }
 };
 
-// What Model::info says, for code that must not include model.h.
-const ModelInfo& InfoOf(const Model& model);
-
-// Everything that can be checked without tokenizing: counts, lengths, id ranges, shapes, dtypes,
-// byte sizes, UTF-8, dimensions. Errors name the field as on the wire. Allocates nothing. Says
-// nothing about the kernel: that is engine/attention/resolve.h's.
-absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int64_t max_sequences,
-                        int64_t max_text_bytes);
-
-// The most tokens that Prepare can produce for the request. Requires that CheckInput passed.
-int64_t EstimateTokens(const EncodeRequest& request, const ModelInfo& info);
-
 // How far PrepareSome goes in one call.
 struct Slice {
   int64_t bytes = INT64_MAX;  // of text: what is reached by these is finished
@@ -48,16 +40,17 @@ struct Slice {
   std::function<bool()> stop = {};
 };
 
-// Tokenizes texts, or cuts what is given as tokens or embeddings, to the model's length. Requires
-// that CheckInput passed. With `truncate` off a sequence that is too long is an INVALID_FIELD.
-//
-// Goes on where `prepared`, at first a Prepared{}, ends. True: all is done; false: call again.
-// CANCELLED when stopped. After an error `prepared` is of no use.
-absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const Model& model,
-                                 const Slice& slice, Prepared* prepared);
+// Model::CheckInput.
+absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int64_t max_sequences,
+                        int64_t max_text_bytes);
 
-// All of it at once.
-absl::StatusOr<Prepared> Prepare(const EncodeRequest& request, const Model& model);
+// Model::EstimateTokens.
+int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules);
+
+// Model::PrepareSome.
+absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const InputRules& rules,
+                                 const hf::Tokenizer& tokenizer, const Slice& slice,
+                                 Prepared* prepared);
 
 // Copies the rows that `prepared` keeps of an EmbeddingInput to `out`, [prepared.tokens(), hidden]
 // in the input's dtype. INVALID_FIELD when they lie in a file that does not hold them any more.

@@ -7,14 +7,15 @@
 #include "engine/attention/scalar_type.h"
 #include "engine/base/error.h"
 #include "engine/encoder/model.h"
+#include "engine/encoder/network.h"
 
 namespace castor::encoder {
 absl::Status RunOnHost(const Batch& batch) {
   const c10::InferenceMode inference;
-  const Model& model = *batch.model;
+  const Network& network = *batch.model->network();
   const Packing packing = Pack(batch);
   std::vector<int64_t> indices(packing.index_elements());
-  WriteIndices(batch, packing, indices.data());
+  WriteIndices(batch, packing, network.rules(), indices.data());
   Inputs inputs{
       .indices = at::from_blob(indices.data(), {packing.index_elements()}, at::kLong),
       .embeddings = std::vector<at::Tensor>(batch.items.size()),
@@ -24,10 +25,10 @@ absl::Status RunOnHost(const Batch& batch) {
     if (item.embeddings == nullptr) continue;
     // Read only; from_blob knows no constness.
     inputs.embeddings[i] = at::from_blob(const_cast<std::byte*>(item.embeddings),
-                                         {item.tokens(), model.info().hidden_size},
+                                         {item.tokens(), batch.model->info().hidden_size},
                                          attention::ScalarTypeOf(item.embeddings_dtype));
   }
-  absl::StatusOr<std::vector<at::Tensor>> outputs = model.Forward(batch, packing, inputs);
+  absl::StatusOr<std::vector<at::Tensor>> outputs = network.Forward(batch, packing, inputs);
   if (!outputs.ok()) return outputs.status();
   for (size_t i = 0; i < batch.items.size(); ++i) {
     const at::Tensor& output = (*outputs)[i];

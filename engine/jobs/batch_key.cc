@@ -8,7 +8,7 @@ namespace {
 template <typename T>
 void Append(std::string& key, const T& value) {
   // Types with padding would make equal values differ.
-  static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T> || std::is_pointer_v<T>);
+  static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>);
   key.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
@@ -60,15 +60,16 @@ std::string BatchKey(const attention::Spec& spec) {
   Append(key, spec.value_dim);
   Append(key, spec.softmax_scale);
   Append(key, spec.surrogates);
+  Append(key, spec.generation);
   AppendKernel(key, spec.kernel);
   return key;
 }
 
-std::string BatchKey(const encoder::Model* model, const Kernel& kernel) {
+std::string BatchKey(uint64_t generation, const Kernel& kernel) {
   std::string key;
   key.reserve(32);
   key += 'e';
-  Append(key, model);
+  Append(key, generation);
   AppendKernel(key, kernel);
   return key;
 }

@@ -2,18 +2,20 @@
 //
 // A key is the bytes of everything that one launch has in common: the operation; for attention the
 // dtype, heads, dimensions, scale and the kernel's parameters; for an encoder the model and the
-// kernel's parameters. Lengths are not in it: batches are ragged.
+// kernel's parameters. A model, or the one whose CAST layer is named, stands in it by its
+// generation: what was loaded later under the same name shares no batch with it. Lengths are not in
+// it: batches are ragged.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "engine/attention/problem.h"
-#include "engine/encoder/batch.h"
 #include "engine/request.h"
 
 namespace castor {
 
 std::string BatchKey(const attention::Spec& spec);
-std::string BatchKey(const encoder::Model* model, const Kernel& kernel);
+std::string BatchKey(uint64_t generation, const Kernel& kernel);
 
 }  // namespace castor

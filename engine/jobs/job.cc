@@ -6,7 +6,6 @@
 #include "absl/strings/cord.h"
 #include "engine/base/clock.h"
 #include "engine/jobs/batch_key.h"
-#include "engine/jobs/models.h"
 
 namespace castor {
 namespace {

@@ -21,13 +21,12 @@
 #include "engine/encoder/prepare.h"
 #include "engine/engine.h"
 #include "engine/jobs/admission.h"
+#include "engine/jobs/models.h"
 #include "engine/jobs/plan.h"
 #include "engine/jobs/rank.h"
 #include "engine/request.h"
 
 namespace castor {
-
-struct LoadedModel;
 
 enum class Operation { kAttend, kEncode };
 
@@ -44,7 +43,7 @@ struct AttentionWork {
 struct EncodeWork {
   EncodeRequest request;  // texts point into `text`; embeddings have no pieces any more
   std::string text;       // the copy of every text of the request
-  const LoadedModel* model = nullptr;
+  ModelPtr model;
   Kernel kernel = Vanilla{};
   encoder::Prepared prepared;  // filled by the tokenizer pool when the request brings texts
   double tokenize_us = 0;      // that this took it, waiting in between not counted

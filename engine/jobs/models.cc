@@ -8,23 +8,31 @@
 
 namespace castor {
 
-Models::Models(std::vector<LoadedModel> models) : models_(std::move(models)) {
+ModelSet::ModelSet(std::vector<ModelPtr> models) : models_(std::move(models)) {
   std::sort(models_.begin(), models_.end(),
-            [](const LoadedModel& a, const LoadedModel& b) { return a.info.name < b.info.name; });
-  for (const LoadedModel& model : models_) {
-    for (size_t i = 0; i < model.cast_layers.size(); ++i) {
-      cast_layers_.Add(model.info.name + "/" + std::to_string(i), model.cast_layers[i]);
+            [](const ModelPtr& a, const ModelPtr& b) { return a->info.name < b->info.name; });
+  for (const ModelPtr& model : models_) {
+    for (size_t i = 0; i < model->cast_layers.size(); ++i) {
+      cast_layers_.Add(model->info.name + "/" + std::to_string(i),
+                       {model->cast_layers[i], model->generation});
     }
   }
 }
 
-absl::StatusOr<const LoadedModel*> Models::FindEncoder(const std::string& name) const {
+ModelPtr ModelSet::Find(const std::string& name) const {
+  for (const ModelPtr& model : models_) {
+    if (model->info.name == name) return model;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<ModelPtr> ModelSet::FindEncoder(const std::string& name) const {
   if (name.empty()) {
-    const LoadedModel* only = nullptr;
+    ModelPtr only;
     int encoders = 0;
-    for (const LoadedModel& model : models_) {
-      if (model.model == nullptr) continue;
-      only = &model;
+    for (const ModelPtr& model : models_) {
+      if (model->encoder == nullptr) continue;
+      only = model;
       ++encoders;
     }
     if (encoders == 1) return only;
@@ -32,13 +40,13 @@ absl::StatusOr<const LoadedModel*> Models::FindEncoder(const std::string& name) 
                      encoders == 0 ? "no model is loaded"
                                    : "several models are loaded: the request must name one");
   }
-  for (const LoadedModel& model : models_) {
-    if (model.info.name != name) continue;
-    if (model.model != nullptr) return &model;
-    return MakeError(Reason::kKernelNotAvailable,
-                     "model \"" + name + "\" holds CAST layers and encodes nothing");
+  ModelPtr model = Find(name);
+  if (model == nullptr) {
+    return MakeError(Reason::kModelNotFound, "no model is named \"" + name + "\"");
   }
-  return MakeError(Reason::kModelNotFound, "no model is named \"" + name + "\"");
+  if (model->encoder != nullptr) return model;
+  return MakeError(Reason::kKernelNotAvailable,
+                   "model \"" + name + "\" holds CAST layers and encodes nothing");
 }
 
 }  // namespace castor

@@ -1,44 +1,51 @@
-// The models that an engine has loaded. Immutable after start-up, so any thread may read it.
+// A model as one load made it, and all models as they are at one moment.
+//
+// Both are immutable and shared: whoever works with one holds it by shared_ptr, and may go on with
+// it when it has been replaced or removed. The registry (model_registry.h) says what there is now.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/attention/cast_layers.h"
+#include "engine/encoder/model.h"
 #include "engine/engine.h"
 
 namespace castor {
 
-namespace encoder {
-class Model;
-}  // namespace encoder
-
 struct LoadedModel {
+  // Of this load: given by the registry, and never twice. Names come again, generations do not.
+  uint64_t generation = 0;
   ModelInfo info;
-  std::shared_ptr<encoder::Model> model;  // null for a file of CAST layers
-  std::vector<std::shared_ptr<const attention::CastLayer>> cast_layers;
+  std::shared_ptr<const encoder::Model> encoder;  // null for a file of CAST layers
+  std::vector<std::shared_ptr<const attention::CastLayer>> cast_layers;  // by index
 };
 
-class Models {
+using ModelPtr = std::shared_ptr<const LoadedModel>;
+
+class ModelSet {
  public:
-  Models() = default;
+  ModelSet() = default;
   // Sorts by name. Requires that names differ.
-  explicit Models(std::vector<LoadedModel> models);
+  explicit ModelSet(std::vector<ModelPtr> models);
+
+  // The model of that name, or null.
+  ModelPtr Find(const std::string& name) const;
 
   // The encoder of that name. MODEL_NOT_FOUND when there is no such model, or when `name` is empty
   // and there is not exactly one encoder; KERNEL_NOT_AVAILABLE when the model encodes nothing.
-  // Valid as long as this object.
-  absl::StatusOr<const LoadedModel*> FindEncoder(const std::string& name) const;
+  absl::StatusOr<ModelPtr> FindEncoder(const std::string& name) const;
 
   // The layers of all models, as "MODEL/INDEX".
   const attention::CastLayers& cast_layers() const { return cast_layers_; }
 
-  const std::vector<LoadedModel>& all() const { return models_; }
+  const std::vector<ModelPtr>& all() const { return models_; }  // in order of name
 
  private:
-  std::vector<LoadedModel> models_;
+  std::vector<ModelPtr> models_;
   attention::CastLayers cast_layers_;
 };
 

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "engine/base/guarded.h"
-#include "engine/jobs/models.h"
 
 namespace castor {
 
@@ -16,7 +15,7 @@ RunningBatch::RunningBatch(JobList jobs) noexcept : jobs_(std::move(jobs)) {
     }
   } else {
     const auto& first = std::get<EncodeWork>(jobs_.front()->work);
-    encode_.model = first.model->model.get();
+    encode_.model = first.model->encoder;
     encode_.kernel = first.kernel;
     encode_.items.reserve(jobs_.size());
     for (const auto& job : jobs_) encode_.items.push_back(std::get<EncodeWork>(job->work).item);

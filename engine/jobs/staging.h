@@ -9,7 +9,6 @@
 
 #include "absl/status/statusor.h"
 #include "engine/base/host_memory.h"
-#include "engine/jobs/encoder_functions.h"
 #include "engine/jobs/job.h"
 #include "engine/jobs/models.h"
 
@@ -25,13 +24,12 @@ absl::StatusOr<std::unique_ptr<Job>> StageAttention(const AttentionRequest& requ
 Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int64_t tokens);
 
 // Makes a job of an encode request. Texts are copied, so that they outlive Submit; nothing else is
-// done yet.
-std::unique_ptr<Job> OpenEncode(EncodeRequest request, const LoadedModel& model, Kernel kernel);
+// done yet. Requires a model that encodes.
+std::unique_ptr<Job> OpenEncode(EncodeRequest request, ModelPtr model, Kernel kernel);
 
 // Tokenizes some of the job's texts, or cuts its tokens or embeddings to the model's length. True:
-// all of it is prepared; false: call again. Errors as for encoder::PrepareSome.
-absl::StatusOr<bool> PrepareEncode(const EncoderFunctions& encoder, const encoder::Slice& slice,
-                                   Job* job);
+// all of it is prepared; false: call again. Errors as for encoder::Model::PrepareSome.
+absl::StatusOr<bool> PrepareEncode(const encoder::Slice& slice, Job* job);
 
 // Stages the embeddings of a job that is prepared, allocates the output, and corrects the
 // reservation to what the request really takes. Reads the caller's embeddings: call it inside

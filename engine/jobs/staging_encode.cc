@@ -91,25 +91,24 @@ Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int
   return cost;
 }
 
-std::unique_ptr<Job> OpenEncode(EncodeRequest request, const LoadedModel& model, Kernel kernel) {
+std::unique_ptr<Job> OpenEncode(EncodeRequest request, ModelPtr model, Kernel kernel) {
   auto job = std::make_unique<Job>();
   job->operation = Operation::kEncode;
   job->kernel = NameOf(kernel);
   job->priority = request.call.priority;
   job->deadline = request.call.deadline;
-  job->batch_key = BatchKey(model.model.get(), kernel);
+  job->batch_key = BatchKey(model->generation, kernel);
   EncodeWork& work = job->work.emplace<EncodeWork>();
   work.request = std::move(request);
   if (auto* texts = std::get_if<TextInput>(&work.request.input)) OwnTexts(texts, &work.text);
-  work.model = &model;
+  work.model = std::move(model);
   work.kernel = std::move(kernel);
   return job;
 }
 
-absl::StatusOr<bool> PrepareEncode(const EncoderFunctions& encoder, const encoder::Slice& slice,
-                                   Job* job) {
+absl::StatusOr<bool> PrepareEncode(const encoder::Slice& slice, Job* job) {
   EncodeWork& work = std::get<EncodeWork>(job->work);
-  return encoder.prepare_some(work.request, *work.model->model, slice, &work.prepared);
+  return work.model->encoder->PrepareSome(work.request, slice, &work.prepared);
 }
 
 absl::Status StageEncode(HostPool& pool, Job* job) {

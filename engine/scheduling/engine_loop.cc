@@ -9,6 +9,7 @@
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
 #include "engine/calibration/warm_up.h"
+#include "engine/jobs/load_model.h"
 #include "engine/scheduling/failure.h"
 #include "engine/scheduling/fidelity_probe.h"
 
@@ -22,60 +23,57 @@ absl::Status DeviceLost(const std::string& why) {
 }  // namespace
 
 EngineLoop::EngineLoop(Scheduler& scheduler, CompletionPool& completions, Counters& counters,
-                       Clock& clock)
-    : scheduler_(scheduler), completions_(completions), counters_(counters), clock_(clock) {}
+                       Clock& clock, ModelRegistry& models)
+    : scheduler_(scheduler),
+      completions_(completions),
+      counters_(counters),
+      clock_(clock),
+      models_(models) {}
 
 EngineLoop::~EngineLoop() {
   if (thread_.joinable()) thread_.join();
 }
 
 absl::Status EngineLoop::Start(const DeviceFactory& open, const EngineOptions& options,
-                               const EncoderFunctions& encoder, bool warm_up) {
+                               bool warm_up) {
   std::promise<absl::Status> opened;
   std::future<absl::Status> result = opened.get_future();
-  thread_ =
-      std::thread([this, &open, &options, &encoder, warm_up, opened = std::move(opened)]() mutable {
-        const BoundHeartbeat bound(heartbeat_);
-        const absl::Status status = Guarded([&] { return Open(open, options, encoder, warm_up); });
-        const bool ok = status.ok();
-        if (!ok) {
-          models_ = Models();
-          device_.reset();
-        }
-        opened.set_value(status);  // from here on the references are gone
-        if (ok) Run();
-      });
+  thread_ = std::thread([this, &open, &options, warm_up, opened = std::move(opened)]() mutable {
+    const BoundHeartbeat bound(heartbeat_);
+    const absl::Status status = Guarded([&] { return Open(open, options, warm_up); });
+    const bool ok = status.ok();
+    if (!ok) Close();
+    opened.set_value(status);  // from here on the references are gone
+    if (ok) Run();
+  });
   return result.get();
 }
 
 absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& options,
-                              const EncoderFunctions& encoder, bool warm_up) {
+                              bool warm_up) {
   auto device = open(options);
   if (!device.ok()) return device.status();
   device_ = *std::move(device);
-  std::vector<LoadedModel> models;
   for (const ModelSource& source : options.models) {
-    if (encoder.is_cast_file && encoder.is_cast_file(source.directory)) {
-      auto file = encoder.read_cast_file(source);
-      if (!file.ok()) return file.status();
-      models.push_back({std::move(file->info), nullptr, std::move(file->layers)});
-      continue;
-    }
-    auto model = device_->LoadModel(source);
+    auto model = LoadModel(*device_, source);
     if (!model.ok()) return model.status();
-    ModelInfo info = encoder.info(**model);
-    models.push_back({std::move(info), *std::move(model), {}});
+    if (auto added = models_.Add(*std::move(model)); !added.ok()) return added.status();
   }
-  models_ = Models(std::move(models));
   if (warm_up) {
     // The first runs take what a model's weights and libraries take; the budget bounds the rest.
     constexpr std::chrono::milliseconds kBudget{1000};
     const TimePoint start = clock_.Now();
-    if (auto s = WarmUp(*device_, models_, encoder, kBudget); !s.ok()) return s;
+    if (auto s = WarmUp(*device_, *models_.Snapshot(), kBudget); !s.ok()) return s;
     warm_up_seconds_ = Microseconds(start, clock_.Now()) * 1e-6;
   }
   costs_ = PrepareCosts(*device_, options);
   return absl::OkStatus();
+}
+
+void EngineLoop::Close() {
+  models_.Clear();
+  models_.FreeUnused();
+  device_.reset();
 }
 
 void EngineLoop::Run() noexcept {
@@ -83,6 +81,7 @@ void EngineLoop::Run() noexcept {
   while (true) {
     JobList jobs;
     if (running_.size() < depth) jobs = NextBatch();
+    models_.FreeUnused();  // so that the next batch has the memory of removed models
     if (!jobs.empty()) {
       StartBatch(std::move(jobs));
     } else if (!running_.empty()) {
@@ -91,9 +90,7 @@ void EngineLoop::Run() noexcept {
       break;  // NextBatch would have waited: the scheduler has been stopped
     }
   }
-  // On the thread that made them; models hold the device's memory.
-  models_ = Models();
-  device_.reset();
+  Close();
 }
 
 // Waits for work only when the device has none. Empty: launch nothing for now.

@@ -16,8 +16,7 @@
 #include "engine/base/heartbeat.h"
 #include "engine/calibration/prepare_costs.h"
 #include "engine/device/device.h"
-#include "engine/jobs/encoder_functions.h"
-#include "engine/jobs/models.h"
+#include "engine/jobs/model_registry.h"
 #include "engine/jobs/running_batch.h"
 #include "engine/scheduling/completion_pool.h"
 #include "engine/scheduling/counters.h"
@@ -31,27 +30,27 @@ using DeviceFactory =
 class EngineLoop {
  public:
   // All references must outlive the object.
-  EngineLoop(Scheduler& scheduler, CompletionPool& completions, Counters& counters, Clock& clock);
+  EngineLoop(Scheduler& scheduler, CompletionPool& completions, Counters& counters, Clock& clock,
+             ModelRegistry& models);
 
   // Joins the thread; Scheduler::Stop must have been called if Start succeeded.
   ~EngineLoop();
 
   // Starts the thread and returns when the device is open and the models are loaded and, with
   // `warm_up`, have run, or that has failed. Called once.
-  absl::Status Start(const DeviceFactory& open, const EngineOptions& options,
-                     const EncoderFunctions& encoder, bool warm_up);
+  absl::Status Start(const DeviceFactory& open, const EngineOptions& options, bool warm_up);
 
   // Any thread, after Start has succeeded. Of the device only what any thread may call.
   const Device& device() const { return *device_; }
-  const Models& models() const { return models_; }
   const PreparedCosts& costs() const { return costs_; }
   double warm_up_seconds() const { return warm_up_seconds_; }
   Progress progress() const { return heartbeat_.Read(); }
   bool healthy() const { return device_->healthy() && !lost_.load(std::memory_order_relaxed); }
 
  private:
-  absl::Status Open(const DeviceFactory& open, const EngineOptions& options,
-                    const EncoderFunctions& encoder, bool warm_up);
+  absl::Status Open(const DeviceFactory& open, const EngineOptions& options, bool warm_up);
+  // Frees the models and the device, on the thread that made them.
+  void Close();
   // Everything below runs inside it. Between two places that own a job an allocation may fail only
   // by ending the process; what the device computes and allocates is guarded where it is called.
   void Run() noexcept;
@@ -71,10 +70,10 @@ class EngineLoop {
   CompletionPool& completions_;
   Counters& counters_;
   Clock& clock_;
+  ModelRegistry& models_;
 
   // Set while the thread starts, constant afterwards.
   std::unique_ptr<Device> device_;
-  Models models_;  // destroyed before the device
   PreparedCosts costs_;
   double warm_up_seconds_ = 0;
 

@@ -31,12 +31,11 @@ int64_t NextSlice(const Job& job) {
 
 }  // namespace
 
-TokenizerPool::TokenizerPool(int threads, const EncoderFunctions& encoder, HostPool& host_pool,
-                             Scheduler& scheduler, Clock& clock, Counters& counters)
+TokenizerPool::TokenizerPool(int threads, HostPool& host_pool, Scheduler& scheduler, Clock& clock,
+                             Counters& counters)
     : thread_count_(threads != 0 ? threads
                                  : std::min(AvailableProcessors(),
                                             static_cast<int>(kTokenizerThreadsBounds.high))),
-      encoder_(encoder),
       host_pool_(host_pool),
       scheduler_(scheduler),
       clock_(clock),
@@ -115,7 +114,7 @@ bool TokenizerPool::Tokenize(std::unique_ptr<Job>& job) {
   const TimePoint start = clock_.Now();
   bool done = true;
   const absl::Status status = Guarded([&]() -> absl::Status {
-    const auto prepared = PrepareEncode(encoder_, slice, job.get());
+    const auto prepared = PrepareEncode(slice, job.get());
     if (!prepared.ok()) return prepared.status();
     done = *prepared;
     return done ? StageEncode(host_pool_, job.get()) : absl::OkStatus();

@@ -19,7 +19,6 @@
 
 #include "engine/base/host_memory.h"
 #include "engine/base/mutex.h"
-#include "engine/jobs/encoder_functions.h"
 #include "engine/jobs/job.h"
 #include "engine/jobs/rank.h"
 #include "engine/scheduling/counters.h"
@@ -30,8 +29,8 @@ namespace castor {
 class TokenizerPool {
  public:
   // 0 threads: one for each core. All references must outlive the pool.
-  TokenizerPool(int threads, const EncoderFunctions& encoder, HostPool& host_pool,
-                Scheduler& scheduler, Clock& clock, Counters& counters);
+  TokenizerPool(int threads, HostPool& host_pool, Scheduler& scheduler, Clock& clock,
+                Counters& counters);
 
   // Finishes the requests at hand, drops those that wait (the owner has drained: they were
   // answered) and joins.
@@ -62,7 +61,6 @@ class TokenizerPool {
   bool Tokenize(std::unique_ptr<Job>& job);
 
   const int thread_count_;
-  const EncoderFunctions& encoder_;
   HostPool& host_pool_;
   Scheduler& scheduler_;
   Clock& clock_;

@@ -13,7 +13,7 @@
 
 #include "engine/device/device.h"
 #include "engine/encoder/batch.h"
-#include "engine/encoder/prepare.h"
+#include "engine/encoder/model.h"
 #include "tests/bench/command_line.h"
 
 namespace castor::bench {
@@ -49,15 +49,15 @@ void Tokenize(benchmark::State& state, const encoder::Model& model,
   CountTokens(state, tokens);
 }
 
-void Encode(benchmark::State& state, Device& device, const encoder::Model& model,
+void Encode(benchmark::State& state, Device& device, std::shared_ptr<const encoder::Model> model,
             const std::vector<std::string>& texts) {
-  const ModelInfo& info = encoder::InfoOf(model);
+  const ModelInfo& info = model->info();
   std::vector<encoder::Prepared> parts;
   int64_t tokens = 0;
   const size_t size = static_cast<size_t>(state.range(0));
   for (size_t begin = 0; begin < texts.size(); begin += size) {
     const auto end = texts.begin() + static_cast<int64_t>(std::min(begin + size, texts.size()));
-    parts.push_back(PrepareTexts(model, {texts.begin() + static_cast<int64_t>(begin), end}));
+    parts.push_back(PrepareTexts(*model, {texts.begin() + static_cast<int64_t>(begin), end}));
     tokens += parts.back().tokens();
   }
   std::vector<float> output(size * static_cast<size_t>(info.hidden_size));
@@ -69,7 +69,7 @@ void Encode(benchmark::State& state, Device& device, const encoder::Model& model
       item.normalize = info.normalize;
       item.dimensions = info.hidden_size;
       item.output = output.data();
-      const encoder::Batch batch{.model = &model, .kernel = Vanilla{}, .items = {item}};
+      const encoder::Batch batch{.model = model, .kernel = Vanilla{}, .items = {item}};
       auto execution = device.Launch(batch);
       if (!execution.ok()) Die(execution.status().ToString());
       if (auto times = (*execution)->Wait(); !times.ok()) Die(times.status().ToString());
@@ -90,7 +90,7 @@ int Main(int argc, char** argv) {
   benchmark::RegisterBenchmark("tokenize",
                                [&](benchmark::State& state) { Tokenize(state, **model, texts); });
   benchmark::RegisterBenchmark(
-      "encode", [&](benchmark::State& state) { Encode(state, **device, **model, texts); })
+      "encode", [&](benchmark::State& state) { Encode(state, **device, *model, texts); })
       ->Arg(8)
       ->Arg(32)
       ->Arg(128)

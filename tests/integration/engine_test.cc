@@ -298,7 +298,7 @@ TEST_F(EngineOnCpuTest, NaNSpoilsOnlyItsOwnSequence) {
 }
 
 TEST_F(EngineOnCpuTest, DescribesTheCpu) {
-  const EngineInfo& info = engine_->info();
+  const EngineInfo info = engine_->info();
   EXPECT_EQ(info.device.name, "cpu");
   EXPECT_GT(info.device.memory_bytes, 0);
   ASSERT_FALSE(info.kernels.empty());

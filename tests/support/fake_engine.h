@@ -51,7 +51,7 @@ class FakeEngine final : public Engine {
   absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) override;
   absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) override;
   void Cancel(Ticket ticket) override;
-  const EngineInfo& info() const override { return info_; }
+  EngineInfo info() const override { return info_; }
   const EngineOptions& options() const override { return options_; }
   EngineStats stats() const override;
   Progress progress() const override;

@@ -12,6 +12,7 @@
 #include "engine/device/cuda/copies.h"
 #include "engine/device/cuda/cuda_device.h"
 #include "engine/encoder/model.h"
+#include "engine/encoder/network.h"
 
 namespace castor {
 namespace {
@@ -23,11 +24,12 @@ std::byte* DataOf(const at::Tensor& tensor) {
 }  // namespace
 
 absl::Status CudaDevice::LaunchEncoder(const encoder::Batch& batch, CudaExecution& execution) {
+  const encoder::Network& network = *batch.model->network();
   const encoder::Packing packing = encoder::Pack(batch);
   absl::StatusOr<HostBuffer> staging =
       host_pool_->Allocate(static_cast<size_t>(packing.index_elements()) * sizeof(int64_t));
   if (!staging.ok()) return staging.status();
-  encoder::WriteIndices(batch, packing, staging->as<int64_t>());
+  encoder::WriteIndices(batch, packing, network.rules(), staging->as<int64_t>());
 
   // Inputs belong to the copying stream, as in LaunchAttention.
   encoder::Inputs inputs;
@@ -56,7 +58,7 @@ absl::Status CudaDevice::LaunchEncoder(const encoder::Batch& batch, CudaExecutio
   execution.EndCopyIn();
 
   execution.BeginCompute();
-  absl::StatusOr<std::vector<at::Tensor>> outputs = batch.model->Forward(batch, packing, inputs);
+  absl::StatusOr<std::vector<at::Tensor>> outputs = network.Forward(batch, packing, inputs);
   if (!outputs.ok()) return outputs.status();
   execution.EndCompute();
   execution.times().backend = encoder_backend_;

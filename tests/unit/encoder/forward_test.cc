@@ -13,7 +13,7 @@
 
 #include "engine/base/heartbeat.h"
 #include "engine/encoder/model.h"
-#include "engine/encoder/prepare.h"
+#include "engine/encoder/network.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {
@@ -48,8 +48,9 @@ struct Work {
   }
 };
 
-void Compute(const Model& model, const std::vector<Work*>& works, Kernel kernel = Vanilla{}) {
-  Batch batch{.model = &model, .kernel = std::move(kernel), .items = {}};
+void Compute(std::shared_ptr<const Model> model, const std::vector<Work*>& works,
+             Kernel kernel = Vanilla{}) {
+  Batch batch{.model = std::move(model), .kernel = std::move(kernel), .items = {}};
   for (Work* work : works) batch.items.push_back(work->Item());
   const absl::Status status = RunOnHost(batch);
   ASSERT_TRUE(status.ok()) << status;
@@ -114,7 +115,7 @@ TEST_F(ForwardTest, MatchesTransformers) {
     EXPECT_EQ(prepared->type_ids, expected["type_ids"].get<std::vector<int64_t>>()) << text;
     Work work{
         .ids = prepared->ids, .type_ids = prepared->type_ids, .cu_seqlens = prepared->cu_seqlens};
-    Compute(*model_, {&work});
+    Compute(model_, {&work});
     std::vector<float> rows;
     for (const auto& row : expected["rows"]) rows.insert(rows.end(), row.begin(), row.end());
     EXPECT_LE(MaxDifference(work.output, rows), 5e-6) << text;
@@ -126,7 +127,7 @@ TEST_F(ForwardTest, BeatsInEveryLayer) {
   Heartbeat heartbeat;
   const BoundHeartbeat bound(heartbeat);
   Work work = RandomWork(rng_, 3);
-  Compute(*model_, {&work});
+  Compute(model_, {&work});
   EXPECT_GE(heartbeat.Read().beats, 2 * static_cast<uint64_t>(model_->info().layers));
 }
 
@@ -134,14 +135,14 @@ TEST_F(ForwardTest, BeatsInEveryLayer) {
 TEST_F(ForwardTest, AnEnormousBatchGivesWhatASequenceGivesAlone) {
   Work many = RandomWork(rng_, 1500);
   ASSERT_GT(many.ids.size(), 16384U);
-  Compute(*model_, {&many});
+  Compute(model_, {&many});
   for (const size_t s : {size_t{0}, many.cu_seqlens.size() / 2, many.cu_seqlens.size() - 2}) {
     const int32_t begin = many.cu_seqlens[s];
     const int32_t end = many.cu_seqlens[s + 1];
     Work one{.ids = {many.ids.begin() + begin, many.ids.begin() + end},
              .type_ids = {many.type_ids.begin() + begin, many.type_ids.begin() + end},
              .cu_seqlens = {0, end - begin}};
-    Compute(*model_, {&one});
+    Compute(model_, {&one});
     const std::vector<float> rows(many.output.begin() + begin * kHidden,
                                   many.output.begin() + end * kHidden);
     EXPECT_LE(MaxDifference(one.output, rows), 5e-6) << s;
@@ -154,14 +155,14 @@ TEST_F(ForwardTest, ABatchGivesWhatEachSequenceGivesAlone) {
   for (const int sequences : {1, 3, 90, 2}) works.push_back(RandomWork(rng_, sequences));
   std::vector<Work*> all;
   for (Work& work : works) all.push_back(&work);
-  Compute(*model_, all);
+  Compute(model_, all);
   for (const Work& work : works) {
     for (size_t s = 0; s + 1 < work.cu_seqlens.size(); ++s) {
       const int32_t begin = work.cu_seqlens[s], end = work.cu_seqlens[s + 1];
       Work alone{.ids = {work.ids.begin() + begin, work.ids.begin() + end},
                  .type_ids = {work.type_ids.begin() + begin, work.type_ids.begin() + end},
                  .cu_seqlens = {0, end - begin}};
-      Compute(*model_, {&alone});
+      Compute(model_, {&alone});
       const std::vector<float> rows(work.output.begin() + begin * kHidden,
                                     work.output.begin() + end * kHidden);
       EXPECT_LE(MaxDifference(rows, alone.output), 5e-6) << "seed " << seed_;
@@ -210,10 +211,10 @@ TEST_F(ForwardTest, ItemsOfOneBatchMayAskForDifferentOutputs) {
   }
   std::vector<Work*> all;
   for (Work& work : works) all.push_back(&work);
-  Compute(*model_, all);
+  Compute(model_, all);
   for (const Work& work : works) {
     Work plain{.ids = work.ids, .type_ids = work.type_ids, .cu_seqlens = work.cu_seqlens};
-    Compute(*model_, {&plain});
+    Compute(model_, {&plain});
     EXPECT_LE(MaxDifference(work.output, ReadOutTwin(work, plain.output)), 5e-6)
         << "seed " << seed_;
   }
@@ -233,7 +234,7 @@ TEST_F(ForwardTest, EmbeddingsStandForTheWordRows) {
                 kHidden * 4);
   }
   Work other = RandomWork(rng_, 2);
-  Compute(*model_, {&other, &given, &ids});
+  Compute(model_, {&other, &given, &ids});
   EXPECT_EQ(given.output, ids.output) << "seed " << seed_;
 }
 
@@ -242,8 +243,8 @@ TEST_F(ForwardTest, Bfloat16StaysNearFloat32) {
   ASSERT_TRUE(half.ok()) << half.status();
   Work wide = RandomWork(rng_, 5);
   Work narrow = wide;
-  Compute(*model_, {&wide});
-  Compute(**half, {&narrow});
+  Compute(model_, {&wide});
+  Compute(*half, {&narrow});
   double dot = 0, a = 0, b = 0;
   for (size_t i = 0; i < wide.output.size(); ++i) {
     dot += double{wide.output[i]} * narrow.output[i];
@@ -256,14 +257,14 @@ TEST_F(ForwardTest, Bfloat16StaysNearFloat32) {
 TEST_F(ForwardTest, EveryLayerRunsTheKernelOfTheRequest) {
   Work exact = RandomWork(rng_, 4);
   Work approximate = exact;
-  Compute(*model_, {&exact});
+  Compute(model_, {&exact});
   // With all keys among the top ones nothing is approximate.
   ImprovedClustered improved;
   improved.clusters = 2;
   improved.topk = 64;
-  Compute(*model_, {&approximate}, improved);
+  Compute(model_, {&approximate}, improved);
   EXPECT_LE(MaxDifference(exact.output, approximate.output), 1e-4);
-  Compute(*model_, {&approximate}, Clustered{.clusters = 1});
+  Compute(model_, {&approximate}, Clustered{.clusters = 1});
   EXPECT_GT(MaxDifference(exact.output, approximate.output), 1e-3);
 }
 
@@ -286,7 +287,7 @@ TEST_F(ForwardTest, KnowsEveryActivation) {
       files.EditJson("config.json", [&](nlohmann::json& config) { config["hidden_act"] = name; });
       auto model = files.Load();
       ASSERT_TRUE(model.ok()) << model.status();
-      Compute(**model, {&work});
+      Compute(*model, {&work});
       if (first.empty()) first = work.output;
       EXPECT_EQ(work.output, first) << name;
     }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/encoder/model.h"
+#include "engine/encoder/network.h"
 #include "engine/encoder/prepare.h"
 #include "tests/unit/encoder/model_files.h"
 
@@ -70,8 +71,7 @@ TEST(MiniLmParityTest, MatchesSentenceTransformers) {
   item.normalize = true;
   item.dimensions = kHidden;
   item.output = output.data();
-  const absl::Status status =
-      RunOnHost({.model = model->get(), .kernel = Vanilla{}, .items = {item}});
+  const absl::Status status = RunOnHost({.model = *model, .kernel = Vanilla{}, .items = {item}});
   ASSERT_TRUE(status.ok()) << status;
   double worst = 0;
   for (size_t i = 0; i < output.size(); ++i) {

@@ -76,14 +76,15 @@ absl::StatusOr<std::shared_ptr<Model>> TinyModel::Load(DType dtype) const {
   return LoadOnCpu(folder_.path(), dtype);
 }
 
+absl::Status RunOnCpu(const attention::Spec& spec, const attention::Problem& problem) {
+  const attention::Variant* variant = attention::FindVariant(attention::CpuVariants(), spec);
+  if (variant == nullptr) return absl::InternalError("no variant");
+  return variant->run(spec, {&problem, 1});
+}
+
 absl::StatusOr<std::shared_ptr<Model>> LoadOnCpu(const std::string& directory, DType dtype) {
   return LoadModel({.name = "test", .directory = directory, .dtype = dtype}, at::Device(at::kCPU),
-                   [](const attention::Spec& spec, const attention::Problem& problem) {
-                     const attention::Variant* variant =
-                         attention::FindVariant(attention::CpuVariants(), spec);
-                     if (variant == nullptr) return absl::InternalError("no variant");
-                     return variant->run(spec, {&problem, 1});
-                   });
+                   RunOnCpu);
 }
 
 }  // namespace castor::encoder

@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/attention/problem.h"
 #include "engine/encoder/model.h"
 #include "tests/support/temporary_folder.h"
 
@@ -51,6 +53,9 @@ class TinyModel {
  private:
   TemporaryFolder folder_;
 };
+
+// The CPU's attention: an AttentionFn.
+absl::Status RunOnCpu(const attention::Spec& spec, const attention::Problem& problem);
 
 // Loads `directory` on the CPU with the CPU's attention.
 absl::StatusOr<std::shared_ptr<Model>> LoadOnCpu(const std::string& directory,

@@ -31,7 +31,7 @@ class PrepareTest : public testing::Test {
 
   // The field that CheckInput complains about; "" when it passes.
   std::string BadField(const EncodeRequest& request) {
-    const absl::Status status = CheckInput(request, InfoOf(*model_), kMaxSequences, kMaxTextBytes);
+    const absl::Status status = model_->CheckInput(request, kMaxSequences, kMaxTextBytes);
     if (status.ok()) return "";
     EXPECT_EQ(ReasonOf(status), Reason::kInvalidField) << status;
     return FieldOf(status).value_or("?");
@@ -232,15 +232,13 @@ TEST_F(PrepareTest, NeverMakesMoreTokensThanEstimated) {
     std::get<TextInput>(request.input).allow_special_tokens = i % 3 == 0;
     const auto prepared = Prepare(request, *model_);
     ASSERT_TRUE(prepared.ok()) << prepared.status();
-    EXPECT_LE(prepared->tokens(), EstimateTokens(request, InfoOf(*model_)))
-        << text << " seed " << seed;
+    EXPECT_LE(prepared->tokens(), model_->EstimateTokens(request)) << text << " seed " << seed;
   }
-  EXPECT_EQ(EstimateTokens(Texts({std::string_view("x"), std::string(90, 'x')}), InfoOf(*model_)),
-            10 + 32);
-  EXPECT_EQ(EstimateTokens(Tokens({.ids = std::vector<int64_t>(45), .lengths = {3, 36, 6}}),
-                           InfoOf(*model_)),
-            3 + 32 + 6);
-  EXPECT_EQ(EstimateTokens(Tokens({.ids = std::vector<int64_t>(45)}), InfoOf(*model_)), 32);
+  EXPECT_EQ(model_->EstimateTokens(Texts({std::string_view("x"), std::string(90, 'x')})), 10 + 32);
+  EXPECT_EQ(
+      model_->EstimateTokens(Tokens({.ids = std::vector<int64_t>(45), .lengths = {3, 36, 6}})),
+      3 + 32 + 6);
+  EXPECT_EQ(model_->EstimateTokens(Tokens({.ids = std::vector<int64_t>(45)})), 32);
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ TEST(BatchKeyTest, TellsApartWhateverALaunchHasInCommon) {
   base.value_dim = 64;
   base.softmax_scale = 0.125;
   EXPECT_EQ(BatchKey(base), BatchKey(base));
-  std::vector<attention::Spec> specs(20, base);
+  std::vector<attention::Spec> specs(21, base);
   specs[1].dtype = DType::kBFloat16;
   specs[2].heads = 3;
   specs[3].head_dim = 32;
@@ -156,14 +156,16 @@ TEST(BatchKeyTest, TellsApartWhateverALaunchHasInCommon) {
   specs[18].kernel = cast;
   cast.clustering = Cast::Clustering::kSingleAssignmentTopK;
   specs[19].kernel = cast;
+  specs[20].kernel = cast;
+  specs[20].generation = 7;
   for (size_t a = 0; a < specs.size(); ++a) {
     for (size_t b = a + 1; b < specs.size(); ++b) {
       EXPECT_NE(BatchKey(specs[a]), BatchKey(specs[b])) << a << " and " << b;
     }
   }
-  const auto* model = reinterpret_cast<const encoder::Model*>(&base);
-  EXPECT_NE(BatchKey(model, Vanilla{}), BatchKey(nullptr, Vanilla{}));
-  EXPECT_NE(BatchKey(model, Vanilla{}), BatchKey(model, Clustered{}));
+  EXPECT_EQ(BatchKey(1, Vanilla{}), BatchKey(1, Vanilla{}));
+  EXPECT_NE(BatchKey(1, Vanilla{}), BatchKey(2, Vanilla{}));
+  EXPECT_NE(BatchKey(1, Vanilla{}), BatchKey(1, Clustered{}));
 }
 
 TEST(FailureTest, HalvesOnOutOfMemoryAndSplitsOnOtherErrors) {

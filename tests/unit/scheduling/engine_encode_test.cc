@@ -21,17 +21,8 @@ class EngineEncodeTest : public EngineFixture {
   // Lets the tokenizer wait before it looks at a text that starts with '#'.
   void GateTokenizer() {
     options_.tokenizer_threads = 1;
-    auto prepare = encoder_.prepare_some;
-    encoder_.prepare_some = [this, prepare](
-                                const EncodeRequest& request, const encoder::Model& model,
-                                const encoder::Slice& slice, encoder::Prepared* prepared) {
-      const auto* texts = std::get_if<TextInput>(&request.input);
-      if (texts == nullptr) return prepare(request, model, slice, prepared);
-      const std::string_view next = texts->texts[prepared->sequences()];
-      slices_ += next.substr(0, 2);
-      if (next.starts_with('#')) (void)tokenizer_gate_.Begin({});
-      if (slice.stop()) slices_ += '!';
-      return prepare(request, model, slice, prepared);
+    script_->make_model = [this](const ModelSource& source) {
+      return std::make_shared<GatedModel>(source.name, *this);
     };
     tokenizer_gate_.Close();
   }
@@ -46,6 +37,26 @@ class EngineEncodeTest : public EngineFixture {
     EXPECT_TRUE(ticket.ok()) << ticket.status();
     return ticket.value_or(0);
   }
+
+  class GatedModel : public FakeModel {
+   public:
+    GatedModel(std::string name, EngineEncodeTest& test)
+        : FakeModel(std::move(name)), test_(test) {}
+
+    absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const encoder::Slice& slice,
+                                     encoder::Prepared* prepared) const override {
+      if (const auto* texts = std::get_if<TextInput>(&request.input)) {
+        const std::string_view next = texts->texts[prepared->sequences()];
+        test_.slices_ += next.substr(0, 2);
+        if (next.starts_with('#')) (void)test_.tokenizer_gate_.Begin({});
+        if (slice.stop()) test_.slices_ += '!';
+      }
+      return FakeModel::PrepareSome(request, slice, prepared);
+    }
+
+   private:
+    EngineEncodeTest& test_;
+  };
 
   FakeScript tokenizer_gate_;
   std::string slices_;  // how each one's first text begins, and '!' after one that is told to stop

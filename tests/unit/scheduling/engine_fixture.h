@@ -64,54 +64,6 @@ class Answers {
   std::vector<int> order_ ABSL_GUARDED_BY(mu_);
 };
 
-// The encoder of FakeDevice: one id per character of a text.
-inline EncoderFunctions FakeEncoder() {
-  EncoderFunctions functions;
-  functions.info = [](const encoder::Model&) -> const ModelInfo& {
-    static const ModelInfo kInfo = [] {
-      ModelInfo info;
-      info.name = "fake-model";
-      info.hidden_size = 1;
-      info.max_tokens = 512;
-      info.vocabulary_size = 1000;
-      info.kernels = {KernelName::kVanilla};
-      return info;
-    }();
-    return kInfo;
-  };
-  functions.check_input = [](const EncodeRequest&, const ModelInfo&, int64_t, int64_t) {
-    return absl::OkStatus();
-  };
-  functions.estimate_tokens = [](const EncodeRequest& request, const ModelInfo&) -> int64_t {
-    if (const auto* tokens = std::get_if<TokenInput>(&request.input)) return tokens->ids.size();
-    return 1000;
-  };
-  functions.prepare_some = [](const EncodeRequest& request, const encoder::Model&,
-                              const encoder::Slice& slice,
-                              encoder::Prepared* prepared) -> absl::StatusOr<bool> {
-    const auto close = [prepared] {
-      prepared->cu_seqlens.push_back(static_cast<int32_t>(prepared->ids.size()));
-      prepared->truncated.push_back(false);
-    };
-    if (const auto* texts = std::get_if<TextInput>(&request.input)) {
-      int64_t bytes = 0;
-      for (size_t i = prepared->sequences(); i < texts->texts.size(); ++i) {
-        const std::string_view text = texts->texts[i];
-        if (bytes >= slice.bytes) return false;
-        bytes += static_cast<int64_t>(text.size());
-        if (text == "bad") return InvalidField("texts.texts[0]", "a bad text");
-        for (char c : text) prepared->ids.push_back(c);
-        close();
-      }
-    } else {
-      prepared->ids = std::get<TokenInput>(request.input).ids;
-      close();
-    }
-    return true;
-  };
-  return functions;
-}
-
 class EngineFixture : public testing::Test {
  protected:
   // Nothing is pending when a test ends, so that the engine's destructor returns.
@@ -130,8 +82,8 @@ class EngineFixture : public testing::Test {
       if (!script->open_status.ok()) return script->open_status;
       return std::make_unique<FakeDevice>(script);
     };
-    parts.encoder = encoder_;
     parts.clock = clock_;
+    parts.models = models_;
     parts.warm_up = warm_up_;
     return CreateEngineWithParts(options, std::move(parts));
   }
@@ -181,7 +133,7 @@ class EngineFixture : public testing::Test {
   bool warm_up_ = false;
   std::shared_ptr<FakeScript> script_ = std::make_shared<FakeScript>();
   std::shared_ptr<FakeClock> clock_ = std::make_shared<FakeClock>();
-  EncoderFunctions encoder_ = FakeEncoder();
+  std::shared_ptr<ModelRegistry> models_ = std::make_shared<ModelRegistry>();  // the engine's
   Answers<AttentionResult> answers_;
   Answers<EncodeResult> encodings_;
   std::vector<std::unique_ptr<std::vector<float>>> data_;

@@ -36,7 +36,7 @@ TEST_P(EngineStressTest, EveryRequestIsAnsweredExactlyOnce) {
   parts.open_device = [script = script_](const EngineOptions&) {
     return absl::StatusOr<std::unique_ptr<Device>>(std::make_unique<FakeDevice>(script));
   };
-  parts.encoder = encoder_;
+  parts.models = models_;
   auto engine = CreateEngineWithParts(options, std::move(parts));
   ASSERT_TRUE(engine.ok()) << engine.status();
   engine_ = *std::move(engine);

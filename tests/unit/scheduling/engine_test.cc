@@ -414,13 +414,13 @@ TEST_F(EngineTest, ChecksItsOptions) {
 TEST_F(EngineTest, DescribesItselfAndCounts) {
   options_.models.push_back({"m", "present"});
   Start();
-  const EngineInfo& info = engine_->info();
+  const EngineInfo info = engine_->info();
   EXPECT_EQ(info.device.name, "fake");
   ASSERT_EQ(info.kernels.size(), 1u);
   EXPECT_EQ(info.kernels[0].name, KernelName::kVanilla);
   EXPECT_EQ(info.kernels[0].dtypes, std::vector<DType>{DType::kFloat32});
   ASSERT_EQ(info.models.size(), 1u);
-  EXPECT_EQ(info.models[0].name, "fake-model");
+  EXPECT_EQ(info.models[0].name, "m");
 
   Occupy();
   Submit(Request(1, 5), 1);

@@ -37,9 +37,15 @@ TEST_F(EngineWarmUpTest, AModelThatCannotRunIsNotServed) {
 }
 
 TEST_F(EngineWarmUpTest, AModelWhoseRunThrowsIsNotServed) {
-  encoder_.prepare_some = [](const EncodeRequest&, const encoder::Model&, const encoder::Slice&,
-                             encoder::Prepared*) -> absl::StatusOr<bool> {
-    throw std::bad_alloc();
+  struct Throwing : FakeModel {
+    using FakeModel::FakeModel;
+    absl::StatusOr<bool> PrepareSome(const EncodeRequest&, const encoder::Slice&,
+                                     encoder::Prepared*) const override {
+      throw std::bad_alloc();
+    }
+  };
+  script_->make_model = [](const ModelSource& source) {
+    return std::make_shared<Throwing>(source.name);
   };
   const auto engine = TryStart(options_);
   EXPECT_EQ(ReasonOf(engine.status()), Reason::kOutOfMemory);
@@ -47,12 +53,18 @@ TEST_F(EngineWarmUpTest, AModelWhoseRunThrowsIsNotServed) {
 }
 
 TEST_F(EngineWarmUpTest, AVocabularyWithoutOurWordsIsServed) {
-  encoder_.prepare_some = [prepare = encoder_.prepare_some](
-                              const EncodeRequest& request, const encoder::Model& model,
-                              const encoder::Slice& slice, encoder::Prepared* prepared) {
-    return std::holds_alternative<TextInput>(request.input)
-               ? absl::StatusOr<bool>(InvalidField("texts.texts[0]", "has no tokens"))
-               : prepare(request, model, slice, prepared);
+  struct Wordless : FakeModel {
+    using FakeModel::FakeModel;
+    absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const encoder::Slice& slice,
+                                     encoder::Prepared* prepared) const override {
+      if (!std::holds_alternative<TextInput>(request.input)) {
+        return FakeModel::PrepareSome(request, slice, prepared);
+      }
+      return InvalidField("texts.texts[0]", "has no tokens");
+    }
+  };
+  script_->make_model = [](const ModelSource& source) {
+    return std::make_shared<Wordless>(source.name);
   };
   const auto engine = TryStart(options_);
   EXPECT_TRUE(engine.ok()) << engine.status();

@@ -1,5 +1,5 @@
 // A device that tests direct: it doubles queries, and its launches wait, fail, or run out of memory
-// as told. It also stands in for an encoder model, whose output is the sum of a sequence's ids.
+// as told. Its encoders are FakeModels, whose output is the sum of a sequence's ids.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,7 @@
 #include "engine/base/error.h"
 #include "engine/base/mutex.h"
 #include "engine/device/device.h"
+#include "tests/unit/scheduling/fake_model.h"
 
 namespace castor {
 
@@ -24,6 +25,9 @@ class FakeScript {
   // Set before the engine is created.
   int depth = 1;
   absl::Status open_status;
+  // What the device loads; FakeModels of the source's name where a test does not say.
+  std::function<std::shared_ptr<encoder::Model>(const ModelSource&)> make_model =
+      [](const ModelSource& source) { return std::make_shared<FakeModel>(source.name); };
 
   std::atomic<bool> healthy = true;
 
@@ -56,6 +60,17 @@ class FakeScript {
     return batches_;
   }
 
+  // The models of the encoder batches that were started, told apart by their addresses alone: they
+  // may be gone.
+  std::vector<const void*> encoders() const {
+    MutexLock lock(mu_);
+    return encoders_;
+  }
+  void Note(const encoder::Model& model) {
+    MutexLock lock(mu_);
+    encoders_.push_back(&model);
+  }
+
   // The device's side: records the batch, waits at the gate, and says whether it fails.
   absl::Status Begin(const Marks& marks) {
     std::function<absl::Status(const Marks&)> hook;
@@ -75,6 +90,7 @@ class FakeScript {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::function<absl::Status(const Marks&)> hook_ ABSL_GUARDED_BY(mu_);
   std::vector<Marks> batches_ ABSL_GUARDED_BY(mu_);
+  std::vector<const void*> encoders_ ABSL_GUARDED_BY(mu_);
 };
 
 class FakeDevice : public Device {
@@ -102,9 +118,7 @@ class FakeDevice : public Device {
 
   absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource& source) override {
     if (source.directory == "missing") return MakeError(Reason::kInternal, "no such directory");
-    // Never looked into: tests bring an encoder that knows the address only.
-    auto model = std::make_shared<int>(0);
-    return std::shared_ptr<encoder::Model>(model, reinterpret_cast<encoder::Model*>(model.get()));
+    return script_->make_model(source);
   }
 
   absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch) override {
@@ -118,6 +132,7 @@ class FakeDevice : public Device {
   absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch) override {
     FakeScript::Marks marks;
     for (const auto& item : batch.items) marks.push_back(static_cast<int>(item.ids.front()));
+    script_->Note(*batch.model);
     return Run(std::move(marks), [&batch] { Sum(batch); });
   }
 

@@ -1,0 +1,41 @@
+// What a model makes of its body's rows: the answer's numbers. One of the three parts of a model,
+// beside its body (body.h) and its input rules (input_rules.h).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "engine/encoder/batch.h"
+#include "engine/encoder/packing.h"
+#include "engine/request.h"
+
+namespace castor::encoder {
+
+// What a head says about itself.
+struct HeadInfo {
+  std::vector<EncodeOutput> outputs;  // that requests may ask for
+  Pooling pooling = Pooling::kMean;   // where a request does not say
+  bool normalize = false;             // where a request does not say
+};
+
+// A batch's rows on the device, as a head reads them.
+struct HeadInputs {
+  at::Tensor rows;     // [tokens, hidden], in the weights' dtype
+  at::Tensor offsets;  // int64 [sequences + 1]
+  const Batch& batch;
+  const Packing& packing;
+};
+
+// Immutable once built; ReadOut runs on the device's thread.
+class Head {
+ public:
+  virtual ~Head() = default;
+  virtual const HeadInfo& info() const = 0;
+
+  // One tensor per item: float32, contiguous, [item.output_rows(), item.dimensions]. Tensors may be
+  // views of each other's storage.
+  virtual std::vector<at::Tensor> ReadOut(const HeadInputs& in) const = 0;
+};
+
+}  // namespace castor::encoder

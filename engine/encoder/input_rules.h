@@ -1,0 +1,18 @@
+// What a model takes: the rules by which texts and ids become the rows of its body. One of the
+// three parts of a model, beside its body (body.h) and its head (head.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace castor::encoder {
+
+struct InputRules {
+  int64_t vocabulary = 0;      // ids are below it
+  int64_t types = 1;           // type ids are below it; with one type they are all zero
+  int64_t max_tokens = 0;      // of one sequence, special tokens included
+  int64_t first_position = 0;  // of every sequence's first token: 0 for BERT, 2 for RoBERTa
+  std::string prefix = {};     // put before every text; not before the second text of a pair
+};
+
+}  // namespace castor::encoder

@@ -1,0 +1,42 @@
+#include "engine/encoder/network.h"
+
+#include <c10/core/InferenceMode.h>
+
+#include <utility>
+
+#include "engine/encoder/body.h"
+#include "engine/encoder/head.h"
+
+namespace castor::encoder {
+
+Network::Network(InputRules rules, std::unique_ptr<Body> body, std::unique_ptr<Head> head,
+                 at::Device device, AttentionFn attention)
+    : rules_(std::move(rules)),
+      body_(std::move(body)),
+      head_(std::move(head)),
+      device_(device),
+      attention_(std::move(attention)) {}
+
+Network::~Network() = default;
+Network::Network(Network&&) noexcept = default;
+
+absl::StatusOr<std::vector<at::Tensor>> Network::Forward(const Batch& batch, const Packing& packing,
+                                                         const Inputs& inputs) const {
+  const c10::InferenceMode inference;
+  const int64_t tokens = packing.tokens();
+  const BodyInputs in{
+      .ids = inputs.indices.narrow(0, 0, tokens),
+      .type_ids = inputs.indices.narrow(0, tokens, tokens),
+      .positions = inputs.indices.narrow(0, 2 * tokens, tokens),
+      .batch = batch,
+      .packing = packing,
+      .inputs = inputs,
+      .attention = attention_,
+  };
+  absl::StatusOr<at::Tensor> rows = body_->Forward(in);
+  if (!rows.ok()) return rows.status();
+  const at::Tensor offsets = inputs.indices.narrow(0, 3 * tokens, packing.sequences() + 1);
+  return head_->ReadOut({.rows = *rows, .offsets = offsets, .batch = batch, .packing = packing});
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,164 @@
+#include "engine/encoder/post_norm.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/heartbeat.h"
+
+namespace castor::encoder {
+namespace {
+
+struct Layer {
+  Linear qkv;               // [3 * hidden, hidden]
+  Linear attention_output;  // [hidden, hidden]
+  LayerNorm attention_norm;
+  Linear intermediate;  // [intermediate, hidden]
+  Linear output;        // [hidden, intermediate]
+  LayerNorm output_norm;
+};
+
+struct PostNormWeights {
+  at::Tensor words;      // [words, hidden]
+  at::Tensor positions;  // [positions, hidden]
+  at::Tensor types;      // [types, hidden], or undefined
+  LayerNorm norm;
+  std::vector<Layer> layers;
+};
+
+class PostNorm final : public Body {
+ public:
+  PostNorm(BodyInfo info, Activation activation, PostNormWeights weights)
+      : info_(std::move(info)), activation_(activation), weights_(std::move(weights)) {}
+
+  const BodyInfo& info() const override { return info_; }
+  absl::StatusOr<at::Tensor> Forward(const BodyInputs& in) const override;
+
+ private:
+  at::Tensor FeedForward(const Layer& layer, const at::Tensor& mixed, const at::Tensor& x) const;
+
+  const BodyInfo info_;
+  const Activation activation_;
+  const PostNormWeights weights_;
+};
+
+// How many rows go through a layer's row-wise half together. On a CPU the wide rows in between are
+// to stay in its cache, and in memory that the allocator keeps rather than maps anew each time.
+int64_t RowsAtOnce(const at::Tensor& x) {
+  constexpr int64_t kCpuRows = 1024;
+  return x.device().is_cpu() ? kCpuRows : x.size(0);
+}
+
+// A layer's projection of all rows. A CPU makes very many of them, a request larger than any batch,
+// in pieces, so that the thread shows in between that it gets on.
+at::Tensor Project(const Linear& projection, const at::Tensor& x) {
+  constexpr int64_t kCpuRows = 16384;
+  if (!x.device().is_cpu() || x.size(0) <= kCpuRows) return projection(x);
+  at::Tensor rows = at::empty({x.size(0), projection.weight.size(0)}, x.options());
+  for (int64_t first = 0; first < x.size(0); first += kCpuRows) {
+    const int64_t count = std::min(kCpuRows, x.size(0) - first);
+    rows.narrow(0, first, count).copy_(projection(x.narrow(0, first, count)));
+    BeatHere();
+  }
+  return rows;
+}
+
+absl::StatusOr<at::Tensor> PostNorm::Forward(const BodyInputs& in) const {
+  at::Tensor x = TokenRows(weights_.words, in);
+  if (weights_.types.defined()) x.add_(at::index_select(weights_.types, 0, in.type_ids));
+  x.add_(at::index_select(weights_.positions, 0, in.positions));
+  x = weights_.norm(x);
+  for (const Layer& layer : weights_.layers) {
+    absl::StatusOr<at::Tensor> mixed = SelfAttention(Project(layer.qkv, x), info_.heads, in);
+    if (!mixed.ok()) return mixed.status();
+    BeatHere();
+    // What follows concerns each row alone.
+    const int64_t step = RowsAtOnce(x);
+    for (int64_t first = 0; first < x.size(0); first += step) {
+      const int64_t count = std::min(step, x.size(0) - first);
+      at::Tensor rows = x.narrow(0, first, count);
+      rows.copy_(FeedForward(layer, mixed->narrow(0, first, count), rows));
+      BeatHere();
+    }
+  }
+  return x;
+}
+
+// The rest of a layer after attention: `mixed` is attention's output, `x` its input.
+at::Tensor PostNorm::FeedForward(const Layer& layer, const at::Tensor& mixed,
+                                 const at::Tensor& x) const {
+  const at::Tensor y = layer.attention_norm.AddNorm(layer.attention_output(mixed), x);
+  const at::Tensor wide = Activate(activation_, layer.intermediate(y));
+  return layer.output_norm.AddNorm(layer.output(wide), y);
+}
+
+std::string Join(const std::string& first, std::string_view second) {
+  return first + std::string(second);
+}
+
+// Takes the weights by the family's names.
+class WeightTaker {
+ public:
+  WeightTaker(const PostNormConfig& config, const PostNormNames& names, WeightReader& weights)
+      : config_(config), names_(names), weights_(weights), hidden_(config.info.hidden) {}
+
+  PostNormWeights Take() {
+    PostNormWeights taken;
+    taken.words = TakeTable(names_.words, config_.words);
+    taken.positions = TakeTable(names_.positions, config_.positions);
+    if (!names_.types.empty()) taken.types = TakeTable(names_.types, config_.types);
+    taken.norm = Norm(std::string(names_.norm));
+    for (int64_t i = 0; i < config_.info.layers && weights_.status().ok(); ++i) {
+      taken.layers.push_back(TakeLayer(std::string(names_.layers) + "." + std::to_string(i) + "."));
+    }
+    return taken;
+  }
+
+ private:
+  at::Tensor TakeTable(std::string_view name, int64_t rows) {
+    return weights_.Take(std::string(name) + ".weight", {rows, hidden_});
+  }
+
+  // `at` begins the names of one layer.
+  Layer TakeLayer(const std::string& at) {
+    const std::array qkv = {Join(at, names_.query), Join(at, names_.key), Join(at, names_.value)};
+    const auto linear = [&](std::string_view name, int64_t out, int64_t in) {
+      return TakeLinear(weights_, Join(at, name), out, in);
+    };
+    return Layer{
+        .qkv = TakeStackedLinear(weights_, qkv, hidden_, hidden_),
+        .attention_output = linear(names_.attention_output, hidden_, hidden_),
+        .attention_norm = Norm(Join(at, names_.attention_norm)),
+        .intermediate = linear(names_.intermediate, config_.intermediate, hidden_),
+        .output = linear(names_.output, hidden_, config_.intermediate),
+        .output_norm = Norm(Join(at, names_.output_norm)),
+    };
+  }
+
+  LayerNorm Norm(const std::string& name) {
+    return TakeNorm(weights_, name, hidden_, config_.epsilon);
+  }
+
+  const PostNormConfig& config_;
+  const PostNormNames& names_;
+  WeightReader& weights_;
+  const int64_t hidden_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Body>> BuildPostNorm(const PostNormConfig& config,
+                                                    const PostNormNames& names,
+                                                    WeightReader& weights) {
+  weights.ChoosePrefix(std::string(names.words) + ".weight", names.prefixes);
+  PostNormWeights taken = WeightTaker(config, names, weights).Take();
+  if (!weights.status().ok()) return weights.status();
+  return std::make_unique<PostNorm>(config.info, config.activation, std::move(taken));
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,31 @@
+// A model that was loaded from files: a tokenizer before a network. LoadModel
+// (engine/encoder/load.h) makes it.
+#pragma once
+
+#include <memory>
+
+#include "engine/encoder/model.h"
+#include "engine/encoder/network.h"
+#include "engine/hf/tokenizer.h"
+
+namespace castor::encoder {
+
+class TextModel final : public Model {
+ public:
+  TextModel(ModelInfo info, std::unique_ptr<hf::Tokenizer> tokenizer, Network network);
+
+  const ModelInfo& info() const override { return info_; }
+  absl::Status CheckInput(const EncodeRequest& request, int64_t max_sequences,
+                          int64_t max_text_bytes) const override;
+  int64_t EstimateTokens(const EncodeRequest& request) const override;
+  absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const Slice& slice,
+                                   Prepared* prepared) const override;
+  const Network* network() const override { return &network_; }
+
+ private:
+  const ModelInfo info_;
+  const std::unique_ptr<hf::Tokenizer> tokenizer_;
+  const Network network_;
+};
+
+}  // namespace castor::encoder
