@@ -95,6 +95,7 @@ struct CallContext {
   std::optional<TimePoint> deadline;
   // When the request's bytes arrived: the zero of its Timing. Unset: when Submit is called.
   std::optional<TimePoint> received;
+  std::string tenant;  // whose request it is; empty: nobody's in particular. Not looked at yet
 };
 
 struct AttentionRequest {

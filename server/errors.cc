@@ -56,6 +56,8 @@ grpc::StatusCode WireCode(absl::StatusCode code) {
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kUnimplemented:
     case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
       return static_cast<grpc::StatusCode>(code);
     default:
       return grpc::StatusCode::INTERNAL;

@@ -27,8 +27,9 @@ grpc::ByteBuffer Encode(HealthCheckResponse::ServingStatus status) {
 
 class HealthService::Check final : public MessageCall {
  public:
-  Check(HealthService& service, grpc::CallbackServerContext* context)
-      : MessageCall(service.calls_, CallTable::Kind::kHealth, context), service_(service) {}
+  Check(HealthService& service, Arrival arrival)
+      : MessageCall(service.calls_, CallTable::Kind::kHealth, std::move(arrival)),
+        service_(service) {}
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override {
@@ -56,15 +57,16 @@ class HealthService::Check final : public MessageCall {
 class HealthService::Watcher final
     : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  Watcher(HealthService& service, grpc::CallbackServerContext* context)
-      : service_(service), context_(context) {
-    const absl::Status entered = service_.calls_.Enter(row_, CallTable::Kind::kHealth, context);
+  Watcher(HealthService& service, const Arrival& arrival)
+      : service_(service), context_(arrival.context) {
+    absl::Status entered = service_.calls_.Enter(row_, CallTable::Kind::kHealth, context_);
+    entered.Update(arrival.caller.status());
     if (entered.ok()) {
       handoff_.HandOver();
       StartRead(&message_);
     } else {
       busy_ = true;
-      Finish(RefuseCall(entered, "", context));
+      Finish(RefuseCall(entered, "", context_));
     }
   }
 
@@ -175,17 +177,18 @@ HealthService::Step HealthService::NextStep(Watcher& watcher) {
   return step;
 }
 
-HealthService::HealthService(const std::vector<std::string>& names, CallTable& calls)
-    : calls_(calls) {
+HealthService::HealthService(const std::vector<std::string>& names, CallTable& calls,
+                             const Authorizer& authorizer)
+    : MessageService(authorizer), calls_(calls) {
   for (const std::string& name : names) statuses_[name] = HealthCheckResponse::NOT_SERVING;
   statuses_[std::string(kLiveness)] = HealthCheckResponse::SERVING;
-  AddMethod("/grpc.health.v1.Health/Check", [this](grpc::CallbackServerContext* context) {
-    auto* call = new Check(*this, context);
+  AddMethod("/grpc.health.v1.Health/Check", [this](Arrival arrival) {
+    auto* call = new Check(*this, std::move(arrival));
     call->Begin();
     return call;
   });
   AddMethod("/grpc.health.v1.Health/Watch",
-            [this](grpc::CallbackServerContext* context) { return new Watcher(*this, context); });
+            [this](const Arrival& arrival) { return new Watcher(*this, arrival); });
 }
 
 std::optional<HealthService::Status> HealthService::StatusOf(const std::string& name) {

@@ -29,8 +29,9 @@ inline constexpr std::string_view kReadiness = "readiness";
 class HealthService final : public MessageService {
  public:
   // All of `names` and "liveness" exist from now on; all but "liveness" are NOT_SERVING. `calls`
-  // must outlive the service.
-  HealthService(const std::vector<std::string>& names, CallTable& calls);
+  // and `authorizer` must outlive the service.
+  HealthService(const std::vector<std::string>& names, CallTable& calls,
+                const Authorizer& authorizer);
 
   // Sets every name but "liveness". While that is not SERVING, no name is.
   void SetServing(bool serving);

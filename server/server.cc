@@ -81,8 +81,10 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
   return Create(std::move(options), *std::move(engine));
 }
 
-std::unique_ptr<Server> Server::Create(ServerOptions options, std::unique_ptr<Engine> engine) {
-  return std::unique_ptr<Server>(new Server(std::move(options), std::move(engine)));
+std::unique_ptr<Server> Server::Create(ServerOptions options, std::unique_ptr<Engine> engine,
+                                       std::unique_ptr<Authorizer> authorizer) {
+  return std::unique_ptr<Server>(
+      new Server(std::move(options), std::move(engine), std::move(authorizer)));
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
@@ -93,27 +95,32 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
-                                                      std::unique_ptr<Engine> engine) {
-  std::unique_ptr<Server> server = Create(std::move(options), std::move(engine));
+                                                      std::unique_ptr<Engine> engine,
+                                                      std::unique_ptr<Authorizer> authorizer) {
+  std::unique_ptr<Server> server =
+      Create(std::move(options), std::move(engine), std::move(authorizer));
   if (absl::Status listening = server->Listen(); !listening.ok()) return listening;
   return server;
 }
 
-Server::Server(ServerOptions options, std::unique_ptr<Engine> engine)
+Server::Server(ServerOptions options, std::unique_ptr<Engine> engine,
+               std::unique_ptr<Authorizer> authorizer)
     : options_(WithTransportLimits(std::move(options))),
       engine_(std::move(engine)),
+      authorizer_(std::move(authorizer)),
       metrics_(*engine_),
       shared_memory_(options_.shared_memory ? options_.max_shared_memory_regions : 0),
       connections_({options_.max_connections, options_.max_connections_per_host}, metrics_),
       calls_({options_.max_calls, options_.max_concurrent_streams, kMaxMetadataBytes,
               options_.transfer_timeout},
              connections_, metrics_),
-      health_(HealthNames(engine_->info()), calls_),
+      health_(HealthNames(engine_->info()), calls_, *authorizer_),
       context_{*engine_,
                lifecycle_,
                metrics_,
                shared_memory_,
                calls_,
+               *authorizer_,
                options_.max_deadline,
                [this] { OnEngineFault(); }},
       attention_(context_),

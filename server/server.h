@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
+#include "server/auth/authorizer.h"
 #include "server/health.h"
 #include "server/lifecycle.h"
 #include "server/metrics.h"
@@ -49,15 +50,18 @@ class Server {
   static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options);
 
   // The same with an existing engine; `options.engine` is ignored.
-  static std::unique_ptr<Server> Create(ServerOptions options, std::unique_ptr<Engine> engine);
+  static std::unique_ptr<Server> Create(
+      ServerOptions options, std::unique_ptr<Engine> engine,
+      std::unique_ptr<Authorizer> authorizer = std::make_unique<OpenToAll>());
 
   // Listens, and serves when it returns. Once, by the owner, before Wait and Drain.
   absl::Status Listen();
 
   // Create and Listen.
   static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options);
-  static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options,
-                                                       std::unique_ptr<Engine> engine);
+  static absl::StatusOr<std::unique_ptr<Server>> Start(
+      ServerOptions options, std::unique_ptr<Engine> engine,
+      std::unique_ptr<Authorizer> authorizer = std::make_unique<OpenToAll>());
 
   ~Server();
   Server(const Server&) = delete;
@@ -86,7 +90,8 @@ class Server {
     std::chrono::milliseconds deadline;  // for what was admitted
   };
 
-  Server(ServerOptions options, std::unique_ptr<Engine> engine);
+  Server(ServerOptions options, std::unique_ptr<Engine> engine,
+         std::unique_ptr<Authorizer> authorizer);
 
   bool RunDrain(DrainTimes times);
   void OnEngineFault();
@@ -95,6 +100,7 @@ class Server {
   // Constant after Start. Declared in the order of their dependence: destroyed bottom up.
   const ServerOptions options_;
   std::unique_ptr<Engine> engine_;
+  const std::unique_ptr<Authorizer> authorizer_;
   Lifecycle lifecycle_;
   Metrics metrics_;
   SharedMemory shared_memory_;

@@ -20,7 +20,7 @@ struct ReasonRow {
 
 // In the order of the enumeration. Where reasons share a code, ReasonOf falls back to the first of
 // them.
-constexpr std::array<ReasonRow, 18> kReasons = {{
+constexpr std::array<ReasonRow, 20> kReasons = {{
     {Reason::kInvalidField, "INVALID_FIELD", absl::StatusCode::kInvalidArgument},
     {Reason::kMalformedMessage, "MALFORMED_MESSAGE", absl::StatusCode::kInvalidArgument},
     {Reason::kNonFiniteInput, "NON_FINITE_INPUT", absl::StatusCode::kInvalidArgument},
@@ -38,6 +38,8 @@ constexpr std::array<ReasonRow, 18> kReasons = {{
     {Reason::kCancelled, "CANCELLED", absl::StatusCode::kCancelled},
     {Reason::kDraining, "DRAINING", absl::StatusCode::kUnavailable},
     {Reason::kNotServed, "NOT_SERVED", absl::StatusCode::kUnimplemented},
+    {Reason::kUnauthenticated, "UNAUTHENTICATED", absl::StatusCode::kUnauthenticated},
+    {Reason::kPermissionDenied, "PERMISSION_DENIED", absl::StatusCode::kPermissionDenied},
     {Reason::kInternal, "INTERNAL", absl::StatusCode::kInternal},
 }};
 

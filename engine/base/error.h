@@ -31,6 +31,8 @@ enum class Reason {
   kCancelled,           // CANCELLED
   kDraining,            // UNAVAILABLE: starting or stopping; try elsewhere
   kNotServed,           // UNIMPLEMENTED: in the contract, but not in this server yet
+  kUnauthenticated,     // UNAUTHENTICATED: it is not known who calls
+  kPermissionDenied,    // PERMISSION_DENIED: this caller may not
   kInternal,            // INTERNAL: a fault of ours
 };
 

@@ -33,7 +33,8 @@ struct AttendTraits {
 
 }  // namespace
 
-AttentionService::AttentionService(const ServiceContext& services) {
+AttentionService::AttentionService(const ServiceContext& services)
+    : MessageService(services.authorizer) {
   AddMethod("/castor.v1.AttentionService/Attend", EngineMethod<AttendTraits>(services));
   AddMethod("/castor.v1.AttentionService/AttendStream",
             UnservedMethod(services, Method::kAttendStream));

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "engine/engine.h"
+#include "server/auth/authorizer.h"
 #include "server/lifecycle.h"
 #include "server/metrics.h"
 #include "server/shared_memory.h"
@@ -26,6 +27,7 @@ struct ServiceContext {
   Metrics& metrics;
   SharedMemory& shared_memory;
   CallTable& calls;
+  const Authorizer& authorizer;
   std::chrono::milliseconds max_deadline;  // caps every call's
   std::function<void()> on_engine_fault;   // must not block; may be called more than once
 };

@@ -33,7 +33,8 @@ struct EncodeTraits {
 
 }  // namespace
 
-EncoderService::EncoderService(const ServiceContext& services) {
+EncoderService::EncoderService(const ServiceContext& services)
+    : MessageService(services.authorizer) {
   AddMethod("/castor.v1.EncoderService/Encode", EngineMethod<EncodeTraits>(services));
   AddMethod("/castor.v1.EncoderService/EncodeStream",
             UnservedMethod(services, Method::kEncodeStream));

@@ -35,8 +35,8 @@ namespace castor::server {
 template <typename Traits>
 class EngineCall final : public MessageCall {
  public:
-  EngineCall(const ServiceContext& services, grpc::CallbackServerContext* context)
-      : MessageCall(services.calls, CallTable::Kind::kWork, context),
+  EngineCall(const ServiceContext& services, Arrival arrival)
+      : MessageCall(services.calls, CallTable::Kind::kWork, std::move(arrival)),
         services_(services),
         record_(services, Traits::kMethod) {}
 
@@ -74,6 +74,7 @@ class EngineCall final : public MessageCall {
     decoded.request.call.received = record_.received();
     deadline_ = record_.DeadlineOf(*context());
     decoded.request.call.deadline = deadline_;
+    decoded.request.call.tenant = caller()->tenant;
     // `decoded` owns the slices that the request's views lie in, and holds the regions that its
     // files belong to; Submit has read them on return.
     const absl::StatusOr<Ticket> ticket = services_.engine.Submit(
@@ -129,8 +130,8 @@ class EngineCall final : public MessageCall {
 // What makes such calls, for MessageService::AddMethod.
 template <typename Traits>
 auto EngineMethod(const ServiceContext& services) {
-  return [&services](grpc::CallbackServerContext* context) {
-    auto* call = new EngineCall<Traits>(services, context);
+  return [&services](Arrival arrival) {
+    auto* call = new EngineCall<Traits>(services, std::move(arrival));
     call->Begin();
     return call;
   };

@@ -15,7 +15,7 @@ absl::Status ModelControlOff() {
 
 }  // namespace
 
-ModelService::ModelService(const ServiceContext& services) {
+ModelService::ModelService(const ServiceContext& services) : MessageService(services.authorizer) {
   AddMethod("/castor.v1.ModelService/ListModels",
             TypedMethod<v1::ListModelsRequest, v1::ListModelsResponse>(
                 services, Method::kListModels,

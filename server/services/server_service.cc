@@ -23,7 +23,9 @@ v1::ServerInfo Info(const ServiceContext& services, int64_t max_message_bytes) {
 }  // namespace
 
 ServerService::ServerService(const ServiceContext& services, int64_t max_message_bytes)
-    : info_(Info(services, max_message_bytes)), started_(std::chrono::steady_clock::now()) {
+    : MessageService(services.authorizer),
+      info_(Info(services, max_message_bytes)),
+      started_(std::chrono::steady_clock::now()) {
   AddMethod("/castor.v1.ServerService/GetServerInfo",
             TypedMethod<v1::GetServerInfoRequest, v1::ServerInfo>(
                 services, Method::kGetServerInfo,

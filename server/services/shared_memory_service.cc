@@ -46,7 +46,8 @@ absl::Status List(const ServiceContext& services, v1::ListSharedMemoryResponse* 
 
 }  // namespace
 
-SharedMemoryService::SharedMemoryService(const ServiceContext& services) {
+SharedMemoryService::SharedMemoryService(const ServiceContext& services)
+    : MessageService(services.authorizer) {
   AddMethod(
       "/castor.v1.SharedMemoryService/RegisterSharedMemory",
       TypedMethod<v1::RegisterSharedMemoryRequest, v1::RegisterSharedMemoryResponse>(

@@ -14,9 +14,8 @@ namespace castor::server {
 template <typename Request, typename Response, typename Handler>
 class TypedCall final : public MessageCall {
  public:
-  TypedCall(const ServiceContext& services, Method method, grpc::CallbackServerContext* context,
-            Handler handler)
-      : MessageCall(services.calls, CallTable::Kind::kWork, context),
+  TypedCall(const ServiceContext& services, Method method, Arrival arrival, Handler handler)
+      : MessageCall(services.calls, CallTable::Kind::kWork, std::move(arrival)),
         handler_(std::move(handler)),
         record_(services, method) {}
 
@@ -53,8 +52,9 @@ class TypedCall final : public MessageCall {
 // What makes such calls of one method, for MessageService::AddMethod.
 template <typename Request, typename Response, typename Handler>
 auto TypedMethod(const ServiceContext& services, Method method, Handler handler) {
-  return [&services, method, handler](grpc::CallbackServerContext* context) {
-    auto* call = new TypedCall<Request, Response, Handler>(services, method, context, handler);
+  return [&services, method, handler](Arrival arrival) {
+    auto* call =
+        new TypedCall<Request, Response, Handler>(services, method, std::move(arrival), handler);
     call->Begin();
     return call;
   };

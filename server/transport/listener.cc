@@ -4,7 +4,6 @@
 #include <grpcpp/ext/channelz_service_plugin.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/resource_quota.h>
-#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "engine/base/threads.h"
+#include "server/auth/listener_credentials.h"
 #include "server/transport/limits.h"
 
 namespace castor::server {
@@ -101,7 +101,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
   auto listener = std::unique_ptr<Listener>(new Listener(connections));
   listener->sink_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+      ListenerCredentials(options));
   listener->server_ = builder.BuildAndStart();
   if (listener->server_ == nullptr) return absl::InternalError("gRPC's server does not start");
   listener->watch_ = std::move(watch);

@@ -6,17 +6,17 @@
 
 namespace castor::server {
 
-MessageCall::MessageCall(CallTable& table, CallTable::Kind kind,
-                         grpc::CallbackServerContext* context)
-    : table_(table), context_(context), entered_(table.Enter(row_, kind, context)) {}
+MessageCall::MessageCall(CallTable& table, CallTable::Kind kind, Arrival arrival)
+    : table_(table),
+      context_(arrival.context),
+      caller_(std::move(arrival.caller)),
+      entered_(table.Enter(row_, kind, context_)) {}
 
 void MessageCall::Begin() {
-  if (entered_.ok()) {
-    HandOver();
-    StartRead(&message_);
-  } else {
-    OnRefusal(entered_);
-  }
+  if (!entered_.ok()) return OnRefusal(entered_);
+  if (!caller_.ok()) return OnRefusal(caller_.status());
+  HandOver();
+  StartRead(&message_);
 }
 
 void MessageCall::OnReadDone(bool ok) {

@@ -4,7 +4,8 @@
 // complete; until then nobody else knows of it. So our methods are streams to gRPC, with one
 // message each. On the wire that is a unary call like any other.
 //
-//   gRPC threads   Begin: the table's bounds -> StartRead -> OnReadDone -> OnMessage
+//   gRPC threads   Begin: the table's bounds, then whether the caller may -> StartRead
+//                  OnReadDone -> OnMessage
 //                  OnCancel, at any time after Begin began; OnDone, last, deletes the call
 //   any thread     Send or SendError, once
 #pragma once
@@ -16,15 +17,22 @@
 #include <chrono>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/auth/authorizer.h"
 #include "server/services/handoff.h"
 #include "server/transport/call_table.h"
 
 namespace castor::server {
 
+// A call whose headers are there.
+struct Arrival {
+  grpc::CallbackServerContext* context;  // gRPC's; lives as long as the call
+  absl::StatusOr<Caller> caller;         // or why it is to be refused
+};
+
 class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  // `context` is gRPC's and lives as long as the call.
-  MessageCall(CallTable& table, CallTable::Kind kind, grpc::CallbackServerContext* context);
+  MessageCall(CallTable& table, CallTable::Kind kind, Arrival arrival);
 
   // Reads the message, or refuses the call. The last line of a handler.
   void Begin();
@@ -39,8 +47,8 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   // The message has arrived; the call may empty it.
   virtual void OnMessage(grpc::ByteBuffer* message) = 0;
 
-  // The call must be refused: it is over a bound, or its caller ended it without a message. Must
-  // call SendError.
+  // The call must be refused: it is over a bound, its caller may not make it, or ended it without a
+  // message. Must call SendError.
   virtual void OnRefusal(const absl::Status& error) = 0;
 
   // The caller went away without a message. Must call SendError, though nobody reads it.
@@ -58,10 +66,13 @@ class MessageCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   bool cancelled() const { return row_.cancelled(); }
 
   grpc::CallbackServerContext* context() const { return context_; }
+  // Who calls. In OnMessage never an error.
+  const absl::StatusOr<Caller>& caller() const { return caller_; }
 
  private:
   CallTable& table_;
   grpc::CallbackServerContext* const context_;
+  const absl::StatusOr<Caller> caller_;
   CallTable::Row row_;
   absl::Status entered_;
   grpc::ByteBuffer message_;

@@ -1,4 +1,5 @@
-// A service whose methods are MessageCalls; message_call.h says why gRPC sees them as streams.
+// A service whose methods are MessageCalls; message_call.h says why gRPC sees them as streams. Every
+// call of every method passes the authorizer on its way to its reactor.
 #pragma once
 
 #include <grpcpp/impl/codegen/server_callback_handlers.h>
@@ -8,7 +9,9 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 
+#include "server/auth/authorizer.h"
 #include "server/transport/message_call.h"
 
 namespace castor::server {
@@ -17,17 +20,25 @@ class MessageService : public grpc::Service {
  protected:
   using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-  // `path` is "/package.Service/Method". `make` makes the call's reactor, on one of gRPC's threads.
-  void AddMethod(const char* path, std::function<Reactor*(grpc::CallbackServerContext*)> make) {
+  // `authorizer` must outlive the service.
+  explicit MessageService(const Authorizer& authorizer) : authorizer_(authorizer) {}
+
+  // `path` is "/package.Service/Method", a literal. `make` makes the call's reactor, on one of
+  // gRPC's threads; it must read nothing of a call whose caller is an error, and refuse it with
+  // that.
+  void AddMethod(const char* path, std::function<Reactor*(Arrival)> make) {
     // What generated code does for a streaming method with raw bytes.
     grpc::Service::AddMethod(new grpc::internal::RpcServiceMethod(
         path, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
     MarkMethodRawCallback(
         methods_++, new grpc::internal::CallbackBidiHandler<grpc::ByteBuffer, grpc::ByteBuffer>(
-                        std::move(make)));
+                        [this, path, make = std::move(make)](grpc::CallbackServerContext* call) {
+                          return make({call, authorizer_.Authorize(*call, path)});
+                        }));
   }
 
  private:
+  const Authorizer& authorizer_;
   int methods_ = 0;
 };
 

@@ -81,9 +81,11 @@ void ServerTest::StartServer(server::ServerOptions options) {
   engine_ = fake;
 }
 
-void ServerTest::StartServer(server::ServerOptions options, std::unique_ptr<Engine> engine) {
+void ServerTest::StartServer(server::ServerOptions options, std::unique_ptr<Engine> engine,
+                             std::unique_ptr<server::Authorizer> authorizer) {
   engine_ = nullptr;
-  auto started = server::Server::Start(std::move(options), std::move(engine));
+  auto started =
+      server::Server::Start(std::move(options), std::move(engine), std::move(authorizer));
   ASSERT_TRUE(started.ok()) << started.status();
   server_ = *std::move(started);
   channel_ = NewChannel();

@@ -51,7 +51,9 @@ class ServerTest : public ::testing::Test {
  protected:
   // Starts a server over a FakeEngine, or over `engine`.
   void StartServer(server::ServerOptions options = TestOptions());
-  void StartServer(server::ServerOptions options, std::unique_ptr<Engine> engine);
+  void StartServer(
+      server::ServerOptions options, std::unique_ptr<Engine> engine,
+      std::unique_ptr<server::Authorizer> authorizer = std::make_unique<server::OpenToAll>());
 
   std::string address() const { return "127.0.0.1:" + std::to_string(server_->port()); }
 

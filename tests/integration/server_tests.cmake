@@ -4,7 +4,7 @@ add_library(castor_server_fixture STATIC server_fixture.cc)
 find_package(GTest REQUIRED)
 target_link_libraries(castor_server_fixture PUBLIC castor_fake_engine castor_server GTest::gtest)
 
-foreach(name call choice hostile kernels lifecycle metrics shared_memory transport)
+foreach(name authorize call choice hostile kernels lifecycle metrics shared_memory transport)
   castor_test(server_${name}_test SOURCES server_${name}_test.cc LIBS castor_server_fixture
               LABELS integration)
 endforeach()
