@@ -20,11 +20,6 @@ TimePoint DeadlineOf(gpr_timespec asked, std::chrono::milliseconds max_deadline,
   return now + std::clamp<std::chrono::nanoseconds>(asked_for, -max_deadline, max_deadline);
 }
 
-std::optional<KernelName> RequestedKernel(const Kernel& kernel) {
-  if (std::holds_alternative<Automatic>(kernel)) return std::nullopt;
-  return castor::NameOf(kernel);
-}
-
 CallRecord::CallRecord(const ServiceContext& services, Method method)
     : services_(services),
       method_(method),

@@ -38,9 +38,6 @@ struct ServiceContext {
 TimePoint DeadlineOf(gpr_timespec asked, std::chrono::milliseconds max_deadline,
                      gpr_timespec asked_now, TimePoint now);
 
-// The kernel that a request names; nothing where it leaves the choice to the engine.
-std::optional<KernelName> RequestedKernel(const Kernel& kernel);
-
 // One call, from its handler's first line to its last byte: counted in and out of the lifecycle,
 // and in the metrics and the log once its answer is known.
 class CallRecord {

@@ -1,0 +1,61 @@
+// What Attend and Encode of castor.v1 are in bytes: the protocols of EngineRequest. Pure functions.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "server/codec/attention_codec.h"
+#include "server/codec/encoder_codec.h"
+
+namespace castor::server {
+
+// The kernel that a request names; nothing where it leaves the choice to the engine.
+inline std::optional<KernelName> NamedKernel(const Kernel& kernel) {
+  if (std::holds_alternative<Automatic>(kernel)) return std::nullopt;
+  return castor::NameOf(kernel);
+}
+
+struct AttendProtocol {
+  using Decoded = DecodedAttend;
+  using Result = AttentionResult;
+
+  static absl::Status Decode(const grpc::ByteBuffer& bytes, const SharedMemory& shared_memory,
+                             DecodedAttend* decoded) {
+    return DecodeAttendRequest(bytes, shared_memory, decoded);
+  }
+  static std::optional<KernelName> RequestedKernel(const DecodedAttend& decoded) {
+    return NamedKernel(decoded.request.kernel);
+  }
+  static std::optional<OutputRange> TakeOutput(DecodedAttend& decoded) {
+    return std::move(decoded.output);
+  }
+  static grpc::ByteBuffer Encode(std::string_view request_id, AttentionResult result,
+                                 const std::optional<OutputRange>& output, double total_us) {
+    if (output.has_value()) return EncodeAttendResponse(request_id, result, *output, total_us);
+    return EncodeAttendResponse(request_id, std::move(result), total_us);
+  }
+};
+
+struct EncodeProtocol {
+  using Decoded = DecodedEncode;
+  using Result = EncodeResult;
+
+  static absl::Status Decode(const grpc::ByteBuffer& bytes, const SharedMemory& shared_memory,
+                             DecodedEncode* decoded) {
+    return DecodeEncodeRequest(bytes, shared_memory, decoded);
+  }
+  // The model's own kernel is known only from the answer.
+  static std::optional<KernelName> RequestedKernel(const DecodedEncode& decoded) {
+    if (!decoded.request.kernel.has_value()) return std::nullopt;
+    return NamedKernel(*decoded.request.kernel);
+  }
+  // The size of an answer to texts is known only with it, so no request can name a place for it.
+  static std::optional<OutputRange> TakeOutput(DecodedEncode&) { return std::nullopt; }
+  static grpc::ByteBuffer Encode(std::string_view request_id, EncodeResult result,
+                                 const std::optional<OutputRange>&, double total_us) {
+    return EncodeEncodeResponse(request_id, std::move(result), total_us);
+  }
+};
+
+}  // namespace castor::server

@@ -1,0 +1,169 @@
+// One request through the engine, from its bytes to the bytes of its answer. Knows no gRPC call: a
+// unary call, a stream and another protocol are shells around it (engine_call.h is the first).
+//
+//   shell's thread       Start: decode -> Engine::Submit (copies the tensors into staging memory)
+//   completion thread    write the output to shared memory if asked -> encode -> Shell::Deliver
+//   any thread           Cancel
+//
+// The shell is told the end exactly once: by Start when the request is refused, else on a
+// completion thread, since the engine completes each request exactly once, also a cancelled one.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/engine.h"
+#include "server/codec/regions.h"
+#include "server/metrics.h"
+#include "server/services/cancellation.h"
+#include "server/shared_memory.h"
+
+namespace castor::server {
+
+// What requests work with; outlives them.
+struct RequestParts {
+  Engine& engine;
+  const SharedMemory& shared_memory;
+  Metrics& metrics;
+};
+
+// What is known of a request beside its message.
+struct RequestOrigin {
+  TimePoint received;  // the zero of its Timing
+  TimePoint deadline;
+  std::string tenant;  // Caller::tenant
+};
+
+// Who carries a request. One of the two is called, once: on the thread in Start while that runs, or
+// on any other, even while Start still runs. Must not block.
+class RequestShell {
+ public:
+  virtual void Deliver(grpc::ByteBuffer answer) = 0;
+  virtual void Refuse(const absl::Status& error) = 0;
+
+ protected:
+  ~RequestShell() = default;
+};
+
+// Lives until Start, every Cancel and the shell's Deliver or Refuse have returned; whoever destroys
+// it must see what those threads did.
+//
+// Protocol:
+//   using Decoded, Result
+//   static absl::Status Decode(const grpc::ByteBuffer&, const SharedMemory&, Decoded*)
+//   static std::optional<KernelName> RequestedKernel(const Decoded&)
+//   static std::optional<OutputRange> TakeOutput(Decoded&)
+//   static grpc::ByteBuffer Encode(std::string_view request_id, Result,
+//                                  const std::optional<OutputRange>&, double total_us)
+// where Decoded has `request`, the engine's, and `regions`.
+template <typename Protocol>
+class EngineRequest {
+ public:
+  using Decoded = typename Protocol::Decoded;
+
+  EngineRequest(const RequestParts& parts, RequestShell& shell) : parts_(parts), shell_(shell) {}
+  EngineRequest(const EngineRequest&) = delete;
+  EngineRequest& operator=(const EngineRequest&) = delete;
+
+  // Decodes and submits, and empties the message as soon as the engine has its copy: whoever
+  // received it counts its bytes until then. Once.
+  void Start(grpc::ByteBuffer* message, RequestOrigin origin) {
+    const absl::Status started = DecodeAndSubmit(*message, std::move(origin));
+    message->Clear();
+    if (!started.ok()) shell_.Refuse(started);
+  }
+
+  // The same for a request that is decoded already. What it points into is free again on return.
+  void Start(Decoded decoded, RequestOrigin origin) {
+    const absl::Status started = Submit(std::move(decoded), std::move(origin));
+    if (!started.ok()) shell_.Refuse(started);
+  }
+
+  // Nobody wants the answer any more. The shell is told the end all the same. Any thread, at any
+  // time, also before Start.
+  void Cancel() {
+    if (const auto ticket = cancellation_.Cancel()) parts_.engine.Cancel(*ticket);
+  }
+
+  // Known once the shell is told the end, as far as the request was understood: its id, and the
+  // kernel that ran or that it asked for by name.
+  const std::string& request_id() const { return request_id_; }
+  std::optional<KernelName> kernel() const { return kernel_; }
+
+ private:
+  using Result = typename Protocol::Result;
+
+  absl::Status DecodeAndSubmit(const grpc::ByteBuffer& bytes, RequestOrigin origin) {
+    Decoded decoded;
+    absl::Status status = Protocol::Decode(bytes, parts_.shared_memory, &decoded);
+    if (status.ok()) return Submit(std::move(decoded), std::move(origin));
+    request_id_ = std::move(decoded.request.call.request_id);
+    return status;
+  }
+
+  absl::Status Submit(Decoded decoded, RequestOrigin origin) {
+    CallContext& call = decoded.request.call;
+    request_id_ = call.request_id;
+    kernel_ = Protocol::RequestedKernel(decoded);
+    output_ = Protocol::TakeOutput(decoded);
+    shared_bytes_ = decoded.regions.input_bytes();
+    received_ = origin.received;
+    call.received = origin.received;
+    call.deadline = origin.deadline;
+    call.tenant = std::move(origin.tenant);
+    // `decoded` owns the slices that the request's views lie in, and holds the regions that its
+    // files belong to; Submit has read them on return.
+    const absl::StatusOr<Ticket> ticket = parts_.engine.Submit(
+        std::move(decoded.request),
+        [this](absl::StatusOr<Result> result) { Complete(std::move(result)); });
+    if (!ticket.ok()) return ticket.status();
+    if (!cancellation_.SetTicket(*ticket)) parts_.engine.Cancel(*ticket);
+    return absl::OkStatus();
+  }
+
+  void Complete(absl::StatusOr<Result> result) {
+    if (shared_bytes_ > 0) parts_.metrics.SharedMemoryRead(shared_bytes_);
+    if (!result.ok()) return shell_.Refuse(result.status());
+    kernel_ = castor::NameOf(result->report.kernel.kernel);
+    // Nobody reads the answer to a cancelled call; its memory goes back to the pool here.
+    if (cancellation_.cancelled()) {
+      return shell_.Refuse(MakeError(Reason::kCancelled, "the caller went away"));
+    }
+    if (output_.has_value()) {
+      const absl::Status written = WriteOutput(result->output);
+      if (!written.ok()) return shell_.Refuse(written);
+    }
+    const std::chrono::duration<double, std::micro> total =
+        std::chrono::steady_clock::now() - received_;
+    shell_.Deliver(Protocol::Encode(request_id_, *std::move(result), output_, total.count()));
+  }
+
+  absl::Status WriteOutput(const TensorResult& output) {
+    const FileRange& range = output_->file;
+    if (static_cast<int64_t>(output.data.size()) != range.size) {
+      return MakeError(Reason::kInternal, "the output has another size than its range");
+    }
+    absl::Status status = WriteRange(range, output.data.bytes(), "output");
+    if (status.ok()) parts_.metrics.SharedMemoryWritten(output.data.size());
+    return status;
+  }
+
+  const RequestParts parts_;
+  RequestShell& shell_;
+  Cancellation cancellation_;
+
+  // Written by Start before the engine has the request, then only by Complete.
+  std::string request_id_;
+  TimePoint received_;
+  std::optional<KernelName> kernel_;
+  uint64_t shared_bytes_ = 0;  // of inputs in shared memory
+  std::optional<OutputRange> output_;
+};
+
+}  // namespace castor::server

@@ -1,0 +1,334 @@
+// EngineRequest without gRPC's calls: a shell that keeps what it is told, over an engine that
+// answers when a test says so.
+
+#include "server/services/engine_request.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "castor/v1/attention.pb.h"
+#include "castor/v1/encoder.pb.h"
+#include "server/services/engine_protocols.h"
+#include "tests/support/sanitizer.h"
+#include "tests/support/shared_object.h"
+#include "tests/unit/server/fake_engine.h"
+
+namespace castor::server {
+namespace {
+
+constexpr Ticket kTicket = 7;
+constexpr char kValue[] = "values to come back again";  // 26 bytes: no slice keeps them in itself
+constexpr int64_t kValueBytes = sizeof(kValue);
+
+// Admits each request and answers with its `value`, when it is told to.
+class ScriptedEngine final : public FakeEngine {
+ public:
+  absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) override {
+    if (!refusal.ok()) return refusal;
+    call = request.call;
+    AttentionResult result;
+    result.output.dtype = request.value.dtype;
+    result.output.shape = request.value.shape;
+    result.output.data = *pool_->Allocate(static_cast<size_t>(request.value.size_bytes()));
+    std::byte* to = result.output.data.data();
+    for (const auto piece : request.value.pieces) {
+      std::memcpy(to, piece.data(), piece.size());
+      to += piece.size();
+    }
+    result.report.kernel.kernel = Clustered{};
+    result_ = std::move(result);
+    done_ = std::move(done);
+    request = AttentionRequest();
+    if (during_submit) during_submit();
+    return kTicket;
+  }
+  absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) override {
+    call = request.call;
+    texts = static_cast<int>(std::get<TextInput>(request.input).texts.size());
+    std::move(done)(EncodeResult());
+    return kTicket;
+  }
+  void Cancel(Ticket ticket) override {
+    EXPECT_EQ(ticket, kTicket);
+    ++cancels;
+  }
+
+  void Answer() { std::move(done_)(std::move(result_)); }
+  void Answer(const absl::Status& error) { std::move(done_)(error); }
+
+  std::function<void()> during_submit;  // once the request is admitted and nobody has its ticket
+  absl::Status refusal;
+  CallContext call;
+  int texts = 0;
+  std::atomic<int> cancels = 0;
+
+ private:
+  std::shared_ptr<HostPool> pool_ = MakeHostPool(SystemMemory(), 1 << 20);
+  AttentionResult result_;
+  AttentionCompletion done_;
+};
+
+// A shell that is no call.
+struct Mailbox final : RequestShell {
+  void Deliver(grpc::ByteBuffer bytes) override {
+    ++told;
+    answer = std::move(bytes);
+  }
+  void Refuse(const absl::Status& status) override {
+    ++told;
+    error = status;
+  }
+
+  std::atomic<int> told = 0;
+  grpc::ByteBuffer answer;
+  absl::Status error;
+};
+
+v1::AttendRequest Attend() {
+  v1::AttendRequest request;
+  request.set_request_id("r-1");
+  for (v1::Tensor* tensor :
+       {request.mutable_query(), request.mutable_key(), request.mutable_value()}) {
+    tensor->set_dtype(v1::FLOAT16);
+    for (const int64_t dimension : {kValueBytes / 2, int64_t{1}, int64_t{1}}) {
+      tensor->add_shape(dimension);
+    }
+    tensor->set_raw(kValue, sizeof(kValue));
+  }
+  return request;
+}
+
+grpc::ByteBuffer Bytes(const google::protobuf::Message& message) {
+  const grpc::Slice slice(message.SerializeAsString());
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+template <typename Message>
+Message Parse(const grpc::ByteBuffer& bytes) {
+  grpc::Slice slice;
+  EXPECT_TRUE(bytes.DumpToSingleSlice(&slice).ok());
+  Message message;
+  EXPECT_TRUE(message.ParseFromArray(slice.begin(), static_cast<int>(slice.size())));
+  return message;
+}
+
+class EngineRequestTest : public ::testing::Test {
+ protected:
+  RequestParts Parts() { return {engine_, regions_, metrics_}; }
+  RequestOrigin Origin() const { return {received_, received_ + std::chrono::hours(1), "tenant"}; }
+
+  ScriptedEngine engine_;
+  Metrics metrics_{engine_};
+  SharedMemory regions_{1};
+  const TimePoint received_ = std::chrono::steady_clock::now();
+  Mailbox mailbox_;
+  EngineRequest<AttendProtocol> request_{Parts(), mailbox_};
+  grpc::ByteBuffer message_ = Bytes(Attend());
+};
+
+TEST_F(EngineRequestTest, DeliversTheAnswerOnce) {
+  request_.Start(&message_, Origin());
+  EXPECT_EQ(mailbox_.told, 0);
+  EXPECT_EQ(engine_.call.request_id, "r-1");
+  EXPECT_EQ(engine_.call.received, received_);
+  EXPECT_EQ(engine_.call.deadline, received_ + std::chrono::hours(1));
+  EXPECT_EQ(engine_.call.tenant, "tenant");
+  EXPECT_EQ(request_.kernel(), KernelName::kVanilla) << "the one asked for";
+  engine_.Answer();
+  EXPECT_EQ(mailbox_.told, 1);
+  EXPECT_TRUE(mailbox_.error.ok()) << mailbox_.error;
+  const auto answer = Parse<v1::AttendResponse>(mailbox_.answer);
+  EXPECT_EQ(answer.request_id(), "r-1");
+  EXPECT_EQ(answer.output().raw(), std::string(kValue, sizeof(kValue)));
+  EXPECT_GT(answer.timing().total_us(), 0);
+  EXPECT_EQ(request_.kernel(), KernelName::kClustered) << "the one that ran";
+  EXPECT_EQ(engine_.cancels, 0);
+}
+
+TEST_F(EngineRequestTest, AnotherProtocolIsAnotherShell) {
+  v1::EncodeRequest encode;
+  encode.set_request_id("e-1");
+  encode.mutable_texts()->add_texts("beaver");
+  EngineRequest<EncodeProtocol> request(Parts(), mailbox_);
+  grpc::ByteBuffer message = Bytes(encode);
+  request.Start(&message, Origin());
+  EXPECT_EQ(mailbox_.told, 1) << "before Submit returned";
+  EXPECT_EQ(Parse<v1::EncodeResponse>(mailbox_.answer).request_id(), "e-1");
+  EXPECT_EQ(engine_.texts, 1);
+}
+
+TEST_F(EngineRequestTest, ADecodedRequestStartsWithoutBytes) {
+  DecodedAttend decoded;
+  decoded.request.call.request_id = "mine";
+  decoded.request.value = {
+      DType::kInt64, {1}, {std::as_bytes(std::span(kValue, sizeof(int64_t)))}};
+  request_.Start(std::move(decoded), Origin());
+  engine_.Answer();
+  EXPECT_EQ(mailbox_.told, 1);
+  EXPECT_EQ(request_.request_id(), "mine");
+  EXPECT_EQ(Parse<v1::AttendResponse>(mailbox_.answer).output().raw(),
+            std::string(kValue, sizeof(int64_t)));
+}
+
+TEST_F(EngineRequestTest, RefusesWhatTheEngineRefuses) {
+  engine_.refusal = QueueFull("full", std::chrono::milliseconds(1));
+  request_.Start(&message_, Origin());
+  EXPECT_EQ(mailbox_.told, 1);
+  EXPECT_EQ(ReasonOf(mailbox_.error), Reason::kQueueFull);
+  EXPECT_EQ(request_.request_id(), "r-1");
+  EXPECT_EQ(request_.kernel(), KernelName::kVanilla);
+  EXPECT_EQ(message_.Length(), 0u);
+}
+
+TEST_F(EngineRequestTest, RefusesBytesThatAreNoRequest) {
+  const grpc::Slice garbage("\x0a\x03r-1\xff");
+  message_ = grpc::ByteBuffer(&garbage, 1);
+  request_.Start(&message_, Origin());
+  EXPECT_EQ(mailbox_.told, 1);
+  EXPECT_EQ(ReasonOf(mailbox_.error), Reason::kMalformedMessage);
+  EXPECT_EQ(request_.request_id(), "r-1") << "for the log";
+  EXPECT_EQ(request_.kernel(), std::nullopt);
+  EXPECT_EQ(message_.Length(), 0u);
+}
+
+TEST_F(EngineRequestTest, RefusesWhatFailsInTheEngine) {
+  request_.Start(&message_, Origin());
+  engine_.Answer(MakeError(Reason::kDeadlineExceeded, "too late"));
+  EXPECT_EQ(mailbox_.told, 1);
+  EXPECT_EQ(ReasonOf(mailbox_.error), Reason::kDeadlineExceeded);
+}
+
+TEST_F(EngineRequestTest, LetsGoOfTheMessageOnceTheEngineHasItsCopy) {
+  std::string bytes = Attend().SerializeAsString();
+  bool freed = false;
+  const auto free = [](void* flag) { *static_cast<bool*>(flag) = true; };
+  {
+    const grpc::Slice slice(bytes.data(), bytes.size(), free, &freed);
+    message_ = grpc::ByteBuffer(&slice, 1);
+  }
+  engine_.during_submit = [&] { EXPECT_FALSE(freed); };
+  request_.Start(&message_, Origin());
+  EXPECT_TRUE(freed) << "while the request waits";
+  engine_.Answer();
+  EXPECT_EQ(mailbox_.told, 1);
+}
+
+TEST_F(EngineRequestTest, CancelledBeforeItStarts) {
+  request_.Cancel();
+  request_.Start(&message_, Origin());
+  EXPECT_EQ(engine_.cancels, 1);
+  engine_.Answer(MakeError(Reason::kCancelled, "cancelled"));
+  EXPECT_EQ(mailbox_.told, 1);
+  EXPECT_EQ(ReasonOf(mailbox_.error), Reason::kCancelled);
+}
+
+TEST_F(EngineRequestTest, CancelledWhileItIsSubmitted) {
+  engine_.during_submit = [&] { request_.Cancel(); };
+  request_.Start(&message_, Origin());
+  EXPECT_EQ(engine_.cancels, 1);
+  EXPECT_EQ(mailbox_.told, 0);
+  engine_.Answer(MakeError(Reason::kCancelled, "cancelled"));
+  EXPECT_EQ(mailbox_.told, 1);
+}
+
+TEST_F(EngineRequestTest, CancelledWhileItRuns) {
+  request_.Start(&message_, Origin());
+  request_.Cancel();
+  request_.Cancel();
+  EXPECT_EQ(engine_.cancels, 1);
+  engine_.Answer();  // with its batch
+  EXPECT_EQ(mailbox_.told, 1);
+  EXPECT_EQ(ReasonOf(mailbox_.error), Reason::kCancelled) << "the result was dropped";
+  EXPECT_EQ(mailbox_.answer.Length(), 0u);
+}
+
+TEST_F(EngineRequestTest, CancelledAfterItsEnd) {
+  request_.Start(&message_, Origin());
+  engine_.Answer();
+  request_.Cancel();
+  EXPECT_EQ(mailbox_.told, 1);
+  EXPECT_TRUE(mailbox_.error.ok());
+}
+
+TEST_F(EngineRequestTest, CompletedOnAnotherThreadBeforeSubmitReturns) {
+  engine_.during_submit = [&] { std::thread([&] { engine_.Answer(); }).join(); };
+  request_.Start(&message_, Origin());
+  EXPECT_EQ(mailbox_.told, 1);
+  EXPECT_EQ(message_.Length(), 0u);
+}
+
+TEST_F(EngineRequestTest, IsToldOfOnceHoweverStartCompletionAndCancelRace) {
+  for (int i = 0; i < Scaled(2000); ++i) {
+    Mailbox mailbox;
+    EngineRequest<AttendProtocol> request(Parts(), mailbox);
+    grpc::ByteBuffer message = Bytes(Attend());
+    engine_.cancels = 0;
+    std::thread completion;
+    std::thread canceller([&] { request.Cancel(); });
+    engine_.during_submit = [&] { completion = std::thread([&] { engine_.Answer(); }); };
+    request.Start(&message, Origin());
+    canceller.join();
+    completion.join();
+    ASSERT_EQ(mailbox.told, 1);
+    ASSERT_EQ(engine_.cancels, 1);
+    ASSERT_NE(mailbox.error.ok(), mailbox.answer.Length() == 0);
+  }
+}
+
+class OutputTest : public EngineRequestTest {
+ protected:
+  OutputTest() {
+    auto region = SharedRegion::Open({"out", object_.key(), 0, object_.size()});
+    EXPECT_TRUE(region.ok()) << region.status();
+    EXPECT_TRUE(regions_.Add(*std::move(region)).ok());
+    v1::AttendRequest attend = Attend();
+    attend.mutable_output()->set_region("out");
+    attend.mutable_output()->set_offset(4);
+    attend.mutable_output()->set_size(kValueBytes);
+    message_ = Bytes(attend);
+  }
+
+  const SharedObject object_{100};
+};
+
+TEST_F(OutputTest, IsWrittenToSharedMemory) {
+  request_.Start(&message_, Origin());
+  ASSERT_TRUE(regions_.Remove("out").ok());  // the request holds it
+  engine_.Answer();
+  ASSERT_EQ(mailbox_.told, 1);
+  ASSERT_TRUE(mailbox_.error.ok()) << mailbox_.error;
+  EXPECT_EQ(object_.Read(4, kValueBytes), std::string(kValue, sizeof(kValue)));
+  const v1::Tensor output = Parse<v1::AttendResponse>(mailbox_.answer).output();
+  EXPECT_FALSE(output.has_raw());
+  EXPECT_EQ(output.shared_memory().region(), "out");
+  EXPECT_EQ(output.shared_memory().offset(), 4);
+}
+
+TEST_F(OutputTest, ThatWasCutIsRefused) {
+  request_.Start(&message_, Origin());
+  object_.Cut(10);
+  engine_.Answer();
+  EXPECT_EQ(mailbox_.told, 1);
+  EXPECT_EQ(ReasonOf(mailbox_.error), Reason::kInvalidField);
+  EXPECT_EQ(FieldOf(mailbox_.error), "output");
+  EXPECT_EQ(object_.size(), 10);
+}
+
+TEST_F(OutputTest, OfACancelledRequestIsNotWritten) {
+  request_.Start(&message_, Origin());
+  request_.Cancel();
+  engine_.Answer();
+  EXPECT_EQ(mailbox_.told, 1);
+  EXPECT_EQ(object_.Read(4, kValueBytes), std::string(sizeof(kValue), '\0'));
+}
+
+}  // namespace
+}  // namespace castor::server
