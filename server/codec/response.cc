@@ -16,6 +16,7 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedOutputStream;
 
+// Both messages have these fields.
 template <typename Parameters>
 void FillClustering(const Clustered& from, Parameters* out) {
   out->set_clusters(from.clusters);
@@ -30,12 +31,11 @@ void FillParameters(const Vanilla& from, v1::KernelReport* out) {
 }
 
 void FillParameters(const Clustered& from, v1::KernelReport* out) {
-  FillClustering(from, out->mutable_clustered());
+  server::FillParameters(from, out->mutable_clustered());
 }
 
 void FillParameters(const ImprovedClustered& from, v1::KernelReport* out) {
-  FillClustering(from, out->mutable_improved_clustered());
-  out->mutable_improved_clustered()->set_topk(from.topk);
+  server::FillParameters(from, out->mutable_improved_clustered());
 }
 
 void FillParameters(const Cast& from, v1::KernelReport* out) {
@@ -62,6 +62,13 @@ grpc::Slice SliceOf(TensorResult tensor) {
 }
 
 }  // namespace
+
+void FillParameters(const Clustered& from, v1::Clustered* out) { FillClustering(from, out); }
+
+void FillParameters(const ImprovedClustered& from, v1::ImprovedClustered* out) {
+  FillClustering(from, out);
+  out->set_topk(from.topk);
+}
 
 void FillKernelReport(const KernelReport& report, v1::KernelReport* out) {
   out->set_device(report.device);

@@ -1,6 +1,7 @@
 // What the answers with tensors share: their reports, and the tensor behind the small fields.
 #pragma once
 
+#include "castor/v1/kernel.pb.h"
 #include "castor/v1/report.pb.h"
 #include "castor/v1/tensor.pb.h"
 #include "engine/request.h"
@@ -8,6 +9,9 @@
 #include "grpcpp/support/byte_buffer.h"
 
 namespace castor::server {
+
+void FillParameters(const Clustered& from, v1::Clustered* out);
+void FillParameters(const ImprovedClustered& from, v1::ImprovedClustered* out);
 
 void FillKernelReport(const KernelReport& report, v1::KernelReport* out);
 void FillTiming(const Timing& timing, double total_us, v1::Timing* out);
