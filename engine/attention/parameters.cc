@@ -4,51 +4,32 @@
 #include <string>
 
 #include "engine/base/error.h"
+#include "engine/kernel_parameters.h"
 #include "engine/kernel_table.h"
 
 namespace castor::attention {
 namespace {
 
-constexpr int32_t kMaxClusters = 65536;
-constexpr int32_t kMaxIterations = 1000;
-constexpr int32_t kMaxBits = 64;
-constexpr int32_t kMaxTopk = 1024;
-
-absl::Status CheckRange(std::string_view kernel, std::string_view parameter, int64_t value,
-                        int64_t least, int64_t most) {
-  if (value >= least && value <= most) return absl::OkStatus();
-  const std::string field = std::string(kernel) + "." + std::string(parameter);
-  return InvalidField(field, "is " + std::to_string(value) + ", must be " + std::to_string(least) +
-                                 ".." + std::to_string(most));
+// The first parameter out of its range.
+template <typename Parameters>
+absl::Status Check(const Parameters& kernel, std::string_view label) {
+  absl::Status status;
+  ForEachParameter(kernel, [&](const auto& parameter, int64_t value) {
+    const auto& range = parameter.range;
+    if (!status.ok() || !range || (value >= range->least && value <= range->most)) return;
+    status = InvalidField(std::string(label) + "." + std::string(parameter.name),
+                          "is " + std::to_string(value) + ", must be " +
+                              std::to_string(range->least) + ".." + std::to_string(range->most));
+  });
+  return status;
 }
 
-absl::Status CheckClustering(std::string_view kernel, const Clustered& parameters) {
-  if (absl::Status s = CheckRange(kernel, "clusters", parameters.clusters, 1, kMaxClusters);
-      !s.ok()) {
-    return s;
-  }
-  if (absl::Status s = CheckRange(kernel, "iterations", parameters.iterations, 1, kMaxIterations);
-      !s.ok()) {
-    return s;
-  }
-  return CheckRange(kernel, "bits", parameters.bits, 1, kMaxBits);
-}
-
-absl::Status Check(const Vanilla&) { return absl::OkStatus(); }
-
-absl::Status Check(const Clustered& kernel) { return CheckClustering("clustered", kernel); }
-
-absl::Status Check(const ImprovedClustered& kernel) {
-  if (absl::Status s = CheckClustering("improved_clustered", kernel); !s.ok()) return s;
-  return CheckRange("improved_clustered", "topk", kernel.topk, 1, kMaxTopk);
-}
-
-absl::Status Check(const Cast& kernel) {
+absl::Status Check(const Cast& kernel, std::string_view) {
   if (kernel.cluster_size >= 0) return absl::OkStatus();
   return InvalidField("cast.cluster_size", "must not be negative");
 }
 
-absl::Status Check(const Automatic& kernel) {
+absl::Status Check(const Automatic& kernel, std::string_view) {
   // Written so that NaN fails.
   if (kernel.max_relative_error >= 0 && kernel.max_relative_error <= 1) return absl::OkStatus();
   return InvalidField("automatic.max_relative_error", "must be 0..1");
@@ -74,7 +55,9 @@ absl::StatusOr<Kernel> Choose(const Automatic& automatic) {
 }  // namespace
 
 absl::Status CheckParameters(const Kernel& kernel) {
-  return std::visit([](const auto& alternative) { return Check(alternative); }, kernel);
+  const std::string_view label =
+      std::holds_alternative<Automatic>(kernel) ? "automatic" : NameOf(NameOf(kernel));
+  return std::visit([&](const auto& alternative) { return Check(alternative, label); }, kernel);
 }
 
 absl::StatusOr<Kernel> ChooseKernel(const Kernel& kernel) {

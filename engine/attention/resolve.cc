@@ -132,7 +132,9 @@ absl::Status ResolveKernel(const Vanilla& kernel, const CastLayers&, Resolved* r
   return InvalidField("vanilla.causal", "needs query and key sequences of equal lengths");
 }
 
-absl::Status ResolveKernel(const Clustered&, const CastLayers&, Resolved*, int64_t*) {
+// Kernels that take any shape.
+template <typename Parameters>
+absl::Status ResolveKernel(const Parameters&, const CastLayers&, Resolved*, int64_t*) {
   return absl::OkStatus();
 }
 

@@ -2,6 +2,8 @@
 
 #include <type_traits>
 
+#include "engine/kernel_parameters.h"
+
 namespace castor {
 namespace {
 
@@ -12,30 +14,14 @@ void Append(std::string& key, const T& value) {
   key.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-void AppendParameters(std::string& key, const Vanilla& kernel) { Append(key, kernel.causal); }
-
-void AppendParameters(std::string& key, const Clustered& kernel) {
-  Append(key, kernel.clusters);
-  Append(key, kernel.iterations);
-  Append(key, kernel.bits);
-  Append(key, kernel.hash_bias);
-  Append(key, kernel.seed);
-}
-
-void AppendParameters(std::string& key, const ImprovedClustered& kernel) {
-  AppendParameters(key, static_cast<const Clustered&>(kernel));
-  Append(key, kernel.topk);
-}
-
-void AppendParameters(std::string& key, const Cast& kernel) {
-  Append(key, kernel.clustering);
-  Append(key, kernel.cluster_size);
-  Append(key, kernel.attention_function);
-  Append(key, kernel.gate_temperature);
-  Append(key, kernel.head_clustering);
+template <typename Parameters>
+void AppendParameters(std::string& key, const Parameters& kernel) {
+  ForEachParameter(kernel, [&](const auto&, const auto& value) { Append(key, value); });
   // Surrogate tokens of a layer are part of the launch; those that a request brings itself are not,
   // they travel with its problem.
-  if (const auto* layer = std::get_if<std::string>(&kernel.surrogates)) key += *layer;
+  if constexpr (std::is_same_v<Parameters, Cast>) {
+    if (const auto* layer = std::get_if<std::string>(&kernel.surrogates)) key += *layer;
+  }
 }
 
 void AppendParameters(std::string& key, const Automatic& kernel) {
