@@ -26,7 +26,7 @@ EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
       completions_(options_.completion_threads, counters_, outstanding_),
       scheduler_({options_.max_batch_tokens, options_.max_batch_requests, options_.batch_delay},
                  *parts_.clock, completions_, outstanding_, counters_),
-      loop_(scheduler_, completions_, counters_, *parts_.clock, *parts_.models),
+      loop_(scheduler_, completions_, counters_, *parts_.clock, *parts_.models, parts_.may_pass),
       sampling_(options_.fidelity_share, options_.fidelity_sample_rows) {}
 
 EngineImpl::~EngineImpl() {

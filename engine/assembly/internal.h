@@ -21,6 +21,7 @@ struct EngineParts {
   // The engine fills it when it starts and empties it when it ends.
   std::shared_ptr<ModelRegistry> models = std::make_shared<ModelRegistry>();
   std::optional<attention::CostModel> costs;  // unset: as EngineOptions says
+  PassingPolicy may_pass;                     // unset: no batch passes one that runs
   bool warm_up = false;  // run models and kernels before the first request, as CreateEngine does
 };
 

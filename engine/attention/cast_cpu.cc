@@ -63,7 +63,7 @@ int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens,
 }
 
 template <const CastKernel& kKernel>
-absl::Status Run(const Spec& spec, std::span<const Problem> problems) {
+absl::Status Run(const Spec& spec, std::span<const Problem> problems, RunControl& control) {
   if (spec.surrogates <= 0) return InvalidField("cast.surrogate_tokens", "must not be empty");
   const std::vector<Wave> waves = MakeWaves(spec, problems);
   int64_t bytes = 0;
@@ -76,7 +76,8 @@ absl::Status Run(const Spec& spec, std::span<const Problem> problems) {
   }
   const auto memory = AllocateAligned<std::byte>(bytes);
   for (const Wave& wave : waves) {
-    CastWave(kKernel, spec, wave.layout, wave.items, memory.get()).Run();
+    CastWave work(kKernel, spec, wave.layout, wave.items, memory.get(), control);
+    if (absl::Status status = work.Run(); !status.ok()) return status;
   }
   return absl::OkStatus();
 }

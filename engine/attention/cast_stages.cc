@@ -14,12 +14,14 @@ namespace {
 
 constexpr int64_t kHeadsInARow = 4;
 
-void RunSerially(int64_t tasks, double, const std::function<void(int64_t)>& body) {
-  for (int64_t task = 0; task < tasks; ++task) body(task);
-}
-
-void RunInParallel(int64_t tasks, double operations, const std::function<void(int64_t)>& body) {
-  ParallelFor(tasks, operations, [&body](int, int64_t task) { body(task); });
+// Into how many pieces tiles of tokens are cut for a stage of `operations` in `tasks` tasks: one,
+// unless layers are so large that a tile takes much longer than a step should.
+int64_t PiecesOf(double operations, size_t tasks) {
+  constexpr double kMostOperations = 50 * kStepOperations;
+  constexpr int64_t kMost = kernels::kCastTokens / 16;
+  if (tasks == 0) return 1;
+  const double pieces = operations / static_cast<double>(tasks) / kMostOperations;
+  return pieces >= kMost ? kMost : 1 + static_cast<int64_t>(pieces);
 }
 
 }  // namespace
@@ -52,11 +54,11 @@ double CastWave::PairsOf(int64_t heads) const {
 }
 
 // What the steps take from phi: sigma(phi), sp1(phi), sp1(-phi).
-void CastWave::ComputeGates() {
+absl::Status CastWave::ComputeGates() {
   const bool softplus = cast_.gate_temperature == Cast::GateTemperature::kSoftplus1;
   const std::vector<Task> tasks = TileTasks(1, 0, tiles_);
   const double operations = 60.0 * static_cast<double>(tokens_);
-  ParallelFor(static_cast<int64_t>(tasks.size()), operations, [&](int, int64_t t) {
+  return ParallelFor(static_cast<int64_t>(tasks.size()), operations, control_, [&](int, int64_t t) {
     const Sequence& sequence = *tasks[t].sequence;
     const int64_t end = sequence.TileBegin(tasks[t].part + 1);
     for (int64_t i = sequence.TileBegin(tasks[t].part); i < end; ++i) {
@@ -71,65 +73,69 @@ void CastWave::ComputeGates() {
 }
 
 // Steps 1 and 2, of all heads together or of one for each clustering.
-void CastWave::ComputeAffinities(int64_t first_head, int64_t clusterings) {
+absl::Status CastWave::ComputeAffinities(int64_t first_head, int64_t clusterings) {
   const bool shared = cast_.head_clustering == Cast::HeadClustering::kShared;
   const std::vector<Task> tasks = TileTasks(clusterings, 0, tiles_);
   const int64_t heads = shared ? spec_.heads : clusterings;
   const double operations = PairsOf(heads) * static_cast<double>(4 * spec_.head_dim + 40);
-  ParallelFor(static_cast<int64_t>(tasks.size()), operations, [&](int worker, int64_t t) {
-    const Sequence& sequence = *tasks[t].sequence;
-    const int64_t head = first_head + tasks[t].of_pass;
-    kernel_.affinities(shape_, sequence.in, shared ? 0 : head, shared ? spec_.heads : head + 1,
-                       sequence.TileBegin(tasks[t].part), sequence.TileBegin(tasks[t].part + 1),
-                       sequence.clusterings[tasks[t].of_pass].affinities, sequence.tokens,
-                       scratch_ + worker * scratch_floats_);
-  });
+  const int64_t pieces = PiecesOf(operations, tasks.size());
+  return ParallelFor(static_cast<int64_t>(tasks.size()) * pieces, operations, control_,
+                     [&](int worker, int64_t n) {
+                       const Task& task = tasks[n / pieces];
+                       const Sequence& sequence = *task.sequence;
+                       const int64_t head = first_head + task.of_pass;
+                       kernel_.affinities(shape_, sequence.in, shared ? 0 : head,
+                                          shared ? spec_.heads : head + 1,
+                                          sequence.PieceBegin(task.part, n % pieces, pieces),
+                                          sequence.PieceBegin(task.part, n % pieces + 1, pieces),
+                                          sequence.clusterings[task.of_pass].affinities,
+                                          sequence.tokens, scratch_ + worker * scratch_floats_);
+                     });
 }
 
 // Step 3, TOP_K.
-void CastWave::SelectMembers(int64_t clusterings) {
+absl::Status CastWave::SelectMembers(int64_t clusterings) {
   const std::vector<Task> tasks = ClusterTasks(clusterings);
   const double operations = 10.0 * PairsOf(clusterings);
-  ParallelFor(static_cast<int64_t>(tasks.size()), operations, [&](int worker, int64_t t) {
-    const Sequence& sequence = *tasks[t].sequence;
-    const Clustering& clustering = sequence.clusterings[tasks[t].of_pass];
-    const int64_t begin = tasks[t].part * sequence.cluster_size;
-    clustering.offsets[tasks[t].part] = static_cast<int32_t>(begin);
-    clustering.offsets[tasks[t].part + 1] = static_cast<int32_t>(begin + sequence.cluster_size);
-    kernels::SelectTop(clustering.affinities + tasks[t].part * sequence.tokens, sequence.tokens,
-                       sequence.cluster_size, ranks_ + worker * 2 * layout_.longest(),
-                       clustering.members + begin);
-  });
+  return ParallelFor(
+      static_cast<int64_t>(tasks.size()), operations, control_, [&](int worker, int64_t t) {
+        const Sequence& sequence = *tasks[t].sequence;
+        const Clustering& clustering = sequence.clusterings[tasks[t].of_pass];
+        const int64_t begin = tasks[t].part * sequence.cluster_size;
+        clustering.offsets[tasks[t].part] = static_cast<int32_t>(begin);
+        clustering.offsets[tasks[t].part + 1] = static_cast<int32_t>(begin + sequence.cluster_size);
+        kernels::SelectTop(clustering.affinities + tasks[t].part * sequence.tokens, sequence.tokens,
+                           sequence.cluster_size, ranks_ + worker * 2 * layout_.longest(),
+                           clustering.members + begin);
+      });
 }
 
 // Step 3, SINGLE_ASSIGNMENT_TOP_K.
-void CastWave::AssignMembers(int64_t clusterings) {
+absl::Status CastWave::AssignMembers(int64_t clusterings) {
   struct Job {
-    const Sequence* sequence;
-    const Clustering* clustering;
     kernels::SingleAssignment assignment;
-    void Run(const kernels::TaskRunner& run) {
-      assignment.Run(clustering->affinities, run, clustering->offsets, clustering->members);
-    }
+    int64_t at = 0;  // in the pass
   };
   std::vector<Job> jobs;
   for (const Sequence& sequence : sequences_) {
     for (int64_t n = 0; n < clusterings; ++n) {
+      const Clustering& clustering = sequence.clusterings[n];
       jobs.push_back(
-          {&sequence, &sequence.clusterings[n],
-           kernels::SingleAssignment(sequence.tokens, spec_.surrogates, sequence.cluster_size)});
+          {kernels::SingleAssignment(sequence.tokens, spec_.surrogates, sequence.cluster_size)});
+      jobs.back().assignment.Start(clustering.affinities, clustering.offsets, clustering.members);
     }
   }
-  if (jobs.size() == 1) return jobs[0].Run(RunInParallel);
+  if (jobs.size() == 1) return RunPasses(jobs[0].assignment, control_);
   const double operations = 10.0 * PairsOf(clusterings);
-  ParallelFor(static_cast<int64_t>(jobs.size()), operations,
-              [&](int, int64_t job) { jobs[job].Run(RunSerially); });
+  return ParallelSteps(
+      static_cast<int64_t>(jobs.size()), operations, control_,
+      [&](int, int64_t job, int64_t) { return StepThrough(jobs[job].assignment, &jobs[job].at); });
 }
 
-void CastWave::CutMembers(int64_t clusterings) {
+absl::Status CastWave::CutMembers(int64_t clusterings) {
   const std::vector<Task> tasks = ClusterTasks(clusterings);
   const double operations = 2.0 * static_cast<double>(layout_.rows().value());
-  ParallelFor(static_cast<int64_t>(tasks.size()), operations, [&](int, int64_t t) {
+  return ParallelFor(static_cast<int64_t>(tasks.size()), operations, control_, [&](int, int64_t t) {
     const Sequence& sequence = *tasks[t].sequence;
     const Clustering& clustering = sequence.clusterings[tasks[t].of_pass];
     int32_t n = clustering.offsets[tasks[t].part];
@@ -141,11 +147,15 @@ void CastWave::CutMembers(int64_t clusterings) {
   });
 }
 
-// The end of as many tiles from `tile` on, of all sequences, as there are rows for their members.
-int64_t CastWave::TilesThatFit(int64_t tile, int64_t heads) const {
+// Moves `*tile` on, by as many tiles of all sequences as there are rows for their members.
+absl::Status CastWave::TilesThatFit(int64_t heads, int64_t* tile) const {
   int64_t rows = 0;
-  int64_t end = tile;
-  for (; end < tiles_; ++end) {
+  int64_t& end = *tile;
+  for (const int64_t begin = end; end < tiles_; ++end) {
+    // Of thousands of clusters, thousands of tiles.
+    if ((end - begin) % 64 == 63) {
+      if (absl::Status status = control_.Checkpoint(); !status.ok()) return status;
+    }
     for (const Sequence& sequence : sequences_) {
       if (end >= sequence.tiles) continue;
       for (int64_t n = 0; n < heads; ++n) {
@@ -155,16 +165,15 @@ int64_t CastWave::TilesThatFit(int64_t tile, int64_t heads) const {
     }
     if (rows > layout_.rows().value()) break;
   }
-  return end;
+  return absl::OkStatus();
 }
 
-// Step 4 for the members in some tiles, and with the first tile step 5.
-void CastWave::AttendInside(int64_t first_head, int64_t heads, int64_t tile_begin,
-                            int64_t tile_end) {
+std::vector<CastWave::InsideTask> CastWave::InsideTasks(int64_t first_head, int64_t heads,
+                                                        int64_t tile_begin,
+                                                        int64_t tile_end) const {
   const int64_t clusters = spec_.surrogates;
   const int64_t dim = spec_.value_dim;
   std::vector<InsideTask> tasks;
-  double flops = 0;  // a multiplication and an addition each for scores and outputs
   int64_t row = 0;
   for (const Sequence& sequence : sequences_) {
     const int64_t first_cut = std::min(tile_begin, sequence.tiles) * clusters;
@@ -198,11 +207,18 @@ void CastWave::AttendInside(int64_t first_head, int64_t heads, int64_t tile_begi
                p == 0 ? summary : nullptr});
         }
         row += count;
-        flops += 2.0 * static_cast<double>(count) * static_cast<double>(members) *
-                 static_cast<double>(spec_.head_dim + dim);
       }
     }
   }
+  return tasks;
+}
+
+// Step 4 for the members in some tiles, and with the first tile step 5.
+absl::Status CastWave::AttendInside(int64_t first_head, int64_t heads, int64_t tile_begin,
+                                    int64_t tile_end) {
+  std::vector<InsideTask> tasks = InsideTasks(first_head, heads, tile_begin, tile_end);
+  double flops = 0;
+  for (const InsideTask& task : tasks) flops += task.operations(shape_);
   // Heads of a cluster run one after another on a thread, as far as there are threads enough, so
   // that a head's rows can be fetched during the one before.
   const auto count = static_cast<int64_t>(tasks.size());
@@ -211,30 +227,53 @@ void CastWave::AttendInside(int64_t first_head, int64_t heads, int64_t tile_begi
     const bool same = tasks[t].cluster.members == tasks[t + 1].cluster.members;
     if (same && t % run != run - 1) tasks[t].cluster.next_head = tasks[t + 1].cluster.head;
   }
-  ParallelFor((count + run - 1) / run, flops, [&](int worker, int64_t first) {
-    for (int64_t t = first * run; t < std::min(count, (first + 1) * run); ++t) {
-      const InsideTask& task = tasks[t];
-      kernel_.inside(shape_, task.sequence->in, task.cluster, task.begin, task.end, task.inside,
-                     task.summary, scratch_ + worker * scratch_floats_);
-    }
-  });
+  struct Worker {
+    int64_t task;
+    int64_t key;
+  };
+  std::vector<Worker> workers(ParallelWorkers());
+  return ParallelSteps(
+      (count + run - 1) / run, flops, control_, [&](int worker, int64_t first, int64_t step) {
+        auto& [t, key] = workers[worker];
+        if (step == 0) t = first * run, key = 0;
+        const int64_t last = std::min(count, (first + 1) * run);
+        for (double left = kStepOperations; t < last && left > 0;) {
+          const InsideTask& task = tasks[t];
+          const int64_t keys = task.cluster.count;
+          const double block = task.operations(shape_) / static_cast<double>(keys) *
+                               static_cast<double>(kernels::kCastKeyBlock);
+          const int64_t blocks = 1 + static_cast<int64_t>(std::min(1e6, left / block));
+          const int64_t end = std::min(keys, key + blocks * kernels::kCastKeyBlock);
+          kernel_.inside(shape_, task.sequence->in, task.cluster, task.begin, task.end, key, end,
+                         task.inside, task.summary, scratch_ + worker * scratch_floats_);
+          left -= block * static_cast<double>(end - key) / kernels::kCastKeyBlock;
+          key = end < keys ? end : 0;
+          t += end < keys ? 0 : 1;
+        }
+        return t < last;
+      });
 }
 
 // Step 6.
-void CastWave::Combine(int64_t first_head, int64_t heads, int64_t tile_begin, int64_t tile_end) {
+absl::Status CastWave::Combine(int64_t first_head, int64_t heads, int64_t tile_begin,
+                               int64_t tile_end) {
   const std::vector<Task> tasks = TileTasks(heads, tile_begin, tile_end);
   const double flops =
       PairsOf(heads) * static_cast<double>(2 * (spec_.head_dim + spec_.value_dim) + 20);
-  ParallelFor(static_cast<int64_t>(tasks.size()), flops, [&](int worker, int64_t t) {
-    const Sequence& sequence = *tasks[t].sequence;
-    const Head& head = sequence.heads[tasks[t].of_pass];
-    const int32_t* const cuts = head.clustering->cuts + tasks[t].part * spec_.surrogates;
-    const kernels::CastOwnClusters own = {head.clustering->members, cuts, cuts + spec_.surrogates,
-                                          head.first_row, inside_};
-    kernel_.combine(shape_, sequence.in, first_head + tasks[t].of_pass, head.summaries, own,
-                    sequence.TileBegin(tasks[t].part), sequence.TileBegin(tasks[t].part + 1),
-                    scratch_ + worker * scratch_floats_);
-  });
+  const int64_t pieces = PiecesOf(flops, tasks.size());
+  return ParallelFor(
+      static_cast<int64_t>(tasks.size()) * pieces, flops, control_, [&](int worker, int64_t n) {
+        const Task& task = tasks[n / pieces];
+        const Sequence& sequence = *task.sequence;
+        const Head& head = sequence.heads[task.of_pass];
+        const int32_t* const cuts = head.clustering->cuts + task.part * spec_.surrogates;
+        const kernels::CastOwnClusters own = {head.clustering->members, cuts,
+                                              cuts + spec_.surrogates, head.first_row, inside_};
+        kernel_.combine(shape_, sequence.in, first_head + task.of_pass, head.summaries, own,
+                        sequence.PieceBegin(task.part, n % pieces, pieces),
+                        sequence.PieceBegin(task.part, n % pieces + 1, pieces),
+                        scratch_ + worker * scratch_floats_);
+      });
 }
 
 }  // namespace castor::attention

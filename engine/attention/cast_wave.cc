@@ -19,13 +19,14 @@ kernels::CastShape CastShapeOf(const Spec& spec) {
 }
 
 CastWave::CastWave(const kernels::CastKernel& kernel, const Spec& spec, const CastLayout& layout,
-                   std::span<const CastItem> items, std::byte* memory)
+                   std::span<const CastItem> items, std::byte* memory, RunControl& control)
     : kernel_(kernel),
       spec_(spec),
       cast_(std::get<Cast>(spec.kernel)),
       shape_(CastShapeOf(spec)),
       layout_(layout),
       scratch_floats_(kernel.scratch_floats(shape_)),
+      control_(control),
       memory_(memory) {
   const int64_t workers = ParallelWorkers();
   scratch_ = Take<float>(workers * scratch_floats_);
@@ -96,26 +97,33 @@ void CastWave::Place(const CastItem& item) {
   tiles_ = std::max(tiles_, sequence.tiles);
 }
 
-void CastWave::Run() {
+absl::Status CastWave::Run() {
   const bool per_head = cast_.head_clustering == Cast::HeadClustering::kPerHead;
-  const bool single = cast_.clustering == Cast::Clustering::kSingleAssignmentTopK;
   const int64_t per_pass = layout_.heads_per_pass();
-  ComputeGates();
+  if (absl::Status status = ComputeGates(); !status.ok()) return status;
   for (int64_t first = 0; first < spec_.heads; first += per_pass) {
     const int64_t heads = std::min(per_pass, spec_.heads - first);
     if (per_head || first == 0) {
-      const int64_t clusterings = per_head ? heads : 1;
-      ComputeAffinities(first, clusterings);
-      single ? AssignMembers(clusterings) : SelectMembers(clusterings);
-      CutMembers(clusterings);
+      absl::Status status = FindMembers(first, per_head ? heads : 1);
+      if (!status.ok()) return status;
     }
     for (int64_t tile = 0; tile < tiles_;) {
-      const int64_t end = TilesThatFit(tile, heads);
-      AttendInside(first, heads, tile, end);
-      Combine(first, heads, tile, end);
+      int64_t end = tile;
+      if (absl::Status status = TilesThatFit(heads, &end); !status.ok()) return status;
+      if (absl::Status status = AttendInside(first, heads, tile, end); !status.ok()) return status;
+      if (absl::Status status = Combine(first, heads, tile, end); !status.ok()) return status;
       tile = end;
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status CastWave::FindMembers(int64_t first_head, int64_t clusterings) {
+  const bool single = cast_.clustering == Cast::Clustering::kSingleAssignmentTopK;
+  absl::Status status = ComputeAffinities(first_head, clusterings);
+  if (status.ok()) status = single ? AssignMembers(clusterings) : SelectMembers(clusterings);
+  if (status.ok()) status = CutMembers(clusterings);
+  return status;
 }
 
 }  // namespace castor::attention

@@ -10,8 +10,10 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "engine/attention/cast_layout.h"
 #include "engine/attention/problem.h"
+#include "engine/base/run_control.h"
 #include "engine/kernels/cpu/cast.h"
 
 namespace castor::attention {
@@ -30,9 +32,10 @@ class CastWave {
   // `layout` has taken in the items. `memory` is aligned to 64 bytes and as large as the layout
   // says for ParallelWorkers() and the kernel's scratch. All outlive this object.
   CastWave(const kernels::CastKernel& kernel, const Spec& spec, const CastLayout& layout,
-           std::span<const CastItem> items, std::byte* memory);
+           std::span<const CastItem> items, std::byte* memory, RunControl& control);
 
-  void Run();
+  // Anything but OK is from the control.
+  absl::Status Run();
 
  private:
   // Which tokens belong to which cluster, in one head or in all.
@@ -63,6 +66,9 @@ class CastWave {
     std::vector<Head> heads;              // of the pass
 
     int64_t TileBegin(int64_t tile) const { return tokens * tile / tiles; }
+    int64_t PieceBegin(int64_t tile, int64_t piece, int64_t pieces) const {
+      return TileBegin(tile) + (TileBegin(tile + 1) - TileBegin(tile)) * piece / pieces;
+    }
   };
 
   // A tile or a cluster of a sequence, in one of the pass's heads or clusterings.
@@ -80,6 +86,12 @@ class CastWave {
     int64_t end;
     float* inside;
     float* summary;  // or nullptr
+
+    // Scores and outputs of each query, and about as much for the summary or for gathering rows.
+    double operations(const kernels::CastShape& shape) const {
+      return 2.0 * static_cast<double>(end - begin + 1) * static_cast<double>(cluster.count) *
+             static_cast<double>(shape.head_dim + shape.value_dim);
+    }
   };
 
   template <typename T>
@@ -91,15 +103,19 @@ class CastWave {
   std::vector<Task> TileTasks(int64_t of_pass, int64_t tile_begin, int64_t tile_end);
   std::vector<Task> ClusterTasks(int64_t of_pass);
 
-  void ComputeGates();
-  void ComputeAffinities(int64_t first_head, int64_t clusterings);
-  void SelectMembers(int64_t clusterings);
-  void AssignMembers(int64_t clusterings);
-  void CutMembers(int64_t clusterings);
-  int64_t TilesThatFit(int64_t tile, int64_t heads) const;
+  absl::Status ComputeGates();
+  absl::Status FindMembers(int64_t first_head, int64_t clusterings);
+  absl::Status ComputeAffinities(int64_t first_head, int64_t clusterings);
+  absl::Status SelectMembers(int64_t clusterings);
+  absl::Status AssignMembers(int64_t clusterings);
+  absl::Status CutMembers(int64_t clusterings);
+  absl::Status TilesThatFit(int64_t heads, int64_t* tile) const;
   double PairsOf(int64_t heads) const;
-  void AttendInside(int64_t first_head, int64_t heads, int64_t tile_begin, int64_t tile_end);
-  void Combine(int64_t first_head, int64_t heads, int64_t tile_begin, int64_t tile_end);
+  std::vector<InsideTask> InsideTasks(int64_t first_head, int64_t heads, int64_t tile_begin,
+                                      int64_t tile_end) const;
+  absl::Status AttendInside(int64_t first_head, int64_t heads, int64_t tile_begin,
+                            int64_t tile_end);
+  absl::Status Combine(int64_t first_head, int64_t heads, int64_t tile_begin, int64_t tile_end);
 
   const kernels::CastKernel& kernel_;
   const Spec& spec_;
@@ -107,6 +123,7 @@ class CastWave {
   const kernels::CastShape shape_;
   const CastLayout& layout_;
   const int64_t scratch_floats_;
+  RunControl& control_;
 
   std::byte* memory_;                       // from here on it is free
   const std::byte* packed_from_ = nullptr;  // the surrogates packed last

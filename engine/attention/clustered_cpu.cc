@@ -7,6 +7,7 @@
 // last stage's tasks, and one scratch area per worker.
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -26,7 +27,8 @@ using kernels::CentroidShape;
 using kernels::CentroidTile;
 using kernels::ClusterKernel;
 
-constexpr int64_t kHashTokens = 192;  // of a hash task
+// Most operations of a step that cannot be cut any further.
+constexpr double kMostOperations = 50 * kStepOperations;
 
 CentroidShape ShapeOf(const Spec& spec) {
   const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel);
@@ -46,14 +48,30 @@ struct Sequence {
 };
 
 // The planes of the last launch on this thread, which the next one mostly wants again: a server's
-// seeds are defaults, and drawing planes takes as long as hashing some hundred tokens.
-const HashPlaneSet& PlanesFor(const ClusterKernel& kernel, const Clustered& clustering,
-                              int64_t head_dim) {
-  thread_local std::optional<HashPlaneSet> planes;
-  if (!planes.has_value() || !planes->IsFor(kernel, clustering, head_dim)) {
-    planes.emplace(kernel, clustering, head_dim);
+// seeds are defaults, and drawing planes takes as long as hashing some hundred tokens. A launch
+// holds its own: another may begin at a checkpoint of it.
+std::shared_ptr<const HashPlaneSet> PlanesFor(const ClusterKernel& kernel,
+                                              const Clustered& clustering, int64_t head_dim) {
+  thread_local std::shared_ptr<const HashPlaneSet> planes;
+  if (planes == nullptr || !planes->IsFor(kernel, clustering, head_dim)) {
+    planes = std::make_shared<const HashPlaneSet>(kernel, clustering, head_dim);
   }
-  return *planes;
+  return planes;
+}
+
+// Tokens of a hash task.
+int64_t HashTokens(const Spec& spec, int bits) {
+  const double token = 2.0 * static_cast<double>(spec.heads) * static_cast<double>(spec.head_dim) *
+                       static_cast<double>(bits);
+  return std::clamp<int64_t>(static_cast<int64_t>(kMostOperations / token), 1, 192);
+}
+
+// Most clusters of a tile: fewer where rows are very long, as in vanilla_cpu.cc.
+int64_t MostCentroids(const Spec& spec) {
+  const double centroid =
+      256.0 * (static_cast<double>(spec.head_dim) + static_cast<double>(spec.value_dim));
+  return std::clamp<int64_t>(static_cast<int64_t>(kMostOperations / centroid), 16,
+                             kernels::kMostCentroids);
 }
 
 int64_t ScratchFloats(const ClusterKernel& kernel, const Spec& spec) {
@@ -72,19 +90,21 @@ struct ClusterTask {
 // Into how many tasks a head's clusters are cut when a launch has `heads` heads in all its
 // sequences. A row depends neither on its tile nor on the other centroids there, so tiles may be as
 // small as it takes to give every worker some.
-int64_t TasksOf(int64_t clusters, int64_t heads) {
+int64_t TasksOf(const Spec& spec, int64_t clusters, int64_t heads) {
   constexpr int64_t kFewest = 32;
   const int64_t wanted = Count(int64_t{4} * ParallelWorkers()).Units(heads).value();
-  const int64_t least = Count(clusters).Units(kernels::kMostCentroids).value();
+  const int64_t least = Count(clusters).Units(MostCentroids(spec)).value();
   return std::max(least, std::min(wanted, clusters / kFewest));
 }
 
 // One launch.
 class Launch {
  public:
-  Launch(const ClusterKernel& kernel, const Spec& spec, std::span<const Problem> problems)
+  Launch(const ClusterKernel& kernel, const Spec& spec, std::span<const Problem> problems,
+         RunControl& control)
       : kernel_(kernel),
         spec_(spec),
+        control_(control),
         clustering_(*ClusteringOf(spec.kernel)),
         shape_(ShapeOf(spec)),
         planes_(PlanesFor(kernel, clustering_, spec.head_dim)),
@@ -97,10 +117,10 @@ class Launch {
     scratch_ = AllocateAligned<float>(scratch_floats_ * ParallelWorkers());
   }
 
-  void Run() {
-    Hash();
-    Cluster();
-    Attend();
+  absl::Status Run() {
+    if (absl::Status status = Hash(); !status.ok()) return status;
+    if (absl::Status status = Cluster(); !status.ok()) return status;
+    return Attend();
   }
 
  private:
@@ -132,78 +152,96 @@ class Launch {
     return sequence.problem->query + element * static_cast<int64_t>(SizeOf(spec_.dtype));
   }
 
-  void Hash() {
+  absl::Status Hash() {
     struct Tokens {
       const Sequence* sequence;
       int64_t begin;
       int64_t end;
     };
+    const int64_t most = HashTokens(spec_, clustering_.bits);
     std::vector<Tokens> tasks;
     for (const Sequence& sequence : sequences_) {
-      for (int64_t begin = 0; begin < sequence.queries; begin += kHashTokens) {
-        tasks.push_back({&sequence, begin, std::min(sequence.queries, begin + kHashTokens)});
+      for (int64_t begin = 0; begin < sequence.queries; begin += most) {
+        tasks.push_back({&sequence, begin, std::min(sequence.queries, begin + most)});
       }
     }
     const double flops = 2.0 * static_cast<double>(tokens_ * spec_.heads) *
                          static_cast<double>(spec_.head_dim) * clustering_.bits;
-    ParallelFor(static_cast<int64_t>(tasks.size()), flops, [&](int worker, int64_t task) {
-      const auto& [sequence, begin, end] = tasks[task];
-      for (int64_t head = 0; head < spec_.heads; ++head) {
-        kernel_.hash(planes_.planes(), shape_.element, QueryRow(*sequence, begin, head),
-                     sequence->problem->query_stride, end - begin,
-                     &codes_[sequence->code_offset + head * sequence->queries + begin],
-                     Scratch(worker));
-      }
-    });
+    return ParallelFor(
+        static_cast<int64_t>(tasks.size()), flops, control_, [&](int worker, int64_t task) {
+          const auto& [sequence, begin, end] = tasks[task];
+          for (int64_t head = 0; head < spec_.heads; ++head) {
+            kernel_.hash(planes_->planes(), shape_.element, QueryRow(*sequence, begin, head),
+                         sequence->problem->query_stride, end - begin,
+                         &codes_[sequence->code_offset + head * sequence->queries + begin],
+                         Scratch(worker));
+          }
+        });
   }
 
-  void Cluster() {
+  absl::Status Cluster() {
     int64_t longest = 1;
     for (const Sequence& sequence : sequences_) longest = std::max(longest, sequence.queries);
     const int64_t tasks = static_cast<int64_t>(sequences_.size()) * spec_.heads;
-    const auto run = [&](CodeClusterer& clusterer, int64_t task, bool threads) {
+    const auto start = [&](CodeClusterer& clusterer, int64_t task) {
       const Sequence& sequence = sequences_[task / spec_.heads];
       const int64_t head = task % spec_.heads;
       const int64_t first = sequence.code_offset + head * sequence.queries;
-      clusterer.Run({&codes_[first], static_cast<size_t>(sequence.queries)}, threads);
-      counts_[task] = clusterer.Sort(&order_[first], Begins(sequence, head));
+      clusterer.Start({&codes_[first], static_cast<size_t>(sequence.queries)}, &order_[first],
+                      Begins(sequence, head));
     };
     if (tasks < ParallelWorkers()) {
       CodeClusterer clusterer(kernel_, clustering_, longest);
-      for (int64_t task = 0; task < tasks; ++task) run(clusterer, task, /*threads=*/true);
-      return;
+      for (int64_t task = 0; task < tasks; ++task) {
+        start(clusterer, task);
+        if (absl::Status status = RunPasses(clusterer, control_); !status.ok()) return status;
+        counts_[task] = clusterer.clusters();
+      }
+      return absl::OkStatus();
     }
     // Here, since tasks must not throw.
-    std::vector<std::optional<CodeClusterer>> clusterers(ParallelWorkers());
-    for (auto& clusterer : clusterers) clusterer.emplace(kernel_, clustering_, longest);
+    struct Worker {
+      std::optional<CodeClusterer> clusterer;
+      int64_t at = 0;  // in the pass
+    };
+    std::vector<Worker> workers(ParallelWorkers());
+    for (Worker& worker : workers) worker.clusterer.emplace(kernel_, clustering_, longest);
     double flops = 0;
     for (const Sequence& sequence : sequences_) {
       flops += static_cast<double>(sequence.queries * spec_.heads) *
                (100 + 3.0 * static_cast<double>(sequence.most_clusters * clustering_.iterations));
     }
-    ParallelFor(tasks, flops, [&](int worker, int64_t task) {
-      run(*clusterers[worker], task, /*threads=*/false);
+    return ParallelSteps(tasks, flops, control_, [&](int worker, int64_t task, int64_t step) {
+      auto& [clusterer, at] = workers[worker];
+      if (step == 0) start(*clusterer, task);
+      if (StepThrough(*clusterer, &at)) return true;
+      counts_[task] = clusterer->clusters();
+      return false;
     });
   }
 
-  void Attend() {
+  absl::Status Attend() {
     const int64_t heads = static_cast<int64_t>(sequences_.size()) * spec_.heads;
-    if (heads == 0) return;
+    if (heads == 0) return absl::OkStatus();
     std::vector<ClusterTask> tasks;
     for (size_t s = 0; s < sequences_.size(); ++s) {
       for (int64_t head = 0; head < spec_.heads; ++head) {
         const int64_t count = counts_[s * spec_.heads + head];
-        const int64_t tiles = TasksOf(count, heads);
+        const int64_t tiles = TasksOf(spec_, count, heads);
         for (int64_t t = 0; t < tiles; ++t) {
           tasks.push_back({&sequences_[s], head, count * t / tiles, count * (t + 1) / tiles});
         }
       }
     }
-    ParallelFor(static_cast<int64_t>(tasks.size()), attention_flops_,
-                [&](int worker, int64_t task) {
-                  const auto& [sequence, head, begin, end] = tasks[task];
-                  kernel_.attend(shape_, TileOf(*sequence, head, begin, end), Scratch(worker));
-                });
+    std::vector<kernels::CentroidProgress> progress(ParallelWorkers());
+    return ParallelSteps(static_cast<int64_t>(tasks.size()), attention_flops_, control_,
+                         [&](int worker, int64_t task, int64_t step) {
+                           if (step == 0) progress[worker] = {};
+                           const auto& [sequence, head, begin, end] = tasks[task];
+                           return kernel_.attend(shape_, TileOf(*sequence, head, begin, end),
+                                                 kStepOperations, &progress[worker],
+                                                 Scratch(worker));
+                         });
   }
 
   CentroidTile TileOf(const Sequence& sequence, int64_t head, int64_t begin, int64_t end) {
@@ -237,9 +275,10 @@ class Launch {
 
   const ClusterKernel& kernel_;
   const Spec& spec_;
+  RunControl& control_;
   const Clustered& clustering_;
   const CentroidShape shape_;
-  const HashPlaneSet& planes_;
+  const std::shared_ptr<const HashPlaneSet> planes_;
   const int64_t scratch_floats_;
   std::vector<Sequence> sequences_;
   int64_t tokens_ = 0;
@@ -272,7 +311,7 @@ int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
     const int64_t clusters = std::min<int64_t>(clustering.clusters, queries);
     longest = std::max(longest, queries);
     per_head += Count(clusters + 1) * kOffset + static_cast<int64_t>(sizeof(int64_t));  // counts
-    per_head += Count(TasksOf(clusters, std::max<int64_t>(heads.value(), 1))) *
+    per_head += Count(TasksOf(spec, clusters, std::max<int64_t>(heads.value(), 1))) *
                 static_cast<int64_t>(sizeof(ClusterTask));
   }
   const Count planes = Count(kKernel.packed_planes_floats(clustering.bits, spec.head_dim)) +
@@ -284,9 +323,8 @@ int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
 }
 
 template <const ClusterKernel& kKernel>
-absl::Status Run(const Spec& spec, std::span<const Problem> problems) {
-  Launch(kKernel, spec, problems).Run();
-  return absl::OkStatus();
+absl::Status Run(const Spec& spec, std::span<const Problem> problems, RunControl& control) {
+  return Launch(kKernel, spec, problems, control).Run();
 }
 
 template <const ClusterKernel& kKernel, KernelName kName>

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/attention/hash_planes.h"
-#include "engine/attention/parallel.h"
 #include "engine/kernels/philox.h"
 
 namespace castor::attention {
@@ -65,62 +64,99 @@ Count CodeClusterer::Bytes(const Clustered& parameters, int64_t most_codes) {
          Count(state.clusters) * per_cluster;
 }
 
-// Calls body(begin, end) for ranges of codes that make up all of them.
-template <typename Body>
-void CodeClusterer::ForBlocks(bool threads, double flops_per_code, Body body) {
-  if (!threads) return body(int64_t{0}, state_.count);
-  // Some blocks a task, so that handing out tasks costs little.
-  constexpr int64_t kCodes = 4 * kernels::kCodeBlock;
-  ParallelFor(
-      (state_.count + kCodes - 1) / kCodes, flops_per_code * static_cast<double>(state_.count),
-      [&](int, int64_t task) { body(task * kCodes, std::min(state_.count, (task + 1) * kCodes)); });
-}
-
-int CodeClusterer::Run(std::span<const uint64_t> codes, bool threads) {
+void CodeClusterer::Start(std::span<const uint64_t> codes, int32_t* order, int32_t* begin) {
   state_.count = static_cast<int64_t>(codes.size());
   state_.clusters = std::min<int64_t>(parameters_.clusters, state_.count);
   state_.codes = codes.data();
+  order_ = order;
+  begin_ = begin;
+  updates_ = 0;
+  first_ = true;
+  // Some blocks, so that handing out tasks costs little.
+  range_ = (state_.clusters <= 1024 ? 4 : 1) * kernels::kCodeBlock;
+  DrawCentroids();
+  Begin(Part::kSlice);
+}
 
-  // A code of each stratum of the sequence.
+// A code of each stratum of the sequence.
+void CodeClusterer::DrawCentroids() {
   for (int64_t s = 0; s < state_.clusters; ++s) {
     const int64_t begin = s * state_.count / state_.clusters;
     const int64_t end = (s + 1) * state_.count / state_.clusters;
     const uint64_t x0 =
         Philox(RandomStream::kCentroid, static_cast<uint32_t>(s), 0, parameters_.seed)[0];
-    centroids_[s] = codes[begin + static_cast<int64_t>((x0 * (end - begin)) >> 32)];
+    centroids_[s] = state_.codes[begin + static_cast<int64_t>((x0 * (end - begin)) >> 32)];
   }
-
-  const auto assign = [&](bool first) {
-    // A code's distances take a fifth of an operation each, of 512 bits.
-    ForBlocks(threads, 3.0 * static_cast<double>(state_.clusters),
-              [&](int64_t begin, int64_t end) { kernel_.assign_codes(state_, begin, end, first); });
-    return kernel_.move_codes(state_, first) != 0;
-  };
-  ForBlocks(threads, 64,
-            [&](int64_t begin, int64_t end) { kernel_.slice_codes(state_, begin, end); });
-  kernel_.pick_centroids(state_);
-  assign(/*first=*/true);
-  int updates = 0;
-  while (updates < parameters_.iterations) {
-    const bool changed = kernel_.update_centroids(state_);
-    ++updates;
-    if (!changed || !assign(/*first=*/false)) break;
-  }
-  return updates;
 }
 
-int64_t CodeClusterer::Sort(int32_t* order, int32_t* begin) {
-  int64_t clusters = 0;
+void CodeClusterer::Begin(Part part) {
+  const auto operations = [&]() -> double {
+    switch (part) {
+      case Part::kAssign:
+        // A code's distances take a fifth of an operation each, of 512 bits.
+        return 3.0 * static_cast<double>(state_.clusters);
+      default:
+        return 64;
+    }
+  };
+  part_ = part;
+  pass_.tasks = (state_.count + range_ - 1) / range_;
+  pass_.operations = operations() * static_cast<double>(state_.count);
+  pass_.ordered = part == Part::kMove || part == Part::kSort;
+}
+
+void CodeClusterer::Do(int64_t task) {
+  const int64_t begin = task * range_;
+  const int64_t end = std::min(state_.count, begin + range_);
+  switch (part_) {
+    case Part::kSlice:
+      return kernel_.slice_codes(state_, begin, end);
+    case Part::kAssign:
+      return kernel_.assign_codes(state_, begin, end, first_);
+    case Part::kMove:
+      moved_count_ += kernel_.move_codes(state_, begin, end, first_);
+      return;
+    case Part::kSort:
+      for (int64_t i = begin; i < end; ++i) order_[next_[labels_[i]]++] = static_cast<int32_t>(i);
+  }
+}
+
+void CodeClusterer::Next() {
+  switch (part_) {
+    case Part::kSlice:
+      kernel_.pick_centroids(state_);
+      return Begin(Part::kAssign);
+    case Part::kAssign:
+      moved_count_ = 0;
+      return Begin(Part::kMove);
+    case Part::kMove:
+      if (MoveCentroids()) return Begin(Part::kAssign);
+      PlaceClusters();
+      return Begin(Part::kSort);
+    case Part::kSort:
+      pass_ = Pass();
+  }
+}
+
+// Whether labels must be assigned again.
+bool CodeClusterer::MoveCentroids() {
+  const bool settled = !first_ && moved_count_ == 0;
+  first_ = false;
+  if (settled || updates_ == parameters_.iterations) return false;
+  ++updates_;
+  return kernel_.update_centroids(state_);
+}
+
+void CodeClusterer::PlaceClusters() {
+  clusters_ = 0;
   int32_t at = 0;
   for (int64_t c = 0; c < state_.clusters; ++c) {
     next_[c] = at;
     if (members_[c] == 0) continue;
-    begin[clusters++] = at;
+    begin_[clusters_++] = at;
     at += members_[c];
   }
-  begin[clusters] = at;
-  for (int64_t i = 0; i < state_.count; ++i) order[next_[labels_[i]]++] = static_cast<int32_t>(i);
-  return clusters;
+  begin_[clusters_] = at;
 }
 
 }  // namespace castor::attention

@@ -2,7 +2,6 @@
 // space over a kernel of kernels/cpu/clusters.h. Integers once the codes are there, so labels are
 // those of the definition for any kernel and any number of threads.
 //
-// Called on a device's engine thread, as parallel.h says.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +10,7 @@
 
 #include "engine/attention/count.h"
 #include "engine/kernels/cpu/clusters.h"
+#include "engine/kernels/passes.h"
 #include "engine/request.h"
 
 namespace castor::attention {
@@ -37,8 +37,8 @@ class HashPlaneSet {
   kernels::PackedPlanes planes_;
 };
 
-// Scratch memory and result of one head's clustering after another. One thread at a time.
-class CodeClusterer {
+// The clustering of one head after another: memory, passes and result.
+class CodeClusterer final : public kernels::Passes {
  public:
   // For at most `most_codes` codes at a time. All memory is taken here.
   CodeClusterer(const kernels::ClusterKernel& kernel, const Clustered& parameters,
@@ -49,29 +49,43 @@ class CodeClusterer {
   // Bytes that an object for so many codes holds.
   static Count Bytes(const Clustered& parameters, int64_t most_codes);
 
-  // Clusters one head's codes, one or more, of one sequence. `threads`: let ParallelFor share out
-  // the work, or do it all on this thread. Returns how many updates it took.
-  int Run(std::span<const uint64_t> codes, bool threads);
+  // Begins with one head's codes, one or more, of one sequence. The passes end with the tokens,
+  // cluster after cluster and in their order within each, in `order`, and where each cluster that
+  // has members begins in `begin`, which has room for min(clusters, codes) + 1.
+  void Start(std::span<const uint64_t> codes, int32_t* order, int32_t* begin);
+  void Do(int64_t task) override;
+  void Next() override;
 
-  // Of the last run; min(clusters, codes) of the latter two.
+  // Of the last clustering, done: how many updates it took, and how many clusters have members.
+  int updates() const { return updates_; }
+  int64_t clusters() const { return clusters_; }
+
+  // Of the last clustering; min(clusters, codes) of the latter two.
   std::span<const int32_t> labels() const { return std::span(labels_).first(state_.count); }
   std::span<const int32_t> members() const { return std::span(members_).first(state_.clusters); }
   std::span<const uint64_t> centroids() const {
     return std::span(centroids_).first(state_.clusters);
   }
 
-  // The last run's tokens, cluster after cluster and in their order within each, and where each
-  // cluster that has members begins. `begin` has room for min(clusters, codes) + 1; returns how
-  // many clusters have members.
-  int64_t Sort(int32_t* order, int32_t* begin);
-
  private:
-  template <typename Body>
-  void ForBlocks(bool threads, double flops_per_code, Body body);
+  enum class Part { kSlice, kAssign, kMove, kSort };
+
+  void Begin(Part part);
+  void DrawCentroids();
+  bool MoveCentroids();
+  void PlaceClusters();
 
   const kernels::ClusterKernel& kernel_;
   const Clustered& parameters_;
   kernels::CodeClustering state_;
+  Part part_ = Part::kSlice;  // of the pass in hand
+  int64_t range_ = 0;         // codes of a task
+  bool first_ = true;         // no code has had a label before
+  int64_t moved_count_ = 0;   // of the codes, since labels were assigned
+  int updates_ = 0;
+  int64_t clusters_ = 0;
+  int32_t* order_ = nullptr;
+  int32_t* begin_ = nullptr;
   std::vector<int32_t> labels_;
   std::vector<int32_t> members_;
   std::vector<uint64_t> centroids_;

@@ -4,14 +4,122 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <vector>
 
 #include "engine/base/heartbeat.h"
 
 namespace castor::attention {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+using Step = std::function<bool(int worker, int64_t task, int64_t step)>;
+
 // About 50 us of one core: what waking a thread costs, give or take.
 constexpr double kWorthWakingFor = 4e6;
+
+// Of an algorithm's passes between two looks at the clock: simple instructions take longer than the
+// products that steps are otherwise made of.
+constexpr double kPassStep = kStepOperations / 4;
+
+// How long a worker goes on with its task when the engine thread has none left.
+constexpr std::chrono::milliseconds kAlone{1};
+
+// The tasks of one stage, over all of its rounds.
+class Stage {
+ public:
+  Stage(int64_t tasks, double flops, RunControl& control, const Step& body)
+      : tasks_(tasks),
+        // A small task is not worth a look at the clock. Estimates can be far too low.
+        tasks_per_look_(std::clamp<int64_t>(
+            static_cast<int64_t>(kWorthWakingFor * static_cast<double>(tasks) / (flops + 1)), 1,
+            256)),
+        control_(control),
+        body_(body),
+        heartbeat_(flops < kWorthWakingFor ? nullptr : Heartbeat::OfThisThread()),
+        in_hand_(flops < kWorthWakingFor ? 1 : std::min<int64_t>(ParallelWorkers(), tasks)) {}
+
+  absl::Status Run() {
+    while (FindWork()) {
+      stop_.store(false, std::memory_order_relaxed);
+      first_is_done_.store(false, std::memory_order_relaxed);
+      due_ = false;
+      const auto threads = static_cast<int64_t>(workers_.size());
+      if (threads == 1) {
+        Work(0);
+      } else {
+        at::parallel_for(0, threads, /*grain_size=*/1, [this](int64_t begin, int64_t end) {
+          for (int64_t thread = begin; thread < end; ++thread) Work(thread);
+        });
+      }
+      if (!due_) continue;
+      if (absl::Status status = control_.Pause(); !status.ok()) return status;
+    }
+    return control_.Checkpoint();
+  }
+
+ private:
+  static constexpr int64_t kNone = -1;
+
+  // A worker's task, on a line of its own.
+  struct alignas(64) InHand {
+    int64_t task = kNone;
+    int64_t step = 0;
+  };
+
+  // Whose turn it is in the next round: everybody's while there are tasks to take, then those who
+  // have one in hand. So the engine thread, which is the first, is at work in every round.
+  bool FindWork() {
+    workers_.clear();
+    const bool all = next_.load(std::memory_order_relaxed) < tasks_;
+    for (size_t w = 0; w < in_hand_.size(); ++w) {
+      if (all || in_hand_[w].task != kNone) workers_.push_back(static_cast<int>(w));
+    }
+    return !workers_.empty();
+  }
+
+  void Work(int64_t thread) {
+    const int worker = workers_[thread];
+    InHand& mine = in_hand_[worker];
+    int64_t since_look = 0;
+    Clock::time_point until{};
+    while (!stop_.load(std::memory_order_relaxed)) {
+      if (mine.task == kNone) {
+        const int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
+        if (task >= tasks_) break;
+        mine = {task, 0};
+      }
+      const bool more = body_(worker, mine.task, mine.step++);
+      if (!more) mine.task = kNone;
+      if (thread == 0) {
+        // The engine thread speaks for all, so that they share no cache line for it.
+        if (heartbeat_ != nullptr) heartbeat_->Beat();
+        if (!more && ++since_look < tasks_per_look_) continue;
+        since_look = 0;
+        due_ = control_.Due();
+        if (due_) stop_.store(true, std::memory_order_relaxed);
+      } else if (more && first_is_done_.load(std::memory_order_relaxed)) {
+        // Nobody looks at the clock for the control now. Soon the next round must begin.
+        const Clock::time_point now = Clock::now();
+        if (until == Clock::time_point{}) until = now + kAlone;
+        if (now >= until) break;
+      }
+    }
+    if (thread == 0) first_is_done_.store(true, std::memory_order_relaxed);
+  }
+
+  const int64_t tasks_;
+  const int64_t tasks_per_look_;
+  RunControl& control_;
+  const Step& body_;
+  Heartbeat* const heartbeat_;  // or nullptr: beats at the end are enough
+  std::vector<InHand> in_hand_;
+  std::vector<int> workers_;  // of the round, by thread
+  std::atomic<int64_t> next_ = 0;
+  std::atomic<bool> stop_ = false;           // no more steps in this round
+  std::atomic<bool> first_is_done_ = false;  // the engine thread has no task left
+  bool due_ = false;                         // the engine thread's
+};
 
 }  // namespace
 
@@ -21,26 +129,50 @@ void StartWorkers() {
   at::parallel_for(0, ParallelWorkers(), /*grain_size=*/1, [](int64_t, int64_t) {});
 }
 
-void ParallelFor(int64_t tasks, double flops,
-                 const std::function<void(int worker, int64_t task)>& body) {
-  Heartbeat* const heartbeat = Heartbeat::OfThisThread();
-  if (heartbeat != nullptr) heartbeat->Beat();
-  if (flops < kWorthWakingFor) {
-    for (int64_t task = 0; task < tasks; ++task) body(0, task);
-    return;
-  }
-  const int64_t workers = std::min<int64_t>(ParallelWorkers(), tasks);
-  std::atomic<int64_t> next = 0;
-  at::parallel_for(0, workers, /*grain_size=*/1, [&](int64_t begin, int64_t end) {
-    for (int64_t worker = begin; worker < end; ++worker) {
-      for (int64_t task = next++; task < tasks; task = next++) {
-        body(static_cast<int>(worker), task);
-        // One worker speaks for all, so that they share no cache line for it: when it has no task
-        // left, no other has more than one.
-        if (worker == 0 && heartbeat != nullptr) heartbeat->Beat();
-      }
-    }
+absl::Status ParallelFor(int64_t tasks, double flops, RunControl& control,
+                         const std::function<void(int worker, int64_t task)>& body) {
+  return ParallelSteps(tasks, flops, control, [&body](int worker, int64_t task, int64_t) {
+    body(worker, task);
+    return false;
   });
+}
+
+absl::Status ParallelSteps(int64_t tasks, double flops, RunControl& control, const Step& body) {
+  return Stage(tasks, flops, control, body).Run();
+}
+
+absl::Status RunPasses(kernels::Passes& passes, RunControl& control) {
+  for (; passes.pass().tasks > 0; passes.Next()) {
+    const kernels::Passes::Pass& pass = passes.pass();
+    const double operations = pass.operations / static_cast<double>(pass.tasks);
+    if (!pass.ordered) {
+      absl::Status status = ParallelFor(pass.tasks, pass.operations, control,
+                                        [&passes](int, int64_t task) { passes.Do(task); });
+      if (!status.ok()) return status;
+      continue;
+    }
+    double done = 0;
+    for (int64_t task = 0; task < pass.tasks; ++task) {
+      passes.Do(task);
+      done += operations;
+      if (done < kPassStep) continue;
+      done = 0;
+      if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool StepThrough(kernels::Passes& passes, int64_t* task) {
+  for (double operations = 0; passes.pass().tasks > 0 && operations < kPassStep;) {
+    const kernels::Passes::Pass& pass = passes.pass();
+    operations += pass.operations / static_cast<double>(pass.tasks);
+    passes.Do((*task)++);
+    if (*task < pass.tasks) continue;
+    passes.Next();
+    *task = 0;
+  }
+  return passes.pass().tasks > 0;
 }
 
 }  // namespace castor::attention

@@ -1,6 +1,8 @@
 // Vanilla attention on the CPU: cuts a ragged batch into tiles of one sequence, one head and some
-// queries, and hands them to the flash kernel of this processor's instruction set.
+// queries, and hands them, some keys at a time, to the flash kernel of this processor's instruction
+// set.
 
+#include <algorithm>
 #include <vector>
 
 #include "engine/attention/count.h"
@@ -28,8 +30,32 @@ struct QueryTile {
   int64_t end;
 };
 
+// Operations for a query and a key: a multiplication and an addition each for scores and outputs.
+double PairOperations(const Spec& spec) {
+  return 2.0 * static_cast<double>(spec.head_dim) + 2.0 * static_cast<double>(spec.value_dim);
+}
+
+// Most queries in a tile: fewer where rows are so long that a step with one block of keys would
+// take much longer than others.
+int64_t TileQueries(const Spec& spec) {
+  constexpr double kMostOperations = 50 * kStepOperations;
+  const double queries =
+      kMostOperations / (PairOperations(spec) * static_cast<double>(kernels::kFlashKeyBlock));
+  return queries >= kernels::kFlashTileQueries ? kernels::kFlashTileQueries
+                                               : std::max<int64_t>(16, int64_t(queries) / 16 * 16);
+}
+
+// Keys of a step of a tile.
+int64_t StepKeys(const Spec& spec, int64_t queries) {
+  constexpr double kSoftmax = 64;  // what a score costs beside
+  const double block = (PairOperations(spec) + kSoftmax) * static_cast<double>(queries) *
+                       static_cast<double>(kernels::kFlashKeyBlock);
+  return std::max<int64_t>(1, int64_t(kStepOperations / block)) * kernels::kFlashKeyBlock;
+}
+
 // Tiles of nearly equal size per sequence: where they are cut depends on its length alone.
-std::vector<QueryTile> MakeTiles(std::span<const Problem> problems) {
+std::vector<QueryTile> MakeTiles(const Spec& spec, std::span<const Problem> problems) {
+  const int64_t most = TileQueries(spec);
   std::vector<QueryTile> tiles;
   for (const Problem& problem : problems) {
     for (int64_t s = 0; s < problem.sequences(); ++s) {
@@ -37,7 +63,7 @@ std::vector<QueryTile> MakeTiles(std::span<const Problem> problems) {
       const int64_t key_offset = problem.cu_seqlens_k[s];
       const int64_t queries = problem.cu_seqlens_q[s + 1] - query_offset;
       const int64_t keys = problem.cu_seqlens_k[s + 1] - key_offset;
-      const int64_t count = (queries + kernels::kFlashTileQueries - 1) / kernels::kFlashTileQueries;
+      const int64_t count = (queries + most - 1) / most;
       for (int64_t t = 0; t < count; ++t) {
         tiles.push_back({&problem, query_offset, key_offset, keys, queries * t / count,
                          queries * (t + 1) / count});
@@ -86,24 +112,27 @@ int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t>, std::span<con
 }
 
 template <const FlashKernel& kKernel>
-absl::Status Run(const Spec& spec, std::span<const Problem> problems) {
+absl::Status Run(const Spec& spec, std::span<const Problem> problems, RunControl& control) {
   const FlashShape shape = ShapeOf(spec);
-  const std::vector<QueryTile> tiles = MakeTiles(problems);
+  const std::vector<QueryTile> tiles = MakeTiles(spec, problems);
   const int64_t scratch_floats = kKernel.scratch_floats(shape);
   const auto scratch = AllocateAligned<float>(scratch_floats * ParallelWorkers());
-  double flops = 0;  // a multiplication and an addition each for scores and outputs
+  double flops = 0;
   for (const QueryTile& tile : tiles) {
-    flops += 2.0 * static_cast<double>((tile.end - tile.begin) * tile.keys) *
-             static_cast<double>(spec.heads) * static_cast<double>(spec.head_dim + spec.value_dim);
+    flops += static_cast<double>((tile.end - tile.begin) * tile.keys) *
+             static_cast<double>(spec.heads) * PairOperations(spec);
   }
   // Neighbouring tasks are heads of the same tokens, which share cache lines.
   const int64_t tasks = static_cast<int64_t>(tiles.size()) * spec.heads;
-  ParallelFor(tasks, flops, [&](int worker, int64_t task) {
+  return ParallelSteps(tasks, flops, control, [&](int worker, int64_t task, int64_t step) {
     const QueryTile& tile = tiles[task / spec.heads];
+    const int64_t keys = kernels::FlashKeys(shape, tile.keys, tile.end);
+    const int64_t step_keys = StepKeys(spec, tile.end - tile.begin);
+    const int64_t end = std::min(keys, (step + 1) * step_keys);
     kKernel.run(shape, HeadOf(spec, tile, task % spec.heads), tile.begin, tile.end,
-                scratch.get() + worker * scratch_floats);
+                step * step_keys, end, scratch.get() + worker * scratch_floats);
+    return end < keys;
   });
-  return absl::OkStatus();
 }
 
 template <const FlashKernel& kKernel>

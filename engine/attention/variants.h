@@ -10,18 +10,20 @@
 
 #include "absl/status/status.h"
 #include "engine/attention/problem.h"
+#include "engine/base/run_control.h"
 #include "engine/request.h"
 
 namespace castor::attention {
 
 // One implementation. `run` computes all `problems`, which share `spec`; it is called on the
 // device's engine thread, with the device's stream current. On the CPU outputs are written when it
-// returns, on CUDA when the stream gets there.
+// returns, on CUDA when the stream gets there. What ends the run at a checkpoint is returned as it
+// is, and leaves the outputs unspecified.
 struct Variant {
   KernelName kernel;
   std::string_view backend;  // "cpu-sdpa", "cuda-flash-varlen": reports and metrics carry it
   bool (*supports)(const Spec& spec);
-  absl::Status (*run)(const Spec& spec, std::span<const Problem> problems);
+  absl::Status (*run)(const Spec& spec, std::span<const Problem> problems, RunControl& control);
   // Memory that `run` takes beside the tensors at most, in bytes, for a problem of these offsets:
   // what admission reserves and, on the CPU, reports show. Takes any spec that the row supports and
   // any offsets; Count::kMost for more than can be counted, or than the kernel can index. A pure

@@ -95,7 +95,7 @@ bool Stopwatch::GrowInputs(DType dtype, size_t bytes) {
 
 std::optional<double> Stopwatch::Run(const AttentionBatch& batch) {
   const auto times = Guarded([&]() -> absl::StatusOr<ExecutionTimes> {
-    auto execution = device_.Launch(batch);
+    auto execution = device_.Launch(batch, RunToEnd());
     if (!execution.ok()) return execution.status();
     return (*execution)->Wait();
   });

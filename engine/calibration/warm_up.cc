@@ -28,7 +28,7 @@ absl::Status Run(Device& device, std::unique_ptr<Job> job) {
   JobList jobs;
   jobs.push_back(std::move(job));
   RunningBatch batch(std::move(jobs));
-  if (auto status = batch.Start(device); !status.ok()) return status;
+  if (auto status = batch.Start(device, RunToEnd()); !status.ok()) return status;
   return batch.Wait().status();
 }
 

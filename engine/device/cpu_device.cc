@@ -99,8 +99,9 @@ absl::StatusOr<std::shared_ptr<encoder::Model>> CpuDevice::LoadModel(const Model
     const c10::InferenceMode inference;
     auto loaded =
         encoder::LoadModel(source, at::Device(at::kCPU),
-                           [this](const attention::Spec& spec, const attention::Problem& problem) {
-                             return RunAttention(spec, {&problem, 1});
+                           [this](const attention::Spec& spec, const attention::Problem& problem,
+                                  RunControl& control) {
+                             return RunAttention(spec, {&problem, 1}, control);
                            });
     if (!loaded.ok()) return loaded.status();
     model = *std::move(loaded);
@@ -120,45 +121,50 @@ absl::StatusOr<std::shared_ptr<encoder::Model>> CpuDevice::LoadModel(const Model
 }
 
 absl::Status CpuDevice::RunAttention(const attention::Spec& spec,
-                                     std::span<const attention::Problem> problems) {
+                                     std::span<const attention::Problem> problems,
+                                     RunControl& control) {
   const attention::Variant* variant = attention::FindVariant(variants(), spec);
   if (variant == nullptr) {
     return MakeError(Reason::kKernelNotAvailable, "no kernel on the CPU runs this attention");
   }
-  backend_ = variant->backend;
+  used_.backend = variant->backend;
   if (variant->workspace_bytes != nullptr) {
     for (const attention::Problem& problem : problems) {
-      workspace_bytes_ =
-          std::max(workspace_bytes_,
+      used_.workspace_bytes =
+          std::max(used_.workspace_bytes,
                    variant->workspace_bytes(spec, problem.cu_seqlens_q, problem.cu_seqlens_k));
     }
   }
-  return variant->run(spec, problems);
+  return variant->run(spec, problems, control);
 }
 
 template <typename Body>
-absl::StatusOr<std::unique_ptr<Execution>> CpuDevice::Launched(Body&& compute) {
-  backend_ = {};
-  workspace_bytes_ = 0;
+absl::StatusOr<std::unique_ptr<Execution>> CpuDevice::Launched(const RunControl& control,
+                                                               Body&& compute) {
+  // The launch may have begun at a checkpoint of another, which goes on afterwards.
+  const Used outer = std::exchange(used_, {});
   const Clock::time_point start = Clock::now();
   const absl::Status status = Guard([&] {
     const c10::InferenceMode inference;
     return compute();
   });
+  const Used used = std::exchange(used_, outer);
   if (!status.ok()) return status;
   ExecutionTimes times;
-  times.compute_us = MicrosecondsSince(start);
-  times.workspace_bytes = workspace_bytes_;
-  times.backend = backend_;
+  times.compute_us = MicrosecondsSince(start + control.paused());
+  times.workspace_bytes = used.workspace_bytes;
+  times.backend = used.backend;
   return std::make_unique<FinishedExecution>(times);
 }
 
-absl::StatusOr<std::unique_ptr<Execution>> CpuDevice::Launch(const AttentionBatch& batch) {
-  return Launched([&] { return RunAttention(batch.spec, batch.requests); });
+absl::StatusOr<std::unique_ptr<Execution>> CpuDevice::Launch(const AttentionBatch& batch,
+                                                             RunControl& control) {
+  return Launched(control, [&] { return RunAttention(batch.spec, batch.requests, control); });
 }
 
-absl::StatusOr<std::unique_ptr<Execution>> CpuDevice::Launch(const encoder::Batch& batch) {
-  return Launched([&] { return encoder::RunOnHost(batch); });
+absl::StatusOr<std::unique_ptr<Execution>> CpuDevice::Launch(const encoder::Batch& batch,
+                                                             RunControl& control) {
+  return Launched(control, [&] { return encoder::RunOnHost(batch, control); });
 }
 
 }  // namespace castor

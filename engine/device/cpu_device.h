@@ -27,8 +27,10 @@ class CpuDevice : public Device {
   int depth() const override { return 1; }
 
   absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource& source) override;
-  absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch) override;
-  absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch) override;
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch,
+                                                    RunControl& control) override;
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch,
+                                                    RunControl& control) override;
 
  private:
   // Bytes of the models that are alive; they may outlive the device.
@@ -40,20 +42,24 @@ class CpuDevice : public Device {
   CpuDevice(DeviceInfo info, std::shared_ptr<HostPool> host_pool)
       : info_(std::move(info)), host_pool_(std::move(host_pool)) {}
 
+  // What a launch used.
+  struct Used {
+    std::string_view backend;
+    int64_t workspace_bytes = 0;
+  };
+
   // Times `compute`, which returns an absl::Status.
   template <typename Body>
-  absl::StatusOr<std::unique_ptr<Execution>> Launched(Body&& compute);
+  absl::StatusOr<std::unique_ptr<Execution>> Launched(const RunControl& control, Body&& compute);
 
   absl::Status RunAttention(const attention::Spec& spec,
-                            std::span<const attention::Problem> problems);
+                            std::span<const attention::Problem> problems, RunControl& control);
 
   const DeviceInfo info_;
   const std::shared_ptr<HostPool> host_pool_;
   const std::shared_ptr<WeightBytes> weights_ = std::make_shared<WeightBytes>();
 
-  // What the launch in hand used: engine thread only.
-  std::string_view backend_;
-  int64_t workspace_bytes_ = 0;
+  Used used_;  // by the launch in hand: engine thread only
 };
 
 }  // namespace castor

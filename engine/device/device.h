@@ -15,6 +15,7 @@
 #include "engine/attention/problem.h"
 #include "engine/attention/variants.h"
 #include "engine/base/host_memory.h"
+#include "engine/base/run_control.h"
 #include "engine/encoder/batch.h"
 #include "engine/engine.h"
 
@@ -65,8 +66,13 @@ class Device {
   virtual absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource& source) = 0;
 
   // Both copy the inputs in, compute, and copy the outputs back to the batch's output pointers.
-  virtual absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch) = 0;
-  virtual absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch) = 0;
+  // Anything but OK that `control` says at a checkpoint ends the launch and is returned as it is;
+  // the outputs are then unspecified. At a checkpoint the device takes other launches. `control` is
+  // not used after Launch returns.
+  virtual absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch,
+                                                            RunControl& control) = 0;
+  virtual absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch,
+                                                            RunControl& control) = 0;
 };
 
 // Opens what EngineOptions::device names. "auto" takes the CPU only where there is no NVIDIA driver

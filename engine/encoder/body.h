@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/run_control.h"
 #include "engine/encoder/network.h"
 #include "engine/encoder/packing.h"
 #include "engine/request.h"
@@ -33,6 +34,7 @@ struct BodyInputs {
   const Packing& packing;
   const Inputs& inputs;  // for the rows that come as embeddings
   const AttentionFn& attention;
+  RunControl& control;
 };
 
 // Immutable once built; Forward runs on the device's thread.
@@ -41,7 +43,8 @@ class Body {
   virtual ~Body() = default;
   virtual const BodyInfo& info() const = 0;
 
-  // The last layer's rows, [tokens, hidden] in the weights' dtype.
+  // The last layer's rows, [tokens, hidden] in the weights' dtype. Asks the control often enough:
+  // between parts of layers that take a core some 50 ms at most.
   virtual absl::StatusOr<at::Tensor> Forward(const BodyInputs& in) const = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/tanh.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -72,6 +73,25 @@ at::Tensor Activate(Activation activation, at::Tensor x) {
 }
 
 at::Tensor Linear::operator()(const at::Tensor& x) const { return at::linear(x, weight, bias); }
+
+int64_t RowsOfAStep(const at::Tensor& x, int64_t weights) {
+  if (!x.device().is_cpu()) return x.size(0);
+  constexpr int64_t kMultiplications = 1'500'000'000;
+  return std::clamp<int64_t>(kMultiplications / weights / 64 * 64, 64, 16384);
+}
+
+absl::StatusOr<at::Tensor> Project(const Linear& projection, const at::Tensor& x,
+                                   RunControl& control) {
+  const int64_t step = RowsOfAStep(x, projection.weight.numel());
+  if (x.size(0) <= step) return projection(x);
+  at::Tensor rows = at::empty({x.size(0), projection.weight.size(0)}, x.options());
+  for (int64_t first = 0; first < x.size(0); first += step) {
+    const int64_t count = std::min(step, x.size(0) - first);
+    rows.narrow(0, first, count).copy_(projection(x.narrow(0, first, count)));
+    if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
+  }
+  return rows;
+}
 
 at::Tensor LayerNorm::operator()(const at::Tensor& x) const {
   return at::layer_norm(x, weight.sizes(), weight, bias, epsilon);
@@ -137,7 +157,7 @@ absl::StatusOr<at::Tensor> SelfAttention(const at::Tensor& qkv, int64_t heads,
   problem.query_stride = problem.key_stride = problem.value_stride = stride;
   problem.output_stride = hidden;
   problem.cu_seqlens_q = problem.cu_seqlens_k = in.packing.cu_seqlens;
-  if (absl::Status status = in.attention(spec, problem); !status.ok()) return status;
+  if (absl::Status status = in.attention(spec, problem, in.control); !status.ok()) return status;
   return output;
 }
 

@@ -36,6 +36,14 @@ struct Linear {
   at::Tensor operator()(const at::Tensor& x) const;  // [rows, in] -> [rows, out]
 };
 
+// How many rows go through matrices of so many weights in a step: on a CPU, no more than take a
+// core some 40 ms, else all.
+int64_t RowsOfAStep(const at::Tensor& x, int64_t weights);
+
+// The projection of all rows, in steps, so that a request larger than any batch has checkpoints.
+absl::StatusOr<at::Tensor> Project(const Linear& projection, const at::Tensor& x,
+                                   RunControl& control);
+
 struct LayerNorm {
   at::Tensor weight;  // [hidden]
   at::Tensor bias;    // [hidden]

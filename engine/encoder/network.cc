@@ -21,7 +21,8 @@ Network::~Network() = default;
 Network::Network(Network&&) noexcept = default;
 
 absl::StatusOr<std::vector<at::Tensor>> Network::Forward(const Batch& batch, const Packing& packing,
-                                                         const Inputs& inputs) const {
+                                                         const Inputs& inputs,
+                                                         RunControl& control) const {
   const c10::InferenceMode inference;
   const int64_t tokens = packing.tokens();
   const BodyInputs in{
@@ -32,6 +33,7 @@ absl::StatusOr<std::vector<at::Tensor>> Network::Forward(const Batch& batch, con
       .packing = packing,
       .inputs = inputs,
       .attention = attention_,
+      .control = control,
   };
   absl::StatusOr<at::Tensor> rows = body_->Forward(in);
   if (!rows.ok()) return rows.status();

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/attention/problem.h"
+#include "engine/base/run_control.h"
 #include "engine/encoder/batch.h"
 #include "engine/encoder/input_rules.h"
 #include "engine/encoder/packing.h"
@@ -26,8 +27,8 @@ class Head;
 
 // Runs one attention layer over all sequences of a batch. The device injects it, and so decides
 // which implementation runs; pointers are to the device's memory.
-using AttentionFn =
-    std::function<absl::Status(const attention::Spec& spec, const attention::Problem& problem)>;
+using AttentionFn = std::function<absl::Status(
+    const attention::Spec& spec, const attention::Problem& problem, RunControl& control)>;
 
 // A batch's inputs on the network's device.
 struct Inputs {
@@ -54,9 +55,10 @@ class Network {
   // device: what the head makes of the item's rows. Exactly packing.tokens() rows go through every
   // layer. On a GPU the work is queued on the current stream and nothing waits. Tensors may be
   // views of each other's storage. May throw what LibTorch throws (out of memory, device errors):
-  // the device turns that into a Status.
+  // the device turns that into a Status. `control` is asked between layers and their parts, and
+  // inside of attention; what it ends the run with is returned as it is.
   absl::StatusOr<std::vector<at::Tensor>> Forward(const Batch& batch, const Packing& packing,
-                                                  const Inputs& inputs) const;
+                                                  const Inputs& inputs, RunControl& control) const;
 
  private:
   InputRules rules_;
@@ -68,6 +70,6 @@ class Network {
 
 // What a CPU device does with a batch: packs it, computes, and writes every item's output. Requires
 // a model with a network on the CPU.
-absl::Status RunOnHost(const Batch& batch);
+absl::Status RunOnHost(const Batch& batch, RunControl& control);
 
 }  // namespace castor::encoder

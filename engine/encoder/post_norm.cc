@@ -1,6 +1,5 @@
 #include "engine/encoder/post_norm.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 
 #include <algorithm>
@@ -8,8 +7,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "engine/base/heartbeat.h"
 
 namespace castor::encoder {
 namespace {
@@ -40,6 +37,7 @@ class PostNorm final : public Body {
   absl::StatusOr<at::Tensor> Forward(const BodyInputs& in) const override;
 
  private:
+  absl::StatusOr<at::Tensor> Embed(const BodyInputs& in) const;
   at::Tensor FeedForward(const Layer& layer, const at::Tensor& mixed, const at::Tensor& x) const;
 
   const BodyInfo info_;
@@ -49,42 +47,48 @@ class PostNorm final : public Body {
 
 // How many rows go through a layer's row-wise half together. On a CPU the wide rows in between are
 // to stay in its cache, and in memory that the allocator keeps rather than maps anew each time.
-int64_t RowsAtOnce(const at::Tensor& x) {
+int64_t RowsAtOnce(const Layer& layer, const at::Tensor& x) {
   constexpr int64_t kCpuRows = 1024;
-  return x.device().is_cpu() ? kCpuRows : x.size(0);
-}
-
-// A layer's projection of all rows. A CPU makes very many of them, a request larger than any batch,
-// in pieces, so that the thread shows in between that it gets on.
-at::Tensor Project(const Linear& projection, const at::Tensor& x) {
-  constexpr int64_t kCpuRows = 16384;
-  if (!x.device().is_cpu() || x.size(0) <= kCpuRows) return projection(x);
-  at::Tensor rows = at::empty({x.size(0), projection.weight.size(0)}, x.options());
-  for (int64_t first = 0; first < x.size(0); first += kCpuRows) {
-    const int64_t count = std::min(kCpuRows, x.size(0) - first);
-    rows.narrow(0, first, count).copy_(projection(x.narrow(0, first, count)));
-    BeatHere();
-  }
-  return rows;
+  if (!x.device().is_cpu()) return x.size(0);
+  return std::min(kCpuRows, RowsOfAStep(x, layer.attention_output.weight.numel() +
+                                               layer.intermediate.weight.numel() +
+                                               layer.output.weight.numel()));
 }
 
 absl::StatusOr<at::Tensor> PostNorm::Forward(const BodyInputs& in) const {
-  at::Tensor x = TokenRows(weights_.words, in);
-  if (weights_.types.defined()) x.add_(at::index_select(weights_.types, 0, in.type_ids));
-  x.add_(at::index_select(weights_.positions, 0, in.positions));
-  x = weights_.norm(x);
+  absl::StatusOr<at::Tensor> x = Embed(in);
+  if (!x.ok()) return x;
   for (const Layer& layer : weights_.layers) {
-    absl::StatusOr<at::Tensor> mixed = SelfAttention(Project(layer.qkv, x), info_.heads, in);
+    absl::StatusOr<at::Tensor> qkv = Project(layer.qkv, *x, in.control);
+    if (!qkv.ok()) return qkv.status();
+    absl::StatusOr<at::Tensor> mixed = SelfAttention(*qkv, info_.heads, in);
     if (!mixed.ok()) return mixed.status();
-    BeatHere();
+    qkv->reset();
+    if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
     // What follows concerns each row alone.
-    const int64_t step = RowsAtOnce(x);
-    for (int64_t first = 0; first < x.size(0); first += step) {
-      const int64_t count = std::min(step, x.size(0) - first);
-      at::Tensor rows = x.narrow(0, first, count);
+    const int64_t step = RowsAtOnce(layer, *x);
+    for (int64_t first = 0; first < x->size(0); first += step) {
+      const int64_t count = std::min(step, x->size(0) - first);
+      at::Tensor rows = x->narrow(0, first, count);
       rows.copy_(FeedForward(layer, mixed->narrow(0, first, count), rows));
-      BeatHere();
+      if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
     }
+  }
+  return x;
+}
+
+absl::StatusOr<at::Tensor> PostNorm::Embed(const BodyInputs& in) const {
+  at::Tensor x = TokenRows(weights_.words, in);
+  const int64_t step = x.device().is_cpu() ? 16384 : x.size(0);
+  for (int64_t first = 0; first < x.size(0); first += step) {
+    const int64_t count = std::min(step, x.size(0) - first);
+    at::Tensor rows = x.narrow(0, first, count);
+    if (weights_.types.defined()) {
+      rows.add_(at::index_select(weights_.types, 0, in.type_ids.narrow(0, first, count)));
+    }
+    rows.add_(at::index_select(weights_.positions, 0, in.positions.narrow(0, first, count)));
+    rows.copy_(weights_.norm(rows));
+    if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
   }
   return x;
 }

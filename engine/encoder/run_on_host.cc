@@ -10,7 +10,7 @@
 #include "engine/encoder/network.h"
 
 namespace castor::encoder {
-absl::Status RunOnHost(const Batch& batch) {
+absl::Status RunOnHost(const Batch& batch, RunControl& control) {
   const c10::InferenceMode inference;
   const Network& network = *batch.model->network();
   const Packing packing = Pack(batch);
@@ -28,7 +28,8 @@ absl::Status RunOnHost(const Batch& batch) {
                                          {item.tokens(), batch.model->info().hidden_size},
                                          attention::ScalarTypeOf(item.embeddings_dtype));
   }
-  absl::StatusOr<std::vector<at::Tensor>> outputs = network.Forward(batch, packing, inputs);
+  absl::StatusOr<std::vector<at::Tensor>> outputs =
+      network.Forward(batch, packing, inputs, control);
   if (!outputs.ok()) return outputs.status();
   for (size_t i = 0; i < batch.items.size(); ++i) {
     const at::Tensor& output = (*outputs)[i];

@@ -22,10 +22,10 @@ RunningBatch::RunningBatch(JobList jobs) noexcept : jobs_(std::move(jobs)) {
   }
 }
 
-absl::Status RunningBatch::Start(Device& device) {
+absl::Status RunningBatch::Start(Device& device, RunControl& control) {
   auto execution = Guarded([&] {
-    return jobs_.front()->operation == Operation::kAttend ? device.Launch(attention_)
-                                                          : device.Launch(encode_);
+    return jobs_.front()->operation == Operation::kAttend ? device.Launch(attention_, control)
+                                                          : device.Launch(encode_, control);
   });
   if (!execution.ok()) return execution.status();
   execution_ = *std::move(execution);

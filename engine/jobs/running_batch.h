@@ -22,7 +22,7 @@ class RunningBatch {
   RunningBatch& operator=(const RunningBatch&) = delete;
 
   // Hands the batch to the device. Nothing thrown leaves here or Wait.
-  absl::Status Start(Device& device);
+  absl::Status Start(Device& device, RunControl& control);
 
   // Waits for the outputs. Requires that Start succeeded.
   absl::StatusOr<ExecutionTimes> Wait();

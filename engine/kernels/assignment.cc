@@ -78,40 +78,74 @@ SingleAssignment::SingleAssignment(int64_t tokens, int64_t clusters, int64_t cap
       lists_(std::make_unique_for_overwrite<uint64_t[]>(tokens * list_length_)),
       list_sizes_(list_length_ > 0 ? tokens : 0) {}
 
-void SingleAssignment::Run(const float* affinities, const TaskRunner& run, int32_t* offsets,
-                           int32_t* members) {
+void SingleAssignment::Start(const float* affinities, int32_t* offsets, int32_t* members) {
   affinities_ = affinities;
+  offsets_ = offsets;
+  members_ = members;
   std::fill(sizes_.begin(), sizes_.end(), 0);
   std::fill(least_.begin(), least_.end(), 0);
   std::fill(list_sizes_.begin(), list_sizes_.end(), 0);
   rounds_ = 0;
   free_count_ = tokens_;
   for (int64_t i = 0; i < tokens_; ++i) free_[i] = static_cast<int32_t>(i);
-  while (free_count_ > 0) {
-    Propose(run);
-    Accept(run);
+  BeginRound();
+}
+
+void SingleAssignment::Do(int64_t task) {
+  switch (part_) {
+    case Part::kPropose:
+      return Propose(task);
+    case Part::kAccept:
+      return AcceptInto(task);
+    case Part::kMembers:
+      return ListMembers(task);
   }
-  offsets[0] = 0;
-  for (int64_t c = 0; c < clusters_; ++c) {
-    int32_t* const begin = members + offsets[c];
-    for (int32_t n = 0; n < sizes_[c]; ++n) begin[n] = TokenOf(claims_[c * capacity_ + n]);
-    std::sort(begin, begin + sizes_[c]);
-    offsets[c + 1] = offsets[c] + sizes_[c];
+}
+
+void SingleAssignment::Next() {
+  switch (part_) {
+    case Part::kPropose:
+      SortProposals();
+      part_ = Part::kAccept;
+      pass_ = {clusters_, 20.0 * static_cast<double>(free_count_), false};
+      return;
+    case Part::kAccept:
+      CollectFree();
+      return free_count_ > 0 ? BeginRound() : BeginMembers();
+    case Part::kMembers:
+      pass_ = Pass();
   }
+}
+
+void SingleAssignment::BeginRound() {
+  part_ = Part::kPropose;
+  by_list_ = list_length_ > 0 && rounds_++ >= kScannedRounds;
+  pass_.tasks = (free_count_ + kChunk - 1) / kChunk;
+  pass_.operations =
+      3.0 * static_cast<double>(free_count_) * static_cast<double>(by_list_ ? 16 : clusters_);
+}
+
+void SingleAssignment::BeginMembers() {
+  part_ = Part::kMembers;
+  pass_ = {clusters_, 40.0 * static_cast<double>(tokens_), false};
+  offsets_[0] = 0;
+  for (int64_t c = 0; c < clusters_; ++c) offsets_[c + 1] = offsets_[c] + sizes_[c];
+}
+
+void SingleAssignment::ListMembers(int64_t cluster) {
+  int32_t* const begin = members_ + offsets_[cluster];
+  const int32_t size = sizes_[cluster];
+  for (int32_t n = 0; n < size; ++n) begin[n] = TokenOf(claims_[cluster * capacity_ + n]);
+  std::sort(begin, begin + size);
 }
 
 // Every free token chooses the best cluster that would take it now. A cluster that has turned it
 // down has had better members since, and always will.
-void SingleAssignment::Propose(const TaskRunner& run) {
-  const bool by_list = list_length_ > 0 && rounds_++ >= kScannedRounds;
-  const double operations =
-      3.0 * static_cast<double>(free_count_) * static_cast<double>(by_list ? 16 : clusters_);
-  run((free_count_ + kChunk - 1) / kChunk, operations, [this, by_list](int64_t chunk) {
-    const int64_t begin = chunk * kChunk;
-    const int64_t count = std::min(free_count_ - begin, kChunk);
-    if (!by_list) return ProposeByScan(begin, count);
-    for (int64_t i = begin; i < begin + count; ++i) choice_[i] = NextChoice(free_[i]);
-  });
+void SingleAssignment::Propose(int64_t chunk) {
+  const int64_t begin = chunk * kChunk;
+  const int64_t count = std::min(free_count_ - begin, kChunk);
+  if (!by_list_) return ProposeByScan(begin, count);
+  for (int64_t i = begin; i < begin + count; ++i) choice_[i] = NextChoice(free_[i]);
 }
 
 void SingleAssignment::ProposeByScan(int64_t begin, int64_t count) {
@@ -168,18 +202,17 @@ int32_t SingleAssignment::MakeList(int32_t token, uint64_t* list) const {
   return static_cast<int32_t>(size);
 }
 
-// Every cluster keeps the best of its members and of those who propose.
-void SingleAssignment::Accept(const TaskRunner& run) {
+// By cluster.
+void SingleAssignment::SortProposals() {
   std::fill(first_.begin(), first_.end(), 0);
   for (int64_t i = 0; i < free_count_; ++i) ++first_[choice_[i] + 1];
   for (int64_t c = 0; c < clusters_; ++c) first_[c + 1] += first_[c];
   for (int64_t i = 0; i < free_count_; ++i) proposals_[first_[choice_[i]]++] = free_[i];
   for (int64_t c = clusters_; c > 0; --c) first_[c] = first_[c - 1];
   first_[0] = 0;
+}
 
-  run(clusters_, 20.0 * static_cast<double>(free_count_),
-      [this](int64_t cluster) { AcceptInto(cluster); });
-
+void SingleAssignment::CollectFree() {
   int64_t free = 0;
   for (int64_t i = 0; i < free_count_; ++i) {
     free_[free] = proposals_[i];
@@ -188,6 +221,7 @@ void SingleAssignment::Accept(const TaskRunner& run) {
   free_count_ = free;
 }
 
+// A cluster keeps the best of its members and of those who propose.
 void SingleAssignment::AcceptInto(int64_t cluster) {
   const float* const row = affinities_ + cluster * tokens_;
   uint64_t* const claims = claims_.data() + cluster * capacity_;

@@ -6,9 +6,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
+
+#include "engine/kernels/passes.h"
 
 namespace castor::kernels {
 
@@ -17,11 +18,6 @@ namespace castor::kernels {
 // nothing.
 void SelectTop(const float* affinities, int64_t tokens, int64_t count, uint32_t* scratch,
                int32_t* members);
-
-// Runs body(task) for each task in [0, tasks) and returns when all are done; in any order, on any
-// threads. `operations` is roughly the cost of all of them in simple instructions.
-using TaskRunner =
-    std::function<void(int64_t tasks, double operations, const std::function<void(int64_t)>& body)>;
 
 // SINGLE_ASSIGNMENT_TOP_K: of the pairs of token and cluster in decreasing affinity, ties to the
 // lower token and then to the lower cluster, each is taken if its token is free and its cluster has
@@ -36,32 +32,43 @@ using TaskRunner =
 // of 0, there are as many rounds as clusters, and looking at all clusters in each would take hours.
 // So tokens that are still free after some rounds make lists of their next best clusters. With
 // these, each token looks at all clusters only a few times.
-//
-// One object belongs to one run at a time.
-class SingleAssignment {
+class SingleAssignment final : public Passes {
  public:
   // The maximum length of a token's list of clusters, 8 bytes an entry; 0: there are none.
   static int64_t ListLength(int64_t clusters) { return clusters <= 64 ? 0 : (clusters + 7) / 8; }
 
-  // Allocates all that Run needs. REQUIRES: clusters * capacity >= tokens, capacity >= 1.
+  // Allocates all that it needs. REQUIRES: clusters * capacity >= tokens, capacity >= 1.
   SingleAssignment(int64_t tokens, int64_t clusters, int64_t capacity);
 
-  // affinities [clusters, tokens]. The members of cluster c become members[offsets[c]] to
-  // members[offsets[c + 1]], ascending: offsets [clusters + 1], members [tokens].
-  void Run(const float* affinities, const TaskRunner& run, int32_t* offsets, int32_t* members);
+  // Begins with affinities [clusters, tokens]. When the passes end, the members of cluster c are
+  // members[offsets[c]] to members[offsets[c + 1]], ascending: offsets [clusters + 1], members
+  // [tokens].
+  void Start(const float* affinities, int32_t* offsets, int32_t* members);
+  void Do(int64_t task) override;
+  void Next() override;
 
  private:
-  void Propose(const TaskRunner& run);
+  enum class Part { kPropose, kAccept, kMembers };
+
+  void BeginRound();
+  void SortProposals();
+  void CollectFree();
+  void BeginMembers();
+  void Propose(int64_t chunk);
   void ProposeByScan(int64_t begin, int64_t count);
   int32_t NextChoice(int32_t token);
   int32_t MakeList(int32_t token, uint64_t* list) const;
-  void Accept(const TaskRunner& run);
   void AcceptInto(int64_t cluster);
+  void ListMembers(int64_t cluster);
 
   const int64_t tokens_;
   const int64_t clusters_;
   const int64_t capacity_;
   const float* affinities_ = nullptr;  // [clusters, tokens]
+  int32_t* offsets_ = nullptr;
+  int32_t* members_ = nullptr;
+  Part part_ = Part::kPropose;  // of the pass in hand
+  bool by_list_ = false;        // in this round
 
   // A claim orders the tokens of a cluster: greater is better, no two are equal, 0 is worse than
   // any. Those of a cluster's members are a heap, the least on top.

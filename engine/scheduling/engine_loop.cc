@@ -23,12 +23,13 @@ absl::Status DeviceLost(const std::string& why) {
 }  // namespace
 
 EngineLoop::EngineLoop(Scheduler& scheduler, CompletionPool& completions, Counters& counters,
-                       Clock& clock, ModelRegistry& models)
+                       Clock& clock, ModelRegistry& models, PassingPolicy may_pass)
     : scheduler_(scheduler),
       completions_(completions),
       counters_(counters),
       clock_(clock),
-      models_(models) {}
+      models_(models),
+      may_pass_(std::move(may_pass)) {}
 
 EngineLoop::~EngineLoop() {
   if (thread_.joinable()) thread_.join();
@@ -109,26 +110,46 @@ JobList EngineLoop::NextBatch() {
 }
 
 void EngineLoop::StartBatch(JobList jobs) {
+  if (auto batch = TryStart(std::move(jobs), may_pass_)) running_.push_back(std::move(batch));
+}
+
+// Null when the batch could not be started, which is then dealt with.
+std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, const PassingPolicy& may_pass) {
   if (NoticeLostDevice()) {
     RefuseAll(std::move(jobs), DeviceLost(""));
-    return;
+    return nullptr;
   }
   const TimePoint now = clock_.Now();
   for (auto& job : jobs) {
     if (job->last_run == nullptr) job->launched = now;
   }
   auto batch = std::make_unique<RunningBatch>(std::move(jobs));
-  if (auto status = batch->Start(*device_); !status.ok()) {
-    Continue(std::move(batch->jobs()), {.status = status});
+  BatchRun control(scheduler_, batch->jobs(), may_pass, run_due_);
+  const absl::Status status = batch->Start(*device_, control);
+  if (status.ok()) return batch;
+  if (control.ended()) {
+    DropEnded(std::move(batch->jobs()));
   } else {
-    running_.push_back(std::move(batch));
+    Continue(std::move(batch->jobs()), {.status = status});
   }
+  return nullptr;
+}
+
+// At a checkpoint of another batch, which runs or is probed. None passes this one.
+void EngineLoop::RunDueBatch() {
+  JobList jobs = scheduler_.TakeBatch(/*wait=*/false);
+  if (jobs.empty()) return;
+  if (auto batch = TryStart(std::move(jobs), PassingPolicy())) Finish(std::move(batch));
 }
 
 void EngineLoop::FinishOldest() {
   heartbeat_.Beat();  // the last until the device is done
-  const std::unique_ptr<RunningBatch> batch = std::move(running_.front());
+  std::unique_ptr<RunningBatch> batch = std::move(running_.front());
   running_.pop_front();
+  Finish(std::move(batch));
+}
+
+void EngineLoop::Finish(std::unique_ptr<RunningBatch> batch) {
   const absl::StatusOr<ExecutionTimes> times = batch->Wait();
   if (times.ok()) NoteRun(batch->jobs(), *times);
   Continue(std::move(batch->jobs()),
@@ -185,7 +206,9 @@ void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes
 
 void EngineLoop::Probe(JobList jobs) {
   heartbeat_.Beat();
-  const auto outcomes = ProbeFidelity(*device_, clock_, counters_, jobs);
+  BatchRun control(scheduler_, jobs, may_pass_, run_due_);
+  const auto outcomes = ProbeFidelity(*device_, clock_, counters_, jobs, control);
+  if (control.ended()) return DropEnded(std::move(jobs));
   Continue(std::move(jobs), outcomes);
 }
 
@@ -200,6 +223,12 @@ void EngineLoop::AnswerJobs(JobList jobs) {
     answers.push_back(Success(std::move(job)));
   }
   completions_.Post(std::move(answers));
+}
+
+// Answers the jobs of a run that was ended because all of them were dead.
+void EngineLoop::DropEnded(JobList jobs) {
+  scheduler_.DropDead(&jobs);
+  if (!jobs.empty()) retries_.push_front(std::move(jobs));
 }
 
 void EngineLoop::HandleFailure(JobList jobs, const absl::Status& error) {

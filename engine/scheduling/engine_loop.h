@@ -20,6 +20,7 @@
 #include "engine/jobs/running_batch.h"
 #include "engine/scheduling/completion_pool.h"
 #include "engine/scheduling/counters.h"
+#include "engine/scheduling/run_checkpoint.h"
 #include "engine/scheduling/scheduler.h"
 
 namespace castor {
@@ -31,7 +32,7 @@ class EngineLoop {
  public:
   // All references must outlive the object.
   EngineLoop(Scheduler& scheduler, CompletionPool& completions, Counters& counters, Clock& clock,
-             ModelRegistry& models);
+             ModelRegistry& models, PassingPolicy may_pass = {});
 
   // Joins the thread; Scheduler::Stop must have been called if Start succeeded.
   ~EngineLoop();
@@ -57,6 +58,10 @@ class EngineLoop {
   JobList NextBatch();
   void StartBatch(JobList jobs);
   void FinishOldest();
+  void RunDueBatch();
+  std::unique_ptr<RunningBatch> TryStart(JobList jobs, const PassingPolicy& may_pass);
+  void Finish(std::unique_ptr<RunningBatch> batch);
+  void DropEnded(JobList jobs);
   void NoteRun(const JobList& jobs, const ExecutionTimes& times);
   void Continue(JobList jobs, const StepOutcome& outcome);
   void Continue(JobList jobs, const std::vector<StepOutcome>& outcomes);
@@ -71,6 +76,8 @@ class EngineLoop {
   Counters& counters_;
   Clock& clock_;
   ModelRegistry& models_;
+  const PassingPolicy may_pass_;
+  const std::function<void()> run_due_ = [this] { RunDueBatch(); };
 
   // Set while the thread starts, constant afterwards.
   std::unique_ptr<Device> device_;

@@ -46,8 +46,8 @@ absl::Status Stage(const Job& job, HostPool& pool, ExactRows* exact) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Fidelity>> Probe(Device& device, const Clock& clock,
-                                            const JobList& jobs) {
+absl::StatusOr<std::vector<Fidelity>> Probe(Device& device, const Clock& clock, const JobList& jobs,
+                                            RunControl& control) {
   const TimePoint start = clock.Now();
   const std::shared_ptr<HostPool> pool = device.host_pool();
   AttentionBatch batch;
@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<Fidelity>> Probe(Device& device, const Clock& clock,
     if (!status.ok()) return status;
     batch.requests.push_back(exact[i].problem);
   }
-  const auto execution = device.Launch(batch);
+  const auto execution = device.Launch(batch, control);
   if (!execution.ok()) return execution.status();
   const auto times = (*execution)->Wait();
   if (!times.ok()) return times.status();
@@ -84,8 +84,8 @@ absl::StatusOr<std::vector<Fidelity>> Probe(Device& device, const Clock& clock,
 }  // namespace
 
 std::vector<StepOutcome> ProbeFidelity(Device& device, const Clock& clock, Counters& counters,
-                                       const JobList& jobs) {
-  const auto estimates = Guarded([&] { return Probe(device, clock, jobs); });
+                                       const JobList& jobs, RunControl& control) {
+  const auto estimates = Guarded([&] { return Probe(device, clock, jobs, control); });
   std::vector<StepOutcome> outcomes(jobs.size(), {.status = estimates.status()});
   if (!estimates.ok()) return outcomes;
   for (size_t i = 0; i < jobs.size(); ++i) outcomes[i].estimate = (*estimates)[i];

@@ -18,6 +18,6 @@ namespace castor {
 // How it ended for every job, in order: with an estimate each, or with one error for all. Counts
 // its time. Requires jobs of one batch, executed, whose plans say Step::kProbe.
 std::vector<StepOutcome> ProbeFidelity(Device& device, const Clock& clock, Counters& counters,
-                                       const JobList& jobs);
+                                       const JobList& jobs, RunControl& control);
 
 }  // namespace castor

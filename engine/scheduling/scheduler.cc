@@ -1,5 +1,7 @@
 #include "engine/scheduling/scheduler.h"
 
+#include <string>
+
 #include "engine/base/error.h"
 #include "engine/scheduling/batcher.h"
 
@@ -8,8 +10,8 @@ namespace {
 
 absl::Status Cancelled() { return MakeError(Reason::kCancelled, "the request was cancelled"); }
 
-absl::Status DeadlineExceeded() {
-  return MakeError(Reason::kDeadlineExceeded, "the deadline passed while the request waited");
+absl::Status DeadlineExceeded(const std::string& meanwhile = "waited") {
+  return MakeError(Reason::kDeadlineExceeded, "the deadline passed while the request " + meanwhile);
 }
 
 absl::Status Draining() { return MakeError(Reason::kDraining, "the engine is shutting down"); }
@@ -140,6 +142,15 @@ void Scheduler::Finish(const JobList& jobs) noexcept {
   }
 }
 
+bool Scheduler::AllDead(const JobList& jobs) const noexcept {
+  const TimePoint now = clock_.Now();
+  MutexLock lock(mu_);
+  for (const auto& job : jobs) {
+    if (!job->cancelled && !Expired(*job, now)) return false;
+  }
+  return true;
+}
+
 void Scheduler::DropDead(JobList* jobs) noexcept {
   const TimePoint now = clock_.Now();
   std::vector<Answer> answers;
@@ -154,7 +165,7 @@ void Scheduler::DropDead(JobList* jobs) noexcept {
       Unregister(*job);
       counters_.CancelledRunning();
       const bool cancelled = job->cancelled;
-      answers.push_back(Refusal(std::move(job), cancelled ? Cancelled() : DeadlineExceeded()));
+      answers.push_back(Refusal(std::move(job), cancelled ? Cancelled() : DeadlineExceeded("ran")));
     }
     *jobs = std::move(alive);
   }

@@ -72,7 +72,11 @@ class Scheduler {
   // Closes jobs of a batch that was executed: from here on they cannot be cancelled.
   void Finish(const JobList& jobs) noexcept;
 
-  // Answers those of a failed batch that were cancelled or have expired while it ran.
+  // Whether all of these running jobs were cancelled or have expired. At least one.
+  bool AllDead(const JobList& jobs) const noexcept;
+
+  // Answers those of a batch that failed or was ended that were cancelled or have expired while it
+  // ran.
   void DropDead(JobList* jobs) noexcept;
 
   // The device is lost: everything that waits, and all that comes, is answered INTERNAL.

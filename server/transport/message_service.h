@@ -1,5 +1,5 @@
-// A service whose methods are MessageCalls; message_call.h says why gRPC sees them as streams. Every
-// call of every method passes the authorizer on its way to its reactor.
+// A service whose methods are MessageCalls; message_call.h says why gRPC sees them as streams.
+// Every call of every method passes the authorizer on its way to its reactor.
 #pragma once
 
 #include <grpcpp/impl/codegen/server_callback_handlers.h>

@@ -104,7 +104,7 @@ void RunOurs(benchmark::State& state, const Variant& variant, const Spec& spec,
              const Inputs& inputs) {
   const c10::InferenceMode inference;
   for (auto _ : state) {
-    const absl::Status status = variant.run(spec, {&inputs.problem, 1});
+    const absl::Status status = variant.run(spec, {&inputs.problem, 1}, RunToEnd());
     if (!status.ok()) state.SkipWithError(status.ToString().c_str());
   }
   if (variant.workspace_bytes != nullptr) {

@@ -71,7 +71,7 @@ void Report(benchmark::State& state, const Batch& batch) {
 void RunOurs(benchmark::State& state, const Variant& variant, const Batch& batch) {
   const c10::InferenceMode inference;
   for (auto _ : state) {
-    const absl::Status status = variant.run(batch.spec, {&batch.problem, 1});
+    const absl::Status status = variant.run(batch.spec, {&batch.problem, 1}, RunToEnd());
     if (!status.ok()) state.SkipWithError(status.ToString().c_str());
   }
   Report(state, batch);

@@ -70,7 +70,7 @@ void Encode(benchmark::State& state, Device& device, std::shared_ptr<const encod
       item.dimensions = info.hidden_size;
       item.output = output.data();
       const encoder::Batch batch{.model = model, .kernel = Vanilla{}, .items = {item}};
-      auto execution = device.Launch(batch);
+      auto execution = device.Launch(batch, RunToEnd());
       if (!execution.ok()) Die(execution.status().ToString());
       if (auto times = (*execution)->Wait(); !times.ok()) Die(times.status().ToString());
     }

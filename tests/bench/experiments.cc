@@ -130,7 +130,7 @@ struct Inputs {
 void Run(const Spec& spec, const Problem& problem) {
   const Variant* variant = FindVariant(CpuVariants(), spec);
   if (variant == nullptr) Die("no row of the table runs this kernel");
-  if (!variant->run(spec, {&problem, 1}).ok()) Die("the kernel failed");
+  if (!variant->run(spec, {&problem, 1}, RunToEnd()).ok()) Die("the kernel failed");
 }
 
 // "VmRSS:" or "VmHWM:" of this process, in bytes.

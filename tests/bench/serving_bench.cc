@@ -267,7 +267,7 @@ void BM_LatencyKernel(benchmark::State& state) {
       problem.heads * problem.head_dim;
   packed.cu_seqlens_q = packed.cu_seqlens_k = offsets;
   ReportMedian(state, [&] {
-    if (!variant->run(spec, {&packed, 1}).ok()) Die("the kernel failed");
+    if (!variant->run(spec, {&packed, 1}, RunToEnd()).ok()) Die("the kernel failed");
   });
 }
 

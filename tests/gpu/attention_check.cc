@@ -82,8 +82,8 @@ void CheckInvariance(Device& device, const Case& c, const StagedBatch& together,
 
   const StagedBatch first(device, c.spec, c.requests);
   const StagedBatch second(device, c.spec, c.requests);
-  auto one = device.Launch(first.batch());
-  auto two = device.depth() > 1 ? device.Launch(second.batch()) : nullptr;
+  auto one = device.Launch(first.batch(), RunToEnd());
+  auto two = device.depth() > 1 ? device.Launch(second.batch(), RunToEnd()) : nullptr;
   bool same = one.ok() && (*one)->Wait().ok();
   if (device.depth() > 1) same = same && two.ok() && (*two)->Wait().ok();
   for (size_t r = 0; same && r < c.requests.size(); ++r) {

@@ -92,7 +92,7 @@ StagedBatch::StagedBatch(Device& device, const Spec& spec, std::vector<RequestSh
 }
 
 absl::StatusOr<ExecutionTimes> StagedBatch::Run(Device& device) const {
-  absl::StatusOr<std::unique_ptr<Execution>> execution = device.Launch(batch_);
+  absl::StatusOr<std::unique_ptr<Execution>> execution = device.Launch(batch_, RunToEnd());
   if (!execution.ok()) return execution.status();
   return (*execution)->Wait();
 }

@@ -156,7 +156,7 @@ void CheckCast(Device& device, uint32_t seed, Report& report) {
       together.requests.push_back(problem);
     }
     const auto run = [&](const AttentionBatch& batch) {
-      auto execution = device.Launch(batch);
+      auto execution = device.Launch(batch, RunToEnd());
       return execution.ok() ? (*execution)->Wait().status() : execution.status();
     };
     const absl::Status status = run(together);

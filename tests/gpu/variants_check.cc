@@ -69,7 +69,7 @@ at::Tensor RunRow(const Variant& variant, const Spec& spec, FusedRows& on) {
   on.problem.cu_seqlens_q = on.cu_seqlens;
   on.problem.cu_seqlens_k = on.cu_seqlens;
   on.output.fill_(NAN);
-  if (!variant.run(spec, {&on.problem, 1}).ok()) return {};
+  if (!variant.run(spec, {&on.problem, 1}, RunToEnd()).ok()) return {};
   return on.output.to(at::kFloat);
 }
 

@@ -111,11 +111,10 @@ class AuthorizeTest : public ServerTest {
 
 TEST_F(AuthorizeTest, KnowsTheMethods) {
   const std::vector<std::string> methods = AllMethods();
-  for (const char* method : {"/castor.v1.AttentionService/Attend",
-                             "/castor.v1.EncoderService/EncodeStream",
-                             "/castor.v1.SharedMemoryService/ListSharedMemory",
-                             "/castor.v1.ServerService/GetServerInfo",
-                             "/castor.v1.ModelService/LoadModel", "/grpc.health.v1.Health/Watch"}) {
+  for (const char* method :
+       {"/castor.v1.AttentionService/Attend", "/castor.v1.EncoderService/EncodeStream",
+        "/castor.v1.SharedMemoryService/ListSharedMemory", "/castor.v1.ServerService/GetServerInfo",
+        "/castor.v1.ModelService/LoadModel", "/grpc.health.v1.Health/Watch"}) {
     EXPECT_EQ(std::count(methods.begin(), methods.end(), method), 1) << method;
   }
 }

@@ -106,9 +106,10 @@ constexpr auto kRows = std::to_array<Row>({
 
 // Variant::run of row `index`: computes, and copies the rows to where the problem wants them.
 template <size_t index>
-absl::Status RunRow(const Spec& spec, std::span<const Problem> problems) {
+absl::Status RunRow(const Spec& spec, std::span<const Problem> problems, RunControl& control) {
   const at::Device device(at::kCUDA, c10::cuda::current_device());
   for (const Problem& problem : problems) {
+    if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
     const Computed computed = kRows[index].compute(kRows[index].backend, spec, problem, device);
     const at::Tensor output = ViewOf(problem.output, problem.query_tokens(), spec.heads,
                                      spec.value_dim, problem.output_stride, spec.dtype, device);

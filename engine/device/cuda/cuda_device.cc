@@ -165,9 +165,9 @@ absl::StatusOr<std::shared_ptr<encoder::Model>> CudaDevice::LoadModel(const Mode
     const c10::InferenceMode inference;
     const c10::cuda::CUDAStreamGuard guard(streams_.compute);
     absl::StatusOr<std::shared_ptr<encoder::Model>> loaded = encoder::LoadModel(
-        source, device_, [this](const attention::Spec& spec, const attention::Problem& problem) {
-          return RunAttention(spec, problem);
-        });
+        source, device_,
+        [this](const attention::Spec& spec, const attention::Problem& problem,
+               RunControl& control) { return RunAttention(spec, problem, control); });
     if (!loaded.ok()) return loaded.status();
     model = *std::move(loaded);
     streams_.compute.synchronize();
@@ -178,13 +178,14 @@ absl::StatusOr<std::shared_ptr<encoder::Model>> CudaDevice::LoadModel(const Mode
 }
 
 absl::Status CudaDevice::RunAttention(const attention::Spec& spec,
-                                      const attention::Problem& problem) {
+                                      const attention::Problem& problem, RunControl& control) {
   const attention::Variant* variant = attention::FindVariant(variants(), spec);
   if (variant == nullptr) {
     return MakeError(Reason::kKernelNotAvailable, "no kernel on this device runs this attention");
   }
-  encoder_backend_ = variant->backend;
-  return variant->run(spec, {&problem, 1});
+  const absl::Status status = variant->run(spec, {&problem, 1}, control);
+  encoder_backend_ = variant->backend;  // another model may have run at the checkpoint
+  return status;
 }
 
 template <typename Launcher>
@@ -210,12 +211,17 @@ absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launched(Launcher&& launc
   return std::unique_ptr<Execution>(std::move(execution));
 }
 
-absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launch(const AttentionBatch& batch) {
+absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launch(const AttentionBatch& batch,
+                                                              RunControl& control) {
+  if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
   return Launched([&](CudaExecution& execution) { return LaunchAttention(batch, execution); });
 }
 
-absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launch(const encoder::Batch& batch) {
-  return Launched([&](CudaExecution& execution) { return LaunchEncoder(batch, execution); });
+absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launch(const encoder::Batch& batch,
+                                                              RunControl& control) {
+  if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
+  return Launched(
+      [&](CudaExecution& execution) { return LaunchEncoder(batch, execution, control); });
 }
 
 }  // namespace castor

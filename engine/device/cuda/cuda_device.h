@@ -31,17 +31,22 @@ class CudaDevice : public Device {
   int depth() const override { return 2; }
 
   absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource& source) override;
-  absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch) override;
-  absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch) override;
+  // Checkpoints are where work is queued: once for an attention batch, in each layer of a model.
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch,
+                                                    RunControl& control) override;
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch,
+                                                    RunControl& control) override;
 
  private:
   CudaDevice(at::Device device, DeviceInfo info, std::shared_ptr<HostPool> host_pool);
 
   absl::Status LaunchAttention(const AttentionBatch& batch, CudaExecution& execution);
-  absl::Status LaunchEncoder(const encoder::Batch& batch, CudaExecution& execution);
+  absl::Status LaunchEncoder(const encoder::Batch& batch, CudaExecution& execution,
+                             RunControl& control);
 
   // One attention layer inside a model's forward pass.
-  absl::Status RunAttention(const attention::Spec& spec, const attention::Problem& problem);
+  absl::Status RunAttention(const attention::Spec& spec, const attention::Problem& problem,
+                            RunControl& control);
 
   // Runs `launch` with the device and its compute stream current, and measures its memory.
   template <typename Launcher>

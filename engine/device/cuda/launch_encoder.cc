@@ -23,7 +23,8 @@ std::byte* DataOf(const at::Tensor& tensor) {
 
 }  // namespace
 
-absl::Status CudaDevice::LaunchEncoder(const encoder::Batch& batch, CudaExecution& execution) {
+absl::Status CudaDevice::LaunchEncoder(const encoder::Batch& batch, CudaExecution& execution,
+                                       RunControl& control) {
   const encoder::Network& network = *batch.model->network();
   const encoder::Packing packing = encoder::Pack(batch);
   absl::StatusOr<HostBuffer> staging =
@@ -58,7 +59,8 @@ absl::Status CudaDevice::LaunchEncoder(const encoder::Batch& batch, CudaExecutio
   execution.EndCopyIn();
 
   execution.BeginCompute();
-  absl::StatusOr<std::vector<at::Tensor>> outputs = network.Forward(batch, packing, inputs);
+  absl::StatusOr<std::vector<at::Tensor>> outputs =
+      network.Forward(batch, packing, inputs, control);
   if (!outputs.ok()) return outputs.status();
   execution.EndCompute();
   execution.times().backend = encoder_backend_;

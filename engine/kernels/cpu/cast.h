@@ -48,6 +48,10 @@ struct CastSequence {
 inline constexpr int64_t kCastTokens = 96;
 inline constexpr int64_t kCastQueries = 256;
 
+// Keys of `inside` whose scores are in memory at a time. Part of the results' definition: sums are
+// over blocks of this size.
+inline constexpr int64_t kCastKeyBlock = 128;
+
 // A cluster in one head.
 struct CastCluster {
   int64_t head = 0;
@@ -85,9 +89,12 @@ struct CastKernel {
                      int64_t stride, float* scratch);
 
   // Step 4: inside [end - begin, value_dim] of the members [begin, end). With `summary`
-  // [value_dim], also step 5.
+  // [value_dim], also step 5. A part of it, over the members [key_begin, key_end) as keys: it
+  // begins with key 0, goes on where it stopped, at a multiple of kCastKeyBlock, with the scratch
+  // area as it was left, and ends with the last member.
   void (*inside)(const CastShape& shape, const CastSequence& sequence, const CastCluster& cluster,
-                 int64_t begin, int64_t end, float* inside, float* summary, float* scratch);
+                 int64_t begin, int64_t end, int64_t key_begin, int64_t key_end, float* inside,
+                 float* summary, float* scratch);
 
   // Step 6 for one head: output rows of the tokens [begin, end). summaries [clusters, value_dim].
   void (*combine)(const CastShape& shape, const CastSequence& sequence, int64_t head,

@@ -36,11 +36,11 @@ class CastOver {
   }
 
   static void Inside(const CastShape& shape, const CastSequence& sequence,
-                     const CastCluster& cluster, int64_t begin, int64_t end, float* inside,
-                     float* summary, float* scratch) {
+                     const CastCluster& cluster, int64_t begin, int64_t end, int64_t key_begin,
+                     int64_t key_end, float* inside, float* summary, float* scratch) {
     ForElement(shape, [&](auto element) {
       CastInside<V>(shape, sequence, cluster, scratch)
-          .template Run<decltype(element)>(begin, end, inside, summary);
+          .template Run<decltype(element)>(begin, end, key_begin, key_end, inside, summary);
     });
   }
 

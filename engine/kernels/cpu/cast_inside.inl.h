@@ -34,18 +34,22 @@ class CastInside {
   }
 
   template <typename E>
-  void Run(int64_t begin, int64_t end, float* inside, float* summary) {
+  void Run(int64_t begin, int64_t end, int64_t key_begin, int64_t key_end, float* inside,
+           float* summary) {
     const int64_t queries = end - begin;
-    Panels::For(queries, [&](auto vectors, int64_t lane) {
-      LoadQueries<decltype(vectors)::N, E>(begin + lane, queries - lane, lane);
-    });
-    if (summary != nullptr) {
-      std::memset(summary, 0, shape_.value_dim * sizeof(float));
-      summary_maximum_ = -__builtin_inff();
-      summary_sum_ = 0;
+    if (key_begin == 0) {
+      Panels::For(queries, [&](auto vectors, int64_t lane) {
+        LoadQueries<decltype(vectors)::N, E>(begin + lane, queries - lane, lane);
+      });
+      if (summary != nullptr) {
+        std::memset(summary, 0, shape_.value_dim * sizeof(float));
+        scratch_.summary_state[kMaximum] = -__builtin_inff();
+        scratch_.summary_state[kSum] = 0;
+      }
     }
-    for (int64_t block = 0; block < cluster_.count; block += kKeyBlock) {
-      const int64_t left = cluster_.count - block;
+    prefetched_ = key_begin / kKeyBlock * Panels::Count(queries) * PrefetchedAtOnce(queries);
+    for (int64_t block = key_begin; block < key_end; block += kKeyBlock) {
+      const int64_t left = key_end - block;
       const int64_t count = left < kKeyBlock ? left : kKeyBlock;
       Gather<E>(sequence_.key, sequence_.key_stride, shape_.head_dim, block, count, scratch_.keys);
       Gather<E>(sequence_.value, sequence_.value_stride, shape_.value_dim, block, count,
@@ -56,11 +60,12 @@ class CastInside {
         Attend<decltype(vectors)::N>(lane, count);
       });
     }
+    if (key_end < cluster_.count) return;
     Panels::For(queries, [&](auto vectors, int64_t lane) {
       StoreOutputs<decltype(vectors)::N>(lane, queries - lane, inside);
     });
     if (summary == nullptr || shape_.laplace) return;
-    for (int64_t e = 0; e < shape_.value_dim; ++e) summary[e] /= summary_sum_;
+    for (int64_t e = 0; e < shape_.value_dim; ++e) summary[e] /= scratch_.summary_state[kSum];
   }
 
  private:
@@ -68,9 +73,7 @@ class CastInside {
   using Panels = kernels::Panels<V>;
   static constexpr int64_t kLanes = V::kLanes;
 
-  // Keys whose scores are in memory at a time. Part of the results' definition: sums are over
-  // blocks of this size.
-  static constexpr int64_t kKeyBlock = 128;
+  static constexpr int64_t kKeyBlock = kCastKeyBlock;
 
   // At most this many keys of the next head are prefetched: what the second-level cache has room
   // for.
@@ -89,6 +92,7 @@ class CastInside {
       scores = this->Take(kKeyBlock * Panels::kMaxWidth);
       decay = this->Take(Panels::kMaxWidth);
       summary_weights = this->Take(kKeyBlock);
+      summary_state = this->Take(2);
     }
     float* queries;          // panel after panel: [head_dim, W]
     float* outputs;          // panel after panel: [value_dim, W], not yet divided by the sums
@@ -99,7 +103,9 @@ class CastInside {
     float* scores;           // [kKeyBlock, W], then the weights
     float* decay;            // [W], factors for earlier sums, by the block's new maxima
     float* summary_weights;  // [kKeyBlock]
+    float* summary_state;    // kMaximum of the summary's scores so far, kSum of their weights
   };
+  enum { kMaximum, kSum };
 
   // Rows of members [begin, begin + count) of a tensor, as float32.
   template <typename E>
@@ -128,15 +134,23 @@ class CastInside {
     }
   }
 
-  // Prefetches some of the rows that the next head of this cluster begins with; after the last
-  // panel and block, all of them are prefetched.
+  int64_t PrefetchedKeys() const {
+    return cluster_.count < kPrefetchKeys ? cluster_.count : kPrefetchKeys;
+  }
+
+  // Rows for each panel and block, so that all are prefetched in the end.
+  int64_t PrefetchedAtOnce(int64_t queries) const {
+    const int64_t blocks = (cluster_.count + kKeyBlock - 1) / kKeyBlock;
+    const int64_t steps = blocks * Panels::Count(queries);
+    return steps == 0 ? 0 : (queries + 2 * PrefetchedKeys() + steps - 1) / steps;
+  }
+
+  // Prefetches some of the rows that the next head of this cluster begins with.
   template <typename E>
   void PrefetchNext(int64_t begin, int64_t queries) {
-    const int64_t blocks = (cluster_.count + kKeyBlock - 1) / kKeyBlock;
-    const int64_t keys = cluster_.count < kPrefetchKeys ? cluster_.count : kPrefetchKeys;
+    const int64_t keys = PrefetchedKeys();
     const int64_t rows = queries + 2 * keys;
-    const int64_t steps = blocks * Panels::Count(queries);
-    const int64_t end = prefetched_ + (rows + steps - 1) / steps;
+    const int64_t end = prefetched_ + PrefetchedAtOnce(queries);
     const auto prefetch = [&](const void* tensor, int64_t stride, int64_t dim, int64_t member) {
       PrefetchRowFar<V>(static_cast<const typename E::Bits*>(tensor) +
                             cluster_.members[member] * stride + cluster_.next_head * dim,
@@ -200,7 +214,9 @@ class CastInside {
         V::Store(weights + n, NormalDistribution<V>(z));
       }
     } else {
-      float maximum = summary_maximum_;
+      float& maximum_so_far = scratch_.summary_state[kMaximum];
+      float& sum_so_far = scratch_.summary_state[kSum];
+      float maximum = maximum_so_far;
       for (int64_t n = 0; n < count; ++n) maximum = weights[n] > maximum ? weights[n] : maximum;
       for (int64_t n = 0; n < count; n += kLanes) {
         const Vec below = V::Subtract(V::Load(weights + n), V::Broadcast(maximum));
@@ -209,12 +225,12 @@ class CastInside {
       }
       float changed[kLanes];
       V::Store(changed,
-               Exp2<V>(V::Broadcast((summary_maximum_ - maximum) * static_cast<float>(kLog2E))));
+               Exp2<V>(V::Broadcast((maximum_so_far - maximum) * static_cast<float>(kLog2E))));
       decay = changed[0];
       float sum = 0;
       for (int64_t n = 0; n < count; ++n) sum += weights[n];
-      summary_sum_ = summary_sum_ * decay + sum;
-      summary_maximum_ = maximum;
+      sum_so_far = sum_so_far * decay + sum;
+      maximum_so_far = maximum;
     }
     SummaryValues(count, decay, summary);
   }
@@ -278,8 +294,6 @@ class CastInside {
   float sign_;              // -1, 0 or 1
   float scale_;             // |scale| times log2(e) or kLaplaceScale, within the finite numbers
   int64_t prefetched_ = 0;  // rows of the next head
-  float summary_maximum_;
-  float summary_sum_;
 };
 
 }  // namespace castor::kernels

@@ -31,15 +31,18 @@ class Centroids {
     return Scratch(nullptr, shape).floats.value();
   }
 
-  static void Run(const CentroidShape& shape, const CentroidTile& tile, float* scratch) {
+  static bool Run(const CentroidShape& shape, const CentroidTile& tile, double operations,
+                  CentroidProgress* progress, float* scratch) {
+    Centroids centroids(shape, tile, operations, progress, scratch);
     switch (shape.element) {
       case Element::kFloat32:
-        return Centroids(shape, tile, scratch).template Run<Float32>();
+        return centroids.template Run<Float32>();
       case Element::kFloat16:
-        return Centroids(shape, tile, scratch).template Run<Float16>();
+        return centroids.template Run<Float16>();
       case Element::kBFloat16:
-        return Centroids(shape, tile, scratch).template Run<BFloat16>();
+        return centroids.template Run<BFloat16>();
     }
+    return false;
   }
 
  private:
@@ -47,8 +50,13 @@ class Centroids {
   using Panels = kernels::Panels<V>;
   using Top = TopKeys<V>;
   using Late = LateKeys<V>;
+  using Part = CentroidProgress::Part;
   static constexpr int64_t kLanes = V::kLanes;
   static constexpr int64_t kTile = Panels::RoundUp(kMostCentroids);
+
+  // Operations beside the products: of a member's row, and of a score.
+  static constexpr double kMember = 50;
+  static constexpr int64_t kScore = 32;
 
   // Sums over values are made of this many keys at a time, as in flash.inl.h.
   static constexpr int64_t kKeyBlock = 128;
@@ -80,24 +88,27 @@ class Centroids {
           top(this->Take(shape.topk == 0 ? 0 : Top::ScratchFloats(kTile, shape.topk, Span(shape)))),
           refine(this->Take(shape.topk == 0 ? 0 : Refine<V>::ScratchFloats(shape))) {}
 
-    float* const queries;  // panel after panel: [head_dim, W], the means
+    float* const queries;  // [centroids, head_dim] the means, then panel after panel: [head_dim, W]
     float* const outputs;  // panel after panel: [value_dim, W], not yet divided by the sums
     float* const rows;     // [centroids, value_dim]: what members share
     float* const maxima;   // [lanes] of the scores so far
-    float* const sums;     // [lanes] of the weights so far
+    float* const sums;     // [lanes] of the weights so far; then the top keys' share of them all
     float* const keys;     // [span, head_dim]
     float* const values;   // [span, value_dim]
     float* const scores;   // [span, W], then the weights
     float* const decay;    // [W], factors for earlier sums, by the span's new maxima; then [W] ones
-    float* const means;    // [W, head_dim] and a block's sum [head_dim]
+    float* const means;    // [W, head_dim] of a panel, and a block's sum [head_dim]
     const typename Late::Memory late;
     float* const top;
     float* const refine;
   };
 
-  Centroids(const CentroidShape& shape, const CentroidTile& tile, float* scratch)
+  Centroids(const CentroidShape& shape, const CentroidTile& tile, double operations,
+            CentroidProgress* progress, float* scratch)
       : shape_(shape),
         tile_(tile),
+        left_(operations),
+        progress_(*progress),
         scratch_(scratch, shape),
         members_(shape, tile),
         wanted_(shape.topk < tile.keys ? shape.topk : tile.keys),
@@ -105,29 +116,86 @@ class Centroids {
         top_(wanted_ == 0 ? nullptr : scratch_.top, kTile, wanted_, Span(shape)),
         late_(shape, tile, softmax_, scratch_.late) {}
 
+  // What lives from one step to the next is in the scratch area.
   template <typename E>
-  void Run() {
-    Panels::For(tile_.clusters,
-                [&](auto vectors, int64_t lane) { LoadPanel<decltype(vectors)::N, E>(lane); });
-    if (wanted_ != 0) {
-      top_.Reset(Panels::RoundUp(tile_.clusters));
-      late_.Reset(Panels::RoundUp(tile_.clusters));
+  bool Run() {
+    if (progress_.part == Part::kMeans) {
+      if (!Means<E>()) return true;
+      Panels::For(tile_.clusters,
+                  [&](auto vectors, int64_t lane) { LoadPanel<decltype(vectors)::N>(lane); });
+      if (wanted_ != 0) {
+        top_.Reset(Panels::RoundUp(tile_.clusters));
+        late_.Reset(Panels::RoundUp(tile_.clusters));
+      }
+      progress_ = {Part::kKeys};
     }
+    if (progress_.part == Part::kKeys) {
+      if (!Keys<E>()) return true;
+      Panels::For(tile_.clusters,
+                  [&](auto vectors, int64_t lane) { StorePanel<decltype(vectors)::N>(lane); });
+      progress_ = {Part::kRows};
+    }
+    return wanted_ == 0 ? !ShareRows<E>() : !RefineRows<E>();
+  }
+
+  // Calls f(c, from, to) for ranges of the clusters' members, all of them in order, as far as this
+  // step goes; returns whether that is to the end. A member takes so many operations.
+  template <typename F>
+  bool ForMembers(double operations, F f) {
+    // Whole blocks, of either part of the work.
+    constexpr int64_t kUnit = 192;
+    static_assert(kUnit % Members<V>::kBlock == 0 && kUnit % Refine<V>::kMembers == 0);
+    const auto units = static_cast<int64_t>(left_ / operations / kUnit);
+    const int64_t range = units > 1 ? units * kUnit : kUnit;
+    for (; progress_.cluster < tile_.clusters; ++progress_.cluster, progress_.at = 0) {
+      const int64_t c = progress_.cluster;
+      const int64_t members = tile_.begin[c + 1] - tile_.begin[c];
+      while (progress_.at < members) {
+        if (left_ <= 0) return false;
+        const int64_t from = progress_.at;
+        const int64_t to = members - from < range ? members : from + range;
+        f(c, from, to);
+        left_ -= operations * static_cast<double>(to - from);
+        progress_.at = to;
+      }
+    }
+    return true;
+  }
+
+  template <typename E>
+  bool Means() {
+    const int64_t dim = shape_.head_dim;
+    float* const block = scratch_.means + Panels::kMaxWidth * dim;
+    return ForMembers(kMember + static_cast<double>(dim), [&](int64_t c, int64_t from, int64_t to) {
+      members_.template Mean<E>(c, from, to, scratch_.queries + c * dim, block);
+    });
+  }
+
+  template <typename E>
+  bool Keys() {
     const int64_t span = Span(shape_);
-    for (int64_t begin = 0; begin < tile_.keys; begin += span) {
+    const double operations = 2.0 * static_cast<double>(tile_.clusters) *
+                              static_cast<double>(shape_.head_dim + shape_.value_dim + kScore);
+    for (; progress_.at < tile_.keys; progress_.at += span) {
+      if (left_ <= 0) return false;
+      const int64_t begin = progress_.at;
       const int64_t count = tile_.keys - begin < span ? tile_.keys - begin : span;
       LoadSpan<E>(tile_.key, tile_.key_stride, shape_.head_dim, begin, count, scratch_.keys);
       LoadSpan<E>(tile_.value, tile_.value_stride, shape_.value_dim, begin, count, scratch_.values);
       Panels::For(tile_.clusters, [&](auto vectors, int64_t lane) {
         AttendPanel<E, decltype(vectors)::N>(lane, begin, count);
       });
+      left_ -= operations * static_cast<double>(count);
     }
-    Panels::For(tile_.clusters,
-                [&](auto vectors, int64_t lane) { StorePanel<decltype(vectors)::N>(lane); });
-    if (wanted_ != 0) return RefineRows<E>();
-    for (int64_t c = 0; c < tile_.clusters; ++c) {
-      members_.template Share<E>(c, scratch_.rows + c * shape_.value_dim);
-    }
+    return true;
+  }
+
+  template <typename E>
+  bool ShareRows() {
+    return ForMembers(
+        kMember + static_cast<double>(shape_.value_dim), [&](int64_t c, int64_t from, int64_t to) {
+          members_.template Share<E>(c, from, to, scratch_.rows + c * shape_.value_dim);
+        });
   }
 
   template <typename E>
@@ -141,17 +209,15 @@ class Centroids {
     }
   }
 
-  // Transposes up to N vectors of means into the panel at `lane` and resets its state.
-  template <int N, typename E>
+  // Transposes up to N vectors of means into the panel at `lane`, where they are, and resets its
+  // state.
+  template <int N>
   void LoadPanel(int64_t lane) {
     constexpr int64_t kWidth = N * kLanes;
     const int64_t dim = shape_.head_dim;
     const int64_t left = tile_.clusters - lane;
     const int64_t count = left < kWidth ? left : kWidth;
-    float* const block = scratch_.means + Panels::kMaxWidth * dim;
-    for (int64_t i = 0; i < count; ++i) {
-      members_.template Mean<E>(lane + i, scratch_.means + i * dim, block);
-    }
+    std::memcpy(scratch_.means, scratch_.queries + lane * dim, count * dim * sizeof(float));
     Panels::template Load<N, Float32>([&](int64_t i) { return scratch_.means + i * dim; }, count,
                                       dim, 1.0f, scratch_.queries + lane * dim);
     std::memset(scratch_.outputs + lane * shape_.value_dim, 0,
@@ -245,7 +311,7 @@ class Centroids {
   }
 
   template <typename E>
-  void RefineRows() {
+  bool RefineRows() {
     if (tile_.keys > Span(shape_)) return RefineRows<E, E>(tile_);
     // All keys and values are still here, side by side.
     CentroidTile packed = tile_;
@@ -253,26 +319,32 @@ class Centroids {
     packed.value = scratch_.values;
     packed.key_stride = shape_.head_dim;
     packed.value_stride = shape_.value_dim;
-    RefineRows<E, Float32>(packed);
+    return RefineRows<E, Float32>(packed);
   }
 
   // K: the elements of the tile's keys and values.
   template <typename E, typename K>
-  void RefineRows(const CentroidTile& tile) {
+  bool RefineRows(const CentroidTile& tile) {
     Refine<V> refine(shape_, tile, softmax_, scratch_.refine);
-    for (int64_t c = 0; c < tile.clusters; ++c) {
-      if (c + 1 < tile.clusters) {
-        refine.template Prefetch<K>(top_.entries(c + 1), top_.size(c + 1));
-      }
-      float* const row = scratch_.rows + c * shape_.value_dim;
-      const float mass =
-          late_.Join(c, top_.entries(c), top_.size(c), scratch_.maxima[c], scratch_.sums[c], row);
-      refine.template Run<E, K>(c, top_.entries(c), top_.size(c), mass, row);
-    }
+    const double pair = 2.0 * static_cast<double>(shape_.head_dim + shape_.value_dim);
+    return ForMembers(
+        kMember + static_cast<double>(wanted_) * pair, [&](int64_t c, int64_t from, int64_t to) {
+          float* const row = scratch_.rows + c * shape_.value_dim;
+          float& mass = scratch_.sums[c];
+          if (from == 0) {
+            if (c + 1 < tile.clusters) {
+              refine.template Prefetch<K>(top_.entries(c + 1), top_.size(c + 1));
+            }
+            mass = late_.Join(c, top_.entries(c), top_.size(c), scratch_.maxima[c], mass, row);
+          }
+          refine.template Run<E, K>(c, from, to, top_.entries(c), top_.size(c), mass, row);
+        });
   }
 
   const CentroidShape& shape_;
   const CentroidTile& tile_;
+  double left_;  // operations of this step
+  CentroidProgress& progress_;
   const Scratch scratch_;
   const Members<V> members_;
   const int64_t wanted_;  // top keys

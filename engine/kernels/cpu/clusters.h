@@ -85,6 +85,13 @@ struct CentroidTile {
 // Most centroids in a tile, cf. kFlashTileQueries.
 inline constexpr int64_t kMostCentroids = 192;
 
+// How far the work on a tile has come.
+struct CentroidProgress {
+  enum class Part { kMeans, kKeys, kRows } part = Part::kMeans;
+  int64_t cluster = 0;  // of kMeans and kRows
+  int64_t at = 0;       // in the cluster's members, or in the keys
+};
+
 // ---- the stages for one instruction set ------------------------------------------------------
 
 struct ClusterKernel {
@@ -108,15 +115,19 @@ struct ClusterKernel {
   // The nearest centroid of each code of the range, the lowest where several are, into
   // label_planes; sets `moved`, for all codes in the `first` pass.
   void (*assign_codes)(const CodeClustering& clustering, int64_t begin, int64_t end, bool first);
-  // Brings labels, members and counts up to date with `moved`; returns how many codes moved.
-  int64_t (*move_codes)(const CodeClustering& clustering, bool first);
+  // Brings labels, members and counts up to date with `moved` of the range, one range after another
+  // from the first code on; returns how many codes moved.
+  int64_t (*move_codes)(const CodeClustering& clustering, int64_t begin, int64_t end, bool first);
   // The majority of each bit among the members; a tie gives 0, an empty cluster stays. Returns
   // whether a centroid changed.
   bool (*update_centroids)(const CodeClustering& clustering);
 
-  // Output rows of all members of the tile's clusters.
+  // Output rows of all members of the tile's clusters, in steps of about so many operations:
+  // `progress` begins as it is made, and the scratch area stays as a step left it. Returns whether
+  // there is more to do.
   int64_t (*attend_scratch_floats)(const CentroidShape& shape);
-  void (*attend)(const CentroidShape& shape, const CentroidTile& tile, float* scratch);
+  bool (*attend)(const CentroidShape& shape, const CentroidTile& tile, double operations,
+                 CentroidProgress* progress, float* scratch);
 };
 
 #if defined(__x86_64__)

@@ -47,6 +47,16 @@ struct FlashHead {
 // few enough to give every core a tile.
 inline constexpr int64_t kFlashTileQueries = 192;
 
+// Keys whose scores are in memory at a time. Part of the results' definition: sums are over blocks
+// of this size.
+inline constexpr int64_t kFlashKeyBlock = 128;
+
+// How many keys the queries before `query_end` see.
+[[gnu::always_inline]] inline int64_t FlashKeys(const FlashShape& shape, int64_t keys,
+                                                int64_t query_end) {
+  return shape.causal && query_end < keys ? query_end : keys;
+}
+
 // One instruction set's implementation.
 struct FlashKernel {
   const char* backend;  // "cpu-avx2"
@@ -55,9 +65,12 @@ struct FlashKernel {
   // Floats of scratch that `run` needs for tiles of this shape. Scratch is 64-byte aligned.
   int64_t (*scratch_floats)(const FlashShape& shape);
 
-  // Computes output rows [query_begin, query_end), at most kFlashTileQueries of them.
+  // A part of the work on output rows [query_begin, query_end), at most kFlashTileQueries of them:
+  // lets them attend to keys [key_begin, key_end). A tile begins with key 0, goes on where it
+  // stopped, at a multiple of kFlashKeyBlock, with the scratch area as it was left, and writes its
+  // rows when key_end is FlashKeys.
   void (*run)(const FlashShape& shape, const FlashHead& head, int64_t query_begin,
-              int64_t query_end, float* scratch);
+              int64_t query_end, int64_t key_begin, int64_t key_end, float* scratch);
 };
 
 #if defined(__x86_64__)

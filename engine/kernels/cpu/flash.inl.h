@@ -23,14 +23,15 @@ class Flash {
   }
 
   static void Run(const FlashShape& shape, const FlashHead& head, int64_t query_begin,
-                  int64_t query_end, float* scratch) {
+                  int64_t query_end, int64_t key_begin, int64_t key_end, float* scratch) {
+    Flash flash(shape, head, query_begin, query_end, scratch);
     switch (shape.element) {
       case Element::kFloat32:
-        return Flash(shape, head, query_begin, query_end, scratch).template Run<Float32>();
+        return flash.template Run<Float32>(key_begin, key_end);
       case Element::kFloat16:
-        return Flash(shape, head, query_begin, query_end, scratch).template Run<Float16>();
+        return flash.template Run<Float16>(key_begin, key_end);
       case Element::kBFloat16:
-        return Flash(shape, head, query_begin, query_end, scratch).template Run<BFloat16>();
+        return flash.template Run<BFloat16>(key_begin, key_end);
     }
   }
 
@@ -39,10 +40,9 @@ class Flash {
   static constexpr int64_t kLanes = V::kLanes;
   using Panels = kernels::Panels<V>;
 
-  // Keys whose scores are in memory at a time. Part of the results' definition: sums are over
-  // blocks of this size. With head_dim 64, a block of keys and one of values fill 64 KB of the
-  // second-level cache, a panel's scores 12 KB of the first.
-  static constexpr int64_t kKeyBlock = 128;
+  // With head_dim 64, a block of keys and one of values fill 64 KB of the second-level cache, a
+  // panel's scores 12 KB of the first.
+  static constexpr int64_t kKeyBlock = kFlashKeyBlock;
 
   // The layout of the scratch area; without an area, only its size. W is the width of the current
   // panel.
@@ -78,15 +78,15 @@ class Flash {
         softmax_(shape.scale) {}
 
   template <typename E>
-  void Run() {
+  void Run(int64_t key_begin, int64_t key_end) {
     const int64_t queries = query_end_ - query_begin_;
-    Panels::For(queries, [&](auto vectors, int64_t lane) {
-      LoadPanel<decltype(vectors)::N, E>(lane, queries - lane);
-    });
-    int64_t keys = head_.keys;
-    if (shape_.causal && query_end_ < keys) keys = query_end_;
-    for (int64_t begin = 0; begin < keys; begin += kKeyBlock) {
-      const int64_t count = keys - begin < kKeyBlock ? keys - begin : kKeyBlock;
+    if (key_begin == 0) {
+      Panels::For(queries, [&](auto vectors, int64_t lane) {
+        LoadPanel<decltype(vectors)::N, E>(lane, queries - lane);
+      });
+    }
+    for (int64_t begin = key_begin; begin < key_end; begin += kKeyBlock) {
+      const int64_t count = key_end - begin < kKeyBlock ? key_end - begin : kKeyBlock;
       LoadBlock<E>(head_.key, head_.key_stride, shape_.head_dim, begin, count, scratch_.keys);
       LoadBlock<E>(head_.value, head_.value_stride, shape_.value_dim, begin, count,
                    scratch_.values);
@@ -94,6 +94,7 @@ class Flash {
         AttendPanel<decltype(vectors)::N>(lane, begin, count);
       });
     }
+    if (key_end < FlashKeys(shape_, head_.keys, query_end_)) return;
     Panels::For(queries, [&](auto vectors, int64_t lane) {
       StorePanel<decltype(vectors)::N, E>(lane, queries - lane);
     });

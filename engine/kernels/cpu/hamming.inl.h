@@ -61,14 +61,14 @@ class Hamming {
     }
   }
 
-  static int64_t Move(const CodeClustering& c, bool first) {
-    if (first) {
+  static int64_t Move(const CodeClustering& c, int64_t begin, int64_t end, bool first) {
+    if (first && begin == 0) {
       std::memset(c.members, 0, c.clusters * sizeof(int32_t));
       std::memset(c.ones, 0, c.clusters * 64 * sizeof(int32_t));
     }
     const int label_bits = c.label_bits();
     int64_t count = 0;
-    for (int64_t at = 0; at < c.count; at += kBlock) {
+    for (int64_t at = begin; at < end; at += kBlock) {
       const uint64_t* const planes = c.label_planes + at / 64 * label_bits;
       for (int w = 0; w < kWords; ++w) {
         for (uint64_t moved = c.moved[at / 64 + w]; moved != 0; moved &= moved - 1) {

@@ -23,6 +23,8 @@ namespace castor::kernels {
 template <typename V>
 class Refine {
  public:
+  static constexpr int64_t kMembers = 48;  // at a time: a multiple of kLanes
+
   static int64_t ScratchFloats(const CentroidShape& shape) {
     return Scratch(nullptr, shape).floats.value();
   }
@@ -50,17 +52,18 @@ class Refine {
     }
   }
 
-  // Writes the rows of cluster c's members: `rest` [value_dim] and, by `mass`, their own weights on
-  // the `count` keys of `entries`. E: elements of queries and rows; K: of the tile's keys and
-  // values.
+  // Writes the rows of members [from, to) of cluster c: `rest` [value_dim] and, by `mass`, their
+  // own weights on the `count` keys of `entries`. E: elements of queries and rows; K: of the tile's
+  // keys and values.
   template <typename E, typename K>
-  void Run(int64_t c, const uint64_t* entries, int64_t count, float mass, const float* rest) {
+  void Run(int64_t c, int64_t from, int64_t to, const uint64_t* entries, int64_t count, float mass,
+           const float* rest) {
     count_ = count;
     padded_ = Panels::RoundUp(count);
     GatherKeys<K>(entries);
     GatherValues<K>(entries);
-    const int64_t begin = tile_.begin[c];
-    const int64_t end = tile_.begin[c + 1];
+    const int64_t begin = tile_.begin[c] + from;
+    const int64_t end = tile_.begin[c] + to;
     const int64_t last = tile_.begin[tile_.clusters];
     for (int64_t at = begin; at < end; at += kMembers) {
       const int64_t members = end - at < kMembers ? end - at : kMembers;
@@ -80,7 +83,6 @@ class Refine {
   using Vec = typename V::Vec;
   static constexpr int64_t kLanes = V::kLanes;
   using Panels = kernels::Panels<V>;
-  static constexpr int64_t kMembers = 48;  // at a time: a multiple of kLanes
 
   struct Scratch : ScratchArea<V> {
     Scratch(float* base, const CentroidShape& shape) : ScratchArea<V>(base) {

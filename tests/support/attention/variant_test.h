@@ -47,7 +47,7 @@ class VariantTest : public testing::TestWithParam<Variant>, protected Seeded {
   static void Run(const OwnedProblem& problem) { Run(problem.spec, {&problem.view, 1}); }
   static void Run(const Spec& spec, std::span<const Problem> problems) {
     ASSERT_TRUE(GetParam().supports(spec));
-    const absl::Status status = GetParam().run(spec, problems);
+    const absl::Status status = GetParam().run(spec, problems, RunToEnd());
     ASSERT_TRUE(status.ok()) << status;
   }
 

@@ -18,22 +18,31 @@ namespace {
 using Clustering = Cast::Clustering;
 using Members = std::vector<std::vector<int64_t>>;
 
-void RunSerially(int64_t tasks, double, const std::function<void(int64_t)>& body) {
-  for (int64_t task = 0; task < tasks; ++task) body(task);
-}
+using Runner = void (*)(kernels::Passes& passes);
 
-void RunBackwards(int64_t tasks, double, const std::function<void(int64_t)>& body) {
-  for (int64_t task = tasks - 1; task >= 0; --task) body(task);
-}
-
-void RunOnThreads(int64_t tasks, double, const std::function<void(int64_t)>& body) {
-  std::vector<std::thread> threads;
-  for (int64_t t = 0; t < 4; ++t) {
-    threads.emplace_back([&, t] {
-      for (int64_t task = t; task < tasks; task += 4) body(task);
-    });
+void RunSerially(kernels::Passes& passes) {
+  for (; passes.pass().tasks > 0; passes.Next()) {
+    for (int64_t task = 0; task < passes.pass().tasks; ++task) passes.Do(task);
   }
-  for (std::thread& thread : threads) thread.join();
+}
+
+void RunBackwards(kernels::Passes& passes) {
+  for (; passes.pass().tasks > 0; passes.Next()) {
+    ASSERT_FALSE(passes.pass().ordered);
+    for (int64_t task = passes.pass().tasks - 1; task >= 0; --task) passes.Do(task);
+  }
+}
+
+void RunOnThreads(kernels::Passes& passes) {
+  for (; passes.pass().tasks > 0; passes.Next()) {
+    std::vector<std::thread> threads;
+    for (int64_t t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        for (int64_t task = t; task < passes.pass().tasks; task += 4) passes.Do(task);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
 }
 
 // The serial loop knows no NaN: it gets a number less than all others instead.
@@ -52,12 +61,13 @@ std::vector<double> ByToken(const std::vector<float>& affinities, int64_t cluste
 }
 
 Members Assigned(const std::vector<float>& affinities, int64_t clusters, int64_t capacity,
-                 const kernels::TaskRunner& run) {
+                 Runner run) {
   const int64_t tokens = static_cast<int64_t>(affinities.size()) / clusters;
   std::vector<int32_t> offsets(clusters + 1);
   std::vector<int32_t> members(tokens);
   kernels::SingleAssignment assignment(tokens, clusters, capacity);
-  assignment.Run(affinities.data(), run, offsets.data(), members.data());
+  assignment.Start(affinities.data(), offsets.data(), members.data());
+  run(assignment);
   Members out;
   for (int64_t c = 0; c < clusters; ++c) {
     out.emplace_back(members.begin() + offsets[c], members.begin() + offsets[c + 1]);
@@ -179,7 +189,8 @@ TEST_F(CastAssignmentTest, OneObjectRunsAgainAndAgain) {
   std::vector<int32_t> offsets(6);
   std::vector<int32_t> members(100);
   for (const std::vector<float>* affinities : {&first, &second, &first}) {
-    assignment.Run(affinities->data(), RunSerially, offsets.data(), members.data());
+    assignment.Start(affinities->data(), offsets.data(), members.data());
+    RunSerially(assignment);
     const Members expected = Assigned(*affinities, 5, 20, RunSerially);
     for (int64_t c = 0; c < 5; ++c) {
       EXPECT_TRUE(std::equal(members.begin() + offsets[c], members.begin() + offsets[c + 1],

@@ -225,9 +225,9 @@ TEST_P(CastCpuTest, RefusesClustersWithoutRoomForAllTokens) {
   const Spec spec =
       MakeSpec(DType::kFloat32, CastOf(9, Clustering::kSingleAssignmentTopK), 1, 4, 4, 2);
   CastProblem fits(spec, {18, 7}, random_);
-  EXPECT_TRUE(GetParam().run(spec, {&fits.problem.view, 1}).ok());
+  EXPECT_TRUE(GetParam().run(spec, {&fits.problem.view, 1}, RunToEnd()).ok());
   CastProblem does_not(spec, {18, 19}, random_);
-  EXPECT_EQ(GetParam().run(spec, {&does_not.problem.view, 1}).code(),
+  EXPECT_EQ(GetParam().run(spec, {&does_not.problem.view, 1}, RunToEnd()).code(),
             absl::StatusCode::kInvalidArgument);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/attention/clustering.h"
+#include "engine/attention/parallel.h"
 #include "tests/support/attention/clustered_problem.h"
 #include "tests/support/sanitizer.h"
 #include "tests/support/seeded.h"
@@ -33,17 +34,34 @@ class ClusteredCodesTest : public testing::TestWithParam<const ClusterKernel*>, 
     return codes;
   }
 
+  // Clusters all codes; with their order and where clusters begin in order_ and begin_.
+  void Run(CodeClusterer& clusterer, const std::vector<uint64_t>& codes, bool threads) {
+    order_.assign(codes.size(), -1);
+    begin_.assign(codes.size() + 1, -1);
+    clusterer.Start(codes, order_.data(), begin_.data());
+    if (threads) {
+      ASSERT_TRUE(RunPasses(clusterer, RunToEnd()).ok());
+      return;
+    }
+    for (int64_t at = 0; StepThrough(clusterer, &at);) {
+    }
+  }
+
   void ExpectTwins(const std::vector<uint64_t>& codes, const Clustered& parameters) {
     const CodeClusters expected = ClusterCodes(codes, parameters);
     CodeClusterer clusterer(kernel(), parameters, static_cast<int64_t>(codes.size()));
     for (const bool threads : {false, true}) {
-      ASSERT_EQ(clusterer.Run(codes, threads), expected.updates);
+      Run(clusterer, codes, threads);
+      ASSERT_EQ(clusterer.updates(), expected.updates);
       ASSERT_TRUE(std::ranges::equal(clusterer.labels(), expected.labels))
           << codes.size() << " codes of " << parameters.bits << " bits in " << parameters.clusters
           << " clusters";
       ASSERT_TRUE(std::ranges::equal(clusterer.centroids(), expected.centroids));
     }
   }
+
+  std::vector<int32_t> order_;
+  std::vector<int32_t> begin_;
 };
 
 TEST_P(ClusteredCodesTest, RandomCodesGetTheTwinsLabels) {
@@ -106,7 +124,7 @@ TEST_P(ClusteredCodesTest, ClusterersForgetEarlierRuns) {
   CodeClusterer clusterer(kernel(), parameters, 1200);
   for (int round = 0; round < 30; ++round) {
     const std::vector<uint64_t> codes = RandomCodes(UpTo(1200), 63);
-    clusterer.Run(codes, false);
+    Run(clusterer, codes, false);
     EXPECT_TRUE(std::ranges::equal(clusterer.labels(), ClusterCodes(codes, parameters).labels));
   }
 }
@@ -116,10 +134,10 @@ TEST_P(ClusteredCodesTest, SortedTokensAreGroupedAndInOrder) {
     const Clustered parameters = PlainClusters(UpTo(50), random_());
     const std::vector<uint64_t> codes = RandomCodes(UpTo(1000), 63);
     CodeClusterer clusterer(kernel(), parameters, static_cast<int64_t>(codes.size()));
-    clusterer.Run(codes, false);
-    std::vector<int32_t> order(codes.size());
-    std::vector<int32_t> begin(clusterer.centroids().size() + 1);
-    const int64_t clusters = clusterer.Sort(order.data(), begin.data());
+    Run(clusterer, codes, false);
+    const std::vector<int32_t>& order = order_;
+    const std::vector<int32_t>& begin = begin_;
+    const int64_t clusters = clusterer.clusters();
     ASSERT_EQ(begin[0], 0);
     ASSERT_EQ(begin[clusters], static_cast<int32_t>(codes.size()));
     int32_t last_label = -1;

@@ -52,7 +52,7 @@ class ClusteredThreadsTest : public testing::TestWithParam<Kernel>, protected Se
   static std::vector<std::byte> Run(OwnedProblem& problem) {
     problem.output.Clear();
     const Variant* row = FindVariant(CpuVariants(), problem.spec);
-    EXPECT_TRUE(row->run(problem.spec, {&problem.view, 1}).ok());
+    EXPECT_TRUE(row->run(problem.spec, {&problem.view, 1}, RunToEnd()).ok());
     return problem.output.bytes();
   }
 

@@ -47,7 +47,7 @@ ExecutionTimes RunBatch(Device& device, const Spec& spec,
   AttentionBatch batch;
   batch.spec = spec;
   for (const OwnedProblem* request : requests) batch.requests.push_back(request->view);
-  absl::StatusOr<std::unique_ptr<Execution>> execution = device.Launch(batch);
+  absl::StatusOr<std::unique_ptr<Execution>> execution = device.Launch(batch, RunToEnd());
   EXPECT_TRUE(execution.ok()) << execution.status();
   if (!execution.ok()) return {};
   absl::StatusOr<ExecutionTimes> times = (*execution)->Wait();
@@ -135,7 +135,7 @@ TEST(CpuDeviceTest, RefusesAKernelThatItLacks) {
   spec.dtype = DType::kInt32;
   AttentionBatch batch;
   batch.spec = spec;
-  EXPECT_EQ(ReasonOf(device->Launch(batch).status()), Reason::kKernelNotAvailable);
+  EXPECT_EQ(ReasonOf(device->Launch(batch, RunToEnd()).status()), Reason::kKernelNotAvailable);
 }
 
 TEST(CpuDeviceTest, ReportsAModelThatCannotBeLoaded) {

@@ -40,7 +40,8 @@ class PricedDevice : public InstantDevice {
     return kVariants;
   }
   using InstantDevice::Launch;
-  absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch) override {
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch,
+                                                    RunControl&) override {
     ++launches_;
     if (on_launch_) on_launch_();
     if (fails_) return MakeError(Reason::kOutOfMemory, "no room");

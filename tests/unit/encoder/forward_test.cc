@@ -52,7 +52,7 @@ void Compute(std::shared_ptr<const Model> model, const std::vector<Work*>& works
              Kernel kernel = Vanilla{}) {
   Batch batch{.model = std::move(model), .kernel = std::move(kernel), .items = {}};
   for (Work* work : works) batch.items.push_back(work->Item());
-  const absl::Status status = RunOnHost(batch);
+  const absl::Status status = RunOnHost(batch, RunToEnd());
   ASSERT_TRUE(status.ok()) << status;
 }
 

@@ -71,7 +71,8 @@ TEST(MiniLmParityTest, MatchesSentenceTransformers) {
   item.normalize = true;
   item.dimensions = kHidden;
   item.output = output.data();
-  const absl::Status status = RunOnHost({.model = *model, .kernel = Vanilla{}, .items = {item}});
+  const absl::Status status =
+      RunOnHost({.model = *model, .kernel = Vanilla{}, .items = {item}}, RunToEnd());
   ASSERT_TRUE(status.ok()) << status;
   double worst = 0;
   for (size_t i = 0; i < output.size(); ++i) {

@@ -76,10 +76,11 @@ absl::StatusOr<std::shared_ptr<Model>> TinyModel::Load(DType dtype) const {
   return LoadOnCpu(folder_.path(), dtype);
 }
 
-absl::Status RunOnCpu(const attention::Spec& spec, const attention::Problem& problem) {
+absl::Status RunOnCpu(const attention::Spec& spec, const attention::Problem& problem,
+                      RunControl& control) {
   const attention::Variant* variant = attention::FindVariant(attention::CpuVariants(), spec);
   if (variant == nullptr) return absl::InternalError("no variant");
-  return variant->run(spec, {&problem, 1});
+  return variant->run(spec, {&problem, 1}, control);
 }
 
 absl::StatusOr<std::shared_ptr<Model>> LoadOnCpu(const std::string& directory, DType dtype) {

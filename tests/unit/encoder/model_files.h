@@ -55,7 +55,8 @@ class TinyModel {
 };
 
 // The CPU's attention: an AttentionFn.
-absl::Status RunOnCpu(const attention::Spec& spec, const attention::Problem& problem);
+absl::Status RunOnCpu(const attention::Spec& spec, const attention::Problem& problem,
+                      RunControl& control);
 
 // Loads `directory` on the CPU with the CPU's attention.
 absl::StatusOr<std::shared_ptr<Model>> LoadOnCpu(const std::string& directory,

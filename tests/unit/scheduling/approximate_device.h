@@ -77,7 +77,8 @@ class ApproximateDevice : public InstantDevice {
   }
   using InstantDevice::Launch;
 
-  absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch) override {
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch,
+                                                    RunControl&) override {
     ApproximateLaunch launch{NameOf(batch.spec.kernel), {}};
     for (const auto& problem : batch.requests) {
       launch.query_tokens.push_back(problem.query_tokens());

@@ -85,6 +85,7 @@ class EngineFixture : public testing::Test {
     parts.clock = clock_;
     parts.models = models_;
     parts.warm_up = warm_up_;
+    parts.may_pass = may_pass_;
     return CreateEngineWithParts(options, std::move(parts));
   }
 
@@ -131,6 +132,7 @@ class EngineFixture : public testing::Test {
 
   EngineOptions options_;
   bool warm_up_ = false;
+  PassingPolicy may_pass_;
   std::shared_ptr<FakeScript> script_ = std::make_shared<FakeScript>();
   std::shared_ptr<FakeClock> clock_ = std::make_shared<FakeClock>();
   std::shared_ptr<ModelRegistry> models_ = std::make_shared<ModelRegistry>();  // the engine's

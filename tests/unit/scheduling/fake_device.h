@@ -37,6 +37,21 @@ class FakeScript {
     hook_ = std::move(hook);
   }
 
+  // Called on the engine thread as a batch is launched on a device of depth 1, with the control of
+  // its run, after the other hook; an error fails the batch.
+  void SetRun(std::function<absl::Status(const Marks&, RunControl&)> run) {
+    MutexLock lock(mu_);
+    run_ = std::move(run);
+  }
+  absl::Status RunOf(const Marks& marks, RunControl& control) {
+    std::function<absl::Status(const Marks&, RunControl&)> run;
+    {
+      MutexLock lock(mu_);
+      run = run_;
+    }
+    return run ? run(marks, control) : absl::OkStatus();
+  }
+
   // Lets batches that start from now on wait for Open.
   void Close() {
     MutexLock lock(mu_);
@@ -89,6 +104,7 @@ class FakeScript {
   CondVar changed_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::function<absl::Status(const Marks&)> hook_ ABSL_GUARDED_BY(mu_);
+  std::function<absl::Status(const Marks&, RunControl&)> run_ ABSL_GUARDED_BY(mu_);
   std::vector<Marks> batches_ ABSL_GUARDED_BY(mu_);
   std::vector<const void*> encoders_ ABSL_GUARDED_BY(mu_);
 };
@@ -107,7 +123,7 @@ class FakeDevice : public Device {
          [](const attention::Spec& spec) {
            return spec.dtype == DType::kFloat32 && std::holds_alternative<Vanilla>(spec.kernel);
          },
-         [](const attention::Spec&, std::span<const attention::Problem>) {
+         [](const attention::Spec&, std::span<const attention::Problem>, RunControl&) {
            return absl::OkStatus();
          }}};
     return kVariants;
@@ -121,19 +137,21 @@ class FakeDevice : public Device {
     return script_->make_model(source);
   }
 
-  absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch) override {
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch,
+                                                    RunControl& control) override {
     FakeScript::Marks marks;
     for (const auto& problem : batch.requests) {
       marks.push_back(static_cast<int>(*reinterpret_cast<const float*>(problem.query)));
     }
-    return Run(std::move(marks), [&batch] { Double(batch); });
+    return Run(marks, control, [&batch] { Double(batch); });
   }
 
-  absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch) override {
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch,
+                                                    RunControl& control) override {
     FakeScript::Marks marks;
     for (const auto& item : batch.items) marks.push_back(static_cast<int>(item.ids.front()));
     script_->Note(*batch.model);
-    return Run(std::move(marks), [&batch] { Sum(batch); });
+    return Run(marks, control, [&batch] { Sum(batch); });
   }
 
  private:
@@ -155,15 +173,19 @@ class FakeDevice : public Device {
   };
 
   // A device of depth 1 computes in Launch, as the CPU does; others in Wait.
-  absl::StatusOr<std::unique_ptr<Execution>> Run(FakeScript::Marks marks,
+  absl::StatusOr<std::unique_ptr<Execution>> Run(const FakeScript::Marks& marks,
+                                                 RunControl& control,
                                                  std::function<void()> compute) {
-    auto work = [script = script_, marks = std::move(marks), compute = std::move(compute)] {
+    auto work = [script = script_, marks, compute = std::move(compute)](RunControl& control) {
       absl::Status status = script->Begin(marks);
+      if (status.ok()) status = script->RunOf(marks, control);
       if (status.ok()) compute();
       return status;
     };
-    if (script_->depth > 1) return std::make_unique<FakeExecution>(work);
-    if (auto status = work(); !status.ok()) return status;
+    if (script_->depth > 1) {
+      return std::make_unique<FakeExecution>([work] { return work(RunToEnd()); });
+    }
+    if (auto status = work(control); !status.ok()) return status;
     return std::make_unique<FakeExecution>([] { return absl::OkStatus(); });
   }
 

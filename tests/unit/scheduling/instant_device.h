@@ -23,7 +23,7 @@ class InstantDevice : public Device {
   absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource&) override {
     return MakeError(Reason::kInternal, "no models here");
   }
-  absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch&) override {
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch&, RunControl&) override {
     return MakeError(Reason::kInternal, "no models here");
   }
   using Device::Launch;

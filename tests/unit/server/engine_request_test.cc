@@ -168,8 +168,7 @@ TEST_F(EngineRequestTest, AnotherProtocolIsAnotherShell) {
 TEST_F(EngineRequestTest, ADecodedRequestStartsWithoutBytes) {
   DecodedAttend decoded;
   decoded.request.call.request_id = "mine";
-  decoded.request.value = {
-      DType::kInt64, {1}, {std::as_bytes(std::span(kValue, sizeof(int64_t)))}};
+  decoded.request.value = {DType::kInt64, {1}, {std::as_bytes(std::span(kValue, sizeof(int64_t)))}};
   request_.Start(std::move(decoded), Origin());
   engine_.Answer();
   EXPECT_EQ(mailbox_.told, 1);

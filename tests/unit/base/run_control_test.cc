@@ -1,0 +1,68 @@
+#include "engine/base/run_control.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "engine/base/heartbeat.h"
+#include "tests/support/checkpoints.h"
+
+namespace castor {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+TEST(RunControlTest, IsDueAfterItsInterval) {
+  class Control : public RunControl {
+   public:
+    Control() : RunControl(std::chrono::milliseconds(2)) {}
+    int asked = 0;
+    bool wanted = false;
+
+   private:
+    bool WantsCheckpoint() override {
+      ++asked;
+      return wanted;
+    }
+    absl::Status AtCheckpoint() override { return absl::AbortedError("ended"); }
+  };
+  const auto begin = Clock::now();
+  Control control;
+  while (control.asked == 0) {
+    EXPECT_FALSE(control.Due()) << "nothing is to be done there";
+  }
+  EXPECT_GE(Clock::now() - begin, std::chrono::milliseconds(2));
+  EXPECT_FALSE(control.Due());
+  EXPECT_EQ(control.asked, 1) << "asked again before another interval has passed";
+  control.wanted = true;
+  while (!control.Due()) {
+  }
+  EXPECT_EQ(control.asked, 2);
+  EXPECT_EQ(control.Pause(), absl::AbortedError("ended"));
+}
+
+TEST(RunControlTest, CountsTheTimeOfItsPauses) {
+  AtEvery control([] {
+    const auto end = Clock::now() + std::chrono::milliseconds(3);
+    while (Clock::now() < end) {
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(control.paused(), RunControl::Duration::zero());
+  EXPECT_TRUE(control.Checkpoint().ok());
+  EXPECT_TRUE(control.Checkpoint().ok());
+  EXPECT_GE(control.paused(), std::chrono::milliseconds(6));
+  EXPECT_EQ(control.count(), 2);
+}
+
+TEST(RunControlTest, BeatsAtEveryPlaceForACheckpoint) {
+  Heartbeat heartbeat;
+  const BoundHeartbeat bound(heartbeat);
+  EXPECT_TRUE(RunToEnd().Checkpoint().ok());
+  EXPECT_TRUE(RunToEnd().Checkpoint().ok());
+  EXPECT_EQ(heartbeat.Read().beats, 2U);
+  EXPECT_FALSE(RunToEnd().Due());
+}
+
+}  // namespace
+}  // namespace castor

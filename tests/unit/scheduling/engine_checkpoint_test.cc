@@ -1,0 +1,156 @@
+// What the engine does at the checkpoints of a batch that runs: it ends what nobody waits for, and
+// lets a short batch pass where the policy says so.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "tests/unit/scheduling/engine_fixture.h"
+
+namespace castor {
+namespace {
+
+constexpr int kLong = 1;  // the mark of a request that runs until it is told to end
+
+class EngineCheckpointTest : public EngineFixture {
+ protected:
+  ~EngineCheckpointTest() override { release_ = true; }
+
+  // A batch with the long request comes to checkpoints until it is ended or released.
+  void SetUp() override {
+    script_->SetRun([this](const Marks& marks, RunControl& control) {
+      if (marks.front() != kLong) return absl::OkStatus();
+      while (!release_) {
+        if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
+        std::this_thread::yield();
+      }
+      return absl::OkStatus();
+    });
+  }
+
+  // Submits requests as one batch, whose marks and ids they are.
+  std::vector<Ticket> SubmitTogether(std::vector<AttentionRequest> requests) {
+    Occupy();
+    std::vector<Ticket> tickets;
+    for (AttentionRequest& request : requests) {
+      const int id =
+          static_cast<int>(*reinterpret_cast<const float*>(request.query.pieces[0].data()));
+      tickets.push_back(Submit(std::move(request), id));
+    }
+    script_->Open();
+    script_->WaitForBatches(2);
+    return tickets;
+  }
+
+  AttentionRequest Expiring(AttentionRequest request, std::chrono::seconds after) {
+    request.call.deadline = clock_->Now() + after;
+    return request;
+  }
+
+  std::atomic<bool> release_ = false;
+};
+
+TEST_F(EngineCheckpointTest, ABatchThatIsCancelledEndsAndTheNextBegins) {
+  Start();
+  const std::vector<Ticket> tickets = SubmitTogether({Request(kLong), Request(2)});
+  Submit(Request(3, 5, 2), 3);
+  for (const Ticket ticket : tickets) engine_->Cancel(ticket);
+  EXPECT_EQ(ReasonOfAnswer(kLong), Reason::kCancelled);
+  EXPECT_EQ(ReasonOfAnswer(2), Reason::kCancelled);
+  EXPECT_TRUE(answers_.Get(3).ok());
+  EXPECT_TRUE(engine_->Drain(TimePoint::max()));
+  EXPECT_EQ(script_->batches(), (std::vector<Marks>{{-1}, {kLong, 2}, {3}})) << "no retry";
+  EXPECT_EQ(answers_.size(), 4u) << "each is answered once";
+  const EngineStats stats = engine_->stats();
+  EXPECT_EQ(stats.cancelled_running, 2u);
+  EXPECT_EQ(stats.cancelled_queued, 0u);
+  EXPECT_EQ(stats.device_faults, 0u);
+  EXPECT_EQ(stats.load.inflight_requests, 0);
+}
+
+TEST_F(EngineCheckpointTest, ABatchWhoseDeadlinesHavePassedEnds) {
+  Start();
+  SubmitTogether({Expiring(Request(kLong), std::chrono::seconds(2)),
+                  Expiring(Request(2), std::chrono::seconds(3))});
+  clock_->Advance(std::chrono::seconds(4));
+  EXPECT_EQ(ReasonOfAnswer(kLong), Reason::kDeadlineExceeded);
+  EXPECT_EQ(ReasonOfAnswer(2), Reason::kDeadlineExceeded);
+  EXPECT_EQ(engine_->stats().cancelled_running, 2u);
+}
+
+TEST_F(EngineCheckpointTest, EachOfAnEndedBatchIsToldItsOwnReason) {
+  Start();
+  const std::vector<Ticket> tickets =
+      SubmitTogether({Request(kLong), Expiring(Request(2), std::chrono::seconds(2))});
+  engine_->Cancel(tickets[0]);
+  clock_->Advance(std::chrono::seconds(4));
+  EXPECT_EQ(ReasonOfAnswer(kLong), Reason::kCancelled);
+  EXPECT_EQ(ReasonOfAnswer(2), Reason::kDeadlineExceeded);
+}
+
+// As ever: who shares a batch with somebody alive gets a result, even if late.
+TEST_F(EngineCheckpointTest, ABatchGoesOnAsLongAsSomebodyWaits) {
+  std::atomic<int> checkpoints = 0;
+  may_pass_ = [&](const JobList&) {
+    ++checkpoints;
+    return false;
+  };
+  Start();
+  const std::vector<Ticket> tickets =
+      SubmitTogether({Request(kLong), Expiring(Request(2), std::chrono::seconds(2)), Request(3)});
+  engine_->Cancel(tickets[0]);
+  clock_->Advance(std::chrono::seconds(4));
+  const int before = checkpoints;
+  while (checkpoints < before + 3) std::this_thread::yield();
+  EXPECT_EQ(answers_.size(), 1u);  // the one before
+  release_ = true;
+  for (const int id : {kLong, 2, 3}) EXPECT_TRUE(answers_.Get(id).ok());
+  EXPECT_EQ(engine_->stats().cancelled_running, 1u);
+}
+
+TEST_F(EngineCheckpointTest, AShortBatchPassesALongOneWhereThePolicySaysSo) {
+  may_pass_ = [](const JobList& running) { return running.front()->query_tokens == 4; };
+  Start();
+  SubmitTogether({Request(kLong)});
+  for (int id = 2; id < 5; ++id) {
+    Submit(Request(id, 2, 2), id);
+    ASSERT_TRUE(answers_.Get(id).ok());  // while the long one still runs
+    EXPECT_EQ(answers_.Get(id)->output.data.as<float>()[0], static_cast<float>(2 * id));
+  }
+  EXPECT_EQ(answers_.count(kLong), 0u);
+  release_ = true;
+  ASSERT_TRUE(answers_.Get(kLong).ok());
+  EXPECT_EQ(answers_.Get(kLong)->output.data.as<float>()[0], static_cast<float>(2 * kLong));
+  EXPECT_EQ(script_->batches(), (std::vector<Marks>{{-1}, {kLong}, {2}, {3}, {4}}));
+}
+
+TEST_F(EngineCheckpointTest, ABatchThatPassesMayFailOrEndByItself) {
+  may_pass_ = [](const JobList& running) { return running.front()->query_tokens == 4; };
+  script_->SetHook([](const Marks& marks) {
+    return marks.front() == 2 ? MakeError(Reason::kInternal, "illegal") : absl::OkStatus();
+  });
+  Start();
+  const std::vector<Ticket> tickets = SubmitTogether({Request(kLong)});
+  Submit(Request(2, 2, 2), 2);  // fails, and again when the long one has ended
+  Submit(Request(3, 3, 2), 3);
+  EXPECT_TRUE(answers_.Get(3).ok());
+  EXPECT_EQ(answers_.count(kLong), 0u);
+  engine_->Cancel(tickets[0]);
+  EXPECT_EQ(ReasonOfAnswer(kLong), Reason::kCancelled);
+  EXPECT_EQ(ReasonOfAnswer(2), Reason::kInternal);
+}
+
+TEST_F(EngineCheckpointTest, NoBatchPassesUnlessThePolicyIsSet) {
+  Start();
+  SubmitTogether({Request(kLong)});
+  Submit(Request(2, 2, 2), 2);
+  const uint64_t before = engine_->progress().beats;
+  while (engine_->progress().beats < before + 1000) std::this_thread::yield();
+  EXPECT_EQ(script_->batches().size(), 2u);
+  release_ = true;
+  EXPECT_TRUE(answers_.Get(2).ok());
+}
+
+}  // namespace
+}  // namespace castor
