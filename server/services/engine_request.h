@@ -51,8 +51,9 @@ class RequestShell {
   ~RequestShell() = default;
 };
 
-// Lives until Start, every Cancel and the shell's Deliver or Refuse have returned; whoever destroys
-// it must see what those threads did.
+// Lives until Start and every Cancel have returned and the shell was told: Deliver and Refuse are
+// the last that is done with it there, and may destroy it. Whoever does must see what those threads
+// did.
 //
 // Protocol:
 //   using Decoded, Result

@@ -315,6 +315,7 @@ TEST_F(ServerMetricsTest, CountWhatTheClientSaw) {
   AttendCall refused;
   ASSERT_FALSE(refused.Run(*attention_, AttendOf(1)).ok());
   engine_->RefuseWith(absl::OkStatus());
+  ASSERT_TRUE(AwaitNoCalls()) << "a caller has its answer before the server counts its call out";
   engine_->HoldRunning();
   AttendCall cancelled;
   std::thread caller([&] { cancelled.Run(*attention_, AttendOf(1)); });
