@@ -22,22 +22,39 @@ constexpr double kWorthWakingFor = 4e6;
 // products that steps are otherwise made of.
 constexpr double kPassStep = kStepOperations / 4;
 
+constexpr int64_t kMostTasksPerLook = 256;
+
 // How long a worker goes on with its task when the engine thread has none left.
 constexpr std::chrono::milliseconds kAlone{1};
+
+// A small job, on this thread. It is over before a look at the clock would be worth it; what
+// follows it will look.
+absl::Status RunAlone(int64_t tasks, RunControl& control, const Step& body) {
+  BeatHere();
+  for (int64_t task = 0; task < tasks; ++task) {
+    for (int64_t step = 0; body(0, task, step); ++step) {
+      if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
+    }
+    // An estimate can be far too low.
+    if (task % kMostTasksPerLook != kMostTasksPerLook - 1) continue;
+    if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
 
 // The tasks of one stage, over all of its rounds.
 class Stage {
  public:
   Stage(int64_t tasks, double flops, RunControl& control, const Step& body)
       : tasks_(tasks),
-        // A small task is not worth a look at the clock. Estimates can be far too low.
+        // A small task is not worth a look at the clock.
         tasks_per_look_(std::clamp<int64_t>(
-            static_cast<int64_t>(kWorthWakingFor * static_cast<double>(tasks) / (flops + 1)), 1,
-            256)),
+            static_cast<int64_t>(kStepOperations * static_cast<double>(tasks) / flops), 1,
+            kMostTasksPerLook)),
         control_(control),
         body_(body),
-        heartbeat_(flops < kWorthWakingFor ? nullptr : Heartbeat::OfThisThread()),
-        in_hand_(flops < kWorthWakingFor ? 1 : std::min<int64_t>(ParallelWorkers(), tasks)) {}
+        heartbeat_(Heartbeat::OfThisThread()),
+        in_hand_(std::min<int64_t>(ParallelWorkers(), tasks)) {}
 
   absl::Status Run() {
     while (FindWork()) {
@@ -112,7 +129,7 @@ class Stage {
   const int64_t tasks_per_look_;
   RunControl& control_;
   const Step& body_;
-  Heartbeat* const heartbeat_;  // or nullptr: beats at the end are enough
+  Heartbeat* const heartbeat_;
   std::vector<InHand> in_hand_;
   std::vector<int> workers_;  // of the round, by thread
   std::atomic<int64_t> next_ = 0;
@@ -138,26 +155,31 @@ absl::Status ParallelFor(int64_t tasks, double flops, RunControl& control,
 }
 
 absl::Status ParallelSteps(int64_t tasks, double flops, RunControl& control, const Step& body) {
+  if (flops < kWorthWakingFor) return RunAlone(tasks, control, body);
   return Stage(tasks, flops, control, body).Run();
 }
 
 absl::Status RunPasses(kernels::Passes& passes, RunControl& control) {
+  double done = 0;  // operations since the last look at the clock
+  const auto look = [&](double operations) {
+    done += operations;
+    if (done < kPassStep) return absl::OkStatus();
+    done = 0;
+    return control.Checkpoint();
+  };
   for (; passes.pass().tasks > 0; passes.Next()) {
     const kernels::Passes::Pass& pass = passes.pass();
-    const double operations = pass.operations / static_cast<double>(pass.tasks);
     if (!pass.ordered) {
       absl::Status status = ParallelFor(pass.tasks, pass.operations, control,
                                         [&passes](int, int64_t task) { passes.Do(task); });
+      if (status.ok()) status = look(pass.operations);
       if (!status.ok()) return status;
       continue;
     }
-    double done = 0;
     for (int64_t task = 0; task < pass.tasks; ++task) {
       passes.Do(task);
-      done += operations;
-      if (done < kPassStep) continue;
-      done = 0;
-      if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
+      absl::Status status = look(pass.operations / static_cast<double>(pass.tasks));
+      if (!status.ok()) return status;
     }
   }
   return absl::OkStatus();

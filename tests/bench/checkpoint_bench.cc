@@ -68,10 +68,10 @@ struct Case {
   int64_t surrogates = 0;
 };
 
-std::string Describe(const Case& problem) {
+std::string NameOfCase(const Case& problem) {
   const Spec spec = MakeSpec(DType::kFloat32, problem.kernel, problem.heads, problem.dim,
                              problem.dim, problem.surrogates);
-  return std::string(NameOf(NameOf(spec.kernel))) + " " + attention::Describe(spec) + " " +
+  return std::string(NameOf(NameOf(spec.kernel))) + " " + Describe(spec) + " " +
          std::to_string(problem.queries) + "x" + std::to_string(problem.keys);
 }
 
@@ -101,7 +101,7 @@ void Time(const Case& problem) {
   const Clock::time_point start = Clock::now();
   Watch watch;
   if (!FindVariant(CpuVariants(), spec)->run(spec, {&view, 1}, watch).ok()) std::abort();
-  std::printf("%-75s %8.2f ms %8lld %10.1f ms\n", Describe(problem).c_str(),
+  std::printf("%-75s %8.2f ms %8lld %10.1f ms\n", NameOfCase(problem).c_str(),
               Milliseconds(watch.longest), static_cast<long long>(watch.chances),
               Milliseconds(Clock::now() - start));
   std::fflush(stdout);
@@ -149,7 +149,7 @@ std::vector<Case> Cases() {
 
 int main(int argc, char** argv) {
   for (const auto& problem : castor::attention::Cases()) {
-    const std::string name = castor::attention::Describe(problem);
+    const std::string name = castor::attention::NameOfCase(problem);
     if (argc < 2 || std::strstr(name.c_str(), argv[1]) != nullptr) castor::attention::Time(problem);
   }
 }

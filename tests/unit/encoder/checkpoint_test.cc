@@ -25,7 +25,9 @@ struct Texts {
 
   absl::Status Encode(RunControl& control) {
     rows.assign((offsets.size() - 1) * model->info().hidden_size, NAN);
-    BatchItem item{.cu_seqlens = offsets, .ids = ids};
+    BatchItem item;
+    item.cu_seqlens = offsets;
+    item.ids = ids;
     item.dimensions = model->info().hidden_size;
     item.output = rows.data();
     return RunOnHost({.model = model.get(), .kernel = Vanilla{}, .items = {item}}, control);

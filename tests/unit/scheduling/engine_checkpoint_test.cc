@@ -133,7 +133,7 @@ TEST_F(EngineCheckpointTest, ABatchThatPassesMayFailOrEndByItself) {
   Start();
   const std::vector<Ticket> tickets = SubmitTogether({Request(kLong)});
   Submit(Request(2, 2, 2), 2);  // fails, and again when the long one has ended
-  Submit(Request(3, 3, 2), 3);
+  Submit(Request(3, 3, 3), 3);  // of another key
   EXPECT_TRUE(answers_.Get(3).ok());
   EXPECT_EQ(answers_.count(kLong), 0u);
   engine_->Cancel(tickets[0]);
