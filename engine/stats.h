@@ -66,7 +66,7 @@ struct EngineStats {
   HistogramSnapshot tokenize_seconds;  // per request that brought text
   HistogramSnapshot fidelity_seconds;  // of fidelity probes, per batch of them
   uint64_t cancelled_queued = 0;       // cancelled or expired before their batch was formed
-  uint64_t cancelled_running = 0;      // cancelled while their batch ran
+  uint64_t cancelled_running = 0;      // cancelled or expired while their batch ran, or failed
   uint64_t device_faults = 0;
   bool device_healthy = true;
 };

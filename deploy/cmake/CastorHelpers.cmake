@@ -21,10 +21,11 @@ function(castor_precompile_test_headers)
                             "${CMAKE_SOURCE_DIR}/tests/support/precompiled.h")
 endfunction()
 
-# castor_test(NAME SOURCES ... LIBS ... [LABELS ...] [TIMEOUT seconds]): a GoogleTest program that
-# ctest runs as one test. Labels: unit (default), integration, slow.
+# castor_test(NAME [SINGLE_THREADED] SOURCES ... LIBS ... [LABELS ...] [TIMEOUT seconds]): a
+# GoogleTest program that ctest runs as one test. Labels: unit (default), integration, slow.
+# ThreadSanitizer's build leaves out what is SINGLE_THREADED.
 function(castor_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "SINGLE_THREADED" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
@@ -42,6 +43,10 @@ function(castor_test name)
   target_compile_options(${name} PRIVATE
                          $<TARGET_PROPERTY:castor_test_headers,INTERFACE_COMPILE_OPTIONS>)
   target_precompile_headers(${name} REUSE_FROM castor_test_headers)
+  if(arg_SINGLE_THREADED AND CASTOR_SANITIZE MATCHES "thread")
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+    return()
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT})
 endfunction()
