@@ -10,11 +10,12 @@ function(castor_precompile_test_headers)
                  "${CMAKE_SOURCE_DIR}/tests/support/precompiled.cc")
   target_link_libraries(castor_test_headers PRIVATE GTest::gmock GTest::gtest GTest::gtest_main
                         absl::status absl::statusor absl::any_invocable Threads::Threads)
-  # Tests are compiled more often than they run: their own code is hardly optimised. The rest is what
-  # ccache needs to keep files that use a precompiled header.
-  set(options -O1 -fpch-preprocess)
+  # Tests are compiled more often than they run: their own code is hardly optimised. -pthread, which
+  # some libraries ask for, must be in all or none. The rest is what ccache needs to keep files that
+  # use a precompiled header.
+  set(options -O1 -pthread -fpch-preprocess)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    set(options -O1 "SHELL:-Xclang -fno-pch-timestamp")
+    set(options -O1 -pthread "SHELL:-Xclang -fno-pch-timestamp")
   endif()
   target_compile_options(castor_test_headers PUBLIC "${options}")
   target_precompile_headers(castor_test_headers PRIVATE
