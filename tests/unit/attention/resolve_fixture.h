@@ -47,7 +47,9 @@ inline AttentionRequest Packed(int64_t tokens, int64_t heads, int64_t dim) {
 }
 
 inline bool AnySpec(const Spec&) { return true; }
-inline absl::Status NoRun(const Spec&, std::span<const Problem>) { return absl::OkStatus(); }
+inline absl::Status NoRun(const Spec&, std::span<const Problem>, RunControl&) {
+  return absl::OkStatus();
+}
 
 inline constexpr Variant kVanillaOnly[] = {{KernelName::kVanilla, "test", &AnySpec, &NoRun}};
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/encoder/model.h"
+#include "engine/encoder/network.h"
 #include "tests/support/checkpoints.h"
 #include "tests/unit/encoder/model_files.h"
 
@@ -30,7 +30,7 @@ struct Texts {
     item.ids = ids;
     item.dimensions = model->info().hidden_size;
     item.output = rows.data();
-    return RunOnHost({.model = model.get(), .kernel = Vanilla{}, .items = {item}}, control);
+    return RunOnHost({.model = model, .kernel = Vanilla{}, .items = {item}}, control);
   }
 
   std::shared_ptr<Model> model;

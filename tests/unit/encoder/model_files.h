@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/attention/problem.h"
+#include "engine/base/run_control.h"
 #include "engine/encoder/model.h"
 #include "tests/support/temporary_folder.h"
 

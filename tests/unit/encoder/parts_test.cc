@@ -105,7 +105,8 @@ std::vector<float> Rows(const Network& network) {
   WriteIndices(batch, packing, network.rules(), indices.data());
   at::Tensor block = at::empty({packing.index_elements()}, at::kLong);
   std::memcpy(block.mutable_data_ptr(), indices.data(), indices.size() * sizeof(int64_t));
-  const auto outputs = network.Forward(batch, packing, {.indices = block, .embeddings = {}});
+  const auto outputs =
+      network.Forward(batch, packing, {.indices = block, .embeddings = {}}, RunToEnd());
   if (!outputs.ok()) {
     ADD_FAILURE() << outputs.status();
     return {};

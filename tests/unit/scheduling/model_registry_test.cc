@@ -106,7 +106,7 @@ TEST(ModelRegistryTest, ASnapshotStaysAsItWas) {
 TEST(ModelRegistryTest, ARequestKeepsItsCastLayer) {
   constexpr attention::Variant kCast[] = {
       {KernelName::kCast, "test", [](const attention::Spec&) { return true; },
-       [](const attention::Spec&, std::span<const attention::Problem>) {
+       [](const attention::Spec&, std::span<const attention::Problem>, RunControl&) {
          return absl::OkStatus();
        }}};
   const std::vector<float> data(6 * 2);

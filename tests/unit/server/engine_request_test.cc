@@ -19,7 +19,6 @@
 #include "server/services/engine_protocols.h"
 #include "tests/support/sanitizer.h"
 #include "tests/support/shared_object.h"
-#include "tests/unit/server/fake_engine.h"
 
 namespace castor::server {
 namespace {
@@ -29,7 +28,7 @@ constexpr char kValue[] = "values to come back again";  // 26 bytes: no slice ke
 constexpr int64_t kValueBytes = sizeof(kValue);
 
 // Admits each request and answers with its `value`, when it is told to.
-class ScriptedEngine final : public FakeEngine {
+class ScriptedEngine final : public Engine {
  public:
   absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) override {
     if (!refusal.ok()) return refusal;
@@ -61,6 +60,13 @@ class ScriptedEngine final : public FakeEngine {
     ++cancels;
   }
 
+  EngineInfo info() const override { return {}; }
+  const EngineOptions& options() const override { return options_; }
+  EngineStats stats() const override { return {}; }
+  Progress progress() const override { return {}; }
+  bool healthy() const override { return true; }
+  bool Drain(TimePoint) override { return true; }
+
   void Answer() { std::move(done_)(std::move(result_)); }
   void Answer(const absl::Status& error) { std::move(done_)(error); }
 
@@ -71,6 +77,7 @@ class ScriptedEngine final : public FakeEngine {
   std::atomic<int> cancels = 0;
 
  private:
+  const EngineOptions options_;
   std::shared_ptr<HostPool> pool_ = MakeHostPool(SystemMemory(), 1 << 20);
   AttentionResult result_;
   AttentionCompletion done_;

@@ -85,7 +85,7 @@ class Pair {
   int ours_ = -1;
 };
 
-class ConnectionsTest : public testing::Test {
+class ConnectionsTest : public ::testing::Test {
  protected:
   std::shared_ptr<Connection> Admit(Connections& connections, const Pair& pair,
                                     const char* host = "10.0.0.1") {
@@ -95,7 +95,7 @@ class ConnectionsTest : public testing::Test {
     return connections.Find(NameOfPeer(from).name);
   }
 
-  FakeEngine engine_;
+  castor::testing::FakeEngine engine_;
   Metrics metrics_{engine_};
   int port_ = 1000;
 };
