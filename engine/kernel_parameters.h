@@ -22,6 +22,9 @@ struct Parameter {
   Value Kernel::*member;
   std::optional<ParameterRange> range = std::nullopt;  // of integers
 };
+template <typename Kernel, typename Value>  // clang 16 deduces none from an aggregate
+Parameter(std::string_view, Value Kernel::*, std::optional<ParameterRange> = std::nullopt)
+    -> Parameter<Kernel, Value>;
 
 // A kernel without parameters has an empty tuple; one without an overload does not compile.
 constexpr auto ParametersOf(const Vanilla&) {
