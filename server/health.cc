@@ -66,6 +66,7 @@ class HealthService::Watcher final
       StartRead(&message_);
     } else {
       busy_ = true;
+      handoff_.HandOver();
       Finish(RefuseCall(entered, "", context_));
     }
   }

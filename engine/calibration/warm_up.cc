@@ -62,16 +62,23 @@ absl::Status RunTexts(Device& device, const ModelPtr& model) {
   return ReasonOf(status) == Reason::kInvalidField ? absl::OkStatus() : status;
 }
 
+// Until when what need not run may run.
+struct Budget {
+  const Clock& clock;
+  const TimePoint end;
+
+  bool over() const { return clock.Now() >= end; }
+};
+
 // Shapes beyond the shortest: several ragged sequences, and enough of them to wake every thread.
-absl::Status RunFurther(Device& device, const ModelPtr& model, TimePoint end) {
-  const auto over = [&] { return std::chrono::steady_clock::now() >= end; };
-  if (over()) return absl::OkStatus();
+absl::Status RunFurther(Device& device, const ModelPtr& model, const Budget& budget) {
+  if (budget.over()) return absl::OkStatus();
   if (auto status = RunTexts(device, model); !status.ok()) return status;
-  if (over()) return absl::OkStatus();
+  if (budget.over()) return absl::OkStatus();
   EncodeRequest ragged = TokensOf({5, 31, 64, 1, 19}, model->info);
   ragged.pooling = Pooling::kCls;
   if (auto status = RunModel(device, model, std::move(ragged)); !status.ok()) return status;
-  if (over()) return absl::OkStatus();
+  if (budget.over()) return absl::OkStatus();
   EncodeRequest longer = TokensOf({128, 200}, model->info);
   longer.pooling = Pooling::kMean;
   return RunModel(device, model, std::move(longer));
@@ -124,13 +131,13 @@ class KernelProblem {
   HostBuffer gate_;
 };
 
-absl::Status RunKernels(Device& device, const ModelSet& models, TimePoint end) {
+absl::Status RunKernels(Device& device, const ModelSet& models, const Budget& budget) {
   const std::shared_ptr<HostPool> pool = device.host_pool();
   KernelProblem problem(*pool);
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     if (auto status = problem.Fill(dtype); !status.ok()) return status;
     for (const KernelRow& row : kKernels) {
-      if (std::chrono::steady_clock::now() >= end) return absl::OkStatus();
+      if (budget.over()) return absl::OkStatus();
       const AttentionRequest request = problem.RequestFor(row.name);
       auto resolved = attention::Resolve(request, device.variants(), models.cast_layers(),
                                          /*max_sequences=*/2);
@@ -148,8 +155,9 @@ absl::Status RunKernels(Device& device, const ModelSet& models, TimePoint end) {
 
 }  // namespace
 
-absl::Status WarmUp(Device& device, const ModelSet& models, std::chrono::milliseconds budget) {
-  const TimePoint end = std::chrono::steady_clock::now() + budget;
+absl::Status WarmUp(Device& device, const ModelSet& models, const Clock& clock,
+                    std::chrono::milliseconds limit) {
+  const Budget budget{clock, clock.Now() + limit};
   const auto with_each_model = [&](auto&& run) {
     for (const ModelPtr& model : models.all()) {
       if (model->encoder == nullptr) continue;  // CAST layers
@@ -161,9 +169,10 @@ absl::Status WarmUp(Device& device, const ModelSet& models, std::chrono::millise
   absl::Status status = with_each_model(
       [&](const ModelPtr& model) { return RunModel(device, model, TokensOf({8}, model->info)); });
   if (!status.ok()) return status;
-  status = with_each_model([&](const ModelPtr& model) { return RunFurther(device, model, end); });
+  status =
+      with_each_model([&](const ModelPtr& model) { return RunFurther(device, model, budget); });
   if (!status.ok()) return status;
-  return RunKernels(device, models, end);
+  return RunKernels(device, models, budget);
 }
 
 }  // namespace castor

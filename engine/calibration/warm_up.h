@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "absl/status/status.h"
+#include "engine/base/clock.h"
 #include "engine/device/device.h"
 #include "engine/jobs/models.h"
 
@@ -16,6 +17,7 @@ namespace castor {
 // Runs each model once on a short input, whatever that takes; then, until `budget` is spent, the
 // models on further shapes and poolings, and each kernel in each dtype that the device has for it.
 // An error names the model or kernel that failed.
-absl::Status WarmUp(Device& device, const ModelSet& models, std::chrono::milliseconds budget);
+absl::Status WarmUp(Device& device, const ModelSet& models, const Clock& clock,
+                    std::chrono::milliseconds budget);
 
 }  // namespace castor

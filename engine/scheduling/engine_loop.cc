@@ -64,7 +64,7 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
     // The first runs take what a model's weights and libraries take; the budget bounds the rest.
     constexpr std::chrono::milliseconds kBudget{1000};
     const TimePoint start = clock_.Now();
-    if (auto s = WarmUp(*device_, *models_.Snapshot(), kBudget); !s.ok()) return s;
+    if (auto s = WarmUp(*device_, *models_.Snapshot(), clock_, kBudget); !s.ok()) return s;
     warm_up_seconds_ = Microseconds(start, clock_.Now()) * 1e-6;
   }
   costs_ = PrepareCosts(*device_, options);

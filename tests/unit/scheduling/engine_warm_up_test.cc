@@ -78,6 +78,7 @@ TEST(KernelWarmUpTest, EachKernelRunsOnceAndOneThatCannotEndsTheStart) {
       return std::make_unique<ApproximateDevice>(script);
     };
     parts.warm_up = true;
+    parts.clock = std::make_shared<FakeClock>();  // the budget never ends
     EngineOptions options;
     options.cost_model_budget = std::chrono::milliseconds(0);
     return CreateEngineWithParts(options, std::move(parts));
