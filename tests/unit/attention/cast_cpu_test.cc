@@ -189,9 +189,10 @@ TEST_P(CastCpuTest, KeepsDenormals) {
 TEST_P(CastCpuTest, OneTokenAttendsToItself) {
   for (int reading = 0; reading < kCastReadings; ++reading) {
     for (const int64_t surrogates : {1, 2, 9}) {
-      const Spec spec = MakeSpec(DType::kFloat32, CastReading(reading, 0), 2, 16, 8, surrogates);
+      const DType dtype = kFloatTypes[reading % 3];
+      const Spec spec = MakeSpec(dtype, CastReading(reading, 0), 2, 16, 8, surrogates);
       CastProblem layer(spec, {1, 1, 1}, random_);
-      SCOPED_TRACE(reading);
+      SCOPED_TRACE(testing::Message() << NameOf(dtype) << " reading " << reading);
       ExpectRight(layer);
     }
   }
