@@ -109,5 +109,25 @@ done <<'TEXT'
 one line of prose that is so long that nobody can read it beside another file, nor quote it in a mail
 TEXT
 
+# ---- ptxas: what the assembler says of a kernel ---------------------------------------------------------
+ptxas_says() { # $1: bytes spilled; $2: bytes of static shared memory
+  printf "ptxas info    : Compiling entry function 'kernel' for 'sm_90a'\n"
+  printf '    8 bytes stack frame, %d bytes spill stores, 4 bytes spill loads\n' "$1"
+  printf 'ptxas info    : Used 40 registers, used 1 barriers, %d bytes smem\n' "$2"
+}
+fresh_tree
+kernels=$work/tree/engine/kernels/cuda reports=$work/tree/reports
+plant engine/kernels/cuda/kernel.cu <<<'__global__ void __launch_bounds__(128) Kernel() {}'
+expect refuse "no report of any kernel" "$checks/check_ptxas.sh" "$kernels" "$work/tree"
+ptxas_says 44 49152 | plant reports/kernel.cu.o.ptxas
+expect pass "kernels within bounds" "$checks/check_ptxas.sh" "$kernels" "$reports"
+ptxas_says 48 0 | plant reports/kernel.cu.o.ptxas
+expect refuse "a kernel that spills" "$checks/check_ptxas.sh" "$kernels" "$reports"
+ptxas_says 0 49153 | plant reports/kernel.cu.o.ptxas
+expect refuse "too much shared memory" "$checks/check_ptxas.sh" "$kernels" "$reports"
+ptxas_says 0 0 | plant reports/kernel.cu.o.ptxas
+plant engine/kernels/cuda/kernel.cu <<<'__global__ void Kernel() {}'
+expect refuse "a kernel without launch bounds" "$checks/check_ptxas.sh" "$kernels" "$reports"
+
 [ "$failures" -eq 0 ] || exit 1
 echo "selftest: every check refused what was planted"
