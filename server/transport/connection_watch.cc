@@ -70,7 +70,7 @@ void ConnectionWatch::Run() {
     const int count = epoll_wait(epoll_, events.data(), events.size(), anyone ? every : -1);
     const steady_clock::time_point now = steady_clock::now();
     if (anyone && now - looked >= milliseconds(every)) {
-      connections_.BoundUnfinished(max_unfinished_bytes_);
+      connections_.BoundUnfinished(max_unfinished_bytes_, now);
       guard_.Look(connections_);
       looked = now;
     }

@@ -2,8 +2,10 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -107,6 +109,7 @@ bool Connection::Misbehaved(double points, TimePoint now) {
 void Connection::Began(int64_t bytes) {
   MutexLock lock(mu_);
   ++receiving_;
+  suspicious_looks_ = 0;
   counted_off_ += bytes + kFrames;
 }
 
@@ -138,9 +141,14 @@ int64_t Connection::last_unfinished() const {
   return unfinished_;
 }
 
-bool Connection::receiving() const {
+bool Connection::SendsEndlessHeaders(TimePoint now) {
   MutexLock lock(mu_);
-  return receiving_ > 0;
+  if (unfinished_ <= kMostHeaders || receiving_ > 0) {
+    suspicious_looks_ = 0;
+    return false;
+  }
+  if (suspicious_looks_++ == 0) suspected_since_ = now;
+  return suspicious_looks_ > kLooks && now - suspected_since_ >= kPatience;
 }
 
 int64_t Connection::Look(TimePoint now) {
@@ -149,8 +157,11 @@ int64_t Connection::Look(TimePoint now) {
   socklen_t size = sizeof(info);
   if (closed_ || getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
   if (size < offsetof(tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received)) return 0;
+  int unread = 0;  // in the kernel, which bounds it
+  if (ioctl(descriptor_, SIOCINQ, &unread) != 0) unread = 0;
   const auto age = std::chrono::duration_cast<std::chrono::seconds>(now - opened_).count();
-  const auto arrived = static_cast<int64_t>(info.tcpi_bytes_received) - kPingsPerSecond * age;
+  const auto arrived =
+      static_cast<int64_t>(info.tcpi_bytes_received) - unread - kPingsPerSecond * age;
   // Unused allowance is not carried over.
   const bool pardoned = receiving_ == 0 && now < pardoned_until_;
   if (pardoned || arrived < counted_off_) counted_off_ = arrived;
@@ -239,17 +250,16 @@ std::vector<std::shared_ptr<Connection>> Connections::All() const {
   return connections;
 }
 
-void Connections::BoundUnfinished(int64_t limit) {
-  const TimePoint now = std::chrono::steady_clock::now();
+void Connections::BoundUnfinished(int64_t limit, TimePoint now) {
   int64_t total = 0;
   std::vector<std::pair<int64_t, std::shared_ptr<Connection>>> keeping;
   for (std::shared_ptr<Connection>& connection : All()) {
     const int64_t bytes = connection->Unfinished(now);
-    if (bytes == 0) continue;
-    if (bytes > kMostHeaders && !connection->receiving()) {
+    if (connection->SendsEndlessHeaders(now)) {
       Expel(*connection, bytes, "headers without end");
       continue;
     }
+    if (bytes == 0) continue;
     total += bytes;
     keeping.emplace_back(bytes, std::move(connection));
   }

@@ -78,12 +78,18 @@ class Connection {
   // An answer was sent; the peer's acknowledgements take some bytes.
   void Sent(int64_t bytes);
 
-  // How many unfinished bytes there are; 0 on unix sockets, which count nothing.
+  // How many unfinished bytes gRPC has read; 0 on unix sockets, which count nothing.
   int64_t Unfinished(TimePoint now);
   // The same, as of the last call.
   int64_t last_unfinished() const;
-  // Whether some call's message is incomplete. If none is, the unfinished bytes are headers.
-  bool receiving() const;
+
+  // Whether the unfinished bytes, as of the last call of Unfinished, can only be headers without
+  // end: more than any call's headers, no message incomplete, and no call begun over the last
+  // kPatience and kLooks calls of this method. A large message looks the same from when gRPC reads
+  // it until its handler runs, which takes a while on a busy machine.
+  static constexpr std::chrono::milliseconds kPatience{500};
+  static constexpr int kLooks = 4;
+  bool SendsEndlessHeaders(TimePoint now);
 
   // Shuts the connection down in both directions. gRPC then sees the end of the stream and frees
   // what it holds.
@@ -109,6 +115,8 @@ class Connection {
   int64_t counted_off_ ABSL_GUARDED_BY(mu_) = 0;  // bytes
   int64_t unfinished_ ABSL_GUARDED_BY(mu_) = 0;   // when last looked at
   TimePoint pardoned_until_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
+  int suspicious_looks_ ABSL_GUARDED_BY(mu_) = 0;  // in succession, since suspected_since_
+  TimePoint suspected_since_ ABSL_GUARDED_BY(mu_);
   int descriptor_ ABSL_GUARDED_BY(mu_);
   double credit_ ABSL_GUARDED_BY(mu_) = kMaxCredit;
   TimePoint credited_ ABSL_GUARDED_BY(mu_);
@@ -143,7 +151,7 @@ class Connections {
 
   // Closes connections that send headers without end. Then closes the one with the most unfinished
   // bytes, until all together have no more than `limit`. Call periodically, from one thread.
-  void BoundUnfinished(int64_t limit);
+  void BoundUnfinished(int64_t limit, TimePoint now);
 
   // Closes the connection with the most unfinished bytes, as of the last BoundUnfinished. False if
   // none has any.

@@ -61,15 +61,21 @@ class Pair {
   }
 
   int ours() const { return ours_; }
-  void Send(size_t bytes) {
+  void SendUnread(size_t bytes) {
     const std::string zeros(bytes, '\0');
     ASSERT_EQ(send(peer_, zeros.data(), zeros.size(), 0), static_cast<ssize_t>(bytes));
-    // As gRPC does: what nobody reads fills the window, and TCP takes no more.
+  }
+  void Read(size_t bytes) {
     for (std::string read(bytes, '\0'); bytes > 0;) {
       const ssize_t got = recv(ours_, read.data(), bytes, 0);
       ASSERT_GT(got, 0);
       bytes -= static_cast<size_t>(got);
     }
+  }
+  // As gRPC takes it: what nobody reads fills the window, and TCP takes no more.
+  void Send(size_t bytes) {
+    SendUnread(bytes);
+    Read(bytes);
   }
   // Whether our end has been shut.
   bool PeerSeesTheEnd() {
@@ -201,13 +207,20 @@ TEST_F(ConnectionsTest, ClosesWhoKeepsMostUntilTheRestFits) {
   small.Send(10'000);
   large.Send(60'000);
   middle.Send(30'000);
-  connections.BoundUnfinished(100'000);  // fits
-  connections.BoundUnfinished(50'000);
+  connections.BoundUnfinished(100'000, steady_clock::now());  // fits
+  connections.BoundUnfinished(50'000, steady_clock::now());
   EXPECT_TRUE(large.PeerSeesTheEnd());
   EXPECT_TRUE(connections.CloseLargest());
   EXPECT_TRUE(middle.PeerSeesTheEnd());
   connections.CloseAll();
   EXPECT_TRUE(small.PeerSeesTheEnd());
+}
+
+// What the watch does, every tenth of a second from `*now` on.
+void LookFor(milliseconds time, Connections& connections, steady_clock::time_point* now) {
+  for (const auto end = *now + time; *now < end; *now += milliseconds(100)) {
+    connections.BoundUnfinished(int64_t{1} << 30, *now);
+  }
 }
 
 // Without a message on its way, what arrives are headers, and no call has so many.
@@ -221,10 +234,47 @@ TEST_F(ConnectionsTest, ClosesWhoSendsHeadersWithoutEnd) {
     uploading.Send(50'000);
     flooding.Send(50'000);
   }
-  connections.BoundUnfinished(int64_t{1} << 30);
+  auto now = steady_clock::now();
+  LookFor(Connection::kPatience + milliseconds(100), connections, &now);
   EXPECT_TRUE(flooding.PeerSeesTheEnd());
   EXPECT_TRUE(connections.CloseLargest());
   EXPECT_TRUE(uploading.PeerSeesTheEnd());
+}
+
+// gRPC reads some MiB of a message before its handler runs and says that a call began.
+TEST_F(ConnectionsTest, AMessageWhoseHandlerIsLateIsNoFlood) {
+  Connections connections({.total = 1, .per_host = 1}, metrics_);
+  Pair pair;
+  const auto connection = Admit(connections, pair);
+  auto now = steady_clock::now();
+  for (int message = 0; message < 3; ++message) {
+    for (int i = 0; i < 60; ++i) pair.Send(50'000);
+    LookFor(Connection::kPatience - milliseconds(100), connections, &now);
+    EXPECT_GT(connection->last_unfinished(), 2'900'000);
+    connection->Began(200);
+    connection->Finished(3'000'000);
+  }
+  // A process that stood still did not give the handler time.
+  for (int i = 0; i < 60; ++i) pair.Send(50'000);
+  for (int look = 0; look < Connection::kLooks; ++look) {
+    connections.BoundUnfinished(int64_t{1} << 30, now += 2 * Connection::kPatience);
+  }
+  EXPECT_GT(connection->last_unfinished(), 2'900'000);
+  connection->Began(200);
+  connection->Finished(3'000'000);
+  connections.BoundUnfinished(int64_t{1} << 30, now);
+  EXPECT_EQ(connection->last_unfinished(), 0);
+}
+
+// The kernel bounds what nobody has read yet; it takes no memory of gRPC's.
+TEST_F(ConnectionsTest, BytesInTheKernelAreNotUnfinished) {
+  Connections connections({.total = 1, .per_host = 1}, metrics_);
+  Pair pair;
+  const auto connection = Admit(connections, pair);
+  pair.SendUnread(20'000);
+  EXPECT_EQ(connection->Unfinished(steady_clock::now()), 0);
+  pair.Read(20'000);
+  EXPECT_EQ(connection->Unfinished(steady_clock::now()), 20'000);
 }
 
 TEST_F(ConnectionsTest, WithoutMemoryTheLargestIsClosed) {
@@ -232,7 +282,7 @@ TEST_F(ConnectionsTest, WithoutMemoryTheLargestIsClosed) {
   Pair pair;
   Admit(connections, pair);
   pair.Send(1000);
-  connections.BoundUnfinished(int64_t{1} << 30);
+  connections.BoundUnfinished(int64_t{1} << 30, steady_clock::now());
   EXPECT_FALSE(MemoryGuard(int64_t{1} << 50).Look(connections));
   EXPECT_TRUE(MemoryGuard(1).Look(connections));
   EXPECT_TRUE(pair.PeerSeesTheEnd());
