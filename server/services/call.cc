@@ -10,8 +10,8 @@ namespace castor::server {
 
 TimePoint DeadlineOf(gpr_timespec asked, std::chrono::milliseconds max_deadline,
                      gpr_timespec asked_now, TimePoint now) {
-  // Saturates: no deadline at all is the end of the clock's range, and callers send others that
-  // nearly are.
+  // Saturates: a call without a deadline has the end of the clock's range, and some callers send
+  // values close to it.
   const gpr_timespec left = gpr_time_sub(asked, asked_now);
   const auto limit = std::chrono::duration_cast<std::chrono::seconds>(max_deadline).count() + 1;
   if (left.tv_sec > limit) return now + max_deadline;

@@ -1,5 +1,5 @@
-// What every method of every service shares: the parts it works with, and one call's entry in the
-// books. All of it may be used from any thread.
+// What all methods of all services share: the server's parts, and the record of one call. All of it
+// may be used from any thread.
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -28,13 +28,13 @@ struct ServiceContext {
   SharedMemory& shared_memory;
   CallTable& calls;
   const Authorizer& authorizer;
-  std::chrono::milliseconds max_deadline;  // caps every call's
+  std::chrono::milliseconds max_deadline;  // caps every call's deadline
   std::function<void()> on_engine_fault;   // must not block; may be called more than once
 };
 
-// When a call must have been answered: when its caller asks for it, and at most `max_deadline` (not
-// negative) from now. gRPC tells the deadline on a clock of its own, on which it is `asked_now` at
-// the moment `now`. Deadlines long past are past by `max_deadline`.
+// The time by which a call must be answered: its caller's deadline `asked`, but at most
+// `max_deadline` (not negative) from now. `asked` is on a clock of gRPC's, which reads `asked_now`
+// at the time `now`. A deadline in the past is at most `max_deadline` ago.
 TimePoint DeadlineOf(gpr_timespec asked, std::chrono::milliseconds max_deadline,
                      gpr_timespec asked_now, TimePoint now);
 
@@ -56,11 +56,11 @@ class CallRecord {
   double elapsed_us() const;
   TimePoint DeadlineOf(const grpc::CallbackServerContext& context) const;
 
-  // The message that came.
+  // Counts the request's bytes.
   void Received(const grpc::ByteBuffer& message);
 
   // Counts the answer. Call this or Refused exactly once, just before gRPC gets the answer, so that
-  // a caller that has it finds it counted. `kernel` is unset if none was chosen.
+  // a caller that has its answer also sees it counted. `kernel` is unset if none was chosen.
   void Answered(const grpc::ByteBuffer& message, std::optional<KernelName> kernel,
                 std::string_view request_id);
 

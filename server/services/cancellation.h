@@ -2,13 +2,13 @@
 //
 // The engine names an admitted request by a ticket, which the handler's thread learns when Submit
 // returns; the caller may go away on another thread before, during or after that. One atomic word
-// holds who came first:
+// holds which came first:
 //
 //   kSubmitting --SetTicket--> kAdmitted --Cancel--> kCancelled    Cancel gets the ticket
 //   kSubmitting --Cancel-----> kCancelled                          SetTicket returns false
 //
-// Whoever comes second cancels the ticket, so that exactly one of the two does. A completion that
-// comes first of all changes nothing here: the engine ignores tickets that it has answered.
+// Whichever comes second cancels the ticket, so exactly one of the two does. An earlier completion
+// changes nothing here: the engine ignores tickets that it has answered.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,8 @@ namespace castor::server {
 
 class Cancellation {
  public:
-  // Once at most, by the thread that submitted. False: the call was cancelled meanwhile, and the
-  // caller of this must cancel the ticket.
+  // Called at most once, by the thread that submitted. False: the call was cancelled meanwhile, and
+  // this thread must cancel the ticket.
   bool SetTicket(Ticket ticket) {
     ticket_ = ticket;
     State expected = State::kSubmitting;
@@ -29,8 +29,8 @@ class Cancellation {
                                           std::memory_order_acquire);
   }
 
-  // Any thread. The ticket that the caller of this must cancel; nothing when there is none yet, or
-  // when an earlier Cancel got it.
+  // Any thread. Returns the ticket that this thread must cancel; nullopt if there is none yet, or
+  // if an earlier Cancel returned it.
   std::optional<Ticket> Cancel() {
     const State before = state_.exchange(State::kCancelled, std::memory_order_acq_rel);
     if (before != State::kAdmitted) return std::nullopt;
@@ -43,7 +43,7 @@ class Cancellation {
   enum class State { kSubmitting, kAdmitted, kCancelled };
 
   std::atomic<State> state_ = State::kSubmitting;
-  Ticket ticket_ = 0;  // written before kAdmitted is published, read after it was seen
+  Ticket ticket_ = 0;  // written before kAdmitted is published, read after it is seen
 };
 
 }  // namespace castor::server

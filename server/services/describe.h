@@ -1,4 +1,4 @@
-// What the engine says about itself, in the words of the wire. Pure functions.
+// Converts what the engine says about itself to wire messages. Pure functions.
 #pragma once
 
 #include "castor/v1/model.pb.h"
@@ -9,7 +9,7 @@ namespace castor::server {
 
 v1::Model ToProto(const ModelInfo& model);
 
-// Everything but version, commit and uptime, and the limits that are the server's own.
+// Everything but version, commit, uptime and the server's own limits.
 v1::ServerInfo Describe(const Engine& engine);
 
 }  // namespace castor::server

@@ -3,7 +3,7 @@
 //   gRPC thread          OnMessage: EngineRequest::Start
 //   completion thread    Deliver or Refuse: counted, then sent
 //
-// OnMessage may still run while the call has been answered; gRPC keeps the call alive until
+// The call may be answered while OnMessage is still running; gRPC keeps the call alive until
 // OnMessage has returned.
 #pragma once
 
@@ -59,7 +59,7 @@ class EngineCall final : public MessageCall, private RequestShell {
   TimePoint deadline_;  // written before the request starts
 };
 
-// What makes such calls, for MessageService::AddMethod.
+// The factory of such calls, for MessageService::AddMethod.
 template <typename Protocol>
 auto EngineMethod(const ServiceContext& services, Method method) {
   return [&services, method](Arrival arrival) {

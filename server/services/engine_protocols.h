@@ -1,4 +1,4 @@
-// What Attend and Encode of castor.v1 are in bytes: the protocols of EngineRequest. Pure functions.
+// The wire formats of castor.v1's Attend and Encode, as EngineRequest's protocols. Pure functions.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace castor::server {
 
-// The kernel that a request names; nothing where it leaves the choice to the engine.
+// The kernel that a request names; nullopt if it leaves the choice to the engine.
 inline std::optional<KernelName> NamedKernel(const Kernel& kernel) {
   if (std::holds_alternative<Automatic>(kernel)) return std::nullopt;
   return castor::NameOf(kernel);
@@ -50,7 +50,7 @@ struct EncodeProtocol {
     if (!decoded.request.kernel.has_value()) return std::nullopt;
     return NamedKernel(*decoded.request.kernel);
   }
-  // The size of an answer to texts is known only with it, so no request can name a place for it.
+  // For texts, the answer's size is not known in advance, so no request can name a place for it.
   static std::optional<OutputRange> TakeOutput(DecodedEncode&) { return std::nullopt; }
   static grpc::ByteBuffer Encode(std::string_view request_id, EncodeResult result,
                                  const std::optional<OutputRange>&, double total_us) {

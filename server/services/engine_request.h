@@ -1,12 +1,13 @@
-// One request through the engine, from its bytes to the bytes of its answer. Knows no gRPC call: a
-// unary call, a stream and another protocol are shells around it (engine_call.h is the first).
+// One request through the engine, from its bytes to the bytes of its answer. Knows nothing of gRPC
+// calls: a unary call (engine_call.h), a stream or another protocol is a shell around it.
 //
 //   shell's thread       Start: decode -> Engine::Submit (copies the tensors into staging memory)
 //   completion thread    write the output to shared memory if asked -> encode -> Shell::Deliver
 //   any thread           Cancel
 //
-// The shell is told the end exactly once: by Start when the request is refused, else on a
-// completion thread, since the engine completes each request exactly once, also a cancelled one.
+// The shell is told the outcome exactly once: by Start if the request is refused, otherwise on a
+// completion thread. The engine completes each request that it admits exactly once, cancelled or
+// not.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -26,22 +27,22 @@
 
 namespace castor::server {
 
-// What requests work with; outlives them.
+// The parts that requests use; they outlive the requests.
 struct RequestParts {
   Engine& engine;
   const SharedMemory& shared_memory;
   Metrics& metrics;
 };
 
-// What is known of a request beside its message.
+// What is known of a request besides its message.
 struct RequestOrigin {
   TimePoint received;  // the zero of its Timing
   TimePoint deadline;
   std::string tenant;  // Caller::tenant
 };
 
-// Who carries a request. One of the two is called, once: on the thread in Start while that runs, or
-// on any other, even while Start still runs. Must not block.
+// The owner of a request. Exactly one of the two is called, exactly once: by Start on its own
+// thread, or on another thread, perhaps while Start is still running. Must not block.
 class RequestShell {
  public:
   virtual void Deliver(grpc::ByteBuffer answer) = 0;
@@ -51,9 +52,9 @@ class RequestShell {
   ~RequestShell() = default;
 };
 
-// Lives until Start and every Cancel have returned and the shell was told: Deliver and Refuse are
-// the last that is done with it there, and may destroy it. Whoever does must see what those threads
-// did.
+// Must live until Start and every Cancel have returned and the shell has been told. The thread that
+// calls Deliver or Refuse does not touch it afterwards, so the shell may destroy it there. The
+// thread that destroys it must see what the others did.
 //
 // Protocol:
 //   using Decoded, Result
@@ -62,7 +63,7 @@ class RequestShell {
 //   static std::optional<OutputRange> TakeOutput(Decoded&)
 //   static grpc::ByteBuffer Encode(std::string_view request_id, Result,
 //                                  const std::optional<OutputRange>&, double total_us)
-// where Decoded has `request`, the engine's, and `regions`.
+// where Decoded has the members `request`, the engine's type, and `regions`.
 template <typename Protocol>
 class EngineRequest {
  public:
@@ -72,28 +73,28 @@ class EngineRequest {
   EngineRequest(const EngineRequest&) = delete;
   EngineRequest& operator=(const EngineRequest&) = delete;
 
-  // Decodes and submits, and empties the message as soon as the engine has its copy: whoever
-  // received it counts its bytes until then. Once.
+  // Decodes and submits. Empties the message as soon as the engine has its copy, since its bytes
+  // count against gRPC's quota until then. Call Start once.
   void Start(grpc::ByteBuffer* message, RequestOrigin origin) {
     const absl::Status started = DecodeAndSubmit(*message, std::move(origin));
     message->Clear();
     if (!started.ok()) shell_.Refuse(started);
   }
 
-  // The same for a request that is decoded already. What it points into is free again on return.
+  // The same for a decoded request. The memory that it points into is free again on return.
   void Start(Decoded decoded, RequestOrigin origin) {
     const absl::Status started = Submit(std::move(decoded), std::move(origin));
     if (!started.ok()) shell_.Refuse(started);
   }
 
-  // Nobody wants the answer any more. The shell is told the end all the same. Any thread, at any
-  // time, also before Start.
+  // Nobody wants the answer any more. The shell is still told the outcome. Any thread, at any time,
+  // even before Start.
   void Cancel() {
     if (const auto ticket = cancellation_.Cancel()) parts_.engine.Cancel(*ticket);
   }
 
-  // Known once the shell is told the end, as far as the request was understood: its id, and the
-  // kernel that ran or that it asked for by name.
+  // Known once the shell is told the outcome, as far as the request could be decoded: its id, and
+  // the kernel that ran or that it asked for by name.
   const std::string& request_id() const { return request_id_; }
   std::optional<KernelName> kernel() const { return kernel_; }
 
@@ -118,8 +119,8 @@ class EngineRequest {
     call.received = origin.received;
     call.deadline = origin.deadline;
     call.tenant = std::move(origin.tenant);
-    // `decoded` owns the slices that the request's views lie in, and holds the regions that its
-    // files belong to; Submit has read them on return.
+    // `decoded` owns the slices that the request's views point into, and keeps the regions of its
+    // files open. Submit has read both when it returns.
     const absl::StatusOr<Ticket> ticket = parts_.engine.Submit(
         std::move(decoded.request),
         [this](absl::StatusOr<Result> result) { Complete(std::move(result)); });

@@ -1,8 +1,8 @@
-// Orders what several threads do to one call, each after the other.
+// Makes what one thread does to a call visible to the next thread that uses the call.
 //
-// A handler, a completion and gRPC's callbacks touch a call's members in turn. gRPC orders them, by
-// means that ThreadSanitizer does not see in an uninstrumented library; this says the same where it
-// can be seen, and where no reader need know gRPC's own.
+// A handler, a completion and gRPC's callbacks touch a call's members in turn. gRPC orders them
+// already, but ThreadSanitizer cannot see how in an uninstrumented library. This class states the
+// order where ThreadSanitizer and readers can see it.
 #pragma once
 
 #include <atomic>
@@ -11,9 +11,9 @@ namespace castor::server {
 
 class Handoff {
  public:
-  // All that this thread has done so far is seen by whoever takes over.
+  // Publishes everything that this thread has done so far.
   void HandOver() { turns_.fetch_add(1, std::memory_order_release); }
-  // Sees what was done before each HandOver so far.
+  // Sees everything that was done before each earlier HandOver.
   void TakeOver() const { static_cast<void>(turns_.load(std::memory_order_acquire)); }
 
  private:

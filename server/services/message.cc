@@ -7,7 +7,7 @@
 namespace castor::server {
 
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
-  grpc::ByteBuffer copy = bytes;  // counts a reference; the reader wants it mutable
+  grpc::ByteBuffer copy = bytes;  // adds a reference; the reader needs it mutable
   bool parsed = false;
   if (copy.Valid()) {
     grpc::ProtoBufferReader reader(&copy);

@@ -1,7 +1,7 @@
-// Small messages between bytes and protobuf.
+// Parses and serialises small messages.
 //
-// Castor's methods are raw ones throughout: a typed callback method of this gRPC answers bytes that
-// do not parse with UNIMPLEMENTED and an empty message, where the contract says INVALID_ARGUMENT.
+// All of Castor's methods are raw ones. When bytes do not parse, a typed callback method of this
+// gRPC answers UNIMPLEMENTED with an empty message, but the contract says INVALID_ARGUMENT.
 #pragma once
 
 #include <google/protobuf/message.h>
@@ -11,7 +11,7 @@
 
 namespace castor::server {
 
-// INVALID_ARGUMENT, MALFORMED_MESSAGE when the bytes are no such message.
+// INVALID_ARGUMENT, MALFORMED_MESSAGE if the bytes do not parse.
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
 
 grpc::ByteBuffer SerializeMessage(const google::protobuf::Message& message);

@@ -1,5 +1,5 @@
 // castor.v1.SharedMemoryService: which regions requests may refer to. The server calls it on gRPC's
-// threads; stateless, the registry is the server's.
+// threads; stateless: the server owns the registry.
 #pragma once
 
 #include "server/services/call.h"

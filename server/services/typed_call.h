@@ -49,7 +49,7 @@ class TypedCall final : public MessageCall {
   CallRecord record_;
 };
 
-// What makes such calls of one method, for MessageService::AddMethod.
+// The factory of such calls of one method, for MessageService::AddMethod.
 template <typename Request, typename Response, typename Handler>
 auto TypedMethod(const ServiceContext& services, Method method, Handler handler) {
   return [&services, method, handler](Arrival arrival) {

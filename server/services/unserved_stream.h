@@ -32,7 +32,7 @@ class UnservedStream final : public MessageCall {
   CallRecord record_;
 };
 
-// What makes such calls of one method, for MessageService::AddMethod.
+// The factory of such calls of one method, for MessageService::AddMethod.
 inline auto UnservedMethod(const ServiceContext& services, Method method) {
   return [&services, method](Arrival arrival) {
     return new UnservedStream(services, method, std::move(arrival));
