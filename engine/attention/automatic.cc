@@ -11,8 +11,8 @@ namespace {
 
 constexpr double kUnknown = std::numeric_limits<double>::infinity();
 
-// How likely an approximation is taken to keep an allowance, before anything is known of the input.
-// To try it pays if it costs less than this share of what would run in its place.
+// The assumed probability that an approximation meets the allowance, before anything is known of
+// the input. Trying it pays if it costs at most this share of what would run in its place.
 constexpr double kEvenOdds = 0.5;
 
 bool Allows(const Automatic& automatic, KernelName name) {
@@ -20,13 +20,13 @@ bool Allows(const Automatic& automatic, KernelName name) {
   return allowed.empty() || std::find(allowed.begin(), allowed.end(), name) != allowed.end();
 }
 
-// A candidate, with what choosing it would cost.
+// A candidate, and the cost of choosing it.
 struct Candidate {
   Rung rung;
   double cost = kUnknown;  // the run and the probe of its error
 };
 
-// The time of the exact rows that judge an approximation.
+// The time of the exact rows that an approximation is compared with.
 double ProbeCost(const Spec& exact, std::span<const int32_t> cu_seqlens_q,
                  std::span<const int32_t> cu_seqlens_k, const CostModel& costs) {
   std::vector<int32_t> rows = {0};
@@ -62,7 +62,7 @@ std::vector<Rung> PlanAutomatic(const Automatic& automatic, const Spec& spec,
   }
   if (automatic.max_relative_error == 0 || costs.empty()) candidates.resize(1);
 
-  // From the most exact on, whatever is worth trying before the last one taken.
+  // From the most exact one on, takes whatever is worth trying before the last one taken.
   std::vector<Rung> rungs;
   double last = kUnknown;
   for (Candidate& candidate : candidates) {
@@ -80,7 +80,7 @@ Ladder::Ladder(std::vector<Rung> rungs, double max_relative_error)
 
 bool Ladder::Accept(const Fidelity& estimate, double measured_us) {
   attempts_.push_back({current_, estimate, measured_us});
-  // A NaN would be no estimate; it is as bad as any.
+  // A NaN estimate fails the comparison.
   const auto error = [](const Attempt& attempt) { return attempt.estimate.relative_error; };
   if (error(attempts_.back()) <= max_relative_error_) return true;
   if (current_ + 1 < rungs_.size()) {

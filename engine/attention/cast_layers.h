@@ -52,7 +52,7 @@ class CastLayers {
   // `name` is "MODEL/INDEX".
   void Add(std::string name, LoadedCastLayer layer);
 
-  // MODEL_NOT_FOUND, naming the layer and what there is.
+  // MODEL_NOT_FOUND, naming the layer.
   absl::StatusOr<LoadedCastLayer> Find(std::string_view name) const;
 
  private:

@@ -9,14 +9,14 @@
 namespace castor::attention {
 namespace {
 
-// What the sequences of a wave may take, unless there is but one: enough work to keep the threads
-// busy between two waits, not so much that it has left the caches before the next stage.
+// The most memory for a wave of more than one sequence: enough work to keep the threads busy
+// between two stages, but not so much that it leaves the caches before the next stage.
 constexpr int64_t kWaveBytes = int64_t{16} << 20;
 
 constexpr int64_t kFloat = sizeof(float);
 constexpr int64_t kIndex = sizeof(int32_t);
 constexpr int64_t kClaim = sizeof(uint64_t);
-constexpr int64_t kTask = 80;  // what a stage notes for a cluster and a head, or a part of one
+constexpr int64_t kTask = 80;  // a task: a cluster in a head, or a part of one
 
 bool IsSingle(const Spec& spec) {
   return std::get<Cast>(spec.kernel).clustering == Cast::Clustering::kSingleAssignmentTopK;
@@ -58,7 +58,7 @@ bool CastLayout::Add(int64_t tokens) {
   return true;
 }
 
-// The memory that one more head in a pass takes.
+// The memory per head in a pass.
 Count CastLayout::HeadBytes() const {
   const Count results = (slots_ + sequences_ * spec_->surrogates) * spec_->value_dim * kFloat;
   return results + (per_head() ? tokens_ * spec_->surrogates * kFloat : 0);

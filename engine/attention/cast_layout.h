@@ -1,5 +1,5 @@
 // How CAST on the CPU divides a batch into waves of sequences and passes over heads, and how much
-// memory that takes. Pure arithmetic on lengths, which no numbers of a request make wrap.
+// memory that takes. Pure arithmetic on lengths; no request can make it wrap.
 #pragma once
 
 #include <cstdint>
@@ -9,41 +9,41 @@
 
 namespace castor::attention {
 
-// kappa: what was asked for, or enough for all tokens, but no more than there are tokens.
+// kappa: the requested size, or ceil(tokens / N_c) by default; never more than `tokens`.
 int64_t CastClusterSize(const Spec& spec, int64_t tokens);
 
-// A wave's sequences go through every stage together, so that many short ones fill the cores as
-// well as one long one does; a pass is as many heads as go through them together, so that what the
-// stages hand on stays small. Results depend on neither.
+// The sequences of a wave go through every stage together, so that many short ones fill the cores
+// as well as one long one does. The heads of a pass also go through them together; a pass is
+// limited so that intermediate results stay small. Results depend on neither.
 class CastLayout {
  public:
   // REQUIRES: spec.kernel holds Cast, and outlives this object.
   explicit CastLayout(const Spec& spec) : spec_(&spec) {}
 
-  // Takes another sequence in, unless the wave would become too large. One sequence always fits.
+  // Adds a sequence; false if the wave would become too large. One sequence always fits.
   bool Add(int64_t tokens);
 
   int64_t heads_per_pass() const;
 
-  // Clusterings of a sequence in a pass: one for all heads, or one for each.
+  // Clusterings per sequence in a pass: one for all heads, or one for each.
   int64_t clusterings() const;
 
-  // Members, over the pass's heads, whose results are in memory at a time. A lone sequence that has
-  // more is combined some tokens at a time.
+  // The number of members, over the pass's heads, whose results are in memory at a time. A lone
+  // sequence that has more is combined some tokens at a time.
   Count rows() const;
 
-  // Most bytes in use at a time, with `workers` threads of `scratch_floats` each.
+  // Peak memory in bytes, with `scratch_floats` floats of scratch for each of `workers` threads.
   Count bytes(int64_t workers, Count scratch_floats) const;
 
-  int64_t longest() const { return longest_; }  // tokens of a sequence
+  int64_t longest() const { return longest_; }  // tokens of the longest sequence
 
-  // Whether there is a place for every token, where every token must have one.
+  // False if single assignment has fewer places in the clusters than there are tokens.
   static bool HasRoom(const Spec& spec, int64_t tokens);
 
   static int64_t Tiles(int64_t tokens);
 
-  // Members of all of a sequence's clusters together, at most. Count::kMost where the lists of
-  // members, which count in 32 bits, cannot hold them.
+  // The most members that a sequence's clusters have together. Count::kMost if the lists of
+  // members, whose offsets are 32-bit, cannot hold them.
   static Count Slots(const Spec& spec, int64_t tokens);
 
  private:

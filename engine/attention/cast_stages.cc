@@ -1,5 +1,5 @@
-// The stages that cast_wave.h's sequences go through. In each, tasks write to places of their own,
-// and what a task computes does not depend on how the tasks were cut.
+// The stages of cast_wave.h. In each stage, every task writes to its own place, and results do not
+// depend on how the tasks are cut.
 
 #include <algorithm>
 #include <cmath>
@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t kHeadsInARow = 4;
 
-// Into how many pieces tiles of tokens are cut for a stage of `operations` in `tasks` tasks: one,
-// unless layers are so large that a tile takes much longer than a step should.
+// How many pieces to cut each tile of tokens into, for a stage of `operations` in `tasks` tasks:
+// one, unless layers are so large that a tile takes much longer than a step should.
 int64_t PiecesOf(double operations, size_t tasks) {
   constexpr double kMostOperations = 50 * kStepOperations;
   constexpr int64_t kMost = kernels::kCastTokens / 16;
@@ -47,13 +47,13 @@ std::vector<CastWave::Task> CastWave::ClusterTasks(int64_t of_pass) {
   return tasks;
 }
 
-// Pairs of a token and a cluster, so many times.
+// Pairs of a token and a cluster, over `heads` heads.
 double CastWave::PairsOf(int64_t heads) const {
   return static_cast<double>(tokens_) * static_cast<double>(spec_.surrogates) *
          static_cast<double>(heads);
 }
 
-// What the steps take from phi: sigma(phi), sp1(phi), sp1(-phi).
+// The functions of phi that the steps use: sigma(phi), sp1(phi), sp1(-phi).
 absl::Status CastWave::ComputeGates() {
   const bool softplus = cast_.gate_temperature == Cast::GateTemperature::kSoftplus1;
   const std::vector<Task> tasks = TileTasks(1, 0, tiles_);
@@ -64,7 +64,7 @@ absl::Status CastWave::ComputeGates() {
     for (int64_t i = sequence.TileBegin(tasks[t].part); i < end; ++i) {
       const float phi = sequence.gate[i];
       const float decayed = std::exp(-std::abs(phi));
-      const float lesser = softplus ? std::log1p(decayed) : 0;  // of softplus(phi), softplus(-phi)
+      const float lesser = softplus ? std::log1p(decayed) : 0;  // softplus of -|phi|
       sequence.query_share[i] = (phi < 0 ? decayed : 1.0f) / (1 + decayed);
       sequence.query_temperature[i] = 1 + (softplus ? std::max(phi, 0.0f) + lesser : 0);
       sequence.key_temperature[i] = 1 + (softplus ? std::max(-phi, 0.0f) + lesser : 0);
@@ -72,7 +72,7 @@ absl::Status CastWave::ComputeGates() {
   });
 }
 
-// Steps 1 and 2, of all heads together or of one for each clustering.
+// Steps 1 and 2, for all heads together or for one head per clustering.
 absl::Status CastWave::ComputeAffinities(int64_t first_head, int64_t clusterings) {
   const bool shared = cast_.head_clustering == Cast::HeadClustering::kShared;
   const std::vector<Task> tasks = TileTasks(clusterings, 0, tiles_);
@@ -147,12 +147,12 @@ absl::Status CastWave::CutMembers(int64_t clusterings) {
   });
 }
 
-// Moves `*tile` on, by as many tiles of all sequences as there are rows for their members.
+// Advances `*tile` by as many tiles, of all sequences, as there are rows for their members.
 absl::Status CastWave::TilesThatFit(int64_t heads, int64_t* tile) const {
   int64_t rows = 0;
   int64_t& end = *tile;
   for (const int64_t begin = end; end < tiles_; ++end) {
-    // Of thousands of clusters, thousands of tiles.
+    // There can be thousands of tiles, each with thousands of clusters.
     if ((end - begin) % 64 == 63) {
       if (absl::Status status = control_.Checkpoint(); !status.ok()) return status;
     }
@@ -179,7 +179,7 @@ std::vector<CastWave::InsideTask> CastWave::InsideTasks(int64_t first_head, int6
     const int64_t first_cut = std::min(tile_begin, sequence.tiles) * clusters;
     const int64_t last_cut = std::min(tile_end, sequence.tiles) * clusters;
     for (int64_t c = 0; c < clusters; ++c) {
-      // Neighbouring tasks are heads of the same tokens, which share pages of memory.
+      // Neighbouring tasks are heads of the same tokens, whose rows share pages of memory.
       for (int64_t n = 0; n < heads; ++n) {
         const Head& head = sequence.heads[n];
         const Clustering& clustering = *head.clustering;
@@ -213,14 +213,14 @@ std::vector<CastWave::InsideTask> CastWave::InsideTasks(int64_t first_head, int6
   return tasks;
 }
 
-// Step 4 for the members in some tiles, and with the first tile step 5.
+// Step 4 for the members in some tiles; with the first tile, step 5 as well.
 absl::Status CastWave::AttendInside(int64_t first_head, int64_t heads, int64_t tile_begin,
                                     int64_t tile_end) {
   std::vector<InsideTask> tasks = InsideTasks(first_head, heads, tile_begin, tile_end);
   double flops = 0;
   for (const InsideTask& task : tasks) flops += task.operations(shape_);
-  // Heads of a cluster run one after another on a thread, as far as there are threads enough, so
-  // that a head's rows can be fetched during the one before.
+  // If there are enough tasks for all threads, a thread runs several heads of a cluster in a row,
+  // so that a head's rows can be prefetched during the head before.
   const auto count = static_cast<int64_t>(tasks.size());
   const int64_t run = std::clamp<int64_t>(count / (8 * ParallelWorkers()), 1, kHeadsInARow);
   for (int64_t t = 0; t + 1 < count; ++t) {

@@ -1,6 +1,6 @@
 // CAST attention of the sequences of one wave (cast_layout.h): cuts each stage into tasks for the
-// kernel of this processor's instruction set, and keeps what the stages hand on. Steps are those of
-// the definition in the design notes.
+// kernel of this processor's instruction set, and owns what one stage leaves for the next.
+// attention/cast.md explains the steps.
 //
 // Used on a device's engine thread, like the kernels themselves.
 #pragma once
@@ -29,36 +29,36 @@ struct CastItem {
 
 class CastWave {
  public:
-  // `layout` has taken in the items. `memory` is aligned to 64 bytes and as large as the layout
-  // says for ParallelWorkers() and the kernel's scratch. All outlive this object.
+  // `layout` contains the items. `memory` is aligned to 64 bytes and as large as layout.bytes()
+  // says for ParallelWorkers() and the kernel's scratch. All must outlive this object.
   CastWave(const kernels::CastKernel& kernel, const Spec& spec, const CastLayout& layout,
            std::span<const CastItem> items, std::byte* memory, RunControl& control);
 
-  // Anything but OK is from the control.
+  // Errors come from the control.
   absl::Status Run();
 
  private:
   // Which tokens belong to which cluster, in one head or in all.
   struct Clustering {
     float* affinities;  // [clusters, tokens]
-    int32_t* offsets;   // [clusters + 1] in members
+    int32_t* offsets;   // [clusters + 1] indices into members
     int32_t* members;   // [slots] tokens, ascending in each cluster
-    int32_t* cuts;      // [tiles + 1, clusters] in members: the first one in or after a tile
+    int32_t* cuts;      // [tiles + 1, clusters] indices into members: the first in or after a tile
   };
 
   // One head of a pass.
   struct Head {
     const Clustering* clustering;
     float* summaries;    // [clusters, value_dim]
-    int64_t* first_row;  // [clusters] of inside_, see kernels::CastOwnClusters
+    int64_t* first_row;  // [clusters] rows of inside_, see kernels::CastOwnClusters
   };
 
   struct Sequence {
     kernels::CastSequence in;
-    const float* gate;         // phi [tokens]
-    float* query_share;        // the rest: see kernels::CastSequence
-    float* query_temperature;  //
-    float* key_temperature;    //
+    const float* gate;   // phi [tokens]
+    float* query_share;  // these three: see kernels::CastSequence
+    float* query_temperature;
+    float* key_temperature;
     int64_t tokens;
     int64_t cluster_size;
     int64_t tiles;
@@ -87,7 +87,7 @@ class CastWave {
     float* inside;
     float* summary;  // or nullptr
 
-    // Scores and outputs of each query, and about as much for the summary or for gathering rows.
+    // Scores and outputs of each query, and about one query more for the summary or gathering rows.
     double operations(const kernels::CastShape& shape) const {
       return 2.0 * static_cast<double>(end - begin + 1) * static_cast<double>(cluster.count) *
              static_cast<double>(shape.head_dim + shape.value_dim);
@@ -99,7 +99,7 @@ class CastWave {
   float* PackedSurrogates(const CastItem& item);
   void Place(const CastItem& item);
 
-  // The tiles, or else the clusters, of all sequences, `of_pass` times each.
+  // The tiles, or the clusters, of all sequences, each `of_pass` times.
   std::vector<Task> TileTasks(int64_t of_pass, int64_t tile_begin, int64_t tile_end);
   std::vector<Task> ClusterTasks(int64_t of_pass);
 
@@ -125,13 +125,13 @@ class CastWave {
   const int64_t scratch_floats_;
   RunControl& control_;
 
-  std::byte* memory_;                       // from here on it is free
+  std::byte* memory_;                       // where the free part begins
   const std::byte* packed_from_ = nullptr;  // the surrogates packed last
   float* packed_ = nullptr;
   std::vector<Sequence> sequences_;
   int64_t tokens_ = 0;  // of all sequences
   int64_t tiles_ = 0;   // of the longest sequence
-  float* inside_;       // [rows, value_dim] results of members of the tiles in hand
+  float* inside_;       // [rows, value_dim] results of the members in the current tiles
   float* scratch_;      // [workers, scratch_floats_]
   uint32_t* ranks_;     // [workers, 2 * longest sequence]
 };

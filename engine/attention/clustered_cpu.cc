@@ -1,10 +1,10 @@
 // Clustered and improved clustered attention on the CPU: cuts a ragged batch into tasks and hands
 // them to the kernels of this processor's instruction set.
 //
-// Three stages, each over the whole batch: hash codes (tasks are some tokens, in all heads),
-// clusters (a sequence and a head) and attention (some clusters of a sequence and a head). Memory
-// beside the tensors is twelve bytes per token and head, the clusters' offsets, the list of the
-// last stage's tasks, and one scratch area per worker.
+// Three stages, each over the whole batch: hash codes (a task is some tokens, in all heads),
+// clusters (a sequence and a head) and attention (some clusters of a sequence and a head). Besides
+// the tensors, memory is twelve bytes per token and head, the hash planes, the clusters' offsets
+// and counts, the list of the last stage's tasks, and a scratch area and a clusterer per worker.
 
 #include <algorithm>
 #include <memory>
@@ -27,7 +27,7 @@ using kernels::CentroidShape;
 using kernels::CentroidTile;
 using kernels::ClusterKernel;
 
-// Most operations of a step that cannot be cut any further.
+// The most operations for a step that cannot be cut any further.
 constexpr double kMostOperations = 50 * kStepOperations;
 
 CentroidShape ShapeOf(const Spec& spec) {
@@ -42,14 +42,14 @@ struct Sequence {
   int64_t queries;
   int64_t key_offset;
   int64_t keys;
-  int64_t code_offset;     // of its codes in the launch's, [heads, queries]
-  int64_t cluster_offset;  // of its clusters' offsets, [heads, most clusters + 1]
+  int64_t code_offset;     // of its codes in codes_, [heads, queries]
+  int64_t cluster_offset;  // of its clusters in begins_, [heads, most clusters + 1]
   int64_t most_clusters;
 };
 
-// The planes of the last launch on this thread, which the next one mostly wants again: a server's
-// seeds are defaults, and drawing planes takes as long as hashing some hundred tokens. A launch
-// holds its own: another may begin at a checkpoint of it.
+// The planes of the last launch on this thread. The next launch usually needs them again, because
+// most requests have the default seed, and drawing planes takes as long as hashing some hundred
+// tokens. A launch holds a reference, because another launch may run at one of its checkpoints.
 std::shared_ptr<const HashPlaneSet> PlanesFor(const ClusterKernel& kernel,
                                               const Clustered& clustering, int64_t head_dim) {
   thread_local std::shared_ptr<const HashPlaneSet> planes;
@@ -59,14 +59,14 @@ std::shared_ptr<const HashPlaneSet> PlanesFor(const ClusterKernel& kernel,
   return planes;
 }
 
-// Tokens of a hash task.
+// Tokens per hash task.
 int64_t HashTokens(const Spec& spec, int bits) {
   const double token = 2.0 * static_cast<double>(spec.heads) * static_cast<double>(spec.head_dim) *
                        static_cast<double>(bits);
   return std::clamp<int64_t>(static_cast<int64_t>(kMostOperations / token), 1, 192);
 }
 
-// Most clusters of a tile: fewer where rows are very long, as in vanilla_cpu.cc.
+// The most clusters in a tile: fewer if rows are very long, as in vanilla_cpu.cc.
 int64_t MostCentroids(const Spec& spec) {
   const double centroid =
       256.0 * (static_cast<double>(spec.head_dim) + static_cast<double>(spec.value_dim));
@@ -87,8 +87,8 @@ struct ClusterTask {
   int64_t end;
 };
 
-// Into how many tasks a head's clusters are cut when a launch has `heads` heads in all its
-// sequences. A row depends neither on its tile nor on the other centroids there, so tiles may be as
+// How many tasks to cut a head's clusters into, for a launch of `heads` heads over all its
+// sequences. A row depends neither on its tile nor on the other centroids in it, so tiles may be as
 // small as it takes to give every worker some.
 int64_t TasksOf(const Spec& spec, int64_t clusters, int64_t heads) {
   constexpr int64_t kFewest = 32;
@@ -199,7 +199,7 @@ class Launch {
       }
       return absl::OkStatus();
     }
-    // Here, since tasks must not throw.
+    // Allocated here, since tasks must not throw.
     struct Worker {
       std::optional<CodeClusterer> clusterer;
       int64_t at = 0;  // in the pass
@@ -316,7 +316,7 @@ int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
   }
   const Count planes = Count(kKernel.packed_planes_floats(clustering.bits, spec.head_dim)) +
                        Count(clustering.bits) * (Count(spec.head_dim) + 1);
-  // Clusterers for every worker: another request of the batch may bring as many heads as that.
+  // A clusterer for every worker, since other requests of the batch may bring enough heads for all.
   const Count per_worker =
       ScratchFloats(kKernel, spec) * Count(kFloat) + CodeClusterer::Bytes(clustering, longest);
   return (spec.heads * per_head + planes * kFloat + per_worker * ParallelWorkers()).value();

@@ -72,13 +72,13 @@ void CodeClusterer::Start(std::span<const uint64_t> codes, int32_t* order, int32
   begin_ = begin;
   updates_ = 0;
   first_ = true;
-  // Some blocks, so that handing out tasks costs little.
+  // Several blocks, unless a block is enough work, so that handing out tasks costs little.
   range_ = (state_.clusters <= 1024 ? 4 : 1) * kernels::kCodeBlock;
   DrawCentroids();
   Begin(Part::kSlice);
 }
 
-// A code of each stratum of the sequence.
+// Draws one code from each stratum of the sequence.
 void CodeClusterer::DrawCentroids() {
   for (int64_t s = 0; s < state_.clusters; ++s) {
     const int64_t begin = s * state_.count / state_.clusters;
@@ -93,7 +93,7 @@ void CodeClusterer::Begin(Part part) {
   const auto operations = [&]() -> double {
     switch (part) {
       case Part::kAssign:
-        // A code's distances take a fifth of an operation each, of 512 bits.
+        // A distance takes about a fifth of a 512-bit instruction.
         return 3.0 * static_cast<double>(state_.clusters);
       default:
         return 64;
@@ -138,7 +138,7 @@ void CodeClusterer::Next() {
   }
 }
 
-// Whether labels must be assigned again.
+// Updates the centroids, unless done. Returns whether labels must be assigned again.
 bool CodeClusterer::MoveCentroids() {
   const bool settled = !first_ && moved_count_ == 0;
   first_ = false;

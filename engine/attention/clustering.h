@@ -1,7 +1,6 @@
 // The clustering of clustered attention on the CPU: hash planes, and Lloyd's algorithm in Hamming
-// space over a kernel of kernels/cpu/clusters.h. Integers once the codes are there, so labels are
-// those of the definition for any kernel and any number of threads.
-//
+// space with a kernel of kernels/cpu/clusters.h. After hashing, all arithmetic is on integers, so
+// labels match the definition for any kernel and any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +14,7 @@
 
 namespace castor::attention {
 
-// Random hyperplanes in the order that `kernel` wants. Owns its memory; constant once made.
+// Random hyperplanes, packed for `kernel`. Owns its memory; immutable.
 class HashPlaneSet {
  public:
   HashPlaneSet(const kernels::ClusterKernel& kernel, const Clustered& parameters, int64_t head_dim);
@@ -37,30 +36,31 @@ class HashPlaneSet {
   kernels::PackedPlanes planes_;
 };
 
-// The clustering of one head after another: memory, passes and result.
+// Clusters the codes of one head after another: memory, passes and result.
 class CodeClusterer final : public kernels::Passes {
  public:
-  // For at most `most_codes` codes at a time. All memory is taken here.
+  // For at most `most_codes` codes at a time. All memory is allocated here.
   CodeClusterer(const kernels::ClusterKernel& kernel, const Clustered& parameters,
                 int64_t most_codes);
   CodeClusterer(const CodeClusterer&) = delete;
   CodeClusterer& operator=(const CodeClusterer&) = delete;
 
-  // Bytes that an object for so many codes holds.
+  // Bytes that an object for `most_codes` codes holds.
   static Count Bytes(const Clustered& parameters, int64_t most_codes);
 
-  // Begins with one head's codes, one or more, of one sequence. The passes end with the tokens,
-  // cluster after cluster and in their order within each, in `order`, and where each cluster that
-  // has members begins in `begin`, which has room for min(clusters, codes) + 1.
+  // Begins with the codes, at least one, of one head of one sequence. When the passes end, `order`
+  // [codes] holds the tokens by cluster, ascending in each, and `begin` [clusters() + 1] holds
+  // where each cluster that has members begins in `order`, and the end. `begin` must have room for
+  // min(clusters, codes) + 1.
   void Start(std::span<const uint64_t> codes, int32_t* order, int32_t* begin);
   void Do(int64_t task) override;
   void Next() override;
 
-  // Of the last clustering, done: how many updates it took, and how many clusters have members.
+  // Of the last finished clustering: how many updates it took, and how many clusters have members.
   int updates() const { return updates_; }
   int64_t clusters() const { return clusters_; }
 
-  // Of the last clustering; min(clusters, codes) of the latter two.
+  // Of the last clustering: labels [codes], the others [min(clusters, codes)].
   std::span<const int32_t> labels() const { return std::span(labels_).first(state_.count); }
   std::span<const int32_t> members() const { return std::span(members_).first(state_.clusters); }
   std::span<const uint64_t> centroids() const {
@@ -78,10 +78,10 @@ class CodeClusterer final : public kernels::Passes {
   const kernels::ClusterKernel& kernel_;
   const Clustered& parameters_;
   kernels::CodeClustering state_;
-  Part part_ = Part::kSlice;  // of the pass in hand
-  int64_t range_ = 0;         // codes of a task
-  bool first_ = true;         // no code has had a label before
-  int64_t moved_count_ = 0;   // of the codes, since labels were assigned
+  Part part_ = Part::kSlice;  // of the current pass
+  int64_t range_ = 0;         // codes per task
+  bool first_ = true;         // no code has a label yet
+  int64_t moved_count_ = 0;   // codes with a new label in this iteration
   int updates_ = 0;
   int64_t clusters_ = 0;
   int32_t* order_ = nullptr;

@@ -145,14 +145,14 @@ absl::StatusOr<CostModel> ReadCosts(const std::string& file, std::string_view ke
 }
 
 absl::Status WriteCosts(const std::string& file, const CostModel& model, std::string_view key) {
-  // Of this process and call alone: several engines may start at once.
+  // Unique to this process and call: several engines may start at once.
   static std::atomic<int> calls = 0;
   const std::string temporary =
       file + "." + std::to_string(getpid()) + "." + std::to_string(++calls);
   std::ofstream out(temporary, std::ios::binary | std::ios::trunc);
   out << FormatCosts(model, key);
   out.close();
-  // Unlike a renaming, a link takes no other's place.
+  // Unlike rename, link does not replace an existing file.
   const int failure = !out.good() ? EIO : link(temporary.c_str(), file.c_str()) != 0 ? errno : 0;
   unlink(temporary.c_str());
   if (failure == 0) return absl::OkStatus();

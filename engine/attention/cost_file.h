@@ -1,8 +1,7 @@
 // A cost model in a file, which servers share so that their automatic kernels choose alike.
 //
 // Text, one line per kernel and dtype, between the key that it was measured under and a checksum.
-// Whatever is not exactly that is no model: the reader is told why and leaves it alone. Any thread
-// may call these.
+// Anything else is rejected with the reason and left alone. Any thread may call these.
 #pragma once
 
 #include <string>
@@ -18,11 +17,11 @@ namespace castor::attention {
 std::string FormatCosts(const CostModel& model, std::string_view key);
 absl::StatusOr<CostModel> ParseCosts(std::string_view text, std::string_view key);
 
-// NOT_FOUND when there is no such file; any other error says what is wrong with it.
+// NOT_FOUND if there is no such file; any other error says what is wrong with it.
 absl::StatusOr<CostModel> ReadCosts(const std::string& file, std::string_view key);
 
-// Makes the file, whole from its first moment on. ALREADY_EXISTS when there is one by now, which
-// stays as it is: of several servers that start at once, all go by the first one's.
+// Creates the file atomically. ALREADY_EXISTS if there is one by now; it stays as it is, so servers
+// that start at the same time all use the first one's model.
 absl::Status WriteCosts(const std::string& file, const CostModel& model, std::string_view key);
 
 }  // namespace castor::attention

@@ -66,7 +66,7 @@ CostTerms FitCosts(std::span<const CostSample> samples) {
   CostTerms prices{};
   std::vector<double> missing(rows.size(), 1.0);
   for (int sweep = 0; sweep < kSweeps; ++sweep) {
-    double moved = 0;  // the most that a step changed a prediction, relatively
+    double moved = 0;  // the largest relative change of a prediction
     for (size_t t = 0; t < kCostTerms; ++t) {
       if (squares[t] == 0) continue;
       double gradient = 0;

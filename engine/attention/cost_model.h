@@ -44,8 +44,8 @@ struct CostSample {
   double us = 0;  // > 0
 };
 
-// The prices, none negative, that explain the samples with the least squares of relative errors.
-// Terms that no sample has cost nothing.
+// The non-negative prices that minimise the sum of the samples' squared relative errors. Terms that
+// occur in no sample cost nothing.
 CostTerms FitCosts(std::span<const CostSample> samples);
 
 class CostModel {
@@ -57,7 +57,7 @@ class CostModel {
     prices_[{kernel, dtype}] = prices;
   }
 
-  // How long the kernel of `spec` would compute, in microseconds; nullopt when it was not measured.
+  // How long the kernel of `spec` would compute, in microseconds; nullopt if it was not measured.
   std::optional<double> Predict(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                                 std::span<const int32_t> cu_seqlens_k) const;
 

@@ -1,4 +1,4 @@
-// kernels::Count for those above the kernels.
+// kernels::Count, for the layers above the kernels.
 #pragma once
 
 #include "engine/kernels/count.h"

@@ -1,4 +1,4 @@
-// The kernels' element type of a tensor's.
+// The kernels' element type for a tensor's dtype.
 #pragma once
 
 #include "engine/base/dtype.h"

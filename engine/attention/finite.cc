@@ -15,8 +15,8 @@ bool IsNonFinite(Bits bits, Bits exponent) {
   return (bits & exponent) == exponent;
 }
 
-// Looks at a block with no exit inside, which the compiler vectorises, and at single elements only
-// in the block where it found something.
+// Scans a block without an early exit, so that the compiler vectorises the loop. Looks at single
+// elements only in the block where it found something.
 template <typename Bits>
 std::optional<size_t> Find(std::span<const std::byte> data, Bits exponent) {
   constexpr size_t kBlock = 4096;  // elements

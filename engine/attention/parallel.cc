@@ -18,17 +18,17 @@ using Step = std::function<bool(int worker, int64_t task, int64_t step)>;
 // About 50 us of one core: what waking a thread costs, give or take.
 constexpr double kWorthWakingFor = 4e6;
 
-// Of an algorithm's passes between two looks at the clock: simple instructions take longer than the
-// products that steps are otherwise made of.
+// Operations of an algorithm's passes between two looks at the clock. They are simple instructions,
+// which take longer than the products in other steps.
 constexpr double kPassStep = kStepOperations / 4;
 
 constexpr int64_t kMostTasksPerLook = 256;
 
-// How long a worker goes on with its task when the engine thread has none left.
+// How long a worker goes on with its task once the engine thread has none left.
 constexpr std::chrono::milliseconds kAlone{1};
 
-// A small job, on this thread. It is over before a look at the clock would be worth it; what
-// follows it will look.
+// Runs a small job on this thread. It ends before a look at the clock is worthwhile, so the next
+// job looks.
 absl::Status RunAlone(int64_t tasks, RunControl& control, const Step& body) {
   BeatHere();
   for (int64_t task = 0; task < tasks; ++task) {
@@ -84,8 +84,8 @@ class Stage {
     int64_t step = 0;
   };
 
-  // Whose turn it is in the next round: everybody's while there are tasks to take, then those who
-  // have one in hand. So the engine thread, which is the first, is at work in every round.
+  // Chooses the workers of the next round: all of them while there are tasks to take, then those
+  // with a task in hand. So the engine thread, which is thread 0, has work in every round.
   bool FindWork() {
     workers_.clear();
     const bool all = next_.load(std::memory_order_relaxed) < tasks_;
@@ -109,14 +109,14 @@ class Stage {
       const bool more = body_(worker, mine.task, mine.step++);
       if (!more) mine.task = kNone;
       if (thread == 0) {
-        // The engine thread speaks for all, so that they share no cache line for it.
+        // The engine thread beats for all, so that the workers share no cache line for it.
         if (heartbeat_ != nullptr) heartbeat_->Beat();
         if (!more && ++since_look < tasks_per_look_) continue;
         since_look = 0;
         due_ = control_.Due();
         if (due_) stop_.store(true, std::memory_order_relaxed);
       } else if (more && first_is_done_.load(std::memory_order_relaxed)) {
-        // Nobody looks at the clock for the control now. Soon the next round must begin.
+        // Nobody asks the control for a checkpoint now, so the next round must begin soon.
         const Clock::time_point now = Clock::now();
         if (until == Clock::time_point{}) until = now + kAlone;
         if (now >= until) break;
@@ -135,7 +135,7 @@ class Stage {
   std::atomic<int64_t> next_ = 0;
   std::atomic<bool> stop_ = false;           // no more steps in this round
   std::atomic<bool> first_is_done_ = false;  // the engine thread has no task left
-  bool due_ = false;                         // the engine thread's
+  bool due_ = false;                         // the engine thread's alone
 };
 
 }  // namespace

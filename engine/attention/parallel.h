@@ -2,10 +2,10 @@
 // products share one set of threads instead of competing for the cores.
 //
 // All of it is called on a device's engine thread, whose heartbeat beats as tasks are done. Tasks
-// are done in rounds: when the run's control says that a checkpoint is due, workers take no more
-// tasks, and when all have stopped, the run is held up, ended, or goes on with the next round. So
-// between two checkpoints a run takes the control's interval and what workers have in hand.
-// Anything but OK comes from the control, and means that tasks are left undone.
+// run in rounds. When the run's control says that a checkpoint is due, workers finish their current
+// step and stop. Once all have stopped, the run is held up, ended, or goes on with the next round.
+// So the time between two checkpoints is about the control's interval plus one step. Errors come
+// from the control, and mean that tasks are left undone.
 #pragma once
 
 #include <cstdint>
@@ -17,34 +17,34 @@
 
 namespace castor::attention {
 
-// About 100 us of one core in operations: what a task, or a step of one, should take at most.
+// About 100 us of one core, in operations: the most that a task, or a step of one, should take.
 inline constexpr double kStepOperations = 8e6;
 
-// How many workers there are at most, when called on this thread.
+// The most workers that a call on this thread can have.
 int ParallelWorkers();
 
 // Calls body(worker, task) once for each task in [0, tasks) and returns when all are done. Workers
 // are numbered from 0; each takes the next task when it is done with one, so tasks may differ in
-// size, and results must not depend on which worker ran a task. `flops` is what all tasks together
-// compute, roughly: a job that is done before a sleeping thread has woken up runs on this thread
-// alone. `body` must not throw.
+// size, and results must not depend on which worker ran a task. `flops` is a rough total for all
+// tasks: a job that would be done before a sleeping thread wakes up runs on this thread alone.
+// `body` must not throw.
 absl::Status ParallelFor(int64_t tasks, double flops, RunControl& control,
                          const std::function<void(int worker, int64_t task)>& body);
 
 // The same for tasks that may take long: body(worker, task, step) does one step of its task and
-// returns whether there is another. A worker finishes a task before it takes the next, and keeps
-// it over a checkpoint: what it has in its scratch area for the task is still there.
+// returns whether there is another. A worker finishes a task before it takes the next, and keeps it
+// across a checkpoint, scratch area included.
 absl::Status ParallelSteps(int64_t tasks, double flops, RunControl& control,
                            const std::function<bool(int worker, int64_t task, int64_t step)>& body);
 
-// Runs an algorithm to its end, all workers sharing each pass that allows it.
+// Runs an algorithm to its end. All workers share each pass that is not ordered.
 absl::Status RunPasses(kernels::Passes& passes, RunControl& control);
 
-// A step of an algorithm on this thread alone: some of its tasks. `*task` is where the pass has got
-// to, 0 at first. Returns whether there is more to do.
+// Runs one step of an algorithm, some of its tasks, on this thread alone. `*task` is the next task
+// of the pass, 0 at first. Returns whether there is more to do.
 bool StepThrough(kernels::Passes& passes, int64_t* task);
 
-// Starts the team's threads, which otherwise the first request would wait for.
+// Starts the team's threads, so that the first request does not wait for them.
 void StartWorkers();
 
 }  // namespace castor::attention

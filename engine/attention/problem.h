@@ -15,7 +15,7 @@
 
 namespace castor::attention {
 
-// What one kernel launch has in common. Requests with equal specs may share a batch.
+// What all sequences of a kernel launch share. Requests with equal specs may share a batch.
 struct Spec {
   DType dtype = DType::kFloat32;  // of query, key, value and output
   int64_t heads = 0;
@@ -27,11 +27,11 @@ struct Spec {
   uint64_t generation = 0;    // Cast: of the model whose layer it names; 0 if it names none
 };
 
-// What a CAST layer has beside queries, keys and values. In the memory of the device that runs.
+// What a CAST layer has besides queries, keys and values. In the memory of the device that runs.
 struct CastInputs {
   const std::byte* surrogates = nullptr;  // [layers, N_c, heads, head_dim], the spec's dtype
   const float* gate = nullptr;            // phi, [tokens] over all sequences
-  // Which of the layers each sequence's surrogates are, host memory; empty: all use the first.
+  // The layer of each sequence's surrogates, host memory; empty: all use the first.
   std::span<const int32_t> layer_of_sequence;
 
   int64_t layer(int64_t sequence) const {
@@ -40,10 +40,11 @@ struct CastInputs {
 };
 
 // Ragged sequences that one run of a kernel computes, packed one after another, and where their
-// rows go. Whose they are makes no difference to a kernel, as each is computed by itself: one
-// request's, all that a model runs together, or those of the requests that the GPU's device packed
-// into one (device/cuda/packed_batch.h). Pointers are to the memory of the device that runs, but
-// for those of a batch at Device::Launch; strides count elements from one token to the next.
+// rows go. A kernel computes each sequence by itself, so it does not matter whose they are: they
+// may come from one request, from all that a model runs together, or from the requests that the GPU
+// device packed into one problem (device/cuda/packed_batch.h). Pointers are to the memory of the
+// device that runs, except in a batch passed to Device::Launch; strides count elements from one
+// token to the next.
 struct Problem {
   const std::byte* query = nullptr;
   const std::byte* key = nullptr;

@@ -16,7 +16,7 @@ namespace {
 constexpr int32_t kMaxFidelityRows = 1024;
 constexpr int64_t kMaxTokens = std::numeric_limits<int32_t>::max();  // offsets are int32
 
-// Offsets of `sequences` sequences of `length` tokens each; their total fits.
+// Offsets of `sequences` sequences of `length` tokens each; their total must fit int32.
 std::vector<int32_t> EqualOffsets(int64_t sequences, int64_t length) {
   std::vector<int32_t> offsets(sequences + 1);
   for (int64_t i = 0; i <= sequences; ++i) offsets[i] = static_cast<int32_t>(i * length);
@@ -125,8 +125,8 @@ bool SameLengths(const Resolved& resolved) {
   return resolved.cu_seqlens_q == resolved.cu_seqlens_k;
 }
 
-// The parts of a kernel's contract that depend on the problem's shape. Cast leaves its surrogate
-// tokens' number or layer, and adds its tensors' bytes.
+// Checks the parts of a kernel's contract that depend on the problem's shape. Cast also fills in
+// the number of its surrogate tokens and the layer, and adds its tensors' bytes.
 absl::Status ResolveKernel(const Vanilla& kernel, const CastLayers&, Resolved* resolved, int64_t*) {
   if (!kernel.causal || SameLengths(*resolved)) return absl::OkStatus();
   return InvalidField("vanilla.causal", "needs query and key sequences of equal lengths");

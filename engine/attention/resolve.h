@@ -17,7 +17,7 @@
 
 namespace castor::attention {
 
-// A request that passed: what a kernel launch needs beside the tensors themselves.
+// A request that passed: what a kernel launch needs besides the tensors themselves.
 struct Resolved {
   Spec spec;  // defaults filled in; Automatic replaced by its choice; Cast without its tensors
   std::shared_ptr<const CastLayer> cast_layer;  // the one that Cast names

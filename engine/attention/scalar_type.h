@@ -1,4 +1,4 @@
-// The tensor library's name of a dtype.
+// The tensor library's name for a dtype.
 #pragma once
 
 #include <c10/core/ScalarType.h>

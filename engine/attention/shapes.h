@@ -30,16 +30,17 @@ struct Geometry {
 // "FIELD[INDEX]".
 std::string Index(std::string_view field, size_t index);
 
-// Dimensions positive and few, and exactly as many bytes as they need, which are added to `bytes`.
+// Checks that there are 1 to 8 dimensions, all positive, and exactly as many bytes as they need.
+// Adds these to `*bytes`.
 absl::Status CheckTensor(const TensorInput& tensor, std::string_view field, int64_t* bytes);
 
 absl::Status CheckDType(const TensorInput& tensor, std::string_view field, DType expected);
 
-// That one dimension, which the tensor has, is as expected; `meaning` says what it must match.
+// Checks that one dimension, which must exist, is as expected; `meaning` says what it must match.
 absl::Status CheckDimension(const TensorInput& tensor, std::string_view field, size_t dimension,
                             int64_t expected, std::string_view meaning);
 
-// Query, key and value of the same type and of shapes that belong together.
+// Checks that query, key and value have the same dtype and matching shapes.
 absl::StatusOr<Geometry> CheckTensors(const AttentionRequest& request);
 
 }  // namespace castor::attention

@@ -35,7 +35,7 @@ double PairOperations(const Spec& spec) {
   return 2.0 * static_cast<double>(spec.head_dim) + 2.0 * static_cast<double>(spec.value_dim);
 }
 
-// Most queries in a tile: fewer where rows are so long that a step with one block of keys would
+// The most queries in a tile: fewer if rows are so long that a step with one block of keys would
 // take much longer than others.
 int64_t TileQueries(const Spec& spec) {
   constexpr double kMostOperations = 50 * kStepOperations;
@@ -45,15 +45,15 @@ int64_t TileQueries(const Spec& spec) {
                                                : std::max<int64_t>(16, int64_t(queries) / 16 * 16);
 }
 
-// Keys of a step of a tile.
+// Keys per step of a tile.
 int64_t StepKeys(const Spec& spec, int64_t queries) {
-  constexpr double kSoftmax = 64;  // what a score costs beside
+  constexpr double kSoftmax = 64;  // operations per score, besides the products
   const double block = (PairOperations(spec) + kSoftmax) * static_cast<double>(queries) *
                        static_cast<double>(kernels::kFlashKeyBlock);
   return std::max<int64_t>(1, int64_t(kStepOperations / block)) * kernels::kFlashKeyBlock;
 }
 
-// Tiles of nearly equal size per sequence: where they are cut depends on its length alone.
+// Cuts each sequence into tiles of nearly equal size. The cuts do not depend on other sequences.
 std::vector<QueryTile> MakeTiles(const Spec& spec, std::span<const Problem> problems) {
   const int64_t most = TileQueries(spec);
   std::vector<QueryTile> tiles;

@@ -16,18 +16,18 @@
 namespace castor::attention {
 
 // One implementation. `run` computes all `problems`, which share `spec`; it is called on the
-// device's engine thread, with the device's stream current. On the CPU outputs are written when it
-// returns, on CUDA when the stream gets there. What ends the run at a checkpoint is returned as it
-// is, and leaves the outputs unspecified.
+// device's engine thread, with the device's stream current. On the CPU, outputs are written when it
+// returns; on CUDA, when the stream gets there. A status that ends the run at a checkpoint is
+// returned unchanged, and the outputs are then unspecified.
 struct Variant {
   KernelName kernel;
-  std::string_view backend;  // "cpu-sdpa", "cuda-flash-varlen": reports and metrics carry it
+  std::string_view backend;  // "cpu-avx512", "cuda-flash": for reports and metrics
   bool (*supports)(const Spec& spec);
   absl::Status (*run)(const Spec& spec, std::span<const Problem> problems, RunControl& control);
-  // Memory that `run` takes beside the tensors at most, in bytes, for a problem of these offsets:
-  // what admission reserves and, on the CPU, reports show. Takes any spec that the row supports and
-  // any offsets; Count::kMost for more than can be counted, or than the kernel can index. A pure
-  // function, which any thread may call. nullptr: next to nothing.
+  // The most memory in bytes, besides the tensors, that `run` takes for a problem with these
+  // offsets. Admission reserves it, and CPU reports show it. Takes any spec that the row supports
+  // and any offsets; Count::kMost for more than can be counted, or than the kernel can index. A
+  // pure function; any thread may call it. nullptr: next to nothing.
   int64_t (*workspace_bytes)(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                              std::span<const int32_t> cu_seqlens_k) = nullptr;
 };

@@ -1,4 +1,4 @@
-// The CPU's variant table. A new kernel's rows join here.
+// The CPU's variant table. A new kernel's rows are added here.
 
 #include "engine/attention/variants_cpu.h"
 

@@ -33,13 +33,12 @@ Computed ComputeCast(std::string_view backend, const Spec& spec, const Problem& 
   const at::TensorOptions options = at::TensorOptions().device(device);
   const at::Tensor output = at::empty({problem.query_tokens(), spec.heads, spec.value_dim},
                                       options.dtype(ScalarTypeOf(spec.dtype)));
-  // Both belong to the current stream, so memory that is given back here is not used again before
-  // the kernels have run.
+  // Both belong to the current stream, so their memory is not reused before the kernels have run.
   const int64_t bytes = kernels::cuda::CastWorkspaceBytes(shape, problem.cu_seqlens_q);
   TORCH_CHECK_WITH(OutOfMemoryError, bytes != Count::kMost,
                    "the batch has more pieces of work than grids hold");
   const at::Tensor workspace = at::empty({bytes}, options.dtype(at::kByte));
-  // The tables begin with the offsets, whose first is 0, so they travel and are kept as offsets do.
+  // The tables begin with an offset of 0, so UploadOffsets can upload and cache them.
   const std::vector<int32_t> tables =
       kernels::cuda::MakeCastTables(shape, problem.cu_seqlens_q, problem.cast.layer_of_sequence);
   const at::Tensor uploaded =

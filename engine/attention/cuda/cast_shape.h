@@ -1,5 +1,5 @@
-// A Spec and a Problem in the terms of CAST's kernels. No tensor library here, so that tests
-// without one share it.
+// Translates a Spec and a Problem for CAST's kernels. No tensor library here, so that tests without
+// one can use it.
 #pragma once
 
 #include <variant>
@@ -28,8 +28,7 @@ inline kernels::cuda::CastShape CastShapeOf(const Spec& spec) {
   return shape;
 }
 
-// The tensors of a problem, in the memory where it has them. The tables and the workspace are the
-// caller's to add.
+// The tensors of a problem, without copies. The caller adds the tables and the workspace.
 inline kernels::cuda::CastBatch CastBatchOf(const Problem& problem) {
   kernels::cuda::CastBatch batch;
   batch.query = problem.query;

@@ -19,11 +19,11 @@ bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kB
 //   d=128  309/497 350/574 362/617 368/609 370/600 370/595
 //
 // cuDNN wins by 1.2 to 1.7 times, but it compiles a plan of about 400 ms for each exact shape and
-// keeps it for good. So it serves a closed set of shapes, and everything else is flash's:
+// keeps it for good. So it serves a closed set of shapes, and flash serves everything else:
 //   - from 1024 tokens on: below, one launch per sequence leaves most of the GPU idle, and a lone
 //     flash launch over the whole batch wins;
-//   - lengths that are multiples of 128 (others have faulted: pytorch#169849), in coarser steps as
-//     they grow, which bounds the number of plans;
+//   - lengths that are multiples of 128 (others have faulted), in coarser steps as they grow, which
+//     bounds the number of plans;
 //   - the dims and head counts of the models people serve, for the same reason.
 constexpr int64_t kCudnnMinTokens = 1024;
 constexpr int64_t kCudnnMaxTokens = 1 << 20;
@@ -34,7 +34,8 @@ constexpr std::array<int64_t, 10> kCudnnHeads = {4, 6, 8, 12, 16, 20, 24, 32, 48
 constexpr int64_t kCudnnMinVersion = 91500;
 constexpr int kHopper = 90;
 
-// The step between served lengths: 128 to 4K, 512 to 16K, then the next power of two below N / 32.
+// The step between served lengths: 128 up to 4K, 512 up to 16K, then the greatest power of two up
+// to N / 32.
 int64_t CudnnLengthStep(int64_t tokens) {
   if (tokens <= 4096) return 128;
   if (tokens <= 16384) return 512;
@@ -101,7 +102,7 @@ std::vector<Segment> PlanSegments(const Spec& spec, Path base,
 }
 
 int64_t MathBlockRows(int64_t heads, int64_t key_tokens) {
-  // The fp32 score block, [heads, rows, key_tokens], stays within this budget or at one row.
+  // The fp32 score block, [heads, rows, key_tokens], stays within this budget, or is one row.
   constexpr int64_t kBlockBytes = int64_t{64} << 20;
   const Count row_bytes = Count(heads) * key_tokens * int64_t{sizeof(float)};
   return std::clamp<int64_t>(kBlockBytes / std::max<int64_t>(1, row_bytes.value()), 1, 1024);

@@ -32,9 +32,9 @@ enum class Path { kFlash, kCudnn, kEfficient, kMath };
 inline constexpr int64_t kMaxGridHeads = 65535;
 inline constexpr int64_t kMaxGridSequences = 65535;
 
-// Whether LibTorch's fused kernels may be given the scale: they scale scores before they compare
-// them, and those that they hid, which are -infinity, too. So 0 makes NaN of the latter, and a huge
-// scale infinities of ordinary scores. What fits nowhere else is the math path's.
+// Whether LibTorch's fused kernels can take the scale. They scale scores before they compare them,
+// including masked ones, which are -infinity. So a scale of 0 turns masked scores into NaN, and a
+// huge one turns ordinary scores into infinities. The math path takes any scale.
 bool ScaleFits(double scale);
 
 bool FlashFits(const Spec& spec, const Capabilities& device);
@@ -51,8 +51,8 @@ struct Segment {
   int64_t count = 0;
 };
 
-// Cuts a batch into launches. `base` is the path of the variant's row; sequences that cuDNN runs
-// faster leave a kFlash row, each as a launch of its own. Offsets as in Problem.
+// Cuts a batch into launches. `base` is the path of the variant's row; in a kFlash row, each
+// sequence that cuDNN runs faster becomes a launch of its own. Offsets as in Problem.
 std::vector<Segment> PlanSegments(const Spec& spec, Path base,
                                   std::span<const int32_t> cu_seqlens_q,
                                   std::span<const int32_t> cu_seqlens_k,

@@ -37,7 +37,7 @@ ClusteredDevice DeviceOf(at::Device device, bool tensor_cores) {
 }
 
 // The random numbers of a clustering on the device: hash planes, biases and the strata's draws, one
-// behind the other as words.
+// after another as words.
 struct RandomNumbers {
   std::tuple<uint64_t, int, bool, int64_t, int> key;  // seed, bits, bias, dim, clusters
   c10::StreamId stream = 0;
@@ -55,8 +55,8 @@ std::vector<uint32_t> DrawWords(const Clustered& clustering, int64_t dim) {
   return words;
 }
 
-// Drawing takes some 0.3 ms, so those used last are kept. One stream uploads and reads them, so a
-// tensor that is dropped here cannot be reused before the kernels that read it have run.
+// Drawing takes some 0.3 ms, so the last few are kept. One stream uploads and reads them, so the
+// memory of a tensor dropped here is not reused before the kernels that read it have run.
 at::Tensor UploadRandomNumbers(const Clustered& clustering, int64_t dim, at::Device device) {
   constexpr size_t kRemembered = 8;
   thread_local std::array<RandomNumbers, kRemembered> remembered;
@@ -92,10 +92,9 @@ Computed Compute(std::string_view backend, const Spec& spec, const Problem& prob
   const at::TensorOptions options = at::TensorOptions().device(device);
   const at::Tensor output = at::empty({problem.query_tokens(), spec.heads, spec.value_dim},
                                       options.dtype(ScalarTypeOf(spec.dtype)));
-  // All belong to the current stream, so memory that is given back here is not used again before
-  // the kernels have run.
+  // All belong to the current stream, so their memory is not reused before the kernels have run.
   const at::Tensor workspace = at::empty({plan.workspace_bytes}, options.dtype(at::kByte));
-  // The plan's arrays begin with the offsets, whose first is 0, so they travel as offsets do.
+  // The plan's arrays begin with an offset of 0, so UploadOffsets can upload and cache them.
   const at::Tensor offsets =
       UploadOffsets(plan.offsets, 0, static_cast<int64_t>(plan.offsets.size()) - 1, device);
   const at::Tensor words = UploadRandomNumbers(clustering, spec.head_dim, device);
@@ -105,7 +104,7 @@ Computed Compute(std::string_view backend, const Spec& spec, const Problem& prob
                           problem.key_stride, spec.dtype, device);
   at::Tensor value = ViewOf(problem.value, problem.key_tokens(), spec.heads, spec.value_dim,
                             problem.value_stride, spec.dtype, device);
-  if (tensor_cores) {  // which copy 16 bytes at a time
+  if (tensor_cores) {  // their kernels copy 16 bytes at a time
     query = AlignedRows(query, spec.head_dim);
     key = AlignedRows(key, spec.head_dim);
     value = AlignedRows(value, spec.value_dim);

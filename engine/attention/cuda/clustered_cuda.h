@@ -11,7 +11,8 @@
 
 namespace castor::attention::cuda {
 
-// Every sequence of the problem, in the same few launches. Require what fits.h says.
+// Every sequence of the problem, in the same few launches. Requires ClusteredMmaFits or
+// ClusteredGenericFits (fits.h).
 Computed ComputeClusteredMma(std::string_view backend, const Spec& spec, const Problem& problem,
                              at::Device device);
 Computed ComputeClusteredGeneric(std::string_view backend, const Spec& spec, const Problem& problem,

@@ -1,5 +1,5 @@
-// A Spec in the terms of clustered attention's kernels. No tensor library here, so that tests
-// without one share it.
+// Translates a Spec for clustered attention's kernels. No tensor library here, so that tests
+// without one can use it.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ inline kernels::cuda::ClusteredShape ClusteredShapeOf(const Spec& spec) {
   return shape;
 }
 
-// What the strata draw for the initial centroids, [clusters].
+// The strata's random draws for the initial centroids, [clusters].
 inline std::vector<uint32_t> CentroidDraws(const Clustered& clustering) {
   std::vector<uint32_t> draws;
   draws.reserve(clustering.clusters);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMostDims = 1 << 20;
 
-// What grids hold in pieces of some columns, and blocks index in int32.
+// Bounds that grids can hold, in pieces of some columns, and that blocks can index in int32.
 bool ShapeFits(const Spec& spec) {
   return IsFloating(spec.dtype) && spec.heads <= kMaxGridHeads && spec.head_dim <= kMostDims &&
          spec.value_dim <= kMostDims;
@@ -33,15 +33,14 @@ bool ClusteredGenericFits(const Spec& spec) {
 
 bool CastFits(const Spec& spec) {
   constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
-  // N_c is what a layer's file or a request brings; a request that only asks whether CAST is served
-  // has none yet.
+  // N_c comes from a layer's file or a request. It is 0 if asked only whether CAST is served.
   return std::holds_alternative<Cast>(spec.kernel) && ShapeFits(spec) &&
          spec.surrogates <= kMaxInt / (spec.heads > 0 ? spec.heads : 1);
 }
 
 int64_t ClusteredWorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                                 std::span<const int32_t> cu_seqlens_k) {
-  // The device may do with less: one whose blocks share their memory needs no counts outside it.
+  // The device may need less: if its blocks can share their memory, the counts stay there.
   const kernels::cuda::ClusteredPlan plan = PlanClustered(
       ClusteredShapeOf(spec), cu_seqlens_q, cu_seqlens_k, {.tensor_cores = ClusteredMmaFits(spec)});
   return plan.sequences == 0 ? Count::kMost : plan.workspace_bytes;

@@ -1,6 +1,6 @@
-// What the kernels of clustered attention and of CAST can run on a GPU, and the memory that they
-// take. Pure functions, which any thread may call; no tensor library and no CUDA here, so that they
-// are tested without a GPU. No numbers of a request make their arithmetic wrap.
+// What the kernels of clustered attention and CAST can run on a GPU, and the memory that they need.
+// Pure functions; any thread may call them. No tensor library and no CUDA here, so that they can be
+// tested without a GPU. No request can make their arithmetic wrap.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace castor::attention::cuda {
 
-// Both hold for either kernel.
+// Both apply to both clustered kernels.
 bool ClusteredMmaFits(const Spec& spec);      // tensor cores: half types, the usual dims
 bool ClusteredGenericFits(const Spec& spec);  // everything that grids and int32 can hold
 
 // Any dims up to 2^20, any number of clusters that grids and int32 can hold.
 bool CastFits(const Spec& spec);
 
-// Bytes beside the tensors, see Variant::workspace_bytes. Requires that the kernel fits.
+// Bytes besides the tensors, see Variant::workspace_bytes. Requires that the kernel fits.
 int64_t ClusteredWorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                                 std::span<const int32_t> cu_seqlens_k);
 int64_t CastWorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,

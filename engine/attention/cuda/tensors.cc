@@ -24,14 +24,14 @@ bool IsAligned(const at::Tensor& rows) {
          rows.stride(2) == 1;
 }
 
-// Offsets on the device, remembered by their values. One stream allocates and reads them, so a
-// tensor that is dropped here cannot be reused before the kernels that read it have run.
+// Offsets on the device, cached by value. One stream allocates and reads them, so the memory of a
+// tensor dropped here is not reused before the kernels that read it have run.
 struct Upload {
   std::vector<int32_t> values;
   c10::StreamId stream = 0;
   at::Tensor tensor;
 };
-constexpr size_t kRemembered = 4;  // query and key offsets of the batch in hand and the one before
+constexpr size_t kRemembered = 4;  // query and key offsets of this batch and the one before
 
 }  // namespace
 
@@ -39,7 +39,7 @@ at::Tensor ViewOf(const std::byte* data, int64_t tokens, int64_t heads, int64_t 
                   DType dtype, at::Device device) {
   const std::array<int64_t, 3> sizes = {tokens, heads, dim};
   const std::array<int64_t, 3> strides = {stride, dim, 1};
-  // Naming the device spares a look-up of the pointer in the driver.
+  // Naming the device saves a look-up of the pointer in the driver.
   return at::for_blob(const_cast<std::byte*>(data), sizes)
       .strides(strides)
       .options(at::TensorOptions().dtype(ScalarTypeOf(dtype)).device(device))

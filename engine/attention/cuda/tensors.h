@@ -19,16 +19,17 @@ at::Tensor ViewOf(const std::byte* data, int64_t tokens, int64_t heads, int64_t 
                   DType dtype, at::Device device);
 
 // `rows`, [tokens, heads, dim], such that 16-byte loads of its rows are allowed and the last
-// dimension is `dim`: itself where that holds, else a copy widened with zeros. Zeros in query and
-// key add nothing to a score, and zero columns of value are cut off again, so the result is exact.
+// dimension is `dim`: itself if that holds, otherwise a copy, padded with zeros if it is too
+// narrow. Zeros in query and key add nothing to a score, and zero columns of value are cut off
+// again, so the result is exact.
 at::Tensor AlignedRows(const at::Tensor& rows, int64_t dim);
 
-// The least multiple of the number of elements in 16 bytes that is >= dim.
+// `dim` rounded up to a multiple of 16 bytes, in elements.
 int64_t AlignedDim(int64_t dim, DType dtype);
 
 // Offsets of `count` sequences from `first` on, made relative to the first one's start, int32
-// [count + 1] on the current device. The upload goes through pinned memory and does not wait; the
-// offsets used last are kept, so a model's layers upload theirs once.
+// [count + 1] on `device`. The upload goes through pinned memory and does not wait. The last few
+// uploads are cached, so a model's layers upload their offsets once.
 at::Tensor UploadOffsets(std::span<const int32_t> cu_seqlens, int64_t first, int64_t count,
                          at::Device device);
 

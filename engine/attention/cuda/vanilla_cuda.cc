@@ -28,7 +28,7 @@ bool IsCausal(const Spec& spec) {
   return vanilla != nullptr && vanilla->causal;
 }
 
-// Cuts off the columns that AlignedRows added; no copy where there are none.
+// Cuts off the columns that AlignedRows added; no copy if there are none.
 at::Tensor FirstColumns(const at::Tensor& output, int64_t dim) {
   return output.narrow(-1, 0, dim).contiguous();
 }
@@ -39,7 +39,8 @@ at::Tensor FlashAttention(const Spec& spec, const Sequences& s) {
   // One dim for query, key and value, a multiple of 8.
   const int64_t dim = AlignedDim(std::max(spec.head_dim, spec.value_dim), spec.dtype);
   const at::Device device = s.query.device();
-  // With equal lengths, which a causal problem has, its bottom-right mask is the usual one.
+  // The causal mask is aligned at the bottom right. Causal problems have equal lengths, so it is
+  // the usual one.
   const auto result = at::_flash_attention_forward(
       AlignedRows(s.query, dim), AlignedRows(s.key, dim), AlignedRows(s.value, dim),
       UploadOffsets(s.cu_seqlens_q, s.first, s.count, device),
@@ -69,7 +70,7 @@ at::Tensor EfficientAttention(const Spec& spec, const Sequences& s) {
   const int64_t head_dim = AlignedDim(spec.head_dim, spec.dtype);
   const int64_t value_dim = AlignedDim(spec.value_dim, spec.dtype);
   const at::Device device = s.query.device();
-  // LibTorch's own alignment check looks at the strides only; AlignedRows has seen to the base.
+  // LibTorch's own alignment check looks at the strides only; AlignedRows also aligns the base.
   const auto result = at::_efficient_attention_forward(
       AlignedRows(s.query, head_dim).unsqueeze(0), AlignedRows(s.key, head_dim).unsqueeze(0),
       AlignedRows(s.value, value_dim).unsqueeze(0), /*bias=*/std::nullopt,
@@ -85,7 +86,8 @@ at::Tensor EfficientAttention(const Spec& spec, const Sequences& s) {
 at::Tensor MathAttention(const Spec& spec, const Sequences& s) {
   const int32_t query_base = s.cu_seqlens_q[s.first];
   const int32_t key_base = s.cu_seqlens_k[s.first];
-  // What hides a key, -infinity, is multiplied too, so the magnitude is not 0, in float32 either.
+  // Masked scores, which are -infinity, are multiplied too, so the magnitude must not be 0, not
+  // even in float32.
   const double sign = spec.softmax_scale < 0 ? -1 : (spec.softmax_scale > 0 ? 1 : 0);
   const double magnitude = sign == 0 ? 1 : std::max<double>(std::abs(spec.softmax_scale), 0x1p-149);
   at::Tensor output = at::empty({s.query.size(0), spec.heads, spec.value_dim}, s.query.options());
@@ -121,7 +123,7 @@ at::Tensor MathAttention(const Spec& spec, const Sequences& s) {
           scores.masked_fill_(column > row + (keys - queries),
                               -std::numeric_limits<float>::infinity());
         }
-        // Compared before they are scaled, so that no scale makes infinities of them.
+        // The maximum is subtracted before scaling, so that no scale makes scores infinite.
         scores.sub_(scores.amax(-1, /*keepdim=*/true)).mul_(magnitude);
         const at::Tensor block = at::matmul(at::softmax(scores, -1), values);
         rows.narrow(0, first, count).narrow(1, h, heads).copy_(block.transpose(0, 1));

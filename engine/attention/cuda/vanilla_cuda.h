@@ -16,7 +16,7 @@ namespace castor::attention::cuda {
 
 // The sequences that one launch computes.
 struct Sequences {
-  at::Tensor query;                       // [query tokens, heads, head_dim], of these alone
+  at::Tensor query;                       // [query tokens, heads, head_dim], of these only
   at::Tensor key;                         // [key tokens, heads, head_dim]
   at::Tensor value;                       // [key tokens, heads, value_dim]
   std::span<const int32_t> cu_seqlens_q;  // of the whole problem
@@ -35,8 +35,8 @@ at::Tensor CudnnAttention(const Spec& spec, const Sequences& sequences);
 // fp32's accuracy. Requires EfficientFits.
 at::Tensor EfficientAttention(const Spec& spec, const Sequences& sequences);
 
-// Matrix products and softmax in fp32, in blocks of query rows: for whatever the others refuse.
-// The twin that the check on a GPU compares them with.
+// Matrix products and softmax in fp32, in blocks of query rows: for whatever the others refuse. The
+// check on a GPU compares the others with it.
 at::Tensor MathAttention(const Spec& spec, const Sequences& sequences);
 
 }  // namespace castor::attention::cuda

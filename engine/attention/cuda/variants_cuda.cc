@@ -76,8 +76,8 @@ Computed ComputeVanilla(std::string_view row, const Spec& spec, const Problem& p
   return computed;
 }
 
-// A row of the table: what Variant says of it, and what computes it. `compute` gets the row's
-// backend, for reports.
+// A row of the table: the fields of Variant, and the function that computes. It gets the row's
+// backend for reports.
 struct Row {
   KernelName kernel;
   std::string_view backend;
@@ -88,7 +88,7 @@ struct Row {
                              std::span<const int32_t> cu_seqlens_k) = nullptr;
 };
 
-// Best first, by kernel.
+// By kernel, best first.
 constexpr auto kRows = std::to_array<Row>({
     {KernelName::kVanilla, "cuda-flash", SupportsFlash, ComputeVanilla<Path::kFlash>},
     {KernelName::kVanilla, "cuda-efficient", SupportsEfficient, ComputeVanilla<Path::kEfficient>},

@@ -1,6 +1,6 @@
 // The GPU's rows of the variant table (engine/attention/variants.h).
 //
-// Called on the device's engine thread with its stream current, but for CudaVariants. Functions
+// Called on the device's engine thread with its stream current, except for CudaVariants. Functions
 // that compute may throw what LibTorch throws: the device turns that into a Status.
 #pragma once
 
@@ -23,8 +23,8 @@ struct OutputRows {
   at::Tensor rows;    // [tokens, heads, value_dim], contiguous
 };
 
-// What a row computed. Keeping the tensors that the kernels wrote, in place of a copy into one,
-// saves a pass over the output.
+// The result of a row. Keeping the tensors that the kernels wrote, instead of copying them into
+// one, saves a pass over the output.
 struct Computed {
   std::vector<OutputRows> outputs;  // cover all query tokens, in order
   std::string_view backend;         // what really ran, such as "cuda-cudnn"
