@@ -1,4 +1,4 @@
-// Controls of runs that tests look into or interrupt.
+// Run controls with which tests observe or interrupt runs.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,8 @@
 
 namespace castor {
 
-// Comes to a checkpoint wherever there can be one, counts them, and does there what a test wants.
+// Asks for a checkpoint wherever one is possible, counts them, and calls the test's function at
+// each.
 class AtEvery final : public RunControl {
  public:
   explicit AtEvery(std::function<absl::Status()> act = [] { return absl::OkStatus(); })

@@ -23,7 +23,7 @@ WorkStats Work(const char* operation) {
   return work;
 }
 
-// The request's rows of output, for a request whose tensors are gone.
+// A result that copies `input`, so that it outlives the request's tensors.
 absl::StatusOr<TensorResult> CopyOf(const TensorInput& input, HostPool& pool) {
   TensorResult result;
   result.dtype = input.dtype;

@@ -1,6 +1,6 @@
-// An engine without a device, for tests of what surrounds it: it admits every request, answers
+// An engine without a device, for tests of the code around it. It admits every request, answers
 // Attend with the request's own `value` and Encode with one row per text or sequence, and can be
-// made to stall, fail, refuse and break. One worker thread answers one request after another.
+// made to stall, fail, refuse and break. One worker thread answers the requests one after another.
 #pragma once
 
 #include <atomic>
@@ -20,27 +20,27 @@ class FakeEngine final : public Engine {
   FakeEngine();
   ~FakeEngine() override;
 
-  // ---- what tests make it do
+  // ---- controls for tests
 
-  // While held, admitted requests wait; a request that waits is cancelled at once.
+  // While held, admitted requests wait; a waiting request is cancelled at once.
   void Hold() { SetHeld(true, running_held_); }
-  // While held, the next request runs and does not finish; Cancel does not reach it.
+  // While held, the next request runs without finishing; Cancel does not reach it.
   void HoldRunning() { SetHeld(waiting_held_, true); }
   void Release() { SetHeld(false, false); }
-  // Submit answers this; OK to admit again.
+  // Submit returns this; OK to admit again.
   void RefuseWith(absl::Status status);
   // Requests are answered with this from now on; OK to succeed again.
   void FailWith(absl::Status status);
-  // As after a fault of the device: not healthy, everything is INTERNAL.
+  // As after a device fault: unhealthy, and every answer is INTERNAL.
   void Break();
-  // What stats() answers from now on, in place of its own counts. Not while other threads ask.
+  // What stats() returns from now on instead of its own counts. Not while other threads call it.
   EngineStats& fixed_stats() { return stats_.has_value() ? *stats_ : stats_.emplace(); }
 
-  // ---- what tests wait for; false when it did not come within 20 s
+  // ---- waits for tests; false on a timeout of 20 s
 
-  bool AwaitWaiting(int64_t requests);  // exactly so many wait
+  bool AwaitWaiting(int64_t requests);  // exactly this number wait
   bool AwaitRunning();                  // one is held running
-  bool AwaitCancels(int64_t calls);     // at least so many calls of Cancel
+  bool AwaitCancels(int64_t calls);     // at least this number of calls of Cancel
 
   int64_t admitted() const;
   int64_t answered() const;

@@ -1,1 +1,1 @@
-// Nothing: a target needs a source for its precompiled header. See precompiled.h.
+// Empty: a target needs a source for its precompiled header. See precompiled.h.

@@ -1,5 +1,5 @@
-// What nearly every test includes, compiled once: castor_test() in deploy/cmake. Tests include what
-// they use all the same.
+// Headers that nearly every test includes, compiled once by castor_test() in deploy/cmake. Tests
+// still include what they use.
 #pragma once
 
 #include <gmock/gmock.h>

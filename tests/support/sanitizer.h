@@ -1,6 +1,6 @@
-// What tests do otherwise when the build has a sanitizer: less of the same, since it makes a
-// program several times slower; with more patience; and without a look at the process's size, most
-// of which is then the sanitizer's own. Nothing else may depend on it: a test that is wrong under a
+// What tests change when the build has a sanitizer. They do fewer repetitions, since it makes a
+// program several times slower; they wait longer; and they do not check the process's size, most of
+// which is then the sanitizer's own. Nothing else may depend on it: a test that is wrong under a
 // sanitizer is wrong.
 #pragma once
 
@@ -20,10 +20,10 @@ inline constexpr bool kSanitized = true;
 inline constexpr bool kSanitized = false;
 #endif
 
-// How many of `count` repetitions to do: a tenth under a sanitizer.
+// How many of `count` repetitions to run: a tenth under a sanitizer.
 constexpr int Scaled(int count) { return kSanitized ? (count + 9) / 10 : count; }
 
-// How long to wait for what is bound to come.
+// How long to wait for an event that is bound to come.
 constexpr std::chrono::milliseconds Patience(std::chrono::milliseconds usual) {
   return kSanitized ? 4 * usual : usual;
 }

@@ -19,7 +19,7 @@ class Seeded {
         random_(seed_),
         trace_(__FILE__, __LINE__, "seed " + std::to_string(seed_)) {}
 
-  // Of low..high, both included.
+  // Uniform in [low, high], both included.
   int64_t Uniform(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
   }

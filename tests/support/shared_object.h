@@ -1,5 +1,5 @@
-// A POSIX shared-memory object under a name of its own, as a client has one; tests change and cut
-// it as they like.
+// A POSIX shared-memory object with a unique name, as a client would create it; tests modify and
+// resize it as they like.
 #pragma once
 
 #include <fcntl.h>
@@ -38,7 +38,7 @@ class SharedObject {
     EXPECT_EQ(fstat(descriptor_, &status), 0);
     return status.st_size;
   }
-  // Makes it shorter, or longer by zeros.
+  // Resizes it; new bytes are zero.
   void Cut(int64_t size) const { EXPECT_EQ(ftruncate(descriptor_, size), 0); }
 
   void Write(int64_t offset, std::span<const std::byte> bytes) const {

@@ -1,4 +1,4 @@
-// An empty folder that goes away with the object.
+// An empty folder that is deleted with the object.
 #pragma once
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ namespace castor {
 
 class TemporaryFolder {
  public:
-  // Throws where none can be made.
+  // Throws when the folder cannot be made.
   TemporaryFolder() : path_((std::filesystem::temp_directory_path() / "castor-XXXXXX").string()) {
     if (mkdtemp(path_.data()) == nullptr) {
       throw std::system_error(errno, std::generic_category(), path_);

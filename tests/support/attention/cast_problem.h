@@ -1,5 +1,5 @@
-// Random CAST problems for tests: what random_problem.h makes, with a layer's surrogate tokens and
-// gates; and their affinities in float64, for tests that ask how clusters came about.
+// Random CAST problems for tests: random_problem.h's problems with a layer's surrogate tokens and
+// gates. Also their affinities in float64, for tests that ask why clusters came out as they did.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace castor::attention {
 
-// `spec` holds Cast, and in `surrogates` how many surrogate tokens there are.
+// `spec` holds Cast; its `surrogates` is the number of surrogate tokens.
 struct CastProblem {
   CastProblem(const Spec& spec, std::vector<int32_t> lengths, std::mt19937& random,
               const Gaps& gaps = {})
@@ -32,15 +32,15 @@ struct CastProblem {
 
   std::vector<double> Reference() const { return CastReference(problem.spec, problem.view); }
 
-  // The kappa of a sequence of so many tokens.
+  // The cluster size kappa for a sequence of `tokens` tokens.
   int64_t ClusterSize(int64_t tokens) const {
     const int32_t size = std::get<Cast>(problem.spec.kernel).cluster_size;
     const int64_t clusters = problem.spec.surrogates;
     return std::min<int64_t>(size > 0 ? size : (tokens + clusters - 1) / clusters, tokens);
   }
 
-  // Whether float32 resolves all that decides who belongs to which cluster. Where it does not,
-  // another implementation may choose other members, and some rows differ altogether.
+  // Whether float32 is precise enough to decide every token's cluster. Where it is not, another
+  // implementation may choose other members, and some rows differ altogether.
   bool HasMargins(std::mt19937& random) const;
 
   OwnedProblem problem;
@@ -48,8 +48,8 @@ struct CastProblem {
   std::vector<float> gate;  // [tokens]
 };
 
-// Steps 1 and 2 of the definition, over the heads [head_begin, head_end): affinities
-// [tokens, clusters] of one sequence. Written apart from the twin's, and so another check of it.
+// Steps 1 and 2 of the definition, over the heads [head_begin, head_end): affinities [tokens,
+// clusters] of one sequence. Does not use the twin's code, so it checks the twin too.
 inline std::vector<double> CastAffinities(const CastProblem& layer, int64_t sequence,
                                           int64_t head_begin, int64_t head_end) {
   const Spec& spec = layer.problem.spec;
@@ -97,8 +97,9 @@ inline bool CastProblem::HasMargins(std::mt19937& random) const {
   const Spec& spec = problem.spec;
   const auto& cast = std::get<Cast>(spec.kernel);
   const bool per_head = cast.head_clustering == Cast::HeadClustering::kPerHead;
-  // What float32 makes of an affinity, relative to it and with room: scores of some units are exact
-  // to some 1e-6. A softmax passes that on; far down laplace's tail it counts 20 times as much.
+  // A generous bound on the relative error of an affinity in float32. Scores of a few units are
+  // exact to about 1e-6. Softmax keeps that; far down laplace's tail the error is 20 times as
+  // large.
   const bool laplace = cast.attention_function == Cast::AttentionFunction::kLaplace;
   const double error = laplace ? 2e-4 : 2e-5;
   std::uniform_real_distribution<double> noise(1 - error, 1 + error);
@@ -108,7 +109,7 @@ inline bool CastProblem::HasMargins(std::mt19937& random) const {
     for (int64_t h = 0; h < (per_head ? spec.heads : 1); ++h) {
       const std::vector<double> exact = CastAffinities(*this, s, h, per_head ? h + 1 : spec.heads);
       const auto members = CastMembers(exact, spec.surrogates, size, cast.clustering);
-      // A decision closer than that changes in every other trial.
+      // A decision closer than `error` changes in about every other trial.
       for (int trial = 0; trial < 24; ++trial) {
         std::vector<double> inexact = exact;
         for (double& affinity : inexact) affinity *= noise(random);
@@ -119,7 +120,7 @@ inline bool CastProblem::HasMargins(std::mt19937& random) const {
   return true;
 }
 
-// The first of the random problems whose clusters are not a matter of rounding.
+// Draws problems until rounding cannot change the clusters.
 inline std::unique_ptr<CastProblem> CastProblemWithMargins(const Spec& spec,
                                                            const std::vector<int32_t>& lengths,
                                                            std::mt19937& random) {

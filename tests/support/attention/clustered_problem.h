@@ -1,5 +1,5 @@
-// Random problems for clustered and improved clustered attention whose discrete choices (hash bits,
-// top keys) have margins above float32's rounding, so that implementations must agree with the
+// Random problems for clustered and improved clustered attention. Their discrete choices (hash
+// bits, top keys) have margins above float32's rounding, so an implementation must agree with the
 // twin on every one of them.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace castor::attention {
 
-// query . normal - bias of bit t, against the size of the summands.
+// query . normal - bias of bit t, relative to the size of the summands.
 inline double HashMargin(const HashPlanes& planes, const double* query, int t) {
   double product = 0;
   double size = std::abs(planes.biases[t]);
@@ -26,12 +26,12 @@ inline double HashMargin(const HashPlanes& planes, const double* query, int t) {
     product += term;
     size += std::abs(term);
   }
-  // A product that is zero in every precision, of a zero query without bias, is no near tie: the
-  // bit is 0.
+  // A zero query without bias gives exactly zero in every precision. That is no near tie: the bit
+  // is 0.
   return size == 0 ? -INFINITY : (product - planes.biases[t]) / size;
 }
 
-// Of the nearest bit, of either sign.
+// The absolute margin of the bit closest to its plane.
 inline double LeastHashMargin(const HashPlanes& planes, const double* query) {
   double margin = INFINITY;
   for (int t = 0; t < planes.bits; ++t) {
@@ -40,7 +40,7 @@ inline double LeastHashMargin(const HashPlanes& planes, const double* query) {
   return margin;
 }
 
-// Draws query rows again, from N(0, factor), that are too near a plane.
+// Redraws query rows that are too near a plane, from N(0, factor).
 inline void MakeHashMargins(OwnedProblem& problem, std::mt19937& random, double factor = 1) {
   const Spec& spec = problem.spec;
   const HashPlanes planes = MakeHashPlanes(ClusteringOf(spec), spec.head_dim);
@@ -61,8 +61,8 @@ inline void MakeHashMargins(OwnedProblem& problem, std::mt19937& random, double 
   }
 }
 
-// The least difference between a cluster's last top key and the first one left out, against the
-// greatest score's size.
+// The least difference between a cluster's last top key and the first key left out, relative to the
+// largest absolute score.
 inline double TopMargin(const Spec& spec, const Problem& problem) {
   const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel);
   if (improved == nullptr) return INFINITY;
@@ -99,7 +99,7 @@ inline double TopMargin(const Spec& spec, const Problem& problem) {
   return margin;
 }
 
-// Fills the problem until all of its choices have margins.
+// Redraws the problem until all of its choices have margins.
 inline void RandomizeWithMargins(OwnedProblem& problem, std::mt19937& random,
                                  double query_factor = 1, double key_factor = 1) {
   do {
@@ -108,7 +108,7 @@ inline void RandomizeWithMargins(OwnedProblem& problem, std::mt19937& random,
   } while (TopMargin(problem.spec, problem.view) < 2e-6);
 }
 
-// Values that make each output row the row of weights itself: one sequence, value_dim = keys.
+// Values that make each output row equal its row of weights: one sequence, value_dim = keys.
 inline void MakeValuesIdentity(OwnedProblem& problem) {
   const int64_t keys = problem.view.key_tokens();
   for (int64_t j = 0; j < keys; ++j) {
@@ -120,8 +120,8 @@ inline void MakeValuesIdentity(OwnedProblem& problem) {
   }
 }
 
-// Queries around a few centres, as trained models have them: clusters and top keys are then clear
-// of rounding nearly always.
+// Queries around a few centres, as in trained models: clusters and top keys are then almost always
+// clear of rounding.
 inline void RandomizeAroundCentres(OwnedProblem& problem, int centres, std::mt19937& random) {
   problem.Randomize(random, 0.1, 1, 1);
   const int64_t dim = problem.spec.head_dim;

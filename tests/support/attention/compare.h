@@ -1,4 +1,4 @@
-// How far results are from what they should be, and how far they may be.
+// Errors of results, and the tolerances for them.
 #pragma once
 
 #include <cmath>
@@ -10,8 +10,8 @@
 
 namespace castor::attention {
 
-// ||a - b||_2 / ||b||_2 over the first `count` elements that the functions give, by index; infinite
-// where one of them is not finite.
+// ||a - b||_2 / ||b||_2 over `count` elements, a(i) and b(i); infinite if one of them is not
+// finite.
 template <typename A, typename B>
 double Distance(int64_t count, A a, B b) {
   double error = 0;
@@ -34,9 +34,9 @@ double Distance(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() ? Distance(static_cast<int64_t>(a.size()), at(a), at(b)) : INFINITY;
 }
 
-// Of a problem's output from the twin's rows, [tokens, heads, value_dim]. Small rows, as laplace
-// makes them of few tokens, lie among float16's subnormal numbers, which are 2^-24 apart: what
-// rounding to these costs at most is not held against the output.
+// The distance of a problem's output from the twin's rows, [tokens, heads, value_dim]. Small rows,
+// such as laplace's over few tokens, fall among float16's subnormals, which are 2^-24 apart. Their
+// unavoidable rounding is not counted as error.
 inline double RelativeError(const OwnedProblem& problem, const std::vector<double>& expected) {
   const int64_t row = problem.spec.heads * problem.spec.value_dim;
   const double rounding = problem.spec.dtype == DType::kFloat16 ? 0x1p-25 : 0;
@@ -64,7 +64,7 @@ inline double Tolerance(DType dtype) {
   }
 }
 
-// Exact attention of the same tensors.
+// Exact attention over the same tensors.
 inline std::vector<double> VanillaOfTheSame(const OwnedProblem& problem) {
   Spec spec = problem.spec;
   spec.kernel = Vanilla{};

@@ -1,5 +1,5 @@
-// Elements of any dtype behind bytes, written and read one by one from the definitions of the
-// formats: slow, and apart from the conversions that are under test.
+// Elements of any dtype, written and read one by one by the definitions of the formats: slow, and
+// independent of the conversions under test.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace castor::attention {
 
-// What attention is computed in.
+// The dtypes that attention computes in.
 inline constexpr DType kFloatTypes[] = {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
 
 // The nearest float16 and bfloat16, ties to even, straight from the definitions of the formats.
@@ -69,7 +69,7 @@ inline double GetElement(const std::byte* data, DType dtype, int64_t index) {
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
-// Elements with their memory, zero at first.
+// Elements that own their memory, zero at first.
 class Elements {
  public:
   Elements(DType dtype, int64_t count) : dtype_(dtype), bytes_(count * SizeOf(dtype)) {}
@@ -77,7 +77,7 @@ class Elements {
   void Set(int64_t index, double x) { SetElement(bytes_.data(), dtype_, index, x); }
   double Get(int64_t index) const { return GetElement(bytes_.data(), dtype_, index); }
 
-  // All bytes one: a NaN in every dtype, so that an element that nobody writes shows.
+  // Sets all bits: a NaN in every dtype, so that an element that nobody writes is noticed.
   void Clear() { std::fill(bytes_.begin(), bytes_.end(), std::byte{0xff}); }
 
   int64_t size() const { return static_cast<int64_t>(bytes_.size() / SizeOf(dtype_)); }

@@ -1,5 +1,5 @@
-// Cases of attention that the scripts of tests/golden/attention computed. Needs the definition of
-// CASTOR_GOLDEN_DIR.
+// Attention cases computed by the scripts in tests/golden/attention. CASTOR_GOLDEN_DIR must be
+// defined.
 #pragma once
 
 #include <gtest/gtest.h>

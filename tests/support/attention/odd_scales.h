@@ -1,4 +1,4 @@
-// Softmax scales that no model has but a request may bring, and what every kernel makes of them.
+// Softmax scales that no model uses but a request may send, and what every kernel must answer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,11 +12,11 @@
 
 namespace castor::attention {
 
-// All keys weigh alike: no score of N(0, 1) inputs makes a difference.
+// All keys get the same weight: scores of N(0, 1) inputs make no difference.
 inline constexpr double kScalesNearZero[] = {0.0,      -0.0,  4.9e-324, -1e-300, 4.7e-46,
                                              -4.8e-46, 1e-45, -1e-40,   1e-38,   -1e-20};
 
-// The greatest score takes all, and its product with the scale may be more than a float holds.
+// The greatest score takes all the weight. Its product with the scale may overflow a float.
 inline constexpr double kHugeScales[] = {1e20, -1e30, 1e38, -2.35e38, 2.4e38, -3.4e38};
 
 inline bool IsLaplace(const Spec& spec) {
@@ -24,7 +24,7 @@ inline bool IsLaplace(const Spec& spec) {
   return cast != nullptr && cast->attention_function == Cast::AttentionFunction::kLaplace;
 }
 
-// Requires random inputs, and for Cast clusters of all tokens. `run` computes the problem.
+// `run` computes the problem. Needs random inputs and, for Cast, clusters of all tokens.
 template <typename Run>
 void ExpectRowsOfScalesNearZero(OwnedProblem& problem, Run run) {
   for (const double scale : kScalesNearZero) {
@@ -40,9 +40,10 @@ void ExpectRowsOfScalesNearZero(OwnedProblem& problem, Run run) {
   }
 }
 
-// Whatever gets the weight, all values are 1; but laplace's weights do not sum to 1, nor those of a
-// kernel that sums the same score in two orders where a scale turns the last digit into all the
-// difference there is. Zero scales too, with clusters of any size.
+// All values are 1, so every output should be 1 too, whatever the weights. Two kinds of kernels are
+// only required to give finite rows: laplace's weights do not sum to 1; and a kernel that sums the
+// same score in two orders may get different scores where a huge scale magnifies the last digit.
+// Covers zero scales too, and clusters of any size.
 template <typename Run>
 void ExpectFiniteRowsOfAnyScale(OwnedProblem& problem, Run run, bool sums_near_zero = true,
                                 bool sums_of_huge = true) {

@@ -11,14 +11,14 @@
 
 namespace castor::attention {
 
-// Offsets of sequences' first tokens, and the total.
+// Offsets of the sequences' first tokens, and the total.
 inline std::vector<int32_t> OffsetsOf(const std::vector<int32_t>& lengths) {
   std::vector<int32_t> offsets = {0};
   for (const int32_t length : lengths) offsets.push_back(offsets.back() + length);
   return offsets;
 }
 
-// Tokens further apart than their heads need, by so many elements.
+// Extra elements between consecutive tokens.
 struct Gaps {
   int64_t query = 0;
   int64_t key = 0;
@@ -26,7 +26,7 @@ struct Gaps {
   int64_t output = 0;
 };
 
-// A problem with its memory. Not copyable: Problem points into it.
+// A problem that owns its memory. Not copyable: Problem points into it.
 class OwnedProblem {
  public:
   OwnedProblem(const Spec& spec, std::vector<int32_t> query_lengths,
@@ -52,7 +52,7 @@ class OwnedProblem {
   OwnedProblem(const OwnedProblem&) = delete;
   OwnedProblem& operator=(const OwnedProblem&) = delete;
 
-  // Queries, keys and values from N(0, 1) times the given factors; gaps too.
+  // Draws queries, keys and values from N(0, 1) times the given factors, gaps included.
   void Randomize(std::mt19937& random, double query_factor = 1, double key_factor = 1,
                  double value_factor = 1) {
     Fill(query, random, query_factor);
@@ -60,7 +60,7 @@ class OwnedProblem {
     Fill(value, random, value_factor);
   }
 
-  // One output element, by token over all sequences.
+  // One output element; `token` counts over all sequences.
   double Output(int64_t token, int64_t head, int64_t e) const {
     return output.Get(token * view.output_stride + head * spec.value_dim + e);
   }
@@ -81,8 +81,8 @@ class OwnedProblem {
   }
 };
 
-// Copies sequence `from` of one problem to sequence `to` of another of the same spec and lengths;
-// no gaps in either.
+// Copies sequence `from` of one problem to sequence `to` of another with the same spec and lengths.
+// Neither has gaps.
 inline void CopySequence(const OwnedProblem& source, int64_t from, OwnedProblem& target,
                          int64_t to) {
   const Spec& spec = source.spec;
@@ -100,7 +100,7 @@ inline void CopySequence(const OwnedProblem& source, int64_t from, OwnedProblem&
        spec.heads * spec.value_dim);
 }
 
-// The bytes of one sequence's rows; no gaps.
+// The bytes of one sequence's rows, without gaps.
 inline std::vector<std::byte> OutputOf(const OwnedProblem& problem, int64_t sequence) {
   const int64_t row = problem.spec.heads * problem.spec.value_dim *
                       static_cast<int64_t>(SizeOf(problem.spec.dtype));

@@ -1,9 +1,10 @@
-// How far clustered attention in float32 may be from its twin, element by element, from the inputs.
+// Bounds, from the inputs, how far each element of clustered attention in float32 may be from the
+// twin.
 //
-// A softmax turns an absolute error of its scores into a relative one of its weights, and float32
-// rounds a score in proportion to its terms. So where scores are in the thousands, weights are good
-// to a few digits only, and no tolerance fits all rows: one whose softmax is all but a maximum must
-// be right in every digit, one with two near maxima may be anything between their values.
+// A softmax turns an absolute error of its scores into a relative error of its weights, and float32
+// rounds a score in proportion to its terms. So with scores in the thousands, weights are good to
+// only a few digits. No single tolerance fits all rows: a row dominated by one score must be right
+// in every digit, but a row with two near maxima may lie anywhere between their values.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,8 @@ inline double LogSum(const std::vector<double>& x, const std::vector<int64_t>& k
   return most + std::log(sum);
 }
 
-// Logarithms of a row's weights, [keys], from its centroid's scores and, with top keys, its own.
+// Logarithms of a row's weights, [keys], from its centroid's scores and, if there are top keys,
+// from its own.
 inline std::vector<double> LogWeights(const std::vector<double>& centroid,
                                       const std::vector<double>& own, int64_t topk) {
   std::vector<int64_t> order(centroid.size());
@@ -45,15 +47,16 @@ inline std::vector<double> LogWeights(const std::vector<double>& centroid,
   return weights;
 }
 
-// The bounds of the rows of a problem of one sequence, [tokens, heads, value_dim]; `expected` are
-// the twin's rows.
+// Error bounds for the rows of a problem of one sequence, [tokens, heads, value_dim]; `expected`
+// holds the twin's rows.
 //
 // With u = 2^-24, a score is off by delta_j = (sqrt(members + head_dim) + 4) u scale sum_e |q_e
-// k_je|: the sums over members and dimensions round at each term, which adds up like a random walk;
-// the scale, the maximum and the exponential's argument round once. A softmax divides two sums, so
-// its weights are off by a factor of exp(2 delta) at most; an improved row's are products of two
-// softmaxes. Weights sum to 1 whatever their errors, which therefore count times the distance of
-// the values from the row. The sums of weights and values add 32 u of their terms' size.
+// k_je|. The sums over members and dimensions round at each term, and these errors add up like a
+// random walk; the scale, the maximum and the exponential's argument round once each. A softmax
+// divides two sums, so its weights are off by a factor of at most exp(2 delta). An improved row's
+// weights are products of two softmaxes. Weights sum to 1 despite their errors, so an error counts
+// only times the distance of the value from the row. The sums of weights and values add 32 u of
+// their terms' size.
 inline std::vector<double> RoundingBounds(const OwnedProblem& problem,
                                           const std::vector<double>& expected) {
   constexpr double kUnit = 0x1p-24;

@@ -1,4 +1,4 @@
-// The specs and kernels that tests ask for, and their names in a failure.
+// Specs and kernels for tests, and their names in failure messages.
 #pragma once
 
 #include <cmath>
@@ -56,7 +56,7 @@ inline Cast CastOf(int32_t cluster_size, Cast::Clustering clustering = Cast::Clu
   return kernel;
 }
 
-// One of the readings that a layer's configuration can ask for.
+// One of the option combinations that a layer's configuration can ask for.
 inline constexpr int kCastReadings = 16;
 inline Cast CastReading(int reading, int32_t cluster_size = 0) {
   Cast kernel = CastOf(cluster_size);

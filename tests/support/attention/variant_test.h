@@ -1,4 +1,4 @@
-// A test of the rows of the CPU's variant table that compute some kernels.
+// A test parameterised over rows of the CPU's variant table.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ class VariantTest : public testing::TestWithParam<Variant>, protected Seeded {
     ASSERT_TRUE(status.ok()) << status;
   }
 
-  // Runs each problem alone, then all of them as one batch in random order. One spec.
+  // Runs each problem alone, then all of them as one batch in random order. All have the same spec.
   void ExpectTheSameAloneAndTogether(const std::vector<OwnedProblem*>& problems) {
     std::vector<std::vector<std::byte>> alone;
     std::vector<Problem> batch;

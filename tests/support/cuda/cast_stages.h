@@ -1,5 +1,4 @@
-// What the stages of CAST's kernels left in a workspace that the host can read, and whether it is
-// right.
+// Reads what the stages of CAST's kernels left in a host-readable workspace, and checks it.
 #pragma once
 
 #include <algorithm>
@@ -16,10 +15,10 @@ namespace castor::kernels::cuda {
 
 class CastStages {
  public:
-  // The pointers of `args` are to host memory and outlive this.
+  // The pointers in `args` are to host memory and must outlive this object.
   explicit CastStages(const CastArgs& args) : args_(args) {}
 
-  // Of one clustering of one sequence: [tokens, clusters], as the twin has it.
+  // Affinities of one clustering of one sequence, [tokens, clusters], in the twin's form.
   std::vector<double> Affinities(int64_t s, int64_t clustering) const {
     const int64_t clusters = args_.shape.clusters;
     std::vector<double> affinities(RowAt(s, clustering, 0).tokens * clusters);
@@ -41,7 +40,7 @@ class CastStages {
     }
   }
 
-  // What the selection wrote, in the twin's form.
+  // The selection's result, in the twin's form.
   std::vector<std::vector<int64_t>> Members(int64_t s, int64_t clustering) const {
     std::vector<std::vector<int64_t>> members(args_.shape.clusters);
     for (size_t c = 0; c < members.size(); ++c) {
@@ -52,7 +51,7 @@ class CastStages {
     return members;
   }
 
-  // Whether the membership words say the same.
+  // Whether the membership words agree with the selection.
   bool WordsAgree(int64_t s, int64_t clustering) const {
     const std::vector<std::vector<int64_t>> members = Members(s, clustering);
     const int64_t rows = int64_t{args_.clusterings} * args_.shape.clusters;
@@ -82,11 +81,13 @@ class CastStages {
   const CastArgs args_;
 };
 
-// Affinities against float64, clusters bit by bit against the serial loop over the same affinities.
+// Affinities are compared with float64, clusters bit for bit with the serial loop over the same
+// affinities.
 struct CastStageErrors {
   double worst_affinity = 0;
   bool clusters_are_the_loops = true;
-  // Where float64 chooses other clusters, between affinities that are as good as tied, rows differ.
+  // False if float64 chooses other clusters because affinities are almost tied; rows may then
+  // differ.
   bool clusters_are_exact = true;
 };
 

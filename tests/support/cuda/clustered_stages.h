@@ -1,4 +1,4 @@
-// What the stages of clustered attention's kernels leave, and whether it is right.
+// What the stages of clustered attention's kernels leave, and checks of it.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace castor::attention {
 
 struct ClusteredStages {
-  // The stretch of one sequence in one head.
+  // The part of `all` that belongs to one sequence in one head.
   template <typename T>
   static std::vector<T> Stretch(const std::vector<T>& all, const OwnedProblem& problem, int64_t s,
                                 int64_t h) {
@@ -28,8 +28,9 @@ struct ClusteredStages {
 
 struct ClusteredStageErrors {
   bool labels_are_the_twins = true;  // for the same codes, bit for bit
-  bool sorted = true;                // the queries, by cluster, stably
-  // Where float64 finds other labels, of a query that lies on a plane, rows differ.
+  bool sorted = true;                // queries by cluster, stable
+  // False if float64 finds other labels because a query lies almost on a plane; rows may then
+  // differ.
   bool labels_are_exact = true;
 };
 

@@ -1,4 +1,4 @@
-// Memory of a GPU for tests: with the contents of host memory, and back.
+// GPU memory for tests, filled from host memory and read back.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,8 +12,8 @@ namespace castor {
 
 class DeviceMemory {
  public:
-  // Holds what `host` holds, or if that is null, all bits one: a NaN in every type, so that what no
-  // kernel wrote shows.
+  // Copies `host`; if that is null, sets all bits, a NaN in every type, so that elements that no
+  // kernel writes are noticed.
   DeviceMemory(const void* host, size_t bytes) : bytes_(bytes) {
     if (cudaMalloc(&data_, std::max<size_t>(bytes, 1)) != cudaSuccess) return;
     if (host != nullptr) {
@@ -49,7 +49,7 @@ class DeviceMemory {
   void* data_ = nullptr;
 };
 
-// `count` elements that lie somewhere in device memory.
+// Reads `count` elements from device memory.
 template <typename T>
 std::vector<T> ReadDevice(const T* device, int64_t count) {
   std::vector<T> host(count);

@@ -33,12 +33,12 @@ struct Thread {
   uint3 index{};
   unsigned lane = 0;
   State state = State::kDone;
-  // In a warp's operation:
+  // During a warp operation:
   uint32_t mask = 0;
   Complete complete = nullptr;
   void* argument = nullptr;
   std::vector<PendingCopy> copies;
-  std::vector<size_t> group_ends;  // of committed copies, as positions in `copies`
+  std::vector<size_t> group_ends;  // of committed groups, as positions in `copies`
 };
 
 struct FreeDeleter {
@@ -79,7 +79,7 @@ uint64_t NextRandom(uint64_t* state) {  // splitmix64
   return z ^ (z >> 31);
 }
 
-// The numbers 0..count-1 in an order that two random numbers pick.
+// The numbers 0..count-1 in an order picked by two random numbers.
 class Order {
  public:
   explicit Order(size_t count) : count_(count) {
@@ -130,7 +130,7 @@ void Release(State state, const std::vector<Thread*>& threads) {
   }
 }
 
-// Lets the barrier's threads go if all that are left have come.
+// Releases the barrier once every thread that is still alive has reached it.
 void CheckBlock(Block& block) {
   if (block.waiting == 0 || block.waiting < block.alive) return;
   block.result = {block.votes, block.waiting};
@@ -158,7 +158,7 @@ void RunThread() {
   CheckCluster();
 }
 
-// Places the cluster whose first block is `base`.
+// Sets up the cluster whose first block is `base`.
 void Load(const Shape& shape, const uint3& base) {
   Machine& machine = TheMachine();
   const size_t block_threads = size_t{shape.block.x} * shape.block.y * shape.block.z;
@@ -269,7 +269,7 @@ Votes SyncBlock(bool predicate) {
   block.votes += predicate ? 1 : 0;
   TheMachine().current->state = State::kBlock;
   CheckBlock(block);
-  // Even the last one gives way, so that the order of threads is drawn anew.
+  // Even the last thread to arrive yields, so that the order of threads is drawn anew.
   TheMachine().current->fiber.Leave();
   return block.result;
 }

@@ -18,8 +18,8 @@
 #endif
 
 #if defined(__x86_64__)
-// Saves the callee's registers and the stack pointer at *save, and continues at `to`. ucontext
-// would do as well, but asks the kernel twice per switch.
+// Saves the callee-saved registers, stores the stack pointer at *save, and continues at `to`.
+// ucontext would work too, but makes two system calls per switch.
 extern "C" void castor_switch_stack(void** save, void* to);
 asm(R"(
 .text
@@ -65,8 +65,8 @@ Fiber::Fiber() {
   if (stack_ == MAP_FAILED || mprotect(stack_, kPage, PROT_NONE) != 0) std::abort();
   unsigned char* const top = static_cast<unsigned char*>(stack_) + kPage + kStack;
 #if defined(__x86_64__)
-  // As if Loop had called castor_switch_stack: six registers, then the address to return to. There
-  // the stack is 8 off a multiple of 16, as after any call.
+  // As if Loop had called castor_switch_stack: six registers, then the return address. At that
+  // point the stack is 8 bytes off a multiple of 16, as after any call.
   auto* const frame = reinterpret_cast<uintptr_t*>(top) - 8;
   std::memset(frame, 0, 8 * sizeof(uintptr_t));
   frame[6] = reinterpret_cast<uintptr_t>(&Fiber::Loop);
@@ -120,7 +120,7 @@ void Fiber::Enter(void (*body)()) {
 
 void Fiber::Leave() { Switch(/*inwards=*/false); }
 
-// The bottom of every fiber's stack.
+// The bottom frame of every fiber's stack.
 void Fiber::Loop() {
   Fiber* const self = g_entered;
 #ifdef CASTOR_FIBER_ASAN

@@ -1,5 +1,5 @@
-// A function that runs on a stack of its own and can leave in the middle, for the emulator's
-// threads. Entered and left on one OS thread. Under AddressSanitizer every switch is announced.
+// A function with its own stack that can be suspended midway, for the emulator's threads. All
+// switches happen on one OS thread. Under AddressSanitizer every switch is announced.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // Runs `body` from its start, or goes on where it left. Returns when it leaves or ends; entering
-  // it again after its end runs the `body` given then.
+  // Runs `body` from its start, or resumes where it left off. Returns when it leaves or ends. If
+  // entered again after its end, runs the `body` given then.
   void Enter(void (*body)());
 
-  // Called inside: returns to whoever entered.
+  // Called from inside: returns to the caller of Enter.
   void Leave();
 
  private:
@@ -37,7 +37,7 @@ class Fiber {
   ucontext_t inside_;
   ucontext_t outside_;
 #endif
-  // AddressSanitizer's own: the other side's fake stack, and where the outer stack lies.
+  // For AddressSanitizer: the other side's fake stack, and the outer stack's location.
   void* fake_inside_ = nullptr;
   void* fake_outside_ = nullptr;
   const void* outer_bottom_ = nullptr;

@@ -9,8 +9,9 @@
 
 namespace castor {
 
-// Captures what `queue(stream)`, which returns a cudaError_t, queues; replays it a few times into a
-// cleared `output`; whether that holds the same bytes each time as it does now.
+// Captures the work that `queue(stream)`, which returns a cudaError_t, queues, and replays it a few
+// times into a cleared `output`. Returns whether each replay writes the same bytes that `output`
+// holds now.
 template <typename Queue>
 bool ReplaysTheSame(const DeviceMemory& output, Queue queue) {
   constexpr int kReplays = 3;
@@ -22,7 +23,7 @@ bool ReplaysTheSame(const DeviceMemory& output, Queue queue) {
               cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess;
   if (same) {
     same = queue(stream) == cudaSuccess;
-    // A capture that was begun is ended, whatever was queued.
+    // End the capture even when queueing failed.
     same = cudaStreamEndCapture(stream, &graph) == cudaSuccess && same;
   }
   same = same && cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess;

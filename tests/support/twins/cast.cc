@@ -15,8 +15,9 @@ double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 double Softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::abs(x))); }
 
-// Of MEGA (arXiv 2209.10655), elementwise and not normalised. erfc(-z) is 1 + erf(z), but keeps its
-// digits down the tail: 1 + erf(z) is 0 from z = -6 on, where clusters may still be decided.
+// Laplace of MEGA (arXiv 2209.10655), elementwise and not normalised. erfc(-z) equals 1 + erf(z)
+// but keeps its digits down the tail: 1 + erf(z) is 0 below z = -6, where clusters may still be
+// decided.
 double Laplace(double x) {
   const double mean = std::sqrt(0.5);
   const double deviation = std::sqrt(1 / (4 * std::numbers::pi));
@@ -50,11 +51,11 @@ Members TopMembers(std::span<const double> affinities, int64_t clusters, int64_t
   return members;
 }
 
-// Pairs in decreasing affinity; each is taken if its token is free and its cluster has room.
+// Takes pairs in order of decreasing affinity, each if its token is free and its cluster has room.
 Members SingleMembers(std::span<const double> affinities, int64_t clusters, int64_t cluster_size) {
   std::vector<int64_t> pairs(affinities.size());  // token * clusters + cluster
   std::iota(pairs.begin(), pairs.end(), 0);
-  // Stable, so that equal affinities stay in order of token, then of cluster.
+  // Stable: equal affinities stay in order of token, then of cluster.
   std::stable_sort(pairs.begin(), pairs.end(),
                    [&](int64_t a, int64_t b) { return affinities[a] > affinities[b]; });
   std::vector<bool> taken(affinities.size() / clusters);
@@ -70,7 +71,7 @@ Members SingleMembers(std::span<const double> affinities, int64_t clusters, int6
   return members;
 }
 
-// One sequence, whose tokens are numbered from 0 here.
+// One sequence; its tokens are numbered from 0 here.
 class Sequence {
  public:
   Sequence(const Spec& spec, const ReferenceTensors& in, const std::vector<double>& surrogates,
@@ -97,7 +98,7 @@ class Sequence {
 
   double Gate(int64_t i) const { return gate_[begin_ + i]; }
 
-  // What stretches the scores: 1 + softplus(x), or nothing.
+  // The factor on the scores: 1 + softplus(x), or 1.
   double GateTemperature(double x) const {
     return kernel_.gate_temperature == Cast::GateTemperature::kSoftplus1 ? 1 + Softplus(x) : 1;
   }
@@ -111,7 +112,7 @@ class Sequence {
     return &surrogates_[(c * spec_.heads + h) * spec_.head_dim];
   }
 
-  // f over the clusters of the scores between `row`, a query or a key, and the surrogates.
+  // f over the clusters, of the scores between `row`, a query or a key, and the surrogates.
   Row OverClusters(const double* row, int64_t h, double temperature) const {
     Row scores;
     for (int64_t c = 0; c < clusters_; ++c) {
@@ -120,7 +121,7 @@ class Sequence {
     return Attention(kernel_, std::move(scores));
   }
 
-  // Steps 2 and 3: the clusters by the affinities of some heads together.
+  // Steps 2 and 3: the clusters, from the summed affinities of the given heads.
   Members MembersOf(int64_t head_begin, int64_t head_end) const {
     Row affinities(tokens_ * clusters_);
     for (int64_t i = 0; i < tokens_; ++i) {
@@ -155,7 +156,7 @@ class Sequence {
     return MeanValue(Attention(kernel_, std::move(scores)), members, h);
   }
 
-  // Step 5: what the other tokens see of a cluster. Of an empty one, nothing.
+  // Step 5: what the other tokens see of a cluster; zero for an empty one.
   Row Summary(int64_t c, const std::vector<int64_t>& members, int64_t h) const {
     if (members.empty()) return Row(spec_.value_dim);
     Row scores;

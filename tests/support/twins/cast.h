@@ -2,7 +2,7 @@
 // are clustered by their affinity to learned surrogate tokens, attend inside their clusters, and
 // see the other clusters through summaries.
 //
-// The clustering is a function of its own, because implementations must match it bit for bit. See
+// The clustering is a separate function, because implementations must match it bit for bit. See
 // tensors.h for what a twin is.
 #pragma once
 

@@ -12,7 +12,7 @@
 namespace castor::attention {
 namespace {
 
-// One code drawn from each of `count` equal strata of the sequence, so all are distinct positions.
+// Draws one code from each of `count` equal strata of the sequence, so all positions are distinct.
 std::vector<uint64_t> InitialCentroids(std::span<const uint64_t> codes, int64_t count,
                                        uint64_t seed) {
   const auto length = static_cast<int64_t>(codes.size());
@@ -26,7 +26,7 @@ std::vector<uint64_t> InitialCentroids(std::span<const uint64_t> codes, int64_t 
   return centroids;
 }
 
-// The nearest centroid of each code, the lowest index where several are.
+// The nearest centroid of each code; of equally near ones, the lowest index.
 std::vector<int32_t> Assign(std::span<const uint64_t> codes,
                             const std::vector<uint64_t>& centroids) {
   std::vector<int32_t> labels;
@@ -45,7 +45,8 @@ std::vector<int32_t> Assign(std::span<const uint64_t> codes,
   return labels;
 }
 
-// The majority of each bit among the members; a tie gives 0, a cluster without members stays.
+// The majority of each bit among the members. A tie gives 0; a cluster without members keeps its
+// centroid.
 void Update(std::span<const uint64_t> codes, const std::vector<int32_t>& labels,
             std::vector<uint64_t>* centroids) {
   for (size_t c = 0; c < centroids->size(); ++c) {
@@ -65,7 +66,7 @@ void Update(std::span<const uint64_t> codes, const std::vector<int32_t>& labels,
   }
 }
 
-// The `count` keys of the greatest scores, the lower key first where scores are equal.
+// The `count` keys with the greatest scores; of equal scores, the lower key first.
 std::vector<int64_t> TopKeys(const std::vector<double>& scores, int64_t count) {
   std::vector<int64_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
@@ -136,8 +137,8 @@ class Head {
     return Softmax(std::move(products));
   }
 
-  // The weights of query i: on the top keys their sum as before, but shared out by the query's own
-  // scores; elsewhere the centroid's.
+  // The weights of query i. On the top keys the sum stays as before, but the query's own scores
+  // distribute it; elsewhere the centroid's weights stay.
   std::vector<double> Refine(std::vector<double> weights, const std::vector<int64_t>& top,
                              int64_t i) const {
     double mass = 0;

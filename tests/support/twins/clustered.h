@@ -1,9 +1,9 @@
 // Clustered attention (Vyas, Katharopoulos, Fleuret 2020, arXiv 2007.04825) from its definition:
-// hash the queries, cluster the codes, let each cluster's mean query attend for its members. And
-// improved clustered attention (section 3.3), which refines each row on its cluster's top keys.
+// hash the queries, cluster the codes, and let each cluster's mean query attend for its members.
+// Improved clustered attention (section 3.3) then refines each row on its cluster's top keys.
 //
-// The stages are functions of their own, because implementations must match the integer ones bit
-// for bit. See tensors.h for what a twin is.
+// The stages are separate functions, because implementations must match the integer ones bit for
+// bit. See tensors.h for what a twin is.
 #pragma once
 
 #include <cstdint>

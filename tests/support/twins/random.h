@@ -1,5 +1,5 @@
-// Philox4x32-10 for the twins, written from its paper (Salmon, Moraes, Dror, Shaw 2011) and apart
-// from the engine's, so that a mistake there cannot hide in both. Pure functions.
+// Philox4x32-10 for the twins, written from its paper (Salmon, Moraes, Dror, Shaw 2011) and
+// independent of the engine's, so that a mistake there cannot hide in both. Pure functions.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace castor::attention {
 
 using TwinWords = std::array<uint32_t, 4>;
 
-// What a number is drawn for, and what c0 and c1 of TwinRandom are then.
+// What a number is drawn for. The comments give c0 and c1 of TwinRandom.
 enum class TwinStream : uint32_t {
   kPlane = 1,     // the dimension, the plane
   kBias = 2,      // 0, the plane
@@ -38,7 +38,7 @@ inline TwinWords TwinRandom(TwinStream stream, uint32_t c0, uint32_t c1, uint64_
   return TwinPhilox({c0, c1, 0, static_cast<uint32_t>(stream)}, seed);
 }
 
-// A standard normal (Box-Muller), rounded to float32 as the definition has it.
+// A standard normal number (Box-Muller), rounded to float32 as the definition requires.
 inline float TwinNormal(const TwinWords& words) {
   const double u1 = (double{1} + words[0]) / 4294967296.0;
   const double u2 = words[1] / 4294967296.0;

@@ -1,9 +1,9 @@
 // What the reference twins share: tensors as doubles, and the definitions' small functions.
 //
-// Twins are written from the definitions, for reading: double precision, plain loops, no sharing of
-// work. They take the engine's descriptions of a problem and nothing else of it: what they compute
-// with, random numbers and conversions of elements included, is their own, so that a mistake in a
-// fast path cannot be in its twin as well. Any thread may call them.
+// Twins are written from the definitions, to be read: double precision, plain loops, no sharing of
+// work. They take only the engine's descriptions of a problem. Everything they compute with is
+// their own, including random numbers and element conversions, so a mistake in a fast path cannot
+// be in its twin as well. Any thread may call them.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace castor::attention {
 
-// A problem's query, key and value in double precision without the gaps between
-// tokens: [tokens, heads, dim].
+// A problem's query, key and value in double precision, without gaps between tokens: [tokens,
+// heads, dim].
 struct ReferenceTensors {
   ReferenceTensors(const Spec& spec, const Problem& problem);
 
@@ -31,7 +31,8 @@ struct ReferenceTensors {
   std::vector<double> values;
 };
 
-// `count` tokens of `row` elements, the tokens `stride` elements apart, as doubles: [count, row].
+// `count` tokens of `row` elements each, starting `stride` elements apart, as doubles: [count,
+// row].
 std::vector<double> Doubles(DType dtype, const std::byte* data, int64_t count, int64_t stride,
                             int64_t row);
 

@@ -18,7 +18,7 @@ struct alignas(4) __half2 {
 inline float __half2float(__half h) {
   const uint32_t magnitude = h.bits & 0x7fff;
   const uint32_t sign = static_cast<uint32_t>(h.bits & 0x8000) << 16;
-  // Moved to where float32 has its bits, and scaled by 2^112, which also makes subnormals right.
+  // Shift the bits to float32's position and scale by 2^112, which handles subnormals too.
   uint32_t bits = magnitude << 13;
   if (magnitude >= 0x7c00) {
     bits |= 0x7f800000;

@@ -1,4 +1,4 @@
-// The part of CUDA C++ that our kernels use, over the emulator; see ../emulator.h.
+// The part of CUDA C++ that our kernels use, on top of the emulator; see ../emulator.h.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
 
-// Set for the thread that runs.
+// Set for the running thread.
 inline uint3 threadIdx;
 inline uint3 blockIdx;
 inline dim3 blockDim;
@@ -115,8 +115,8 @@ inline int __syncthreads_count(int predicate) {
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
-// ---- operations of a warp
-// ------------------------------------------------------------------------
+// ---- warp operations
+// ------------------------------------------------------------------------------
 
 namespace castor::cuda_emulator {
 
@@ -144,7 +144,7 @@ T Shuffle(uint32_t mask, T value, int from) {
   return lane.out;
 }
 
-// Combines `value` of all lanes of the mask, in the order of lanes.
+// Combines `value` over all lanes of the mask, in lane order.
 template <typename T, typename Combine>
 T Reduce(uint32_t mask, T value, Combine) {
   Lane<T> lane{value, 0, {}};
@@ -186,7 +186,7 @@ struct Max {
   }
 };
 
-// The first and the end of the group of `width` lanes that this one belongs to.
+// The first lane, and the one past the last, of the group of `width` lanes that this lane is in.
 inline int GroupBegin(int width) { return static_cast<int>(LaneIndex()) / width * width; }
 
 }  // namespace castor::cuda_emulator

@@ -1,5 +1,5 @@
-// The part of CUDA's runtime that our kernels' launchers use, over the emulator; see ../emulator.h.
-// Device memory is the host's, streams run everything at once.
+// The part of CUDA's runtime that our kernels' launchers use, on top of the emulator; see
+// ../emulator.h. Device memory is host memory, and streams run everything at once.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// engine/kernels/cuda/ptx.cuh for the emulator: the same functions, from the definitions of the
-// instructions (PTX ISA). Which element each lane holds is written in that file.
+// engine/kernels/cuda/ptx.cuh for the emulator: the same functions, written from the definitions of
+// the instructions (PTX ISA). The original documents which elements each lane holds.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -48,7 +48,7 @@ struct MmaLane {
   const uint32_t* b;  // [2]
 };
 
-// Element `i` of a register of 4 / per_register bytes each.
+// Element `i` of a 32-bit register.
 inline float HalfAt(uint32_t bits, int i) {
   return __half2float(__ushort_as_half(static_cast<uint16_t>(bits >> (16 * i))));
 }
@@ -58,7 +58,7 @@ inline float BrainAt(uint32_t bits, int i) {
 inline float Tf32At(uint32_t bits, int) { return std::bit_cast<float>(bits & ~0x1fffu); }
 inline int32_t ByteAt(uint32_t bits, int i) { return static_cast<int8_t>(bits >> (8 * i)); }
 
-// D[16, 8] += A[16, k] B[k, 8], with `per_register` neighbours in k behind each register.
+// D[16, 8] += A[16, k] B[k, 8]; each register holds `per_register` elements adjacent in k.
 template <typename D, int per_register, auto At>
 void Mma(D* d, const uint32_t* a, const uint32_t* b) {
   using Lane = MmaLane<D, D>;
