@@ -1,6 +1,6 @@
-// The castor command given what careless people and scripts give it: numbers that are none, files
-// that are something else, output that goes nowhere. Each ends in the documented exit code and one
-// line with the name and the cause.
+// The castor command with the input of careless people and scripts: numbers that are not numbers,
+// files of the wrong kind, output that goes nowhere. Each must end in the documented exit code and
+// one line with the name and the cause.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ using ::testing::HasSubstr;
 
 class CliCarelessTest : public CliTest {
  protected:
-  // A file of the test's own: an .npy header with this dictionary, and data.
+  // Writes a file of this test's own, an .npy header with this dictionary and then data.
   static std::string Npy(const std::string& dictionary, const std::string& data,
                          int claimed_size = -1) {
     const size_t size = claimed_size < 0 ? dictionary.size() : claimed_size;
@@ -47,7 +47,7 @@ TEST_F(CliCarelessTest, NumbersThatAreNoneAreUsageErrorsOfTheirFlag) {
                            "--surrogate-tokens", "--seed", "--fidelity-rows", "--clusters",
                            "--iterations", "--bits", "--kernel-seed", "--topk", "--cluster-size",
                            "--scale", "--timeout", "--tolerance", "--max-relative-error"}) {
-    // values_test.cc has more of them.
+    // values_test.cc tests more of them.
     for (const char* value : {"nan", ""}) {
       EXPECT_THAT(ErrorOf(2, {"attend", flag, value}), AllOf(HasSubstr(flag), HasSubstr("number")))
           << flag << " " << value;
@@ -88,7 +88,7 @@ TEST_F(CliCarelessTest, InputFilesThatCannotBeReadAreNamedWithTheCause) {
   EXPECT_THAT(ErrorOf(2, {"encode"}, "", "<&-"), HasSubstr("cannot read standard input"));
   EXPECT_THAT(ErrorOf(2, {"encode"}, "", "<&- >&-"), HasSubstr("cannot read standard input"));
   EXPECT_THAT(ErrorOf(2, {"encode", "--text-file", InFolder("in")}), HasSubstr("holds no text"));
-  // Devices without an end.
+  // Devices that never end.
   EXPECT_THAT(ErrorOfQuery(2, "/dev/zero"), HasSubstr("no .npy file"));
 }
 
@@ -113,7 +113,7 @@ TEST_F(CliCarelessTest, NpyFilesThatClaimWhatTheyDoNotHoldAreRefusedByName) {
   EXPECT_THAT(
       ErrorOfQuery(2, Npy("{'descr': '|O', 'fortran_order': False, 'shape': (1, 1, 1)}", four)),
       refusal("'|O'"));
-  // Whole files that are no attention are the server's to refuse.
+  // Valid files that make no valid attention request are for the server to refuse.
   EXPECT_THAT(ErrorOfQuery(1, Npy(ShapeOf("()"), four)), HasSubstr("query.shape"));
   EXPECT_THAT(ErrorOfQuery(1, Npy(ShapeOf("(0, 4611686018427387904, 4)"), "")),
               HasSubstr("query.shape"));
@@ -154,7 +154,7 @@ TEST_F(CliCarelessTest, APipeThatNobodyReadsEndsItSilentlyOrInAnError) {
   const Outcome ended = Run({"health"}, "", address_, to_pipe);
   EXPECT_EQ(ended.exit_code, 128 + SIGPIPE);
   EXPECT_EQ(ended.err, "");
-  // Where who starts it ignores the signal.
+  // The same when the parent process ignores the signal.
   const auto before = std::signal(SIGPIPE, SIG_IGN);
   EXPECT_THAT(ErrorOf(2, {"health"}, "", to_pipe), HasSubstr("Broken pipe"));
   std::signal(SIGPIPE, before);

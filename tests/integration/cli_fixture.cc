@@ -13,7 +13,7 @@
 namespace castor::cli {
 namespace {
 
-// One word of the shell.
+// Quotes `text` as one word of the shell.
 std::string Quoted(const std::string& text) {
   std::string quoted(1, '\'');
   for (const char c : text) {

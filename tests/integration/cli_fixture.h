@@ -1,4 +1,5 @@
-// The castor command run by a shell against one real castor-server for all tests of a program.
+// The castor command, run by a shell against one real castor-server that all tests of a program
+// share.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +13,7 @@
 namespace castor::cli {
 
 struct Outcome {
-  int exit_code = -1;  // 128 + n where signal n ended it
+  int exit_code = -1;  // 128 + n if signal n ended it
   std::string out;
   std::string err;
 };
@@ -20,28 +21,28 @@ struct Outcome {
 std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& bytes);
 
-// Whether the model that setup.sh fetches is there.
+// Whether the model that setup.sh fetches is present.
 bool HaveModel();
 
-// The server has --shared-memory, messages of 8 MiB, and MiniLM where it is there.
+// The server runs with --shared-memory, messages of at most 8 MiB, and MiniLM if it is present.
 class CliTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite();
   static void TearDownTestSuite();
 
-  // Runs castor; `input` is its standard input. The shell's `redirections` come on top.
+  // Runs castor with `input` as its standard input. The shell `redirections` are added.
   static Outcome Run(const std::vector<std::string>& arguments, const std::string& input = "",
                      const std::string& server = address_, const std::string& redirections = "");
 
-  // The output of a run that must be OK.
+  // The output of a run that must succeed.
   static std::string OutputOf(const std::vector<std::string>& arguments,
                               const std::string& input = "");
 
-  // The message of a run that must end in this code with one line on standard error.
+  // The message of a run that must end with this exit code and one line on standard error.
   static std::string ErrorOf(int exit_code, const std::vector<std::string>& arguments,
                              const std::string& input = "", const std::string& redirections = "");
 
-  // The path of a file in a folder of the test's own.
+  // The path of a file in this test's own folder.
   static std::string InFolder(const std::string& name) { return folder_ + "/" + name; }
 
   static std::unique_ptr<testing::ServerProcess> server_;

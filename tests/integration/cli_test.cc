@@ -58,9 +58,9 @@ TEST_F(CliTest, EveryKernelAnswersARandomProblem) {
   json answer = attend({"--kernel", "clustered", "--clusters", "20"});
   EXPECT_EQ(answer["kernel"]["name"], "CLUSTERED");
   EXPECT_EQ(answer["kernel"]["clustered"]["clusters"], 20);
-  EXPECT_GT(answer["check"]["relative_error"], 0.01);  // told, not judged
+  EXPECT_GT(answer["check"]["relative_error"], 0.01);  // reported, not enforced
 
-  // With a cluster for every query nothing is approximate, and a tolerance is asked for.
+  // With a cluster for every query nothing is approximate; here a tolerance is enforced.
   answer = attend({"--kernel", "improved-clustered", "--clusters", "200", "--tolerance", "1e-4"});
   EXPECT_EQ(answer["kernel"]["name"], "IMPROVED_CLUSTERED");
   EXPECT_TRUE(answer["check"]["passed"].get<bool>());
@@ -70,7 +70,7 @@ TEST_F(CliTest, EveryKernelAnswersARandomProblem) {
                    "--head-clustering", "per-head", "--attention-function", "laplace"});
   EXPECT_EQ(answer["kernel"]["name"], "CAST");
   EXPECT_EQ(answer["kernel"]["cast"]["head_clustering"], "PER_HEAD");
-  EXPECT_FALSE(answer.contains("check"));  // another function than softmax attention
+  EXPECT_FALSE(answer.contains("check"));  // not softmax attention
   EXPECT_EQ(attend({"--kernel", "automatic"})["kernel"]["name"], "VANILLA");
 }
 
@@ -79,7 +79,7 @@ TEST_F(CliTest, TheAutomaticChoiceIsShownWithItsFigures) {
       OutputOf({"attend", "--lengths", "300", "--kernel", "automatic", "--output", "json"}));
   EXPECT_EQ(exact["kernel"]["name"], "VANILLA");
   EXPECT_LT(exact["check"]["relative_error"].get<double>(), 1e-5);
-  // Without vanilla an approximation must answer; on Gaussian inputs it is far off, and says so.
+  // Without vanilla an approximation must answer; on Gaussian inputs it is far off and reports it.
   const std::string table = OutputOf({"attend", "--lengths", "300", "--kernel", "automatic",
                                       "--max-relative-error", "0.001", "--allow", "clustered"});
   EXPECT_THAT(table, HasSubstr("clustered (100 clusters"));
@@ -89,7 +89,7 @@ TEST_F(CliTest, TheAutomaticChoiceIsShownWithItsFigures) {
       json::parse(OutputOf({"attend", "--lengths", "300", "--kernel", "improved-clustered",
                             "--fidelity-rows", "300", "--output", "json"}));
   EXPECT_EQ(asked["fidelity"]["rows"], 300);
-  // The client's own check covers every row as well.
+  // The client's own check covers every row too.
   EXPECT_NEAR(asked["fidelity"]["relative_error"].get<double>(),
               asked["check"]["relative_error"].get<double>(), 1e-4);
 }
@@ -104,14 +104,14 @@ TEST_F(CliTest, TensorsTravelThroughSharedMemory) {
     EXPECT_TRUE(answer["check"]["passed"].get<bool>()) << dtype;
     EXPECT_EQ(answer["output"]["shape"], json({291, 8, 12}));
   }
-  // The answer's own bytes are those that come through the socket, for CAST's tensors too.
+  // The same bytes as through the socket, for CAST's tensors too.
   for (const char* kernel : {"vanilla", "cast"}) {
     attend({"--kernel", kernel, "-o", "npy", "-f", InFolder("shared.npy")});
     OutputOf({"attend", "--lengths", "90,1,200", "--kernel", kernel, "-o", "npy", "-f",
               InFolder("socket.npy")});
     EXPECT_TRUE(ReadFile(InFolder("shared.npy")) == ReadFile(InFolder("socket.npy"))) << kernel;
   }
-  // Larger than a message may be.
+  // Larger than any message may be.
   EXPECT_THAT(OutputOf({"attend", "--lengths", "6000", "--shared-memory", "--no-check"}),
               HasSubstr("output       [6000, 8, 64]"));
   EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4", "--key-lengths", "4,4", "--shared-memory"}),
@@ -127,7 +127,7 @@ TEST_F(CliTest, AWrongAnswerEndsWithExitCode3) {
 }
 
 TEST_F(CliTest, FilesGoInAndOut) {
-  // Two sequences; the second has one key, whose value is then the answer exactly.
+  // Two sequences. The second has one key, so its answer is exactly that key's value.
   const std::vector<float> query = {1, 2, 3, 4, 5, 6};
   const std::vector<float> key = {1, 0, 0, 1, 7, 7};
   const std::vector<float> value = {10, 20, 30};

@@ -1,5 +1,5 @@
-// A whole program on the engine alone, without a server: two sequences of different length attend
-// to themselves, the answer arrives through a callback, and the program checks a row of it.
+// A complete program that uses the engine without a server: two sequences of different length
+// attend to themselves, the answer arrives through a callback, and the program checks a row of it.
 //
 //   engine_example [cpu | cuda | auto]
 #include <algorithm>

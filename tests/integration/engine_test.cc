@@ -1,5 +1,5 @@
 // The whole engine on the real CPU device: results against plain float64 loops, and the same bytes
-// for a request whether it travels alone or in any company.
+// for a request alone and in any batch.
 #include "engine/engine.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@
 namespace castor {
 namespace {
 
-// ---- conversions, written out: no code shared with the engine
+// ---- conversions, written out to share no code with the engine
 
 float FromHalf(uint16_t bits) {
   const int exponent = (bits >> 10) & 31;
@@ -34,8 +34,8 @@ float FromHalf(uint16_t bits) {
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
-// Values that all three types hold exactly, so that every type starts from the same problem: eight
-// significant bits, for bfloat16, between 1/64 and 4 in magnitude, for half precision.
+// Values that all three types represent exactly, so that every type gets the same problem: eight
+// significant bits, for bfloat16, and magnitudes between 1/64 and 4, for half precision.
 float RandomValue(std::mt19937& random) {
   const float mantissa = 1.0f + static_cast<float>(random() % 128) / 128.0f;
   const float value = std::ldexp(mantissa, static_cast<int>(random() % 7) - 6);
@@ -131,7 +131,7 @@ Problem RandomProblem(std::mt19937& random, int64_t heads, int64_t head_dim, int
   return problem;
 }
 
-// The definition, in float64. [query_tokens, heads, value_dim]
+// The definition in float64: [query_tokens, heads, value_dim].
 std::vector<double> Exact(const Problem& problem) {
   std::vector<double> output(problem.query.size() / problem.head_dim * problem.value_dim);
   int64_t first_query = 0;
@@ -231,7 +231,7 @@ TEST_F(EngineOnCpuTest, AgreesWithFloat64) {
 
 TEST_F(EngineOnCpuTest, SameBytesAloneAndInAnyBatch) {
   SCOPED_TRACE("seed " + std::to_string(seed_));
-  // Few shapes, so that requests do share batches.
+  // Few shapes, so that requests share batches.
   std::vector<Problem> problems;
   for (int i = 0; i < 40; ++i) {
     const DType dtype = i % 2 == 0 ? DType::kFloat32 : DType::kBFloat16;
@@ -267,7 +267,7 @@ TEST_F(EngineOnCpuTest, SameBytesAloneAndInAnyBatch) {
   std::vector<std::thread> clients;
   for (unsigned i = 0; i < 3; ++i) clients.emplace_back(client, seed_ + i);
   for (std::thread& thread : clients) thread.join();
-  EXPECT_GT(shared, 0);  // or nothing was tested
+  EXPECT_GT(shared, 0);  // otherwise nothing was tested
 }
 
 TEST_F(EngineOnCpuTest, NaNSpoilsOnlyItsOwnSequence) {
@@ -276,7 +276,7 @@ TEST_F(EngineOnCpuTest, NaNSpoilsOnlyItsOwnSequence) {
   const Outcome clean = Submit(problem.Request()).get();
   ASSERT_TRUE(clean.ok()) << clean.status();
 
-  // The same sequences behind a poisoned one of three tokens.
+  // The same sequences after a poisoned one of three tokens.
   const size_t poison = 3 * 2 * 32;
   for (auto* bytes : {&problem.query_bytes, &problem.key_bytes, &problem.value_bytes}) {
     const std::vector<float> nan(poison, std::numeric_limits<float>::quiet_NaN());

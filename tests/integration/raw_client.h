@@ -1,4 +1,4 @@
-// A client without manners: speaks just enough HTTP/2 to begin a gRPC call over a plain socket, and
+// A misbehaving client: it speaks just enough HTTP/2 to begin a gRPC call over a plain socket, and
 // can break off anywhere. Not thread-safe.
 #pragma once
 
@@ -43,20 +43,20 @@ class RawClient {
   bool SendPreface() {
     return Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") && Send(Frame(kSettings, 0, 0, ""));
   }
-  // The same, but no stream may send this client a byte.
+  // The same, but with a window of zero: the server may send no data on any stream.
   bool SendPrefaceOfADeafPeer() {
     return Send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") &&
            Send(Frame(kSettings, 0, 0, std::string_view("\0\4\0\0\0\0", 6)));  // window: 0
   }
 
-  // Begins a call on stream 1: headers, and a message that is announced as `announced` bytes long.
-  // `message` may be shorter; at most 16 KiB, one frame.
+  // Begins a call on stream 1: headers, and a message that claims to be `announced` bytes long.
+  // `message` may be shorter. It is sent as one frame, of at most 16 KiB.
   bool BeginCall(std::string_view path, std::string_view message, uint32_t announced) {
     return Send(HeadersOf(1, path) + MessageOf(1, message, announced));
   }
 
-  // The frames of a call, to be sent. Streams are odd numbers, each greater than the last. `more`
-  // is one more header.
+  // The frames of a call, for Send. Streams are odd numbers, each greater than the last. `more` is
+  // one more header.
   static std::string HeadersOf(uint32_t stream, std::string_view path,
                                const std::pair<std::string, std::string>& more = {"x-more", ""}) {
     return Frame(kHeaders, 4 /* END_HEADERS */, stream,
@@ -78,7 +78,7 @@ class RawClient {
     return Frame(kReset, 0, stream, std::string_view("\0\0\0\x8", 4));  // CANCEL
   }
 
-  // Whether the server has closed, or closes within 60 s; what it sends meanwhile is dropped.
+  // Waits until the server closes, and drops what it sends meanwhile; false after 60 s.
   bool AwaitClosed() {
     char buffer[65536];
     pollfd readable{socket_, POLLIN, 0};
@@ -88,14 +88,14 @@ class RawClient {
     return false;
   }
 
-  // Waits for the first word of the server, which greets whom it has accepted; false when that took
-  // longer than 60 s.
+  // Waits for the server's first bytes, which it sends to every connection that it accepts; false
+  // after 60 s.
   bool AwaitGreeting() const {
     pollfd readable{socket_, POLLIN, 0};
     return poll(&readable, 1, 60'000) == 1;
   }
 
-  // Resets the connection without a word.
+  // Resets the connection abruptly.
   void Vanish() {
     const linger now{1, 0};
     setsockopt(socket_, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
@@ -119,7 +119,7 @@ class RawClient {
     return frame.append(payload);
   }
 
-  // HPACK: a literal that is not indexed, its name too.
+  // HPACK: a literal header with a literal name, not indexed.
   static std::string Header(std::string_view name, std::string_view value) {
     return std::string(1, '\0') + Length(name.size()).append(name) +
            Length(value.size()).append(value);

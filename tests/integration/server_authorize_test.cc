@@ -1,5 +1,5 @@
-// Every method of every service that the contract names asks the authorizer before it reads
-// anything: found by their descriptors, so that a new method is judged too.
+// Every method of every service in the contract must ask the authorizer before it reads anything.
+// The methods are found through their descriptors, so new ones are covered too.
 
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/generic/generic_stub.h>
@@ -23,7 +23,7 @@ namespace {
 
 using server::Caller;
 
-// "/package.Service/Method" of each method in castor's own files and in health's.
+// "/package.Service/Method" for each method in castor's own files and in health's.
 std::vector<std::string> AllMethods() {
   std::vector<std::string> files;
   google::protobuf::DescriptorPool::internal_generated_database()->FindAllFileNames(&files);
@@ -41,7 +41,7 @@ std::vector<std::string> AllMethods() {
   return methods;
 }
 
-// Lets nobody in, for one reason.
+// Refuses everyone, for one reason.
 class Closed final : public server::Authorizer {
  public:
   explicit Closed(Reason reason) : reason_(reason) {}
@@ -54,7 +54,7 @@ class Closed final : public server::Authorizer {
   const Reason reason_;
 };
 
-// Takes callers at their word.
+// Believes whatever name the caller gives.
 class Gullible final : public server::Authorizer {
  public:
   absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context,
@@ -77,7 +77,7 @@ class AuthorizeTest : public ServerTest {
     engine_ = fake;
   }
 
-  // Begins a call and sends no message; how it ends.
+  // Begins a call, sends no message, and returns the call's status.
   grpc::Status CallWithoutMessage(const std::string& method) const {
     grpc::GenericStub stub(channel_);
     grpc::ClientContext context;

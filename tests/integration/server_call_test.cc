@@ -1,5 +1,5 @@
-// Calls through a whole server over a real socket, with an engine that does as it is told: answers,
-// every status code, deadlines and cancellation.
+// Calls through a whole server over a real socket, with a scripted engine: answers, every status
+// code, deadlines and cancellation.
 
 #include <chrono>
 #include <thread>
@@ -277,7 +277,7 @@ TEST_F(ServerCallTest, DeadlineThatPassesCancelsTheRequest) {
   engine_->Release();
 }
 
-// Cancellation at a random moment of many calls: each is answered, and nothing stays behind.
+// Many calls are cancelled at random moments: each is answered, and nothing stays behind.
 TEST_F(ServerCallTest, CancellingAtAnyMomentLeavesNothingBehind) {
   constexpr int kCalls = 200;
   for (int i = 0; i < kCalls; ++i) {

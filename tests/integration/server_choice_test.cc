@@ -1,4 +1,4 @@
-// The automatic kernel and the fidelity probe from a client's side: a whole server over the real
+// The automatic kernel and the fidelity probe as a client sees them: a whole server over the real
 // engine on the CPU.
 #include <chrono>
 #include <cmath>
@@ -27,7 +27,7 @@ class ServerChoiceTest : public ServerTest {
   void Start(EngineOptions options = {}) {
     options.device = "cpu";
     options.cpu_threads = 2;
-    // More than enough, so that a busy machine or a sanitizer does not cut the measuring short.
+    // Generous, so that a busy machine or a sanitizer does not cut the measuring short.
     options.cost_model_budget = std::chrono::seconds(20);
     // Measured once for all tests of this program.
     static const std::string folder = [] {
@@ -45,12 +45,12 @@ class ServerChoiceTest : public ServerTest {
     StartServer(TestOptionsWithMetrics(), *std::move(engine));
   }
 
-  // Queries in a few tight groups, as trained models show; keys and values at random. Clustering
-  // the queries loses next to nothing.
+  // Queries in a few tight groups, as in trained models; keys and values at random. Clustering the
+  // queries loses next to nothing.
   v1::AttendRequest Structured(int64_t tokens, double spread = 1e-3) {
     std::normal_distribution<float> normal;
     constexpr int64_t kRow = kHeads * kDim;
-    constexpr int kGroups = 8;  // none without an initial centroid among 100, but once in 100,000
+    constexpr int kGroups = 8;  // all get one of 100 initial centroids, but once in 100,000
     std::vector<float> centres(kGroups * kRow);
     for (float& x : centres) x = normal(random_);
     std::vector<float> query(tokens * kRow), key(tokens * kRow), value(tokens * kRow);
@@ -127,7 +127,7 @@ TEST_F(ServerChoiceTest, StructuredInputsGetAnApproximationWithinTheAllowance) {
   EXPECT_LE(chosen.fidelity().relative_error(), 0.1);
   EXPECT_GT(chosen.fidelity().probe_us(), 0);
   EXPECT_LT(Distance(chosen.output(), exact.output()), 0.2) << "the estimate is near the truth";
-  // Asked again, the same.
+  // The same request again.
   const v1::AttendResponse again = Attend(request);
   EXPECT_EQ(again.kernel().name(), chosen.kernel().name());
   EXPECT_EQ(again.output().raw(), chosen.output().raw());
@@ -136,7 +136,7 @@ TEST_F(ServerChoiceTest, StructuredInputsGetAnApproximationWithinTheAllowance) {
 
 TEST_F(ServerChoiceTest, WhereNoApproximationIsCloseEnoughTheAnswerIsExact) {
   Start();
-  // Queries all over the place: nothing to cluster.
+  // Queries without structure: nothing to cluster.
   v1::AttendRequest request = Structured(kLong, /*spread=*/3);
   const v1::AttendResponse exact = Attend(request);
   request.mutable_automatic()->set_max_relative_error(1e-4);

@@ -1,5 +1,5 @@
-// A whole server on ports of the system's choice, over a FakeEngine or the real one, and what its
-// tests say to it.
+// A whole server on ports chosen by the system, over a FakeEngine or the real one, and helpers for
+// calls to it.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -24,7 +24,7 @@ namespace castor::testing {
 server::ServerOptions TestOptions();
 server::ServerOptions TestOptionsWithMetrics();
 
-// The details of an error, unpacked.
+// The unpacked details of an error.
 struct Details {
   google::rpc::ErrorInfo info;
   google::rpc::BadRequest bad_request;
@@ -33,11 +33,11 @@ struct Details {
 };
 Details DetailsOf(const grpc::Status& status);
 
-// Fields of one packed sequence: query, key and value of shape [tokens, 1, 2], value counting up.
+// One packed sequence: query, key and value of shape [tokens, 1, 2], value counting up.
 v1::AttendRequest AttendOf(int64_t tokens, const std::string& request_id = "");
 v1::EncodeRequest EncodeOf(const std::vector<std::string>& texts);
 
-// One call on a new context; the context is there for deadlines, cancelling and trailers.
+// One call on a new context, which the test can use for deadlines, cancellation and trailers.
 struct AttendCall {
   grpc::ClientContext context;
   v1::AttendResponse response;
@@ -57,15 +57,15 @@ class ServerTest : public ::testing::Test {
 
   std::string address() const { return "127.0.0.1:" + std::to_string(server_->port()); }
 
-  // A connection of its own: channels of one process share connections otherwise.
+  // A channel with its own connection; by default, channels of one process share connections.
   std::shared_ptr<grpc::Channel> NewChannel() const;
 
   // Sends `bytes` as the message of `method`, such as "/castor.v1.AttentionService/Attend".
   grpc::Status CallRaw(const std::string& method, const std::string& bytes,
                        std::string* answer = nullptr) const;
 
-  // Waits until the server has no call in flight; false when that took longer than 20 s, or more
-  // under a sanitizer. A client learns of its own cancellation before the server does.
+  // Waits until the server has no call in flight; false after 20 s, or longer under a sanitizer. A
+  // client learns of its own cancellation before the server does.
   bool AwaitNoCalls() const;
 
   // The page that Prometheus would read.
@@ -73,7 +73,7 @@ class ServerTest : public ::testing::Test {
   // The value of the series whose name and labels are `series`, or -1.
   double Metric(const std::string& series) const;
 
-  FakeEngine* engine_ = nullptr;  // owned by the server; null over another engine
+  FakeEngine* engine_ = nullptr;  // owned by the server; null with another engine
   std::unique_ptr<server::Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::AttentionService::Stub> attention_;

@@ -1,5 +1,6 @@
-// What hostile and careless callers send, against a whole server with the real engine on the CPU,
-// and callers that vanish. After each attack the server answers a good request as it did before.
+// Requests from hostile and careless callers, and callers that vanish, against a whole server with
+// the real engine on the CPU. After each attack the server must answer a good request as it did
+// before.
 
 #include <chrono>
 #include <cmath>
@@ -41,7 +42,8 @@ class HostileInputTest : public ServerTest {
     EXPECT_EQ(load.inflight_bytes, 0);
   }
 
-  // The field that the server blames; "" and a failure when it does not refuse as INVALID_ARGUMENT.
+  // The field that the server blames. If the server does not refuse with INVALID_ARGUMENT, returns
+  // "" and fails the test.
   std::string BlamedField(const v1::AttendRequest& request) {
     AttendCall call;
     const grpc::Status status = call.Run(*attention_, request);
@@ -96,7 +98,7 @@ TEST_F(HostileInputTest, BadDimensionsNameTheField) {
 }
 
 TEST_F(HostileInputTest, ShapesWhoseProductWrapsAreRefused) {
-  // 2^32 * 2^31 * 2 elements are 2^64, that is 0 where nobody checks.
+  // 2^32 * 2^31 * 2 elements are 2^64, which wraps to 0 if nobody checks.
   v1::AttendRequest request = AttendOf(3);
   for (v1::Tensor* tensor :
        {request.mutable_query(), request.mutable_key(), request.mutable_value()}) {

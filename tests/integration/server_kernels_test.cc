@@ -1,5 +1,5 @@
-// Every kernel from a client's bytes to its answer: a whole server over the real engine, against
-// the slow twins.
+// Every kernel from a client's bytes to its answer: a whole server over the real engine, compared
+// with the slow twins.
 
 #include <cmath>
 #include <cstring>
@@ -82,7 +82,7 @@ class ServerKernelsTest : public ServerTest, protected Seeded {
     return request;
   }
 
-  // Sends the request and puts the answer into the problem's output.
+  // Sends the request and stores the answer in the problem's output.
   void Attend(const v1::AttendRequest& request, CastProblem* made) {
     response_.Clear();
     grpc::ClientContext context;
@@ -99,7 +99,7 @@ class ServerKernelsTest : public ServerTest, protected Seeded {
 TEST_F(ServerKernelsTest, ClusteredKernelsAnswerAsTheirTwins) {
   StartReal();
   for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
-    // As many clusters as queries: no label hangs on a rounding error.
+    // As many clusters as queries: no label depends on a rounding error.
     ImprovedClustered improved;
     improved.clusters = 200;
     improved.topk = 7;
@@ -158,7 +158,7 @@ TEST_F(ServerKernelsTest, CastAnswersAsItsTwinInEveryReading) {
 TEST_F(ServerKernelsTest, SurrogateTokensComeFromALoadedLayer) {
   const auto drawn = attention::CastProblemWithMargins(SpecOf(Cast{}), {70, 12}, random_);
   CastProblem& made = *drawn;
-  // One tensor, and a header padded to 8 bytes as writers do.
+  // One tensor, with a header padded to 8 bytes as writers do.
   const std::string data(reinterpret_cast<const char*>(made.surrogates.data()),
                          made.surrogates.bytes().size());
   std::string header = R"({"layers.0.surrogate_tokens":{"dtype":"F32","shape":[5,3,32],)"

@@ -1,5 +1,5 @@
 // Health and drain, in-process: what callers and probes see while a server starts, serves, drains
-// and stops, and that no admitted call is lost.
+// and stops. No admitted call may be lost.
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
@@ -102,8 +102,8 @@ TEST_F(ServerLifecycleTest, DrainAnswersWhatWasAdmittedAndRefusesWhatIsNew) {
   EXPECT_EQ(readiness.Next(), HealthCheckResponse::NOT_SERVING);
   EXPECT_EQ(Check("liveness"), HealthCheckResponse::SERVING);
 
-  // Readiness falls just before new work is refused. A call that still got in waits with the
-  // others, so the probes give up after a moment.
+  // Readiness falls just before new work is refused. A call that still gets in waits with the
+  // others, so each probe has a short deadline.
   const auto deadline = steady_clock::now() + seconds(20);
   grpc::Status refused;
   do {
@@ -177,7 +177,7 @@ TEST_F(ServerLifecycleTest, DrainUnderLoadLosesNoAdmittedCall) {
   EXPECT_TRUE(server_->Drain());
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(lost, 0);
-  EXPECT_EQ(engine_->admitted(), answered);  // whatever was admitted reached its caller
+  EXPECT_EQ(engine_->admitted(), answered);  // every admitted call reached its caller
 }
 
 TEST_F(ServerLifecycleTest, DrainCutsOffWhatMissesItsDeadline) {
@@ -218,7 +218,7 @@ TEST_F(ServerLifecycleTest, WaitReturnsAfterRequestStop) {
 
 TEST_F(ServerLifecycleTest, EngineFaultTakesReadinessAwayAndEndsTheServer) {
   server::ServerOptions options = TestOptions();
-  options.drain_delay = seconds(3600);  // not waited for
+  options.drain_delay = seconds(3600);  // must not be waited for
   StartServer(options);
   Watching readiness(channel_, "readiness");
   ASSERT_EQ(readiness.Next(), HealthCheckResponse::SERVING);
@@ -245,7 +245,7 @@ TEST_F(ServerLifecycleTest, AnEngineThatHangsTakesLivenessAwayUntilItGoesOn) {
   std::thread caller([&] { status = call.Run(*attention_, AttendOf(1)); });
   EXPECT_EQ(liveness.Next(), HealthCheckResponse::NOT_SERVING);
   EXPECT_EQ(readiness.Next(), HealthCheckResponse::NOT_SERVING);
-  while (Metric("castor_engine_stalled") != 1) std::this_thread::yield();  // told after health is
+  while (Metric("castor_engine_stalled") != 1) std::this_thread::yield();  // after health
 
   engine_->Release();
   EXPECT_EQ(liveness.Next(), HealthCheckResponse::SERVING);
@@ -270,7 +270,7 @@ TEST_F(ServerLifecycleTest, AStallThatEndsDuringADrainBringsNoReadinessBack) {
   engine_->Release();
   caller.join();
   drainer.join();
-  // Serving at first, if it was asked before the engine hung; never after.
+  // SERVING may come first, if the stream began before the engine hung, but never again later.
   HealthCheckResponse::ServingStatus last = HealthCheckResponse::UNKNOWN;
   for (auto next = readiness.Next(); next != HealthCheckResponse::UNKNOWN;
        next = readiness.Next()) {
@@ -312,7 +312,8 @@ TEST_F(ServerLifecycleTest, ServesOnAUnixSocket) {
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
-// gRPC by itself lets the second take the path over, and removes it with whoever ends first.
+// gRPC alone would let the second server take over the path, and whichever ended first would remove
+// it.
 TEST_F(ServerLifecycleTest, ALiveServersUnixSocketIsTaken) {
   const TemporaryFolder folder;
   server::ServerOptions options = TestOptions();

@@ -34,8 +34,8 @@ class ServerMetricsTest : public ServerTest {
   }
 };
 
-// Every series costs memory and time wherever the pages go: 320 a server, and 140 for each pair of
-// operation and kernel that it can run, is what we allow ourselves.
+// Every series costs memory and time wherever the pages are collected. We allow 320 per server and
+// 140 for each pair of operation and kernel that it can run.
 TEST_F(ServerMetricsTest, FewSeriesPerKernelAndNoneAppearsLater) {
   const size_t pairs = server_->engine().stats().work.size();
   ASSERT_GT(pairs, 1U);

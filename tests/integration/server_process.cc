@@ -84,7 +84,7 @@ int ServerProcess::Wait() {
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (ReadSome(deadline)) {
   }
-  // The stream has ended, so the process has too, or is about to.
+  // The stream has ended, so the process has ended or is about to.
   if (std::chrono::steady_clock::now() >= deadline) return -1;
   int status = 0;
   if (waitpid(pid_, &status, 0) != pid_) return -1;

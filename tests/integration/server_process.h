@@ -1,4 +1,4 @@
-// castor-server as a process of its own: started, talked to, signalled, and waited for.
+// castor-server as a separate process: start it, talk to it, signal it, and wait for it.
 #pragma once
 
 #include <sys/types.h>
@@ -11,16 +11,16 @@ namespace castor::testing {
 
 class ServerProcess {
  public:
-  // Runs the program with these arguments; its standard error comes here. With `limits`, arguments
-  // of prlimit(1), such as "--nofile=64", it runs under these.
+  // Runs the program with these arguments and captures its standard error. `limits` are arguments
+  // of prlimit(1), such as "--nofile=64".
   explicit ServerProcess(const std::vector<std::string>& arguments,
                          const std::vector<std::string>& limits = {});
-  ~ServerProcess();  // kills what still runs
+  ~ServerProcess();  // kills the process if it still runs
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
 
-  // Reads standard error until a line holds `text` and returns that line; "" when the process ends
-  // or 60 s pass first.
+  // Reads standard error until a line contains `text` and returns that line; "" when the process
+  // ends first or after 60 s.
   std::string AwaitLine(const std::string& text);
 
   // All of standard error so far.
@@ -28,11 +28,11 @@ class ServerProcess {
 
   void Signal(int number);
 
-  // Waits for the end and reads what was still to read. The exit code; 128 + n after a signal that
-  // was not handled; -1 when 60 s were not enough.
+  // Waits for the end and reads the rest of standard error. Returns the exit code, 128 + n after
+  // signal n ended the process, or -1 after 60 s.
   int Wait();
 
-  // From /proc: the number of open descriptors, and the greatest resident size so far in bytes.
+  // From /proc: the number of open descriptors, and the peak resident size in bytes.
   int OpenDescriptors() const;
   int64_t PeakResidentBytes() const;
 
@@ -43,7 +43,7 @@ class ServerProcess {
   pid_t pid_ = -1;
   int error_pipe_ = -1;
   std::string output_;
-  size_t searched_ = 0;  // bytes of output_ that AwaitLine has passed
+  size_t searched_ = 0;  // bytes of output_ that AwaitLine has searched
   bool running_ = true;
 };
 

@@ -1,5 +1,5 @@
-// castor-server as its operators meet it: one line when it listens, signals, exit codes, and
-// attacks whose damage shows in the process's memory and descriptors.
+// castor-server as its operators see it: one line when it listens, signals, exit codes, and attacks
+// whose damage would show in the process's memory and descriptors.
 
 #include "tests/integration/server_process.h"
 
@@ -27,7 +27,7 @@ namespace {
 
 using Arguments = std::vector<std::string>;
 
-// A server on ports of the system's choice, and a channel to it.
+// A server on ports chosen by the system, and a channel to it.
 class RunningServer {
  public:
   explicit RunningServer(const Arguments& more = {}) : process(WithDefaults(more)) {
@@ -38,7 +38,7 @@ class RunningServer {
     attention = v1::AttentionService::NewStub(channel);
   }
 
-  // With a connection of its own.
+  // A channel with its own connection.
   std::shared_ptr<grpc::Channel> NewChannel() const {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -80,8 +80,8 @@ TEST(ServerProcessTest, ServesAndEndsCleanlyOnSigterm) {
   EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
 }
 
-// With nothing in flight, stopping takes the 250 ms in which new calls are refused and little more.
-// A busy machine may make it longer, but hardly five times in a row.
+// With nothing in flight, stopping takes little more than the 250 ms in which new calls are
+// refused. A busy machine may take longer, but hardly five times in a row.
 TEST(ServerProcessTest, EndsInWellUnderASecondWhenIdle) {
   using std::chrono::milliseconds;
   milliseconds shortest = milliseconds::max();
@@ -90,7 +90,7 @@ TEST(ServerProcessTest, EndsInWellUnderASecondWhenIdle) {
     const std::string& output = server.process.output();
     const size_t at = output.find("metrics=127.0.0.1:");
     ASSERT_NE(at, std::string::npos) << output;
-    // A visitor to the metrics, after whom its acceptor settles down to wait for the next.
+    // Visit the metrics port once, so that its acceptor waits for the next connection.
     ASSERT_TRUE(RawClient(std::stoi(output.substr(at + 18))).connected());
     const auto before = std::chrono::steady_clock::now();
     server.process.Signal(SIGTERM);
@@ -111,8 +111,8 @@ TEST(ServerProcessTest, JsonLogCarriesTheAddresses) {
   EXPECT_EQ(process.Wait(), 0);
 }
 
-// Each caller sends its next call when it has its answer, on a connection of its own, until it is
-// told that the server stops. None may hear anything else, however late its last call comes.
+// Each caller, on its own connection, sends its next call as soon as it has an answer, until it is
+// told that the server stops. None may get any other error, however late its last call comes.
 TEST(ServerProcessTest, SigtermUnderLoadTellsEveryCallerThatTheServerStops) {
   constexpr int kCallers = 16;
   RunningServer server;
@@ -188,8 +188,8 @@ TEST(ServerProcessTest, BadModelIsOneLineAndExitCodeOne) {
   EXPECT_NE(process.output().find("config.json"), std::string::npos) << process.output();
 }
 
-// 256 MiB of zeros arrive as 256 KiB. A server that inflated them before it looked at their size
-// would show it in its peak.
+// 256 MiB of zeros that arrive as 256 KiB. If the server inflated them before checking their size,
+// its peak memory would show it.
 TEST(ServerProcessTest, GzipBombIsNotInflated) {
   RunningServer server({"--max-message-bytes", "1MiB"});
   ASSERT_GT(server.port, 0) << server.process.output();
@@ -210,10 +210,10 @@ TEST(ServerProcessTest, GzipBombIsNotInflated) {
   EXPECT_TRUE(server.Attend().ok());
 }
 
-// Holds `count` connections open until the server has accepted them all, and drops them: without a
-// word, after the preface, and by a reset. The system accepts in the order of arrival, so the last
-// one's greeting speaks for all; without that wait the listener's queue would overflow, and what
-// the system drops there comes again as much as a minute later.
+// Opens `count` connections, holds them until the server has accepted them all, and drops them:
+// plainly, after the preface, or by a reset. The system accepts in the order of arrival, so the
+// last connection's greeting proves that all were accepted. Without that wait the listen queue
+// would overflow, and connections dropped there are retried up to a minute later.
 void HoldAndDrop(int port, int count) {
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < count; ++i) {
@@ -225,7 +225,8 @@ void HoldAndDrop(int port, int count) {
   for (int i = 2; i < count; i += 3) clients[i]->Vanish();
 }
 
-// Waits until the process has at most so many descriptors: connections are closed as it gets to it.
+// Waits until the process has at most `most` descriptors; it closes connections when it gets to
+// them.
 bool AwaitDescriptors(const ServerProcess& process, int most) {
   const auto deadline = std::chrono::steady_clock::now() + Patience(std::chrono::seconds(60));
   while (process.OpenDescriptors() > most) {
@@ -235,9 +236,9 @@ bool AwaitDescriptors(const ServerProcess& process, int most) {
   return true;
 }
 
-// The first rush shows what the process keeps in any case: it holds on to freed memory for the next
-// connections. Both have the same number of connections open at once, so a second one that needs
-// more of it has lost some.
+// The first round shows what the process keeps anyway: it holds on to freed memory for later
+// connections. Both rounds have the same number of connections open at once, so growth in the
+// second is a leak.
 TEST(ServerProcessTest, TenThousandDroppedConnectionsLeaveNothingBehind) {
   constexpr int kWave = 500;
   RunningServer server;
@@ -256,7 +257,7 @@ TEST(ServerProcessTest, TenThousandDroppedConnectionsLeaveNothingBehind) {
   ExpectGrowthBelow(32 << 20, peak_bytes[0], peak_bytes[1]);
 }
 
-// As above, but nobody waits for the server to close what was dropped.
+// As above, but without waiting for the server to close the dropped connections.
 TEST(ServerProcessTest, SurvivesARushOfDroppedConnections) {
   RunningServer server;
   ASSERT_GT(server.port, 0) << server.process.output();

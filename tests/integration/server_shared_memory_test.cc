@@ -1,5 +1,5 @@
 // Tensors in shared memory through a whole server: the same answers as through the socket, every
-// refusal, and regions that are cut or forgotten while they are in use.
+// refusal, and regions that shrink or are unregistered while in use.
 
 #include <limits>
 #include <memory>
@@ -31,7 +31,7 @@ server::ServerOptions WithSharedMemory(int64_t max_regions = 64) {
   return options;
 }
 
-// "INVALID_ARGUMENT INVALID_FIELD query.shared_memory", of a call's end.
+// Describes a call's status, such as "INVALID_ARGUMENT INVALID_FIELD query.shared_memory".
 std::string Outcome(const grpc::Status& status) {
   if (status.ok()) return "OK";
   const Details details = DetailsOf(status);
@@ -106,7 +106,7 @@ void SetRef(const std::string& region, int64_t offset, int64_t size, v1::SharedM
   ref->set_size(size);
 }
 
-// An object that is registered as "r" from its byte 24 on, and what lies there.
+// An object registered as "r" from its byte 24 on. Tensors are placed in it one after another.
 class Region {
  public:
   static constexpr int64_t kOffset = 24;
@@ -115,7 +115,7 @@ class Region {
 
   const SharedObject& object() const { return object_; }
 
-  // Moves the tensor's elements behind what lies there already.
+  // Moves the tensor's elements into the region, after those already there.
   void Take(v1::Tensor* tensor) {
     const std::string raw = tensor->raw();
     object_.Write(kOffset + used_, raw);
@@ -123,7 +123,7 @@ class Region {
     used_ += static_cast<int64_t>(raw.size());
   }
 
-  // All tensors of the request, and a range for the output.
+  // Moves all tensors of the request and reserves a range for the output.
   void Take(v1::AttendRequest* request, int64_t output_bytes) {
     Take(request->mutable_query());
     Take(request->mutable_key());
@@ -246,8 +246,8 @@ TEST_F(SharedMemoryTest, TheOutputIsWrittenAndNamedInTheAnswer) {
   EXPECT_EQ(region.Read(inlined.output()), expected);
 }
 
-// The real engine, every kernel and type: what comes through shared memory is, byte for byte, what
-// comes through the socket.
+// The real engine, every kernel and type: answers through shared memory equal those through the
+// socket byte for byte.
 TEST_F(SharedMemoryTest, EveryKernelAnswersTheSameBytes) {
   StartReal();
   constexpr int64_t kTokens = 150, kHeads = 3, kDim = 32, kSurrogates = 5;
@@ -353,7 +353,7 @@ TEST_F(SharedMemoryTest, ReferencesOutsideOfARegionAreRefusedByField) {
   for (const int64_t size : {kMax, kMax - 1, int64_t{-24}, kMin}) {
     EXPECT_EQ(key_at("r", 1, size), invalid + ".size") << size;
   }
-  // Within the region, and not what the shape needs.
+  // Within the region, but not the size that the shape needs.
   for (const int64_t size : {0, 23, 25}) EXPECT_EQ(key_at("r", 0, size), invalid) << size;
 
   const auto output_at = [&](const std::string& name, int64_t offset, int64_t size) {
@@ -376,7 +376,7 @@ TEST_F(SharedMemoryTest, ARegionThatWasCutSpoilsOnlyItsRequests) {
   ASSERT_TRUE(Register("r", region.object().key(), Region::kOffset, 4096).ok());
   region.Take(&request, 24);
   EXPECT_EQ(AttendOutcome(request), "OK");
-  // To the middle of each of the four ranges, and to nothing.
+  // Cut to the middle of each of the four ranges, then to nothing.
   const int64_t from = Region::kOffset;
   const std::string invalid = "INVALID_ARGUMENT INVALID_FIELD ";
   for (const auto& [left, field] :
@@ -422,7 +422,7 @@ TEST_F(SharedMemoryTest, ARegionForgottenWhileACallRunsStillTakesItsAnswer) {
   std::string outcome;
   std::thread caller([&] { outcome = AttendOutcome(request); });
   ASSERT_TRUE(engine_->AwaitRunning());
-  // Another takes its name and its place.
+  // Another object takes its name and its place.
   const SharedObject other(4096);
   ASSERT_TRUE(Unregister("r").ok());
   ASSERT_TRUE(Register("r", other.key(), 0, 4096).ok());
@@ -475,7 +475,8 @@ TEST_F(SharedMemoryTest, HugeObjectsAllocateNothing) {
   EXPECT_LT(ResidentBytes(), before + (64 << 20));
 }
 
-// 2^20 clusters of all tokens but one, values of 2^22: what a head takes is a multiple of 2^64.
+// 2^20 clusters of all tokens but one, values of 2^22: the bytes for one head are a multiple of
+// 2^64.
 v1::AttendRequest AttendWithALayoutThatWraps() {
   constexpr int64_t kTokens = int64_t{1} << 20;
   constexpr int64_t kDim = int64_t{1} << 22;
@@ -500,7 +501,7 @@ v1::AttendRequest AttendWithALayoutThatWraps() {
 }
 
 TEST_F(SharedMemoryTest, ALayoutThatWouldWrapIsTooLarge) {
-  // The latter lets every tensor pass, so that it is the layout that is too large.
+  // The second budget admits every tensor, so there it is the layout that is too large.
   for (const int64_t budget : {EngineOptions().max_queued_bytes, kMax}) {
     EngineOptions options;
     options.max_queued_bytes = budget;

@@ -1,4 +1,4 @@
-// castor-server where the system gives it little: it starts, or ends with one line that says why.
+// castor-server with tight system limits: it starts, or ends with one line that says why not.
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
@@ -37,13 +37,14 @@ std::string Limit(const char* resource, int64_t value) {
   return "--" + std::string(resource) + "=" + std::to_string(value);
 }
 
-// Whether the program comes as far as its main function: its libraries have needs of their own.
+// Whether the program reaches its main function; its libraries need resources before that.
 bool Loads(const std::string& limit) {
   ServerProcess process({"--version"}, {limit});
   return process.Wait() == 0;
 }
 
-// Starts it with `limit`. Returns whether it served; if not it must have ended as it should.
+// Starts it with `limit`. Returns whether it serves. If it does not, it must have failed as
+// documented.
 bool StartsOrSaysWhyNot(const std::string& limit) {
   ServerProcess process(kQuick, {limit});
   if (!process.AwaitLine(" listening ").empty()) {
@@ -59,7 +60,8 @@ bool StartsOrSaysWhyNot(const std::string& limit) {
   return false;
 }
 
-// It used to call std::terminate, or hang in a library that waited for a thread it could not start.
+// It used to call std::terminate, or to hang in a library that waited for a thread that could not
+// be started.
 TEST(ServerStartTest, WithoutAddressSpaceItEndsWithOneLine) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer needs terabytes of it";
   int refused = 0;

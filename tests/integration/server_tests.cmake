@@ -1,4 +1,4 @@
-# Whole servers over real sockets: with an engine that does as it is told, and with the real one.
+# Whole servers over real sockets, with a scripted engine and with the real one.
 
 add_library(castor_server_fixture STATIC server_fixture.cc)
 find_package(GTest REQUIRED)

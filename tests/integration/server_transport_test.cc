@@ -1,5 +1,5 @@
-// What stands between sockets and handlers, over real sockets: the bounds on connections, calls and
-// bytes, which hold whatever a peer acknowledges, reads or sends.
+// The layer between sockets and handlers, over real sockets: bounds on connections, calls and bytes
+// that hold whatever a peer acknowledges, reads or sends.
 
 #include <chrono>
 #include <string>
@@ -30,7 +30,7 @@ class TransportTest : public ServerTest {
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
 
-  // Polls, since what is awaited happens on gRPC's threads.
+  // Polls, since the condition changes on gRPC's threads.
   template <typename Condition>
   bool Await(Condition condition) {
     const auto deadline = std::chrono::steady_clock::now() + Patience(seconds(20));
@@ -46,7 +46,8 @@ class TransportTest : public ServerTest {
   }
 };
 
-// gRPC keeps its bound on streams only with peers that have acknowledged it; this one never does.
+// gRPC enforces its limit on streams only against peers that have acknowledged it; this one never
+// does.
 TEST_F(TransportTest, APeerThatAcknowledgesNothingHasFewCalls) {
   server::ServerOptions options = TestOptionsWithMetrics();
   options.max_concurrent_streams = 10;
@@ -60,12 +61,12 @@ TEST_F(TransportTest, APeerThatAcknowledgesNothingHasFewCalls) {
   const std::string refused =
       "castor_requests_total{code=\"RESOURCE_EXHAUSTED\",kernel=\"none\",method=\"attend\"}";
   EXPECT_TRUE(AwaitMetric(refused, 180));
-  EXPECT_TRUE(Await([&] { return engine_->admitted() == 20; }));  // twice what it was told
+  EXPECT_TRUE(Await([&] { return engine_->admitted() == 20; }));  // twice the announced limit
   engine_->Release();
   ExpectAGoodAnswer();
 }
 
-// One host may have three quarters of all calls, on however many connections.
+// One host may have three quarters of all calls, over any number of connections.
 TEST_F(TransportTest, CallsOfAllConnectionsTogetherAreBounded) {
   server::ServerOptions options = TestOptionsWithMetrics();
   options.max_calls = 4;
@@ -91,7 +92,7 @@ TEST_F(TransportTest, MetadataBeyondTheLimitIsRefusedAndItsSenderDisconnected) {
   StartServer(TestOptionsWithMetrics());
   RawClient client(server_->port());
   ASSERT_TRUE(client.SendPreface());
-  const std::string large(12'000, 'v');  // the limit, of which it was told, is 8 KiB
+  const std::string large(12'000, 'v');  // the announced limit is 8 KiB
   for (uint32_t call = 0; call < 40; ++call) {
     if (!client.Send(RawClient::HeadersOf(2 * call + 1, kAttendPath, {"x-large", large}))) break;
   }
@@ -116,7 +117,7 @@ TEST_F(TransportTest, APeerThatResetsWithoutEndIsDisconnected) {
   ExpectAGoodAnswer();
 }
 
-// What callers do that hedge, or give up now and then.
+// Callers that hedge or sometimes give up behave like this.
 TEST_F(TransportTest, APeerThatCancelsHalfOfItsCallsIsServed) {
   StartServer(TestOptionsWithMetrics());
   const auto channel = NewChannel();
@@ -179,7 +180,7 @@ TEST_F(TransportTest, ACallWithoutAMessageIsInvalid) {
       "castor_requests_total{code=\"INVALID_ARGUMENT\",kernel=\"none\",method=\"attend\"}", 1));
 }
 
-// Some clients say "no deadline" so. It is the greatest that the wire has.
+// Some clients send this for "no deadline". It is the largest timeout that the wire format allows.
 TEST_F(TransportTest, TheLargestTimeoutIsTheServersOwn) {
   server::ServerOptions options = TestOptionsWithMetrics();
   options.max_deadline = seconds(60);
@@ -223,7 +224,7 @@ TEST_F(TransportTest, ConnectionsAreBoundedAndTheirPlacesAreGivenAgain) {
 TEST_F(TransportTest, OneHostDoesNotTakeEveryConnection) {
   server::ServerOptions options = TestOptionsWithMetrics();
   options.max_connections = 4;
-  StartServer(options);  // three quarters for one host
+  StartServer(options);  // one host may have three quarters
   RawClient first(server_->port());
   RawClient second(server_->port());
   RawClient third(server_->port());
