@@ -1,8 +1,7 @@
-"""Ways in which a peer can hurt a server. Each is a function of a Target; see ATTACKS at the end.
+"""Attacks of a peer on a server. Each is a function of a run.Server; see ATTACKS at the end.
 
-An attack returns what it saw, in a few words; it raises Harm when the server did what it must not.
-Every one is bounded in time: a flood lasts `target.seconds`, or until the server ends it where it
-must.
+An attack returns a few words on what it saw, and raises Harm when the server misbehaved. Each is
+bounded in time: a flood lasts `target.seconds`, or until the server ends it where it must.
 """
 
 import socket
@@ -17,11 +16,11 @@ SMALL = grpc_message(wire.small())
 
 
 class Harm(Exception):
-    """The server did what it must not do."""
+    """The server misbehaved."""
 
 
 def answered(peer: Peer) -> bool:
-    """One good call: whether its answer came, within 20 s."""
+    """Makes one good call; returns whether its answer came within 20 s."""
     peer.send(peer.headers() + peer.data(SMALL))
     end = time.monotonic() + 20
     seen = b""
@@ -34,7 +33,7 @@ def answered(peer: Peer) -> bool:
 
 
 def until_closed(peer: Peer, seconds: float) -> bool:
-    """Reads and drops; whether the server closed the connection in time."""
+    """Reads and drops data; returns whether the server closed the connection in time."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if peer.read(max(end - time.monotonic(), 0.01)) == b"":
@@ -43,7 +42,7 @@ def until_closed(peer: Peer, seconds: float) -> bool:
 
 
 def send_until_closed(peer: Peer, make, seconds: float) -> int:
-    """Sends make() again and again, reading along; how often, when the server closed or time was up."""
+    """Sends make() until the server closes or time is up, reading meanwhile; returns how often."""
     reader = threading.Thread(target=until_closed, args=(peer, seconds + 5), daemon=True)
     reader.start()
     end = time.monotonic() + seconds
@@ -60,9 +59,9 @@ def send_until_closed(peer: Peer, make, seconds: float) -> int:
 
 
 def flood_until_expelled(target, peer: Peer, make) -> int:
-    """Sends make() until the server ends the connection, which it must; how often it was sent.
+    """Sends make() until the server ends the connection, as it must; returns how often.
 
-    What ends it is an amount and not a time, so a machine that is busy elsewhere takes longer."""
+    The limit is an amount, not a time, so a busy machine takes longer."""
     before = target.metric("castor_connections_expelled_total")
     count = send_until_closed(peer, make, 60)
     if target.metric("castor_connections_expelled_total") <= before:
@@ -79,7 +78,7 @@ def rapid_reset(target) -> str:
 
 
 def rapid_reset_with_messages(target) -> str:
-    """The same with whole requests, each of which the engine gets."""
+    """The same with whole requests, all of which reach the engine."""
     before = target.metric("castor_connections_expelled_total")
     peer = Peer(target.port, acknowledge=True)
     count = send_until_closed(
@@ -90,7 +89,7 @@ def rapid_reset_with_messages(target) -> str:
 
 
 def large_headers(target) -> str:
-    """60 KB of headers on every stream, which stay open; nothing is acknowledged."""
+    """60 KB of headers on every stream; streams stay open and nothing is acknowledged."""
     peer = Peer(target.port)
     large = [(f"x-large-{i}", "v" * 1000) for i in range(60)]
     count = flood_until_expelled(target, peer, lambda: peer.headers(extra=large))
@@ -108,17 +107,17 @@ def continuation_flood(target) -> str:
 
 
 def hpack_bomb(target) -> str:
-    """The same, where each byte is a whole header: memory grows a hundred times as fast."""
+    """The same, but each byte is a whole header: memory grows a hundred times as fast."""
     peer = Peer(target.port)
     peer.send(peer.headers(end_headers=False))
-    # Entries 15 to 61 of HPACK's static table are headers without a meaning of their own to gRPC.
+    # Entries 15 to 61 of HPACK's static table are headers with no special meaning to gRPC.
     frame = ContinuationFrame(peer.stream, data=bytes([0x80 | 21]) * 16384).serialize()
     count = flood_until_expelled(target, peer, lambda: frame)
     return f"closed after {count} frames"
 
 
 def hpack_bomb_behind_a_message(target) -> str:
-    """The same, while a message is on its way."""
+    """The same in the middle of a message."""
     before = target.metric("castor_connections_expelled_total")
     peer = Peer(target.port)
     peer.send(peer.headers() + peer.data(grpc_message(bytes(1 << 20))[:1000], end=False))
@@ -143,7 +142,7 @@ def control_frames(target) -> str:
 
 
 def watch_streams(target) -> str:
-    """Health watches, which live for ever, more than there may be calls."""
+    """More health watches, which never end, than calls are allowed."""
     peers = [Peer(target.port, acknowledge=True) for _ in range(30)]
     try:
         for peer in peers:
@@ -153,7 +152,7 @@ def watch_streams(target) -> str:
     except OSError:
         pass
     time.sleep(0.5)
-    # From another address of this machine: a host has three quarters of the room at most.
+    # From another address of this machine: one host gets at most three quarters of the room.
     beside = Peer(target.port, acknowledge=True, source="127.0.0.2")
     good = answered(beside)
     beside.close()
@@ -165,7 +164,7 @@ def watch_streams(target) -> str:
 
 
 def streams_without_messages(target) -> str:
-    """Streams with headers alone, more than there may be; nothing is acknowledged."""
+    """More streams than allowed, with headers only; nothing is acknowledged."""
     peers = [Peer(target.port) for _ in range(4)]
     try:
         for peer in peers:
@@ -177,7 +176,7 @@ def streams_without_messages(target) -> str:
     held = target.metric('castor_inflight_calls{method="attend"}')
     for peer in peers:
         peer.close()
-    limit = (2 * 256 + 1000) * len(peers)  # refused ones, too, until their refusals have left
+    limit = (2 * 256 + 1000) * len(peers)  # includes refused calls until their refusals are sent
     if held > limit:
         raise Harm(f"{held:.0f} calls at once, {limit} is the bound")
     return f"{held:.0f} of 8000 streams held"
@@ -197,7 +196,7 @@ def health_streams(target) -> str:
 
 
 def half_messages(target) -> str:
-    """Messages that begin and never end, as much of each as the first window takes."""
+    """Messages that never end; as much of each is sent as the initial window allows."""
     peers = [Peer(target.port, acknowledge=True) for _ in range(20)]
     body = grpc_message(bytes(1 << 20))[:60_000]
     for peer in peers:
@@ -212,7 +211,7 @@ def half_messages(target) -> str:
 
 
 def unread_answers(target) -> str:
-    """24 KB that are answered with 64 MiB each, which nobody reads."""
+    """Requests of 24 KB with answers of 64 MiB, which nobody reads."""
     peers = [Peer(target.port, acknowledge=True) for _ in range(48)]
     for peer in peers:
         peer.send(peer.headers() + peer.data(grpc_message(wire.amplifier())))
@@ -221,7 +220,7 @@ def unread_answers(target) -> str:
     limit = target.metric('castor_queue_limit{unit="bytes"}')
     if most > limit:
         raise Harm(f"{most:.0f} bytes in flight, {limit:.0f} is the budget")
-    # The callers asked for no deadline: the server's own ends what is stuck.
+    # The calls have no deadline of their own; the server's ends those that are stuck.
     end = time.monotonic() + target.max_deadline + 20
     while target.metric("castor_inflight_bytes") > 0:
         if time.monotonic() > end:
@@ -233,7 +232,7 @@ def unread_answers(target) -> str:
 
 
 def idle_connections(target) -> str:
-    """More connections than there is room for, which say nothing."""
+    """More connections than there is room for; they send nothing."""
     peers = []
     for _ in range(300):
         try:
@@ -247,7 +246,7 @@ def idle_connections(target) -> str:
 
 
 def broken_frames(target) -> str:
-    """Bytes that are no HTTP/2, and frames that are not whole."""
+    """Bytes that are not HTTP/2, and incomplete frames."""
     for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
                     bytes(range(256)) * 64, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 4000):
         connection = socket.create_connection(("127.0.0.1", target.port), timeout=5)
@@ -277,7 +276,7 @@ def silent_scrapers(target) -> str:
 
 
 def churn(target) -> str:
-    """Connections that come and go as fast as they can."""
+    """Connections opened and closed as fast as possible."""
     end = time.monotonic() + min(target.seconds, 5)
     count = 0
     while time.monotonic() < end:
@@ -294,5 +293,6 @@ ATTACKS = [rapid_reset, rapid_reset_with_messages, large_headers, continuation_f
            streams_without_messages, health_streams, half_messages, unread_answers,
            idle_connections, broken_frames, silent_scrapers, churn]
 
-# What the server withstands only with memory to spare: server/DESIGN.md, "Peers that keep to no limit".
+# The server withstands these only with memory to spare: server/DESIGN.md, "Peers that keep to no
+# limit".
 HEAVY = [hpack_bomb_behind_a_message]

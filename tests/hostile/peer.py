@@ -1,7 +1,7 @@
-"""A peer without manners: HTTP/2 frames written by hand over a plain socket.
+"""A misbehaving peer: HTTP/2 frames written by hand over a plain socket.
 
-h2's own state machine keeps its user within the protocol, so only its parts are used here: hpack for
-headers, hyperframe for frames. Everything is bounded by the caller; nothing here waits for ever.
+h2's state machine enforces the protocol, so only its parts are used here: hpack for headers,
+hyperframe for frames. Callers bound every wait; nothing here waits forever by itself.
 """
 
 import socket
@@ -17,7 +17,7 @@ HEALTH = "/grpc.health.v1.Health/Check"
 
 
 def grpc_message(payload: bytes) -> bytes:
-    """gRPC's frame around a message: not compressed, its length, its bytes."""
+    """A message in gRPC's framing: the flag "not compressed", its length, its bytes."""
     return b"\0" + struct.pack(">I", len(payload)) + payload
 
 
@@ -77,7 +77,7 @@ class Peer:
         return WindowUpdateFrame(stream, window_increment=size).serialize()
 
     def read(self, timeout: float) -> bytes:
-        """What there is within this time; b"" when the server has closed, None when nothing came."""
+        """Data that comes in this time; b"" when the server has closed, None when nothing came."""
         try:
             self.socket.settimeout(timeout)
             return self.socket.recv(1 << 20)
@@ -88,7 +88,7 @@ class Peer:
 
     def close(self) -> None:
         try:
-            self.socket.shutdown(socket.SHUT_RDWR)  # ends a read on another thread, too
+            self.socket.shutdown(socket.SHUT_RDWR)  # also ends a read on another thread
         except OSError:
-            pass  # the server was first
+            pass  # the server closed it first
         self.socket.close()

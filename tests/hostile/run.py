@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Attacks castor-server over real sockets, and says what each attack cost it.
+"""Attacks castor-server over real sockets and reports what each attack cost it.
 
     tests/hostile/run.py --server build/server/castor-server [--seconds 2] [--log FILE]
 
-Each attack meets a server that serves a neighbour meanwhile, by calls of its own connection, one
-after another. Printed per attack: resident memory before, at its peak, and at the end; descriptors
-before and after; the longest that the neighbour waited. An attack fails when the server ends, when
-it did what it must not (attacks.py), when it does not answer afterwards, keeps descriptors, or has
-grown beyond its budgets. Needs Debian's python3-h2 for its parts hpack and hyperframe.
+During each attack a neighbour makes good calls one after another, each on a new connection.
+Prints per attack: resident memory before, at its peak, and at the end; descriptors before and
+after; the neighbour's longest wait. An attack fails when the server ends, misbehaves
+(attacks.py), does not answer afterwards, keeps descriptors, or grows beyond its budgets. Needs
+Debian's python3-h2 for its parts hpack and hyperframe.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from peer import Peer
 
 BUDGETS = ["--max-queued-bytes", "256MiB", "--max-transport-bytes", "512MiB",
            "--max-cached-host-bytes", "64MiB", "--max-deadline", "5s"]
-MAX_GROWTH = 1 << 30  # what those budgets, and freed memory that is kept, may come to
+MAX_GROWTH = 1 << 30  # bound on those budgets plus freed memory that is kept
 
 
 class Server:
-    """castor-server as a process of its own."""
+    """castor-server as a separate process."""
 
     max_deadline = 5
 
@@ -51,7 +51,7 @@ class Server:
                 break
         else:
             raise SystemExit("castor-server did not start")
-        # Its log would fill the pipe otherwise.
+        # Drain the log, or it would fill the pipe.
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
 
     def metric(self, series: str) -> float:
@@ -75,7 +75,7 @@ class Server:
 
 
 class Neighbour(threading.Thread):
-    """Calls the server, one call after another, and remembers the longest wait."""
+    """Makes one call after another and records the longest wait."""
 
     def __init__(self, server: Server):
         super().__init__(daemon=True)
@@ -127,7 +127,7 @@ def attack_once(program: str, attack, seconds: float) -> tuple[str, bool]:
         seen, harm = "", str(error)
     neighbour.stopped.set()
     neighbour.join()
-    end = time.monotonic() + 10  # connections are closed as the server gets to it
+    end = time.monotonic() + 10  # the server closes connections when it gets to them
     while server.process.poll() is None and server.descriptors() > descriptors + 4:
         if time.monotonic() > end:
             harm = harm or "descriptors were not given back"
@@ -155,7 +155,7 @@ def attack_once(program: str, attack, seconds: float) -> tuple[str, bool]:
 
 
 def without_descriptors(program: str) -> tuple[str, bool]:
-    """80 connections to a server that may have 64 descriptors; then callers again."""
+    """80 connections to a server limited to 64 descriptors, then a normal call."""
     import socket
     server = Server(program, 1, descriptors=64)
     before = server.descriptors()

@@ -1,4 +1,4 @@
-"""Protobuf messages of castor.v1, put together by hand so that they may also be wrong."""
+"""Protobuf messages of castor.v1, assembled by hand so that they can also be malformed."""
 
 import struct
 
@@ -23,7 +23,7 @@ def tensor(dtype: int, shape, raw: bytes) -> bytes:
 
 
 def attend(query, key, value, dtype: int = FLOAT32) -> bytes:
-    """An AttendRequest for zeros of these shapes, one sequence."""
+    """An AttendRequest with one sequence of zeros in these shapes."""
     width = 4 if dtype == FLOAT32 else 2
 
     def zeros(shape):
@@ -36,10 +36,10 @@ def attend(query, key, value, dtype: int = FLOAT32) -> bytes:
 
 
 def small() -> bytes:
-    """A request that any server answers in a moment."""
+    """A request that any server answers at once."""
     return attend([3, 1, 2], [3, 1, 2], [3, 1, 2])
 
 
 def amplifier(megabytes: int = 64) -> bytes:
-    """24 KB whose answer takes `megabytes` MiB: many queries, one key, a wide value."""
+    """A request of 24 KB with an answer of `megabytes` MiB: many queries, one key, a wide value."""
     return attend([megabytes * 64, 1, 1], [1, 1, 1], [1, 1, 8192], FLOAT16)
