@@ -1,8 +1,8 @@
-// From an attention request of any numbers, legal and not, to what it reserves: Resolve, the plan,
-// and the workspace of every row of both variant tables. A request that passes must be counted
-// truly: as no less than what it surely takes, or as more than can be counted.
+// Takes an attention request with any numbers, legal or not, through Resolve, the plan, and the
+// workspace of every row of both variant tables. For a request that passes, the counted memory must
+// be at least a certain lower bound, or Count::kMost.
 //
-// No tensor is ever read: sizes are those of files that are not there.
+// No tensor is ever read: their files do not exist.
 
 #include "engine/jobs/attention_plan.h"
 
@@ -51,7 +51,7 @@ bool ImprovedMma(const Spec& spec) {
          attention::cuda::ClusteredMmaFits(spec);
 }
 
-// The GPU's table but for what computes.
+// The GPU's table without the functions that compute.
 std::span<const Variant> CudaVariants() {
   using attention::cuda::CastWorkspaceBytes;
   using attention::cuda::ClusteredWorkspaceBytes;
@@ -92,7 +92,7 @@ attention::CostModel Costs() {
   return costs;
 }
 
-// A tensor in a file as large as its shape needs, or `off` bytes more.
+// A tensor in a file; `off` is added to the size that its shape needs.
 TensorInput Tensor(DType dtype, std::vector<int64_t> shape, int64_t off) {
   TensorInput tensor;
   tensor.dtype = dtype;
@@ -191,7 +191,7 @@ AttentionRequest ReadRequest(NumberReader& in, uint8_t flags) {
   return request;
 }
 
-// What a row surely takes, in floating point, which does not wrap.
+// A lower bound on a row's workspace, in floating point, which does not wrap.
 double Least(const Variant& row, const Resolved& resolved) {
   const Spec& spec = resolved.spec;
   const bool cuda = row.backend.starts_with("cuda");

@@ -1,6 +1,6 @@
-// What the codec's fuzz targets share: an input is how the message is cut into slices, then the
-// message. The first byte's low four bits count the cuts, and each of the next bytes is a slice's
-// size.
+// Shared by the codec's fuzz targets. An input says how to cut a message into slices, then holds
+// the message. The low four bits of the first byte are the number of cuts; each of the next bytes
+// is the size of a slice.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Writes a fuzz target's first corpus: make_seeds attend|encode|plan FOLDER. Built with
-// CASTOR_FUZZ; the corpora that it began, and that fuzzing extended, are checked in.
+// Writes the first corpus of a fuzz target: make_seeds attend|encode|plan FOLDER. Built with
+// CASTOR_FUZZ. The checked-in corpora began with these and were extended by fuzzing.
 
 #include <fstream>
 #include <functional>
@@ -33,7 +33,7 @@ void Write(const std::string& path, const std::string& message, Random& random) 
   file << static_cast<char>(sizes.size()) << sizes << message;
 }
 
-// A tensor and, for Attend, an output in one of the regions that the decoders are given.
+// Refers to a tensor and, for Attend, an output in one of the regions that the decoders know.
 std::string SharedMemory(const std::string& region, int64_t offset, int64_t size) {
   v1::SharedMemoryRef ref;
   ref.set_region(region);
@@ -68,11 +68,11 @@ struct PlanSeed {
   int64_t heads = 8;
   int64_t head_dim = 64;
   int64_t value_dim = 64;
-  std::vector<int64_t> kernel = {};  // its number, a byte, and what follows
-  std::vector<int64_t> more = {};    // numbers
+  std::vector<int64_t> kernel = {};  // as bytes: its number, then its options
+  std::vector<int64_t> more = {};    // the numbers after it
 };
 
-// Of consistent shapes, for either table; see attention_plan.cc.
+// Writes a plan with consistent shapes for each table; see attention_plan.cc.
 void WritePlans(const std::string& folder, const PlanSeed& seed) {
   for (const uint8_t table : {0, 1}) {
     castor::fuzz::NumberWriter out;

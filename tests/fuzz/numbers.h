@@ -1,5 +1,5 @@
-// A fuzz target's input as numbers: small ones, those near powers of two, and any others. What is
-// read beyond the end is 1 for a number and 0 for a byte.
+// Reads a fuzz target's input as numbers: small ones, those near powers of two, and any others.
+// Past the end of the input, a number is 1 and a byte is 0.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ class NumberReader {
   std::span<const uint8_t> input_;
 };
 
-// Writes what NumberReader reads.
+// Writes input that NumberReader reads.
 class NumberWriter {
  public:
   NumberWriter& Byte(uint8_t byte) {

@@ -1,5 +1,5 @@
-// Runs a fuzz target over every file of the folders named, without libFuzzer: what fuzzing once
-// found stays an ordinary test.
+// Runs a fuzz target over every file of the given folders, without libFuzzer, so that inputs found
+// by fuzzing remain ordinary tests.
 
 #include <cstdint>
 #include <cstdio>
@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     for (const auto& entry : std::filesystem::directory_iterator(argv[i])) {
       std::printf("%s\n", entry.path().c_str());
-      std::fflush(stdout);  // names the file when the target ends the process
+      std::fflush(stdout);  // the last line names the file if the target ends the process
       std::ifstream file(entry.path(), std::ios::binary);
       const std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
       LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
