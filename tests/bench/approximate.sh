@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Measures the approximate kernels on this machine's processor and writes dated files under
-# tests/bench/logs/: a log of ratios in one run (ours, LibTorch's SDPA, the clustered paper's own
+# tests/bench/logs/: a log of ratios from one run (ours, LibTorch's SDPA, the clustered paper's own
 # kernels), and with --experiments the figures and plots of time, memory, error and scaling.
-#   tests/bench/approximate.sh [--quick] [--experiments]    some four minutes; ten with experiments
+#   tests/bench/approximate.sh [--quick] [--experiments]    about 4 minutes; 10 with experiments
 # Needs the Release build of tests/run.sh. Installs the authors' kernels (pytorch-fast-transformers,
-# compiled here, some five minutes) and matplotlib into the folder of deploy/setup.sh.
+# compiled here, about 5 minutes) and matplotlib into the folder of deploy/setup.sh.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

@@ -1,12 +1,12 @@
 // Approximate attention on the CPU: our rows of the variant table for clustered, improved clustered
-// and CAST attention against LibTorch's scaled_dot_product_attention, in one run, and how many
-// times faster they are.
+// and CAST attention against LibTorch's scaled_dot_product_attention, measured in one run, with the
+// speedups.
 //
 // One request of 8 heads of 64 dimensions in float32. Names are kernel/backend/inputs/tokens.
 // Inputs are "gaussian", independent normal queries, the worst case for clustering; or "centres",
-// queries around 200 centres with a tenth of their variance, as trained models' are.
-// --benchmark_filter picks (keep "sdpa" in it), and OMP_NUM_THREADS sets the threads of all. Memory
-// is had as the server has it: huge pages, and what was freed is used again.
+// queries around 200 centres with a tenth of their variance, as in trained models.
+// --benchmark_filter selects (keep "sdpa" in it), and OMP_NUM_THREADS sets the threads of all.
+// Memory is allocated as in the server: huge pages, and freed memory is reused.
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
@@ -44,7 +44,7 @@ at::Tensor AroundCentres(int32_t tokens) {
   return at::randn({tokens, kHeads, kDim}, at::kFloat).mul_(std::sqrt(0.1)).add_(chosen);
 }
 
-// One request with its tensors in [tokens, heads, dim].
+// One request and its tensors, [tokens, heads, dim].
 struct Inputs {
   Inputs(int32_t tokens, bool around_centres)
       : offsets{0, tokens},
@@ -148,7 +148,7 @@ void RegisterAll() {
   }
 }
 
-// Prints the usual lines, and remembers them for the table of ratios.
+// Prints the usual lines and records them for the table of ratios.
 class RatioReporter : public benchmark::ConsoleReporter {
  public:
   void ReportRuns(const std::vector<Run>& runs) override {
@@ -183,7 +183,7 @@ class RatioReporter : public benchmark::ConsoleReporter {
   }
 
  private:
-  std::map<std::string, std::map<int, double>> milliseconds_;  // the least, by name and tokens
+  std::map<std::string, std::map<int, double>> milliseconds_;  // the minimum, by name and tokens
 };
 
 }  // namespace

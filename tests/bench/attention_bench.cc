@@ -1,8 +1,8 @@
 // Vanilla attention on the CPU: our rows of the variant table against LibTorch's
-// scaled_dot_product_attention, which is what a caller would use instead, in one run.
+// scaled_dot_product_attention, which a caller would otherwise use, measured in one run.
 //
-// Names end in heads/dim/tokens; "ragged" is a batch of short sequences as an encoder sees them.
-// Compare by ratios: --benchmark_filter picks, and OMP_NUM_THREADS sets the threads of both.
+// Names end in heads/dim/tokens; "ragged" is a batch of short sequences, as encoders see them.
+// Compare ratios. --benchmark_filter selects, and OMP_NUM_THREADS sets the threads of both.
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/randn.h>
@@ -22,7 +22,7 @@
 namespace castor::attention {
 namespace {
 
-// One request of several sequences, with its tensors in [tokens, heads, dim].
+// One request of several sequences and its tensors, [tokens, heads, dim].
 struct Batch {
   Batch(DType dtype, int64_t heads, int64_t dim, const std::vector<int32_t>& lengths)
       : lengths(lengths) {

@@ -1,11 +1,12 @@
-// How long a run of the CPU's kernels goes on at most before it could come to a checkpoint: for
-// requests of ordinary sizes and for those that the default limits just admit.
+// The longest time that a run of the CPU's kernels can go without reaching a possible checkpoint,
+// for requests of ordinary sizes and for the largest that the default limits admit.
 //
-// Prints, per problem, the longest time between two chances for a checkpoint on the engine thread,
-// how many there were, and the whole run. Chances are looked for all the time, so times are those
-// of the steps themselves; a run that is watched every 2 ms comes to a checkpoint at most so much
-// later. OMP_NUM_THREADS=1 for one core, which is what the bound of engine/DESIGN.md is about.
-//   checkpoint_bench [WORD]    only problems whose line has the word
+// Prints, per problem, the longest time between two possible checkpoints on the engine thread, how
+// many there were, and the time of the whole run. The run asks at every one, so the times are those
+// of the steps themselves. A run that is watched every 2 ms takes at most that much longer to reach
+// a checkpoint. Use OMP_NUM_THREADS=1 for one core, which is what the bound in engine/DESIGN.md
+// refers to.
+//   checkpoint_bench [WORD]    only problems whose line contains the word
 
 #include <algorithm>
 #include <chrono>
@@ -48,7 +49,7 @@ class Watch final : public RunControl {
   Clock::time_point last_ = Clock::now();
 };
 
-// Numbers from N(0, 1), the same few thousand again and again.
+// Numbers from N(0, 1): a few thousand, repeated.
 std::vector<float> Numbers(int64_t count) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal;

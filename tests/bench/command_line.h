@@ -1,4 +1,4 @@
-// What the benchmark programs share of their command lines.
+// Command-line helpers that the benchmark programs share.
 #pragma once
 
 #include <cstdio>
@@ -13,7 +13,7 @@ namespace castor::bench {
   std::exit(1);
 }
 
-// Removes --NAME=VALUE from the arguments and returns VALUE; ends the program if it is not there.
+// Removes --NAME=VALUE from the arguments and returns VALUE; ends the program if it is missing.
 inline std::string TakeFlag(std::string_view name, int* argc, char** argv) {
   const std::string prefix = "--" + std::string(name) + "=";
   std::string value;

@@ -1,7 +1,8 @@
-// Tokens per second of an encoder on the CPU, bare: no queue, no network. Arguments: texts in a
-// batch; 0 times tokenizing alone.
+// Tokens per second of a bare encoder on the CPU: no queue, no network. The argument is the number
+// of texts in a batch; 0 times tokenizing alone.
 //
-// Needs --model=DIRECTORY and --texts=FILE (one text a line) beside Google Benchmark's own flags.
+// Needs --model=DIRECTORY and --texts=FILE (one text per line) besides Google Benchmark's own
+// flags.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -1,8 +1,9 @@
 // Sentences per second through a castor-server on this machine: eight concurrent requests of eight
 // texts each, as concurrent clients send them.
 //
-// Needs --server=HOST:PORT and --texts=FILE (one text a line) beside Google Benchmark's own flags.
-// tests/bench/run.sh starts the server and compares with sentence-transformers on the same texts.
+// Needs --server=HOST:PORT and --texts=FILE (one text per line) besides Google Benchmark's own
+// flags. tests/bench/run.sh starts the server and compares with sentence-transformers on the same
+// texts.
 
 #include <benchmark/benchmark.h>
 

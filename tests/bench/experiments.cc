@@ -1,14 +1,14 @@
-// One measurement of an attention kernel on the CPU per run, printed as a line of JSON:
-// experiments.py asks for many and draws them. A run of its own for each, so that peak memory is
-// that kernel's.
+// Makes one measurement of an attention kernel on the CPU per run and prints it as a line of JSON.
+// experiments.py runs it many times and plots the results. Each measurement has its own process, so
+// that peak memory is that kernel's.
 //
 //   experiments time   KERNEL TOKENS [BATCH]   least milliseconds and peak extra memory
 //   experiments error  KERNEL TOKENS INPUTS    relative L2 error against exact attention
 //
 // KERNEL: vanilla, clustered-C, improved-C (top-k 32), cast-K (cluster size K, ceil(N/K) surrogate
-// tokens). INPUTS: gaussian, the worst case of clustering, or centres: queries drawn around 64
-// centres, as trained models show. fp32, 8 heads, head_dim 64; OMP_NUM_THREADS sets the threads.
-// Memory is had as the server has it.
+// tokens). INPUTS: gaussian, the worst case for clustering, or centres: queries drawn around 64
+// centres, as in trained models. fp32, 8 heads, head_dim 64; OMP_NUM_THREADS sets the threads.
+// Memory is allocated as in the server.
 
 #include <ATen/Parallel.h>
 
@@ -72,7 +72,7 @@ Spec SpecOf(const std::string& kernel, int64_t tokens) {
   return spec;
 }
 
-// `batch` sequences of `tokens` tokens, with their memory.
+// `batch` sequences of `tokens` tokens, and their memory.
 struct Inputs {
   Inputs(const Spec& spec, int64_t tokens, int64_t batch, std::string_view kind)
       : query(Normal(batch * tokens * kHeads * kHeadDim)),
@@ -109,7 +109,7 @@ struct Inputs {
     return values;
   }
 
-  // Centres of twice the unit length, so that attention is as peaked as it is in trained models.
+  // Centres of twice the unit length make attention as peaked as in trained models.
   void GatherAroundCentres() {
     const std::vector<float> centres = Normal(kCentres * kHeads * kHeadDim);
     for (size_t row = 0; row < query.size() / kHeadDim; ++row) {
@@ -133,7 +133,7 @@ void Run(const Spec& spec, const Problem& problem) {
   if (!variant->run(spec, {&problem, 1}, RunToEnd()).ok()) Die("the kernel failed");
 }
 
-// "VmRSS:" or "VmHWM:" of this process, in bytes.
+// The value of "VmRSS:" or "VmHWM:" for this process, in bytes.
 int64_t StatusBytes(const std::string& field) {
   std::ifstream status("/proc/self/status");
   std::string line;
@@ -143,10 +143,10 @@ int64_t StatusBytes(const std::string& field) {
   return 0;
 }
 
-// What one call takes beyond its tensors at its peak; later calls would find memory that the
-// allocator kept.
+// The peak memory of one call beyond its tensors. Only the first call shows it: later ones reuse
+// memory that the allocator kept.
 int64_t PeakExtraBytes(const Spec& spec, const Problem& problem) {
-  std::ofstream("/proc/self/clear_refs") << "5";  // the high-water mark starts anew
+  std::ofstream("/proc/self/clear_refs") << "5";  // resets the high-water mark
   const int64_t before = StatusBytes("VmRSS:");
   Run(spec, problem);
   return std::max<int64_t>(0, StatusBytes("VmHWM:") - before);
@@ -164,7 +164,7 @@ void Time(const std::string& kernel, int64_t tokens, int64_t batch) {
     Run(spec, inputs.problem);
     times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
     total += times.back();
-    if (total > 20000) break;  // the square at 64K tokens: once is enough
+    if (total > 20000) break;  // quadratic attention at 64K tokens: once is enough
   }
   std::printf(R"({"experiment":"time","kernel":"%s","tokens":%lld,"batch":%lld,"threads":%d,)"
               R"("ms":%.4f,"peak_extra_bytes":%lld})"

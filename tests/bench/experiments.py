@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs the experiments of the clustered-attention papers on the CPU's kernels and draws them.
+"""Runs the experiments of the clustered-attention papers on the CPU's kernels and plots them.
 
     experiments.py PROGRAM DIRECTORY [--quick]
 
 PROGRAM is build/tests/bench/experiments. DIRECTORY gets figures.jsonl, a line per measurement, a
-README.md with the tables and four SVG plots: time.svg and memory.svg against the number of tokens,
+README.md with the tables, and four SVG plots: time.svg and memory.svg against the number of tokens,
 error.svg against the number of clusters, scaling.svg against batch and threads.
 """
 
@@ -79,7 +79,7 @@ def against_tokens(run, directory, lengths):
 
 
 def describe(figures, errors, directory, lengths):
-    """README.md: what the plots show, as tables."""
+    """Writes README.md: the plots' data as tables."""
     fitted = [n for n in lengths if n >= 4096]
     columns = [short(n) for n in lengths]
     lines = ["# Experiments on the CPU\n",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes encoder_texts.txt: 512 texts of mixed lengths, one a line, that all encoder benchmarks
+"""Writes encoder_texts.txt: 512 texts of mixed lengths, one per line, that all encoder benchmarks
 share. Lengths are log-normal, with a mean of about 52 tokens in MiniLM's vocabulary and a long
 tail that the model's 256 tokens cut, as in real collections of sentences and passages."""
 

@@ -11,8 +11,9 @@ class Pump {
  public:
   explicit Pump(int window) : window_(window) {}
 
-  // Starts calls 0..count-1 in order, `window` at a time, and returns when all have ended. `start`
-  // gets the call's number and what it must invoke, once, on any thread, when the call has ended.
+  // Starts calls 0..count-1 in order, keeping `window` in flight, and returns when all have ended.
+  // `start` gets the call's number and a function to invoke once, on any thread, when the call has
+  // ended.
   void Run(int count, const std::function<void(int, std::function<void()>)>& start) {
     for (int i = 0; i < count; ++i) {
       WaitUntilBelow(window_);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Turns the JSON of one tests/bench/run.sh into the log that is kept: ratios first, then medians.
+"""Turns the JSON of one run of tests/bench/run.sh into its log: ratios first, then medians.
 
     report.py DIRECTORY COMMIT
 """
@@ -17,7 +17,7 @@ def read(path):
 
 
 def runs(path):
-    """{benchmark name: [one dict per repetition]}, of Google Benchmark's JSON."""
+    """{benchmark name: [one dict per repetition]}, from Google Benchmark's JSON."""
     by_name = {}
     for run in read(path)["benchmarks"]:
         if run["run_type"] == "iteration":
@@ -40,7 +40,7 @@ def table(header, rows):
 
 
 def exponent(lengths, times):
-    """The slope of a line through (log tokens, log time), by least squares."""
+    """The slope of the least-squares line through (log tokens, log time)."""
     xs, ys = [math.log(n) for n in lengths], [math.log(t) for t in times]
     mean_x, mean_y = statistics.mean(xs), statistics.mean(ys)
     return (sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys))

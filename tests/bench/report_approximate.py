@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Turns what one tests/bench/approximate.sh measured into the log that is kept.
+"""Turns the measurements of one run of tests/bench/approximate.sh into its log.
 
     report_approximate.py DIRECTORY COMMIT
 """
@@ -46,9 +46,9 @@ def main():
     rows = [["LibTorch's SDPA", "", "any", *(f"{t:,.2f}" for t in sdpa), "1", "1",
              f"{exponent(LENGTHS[1:], sdpa[1:]):.2f}"]]
     sdpa_median = times_of("sdpa", median)
-    serving = {}  # medians of each kernel's first row
+    serving = {}  # medians of the first row of each kernel
     for what, name in NAMES.items():
-        # In the order of the variant table: the first row of a kernel is the one that serves.
+        # In the order of the variant table: the first row of a kernel is the one that serves it.
         prefixes = sorted({key.rsplit("/", 1)[0] for key in by_name if key.startswith(what + "/")},
                           key=lambda prefix: (ROWS.index(prefix.split("/")[1]),
                                               prefix.split("/")[2] != "gaussian"))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures what README claims and writes a dated log under tests/bench/logs/. Ratios are between
-# things measured in turn in one run, because absolute times of a shared machine mean little.
-#   tests/bench/run.sh [--quick]     some six minutes; --quick: two, for a look
+# things measured alternately in one run, because absolute times on a shared machine mean little.
+#   tests/bench/run.sh [--quick]     about six minutes; --quick: two, for a quick look
 # Needs the Release build of tests/run.sh. Installs sentence-transformers into the folder of
 # deploy/setup.sh for the comparison (about 5 GB with LibTorch's own dependencies).
 set -euo pipefail
@@ -63,10 +63,10 @@ measure() { # $1: program; $2..: its flags
   "$bench/$program" --benchmark_min_time="$min_time" --benchmark_out_format=json \
     --benchmark_out="$out/$program.json" "$@" >&2
 }
-# In turn, in random order, so that a drift of the machine's speed hits all alike.
+# Interleaved in random order, so that drift in the machine's speed affects all alike.
 interleaved=(--benchmark_repetitions="$repetitions" --benchmark_enable_random_interleaving=true)
 
-# As castor-server sets them for itself (server/environment.h), so that both engines are alike.
+# castor-server sets these for itself (server/environment.h); both engines get the same.
 export GOMP_SPINCOUNT=3000 GLIBC_TUNABLES=glibc.malloc.hugetlb=1
 
 say "server against bare engine"

@@ -3,9 +3,9 @@
 
     sentence_transformers_bench.py MODEL_DIRECTORY [--threads N] [--batch-size N] [--seconds S]
 
-Tokens are counted as the model computes them without padding, special tokens included: the same
-count that Castor reports. Needs sentence-transformers and torch (tests/golden/encoder/
-make_minilm.py says which versions and how to install them).
+Tokens are counted without padding but with special tokens, as Castor reports them.
+Needs sentence-transformers and torch (tests/golden/encoder/make_minilm.py says which versions
+and how to install them).
 """
 
 import argparse

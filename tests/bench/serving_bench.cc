@@ -2,11 +2,10 @@
 // process, and over gRPC to a castor-server on this machine, with the tensors in the messages or in
 // shared memory.
 //
-// Needs --server=HOST:PORT, of a server started with --shared-memory, beside Google Benchmark's own
-// flags. Saturation keeps 32 requests in
-// flight and counts tokens per second; latency sends one small request at a time and reports
-// medians, and the server's own account of the stages. tests/bench/run.sh starts the server and
-// prints the ratios.
+// Needs --server=HOST:PORT of a server started with --shared-memory, besides Google Benchmark's own
+// flags. Saturation keeps 32 requests in flight and counts tokens per second. Latency sends one
+// small request at a time and reports medians, and the server's own timing of the stages.
+// tests/bench/run.sh starts the server and prints the ratios.
 
 #include <benchmark/benchmark.h>
 #include <grpcpp/support/byte_buffer.h>
@@ -36,8 +35,8 @@ namespace castor::bench {
 namespace {
 
 constexpr int kWindow = 32;
-constexpr int kProblems = 64;   // that differ
-constexpr int kRequests = 256;  // of an iteration, so that little of it is start and end
+constexpr int kProblems = 64;   // distinct ones
+constexpr int kRequests = 256;  // per iteration: enough to make start and end negligible
 constexpr int64_t kHeads = 8;
 constexpr int64_t kHeadDim = 64;
 
@@ -75,7 +74,7 @@ v1::AttendRequest Message(const AttentionProblem& problem) {
   return request;
 }
 
-// A request's bytes on the wire, made once: sending them again copies nothing.
+// A request's bytes on the wire, built once: sending them again copies nothing.
 grpc::ByteBuffer WireBytes(const AttentionProblem& problem) {
   const grpc::Slice slice(Message(problem).SerializeAsString());
   return grpc::ByteBuffer(&slice, 1);
@@ -107,8 +106,7 @@ const Mix& MixOf(DType dtype) {
   return dtype == DType::kFloat32 ? float32 : bfloat16;
 }
 
-// The tensors of a mix in shared memory, and a range there for the output of each request in
-// flight.
+// The tensors of a mix in shared memory, and space there for the output of each request in flight.
 class SharedMix {
  public:
   explicit SharedMix(const Mix& mix) : client_({.target = server_address}), memory_(Create(mix)) {
@@ -132,7 +130,7 @@ class SharedMix {
   }
   ~SharedMix() { (void)client_.UnregisterSharedMemory(memory_.name()); }
 
-  // A range for an output, until it is given back.
+  // Reserves space for an output, until GiveBack.
   size_t TakeSlot() {
     MutexLock lock(mu_);
     const size_t slot = free_slots_.back();
@@ -144,7 +142,7 @@ class SharedMix {
     free_slots_.push_back(slot);
   }
 
-  // Problem i, to be answered into `slot`. A few hundred bytes, made anew for each call.
+  // Problem i, with `slot` for its output. A few hundred bytes, built for each call.
   grpc::ByteBuffer WireBytes(int i, size_t slot) const {
     v1::AttendRequest request = requests_[i];
     *request.mutable_output() =

@@ -1,5 +1,5 @@
-// A client that costs as little as a client can: it sends bytes that were made before, and hands
-// out the answer's bytes unparsed.
+// A client with as little overhead as possible: it sends prebuilt bytes and hands out the answer's
+// bytes unparsed.
 #pragma once
 
 #include <grpcpp/create_channel.h>
@@ -24,8 +24,8 @@ class WireClient {
         grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
   }
 
-  // `method` is a full path, "/castor.v1.AttentionService/Attend". `done` is called on a thread of
-  // gRPC's; an error ends the program.
+  // `method` is a full path such as "/castor.v1.AttentionService/Attend". `done` is called on a
+  // gRPC thread; an error ends the program.
   void Call(const char* method, const grpc::ByteBuffer& request,
             std::function<void(grpc::ByteBuffer)> done) {
     struct State {
@@ -38,9 +38,9 @@ class WireClient {
                      [state, done = std::move(done)](const grpc::Status& status) mutable {
                        if (!status.ok()) Die(status.error_message());
                        grpc::ByteBuffer response = std::move(state->response);
-                       // The context holds the channel, and gRPC's thread, this one, must not be
-                       // who lets go of it last: it would free the queue that it takes calls from.
-                       // After `done` the client may be gone.
+                       // The context holds the channel. This gRPC thread must not drop the last
+                       // reference to it: that would free the queue that the thread takes calls
+                       // from. After `done` the client may be gone.
                        state.reset();
                        done(std::move(response));
                      });
@@ -50,7 +50,7 @@ class WireClient {
   std::unique_ptr<grpc::GenericStub> stub_;
 };
 
-// The answer as a message; an answer that does not parse ends the program.
+// Parses the answer; ends the program if it does not parse.
 template <typename Message>
 Message Parse(const grpc::ByteBuffer& bytes) {
   grpc::Slice slice;

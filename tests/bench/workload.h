@@ -11,7 +11,7 @@
 
 namespace castor::bench {
 
-// One self-attention problem of a single sequence, with the memory of its tensors.
+// A self-attention problem of one sequence that owns its tensors' memory.
 struct AttentionProblem {
   int64_t tokens = 0;
   int64_t heads = 0;
@@ -27,14 +27,14 @@ struct AttentionProblem {
       tensor->resize(tokens * heads * head_dim * SizeOf(dtype));
       for (size_t i = 0; i < tensor->size(); i += SizeOf(dtype)) {
         const float element = normal(random);
-        // bfloat16 is the upper half of a float, and that half comes last in memory.
+        // bfloat16 is the upper half of a float, which comes last in memory.
         std::memcpy(tensor->data() + i, reinterpret_cast<const char*>(&element) + 4 - SizeOf(dtype),
                     SizeOf(dtype));
       }
     }
   }
 
-  // Views this problem's memory.
+  // The request views this problem's memory.
   AttentionRequest Request() const {
     const std::vector<int64_t> shape = {tokens, heads, head_dim};
     AttentionRequest request;
