@@ -1,5 +1,5 @@
-// The approximate kernels' table: what the project promises for an H200 in bf16, one request of 8
-// heads of 64, stands beside what is measured.
+// The table of the approximate kernels: the project's goals for an H200 in bf16, one request of 8
+// heads of 64, beside the measurements.
 
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randn.h>
@@ -31,11 +31,11 @@ constexpr std::array<int64_t, kSizes> kTokens = {4096, 8192, 16384, 32768, 65536
 
 struct Subject {
   const char* name;
-  std::array<double, kSizes> goals;  // times as fast as the bare call
+  std::array<double, kSizes> goals;  // speedups over the bare call
   Kernel (*kernel)(int64_t tokens);
 };
 
-// Random surrogates and gates, which live as long as the program: requests only view them.
+// Random surrogates and gates, kept until the program ends: requests only view them.
 Kernel MakeCast(int64_t tokens) {
   static std::vector<std::vector<std::byte>> kept;
   std::mt19937 random(1);
@@ -69,7 +69,7 @@ int64_t Allocated(bool peak) {
   return peak ? stats.peak : stats.current;
 }
 
-// Bytes above what was allocated before, while `run` runs.
+// The peak bytes allocated while `run` runs, beyond those allocated before.
 template <typename Run>
 int64_t PeakOf(Run run) {
   cudaDeviceSynchronize();
@@ -80,7 +80,7 @@ int64_t PeakOf(Run run) {
   return Allocated(/*peak=*/true) - before;
 }
 
-// Scores and weights in full, as a product, a softmax and a product leave them.
+// The peak of unfused attention, which holds the scores and the weights in full.
 int64_t UnfusedPeak(int64_t tokens) {
   const c10::InferenceMode inference;
   const auto options = at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA, 0);
@@ -131,7 +131,7 @@ void TimeApproximate(const std::string& device, Report& report) {
     std::printf(" %17.3f", times.compute_us == 0 ? 0.0 : bare[i] / times.compute_us);
   }
   std::printf("\n");
-  // Ratio (goal) microseconds.
+  // Each cell: ratio (goal) microseconds.
   for (const Subject& subject : kSubjects) {
     std::array<double, kSizes> us = {};
     bool all = true;
@@ -169,7 +169,7 @@ void TimeApproximate(const std::string& device, Report& report) {
     std::printf("%-22s", subject.name);
     for (const int64_t tokens : {int64_t{4096}, int64_t{65536}}) {
       const Kernel kernel = subject.kernel(tokens);
-      TimeEngine(**engine, tokens, kernel);  // what is kept from call to call is there before
+      TimeEngine(**engine, tokens, kernel);  // allocates what is kept from call to call
       bool ran = false;
       const int64_t peak =
           PeakOf([&] { ran = TimeEngine(**engine, tokens, kernel).compute_us > 0; });

@@ -52,13 +52,13 @@ std::vector<Case> Cases(std::mt19937& random) {
       cases.push_back({MakeSpec(dtype, Vanilla{causal}, heads, head_dim, value_dim),
                        RandomRequests(random, !causal && random() % 2, 300)});
     }
-    // One long and many short ones; a single token; the shortest there is.
+    // One long sequence and many short ones, down to a single token.
     Case uneven{MakeSpec(dtype, Vanilla{false}, 4, 64, 64), {SelfAttention({3000}, random())}};
     for (int i = 0; i < 20; ++i) uneven.requests.push_back(SelfAttention({1 + i % 3}, random()));
     cases.push_back(std::move(uneven));
     cases.push_back({MakeSpec(dtype, Vanilla{true}, 1, 64, 64), {SelfAttention({1}, random())}});
   }
-  // Lengths that cuDNN takes, beside some that it does not.
+  // Lengths that cuDNN supports, mixed with some that it does not.
   for (const bool causal : {false, true}) {
     cases.push_back({MakeSpec(DType::kBFloat16, Vanilla{causal}, 8, 64, 64),
                      {SelfAttention({1024}, random()), SelfAttention({300, 2048, 17}, random()),
@@ -69,7 +69,8 @@ std::vector<Case> Cases(std::mt19937& random) {
   return cases;
 }
 
-// Alone, again, and beside another batch in flight, the bytes must be those of the batch.
+// The output must have the same bytes as in the batch: alone, repeated, and with another batch in
+// flight.
 void CheckInvariance(Device& device, const Case& c, const StagedBatch& together, Report& report) {
   bool alone_same = true;
   for (size_t r = 0; r < c.requests.size(); ++r) {

@@ -103,7 +103,7 @@ std::vector<std::byte> StagedBatch::Output(size_t request) const {
 }
 
 void StagedBatch::ClearOutputs() {
-  // All ones is a NaN in every type, so that a row nobody wrote shows.
+  // All bits set is a NaN in every type, so that rows that nobody wrote are noticed.
   for (Staged& staged : staged_) {
     std::memset(staged.output.data(), 0xff, staged.output.size());
   }

@@ -9,8 +9,8 @@
 
 namespace castor::gpu {
 
-// One request: the lengths of its sequences. What its tensors hold follows from `seed` alone, so
-// that the same request can be made on any device and in any company.
+// One request: the lengths of its sequences. Its tensors' contents depend on `seed` alone, so the
+// same request can be made on any device and in any batch.
 struct RequestShape {
   std::vector<int32_t> query_lengths;
   std::vector<int32_t> key_lengths;
@@ -26,15 +26,15 @@ class StagedBatch {
 
   const AttentionBatch& batch() const { return batch_; }
 
-  // Launches, waits, and returns what was measured.
+  // Launches, waits, and returns the measured times.
   absl::StatusOr<ExecutionTimes> Run(Device& device) const;
 
   // The output bytes of one request.
   std::vector<std::byte> Output(size_t request) const;
   void ClearOutputs();
 
-  // ||output - exact||_2 / ||exact||_2 over up to `rows` random query rows of each sequence, in
-  // float64 from the definition; infinite if any is not finite.
+  // ||output - exact||_2 / ||exact||_2 over up to `rows` random query rows of each sequence,
+  // computed in float64 from the definition; infinite if any element is not finite.
   double RelativeError(int rows, uint32_t seed) const;
 
  private:

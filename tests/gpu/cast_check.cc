@@ -35,8 +35,8 @@ using kernels::cuda::CastShape;
 using kernels::cuda::CastStageErrors;
 using kernels::cuda::CastStages;
 
-// Runs the kernels on `layer` into its own output and compares the stages, and the rows with the
-// twin's.
+// Runs the kernels on `layer` into its own output, checks the stages, and compares the rows with
+// the twin's.
 void CheckStages(CastProblem& layer, Report& report) {
   const Spec& spec = layer.problem.spec;
   attention::Problem& view = layer.problem.view;
@@ -71,7 +71,7 @@ void CheckStages(CastProblem& layer, Report& report) {
     return;
   }
   output.Read(view.output);
-  // Its stages' results, where the host can read them.
+  // The stages' results, copied to where the host can read them.
   std::vector<std::byte> left = workspace.Read<std::byte>();
   CastBatch on_host = batch;
   on_host.tables = tables.data();
@@ -135,7 +135,7 @@ void CheckCast(Device& device, uint32_t seed, Report& report) {
     second.surrogates = first.surrogates;
     const CastProblem* const all[] = {&first, &second, &third};
 
-    // Staging memory of the device, and a layer that lies elsewhere.
+    // The device's staging memory, and a layer in other memory.
     std::vector<HostBuffer> buffers;
     const auto stage = [&](const void* data, size_t bytes) {
       buffers.push_back(*pool->Allocate(bytes));

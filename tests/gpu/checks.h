@@ -1,4 +1,4 @@
-// The parts of the GPU check. Each reports what it compared; none stops at a failure.
+// The parts of the GPU check. Each reports what it compares; none stops at a failure.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 namespace castor::gpu {
 
 // CudaDevice and CpuDevice through the Device interface on random ragged batches: against a float64
-// reference, alone against in a batch, and with two batches in flight.
+// reference, alone and in a batch, and with two batches in flight.
 void CheckAttention(Device& device, Device& cpu, uint32_t seed, Report& report);
 
-// Every row of the GPU's variant table that supports a problem, against the plainest one.
+// Every row of the GPU's variant table that supports a problem, against the simplest row.
 void CheckVariants(uint32_t seed, Report& report);
 
 // CAST's kernels stage by stage against the twin. Needs a GPU.
@@ -27,7 +27,7 @@ void CheckCast(Device& device, uint32_t seed, Report& report);
 // under a CUDA graph. Needs a GPU.
 void CheckClusteredKernels(uint32_t seed, Report& report);
 
-// The same attention through the Device interface, larger, against the CPU; alone against in a
+// The same kernels through the Device interface on larger problems, against the CPU; alone and in a
 // batch.
 void CheckClustered(Device& device, Device& cpu, uint32_t seed, Report& report);
 
@@ -37,11 +37,12 @@ void CheckEncoder(const std::string& device, uint32_t seed, Report& report);
 // Exact attention through the engine against a bare call of LibTorch's, H=8, d=64, bf16.
 void TimeAttention(const std::string& device, Report& report);
 
-// Clustered, improved clustered and CAST attention through the engine, as ratios to the bare call,
-// from 4K to 64K tokens: with the project's goals, how the times grow, and the memory they take.
+// Clustered, improved clustered and CAST attention through the engine, from 4K to 64K tokens, as
+// speedups over the bare call. Reports them with the project's goals, how the times grow, and the
+// memory used.
 void TimeApproximate(const std::string& device, Report& report);
 
-// What both timings use. All run on device cuda:0 and need it.
+// Shared by both timings. All run on device cuda:0 and need it.
 struct EngineTimes {
   double compute_us = 0;  // 0: it did not run
   double copy_in_us = 0;

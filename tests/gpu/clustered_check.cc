@@ -63,7 +63,7 @@ class KernelRun {
                           {tensor_cores, major >= 9, shared});
   }
 
-  // Queues on `stream`; the memory lives as long as this.
+  // Queues the kernels on `stream`. This object owns the memory and must outlive them.
   cudaError_t Queue(cudaStream_t stream) {
     if (workspace_ == nullptr) Upload();
     return kernels::cuda::Run(shape_, plan_, on_device_, stream);
@@ -89,7 +89,7 @@ class KernelRun {
   void ReadOutput() { output_.Read(problem_.output.data()); }
   const DeviceMemory& output() const { return output_; }
 
-  // What the stages left.
+  // The stages' results.
   ClusteredStages Stages() const {
     const ClusteredWorkspace workspace = LayOut(shape_, plan_, workspace_->as<void>());
     const int64_t count = shape_.heads * problem_.view.query_tokens();
@@ -106,7 +106,7 @@ class KernelRun {
   ClusteredProblem on_device_;
 };
 
-// Codes, labels and order against the twin's functions, then the rows.
+// Compares codes, labels and order with the twin's functions, then the rows.
 void CheckStages(OwnedProblem& problem, bool tensor_cores, Report& report) {
   const Spec& spec = problem.spec;
   const std::string name = Describe(spec) + (tensor_cores ? ", tensor cores" : ", generic");
@@ -162,7 +162,7 @@ void CheckClusteredKernels(uint32_t seed, Report& report) {
         CheckStages(problem, false, report);
       }
     }
-    // Many clusters, many top keys, more of both than there are queries and keys.
+    // Many clusters, many top keys, and more of both than there are queries and keys.
     for (const auto& [clusters, topk] :
          std::vector<std::pair<int32_t, int32_t>>{{1, 1}, {300, 100}, {1500, 8}, {5000, 1024}}) {
       OwnedProblem problem(MakeSpec(dtype, MakeKernel(clusters, topk, random()), 2, 64, 64),
@@ -203,7 +203,7 @@ void CheckClustered(Device& device, Device& cpu, uint32_t seed, Report& report) 
         const StagedBatch alone(device, spec, {requests[r]});
         alone_same = alone_same && alone.Run(device).ok() && alone.Output(0) == batch.Output(r);
       }
-      // Both round, and a query that lies on a plane may be in another cluster.
+      // Both round, and a query that lies almost on a plane may be in different clusters.
       report.Check(worst <= 3 * Tolerance(dtype),
                    "differs from the CPU by " + Scientific(worst) + ": " + name);
       report.Check(alone_same, "alone = in a batch, byte for byte: " + name);

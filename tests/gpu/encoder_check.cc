@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenEngine(const std::string& device,
   options.device = device;
   options.models = {{kFloatModel, directory, DType::kFloat32},
                     {kBrainModel, directory, DType::kBFloat16}};
-  options.batch_delay = std::chrono::milliseconds(2);  // so that requests do share batches
+  options.batch_delay = std::chrono::milliseconds(2);  // lets requests share batches
   return CreateEngine(options);
 }
 
@@ -58,7 +58,7 @@ EncodeRequest RequestFor(const Wanted& wanted, const std::string& model, const T
   return request;
 }
 
-// All requests at once, so that they meet in batches; one answer each, in order.
+// Submits all requests at once, so that they share batches. One answer each, in order.
 std::vector<absl::StatusOr<EncodeResult>> EncodeAll(Engine& engine,
                                                     std::vector<EncodeRequest> requests) {
   std::vector<std::promise<absl::StatusOr<EncodeResult>>> promises(requests.size());
@@ -75,7 +75,7 @@ std::vector<absl::StatusOr<EncodeResult>> EncodeAll(Engine& engine,
   return results;
 }
 
-// The largest difference relative to the largest value; infinite when they cannot be compared.
+// The largest difference relative to the largest value; infinite if they cannot be compared.
 double Difference(const absl::StatusOr<EncodeResult>& a, const absl::StatusOr<EncodeResult>& b) {
   if (!a.ok() || !b.ok() || a->output.shape != b->output.shape) {
     return std::numeric_limits<double>::infinity();

@@ -24,7 +24,7 @@ struct Arguments {
 
 constexpr char kUsage[] = "usage: %s [--device cuda:0 | cpu] [--seed N] [--no-timing] [--help]\n";
 
-// "opens NAME", and why not.
+// Reports "opens NAME", and the error if it does not.
 bool CheckOpens(const std::string& name, const absl::Status& status, Report& report) {
   return report.Check(status.ok(),
                       "opens " + name + (status.ok() ? "" : ": ") + std::string(status.message()));

@@ -1,4 +1,4 @@
-// What the GPU check prints: one line per check, and how many failed.
+// The GPU check's output: one line per check, and the number of failures.
 #pragma once
 
 #include <cstdio>
@@ -19,7 +19,7 @@ class Report {
 
   void Note(const std::string& text) { std::printf("     %s\n", text.c_str()); }
 
-  // Returns `ok`, so that a caller can give up a case.
+  // Returns `ok`, so that a caller can abandon a case.
   bool Check(bool ok, const std::string& what) {
     std::printf("%s %s\n", ok ? "ok  " : "FAIL", what.c_str());
     std::fflush(stdout);

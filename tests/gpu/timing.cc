@@ -32,9 +32,9 @@ int Repeats(int64_t tokens) { return tokens <= 8192 ? 50 : 15; }
 
 }  // namespace
 
-// Microseconds on the GPU of one call of LibTorch's own dispatch. A memset goes before it, so that
-// the call is queued by the time that its first event passes: the engine's compute stage, which
-// waits for its inputs, is measured the same way, without the host's part.
+// GPU microseconds of one call through LibTorch's own dispatch. A memset runs first, so that the
+// call is already queued when the first event passes. That leaves out the host's part, as for the
+// engine's compute stage, which waits for its inputs.
 double TimeBareCall(int64_t tokens) {
   const c10::InferenceMode inference;
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());

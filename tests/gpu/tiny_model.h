@@ -1,5 +1,5 @@
-// A small BERT with random weights, written as a model directory: what the encoder check runs where
-// no real model can be brought along.
+// A small BERT with random weights, written as a model directory, for running the encoder check
+// where no real model is available.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct TinyModel {
 };
 
 // Writes config.json, model.safetensors and tokenizer.json into `directory`, which must exist.
-// Returns whether all could be written.
+// Returns whether all files could be written.
 bool WriteTinyModel(const TinyModel& model, const std::string& directory, uint32_t seed);
 
 }  // namespace castor::gpu

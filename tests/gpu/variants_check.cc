@@ -36,8 +36,8 @@ std::byte* DataOf(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.mutable_data_ptr());
 }
 
-// Rows in one fused tensor, as an encoder's query-key-value product leaves them, so that tokens
-// are further apart than they are wide.
+// Rows in one fused tensor, as an encoder's query-key-value product leaves them, so the stride
+// between tokens is larger than a row.
 FusedRows FusedProblem(const Spec& spec, std::mt19937& random, at::Device device) {
   FusedRows made;
   made.cu_seqlens = {0};
