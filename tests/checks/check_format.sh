@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fails when a tracked C++ or CUDA file differs from what the pinned clang-format makes of it.
+# Fails when a tracked C++ or CUDA file is not formatted as the pinned clang-format does it.
 #   check_format.sh [--fix] [ROOT]
 set -euo pipefail
 
@@ -10,7 +10,7 @@ if [ "${1:-}" = --fix ]; then
 fi
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 
-# Another version formats differently: the check means this one.
+# Other versions format differently, so only this one will do.
 formatter=clang-format-16
 command -v "$formatter" >/dev/null || { echo "check_format: no $formatter: run deploy/setup.sh --dev" >&2; exit 1; }
 mapfile -t files < <(git ls-files '*.h' '*.cc' '*.cu' '*.cuh')

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Shows that the header with the commit follows the checkout, and is left alone while it need not
-# change. $1: WriteGitCommit.cmake
+# Shows that the header with the commit follows the checkout and is not rewritten needlessly.
+# $1: WriteGitCommit.cmake
 set -euo pipefail
 
 script=$1

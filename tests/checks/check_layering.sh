@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Fails when a file includes what its layer may not: architecture.md's dependencies as a table.
+# Fails when a file includes what its layer may not. The table holds architecture.md's dependencies.
 #   check_layering.sh [ROOT]    the tree to check (default: this checkout)
-# Tests and benchmarks stand outside the layers and include what they test.
+# Tests and benchmarks are outside the layers and include what they test.
 set -euo pipefail
 
 cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 
-# folder | folders of ours that it may include, besides itself | outside libraries that it may include
-# Libraries without a name here (the standard library, nlohmann-json, OpenSSL) are free to all. The
-# longest folder that holds a file is its layer. CUDA is for folders named `cuda`, whatever the layer.
+# folder | folders of ours that it may include, besides itself | outside libraries it may include
+# Any folder may include libraries that have no name here (the standard library, nlohmann-json,
+# OpenSSL). A file's layer is the longest folder in the table that contains it. Only folders named
+# `cuda` may include CUDA, whatever their layer.
 table='
 engine/base        | -                                                                                                                 | absl
 engine             | engine/base                                                                                                       | absl
@@ -39,7 +40,7 @@ find engine server client -type f \
       }
       layers["proto"] = " "
     }
-    # The longest folder of the table that holds the path, or nothing.
+    # The longest folder in the table that contains the path, or "".
     function LayerOf(path,   folder) {
       folder = path
       while (sub(/\/[^\/]*$/, "", folder)) if (folder in layers) return folder

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Fails when a tracked Markdown file links to a file, folder or heading that the checkout does not
-# have, or has a line of prose of more than 100 columns.
+# have, or has a line of prose longer than 100 columns.
 #   check_links.sh [ROOT]
-# Addresses with a scheme are not looked at. Tables, headings, code and lines that are one long
-# link may be wider; so may the logs of benchmarks.
+# Links with a scheme are not checked. Tables, headings, code, lines that are one long link, and
+# benchmark logs may be wider.
 set -euo pipefail
 export LC_ALL=C # awk counts bytes, whichever awk it is
 
@@ -12,7 +12,7 @@ mapfile -t files < <(git ls-files '*.md')
 [ ${#files[@]} -gt 0 ] || { echo "check_links: no file to check" >&2; exit 1; }
 
 git ls-files | awk '
-  # GitHub'"'"'s name of a heading, without its case for letters beyond ASCII.
+  # GitHub'"'"'s anchor for a heading; letters beyond ASCII keep their case.
   function Anchor(heading) {
     sub(/^#+ +/, "", heading)
     heading = tolower(heading)
@@ -20,7 +20,7 @@ git ls-files | awk '
     gsub(/ /, "-", heading)
     return heading
   }
-  # The path of `target`, which stands in `file`, without "." and "..".
+  # Resolves `target`, a link in `file`, without "." and "..".
   function Resolve(file, target,   parts, kept, n, i, path) {
     if (!sub(/[^\/]*$/, "", file)) file = ""
     n = split(file target, parts, "/")
@@ -35,7 +35,7 @@ git ls-files | awk '
   }
   function Complain(at, problem) { print at ": " problem; faults++ }
 
-  NR == FNR {  # what git tracks, and the folders above it
+  NR == FNR {  # the files that git tracks, and the folders above them
     known[$0]
     for (folder = $0; sub(/\/[^\/]*$/, "", folder);) known[folder]
     next
@@ -46,7 +46,7 @@ git ls-files | awk '
   /^#+ / { headings[FILENAME "#" Anchor($0)] }
   !/^ *[|#]/ && / [^ ]/ && FILENAME !~ /^tests\/bench\/logs\// {
     columns = $0
-    gsub(/[\200-\277]/, "", columns)  # what continues a character in UTF-8
+    gsub(/[\200-\277]/, "", columns)  # continuation bytes of UTF-8
     if (length(columns) > 100) Complain(FILENAME ":" FNR, length(columns) " columns")
   }
   {

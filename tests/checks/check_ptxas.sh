@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# What the assembler says of every CUDA kernel, as a table; fails when a kernel could not be launched
-# or spills more registers than was accepted. Knows what can be known without a GPU.
+# Prints what the assembler reports for every CUDA kernel, as a table. Fails when a kernel could not
+# be launched or spills more registers than was accepted. Needs no GPU.
 #   check_ptxas.sh SOURCES FOLDER   FOLDER holds the *.ptxas that keep_ptxas_report.sh left
 set -euo pipefail
 
 sources=$1 folder=$2
-most_spilled=44    # bytes of one kernel, stores: raise it only with a measurement
+most_spilled=44    # bytes of spill stores per kernel; raise it only with a measurement
 most_static=49152  # bytes of static shared memory that a block may have
 
-# With launch bounds the assembler fits registers to the block; without, a launch may fail.
+# With launch bounds the assembler fits the registers to the block; without them a launch may fail.
 unbounded=$(grep -rnE --include='*.cu' --include='*.cuh' '__global__' "$sources" |
   grep -v '__launch_bounds__' || true)
 if [ -n "$unbounded" ]; then
@@ -21,7 +21,7 @@ find "$folder" -name '*.ptxas' -print0 | sort -z | xargs -0 --no-run-if-empty ca
     /Compiling entry function/ { split($0, part, "\047"); name = part[2]; arch = part[4] }
     /bytes stack frame/ { stack = $1; spilled = $5 }
     /Used [0-9]+ registers/ {
-      if (name == "") next  # of a function that is no kernel
+      if (name == "") next  # a function that is not a kernel
       match($0, /Used [0-9]+/); registers = substr($0, RSTART + 5, RLENGTH - 5)
       shared = match($0, /[0-9]+ bytes smem/) ? substr($0, RSTART, RLENGTH) + 0 : 0
       verdict = ""

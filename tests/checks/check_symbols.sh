@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Fails when LibTorch and another library of the same process define one dynamic symbol: the loader
-# would bind both to one definition, and two versions of one library would mix.
+# Fails when LibTorch and another library of the same process define the same dynamic symbol. The
+# loader would bind both to one definition and so mix two versions of a library.
 #   check_symbols.sh BINARY TORCH_LIB
-# BINARY's loader closure is compared with libtorch_cpu and libc10 (and their CUDA twins, where they
-# are) in the folder TORCH_LIB. Instances of std templates are allowed: both sides mean the same code.
+# Compares the libraries that BINARY loads with libtorch_cpu and libc10 (and their CUDA
+# counterparts, if present) in the folder TORCH_LIB. Instances of std templates are allowed: both
+# sides mean the same code.
 set -euo pipefail
 
 binary=$1
@@ -12,7 +13,7 @@ torch_lib=$(realpath "$2")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-defined() { # the names that the libraries in $@ define
+defined() { # the names defined by the libraries in $@
   nm --dynamic --defined-only --format=just-symbols "$@" | sed -e '/^$/d' -e '/:$/d' -e 's/@.*//' | sort -u
 }
 
@@ -20,7 +21,8 @@ torch=()
 for name in libtorch_cpu libc10 libtorch_cuda libc10_cuda; do
   if [ -e "$torch_lib/$name.so" ]; then torch+=("$torch_lib/$name.so"); fi
 done
-# LibTorch's neighbours: neither its own folder and wheels, nor ours, nor the C and C++ runtimes.
+# The other libraries: not those of LibTorch's folder and wheels, not ours, not the C and C++
+# runtimes.
 ldd "$binary" >"$work/closure"
 if grep 'not found' "$work/closure"; then
   echo "check_symbols: $binary lacks the libraries above" >&2
@@ -35,7 +37,7 @@ fi
 
 defined "${torch[@]}" >"$work/torch"
 for library in "${others[@]}"; do
-  # Names in std or __gnu_cxx, and type information of functions that only those appear in.
+  # Drop names in std or __gnu_cxx, and type information of functions that mention only those.
   defined "$library" | comm -12 - "$work/torch" | { grep -vE \
     '^_Z(GV|GR|T[VTIS])?Z*(N[rVKRO]*)?(S[tabsiod]|9__gnu_cxx)' || true; } | c++filt |
     { grep -vE '^(_init|_fini|__bss_start|_edata|_end)$' || true; } |

@@ -1,7 +1,7 @@
-// Shows that the ThreadSanitizer build still sees races in gRPC handlers: suppressions that are a
-// little too wide silence them all, and the build then passes for the wrong reason.
+// Shows that the ThreadSanitizer build still sees races in gRPC handlers: suppressions that are
+// slightly too broad silence them all, and the build then passes for the wrong reason.
 //   race_selftest racy      two clients' calls count without a lock: a report is expected
-//   race_selftest guarded   the same with the house's lock: silence is expected
+//   race_selftest guarded   the same with the project's Mutex: no report is expected
 #include <grpcpp/grpcpp.h>
 
 #include <cstdio>
@@ -49,7 +49,7 @@ class CountingService : public v1::ServerService::CallbackService {
 
 void Call(const std::string& target, int client) {
   grpc::ChannelArguments arguments;
-  arguments.SetInt("client", client);  // differing arguments: a connection of its own
+  arguments.SetInt("client", client);  // different arguments give each its own connection
   const auto stub = v1::ServerService::NewStub(
       grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments));
   for (int i = 0; i < kCallsPerClient; ++i) {

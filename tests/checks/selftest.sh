@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Shows that each check can fail: plants one breach of each kind in a small tree and expects the
-# check to refuse it, and expects the same tree without the breach to pass.
+# Shows that each check can fail. Plants one violation of each kind in a small tree and expects the
+# check to refuse it, and to accept the same tree without it.
 set -euo pipefail
 
 checks=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -65,7 +65,7 @@ client/client.cc <microhttpd.h>
 engine/device/cpu.cc <toml++/toml.h>
 TEXT
 
-# ---- symbols: a name of LibTorch's defined again beside it --------------------------------------------
+# ---- symbols: a name of LibTorch's that another library defines too -------------------------------
 library() { # $1: file; stdin: C++
   c++ -O2 -shared -fPIC -Wl,-soname,"$(basename "$1")" -o "$1" -x c++ -
 }
@@ -109,7 +109,7 @@ done <<'TEXT'
 one line of prose that is so long that nobody can read it beside another file, nor quote it in a mail
 TEXT
 
-# ---- ptxas: what the assembler says of a kernel ---------------------------------------------------------
+# ---- ptxas: the assembler's report on a kernel ----------------------------------------------------
 ptxas_says() { # $1: bytes spilled; $2: bytes of static shared memory
   printf "ptxas info    : Compiling entry function 'kernel' for 'sm_90a'\n"
   printf '    8 bytes stack frame, %d bytes spill stores, 4 bytes spill loads\n' "$1"
