@@ -31,7 +31,7 @@ fresh_tree() {
   plant deploy/a.sh <<<$'#!/bin/sh\necho "$1"'
 }
 
-# ---- layering: one line against each row of the table ------------------------------------------------
+# ---- layering: one line against each row of the table --------------------------------------------
 fresh_tree
 expect pass "clean tree" "$checks/check_layering.sh" "$work/tree"
 while read -r file header; do
@@ -65,7 +65,7 @@ client/client.cc <microhttpd.h>
 engine/device/cpu.cc <toml++/toml.h>
 TEXT
 
-# ---- symbols: a name of LibTorch's that another library defines too -------------------------------
+# ---- symbols: a name of LibTorch's that another library defines too ------------------------------
 library() { # $1: file; stdin: C++
   c++ -O2 -shared -fPIC -Wl,-soname,"$(basename "$1")" -o "$1" -x c++ -
 }
@@ -83,7 +83,7 @@ done
 expect pass "shared std templates" "$checks/check_symbols.sh" "$work/wire" "$work/lib/torch/lib"
 expect refuse "one function twice" "$checks/check_symbols.sh" "$work/broken" "$work/lib/torch/lib"
 
-# ---- format, shell and links: they read git's list ------------------------------------------------------
+# ---- format, shell and links: they read git's list -----------------------------------------------
 # A hook or a CI runner may point git elsewhere.
 unset GIT_DIR GIT_WORK_TREE GIT_INDEX_FILE
 fresh_tree
@@ -109,7 +109,7 @@ done <<'TEXT'
 one line of prose that is so long that nobody can read it beside another file, nor quote it in a mail
 TEXT
 
-# ---- ptxas: the assembler's report on a kernel ----------------------------------------------------
+# ---- ptxas: the assembler's report on a kernel ---------------------------------------------------
 ptxas_says() { # $1: bytes spilled; $2: bytes of static shared memory
   printf "ptxas info    : Compiling entry function 'kernel' for 'sm_90a'\n"
   printf '    8 bytes stack frame, %d bytes spill stores, 4 bytes spill loads\n' "$1"
