@@ -1,5 +1,5 @@
-// The automatic kernel's choice, as a pure function of a request and a cost model, and the way from
-// one kernel to the next.
+// The automatic kernel's choice as a pure function of a request and a cost model, and the ladder
+// from one kernel to the next.
 #include "engine/attention/automatic.h"
 
 #include <gtest/gtest.h>
@@ -30,8 +30,8 @@ constexpr Variant Row() {
 
 constexpr Variant kAll[] = {Row<kVanilla>(), Row<kClustered>(), Row<kImproved>(), Row<kCast>()};
 
-// Prices that depend on the tokens alone, so that tests can say what a kernel takes. The probe of
-// an approximation is priced like vanilla, on its few rows.
+// Prices that depend only on the tokens, so that tests can set each kernel's cost. The probe of an
+// approximation is priced like vanilla, on its few rows.
 CostModel Prices(double vanilla, double clustered, double improved) {
   CostModel model;
   const auto set = [&model](KernelName name, double us_per_million) {
@@ -84,8 +84,8 @@ TEST(PlanAutomaticTest, NeverChoosesCastOrWhatIsNotAllowed) {
   EXPECT_EQ(Plan(Automatic{{kClustered, kClustered}, 1}, Prices(1, 1, 1)), Names{kClustered});
 }
 
-// At 8192 tokens vanilla costs 8192 units, the probe 32, and an approximation 100 times its price
-// besides.
+// At 8192 tokens vanilla costs 8192 units and the probe 32. An approximation costs 100 times its
+// price on top of the probe.
 TEST(PlanAutomaticTest, TriesOnlyWhatShouldHalveTheTime) {
   EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 40.6)), (Names{kClustered, kImproved, kVanilla}));
   EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 40.7)), (Names{kClustered, kVanilla}));
@@ -97,7 +97,7 @@ TEST(PlanAutomaticTest, TriesOnlyWhatShouldHalveTheTime) {
 }
 
 TEST(PlanAutomaticTest, CountsTheProbeAgainstAnApproximation) {
-  // Its rows are half of all.
+  // The probe's rows are half of all.
   EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1e-6, 1e-6), 2 * kAutomaticFidelityRows),
             Names{kVanilla});
   EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1e-6, 1e-6), 3 * kAutomaticFidelityRows),
@@ -112,7 +112,7 @@ TEST(PlanAutomaticTest, TakesOnlyWhatTheDeviceRuns) {
 TEST(PlanAutomaticTest, IsTheMostExactOneWhereNothingWasMeasured) {
   EXPECT_EQ(Plan(Automatic{{}, 1}, CostModel{}), Names{kVanilla});
   EXPECT_EQ(Plan(Automatic{{kClustered, kImproved}, 1}, CostModel{}), Names{kImproved});
-  // Only vanilla was: what may be slower than it is not tried.
+  // Only vanilla was measured: kernels that may be slower than it are not tried.
   CostModel model;
   model.Set(kVanilla, DType::kFloat32, CostTerms{1});
   EXPECT_EQ(Plan(Automatic{{}, 1}, model), Names{kVanilla});

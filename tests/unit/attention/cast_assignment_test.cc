@@ -1,4 +1,5 @@
-// Who belongs to which cluster: the parallel functions against the serial loop, bit for bit.
+// Which token belongs to which cluster: the parallel functions must match the serial loop bit for
+// bit.
 
 #include <gtest/gtest.h>
 
@@ -45,7 +46,7 @@ void RunOnThreads(kernels::Passes& passes) {
   }
 }
 
-// The serial loop knows no NaN: it gets a number less than all others instead.
+// The serial loop does not handle NaN: it gets a number less than all others instead.
 std::vector<double> ByToken(const std::vector<float>& affinities, int64_t clusters) {
   const int64_t tokens = static_cast<int64_t>(affinities.size()) / clusters;
   std::vector<double> out(affinities.size());
@@ -108,24 +109,24 @@ class CastAssignmentTest : public testing::Test, protected Seeded {
           case 3:  // all prefer one cluster
             affinity += c == 0 ? 10 : 0;
             break;
-          case 4:  // all have the same preferences
+          case 4:  // all rank the clusters alike
             affinity = static_cast<float>(clusters - c) + affinity / 100;
             break;
-          case 5:  // nearly equal: the leading bits say nothing
+          case 5:  // nearly equal: the leading bits decide nothing
             affinity = 1 + affinity * 0x1p-23f;
             break;
-          case 6:  // whoever is displaced displaces the next one
+          case 6:  // each displaced token displaces the next
             affinity = static_cast<float>((i * 7 + c * 3) % (tokens + clusters));
             break;
-          case 7: {  // what no softmax makes
+          case 7: {  // values that no softmax gives
             constexpr float kOdd[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e-42f, -3.0f, 1e38f};
             if (random_() % 2 == 0) affinity = kOdd[random_() % 8];
             break;
           }
-          case 8:  // nothing but NaN
+          case 8:  // only NaN
             affinity = NAN;
             break;
-          case 9:  // each round's proposals are better than the last one's
+          case 9:  // each round's proposals beat those of the round before
             affinity = static_cast<float>(i) / static_cast<float>(tokens) - static_cast<float>(c);
             break;
         }
@@ -141,7 +142,7 @@ TEST_F(CastAssignmentTest, SingleAssignmentIsTheSerialLoops) {
     const int64_t clusters = UpTo(12);
     const int64_t tokens = UpTo(round % 50 == 0 ? 900 : 90);
     const int64_t least = (tokens + clusters - 1) / clusters;
-    // Often no place more than there are tokens.
+    // Often just enough places for the tokens.
     const int64_t capacity = least + (round % 3 == 0 ? UpTo(static_cast<int>(tokens)) - 1 : 0);
     const std::vector<float> affinities = MakeAffinities(round, clusters, tokens);
     const Members expected = CastMembers(ByToken(affinities, clusters), clusters, capacity,
@@ -153,7 +154,7 @@ TEST_F(CastAssignmentTest, SingleAssignmentIsTheSerialLoops) {
   }
 }
 
-// Many clusters: where many rounds are needed, tokens go on by lists, and make them anew.
+// With many clusters and many rounds, tokens keep lists of candidates and rebuild them.
 TEST_F(CastAssignmentTest, SingleAssignmentToManyClustersIsTheSerialLoops) {
   for (int round = 0; round < Scaled(100); ++round) {
     const int64_t clusters = 60 + UpTo(200);
@@ -211,7 +212,7 @@ TEST_F(CastAssignmentTest, SelectionIsTheSerialLoops) {
   }
 }
 
-// The worst that single assignment can be asked for must still end soon.
+// The worst case of single assignment must still end soon.
 TEST_F(CastAssignmentTest, ManyTokensThatWantTheSameEndSoon) {
   const int64_t tokens = kSanitized ? 2000 : 16384;
   for (int kind = 0; kind < kKinds; ++kind) {
@@ -221,7 +222,8 @@ TEST_F(CastAssignmentTest, ManyTokensThatWantTheSameEndSoon) {
     for (const auto& cluster : members) assigned += static_cast<int64_t>(cluster.size());
     EXPECT_EQ(assigned, tokens) << "kind " << kind;
   }
-  // As many clusters as tokens, which all rank alike: looking at all in every round takes minutes.
+  // As many clusters as tokens, and all rank them alike: a search of all clusters in every round
+  // would take minutes.
   const int64_t clusters = kSanitized ? 300 : 3000;
   const std::vector<float> alike(clusters * clusters, 1.0f);
   for (const auto& cluster : Assigned(alike, clusters, 1, RunSerially)) {

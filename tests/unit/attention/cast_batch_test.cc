@@ -1,5 +1,5 @@
-// What must not change the results of CAST on the CPU: the batch, the threads, the repetition. And
-// what its memory comes to.
+// What must not change CAST's results on the CPU: the batch, the threads, and repetition. Also the
+// size of its workspace.
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace castor::attention {
 namespace {
 
-// Tokens of a sequence with tiles enough for several threads.
+// The length of a sequence with enough tiles for several threads.
 constexpr int32_t kLong = kSanitized ? 200 : 900;
 
 Spec SpecOf(DType dtype, int reading, int32_t cluster_size, int64_t surrogates) {
@@ -24,7 +24,7 @@ Spec SpecOf(DType dtype, int reading, int32_t cluster_size, int64_t surrogates) 
 
 class CastBatchTest : public VariantTest {
  protected:
-  // Output bytes, which hold something else before.
+  // The output bytes, after filling them with something else first.
   static std::vector<std::byte> BytesOf(OwnedProblem& problem) {
     problem.output.Clear();
     Run(problem);
@@ -47,7 +47,7 @@ TEST_P(CastBatchTest, AloneAndInAnyBatchGiveTheSameBytes) {
   }
 }
 
-// A sequence of a ragged problem against the same one as a problem of its own.
+// A sequence in a ragged problem gives the same rows as a problem of its own.
 TEST_P(CastBatchTest, NeighboursInAProblemDoNotMatter) {
   const Spec spec = SpecOf(DType::kFloat32, 1, 0, 5);
   const std::vector<int32_t> lengths = {1, 200, 33, 96, 2, 500};
@@ -89,8 +89,8 @@ TEST_P(CastBatchTest, AnyNumberOfThreadsGivesTheSameBytes) {
   at::set_num_threads(before);
 }
 
-// More members than there are rows for them: tokens are combined some at a time. A column of the
-// values must not notice, whose result does not depend on the other columns.
+// More members than the workspace has rows for, so tokens are combined in several parts. A column
+// of the values does not depend on the other columns, so it must not change.
 TEST_P(CastBatchTest, MembersMayBeTooManyForTheMemory) {
   for (const int32_t size : {150, 1000}) {
     constexpr int32_t kTokens = 220;
@@ -134,7 +134,7 @@ TEST_P(CastBatchTest, WorkspaceGrowsWithTheSequenceAndNotWithTheBatch) {
   std::vector<int32_t> many = {0};
   for (int i = 0; i < 1000; ++i) many.push_back(many.back() + 512);
   EXPECT_LT(bytes(spec, many), 64 << 20);
-  // All tokens in all clusters: rows are bounded, lists of members are not.
+  // All tokens in all clusters: the rows are bounded, the lists of members are not.
   EXPECT_LT(bytes(SpecOf(DType::kFloat32, 0, 16384, 64), {0, 16384}), 64 << 20);
 }
 

@@ -17,7 +17,7 @@ using Clustering = Cast::Clustering;
 
 class CastCpuTest : public VariantTest {
  protected:
-  // Compares with the twin where the clusters are not a matter of rounding. Returns whether.
+  // Compares with the twin if rounding cannot change the clusters. Returns whether it did.
   bool ExpectRight(CastProblem& layer) {
     Run(layer.problem);
     if (!layer.HasMargins(random_)) return false;
@@ -143,7 +143,7 @@ TEST_P(CastCpuTest, PermutingTokensPermutesRows) {
   }
 }
 
-// Equal tokens have equal affinities in whatever arithmetic: ties, which go to the lower token.
+// Equal tokens have equal affinities in any arithmetic. Such ties go to the lower token.
 TEST_P(CastCpuTest, TiesGoToTheLowerToken) {
   for (int reading = 0; reading < kCastReadings; ++reading) {
     const Spec spec = MakeSpec(DType::kFloat32, CastReading(reading, 60), 2, 8, 8, 5);
@@ -162,7 +162,7 @@ TEST_P(CastCpuTest, SurvivesHugeScoresAndGates) {
     Cast kernel = CastOf(0);
     kernel.gate_temperature = temperature;
     CastProblem layer(MakeSpec(DType::kFloat32, kernel, 2, 8, 8, 1), {30}, random_);
-    layer.problem.Randomize(random_, 1e12, 1e12);  // one key takes all
+    layer.problem.Randomize(random_, 1e12, 1e12);  // one key gets all the weight
     Run(layer.problem);
     EXPECT_LE(RelativeError(layer.problem, layer.Reference()), 1e-5);
 
@@ -232,7 +232,7 @@ TEST_P(CastCpuTest, RefusesClustersWithoutRoomForAllTokens) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// Poison in whatever comes in: it must neither leave its sequence nor stop the assignment.
+// Poison in any input must neither leave its sequence nor stop the assignment.
 TEST_P(CastCpuTest, NotANumberStaysInItsSequence) {
   for (const double poison : {NAN, INFINITY, -INFINITY}) {
     for (int reading = 0; reading < kCastReadings; ++reading) {

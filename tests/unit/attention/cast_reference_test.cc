@@ -88,12 +88,13 @@ TEST_F(CastReferenceTest, LaplaceIsNotNormalised) {
     elements->Set(1, 0);
   }
   layer.problem.value.Set(0, 1);
-  // All scores are 0 and laplace(0) = (1 + erf(-sqrt(pi))) / 2, once in the cluster, once over it.
+  // All scores are 0 and laplace(0) = (1 + erf(-sqrt(pi))) / 2: one factor within the cluster, one
+  // for the cluster.
   const double laplace = 0.5 * std::erfc(std::sqrt(3.14159265358979323846));
   EXPECT_NEAR(layer.Reference()[0], laplace * laplace, 1e-15);
 }
 
-// Scores of -4 and -3: both laplace weights are far below what 1 keeps of a sum, yet not equal.
+// Scores of -4 and -3: added to 1, both laplace weights are lost, yet they are not equal.
 TEST_F(CastReferenceTest, LaplaceTellsAffinitiesApartDownItsTail) {
   Cast kernel = CastOf(1);
   kernel.attention_function = Cast::AttentionFunction::kLaplace;
@@ -108,7 +109,8 @@ TEST_F(CastReferenceTest, LaplaceTellsAffinitiesApartDownItsTail) {
   layer.problem.value.Set(0, 0);
   layer.problem.value.Set(1, 1);
   std::fill(layer.gate.begin(), layer.gate.end(), 0.0f);
-  // The second token is the cluster's: it sees its own value, which a tie would give to the first.
+  // The second token is the cluster's member and sees its own value. With a tie the first
+  // token would be the member.
   EXPECT_GT(layer.Reference()[1], 0);
 }
 
@@ -140,7 +142,7 @@ TEST_F(CastReferenceTest, SingleAssignmentCoversEveryTokenOnce) {
   }
 }
 
-// Stable: no token and cluster prefer each other to what they have.
+// Stable: no token and cluster both prefer each other to what they have.
 TEST_F(CastReferenceTest, SingleAssignmentIsStable) {
   for (int round = 0; round < 50; ++round) {
     const int64_t clusters = 5;
@@ -168,7 +170,7 @@ TEST_F(CastReferenceTest, SingleAssignmentIsStable) {
 TEST_F(CastReferenceTest, TiedAffinitiesFillClustersInOrder) {
   const auto members =
       CastMembers(std::vector<double>(12, 1), 3, 2, Clustering::kSingleAssignmentTopK);
-  // Four tokens, three clusters of two: the lower token, then the lower cluster.
+  // Four tokens, three clusters of two places: the lower token first, then the lower cluster.
   EXPECT_EQ(members, (std::vector<std::vector<int64_t>>{{0, 1}, {2, 3}, {}}));
 }
 

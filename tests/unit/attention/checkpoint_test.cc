@@ -1,5 +1,5 @@
-// Runs of the CPU's kernels that are interrupted: by other runs on the same thread, which neither
-// disturb nor are disturbed, and for good.
+// Runs of the CPU's kernels that are interrupted at checkpoints: by other runs on the same thread,
+// where neither may disturb the other, and for good.
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 namespace castor::attention {
 namespace {
 
-// A problem for a row of the table, and what it computes undisturbed.
+// A problem for a row of the table, and its undisturbed result.
 struct Work {
   Work(const Variant& row, const Spec& spec, const std::vector<int32_t>& lengths,
        std::mt19937& random)
@@ -48,7 +48,7 @@ struct Work {
   std::vector<std::byte> expected;
 };
 
-// Every way of the kernel through the stages.
+// Kernels that together take every path through the stages.
 std::vector<Kernel> KernelsOf(KernelName name, uint64_t seed) {
   using Clustering = Cast::Clustering;
   switch (name) {
@@ -75,13 +75,13 @@ class CheckpointTest : public VariantTest {
     return row.supports(MakeSpec(DType::kFloat32, kernel, 1, 1, 1, 1));
   }
 
-  // Large enough that steps of every stage end at checkpoints.
+  // Large enough for checkpoints within every stage.
   std::vector<std::unique_ptr<Work>> LargeWork() {
     std::vector<std::unique_ptr<Work>> works;
     for (const Kernel& kernel : KernelsOf(GetParam().kernel, random_())) {
       for (const std::vector<int32_t>& lengths :
            std::vector<std::vector<int32_t>>{{900}, {850, 1, 130}}) {
-        if (kSanitized && lengths.size() == 1) continue;  // the portable rows take a minute else
+        if (kSanitized && lengths.size() == 1) continue;  // or portable rows take a minute
         const DType dtype = works.size() % 2 == 0 ? DType::kFloat32 : DType::kBFloat16;
         works.push_back(std::make_unique<Work>(
             GetParam(), MakeSpec(dtype, kernel, /*heads=*/works.size() % 3 == 0 ? 1 : 3, 40, 24, 4),
@@ -122,14 +122,14 @@ TEST_P(CheckpointTest, OtherRunsAtCheckpointsChangeNoBytes) {
       });
       ASSERT_TRUE(large->Run(control).ok());
       EXPECT_TRUE(large->IsRight());
-      // With more threads it depends on how tasks fall to them.
+      // With more threads the number depends on how tasks are distributed.
       EXPECT_GE(control.count(), threads == 1 ? 3 : 1) << "it was hardly interrupted";
       EXPECT_EQ(ParallelWorkers(), threads);
     }
   }
 }
 
-// At every checkpoint in turn.
+// Ends the run at each checkpoint in turn.
 TEST_P(CheckpointTest, ARunThatIsEndedSaysWhyAndLeavesNothingBehind) {
   at::set_num_threads(2);
   for (const auto& work : LargeWork()) {

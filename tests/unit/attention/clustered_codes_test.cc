@@ -1,5 +1,5 @@
-// The integer stages of clustered attention on the CPU: for the same codes every instruction set
-// gives exactly the twin's labels, centroids and number of updates.
+// The integer stages of clustered attention on the CPU: for the same codes, every instruction set
+// must give exactly the twin's labels, centroids and number of updates.
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ class ClusteredCodesTest : public testing::TestWithParam<const ClusterKernel*>, 
     return codes;
   }
 
-  // Clusters all codes; with their order and where clusters begin in order_ and begin_.
+  // Clusters all codes; their order and the clusters' begins go to order_ and begin_.
   void Run(CodeClusterer& clusterer, const std::vector<uint64_t>& codes, bool threads) {
     order_.assign(codes.size(), -1);
     begin_.assign(codes.size() + 1, -1);
@@ -73,7 +73,7 @@ TEST_P(ClusteredCodesTest, RandomCodesGetTheTwinsLabels) {
   }
 }
 
-// Codes around centres, as structured queries have, with few distinct values: many ties.
+// Codes around centres, as from structured queries, with few distinct values: many ties.
 TEST_P(ClusteredCodesTest, CodesAroundCentresGetTheTwinsLabels) {
   for (int round = 0; round < Scaled(100); ++round) {
     Clustered parameters = PlainClusters(UpTo(40), random_());

@@ -1,4 +1,4 @@
-// What the tests of clustered attention on the CPU share: a row of the variant table, and problems
+// Shared by the tests of clustered attention on the CPU: a row of the variant table, and problems
 // for its kernel.
 #pragma once
 
@@ -12,7 +12,7 @@ class ClusteredCpuTest : public VariantTest {
  protected:
   static bool improved() { return GetParam().kernel == KernelName::kImprovedClustered; }
 
-  // A spec with this row's kernel; `topk` is for those that have one.
+  // A spec with this row's kernel; `topk` is ignored by kernels without one.
   Spec SpecOf(DType dtype, int32_t clusters, int64_t head_dim, int64_t value_dim, int64_t heads = 1,
               int32_t topk = 8) {
     const uint64_t seed = random_();

@@ -1,5 +1,5 @@
-// What the definition promises of clustered and improved clustered attention's rows, on the CPU:
-// when they are exact, how close they are otherwise, and that a batch does not show.
+// Properties of clustered and improved clustered attention that follow from the definition, on the
+// CPU: when rows are exact, how close they are otherwise, and that batching changes nothing.
 
 #include <gtest/gtest.h>
 
@@ -29,7 +29,8 @@ TEST_P(ClusteredCpuTest, AClusterPerQueryIsVanilla) {
   for (int round = 0; round < 9; ++round) {
     OwnedProblem problem(SpecOf(kFloatTypes[round % 3], 1000, 16, 24, 2), {130, 1, 9}, {150, 3, 9});
     RandomizeWithMargins(problem, random_);
-    // With 63 bits Gaussian queries have codes of their own; Lloyd's start takes every one.
+    // With 63 bits every Gaussian query has its own code, and Lloyd's algorithm starts with all of
+    // them.
     ExpectVanilla(problem);
   }
 }
@@ -61,7 +62,7 @@ TEST_P(ClusteredCpuTest, WeightsOfEveryRowSumToOne) {
   for (int64_t i = 0; i < problem.output.size(); ++i) EXPECT_NEAR(problem.output.Get(i), 1, 2e-6);
 }
 
-// Theorem of section 3.3: in L1 distance to the exact weights no row gets worse.
+// Theorem of section 3.3: no row gets further from the exact weights in L1 distance.
 TEST_P(ClusteredCpuTest, RefiningNeverHurtsARow) {
   if (!improved()) GTEST_SKIP() << "does not refine";
   constexpr int32_t kKeys = 90;
@@ -90,8 +91,8 @@ TEST_P(ClusteredCpuTest, RefiningNeverHurtsARow) {
   }
 }
 
-// Proposition 1 of the paper, with scale 1: a member's row differs from its exact one by no more
-// than its query from the centroid, times |K|.
+// Proposition 1 of the paper, with scale 1: the distance of a member's row from its exact row is at
+// most the distance of its query from the centroid times |K|.
 TEST_P(ClusteredCpuTest, RowsAreAsCloseAsQueriesToTheirCentroids) {
   if (improved()) GTEST_SKIP() << "a property of the shared rows";
   constexpr int32_t kKeys = 24;
@@ -99,7 +100,7 @@ TEST_P(ClusteredCpuTest, RowsAreAsCloseAsQueriesToTheirCentroids) {
   problem.spec.softmax_scale = 1;
   RandomizeWithMargins(problem, random_);
   MakeValuesIdentity(problem);
-  double key_norm = 0;  // Frobenius, which bounds the spectral norm
+  double key_norm = 0;  // Frobenius norm, a bound on the spectral norm
   for (int64_t i = 0; i < problem.key.size(); ++i) key_norm += std::pow(problem.key.Get(i), 2);
   key_norm = std::sqrt(key_norm);
   const std::vector<int32_t> labels = ClusterLabels(problem.spec, problem.view);
@@ -129,7 +130,7 @@ TEST_P(ClusteredCpuTest, EqualQueriesGetEqualRows) {
   for (int round = 0; round < 6; ++round) {
     OwnedProblem problem(SpecOf(kFloatTypes[round % 3], 7, 24, 20, 1, 12), {300}, {200});
     problem.Randomize(random_);
-    // Half of them copies of the others, at random places.
+    // The second half are copies of queries in the first, in another order.
     for (int64_t i = 150; i < 300; ++i) {
       for (int64_t e = 0; e < 24; ++e) {
         problem.query.Set(i * 24 + e, problem.query.Get((i * 7 % 150) * 24 + e));

@@ -1,4 +1,4 @@
-// Clustered and improved clustered attention on the CPU where numbers are huge, tiny, many or not
+// Clustered and improved clustered attention on the CPU with huge, tiny, very many and non-finite
 // numbers.
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace castor::attention {
 namespace {
 
-// The greatest error of a problem's output, as a multiple of its bound.
+// The largest error of a problem's output, as a multiple of its bound.
 double WorstOf(const OwnedProblem& problem, const std::vector<double>& expected,
                const std::vector<double>& bounds) {
   double worst = 0;
@@ -25,7 +25,7 @@ double WorstOf(const OwnedProblem& problem, const std::vector<double>& expected,
   return worst;
 }
 
-// From a softmax that is spread to one that is a maximum.
+// From a spread-out softmax to one that is a maximum.
 TEST_P(ClusteredCpuTest, HugeScoresCostOnlyTheirRounding) {
   for (const double factor : {3.0, 10.0, 30.0, 1e3, 1e12}) {
     OwnedProblem problem(SpecOf(DType::kFloat32, 6, 8, 8, 2, 4), {60}, {1200});
@@ -34,14 +34,15 @@ TEST_P(ClusteredCpuTest, HugeScoresCostOnlyTheirRounding) {
     const std::vector<double> expected = ClusteredReference(problem.spec, problem.view);
     const std::vector<double> bounds = RoundingBounds(problem, expected);
     EXPECT_LE(WorstOf(problem, expected, bounds), 1) << "factor " << factor;
-    // A row between near maxima says little; values are near 1, and most rows say more.
+    // The bound of a row between two near maxima is loose. Values are near 1, and most bounds must
+    // be tight.
     const int64_t sharp =
         std::count_if(bounds.begin(), bounds.end(), [](double x) { return x < 0.01; });
     EXPECT_GE(2 * sharp, problem.output.size()) << "factor " << factor;
   }
 }
 
-// The bounds allow rounding and no more: a scale that is wrong in the fourth digit shows.
+// The bounds allow only rounding: a scale that is off by one part in 10,000 must exceed them.
 TEST_P(ClusteredCpuTest, ASlightlyWrongScaleIsBeyondRounding) {
   OwnedProblem problem(SpecOf(DType::kFloat32, 6, 8, 8, 2, 4), {60}, {1200});
   RandomizeWithMargins(problem, random_, 3, 3);
@@ -53,13 +54,14 @@ TEST_P(ClusteredCpuTest, ASlightlyWrongScaleIsBeyondRounding) {
 }
 
 // Nearly all of the mass is on the top keys, whose values dwarf the others, but members give those
-// keys next to no weight: what is left is a sum of small numbers, not a difference of large ones.
+// keys next to no weight. The rest must be a sum of small numbers, not a difference of large ones.
 TEST_P(ClusteredCpuTest, SmallRestsAreNotDifferences) {
   if (!improved()) GTEST_SKIP() << "has no rest";
   OwnedProblem problem(SpecOf(DType::kFloat32, 1, 2, 4, 1, 2), {2}, {1500});
   problem.spec.softmax_scale = 1;
   problem.Randomize(random_);
-  // The mean of the two queries is (5, 0); keys 700 and 1400 are its top keys. Each query has one.
+  // The mean of the two queries is (5, 0), and its top keys are 700 and 1400. Each query matches
+  // one of them.
   problem.query.Set(0, 5), problem.query.Set(1, 5);
   problem.query.Set(2, 5), problem.query.Set(3, -5);
   for (int64_t i = 0; i < problem.key.size(); ++i) problem.key.Set(i, 0.1 * problem.key.Get(i));
@@ -78,9 +80,9 @@ TEST_P(ClusteredCpuTest, KeepsDenormals) {
   OwnedProblem tiny(SpecOf(DType::kFloat16, 4, 16, 16, 2), {33}, {33});
   tiny.Randomize(random_, 1e-6, 1e-6, 1e-6);  // float16's smallest normal number is 6e-5
   MakeHashMargins(tiny, random_, 1e-6);
-  ClusteringOf(tiny.spec).clusters = 1;  // with biases, all codes are the same anyway
+  ClusteringOf(tiny.spec).clusters = 1;  // with biases, all codes are the same
   Run(tiny);
-  // All weights are the same to a millionth, and so are rows whatever the top keys are.
+  // All weights agree to a millionth, and so do the rows, whatever the top keys are.
   const std::vector<double> expected = VanillaOfTheSame(tiny);
   for (int64_t i = 0; i < tiny.output.size(); ++i) {
     EXPECT_NEAR(tiny.output.Get(i), expected[i], 0x1p-24) << "in units of float16's last place";
@@ -90,19 +92,20 @@ TEST_P(ClusteredCpuTest, KeepsDenormals) {
   ExpectVanilla(queries);
 }
 
-// A mean of 30000 queries, then a sum over 60000 values that nearly cancel: rounding is of the size
-// of the terms, and sums in blocks keep it to a few units of that however many they are.
+// A mean of 30000 queries, then a sum over 60000 values that nearly cancel. Rounding is
+// proportional to the terms, and summing in blocks keeps it to a few units of that, whatever their
+// number.
 TEST_P(ClusteredCpuTest, ManyTokensRoundLikeFew) {
   if (improved()) GTEST_SKIP() << "its sums are the same, and its exact part has tests of its own";
   OwnedProblem problem(SpecOf(DType::kFloat32, 1, 8, 8), {kSanitized ? 3000 : 30000},
                        {kSanitized ? 3000 : 60000});
   problem.Randomize(random_);
-  // Means that are not zero, so that their errors show.
+  // Means away from zero, so that their errors are noticed.
   for (int64_t i = 0; i < problem.query.size(); ++i) {
     problem.query.Set(i, problem.query.Get(i) + static_cast<double>(i % 8) / 4);
   }
   Run(problem);
-  // One row is enough: all share the centroid's, which is exact attention of the mean.
+  // One row is enough: all are the centroid's row, which is exact attention of the mean.
   OwnedProblem mean(problem.spec, {1}, {static_cast<int32_t>(problem.view.key_tokens())});
   for (int64_t e = 0; e < 8; ++e) {
     double sum = 0;
@@ -128,7 +131,7 @@ TEST_P(ClusteredCpuTest, NotANumberStaysInItsSequence) {
       std::mt19937 same = random_;
       problem.Randomize(random_);
       clean.Randomize(same);
-      const int stride = which == 3 ? 1 : 7;  // all of it, or some
+      const int stride = which == 3 ? 1 : 7;  // every element, or every seventh
       if (which == 0 || which == 3) {
         for (int64_t i = 20 * 32; i < 320 * 32; i += stride) problem.query.Set(i, poison);
       }

@@ -1,5 +1,5 @@
 // Every row of the CPU's variant table that computes clustered or improved clustered attention,
-// against the plain double-precision twin, over the shapes and parameters that there are.
+// against the plain double-precision twin, over the supported shapes and parameters.
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ TEST_P(ClusteredCpuTest, MatchesTheReferenceOnRandomShapes) {
   }
 }
 
-// Several spans of keys, so that top keys come, are displaced and are put back.
+// Several spans of keys, so that top keys are found, displaced and put back.
 TEST_P(ClusteredCpuTest, MatchesTheReferenceOverManyKeys) {
   for (const auto& [keys, topk] :
        {std::pair(1023, 32), std::pair(1024, 32), std::pair(1025, 5), std::pair(3000, 32),
@@ -83,7 +83,7 @@ TEST_P(ClusteredCpuTest, LengthsInOneBatchMayDifferWidely) {
   ExpectRight(problem);
 }
 
-// Keys in rising and falling order of their scores: every key displaces one, or none does.
+// Keys in rising or falling order of their scores: every key displaces another, or none does.
 TEST_P(ClusteredCpuTest, OrderedKeysAreFoundAllTheSame) {
   for (const bool rising : {false, true}) {
     OwnedProblem problem(SpecOf(DType::kFloat32, 3, 4, 6, 1, 16), {12}, {2600});
@@ -98,7 +98,7 @@ TEST_P(ClusteredCpuTest, OrderedKeysAreFoundAllTheSame) {
   }
 }
 
-// Every score is the same: the lowest keys are the top ones.
+// All scores are equal, so the lowest keys are the top ones.
 TEST_P(ClusteredCpuTest, TiesGoToTheLowestKeys) {
   for (const int32_t keys : {40, 1024, 2300}) {
     OwnedProblem problem(SpecOf(DType::kFloat32, 5, 8, 8, 1, 16), {60}, {keys});
@@ -106,7 +106,7 @@ TEST_P(ClusteredCpuTest, TiesGoToTheLowestKeys) {
     MakeHashMargins(problem, random_);
     for (int64_t i = 0; i < problem.key.size(); ++i) problem.key.Set(i, problem.key.Get(i % 8));
     ExpectRight(problem);
-    // The same with one that is better and one that is worse.
+    // The same with one better and one worse key.
     for (int64_t e = 0; e < 8; ++e) {
       problem.key.Set(17 * 8 + e, 4 * problem.key.Get(e));
       problem.key.Set(3 * 8 + e, -4 * problem.key.Get(e));

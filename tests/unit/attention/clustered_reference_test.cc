@@ -121,7 +121,7 @@ TEST_F(ClusteredReferenceTest, WeightsOfEveryRowSumToOne) {
   }
 }
 
-// Theorem of section 3.3: in L1 distance to the exact weights no row gets worse.
+// Theorem of section 3.3: no row gets further from the exact weights in L1 distance.
 TEST_F(ClusteredReferenceTest, RefiningNeverHurtsARow) {
   constexpr int32_t kKeys = 40;
   for (const int32_t topk : {2, 4, 16}) {
@@ -172,14 +172,15 @@ TEST_F(ClusteredReferenceTest, MembersShareTheirRowWithoutRefinement) {
   }
 }
 
-// Proposition 1 of the paper, with scale 1: rows differ by no more than their queries times |K|.
+// Proposition 1 of the paper, with scale 1: rows differ by at most their queries' distance times
+// |K|.
 TEST_F(ClusteredReferenceTest, CloseQueriesHaveCloseRows) {
   constexpr int32_t kKeys = 12;
   OwnedProblem problem(MakeSpec(DType::kFloat32, castor::Vanilla{}, 1, 6, kKeys), {30}, {kKeys});
   problem.spec.softmax_scale = 1;
   problem.Randomize(random_);
   MakeValuesIdentity(problem);
-  double key_norm = 0;  // Frobenius, which bounds the spectral norm
+  double key_norm = 0;  // Frobenius norm, a bound on the spectral norm
   for (int64_t i = 0; i < problem.key.size(); ++i) {
     key_norm += problem.key.Get(i) * problem.key.Get(i);
   }

@@ -1,6 +1,5 @@
-// Clustered and improved clustered attention on the CPU give the same bytes every time and on any
-// number of threads, however the work is shared out among them; and take no memory that is not
-// used.
+// Clustered and improved clustered attention on the CPU give the same bytes every time and with any
+// number of threads, however the work is divided; and they allocate no memory that they do not use.
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
@@ -20,14 +19,14 @@
 
 namespace {
 
-// What this program has asked the heap for, by any but aligned allocations.
+// Total bytes that this program has requested from the heap, except aligned allocations.
 std::atomic<size_t> allocated_bytes = 0;
 
 }  // namespace
 
-// Sanitizers have an allocator of their own.
+// Sanitizers have their own allocator.
 #if !defined(ABSL_HAVE_ADDRESS_SANITIZER) && !defined(ABSL_HAVE_THREAD_SANITIZER)
-// None inline: GCC would take what is inside for a mismatch with the others.
+// Not inlined, or GCC would report malloc and free inside as mismatched with new and delete.
 [[gnu::noinline]] void* operator new(size_t size) {
   allocated_bytes += size;
   void* const memory = std::malloc(size);
@@ -41,7 +40,7 @@ std::atomic<size_t> allocated_bytes = 0;
 namespace castor::attention {
 namespace {
 
-// The best row of each kernel; others differ in their vectors, not in how work is cut.
+// The best row of each kernel; the others use other vectors but divide the work alike.
 class ClusteredThreadsTest : public testing::TestWithParam<Kernel>, protected Seeded {
  protected:
   void SetUp() override { threads_ = at::get_num_threads(); }
@@ -67,8 +66,8 @@ TEST_P(ClusteredThreadsTest, AHundredRunsGiveTheSameBytes) {
   for (int i = 0; i < Scaled(100); ++i) ASSERT_EQ(Run(problem), first);
 }
 
-// One head and one sequence: fewer heads than threads, so clusters are shared out and the passes
-// over the codes too. Many: a head per thread.
+// One sequence: fewer heads than threads, so clusters and the passes over the codes are divided
+// among threads. Many sequences: one thread per head.
 TEST_P(ClusteredThreadsTest, AnyNumberOfThreadsGivesTheSameBytes) {
   for (const auto& lengths : {std::vector<int32_t>{kSanitized ? 2000 : 9000},
                               std::vector<int32_t>{1200, 5, 300, 1, 800}}) {
@@ -85,7 +84,7 @@ TEST_P(ClusteredThreadsTest, AnyNumberOfThreadsGivesTheSameBytes) {
   }
 }
 
-// One head: its clustering is shared out among the threads, and one clusterer does it.
+// With one head the threads share its clustering, so one clusterer is enough.
 TEST_P(ClusteredThreadsTest, OneHeadTakesOneClusterer) {
   if (kSanitized) GTEST_SKIP() << "nobody counts what a sanitizer's allocator gives";
   constexpr int32_t kTokens = 1 << 16;
@@ -97,7 +96,7 @@ TEST_P(ClusteredThreadsTest, OneHeadTakesOneClusterer) {
   Run(problem);
   const auto clusterer =
       static_cast<size_t>(CodeClusterer::Bytes(ClusteringOf(problem.spec), kTokens).value());
-  // Beside it codes and order, the output that Run returns, and lists of tasks.
+  // Besides the clusterer: codes and order, the output that Run returns, and lists of tasks.
   const size_t others = kTokens * (8 + 4 + 32 * sizeof(float)) + (1 << 20);
   EXPECT_LT(allocated_bytes - before, others + 2 * clusterer);
 }

@@ -1,4 +1,4 @@
-// The cost model: its terms, the fit, and the file that keeps it.
+// The cost model: its terms, the fit, and the file that stores it.
 #include "engine/attention/cost_model.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ TEST(CostTermsTest, CountTheWorkOfTheDefinitions) {
   EXPECT_EQ(Term(vanilla, CostTerm::kLloyd), 0);
   EXPECT_EQ(Term(vanilla, CostTerm::kExact), 0);
 
-  // Four clusters: three in the sequence that has but three queries.
+  // Four clusters, but three in the sequence that has only three queries.
   ImprovedClustered parameters;
   parameters.clusters = 4;
   parameters.iterations = 9;
@@ -101,7 +101,7 @@ TEST(FitCostsTest, PredictsWhatItHasNotSeen) {
 }
 
 TEST(FitCostsTest, NeverPaysForWorkAndSurvivesNoSamples) {
-  // Twice the work in half the time: the nearest model that makes sense is a constant.
+  // Twice the work in half the time: the closest sensible model is a constant.
   CostSample small;
   small.terms[0] = 1;
   small.terms[1] = 1;
@@ -160,7 +160,7 @@ TEST_F(CostFileTest, ComesBackAsItWasWritten) {
   EXPECT_EQ(read->prices(), model.prices());
 }
 
-// Of servers that start at once, all go by the first one's model.
+// When servers start at the same time, all use the model of the first one.
 TEST_F(CostFileTest, TheFirstOneStays) {
   const std::string file = folder_ / "costs";
   const CostModel first = RandomModel(random_);
@@ -203,7 +203,7 @@ TEST_F(CostFileTest, FoldersAndForbiddenPlacesAreErrors) {
   EXPECT_FALSE(WriteCosts(file, RandomModel(random_), "key").ok());
   EXPECT_FALSE(WriteCosts("/proc/castor/costs", RandomModel(random_), "key").ok());
   std::filesystem::remove(file);
-  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);  // whose reader would wait for a writer
+  ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);  // opening it to read would wait for a writer
   EXPECT_EQ(ReadCosts(file, "key").status().code(), absl::StatusCode::kDataLoss);
 }
 

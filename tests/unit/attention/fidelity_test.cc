@@ -69,8 +69,8 @@ TEST(SeedOfTest, IsTheRequests) {
 
 class RelativeErrorTest : public testing::TestWithParam<DType> {};
 
-// The probe as the engine makes it, on a result that is off by a known perturbation, against a
-// computation in double precision over the same rows.
+// The engine's probe, on a result with a known perturbation, against double precision over the same
+// rows.
 TEST_P(RelativeErrorTest, AgreesWithDoublePrecision) {
   const uint32_t seed = FreshSeed();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -90,7 +90,7 @@ TEST_P(RelativeErrorTest, AgreesWithDoublePrecision) {
   }
 
   const FidelityRows drawn = DrawFidelityRows(seed, 16, problem.cu_seqlens_q);
-  // The gathered queries, with all keys, are a problem of their own.
+  // The gathered queries with all keys form a problem of their own.
   OwnedProblem rows(spec, {16, 9}, {40, 33});
   GatherRows(spec.dtype, problem.query.data(), problem.view.query_stride,
              spec.heads * spec.head_dim, drawn.tokens, rows.query.data());
@@ -146,7 +146,7 @@ TEST_P(RelativeErrorTest, IsZeroForEqualRowsAndInfiniteWhereNothingCanBeSaid) {
   }
 }
 
-// Every float16, among them the denormals.
+// Every float16, including the denormals.
 TEST(RelativeErrorHalfTest, ReadsEveryHalf) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     Elements half(DType::kFloat16, 1);
@@ -155,7 +155,7 @@ TEST(RelativeErrorHalfTest, ReadsEveryHalf) {
     if (!std::isfinite(value) || value == 0) continue;
     Elements zero(DType::kFloat16, 1);
     const std::vector<int32_t> row = {0};
-    // Against itself nothing; against twice a power of two, what the formats say.
+    // The error is 0 against itself and |value - 1| against 1; the error of zero is 1.
     EXPECT_EQ(RelativeError(DType::kFloat16, half.data(), 1, 1, row, half.data()), 0);
     EXPECT_EQ(RelativeError(DType::kFloat16, zero.data(), 1, 1, row, half.data()), 1);
     Elements unit(DType::kFloat16, 1);

@@ -54,7 +54,7 @@ Kernel KernelOf(const json& golden) {
   return kernel;
 }
 
-// A case with its memory.
+// A case that owns its memory.
 struct GoldenProblem {
   explicit GoldenProblem(const json& golden)
       : problem(SpecOf(golden), golden["lengths"], golden["lengths"]),

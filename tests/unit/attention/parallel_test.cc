@@ -15,7 +15,7 @@
 namespace castor::attention {
 namespace {
 
-constexpr double kLarge = 1e9;  // enough to wake threads for
+constexpr double kLarge = 1e9;  // enough work to wake threads for
 
 class ParallelForTest : public testing::Test {
  protected:
@@ -37,7 +37,7 @@ TEST_F(ParallelForTest, BeatsAsTasksAreDone) {
   EXPECT_EQ(heartbeat.Read().beats, 1 + done_by_first);
 }
 
-// Kernels of many small stages are alive as well.
+// Kernels made of many small stages must beat too.
 TEST_F(ParallelForTest, BeatsOnceForAJobTooSmallToShare) {
   Heartbeat heartbeat;
   const BoundHeartbeat bound(heartbeat);
@@ -51,7 +51,7 @@ TEST_F(ParallelForTest, NeedsNoHeartbeat) {
   EXPECT_EQ(done, 100);
 }
 
-// How many checkpoints there are is up to the first of several threads, which may come late.
+// The number of checkpoints depends on the first of several threads, which may start late.
 TEST_F(ParallelForTest, CheckpointsComeWhileNoTaskRunsAndLoseNone) {
   for (const int threads : {1, 3}) {
     at::set_num_threads(threads);
@@ -109,13 +109,13 @@ void ExpectKeptTasks(int threads) {
   EXPECT_TRUE(threads == 1 ? control.count() >= 50 * kSteps - 50 : control.count() >= 1);
 }
 
-// What a worker's scratch area holds of a task is there when the task goes on.
+// Data of a task in a worker's scratch area is still there when the task continues.
 TEST_F(ParallelForTest, AWorkerKeepsItsTaskOverCheckpoints) {
   for (const int threads : {1, 3}) ExpectKeptTasks(threads);
 }
 
-// However the tasks fall to the threads: the one that is asked for checkpoints is never out of work
-// for long while others have some.
+// However tasks are distributed, the thread that is asked for checkpoints is never out of work for
+// long while others have some.
 TEST_F(ParallelForTest, ALongTaskOfAnotherThreadIsHandedOver) {
   at::set_num_threads(2);
   const auto engine_thread = std::this_thread::get_id();
@@ -150,7 +150,7 @@ TEST_F(ParallelForTest, AnotherRunMayHappenAtACheckpoint) {
   EXPECT_EQ(ParallelWorkers(), 3);
 }
 
-// Passes of one ordered and one free kind, by turns.
+// Passes that are alternately ordered and unordered.
 class CountingPasses final : public kernels::Passes {
  public:
   CountingPasses() { pass_ = {.tasks = 10, .operations = 10 * kStepOperations, .ordered = true}; }

@@ -10,7 +10,7 @@
 namespace castor::kernels {
 namespace {
 
-// The known answers that come with the algorithm's own library, Random123 (kat_vectors).
+// The known answers from Random123, the algorithm's own library (kat_vectors).
 struct KnownAnswer {
   PhiloxBlock counter;
   uint64_t seed;

@@ -1,4 +1,4 @@
-// Requests for the tests of Resolve, and what they expect of it.
+// Requests for the tests of Resolve, and expectations on it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ inline TensorInput Tensor(std::vector<int64_t> shape, DType dtype = DType::kFloa
   return tensor;
 }
 
-// Declares a shape that its data does not have.
+// Declares a shape that does not fit its data.
 inline TensorInput Hollow(std::vector<int64_t> shape) {
   TensorInput tensor;
   tensor.shape = std::move(shape);

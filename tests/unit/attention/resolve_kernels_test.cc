@@ -1,4 +1,4 @@
-// The kernels of a request, with their parameters: what Resolve takes, refuses and does not serve.
+// A request's kernel and its parameters: what Resolve accepts, refuses, and does not serve.
 
 #include <gtest/gtest.h>
 
@@ -124,7 +124,7 @@ TEST(ResolveKernelTest, CastNamesALayerOfTheRightShape) {
   EXPECT_EQ(ReasonOf(Resolve(request, kCastOnly, layers, kMaxSequences).status()),
             Reason::kModelNotFound);
 
-  // A layer's surrogate tokens count for the places of single assignment too.
+  // A layer's surrogate tokens also count when places for single assignment are checked.
   cast.surrogates = std::string("model/0");
   cast.clustering = Cast::Clustering::kSingleAssignmentTopK;
   cast.cluster_size = 1;
@@ -144,7 +144,7 @@ TEST(ResolveKernelTest, CastIsSelfAttention) {
 TEST(ResolveKernelTest, SingleAssignmentNeedsAPlaceForEveryToken) {
   Cast cast = GoodCast();
   cast.clustering = Cast::Clustering::kSingleAssignmentTopK;
-  ExpectNotServed(cast);  // the default size has room
+  ExpectNotServed(cast);  // the default size has enough places
   cast.cluster_size = 2;
   ExpectNotServed(cast);
   cast.cluster_size = 1;

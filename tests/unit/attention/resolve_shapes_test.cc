@@ -1,4 +1,4 @@
-// The tensors and the sequences of a request that Resolve refuses, by field.
+// Tensors and sequences that Resolve refuses, by field.
 
 #include <gtest/gtest.h>
 
@@ -41,11 +41,11 @@ TEST(ResolveTensorTest, ZeroAndNegativeDimensions) {
 TEST(ResolveTensorTest, ShapesThatOverflow) {
   constexpr int64_t k2To31 = int64_t{1} << 31;
   ExpectRefusedAfter([](auto& r) { r.query = Hollow({kHuge, 2, 4}); }, "query.shape");
-  // 2^64 elements, which wrap to zero; 2^62 elements, whose 2^64 bytes do; 2^63 bytes.
+  // 2^64 elements wrap to zero; 2^62 elements have 2^64 bytes, which wrap too; 2^63 bytes.
   ExpectRefusedAfter([](auto& r) { r.key = Hollow({k2To31, k2To31, 4}); }, "key.shape");
   ExpectRefusedAfter([](auto& r) { r.value = Hollow({k2To31, k2To31, 1}); }, "value.shape");
   ExpectRefusedAfter([](auto& r) { r.value = Hollow({k2To31, k2To31 / 2, 1}); }, "value.shape");
-  // 2^62 bytes can be counted, but are not there.
+  // 2^62 bytes do not overflow, but the data is missing.
   ExpectRefusedAfter([](auto& r) { r.value = Hollow({k2To31, k2To31 / 4, 1}); }, "value.raw");
 }
 
@@ -54,7 +54,7 @@ TEST(ResolveTensorTest, TokensDeclaredWithoutData) {
   ExpectRefusedAfter([](auto& r) { r.query.pieces.clear(); }, "query.raw");
   ExpectRefusedAfter([](auto& r) { r.key.pieces = {Bytes(6 * 2 * 4 * 4 - 1)}; }, "key.raw");
   ExpectRefusedAfter([](auto& r) { r.value.pieces.push_back(Bytes(1)); }, "value.raw");
-  // What lies in a file counts by the size of its range.
+  // A tensor in a file counts by the size of its range.
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   constexpr int64_t kBytes = 6 * 2 * 4 * 4;
   for (const int64_t size : {kBytes - 1, kBytes + 1, int64_t{0}, int64_t{-1}, kMax}) {

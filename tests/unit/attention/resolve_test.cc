@@ -1,4 +1,4 @@
-// What Resolve makes of a good request, and the scalars that it refuses.
+// The result of Resolve for a good request, and the scalars that it refuses.
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace castor::attention {
 namespace {
 
-// ---- what passes --------------------------------------------------------------------------------
+// ---- accepted requests --------------------------------------------------------------------------
 
 TEST(ResolveTest, FillsInDefaults) {
   const auto resolved = Resolve(Packed(6, 2, 16));
@@ -112,7 +112,7 @@ TEST(ResolveScalarTest, CausalNeedsEqualLengths) {
   request.kernel = Vanilla{.causal = true};
   EXPECT_TRUE(Resolve(request).ok());
   request.query_lengths = {2, 4};
-  request.key_lengths = {4, 2};  // as many tokens in all
+  request.key_lengths = {4, 2};  // the same total
   ExpectRefused(request, "vanilla.causal");
   request = Packed(6, 2, 4);
   request.key = request.value = Tensor({9, 2, 4});

@@ -1,5 +1,5 @@
-// Every row of the CPU's variant table gives finite rows, those of the definition, whatever finite
-// scale a request brings.
+// For any finite scale in a request, every row of the CPU's variant table gives finite output that
+// follows the definition.
 
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ class ScaleTest : public VariantTest {
     }
     return {};
   }
-  // More keys than the kernel has scores of at a time, and few; but no cluster of CAST is empty.
+  // More keys than the kernel holds scores of at a time, and few; but no CAST cluster may be empty.
   static std::vector<int32_t> Lengths() {
     return {GetParam().kernel == KernelName::kImprovedClustered ? 1100 : 140, 5};
   }
@@ -44,7 +44,7 @@ class ScaleTest : public VariantTest {
 
 TEST_P(ScaleTest, NearZeroWeighsAllKeysAlike) {
   for (const DType dtype : kFloatTypes) {
-    if (kSanitized && dtype != DType::kFloat32) continue;  // less of the same
+    if (kSanitized && dtype != DType::kFloat32) continue;  // fewer cases
     for (const Kernel& kernel : Kernels(/*cast_size=*/2000)) {
       CastProblem layer(MakeSpec(dtype, kernel, 2, 8, 5, 3), Lengths(), random_);
       if (!IsLaplace(layer.problem.spec)) ExpectRowsOfScalesNearZero(layer.problem, RunIt);
@@ -54,7 +54,7 @@ TEST_P(ScaleTest, NearZeroWeighsAllKeysAlike) {
 
 TEST_P(ScaleTest, AnyGivesFiniteRowsWhoseWeightsSumToOne) {
   for (const DType dtype : kFloatTypes) {
-    if (kSanitized && dtype != DType::kFloat32) continue;  // less of the same
+    if (kSanitized && dtype != DType::kFloat32) continue;  // fewer cases
     for (const Kernel& kernel : Kernels(/*cast_size=*/0)) {
       CastProblem layer(MakeSpec(dtype, kernel, 2, 8, 5, 3), Lengths(), random_);
       ExpectFiniteRowsOfAnyScale(layer.problem, RunIt);
@@ -62,7 +62,7 @@ TEST_P(ScaleTest, AnyGivesFiniteRowsWhoseWeightsSumToOne) {
   }
 }
 
-// A gate's temperature multiplies the scale, and no product of theirs is lost.
+// A gate's temperature multiplies the scale. Rows must stay finite whatever the size of both.
 TEST_P(ScaleTest, GatesOfAnySizeGiveFiniteRows) {
   if (GetParam().kernel != KernelName::kCast) GTEST_SKIP() << "has no gates";
   for (const Kernel& kernel : Kernels(/*cast_size=*/0)) {

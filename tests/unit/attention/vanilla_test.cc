@@ -78,7 +78,7 @@ TEST_P(VanillaTest, TakesAnyScale) {
   for (const double scale : {0.0, 1.0, -1.0, 1e-6, 3.0, -0.25, 1e30}) {
     Spec spec = MakeSpec(DType::kFloat32, Vanilla{.causal = scale == 0}, 2, 16, 16);
     spec.softmax_scale = scale;
-    const int32_t length = scale > 10 ? 5 : 50;  // where all scores are far apart, rarely a tie
+    const int32_t length = scale > 10 ? 5 : 50;  // for longer ones some scores almost tie
     OwnedProblem problem(spec, {length}, {length});
     problem.Randomize(random_);
     SCOPED_TRACE(testing::Message() << "scale " << scale);
@@ -97,7 +97,8 @@ TEST_P(VanillaTest, OneKeyGivesItsValue) {
   }
 }
 
-// With one key the output is its value: every finite number survives the way through float32.
+// With one key the output is its value: every finite number survives the conversion to float32 and
+// back.
 TEST_P(VanillaTest, KeepsEveryHalf) {
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     OwnedProblem problem(MakeSpec(dtype, Vanilla{}, 1, 1, 1 << 16), {1}, {1});
@@ -116,13 +117,13 @@ TEST_P(VanillaTest, KeepsEveryHalf) {
   }
 }
 
-// Two keys of equal weight: their mean is exact in float32, and rounded once.
+// Two keys of equal weight: their mean is exact in float32 and rounded once.
 TEST_P(VanillaTest, RoundsToNearestEven) {
   constexpr int64_t kPairs = 50000;
   for (const DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     OwnedProblem problem(MakeSpec(dtype, Vanilla{}, 1, 1, kPairs), {1}, {2});
     for (int64_t i = 0; i < kPairs; ++i) {
-      // Neighbours make ties; the exponent reaches down to float16's subnormals.
+      // Adjacent values make ties; exponents reach down to float16's subnormals.
       const double value =
           std::ldexp(1 + (random_() % 4096) / 4096.0, static_cast<int>(random_() % 40) - 25);
       problem.value.Set(i, value);
@@ -145,7 +146,8 @@ TEST_P(VanillaTest, EqualKeysGiveTheMeanValue) {
 }
 
 TEST_P(VanillaTest, SurvivesHugeScores) {
-  // Scores so far apart that one key takes all: no overflow, and that key's value exactly.
+  // Scores so far apart that one key takes all the weight: no overflow, and exactly that key's
+  // value.
   OwnedProblem problem(MakeSpec(DType::kFloat32, Vanilla{}, 1, 8, 8), {5}, {20});
   problem.Randomize(random_, 1e12, 1e12);
   ExpectRight(problem);
@@ -220,7 +222,7 @@ TEST_P(VanillaTest, AloneAndInAnyBatchGiveTheSameBytes) {
     const Spec spec = MakeSpec(dtype, Vanilla{}, 3, 32, 40);
     std::vector<std::unique_ptr<OwnedProblem>> owned;
     std::vector<OwnedProblem*> problems;
-    constexpr int kLongest = kSanitized ? 200 : 500;  // two tiles, or three
+    constexpr int kLongest = kSanitized ? 200 : 500;  // more than one tile
     for (int i = 0; i < 12; ++i) {
       const std::vector<int32_t> lengths = {UpTo(kLongest), 3};
       owned.push_back(std::make_unique<OwnedProblem>(spec, lengths, lengths));

@@ -1,4 +1,4 @@
-// The memory that the CPU's rows say they take: counted by numbers that cannot wrap.
+// The workspace that the CPU's rows report, in arithmetic that cannot wrap.
 
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ TEST(WorkspaceTest, WhatCannotBeCountedIsSaidToBe) {
     SCOPED_TRACE(NameOf(NameOf(kernel)));
     EXPECT_EQ(WorkspaceBytes(MakeSpec(DType::kFloat32, kernel, 1, kHuge, 1, 1), offsets), kMost);
     EXPECT_EQ(WorkspaceBytes(MakeSpec(DType::kFloat32, kernel, 1, 1, kHuge, 1), offsets), kMost);
-    if (ClusteringOf(kernel) == nullptr) continue;  // the others take memory for a few at a time
+    if (ClusteringOf(kernel) == nullptr) continue;  // others need memory for a few at a time
     EXPECT_EQ(WorkspaceBytes(MakeSpec(DType::kFloat32, kernel, kHuge, 1, 1, 1), offsets), kMost);
   }
 }
@@ -53,7 +53,7 @@ TEST(WorkspaceTest, CastWhoseHeadsWrapIsTooLarge) {
   EXPECT_EQ(WorkspaceBytes(spec, {0, kMillion}), kMost);
 }
 
-// Lists of members count in 32 bits.
+// Lists of members use 32-bit indices.
 TEST(WorkspaceTest, CastWithMoreMembersThanListsHoldIsTooLarge) {
   const auto bytes = [](int64_t surrogates) {
     return WorkspaceBytes(MakeSpec(DType::kFloat32, CastOf(1 << 16), 1, 1, 1, surrogates),
@@ -63,7 +63,7 @@ TEST(WorkspaceTest, CastWithMoreMembersThanListsHoldIsTooLarge) {
   EXPECT_EQ(bytes(1 << 15), kMost);
 }
 
-// A head more costs more than its codes: a list entry that names it, above all.
+// Each head costs more than its codes; most of all, a task list entry that names it.
 TEST(WorkspaceTest, ManyHeadsOfOneTokenAreCounted) {
   constexpr int64_t kHeads = int64_t{1} << 24;
   const Spec spec = MakeSpec(DType::kFloat16, PlainClusters(1), kHeads, 1, 1);

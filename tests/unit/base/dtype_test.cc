@@ -52,7 +52,7 @@ TEST(DTypeTest, CountsElementsAndBytes) {
 }
 
 TEST(DTypeTest, NoticesShapesWhoseProductWraps) {
-  // 2^32 * 2^32 is 0 in 64 bits, and 2^62 elements of 4 bytes are 0 bytes.
+  // In 64 bits, 2^32 * 2^32 wraps to 0, and so do the bytes of 2^62 elements of 4 bytes.
   EXPECT_EQ(Elements({int64_t{1} << 32, int64_t{1} << 32}), -1);
   EXPECT_EQ(Bytes(DType::kFloat32, {int64_t{1} << 62}), -1);
   EXPECT_EQ(Elements({kMax, kMax, 0}), -1);  // overflows before the zero is seen

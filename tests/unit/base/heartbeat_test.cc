@@ -23,7 +23,7 @@ TEST(HeartbeatTest, RisesWithEachBeatAndChange) {
 }
 
 TEST(HeartbeatTest, BelongsToTheThreadThatBoundIt) {
-  BeatHere();  // nobody's
+  BeatHere();  // no heartbeat is bound
   Heartbeat heartbeat;
   {
     const BoundHeartbeat bound(heartbeat);

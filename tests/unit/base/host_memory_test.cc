@@ -16,11 +16,11 @@
 namespace castor {
 namespace {
 
-// Memory that counts what is taken from it. Static, because a HostMemorySource is two plain
-// function pointers.
+// A memory source that counts what is taken from it. Static, because a HostMemorySource is two
+// plain function pointers.
 std::atomic<int64_t> taken_blocks = 0;
 std::atomic<int64_t> taken_bytes = 0;
-std::atomic<int64_t> made_blocks = 0;  // taken ever
+std::atomic<int64_t> made_blocks = 0;  // in total, freed ones included
 
 HostMemorySource CountingMemory() {
   return {[](size_t size) {
@@ -52,8 +52,8 @@ TEST_F(HostMemoryTest, BuffersAreAlignedAndOfTheAskedSize) {
     ASSERT_TRUE(buffer.ok());
     EXPECT_EQ(buffer->size(), size);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->data()) % 64, 0u) << size;
-    std::memset(buffer->data(), 0xab, size);  // ASan watches
-    // What a buffer takes is at most a quarter more than asked, small ones apart.
+    std::memset(buffer->data(), 0xab, size);  // AddressSanitizer checks the bounds
+    // A buffer takes at most a quarter more than requested, except for small ones.
     EXPECT_LE(pool->stats().in_use_bytes, static_cast<int64_t>(size + size / 4 + 256)) << size;
   }
 }
@@ -87,14 +87,14 @@ TEST_F(HostMemoryTest, CachesNoMoreThanItsBound) {
   EXPECT_EQ(taken_bytes, 2 * 4096);
 }
 
-// As a server whose traffic changes: what it used to need gives way to what it needs now.
+// As in a server whose traffic changes: blocks of the old size make way for the new size.
 TEST_F(HostMemoryTest, AFullCacheGivesUpItsOldestBlocksOfWhateverSize) {
   auto pool = MakeHostPool(CountingMemory(), 64 << 10);
   {
     std::vector<HostBuffer> buffers;
     for (int i = 0; i < 64; ++i) buffers.push_back(*pool->Allocate(1 << 10));
   }
-  ASSERT_EQ(pool->stats().cached_bytes, 64 << 10);  // full, of one size
+  ASSERT_EQ(pool->stats().cached_bytes, 64 << 10);  // full, all of one size
   made_blocks = 0;
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(pool->Allocate(20 << 10).ok());
   EXPECT_EQ(made_blocks, 1);
@@ -106,8 +106,8 @@ TEST_F(HostMemoryTest, BlocksInUseOutlastThoseThatLieIdle) {
   auto pool = MakeHostPool(CountingMemory(), 3 << 10);
   HostBuffer large = *pool->Allocate(2 << 10);
   for (size_t size : {1 << 10, 512, 256}) ASSERT_TRUE(pool->Allocate(size).ok());
-  ASSERT_TRUE(pool->Allocate(1 << 10).ok());  // used again: now the newest
-  large = HostBuffer();                       // takes the room of 512 and 256
+  ASSERT_TRUE(pool->Allocate(1 << 10).ok());  // reused, so now the newest
+  large = HostBuffer();                       // displaces 512 and 256
   made_blocks = 0;
   ASSERT_TRUE(pool->Allocate(1 << 10).ok());
   ASSERT_TRUE(pool->Allocate(2 << 10).ok());
@@ -195,7 +195,7 @@ TEST_F(HostMemoryTest, AddressSanitizerSeesIntoThePool) {
 }
 #endif
 
-// Every buffer is its owner's alone while several threads take, fill, check and give back.
+// Each buffer belongs to one owner while several threads allocate, fill, check and free.
 TEST_F(HostMemoryTest, ThreadsNeverShareABuffer) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));

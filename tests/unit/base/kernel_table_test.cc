@@ -8,7 +8,7 @@
 namespace castor {
 namespace {
 
-// Dashboards, logs and files of cost models hold these.
+// Dashboards, logs and cost model files use these labels.
 TEST(KernelTable, LabelsStay) {
   std::vector<std::string_view> labels;
   for (const KernelRow& row : kKernels) labels.push_back(row.label);

@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-// A machine of files in a folder.
+// A machine faked by files in a folder.
 class CgroupTest : public testing::Test {
  protected:
   void Write(const std::string& path, const std::string& text) {
@@ -44,7 +44,7 @@ class CgroupTest : public testing::Test {
     Write("/proc/self/mountinfo", text);
   }
 
-  // Version 2 alone, mounted whole, with the process in `path`.
+  // Only version 2, mounted whole, with the process in `path`.
   void VersionTwo(const std::string& path) {
     Cgroup("0::" + path + "\n");
     Mounts({{"/", "/sys/fs/cgroup", "cgroup2", "rw,nsdelegate"}});
@@ -111,7 +111,7 @@ TEST_F(CgroupTest, ReadsVersionOneByController) {
   EXPECT_EQ(Read().memory_bytes, 256 * kMiB);
 }
 
-// Docker on version 1 without a namespace: the mount shows the container's own folder only.
+// Docker on version 1 without a namespace: the mount shows only the container's own folder.
 TEST_F(CgroupTest, FollowsTheRootOfAMount) {
   Cgroup("3:cpu:/docker/a:b c\n1:memory:/docker/a:b c/inner\n");
   Mounts({{"/docker/a:b\\040c", "/cg/c\\040pu", "cgroup", "rw,cpu"},
@@ -135,8 +135,8 @@ TEST_F(CgroupTest, ReadsBothVersionsSideBySide) {
   EXPECT_EQ(Read().memory_bytes, 256 * kMiB);
 }
 
-// A mount made outside of the namespace has a root above ours: its limits are ours too, but not
-// those of a folder in it that happens to be named as ours.
+// A mount made outside the namespace has a root above ours. Its limits apply to us too, but not
+// those of a folder in it that happens to have our name.
 TEST_F(CgroupTest, ReadsAMountFromOutsideOfTheNamespace) {
   Cgroup("0::/pod\n");
   Mounts({{"/../..", "/sys/fs/cgroup", "cgroup2", "rw"}});
@@ -165,7 +165,7 @@ TEST_F(CgroupTest, NonsenseLimitsNothing) {
   EXPECT_EQ(Read().memory_bytes, kNoLimit);
 }
 
-// These ask once and remember: each in a process of its own.
+// These functions ask once and remember the answer, so each runs in its own process.
 class MachineDeathTest : public testing::Test {
  protected:
   MachineDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }

@@ -28,7 +28,7 @@ class RegularFileTest : public testing::Test {
     return folder_ / name;
   }
 
-  // What reading `path` says, which must begin with the path.
+  // The error of reading `path`, which must begin with the path.
   std::string ErrorOf(const std::string& path, absl::StatusCode code, int64_t max_bytes = 100) {
     const absl::Status status = ReadRegularFile(path, max_bytes).status();
     EXPECT_EQ(status.code(), code) << status;
@@ -54,7 +54,7 @@ TEST_F(RegularFileTest, ReadsFilesAndLinksToThem) {
 
 TEST_F(RegularFileTest, RefusesWhatIsNoFile) {
   const std::string pipe = folder_ / "pipe", socket_path = folder_ / "socket";
-  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);  // without a writer: opening it would wait for one
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);  // it has no writer, so opening it would block
   EXPECT_THAT(Refused(pipe), HasSubstr("is a pipe"));
   std::filesystem::create_symlink("pipe", folder_ / "link");
   EXPECT_THAT(Refused(folder_ / "link"), HasSubstr("is a pipe"));
@@ -87,7 +87,7 @@ TEST_F(RegularFileTest, TellsMissingFilesFromLinksToNothing) {
 
 TEST_F(RegularFileTest, ReadsNothingOfAFileThatIsTooLarge) {
   const std::string path = Write("file", "");
-  std::filesystem::resize_file(path, uint64_t{10} << 30);  // all of it a hole
+  std::filesystem::resize_file(path, uint64_t{10} << 30);  // sparse
   EXPECT_THAT(Refused(path), AllOf(HasSubstr("10737418240 bytes"), HasSubstr("at most 100")));
 }
 

@@ -18,7 +18,7 @@ TEST(CheckThreadsTest, FindsRoomForAFew) {
 }
 
 [[noreturn]] void ExitWithoutRoom() {
-  const rlimit limit{rlim_t{200} << 20, RLIM_INFINITY};  // of stacks of 8 MiB each
+  const rlimit limit{rlim_t{200} << 20, RLIM_INFINITY};  // room for few stacks of 8 MiB
   setrlimit(RLIMIT_AS, &limit);
   const absl::Status status = CheckThreads(1000);
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());

@@ -1,4 +1,4 @@
-// The cost model measured: on the CPU, and on a device of known costs.
+// Measuring the cost model: on the CPU, and on a device with known costs.
 #include "engine/calibration/measure_costs.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ double Predict(const attention::CostModel& model, KernelName name, DType dtype, 
   return model.Predict(spec, offsets, offsets).value_or(-1);
 }
 
-// Times differ between machines and moments; what holds on all of them is their order.
+// Times differ between machines and runs; their order does not.
 TEST(MeasureCostsTest, TheCpusModelKnowsThatApproximationsGrowSlower) {
   EngineOptions options;
   options.cpu_threads = 2;

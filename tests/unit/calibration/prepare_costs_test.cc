@@ -1,4 +1,4 @@
-// The cost model as an engine gets it at the start: measured, or read from its file.
+// How an engine gets its cost model at the start: measured, or read from its file.
 #include "engine/calibration/prepare_costs.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ TEST_F(PrepareCostsTest, MeasuresOnceForAllThatShareTheFile) {
   EXPECT_EQ(second.model.prices(), first.model.prices());
 }
 
-// What does not fit is told and left alone: it may be another server's.
+// A file that does not fit is reported and left alone: it may be another server's.
 TEST_F(PrepareCostsTest, AFileThatDoesNotFitIsNotedAndLeftAlone) {
   ASSERT_EQ(Prepare().info.source, Source::kMeasured);
   const std::string others = Contents();
@@ -66,7 +66,7 @@ TEST_F(PrepareCostsTest, AFileThatDoesNotFitIsNotedAndLeftAlone) {
   EXPECT_EQ(Contents(), "castor cost model 1\nnonsense\n");
 }
 
-// Of engines that start at once, all go by the file that was there first.
+// When engines start at the same time, all use the file that was written first.
 TEST_F(PrepareCostsTest, AFasterEnginesFileWins) {
   const PreparedCosts faster = Prepare();
   const std::string contents = Contents();
@@ -102,7 +102,7 @@ TEST_F(PrepareCostsTest, NothingIsMeasuredInNoTime) {
   EXPECT_EQ(read.model.prices(), measured.model.prices());
 }
 
-// A model that was cut short serves this engine, and is not kept for the next.
+// An incomplete model serves this engine but is not kept for the next.
 TEST_F(PrepareCostsTest, AnIncompleteModelIsNotKept) {
   options_.cost_model_budget = std::chrono::milliseconds(1);
   const PreparedCosts prepared = Prepare();

@@ -1,4 +1,4 @@
-// A device of known costs.
+// A device with known costs.
 #pragma once
 
 #include <functional>
@@ -13,12 +13,12 @@
 
 namespace castor {
 
-// A device that computes nothing and takes as long as these prices say.
+// Computes nothing, and reports the times that these prices give.
 class PricedDevice : public InstantDevice {
  public:
   static double Price(KernelName kernel, DType dtype, size_t term) {
     const double factor = dtype == DType::kFloat32 ? 1 : dtype == DType::kBFloat16 ? 0.75 : 3;
-    const bool fixed = term < 2;  // no element is touched
+    const bool fixed = term < 2;  // not per element
     const int index = static_cast<int>(kernel);
     return (term == 0 ? 20 : static_cast<double>(index + 1)) * (fixed ? 1 : factor);
   }

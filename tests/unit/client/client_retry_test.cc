@@ -1,5 +1,5 @@
-// What the client repeats when a connection breaks, against services that have it broken at chosen
-// moments.
+// What the client retries when a connection breaks, against services whose connections break at
+// chosen moments.
 #include <gmock/gmock.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
@@ -24,7 +24,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-// As castor-server words its errors.
+// In castor-server's form of errors.
 grpc::Status ErrorOf(grpc::StatusCode code, const std::string& reason) {
   google::rpc::ErrorInfo info;
   info.set_domain("castor");
@@ -34,7 +34,7 @@ grpc::Status ErrorOf(grpc::StatusCode code, const std::string& reason) {
   return {code, reason, details.SerializeAsString()};
 }
 
-// Runs `then` when a call has arrived, and has had its effect, before it is answered.
+// Runs `then` after a call has arrived and taken effect, before it is answered.
 class Moment {
  public:
   void Set(std::function<grpc::Status(int attempt)> then) {
@@ -136,7 +136,7 @@ class ClientRetryTest : public ::testing::Test {
     *with_output_.mutable_output() = memory_->Ref(0, 64);
   }
 
-  // The connection breaks when the first call has had its effect.
+  // Breaks the connection once the first call has taken effect.
   std::function<grpc::Status(int)> CutTheFirst() {
     return [this](int attempt) {
       if (attempt == 0) proxy_->Cut();
@@ -172,7 +172,7 @@ TEST_F(ClientRetryTest, ACallThatAServerMayHaveTakenIsNotMadeAgainIntoItsOutput)
 }
 
 TEST_F(ClientRetryTest, AnUnavailableThatIsNotTheServersWordIsNoReasonToUseTheOutputAgain) {
-  // A proxy's, say, with a reason of its own, or none.
+  // A proxy's error, for example, with its own reason or none.
   attention_.moment.Set([](int) {
     google::rpc::ErrorInfo info;
     info.set_domain("mesh.example");
@@ -198,7 +198,7 @@ TEST_F(ClientRetryTest, ADrainingServerHasNotTakenTheCall) {
 }
 
 TEST_F(ClientRetryTest, BeforeAConnectionStandsEveryCallIsTriedAgain) {
-  // The second attempt comes when gRPC has had time to connect again.
+  // The first backoff is long enough for gRPC to reconnect.
   proxy_->RefuseNext(1);
   options_.retry = {.initial_backoff = milliseconds(300), .multiplier = 1};
   Client client(options_);
@@ -206,8 +206,8 @@ TEST_F(ClientRetryTest, BeforeAConnectionStandsEveryCallIsTriedAgain) {
   ASSERT_TRUE(response.ok()) << response.error().ToString();
   EXPECT_EQ(attention_.moment.attempts(), 1);
 
-  // And after an idle connection was lost, which the client may or may not have noticed yet: a call
-  // never arrives twice.
+  // Also after an idle connection was lost, whether or not the client has noticed: a call never
+  // arrives twice.
   proxy_->Cut();
   (void)client.Attend(with_output_);
   EXPECT_LE(attention_.moment.attempts(), 2);
@@ -241,7 +241,8 @@ TEST_F(ClientRetryTest, ANameThatAnotherHasTakenStaysAnError) {
   EXPECT_EQ(registered.error().reason, "REGION_EXISTS");
   EXPECT_EQ(regions_.lists, 0) << "a first try cannot have met itself";
 
-  // The same on a retry: the first is registered, lost, and taken by the other meanwhile.
+  // The same on a retry: the first attempt registers the region, it is lost, and another client
+  // takes its name meanwhile.
   regions_.Clear();
   regions_.moment.Set([&](int) {
     regions_.Clear();

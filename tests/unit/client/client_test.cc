@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 
 using Answer = std::function<grpc::Status(int attempt, grpc::ServerContext* context)>;
 
-// An answer that the test gives and gRPC's threads take.
+// An answer that the test sets and gRPC's threads read.
 class SharedAnswer {
  public:
   SharedAnswer& operator=(Answer answer) {
@@ -47,7 +47,7 @@ class SharedAnswer {
   Answer answer_ = [](int, grpc::ServerContext*) { return grpc::Status::OK; };
 };
 
-// Answers Attend as the test says, per attempt (from 0).
+// Answers Attend as the test says, by attempt (from 0).
 class FakeService : public v1::AttentionService::Service {
  public:
   grpc::Status Attend(grpc::ServerContext* context, const v1::AttendRequest* request,
@@ -173,7 +173,7 @@ TEST_F(ClientTest, TheDeadlineEndsACallThatHangs) {
     done = true;
   }
   released.notify_all();
-  server_->Shutdown();  // waits for the handler, which uses this frame
+  server_->Shutdown();  // waits for the handler, which uses this stack frame
   ASSERT_FALSE(response.ok());
   EXPECT_EQ(response.error().code, grpc::StatusCode::DEADLINE_EXCEEDED);
 }
@@ -238,7 +238,7 @@ class TwoServersTest : public ::testing::Test {
 
 TEST_F(TwoServersTest, TakeTurns) {
   Client client(options_);
-  // Either may be connected first.
+  // Either server may be connected first.
   const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while ((services_[0].attempts == 0 || services_[1].attempts == 0) &&
          std::chrono::steady_clock::now() < patience) {
@@ -288,7 +288,7 @@ TEST_F(ClientTest, ADeadlineBeyondAllClocksIsALongOne) {
 }
 
 TEST(Client, NoServerMeansUnavailable) {
-  // A port that was free a moment ago, and that nobody listens on.
+  // A port that was free a moment ago and has no listener.
   int port = 0;
   {
     grpc::ServerBuilder builder;

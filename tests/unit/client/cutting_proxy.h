@@ -1,5 +1,5 @@
-// A TCP proxy on 127.0.0.1 that breaks connections when it is told to: what a network, a crash or a
-// restart does to a client. Methods may be called by any thread.
+// A TCP proxy on 127.0.0.1 that breaks connections on request, as a network fault, a crash or a
+// restart would. Methods may be called from any thread.
 #pragma once
 
 #include <poll.h>
@@ -14,17 +14,17 @@ namespace castor {
 
 class CuttingProxy {
  public:
-  explicit CuttingProxy(int port);  // of the server behind it, on 127.0.0.1
+  explicit CuttingProxy(int port);  // the server's port on 127.0.0.1
   ~CuttingProxy();
   CuttingProxy(const CuttingProxy&) = delete;
   CuttingProxy& operator=(const CuttingProxy&) = delete;
 
   const std::string& address() const { return address_; }  // "127.0.0.1:50123"
 
-  // The next so many connections are closed before a byte has passed.
+  // Closes the next `connections` connections before any byte has passed.
   void RefuseNext(int connections);
 
-  // Breaks all connections, both ways, before it returns: nothing passes them from then on.
+  // Breaks all connections in both directions before it returns: no bytes pass after that.
   void Cut();
 
  private:
@@ -34,7 +34,7 @@ class CuttingProxy {
 
   void Run();
   void Accept();
-  // Passes on what `from` has; false at its end.
+  // Forwards the available data of `from`; false at its end.
   static bool Pass(int from, int to);
 
   const int port_;

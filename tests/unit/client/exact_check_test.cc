@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kPlenty = 1'000'000'000;
 
-// Sequences of 2 and 1 tokens, one head of two dimensions: the answer can be worked out by hand.
+// Sequences of 2 tokens and 1 token, one head of two dimensions: small enough to work out by hand.
 v1::AttendRequest SmallRequest() {
   v1::AttendRequest request;
   *request.mutable_query() = client::MakeTensor(std::vector<float>{1, 0, 0, 1, 2, 2}, {3, 1, 2});
@@ -31,7 +31,7 @@ v1::AttendRequest SmallRequest() {
   return request;
 }
 
-// Of two keys with scores 1 and 0, the first's weight is e / (e + 1).
+// With two keys of scores 1 and 0, the first one's weight is e / (e + 1).
 const double kWeight = std::exp(1.0) / (std::exp(1.0) + 1);
 
 v1::Tensor SmallAnswer(bool causal) {
@@ -78,7 +78,7 @@ TEST(CheckExactly, RefusesAnswersThatDoNotFit) {
   EXPECT_EQ(CheckExactly(SmallRequest(), v1::Tensor(), kPlenty, &problem), std::nullopt);
 }
 
-// [batch, tokens, ...] and its packed twin give the same verdict on the same wrong answer.
+// [batch, tokens, ...] and its packed form give the same verdict on the same wrong answer.
 TEST(CheckExactly, BatchedAndPackedFormsAgree) {
   const auto seed = std::random_device{}();
   SCOPED_TRACE(seed);
@@ -128,7 +128,7 @@ TEST(CheckExactly, ABudgetThinsTheRowsOutOverAllHeads) {
   }
   std::string problem;
   constexpr int64_t kRow = kTokens * 2 * kDim;  // multiply-adds of one row
-  // A wrong head must be noticed however few rows are checked of it.
+  // A wrong head must be noticed even if only a few of its rows are checked.
   for (int64_t wrong = 0; wrong < kHeads; ++wrong) {
     std::vector<float> values = ones;
     for (int64_t i = 0; i < kTokens; ++i) values[(i * kHeads + wrong) * kDim] = 2;

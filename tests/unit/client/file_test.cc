@@ -29,7 +29,7 @@ TEST(File, WhatIsWrittenIsRead) {
   std::string bytes = "> ";
   ASSERT_TRUE(file->Append(6, &bytes).ok());
   EXPECT_EQ(bytes, "> begin ");
-  // Far more than there is, and than there is memory.
+  // Far more than the file and the memory hold.
   ASSERT_TRUE(file->Append(size_t{1} << 62, &bytes).ok());
   EXPECT_EQ(bytes, "> begin " + large);
 }

@@ -23,7 +23,7 @@ TEST(KernelFlags, NamesAreTheWires) {
             (std::vector<std::string>{"vanilla", "clustered", "improved-clustered", "cast"}));
 }
 
-// Of the wire's kernels and the automatic choice, every one can be asked for.
+// Every kernel on the wire and the automatic choice can be requested.
 TEST(KernelFlags, EveryKernelSetsItsOwnField) {
   std::vector<std::string> names = KernelNames();
   names.push_back("automatic");

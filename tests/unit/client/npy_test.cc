@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A file as numpy writes it, from its header's dictionary.
+// A file as numpy writes it, with this dictionary in its header.
 std::string File(std::string dictionary, const std::string& data, char major = 1) {
   dictionary += '\n';
   std::string bytes = std::string("\x93NUMPY") + major + '\0';

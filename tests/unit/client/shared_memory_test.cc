@@ -16,7 +16,7 @@
 namespace castor::client {
 namespace {
 
-// What another process finds under the key; "none" when there is nothing.
+// What another process reads under the key; "none" if there is no object.
 std::string Contents(const std::string& key) {
   const int descriptor = shm_open(key.c_str(), O_RDONLY | O_CLOEXEC, 0);
   if (descriptor < 0) return "none";

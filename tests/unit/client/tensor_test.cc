@@ -21,7 +21,7 @@ TEST(Half, AllBitPatternsSurviveTheRoundTrip) {
   }
 }
 
-// The twin: search the 65536 halves for the nearest, ties to the even one.
+// The twin: finds the nearest half by binary search; ties go to the even one.
 uint16_t NearestHalf(float value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const double magnitude = std::fabs(static_cast<double>(value));
@@ -48,7 +48,7 @@ TEST(Half, RoundsToNearestEvenAsTheSearchDoes) {
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   for (int i = 0; i < 200'000; ++i) {
-    // Exponents around the range of halves, and halfway cases by clearing low bits.
+    // Exponents around the range of halves; clearing low bits makes halfway cases.
     const auto exponent = static_cast<uint32_t>(127 - 28 + random() % 48);
     const auto mantissa =
         static_cast<uint32_t>(random() & 0x7fffff) & ~((1u << (random() % 24)) - 1);

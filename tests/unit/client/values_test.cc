@@ -9,7 +9,7 @@
 namespace castor::cli {
 namespace {
 
-// What CLI11 goes on with, or "refused".
+// The text that CLI11 continues with, or "refused".
 std::string Taken(const CLI::Validator& validator, std::string text) {
   return validator(text).empty() ? text : "refused";
 }

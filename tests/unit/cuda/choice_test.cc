@@ -1,4 +1,4 @@
-// Which kernel runs a sequence on a GPU, without a GPU.
+// The choice of a kernel for a sequence on a GPU, tested without a GPU.
 
 #include "engine/attention/cuda/choice.h"
 
@@ -30,7 +30,7 @@ std::vector<int32_t> Offsets(const std::vector<int64_t>& lengths) {
   return offsets;
 }
 
-// Runs without their positions: (path, number of sequences).
+// Segments without their positions: (path, number of sequences).
 std::vector<std::pair<Path, int64_t>> Shape(const std::vector<Segment>& segments) {
   std::vector<std::pair<Path, int64_t>> shape;
   for (const Segment& segment : segments) shape.emplace_back(segment.path, segment.count);
@@ -47,7 +47,8 @@ TEST(FlashFitsTest, TakesHalfTypesUpToItsDims) {
   EXPECT_FALSE(FlashFits(MakeSpec(DType::kFloat16, 8, 64, 64), Capabilities{75, 91900}));
 }
 
-// Their -infinity for hidden keys times 0 would be NaN, and a huge scale times a score infinite.
+// These kernels would multiply the -infinity of hidden keys by 0, which gives NaN, or overflow with
+// a huge scale.
 TEST(ScaleFitsTest, OddScalesAreTheMathPaths) {
   Spec spec = MakeSpec(DType::kBFloat16, 8, 64, 64);
   for (const double scale : {0.0, -0.0, 1e-46, -1e-40, 1e30, -3e38}) {
@@ -115,7 +116,7 @@ TEST(PlanSegmentsTest, KeepsWithinAGrid) {
                                    std::pair(Path::kEfficient, 5)));
 }
 
-// The heart of batch invariance: a sequence's path is the same alone and in any company, and the
+// The core of batch invariance: a sequence takes the same path alone and in any batch, and the
 // launches cover each sequence once, in order.
 TEST(PlanSegmentsTest, ASequencesPathIsItsOwn) {
   const uint32_t seed = std::random_device{}();

@@ -1,4 +1,4 @@
-// How the batch's output tensors meet the requests' output slabs, without a GPU.
+// How a batch's output tensors map to the requests' output slabs, without a GPU.
 
 #include "engine/device/cuda/copies.h"
 
@@ -11,7 +11,7 @@
 namespace castor {
 namespace {
 
-// Cuts [0, total) at random and gives each part memory of its own.
+// Cuts [0, total) at random and gives each part its own memory.
 struct Parts {
   std::vector<std::vector<std::byte>> memory;
   std::vector<Stretch> stretches;

@@ -1,4 +1,4 @@
-// What LibTorch and CUDA report becomes a Status; a device that stays broken is remembered.
+// Reports of LibTorch and CUDA become a Status; a permanently broken device is remembered.
 
 #include "engine/device/cuda/faults.h"
 

@@ -1,4 +1,4 @@
-// The CUDA module opens on a machine without a driver, and says what is missing.
+// The CUDA module loads on a machine without a driver and says what is missing.
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>

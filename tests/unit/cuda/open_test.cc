@@ -1,4 +1,4 @@
-// When "auto" goes on with the CPU, and when it does not: only the lack of a GPU is a reason.
+// When "auto" falls back to the CPU: only for lack of a GPU.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ class OpenDeviceTest : public testing::Test {
   OpenDeviceTest() {
     options_.cpu_threads = 1;
     std::filesystem::create_directory(folder_ / "dev");
-    // Something that loads stands for the driver.
+    // Any library that loads stands in for the driver.
     places_ = {"libm.so.6", CASTOR_FAKE_CUDA_MODULE, folder_ / "dev"};
   }
   ~OpenDeviceTest() override { unsetenv("CASTOR_FAKE_CUDA_BROKEN"); }

@@ -1,4 +1,4 @@
-// Which refusals of CUDA's mean that there is no GPU.
+// Which CUDA errors mean that there is no GPU.
 
 #include "engine/device/cuda/presence.h"
 

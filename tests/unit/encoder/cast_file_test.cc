@@ -1,4 +1,5 @@
-// Files of CAST layers: what is read, and what is refused with the file and the tensor named.
+// Files of CAST layers: those that load, and those that are refused with the file and the tensor
+// named.
 
 #include "engine/encoder/cast_file.h"
 

@@ -12,7 +12,7 @@
 namespace castor::encoder {
 namespace {
 
-// Some texts and their mean rows.
+// Some texts and their pooled embeddings.
 struct Texts {
   Texts(std::shared_ptr<Model> of, std::vector<int32_t> lengths) : model(std::move(of)) {
     for (const int32_t length : lengths) {
@@ -64,7 +64,7 @@ TEST_F(EncoderCheckpointTest, AnotherForwardPassAtACheckpointChangesNoBytes) {
   });
   ASSERT_TRUE(long_texts.Encode(control).ok());
   EXPECT_EQ(long_texts.rows, long_rows);
-  // Embeddings, and in each layer attention, what follows it, and 3200 rows in four pieces.
+  // One for the embeddings; per layer: attention, the part after it, and 3200 rows in four pieces.
   EXPECT_GE(control.count(), 1 + 6 * static_cast<int>(model_->info().layers));
 }
 

@@ -1,5 +1,5 @@
-// What the tiny BERT computes: against transformers' own results, in batches against alone, and
-// with all that requests may ask for.
+// What the tiny BERT computes: compared with transformers' results, in batches compared with alone,
+// and with every option of a request.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kHidden = 24;
 
-// A BatchItem and the memory it points to.
+// A BatchItem that owns the memory it points to.
 struct Work {
   std::vector<int64_t> ids = {};
   std::vector<int64_t> type_ids = {};
@@ -122,7 +122,7 @@ TEST_F(ForwardTest, MatchesTransformers) {
   }
 }
 
-// So that a watcher can tell a long batch from one that hangs.
+// Lets a watchdog tell a long batch from one that hangs.
 TEST_F(ForwardTest, BeatsInEveryLayer) {
   Heartbeat heartbeat;
   const BoundHeartbeat bound(heartbeat);
@@ -131,7 +131,7 @@ TEST_F(ForwardTest, BeatsInEveryLayer) {
   EXPECT_GE(heartbeat.Read().beats, 2 * static_cast<uint64_t>(model_->info().layers));
 }
 
-// More tokens than the CPU projects at once.
+// More tokens than the CPU projects at a time.
 TEST_F(ForwardTest, AnEnormousBatchGivesWhatASequenceGivesAlone) {
   Work many = RandomWork(rng_, 1500);
   ASSERT_GT(many.ids.size(), 16384U);
@@ -151,7 +151,7 @@ TEST_F(ForwardTest, AnEnormousBatchGivesWhatASequenceGivesAlone) {
 
 TEST_F(ForwardTest, ABatchGivesWhatEachSequenceGivesAlone) {
   std::vector<Work> works;
-  // More tokens than the CPU takes at once through the row-wise half of a layer.
+  // More tokens than the row-wise half of a layer processes at a time on the CPU.
   for (const int sequences : {1, 3, 90, 2}) works.push_back(RandomWork(rng_, sequences));
   std::vector<Work*> all;
   for (Work& work : works) all.push_back(&work);
@@ -170,7 +170,7 @@ TEST_F(ForwardTest, ABatchGivesWhatEachSequenceGivesAlone) {
   }
 }
 
-// Pooling, cut and normalising from their definitions, in double precision.
+// Pooling, truncation and normalisation from their definitions, in double precision.
 std::vector<float> ReadOutTwin(const Work& work, const std::vector<float>& rows) {
   std::vector<float> result;
   const auto append = [&](std::vector<double> row) {
@@ -258,7 +258,7 @@ TEST_F(ForwardTest, EveryLayerRunsTheKernelOfTheRequest) {
   Work exact = RandomWork(rng_, 4);
   Work approximate = exact;
   Compute(model_, {&exact});
-  // With all keys among the top ones nothing is approximate.
+  // With every key a top key, nothing is approximate.
   ImprovedClustered improved;
   improved.clusters = 2;
   improved.topk = 64;
@@ -269,7 +269,7 @@ TEST_F(ForwardTest, EveryLayerRunsTheKernelOfTheRequest) {
 }
 
 TEST_F(ForwardTest, KnowsEveryActivation) {
-  // What each makes of the model's output must differ from the others, but for synonyms.
+  // Each must give another output of the model than the others, except synonyms.
   const std::vector<std::vector<std::string>> synonyms = {
       {"gelu", "gelu_python"},
       {"gelu_new", "gelu_fast", "gelu_pytorch_tanh"},

@@ -1,5 +1,5 @@
-// Model directories that are broken on purpose: each is refused when it is loaded, with the file
-// named, and none hangs, ends the process, or fails only when a text comes.
+// Model directories that are broken on purpose. Each must be refused when it is loaded, with the
+// file named. None may hang, end the process, or fail only later with a text.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -36,7 +36,7 @@ std::string WithTokenizer(const std::function<void(json&)>& edit) {
   return error;
 }
 
-// All that a start can read of a directory.
+// All files of a directory that loading may read.
 const std::vector<std::string> kFiles = {"config.json",
                                          "tokenizer.json",
                                          "modules.json",
@@ -47,7 +47,7 @@ const std::vector<std::string> kFiles = {"config.json",
                                          "model.safetensors",
                                          "model.safetensors.index.json"};
 
-// Takes `name` out of the way, and the one that would be read before it.
+// Removes `name`, and the file that would be read instead of it.
 std::string MakeRoom(const TinyModel& files, const std::string& name) {
   std::filesystem::remove(files / name);
   if (name == "model.safetensors.index.json") std::filesystem::remove(files / "model.safetensors");
@@ -75,7 +75,7 @@ TEST(HostileDirectoryTest, LinksAreFollowedAndMustLeadToAFile) {
     std::filesystem::create_symlink("/dev/zero", files / name);
     EXPECT_THAT(ErrorOf(files), AllOf(HasSubstr(name), HasSubstr("is a device")));
   }
-  // As Kubernetes mounts a volume.
+  // Links as in a volume that Kubernetes mounts.
   const TinyModel files;
   for (const std::string name : {"config.json", "tokenizer.json", "model.safetensors"}) {
     std::filesystem::rename(files / name, files / (name + ".data"));
@@ -88,7 +88,7 @@ TEST(HostileDirectoryTest, FilesOfAbsurdSizeAreRefusedUnread) {
   for (const std::string& name : kFiles) {
     const TinyModel files;
     WriteFile(MakeRoom(files, name), "");
-    std::filesystem::resize_file(files / name, uint64_t{1} << 42);  // a hole
+    std::filesystem::resize_file(files / name, uint64_t{1} << 42);  // sparse
     EXPECT_THAT(ErrorOf(files), AllOf(HasSubstr(name), HasSubstr("4398046511104 bytes")));
   }
 }
@@ -100,7 +100,7 @@ std::function<void(Weights&)> Put(const std::string& name, size_t index, Element
                                   const std::string& dtype) {
   return [=](Weights& weights) {
     RawTensor& tensor = weights.at(name);
-    if (tensor.dtype != dtype) {  // what is there has four bytes an element
+    if (tensor.dtype != dtype) {  // the golden data has four bytes per element
       tensor.data.assign(tensor.data.size() / 4 * sizeof(Element), '\0');
       tensor.dtype = dtype;
     }
@@ -126,7 +126,7 @@ TEST(HostileDirectoryTest, WeightsThatAreNotFiniteAreRefused) {
     EXPECT_THAT(with(Put(name, 7, uint16_t{0x7fc0}, "BF16")), HasSubstr("element 7 is NaN"));
     EXPECT_EQ(with(Put(name, 7, uint16_t{0x7bff}, "F16")), "");
   }
-  // Finite in the file, and Inf in the type that is served.
+  // Finite in the file, but Inf in the dtype that is served.
   const auto large =
       Put("encoder.layer.0.output.dense.bias", 3, std::numeric_limits<float>::max(), "F32");
   EXPECT_EQ(with(large), "");
@@ -135,7 +135,7 @@ TEST(HostileDirectoryTest, WeightsThatAreNotFiniteAreRefused) {
 
 // ---- Tokenizers.
 
-// A template of the parts that stand in `parts`: "A:0" or a special token's "[CLS]:1".
+// A template of these parts, such as "A:0" or the special token "[CLS]:1".
 json Template(const std::vector<std::string>& parts) {
   json list = json::array();
   for (const std::string& part : parts) {
@@ -169,7 +169,7 @@ TEST(HostileDirectoryTest, EveryIdOfTheTokenizerMustBeInTheEmbeddings) {
   EXPECT_THAT(WithTokenizer(Processor({"[CLS]:0", "A:0"}, {"A:0", "B:1"}, {60000})),
               refused(60000));
   EXPECT_THAT(WithTokenizer(Processor({"A:0"}, {"A:0", "[CLS]:0", "B:1"}, {2, 25})), refused(25));
-  // An added token that is not in the vocabulary gets the next id.
+  // An added token outside the vocabulary gets the next id.
   EXPECT_THAT(WithTokenizer([](json& tokenizer) {
                 json added = tokenizer["added_tokens"][0];
                 added["id"] = 25;
@@ -221,7 +221,7 @@ TEST(HostileDirectoryTest, TheUnknownTokenMustBeInTheVocabulary) {
   EXPECT_THAT(
       model({{"type", "BPE"}, {"vocab", words}, {"merges", json::array()}, {"unk_token", "<unk>"}}),
       HasSubstr("<unk>"));
-  // Without one it drops what it does not know, as Hugging Face does.
+  // Without an unknown token it drops what it does not know, as Hugging Face does.
   EXPECT_EQ(
       WithTokenizer([](json& tokenizer) {
         tokenizer["pre_tokenizer"] = {
@@ -254,7 +254,7 @@ TEST(HostileDirectoryTest, AddedTokensMustBeFoundSomewhereAndNotEverywhere) {
       tokenizer["added_tokens"].push_back(added);
     });
   };
-  const std::string removed = "\xe2\x80\x8b";  // a space of no width, which BERT drops
+  const std::string removed = "\xe2\x80\x8b";  // a zero-width space, which BERT drops
   EXPECT_THAT(with(removed, true), HasSubstr("leaves nothing of the added token 24"));
   EXPECT_EQ(with(removed, false), "");
   EXPECT_EQ(with("two words", true), "");

@@ -1,4 +1,4 @@
-// Model directories: one thing wrong at a time, and the error that must name it.
+// Model directories with one thing wrong at a time, and the error that must name it.
 #include "engine/encoder/load.h"
 
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ TEST(LoadTest, ReadsADirectory) {
 }
 
 TEST(LoadTest, TakesWhatHuggingFaceTakes) {
-  // A task model's prefix, and names of the original checkpoints.
+  // A task model's prefix, and the names of the original checkpoints.
   TinyModel files;
   files.EditWeights([](Weights& weights) {
     Weights renamed;

@@ -1,5 +1,6 @@
-// Long texts are read in parts, and no further than a model's length takes. Here the ids are
-// compared with those of the whole text, for pipelines and texts that would give a bad cut away.
+// Long texts are tokenized in parts, and only as far as a model's length needs. The ids are
+// compared with those of the whole text, for pipelines and texts in which a bad cut would change
+// them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,8 +29,8 @@ std::string Repeat(std::string_view text, size_t bytes) {
   return repeated;
 }
 
-// What texts are made of: with what stands for a word, and what is removed, joined, split or
-// composed across characters.
+// Fragments of texts: words, and sequences that are removed, joined, split or composed across
+// characters.
 const std::vector<std::string> kFragments = {
     "a",
     "cat",
@@ -55,9 +56,9 @@ const std::vector<std::string> kFragments = {
     "\xc3\xa9",          // e with an acute accent
     "e\xcc\x81",         // the same in two characters
     "\xcc\x81",          // the accent alone
-    "\xcc\xb8",          // a stroke, which composes with '='
-    "\xcd\x8f",          // a joiner that keeps marks from being sorted
-    "\xcc\xa7\xcc\x81",  // marks that are sorted
+    "\xcc\xb8",          // a stroke that composes with '='
+    "\xcd\x8f",          // a joiner that prevents the sorting of marks
+    "\xcc\xa7\xcc\x81",  // marks that get sorted
     "\xcc\x81\xcc\xa7",
     "\xe4\xbd\xa0",              // Chinese
     "\xe5\xa5\xbd\xe5\xa5\xbd",  // Chinese
@@ -69,9 +70,9 @@ const std::vector<std::string> kFragments = {
     "\xe0\xb8\x81\xe0\xb8\xb4",      // Thai, with a mark
     "\xf0\x9f\x91\xa9\xe2\x80\x8d",  // a woman and a joiner
     "\xf0\x9f\x9a\x80\xef\xb8\x8f",  // a rocket and a variation selector
-    "\xe2\x80\x8b",                  // a space of no width
+    "\xe2\x80\x8b",                  // a zero-width space
     "\xef\xbb\xbf",
-    "\xc2\xa0",  // spaces of other kinds
+    "\xc2\xa0",  // other kinds of space
     "\xe3\x80\x80",
     "\xe2\x80\xa8",
     "\xc2\x85",
@@ -82,7 +83,7 @@ const std::vector<std::string> kFragments = {
     "\xef\xbc\x8c",
 };
 
-// A word piece for every character that can come out of a normalizer, so that ids tell much.
+// A word piece for every character that a normalizer can produce, so that ids distinguish texts.
 void AddVocabulary(json* tokenizer) {
   json& vocabulary = (*tokenizer)["model"]["vocab"];
   size_t next = vocabulary.size();
@@ -168,7 +169,7 @@ class LongTextTest : public testing::Test, protected Seeded {
     return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
   }
 
-  // The same pipeline, which finds no place to cut at: a token that holds a space might lie there.
+  // The same pipeline, with an added token that contains a space, so no place is safe to cut at.
   std::unique_ptr<Tokenizer> OpenWhole(const std::function<void(json&)>& edit) {
     return Open([&](json& tokenizer) {
       edit(tokenizer);
@@ -206,7 +207,7 @@ void Append(const std::vector<int64_t>& from, size_t count, std::vector<int64_t>
   ids->push_back(kSep);
 }
 
-// The longest first, as Hugging Face cuts.
+// Cuts the longer text first, as Hugging Face does.
 std::vector<int64_t> CutPair(const std::vector<int64_t>& a, const std::vector<int64_t>& b,
                              size_t room) {
   size_t keep_a = a.size(), keep_b = b.size();
@@ -272,7 +273,7 @@ TEST_F(LongTextTest, HostileTextsGiveTheIdsOfTheWhole) {
   ExpectAsWhole(*tokenizer, *whole, late, "\n" + late, 64, false);
 }
 
-// With an odd number of places it matters which of two is longer, be they as long as they like.
+// With an odd number of places it matters which text is longer, however long both are.
 TEST_F(LongTextTest, TheLongerOfTwoLongTextsKeepsTheOddToken) {
   const auto tokenizer = Open([](json&) {}), whole = OpenWhole([](json&) {});
   ASSERT_TRUE(tokenizer && whole);
@@ -291,7 +292,7 @@ TEST_F(LongTextTest, TheLongerOfTwoLongTextsKeepsTheOddToken) {
 TEST_F(LongTextTest, ReadsNoFurtherThanItNeeds) {
   const auto tokenizer = Open([](json&) {});
   ASSERT_TRUE(tokenizer);
-  // One token in a hundred bytes, so that it takes some parts; 64 and more to the end.
+  // One token per 121 bytes, so that several parts are needed; the whole text has at least 64.
   const std::string text = Repeat(std::string(120, 'x') + " ", 1 << 20);
   std::vector<int64_t> ids, types;
   int parts = 0;

@@ -1,5 +1,5 @@
-// Model directories for tests: the tiny BERT of tests/golden/encoder, copied to a folder of its own
-// where a test may spoil it, and the attention that models run on here.
+// Model directories for tests: copies of the tiny BERT of tests/golden/encoder that tests may
+// modify, and the attention that models run on here.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace castor::encoder {
 
-// tests/golden/encoder.
+// The path of tests/golden/encoder.
 std::string GoldenDirectory();
 
 struct RawTensor {
@@ -28,10 +28,10 @@ struct RawTensor {
   std::string data;
 };
 
-// A safetensors file of these tensors.
+// A safetensors file with these tensors.
 std::string SafetensorsBytes(const std::map<std::string, RawTensor>& tensors);
 
-// A safetensors file with this header, whatever it says, and this data.
+// A safetensors file with exactly this header and data.
 std::string SafetensorsBytes(const std::string& header, const std::string& data);
 
 std::string ReadFile(const std::string& path);

@@ -1,5 +1,5 @@
-// The parts that models are made of, apart from BERT's choice of them: names and positions of other
-// families, the rules of texts, and the index block that carries them to a device.
+// The parts that models are built from, independently of BERT: names and positions of other
+// families, rules for texts, and the index block that carries batches to a device.
 #include <ATen/ops/empty.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ using Weights = std::map<std::string, RawTensor>;
 
 constexpr int64_t kHidden = 24;
 
-// How DistilBERT names its weights, with token types that it does not have.
+// DistilBERT's names of weights; it has no token types.
 constexpr std::string_view kOtherPrefixes[] = {"", "distilbert."};
 constexpr PostNormNames kOtherNames = {
     .prefixes = kOtherPrefixes,
@@ -49,7 +49,7 @@ constexpr PostNormNames kOtherNames = {
     .output_norm = "output_layer_norm",
 };
 
-// The tiny BERT's weights under those names.
+// Renames the tiny BERT's weights to those names.
 void Rename(Weights& weights) {
   Weights renamed;
   for (auto& [name, tensor] : weights) {
@@ -91,7 +91,7 @@ absl::StatusOr<Network> Build(const TinyModel& files, const PostNormConfig& conf
                  RunOnCpu);
 }
 
-// The rows that a network makes of two sequences.
+// The network's output rows for two sequences.
 std::vector<float> Rows(const Network& network) {
   const std::vector<int64_t> ids = {2, 7, 9, 3, 2, 11, 12, 13, 3};
   const std::vector<int64_t> types = {0, 0, 0, 0, 0, 0, 1, 1, 1};

@@ -187,7 +187,7 @@ TEST_F(PrepareTest, CopiesTheRowsThatAreKept) {
   const auto bytes = std::as_bytes(std::span(values));
   EncodeRequest request = Embeddings({kTokens, kHidden}, bytes, {3, 36, 6});
   auto& input = std::get<EmbeddingInput>(request.input);
-  // Pieces that end anywhere, empty ones among them.
+  // Pieces with arbitrary boundaries, some of them empty.
   input.values.pieces = {bytes.first(0), bytes.first(7), bytes.subspan(7, 3000),
                          bytes.subspan(3007, 0), bytes.subspan(3007)};
   EXPECT_EQ(BadField(request), "");
@@ -201,7 +201,7 @@ TEST_F(PrepareTest, CopiesTheRowsThatAreKept) {
   expected.insert(expected.end(), values.begin() + 39 * kHidden, values.end());
   EXPECT_EQ(copied, expected);
 
-  // The same out of a file, and out of one that ends too soon.
+  // The same from a file, and from one that ends too soon.
   const SharedObject object(12 + static_cast<int64_t>(bytes.size()));
   object.Write(12, bytes);
   input.values.pieces.clear();

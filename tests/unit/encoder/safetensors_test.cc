@@ -1,4 +1,4 @@
-// The list of hostile files that a safetensors reader must refuse, and the shards of a model.
+// Hostile files that a safetensors reader must refuse, and models in several shards.
 #include "engine/hf/safetensors.h"
 
 #include <gmock/gmock.h>
@@ -96,7 +96,7 @@ TEST(SafetensorsTest, RefusesShapesThatWrap) {
   EXPECT_FALSE(one("F64", "[2305843009213693952]").ok());
 }
 
-// Each size is in range, and their sum, with the header's, is not.
+// Each size is in range, but their sum and the header's size overflow.
 TEST(SafetensorsTest, RefusesOffsetsThatWrap) {
   const uint64_t part = uint64_t{1} << 60;
   for (const uint64_t last : {part - 1, part - 8, part - 1000}) {
@@ -116,7 +116,7 @@ TEST(SafetensorsTest, RefusesTheSameNameTwice) {
   EXPECT_TRUE(Open(SafetensorsBytes("{" + entry + "}", "")).ok());
   const absl::Status status = Open(SafetensorsBytes("{" + entry + "," + entry + "}", ""));
   EXPECT_THAT(std::string(status.message()), HasSubstr("duplicate"));
-  // The same name in disguise.
+  // The same name, escaped.
   EXPECT_FALSE(
       Open(SafetensorsBytes("{" + entry + ",\"\\u0061\":" + Entry("U8", "[0]", "[0,0]") + "}", ""))
           .ok());

@@ -15,7 +15,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Ids of the tiny vocabulary, see tests/golden/encoder/make_tiny_bert.py.
+// Ids of the tiny vocabulary; see tests/golden/encoder/make_tiny_bert.py.
 constexpr int64_t kUnk = 1, kCls = 2, kSep = 3, kThe = 8, kCat = 9, kSat = 10, kMat = 12, kS = 13;
 
 class TokenizerTest : public testing::Test {
@@ -67,7 +67,7 @@ TEST_F(TokenizerTest, ReadsMarkersAsTextUnlessAllowed) {
   EXPECT_THAT(ids_, ElementsAre(kCls, 5, 7, 6, kSep));  // "[", "sep", "]"
   Encode("[SEP]", {}, {.allow_special_tokens = true});
   EXPECT_THAT(ids_, ElementsAre(kCls, kSep, kSep));
-  Encode("[SEP]");  // the policy of one call does not stay
+  Encode("[SEP]");  // one call's policy does not carry over
   EXPECT_THAT(ids_, ElementsAre(kCls, 5, 7, 6, kSep));
 }
 

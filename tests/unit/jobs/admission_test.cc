@@ -70,7 +70,7 @@ TEST_F(AdmissionTest, AdjustingReplacesTheEstimate) {
   EXPECT_EQ(admission_->in_use().tokens, 30);
   EXPECT_EQ(admission_->in_use().bytes, 300);
   EXPECT_TRUE(admission_->Reserve({1, 970, 1}).ok());
-  reservation->Adjust(2000, 300);  // admitted is admitted
+  reservation->Adjust(2000, 300);  // an admitted request is not refused later
   EXPECT_EQ(ReasonOf(admission_->Reserve({1, 1, 1}).status()), Reason::kQueueFull);
   reservation->Release();
   EXPECT_EQ(admission_->in_use().tokens, 0);
@@ -80,7 +80,7 @@ TEST_F(AdmissionTest, HintFollowsTheRecentPace) {
   auto all = admission_->Reserve({1, 1000, 1});
   EXPECT_EQ(Hint({1, 100, 1}), milliseconds(200));  // nothing has finished yet
 
-  // 100 tokens every 10 ms for long enough that the average has settled: 10,000 a second.
+  // 100 tokens every 10 ms, until the average has settled: 10,000 a second.
   all->Release();
   for (int i = 0; i < 2000; ++i) {
     clock_->Advance(milliseconds(10));
@@ -94,14 +94,14 @@ TEST_F(AdmissionTest, HintFollowsTheRecentPace) {
   EXPECT_GE(all_of_it, milliseconds(90));
   EXPECT_LE(all_of_it, milliseconds(110));
 
-  clock_->Advance(seconds(8));  // nothing finished since: the pace is forgotten
+  clock_->Advance(seconds(8));  // nothing has finished since, so the pace is forgotten
   EXPECT_GT(Hint({1, 100, 1}), hundred * 20);
   clock_->Advance(seconds(600));
   EXPECT_LE(Hint({1, 100, 1}), milliseconds(10'000));
 }
 
-// A flood of requests that fail while they are staged gives back its shares as fast as it takes
-// them: whoever is refused meanwhile would be sent into the same full queue at once.
+// A flood of requests that fail during staging returns its share as fast as it takes it. If
+// failures counted, a refused caller would be told to retry at once, into the same full queue.
 TEST_F(AdmissionTest, HintIsNotMisledByWhatFailed) {
   for (int i = 0; i < 200; ++i) {
     clock_->Advance(milliseconds(10));
@@ -121,7 +121,7 @@ TEST_F(AdmissionTest, FinishedWorkCountsOnceAndWithWhatItTook) {
   moved.Release();
   moved.Release();
   auto all = admission_->Reserve({1, 1000, 1});
-  // 20 tokens in a window of 2 s make 10 a second.
+  // 20 tokens in a window of 2 s are 10 per second.
   const milliseconds hint = Hint({1, 10, 1});
   EXPECT_GE(hint, milliseconds(900));
   EXPECT_LE(hint, milliseconds(1100));

@@ -1,4 +1,4 @@
-// What a request's plan says after each step, without an engine or a device.
+// A request's plan after each step, without an engine or a device.
 #include "engine/jobs/plan.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,8 @@ StepOutcome Probed(double relative_error) {
 
 StepOutcome Failed() { return {.status = MakeError(Reason::kInternal, "a fault")}; }
 
-// Clustered, improved clustered, vanilla; each predicted at ten times the one before.
+// Clustered, improved clustered, vanilla; each predicted to take ten times as long as the one
+// before.
 Plan AutomaticPlan(double max_relative_error, size_t kernels = 3) {
   std::vector<attention::Rung> rungs = {{Clustered{}, 1}, {kImproved, 10}, {Vanilla{}, 100}};
   rungs.resize(kernels);

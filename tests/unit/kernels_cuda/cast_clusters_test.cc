@@ -1,4 +1,4 @@
-// CAST's clusters on the emulator: bit for bit those of the serial loops, from any affinities.
+// CAST's clusters on the emulator must match the serial loops bit for bit, for any affinities.
 
 #include <gtest/gtest.h>
 
@@ -36,7 +36,8 @@ class CudaCastClustersTest : public testing::Test, protected Seeded {
 
   float Random01() { return std::uniform_real_distribution<float>()(random_); }
 
-  // Clusters of one sequence from affinities [tokens, clusters], by the kernels and by the loops.
+  // Compares the clusters of one sequence, from affinities [tokens, clusters], between the kernels
+  // and the loops.
   void Check(const std::vector<float>& affinities, int64_t clusters, int64_t size,
              Clustering clustering, const std::string& what) {
     SCOPED_TRACE(what + ": " + std::to_string(affinities.size() / clusters) + " tokens, " +
@@ -57,7 +58,7 @@ class CudaCastClustersTest : public testing::Test, protected Seeded {
               CastMembers(ordered, clusters, std::min<int64_t>(size, tokens), clustering));
   }
 
-  // Affinities with a pattern of their own, by number.
+  // Affinities of the given pattern.
   std::vector<float> Pattern(int pattern, int64_t tokens, int64_t clusters) {
     std::vector<float> affinities(tokens * clusters);
     for (int64_t i = 0; i < tokens; ++i) {
@@ -73,23 +74,23 @@ class CudaCastClustersTest : public testing::Test, protected Seeded {
           case 2:  // all tokens prefer one cluster
             x = Random01() + (c == 1 % clusters ? 2.0f : 0.0f);
             break;
-          case 3:  // all rank the clusters alike, and the clusters the tokens
+          case 3:  // all rank the clusters alike, and the clusters rank the tokens alike
             x = static_cast<float>((tokens - i) * clusters + (clusters - c));
             break;
           case 4:  // few values, many ties
             x = static_cast<float>(random_() % 3);
             break;
-          case 5:  // leading bits shared
+          case 5:  // shared leading bits
             x = std::nextafter(1.0f, 2.0f) + static_cast<float>(random_() % 64) * 0x1p-23f;
             break;
           case 6:  // both signs, both zeros, infinities, subnormals
             x = std::vector<float>{
                 -1, -0.0f, 0.0f, 1, INFINITY, -INFINITY, 1e-40f, Random01()}[random_() % 8];
             break;
-          case 7:  // tokens of NaN among others
+          case 7:  // some tokens are NaN
             x = i % 3 == 0 ? kNaN : Random01();
             break;
-          default:  // nothing but NaN
+          default:  // only NaN
             x = kNaN;
             break;
         }
@@ -141,7 +142,8 @@ TEST_F(CudaCastClustersTest, ARushOnOneClusterIsTheSerialLoops) {
   }
 }
 
-// Fewer places than tokens is refused before it gets here; if it ever did, it would still end.
+// Too few places are refused before the kernels run. If they ever were not, the kernels must still
+// end.
 TEST_F(CudaCastClustersTest, TooFewPlacesLeaveTokensOut) {
   Check(Pattern(0, 30, 3), 3, 5, Clustering::kSingleAssignmentTopK, "too few places");
   Check(Pattern(1, 30, 3), 3, 5, Clustering::kSingleAssignmentTopK, "too few places, tied");

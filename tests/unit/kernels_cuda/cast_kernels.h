@@ -1,4 +1,4 @@
-// CAST's kernels on the emulator, from the Spec and Problem that the twin takes.
+// Runs CAST's kernels on the emulator, from the Spec and Problem that the twin takes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 
 namespace castor::kernels::cuda {
 
-// A batch with what its launch needs. The workspace starts as NaN.
+// A batch and everything its launch needs. The workspace starts as NaN.
 class PreparedCast {
  public:
   PreparedCast(const attention::Spec& spec, const attention::Problem& problem,
@@ -39,7 +39,7 @@ class PreparedCast {
 
   CastArgs args() const { return MakeCastArgs(shape_, batch_); }
 
-  // The workspace, to look into.
+  // The contents of the workspace.
   CastStages stages() const { return CastStages(args()); }
 
  private:

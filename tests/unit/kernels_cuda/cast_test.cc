@@ -1,4 +1,5 @@
-// CAST's kernels on the emulator against the twin: every dtype, reading of the definition and path.
+// CAST's kernels on the emulator against the twin: every dtype, every variant of the definition,
+// and every path.
 
 #include "engine/kernels/cuda/cast.h"
 
@@ -39,9 +40,9 @@ class CudaCastTest : public testing::Test, protected Seeded {
  protected:
   CudaCastTest() { cuda_emulator::SetSchedule(seed_); }
 
-  // Runs the kernels and compares stage by stage: affinities with float64, clusters bit by bit with
-  // the serial loop over the same affinities, rows with the twin. Where float64 chooses other
-  // clusters, affinities are nearly tied, and the rows are not compared; returns whether they were.
+  // Runs the kernels and compares stage by stage: affinities with float64, clusters bit for bit
+  // with the serial loop over the same affinities, rows with the twin. If float64 chooses other
+  // clusters, affinities are nearly tied and the rows are not compared. Returns whether they were.
   bool Check(const CastProblem& layer) {
     const Spec& spec = layer.problem.spec;
     SCOPED_TRACE(Describe(spec));
@@ -72,7 +73,7 @@ TEST_F(CudaCastTest, EveryReadingInEveryTypeMatchesTheTwin) {
   EXPECT_GE(2 * compared, all);
 }
 
-// d = 32 to 128 in one piece each, odd ones by single elements, above 128 in pieces.
+// Dimensions from 32 to 128 in one piece, odd ones element by element, those above 128 in pieces.
 TEST_F(CudaCastTest, EveryDimensionMatchesTheTwin) {
   struct Dims {
     int64_t head_dim;
@@ -140,8 +141,8 @@ TEST_F(CudaCastTest, RandomRaggedBatchesMatchTheTwin) {
   EXPECT_GE(2 * compared, rounds);
 }
 
-// More clusters than a tile of 64 holds, and than one pass does; more members than a tile of keys
-// or of queries.
+// More clusters than a tile of 64 or one pass holds; more members than a tile of keys or of
+// queries.
 TEST_F(CudaCastTest, ManyClustersAndLargeOnesMatchTheTwin) {
   for (const auto& [low, high] : {std::pair(65, 128), std::pair(129, 256), std::pair(257, 300)}) {
     if (kSanitized && random_() % 3 != 0) continue;
@@ -273,8 +274,8 @@ TEST_F(CudaCastTest, HugeScoresStayFinite) {
   }
 }
 
-// Laplace is not normalised: 60 values of 30000 in a summary are far beyond fp16, while the output,
-// weighted by alpha, is not.
+// Laplace is not normalised: a summary that sums 60 values of up to 30000 is far beyond fp16, but
+// the output, weighted by alpha, is not.
 TEST_F(CudaCastTest, LaplaceSumsBeyondFp16AreKept) {
   Cast cast;
   cast.attention_function = Cast::AttentionFunction::kLaplace;
@@ -283,7 +284,8 @@ TEST_F(CudaCastTest, LaplaceSumsBeyondFp16AreKept) {
     layer.problem.value.Set(i, 20000 + 10000 * ((i * 37 % 101) / 101.0));
   }
   for (int64_t i = 0; i < layer.problem.key.size(); ++i) layer.problem.key.Set(i, 0.5);
-  // Keys like both surrogates, queries like neither: weights near 1 inside, tiny alpha outside.
+  // Keys match both surrogates and queries neither: weights near 1 in the summaries, tiny alpha for
+  // them.
   for (int64_t i = 0; i < layer.surrogates.size(); ++i) layer.surrogates.Set(i, 0.25);
   for (int64_t i = 0; i < layer.problem.query.size(); ++i) {
     layer.problem.query.Set(i, -0.1 + 0.01 * ((i * 31 % 17) / 17.0));

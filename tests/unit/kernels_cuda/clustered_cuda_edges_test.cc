@@ -1,5 +1,5 @@
-// Clustered attention's CUDA kernels, on the emulator, where the problem is unusual: ties, more
-// clusters or top keys than there are queries or keys, huge scores, NaN.
+// Clustered attention's CUDA kernels, on the emulator, with unusual problems: ties, more clusters
+// or top keys than queries or keys, huge scores, NaN.
 
 #include <gtest/gtest.h>
 
@@ -69,7 +69,7 @@ TEST_F(ClusteredCudaTest, OneQueryAndOneKey) {
   }
 }
 
-// Scores of small integers are exact everywhere, so that ties are ties, and there are many.
+// Scores are small integers, exact everywhere, so there are many exact ties.
 TEST_F(ClusteredCudaTest, TiesAmongTopKeysGoToTheLowest) {
   constexpr int64_t kDim = 32;
   for (const Way& way : Ways()) {
@@ -124,7 +124,7 @@ TEST_F(ClusteredCudaTest, EqualKeysAreAllTied) {
 }
 
 TEST_F(ClusteredCudaTest, ScoresThatRiseWithTheKeyFillEveryList) {
-  // Every key beats all before it, so lists are cut down again and again.
+  // Every key beats all before it, so the lists are cut down repeatedly.
   for (const Way& way : Ways()) {
     constexpr int32_t kKeys = 1500;
     constexpr int32_t kTop = 70;
@@ -133,7 +133,7 @@ TEST_F(ClusteredCudaTest, ScoresThatRiseWithTheKeyFillEveryList) {
     problem.Randomize(random_);
     for (int64_t i = 0; i < problem.query.size(); ++i) problem.query.Set(i, i % 32 < 2);
     for (int64_t j = 0; j < kKeys; ++j) {
-      // Both exact in every type.
+      // Both are exact in every type.
       problem.key.Set(j * 32, static_cast<double>(j / 100 * 100) / 64);
       problem.key.Set(j * 32 + 1, static_cast<double>(j % 100) / 64);
     }

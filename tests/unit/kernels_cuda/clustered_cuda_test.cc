@@ -95,7 +95,7 @@ TEST_F(ClusteredCudaTest, ManyOrFewBlocksFindTheSameLabels) {
   }
 }
 
-// A plan's pieces are those of its sequences, one after another.
+// A batch's plan is the plans of its sequences, one after another.
 TEST_F(ClusteredCudaTest, APlanOfABatchIsThePlansOfItsSequences) {
   using kernels::cuda::ClusteredPlan;
   kernels::cuda::ClusteredShape shape;

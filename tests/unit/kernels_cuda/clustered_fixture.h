@@ -1,4 +1,4 @@
-// What the tests of clustered attention's CUDA kernels share.
+// Shared by the tests of clustered attention's CUDA kernels.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@
 
 namespace castor::attention {
 
-// What a run leaves, and with which implementation.
+// A dtype and an implementation to run it with.
 struct Way {
   std::string name;
   DType dtype;
@@ -47,9 +47,9 @@ class ClusteredCudaTest : public testing::Test, protected Seeded {
     return lengths;
   }
 
-  // Codes but for bits within rounding of their plane, labels and order for these codes bit by bit,
-  // and the rows. The latter only where float64 finds the same labels, which is nearly always: a
-  // query may lie on a plane.
+  // Checks the codes, except bits within rounding of their plane; labels and order for these codes,
+  // bit for bit; and the rows. Rows are compared only if float64 finds the same labels, which is
+  // nearly always: a query may lie almost on a plane.
   void ExpectRight(OwnedProblem& problem, const CudaPath& path) {
     problem.output.Clear();
     const ClusteredRun run(problem, path);
@@ -86,7 +86,7 @@ class ClusteredCudaTest : public testing::Test, protected Seeded {
   }
 
   int cases_ = 0;
-  int compared_ = 0;  // of them, with float64's rows
+  int compared_ = 0;  // those whose rows were compared
 };
 
 }  // namespace castor::attention

@@ -1,4 +1,4 @@
-// Runs clustered attention's CUDA kernels on the emulator for a problem of the tests of attention.
+// Runs clustered attention's CUDA kernels on the emulator, for an attention test's problem.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 
 namespace castor::attention {
 
-// How the device would run it.
+// The options that select an implementation.
 struct CudaPath {
   bool tensor_cores = false;
   bool block_clusters = true;
@@ -34,7 +34,7 @@ class ClusteredRun {
     const std::vector<uint32_t> draws = cuda::CentroidDraws(parameters);
     plan_ = kernels::cuda::PlanClustered(shape_, problem.cu_seqlens_q, problem.cu_seqlens_k,
                                          {path.tensor_cores, path.block_clusters});
-    // Exactly as large as it says, so that AddressSanitizer sees the end; and full of NaN.
+    // Exactly the reported size, so that AddressSanitizer guards its end; filled with NaN.
     workspace_.reset(static_cast<std::byte*>(
         std::aligned_alloc(256, std::max<int64_t>(plan_.workspace_bytes, 256))));
     std::fill_n(workspace_.get(), plan_.workspace_bytes, std::byte{0xff});
@@ -61,7 +61,7 @@ class ClusteredRun {
   const kernels::cuda::ClusteredPlan& plan() const { return plan_; }
   const kernels::cuda::ClusteredWorkspace& workspace() const { return laid_out_; }
 
-  // What the stages left.
+  // The stages' results.
   ClusteredStages stages() const {
     const int64_t count = shape_.heads * view_.query_tokens();
     return {{laid_out_.codes, laid_out_.codes + count},

@@ -1,5 +1,5 @@
-// The emulator itself: that barriers, warps, tensor cores, clusters and copies do what CUDA says,
-// and that what is wrong shows.
+// The emulator itself: barriers, warps, tensor cores, clusters and copies must do what CUDA
+// specifies, and mistakes must be noticed.
 
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ __global__ void WarpKernel(int* out) {
   row[4] = static_cast<int>(__ballot_sync(kAll, lane % 2));
   row[5] = __reduce_add_sync(kAll, lane);
   row[6] = __syncthreads_count(lane == 0);
-  // Halves of a warp on their own ways.
+  // The two halves of a warp on different paths.
   const unsigned half = lane < 16 ? 0xffffu : 0xffff0000u;
   if (lane < 16) {
     row[7] = __reduce_max_sync(half, lane);
@@ -86,7 +86,7 @@ TEST_F(CudaEmulatorTest, WarpsTalk) {
   }
 }
 
-// C[16, 8] = A[16, 16] B[16, 8], with A and B through ldmatrix as kernels do.
+// C[16, 8] = A[16, 16] B[16, 8], with A and B loaded by ldmatrix as in our kernels.
 __global__ void ProductKernel(const __nv_bfloat16* a, const __nv_bfloat16* b, float* c) {
   auto* const shared_a = DynamicShared<__nv_bfloat16>();  // [16, 16]
   auto* const shared_b = shared_a + 256;                  // [16, 8]

@@ -1,5 +1,5 @@
-// What the GPU's kernels of clustered attention and CAST take, and that no numbers make the
-// arithmetic of their memory wrap.
+// What the GPU's kernels for clustered attention and CAST support, and that no numbers make their
+// memory sizes wrap.
 
 #include "engine/attention/cuda/fits.h"
 
@@ -61,7 +61,7 @@ TEST(CastFitsTest, MemoryThatCannotBeCountedIsSaidToBe) {
   }
 }
 
-// A launch that the driver would refuse counts as more than there is.
+// A launch that the driver would refuse counts as needing more memory than there is.
 TEST(CastFitsTest, MoreClustersThanAGridHoldsAreTooMany) {
   const std::vector<int32_t> offsets = {0, 1};
   const auto bytes = [&](int64_t surrogates) {

@@ -1,6 +1,6 @@
-// A device with two approximate kernels of known errors: vanilla computes exact attention (by its
-// twin, in float32), and the clustered kernels scale it by 1 + error, so that the relative error of
-// any rows is the one that the test has set.
+// A device with two approximate kernels of known errors. Vanilla computes exact attention (with its
+// twin, in float32). The clustered kernels scale that by 1 + error, so the relative error of any
+// rows is the one that the test has set.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ struct ApproximateLaunch {
   bool operator==(const ApproximateLaunch&) const = default;
 };
 
-// The test's hold on the device. Thread-safe; shared with the device.
+// The test's control of the device. Thread-safe; shared with the device.
 class ApproximateScript {
  public:
   // Set before the engine is created.
@@ -60,7 +60,7 @@ class ApproximateScript {
 
 class ApproximateDevice : public InstantDevice {
  public:
-  // Clustered takes 1000 bytes a query token, and 5000 whatever the request.
+  // Clustered takes 1000 bytes per query token, plus 5000 for any request.
   static constexpr int64_t kWorkspacePerToken = 1000;
   static constexpr int64_t kSharedWorkspace = 5000;
 

@@ -1,4 +1,4 @@
-// How batches are formed, what may share one, and what becomes of one that failed.
+// How batches are formed, what may share one, and what happens to requests of a failed one.
 #include "engine/scheduling/batcher.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST(BatcherTest, DropsWhatHasExpired) {
   Queue queue(kNoDelay);
   for (Ticket ticket = 1; ticket <= 4; ++ticket) {
     auto job = MakeJob(ticket, ticket == 1 ? "a" : "b");
-    if (ticket != 3) job->deadline = kNow;  // the very moment counts as passed
+    if (ticket != 3) job->deadline = kNow;  // a deadline of exactly now has passed
     queue.Push(std::move(job));
   }
   JobList expired;
@@ -66,7 +66,7 @@ TEST(BatcherTest, TakesOfTheGroupsThatAreDueTheFirstByRank) {
   EXPECT_EQ(Tickets(FormBatch(queue, kNow + 2 * kDelay, &expired)), List{1});
 }
 
-// Whatever arrives, the first request that is due always travels in the next batch.
+// Whatever arrives, the first due request always travels in the next batch.
 TEST(BatcherTest, NeverStarvesTheHead) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -94,8 +94,8 @@ TEST(BatcherTest, NeverStarvesTheHead) {
   }
 }
 
-// Groups that are full again whenever the device is free pass a lonely request only until its delay
-// is over: then they are behind it.
+// Groups that are full again whenever the device becomes free overtake a lonely request only until
+// its delay is over. After that it goes first.
 TEST(BatcherTest, FullGroupsDoNotStarveALonelyRequest) {
   Queue queue(kDelayed);
   queue.Push(MakeJob(1, "lonely"));

@@ -112,7 +112,7 @@ using Kernels = std::vector<KernelName>;
 
 class EngineLadderTest : public EngineAutomaticTest {
  protected:
-  // From some 200 tokens on, each kernel is worth trying before the next.
+  // From about 200 tokens on, each kernel is worth trying before the next.
   EngineLadderTest() {
     costs_.Set(kVanilla, DType::kFloat32, attention::CostTerms{0, 0, 0, 1e6});
     costs_.Set(kImproved, DType::kFloat32, attention::CostTerms{0, 0, 0, 6e5});

@@ -60,7 +60,7 @@ TEST_F(EngineAutomaticTest, AdmitsAKernelsWorkspaceWithTheRequest) {
   Start();
   // 40 tokens: 40 * 8 * 4 * 4 = 5 KiB of tensors, and 44 KiB of workspace.
   Run(Request({40}, Clustered{}));
-  // 60 tokens need 7.5 KiB and 64 KB: too large with it, and not without.
+  // 60 tokens need 7.5 KiB and 64 KB of workspace: too large with it, but not without.
   auto refused = engine_->Submit(Request({60}, Clustered{}), answers_.Slot(1));
   EXPECT_EQ(ReasonOf(refused.status()), Reason::kTooLarge);
   EXPECT_NE(refused.status().message().find("workspace for the kernel clustered"),
@@ -68,7 +68,7 @@ TEST_F(EngineAutomaticTest, AdmitsAKernelsWorkspaceWithTheRequest) {
       << refused.status();
   Run(Request({60}, Vanilla{}));
 
-  // While it runs, the part that is its own is in use.
+  // While the request runs, its own part of the workspace is in use.
   answers_.Clear();
   int64_t in_use = 0;
   script_->SetHook([&](const ApproximateLaunch&) {
@@ -113,7 +113,7 @@ TEST(FidelitySamplingTest, PicksTheShareEvenly) {
   }
 }
 
-// Measured on this device, which is no slower than a device that computes nothing.
+// The cost model is measured on the test's device.
 TEST_F(EngineAutomaticTest, MeasuresItsCostsAtTheStart) {
   EngineParts parts;
   parts.open_device =

@@ -1,5 +1,5 @@
-// What the engine does at the checkpoints of a batch that runs: it ends what nobody waits for, and
-// lets a short batch pass where the policy says so.
+// What the engine does at the checkpoints of a running batch: it ends work that nobody waits for,
+// and lets a short batch run first when the policy says so.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -11,13 +11,13 @@
 namespace castor {
 namespace {
 
-constexpr int kLong = 1;  // the mark of a request that runs until it is told to end
+constexpr int kLong = 1;  // marks a request that runs until it is ended or released
 
 class EngineCheckpointTest : public EngineFixture {
  protected:
   ~EngineCheckpointTest() override { release_ = true; }
 
-  // A batch with the long request comes to checkpoints until it is ended or released.
+  // A batch with the long request keeps reaching checkpoints until it is ended or released.
   void SetUp() override {
     script_->SetRun([this](const Marks& marks, RunControl& control) {
       if (marks.front() != kLong) return absl::OkStatus();
@@ -29,7 +29,7 @@ class EngineCheckpointTest : public EngineFixture {
     });
   }
 
-  // Submits requests as one batch, whose marks and ids they are.
+  // Submits requests as one batch; each one's mark is also its id.
   std::vector<Ticket> SubmitTogether(std::vector<AttentionRequest> requests) {
     Occupy();
     std::vector<Ticket> tickets;
@@ -89,7 +89,7 @@ TEST_F(EngineCheckpointTest, EachOfAnEndedBatchIsToldItsOwnReason) {
   EXPECT_EQ(ReasonOfAnswer(2), Reason::kDeadlineExceeded);
 }
 
-// As ever: who shares a batch with somebody alive gets a result, even if late.
+// Sharing a batch with a live request still gives a result, even a late one.
 TEST_F(EngineCheckpointTest, ABatchGoesOnAsLongAsSomebodyWaits) {
   std::atomic<int> checkpoints = 0;
   may_pass_ = [&](const JobList&) {
@@ -132,7 +132,7 @@ TEST_F(EngineCheckpointTest, ABatchThatPassesMayFailOrEndByItself) {
   });
   Start();
   const std::vector<Ticket> tickets = SubmitTogether({Request(kLong)});
-  Submit(Request(2, 2, 2), 2);  // fails, and again when the long one has ended
+  Submit(Request(2, 2, 2), 2);  // fails, and again after the long one has ended
   Submit(Request(3, 3, 3), 3);  // of another key
   EXPECT_TRUE(answers_.Get(3).ok());
   EXPECT_EQ(answers_.count(kLong), 0u);

@@ -1,5 +1,5 @@
-// Encode requests through the engine, with stand-ins for the model and its tokenizer: tokenizing on
-// its own threads, cancelling and expiring meanwhile, budgets corrected afterwards.
+// Encode requests through the engine, with fakes for the model and its tokenizer: tokenizing on its
+// own threads, cancellation and expiry meanwhile, and budgets that are corrected afterwards.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -11,14 +11,14 @@ namespace {
 
 class EngineEncodeTest : public EngineFixture {
  protected:
-  // The tokenizer, which may be at work still, uses members of this.
+  // The tokenizer may still be running, and uses members of this object.
   ~EngineEncodeTest() override {
     script_->Open();
     tokenizer_gate_.Open();
     engine_.reset();
   }
 
-  // Lets the tokenizer wait before it looks at a text that starts with '#'.
+  // Makes the tokenizer wait before it looks at a text that starts with '#'.
   void GateTokenizer() {
     options_.tokenizer_threads = 1;
     script_->make_model = [this](const ModelSource& source) {
@@ -59,12 +59,12 @@ class EngineEncodeTest : public EngineFixture {
   };
 
   FakeScript tokenizer_gate_;
-  std::string slices_;  // how each one's first text begins, and '!' after one that is told to stop
+  std::string slices_;  // the start of each slice's first text, and '!' after one told to stop
 };
 
 TEST_F(EngineEncodeTest, TokenizesBatchesAndPools) {
   StartWithModel();
-  // Gone when Submit returns, and longer than any string's inline bytes.
+  // Destroyed when Submit returns, and too long for a string's inline buffer.
   std::string text = "ab" + std::string(100, 'c');
   std::string other = "d";
   Encode(TextRequest({text, other}), 1);
@@ -170,7 +170,7 @@ TEST_F(EngineEncodeTest, ShortTextsNeedNotWaitForAllOfALongRequest) {
   EXPECT_EQ(engine_->stats().tokenize_seconds.count(), 4u);
 }
 
-// It is overtaken only while the others' slices would end before its own.
+// Other texts overtake it only while their slices would end before its own.
 TEST_F(EngineEncodeTest, ALongTextIsNotOvertakenForEver) {
   GateTokenizer();
   StartWithModel();

@@ -1,4 +1,4 @@
-// What becomes of requests when the device fails: one bad request fails alone, memory that runs out
+// What happens to requests when the device fails: a bad request fails alone, running out of memory
 // halves batches, and a lost device ends everything.
 #include <gtest/gtest.h>
 
@@ -123,7 +123,7 @@ TEST_P(EngineFailureTest, ALostDeviceAnswersEverythingInternal) {
   EXPECT_TRUE(engine_->healthy());
   script_->Open();
   for (int id : {1, 2, 5, 6}) EXPECT_EQ(ReasonOfAnswer(id), Reason::kInternal) << id;
-  answers_.Get(3), answers_.Get(4);  // in flight beside it, on a device of depth 2
+  answers_.Get(3), answers_.Get(4);  // also in flight on a device of depth 2
   EXPECT_FALSE(engine_->healthy());
   EXPECT_FALSE(engine_->stats().device_healthy);
   auto refused = engine_->Submit(Request(7), answers_.Slot(7));
@@ -140,14 +140,14 @@ TEST_P(EngineFailureTest, ADeviceThatIsLostWhileIdleTakesNothingMore) {
   EXPECT_EQ(ReasonOf(refused.status()), Reason::kInternal);
 }
 
-// What a watcher sees: nothing to do, work that stands still, and work that goes on.
+// What a watchdog sees: nothing to do, stalled work, and work that progresses.
 TEST_P(EngineFailureTest, ProgressStandsStillWhileTheDeviceHangs) {
   Start();
   EXPECT_FALSE(engine_->progress().busy);
   Occupy();
   const Progress before = engine_->progress();
   EXPECT_TRUE(before.busy);
-  Submit(Request(1), 1);  // what comes meanwhile is no progress
+  Submit(Request(1), 1);  // new arrivals are no progress
   EXPECT_EQ(engine_->progress().beats, before.beats);
   script_->Open();
   EXPECT_TRUE(answers_.Get(1).ok());
@@ -155,7 +155,7 @@ TEST_P(EngineFailureTest, ProgressStandsStillWhileTheDeviceHangs) {
   EXPECT_GT(engine_->progress().beats, before.beats);
 }
 
-// The hint that comes with QUEUE_FULL: failures say nothing of how fast work gets done.
+// The retry hint of QUEUE_FULL: failures say nothing about how fast work is done.
 TEST_P(EngineFailureTest, OnlyResultsMakeThePaceThatRefusedCallersAreToldOf) {
   options_.max_queued_requests = 2;
   Start();
@@ -163,7 +163,7 @@ TEST_P(EngineFailureTest, OnlyResultsMakeThePaceThatRefusedCallersAreToldOf) {
     return Contains(marks, 1) ? MakeError(Reason::kInternal, "illegal instruction")
                               : absl::OkStatus();
   });
-  const auto hint = [this](int id) {  // of one who finds the queue full
+  const auto hint = [this](int id) {  // for a caller that finds the queue full
     Occupy();
     Submit(Request(2), id);
     const auto refused = engine_->Submit(Request(3), answers_.Slot(0));
@@ -176,7 +176,7 @@ TEST_P(EngineFailureTest, OnlyResultsMakeThePaceThatRefusedCallersAreToldOf) {
     EXPECT_EQ(ReasonOfAnswer(id), Reason::kInternal);
   }
   constexpr std::chrono::milliseconds kUnknown(200);
-  EXPECT_EQ(hint(2), kUnknown);  // as if nothing had been asked yet
+  EXPECT_EQ(hint(2), kUnknown);  // as if nothing had ever run
   EXPECT_GT(hint(3), kUnknown);  // two results in two seconds
 }
 

@@ -1,4 +1,4 @@
-// An engine on a fake device, and the small things that its tests share.
+// An engine on a fake device, and helpers for its tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace castor {
 
-// Collects answers by a number that the test gives each request. Thread-safe.
+// Collects answers by the id that the test gives each request. Thread-safe.
 template <typename Result>
 class Answers {
  public:
@@ -28,20 +28,20 @@ class Answers {
     };
   }
 
-  // Blocks until `id` is answered. Valid as long as this object.
+  // Blocks until `id` is answered. The reference is valid as long as this object.
   const absl::StatusOr<Result>& Get(int id) {
     MutexLock lock(mu_);
     while (answers_.count(id) == 0) changed_.Wait(mu_);
     return answers_.find(id)->second;
   }
 
-  // Drops all answers, and the memory and the budget that they hold.
+  // Drops all answers, with the memory and the budget that they hold.
   void Clear() {
     MutexLock lock(mu_);
     answers_.clear();
   }
 
-  // Drops the answer, and the memory and the budget that it holds.
+  // Drops the answer, with the memory and the budget that it holds.
   void Forget(int id) {
     Get(id);
     MutexLock lock(mu_);
@@ -66,7 +66,7 @@ class Answers {
 
 class EngineFixture : public testing::Test {
  protected:
-  // Nothing is pending when a test ends, so that the engine's destructor returns.
+  // Lets everything pending finish, so that the engine's destructor returns.
   ~EngineFixture() override { script_->Open(); }
 
   void Start() {
@@ -113,7 +113,7 @@ class EngineFixture : public testing::Test {
     return ticket.value_or(0);
   }
 
-  // Keeps the device busy with a request of its own (mark and id -1), so that others queue up.
+  // Keeps the device busy with an extra request (mark and id -1), so that others queue up.
   void Occupy() {
     const size_t batches = script_->batches().size();
     script_->Close();

@@ -1,5 +1,5 @@
-// The automatic kernel's way from an approximation to the next, with others in the batch, with
-// failures and with callers who go away.
+// How the automatic kernel moves from one approximation to the next when other requests share the
+// batch, runs fail, and callers cancel.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -13,7 +13,8 @@
 namespace castor {
 namespace {
 
-// One batch holds requests that are satisfied, that go on by different ways, and that never asked.
+// One batch holds requests that are satisfied, requests that continue on different paths, and
+// requests that did not ask for the automatic kernel.
 TEST_F(EngineLadderTest, RequestsOfOneBatchGoTheirOwnWays) {
   Start();
   Mutex mu;
@@ -117,8 +118,8 @@ TEST_F(EngineLadderTest, AProbeThatFailsFailsOnlyWhoAskedForIt) {
   EXPECT_EQ(StatsOf(kClustered).requests, 1u);
 }
 
-// Runs, probes and further runs that fail at random, with callers who go away meanwhile: every
-// request is answered once, and nothing stays reserved.
+// Runs, probes and further runs fail at random while callers cancel. Every request is answered
+// once, and nothing stays reserved.
 TEST_F(EngineLadderTest, AnswersEveryRequestOnceWhateverHappensBetweenItsRuns) {
   constexpr int kThreads = 3;
   const int each = Scaled(100);

@@ -1,4 +1,4 @@
-// The automatic kernel's way from an approximation to the next: what one request gets.
+// How the automatic kernel moves from one approximation to the next, for a single request.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,7 +23,7 @@ TEST_F(EngineLadderTest, KeepsAnApproximationWithinTheAllowance) {
   EXPECT_EQ(result.report.fidelity->rows, attention::kAutomaticFidelityRows);
   EXPECT_NEAR(result.report.fidelity->relative_error, 0.3, 1e-6);
   EXPECT_GT(result.report.fidelity->probe_us, 0);
-  // The run, and the probe of 32 rows of the one and all 10 of the other sequence.
+  // The run, and the probe of 32 rows of the first sequence and all 10 of the second.
   EXPECT_EQ(script_->launches(),
             (std::vector<ApproximateLaunch>{{kClustered, {310}}, {kVanilla, {32 + 10}}}));
 }
@@ -43,7 +43,7 @@ TEST_F(EngineLadderTest, RecomputesWithTheNextKernelWhenTheErrorIsTooLarge) {
   EXPECT_EQ(result.report.kernel.rejected[0].measured_us, 200);
   EXPECT_EQ(Launched(), (Kernels{kClustered, kVanilla, kImproved, kVanilla}));
 
-  // The output is the accepted kernel's.
+  // The output is that of the accepted kernel.
   request.kernel = ImprovedClustered{};
   const AttentionResult& plain = Run(request);
   ASSERT_EQ(plain.output.data.size(), result.output.data.size());

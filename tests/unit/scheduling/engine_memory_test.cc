@@ -1,9 +1,9 @@
-// A request's whole way with an allocation failing, each in its turn: it alone, or all that follow
-// too, or those that follow and are not small. Whatever a request's size decides ends in
-// OUT_OF_MEMORY, and leaves nothing behind; the engine's own bookkeeping ends the process on
-// purpose. Nothing hangs.
+// Runs a request from start to end with each of its allocations failing in turn: that one alone, or
+// also all later ones, or also all later ones that are not small. An allocation whose size depends
+// on the request must end in OUT_OF_MEMORY and leave nothing behind. The engine's own bookkeeping
+// ends the process on purpose. Nothing may hang.
 //
-// Each try runs in a process of its own, whose exit code says how it went.
+// Each try runs in its own process, whose exit code reports the outcome.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,14 +29,14 @@ enum Ending : int {
   kAnswered = 0,        // with a result, although an allocation failed
   kRefused = 10,        // OUT_OF_MEMORY, from Submit or as the answer
   kEnded = 11,          // std::terminate, because of std::bad_alloc
-  kNothingFailed = 12,  // there were not so many allocations
+  kNothingFailed = 12,  // the request made fewer allocations
   kWrong = 20,
 };
 
-// Long enough for any of these on a busy machine; a process that hangs is ended by the alarm.
+// Long enough for any try on a busy machine; the alarm ends a process that hangs.
 constexpr unsigned kPatienceSeconds = 60;
 
-// One answer, kept without allocating.
+// One answer, stored without allocating.
 template <typename Result>
 class OneAnswer {
  public:
@@ -58,7 +58,7 @@ class OneAnswer {
   std::atomic<bool> done_ = false;
 };
 
-// The fixture's engine, outside a test of its own: a try builds and destroys one.
+// The fixture's engine for use outside a test: each try builds and destroys one.
 class Engines : public EngineFixture {
  public:
   using EngineFixture::Request;
@@ -93,7 +93,7 @@ bool IsIdle(const Engine& engine) {
          load.inflight_bytes == 0;
 }
 
-// Submits a request with failing allocations, and then another without.
+// Submits a request while allocations fail, and checks that the engine is idle again afterwards.
 template <typename Result, typename Make>
 Ending TryOne(Engines& engines, Engine& engine, Make make, const Failing& failing) {
   auto request = make(engines);
@@ -102,7 +102,7 @@ Ending TryOne(Engines& engines, Engine& engine, Make make, const Failing& failin
   auto ticket = engine.Submit(std::move(request), answer.Slot());
   const absl::Status status = ticket.ok() ? answer.Wait().status() : ticket.status();
   const bool failed = StopFailing();
-  answer.Drop();  // what it holds of the budgets
+  answer.Drop();  // returns its share of the budgets
 
   if (!engine.Drain(TimePoint::max())) return Ending(Wrong("the drain did not end"));
   if (!IsIdle(engine)) return Ending(Wrong("budgets are still taken"));
@@ -130,7 +130,7 @@ int Try(Make make, const Failing& failing) {
 // Counts how the tries of a sweep ended.
 template <typename Result, typename Make>
 std::map<int, int> Sweep(Make make, Failing failing) {
-  // What a program allocates once in its life is there before the processes part.
+  // Make the program's one-time allocations before forking.
   constexpr Failing kNone = {.after = int64_t{1} << 40};
   Try<Result>(make, kNone);
   EXPECT_EQ(Try<Result>(make, kNone), kNothingFailed);
@@ -166,11 +166,11 @@ class EngineMemoryTest : public testing::Test {
     EXPECT_GT(one[kRefused], 0);
     EXPECT_GT(one[kEnded], 0);
 
-    // Not even an error's words fit in.
+    // Not even an error message can be allocated.
     Endings all = Sweep<Result>(make, {.for_good = true});
     EXPECT_EQ(all[kNothingFailed], 1);
 
-    // What is not small belongs to the request, and never ends the process.
+    // Allocations that are not small belong to the request and never end the process.
     Endings large = Sweep<Result>(make, {.for_good = true, .at_least = 1024});
     EXPECT_EQ(large[kNothingFailed], 1);
     EXPECT_GT(large[kRefused], 0);
@@ -178,7 +178,7 @@ class EngineMemoryTest : public testing::Test {
   }
 };
 
-// With deadlines, so that the node of a timer is there to fail.
+// A deadline adds the allocation of a timer node.
 constexpr TimePoint kSomeday = TimePoint::max();
 
 TEST_F(EngineMemoryTest, AttentionOfManySequences) {

@@ -1,5 +1,5 @@
 // Models that are replaced and removed while an engine serves them: every request ends with the
-// model that it was admitted with.
+// model it was admitted with.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -11,7 +11,7 @@
 namespace castor {
 namespace {
 
-// Adds `shift` to every id that it makes of a text.
+// Adds `shift` to every id of a text.
 class ShiftingModel : public FakeModel {
  public:
   ShiftingModel(std::string name, int64_t shift, std::promise<std::thread::id>* freed_on = nullptr)
@@ -46,7 +46,7 @@ class EngineModelsTest : public EngineFixture {
     Start();
   }
 
-  // Returns when the request is tokenized and waits for the device, which is occupied.
+  // Returns once the request is tokenized and waits for the occupied device.
   void EncodeAndAwaitTurn(const std::string& text, int id) {
     const int64_t waiting = engine_->stats().load.queued_requests;
     Encode(text, id);
@@ -78,7 +78,7 @@ TEST_F(EngineModelsTest, ARequestEndsWithTheModelItWasAdmittedWith) {
   EXPECT_EQ(Output(2), 'b');
   EXPECT_EQ(Output(3), 500 + 'c');
   EXPECT_EQ(Output(4), 500 + 'd');
-  // Neither shares a batch with the other, though the name is the same.
+  // They share no batch, although the models' names are the same.
   EXPECT_EQ(script_->batches(), (std::vector<Marks>{{-1}, {'a', 'b'}, {500 + 'c', 500 + 'd'}}));
   const auto encoders = script_->encoders();
   ASSERT_EQ(encoders.size(), 2u);
@@ -114,7 +114,7 @@ TEST_F(EngineModelsTest, TheEngineThreadFreesAModelAfterItsLastRequest) {
   ASSERT_TRUE(models_->Remove("m").ok());
   script_->Open();
   EXPECT_EQ(Output(1), 'a');
-  // What comes next finds its memory free.
+  // The next request finds the memory free.
   Submit(Request(2), 2);
   EXPECT_TRUE(answers_.Get(2).ok());
   EXPECT_EQ(freed_on.get_future().get(), engine_thread);

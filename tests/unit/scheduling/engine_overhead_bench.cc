@@ -1,8 +1,8 @@
-// What the engine itself costs: small requests through a device that computes next to nothing.
+// The engine's own overhead: small requests through a device that computes next to nothing.
 //
 //   One     from Submit to the callback, one request at a time: two thread hops and back. The
 //           medians of its stages are printed as counters, in microseconds.
-//   Many    with 64 in flight: the cost of one request when the threads need not be woken.
+//   Many    with 64 in flight: the cost of one request when no thread needs waking.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

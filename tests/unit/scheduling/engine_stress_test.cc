@@ -1,5 +1,5 @@
-// Thousands of requests from several threads, cancelled, expiring and failing at random: every one
-// is answered exactly once, right answers are right, and nothing is left behind.
+// Thousands of requests from several threads, cancelled, expiring and failing at random. Each is
+// answered exactly once, results are correct, and nothing is left behind.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 constexpr int kThreads = 4;
 constexpr int kRequestsPerThread = 2000;
 
-// Of attention requests; an encode request's mark is its first character.
+// For attention requests; an encode request's mark is its first character.
 bool IsCulprit(int id) { return id % 97 == 1; }
 static_assert('t' % 97 != 1);
 
@@ -41,7 +41,7 @@ TEST_P(EngineStressTest, EveryRequestIsAnsweredExactlyOnce) {
   ASSERT_TRUE(engine.ok()) << engine.status();
   engine_ = *std::move(engine);
 
-  // Culprits fail whenever they run; besides, batches fail now and then through no one's fault.
+  // Culprits fail whenever they run; other batches fail now and then for no reason of their own.
   std::atomic<uint32_t> launches = 0;
   script_->SetHook([&launches](const Marks& marks) {
     const uint32_t launch = launches.fetch_add(1);
@@ -126,8 +126,8 @@ TEST_P(EngineStressTest, EveryRequestIsAnsweredExactlyOnce) {
   for (int id = 0; id < kTotal; ++id) ASSERT_EQ(answers[id], 1) << "request " << id;
   EXPECT_EQ(wrong, 0);
   for (const auto& outcome : outcomes) EXPECT_GT(outcome, 0u);
-  // A text that was cancelled in a tokenizer's hands is answered at once; its share of the budgets
-  // comes back when the tokenizer has dropped it.
+  // A text cancelled while a tokenizer works on it is answered at once; its share of the budgets
+  // returns when the tokenizer has dropped it.
   while (engine_->stats().load.inflight_requests > 0) std::this_thread::yield();
   const EngineStats stats = engine_->stats();
   EXPECT_EQ(stats.load.queued_requests, 0);

@@ -1,4 +1,4 @@
-// The engine on a fake device: what a caller sees of admission, order, batching, cancelling,
+// The engine on a fake device, as callers see it: admission, order, batching, cancellation,
 // deadlines and draining.
 #include <gtest/gtest.h>
 
@@ -207,7 +207,7 @@ TEST_F(EngineTest, ChecksForFiniteInputWhenAsked) {
   EXPECT_EQ(engine_->stats().load.inflight_bytes, 0);
 }
 
-// ---- cancelling
+// ---- cancellation
 
 TEST_F(EngineTest, CancelsWaitingRequestsAtOnceWhileTheDeviceIsBusy) {
   Start();
@@ -277,7 +277,7 @@ TEST_F(EngineTest, IgnoresDeadlinesOfRunningAndAnsweredRequests) {
   EXPECT_TRUE(answers_.Get(1).ok());
 }
 
-// ---- the delay of batches
+// ---- batch delay
 
 TEST_F(EngineTest, WaitsForCompanyAsLongAsTheDelay) {
   options_.batch_delay = milliseconds(5);
@@ -304,7 +304,7 @@ TEST_F(EngineTest, DoesNotDelayAFullBatch) {
   EXPECT_EQ(script_->batches(), (std::vector<Marks>{{1, 2}}));
 }
 
-// The device would be idle until the first request has waited for its delay.
+// Otherwise the device would be idle until the first request's delay is over.
 TEST_F(EngineTest, DoesNotDelayAFullBatchBehindAYoungRequest) {
   options_.max_batch_requests = 2;
   options_.batch_delay = seconds(60);
@@ -320,7 +320,7 @@ TEST_F(EngineTest, DoesNotDelayAFullBatchBehindAYoungRequest) {
   EXPECT_EQ(script_->batches(), (std::vector<Marks>{{2, 3}, {1}}));
 }
 
-// Nor does a younger request of a higher priority hold up one that has waited long enough.
+// Nor does a younger request of higher priority hold up one that has waited long enough.
 TEST_F(EngineTest, EveryRequestWaitsForItsOwnDelayOnly) {
   options_.batch_delay = milliseconds(5);
   Start();
@@ -367,7 +367,7 @@ TEST_F(EngineTest, DrainAnswersWaitersWhenItsTimeIsUp) {
   EXPECT_EQ(ReasonOfAnswer(1), Reason::kDraining);
   EXPECT_EQ(answers_.count(-1), 0u);
   script_->Open();
-  EXPECT_TRUE(answers_.Get(-1).ok());  // it ran: it is finished
+  EXPECT_TRUE(answers_.Get(-1).ok());  // it was running, so it finishes
   EXPECT_TRUE(engine_->Drain(TimePoint::max()));
 }
 
@@ -450,7 +450,7 @@ TEST_F(EngineTest, DescribesItselfAndCounts) {
 TEST_F(EngineTest, AnAnswerCountsAgainstTheBytesUntilItIsDropped) {
   options_.max_queued_bytes = 4096;
   Start();
-  Submit(Request(1, 20), 1);  // its output alone takes 640 bytes
+  Submit(Request(1, 20), 1);  // its output alone needs 640 bytes
   ASSERT_TRUE(answers_.Get(1).ok());
   const int64_t output = static_cast<int64_t>(answers_.Get(1)->output.data.size());
   LoadStats load = engine_->stats().load;

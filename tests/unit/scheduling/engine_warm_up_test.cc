@@ -1,4 +1,4 @@
-// What the engine runs before the first request, and what becomes of the start when that fails.
+// What the engine runs before the first request, and what happens to the start when that fails.
 #include <algorithm>
 
 #include "tests/unit/scheduling/approximate_device.h"
@@ -17,7 +17,8 @@ class EngineWarmUpTest : public EngineFixture {
 
 TEST_F(EngineWarmUpTest, RunsModelsAndKernelsAndCountsNothing) {
   Start();
-  // The model: one short sequence first, texts, ragged and long ones. The kernel: vanilla.
+  // The model: one short sequence first, then texts, ragged and long sequences. The kernel:
+  // vanilla.
   const std::vector<Marks> batches = script_->batches();
   ASSERT_EQ(batches.size(), 5U);
   EXPECT_EQ(batches[1], Marks{'a'});  // "a beaver builds a dam"

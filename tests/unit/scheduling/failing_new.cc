@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
-std::atomic<int64_t> left = kNever;  // until one fails
+std::atomic<int64_t> left = kNever;  // allocations until one fails
 std::atomic<bool> for_good = false;
 std::atomic<size_t> at_least = 0;
 std::atomic<bool> failed = false;
@@ -62,7 +62,7 @@ int64_t LiveAllocations() { return live; }
 
 }  // namespace castor
 
-// The library's other forms call these.
+// The library's other forms call these two.
 void* operator new(size_t size) { return castor::New(size, 1); }
 void* operator new(size_t size, std::align_val_t alignment) {
   return castor::New(size, static_cast<size_t>(alignment));

@@ -1,5 +1,5 @@
-// operator new that fails when a test says so, and counts what is alive. For programs whose every
-// allocation goes through it: failing_new.cc replaces the operators.
+// An operator new that fails on request and counts live allocations. Only for programs in which
+// every allocation goes through it: failing_new.cc replaces the operators.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +7,15 @@
 
 namespace castor {
 
-// Which allocations fail, on whatever thread.
+// Which allocations fail, on any thread.
 struct Failing {
-  int64_t after = 0;      // so many that succeed
-  bool for_good = false;  // not one alone, but all that follow
+  int64_t after = 0;      // the number that succeed first
+  bool for_good = false;  // all later ones fail too, not just one
   size_t at_least = 0;    // bytes; smaller ones always succeed and are not counted
 };
 void FailAllocations(const Failing& failing);
 
-// Ends that. Returns whether an allocation has failed.
+// Allocations succeed again. Returns whether any has failed.
 bool StopFailing();
 
 int64_t LiveAllocations();

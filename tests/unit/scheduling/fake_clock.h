@@ -16,7 +16,7 @@ class FakeClock : public Clock {
     return now_;
   }
 
-  // Remembers who waits, so that Advance can wake them. Waiters stay on the list: a needless
+  // Records the waiters, so that Advance can wake them. Waiters are never removed: a needless
   // wake-up is harmless, and they outlive every Advance of a test.
   void WaitUntil(CondVar& cv, Mutex& mu, TimePoint when) override ABSL_NO_THREAD_SAFETY_ANALYSIS {
     {
@@ -35,7 +35,7 @@ class FakeClock : public Clock {
       waiters = waiters_;
     }
     for (auto [cv, mu] : waiters) {
-      mu->Lock();  // a waiter that has looked at the clock is now inside Wait
+      mu->Lock();  // a waiter that has read the clock is now inside Wait
       cv->NotifyAll();
       mu->Unlock();
     }

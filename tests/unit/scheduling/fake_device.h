@@ -1,5 +1,5 @@
-// A device that tests direct: it doubles queries, and its launches wait, fail, or run out of memory
-// as told. Its encoders are FakeModels, whose output is the sum of a sequence's ids.
+// A device that tests control. It doubles queries, and its launches wait, fail, or run out of
+// memory as told. Its encoders are FakeModels, whose output is the sum of a sequence's ids.
 #pragma once
 
 #include <atomic>
@@ -16,16 +16,16 @@
 
 namespace castor {
 
-// The test's hold on the device. Thread-safe; shared with the device that it directs.
+// The test's control of the device. Thread-safe; shared with the device.
 class FakeScript {
  public:
-  // What a batch carried: one mark per request, its first query element or its first id.
+  // A batch's contents: one mark per request, its first query element or its first id.
   using Marks = std::vector<int>;
 
   // Set before the engine is created.
   int depth = 1;
   absl::Status open_status;
-  // What the device loads; FakeModels of the source's name where a test does not say.
+  // Makes the models that the device loads; by default FakeModels with the source's name.
   std::function<std::shared_ptr<encoder::Model>(const ModelSource&)> make_model =
       [](const ModelSource& source) { return std::make_shared<FakeModel>(source.name); };
 
@@ -37,8 +37,8 @@ class FakeScript {
     hook_ = std::move(hook);
   }
 
-  // Called on the engine thread as a batch is launched on a device of depth 1, with the control of
-  // its run, after the other hook; an error fails the batch.
+  // Called on the engine thread when a device of depth 1 launches a batch, after the other hook,
+  // with the run's control; an error fails the batch.
   void SetRun(std::function<absl::Status(const Marks&, RunControl&)> run) {
     MutexLock lock(mu_);
     run_ = std::move(run);
@@ -52,7 +52,7 @@ class FakeScript {
     return run ? run(marks, control) : absl::OkStatus();
   }
 
-  // Lets batches that start from now on wait for Open.
+  // Makes batches that start from now on wait for Open.
   void Close() {
     MutexLock lock(mu_);
     closed_ = true;
@@ -63,19 +63,19 @@ class FakeScript {
     changed_.NotifyAll();
   }
 
-  // Blocks until so many batches have started since the engine did.
+  // Blocks until `count` batches have started since the engine did.
   void WaitForBatches(size_t count) {
     MutexLock lock(mu_);
     while (batches_.size() < count) changed_.Wait(mu_);
   }
 
-  // Every batch that was started, failed ones included.
+  // All batches that were started, failed ones included.
   std::vector<Marks> batches() const {
     MutexLock lock(mu_);
     return batches_;
   }
 
-  // The models of the encoder batches that were started, told apart by their addresses alone: they
+  // The models of the encoder batches that were started. Only the addresses are valid: the models
   // may be gone.
   std::vector<const void*> encoders() const {
     MutexLock lock(mu_);
@@ -86,7 +86,7 @@ class FakeScript {
     encoders_.push_back(&model);
   }
 
-  // The device's side: records the batch, waits at the gate, and says whether it fails.
+  // Called by the device: records the batch, waits at the gate, and says whether it fails.
   absl::Status Begin(const Marks& marks) {
     std::function<absl::Status(const Marks&)> hook;
     {

@@ -13,7 +13,7 @@
 
 namespace castor {
 
-// Tests that need a tokenizer of another kind derive from it.
+// Derive from it for another kind of tokenizer.
 class FakeModel : public encoder::Model {
  public:
   explicit FakeModel(std::string name) {

@@ -1,5 +1,5 @@
-// A device for attention alone, whose launches are done when they return. What it serves and how it
-// computes is left to a subclass.
+// An attention-only device whose launches are done when they return. Subclasses decide what it
+// serves and how it computes.
 #pragma once
 
 #include <memory>

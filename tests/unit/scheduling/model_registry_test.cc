@@ -1,4 +1,4 @@
-// Models that come, go and are replaced while others still hold them.
+// Models that are added, removed and replaced while others still hold them.
 #include "engine/jobs/model_registry.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 namespace castor {
 namespace {
 
-// Says on which thread it was freed.
+// Records on which thread it was freed.
 class MortalModel : public FakeModel {
  public:
   MortalModel(std::string name, std::thread::id* freed_on)
@@ -36,7 +36,7 @@ LoadedModel Encoder(const std::string& name) {
   return model;
 }
 
-// CAST layers of one head of two dimensions, with as many surrogate tokens each as given.
+// CAST layers with one head of two dimensions and the given numbers of surrogate tokens.
 LoadedModel Layers(const std::string& name, const std::vector<int64_t>& surrogate_tokens) {
   LoadedModel model;
   model.info.name = name;
@@ -146,7 +146,7 @@ TEST(ModelRegistryTest, FreesAnEncoderWhereItIsTold) {
   model.encoder = std::make_shared<MortalModel>("a", &freed_on);
   model.info = model.encoder->info();
   ASSERT_TRUE(registry.Add(std::move(model)).ok());
-  // All that a batch has of a model.
+  // A batch holds no more of a model than this.
   auto encoder = (*registry.Snapshot()->FindEncoder("a"))->encoder;
   ASSERT_TRUE(registry.Remove("a").ok());
   registry.FreeUnused();
@@ -157,7 +157,7 @@ TEST(ModelRegistryTest, FreesAnEncoderWhereItIsTold) {
   EXPECT_EQ(freed_on, std::this_thread::get_id());
 }
 
-// For ThreadSanitizer, too.
+// Mainly for ThreadSanitizer.
 TEST(ModelRegistryTest, AnyThreadMayLookWhileModelsChange) {
   ModelRegistry registry;
   ASSERT_TRUE(registry.Add(Encoder("a")).ok());

@@ -1,4 +1,4 @@
-// Jobs that do nothing but wait, for tests of the queue and of the batches formed from it.
+// Jobs that only wait, for tests of the queue and of the batches formed from it.
 #pragma once
 
 #include <chrono>
@@ -37,7 +37,7 @@ inline std::vector<Ticket> Tickets(const JobList& jobs) {
   return tickets;
 }
 
-// Without a delay, or of a group that is full.
+// For queues without a delay, or groups that are full.
 inline const Job& FirstOf(Queue& queue) { return queue.FirstDue(kNow)->head(); }
 
 }  // namespace castor

@@ -1,4 +1,4 @@
-// The queue: its order, and when which group of it is due.
+// The queue: its order, and when each group is due.
 #include "engine/scheduling/queue.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ TEST(QueueTest, OrdersByPriorityThenArrival) {
   EXPECT_EQ(Tickets(jobs), (List{2, 5, 3, 4, 1}));
 }
 
-// The slow twin of Queue: a plain map of everything, searched in full.
+// The slow twin of Queue: a plain map of all jobs, searched in full.
 class SlowQueue {
  public:
   explicit SlowQueue(BatchLimits limits) : limits_(limits) {}
@@ -60,7 +60,8 @@ class SlowQueue {
                                               : group.head->queued + limits_.delay;
   }
 
-  // Of all groups: the first due time; and the first by rank of those that are due, or null.
+  // Over all groups: the earliest due time; and, of those due at `now`, the first by rank (or null)
+  // with its tokens.
   std::tuple<TimePoint, const Job*, int64_t> Look(TimePoint now) const {
     TimePoint due = TimePoint::max();
     Group first{nullptr};
@@ -101,9 +102,9 @@ TEST(QueueTest, AgreesWithASortedListUnderRandomUse) {
       now += microseconds(random() % 20);
       ASSERT_EQ(queue.size(), twin.jobs().size());
       const auto [due, head, tokens] = twin.Look(now);
-      // Once a group is due, DueAt may name the time when it became so, or say "always".
+      // Once a group is due, DueAt may return the time when it became due, or "always".
       ASSERT_TRUE(queue.DueAt() == due || (queue.DueAt() <= now && due <= now));
-      if (random() % 4 == 0) continue;  // nobody looks
+      if (random() % 4 == 0) continue;  // no look this time
       const Queue::Group* const first = queue.FirstDue(now);
       ASSERT_EQ(first == nullptr, head == nullptr);
       if (first == nullptr) continue;
@@ -135,7 +136,7 @@ TEST(QueueTest, AFullGroupIsDueBehindAYoungHead) {
   queue.Push(MakeJob(3, "b", 1));
   EXPECT_EQ(queue.DueAt(), TimePoint::min());
   EXPECT_EQ(FirstOf(queue).ticket, 2u);
-  const auto removed = queue.Remove(FirstOf(queue));  // and what is left is young again
+  const auto removed = queue.Remove(FirstOf(queue));  // the rest counts as young again
   EXPECT_EQ(queue.DueAt(), kNow + kDelay);
   EXPECT_EQ(queue.FirstDue(kNow), nullptr);
 }

@@ -1,4 +1,4 @@
-// EngineRequest without gRPC's calls: a shell that keeps what it is told, over an engine that
+// EngineRequest without gRPC calls: a shell that records what it is told, over an engine that
 // answers when a test says so.
 
 #include "server/services/engine_request.h"
@@ -24,10 +24,10 @@ namespace castor::server {
 namespace {
 
 constexpr Ticket kTicket = 7;
-constexpr char kValue[] = "values to come back again";  // 26 bytes: no slice keeps them in itself
+constexpr char kValue[] = "values to come back again";  // 26 bytes: too long to be inline
 constexpr int64_t kValueBytes = sizeof(kValue);
 
-// Admits each request and answers with its `value`, when it is told to.
+// Admits each request and answers with its `value` when told to.
 class ScriptedEngine final : public Engine {
  public:
   absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) override {
@@ -70,7 +70,7 @@ class ScriptedEngine final : public Engine {
   void Answer() { std::move(done_)(std::move(result_)); }
   void Answer(const absl::Status& error) { std::move(done_)(error); }
 
-  std::function<void()> during_submit;  // once the request is admitted and nobody has its ticket
+  std::function<void()> during_submit;  // after admission, before anybody has the ticket
   absl::Status refusal;
   CallContext call;
   int texts = 0;
@@ -83,7 +83,7 @@ class ScriptedEngine final : public Engine {
   AttentionCompletion done_;
 };
 
-// A shell that is no call.
+// A shell without a call.
 struct Mailbox final : RequestShell {
   void Deliver(grpc::ByteBuffer bytes) override {
     ++told;
@@ -307,7 +307,7 @@ class OutputTest : public EngineRequestTest {
 
 TEST_F(OutputTest, IsWrittenToSharedMemory) {
   request_.Start(&message_, Origin());
-  ASSERT_TRUE(regions_.Remove("out").ok());  // the request holds it
+  ASSERT_TRUE(regions_.Remove("out").ok());  // the request still holds it
   engine_.Answer();
   ASSERT_EQ(mailbox_.told, 1);
   ASSERT_TRUE(mailbox_.error.ok()) << mailbox_.error;

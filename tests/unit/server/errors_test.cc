@@ -89,8 +89,8 @@ TEST(ErrorsTest, InternalErrorsHaveDistinctIds) {
   EXPECT_EQ(ToGrpcStatus(error, "").error_message().find("secret"), std::string::npos);
 }
 
-// The caller's own text comes back in messages; 8 KiB is what clients take as metadata. The message
-// is percent-encoded, up to three bytes for one, and the details are base64.
+// Messages repeat the caller's own text, but clients accept only 8 KiB of metadata. The message is
+// percent-encoded, with up to three bytes for one, and the details are base64.
 TEST(ErrorsTest, DetailsStayBelowTheMetadataLimitWhateverTheCallerSent) {
   const std::string huge(1 << 20, '\xff');
   const grpc::Status status = ToGrpcStatus(InvalidField(huge, huge), huge);

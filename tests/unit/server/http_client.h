@@ -1,4 +1,4 @@
-// A plain HTTP client over a socket: whole requests, halves of them, and their answers. Not
+// A plain HTTP client over a socket that sends whole or partial requests and reads the answers. Not
 // thread-safe.
 #pragma once
 
@@ -14,12 +14,12 @@ namespace castor::server {
 
 class HttpClient {
  public:
-  // A socket of IPv4 or IPv6, which Connect connects.
+  // An IPv4 or IPv6 socket, still to be connected.
   HttpClient() : HttpClient(sa_family_t{AF_INET}) {}
   explicit HttpClient(sa_family_t family)
       : family_(family), socket_(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
 
-  // Connected to a port of this machine.
+  // Connects to a port of this machine.
   explicit HttpClient(int port, sa_family_t family = AF_INET) : HttpClient(family) {
     Connect(port);
   }
@@ -56,7 +56,7 @@ class HttpClient {
            static_cast<ssize_t>(text.size());
   }
 
-  // All that comes until the other side closes.
+  // Reads until the other side closes.
   std::string ReadAll() {
     std::string response;
     char buffer[8192];
@@ -64,7 +64,7 @@ class HttpClient {
     return response;
   }
 
-  // The answer to "METHOD PATH", after which the connection closes.
+  // The answer to "METHOD PATH"; then the connection closes.
   std::string Ask(const std::string& method, const std::string& path) {
     return Send(method + " " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                ? ReadAll()

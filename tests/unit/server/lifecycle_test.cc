@@ -20,7 +20,7 @@ TEST(LifecycleTest, RefusesFromTheMomentItIsTold) {
   EXPECT_TRUE(lifecycle.EnterCall());
   lifecycle.BeginRefusing();
   EXPECT_FALSE(lifecycle.EnterCall());
-  EXPECT_EQ(lifecycle.calls_in_flight(), 2);  // refused calls have answers to send too
+  EXPECT_EQ(lifecycle.calls_in_flight(), 2);  // refusals must be sent too
 }
 
 TEST(LifecycleTest, QuietWhenTheLastCallHasLeft) {
@@ -32,7 +32,7 @@ TEST(LifecycleTest, QuietWhenTheLastCallHasLeft) {
   leaver.join();
 }
 
-// A caller sends its next call when it has its answer: that one must find the server still there.
+// A caller sends its next call once it has its answer; that call must still find the server there.
 TEST(LifecycleTest, QuietOnlyWhenNoCallHasComeOrGoneForAWhile) {
   Lifecycle lifecycle;
   lifecycle.EnterCall();
@@ -54,7 +54,7 @@ TEST(LifecycleTest, FirstCauseToStopStands) {
   EXPECT_EQ(lifecycle.WaitForStop(), StopCause::kEngineFault);
 }
 
-// One moment on both clocks, odd to the nanosecond: whatever rounds shows.
+// The same moment on both clocks, with odd nanoseconds so that any rounding is noticed.
 constexpr gpr_timespec kGrpcNow{1'790'000'000, 123'456'789, GPR_CLOCK_REALTIME};
 constexpr steady_clock::time_point kNow{nanoseconds(77'000'000'001)};
 
@@ -70,7 +70,7 @@ TEST(DeadlineTest, KeepsWhatTheCallerAsksToTheNanosecond) {
 }
 
 TEST(DeadlineTest, CapsWhatTheCallerAsks) {
-  // The largest that the wire can say is 99999999 hours, which no clock of nanoseconds can hold.
+  // The wire's maximum is 99999999 hours, which overflows a nanosecond clock.
   const gpr_timespec largest{kGrpcNow.tv_sec + int64_t{99'999'999} * 3600, 0, GPR_CLOCK_REALTIME};
   for (const gpr_timespec later : {After(seconds(60) + nanoseconds(1)), After(seconds(500)),
                                    largest, gpr_inf_future(GPR_CLOCK_REALTIME)}) {

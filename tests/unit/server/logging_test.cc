@@ -83,7 +83,7 @@ TEST(Logging, WritesAllQueuedLinesOnFlushAndHonoursTheLevel) {
   }
 }
 
-// A reader that never reads fills the pipe; those who log must not wait for it.
+// A reader that never reads fills the pipe; threads that log must not wait for it.
 TEST(Logging, AStuckReaderCostsLinesNotTime) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -95,7 +95,7 @@ TEST(Logging, AStuckReaderCostsLinesNotTime) {
   for (int i = 0; i < kLines; ++i) LogInfo(big);
   EXPECT_GT(DroppedLogLines(), 0u);
 
-  // Let the writer go on, and end: what was queued must still arrive.
+  // Let the writer continue and end: queued lines must still arrive.
   size_t received = 0;
   std::thread reader([&] {
     char buffer[65536];

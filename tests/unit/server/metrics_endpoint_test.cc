@@ -1,4 +1,4 @@
-// The endpoint by itself, over real sockets, and among clients that mean no good.
+// The endpoint alone, over real sockets, and with malicious clients.
 
 #include "server/metrics_endpoint.h"
 
@@ -82,7 +82,7 @@ TEST(MetricsEndpointTest, TheIpv6WildcardTakesIpv4Too) {
   EXPECT_THAT(HttpGet((*endpoint)->port(), "/metrics", AF_INET), HasSubstr("a_metric 1"));
 }
 
-// Half a request used to take one of two threads, for ten seconds.
+// Half a request used to occupy one of two threads for ten seconds.
 TEST(MetricsEndpointTest, HalfRequestsDoNotBlindAScraper) {
   const auto endpoint = Start("127.0.0.1:0");
   std::vector<HttpClient> silent;

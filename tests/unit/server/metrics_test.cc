@@ -24,7 +24,7 @@ namespace {
 using castor::testing::FakeEngine;
 using ::testing::HasSubstr;
 
-// Series (name and labels as printed) to value.
+// From series (name and labels as printed) to value.
 std::map<std::string, double> SeriesOf(const std::string& page) {
   std::map<std::string, double> series;
   std::istringstream lines(page);
@@ -126,7 +126,7 @@ TEST(Metrics, CallsMoveTheirSeries) {
   EXPECT_EQ(series.at("castor_ready"), 1);
 }
 
-// An answer that is known is not one that has left: until then its call is in flight.
+// A call is in flight until its answer has been sent, not just until the answer is known.
 TEST(Metrics, CallsAreInFlightUntilTheirAnswersHaveLeft) {
   FakeEngine engine;
   Metrics metrics(engine);
@@ -275,7 +275,7 @@ TEST(Metrics, TheEndpointServesAtAFreePortAndPromtoolFindsNoFault) {
   ASSERT_NE(body, std::string::npos);
   EXPECT_THAT(response, HasSubstr("castor_rejected_total{reason=\"QUEUE_FULL\"} 3"));
 
-  // Each family is printed once: two of a name are an invalid page.
+  // Each family is printed once: a page with two of the same name is invalid.
   std::set<std::string> types;
   std::istringstream lines(response.substr(body + 4));
   for (std::string line; std::getline(lines, line);) {

@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Sets environment variables for one test and takes them back after it; owns a scratch folder.
+// Sets environment variables for one test and restores them afterwards; owns a scratch folder.
 class OptionsTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -205,7 +205,7 @@ TEST_F(OptionsTest, UnknownKeysAndSectionsOfTheFileAreRefused) {
   EXPECT_THAT(ErrorOf({"--config", WriteFile("help = true\n")}), HasSubstr("unknown key 'help'"));
 }
 
-// A file that says 7 where it means true may mean something else.
+// A file that says 7 for a boolean may mean something else.
 TEST_F(OptionsTest, TheFilesTypesAreStrict) {
   const auto error = [&](const std::string& line) {
     return ErrorOf({"--config", WriteFile("# a comment\n" + line + "\n")});
@@ -292,7 +292,7 @@ TEST_F(OptionsTest, BadValuesAreRefusedWithFlagValueAndRange) {
   EXPECT_THAT(ErrorOf({"--max-batch-tokens"}), HasSubstr("--max-batch-tokens"));
 }
 
-// 4096 used to pass here and fail in the engine.
+// 4096 used to pass here and then fail in the engine.
 TEST_F(OptionsTest, ThreadsAreBoundedAsTheEngineBoundsThem) {
   EXPECT_EQ(ParseOrDie({"--cpu-threads", "1024"}).engine.cpu_threads, 1024);
   EXPECT_THAT(ErrorOf({"--cpu-threads", "1025"}), HasSubstr("out of range (0 to 1024)"));

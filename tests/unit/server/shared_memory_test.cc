@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
-// "INVALID_FIELD key", of what Open refuses.
+// A refusal of Open, such as "INVALID_FIELD key"; "none" if it succeeds.
 std::string Refusal(const absl::Status& status) {
   if (status.ok()) return "none";
   return std::string(NameOf(ReasonOf(status))) + " " + FieldOf(status).value_or("");
@@ -34,7 +34,7 @@ std::string OpenRefusal(RegionInfo info) {
   return Refusal(SharedRegion::Open(std::move(info)).status());
 }
 
-// A region over no file, for what never reads it.
+// A region without a file, for code that never reads it.
 std::shared_ptr<const SharedRegion> Hollow(std::string name) {
   return std::make_shared<const SharedRegion>(RegionInfo{std::move(name), "/none", 0, 1}, -1);
 }

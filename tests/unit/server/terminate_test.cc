@@ -15,7 +15,7 @@ void Throw(const Exception& exception) {
   throw exception;
 }
 
-// As a function of the engine that may not fail.
+// Like a function of the engine that must not fail.
 template <typename Exception>
 void Fail(const Exception& exception) noexcept {
   Throw(exception);

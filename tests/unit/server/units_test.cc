@@ -16,7 +16,7 @@ TEST(ParseBytes, TakesPlainNumbersAndBothKindsOfUnits) {
   EXPECT_EQ(ParseBytes("64m"), 64 << 20);
   EXPECT_EQ(ParseBytes("2GB"), 2'000'000'000);
   EXPECT_EQ(ParseBytes("1.5KiB"), 1536);
-  EXPECT_EQ(ParseBytes("9007199254740993"), 9007199254740993);  // beyond a double's integers
+  EXPECT_EQ(ParseBytes("9007199254740993"), 9007199254740993);  // not exact as a double
 }
 
 TEST(ParseBytes, RefusesWhatIsNoSize) {

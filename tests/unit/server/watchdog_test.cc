@@ -12,7 +12,7 @@ using std::chrono::seconds;
 
 class StallMeterTest : public testing::Test {
  protected:
-  // A look at this progress, so long after the last one.
+  // A look at this progress, `later` after the last one.
   bool LookAfter(seconds later, Progress progress) { return meter_.Look(progress, now_ += later); }
 
   TimePoint now_{hours(1)};
@@ -42,7 +42,7 @@ TEST_F(StallMeterTest, ProgressEndsAStall) {
   EXPECT_TRUE(LookAfter(seconds(5), {true, 8}));
 }
 
-// After SIGSTOP, or on a machine that was suspended.
+// As after SIGSTOP, or on a machine that was suspended.
 TEST_F(StallMeterTest, AProcessThatStoodStillDoesNotBlameItsEngine) {
   LookAfter(seconds(5), {true, 7});
   EXPECT_FALSE(LookAfter(hours(1), {true, 7}));

@@ -1,4 +1,4 @@
-// What the decoders make of particular requests: defaults, refusals and the field they name,
+// How the decoders treat particular requests: defaults, refusals and the field that they name,
 // messages about malformed bytes, and that tensors are not copied.
 
 #include <limits>
@@ -52,7 +52,7 @@ absl::Status Decode(const v1::EncodeRequest& message, DecodedEncode* out) {
   return DecodeEncodeRequest(InSlices(message.SerializeAsString(), {}), twin::Regions(), out);
 }
 
-// "INVALID_FIELD query.dtype", of the refusal that the message meets.
+// The refusal of a message, such as "INVALID_FIELD query.dtype"; "none" if it is accepted.
 std::string Refusal(const absl::Status& status) {
   if (status.ok()) return "none";
   return std::string(NameOf(ReasonOf(status))) + " " + FieldOf(status).value_or("");
@@ -176,7 +176,7 @@ TEST(DecodeEncodeTest, RefusesWhatOnlyTheWireCanExpress) {
             "INVALID_FIELD output");
   EXPECT_EQ(refusal([](M& m) { m.set_pooling(static_cast<v1::Pooling>(3)); }),
             "INVALID_FIELD pooling");
-  EXPECT_EQ(refusal([](M& m) { m.mutable_cast(); }), "none");  // the model brings the tensors
+  EXPECT_EQ(refusal([](M& m) { m.mutable_cast(); }), "none");  // the model provides the tensors
 }
 
 // ---- shared memory -----------------------------------------------------------------------------
@@ -187,14 +187,14 @@ void SetRef(const char* region, int64_t offset, int64_t size, v1::SharedMemoryRe
   ref->set_size(size);
 }
 
-// Of a small request whose key lies there.
+// The refusal of a small request whose key has this reference.
 std::string KeyRefusal(const char* region, int64_t offset, int64_t size) {
   v1::AttendRequest message = SmallAttend();
   SetRef(region, offset, size, message.mutable_key()->mutable_shared_memory());
   return Refusal(message);
 }
 
-// Of a small request, whose output has 12 bytes, with an output there.
+// The refusal of a small request whose output, of 12 bytes, has this reference.
 std::string OutputRefusal(const char* region, int64_t offset, int64_t size) {
   v1::AttendRequest message = SmallAttend();
   SetRef(region, offset, size, message.mutable_output());
@@ -204,7 +204,7 @@ std::string OutputRefusal(const char* region, int64_t offset, int64_t size) {
 constexpr int64_t kMin = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
 
-// Region "r" has 4096 bytes, which begin at byte 100 of its file.
+// Region "r" has 4096 bytes and begins at byte 100 of its file.
 TEST(SharedMemoryTest, ATensorBecomesARangeOfTheRegionsFile) {
   v1::AttendRequest message = SmallAttend();
   SetRef("r", 64, 12, message.mutable_key()->mutable_shared_memory());
@@ -256,12 +256,12 @@ TEST(SharedMemoryTest, TheOutputsRangeHasTheOutputsSize) {
   EXPECT_EQ(OutputRefusal("r", 0, 12), "none");
   EXPECT_EQ(OutputRefusal("r", 0, 11), "INVALID_FIELD output.size");
   EXPECT_EQ(OutputRefusal("r", 0, 0), "INVALID_FIELD output.size");
-  // Query [3, 1, 2] and value [3, 1, 5], of two bytes an element.
+  // Query [3, 1, 2] and value [3, 1, 5], two bytes per element.
   v1::AttendRequest message = SmallAttend();
   message.mutable_value()->set_shape(2, 5);
   SetRef("r", 0, 30, message.mutable_output());
   EXPECT_EQ(Refusal(message), "none");
-  // Shapes without a size are the engine's to refuse.
+  // Shapes whose size overflows are for the engine to refuse.
   message.mutable_query()->set_shape(0, kMax);
   EXPECT_EQ(Refusal(message), "none");
 }

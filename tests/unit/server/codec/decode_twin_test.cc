@@ -1,5 +1,5 @@
-// The request decoders against protobuf's parser, on whole families of bytes: same requests, same
-// refusals at the same fields, however the bytes are cut into slices.
+// The request decoders against protobuf's parser, on whole families of bytes: the same requests,
+// and the same refusals at the same fields, however the bytes are cut into slices.
 
 #include <functional>
 #include <random>
@@ -92,7 +92,7 @@ TYPED_TEST(DecodeTwinTest, Reordered) {
             100);
 }
 
-// One message after another is their merger: every field comes twice, some with other cases.
+// Concatenated messages merge: every field comes twice, some oneofs with another case.
 TYPED_TEST(DecodeTwinTest, Duplicated) {
   EXPECT_GT(
       this->CheckMany(2000, [&](const std::string& bytes) { return bytes + this->DrawMessage(); }),
@@ -129,8 +129,8 @@ TYPED_TEST(DecodeTwinTest, RandomBytes) {
   }
 }
 
-// Tags, values and lengths of every size, with padding that adds nothing, and with one byte more
-// than there may be.
+// Tags, values and lengths of every size, padded with bytes that add nothing, also beyond the
+// allowed length.
 TYPED_TEST(DecodeTwinTest, OverlongVarints) {
   for (uint64_t value : {uint64_t{0}, uint64_t{1}, uint64_t{5}, uint64_t{300}, ~uint64_t{0}}) {
     for (int bytes = 1; bytes <= 12; ++bytes) {
@@ -165,7 +165,7 @@ TYPED_TEST(DecodeTwinTest, MaliciousLengths) {
     for (uint32_t outer = 1; outer <= 40; ++outer) {
       EXPECT_FALSE(this->Check(FieldTag(outer, 2) + Varint(length)));
       for (uint32_t inner = 1; inner <= 6; ++inner) {
-        // Longer than the message around it, and that with more bytes behind.
+        // Longer than the message around it, then the same with more bytes after that message.
         const std::string nested = LengthField(outer, FieldTag(inner, 2) + Varint(length));
         this->Check(nested);
         this->Check(nested + LengthField(40, std::string(200, 'x')));
@@ -183,11 +183,11 @@ TYPED_TEST(DecodeTwinTest, Groups) {
       FieldTag(20, 3) + FieldTag(21, 4),                    // another's end
       FieldTag(20, 3) + FieldTag(21, 3) + FieldTag(20, 4),  // crossed
       FieldTag(20, 3) + good + FieldTag(20, 4),             // nested
-      FieldTag(20, 3) + LengthField(1, FieldTag(20, 4)),    // the end inside a field
-      FieldTag(0, 3) + FieldTag(0, 4),                      // number 0
+      FieldTag(20, 3) + LengthField(1, FieldTag(20, 4)),    // the end is inside a field
+      FieldTag(0, 3) + FieldTag(0, 4),                      // field number 0
       FieldTag(20, 3) + std::string(1, '\0'),               // a tag of 0 inside
       FieldTag(20, 3) + FieldTag(3, 6) + FieldTag(20, 4),   // no such wire type
-      FieldTag(2, 3) + FieldTag(2, 4),                      // known number
+      FieldTag(2, 3) + FieldTag(2, 4),                      // a known field number
   };
   for (const std::string& bytes : cases) {
     this->Check(bytes);
@@ -209,7 +209,7 @@ TYPED_TEST(DecodeTwinTest, Nesting) {
       ends += FieldTag(20, 4);
     }
     this->Check(begins + ends + message);
-    // Messages count as well: these groups lie two deep.
+    // Messages count too: these groups are two levels deep.
     for (uint32_t number = 1; number <= 17; ++number) {
       this->Check(LengthField(number, LengthField(1, begins + ends)));
     }

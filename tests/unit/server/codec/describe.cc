@@ -26,7 +26,7 @@ class Writer {
   void Write(T value) {
     text_ << value;
   }
-  // Doubles by their bits: NaNs count, and nothing is rounded.
+  // Doubles by their bits, so that NaNs compare and nothing is rounded.
   void Write(double value) { text_ << std::bit_cast<uint64_t>(value); }
   template <typename T>
     requires std::is_enum_v<T>

@@ -1,5 +1,5 @@
-// A request as text, every field of it, so that two can be compared and their difference read; and
-// where its answer is to be written.
+// A request as text, with every field and where its answer is to be written, so that two requests
+// can be compared and their difference can be read.
 #pragma once
 
 #include <optional>

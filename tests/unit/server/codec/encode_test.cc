@@ -1,4 +1,4 @@
-// Answers: protobuf reads from them what went in, and the tensor's memory is sent as it is and
+// Answers: protobuf must read back what was encoded. The tensor's memory is sent without a copy and
 // given back afterwards.
 
 #include <cstring>
@@ -65,7 +65,7 @@ ExecutionReport SomeReport() {
   };
 }
 
-// What SomeReport is on the wire.
+// SomeReport in protobuf's form.
 template <typename Response>
 void AddSomeReport(double total_us, Response* out) {
   v1::KernelReport* kernel = out->mutable_kernel();
@@ -108,7 +108,7 @@ void ExpectParsesTo(const grpc::ByteBuffer& buffer, const Response& expected) {
 }
 
 TEST_F(EncodeTest, AttendCarriesEverything) {
-  // Sizes around each length of the lengths, and an output without rows.
+  // Sizes around each step in the length of the length fields, and an output without rows.
   for (int64_t tokens : {0, 1, 31, 32, 33, 4095, 4096, 4097, 300000}) {
     AttentionResult result;
     std::string raw;

@@ -94,11 +94,11 @@ void FillField(Random& random, const FieldDescriptor* field, Message* message) {
       Fill(random, reflection->MutableMessage(message, field));
       break;
     default:
-      break;  // no such field in the contract; the schema's test would say so
+      break;  // no such field in the contract; schema_test would report it
   }
 }
 
-// Mostly a range that lies within one of the regions of twin_convert.h.
+// Mostly a range within one of the regions of twin_convert.h.
 void FillRef(Random& random, v1::SharedMemoryRef* ref) {
   const bool huge = Chance(random, 30);
   ref->set_region(Chance(random, 95) ? (huge ? "huge" : "r") : "none");
@@ -109,7 +109,7 @@ void FillRef(Random& random, v1::SharedMemoryRef* ref) {
   }
 }
 
-// Mostly none; at times one that fits, where shapes of the contract's ranks can have one.
+// Mostly none; sometimes one that fits the shapes, when they have a rank that the contract allows.
 void FillOutput(Random& random, v1::AttendRequest* request) {
   request->clear_output();
   if (Chance(random, 60)) return;
@@ -142,7 +142,7 @@ void Shuffle(Random& random, const UnknownFieldSet& fields, UnknownFieldSet* out
   for (int i : order) {
     const UnknownField& field = fields.field(i);
     UnknownFieldSet inner;
-    // What parses as a message may be one; where it is not, shuffling only makes other bytes.
+    // Bytes that parse as a message may be one; if they are not, shuffling only gives other bytes.
     if (field.type() == UnknownField::TYPE_LENGTH_DELIMITED && Chance(random, 50) &&
         inner.ParseFromString(field.length_delimited())) {
       UnknownFieldSet shuffled;
@@ -155,7 +155,7 @@ void Shuffle(Random& random, const UnknownFieldSet& fields, UnknownFieldSet* out
 }
 
 std::string DrawUnknownField(Random& random, int depth) {
-  // Known numbers are likely, too: fields of a foreign type count as unknown.
+  // Known numbers are likely too: fields of the wrong wire type count as unknown.
   const auto number = static_cast<uint32_t>(Chance(random, 50) ? Draw(random, 1, 20)
                                                                : Draw(random, 1, (1 << 29) - 1));
   switch (Draw(random, 0, depth > 0 ? 4 : 3)) {
@@ -201,7 +201,7 @@ void Fill(Random& random, Message* message) {
     }
   }
   if (auto* tensor = dynamic_cast<v1::Tensor*>(message); tensor != nullptr && Chance(random, 95)) {
-    // What is drawn field by field refers to no region, and is refused.
+    // References drawn field by field name no region and are refused, so replace most.
     if (Chance(random, 80)) {
       tensor->set_raw(DrawBytes(random, Draw(random, 0, 80)));
     } else {

@@ -1,5 +1,5 @@
-// The decoders' declarations against the .proto files: the same fields, no more and no fewer, with
-// the same numbers, types and oneofs.
+// The decoders' declarations must match the .proto files: exactly the same fields, with the same
+// numbers, types and oneofs.
 
 #include <cctype>
 #include <map>
@@ -19,7 +19,7 @@ using google::protobuf::FieldDescriptor;
 
 using Lines = std::map<uint32_t, std::string>;  // by field number
 
-// What a member's type declares, in words.
+// The declared type of a member, as words.
 template <typename T>
 struct TypeOf {
   static std::string Words() { return "message"; }
@@ -112,7 +112,7 @@ TEST(SchemaTest, DeclaresTheContract) {
   ExpectSame<EncodeRequest>(v1::EncodeRequest::descriptor());
 }
 
-// The wire's name of a kernel is the engine's label in capitals.
+// A kernel's name on the wire is the engine's label in capitals.
 TEST(SchemaTest, KernelsAreNumberedAsTheEngineListsThem) {
   for (const KernelRow& row : kKernels) {
     std::string label = v1::KernelName_Name(ToWire(kKernelNames, row.name));

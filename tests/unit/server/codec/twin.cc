@@ -19,7 +19,7 @@ namespace {
 
 std::string Outcome(const absl::Status& status) {
   if (status.ok()) return "OK";
-  // Where protobuf's parser says no more than "no", reason and code are all there is to compare.
+  // For some refusals protobuf's parser gives no detail; then only reason and code are compared.
   const Reason reason = ReasonOf(status);
   std::string text(NameOf(reason));
   if (reason != Reason::kMalformedMessage) text += " at " + FieldOf(status).value_or("(no field)");
@@ -68,7 +68,7 @@ Comparison Compare(std::string_view bytes, std::span<const size_t> slice_sizes,
   Decoded fast;
   absl::Status fast_status;
   {
-    // Gone before the result is looked at: what it needs of the buffer it must hold itself.
+    // Destroyed before the result is read: the result must hold what it needs of the buffer.
     const grpc::ByteBuffer buffer = InSlices(bytes, slice_sizes);
     Decoded decoded;
     fast_status = decode(buffer, Regions(), &decoded);

@@ -1,5 +1,5 @@
-// The slow twin of the request decoders: protobuf's own parser, then a plain conversion of its
-// messages, and the comparison of both over the same bytes. Unit tests and fuzzers share it.
+// The slow twin of the request decoders: protobuf's own parser, followed by a plain conversion of
+// its messages; and the comparison of both on the same bytes. Shared by unit tests and fuzzers.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@
 
 namespace castor::server::twin {
 
-// The bytes as a message that arrived in slices of these sizes; what is left forms one more.
+// The bytes as a message that arrived in slices of these sizes; the rest forms one more slice.
 grpc::ByteBuffer InSlices(std::string_view bytes, std::span<const size_t> sizes);
 
-// A registry of kTwinRegions (twin_convert.h), for decoders; nothing can be read from them.
+// A registry of kTwinRegions (twin_convert.h) for decoders; their contents cannot be read.
 const SharedMemory& Regions();
 
 struct Comparison {

@@ -7,7 +7,7 @@
 namespace castor::server::twin {
 namespace {
 
-using Wide = __int128;  // no sum or product here leaves it
+using Wide = __int128;  // wide enough for every sum and product here
 
 absl::StatusOr<FileRange> ToEngine(const v1::SharedMemoryRef& ref, const std::string& field) {
   for (const TwinRegion& region : kTwinRegions) {
@@ -23,7 +23,7 @@ absl::StatusOr<FileRange> ToEngine(const v1::SharedMemoryRef& ref, const std::st
   return InvalidField(Reason::kRegionNotFound, field + ".region", "no such region");
 }
 
-// The bytes of the output, or nothing where the shapes make none that 64 bits can count.
+// The size of the output, or nothing if the shapes give none that fits in 64 bits.
 std::optional<int64_t> OutputBytes(const AttentionRequest& request) {
   if (request.query.shape.empty() || request.query.shape.size() > 8) return std::nullopt;
   if (request.value.shape.empty()) return std::nullopt;
@@ -183,7 +183,7 @@ absl::Status ToEngine(const v1::Automatic& from, Automatic* out) {
   return absl::OkStatus();
 }
 
-// Both requests name the cases of their oneof alike.
+// Both requests use the same names for the cases of their oneof.
 template <typename Request>
 absl::StatusOr<std::optional<Kernel>> KernelOf(const Request& from, bool tensors_required) {
   if (from.has_vanilla()) return Kernel(Vanilla{from.vanilla().causal()});

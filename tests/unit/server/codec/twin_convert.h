@@ -1,5 +1,5 @@
-// Protobuf's messages to the engine's requests, written field by field from the comments of
-// proto/castor/v1 and from nothing else. Views in the results point into the messages.
+// Converts protobuf's messages to the engine's requests, field by field, written only from the
+// comments of proto/castor/v1. Views in the results point into the messages.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace castor::server::twin {
 
-// The shared-memory regions that are registered while requests are compared; none is a real file.
+// A shared-memory region that is registered while requests are compared; none is a real file.
 struct TwinRegion {
   const char* name;
-  int64_t offset;  // of the file
+  int64_t offset;  // in the file
   int64_t size;
 };
 inline constexpr TwinRegion kTwinRegions[] = {{"r", 100, 4096}, {"huge", 7, INT64_MAX - 7}};

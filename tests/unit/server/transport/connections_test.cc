@@ -45,7 +45,7 @@ TEST(PeerNameTest, IsWhatGrpcCallsThePeer) {
   EXPECT_EQ(NameOfPeer(Address(AF_UNIX, "", 0)).name, "");
 }
 
-// Two ends of a TCP connection over the loopback.
+// The two ends of a TCP connection over loopback.
 class Pair {
  public:
   Pair() : listening_(*ListeningSockets::Open("127.0.0.1:0")) {
@@ -72,12 +72,12 @@ class Pair {
       bytes -= static_cast<size_t>(got);
     }
   }
-  // As gRPC takes it: what nobody reads fills the window, and TCP takes no more.
+  // Reads at once, as gRPC does: unread bytes would fill the window, and TCP would take no more.
   void Send(size_t bytes) {
     SendUnread(bytes);
     Read(bytes);
   }
-  // Whether our end has been shut.
+  // Whether our end has been shut down.
   bool PeerSeesTheEnd() {
     const timeval patience{10, 0};
     setsockopt(peer_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
@@ -166,12 +166,12 @@ TEST_F(ConnectionsTest, CountsWhatArrivedAndIsNotWhole) {
   connection->Began(200);
   connection->Finished(98'000);
   EXPECT_EQ(connection->Unfinished(now), 0);
-  // What was allowed for and did not come is no credit.
+  // Bytes that were announced and did not come give no credit.
   connection->Began(1'000'000);
   EXPECT_EQ(connection->Unfinished(now), 0);
   pair.Send(50'000);
   EXPECT_EQ(connection->Unfinished(now), 50'000);
-  // A half of two messages each.
+  // Two messages are open, so each drop forgives half.
   connection->Began(0);
   connection->Dropped(now);
   EXPECT_LT(connection->Unfinished(now), 25'000);
@@ -179,8 +179,8 @@ TEST_F(ConnectionsTest, CountsWhatArrivedAndIsNotWhole) {
   EXPECT_EQ(connection->Unfinished(now), 0);
 }
 
-// Who gives up while it sends a large message, or is refused it, has done nothing wrong: neither by
-// what had arrived since the last look nor by what was still on its way.
+// A peer that gives up in the middle of a large message, or is refused it, did nothing wrong. It is
+// forgiven the bytes that arrived since the last look and those still on their way.
 TEST_F(ConnectionsTest, AMessageThatIsGivenUpIsForgiven) {
   Connections connections({.total = 1, .per_host = 1}, metrics_);
   Pair pair;
@@ -223,7 +223,7 @@ void LookFor(milliseconds time, Connections& connections, steady_clock::time_poi
   }
 }
 
-// Without a message on its way, what arrives are headers, and no call has so many.
+// Without an open message the bytes must be headers, and no call needs so many.
 TEST_F(ConnectionsTest, ClosesWhoSendsHeadersWithoutEnd) {
   Connections connections({.total = 2, .per_host = 2}, metrics_);
   Pair uploading;

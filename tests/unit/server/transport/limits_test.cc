@@ -16,7 +16,7 @@ TEST(TransportLimitsTest, FollowFromDescriptorsAndMemory) {
 
 TEST(TransportLimitsTest, LeaveDescriptorsForTheRest) {
   ServerOptions options;
-  options.max_connections = 1000;  // asked for, and not to be had
+  options.max_connections = 1000;  // more than the descriptors allow
   EXPECT_EQ(WithTransportLimits(options, 64, 20, kGiB).max_connections, (64 - 20 - 24) / 2);
   options.shared_memory = true;
   options.max_shared_memory_regions = 10;

@@ -19,7 +19,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A socket that listens at a path, until it is destroyed; the file stays, as after a crash.
+// A socket that listens at a path until it is destroyed; the file stays, as after a crash.
 class Listening {
  public:
   explicit Listening(const std::string& path)
