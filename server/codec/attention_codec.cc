@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t kMaxRank = 8;
 
-// The output's bytes by the shapes of query and value; nothing where they make no sense, which is
-// for the engine to refuse.
+// The output's size in bytes, from the shapes of query and value; nullopt if they make no sense,
+// which the engine then refuses.
 std::optional<int64_t> OutputBytes(const AttentionRequest& request) {
   const std::vector<int64_t>& query = request.query.shape;
   if (query.empty() || query.size() > kMaxRank || request.value.shape.empty()) return std::nullopt;
@@ -53,7 +53,7 @@ absl::Status ConvertRequest(wire::AttendRequest from, DecodedAttend* decoded) {
   return from.output.has_value() ? ConvertOutput(*from.output, decoded) : absl::OkStatus();
 }
 
-// All of the answer but its output.
+// The answer without its output.
 v1::AttendResponse Answer(std::string_view request_id, const AttentionResult& result,
                           double total_us) {
   v1::AttendResponse message;

@@ -1,7 +1,7 @@
-// AttendRequest and AttendResponse between their bytes and the engine's types. On the wire they are
-// ordinary protobuf; the tensors are neither copied nor looked at on the way in or out.
+// Converts AttendRequest and AttendResponse between bytes and the engine's types. On the wire they
+// are ordinary protobuf. Tensors are neither copied nor inspected on the way in or out.
 //
-// Any thread may call the functions; of what they are given they change nothing but `out`.
+// Any thread may call the functions; the only argument that they modify is `out`.
 #pragma once
 
 #include <optional>
@@ -16,24 +16,24 @@
 namespace castor::server {
 
 struct DecodedAttend {
-  // Its tensors' pieces point into `slices`, their files belong to `regions`.
+  // Its tensors' pieces point into `slices`; `regions` keeps their files open.
   AttentionRequest request;
   SliceView slices;
   RequestRegions regions;
-  std::optional<OutputRange> output;  // where the answer's elements are to go; unset: with it
+  std::optional<OutputRange> output;  // where to write the output's elements; unset: in the answer
 };
 
 // Errors: MALFORMED_MESSAGE for bytes that protobuf's parser refuses, with the byte and the field;
 // INVALID_FIELD and NOT_SERVED for what only the wire can express (see convert.h); TOO_LARGE for
-// more repeated elements than WireReader::kMaxElements; for references to shared memory what
-// regions.h says, and INVALID_FIELD for an output range of another size than the output's. What the
-// values mean for a kernel is for the engine to check. On an error request.call.request_id is set
-// if it was read.
+// more repeated elements than WireReader::kMaxElements. References to shared memory give the errors
+// in regions.h, and INVALID_FIELD if the output range is not as large as the output. The engine
+// checks what the values mean for a kernel. On an error, request.call.request_id is set if it was
+// read.
 absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, const SharedMemory& shared_memory,
                                  DecodedAttend* out);
 
 // The output's memory becomes part of the answer and goes back to its pool when gRPC has sent it.
-// `total_us`: from the request's bytes to now.
+// `total_us`: from the arrival of the request's bytes to now.
 grpc::ByteBuffer EncodeAttendResponse(std::string_view request_id, AttentionResult result,
                                       double total_us);
 

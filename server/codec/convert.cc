@@ -18,7 +18,7 @@ void Replace(int32_t value, int32_t* out) {
   if (value != 0) *out = value;
 }
 
-// wire::Clustered, and wire::ImprovedClustered, which has the same fields and one more.
+// For wire::Clustered and wire::ImprovedClustered, which has the same fields and one more.
 template <typename Parameters>
 void ConvertClustering(const Parameters& from, Clustered* out) {
   Replace(from.clusters, &out->clusters);
@@ -115,7 +115,7 @@ absl::Status ConvertTensor(const std::optional<wire::Tensor>& tensor, std::strin
   return ConvertTensor(*tensor, field, regions, out);
 }
 
-// None, the kernels and Automatic.
+// The alternatives: none, the kernels and Automatic.
 static_assert(std::variant_size_v<wire::Kernel> == 2 + kKernelCount, "a kernel is not converted");
 
 absl::Status ConvertKernel(const wire::Kernel& kernel, CastTensorsFrom tensors,

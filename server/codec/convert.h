@@ -1,7 +1,7 @@
-// From messages as read to the engine's types: refuses what only the wire can express (absent
-// fields, unknown enumeration values, what is not served) with the path of the field, and puts in
-// the defaults that zero stands for. Ranges and shapes are the engine's to check. No function keeps
-// anything but what it puts into its arguments.
+// Converts messages as read to the engine's types. Refuses what only the wire can express (absent
+// fields, unknown enumeration values, features that are not served) with the path of the field, and
+// fills in the defaults that zero stands for. The engine checks ranges and shapes. Functions change
+// only their arguments.
 #pragma once
 
 #include <cstdint>
@@ -16,27 +16,26 @@
 
 namespace castor::server {
 
-// Where CAST's tensors come from: the request, which then must bring them, or the model that runs
-// it.
+// Where CAST's tensors come from: the request, which then must have them, or the model.
 enum class CastTensorsFrom { kRequest, kModel };
 
 absl::Status ConvertRequestId(wire::Text request_id, CallContext* out);
 absl::Status ConvertPriority(int32_t priority, CallContext* out);
 
-// `field` is the tensor's path, such as "query". Its bytes become out->pieces, or, where they lie
-// in a shared-memory region, out->file, which `regions` keeps open. Refuses an absent one.
+// `field` is the tensor's path, such as "query". Its bytes become out->pieces, or, if they are in a
+// shared-memory region, out->file, which `regions` keeps open. Refuses an absent tensor.
 absl::Status ConvertTensor(const wire::Tensor& tensor, std::string_view field,
                            RequestRegions& regions, TensorInput* out);
 absl::Status ConvertTensor(const std::optional<wire::Tensor>& tensor, std::string_view field,
                            RequestRegions& regions, TensorInput* out);
 
-// Keeps *out, the default, when the request names no kernel.
+// Leaves *out, the default, if the request names no kernel.
 absl::Status ConvertKernel(const wire::Kernel& kernel, CastTensorsFrom tensors,
                            RequestRegions& regions, std::optional<Kernel>* out);
 
 absl::Status UnknownValue(std::string_view field, int32_t value);
 
-// Looks the value up in a table of enums.h; zero keeps *out, the default.
+// Looks the value up in a table of enums.h; zero leaves *out, the default.
 template <typename Wire, typename Ours, size_t kRows>
 absl::Status ConvertEnum(const EnumRow<Wire, Ours> (&table)[kRows], int32_t value,
                          std::string_view field, Ours* out) {

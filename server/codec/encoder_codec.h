@@ -1,7 +1,7 @@
-// EncodeRequest and EncodeResponse between their bytes and the engine's types. On the wire they are
-// ordinary protobuf; texts and tensors are neither copied nor interpreted on the way in or out.
+// Converts EncodeRequest and EncodeResponse between bytes and the engine's types. On the wire they
+// are ordinary protobuf. Texts and tensors are neither copied nor interpreted on the way in or out.
 //
-// Any thread may call the functions; of what they are given they change nothing but `out`.
+// Any thread may call the functions; the only argument that they modify is `out`.
 #pragma once
 
 #include <string_view>
@@ -15,13 +15,13 @@
 namespace castor::server {
 
 struct DecodedEncode {
-  // Its texts and pieces point into `slices`, its embeddings' file belongs to `regions`.
+  // Its texts and pieces point into `slices`; `regions` keeps its embeddings' file open.
   EncodeRequest request;
   SliceView slices;
   RequestRegions regions;
 };
 
-// Errors as DecodeAttendRequest's, in attention_codec.h.
+// Errors are those of DecodeAttendRequest in attention_codec.h.
 absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, const SharedMemory& shared_memory,
                                  DecodedEncode* out);
 

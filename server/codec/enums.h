@@ -1,4 +1,4 @@
-// The wire's enumerations beside the engine's, both ways, one table for each.
+// Maps the wire's enumerations to the engine's and back, with one table for each.
 #pragma once
 
 #include <cstdint>
@@ -76,7 +76,7 @@ inline constexpr EnumRow<v1::Pooling, Pooling> kPoolings[] = {
     {v1::CLS, Pooling::kCls},
 };
 
-// What the wire's number means; nullopt for zero and for numbers outside the table.
+// The engine's value for a number on the wire; nullopt for zero and for numbers outside the table.
 template <typename Wire, typename Ours, size_t kRows>
 std::optional<Ours> FromWire(const EnumRow<Wire, Ours> (&table)[kRows], int32_t number) {
   for (const auto& row : table) {
@@ -85,7 +85,7 @@ std::optional<Ours> FromWire(const EnumRow<Wire, Ours> (&table)[kRows], int32_t 
   return std::nullopt;
 }
 
-// The wire's name for one of ours; every one of ours is in its table.
+// The wire's value for one of the engine's, all of which are in the table.
 template <typename Wire, typename Ours, size_t kRows>
 Wire ToWire(const EnumRow<Wire, Ours> (&table)[kRows], Ours ours) {
   for (const auto& row : table) {

@@ -1,4 +1,4 @@
-// Declares the fields of a message once, and reads it with protobuf's meaning.
+// Declares the fields of a message once, and reads the message as protobuf would.
 //
 // A message is a plain struct whose `Fields` lists what the .proto says; the type of each member
 // says how it is read (messages.h has all of them):
@@ -6,11 +6,11 @@
 //   bool, int32_t (enumerations too), int64_t, uint64_t, double    the last value counts
 //   std::string_view                  string: the last counts, every one must be UTF-8
 //   std::vector<ByteSpan>             bytes: the last counts
-//   a message, std::optional<...>     presence; a message that comes again is merged into the first
+//   a message, std::optional<...>     presence; a second message is merged into the first
 //   Repeated<T>                       all of them, in order; numbers packed or not
-//   std::variant<std::monostate, ...> oneof: another case drops the first, the same case merges
+//   std::variant<std::monostate, ...> oneof: another case replaces the first, the same case merges
 //
-// Unknown fields, and known ones of a foreign wire type, are skipped.
+// Unknown fields are skipped, and so are known ones with another wire type.
 #pragma once
 
 #include <algorithm>
@@ -107,7 +107,7 @@ constexpr bool kIsRepeated = false;
 template <typename T>
 constexpr bool kIsRepeated<Repeated<T>> = !std::same_as<Repeated<T>, Bytes>;
 
-// Whether a tag of this type brings a value of T: repeated numbers may come packed, too.
+// Whether a tag of this type can hold a value of T. Repeated numbers may be packed.
 template <typename T>
 constexpr bool Accepts(WireType type) {
   return type == kWireType<T> || (kIsRepeated<T> && type == WireType::kLength);

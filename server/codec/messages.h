@@ -1,6 +1,6 @@
-// The requests that carry tensors, as they lie on the wire: every field of the .proto files, no
-// judgement yet on what the values mean. A test compares these declarations with the .proto files'
-// own descriptors. Texts and bytes point into the SliceView they were read from.
+// The requests that carry tensors, as they are on the wire: every field of the .proto files, values
+// unchecked. A test compares these declarations with the .proto files' own descriptors. Texts and
+// bytes point into the SliceView they were read from.
 #pragma once
 
 #include <cstdint>

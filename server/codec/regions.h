@@ -1,4 +1,4 @@
-// The shared-memory regions that one request refers to, held open until it has been read.
+// The shared-memory regions that one request refers to, held open until the request has been read.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +27,15 @@ class RequestRegions {
   // `registry` must outlive this object.
   explicit RequestRegions(const SharedMemory& registry) : registry_(&registry) {}
 
-  // Where the elements of an input lie; `field` is the reference's path. Errors as
+  // Finds the elements of an input; `field` is the reference's path. Errors are those of
   // SharedMemory::Find and SharedRegion::Range.
   absl::Status Resolve(const wire::SharedMemoryRef& ref, std::string_view field, FileRange* out);
 
-  // The same for an output, whose region `out` holds itself.
+  // The same for an output; `out` itself holds the region.
   absl::Status Resolve(const wire::SharedMemoryRef& ref, std::string_view field,
                        OutputRange* out) const;
 
-  // Bytes of all inputs resolved. Their sum may wrap where no engine admits the request.
+  // Bytes of all inputs resolved so far. The sum can wrap only for requests that no engine admits.
   uint64_t input_bytes() const { return input_bytes_; }
 
  private:

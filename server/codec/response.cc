@@ -53,7 +53,7 @@ void WriteTagAndLength(uint32_t field_number, size_t length, CodedOutputStream* 
   out->WriteVarint64(length);
 }
 
-// The tensor's memory as a slice that owns it, and its share of the engine's budgets.
+// The tensor's memory as a slice that owns both the memory and its share of the engine's budgets.
 grpc::Slice SliceOf(TensorResult tensor) {
   auto* owner = new TensorResult(std::move(tensor));
   return grpc::Slice(

@@ -1,4 +1,4 @@
-// What the answers with tensors share: their reports, and the tensor behind the small fields.
+// What the answers with tensors share: their reports, and the tensor that follows the small fields.
 #pragma once
 
 #include "castor/v1/kernel.pb.h"
@@ -27,11 +27,11 @@ void FillReports(const ExecutionReport& report, double total_us, Response* out) 
   FillMemory(report.memory, out->mutable_memory());
 }
 
-// Type and shape of `tensor`.
+// Fills in the dtype and shape of `tensor`.
 void FillTensor(const TensorResult& tensor, v1::Tensor* out);
 
-// The bytes of `message`, followed by `tensor` as its field of type Tensor and this number: one
-// slice with the small fields, and one that is the tensor's own memory.
+// The bytes of `message`, followed by `tensor` as its field `field_number`, of type Tensor. One
+// slice has the small fields, and one is the tensor's own memory.
 grpc::ByteBuffer WithTensor(const google::protobuf::MessageLite& message, int field_number,
                             TensorResult tensor);
 

@@ -5,7 +5,7 @@
 namespace castor::server {
 
 SliceView::SliceView(const grpc::ByteBuffer& bytes) {
-  // Dump fails only for a buffer that holds no message at all: no slices, an empty message.
+  // Dump fails only for a buffer without any message, which then reads as an empty message.
   if (!bytes.Dump(&slices_).ok()) slices_.clear();
   for (const grpc::Slice& slice : slices_) size_ += static_cast<int64_t>(slice.size());
 }

@@ -1,8 +1,8 @@
 // The bytes of one received message, as the slices in which gRPC received them.
 //
-// What a decoder hands out (spans and string_views) points into these slices, or, for a text that
-// straddles two of them, into a joined copy that is kept here too. It stays valid as long as the
-// SliceView lives, wherever that is moved. Used by one thread at a time.
+// The spans and string_views that a decoder returns point into these slices or, for a text that
+// straddles slices, into a joined copy kept here. They stay valid as long as the SliceView lives,
+// even when it is moved. Used by one thread at a time.
 #pragma once
 
 #include <cstddef>

@@ -16,7 +16,7 @@ bool WireReader::ReadTag(Tag* tag) {
   tag_offset_ = offset();
   uint64_t value;
   if (!ReadVarintOfAtMost(5, &value)) return false;
-  const uint32_t bits = static_cast<uint32_t>(value);  // protobuf drops what is above, too
+  const uint32_t bits = static_cast<uint32_t>(value);  // protobuf drops higher bits, too
   const uint32_t type = bits & 7;
   tag->number = bits >> 3;
   tag->type = static_cast<WireType>(type);
@@ -88,7 +88,7 @@ bool WireReader::ReadText(std::string_view* text) {
   } else if (!scratch_.empty()) {
     joined = slices_->Join(scratch_);
   }
-  // protobuf's own check, so that both draw the line at the same place.
+  // protobuf's own check, so that both accept the same texts.
   if (!google::protobuf::internal::IsStructurallyValidUTF8(joined.data(),
                                                            static_cast<int>(joined.size()))) {
     return Fail("a text that is not UTF-8");

@@ -2,9 +2,9 @@
 // bytes as spans into the slices. It accepts exactly what protobuf's own C++ parser accepts
 // (server/codec/message.h reads whole messages with it; tests/fuzz compares the two).
 //
-// Methods answer false when something is wrong, and nothing may be read after that but error().
-// What is read is bounded by the innermost message, and nothing is allocated for bytes that are
-// only declared. Used by one thread.
+// Methods return false on a fault. After that, only FaultIn and error() may be called. Reads stay
+// inside the innermost message, and nothing is allocated for bytes that are declared but not there.
+// Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace castor::server {
 enum class WireType : uint8_t {
   kVarint = 0,
   kFixed64 = 1,
-  kLength = 2,  // a length, then so many bytes
+  kLength = 2,  // a length, then that many bytes
   kStartGroup = 3,
   kEndGroup = 4,
   kFixed32 = 5,
@@ -34,19 +34,19 @@ struct Tag {
 
 class WireReader {
  public:
-  // Messages and groups may nest so deep, as in protobuf.
+  // How deep messages and groups may nest, as in protobuf.
   static constexpr int kMaxDepth = 100;
 
-  // Elements of all repeated fields of one message, together. An element takes one byte on the
-  // wire and up to 16 in memory, so a bound on bytes alone would let a client multiply them.
+  // Elements of all repeated fields of one message, together. An element can take one byte on the
+  // wire and 16 in memory, so a bound on bytes alone would let a client multiply them.
   static constexpr int64_t kMaxElements = 1 << 22;
 
-  // `slices` must outlive the reader and is where joined texts go.
+  // `slices` must outlive the reader, and keeps joined texts.
   explicit WireReader(SliceView* slices);
   WireReader(const WireReader&) = delete;
   WireReader& operator=(const WireReader&) = delete;
 
-  // Bytes from the message's start to what is read next.
+  // Bytes from the message's start to the next byte to read.
   int64_t offset() const { return chunk_end_offset_ - (chunk_end_ - cursor_); }
 
   // Whether the innermost bound is reached.
@@ -61,8 +61,8 @@ class WireReader {
   // The same, in one piece and valid UTF-8.
   bool ReadText(std::string_view* text);
 
-  // After a tag of type kLength: what is read is bounded by those bytes, until Widen, which must
-  // come when AtLimit. `outer` remembers the bound that Widen restores.
+  // After a tag of type kLength: limits reads to those bytes until Widen, which must be called at
+  // the limit. `outer` holds the bound that Widen restores.
   bool Narrow(int64_t* outer);
   void Widen(int64_t outer);
 
@@ -76,11 +76,11 @@ class WireReader {
   // Skips the field that the tag begins.
   bool Skip(Tag tag);
 
-  // While a fault is handed up: names the field that holds it, from the inside out.
+  // Puts a field in front of the fault's path, as the fault is passed up from the inside out.
   void FaultIn(std::string_view field);
   void FaultIn(std::string_view field, size_t index);
 
-  // The fault, once a method answered false: the field, where it begins, and what is wrong.
+  // The fault, once a method has returned false: the field, where it begins, and what is wrong.
   absl::Status error() const;
 
  private:
@@ -96,13 +96,13 @@ class WireReader {
 
   SliceView* const slices_;
   size_t next_slice_ = 0;
-  // The slice that is being read: [cursor_, end_) of it before the limit, [.., chunk_end_) in all.
+  // The rest of the current slice: [cursor_, end_) up to the limit, [cursor_, chunk_end_) in all.
   const uint8_t* cursor_ = nullptr;
   const uint8_t* end_ = nullptr;
   const uint8_t* chunk_end_ = nullptr;
   int64_t chunk_end_offset_ = 0;  // of chunk_end_, from the message's start
   int64_t limit_;                 // the innermost bound, likewise
-  int64_t tag_offset_ = 0;        // where the field that is being read begins, likewise
+  int64_t tag_offset_ = 0;        // where the current field begins, likewise
   int depth_left_ = kMaxDepth;
   int64_t elements_ = 0;
   std::vector<ByteSpan> scratch_;
