@@ -1,5 +1,22 @@
 # Functions that the folders' CMakeLists use.
 
+# castor_precompile(TARGET <HEADER>...): large headers of libraries that most of the target's files
+# include, compiled once for all of them. Files include what they use all the same:
+# -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON builds without.
+function(castor_precompile target)
+  target_precompile_headers(${target} PRIVATE ${ARGN})
+  castor_cache_precompiled(${target} PRIVATE)
+endfunction()
+
+# What ccache needs to keep objects that use the target's precompiled header.
+function(castor_cache_precompiled target scope)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    target_compile_options(${target} ${scope} "SHELL:-Xclang -fno-pch-timestamp")
+  else()
+    target_compile_options(${target} ${scope} $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  endif()
+endfunction()
+
 # GoogleTest's and common headers, compiled once for all tests: they take longer than most tests do.
 # An executable as tests are, so that its flags are theirs.
 function(castor_precompile_test_headers)
@@ -11,13 +28,9 @@ function(castor_precompile_test_headers)
   target_link_libraries(castor_test_headers PRIVATE GTest::gmock GTest::gtest GTest::gtest_main
                         absl::status absl::statusor absl::any_invocable Threads::Threads)
   # Tests are compiled more often than they run: their own code is hardly optimised. -pthread, which
-  # some libraries ask for, must be in all or none. The rest is what ccache needs to keep files that
-  # use a precompiled header.
-  set(options -O1 -pthread -fpch-preprocess)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    set(options -O1 -pthread "SHELL:-Xclang -fno-pch-timestamp")
-  endif()
-  target_compile_options(castor_test_headers PUBLIC "${options}")
+  # some libraries ask for, must be in all or none.
+  target_compile_options(castor_test_headers PUBLIC -O1 -pthread)
+  castor_cache_precompiled(castor_test_headers PUBLIC)
   target_precompile_headers(castor_test_headers PRIVATE
                             "${CMAKE_SOURCE_DIR}/tests/support/precompiled.h")
 endfunction()
