@@ -25,7 +25,7 @@ absl::Status CheckOptions(const EngineOptions& options) {
            Setting{"cpu_threads", options.cpu_threads, kCpuThreadsBounds},
            {"max_queued_requests", options.max_queued_requests, kQueuedRequestsBounds},
            {"max_queued_tokens", options.max_queued_tokens, kQueuedTokensBounds},
-           // Programs bound it by the memory that there can be; its arithmetic holds for any.
+           // The engine works with any positive value; programs apply kQueuedBytesBounds.
            {"max_queued_bytes", options.max_queued_bytes, {1, kMax}},
            {"max_batch_tokens", options.max_batch_tokens, kBatchTokensBounds},
            {"max_batch_requests", options.max_batch_requests, kBatchRequestsBounds},

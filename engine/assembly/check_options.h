@@ -6,7 +6,8 @@
 
 namespace castor {
 
-// INVALID_FIELD with the option's name when one is out of range, or two models share a name.
+// INVALID_FIELD with the option's name when one is out of range, or when a model's name is empty or
+// not unique.
 absl::Status CheckOptions(const EngineOptions& options);
 
 }  // namespace castor

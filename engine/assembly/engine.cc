@@ -31,8 +31,8 @@ EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
 
 EngineImpl::~EngineImpl() {
   if (started_) Drain(TimePoint::max());
-  // Before the engine thread, so that this frees the models: a request that was withdrawn while it
-  // was being tokenized is answered, and so drained, but its tokenizer still holds the model.
+  // Before the engine thread stops, so that it frees the models: a request that was withdrawn while
+  // it was being tokenized is answered, and so drained, but its tokenizer still holds the model.
   tokenizers_.reset();
   scheduler_.Stop();
   if (deadlines_.joinable()) deadlines_.join();
@@ -74,7 +74,7 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
                          parts_.models->Snapshot()->cast_layers(), options_.max_sequences);
   if (!resolved.ok()) return resolved.status();
 
-  // Before anything is laid out by the request's numbers.
+  // Before anything is computed from the request's sizes.
   if (auto status = admission_->CheckAlone(TensorCost(*resolved)); !status.ok()) return status;
   Plan plan = PlanAttention(request, loop_.device().variants(), costs_, sampling_, &*resolved);
   auto reservation = ReserveFor(*resolved, plan);
@@ -122,7 +122,7 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   return ticket;
 }
 
-// What needs no look at the request's contents.
+// The checks that do not depend on the request's contents.
 absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const {
   if (!healthy()) return MakeError(Reason::kInternal, "the device has failed");
   if (auto status = scheduler_.CheckOpen(); !status.ok()) return status;
@@ -132,8 +132,8 @@ absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const
   return absl::OkStatus();
 }
 
-// The request's share of the budgets: its tensors, and what its kernel's memory grows by for it.
-// Its tensors alone are within the budget.
+// Reserves the request's share of the budgets: its tensors, and the kernel memory that grows with
+// it. Requires that its tensors alone are within the budget.
 absl::StatusOr<Reservation> EngineImpl::ReserveFor(const attention::Resolved& resolved,
                                                    const Plan& plan) {
   const PlanMemory memory = MemoryOf(plan, resolved, loop_.device().variants());
@@ -151,8 +151,8 @@ absl::StatusOr<Reservation> EngineImpl::ReserveFor(const attention::Resolved& re
   return admission_->Reserve(CostOf(resolved, memory));
 }
 
-// The attention kernel of an encode request: its own choice, else exact attention, which every
-// family that can be loaded was trained with.
+// The attention kernel of an encode request: the one it names, else exact attention, which all
+// supported families were trained with.
 absl::StatusOr<Kernel> EngineImpl::ChooseKernel(const EncodeRequest& request,
                                                 const ModelInfo& info) const {
   if (!request.kernel) return Kernel(Vanilla{});

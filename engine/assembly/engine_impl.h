@@ -47,7 +47,7 @@ class EngineImpl final : public Engine {
   const EngineOptions options_;
   EngineParts parts_;  // constant
 
-  // In the order in which they need each other; destroyed the other way round.
+  // In order of dependency: each may use those before it. Destroyed in reverse.
   Counters counters_;
   const std::shared_ptr<Admission> admission_;
   Outstanding outstanding_;
@@ -59,7 +59,7 @@ class EngineImpl final : public Engine {
 
   // Constant after Start.
   bool started_ = false;
-  EngineInfo info_;  // but for the models
+  EngineInfo info_;  // without the models
   attention::CostModel costs_;
   std::shared_ptr<HostPool> host_pool_;
   std::optional<TokenizerPool> tokenizers_;

@@ -8,7 +8,7 @@
 namespace castor {
 namespace {
 
-// A problem that every implementation of a kernel should take, if it takes the dtype at all.
+// A problem that every implementation of a kernel should support if it supports the dtype.
 attention::Spec CommonSpec(KernelName name, DType dtype) {
   attention::Spec spec;
   spec.dtype = dtype;

@@ -9,10 +9,10 @@
 
 namespace castor {
 
-// The device, and its kernels with the dtypes that they take at common dimensions.
+// The device, and its kernels with the dtypes that they support at common dimensions.
 EngineInfo DescribeEngine(const Device& device);
 
-// The models, in order of name.
+// The models, sorted by name.
 std::vector<ModelInfo> DescribeModels(const ModelSet& models);
 
 }  // namespace castor

@@ -1,4 +1,4 @@
-// CreateEngine with its outside replaced: for tests that bring a device or a clock of their own, or
+// CreateEngine with replaceable dependencies: for tests that bring their own device or clock, or
 // that change the models of a running engine.
 #pragma once
 
@@ -14,14 +14,14 @@
 
 namespace castor {
 
-// What the engine takes from outside scheduling/.
+// The engine's replaceable dependencies.
 struct EngineParts {
   DeviceFactory open_device;
   std::shared_ptr<Clock> clock = std::make_shared<SystemClock>();
   // The engine fills it when it starts and empties it when it ends.
   std::shared_ptr<ModelRegistry> models = std::make_shared<ModelRegistry>();
   std::optional<attention::CostModel> costs;  // unset: as EngineOptions says
-  PassingPolicy may_pass;                     // unset: no batch passes one that runs
+  PassingPolicy may_pass;                     // unset: no batch passes a running one
   bool warm_up = false;  // run models and kernels before the first request, as CreateEngine does
 };
 
