@@ -1,4 +1,4 @@
-// How large a batch may become, and how long it may wait to become so.
+// How large a batch may become, and how long it may wait for more requests.
 #pragma once
 
 #include <chrono>
@@ -10,9 +10,9 @@ namespace castor {
 struct BatchLimits {
   int64_t max_tokens = 0;
   int64_t max_requests = 0;
-  std::chrono::microseconds delay{0};  // that the head of a group waits for company; 0: it does not
+  std::chrono::microseconds delay{0};  // that a group's head waits for more requests; 0: none
 
-  // Whether requests of so many tokens in all make a full batch.
+  // Whether a batch of `requests` requests with `tokens` tokens in all is full.
   bool Reached(int64_t tokens, size_t requests) const {
     return tokens >= max_tokens || static_cast<int64_t>(requests) >= max_requests;
   }

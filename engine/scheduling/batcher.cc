@@ -7,11 +7,11 @@
 namespace castor {
 namespace {
 
-// Never inlined: when an exception passes locals that a noexcept function has to destroy, GCC calls
+// Never inlined: when an exception reaches a noexcept function with locals to destroy, GCC calls
 // std::terminate without a current exception, and the handler could not say why the process ends.
 ABSL_ATTRIBUTE_NOINLINE
 JobList FormFrom(const Queue::Group& group, Queue& queue, TimePoint now, JobList* expired) {
-  // Chosen first, taken afterwards: taking the last one destroys the group.
+  // Choose first, remove afterwards: removing the last job destroys the group.
   const BatchLimits& limits = queue.limits();
   std::vector<const Job*> dead;
   std::vector<const Job*> chosen;
@@ -21,7 +21,7 @@ JobList FormFrom(const Queue::Group& group, Queue& queue, TimePoint now, JobList
       dead.push_back(job.get());
       continue;
     }
-    // The first goes in whatever its size: a request above the budget runs alone.
+    // The first is taken whatever its size: a request above the limit runs alone.
     if (!chosen.empty() && job->tokens > limits.max_tokens - tokens) continue;
     chosen.push_back(job.get());
     tokens += job->tokens;
@@ -37,7 +37,7 @@ JobList FormFrom(const Queue::Group& group, Queue& queue, TimePoint now, JobList
 }  // namespace
 
 JobList FormBatch(Queue& queue, TimePoint now, JobList* expired) noexcept {
-  // A group can turn out to hold expired requests only.
+  // A group may hold only expired requests.
   while (const Queue::Group* group = queue.FirstDue(now)) {
     JobList batch = FormFrom(*group, queue, now, expired);
     if (!batch.empty()) return batch;

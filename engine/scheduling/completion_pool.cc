@@ -51,7 +51,7 @@ void CompletionPool::Run() noexcept {
       answer = std::move(queue_.front());
       queue_.pop_front();
     }
-    // Counted before the caller hears of it, so that it finds its own request in the statistics.
+    // Counted before delivery, so that a caller that has its answer also sees it counted.
     if (!answer.status.ok()) counters_.Refused(answer.status);
     Deliver(std::move(answer));
     outstanding_.Done();

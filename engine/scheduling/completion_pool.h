@@ -24,7 +24,7 @@ class CompletionPool {
   // Delivers all that was posted, then joins.
   ~CompletionPool();
 
-  // An answer that is owed is never lost for lack of memory in the queue: the process ends instead.
+  // If the queue cannot grow, the process ends: an answer that is owed is never lost.
   void Post(std::vector<Answer> answers) noexcept;
 
  private:

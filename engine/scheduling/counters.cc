@@ -7,8 +7,9 @@
 namespace castor {
 namespace {
 
-// Seconds, 10 us to 10 s in steps of about 1.6: a small kernel on a GPU up to a full queue on a
-// CPU. Every second one has edges of its own at 1 ms and 100 ms; see server/metrics_engine.cc.
+// Seconds, 10 us to 10 s in steps of about 1.6, coarser at the ends: a small kernel on a GPU up to
+// a full queue on a CPU. Every second bound is exported, including 1 ms and 100 ms; see
+// server/metrics_engine.cc.
 constexpr double kSeconds[] = {1e-5,   2.5e-5, 6.3e-5, 1e-4,   1.6e-4, 2.5e-4, 4e-4,
                                6.3e-4, 1e-3,   1.6e-3, 2.5e-3, 4e-3,   6.3e-3, 0.01,
                                0.016,  0.025,  0.04,   0.063,  0.1,    0.16,   0.25,
@@ -16,7 +17,7 @@ constexpr double kSeconds[] = {1e-5,   2.5e-5, 6.3e-5, 1e-4,   1.6e-4, 2.5e-4, 4
 constexpr double kRequests[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
 constexpr double kTokens[] = {16,   32,   64,   128,   256,   512,   1024,
                               2048, 4096, 8192, 16384, 32768, 65536, 131072};
-// From float32's rounding to no resemblance.
+// From float32's rounding error to an unrelated result.
 constexpr double kErrors[] = {1e-5, 1e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1};
 constexpr double kWorstError = 1e3;  // the histogram's sum must stay finite
 
@@ -73,7 +74,7 @@ void Counters::Executed(const JobList& jobs, const ExecutionTimes& times) {
   Increment(work->tokens, static_cast<uint64_t>(tokens));
   Increment(work->padded_tokens, static_cast<uint64_t>(times.padded_tokens));
   for (const auto& job : jobs) {
-    if (job->last_run != nullptr) continue;  // it waited once
+    if (job->last_run != nullptr) continue;  // only the first wait counts
     work->queue_seconds.Observe(Microseconds(job->queued, job->launched) * 1e-6);
   }
   work->copy_in_seconds.Observe(times.copy_in_us * 1e-6);

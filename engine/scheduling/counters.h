@@ -30,13 +30,13 @@ class Counters {
   // A request was refused, at Submit or through its completion.
   void Refused(const absl::Status& status) noexcept;
 
-  // A batch was executed, and then, for all or some of its jobs, was their answer. Require jobs of
-  // one operation and kernel, and at least one.
+  // Executed: a batch has run. Answered: some or all of its jobs are being answered. Both require
+  // at least one job, all of one operation and kernel.
   void Executed(const JobList& jobs, const ExecutionTimes& times);
   void Answered(const JobList& jobs);
 
-  // A step of a request has ended, and `next` comes: if it was a probe, the error of the job's
-  // kernel was measured, and may have been too large.
+  // A step of a request has ended, and `next` follows. After a probe, counts the measured error and
+  // whether it was too large.
   void StepEnded(const Job& job, const StepOutcome& outcome, Step next);
   void ProbedBatch(double seconds) { fidelity_seconds_.Observe(seconds); }
 
@@ -68,7 +68,7 @@ class Counters {
     Histogram batch_tokens;
     std::atomic<uint64_t> automatic_requests = 0;
     std::atomic<uint64_t> automatic_rejected = 0;
-    Histogram relative_error;  // without bounds where nothing is measured
+    Histogram relative_error;  // no bounds where nothing is measured
   };
 
   static void Increment(std::atomic<uint64_t>& counter, uint64_t by = 1) {

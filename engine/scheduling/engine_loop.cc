@@ -44,7 +44,7 @@ absl::Status EngineLoop::Start(const DeviceFactory& open, const EngineOptions& o
     const absl::Status status = Guarded([&] { return Open(open, options, warm_up); });
     const bool ok = status.ok();
     if (!ok) Close();
-    opened.set_value(status);  // from here on the references are gone
+    opened.set_value(status);  // from here on the captured references dangle
     if (ok) Run();
   });
   return result.get();
@@ -61,7 +61,7 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
     if (auto added = models_.Add(*std::move(model)); !added.ok()) return added.status();
   }
   if (warm_up) {
-    // The first runs take what a model's weights and libraries take; the budget bounds the rest.
+    // Each model runs once however long that takes; the budget bounds the rest.
     constexpr std::chrono::milliseconds kBudget{1000};
     const TimePoint start = clock_.Now();
     if (auto s = WarmUp(*device_, *models_.Snapshot(), clock_, kBudget); !s.ok()) return s;
@@ -82,7 +82,7 @@ void EngineLoop::Run() noexcept {
   while (true) {
     JobList jobs;
     if (running_.size() < depth) jobs = NextBatch();
-    models_.FreeUnused();  // so that the next batch has the memory of removed models
+    models_.FreeUnused();  // so that the next batch can use the memory of removed models
     if (!jobs.empty()) {
       StartBatch(std::move(jobs));
     } else if (!running_.empty()) {
@@ -94,7 +94,7 @@ void EngineLoop::Run() noexcept {
   Close();
 }
 
-// Waits for work only when the device has none. Empty: launch nothing for now.
+// Waits for work only when the device has none. An empty result: launch nothing now.
 JobList EngineLoop::NextBatch() {
   while (!retries_.empty()) {
     JobList jobs = std::move(retries_.front());
@@ -113,7 +113,7 @@ void EngineLoop::StartBatch(JobList jobs) {
   if (auto batch = TryStart(std::move(jobs), may_pass_)) running_.push_back(std::move(batch));
 }
 
-// Null when the batch could not be started, which is then dealt with.
+// Null when the batch could not be started; its jobs have then been handled.
 std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, const PassingPolicy& may_pass) {
   if (NoticeLostDevice()) {
     RefuseAll(std::move(jobs), DeviceLost(""));
@@ -135,7 +135,8 @@ std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, const PassingPo
   return nullptr;
 }
 
-// At a checkpoint of another batch, which runs or is probed. None passes this one.
+// Called at a checkpoint of another batch, which is running or being probed. No batch passes this
+// one.
 void EngineLoop::RunDueBatch() {
   JobList jobs = scheduler_.TakeBatch(/*wait=*/false);
   if (jobs.empty()) return;
@@ -143,7 +144,7 @@ void EngineLoop::RunDueBatch() {
 }
 
 void EngineLoop::FinishOldest() {
-  heartbeat_.Beat();  // the last until the device is done
+  heartbeat_.Beat();  // the last beat until the device is done
   std::unique_ptr<RunningBatch> batch = std::move(running_.front());
   running_.pop_front();
   Finish(std::move(batch));
@@ -172,12 +173,12 @@ void EngineLoop::Continue(JobList jobs, const StepOutcome& outcome) {
   Continue(std::move(jobs), outcomes);
 }
 
-// Asks every job's plan what comes next, and sees to it. An error is the same for all of a batch.
+// Asks every job's plan what comes next, and does it. An error applies to all jobs of a batch.
 void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes) {
   JobList done;
   JobList to_probe;
   JobList failed;
-  std::map<KernelName, JobList> again;  // what was one batch is one per kernel
+  std::map<KernelName, JobList> again;  // one batch becomes one per kernel
   for (size_t i = 0; i < jobs.size(); ++i) {
     std::unique_ptr<Job>& job = jobs[i];
     const Step next = job->plan.Next(outcomes[i]);
@@ -225,7 +226,7 @@ void EngineLoop::AnswerJobs(JobList jobs) {
   completions_.Post(std::move(answers));
 }
 
-// Answers the jobs of a run that was ended because all of them were dead.
+// Answers the jobs of a run that was ended because all of them were cancelled or had expired.
 void EngineLoop::DropEnded(JobList jobs) {
   scheduler_.DropDead(&jobs);
   if (!jobs.empty()) retries_.push_front(std::move(jobs));
@@ -249,7 +250,7 @@ void EngineLoop::RefuseAll(JobList jobs, const absl::Status& error) {
   for (auto& job : jobs) scheduler_.Refuse(std::move(job), error);
 }
 
-// Whether the device is beyond use. The first time, everything that waits is answered.
+// Whether the device is lost. The first time, answers everything that waits.
 bool EngineLoop::NoticeLostDevice() {
   if (lost_.load(std::memory_order_relaxed)) return true;
   if (device_->healthy()) return false;

@@ -37,11 +37,12 @@ class EngineLoop {
   // Joins the thread; Scheduler::Stop must have been called if Start succeeded.
   ~EngineLoop();
 
-  // Starts the thread and returns when the device is open and the models are loaded and, with
-  // `warm_up`, have run, or that has failed. Called once.
+  // Starts the thread. Returns when the device is open and the models are loaded and, with
+  // `warm_up`, have run, or when one of these has failed. Called once.
   absl::Status Start(const DeviceFactory& open, const EngineOptions& options, bool warm_up);
 
-  // Any thread, after Start has succeeded. Of the device only what any thread may call.
+  // Any thread, after Start has succeeded. Call only those of the device's methods that are marked
+  // "any thread".
   const Device& device() const { return *device_; }
   const PreparedCosts& costs() const { return costs_; }
   double warm_up_seconds() const { return warm_up_seconds_; }
@@ -52,8 +53,8 @@ class EngineLoop {
   absl::Status Open(const DeviceFactory& open, const EngineOptions& options, bool warm_up);
   // Frees the models and the device, on the thread that made them.
   void Close();
-  // Everything below runs inside it. Between two places that own a job an allocation may fail only
-  // by ending the process; what the device computes and allocates is guarded where it is called.
+  // The thread's loop: everything below runs inside it. An allocation that fails while a job moves
+  // between owners ends the process; calls into the device are guarded where they are made.
   void Run() noexcept;
   JobList NextBatch();
   void StartBatch(JobList jobs);
@@ -84,9 +85,9 @@ class EngineLoop {
   PreparedCosts costs_;
   double warm_up_seconds_ = 0;
 
-  // The engine thread's.
+  // Engine thread only.
   std::deque<std::unique_ptr<RunningBatch>> running_;  // oldest first, at most device_->depth()
-  // Ahead of new batches: pieces of failed ones, and requests whose automatic choice was rejected.
+  // Run before new batches: parts of failed ones, and requests whose automatic choice was rejected.
   std::deque<JobList> retries_;
 
   Heartbeat heartbeat_;

@@ -7,7 +7,7 @@
 namespace castor {
 namespace {
 
-// How often a request may meet a device error: once in company or alone, once more alone.
+// The number of device errors that refuse a request. After the first it is retried alone.
 constexpr int kMaxDeviceErrors = 2;
 
 AfterFailure Halve(JobList failed) {

@@ -1,6 +1,6 @@
-// What becomes of a batch that failed, before any request in it is refused:
+// What happens to a failed batch before any of its requests is refused:
 //
-//   out of memory   the batch is halved, and halves again, down to single requests;
+//   out of memory   the batch is halved repeatedly, down to single requests;
 //   other errors    every request is tried once more, alone, so that only the culprit fails.
 //
 // Pure functions on the engine thread.
@@ -15,7 +15,7 @@ namespace castor {
 
 struct AfterFailure {
   std::vector<JobList> retries;  // in order
-  JobList refused;               // these have had their chance
+  JobList refused;               // no retries left
 };
 
 AfterFailure PlanRetries(JobList failed, const absl::Status& error) noexcept;

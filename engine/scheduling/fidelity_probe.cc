@@ -12,7 +12,7 @@ namespace {
 using attention::Problem;
 using attention::Spec;
 
-// One request's exact rows: a cross-attention problem of its own few queries and all its keys.
+// One request's exact rows: a cross-attention problem of a few of its queries and all its keys.
 struct ExactRows {
   attention::FidelityRows rows;
   HostBuffer query;   // [rows, heads, head_dim]

@@ -1,5 +1,5 @@
-// The probe, a step of a plan: measures the errors of a batch of approximate attention that has
-// run. It computes exact attention for a few query rows of each request, on the same device, and
+// The probe step of a plan: measures the errors of a batch of approximate attention that has run.
+// It computes exact attention for a few query rows of each request, on the same device, and
 // compares.
 //
 // Engine thread only.
@@ -15,8 +15,8 @@
 
 namespace castor {
 
-// How it ended for every job, in order: with an estimate each, or with one error for all. Counts
-// its time. Requires jobs of one batch, executed, whose plans say Step::kProbe.
+// The outcome for every job, in order: an estimate each, or one error for all. Counts the time of a
+// probe that succeeds. Requires executed jobs of one batch, whose plans say Step::kProbe.
 std::vector<StepOutcome> ProbeFidelity(Device& device, const Clock& clock, Counters& counters,
                                        const JobList& jobs, RunControl& control);
 

@@ -23,7 +23,7 @@ class Outstanding {
     if (--count_ == 0) zero_.NotifyAll();
   }
 
-  // False when the time came first.
+  // False when the deadline came first.
   bool WaitForZero(TimePoint deadline) {
     MutexLock lock(mu_);
     while (count_ > 0 && clock_.Now() < deadline) clock_.WaitUntil(zero_, mu_, deadline);

@@ -42,7 +42,7 @@ TimePoint Queue::DueAt() const {
 }
 
 const Queue::Group* Queue::FirstDue(TimePoint now) noexcept {
-  // Heads that have waited long enough take their place among those that are due.
+  // Groups whose heads have waited long enough become due.
   const Turn first_waiting{.waits = true, .since = TimePoint::min(), .rank = {}};
   for (auto next = turns_.lower_bound(first_waiting);
        next != turns_.end() && next->first.since + limits_.delay <= now;
@@ -58,7 +58,7 @@ void Queue::EndDelay() noexcept {
   for (auto& [key, group] : groups_) SetTurn(group, TurnOf(group));
 }
 
-// Without a look at the clock: FirstDue does the rest.
+// Does not look at the clock: FirstDue moves the groups whose delay is over.
 Queue::Turn Queue::TurnOf(const Group& group) const {
   const Job& head = group.head();
   if (limits_.delay.count() == 0 || limits_.Reached(group.tokens, group.jobs.size())) {

@@ -1,9 +1,9 @@
-// The requests that wait for a batch, grouped by what may share one, and which group's turn it is.
+// The requests that wait for a batch, in groups that may share one, and the order of the groups.
 //
 // A group is due when it could fill a batch, or when its head, the first of its jobs by rank, has
 // waited for the delay; without a delay it is always due. Of the groups that are due, the one whose
-// head is first by rank comes first. All is indexed: a change or a question costs O(log n), however
-// many groups there are.
+// head is first by rank comes first. Everything is indexed: an update or a lookup costs O(log n),
+// however many groups there are.
 //
 // Not thread-safe: Scheduler guards it. Owns the jobs in it. Not bounded itself: admission bounds
 // what gets this far.
@@ -39,25 +39,24 @@ class Queue {
   bool empty() const { return turns_.empty(); }
   size_t size() const { return size_; }
 
-  // If there is no memory for a node, both end the process rather than leave half of their work
-  // done.
+  // If there is no memory for a node, the process ends: a job is never half inserted.
   void Push(std::unique_ptr<Job> job) noexcept;
 
-  // Takes out a job that is in the queue.
+  // Removes a job, which must be in the queue. Allocates nothing.
   std::unique_ptr<Job> Remove(const Job& job) noexcept;
 
-  // From when on a group is due: TimePoint::min() if one is already, max() if the queue is empty.
+  // When the first group is due: TimePoint::min() if one is already, max() if the queue is empty.
   TimePoint DueAt() const;
 
-  // The first group that is due, or null. `now` does not go back from one call to the next. Valid
-  // until the queue changes.
+  // The first group that is due, or null. `now` must not decrease between calls. Valid until the
+  // queue changes.
   const Group* FirstDue(TimePoint now) noexcept;
 
-  // From now on nothing waits for company.
+  // Ends the delay: from now on every group is due.
   void EndDelay() noexcept;
 
  private:
-  // The order of groups: first those that are due, by rank; then the others, by how long they wait.
+  // The order of groups: first those that are due, by rank; then the others, longest wait first.
   struct Turn {
     bool waits = false;
     TimePoint since;  // when the head was queued, if it waits
@@ -72,7 +71,7 @@ class Queue {
   };
 
   Turn TurnOf(const Group& group) const;
-  // Moves the group's node, if it has to move: allocates nothing.
+  // Moves the group's node if its turn has changed. Allocates nothing.
   void SetTurn(Listed& group, const Turn& turn);
 
   BatchLimits limits_;

@@ -7,7 +7,7 @@
 namespace castor {
 namespace {
 
-// Short against what a request waits for anyway, long against a look at the scheduler's books.
+// Short compared with a request's usual wait, long compared with a check of the scheduler's state.
 constexpr std::chrono::milliseconds kInterval{2};
 
 }  // namespace

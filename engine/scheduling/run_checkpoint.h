@@ -1,5 +1,5 @@
-// What the engine says at the checkpoints of a batch that runs: it ends the run when nobody waits
-// for any of the batch's requests any more, and lets shorter work pass where the policy says so.
+// What the engine does at the checkpoints of a running batch: it ends the run when nobody waits for
+// any of the batch's requests, and lets another batch pass if the policy says so.
 //
 // One object belongs to one run. Engine thread only.
 #pragma once
@@ -13,24 +13,24 @@
 
 namespace castor {
 
-// Whether the batch that is due next may run now, at a checkpoint of the batch `running`. Asked on
-// the engine thread, once in a checkpoint's interval, while other threads compute; must be cheap
-// and not throw. Unset: never.
+// Whether the next batch that is due may run now, at a checkpoint of the batch `running`. Called on
+// the engine thread, once per checkpoint interval, while other threads compute. Must be cheap and
+// must not throw. Unset: never.
 using PassingPolicy = std::function<bool(const JobList& running)>;
 
 class BatchRun final : public RunControl {
  public:
-  // `jobs` are those of the batch. Where `may_pass` says so, `run_due` runs the batch that is due,
-  // if there is one, from its launch to its answers. All outlive this object.
+  // `jobs` are those of the batch. When `may_pass` allows it, `run_due` runs the next batch that is
+  // due, if there is one, from its launch to its answers. All must outlive this object.
   BatchRun(const Scheduler& scheduler, const JobList& jobs, const PassingPolicy& may_pass,
            const std::function<void()>& run_due);
 
-  // Whether it has ended the run: every job was cancelled or has expired.
+  // Whether the run was ended because every job was cancelled or had expired.
   bool ended() const { return ended_; }
 
  private:
   bool WantsCheckpoint() noexcept override;
-  // An error here must not be lost in what guards the device.
+  // noexcept, because the guard around the device would swallow an exception from here.
   absl::Status AtCheckpoint() noexcept override;
 
   const Scheduler& scheduler_;

@@ -260,7 +260,7 @@ bool Scheduler::PushWaiting(std::unique_ptr<Job> job) {
   job->phase = Job::Phase::kWaiting;
   job->queued = clock_.Now();
   queue_.Push(std::move(job));
-  // The sleeper must look again when there was nothing, or when its batch has become full.
+  // The sleeper must look again if the queue was empty, or if a batch has become full.
   if (!device_sleeps_ || (queue_.size() > 1 && queue_.DueAt() != TimePoint::min())) return false;
   device_sleeps_ = false;
   return true;
@@ -274,7 +274,7 @@ void Scheduler::Unregister(const Job& job) {
 Answer Scheduler::Withdraw(Job& job, const absl::Status& status) {
   Unregister(job);
   if (job.phase == Job::Phase::kWaiting) return Refusal(queue_.Remove(job), status);
-  // Its tokenizer still works on it and drops it later; only the completion goes now.
+  // Its tokenizer still holds it and drops it later; only the completion is taken now.
   return Refusal(std::move(job.done), status);
 }
 

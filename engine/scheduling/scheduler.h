@@ -3,13 +3,13 @@
 //
 // Exactly once: a request is answered by whoever takes its ticket out of the table of open
 // requests, under the lock. Cancelling, expiring, draining, a dead device and a finished batch all
-// do that, so they cannot both win.
+// do that, so only one of them wins.
 //
 // All methods may be called from any thread, except those marked. Jobs are handed to the completion
 // pool outside the lock.
 //
-// Functions that change the bookkeeping are noexcept. Without memory for a node of a table, the
-// process would be left with a request that is registered and never answered, so it ends instead
+// Functions that change the bookkeeping are noexcept. Without memory for a node of a table, a
+// request could stay registered and never be answered, so the process ends instead
 // (engine/DESIGN.md, "When things fail").
 #pragma once
 
@@ -40,18 +40,18 @@ class Scheduler {
 
   // ---- Submit and the tokenizer pool.
 
-  // Whether jobs are taken: OK, DRAINING or INTERNAL.
+  // OK if jobs are accepted, else DRAINING or INTERNAL.
   absl::Status CheckOpen() const;
 
-  // Queues a job that is ready to run. DRAINING or INTERNAL when no more are taken; the job is then
-  // dropped with its completion uncalled.
+  // Queues a job that is ready to run. DRAINING or INTERNAL when no more are accepted; the job is
+  // then dropped with its completion uncalled.
   absl::StatusOr<Ticket> Add(std::unique_ptr<Job> job) noexcept;
 
-  // Opens a job that is to be tokenized first; the caller keeps it, and hands it back through
+  // Opens a job that must be tokenized first. The caller keeps it, and hands it back through
   // Tokenized or Refuse. Errors as for Add.
   absl::StatusOr<Ticket> Open(Job& job) noexcept;
 
-  // Whether nobody has answered the job in the meantime.
+  // Whether the job is still unanswered.
   bool IsOpen(const Job& job) const;
 
   // Queues a job that was opened, or drops it when it has been answered in the meantime.
@@ -60,26 +60,26 @@ class Scheduler {
   // Answers an opened or running job with an error, unless it has been answered in the meantime.
   void Refuse(std::unique_ptr<Job> job, const absl::Status& status) noexcept;
 
-  // Answers a request that waits with CANCELLED; marks one that runs.
+  // Answers a request that has not started with CANCELLED; marks one that is running.
   void Cancel(Ticket ticket) noexcept;
 
   // ---- The engine thread.
 
-  // The next batch. With `wait`, blocks until one is due and returns an empty one only after Stop;
-  // without, returns an empty one when none is due now.
+  // The next batch. With `wait`, blocks until one is due; the result is empty only after Stop.
+  // Without `wait`, the result is empty if none is due now.
   JobList TakeBatch(bool wait) noexcept;
 
   // Closes jobs of a batch that was executed: from here on they cannot be cancelled.
   void Finish(const JobList& jobs) noexcept;
 
-  // Whether all of these running jobs were cancelled or have expired. At least one.
+  // Whether all of these running jobs were cancelled or have expired. Requires at least one.
   bool AllDead(const JobList& jobs) const noexcept;
 
-  // Answers those of a batch that failed or was ended that were cancelled or have expired while it
-  // ran.
+  // For a batch that failed, was ended or must run again: answers and removes the jobs that were
+  // cancelled or have expired.
   void DropDead(JobList* jobs) noexcept;
 
-  // The device is lost: everything that waits, and all that comes, is answered INTERNAL.
+  // The device is lost: answers everything that waits with INTERNAL, and refuses new jobs with it.
   void FailAll() noexcept;
 
   // ---- The deadline thread: answers waiting requests as their deadlines pass, until Stop.
@@ -87,7 +87,7 @@ class Scheduler {
 
   // ---- The owner.
 
-  // Refuses new jobs from now on; what waits goes on without delay.
+  // Refuses new jobs from now on; waiting ones run without the batch delay.
   void StartDraining() noexcept;
 
   // Answers everything that still waits with DRAINING.
@@ -122,13 +122,13 @@ class Scheduler {
   SchedulingPolicy policy_ ABSL_GUARDED_BY(mu_);
   Queue queue_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<Ticket, Job*> open_ ABSL_GUARDED_BY(mu_);
-  // Of jobs that wait or are being tokenized, those that have a deadline.
+  // The deadlines of jobs that wait or are being tokenized.
   std::set<std::pair<TimePoint, Ticket>> deadlines_ ABSL_GUARDED_BY(mu_);
   Ticket last_ticket_ ABSL_GUARDED_BY(mu_) = 0;
-  // Whether the engine thread sleeps and nobody has woken it yet: spares needless wake-ups.
+  // Whether the engine thread sleeps and nobody has woken it yet: avoids needless wake-ups.
   bool device_sleeps_ ABSL_GUARDED_BY(mu_) = false;
-  // Until when the deadline thread sleeps; min() while it is awake. It may find nothing to do then:
-  // that is cheaper than waking it for every request.
+  // When the deadline thread will wake; min() while it is awake. It may then find nothing to do:
+  // that is cheaper than waking it for every request that ends.
   TimePoint deadline_sleeps_until_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
   bool draining_ ABSL_GUARDED_BY(mu_) = false;
   bool failed_ ABSL_GUARDED_BY(mu_) = false;

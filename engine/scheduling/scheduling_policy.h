@@ -1,9 +1,10 @@
 // The order in which requests are served: priority, then arrival. It is decided here and nowhere
 // else; the queue, the batcher and the tokenizer pool only compare ranks.
 //
-// A rank is fixed when a request arrives, whatever decides it. A deadline is one more field between
-// the two of Rank; ageing is an arrival time less a head start per priority level, so that old
-// requests overtake without a clock; shares of several callers are a virtual start time.
+// A rank is fixed when a request arrives. Other policies can keep to that: a deadline would be one
+// more field between the two of Rank; ageing, an arrival time minus a head start per priority
+// level, so that old requests overtake without a clock; fair shares of several callers, a virtual
+// start time.
 //
 // Owned by Scheduler and guarded by its lock.
 #pragma once

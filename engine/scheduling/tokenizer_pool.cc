@@ -11,13 +11,13 @@
 namespace castor {
 namespace {
 
-// Of text: what is done in about a millisecond, if it is not one long text without an end.
+// Bytes of text per slice: about a millisecond of work, unless it ends in a long text.
 constexpr int64_t kSliceBytes = 4096;
 
-// What could take long by itself.
+// A slice of this size holds a very long text.
 constexpr int64_t kLongBytes = 65536;
 
-// The bytes of text that the job's next slice will take.
+// The bytes of text in the job's next slice.
 int64_t NextSlice(const Job& job) {
   const EncodeWork& work = std::get<EncodeWork>(job.work);
   const auto& input = std::get<TextInput>(work.request.input);
@@ -81,7 +81,7 @@ void TokenizerPool::Push(std::unique_ptr<Job> job) noexcept {
 }
 
 void TokenizerPool::Run() {
-  Waiting::node_type at_hand;  // goes back without an allocation, which could fail
+  Waiting::node_type at_hand;  // reinserted without an allocation, which could fail
   bool was_long = false;
   while (true) {
     {

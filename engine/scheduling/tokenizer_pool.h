@@ -1,13 +1,15 @@
-// The threads that tokenize text requests, before these are queued for the device.
+// The threads that tokenize text requests before they are queued for the device.
 //
 // Push may be called from any thread. What waits here is bounded by admission. Requests that were
-// answered in the meantime are dropped, those at hand between two texts or parts of a long one.
+// answered in the meantime are dropped; one that is being tokenized, between two texts or two parts
+// of a long one.
 //
-// A request is taken in slices, so that one with many or long texts does not hold up the others:
-// after each it waits again. By priority; then the one goes first whose next slice would end first
-// if each had begun when it came to wait, in bytes of text. So a short text overtakes long ones,
-// but each only by so much as the long one is longer: nobody waits for ever. What cannot be
-// divided, a very long text, never has all of several threads.
+// A request is tokenized in slices and waits again after each, so that one with many or long texts
+// does not hold up the others. The order is by priority, then by virtual finish time: the bytes of
+// text begun when the request came to wait, plus those of its next slice. So a short text overtakes
+// a long one only if it comes at most the difference of their bytes later, and nothing starves
+// within a priority. A very long text cannot be divided; such texts never occupy all threads of
+// several.
 #pragma once
 
 #include <compare>
@@ -32,19 +34,19 @@ class TokenizerPool {
   TokenizerPool(int threads, HostPool& host_pool, Scheduler& scheduler, Clock& clock,
                 Counters& counters);
 
-  // Finishes the requests at hand, drops those that wait (the owner has drained: they were
+  // Finishes or stops the current slices, drops all requests (the owner has drained, so they were
   // answered) and joins.
   ~TokenizerPool();
 
-  // Takes a job that the scheduler has opened, whose answer is therefore owed. If there is no
-  // memory for a node, the process ends rather than lose it.
+  // Takes a job that the scheduler has opened, so an answer is owed. If there is no memory for a
+  // node, the process ends.
   void Push(std::unique_ptr<Job> job) noexcept;
 
  private:
-  // The smaller is served first.
+  // The smallest is served first.
   struct Turn {
     int level = 0;      // of the rank
-    int64_t due = 0;    // on the clock of `served_`
+    int64_t due = 0;    // virtual finish time: `served_` when it came to wait, plus `bytes`
     Rank rank;          // unique
     int64_t bytes = 0;  // of text, in the next slice
 
@@ -53,11 +55,11 @@ class TokenizerPool {
   using Waiting = std::map<Turn, std::unique_ptr<Job>>;
 
   Turn TurnOf(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The first that may be begun, or end().
+  // The first that may start, or end().
   Waiting::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Stop();  // ends and joins the threads
   void Run();
-  // Works on the job for a slice. True: it waits for its next; false: it was handed on or dropped.
+  // Tokenizes one slice of the job. True: there is more to do; false: it was handed on or dropped.
   bool Tokenize(std::unique_ptr<Job>& job);
 
   const int thread_count_;
@@ -70,7 +72,7 @@ class TokenizerPool {
   CondVar work_;
   Waiting queue_ ABSL_GUARDED_BY(mu_);
   int long_at_hand_ ABSL_GUARDED_BY(mu_) = 0;  // threads that work on very long texts
-  int64_t served_ ABSL_GUARDED_BY(mu_) = 0;    // bytes of text in all slices that were begun
+  int64_t served_ ABSL_GUARDED_BY(mu_) = 0;    // bytes of text in all slices begun so far
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
 
   std::vector<std::thread> threads_;  // last: they use everything above
