@@ -1,8 +1,8 @@
 // Admission: the budgets that bound everything admitted and not yet answered, in requests, tokens
 // and bytes of staging memory. What is refused here has cost nothing yet.
 //
-// Admission is thread-safe. A Reservation belongs to one request and is handed along with it, to
-// the end of its answer: it keeps its Admission alive.
+// Admission is thread-safe. A Reservation belongs to one request and travels with it until its
+// answer is destroyed. It keeps its Admission alive.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace castor {
 
-// What one request takes of the budgets.
+// One request's share of the budgets.
 struct Cost {
   int64_t requests = 1;
   int64_t tokens = 0;
@@ -40,15 +40,15 @@ class Reservation {
   Reservation& operator=(const Reservation&) = delete;
   ~Reservation() { Release(); }
 
-  // Replaces the estimate once the true cost is known. It may grow past a budget: the request was
-  // admitted and is not sent away again.
+  // Replaces the estimate once the true cost is known. It may grow past a budget: an admitted
+  // request is not refused afterwards.
   void Adjust(int64_t tokens, int64_t bytes) noexcept;
 
-  // Gives back all but so many bytes: the request is answered, and its answer has yet to leave.
+  // Gives back all but `bytes`: the request is answered, and the caller still holds the answer.
   void KeepOnly(int64_t bytes) noexcept;
 
-  // The request's work was done. Only such requests make the pace from which callers are told when
-  // to return: what was refused, cancelled or failed gives back its share and tells nothing.
+  // Marks the request's work as done. Only such requests count for the throughput behind the retry
+  // hint; those that were refused, cancelled or failed just give back their share.
   void CountAsFinished() noexcept { finished_ = true; }
 
   void Release() noexcept;
@@ -71,11 +71,11 @@ class Admission : public std::enable_shared_from_this<Admission> {
   Admission(Cost budgets, std::shared_ptr<const Clock> clock)
       : budgets_(budgets), clock_(std::move(clock)) {}
 
-  // TOO_LARGE when `cost` exceeds a budget all by itself.
+  // TOO_LARGE when `cost` alone exceeds a budget.
   absl::Status CheckAlone(const Cost& cost) const;
 
-  // The same, then takes the share; QUEUE_FULL, with a hint when to return,
-  // when it does not fit beside what is admitted.
+  // Checks the same, then takes the share. QUEUE_FULL, with a hint when to retry, when it does not
+  // fit next to what is admitted.
   absl::StatusOr<Reservation> Reserve(Cost cost);
 
   Cost in_use() const;

@@ -24,7 +24,7 @@ int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
   return variant->workspace_bytes(spec, cu_seqlens_q, cu_seqlens_k);
 }
 
-// The larger of both, field by field.
+// Takes the larger of both, field by field.
 void Raise(PlanMemory* memory, const PlanMemory& other) {
   memory->total = std::max(memory->total, other.total);
   memory->own = std::max(memory->own, other.own);

@@ -1,6 +1,5 @@
 // What is decided about an attention request when it is submitted: the kernels that the automatic
-// one stands for, whether the error of an approximation is measured, and the memory that all of it
-// takes.
+// one may run, whether the error of an approximation is measured, and the memory needed.
 //
 // Any thread.
 #pragma once
@@ -18,8 +17,8 @@
 
 namespace castor {
 
-// Picks the share of the requests whose error is measured though they do not ask: evenly spread,
-// by counting. Which one is picked changes no result.
+// Picks the requests whose error is measured although they did not ask for it: evenly spread, by
+// counting. The pick changes no result.
 class FidelitySampling {
  public:
   FidelitySampling(double share, int32_t rows) : share_(share), rows_(rows) {}
@@ -33,26 +32,26 @@ class FidelitySampling {
   std::atomic<uint64_t> seen_ = 0;
 };
 
-// Replaces the kernel of `resolved` by the first one of the plan.
+// Replaces the kernel of `resolved` with the plan's first one.
 Plan PlanAttention(const AttentionRequest& request, std::span<const attention::Variant> variants,
                    const attention::CostModel& costs, FidelitySampling& sampling,
                    attention::Resolved* resolved);
 
-// Memory beside the tensors, in bytes; attention::Count::kMost for more than can be counted.
+// Memory besides the tensors, in bytes; attention::Count::kMost on overflow.
 struct PlanMemory {
-  int64_t total = 0;  // while it runs
-  // The part that grows with the request. The rest, such as a scratch area per thread, is the same
-  // for every request, and there once however many wait.
+  int64_t total = 0;  // while the request runs
+  // The part that grows with the request. The rest, such as scratch memory per thread, is the same
+  // for every request and is allocated once, however many wait.
   int64_t own = 0;
 };
 PlanMemory MemoryOf(const Plan& plan, const attention::Resolved& resolved,
                     std::span<const attention::Variant> variants);
 
-// What a request takes of the budgets by its tensors alone, which is exact and costs nothing to
-// know: what to compare before anything else is computed from its numbers.
+// The budget share of a request's tensors alone. It is exact and free to compute, so it is checked
+// before anything else is computed from the request's sizes.
 Cost TensorCost(const attention::Resolved& resolved);
 
-// What it takes in all.
+// The budget share of the whole request.
 Cost CostOf(const attention::Resolved& resolved, const PlanMemory& memory);
 
 }  // namespace castor

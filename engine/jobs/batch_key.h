@@ -2,9 +2,9 @@
 //
 // A key is the bytes of everything that one launch has in common: the operation; for attention the
 // dtype, heads, dimensions, scale and the kernel's parameters; for an encoder the model and the
-// kernel's parameters. A model, or the one whose CAST layer is named, stands in it by its
-// generation: what was loaded later under the same name shares no batch with it. Lengths are not in
-// it: batches are ragged.
+// kernel's parameters. A model, or the one whose CAST layer is named, is represented by its
+// generation: a model loaded later under the same name shares no batch with it. Lengths are not
+// part of the key: batches are ragged.
 #pragma once
 
 #include <cstdint>

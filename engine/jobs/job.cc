@@ -71,7 +71,7 @@ void DeliverAs(Answer answer) {
     return;
   }
   auto result = TakeResult(*answer.job, std::get<Work>(answer.job->work));
-  // The budgets are free of all but the answer before the caller hears of it: it may submit again
+  // Everything but the answer leaves the budgets before the caller is told: it may submit again
   // from `done`.
   auto share = std::make_shared<Reservation>(std::move(answer.job->reservation));
   answer.job.reset();

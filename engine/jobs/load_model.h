@@ -1,4 +1,4 @@
-// Loading: from what an operator names to what the registry takes.
+// Loads what an operator names into the form that the registry takes.
 //
 // Engine thread only.
 #pragma once
@@ -10,8 +10,8 @@
 
 namespace castor {
 
-// Reads a file of CAST layers into the host's memory, or lets the device load a model directory.
-// Takes seconds. Errors name the file. The result has no generation yet.
+// Reads a file of CAST layers into host memory, or lets the device load a model directory. Takes
+// seconds. Errors name the file. The result has no generation yet.
 absl::StatusOr<LoadedModel> LoadModel(Device& device, const ModelSource& source);
 
 }  // namespace castor

@@ -51,7 +51,7 @@ absl::StatusOr<uint64_t> ModelRegistry::Put(LoadedModel model, bool replaces) {
   auto added = std::make_shared<LoadedModel>(std::move(model));
   const std::string& name = added->info.name;
 
-  std::shared_ptr<const ModelSet> before;  // let go of outside the lock
+  std::shared_ptr<const ModelSet> before;  // released outside the lock
   MutexLock lock(mu_);
   before = models_;
   const ModelPtr old = before->Find(name);
@@ -70,7 +70,7 @@ absl::StatusOr<uint64_t> ModelRegistry::Put(LoadedModel model, bool replaces) {
 }
 
 absl::Status ModelRegistry::Remove(const std::string& name) {
-  std::shared_ptr<const ModelSet> before;  // let go of outside the lock
+  std::shared_ptr<const ModelSet> before;  // released outside the lock
   MutexLock lock(mu_);
   before = models_;
   const ModelPtr old = before->Find(name);

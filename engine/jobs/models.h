@@ -1,7 +1,7 @@
-// A model as one load made it, and all models as they are at one moment.
+// A loaded model, and the set of all models at one moment.
 //
-// Both are immutable and shared: whoever works with one holds it by shared_ptr, and may go on with
-// it when it has been replaced or removed. The registry (model_registry.h) says what there is now.
+// Both are immutable and shared: users hold them by shared_ptr, and may go on using one that has
+// been replaced or removed. The registry (model_registry.h) has the current set.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace castor {
 
 struct LoadedModel {
-  // Of this load: given by the registry, and never twice. Names come again, generations do not.
+  // Identifies this load: assigned by the registry and never reused, unlike names.
   uint64_t generation = 0;
   ModelInfo info;
   std::shared_ptr<const encoder::Model> encoder;  // null for a file of CAST layers
@@ -42,7 +42,7 @@ class ModelSet {
   // The layers of all models, as "MODEL/INDEX".
   const attention::CastLayers& cast_layers() const { return cast_layers_; }
 
-  const std::vector<ModelPtr>& all() const { return models_; }  // in order of name
+  const std::vector<ModelPtr>& all() const { return models_; }  // sorted by name
 
  private:
   std::vector<ModelPtr> models_;

@@ -1,11 +1,12 @@
-// What a request still has to do. Its plan is told how every step ended and says what comes next:
+// The steps that a request still needs. A plan is told how each step ended and says what comes
+// next:
 //
 //   run     the device computes the output with the job's kernel;
 //   probe   the error of an approximate run is measured, because the caller asked for it, for the
 //           statistics, or because the automatic kernel goes on until an error is small enough.
 //
-// Whoever runs the steps needs to know neither why nor how often. A plan looks at nothing but what
-// it is told, and belongs to whoever owns its job.
+// The code that runs the steps need not know why or how often. A plan depends only on what it is
+// told, and belongs to the owner of its job.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ enum class Step {
   kRun,     // with Plan::kernel()
   kProbe,   // of the last run's output
   kAnswer,  // with the last run's output: nothing is left to do
-  kFail,    // with the step's error, unless it helps to begin again with the run
+  kFail,    // with the step's error, unless it helps to run again
 };
 
 // How a step ended for one request.
@@ -38,27 +39,28 @@ class Plan {
   // One run, then the answer.
   Plan() = default;
 
-  // The runs of `ladder` if there is one, and after a run of an approximation a probe of so many
-  // rows per sequence; 0: of none. The answer states the error if it `reports` it; if not, it is
-  // measured for the statistics alone.
+  // Runs the kernels of `ladder`, if there is one. After a run of an approximation, probes
+  // `probe_rows` rows per sequence; 0: no probe. If it `reports`, the answer states the error; if
+  // not, the error is measured for the statistics only.
   Plan(std::optional<attention::Ladder> ladder, int32_t probe_rows, bool reports)
       : ladder_(std::move(ladder)), probe_rows_(probe_rows), reports_(reports) {}
 
-  // The first step is a run. After kRun and kFail comes a run, after kProbe a probe.
+  // Takes the outcome of a step and returns what follows. The first step is a run. After kRun and
+  // kFail the next step is a run, after kProbe a probe.
   Step Next(const StepOutcome& outcome);
 
   // Whether the kernel is the engine's choice.
   bool automatic() const { return ladder_.has_value(); }
 
-  // What to run when Next has said kRun. Requires automatic().
+  // What to run when Next has returned kRun. Requires automatic().
   const Kernel& kernel() const { return ladder_->current().kernel; }
 
-  // Every kernel that may still run; empty if the caller has named it.
+  // Every kernel that may run; empty if the caller named one.
   std::span<const attention::Rung> rungs() const;
 
   int32_t probe_rows() const { return probe_rows_; }
 
-  // Adds to an answer's report what is known of the choice of its kernel and of its error.
+  // Adds to an answer's report what is known about the choice of its kernel and its error.
   void Describe(ExecutionReport* report) const;
 
  private:
@@ -68,7 +70,7 @@ class Plan {
   int32_t probe_rows_ = 0;
   bool reports_ = false;
 
-  bool probing_ = false;  // the step that Next will hear of is a probe
+  bool probing_ = false;  // the current step is a probe
   double compute_us_ = 0;
   std::optional<Fidelity> estimate_;  // the last
 };

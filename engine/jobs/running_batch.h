@@ -15,13 +15,13 @@ namespace castor {
 // Not movable: the device keeps pointers into the description until the execution is done.
 class RunningBatch {
  public:
-  // Requires jobs of one batch key, and at least one. Takes what a launch has in common and a few
-  // pointers per job: a failed allocation ends the process.
+  // Requires at least one job, all with one batch key. Allocates the spec and a few words per job:
+  // if that fails, the process ends.
   explicit RunningBatch(JobList jobs) noexcept;
   RunningBatch(const RunningBatch&) = delete;
   RunningBatch& operator=(const RunningBatch&) = delete;
 
-  // Hands the batch to the device. Nothing thrown leaves here or Wait.
+  // Hands the batch to the device. Neither this nor Wait throws.
   absl::Status Start(Device& device, RunControl& control);
 
   // Waits for the outputs. Requires that Start succeeded.

@@ -10,7 +10,7 @@
 namespace castor {
 namespace {
 
-// The host memory that one token takes: its id and its type id.
+// Host memory per token: its id and its type id.
 constexpr int64_t kBytesPerToken = 2 * sizeof(int64_t);
 
 int64_t TextBytes(const TextInput& input) {
@@ -34,7 +34,7 @@ int64_t Dimensions(const EncodeRequest& request, const ModelInfo& info) {
   return request.dimensions > 0 ? request.dimensions : info.hidden_size;
 }
 
-// Copies every text into `owned`, which must stay where it is, and lets the views point there.
+// Copies every text into `owned`, which must not be moved, and points the views there.
 void OwnTexts(TextInput* input, std::string* owned) {
   owned->reserve(static_cast<size_t>(TextBytes(*input)));  // so that its bytes never move
   const auto own = [owned](std::string_view& text) {
@@ -62,7 +62,7 @@ absl::Status StageEmbeddings(const EmbeddingInput& input, bool check_finite, int
   return attention::CheckFinite(dtype, work->input.bytes(), "embeddings.values");
 }
 
-// What the answer will say of each sequence.
+// What the answer reports of each sequence.
 void CountSequences(EncodeWork* work) {
   const bool pooled = work->item.output_kind == EncodeOutput::kPooled;
   const std::vector<int32_t>& offsets = work->prepared.cu_seqlens;
@@ -140,7 +140,7 @@ absl::Status StageEncode(HostPool& pool, Job* job) {
   job->reservation.Adjust(
       job->tokens,
       job->tokens * kBytesPerToken + static_cast<int64_t>(work.input.size() + work.output.size()));
-  // What was read is not needed any more; the caller's memory must not be looked at again.
+  // The input is no longer needed, and the caller's memory must not be read again.
   work.request.input = TextInput{};
   work.text = std::string();
   return absl::OkStatus();

@@ -1,5 +1,5 @@
-// How fast something has been finishing lately: an exponentially decaying rate, for the hint when a
-// refused caller should come back. Not thread-safe.
+// The recent rate at which something finishes, exponentially decaying: for the hint when a refused
+// caller should retry. Not thread-safe.
 #pragma once
 
 #include <chrono>
