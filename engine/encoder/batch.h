@@ -23,7 +23,7 @@ struct BatchItem {
   const std::byte* embeddings = nullptr;  // [tokens, hidden]
   DType embeddings_dtype = DType::kFloat32;
 
-  // How this request wants its rows. Requests that differ here share the forward pass all the same.
+  // How this request wants its rows. Requests that differ here still share the forward pass.
   EncodeOutput output_kind = EncodeOutput::kPooled;
   Pooling pooling = Pooling::kMean;
   bool normalize = false;

@@ -31,7 +31,7 @@ constexpr PostNormNames kNames = {
     .output_norm = "output.LayerNorm",
 };
 
-// The limits only keep sizes within what arithmetic can bear; weights decide what is real.
+// The limits only keep size arithmetic from overflowing; the weights' shapes decide what is valid.
 constexpr int64_t kMaxSize = int64_t{1} << 24;
 
 struct BertConfig {

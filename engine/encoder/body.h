@@ -43,8 +43,8 @@ class Body {
   virtual ~Body() = default;
   virtual const BodyInfo& info() const = 0;
 
-  // The last layer's rows, [tokens, hidden] in the weights' dtype. Asks the control often enough:
-  // between parts of layers that take a core some 50 ms at most.
+  // The last layer's rows, [tokens, hidden] in the weights' dtype. Checks the control between parts
+  // of layers, each at most about 50 ms of work for one core.
   virtual absl::StatusOr<at::Tensor> Forward(const BodyInputs& in) const = 0;
 };
 

@@ -1,8 +1,8 @@
-// A plain safetensors file of CAST layers: what a model trained with CAST has beside its other
+// A plain safetensors file of CAST layers: what a model trained with CAST has besides its other
 // weights. Served under a model's name, for requests that bring queries, keys and values.
 //
 // The file holds "layers.INDEX.surrogate_tokens", [N_c, heads, head_dim] in F32, F16 or BF16, for
-// indices from 0 on without gaps; the layers' shapes may differ. Other tensors are not looked at.
+// indices from 0 on without gaps; the layers' shapes may differ. Other tensors are ignored.
 #pragma once
 
 #include <memory>

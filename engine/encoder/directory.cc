@@ -15,7 +15,7 @@
 namespace castor::encoder {
 namespace {
 
-constexpr int64_t kLongest = int64_t{1} << 20;  // tokens; longer limits mean "none"
+constexpr int64_t kLongest = int64_t{1} << 20;  // tokens; a longer model_max_length means "none"
 
 absl::Status Invalid(const std::string& path, std::string_view problem) {
   return absl::InvalidArgumentError(path + ": " + std::string(problem));
@@ -26,7 +26,7 @@ struct Module {
   std::string path;  // relative to the model directory, may be empty
 };
 
-// `path` may name a folder beside modules.json, and nothing that leads out of it.
+// Whether `path` is empty or names a folder next to modules.json, and cannot lead elsewhere.
 bool IsPlainFolder(const std::string& path) {
   return path.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos && path != "." &&
          path != "..";
@@ -69,9 +69,9 @@ absl::Status ReadPooling(const std::string& file, Directory* directory) {
   return config->status();
 }
 
-// The length limit, and what else sentence-transformers would do to a text.
+// Reads the length limit, and refuses what else sentence-transformers would do to a text.
 absl::Status ReadTextSettings(const std::string& model, Directory* directory) {
-  // The first is current, the others are what old versions wrote.
+  // The first is current; old versions wrote the others.
   constexpr std::array<std::string_view, 7> kNames = {
       "sentence_bert_config.json",       "sentence_roberta_config.json",
       "sentence_distilbert_config.json", "sentence_camembert_config.json",
@@ -149,7 +149,7 @@ absl::Status ReadPipeline(const std::string& path, Directory* directory) {
 }  // namespace
 
 absl::StatusOr<Directory> ReadDirectory(const std::string& path) {
-  std::error_code error;  // of a folder that may not be looked into
+  std::error_code error;  // such as a folder that may not be read
   if (!std::filesystem::is_directory(path, error)) {
     return absl::NotFoundError(path + ": is not a directory" +
                                (error ? " (" + error.message() + ")" : ""));

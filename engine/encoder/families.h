@@ -1,6 +1,6 @@
-// The families of models that can be loaded. A family is a pair of files (bert.h, bert.cc), which
-// say what its config.json means, what blocks its body is made of and where its checkpoints keep
-// their weights; and one row in families.cc. Nothing else knows its name.
+// The families of models that can be loaded. A family is a pair of files (bert.h, bert.cc) and one
+// row in families.cc. The files say what its config.json means, what blocks its body is made of and
+// where its checkpoints keep their weights. Nothing else knows its name.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@ struct Family {
   absl::StatusOr<FamilyModel> (*build)(ConfigReader& config, WeightReader& weights);
 };
 
-// nullptr for a type that is not known.
+// nullptr for an unknown type.
 const Family* FindFamily(std::string_view model_type);
 
 // "bert, ...": for messages.

@@ -1,4 +1,4 @@
-// What a model makes of its body's rows: the answer's numbers. One of the three parts of a model,
+// Turns the rows of a model's body into the answer's numbers. One of the three parts of a model,
 // beside its body (body.h) and its input rules (input_rules.h).
 #pragma once
 
@@ -15,8 +15,8 @@ namespace castor::encoder {
 // What a head says about itself.
 struct HeadInfo {
   std::vector<EncodeOutput> outputs;  // that requests may ask for
-  Pooling pooling = Pooling::kMean;   // where a request does not say
-  bool normalize = false;             // where a request does not say
+  Pooling pooling = Pooling::kMean;   // unless the request says otherwise
+  bool normalize = false;             // unless the request says otherwise
 };
 
 // A batch's rows on the device, as a head reads them.

@@ -1,5 +1,5 @@
-// What a model takes: the rules by which texts and ids become the rows of its body. One of the
-// three parts of a model, beside its body (body.h) and its head (head.h).
+// The rules that turn texts and ids into the rows of a model's body. One of the three parts of a
+// model, beside its body (body.h) and its head (head.h).
 #pragma once
 
 #include <cstdint>

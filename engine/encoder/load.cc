@@ -27,7 +27,8 @@ struct LoadedNetwork {
   int64_t parameters;
 };
 
-// The body and its rules as the family reads them, limited by what the directory says.
+// Builds the network: body and rules as the family reads them, length limit and pooling from the
+// directory.
 absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::ScalarType dtype,
                                           at::Device device, AttentionFn attention) {
   const std::string& folder = directory.transformer;
@@ -54,7 +55,7 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
                        weights.parameters()};
 }
 
-// Where the parts of a directory contradict each other.
+// An error where the parts of a directory contradict each other.
 absl::Status CheckAgreement(const Directory& directory, const Network& network,
                             const hf::Tokenizer& tokenizer) {
   const InputRules& rules = network.rules();
@@ -64,7 +65,7 @@ absl::Status CheckAgreement(const Directory& directory, const Network& network,
         directory.transformer, "/tokenizer.json: its greatest id is ", tokenizer.id_limit() - 1,
         ", config.json has a vocab_size of ", rules.vocabulary));
   }
-  // Pairs get type 1 everywhere; a model of one type is not told of it (prepare.cc).
+  // Tokenizers give pairs type 1; it is dropped for a model with one type (prepare.cc).
   if (tokenizer.type_limit() > std::max<int64_t>(rules.types, 2)) {
     return absl::InvalidArgumentError(absl::StrCat(
         directory.transformer, "/tokenizer.json: its greatest type id is ",

@@ -24,19 +24,19 @@ class Model {
   virtual const ModelInfo& info() const = 0;
 
   // Everything that can be checked without tokenizing: counts, lengths, id ranges, shapes, dtypes,
-  // byte sizes, UTF-8, dimensions. Errors name the field as on the wire. Allocates nothing. Says
-  // nothing about the kernel: that is engine/attention/resolve.h's.
+  // byte sizes, UTF-8, dimensions. Errors name the field as on the wire. Allocates nothing. Does
+  // not check the kernel: engine/attention/resolve.h does.
   virtual absl::Status CheckInput(const EncodeRequest& request, int64_t max_sequences,
                                   int64_t max_text_bytes) const = 0;
 
   // The most tokens that PrepareSome can produce for the request. Requires that CheckInput passed.
   virtual int64_t EstimateTokens(const EncodeRequest& request) const = 0;
 
-  // Tokenizes texts, or cuts what is given as tokens or embeddings, to the model's length. Requires
-  // that CheckInput passed. With `truncate` off a sequence that is too long is an INVALID_FIELD.
+  // Tokenizes texts, or cuts token ids or embeddings, to the model's length. Requires that
+  // CheckInput passed. INVALID_FIELD when a sequence is too long and `truncate` is off.
   //
-  // Goes on where `prepared`, at first a Prepared{}, ends. True: all is done; false: call again.
-  // CANCELLED when stopped. After an error `prepared` is of no use.
+  // Continues where `prepared`, at first a Prepared{}, ends. True: all is done; false: call again.
+  // CANCELLED when stopped. After an error `prepared` must not be used.
   virtual absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const Slice& slice,
                                            Prepared* prepared) const = 0;
 
@@ -44,7 +44,7 @@ class Model {
   virtual const Network* network() const = 0;
 };
 
-// All of a request at once.
+// Prepares a whole request at once.
 absl::StatusOr<Prepared> Prepare(const EncodeRequest& request, const Model& model);
 
 }  // namespace castor::encoder

@@ -26,7 +26,7 @@ class Body;
 class Head;
 
 // Runs one attention layer over all sequences of a batch. The device injects it, and so decides
-// which implementation runs; pointers are to the device's memory.
+// which implementation runs; pointers are to device memory.
 using AttentionFn = std::function<absl::Status(
     const attention::Spec& spec, const attention::Problem& problem, RunControl& control)>;
 
@@ -55,8 +55,8 @@ class Network {
   // device: what the head makes of the item's rows. Exactly packing.tokens() rows go through every
   // layer. On a GPU the work is queued on the current stream and nothing waits. Tensors may be
   // views of each other's storage. May throw what LibTorch throws (out of memory, device errors):
-  // the device turns that into a Status. `control` is asked between layers and their parts, and
-  // inside of attention; what it ends the run with is returned as it is.
+  // the device turns that into a Status. Checks `control` between layers and their parts, and
+  // inside attention; a status that ends the run is returned unchanged.
   absl::StatusOr<std::vector<at::Tensor>> Forward(const Batch& batch, const Packing& packing,
                                                   const Inputs& inputs, RunControl& control) const;
 
@@ -68,8 +68,8 @@ class Network {
   AttentionFn attention_;
 };
 
-// What a CPU device does with a batch: packs it, computes, and writes every item's output. Requires
-// a model with a network on the CPU.
+// Runs a batch on the CPU: packs it, computes, and writes every item's output. Requires a model
+// with a network on the CPU.
 absl::Status RunOnHost(const Batch& batch, RunControl& control);
 
 }  // namespace castor::encoder

@@ -1,6 +1,6 @@
-// Packing: where the items of a batch lie once their tokens stand one after another. No tensor
-// library here; whoever runs a batch fills the index block in staging memory and copies it to the
-// device in one piece.
+// Packing: where the items of a batch lie once their tokens are concatenated. No tensor library
+// here; the code that runs a batch fills the index block in host memory, and copies it to a GPU in
+// one piece.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 namespace castor::encoder {
 namespace {
 
-// What makes two items' outputs one piece of work.
+// Items with equal wishes are computed together.
 struct Wish {
   EncodeOutput output;
   Pooling pooling;  // kMean for token embeddings, where it has no meaning
@@ -39,7 +39,7 @@ at::Tensor Pool(Pooling pooling, const at::Tensor& rows, const at::Tensor& offse
 
 // The rows of `x` scaled to unit length, in float32; rows of zeros stay zeros.
 at::Tensor Normalized(const at::Tensor& x) {
-  constexpr double kEpsilon = 1e-12;  // as torch.nn.functional.normalize has it
+  constexpr double kEpsilon = 1e-12;  // as in torch.nn.functional.normalize
   const at::Tensor norms = at::linalg_vector_norm(x, 2, /*dim=*/{1}, /*keepdim=*/true);
   return x.div(norms.clamp_min(kEpsilon));
 }
@@ -62,7 +62,7 @@ std::vector<at::Tensor> PoolingHead::ReadOut(const HeadInputs& in) const {
     }
     const at::Tensor& source = pools ? pooled[wish.pooling] : in.rows;
 
-    // The group's rows one below the other; a group that is the whole batch needs no copy.
+    // The group's rows, concatenated; a group that is the whole batch needs no copy.
     at::Tensor wanted = source;
     if (items.size() != batch.items.size()) {
       std::vector<at::Tensor> parts;

@@ -1,5 +1,5 @@
-// The head of an embedding model: from the last layer's rows to what requests asked for by pooling,
-// cutting and normalising. It has no weights.
+// The head of an embedding model: pools, cuts and normalises the last layer's rows as requests ask
+// for. It has no weights.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,7 @@ namespace castor::encoder {
 
 class PoolingHead final : public Head {
  public:
-  // What a request gets that does not say.
+  // The defaults for requests that do not say.
   PoolingHead(Pooling pooling, bool normalize)
       : info_{.outputs = {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings},
               .pooling = pooling,
@@ -21,7 +21,7 @@ class PoolingHead final : public Head {
   const HeadInfo& info() const override { return info_; }
 
   // Takes rows in any floating dtype. Sums are in float32. Items that want the same share the work;
-  // none changes another's result.
+  // no item changes another's result.
   std::vector<at::Tensor> ReadOut(const HeadInputs& in) const override;
 
  private:

@@ -45,8 +45,9 @@ class PostNorm final : public Body {
   const PostNormWeights weights_;
 };
 
-// How many rows go through a layer's row-wise half together. On a CPU the wide rows in between are
-// to stay in its cache, and in memory that the allocator keeps rather than maps anew each time.
+// How many rows go through a layer's row-wise half together. On a CPU the wide rows in between
+// should stay in the cache, and in memory that the allocator reuses rather than maps anew each
+// time.
 int64_t RowsAtOnce(const Layer& layer, const at::Tensor& x) {
   constexpr int64_t kCpuRows = 1024;
   if (!x.device().is_cpu()) return x.size(0);
@@ -65,7 +66,7 @@ absl::StatusOr<at::Tensor> PostNorm::Forward(const BodyInputs& in) const {
     if (!mixed.ok()) return mixed.status();
     qkv->reset();
     if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
-    // What follows concerns each row alone.
+    // The rest of the layer treats every row independently.
     const int64_t step = RowsAtOnce(layer, *x);
     for (int64_t first = 0; first < x->size(0); first += step) {
       const int64_t count = std::min(step, x->size(0) - first);
@@ -128,7 +129,7 @@ class WeightTaker {
     return weights_.Take(std::string(name) + ".weight", {rows, hidden_});
   }
 
-  // `at` begins the names of one layer.
+  // `at` is the prefix of one layer's names.
   Layer TakeLayer(const std::string& at) {
     const std::array qkv = {Join(at, names_.query), Join(at, names_.key), Join(at, names_.value)};
     const auto linear = [&](std::string_view name, int64_t out, int64_t in) {

@@ -1,5 +1,5 @@
-// The body that BERT and its nearest relatives share: learned absolute positions, added to the
-// words' rows; each layer attention and a plain MLP, a LayerNorm after both; biases throughout.
+// The body that BERT and its closest relatives share: learned absolute positions, added to the word
+// embeddings; layers of attention and a plain MLP, each followed by a LayerNorm; biases throughout.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,7 @@ struct PostNormConfig {
   Activation activation = Activation::kGeluErf;
 };
 
-// Where a family's checkpoints keep the weights. Names are without the ".weight" and ".bias" that
-// end them.
+// Where a family's checkpoints keep the weights. Names omit the ".weight" and ".bias" at their end.
 struct PostNormNames {
   // A checkpoint is saved with or without its family's prefix: all names get the first of these
   // under which `words` is stored.
@@ -36,7 +35,7 @@ struct PostNormNames {
   std::string_view types;  // empty: the family has no token types
   std::string_view norm;
 
-  std::string_view layers;  // a layer's own names begin with this, its index, and dots between
+  std::string_view layers;  // a layer's names begin with this, a dot, its index and a dot
   std::string_view query;
   std::string_view key;
   std::string_view value;

@@ -23,7 +23,7 @@ absl::Status TooLong(std::string_view field, int64_t max_tokens) {
                                           " tokens, and truncate is off"));
 }
 
-// The lengths given, or the one sequence that no lengths stand for.
+// The given lengths; if there are none, one sequence of all tokens.
 std::vector<int64_t> LengthsOf(const std::vector<int64_t>& lengths, int64_t tokens) {
   return lengths.empty() ? std::vector<int64_t>{tokens} : lengths;
 }
@@ -33,7 +33,7 @@ int64_t BytesOf(const TextInput& input, size_t index) {
   return static_cast<int64_t>(input.texts[index].size() + pair);
 }
 
-// Cuts sequences of known lengths: offsets of what is kept, and which were cut.
+// Cuts sequences of known lengths: records the offsets of what is kept, and which were cut.
 absl::Status CutLengths(const std::vector<int64_t>& lengths, std::string_view field, bool truncate,
                         int64_t max_tokens, Prepared* prepared) {
   for (size_t i = 0; i < lengths.size(); ++i) {
@@ -70,7 +70,7 @@ absl::StatusOr<bool> PrepareTexts(const TextInput& input, bool truncate, const I
         tokenizer.Encode(text, pair, options, &prepared->ids, &prepared->type_ids);
     if (!cut.ok()) return cut.status();
     if (*cut && !truncate) return TooLong(At("texts.texts", i), options.max_tokens);
-    // Only a tokenizer without a post-processor makes nothing of an empty text.
+    // Only a tokenizer without a post-processor can produce no tokens.
     if (prepared->ids.size() == static_cast<size_t>(prepared->cu_seqlens.back())) {
       return InvalidField(At("texts.texts", i), "has no tokens");
     }
@@ -106,8 +106,8 @@ absl::Status PrepareTokens(const TokenInput& input, bool truncate, const InputRu
 
 int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules) {
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
-    // No token without a code point of normalised text, of which a byte gives at most 1.5 (U+0390
-    // decomposes into three); 8 covers the special tokens of any pair.
+    // A token covers at least one code point of normalised text. A byte gives at most 1.5 of these
+    // (U+0390, two bytes, decomposes into three); 8 covers the special tokens of any pair.
     const auto prefix = static_cast<int64_t>(rules.prefix.size());
     int64_t total = 0;
     for (size_t i = 0; i < texts->texts.size(); ++i) {

@@ -1,6 +1,6 @@
-// From an EncodeRequest to token ids: checks, the bound that admission needs, and tokenizing, as
-// far as a model's info, input rules and tokenizer decide them. All functions are pure and may run
-// on any thread; none needs the tensor library. engine/encoder/model.h says what they promise.
+// From an EncodeRequest to token ids: checks, the bound that admission needs, and tokenizing, given
+// a model's info, input rules and tokenizer. The functions have no state and may run on any thread;
+// none needs the tensor library. engine/encoder/model.h documents them.
 #pragma once
 
 #include <cstddef>
@@ -33,10 +33,10 @@ struct Prepared {
 
 // How far PrepareSome goes in one call.
 struct Slice {
-  int64_t bytes = INT64_MAX;  // of text: what is reached by these is finished
+  int64_t bytes = INT64_MAX;  // of text; checked between texts, so the last one is finished
 
-  // Asked between texts, and between the parts of a long one, unless empty: true, and the rest is
-  // of no use any more. Must not throw.
+  // Called between texts, and between the parts of a long one, unless empty. True: the rest is no
+  // longer needed. Must not throw.
   std::function<bool()> stop = {};
 };
 
@@ -53,7 +53,7 @@ absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const InputRules&
                                  Prepared* prepared);
 
 // Copies the rows that `prepared` keeps of an EmbeddingInput to `out`, [prepared.tokens(), hidden]
-// in the input's dtype. INVALID_FIELD when they lie in a file that does not hold them any more.
+// in the input's dtype. INVALID_FIELD when they are in a file that no longer holds them.
 absl::Status CopyEmbeddings(const EmbeddingInput& input, const Prepared& prepared, std::byte* out);
 
 }  // namespace castor::encoder

@@ -23,7 +23,7 @@ absl::Status RunOnHost(const Batch& batch, RunControl& control) {
   for (size_t i = 0; i < batch.items.size(); ++i) {
     const BatchItem& item = batch.items[i];
     if (item.embeddings == nullptr) continue;
-    // Read only; from_blob knows no constness.
+    // Only read; from_blob takes no const pointer.
     inputs.embeddings[i] = at::from_blob(const_cast<std::byte*>(item.embeddings),
                                          {item.tokens(), batch.model->info().hidden_size},
                                          attention::ScalarTypeOf(item.embeddings_dtype));

@@ -1,5 +1,5 @@
-// A model that was loaded from files: a tokenizer before a network. LoadModel
-// (engine/encoder/load.h) makes it.
+// A model that was loaded from files: a tokenizer and a network. LoadModel (engine/encoder/load.h)
+// makes it.
 #pragma once
 
 #include <memory>

@@ -22,7 +22,7 @@ std::optional<DType> TypeOf(std::string_view dtype) {
   return std::nullopt;
 }
 
-// Of a tensor on the host.
+// `tensor` must be on the host.
 std::optional<size_t> FindNonFinite(DType dtype, const at::Tensor& tensor) {
   return attention::FindNonFinite(
       dtype, {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
@@ -48,7 +48,7 @@ void WeightReader::ChoosePrefix(std::string_view probe,
 
 const hf::StoredTensor* WeightReader::Find(const std::string& name) const {
   if (const hf::StoredTensor* tensor = files_.Find(name)) return tensor;
-  // The original checkpoints say gamma and beta.
+  // The original checkpoints call them gamma and beta.
   for (const auto& [now, before] : {std::pair<std::string_view, std::string_view>  //
                                     {"LayerNorm.weight", "LayerNorm.gamma"},
                                     {"LayerNorm.bias", "LayerNorm.beta"}}) {

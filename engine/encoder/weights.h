@@ -33,7 +33,7 @@ class WeightReader {
   // The tensor `name`, of exactly `shape`. NaN and Inf in it are errors.
   at::Tensor Take(std::string_view name, std::vector<int64_t> shape);
 
-  // Several matrices of [rows, columns], or vectors of [rows], one below the other.
+  // Several matrices of `shape` [rows, columns], or vectors of [rows], stacked along their rows.
   at::Tensor TakeStacked(std::span<const std::string> names, std::vector<int64_t> shape);
 
   const absl::Status& status() const { return status_; }
