@@ -29,8 +29,8 @@ double MicrosecondsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-// The engine's edge for exceptions on the CPU: everything of the tensor library runs in here.
-// `body` returns an absl::Status.
+// Where exceptions end on the CPU: everything in the tensor library runs inside it. `body` returns
+// an absl::Status.
 template <typename Body>
 absl::Status Guard(Body&& body) {
   try {
@@ -109,7 +109,7 @@ absl::StatusOr<std::shared_ptr<encoder::Model>> CpuDevice::LoadModel(const Model
   });
   if (!status.ok()) return status;
 
-  // A handle whose last copy takes the weights off the account.
+  // The last copy of this handle subtracts the weights again.
   const int64_t bytes = model->info().weight_bytes;
   weights_->peak = std::max<int64_t>(weights_->peak, weights_->now += bytes);
   encoder::Model* const raw = model.get();
@@ -141,7 +141,7 @@ absl::Status CpuDevice::RunAttention(const attention::Spec& spec,
 template <typename Body>
 absl::StatusOr<std::unique_ptr<Execution>> CpuDevice::Launched(const RunControl& control,
                                                                Body&& compute) {
-  // The launch may have begun at a checkpoint of another, which goes on afterwards.
+  // This launch may have begun at a checkpoint of another, which continues afterwards.
   const Used outer = std::exchange(used_, {});
   const Clock::time_point start = Clock::now();
   const absl::Status status = Guard([&] {

@@ -16,7 +16,7 @@ namespace castor {
 
 class CpuDevice : public Device {
  public:
-  // `note` joins DeviceInfo::backend: why it is not a GPU, when one was looked for.
+  // `note` is added to DeviceInfo::backend: why no GPU is used, when one was looked for.
   static std::unique_ptr<Device> Open(const EngineOptions& options, const std::string& note);
 
   const DeviceInfo& info() const override { return info_; }
@@ -33,7 +33,7 @@ class CpuDevice : public Device {
                                                     RunControl& control) override;
 
  private:
-  // Bytes of the models that are alive; they may outlive the device.
+  // Bytes of the models that are alive; models may outlive the device.
   struct WeightBytes {
     std::atomic<int64_t> now = 0;
     std::atomic<int64_t> peak = 0;
@@ -59,7 +59,7 @@ class CpuDevice : public Device {
   const std::shared_ptr<HostPool> host_pool_;
   const std::shared_ptr<WeightBytes> weights_ = std::make_shared<WeightBytes>();
 
-  Used used_;  // by the launch in hand: engine thread only
+  Used used_;  // by the current launch; engine thread only
 };
 
 }  // namespace castor

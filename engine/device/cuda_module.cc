@@ -26,8 +26,8 @@ std::string LastLoaderError() {
   return error == nullptr ? "unknown loader error" : error;
 }
 
-// Asked first, because the module brings the tensor library's CUDA part, which takes a second to
-// load and is of no use without a driver.
+// Checked first, because the module loads the tensor library's CUDA part, which takes a second and
+// is useless without a driver.
 absl::Status CheckDriver(const std::string& library) {
   void* driver = dlopen(library.c_str(), RTLD_LAZY | RTLD_LOCAL);
   if (driver != nullptr) {
@@ -35,7 +35,7 @@ absl::Status CheckDriver(const std::string& library) {
     return absl::OkStatus();
   }
   const std::string error = LastLoaderError();
-  // Of the library itself, not of one that it needs.
+  // The library itself is missing, not one that it needs.
   const bool absent =
       error.starts_with(library + ":") && error.find("No such file") != std::string::npos;
   if (absent) return NoGpu("no NVIDIA driver: " + library + " is not installed");

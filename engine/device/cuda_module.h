@@ -10,22 +10,22 @@
 
 namespace castor {
 
-// Where the CUDA side is looked for; tests have it elsewhere.
+// Where to look for the CUDA side; tests set other places.
 struct CudaPlaces {
   std::string driver = "libcuda.so.1";
   std::string module;  // empty: libcastor_cuda.so beside libcastor_engine.so
   std::string device_nodes = "/dev";
 };
 
-// KERNEL_NOT_AVAILABLE, with the cause, where there is no NVIDIA driver or no such device, or no
-// module and no GPU either. Any other error is one of a GPU that is there: a module that is missing
-// beside one or does not load, a driver that is too old, a device that is not ready. Called on the
-// engine thread. Once loaded, the module stays for the life of the process, since pinned memory is
-// freed through it.
+// KERNEL_NOT_AVAILABLE, with the cause, if there is no NVIDIA driver, no such device, or neither a
+// module nor a GPU. Any other error means that something is present but does not work: a GPU
+// without a module, a module that does not load, a driver that is too old, a device that is not
+// ready. Called on the engine thread. Once loaded, the module stays for the life of the process,
+// since pinned memory is freed through it.
 absl::StatusOr<std::unique_ptr<Device>> OpenCudaDevice(int index, const EngineOptions& options,
                                                        const CudaPlaces& places = {});
 
-// Whether the system has a node of a GPU, /dev/nvidia0 or /dev/dxg.
+// Whether the system has a GPU's device node, such as /dev/nvidia0 or /dev/dxg.
 bool HasGpuNode(const std::string& device_nodes);
 
 }  // namespace castor

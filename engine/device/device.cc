@@ -14,7 +14,7 @@
 namespace castor {
 namespace {
 
-// 0 of "cuda", N of "cuda:N", nothing of any other name.
+// 0 for "cuda", N for "cuda:N", nullopt for any other name.
 std::optional<int> CudaIndex(std::string_view name) {
   constexpr std::string_view kCuda = "cuda";
   if (!name.starts_with(kCuda)) return std::nullopt;
@@ -31,8 +31,8 @@ std::optional<int> CudaIndex(std::string_view name) {
 absl::StatusOr<std::unique_ptr<Device>> OpenCpu(const EngineOptions& options,
                                                 const std::string& note) {
   const int threads = options.cpu_threads > 0 ? options.cpu_threads : AvailableProcessors();
-  // LibTorch keeps two teams of this size. Where a thread of theirs cannot be started it hangs with
-  // the one, and ends the process with the other.
+  // LibTorch keeps two thread teams of this size. If a thread cannot be started, it hangs with one
+  // team, and ends the process with the other.
   if (absl::Status room = CheckThreads(2 * (threads - 1)); !room.ok()) return room;
   return CpuDevice::Open(options, note);
 }

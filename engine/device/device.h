@@ -22,7 +22,7 @@
 namespace castor {
 
 // A batch of attention requests: a Problem for each, all with the same spec, pointing into staging
-// (host) memory without gaps between tokens. Stays alive until its Execution is done.
+// (host) memory without gaps between tokens. Must stay alive until its Execution is done.
 struct AttentionBatch {
   attention::Spec spec;
   std::vector<attention::Problem> requests;
@@ -38,7 +38,7 @@ struct ExecutionTimes {
   std::string_view backend;  // the variant that ran
 };
 
-// A batch that was launched. The CPU has finished when Launch returns; a GPU works on.
+// A batch that was launched. The CPU has finished when Launch returns; a GPU is still working.
 class Execution {
  public:
   virtual ~Execution() = default;
@@ -57,17 +57,17 @@ class Device {
   virtual MemoryStats memory() const = 0;  // any thread; host fields unset
   virtual bool healthy() const = 0;        // any thread
 
-  // How many executions may be launched and not waited for: 1 on the CPU, 2 where copies and
-  // compute overlap.
+  // How many executions may be in flight, launched and not waited for: 1 on the CPU, 2 where copies
+  // and compute overlap.
   virtual int depth() const = 0;
 
   // Puts a model's weights on the device. They are freed with the last handle, which must therefore
-  // be dropped on the engine thread: engine/jobs/model_registry.h sees to that.
+  // be dropped on the engine thread: engine/jobs/model_registry.h ensures that.
   virtual absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource& source) = 0;
 
-  // Both copy the inputs in, compute, and copy the outputs back to the batch's output pointers.
-  // Anything but OK that `control` says at a checkpoint ends the launch and is returned as it is;
-  // the outputs are then unspecified. At a checkpoint the device takes other launches. `control` is
+  // Both copy the inputs in, compute, and copy the outputs back to the batch's output pointers. An
+  // error that `control` returns at a checkpoint ends the launch and is returned unchanged; the
+  // outputs are then unspecified. At a checkpoint the device accepts other launches. `control` is
   // not used after Launch returns.
   virtual absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch,
                                                             RunControl& control) = 0;
@@ -75,8 +75,8 @@ class Device {
                                                             RunControl& control) = 0;
 };
 
-// Opens what EngineOptions::device names. "auto" takes the CPU only where there is no NVIDIA driver
-// or no GPU: one that is there and does not work is an error. Called on the engine thread.
+// Opens what EngineOptions::device names. "auto" uses the CPU only if there is no NVIDIA driver or
+// no GPU: one that is present but does not work is an error. Called on the engine thread.
 absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const EngineOptions& options);
 
 struct CudaPlaces;  // cuda_module.h

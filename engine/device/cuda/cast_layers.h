@@ -1,4 +1,4 @@
-// Which CAST layers a batch brings. Pure; any thread may call it.
+// The distinct CAST layers of a batch. Pure; any thread may call it.
 #pragma once
 
 #include <cstddef>

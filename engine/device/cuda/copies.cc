@@ -5,10 +5,10 @@
 namespace castor {
 namespace {
 
-// From this many on, one driver call for all beats a call of 1 to 2 us for each.
+// From this number of copies on, one driver call for all beats a call of 1 to 2 us for each.
 constexpr size_t kBatchFrom = 4;
 
-// One call for all copies. Drivers and platforms without it answer with an error and do nothing.
+// One call for all copies. Drivers and platforms without it return an error and copy nothing.
 cudaError_t QueueTogether(std::span<const Copy> copies, cudaStream_t stream) {
   std::vector<void*> to(copies.size());
   std::vector<const void*> from(copies.size());
@@ -49,7 +49,7 @@ std::vector<Copy> PlanCopies(std::span<const Stretch> from, std::span<const Stre
 cudaError_t QueueCopies(std::span<const Copy> copies, cudaMemcpyKind kind, cudaStream_t stream) {
   if (copies.size() >= kBatchFrom) {
     if (QueueTogether(copies, stream) == cudaSuccess) return cudaSuccess;
-    cudaGetLastError();  // one by one then; a real fault shows there again
+    cudaGetLastError();  // copy one by one instead; a real fault shows up there again
   }
   for (const Copy& copy : copies) {
     const cudaError_t error = cudaMemcpyAsync(copy.to, copy.from, copy.bytes, kind, stream);

@@ -24,7 +24,7 @@ struct Stretch {
   std::byte* data = nullptr;
 };
 
-// The copies that bring `from` to `to`, cut where either has a border. Pure.
+// The copies that bring `from` to `to`, split at the borders of both. Pure.
 std::vector<Copy> PlanCopies(std::span<const Stretch> from, std::span<const Stretch> to);
 
 // Queues the copies on `stream`, in no particular order among themselves. Host memory must be

@@ -34,11 +34,11 @@ using c10::cuda::CUDACachingAllocator::resetPeakStats;
 constexpr int kMinComputeCapability = 80;
 constexpr size_t kAggregate = 0;  // of the allocator's statistics: small and large blocks together
 
-// The numbers that presence.cc knows.
+// presence.cc repeats these values.
 static_assert(cudaSuccess == 0 && cudaErrorStubLibrary == 34);
 static_assert(cudaErrorInsufficientDriver == 35 && cudaErrorNoDevice == 100);
 
-// There is no such device: "auto" may go on with the CPU, as after no other error.
+// There is no such device: the only error after which "auto" may use the CPU.
 absl::Status Unavailable(const std::string& message) {
   return MakeError(Reason::kKernelNotAvailable, message);
 }
@@ -153,7 +153,7 @@ MemoryStats CudaDevice::memory() const {
   MemoryStats memory;
   memory.device_allocated_bytes = stats.allocated_bytes[kAggregate].current;
   memory.device_reserved_bytes = stats.reserved_bytes[kAggregate].current;
-  // The allocator's own peak is reset at every launch, to measure it.
+  // The allocator's own peak is reset at every launch, to measure the launch.
   memory.device_peak_bytes =
       std::max(peak_bytes_.load(std::memory_order_relaxed), stats.allocated_bytes[kAggregate].peak);
   return memory;
@@ -197,7 +197,7 @@ absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launched(Launcher&& launc
     const c10::InferenceMode inference;
     const c10::cuda::CUDAStreamGuard guard(streams_.compute);
     const c10::DeviceIndex index = device_.index();
-    // The allocator's accounts are the host's: exact, though the device has not run yet.
+    // The allocator keeps its accounts on the host: they are exact before the device has run.
     resetPeakStats(index);
     const int64_t before = AllocatedBytes(index);
     absl::Status launched = launch(*execution);

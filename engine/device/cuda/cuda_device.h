@@ -1,8 +1,8 @@
 // A GPU behind the Device interface.
 //
 // Three streams, from LibTorch's pool: copies in, compute, copies out, so that the next batch's
-// inputs travel while this one computes and the last one's outputs leave. The methods' threads are
-// Device's: the engine thread, but for info, host_pool, variants, memory and healthy.
+// inputs travel while this one computes and the last one's outputs leave. The thread rules are
+// Device's: the engine thread, except for info, host_pool, variants, memory and healthy.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -20,7 +20,8 @@ namespace castor {
 
 class CudaDevice : public Device {
  public:
-  // Fails where the driver, the device or its capability (8.0) is missing, saying which.
+  // Fails if there is no driver, no such device, or its compute capability is below 8.0. The error
+  // says which.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Open(int index, const EngineOptions& options);
 
   const DeviceInfo& info() const override { return info_; }

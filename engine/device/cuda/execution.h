@@ -19,7 +19,7 @@
 
 namespace castor {
 
-// What a batch goes through, in this order, each on its own stream.
+// The stages of a batch, in this order, each on its own stream.
 struct Streams {
   c10::cuda::CUDAStream copy_in;
   c10::cuda::CUDAStream compute;
@@ -30,12 +30,14 @@ class CudaExecution : public Execution {
  public:
   CudaExecution(const Streams& streams, Faults& faults);
 
-  // Waits for the streams if nobody waited: nothing may read or write staging memory afterwards.
+  // Waits for the streams if Wait has not succeeded: afterwards nothing reads or writes staging
+  // memory.
   ~CudaExecution() override;
 
   absl::StatusOr<ExecutionTimes> Wait() override;
 
-  // The stages of a launch, in order. Each makes its stream wait for the stage before. May throw.
+  // The stages of a launch, in order. Each Begin makes its stream wait for the stage before. May
+  // throw.
   void BeginCopyIn() { copy_in_begin_.record(streams_.copy_in); }
   void EndCopyIn() { copy_in_end_.record(streams_.copy_in); }
   void BeginCompute();

@@ -1,6 +1,6 @@
 // Turns what LibTorch and CUDA report into Status, and remembers whether the device still works.
 //
-// The engine's edge for exceptions on the GPU: everything in the module that may throw runs inside
+// Where exceptions end on the GPU: everything in the module that may throw runs inside
 // Faults::Guard. Thread-safe.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace castor {
 
 class Faults {
  public:
-  // `usable` asks the device whether it still takes work: after a fault that it does not recover
+  // `usable` asks the device whether it still accepts work: after a fault that it does not recover
   // from, every CUDA call fails until the process ends.
   explicit Faults(std::function<bool()> usable) : usable_(std::move(usable)) {}
 

@@ -24,7 +24,7 @@ absl::Status CudaDevice::LaunchAttention(const AttentionBatch& batch, CudaExecut
   absl::StatusOr<PackedOffsets> offsets = PackOffsets(spec, batch.requests);
   if (!offsets.ok()) return offsets.status();
 
-  // The inputs belong to the copying stream, which so never waits for memory that an earlier batch
+  // The inputs are allocated on the copy stream, so it never waits for memory that an earlier batch
   // still computes in.
   std::optional<PackedBatch> packed;
   {

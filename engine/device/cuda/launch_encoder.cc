@@ -32,7 +32,7 @@ absl::Status CudaDevice::LaunchEncoder(const encoder::Batch& batch, CudaExecutio
   if (!staging.ok()) return staging.status();
   encoder::WriteIndices(batch, packing, network.rules(), staging->as<int64_t>());
 
-  // Inputs belong to the copying stream, as in LaunchAttention.
+  // Inputs are allocated on the copy stream, as in LaunchAttention.
   encoder::Inputs inputs;
   std::vector<Copy> copies;
   {

@@ -16,7 +16,7 @@ std::byte* DataOf(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.mutable_data_ptr());
 }
 
-// Appends the copies that bring one tensor of each request, `row` bytes a token, behind each other.
+// Appends the copies that concatenate one tensor of each request, `row` bytes per token.
 void AppendTensor(const AttentionBatch& batch, const std::byte* Problem::*data,
                   int64_t (Problem::*tokens)() const, int64_t row, std::byte* packed,
                   std::vector<Copy>* copies) {
@@ -27,7 +27,7 @@ void AppendTensor(const AttentionBatch& batch, const std::byte* Problem::*data,
   }
 }
 
-// Those that bring the layers, `bytes` each, behind each other.
+// Appends the copies that concatenate the layers, `bytes` each.
 void AppendLayers(const BatchLayers& layers, int64_t bytes, std::byte* packed,
                   std::vector<Copy>* copies) {
   for (const std::byte* layer : layers.layers) {
@@ -36,7 +36,7 @@ void AppendLayers(const BatchLayers& layers, int64_t bytes, std::byte* packed,
   }
 }
 
-// Those that bring each request's gates, one a token, behind each other.
+// Appends the copies that concatenate the requests' gates, one per token.
 void AppendGates(const AttentionBatch& batch, std::byte* packed, std::vector<Copy>* copies) {
   for (const Problem& request : batch.requests) {
     const auto bytes = static_cast<size_t>(request.query_tokens()) * sizeof(float);

@@ -1,5 +1,5 @@
-// A batch of attention requests on its way to a GPU: their tensors behind one another in device
-// memory, which make one problem of the sequences of all requests.
+// A batch of attention requests on its way to a GPU: their tensors, concatenated in device memory,
+// make one problem of the sequences of all requests.
 //
 // Used on the device's engine thread, while one batch is launched.
 #pragma once
@@ -19,20 +19,20 @@ namespace castor {
 
 class PackedBatch {
  public:
-  // `offsets` are PackOffsets of the batch, which outlives this object. Allocates the tensors on
-  // the current stream. May throw what LibTorch throws.
+  // `offsets` come from PackOffsets of the batch, which must outlive this object. Allocates the
+  // tensors on the current stream. May throw what LibTorch throws.
   PackedBatch(const AttentionBatch& batch, PackedOffsets offsets, at::Device device);
   PackedBatch(const PackedBatch&) = delete;
   PackedBatch& operator=(const PackedBatch&) = delete;
 
-  // All of them, for whoever keeps them until the device is done.
+  // All tensors; the caller keeps them until the device is done.
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
 
-  // What fills the tensors from the requests' memory.
+  // The copies that fill the tensors from the requests' memory.
   std::vector<Copy> CopiesIn() const;
 
-  // The problem that they make, without an output: the kernels bring theirs. Points into this
-  // object.
+  // The problem that the tensors make, without an output: the kernels allocate theirs. Points into
+  // this object.
   attention::Problem problem() const;
 
  private:
@@ -47,7 +47,7 @@ class PackedBatch {
   at::Tensor query_;
   at::Tensor key_;
   at::Tensor value_;
-  // Of kernel Cast alone.
+  // For Cast only.
   BatchLayers layers_;
   at::Tensor surrogates_;
   at::Tensor gate_;

@@ -10,7 +10,7 @@ namespace {
 using attention::Problem;
 using attention::Spec;
 
-// Appends a request's offsets, shifted; false when they leave int32.
+// Appends a request's offsets, shifted; false when they overflow int32.
 bool Append(std::span<const int32_t> offsets, std::vector<int32_t>& all) {
   const int64_t base = all.back();
   if (base + offsets.back() > std::numeric_limits<int32_t>::max()) return false;

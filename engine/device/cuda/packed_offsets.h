@@ -17,7 +17,7 @@ struct PackedOffsets {
   std::vector<int32_t> cu_seqlens_k = {0};
 };
 
-// INTERNAL when a request's tensors have gaps between tokens, or the offsets leave int32.
+// INTERNAL when a request's tensors have gaps between tokens, or the offsets overflow int32.
 absl::StatusOr<PackedOffsets> PackOffsets(const attention::Spec& spec,
                                           std::span<const attention::Problem> requests);
 

@@ -7,21 +7,21 @@
 namespace castor {
 namespace {
 
-// Threads that never touched CUDA stand on device 0; allocating there would open a context on it.
+// Threads that never used CUDA default to device 0; allocating there would open a context on it.
 std::atomic<int> g_device{0};
 
 std::byte* Allocate(size_t size) {
   void* data = nullptr;
   if (cudaSetDevice(g_device.load(std::memory_order_relaxed)) != cudaSuccess ||
       cudaHostAlloc(&data, size, cudaHostAllocPortable) != cudaSuccess) {
-    cudaGetLastError();  // the caller answers; no later call may trip over it
+    cudaGetLastError();  // the caller reports it; later calls must not see it
     return nullptr;
   }
   return static_cast<std::byte*>(data);
 }
 
 void Free(std::byte* data, size_t) {
-  // Fails only when the process ends and the driver has already gone, with the memory.
+  // Fails only at process exit, when the driver is already gone and the memory with it.
   cudaFreeHost(data);
 }
 

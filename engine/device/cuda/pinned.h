@@ -5,7 +5,7 @@
 
 namespace castor {
 
-// Memory that the driver has pinned for device `index`. One device a process: a pool outlives its
+// Memory that the driver has pinned for device `index`. One device per process: a pool outlives its
 // device, and buffers are freed on any thread.
 HostMemorySource PinnedMemory(int index);
 

@@ -3,7 +3,7 @@
 namespace castor {
 namespace {
 
-// Of cudaError_t; cuda_device.cc compares them.
+// Values of cudaError_t; cuda_device.cc checks them.
 constexpr int kSuccess = 0;
 constexpr int kStubLibrary = 34;
 constexpr int kInsufficientDriver = 35;
@@ -15,7 +15,7 @@ bool NoGpu(const CudaRefusal& refusal) {
   switch (refusal.error) {
     case kStubLibrary:
       return true;
-    case kInsufficientDriver:  // of none, too
+    case kInsufficientDriver:  // also when no driver is loaded
       return refusal.driver_version == 0;
     case kSuccess:
     case kNoDevice:
