@@ -27,7 +27,7 @@ attention::CostTerms TermsOf(const Trial& trial) {
                                 OffsetsOf(trial.keys));
 }
 
-// Of the trials, the one of a single sequence of common parameters.
+// The index of the trial with a single sequence and default parameters.
 constexpr size_t kCommonTrial = 2;
 
 // What distinguishes the terms: one short sequence (the launch), many (sequences), other lengths of
@@ -64,7 +64,7 @@ std::vector<Trial> Trials(const ImprovedClustered& kernel, int32_t n) {
   return trials;
 }
 
-// Kernels that are not chosen among are not measured.
+// Kernels outside the automatic choice are not measured.
 template <typename Other>
 std::vector<Trial> Trials(const Other&, int32_t) {
   return {};
@@ -74,8 +74,8 @@ std::vector<Trial> TrialsOf(KernelName name, int32_t n) {
   return std::visit([n](const auto& kernel) { return Trials(kernel, n); }, DefaultKernel(name));
 }
 
-// A sequence's length with which vanilla takes about a millisecond here: long enough to keep the
-// device busy, short enough for the budget.
+// A sequence length with which vanilla takes about a millisecond: long enough to keep the device
+// busy, short enough for the budget.
 int32_t TrialLength(Stopwatch& stopwatch) {
   constexpr int32_t kLeast = 128;
   constexpr int32_t kMost = 8192;
@@ -88,7 +88,7 @@ int32_t TrialLength(Stopwatch& stopwatch) {
   return n;
 }
 
-// Of the trials that ran, in float32.
+// The samples of the trials that ran, in float32.
 std::vector<CostSample> TakeSamples(Stopwatch& stopwatch, const std::vector<Trial>& trials) {
   std::vector<CostSample> samples;
   for (const Trial& trial : trials) {
@@ -98,7 +98,7 @@ std::vector<CostSample> TakeSamples(Stopwatch& stopwatch, const std::vector<Tria
   return samples;
 }
 
-// The prices with which the trial takes `us`: in proportion, but for what the dtype has no part in.
+// The prices with which the trial takes `us`: scaled, except those that do not depend on the dtype.
 attention::CostTerms Scaled(const attention::CostTerms& prices, const Trial& trial, double us) {
   const attention::CostTerms terms = TermsOf(trial);
   double fixed = 0;
@@ -135,7 +135,7 @@ MeasuredCosts MeasureCosts(Device& device, std::chrono::microseconds budget) {
       measured.complete = false;
     }
   }
-  // The other types do the same work in another time: one trial tells the proportion.
+  // The other dtypes do the same work at another speed: one trial gives the ratio.
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
     for (const auto& [name, label, kind] : kKernels) {
       const auto known = measured.model.prices().find({name, DType::kFloat32});

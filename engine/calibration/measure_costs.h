@@ -10,10 +10,10 @@
 
 namespace castor {
 
-// Runs the kernels that the automatic choice may take on problems that tell the terms of their cost
-// apart, in float32, and fits the model; another dtype's prices are float32's times a factor from
-// one problem. The problems are sized so that vanilla takes about a millisecond. A kernel that
-// fails or that `budget` does not reach is left out; a dtype that it does not reach has float32's
+// Runs the kernels of the automatic choice in float32, on problems that separate the terms of their
+// cost, and fits the model. The prices of another dtype are float32's times a factor from one
+// problem. The problems are sized so that vanilla takes about a millisecond. A kernel that fails,
+// or that `budget` does not reach, is left out; a dtype that it does not reach gets float32's
 // prices.
 struct MeasuredCosts {
   attention::CostModel model;

@@ -19,13 +19,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What a model holds for: a device of this kind, its libraries, its kernels and this build, on one
-// line. Which of a host's equal devices it is makes no difference.
+// What a model is valid for: a device of this kind, its libraries, its kernels and this build, on
+// one line. Identical devices have the same key.
 std::string CostKey(const Device& device, const EngineOptions& options) {
   const DeviceInfo& info = device.info();
   std::string key = options.build + "; " + info.description + "; " + std::to_string(info.threads) +
                     " threads; " + info.backend;
-  std::string_view last;  // neighbouring rows of equal names add nothing
+  std::string_view last;  // adjacent rows with the same name count once
   for (const attention::Variant& row : device.variants()) {
     if (row.backend != last) key += "; " + std::string(row.backend);
     last = row.backend;
@@ -49,7 +49,7 @@ void AddExamples(const attention::CostModel& model, CostModelInfo* info) {
   }
 }
 
-// OK when the file holds a model that fits.
+// OK when the file holds a model for `key`.
 absl::Status Read(const std::string& key, PreparedCosts* prepared) {
   auto read = attention::ReadCosts(prepared->info.file, key);
   if (!read.ok()) return read.status();
@@ -75,7 +75,7 @@ void ReadOrMeasure(Device& device, const EngineOptions& options, PreparedCosts* 
   if (!measured.complete) info.note = "the time did not suffice for every kernel, or one failed";
   if (prepared->model.empty()) return;
   info.source = CostModelInfo::Source::kMeasured;
-  // A part is better than nothing, but not good enough for others.
+  // An incomplete model is better than none, but not good enough to share.
   if (!make_file || !measured.complete) return;
   const absl::Status written = attention::WriteCosts(info.file, prepared->model, key);
   if (absl::IsAlreadyExists(written)) {
@@ -92,7 +92,7 @@ PreparedCosts PrepareCosts(Device& device, const EngineOptions& options) {
   const bool measures = options.cost_model_budget.count() > 0;
   if ((!measures && options.cost_model_file.empty()) || !HasChoice(device)) return prepared;
   const Clock::time_point start = Clock::now();
-  // Files and memory: nothing that goes wrong here may keep an engine from starting.
+  // Failures with files or memory here must not keep an engine from starting.
   const absl::Status status = Guarded([&] {
     ReadOrMeasure(device, options, &prepared);
     return absl::OkStatus();

@@ -1,4 +1,4 @@
-// The automatic kernel's cost model, when an engine starts: read from its file, or measured.
+// The automatic kernel's cost model at startup: read from its file, or measured.
 //
 // Engine thread only, before the first request.
 #pragma once
@@ -14,9 +14,9 @@ struct PreparedCosts {
   CostModelInfo info;
 };
 
-// What EngineOptions says about the cost model. Never fails: an engine without a model is an engine
-// whose automatic kernel is the most exact one, and the reason stands in the info. A device without
-// approximate kernels has nothing to choose, and nothing is measured.
+// Reads or measures the cost model as EngineOptions says. Never fails: without a model the
+// automatic kernel is the most exact one, and the info gives the reason. A device without
+// approximate kernels has nothing to choose, so nothing is read or measured.
 PreparedCosts PrepareCosts(Device& device, const EngineOptions& options);
 
 }  // namespace castor

@@ -82,7 +82,7 @@ bool Stopwatch::Stage(const Trial& trial, DType dtype, Staged* staged) {
   return true;
 }
 
-// All trials read the same numbers: making them takes longer than some trials do.
+// All trials read the same numbers: generating them takes longer than some trials.
 bool Stopwatch::GrowInputs(DType dtype, size_t bytes) {
   if (dtype == inputs_dtype_ && inputs_.size() >= bytes) return true;
   auto buffer = pool_->Allocate(bytes);

@@ -1,4 +1,4 @@
-// How long the device takes for an attention problem of given lengths.
+// Measures how long the device takes for an attention problem of given lengths.
 //
 // Engine thread only, while the device is idle.
 #pragma once
@@ -30,17 +30,17 @@ struct Trial {
 // Offsets of sequences' first tokens, and the total.
 std::vector<int32_t> OffsetsOf(const std::vector<int32_t>& lengths);
 
-// Numbers of either sign between 1/2 and 1, in any floating dtype, by their bits. Nothing is
-// clustered in them, so Lloyd's iterations end late, as they do at worst.
+// Fills the buffer with numbers of either sign between 1/2 and 1, in any floating dtype. They form
+// no clusters, so Lloyd's iterations end late, as in the worst case.
 void FillRandomly(DType dtype, HostBuffer& buffer);
 
 class Stopwatch {
  public:
-  // `device` outlives this, which stops measuring when `budget` is spent.
+  // `device` must outlive this object, which stops measuring when `budget` is spent.
   Stopwatch(Device& device, std::chrono::microseconds budget);
 
-  // The least compute time of a few runs, in microseconds; nullopt when the device cannot run the
-  // trial, or there is no time left for it.
+  // The shortest compute time of a few runs, in microseconds; nullopt when the device cannot run
+  // the trial, or no time is left for it.
   std::optional<double> Time(const Trial& trial, DType dtype);
 
  private:

@@ -32,7 +32,7 @@ absl::Status Run(Device& device, std::unique_ptr<Job> job) {
   return batch.Wait().status();
 }
 
-// Sequences of such lengths, as far as the model takes them; ids from all over its vocabulary.
+// Sequences of `lengths`, cut to the model's limit, with ids from all over its vocabulary.
 EncodeRequest TokensOf(const std::vector<int64_t>& lengths, const ModelInfo& info) {
   TokenInput tokens;
   for (const int64_t length : lengths) {
@@ -54,7 +54,8 @@ absl::Status RunModel(Device& device, const ModelPtr& model, EncodeRequest reque
   return status.ok() ? Run(device, std::move(job)) : status;
 }
 
-// Also the tokenizer's first time. A vocabulary without a word of it says nothing of the model.
+// Also the tokenizer's first run. If the vocabulary has none of the words, that is no fault of the
+// model.
 absl::Status RunTexts(Device& device, const ModelPtr& model) {
   EncodeRequest request;
   request.input = TextInput{{"a beaver builds a dam", "interest rates rose"}, {}, false};
@@ -62,7 +63,7 @@ absl::Status RunTexts(Device& device, const ModelPtr& model) {
   return ReasonOf(status) == Reason::kInvalidField ? absl::OkStatus() : status;
 }
 
-// Until when what need not run may run.
+// The time limit of optional runs.
 struct Budget {
   const Clock& clock;
   const TimePoint end;
@@ -84,7 +85,7 @@ absl::Status RunFurther(Device& device, const ModelPtr& model, const Budget& bud
   return RunModel(device, model, std::move(longer));
 }
 
-// Two sequences, long enough that the kernels share their work among threads.
+// Two sequences, long enough that the kernels split their work among threads.
 class KernelProblem {
  public:
   explicit KernelProblem(HostPool& pool) : pool_(pool) {}
