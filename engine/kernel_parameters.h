@@ -1,5 +1,5 @@
-// The parameters of each kernel beside its tensors, named as on the wire: what a request is checked
-// for, and what requests that share a batch have in common. Constants; any thread.
+// Each kernel's parameters other than its tensors, named as on the wire. Requests are checked
+// against them, and requests that share a batch have equal ones. Constants; any thread.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct Parameter {
   Value Kernel::*member;
   std::optional<ParameterRange> range = std::nullopt;  // of integers
 };
-template <typename Kernel, typename Value>  // clang 16 deduces none from an aggregate
+template <typename Kernel, typename Value>  // clang 16 cannot deduce from an aggregate
 Parameter(std::string_view, Value Kernel::*, std::optional<ParameterRange> = std::nullopt)
     -> Parameter<Kernel, Value>;
 
@@ -53,7 +53,7 @@ constexpr auto ParametersOf(const Cast&) {
                     Parameter{"head_clustering", &Cast::head_clustering}};
 }
 
-// Calls visit(parameter, value) for each.
+// Calls visit(parameter, value) for each parameter.
 template <typename Kernel, typename Visit>
 void ForEachParameter(const Kernel& kernel, Visit visit) {
   std::apply([&](const auto&... parameter) { (visit(parameter, kernel.*parameter.member), ...); },

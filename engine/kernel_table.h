@@ -1,6 +1,6 @@
-// The attention kernels that there are, one row each, in the order of KernelName and of the
-// alternatives of Kernel. Whatever names, counts or lists kernels reads this table: metrics, log
-// fields, the wire's names, the automatic choice. Constants; any thread.
+// All attention kernels, one row each, in the order of KernelName and of the alternatives of
+// Kernel. All code that names, counts or lists kernels reads this table: metrics, log fields, the
+// wire's names, the automatic choice. Constants; any thread.
 #pragma once
 
 #include <algorithm>
@@ -17,13 +17,13 @@ namespace castor {
 
 enum class KernelKind {
   kExact,          // softmax attention itself
-  kApproximation,  // of it: its error can be measured, and the automatic kernel may choose it
-  kOther,          // another function, of tensors that only the caller has
+  kApproximation,  // approximates it, with a measurable error; the automatic kernel may choose it
+  kOther,          // another function, with inputs that only the caller has
 };
 
 struct KernelRow {
   KernelName name;
-  std::string_view label;  // of metrics, log fields and files; the wire's name in lower case
+  std::string_view label;  // in metrics, log fields and files; the wire's name in lower case
   KernelKind kind;
 };
 
@@ -35,11 +35,11 @@ inline constexpr auto kKernels = std::to_array<KernelRow>({
 });
 inline constexpr size_t kKernelCount = kKernels.size();
 
-// Those that the automatic kernel chooses among, most exact first.
+// The kernels that the automatic kernel chooses from, most exact first.
 inline constexpr auto kAutomaticKernels = std::to_array<KernelName>(
     {KernelName::kVanilla, KernelName::kImprovedClustered, KernelName::kClustered});
 
-// Those that compute softmax attention or approximate it, and so need no further input.
+// The kernels that compute or approximate softmax attention, and so need no further input.
 inline std::vector<KernelName> SoftmaxKernels() {
   std::vector<KernelName> names;
   for (const KernelRow& row : kKernels) {
@@ -50,7 +50,7 @@ inline std::vector<KernelName> SoftmaxKernels() {
 
 constexpr const KernelRow& RowOf(KernelName name) { return kKernels[static_cast<size_t>(name)]; }
 
-// The row of a label; nullptr where there is none.
+// The row with this label, or nullptr.
 constexpr const KernelRow* FindKernel(std::string_view label) {
   for (const KernelRow& row : kKernels) {
     if (row.label == label) return &row;
@@ -82,6 +82,6 @@ static_assert(
       return chosen == kAutomaticKernels.size() &&
              RowOf(kAutomaticKernels.front()).kind == KernelKind::kExact;
     }(),
-    "rows stand in KernelName's order, and the automatic kernel knows those that it can choose");
+    "rows are in KernelName's order, and kAutomaticKernels lists all but kOther, exact first");
 
 }  // namespace castor

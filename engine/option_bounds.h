@@ -1,6 +1,6 @@
-// The ranges of EngineOptions' integers, in the units that they have there: one rule for
-// CheckOptions and for programs that check earlier, under names of their own. Each bound has been
-// tried: a server starts and serves there.
+// The ranges of EngineOptions' integers, in the same units. Shared by CheckOptions and by programs
+// that check earlier, under option names of their own. Each bound was tried: a server starts and
+// serves with it.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ inline constexpr OptionBounds kQueuedTokensBounds{1, int64_t{1} << 40};
 inline constexpr OptionBounds kQueuedBytesBounds{1 << 20, int64_t{1} << 40};
 inline constexpr OptionBounds kBatchTokensBounds{1, 1 << 30};
 inline constexpr OptionBounds kBatchRequestsBounds{1, 65536};
-inline constexpr OptionBounds kBatchDelayBounds{0, 60'000'000};  // us; more is a mistake of units
+inline constexpr OptionBounds kBatchDelayBounds{0, 60'000'000};  // us; more is a wrong unit
 inline constexpr OptionBounds kSequencesBounds{1, int64_t{1} << 20};
 inline constexpr OptionBounds kTextBytesBounds{1, int64_t{64} << 20};
 inline constexpr OptionBounds kCostModelBudgetBounds{0, 60'000};  // ms
 inline constexpr OptionBounds kFidelityRowsBounds{1, 1024};
 inline constexpr OptionBounds kCachedHostBytesBounds{0, int64_t{1} << 40};
-// 1024 take some seconds to start, and 2 GiB of stacks' addresses for each 128.
+// 1024 threads take some seconds to start. Every 128 take 2 GiB of address space for stacks.
 inline constexpr OptionBounds kCpuThreadsBounds{0, 1024};
 inline constexpr OptionBounds kTokenizerThreadsBounds{0, 256};
 inline constexpr OptionBounds kCompletionThreadsBounds{1, 256};

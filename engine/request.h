@@ -20,7 +20,7 @@ namespace castor {
 
 // ---- kernels ---------------------------------------------------------------------------------
 
-// In the order of Kernel's alternatives; engine/kernel_table.h says what there is to know of each.
+// In the order of Kernel's alternatives; engine/kernel_table.h describes each.
 enum class KernelName { kVanilla, kClustered, kImprovedClustered, kCast };
 
 // "vanilla", "improved_clustered": metric labels and log fields.
@@ -33,17 +33,17 @@ struct FileRange {
   int64_t size = 0;    // bytes
 };
 
-// A tensor that the caller brings, row-major: in pieces of memory that lie anywhere, one after
-// another, or in a range of a file. Read once, while Submit runs; the descriptor stays open until
-// then. Other processes may change or cut the file at any time: the bytes are whatever was read,
-// and a range that is not all there any more is an error. engine/tensor_reader.h reads both kinds.
+// An input tensor, row-major: the concatenation of pieces of memory, or a range of a file. Read
+// once, while Submit runs; the descriptor must stay open until Submit returns. Other processes may
+// change or truncate the file at any time: the bytes are whatever was read, and a range that is no
+// longer complete is an error. engine/tensor_reader.h reads both kinds.
 struct TensorInput {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
   std::vector<std::span<const std::byte>> pieces;
-  std::optional<FileRange> file = std::nullopt;  // set: in place of pieces
+  std::optional<FileRange> file = std::nullopt;  // if set, replaces `pieces`
 
-  int64_t size_bytes() const;  // -1 where the pieces' sum overflows
+  int64_t size_bytes() const;  // -1 if the sum of the pieces overflows
 };
 
 struct Vanilla {
@@ -88,14 +88,14 @@ using Kernel = std::variant<Vanilla, Clustered, ImprovedClustered, Cast, Automat
 
 enum class Priority { kLow, kNormal, kHigh };
 
-// What every request carries beside its problem.
+// What every request carries besides its problem.
 struct CallContext {
   std::string request_id;  // for logs; the engine never interprets it
   Priority priority = Priority::kNormal;
   std::optional<TimePoint> deadline;
-  // When the request's bytes arrived: the zero of its Timing. Unset: when Submit is called.
+  // When the request's bytes arrived: its Timing starts here. Unset: when Submit is called.
   std::optional<TimePoint> received;
-  std::string tenant;  // whose request it is; empty: nobody's in particular. Not looked at yet
+  std::string tenant;  // the client that it belongs to; empty: none given. Not used yet
 };
 
 struct AttentionRequest {
@@ -147,16 +147,16 @@ struct EncodeRequest {
 
 // ---- results ---------------------------------------------------------------------------------
 
-// A tensor that the engine hands out. With it goes back its memory to the pool, and its share to
-// the budget of bytes: an answer counts there for as long as somebody holds it.
+// An output tensor. Destroying it returns its memory to the pool and its bytes to the budget, so an
+// answer counts against the budget for as long as the caller holds it.
 struct TensorResult {
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
   std::shared_ptr<const void> share = nullptr;  // may outlive the engine
-  HostBuffer data;                              // goes first
+  HostBuffer data;                              // destroyed first
 };
 
-// A kernel that the automatic choice ran first, with an error that it could not keep.
+// A kernel that the automatic choice ran first and rejected because of its error.
 struct RejectedKernel {
   KernelName kernel = KernelName::kVanilla;
   double measured_us = 0;
@@ -195,7 +195,7 @@ struct MemoryReport {
 struct Fidelity {
   int32_t rows = 0;  // per sequence; all rows of shorter ones
   double relative_error = 0;
-  double probe_us = 0;  // exact rows and comparison; with others' where they were probed together
+  double probe_us = 0;  // exact rows and comparison, of all requests probed together
 };
 
 struct ExecutionReport {
@@ -220,7 +220,7 @@ struct EncodeResult {
   ExecutionReport report;
 };
 
-// The kernel's name; requires that `kernel` holds no Automatic.
+// The kernel's name. `kernel` must not hold Automatic.
 KernelName NameOf(const Kernel& kernel);
 
 }  // namespace castor

@@ -1,4 +1,4 @@
-// What the engine has counted since it started: a snapshot for whoever exports it.
+// What the engine has counted since it started: a snapshot for exporters.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct WorkStats {
   uint64_t requests = 0;               // answered OK
   uint64_t batches = 0;                // executed
   uint64_t tokens = 0;                 // computed
-  uint64_t padded_tokens = 0;          // computed though no request asked for them
+  uint64_t padded_tokens = 0;          // computed although no request asked for them
   HistogramSnapshot queue_seconds;     // per request
   HistogramSnapshot copy_in_seconds;   // per batch
   HistogramSnapshot compute_seconds;   // per batch
@@ -27,9 +27,9 @@ struct WorkStats {
   HistogramSnapshot batch_tokens;      // per batch
 
   // Of "attend" with the kernels that "automatic" may choose.
-  uint64_t automatic_requests = 0;  // those of `requests` that were its choice
+  uint64_t automatic_requests = 0;  // those of `requests` whose kernel it chose
   uint64_t automatic_rejected = 0;  // its runs whose estimated error was too large
-  // Of "attend" with approximate kernels: estimates, per probed request. Without bounds elsewhere.
+  // Of "attend" with approximate kernels: estimates, per probed request. No bounds elsewhere.
   HistogramSnapshot relative_error;
 };
 
@@ -38,7 +38,7 @@ struct RefusalStats {
   uint64_t count = 0;
 };
 
-// What waits or runs now, and the budgets that bound it.
+// What waits or runs now, and its budgets.
 struct LoadStats {
   int64_t queued_requests = 0;    // waiting for a batch
   int64_t inflight_requests = 0;  // admitted and not answered, waiting ones included
@@ -60,13 +60,14 @@ struct MemoryStats {
 
 struct EngineStats {
   std::vector<WorkStats> work;
-  std::vector<RefusalStats> refusals;  // every reason, also those at zero
+  std::vector<RefusalStats> refusals;  // every reason, including those at zero
   LoadStats load;
   MemoryStats memory;
   HistogramSnapshot tokenize_seconds;  // per request that brought text
-  HistogramSnapshot fidelity_seconds;  // of fidelity probes, per batch of them
+  HistogramSnapshot fidelity_seconds;  // per batch of fidelity probes
   uint64_t cancelled_queued = 0;       // cancelled or expired before their batch was formed
-  uint64_t cancelled_running = 0;      // cancelled or expired while their batch ran, or failed
+  // Cancelled while they ran, or expired in a run that failed or was ended.
+  uint64_t cancelled_running = 0;
   uint64_t device_faults = 0;
   bool device_healthy = true;
 };

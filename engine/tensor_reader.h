@@ -1,8 +1,7 @@
-// Reads the bytes of a TensorInput front to back, wherever they lie: the one place that knows the
-// kinds of source there are.
+// Reads the bytes of a TensorInput front to back, from memory or from a file.
 //
-// A file is read with pread and never mapped: its other users may cut it at any time, and a mapping
-// would answer that with SIGBUS where this answers with an error. Used by one thread.
+// A file is read with pread and never mapped: other processes may truncate it at any time. A
+// mapping would then raise SIGBUS; pread reports an error. Used by one thread.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +14,7 @@
 
 namespace castor {
 
-// The wire's path of what holds the bytes of the tensor at `field`: "query.raw" or
+// The wire's path of the bytes of the tensor at `field`, such as "query.raw" or
 // "query.shared_memory".
 std::string DataField(const TensorInput& input, std::string_view field);
 
@@ -24,8 +23,8 @@ class TensorReader {
   // `field` is the tensor's path, such as "query", for errors. Both must outlive the reader.
   TensorReader(const TensorInput& input, std::string_view field) : input_(input), field_(field) {}
 
-  // The next `size` bytes, of which the input must have as many left. INVALID_FIELD when a file
-  // ends before them or cannot be read; what `out` then holds is of no meaning.
+  // Reads the next `size` bytes; the input must have that many left. INVALID_FIELD when a file ends
+  // too early or cannot be read; the contents of `out` are then unspecified.
   absl::Status Read(size_t size, std::byte* out);
   void Skip(size_t size);
 
@@ -36,8 +35,8 @@ class TensorReader {
 
   const TensorInput& input_;
   const std::string_view field_;
-  size_t piece_ = 0;  // the piece that comes next
-  size_t used_ = 0;   // bytes of it, or of the file's range
+  size_t piece_ = 0;  // the current piece
+  size_t used_ = 0;   // bytes read of that piece, or of the file's range
 };
 
 }  // namespace castor
