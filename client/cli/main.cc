@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
   try {
     return castor::cli::Run(argc, argv);
   } catch (const std::bad_alloc&) {
-    castor::cli::Complain("this machine has not the memory for it");
+    castor::cli::Complain("not enough memory on this machine");
   } catch (const std::exception& error) {
     castor::cli::Complain(error.what());
   }

@@ -39,8 +39,11 @@ absl::Status CheckOptions(const EngineOptions& options) {
            {"max_cached_host_bytes", options.max_cached_host_bytes, kCachedHostBytesBounds},
        }) {
     if (value >= bounds.low && value <= bounds.high) continue;
-    std::string problem = std::to_string(value) + " is not at least " + std::to_string(bounds.low);
-    if (bounds.high != kMax) problem += " and at most " + std::to_string(bounds.high);
+    std::string problem = std::to_string(value) + " is below " + std::to_string(bounds.low);
+    if (bounds.high != kMax) {
+      problem = std::to_string(value) + " is not within " + std::to_string(bounds.low) + ".." +
+                std::to_string(bounds.high);
+    }
     return InvalidField(field, problem);
   }
   if (!(options.fidelity_share >= 0 && options.fidelity_share <= 1)) {  // NaN fails too

@@ -127,7 +127,7 @@ absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const
   if (!healthy()) return MakeError(Reason::kInternal, "the device has failed");
   if (auto status = scheduler_.CheckOpen(); !status.ok()) return status;
   if (call.deadline && *call.deadline <= now) {
-    return MakeError(Reason::kDeadlineExceeded, "the deadline had passed when the request came");
+    return MakeError(Reason::kDeadlineExceeded, "the deadline had passed when the request arrived");
   }
   return absl::OkStatus();
 }

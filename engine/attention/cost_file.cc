@@ -44,7 +44,7 @@ std::string OneLine(std::string_view key) {
 }
 
 absl::Status Broken(std::string_view problem) {
-  return absl::DataLossError("the cost model's file " + std::string(problem));
+  return absl::DataLossError("the cost model file " + std::string(problem));
 }
 
 // Takes `prefix` off the front of `text`, if it is there.
@@ -125,9 +125,9 @@ absl::StatusOr<CostModel> ParseCosts(std::string_view text, std::string_view key
     return Broken("is damaged");
   }
   text = text.substr(0, last);
-  if (!Consume(kTitle, &text)) return Broken("has another format");
+  if (!Consume(kTitle, &text)) return Broken("has an unknown format");
   if (TakeLine(&text) != std::string(kKeyLabel) + OneLine(key)) {
-    return Broken("is of another device or build");
+    return Broken("was measured on another device or build");
   }
   CostModel model;
   while (!text.empty()) {

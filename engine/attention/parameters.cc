@@ -48,8 +48,9 @@ absl::StatusOr<Kernel> Choose(const Automatic& automatic) {
   for (const KernelName name : kAutomaticKernels) {
     if (allows(name)) return DefaultKernel(name);
   }
-  return InvalidField("automatic.allowed",
-                      "allows only cast, which needs surrogate tokens: ask for cast itself");
+  return InvalidField(
+      "automatic.allowed",
+      "allows only cast, which needs surrogate tokens: choose the kernel cast itself");
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ absl::StatusOr<std::vector<int32_t>> Offsets(std::span<const int64_t> lengths, i
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (lengths[i] < 1) return InvalidField(Index(lengths_field, i), "must be at least 1");
     if (lengths[i] > tokens - total) {
-      return InvalidField(Index(lengths_field, i), "leads beyond the " + std::to_string(tokens) +
+      return InvalidField(Index(lengths_field, i), "reaches beyond the " + std::to_string(tokens) +
                                                        " tokens of " + std::string(tensor));
     }
     total += lengths[i];
@@ -99,7 +99,7 @@ absl::Status ResolveSequences(const AttentionRequest& request, const Geometry& g
   if (!key_offsets.ok()) {
     if (!key_lengths.empty()) return key_offsets.status();
     return InvalidField("key_lengths",
-                        "is empty, so query_lengths hold for key as well; they add up to " +
+                        "is empty, so query_lengths apply to key too; they add up to " +
                             std::to_string(geometry.query_tokens) + ", but key has " +
                             std::to_string(geometry.key_tokens) + " tokens");
   }
@@ -115,7 +115,7 @@ absl::Status ResolveScale(const AttentionRequest& request, const Geometry& geome
   }
   // Kernels multiply in float32, where a finite double can be infinite. NaN fails the comparison.
   if (!(std::abs(*request.softmax_scale) <= std::numeric_limits<float>::max())) {
-    return InvalidField("softmax_scale", "must be finite, in float32 as well");
+    return InvalidField("softmax_scale", "must be finite, also when rounded to float32");
   }
   spec->softmax_scale = *request.softmax_scale;
   return absl::OkStatus();
@@ -190,7 +190,8 @@ absl::Status CheckCastPlaces(const Cast& kernel, const Resolved& resolved) {
 absl::Status ResolveKernel(const Cast& kernel, const CastLayers& layers, Resolved* resolved,
                            int64_t* bytes) {
   if (!SameLengths(*resolved)) {
-    return InvalidField("cast", "is self-attention: query and key sequences must be as long");
+    return InvalidField("cast",
+                        "is self-attention: query and key sequences must have equal lengths");
   }
   if (absl::Status s = CheckCastGate(kernel.gate, *resolved, bytes); !s.ok()) return s;
   if (const auto* surrogates = std::get_if<TensorInput>(&kernel.surrogates)) {
@@ -273,7 +274,7 @@ absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<cons
   const std::optional<int64_t> output_bytes = NumBytes(spec.dtype, resolved.output_shape);
   const std::optional<int64_t> total =
       output_bytes ? CheckedAdd(bytes, *output_bytes) : output_bytes;
-  if (!total) return InvalidField("value.shape", "makes an output too large to count");
+  if (!total) return InvalidField("value.shape", "gives an output too large to count");
   resolved.staging_bytes = *total;
 
   spec.kernel = *std::move(kernel);

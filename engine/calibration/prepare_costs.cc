@@ -72,7 +72,7 @@ void ReadOrMeasure(Device& device, const EngineOptions& options, PreparedCosts* 
   if (options.cost_model_budget.count() == 0) return;
   MeasuredCosts measured = MeasureCosts(device, options.cost_model_budget);
   prepared->model = std::move(measured.model);
-  if (!measured.complete) info.note = "the time did not suffice for every kernel, or one failed";
+  if (!measured.complete) info.note = "there was no time to measure every kernel, or one failed";
   if (prepared->model.empty()) return;
   info.source = CostModelInfo::Source::kMeasured;
   // An incomplete model is better than none, but not good enough to share.

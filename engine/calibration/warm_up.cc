@@ -163,7 +163,7 @@ absl::Status WarmUp(Device& device, const ModelSet& models, const Clock& clock,
     for (const ModelPtr& model : models.all()) {
       if (model->encoder == nullptr) continue;  // CAST layers
       const absl::Status status = Guarded([&] { return run(model); });
-      if (!status.ok()) return Failed("the model \"" + model->info.name + "\"", status);
+      if (!status.ok()) return Failed("model \"" + model->info.name + "\"", status);
     }
     return absl::OkStatus();
   };

@@ -51,7 +51,7 @@ absl::StatusOr<std::shared_ptr<const attention::CastLayer>> ReadLayer(
   } else if (tensor.dtype == "BF16") {
     elements = ToFloats<c10::BFloat16>(tensor.data);
   } else {
-    return Fail(tensor, name, "is stored in none of F32, F16, BF16");
+    return Fail(tensor, name, "is stored as none of F32, F16, BF16");
   }
   if (attention::FindNonFinite(DType::kFloat32, std::as_bytes(std::span(elements)))) {
     return Fail(tensor, name, "holds NaN or Inf");
@@ -82,8 +82,8 @@ absl::StatusOr<CastFile> ReadCastFile(const ModelSource& source) {
   if (read.layers.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(source.directory,
-                     ": holds no layers.0.surrogate_tokens; a model file like "
-                     "this one is for CAST layers, an encoder is a directory"));
+                     ": holds no layers.0.surrogate_tokens; a single file is read "
+                     "as CAST layers, an encoder is a directory"));
   }
   info.name = source.name;
   info.family = "cast_layers";

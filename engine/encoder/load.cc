@@ -62,13 +62,13 @@ absl::Status CheckAgreement(const Directory& directory, const Network& network,
   const int64_t hidden = network.body().info().hidden;
   if (tokenizer.id_limit() > rules.vocabulary) {
     return absl::InvalidArgumentError(absl::StrCat(
-        directory.transformer, "/tokenizer.json: its greatest id is ", tokenizer.id_limit() - 1,
+        directory.transformer, "/tokenizer.json: its highest id is ", tokenizer.id_limit() - 1,
         ", config.json has a vocab_size of ", rules.vocabulary));
   }
   // Tokenizers give pairs type 1; it is dropped for a model with one type (prepare.cc).
   if (tokenizer.type_limit() > std::max<int64_t>(rules.types, 2)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        directory.transformer, "/tokenizer.json: its greatest type id is ",
+        directory.transformer, "/tokenizer.json: its highest type id is ",
         tokenizer.type_limit() - 1, ", config.json has a type_vocab_size of ", rules.types));
   }
   if (rules.max_tokens <= std::max(tokenizer.added_tokens(false), tokenizer.added_tokens(true))) {

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "engine/attention/scalar_type.h"
-#include "engine/base/error.h"
 #include "engine/encoder/model.h"
 #include "engine/encoder/network.h"
 

@@ -27,7 +27,8 @@ bool BatchRun::WantsCheckpoint() noexcept {
 }
 
 absl::Status BatchRun::AtCheckpoint() noexcept {
-  if (ended_) return MakeError(Reason::kCancelled, "nobody waits for this run any more");
+  if (ended_)
+    return MakeError(Reason::kCancelled, "every request of this run was cancelled or expired");
   if (makes_way_) run_due_();
   return absl::OkStatus();
 }

@@ -34,7 +34,7 @@ absl::Status ConvertInput(wire::EncodeRequest& from, RequestRegions& regions, En
 absl::Status ConvertOutput(int32_t output, EncodeOutput* out) {
   if (output == v1::LOGITS || output == v1::SCORES) {
     return InvalidField(Reason::kNotServed, "output",
-                        "this server runs no classification heads: take POOLED or "
+                        "this server runs no classification heads: ask for POOLED or "
                         "TOKEN_EMBEDDINGS");
   }
   return ConvertEnum(kEncodeOutputs, output, "output", out);

@@ -36,7 +36,7 @@ bool WireReader::ReadVarintOfAtMost(int max_bytes, uint64_t* value) {
       return true;
     }
   }
-  return Fail("a varint that is too long");
+  return Fail("a varint longer than " + std::to_string(max_bytes) + " bytes");
 }
 
 bool WireReader::ReadByte(uint8_t* byte) {
@@ -91,7 +91,7 @@ bool WireReader::ReadText(std::string_view* text) {
   // protobuf's own check, so that both accept the same texts.
   if (!google::protobuf::internal::IsStructurallyValidUTF8(joined.data(),
                                                            static_cast<int>(joined.size()))) {
-    return Fail("a text that is not UTF-8");
+    return Fail("a string that is not valid UTF-8");
   }
   *text = joined;
   return true;
@@ -139,7 +139,7 @@ bool WireReader::Skip(Tag tag) {
     case WireType::kStartGroup:
       return SkipGroup(tag.number);
     case WireType::kEndGroup:
-      return Fail("the end of a group that was not begun");
+      return Fail("the end of a group that never began");
     case WireType::kFixed32:
       return SkipBytes(4);
   }
@@ -157,7 +157,7 @@ bool WireReader::SkipGroup(uint32_t number) {
   if (!Descend()) return false;
   while (true) {
     Tag tag;
-    if (AtLimit()) return Fail("a group without its end");
+    if (AtLimit()) return Fail("a group that never ends");
     if (!ReadTag(&tag)) return false;
     if (tag.type == WireType::kEndGroup && tag.number == number) break;
     if (!Skip(tag)) return false;

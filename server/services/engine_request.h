@@ -149,7 +149,7 @@ class EngineRequest {
   absl::Status WriteOutput(const TensorResult& output) {
     const FileRange& range = output_->file;
     if (static_cast<int64_t>(output.data.size()) != range.size) {
-      return MakeError(Reason::kInternal, "the output has another size than its range");
+      return MakeError(Reason::kInternal, "the output differs in size from its range");
     }
     absl::Status status = WriteRange(range, output.data.bytes(), "output");
     if (status.ok()) parts_.metrics.SharedMemoryWritten(output.data.size());

@@ -15,7 +15,7 @@ absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Messa
   }
   if (parsed) return absl::OkStatus();
   return MakeError(Reason::kMalformedMessage,
-                   "the bytes are no valid " + message->GetDescriptor()->full_name());
+                   "the bytes are not a valid " + message->GetDescriptor()->full_name());
 }
 
 grpc::ByteBuffer SerializeMessage(const google::protobuf::Message& message) {

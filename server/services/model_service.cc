@@ -9,8 +9,7 @@ namespace castor::server {
 namespace {
 
 absl::Status ModelControlOff() {
-  return MakeError(Reason::kModelControlOff,
-                   "models are loaded when the server starts, and only then");
+  return MakeError(Reason::kModelControlOff, "models are loaded only when the server starts");
 }
 
 }  // namespace
@@ -35,7 +34,7 @@ ModelService::ModelService(const ServiceContext& services) : MessageService(serv
                     return absl::OkStatus();
                   }
                   return MakeError(Reason::kModelNotFound, "no model is named \"" + request.name() +
-                                                               "\"; ListModels names all");
+                                                               "\"; ListModels lists all models");
                 }));
   AddMethod("/castor.v1.ModelService/LoadModel",
             TypedMethod<v1::LoadModelRequest, v1::Model>(

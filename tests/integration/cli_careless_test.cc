@@ -181,7 +181,7 @@ TEST_F(CliCarelessTest, NoMemoryIsOneLine) {
   const std::string limited =
       "ulimit -v 600000; " CASTOR_PROGRAM " encode --text-file /dev/zero 2>" + InFolder("err");
   EXPECT_EQ(std::system(limited.c_str()), 2 << 8);
-  EXPECT_EQ(ReadFile(InFolder("err")), "castor: this machine has not the memory for it\n");
+  EXPECT_EQ(ReadFile(InFolder("err")), "castor: not enough memory on this machine\n");
 }
 
 TEST_F(CliCarelessTest, TextsThatAreNoUtf8AreRefusedWithTheirPlace) {

@@ -93,7 +93,7 @@ TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   EXPECT_TRUE(options.engine.models.empty());
   EXPECT_EQ(options.engine.fidelity_share, 0);
   EXPECT_EQ(options.engine.cost_model_budget, defaults.engine.cost_model_budget);
-  EXPECT_NE(options.engine.build, "") << "the cost model's file is keyed by it";
+  EXPECT_NE(options.engine.build, "") << "the cost model file is keyed by it";
 }
 
 TEST_F(OptionsTest, TheCostModelHasAFileOnlyWhereOneIsNamed) {

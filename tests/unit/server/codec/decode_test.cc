@@ -311,7 +311,7 @@ TEST(MalformedTest, SaysWhere) {
             "query.shape[2]: at byte 6: the message ends inside a field");
   EXPECT_EQ(MalformedMessage(id + std::string(1, '\0')), "at byte 4: field number 0");
   EXPECT_EQ(MalformedMessage(LengthField(1, "\xc3")),
-            "request_id: at byte 0: a text that is not UTF-8");
+            "request_id: at byte 0: a string that is not valid UTF-8");
 }
 
 TEST(MalformedTest, KeepsTheRequestIdForTheLog) {
