@@ -166,7 +166,7 @@ struct RejectedKernel {
 struct KernelReport {
   Kernel kernel = Vanilla{};  // defaults resolved; never Automatic; Cast without its tensors
   std::string device;         // "cpu", "cuda:0"
-  std::string backend;        // the implementation that ran, such as "cpu-sdpa"
+  std::string backend;        // the implementation that ran, such as "cpu-avx2"
   double predicted_us = 0;    // of the automatic choice, for this request alone; 0 otherwise
   double measured_us = 0;     // the whole batch
   std::vector<RejectedKernel> rejected;  // by the automatic choice, in order

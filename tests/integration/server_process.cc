@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,13 @@ namespace castor::testing {
 namespace {
 
 constexpr std::chrono::milliseconds kPatience = Patience(std::chrono::seconds(60));
+
+// For poll(); 0 when `deadline` has passed.
+int MillisecondsUntil(std::chrono::steady_clock::time_point deadline) {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+      deadline - std::chrono::steady_clock::now());
+  return static_cast<int>(std::max<int64_t>(left.count(), 0));
+}
 
 }  // namespace
 
@@ -54,10 +62,8 @@ ServerProcess::~ServerProcess() {
 }
 
 bool ServerProcess::ReadSome(std::chrono::steady_clock::time_point deadline) {
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-      deadline - std::chrono::steady_clock::now());
   pollfd readable{error_pipe_, POLLIN, 0};
-  if (poll(&readable, 1, static_cast<int>(std::max<int64_t>(left.count(), 0))) <= 0) return false;
+  if (poll(&readable, 1, MillisecondsUntil(deadline)) <= 0) return false;
   char buffer[4096];
   const ssize_t got = read(error_pipe_, buffer, sizeof(buffer));
   if (got <= 0) return false;
@@ -79,13 +85,22 @@ std::string ServerProcess::AwaitLine(const std::string& text) {
 
 void ServerProcess::Signal(int number) { kill(pid_, number); }
 
+bool ServerProcess::EndsBefore(std::chrono::steady_clock::time_point deadline) const {
+  const int process = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
+  if (process < 0) return false;
+  pollfd ended{process, POLLIN, 0};
+  const int count = poll(&ended, 1, MillisecondsUntil(deadline));
+  close(process);
+  return count > 0;
+}
+
 int ServerProcess::Wait() {
   if (!running_) return -1;
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
   while (ReadSome(deadline)) {
   }
-  // The stream has ended, so the process has ended or is about to.
-  if (std::chrono::steady_clock::now() >= deadline) return -1;
+  // The stream has ended, so the process has ended or should be about to.
+  if (!EndsBefore(deadline)) return -1;
   int status = 0;
   if (waitpid(pid_, &status, 0) != pid_) return -1;
   running_ = false;

@@ -39,6 +39,7 @@ class ServerProcess {
  private:
   // Reads once; false at the end of the stream or at `deadline`.
   bool ReadSome(std::chrono::steady_clock::time_point deadline);
+  bool EndsBefore(std::chrono::steady_clock::time_point deadline) const;
 
   pid_t pid_ = -1;
   int error_pipe_ = -1;

@@ -66,7 +66,8 @@ at::Tensor UploadOffsets(std::span<const int32_t> cu_seqlens, int64_t first, int
   for (int64_t s = 0; s <= count; ++s) values[s] = cu_seqlens[first + s] - cu_seqlens[first];
   const c10::StreamId stream = c10::cuda::getCurrentCUDAStream(device.index()).id();
   for (const Upload& upload : remembered) {
-    if (upload.tensor.defined() && upload.stream == stream && upload.values == values) {
+    if (upload.tensor.defined() && upload.stream == stream && upload.values == values &&
+        upload.tensor.device() == device) {
       return upload.tensor;
     }
   }
