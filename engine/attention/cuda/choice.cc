@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <variant>
 
 #include "engine/attention/count.h"
 
@@ -43,6 +44,14 @@ int64_t CudnnLengthStep(int64_t tokens) {
   while (step * 64 <= tokens) step *= 2;
   return step;
 }
+
+// Of FlashAttention's and CUTLASS's tiles each side, of queries or of keys, divides this. A range
+// that begins and ends at its multiples is cut between tiles, and under a causal mask its last tile
+// sees the keys that it saw.
+constexpr int64_t kTile = 128;
+
+// How many blocks of those kernels a multiprocessor holds, by their registers.
+constexpr int64_t kBlocksEach = 2;
 
 template <size_t n>
 bool Contains(const std::array<int64_t, n>& values, int64_t value) {
@@ -99,6 +108,29 @@ std::vector<Segment> PlanSegments(const Spec& spec, Path base,
     }
   }
   return segments;
+}
+
+int64_t QueryStep(const Spec& spec, Path base, int64_t query_tokens, int64_t key_tokens,
+                  const Capabilities& device) {
+  const Vanilla* vanilla = std::get_if<Vanilla>(&spec.kernel);
+  if (vanilla == nullptr) return 0;
+  switch (base) {
+    case Path::kCudnn:
+      return 0;
+    case Path::kMath:
+      // Its products span all keys, hidden ones too. Over many heads its blocks differ in length.
+      return vanilla->causal || spec.heads > kMaxGridHeads ? 0
+                                                           : MathBlockRows(spec.heads, key_tokens);
+    case Path::kFlash:
+      if (CudnnFits(spec, query_tokens, key_tokens, device)) return 0;
+      break;
+    case Path::kEfficient:
+      break;
+  }
+  // A block walks along all keys however few blocks there are: ranges that leave multiprocessors
+  // idle would end no sooner.
+  const int64_t blocks = kBlocksEach * device.multiprocessors;
+  return kTile * std::max<int64_t>(1, (blocks + spec.heads - 1) / spec.heads);
 }
 
 int64_t MathBlockRows(int64_t heads, int64_t key_tokens) {

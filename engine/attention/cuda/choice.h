@@ -10,6 +10,10 @@
 //   cuDNN       its heuristics look at the whole problem, batch size included, so each sequence is
 //               a problem of batch size 1, however many of them a batch holds.
 //   math        one sequence at a time, in query blocks whose size follows from its own lengths.
+//
+// The same holds for some of a sequence's queries, computed by themselves, where QueryStep allows
+// the cut: they then lie in the very tiles or blocks that they have in the whole sequence, over the
+// same keys.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +28,7 @@ namespace castor::attention::cuda {
 struct Capabilities {
   int compute_capability = 0;  // 90 on Hopper
   int64_t cudnn_version = 0;   // 91900 is 9.19.0; 0: no cuDNN
+  int multiprocessors = 0;
 };
 
 enum class Path { kFlash, kCudnn, kEfficient, kMath };
@@ -57,6 +62,12 @@ std::vector<Segment> PlanSegments(const Spec& spec, Path base,
                                   std::span<const int32_t> cu_seqlens_q,
                                   std::span<const int32_t> cu_seqlens_k,
                                   const Capabilities& device);
+
+// How far apart the queries of a sequence may be cut into problems of their own (Problem::part)
+// that `base` computes, so that every row keeps its bytes: ranges begin at multiples of this and
+// hold at least as many queries. A range of this length fills the device. 0: not at all.
+int64_t QueryStep(const Spec& spec, Path base, int64_t query_tokens, int64_t key_tokens,
+                  const Capabilities& device);
 
 // How many query rows the math path computes at a time for a sequence of `key_tokens` keys.
 int64_t MathBlockRows(int64_t heads, int64_t key_tokens);

@@ -144,6 +144,36 @@ TEST(PlanSegmentsTest, ASequencesPathIsItsOwn) {
   }
 }
 
+// A cut between tiles leaves the tiles as they were.
+TEST(QueryStepTest, IsTilesThatFillTheDevice) {
+  Capabilities device = kHopper;
+  device.multiprocessors = 132;
+  for (const bool causal : {false, true}) {
+    for (const int64_t heads : {1, 3, 8, 12, 264, 1000}) {
+      Spec spec = MakeSpec(DType::kBFloat16, heads, 64, 64);
+      spec.kernel = Vanilla{causal};
+      for (const Path base : {Path::kFlash, Path::kEfficient}) {
+        const int64_t step = QueryStep(spec, base, 70001, 70001, device);
+        EXPECT_EQ(step % 128, 0);
+        EXPECT_GE(step / 128 * heads, 264);
+        EXPECT_LT((step / 128 - 1) * heads, 264);
+      }
+    }
+  }
+}
+
+TEST(QueryStepTest, IsNoneWhereABlockDependsOnTheOthers) {
+  Spec spec = MakeSpec(DType::kBFloat16, 8, 64, 64);
+  EXPECT_EQ(QueryStep(spec, Path::kFlash, 4096, 4096, kHopper), 0) << "cuDNN's";
+  EXPECT_GT(QueryStep(spec, Path::kFlash, 4096, 4096, kAmpere), 0);
+  EXPECT_GT(QueryStep(spec, Path::kFlash, 4097, 4097, kHopper), 0);
+  EXPECT_EQ(QueryStep(spec, Path::kMath, 4097, 4097, kHopper), MathBlockRows(8, 4097));
+  spec.kernel = Vanilla{true};
+  EXPECT_EQ(QueryStep(spec, Path::kMath, 4097, 4097, kHopper), 0) << "the product spans all keys";
+  spec.kernel = Clustered{};
+  EXPECT_EQ(QueryStep(spec, Path::kFlash, 4097, 4097, kHopper), 0);
+}
+
 TEST(MathBlockRowsTest, BoundsTheScoreBlock) {
   EXPECT_EQ(MathBlockRows(8, 16), 1024);
   EXPECT_EQ(MathBlockRows(1, int64_t{1} << 40), 1);
