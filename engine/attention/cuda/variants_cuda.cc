@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <array>
+#include <utility>
 
 #include "engine/attention/cuda/cast_cuda.h"
 #include "engine/attention/cuda/clustered_cuda.h"
@@ -38,19 +39,24 @@ at::Tensor ComputeSegment(Path path, const Spec& spec, const Sequences& sequence
   return {};
 }
 
+constexpr std::string_view kCudnnAndFlash = "cuda-cudnn+flash";
+
 // The backend's name in reports: the row's own, unless cuDNN took some or all sequences.
 std::string_view BackendOf(std::string_view row, std::span<const Segment> segments) {
   size_t cudnn = 0;
   for (const Segment& segment : segments) cudnn += segment.path == Path::kCudnn;
   if (cudnn == 0) return row;
-  return cudnn == segments.size() ? "cuda-cudnn" : "cuda-cudnn+flash";
+  return cudnn == segments.size() ? "cuda-cudnn" : kCudnnAndFlash;
 }
 
 template <Path base>
 Computed ComputeVanilla(std::string_view row, const Spec& spec, const Problem& problem,
                         at::Device device) {
+  // A sequence of which this is a part was not cuDNN's, whatever the part's lengths are.
+  Capabilities capabilities = g_capabilities;
+  if (problem.part) capabilities.cudnn_version = 0;
   const std::vector<Segment> segments =
-      PlanSegments(spec, base, problem.cu_seqlens_q, problem.cu_seqlens_k, g_capabilities);
+      PlanSegments(spec, base, problem.cu_seqlens_q, problem.cu_seqlens_k, capabilities);
   const at::Tensor query = ViewOf(problem.query, problem.query_tokens(), spec.heads, spec.head_dim,
                                   problem.query_stride, spec.dtype, device);
   const at::Tensor key = ViewOf(problem.key, problem.key_tokens(), spec.heads, spec.head_dim,
@@ -76,6 +82,14 @@ Computed ComputeVanilla(std::string_view row, const Spec& spec, const Problem& p
   return computed;
 }
 
+template <Path base>
+int64_t VanillaStep(const Spec& spec, int64_t query_tokens, int64_t key_tokens) {
+  return QueryStep(spec, base, query_tokens, key_tokens, g_capabilities);
+}
+
+// The other kernels' sequences are one launch each: what a query gets depends on the others.
+int64_t NoStep(const Spec&, int64_t, int64_t) { return 0; }
+
 // A row of the table: the fields of Variant, and the function that computes. It gets the row's
 // backend for reports.
 struct Row {
@@ -84,24 +98,28 @@ struct Row {
   bool (*supports)(const Spec& spec);
   Computed (*compute)(std::string_view backend, const Spec& spec, const Problem& problem,
                       at::Device device);
+  int64_t (*query_step)(const Spec& spec, int64_t query_tokens, int64_t key_tokens);
   int64_t (*workspace_bytes)(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                              std::span<const int32_t> cu_seqlens_k) = nullptr;
 };
 
 // By kernel, best first.
 constexpr auto kRows = std::to_array<Row>({
-    {KernelName::kVanilla, "cuda-flash", SupportsFlash, ComputeVanilla<Path::kFlash>},
-    {KernelName::kVanilla, "cuda-efficient", SupportsEfficient, ComputeVanilla<Path::kEfficient>},
-    {KernelName::kVanilla, "cuda-math", SupportsMath, ComputeVanilla<Path::kMath>},
-    {KernelName::kClustered, "cuda-mma", ClusteredMmaFits, ComputeClusteredMma,
+    {KernelName::kVanilla, "cuda-flash", SupportsFlash, ComputeVanilla<Path::kFlash>,
+     VanillaStep<Path::kFlash>},
+    {KernelName::kVanilla, "cuda-efficient", SupportsEfficient, ComputeVanilla<Path::kEfficient>,
+     VanillaStep<Path::kEfficient>},
+    {KernelName::kVanilla, "cuda-math", SupportsMath, ComputeVanilla<Path::kMath>,
+     VanillaStep<Path::kMath>},
+    {KernelName::kClustered, "cuda-mma", ClusteredMmaFits, ComputeClusteredMma, NoStep,
      ClusteredWorkspaceBytes},
-    {KernelName::kClustered, "cuda-generic", ClusteredGenericFits, ComputeClusteredGeneric,
+    {KernelName::kClustered, "cuda-generic", ClusteredGenericFits, ComputeClusteredGeneric, NoStep,
      ClusteredWorkspaceBytes},
-    {KernelName::kImprovedClustered, "cuda-mma", ClusteredMmaFits, ComputeClusteredMma,
+    {KernelName::kImprovedClustered, "cuda-mma", ClusteredMmaFits, ComputeClusteredMma, NoStep,
      ClusteredWorkspaceBytes},
     {KernelName::kImprovedClustered, "cuda-generic", ClusteredGenericFits, ComputeClusteredGeneric,
-     ClusteredWorkspaceBytes},
-    {KernelName::kCast, "cuda-cast", CastFits, ComputeCast, CastWorkspaceBytes},
+     NoStep, ClusteredWorkspaceBytes},
+    {KernelName::kCast, "cuda-cast", CastFits, ComputeCast, NoStep, CastWorkspaceBytes},
 });
 
 // Variant::run of row `index`: computes, and copies the rows to where the problem wants them.
@@ -135,9 +153,23 @@ void SetCapabilities(const Capabilities& capabilities) { g_capabilities = capabi
 
 std::span<const Variant> CudaVariants() { return kVariants; }
 
+void Computed::Append(Computed piece, int64_t first) {
+  for (OutputRows& part : piece.outputs) {
+    part.first += first;
+    outputs.push_back(std::move(part));
+  }
+  // Only cuDNN and FlashAttention share a row.
+  backend = backend.empty() || backend == piece.backend ? piece.backend : kCudnnAndFlash;
+}
+
 Computed Compute(const Variant& variant, const Spec& spec, const Problem& problem,
                  at::Device device) {
   return kRows[&variant - kVariants.data()].compute(variant.backend, spec, problem, device);
+}
+
+int64_t QueryStep(const Variant& variant, const Spec& spec, int64_t query_tokens,
+                  int64_t key_tokens) {
+  return kRows[&variant - kVariants.data()].query_step(spec, query_tokens, key_tokens);
 }
 
 }  // namespace castor::attention::cuda

@@ -28,6 +28,9 @@ struct OutputRows {
 struct Computed {
   std::vector<OutputRows> outputs;  // cover all query tokens, in order
   std::string_view backend;         // what really ran, such as "cuda-cudnn"
+
+  // Adds what the same row computed of the batch's tokens from `first` on, which follow these.
+  void Append(Computed piece, int64_t first);
 };
 
 // Sets what the rows may use. Called once, before CudaVariants is handed out.
@@ -39,5 +42,9 @@ std::span<const Variant> CudaVariants();
 // Computes a problem with `variant`, a row of CudaVariants(). The problem's output is not touched.
 Computed Compute(const Variant& variant, const Spec& spec, const Problem& problem,
                  at::Device device);
+
+// How a row of CudaVariants() lets a sequence's queries be cut (choice.h); 0: not at all.
+int64_t QueryStep(const Variant& variant, const Spec& spec, int64_t query_tokens,
+                  int64_t key_tokens);
 
 }  // namespace castor::attention::cuda

@@ -117,7 +117,7 @@ absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(int index,
     at::empty({1}, at::TensorOptions().dtype(at::kFloat).device(torch_device));
 
     const int64_t cudnn = RuntimeCudnn();
-    attention::cuda::SetCapabilities({capability, cudnn});
+    attention::cuda::SetCapabilities({capability, cudnn, properties.multiProcessorCount});
     DeviceInfo info;
     info.name = "cuda:" + std::to_string(index);
     info.description = properties.name;
@@ -188,6 +188,14 @@ absl::Status CudaDevice::RunAttention(const attention::Spec& spec,
   return status;
 }
 
+int64_t CudaDevice::NotePeak() {
+  const int64_t peak = getDeviceStats(device_.index()).allocated_bytes[kAggregate].peak;
+  launch_peak_ = std::max(launch_peak_, peak);
+  peak_bytes_.store(std::max(peak_bytes_.load(std::memory_order_relaxed), peak),
+                    std::memory_order_relaxed);
+  return launch_peak_;
+}
+
 template <typename Launcher>
 absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launched(Launcher&& launch) {
   // Held outside the guard: if the launch throws, the execution's destructor waits for what was
@@ -197,14 +205,15 @@ absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launched(Launcher&& launc
     const c10::InferenceMode inference;
     const c10::cuda::CUDAStreamGuard guard(streams_.compute);
     const c10::DeviceIndex index = device_.index();
-    // The allocator keeps its accounts on the host: they are exact before the device has run.
+    // The allocator keeps its accounts on the host: they are exact before the device has run. At a
+    // checkpoint of another launch, that one's peak must outlast the reset.
+    const int64_t outer_peak = NotePeak();
     resetPeakStats(index);
+    launch_peak_ = 0;
     const int64_t before = AllocatedBytes(index);
     absl::Status launched = launch(*execution);
-    const int64_t peak = getDeviceStats(index).allocated_bytes[kAggregate].peak;
-    execution->times().workspace_bytes = peak - before;
-    peak_bytes_.store(std::max(peak_bytes_.load(std::memory_order_relaxed), peak),
-                      std::memory_order_relaxed);
+    execution->times().workspace_bytes = NotePeak() - before;
+    launch_peak_ = outer_peak;
     return launched;
   });
   if (!status.ok()) return status;
@@ -214,7 +223,8 @@ absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launched(Launcher&& launc
 absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launch(const AttentionBatch& batch,
                                                               RunControl& control) {
   if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
-  return Launched([&](CudaExecution& execution) { return LaunchAttention(batch, execution); });
+  return Launched(
+      [&](CudaExecution& execution) { return LaunchAttention(batch, execution, control); });
 }
 
 absl::StatusOr<std::unique_ptr<Execution>> CudaDevice::Launch(const encoder::Batch& batch,

@@ -8,12 +8,16 @@
 #include <c10/core/Device.h>
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "absl/status/statusor.h"
+#include "engine/attention/cuda/variants_cuda.h"
 #include "engine/device/cuda/execution.h"
 #include "engine/device/cuda/faults.h"
+#include "engine/device/cuda/launch_pace.h"
 #include "engine/device/device.h"
 
 namespace castor {
@@ -32,22 +36,37 @@ class CudaDevice : public Device {
   int depth() const override { return 2; }
 
   absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource& source) override;
-  // Checkpoints are where work is queued: once for an attention batch, in each layer of a model.
+  // Checkpoints are where work is queued: before each piece of an attention batch, and in each
+  // layer of a model. An attention batch that is predicted to take long is launched in pieces, and
+  // then Launch returns when all but two of them are done.
   absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch,
                                                     RunControl& control) override;
   absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch,
                                                     RunControl& control) override;
 
+  // How long a launch of attention should take at most; a check sets it to cut all that can be cut.
+  void SetLaunchTarget(double us) { launch_target_us_ = us; }
+
  private:
   CudaDevice(at::Device device, DeviceInfo info, std::shared_ptr<HostPool> host_pool);
 
-  absl::Status LaunchAttention(const AttentionBatch& batch, CudaExecution& execution);
+  absl::Status LaunchAttention(const AttentionBatch& batch, CudaExecution& execution,
+                               RunControl& control);
+  // Queues the kernels of a packed batch, in one piece or several.
+  absl::StatusOr<attention::cuda::Computed> QueuePieces(const attention::Variant& variant,
+                                                        const attention::Spec& spec,
+                                                        const attention::Problem& batch,
+                                                        CudaExecution& execution,
+                                                        RunControl& control);
   absl::Status LaunchEncoder(const encoder::Batch& batch, CudaExecution& execution,
                              RunControl& control);
 
   // One attention layer inside a model's forward pass.
   absl::Status RunAttention(const attention::Spec& spec, const attention::Problem& problem,
                             RunControl& control);
+
+  // Keeps the allocator's peak, which a launch resets. Returns that of the launch in hand.
+  int64_t NotePeak();
 
   // Runs `launch` with the device and its compute stream current, and measures its memory.
   template <typename Launcher>
@@ -58,7 +77,10 @@ class CudaDevice : public Device {
   const std::shared_ptr<HostPool> host_pool_;
   const Streams streams_;
   Faults faults_;
-  mutable std::atomic<int64_t> peak_bytes_{0};
+  std::atomic<int64_t> peak_bytes_{0};
+  int64_t launch_peak_ = 0;
+  double launch_target_us_ = 2000;
+  std::map<std::pair<const attention::Variant*, DType>, LaunchPace> paces_;
   std::string_view encoder_backend_;  // what the attention layers of the last forward pass ran on
 };
 

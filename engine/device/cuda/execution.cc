@@ -14,8 +14,6 @@ CudaExecution::CudaExecution(const Streams& streams, Faults& faults)
       faults_(faults),
       copy_in_begin_(cudaEventDefault),  // with timing
       copy_in_end_(cudaEventDefault),
-      compute_begin_(cudaEventDefault),
-      compute_end_(cudaEventDefault),
       copy_out_begin_(cudaEventDefault),
       copy_out_end_(cudaEventDefault) {}
 
@@ -30,12 +28,21 @@ CudaExecution::~CudaExecution() {
 }
 
 void CudaExecution::BeginCompute() {
-  copy_in_end_.block(streams_.compute);
-  compute_begin_.record(streams_.compute);
+  if (compute_.empty()) copy_in_end_.block(streams_.compute);
+  compute_.emplace_back().begin.record(streams_.compute);
+}
+
+void CudaExecution::AwaitAllPiecesButLast() {
+  if (compute_.size() > 1) compute_[compute_.size() - 2].end.synchronize();
+}
+
+void CudaExecution::Teach(LaunchPace& pace, double work) {
+  pace_ = &pace;
+  work_ = work;
 }
 
 void CudaExecution::BeginCopyOut() {
-  compute_end_.block(streams_.copy_out);
+  compute_.back().end.block(streams_.copy_out);
   copy_out_begin_.record(streams_.copy_out);
 }
 
@@ -52,11 +59,14 @@ absl::StatusOr<ExecutionTimes> CudaExecution::Wait() {
     if (!waited.ok()) return waited;
     finished_ = true;
     times_.copy_in_us = copy_in_begin_.elapsed_time(copy_in_end_) * kMicrosPerMilli;
-    times_.compute_us = compute_begin_.elapsed_time(compute_end_) * kMicrosPerMilli;
+    for (const ComputeSpan& span : compute_) {
+      times_.compute_us += span.begin.elapsed_time(span.end) * kMicrosPerMilli;
+    }
     times_.copy_out_us = copy_out_begin_.elapsed_time(copy_out_end_) * kMicrosPerMilli;
     return absl::OkStatus();
   });
   if (!status.ok()) return status;
+  if (pace_ != nullptr) pace_->Learn(work_, times_.compute_us);
   tensors_.clear();
   buffers_.clear();
   return times_;

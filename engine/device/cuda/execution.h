@@ -1,5 +1,8 @@
 // One launched batch: its events on the three streams, and the tensors it works in.
 //
+// A batch is computed at one go or in pieces, between which other launches may use the streams:
+// each execution has events of its own, and counts its own pieces' time alone.
+//
 // Made and waited for on the engine thread. It owns every tensor that more than one stream touches
 // until the last event has passed; so the caching allocator, which orders reuse within a stream
 // only, can never hand out memory that another stream still works in.
@@ -8,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAEvent.h>
 #include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
 
 #include <string_view>
 #include <vector>
@@ -15,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/host_memory.h"
 #include "engine/device/cuda/faults.h"
+#include "engine/device/cuda/launch_pace.h"
 #include "engine/device/device.h"
 
 namespace castor {
@@ -36,14 +41,20 @@ class CudaExecution : public Execution {
 
   absl::StatusOr<ExecutionTimes> Wait() override;
 
-  // The stages of a launch, in order. Each Begin makes its stream wait for the stage before. May
-  // throw.
+  // The stages of a launch, in order. Each Begin makes its stream wait for the stage before. Compute
+  // is begun and ended once for every piece. May throw.
   void BeginCopyIn() { copy_in_begin_.record(streams_.copy_in); }
   void EndCopyIn() { copy_in_end_.record(streams_.copy_in); }
   void BeginCompute();
-  void EndCompute() { compute_end_.record(streams_.compute); }
+  void EndCompute() { compute_.back().end.record(streams_.compute); }
   void BeginCopyOut();
   void EndCopyOut();
+
+  // Blocks until the GPU has computed all pieces queued so far, save the last. May throw.
+  void AwaitAllPiecesButLast();
+
+  // Has `pace`, which outlives this object, learn how long so much work took, once that is known.
+  void Teach(LaunchPace& pace, double work);
 
   // Keeps these until the execution has finished.
   void Keep(at::Tensor tensor) { tensors_.push_back(std::move(tensor)); }
@@ -52,17 +63,24 @@ class CudaExecution : public Execution {
   ExecutionTimes& times() { return times_; }
 
  private:
+  struct ComputeSpan {
+    c10::cuda::CUDAEvent begin{cudaEventDefault};  // with timing
+    c10::cuda::CUDAEvent end{cudaEventDefault};
+  };
+
   const Streams streams_;
   Faults& faults_;
 
   c10::cuda::CUDAEvent copy_in_begin_;
   c10::cuda::CUDAEvent copy_in_end_;
-  c10::cuda::CUDAEvent compute_begin_;
-  c10::cuda::CUDAEvent compute_end_;
   c10::cuda::CUDAEvent copy_out_begin_;
   c10::cuda::CUDAEvent copy_out_end_;
-  bool launched_ = false;  // EndCopyOut has been reached
-  bool finished_ = false;  // nothing of this batch runs any more
+  std::vector<ComputeSpan> compute_;  // a piece each
+  bool launched_ = false;             // EndCopyOut has been reached
+  bool finished_ = false;             // nothing of this batch runs any more
+
+  LaunchPace* pace_ = nullptr;  // learns from this execution, which was `work_`
+  double work_ = 0;
 
   ExecutionTimes times_;
   std::vector<at::Tensor> tensors_;
