@@ -14,6 +14,10 @@ namespace castor::gpu {
 // reference, alone and in a batch, and with two batches in flight.
 void CheckAttention(Device& device, Device& cpu, uint32_t seed, Report& report);
 
+// Batches that the GPU's device cuts into as many launches as it can, with other batches at its
+// checkpoints, against the same batches uncut, byte for byte. Needs a GPU.
+void CheckCuts(uint32_t seed, Report& report);
+
 // Every row of the GPU's variant table that supports a problem, against the simplest row.
 void CheckVariants(uint32_t seed, Report& report);
 

@@ -53,6 +53,7 @@ int Main(const Arguments& arguments) {
     CheckCastKernels(arguments.seed, report);
   }
   CheckAttention(**device, **cpu, arguments.seed, report);
+  if (gpu) CheckCuts(arguments.seed, report);
   CheckClustered(**device, **cpu, arguments.seed, report);
   CheckCast(**device, arguments.seed, report);
   CheckEncoder(arguments.device, arguments.seed, report);
