@@ -43,6 +43,9 @@ class Execution {
  public:
   virtual ~Execution() = default;
 
+  // Whether Wait would return at once.
+  virtual bool Done() const noexcept { return true; }
+
   // Waits until outputs are in host memory. OUT_OF_MEMORY and INTERNAL are the only errors.
   virtual absl::StatusOr<ExecutionTimes> Wait() = 0;
 };

@@ -24,7 +24,10 @@ class RunningBatch {
   // Hands the batch to the device. Neither this nor Wait throws.
   absl::Status Start(Device& device, RunControl& control);
 
-  // Waits for the outputs. Requires that Start succeeded.
+  // Whether Wait would return at once. Both require that Start succeeded.
+  bool Done() const noexcept { return execution_->Done(); }
+
+  // Waits for the outputs.
   absl::StatusOr<ExecutionTimes> Wait();
 
   JobList& jobs() { return jobs_; }

@@ -124,7 +124,7 @@ std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, const PassingPo
     if (job->last_run == nullptr) job->launched = now;
   }
   auto batch = std::make_unique<RunningBatch>(std::move(jobs));
-  BatchRun control(scheduler_, batch->jobs(), may_pass, run_due_);
+  BatchRun control(scheduler_, batch->jobs(), may_pass, meanwhile_);
   const absl::Status status = batch->Start(*device_, control);
   if (status.ok()) return batch;
   if (control.ended()) {
@@ -207,7 +207,7 @@ void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes
 
 void EngineLoop::Probe(JobList jobs) {
   heartbeat_.Beat();
-  BatchRun control(scheduler_, jobs, may_pass_, run_due_);
+  BatchRun control(scheduler_, jobs, may_pass_, meanwhile_);
   const auto outcomes = ProbeFidelity(*device_, clock_, counters_, jobs, control);
   if (control.ended()) return DropEnded(std::move(jobs));
   Continue(std::move(jobs), outcomes);

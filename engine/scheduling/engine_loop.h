@@ -78,7 +78,10 @@ class EngineLoop {
   Clock& clock_;
   ModelRegistry& models_;
   const PassingPolicy may_pass_;
-  const std::function<void()> run_due_ = [this] { RunDueBatch(); };
+  const Meanwhile meanwhile_ = {
+      .run_due = [this] { RunDueBatch(); },
+      .older_done = [this] { return !running_.empty() && running_.front()->Done(); },
+      .finish_older = [this] { FinishOldest(); }};
 
   // Set while the thread starts, constant afterwards.
   std::unique_ptr<Device> device_;

@@ -13,23 +13,26 @@ constexpr std::chrono::milliseconds kInterval{2};
 }  // namespace
 
 BatchRun::BatchRun(const Scheduler& scheduler, const JobList& jobs, const PassingPolicy& may_pass,
-                   const std::function<void()>& run_due)
+                   const Meanwhile& meanwhile)
     : RunControl(kInterval),
       scheduler_(scheduler),
       jobs_(jobs),
       may_pass_(may_pass),
-      run_due_(run_due) {}
+      meanwhile_(meanwhile) {}
 
 bool BatchRun::WantsCheckpoint() noexcept {
   ended_ = scheduler_.AllDead(jobs_);
+  answers_older_ = !ended_ && meanwhile_.older_done();
   makes_way_ = !ended_ && may_pass_ && may_pass_(jobs_);
-  return ended_ || makes_way_;
+  return ended_ || answers_older_ || makes_way_;
 }
 
 absl::Status BatchRun::AtCheckpoint() noexcept {
-  if (ended_)
+  if (ended_) {
     return MakeError(Reason::kCancelled, "every request of this run was cancelled or expired");
-  if (makes_way_) run_due_();
+  }
+  if (answers_older_) meanwhile_.finish_older();
+  if (makes_way_) meanwhile_.run_due();
   return absl::OkStatus();
 }
 

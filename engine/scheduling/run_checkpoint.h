@@ -1,5 +1,6 @@
 // What the engine does at the checkpoints of a running batch: it ends the run when nobody waits for
-// any of the batch's requests, and lets another batch pass if the policy says so.
+// any of the batch's requests, lets another batch pass if the policy says so, and answers earlier
+// batches that are done meanwhile.
 //
 // One object belongs to one run. Engine thread only.
 #pragma once
@@ -18,12 +19,18 @@ namespace castor {
 // must not throw. Unset: never.
 using PassingPolicy = std::function<bool(const JobList& running)>;
 
+// What else the engine thread may do at a checkpoint. The functions outlive the run.
+struct Meanwhile {
+  std::function<void()> run_due;       // runs the batch that is due, if any, up to its answers
+  std::function<bool()> older_done;    // whether a batch launched earlier is done; as PassingPolicy
+  std::function<void()> finish_older;  // answers it
+};
+
 class BatchRun final : public RunControl {
  public:
-  // `jobs` are those of the batch. When `may_pass` allows it, `run_due` runs the next batch that is
-  // due, if there is one, from its launch to its answers. All must outlive this object.
+  // `jobs` are those of the batch. All arguments must outlive this object.
   BatchRun(const Scheduler& scheduler, const JobList& jobs, const PassingPolicy& may_pass,
-           const std::function<void()>& run_due);
+           const Meanwhile& meanwhile);
 
   // Whether the run was ended because every job was cancelled or had expired.
   bool ended() const { return ended_; }
@@ -36,8 +43,9 @@ class BatchRun final : public RunControl {
   const Scheduler& scheduler_;
   const JobList& jobs_;
   const PassingPolicy& may_pass_;
-  const std::function<void()>& run_due_;
+  const Meanwhile& meanwhile_;
   bool ended_ = false;
+  bool answers_older_ = false;
   bool makes_way_ = false;
 };
 

@@ -51,6 +51,12 @@ void CudaExecution::EndCopyOut() {
   launched_ = true;
 }
 
+bool CudaExecution::Done() const noexcept {
+  if (!launched_ || cudaEventQuery(copy_out_end_) != cudaErrorNotReady) return true;  // or an error
+  cudaGetLastError();  // which that was not
+  return false;
+}
+
 absl::StatusOr<ExecutionTimes> CudaExecution::Wait() {
   const absl::Status status = faults_.Guard([&]() -> absl::Status {
     if (!launched_) return faults_.FromCode(cudaErrorNotReady, "waiting for an unlaunched batch");

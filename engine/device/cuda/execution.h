@@ -39,6 +39,7 @@ class CudaExecution : public Execution {
   // memory.
   ~CudaExecution() override;
 
+  bool Done() const noexcept override;
   absl::StatusOr<ExecutionTimes> Wait() override;
 
   // The stages of a launch, in order. Each Begin makes its stream wait for the stage before. Compute

@@ -141,6 +141,28 @@ TEST_F(EngineCheckpointTest, ABatchThatPassesMayFailOrEndByItself) {
   EXPECT_EQ(ReasonOfAnswer(2), Reason::kInternal);
 }
 
+// On a device that takes two batches, and takes its time to take the second.
+TEST_F(EngineCheckpointTest, ABatchThatIsDoneIsAnsweredWhileTheNextIsBeingLaunched) {
+  std::atomic<bool> both = false;
+  script_->depth = 2;
+  script_->SetRun([&](const Marks& marks, RunControl& control) {
+    while (!both) std::this_thread::yield();
+    while (marks.front() == kLong && !release_) {
+      if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
+      std::this_thread::yield();
+    }
+    return absl::OkStatus();
+  });
+  Start();
+  Submit(Request(2), 2);
+  Submit(Request(kLong, 5, 2), kLong);  // of another key
+  both = true;
+  EXPECT_TRUE(answers_.Get(2).ok());
+  EXPECT_EQ(answers_.count(kLong), 0u);
+  release_ = true;
+  EXPECT_TRUE(answers_.Get(kLong).ok());
+}
+
 TEST_F(EngineCheckpointTest, NoBatchPassesUnlessThePolicyIsSet) {
   Start();
   SubmitTogether({Request(kLong)});

@@ -37,8 +37,8 @@ class FakeScript {
     hook_ = std::move(hook);
   }
 
-  // Called on the engine thread when a device of depth 1 launches a batch, after the other hook,
-  // with the run's control; an error fails the batch.
+  // Called on the engine thread when a batch is launched, with the run's control; on a device of
+  // depth 1 after the other hook. An error fails the batch.
   void SetRun(std::function<absl::Status(const Marks&, RunControl&)> run) {
     MutexLock lock(mu_);
     run_ = std::move(run);
@@ -176,16 +176,18 @@ class FakeDevice : public Device {
   absl::StatusOr<std::unique_ptr<Execution>> Run(const FakeScript::Marks& marks,
                                                  RunControl& control,
                                                  std::function<void()> compute) {
-    auto work = [script = script_, marks, compute = std::move(compute)](RunControl& control) {
-      absl::Status status = script->Begin(marks);
-      if (status.ok()) status = script->RunOf(marks, control);
-      if (status.ok()) compute();
-      return status;
-    };
     if (script_->depth > 1) {
-      return std::make_unique<FakeExecution>([work] { return work(RunToEnd()); });
+      if (auto status = script_->RunOf(marks, control); !status.ok()) return status;
+      return std::make_unique<FakeExecution>(
+          [script = script_, marks, compute = std::move(compute)]() -> absl::Status {
+            if (auto status = script->Begin(marks); !status.ok()) return status;
+            compute();
+            return absl::OkStatus();
+          });
     }
-    if (auto status = work(control); !status.ok()) return status;
+    if (auto status = script_->Begin(marks); !status.ok()) return status;
+    if (auto status = script_->RunOf(marks, control); !status.ok()) return status;
+    compute();
     return std::make_unique<FakeExecution>([] { return absl::OkStatus(); });
   }
 
