@@ -25,9 +25,12 @@ bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kB
 //     flash launch over the whole batch wins;
 //   - lengths that are multiples of 128 (others have faulted), in coarser steps as they grow, which
 //     bounds the number of plans;
-//   - the dims and head counts of the models people serve, for the same reason.
+//   - the dims and head counts of the models people serve, for the same reason;
+//   - up to the work of 64K tokens in 8 heads of 64, 15 to 21 ms: its result for a query may depend
+//     on the number of queries, so its launches cannot be cut (QueryStep), and a request of a
+//     million tokens would keep the device for seconds.
 constexpr int64_t kCudnnMinTokens = 1024;
-constexpr int64_t kCudnnMaxTokens = 1 << 20;
+constexpr int64_t kCudnnMostWork = int64_t{1} << 42;  // heads * queries * keys * (d + d_v)
 constexpr std::array<int64_t, 2> kCudnnDims = {64, 128};
 constexpr std::array<int64_t, 10> kCudnnHeads = {4, 6, 8, 12, 16, 20, 24, 32, 48, 64};
 
@@ -85,7 +88,9 @@ bool CudnnFits(const Spec& spec, int64_t query_tokens, int64_t key_tokens,
          device.cudnn_version >= kCudnnMinVersion && spec.head_dim == spec.value_dim &&
          Contains(kCudnnDims, spec.head_dim) && Contains(kCudnnHeads, spec.heads) &&
          query_tokens == key_tokens && query_tokens >= kCudnnMinTokens &&
-         query_tokens <= kCudnnMaxTokens && query_tokens % CudnnLengthStep(query_tokens) == 0;
+         query_tokens % CudnnLengthStep(query_tokens) == 0 &&
+         Count(spec.heads) * query_tokens * key_tokens * (spec.head_dim + spec.value_dim) <=
+             kCudnnMostWork;
 }
 
 std::vector<Segment> PlanSegments(const Spec& spec, Path base,

@@ -86,6 +86,14 @@ TEST(CudnnFitsTest, ServesAClosedSetOfShapes) {
   EXPECT_FALSE(CudnnFits(MakeSpec(DType::kFloat32, 8, 64, 64), 1024, 1024, kHopper));
 }
 
+// Its launches cannot be cut, so none of them may be long.
+TEST(CudnnFitsTest, LeavesTheLongestToWhatCanBeCut) {
+  EXPECT_FALSE(CudnnFits(MakeSpec(DType::kBFloat16, 8, 64, 64), 1 << 17, 1 << 17, kHopper));
+  EXPECT_FALSE(CudnnFits(MakeSpec(DType::kBFloat16, 16, 64, 64), 1 << 16, 1 << 16, kHopper));
+  EXPECT_FALSE(CudnnFits(MakeSpec(DType::kBFloat16, 8, 128, 128), 1 << 16, 1 << 16, kHopper));
+  EXPECT_TRUE(CudnnFits(MakeSpec(DType::kBFloat16, 8, 128, 128), 1 << 15, 1 << 15, kHopper));
+}
+
 TEST(CudnnFitsTest, BoundsTheNumberOfPlans) {
   const Spec spec = MakeSpec(DType::kFloat16, 8, 128, 128);
   int plans = 0;
