@@ -13,7 +13,8 @@ constexpr double kFloat32Guess = 0.1;
 // Shorter runs do not show the pace: launches and idle multiprocessors are most of their time.
 constexpr double kShortestUs = 500;
 
-// How far a measurement counts as off, and how far all of them together lead from the guess.
+// How far a measurement counts as off, since the GPU may have waited, for instance for a plan that
+// cuDNN compiled; and how far all of them together lead from the guess.
 constexpr double kMostOff = 4;
 constexpr double kMostLearned = 1024;
 
