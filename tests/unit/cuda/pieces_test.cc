@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -66,8 +67,11 @@ class PiecesTest : public testing::Test, protected Seeded {
     return MakeSpec(dtype, kernel, UpTo(3), UpTo(5), UpTo(5), 2);
   }
 
-  // A limit under which a problem of this work is a few pieces, many, or one.
-  double Limit(double work) { return work / static_cast<double>(UpTo(30)) * 2; }
+  // A limit under which a problem of this work is a few pieces, many, or one. Never a sum of works,
+  // which rounding would put on either side.
+  double Limit(double work) {
+    return work * std::exp(std::uniform_real_distribution<double>(-4, 0.5)(random_));
+  }
 
   double WorkOf(const Spec& spec, const Problem& batch) {
     double work = 0;
