@@ -42,8 +42,8 @@ class CudaExecution : public Execution {
   bool Done() const noexcept override;
   absl::StatusOr<ExecutionTimes> Wait() override;
 
-  // The stages of a launch, in order. Each Begin makes its stream wait for the stage before. Compute
-  // is begun and ended once for every piece. May throw.
+  // The stages of a launch, in order. Each Begin makes its stream wait for the stage before.
+  // Compute is begun and ended once for every piece. May throw.
   void BeginCopyIn() { copy_in_begin_.record(streams_.copy_in); }
   void EndCopyIn() { copy_in_end_.record(streams_.copy_in); }
   void BeginCompute();
