@@ -141,24 +141,26 @@ int64_t Connection::last_unfinished() const {
   return unfinished_;
 }
 
-bool Connection::SendsEndlessHeaders(TimePoint now) {
+bool Connection::SendsEndlessHeaders(TimePoint now, std::chrono::milliseconds patience) {
   MutexLock lock(mu_);
   if (unfinished_ <= kMostHeaders || receiving_ > 0) {
     suspicious_looks_ = 0;
     return false;
   }
   if (suspicious_looks_++ == 0) suspected_since_ = now;
-  return suspicious_looks_ > kLooks && now - suspected_since_ >= kPatience;
+  return suspicious_looks_ > kLooks && now - suspected_since_ >= patience;
 }
 
 int64_t Connection::Look(TimePoint now) {
   unfinished_ = 0;
+  // What the kernel still holds, and bounds, is not unfinished. Asked first: bytes that arrive
+  // between the two calls then count too early for a moment, rather than too late for good.
+  int unread = 0;
+  if (closed_ || ioctl(descriptor_, SIOCINQ, &unread) != 0) return 0;
   tcp_info info{};
   socklen_t size = sizeof(info);
-  if (closed_ || getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
+  if (getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
   if (size < offsetof(tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received)) return 0;
-  int unread = 0;  // in the kernel, which bounds it
-  if (ioctl(descriptor_, SIOCINQ, &unread) != 0) unread = 0;
   const auto age = std::chrono::duration_cast<std::chrono::seconds>(now - opened_).count();
   const auto arrived =
       static_cast<int64_t>(info.tcpi_bytes_received) - unread - kPingsPerSecond * age;
@@ -250,12 +252,13 @@ std::vector<std::shared_ptr<Connection>> Connections::All() const {
   return connections;
 }
 
-void Connections::BoundUnfinished(int64_t limit, TimePoint now) {
+void Connections::BoundUnfinished(int64_t limit, std::chrono::milliseconds patience,
+                                  TimePoint now) {
   int64_t total = 0;
   std::vector<std::pair<int64_t, std::shared_ptr<Connection>>> keeping;
   for (std::shared_ptr<Connection>& connection : All()) {
     const int64_t bytes = connection->Unfinished(now);
-    if (connection->SendsEndlessHeaders(now)) {
+    if (connection->SendsEndlessHeaders(now, patience)) {
       Expel(*connection, bytes, "headers without end");
       continue;
     }

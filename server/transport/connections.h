@@ -84,12 +84,11 @@ class Connection {
   int64_t last_unfinished() const;
 
   // Whether the unfinished bytes, as of the last call of Unfinished, can only be headers without
-  // end: more than any call's headers, no message incomplete, and no call begun over the last
-  // kPatience and kLooks calls of this method. A large message looks the same from when gRPC reads
-  // it until its handler runs, which takes a while on a busy machine.
-  static constexpr std::chrono::milliseconds kPatience{500};
+  // end: more than any call's headers, no message incomplete, and no call begun for longer than
+  // `patience` and kLooks calls of this method. Large messages look the same from when
+  // gRPC reads them until a handler runs; on an overloaded machine that is more than half a second.
   static constexpr int kLooks = 4;
-  bool SendsEndlessHeaders(TimePoint now);
+  bool SendsEndlessHeaders(TimePoint now, std::chrono::milliseconds patience);
 
   // Shuts the connection down in both directions. gRPC then sees the end of the stream and frees
   // what it holds.
@@ -149,9 +148,10 @@ class Connections {
 
   std::vector<std::shared_ptr<Connection>> All() const;
 
-  // Closes connections that send headers without end. Then closes the one with the most unfinished
-  // bytes, until all together have no more than `limit`. Call periodically, from one thread.
-  void BoundUnfinished(int64_t limit, TimePoint now);
+  // Closes connections that send headers without end, of which `patience` must be sure. Then closes
+  // the one with the most unfinished bytes, until all together have no more than `limit`. Call
+  // periodically, from one thread.
+  void BoundUnfinished(int64_t limit, std::chrono::milliseconds patience, TimePoint now);
 
   // Closes the connection with the most unfinished bytes, as of the last BoundUnfinished. False if
   // none has any.

@@ -23,6 +23,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
+constexpr milliseconds kPatience{1000};
+
 sockaddr_storage Address(int family, const char* host, int port) {
   sockaddr_storage address{};
   address.ss_family = static_cast<sa_family_t>(family);
@@ -207,8 +209,8 @@ TEST_F(ConnectionsTest, ClosesWhoKeepsMostUntilTheRestFits) {
   small.Send(10'000);
   large.Send(60'000);
   middle.Send(30'000);
-  connections.BoundUnfinished(100'000, steady_clock::now());  // fits
-  connections.BoundUnfinished(50'000, steady_clock::now());
+  connections.BoundUnfinished(100'000, kPatience, steady_clock::now());  // fits
+  connections.BoundUnfinished(50'000, kPatience, steady_clock::now());
   EXPECT_TRUE(large.PeerSeesTheEnd());
   EXPECT_TRUE(connections.CloseLargest());
   EXPECT_TRUE(middle.PeerSeesTheEnd());
@@ -219,7 +221,7 @@ TEST_F(ConnectionsTest, ClosesWhoKeepsMostUntilTheRestFits) {
 // What the watch does, every tenth of a second from `*now` on.
 void LookFor(milliseconds time, Connections& connections, steady_clock::time_point* now) {
   for (const auto end = *now + time; *now < end; *now += milliseconds(100)) {
-    connections.BoundUnfinished(int64_t{1} << 30, *now);
+    connections.BoundUnfinished(int64_t{1} << 30, kPatience, *now);
   }
 }
 
@@ -235,7 +237,7 @@ TEST_F(ConnectionsTest, ClosesWhoSendsHeadersWithoutEnd) {
     flooding.Send(50'000);
   }
   auto now = steady_clock::now();
-  LookFor(Connection::kPatience + milliseconds(100), connections, &now);
+  LookFor(kPatience + milliseconds(100), connections, &now);
   EXPECT_TRUE(flooding.PeerSeesTheEnd());
   EXPECT_TRUE(connections.CloseLargest());
   EXPECT_TRUE(uploading.PeerSeesTheEnd());
@@ -249,7 +251,7 @@ TEST_F(ConnectionsTest, AMessageWhoseHandlerIsLateIsNoFlood) {
   auto now = steady_clock::now();
   for (int message = 0; message < 3; ++message) {
     for (int i = 0; i < 60; ++i) pair.Send(50'000);
-    LookFor(Connection::kPatience - milliseconds(100), connections, &now);
+    LookFor(kPatience - milliseconds(100), connections, &now);
     EXPECT_GT(connection->last_unfinished(), 2'900'000);
     connection->Began(200);
     connection->Finished(3'000'000);
@@ -257,12 +259,12 @@ TEST_F(ConnectionsTest, AMessageWhoseHandlerIsLateIsNoFlood) {
   // A process that stood still did not give the handler time.
   for (int i = 0; i < 60; ++i) pair.Send(50'000);
   for (int look = 0; look < Connection::kLooks; ++look) {
-    connections.BoundUnfinished(int64_t{1} << 30, now += 2 * Connection::kPatience);
+    connections.BoundUnfinished(int64_t{1} << 30, kPatience, now += 2 * kPatience);
   }
   EXPECT_GT(connection->last_unfinished(), 2'900'000);
   connection->Began(200);
   connection->Finished(3'000'000);
-  connections.BoundUnfinished(int64_t{1} << 30, now);
+  connections.BoundUnfinished(int64_t{1} << 30, kPatience, now);
   EXPECT_EQ(connection->last_unfinished(), 0);
 }
 
@@ -282,7 +284,7 @@ TEST_F(ConnectionsTest, WithoutMemoryTheLargestIsClosed) {
   Pair pair;
   Admit(connections, pair);
   pair.Send(1000);
-  connections.BoundUnfinished(int64_t{1} << 30, steady_clock::now());
+  connections.BoundUnfinished(int64_t{1} << 30, kPatience, steady_clock::now());
   EXPECT_FALSE(MemoryGuard(int64_t{1} << 50).Look(connections));
   EXPECT_TRUE(MemoryGuard(1).Look(connections));
   EXPECT_TRUE(pair.PeerSeesTheEnd());
