@@ -7,6 +7,8 @@
 #include <array>
 #include <chrono>
 
+#include "server/resident.h"
+
 namespace castor::server {
 namespace {
 
@@ -16,11 +18,6 @@ using std::chrono::steady_clock;
 // How often to look at what arrives. A peer on this machine sends some 50 MiB meanwhile.
 constexpr int kLookEveryMs = 100;
 constexpr int kLookSoonMs = 10;  // with little memory left
-
-// How long headers must go on before a connection is closed for them. They cost memory, some 0.4 GB
-// a second at worst: with little of it left there is less time to be sure.
-constexpr milliseconds kPatience{1500};
-constexpr milliseconds kShortPatience{500};
 
 // Connections have their numbers, from 1 on.
 constexpr uint64_t kWakeTag = 0;
@@ -75,8 +72,7 @@ void ConnectionWatch::Run() {
     const int count = epoll_wait(epoll_, events.data(), events.size(), anyone ? every : -1);
     const steady_clock::time_point now = steady_clock::now();
     if (anyone && now - looked >= milliseconds(every)) {
-      connections_.BoundUnfinished(max_unfinished_bytes_,
-                                   guard_.near() ? kShortPatience : kPatience, now);
+      connections_.BoundUnfinished(max_unfinished_bytes_, {now, ResidentBytes()});
       guard_.Look(connections_);
       looked = now;
     }

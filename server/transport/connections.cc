@@ -33,8 +33,12 @@ constexpr int64_t kFramesPart = 256;
 constexpr int64_t kUpdatesPart = 64;
 constexpr int64_t kPingsPerSecond = 256;
 
-// Of headers and the like, without a message. A header that arrives as one byte can take 240.
+// Of headers and the like, without a message.
 constexpr int64_t kMostHeaders = 1 << 20;
+// A header that arrives as one byte can take 240 in memory, a message's byte takes one or two.
+constexpr int64_t kHeadersMultiply = 32;
+// Bytes, on the wire or in memory, that are not spent on being sure.
+constexpr int64_t kGreatCost = 128 << 20;
 
 // After a shutdown gRPC would still read and parse some MiB that have arrived: a gigabyte of memory
 // if each byte is a header. Connecting to nowhere (AF_UNSPEC) resets a TCP connection and drops
@@ -141,14 +145,18 @@ int64_t Connection::last_unfinished() const {
   return unfinished_;
 }
 
-bool Connection::SendsEndlessHeaders(TimePoint now, std::chrono::milliseconds patience) {
+bool Connection::SendsEndlessHeaders(const Moment& moment) {
   MutexLock lock(mu_);
   if (unfinished_ <= kMostHeaders || receiving_ > 0) {
     suspicious_looks_ = 0;
     return false;
   }
-  if (suspicious_looks_++ == 0) suspected_since_ = now;
-  return suspicious_looks_ > kLooks && now - suspected_since_ >= patience;
+  if (suspicious_looks_++ == 0) suspected_since_ = moment;
+  if (suspicious_looks_ <= kLooks) return false;
+  const int64_t grown = moment.resident_bytes - suspected_since_.resident_bytes;
+  const bool costly =
+      unfinished_ >= kGreatCost || (grown >= kGreatCost && grown / kHeadersMultiply >= unfinished_);
+  return costly || moment.now - suspected_since_.now >= kPatience;
 }
 
 int64_t Connection::Look(TimePoint now) {
@@ -252,13 +260,12 @@ std::vector<std::shared_ptr<Connection>> Connections::All() const {
   return connections;
 }
 
-void Connections::BoundUnfinished(int64_t limit, std::chrono::milliseconds patience,
-                                  TimePoint now) {
+void Connections::BoundUnfinished(int64_t limit, const Moment& moment) {
   int64_t total = 0;
   std::vector<std::pair<int64_t, std::shared_ptr<Connection>>> keeping;
   for (std::shared_ptr<Connection>& connection : All()) {
-    const int64_t bytes = connection->Unfinished(now);
-    if (connection->SendsEndlessHeaders(now, patience)) {
+    const int64_t bytes = connection->Unfinished(moment.now);
+    if (connection->SendsEndlessHeaders(moment)) {
       Expel(*connection, bytes, "headers without end");
       continue;
     }

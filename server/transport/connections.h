@@ -32,6 +32,12 @@ struct Host {
   std::atomic<int64_t> health_checks = 0;
 };
 
+// When somebody looks at the connections.
+struct Moment {
+  TimePoint now;
+  int64_t resident_bytes;  // the process's
+};
+
 // One connection's counts and credit. Calls hold it by shared_ptr and may outlive the socket.
 class Connection {
  public:
@@ -84,11 +90,13 @@ class Connection {
   int64_t last_unfinished() const;
 
   // Whether the unfinished bytes, as of the last call of Unfinished, can only be headers without
-  // end: more than any call's headers, no message incomplete, and no call begun for longer than
-  // `patience` and kLooks calls of this method. Large messages look the same from when
-  // gRPC reads them until a handler runs; on an overloaded machine that is more than half a second.
-  static constexpr int kLooks = 4;
-  bool SendsEndlessHeaders(TimePoint now, std::chrono::milliseconds patience);
+  // end: more than any call's headers, no message incomplete, and no call begun over more than
+  // kLooks calls of this method, and for longer than kPatience or at a great cost in memory. Large
+  // messages look the same from when gRPC reads them until a handler runs; on an overloaded machine
+  // that can take half a second.
+  static constexpr int kLooks = 1;
+  static constexpr std::chrono::milliseconds kPatience{1500};
+  bool SendsEndlessHeaders(const Moment& moment);
 
   // Shuts the connection down in both directions. gRPC then sees the end of the stream and frees
   // what it holds.
@@ -115,7 +123,7 @@ class Connection {
   int64_t unfinished_ ABSL_GUARDED_BY(mu_) = 0;   // when last looked at
   TimePoint pardoned_until_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
   int suspicious_looks_ ABSL_GUARDED_BY(mu_) = 0;  // in succession, since suspected_since_
-  TimePoint suspected_since_ ABSL_GUARDED_BY(mu_);
+  Moment suspected_since_ ABSL_GUARDED_BY(mu_){};
   int descriptor_ ABSL_GUARDED_BY(mu_);
   double credit_ ABSL_GUARDED_BY(mu_) = kMaxCredit;
   TimePoint credited_ ABSL_GUARDED_BY(mu_);
@@ -148,10 +156,9 @@ class Connections {
 
   std::vector<std::shared_ptr<Connection>> All() const;
 
-  // Closes connections that send headers without end, of which `patience` must be sure. Then closes
-  // the one with the most unfinished bytes, until all together have no more than `limit`. Call
-  // periodically, from one thread.
-  void BoundUnfinished(int64_t limit, std::chrono::milliseconds patience, TimePoint now);
+  // Closes connections that send headers without end. Then closes the one with the most unfinished
+  // bytes, until all together have no more than `limit`. Call periodically, from one thread.
+  void BoundUnfinished(int64_t limit, const Moment& moment);
 
   // Closes the connection with the most unfinished bytes, as of the last BoundUnfinished. False if
   // none has any.

@@ -23,7 +23,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kPatience{1000};
+Moment Now() { return {steady_clock::now(), 0}; }
 
 sockaddr_storage Address(int family, const char* host, int port) {
   sockaddr_storage address{};
@@ -209,8 +209,8 @@ TEST_F(ConnectionsTest, ClosesWhoKeepsMostUntilTheRestFits) {
   small.Send(10'000);
   large.Send(60'000);
   middle.Send(30'000);
-  connections.BoundUnfinished(100'000, kPatience, steady_clock::now());  // fits
-  connections.BoundUnfinished(50'000, kPatience, steady_clock::now());
+  connections.BoundUnfinished(100'000, Now());  // fits
+  connections.BoundUnfinished(50'000, Now());
   EXPECT_TRUE(large.PeerSeesTheEnd());
   EXPECT_TRUE(connections.CloseLargest());
   EXPECT_TRUE(middle.PeerSeesTheEnd());
@@ -221,7 +221,7 @@ TEST_F(ConnectionsTest, ClosesWhoKeepsMostUntilTheRestFits) {
 // What the watch does, every tenth of a second from `*now` on.
 void LookFor(milliseconds time, Connections& connections, steady_clock::time_point* now) {
   for (const auto end = *now + time; *now < end; *now += milliseconds(100)) {
-    connections.BoundUnfinished(int64_t{1} << 30, kPatience, *now);
+    connections.BoundUnfinished(int64_t{1} << 30, {*now, 0});
   }
 }
 
@@ -237,10 +237,28 @@ TEST_F(ConnectionsTest, ClosesWhoSendsHeadersWithoutEnd) {
     flooding.Send(50'000);
   }
   auto now = steady_clock::now();
-  LookFor(kPatience + milliseconds(100), connections, &now);
+  LookFor(Connection::kPatience + milliseconds(100), connections, &now);
   EXPECT_TRUE(flooding.PeerSeesTheEnd());
   EXPECT_TRUE(connections.CloseLargest());
   EXPECT_TRUE(uploading.PeerSeesTheEnd());
+}
+
+// When they cost much memory, there is no time to be sure.
+TEST_F(ConnectionsTest, ClosesWhoSendsCostlyHeadersSoon) {
+  constexpr int64_t kGrowth = int64_t{200} << 20;
+  Connections connections({.total = 2, .per_host = 2}, metrics_);
+  Pair bomb;
+  Pair beside;
+  Admit(connections, bomb);
+  const auto other = Admit(connections, beside);
+  for (int i = 0; i < 30; ++i) bomb.Send(50'000);
+  for (int i = 0; i < 300; ++i) beside.Send(50'000);  // too much for what the process has grown by
+  const auto now = steady_clock::now();
+  for (int look = 0; look <= Connection::kLooks; ++look) {
+    connections.BoundUnfinished(int64_t{1} << 30, {now, look * kGrowth});
+  }
+  EXPECT_TRUE(bomb.PeerSeesTheEnd());
+  EXPECT_GT(other->last_unfinished(), 0);
 }
 
 // gRPC reads some MiB of a message before its handler runs and says that a call began.
@@ -251,7 +269,7 @@ TEST_F(ConnectionsTest, AMessageWhoseHandlerIsLateIsNoFlood) {
   auto now = steady_clock::now();
   for (int message = 0; message < 3; ++message) {
     for (int i = 0; i < 60; ++i) pair.Send(50'000);
-    LookFor(kPatience - milliseconds(100), connections, &now);
+    LookFor(Connection::kPatience - milliseconds(100), connections, &now);
     EXPECT_GT(connection->last_unfinished(), 2'900'000);
     connection->Began(200);
     connection->Finished(3'000'000);
@@ -259,12 +277,12 @@ TEST_F(ConnectionsTest, AMessageWhoseHandlerIsLateIsNoFlood) {
   // A process that stood still did not give the handler time.
   for (int i = 0; i < 60; ++i) pair.Send(50'000);
   for (int look = 0; look < Connection::kLooks; ++look) {
-    connections.BoundUnfinished(int64_t{1} << 30, kPatience, now += 2 * kPatience);
+    connections.BoundUnfinished(int64_t{1} << 30, {now += 2 * Connection::kPatience, 0});
   }
   EXPECT_GT(connection->last_unfinished(), 2'900'000);
   connection->Began(200);
   connection->Finished(3'000'000);
-  connections.BoundUnfinished(int64_t{1} << 30, kPatience, now);
+  connections.BoundUnfinished(int64_t{1} << 30, {now, 0});
   EXPECT_EQ(connection->last_unfinished(), 0);
 }
 
@@ -284,7 +302,7 @@ TEST_F(ConnectionsTest, WithoutMemoryTheLargestIsClosed) {
   Pair pair;
   Admit(connections, pair);
   pair.Send(1000);
-  connections.BoundUnfinished(int64_t{1} << 30, kPatience, steady_clock::now());
+  connections.BoundUnfinished(int64_t{1} << 30, Now());
   EXPECT_FALSE(MemoryGuard(int64_t{1} << 50).Look(connections));
   EXPECT_TRUE(MemoryGuard(1).Look(connections));
   EXPECT_TRUE(pair.PeerSeesTheEnd());
