@@ -116,13 +116,13 @@ std::string Table(const v1::AttendRequest& request, const v1::AttendResponse& re
 }
 
 // Everything but the values, which are many; --output npy has them.
-Json ToJson(v1::AttendResponse response, const std::optional<Verdict>& verdict,
-            double round_trip_us) {
+Json ReportJson(v1::AttendResponse response, const std::optional<Verdict>& verdict,
+                double round_trip_us) {
   Json shape = Json::array();
   for (const int64_t dimension : response.output().shape()) shape.push_back(dimension);
   const std::string dtype = v1::DataType_Name(response.output().dtype());
   response.clear_output();
-  Json json = cli::ToJson(response);
+  Json json = ToJson(response);
   json["output"] = {{"shape", shape}, {"dtype", dtype}};
   json["round_trip_us"] = round_trip_us;
   if (verdict) {
@@ -176,7 +176,8 @@ int Run(const AttendFlags& flags) {
       written = WriteText(Table(request, *response, verdict, round_trip_us), flags.common);
       break;
     case OutputFormat::kJson:
-      written = WriteText(ToJson(*response, verdict, round_trip_us).dump(2) + "\n", flags.common);
+      written =
+          WriteText(ReportJson(*response, verdict, round_trip_us).dump(2) + "\n", flags.common);
       break;
     case OutputFormat::kNpy:
       written = WriteTensor(response->output(), flags.common);

@@ -9,7 +9,6 @@
 #include "client/cli/command.h"
 #include "client/cli/report.h"
 #include "client/cli/values.h"
-#include "client/npy.h"
 #include "client/tensor.h"
 
 namespace castor::cli {
@@ -53,12 +52,6 @@ int64_t Sum(const std::vector<int64_t>& lengths) {
     if (__builtin_add_overflow(sum, length, &sum)) throw UsageError("the sum of lengths overflows");
   }
   return sum;
-}
-
-v1::Tensor Read(const std::string& path) {
-  auto tensor = client::ReadNpy(path);
-  if (!tensor.ok()) throw UsageError(std::string(tensor.status().message()));
-  return *std::move(tensor);
 }
 
 }  // namespace
@@ -139,9 +132,9 @@ v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory) {
   if (packed) request.mutable_query_lengths()->Assign(flags.lengths.begin(), flags.lengths.end());
   request.mutable_key_lengths()->Assign(flags.key_lengths.begin(), flags.key_lengths.end());
   if (!flags.random()) {
-    *request.mutable_query() = Read(flags.query);
-    *request.mutable_key() = Read(flags.key);
-    *request.mutable_value() = Read(flags.value);
+    *request.mutable_query() = ReadTensor(flags.query);
+    *request.mutable_key() = ReadTensor(flags.key);
+    *request.mutable_value() = ReadTensor(flags.value);
     return request;
   }
   std::mt19937_64 generator(flags.seed);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <utility>
 
 #include "client/cli/values.h"
 #include "client/file.h"
@@ -19,6 +20,12 @@ int Written(const absl::Status& status) {
 }
 
 }  // namespace
+
+v1::Tensor ReadTensor(const std::string& path) {
+  auto tensor = client::ReadNpy(path);
+  if (!tensor.ok()) throw UsageError(std::string(tensor.status().message()));
+  return *std::move(tensor);
+}
 
 std::optional<int> KeepStandardDescriptors(char** argv) {
   bool missing = false;

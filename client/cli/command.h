@@ -49,6 +49,9 @@ std::optional<int> KeepStandardDescriptors(char** argv);
 // Prints "castor: MESSAGE" as one line on standard error, whatever characters it contains.
 void Complain(std::string_view message);
 
+// The tensor in an .npy file. Throws UsageError.
+v1::Tensor ReadTensor(const std::string& path);
+
 // Adds --server and so on; `npy` says whether --output accepts npy.
 void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy);
 

@@ -138,8 +138,8 @@ std::string Table(const Answer& answer, bool token_embeddings) {
   return text;
 }
 
-Json ToJson(const Answer& answer) {
-  Json json = cli::ToJson(answer.last);
+Json AnswerJson(const Answer& answer) {
+  Json json = ToJson(answer.last);
   for (const char* repeated : {"lengths", "token_counts", "truncated", "request_id"}) {
     json.erase(repeated);
   }
@@ -181,8 +181,9 @@ int Run(const EncodeFlags& flags) {
   }
   switch (flags.common.format()) {
     case OutputFormat::kJson:
-      return WriteText(ToJson(answer).dump(2, ' ', false, Json::error_handler_t::replace) + "\n",
-                       flags.common);
+      return WriteText(
+          AnswerJson(answer).dump(2, ' ', false, Json::error_handler_t::replace) + "\n",
+          flags.common);
     case OutputFormat::kNpy:
       return WriteTensor(client::MakeTensor(answer.values, {answer.rows(), answer.width}),
                          flags.common);

@@ -5,7 +5,6 @@
 
 #include "client/cli/command.h"
 #include "client/cli/values.h"
-#include "client/npy.h"
 
 namespace castor::cli {
 namespace {
@@ -16,12 +15,6 @@ google::protobuf::Message* MessageOf(std::string name, Request* request) {
   std::replace(name.begin(), name.end(), '-', '_');
   const auto* const field = Request::descriptor()->FindFieldByName(name);
   return request->GetReflection()->MutableMessage(request, field);
-}
-
-v1::Tensor Read(const std::string& path) {
-  auto tensor = client::ReadNpy(path);
-  if (!tensor.ok()) throw UsageError(std::string(tensor.status().message()));
-  return *std::move(tensor);
 }
 
 // Clustered and ImprovedClustered have these fields in common.
@@ -35,9 +28,9 @@ void FillClustered(const KernelFlags& flags, Message* message) {
 }
 
 void FillCast(const KernelFlags& flags, v1::Cast* cast) {
-  if (!flags.surrogates.empty()) *cast->mutable_surrogate_tokens() = Read(flags.surrogates);
+  if (!flags.surrogates.empty()) *cast->mutable_surrogate_tokens() = ReadTensor(flags.surrogates);
   if (!flags.layer.empty()) cast->set_layer(flags.layer);
-  if (!flags.gate.empty()) *cast->mutable_gate() = Read(flags.gate);
+  if (!flags.gate.empty()) *cast->mutable_gate() = ReadTensor(flags.gate);
   if (flags.clustering == "top-k") cast->set_clustering(v1::Cast::TOP_K);
   if (flags.clustering == "single-assignment") {
     cast->set_clustering(v1::Cast::SINGLE_ASSIGNMENT_TOP_K);
