@@ -74,4 +74,8 @@ Runner AddModelsCommand(CLI::App* command);
 Runner AddInfoCommand(CLI::App* command);
 Runner AddHealthCommand(CLI::App* command);
 
+// The whole command: parses the arguments, runs what they say, and returns the exit code. May throw
+// what the standard library throws.
+int Run(int argc, char** argv);
+
 }  // namespace castor::cli
