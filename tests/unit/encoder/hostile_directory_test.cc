@@ -160,7 +160,7 @@ std::function<void(json&)> Processor(const std::vector<std::string>& single,
 }
 
 TEST(HostileDirectoryTest, EveryIdOfTheTokenizerMustBeInTheEmbeddings) {
-  const auto refused = [](int64_t id, const char* what = "greatest id is ") {
+  const auto refused = [](int64_t id, const char* what = "highest id is ") {
     return AllOf(HasSubstr("tokenizer.json"), HasSubstr(what + std::to_string(id)));
   };
   EXPECT_THAT(WithTokenizer([](json& tokenizer) { tokenizer["post_processor"]["sep"][1] = 60000; }),
@@ -181,7 +181,7 @@ TEST(HostileDirectoryTest, EveryIdOfTheTokenizerMustBeInTheEmbeddings) {
       WithTokenizer([](json& tokenizer) { tokenizer["model"]["vocab"]["zz"] = 4294967295; }),
       refused(4294967295));
 
-  const char* type = "greatest type id is ";
+  const char* type = "highest type id is ";
   EXPECT_THAT(WithTokenizer(Processor({"A:9"}, {"A:0", "B:1"})), refused(9, type));
   EXPECT_THAT(WithTokenizer(Processor({"A:0"}, {"A:0", "B:2"})), refused(2, type));
   EXPECT_THAT(WithTokenizer(Processor({"A:0", "[CLS]:7"}, {"A:0", "B:1"})), refused(7, type));

@@ -34,7 +34,7 @@ TEST_F(EngineWarmUpTest, AModelThatCannotRunIsNotServed) {
   script_->SetHook([](const Marks&) { return MakeError(Reason::kInternal, "no such primitive"); });
   const auto engine = TryStart(options_);
   ASSERT_FALSE(engine.ok());
-  EXPECT_EQ(engine.status().message(), "the model \"fake-model\" does not run: no such primitive");
+  EXPECT_EQ(engine.status().message(), "model \"fake-model\" does not run: no such primitive");
 }
 
 TEST_F(EngineWarmUpTest, AModelWhoseRunThrowsIsNotServed) {
