@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <numeric>
 #include <sstream>
@@ -26,6 +27,16 @@ void FillTensor(int64_t tokens, v1::Tensor* tensor) {
   tensor->set_dtype(v1::FLOAT32);
   for (const int64_t dimension : {tokens, int64_t{1}, int64_t{2}}) tensor->add_shape(dimension);
   tensor->set_raw(values.data(), values.size() * sizeof(float));
+}
+
+// Whether `holds` becomes true within 20 s, or longer under a sanitizer.
+bool Await(const std::function<bool()>& holds) {
+  const auto deadline = std::chrono::steady_clock::now() + Patience(std::chrono::seconds(20));
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
 }
 
 }  // namespace
@@ -123,12 +134,14 @@ grpc::Status ServerTest::CallRaw(const std::string& method, const std::string& b
 }
 
 bool ServerTest::AwaitNoCalls() const {
-  const auto deadline = std::chrono::steady_clock::now() + Patience(std::chrono::seconds(20));
-  while (server_->calls_in_flight() > 0) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
+  return Await([this] { return server_->calls_in_flight() == 0; });
+}
+
+bool ServerTest::AwaitNoBytes() const {
+  return AwaitNoCalls() && Await([this] {
+           const EngineStats stats = server_->engine().stats();
+           return stats.load.inflight_bytes == 0 && stats.memory.host_in_use_bytes == 0;
+         });
 }
 
 std::string ServerTest::Scrape() const {

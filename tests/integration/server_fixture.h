@@ -67,6 +67,9 @@ class ServerTest : public ::testing::Test {
   // Waits until the server has no call in flight; false after 20 s, or longer under a sanitizer. A
   // client learns of its own cancellation before the server does.
   bool AwaitNoCalls() const;
+  // The same, and until the engine holds no bytes: gRPC may keep an answer for a moment after its
+  // call has been counted out.
+  bool AwaitNoBytes() const;
 
   // The page that Prometheus would read.
   std::string Scrape() const;
