@@ -61,8 +61,8 @@ int Run(ServerOptions options, StartGuard& starting) {
     signals.OnFirst(nullptr);
     return CannotStart(listening);
   }
+  std::optional<HeapTrimmer> trimmer(std::in_place);  // a thread, which there may be none left for
   starting.Done();
-  std::optional<HeapTrimmer> trimmer(std::in_place);
   const Outcome outcome = (*server)->Wait();
   if (outcome != Outcome::kDrained) {
     // A broken device can hang or crash whatever touches it, destructors included. One that has not
