@@ -15,7 +15,7 @@ TITLES = {
     "one_thread": "Kernels, one thread, fp32, 8 heads, head_dim 64",
     "exact": "Exact attention, all cores, 8 heads, head_dim 64",
     "overhead": "The engine around a device that computes nothing",
-    "serving": "Serving, 8 heads, head_dim 64",
+    "serving": "Serving: saturation of 8 heads, head_dim 64; latency of 4 heads, head_dim 32",
 }
 
 
