@@ -70,14 +70,22 @@ TEST_F(EncoderCheckpointTest, AnotherForwardPassAtACheckpointChangesNoBytes) {
 
 TEST_F(EncoderCheckpointTest, AForwardPassEndsAtAnyCheckpoint) {
   Texts texts(model_, std::vector<int32_t>(100, 32));
-  AtEvery all;
-  ASSERT_TRUE(texts.Encode(all).ok());
+  ASSERT_TRUE(texts.Encode(RunToEnd()).ok());
   const std::vector<float> rows = texts.rows;
-  for (int last = 1; last <= all.count(); ++last) {
-    int left = last;
-    AtEvery control([&] { return --left > 0 ? absl::OkStatus() : absl::AbortedError("enough"); });
-    EXPECT_EQ(texts.Encode(control), absl::AbortedError("enough"));
-    EXPECT_EQ(control.count(), last);
+  // How many checkpoints a run comes to depends on how its threads share the tasks.
+  bool ended = true;
+  for (int last = 1; ended; ++last) {
+    AtEvery control([&] {
+      return control.count() < last ? absl::OkStatus() : absl::AbortedError("enough");
+    });
+    const absl::Status status = texts.Encode(control);
+    ended = !status.ok();
+    EXPECT_EQ(control.count() == last, ended) << "it went on, or ended by itself";
+    if (ended) {
+      EXPECT_EQ(status, absl::AbortedError("enough"));
+    } else {
+      EXPECT_GT(last, 6 * static_cast<int>(model_->info().layers));
+    }
   }
   ASSERT_TRUE(texts.Encode(RunToEnd()).ok());
   EXPECT_EQ(texts.rows, rows);
