@@ -15,7 +15,7 @@ namespace {
 
 // The rows may lie at any address.
 template <typename Element>
-double ElementOf(const std::byte* rows, int64_t index) {
+double ValueAt(const std::byte* rows, int64_t index) {
   Element element;
   std::memcpy(&element, rows + index * static_cast<int64_t>(sizeof(Element)), sizeof(Element));
   return static_cast<float>(element);
@@ -30,8 +30,8 @@ double RelativeErrorOf(const std::byte* approximate, int64_t stride, int64_t row
   int64_t at = 0;
   for (const int32_t token : chosen) {
     for (int64_t e = 0; e < row; ++e, ++at) {
-      const double expected = ElementOf<Element>(exact, at);
-      const double difference = ElementOf<Element>(approximate, token * stride + e) - expected;
+      const double expected = ValueAt<Element>(exact, at);
+      const double difference = ValueAt<Element>(approximate, token * stride + e) - expected;
       error += difference * difference;
       norm += expected * expected;
     }

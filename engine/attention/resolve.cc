@@ -32,10 +32,11 @@ absl::StatusOr<std::vector<int32_t>> Offsets(std::span<const int64_t> lengths, i
   offsets.push_back(0);
   int64_t total = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
-    if (lengths[i] < 1) return InvalidField(Index(lengths_field, i), "must be at least 1");
+    if (lengths[i] < 1) return InvalidField(FieldAt(lengths_field, i), "must be at least 1");
     if (lengths[i] > tokens - total) {
-      return InvalidField(Index(lengths_field, i), "reaches beyond the " + std::to_string(tokens) +
-                                                       " tokens of " + std::string(tensor));
+      return InvalidField(
+          FieldAt(lengths_field, i),
+          "reaches beyond the " + std::to_string(tokens) + " tokens of " + std::string(tensor));
     }
     total += lengths[i];
     offsets.push_back(static_cast<int32_t>(total));

@@ -12,14 +12,10 @@ namespace {
 constexpr size_t kMaxRank = 8;  // of any tensor on the wire
 
 std::string DimensionField(std::string_view tensor, size_t dimension) {
-  return Index(std::string(tensor) + ".shape", dimension);
+  return FieldAt(std::string(tensor) + ".shape", dimension);
 }
 
 }  // namespace
-
-std::string Index(std::string_view field, size_t index) {
-  return std::string(field) + "[" + std::to_string(index) + "]";
-}
 
 absl::Status CheckTensor(const TensorInput& tensor, std::string_view field, int64_t* bytes) {
   if (tensor.shape.empty() || tensor.shape.size() > kMaxRank) {

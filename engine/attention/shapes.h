@@ -27,9 +27,6 @@ struct Geometry {
   int64_t bytes = 0;  // of the tensors checked so far
 };
 
-// "FIELD[INDEX]".
-std::string Index(std::string_view field, size_t index);
-
 // Checks that there are 1 to 8 dimensions, all positive, and exactly as many bytes as they need.
 // Adds these to `*bytes`.
 absl::Status CheckTensor(const TensorInput& tensor, std::string_view field, int64_t* bytes);

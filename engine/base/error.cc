@@ -65,6 +65,10 @@ absl::Status MakeError(Reason reason, std::string_view message) {
   return status;
 }
 
+std::string FieldAt(std::string_view field, size_t index) {
+  return std::string(field) + "[" + std::to_string(index) + "]";
+}
+
 absl::Status InvalidField(std::string_view field, std::string_view problem) {
   return InvalidField(Reason::kInvalidField, field, problem);
 }

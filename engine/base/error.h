@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -44,6 +45,9 @@ absl::StatusCode CodeOf(Reason reason);
 
 // An error for `reason`.
 absl::Status MakeError(Reason reason, std::string_view message);
+
+// The path of a repeated field's element: "query.shape", 2 is "query.shape[2]".
+std::string FieldAt(std::string_view field, size_t index);
 
 // INVALID_FIELD at `field`, a path as on the wire, such as "query.shape[2]".
 absl::Status InvalidField(std::string_view field, std::string_view problem);

@@ -13,10 +13,6 @@
 namespace castor::encoder {
 namespace {
 
-std::string At(std::string_view field, size_t index) {
-  return std::string(field) + "[" + std::to_string(index) + "]";
-}
-
 absl::Status CheckCount(std::string_view field, size_t count, int64_t max_sequences) {
   if (count == 0) return InvalidField(field, "needs at least one entry");
   if (count > static_cast<size_t>(max_sequences)) {
@@ -30,10 +26,11 @@ absl::Status CheckTexts(const std::vector<std::string_view>& texts, std::string_
                         int64_t max_text_bytes) {
   for (size_t i = 0; i < texts.size(); ++i) {
     if (texts[i].size() > static_cast<size_t>(max_text_bytes)) {
-      return InvalidField(At(field, i), absl::StrCat("has ", texts[i].size(), " bytes; at most ",
-                                                     max_text_bytes, " are allowed"));
+      return InvalidField(FieldAt(field, i),
+                          absl::StrCat("has ", texts[i].size(), " bytes; at most ", max_text_bytes,
+                                       " are allowed"));
     }
-    if (!IsValidUtf8(texts[i])) return InvalidField(At(field, i), "is not valid UTF-8");
+    if (!IsValidUtf8(texts[i])) return InvalidField(FieldAt(field, i), "is not valid UTF-8");
   }
   return absl::OkStatus();
 }
@@ -59,7 +56,7 @@ absl::Status CheckLengths(const std::vector<int64_t>& lengths, int64_t tokens,
   if (absl::Status s = CheckCount(field, lengths.size(), max_sequences); !s.ok()) return s;
   int64_t sum = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
-    if (lengths[i] < 1) return InvalidField(At(field, i), "must be at least 1");
+    if (lengths[i] < 1) return InvalidField(FieldAt(field, i), "must be at least 1");
     if (lengths[i] > tokens - sum) {
       return InvalidField(field, absl::StrCat("add up to more than the ", tokens, " tokens given"));
     }
@@ -75,7 +72,7 @@ absl::Status CheckLengths(const std::vector<int64_t>& lengths, int64_t tokens,
 absl::Status CheckIds(const std::vector<int64_t>& ids, int64_t limit, std::string_view field) {
   for (size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] < 0 || ids[i] >= limit) {
-      return InvalidField(At(field, i),
+      return InvalidField(FieldAt(field, i),
                           absl::StrCat("is ", ids[i], "; must be within 0..", limit - 1));
     }
   }

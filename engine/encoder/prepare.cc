@@ -14,10 +14,6 @@
 namespace castor::encoder {
 namespace {
 
-std::string At(std::string_view field, size_t index) {
-  return std::string(field) + "[" + std::to_string(index) + "]";
-}
-
 absl::Status TooLong(std::string_view field, int64_t max_tokens) {
   return InvalidField(field, absl::StrCat("is longer than the model's ", max_tokens,
                                           " tokens, and truncate is off"));
@@ -38,7 +34,7 @@ absl::Status CutLengths(const std::vector<int64_t>& lengths, std::string_view fi
                         int64_t max_tokens, Prepared* prepared) {
   for (size_t i = 0; i < lengths.size(); ++i) {
     const bool cut = lengths[i] > max_tokens;
-    if (cut && !truncate) return TooLong(At(field, i), max_tokens);
+    if (cut && !truncate) return TooLong(FieldAt(field, i), max_tokens);
     prepared->truncated.push_back(cut);
     prepared->cu_seqlens.push_back(prepared->cu_seqlens.back() +
                                    static_cast<int32_t>(std::min(lengths[i], max_tokens)));
@@ -69,10 +65,10 @@ absl::StatusOr<bool> PrepareTexts(const TextInput& input, bool truncate, const I
     const absl::StatusOr<bool> cut =
         tokenizer.Encode(text, pair, options, &prepared->ids, &prepared->type_ids);
     if (!cut.ok()) return cut.status();
-    if (*cut && !truncate) return TooLong(At("texts.texts", i), options.max_tokens);
+    if (*cut && !truncate) return TooLong(FieldAt("texts.texts", i), options.max_tokens);
     // Only a tokenizer without a post-processor can produce no tokens.
     if (prepared->ids.size() == static_cast<size_t>(prepared->cu_seqlens.back())) {
-      return InvalidField(At("texts.texts", i), "has no tokens");
+      return InvalidField(FieldAt("texts.texts", i), "has no tokens");
     }
     prepared->truncated.push_back(*cut);
     prepared->cu_seqlens.push_back(static_cast<int32_t>(prepared->ids.size()));

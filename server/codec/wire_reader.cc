@@ -201,9 +201,7 @@ void WireReader::FaultIn(std::string_view field) {
   fault_path_ = std::move(path);
 }
 
-void WireReader::FaultIn(std::string_view field, size_t index) {
-  FaultIn(std::string(field) + "[" + std::to_string(index) + "]");
-}
+void WireReader::FaultIn(std::string_view field, size_t index) { FaultIn(FieldAt(field, index)); }
 
 absl::Status WireReader::error() const {
   if (fault_path_.empty()) return MakeError(fault_reason_, fault_);

@@ -1,8 +1,8 @@
 #include "server/transport/acceptor.h"
 
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/un.h>
@@ -31,10 +31,6 @@ constexpr std::chrono::seconds kWarnEvery{10};
 
 // The delay before the next attempt when no descriptor is left, not even the reserve.
 constexpr int kOutOfDescriptorsMs = 100;
-
-absl::Status CannotListen(const std::string& address, const std::string& why) {
-  return absl::UnavailableError("cannot listen on " + address + ": " + why);
-}
 
 void Watch(int epoll, int descriptor) {
   epoll_event event{};

@@ -95,4 +95,9 @@ ListeningSockets::~ListeningSockets() {
   for (const int descriptor : descriptors_) close(descriptor);
 }
 
+absl::Status CannotListen(std::string_view address, std::string_view cause) {
+  return absl::UnavailableError("cannot listen on " + std::string(address) + ": " +
+                                std::string(cause));
+}
+
 }  // namespace castor::server

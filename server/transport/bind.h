@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -29,5 +30,8 @@ class ListeningSockets {
   std::vector<int> descriptors_;
   int port_ = 0;
 };
+
+// UNAVAILABLE: "cannot listen on ADDRESS: CAUSE".
+absl::Status CannotListen(std::string_view address, std::string_view cause);
 
 }  // namespace castor::server

@@ -13,11 +13,13 @@
 #include <string_view>
 #include <utility>
 
+#include "server/transport/bind.h"
+
 namespace castor::server {
 namespace {
 
-absl::Status CannotListen(const std::string& path, std::string_view cause) {
-  return absl::UnavailableError("cannot listen on unix:" + path + ": " + std::string(cause));
+absl::Status CannotListenAt(const std::string& path, std::string_view cause) {
+  return CannotListen("unix:" + path, cause);
 }
 
 constexpr std::string_view kTaken = "the address is taken by another server";
@@ -52,20 +54,20 @@ int Lock(const std::string& file) {
 absl::Status CheckDead(const std::string& path) {
   struct stat about {};
   if (lstat(path.c_str(), &about) != 0) {
-    return errno == ENOENT ? absl::OkStatus() : CannotListen(path, strerror(errno));
+    return errno == ENOENT ? absl::OkStatus() : CannotListenAt(path, strerror(errno));
   }
-  if (!S_ISSOCK(about.st_mode)) return CannotListen(path, "there is something that is no socket");
+  if (!S_ISSOCK(about.st_mode)) return CannotListenAt(path, "there is something that is no socket");
   sockaddr_un to{};
   to.sun_family = AF_UNIX;
   path.copy(to.sun_path, sizeof(to.sun_path) - 1);
   const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (probe < 0) return CannotListen(path, strerror(errno));
+  if (probe < 0) return CannotListenAt(path, strerror(errno));
   const int error =
       connect(probe, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0 ? 0 : errno;
   close(probe);
   if (error == ECONNREFUSED || error == ENOENT) return absl::OkStatus();
   // EAGAIN: its queue is full, so a server is alive.
-  return CannotListen(path, error == 0 || error == EAGAIN ? kTaken : strerror(error));
+  return CannotListenAt(path, error == 0 || error == EAGAIN ? kTaken : strerror(error));
 }
 
 }  // namespace
@@ -75,12 +77,12 @@ absl::StatusOr<std::unique_ptr<UnixSocket>> UnixSocket::Claim(const std::string&
   if (path.starts_with("//")) path.erase(0, 2);  // unix:///absolute
   constexpr size_t kLongest = sizeof(sockaddr_un::sun_path) - 1;
   if (const size_t length = TemporaryOf(path).size(); length > kLongest) {
-    return CannotListen(path,
-                        "the path is too long by " + std::to_string(length - kLongest) + " bytes");
+    return CannotListenAt(
+        path, "the path is too long by " + std::to_string(length - kLongest) + " bytes");
   }
   const int lock = Lock(path + ".lock");
   if (lock < 0) {
-    return CannotListen(
+    return CannotListenAt(
         path, errno == EWOULDBLOCK ? std::string(kTaken) : path + ".lock: " + strerror(errno));
   }
   std::unique_ptr<UnixSocket> claimed(new UnixSocket(path, lock));
@@ -94,7 +96,7 @@ UnixSocket::UnixSocket(std::string path, int lock)
 absl::Status UnixSocket::Publish() {
   struct stat ours {};
   if (lstat(temporary_.c_str(), &ours) != 0 || rename(temporary_.c_str(), path_.c_str()) != 0) {
-    return CannotListen(path_, strerror(errno));
+    return CannotListenAt(path_, strerror(errno));
   }
   device_ = ours.st_dev;
   inode_ = ours.st_ino;

@@ -25,7 +25,7 @@ using attention::Spec;
 constexpr double kUncut = std::numeric_limits<double>::infinity();
 constexpr double kFinest = 0;  // cuts all that can be cut
 
-struct Case {
+struct CutCase {
   Spec spec;
   std::vector<RequestShape> requests;
 };
@@ -47,8 +47,8 @@ std::vector<RequestShape> Requests(std::mt19937& random, bool cross) {
   return requests;
 }
 
-std::vector<Case> Cases(std::mt19937& random) {
-  std::vector<Case> cases;
+std::vector<CutCase> CutCases(std::mt19937& random) {
+  std::vector<CutCase> cases;
   const auto add = [&](const Spec& spec, bool cross) {
     cases.push_back({spec, Requests(random, cross)});
   };
@@ -98,7 +98,7 @@ std::vector<std::byte> Run(CudaDevice& device, StagedBatch& batch, size_t reques
   return bytes;
 }
 
-void CheckCase(CudaDevice& device, const Case& c, Report& report) {
+void CheckCase(CudaDevice& device, const CutCase& c, Report& report) {
   StagedBatch batch(device, c.spec, c.requests);
   std::string backend;
   std::string cut_backend;
@@ -150,7 +150,7 @@ void CheckCuts(uint32_t seed, Report& report) {
   auto device = CudaDevice::Open(0, EngineOptions{});
   if (!report.Check(device.ok(), "opens the device again")) return;
   std::mt19937 random(seed);
-  for (const Case& c : Cases(random)) CheckCase(**device, c, report);
+  for (const CutCase& c : CutCases(random)) CheckCase(**device, c, report);
   report.Check((*device)->healthy(), "the device is healthy");
 }
 

@@ -20,8 +20,8 @@
 namespace castor::gpu {
 namespace {
 
-constexpr int64_t kHeads = 8;
-constexpr int64_t kDim = 64;
+constexpr int64_t kVanillaHeads = 8;
+constexpr int64_t kVanillaDim = 64;
 
 double Median(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
@@ -39,9 +39,9 @@ double TimeBareCall(int64_t tokens) {
   const c10::InferenceMode inference;
   const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool());
   const auto options = at::TensorOptions().dtype(at::kBFloat16).device(at::kCUDA, 0);
-  const at::Tensor query = at::randn({1, kHeads, tokens, kDim}, options);
-  const at::Tensor key = at::randn({1, kHeads, tokens, kDim}, options);
-  const at::Tensor value = at::randn({1, kHeads, tokens, kDim}, options);
+  const at::Tensor query = at::randn({1, kVanillaHeads, tokens, kVanillaDim}, options);
+  const at::Tensor key = at::randn({1, kVanillaHeads, tokens, kVanillaDim}, options);
+  const at::Tensor value = at::randn({1, kVanillaHeads, tokens, kVanillaDim}, options);
   at::Tensor delay = at::empty({int64_t{1} << 30}, options.dtype(at::kByte));
   std::vector<double> times;
   for (int i = 0; i < Repeats(tokens) + 5; ++i) {
@@ -58,7 +58,7 @@ double TimeBareCall(int64_t tokens) {
 }
 
 EngineTimes TimeEngine(Engine& engine, int64_t tokens, const Kernel& kernel) {
-  const bench::AttentionProblem problem(tokens, kHeads, kDim, DType::kBFloat16, 1);
+  const bench::AttentionProblem problem(tokens, kVanillaHeads, kVanillaDim, DType::kBFloat16, 1);
   std::vector<double> compute, copy_in, copy_out, total;
   EngineTimes times;
   for (int i = 0; i < Repeats(tokens) + 5; ++i) {
@@ -104,7 +104,7 @@ void TimeAttention(const std::string& device, Report& report) {
       report.Check(false, std::to_string(tokens) + " tokens through the engine");
       continue;
     }
-    const double flop = 4.0 * kHeads * kDim * static_cast<double>(tokens) * tokens;
+    const double flop = 4.0 * kVanillaHeads * kVanillaDim * static_cast<double>(tokens) * tokens;
     std::printf("%8lld %10.1f %8.0f %10.1f %8.0f %8.3f %9.1f %9.1f %10.1f  %s\n",
                 static_cast<long long>(tokens), bare, flop / bare / 1e6, times.compute_us,
                 flop / times.compute_us / 1e6, bare / times.compute_us, times.copy_in_us,

@@ -11,17 +11,12 @@
 #include "engine/base/error.h"
 #include "engine/device/cuda/copies.h"
 #include "engine/device/cuda/cuda_device.h"
+#include "engine/device/cuda/packed_batch.h"
 #include "engine/encoder/model.h"
 #include "engine/encoder/network.h"
 
 namespace castor {
-namespace {
-
-std::byte* DataOf(const at::Tensor& tensor) {
-  return static_cast<std::byte*>(tensor.mutable_data_ptr());
-}
-
-}  // namespace
+namespace {}  // namespace
 
 absl::Status CudaDevice::LaunchEncoder(const encoder::Batch& batch, CudaExecution& execution,
                                        RunControl& control) {

@@ -12,10 +12,6 @@ namespace {
 
 using attention::Problem;
 
-std::byte* DataOf(const at::Tensor& tensor) {
-  return static_cast<std::byte*>(tensor.mutable_data_ptr());
-}
-
 // Appends the copies that concatenate one tensor of each request, `row` bytes per token.
 void AppendTensor(const AttentionBatch& batch, const std::byte* Problem::*data,
                   int64_t (Problem::*tokens)() const, int64_t row, std::byte* packed,

@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <cstddef>
 #include <vector>
 
 #include "engine/attention/problem.h"
@@ -16,6 +17,10 @@
 #include "engine/device/device.h"
 
 namespace castor {
+
+inline std::byte* DataOf(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.mutable_data_ptr());
+}
 
 class PackedBatch {
  public:

@@ -31,9 +31,9 @@ TEST(ResolveTensorTest, NumberOfDimensions) {
 TEST(ResolveTensorTest, ZeroAndNegativeDimensions) {
   for (const int64_t bad : {int64_t{0}, int64_t{-1}, std::numeric_limits<int64_t>::min()}) {
     for (size_t i = 0; i < 3; ++i) {
-      ExpectRefusedAfter([&](auto& r) { r.query.shape[i] = bad; }, Index("query.shape", i));
-      ExpectRefusedAfter([&](auto& r) { r.key.shape[i] = bad; }, Index("key.shape", i));
-      ExpectRefusedAfter([&](auto& r) { r.value.shape[i] = bad; }, Index("value.shape", i));
+      ExpectRefusedAfter([&](auto& r) { r.query.shape[i] = bad; }, FieldAt("query.shape", i));
+      ExpectRefusedAfter([&](auto& r) { r.key.shape[i] = bad; }, FieldAt("key.shape", i));
+      ExpectRefusedAfter([&](auto& r) { r.value.shape[i] = bad; }, FieldAt("value.shape", i));
     }
   }
 }
