@@ -10,6 +10,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/support/sanitizer.h"
+
 namespace castor::cli {
 namespace {
 
@@ -49,6 +51,8 @@ void CliTest::SetUpTestSuite() {
       "--listen",       "127.0.0.1:0", "--metrics-listen",    "off",
       "--device",       "cpu",         "--max-message-bytes", "8MiB",
       "--shared-memory"};
+  // What the default is too short for under a sanitizer.
+  if (kSanitized) arguments.insert(arguments.end(), {"--cost-model-budget", "10s"});
   if (HaveModel()) arguments.insert(arguments.end(), {"--model", "minilm=" CASTOR_TEST_MODEL});
   server_ = std::make_unique<testing::ServerProcess>(arguments);
   const std::string line = server_->AwaitLine("listening grpc=");

@@ -94,7 +94,7 @@ void ServerTest::StartServer(server::ServerOptions options) {
 
 void ServerTest::StartServer(server::ServerOptions options, std::unique_ptr<Engine> engine,
                              std::unique_ptr<server::Authorizer> authorizer) {
-  engine_ = nullptr;
+  StopServer();
   auto started =
       server::Server::Start(std::move(options), std::move(engine), std::move(authorizer));
   ASSERT_TRUE(started.ok()) << started.status();
@@ -102,6 +102,14 @@ void ServerTest::StartServer(server::ServerOptions options, std::unique_ptr<Engi
   channel_ = NewChannel();
   attention_ = v1::AttentionService::NewStub(channel_);
   encoder_ = v1::EncoderService::NewStub(channel_);
+}
+
+void ServerTest::StopServer() {
+  attention_.reset();
+  encoder_.reset();
+  channel_.reset();
+  server_.reset();
+  engine_ = nullptr;
 }
 
 std::shared_ptr<grpc::Channel> ServerTest::NewChannel() const {

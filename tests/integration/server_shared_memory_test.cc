@@ -55,6 +55,7 @@ class SharedMemoryTest : public ServerTest {
     options.models = {{"tiny", CASTOR_TINY_MODEL}};
     auto engine = CreateEngine(options);
     ASSERT_TRUE(engine.ok()) << engine.status();
+    regions_.reset();  // it holds the channel
     ServerTest::StartServer(WithSharedMemory(), *std::move(engine));
     regions_ = v1::SharedMemoryService::NewStub(channel_);
   }

@@ -8,7 +8,7 @@
 #include "engine/tensor_reader.h"
 #include "tests/support/sanitizer.h"
 
-namespace castor::testing {
+namespace castor {
 namespace {
 
 constexpr std::chrono::milliseconds kPatience = Patience(std::chrono::seconds(20));
@@ -205,7 +205,7 @@ void FakeEngine::Cancel(Ticket ticket) {
 EngineStats FakeEngine::stats() const {
   if (stats_.has_value()) return *stats_;
   EngineStats stats;
-  stats.work = {castor::testing::Work("attend"), castor::testing::Work("encode")};
+  stats.work = {castor::Work("attend"), castor::Work("encode")};
   MutexLock lock(mu_);
   stats.load.inflight_requests = admitted_ - answered_;
   stats.device_healthy = !broken_;
@@ -261,4 +261,4 @@ void FakeEngine::Work() {
   }
 }
 
-}  // namespace castor::testing
+}  // namespace castor

@@ -13,7 +13,7 @@
 #include "engine/base/mutex.h"
 #include "engine/engine.h"
 
-namespace castor::testing {
+namespace castor {
 
 class FakeEngine final : public Engine {
  public:
@@ -95,4 +95,4 @@ class FakeEngine final : public Engine {
   std::thread worker_;
 };
 
-}  // namespace castor::testing
+}  // namespace castor

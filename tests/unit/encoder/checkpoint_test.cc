@@ -75,9 +75,8 @@ TEST_F(EncoderCheckpointTest, AForwardPassEndsAtAnyCheckpoint) {
   // How many checkpoints a run comes to depends on how its threads share the tasks.
   bool ended = true;
   for (int last = 1; ended; ++last) {
-    AtEvery control([&] {
-      return control.count() < last ? absl::OkStatus() : absl::AbortedError("enough");
-    });
+    AtEvery control(
+        [&] { return control.count() < last ? absl::OkStatus() : absl::AbortedError("enough"); });
     const absl::Status status = texts.Encode(control);
     ended = !status.ok();
     EXPECT_EQ(control.count() == last, ended) << "it went on, or ended by itself";

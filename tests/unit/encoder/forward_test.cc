@@ -19,8 +19,6 @@
 namespace castor::encoder {
 namespace {
 
-constexpr int64_t kHidden = 24;
-
 // A BatchItem that owns the memory it points to.
 struct Work {
   std::vector<int64_t> ids = {};

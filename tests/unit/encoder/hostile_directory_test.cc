@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/encoder/load.h"
+#include "tests/support/sanitizer.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {
@@ -22,11 +23,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using Weights = std::map<std::string, RawTensor>;
-
-std::string ErrorOf(const TinyModel& model, DType dtype = DType::kFloat32) {
-  const auto loaded = model.Load(dtype);
-  return loaded.ok() ? "" : std::string(loaded.status().message());
-}
 
 std::string WithTokenizer(const std::function<void(json&)>& edit) {
   TinyModel files;
@@ -296,7 +292,7 @@ TEST(HostileDirectoryTest, NumbersBeyondReasonAreRefused) {
 }
 
 TEST(HostileDirectoryTest, DeepNestingIsRefused) {
-  constexpr int kDepth = 1000000;
+  constexpr int kDepth = kSanitized ? 50'000 : 1'000'000;
   const std::string lists = std::string(kDepth, '[') + std::string(kDepth, ']');
   std::string objects;
   for (int i = 0; i < kDepth; ++i) objects += "{\"a\":";

@@ -18,11 +18,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 using Weights = std::map<std::string, RawTensor>;
 
-std::string ErrorOf(const TinyModel& model) {
-  const auto loaded = model.Load();
-  return loaded.ok() ? "" : std::string(loaded.status().message());
-}
-
 TEST(LoadTest, ReadsADirectory) {
   const TinyModel files;
   const auto model = files.Load();

@@ -76,6 +76,11 @@ absl::StatusOr<std::shared_ptr<Model>> TinyModel::Load(DType dtype) const {
   return LoadOnCpu(folder_.path(), dtype);
 }
 
+std::string ErrorOf(const TinyModel& model, DType dtype) {
+  const auto loaded = model.Load(dtype);
+  return loaded.ok() ? "" : std::string(loaded.status().message());
+}
+
 absl::Status RunOnCpu(const attention::Spec& spec, const attention::Problem& problem,
                       RunControl& control) {
   const attention::Variant* variant = attention::FindVariant(attention::CpuVariants(), spec);

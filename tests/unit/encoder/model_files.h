@@ -37,6 +37,9 @@ std::string SafetensorsBytes(const std::string& header, const std::string& data)
 std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& bytes);
 
+// The tiny BERT's hidden size.
+inline constexpr int64_t kHidden = 24;
+
 // A copy of the tiny BERT: hidden 24, 3 heads, 2 layers, at most 32 tokens, CLS pooling.
 class TinyModel {
  public:
@@ -54,6 +57,9 @@ class TinyModel {
  private:
   TemporaryFolder folder_;
 };
+
+// Why the model cannot be loaded; empty if it can.
+std::string ErrorOf(const TinyModel& model, DType dtype = DType::kFloat32);
 
 // The CPU's attention: an AttentionFn.
 absl::Status RunOnCpu(const attention::Spec& spec, const attention::Problem& problem,

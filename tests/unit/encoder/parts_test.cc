@@ -28,8 +28,6 @@ namespace {
 using testing::ElementsAre;
 using Weights = std::map<std::string, RawTensor>;
 
-constexpr int64_t kHidden = 24;
-
 // DistilBERT's names of weights; it has no token types.
 constexpr std::string_view kOtherPrefixes[] = {"", "distilbert."};
 constexpr PostNormNames kOtherNames = {

@@ -8,15 +8,13 @@
 #include <vector>
 
 #include "tests/unit/encoder/model_files.h"
+#include "tests/unit/encoder/tiny_vocabulary.h"
 
 namespace castor::hf {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// Ids of the tiny vocabulary; see tests/golden/encoder/make_tiny_bert.py.
-constexpr int64_t kUnk = 1, kCls = 2, kSep = 3, kThe = 8, kCat = 9, kSat = 10, kMat = 12, kS = 13;
 
 class TokenizerTest : public testing::Test {
  protected:

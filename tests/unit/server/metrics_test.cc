@@ -21,7 +21,6 @@
 namespace castor::server {
 namespace {
 
-using castor::testing::FakeEngine;
 using ::testing::HasSubstr;
 
 // From series (name and labels as printed) to value.

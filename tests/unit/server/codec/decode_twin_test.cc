@@ -9,11 +9,15 @@
 #include "castor/v1/encoder.pb.h"
 #include "gtest/gtest.h"
 #include "server/codec/wire_reader.h"
+#include "tests/support/sanitizer.h"
 #include "tests/unit/server/codec/random_wire.h"
 #include "tests/unit/server/codec/twin.h"
 
 namespace castor::server::twin {
 namespace {
+
+// Messages that are changed at random.
+constexpr int kMany = kSanitized ? 3000 : 20000;
 
 struct Attend {
   using Message = v1::AttendRequest;
@@ -116,13 +120,13 @@ TYPED_TEST(DecodeTwinTest, UnknownFields) {
 
 TYPED_TEST(DecodeTwinTest, FlippedBytes) {
   const int accepted = this->CheckMany(
-      20000, [&](const std::string& bytes) { return FlipBytes(this->random_, bytes); });
+      kMany, [&](const std::string& bytes) { return FlipBytes(this->random_, bytes); });
   EXPECT_GT(accepted, 0);
-  EXPECT_LT(accepted, 20000);
+  EXPECT_LT(accepted, kMany);
 }
 
 TYPED_TEST(DecodeTwinTest, RandomBytes) {
-  for (int i = 0; i < 20000; ++i) {
+  for (int i = 0; i < kMany; ++i) {
     std::string bytes(static_cast<size_t>(Draw(this->random_, 0, 30)), '\0');
     for (char& byte : bytes) byte = static_cast<char>(this->random_());
     this->Check(bytes);

@@ -103,7 +103,7 @@ class ConnectionsTest : public ::testing::Test {
     return connections.Find(NameOfPeer(from).name);
   }
 
-  castor::testing::FakeEngine engine_;
+  FakeEngine engine_;
   Metrics metrics_{engine_};
   int port_ = 1000;
 };
