@@ -15,7 +15,7 @@ namespace castor::client {
 namespace {
 
 using std::chrono::milliseconds;
-using Clock = std::chrono::steady_clock;
+using std::chrono::steady_clock;
 
 // Longer than anyone needs, and short enough for every clock's arithmetic.
 constexpr milliseconds kLongest = std::chrono::hours(24 * 365);
@@ -40,13 +40,13 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   return grpc::CreateCustomChannel(options.target, grpc::InsecureChannelCredentials(), arguments);
 }
 
-milliseconds Remaining(Clock::time_point deadline) {
-  return std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+milliseconds Remaining(steady_clock::time_point deadline) {
+  return std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
 }
 
 // The same point in time on gRPC's clock.
-std::chrono::system_clock::time_point OnTheWall(Clock::time_point time) {
-  return std::chrono::system_clock::now() + (time - Clock::now());
+std::chrono::system_clock::time_point OnTheWall(steady_clock::time_point time) {
+  return std::chrono::system_clock::now() + (time - steady_clock::now());
 }
 
 double Random() {
@@ -68,7 +68,7 @@ Client::Client(ClientOptions options)
 
 Client::Time Client::DeadlineOf(CallOptions call) const {
   const milliseconds allowed = call.deadline.count() > 0 ? call.deadline : options_.deadline;
-  return Clock::now() + std::clamp(allowed, milliseconds(0), kLongest);
+  return steady_clock::now() + std::clamp(allowed, milliseconds(0), kLongest);
 }
 
 // Asks for health: a call without effect, whose failure says what is wrong with the connection.
@@ -91,8 +91,8 @@ grpc::Status Client::Connect(Time deadline) {
 // Waits inside gRPC, which connects only while somebody does. After a plain sleep, a server that
 // has long been back would still seem unreachable.
 void Client::Wait(milliseconds delay) {
-  const Time until = Clock::now() + delay;
-  while (Clock::now() < until) {
+  const Time until = steady_clock::now() + delay;
+  while (steady_clock::now() < until) {
     const grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
     if (state == GRPC_CHANNEL_SHUTDOWN) return std::this_thread::sleep_until(until);
     channel_->WaitForStateChange(state, OnTheWall(until));

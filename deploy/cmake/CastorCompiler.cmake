@@ -25,10 +25,16 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety>)
 endif()
 
+# A folder's files are compiled a dozen at a time, since most of a file's time goes into headers.
+# -DCMAKE_UNITY_BUILD=OFF compiles each for itself, which suits work on a few of them.
+option(CMAKE_UNITY_BUILD "Compile a folder's files together" ON)
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 12)
+
 if(CASTOR_SANITIZE)
-  # Whatever the build type: assertions on, and little optimisation, for readable stacks. The last
-  # flag gives inlined frames their full names, which tests/sanitizers/tsan.supp matches.
-  add_compile_options(-fsanitize=${CASTOR_SANITIZE} -fno-omit-frame-pointer -O1 -UNDEBUG
+  # Whatever the build type: assertions on, and no optimisation, which would take most of the time
+  # (castor_compute() asks for some). The last flag gives inlined frames their full names, which
+  # tests/sanitizers/tsan.supp matches.
+  add_compile_options(-fsanitize=${CASTOR_SANITIZE} -fno-omit-frame-pointer -O0 -UNDEBUG
                       -g1 $<$<CXX_COMPILER_ID:Clang>:-fdebug-info-for-profiling>)
   add_link_options(-fsanitize=${CASTOR_SANITIZE} -Wl,--allow-shlib-undefined)
   if(CASTOR_SANITIZE MATCHES "undefined")

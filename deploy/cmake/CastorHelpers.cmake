@@ -1,24 +1,17 @@
 # Functions that the folders' CMakeLists use.
 
-# castor_precompile(TARGET <HEADER>...): large headers of libraries that most of the target's files
-# include, compiled once for all of them. Files include what they use all the same:
-# -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON builds without.
-function(castor_precompile target)
-  target_precompile_headers(${target} PRIVATE ${ARGN})
-  castor_cache_precompiled(${target} PRIVATE)
+# castor_compute(TARGET ...): libraries that calculate. Sanitizers' builds optimise these alone.
+function(castor_compute)
+  foreach(target IN LISTS ARGN)
+    if(CASTOR_SANITIZE)
+      target_compile_options(${target} PRIVATE -O1)
+    endif()
+  endforeach()
 endfunction()
 
-# What ccache needs to keep objects that use the target's precompiled header.
-function(castor_cache_precompiled target scope)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    target_compile_options(${target} ${scope} "SHELL:-Xclang -fno-pch-timestamp")
-  else()
-    target_compile_options(${target} ${scope} $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
-  endif()
-endfunction()
-
-# GoogleTest's and common headers, compiled once for all tests: they take longer than most tests do.
-# An executable as tests are, so that its flags are theirs.
+# Headers of GoogleTest and other libraries, compiled once for all tests: they take longer than most
+# tests do. An executable as tests are, so that its flags are theirs. Tests include what they use all
+# the same: -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON builds without.
 function(castor_precompile_test_headers)
   if(TARGET castor_test_headers)
     return()
@@ -26,20 +19,29 @@ function(castor_precompile_test_headers)
   add_executable(castor_test_headers EXCLUDE_FROM_ALL
                  "${CMAKE_SOURCE_DIR}/tests/support/precompiled.cc")
   target_link_libraries(castor_test_headers PRIVATE GTest::gmock GTest::gtest GTest::gtest_main
+                        gRPC::grpc++ nlohmann_json::nlohmann_json
                         absl::status absl::statusor absl::any_invocable Threads::Threads)
   # Tests are compiled more often than they run: their own code is hardly optimised. -pthread, which
   # some libraries ask for, must be in all or none.
-  target_compile_options(castor_test_headers PUBLIC -O1 -pthread)
-  castor_cache_precompiled(castor_test_headers PUBLIC)
+  if(NOT CASTOR_SANITIZE)
+    target_compile_options(castor_test_headers PUBLIC -O1)
+  endif()
+  target_compile_options(castor_test_headers PUBLIC -pthread)
+  # What ccache needs to keep objects that use a precompiled header.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    target_compile_options(castor_test_headers PUBLIC "SHELL:-Xclang -fno-pch-timestamp")
+  else()
+    target_compile_options(castor_test_headers PUBLIC $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  endif()
   target_precompile_headers(castor_test_headers PRIVATE
                             "${CMAKE_SOURCE_DIR}/tests/support/precompiled.h")
 endfunction()
 
-# castor_test(NAME [SINGLE_THREADED] SOURCES ... LIBS ... [LABELS ...] [TIMEOUT seconds]): a
-# GoogleTest program that ctest runs as one test. Labels: unit (default), integration, slow.
-# ThreadSanitizer's build leaves out what is SINGLE_THREADED.
+# castor_test(NAME [SINGLE_THREADED] [COMPUTES] SOURCES ... LIBS ... [LABELS ...] [TIMEOUT seconds]):
+# a GoogleTest program that ctest runs as one test. Labels: unit (default), integration, slow.
+# ThreadSanitizer's build leaves out what is SINGLE_THREADED. COMPUTES: see castor_compute().
 function(castor_test name)
-  cmake_parse_arguments(arg "SINGLE_THREADED" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "SINGLE_THREADED;COMPUTES" "TIMEOUT" "SOURCES;LIBS;LABELS" ${ARGN})
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()
@@ -56,7 +58,11 @@ function(castor_test name)
   castor_precompile_test_headers()
   target_compile_options(${name} PRIVATE
                          $<TARGET_PROPERTY:castor_test_headers,INTERFACE_COMPILE_OPTIONS>)
-  target_precompile_headers(${name} REUSE_FROM castor_test_headers)
+  if(arg_COMPUTES AND CASTOR_SANITIZE)
+    castor_compute(${name})  # and without the others' header, which is not optimised
+  else()
+    target_precompile_headers(${name} REUSE_FROM castor_test_headers)
+  endif()
   if(arg_SINGLE_THREADED AND CASTOR_SANITIZE MATCHES "thread")
     set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
     return()

@@ -12,7 +12,7 @@
 namespace castor::attention {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using std::chrono::steady_clock;
 using Step = std::function<bool(int worker, int64_t task, int64_t step)>;
 
 // About 50 us of one core: what waking a thread costs, give or take.
@@ -99,7 +99,7 @@ class Stage {
     const int worker = workers_[thread];
     InHand& mine = in_hand_[worker];
     int64_t since_look = 0;
-    Clock::time_point until{};
+    steady_clock::time_point until{};
     while (!stop_.load(std::memory_order_relaxed)) {
       if (mine.task == kNone) {
         const int64_t task = next_.fetch_add(1, std::memory_order_relaxed);
@@ -117,8 +117,8 @@ class Stage {
         if (due_) stop_.store(true, std::memory_order_relaxed);
       } else if (more && first_is_done_.load(std::memory_order_relaxed)) {
         // Nobody asks the control for a checkpoint now, so the next round must begin soon.
-        const Clock::time_point now = Clock::now();
-        if (until == Clock::time_point{}) until = now + kAlone;
+        const steady_clock::time_point now = steady_clock::now();
+        if (until == steady_clock::time_point{}) until = now + kAlone;
         if (now >= until) break;
       }
     }

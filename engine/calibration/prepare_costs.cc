@@ -17,7 +17,7 @@
 namespace castor {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using std::chrono::steady_clock;
 
 // What a model is valid for: a device of this kind, its libraries, its kernels and this build, on
 // one line. Identical devices have the same key.
@@ -91,14 +91,14 @@ PreparedCosts PrepareCosts(Device& device, const EngineOptions& options) {
   PreparedCosts prepared;
   const bool measures = options.cost_model_budget.count() > 0;
   if ((!measures && options.cost_model_file.empty()) || !HasChoice(device)) return prepared;
-  const Clock::time_point start = Clock::now();
+  const steady_clock::time_point start = steady_clock::now();
   // Failures with files or memory here must not keep an engine from starting.
   const absl::Status status = Guarded([&] {
     ReadOrMeasure(device, options, &prepared);
     return absl::OkStatus();
   });
   if (!status.ok()) prepared.info.note = std::string(status.message());
-  prepared.info.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  prepared.info.seconds = std::chrono::duration<double>(steady_clock::now() - start).count();
   AddExamples(prepared.model, &prepared.info);
   return prepared;
 }

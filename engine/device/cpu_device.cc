@@ -23,10 +23,10 @@
 namespace castor {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using std::chrono::steady_clock;
 
-double MicrosecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+double MicrosecondsSince(steady_clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(steady_clock::now() - start).count();
 }
 
 // Where exceptions end on the CPU: everything in the tensor library runs inside it. `body` returns
@@ -143,7 +143,7 @@ absl::StatusOr<std::unique_ptr<Execution>> CpuDevice::Launched(const RunControl&
                                                                Body&& compute) {
   // This launch may have begun at a checkpoint of another, which continues afterwards.
   const Used outer = std::exchange(used_, {});
-  const Clock::time_point start = Clock::now();
+  const steady_clock::time_point start = steady_clock::now();
   const absl::Status status = Guard([&] {
     const c10::InferenceMode inference;
     return compute();

@@ -16,7 +16,6 @@
 #include "engine/encoder/network.h"
 
 namespace castor {
-namespace {}  // namespace
 
 absl::Status CudaDevice::LaunchEncoder(const encoder::Batch& batch, CudaExecution& execution,
                                        RunControl& control) {

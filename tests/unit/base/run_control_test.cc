@@ -10,7 +10,7 @@
 namespace castor {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using std::chrono::steady_clock;
 
 TEST(RunControlTest, IsDueAfterItsInterval) {
   class Control : public RunControl {
@@ -26,12 +26,12 @@ TEST(RunControlTest, IsDueAfterItsInterval) {
     }
     absl::Status AtCheckpoint() override { return absl::AbortedError("ended"); }
   };
-  const auto begin = Clock::now();
+  const auto begin = steady_clock::now();
   Control control;
   while (control.asked == 0) {
     EXPECT_FALSE(control.Due()) << "nothing is to be done there";
   }
-  EXPECT_GE(Clock::now() - begin, std::chrono::milliseconds(2));
+  EXPECT_GE(steady_clock::now() - begin, std::chrono::milliseconds(2));
   EXPECT_FALSE(control.Due());
   EXPECT_EQ(control.asked, 1) << "asked again before another interval has passed";
   control.wanted = true;
@@ -43,8 +43,8 @@ TEST(RunControlTest, IsDueAfterItsInterval) {
 
 TEST(RunControlTest, CountsTheTimeOfItsPauses) {
   AtEvery control([] {
-    const auto end = Clock::now() + std::chrono::milliseconds(3);
-    while (Clock::now() < end) {
+    const auto end = steady_clock::now() + std::chrono::milliseconds(3);
+    while (steady_clock::now() < end) {
     }
     return absl::OkStatus();
   });

@@ -12,7 +12,7 @@
 namespace castor {
 namespace {
 
-constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
+constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
 
 TensorInput InFile(const SharedObject& object, int64_t offset, int64_t size) {
   TensorInput input;
@@ -43,7 +43,7 @@ TEST(TensorReaderTest, PiecesAreOneAfterAnother) {
 
 TEST(TensorReaderTest, PiecesThatNobodyCanCountHaveNoSize) {
   TensorInput input;
-  input.pieces.assign(3, {static_cast<const std::byte*>(nullptr), size_t{kMax}});
+  input.pieces.assign(3, {static_cast<const std::byte*>(nullptr), size_t{kLargest}});
   EXPECT_EQ(input.size_bytes(), -1);
 }
 
@@ -75,8 +75,8 @@ TEST(TensorReaderTest, AFileThatWasCutIsAnErrorAtItsField) {
 TEST(TensorReaderTest, RangesThatNoFileHasAreErrors) {
   const SharedObject object(100);
   for (const auto& [offset, size] :
-       {std::pair{int64_t{101}, int64_t{8}}, std::pair{kMax, int64_t{8}},
-        std::pair{kMax - 4, int64_t{8}}, std::pair{int64_t{-8}, int64_t{8}}}) {
+       {std::pair{int64_t{101}, int64_t{8}}, std::pair{kLargest, int64_t{8}},
+        std::pair{kLargest - 4, int64_t{8}}, std::pair{int64_t{-8}, int64_t{8}}}) {
     const TensorInput input = InFile(object, offset, size);
     TensorReader reader(input, "query");
     std::byte bytes[8];
