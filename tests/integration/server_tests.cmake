@@ -8,6 +8,7 @@ foreach(name authorize call choice hostile kernels lifecycle metrics shared_memo
   castor_test(server_${name}_test SOURCES server_${name}_test.cc LIBS castor_server_fixture
               LABELS integration)
 endforeach()
+target_sources(server_shared_memory_test PRIVATE server_shared_memory_faults_test.cc)
 target_link_libraries(server_choice_test PRIVATE castor_client)
 target_link_libraries(server_kernels_test PRIVATE castor_twins)
 foreach(name metrics shared_memory)

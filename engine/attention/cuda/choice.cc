@@ -61,6 +61,14 @@ bool Contains(const std::array<int64_t, n>& values, int64_t value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
+// The efficient kernel multiplies a key's number by the row's length in 32 bits. Rows are padded to
+// 16 bytes a head.
+bool EfficientIndexes(const Spec& spec, int64_t key_tokens) {
+  constexpr int64_t kMostPadding = 7;
+  const int64_t dim = std::max(spec.head_dim, spec.value_dim) + kMostPadding;
+  return Count(spec.heads) * dim * key_tokens <= INT32_MAX;
+}
+
 }  // namespace
 
 bool ScaleFits(double scale) {
@@ -93,6 +101,15 @@ bool CudnnFits(const Spec& spec, int64_t query_tokens, int64_t key_tokens,
              kCudnnMostWork;
 }
 
+Path PathOf(const Spec& spec, Path base, int64_t query_tokens, int64_t key_tokens,
+            const Capabilities& device) {
+  if (base == Path::kFlash && CudnnFits(spec, query_tokens, key_tokens, device)) {
+    return Path::kCudnn;
+  }
+  if (base == Path::kEfficient && !EfficientIndexes(spec, key_tokens)) return Path::kMath;
+  return base;
+}
+
 std::vector<Segment> PlanSegments(const Spec& spec, Path base,
                                   std::span<const int32_t> cu_seqlens_q,
                                   std::span<const int32_t> cu_seqlens_k,
@@ -102,14 +119,13 @@ std::vector<Segment> PlanSegments(const Spec& spec, Path base,
   for (int64_t s = 0; s < sequences; ++s) {
     const int64_t query_tokens = cu_seqlens_q[s + 1] - cu_seqlens_q[s];
     const int64_t key_tokens = cu_seqlens_k[s + 1] - cu_seqlens_k[s];
-    const bool cudnn = base == Path::kFlash && CudnnFits(spec, query_tokens, key_tokens, device);
-    if (cudnn) {
-      segments.push_back({Path::kCudnn, s, 1});
-    } else if (!segments.empty() && segments.back().path == base && base != Path::kMath &&
-               segments.back().count < kMaxGridSequences) {
+    const Path path = PathOf(spec, base, query_tokens, key_tokens, device);
+    const bool together = path == Path::kFlash || path == Path::kEfficient;
+    if (together && !segments.empty() && segments.back().path == path &&
+        segments.back().count < kMaxGridSequences) {
       ++segments.back().count;
     } else {
-      segments.push_back({base, s, 1});
+      segments.push_back({path, s, 1});
     }
   }
   return segments;
@@ -119,7 +135,7 @@ int64_t QueryStep(const Spec& spec, Path base, int64_t query_tokens, int64_t key
                   const Capabilities& device) {
   const Vanilla* vanilla = std::get_if<Vanilla>(&spec.kernel);
   if (vanilla == nullptr) return 0;
-  switch (base) {
+  switch (PathOf(spec, base, query_tokens, key_tokens, device)) {
     case Path::kCudnn:
       return 0;
     case Path::kMath:
@@ -127,8 +143,6 @@ int64_t QueryStep(const Spec& spec, Path base, int64_t query_tokens, int64_t key
       return vanilla->causal || spec.heads > kMaxGridHeads ? 0
                                                            : MathBlockRows(spec.heads, key_tokens);
     case Path::kFlash:
-      if (CudnnFits(spec, query_tokens, key_tokens, device)) return 0;
-      break;
     case Path::kEfficient:
       break;
   }

@@ -49,6 +49,11 @@ bool EfficientFits(const Spec& spec, const Capabilities& device);
 bool CudnnFits(const Spec& spec, int64_t query_tokens, int64_t key_tokens,
                const Capabilities& device);
 
+// On which path a row of `base` runs a sequence of these lengths: its own, unless cuDNN is faster
+// than flash, or a sequence has more keys than the efficient kernel can index.
+Path PathOf(const Spec& spec, Path base, int64_t query_tokens, int64_t key_tokens,
+            const Capabilities& device);
+
 // Neighbouring sequences that one launch computes.
 struct Segment {
   Path path;
@@ -56,8 +61,8 @@ struct Segment {
   int64_t count = 0;
 };
 
-// Cuts a batch into launches. `base` is the path of the variant's row; in a kFlash row, each
-// sequence that cuDNN runs faster becomes a launch of its own. Offsets as in Problem.
+// Cuts a batch into launches, each of one PathOf. `base` is the path of the variant's row. Offsets
+// as in Problem.
 std::vector<Segment> PlanSegments(const Spec& spec, Path base,
                                   std::span<const int32_t> cu_seqlens_q,
                                   std::span<const int32_t> cu_seqlens_k,

@@ -152,6 +152,20 @@ TEST(PlanSegmentsTest, ASequencesPathIsItsOwn) {
   }
 }
 
+// 2^31 elements of fp32 keys are 8 GiB: the kernel's index would wrap.
+TEST(PlanSegmentsTest, KeysBeyond32BitsAreTheMathPaths) {
+  const Spec spec = MakeSpec(DType::kFloat32, 8, 56, 64);
+  constexpr int64_t kFits = 3'700'000, kWraps = 4'200'000;  // tokens of 8 * 64 elements
+  const auto offsets = Offsets({kFits, kWraps, 100, 100});
+  EXPECT_THAT(Shape(PlanSegments(spec, Path::kEfficient, offsets, offsets, kHopper)),
+              testing::ElementsAre(std::pair(Path::kEfficient, 1), std::pair(Path::kMath, 1),
+                                   std::pair(Path::kEfficient, 2)));
+  EXPECT_EQ(PathOf(spec, Path::kEfficient, 1, kWraps, kHopper), Path::kMath);
+  EXPECT_EQ(PathOf(spec, Path::kEfficient, kWraps, 1, kHopper), Path::kEfficient);
+  EXPECT_EQ(QueryStep(spec, Path::kEfficient, kWraps, kWraps, kHopper),
+            MathBlockRows(spec.heads, kWraps));
+}
+
 // A cut between tiles leaves the tiles as they were.
 TEST(QueryStepTest, IsTilesThatFillTheDevice) {
   Capabilities device = kHopper;
