@@ -90,8 +90,8 @@ cmake --build "$build" --parallel "$jobs"
 printf '\n== testing %s\n' "$build"
 rc=0
 # One more than there are cores: integration tests wait for most of their time.
-"${runner[@]}" ctest --test-dir "$build" --parallel $((jobs + 1)) --output-on-failure --no-tests=error \
-  "${select[@]}" | tee "$log" || rc=$?
+"${runner[@]}" ctest --test-dir "$build" --parallel $((jobs + 1)) --output-on-failure \
+  --no-tests=error "${select[@]}" | tee "$log" || rc=$?
 if $bench && [ "$rc" -eq 0 ]; then
   printf '\n== measuring\n'
   tests/bench/run.sh || rc=$?

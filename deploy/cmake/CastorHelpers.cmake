@@ -1,6 +1,6 @@
 # Functions that the folders' CMakeLists use.
 
-# castor_compute(TARGET ...): libraries that calculate. Sanitizers' builds optimise these alone.
+# castor_compute(TARGET ...): targets that calculate. Sanitizers' builds optimise these alone.
 function(castor_compute)
   foreach(target IN LISTS ARGN)
     if(CASTOR_SANITIZE)
