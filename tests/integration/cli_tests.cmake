@@ -1,7 +1,8 @@
 # The castor command against a real server. Encoding needs the MiniLM model that setup.sh fetches;
 # without it those tests are skipped with a message.
 
-castor_test(cli_test SOURCES cli_careless_test.cc cli_fixture.cc cli_test.cc server_process.cc
+castor_test(cli_test SINGLE_THREADED
+            SOURCES cli_careless_test.cc cli_fixture.cc cli_test.cc server_process.cc
             LIBS castor_client nlohmann_json::nlohmann_json LABELS integration)
 target_compile_definitions(cli_test PRIVATE
   CASTOR_PROGRAM="$<TARGET_FILE:castor>"

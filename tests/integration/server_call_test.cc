@@ -296,44 +296,5 @@ TEST_F(ServerCallTest, CancellingAtAnyMomentLeavesNothingBehind) {
   EXPECT_EQ(engine_->answered(), engine_->admitted());
 }
 
-class ServerMetricsTest : public ServerTest {
- protected:
-  void SetUp() override { StartServer(TestOptionsWithMetrics()); }
-
-  double Requests(const std::string& code) const {
-    return Metric("castor_requests_total{code=\"" + code +
-                  "\",kernel=\"vanilla\",method=\"attend\"}");
-  }
-};
-
-TEST_F(ServerMetricsTest, CountWhatTheClientSaw) {
-  for (int i = 0; i < 3; ++i) {
-    AttendCall call;
-    ASSERT_TRUE(call.Run(*attention_, AttendOf(1)).ok());
-  }
-  engine_->RefuseWith(QueueFull("full", milliseconds(1)));
-  AttendCall refused;
-  ASSERT_FALSE(refused.Run(*attention_, AttendOf(1)).ok());
-  engine_->RefuseWith(absl::OkStatus());
-  ASSERT_TRUE(AwaitNoCalls()) << "a caller has its answer before the server counts its call out";
-  engine_->HoldRunning();
-  AttendCall cancelled;
-  std::thread caller([&] { cancelled.Run(*attention_, AttendOf(1)); });
-  ASSERT_TRUE(engine_->AwaitRunning());
-  EXPECT_EQ(Metric("castor_inflight_calls{method=\"attend\"}"), 1);
-  cancelled.context.TryCancel();
-  caller.join();
-  ASSERT_TRUE(engine_->AwaitCancels(1));
-  engine_->Release();
-  ASSERT_TRUE(AwaitNoCalls());
-
-  EXPECT_EQ(Requests("OK"), 3);
-  EXPECT_EQ(Requests("RESOURCE_EXHAUSTED"), 1);
-  EXPECT_EQ(Requests("CANCELLED"), 1);
-  EXPECT_EQ(Metric("castor_inflight_calls{method=\"attend\"}"), 0);
-  EXPECT_EQ(Metric("castor_ready"), 1);
-  EXPECT_EQ(Metric("castor_draining"), 0);
-}
-
 }  // namespace
 }  // namespace castor::testing

@@ -16,14 +16,14 @@
 namespace castor::testing {
 namespace {
 
-constexpr int64_t kHeads = 2;
-constexpr int64_t kDim = 32;
-
 // Long enough for approximations to pay.
 constexpr int64_t kLong = kSanitized ? 2000 : 4000;
 
 class ServerChoiceTest : public ServerTest {
  protected:
+  static constexpr int64_t kHeads = 2;
+  static constexpr int64_t kDim = 32;
+
   void Start(EngineOptions options = {}) {
     options.device = "cpu";
     options.cpu_threads = 2;

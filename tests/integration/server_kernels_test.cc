@@ -24,10 +24,6 @@ using attention::CastProblem;
 using attention::Elements;
 using attention::Spec;
 
-constexpr int64_t kHeads = 3;
-constexpr int64_t kDim = 32;
-constexpr int64_t kSurrogates = 5;
-
 v1::DataType WireType(DType dtype) {
   switch (dtype) {
     case DType::kFloat16:
@@ -53,6 +49,10 @@ void Fill(DType dtype, const std::vector<int64_t>& shape, const Elements& elemen
 
 class ServerKernelsTest : public ServerTest, protected Seeded {
  protected:
+  static constexpr int64_t kHeads = 3;
+  static constexpr int64_t kDim = 32;
+  static constexpr int64_t kSurrogates = 5;
+
   void StartReal(std::vector<ModelSource> models = {}) {
     EngineOptions options;
     options.device = "cpu";

@@ -1,15 +1,18 @@
-// What Prometheus reads from a whole server with the real engine, one model and every kernel.
+// What Prometheus reads from a whole server.
 
 #include <chrono>
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "engine/engine.h"
 #include "tests/integration/server_fixture.h"
 
 namespace castor::testing {
 namespace {
+
+using std::chrono::milliseconds;
 
 // The names and labels on the page.
 std::set<std::string> SeriesOf(const std::string& page) {
@@ -21,6 +24,46 @@ std::set<std::string> SeriesOf(const std::string& page) {
   return series;
 }
 
+class ServerCountersTest : public ServerTest {
+ protected:
+  void SetUp() override { StartServer(TestOptionsWithMetrics()); }
+
+  double Requests(const std::string& code) const {
+    return Metric("castor_requests_total{code=\"" + code +
+                  "\",kernel=\"vanilla\",method=\"attend\"}");
+  }
+};
+
+TEST_F(ServerCountersTest, CountWhatTheClientSaw) {
+  for (int i = 0; i < 3; ++i) {
+    AttendCall call;
+    ASSERT_TRUE(call.Run(*attention_, AttendOf(1)).ok());
+  }
+  engine_->RefuseWith(QueueFull("full", milliseconds(1)));
+  AttendCall refused;
+  ASSERT_FALSE(refused.Run(*attention_, AttendOf(1)).ok());
+  engine_->RefuseWith(absl::OkStatus());
+  ASSERT_TRUE(AwaitNoCalls()) << "a caller has its answer before the server counts its call out";
+  engine_->HoldRunning();
+  AttendCall cancelled;
+  std::thread caller([&] { cancelled.Run(*attention_, AttendOf(1)); });
+  ASSERT_TRUE(engine_->AwaitRunning());
+  EXPECT_EQ(Metric("castor_inflight_calls{method=\"attend\"}"), 1);
+  cancelled.context.TryCancel();
+  caller.join();
+  ASSERT_TRUE(engine_->AwaitCancels(1));
+  engine_->Release();
+  ASSERT_TRUE(AwaitNoCalls());
+
+  EXPECT_EQ(Requests("OK"), 3);
+  EXPECT_EQ(Requests("RESOURCE_EXHAUSTED"), 1);
+  EXPECT_EQ(Requests("CANCELLED"), 1);
+  EXPECT_EQ(Metric("castor_inflight_calls{method=\"attend\"}"), 0);
+  EXPECT_EQ(Metric("castor_ready"), 1);
+  EXPECT_EQ(Metric("castor_draining"), 0);
+}
+
+// With the real engine, one model and every kernel.
 class ServerMetricsTest : public ServerTest {
  protected:
   void SetUp() override {

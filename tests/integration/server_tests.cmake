@@ -4,23 +4,18 @@ add_library(castor_server_fixture STATIC server_fixture.cc)
 find_package(GTest REQUIRED)
 target_link_libraries(castor_server_fixture PUBLIC castor_fake_engine castor_server GTest::gtest)
 
-foreach(name authorize call choice hostile kernels lifecycle metrics shared_memory transport)
-  castor_test(server_${name}_test SOURCES server_${name}_test.cc LIBS castor_server_fixture
-              LABELS integration)
-endforeach()
-target_sources(server_shared_memory_test PRIVATE server_shared_memory_faults_test.cc)
-target_link_libraries(server_choice_test PRIVATE castor_client)
-target_link_libraries(server_kernels_test PRIVATE castor_twins)
-foreach(name metrics shared_memory)
-  target_compile_definitions(server_${name}_test PRIVATE
-    CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
-endforeach()
+castor_test(server_test
+  SOURCES server_authorize_test.cc server_call_test.cc server_choice_test.cc server_hostile_test.cc
+          server_kernels_test.cc server_lifecycle_test.cc server_metrics_test.cc
+          server_shared_memory_faults_test.cc server_shared_memory_test.cc server_transport_test.cc
+  LIBS castor_server_fixture castor_client castor_twins LABELS integration)
+target_compile_definitions(server_test PRIVATE
+  CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 
-foreach(name process start)
-  castor_test(server_${name}_test SOURCES server_process.cc server_${name}_test.cc
-              LIBS castor_server_fixture LABELS integration)
-  target_compile_definitions(server_${name}_test PRIVATE
-    CASTOR_SERVER_PROGRAM="$<TARGET_FILE:castor-server>"
-    CASTOR_TEST_FOLDER="${CMAKE_CURRENT_SOURCE_DIR}")
-  add_dependencies(server_${name}_test castor-server)
-endforeach()
+castor_test(server_process_test
+  SOURCES server_process.cc server_process_test.cc server_start_test.cc
+  LIBS castor_server_fixture LABELS integration)
+target_compile_definitions(server_process_test PRIVATE
+  CASTOR_SERVER_PROGRAM="$<TARGET_FILE:castor-server>"
+  CASTOR_TEST_FOLDER="${CMAKE_CURRENT_SOURCE_DIR}")
+add_dependencies(server_process_test castor-server)

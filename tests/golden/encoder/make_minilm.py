@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the golden data of minilm_parity_test: what sentence-transformers makes of 200 texts.
+"""Writes the golden data of MiniLmParityTest: what sentence-transformers makes of 200 texts.
 
     make_minilm.py MODEL_DIRECTORY
 

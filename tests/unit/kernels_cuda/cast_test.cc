@@ -229,6 +229,7 @@ TEST_F(CudaCastTest, NaNSpoilsItsSequenceAlone) {
   for (const DType dtype : kFloatTypes) {
     for (const auto clustering :
          {Cast::Clustering::kTopK, Cast::Clustering::kSingleAssignmentTopK}) {
+      if (kSanitized && random_() % 2 == 0) continue;  // half of the cases
       Cast cast;
       cast.clustering = clustering;
       const Spec spec = MakeSpec(dtype, cast, 2, 32, 32, 4);

@@ -147,6 +147,7 @@ TEST_F(ClusteredCudaTest, ScoresThatRiseWithTheKeyFillEveryList) {
 TEST_F(ClusteredCudaTest, HugeScoresStayFinite) {
   for (const Way& way : Ways()) {
     for (const Kernel& kernel : BothKernels(4, 6, seed_)) {
+      if (kSanitized && random_() % 2 == 0) continue;  // half of the cases
       OwnedProblem problem(MakeSpec(way.dtype, kernel, 1, 32, 32), {50}, {80});
       problem.Randomize(random_, 100, 100);
       const ClusteredRun run(problem, way.path);
@@ -173,6 +174,7 @@ TEST_F(ClusteredCudaTest, AnyFiniteScaleGivesTheDefinitionsRows) {
 TEST_F(ClusteredCudaTest, NaNSpoilsItsSequenceAlone) {
   for (const Way& way : Ways()) {
     for (const Kernel& kernel : BothKernels(6, 40, seed_)) {
+      if (kSanitized && random_() % 2 == 0) continue;  // half of the cases
       const Spec spec = MakeSpec(way.dtype, kernel, 2, 32, 32);
       OwnedProblem clean(spec, {60, 50, 40}, {60, 50, 40});
       clean.Randomize(random_);

@@ -17,7 +17,7 @@ namespace castor::server::twin {
 namespace {
 
 // Messages that are changed at random.
-constexpr int kMany = kSanitized ? 3000 : 20000;
+constexpr int kMany = kSanitized ? 1500 : 20000;
 
 struct Attend {
   using Message = v1::AttendRequest;
