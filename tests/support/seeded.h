@@ -1,15 +1,21 @@
-// Random numbers that differ from run to run, from a seed that a failing test prints.
+// Random numbers that differ from run to run, from a seed that a failing test prints. With
+// CASTOR_TEST_SEED in the environment a test runs with that seed again.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <random>
 #include <string>
 
 namespace castor {
 
-inline uint32_t FreshSeed() { return std::random_device{}(); }
+inline uint32_t FreshSeed() {
+  const char* const given = std::getenv("CASTOR_TEST_SEED");
+  return given != nullptr ? static_cast<uint32_t>(std::strtoul(given, nullptr, 10))
+                          : std::random_device{}();
+}
 
 // A fixture's second base: a seed, its generator, and a trace that names it.
 class Seeded {
