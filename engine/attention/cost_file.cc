@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <charconv>
@@ -16,8 +17,9 @@
 namespace castor::attention {
 namespace {
 
-constexpr std::string_view kTitle = "castor cost model 1\n";
+constexpr std::string_view kTitle = "castor cost model 2\n";
 constexpr std::string_view kKeyLabel = "key ";
+constexpr std::string_view kTeamLabel = "team ";
 constexpr std::string_view kChecksumLabel = "checksum ";
 constexpr int64_t kMaxFileBytes = 1 << 16;
 
@@ -54,6 +56,13 @@ bool Consume(std::string_view prefix, std::string_view* text) {
   return true;
 }
 
+void AppendNumber(double number, std::string* text) {
+  char digits[32];  // the shortest that reads back as the same number
+  const auto end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
+  *text += ' ';
+  text->append(digits, end);
+}
+
 std::string_view TakeLine(std::string_view* text) {
   const size_t end = text->find('\n');
   if (end == std::string_view::npos) return {};
@@ -74,19 +83,40 @@ bool ConsumeName(const Values& values, std::string_view* line, T* out) {
   return false;
 }
 
+// Takes a number off the front of `text`: finite, and not negative.
+template <typename Number>
+bool ConsumeNumber(std::string_view* text, Number* number) {
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), *number);
+  if (error != std::errc() || !std::isfinite(static_cast<double>(*number)) || *number < 0) {
+    return false;
+  }
+  text->remove_prefix(static_cast<size_t>(end - text->data()));
+  return true;
+}
+
+// "team 4 0.9": the workers, and the gain of each beyond the first.
+bool ParseTeam(std::string_view line, CostModel* model) {
+  Team team;
+  if (!Consume(kTeamLabel, &line) || !ConsumeNumber(&line, &team.workers) || team.workers < 1 ||
+      !Consume(" ", &line) || !ConsumeNumber(&line, &team.gain) || team.gain > 1 || !line.empty()) {
+    return false;
+  }
+  model->SetTeam(team);
+  return true;
+}
+
 // "improved_clustered float16 12.5 0 ...", one price per term.
 bool ParseRow(std::string_view line, CostModel* model) {
+  std::array<KernelName, kKernelCount> names;
+  for (size_t i = 0; i < kKernelCount; ++i) names[i] = kKernels[i].name;
   KernelName kernel;
   DType dtype;
-  if (!ConsumeName(kAutomaticKernels, &line, &kernel) ||
-      !ConsumeName(kFloatingDTypes, &line, &dtype))
+  if (!ConsumeName(names, &line, &kernel) || !ConsumeName(kFloatingDTypes, &line, &dtype)) {
     return false;
+  }
   CostTerms prices;
   for (size_t t = 0; t < kCostTerms; ++t) {
-    if (t > 0 && !Consume(" ", &line)) return false;
-    const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), prices[t]);
-    if (error != std::errc() || !std::isfinite(prices[t]) || prices[t] < 0) return false;
-    line.remove_prefix(static_cast<size_t>(end - line.data()));
+    if ((t > 0 && !Consume(" ", &line)) || !ConsumeNumber(&line, &prices[t])) return false;
   }
   if (!line.empty() || model->prices().contains({kernel, dtype})) return false;
   model->Set(kernel, dtype, prices);
@@ -98,16 +128,14 @@ bool ParseRow(std::string_view line, CostModel* model) {
 std::string FormatCosts(const CostModel& model, std::string_view key) {
   std::string text(kTitle);
   text += std::string(kKeyLabel) + OneLine(key) + "\n";
+  text += std::string(kTeamLabel) + std::to_string(model.team().workers);
+  AppendNumber(model.team().gain, &text);
+  text += '\n';
   for (const auto& [row, prices] : model.prices()) {
     text += NameOf(row.first);
     text += ' ';
     text += NameOf(row.second);
-    for (const double price : prices) {
-      char digits[32];  // the shortest that reads back as the same number
-      const auto end = std::to_chars(digits, digits + sizeof(digits), price).ptr;
-      text += ' ';
-      text.append(digits, end);
-    }
+    for (const double price : prices) AppendNumber(price, &text);
     text += '\n';
   }
   const uint64_t checksum = Checksum(text);
@@ -130,6 +158,7 @@ absl::StatusOr<CostModel> ParseCosts(std::string_view text, std::string_view key
     return Broken("was measured on another device or build");
   }
   CostModel model;
+  if (!ParseTeam(TakeLine(&text), &model)) return Broken("has a line that cannot be read");
   while (!text.empty()) {
     if (!ParseRow(TakeLine(&text), &model)) return Broken("has a line that cannot be read");
   }

@@ -1,6 +1,6 @@
 // A cost model in a file, which servers share so that their automatic kernels choose alike.
 //
-// Text, one line per kernel and dtype, between the key that it was measured under and a checksum.
+// Text: the key that it was measured under, the team, a line per kernel and dtype, a checksum.
 // Anything else is rejected with the reason and left alone. Any thread may call these.
 #pragma once
 

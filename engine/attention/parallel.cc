@@ -15,9 +15,6 @@ namespace {
 using std::chrono::steady_clock;
 using Step = std::function<bool(int worker, int64_t task, int64_t step)>;
 
-// About 50 us of one core: what waking a thread costs, give or take.
-constexpr double kWorthWakingFor = 4e6;
-
 // Operations of an algorithm's passes between two looks at the clock. They are simple instructions,
 // which take longer than the products in other steps.
 constexpr double kPassStep = kStepOperations / 4;

@@ -20,6 +20,10 @@ namespace castor::attention {
 // About 100 us of one core, in operations: the most that a task, or a step of one, should take.
 inline constexpr double kStepOperations = 8e6;
 
+// About 50 us of one core: what waking a thread costs, give or take. A job of fewer operations runs
+// on the calling thread alone.
+inline constexpr double kWorthWakingFor = 4e6;
+
 // The most workers that a call on this thread can have.
 int ParallelWorkers();
 

@@ -1,4 +1,4 @@
-// The automatic kernel's cost model, measured on the idle device by short runs of each kernel.
+// The cost model, measured on the idle device by short runs of each kernel.
 //
 // Engine thread only, before the first request.
 #pragma once
@@ -10,11 +10,11 @@
 
 namespace castor {
 
-// Runs the kernels of the automatic choice in float32, on problems that separate the terms of their
-// cost, and fits the model. The prices of another dtype are float32's times a factor from one
-// problem. The problems are sized so that vanilla takes about a millisecond. A kernel that fails,
-// or that `budget` does not reach, is left out; a dtype that it does not reach gets float32's
-// prices.
+// Measures what a second thread adds. Then runs the kernels in float32, on problems that separate
+// the terms of their cost, and fits the prices. Another dtype's prices are float32's times three
+// factors, of what is fixed, of moving rows and of computing. The problems are sized so that
+// vanilla takes about a millisecond. A kernel that fails, or that `budget` does not reach, is left
+// out; a dtype that it does not reach gets float32's prices.
 struct MeasuredCosts {
   attention::CostModel model;
   bool complete = true;  // the budget sufficed, and nothing failed

@@ -42,10 +42,10 @@ bool HasChoice(const Device& device) {
 
 void AddExamples(const attention::CostModel& model, CostModelInfo* info) {
   const std::vector<int32_t> offsets = {0, 4096};
-  for (const KernelRow& row : kKernels) {
-    const Trial trial = {DefaultKernel(row.name), Trial::kDim, {4096}, {4096}};
+  for (const KernelName name : kAutomaticKernels) {
+    const Trial trial = {DefaultKernel(name), Trial::kDim, {4096}, {4096}};
     const auto us = model.Predict(trial.spec(DType::kFloat32), offsets, offsets);
-    if (us) info->examples.push_back({row.name, *us});
+    if (us) info->examples.push_back({name, *us});
   }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,7 +15,7 @@
 
 namespace castor {
 
-// One problem to time: 8 heads of `dim`.
+// One problem to time.
 struct Trial {
   static constexpr int64_t kHeads = 8;
   static constexpr int64_t kDim = 64;  // the common one
@@ -23,6 +24,8 @@ struct Trial {
   int64_t dim;
   std::vector<int32_t> queries;  // per sequence
   std::vector<int32_t> keys;
+  int64_t heads = kHeads;
+  int64_t surrogates = 0;  // Cast
 
   attention::Spec spec(DType dtype) const;
 };
@@ -34,6 +37,9 @@ std::vector<int32_t> OffsetsOf(const std::vector<int32_t>& lengths);
 // no clusters, so Lloyd's iterations end late, as in the worst case.
 void FillRandomly(DType dtype, HostBuffer& buffer);
 
+// A request's tensors were just written by another thread, and code and tables have given way to
+// other work since the last request. So no run finds its inputs where the run before left them, and
+// the caches of this thread are filled with something else before each.
 class Stopwatch {
  public:
   // `device` must outlive this object, which stops measuring when `budget` is spent.
@@ -46,20 +52,33 @@ class Stopwatch {
  private:
   using Clock = std::chrono::steady_clock;
   struct Staged {
-    HostBuffer output;
+    size_t query_bytes = 0;  // also of the output
+    size_t key_bytes = 0;
+    size_t surrogate_bytes = 0;
     std::vector<int32_t> cu_seqlens_q, cu_seqlens_k;
     AttentionBatch batch;
+
+    size_t input_bytes() const { return query_bytes + 2 * key_bytes + surrogate_bytes; }
   };
 
   bool over() const { return Clock::now() >= end_; }
   bool Stage(const Trial& trial, DType dtype, Staged* staged);
   bool GrowInputs(DType dtype, size_t bytes);
+  void MoveOn(Staged* staged);
+  bool GrowOutputs(size_t bytes);
+  bool GrowGate(size_t tokens);
+  bool Grow(size_t bytes, HostBuffer* buffer);
   std::optional<double> Run(const AttentionBatch& batch);
 
   Device& device_;
   const std::shared_ptr<HostPool> pool_;
   const Clock::time_point end_;
   HostBuffer inputs_;
+  HostBuffer outputs_;
+  size_t next_input_ = 0;  // bytes
+  size_t next_output_ = 0;
+  HostBuffer gate_;
+  std::vector<char> caches_;
   DType inputs_dtype_ = DType::kFloat32;
 };
 

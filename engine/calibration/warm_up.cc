@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -24,12 +25,14 @@ absl::Status Failed(const std::string& what, const absl::Status& status) {
   return MakeError(ReasonOf(status), what + " does not run: " + std::string(status.message()));
 }
 
-absl::Status Run(Device& device, std::unique_ptr<Job> job) {
+absl::StatusOr<double> Run(Device& device, std::unique_ptr<Job> job) {
   JobList jobs;
   jobs.push_back(std::move(job));
   RunningBatch batch(std::move(jobs));
   if (auto status = batch.Start(device, RunToEnd()); !status.ok()) return status;
-  return batch.Wait().status();
+  const auto times = batch.Wait();
+  if (!times.ok()) return times.status();
+  return times->compute_us;
 }
 
 // Sequences of `lengths`, cut to the model's limit, with ids from all over its vocabulary.
@@ -46,7 +49,8 @@ EncodeRequest TokensOf(const std::vector<int64_t>& lengths, const ModelInfo& inf
   return request;
 }
 
-absl::Status RunModel(Device& device, const ModelPtr& model, EncodeRequest request) {
+// The time that it computed, in microseconds.
+absl::StatusOr<double> RunModel(Device& device, const ModelPtr& model, EncodeRequest request) {
   auto job = OpenEncode(std::move(request), model, Vanilla{});
   auto prepared = PrepareEncode({}, job.get());  // all of it
   if (!prepared.ok()) return prepared.status();
@@ -59,8 +63,17 @@ absl::Status RunModel(Device& device, const ModelPtr& model, EncodeRequest reque
 absl::Status RunTexts(Device& device, const ModelPtr& model) {
   EncodeRequest request;
   request.input = TextInput{{"a beaver builds a dam", "interest rates rose"}, {}, false};
-  const absl::Status status = RunModel(device, model, std::move(request));
+  const absl::Status status = RunModel(device, model, std::move(request)).status();
   return ReasonOf(status) == Reason::kInvalidField ? absl::OkStatus() : status;
+}
+
+// The terms of what TokensOf makes of these lengths.
+encoder::CostTerms EncoderTermsOf(const std::vector<int64_t>& lengths, const ModelInfo& info) {
+  std::vector<int32_t> offsets = {0};
+  for (const int64_t length : lengths) {
+    offsets.push_back(offsets.back() + static_cast<int32_t>(std::min(length, info.max_tokens)));
+  }
+  return encoder::CostTermsOf(offsets);
 }
 
 // The time limit of optional runs.
@@ -71,18 +84,36 @@ struct Budget {
   bool over() const { return clock.Now() >= end; }
 };
 
-// Shapes beyond the shortest: several ragged sequences, and enough of them to wake every thread.
-absl::Status RunFurther(Device& device, const ModelPtr& model, const Budget& budget) {
+// Shapes beyond the shortest, each twice: several ragged sequences, enough of them to wake every
+// thread, and what tells the terms of a model's cost apart. The faster run of each is a sample.
+absl::Status RunFurther(Device& device, const ModelPtr& model, const Budget& budget,
+                        std::vector<encoder::CostSample>* samples) {
   if (budget.over()) return absl::OkStatus();
   if (auto status = RunTexts(device, model); !status.ok()) return status;
-  if (budget.over()) return absl::OkStatus();
-  EncodeRequest ragged = TokensOf({5, 31, 64, 1, 19}, model->info);
-  ragged.pooling = Pooling::kCls;
-  if (auto status = RunModel(device, model, std::move(ragged)); !status.ok()) return status;
-  if (budget.over()) return absl::OkStatus();
-  EncodeRequest longer = TokensOf({128, 200}, model->info);
-  longer.pooling = Pooling::kMean;
-  return RunModel(device, model, std::move(longer));
+  const std::vector<std::vector<int64_t>> shapes = {
+      {8}, {5, 31, 64, 1, 19}, {32}, std::vector<int64_t>(24, 4), {1}, {200}, {256}};
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    std::optional<double> least;
+    for (int run = 0; run < 2; ++run) {
+      if (budget.over()) return absl::OkStatus();
+      EncodeRequest request = TokensOf(shapes[i], model->info);
+      request.pooling = i % 2 == 0 ? Pooling::kMean : Pooling::kCls;
+      const auto us = RunModel(device, model, std::move(request));
+      if (!us.ok()) return us.status();
+      least = std::min(least.value_or(*us), *us);
+    }
+    if (*least > 0) samples->push_back({EncoderTermsOf(shapes[i], model->info), *least});
+  }
+  return absl::OkStatus();
+}
+
+// RunFurther, and what it says about the model's cost.
+absl::Status RunAndMeasure(Device& device, const ModelPtr& model, const Budget& budget,
+                           ModelRegistry& models) {
+  std::vector<encoder::CostSample> samples;
+  if (auto status = RunFurther(device, model, budget, &samples); !status.ok()) return status;
+  if (const auto costs = encoder::FitCosts(samples)) models.SetCosts(model->generation, *costs);
+  return absl::OkStatus();
 }
 
 // Two sequences, long enough that the kernels split their work among threads.
@@ -145,7 +176,7 @@ absl::Status RunKernels(Device& device, const ModelSet& models, const Budget& bu
       if (!resolved.ok()) continue;  // not served on this device, or not in this dtype
       auto job = StageAttention(request, *std::move(resolved), *pool);
       if (!job.ok()) return job.status();
-      if (auto status = Run(device, *std::move(job)); !status.ok()) {
+      if (auto status = Run(device, *std::move(job)).status(); !status.ok()) {
         return Failed("the kernel " + std::string(row.label) + " in " + std::string(NameOf(dtype)),
                       status);
       }
@@ -156,24 +187,26 @@ absl::Status RunKernels(Device& device, const ModelSet& models, const Budget& bu
 
 }  // namespace
 
-absl::Status WarmUp(Device& device, const ModelSet& models, const Clock& clock,
+absl::Status WarmUp(Device& device, ModelRegistry& registry, const Clock& clock,
                     std::chrono::milliseconds limit) {
   const Budget budget{clock, clock.Now() + limit};
+  const std::shared_ptr<const ModelSet> models = registry.Snapshot();
   const auto with_each_model = [&](auto&& run) {
-    for (const ModelPtr& model : models.all()) {
+    for (const ModelPtr& model : models->all()) {
       if (model->encoder == nullptr) continue;  // CAST layers
       const absl::Status status = Guarded([&] { return run(model); });
       if (!status.ok()) return Failed("model \"" + model->info.name + "\"", status);
     }
     return absl::OkStatus();
   };
-  absl::Status status = with_each_model(
-      [&](const ModelPtr& model) { return RunModel(device, model, TokensOf({8}, model->info)); });
+  absl::Status status = with_each_model([&](const ModelPtr& model) {
+    return RunModel(device, model, TokensOf({8}, model->info)).status();
+  });
   if (!status.ok()) return status;
-  status =
-      with_each_model([&](const ModelPtr& model) { return RunFurther(device, model, budget); });
+  status = with_each_model(
+      [&](const ModelPtr& model) { return RunAndMeasure(device, model, budget, registry); });
   if (!status.ok()) return status;
-  return RunKernels(device, models, budget);
+  return RunKernels(device, *models, budget);
 }
 
 }  // namespace castor

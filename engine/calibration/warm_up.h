@@ -2,6 +2,8 @@
 // memory pages and what libraries prepare per shape are ready for the first request, and what
 // cannot run is never served.
 //
+// The runs also tell what a model costs (encoder/cost_model.h).
+//
 // Engine thread only, before the first request.
 #pragma once
 
@@ -10,14 +12,15 @@
 #include "absl/status/status.h"
 #include "engine/base/clock.h"
 #include "engine/device/device.h"
-#include "engine/jobs/models.h"
+#include "engine/jobs/model_registry.h"
 
 namespace castor {
 
 // Runs each model once on a short input, however long that takes. Then, until `budget` is spent,
 // runs the models on further shapes and poolings, and each kernel in each dtype that the device
-// supports. An error names the model or kernel that failed.
-absl::Status WarmUp(Device& device, const ModelSet& models, const Clock& clock,
+// supports. Models that ran on enough shapes get their costs. An error names the model or kernel
+// that failed.
+absl::Status WarmUp(Device& device, ModelRegistry& models, const Clock& clock,
                     std::chrono::milliseconds budget);
 
 }  // namespace castor

@@ -1,23 +1,18 @@
 #include "engine/device/cuda/launch_work.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <variant>
-
-#include "engine/attention/cost_model.h"
 
 namespace castor {
 namespace {
 
-using attention::CostTerm;
 using attention::Spec;
 
 // What a score costs beside its products, above all its exponential, in multiply-adds. It keeps
 // tiny dims from being taken for tiny work.
 constexpr double kScore = 64;
 
-// The cost model has no terms for CAST, which the automatic kernel never chooses.
 double CastWork(const Spec& spec, const Cast& cast, int64_t tokens) {
   const auto n = static_cast<double>(tokens);
   const auto clusters = static_cast<double>(std::max<int64_t>(1, spec.surrogates));
@@ -37,12 +32,21 @@ double LaunchWork(const Spec& spec, int64_t queries, int64_t keys) {
   const bool causal = vanilla != nullptr && vanilla->causal;
   // Of the keys, a query sees this many on average.
   const int64_t seen = causal ? keys - (queries - 1) / 2 : keys;
-  const std::array<int32_t, 2> q = {0, static_cast<int32_t>(queries)};
-  const std::array<int32_t, 2> k = {0, static_cast<int32_t>(seen)};
-  const attention::CostTerms terms = attention::CostTermsOf(spec, q, k);
-  const auto term = [&](CostTerm name) { return terms[static_cast<size_t>(name)]; };
-  return term(CostTerm::kTokens) + term(CostTerm::kScores) + kScore * term(CostTerm::kWeights) +
-         term(CostTerm::kHash) + term(CostTerm::kLloyd) + term(CostTerm::kExact);
+  const auto n_q = static_cast<double>(queries);
+  const auto n_k = static_cast<double>(seen);
+  const auto dims = static_cast<double>(spec.head_dim + spec.value_dim);
+  double rows = n_q;  // that attend to all keys
+  double work = (n_q + n_k) * dims;
+  if (const Clustered* const clustering = attention::ClusteringOf(spec.kernel)) {
+    rows = std::min<double>(clustering->clusters, n_q);
+    work += n_q * clustering->bits * static_cast<double>(spec.head_dim);
+    work += n_q * rows * (clustering->iterations + 1);
+  }
+  if (const auto* const improved = std::get_if<ImprovedClustered>(&spec.kernel)) {
+    work += n_q * std::min<double>(improved->topk, n_k) * dims;
+  }
+  work += rows * n_k * (dims + kScore);
+  return work * static_cast<double>(spec.heads) / 1e6;
 }
 
 }  // namespace castor

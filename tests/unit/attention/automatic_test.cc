@@ -84,13 +84,13 @@ TEST(PlanAutomaticTest, NeverChoosesCastOrWhatIsNotAllowed) {
   EXPECT_EQ(Plan(Automatic{{kClustered, kClustered}, 1}, Prices(1, 1, 1)), Names{kClustered});
 }
 
-// At 8192 tokens vanilla costs 8192 units and the probe 32. An approximation costs 100 times its
-// price on top of the probe.
+// At 8192 tokens vanilla costs 43 tiles of 192 units and the probe 32. An approximation, whose 100
+// centroids fill seven vectors, costs 112 times its price on top of the probe.
 TEST(PlanAutomaticTest, TriesOnlyWhatShouldHalveTheTime) {
-  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 40.6)), (Names{kClustered, kImproved, kVanilla}));
-  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 40.7)), (Names{kClustered, kVanilla}));
-  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 40.6, 1000)), (Names{kClustered, kVanilla}));
-  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 40.7, 1000)), Names{kVanilla});
+  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 36.5)), (Names{kClustered, kImproved, kVanilla}));
+  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 36.6)), (Names{kClustered, kVanilla}));
+  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 36.5, 1000)), (Names{kClustered, kVanilla}));
+  EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 36.6, 1000)), Names{kVanilla});
   // Improved costs little more than clustered: clustered would not be worth the risk.
   EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 2)), (Names{kImproved, kVanilla}));
   EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 1)), (Names{kImproved, kVanilla}));

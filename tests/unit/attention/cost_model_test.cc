@@ -1,4 +1,4 @@
-// The cost model: its terms, the fit, and the file that stores it.
+// The cost model: the fit of its prices, and the file that stores it.
 #include "engine/attention/cost_model.h"
 
 #include <gtest/gtest.h>
@@ -20,47 +20,6 @@ namespace {
 
 Spec SpecOf(const Kernel& kernel, int64_t heads = 2, int64_t head_dim = 4, int64_t value_dim = 6) {
   return MakeSpec(DType::kFloat32, kernel, heads, head_dim, value_dim);
-}
-
-double Term(const CostTerms& terms, CostTerm term) { return terms[static_cast<size_t>(term)]; }
-
-TEST(CostTermsTest, CountTheWorkOfTheDefinitions) {
-  const auto queries = OffsetsOf({3, 10});
-  const auto keys = OffsetsOf({5, 7});
-  // Two heads; products of 4 + 6 dimensions.
-  const CostTerms vanilla = CostTermsOf(SpecOf(Vanilla{}), queries, keys);
-  EXPECT_EQ(Term(vanilla, CostTerm::kLaunch), 1);
-  EXPECT_EQ(Term(vanilla, CostTerm::kSequences), 4);
-  EXPECT_DOUBLE_EQ(Term(vanilla, CostTerm::kTokens), 2 * (13 + 12) * 10 * 1e-6);
-  EXPECT_DOUBLE_EQ(Term(vanilla, CostTerm::kScores), 2 * (3 * 5 + 10 * 7) * 10 * 1e-6);
-  EXPECT_DOUBLE_EQ(Term(vanilla, CostTerm::kWeights), 2 * (3 * 5 + 10 * 7) * 1e-6);
-  EXPECT_EQ(Term(vanilla, CostTerm::kHash), 0);
-  EXPECT_EQ(Term(vanilla, CostTerm::kLloyd), 0);
-  EXPECT_EQ(Term(vanilla, CostTerm::kExact), 0);
-
-  // Four clusters, but three in the sequence that has only three queries.
-  ImprovedClustered parameters;
-  parameters.clusters = 4;
-  parameters.iterations = 9;
-  parameters.bits = 8;
-  parameters.topk = 6;
-  const CostTerms improved = CostTermsOf(SpecOf(parameters), queries, keys);
-  EXPECT_DOUBLE_EQ(Term(improved, CostTerm::kScores), 2 * (3 * 5 + 4 * 7) * 10 * 1e-6);
-  EXPECT_DOUBLE_EQ(Term(improved, CostTerm::kHash), 2 * 13 * 8 * 4 * 1e-6);
-  EXPECT_DOUBLE_EQ(Term(improved, CostTerm::kLloyd), 2 * (3 * 3 + 10 * 4) * 10 * 1e-6);
-  EXPECT_DOUBLE_EQ(Term(improved, CostTerm::kExact), 2 * (3 * 5 + 10 * 6) * 10 * 1e-6);
-  const CostTerms clustered = CostTermsOf(SpecOf(Clustered(parameters)), queries, keys);
-  EXPECT_EQ(Term(clustered, CostTerm::kExact), 0);
-  EXPECT_EQ(Term(clustered, CostTerm::kScores), Term(improved, CostTerm::kScores));
-}
-
-TEST(CostTermsTest, LargeProblemsDoNotOverflow) {
-  const auto offsets = OffsetsOf({1 << 30, (1 << 30) - 1});
-  for (const double term :
-       CostTermsOf(SpecOf(ImprovedClustered{}, 128, 256, 256), offsets, offsets)) {
-    EXPECT_GE(term, 0);
-    EXPECT_TRUE(std::isfinite(term));
-  }
 }
 
 TEST(FitCostsTest, PredictsWhatItHasNotSeen) {
@@ -132,8 +91,9 @@ TEST(CostModelTest, KnowsOnlyWhatWasMeasured) {
 CostModel RandomModel(std::mt19937& random) {
   std::uniform_real_distribution<double> price(0, 100);
   CostModel model;
-  for (KernelName name :
-       {KernelName::kVanilla, KernelName::kClustered, KernelName::kImprovedClustered}) {
+  model.SetTeam({.workers = 1 + static_cast<int>(random() % 8), .gain = price(random) / 100});
+  for (KernelName name : {KernelName::kVanilla, KernelName::kClustered,
+                          KernelName::kImprovedClustered, KernelName::kCast}) {
     for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
       CostTerms prices;
       for (double& us : prices) us = price(random);
@@ -158,6 +118,7 @@ TEST_F(CostFileTest, ComesBackAsItWasWritten) {
   const auto read = ReadCosts(file, key);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->prices(), model.prices());
+  EXPECT_EQ(read->team(), model.team());
 }
 
 // When servers start at the same time, all use the model of the first one.

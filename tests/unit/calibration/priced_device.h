@@ -18,9 +18,9 @@ class PricedDevice : public InstantDevice {
  public:
   static double Price(KernelName kernel, DType dtype, size_t term) {
     const double factor = dtype == DType::kFloat32 ? 1 : dtype == DType::kBFloat16 ? 0.75 : 3;
-    const bool fixed = term < 2;  // not per element
+    const bool fixed = term < attention::kFixedCostTerms;  // not per element
     const int index = static_cast<int>(kernel);
-    return (term == 0 ? 20 : static_cast<double>(index + 1)) * (fixed ? 1 : factor);
+    return (term == 0 ? 20 : 1 + 0.25 * index) * (fixed ? 1 : factor);
   }
 
   explicit PricedDevice(bool fails = false) : InstantDevice("priced"), fails_(fails) {}

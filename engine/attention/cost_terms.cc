@@ -1,0 +1,263 @@
+#include "engine/attention/cost_terms.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/attention/parallel.h"
+
+namespace castor::attention {
+namespace {
+
+constexpr double kMillion = 1e6;
+
+// How the CPU's kernels cut their work (kernels/cpu/flash.h, clusters.h, cast.h; clustered_cpu.cc,
+// cast_stages.cc). Other devices cut similarly enough: their prices are fitted to these terms too.
+constexpr double kLanes = 16;
+constexpr double kPanelLanes = 3 * kLanes;
+constexpr double kTileRows = 192;
+constexpr double kKeyBlock = 128;
+constexpr double kCodeRange = 2048;
+constexpr double kFewestCentroids = 32;
+constexpr double kLeastHash = 8;
+constexpr double kCastTile = 96;
+constexpr double kCastPart = 256;
+
+double& At(CostTerms& terms, CostTerm term) { return terms[static_cast<size_t>(term)]; }
+
+double Units(double n, double unit) { return std::ceil(n / unit); }
+double InLanes(double n) { return kLanes * Units(n, kLanes); }
+
+// Tasks that the team shares, before the next stage begins.
+struct CostStage {
+  double tasks = 0;
+  double together = 1;    // tasks that a worker takes at a time
+  double operations = 0;  // decides whether the team is woken at all
+  double passes = 1;      // each a stage of its own
+  CostTerms work{};       // operations; fixed terms stay zero
+
+  // `rows` rows, in `tiles` tiles, times `keys` keys each: sums over `score_dim` elements for the
+  // scores and `value_dim` for the outputs.
+  void AddProducts(double rows, double tiles, double keys, double score_dim, double value_dim) {
+    if (rows <= 0 || keys <= 0) return;
+    const double lanes = tiles * InLanes(rows / tiles);
+    At(work, CostTerm::kScores) += lanes * keys * (score_dim + value_dim);
+    At(work, CostTerm::kBlocks) += lanes * Units(keys, kKeyBlock) * (score_dim + value_dim);
+    At(work, CostTerm::kWeights) += lanes * keys;
+  }
+
+  // Rows of `dim` elements that are moved.
+  void AddRows(double rows, double dim, CostTerm elements = CostTerm::kTokens) {
+    At(work, elements) += rows * InLanes(dim);
+    At(work, CostTerm::kRows) += rows;
+    At(work, CostTerm::kTails) += rows * std::fmod(dim, kLanes);
+  }
+};
+
+// Adds a stage to a run's terms.
+void AddStage(const CostStage& stage, const Team& team, CostTerms* terms) {
+  const double workers = std::max(1, team.workers);
+  double speed = 1;
+  if (workers > 1 && stage.tasks > 1 && stage.operations >= kWorthWakingFor) {
+    const double taken = Units(stage.tasks, stage.together);
+    const double busy = taken / Units(taken, workers);  // on average
+    speed += team.gain * (busy - 1);
+    At(*terms, CostTerm::kWakes) += stage.passes;
+  }
+  At(*terms, CostTerm::kTasks) += stage.tasks / speed;
+  for (size_t t = kFixedCostTerms; t < kCostTerms; ++t) {
+    (*terms)[t] += stage.work[t] / kMillion / speed;
+  }
+}
+
+struct SequenceLengths {
+  double queries;
+  double keys;
+};
+
+SequenceLengths SequenceAt(std::span<const int32_t> q, std::span<const int32_t> k, size_t s) {
+  return {static_cast<double>(q[s + 1] - q[s]), static_cast<double>(k[s + 1] - k[s])};
+}
+
+// The keys that a query of a causal sequence sees, on average; `extra` more are computed and
+// hidden.
+double SeenKeys(const SequenceLengths& sequence, double extra) {
+  const auto& [queries, keys] = sequence;
+  const double ramp = std::min(queries, keys);
+  const double seen = (ramp * (ramp + 1) / 2 + (queries - ramp) * keys) / queries;
+  return std::min(keys, seen + extra);
+}
+
+void AddVanilla(const Spec& spec, bool causal, std::span<const int32_t> cu_seqlens_q,
+                std::span<const int32_t> cu_seqlens_k, const Team& team, CostTerms* terms) {
+  const auto heads = static_cast<double>(spec.heads);
+  const auto d = static_cast<double>(spec.head_dim);
+  const auto dv = static_cast<double>(spec.value_dim);
+  CostStage stage;
+  for (size_t s = 0; s + 1 < cu_seqlens_q.size(); ++s) {
+    const SequenceLengths sequence = SequenceAt(cu_seqlens_q, cu_seqlens_k, s);
+    const auto& [queries, keys] = sequence;
+    if (queries == 0) continue;
+    const double tiles = Units(queries, kTileRows);
+    const double tile = queries / tiles;
+    // A panel computes up to its last query, and a tile loads up to its own, in whole blocks.
+    const double seen = causal ? SeenKeys(sequence, std::min(tile, kPanelLanes) / 2) : keys;
+    const double loaded = causal ? SeenKeys(sequence, (tile + kKeyBlock) / 2) : keys;
+    stage.AddProducts(heads * queries, heads * tiles, seen, d, dv);
+    stage.AddRows(heads * (queries + tiles * loaded), d);
+    stage.AddRows(heads * (queries + tiles * loaded), dv);
+    stage.tasks += heads * tiles;
+    stage.operations += 2 * heads * queries * keys * (d + dv);
+  }
+  AddStage(stage, team, terms);
+}
+
+// Passes of Lloyd's algorithm over all codes. It ends when no code moves, which is soon where few
+// codes share a centroid.
+double LloydPasses(const Clustered& clustering, double queries, double clusters) {
+  return std::min<double>(clustering.iterations + 1, 1 + Units(queries, clusters));
+}
+
+void AddClustered(const Spec& spec, const Clustered& clustering, double topk,
+                  std::span<const int32_t> cu_seqlens_q, std::span<const int32_t> cu_seqlens_k,
+                  const Team& team, CostTerms* terms) {
+  const auto heads = static_cast<double>(spec.heads);
+  const auto d = static_cast<double>(spec.head_dim);
+  const auto dv = static_cast<double>(spec.value_dim);
+  const double bits = clustering.bits;
+  const double workers = std::max(1, team.workers);
+  const double all_heads = heads * static_cast<double>(cu_seqlens_q.size() - 1);
+  const bool head_by_head = all_heads < workers;  // then a head's codes are shared
+  CostStage hash;
+  CostStage cluster;
+  CostStage attend;
+  for (size_t s = 0; s + 1 < cu_seqlens_q.size(); ++s) {
+    const auto [queries, keys] = SequenceAt(cu_seqlens_q, cu_seqlens_k, s);
+    if (queries == 0) continue;
+    const double clusters = std::min<double>(clustering.clusters, queries);
+
+    hash.tasks += Units(queries, kTileRows);
+    hash.operations += 2 * heads * queries * d * bits;
+    hash.AddRows(heads * queries, d);
+    // Short rows take longer than their elements.
+    At(hash.work, CostTerm::kHash) += heads * queries * InLanes(bits) * (d + kLeastHash);
+
+    const double passes = LloydPasses(clustering, queries, clusters);
+    CostTerms codes{};
+    At(codes, CostTerm::kLloyd) = heads * queries * clusters * (bits / 64) * passes;
+    At(codes, CostTerm::kCodes) = heads * queries * passes;
+    if (head_by_head) {
+      const CostStage shared = {.tasks = Units(queries, kCodeRange),
+                                .operations = 3 * queries * clusters,
+                                .passes = heads * passes,
+                                .work = codes};
+      AddStage(shared, team, terms);
+    } else {
+      cluster.tasks += heads;
+      cluster.operations += heads * queries * (100 + 3 * clusters * clustering.iterations);
+      for (size_t t = 0; t < kCostTerms; ++t) cluster.work[t] += codes[t];
+    }
+
+    const double wanted = Units(4 * workers, all_heads);
+    const double tiles = std::max(Units(clusters, kTileRows),
+                                  std::min(wanted, std::floor(clusters / kFewestCentroids)));
+    const double exact = std::min(topk, keys);
+    attend.tasks += heads * tiles;
+    attend.operations += 2 * heads * (keys * clusters + queries * (topk + 1)) * (d + dv);
+    attend.AddProducts(heads * clusters, heads * tiles, keys, d, dv);
+    // Queries are summed into centroids, and rows written.
+    attend.AddRows(heads * (queries + tiles * keys), d);
+    attend.AddRows(heads * (queries + tiles * keys), dv);
+    const double gathered = clusters * exact;
+    attend.AddRows(heads * gathered, d, CostTerm::kGather);
+    attend.AddRows(heads * gathered, dv, CostTerm::kGather);
+    At(attend.work, CostTerm::kSelect) += heads * gathered * std::log2(1 + exact);
+    At(attend.work, CostTerm::kExact) += heads * queries * exact * (d + dv);
+  }
+  At(*terms, CostTerm::kPlanes) += bits * d / kMillion;
+  AddStage(hash, team, terms);
+  if (!head_by_head) AddStage(cluster, team, terms);
+  AddStage(attend, team, terms);
+}
+
+void AddCast(const Spec& spec, const Cast& cast, std::span<const int32_t> cu_seqlens,
+             const Team& team, CostTerms* terms) {
+  const auto heads = static_cast<double>(spec.heads);
+  const auto d = static_cast<double>(spec.head_dim);
+  const auto dv = static_cast<double>(spec.value_dim);
+  const double clusters = static_cast<double>(std::max<int64_t>(1, spec.surrogates));
+  const double workers = std::max(1, team.workers);
+  const bool single = cast.clustering == Cast::Clustering::kSingleAssignmentTopK;
+  const double clusterings = cast.head_clustering == Cast::HeadClustering::kPerHead ? heads : 1;
+  CostStage pack;
+  CostStage affinities;
+  CostStage select;
+  CostStage inside;
+  CostStage combine;
+  for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
+    const double tokens = static_cast<double>(cu_seqlens[s + 1] - cu_seqlens[s]);
+    if (tokens == 0) continue;
+    const double tiles = Units(tokens, kCastTile);
+    const double pairs = tokens * clusters;
+    const double asked = cast.cluster_size > 0 ? cast.cluster_size : Units(tokens, clusters);
+    // Clusters of a single assignment share the tokens; there may be room for more.
+    const double members =
+        std::min(tokens, single ? std::min(asked, Units(tokens, clusters)) : asked);
+
+    pack.tasks += 1;
+    pack.AddRows(heads * clusters, d);
+
+    // Queries and keys with all surrogates, without outputs.
+    affinities.tasks += tiles * clusterings;
+    affinities.operations += heads * pairs * (4 * d + 40);
+    affinities.AddRows(2 * heads * tokens, d);
+    affinities.AddProducts(2 * heads * tokens, 2 * heads * tiles, clusters, d, 0);
+
+    select.tasks += clusterings * (single ? 1 : clusters);
+    select.operations += 10 * pairs * clusterings;
+    At(select.work, single ? CostTerm::kAssign : CostTerm::kSelect) += pairs * clusterings;
+
+    // Members among themselves: keys and values are gathered for each part of the queries.
+    const double used = heads * (single ? std::min(clusters, tokens) : clusters);
+    const double parts = Units(members, kCastPart);
+    inside.tasks += used * parts;
+    inside.operations += 2 * used * (members + 1) * members * (d + dv);
+    inside.AddRows(used * (1 + parts) * members, d, CostTerm::kGather);
+    inside.AddRows(used * (1 + parts) * members, dv, CostTerm::kGather);
+    inside.AddProducts(used * members, used * parts, members, d, dv);
+
+    combine.tasks += heads * tiles;
+    combine.operations += heads * pairs * (2 * (d + dv) + 20);
+    combine.AddRows(heads * tokens, d);
+    combine.AddRows(heads * tokens + used * members, dv);
+    combine.AddProducts(heads * tokens, heads * tiles, clusters, d, dv);
+  }
+  // A thread takes up to four heads of a cluster in a row.
+  inside.together = std::clamp(std::floor(inside.tasks / (8 * workers)), 1.0, 4.0);
+  for (CostStage* stage : {&affinities, &inside, &combine}) {
+    if (cast.attention_function != Cast::AttentionFunction::kLaplace) continue;
+    At(stage->work, CostTerm::kLaplace) = At(stage->work, CostTerm::kWeights);
+  }
+  for (const CostStage* stage : {&pack, &affinities, &select, &inside, &combine}) {
+    AddStage(*stage, team, terms);
+  }
+}
+
+}  // namespace
+
+CostTerms CostTermsOf(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                      std::span<const int32_t> cu_seqlens_k, const Team& team) {
+  CostTerms terms{};
+  At(terms, CostTerm::kLaunch) = 1;
+  if (const auto* vanilla = std::get_if<Vanilla>(&spec.kernel)) {
+    AddVanilla(spec, vanilla->causal, cu_seqlens_q, cu_seqlens_k, team, &terms);
+  } else if (const auto* cast = std::get_if<Cast>(&spec.kernel)) {
+    AddCast(spec, *cast, cu_seqlens_q, team, &terms);
+  } else if (const Clustered* clustering = ClusteringOf(spec.kernel)) {
+    const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel);
+    AddClustered(spec, *clustering, improved == nullptr ? 0 : improved->topk, cu_seqlens_q,
+                 cu_seqlens_k, team, &terms);
+  }
+  return terms;
+}
+
+}  // namespace castor::attention

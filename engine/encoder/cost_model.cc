@@ -1,0 +1,66 @@
+#include "engine/encoder/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace castor::encoder {
+namespace {
+
+double& At(CostTerms& terms, CostTerm term) { return terms[static_cast<size_t>(term)]; }
+
+double PartOf(const CostTerms& terms, const CostTerms& prices, CostTerm term) {
+  const auto t = static_cast<size_t>(term);
+  return terms[t] * prices[t];
+}
+
+}  // namespace
+
+CostTerms CostTermsOf(std::span<const int32_t> cu_seqlens) {
+  constexpr double kLanes = 16;  // queries that kernels compute together
+  constexpr double kThousand = 1e3;
+  CostTerms terms{};
+  At(terms, CostTerm::kLaunch) = 1;
+  At(terms, CostTerm::kSequences) = static_cast<double>(cu_seqlens.size() - 1);
+  At(terms, CostTerm::kTokens) = cu_seqlens.back();
+  for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
+    const double tokens = cu_seqlens[s + 1] - cu_seqlens[s];
+    At(terms, CostTerm::kPairs) += kLanes * std::ceil(tokens / kLanes) * tokens / kThousand;
+  }
+  return terms;
+}
+
+double CostModel::batch_us(const CostTerms& terms) const {
+  return PartOf(terms, prices, CostTerm::kLaunch);
+}
+
+double CostModel::rows_us(const CostTerms& terms) const {
+  return PartOf(terms, prices, CostTerm::kSequences) + PartOf(terms, prices, CostTerm::kTokens);
+}
+
+double CostModel::pairs_us(const CostTerms& terms) const {
+  return PartOf(terms, prices, CostTerm::kPairs);
+}
+
+std::optional<CostModel> FitCosts(std::span<const CostSample> samples) {
+  if (samples.size() < kCostTerms) return std::nullopt;
+  return CostModel{.prices = FitRelative(samples), .measured = true};
+}
+
+CostModel AssumedCosts(const ModelInfo& info, int workers) {
+  constexpr double kPerMicrosecond = 20e3;  // multiply-adds of one core
+  constexpr double kScore = 64;             // of a pair of tokens, beside its products
+  constexpr double kLaunchTokens = 8;       // what reading the weights takes, in tokens
+  const double speed = kPerMicrosecond * std::max(1, workers);
+  const auto hidden = static_cast<double>(info.hidden_size);
+  const double embeddings = static_cast<double>(info.vocabulary_size) * hidden;
+  const double weights = std::max(0.0, static_cast<double>(info.parameters) - embeddings);
+  CostModel model;
+  At(model.prices, CostTerm::kTokens) = (weights + hidden) / speed;
+  At(model.prices, CostTerm::kLaunch) = 20 + kLaunchTokens * At(model.prices, CostTerm::kTokens);
+  At(model.prices, CostTerm::kSequences) = 0.1 * info.layers * info.heads;
+  At(model.prices, CostTerm::kPairs) =
+      1e3 * info.layers * (2 * hidden + kScore * info.heads) / speed;
+  return model;
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,46 @@
+// What a batch of an encoder costs on the device that loaded it: a few terms, each with a price
+// that was fitted to the model's own first runs.
+//
+// Pure functions and plain numbers; any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "engine/base/relative_fit.h"
+#include "engine/engine.h"
+
+namespace castor::encoder {
+
+enum class CostTerm {
+  kLaunch,     // 1: also the weights, which are read once however few rows there are
+  kSequences,  // and their heads in every layer
+  kTokens,     // what treats each row by itself: projections, norms, activations
+  kPairs,      // thousands of pairs of tokens that attend to each other
+};
+inline constexpr size_t kCostTerms = 4;
+using CostTerms = std::array<double, kCostTerms>;
+using CostSample = RelativeSample<kCostTerms>;
+
+// Of sequences with these offsets.
+CostTerms CostTermsOf(std::span<const int32_t> cu_seqlens);
+
+struct CostModel {
+  CostTerms prices{};     // microseconds per unit, with exact attention
+  bool measured = false;  // not assumed
+
+  double batch_us(const CostTerms& terms) const;  // what a batch takes whoever is in it
+  double rows_us(const CostTerms& terms) const;   // of the rows, without attention
+  double pairs_us(const CostTerms& terms) const;  // of exact attention
+};
+
+// Prices fitted to runs of the model; nullopt if there are too few to tell the terms apart.
+std::optional<CostModel> FitCosts(std::span<const CostSample> samples);
+
+// Prices for a model that was never measured, from its size and an assumed speed of `workers`.
+CostModel AssumedCosts(const ModelInfo& info, int workers);
+
+}  // namespace castor::encoder

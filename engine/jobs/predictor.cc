@@ -1,0 +1,234 @@
+#include "engine/jobs/predictor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace castor {
+namespace {
+
+using attention::CostTerm;
+using attention::CostTerms;
+using attention::Spec;
+
+// How wrong a base may be, one that was measured and one from an assumed speed, and how many runs
+// each is worth.
+constexpr double kMeasuredError = 4;
+constexpr double kMeasuredTrust = 10;
+constexpr double kAssumedError = 1000;
+constexpr double kAssumedTrust = 1;
+
+// Kinds of prediction that are remembered. The oldest models are forgotten first.
+constexpr size_t kMostKeys = 256;
+
+// English in WordPiece; corrected by what a model's tokenizer makes of its texts.
+constexpr double kUsualBytesPerToken = 4.5;
+constexpr double kSpecialTokens = 2;
+constexpr double kTextStep = 0.02;
+
+// Microseconds per unit, on one core with 256-bit vectors.
+CostTerms AssumedPrices() {
+  CostTerms prices{};
+  const auto set = [&](CostTerm term, double us) { prices[static_cast<size_t>(term)] = us; };
+  set(CostTerm::kLaunch, 5);
+  set(CostTerm::kWakes, 10);
+  set(CostTerm::kTasks, 0.3);
+  set(CostTerm::kRows, 3000);
+  set(CostTerm::kTails, 1000);
+  set(CostTerm::kTokens, 200);
+  set(CostTerm::kScores, 25);
+  set(CostTerm::kBlocks, 100);
+  set(CostTerm::kWeights, 1000);
+  set(CostTerm::kGather, 500);
+  set(CostTerm::kPlanes, 20000);
+  set(CostTerm::kHash, 30);
+  set(CostTerm::kLloyd, 100);
+  set(CostTerm::kCodes, 3000);
+  set(CostTerm::kExact, 50);
+  set(CostTerm::kSelect, 1500);
+  set(CostTerm::kAssign, 5000);
+  set(CostTerm::kLaplace, 1000);
+  return prices;
+}
+
+attention::CostModel WithTeam(attention::CostModel costs, int workers) {
+  if (costs.empty()) costs.SetTeam({.workers = std::max(1, workers)});
+  return costs;
+}
+
+// Of one attention layer.
+Spec SpecOf(const ModelInfo& info, const Kernel& kernel) {
+  Spec spec;
+  spec.dtype = info.dtype;
+  spec.heads = std::max(1, info.heads);
+  spec.head_dim = spec.value_dim = info.hidden_size / spec.heads;
+  spec.kernel = kernel;
+  return spec;
+}
+
+}  // namespace
+
+Predictor::Predictor(attention::CostModel costs, int workers)
+    : costs_(WithTeam(std::move(costs), workers)), workers_(std::max(1, workers)) {}
+
+PredictedTime Predictor::Base(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                              std::span<const int32_t> cu_seqlens_k) const {
+  static const CostTerms kAssumed = AssumedPrices();
+  const CostTerms* const prices = costs_.Find(NameOf(spec.kernel), spec.dtype);
+  const attention::Costs costs =
+      attention::CostsOf(attention::CostTermsOf(spec, cu_seqlens_q, cu_seqlens_k, costs_.team()),
+                         prices == nullptr ? kAssumed : *prices);
+  return {.batch_us = costs.batch_us, .own_us = costs.own_us};
+}
+
+PredictedTime Predictor::Base(const LoadedModel& model, const Kernel& kernel,
+                              std::span<const int32_t> cu_seqlens) const {
+  const encoder::CostTerms terms = encoder::CostTermsOf(cu_seqlens);
+  const encoder::CostModel costs =
+      model.costs.measured ? model.costs : encoder::AssumedCosts(model.info, workers_);
+  PredictedTime base = {.batch_us = costs.batch_us(terms), .own_us = costs.rows_us(terms)};
+  if (std::holds_alternative<Vanilla>(kernel)) {
+    base.own_us += costs.pairs_us(terms);
+  } else {
+    base.own_us +=
+        model.info.layers * Base(SpecOf(model.info, kernel), cu_seqlens, cu_seqlens).alone_us();
+  }
+  return base;
+}
+
+PredictedTime Predictor::Predict(const Plan& plan, const attention::Resolved& resolved) const {
+  const Spec& spec = resolved.spec;
+  const std::vector<int32_t>& queries = resolved.cu_seqlens_q;
+  const PredictedTime run =
+      Corrected({0, NameOf(spec.kernel), spec.dtype}, Base(spec, queries, resolved.cu_seqlens_k));
+  if (plan.probe_rows() == 0) return run;
+
+  // Some queries of each sequence attend exactly.
+  Spec exact = spec;
+  exact.kernel = Vanilla{};
+  std::vector<int32_t> rows = {0};
+  rows.reserve(queries.size());
+  for (size_t s = 0; s + 1 < queries.size(); ++s) {
+    rows.push_back(rows.back() + std::min(plan.probe_rows(), queries[s + 1] - queries[s]));
+  }
+  const PredictedTime probe =
+      Corrected({0, KernelName::kVanilla, spec.dtype}, Base(exact, rows, resolved.cu_seqlens_k));
+  PredictedTime both = run;
+  both.batch_us += probe.batch_us;
+  both.own_us += probe.own_us;
+  return both;
+}
+
+PredictedTime Predictor::Predict(const LoadedModel& model, const Kernel& kernel,
+                                 std::span<const int32_t> cu_seqlens) const {
+  return Corrected({model.generation, NameOf(kernel), {}}, Base(model, kernel, cu_seqlens));
+}
+
+std::vector<int32_t> Predictor::ExpectedOffsets(const LoadedModel& model,
+                                                const TextInput& input) const {
+  double ratio = kUsualBytesPerToken;
+  {
+    MutexLock lock(mu_);
+    const auto found = bytes_per_token_.find(model.generation);
+    if (found != bytes_per_token_.end()) ratio = found->second;
+  }
+  std::vector<int32_t> offsets = {0};
+  offsets.reserve(input.texts.size() + 1);
+  const auto most = static_cast<double>(std::max<int64_t>(1, model.info.max_tokens));
+  for (size_t i = 0; i < input.texts.size(); ++i) {
+    size_t bytes = input.texts[i].size();
+    if (i < input.pairs.size()) bytes += input.pairs[i].size();
+    const double tokens = kSpecialTokens + static_cast<double>(bytes) / ratio;
+    offsets.push_back(offsets.back() + static_cast<int32_t>(std::min(most, tokens)));
+  }
+  return offsets;
+}
+
+void Predictor::LearnTexts(const LoadedModel& model, const TextInput& input,
+                           const encoder::Prepared& prepared) {
+  double bytes = 0;
+  double tokens = 0;
+  const size_t texts = std::min(input.texts.size(), static_cast<size_t>(prepared.sequences()));
+  for (size_t i = 0; i < texts; ++i) {
+    if (prepared.truncated[i]) continue;  // says nothing about the rest of the text
+    bytes += static_cast<double>(input.texts[i].size());
+    if (i < input.pairs.size()) bytes += static_cast<double>(input.pairs[i].size());
+    tokens += prepared.cu_seqlens[i + 1] - prepared.cu_seqlens[i] - kSpecialTokens;
+  }
+  if (bytes <= 0 || tokens <= 0) return;
+  MutexLock lock(mu_);
+  if (bytes_per_token_.size() >= kMostKeys && !bytes_per_token_.contains(model.generation)) {
+    bytes_per_token_.erase(bytes_per_token_.begin());
+  }
+  const auto [found, added] = bytes_per_token_.try_emplace(model.generation, kUsualBytesPerToken);
+  // A long request says more than a word does.
+  const double step = std::max(kTextStep, tokens / (tokens + 500));
+  found->second *= std::pow(bytes / tokens / found->second, step);
+}
+
+Predictor::Part Predictor::PartOf(const Job& job) const {
+  if (job.operation == Operation::kAttend) {
+    const attention::Resolved& resolved = std::get<AttentionWork>(job.work).resolved;
+    const Spec& spec = resolved.spec;
+    const KernelName kernel = NameOf(spec.kernel);
+    return {.key = {0, kernel, spec.dtype},
+            .base = Base(spec, resolved.cu_seqlens_q, resolved.cu_seqlens_k),
+            .measured = costs_.Find(kernel, spec.dtype) != nullptr};
+  }
+  const auto& work = std::get<EncodeWork>(job.work);
+  return {.key = {work.model->generation, NameOf(work.kernel), {}},
+          .base = Base(*work.model, work.kernel, work.item.cu_seqlens),
+          .measured = work.model->costs.measured};
+}
+
+void Predictor::Learn(const JobList& jobs, double compute_us) {
+  if (!(compute_us > 0) || jobs.empty()) return;
+  std::vector<Part> parts;
+  parts.reserve(jobs.size());
+  for (const auto& job : jobs) parts.push_back(PartOf(*job));
+
+  MutexLock lock(mu_);
+  double shared_us = 0;
+  double own_us = 0;
+  for (const Part& part : parts) {
+    const double factor = FactorLocked(part.key, part.base);
+    shared_us = std::max(shared_us, factor * part.base.batch_us);
+    own_us += factor * part.base.own_us;
+  }
+  const double predicted_us = shared_us + own_us;
+  if (!(predicted_us > 0)) return;
+  // Requests of one size share a factor; each teaches by its share of the batch.
+  const double error = compute_us / predicted_us;
+  double all_us = 0;
+  for (const Part& part : parts) all_us += part.base.alone_us();
+  for (const Part& part : parts) {
+    CorrectionsFor(part.key, part.measured)
+        .Learn(part.base.alone_us(), error, part.base.alone_us() / all_us);
+  }
+}
+
+PredictedTime Predictor::Corrected(const Key& key, PredictedTime base) const {
+  MutexLock lock(mu_);
+  const double factor = FactorLocked(key, base);
+  return {.batch_us = base.batch_us * factor, .own_us = base.own_us * factor, .correction = factor};
+}
+
+double Predictor::FactorLocked(const Key& key, const PredictedTime& base) const {
+  const auto found = corrections_.find(key);
+  return found == corrections_.end() ? 1 : found->second.Factor(base.alone_us());
+}
+
+TimeCorrections& Predictor::CorrectionsFor(const Key& key, bool measured) {
+  const auto found = corrections_.find(key);
+  if (found != corrections_.end()) return found->second;
+  if (corrections_.size() >= kMostKeys) {
+    // The first model's; attention's few keys stay.
+    const auto oldest = corrections_.upper_bound({0, KernelName{kKernelCount}, {}});
+    if (oldest != corrections_.end()) corrections_.erase(oldest);
+  }
+  const TimeCorrections fresh = measured ? TimeCorrections(kMeasuredError, kMeasuredTrust)
+                                         : TimeCorrections(kAssumedError, kAssumedTrust);
+  return corrections_.emplace(key, fresh).first->second;
+}
+
+}  // namespace castor

@@ -1,0 +1,93 @@
+// Predicts how long a request will keep the device, before it is admitted: the work counted in
+// terms, at prices that were measured when the engine or the model started, times a factor learned
+// from recent runs of the same kernel and size.
+//
+// The automatic kernel's choice does not depend on any of this: it uses the prices alone, which
+// never change while the engine runs.
+//
+// Any thread. One short lock, not held while terms are counted.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "engine/attention/cost_model.h"
+#include "engine/attention/resolve.h"
+#include "engine/base/mutex.h"
+#include "engine/encoder/prepare.h"
+#include "engine/jobs/job.h"
+#include "engine/jobs/models.h"
+#include "engine/jobs/plan.h"
+#include "engine/jobs/predicted_time.h"
+#include "engine/jobs/time_corrections.h"
+#include "engine/kernel_table.h"
+#include "engine/request.h"
+
+namespace castor {
+
+class Predictor {
+ public:
+  // `costs` may lack kernels, or be empty: then the operations are counted at an assumed speed of
+  // `workers`, a device's DeviceInfo::threads, and the factors may grow much larger.
+  Predictor(attention::CostModel costs, int workers);
+
+  // Of an attention request. For the automatic kernel, its first choice; in both cases with the
+  // probe of the error, if the plan has one. Runs that may follow, where an error is too large, are
+  // not included: whether there will be any depends on the input alone.
+  PredictedTime Predict(const Plan& plan, const attention::Resolved& resolved) const;
+
+  // Of sequences with these offsets, from an encoder.
+  PredictedTime Predict(const LoadedModel& model, const Kernel& kernel,
+                        std::span<const int32_t> cu_seqlens) const;
+
+  // The offsets that texts are expected to have once they are tokenized, by their bytes.
+  std::vector<int32_t> ExpectedOffsets(const LoadedModel& model, const TextInput& input) const;
+
+  // A batch has run, without probes, in so much time, pauses excluded. Engine thread, before the
+  // jobs' kernels change. Times of zero or less are ignored.
+  void Learn(const JobList& jobs, double compute_us);
+
+  // Texts of a model have been tokenized to these sequences.
+  void LearnTexts(const LoadedModel& model, const TextInput& input,
+                  const encoder::Prepared& prepared);
+
+  // Without what was learned.
+  PredictedTime Base(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                     std::span<const int32_t> cu_seqlens_k) const;
+  PredictedTime Base(const LoadedModel& model, const Kernel& kernel,
+                     std::span<const int32_t> cu_seqlens) const;
+
+ private:
+  // Attention's generation is 0, and so is an encoder's dtype, which is the model's own.
+  struct Key {
+    uint64_t generation = 0;
+    KernelName kernel = KernelName::kVanilla;
+    DType dtype{};
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+  struct Part {  // of a batch
+    Key key;
+    PredictedTime base;
+    bool measured = false;  // the base is
+  };
+
+  Part PartOf(const Job& job) const;
+  PredictedTime Corrected(const Key& key, PredictedTime base) const;
+  TimeCorrections& CorrectionsFor(const Key& key, bool measured) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  double FactorLocked(const Key& key, const PredictedTime& base) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const attention::CostModel costs_;  // with the team
+  const int workers_;
+
+  mutable Mutex mu_;
+  std::map<Key, TimeCorrections> corrections_ ABSL_GUARDED_BY(mu_);  // at most kMostKeys
+  std::map<uint64_t, double> bytes_per_token_ ABSL_GUARDED_BY(mu_);  // by generation, likewise
+};
+
+}  // namespace castor

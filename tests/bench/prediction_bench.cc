@@ -1,0 +1,493 @@
+// How well the engine predicts the device time of requests, before and after it learns: random
+// problems for every kernel and, with a model, random texts and token ids, one at a time on the
+// CPU.
+//
+// Prints a table with a row for each kernel: the share of predictions within 25 % of what was
+// measured, and the median and 90th percentile of |log(predicted / measured)|; for the first half
+// of the problems with the prices alone, for the second half with what was learned in the first.
+//   prediction_bench [--model=DIRECTORY] [--problems=N] [--seed=N] [--runs=N] [--budget=MS]
+//                    [--alone] [--details]
+// --problems is per kernel. For a machine that is not quiet: with --runs the fastest of several
+// runs counts; --alone uses one thread, and its processor time instead of the time that passed.
+// --details prints every problem.
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/attention/resolve.h"
+#include "engine/base/clock.h"
+#include "engine/calibration/prepare_costs.h"
+#include "engine/calibration/stopwatch.h"
+#include "engine/calibration/warm_up.h"
+#include "engine/device/device.h"
+#include "engine/encoder/model.h"
+#include "engine/jobs/load_model.h"
+#include "engine/jobs/model_registry.h"
+#include "engine/jobs/predictor.h"
+#include "engine/jobs/running_batch.h"
+#include "engine/jobs/staging.h"
+#include "engine/kernel_table.h"
+#include "server/allocator.h"
+#include "tests/bench/command_line.h"
+#include "tests/support/attention/spec.h"
+
+namespace castor::bench {
+namespace {
+
+// Beyond this a problem is not run.
+constexpr double kLongestUs = 5e5;
+
+struct Options {
+  std::string model;
+  int problems = 200;
+  uint32_t seed = 1;
+  int runs = 1;
+  int budget_ms = 1000;
+  bool alone = false;
+  bool details = false;
+};
+
+// A device that computes on the calling thread alone and reports the processor time that it takes.
+class ProcessorTime final : public Device {
+ public:
+  explicit ProcessorTime(std::unique_ptr<Device> device) : device_(std::move(device)) {}
+
+  const DeviceInfo& info() const override { return device_->info(); }
+  std::shared_ptr<HostPool> host_pool() const override { return device_->host_pool(); }
+  std::span<const attention::Variant> variants() const override { return device_->variants(); }
+  MemoryStats memory() const override { return device_->memory(); }
+  bool healthy() const override { return device_->healthy(); }
+  int depth() const override { return device_->depth(); }
+  absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource& source) override {
+    return device_->LoadModel(source);
+  }
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch,
+                                                    RunControl& control) override {
+    return Timed([&] { return device_->Launch(batch, control); });
+  }
+  absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch,
+                                                    RunControl& control) override {
+    return Timed([&] { return device_->Launch(batch, control); });
+  }
+
+ private:
+  class Finished final : public Execution {
+   public:
+    explicit Finished(const ExecutionTimes& times) : times_(times) {}
+    absl::StatusOr<ExecutionTimes> Wait() override { return times_; }
+
+   private:
+    const ExecutionTimes times_;
+  };
+
+  static double Now() {
+    timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
+  }
+
+  template <typename Body>
+  absl::StatusOr<std::unique_ptr<Execution>> Timed(Body body) {
+    const double start = Now();
+    auto execution = body();
+    const double us = Now() - start;
+    if (!execution.ok()) return execution;
+    auto times = (*execution)->Wait();
+    if (!times.ok()) return times.status();
+    times->compute_us = us;
+    return std::make_unique<Finished>(*times);
+  }
+
+  const std::unique_ptr<Device> device_;
+};
+
+// Predicted over measured, in logarithms.
+struct Errors {
+  std::vector<double> logs;
+
+  void Print() const {
+    std::vector<double> sizes;
+    for (const double log : logs) sizes.push_back(std::abs(log));
+    std::sort(sizes.begin(), sizes.end());
+    const auto within = std::count_if(logs.begin(), logs.end(), [](double log) {
+      return std::exp(log) <= 1.25 && std::exp(log) >= 0.75;
+    });
+    const auto at = [&](double share) {
+      return sizes[static_cast<size_t>(share * static_cast<double>(sizes.size() - 1))];
+    };
+    std::printf("  %5.1f %%  %5.3f  %5.3f",
+                100.0 * static_cast<double>(within) / static_cast<double>(sizes.size()), at(0.5),
+                at(0.9));
+  }
+};
+
+class Random {
+ public:
+  explicit Random(uint32_t seed) : engine_(seed) {}
+
+  int64_t Uniform(int64_t least, int64_t most) {
+    return std::uniform_int_distribution<int64_t>(least, most)(engine_);
+  }
+  // As many between 10 and 20 as between 100 and 200.
+  int64_t Spread(int64_t least, int64_t most) {
+    const double log = std::uniform_real_distribution<double>(
+        std::log(static_cast<double>(least)), std::log(static_cast<double>(most) + 1))(engine_);
+    return std::clamp(static_cast<int64_t>(std::exp(log)), least, most);
+  }
+  bool Chance(double share) { return std::bernoulli_distribution(share)(engine_); }
+
+  // Ragged lengths that add up to about `tokens`.
+  std::vector<int64_t> Lengths(int64_t sequences, int64_t tokens) {
+    std::vector<int64_t> lengths;
+    for (int64_t s = 0; s < sequences; ++s) {
+      lengths.push_back(Uniform(1, std::max<int64_t>(1, 2 * tokens / sequences)));
+    }
+    return lengths;
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+int64_t Sum(const std::vector<int64_t>& lengths) {
+  int64_t sum = 0;
+  for (const int64_t length : lengths) sum += length;
+  return sum;
+}
+
+// Random requests of one kernel, over memory that all share.
+class Requests {
+ public:
+  Requests(Random& random, HostPool& pool) : random_(random) {
+    // The largest: 16384 tokens of 16 heads of 256.
+    auto memory = pool.Allocate(size_t{16384} * 16 * 256 * sizeof(float));
+    if (!memory.ok()) Die(memory.status().ToString());
+    memory_ = *std::move(memory);
+    // As in an engine that has run for a while, outputs need no fresh pages.
+    for (size_t bytes = size_t{1} << 16; bytes < size_t{96} << 20; bytes += bytes / 6) {
+      if (auto block = pool.Allocate(bytes); block.ok()) std::memset(block->data(), 0, bytes);
+    }
+  }
+
+  AttentionRequest Make(KernelName kernel) {
+    constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat32, DType::kBFloat16,
+                                 DType::kFloat16};
+    const DType dtype = kDTypes[random_.Uniform(0, 3)];
+    if (dtype != filled_) FillRandomly(filled_ = dtype, memory_);
+    const int64_t heads = random_.Uniform(1, 16);
+    const int64_t dim = Dim();
+    const int64_t value_dim = random_.Chance(0.7) || kernel == KernelName::kCast ? dim : Dim();
+    const int64_t sequences = random_.Chance(0.5) ? 1 : random_.Spread(1, 64);
+    AttentionRequest request;
+    request.query_lengths = random_.Lengths(sequences, random_.Spread(16, 8192));
+    request.kernel = Parameters(kernel);
+    int64_t keys = Sum(request.query_lengths);
+    if (kernel != KernelName::kCast && random_.Chance(0.3)) {
+      request.key_lengths = random_.Lengths(sequences, random_.Spread(16, 8192));
+      keys = Sum(request.key_lengths);
+      if (auto* vanilla = std::get_if<Vanilla>(&request.kernel)) vanilla->causal = false;
+    }
+    request.query = Tensor(dtype, {Sum(request.query_lengths), heads, dim});
+    request.key = Tensor(dtype, {keys, heads, dim});
+    request.value = Tensor(dtype, {keys, heads, value_dim});
+    if (auto* cast = std::get_if<Cast>(&request.kernel)) {
+      cast->surrogates = Tensor(dtype, {random_.Spread(2, 64), heads, dim});
+      cast->gate = GateOf(keys);
+    }
+    return request;
+  }
+
+ private:
+  int64_t Dim() {
+    constexpr int64_t kUsual[] = {16, 32, 64, 64, 128, 256};
+    return random_.Chance(0.5) ? kUsual[random_.Uniform(0, 5)] : random_.Uniform(1, 256);
+  }
+
+  Kernel Parameters(KernelName name) {
+    if (name == KernelName::kVanilla) return Vanilla{.causal = random_.Chance(0.3)};
+    if (name == KernelName::kCast) {
+      Cast cast = attention::CastReading(static_cast<int>(random_.Uniform(0, 15)));
+      if (random_.Chance(0.5)) cast.clustering = Cast::Clustering::kTopK;
+      return cast;
+    }
+    ImprovedClustered improved;
+    if (random_.Chance(0.5)) improved.clusters = static_cast<int32_t>(random_.Spread(10, 400));
+    if (random_.Chance(0.5)) improved.topk = static_cast<int32_t>(random_.Spread(4, 128));
+    if (random_.Chance(0.3)) improved.iterations = static_cast<int32_t>(random_.Uniform(1, 15));
+    if (name == KernelName::kImprovedClustered) return improved;
+    return static_cast<const Clustered&>(improved);
+  }
+
+  TensorInput Tensor(DType dtype, std::vector<int64_t> shape) const {
+    size_t bytes = SizeOf(dtype);
+    for (const int64_t n : shape) bytes *= static_cast<size_t>(n);
+    return {dtype, std::move(shape), {memory_.bytes().first(bytes)}};
+  }
+
+  TensorInput GateOf(int64_t tokens) {
+    gate_.resize(static_cast<size_t>(tokens), 0.5f);
+    return {DType::kFloat32,
+            {tokens},
+            {std::as_bytes(std::span(gate_)).first(static_cast<size_t>(tokens) * sizeof(float))}};
+  }
+
+  Random& random_;
+  HostBuffer memory_;
+  DType filled_ = DType::kInt32;
+  std::vector<float> gate_;
+};
+
+class Bench {
+ public:
+  Bench(const Options& options, Device& device, ModelRegistry& models, Predictor& predictor,
+        const attention::Team& team)
+      : options_(options),
+        device_(device),
+        models_(models),
+        predictor_(predictor),
+        team_(team),
+        random_(options.seed),
+        requests_(random_, *device.host_pool()) {}
+
+  void RunAttention() {
+    for (const KernelRow& row : kKernels) {
+      const std::string name(row.label);
+      for (int i = 0; i < options_.problems;) i += Attend(name, requests_.Make(row.name), i);
+    }
+  }
+
+  void RunEncoder(const std::vector<std::string>& words) {
+    const ModelPtr model = *models_.Snapshot()->FindEncoder("");
+    const int half = std::max(1, options_.problems / 2);
+    for (int i = 0; i < 2 * half; ++i) Encode("encode ids", TokensFor(*model), model, i, {});
+    std::vector<std::string> texts;
+    for (int i = 0; i < 2 * half; ++i) {
+      texts.clear();
+      for (int64_t t = random_.Spread(1, 64); t > 0; --t) texts.push_back(Text(words));
+      Encode("encode texts", {}, model, i, texts);
+    }
+  }
+
+  void Print() const {
+    std::printf("%-20s  %-24s  %s\n", "", "prices alone", "with learning");
+    for (const auto& [name, halves] : errors_) {
+      std::printf("%-20s", name.c_str());
+      halves.first.Print();
+      halves.second.Print();
+      std::printf("\n");
+    }
+  }
+
+ private:
+  // 1 if the request was run.
+  int Attend(const std::string& name, const AttentionRequest& request, int index) {
+    auto resolved = attention::Resolve(request, device_.variants(), {}, 1024);
+    if (!resolved.ok()) Die(resolved.status().ToString());
+    const attention::Resolved problem = *resolved;
+    const PredictedTime base =
+        predictor_.Base(problem.spec, problem.cu_seqlens_q, problem.cu_seqlens_k);
+    if (base.alone_us() > kLongestUs) return 0;
+    const PredictedTime predicted = predictor_.Predict(Plan(), problem);
+    JobList jobs;
+    auto job = StageAttention(request, *std::move(resolved), *device_.host_pool());
+    if (!job.ok()) Die(job.status().ToString());
+    jobs.push_back(*std::move(job));
+    const double us = RunJobs(&jobs);
+    predictor_.Learn(jobs, us);
+    Note(name, index, base, predicted, us);
+    if (options_.details) {
+      std::string dims = attention::Describe(problem.spec);
+      std::printf(
+          "%s S=%zu q=%lld k=%lld base %.0f predicted %.0f measured %.0f terms", dims.c_str(),
+          problem.cu_seqlens_q.size() - 1, static_cast<long long>(problem.query_tokens),
+          static_cast<long long>(problem.key_tokens), base.alone_us(), predicted.alone_us(), us);
+      for (const double term : attention::CostTermsOf(problem.spec, problem.cu_seqlens_q,
+                                                      problem.cu_seqlens_k, team_)) {
+        std::printf(" %g", term);
+      }
+      std::printf(" kernel %s\n", name.c_str());
+    }
+    return 1;
+  }
+
+  EncodeRequest TokensFor(const LoadedModel& model) {
+    TokenInput tokens;
+    const int64_t longest = std::min<int64_t>(random_.Spread(2, 256), model.info.max_tokens);
+    for (int64_t s = random_.Spread(1, 64); s > 0; --s) {
+      tokens.lengths.push_back(random_.Uniform(1, longest));
+      for (int64_t i = 0; i < tokens.lengths.back(); ++i) {
+        tokens.ids.push_back(random_.Uniform(0, model.info.vocabulary_size - 1));
+      }
+    }
+    EncodeRequest request;
+    request.input = std::move(tokens);
+    return request;
+  }
+
+  std::string Text(const std::vector<std::string>& words) {
+    std::string text;
+    for (int64_t n = random_.Spread(1, 180); n > 0; --n) {
+      text +=
+          words[static_cast<size_t>(random_.Uniform(0, static_cast<int64_t>(words.size()) - 1))] +
+          " ";
+    }
+    return text;
+  }
+
+  void Encode(const std::string& name, EncodeRequest request, const ModelPtr& model, int index,
+              const std::vector<std::string>& texts) {
+    TextInput input;
+    input.texts.assign(texts.begin(), texts.end());
+    const Kernel kernel = Vanilla{};
+    std::vector<int32_t> offsets;
+    if (!texts.empty()) {
+      offsets = predictor_.ExpectedOffsets(*model, input);
+      request.input = input;
+    }
+    auto job = OpenEncode(std::move(request), model, kernel);
+    if (auto done = PrepareEncode({}, job.get()); !done.ok()) Die(done.status().ToString());
+    const encoder::Prepared& prepared = std::get<EncodeWork>(job->work).prepared;
+    if (texts.empty()) offsets = prepared.cu_seqlens;
+    const PredictedTime base = predictor_.Base(*model, kernel, offsets);
+    const PredictedTime predicted = predictor_.Predict(*model, kernel, offsets);
+    if (!texts.empty()) predictor_.LearnTexts(*model, input, prepared);
+    if (auto staged = StageEncode(*device_.host_pool(), job.get()); !staged.ok()) {
+      Die(staged.ToString());
+    }
+    JobList jobs;
+    jobs.push_back(std::move(job));
+    const double us = RunJobs(&jobs);
+    predictor_.Learn(jobs, us);
+    Note(name, index, base, predicted, us);
+    if (options_.details) {
+      const auto& done = std::get<EncodeWork>(jobs.front()->work).item;
+      const encoder::CostTerms terms = encoder::CostTermsOf(done.cu_seqlens);
+      std::printf("encode S=%lld tokens=%lld base %.0f predicted %.0f measured %.0f pairs %.1f\n",
+                  static_cast<long long>(done.sequences()), static_cast<long long>(done.tokens()),
+                  base.alone_us(), predicted.alone_us(), us, terms.back());
+    }
+  }
+
+  // The fastest of the runs.
+  double RunJobs(JobList* jobs) {
+    double least = 0;
+    for (int run = 0; run < options_.runs; ++run) {
+      RunningBatch batch(std::move(*jobs));
+      if (auto status = batch.Start(device_, RunToEnd()); !status.ok()) Die(status.ToString());
+      const auto times = batch.Wait();
+      if (!times.ok()) Die(times.status().ToString());
+      least = run == 0 ? times->compute_us : std::min(least, times->compute_us);
+      *jobs = std::move(batch.jobs());
+    }
+    return least;
+  }
+
+  void Note(const std::string& name, int index, const PredictedTime& base,
+            const PredictedTime& predicted, double us) {
+    auto& [first, second] = errors_[name];
+    const int problems = name.starts_with("encode") ? options_.problems / 2 * 2 : options_.problems;
+    if (index < problems / 2) {
+      first.logs.push_back(std::log(base.alone_us() / us));
+    } else {
+      second.logs.push_back(std::log(predicted.alone_us() / us));
+    }
+  }
+
+  const Options& options_;
+  Device& device_;
+  ModelRegistry& models_;
+  Predictor& predictor_;
+  const attention::Team team_;
+  Random random_;
+  Requests requests_;
+  std::map<std::string, std::pair<Errors, Errors>> errors_;
+};
+
+std::vector<std::string> Words() {
+  return {"the",     "beaver", "builds",     "a",         "dam",       "while",   "interest",
+          "rates",   "rose",   "and",        "committee", "said",      "that",    "attention",
+          "over",    "long",   "sequences",  "is",        "expensive", "because", "every",
+          "query",   "sees",   "all",        "keys",      "unless",    "they",    "are",
+          "grouped", "by",     "similarity", "first",     "which",     "costs",   "little"};
+}
+
+Options Parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view flag = argv[i];
+    const auto value = [&](std::string_view name) -> const char* {
+      return flag.starts_with(name) ? argv[i] + name.size() : nullptr;
+    };
+    if (const char* model = value("--model=")) options.model = model;
+    if (const char* problems = value("--problems=")) options.problems = std::atoi(problems);
+    if (const char* seed = value("--seed=")) options.seed = static_cast<uint32_t>(std::atoi(seed));
+    if (const char* runs = value("--runs=")) options.runs = std::max(1, std::atoi(runs));
+    if (const char* budget = value("--budget=")) options.budget_ms = std::atoi(budget);
+    if (flag == "--alone") options.alone = true;
+    if (flag == "--details") options.details = true;
+  }
+  return options;
+}
+
+int Main(int argc, char** argv) {
+  server::KeepFreedMemory();
+  const Options options = Parse(argc, argv);
+  EngineOptions engine;
+  engine.device = "cpu";
+  engine.cost_model_budget = std::chrono::milliseconds(options.budget_ms);
+  if (options.alone) engine.cpu_threads = 1;
+  auto device = OpenDevice(engine);
+  if (!device.ok()) Die(device.status().ToString());
+  if (options.alone) *device = std::make_unique<ProcessorTime>(*std::move(device));
+  SystemClock clock;
+  ModelRegistry models;
+  if (!options.model.empty()) {
+    auto model = LoadModel(**device, {.name = "model", .directory = options.model});
+    if (!model.ok()) Die(model.status().ToString());
+    if (auto added = models.Add(*std::move(model)); !added.ok()) Die(added.status().ToString());
+  }
+  const auto warm = WarmUp(**device, models, clock, std::chrono::seconds(1));
+  if (!warm.ok()) Die(warm.ToString());
+  const PreparedCosts costs = PrepareCosts(**device, engine);
+  std::printf("%s, %d threads; costs measured in %.2f s%s%s\n",
+              (*device)->info().description.c_str(), (*device)->info().threads, costs.info.seconds,
+              costs.info.note.empty() ? "" : ", ", costs.info.note.c_str());
+  if (options.details) {
+    std::printf("team %d gain %.3f\n", costs.model.team().workers, costs.model.team().gain);
+    for (const auto& [key, prices] : costs.model.prices()) {
+      std::printf("prices %s %s", std::string(NameOf(key.first)).c_str(),
+                  std::string(NameOf(key.second)).c_str());
+      for (const double us : prices) std::printf(" %g", us);
+      std::printf("\n");
+    }
+    for (const ModelPtr& model : models.Snapshot()->all()) {
+      std::printf("encoder");
+      for (const double us : model->costs.prices) std::printf(" %g", us);
+      std::printf("\n");
+    }
+  }
+  Predictor predictor(costs.model, (*device)->info().threads);
+  Bench bench(options, **device, models, predictor, costs.model.team());
+  bench.RunAttention();
+  if (!options.model.empty()) bench.RunEncoder(Words());
+  bench.Print();
+  models.Clear();
+  models.FreeUnused();
+  return 0;
+}
+
+}  // namespace
+}  // namespace castor::bench
+
+int main(int argc, char** argv) { return castor::bench::Main(argc, argv); }

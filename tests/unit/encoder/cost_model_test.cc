@@ -1,0 +1,55 @@
+// What a batch of an encoder costs: its terms, and prices from a few runs.
+#include "engine/encoder/cost_model.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace castor::encoder {
+namespace {
+
+TEST(EncoderCostTest, TermsCountRowsAndPairs) {
+  const std::vector<int32_t> offsets = {0, 10, 42};
+  EXPECT_EQ(CostTermsOf(offsets), (CostTerms{1, 2, 42, (16 * 10 + 32 * 32) * 1e-3}));
+}
+
+TEST(EncoderCostTest, AFewRunsTellThePrices) {
+  const CostTerms truth = {500, 20, 90, 300};
+  const auto time = [&](const CostTerms& terms) {
+    double us = 0;
+    for (size_t t = 0; t < kCostTerms; ++t) us += terms[t] * truth[t];
+    return us;
+  };
+  std::vector<CostSample> samples;
+  for (const std::vector<int32_t>& offsets :
+       {std::vector<int32_t>{0, 8}, {0, 64, 128}, {0, 256}, {0, 1, 2, 3, 4, 5, 6, 7, 8}, {0, 32}}) {
+    EXPECT_FALSE(samples.size() < kCostTerms && FitCosts(samples).has_value());
+    const CostTerms terms = CostTermsOf(offsets);
+    samples.push_back({terms, time(terms)});
+  }
+  const auto fitted = FitCosts(samples);
+  ASSERT_TRUE(fitted.has_value());
+  EXPECT_TRUE(fitted->measured);
+  const CostTerms other = CostTermsOf(std::vector<int32_t>{0, 100, 150, 151});
+  const double us = fitted->batch_us(other) + fitted->rows_us(other) + fitted->pairs_us(other);
+  EXPECT_NEAR(us / time(other), 1, 0.02);
+}
+
+TEST(EncoderCostTest, AModelThatWasNeverMeasuredHasUsablePrices) {
+  ModelInfo info;
+  EXPECT_FALSE(AssumedCosts(info, 1).measured);
+  info.hidden_size = 384;
+  info.layers = 6;
+  info.heads = 12;
+  info.vocabulary_size = 30522;
+  info.parameters = 22'700'000;
+  const CostTerms terms = CostTermsOf(std::vector<int32_t>{0, 128});
+  const CostModel one = AssumedCosts(info, 1);
+  const CostModel four = AssumedCosts(info, 4);
+  EXPECT_GT(one.rows_us(terms), 1'000);
+  EXPECT_LT(one.rows_us(terms), 1'000'000);
+  EXPECT_LT(four.rows_us(terms), one.rows_us(terms));
+}
+
+}  // namespace
+}  // namespace castor::encoder
