@@ -15,6 +15,8 @@
 //!
 //! For all other pipelines (byte-level, Metaspace, regular expressions) there are no cuts.
 
+use crate::long_word::LongWords;
+use std::borrow::Cow;
 use tokenizers::{
     AddedToken, NormalizedString, Normalizer, NormalizerWrapper, PreTokenizerWrapper, Tokenizer,
 };
@@ -22,9 +24,16 @@ use tokenizers::{
 pub struct Cuts {
     ascii: [bool; 128],
     chinese: bool, // BertNormalizer surrounds each of these with spaces
+    long_words: Option<LongWords>,
 }
 
 const WHITESPACE: [char; 4] = [' ', '\t', '\n', '\r'];
+
+/// Punctuation that composes with no mark after it: with a stroke, these three become symbols, of
+/// which BertPreTokenizer makes no words.
+fn is_lasting_punctuation(c: char) -> bool {
+    c.is_ascii_punctuation() && !matches!(c, '<' | '=' | '>')
+}
 
 /// The characters that BertNormalizer takes for Chinese, limited to ranges whose both ends are
 /// safe.
@@ -40,6 +49,14 @@ fn is_local(normalizer: &NormalizerWrapper) -> bool {
         Sequence(sequence) => sequence.as_ref().iter().all(is_local),
         _ => false,
     }
+}
+
+fn normalize(text: &str, normalizer: Option<&NormalizerWrapper>) -> Option<String> {
+    let mut normalized = NormalizedString::from(text);
+    if let Some(normalizer) = normalizer {
+        normalizer.normalize(&mut normalized).ok()?;
+    }
+    Some(normalized.get().to_owned())
 }
 
 impl Cuts {
@@ -58,33 +75,35 @@ impl Cuts {
             ascii: [false; 128],
             chinese: matches!(normalizer, Some(NormalizerWrapper::BertNormalizer(bert))
                               if bert.handle_chinese_chars),
+            long_words: None,
         };
         for code in 0..128u8 {
             let c = code as char;
             cuts.ascii[code as usize] =
-                WHITESPACE.contains(&c) || (bert_words && c.is_ascii_punctuation());
+                WHITESPACE.contains(&c) || (bert_words && is_lasting_punctuation(c));
         }
         let added = tokenizer.get_added_tokens_decoder();
         if added.len() != tokenizer.get_added_vocabulary().len() {
             return None; // two of one id: one of them is not listed
         }
+        let mut contents = Vec::new();
         for token in added.values() {
-            cuts.spare(token, normalizer)?;
+            let normalized = normalize(&token.content, normalizer)?;
+            cuts.spare(token, &normalized)?;
+            contents.push(token.content.clone());
+            contents.push(normalized);
         }
+        cuts.long_words = LongWords::of(tokenizer, contents.iter().map(String::as_str));
         Some(cuts)
     }
 
     /// Drops the places where a cut could split `token` or hide its neighbours from it.
-    fn spare(&mut self, token: &AddedToken, normalizer: Option<&NormalizerWrapper>) -> Option<()> {
-        let mut normalized = NormalizedString::from(token.content.as_str());
-        if let Some(normalizer) = normalizer {
-            normalizer.normalize(&mut normalized).ok()?;
-        }
+    fn spare(&mut self, token: &AddedToken, normalized: &str) -> Option<()> {
         // An empty pattern would match at every cut.
-        if normalized.get().is_empty() {
+        if normalized.is_empty() {
             return None;
         }
-        for c in token.content.chars().chain(normalized.get().chars()) {
+        for c in token.content.chars().chain(normalized.chars()) {
             if c.is_whitespace() {
                 return None;
             }
@@ -126,5 +145,12 @@ impl Cuts {
     /// What is left of `text` without the whitespace at its start, which no part needs.
     pub fn skip_whitespace<'a>(&self, text: &'a str) -> &'a str {
         text.trim_start_matches(WHITESPACE)
+    }
+    /// A text with the same tokens as `part`, perhaps a shorter one.
+    pub fn shorten<'a>(&self, part: &'a str) -> Cow<'a, str> {
+        match &self.long_words {
+            Some(long_words) => long_words.shorten(part),
+            None => Cow::Borrowed(part),
+        }
     }
 }

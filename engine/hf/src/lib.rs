@@ -5,6 +5,7 @@ mod boundary;
 mod cut;
 mod emitted;
 mod header;
+mod long_word;
 mod progress;
 mod safetensors_file;
 mod tokenizer;

@@ -2,6 +2,7 @@
 
 use crate::boundary::Error;
 use crate::cut::Cuts;
+use std::borrow::Cow;
 use tokenizers::{Encoding, Tokenizer};
 
 /// Called between the parts of a long text; true: the result is no longer needed.
@@ -12,6 +13,9 @@ pub type Stop<'a> = &'a dyn Fn() -> bool;
 const BYTES_PER_TOKEN: usize = 8;
 const MIN_PART: usize = 1 << 10;
 const MAX_PART: usize = 1 << 14;
+
+// A part that is longer for want of a place to cut.
+const LONG_PART: usize = 1 << 15;
 
 pub struct Progress<'a> {
     tokenizer: &'a Tokenizer,
@@ -62,7 +66,11 @@ impl<'a> Progress<'a> {
             None => self.rest.len(),
         };
         let (part, rest) = self.rest.split_at(size);
-        let encoding = self.tokenizer.encode_fast(part, false)?;
+        let short = match self.cuts {
+            Some(cuts) if size > LONG_PART => cuts.shorten(part),
+            _ => Cow::Borrowed(part),
+        };
+        let encoding = self.tokenizer.encode_fast(short, false)?;
         self.rest = match self.cuts {
             Some(cuts) => cuts.skip_whitespace(rest),
             None => rest,

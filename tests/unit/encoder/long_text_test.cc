@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -148,10 +150,14 @@ std::vector<Pipeline> Pipelines() {
                             AddedToken("=", {{"lstrip", true}, {"rstrip", true}})})},
       {"added words", add({AddedToken("tok", {{"single_word", true}, {"lstrip", true}})})},
       {"added Chinese", add({AddedToken("\xe5\xa5\xbd\xe5\xa5\xbd")})},
+      {"added in brackets", add({AddedToken("<tok>"), AddedToken("tok]", {{"single_word", true}}),
+                                 AddedToken("[xx", {{"rstrip", true}})})},
       {"added with a space", add({AddedToken("the cat")})},
       {"words and NFC", other("Whitespace", {{"type", "NFC"}})},
       {"spaces and NFKC", other("WhitespaceSplit", {{"type", "NFKC"}})},
       {"BERT's words and NFD", other("BertPreTokenizer", two)},
+      {"BERT's words and NFKC", other("BertPreTokenizer", {{"type", "NFKC"}})},
+      {"words and NFKD", other("Whitespace", {{"type", "NFKD"}})},
       {"no normalizer", other("BertPreTokenizer", nullptr)},
       {"bytes", bytes},
   };
@@ -272,6 +278,77 @@ TEST_F(LongTextTest, HostileTextsGiveTheIdsOfTheWhole) {
   }
   const std::string late = std::string(1 << 20, ' ') + "the cat";
   ExpectAsWhole(*tokenizer, *whole, late, "\n" + late, 64, false);
+}
+
+std::string Utf8(uint32_t code) {
+  const auto tail = [code](int shift) {
+    return static_cast<char>(0x80 | ((code >> shift) & 0x3f));
+  };
+  if (code < 0x80) return {static_cast<char>(code)};
+  if (code < 0x800) return {static_cast<char>(0xc0 | (code >> 6)), tail(0)};
+  return {static_cast<char>(0xe0 | (code >> 12)), tail(6), tail(0)};
+}
+
+// A long word of each character alone. What stands between them ends words and is no place to cut.
+TEST_F(LongTextTest, LongWordsOfAnyCharacterGiveTheIdsOfTheWhole) {
+  std::string text;
+  for (uint32_t code = 0; code < 0xD800; ++code) {
+    const bool all = code < 0x600 || (code >= 0x3000 && code < 0x3200);
+    if (code % (kSanitized ? 997 : all ? 1 : 97) != 0) continue;
+    if (code < 0x80 && !std::isalpha(static_cast<int>(code))) continue;  // a cut
+    const std::string character = Utf8(code);
+    text += "\xe3\x80\x80" + Repeat(character, 140 * character.size());
+  }
+  for (const Pipeline& pipeline : Pipelines()) {
+    SCOPED_TRACE(pipeline.name);
+    const auto tokenizer = Open(pipeline.edit), whole = OpenWhole(pipeline.edit);
+    ASSERT_TRUE(tokenizer && whole);
+    ASSERT_EQ(AllIds(*tokenizer, text, false), AllIds(*whole, text, false));
+  }
+}
+
+TEST_F(LongTextTest, LongWordsGiveTheIdsOfTheWhole) {
+  const std::vector<std::string> letters = {
+      "x", "7", "cat", "\xc3\xa9", "\xd0\xb6", "\xea\xb0\x80", "\xe3\x81\x8b"};
+  const std::vector<std::string> between = {"[SEP]",
+                                            "[SE",
+                                            "P]",
+                                            "SEP]",
+                                            "tok]",
+                                            "[xx",
+                                            "<tok>",
+                                            "<",
+                                            "tok",
+                                            "\x01",
+                                            "\xcc\x81",
+                                            "\xcc\xb8",
+                                            "\xcc\xa7\xcc\x81",
+                                            "\xe1\x85\xa1",
+                                            "\xe1\x86\xab",
+                                            "\xe3\x82\x99",
+                                            "\xe3\x80\x80",
+                                            "\xc2\xa0",
+                                            "\xe2\x80\x8b",
+                                            "\xe0\xb8\xb4",
+                                            "\xe2\x80\x9c"};
+  const auto any = [this](const std::vector<std::string>& of) {
+    return of[static_cast<size_t>(Uniform(0, static_cast<int64_t>(of.size()) - 1))];
+  };
+  for (const Pipeline& pipeline : Pipelines()) {
+    SCOPED_TRACE(pipeline.name);
+    const auto tokenizer = Open(pipeline.edit), whole = OpenWhole(pipeline.edit);
+    ASSERT_TRUE(tokenizer && whole);
+    for (int i = 0; i < Scaled(8); ++i) {
+      std::string text;
+      while (text.size() < 50000) {
+        const int64_t times = Uniform(0, 3) == 0 ? Uniform(90, 110) : Uniform(1, 1200);
+        text += Repeat(any(letters), static_cast<size_t>(times)) + any(between);
+      }
+      for (const bool special : {false, true}) {
+        ASSERT_EQ(AllIds(*tokenizer, text, special), AllIds(*whole, text, special)) << text;
+      }
+    }
+  }
 }
 
 // With an odd number of places it matters which text is longer, however long both are.
