@@ -1,5 +1,6 @@
 #include "server/codec/slice_view.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace castor::server {
@@ -13,13 +14,27 @@ SliceView::SliceView(const grpc::ByteBuffer& bytes) {
 std::string_view SliceView::Join(std::span<const ByteSpan> pieces) {
   size_t size = 0;
   for (ByteSpan piece : pieces) size += piece.size();
-  char* to = joined_.emplace_back(std::make_unique_for_overwrite<char[]>(size)).get();
-  const std::string_view text(to, size);
+  char* const begin = Allocate(size);
+  char* to = begin;
   for (ByteSpan piece : pieces) {
     std::memcpy(to, piece.data(), piece.size());
     to += piece.size();
   }
-  return text;
+  return {begin, size};
+}
+
+// Of blocks that double. The allocator writes behind each one, and holds its lock while the kernel
+// clears the page there: with a block for each text, that would be every page, and no other thread
+// could allocate meanwhile. The pages of a large block are first touched by the copy.
+char* SliceView::Allocate(size_t bytes) {
+  if (blocks_.empty() || blocks_.back().size - blocks_.back().used < bytes) {
+    const size_t twice = blocks_.empty() ? 0 : 2 * blocks_.back().size;
+    const size_t size = std::max(bytes, std::min(twice, static_cast<size_t>(size_)));
+    blocks_.push_back({std::make_unique_for_overwrite<char[]>(size), size});
+  }
+  Block& block = blocks_.back();
+  block.used += bytes;
+  return block.bytes.get() + block.used - bytes;
 }
 
 }  // namespace castor::server

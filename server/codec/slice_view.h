@@ -37,8 +37,16 @@ class SliceView {
   std::string_view Join(std::span<const ByteSpan> pieces);
 
  private:
+  struct Block {
+    std::unique_ptr<char[]> bytes;
+    size_t size = 0;
+    size_t used = 0;
+  };
+
+  char* Allocate(size_t bytes);
+
   std::vector<grpc::Slice> slices_;  // never changes once spans point into it
-  std::vector<std::unique_ptr<char[]>> joined_;
+  std::vector<Block> blocks_;        // of joined copies
   int64_t size_ = 0;
 };
 

@@ -30,8 +30,8 @@ stop_server() {
 }
 trap 'stop_server; rm -rf "$out"' EXIT
 
-# castor-server sets these for itself (server/environment.h); bare engines get the same.
-export GOMP_SPINCOUNT=3000 GLIBC_TUNABLES=glibc.malloc.hugetlb=1
+# castor-server sets this for itself (server/environment.h); bare engines get the same.
+export GOMP_SPINCOUNT=3000
 
 measure() { # $1: what runs before it, such as an environment; $2: program; $3: JSON; $4..: flags
   # shellcheck disable=SC2086

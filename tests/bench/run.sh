@@ -66,8 +66,8 @@ measure() { # $1: program; $2..: its flags
 # Interleaved in random order, so that drift in the machine's speed affects all alike.
 interleaved=(--benchmark_repetitions="$repetitions" --benchmark_enable_random_interleaving=true)
 
-# castor-server sets these for itself (server/environment.h); both engines get the same.
-export GOMP_SPINCOUNT=3000 GLIBC_TUNABLES=glibc.malloc.hugetlb=1
+# castor-server sets this for itself (server/environment.h); both engines get the same.
+export GOMP_SPINCOUNT=3000
 
 say "server against bare engine"
 measure serving_bench "${interleaved[@]}" --server="$address"

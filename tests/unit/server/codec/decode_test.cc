@@ -373,5 +373,30 @@ TEST(CopyTest, AViewSurvivesMovesAndTheBuffer) {
   EXPECT_EQ(std::get<TextInput>(moved.request.input).texts[0], "beaver");
 }
 
+TEST(CopyTest, TextsOfManySlicesAreJoinedInFewBlocks) {
+  v1::EncodeRequest message = SmallEncode();
+  std::vector<std::string> texts = {"beaver"};
+  for (int i = 0; i < 100; ++i) {
+    texts.emplace_back(static_cast<size_t>(1000 * i), static_cast<char>('a' + i % 26));
+    message.mutable_texts()->add_texts(texts.back());
+  }
+  const std::string bytes = message.SerializeAsString();
+  const std::vector<size_t> sizes(bytes.size() / 999, 999);
+  DecodedEncode moved;
+  {
+    DecodedEncode out;
+    ASSERT_TRUE(DecodeEncodeRequest(InSlices(bytes, sizes), twin::Regions(), &out).ok());
+    moved = std::move(out);
+  }
+  const std::vector<std::string_view>& read = std::get<TextInput>(moved.request.input).texts;
+  EXPECT_THAT(read, testing::ElementsAreArray(texts));
+  // Texts of one block follow each other.
+  int blocks = 1;
+  for (size_t i = 4; i < read.size(); ++i) {
+    if (read[i].data() != read[i - 1].data() + read[i - 1].size()) ++blocks;
+  }
+  EXPECT_LT(blocks, 16);
+}
+
 }  // namespace
 }  // namespace castor::server
