@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +46,14 @@ struct EngineOptions {
   // the request.
   int64_t max_queued_bytes = MemoryShare(int64_t{2} << 30, 4);
 
+  // A request is admitted if it is predicted to begin within `max_queued_time`, and to take the
+  // device for at most `max_request_time`; otherwise it is refused with QUEUE_FULL or TOO_LARGE.
+  std::chrono::milliseconds max_queued_time{30'000};
+  std::chrono::milliseconds max_request_time{600'000};
+
+  // Tenants share the device in proportion to their weights, 1 unless given.
+  std::map<std::string, double> tenant_weights;
+
   // Batches: formed when the device is free, of compatible requests up to the budgets. A request
   // above max_batch_tokens runs alone.
   int64_t max_batch_tokens = 16384;
@@ -59,7 +68,7 @@ struct EngineOptions {
   // choose alike. Otherwise, if the device has approximate kernels, it is measured at startup
   // within about `cost_model_budget`, and written to the file if there is none. A budget of 0
   // disables measuring. Without a model, the automatic kernel is the most exact one allowed.
-  std::chrono::milliseconds cost_model_budget{400};
+  std::chrono::milliseconds cost_model_budget{1000};
   std::string cost_model_file;  // empty: none
   std::string build;
 
@@ -141,6 +150,9 @@ class Engine {
 
   // Checks the request, admits it against the budgets, copies its tensors into staging memory (the
   // caller's memory is free again when Submit returns) and queues it. Never blocks on the device.
+  //
+  // A request with a deadline is refused with DEADLINE_EXCEEDED if it is not expected to be
+  // answered by then.
   //
   // On an error the request was not admitted and `done` is dropped uncalled; nothing was allocated
   // for it before the checks passed. Otherwise `done` is called exactly once, on a completion

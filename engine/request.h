@@ -95,7 +95,8 @@ struct CallContext {
   std::optional<TimePoint> deadline;
   // When the request's bytes arrived: its Timing starts here. Unset: when Submit is called.
   std::optional<TimePoint> received;
-  std::string tenant;  // the client that it belongs to; empty: none given. Not used yet
+  // Who shares the device fairly with the others; empty: all who give none.
+  std::string tenant;
 };
 
 struct AttentionRequest {

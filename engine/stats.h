@@ -1,8 +1,10 @@
 // What the engine has counted since it started: a snapshot for exporters.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/error.h"
@@ -31,6 +33,7 @@ struct WorkStats {
   uint64_t automatic_rejected = 0;  // its runs whose estimated error was too large
   // Of "attend" with approximate kernels: estimates, per probed request. No bounds elsewhere.
   HistogramSnapshot relative_error;
+  HistogramSnapshot prediction_ratio;  // measured time of a batch by what was predicted
 };
 
 struct RefusalStats {
@@ -47,6 +50,10 @@ struct LoadStats {
   int64_t max_requests = 0;
   int64_t max_tokens = 0;
   int64_t max_bytes = 0;
+  double queued_seconds = 0;      // predicted time of what waits, alone on the device
+  double max_queued_seconds = 0;  // the longest predicted wait
+  double oldest_seconds = 0;      // since the oldest request that is not answered arrived
+  double saturation = 0;          // share in use of the scarcest of the budgets, 0 to 1
 };
 
 struct MemoryStats {
@@ -69,6 +76,13 @@ struct EngineStats {
   // Cancelled while they ran, or expired in a run that failed or was ended.
   uint64_t cancelled_running = 0;
   uint64_t device_faults = 0;
+  uint64_t deadline_misses = 0;  // requests that were admitted and not answered by their deadline
+  uint64_t preemptions = 0;      // batches that passed a running one
+  // Of the device, on runs for requests that were not answered, or too late.
+  double wasted_seconds = 0;
+  std::array<HistogramSnapshot, 3> wait_seconds;  // for a batch to start, by Priority
+  // Of the device, by tenant; many tenants share the row "other".
+  std::vector<std::pair<std::string, double>> tenant_seconds;
   bool device_healthy = true;
 };
 

@@ -27,7 +27,8 @@ enum class Retry {
 constexpr milliseconds kQueueFullRetry{100};
 constexpr milliseconds kOutOfMemoryRetry{1000};
 
-Retry RetryOf(Reason reason) {
+Retry RetryOf(const absl::Status& status, Reason reason) {
+  if (RetryAfterOf(status)) return Retry::kLater;
   switch (reason) {
     case Reason::kQueueFull:
     case Reason::kOutOfMemory:
@@ -120,7 +121,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status, std::string_view request_i
   details.set_message(message);
   details.add_details()->PackFrom(info);
   if (const auto field = FieldOf(status)) AddBadRequest(*field, message, &details);
-  if (RetryOf(reason) == Retry::kLater) AddRetryInfo(status, &details);
+  if (RetryOf(status, reason) == Retry::kLater) AddRetryInfo(status, &details);
   if (!request_id.empty()) {
     google::rpc::RequestInfo request;
     request.set_request_id(Printable(request_id, kMaxRequestIdBytes));
@@ -133,7 +134,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status, std::string_view request_i
 
 std::optional<std::string> RetryPushback(const absl::Status& status) {
   if (status.ok()) return std::nullopt;
-  switch (RetryOf(ReasonOf(status))) {
+  switch (RetryOf(status, ReasonOf(status))) {
     case Retry::kNoHint:
       return std::nullopt;
     case Retry::kNever:

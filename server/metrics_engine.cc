@@ -20,6 +20,7 @@ using Labels = std::vector<ClientMetric::Label>;
 
 constexpr size_t kSecondsStep = 2;  // every second bound: steps of about 2.5
 constexpr size_t kTokensStep = 2;   // of 4
+constexpr size_t kWaitStep = 4;     // of 6
 
 MetricFamily Family(const char* name, const char* help, MetricType type) {
   return {name, help, type, {}};
@@ -68,6 +69,9 @@ void CollectWork(const EngineStats& stats, std::vector<MetricFamily>& out) {
   auto batch_requests =
       Family("castor_batch_requests", "Requests in a batch.", MetricType::Histogram);
   auto batch_tokens = Family("castor_batch_tokens", "Tokens in a batch.", MetricType::Histogram);
+  auto ratio = Family("castor_prediction_ratio",
+                      "Measured time of a batch on the device by what was predicted.",
+                      MetricType::Histogram);
   auto automatic = Family("castor_automatic_requests_total",
                           "Requests for the automatic kernel, by the kernel that answered them.",
                           MetricType::Counter);
@@ -97,6 +101,7 @@ void CollectWork(const EngineStats& stats, std::vector<MetricFamily>& out) {
     Add(stage, work.copy_out_seconds, with_phase("copy_out"), kSecondsStep);
     Add(batch_requests, work.batch_requests, labels);
     Add(batch_tokens, work.batch_tokens, labels, kTokensStep);
+    Add(ratio, work.prediction_ratio, labels);
     const KernelRow* const row = FindKernel(work.kernel);
     if (work.operation != "attend" || row == nullptr || row->kind == KernelKind::kOther) continue;
     const Labels kernel = {{"kernel", work.kernel}};
@@ -113,7 +118,7 @@ void CollectWork(const EngineStats& stats, std::vector<MetricFamily>& out) {
   Add(probe, stats.fidelity_seconds, {}, kSecondsStep);
   for (MetricFamily* family :
        {&answered, &batches, &tokens, &padded, &queue, &stage, &batch_requests, &batch_tokens,
-        &automatic, &rejected, &error, &probe}) {
+        &ratio, &automatic, &rejected, &error, &probe}) {
     // A kernel that is not there leaves a family without series.
     if (!family->metric.empty()) out.push_back(std::move(*family));
   }
@@ -136,6 +141,44 @@ void CollectLoad(const EngineStats& stats, std::vector<MetricFamily>& out) {
   Add(limit, static_cast<double>(load.max_tokens), {{"unit", "tokens"}});
   Add(limit, static_cast<double>(load.max_bytes), {{"unit", "bytes"}});
   out.push_back(std::move(limit));
+
+  auto measure = [&](const char* name, const char* help, double value, MetricType type) {
+    Add(out.emplace_back(Family(name, help, type)), value);
+  };
+  measure("castor_queued_seconds", "Predicted time on the device of what waits.",
+          load.queued_seconds, MetricType::Gauge);
+  measure("castor_queued_seconds_limit", "The longest predicted wait with which one is admitted.",
+          load.max_queued_seconds, MetricType::Gauge);
+  measure("castor_oldest_request_seconds", "Age of the oldest request that is not answered.",
+          load.oldest_seconds, MetricType::Gauge);
+  measure("castor_saturation_ratio", "Share in use of the scarcest budget, 0 to 1.",
+          load.saturation, MetricType::Gauge);
+  measure("castor_deadline_misses_total",
+          "Requests that were admitted and not answered by their deadline.",
+          static_cast<double>(stats.deadline_misses), MetricType::Counter);
+  measure("castor_preemptions_total", "Batches that passed a running one.",
+          static_cast<double>(stats.preemptions), MetricType::Counter);
+  measure("castor_wasted_compute_seconds_total",
+          "Time of the device on requests that were not answered, or too late.",
+          stats.wasted_seconds, MetricType::Counter);
+
+  auto wait =
+      Family("castor_wait_duration_seconds",
+             "Wait of a request for its batch to start, by priority.", MetricType::Histogram);
+  constexpr const char* kPriorities[] = {"low", "normal", "high"};
+  for (size_t level = 0; level < stats.wait_seconds.size(); ++level) {
+    Add(wait, stats.wait_seconds[level], {{"priority", kPriorities[level]}}, kWaitStep);
+  }
+  out.push_back(std::move(wait));
+
+  auto tenants = Family("castor_tenant_compute_seconds_total",
+                        "Time of the device by tenant; where there are many, most share the name "
+                        "other.",
+                        MetricType::Counter);
+  for (const auto& [tenant, seconds] : stats.tenant_seconds) {
+    Add(tenants, seconds, {{"tenant", tenant}});
+  }
+  if (!tenants.metric.empty()) out.push_back(std::move(tenants));
 
   auto rejected = Family("castor_rejected_total", "Requests that the engine refused, by reason.",
                          MetricType::Counter);

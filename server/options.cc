@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/option_bounds.h"
+#include "server/auth/tenant.h"
 #include "server/option_kinds.h"
 #include "server/version.h"
 
@@ -83,6 +84,25 @@ ModelSource ParseModel(const std::string& text) {
     fail("gives no valid name: 1 to 128 letters, digits, '.', '_', '-' (use NAME=DIR)");
   }
   return model;
+}
+
+// "NAME=X".
+std::pair<std::string, double> ParseWeight(const std::string& text) {
+  auto fail = [&](const std::string& problem) {
+    throw CLI::ValidationError("--tenant-weight", "'" + text + "' " + problem);
+  };
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || !IsTenant(text.substr(0, equals))) {
+    fail("does not begin with a tenant's name and '='");
+  }
+  double weight = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data() + equals + 1, end, weight);
+  if (error != std::errc() || rest != end) fail("does not end in a number");
+  if (!(weight >= kLeastTenantWeight && weight <= kMostTenantWeight)) {
+    fail("is out of range (0.001 to 1000)");
+  }
+  return {text.substr(0, equals), weight};
 }
 
 void DeclareNetwork(Declarer& declare, ServerOptions& options) {
@@ -227,6 +247,11 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype)
                 "The same, in bytes: inputs, outputs, and the kernels' memory that grows with "
                 "them; by default "
                 "at most a quarter of the memory");
+  declare.Time(kLimits, "--max-queued-time", &engine.max_queued_time, kQueuedTimeBounds,
+               "The longest predicted wait of a request for the device; it is refused if it would "
+               "wait longer");
+  declare.Time(kLimits, "--max-request-time", &engine.max_request_time, kRequestTimeBounds,
+               "The longest predicted time of one request on the device");
   declare.Number(kLimits, "--max-sequences", &engine.max_sequences, kSequencesBounds,
                  "Sequences in one request");
 }
@@ -262,6 +287,7 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
   options.engine.build = std::string(Version()) + " " + std::string(GitCommit());
   DType model_dtype = DType::kFloat32;
   std::vector<std::string> models;
+  std::vector<std::string> weights;
 
   CLI::App app("Castor: attention and encoder inference over gRPC.\n", "castor-server");
   app.get_formatter()->column_width(44);
@@ -295,6 +321,9 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
       "A model to load: a directory as Hugging Face lays it out, or a .safetensors file of "
       "CAST layers, and the name to serve it under (default: its own). Repeatable, or "
       "several separated by commas");
+  declare.List(kLimits, "--tenant-weight", "NAME=X", &weights,
+               "A tenant's share of the device relative to the others' (default 1 each; 0.001 to "
+               "1000). Repeatable, or several separated by commas");
   DeclareEngine(declare, options.engine, model_dtype);
   DeclareKernels(declare, options.engine);
   DeclareService(declare, options);
@@ -314,6 +343,12 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
       }
       model.dtype = model_dtype;
       options.engine.models.push_back(std::move(model));
+    }
+    for (const std::string& text : weights) {
+      const auto [tenant, weight] = ParseWeight(text);
+      if (!options.engine.tenant_weights.emplace(tenant, weight).second) {
+        throw CLI::ValidationError("--tenant-weight", "'" + tenant + "' is given twice");
+      }
     }
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);

@@ -27,6 +27,8 @@ absl::Status CheckOptions(const EngineOptions& options) {
            {"max_queued_tokens", options.max_queued_tokens, kQueuedTokensBounds},
            // The engine works with any positive value; programs apply kQueuedBytesBounds.
            {"max_queued_bytes", options.max_queued_bytes, {1, kMax}},
+           {"max_queued_time", options.max_queued_time.count(), kQueuedTimeBounds},
+           {"max_request_time", options.max_request_time.count(), kRequestTimeBounds},
            {"max_batch_tokens", options.max_batch_tokens, kBatchTokensBounds},
            {"max_batch_requests", options.max_batch_requests, kBatchRequestsBounds},
            {"batch_delay", options.batch_delay.count(), kBatchDelayBounds},
@@ -48,6 +50,11 @@ absl::Status CheckOptions(const EngineOptions& options) {
   }
   if (!(options.fidelity_share >= 0 && options.fidelity_share <= 1)) {  // NaN fails too
     return InvalidField("fidelity_share", "must be 0..1");
+  }
+  for (const auto& [tenant, weight] : options.tenant_weights) {
+    if (!(weight >= kLeastTenantWeight && weight <= kMostTenantWeight)) {
+      return InvalidField("tenant_weights", "that of \"" + tenant + "\" is not within 0.001..1000");
+    }
   }
   std::set<std::string> names;
   for (const ModelSource& model : options.models) {

@@ -12,21 +12,62 @@
 #include "engine/attention/resolve.h"
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
+#include "engine/jobs/batch_key.h"
 #include "engine/jobs/staging.h"
 
 namespace castor {
+namespace {
+
+Budgets BudgetsOf(const EngineOptions& options) {
+  return {
+      .most = {options.max_queued_requests, options.max_queued_tokens, options.max_queued_bytes},
+      .queued_time = options.max_queued_time,
+      .request_time = options.max_request_time};
+}
+
+// What a request asks for, beside its cost and time.
+Claim ClaimOf(const CallContext& call, std::string batch_key) {
+  Claim claim;
+  claim.batch_key = std::move(batch_key);
+  claim.tenant = call.tenant;
+  claim.priority = call.priority;
+  claim.deadline = call.deadline;
+  return claim;
+}
+
+// Of texts, as many tokens as are expected.
+PredictedTime PredictEncode(const Predictor& predictor, const LoadedModel& model,
+                            const Kernel& kernel, const EncodeRequest& request) {
+  if (const auto* texts = std::get_if<TextInput>(&request.input)) {
+    return predictor.Predict(model, kernel, predictor.ExpectedOffsets(model, *texts));
+  }
+  const auto* tokens = std::get_if<TokenInput>(&request.input);
+  const auto& lengths =
+      tokens != nullptr ? tokens->lengths : std::get<EmbeddingInput>(request.input).lengths;
+  const int64_t all = tokens != nullptr ? static_cast<int64_t>(tokens->ids.size())
+                                        : std::get<EmbeddingInput>(request.input).values.shape[0];
+  std::vector<int32_t> offsets = {0};
+  const auto add = [&](int64_t length) {
+    offsets.push_back(offsets.back() +
+                      static_cast<int32_t>(std::min(length, model.info.max_tokens)));
+  };
+  if (lengths.empty()) add(all);
+  for (const int64_t length : lengths) add(length);
+  return predictor.Predict(model, kernel, offsets);
+}
+
+}  // namespace
 
 EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
     : options_(std::move(options)),
+      weights_(options_.tenant_weights),
       parts_(std::move(parts)),
-      admission_(std::make_shared<Admission>(
-          Cost{options_.max_queued_requests, options_.max_queued_tokens, options_.max_queued_bytes},
-          parts_.clock)),
+      admission_(std::make_shared<Admission>(BudgetsOf(options_), parts_.clock, weights_)),
       outstanding_(*parts_.clock),
       completions_(options_.completion_threads, counters_, outstanding_),
       scheduler_({options_.max_batch_tokens, options_.max_batch_requests, options_.batch_delay},
-                 *parts_.clock, completions_, outstanding_, counters_),
-      loop_(scheduler_, completions_, counters_, *parts_.clock, *parts_.models, parts_.may_pass),
+                 weights_, *parts_.clock, completions_, outstanding_, counters_),
+      loop_(scheduler_, *admission_, completions_, counters_, *parts_.clock, *parts_.models),
       sampling_(options_.fidelity_share, options_.fidelity_sample_rows) {}
 
 EngineImpl::~EngineImpl() {
@@ -47,8 +88,8 @@ absl::Status EngineImpl::Start() {
   info_.warm_up_seconds = loop_.warm_up_seconds();
   costs_ = parts_.costs.value_or(loop_.costs().model);
   counters_.ListWork(loop_.device().variants(), info().models);
-  tokenizers_.emplace(options_.tokenizer_threads, *host_pool_, scheduler_, *parts_.clock,
-                      counters_);
+  tokenizers_.emplace(options_.tokenizer_threads, weights_, *host_pool_, scheduler_,
+                      loop_.predictor(), *parts_.clock, counters_);
   deadlines_ = std::thread([this] { scheduler_.ExpireUntilStopped(); });
   started_ = true;
   return absl::OkStatus();
@@ -77,12 +118,21 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
   // Before anything is computed from the request's sizes.
   if (auto status = admission_->CheckAlone(TensorCost(*resolved)); !status.ok()) return status;
   Plan plan = PlanAttention(request, loop_.device().variants(), costs_, sampling_, &*resolved);
-  auto reservation = ReserveFor(*resolved, plan);
+  const PlanMemory memory = MemoryOf(plan, *resolved, loop_.device().variants());
+  if (auto status = CheckMemory(*resolved, memory); !status.ok()) return status;
+  Claim claim = ClaimOf(request.call, BatchKey(resolved->spec));
+  claim.cost = CostOf(*resolved, memory);
+  claim.time = parts_.predict ? parts_.predict(claim.cost.tokens)
+                              : loop_.predictor().Predict(plan, *resolved);
+  const PredictedTime time = claim.time;
+  auto reservation = admission_->Reserve(std::move(claim));
   if (!reservation.ok()) return reservation.status();
 
   auto job = StageAttention(request, *std::move(resolved), *host_pool_);
   if (!job.ok()) return job.status();
   (*job)->plan = std::move(plan);
+  (*job)->tenant = request.call.tenant;
+  (*job)->predicted = time;
   (*job)->reservation = *std::move(reservation);
   (*job)->received = request.call.received.value_or(now);
   (*job)->done = std::move(done);
@@ -101,12 +151,18 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   auto kernel = ChooseKernel(request, info);
   if (!kernel.ok()) return kernel.status();
 
-  const int64_t tokens = encoder.EstimateTokens(request);
-  auto reservation = admission_->Reserve(EstimateEncodeCost(request, info, tokens));
+  Claim claim = ClaimOf(request.call, BatchKey((*model)->generation, *kernel));
+  claim.cost = EstimateEncodeCost(request, info, encoder.EstimateTokens(request));
+  claim.time = parts_.predict ? parts_.predict(claim.cost.tokens)
+                              : PredictEncode(loop_.predictor(), **model, *kernel, request);
+  const PredictedTime time = claim.time;
+  auto reservation = admission_->Reserve(std::move(claim));
   if (!reservation.ok()) return reservation.status();
 
   const bool brings_text = std::holds_alternative<TextInput>(request.input);
   auto job = OpenEncode(std::move(request), *std::move(model), *std::move(kernel));
+  job->tenant = std::get<EncodeWork>(job->work).request.call.tenant;
+  job->predicted = time;
   job->reservation = *std::move(reservation);
   job->received = std::get<EncodeWork>(job->work).request.call.received.value_or(now);
   job->done = std::move(done);
@@ -132,23 +188,20 @@ absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const
   return absl::OkStatus();
 }
 
-// Reserves the request's share of the budgets: its tensors, and the kernel memory that grows with
-// it. Requires that its tensors alone are within the budget.
-absl::StatusOr<Reservation> EngineImpl::ReserveFor(const attention::Resolved& resolved,
-                                                   const Plan& plan) {
-  const PlanMemory memory = MemoryOf(plan, resolved, loop_.device().variants());
+// Whether the request's tensors, and the kernel memory that grows with it, are within the budget.
+// Requires that its tensors alone are.
+absl::Status EngineImpl::CheckMemory(const attention::Resolved& resolved,
+                                     const PlanMemory& memory) const {
   const int64_t budget = options_.max_queued_bytes;
-  if (memory.total > budget - resolved.staging_bytes) {
-    return MakeError(Reason::kTooLarge,
-                     "the request takes " + std::to_string(resolved.staging_bytes) +
-                         " bytes for its tensors and " +
-                         (memory.total == attention::Count::kMost ? std::string("more than 2^63")
-                                                                  : std::to_string(memory.total)) +
-                         " bytes of workspace for the kernel " +
-                         std::string(NameOf(NameOf(resolved.spec.kernel))) +
-                         ", this engine admits " + std::to_string(budget));
-  }
-  return admission_->Reserve(CostOf(resolved, memory));
+  if (memory.total <= budget - resolved.staging_bytes) return absl::OkStatus();
+  return MakeError(Reason::kTooLarge,
+                   "the request takes " + std::to_string(resolved.staging_bytes) +
+                       " bytes for its tensors and " +
+                       (memory.total == attention::Count::kMost ? std::string("more than 2^63")
+                                                                : std::to_string(memory.total)) +
+                       " bytes of workspace for the kernel " +
+                       std::string(NameOf(NameOf(resolved.spec.kernel))) + ", this engine admits " +
+                       std::to_string(budget));
 }
 
 // The attention kernel of an encode request: the one it names, else exact attention, which all
@@ -175,7 +228,8 @@ EngineInfo EngineImpl::info() const {
 EngineStats EngineImpl::stats() const {
   EngineStats stats;
   counters_.Fill(&stats);
-  const Cost in_use = admission_->in_use();
+  const AdmissionLoad load = admission_->load();
+  const Cost& in_use = load.in_use;
   stats.load.queued_requests = scheduler_.waiting();
   stats.load.inflight_requests = in_use.requests;
   stats.load.inflight_tokens = in_use.tokens;
@@ -183,6 +237,11 @@ EngineStats EngineImpl::stats() const {
   stats.load.max_requests = options_.max_queued_requests;
   stats.load.max_tokens = options_.max_queued_tokens;
   stats.load.max_bytes = options_.max_queued_bytes;
+  stats.load.queued_seconds = load.queued_us * 1e-6;
+  stats.load.max_queued_seconds = std::chrono::duration<double>(options_.max_queued_time).count();
+  const TimePoint now = parts_.clock->Now();
+  stats.load.oldest_seconds = std::max(0.0, Microseconds(scheduler_.oldest(), now) * 1e-6);
+  stats.load.saturation = load.saturation;
   stats.memory = loop_.device().memory();
   const HostPoolStats host = host_pool_->stats();
   stats.memory.host_in_use_bytes = host.in_use_bytes;

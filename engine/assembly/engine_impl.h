@@ -41,10 +41,11 @@ class EngineImpl final : public Engine {
   absl::StatusOr<Ticket> DoSubmit(AttentionRequest& request, AttentionCompletion& done);
   absl::StatusOr<Ticket> DoSubmit(EncodeRequest& request, EncodeCompletion& done);
   absl::Status CheckCall(const CallContext& call, TimePoint now) const;
-  absl::StatusOr<Reservation> ReserveFor(const attention::Resolved& resolved, const Plan& plan);
+  absl::Status CheckMemory(const attention::Resolved& resolved, const PlanMemory& memory) const;
   absl::StatusOr<Kernel> ChooseKernel(const EncodeRequest& request, const ModelInfo& info) const;
 
   const EngineOptions options_;
+  const TenantWeights weights_;
   EngineParts parts_;  // constant
 
   // In order of dependency: each may use those before it. Destroyed in reverse.

@@ -2,6 +2,8 @@
 // that change the models of a running engine.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -10,6 +12,7 @@
 #include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "engine/jobs/model_registry.h"
+#include "engine/jobs/predicted_time.h"
 #include "engine/scheduling/engine_loop.h"
 
 namespace castor {
@@ -21,7 +24,8 @@ struct EngineParts {
   // The engine fills it when it starts and empties it when it ends.
   std::shared_ptr<ModelRegistry> models = std::make_shared<ModelRegistry>();
   std::optional<attention::CostModel> costs;  // unset: as EngineOptions says
-  PassingPolicy may_pass;                     // unset: no batch passes a running one
+  // Unset: as predicted from measured prices. By the tokens that count against a batch's limit.
+  std::function<PredictedTime(int64_t tokens)> predict;
   bool warm_up = false;  // run models and kernels before the first request, as CreateEngine does
 };
 

@@ -80,9 +80,12 @@ absl::Status InvalidField(Reason reason, std::string_view field, std::string_vie
 }
 
 absl::Status QueueFull(std::string_view message, std::chrono::milliseconds retry_after) {
-  absl::Status status = MakeError(Reason::kQueueFull, message);
-  status.SetPayload(kRetryPayload, absl::Cord(std::to_string(retry_after.count())));
-  return status;
+  return WithRetryAfter(MakeError(Reason::kQueueFull, message), retry_after);
+}
+
+absl::Status WithRetryAfter(absl::Status error, std::chrono::milliseconds retry_after) {
+  error.SetPayload(kRetryPayload, absl::Cord(std::to_string(retry_after.count())));
+  return error;
 }
 
 Reason ReasonOf(const absl::Status& status) {

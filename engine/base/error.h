@@ -58,6 +58,9 @@ absl::Status InvalidField(Reason reason, std::string_view field, std::string_vie
 // QUEUE_FULL with a hint when to return.
 absl::Status QueueFull(std::string_view message, std::chrono::milliseconds retry_after);
 
+// Adds such a hint to an error.
+absl::Status WithRetryAfter(absl::Status error, std::chrono::milliseconds retry_after);
+
 // Read what the functions above put in. ReasonOf falls back to a reason that suits the code.
 Reason ReasonOf(const absl::Status& status);
 std::optional<std::string> FieldOf(const absl::Status& status);

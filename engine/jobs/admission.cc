@@ -1,20 +1,39 @@
 #include "engine/jobs/admission.h"
 
 #include <algorithm>
-#include <chrono>
-#include <string>
+#include <cstdio>
 
+#include "absl/base/attributes.h"
 #include "engine/base/error.h"
 
 namespace castor {
 namespace {
 
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
 // Bounds of the hint. The lower keeps refused callers from spinning; the upper keeps one slow
 // second from sending them away for an hour.
-constexpr std::chrono::milliseconds kMinRetry{5};
-constexpr std::chrono::milliseconds kMaxRetry{10'000};
-// The hint while nothing has finished yet, so that no rate is known.
-constexpr std::chrono::milliseconds kUnknownRetry{200};
+constexpr milliseconds kMinRetry{5};
+constexpr milliseconds kMaxRetry{10'000};
+// The hint when the room is taken by what the device is not busy with, such as answers on their
+// way.
+constexpr milliseconds kUnknownRetry{200};
+
+// Predictions are mostly within a quarter; a wait may also grow by what comes meanwhile, above all
+// when load begins. Beside the device's time a request needs a moment for everything else.
+constexpr double kMargin = 1.25;
+constexpr double kWaitMargin = 1.5;
+constexpr double kOverheadUs = 1000;
+
+// How often an idle device takes a request that only its uncorrected prediction lets in.
+constexpr std::chrono::seconds kTrialInterval{1};
+
+// The last part of each budget is for tenants that have less than their share of it, so that one
+// which fills the queue does not keep the others out.
+constexpr int64_t kLastPart = 8;
+constexpr std::chrono::seconds kRememberRefused{5};
+constexpr size_t kMostTenants = 4096;
 
 absl::Status CheckBudget(int64_t cost, int64_t budget, const char* what) {
   if (cost <= budget) return absl::OkStatus();
@@ -22,104 +41,272 @@ absl::Status CheckBudget(int64_t cost, int64_t budget, const char* what) {
                                           ", this engine admits " + std::to_string(budget));
 }
 
+milliseconds Hint(double us) {
+  if (!(us > 0)) return kUnknownRetry;
+  const double ms = std::min(us * 1e-3, static_cast<double>(kMaxRetry.count()));
+  return std::clamp(milliseconds(static_cast<int64_t>(ms) + 1), kMinRetry, kMaxRetry);
+}
+
+// "1.23 s", "45 ms".
+std::string InWords(double us) {
+  char text[32];
+  if (us < 999'500) {
+    std::snprintf(text, sizeof(text), "%.*f ms", us < 9950 ? 1 : 0, us * 1e-3);
+  } else {
+    std::snprintf(text, sizeof(text), "%.*f s", us < 9.95e6 ? 1 : 0, us * 1e-6);
+  }
+  return text;
+}
+
+double InUs(microseconds time) { return static_cast<double>(time.count()); }
+
+void Add(Cost* to, const Cost& cost) {
+  to->requests += cost.requests;
+  to->tokens += cost.tokens;
+  to->bytes += cost.bytes;
+}
+
+Cost Minus(const Cost& cost) { return {-cost.requests, -cost.tokens, -cost.bytes}; }
+
+// The budgets as one list, for what is done to each.
+struct Part {
+  int64_t cost;
+  int64_t used;
+  int64_t budget;
+  const char* name;
+
+  int64_t missing() const { return cost - (budget - used); }  // no sum can overflow
+};
+struct Parts {
+  Part parts[3];
+
+  Parts(const Cost& cost, const Cost& used, const Cost& budget)
+      : parts{{cost.requests, used.requests, budget.requests, "requests"},
+              {cost.tokens, used.tokens, budget.tokens, "tokens"},
+              {cost.bytes, used.bytes, budget.bytes, "bytes"}} {}
+  const Part* begin() const { return parts; }
+  const Part* end() const { return parts + 3; }
+};
+
 }  // namespace
 
 void Reservation::Adjust(int64_t tokens, int64_t bytes) noexcept {
   if (admission_ == nullptr) return;
-  const Cost adjusted{cost_.requests, tokens, bytes};
-  admission_->Replace(cost_, adjusted);
-  cost_ = adjusted;
+  admission_->Adjust(tenant_, {0, tokens - cost_.tokens, bytes - cost_.bytes});
+  cost_.tokens = tokens;
+  cost_.bytes = bytes;
+}
+
+void Reservation::AdjustTime(const PredictedTime& time) noexcept {
+  if (place_) admission_->AdjustTime(*place_, time);
+}
+
+void Reservation::LeaveQueue() noexcept {
+  if (!place_) return;
+  admission_->Remove(*place_);
+  place_.reset();
 }
 
 void Reservation::Release() noexcept {
   if (admission_ == nullptr) return;
-  std::exchange(admission_, nullptr)->Return(cost_, finished_);
+  LeaveQueue();
+  admission_->Adjust(tenant_, Minus(cost_));
+  admission_.reset();
 }
 
 void Reservation::KeepOnly(int64_t bytes) noexcept {
   if (admission_ == nullptr) return;
+  LeaveQueue();
   const Cost kept{0, 0, std::min(bytes, cost_.bytes)};
-  admission_->Return({cost_.requests, cost_.tokens, cost_.bytes - kept.bytes}, finished_);
+  admission_->Adjust(tenant_, {-cost_.requests, -cost_.tokens, kept.bytes - cost_.bytes});
   cost_ = kept;
 }
 
 absl::Status Admission::CheckAlone(const Cost& cost) const {
-  if (auto status = CheckBudget(cost.requests, budgets_.requests, "requests"); !status.ok()) {
-    return status;
+  for (const Part& part : Parts(cost, {0, 0, 0}, budgets_.most)) {
+    if (auto status = CheckBudget(part.cost, part.budget, part.name); !status.ok()) return status;
   }
-  if (auto status = CheckBudget(cost.tokens, budgets_.tokens, "tokens"); !status.ok()) {
-    return status;
-  }
-  return CheckBudget(cost.bytes, budgets_.bytes, "bytes");
+  return absl::OkStatus();
 }
 
-absl::StatusOr<Reservation> Admission::Reserve(Cost cost) {
-  if (auto status = CheckAlone(cost); !status.ok()) return status;
-  std::chrono::milliseconds retry_after;
-  const char* scarce;
-  {
-    MutexLock lock(mu_);
-    // Subtraction rather than addition: no sum can overflow.
-    const bool requests_fit = cost.requests <= budgets_.requests - in_use_.requests;
-    const bool tokens_fit = cost.tokens <= budgets_.tokens - in_use_.tokens;
-    const bool bytes_fit = cost.bytes <= budgets_.bytes - in_use_.bytes;
-    if (requests_fit && tokens_fit && bytes_fit) {
-      in_use_.requests += cost.requests;
-      in_use_.tokens += cost.tokens;
-      in_use_.bytes += cost.bytes;
-      return Reservation(shared_from_this(), cost);
-    }
-    scarce = !requests_fit ? "requests" : !tokens_fit ? "tokens" : "bytes";
-    retry_after = RetryAfter(cost, clock_->Now());
-  }
-  return QueueFull(std::string("the queue is full: no room in the budget of ") + scarce,
-                   retry_after);
+absl::Status Admission::CheckTime(const PredictedTime& time) const {
+  if (time.alone_us() <= InUs(budgets_.request_time)) return absl::OkStatus();
+  return MakeError(Reason::kTooLarge,
+                   "the request would take about " + InWords(time.alone_us()) +
+                       " of the device, this engine admits " +
+                       InWords(InUs(budgets_.request_time)) +
+                       " (--max-request-time); a kernel that is not quadratic takes less");
 }
 
-Cost Admission::in_use() const {
-  MutexLock lock(mu_);
-  return in_use_;
-}
-
-void Admission::Replace(const Cost& old_cost, const Cost& new_cost) noexcept {
-  MutexLock lock(mu_);
-  in_use_.tokens += new_cost.tokens - old_cost.tokens;
-  in_use_.bytes += new_cost.bytes - old_cost.bytes;
-}
-
-void Admission::Return(const Cost& cost, bool finished) noexcept {
+absl::StatusOr<Reservation> Admission::Reserve(Claim claim) {
+  if (auto status = CheckAlone(claim.cost); !status.ok()) return status;
+  if (auto status = CheckTime(claim.time); !status.ok()) return status;
   const TimePoint now = clock_->Now();
   MutexLock lock(mu_);
-  in_use_.requests -= cost.requests;
-  in_use_.tokens -= cost.tokens;
-  in_use_.bytes -= cost.bytes;
-  if (!finished) return;
-  requests_.Add(static_cast<double>(cost.requests), now);
-  tokens_.Add(static_cast<double>(cost.tokens), now);
-  bytes_.Add(static_cast<double>(cost.bytes), now);
+  if (auto status = CheckRoom(claim, now); !status.ok()) return status;
+  const Timeline::Candidate candidate{
+      .tenant = claim.tenant,
+      .batch_key = claim.batch_key,
+      .rank = RankOf(claim.priority, claim.deadline, now, last_ticket_ + 1),
+      .priority = claim.priority,
+      .time = claim.time,
+      .deadline = claim.deadline.value_or(TimePoint::max())};
+  if (auto status = CheckDeadlines(candidate, now); !status.ok()) return status;
+  return Take(claim, candidate, now);
 }
 
-// The time until, at the recent pace, enough has finished to make room in the scarcest budget.
-std::chrono::milliseconds Admission::RetryAfter(const Cost& cost, TimePoint now) {
-  double seconds = 0;
-  bool known = true;
-  const auto consider = [&](int64_t needed, int64_t used, int64_t budget, Throughput& pace) {
-    const int64_t missing = needed - (budget - used);
-    if (missing <= 0) return;
-    const double rate = pace.Rate(now);
-    if (rate < 1e-6) {
-      known = false;
-    } else {
-      seconds = std::max(seconds, static_cast<double>(missing) / rate);
+// Bookkeeping: without memory for it the process ends. Never inlined into what is noexcept: see
+// batcher.cc.
+ABSL_ATTRIBUTE_NOINLINE
+Reservation Admission::DoTake(Claim& claim, const Timeline::Candidate& candidate, TimePoint now) {
+  Reservation reservation;
+  reservation.place_ = timeline_.Insert(candidate, now);
+  reservation.rank_ = candidate.rank;
+  reservation.cost_ = claim.cost;
+  Add(&in_use_, claim.cost);
+  Add(&tenants_[claim.tenant].in_use, claim.cost);
+  reservation.admission_ = shared_from_this();
+  reservation.tenant_ = std::move(claim.tenant);
+  ++last_ticket_;
+  return reservation;
+}
+
+// Whether the request fits next to what is admitted.
+absl::Status Admission::CheckRoom(const Claim& claim, TimePoint now) {
+  const char* scarce = nullptr;
+  double wait_us = 0;
+  for (const Part& part : Parts(claim.cost, in_use_, budgets_.most)) {
+    if (part.missing() <= 0) continue;
+    scarce = part.name;
+    // The part of what is admitted that has to be answered first.
+    wait_us = std::max(wait_us, timeline_.total_us() * static_cast<double>(part.missing()) /
+                                    static_cast<double>(std::max<int64_t>(part.used, 1)));
+  }
+  if (scarce != nullptr) {
+    if (tenants_.size() < kMostTenants || tenants_.contains(claim.tenant)) {
+      tenants_[claim.tenant].refused = now;
     }
+    return QueueFull(std::string("the queue is full: no room in the budget of ") + scarce,
+                     Hint(wait_us));
+  }
+  if (tenants_.size() <= 1 && (tenants_.empty() || tenants_.contains(claim.tenant))) {
+    return absl::OkStatus();  // nobody else is there
+  }
+  if (MayTakeLast(claim, now)) return absl::OkStatus();
+  return QueueFull("the queue is full: the rest of it is for tenants with less in it",
+                   Hint(timeline_.total_us() / kLastPart));
+}
+
+// Whether the request leaves the last part of each budget alone, or its tenant has less than its
+// share of that budget.
+bool Admission::MayTakeLast(const Claim& claim, TimePoint now) {
+  const Parts all(claim.cost, in_use_, budgets_.most);
+  const auto takes_last = [](const Part& part) {
+    return part.cost > part.budget - part.budget / kLastPart - part.used;
   };
-  consider(cost.requests, in_use_.requests, budgets_.requests, requests_);
-  consider(cost.tokens, in_use_.tokens, budgets_.tokens, tokens_);
-  consider(cost.bytes, in_use_.bytes, budgets_.bytes, bytes_);
-  if (!known) return kUnknownRetry;
-  const double capped = std::min(seconds * 1e3, static_cast<double>(kMaxRetry.count()));
-  return std::clamp(std::chrono::milliseconds(static_cast<int64_t>(capped) + 1), kMinRetry,
-                    kMaxRetry);
+  if (std::none_of(all.begin(), all.end(), takes_last)) return true;
+  const auto own = tenants_.find(claim.tenant);
+  if (own == tenants_.end()) return true;
+  ForgetIdle(now);
+  double weights = 0;
+  for (const auto& [name, tenant] : tenants_) weights += weights_.of(name);
+  const double share = weights_.of(claim.tenant) / weights;
+  const Parts mine(claim.cost, own->second.in_use, budgets_.most);
+  return std::equal(all.begin(), all.end(), mine.begin(), [&](const Part& of_all, const Part& own) {
+    const double after = static_cast<double>(own.used) + static_cast<double>(own.cost);
+    return !takes_last(of_all) || after <= share * static_cast<double>(own.budget);
+  });
+}
+
+void Admission::ForgetIdle(TimePoint now) {
+  if (now < next_forgetting_) return;
+  next_forgetting_ = now + kRememberRefused;
+  std::erase_if(tenants_, [now](const auto& tenant) {
+    const auto& refused = tenant.second.refused;
+    return tenant.second.idle() && (!refused || now - *refused > kRememberRefused);
+  });
+}
+
+Admission::Outlook Admission::Foresee(const Timeline::Candidate& candidate, TimePoint now) {
+  const ActiveRuns::Wait device = runs_.WaitFor(candidate.time.alone_us(), now);
+  const double pace = runs_.Pace(now);
+  const Timeline::Forecast forecast = timeline_.Ask(candidate, now, device.us, kMargin * pace);
+  double ahead_us = forecast.ahead_us + forecast.others_us;
+  if (forecast.ahead_us > 0) {
+    // Others may also come while it waits.
+    const double share = timeline_.ShareAhead(candidate.tenant, candidate.priority, now);
+    ahead_us = std::max(ahead_us, forecast.ahead_us / (1 - share));
+  }
+  // While it waits, what it passes has as much of the device as those ahead of it.
+  constexpr double kPerPassing = ActiveRuns::kOwnShare / (1 - ActiveRuns::kOwnShare);
+  ahead_us += std::min(kPerPassing * ahead_us, device.passed_us + forecast.passed_us);
+  Outlook outlook{.wait_us = pace * (device.us + ahead_us),
+                  .own_us = pace * forecast.own_us,
+                  .alone_us = pace * candidate.time.alone_us(),
+                  .makes_late = forecast.makes_late};
+  const bool idle = timeline_.empty() && device.us == 0 && device.passed_us == 0;
+  if (idle && candidate.time.correction > 1 && now >= next_trial_) {
+    // What was learned can be wrong, and only a run can show it.
+    outlook.own_us = outlook.alone_us /= candidate.time.correction;
+    next_trial_ = now + kTrialInterval;
+  }
+  return outlook;
+}
+
+// Whether the request, and those that it would overtake, are expected to be answered in time.
+absl::Status Admission::CheckDeadlines(const Timeline::Candidate& candidate, TimePoint now) {
+  if (candidate.time.alone_us() == 0) return absl::OkStatus();  // not predicted
+  const Outlook outlook = Foresee(candidate, now);
+  const double left_us = Microseconds(now, candidate.deadline);
+  if (kWaitMargin * outlook.wait_us + kMargin * outlook.own_us + kOverheadUs > left_us) {
+    absl::Status status = MakeError(
+        Reason::kDeadlineExceeded, "the request would take about " + InWords(outlook.own_us) +
+                                       " after " + InWords(outlook.wait_us) +
+                                       " in the queue, and its deadline is in " + InWords(left_us));
+    const bool fits_alone = kMargin * outlook.alone_us + kOverheadUs <= left_us;
+    return fits_alone ? WithRetryAfter(std::move(status), Hint(outlook.wait_us)) : status;
+  }
+  const double most_us = InUs(budgets_.queued_time);
+  if (outlook.wait_us > most_us) {
+    return QueueFull("the queue is full: the request would wait for about " +
+                         InWords(outlook.wait_us) + ", this engine admits " + InWords(most_us),
+                     Hint(outlook.wait_us - most_us));
+  }
+  if (!outlook.makes_late) return absl::OkStatus();
+  return QueueFull(
+      "the queue is full: the request would make others late that were admitted before",
+      Hint(outlook.wait_us));
+}
+
+void Admission::Adjust(const std::string& tenant, const Cost& by) noexcept {
+  MutexLock lock(mu_);
+  Add(&in_use_, by);
+  const auto found = tenants_.find(tenant);
+  if (found == tenants_.end()) return;  // it had given back everything before
+  Add(&found->second.in_use, by);
+  if (found->second.idle() && !found->second.refused) tenants_.erase(found);
+}
+
+void Admission::AdjustTime(Timeline::Place place, const PredictedTime& time) noexcept {
+  MutexLock lock(mu_);
+  timeline_.AdjustTime(place, time);
+}
+
+void Admission::Remove(Timeline::Place place) noexcept {
+  MutexLock lock(mu_);
+  timeline_.Remove(place);
+}
+
+AdmissionLoad Admission::load() const {
+  MutexLock lock(mu_);
+  AdmissionLoad load{.in_use = in_use_, .queued_us = timeline_.total_us()};
+  for (const Part& part : Parts({0, 0, 0}, in_use_, budgets_.most)) {
+    load.saturation = std::max(load.saturation,
+                               static_cast<double>(part.used) / static_cast<double>(part.budget));
+  }
+  load.saturation = std::max(load.saturation, load.queued_us / InUs(budgets_.queued_time));
+  load.saturation = std::min(load.saturation, 1.0);
+  return load;
 }
 
 }  // namespace castor

@@ -1,18 +1,28 @@
-// Admission: the budgets that bound everything admitted and not yet answered, in requests, tokens
-// and bytes of staging memory. What is refused here has cost nothing yet.
+// Admission: who may come in. Budgets bound everything admitted and not yet answered, in requests,
+// tokens, bytes of staging memory and predicted time; and a request that cannot be answered by its
+// deadline, as far as is predicted, is refused before it has cost anything. So what is admitted is
+// expected to be answered in time.
 //
 // Admission is thread-safe. A Reservation belongs to one request and travels with it until its
 // answer is destroyed. It keeps its Admission alive.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "engine/base/clock.h"
 #include "engine/base/mutex.h"
-#include "engine/jobs/throughput.h"
+#include "engine/jobs/active_runs.h"
+#include "engine/jobs/predicted_time.h"
+#include "engine/jobs/rank.h"
+#include "engine/jobs/tenant_weights.h"
+#include "engine/jobs/timeline.h"
 
 namespace castor {
 
@@ -23,9 +33,27 @@ struct Cost {
   int64_t bytes = 0;
 };
 
+struct Budgets {
+  Cost most;
+  // The longest predicted time until a request begins, and of one request alone.
+  std::chrono::microseconds queued_time = std::chrono::microseconds::max();
+  std::chrono::microseconds request_time = std::chrono::microseconds::max();
+};
+
+// What a request asks for.
+struct Claim {
+  Cost cost;
+  PredictedTime time = {};
+  std::string batch_key = {};  // of the requests that may share its batch
+  std::string tenant = {};
+  Priority priority = Priority::kNormal;
+  std::optional<TimePoint> deadline = {};
+};
+
 class Admission;
 
-// A share of the budgets; given back when destroyed, on any thread. Movable.
+// A share of the budgets, and a place in the order; given back when destroyed, on any thread.
+// Movable.
 class Reservation {
  public:
   Reservation() = default;
@@ -33,7 +61,9 @@ class Reservation {
   Reservation& operator=(Reservation&& other) noexcept {
     std::swap(admission_, other.admission_);
     std::swap(cost_, other.cost_);
-    std::swap(finished_, other.finished_);
+    std::swap(rank_, other.rank_);
+    std::swap(tenant_, other.tenant_);
+    std::swap(place_, other.place_);
     return *this;
   }
   Reservation(const Reservation&) = delete;
@@ -44,59 +74,113 @@ class Reservation {
   // request is not refused afterwards.
   void Adjust(int64_t tokens, int64_t bytes) noexcept;
 
+  // Replaces the predicted time.
+  void AdjustTime(const PredictedTime& time) noexcept;
+
+  // The request begins to run, or never will: nobody waits for it any more.
+  void LeaveQueue() noexcept;
+
   // Gives back all but `bytes`: the request is answered, and the caller still holds the answer.
   void KeepOnly(int64_t bytes) noexcept;
-
-  // Marks the request's work as done. Only such requests count for the throughput behind the retry
-  // hint; those that were refused, cancelled or failed just give back their share.
-  void CountAsFinished() noexcept { finished_ = true; }
 
   void Release() noexcept;
 
   const Cost& cost() const { return cost_; }
+  // The place in the order; its sequence identifies the request.
+  const Rank& rank() const { return rank_; }
 
  private:
   friend class Admission;
-  Reservation(std::shared_ptr<Admission> admission, Cost cost)
-      : admission_(std::move(admission)), cost_(cost) {}
 
   std::shared_ptr<Admission> admission_;
   Cost cost_;
-  bool finished_ = false;
+  Rank rank_;
+  std::string tenant_;
+  std::optional<Timeline::Place> place_;  // while it waits
+};
+
+// How full the budgets are.
+struct AdmissionLoad {
+  Cost in_use;
+  double queued_us = 0;  // predicted, of what waits
+  // Of the scarcest budget, 0 to 1.
+  double saturation = 0;
 };
 
 // Owned by shared_ptr.
 class Admission : public std::enable_shared_from_this<Admission> {
  public:
-  Admission(Cost budgets, std::shared_ptr<const Clock> clock)
-      : budgets_(budgets), clock_(std::move(clock)) {}
+  Admission(Budgets budgets, std::shared_ptr<const Clock> clock, TenantWeights weights = {})
+      : budgets_(budgets), clock_(std::move(clock)), weights_(weights), timeline_(weights) {}
 
   // TOO_LARGE when `cost` alone exceeds a budget.
   absl::Status CheckAlone(const Cost& cost) const;
 
-  // Checks the same, then takes the share. QUEUE_FULL, with a hint when to retry, when it does not
-  // fit next to what is admitted.
-  absl::StatusOr<Reservation> Reserve(Cost cost);
+  // Checks the same, and the predicted time; then takes the share and a place in the order.
+  //
+  // TOO_LARGE when the request alone would take longer than any may. DEADLINE_EXCEEDED when its
+  // deadline is expected to pass before it could be answered. QUEUE_FULL when it does not fit next
+  // to what is admitted, would wait for too long, or would make others late that were admitted
+  // before. The last two bring a hint when to retry, if that may help.
+  absl::StatusOr<Reservation> Reserve(Claim claim);
 
-  Cost in_use() const;
-  const Cost& budgets() const { return budgets_; }
+  // The runs on the device: the engine thread keeps them up to date.
+  ActiveRuns& runs() { return runs_; }
+  const ActiveRuns& runs() const { return runs_; }
+
+  AdmissionLoad load() const;
+  Cost in_use() const { return load().in_use; }
+  const Budgets& budgets() const { return budgets_; }
 
  private:
   friend class Reservation;
 
-  void Replace(const Cost& old_cost, const Cost& new_cost) noexcept;
-  void Return(const Cost& cost, bool finished) noexcept;
-  std::chrono::milliseconds RetryAfter(const Cost& cost, TimePoint now)
+  // What is expected of a request.
+  struct Outlook {
+    double wait_us = 0;
+    double own_us = 0;  // with its company
+    double alone_us = 0;
+    bool makes_late = false;  // others that were admitted before
+  };
+  Outlook Foresee(const Timeline::Candidate& candidate, TimePoint now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  const Cost budgets_;
+  absl::Status CheckTime(const PredictedTime& time) const;
+  absl::Status CheckRoom(const Claim& claim, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckDeadlines(const Timeline::Candidate& candidate, TimePoint now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Reservation Take(Claim& claim, const Timeline::Candidate& candidate, TimePoint now) noexcept
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return DoTake(claim, candidate, now);
+  }
+  Reservation DoTake(Claim& claim, const Timeline::Candidate& candidate, TimePoint now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetIdle(TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool MayTakeLast(const Claim& claim, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Adjust(const std::string& tenant, const Cost& by) noexcept;
+  void AdjustTime(Timeline::Place place, const PredictedTime& time) noexcept;
+  void Remove(Timeline::Place place) noexcept;
+
+  const Budgets budgets_;
   const std::shared_ptr<const Clock> clock_;
+  const TenantWeights weights_;
+  ActiveRuns runs_;
+
+  // A tenant that has something admitted, or was refused a moment ago.
+  struct Tenant {
+    Cost in_use{0, 0, 0};
+    std::optional<TimePoint> refused = {};
+
+    bool idle() const { return in_use.requests == 0 && in_use.bytes == 0; }
+  };
 
   mutable Mutex mu_;
   Cost in_use_ ABSL_GUARDED_BY(mu_) = {0, 0, 0};
-  Throughput requests_ ABSL_GUARDED_BY(mu_);
-  Throughput tokens_ ABSL_GUARDED_BY(mu_);
-  Throughput bytes_ ABSL_GUARDED_BY(mu_);
+  Timeline timeline_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);
+  Ticket last_ticket_ ABSL_GUARDED_BY(mu_) = 0;
+  TimePoint next_forgetting_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
+  TimePoint next_trial_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
 };
 
 }  // namespace castor

@@ -1,5 +1,6 @@
 #include "engine/jobs/job.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -84,6 +85,28 @@ void DeliverAs(Answer answer) {
 
 std::string_view NameOf(Operation operation) {
   return operation == Operation::kAttend ? "attend" : "encode";
+}
+
+double PredictedUs(const JobList& jobs) {
+  double batch_us = 0;
+  double own_us = 0;
+  for (const auto& job : jobs) {
+    batch_us = std::max(batch_us, job->predicted.batch_us);
+    own_us += job->predicted.own_us;
+  }
+  return batch_us + own_us;
+}
+
+ActiveRuns::Plan RunPlanOf(const JobList& jobs, bool passes) {
+  ActiveRuns::Plan plan{.predicted_us = PredictedUs(jobs),
+                        .tenant = jobs.front()->tenant,
+                        .half_turn = jobs.front()->half_turn,
+                        .passes = passes};
+  for (const auto& job : jobs) {
+    plan.longest_us = std::max(plan.longest_us, job->predicted.alone_us());
+    if (plan.tenant != job->tenant) plan.tenant.reset();
+  }
+  return plan;
 }
 
 int64_t QueryTokens(const JobList& jobs) {

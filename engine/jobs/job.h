@@ -20,9 +20,11 @@
 #include "engine/encoder/batch.h"
 #include "engine/encoder/prepare.h"
 #include "engine/engine.h"
+#include "engine/jobs/active_runs.h"
 #include "engine/jobs/admission.h"
 #include "engine/jobs/models.h"
 #include "engine/jobs/plan.h"
+#include "engine/jobs/predicted_time.h"
 #include "engine/jobs/rank.h"
 #include "engine/request.h"
 
@@ -71,13 +73,15 @@ struct Job {
   // ---- Constant once the job has been handed to the Scheduler, except the kernel and the key of
   // an automatic choice, which the engine thread changes between two runs.
   Ticket ticket = 0;
-  Rank rank;  // ticket and rank are set by Scheduler
+  Rank rank;  // ticket and rank are set by Scheduler, from the reservation
   Operation operation = Operation::kAttend;
   KernelName kernel = KernelName::kVanilla;
   Priority priority = Priority::kNormal;
+  std::string tenant;
   std::optional<TimePoint> deadline;
   TimePoint received;
-  std::string batch_key;  // jobs of equal keys may share a batch: batch_key.h
+  std::string batch_key;    // jobs of equal keys may share a batch: batch_key.h
+  PredictedTime predicted;  // of one run
 
   // ---- For the owner only.
   std::variant<AttentionWork, EncodeWork> work;
@@ -87,6 +91,7 @@ struct Job {
   int64_t tokens = 0;        // counted against a batch's limit: the larger of query and key tokens
   int64_t query_tokens = 0;  // what reports count
   TimePoint queued;          // when it was admitted, staged and tokenized
+  double half_turn = 0;      // virtual: the middle of its batch's service
   TimePoint launched;        // the last launch up to the first run that succeeded
   std::shared_ptr<const BatchOutcome> last_run;  // that succeeded; null before the first one
   int device_errors = 0;
@@ -99,6 +104,11 @@ struct Job {
 using JobList = std::vector<std::unique_ptr<Job>>;
 
 int64_t QueryTokens(const JobList& jobs);
+
+// The predicted time of the jobs as one batch, in microseconds.
+double PredictedUs(const JobList& jobs);
+// What is known of their run.
+ActiveRuns::Plan RunPlanOf(const JobList& jobs, bool passes);
 
 // Makes an attention job run with another kernel from now on.
 void UseKernel(const Kernel& kernel, Job* job);

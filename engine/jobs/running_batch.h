@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/device/device.h"
+#include "engine/jobs/active_runs.h"
 #include "engine/jobs/job.h"
 
 namespace castor {
@@ -31,6 +32,8 @@ class RunningBatch {
   absl::StatusOr<ExecutionTimes> Wait();
 
   JobList& jobs() { return jobs_; }
+
+  ActiveRuns::Id id = 0;  // among the active runs; the engine loop's
 
  private:
   JobList jobs_;

@@ -1,5 +1,4 @@
-// The recent rate at which something finishes, exponentially decaying: for the hint when a refused
-// caller should retry. Not thread-safe.
+// The recent rate at which something comes, exponentially decaying. Not thread-safe.
 #pragma once
 
 #include <chrono>

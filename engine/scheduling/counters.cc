@@ -19,6 +19,9 @@ constexpr double kTokens[] = {16,   32,   64,   128,   256,   512,   1024,
                               2048, 4096, 8192, 16384, 32768, 65536, 131072};
 // From float32's rounding error to an unrelated result.
 constexpr double kErrors[] = {1e-5, 1e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1};
+// Measured time by predicted time: within a quarter, within a factor of 2.
+constexpr double kRatios[] = {0.5, 0.8, 1.25, 2};
+constexpr double kMostRatio = 1e6;   // as below
 constexpr double kWorstError = 1e3;  // the histogram's sum must stay finite
 
 std::span<const double> ErrorBounds(Operation operation, KernelName kernel) {
@@ -37,9 +40,13 @@ Counters::Work::Work(Operation operation, KernelName kernel)
       copy_out_seconds(kSeconds),
       batch_requests(kRequests),
       batch_tokens(kTokens),
-      relative_error(ErrorBounds(operation, kernel)) {}
+      relative_error(ErrorBounds(operation, kernel)),
+      prediction_ratio(kRatios) {}
 
-Counters::Counters() : tokenize_seconds_(kSeconds), fidelity_seconds_(kSeconds) {}
+Counters::Counters()
+    : tokenize_seconds_(kSeconds),
+      fidelity_seconds_(kSeconds),
+      wait_seconds_{Histogram(kSeconds), Histogram(kSeconds), Histogram(kSeconds)} {}
 
 void Counters::ListWork(std::span<const attention::Variant> variants,
                         std::span<const ModelInfo> models) {
@@ -75,8 +82,16 @@ void Counters::Executed(const JobList& jobs, const ExecutionTimes& times) {
   Increment(work->padded_tokens, static_cast<uint64_t>(times.padded_tokens));
   for (const auto& job : jobs) {
     if (job->last_run != nullptr) continue;  // only the first wait counts
-    work->queue_seconds.Observe(Microseconds(job->queued, job->launched) * 1e-6);
+    const double waited = Microseconds(job->queued, job->launched) * 1e-6;
+    work->queue_seconds.Observe(waited);
+    wait_seconds_[static_cast<size_t>(job->priority)].Observe(waited);
   }
+  const double predicted_us = PredictedUs(jobs);
+  if (predicted_us > 0) {
+    work->prediction_ratio.Observe(std::min(times.compute_us / predicted_us, kMostRatio));
+  }
+  const double each = times.compute_us * 1e-6 / static_cast<double>(jobs.size());
+  for (const auto& job : jobs) ChargeTenant(job->tenant, each);
   work->copy_in_seconds.Observe(times.copy_in_us * 1e-6);
   work->compute_seconds.Observe(times.compute_us * 1e-6);
   work->copy_out_seconds.Observe(times.copy_out_us * 1e-6);
@@ -84,7 +99,13 @@ void Counters::Executed(const JobList& jobs, const ExecutionTimes& times) {
   work->batch_tokens.Observe(static_cast<double>(tokens));
 }
 
-void Counters::Answered(const JobList& jobs) {
+void Counters::Answered(const JobList& jobs, TimePoint now) {
+  for (const auto& job : jobs) {
+    const bool late = job->deadline && *job->deadline <= now;
+    if (late) DeadlineMissed();
+    const BatchOutcome& run = *job->last_run;
+    if (late || job->cancelled) Wasted(run.times.compute_us * 1e-6 / run.requests);
+  }
   Work* work = Find(jobs.front()->operation, jobs.front()->kernel);
   if (work == nullptr) return;
   Increment(work->requests, jobs.size());
@@ -99,6 +120,16 @@ void Counters::StepEnded(const Job& job, const StepOutcome& outcome, Step next) 
   if (work == nullptr) return;
   work->relative_error.Observe(std::min(outcome.estimate->relative_error, kWorstError));
   if (next == Step::kRun) Increment(work->automatic_rejected);
+}
+
+void Counters::Wasted(double seconds) noexcept {
+  Increment(wasted_nanoseconds_, static_cast<uint64_t>(std::max(0.0, seconds) * 1e9));
+}
+
+void Counters::ChargeTenant(const std::string& tenant, double seconds) noexcept {
+  MutexLock lock(tenants_mu_);
+  const bool known = tenant_seconds_.contains(tenant);
+  tenant_seconds_[known || tenant_seconds_.size() < kMostTenants ? tenant : "other"] += seconds;
 }
 
 void Counters::Fill(EngineStats* stats) const {
@@ -119,6 +150,7 @@ void Counters::Fill(EngineStats* stats) const {
     row.automatic_requests = work->automatic_requests.load(std::memory_order_relaxed);
     row.automatic_rejected = work->automatic_rejected.load(std::memory_order_relaxed);
     row.relative_error = work->relative_error.Snapshot();
+    row.prediction_ratio = work->prediction_ratio.Snapshot();
   }
   for (size_t i = 0; i < kReasons; ++i) {
     stats->refusals.push_back(
@@ -129,6 +161,14 @@ void Counters::Fill(EngineStats* stats) const {
   stats->cancelled_queued = cancelled_queued_.load(std::memory_order_relaxed);
   stats->cancelled_running = cancelled_running_.load(std::memory_order_relaxed);
   stats->device_faults = device_faults_.load(std::memory_order_relaxed);
+  stats->deadline_misses = deadline_misses_.load(std::memory_order_relaxed);
+  stats->preemptions = preemptions_.load(std::memory_order_relaxed);
+  stats->wasted_seconds =
+      static_cast<double>(wasted_nanoseconds_.load(std::memory_order_relaxed)) * 1e-9;
+  stats->wait_seconds = {wait_seconds_[0].Snapshot(), wait_seconds_[1].Snapshot(),
+                         wait_seconds_[2].Snapshot()};
+  MutexLock lock(tenants_mu_);
+  stats->tenant_seconds = {tenant_seconds_.begin(), tenant_seconds_.end()};
 }
 
 }  // namespace castor

@@ -6,13 +6,16 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/base/error.h"
 #include "engine/base/histogram.h"
+#include "engine/base/mutex.h"
 #include "engine/device/device.h"
 #include "engine/jobs/job.h"
 #include "engine/request.h"
@@ -33,7 +36,7 @@ class Counters {
   // Executed: a batch has run. Answered: some or all of its jobs are being answered. Both require
   // at least one job, all of one operation and kernel.
   void Executed(const JobList& jobs, const ExecutionTimes& times);
-  void Answered(const JobList& jobs);
+  void Answered(const JobList& jobs, TimePoint now);
 
   // A step of a request has ended, and `next` follows. After a probe, counts the measured error and
   // whether it was too large.
@@ -44,11 +47,18 @@ class Counters {
   void CancelledQueued() { Increment(cancelled_queued_); }
   void CancelledRunning() { Increment(cancelled_running_); }
   void DeviceFault() { Increment(device_faults_); }
+  // A request was admitted, and its deadline passed before its answer.
+  void DeadlineMissed() { Increment(deadline_misses_); }
+  // A run has passed another.
+  void Preempted() { Increment(preemptions_); }
+  // The device has worked for nobody.
+  void Wasted(double seconds) noexcept;
 
   // Fills in all but load, memory and device_healthy.
   void Fill(EngineStats* stats) const;
 
  private:
+  static constexpr size_t kPriorities = static_cast<size_t>(Priority::kHigh) + 1;
   static constexpr size_t kReasons = static_cast<size_t>(Reason::kInternal) + 1;
 
   struct Work {
@@ -69,6 +79,7 @@ class Counters {
     std::atomic<uint64_t> automatic_requests = 0;
     std::atomic<uint64_t> automatic_rejected = 0;
     Histogram relative_error;  // no bounds where nothing is measured
+    Histogram prediction_ratio;
   };
 
   static void Increment(std::atomic<uint64_t>& counter, uint64_t by = 1) {
@@ -77,6 +88,7 @@ class Counters {
 
   void ListPair(Operation operation, KernelName kernel);
   Work* Find(Operation operation, KernelName kernel) const;
+  void ChargeTenant(const std::string& tenant, double seconds) noexcept;
 
   std::vector<std::unique_ptr<Work>> work_;  // constant after ListWork
   std::array<std::atomic<uint64_t>, kReasons> refusals_{};
@@ -85,6 +97,15 @@ class Counters {
   std::atomic<uint64_t> cancelled_queued_ = 0;
   std::atomic<uint64_t> cancelled_running_ = 0;
   std::atomic<uint64_t> device_faults_ = 0;
+  std::atomic<uint64_t> deadline_misses_ = 0;
+  std::atomic<uint64_t> preemptions_ = 0;
+  std::atomic<uint64_t> wasted_nanoseconds_ = 0;
+  std::array<Histogram, kPriorities> wait_seconds_;  // by priority
+
+  // The first tenants that are seen have a row of their own.
+  static constexpr size_t kMostTenants = 32;
+  mutable Mutex tenants_mu_;
+  std::map<std::string, double> tenant_seconds_ ABSL_GUARDED_BY(tenants_mu_) = {{"", 0}};
 };
 
 }  // namespace castor

@@ -22,14 +22,14 @@ absl::Status DeviceLost(const std::string& why) {
 
 }  // namespace
 
-EngineLoop::EngineLoop(Scheduler& scheduler, CompletionPool& completions, Counters& counters,
-                       Clock& clock, ModelRegistry& models, PassingPolicy may_pass)
+EngineLoop::EngineLoop(Scheduler& scheduler, Admission& admission, CompletionPool& completions,
+                       Counters& counters, Clock& clock, ModelRegistry& models)
     : scheduler_(scheduler),
+      runs_(admission.runs()),
       completions_(completions),
       counters_(counters),
       clock_(clock),
-      models_(models),
-      may_pass_(std::move(may_pass)) {}
+      models_(models) {}
 
 EngineLoop::~EngineLoop() {
   if (thread_.joinable()) thread_.join();
@@ -64,10 +64,11 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
     // Each model runs once however long that takes; the budget bounds the rest.
     constexpr std::chrono::milliseconds kBudget{1000};
     const TimePoint start = clock_.Now();
-    if (auto s = WarmUp(*device_, *models_.Snapshot(), clock_, kBudget); !s.ok()) return s;
+    if (auto s = WarmUp(*device_, models_, clock_, kBudget); !s.ok()) return s;
     warm_up_seconds_ = Microseconds(start, clock_.Now()) * 1e-6;
   }
   costs_ = PrepareCosts(*device_, options);
+  predictor_.emplace(costs_.model, device_->info().threads);
   return absl::OkStatus();
 }
 
@@ -104,17 +105,20 @@ JobList EngineLoop::NextBatch() {
   }
   const bool wait = running_.empty();
   if (wait) heartbeat_.SetBusy(false);
-  JobList jobs = scheduler_.TakeBatch(wait);
+  JobList jobs = scheduler_.TakeBatch(
+      wait, [this](TimePoint now) { return Opening{.pace = runs_.Pace(now)}; });
   heartbeat_.SetBusy(!jobs.empty() || !wait);
   return jobs;
 }
 
 void EngineLoop::StartBatch(JobList jobs) {
-  if (auto batch = TryStart(std::move(jobs), may_pass_)) running_.push_back(std::move(batch));
+  if (auto batch = TryStart(std::move(jobs), /*passes=*/false)) {
+    running_.push_back(std::move(batch));
+  }
 }
 
 // Null when the batch could not be started; its jobs have then been handled.
-std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, const PassingPolicy& may_pass) {
+std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, bool passes) {
   if (NoticeLostDevice()) {
     RefuseAll(std::move(jobs), DeviceLost(""));
     return nullptr;
@@ -124,9 +128,11 @@ std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, const PassingPo
     if (job->last_run == nullptr) job->launched = now;
   }
   auto batch = std::make_unique<RunningBatch>(std::move(jobs));
-  BatchRun control(scheduler_, batch->jobs(), may_pass, meanwhile_);
+  batch->id = runs_.Begin(RunPlanOf(batch->jobs(), passes), now);
+  BatchRun control(scheduler_, batch->jobs(), meanwhile_);
   const absl::Status status = batch->Start(*device_, control);
   if (status.ok()) return batch;
+  EndRun(batch->id, /*wasted=*/true);
   if (control.ended()) {
     DropEnded(std::move(batch->jobs()));
   } else {
@@ -135,12 +141,25 @@ std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, const PassingPo
   return nullptr;
 }
 
-// Called at a checkpoint of another batch, which is running or being probed. No batch passes this
-// one.
+// Whether a batch is due that may pass the one that runs.
+bool EngineLoop::MayBePassed() const {
+  const Opening opening{.passage = runs_.MayPass(clock_.Now())};
+  return !opening.passage.closed() && scheduler_.HasDue(opening);
+}
+
+// Called at a checkpoint of another batch, which is running or being probed.
 void EngineLoop::RunDueBatch() {
-  JobList jobs = scheduler_.TakeBatch(/*wait=*/false);
+  JobList jobs = scheduler_.TakeBatch(/*wait=*/false, [this](TimePoint now) {
+    return Opening{.passage = runs_.MayPass(now), .pace = runs_.Pace(now)};
+  });
   if (jobs.empty()) return;
-  if (auto batch = TryStart(std::move(jobs), PassingPolicy())) Finish(std::move(batch));
+  counters_.Preempted();
+  if (auto batch = TryStart(std::move(jobs), /*passes=*/true)) Finish(std::move(batch));
+}
+
+void EngineLoop::EndRun(ActiveRuns::Id run, bool wasted) {
+  const double us = runs_.End(run, clock_.Now());
+  if (wasted) counters_.Wasted(us * 1e-6);
 }
 
 void EngineLoop::FinishOldest() {
@@ -152,6 +171,7 @@ void EngineLoop::FinishOldest() {
 
 void EngineLoop::Finish(std::unique_ptr<RunningBatch> batch) {
   const absl::StatusOr<ExecutionTimes> times = batch->Wait();
+  EndRun(batch->id, /*wasted=*/!times.ok());
   if (times.ok()) NoteRun(batch->jobs(), *times);
   Continue(std::move(batch->jobs()),
            {.status = times.status(), .compute_us = times.ok() ? times->compute_us : 0});
@@ -165,6 +185,7 @@ void EngineLoop::NoteRun(const JobList& jobs, const ExecutionTimes& times) {
   run->peak_bytes = device_->memory().device_peak_bytes;
   run->device = device_->info().name;
   counters_.Executed(jobs, times);
+  predictor_->Learn(jobs, times.compute_us);
   for (const auto& job : jobs) job->last_run = run;
 }
 
@@ -207,8 +228,12 @@ void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes
 
 void EngineLoop::Probe(JobList jobs) {
   heartbeat_.Beat();
-  BatchRun control(scheduler_, jobs, may_pass_, meanwhile_);
+  BatchRun control(scheduler_, jobs, meanwhile_);
+  ActiveRuns::Plan plan = RunPlanOf(jobs, /*passes=*/false);
+  plan.predicted_us = 0;  // of the probe alone: unknown
+  const ActiveRuns::Id run = runs_.Begin(std::move(plan), clock_.Now());
   const auto outcomes = ProbeFidelity(*device_, clock_, counters_, jobs, control);
+  EndRun(run, /*wasted=*/control.ended());
   if (control.ended()) return DropEnded(std::move(jobs));
   Continue(std::move(jobs), outcomes);
 }
@@ -216,13 +241,10 @@ void EngineLoop::Probe(JobList jobs) {
 void EngineLoop::AnswerJobs(JobList jobs) {
   if (jobs.empty()) return;
   scheduler_.Finish(jobs);
-  counters_.Answered(jobs);
+  counters_.Answered(jobs, clock_.Now());
   std::vector<Answer> answers;
   answers.reserve(jobs.size());
-  for (auto& job : jobs) {
-    job->reservation.CountAsFinished();
-    answers.push_back(Success(std::move(job)));
-  }
+  for (auto& job : jobs) answers.push_back(Success(std::move(job)));
   completions_.Post(std::move(answers));
 }
 

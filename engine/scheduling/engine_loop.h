@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "absl/status/status.h"
@@ -16,7 +17,9 @@
 #include "engine/base/heartbeat.h"
 #include "engine/calibration/prepare_costs.h"
 #include "engine/device/device.h"
+#include "engine/jobs/admission.h"
 #include "engine/jobs/model_registry.h"
+#include "engine/jobs/predictor.h"
 #include "engine/jobs/running_batch.h"
 #include "engine/scheduling/completion_pool.h"
 #include "engine/scheduling/counters.h"
@@ -31,8 +34,8 @@ using DeviceFactory =
 class EngineLoop {
  public:
   // All references must outlive the object.
-  EngineLoop(Scheduler& scheduler, CompletionPool& completions, Counters& counters, Clock& clock,
-             ModelRegistry& models, PassingPolicy may_pass = {});
+  EngineLoop(Scheduler& scheduler, Admission& admission, CompletionPool& completions,
+             Counters& counters, Clock& clock, ModelRegistry& models);
 
   // Joins the thread; Scheduler::Stop must have been called if Start succeeded.
   ~EngineLoop();
@@ -45,6 +48,7 @@ class EngineLoop {
   // "any thread".
   const Device& device() const { return *device_; }
   const PreparedCosts& costs() const { return costs_; }
+  Predictor& predictor() { return *predictor_; }
   double warm_up_seconds() const { return warm_up_seconds_; }
   Progress progress() const { return heartbeat_.Read(); }
   bool healthy() const { return device_->healthy() && !lost_.load(std::memory_order_relaxed); }
@@ -59,11 +63,13 @@ class EngineLoop {
   JobList NextBatch();
   void StartBatch(JobList jobs);
   void FinishOldest();
+  bool MayBePassed() const;
   void RunDueBatch();
-  std::unique_ptr<RunningBatch> TryStart(JobList jobs, const PassingPolicy& may_pass);
+  std::unique_ptr<RunningBatch> TryStart(JobList jobs, bool passes);
   void Finish(std::unique_ptr<RunningBatch> batch);
   void DropEnded(JobList jobs);
   void NoteRun(const JobList& jobs, const ExecutionTimes& times);
+  void EndRun(ActiveRuns::Id run, bool wasted);
   void Continue(JobList jobs, const StepOutcome& outcome);
   void Continue(JobList jobs, const std::vector<StepOutcome>& outcomes);
   void Probe(JobList jobs);
@@ -73,12 +79,13 @@ class EngineLoop {
   bool NoticeLostDevice();
 
   Scheduler& scheduler_;
+  ActiveRuns& runs_;
   CompletionPool& completions_;
   Counters& counters_;
   Clock& clock_;
   ModelRegistry& models_;
-  const PassingPolicy may_pass_;
   const Meanwhile meanwhile_ = {
+      .may_pass = [this] { return MayBePassed(); },
       .run_due = [this] { RunDueBatch(); },
       .older_done = [this] { return !running_.empty() && running_.front()->Done(); },
       .finish_older = [this] { FinishOldest(); }};
@@ -86,6 +93,7 @@ class EngineLoop {
   // Set while the thread starts, constant afterwards.
   std::unique_ptr<Device> device_;
   PreparedCosts costs_;
+  std::optional<Predictor> predictor_;
   double warm_up_seconds_ = 0;
 
   // Engine thread only.

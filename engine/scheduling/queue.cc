@@ -1,24 +1,21 @@
 #include "engine/scheduling/queue.h"
 
-#include <utility>
+#include <algorithm>
 
 namespace castor {
 
 void Queue::Push(std::unique_ptr<Job> job) noexcept {
+  order_.Insert(job->tenant, job->rank, job.get());
   Listed& group = groups_[job->batch_key];
-  const bool is_new = group.jobs.empty();
   group.tokens += job->tokens;
   const Rank rank = job->rank;
   group.jobs.emplace(rank, std::move(job));
   ++size_;
-  if (is_new) {
-    group.turn = turns_.emplace(TurnOf(group), &group).first;
-  } else {
-    SetTurn(group, TurnOf(group));
-  }
+  Update(group);
 }
 
 std::unique_ptr<Job> Queue::Remove(const Job& job) noexcept {
+  order_.Remove(job.tenant, job.rank);
   const auto group_at = groups_.find(job.batch_key);
   Listed& group = group_at->second;
   const auto at = group.jobs.find(job.rank);
@@ -27,51 +24,56 @@ std::unique_ptr<Job> Queue::Remove(const Job& job) noexcept {
   group.tokens -= taken->tokens;
   --size_;
   if (group.jobs.empty()) {
-    turns_.erase(group.turn);
+    StopWaiting(group);
     groups_.erase(group_at);
   } else {
-    SetTurn(group, TurnOf(group));
+    Update(group);
   }
   return taken;
 }
 
 TimePoint Queue::DueAt() const {
-  if (turns_.empty()) return TimePoint::max();
-  const Turn& first = turns_.begin()->first;
-  return first.waits ? first.since + limits_.delay : TimePoint::min();
+  if (groups_.empty()) return TimePoint::max();
+  if (waits_.size() < groups_.size()) return TimePoint::min();
+  return waits_.begin()->first + limits_.delay;
 }
 
-const Queue::Group* Queue::FirstDue(TimePoint now) noexcept {
+const Job* Queue::FirstDue(TimePoint now, const Opening& opening) noexcept {
   // Groups whose heads have waited long enough become due.
-  const Turn first_waiting{.waits = true, .since = TimePoint::min(), .rank = {}};
-  for (auto next = turns_.lower_bound(first_waiting);
-       next != turns_.end() && next->first.since + limits_.delay <= now;
-       next = turns_.lower_bound(first_waiting)) {
-    SetTurn(*next->second, {.waits = false, .since = {}, .rank = next->first.rank});
+  while (!waits_.empty() && waits_.begin()->first + limits_.delay <= now) {
+    StopWaiting(*waits_.begin()->second);
   }
-  if (turns_.empty() || turns_.begin()->first.waits) return nullptr;
-  return turns_.begin()->second;
+  const double most_us = std::max(opening.passage.most_us, opening.passage.others_us);
+  const auto* const first = order_.First([&](const Rank&, const Job* job) {
+    const double us = job->predicted.alone_us();
+    if (us > most_us) return false;  // far cheaper than a look at its tenant
+    if (us > opening.MostUs(*job, TurnAfter(*job, us))) return false;
+    return waits_.empty() || !groups_.find(job->batch_key)->second.waits;
+  });
+  return first == nullptr ? nullptr : first->second;
 }
 
 void Queue::EndDelay() noexcept {
   limits_.delay = {};
-  for (auto& [key, group] : groups_) SetTurn(group, TurnOf(group));
+  while (!waits_.empty()) StopWaiting(*waits_.begin()->second);
 }
 
-// Does not look at the clock: FirstDue moves the groups whose delay is over.
-Queue::Turn Queue::TurnOf(const Group& group) const {
-  const Job& head = group.head();
-  if (limits_.delay.count() == 0 || limits_.Reached(group.tokens, group.jobs.size())) {
-    return {.waits = false, .since = {}, .rank = head.rank};
-  }
-  return {.waits = true, .since = head.queued, .rank = head.rank};
+// Does not look at the clock: FirstDue notices that a delay is over.
+void Queue::Update(Listed& group) {
+  const TimePoint since = group.jobs.begin()->second->queued;
+  const bool waits = limits_.delay.count() > 0 && !limits_.Reached(group.tokens, group.jobs.size());
+  if (waits == group.waits && since == group.since) return;
+  StopWaiting(group);
+  group.since = since;
+  if (!waits) return;
+  group.waits = true;
+  waits_.emplace(since, &group);
 }
 
-void Queue::SetTurn(Listed& group, const Turn& turn) {
-  if (group.turn->first == turn) return;
-  auto node = turns_.extract(group.turn);
-  node.key() = turn;
-  group.turn = turns_.insert(std::move(node)).position;
+void Queue::StopWaiting(Listed& group) {
+  if (!group.waits) return;
+  waits_.erase({group.since, &group});
+  group.waits = false;
 }
 
 }  // namespace castor

@@ -12,18 +12,13 @@ constexpr std::chrono::milliseconds kInterval{2};
 
 }  // namespace
 
-BatchRun::BatchRun(const Scheduler& scheduler, const JobList& jobs, const PassingPolicy& may_pass,
-                   const Meanwhile& meanwhile)
-    : RunControl(kInterval),
-      scheduler_(scheduler),
-      jobs_(jobs),
-      may_pass_(may_pass),
-      meanwhile_(meanwhile) {}
+BatchRun::BatchRun(const Scheduler& scheduler, const JobList& jobs, const Meanwhile& meanwhile)
+    : RunControl(kInterval), scheduler_(scheduler), jobs_(jobs), meanwhile_(meanwhile) {}
 
 bool BatchRun::WantsCheckpoint() noexcept {
   ended_ = scheduler_.AllDead(jobs_);
   answers_older_ = !ended_ && meanwhile_.older_done();
-  makes_way_ = !ended_ && may_pass_ && may_pass_(jobs_);
+  makes_way_ = !ended_ && meanwhile_.may_pass();
   return ended_ || answers_older_ || makes_way_;
 }
 

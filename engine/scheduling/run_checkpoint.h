@@ -1,5 +1,5 @@
 // What the engine does at the checkpoints of a running batch: it ends the run when nobody waits for
-// any of the batch's requests, lets another batch pass if the policy says so, and answers earlier
+// any of the batch's requests, lets a shorter batch pass (jobs/active_runs.h), and answers earlier
 // batches that are done meanwhile.
 //
 // One object belongs to one run. Engine thread only.
@@ -14,23 +14,19 @@
 
 namespace castor {
 
-// Whether the next batch that is due may run now, at a checkpoint of the batch `running`. Called on
-// the engine thread, once per checkpoint interval, while other threads compute. Must be cheap and
-// must not throw. Unset: never.
-using PassingPolicy = std::function<bool(const JobList& running)>;
-
-// What else the engine thread may do at a checkpoint. The functions outlive the run.
+// What the engine thread may do at a checkpoint. The functions outlive the run; those that return
+// bool are called once per checkpoint interval, while other threads compute: they must be cheap.
 struct Meanwhile {
-  std::function<void()> run_due;       // runs the batch that is due, if any, up to its answers
-  std::function<bool()> older_done;    // whether a batch launched earlier is done; as PassingPolicy
+  std::function<bool()> may_pass;      // whether a batch is due that may pass the running one
+  std::function<void()> run_due;       // runs it, up to its answers
+  std::function<bool()> older_done;    // whether a batch launched earlier is done
   std::function<void()> finish_older;  // answers it
 };
 
 class BatchRun final : public RunControl {
  public:
   // `jobs` are those of the batch. All arguments must outlive this object.
-  BatchRun(const Scheduler& scheduler, const JobList& jobs, const PassingPolicy& may_pass,
-           const Meanwhile& meanwhile);
+  BatchRun(const Scheduler& scheduler, const JobList& jobs, const Meanwhile& meanwhile);
 
   // Whether the run was ended because every job was cancelled or had expired.
   bool ended() const { return ended_; }
@@ -42,7 +38,6 @@ class BatchRun final : public RunControl {
 
   const Scheduler& scheduler_;
   const JobList& jobs_;
-  const PassingPolicy& may_pass_;
   const Meanwhile& meanwhile_;
   bool ended_ = false;
   bool answers_older_ = false;

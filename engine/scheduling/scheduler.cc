@@ -14,19 +14,24 @@ absl::Status DeadlineExceeded(const std::string& meanwhile = "waited") {
   return MakeError(Reason::kDeadlineExceeded, "the deadline passed while the request " + meanwhile);
 }
 
+absl::Status CannotBeInTime() {
+  return MakeError(Reason::kDeadlineExceeded,
+                   "the request waited, and its deadline is too near to answer it in time");
+}
+
 absl::Status Draining() { return MakeError(Reason::kDraining, "the engine is shutting down"); }
 
 absl::Status DeviceLost() { return MakeError(Reason::kInternal, "the device has failed"); }
 
 }  // namespace
 
-Scheduler::Scheduler(BatchLimits limits, Clock& clock, CompletionPool& completions,
-                     Outstanding& outstanding, Counters& counters)
+Scheduler::Scheduler(BatchLimits limits, const TenantWeights& weights, Clock& clock,
+                     CompletionPool& completions, Outstanding& outstanding, Counters& counters)
     : clock_(clock),
       completions_(completions),
       outstanding_(outstanding),
       counters_(counters),
-      queue_(limits) {}
+      queue_(limits, weights) {}
 
 // ---- Submit and the tokenizer pool.
 
@@ -108,7 +113,7 @@ void Scheduler::Cancel(Ticket ticket) noexcept {
 
 // ---- The engine thread.
 
-JobList Scheduler::TakeBatch(bool wait) noexcept {
+JobList Scheduler::TakeBatch(bool wait, const std::function<Opening(TimePoint)>& opening) noexcept {
   while (true) {
     std::vector<Answer> expired;
     JobList batch;
@@ -118,7 +123,7 @@ JobList Scheduler::TakeBatch(bool wait) noexcept {
         const TimePoint due = queue_.DueAt();
         const TimePoint now = clock_.Now();
         if (due <= now) {
-          batch = NextBatch(now, &expired);
+          batch = NextBatch(now, opening(now), &expired);
           break;
         }
         if (!wait) break;
@@ -128,10 +133,17 @@ JobList Scheduler::TakeBatch(bool wait) noexcept {
       }
       if (stopped_) wait = false;
     }
+    for (const auto& job : batch) job->reservation.LeaveQueue();
     const bool found_only_expired = batch.empty() && !expired.empty();
     completions_.Post(std::move(expired));
     if (!batch.empty() || (!wait && !found_only_expired)) return batch;
   }
+}
+
+bool Scheduler::HasDue(const Opening& opening) noexcept {
+  const TimePoint now = clock_.Now();
+  MutexLock lock(mu_);
+  return queue_.FirstDue(now, opening) != nullptr;
 }
 
 void Scheduler::Finish(const JobList& jobs) noexcept {
@@ -165,6 +177,7 @@ void Scheduler::DropDead(JobList* jobs) noexcept {
       Unregister(*job);
       counters_.CancelledRunning();
       const bool cancelled = job->cancelled;
+      if (!cancelled) counters_.DeadlineMissed();
       answers.push_back(Refusal(std::move(job), cancelled ? Cancelled() : DeadlineExceeded("ran")));
     }
     *jobs = std::move(alive);
@@ -236,6 +249,11 @@ int64_t Scheduler::waiting() const {
   return static_cast<int64_t>(queue_.size());
 }
 
+TimePoint Scheduler::oldest() const {
+  MutexLock lock(mu_);
+  return open_.empty() ? TimePoint::max() : open_.begin()->second->received;
+}
+
 // ---- Under the lock.
 
 absl::Status Scheduler::CheckOpenLocked() const {
@@ -245,8 +263,8 @@ absl::Status Scheduler::CheckOpenLocked() const {
 }
 
 bool Scheduler::Register(Job& job) {
-  job.ticket = ++last_ticket_;
-  job.rank = policy_.RankArrival(job);
+  job.rank = job.reservation.rank();
+  job.ticket = job.rank.sequence;
   open_.emplace(job.ticket, &job);
   outstanding_.Add();
   if (!job.deadline) return false;
@@ -293,17 +311,20 @@ std::vector<Answer> Scheduler::WithdrawExpired(TimePoint now) {
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
     answers.push_back(Withdraw(*open_.at(deadlines_.begin()->second), DeadlineExceeded()));
     counters_.CancelledQueued();
+    counters_.DeadlineMissed();
   }
   return answers;
 }
 
-JobList Scheduler::NextBatch(TimePoint now, std::vector<Answer>* expired) {
+JobList Scheduler::NextBatch(TimePoint now, const Opening& opening, std::vector<Answer>* expired) {
   JobList dead;
-  JobList batch = FormBatch(queue_, now, &dead);
+  JobList batch = FormBatch(queue_, now, &dead, opening);
   for (auto& job : dead) {
     Unregister(*job);
     counters_.CancelledQueued();
-    expired->push_back(Refusal(std::move(job), DeadlineExceeded()));
+    counters_.DeadlineMissed();
+    const bool passed = Expired(*job, now);
+    expired->push_back(Refusal(std::move(job), passed ? DeadlineExceeded() : CannotBeInTime()));
   }
   for (auto& job : batch) {
     job->phase = Job::Phase::kRunning;

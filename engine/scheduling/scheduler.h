@@ -13,9 +13,10 @@
 // (engine/DESIGN.md, "When things fail").
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <set>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -24,21 +25,23 @@
 #include "engine/base/mutex.h"
 #include "engine/jobs/job.h"
 #include "engine/scheduling/batch_limits.h"
+#include "engine/scheduling/batcher.h"
 #include "engine/scheduling/completion_pool.h"
 #include "engine/scheduling/counters.h"
 #include "engine/scheduling/outstanding.h"
 #include "engine/scheduling/queue.h"
-#include "engine/scheduling/scheduling_policy.h"
 
 namespace castor {
 
 class Scheduler {
  public:
   // All references must outlive the object.
-  Scheduler(BatchLimits limits, Clock& clock, CompletionPool& completions, Outstanding& outstanding,
-            Counters& counters);
+  Scheduler(BatchLimits limits, const TenantWeights& weights, Clock& clock,
+            CompletionPool& completions, Outstanding& outstanding, Counters& counters);
 
   // ---- Submit and the tokenizer pool.
+
+  // Jobs come with their reservation, whose rank they keep.
 
   // OK if jobs are accepted, else DRAINING or INTERNAL.
   absl::Status CheckOpen() const;
@@ -66,8 +69,11 @@ class Scheduler {
   // ---- The engine thread.
 
   // The next batch. With `wait`, blocks until one is due; the result is empty only after Stop.
-  // Without `wait`, the result is empty if none is due now.
-  JobList TakeBatch(bool wait) noexcept;
+  // Without `wait`, the result is empty if none is due now that suits the opening.
+  JobList TakeBatch(bool wait, const std::function<Opening(TimePoint now)>& opening) noexcept;
+
+  // Whether a batch is due that suits the opening.
+  bool HasDue(const Opening& opening) noexcept;
 
   // Closes jobs of a batch that was executed: from here on they cannot be cancelled.
   void Finish(const JobList& jobs) noexcept;
@@ -98,6 +104,9 @@ class Scheduler {
 
   int64_t waiting() const;
 
+  // When the oldest request that is not answered yet arrived; max() if there is none.
+  TimePoint oldest() const;
+
  private:
   absl::Status CheckOpenLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Gives the job its ticket and its rank. Returns whether the deadline thread must be woken.
@@ -109,7 +118,8 @@ class Scheduler {
   Answer Withdraw(Job& job, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<Answer> WithdrawAll(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<Answer> WithdrawExpired(TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  JobList NextBatch(TimePoint now, std::vector<Answer>* expired) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  JobList NextBatch(TimePoint now, const Opening& opening, std::vector<Answer>* expired)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   Clock& clock_;
   CompletionPool& completions_;
@@ -119,12 +129,10 @@ class Scheduler {
   mutable Mutex mu_;
   CondVar device_wakes_;
   CondVar deadline_wakes_;
-  SchedulingPolicy policy_ ABSL_GUARDED_BY(mu_);
   Queue queue_ ABSL_GUARDED_BY(mu_);
-  std::unordered_map<Ticket, Job*> open_ ABSL_GUARDED_BY(mu_);
+  std::map<Ticket, Job*> open_ ABSL_GUARDED_BY(mu_);  // in order of arrival
   // The deadlines of jobs that wait or are being tokenized.
   std::set<std::pair<TimePoint, Ticket>> deadlines_ ABSL_GUARDED_BY(mu_);
-  Ticket last_ticket_ ABSL_GUARDED_BY(mu_) = 0;
   // Whether the engine thread sleeps and nobody has woken it yet: avoids needless wake-ups.
   bool device_sleeps_ ABSL_GUARDED_BY(mu_) = false;
   // When the deadline thread will wake; min() while it is awake. It may then find nothing to do:

@@ -17,6 +17,10 @@ constexpr int64_t kSliceBytes = 4096;
 // A slice of this size holds a very long text.
 constexpr int64_t kLongBytes = 65536;
 
+// By how much later a request of a higher priority may come, in bytes of text begun, and still be
+// tokenized first.
+constexpr int64_t kHeadStartBytes = 1 << 20;
+
 // The bytes of text in the job's next slice.
 int64_t NextSlice(const Job& job) {
   const EncodeWork& work = std::get<EncodeWork>(job.work);
@@ -31,15 +35,18 @@ int64_t NextSlice(const Job& job) {
 
 }  // namespace
 
-TokenizerPool::TokenizerPool(int threads, HostPool& host_pool, Scheduler& scheduler, Clock& clock,
+TokenizerPool::TokenizerPool(int threads, const TenantWeights& weights, HostPool& host_pool,
+                             Scheduler& scheduler, Predictor& predictor, Clock& clock,
                              Counters& counters)
     : thread_count_(threads != 0 ? threads
                                  : std::min(AvailableProcessors(),
                                             static_cast<int>(kTokenizerThreadsBounds.high))),
       host_pool_(host_pool),
       scheduler_(scheduler),
+      predictor_(predictor),
       clock_(clock),
-      counters_(counters) {
+      counters_(counters),
+      queue_(weights) {
   try {
     for (int i = 0; i < thread_count_; ++i) threads_.emplace_back([this] { Run(); });
   } catch (...) {
@@ -61,49 +68,62 @@ void TokenizerPool::Stop() {
 
 TokenizerPool::Turn TokenizerPool::TurnOf(const Job& job) const {
   const int64_t bytes = NextSlice(job);
-  return {job.rank.level, served_ + bytes, job.rank, bytes};
+  const int below = static_cast<int>(Priority::kHigh) - static_cast<int>(job.priority);
+  return {served_ + bytes + below * kHeadStartBytes, job.rank, bytes};
 }
 
-TokenizerPool::Waiting::iterator TokenizerPool::Next() {
-  const auto first = queue_.begin();
-  if (long_at_hand_ < std::max(1, thread_count_ - 1)) return first;
-  return std::find_if(first, queue_.end(),
-                      [](const auto& entry) { return entry.first.bytes < kLongBytes; });
+bool TokenizerPool::TakeNext(Turn* turn, std::unique_ptr<Job>* job) {
+  const bool no_long_ones = long_at_hand_ >= std::max(1, thread_count_ - 1);
+  const auto* const next = queue_.First([no_long_ones](const Turn& turn, const auto&) {
+    return !no_long_ones || turn.bytes < kLongBytes;
+  });
+  if (next == nullptr) return false;
+  *turn = next->first;
+  const std::string& tenant = next->second->tenant;
+  queue_.Begin(tenant);
+  queue_.Charge(tenant, static_cast<double>(turn->bytes));
+  *job = queue_.Remove(tenant, *turn);
+  return true;
 }
 
 void TokenizerPool::Push(std::unique_ptr<Job> job) noexcept {
   {
     MutexLock lock(mu_);
     const Turn turn = TurnOf(*job);
-    queue_.emplace(turn, std::move(job));
+    const std::string& tenant = job->tenant;
+    queue_.Insert(tenant, turn, std::move(job));
   }
   work_.NotifyOne();
 }
 
 void TokenizerPool::Run() {
-  Waiting::node_type at_hand;  // reinserted without an allocation, which could fail
-  bool was_long = false;
+  std::unique_ptr<Job> job;  // at hand
+  Turn turn;
   while (true) {
     {
       MutexLock lock(mu_);
-      if (was_long) --long_at_hand_;
-      if (!at_hand.empty()) {
-        at_hand.key() = TurnOf(*at_hand.mapped());
-        queue_.insert(std::move(at_hand));
+      if (turn.bytes >= kLongBytes) --long_at_hand_;
+      if (job != nullptr) {
+        const std::string& tenant = job->tenant;
+        const Turn again = TurnOf(*job);
+        queue_.Insert(tenant, again, std::move(job));
       }
-      auto next = Next();
-      while (next == queue_.end() && !stopped_) {
-        work_.Wait(mu_);
-        next = Next();
-      }
+      while (!stopped_ && !TakeNext(&turn, &job)) work_.Wait(mu_);
       if (stopped_) return;
-      at_hand = queue_.extract(next);
-      served_ += at_hand.key().bytes;
-      was_long = at_hand.key().bytes >= kLongBytes;
-      if (was_long) ++long_at_hand_;
+      served_ += turn.bytes;
+      if (turn.bytes >= kLongBytes) ++long_at_hand_;
     }
-    if (!Tokenize(at_hand.mapped())) at_hand = {};
+    if (!Tokenize(job)) job.reset();
   }
+}
+
+absl::Status TokenizerPool::Finish(Job* job) {
+  const EncodeWork& work = std::get<EncodeWork>(job->work);
+  predictor_.LearnTexts(*work.model, std::get<TextInput>(work.request.input), work.prepared);
+  if (auto status = StageEncode(host_pool_, job); !status.ok()) return status;
+  job->predicted = predictor_.Predict(*work.model, work.kernel, work.prepared.cu_seqlens);
+  job->reservation.AdjustTime(job->predicted);
+  return absl::OkStatus();
 }
 
 bool TokenizerPool::Tokenize(std::unique_ptr<Job>& job) {
@@ -117,7 +137,7 @@ bool TokenizerPool::Tokenize(std::unique_ptr<Job>& job) {
     const auto prepared = PrepareEncode(slice, job.get());
     if (!prepared.ok()) return prepared.status();
     done = *prepared;
-    return done ? StageEncode(host_pool_, job.get()) : absl::OkStatus();
+    return done ? Finish(job.get()) : absl::OkStatus();
   });
   work.tokenize_us += Microseconds(start, clock_.Now());
   if (status.ok() && !done) return true;

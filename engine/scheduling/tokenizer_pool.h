@@ -5,16 +5,16 @@
 // of a long one.
 //
 // A request is tokenized in slices and waits again after each, so that one with many or long texts
-// does not hold up the others. The order is by priority, then by virtual finish time: the bytes of
-// text begun when the request came to wait, plus those of its next slice. So a short text overtakes
-// a long one only if it comes at most the difference of their bytes later, and nothing starves
-// within a priority. A very long text cannot be divided; such texts never occupy all threads of
-// several.
+// does not hold up the others. The order is fair between tenants by bytes of text (fair_queue.h).
+// Within a tenant it is that of virtual finish times: the bytes of text begun when the request came
+// to wait, plus those of its next slice, plus a head start for each level of priority above its
+// own. So a short text overtakes a long one only if it comes at most the difference of their bytes
+// later, and nothing starves. A very long text cannot be divided; such texts never occupy all
+// threads of several.
 #pragma once
 
 #include <compare>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -22,8 +22,10 @@
 #include "engine/base/host_memory.h"
 #include "engine/base/mutex.h"
 #include "engine/jobs/job.h"
+#include "engine/jobs/predictor.h"
 #include "engine/jobs/rank.h"
 #include "engine/scheduling/counters.h"
+#include "engine/scheduling/fair_queue.h"
 #include "engine/scheduling/scheduler.h"
 
 namespace castor {
@@ -31,8 +33,8 @@ namespace castor {
 class TokenizerPool {
  public:
   // 0 threads: one for each core. All references must outlive the pool.
-  TokenizerPool(int threads, HostPool& host_pool, Scheduler& scheduler, Clock& clock,
-                Counters& counters);
+  TokenizerPool(int threads, const TenantWeights& weights, HostPool& host_pool,
+                Scheduler& scheduler, Predictor& predictor, Clock& clock, Counters& counters);
 
   // Finishes or stops the current slices, drops all requests (the owner has drained, so they were
   // answered) and joins.
@@ -45,32 +47,33 @@ class TokenizerPool {
  private:
   // The smallest is served first.
   struct Turn {
-    int level = 0;      // of the rank
-    int64_t due = 0;    // virtual finish time: `served_` when it came to wait, plus `bytes`
+    int64_t due = 0;    // virtual finish time
     Rank rank;          // unique
     int64_t bytes = 0;  // of text, in the next slice
 
     auto operator<=>(const Turn&) const = default;
   };
-  using Waiting = std::map<Turn, std::unique_ptr<Job>>;
 
   Turn TurnOf(const Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The first that may start, or end().
-  Waiting::iterator Next() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Takes the first that may start; false if there is none.
+  bool TakeNext(Turn* turn, std::unique_ptr<Job>* job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Stop();  // ends and joins the threads
   void Run();
   // Tokenizes one slice of the job. True: there is more to do; false: it was handed on or dropped.
   bool Tokenize(std::unique_ptr<Job>& job);
+  // Stages a job that is tokenized, and predicts its time again.
+  absl::Status Finish(Job* job);
 
   const int thread_count_;
   HostPool& host_pool_;
   Scheduler& scheduler_;
+  Predictor& predictor_;
   Clock& clock_;
   Counters& counters_;
 
   Mutex mu_;
   CondVar work_;
-  Waiting queue_ ABSL_GUARDED_BY(mu_);
+  FairQueue<Turn, std::unique_ptr<Job>> queue_ ABSL_GUARDED_BY(mu_);
   int long_at_hand_ ABSL_GUARDED_BY(mu_) = 0;  // threads that work on very long texts
   int64_t served_ ABSL_GUARDED_BY(mu_) = 0;    // bytes of text in all slices begun so far
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;

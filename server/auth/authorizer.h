@@ -30,13 +30,12 @@ class Authorizer {
                                            std::string_view method) const = 0;
 };
 
-// Everybody may do everything, and is nobody in particular.
+// Everybody may do everything, as the tenant that their metadata names. INVALID_ARGUMENT for what
+// is no tenant's name.
 class OpenToAll final : public Authorizer {
  public:
-  absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase&,
-                                   std::string_view) const override {
-    return Caller{};
-  }
+  absl::StatusOr<Caller> Authorize(const grpc::ServerContextBase& context,
+                                   std::string_view method) const override;
 };
 
 }  // namespace castor::server

@@ -10,6 +10,8 @@ void FillLimits(const EngineOptions& options, v1::Limits* limits) {
   limits->set_max_queued_requests(options.max_queued_requests);
   limits->set_max_queued_tokens(options.max_queued_tokens);
   limits->set_max_queued_bytes(options.max_queued_bytes);
+  limits->set_max_queued_time_ms(options.max_queued_time.count());
+  limits->set_max_request_time_ms(options.max_request_time.count());
   limits->set_max_batch_tokens(options.max_batch_tokens);
   limits->set_max_batch_requests(options.max_batch_requests);
   limits->set_max_sequences(options.max_sequences);

@@ -66,6 +66,52 @@ TEST(BatcherTest, TakesOfTheGroupsThatAreDueTheFirstByRank) {
   EXPECT_EQ(Tickets(FormBatch(queue, kNow + 2 * kDelay, &expired)), List{1});
 }
 
+// Whom company would hold up, or make late.
+TEST(BatcherTest, CompanyJoinsWhileTheBatchIsShort) {
+  const auto timed = [](Ticket ticket, double batch_us, double own_us) {
+    auto job = MakeJob(ticket, "a");
+    job->predicted = {.batch_us = batch_us, .own_us = own_us};
+    return job;
+  };
+  JobList expired;
+  Queue queue({.max_tokens = 100, .max_requests = 100});
+  for (Ticket ticket = 1; ticket <= 4; ++ticket) queue.Push(timed(ticket, 10, 2000));
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired)), (List{1, 2})) << "some milliseconds";
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired, {.passage = {.most_us = 3000}})), List{3})
+      << "no longer than asked";
+  EXPECT_TRUE(FormBatch(queue, kNow, &expired, {.passage = {.most_us = 1000}}).empty());
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired)), List{4});
+
+  for (Ticket ticket = 1; ticket <= 4; ++ticket) queue.Push(timed(ticket, 1000, 5000));
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired)), (List{1, 2, 3}))
+      << "while what the batch pays once is more than a 16th";
+  queue.Push(timed(5, 1000, 100));
+  queue.Push(timed(6, 1000, 100));
+  queue.Push(timed(7, 1000, 90'000));
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired)), (List{4, 5, 6})) << "nor a long one";
+}
+
+TEST(BatcherTest, NobodyMissesADeadlineForCompany) {
+  const auto timed = [](Ticket ticket, int milliseconds) {
+    auto job = MakeJob(ticket, "a");
+    job->predicted.own_us = 1000;
+    job->deadline = kNow + std::chrono::milliseconds(milliseconds);
+    job->rank = RankOf(Priority::kNormal, job->deadline, kNow, ticket);
+    return job;
+  };
+  Queue queue({.max_tokens = 100, .max_requests = 100});
+  for (const Ticket ticket : {1, 2, 3, 4}) queue.Push(timed(ticket, 3));
+  JobList expired;
+  EXPECT_EQ(FormBatch(queue, kNow, &expired).size(), 2u);
+  EXPECT_EQ(FormBatch(queue, kNow + microseconds(2500), &expired).size(), 0u);
+  EXPECT_EQ(expired.size(), 2u) << "too late to be begun";
+  auto tried = timed(5, 3);
+  tried->predicted.correction = 2;
+  queue.Push(std::move(tried));
+  EXPECT_EQ(FormBatch(queue, kNow + microseconds(2500), &expired).size(), 1u)
+      << "in time if what was learned is wrong";
+}
+
 // Whatever arrives, the first due request always travels in the next batch.
 TEST(BatcherTest, NeverStarvesTheHead) {
   const unsigned seed = std::random_device()();

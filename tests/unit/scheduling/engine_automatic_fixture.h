@@ -33,6 +33,13 @@ inline attention::CostModel SomeCosts() {
   return model;
 }
 
+// A price for products alone.
+inline attention::CostTerms ForScores(double us_per_million) {
+  attention::CostTerms prices{};
+  prices[static_cast<size_t>(attention::CostTerm::kScores)] = us_per_million;
+  return prices;
+}
+
 class EngineAutomaticTest : public testing::Test, protected Seeded {
  protected:
   EngineAutomaticTest() { options_.cost_model_budget = std::chrono::milliseconds(0); }
@@ -114,8 +121,8 @@ class EngineLadderTest : public EngineAutomaticTest {
  protected:
   // From about 200 tokens on, each kernel is worth trying before the next.
   EngineLadderTest() {
-    costs_.Set(kVanilla, DType::kFloat32, attention::CostTerms{0, 0, 0, 1e6});
-    costs_.Set(kImproved, DType::kFloat32, attention::CostTerms{0, 0, 0, 6e5});
+    costs_.Set(kVanilla, DType::kFloat32, ForScores(1e6));
+    costs_.Set(kImproved, DType::kFloat32, ForScores(5e5));
   }
 };
 

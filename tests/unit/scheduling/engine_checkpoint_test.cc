@@ -43,6 +43,13 @@ class EngineCheckpointTest : public EngineFixture {
     return tickets;
   }
 
+  // Requests of four tokens are predicted to take a second, others so long.
+  void PredictLong(double others_us) {
+    predict_ = [others_us](int64_t tokens) {
+      return PredictedTime{.own_us = tokens == 4 ? 1e6 : others_us};
+    };
+  }
+
   AttentionRequest Expiring(AttentionRequest request, std::chrono::seconds after) {
     request.call.deadline = clock_->Now() + after;
     return request;
@@ -82,35 +89,32 @@ TEST_F(EngineCheckpointTest, ABatchWhoseDeadlinesHavePassedEnds) {
 TEST_F(EngineCheckpointTest, EachOfAnEndedBatchIsToldItsOwnReason) {
   Start();
   const std::vector<Ticket> tickets =
-      SubmitTogether({Request(kLong), Expiring(Request(2), std::chrono::seconds(2))});
+      SubmitTogether({Request(kLong), Expiring(Request(2), std::chrono::seconds(6))});
   engine_->Cancel(tickets[0]);
-  clock_->Advance(std::chrono::seconds(4));
+  clock_->Advance(std::chrono::seconds(8));
   EXPECT_EQ(ReasonOfAnswer(kLong), Reason::kCancelled);
   EXPECT_EQ(ReasonOfAnswer(2), Reason::kDeadlineExceeded);
 }
 
 // Sharing a batch with a live request still gives a result, even a late one.
 TEST_F(EngineCheckpointTest, ABatchGoesOnAsLongAsSomebodyWaits) {
-  std::atomic<int> checkpoints = 0;
-  may_pass_ = [&](const JobList&) {
-    ++checkpoints;
-    return false;
-  };
   Start();
   const std::vector<Ticket> tickets =
-      SubmitTogether({Request(kLong), Expiring(Request(2), std::chrono::seconds(2)), Request(3)});
+      SubmitTogether({Request(kLong), Expiring(Request(2), std::chrono::seconds(6)), Request(3)});
   engine_->Cancel(tickets[0]);
-  clock_->Advance(std::chrono::seconds(4));
-  const int before = checkpoints;
-  while (checkpoints < before + 3) std::this_thread::yield();
+  clock_->Advance(std::chrono::seconds(8));
+  const uint64_t before = engine_->progress().beats;
+  while (engine_->progress().beats < before + 1000) std::this_thread::yield();
   EXPECT_EQ(answers_.size(), 1u);  // the one before
   release_ = true;
   for (const int id : {kLong, 2, 3}) EXPECT_TRUE(answers_.Get(id).ok());
+  EXPECT_TRUE(engine_->Drain(TimePoint::max()));
   EXPECT_EQ(engine_->stats().cancelled_running, 1u);
+  EXPECT_EQ(engine_->stats().deadline_misses, 1u);
 }
 
-TEST_F(EngineCheckpointTest, AShortBatchPassesALongOneWhereThePolicySaysSo) {
-  may_pass_ = [](const JobList& running) { return running.front()->query_tokens == 4; };
+TEST_F(EngineCheckpointTest, ShortBatchesPassALongOne) {
+  PredictLong(1e3);
   Start();
   SubmitTogether({Request(kLong)});
   for (int id = 2; id < 5; ++id) {
@@ -123,10 +127,11 @@ TEST_F(EngineCheckpointTest, AShortBatchPassesALongOneWhereThePolicySaysSo) {
   ASSERT_TRUE(answers_.Get(kLong).ok());
   EXPECT_EQ(answers_.Get(kLong)->output.data.as<float>()[0], static_cast<float>(2 * kLong));
   EXPECT_EQ(script_->batches(), (std::vector<Marks>{{-1}, {kLong}, {2}, {3}, {4}}));
+  EXPECT_EQ(engine_->stats().preemptions, 3u);
 }
 
 TEST_F(EngineCheckpointTest, ABatchThatPassesMayFailOrEndByItself) {
-  may_pass_ = [](const JobList& running) { return running.front()->query_tokens == 4; };
+  PredictLong(1e3);
   script_->SetHook([](const Marks& marks) {
     return marks.front() == 2 ? MakeError(Reason::kInternal, "illegal") : absl::OkStatus();
   });
@@ -163,7 +168,8 @@ TEST_F(EngineCheckpointTest, ABatchThatIsDoneIsAnsweredWhileTheNextIsBeingLaunch
   EXPECT_TRUE(answers_.Get(kLong).ok());
 }
 
-TEST_F(EngineCheckpointTest, NoBatchPassesUnlessThePolicyIsSet) {
+TEST_F(EngineCheckpointTest, ABatchThatIsNotMuchShorterWaits) {
+  PredictLong(3e5);
   Start();
   SubmitTogether({Request(kLong)});
   Submit(Request(2, 2, 2), 2);
@@ -172,6 +178,33 @@ TEST_F(EngineCheckpointTest, NoBatchPassesUnlessThePolicyIsSet) {
   EXPECT_EQ(script_->batches().size(), 2u);
   release_ = true;
   EXPECT_TRUE(answers_.Get(2).ok());
+}
+
+// Each is much shorter than the one below it.
+TEST_F(EngineCheckpointTest, ABatchThatPassesMayBePassed) {
+  std::atomic<bool> release_middle = false;
+  predict_ = [](int64_t tokens) {
+    return PredictedTime{.own_us = tokens == 4 ? 1e6 : tokens == 3 ? 1e4 : 1e3};
+  };
+  script_->SetRun([&](const Marks& marks, RunControl& control) {
+    while ((marks.front() == kLong && !release_) || (marks.front() == 2 && !release_middle)) {
+      if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
+      std::this_thread::yield();
+    }
+    return absl::OkStatus();
+  });
+  Start();
+  SubmitTogether({Request(kLong)});
+  Submit(Request(2, 3, 2), 2);
+  script_->WaitForBatches(3);
+  Submit(Request(3, 2, 2), 3);
+  EXPECT_TRUE(answers_.Get(3).ok());
+  EXPECT_EQ(answers_.count(2), 0u);
+  release_middle = true;
+  EXPECT_TRUE(answers_.Get(2).ok());
+  EXPECT_EQ(answers_.count(kLong), 0u);
+  release_ = true;
+  EXPECT_TRUE(answers_.Get(kLong).ok());
 }
 
 }  // namespace

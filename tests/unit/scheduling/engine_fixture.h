@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -85,7 +86,7 @@ class EngineFixture : public testing::Test {
     parts.clock = clock_;
     parts.models = models_;
     parts.warm_up = warm_up_;
-    parts.may_pass = may_pass_;
+    parts.predict = predict_;
     return CreateEngineWithParts(options, std::move(parts));
   }
 
@@ -132,7 +133,7 @@ class EngineFixture : public testing::Test {
 
   EngineOptions options_;
   bool warm_up_ = false;
-  PassingPolicy may_pass_;
+  std::function<PredictedTime(int64_t tokens)> predict_;
   std::shared_ptr<FakeScript> script_ = std::make_shared<FakeScript>();
   std::shared_ptr<FakeClock> clock_ = std::make_shared<FakeClock>();
   std::shared_ptr<ModelRegistry> models_ = std::make_shared<ModelRegistry>();  // the engine's

@@ -34,8 +34,8 @@ TEST_F(EngineLadderTest, RecomputesWithTheNextKernelWhenTheErrorIsTooLarge) {
   const AttentionResult& result = Run(request);
   EXPECT_EQ(NameOf(result.report.kernel.kernel), kImproved);
   EXPECT_EQ(result.report.kernel.backend, "better");
-  // 2 heads of 100 centroids by 300 keys in 4 + 4 dimensions.
-  EXPECT_DOUBLE_EQ(result.report.kernel.predicted_us, 6e5 * 2 * 100 * 300 * 8 * 1e-6);
+  // 2 heads of 100 centroids, in two tiles of 64 lanes, by 300 keys in 4 + 4 dimensions.
+  EXPECT_DOUBLE_EQ(result.report.kernel.predicted_us, 5e5 * 2 * 128 * 300 * 8 * 1e-6);
   EXPECT_NEAR(result.report.fidelity->relative_error, 0.05, 1e-6);
   ASSERT_EQ(result.report.kernel.rejected.size(), 1u);
   EXPECT_EQ(result.report.kernel.rejected[0].kernel, kClustered);

@@ -17,10 +17,9 @@ class EngineWarmUpTest : public EngineFixture {
 
 TEST_F(EngineWarmUpTest, RunsModelsAndKernelsAndCountsNothing) {
   Start();
-  // The model: one short sequence first, then texts, ragged and long sequences. The kernel:
-  // vanilla.
+  // The model: one short sequence first, then texts, then seven shapes twice. The kernel: vanilla.
   const std::vector<Marks> batches = script_->batches();
-  ASSERT_EQ(batches.size(), 5U);
+  ASSERT_EQ(batches.size(), 17U);
   EXPECT_EQ(batches[1], Marks{'a'});  // "a beaver builds a dam"
   const EngineStats stats = engine_->stats();
   for (const WorkStats& work : stats.work) EXPECT_EQ(work.batches, 0U) << work.kernel;

@@ -3,13 +3,13 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/scheduling/batch_limits.h"
 #include "engine/scheduling/queue.h"
-#include "engine/scheduling/scheduling_policy.h"
 
 namespace castor {
 
@@ -27,7 +27,7 @@ inline std::unique_ptr<Job> MakeJob(Ticket ticket, std::string key, int64_t toke
   job->tokens = tokens;
   job->priority = priority;
   job->queued = queued;
-  job->rank = SchedulingPolicy().RankArrival(*job);
+  job->rank = RankOf(priority, std::nullopt, queued, ticket);
   return job;
 }
 
@@ -38,6 +38,6 @@ inline std::vector<Ticket> Tickets(const JobList& jobs) {
 }
 
 // For queues without a delay, or groups that are full.
-inline const Job& FirstOf(Queue& queue) { return queue.FirstDue(kNow)->head(); }
+inline const Job& FirstOf(Queue& queue) { return *queue.FirstDue(kNow); }
 
 }  // namespace castor

@@ -105,11 +105,10 @@ TEST(QueueTest, AgreesWithASortedListUnderRandomUse) {
       // Once a group is due, DueAt may return the time when it became due, or "always".
       ASSERT_TRUE(queue.DueAt() == due || (queue.DueAt() <= now && due <= now));
       if (random() % 4 == 0) continue;  // no look this time
-      const Queue::Group* const first = queue.FirstDue(now);
-      ASSERT_EQ(first == nullptr, head == nullptr);
+      const Job* const first = queue.FirstDue(now);
+      ASSERT_EQ(first, head);
       if (first == nullptr) continue;
-      ASSERT_EQ(&first->head(), head);
-      ASSERT_EQ(first->tokens, tokens);
+      ASSERT_EQ(queue.GroupOf(*first).tokens, tokens);
     }
   }
 }
@@ -146,8 +145,42 @@ TEST(QueueTest, EveryGroupsHeadWaitsForItsOwnDelay) {
   queue.Push(MakeJob(1, "a", 1, Priority::kLow, kNow));
   queue.Push(MakeJob(2, "b", 1, Priority::kHigh, kNow + microseconds(300)));
   EXPECT_EQ(queue.DueAt(), kNow + kDelay) << "the first that will be due, not the first by rank";
-  EXPECT_EQ(queue.FirstDue(kNow + kDelay)->head().ticket, 1u);
-  EXPECT_EQ(queue.FirstDue(kNow + kDelay + microseconds(300))->head().ticket, 2u);
+  EXPECT_EQ(queue.FirstDue(kNow + kDelay)->ticket, 1u);
+  EXPECT_EQ(queue.FirstDue(kNow + kDelay + microseconds(300))->ticket, 2u);
+}
+
+TEST(QueueTest, TenantsTakeTurns) {
+  Queue queue(kNoDelay, TenantWeights({{"heavy", 2}}));
+  const auto push = [&](Ticket ticket, std::string tenant) {
+    auto job = MakeJob(ticket, "a");
+    job->tenant = std::move(tenant);
+    queue.Push(std::move(job));
+  };
+  for (Ticket ticket = 1; ticket <= 6; ++ticket) push(ticket, "greedy");
+  push(7, "modest");
+  push(8, "modest");
+  for (Ticket ticket = 9; ticket <= 12; ++ticket) push(ticket, "heavy");
+  std::string order;
+  while (!queue.empty()) {
+    const Job& first = FirstOf(queue);
+    queue.Begin(first);
+    queue.Charge(first, 100);
+    order += queue.Remove(first)->tenant[0];
+  }
+  EXPECT_EQ(order, "gmhhgmhhgggg");
+}
+
+TEST(QueueTest, FindsTheFirstThatIsShortEnough) {
+  Queue queue(kNoDelay);
+  for (const auto& [ticket, us] : {std::pair<Ticket, double>{1, 100}, {2, 7}, {3, 5}}) {
+    auto job = MakeJob(ticket, "a");
+    job->predicted.own_us = us;
+    queue.Push(std::move(job));
+  }
+  EXPECT_EQ(queue.FirstDue(kNow)->ticket, 1u);
+  EXPECT_EQ(queue.FirstDue(kNow, {.passage = {.most_us = 7}})->ticket, 2u);
+  EXPECT_EQ(queue.FirstDue(kNow, {.passage = {.most_us = 6}})->ticket, 3u);
+  EXPECT_EQ(queue.FirstDue(kNow, {.passage = {.most_us = 4}}), nullptr);
 }
 
 TEST(QueueTest, WithoutADelayOrAfterItsEndTheFirstByRankIsDue) {

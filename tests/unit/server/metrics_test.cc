@@ -14,6 +14,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "tests/support/fake_engine.h"
 #include "tests/unit/server/http_client.h"
@@ -242,6 +243,90 @@ TEST(Metrics, ErrorsAndChoicesAreThereForTheKernelsThatHaveThem) {
   EXPECT_EQ(series.at(error + "_sum{kernel=\"clustered\"}"), 0.5);
   EXPECT_FALSE(series.contains(error + "_count{kernel=\"vanilla\"}")) << "it is exact";
   EXPECT_EQ(series.at("castor_fidelity_probe_duration_seconds_count"), 2);
+}
+
+TEST(Metrics, PredictionsAreComparedWithWhatRunsTook) {
+  FakeEngine engine;
+  WorkStats vanilla = SomeWork();
+  vanilla.prediction_ratio = {{0.5, 1, 2}, {1, 4, 2, 1}, 9.5};
+  WorkStats encode = SomeWork();
+  encode.operation = "encode";
+  encode.prediction_ratio = {{0.5, 1, 2}, {0, 0, 0, 0}, 0};
+  engine.fixed_stats().work = {vanilla, encode};
+  const Metrics metrics(engine);
+  const auto series = SeriesOf(metrics.Page());
+  const std::string bucket = "castor_prediction_ratio_bucket{kernel=\"vanilla\",operation=";
+  EXPECT_EQ(series.at(bucket + "\"attend\",le=\"0.5\"}"), 1);
+  EXPECT_EQ(series.at(bucket + "\"attend\",le=\"1\"}"), 5);
+  EXPECT_EQ(series.at(bucket + "\"attend\",le=\"2\"}"), 7);
+  EXPECT_EQ(series.at(bucket + "\"attend\",le=\"+Inf\"}"), 8);
+  EXPECT_EQ(series.at(bucket + "\"encode\",le=\"+Inf\"}"), 0) << "from the start";
+  EXPECT_EQ(series.at("castor_prediction_ratio_sum{kernel=\"vanilla\",operation=\"attend\"}"), 9.5);
+}
+
+TEST(Metrics, WaitsAreThereByPriority) {
+  FakeEngine engine;
+  EngineStats& stats = engine.fixed_stats();
+  for (size_t level = 0; level < stats.wait_seconds.size(); ++level) {
+    stats.wait_seconds[level] = {{1, 2, 3, 4, 5}, {level + 1, 0, 0, 0, 5, 1}, 10};
+  }
+  const Metrics metrics(engine);
+  const auto series = SeriesOf(metrics.Page());
+  const std::string bucket = "castor_wait_duration_seconds_bucket";
+  EXPECT_EQ(series.at(bucket + "{priority=\"low\",le=\"1\"}"), 1);
+  EXPECT_EQ(series.at(bucket + "{priority=\"normal\",le=\"1\"}"), 2);
+  EXPECT_EQ(series.at(bucket + "{priority=\"high\",le=\"1\"}"), 3);
+  EXPECT_FALSE(series.contains(bucket + "{priority=\"high\",le=\"2\"}"));
+  EXPECT_FALSE(series.contains(bucket + "{priority=\"high\",le=\"4\"}"))
+      << "every fourth bound is enough";
+  EXPECT_EQ(series.at(bucket + "{priority=\"high\",le=\"5\"}"), 8);
+  EXPECT_EQ(series.at(bucket + "{priority=\"high\",le=\"+Inf\"}"), 9);
+  EXPECT_EQ(series.at("castor_wait_duration_seconds_count{priority=\"low\"}"), 7);
+  EXPECT_EQ(series.at("castor_wait_duration_seconds_sum{priority=\"low\"}"), 10);
+}
+
+TEST(Metrics, TheQueueTellsItsTimeAndWhatWentWrong) {
+  FakeEngine engine;
+  const Metrics metrics(engine);
+  EngineStats& stats = engine.fixed_stats();
+  const std::vector<const char*> names = {"castor_deadline_misses_total",
+                                          "castor_preemptions_total",
+                                          "castor_wasted_compute_seconds_total",
+                                          "castor_oldest_request_seconds",
+                                          "castor_saturation_ratio",
+                                          "castor_queued_seconds",
+                                          "castor_queued_seconds_limit"};
+  auto series = SeriesOf(metrics.Page());
+  for (const char* name : names) {
+    ASSERT_TRUE(series.contains(name)) << name;
+    EXPECT_EQ(series.at(name), 0) << name;
+  }
+  stats.deadline_misses = 3;
+  stats.preemptions = 5;
+  stats.wasted_seconds = 0.75;
+  stats.load.oldest_seconds = 1.5;
+  stats.load.saturation = 0.875;
+  stats.load.queued_seconds = 12.5;
+  stats.load.max_queued_seconds = 30;
+  series = SeriesOf(metrics.Page());
+  const double expected[] = {3, 5, 0.75, 1.5, 0.875, 12.5, 30};
+  for (size_t i = 0; i < names.size(); ++i) EXPECT_EQ(series.at(names[i]), expected[i]) << names[i];
+  const std::string page = metrics.Page();
+  EXPECT_THAT(page, HasSubstr("# TYPE castor_deadline_misses_total counter"));
+  EXPECT_THAT(page, HasSubstr("# TYPE castor_wasted_compute_seconds_total counter"));
+  EXPECT_THAT(page, HasSubstr("# TYPE castor_oldest_request_seconds gauge"));
+}
+
+TEST(Metrics, TheDevicesTimeIsThereByTenant) {
+  FakeEngine engine;
+  const Metrics metrics(engine);
+  EXPECT_TRUE(std::isnan(Sum(SeriesOf(metrics.Page()), {"castor_tenant_compute_seconds_total"})));
+  engine.fixed_stats().tenant_seconds = {{"", 0.25}, {"beaver", 1.5}, {"other", 4}};
+  const auto series = SeriesOf(metrics.Page());
+  const std::string name = "castor_tenant_compute_seconds_total";
+  EXPECT_EQ(series.at(name + "{tenant=\"\"}"), 0.25);
+  EXPECT_EQ(series.at(name + "{tenant=\"beaver\"}"), 1.5);
+  EXPECT_EQ(series.at(name + "{tenant=\"other\"}"), 4);
 }
 
 TEST(Metrics, TheProcessDescribesItself) {

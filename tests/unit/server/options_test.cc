@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -342,6 +343,60 @@ TEST_F(OptionsTest, BadModelsAreRefused) {
   EXPECT_THAT(ErrorOf({"--config", WriteFile("model = \"/none\"\n")}),
               AllOf(HasSubstr("no directory"), HasSubstr("line 1")));
   EXPECT_THAT(ErrorOf({"--model", "/a\nb\x1b[31m"}), HasSubstr("/a?b?[31m"));
+}
+
+TEST_F(OptionsTest, PredictedTimesAreBounded) {
+  const ServerOptions defaults = ParseOrDie({});
+  EXPECT_EQ(defaults.engine.max_queued_time, std::chrono::seconds(30));
+  EXPECT_EQ(defaults.engine.max_request_time, std::chrono::minutes(10));
+  const ServerOptions options =
+      ParseOrDie({"--max-queued-time", "1500ms", "--max-request-time=2m"});
+  EXPECT_EQ(options.engine.max_queued_time, std::chrono::milliseconds(1500));
+  EXPECT_EQ(options.engine.max_request_time, std::chrono::minutes(2));
+  EXPECT_EQ(ParseOrDie({"--max-queued-time", "24h"}).engine.max_queued_time,
+            std::chrono::hours(24));
+  for (const char* flag : {"--max-queued-time", "--max-request-time"}) {
+    for (const char* bad : {"0ms", "0s", "500us", "25h", "30", "-1s", "long", ""}) {
+      EXPECT_THAT(ErrorOf({std::string(flag) + "=" + bad}), HasSubstr(flag)) << bad;
+    }
+  }
+  const std::string file = WriteFile("max-request-time = \"5s\"\nmax-queued-time = \"6s\"\n");
+  EXPECT_EQ(ParseOrDie({"--config", file}).engine.max_request_time, std::chrono::seconds(5));
+  SetEnvironment("CASTOR_MAX_QUEUED_TIME", "7s");
+  EXPECT_EQ(ParseOrDie({"--config", file}).engine.max_queued_time, std::chrono::seconds(7));
+}
+
+TEST_F(OptionsTest, TenantsHaveWeights) {
+  using Weights = std::map<std::string, double>;
+  EXPECT_TRUE(ParseOrDie({}).engine.tenant_weights.empty());
+  EXPECT_EQ(
+      ParseOrDie({"--tenant-weight", "a=2", "--tenant-weight=team-1.eu=0.5"}).engine.tenant_weights,
+      (Weights{{"a", 2}, {"team-1.eu", 0.5}}));
+  EXPECT_EQ(ParseOrDie({"--tenant-weight", "a=0.001,b=1e3"}).engine.tenant_weights,
+            (Weights{{"a", 0.001}, {"b", 1000}}));
+  const std::string file = WriteFile("tenant-weight = [\"a=3\", \"b=4\"]\n");
+  EXPECT_EQ(ParseOrDie({"--config", file}).engine.tenant_weights, (Weights{{"a", 3}, {"b", 4}}));
+  SetEnvironment("CASTOR_TENANT_WEIGHT", "a=5,c=6");
+  EXPECT_EQ(ParseOrDie({"--config", file}).engine.tenant_weights, (Weights{{"a", 5}, {"c", 6}}));
+}
+
+TEST_F(OptionsTest, BadWeightsAreRefused) {
+  const auto error = [](const std::string& text) { return ErrorOf({"--tenant-weight", text}); };
+  for (const char* nameless : {"2", "=2", "a b=2", "a:2", "\n=2"}) {
+    EXPECT_THAT(error(nameless), HasSubstr("does not begin with a tenant's name and '='"));
+  }
+  EXPECT_THAT(error(std::string(65, 'a') + "=2"), HasSubstr("a tenant's name"));
+  for (const char* no_number : {"a=", "a=x", "a=1x", "a==1", "a= 1", "a=1 "}) {
+    EXPECT_THAT(error(no_number), HasSubstr("does not end in a number")) << no_number;
+  }
+  for (const char* beyond : {"a=0", "a=-1", "a=0.0009", "a=1000.1", "a=inf", "a=nan"}) {
+    EXPECT_THAT(error(beyond), HasSubstr("is out of range (0.001 to 1000)")) << beyond;
+  }
+  EXPECT_THAT(error("a=1e999"), HasSubstr("--tenant-weight"));
+  EXPECT_THAT(error("a=1,b=2,a=1"), HasSubstr("'a' is given twice"));
+  EXPECT_THAT(ErrorOf({"--tenant-weight", "a=1", "--tenant-weight", "a=2"}),
+              HasSubstr("--tenant-weight: 'a' is given twice"));
+  EXPECT_THAT(ErrorOf({"--config", WriteFile("tenant-weight = \"a\"\n")}), HasSubstr("line 1"));
 }
 
 TEST_F(OptionsTest, HelpIsGroupedAndSuccessful) {

@@ -1,0 +1,107 @@
+// The runs on the device now, the running one and those that it has passed, with their predicted
+// times: how long each will still take, and whether another may pass.
+//
+// A run passes another at a checkpoint, if it is much shorter than what is left of that one. Or if
+// it is shorter, of another tenant, and by start-time fair queueing due in the first half of the
+// other's service: so nobody waits for the long batches of a greedy tenant. The run that is passed
+// keeps a share of the device: those that pass may take no more time than it has had itself, after
+// a first allowance. A run that passes may be passed in turn, up to a depth.
+//
+// Thread-safe: the engine thread changes it, admission reads it.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/mutex.h"
+#include "engine/base/time.h"
+
+namespace castor {
+
+class ActiveRuns {
+ public:
+  using Id = uint64_t;
+
+  // A run may pass another if it takes at most this part of what is left of that one, and of its
+  // longest request. Those that are passed are then delayed by little in proportion to what they
+  // take themselves; and a batch of short requests is not passed by more of their kind.
+  static constexpr double kMuchShorter = 0.25;
+
+  // Of the time from a run's first moment on, the least part that it has itself.
+  static constexpr double kOwnShare = 0.5;
+
+  // What is known of a run before it begins.
+  struct Plan {
+    double predicted_us = 0;
+    double longest_us = 0;  // of its longest request, alone
+    // Of all its requests; unset if they are of several.
+    std::optional<std::string> tenant = {};
+    double half_turn = 0;  // virtual: the middle of its service (scheduling/fair_queue.h)
+    bool passes = false;   // the run that began last is held up until this one ends
+  };
+  Id Begin(Plan plan, TimePoint now) noexcept;
+
+  // Ends a run. Returns for how long it had the device, in microseconds.
+  double End(Id id, TimePoint now) noexcept;
+
+  // How many times as long as predicted runs have taken in the last second or so: what else the
+  // machine has to do, such as refusing callers, slows them down long before predictions adapt.
+  double Pace(TimePoint now) const noexcept;
+
+  // What may pass the run that began last: runs of at most so many predicted microseconds.
+  struct Passage {
+    double most_us = std::numeric_limits<double>::infinity();
+    double others_us = most_us;  // of other tenants than this one, that end by then
+    std::optional<std::string> tenant = {};
+    double half_turn = 0;
+
+    double MostUs(const std::string& of, double end) const {
+      return tenant && of != *tenant && end < half_turn ? others_us : most_us;
+    }
+    // Whether nothing may pass.
+    bool closed() const { return most_us <= 0 && (!tenant || others_us <= 0); }
+  };
+  Passage MayPass(TimePoint now) const noexcept;
+
+  // The time until a request of `us` can begin, if none other waits; and what is left of the runs
+  // that it passes then, which keep their share of the device meanwhile.
+  struct Wait {
+    double us = 0;
+    double passed_us = 0;
+  };
+  Wait WaitFor(double us, TimePoint now) const noexcept;
+
+ private:
+  struct Run {
+    Id id;
+    Plan plan;
+    double done_us;    // up to `since`
+    double passed_us;  // that others took meanwhile
+    TimePoint since;   // when it last began or went on; unless it is held up
+    bool held_up;
+  };
+
+  static double DoneUs(const Run& run, TimePoint now);
+  static double LeftUs(const Run& run, TimePoint now);
+  // The longest that may pass it, as far as it depends on its own length.
+  static double PassedByUs(const Run& run, TimePoint now);
+
+  // Sums over recent runs, both of which decay.
+  struct Recent {
+    double predicted_us = 0;
+    double measured_us = 0;
+    TimePoint at{};
+
+    double DecayTo(TimePoint now) const;
+  };
+
+  mutable Mutex mu_;
+  std::vector<Run> runs_ ABSL_GUARDED_BY(mu_);  // in order of their begin
+  Id last_ ABSL_GUARDED_BY(mu_) = 0;
+  Recent recent_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace castor

@@ -1,0 +1,146 @@
+// What is admitted and does not run yet, with predicted times, in the order of service: how long
+// would one more request wait, and whom would it make late?
+//
+// The order is that of ranks within a tenant, and fair between tenants: while one is served for
+// some time, each of the others is served for at most as much, in proportion to their weights. What
+// is much longer than a request, it passes (active_runs.h). Of a tenant's requests that may share a
+// batch, the first pays for it.
+//
+// Not thread-safe. Functions that change it are noexcept: without memory for a node the process
+// ends.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+
+#include "engine/base/time.h"
+#include "engine/jobs/active_runs.h"
+#include "engine/jobs/predicted_time.h"
+#include "engine/jobs/rank.h"
+#include "engine/jobs/tenant_weights.h"
+#include "engine/jobs/throughput.h"
+#include "engine/request.h"
+
+namespace castor {
+
+class Timeline {
+ public:
+  // A request that wants to be served.
+  struct Candidate {
+    const std::string& tenant;
+    const std::string& batch_key;
+    Rank rank;
+    Priority priority = Priority::kNormal;
+    PredictedTime time;
+    TimePoint deadline = TimePoint::max();
+  };
+
+  struct Forecast {
+    double ahead_us = 0;   // of its tenant, served before it begins
+    double others_us = 0;  // of other tenants that wait now, served meanwhile
+    // Of longer ones, which it passes. They keep their share of the device while it waits.
+    double passed_us = 0;
+    double own_us = 0;  // its own time, and its batch's if it has no company yet
+    // Whether a request behind it, of the same priority or a higher one, would miss its deadline
+    // because of it.
+    bool makes_late = false;
+  };
+
+ private:
+  // Times in microseconds, summed by their size: powers of two.
+  class Times {
+   public:
+    void Add(double us) { Add(us, us); }
+    void Remove(double us) { Add(us, -us); }
+    double total() const { return total_; }
+    // Of those that `us` does not pass.
+    double NotPassedBy(double us) const;
+    // Whether one of `of` is among them.
+    static bool IsNotPassedBy(double us, double of) { return ClassOf(of) < FirstPassedBy(us); }
+
+   private:
+    static constexpr size_t kClasses = 40;
+    static size_t ClassOf(double us);
+    // Each of the classes from here on is of times that are all long enough for `us` to pass.
+    static size_t FirstPassedBy(double us);
+    void Add(double of, double us) {
+      sums_[ClassOf(of)] += us;
+      total_ += us;
+    }
+
+    std::array<double, kClasses> sums_{};
+    double total_ = 0;
+  };
+
+  struct Entry {
+    double us = 0;
+    bool pays_for_batch = false;
+    TimePoint deadline;
+    Priority priority = Priority::kNormal;
+    std::map<std::string, int64_t>::iterator company;  // in the tenant's `keys`
+  };
+  struct Tenant {
+    double weight = 1;
+    Times times = {};  // of all entries
+    std::map<Rank, Entry> entries = {};
+    std::map<std::string, int64_t> keys = {};  // how many entries have each batch key
+    Throughput admitted = {};                  // seconds of the device
+  };
+  using Tenants = std::map<std::string, Tenant>;
+
+ public:
+  // An entry's place; valid until it is removed.
+  class Place {
+   private:
+    friend class Timeline;
+    Tenants::iterator tenant_;
+    std::map<Rank, Entry>::iterator entry_;
+  };
+
+  explicit Timeline(TenantWeights weights) : weights_(std::move(weights)) {}
+
+  // What would become of `candidate`, and of those behind it, if everything ahead of it began in
+  // `device_us` and all of it took `margin` times as long as predicted.
+  Forecast Ask(const Candidate& candidate, TimePoint now, double device_us, double margin) const;
+
+  Place Insert(const Candidate& candidate, TimePoint now) noexcept {
+    return DoInsert(candidate, now);
+  }
+  // Replaces an entry's predicted time. Whether it pays for a batch stays as it was.
+  void AdjustTime(Place place, const PredictedTime& time) noexcept;
+  void Remove(Place place) noexcept;
+
+  // The part of the device, 0 to 1, that has recently been promised to requests which go ahead of
+  // one of this tenant and priority whenever they come.
+  double ShareAhead(const std::string& tenant, Priority priority, TimePoint now);
+
+  double total_us() const { return times_.total(); }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+
+ private:
+  Place DoInsert(const Candidate& candidate, TimePoint now);
+  static double OwnTime(const Candidate& candidate, const Tenant* tenant);
+  // Of the other tenants, which have `most_us`, while this one is served for `us`.
+  double OfOthers(const Tenant* tenant, double weight, double us, double most_us) const;
+
+  void ForgetIdle(TimePoint now);
+
+  static constexpr size_t kFewTenants = 16;
+  static constexpr size_t kLevels = static_cast<size_t>(Priority::kHigh) + 1;
+
+  const TenantWeights weights_;
+  Tenants tenants_;  // those with entries, or with a recent past
+
+  std::array<Throughput, kLevels> admitted_;  // by priority, in seconds of the device
+  Times times_;
+  double total_weight_ = 0;  // of the tenants with entries
+  size_t size_ = 0;
+  size_t sweep_at_ = kFewTenants;  // tenants; then those that are idle are forgotten
+};
+
+}  // namespace castor

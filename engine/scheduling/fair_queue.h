@@ -1,0 +1,147 @@
+// Entries of several tenants, in an order that is fair between them: start-time fair queueing
+// (Goyal et al., 1996) over the service that each has been charged with.
+//
+// Every tenant has a virtual time, at which its next entry would start; the tenant with the least
+// is served next, and what it is charged, divided by its weight, moves its virtual time on. A
+// tenant that comes back after a while starts at the virtual time of whoever is being served: it
+// has no credit for the time in which it asked for nothing, and no debt either once the others have
+// caught up. Within a tenant the smallest key is first. So tenants that always wait get service in
+// proportion to their weights, and one that asks for less than its share is served at once.
+//
+// Not thread-safe. Functions that change it are noexcept: without memory for a node the process
+// ends, and an entry is never half inserted.
+#pragma once
+
+#include <algorithm>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/base/attributes.h"
+#include "engine/jobs/tenant_weights.h"
+
+namespace castor {
+
+template <typename Key, typename Value>
+class FairQueue {
+ public:
+  using Entries = std::map<Key, Value>;
+
+  explicit FairQueue(TenantWeights weights) : weights_(std::move(weights)) {}
+
+  bool empty() const { return waiting_.empty(); }
+
+  void Insert(const std::string& name, const Key& key, Value value) noexcept {
+    DoInsert(name, key, std::move(value));
+  }
+
+  // Takes an entry out. Requires that it is there. Allocates nothing.
+  Value Remove(const std::string& name, const Key& key) noexcept {
+    Tenant& tenant = *tenants_.find(name)->second;
+    auto entry = tenant.entries.extract(key);
+    if (tenant.entries.empty()) {
+      idle_.insert(waiting_.extract(tenant.turn()));
+      ForgetIdle();
+    }
+    return std::move(entry.mapped());
+  }
+
+  // The first entry, in the order of service, that `accept` takes; null if there is none.
+  // `accept(key, value)` is asked in that order.
+  template <typename Accept>
+  typename Entries::value_type* First(Accept&& accept) {
+    for (const auto& [turn, tenant] : waiting_) {
+      for (auto& entry : tenant->entries) {
+        if (accept(entry.first, entry.second)) return &entry;
+      }
+    }
+    return nullptr;
+  }
+
+  // The virtual time of a tenant, which has entries.
+  double TimeOf(const std::string& name) const { return tenants_.find(name)->second->time; }
+  double WeightOf(const std::string& name) const { return tenants_.find(name)->second->weight; }
+
+  // The tenant, which has entries, is served: others that come meanwhile start no later than this
+  // service did. Call it before the entry is removed, and then charge the tenant.
+  void Begin(const std::string& name) noexcept { time_ = std::max(time_, TimeOf(name)); }
+
+  // Charges the tenant, which has entries, with service.
+  void Charge(const std::string& name, double service) noexcept {
+    Tenant& tenant = *tenants_.find(name)->second;
+    auto node = waiting_.extract(tenant.turn());
+    tenant.time += service / tenant.weight;
+    node.key() = tenant.turn();
+    waiting_.insert(std::move(node));
+  }
+
+  // How many tenants have entries.
+  size_t waiting() const { return waiting_.size(); }
+
+  // How many tenants are remembered.
+  size_t tenants() const { return tenants_.size(); }
+
+ private:
+  struct Turn {
+    double time = 0;
+    uint64_t number = 0;  // of the tenant: no two turns are equal
+
+    auto operator<=>(const Turn&) const = default;
+  };
+  struct Tenant {
+    std::string name;
+    double weight = 1;
+    uint64_t number = 0;
+    double time = 0;  // virtual: when its next entry starts
+    Entries entries = {};
+
+    Turn turn() const { return {time, number}; }
+  };
+  using Turns = std::map<Turn, Tenant*>;
+
+  // A tenant that waits for nothing and is ahead of the others is remembered until they have caught
+  // up, unless there are very many.
+  static constexpr size_t kMostIdle = 1024;
+
+  // Never inlined into what is noexcept: see batcher.cc.
+  ABSL_ATTRIBUTE_NOINLINE void DoInsert(const std::string& name, const Key& key, Value&& value) {
+    Tenant& tenant = Find(name);
+    if (tenant.entries.empty()) {
+      idle_.erase(tenant.turn());
+      tenant.time = std::max(tenant.time, time_);
+      waiting_.emplace(tenant.turn(), &tenant);
+    }
+    tenant.entries.emplace(key, std::move(value));
+  }
+
+  Tenant& Find(const std::string& name) {
+    std::unique_ptr<Tenant>& tenant = tenants_[name];
+    if (tenant == nullptr) {
+      tenant = std::make_unique<Tenant>(
+          Tenant{.name = name, .weight = weights_.of(name), .number = ++last_number_});
+    }
+    return *tenant;
+  }
+
+  void ForgetIdle() {
+    while (!idle_.empty() && (idle_.begin()->first.time <= time_ || idle_.size() > kMostIdle)) {
+      const Tenant* const tenant = idle_.begin()->second;
+      idle_.erase(idle_.begin());
+      tenants_.erase(tenants_.find(tenant->name));
+    }
+  }
+
+  const TenantWeights weights_;
+  std::unordered_map<std::string, std::unique_ptr<Tenant>> tenants_;
+  uint64_t last_number_ = 0;
+  Turns waiting_;    // of those with entries
+  Turns idle_;       // of the others
+  double time_ = 0;  // virtual: of the entry that was served last
+};
+
+}  // namespace castor

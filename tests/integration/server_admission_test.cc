@@ -1,0 +1,239 @@
+// Tenants and predicted times as callers meet them: whole servers, over a scripted engine, over
+// the real engine on a device whose time a test decides, and over the real engine on the CPU.
+
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "castor/v1/server.grpc.pb.h"
+#include "engine/assembly/internal.h"
+#include "tests/integration/server_fixture.h"
+#include "tests/unit/scheduling/fake_device.h"
+
+namespace castor::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// ---- tenants
+
+class ServerTenantTest : public ServerTest {
+ protected:
+  void ExpectBad(const std::vector<std::string>& names, const std::string& problem) {
+    SCOPED_TRACE(names.front());
+    AttendCall call;
+    for (const std::string& name : names) call.context.AddMetadata("castor-tenant", name);
+    const grpc::Status status = call.Run(*attention_, AttendOf(1));
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(), HasSubstr(problem));
+    const Details details = DetailsOf(status);
+    EXPECT_EQ(details.info.reason(), "INVALID_FIELD");
+    ASSERT_EQ(details.bad_request.field_violations_size(), 1);
+    EXPECT_EQ(details.bad_request.field_violations(0).field(), "castor-tenant");
+  }
+};
+
+TEST_F(ServerTenantTest, ABadNameIsRefused) {
+  StartServer();
+  for (const std::string& bad : {std::string("a b"), std::string("a/b"), std::string("a,b"),
+                                 std::string("{x=\"y\"}"), std::string(65, 'x')}) {
+    ExpectBad({bad}, "must be 1 to 64 letters, digits, '.', '_', '-'");
+  }
+  ExpectBad({"one", "two"}, "is given twice");
+  ExpectBad({"one", "one"}, "is given twice");
+  EXPECT_EQ(engine_->admitted(), 0);
+  EXPECT_TRUE(AwaitNoCalls());
+}
+
+TEST_F(ServerTenantTest, AGoodNameReachesTheEngine) {
+  StartServer();
+  for (const std::string& name :
+       {std::string("beaver"), std::string("Team-1.eu_west"), std::string(64, 'x')}) {
+    AttendCall call;
+    call.context.AddMetadata("castor-tenant", name);
+    const grpc::Status status = call.Run(*attention_, AttendOf(1));
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(engine_->last_call()->tenant, name);
+  }
+  grpc::ClientContext context;
+  context.AddMetadata("castor-tenant", "encoder");
+  v1::EncodeResponse response;
+  ASSERT_TRUE(encoder_->Encode(&context, EncodeOf({"text"}), &response).ok());
+  EXPECT_EQ(engine_->last_call()->tenant, "encoder");
+}
+
+// ---- predicted times
+
+// A request of N tokens is predicted to take N seconds of a device that waits for the test.
+class ServerPredictionTest : public ServerTest {
+ protected:
+  ~ServerPredictionTest() override { script_->Open(); }
+
+  void SetUp() override {
+    EngineParts parts;
+    parts.open_device =
+        [script = script_](const EngineOptions&) -> absl::StatusOr<std::unique_ptr<Device>> {
+      return std::make_unique<FakeDevice>(script);
+    };
+    parts.predict = [](int64_t tokens) {
+      return PredictedTime{.own_us = 1e6 * static_cast<double>(tokens)};
+    };
+    EngineOptions options;
+    options.max_queued_time = seconds(30);
+    options.max_request_time = seconds(200);
+    auto engine = CreateEngineWithParts(options, std::move(parts));
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    StartServer(TestOptionsWithMetrics(), *std::move(engine));
+  }
+
+  // A call of `tokens` seconds with its deadline after some more; none: the server's own.
+  struct Asked {
+    grpc::Status status;
+    Details details;
+    std::string pushback;
+  };
+  Asked Ask(int64_t tokens, seconds deadline = seconds(0)) {
+    AttendCall call;
+    if (deadline.count() > 0) {
+      call.context.set_deadline(std::chrono::system_clock::now() + deadline);
+    }
+    Asked asked;
+    asked.status = call.Run(*attention_, AttendOf(tokens));
+    asked.details = DetailsOf(asked.status);
+    const auto& trailers = call.context.GetServerTrailingMetadata();
+    const auto found = trailers.find("grpc-retry-pushback-ms");
+    if (found != trailers.end()) {
+      asked.pushback.assign(found->second.data(), found->second.size());
+    }
+    return asked;
+  }
+
+  // While the device is busy with a request of 100 s. Requires that nothing ran before.
+  template <typename Meanwhile>
+  void WhileBusy(Meanwhile meanwhile) {
+    script_->Close();
+    grpc::Status status;
+    AttendCall busy;
+    std::thread caller([&] { status = busy.Run(*attention_, AttendOf(100)); });
+    script_->WaitForBatches(1);
+    meanwhile();
+    script_->Open();
+    caller.join();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+  }
+
+  std::shared_ptr<FakeScript> script_ = std::make_shared<FakeScript>();
+};
+
+TEST_F(ServerPredictionTest, ADeadlineThatCannotBeMetIsRefusedWithTheFigures) {
+  const Asked asked = Ask(100, seconds(60));
+  EXPECT_EQ(asked.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+  EXPECT_EQ(asked.details.info.reason(), "DEADLINE_EXCEEDED") << "the server's word, at once";
+  EXPECT_THAT(asked.status.error_message(),
+              StartsWith("the request would take about 100 s after 0.0 ms in the queue, and its "
+                         "deadline is in "));
+  EXPECT_FALSE(asked.details.retry.has_value()) << "waiting would not help";
+  EXPECT_EQ(asked.pushback, "");
+  EXPECT_TRUE(script_->batches().empty()) << "nothing was computed";
+  EXPECT_EQ(Metric("castor_rejected_total{reason=\"DEADLINE_EXCEEDED\"}"), 1);
+  EXPECT_EQ(Metric("castor_deadline_misses_total"), 0) << "it was not admitted";
+}
+
+TEST_F(ServerPredictionTest, WhatWouldBeInTimeLaterIsToldWhen) {
+  WhileBusy([&] {
+    const Asked asked = Ask(100, seconds(190));
+    EXPECT_EQ(asked.status.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
+    EXPECT_EQ(asked.details.info.reason(), "DEADLINE_EXCEEDED");
+    EXPECT_THAT(asked.status.error_message(), StartsWith("the request would take about 100 s "));
+    EXPECT_THAT(asked.status.error_message(),
+                HasSubstr(" s in the queue, and its deadline is in "));
+    ASSERT_TRUE(asked.details.retry.has_value());
+    EXPECT_EQ(asked.details.retry->retry_delay().seconds(), 10) << "100 s, bounded";
+    EXPECT_EQ(asked.pushback, "10000");
+  });
+}
+
+TEST_F(ServerPredictionTest, TheLongestWaitIsBounded) {
+  WhileBusy([&] {
+    const Asked asked = Ask(100);
+    EXPECT_EQ(asked.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_EQ(asked.details.info.reason(), "QUEUE_FULL");
+    EXPECT_THAT(asked.status.error_message(),
+                StartsWith("the queue is full: the request would wait for about "));
+    EXPECT_THAT(asked.status.error_message(), EndsWith(" s, this engine admits 30 s"));
+    EXPECT_TRUE(asked.details.retry.has_value());
+  });
+}
+
+TEST_F(ServerPredictionTest, TheLongestRequestIsBounded) {
+  const Asked asked = Ask(201);
+  EXPECT_EQ(asked.status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(asked.details.info.reason(), "TOO_LARGE");
+  EXPECT_THAT(asked.status.error_message(),
+              StartsWith("the request would take about 201 s of the device, this engine admits "
+                         "200 s (--max-request-time)"));
+  EXPECT_FALSE(asked.details.retry.has_value());
+  EXPECT_EQ(asked.pushback, "-1") << "never";
+  EXPECT_TRUE(Ask(200).status.ok());
+}
+
+TEST_F(ServerPredictionTest, ThePageTellsTheTenants) {
+  const std::string series = "castor_tenant_compute_seconds_total";
+  EXPECT_EQ(Metric(series + "{tenant=\"\"}"), 0);
+  EXPECT_EQ(Metric(series + "{tenant=\"beaver\"}"), -1) << "not there yet";
+  AttendCall call;
+  call.context.AddMetadata("castor-tenant", "beaver");
+  ASSERT_TRUE(call.Run(*attention_, AttendOf(1)).ok());
+  EXPECT_GT(Metric(series + "{tenant=\"beaver\"}"), 0);
+  EXPECT_EQ(Metric(series + "{tenant=\"\"}"), 0);
+  EXPECT_EQ(Metric("castor_wait_duration_seconds_count{priority=\"normal\"}"), 1);
+  EXPECT_EQ(Metric("castor_wait_duration_seconds_count{priority=\"high\"}"), 0);
+  EXPECT_EQ(Metric("castor_prediction_ratio_count{kernel=\"vanilla\",operation=\"attend\"}"), 1);
+  EXPECT_EQ(Metric("castor_queued_seconds_limit"), 30);
+}
+
+TEST_F(ServerPredictionTest, ServerInfoTellsTheBounds) {
+  auto stub = v1::ServerService::NewStub(channel_);
+  grpc::ClientContext context;
+  v1::ServerInfo info;
+  ASSERT_TRUE(stub->GetServerInfo(&context, {}, &info).ok());
+  EXPECT_EQ(info.limits().max_queued_time_ms(), 30'000);
+  EXPECT_EQ(info.limits().max_request_time_ms(), 200'000);
+}
+
+// ---- the real engine
+
+class ServerBoundsTest : public ServerTest {};
+
+// A message of a few megabytes that asks for a hundred billion scores.
+TEST_F(ServerBoundsTest, AQuadraticRequestIsRefusedBeforeItRuns) {
+  EngineOptions options;
+  options.device = "cpu";
+  options.cpu_threads = 1;
+  options.cost_model_budget = milliseconds(0);  // the same predictions on every machine
+  options.max_request_time = milliseconds(500);
+  auto engine = CreateEngine(options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  StartServer(TestOptions(), *std::move(engine));
+  AttendCall large;
+  const grpc::Status status = large.Run(*attention_, AttendOf(400'000));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(DetailsOf(status).info.reason(), "TOO_LARGE");
+  EXPECT_THAT(status.error_message(), StartsWith("the request would take about "));
+  EXPECT_THAT(status.error_message(), HasSubstr(" s of the device, this engine admits 500 ms"));
+  EXPECT_EQ(server_->engine().stats().load.inflight_requests, 0);
+  AttendCall small;
+  EXPECT_TRUE(small.Run(*attention_, AttendOf(100)).ok());
+}
+
+}  // namespace
+}  // namespace castor::testing
