@@ -35,35 +35,69 @@ Source LongInFlight(int in_flight) {
   return {.name = "64K tokens", .in_flight = in_flight, .draw = Attention(65536, 65536, 1)};
 }
 
-Source Named(std::string name, Source source) {
-  source.name = std::move(name);
+Source Of(std::string tenant, Source source) {
+  source.name = tenant;
+  source.draw = [draw = source.draw, tenant](std::mt19937& random) {
+    Request request = draw(random);
+    request.tenant = tenant;
+    return request;
+  };
   return source;
 }
 
-std::vector<Workload> Workloads() {
+// A text of one model: what a batch pays once is as much as a request takes itself.
+constexpr Duration kModelLaunch = std::chrono::milliseconds(4);
+Source Texts(double rate, std::optional<Duration> deadline) {
+  const auto draw = [deadline](std::mt19937&) {
+    return Request{.batch_key = "model", .tokens = 20, .work = kModelLaunch, .deadline = deadline};
+  };
+  return {.name = "texts", .rate = rate, .draw = draw};
+}
+
+struct Case {
+  Workload workload;
+  Duration launch = Settings().launch;
+};
+
+std::vector<Case> Cases() {
   Source nine_in_ten = Short(0.0002);
   Source one_in_ten{
       .name = "64K tokens", .rate = nine_in_ten.rate / 9, .draw = Attention(65536, 65536, 1)};
   Source bursts = Short(0.5, seconds(1));
   bursts.burst = 200;
-  std::vector<Workload> workloads = {
-      {"short, 30% load", {Short(0.3)}, minutes(10)},
-      {"short, 30% load, beside 64K tokens without end", {Short(0.3), LongInFlight(1)}, hours(1)},
-      {"90% short, 10% of 64K tokens", {nine_in_ten, one_in_ten}, hours(100)},
-      {"bursts of 200, 50% load, deadline 1 s", {bursts}, minutes(10)},
+  std::vector<Case> cases = {
+      {{"short, 30% load", {Short(0.3)}, minutes(10)}},
+      {{"short, 30% load, beside 64K tokens without end", {Short(0.3), LongInFlight(1)}, hours(1)}},
+      {{"90% short, 10% of 64K tokens", {nine_in_ten, one_in_ten}, hours(100)}},
+      {{"bursts of 200, 50% load, deadline 1 s", {bursts}, minutes(10)}},
   };
   for (const double load : {1.0, 2.0, 10.0}) {
-    workloads.push_back(
-        {"short, deadline 1 s, " + std::to_string(static_cast<int>(load)) + "x load",
-         {Short(load, seconds(1))},
-         minutes(1)});
+    cases.push_back({{"short, deadline 1 s, " + std::to_string(static_cast<int>(load)) + "x load",
+                      {Short(load, seconds(1))},
+                      minutes(1)}});
   }
-  workloads.push_back(
-      {"two callers, one sends ten times its share, deadline 1 s",
-       {Named("modest", Short(0.25, seconds(1))), Named("greedy", Short(2.5, seconds(1)))},
-       minutes(5)});
-  return workloads;
+  const Source modest = Of("modest", Short(0.25, seconds(1)));
+  const Source modest_texts = Of("modest", Texts(50, seconds(1)));
+  cases.push_back({{"one tenant, deadline 1 s", {modest}, minutes(5)}});
+  cases.push_back({{"two tenants, one sends ten times its share",
+                    {modest, Of("greedy", Short(5, seconds(1)))},
+                    minutes(5)}});
+  cases.push_back({{"one tenant's texts, deadline 1 s", {modest_texts}, minutes(5)}, kModelLaunch});
+  cases.push_back({{"two tenants' texts, one sends ten times its share",
+                    {modest_texts, Of("greedy", Texts(1250, seconds(1)))},
+                    minutes(5)},
+                   kModelLaunch});
+  return cases;
 }
+
+// Parts of today's policy, so that each shows what it is for.
+struct Policy {
+  const char* name;
+  bool predicts;
+  bool passes;
+};
+constexpr Policy kPolicies[] = {
+    {"no predictions", false, false}, {"no passing", true, false}, {"all", true, true}};
 
 double Percentile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
@@ -73,8 +107,10 @@ double Percentile(std::vector<double> values, double share) {
   return *at;
 }
 
-void Print(const Workload& workload, uint32_t seed) {
-  Simulation simulation(workload, {}, seed);
+void Print(const Case& row, const Policy& policy, uint32_t seed) {
+  const Workload& workload = row.workload;
+  Simulation simulation(
+      workload, {.launch = row.launch, .predicts = policy.predicts, .passes = policy.passes}, seed);
   const std::vector<Outcome> outcomes = simulation.Run();
   for (size_t source = 0; source < workload.sources.size(); ++source) {
     std::vector<double> ms;
@@ -89,10 +125,10 @@ void Print(const Workload& workload, uint32_t seed) {
       if (outcome.fate == Fate::kAnswered) ms.push_back(Seconds(outcome.latency()) * 1e3);
     }
     const double length = Seconds(workload.length);
-    std::printf("| %s | %s | %.4g | %.4g | %.4g | %.4g | %.1f | %.1f | %.1f |\n",
-                source == 0 ? workload.name.c_str() : "", workload.sources[source].name.c_str(),
-                static_cast<double>(all) / length, static_cast<double>(useful) / length,
-                Percentile(ms, 0.5), Percentile(ms, 0.99),
+    std::printf("| %s | %s | %s | %.4g | %.4g | %.4g | %.4g | %.1f | %.2f | %.2f |\n",
+                source == 0 ? workload.name.c_str() : "", source == 0 ? policy.name : "",
+                workload.sources[source].name.c_str(), static_cast<double>(all) / length,
+                static_cast<double>(useful) / length, Percentile(ms, 0.5), Percentile(ms, 0.99),
                 1e2 * static_cast<double>(refused) / static_cast<double>(all),
                 1e2 * static_cast<double>(expired) / static_cast<double>(all),
                 1e2 * static_cast<double>(late) / static_cast<double>(all));
@@ -101,10 +137,12 @@ void Print(const Workload& workload, uint32_t seed) {
 
 void PrintAll(uint32_t seed) {
   std::printf(
-      "| traffic | source | sent/s | in time/s | p50, ms | p99, ms | refused, %% | expired, %% | "
-      "late, %% |\n"
-      "|---|---|---|---|---|---|---|---|---|\n");
-  for (const Workload& workload : Workloads()) Print(workload, seed);
+      "| traffic | policy | source | sent/s | in time/s | p50, ms | p99, ms | refused, %% | "
+      "expired, %% | late, %% |\n"
+      "|---|---|---|---|---|---|---|---|---|---|\n");
+  for (const Case& row : Cases()) {
+    for (const Policy& policy : kPolicies) Print(row, policy, seed);
+  }
 }
 
 }  // namespace

@@ -6,14 +6,19 @@
 #include "engine/scheduling/batcher.h"
 
 namespace castor::simulation {
+namespace {
+
+double InUs(Duration time) { return std::chrono::duration<double, std::micro>(time).count(); }
+
+}  // namespace
 
 Simulation::Simulation(const Workload& workload, const Settings& settings, uint32_t seed)
     : workload_(workload),
       settings_(settings),
       random_(seed),
-      admission_(std::make_shared<Admission>(settings.budgets, clock_)),
+      admission_(std::make_shared<Admission>(settings.budgets, clock_, settings.weights)),
       last_arrival_(clock_->Now() + workload.length),
-      queue_(settings.limits) {}
+      queue_(settings.limits, settings.weights) {}
 
 Simulation::~Simulation() = default;
 
@@ -55,25 +60,41 @@ void Simulation::OpenArrival(size_t source) {
 
 void Simulation::Arrive(size_t source) {
   const TimePoint now = clock_->Now();
+  ++arrivals_;
   Outcome outcome;
-  outcome.ticket = ++last_ticket_;
   outcome.request = workload_.sources[source].draw(random_);
   outcome.request.source = source;
   outcome.arrived = now;
   const Request& request = outcome.request;
-  const Ticket ticket = outcome.ticket;
-  auto reservation = admission_->Reserve({.tokens = request.tokens});
+  const double off =
+      settings_.error == 0 ? 1 : std::lognormal_distribution<>(0, settings_.error)(random_);
+  outcome.takes = std::chrono::duration_cast<Duration>(request.work * off);
+
+  Claim claim;
+  claim.cost.tokens = request.tokens;
+  if (settings_.predicts) {
+    claim.time = {.batch_us = InUs(settings_.launch), .own_us = InUs(request.work)};
+  }
+  claim.batch_key = request.batch_key;
+  claim.tenant = request.tenant;
+  claim.priority = request.priority;
+  if (request.deadline) claim.deadline = now + *request.deadline;
 
   auto job = std::make_unique<Job>();
-  job->ticket = ticket;
   job->batch_key = request.batch_key;
+  job->tenant = request.tenant;
   job->tokens = request.tokens;
   job->priority = request.priority;
+  job->predicted = claim.time;
   job->received = job->queued = now;
-  if (request.deadline) job->deadline = now + *request.deadline;
-  job->rank = policy_.RankArrival(*job);
+  job->deadline = claim.deadline;
+  auto reservation = admission_->Reserve(std::move(claim));
+  const Ticket ticket = reservation.ok() ? reservation->rank().sequence : ++last_refused_;
+  outcome.ticket = ticket;
   open_.emplace(ticket, std::move(outcome));
   if (!reservation.ok()) return End(ticket, Fate::kRefused);
+  job->ticket = ticket;
+  job->rank = reservation->rank();
   job->reservation = *std::move(reservation);
   if (job->deadline) At(*job->deadline, [this, ticket] { Expire(ticket); });
   waiting_.emplace(ticket, job.get());
@@ -88,41 +109,84 @@ void Simulation::Expire(Ticket ticket) {
   End(ticket, Fate::kExpired);
 }
 
-// Hands the idle device the next batch.
+// Hands the device the next batch: an idle one, or one that is at a checkpoint.
 void Simulation::Launch() {
-  if (!running_.empty()) return;
-  const TimePoint now = clock_->Now();
-  JobList expired;
-  running_ = FormBatch(queue_, now, &expired);
-  for (const auto& job : expired) {
-    waiting_.erase(job->ticket);
-    End(job->ticket, Fate::kExpired);
-  }
-  if (running_.empty()) {
+  if (runs_.empty()) {
+    if (TryLaunch(/*passes=*/false)) return;
     // Groups that wait for company: look again when the first has waited long enough.
     const TimePoint due = queue_.DueAt();
     if (due != TimePoint::max() && due != wakes_) At(wakes_ = due, [] {});
     return;
   }
-  if (on_batch) on_batch({now, running_, queue_});
-  Duration time = settings_.launch;
-  for (const auto& job : running_) {
+  if (!settings_.passes || checkpoint_ != TimePoint::max() || queue_.empty()) return;
+  // The next multiple of the interval after the run began, or went on.
+  const TimePoint now = clock_->Now();
+  const auto passed = (now - runs_.back().since) / settings_.checkpoint;
+  checkpoint_ = runs_.back().since + (passed + 1) * settings_.checkpoint;
+  At(checkpoint_, [this, number = runs_.back().number] {
+    if (runs_.empty() || runs_.back().number != number) return;
+    checkpoint_ = TimePoint::max();
+    TryLaunch(/*passes=*/true);
+  });
+}
+
+bool Simulation::TryLaunch(bool passes) {
+  const TimePoint now = clock_->Now();
+  Opening opening{.pace = admission_->runs().Pace(now)};
+  if (passes) opening.passage = admission_->runs().MayPass(now);
+  if (opening.passage.closed()) return false;
+  JobList expired;
+  JobList jobs = FormBatch(queue_, now, &expired, opening);
+  for (const auto& job : expired) {
+    waiting_.erase(job->ticket);
+    End(job->ticket, Fate::kExpired);
+  }
+  if (jobs.empty()) return false;
+  if (on_batch) on_batch({now, jobs, queue_, passes});
+  if (passes) {
+    ++preemptions_;
+    DeviceRun& below = runs_.back();
+    below.left -= now - below.since;
+    below.number = 0;
+    busy_ += now - below.since;
+  }
+  DeviceRun run;
+  run.left = settings_.launch;
+  for (const auto& job : jobs) {
+    job->reservation.LeaveQueue();
     waiting_.erase(job->ticket);
     Outcome& outcome = open_.at(job->ticket);
     outcome.started = now;
-    time += outcome.request.work;
+    run.left += outcome.takes;
   }
-  busy_ += time;
-  At(now + time, [this] { FinishBatch(); });
+  run.id = admission_->runs().Begin(RunPlanOf(jobs, passes), now);
+  run.jobs = std::move(jobs);
+  runs_.push_back(std::move(run));
+  GoOn();
+  return true;
 }
 
-void Simulation::FinishBatch() {
-  for (auto& job : std::exchange(running_, {})) {
-    job->reservation.CountAsFinished();
-    const Ticket ticket = job->ticket;
-    job.reset();
-    End(ticket, Fate::kAnswered);
+// The last run begins, or goes on.
+void Simulation::GoOn() {
+  DeviceRun& run = runs_.back();
+  run.since = clock_->Now();
+  run.number = ++last_run_;
+  checkpoint_ = TimePoint::max();
+  At(run.since + run.left, [this, number = run.number] {
+    if (!runs_.empty() && runs_.back().number == number) FinishRun();
+  });
+}
+
+void Simulation::FinishRun() {
+  const DeviceRun run = std::move(runs_.back());
+  runs_.pop_back();
+  busy_ += run.left;
+  admission_->runs().End(run.id, clock_->Now());
+  for (const auto& job : run.jobs) {
+    job->reservation.Release();
+    End(job->ticket, Fate::kAnswered);
   }
+  if (!runs_.empty()) GoOn();
 }
 
 void Simulation::End(Ticket ticket, Fate fate) {

@@ -1,9 +1,10 @@
-// A discrete-event simulation of the scheduler: the engine's own Admission, SchedulingPolicy, Queue
-// and FormBatch over a clock and a device that are only counted. Hours of traffic take seconds, and
-// a seed makes the same run again.
+// A discrete-event simulation of the scheduler: the engine's own Admission, Queue, FormBatch and
+// ActiveRuns over a clock and a device that are only counted. Hours of traffic take seconds, and a
+// seed makes the same run again.
 //
-// What is simulated is the engine loop: one batch at a time on the device, the next formed when it
-// ends; requests withdrawn as their deadlines pass. Single-threaded.
+// What is simulated is the engine loop: a batch on the device, shorter ones that pass it at its
+// checkpoints, the next formed when it ends; requests withdrawn as their deadlines pass.
+// Single-threaded.
 #pragma once
 
 #include <chrono>
@@ -21,7 +22,6 @@
 #include "engine/base/clock.h"
 #include "engine/jobs/admission.h"
 #include "engine/scheduling/queue.h"
-#include "engine/scheduling/scheduling_policy.h"
 #include "tests/simulation/workload.h"
 
 namespace castor::simulation {
@@ -38,9 +38,18 @@ class SimulatedClock final : public Clock {
 };
 
 struct Settings {
-  Cost budgets{.requests = 1024, .tokens = 1 << 20, .bytes = int64_t{1} << 40};
+  Budgets budgets{.most = {.requests = 1024, .tokens = 1 << 20, .bytes = int64_t{1} << 40},
+                  .queued_time = std::chrono::seconds(30)};
+  TenantWeights weights = {};
   BatchLimits limits{.max_tokens = 16384, .max_requests = 256};
   Duration launch = std::chrono::microseconds(100);  // what each batch takes beside its work
+  Duration checkpoint = std::chrono::milliseconds(2);
+
+  // Parts of the policy, for comparison. Without predictions there is no passing either.
+  bool predicts = true;
+  bool passes = true;
+  // How far predictions are off: the standard deviation of the logarithm of their error.
+  double error = 0;
 };
 
 enum class Fate { kAnswered, kRefused, kExpired };
@@ -49,6 +58,7 @@ enum class Fate { kAnswered, kRefused, kExpired };
 struct Outcome {
   Ticket ticket = 0;
   Request request;
+  Duration takes{};  // on the device, in truth
   Fate fate = Fate::kAnswered;
   TimePoint arrived;
   TimePoint started;  // on the device, if it ran
@@ -66,6 +76,7 @@ struct Formed {
   TimePoint at;
   const JobList& jobs;
   Queue& queue;  // what was left behind
+  bool passes;   // it holds up another
 };
 
 class Simulation {
@@ -81,11 +92,13 @@ class Simulation {
   // Runs until all requests have arrived and been answered. In the order of their ends.
   std::vector<Outcome> Run();
 
-  Cost in_use() const { return admission_->in_use(); }
+  int64_t arrivals() const { return arrivals_; }
+  AdmissionLoad load() const { return admission_->load(); }
   const Settings& settings() const { return settings_; }
-  bool device_idle() const { return running_.empty(); }
+  bool device_idle() const { return runs_.empty(); }
   bool waiting() const { return !queue_.empty(); }
   Duration busy() const { return busy_; }  // time in which the device ran
+  int64_t preemptions() const { return preemptions_; }
 
  private:
   struct Event {
@@ -98,12 +111,23 @@ class Simulation {
     }
   };
 
+  // One on the device; the last of them runs, the others are held up.
+  struct DeviceRun {
+    JobList jobs;
+    ActiveRuns::Id id = 0;
+    uint64_t number = 0;  // changes when it goes on, so that events of the time before are void
+    TimePoint since;
+    Duration left{};
+  };
+
   void At(TimePoint when, std::function<void()> happen);
   void OpenArrival(size_t source);
   void Arrive(size_t source);
   void Expire(Ticket ticket);
   void Launch();
-  void FinishBatch();
+  bool TryLaunch(bool passes);
+  void GoOn();
+  void FinishRun();
   void End(Ticket ticket, Fate fate);
 
   const Workload& workload_;
@@ -112,15 +136,18 @@ class Simulation {
   const std::shared_ptr<SimulatedClock> clock_ = std::make_shared<SimulatedClock>();
   const std::shared_ptr<Admission> admission_;
   const TimePoint last_arrival_;
-  SchedulingPolicy policy_;
   Queue queue_;
 
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   uint64_t events_made_ = 0;
-  Ticket last_ticket_ = 0;
+  Ticket last_refused_ = Ticket{1} << 62;  // those that are not admitted have tickets of their own
+  uint64_t last_run_ = 0;
+  int64_t preemptions_ = 0;
+  int64_t arrivals_ = 0;
   std::map<Ticket, Outcome> open_;
   std::map<Ticket, const Job*> waiting_;
-  JobList running_;
+  std::vector<DeviceRun> runs_;
+  TimePoint checkpoint_ = TimePoint::max();  // of the last run, if one is to come
   TimePoint wakes_ = TimePoint::max();  // the next look at a queue whose groups wait for company
   Duration busy_{};
   std::vector<Outcome> outcomes_;

@@ -21,6 +21,7 @@ struct Request {
   std::string batch_key = {};
   int64_t tokens = 1;
   Duration work{};  // on the device, beside what a launch costs
+  std::string tenant = {};
   Priority priority = Priority::kNormal;
   std::optional<Duration> deadline = {};  // after its arrival
 };
