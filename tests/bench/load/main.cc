@@ -1,0 +1,92 @@
+// Shows over real sockets that no request holds up the others, and prints what it measured as a
+// Markdown table.
+//
+//   load_bench --server build/server/castor-server --model .deps/minilm
+//
+// It starts a server for each scenario, and takes about ten minutes. Ends with 1 if a bound was
+// missed. Needs a quiet machine: the bounds are milliseconds. Each scenario's last row says how
+// much of it others took.
+
+#include <sys/resource.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "tests/bench/load/neighbours.h"
+#include "tests/bench/load/scenario.h"
+#include "tests/bench/load/time_limit.h"
+
+namespace castor::bench {
+
+const std::vector<Scenario>& Scenarios() {
+  static const std::vector<Scenario> scenarios = {
+      {"short_beside_long", "short attention while one of 65,536 tokens computes", ShortBesideLong},
+      {"huge_attend", "a million tokens, cancelled or past their deadline", HugeAttend},
+      {"huge_text", "100 texts of 1 MiB beside two words", HugeText},
+      {"overload", "up to ten times as many texts as the server can encode", Overload},
+      {"greedy_tenant", "one tenant asks for ten times its share", GreedyTenant},
+      {"exactly_once", "10,000 mixed requests, cancellations, and a drain", ExactlyOnce},
+      {"idle_cost", "one small attention at a time; with --baseline against another server",
+       IdleCost},
+  };
+  return scenarios;
+}
+
+}  // namespace castor::bench
+
+int main(int argc, char** argv) {
+  using castor::bench::Scenario;
+  castor::bench::Settings settings;
+  std::vector<std::string> only;
+  double seconds = 10;
+  CLI::App app("Shows that no request holds up the others.\n", "load_bench");
+  app.add_option("--server", settings.server, "The castor-server to load")
+      ->required()
+      ->check(CLI::ExistingFile);
+  app.add_option("--model", settings.model, "The directory of a text encoder")
+      ->required()
+      ->check(CLI::ExistingDirectory);
+  app.add_option("--baseline", settings.baseline, "Another castor-server, for idle_cost")
+      ->check(CLI::ExistingFile);
+  app.add_option("--seconds", seconds, "Length of each measuring phase")
+      ->check(CLI::Range(2.0, 600.0))
+      ->capture_default_str();
+  app.add_option("--rounds", settings.rounds, "How often phases that are compared take turns")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  std::vector<std::string> names;
+  std::string footer = "Scenarios:\n";
+  for (const Scenario& scenario : castor::bench::Scenarios()) {
+    names.emplace_back(scenario.name);
+    footer += std::string("  ") + scenario.name + ": " + scenario.about + "\n";
+  }
+  app.add_option("--only", only, "Scenarios to run; repeatable")->check(CLI::IsMember(names));
+  app.footer(footer);
+  CLI11_PARSE(app, argc, argv);
+  settings.phase = std::chrono::duration<double>(seconds);
+
+  // Clients have machines of their own. This one shares the server's, and would measure its own
+  // wait for a processor: it goes first, where it may. gRPC's threads inherit this.
+  if (setpriority(PRIO_PROCESS, 0, -10) != 0) {
+    std::fprintf(stderr,
+                 "load_bench: without the right to a higher priority; latencies include "
+                 "this program's own waits\n");
+  }
+
+  castor::bench::Report report;
+  report.PrintHead();
+  for (const Scenario& scenario : castor::bench::Scenarios()) {
+    if (!only.empty() && std::find(only.begin(), only.end(), scenario.name) == only.end()) continue;
+    const castor::bench::TimeLimit limit(scenario.name, settings);
+    report.Begin(scenario.name);
+    const castor::bench::Neighbours neighbours;
+    scenario.run(settings, report);
+    report.Note("others on this machine took",
+                castor::bench::Figure(neighbours.PercentTaken(), "%"));
+  }
+  std::printf("\n%d passed, %d missed\n", report.passed(), report.missed());
+  return report.missed() == 0 ? 0 : 1;
+}
