@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <unordered_map>
 
 #include "engine/base/time.h"
 #include "engine/jobs/active_runs.h"
@@ -134,8 +133,7 @@ class Timeline {
   static constexpr size_t kLevels = static_cast<size_t>(Priority::kHigh) + 1;
 
   const TenantWeights weights_;
-  Tenants tenants_;  // those with entries, or with a recent past
-
+  Tenants tenants_;                           // those with entries, or with a recent past
   std::array<Throughput, kLevels> admitted_;  // by priority, in seconds of the device
   Times times_;
   double total_weight_ = 0;  // of the tenants with entries

@@ -6,7 +6,7 @@
 // Inputs are "gaussian", independent normal queries, the worst case for clustering; or "centres",
 // queries around 200 centres with a tenth of their variance, as in trained models.
 // --benchmark_filter selects (keep "sdpa" in it), and OMP_NUM_THREADS sets the threads of all.
-// Memory is allocated as in the server: huge pages, and freed memory is reused.
+// Memory is allocated as in the server: freed memory is reused.
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
