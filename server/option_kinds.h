@@ -133,18 +133,8 @@ class Declarer {
   void Time(const char* group, const std::string& flag, Duration* value,
             std::chrono::microseconds low, std::chrono::microseconds high,
             const std::string& help) {
-    const std::string range = " (" + FormatDuration(low) + " to " + FormatDuration(high) + ")";
-    Text(group, flag, "TIME", FormatDuration(*value), help + range,
-         [=](const std::string& text) -> std::string {
-           const auto duration = ParseDuration(text);
-           if (!duration) return "is not a duration such as 5ms or 2s";
-           if (*duration < low || *duration > high) return "is out of range" + range;
-           if (std::chrono::duration_cast<Duration>(*duration) != *duration) {
-             return "is finer than the unit of this setting, 1ms";
-           }
-           *value = std::chrono::duration_cast<Duration>(*duration);
-           return "";
-         },
+    Text(group, flag, "TIME", FormatDuration(*value), help + Range(low, high),
+         [=](const std::string& text) { return ReadTime(text, low, high, value); },
          {ConfigType::kString, ConfigType::kInteger});
   }
 
@@ -153,6 +143,24 @@ class Declarer {
   void Time(const char* group, const std::string& flag, Duration* value, OptionBounds bounds,
             const std::string& help) {
     Time(group, flag, value, Duration(bounds.low), Duration(bounds.high), help);
+  }
+
+  // A time, or "auto", which is no value and the default.
+  template <typename Duration>
+  void TimeOrAuto(const char* group, const std::string& flag, std::optional<Duration>* value,
+                  OptionBounds bounds, const std::string& help) {
+    const Duration low(bounds.low);
+    const Duration high(bounds.high);
+    Text(group, flag, "TIME", "auto", help + Range(low, high),
+         [=](const std::string& text) -> std::string {
+           value->reset();
+           if (text == "auto") return "";
+           Duration time{};
+           std::string problem = ReadTime<Duration>(text, low, high, &time);
+           if (problem.empty()) *value = time;
+           return problem;
+         },
+         {ConfigType::kString, ConfigType::kInteger});
   }
 
   template <typename T>
@@ -185,6 +193,23 @@ class Declarer {
  private:
   static std::string Range(int64_t low, int64_t high) {
     return " (" + std::to_string(low) + " to " + std::to_string(high) + ")";
+  }
+  static std::string Range(std::chrono::microseconds low, std::chrono::microseconds high) {
+    return " (" + FormatDuration(low) + " to " + FormatDuration(high) + ")";
+  }
+
+  // Stores a time within the range; or says what is wrong with the text.
+  template <typename Duration>
+  static std::string ReadTime(const std::string& text, std::chrono::microseconds low,
+                              std::chrono::microseconds high, Duration* value) {
+    const auto duration = ParseDuration(text);
+    if (!duration) return "is not a duration such as 5ms or 2s";
+    if (*duration < low || *duration > high) return "is out of range" + Range(low, high);
+    if (std::chrono::duration_cast<Duration>(*duration) != *duration) {
+      return "is finer than the unit of this setting, 1ms";
+    }
+    *value = std::chrono::duration_cast<Duration>(*duration);
+    return "";
   }
 
   struct Option {

@@ -236,8 +236,10 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype)
                  "Token budget of a batch; a longer request runs alone");
   declare.Number(kBatching, "--max-batch-requests", &engine.max_batch_requests,
                  kBatchRequestsBounds, "Requests in one batch");
-  declare.Time(kBatching, "--batch-delay", &engine.batch_delay, kBatchDelayBounds,
-               "How long a free device waits for company");
+  declare.TimeOrAuto(kBatching, "--batch-delay", &engine.batch_delay, kBatchDelayBounds,
+                     "How long a request waits for others to share its batch; 0: not at all; auto: "
+                     "as long as they mostly come soon enough to pay for it, so never on an idle "
+                     "server");
 
   declare.Number(kLimits, "--max-queued-requests", &engine.max_queued_requests,
                  kQueuedRequestsBounds, "Requests admitted and not yet answered");

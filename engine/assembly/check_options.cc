@@ -1,5 +1,6 @@
 #include "engine/assembly/check_options.h"
 
+#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <set>
@@ -20,6 +21,7 @@ struct Setting {
 }  // namespace
 
 absl::Status CheckOptions(const EngineOptions& options) {
+  using std::chrono::microseconds;
   constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
   for (const auto& [field, value, bounds] : {
            Setting{"cpu_threads", options.cpu_threads, kCpuThreadsBounds},
@@ -31,7 +33,8 @@ absl::Status CheckOptions(const EngineOptions& options) {
            {"max_request_time", options.max_request_time.count(), kRequestTimeBounds},
            {"max_batch_tokens", options.max_batch_tokens, kBatchTokensBounds},
            {"max_batch_requests", options.max_batch_requests, kBatchRequestsBounds},
-           {"batch_delay", options.batch_delay.count(), kBatchDelayBounds},
+           {"batch_delay", options.batch_delay.value_or(microseconds(0)).count(),
+            kBatchDelayBounds},
            {"max_sequences", options.max_sequences, kSequencesBounds},
            {"max_text_bytes", options.max_text_bytes, kTextBytesBounds},
            {"cost_model_budget", options.cost_model_budget.count(), kCostModelBudgetBounds},

@@ -30,8 +30,10 @@ class ActiveRuns {
   // take themselves; and a batch of short requests is not passed by more of their kind.
   static constexpr double kMuchShorter = 0.25;
 
-  // Of the time from a run's first moment on, the least part that it has itself.
+  // Of the time from a run's first moment on, the least part that it has itself; and where it is
+  // passed by those of other tenants, whose turns are fair in any case.
   static constexpr double kOwnShare = 0.5;
+  static constexpr double kOwnShareOfTenants = 0.25;
 
   // What is known of a run before it begins.
   struct Plan {

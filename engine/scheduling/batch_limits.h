@@ -4,13 +4,16 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace castor {
 
 struct BatchLimits {
   int64_t max_tokens = 0;
   int64_t max_requests = 0;
-  std::chrono::microseconds delay{0};  // that a group's head waits for more requests; 0: none
+  // For how long a group's head waits for more requests; 0: not at all; nullopt: while that pays
+  // (company.h).
+  std::optional<std::chrono::microseconds> delay = std::chrono::microseconds(0);
 
   // Whether a batch of `requests` requests with `tokens` tokens in all is full.
   bool Reached(int64_t tokens, size_t requests) const {

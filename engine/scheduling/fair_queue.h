@@ -3,10 +3,11 @@
 //
 // Every tenant has a virtual time, at which its next entry would start; the tenant with the least
 // is served next, and what it is charged, divided by its weight, moves its virtual time on. A
-// tenant that comes back after a while starts at the virtual time of whoever is being served: it
-// has no credit for the time in which it asked for nothing, and no debt either once the others have
-// caught up. Within a tenant the smallest key is first. So tenants that always wait get service in
-// proportion to their weights, and one that asks for less than its share is served at once.
+// tenant that comes back after a while starts at the virtual time of whoever is being served, less
+// the service that it did not use meanwhile, up to a small credit. So tenants that always wait get
+// service in proportion to their weights; one that asks for less than its share is served at once,
+// and so are a few requests of it that come together. Who is not known yet has no credit: a new
+// name brings nothing. Within a tenant the smallest key is first.
 //
 // Not thread-safe. Functions that change it are noexcept: without memory for a node the process
 // ends, and an entry is never half inserted.
@@ -32,7 +33,9 @@ class FairQueue {
  public:
   using Entries = std::map<Key, Value>;
 
-  explicit FairQueue(TenantWeights weights) : weights_(std::move(weights)) {}
+  // `credit`: the most service, for a weight of 1, that a tenant may have left unused before.
+  explicit FairQueue(TenantWeights weights, double credit = 0)
+      : weights_(std::move(weights)), credit_(credit) {}
 
   bool empty() const { return waiting_.empty(); }
 
@@ -104,8 +107,8 @@ class FairQueue {
   };
   using Turns = std::map<Turn, Tenant*>;
 
-  // A tenant that waits for nothing and is ahead of the others is remembered until they have caught
-  // up, unless there are very many.
+  // A tenant that waits for nothing is remembered for as long as it has debt or credit, unless
+  // there are very many: then those that were served longest ago are forgotten.
   static constexpr size_t kMostIdle = 1024;
 
   // Never inlined into what is noexcept: see batcher.cc.
@@ -113,7 +116,7 @@ class FairQueue {
     Tenant& tenant = Find(name);
     if (tenant.entries.empty()) {
       idle_.erase(tenant.turn());
-      tenant.time = std::max(tenant.time, time_);
+      tenant.time = std::max(tenant.time, time_ - credit_);
       waiting_.emplace(tenant.turn(), &tenant);
     }
     tenant.entries.emplace(key, std::move(value));
@@ -122,14 +125,15 @@ class FairQueue {
   Tenant& Find(const std::string& name) {
     std::unique_ptr<Tenant>& tenant = tenants_[name];
     if (tenant == nullptr) {
-      tenant = std::make_unique<Tenant>(
-          Tenant{.name = name, .weight = weights_.of(name), .number = ++last_number_});
+      tenant = std::make_unique<Tenant>(Tenant{
+          .name = name, .weight = weights_.of(name), .number = ++last_number_, .time = time_});
     }
     return *tenant;
   }
 
   void ForgetIdle() {
-    while (!idle_.empty() && (idle_.begin()->first.time <= time_ || idle_.size() > kMostIdle)) {
+    const auto matters = [this](double time) { return credit_ > 0 || time > time_; };
+    while (!idle_.empty() && (!matters(idle_.begin()->first.time) || idle_.size() > kMostIdle)) {
       const Tenant* const tenant = idle_.begin()->second;
       idle_.erase(idle_.begin());
       tenants_.erase(tenants_.find(tenant->name));
@@ -137,6 +141,7 @@ class FairQueue {
   }
 
   const TenantWeights weights_;
+  const double credit_;
   std::unordered_map<std::string, std::unique_ptr<Tenant>> tenants_;
   uint64_t last_number_ = 0;
   Turns waiting_;    // of those with entries

@@ -1,17 +1,41 @@
 #include "engine/scheduling/queue.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace castor {
+namespace {
+
+// A request does not wait for company if its deadline is nearer than so many times the wait and the
+// batch's own time: a wait is not in the forecast by which it was admitted.
+constexpr double kSpare = 2;
+
+// Whether the jobs have time for a wait and a batch of so many microseconds in all.
+bool HaveTime(const Queue::Group& group, double us, TimePoint now) {
+  return std::none_of(group.jobs.begin(), group.jobs.end(), [&](const auto& entry) {
+    const auto& deadline = entry.second->deadline;
+    return deadline && Microseconds(now, *deadline) < kSpare * us;
+  });
+}
+
+std::chrono::nanoseconds InNanoseconds(double us) {
+  return std::chrono::nanoseconds(static_cast<int64_t>(us * 1e3));
+}
+
+}  // namespace
 
 void Queue::Push(std::unique_ptr<Job> job) noexcept {
   order_.Insert(job->tenant, job->rank, job.get());
-  Listed& group = groups_[job->batch_key];
+  const auto at = groups_.try_emplace(job->batch_key).first;
+  Listed& group = at->second;
   group.tokens += job->tokens;
+  group.own_us += job->predicted.own_us;
+  const TimePoint now = job->queued;
   const Rank rank = job->rank;
   group.jobs.emplace(rank, std::move(job));
   ++size_;
-  Update(group);
+  if (!limits_.delay) company_.Came(at->first, now);
+  Update(at->first, group, now);
 }
 
 std::unique_ptr<Job> Queue::Remove(const Job& job) noexcept {
@@ -22,12 +46,18 @@ std::unique_ptr<Job> Queue::Remove(const Job& job) noexcept {
   std::unique_ptr<Job> taken = std::move(at->second);
   group.jobs.erase(at);
   group.tokens -= taken->tokens;
+  group.own_us -= taken->predicted.own_us;
   --size_;
   if (group.jobs.empty()) {
     StopWaiting(group);
     groups_.erase(group_at);
-  } else {
-    Update(group);
+    return taken;
+  }
+  group.due = false;
+  if (limits_.delay) {
+    Update(group_at->first, group, {});
+  } else if (!group.waits) {
+    group.first.reset();
   }
   return taken;
 }
@@ -35,44 +65,80 @@ std::unique_ptr<Job> Queue::Remove(const Job& job) noexcept {
 TimePoint Queue::DueAt() const {
   if (groups_.empty()) return TimePoint::max();
   if (waits_.size() < groups_.size()) return TimePoint::min();
-  return waits_.begin()->first + limits_.delay;
+  return waits_.begin()->first;
 }
 
 const Job* Queue::FirstDue(TimePoint now, const Opening& opening) noexcept {
-  // Groups whose heads have waited long enough become due.
-  while (!waits_.empty() && waits_.begin()->first + limits_.delay <= now) {
-    StopWaiting(*waits_.begin()->second);
+  // Groups that have waited for long enough become due.
+  while (!waits_.empty() && waits_.begin()->first <= now) {
+    Listed& group = *waits_.begin()->second;
+    StopWaiting(group);
+    group.due = true;
   }
   const double most_us = std::max(opening.passage.most_us, opening.passage.others_us);
+  const bool always = limits_.delay && limits_.delay->count() == 0;
   const auto* const first = order_.First([&](const Rank&, const Job* job) {
     const double us = job->predicted.alone_us();
     if (us > most_us) return false;  // far cheaper than a look at its tenant
     if (us > opening.MostUs(*job, TurnAfter(*job, us))) return false;
-    return waits_.empty() || !groups_.find(job->batch_key)->second.waits;
+    if (always) return true;
+    const auto group = groups_.find(job->batch_key);
+    return !group->second.waits && Decide(group->first, group->second, now);
   });
   return first == nullptr ? nullptr : first->second;
 }
 
 void Queue::EndDelay() noexcept {
-  limits_.delay = {};
+  limits_.delay = std::chrono::microseconds(0);
   while (!waits_.empty()) StopWaiting(*waits_.begin()->second);
 }
 
-// Does not look at the clock: FirstDue notices that a delay is over.
-void Queue::Update(Listed& group) {
-  const TimePoint since = group.jobs.begin()->second->queued;
-  const bool waits = limits_.delay.count() > 0 && !limits_.Reached(group.tokens, group.jobs.size());
-  if (waits == group.waits && since == group.since) return;
+// Does not look at the clock: FirstDue notices that a wait is over.
+void Queue::Update(const std::string& key, Listed& group, TimePoint now) {
+  if (limits_.Reached(group.tokens, group.jobs.size())) {
+    StopWaiting(group);
+    group.due = true;
+  } else if (!limits_.delay) {
+    // What does not wait is decided when it could begin.
+    if (!group.waits) return;
+    StopWaiting(group);
+    Decide(key, group, now);
+  } else if (limits_.delay->count() > 0) {
+    Wait(group, group.jobs.begin()->second->queued + *limits_.delay);
+  }
+}
+
+bool Queue::Decide(const std::string& key, Listed& group, TimePoint now) {
+  if (limits_.delay || group.due) return true;
+  const CompanyForecast::Batch batch = {.requests = group.jobs.size(),
+                                        .once_us = group.jobs.begin()->second->predicted.batch_us,
+                                        .own_us = group.own_us};
+  const double us = company_.WaitUs(key, batch, now);
+  if (us > 0 && HaveTime(group, us + batch.once_us + batch.own_us, now)) {
+    // Not again and again for longer than a batch of its own would take.
+    if (!group.first) group.first = now;
+    const TimePoint until =
+        std::min(now + InNanoseconds(us), *group.first + InNanoseconds(batch.once_us));
+    if (until > now) {
+      Wait(group, until);
+      return false;
+    }
+  }
+  group.due = true;
+  return true;
+}
+
+void Queue::Wait(Listed& group, TimePoint until) {
+  if (group.waits && group.until == until) return;
   StopWaiting(group);
-  group.since = since;
-  if (!waits) return;
   group.waits = true;
-  waits_.emplace(since, &group);
+  group.until = until;
+  waits_.emplace(until, &group);
 }
 
 void Queue::StopWaiting(Listed& group) {
   if (!group.waits) return;
-  waits_.erase({group.since, &group});
+  waits_.erase({group.until, &group});
   group.waits = false;
 }
 

@@ -1,9 +1,10 @@
 // The requests that wait for a batch: in groups that may share one, and in the order of service,
 // which is fair between tenants (fair_queue.h) and by rank within one.
 //
-// A group is due when it could fill a batch, or when its oldest rank has waited for the delay;
-// without a delay it is always due. Everything is indexed: an update or a lookup costs O(log n),
-// except that the first job is searched past those that are not due or too long.
+// A group is due when it could fill a batch, or has waited for company for long enough: for the
+// delay since its head came, or, without a fixed one, for as long as that pays (company.h).
+// Everything is indexed: an update or a lookup costs O(log n), except that the first job is
+// searched past those that are not due or too long.
 //
 // Not thread-safe: Scheduler guards it. Owns the jobs in it. Not bounded itself: admission bounds
 // what gets this far.
@@ -13,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -23,6 +25,7 @@
 #include "engine/jobs/rank.h"
 #include "engine/jobs/tenant_weights.h"
 #include "engine/scheduling/batch_limits.h"
+#include "engine/scheduling/company.h"
 #include "engine/scheduling/fair_queue.h"
 #include "engine/scheduling/opening.h"
 
@@ -34,10 +37,11 @@ class Queue {
   struct Group {
     std::map<Rank, std::unique_ptr<Job>> jobs;
     int64_t tokens = 0;  // of all of them
+    double own_us = 0;   // predicted, likewise
   };
 
   explicit Queue(const BatchLimits& limits, const TenantWeights& weights = {})
-      : limits_(limits), order_(weights) {}
+      : limits_(limits), order_(weights, kCreditUs) {}
 
   const BatchLimits& limits() const { return limits_; }
   bool empty() const { return size_ == 0; }
@@ -59,11 +63,13 @@ class Queue {
     return TurnOf(job) + us / order_.WeightOf(job.tenant);
   }
 
-  // When the first group is due: TimePoint::min() if one is already, max() if the queue is empty.
+  // When the first group is due: TimePoint::min() if one is already or may be, max() if the queue
+  // is empty.
   TimePoint DueAt() const;
 
   // The first job in the order of service whose group is due and that is short enough; null if
-  // there is none. `now` must not decrease between calls.
+  // there is none. A group that may wait for company, and is the first otherwise, may begin to wait
+  // now. `now` must not decrease between calls.
   const Job* FirstDue(TimePoint now, const Opening& opening = {}) noexcept;
 
   // The jobs that may share a batch with this one, which is among them. Valid until the queue
@@ -77,19 +83,29 @@ class Queue {
   void EndDelay() noexcept;
 
  private:
+  // What a tenant that asks for less than its share may have at once: a few short requests, or one
+  // that is not so short. Longer, and it would hold up the others noticeably.
+  static constexpr double kCreditUs = 100'000;
+
   struct Listed : Group {
-    bool waits = false;  // for company
-    TimePoint since{};   // when its head was queued, if it waits
+    bool waits = false;              // for company
+    TimePoint until{};               // then it is due, if it waits
+    std::optional<TimePoint> first;  // when it began to wait, unless for a fixed delay
+    bool due = false;                // it does not wait any more
   };
 
-  // Whether the group waits, and since when, has to be looked at again.
-  void Update(Listed& group);
+  // The group has changed: whether it waits, and until when, has to be looked at again.
+  void Update(const std::string& key, Listed& group, TimePoint now);
+  // Whether the group, which does not wait, is due. If not, it waits from now on.
+  bool Decide(const std::string& key, Listed& group, TimePoint now);
+  void Wait(Listed& group, TimePoint until);
   void StopWaiting(Listed& group);
 
   BatchLimits limits_;
   std::unordered_map<std::string, Listed> groups_;  // by batch key; nodes do not move
   std::set<std::pair<TimePoint, Listed*>> waits_;   // the groups that wait for company
-  FairQueue<Rank, const Job*> order_;               // all jobs
+  CompanyForecast company_;
+  FairQueue<Rank, const Job*> order_;  // all jobs
   size_t size_ = 0;
 };
 

@@ -127,9 +127,9 @@ JobList Scheduler::TakeBatch(bool wait, const std::function<Opening(TimePoint)>&
           break;
         }
         if (!wait) break;
-        device_sleeps_ = true;
+        device_sleeps_until_ = due;
         clock_.WaitUntil(device_wakes_, mu_, due);
-        device_sleeps_ = false;
+        device_sleeps_until_ = TimePoint::min();
       }
       if (stopped_) wait = false;
     }
@@ -278,9 +278,10 @@ bool Scheduler::PushWaiting(std::unique_ptr<Job> job) {
   job->phase = Job::Phase::kWaiting;
   job->queued = clock_.Now();
   queue_.Push(std::move(job));
-  // The sleeper must look again if the queue was empty, or if a batch has become full.
-  if (!device_sleeps_ || (queue_.size() > 1 && queue_.DueAt() != TimePoint::min())) return false;
-  device_sleeps_ = false;
+  // A sleeper must look again if a batch is due earlier, or may be.
+  const TimePoint due = queue_.DueAt();
+  if (due >= device_sleeps_until_) return false;
+  device_sleeps_until_ = due;
   return true;
 }
 

@@ -133,8 +133,9 @@ class Scheduler {
   std::map<Ticket, Job*> open_ ABSL_GUARDED_BY(mu_);  // in order of arrival
   // The deadlines of jobs that wait or are being tokenized.
   std::set<std::pair<TimePoint, Ticket>> deadlines_ ABSL_GUARDED_BY(mu_);
-  // Whether the engine thread sleeps and nobody has woken it yet: avoids needless wake-ups.
-  bool device_sleeps_ ABSL_GUARDED_BY(mu_) = false;
+  // When the engine thread will wake; min() while it is awake, or has been woken. Avoids needless
+  // wake-ups.
+  TimePoint device_sleeps_until_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
   // When the deadline thread will wake; min() while it is awake. It may then find nothing to do:
   // that is cheaper than waking it for every request that ends.
   TimePoint deadline_sleeps_until_ ABSL_GUARDED_BY(mu_) = TimePoint::min();

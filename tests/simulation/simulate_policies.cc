@@ -47,11 +47,19 @@ Source Of(std::string tenant, Source source) {
 
 // A text of one model: what a batch pays once is as much as a request takes itself.
 constexpr Duration kModelLaunch = std::chrono::milliseconds(4);
-Source Texts(double rate, std::optional<Duration> deadline) {
-  const auto draw = [deadline](std::mt19937&) {
-    return Request{.batch_key = "model", .tokens = 20, .work = kModelLaunch, .deadline = deadline};
+Source Texts(double rate, std::optional<Duration> deadline, Duration work = kModelLaunch) {
+  const auto draw = [deadline, work](std::mt19937&) {
+    return Request{.batch_key = "model", .tokens = 20, .work = work, .deadline = deadline};
   };
   return {.name = "texts", .rate = rate, .draw = draw};
+}
+
+// Callers that send their next text soon after an answer.
+Source TextCallers(int callers) {
+  Source source = Texts(0, std::nullopt, std::chrono::milliseconds(1));
+  source.in_flight = callers;
+  source.think = std::chrono::microseconds(300);
+  return source;
 }
 
 struct Case {
@@ -87,6 +95,18 @@ std::vector<Case> Cases() {
                     {modest_texts, Of("greedy", Texts(1250, seconds(1)))},
                     minutes(5)},
                    kModelLaunch});
+  for (const int callers : {1, 2, 4, 16}) {
+    cases.push_back({{"short texts, callers in a closed loop: " + std::to_string(callers),
+                      {TextCallers(callers)},
+                      minutes(1)},
+                     kModelLaunch});
+  }
+  for (const double rate : {20, 100, 300}) {
+    cases.push_back({{"short texts, per second: " + std::to_string(static_cast<int>(rate)),
+                      {Texts(rate, std::nullopt, std::chrono::milliseconds(1))},
+                      minutes(2)},
+                     kModelLaunch});
+  }
   return cases;
 }
 
@@ -95,9 +115,12 @@ struct Policy {
   const char* name;
   bool predicts;
   bool passes;
+  bool waits;
 };
-constexpr Policy kPolicies[] = {
-    {"no predictions", false, false}, {"no passing", true, false}, {"all", true, true}};
+constexpr Policy kPolicies[] = {{"no predictions", false, false, false},
+                                {"no passing", true, false, false},
+                                {"no waiting", true, true, false},
+                                {"all", true, true, true}};
 
 double Percentile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
@@ -109,8 +132,9 @@ double Percentile(std::vector<double> values, double share) {
 
 void Print(const Case& row, const Policy& policy, uint32_t seed) {
   const Workload& workload = row.workload;
-  Simulation simulation(
-      workload, {.launch = row.launch, .predicts = policy.predicts, .passes = policy.passes}, seed);
+  Settings settings = {.launch = row.launch, .predicts = policy.predicts, .passes = policy.passes};
+  if (policy.waits) settings.limits.delay.reset();
+  Simulation simulation(workload, settings, seed);
   const std::vector<Outcome> outcomes = simulation.Run();
   for (size_t source = 0; source < workload.sources.size(); ++source) {
     std::vector<double> ms;

@@ -197,9 +197,13 @@ void Simulation::End(Ticket ticket, Fate fate) {
   const size_t source = outcome.request.source;
   outcomes_.push_back(std::move(outcome));
   if (workload_.sources[source].in_flight == 0) return;
-  // The next of a closed source; a refused caller waits a little first.
-  const TimePoint next =
-      clock_->Now() + (fate == Fate::kRefused ? std::chrono::milliseconds(100) : Duration(0));
+  // The next of a closed source; a refused caller waits a little longer first.
+  Duration pause = fate == Fate::kRefused ? std::chrono::milliseconds(100) : Duration(0);
+  if (const Duration mean = workload_.sources[source].think; mean > Duration(0)) {
+    std::exponential_distribution<double> think(1.0 / static_cast<double>(mean.count()));
+    pause += Duration(static_cast<int64_t>(think(random_)));
+  }
+  const TimePoint next = clock_->Now() + pause;
   if (next < last_arrival_) At(next, [this, source] { Arrive(source); });
 }
 

@@ -27,12 +27,14 @@ struct Request {
 };
 
 // Callers that are alike. Either open: requests arrive at `rate` a second, whatever becomes of
-// them. Or closed: there are always `in_flight`, and each answer brings the next request.
+// them. Or closed: there are `in_flight` callers, each of which sends its next request a while
+// after an answer.
 struct Source {
   std::string name = {};
   double rate = 0;
   int in_flight = 0;
-  int burst = 1;  // requests that arrive together, at `rate / burst`
+  Duration think{};  // of a closed source, from an answer to the next request: the mean
+  int burst = 1;     // requests that arrive together, at `rate / burst`
   std::function<Request(std::mt19937& random)> draw = {};
 };
 

@@ -102,13 +102,17 @@ TEST_F(ActiveRunsTest, OtherTenantsPassIfTheyEndInItsFirstHalf) {
   EXPECT_FALSE(passage.closed());
 }
 
-TEST_F(ActiveRunsTest, TheGuaranteedShareHoldsForOtherTenantsToo) {
+TEST_F(ActiveRunsTest, OtherTenantsLeaveASmallerShare) {
   runs_.Begin({.predicted_us = 1e6, .longest_us = 1e6, .tenant = "greedy", .half_turn = 7}, now_);
-  EXPECT_DOUBLE_EQ(runs_.MayPass(now_).MostUs("modest", 0), 20e3);
-  const ActiveRuns::Id passing = Pass(20);
-  Elapse(20);
+  EXPECT_DOUBLE_EQ(runs_.MayPass(now_).MostUs("greedy", 0), 20e3);
+  EXPECT_DOUBLE_EQ(runs_.MayPass(now_).MostUs("modest", 0), 100e3);
+  const ActiveRuns::Id passing = Pass(100);
+  Elapse(100);
   EndRun(passing);
   EXPECT_TRUE(runs_.MayPass(now_).closed());
+  Elapse(10);
+  EXPECT_DOUBLE_EQ(runs_.MayPass(now_).MostUs("greedy", 0), 0) << "they count against each other";
+  EXPECT_DOUBLE_EQ(runs_.MayPass(now_).MostUs("modest", 0), 30e3) << "three times its own";
 }
 
 TEST_F(ActiveRunsTest, ABatchOfSeveralTenantsIsPassedByNobodysTurn) {

@@ -97,6 +97,24 @@ TEST(FairQueueTest, IdleTimeIsNoCredit) {
   EXPECT_EQ(Order(queue, 6), "bbabab");
 }
 
+TEST(FairQueueTest, WhoUsedLessThanItsShareHasALittleCredit) {
+  Fair queue(TenantWeights({{"c", 2}}), /*credit=*/3);
+  for (const char* name : {"b", "c"}) {
+    Push(queue, name, 0);
+    Serve(queue, 0);
+  }
+  PushMany(queue, "a", 100);
+  Order(queue, 50);
+  EXPECT_EQ(queue.tenants(), 3u) << "those with credit are remembered";
+  PushMany(queue, "b", 6);
+  EXPECT_EQ(queue.TimeOf("a") - queue.TimeOf("b"), 4) << "the last service, and the credit";
+  EXPECT_EQ(Order(queue, 6), "bbbbba");
+  PushMany(queue, "c", 10);
+  EXPECT_EQ(Order(queue, 6), "cccccc") << "by its weight, as its share is";
+  Push(queue, "new", 0);
+  EXPECT_GE(queue.TimeOf("new"), queue.TimeOf("a") - 1) << "a new name brings none";
+}
+
 TEST(FairQueueTest, DebtIsRememberedUntilTheOthersHaveCaughtUp) {
   Fair queue({});
   Push(queue, "a", 0);
@@ -194,15 +212,17 @@ class SlowFairQueue {
     std::set<int> keys = {};
   };
 
-  explicit SlowFairQueue(TenantWeights weights) : weights_(std::move(weights)) {}
+  SlowFairQueue(TenantWeights weights, double credit)
+      : weights_(std::move(weights)), credit_(credit) {}
 
   void Insert(const std::string& name, int key) {
     auto found = Find(name);
     if (found == tenants_.end()) {
-      tenants_.push_back({.name = name, .weight = weights_.of(name), .number = ++last_});
+      tenants_.push_back(
+          {.name = name, .weight = weights_.of(name), .number = ++last_, .time = time_});
       found = std::prev(tenants_.end());
     }
-    if (found->keys.empty()) found->time = std::max(found->time, time_);
+    if (found->keys.empty()) found->time = std::max(found->time, time_ - credit_);
     found->keys.insert(key);
   }
 
@@ -211,7 +231,7 @@ class SlowFairQueue {
     found->keys.erase(key);
     if (!found->keys.empty()) return;
     std::erase_if(tenants_, [this](const Tenant& tenant) {
-      return tenant.keys.empty() && tenant.time <= time_;
+      return credit_ == 0 && tenant.keys.empty() && tenant.time <= time_;
     });
   }
 
@@ -242,6 +262,7 @@ class SlowFairQueue {
   }
 
   const TenantWeights weights_;
+  const double credit_;
   std::vector<Tenant> tenants_;
   int last_ = 0;
   double time_ = 0;
@@ -249,8 +270,10 @@ class SlowFairQueue {
 
 TEST_F(FairQueueRandomTest, AgreesWithAPlainList) {
   const TenantWeights weights({{"a", 0.5}, {"b", 4}});
-  Fair queue(weights);
-  SlowFairQueue twin(weights);
+  const auto credit = static_cast<double>(Uniform(0, 1) * UpTo(20));
+  SCOPED_TRACE("credit " + std::to_string(credit));
+  Fair queue(weights, credit);
+  SlowFairQueue twin(weights, credit);
   const int rounds = Scaled(5000);
   for (int key = 0; key < rounds; ++key) {
     const std::string tenant(1, static_cast<char>('a' + Uniform(0, 5)));

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <tuple>
@@ -56,8 +58,8 @@ class SlowQueue {
   TimePoint DueAt(const Group& group) const {
     const bool full = group.tokens >= limits_.max_tokens ||
                       static_cast<int64_t>(group.size) >= limits_.max_requests;
-    return full || limits_.delay.count() == 0 ? TimePoint::min()
-                                              : group.head->queued + limits_.delay;
+    return full || limits_.delay->count() == 0 ? TimePoint::min()
+                                               : group.head->queued + *limits_.delay;
   }
 
   // Over all groups: the earliest due time; and, of those due at `now`, the first by rank (or null)
@@ -181,6 +183,104 @@ TEST(QueueTest, FindsTheFirstThatIsShortEnough) {
   EXPECT_EQ(queue.FirstDue(kNow, {.passage = {.most_us = 7}})->ticket, 2u);
   EXPECT_EQ(queue.FirstDue(kNow, {.passage = {.most_us = 6}})->ticket, 3u);
   EXPECT_EQ(queue.FirstDue(kNow, {.passage = {.most_us = 4}}), nullptr);
+}
+
+// Of a model: a batch pays 4 ms, and each request 500 us.
+std::unique_ptr<Job> Text(Ticket ticket, TimePoint at, std::optional<TimePoint> deadline = {}) {
+  auto job = MakeJob(ticket, "model", 1, Priority::kNormal, at);
+  job->predicted = {.batch_us = 4000, .own_us = 500};
+  job->deadline = deadline;
+  return job;
+}
+
+class WaitingQueueTest : public ::testing::Test {
+ protected:
+  // Two callers that send their next requests 200 us apart have taught the queue to wait.
+  WaitingQueueTest() {
+    for (Ticket ticket = 1; ticket <= 40; ticket += 2) {
+      const Job& first = Push(ticket);
+      queue_.FirstDue(now_);
+      Elapse(200);
+      const Job& second = Push(ticket + 1);
+      queue_.FirstDue(now_);
+      Elapse(10'000);
+      queue_.Remove(first);
+      queue_.Remove(second);
+    }
+  }
+
+  void Elapse(int64_t us) { now_ += microseconds(us); }
+  const Job& Push(Ticket ticket) {
+    auto job = Text(ticket, now_);
+    const Job& pushed = *job;
+    queue_.Push(std::move(job));
+    return pushed;
+  }
+  Ticket First() {
+    const Job* const first = queue_.FirstDue(now_);
+    return first == nullptr ? 0 : first->ticket;
+  }
+
+  Queue queue_{{.max_tokens = 10, .max_requests = 4, .delay = std::nullopt}};
+  TimePoint now_ = kNow;
+};
+
+TEST_F(WaitingQueueTest, WaitsForCompanyThatMostlyComes) {
+  Push(1000);
+  EXPECT_EQ(queue_.DueAt(), TimePoint::min()) << "nobody has decided yet";
+  EXPECT_EQ(First(), 0u);
+  EXPECT_GE(queue_.DueAt(), now_ + microseconds(200));
+  EXPECT_LE(queue_.DueAt(), now_ + microseconds(1750));
+  Elapse(200);
+  Push(1001);
+  EXPECT_EQ(queue_.DueAt(), TimePoint::min()) << "a third never came";
+  EXPECT_EQ(First(), 1000u);
+}
+
+TEST_F(WaitingQueueTest, DoesNotWaitForLong) {
+  Push(1000);
+  ASSERT_EQ(First(), 0u);
+  now_ = queue_.DueAt();
+  EXPECT_EQ(First(), 1000u);
+  EXPECT_EQ(queue_.DueAt(), TimePoint::min()) << "it is decided";
+}
+
+TEST_F(WaitingQueueTest, OthersGoAheadMeanwhile) {
+  Push(1000);
+  ASSERT_EQ(First(), 0u);
+  queue_.Push(MakeJob(1001, "other"));
+  EXPECT_EQ(queue_.DueAt(), TimePoint::min());
+  EXPECT_EQ(First(), 1001u);
+}
+
+TEST_F(WaitingQueueTest, DoesNotWaitWithANearDeadline) {
+  queue_.Push(Text(1000, now_, now_ + microseconds(9000)));
+  EXPECT_EQ(First(), 1000u);
+}
+
+TEST_F(WaitingQueueTest, DoesNotWaitWhenItIsFull) {
+  for (Ticket ticket = 1000; ticket < 1004; ++ticket) Push(ticket);
+  EXPECT_EQ(First(), 1000u);
+}
+
+TEST_F(WaitingQueueTest, DoesNotWaitWhenItDrains) {
+  Push(1000);
+  ASSERT_EQ(First(), 0u);
+  queue_.EndDelay();
+  EXPECT_EQ(queue_.DueAt(), TimePoint::min());
+  EXPECT_EQ(First(), 1000u);
+}
+
+TEST_F(WaitingQueueTest, UnlearnsWhatIsTrueNoMore) {
+  int waits = 0;
+  for (Ticket ticket = 1000; ticket < 1050; ++ticket) {
+    Elapse(10'000);
+    const Job& job = Push(ticket);
+    waits += First() == 0;
+    queue_.Remove(job);
+  }
+  EXPECT_GE(waits, 1);
+  EXPECT_LE(waits, 25) << "each of some 300 us, where company would save ten times as much";
 }
 
 TEST(QueueTest, WithoutADelayOrAfterItsEndTheFirstByRankIsDue) {
