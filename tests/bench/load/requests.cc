@@ -63,10 +63,20 @@ std::string WordsOfBytes(size_t bytes, std::mt19937_64& random) {
   return text;
 }
 
-std::string UnbrokenWord(size_t bytes, std::mt19937_64& random) {
-  std::string word(bytes, 'a');
-  for (char& letter : word) letter = static_cast<char>('a' + Between(0, 25, random));
-  return word;
+std::string LatinLetters(size_t bytes, std::mt19937_64& random) {
+  std::string text(bytes, 'a');
+  for (char& letter : text) letter = static_cast<char>('a' + Between(0, 25, random));
+  return text;
+}
+
+std::string ThaiLetters(size_t bytes, std::mt19937_64& random) {
+  std::string text;
+  text.reserve(bytes);
+  while (text.size() + 3 <= bytes) {
+    text += "\xE0\xB8";  // U+0E01 to U+0E2E, the consonants
+    text += static_cast<char>(0x81 + Between(0, 0x2D, random));
+  }
+  return text;
 }
 
 grpc::ByteBuffer BytesOf(const google::protobuf::Message& message) {

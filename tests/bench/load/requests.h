@@ -31,9 +31,11 @@ v1::EncodeRequest EncodeMessage(const std::vector<std::string>& texts);
 // A text of so many English words.
 std::string Words(int count, std::mt19937_64& random);
 
-// A text of so many bytes: words, or one word without an end.
+// A text of so many bytes: words, or Latin letters without a space. Thai ones, of three bytes each,
+// may end up to two bytes before.
 std::string WordsOfBytes(size_t bytes, std::mt19937_64& random);
-std::string UnbrokenWord(size_t bytes, std::mt19937_64& random);
+std::string LatinLetters(size_t bytes, std::mt19937_64& random);
+std::string ThaiLetters(size_t bytes, std::mt19937_64& random);
 
 // Sending these bytes again copies nothing.
 grpc::ByteBuffer BytesOf(const google::protobuf::Message& message);
