@@ -37,24 +37,33 @@ std::vector<double> Lags(const Outcomes& outcomes) {
   return lags;
 }
 
+Fate FateOf(const Outcome& call, std::chrono::milliseconds deadline) {
+  const bool ok = call.code == grpc::StatusCode::OK;
+  const Clock::duration latency = call.ended - call.intended;
+  if (ok && latency <= deadline) return Fate::kGood;
+  return ok || 2 * latency > deadline ? Fate::kLate : Fate::kRefused;
+}
+
 Tally TallyOf(const Outcomes& outcomes) {
   Tally tally;
-  const double deadline = Milliseconds(outcomes.deadline);
   // The queues fill during the first deadline's length, and answers after the schedule's end were
   // given without the load.
   const auto from = outcomes.begin + outcomes.deadline;
   const auto to = outcomes.begin + std::chrono::duration_cast<Clock::duration>(outcomes.length);
   int64_t counted = 0;
   for (const Outcome& call : outcomes.calls) {
-    const double latency = Milliseconds(call.ended - call.intended);
-    if (call.code == grpc::StatusCode::OK && latency <= deadline) {
-      ++tally.good;
-      counted += call.ended >= from && call.ended < to;
-    } else if (call.code == grpc::StatusCode::OK || latency > deadline / 2) {
-      ++tally.late;
-    } else {
-      tally.refused_sent_ms.push_back(Milliseconds(call.ended - call.sent));
-      tally.refused_intended_ms.push_back(latency);
+    switch (FateOf(call, outcomes.deadline)) {
+      case Fate::kGood:
+        ++tally.good;
+        counted += call.ended >= from && call.ended < to;
+        break;
+      case Fate::kLate:
+        ++tally.late;
+        break;
+      case Fate::kRefused:
+        tally.refused_sent_ms.push_back(Milliseconds(call.ended - call.sent));
+        tally.refused_intended_ms.push_back(Milliseconds(call.ended - call.intended));
+        break;
     }
   }
   const double seconds = Milliseconds(to - from) / 1000;

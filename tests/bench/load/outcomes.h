@@ -38,10 +38,16 @@ std::vector<double> Latencies(const Outcomes& outcomes);
 std::vector<double> Lags(const Outcomes& outcomes);
 
 // What a caller with a deadline got.
+enum class Fate {
+  kGood,    // OK in time
+  kLate,    // not OK in time, though the server spent half the deadline or more on it
+  kRefused  // the others
+};
+Fate FateOf(const Outcome& call, std::chrono::milliseconds deadline);
+
 struct Tally {
-  int64_t good = 0;  // OK in time
-  int64_t late = 0;  // not OK in time, though the server spent half the deadline or more on it
-  std::vector<double> refused_sent_ms;      // the others, from when they were sent
+  int64_t good = 0, late = 0;
+  std::vector<double> refused_sent_ms;      // refused ones, from when they were sent
   std::vector<double> refused_intended_ms;  // the same, from when they should have been
   double goodput = 0;  // good ones per second, without the first deadline's length and the run-out
 

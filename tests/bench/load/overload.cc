@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/bench/load/after_jump.h"
+#include "tests/bench/load/cpu_share.h"
 #include "tests/bench/load/memory_watch.h"
 #include "tests/bench/load/pinned.h"
 
@@ -47,21 +49,28 @@ std::string OrNone(std::optional<double> value, std::string (*text)(double)) {
 struct LoadRuns {
   Tally tally;
   double goodput = 0;  // the sum of the rounds'
+  int rounds = 0;
+  AfterJump after_jump;
   Codes codes;
   std::vector<double> lags;
   std::string resident;  // in the last round
   Counters grown{MetricsPage()};
+  CpuShare cpu;
 
   void Run(PinnedTextServer& server, double rate, std::chrono::duration<double> length,
            uint64_t seed) {
     const Counters before(server.process().Metrics());
+    const CpuTimes cpu_before = server.process().CpuTimesByThread();
     MemoryWatch memory(server.process());
     const Outcomes outcomes = server.Run(rate, length, seed);
     resident = memory.Describe();
+    cpu.Add(cpu_before, server.process().CpuTimesByThread());
     const Counters after(server.process().Metrics());
     const Tally run = TallyOf(outcomes);
     Append(run, tally);
     goodput += run.goodput;
+    ++rounds;
+    after_jump.Add(outcomes);
     for (const auto& [name, count] : CodesOf(outcomes)) codes[name] += count;
     for (const double lag : Lags(outcomes)) lags.push_back(lag);
     for (const auto counter : {&Counters::compute_seconds, &Counters::wasted_seconds,
@@ -71,14 +80,15 @@ struct LoadRuns {
   }
 };
 
+// `peak`: good answers per second.
 void ReportLoad(const LoadStep& step, const LoadRuns& runs, double peak, Report& report) {
   const std::string name = Figure(step.load) + "× the peak: ";
   const Tally& tally = runs.tally;
+  const double goodput = 100 * runs.goodput / runs.rounds / peak;
   if (step.least_goodput > 0) {
-    report.AtLeast(name + "goodput, of the peak", 100 * runs.goodput / peak, step.least_goodput,
-                   "%");
+    report.AtLeast(name + "goodput, of the peak", goodput, step.least_goodput, "%");
   } else {
-    report.Note(name + "goodput, of the peak", Figure(100 * runs.goodput / peak, "%"));
+    report.Note(name + "goodput, of the peak", Figure(goodput, "%"));
   }
   if (tally.refused() > 0) {
     report.AtMost(name + "refusals' median, from when they were sent",
@@ -92,6 +102,7 @@ void ReportLoad(const LoadStep& step, const LoadRuns& runs, double peak, Report&
   report.AtMost(name + "late, of those admitted",
                 admitted > 0 ? 100 * static_cast<double>(tally.late) / admitted : 100,
                 kMaxLatePercent, "%");
+  runs.after_jump.Note(name, peak, report);
   report.Note(name + "answers", TextOf(runs.codes));
   const auto seconds = [](double value) { return Figure(value, "s"); };
   report.Note(
@@ -99,6 +110,7 @@ void ReportLoad(const LoadStep& step, const LoadRuns& runs, double peak, Report&
       OrNone(runs.grown.expired_queued, Whole) + ", " + OrNone(runs.grown.expired_running, Whole) +
           "; " + OrNone(runs.grown.wasted_seconds, seconds) + ", " +
           OrNone(runs.grown.compute_seconds, seconds));
+  runs.cpu.Note(name, runs.lags.size(), report);
   report.Note(name + "resident in the last round", runs.resident);
 }
 
@@ -125,8 +137,8 @@ void Overload(const Settings& settings, Report& report) {
       loads[i].Run(server, kSteps[i].load * peak, settings.phase, seed + 1000);
     }
   }
-  const double peak = *std::max_element(peaks.begin(), peaks.end());
-  report.Note("peak: the best goodput at 0.8 to 1.1 of that", Figure(peak / settings.rounds, "/s"));
+  const double peak = *std::max_element(peaks.begin(), peaks.end()) / settings.rounds;
+  report.Note("peak: the best goodput at 0.8 to 1.1 of that", Figure(peak, "/s"));
   for (size_t i = 0; i < loads.size(); ++i) ReportLoad(kSteps[i], loads[i], peak, report);
 }
 

@@ -11,6 +11,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string_view>
 
@@ -20,12 +21,21 @@
 namespace castor::bench {
 namespace {
 
+constexpr size_t kTimeLength = 27;  // of "2026-01-31T23:59:59.123456Z", with which its lines begin
+
 // The word after `key`, such as "grpc=".
 std::string ValueOf(std::string_view line, std::string_view key) {
   const size_t at = line.find(key);
   if (at == std::string_view::npos) return "";
   line.remove_prefix(at + key.size());
   return std::string(line.substr(0, line.find_first_of(" \n")));
+}
+
+std::string FirstWord(const std::string& path) {
+  std::ifstream file(path);
+  std::string word;
+  file >> word;
+  return word;
 }
 
 // In the child, where only async-signal-safe functions may be called.
@@ -94,7 +104,8 @@ ServerProcess::~ServerProcess() {
   log_reader_.join();
 }
 
-// What the server complains about belongs beside the figures.
+// What the server complains about belongs beside the figures, as does what is not of its log, such
+// as a sanitizer's report.
 void ServerProcess::ReadLog(int pipe) {
   char buffer[4096];
   std::string rest;
@@ -102,7 +113,9 @@ void ServerProcess::ReadLog(int pipe) {
     rest.append(buffer, static_cast<size_t>(got));
     for (size_t end; (end = rest.find('\n')) != std::string::npos; rest.erase(0, end + 1)) {
       const std::string line = rest.substr(0, end);
-      if (line.find(" error ") != std::string::npos) std::fprintf(stderr, "%s\n", line.c_str());
+      const bool logged = line.size() > kTimeLength && line[kTimeLength - 1] == 'Z';
+      if (logged && line.find(" error ") == std::string::npos) continue;
+      std::fprintf(stderr, "%s\n", line.c_str());
     }
   }
   close(pipe);
@@ -113,6 +126,19 @@ std::chrono::nanoseconds ServerProcess::CpuTime() const {
   timespec time{};
   if (clock_getcpuclockid(pid_, &clock) != 0 || clock_gettime(clock, &time) != 0) return {};
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+}
+
+CpuTimes ServerProcess::CpuTimesByThread() const {
+  const std::string folder = "/proc/" + std::to_string(pid_);
+  const std::string program = FirstWord(folder + "/comm");
+  CpuTimes times = {.all = CpuTime()};
+  std::error_code gone;  // a thread that ends meanwhile
+  for (const auto& task : std::filesystem::directory_iterator(folder + "/task", gone)) {
+    if (FirstWord(task.path() / "comm") != program) continue;
+    times.own[std::atoi(task.path().filename().c_str())] =
+        std::chrono::nanoseconds(std::atoll(FirstWord(task.path() / "schedstat").c_str()));
+  }
+  return times;
 }
 
 int64_t ServerProcess::ResidentBytes() const {

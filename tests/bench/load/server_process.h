@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <thread>
@@ -13,6 +14,12 @@
 #include "tests/bench/load/metrics_page.h"
 
 namespace castor::bench {
+
+// Processor time of the threads that run now, and of all that ever ran.
+struct CpuTimes {
+  std::chrono::nanoseconds all{0};
+  std::map<int, std::chrono::nanoseconds> own{};  // by id; the others are gRPC's, named by it
+};
 
 class ServerProcess {
  public:
@@ -27,8 +34,10 @@ class ServerProcess {
   const std::string& address() const { return address_; }
   MetricsPage Metrics() const { return MetricsPage::Fetch(metrics_port_); }
 
-  // Processor time of all its threads so far, and what it holds of memory.
+  // Processor time so far.
   std::chrono::nanoseconds CpuTime() const;
+  CpuTimes CpuTimesByThread() const;
+  // What it holds of memory.
   int64_t ResidentBytes() const;
 
   // Asks it to drain and end.
