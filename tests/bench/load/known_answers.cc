@@ -33,7 +33,7 @@ std::optional<std::string> ElementsOf(const char* method, const grpc::ByteBuffer
 }
 
 template <typename Message>
-KnownProblem Solve(Caller& caller, const char* method, Message message) {
+KnownProblem SolveBy(Caller& caller, const char* method, Message message) {
   KnownProblem problem = {.method = method};
   const v1::Priority priorities[] = {v1::LOW, v1::NORMAL, v1::HIGH};
   for (size_t i = 0; i < problem.requests.size(); ++i) {
@@ -41,7 +41,7 @@ KnownProblem Solve(Caller& caller, const char* method, Message message) {
     problem.requests[i] = BytesOf(message);
   }
   const Answer answer = caller.CallAndWait(method, problem.requests[1],
-                                           {.deadline = Clock::now() + std::chrono::seconds(30)});
+                                           {.deadline = Clock::now() + std::chrono::minutes(2)});
   auto elements = ElementsOf(method, answer.bytes);
   if (answer.code != grpc::StatusCode::OK || !elements.has_value() || elements->empty()) {
     Die("a problem alone is answered " + std::string(client::NameOf(answer.code)) + " " +
@@ -51,7 +51,35 @@ KnownProblem Solve(Caller& caller, const char* method, Message message) {
   return problem;
 }
 
+void SetKernel(std::string_view kernel, const AttendSize& size, uint64_t seed,
+               v1::AttendRequest& message) {
+  if (kernel == "vanilla" || kernel == "causal") {
+    message.mutable_vanilla()->set_causal(kernel == "causal");
+  } else if (kernel == "clustered") {
+    message.mutable_clustered()->set_clusters(10);
+  } else if (kernel == "improved") {
+    message.mutable_improved_clustered()->set_clusters(10);
+  } else if (kernel == "automatic") {
+    message.mutable_automatic();
+  } else {
+    v1::Cast& cast = *message.mutable_cast();
+    *cast.mutable_surrogate_tokens() =
+        AttendMessage({.tokens = 4, .heads = size.heads, .head_dim = size.head_dim}, seed).query();
+    *cast.mutable_gate() =
+        AttendMessage({.tokens = size.tokens, .heads = 1, .head_dim = 1}, seed).key();
+    cast.mutable_gate()->mutable_shape()->Truncate(1);
+  }
+}
+
 }  // namespace
+
+KnownProblem Solve(Caller& caller, v1::AttendRequest message) {
+  return SolveBy(caller, kAttend, std::move(message));
+}
+
+KnownProblem Solve(Caller& caller, v1::EncodeRequest message) {
+  return SolveBy(caller, kEncode, std::move(message));
+}
 
 std::vector<KnownProblem> KnownProblems(Caller& caller, uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -60,32 +88,19 @@ std::vector<KnownProblem> KnownProblems(Caller& caller, uint64_t seed) {
   };
   std::vector<KnownProblem> problems;
   for (int i = 0; i < kOfEachKind; ++i) {
-    for (const char* kernel : {"vanilla", "causal", "clustered", "improved", "automatic"}) {
-      v1::AttendRequest message = AttendMessage({.tokens = one_of({1, 7, 16, 64, 130, 300}),
-                                                 .heads = one_of({1, 2, 4}),
-                                                 .head_dim = one_of({16, 32, 64})},
-                                                random());
-      switch (kernel[1]) {
-        case 'a':
-          message.mutable_vanilla()->set_causal(kernel[0] == 'c');
-          break;
-        case 'l':
-          message.mutable_clustered()->set_clusters(10);
-          break;
-        case 'm':
-          message.mutable_improved_clustered()->set_clusters(10);
-          break;
-        default:
-          message.mutable_automatic();
-          break;
-      }
-      problems.push_back(Solve(caller, kAttend, std::move(message)));
+    for (const char* kernel : {"vanilla", "causal", "clustered", "improved", "automatic", "cast"}) {
+      const AttendSize size = {.tokens = one_of({1, 7, 16, 64, 130, 300}),
+                               .heads = one_of({1, 2, 4}),
+                               .head_dim = one_of({16, 32, 64})};
+      v1::AttendRequest message = AttendMessage(size, random());
+      SetKernel(kernel, size, random(), message);
+      problems.push_back(Solve(caller, std::move(message)));
     }
     std::vector<std::string> texts;
     for (int64_t text = one_of({1, 1, 2, 5}); text > 0; --text) {
       texts.push_back(Words(static_cast<int>(one_of({2, 9, 30, 100})), random));
     }
-    problems.push_back(Solve(caller, kEncode, EncodeMessage(texts)));
+    problems.push_back(Solve(caller, EncodeMessage(texts)));
   }
   return problems;
 }

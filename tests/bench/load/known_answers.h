@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "castor/v1/attention.pb.h"
+#include "castor/v1/encoder.pb.h"
 #include "tests/bench/load/caller.h"
 
 namespace castor::bench {
@@ -17,7 +19,11 @@ struct KnownProblem {
   std::string elements{};                      // of the answer's tensor
 };
 
-// Ends the program if the server cannot answer one of them.
+// These end the program if the server cannot answer.
+KnownProblem Solve(Caller& caller, v1::AttendRequest message);
+KnownProblem Solve(Caller& caller, v1::EncodeRequest message);
+
+// Small ones: attention by every kernel, and texts.
 std::vector<KnownProblem> KnownProblems(Caller& caller, uint64_t seed);
 
 enum class Match { kSameBytes, kClose, kWrong };

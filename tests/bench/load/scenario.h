@@ -24,11 +24,14 @@ void Overload(const Settings& settings, Report& report);
 void GreedyTenant(const Settings& settings, Report& report);
 void ExactlyOnce(const Settings& settings, Report& report);
 void IdleCost(const Settings& settings, Report& report);
+void Soak(const Settings& settings, Report& report);
 
 struct Scenario {
   const char* name;
   const char* about;
   void (*run)(const Settings&, Report&);
+  int phases = 20;         // of a round, at most: see TimeLimit
+  bool by_default = true;  // otherwise only when it is named
 };
 const std::vector<Scenario>& Scenarios();
 

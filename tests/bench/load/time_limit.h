@@ -1,7 +1,6 @@
 // Ends the program when a scenario takes far longer than it should: a bench must not hang.
 #pragma once
 
-#include <string>
 #include <thread>
 
 #include "engine/base/mutex.h"
@@ -11,7 +10,7 @@ namespace castor::bench {
 
 class TimeLimit {
  public:
-  TimeLimit(const std::string& scenario, const Settings& settings);
+  TimeLimit(const Scenario& scenario, const Settings& settings);
   ~TimeLimit();
   TimeLimit(const TimeLimit&) = delete;
   TimeLimit& operator=(const TimeLimit&) = delete;

@@ -1,0 +1,155 @@
+// Everything at once for as long as is asked for: what is kept that should be given back shows in
+// minutes, not in seconds.
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <thread>
+
+#include "tests/bench/load/accountant.h"
+#include "tests/bench/load/clean_end.h"
+#include "tests/bench/load/memory_watch.h"
+#include "tests/bench/load/requests.h"
+#include "tests/bench/load/scenario.h"
+#include "tests/bench/load/server_process.h"
+
+namespace castor::bench {
+namespace {
+
+// The traffic repeats: 8 s of steady calls, with a burst in their midst and a long call before
+// them, and 2 s of nothing.
+constexpr auto kCycle = std::chrono::seconds(10);
+constexpr auto kBurstAt = std::chrono::seconds(4);
+constexpr auto kPauseAt = std::chrono::seconds(8);
+constexpr int kSteadyOpen = 6;
+constexpr int kBurst = 1000;  // at once: seconds of work for a server on two cores
+
+constexpr double kMaxGrowth = 1;       // MiB per minute
+constexpr double kLeastSeconds = 300;  // in less, memory has not settled: there is no bound
+
+// When each cycle begins.
+struct Cycles {
+  Clock::time_point begin = Clock::now();
+  int count = 1;
+
+  Clock::time_point at(int cycle) const { return begin + cycle * kCycle; }
+};
+
+// One tenant: a few calls at a time, and long ones, of which two in three do not get their time.
+void SendSteadily(const Cycles& cycles, const std::vector<KnownProblem>& problems,
+                  const std::vector<KnownProblem>& long_ones, Accountant& accountant) {
+  std::mt19937_64 random(1);
+  for (int cycle = 0; cycle < cycles.count; ++cycle) {
+    const auto begin = cycles.at(cycle);
+    accountant.WaitUntil(begin);
+    MixedCall long_one = {.problem = &long_ones[static_cast<size_t>(cycle) % long_ones.size()]};
+    long_one.settings.tenant = "steady";
+    const int fate = static_cast<int>(random() % 3);
+    if (fate == 1) long_one.cancel_after = std::chrono::milliseconds(300);
+    long_one.settings.deadline =
+        Clock::now() + (fate == 2 ? std::chrono::milliseconds(300) : std::chrono::minutes(1));
+    accountant.Send(long_one);
+    while (Clock::now() < begin + kPauseAt) {
+      accountant.WaitUntilBelow(kSteadyOpen);
+      accountant.Send(DrawCall(problems, "steady", std::chrono::minutes(1), random));
+    }
+  }
+  accountant.WaitForAll();
+}
+
+// The other: more than the server can do, all at once.
+void SendInBursts(const Cycles& cycles, const std::vector<KnownProblem>& problems,
+                  Accountant& accountant) {
+  std::mt19937_64 random(2);
+  for (int cycle = 0; cycle < cycles.count; ++cycle) {
+    accountant.WaitUntil(cycles.at(cycle) + kBurstAt);
+    for (int i = 0; i < kBurst; ++i) {
+      accountant.Send(DrawCall(problems, "bursty", std::chrono::seconds(1), random));
+    }
+  }
+  accountant.WaitForAll();
+}
+
+std::vector<KnownProblem> LongProblems(Caller& caller) {
+  std::mt19937_64 random(3);
+  std::vector<std::string> texts;
+  for (int i = 0; i < 64; ++i) texts.push_back(Words(200, random));
+  std::vector<KnownProblem> problems;
+  problems.push_back(
+      Solve(caller, AttendMessage({.tokens = 32768, .heads = 1, .head_dim = 64}, random())));
+  problems.push_back(Solve(caller, EncodeMessage(texts)));
+  return problems;
+}
+
+// What is resident, by seconds: the means of stretches of `length` from `from` to `to`. What goes
+// up and down within a stretch is no growth.
+std::vector<Point> Means(const std::vector<Point>& samples, double length, double from, double to) {
+  std::vector<Point> means;
+  for (; from + length <= to; from += length) {
+    double sum = 0, count = 0;
+    for (const Point& sample : samples) {
+      if (sample.x < from || sample.x >= from + length) continue;
+      sum += sample.y;
+      ++count;
+    }
+    if (count > 0) means.push_back({from + length / 2, sum / count});
+  }
+  return means;
+}
+
+void ReportMemory(MemoryWatch& memory, int cycles, Report& report) {
+  const std::vector<Point>& samples = memory.Samples();
+  const auto cycle = static_cast<double>(kCycle.count());
+  const double seconds = cycles * cycle;
+  std::string minutes;
+  for (const Point& minute : Means(samples, 60, 0, seconds)) minutes += Figure(minute.y) + ", ";
+  report.Note("resident, sampled each second: means of the minutes; in all",
+              minutes + "MiB; " + memory.Describe());
+
+  // Without the first fifth, while caches fill.
+  const Line line = LeastSquares(Means(samples, cycle, (cycles + 4) / 5 * cycle, seconds));
+  const double growth = 60 * line.slope, error = 60 * line.standard_error;
+  report.Note("growth of what is resident after the first fifth: slope, its standard error",
+              Figure(growth) + ", " + Figure(error, "MiB/min"));
+  const std::string what = "growth, with two standard errors";
+  if (seconds < kLeastSeconds) return report.Note(what, Figure(growth + 2 * error, "MiB/min"));
+  report.AtMost(what, growth + 2 * error, kMaxGrowth, "MiB/min");
+}
+
+}  // namespace
+
+void Soak(const Settings& settings, Report& report) {
+  ServerProcess server(settings.server, {"--model", "encoder=" + settings.model});
+  Caller caller(server.address(), 8);
+  const std::vector<KnownProblem> problems = KnownProblems(caller, 1);
+  const std::vector<KnownProblem> long_ones = LongProblems(caller);
+  Accountant steady(caller), bursty(caller);
+
+  const Cycles cycles = {.count = std::max(1, static_cast<int>(settings.phase / kCycle))};
+  MemoryWatch memory(server, std::chrono::seconds(1));
+  std::thread steady_thread([&] { SendSteadily(cycles, problems, long_ones, steady); });
+  std::thread bursty_thread([&] { SendInBursts(cycles, problems, bursty); });
+  for (int cycle = 1; cycle <= cycles.count; ++cycle) {
+    std::this_thread::sleep_until(cycles.at(cycle));
+    if (cycle % (std::chrono::minutes(1) / kCycle) != 0) continue;
+    std::fprintf(stderr, "soak: %d of %d s, %lld calls, %lld MiB\n",
+                 static_cast<int>(cycle * kCycle.count()),
+                 static_cast<int>(cycles.count * kCycle.count()),
+                 static_cast<long long>(steady.account().sent + bursty.account().sent),
+                 static_cast<long long>(server.ResidentBytes() >> 20));
+  }
+  ReportMemory(memory, cycles.count, report);
+  steady_thread.join();
+  bursty_thread.join();
+
+  report.Note("the steady tenant's answers", TextOf(steady.account().codes));
+  report.Note("the bursty tenant's answers", TextOf(bursty.account().codes));
+  Account both = steady.account();
+  both.Add(bursty.account());
+  CheckAnswers(both, report);
+  CheckNothingLeftBehind(server, report);
+  server.Terminate();
+  CheckDrained(server, report);
+}
+
+}  // namespace castor::bench
