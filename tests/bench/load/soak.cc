@@ -21,6 +21,7 @@ namespace {
 constexpr auto kCycle = std::chrono::seconds(10);
 constexpr auto kBurstAt = std::chrono::seconds(4);
 constexpr auto kPauseAt = std::chrono::seconds(8);
+constexpr auto kBeforeNext = std::chrono::milliseconds(100);  // the end of the nothing
 constexpr int kSteadyOpen = 6;
 constexpr int kBurst = 1000;  // at once: seconds of work for a server on two cores
 
@@ -108,6 +109,23 @@ std::vector<Point> Means(const std::vector<Point>& samples, double length, doubl
   return means;
 }
 
+// A leak shows here first: the server's peak leaves free memory, which hides one for a while in
+// what is resident.
+void ReportHeap(const std::vector<Point>& used, const Cycles& cycles, Report& report) {
+  const std::string what = "growth of the heap's blocks in use between calls, after the same fifth";
+  std::vector<Point> later;
+  for (const Point& point : used) {
+    if (point.x >= cycles.warm_up()) later.push_back(point);
+  }
+  if (later.empty()) return report.Note(what, "n/a");
+  constexpr double kPerMinute = std::chrono::minutes(1) / kCycle;
+  const Line line = LeastSquares(later);
+  report.Note(what + ": first, last; slope, its standard error",
+              Figure(later.front().y) + ", " + Figure(later.back().y, "MiB") + "; " +
+                  Figure(kPerMinute * line.slope) + ", " +
+                  Figure(kPerMinute * line.standard_error, "MiB/min"));
+}
+
 void ReportMemory(MemoryWatch& memory, const Cycles& cycles, Report& report) {
   const std::vector<Point>& samples = memory.Samples();
   const auto cycle = static_cast<double>(kCycle.count());
@@ -140,7 +158,11 @@ void Soak(const Settings& settings, Report& report) {
   MemoryWatch memory(server, std::chrono::seconds(1));
   std::thread steady_thread([&] { SendSteadily(cycles, problems, long_ones, steady); });
   std::thread bursty_thread([&] { SendInBursts(cycles, problems, bursty); });
+  std::vector<Point> heap;  // MiB by cycle
   for (int cycle = 1; cycle <= cycles.count; ++cycle) {
+    std::this_thread::sleep_until(cycles.at(cycle) - kBeforeNext);
+    const auto used = server.Metrics().Sum("castor_heap_used_bytes");
+    if (used.has_value()) heap.push_back({static_cast<double>(cycle - 1), *used / (1 << 20)});
     std::this_thread::sleep_until(cycles.at(cycle));
     if (cycle % (std::chrono::minutes(1) / kCycle) != 0) continue;
     std::fprintf(stderr, "soak: %d of %d s, %lld calls, %lld MiB\n",
@@ -150,6 +172,7 @@ void Soak(const Settings& settings, Report& report) {
                  static_cast<long long>(server.ResidentBytes() >> 20));
   }
   ReportMemory(memory, cycles, report);
+  ReportHeap(heap, cycles, report);
   steady_thread.join();
   bursty_thread.join();
 
