@@ -33,6 +33,7 @@ const std::vector<Scenario>& Scenarios() {
       {"huge_text", "100 texts of 1 MiB beside two words", HugeText},
       {"overload", "up to ten times as many texts as the server can encode", Overload},
       {"greedy_tenant", "one tenant asks for ten times its share", GreedyTenant},
+      {"shared_batches", "callers of short texts, each waiting for its answer", SharedBatches},
       {"exactly_once", "10,000 mixed requests, cancellations, and a drain", ExactlyOnce},
       {"idle_cost", "one small attention at a time; with --baseline against another server",
        IdleCost},

@@ -22,6 +22,7 @@ void HugeAttend(const Settings& settings, Report& report);
 void HugeText(const Settings& settings, Report& report);
 void Overload(const Settings& settings, Report& report);
 void GreedyTenant(const Settings& settings, Report& report);
+void SharedBatches(const Settings& settings, Report& report);
 void ExactlyOnce(const Settings& settings, Report& report);
 void IdleCost(const Settings& settings, Report& report);
 void Soak(const Settings& settings, Report& report);
