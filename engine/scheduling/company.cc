@@ -56,7 +56,8 @@ CompanyForecast::Key& CompanyForecast::Find(const std::string& name) {
   return key;
 }
 
-// Nobody came in time, if that is known by now. A decision that another has overtaken tells nothing.
+// Nobody came in time, if that is known by now. A decision that another has overtaken tells
+// nothing.
 void CompanyForecast::Settle(Key& key, TimePoint now) {
   if (!key.last.open) return;
   key.last.open = false;
