@@ -57,7 +57,8 @@ int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens,
   problem.cu_seqlens_q = cu_seqlens;
   int64_t most = 0;
   for (const Wave& wave : MakeWaves(spec, {&problem, 1})) {
-    most = std::max(most, LayoutBytes<kKernel>(spec, wave.layout));
+    const Count bytes = Count(LayoutBytes<kKernel>(spec, wave.layout)) + wave.layout.beside_bytes();
+    most = std::max(most, bytes.value());
   }
   return most;
 }

@@ -16,7 +16,13 @@ constexpr int64_t kWaveBytes = int64_t{16} << 20;
 constexpr int64_t kFloat = sizeof(float);
 constexpr int64_t kIndex = sizeof(int32_t);
 constexpr int64_t kClaim = sizeof(uint64_t);
-constexpr int64_t kTask = 80;  // a task: a cluster in a head, or a part of one
+// Objects of cast_wave.h.
+constexpr int64_t kSequence = 320;  // with the blocks of its two lists
+constexpr int64_t kClustering = 32;
+constexpr int64_t kHead = 24;
+constexpr int64_t kTask = 24;
+constexpr int64_t kInsideTask = 88;
+constexpr int64_t kAssignment = 320;  // a SingleAssignment, with the blocks of its lists
 
 bool IsSingle(const Spec& spec) {
   return std::get<Cast>(spec.kernel).clustering == Cast::Clustering::kSingleAssignmentTopK;
@@ -51,8 +57,8 @@ bool CastLayout::Add(int64_t tokens) {
   with.tiles_ += Tiles(tokens);
   with.slots_ += Slots(*spec_, tokens);
   with.places_ += Count(spec_->surrogates) * CastClusterSize(*spec_, tokens);
-  const bool fits = with.bytes(/*workers=*/0, /*scratch_floats=*/0) <= kWaveBytes &&
-                    with.heads_per_pass() == spec_->heads;
+  const Count bytes = with.bytes(/*workers=*/0, /*scratch_floats=*/0) + with.beside_bytes();
+  const bool fits = bytes <= kWaveBytes && with.heads_per_pass() == spec_->heads;
   if (sequences_ > 0 && !fits) return false;
   *this = with;
   return true;
@@ -80,6 +86,28 @@ Count CastLayout::rows() const {
   return std::min(all, std::max(most, least));
 }
 
+Count CastLayout::inside_tasks() const {
+  return sequences_ * spec_->surrogates * heads_per_pass() + rows().Units(kernels::kCastQueries);
+}
+
+Count CastLayout::beside_bytes() const {
+  const Count clusters = spec_->surrogates;
+  const Count per_pass = heads_per_pass();
+  const Count lists = clusterings();
+  // One list of tasks at a time: inside clusters, or of tiles or clusters.
+  Count bytes = std::max(inside_tasks() * kInsideTask,
+                         std::max(tiles_ * per_pass, sequences_ * lists * clusters) * kTask);
+  bytes += sequences_ * (kSequence + lists * kClustering + per_pass * kHead);
+  if (IsSingle(*spec_)) {
+    // SingleAssignment's claims and lists of tokens.
+    bytes += lists * (places_ * kClaim + tokens_ * 3 * kIndex);
+    bytes += lists * sequences_ * ((clusters + 1) * (kClaim + 2 * kIndex) + kAssignment);
+    bytes += lists * tokens_ *
+             (Count(kernels::SingleAssignment::ListLength(spec_->surrogates)) * kClaim + kIndex);
+  }
+  return bytes;
+}
+
 Count CastLayout::bytes(int64_t workers, Count scratch_floats) const {
   const Count clusters = spec_->surrogates;
   const Count per_pass = heads_per_pass();
@@ -92,15 +120,7 @@ Count CastLayout::bytes(int64_t workers, Count scratch_floats) const {
   bytes += sequences_ * per_pass * clusters * static_cast<int64_t>(sizeof(int64_t));  // first rows
   bytes += sequences_ * per_pass * clusters * spec_->value_dim * kFloat;              // summaries
   bytes += rows() * spec_->value_dim * kFloat;
-  bytes += (sequences_ * clusters * per_pass + rows().Units(kernels::kCastQueries)) * kTask;
   bytes += 64 * sequences_ * (4 + 4 * lists + 2 * per_pass);  // alignment
-  if (IsSingle(*spec_)) {
-    // SingleAssignment's claims and lists of tokens.
-    bytes += lists * (places_ * kClaim + tokens_ * 3 * kIndex);
-    bytes += lists * sequences_ * (clusters + 1) * (kClaim + 2 * kIndex);
-    bytes += lists * tokens_ *
-             (Count(kernels::SingleAssignment::ListLength(spec_->surrogates)) * kClaim + kIndex);
-  }
   return bytes + workers * (scratch_floats * kFloat + Count(2 * kIndex) * longest_ + 128);
 }
 

@@ -29,6 +29,11 @@ int64_t PiecesOf(double operations, size_t tasks) {
 std::vector<CastWave::Task> CastWave::TileTasks(int64_t of_pass, int64_t tile_begin,
                                                 int64_t tile_end) {
   std::vector<Task> tasks;
+  int64_t tiles = 0;
+  for (const Sequence& sequence : sequences_) {
+    tiles += std::max<int64_t>(0, std::min(tile_end, sequence.tiles) - tile_begin);
+  }
+  tasks.reserve(tiles * of_pass);
   for (Sequence& sequence : sequences_) {
     for (int64_t tile = tile_begin; tile < std::min(tile_end, sequence.tiles); ++tile) {
       for (int64_t n = 0; n < of_pass; ++n) tasks.push_back({&sequence, n, tile});
@@ -39,6 +44,7 @@ std::vector<CastWave::Task> CastWave::TileTasks(int64_t of_pass, int64_t tile_be
 
 std::vector<CastWave::Task> CastWave::ClusterTasks(int64_t of_pass) {
   std::vector<Task> tasks;
+  tasks.reserve(sequences_.size() * of_pass * spec_.surrogates);
   for (Sequence& sequence : sequences_) {
     for (int64_t n = 0; n < of_pass; ++n) {
       for (int64_t c = 0; c < spec_.surrogates; ++c) tasks.push_back({&sequence, n, c});
@@ -117,6 +123,7 @@ absl::Status CastWave::AssignMembers(int64_t clusterings) {
     int64_t at = 0;  // in the pass
   };
   std::vector<Job> jobs;
+  jobs.reserve(sequences_.size() * clusterings);
   for (const Sequence& sequence : sequences_) {
     for (int64_t n = 0; n < clusterings; ++n) {
       const Clustering& clustering = sequence.clusterings[n];
@@ -174,6 +181,7 @@ std::vector<CastWave::InsideTask> CastWave::InsideTasks(int64_t first_head, int6
   const int64_t clusters = spec_.surrogates;
   const int64_t dim = spec_.value_dim;
   std::vector<InsideTask> tasks;
+  tasks.reserve(layout_.inside_tasks().value());
   int64_t row = 0;
   for (const Sequence& sequence : sequences_) {
     const int64_t first_cut = std::min(tile_begin, sequence.tiles) * clusters;

@@ -81,6 +81,8 @@ void CastWave::Place(const CastItem& item) {
                  sequence.query_share,
                  sequence.query_temperature,
                  sequence.key_temperature};
+  sequence.clusterings.reserve(layout_.clusterings());
+  sequence.heads.reserve(layout_.heads_per_pass());
   for (int64_t n = 0; n < layout_.clusterings(); ++n) {
     Clustering& clustering = sequence.clusterings.emplace_back();
     clustering.affinities = Take<float>(clusters * item.tokens);
