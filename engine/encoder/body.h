@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/base/run_control.h"
+#include "engine/encoder/activations.h"
 #include "engine/encoder/network.h"
 #include "engine/encoder/packing.h"
 #include "engine/request.h"
@@ -42,6 +43,9 @@ class Body {
  public:
   virtual ~Body() = default;
   virtual const BodyInfo& info() const = 0;
+
+  // What Forward allocates, on the device that has the weights.
+  virtual BodyActivations activations() const = 0;
 
   // The last layer's rows, [tokens, hidden] in the weights' dtype. Checks the control between parts
   // of layers, each at most about 50 ms of work for one core.

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "engine/encoder/activations.h"
 #include "engine/encoder/batch.h"
 #include "engine/encoder/packing.h"
 #include "engine/request.h"
@@ -32,6 +33,9 @@ class Head {
  public:
   virtual ~Head() = default;
   virtual const HeadInfo& info() const = 0;
+
+  // What ReadOut allocates for rows of `hidden` elements, whatever else is in the batch.
+  virtual HeadActivations activations(int64_t hidden, DType dtype) const = 0;
 
   // One tensor per item: float32, contiguous, [item.output_rows(), item.dimensions]. Tensors may be
   // views of each other's storage.

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/encoder/activations.h"
 #include "engine/encoder/prepare.h"
 #include "engine/engine.h"
 #include "engine/request.h"
@@ -39,6 +40,9 @@ class Model {
   // CANCELLED when stopped. After an error `prepared` must not be used.
   virtual absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const Slice& slice,
                                            Prepared* prepared) const = 0;
+
+  // What a batch takes of the device's memory beside the weights.
+  virtual Activations activations() const { return {}; }
 
   // What computes a batch on the device that loaded the model. Null where that device needs none.
   virtual const Network* network() const = 0;

@@ -20,6 +20,13 @@ Network::Network(InputRules rules, std::unique_ptr<Body> body, std::unique_ptr<H
 Network::~Network() = default;
 Network::Network(Network&&) noexcept = default;
 
+Activations Network::activations(DType dtype) const {
+  constexpr int64_t kIndex = sizeof(int64_t);
+  return {.body = body_->activations(),
+          .head = head_->activations(body_->info().hidden, dtype),
+          .indices = {.token = 3 * kIndex, .sequence = kIndex}};
+}
+
 absl::StatusOr<std::vector<at::Tensor>> Network::Forward(const Batch& batch, const Packing& packing,
                                                          const Inputs& inputs,
                                                          RunControl& control) const {

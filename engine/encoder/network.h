@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "engine/attention/problem.h"
 #include "engine/base/run_control.h"
+#include "engine/encoder/activations.h"
 #include "engine/encoder/batch.h"
 #include "engine/encoder/input_rules.h"
 #include "engine/encoder/packing.h"
@@ -50,6 +51,9 @@ class Network {
   const Body& body() const { return *body_; }
   const Head& head() const { return *head_; }
   at::Device device() const { return device_; }
+
+  // What a batch allocates, with weights of `dtype`.
+  Activations activations(DType dtype) const;
 
   // Computes the batch and returns one tensor per item, float32, contiguous, on the network's
   // device: what the head makes of the item's rows. Exactly packing.tokens() rows go through every

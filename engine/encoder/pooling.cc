@@ -46,6 +46,20 @@ at::Tensor Normalized(const at::Tensor& x) {
 
 }  // namespace
 
+HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
+  const bool converts = dtype != DType::kFloat32;
+  const attention::Count row = attention::Count(hidden) * static_cast<int64_t>(SizeOf(dtype));
+  const attention::Count in_float = attention::Count(hidden) * static_cast<int64_t>(sizeof(float));
+  HeadActivations bytes;
+  // The mean of all rows of a batch is taken in float32, even if only some requests want it. Each
+  // pooling is kept, a group's part of it copied, and scaled.
+  bytes.pooled = {.token = converts ? in_float : 0, .sequence = 4 * in_float};
+  // A group's rows are copied, converted, and scaled.
+  bytes.tokens = bytes.pooled;
+  bytes.tokens.token += row + in_float + (converts ? in_float : 0);
+  return bytes;
+}
+
 std::vector<at::Tensor> PoolingHead::ReadOut(const HeadInputs& in) const {
   const Batch& batch = in.batch;
   std::map<Wish, std::vector<size_t>> groups;

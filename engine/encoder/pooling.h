@@ -19,6 +19,7 @@ class PoolingHead final : public Head {
               .normalize = normalize} {}
 
   const HeadInfo& info() const override { return info_; }
+  HeadActivations activations(int64_t hidden, DType dtype) const override;
 
   // Takes rows in any floating dtype. Sums are in float32. Items that want the same share the work;
   // no item changes another's result.

@@ -34,6 +34,7 @@ class PostNorm final : public Body {
       : info_(std::move(info)), activation_(activation), weights_(std::move(weights)) {}
 
   const BodyInfo& info() const override { return info_; }
+  BodyActivations activations() const override;
   absl::StatusOr<at::Tensor> Forward(const BodyInputs& in) const override;
 
  private:
@@ -48,8 +49,8 @@ class PostNorm final : public Body {
 // How many rows go through a layer's row-wise half together. On a CPU the wide rows in between
 // should stay in the cache, and in memory that the allocator reuses rather than maps anew each
 // time.
+constexpr int64_t kCpuRows = 1024;
 int64_t RowsAtOnce(const Layer& layer, const at::Tensor& x) {
-  constexpr int64_t kCpuRows = 1024;
   if (!x.device().is_cpu()) return x.size(0);
   return std::min(kCpuRows, RowsOfAStep(x, layer.attention_output.weight.numel() +
                                                layer.intermediate.weight.numel() +
@@ -100,6 +101,32 @@ at::Tensor PostNorm::FeedForward(const Layer& layer, const at::Tensor& mixed,
   const at::Tensor y = layer.attention_norm.AddNorm(layer.attention_output(mixed), x);
   const at::Tensor wide = Activate(activation_, layer.intermediate(y));
   return layer.output_norm.AddNorm(layer.output(wide), y);
+}
+
+BodyActivations PostNorm::activations() const {
+  using attention::Count;
+  const Layer& layer = weights_.layers.front();
+  const at::Tensor& wide_weight = layer.intermediate.weight;
+  const int64_t element = wide_weight.element_size();
+  const Count row = Count(info_.hidden) * element;
+  const Count wide = Count(wide_weight.size(0)) * element;
+  // At most at a time in FeedForward: `wide`, with what its activation needs, and of single width
+  // `y`, the output, and that once more as it is normalised.
+  const Count wides = activation_ == Activation::kQuickGelu ? 3 * wide : wide;
+  const Count attention_half = 4 * row;  // queries, keys, values and what attention returns
+  const Count other_half = 4 * row + wides;
+  BodyActivations bytes{.rows = {.token = row}};
+  if (!wide_weight.device().is_cpu()) {
+    bytes.layers.token = std::max(attention_half, other_half);
+    return bytes;
+  }
+  // The other half goes in steps: of single width it has no more than the attention before. While
+  // rows are projected in steps, a step's queries, keys and values are there twice, and no result
+  // of attention yet.
+  bytes.layers.token = attention_half;
+  bytes.batch = std::max(kCpuRows * wides,
+                         RowsOfAStep(layer.qkv.weight, layer.qkv.weight.numel()) * (2 * row));
+  return bytes;
 }
 
 std::string Join(const std::string& first, std::string_view second) {

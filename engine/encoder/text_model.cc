@@ -5,7 +5,10 @@
 namespace castor::encoder {
 
 TextModel::TextModel(ModelInfo info, std::unique_ptr<hf::Tokenizer> tokenizer, Network network)
-    : info_(std::move(info)), tokenizer_(std::move(tokenizer)), network_(std::move(network)) {}
+    : info_(std::move(info)),
+      tokenizer_(std::move(tokenizer)),
+      network_(std::move(network)),
+      activations_(network_.activations(info_.dtype)) {}
 
 absl::Status TextModel::CheckInput(const EncodeRequest& request, int64_t max_sequences,
                                    int64_t max_text_bytes) const {

@@ -20,12 +20,14 @@ class TextModel final : public Model {
   int64_t EstimateTokens(const EncodeRequest& request) const override;
   absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const Slice& slice,
                                    Prepared* prepared) const override;
+  Activations activations() const override { return activations_; }
   const Network* network() const override { return &network_; }
 
  private:
   const ModelInfo info_;
   const std::unique_ptr<hf::Tokenizer> tokenizer_;
   const Network network_;
+  const Activations activations_;
 };
 
 }  // namespace castor::encoder

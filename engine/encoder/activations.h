@@ -1,0 +1,49 @@
+// How much memory a forward pass takes beside the weights, in bytes: an upper bound that grows with
+// the rows. A model's body and head state theirs beside the code that allocates it. What attention
+// kernels take inside is not included: the variant table knows (attention/variants.h).
+//
+// Plain numbers; any thread.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "engine/attention/count.h"
+
+namespace castor::encoder {
+
+struct RowBytes {
+  attention::Count token = 0;
+  attention::Count sequence = 0;
+
+  attention::Count Of(int64_t tokens, int64_t sequences) const {
+    return token * tokens + sequence * sequences;
+  }
+};
+
+struct BodyActivations {
+  RowBytes rows = {};          // from the first layer until the head has read them
+  RowBytes layers = {};        // besides, while the layers run
+  attention::Count batch = 0;  // once, however many rows there are
+};
+
+// Besides the body's rows, when the layers have run.
+struct HeadActivations {
+  RowBytes pooled = {};  // of a request that wants one row per sequence
+  RowBytes tokens = {};  // of one that wants all
+};
+
+struct Activations {
+  BodyActivations body = {};
+  HeadActivations head = {};
+  RowBytes indices = {};  // what a batch brings: ids, positions, offsets
+
+  // Of a request's rows. In a batch this adds up; `body.batch` does not.
+  attention::Count Of(int64_t tokens, int64_t sequences, bool pooled) const {
+    const RowBytes& read_out = pooled ? head.pooled : head.tokens;
+    return indices.Of(tokens, sequences) + body.rows.Of(tokens, sequences) +
+           std::max(body.layers.Of(tokens, sequences), read_out.Of(tokens, sequences));
+  }
+};
+
+}  // namespace castor::encoder
