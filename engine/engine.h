@@ -42,9 +42,14 @@ struct EngineOptions {
   // refused with TOO_LARGE, one that does not fit now with QUEUE_FULL.
   int64_t max_queued_requests = 1024;
   int64_t max_queued_tokens = 1 << 20;
-  // Inputs and outputs in staging memory, plus the part of the kernel's workspace that grows with
-  // the request.
+  // Staging memory: texts, inputs and outputs.
   int64_t max_queued_bytes = MemoryShare(int64_t{2} << 30, 4);
+
+  // The device's memory, for the models' weights and for what batches need while they run. A model
+  // whose weights do not fit next to the others is not loaded; a request that would need more than
+  // they leave is refused with TOO_LARGE; batches run beside each other as far as they fit. 0: half
+  // of the memory on the CPU, most of it on a GPU.
+  int64_t max_device_bytes = 0;
 
   // A request is admitted if it is predicted to begin within `max_queued_time`, and to take the
   // device for at most `max_request_time`; otherwise it is refused with QUEUE_FULL or TOO_LARGE.
@@ -133,6 +138,7 @@ struct ModelInfo {
 
 struct EngineInfo {
   DeviceInfo device;
+  int64_t max_device_bytes = 0;  // as it was set, or found where it was not
   std::vector<KernelInfo> kernels;
   std::vector<ModelInfo> models;  // sorted by name
   CostModelInfo cost_model;

@@ -15,6 +15,7 @@ struct OptionBounds {
 inline constexpr OptionBounds kQueuedRequestsBounds{1, 1 << 24};
 inline constexpr OptionBounds kQueuedTokensBounds{1, int64_t{1} << 40};
 inline constexpr OptionBounds kQueuedBytesBounds{1 << 20, int64_t{1} << 40};
+inline constexpr OptionBounds kDeviceBytesBounds{0, int64_t{1} << 44};
 inline constexpr OptionBounds kQueuedTimeBounds{1, 86'400'000};   // ms
 inline constexpr OptionBounds kRequestTimeBounds{1, 86'400'000};  // ms
 inline constexpr double kLeastTenantWeight = 1e-3;

@@ -50,10 +50,16 @@ struct LoadStats {
   int64_t max_requests = 0;
   int64_t max_tokens = 0;
   int64_t max_bytes = 0;
+  // Of the device's memory: what the models' weights take and running batches are predicted to
+  // take, and the bound on it.
+  int64_t device_bytes = 0;
+  int64_t max_device_bytes = 0;
   double queued_seconds = 0;      // predicted time of what waits, alone on the device
   double max_queued_seconds = 0;  // the longest predicted wait
   double oldest_seconds = 0;      // since the oldest request that is not answered arrived
-  double saturation = 0;          // share in use of the scarcest of the budgets, 0 to 1
+  // Share in use of the scarcest of the budgets over what is admitted, 0 to 1. The device's memory
+  // is none of them: who finds no room in it waits, and so counts.
+  double saturation = 0;
 };
 
 struct MemoryStats {

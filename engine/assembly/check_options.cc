@@ -29,6 +29,7 @@ absl::Status CheckOptions(const EngineOptions& options) {
            {"max_queued_tokens", options.max_queued_tokens, kQueuedTokensBounds},
            // The engine works with any positive value; programs apply kQueuedBytesBounds.
            {"max_queued_bytes", options.max_queued_bytes, {1, kMax}},
+           {"max_device_bytes", options.max_device_bytes, kDeviceBytesBounds},
            {"max_queued_time", options.max_queued_time.count(), kQueuedTimeBounds},
            {"max_request_time", options.max_request_time.count(), kRequestTimeBounds},
            {"max_batch_tokens", options.max_batch_tokens, kBatchTokensBounds},

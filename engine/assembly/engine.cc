@@ -7,7 +7,6 @@
 #include "engine/assembly/check_options.h"
 #include "engine/assembly/engine_impl.h"
 #include "engine/assembly/engine_info.h"
-#include "engine/attention/count.h"
 #include "engine/attention/parameters.h"
 #include "engine/attention/resolve.h"
 #include "engine/base/error.h"
@@ -36,10 +35,10 @@ Claim ClaimOf(const CallContext& call, std::string batch_key) {
 }
 
 // Of texts, as many tokens as are expected.
-PredictedTime PredictEncode(const Predictor& predictor, const LoadedModel& model,
-                            const Kernel& kernel, const EncodeRequest& request) {
+std::vector<int32_t> ExpectedOffsets(const Predictor& predictor, const LoadedModel& model,
+                                     const EncodeRequest& request) {
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
-    return predictor.Predict(model, kernel, predictor.ExpectedOffsets(model, *texts));
+    return predictor.ExpectedOffsets(model, *texts);
   }
   const auto* tokens = std::get_if<TokenInput>(&request.input);
   const auto& lengths =
@@ -53,7 +52,7 @@ PredictedTime PredictEncode(const Predictor& predictor, const LoadedModel& model
   };
   if (lengths.empty()) add(all);
   for (const int64_t length : lengths) add(length);
-  return predictor.Predict(model, kernel, offsets);
+  return offsets;
 }
 
 }  // namespace
@@ -84,12 +83,14 @@ absl::Status EngineImpl::Start() {
   if (!status.ok()) return status;
   host_pool_ = loop_.device().host_pool();
   info_ = DescribeEngine(loop_.device());
+  info_.max_device_bytes = admission_->device_memory()->most();
   info_.cost_model = loop_.costs().info;
   info_.warm_up_seconds = loop_.warm_up_seconds();
   costs_ = parts_.costs.value_or(loop_.costs().model);
   counters_.ListWork(loop_.device().variants(), info().models);
+  memory_.emplace(loop_.device().variants(), loop_.device().copies_tensors());
   tokenizers_.emplace(options_.tokenizer_threads, weights_, *host_pool_, scheduler_,
-                      loop_.predictor(), *parts_.clock, counters_);
+                      loop_.predictor(), *memory_, *parts_.clock, counters_);
   deadlines_ = std::thread([this] { scheduler_.ExpireUntilStopped(); });
   started_ = true;
   return absl::OkStatus();
@@ -118,13 +119,13 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
   // Before anything is computed from the request's sizes.
   if (auto status = admission_->CheckAlone(TensorCost(*resolved)); !status.ok()) return status;
   Plan plan = PlanAttention(request, loop_.device().variants(), costs_, sampling_, &*resolved);
-  const PlanMemory memory = MemoryOf(plan, *resolved, loop_.device().variants());
-  if (auto status = CheckMemory(*resolved, memory); !status.ok()) return status;
   Claim claim = ClaimOf(request.call, BatchKey(resolved->spec));
-  claim.cost = CostOf(*resolved, memory);
+  claim.cost = CostOf(plan, *resolved);
+  claim.memory = memory_->Predict(plan, *resolved);
   claim.time = parts_.predict ? parts_.predict(claim.cost.tokens)
                               : loop_.predictor().Predict(plan, *resolved);
   const PredictedTime time = claim.time;
+  const MemoryNeed memory = claim.memory;
   auto reservation = admission_->Reserve(std::move(claim));
   if (!reservation.ok()) return reservation.status();
 
@@ -133,6 +134,7 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
   (*job)->plan = std::move(plan);
   (*job)->tenant = request.call.tenant;
   (*job)->predicted = time;
+  (*job)->memory = memory;
   (*job)->reservation = *std::move(reservation);
   (*job)->received = request.call.received.value_or(now);
   (*job)->done = std::move(done);
@@ -153,9 +155,12 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
 
   Claim claim = ClaimOf(request.call, BatchKey((*model)->generation, *kernel));
   claim.cost = EstimateEncodeCost(request, info, encoder.EstimateTokens(request));
+  const std::vector<int32_t> offsets = ExpectedOffsets(loop_.predictor(), **model, request);
   claim.time = parts_.predict ? parts_.predict(claim.cost.tokens)
-                              : PredictEncode(loop_.predictor(), **model, *kernel, request);
+                              : loop_.predictor().Predict(**model, *kernel, offsets);
+  claim.memory = memory_->Predict(**model, *kernel, request, offsets);
   const PredictedTime time = claim.time;
+  const MemoryNeed memory = claim.memory;
   auto reservation = admission_->Reserve(std::move(claim));
   if (!reservation.ok()) return reservation.status();
 
@@ -163,6 +168,7 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   auto job = OpenEncode(std::move(request), *std::move(model), *std::move(kernel));
   job->tenant = std::get<EncodeWork>(job->work).request.call.tenant;
   job->predicted = time;
+  job->memory = memory;
   job->reservation = *std::move(reservation);
   job->received = std::get<EncodeWork>(job->work).request.call.received.value_or(now);
   job->done = std::move(done);
@@ -186,22 +192,6 @@ absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const
     return MakeError(Reason::kDeadlineExceeded, "the deadline had passed when the request arrived");
   }
   return absl::OkStatus();
-}
-
-// Whether the request's tensors, and the kernel memory that grows with it, are within the budget.
-// Requires that its tensors alone are.
-absl::Status EngineImpl::CheckMemory(const attention::Resolved& resolved,
-                                     const PlanMemory& memory) const {
-  const int64_t budget = options_.max_queued_bytes;
-  if (memory.total <= budget - resolved.staging_bytes) return absl::OkStatus();
-  return MakeError(Reason::kTooLarge,
-                   "the request takes " + std::to_string(resolved.staging_bytes) +
-                       " bytes for its tensors and " +
-                       (memory.total == attention::Count::kMost ? std::string("more than 2^63")
-                                                                : std::to_string(memory.total)) +
-                       " bytes of workspace for the kernel " +
-                       std::string(NameOf(NameOf(resolved.spec.kernel))) + ", this engine admits " +
-                       std::to_string(budget));
 }
 
 // The attention kernel of an encode request: the one it names, else exact attention, which all
@@ -237,6 +227,9 @@ EngineStats EngineImpl::stats() const {
   stats.load.max_requests = options_.max_queued_requests;
   stats.load.max_tokens = options_.max_queued_tokens;
   stats.load.max_bytes = options_.max_queued_bytes;
+  const DeviceBudget& device = *admission_->device_memory();
+  stats.load.device_bytes = device.weights() + admission_->runs().held_bytes();
+  stats.load.max_device_bytes = device.most();
   stats.load.queued_seconds = load.queued_us * 1e-6;
   stats.load.max_queued_seconds = std::chrono::duration<double>(options_.max_queued_time).count();
   const TimePoint now = parts_.clock->Now();

@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "engine/jobs/admission.h"
 #include "engine/jobs/attention_plan.h"
+#include "engine/jobs/memory_predictor.h"
 #include "engine/scheduling/completion_pool.h"
 #include "engine/scheduling/counters.h"
 #include "engine/scheduling/engine_loop.h"
@@ -41,7 +42,6 @@ class EngineImpl final : public Engine {
   absl::StatusOr<Ticket> DoSubmit(AttentionRequest& request, AttentionCompletion& done);
   absl::StatusOr<Ticket> DoSubmit(EncodeRequest& request, EncodeCompletion& done);
   absl::Status CheckCall(const CallContext& call, TimePoint now) const;
-  absl::Status CheckMemory(const attention::Resolved& resolved, const PlanMemory& memory) const;
   absl::StatusOr<Kernel> ChooseKernel(const EncodeRequest& request, const ModelInfo& info) const;
 
   const EngineOptions options_;
@@ -63,6 +63,7 @@ class EngineImpl final : public Engine {
   EngineInfo info_;  // without the models
   attention::CostModel costs_;
   std::shared_ptr<HostPool> host_pool_;
+  std::optional<MemoryPredictor> memory_;
   std::optional<TokenizerPool> tokenizers_;
 };
 

@@ -25,7 +25,8 @@ struct Variant {
   bool (*supports)(const Spec& spec);
   absl::Status (*run)(const Spec& spec, std::span<const Problem> problems, RunControl& control);
   // The most memory in bytes, besides the tensors, that `run` takes for a problem with these
-  // offsets. Admission reserves it, and CPU reports show it. Takes any spec that the row supports
+  // offsets, but for short lists of its tasks. It counts as the device's memory, and CPU reports
+  // show it. Takes any spec that the row supports
   // and any offsets; Count::kMost for more than can be counted, or than the kernel can index. A
   // pure function; any thread may call it. nullptr: next to nothing.
   int64_t (*workspace_bytes)(const Spec& spec, std::span<const int32_t> cu_seqlens_q,

@@ -60,6 +60,10 @@ class Device {
   virtual MemoryStats memory() const = 0;  // any thread; host fields unset
   virtual bool healthy() const = 0;        // any thread
 
+  // Whether tensors are copied to memory of the device's own, instead of being used where they are
+  // staged. Any thread.
+  virtual bool copies_tensors() const { return false; }
+
   // How many executions may be in flight, launched and not waited for: 1 on the CPU, 2 where copies
   // and compute overlap.
   virtual int depth() const = 0;

@@ -54,9 +54,8 @@ HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
   // The mean of all rows of a batch is taken in float32, even if only some requests want it. Each
   // pooling is kept, a group's part of it copied, and scaled.
   bytes.pooled = {.token = converts ? in_float : 0, .sequence = 4 * in_float};
-  // A group's rows are copied, converted, and scaled.
-  bytes.tokens = bytes.pooled;
-  bytes.tokens.token += row + in_float + (converts ? in_float : 0);
+  // A group's rows are copied, converted, and scaled, when no mean is taken.
+  bytes.tokens = {.token = row + in_float + (converts ? in_float : 0), .sequence = 4 * in_float};
   return bytes;
 }
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "engine/attention/count.h"
+
 namespace castor {
 namespace {
 
@@ -106,13 +108,27 @@ ActiveRuns::Passage ActiveRuns::MayPass(TimePoint now) const noexcept {
           .half_turn = run.plan.half_turn};
 }
 
-ActiveRuns::Wait ActiveRuns::WaitFor(double us, TimePoint now) const noexcept {
+int64_t ActiveRuns::HeldLocked() const {
+  attention::Count held = 0;
+  for (const Run& run : runs_) held += run.plan.device_bytes;
+  return held.value();
+}
+
+int64_t ActiveRuns::held_bytes() const noexcept {
+  MutexLock lock(mu_);
+  return HeldLocked();
+}
+
+ActiveRuns::Wait ActiveRuns::WaitFor(double us, TimePoint now, int64_t beside) const noexcept {
   MutexLock lock(mu_);
   Wait wait;
+  int64_t held = HeldLocked();
   size_t depth = runs_.size();
   for (auto run = runs_.rbegin(); run != runs_.rend(); ++run, --depth) {
-    const bool passes = wait.passed_us > 0 || (us <= PassedByUs(*run, now) && depth < kMostDepth);
+    const bool passes =
+        wait.passed_us > 0 || (us <= PassedByUs(*run, now) && depth < kMostDepth && held <= beside);
     (passes ? wait.passed_us : wait.us) += LeftUs(*run, now);
+    held -= run->plan.device_bytes;
   }
   return wait;
 }

@@ -1,5 +1,5 @@
 // The runs on the device now, the running one and those that it has passed, with their predicted
-// times: how long each will still take, and whether another may pass.
+// times and memory: how long each will still take, and whether another may pass.
 //
 // A run passes another at a checkpoint, if it is much shorter than what is left of that one. Or if
 // it is shorter, of another tenant, and by start-time fair queueing due in the first half of the
@@ -35,14 +35,17 @@ class ActiveRuns {
   static constexpr double kOwnShare = 0.5;
   static constexpr double kOwnShareOfTenants = 0.25;
 
+  static constexpr int64_t kAnyBytes = std::numeric_limits<int64_t>::max();
+
   // What is known of a run before it begins.
   struct Plan {
     double predicted_us = 0;
     double longest_us = 0;  // of its longest request, alone
     // Of all its requests; unset if they are of several.
     std::optional<std::string> tenant = {};
-    double half_turn = 0;  // virtual: the middle of its service (scheduling/fair_queue.h)
-    bool passes = false;   // the run that began last is held up until this one ends
+    double half_turn = 0;      // virtual: the middle of its service (scheduling/fair_queue.h)
+    bool passes = false;       // the run that began last is held up until this one ends
+    int64_t device_bytes = 0;  // of the device's memory, that it holds to its end
   };
   Id Begin(Plan plan, TimePoint now) noexcept;
 
@@ -68,13 +71,17 @@ class ActiveRuns {
   };
   Passage MayPass(TimePoint now) const noexcept;
 
+  // Of the device's memory, what the runs hold together.
+  int64_t held_bytes() const noexcept;
+
   // The time until a request of `us` can begin, if none other waits; and what is left of the runs
-  // that it passes then, which keep their share of the device meanwhile.
+  // that it passes then, which keep their share of the device meanwhile. It passes those beside
+  // which it fits: together with the ones below they hold at most `beside` bytes.
   struct Wait {
     double us = 0;
     double passed_us = 0;
   };
-  Wait WaitFor(double us, TimePoint now) const noexcept;
+  Wait WaitFor(double us, TimePoint now, int64_t beside = kAnyBytes) const noexcept;
 
  private:
   struct Run {
@@ -86,6 +93,7 @@ class ActiveRuns {
     bool held_up;
   };
 
+  int64_t HeldLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static double DoneUs(const Run& run, TimePoint now);
   static double LeftUs(const Run& run, TimePoint now);
   // The longest that may pass it, as far as it depends on its own length.

@@ -138,8 +138,21 @@ absl::Status Admission::CheckTime(const PredictedTime& time) const {
                        " (--max-request-time); a kernel that is not quadratic takes less");
 }
 
+absl::Status Admission::CheckMemory(const MemoryNeed& memory) const {
+  const int64_t bytes = memory.bytes();
+  const int64_t most = device_memory_->for_runs();
+  if (bytes <= most) return absl::OkStatus();
+  return MakeError(
+      Reason::kTooLarge,
+      "the request would take about " +
+          (bytes == attention::Count::kMost ? std::string("2^63") : std::to_string(bytes)) +
+          " bytes of the device's memory while it runs, this engine has " + std::to_string(most) +
+          " beside its models (--max-device-bytes)");
+}
+
 absl::StatusOr<Reservation> Admission::Reserve(Claim claim) {
   if (auto status = CheckAlone(claim.cost); !status.ok()) return status;
+  if (auto status = CheckMemory(claim.memory); !status.ok()) return status;
   if (auto status = CheckTime(claim.time); !status.ok()) return status;
   const TimePoint now = clock_->Now();
   MutexLock lock(mu_);
@@ -151,7 +164,7 @@ absl::StatusOr<Reservation> Admission::Reserve(Claim claim) {
       .priority = claim.priority,
       .time = claim.time,
       .deadline = claim.deadline.value_or(TimePoint::max())};
-  if (auto status = CheckDeadlines(candidate, now); !status.ok()) return status;
+  if (auto status = CheckDeadlines(candidate, claim.memory, now); !status.ok()) return status;
   return Take(claim, candidate, now);
 }
 
@@ -227,8 +240,10 @@ void Admission::ForgetIdle(TimePoint now) {
   });
 }
 
-Admission::Outlook Admission::Foresee(const Timeline::Candidate& candidate, TimePoint now) {
-  const ActiveRuns::Wait device = runs_.WaitFor(candidate.time.alone_us(), now);
+Admission::Outlook Admission::Foresee(const Timeline::Candidate& candidate,
+                                      const MemoryNeed& memory, TimePoint now) {
+  const ActiveRuns::Wait device =
+      runs_.WaitFor(candidate.time.alone_us(), now, device_memory_->for_runs() - memory.bytes());
   const double pace = runs_.Pace(now);
   const Timeline::Forecast forecast = timeline_.Ask(candidate, now, device.us, kMargin * pace);
   double ahead_us = forecast.ahead_us + forecast.others_us;
@@ -254,9 +269,10 @@ Admission::Outlook Admission::Foresee(const Timeline::Candidate& candidate, Time
 }
 
 // Whether the request, and those that it would overtake, are expected to be answered in time.
-absl::Status Admission::CheckDeadlines(const Timeline::Candidate& candidate, TimePoint now) {
+absl::Status Admission::CheckDeadlines(const Timeline::Candidate& candidate,
+                                       const MemoryNeed& memory, TimePoint now) {
   if (candidate.time.alone_us() == 0) return absl::OkStatus();  // not predicted
-  const Outlook outlook = Foresee(candidate, now);
+  const Outlook outlook = Foresee(candidate, memory, now);
   const double left_us = Microseconds(now, candidate.deadline);
   if (kWaitMargin * outlook.wait_us + kMargin * outlook.own_us + kOverheadUs > left_us) {
     absl::Status status = MakeError(

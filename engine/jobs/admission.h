@@ -1,7 +1,8 @@
 // Admission: who may come in. Budgets bound everything admitted and not yet answered, in requests,
 // tokens, bytes of staging memory and predicted time; and a request that cannot be answered by its
 // deadline, as far as is predicted, is refused before it has cost anything. So what is admitted is
-// expected to be answered in time.
+// expected to be answered in time. The device's memory is taken when a batch begins: a request is
+// refused here only if it could never have as much as it needs.
 //
 // Admission is thread-safe. A Reservation belongs to one request and travels with it until its
 // answer is destroyed. It keeps its Admission alive.
@@ -19,6 +20,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/mutex.h"
 #include "engine/jobs/active_runs.h"
+#include "engine/jobs/device_memory.h"
 #include "engine/jobs/predicted_time.h"
 #include "engine/jobs/rank.h"
 #include "engine/jobs/tenant_weights.h"
@@ -44,6 +46,7 @@ struct Budgets {
 struct Claim {
   Cost cost;
   PredictedTime time = {};
+  MemoryNeed memory = {};
   std::string batch_key = {};  // of the requests that may share its batch
   std::string tenant = {};
   Priority priority = Priority::kNormal;
@@ -118,7 +121,8 @@ class Admission : public std::enable_shared_from_this<Admission> {
 
   // Checks the same, and the predicted time; then takes the share and a place in the order.
   //
-  // TOO_LARGE when the request alone would take longer than any may. DEADLINE_EXCEEDED when its
+  // TOO_LARGE when the request alone would take longer than any may, or more of the device's memory
+  // than the models leave. DEADLINE_EXCEEDED when its
   // deadline is expected to pass before it could be answered. QUEUE_FULL when it does not fit next
   // to what is admitted, would wait for too long, or would make others late that were admitted
   // before. The last two bring a hint when to retry, if that may help.
@@ -126,6 +130,12 @@ class Admission : public std::enable_shared_from_this<Admission> {
 
   // The runs on the device: the engine thread keeps them up to date.
   ActiveRuns& runs() { return runs_; }
+
+  // The device's memory. Shared with what holds some of it for longer than this object lives.
+  const std::shared_ptr<DeviceBudget>& device_memory() const { return device_memory_; }
+  // What neither weights nor runs hold of it; below 0 if weights came while runs held the rest.
+  int64_t free_device_bytes() const { return device_memory_->for_runs() - runs_.held_bytes(); }
+
   const ActiveRuns& runs() const { return runs_; }
 
   AdmissionLoad load() const;
@@ -142,13 +152,14 @@ class Admission : public std::enable_shared_from_this<Admission> {
     double alone_us = 0;
     bool makes_late = false;  // others that were admitted before
   };
-  Outlook Foresee(const Timeline::Candidate& candidate, TimePoint now)
+  Outlook Foresee(const Timeline::Candidate& candidate, const MemoryNeed& memory, TimePoint now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Status CheckTime(const PredictedTime& time) const;
+  absl::Status CheckMemory(const MemoryNeed& memory) const;
   absl::Status CheckRoom(const Claim& claim, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status CheckDeadlines(const Timeline::Candidate& candidate, TimePoint now)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckDeadlines(const Timeline::Candidate& candidate, const MemoryNeed& memory,
+                              TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Reservation Take(Claim& claim, const Timeline::Candidate& candidate, TimePoint now) noexcept
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return DoTake(claim, candidate, now);
@@ -165,6 +176,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   const std::shared_ptr<const Clock> clock_;
   const TenantWeights weights_;
   ActiveRuns runs_;
+  const std::shared_ptr<DeviceBudget> device_memory_ = std::make_shared<DeviceBudget>();
 
   // A tenant that has something admitted, or was refused a moment ago.
   struct Tenant {

@@ -1,5 +1,5 @@
 // What is decided about an attention request when it is submitted: the kernels that the automatic
-// one may run, whether the error of an approximation is measured, and the memory needed.
+// one may run, whether the error of an approximation is measured, and the staging memory needed.
 //
 // Any thread.
 #pragma once
@@ -37,21 +37,12 @@ Plan PlanAttention(const AttentionRequest& request, std::span<const attention::V
                    const attention::CostModel& costs, FidelitySampling& sampling,
                    attention::Resolved* resolved);
 
-// Memory besides the tensors, in bytes; attention::Count::kMost on overflow.
-struct PlanMemory {
-  int64_t total = 0;  // while the request runs
-  // The part that grows with the request. The rest, such as scratch memory per thread, is the same
-  // for every request and is allocated once, however many wait.
-  int64_t own = 0;
-};
-PlanMemory MemoryOf(const Plan& plan, const attention::Resolved& resolved,
-                    std::span<const attention::Variant> variants);
-
 // The budget share of a request's tensors alone. It is exact and free to compute, so it is checked
 // before anything else is computed from the request's sizes.
 Cost TensorCost(const attention::Resolved& resolved);
 
-// The budget share of the whole request.
-Cost CostOf(const attention::Resolved& resolved, const PlanMemory& memory);
+// The budget share of the whole request: its tensors, and the rows that a probe of the error
+// stages.
+Cost CostOf(const Plan& plan, const attention::Resolved& resolved);
 
 }  // namespace castor

@@ -97,11 +97,18 @@ double PredictedUs(const JobList& jobs) {
   return batch_us + own_us;
 }
 
+MemoryNeed MemoryOf(const JobList& jobs) {
+  MemoryNeed memory;
+  for (const auto& job : jobs) memory = memory + job->memory;
+  return memory;
+}
+
 ActiveRuns::Plan RunPlanOf(const JobList& jobs, bool passes) {
   ActiveRuns::Plan plan{.predicted_us = PredictedUs(jobs),
                         .tenant = jobs.front()->tenant,
                         .half_turn = jobs.front()->half_turn,
-                        .passes = passes};
+                        .passes = passes,
+                        .device_bytes = MemoryOf(jobs).bytes()};
   for (const auto& job : jobs) {
     plan.longest_us = std::max(plan.longest_us, job->predicted.alone_us());
     if (plan.tenant != job->tenant) plan.tenant.reset();

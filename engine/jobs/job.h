@@ -22,6 +22,7 @@
 #include "engine/engine.h"
 #include "engine/jobs/active_runs.h"
 #include "engine/jobs/admission.h"
+#include "engine/jobs/device_memory.h"
 #include "engine/jobs/models.h"
 #include "engine/jobs/plan.h"
 #include "engine/jobs/predicted_time.h"
@@ -82,6 +83,7 @@ struct Job {
   TimePoint received;
   std::string batch_key;    // jobs of equal keys may share a batch: batch_key.h
   PredictedTime predicted;  // of one run
+  MemoryNeed memory;        // likewise, whichever kernel runs
 
   // ---- For the owner only.
   std::variant<AttentionWork, EncodeWork> work;
@@ -107,6 +109,8 @@ int64_t QueryTokens(const JobList& jobs);
 
 // The predicted time of the jobs as one batch, in microseconds.
 double PredictedUs(const JobList& jobs);
+// What the jobs need of the device's memory as one batch.
+MemoryNeed MemoryOf(const JobList& jobs);
 // What is known of their run.
 ActiveRuns::Plan RunPlanOf(const JobList& jobs, bool passes);
 

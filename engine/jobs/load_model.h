@@ -3,15 +3,21 @@
 // Engine thread only.
 #pragma once
 
+#include <memory>
+
 #include "absl/status/statusor.h"
 #include "engine/device/device.h"
 #include "engine/engine.h"
+#include "engine/jobs/device_memory.h"
 #include "engine/jobs/models.h"
 
 namespace castor {
 
-// Reads a file of CAST layers into host memory, or lets the device load a model directory. Takes
-// seconds. Errors name the file. The result has no generation yet.
-absl::StatusOr<LoadedModel> LoadModel(Device& device, const ModelSource& source);
+// Reads a file of CAST layers into host memory, or lets the device load a model directory, whose
+// weights then take their part of `budget` until they are freed. Takes seconds. Errors name the
+// file, or the model if its weights do not fit. The result has no generation yet.
+absl::StatusOr<LoadedModel> LoadModel(
+    Device& device, const ModelSource& source,
+    std::shared_ptr<DeviceBudget> budget = std::make_shared<DeviceBudget>());
 
 }  // namespace castor

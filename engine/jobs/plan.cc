@@ -1,5 +1,6 @@
 #include "engine/jobs/plan.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace castor {
@@ -21,6 +22,16 @@ Step Plan::Next(const StepOutcome& outcome) {
 }
 
 bool Plan::NeedsProbe() const { return probe_rows_ > 0 && (!ladder_ || ladder_->needs_estimate()); }
+
+std::vector<int32_t> Plan::ProbeOffsets(std::span<const int32_t> cu_seqlens_q) const {
+  std::vector<int32_t> offsets = {0};
+  offsets.reserve(cu_seqlens_q.size());
+  for (size_t s = 0; s + 1 < cu_seqlens_q.size(); ++s) {
+    offsets.push_back(offsets.back() +
+                      std::min(probe_rows_, cu_seqlens_q[s + 1] - cu_seqlens_q[s]));
+  }
+  return offsets;
+}
 
 std::span<const attention::Rung> Plan::rungs() const {
   return ladder_ ? ladder_->rungs() : std::span<const attention::Rung>();

@@ -13,6 +13,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "engine/attention/automatic.h"
@@ -59,6 +60,9 @@ class Plan {
   std::span<const attention::Rung> rungs() const;
 
   int32_t probe_rows() const { return probe_rows_; }
+
+  // Where each sequence's rows begin among those that a probe computes again, and their number.
+  std::vector<int32_t> ProbeOffsets(std::span<const int32_t> cu_seqlens_q) const;
 
   // Adds to an answer's report what is known about the choice of its kernel and its error.
   void Describe(ExecutionReport* report) const;

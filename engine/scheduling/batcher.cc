@@ -42,6 +42,7 @@ JobList FormFrom(const Job& head, Queue& queue, TimePoint now, JobList* expired,
   std::vector<const Job*> dead;
   std::vector<const Job*> chosen;
   int64_t tokens = 0;
+  MemoryNeed memory;
   double us = 0;
   double spare_us = std::numeric_limits<double>::infinity();
   const double turn = queue.TurnOf(head);
@@ -54,6 +55,7 @@ JobList FormFrom(const Job& head, Queue& queue, TimePoint now, JobList* expired,
     queue.Charge(job, more_us);
     spare_us = std::min(spare_us, SpareUs(job, now));
     tokens += job.tokens;
+    memory = memory + job.memory;
     chosen.push_back(&job);
   };
   // The first is taken whatever its size: a request above the limit runs alone.
@@ -76,6 +78,7 @@ JobList FormFrom(const Job& head, Queue& queue, TimePoint now, JobList* expired,
     if (chosen.empty()) continue;
     if (job->tenant != head.tenant && queue.TurnOf(*job) > next_turn) continue;
     if (job->tokens > limits.max_tokens - tokens) continue;
+    if ((memory + job->memory).bytes() > opening.free_bytes) continue;
     const double with_it = us + job->predicted.own_us;
     if (with_it > long_enough) continue;
     if (with_it * kMargin * opening.pace > std::min(spare_us, SpareUs(*job, now))) continue;

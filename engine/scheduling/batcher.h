@@ -2,8 +2,8 @@
 //
 // A batch starts with the first request, in the order of service, whose group is due (queue.h).
 // Then it takes company: further requests of that group, by rank. So it skips incompatible requests
-// in between, and compatible ones that are too large for the room left. Company may overtake
-// others, so it joins only as long as
+// in between, and compatible ones that are too large for the room left, in tokens or in the
+// device's memory. Company may overtake others, so it joins only as long as
 //
 // - the batch stays short: what a batch pays once, shared by more requests than that, is little;
 // - its tenant would have its turn before the first request's tenant has another;

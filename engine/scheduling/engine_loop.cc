@@ -25,6 +25,7 @@ absl::Status DeviceLost(const std::string& why) {
 EngineLoop::EngineLoop(Scheduler& scheduler, Admission& admission, CompletionPool& completions,
                        Counters& counters, Clock& clock, ModelRegistry& models)
     : scheduler_(scheduler),
+      admission_(admission),
       runs_(admission.runs()),
       completions_(completions),
       counters_(counters),
@@ -55,8 +56,11 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
   auto device = open(options);
   if (!device.ok()) return device.status();
   device_ = *std::move(device);
+  const std::shared_ptr<DeviceBudget>& budget = admission_.device_memory();
+  budget->SetMost(options.max_device_bytes > 0 ? options.max_device_bytes
+                                               : AutomaticDeviceBytes(*device_));
   for (const ModelSource& source : options.models) {
-    auto model = LoadModel(*device_, source);
+    auto model = LoadModel(*device_, source, budget);
     if (!model.ok()) return model.status();
     if (auto added = models_.Add(*std::move(model)); !added.ok()) return added.status();
   }
@@ -98,6 +102,9 @@ void EngineLoop::Run() noexcept {
 // Waits for work only when the device has none. An empty result: launch nothing now.
 JobList EngineLoop::NextBatch() {
   while (!retries_.empty()) {
+    if (!running_.empty() && MemoryOf(retries_.front()).bytes() > admission_.free_device_bytes()) {
+      return {};  // until what runs has ended
+    }
     JobList jobs = std::move(retries_.front());
     retries_.pop_front();
     scheduler_.DropDead(&jobs);
@@ -105,10 +112,18 @@ JobList EngineLoop::NextBatch() {
   }
   const bool wait = running_.empty();
   if (wait) heartbeat_.SetBusy(false);
-  JobList jobs = scheduler_.TakeBatch(
-      wait, [this](TimePoint now) { return Opening{.pace = runs_.Pace(now)}; });
+  JobList jobs = scheduler_.TakeBatch(wait, [this, wait](TimePoint now) {
+    return OpeningNow(wait ? Opening::Beside::kNothing : Opening::Beside::kLaunch, now);
+  });
   heartbeat_.SetBusy(!jobs.empty() || !wait);
   return jobs;
+}
+
+Opening EngineLoop::OpeningNow(Opening::Beside beside, TimePoint now) const {
+  Opening opening{
+      .beside = beside, .pace = runs_.Pace(now), .free_bytes = admission_.free_device_bytes()};
+  if (beside == Opening::Beside::kHeldUp) opening.passage = runs_.MayPass(now);
+  return opening;
 }
 
 void EngineLoop::StartBatch(JobList jobs) {
@@ -143,15 +158,14 @@ std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, bool passes) {
 
 // Whether a batch is due that may pass the one that runs.
 bool EngineLoop::MayBePassed() const {
-  const Opening opening{.passage = runs_.MayPass(clock_.Now())};
+  const Opening opening = OpeningNow(Opening::Beside::kHeldUp, clock_.Now());
   return !opening.passage.closed() && scheduler_.HasDue(opening);
 }
 
 // Called at a checkpoint of another batch, which is running or being probed.
 void EngineLoop::RunDueBatch() {
-  JobList jobs = scheduler_.TakeBatch(/*wait=*/false, [this](TimePoint now) {
-    return Opening{.passage = runs_.MayPass(now), .pace = runs_.Pace(now)};
-  });
+  JobList jobs = scheduler_.TakeBatch(
+      /*wait=*/false, [this](TimePoint now) { return OpeningNow(Opening::Beside::kHeldUp, now); });
   if (jobs.empty()) return;
   counters_.Preempted();
   if (auto batch = TryStart(std::move(jobs), /*passes=*/true)) Finish(std::move(batch));

@@ -61,6 +61,7 @@ class EngineLoop {
   // between owners ends the process; calls into the device are guarded where they are made.
   void Run() noexcept;
   JobList NextBatch();
+  Opening OpeningNow(Opening::Beside beside, TimePoint now) const;
   void StartBatch(JobList jobs);
   void FinishOldest();
   bool MayBePassed() const;
@@ -79,6 +80,7 @@ class EngineLoop {
   bool NoticeLostDevice();
 
   Scheduler& scheduler_;
+  Admission& admission_;
   ActiveRuns& runs_;
   CompletionPool& completions_;
   Counters& counters_;

@@ -77,15 +77,18 @@ const Job* Queue::FirstDue(TimePoint now, const Opening& opening) noexcept {
   }
   const double most_us = std::max(opening.passage.most_us, opening.passage.others_us);
   const bool always = limits_.delay && limits_.delay->count() == 0;
+  const bool passes = opening.beside == Opening::Beside::kHeldUp;
   const auto* const first = order_.First([&](const Rank&, const Job* job) {
     const double us = job->predicted.alone_us();
     if (us > most_us) return false;  // far cheaper than a look at its tenant
+    if (passes && !opening.HasMemoryFor(*job)) return false;
     if (us > opening.MostUs(*job, TurnAfter(*job, us))) return false;
     if (always) return true;
     const auto group = groups_.find(job->batch_key);
     return !group->second.waits && Decide(group->first, group->second, now);
   });
-  return first == nullptr ? nullptr : first->second;
+  // One that waits for memory is not overtaken, save at checkpoints: those end.
+  return first == nullptr || !opening.HasMemoryFor(*first->second) ? nullptr : first->second;
 }
 
 void Queue::EndDelay() noexcept {

@@ -67,9 +67,9 @@ class Queue {
   // is empty.
   TimePoint DueAt() const;
 
-  // The first job in the order of service whose group is due and that is short enough; null if
-  // there is none. A group that may wait for company, and is the first otherwise, may begin to wait
-  // now. `now` must not decrease between calls.
+  // The first job in the order of service whose group is due, that is short enough and that the
+  // device has memory for; null if there is none. A group that may wait for company, and is the
+  // first otherwise, may begin to wait now. `now` must not decrease between calls.
   const Job* FirstDue(TimePoint now, const Opening& opening = {}) noexcept;
 
   // The jobs that may share a batch with this one, which is among them. Valid until the queue

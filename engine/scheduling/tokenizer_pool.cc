@@ -36,14 +36,15 @@ int64_t NextSlice(const Job& job) {
 }  // namespace
 
 TokenizerPool::TokenizerPool(int threads, const TenantWeights& weights, HostPool& host_pool,
-                             Scheduler& scheduler, Predictor& predictor, Clock& clock,
-                             Counters& counters)
+                             Scheduler& scheduler, Predictor& predictor,
+                             const MemoryPredictor& memory, Clock& clock, Counters& counters)
     : thread_count_(threads != 0 ? threads
                                  : std::min(AvailableProcessors(),
                                             static_cast<int>(kTokenizerThreadsBounds.high))),
       host_pool_(host_pool),
       scheduler_(scheduler),
       predictor_(predictor),
+      memory_(memory),
       clock_(clock),
       counters_(counters),
       queue_(weights) {
@@ -123,6 +124,7 @@ absl::Status TokenizerPool::Finish(Job* job) {
   if (auto status = StageEncode(host_pool_, job); !status.ok()) return status;
   job->predicted = predictor_.Predict(*work.model, work.kernel, work.prepared.cu_seqlens);
   job->reservation.AdjustTime(job->predicted);
+  job->memory = memory_.Predict(*work.model, work.kernel, work.request, work.prepared.cu_seqlens);
   return absl::OkStatus();
 }
 

@@ -22,6 +22,7 @@
 #include "engine/base/host_memory.h"
 #include "engine/base/mutex.h"
 #include "engine/jobs/job.h"
+#include "engine/jobs/memory_predictor.h"
 #include "engine/jobs/predictor.h"
 #include "engine/jobs/rank.h"
 #include "engine/scheduling/counters.h"
@@ -34,7 +35,8 @@ class TokenizerPool {
  public:
   // 0 threads: one for each core. All references must outlive the pool.
   TokenizerPool(int threads, const TenantWeights& weights, HostPool& host_pool,
-                Scheduler& scheduler, Predictor& predictor, Clock& clock, Counters& counters);
+                Scheduler& scheduler, Predictor& predictor, const MemoryPredictor& memory,
+                Clock& clock, Counters& counters);
 
   // Finishes or stops the current slices, drops all requests (the owner has drained, so they were
   // answered) and joins.
@@ -61,13 +63,14 @@ class TokenizerPool {
   void Run();
   // Tokenizes one slice of the job. True: there is more to do; false: it was handed on or dropped.
   bool Tokenize(std::unique_ptr<Job>& job);
-  // Stages a job that is tokenized, and predicts its time again.
+  // Stages a job that is tokenized, and predicts its time and memory again.
   absl::Status Finish(Job* job);
 
   const int thread_count_;
   HostPool& host_pool_;
   Scheduler& scheduler_;
   Predictor& predictor_;
+  const MemoryPredictor& memory_;
   Clock& clock_;
   Counters& counters_;
 

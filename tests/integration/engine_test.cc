@@ -182,10 +182,13 @@ double RelativeError(const Problem& problem, const HostBuffer& output) {
 
 class EngineOnCpuTest : public testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Start(0); }
+
+  void Start(int64_t max_device_bytes) {
     EngineOptions options;
     options.device = "cpu";
     options.max_batch_tokens = 1024;
+    options.max_device_bytes = max_device_bytes;
     auto engine = CreateEngine(options);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);
@@ -297,8 +300,54 @@ TEST_F(EngineOnCpuTest, NaNSpoilsOnlyItsOwnSequence) {
   EXPECT_EQ(ReasonOf(Submit(std::move(checked)).get().status()), Reason::kNonFiniteInput);
 }
 
+TEST_F(EngineOnCpuTest, RunsKeepToTheDevicesMemory) {
+  SCOPED_TRACE("seed " + std::to_string(seed_));
+  constexpr int64_t kMost = int64_t{8} << 20;
+  Start(kMost);
+  const auto with_clusters = [](const Problem& problem) {
+    AttentionRequest request = problem.Request();
+    request.kernel = ImprovedClustered{};
+    return request;
+  };
+  std::vector<Problem> problems;
+  for (int i = 0; i < 10; ++i) {
+    problems.push_back(RandomProblem(random_, 2, 64, 64, DType::kFloat32, /*causal=*/false));
+  }
+  std::atomic<bool> done = false;
+  std::thread watcher([&] {
+    while (!done) {
+      const LoadStats load = engine_->stats().load;
+      ASSERT_LE(load.device_bytes, load.max_device_bytes);
+      std::this_thread::yield();
+    }
+  });
+  std::vector<std::future<Outcome>> futures;
+  for (int i = 0; i < 200; ++i) {
+    const Problem& problem = problems[random_() % problems.size()];
+    futures.push_back(Submit(i % 2 == 0 ? with_clusters(problem) : problem.Request()));
+  }
+  for (auto& future : futures) {
+    const Outcome outcome = future.get();
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_LE(outcome->report.memory.workspace_bytes, kMost);
+  }
+  done = true;
+  watcher.join();
+  EXPECT_EQ(engine_->stats().load.max_device_bytes, kMost);
+
+  // 12 bytes for each token and head, and more.
+  Problem large{DType::kFloat32, 64, 1, 1, {20'000}, {20'000}, false, 1, {}, {}, {}, {}, {}, {}};
+  large.query_bytes = large.key_bytes = large.value_bytes =
+      std::vector<std::byte>(20'000 * 64 * sizeof(float));
+  const Outcome refused = Submit(with_clusters(large)).get();
+  EXPECT_EQ(ReasonOf(refused.status()), Reason::kTooLarge);
+  EXPECT_NE(refused.status().message().find("--max-device-bytes"), std::string::npos)
+      << refused.status();
+}
+
 TEST_F(EngineOnCpuTest, DescribesTheCpu) {
   const EngineInfo info = engine_->info();
+  EXPECT_EQ(info.max_device_bytes, info.device.memory_bytes / 2);
   EXPECT_EQ(info.device.name, "cpu");
   EXPECT_GT(info.device.memory_bytes, 0);
   ASSERT_FALSE(info.kernels.empty());

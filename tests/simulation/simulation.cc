@@ -18,7 +18,9 @@ Simulation::Simulation(const Workload& workload, const Settings& settings, uint3
       random_(seed),
       admission_(std::make_shared<Admission>(settings.budgets, clock_, settings.weights)),
       last_arrival_(clock_->Now() + workload.length),
-      queue_(settings.limits, settings.weights) {}
+      queue_(settings.limits, settings.weights) {
+  admission_->device_memory()->SetMost(settings.device_bytes);
+}
 
 Simulation::~Simulation() = default;
 
@@ -75,6 +77,7 @@ void Simulation::Arrive(size_t source) {
   if (settings_.predicts) {
     claim.time = {.batch_us = InUs(settings_.launch), .own_us = InUs(request.work)};
   }
+  claim.memory = request.memory;
   claim.batch_key = request.batch_key;
   claim.tenant = request.tenant;
   claim.priority = request.priority;
@@ -86,6 +89,7 @@ void Simulation::Arrive(size_t source) {
   job->tokens = request.tokens;
   job->priority = request.priority;
   job->predicted = claim.time;
+  job->memory = request.memory;
   job->received = job->queued = now;
   job->deadline = claim.deadline;
   auto reservation = admission_->Reserve(std::move(claim));
@@ -132,8 +136,12 @@ void Simulation::Launch() {
 
 bool Simulation::TryLaunch(bool passes) {
   const TimePoint now = clock_->Now();
-  Opening opening{.pace = admission_->runs().Pace(now)};
-  if (passes) opening.passage = admission_->runs().MayPass(now);
+  Opening opening{.pace = admission_->runs().Pace(now),
+                  .free_bytes = admission_->free_device_bytes()};
+  if (passes) {
+    opening.beside = Opening::Beside::kHeldUp;
+    opening.passage = admission_->runs().MayPass(now);
+  }
   if (opening.passage.closed()) return false;
   JobList expired;
   JobList jobs = FormBatch(queue_, now, &expired, opening);
@@ -142,7 +150,7 @@ bool Simulation::TryLaunch(bool passes) {
     End(job->ticket, Fate::kExpired);
   }
   if (jobs.empty()) return false;
-  if (on_batch) on_batch({now, jobs, queue_, passes});
+  if (on_batch) on_batch({now, jobs, queue_, passes, held_bytes()});
   if (passes) {
     ++preemptions_;
     DeviceRun& below = runs_.back();

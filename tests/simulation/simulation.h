@@ -40,6 +40,7 @@ class SimulatedClock final : public Clock {
 struct Settings {
   Budgets budgets{.most = {.requests = 1024, .tokens = 1 << 20, .bytes = int64_t{1} << 40},
                   .queued_time = std::chrono::seconds(30)};
+  int64_t device_bytes = DeviceBudget::kNone;
   TenantWeights weights = {};
   BatchLimits limits{.max_tokens = 16384, .max_requests = 256};
   Duration launch = std::chrono::microseconds(100);  // what each batch takes beside its work
@@ -75,8 +76,9 @@ struct Outcome {
 struct Formed {
   TimePoint at;
   const JobList& jobs;
-  Queue& queue;  // what was left behind
-  bool passes;   // it holds up another
+  Queue& queue;        // what was left behind
+  bool passes;         // it holds up another
+  int64_t held_bytes;  // of the device's memory, by others
 };
 
 class Simulation {
@@ -96,6 +98,7 @@ class Simulation {
   AdmissionLoad load() const { return admission_->load(); }
   const Settings& settings() const { return settings_; }
   bool device_idle() const { return runs_.empty(); }
+  int64_t held_bytes() const { return admission_->runs().held_bytes(); }  // of the device's memory
   bool waiting() const { return !queue_.empty(); }
   Duration busy() const { return busy_; }  // time in which the device ran
   int64_t preemptions() const { return preemptions_; }

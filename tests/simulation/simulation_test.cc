@@ -1,6 +1,6 @@
 // What the scheduler promises, on random traffic: each request ends exactly once, no budget is
-// exceeded, the device never idles beside work, the order is kept, what is admitted is answered in
-// time, short requests pass long ones, and tenants share fairly.
+// exceeded, the device's memory included, the device never idles beside work, the order is kept,
+// what is admitted is answered in time, short requests pass long ones, and tenants share fairly.
 
 #include "tests/simulation/simulation.h"
 
@@ -38,9 +38,12 @@ class SimulationTest : public testing::Test, protected Seeded {
       const auto priority = static_cast<Priority>(Uniform(0, 2));
       const std::string tenant(1, static_cast<char>('a' + Uniform(0, tenants - 1)));
       const int64_t high = closed || Uniform(0, 4) == 0 ? 8000 : 500;
-      source.draw = [draw = Attention(1, high, UpTo(5), deadline), priority,
-                     tenant](std::mt19937& random) {
+      const int64_t bytes_per_token = Uniform(0, 3) == 0 ? 0 : UpTo(1000);
+      const int64_t shared_bytes = Uniform(0, 1'000'000);
+      source.draw = [draw = Attention(1, high, UpTo(5), deadline), priority, tenant,
+                     bytes_per_token, shared_bytes](std::mt19937& random) {
         Request request = draw(random);
+        request.memory = {.own = request.tokens * bytes_per_token, .shared = shared_bytes};
         request.priority = priority;
         request.tenant = tenant;
         return request;
@@ -55,6 +58,7 @@ class SimulationTest : public testing::Test, protected Seeded {
     settings.budgets.most.requests = UpTo(200);
     settings.budgets.most.tokens = Uniform(8000, 100'000);
     settings.budgets.queued_time = milliseconds(UpTo(5000));
+    if (Uniform(0, 2) != 0) settings.device_bytes = Uniform(500'000, 10'000'000);
     settings.limits.max_tokens = UpTo(10'000);
     settings.limits.max_requests = UpTo(64);
     if (Uniform(0, 2) == 0) settings.limits.delay = milliseconds(UpTo(5));
@@ -77,6 +81,7 @@ TEST_F(SimulationTest, EachRequestEndsOnceWithinTheBudgets) {
       const AdmissionLoad load = at.load();
       EXPECT_LE(load.in_use.requests, settings.budgets.most.requests);
       EXPECT_LE(load.in_use.tokens, settings.budgets.most.tokens);
+      EXPECT_LE(at.held_bytes(), settings.device_bytes);
       if (settings.limits.delay == std::chrono::microseconds(0)) {
         EXPECT_FALSE(at.device_idle() && at.waiting()) << "it idles beside work";
       }
@@ -104,6 +109,7 @@ TEST_F(SimulationTest, EachRequestEndsOnceWithinTheBudgets) {
     EXPECT_EQ(simulation.load().in_use.requests, 0);
     EXPECT_EQ(simulation.load().in_use.tokens, 0);
     EXPECT_EQ(simulation.load().queued_us, 0);
+    EXPECT_EQ(simulation.held_bytes(), 0);
     ASSERT_FALSE(HasFailure()) << "round " << round;
   }
 }
@@ -116,6 +122,7 @@ TEST_F(SimulationTest, BatchesBeginWithTheFirstByRankAndKeepTheirLimits) {
     Simulation simulation(workload, settings, random_());
     simulation.on_batch = [&](const Formed& formed) {
       int64_t tokens = 0;
+      EXPECT_LE(MemoryOf(formed.jobs).bytes(), settings.device_bytes - formed.held_bytes);
       for (const auto& job : formed.jobs) {
         EXPECT_EQ(job->batch_key, formed.jobs.front()->batch_key);
         tokens += job->tokens;
@@ -220,6 +227,30 @@ TEST_F(SimulationTest, ShortRequestsPassLongOnesWhichKeepTheirShare) {
     }
     EXPECT_GE(share, 0.45) << "what passes takes no more than it leaves";
   }
+}
+
+// A long request that takes most of the memory keeps out those that need as much, and no others.
+// When it ends, those that have waited are served first.
+TEST_F(SimulationTest, WhatDoesNotFitBesideALongOneWaitsAndTheRestPassesIt) {
+  const auto with_memory = [](Source source, int64_t bytes) {
+    source.draw = [draw = source.draw, bytes](std::mt19937& random) {
+      Request request = draw(random);
+      request.memory.own = bytes;
+      return request;
+    };
+    return source;
+  };
+  Source long_ones{.name = "long", .in_flight = 1, .draw = Attention(65536, 65536, 1)};
+  const Workload workload{.name = "",
+                          .sources = {with_memory(long_ones, 90), with_memory(Shorts(20), 1),
+                                      with_memory(Shorts(20), 50)},
+                          .length = seconds(Scaled(600))};
+  const auto outcomes = Simulation(workload, {.device_bytes = 100}, random_()).Run();
+  const Summary small(outcomes, 1), large(outcomes, 2);
+  EXPECT_LE(small.p99, seconds(1));
+  EXPECT_EQ(small.admitted, small.all);
+  EXPECT_GE(large.p99, seconds(10)) << "they wait for a long one to end";
+  EXPECT_LE(large.p99, seconds(60)) << "and run when it has";
 }
 
 TEST_F(SimulationTest, ATenantThatAsksForLessThanItsShareIsNotHeldUpByAGreedyOne) {

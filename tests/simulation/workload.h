@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/jobs/device_memory.h"
 #include "engine/request.h"
 
 namespace castor::simulation {
@@ -20,7 +21,8 @@ struct Request {
   size_t source = 0;  // its row in Workload::sources
   std::string batch_key = {};
   int64_t tokens = 1;
-  Duration work{};  // on the device, beside what a launch costs
+  Duration work{};         // on the device, beside what a launch costs
+  MemoryNeed memory = {};  // on the device, while it runs
   std::string tenant = {};
   Priority priority = Priority::kNormal;
   std::optional<Duration> deadline = {};  // after its arrival

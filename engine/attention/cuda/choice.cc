@@ -69,6 +69,38 @@ bool EfficientIndexes(const Spec& spec, int64_t key_tokens) {
   return Count(spec.heads) * dim * key_tokens <= INT32_MAX;
 }
 
+// What the math path takes for a sequence: keys and values in float32, which products may copy once
+// more, and a block of scores, of their exponentials and of its rows.
+Count MathBytes(const Spec& spec, int64_t queries, int64_t keys) {
+  constexpr int64_t kFloat = sizeof(float);
+  const Count heads = spec.heads;
+  const Count dims = Count(spec.head_dim) + spec.value_dim;
+  const Count rows = std::min(queries, MathBlockRows(spec.heads, keys));
+  return 2 * heads * keys * dims * kFloat +
+         rows * (2 * heads * keys * kFloat + keys + 2 * heads * dims * kFloat);
+}
+
+// What the fused kernels take for a sequence: rows with dims that their loads do not fit are
+// copied, results included. FlashAttention writes a float per row and head, the efficient kernel,
+// for half types, its sums in float32.
+Count FusedBytes(const Spec& spec, Path base, int64_t queries, int64_t keys) {
+  constexpr int64_t kVectorBytes = 16;
+  const auto element = static_cast<int64_t>(SizeOf(spec.dtype));
+  const int64_t unit = kVectorBytes / element;
+  const bool flash = base == Path::kFlash;
+  const Count widest = Count(std::max(spec.head_dim, spec.value_dim)).RoundedUp(unit);
+  const Count head_dim = flash ? widest : Count(spec.head_dim).RoundedUp(unit);
+  const Count value_dim = flash ? widest : Count(spec.value_dim).RoundedUp(unit);
+  const Count heads = spec.heads;
+  Count bytes = 0;
+  if (head_dim != spec.head_dim || value_dim != spec.value_dim) {
+    bytes += heads * (Count(queries) + keys) * (head_dim + value_dim) * element;
+  }
+  if (flash) return bytes + heads * queries * static_cast<int64_t>(sizeof(float));
+  if (spec.dtype == DType::kFloat32) return bytes;
+  return bytes + heads * queries * value_dim * static_cast<int64_t>(sizeof(float));
+}
+
 }  // namespace
 
 bool ScaleFits(double scale) {
@@ -150,6 +182,22 @@ int64_t QueryStep(const Spec& spec, Path base, int64_t query_tokens, int64_t key
   // idle would end no sooner.
   const int64_t blocks = kBlocksEach * device.multiprocessors;
   return kTile * std::max<int64_t>(1, (blocks + spec.heads - 1) / spec.heads);
+}
+
+int64_t VanillaWorkspaceBytes(const Spec& spec, Path base, std::span<const int32_t> cu_seqlens_q,
+                              std::span<const int32_t> cu_seqlens_k, const Capabilities& device) {
+  Count fused = 0;
+  Count math = 0;  // of one sequence: they come one after another
+  for (size_t s = 0; s + 1 < cu_seqlens_q.size(); ++s) {
+    const int64_t queries = cu_seqlens_q[s + 1] - cu_seqlens_q[s];
+    const int64_t keys = cu_seqlens_k[s + 1] - cu_seqlens_k[s];
+    if (PathOf(spec, base, queries, keys, device) == Path::kMath) {
+      math = std::max(math, MathBytes(spec, queries, keys));
+    } else {
+      fused += FusedBytes(spec, base, queries, keys);
+    }
+  }
+  return (fused + math).value();
 }
 
 int64_t MathBlockRows(int64_t heads, int64_t key_tokens) {

@@ -74,6 +74,11 @@ std::vector<Segment> PlanSegments(const Spec& spec, Path base,
 int64_t QueryStep(const Spec& spec, Path base, int64_t query_tokens, int64_t key_tokens,
                   const Capabilities& device);
 
+// The most memory besides the tensors and the output that a row of `base` takes for these
+// sequences: Variant::workspace_bytes. What cuDNN takes is small, and its own affair.
+int64_t VanillaWorkspaceBytes(const Spec& spec, Path base, std::span<const int32_t> cu_seqlens_q,
+                              std::span<const int32_t> cu_seqlens_k, const Capabilities& device);
+
 // How many query rows the math path computes at a time for a sequence of `key_tokens` keys.
 int64_t MathBlockRows(int64_t heads, int64_t key_tokens);
 

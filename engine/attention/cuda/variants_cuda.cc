@@ -87,6 +87,12 @@ int64_t VanillaStep(const Spec& spec, int64_t query_tokens, int64_t key_tokens) 
   return QueryStep(spec, base, query_tokens, key_tokens, g_capabilities);
 }
 
+template <Path base>
+int64_t VanillaWorkspace(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                         std::span<const int32_t> cu_seqlens_k) {
+  return VanillaWorkspaceBytes(spec, base, cu_seqlens_q, cu_seqlens_k, g_capabilities);
+}
+
 // The other kernels' sequences are one launch each: what a query gets depends on the others.
 int64_t NoStep(const Spec&, int64_t, int64_t) { return 0; }
 
@@ -106,11 +112,11 @@ struct Row {
 // By kernel, best first.
 constexpr auto kRows = std::to_array<Row>({
     {KernelName::kVanilla, "cuda-flash", SupportsFlash, ComputeVanilla<Path::kFlash>,
-     VanillaStep<Path::kFlash>},
+     VanillaStep<Path::kFlash>, VanillaWorkspace<Path::kFlash>},
     {KernelName::kVanilla, "cuda-efficient", SupportsEfficient, ComputeVanilla<Path::kEfficient>,
-     VanillaStep<Path::kEfficient>},
+     VanillaStep<Path::kEfficient>, VanillaWorkspace<Path::kEfficient>},
     {KernelName::kVanilla, "cuda-math", SupportsMath, ComputeVanilla<Path::kMath>,
-     VanillaStep<Path::kMath>},
+     VanillaStep<Path::kMath>, VanillaWorkspace<Path::kMath>},
     {KernelName::kClustered, "cuda-mma", ClusteredMmaFits, ComputeClusteredMma, NoStep,
      ClusteredWorkspaceBytes},
     {KernelName::kClustered, "cuda-generic", ClusteredGenericFits, ComputeClusteredGeneric, NoStep,

@@ -33,6 +33,7 @@ class CudaDevice : public Device {
   std::span<const attention::Variant> variants() const override;
   MemoryStats memory() const override;
   bool healthy() const override { return faults_.healthy(); }
+  bool copies_tensors() const override { return true; }
   int depth() const override { return 2; }
 
   absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource& source) override;

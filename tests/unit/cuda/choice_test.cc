@@ -204,5 +204,24 @@ TEST(MathBlockRowsTest, BoundsTheScoreBlock) {
   }
 }
 
+TEST(VanillaWorkspaceTest, CountsCopiesForOddDimsAndTheBlocksOfTheMathPath) {
+  const auto bytes = [](const Spec& spec, Path base, const std::vector<int64_t>& lengths) {
+    const std::vector<int32_t> offsets = Offsets(lengths);
+    return VanillaWorkspaceBytes(spec, base, offsets, offsets, kHopper);
+  };
+  const Spec fits = MakeSpec(DType::kBFloat16, 8, 64, 64);
+  EXPECT_EQ(bytes(fits, Path::kFlash, {100, 200}), 300 * 8 * 4);
+  const Spec odd = MakeSpec(DType::kBFloat16, 8, 65, 3);
+  EXPECT_EQ(bytes(odd, Path::kFlash, {100}), 100 * 8 * 4 + 2 * 100 * 8 * (72 + 72) * 2);
+  EXPECT_EQ(bytes(MakeSpec(DType::kFloat32, 8, 64, 64), Path::kEfficient, {100}), 0);
+  EXPECT_GE(bytes(fits, Path::kEfficient, {100}), 100 * 8 * 64 * 4) << "its sums";
+  const int64_t keys_and_values = 1000 * 8 * 128 * 4;
+  EXPECT_GE(bytes(fits, Path::kMath, {1000}), keys_and_values + 2 * 1000 * 8 * 1000 * 4);
+  EXPECT_EQ(bytes(fits, Path::kMath, {1000}), bytes(fits, Path::kMath, {10, 1000, 500}))
+      << "one sequence at a time";
+  EXPECT_EQ(bytes(MakeSpec(DType::kFloat32, 1, int64_t{1} << 60, 64), Path::kMath, {1000}),
+            INT64_MAX);
+}
+
 }  // namespace
 }  // namespace castor::attention::cuda

@@ -268,5 +268,21 @@ TEST_F(ActiveRunsTest, ThePaceCountsOwnTime) {
   EXPECT_NEAR(runs_.Pace(now_), 1, 1e-9);
 }
 
+TEST_F(ActiveRunsTest, WhatRunsHoldsItsMemoryToTheEnd) {
+  EXPECT_EQ(runs_.held_bytes(), 0);
+  const ActiveRuns::Id below =
+      runs_.Begin({.predicted_us = 1e6, .longest_us = 1e6, .device_bytes = 70}, now_);
+  const ActiveRuns::Id above = runs_.Begin(
+      {.predicted_us = 1e5, .longest_us = 1e5, .passes = true, .device_bytes = 20}, now_);
+  EXPECT_EQ(runs_.held_bytes(), 90);
+  EXPECT_EQ(runs_.WaitFor(1e3, now_, 90).us, 0) << "it fits beside both";
+  EXPECT_EQ(runs_.WaitFor(1e3, now_, 89).us, 1e5) << "it passes the lower one";
+  EXPECT_EQ(runs_.WaitFor(1e3, now_, 69).us, 1.1e6) << "it waits for both";
+  EndRun(above);
+  EXPECT_EQ(runs_.held_bytes(), 70);
+  EndRun(below);
+  EXPECT_EQ(runs_.held_bytes(), 0);
+}
+
 }  // namespace
 }  // namespace castor

@@ -190,5 +190,35 @@ TEST_F(AdmissionTest, TheLastPartIsForTenantsWithLess) {
   EXPECT_EQ(ReasonFor(of("third")), Reason::kQueueFull) << "nothing is left";
 }
 
+TEST_F(AdmissionTest, WhatCouldNeverHaveItsDeviceMemoryIsTooLarge) {
+  Claim claim;
+  claim.memory = {.own = 600, .shared = 100};
+  Admit(claim);
+  DeviceBudget& device = *admission_->device_memory();
+  device.SetMost(1000);
+  ASSERT_TRUE(device.TakeWeights(300));
+  Admit(claim);
+  Admit(claim);  // both at a time would not fit: they wait for each other
+  ASSERT_TRUE(device.TakeWeights(1));
+  const auto refused = admission_->Reserve(claim);
+  EXPECT_EQ(ReasonOf(refused.status()), Reason::kTooLarge);
+  EXPECT_EQ(refused.status().message(),
+            "the request would take about 700 bytes of the device's memory while it runs, this "
+            "engine has 699 beside its models (--max-device-bytes)");
+  claim.memory.own = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(ReasonFor(claim), Reason::kTooLarge);
+}
+
+TEST_F(AdmissionTest, WhatDoesNotFitBesideARunIsExpectedToWaitForIt) {
+  admission_->device_memory()->SetMost(100);
+  admission_->runs().Begin({.predicted_us = 1e6, .longest_us = 1e6, .device_bytes = 60},
+                           clock_->Now());
+  Claim claim = Until(Taking(100), 300);  // short enough to pass
+  claim.memory.own = 41;
+  EXPECT_EQ(ReasonFor(claim), Reason::kDeadlineExceeded);
+  claim.memory.own = 40;
+  Admit(claim);
+}
+
 }  // namespace
 }  // namespace castor

@@ -237,5 +237,52 @@ TEST(FailureTest, HalvesOnOutOfMemoryAndSplitsOnOtherErrors) {
   EXPECT_EQ(Tickets(plan.refused), List{2});
 }
 
+// The device's memory.
+
+std::unique_ptr<Job> Needing(Ticket ticket, MemoryNeed memory) {
+  auto job = MakeJob(ticket, "a");
+  job->memory = memory;
+  return job;
+}
+
+TEST(BatcherTest, CompanyJoinsAsFarAsTheDeviceHasMemory) {
+  Queue queue({.max_tokens = 100, .max_requests = 100});
+  queue.Push(Needing(1, {.own = 10, .shared = 30}));
+  queue.Push(Needing(2, {.own = 50, .shared = 1}));
+  queue.Push(Needing(3, {.own = 11, .shared = 30}));
+  queue.Push(Needing(4, {.own = 10, .shared = 31}));
+  queue.Push(Needing(5, {.own = 200, .shared = 0}));
+  queue.Push(Needing(6, {.own = 1, .shared = 0}));
+  JobList expired;
+  const Opening idle{.free_bytes = 100};
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired, idle)), (List{1, 2, 6}));
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired, idle)), (List{3, 4}));
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired, idle)), List{5}) << "nothing else runs";
+}
+
+TEST(BatcherTest, BehindARunTheFirstWaitsUntilItFitsAndIsNotOvertaken) {
+  Queue queue({.max_tokens = 100, .max_requests = 100});
+  queue.Push(Needing(1, {.own = 80}));
+  queue.Push(Needing(2, {.own = 10}));
+  JobList expired;
+  Opening second{.beside = Opening::Beside::kLaunch, .free_bytes = 79};
+  EXPECT_TRUE(FormBatch(queue, kNow, &expired, second).empty());
+  second.free_bytes = 80;
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired, second)), List{1});
+}
+
+TEST(BatcherTest, AtACheckpointTheFirstOfThoseThatFitPasses) {
+  Queue queue({.max_tokens = 100, .max_requests = 100});
+  queue.Push(Needing(1, {.own = 80}));
+  queue.Push(Needing(2, {.own = 10}));
+  queue.Push(Needing(3, {.own = 70}));
+  JobList expired;
+  const Opening checkpoint{.beside = Opening::Beside::kHeldUp, .free_bytes = 79};
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired, checkpoint)), List{2});
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired, checkpoint)), List{3});
+  EXPECT_TRUE(FormBatch(queue, kNow, &expired, checkpoint).empty());
+  EXPECT_EQ(Tickets(FormBatch(queue, kNow, &expired)), List{1});
+}
+
 }  // namespace
 }  // namespace castor

@@ -55,30 +55,34 @@ TEST_F(EngineAutomaticTest, MeasuresTheConfiguredShareOfTrafficUnasked) {
   EXPECT_EQ(StatsOf(kClustered).automatic_requests, 0u);
 }
 
-TEST_F(EngineAutomaticTest, AdmitsAKernelsWorkspaceWithTheRequest) {
-  options_.max_queued_bytes = 64 * 1024;
+TEST_F(EngineAutomaticTest, AKernelsWorkspaceIsOfTheDevicesMemoryWhileItRuns) {
+  constexpr int64_t kBudget = 4'000'000;
+  options_.max_device_bytes = kBudget;
   Start();
-  // 40 tokens: 40 * 8 * 4 * 4 = 5 KiB of tensors, and 44 KiB of workspace.
-  Run(Request({40}, Clustered{}));
-  // 60 tokens need 7.5 KiB and 64 KB of workspace: too large with it, but not without.
-  auto refused = engine_->Submit(Request({60}, Clustered{}), answers_.Slot(1));
+  Run(Request({3000}, Clustered{}));
+  auto refused = engine_->Submit(Request({4000}, Clustered{}), answers_.Slot(1));
   EXPECT_EQ(ReasonOf(refused.status()), Reason::kTooLarge);
-  EXPECT_NE(refused.status().message().find("workspace for the kernel clustered"),
-            std::string::npos)
+  EXPECT_NE(refused.status().message().find("--max-device-bytes"), std::string::npos)
       << refused.status();
-  Run(Request({60}, Vanilla{}));
+  Run(Request({4000}, Vanilla{}));
 
-  // While the request runs, its own part of the workspace is in use.
   answers_.Clear();
-  int64_t in_use = 0;
+  LoadStats load;
   script_->SetHook([&](const ApproximateLaunch&) {
-    in_use = engine_->stats().load.inflight_bytes;
+    load = engine_->stats().load;
     return absl::OkStatus();
   });
-  Run(Request({20}, Clustered{}));
-  EXPECT_EQ(in_use, 20 * 8 * 4 * 4 + 19 * ApproximateDevice::kWorkspacePerToken);
+  Run(Request({2000}, Clustered{}));
+  const int64_t workspace =
+      ApproximateDevice::kSharedWorkspace + 1999 * ApproximateDevice::kWorkspacePerToken;
+  EXPECT_GE(load.device_bytes, workspace);
+  EXPECT_LE(load.device_bytes, workspace * 5 / 4);
+  EXPECT_EQ(load.max_device_bytes, kBudget);
+  EXPECT_EQ(load.inflight_bytes, 2000 * 8 * 4 * 4) << "staging memory alone";
   answers_.Clear();
-  EXPECT_EQ(engine_->stats().load.inflight_bytes, 0);
+  load = engine_->stats().load;
+  EXPECT_EQ(load.device_bytes, 0);
+  EXPECT_EQ(load.inflight_bytes, 0);
 }
 
 TEST_F(EngineAutomaticTest, OptionsOutOfRangeAreNamed) {

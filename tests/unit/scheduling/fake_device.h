@@ -125,9 +125,14 @@ class FakeDevice : public Device {
          },
          [](const attention::Spec&, std::span<const attention::Problem>, RunControl&) {
            return absl::OkStatus();
-         }}};
+         },
+         [](const attention::Spec&, std::span<const int32_t> cu_seqlens_q,
+            std::span<const int32_t>) { return cu_seqlens_q.back() * workspace_per_token; }}};
     return kVariants;
   }
+  // That attention says it takes; for all fake devices, since variants are.
+  static inline std::atomic<int64_t> workspace_per_token = 0;
+
   MemoryStats memory() const override { return {}; }
   bool healthy() const override { return script_->healthy; }
   int depth() const override { return script_->depth; }

@@ -1,0 +1,213 @@
+// What runs really take of the CPU's memory, all allocations counted, against what was predicted of
+// their requests: random batches for every kernel, and of encoders.
+//
+// Each batch runs twice, and the second run counts: what libraries make for a shape, and keep, is
+// not of the run.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/device/device.h"
+#include "engine/jobs/load_model.h"
+#include "engine/jobs/memory_predictor.h"
+#include "tests/support/attention/cast_problem.h"
+#include "tests/support/attention/random_problem.h"
+#include "tests/support/attention/spec.h"
+#include "tests/support/heap_meter.h"
+#include "tests/support/seeded.h"
+#include "tests/unit/encoder/model_files.h"
+
+namespace castor {
+namespace {
+
+using attention::CastProblem;
+using attention::OwnedProblem;
+using attention::Spec;
+
+class MeasuredMemoryTest : public testing::Test, protected Seeded {
+ protected:
+  MeasuredMemoryTest() {
+    EngineOptions options;
+    options.device = "cpu";
+    options.cpu_threads = UpTo(4);
+    device_ = *OpenDevice(options);
+    predictor_ = std::make_unique<MemoryPredictor>(device_->variants(), device_->copies_tensors());
+  }
+
+  bool Toss() { return Uniform(0, 1) == 0; }
+
+  // Many short sequences, or a few of any length.
+  std::vector<int32_t> Lengths() {
+    const bool many = Toss();
+    std::vector<int32_t> lengths(static_cast<size_t>(UpTo(many ? 200 : 4)));
+    for (int32_t& length : lengths) length = UpTo(many ? 10 : 2000);
+    return lengths;
+  }
+
+  Kernel RandomKernel() {
+    switch (Uniform(0, 3)) {
+      case 0:
+        return Vanilla{};
+      case 1:
+        return attention::PlainClusters(UpTo(300), random_());
+      case 2:
+        return attention::ImprovedClusters(UpTo(300), UpTo(64), random_());
+      default:
+        return attention::CastReading(static_cast<int>(Uniform(0, attention::kCastReadings - 1)));
+    }
+  }
+
+  // In bytes; no less than what the device reports.
+  template <typename Batch>
+  int64_t PeakOf(const Batch& batch) {
+    EXPECT_TRUE(device_->Launch(batch, RunToEnd()).ok());
+    const HeapMeter meter;
+    const auto execution = device_->Launch(batch, RunToEnd());
+    const int64_t peak = meter.peak();
+    EXPECT_TRUE(execution.ok()) << execution.status();
+    return execution.ok() ? std::max(peak, (*execution)->Wait()->workspace_bytes) : peak;
+  }
+
+  void CheckAttention();
+  void CheckEncoder(const LoadedModel& model);
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<MemoryPredictor> predictor_;
+};
+
+void MeasuredMemoryTest::CheckAttention() {
+  const Kernel kernel = RandomKernel();
+  const bool cast = std::holds_alternative<Cast>(kernel);
+  const Spec spec = attention::MakeSpec(static_cast<DType>(Uniform(0, 2)), kernel, UpTo(8),
+                                        UpTo(80), UpTo(80), cast ? UpTo(40) : 0);
+  std::vector<std::unique_ptr<CastProblem>> layers;
+  std::vector<std::unique_ptr<OwnedProblem>> problems;
+  AttentionBatch batch{.spec = spec, .requests = {}};
+  MemoryNeed memory;
+  for (int64_t left = UpTo(3); left > 0; --left) {
+    const std::vector<int32_t> lengths = Lengths();
+    if (cast) {
+      layers.push_back(std::make_unique<CastProblem>(spec, lengths, random_));
+      batch.requests.push_back(layers.back()->problem.view);
+    } else {
+      problems.push_back(std::make_unique<OwnedProblem>(spec, lengths, lengths));
+      problems.back()->Randomize(random_);
+      batch.requests.push_back(problems.back()->view);
+    }
+    attention::Resolved resolved;
+    resolved.spec = spec;
+    resolved.cu_seqlens_q = resolved.cu_seqlens_k = attention::OffsetsOf(lengths);
+    memory = memory + predictor_->Predict(Plan(), resolved);
+  }
+  EXPECT_LE(PeakOf(batch), memory.bytes())
+      << attention::Describe(spec) << ", " << batch.requests.size() << " requests";
+}
+
+TEST_F(MeasuredMemoryTest, OfAttentionIsAtMostWhatWasPredicted) {
+  for (int round = 0; round < 60 && !HasFailure(); ++round) CheckAttention();
+}
+
+// The tiny BERT with other sizes, and weights that mean nothing.
+struct Sizes {
+  int64_t heads;
+  int64_t head_dim;
+  int64_t intermediate;
+  std::string activation;
+};
+void Resize(const Sizes& sizes, encoder::TinyModel& model) {
+  constexpr int64_t kPositions = 2000;
+  const int64_t hidden = sizes.heads * sizes.head_dim;
+  const std::map<int64_t, int64_t> to = {
+      {encoder::kHidden, hidden}, {40, sizes.intermediate}, {32, kPositions}};
+  model.EditJson("config.json", [&](nlohmann::json& config) {
+    config["hidden_size"] = hidden;
+    config["num_attention_heads"] = sizes.heads;
+    config["intermediate_size"] = sizes.intermediate;
+    config["max_position_embeddings"] = kPositions;
+    config["hidden_act"] = sizes.activation;
+  });
+  model.EditJson("1_Pooling/config.json",
+                 [&](nlohmann::json& config) { config["word_embedding_dimension"] = hidden; });
+  model.EditWeights([&](std::map<std::string, encoder::RawTensor>& tensors) {
+    for (auto& [name, tensor] : tensors) {
+      int64_t elements = 1;
+      for (int64_t& size : tensor.shape) {
+        if (const auto found = to.find(size); found != to.end()) size = found->second;
+        elements *= size;
+      }
+      tensor.data.assign(static_cast<size_t>(elements) * sizeof(float), '\0');
+    }
+  });
+}
+
+// One request of a batch, with its memory.
+struct Encoding {
+  EncodeRequest request;
+  std::vector<int32_t> offsets;
+  std::vector<int64_t> ids;
+  std::vector<float> output;
+};
+
+void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model) {
+  Kernel kernel = Vanilla{};
+  if (Uniform(0, 2) == 0) kernel = attention::PlainClusters(UpTo(100), random_());
+  if (Uniform(0, 2) == 0) kernel = attention::ImprovedClusters(UpTo(100), UpTo(32), random_());
+  encoder::Batch batch{.model = model.encoder, .kernel = kernel, .items = {}};
+  std::vector<Encoding> encodings(static_cast<size_t>(UpTo(3)));
+  MemoryNeed memory;
+  int64_t tokens = 0;
+  for (Encoding& one : encodings) {
+    one.offsets = attention::OffsetsOf(Lengths());
+    one.ids.assign(static_cast<size_t>(one.offsets.back()), 7);
+    if (Toss()) one.request.output = EncodeOutput::kTokenEmbeddings;
+    encoder::BatchItem item;
+    item.cu_seqlens = one.offsets;
+    item.ids = one.ids;
+    item.output_kind = one.request.output;
+    item.pooling = Toss() ? Pooling::kMean : Pooling::kCls;
+    item.normalize = Toss();
+    item.dimensions = Toss() ? model.info.hidden_size : Uniform(1, model.info.hidden_size);
+    one.output.resize(static_cast<size_t>(item.output_rows() * item.dimensions));
+    item.output = one.output.data();
+    batch.items.push_back(item);
+    memory = memory + predictor_->Predict(model, kernel, one.request, one.offsets);
+    tokens += one.offsets.back();
+  }
+  const int64_t peak = PeakOf(batch);
+  SCOPED_TRACE(std::to_string(tokens) + " tokens, " + std::string(NameOf(NameOf(kernel))));
+  EXPECT_LE(peak, memory.bytes());
+  if (tokens < 4096 || !std::holds_alternative<Vanilla>(kernel)) return;
+  // What is shared is a constant of the model, which only large ones use in full.
+  EXPECT_LE(memory.own, peak * 3 / 2) << "far too much";
+}
+
+TEST_F(MeasuredMemoryTest, OfEncodersIsAtMostWhatWasPredicted) {
+  for (int round = 0; round < 3 && !HasFailure(); ++round) {
+    const Sizes sizes{.heads = UpTo(8),
+                      .head_dim = 8 * Uniform(1, 8),
+                      .intermediate = Uniform(100, 2500),
+                      .activation = Toss()   ? "gelu"
+                                    : Toss() ? "quick_gelu"
+                                             : "gelu_new"};
+    encoder::TinyModel files;
+    Resize(sizes, files);
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      const auto model =
+          LoadModel(*device_, {.name = "", .directory = files.directory(), .dtype = dtype});
+      ASSERT_TRUE(model.ok()) << model.status();
+      SCOPED_TRACE(std::string(NameOf(dtype)) + ", hidden " +
+                   std::to_string(sizes.heads * sizes.head_dim) + ", wide " +
+                   std::to_string(sizes.intermediate) + ", " + sizes.activation);
+      for (int run = 0; run < 12; ++run) CheckEncoder(*model);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace castor
