@@ -132,8 +132,7 @@ void CollectLoad(const EngineStats& stats, std::vector<MetricFamily>& out) {
   gauge("castor_queue_depth", "Requests that wait for a batch.", load.queued_requests);
   gauge("castor_inflight_requests", "Requests admitted and not answered.", load.inflight_requests);
   gauge("castor_inflight_tokens", "Their tokens.", load.inflight_tokens);
-  gauge("castor_inflight_bytes",
-        "Their inputs and outputs in staging memory, and what kernels take besides.",
+  gauge("castor_inflight_bytes", "Their inputs and outputs in staging memory.",
         load.inflight_bytes);
   auto limit = Family("castor_queue_limit", "The budgets over what is in flight, by unit.",
                       MetricType::Gauge);
@@ -197,6 +196,7 @@ void CollectLoad(const EngineStats& stats, std::vector<MetricFamily>& out) {
 }
 
 void CollectDevice(const EngineStats& stats, std::vector<MetricFamily>& out) {
+  const LoadStats& load = stats.load;
   const MemoryStats& memory = stats.memory;
   auto gauge = [&](const char* name, const char* help, int64_t value) {
     Add(out.emplace_back(Family(name, help, MetricType::Gauge)), static_cast<double>(value));
@@ -208,6 +208,10 @@ void CollectDevice(const EngineStats& stats, std::vector<MetricFamily>& out) {
         memory.device_reserved_bytes);
   gauge("castor_device_memory_peak_bytes", "The most device memory in tensors so far.",
         memory.device_peak_bytes);
+  gauge("castor_device_memory_predicted_bytes",
+        "Device memory of the models' weights, and that running batches are predicted to take.",
+        load.device_bytes);
+  gauge("castor_device_memory_limit_bytes", "The bound on that.", load.max_device_bytes);
   auto host = Family("castor_staging_memory_bytes",
                      "Staging memory on the host: in use by requests, or cached for the next.",
                      MetricType::Gauge);

@@ -229,6 +229,9 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype)
   declare.Bytes(kDevice, "--max-cached-host-bytes", &engine.max_cached_host_bytes,
                 kCachedHostBytesBounds,
                 "Staging memory kept for reuse; by default at most an eighth of the memory");
+  declare.Bytes(kDevice, "--max-device-bytes", &engine.max_device_bytes, kDeviceBytesBounds,
+                "The device's memory, for models and for what batches need while they run; 0: half "
+                "of the memory on the CPU, most of it on a GPU");
   declare.Number(kDevice, "--completion-threads", &engine.completion_threads,
                  kCompletionThreadsBounds, "Threads that hand out answers");
 
@@ -246,9 +249,8 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype)
   declare.Number(kLimits, "--max-queued-tokens", &engine.max_queued_tokens, kQueuedTokensBounds,
                  "The same, in tokens");
   declare.Bytes(kLimits, "--max-queued-bytes", &engine.max_queued_bytes, kQueuedBytesBounds,
-                "The same, in bytes: inputs, outputs, and the kernels' memory that grows with "
-                "them; by default "
-                "at most a quarter of the memory");
+                "The same, in bytes of inputs and outputs; by default at most a quarter of the "
+                "memory");
   declare.Time(kLimits, "--max-queued-time", &engine.max_queued_time, kQueuedTimeBounds,
                "The longest predicted wait of a request for the device; it is refused if it would "
                "wait longer");

@@ -85,6 +85,9 @@ std::string Table(const v1::ServerInfo& info) {
   rows.emplace_back("queue", std::to_string(limits.max_queued_requests()) + " requests, " +
                                  std::to_string(limits.max_queued_tokens()) + " tokens, " +
                                  FormatBytes(limits.max_queued_bytes()) + " at most");
+  if (limits.max_device_bytes() > 0) {  // servers before this limit say nothing
+    rows.emplace_back("device memory", FormatBytes(limits.max_device_bytes()) + " at most");
+  }
   rows.emplace_back("batch", std::to_string(limits.max_batch_requests()) + " requests, " +
                                  std::to_string(limits.max_batch_tokens()) + " tokens at most");
   rows.emplace_back("request", std::to_string(limits.max_sequences()) + " sequences, texts of " +

@@ -6,7 +6,8 @@
 namespace castor::server {
 namespace {
 
-void FillLimits(const EngineOptions& options, v1::Limits* limits) {
+void FillLimits(const EngineOptions& options, int64_t max_device_bytes, v1::Limits* limits) {
+  limits->set_max_device_bytes(max_device_bytes);
   limits->set_max_queued_requests(options.max_queued_requests);
   limits->set_max_queued_tokens(options.max_queued_tokens);
   limits->set_max_queued_bytes(options.max_queued_bytes);
@@ -59,7 +60,7 @@ v1::ServerInfo Describe(const Engine& engine) {
     entry->set_backend(kernel.backend);
   }
   for (const ModelInfo& model : info.models) result.add_models(model.name);
-  FillLimits(engine.options(), result.mutable_limits());
+  FillLimits(engine.options(), info.max_device_bytes, result.mutable_limits());
   FillParameters(Clustered{}, result.mutable_clustered_defaults());
   FillParameters(ImprovedClustered{}, result.mutable_improved_clustered_defaults());
   return result;

@@ -28,6 +28,7 @@ TEST_F(CliTest, InfoShowsDeviceKernelsAndLimits) {
   const std::string table = OutputOf({"info"});
   EXPECT_THAT(table, HasSubstr("vanilla: FLOAT32, FLOAT16, BFLOAT16"));
   EXPECT_THAT(table, HasSubstr("8.0 MiB at most"));
+  EXPECT_THAT(table, HasSubstr("device memory"));
   const json info = json::parse(OutputOf({"info", "--output", "json"}));
   EXPECT_EQ(info["devices"][0]["name"], "cpu");
   EXPECT_EQ(info["limits"]["max_message_bytes"], "8388608");

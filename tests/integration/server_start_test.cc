@@ -125,6 +125,8 @@ TEST(ServerStartTest, EveryNumberWorksAtItsUpperBound) {
                          "1099511627776",
                          "--max-queued-bytes",
                          "1TiB",
+                         "--max-device-bytes",
+                         "16TiB",
                          "--max-cached-host-bytes",
                          "1TiB",
                          "--max-message-bytes",
@@ -171,6 +173,7 @@ TEST(ServerStartTest, BudgetsFollowFromTheMemoryLimit) {
   const grpc::Status status = stub->GetServerInfo(&context, {}, &info);
   ASSERT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(info.limits().max_queued_bytes(), limit / 4 / kMiB * kMiB);
+  EXPECT_EQ(info.limits().max_device_bytes(), limit / 2);
   EXPECT_EQ(info.limits().max_message_bytes(), limit / 16 / kMiB * kMiB);
   EXPECT_EQ(info.devices(0).memory_bytes(), limit);
 }

@@ -200,11 +200,15 @@ TEST(Metrics, TheEngineIsSampledAtEachScrape) {
   engine.fixed_stats().work[0].compute_seconds = {{0.001, 0.01}, {3, 2, 1}, 0.5};
   engine.fixed_stats().load.queued_requests = 4;
   engine.fixed_stats().load.max_bytes = 1 << 20;
+  engine.fixed_stats().load.device_bytes = 3000;
+  engine.fixed_stats().load.max_device_bytes = 4000;
   engine.fixed_stats().device_healthy = false;
   const auto series = SeriesOf(metrics.Page());
   EXPECT_EQ(series.at("castor_tokens_total{kernel=\"vanilla\",operation=\"attend\"}"), 77);
   EXPECT_EQ(series.at("castor_queue_depth"), 4);
   EXPECT_EQ(series.at("castor_queue_limit{unit=\"bytes\"}"), 1 << 20);
+  EXPECT_EQ(series.at("castor_device_memory_predicted_bytes"), 3000);
+  EXPECT_EQ(series.at("castor_device_memory_limit_bytes"), 4000);
   EXPECT_EQ(series.at("castor_device_healthy"), 0);
   const std::string bucket = "castor_stage_duration_seconds_bucket";
   EXPECT_EQ(Sum(series, {bucket, "phase=\"compute\"", "le=\"0.001\""}), 3);

@@ -87,6 +87,7 @@ TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   EXPECT_EQ(options.watchdog_timeout, std::chrono::seconds(60));
   EXPECT_EQ(options.engine.max_batch_tokens, defaults.engine.max_batch_tokens);
   EXPECT_EQ(options.engine.max_queued_bytes, defaults.engine.max_queued_bytes);
+  EXPECT_EQ(options.engine.max_device_bytes, 0) << "what the device has decides";
   EXPECT_TRUE(options.reflection);
   EXPECT_FALSE(options.channelz);
   EXPECT_FALSE(options.shared_memory) << "it hands out what this user can open";
