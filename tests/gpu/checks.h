@@ -35,6 +35,9 @@ void CheckClusteredKernels(uint32_t seed, Report& report);
 // batch.
 void CheckClustered(Device& device, Device& cpu, uint32_t seed, Report& report);
 
+// What random batches take of the device's memory, against what was predicted.
+void CheckMemory(Device& device, uint32_t seed, Report& report);
+
 // A small random encoder model on `device` against the same model on the CPU, through the engine.
 void CheckEncoder(const std::string& device, uint32_t seed, Report& report);
 

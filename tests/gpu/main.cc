@@ -56,6 +56,7 @@ int Main(const Arguments& arguments) {
   if (gpu) CheckCuts(arguments.seed, report);
   CheckClustered(**device, **cpu, arguments.seed, report);
   CheckCast(**device, arguments.seed, report);
+  CheckMemory(**device, arguments.seed, report);
   CheckEncoder(arguments.device, arguments.seed, report);
   if (gpu && arguments.timing) {
     TimeAttention(arguments.device, report);
