@@ -97,6 +97,10 @@ void Reservation::Adjust(int64_t tokens, int64_t bytes) noexcept {
   cost_.bytes = bytes;
 }
 
+absl::Status Reservation::CheckMemory(const MemoryNeed& memory) const {
+  return admission_ == nullptr ? absl::OkStatus() : admission_->CheckMemory(memory);
+}
+
 void Reservation::AdjustTime(const PredictedTime& time) noexcept {
   if (place_) admission_->AdjustTime(*place_, time);
 }

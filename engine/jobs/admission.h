@@ -77,6 +77,9 @@ class Reservation {
   // request is not refused afterwards.
   void Adjust(int64_t tokens, int64_t bytes) noexcept;
 
+  // TOO_LARGE when the true need of the device's memory, now that it is known, could never be met.
+  absl::Status CheckMemory(const MemoryNeed& memory) const;
+
   // Replaces the predicted time.
   void AdjustTime(const PredictedTime& time) noexcept;
 

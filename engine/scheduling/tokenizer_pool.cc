@@ -121,10 +121,11 @@ void TokenizerPool::Run() {
 absl::Status TokenizerPool::Finish(Job* job) {
   const EncodeWork& work = std::get<EncodeWork>(job->work);
   predictor_.LearnTexts(*work.model, std::get<TextInput>(work.request.input), work.prepared);
+  job->memory = memory_.Predict(*work.model, work.kernel, work.request, work.prepared.cu_seqlens);
+  if (auto status = job->reservation.CheckMemory(job->memory); !status.ok()) return status;
   if (auto status = StageEncode(host_pool_, job); !status.ok()) return status;
   job->predicted = predictor_.Predict(*work.model, work.kernel, work.prepared.cu_seqlens);
   job->reservation.AdjustTime(job->predicted);
-  job->memory = memory_.Predict(*work.model, work.kernel, work.request, work.prepared.cu_seqlens);
   return absl::OkStatus();
 }
 

@@ -254,5 +254,29 @@ TEST_F(EngineEncodeTest, WithoutModelsEveryEncodeIsNotFound) {
   EXPECT_EQ(ReasonOf(refused.status()), Reason::kModelNotFound);
 }
 
+// A text's need is only expected until it is tokenized: here one token a byte, not one in four.
+TEST_F(EngineEncodeTest, ATextThatNeedsMoreMemoryThanExpectedIsTooLarge) {
+  class HungryModel : public FakeModel {
+   public:
+    using FakeModel::FakeModel;
+    encoder::Activations activations() const override {
+      return {.body = {.rows = {.token = int64_t{1} << 20}}};
+    }
+  };
+  script_->make_model = [](const ModelSource& source) {
+    return std::make_shared<HungryModel>(source.name);
+  };
+  options_.max_device_bytes = int64_t{100} << 20;
+  StartWithModel();
+  const std::string fits(80, 'a'), too_long(160, 'a');
+  Encode(TextRequest({fits}), 1);
+  EXPECT_TRUE(encodings_.Get(1).ok());
+  Encode(TextRequest({too_long}), 2);
+  const absl::Status refused = encodings_.Get(2).status();
+  EXPECT_EQ(ReasonOf(refused), Reason::kTooLarge);
+  EXPECT_NE(refused.message().find("--max-device-bytes"), std::string::npos);
+  EXPECT_EQ(engine_->stats().load.inflight_bytes, 0);
+}
+
 }  // namespace
 }  // namespace castor
