@@ -17,7 +17,7 @@
 namespace castor::attention {
 namespace {
 
-constexpr std::string_view kTitle = "castor cost model 2\n";
+constexpr std::string_view kTitle = "castor cost model 3\n";
 constexpr std::string_view kKeyLabel = "key ";
 constexpr std::string_view kTeamLabel = "team ";
 constexpr std::string_view kChecksumLabel = "checksum ";

@@ -20,7 +20,9 @@ namespace castor::attention {
 // One measured run.
 using CostSample = RelativeSample<kCostTerms>;
 
-inline CostTerms FitCosts(std::span<const CostSample> samples) { return FitRelative(samples); }
+inline CostTerms FitCosts(std::span<const CostSample> samples) {
+  return FitRobustly<kCostTerms>({samples.begin(), samples.end()});
+}
 
 // Microseconds for these terms at these prices: what a batch takes whoever is in it, and the rest.
 struct Costs {
@@ -29,7 +31,14 @@ struct Costs {
 
   double total_us() const { return batch_us + own_us; }
 };
+Costs CostsOf(const CostTerms& us);  // of each term
 Costs CostsOf(const CostTerms& terms, const CostTerms& prices);
+
+// Microseconds of each term.
+CostTerms TermCosts(const CostTerms& terms, const CostTerms& prices);
+
+// Adds a request's costs to those of a batch, which pays once for what requests share.
+void AddToBatch(const CostTerms& us, CostTerms* batch);
 
 class CostModel {
  public:

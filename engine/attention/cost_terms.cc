@@ -21,6 +21,8 @@ constexpr double kFewestCentroids = 32;
 constexpr double kLeastHash = 8;
 constexpr double kCastTile = 96;
 constexpr double kCastPart = 256;
+constexpr double kCodeBlock = 512;
+constexpr double kSortedSlots = 256;
 
 double& At(CostTerms& terms, CostTerm term) { return terms[static_cast<size_t>(term)]; }
 
@@ -32,6 +34,7 @@ struct CostStage {
   double tasks = 0;
   double together = 1;    // tasks that a worker takes at a time
   double operations = 0;  // decides whether the team is woken at all
+  double longest = 0;     // operations of the longest task
   double passes = 1;      // each a stage of its own
   CostTerms work{};       // operations; fixed terms stay zero
 
@@ -43,6 +46,11 @@ struct CostStage {
     At(work, CostTerm::kScores) += lanes * keys * (score_dim + value_dim);
     At(work, CostTerm::kBlocks) += lanes * Units(keys, kKeyBlock) * (score_dim + value_dim);
     At(work, CostTerm::kWeights) += lanes * keys;
+  }
+
+  void Add(double count, double longest_task) {
+    tasks += count;
+    longest = std::max(longest, longest_task);
   }
 
   // Rows of `dim` elements that are moved.
@@ -59,7 +67,9 @@ void AddStage(const CostStage& stage, const Team& team, CostTerms* terms) {
   double speed = 1;
   if (workers > 1 && stage.tasks > 1 && stage.operations >= kWorthWakingFor) {
     const double taken = Units(stage.tasks, stage.together);
-    const double busy = taken / Units(taken, workers);  // on average
+    // On average; tasks that are longer than others keep one worker busy at the end.
+    const double busy = std::min(taken / Units(taken, workers),
+                                 stage.operations / std::max(1.0, stage.longest * stage.together));
     speed += team.gain * (busy - 1);
     At(*terms, CostTerm::kWakes) += stage.passes;
   }
@@ -104,8 +114,9 @@ void AddVanilla(const Spec& spec, bool causal, std::span<const int32_t> cu_seqle
     const double loaded = causal ? SeenKeys(sequence, (tile + kKeyBlock) / 2) : keys;
     stage.AddProducts(heads * queries, heads * tiles, seen, d, dv);
     stage.AddRows(heads * (queries + tiles * loaded), d);
-    stage.AddRows(heads * (queries + tiles * loaded), dv);
-    stage.tasks += heads * tiles;
+    stage.AddRows(heads * tiles * loaded, dv);
+    stage.AddRows(heads * queries, dv, CostTerm::kStores);
+    stage.Add(heads * tiles, 2 * tile * keys * (d + dv));
     stage.operations += 2 * heads * queries * keys * (d + dv);
   }
   AddStage(stage, team, terms);
@@ -143,7 +154,8 @@ void AddClustered(const Spec& spec, const Clustered& clustering, double topk,
 
     const double passes = LloydPasses(clustering, queries, clusters);
     CostTerms codes{};
-    At(codes, CostTerm::kLloyd) = heads * queries * clusters * (bits / 64) * passes;
+    At(codes, CostTerm::kLloyd) =
+        heads * kCodeBlock * Units(queries, kCodeBlock) * clusters * (bits / 64) * passes;
     At(codes, CostTerm::kCodes) = heads * queries * passes;
     if (head_by_head) {
       const CostStage shared = {.tasks = Units(queries, kCodeRange),
@@ -161,17 +173,32 @@ void AddClustered(const Spec& spec, const Clustered& clustering, double topk,
     const double tiles = std::max(Units(clusters, kTileRows),
                                   std::min(wanted, std::floor(clusters / kFewestCentroids)));
     const double exact = std::min(topk, keys);
-    attend.tasks += heads * tiles;
-    attend.operations += 2 * heads * (keys * clusters + queries * (topk + 1)) * (d + dv);
+    const double work = 2 * (keys * clusters + queries * (topk + 1)) * (d + dv);
+    attend.Add(heads * tiles, work / tiles);
+    attend.operations += heads * work;
     attend.AddProducts(heads * clusters, heads * tiles, keys, d, dv);
     // Queries are summed into centroids, and rows written.
     attend.AddRows(heads * (queries + tiles * keys), d);
-    attend.AddRows(heads * (queries + tiles * keys), dv);
+    attend.AddRows(heads * tiles * keys, dv);
+    attend.AddRows(heads * queries, dv, CostTerm::kStores);
+    At(attend.work, CostTerm::kClusters) += heads * clusters;
+    if (exact == 0) continue;
     const double gathered = clusters * exact;
     attend.AddRows(heads * gathered, d, CostTerm::kGather);
     attend.AddRows(heads * gathered, dv, CostTerm::kGather);
-    At(attend.work, CostTerm::kSelect) += heads * gathered * std::log2(1 + exact);
-    At(attend.work, CostTerm::kExact) += heads * queries * exact * (d + dv);
+    const double lanes = InLanes(exact);
+    attend.AddRows(heads * queries, d);
+    At(attend.work, CostTerm::kExact) += heads * queries * (lanes * d + exact * InLanes(dv));
+    At(attend.work, CostTerm::kRefined) += heads * queries * lanes;
+    // A sorting network for each vector of centroids.
+    const double slots = std::exp2(std::ceil(std::log2(2 * exact)));
+    if (slots <= kSortedSlots && keys >= 2 * slots) {
+      const double steps = std::log2(slots);
+      At(attend.work, CostTerm::kSelect) +=
+          heads * tiles * InLanes(clusters / tiles) * slots * steps * (steps + 1) / 4;
+    } else {
+      At(attend.work, CostTerm::kSelect) += heads * clusters * std::min(keys, 1024.0) * 8;
+    }
   }
   At(*terms, CostTerm::kPlanes) += bits * d / kMillion;
   AddStage(hash, team, terms);
@@ -203,8 +230,7 @@ void AddCast(const Spec& spec, const Cast& cast, std::span<const int32_t> cu_seq
     const double members =
         std::min(tokens, single ? std::min(asked, Units(tokens, clusters)) : asked);
 
-    pack.tasks += 1;
-    pack.AddRows(heads * clusters, d);
+    At(affinities.work, CostTerm::kCodes) += tokens;  // gates
 
     // Queries and keys with all surrogates, without outputs.
     affinities.tasks += tiles * clusterings;
@@ -215,6 +241,7 @@ void AddCast(const Spec& spec, const Cast& cast, std::span<const int32_t> cu_seq
     select.tasks += clusterings * (single ? 1 : clusters);
     select.operations += 10 * pairs * clusterings;
     At(select.work, single ? CostTerm::kAssign : CostTerm::kSelect) += pairs * clusterings;
+    if (single) At(select.work, CostTerm::kCodes) += 10 * tokens * clusterings;
 
     // Members among themselves: keys and values are gathered for each part of the queries.
     const double used = heads * (single ? std::min(clusters, tokens) : clusters);
@@ -228,9 +255,13 @@ void AddCast(const Spec& spec, const Cast& cast, std::span<const int32_t> cu_seq
     combine.tasks += heads * tiles;
     combine.operations += heads * pairs * (2 * (d + dv) + 20);
     combine.AddRows(heads * tokens, d);
-    combine.AddRows(heads * tokens + used * members, dv);
+    combine.AddRows(used * members, dv);
+    combine.AddRows(heads * tokens, dv, CostTerm::kStores);
     combine.AddProducts(heads * tokens, heads * tiles, clusters, d, dv);
   }
+  // Sequences share a layer's surrogates.
+  pack.tasks = 1;
+  pack.AddRows(heads * clusters, d);
   // A thread takes up to four heads of a cluster in a row.
   inside.together = std::clamp(std::floor(inside.tasks / (8 * workers)), 1.0, 4.0);
   for (CostStage* stage : {&affinities, &inside, &combine}) {
@@ -248,6 +279,11 @@ CostTerms CostTermsOf(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                       std::span<const int32_t> cu_seqlens_k, const Team& team) {
   CostTerms terms{};
   At(terms, CostTerm::kLaunch) = 1;
+  const double q = cu_seqlens_q.empty() ? 0 : static_cast<double>(cu_seqlens_q.back());
+  const double k = cu_seqlens_k.empty() ? 0 : static_cast<double>(cu_seqlens_k.back());
+  At(terms, CostTerm::kMemory) = static_cast<double>(SizeOf(spec.dtype)) *
+                                 static_cast<double>(spec.heads) * (q + k) *
+                                 static_cast<double>(spec.head_dim + spec.value_dim) / kMillion;
   if (const auto* vanilla = std::get_if<Vanilla>(&spec.kernel)) {
     AddVanilla(spec, vanilla->causal, cu_seqlens_q, cu_seqlens_k, team, &terms);
   } else if (const auto* cast = std::get_if<Cast>(&spec.kernel)) {

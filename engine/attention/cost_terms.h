@@ -21,26 +21,30 @@ namespace castor::attention {
 // first three count millions of operations over all sequences and heads. R is rounded up to whole
 // vectors of 16 lanes, and what is loaded at once is rounded up likewise.
 enum class CostTerm {
-  kLaunch,   // 1
-  kWakes,    // stages that wake the other threads
-  kTasks,    // what a worker takes at a time: some rows of a head
-  kRows,     // rows that are moved
-  kTails,    // elements of them beyond whole vectors, which are moved one by one
-  kTokens,   // elements of rows that are loaded, converted or stored
-  kGather,   // elements of rows that are gathered: top keys, members of CAST's clusters
-  kScores,   // R N_k (d + d_v): queries with keys, weights with values
-  kBlocks,   // R (d + d_v) for each block of 128 keys: outputs that are read and written again
-  kWeights,  // R N_k: exponentials, and the search for the top keys
-  kPlanes,   // bits d: hash planes, drawn once
-  kHash,     // N_q bits d
-  kLloyd,    // N_q C (iterations + 1): Hamming distances of 64 bits
-  kCodes,    // N_q (iterations + 1): codes that may move to another centroid
-  kExact,    // N_q k (d + d_v): the exact part of improved clustered
-  kSelect,   // N N_c: CAST's search for the clusters' members, TOP_K; C k log k: top keys
-  kAssign,   // N N_c: the same, SINGLE_ASSIGNMENT_TOP_K
-  kLaplace,  // those of kWeights that are CAST's laplace function
+  kLaunch,    // 1
+  kWakes,     // stages that wake the other threads
+  kTasks,     // what a worker takes at a time: some rows of a head
+  kMemory,    // bytes of the inputs and outputs
+  kRows,      // rows that are moved
+  kTails,     // elements of them beyond whole vectors, which are moved one by one
+  kTokens,    // elements of rows that are loaded and converted
+  kStores,    // elements of rows that are converted and stored
+  kGather,    // elements of rows that are gathered: top keys, members of CAST's clusters
+  kScores,    // R N_k (d + d_v): queries with keys, weights with values
+  kBlocks,    // R (d + d_v) for each block of 128 keys: outputs that are read and written again
+  kWeights,   // R N_k: exponentials, and the search for the top keys
+  kPlanes,    // bits d: hash planes, drawn once
+  kHash,      // N_q bits d
+  kLloyd,     // N_q C (iterations + 1): Hamming distances of 64 bits
+  kCodes,     // N_q (iterations + 1): codes that may move to another centroid
+  kClusters,  // C: clusters
+  kExact,     // N_q k (d + d_v): the exact part of improved clustered
+  kRefined,   // N_q k: its exponentials
+  kSelect,    // N N_c: CAST's search for the clusters' members, TOP_K; sorts for the top keys
+  kAssign,    // N N_c: the same, SINGLE_ASSIGNMENT_TOP_K
+  kLaplace,   // those of kWeights that are CAST's laplace function
 };
-inline constexpr size_t kCostTerms = 18;
+inline constexpr size_t kCostTerms = 22;
 inline constexpr size_t kFixedCostTerms = 3;  // those that do not count operations
 using CostTerms = std::array<double, kCostTerms>;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "engine/base/guarded.h"
@@ -30,7 +31,7 @@ attention::Spec Trial::spec(DType dtype) const {
   spec.dtype = dtype;
   spec.heads = heads;
   spec.head_dim = dim;
-  spec.value_dim = dim;
+  spec.value_dim = value_dim > 0 ? value_dim : dim;
   spec.softmax_scale = 0.125;
   spec.kernel = kernel;
   spec.surrogates = surrogates;
@@ -47,7 +48,7 @@ Stopwatch::Stopwatch(Device& device, std::chrono::microseconds budget)
     : device_(device), pool_(device.host_pool()), end_(Clock::now() + budget) {}
 
 std::optional<double> Stopwatch::Time(const Trial& trial, DType dtype) {
-  constexpr int kRuns = 3;
+  constexpr int kRuns = 2;
   constexpr double kEnoughUs = 4'000;
   Staged staged;
   if (over() || !Stage(trial, dtype, &staged)) return std::nullopt;
@@ -62,65 +63,79 @@ std::optional<double> Stopwatch::Time(const Trial& trial, DType dtype) {
   return least;
 }
 
+std::optional<double> Stopwatch::TimeOnce(const Trial& trial, DType dtype) {
+  Staged staged;
+  if (over() || !Stage(trial, dtype, &staged)) return std::nullopt;
+  MoveOn(&staged);
+  return Run(staged.batch);
+}
+
 bool Stopwatch::Stage(const Trial& trial, DType dtype, Staged* staged) {
   staged->cu_seqlens_q = OffsetsOf(trial.queries);
   staged->cu_seqlens_k = OffsetsOf(trial.keys);
-  const int64_t row = trial.heads * trial.dim;
-  const auto bytes_of = [&](int64_t rows) {  // aligned, as staging is
-    return (static_cast<size_t>(rows * row) * SizeOf(dtype) + 63) / 64 * 64;
+  const attention::Spec spec = trial.spec(dtype);
+  const int64_t row = spec.heads * spec.head_dim;
+  const int64_t value_row = spec.heads * spec.value_dim;
+  const auto bytes_of = [&](int64_t rows, int64_t of) {  // aligned, as staging is
+    return (static_cast<size_t>(rows * of) * SizeOf(dtype) + 63) / 64 * 64;
   };
-  staged->query_bytes = bytes_of(staged->cu_seqlens_q.back());
-  staged->key_bytes = bytes_of(staged->cu_seqlens_k.back());
-  staged->surrogate_bytes = bytes_of(trial.surrogates);
-  if (!GrowInputs(dtype, staged->input_bytes()) || !GrowOutputs(staged->query_bytes) ||
+  staged->query_bytes = bytes_of(staged->cu_seqlens_q.back(), row);
+  staged->key_bytes = bytes_of(staged->cu_seqlens_k.back(), row);
+  staged->value_bytes = bytes_of(staged->cu_seqlens_k.back(), value_row);
+  staged->output_bytes = bytes_of(staged->cu_seqlens_q.back(), value_row);
+  staged->surrogate_bytes = bytes_of(trial.surrogates, row);
+  if (!GrowInputs(dtype, staged->input_bytes()) || !GrowOutputs(staged->output_bytes) ||
       (trial.surrogates > 0 && !GrowGate(static_cast<size_t>(staged->cu_seqlens_q.back())))) {
     return false;
   }
   attention::Problem problem;
   problem.query_stride = problem.key_stride = row;
-  problem.value_stride = problem.output_stride = row;
+  problem.value_stride = problem.output_stride = value_row;
   problem.cu_seqlens_q = staged->cu_seqlens_q;
   problem.cu_seqlens_k = staged->cu_seqlens_k;
-  staged->batch = {trial.spec(dtype), {problem}};
+  staged->batch = {spec, {problem}};
   return true;
 }
 
 void Stopwatch::MoveOn(Staged* staged) {
-  if (next_input_ + staged->input_bytes() > inputs_.size()) next_input_ = 0;
-  if (next_output_ + staged->query_bytes > outputs_.size()) next_output_ = 0;
+  Inputs& inputs = inputs_[staged->batch.spec.dtype];
+  if (inputs.next + staged->input_bytes() > inputs.memory.size()) inputs.next = 0;
+  if (next_output_ + staged->output_bytes > outputs_.size()) next_output_ = 0;
   attention::Problem& problem = staged->batch.requests.front();
-  problem.query = inputs_.data() + next_input_;
+  problem.query = inputs.memory.data() + inputs.next;
   problem.key = problem.query + staged->query_bytes;
   problem.value = problem.key + staged->key_bytes;
   problem.output = outputs_.data() + next_output_;
   if (staged->surrogate_bytes > 0) {
-    problem.cast.surrogates = problem.value + staged->key_bytes;
+    problem.cast.surrogates = problem.value + staged->value_bytes;
     problem.cast.gate = gate_.as<float>();
   }
-  next_input_ += staged->input_bytes();
-  next_output_ += staged->query_bytes;
+  const size_t at = inputs.next;
+  inputs.next += staged->input_bytes();
+  next_output_ += staged->output_bytes;
 
   // Or the planes of the run before would be used again.
   attention::Spec& spec = staged->batch.spec;
-  if (auto* clustered = std::get_if<Clustered>(&spec.kernel)) ++clustered->seed;
-  if (auto* improved = std::get_if<ImprovedClustered>(&spec.kernel)) ++improved->seed;
+  ++seed_;
+  if (auto* clustered = std::get_if<Clustered>(&spec.kernel)) clustered->seed = seed_;
+  if (auto* improved = std::get_if<ImprovedClustered>(&spec.kernel)) improved->seed = seed_;
 
-  // More than the second-level cache of most processors, and more pages than they remember.
-  constexpr size_t kCaches = size_t{2} << 20;
-  constexpr size_t kLine = 64;
-  constexpr size_t kPage = 4096;
-  caches_.resize(kCaches);
-  for (size_t i = 0; i < kCaches; i += kLine) ++caches_[i];
-  for (size_t i = 0; i < outputs_.size(); i += kPage) outputs_.data()[i] = std::byte{0};
+  // Another thread writes the inputs anew, as staging does.
+  std::thread([&] {
+    std::byte* const to = inputs.memory.data() + at;
+    std::memmove(to, inputs.source.data(), staged->input_bytes());
+  }).join();
 }
 
 // All trials read the same numbers: generating them takes longer than some trials.
 bool Stopwatch::GrowInputs(DType dtype, size_t bytes) {
-  if (dtype == inputs_dtype_ && inputs_.size() >= bytes) return true;
-  if (!Grow(bytes, &inputs_)) return false;
-  inputs_dtype_ = dtype;
-  FillRandomly(dtype, inputs_);
-  next_input_ = 0;
+  Inputs& inputs = inputs_[dtype];
+  if (inputs.memory.size() >= bytes && bytes > 0) return true;
+  if (!Grow(bytes, &inputs.memory)) return false;
+  FillRandomly(dtype, inputs.memory);
+  if (!Grow(bytes, &inputs.source)) return false;
+  FillRandomly(dtype, inputs.source);
+  inputs.next = 0;
   return true;
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -26,6 +27,7 @@ struct Trial {
   std::vector<int32_t> keys;
   int64_t heads = kHeads;
   int64_t surrogates = 0;  // Cast
+  int64_t value_dim = 0;   // 0: dim
 
   attention::Spec spec(DType dtype) const;
 };
@@ -49,16 +51,28 @@ class Stopwatch {
   // the trial, or no time is left for it.
   std::optional<double> Time(const Trial& trial, DType dtype);
 
+  // The compute time of one run, likewise.
+  std::optional<double> TimeOnce(const Trial& trial, DType dtype);
+
  private:
   using Clock = std::chrono::steady_clock;
   struct Staged {
-    size_t query_bytes = 0;  // also of the output
+    size_t query_bytes = 0;
     size_t key_bytes = 0;
+    size_t value_bytes = 0;
+    size_t output_bytes = 0;
     size_t surrogate_bytes = 0;
     std::vector<int32_t> cu_seqlens_q, cu_seqlens_k;
     AttentionBatch batch;
 
-    size_t input_bytes() const { return query_bytes + 2 * key_bytes + surrogate_bytes; }
+    size_t input_bytes() const { return query_bytes + key_bytes + value_bytes + surrogate_bytes; }
+  };
+
+  // What trials of one dtype read.
+  struct Inputs {
+    HostBuffer source;
+    HostBuffer memory;
+    size_t next = 0;  // bytes
   };
 
   bool over() const { return Clock::now() >= end_; }
@@ -73,13 +87,11 @@ class Stopwatch {
   Device& device_;
   const std::shared_ptr<HostPool> pool_;
   const Clock::time_point end_;
-  HostBuffer inputs_;
+  std::map<DType, Inputs> inputs_;
   HostBuffer outputs_;
-  size_t next_input_ = 0;  // bytes
-  size_t next_output_ = 0;
+  size_t next_output_ = 0;  // bytes
+  uint64_t seed_ = 0;       // of hash planes
   HostBuffer gate_;
-  std::vector<char> caches_;
-  DType inputs_dtype_ = DType::kFloat32;
 };
 
 }  // namespace castor

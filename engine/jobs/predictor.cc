@@ -33,9 +33,11 @@ CostTerms AssumedPrices() {
   set(CostTerm::kLaunch, 5);
   set(CostTerm::kWakes, 10);
   set(CostTerm::kTasks, 0.3);
+  set(CostTerm::kMemory, 50);
   set(CostTerm::kRows, 3000);
   set(CostTerm::kTails, 1000);
   set(CostTerm::kTokens, 200);
+  set(CostTerm::kStores, 200);
   set(CostTerm::kScores, 25);
   set(CostTerm::kBlocks, 100);
   set(CostTerm::kWeights, 1000);
@@ -44,7 +46,9 @@ CostTerms AssumedPrices() {
   set(CostTerm::kHash, 30);
   set(CostTerm::kLloyd, 100);
   set(CostTerm::kCodes, 3000);
+  set(CostTerm::kClusters, 100000);
   set(CostTerm::kExact, 50);
+  set(CostTerm::kRefined, 1000);
   set(CostTerm::kSelect, 1500);
   set(CostTerm::kAssign, 5000);
   set(CostTerm::kLaplace, 1000);
@@ -96,11 +100,32 @@ PredictedTime Predictor::Base(const LoadedModel& model, const Kernel& kernel,
   return base;
 }
 
+PredictedTime Predictor::Attention(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                                   std::span<const int32_t> cu_seqlens_k) const {
+  const KernelName kernel = NameOf(spec.kernel);
+  const CostTerms* const prices = costs_.Find(kernel, spec.dtype);
+  if (prices == nullptr) {
+    return Corrected({0, kernel, spec.dtype}, Base(spec, cu_seqlens_q, cu_seqlens_k));
+  }
+  const CostTerms us = attention::TermCosts(
+      attention::CostTermsOf(spec, cu_seqlens_q, cu_seqlens_k, costs_.team()), *prices);
+  CostTerms corrected = us;
+  {
+    MutexLock lock(mu_);
+    const auto found = learned_.find({kernel, spec.dtype});
+    if (found != learned_.end()) corrected = found->second.Corrected(us);
+  }
+  const double base_us = attention::CostsOf(us).total_us();
+  const attention::Costs costs = attention::CostsOf(corrected);
+  return {.batch_us = costs.batch_us,
+          .own_us = costs.own_us,
+          .correction = base_us > 0 ? costs.total_us() / base_us : 1};
+}
+
 PredictedTime Predictor::Predict(const Plan& plan, const attention::Resolved& resolved) const {
   const Spec& spec = resolved.spec;
   const std::vector<int32_t>& queries = resolved.cu_seqlens_q;
-  const PredictedTime run =
-      Corrected({0, NameOf(spec.kernel), spec.dtype}, Base(spec, queries, resolved.cu_seqlens_k));
+  const PredictedTime run = Attention(spec, queries, resolved.cu_seqlens_k);
   if (plan.probe_rows() == 0) return run;
 
   // Some queries of each sequence attend exactly.
@@ -111,8 +136,7 @@ PredictedTime Predictor::Predict(const Plan& plan, const attention::Resolved& re
   for (size_t s = 0; s + 1 < queries.size(); ++s) {
     rows.push_back(rows.back() + std::min(plan.probe_rows(), queries[s + 1] - queries[s]));
   }
-  const PredictedTime probe =
-      Corrected({0, KernelName::kVanilla, spec.dtype}, Base(exact, rows, resolved.cu_seqlens_k));
+  const PredictedTime probe = Attention(exact, rows, resolved.cu_seqlens_k);
   PredictedTime both = run;
   both.batch_us += probe.batch_us;
   both.own_us += probe.own_us;
@@ -181,8 +205,27 @@ Predictor::Part Predictor::PartOf(const Job& job) const {
           .measured = work.model->costs.measured};
 }
 
+// Requests of attention that share a batch share a spec. False if its prices were not measured.
+bool Predictor::LearnPrices(const JobList& jobs, double compute_us) {
+  const CostTerms* prices = nullptr;
+  CostTerms batch_us{};
+  for (const auto& job : jobs) {
+    if (job->operation != Operation::kAttend) return false;
+    const attention::Resolved& resolved = std::get<AttentionWork>(job->work).resolved;
+    prices = costs_.Find(NameOf(resolved.spec.kernel), resolved.spec.dtype);
+    if (prices == nullptr) return false;
+    const CostTerms terms = attention::CostTermsOf(resolved.spec, resolved.cu_seqlens_q,
+                                                   resolved.cu_seqlens_k, costs_.team());
+    attention::AddToBatch(attention::TermCosts(terms, *prices), &batch_us);
+  }
+  const Spec& spec = std::get<AttentionWork>(jobs.front()->work).resolved.spec;
+  MutexLock lock(mu_);
+  learned_[{NameOf(spec.kernel), spec.dtype}].Learn(batch_us, compute_us);
+  return true;
+}
+
 void Predictor::Learn(const JobList& jobs, double compute_us) {
-  if (!(compute_us > 0) || jobs.empty()) return;
+  if (!(compute_us > 0) || jobs.empty() || LearnPrices(jobs, compute_us)) return;
   std::vector<Part> parts;
   parts.reserve(jobs.size());
   for (const auto& job : jobs) parts.push_back(PartOf(*job));

@@ -1,6 +1,8 @@
 // Predicts how long a request will keep the device, before it is admitted: the work counted in
-// terms, at prices that were measured when the engine or the model started, times a factor learned
-// from recent runs of the same kernel and size.
+// terms, at prices that were measured when the engine or the model started, corrected by what was
+// learned from recent runs. Where attention's prices were measured, each of a kernel's terms has a
+// factor (learned_prices.h); elsewhere there is one for each size of problem
+// (time_corrections.h).
 //
 // The automatic kernel's choice does not depend on any of this: it uses the prices alone, which
 // never change while the engine runs.
@@ -21,6 +23,7 @@
 #include "engine/base/mutex.h"
 #include "engine/encoder/prepare.h"
 #include "engine/jobs/job.h"
+#include "engine/jobs/learned_prices.h"
 #include "engine/jobs/models.h"
 #include "engine/jobs/plan.h"
 #include "engine/jobs/predicted_time.h"
@@ -78,6 +81,9 @@ class Predictor {
 
   Part PartOf(const Job& job) const;
   PredictedTime Corrected(const Key& key, PredictedTime base) const;
+  PredictedTime Attention(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                          std::span<const int32_t> cu_seqlens_k) const;
+  bool LearnPrices(const JobList& jobs, double compute_us);
   TimeCorrections& CorrectionsFor(const Key& key, bool measured) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double FactorLocked(const Key& key, const PredictedTime& base) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -87,6 +93,7 @@ class Predictor {
 
   mutable Mutex mu_;
   std::map<Key, TimeCorrections> corrections_ ABSL_GUARDED_BY(mu_);  // at most kMostKeys
+  std::map<attention::CostModel::Key, LearnedPrices> learned_ ABSL_GUARDED_BY(mu_);  // as costs_
   std::map<uint64_t, double> bytes_per_token_ ABSL_GUARDED_BY(mu_);  // by generation, likewise
 };
 

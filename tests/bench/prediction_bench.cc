@@ -3,13 +3,16 @@
 // CPU.
 //
 // Prints a table with a row for each kernel: the share of predictions within 25 % of what was
-// measured, and the median and 90th percentile of |log(predicted / measured)|; for the first half
-// of the problems with the prices alone, for the second half with what was learned in the first.
+// measured, and the median and 90th percentile of |log(predicted / measured)|; for all problems with
+// the prices alone, and for the second half with what was learned in the first.
+// A problem is staged and run several times. Their median is what was measured, and the first of
+// them is what is learned from. The last column is the same for first runs as predictions of the
+// median: what the noise of a single run leaves to a perfect prediction.
 //   prediction_bench [--model=DIRECTORY] [--problems=N] [--seed=N] [--runs=N] [--budget=MS]
 //                    [--alone] [--details]
-// --problems is per kernel. For a machine that is not quiet: with --runs the fastest of several
-// runs counts; --alone uses one thread, and its processor time instead of the time that passed.
-// --details prints every problem.
+// --problems is per kernel, --runs (3) per problem. For a machine that is not quiet, --alone uses
+// one thread, and its processor time instead of the time that passed. --details prints every
+// problem.
 
 #include <algorithm>
 #include <chrono>
@@ -19,9 +22,11 @@
 #include <ctime>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -48,11 +53,14 @@ namespace {
 // Beyond this a problem is not run.
 constexpr double kLongestUs = 5e5;
 
+// Beyond this, what runs of a problem took together, it is not run again.
+constexpr double kEnoughUs = 5e4;
+
 struct Options {
   std::string model;
   int problems = 200;
   uint32_t seed = 1;
-  int runs = 1;
+  int runs = 3;
   int budget_ms = 1000;
   bool alone = false;
   bool details = false;
@@ -166,14 +174,17 @@ int64_t Sum(const std::vector<int64_t>& lengths) {
   return sum;
 }
 
-// Random requests of one kernel, over memory that all share.
+// Random requests of one kernel, over memory that all of a dtype share.
 class Requests {
  public:
   Requests(Random& random, HostPool& pool) : random_(random) {
-    // The largest: 16384 tokens of 16 heads of 256.
-    auto memory = pool.Allocate(size_t{16384} * 16 * 256 * sizeof(float));
-    if (!memory.ok()) Die(memory.status().ToString());
-    memory_ = *std::move(memory);
+    for (const DType dtype : kFloatingDTypes) {
+      // The largest: 16384 tokens of 16 heads of 256.
+      auto memory = pool.Allocate(size_t{16384} * 16 * 256 * SizeOf(dtype));
+      if (!memory.ok()) Die(memory.status().ToString());
+      FillRandomly(dtype, *memory);
+      memory_[dtype] = *std::move(memory);
+    }
     // As in an engine that has run for a while, outputs need no fresh pages.
     for (size_t bytes = size_t{1} << 16; bytes < size_t{96} << 20; bytes += bytes / 6) {
       if (auto block = pool.Allocate(bytes); block.ok()) std::memset(block->data(), 0, bytes);
@@ -184,7 +195,6 @@ class Requests {
     constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat32, DType::kBFloat16,
                                  DType::kFloat16};
     const DType dtype = kDTypes[random_.Uniform(0, 3)];
-    if (dtype != filled_) FillRandomly(filled_ = dtype, memory_);
     const int64_t heads = random_.Uniform(1, 16);
     const int64_t dim = Dim();
     const int64_t value_dim = random_.Chance(0.7) || kernel == KernelName::kCast ? dim : Dim();
@@ -232,7 +242,7 @@ class Requests {
   TensorInput Tensor(DType dtype, std::vector<int64_t> shape) const {
     size_t bytes = SizeOf(dtype);
     for (const int64_t n : shape) bytes *= static_cast<size_t>(n);
-    return {dtype, std::move(shape), {memory_.bytes().first(bytes)}};
+    return {dtype, std::move(shape), {memory_.at(dtype).bytes().first(bytes)}};
   }
 
   TensorInput GateOf(int64_t tokens) {
@@ -243,10 +253,21 @@ class Requests {
   }
 
   Random& random_;
-  HostBuffer memory_;
-  DType filled_ = DType::kInt32;
+  std::map<DType, HostBuffer> memory_;
   std::vector<float> gate_;
 };
+
+struct KernelErrors {
+  Errors prices;
+  Errors learned;
+  Errors first_run;
+};
+
+double Median(std::vector<double> us) {
+  const auto middle = us.begin() + static_cast<std::ptrdiff_t>((us.size() - 1) / 2);
+  std::nth_element(us.begin(), middle, us.end());
+  return *middle;
+}
 
 class Bench {
  public:
@@ -260,10 +281,28 @@ class Bench {
         random_(options.seed),
         requests_(random_, *device.host_pool()) {}
 
+  // In passes over all problems, so that a run does not find what the one before left: between two
+  // runs of a problem are all others.
   void RunAttention() {
     for (const KernelRow& row : kKernels) {
-      const std::string name(row.label);
-      for (int i = 0; i < options_.problems;) i += Attend(name, requests_.Make(row.name), i);
+      std::vector<Attention> problems;
+      while (static_cast<int>(problems.size()) < options_.problems) {
+        const AttentionRequest request = requests_.Make(row.name);
+        auto resolved = attention::Resolve(request, device_.variants(), {}, 1024);
+        if (!resolved.ok()) Die(resolved.status().ToString());
+        const PredictedTime base =
+            predictor_.Base(resolved->spec, resolved->cu_seqlens_q, resolved->cu_seqlens_k);
+        if (base.alone_us() > kLongestUs) continue;
+        problems.push_back({request, *std::move(resolved), base, {}, {}});
+      }
+      for (int pass = 0; pass < options_.runs; ++pass) {
+        for (Attention& problem : problems) Attend(&problem);
+      }
+      for (size_t i = 0; i < problems.size(); ++i) {
+        Note(std::string(row.label), static_cast<int>(i), problems[i].base, problems[i].predicted,
+             problems[i].runs);
+        if (options_.details) PrintDetails(std::string(row.label), problems[i]);
+      }
     }
   }
 
@@ -280,45 +319,55 @@ class Bench {
   }
 
   void Print() const {
-    std::printf("%-20s  %-24s  %s\n", "", "prices alone", "with learning");
-    for (const auto& [name, halves] : errors_) {
+    std::printf("%-20s  %-22s  %-22s  %s\n", "", "prices alone", "with learning", "first run");
+    for (const auto& [name, errors] : errors_) {
       std::printf("%-20s", name.c_str());
-      halves.first.Print();
-      halves.second.Print();
+      errors.prices.Print();
+      errors.learned.Print();
+      errors.first_run.Print();
       std::printf("\n");
     }
   }
 
  private:
-  // 1 if the request was run.
-  int Attend(const std::string& name, const AttentionRequest& request, int index) {
-    auto resolved = attention::Resolve(request, device_.variants(), {}, 1024);
-    if (!resolved.ok()) Die(resolved.status().ToString());
-    const attention::Resolved problem = *resolved;
-    const PredictedTime base =
-        predictor_.Base(problem.spec, problem.cu_seqlens_q, problem.cu_seqlens_k);
-    if (base.alone_us() > kLongestUs) return 0;
-    const PredictedTime predicted = predictor_.Predict(Plan(), problem);
+  struct Attention {
+    AttentionRequest request;
+    attention::Resolved resolved;
+    PredictedTime base;
+    PredictedTime predicted;
+    std::vector<double> runs;
+  };
+
+  void Attend(Attention* problem) {
+    if (!Again(problem->runs)) return;
+    const bool first = problem->runs.empty();
+    if (first) problem->predicted = predictor_.Predict(Plan(), problem->resolved);
     JobList jobs;
-    auto job = StageAttention(request, *std::move(resolved), *device_.host_pool());
-    if (!job.ok()) Die(job.status().ToString());
-    jobs.push_back(*std::move(job));
-    const double us = RunJobs(&jobs);
-    predictor_.Learn(jobs, us);
-    Note(name, index, base, predicted, us);
-    if (options_.details) {
-      std::string dims = attention::Describe(problem.spec);
-      std::printf(
-          "%s S=%zu q=%lld k=%lld base %.0f predicted %.0f measured %.0f terms", dims.c_str(),
-          problem.cu_seqlens_q.size() - 1, static_cast<long long>(problem.query_tokens),
-          static_cast<long long>(problem.key_tokens), base.alone_us(), predicted.alone_us(), us);
-      for (const double term : attention::CostTermsOf(problem.spec, problem.cu_seqlens_q,
-                                                      problem.cu_seqlens_k, team_)) {
-        std::printf(" %g", term);
-      }
-      std::printf(" kernel %s\n", name.c_str());
+    // As in the engine, another thread has just written the inputs.
+    std::thread([&] {
+      auto job = StageAttention(problem->request, attention::Resolved(problem->resolved),
+                                *device_.host_pool());
+      if (!job.ok()) Die(job.status().ToString());
+      jobs.push_back(*std::move(job));
+    }).join();
+    problem->runs.push_back(RunJobs(&jobs));
+    if (first) predictor_.Learn(jobs, problem->runs.front());
+  }
+
+  void PrintDetails(const std::string& name, const Attention& problem) const {
+    const attention::Resolved& resolved = problem.resolved;
+    std::printf("%s S=%zu q=%lld k=%lld base %.0f predicted %.0f measured %.0f terms",
+                attention::Describe(resolved.spec).c_str(), resolved.cu_seqlens_q.size() - 1,
+                static_cast<long long>(resolved.query_tokens),
+                static_cast<long long>(resolved.key_tokens), problem.base.alone_us(),
+                problem.predicted.alone_us(), Median(problem.runs));
+    for (const double term : attention::CostTermsOf(resolved.spec, resolved.cu_seqlens_q,
+                                                    resolved.cu_seqlens_k, team_)) {
+      std::printf(" %g", term);
     }
-    return 1;
+    std::printf(" runs");
+    for (const double us : problem.runs) std::printf(" %.1f", us);
+    std::printf(" kernel %s\n", name.c_str());
   }
 
   EncodeRequest TokensFor(const LoadedModel& model) {
@@ -367,9 +416,11 @@ class Bench {
     }
     JobList jobs;
     jobs.push_back(std::move(job));
-    const double us = RunJobs(&jobs);
-    predictor_.Learn(jobs, us);
-    Note(name, index, base, predicted, us);
+    std::vector<double> runs;
+    while (Again(runs)) runs.push_back(RunJobs(&jobs));
+    predictor_.Learn(jobs, runs.front());
+    const double us = Median(runs);
+    Note(name, index, base, predicted, runs);
     if (options_.details) {
       const auto& done = std::get<EncodeWork>(jobs.front()->work).item;
       const encoder::CostTerms terms = encoder::CostTermsOf(done.cu_seqlens);
@@ -379,29 +430,28 @@ class Bench {
     }
   }
 
-  // The fastest of the runs.
+  bool Again(const std::vector<double>& runs) const {
+    return std::accumulate(runs.begin(), runs.end(), 0.0) < kEnoughUs &&
+           static_cast<int>(runs.size()) < options_.runs;
+  }
+
   double RunJobs(JobList* jobs) {
-    double least = 0;
-    for (int run = 0; run < options_.runs; ++run) {
-      RunningBatch batch(std::move(*jobs));
-      if (auto status = batch.Start(device_, RunToEnd()); !status.ok()) Die(status.ToString());
-      const auto times = batch.Wait();
-      if (!times.ok()) Die(times.status().ToString());
-      least = run == 0 ? times->compute_us : std::min(least, times->compute_us);
-      *jobs = std::move(batch.jobs());
-    }
-    return least;
+    RunningBatch batch(std::move(*jobs));
+    if (auto status = batch.Start(device_, RunToEnd()); !status.ok()) Die(status.ToString());
+    const auto times = batch.Wait();
+    if (!times.ok()) Die(times.status().ToString());
+    *jobs = std::move(batch.jobs());
+    return times->compute_us;
   }
 
   void Note(const std::string& name, int index, const PredictedTime& base,
-            const PredictedTime& predicted, double us) {
-    auto& [first, second] = errors_[name];
+            const PredictedTime& predicted, const std::vector<double>& runs) {
+    const double us = Median(runs);
+    auto& [prices, learned, first_run] = errors_[name];
     const int problems = name.starts_with("encode") ? options_.problems / 2 * 2 : options_.problems;
-    if (index < problems / 2) {
-      first.logs.push_back(std::log(base.alone_us() / us));
-    } else {
-      second.logs.push_back(std::log(predicted.alone_us() / us));
-    }
+    prices.logs.push_back(std::log(base.alone_us() / us));
+    if (index >= problems / 2) learned.logs.push_back(std::log(predicted.alone_us() / us));
+    first_run.logs.push_back(std::log(runs.front() / us));
   }
 
   const Options& options_;
@@ -411,7 +461,7 @@ class Bench {
   const attention::Team team_;
   Random random_;
   Requests requests_;
-  std::map<std::string, std::pair<Errors, Errors>> errors_;
+  std::map<std::string, KernelErrors> errors_;
 };
 
 std::vector<std::string> Words() {

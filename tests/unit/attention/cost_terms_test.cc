@@ -27,7 +27,9 @@ TEST(CostTermsTest, CountTheWorkOfTheDefinitions) {
   EXPECT_EQ(Term(vanilla, CostTerm::kLaunch), 1);
   EXPECT_EQ(Term(vanilla, CostTerm::kWakes), 0);
   EXPECT_EQ(Term(vanilla, CostTerm::kTasks), 4);
-  EXPECT_DOUBLE_EQ(Term(vanilla, CostTerm::kTokens), 2 * (13 + 12) * (16 + 16) * 1e-6);
+  EXPECT_DOUBLE_EQ(Term(vanilla, CostTerm::kMemory), 4 * 2 * (13 + 12) * 10 * 1e-6);
+  EXPECT_DOUBLE_EQ(Term(vanilla, CostTerm::kTokens), 2 * (13 + 12 + 12) * 16 * 1e-6);
+  EXPECT_DOUBLE_EQ(Term(vanilla, CostTerm::kStores), 2 * 13 * 16 * 1e-6);
   EXPECT_DOUBLE_EQ(Term(vanilla, CostTerm::kRows), 2 * (13 + 12) * 2 * 1e-6);
   EXPECT_DOUBLE_EQ(Term(vanilla, CostTerm::kTails), 2 * (13 + 12) * (4 + 6) * 1e-6);
   EXPECT_DOUBLE_EQ(Term(vanilla, CostTerm::kScores), 2 * 16 * (5 + 7) * 10 * 1e-6);
@@ -45,7 +47,11 @@ TEST(CostTermsTest, CountTheWorkOfTheDefinitions) {
   parameters.topk = 6;
   const CostTerms improved = CostTermsOf(PairSpec(parameters), queries, keys);
   EXPECT_DOUBLE_EQ(Term(improved, CostTerm::kScores), 2 * 16 * (5 + 7) * 10 * 1e-6);
-  EXPECT_DOUBLE_EQ(Term(improved, CostTerm::kExact), 2 * (3 * 5 + 10 * 6) * 10 * 1e-6);
+  // Scores of whole vectors of keys, and outputs of whole vectors of columns.
+  EXPECT_DOUBLE_EQ(Term(improved, CostTerm::kExact),
+                   2 * (3 * (16 * 4 + 5 * 16) + 10 * (16 * 4 + 6 * 16)) * 1e-6);
+  EXPECT_DOUBLE_EQ(Term(improved, CostTerm::kRefined), 2 * (3 + 10) * 16 * 1e-6);
+  EXPECT_DOUBLE_EQ(Term(improved, CostTerm::kClusters), 2 * (3 + 4) * 1e-6);
   EXPECT_DOUBLE_EQ(Term(improved, CostTerm::kGather), 2 * (3 * 5 + 4 * 6) * (16 + 16) * 1e-6);
   EXPECT_DOUBLE_EQ(Term(improved, CostTerm::kPlanes), 8 * 4 * 1e-6);
   const CostTerms clustered = CostTermsOf(PairSpec(Clustered(parameters)), queries, keys);
@@ -100,6 +106,31 @@ TEST(CostTermsTest, CastsTermsScaleAsItsDefinitionSays) {
   EXPECT_NEAR(Term(terms(per_head, 4096, 16), CostTerm::kSelect) /
                   Term(terms(top, 4096, 16), CostTerm::kSelect),
               4, 1e-9);
+}
+
+// Codes are compared in blocks of 512, however few there are.
+TEST(CostTermsTest, ShortSequencesFillNoBlockOfCodes) {
+  Clustered parameters;
+  parameters.clusters = 10;
+  const auto lloyd = [&](int32_t queries) {
+    const auto offsets = OffsetsOf({queries});
+    return Term(CostTermsOf(PairSpec(parameters), offsets, offsets), CostTerm::kLloyd);
+  };
+  EXPECT_DOUBLE_EQ(lloyd(200), lloyd(512));
+  EXPECT_DOUBLE_EQ(lloyd(513), 2 * lloyd(512));
+}
+
+// The last to end is the worker with the longest task.
+TEST(CostTermsTest, ALongTaskKeepsOneWorkerBusy) {
+  const Team two = {.workers = 2};
+  const auto speed = [&](const std::vector<int32_t>& keys) {
+    const auto queries = OffsetsOf(std::vector<int32_t>(keys.size(), 192));
+    const Spec spec = PairSpec(Vanilla{}, 1, 64, 64);
+    return Term(CostTermsOf(spec, queries, OffsetsOf(keys)), CostTerm::kScores) /
+           Term(CostTermsOf(spec, queries, OffsetsOf(keys), two), CostTerm::kScores);
+  };
+  EXPECT_DOUBLE_EQ(speed({1000, 1000}), 2);
+  EXPECT_DOUBLE_EQ(speed({1000, 3000}), 4.0 / 3);
 }
 
 // Two workers do not help where there is one task, or too little work to wake the second.

@@ -84,7 +84,7 @@ TEST(PredictorTest, AProbeIsPartOfTheRequest) {
   EXPECT_NEAR(probe, 10 + 8 * 32 * 4096 * 128 * 1e-6, 1e-6);
 }
 
-TEST(PredictorTest, LearnsForOneKernelAndSize) {
+TEST(PredictorTest, LearnsForOneKernel) {
   Predictor predictor(Priced(), 1);
   const double base = Alone(predictor, Vanilla{}, 1024);
   const double other = Alone(predictor, Clustered{}, 1024);
@@ -107,6 +107,13 @@ TEST(PredictorTest, LearnsFromBatches) {
   for (int i = 0; i < 20; ++i) predictor.Learn(JobsOf(Vanilla{}, eight), batch_us);
   EXPECT_NEAR(Alone(predictor, Vanilla{}, 64), base.alone_us(), 1e-9) << "as predicted";
   for (int i = 0; i < 200; ++i) predictor.Learn(JobsOf(Vanilla{}, eight), 3 * batch_us);
+  // Of such batches. How much of it is the launch, only batches of other sizes tell.
+  const PredictedTime learned = predictor.Predict(Plan(), ResolvedOf(Vanilla{}, 64));
+  EXPECT_NEAR((learned.batch_us + 8 * learned.own_us) / batch_us, 3, 0.1);
+  for (int i = 0; i < 200; ++i) {
+    predictor.Learn(JobsOf(Vanilla{}, eight), 3 * batch_us);
+    predictor.Learn(JobsOf(Vanilla{}, {64}), 3 * base.alone_us());
+  }
   EXPECT_NEAR(Alone(predictor, Vanilla{}, 64) / base.alone_us(), 3, 0.1);
 }
 
