@@ -28,8 +28,8 @@ const std::vector<int32_t> kTiny = {16};
 const std::vector<int32_t> kMany(16, 16);
 
 CostTerms TermsOf(const Trial& trial, DType dtype, const Team& team) {
-  return attention::CostTermsOf(trial.spec(dtype), OffsetsOf(trial.queries),
-                                OffsetsOf(trial.keys), team);
+  return attention::CostTermsOf(trial.spec(dtype), OffsetsOf(trial.queries), OffsetsOf(trial.keys),
+                                team);
 }
 
 // What distinguishes the terms: one short sequence (the launch), many (tasks), other lengths of

@@ -14,7 +14,8 @@ namespace castor {
 // the terms of their cost, and fits the prices. Another dtype's prices are float32's times three
 // factors, of what is fixed, of moving rows and of computing. The problems are sized so that
 // vanilla takes about a millisecond. A kernel that fails, or that `budget` does not reach, is left
-// out; a dtype that it does not reach gets float32's prices.
+// out; a dtype that it does not reach gets float32's prices. With what is left of the budget it
+// runs all of them again in the mix of random problems, and fits every kernel and dtype to that.
 struct MeasuredCosts {
   attention::CostModel model;
   bool complete = true;  // the budget sufficed, and nothing failed

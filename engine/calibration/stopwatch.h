@@ -39,9 +39,8 @@ std::vector<int32_t> OffsetsOf(const std::vector<int32_t>& lengths);
 // no clusters, so Lloyd's iterations end late, as in the worst case.
 void FillRandomly(DType dtype, HostBuffer& buffer);
 
-// A request's tensors were just written by another thread, and code and tables have given way to
-// other work since the last request. So no run finds its inputs where the run before left them, and
-// the caches of this thread are filled with something else before each.
+// A request's tensors were just written by another thread. So here another thread writes the inputs
+// before each run, and no run finds its inputs and outputs where the run before left them.
 class Stopwatch {
  public:
   // `device` must outlive this object, which stops measuring when `budget` is spent.
@@ -70,7 +69,7 @@ class Stopwatch {
 
   // What trials of one dtype read.
   struct Inputs {
-    HostBuffer source;
+    HostBuffer source;  // as long as `memory`, whose parts are copies of its beginning
     HostBuffer memory;
     size_t next = 0;  // bytes
   };

@@ -3,11 +3,11 @@
 // CPU.
 //
 // Prints a table with a row for each kernel: the share of predictions within 25 % of what was
-// measured, and the median and 90th percentile of |log(predicted / measured)|; for all problems with
-// the prices alone, and for the second half with what was learned in the first.
-// A problem is staged and run several times. Their median is what was measured, and the first of
-// them is what is learned from. The last column is the same for first runs as predictions of the
-// median: what the noise of a single run leaves to a perfect prediction.
+// measured, and the median and 90th percentile of |log(predicted / measured)|; for all problems
+// with the prices alone, and for the second half with what was learned in the first. A problem is
+// staged and run several times. Their median is what was measured, and the first of them is what is
+// learned from. The last column is the same for first runs as predictions of the median: what the
+// noise of a single run leaves to a perfect prediction.
 //   prediction_bench [--model=DIRECTORY] [--problems=N] [--seed=N] [--runs=N] [--budget=MS]
 //                    [--alone] [--details]
 // --problems is per kernel, --runs (3) per problem. For a machine that is not quiet, --alone uses
