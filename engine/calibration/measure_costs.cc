@@ -11,6 +11,7 @@
 
 #include "engine/calibration/random_trials.h"
 #include "engine/calibration/stopwatch.h"
+#include "engine/calibration/typical_prices.h"
 #include "engine/kernel_table.h"
 
 namespace castor {
@@ -347,17 +348,19 @@ bool Disturbed(const std::vector<Measured>& measured, const CostModel& model) {
   return slow > kQuiet * all;
 }
 
-// Fits the prices again. Those of a dtype stay near what they are where its runs do not tell terms
-// apart.
-void FitAgain(const std::vector<Measured>& measured, CostModel* model) {
+// Fits the prices again. Where runs do not tell terms apart, a CPU's prices stand in the usual
+// proportion, and those of another dtype in that of float32's.
+void FitAgain(const std::vector<Measured>& measured, bool typical, CostModel* model) {
   constexpr double kWeight = 0.5;
   CostTerms shared{};
   for (const auto& [kernel, dtype, trials, samples] : measured) {
     std::vector<CostSample> all = samples;
-    if (dtype == DType::kFloat32) {
-      AddShared(shared, &all);
+    if (dtype != DType::kFloat32) {
+      AddPrior(Scaled(*model->Find(kernel, DType::kFloat32), samples), kWeight, &all);
+    } else if (typical) {
+      AddPrior(Scaled(TypicalPrices(kernel), samples), kWeight, &all);
     } else {
-      AddPrior(*model->Find(kernel, dtype), kWeight, &all);
+      AddShared(shared, &all);
     }
     const CostTerms prices = attention::FitCosts(all);
     model->Set(kernel, dtype, prices);
@@ -423,7 +426,7 @@ MeasuredCosts MeasureCosts(Device& device, std::chrono::microseconds budget) {
   for (int pass = 0; pass < kMostPasses && steady_clock::now() < until; ++pass) {
     RunMixed(stopwatch, measured, until, &mixed);
     const std::vector<Measured> all = WithMixed(measured, mixed, team);
-    FitAgain(all, &model);
+    FitAgain(all, device.info().name == "cpu", &model);
     if (!Disturbed(all, model)) break;
   }
   return result;

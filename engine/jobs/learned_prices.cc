@@ -11,7 +11,7 @@ using attention::kCostTerms;
 
 // Standard deviations, relative: of a measured price, of a run with known prices, and of what
 // prices change from one run to the next, each by itself and all together.
-constexpr double kPriceDoubt = 0.3;
+constexpr double kPriceDoubt = 0.4;
 constexpr double kRunDoubt = 0.25;
 constexpr double kDrift = 0.002;
 constexpr double kCommonDrift = 0.01;
