@@ -9,12 +9,13 @@
 //! - The normalizer maps character by character, or decomposes and composes as Unicode does. That
 //!   looks across characters only as far as the next starter, with which nothing before it
 //!   combines: each character that is cut at is one.
-//! - No added token holds the character, so none crosses the cut. One that must stand alone as a
-//!   word looks at its neighbours: then the cut is at whitespace, which is the end of a word as the
-//!   end of a text is.
+//! - No added token holds the character or what it becomes, so none crosses the cut. One that must
+//!   stand alone as a word looks at its neighbours: then the cut is at whitespace, which is the end
+//!   of a word as the end of a text is.
 //!
 //! For all other pipelines (byte-level, Metaspace, regular expressions) there are no cuts.
 
+use crate::characters::{Characters, Rules, Words};
 use crate::long_word::LongWords;
 use std::borrow::Cow;
 use tokenizers::{
@@ -22,24 +23,13 @@ use tokenizers::{
 };
 
 pub struct Cuts {
+    characters: &'static Characters,
     ascii: [bool; 128],
-    chinese: bool, // BertNormalizer surrounds each of these with spaces
+    others: bool, // all that characters.rs knows to start words
     long_words: Option<LongWords>,
 }
 
 const WHITESPACE: [char; 4] = [' ', '\t', '\n', '\r'];
-
-/// Punctuation that composes with no mark after it: with a stroke, these three become symbols, of
-/// which BertPreTokenizer makes no words.
-fn is_lasting_punctuation(c: char) -> bool {
-    c.is_ascii_punctuation() && !matches!(c, '<' | '=' | '>')
-}
-
-/// The characters that BertNormalizer takes for Chinese, limited to ranges whose both ends are
-/// safe.
-fn is_chinese(c: char) -> bool {
-    matches!(c as u32, 0x3400..=0x4DBF | 0x4E00..=0x9FFF | 0x20000..=0x2A6DF)
-}
 
 fn is_local(normalizer: &NormalizerWrapper) -> bool {
     use NormalizerWrapper::*;
@@ -48,6 +38,36 @@ fn is_local(normalizer: &NormalizerWrapper) -> bool {
         NFC(_) | NFD(_) | NFKC(_) | NFKD(_) => true,
         Sequence(sequence) => sequence.as_ref().iter().all(is_local),
         _ => false,
+    }
+}
+
+/// What the normalizer adds to the rules of `words`.
+fn rules(words: Words, normalizer: Option<&NormalizerWrapper>) -> Rules {
+    let mut rules = Rules {
+        words,
+        chinese: false,
+        compatible: false,
+        composes: false,
+    };
+    if let Some(normalizer) = normalizer {
+        add_rules(normalizer, &mut rules);
+    }
+    rules
+}
+
+fn add_rules(normalizer: &NormalizerWrapper, rules: &mut Rules) {
+    use NormalizerWrapper::*;
+    match normalizer {
+        BertNormalizer(bert) => rules.chinese |= bert.handle_chinese_chars,
+        NFC(_) => rules.composes = true,
+        NFKC(_) => (rules.composes, rules.compatible) = (true, true),
+        NFKD(_) => rules.compatible = true,
+        Sequence(sequence) => {
+            for normalizer in sequence.as_ref() {
+                add_rules(normalizer, rules);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -66,22 +86,19 @@ impl Cuts {
         if !normalizer.map_or(true, is_local) {
             return None;
         }
-        let bert_words = match tokenizer.get_pre_tokenizer()? {
-            PreTokenizerWrapper::BertPreTokenizer(_) => true,
-            PreTokenizerWrapper::Whitespace(_) | PreTokenizerWrapper::WhitespaceSplit(_) => false,
+        let words = match tokenizer.get_pre_tokenizer()? {
+            PreTokenizerWrapper::BertPreTokenizer(_) => Words::Bert,
+            PreTokenizerWrapper::Whitespace(_) => Words::OfLetters,
+            PreTokenizerWrapper::WhitespaceSplit(_) => Words::Spaced,
             _ => return None,
         };
+        let characters = Characters::of(rules(words, normalizer));
         let mut cuts = Cuts {
-            ascii: [false; 128],
-            chinese: matches!(normalizer, Some(NormalizerWrapper::BertNormalizer(bert))
-                              if bert.handle_chinese_chars),
+            characters,
+            ascii: std::array::from_fn(|code| characters.is_start(code as u8 as char)),
+            others: true,
             long_words: None,
         };
-        for code in 0..128u8 {
-            let c = code as char;
-            cuts.ascii[code as usize] =
-                WHITESPACE.contains(&c) || (bert_words && is_lasting_punctuation(c));
-        }
         let added = tokenizer.get_added_tokens_decoder();
         if added.len() != tokenizer.get_added_vocabulary().len() {
             return None; // two of one id: one of them is not listed
@@ -93,7 +110,7 @@ impl Cuts {
             contents.push(token.content.clone());
             contents.push(normalized);
         }
-        cuts.long_words = LongWords::of(tokenizer, contents.iter().map(String::as_str));
+        cuts.long_words = LongWords::of(tokenizer, characters, contents.iter().map(String::as_str));
         Some(cuts)
     }
 
@@ -110,11 +127,11 @@ impl Cuts {
             if c.is_ascii() {
                 self.ascii[c as usize] = false;
             } else {
-                self.chinese = false;
+                self.others = false;
             }
         }
         if token.single_word {
-            self.chinese = false;
+            self.others = false;
             for code in 0..128u8 {
                 self.ascii[code as usize] &= WHITESPACE.contains(&(code as char));
             }
@@ -126,7 +143,7 @@ impl Cuts {
         if c.is_ascii() {
             self.ascii[c as usize]
         } else {
-            self.chinese && is_chinese(c)
+            self.others && self.characters.is_start(c)
         }
     }
 
@@ -146,6 +163,7 @@ impl Cuts {
     pub fn skip_whitespace<'a>(&self, text: &'a str) -> &'a str {
         text.trim_start_matches(WHITESPACE)
     }
+
     /// A text with the same tokens as `part`, perhaps a shorter one.
     pub fn shorten<'a>(&self, part: &'a str) -> Cow<'a, str> {
         match &self.long_words {

@@ -2,6 +2,7 @@
 //! which documents every function.
 
 mod boundary;
+mod characters;
 mod cut;
 mod emitted;
 mod header;

@@ -2,39 +2,31 @@
 //! be one word of a megabyte, which has no place to cut.
 //!
 //! WordPiece makes one unknown token of a word of more than `max_input_chars_per_word` characters,
-//! whatever they are. So where more letters than that follow each other, those in the middle can be
-//! left out, if what is left of the word is as unknown, and nothing else notices:
+//! whatever they are. So where characters follow each other that never end a word (characters.rs
+//! calls them inner, and tells which of them are letters), those in the middle can be left out, if
+//! what is left of the word is as unknown, and nothing else notices:
 //!
-//! - Each of these letters normalizes to at least one character, none of which ends a word; and
-//!   none of them combines with another.
-//! - No added token is found among them: each has a punctuation character of ASCII. One that ends
-//!   or begins with letters reaches no further into them than it is long.
+//! - What is left out begins at a letter and ends before one. Nothing before a letter combines with
+//!   it or with anything after it, so the two ends normalize to the same as before.
+//! - Enough letters are left at both ends. Each leaves at least one character, and only the last
+//!   one's could combine with what follows and become the end of a word.
+//! - No added token is found among them: each has a punctuation character of ASCII, as it is and
+//!   normalized. One that ends or begins with letters reaches no further into them than it is long.
 
+use crate::characters::Characters;
 use std::borrow::Cow;
 use tokenizers::{ModelWrapper, Tokenizer};
 
 pub struct LongWords {
+    characters: &'static Characters,
     kept: usize, // letters at either end
-}
-
-/// Letters of which the above is true with every normalizer that cut.rs takes for local: Latin,
-/// Cyrillic, kana, Hangul.
-fn is_letter(c: char) -> bool {
-    match c as u32 {
-        0..=0x7F => c.is_ascii_alphanumeric(),
-        // Some Latin letters are compatible with sequences that have punctuation.
-        0xC0..=0x24F => !matches!(c as u32, 0xD7 | 0xF7 | 0x13F | 0x140 | 0x149),
-        0x400..=0x481 | 0x48A..=0x52F => true,
-        0x3041..=0x3096 | 0x30A1..=0x30FA => true,
-        0xAC00..=0xD7A3 => true,
-        _ => false,
-    }
 }
 
 impl LongWords {
     /// None if no letter may be left out. `added`: the added tokens, as they are and normalized.
     pub fn of<'a>(
         tokenizer: &Tokenizer,
+        characters: &'static Characters,
         added: impl Iterator<Item = &'a str>,
     ) -> Option<LongWords> {
         let ModelWrapper::WordPiece(model) = tokenizer.get_model() else {
@@ -47,9 +39,10 @@ impl LongWords {
             }
             longest = longest.max(token.chars().count());
         }
-        // The word is as unknown when added tokens have taken letters from both of its ends.
-        let kept = (model.max_input_chars_per_word / 2 + 1).checked_add(longest)?;
-        Some(LongWords { kept })
+        // The word is as unknown when added tokens have taken letters from both of its ends, and
+        // what follows has taken the last one.
+        let kept = (model.max_input_chars_per_word / 2 + 2).checked_add(longest)?;
+        Some(LongWords { characters, kept })
     }
 
     /// A text with the same tokens.
@@ -58,9 +51,9 @@ impl LongWords {
         let mut copied = 0; // bytes of `text`
         let mut letters = Letters::default();
         for (at, c) in text.char_indices() {
-            if is_letter(c) {
+            if self.characters.is_letter(c) {
                 letters.add(at, self.kept);
-            } else {
+            } else if !self.characters.is_inner(c) {
                 self.leave_out(text, &mut copied, &mut short, &letters, at);
                 letters = Letters::default();
             }
@@ -88,12 +81,14 @@ impl LongWords {
         short.push_str(&text[*copied..letters.middle]);
         *copied = text[..end]
             .char_indices()
-            .nth_back(self.kept - 1)
+            .rev()
+            .filter(|&(_, c)| self.characters.is_letter(c))
+            .nth(self.kept - 1)
             .map_or(end, |(at, _)| at);
     }
 }
 
-/// Letters that follow each other.
+/// Letters that follow each other, perhaps with other inner characters between them.
 #[derive(Default)]
 struct Letters {
     count: usize,

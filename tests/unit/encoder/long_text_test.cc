@@ -289,7 +289,17 @@ std::string Utf8(uint32_t code) {
   return {static_cast<char>(0xe0 | (code >> 12)), tail(6), tail(0)};
 }
 
-// A long word of each character alone. What stands between them ends words and is no place to cut.
+// With an added token that contains '=' and another character beyond ASCII, neither is a place to
+// cut. Only what is not cut is shortened.
+std::function<void(json&)> WithoutCuts(const std::function<void(json&)>& edit) {
+  return [=](json& tokenizer) {
+    edit(tokenizer);
+    tokenizer["added_tokens"].push_back(AddedToken("=\xf0\x9d\x9f\x98"));
+    tokenizer["added_tokens"].back()["id"] = 4000;
+  };
+}
+
+// A long word of each character alone. What stands between them ends words.
 TEST_F(LongTextTest, LongWordsOfAnyCharacterGiveTheIdsOfTheWhole) {
   std::string text;
   for (uint32_t code = 0; code < 0xD800; ++code) {
@@ -301,7 +311,7 @@ TEST_F(LongTextTest, LongWordsOfAnyCharacterGiveTheIdsOfTheWhole) {
   }
   for (const Pipeline& pipeline : Pipelines()) {
     SCOPED_TRACE(pipeline.name);
-    const auto tokenizer = Open(pipeline.edit), whole = OpenWhole(pipeline.edit);
+    const auto tokenizer = Open(WithoutCuts(pipeline.edit)), whole = OpenWhole(pipeline.edit);
     ASSERT_TRUE(tokenizer && whole);
     ASSERT_EQ(AllIds(*tokenizer, text, false), AllIds(*whole, text, false));
   }
@@ -317,7 +327,8 @@ TEST_F(LongTextTest, LongWordsGiveTheIdsOfTheWhole) {
                                             "tok]",
                                             "[xx",
                                             "<tok>",
-                                            "<",
+                                            "=",
+                                            "=",
                                             "tok",
                                             "\x01",
                                             "\xcc\x81",
@@ -336,7 +347,7 @@ TEST_F(LongTextTest, LongWordsGiveTheIdsOfTheWhole) {
   };
   for (const Pipeline& pipeline : Pipelines()) {
     SCOPED_TRACE(pipeline.name);
-    const auto tokenizer = Open(pipeline.edit), whole = OpenWhole(pipeline.edit);
+    const auto tokenizer = Open(WithoutCuts(pipeline.edit)), whole = OpenWhole(pipeline.edit);
     ASSERT_TRUE(tokenizer && whole);
     for (int i = 0; i < Scaled(8); ++i) {
       std::string text;
