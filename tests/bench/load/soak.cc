@@ -35,10 +35,11 @@ struct Cycles {
 
   Clock::time_point at(int cycle) const { return begin + cycle * kCycle; }
 
-  // The first fifth warms up: caches fill. A server keeps much of the memory that its peak took, so
-  // the peak belongs here, or each higher one that comes by chance would look like growth.
-  int warm_up() const { return (count + 4) / 5; }
-  int times_as_much(int cycle) const { return cycle < warm_up() ? 2 : 1; }
+  // A server keeps much of the memory that its peak took, so a higher peak that comes by chance
+  // looks like growth. There is twice as much in the first fifth, and the first half is not
+  // counted.
+  int times_as_much(int cycle) const { return cycle < (count + 4) / 5 ? 2 : 1; }
+  int counted_from() const { return (count + 1) / 2; }
 };
 
 // Of long calls one in three is cancelled, and one has a deadline that it cannot meet.
@@ -112,10 +113,10 @@ std::vector<Point> Means(const std::vector<Point>& samples, double length, doubl
 // A leak shows here first: the server's peak leaves free memory, which hides one for a while in
 // what is resident.
 void ReportHeap(const std::vector<Point>& used, const Cycles& cycles, Report& report) {
-  const std::string what = "growth of the heap's blocks in use between calls, after the same fifth";
+  const std::string what = "growth of the heap's blocks in use between calls, in the second half";
   std::vector<Point> later;
   for (const Point& point : used) {
-    if (point.x >= cycles.warm_up()) later.push_back(point);
+    if (point.x >= cycles.counted_from()) later.push_back(point);
   }
   if (later.empty()) return report.Note(what, "n/a");
   constexpr double kPerMinute = std::chrono::minutes(1) / kCycle;
@@ -135,11 +136,10 @@ void ReportMemory(MemoryWatch& memory, const Cycles& cycles, Report& report) {
   report.Note("resident, sampled each second: means of the minutes; in all",
               minutes + "MiB; " + memory.Describe());
 
-  const Line line = LeastSquares(Means(samples, cycle, cycles.warm_up() * cycle, seconds));
+  const Line line = LeastSquares(Means(samples, cycle, cycles.counted_from() * cycle, seconds));
   const double growth = 60 * line.slope, error = 60 * line.standard_error;
-  report.Note(
-      "growth after the first fifth, in which there was twice as much: slope, its standard error",
-      Figure(growth) + ", " + Figure(error, "MiB/min"));
+  report.Note("growth in the second half: slope, its standard error",
+              Figure(growth) + ", " + Figure(error, "MiB/min"));
   const std::string what = "growth, with two standard errors";
   if (seconds < kLeastSeconds) return report.Note(what, Figure(growth + 2 * error, "MiB/min"));
   report.AtMost(what, growth + 2 * error, kMaxGrowth, "MiB/min");
