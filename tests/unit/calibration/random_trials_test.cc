@@ -1,0 +1,42 @@
+// Random trials stay within what they are allowed, and are the same each time.
+#include "engine/calibration/random_trials.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/calibration/typical_prices.h"
+#include "engine/kernel_table.h"
+
+namespace castor {
+namespace {
+
+attention::CostModel Typical() {
+  attention::CostModel model;
+  for (const KernelRow& row : kKernels) {
+    model.Set(row.name, DType::kFloat32, TypicalPrices(row.name));
+  }
+  return model;
+}
+
+TEST(RandomTrialsTest, TakeNoLongerThanAllowed) {
+  constexpr double kMostUs = 1000;
+  const attention::CostModel model = Typical();
+  RandomTrials random(model, 4096, kMostUs);
+  RandomTrials again(model, 4096, kMostUs);
+  for (const KernelRow& row : kKernels) {
+    for (int i = 0; i < 100; ++i) {
+      const auto trial = random.Draw(row.name, DType::kFloat32);
+      const auto same = again.Draw(row.name, DType::kFloat32);
+      ASSERT_EQ(trial.has_value(), same.has_value());
+      if (!trial) continue;
+      EXPECT_EQ(trial->queries, same->queries);
+      EXPECT_EQ(trial->queries.size(), trial->keys.size());
+      const attention::Spec spec = trial->spec(DType::kFloat32);
+      EXPECT_EQ(NameOf(spec.kernel), row.name);
+      EXPECT_LE(*model.Predict(spec, OffsetsOf(trial->queries), OffsetsOf(trial->keys)), kMostUs);
+    }
+  }
+  EXPECT_FALSE(random.Draw(KernelName::kVanilla, DType::kFloat16)) << "has no prices";
+}
+
+}  // namespace
+}  // namespace castor
