@@ -1,6 +1,6 @@
 // 100 texts of 1 MiB: more bytes than a tokenizer reads in the time that a small one may wait. It
-// stops words between two of them. Thai letters without a space it reads whole: a stop must not
-// wait until it is through with all. Latin ones it reads at their ends only.
+// stops words between two of them. Letters without a space, which have no place to stop, it reads
+// at their ends only, whatever their script.
 
 #include <array>
 #include <random>
