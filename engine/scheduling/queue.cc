@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "absl/base/attributes.h"
+
 namespace castor {
 namespace {
 
@@ -24,7 +26,9 @@ std::chrono::nanoseconds InNanoseconds(double us) {
 
 }  // namespace
 
-void Queue::Push(std::unique_ptr<Job> job) noexcept {
+// This and Wait are never inlined into what is noexcept: see batcher.cc.
+ABSL_ATTRIBUTE_NOINLINE
+void Queue::DoPush(std::unique_ptr<Job>&& job) {
   order_.Insert(job->tenant, job->rank, job.get());
   const auto at = groups_.try_emplace(job->batch_key).first;
   Listed& group = at->second;
@@ -131,6 +135,7 @@ bool Queue::Decide(const std::string& key, Listed& group, TimePoint now) {
   return true;
 }
 
+ABSL_ATTRIBUTE_NOINLINE
 void Queue::Wait(Listed& group, TimePoint until) {
   if (group.waits && group.until == until) return;
   StopWaiting(group);

@@ -48,7 +48,7 @@ class Queue {
   size_t size() const { return size_; }
 
   // If there is no memory for a node, the process ends: a job is never half inserted.
-  void Push(std::unique_ptr<Job> job) noexcept;
+  void Push(std::unique_ptr<Job> job) noexcept { DoPush(std::move(job)); }
 
   // Removes a job, which must be in the queue.
   std::unique_ptr<Job> Remove(const Job& job) noexcept;
@@ -93,6 +93,8 @@ class Queue {
     std::optional<TimePoint> first;  // when it began to wait, unless for a fixed delay
     bool due = false;                // it does not wait any more
   };
+
+  void DoPush(std::unique_ptr<Job>&& job);
 
   // The group has changed: whether it waits, and until when, has to be looked at again.
   void Update(const std::string& key, Listed& group, TimePoint now);

@@ -275,7 +275,7 @@ TEST_F(EngineEncodeTest, ATextThatNeedsMoreMemoryThanExpectedIsTooLarge) {
   const absl::Status refused = encodings_.Get(2).status();
   EXPECT_EQ(ReasonOf(refused), Reason::kTooLarge);
   EXPECT_NE(refused.message().find("--max-device-bytes"), std::string::npos);
-  EXPECT_EQ(engine_->stats().load.inflight_bytes, 0);
+  EXPECT_EQ(engine_->stats().load.inflight_requests, 0);
 }
 
 }  // namespace
