@@ -17,6 +17,7 @@
 namespace castor {
 namespace {
 
+using attention::CostModel;
 using attention::CostSample;
 using attention::CostTerm;
 using attention::CostTerms;
@@ -267,8 +268,6 @@ CostTerms Scaled(const CostTerms& prices, const std::vector<CostSample>& measure
   }
   return scaled;
 }
-
-using attention::CostModel;
 
 // What was measured of one kernel in one dtype.
 struct Measured {

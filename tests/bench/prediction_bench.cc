@@ -18,12 +18,9 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
-#include <ctime>
 #include <map>
 #include <memory>
 #include <numeric>
-#include <random>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -33,7 +30,6 @@
 #include "engine/attention/resolve.h"
 #include "engine/base/clock.h"
 #include "engine/calibration/prepare_costs.h"
-#include "engine/calibration/stopwatch.h"
 #include "engine/calibration/warm_up.h"
 #include "engine/device/device.h"
 #include "engine/encoder/model.h"
@@ -45,7 +41,8 @@
 #include "engine/kernel_table.h"
 #include "server/allocator.h"
 #include "tests/bench/command_line.h"
-#include "tests/support/attention/spec.h"
+#include "tests/bench/processor_time.h"
+#include "tests/bench/random_requests.h"
 
 namespace castor::bench {
 namespace {
@@ -66,60 +63,6 @@ struct Options {
   bool details = false;
 };
 
-// A device that computes on the calling thread alone and reports the processor time that it takes.
-class ProcessorTime final : public Device {
- public:
-  explicit ProcessorTime(std::unique_ptr<Device> device) : device_(std::move(device)) {}
-
-  const DeviceInfo& info() const override { return device_->info(); }
-  std::shared_ptr<HostPool> host_pool() const override { return device_->host_pool(); }
-  std::span<const attention::Variant> variants() const override { return device_->variants(); }
-  MemoryStats memory() const override { return device_->memory(); }
-  bool healthy() const override { return device_->healthy(); }
-  int depth() const override { return device_->depth(); }
-  absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource& source) override {
-    return device_->LoadModel(source);
-  }
-  absl::StatusOr<std::unique_ptr<Execution>> Launch(const AttentionBatch& batch,
-                                                    RunControl& control) override {
-    return Timed([&] { return device_->Launch(batch, control); });
-  }
-  absl::StatusOr<std::unique_ptr<Execution>> Launch(const encoder::Batch& batch,
-                                                    RunControl& control) override {
-    return Timed([&] { return device_->Launch(batch, control); });
-  }
-
- private:
-  class Finished final : public Execution {
-   public:
-    explicit Finished(const ExecutionTimes& times) : times_(times) {}
-    absl::StatusOr<ExecutionTimes> Wait() override { return times_; }
-
-   private:
-    const ExecutionTimes times_;
-  };
-
-  static double Now() {
-    timespec now;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
-  }
-
-  template <typename Body>
-  absl::StatusOr<std::unique_ptr<Execution>> Timed(Body body) {
-    const double start = Now();
-    auto execution = body();
-    const double us = Now() - start;
-    if (!execution.ok()) return execution;
-    auto times = (*execution)->Wait();
-    if (!times.ok()) return times.status();
-    times->compute_us = us;
-    return std::make_unique<Finished>(*times);
-  }
-
-  const std::unique_ptr<Device> device_;
-};
-
 // Predicted over measured, in logarithms.
 struct Errors {
   std::vector<double> logs;
@@ -138,123 +81,6 @@ struct Errors {
                 100.0 * static_cast<double>(within) / static_cast<double>(sizes.size()), at(0.5),
                 at(0.9));
   }
-};
-
-class Random {
- public:
-  explicit Random(uint32_t seed) : engine_(seed) {}
-
-  int64_t Uniform(int64_t least, int64_t most) {
-    return std::uniform_int_distribution<int64_t>(least, most)(engine_);
-  }
-  // As many between 10 and 20 as between 100 and 200.
-  int64_t Spread(int64_t least, int64_t most) {
-    const double log = std::uniform_real_distribution<double>(
-        std::log(static_cast<double>(least)), std::log(static_cast<double>(most) + 1))(engine_);
-    return std::clamp(static_cast<int64_t>(std::exp(log)), least, most);
-  }
-  bool Chance(double share) { return std::bernoulli_distribution(share)(engine_); }
-
-  // Ragged lengths that add up to about `tokens`.
-  std::vector<int64_t> Lengths(int64_t sequences, int64_t tokens) {
-    std::vector<int64_t> lengths;
-    for (int64_t s = 0; s < sequences; ++s) {
-      lengths.push_back(Uniform(1, std::max<int64_t>(1, 2 * tokens / sequences)));
-    }
-    return lengths;
-  }
-
- private:
-  std::mt19937 engine_;
-};
-
-int64_t Sum(const std::vector<int64_t>& lengths) {
-  int64_t sum = 0;
-  for (const int64_t length : lengths) sum += length;
-  return sum;
-}
-
-// Random requests of one kernel, over memory that all of a dtype share.
-class Requests {
- public:
-  Requests(Random& random, HostPool& pool) : random_(random) {
-    for (const DType dtype : kFloatingDTypes) {
-      // The largest: 16384 tokens of 16 heads of 256.
-      auto memory = pool.Allocate(size_t{16384} * 16 * 256 * SizeOf(dtype));
-      if (!memory.ok()) Die(memory.status().ToString());
-      FillRandomly(dtype, *memory);
-      memory_[dtype] = *std::move(memory);
-    }
-    // As in an engine that has run for a while, outputs need no fresh pages.
-    for (size_t bytes = size_t{1} << 16; bytes < size_t{96} << 20; bytes += bytes / 6) {
-      if (auto block = pool.Allocate(bytes); block.ok()) std::memset(block->data(), 0, bytes);
-    }
-  }
-
-  AttentionRequest Make(KernelName kernel) {
-    constexpr DType kDTypes[] = {DType::kFloat32, DType::kFloat32, DType::kBFloat16,
-                                 DType::kFloat16};
-    const DType dtype = kDTypes[random_.Uniform(0, 3)];
-    const int64_t heads = random_.Uniform(1, 16);
-    const int64_t dim = Dim();
-    const int64_t value_dim = random_.Chance(0.7) || kernel == KernelName::kCast ? dim : Dim();
-    const int64_t sequences = random_.Chance(0.5) ? 1 : random_.Spread(1, 64);
-    AttentionRequest request;
-    request.query_lengths = random_.Lengths(sequences, random_.Spread(16, 8192));
-    request.kernel = Parameters(kernel);
-    int64_t keys = Sum(request.query_lengths);
-    if (kernel != KernelName::kCast && random_.Chance(0.3)) {
-      request.key_lengths = random_.Lengths(sequences, random_.Spread(16, 8192));
-      keys = Sum(request.key_lengths);
-      if (auto* vanilla = std::get_if<Vanilla>(&request.kernel)) vanilla->causal = false;
-    }
-    request.query = Tensor(dtype, {Sum(request.query_lengths), heads, dim});
-    request.key = Tensor(dtype, {keys, heads, dim});
-    request.value = Tensor(dtype, {keys, heads, value_dim});
-    if (auto* cast = std::get_if<Cast>(&request.kernel)) {
-      cast->surrogates = Tensor(dtype, {random_.Spread(2, 64), heads, dim});
-      cast->gate = GateOf(keys);
-    }
-    return request;
-  }
-
- private:
-  int64_t Dim() {
-    constexpr int64_t kUsual[] = {16, 32, 64, 64, 128, 256};
-    return random_.Chance(0.5) ? kUsual[random_.Uniform(0, 5)] : random_.Uniform(1, 256);
-  }
-
-  Kernel Parameters(KernelName name) {
-    if (name == KernelName::kVanilla) return Vanilla{.causal = random_.Chance(0.3)};
-    if (name == KernelName::kCast) {
-      Cast cast = attention::CastReading(static_cast<int>(random_.Uniform(0, 15)));
-      if (random_.Chance(0.5)) cast.clustering = Cast::Clustering::kTopK;
-      return cast;
-    }
-    ImprovedClustered improved;
-    if (random_.Chance(0.5)) improved.clusters = static_cast<int32_t>(random_.Spread(10, 400));
-    if (random_.Chance(0.5)) improved.topk = static_cast<int32_t>(random_.Spread(4, 128));
-    if (random_.Chance(0.3)) improved.iterations = static_cast<int32_t>(random_.Uniform(1, 15));
-    if (name == KernelName::kImprovedClustered) return improved;
-    return static_cast<const Clustered&>(improved);
-  }
-
-  TensorInput Tensor(DType dtype, std::vector<int64_t> shape) const {
-    size_t bytes = SizeOf(dtype);
-    for (const int64_t n : shape) bytes *= static_cast<size_t>(n);
-    return {dtype, std::move(shape), {memory_.at(dtype).bytes().first(bytes)}};
-  }
-
-  TensorInput GateOf(int64_t tokens) {
-    gate_.resize(static_cast<size_t>(tokens), 0.5f);
-    return {DType::kFloat32,
-            {tokens},
-            {std::as_bytes(std::span(gate_)).first(static_cast<size_t>(tokens) * sizeof(float))}};
-  }
-
-  Random& random_;
-  std::map<DType, HostBuffer> memory_;
-  std::vector<float> gate_;
 };
 
 struct KernelErrors {
@@ -479,13 +305,23 @@ Options Parse(int argc, char** argv) {
     const auto value = [&](std::string_view name) -> const char* {
       return flag.starts_with(name) ? argv[i] + name.size() : nullptr;
     };
-    if (const char* model = value("--model=")) options.model = model;
-    if (const char* problems = value("--problems=")) options.problems = std::atoi(problems);
-    if (const char* seed = value("--seed=")) options.seed = static_cast<uint32_t>(std::atoi(seed));
-    if (const char* runs = value("--runs=")) options.runs = std::max(1, std::atoi(runs));
-    if (const char* budget = value("--budget=")) options.budget_ms = std::atoi(budget);
-    if (flag == "--alone") options.alone = true;
-    if (flag == "--details") options.details = true;
+    if (const char* model = value("--model=")) {
+      options.model = model;
+    } else if (const char* problems = value("--problems=")) {
+      options.problems = std::atoi(problems);
+    } else if (const char* seed = value("--seed=")) {
+      options.seed = static_cast<uint32_t>(std::atoi(seed));
+    } else if (const char* runs = value("--runs=")) {
+      options.runs = std::max(1, std::atoi(runs));
+    } else if (const char* budget = value("--budget=")) {
+      options.budget_ms = std::atoi(budget);
+    } else if (flag == "--alone") {
+      options.alone = true;
+    } else if (flag == "--details") {
+      options.details = true;
+    } else {
+      Die("unknown flag " + std::string(flag) + "; prediction_bench.cc lists them");
+    }
   }
   return options;
 }
