@@ -25,6 +25,8 @@ constexpr double kOverrun = 0.1;
 constexpr std::chrono::duration<double> kRecent{1.0};
 constexpr double kUnknownUs = 20'000;
 constexpr double kMostPace = 8;
+// How much of them it takes until the pace of what comes is half as doubtful.
+constexpr double kDoubtUs = 100'000;
 
 }  // namespace
 
@@ -91,6 +93,11 @@ double ActiveRuns::Pace(TimePoint now) const noexcept {
   return std::clamp(
       (decay * recent_.measured_us + kUnknownUs) / (decay * recent_.predicted_us + kUnknownUs),
       1 / kMostPace, kMostPace);
+}
+
+double ActiveRuns::Doubt(TimePoint now) const noexcept {
+  MutexLock lock(mu_);
+  return kDoubtUs / (kDoubtUs + recent_.DecayTo(now) * recent_.measured_us);
 }
 
 ActiveRuns::Passage ActiveRuns::MayPass(TimePoint now) const noexcept {

@@ -1,6 +1,7 @@
 #include "engine/jobs/admission.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "absl/base/attributes.h"
@@ -20,10 +21,12 @@ constexpr milliseconds kMaxRetry{10'000};
 // way.
 constexpr milliseconds kUnknownRetry{200};
 
-// Predictions are mostly within a quarter; a wait may also grow by what comes meanwhile, above all
-// when load begins. Beside the device's time a request needs a moment for everything else.
+// Predictions are mostly within a quarter; a wait may also grow by what comes meanwhile. Above all
+// when load begins: nobody knows yet how much of the machine the callers themselves will take, or
+// other tenants. Beside the device's time a request needs a moment for everything else.
 constexpr double kMargin = 1.25;
 constexpr double kWaitMargin = 1.5;
+constexpr double kDoubtfulWaitMargin = 2.5;
 constexpr double kOverheadUs = 1000;
 
 // How often an idle device takes a request that only its uncorrected prediction lets in.
@@ -262,6 +265,7 @@ Admission::Outlook Admission::Foresee(const Timeline::Candidate& candidate,
   Outlook outlook{.wait_us = pace * (device.us + ahead_us),
                   .own_us = pace * forecast.own_us,
                   .alone_us = pace * candidate.time.alone_us(),
+                  .wait_margin = std::lerp(kWaitMargin, kDoubtfulWaitMargin, runs_.Doubt(now)),
                   .makes_late = forecast.makes_late};
   const bool idle = timeline_.empty() && device.us == 0 && device.passed_us == 0;
   if (idle && candidate.time.correction > 1 && now >= next_trial_) {
@@ -278,7 +282,7 @@ absl::Status Admission::CheckDeadlines(const Timeline::Candidate& candidate,
   if (candidate.time.alone_us() == 0) return absl::OkStatus();  // not predicted
   const Outlook outlook = Foresee(candidate, memory, now);
   const double left_us = Microseconds(now, candidate.deadline);
-  if (kWaitMargin * outlook.wait_us + kMargin * outlook.own_us + kOverheadUs > left_us) {
+  if (outlook.wait_margin * outlook.wait_us + kMargin * outlook.own_us + kOverheadUs > left_us) {
     absl::Status status = MakeError(
         Reason::kDeadlineExceeded, "the request would take about " + InWords(outlook.own_us) +
                                        " after " + InWords(outlook.wait_us) +

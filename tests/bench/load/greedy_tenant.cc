@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/bench/load/after_jump.h"
 #include "tests/bench/load/pinned.h"
 
 namespace castor::bench {
@@ -20,6 +21,7 @@ struct Company {
   std::string name{};
   double times_share = 0;  // what the other asks for; 0: it is not there
   Outcomes modest{}, other{};
+  AfterJump others_jump{};
 
   void Run(PinnedTextServer& server, double capacity, const Settings& settings, uint64_t seed) {
     std::future<Outcomes> beside;
@@ -29,7 +31,10 @@ struct Company {
       });
     }
     Append(server.Run(kModestLoad * capacity, settings.phase, seed, "modest"), modest);
-    if (times_share > 0) Append(beside.get(), other);
+    if (times_share == 0) return;
+    const Outcomes others = beside.get();
+    others_jump.Add(others);
+    Append(others, other);
   }
 
   double p99() const { return Quantile(Latencies(modest), 0.99); }
@@ -40,14 +45,15 @@ struct Company {
     return 100 * static_cast<double>(tally.refused() + tally.late) / calls;
   }
 
-  void Note(Report& report) const {
+  void Note(double capacity, Report& report) const {
     report.Note("modest " + name + ": p50, p99; the generator's p99 lag; answers",
                 Figure(Quantile(Latencies(modest), 0.5)) + ", " + Figure(p99(), "ms") + "; " +
                     Figure(Quantile(Lags(modest), 0.99), "ms") + "; " + TextOf(CodesOf(modest)));
     report.Note("modest " + name + ": calls without an answer in time",
                 Figure(PercentWithoutAnswerInTime(), "%"));
-    if (times_share > 0)
-      report.Note("modest " + name + ": the other's answers", TextOf(CodesOf(other)));
+    if (times_share == 0) return;
+    report.Note("modest " + name + ": the other's answers", TextOf(CodesOf(other)));
+    others_jump.Note("modest " + name + ": the other's ", capacity, report);
   }
 };
 
@@ -67,7 +73,7 @@ void GreedyTenant(const Settings& settings, Report& report) {
     }
   }
 
-  for (const Company& company : companies) company.Note(report);
+  for (const Company& company : companies) company.Note(capacity, report);
   const auto& [alone, share, greedy] = companies;
   report.AtMost("modest's p99 beside 10× the other's share, of that beside its share",
                 greedy.p99() / share.p99(), kMaxRatio, "×");
