@@ -256,7 +256,8 @@ Admission::Outlook Admission::Foresee(const Timeline::Candidate& candidate,
   double ahead_us = forecast.ahead_us + forecast.others_us;
   if (forecast.ahead_us > 0) {
     // Others may also come while it waits.
-    const double share = timeline_.ShareAhead(candidate.tenant, candidate.priority, now);
+    const double share =
+        timeline_.ShareAhead(candidate.tenant, candidate.priority, forecast.ahead_us, now);
     ahead_us = std::max(ahead_us, forecast.ahead_us / (1 - share));
   }
   // While it waits, what it passes has as much of the device as those ahead of it.

@@ -19,6 +19,8 @@ constexpr size_t kMostTenants = 4096;
 // The most that others are counted to take in future of a tenant's time: the rest is its fair share
 // in most cases, and a forecast must not grow without bound.
 constexpr double kMostAhead = 0.75;
+// Requests come irregularly: so many standard deviations more than the mean are counted.
+constexpr double kIrregular = 2;
 
 size_t LevelOf(Priority priority) { return static_cast<size_t>(priority); }
 
@@ -106,8 +108,8 @@ Timeline::Place Timeline::DoInsert(const Candidate& candidate, TimePoint now) {
   ++size_;
   tenant.times.Add(entry.us);
   times_.Add(entry.us);
-  tenant.admitted.Add(entry.us * 1e-6, now);
-  admitted_[LevelOf(candidate.priority)].Add(entry.us * 1e-6, now);
+  tenant.admitted.Add(entry.us, now);
+  admitted_[LevelOf(candidate.priority)].Add(entry.us, now);
   place.entry_ = tenant.entries.emplace(candidate.rank, std::move(entry)).first;
   return place;
 }
@@ -139,24 +141,40 @@ void Timeline::Remove(Place place) noexcept {
   total_weight_ = 0;
 }
 
-double Timeline::ShareAhead(const std::string& tenant, Priority priority, TimePoint now) {
-  double all = 0;
-  double higher = 0;
+double Timeline::ShareAhead(const std::string& tenant, Priority priority, double ahead_us,
+                            TimePoint now) {
+  // Sums of independent requests: means and variances of the seconds that come in one.
+  struct Coming {
+    double mean = 0;
+    double variance = 0;
+
+    void Add(Promises& promises, double sign, TimePoint now) {
+      mean += sign * promises.seconds.Rate(now);
+      variance += sign * promises.squares.Rate(now);
+    }
+    double ShareIn(double seconds) const {
+      return mean + kIrregular * std::sqrt(std::max(variance, 0.0) / seconds);
+    }
+  };
+  Coming others;
+  Coming higher;
   for (size_t level = 0; level < kLevels; ++level) {
-    const double rate = admitted_[level].Rate(now);
-    all += rate;
-    if (level > LevelOf(priority)) higher += rate;
+    others.Add(admitted_[level], 1, now);
+    if (level > LevelOf(priority)) higher.Add(admitted_[level], 1, now);
   }
   const auto own = tenants_.find(tenant);
-  const double others = all - (own == tenants_.end() ? 0 : own->second.admitted.Rate(now));
-  return std::clamp(std::max(others, higher), 0.0, kMostAhead);
+  if (own != tenants_.end()) others.Add(own->second.admitted, -1, now);
+  const double mean = std::clamp(std::max(others.mean, higher.mean), 0.0, kMostAhead);
+  if (mean == 0) return 0;
+  const double wait_s = std::max(ahead_us, 1.0) * 1e-6 / (1 - mean);
+  return std::clamp(std::max(others.ShareIn(wait_s), higher.ShareIn(wait_s)), 0.0, kMostAhead);
 }
 
 void Timeline::ForgetIdle(TimePoint now) {
   const bool crowded = tenants_.size() >= kMostTenants;
   for (auto at = tenants_.begin(); at != tenants_.end();) {
     Tenant& tenant = at->second;
-    const bool idle = tenant.entries.empty() && (crowded || tenant.admitted.Rate(now) < kForgotten);
+    const bool idle = tenant.entries.empty() && (crowded || tenant.admitted.seconds.Rate(now) < kForgotten);
     at = idle ? tenants_.erase(at) : std::next(at);
   }
   // Twice as many, so that a sweep is paid for by the tenants that came since the last.

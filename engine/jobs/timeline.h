@@ -82,12 +82,22 @@ class Timeline {
     Priority priority = Priority::kNormal;
     std::map<std::string, int64_t>::iterator company;  // in the tenant's `keys`
   };
+  // What was promised of late.
+  struct Promises {
+    Throughput seconds;  // of the device
+    Throughput squares;  // of each request's seconds
+
+    void Add(double us, TimePoint now) {
+      seconds.Add(us * 1e-6, now);
+      squares.Add(us * us * 1e-12, now);
+    }
+  };
   struct Tenant {
     double weight = 1;
     Times times = {};  // of all entries
     std::map<Rank, Entry> entries = {};
     std::map<std::string, int64_t> keys = {};  // how many entries have each batch key
-    Throughput admitted = {};                  // seconds of the device
+    Promises admitted = {};
   };
   using Tenants = std::map<std::string, Tenant>;
 
@@ -113,9 +123,10 @@ class Timeline {
   void AdjustTime(Place place, const PredictedTime& time) noexcept;
   void Remove(Place place) noexcept;
 
-  // The part of the device, 0 to 1, that has recently been promised to requests which go ahead of
-  // one of this tenant and priority whenever they come.
-  double ShareAhead(const std::string& tenant, Priority priority, TimePoint now);
+  // The part of the device, 0 to 1, that requests may take which come while one of this tenant and
+  // priority waits, and go ahead of it: as much as has recently been promised to such, and more the
+  // less even that was. `ahead_us`: what is ahead of it now.
+  double ShareAhead(const std::string& tenant, Priority priority, double ahead_us, TimePoint now);
 
   double total_us() const { return times_.total(); }
   size_t size() const { return size_; }
@@ -133,8 +144,8 @@ class Timeline {
   static constexpr size_t kLevels = static_cast<size_t>(Priority::kHigh) + 1;
 
   const TenantWeights weights_;
-  Tenants tenants_;                           // those with entries, or with a recent past
-  std::array<Throughput, kLevels> admitted_;  // by priority, in seconds of the device
+  Tenants tenants_;                         // those with entries, or with a recent past
+  std::array<Promises, kLevels> admitted_;  // by priority
   Times times_;
   double total_weight_ = 0;  // of the tenants with entries
   size_t size_ = 0;

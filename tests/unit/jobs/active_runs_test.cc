@@ -243,6 +243,16 @@ TEST_F(ActiveRunsTest, ThePaceIsForgotten) {
   EXPECT_NEAR(runs_.Pace(now_), 1, 1e-4);
 }
 
+TEST_F(ActiveRunsTest, ThePaceIsDoubtfulUntilRunsHaveTakenSomeTime) {
+  EXPECT_EQ(runs_.Doubt(now_), 1);
+  for (int i = 0; i < 10; ++i) Finish(1, 10);
+  EXPECT_NEAR(runs_.Doubt(now_), 0.5, 0.02);
+  for (int i = 0; i < 300; ++i) Finish(1, 10);
+  EXPECT_LT(runs_.Doubt(now_), 0.1);
+  Elapse(20'000);
+  EXPECT_NEAR(runs_.Doubt(now_), 1, 1e-4);
+}
+
 TEST_F(ActiveRunsTest, ThePaceIsBounded) {
   Finish(100, 100'000);
   EXPECT_EQ(runs_.Pace(now_), 8);

@@ -119,9 +119,21 @@ TEST_F(AdmissionTest, RefusesWhatCannotBeInTime) {
   EXPECT_EQ(second.status().message(),
             "the request would take about 100 ms after 100 ms in the queue, and its deadline is in "
             "200 ms");
-  Admit(Until(Taking(100), 280));
+  Admit(Until(Taking(100), 380));
   admitted_.front().LeaveQueue();
-  Admit(Until(Taking(100), 280));
+  Admit(Until(Taking(100), 380));
+}
+
+TEST_F(AdmissionTest, AWaitHasLessMarginOnceThePaceIsKnown) {
+  Admit(Until(Taking(100), 200));
+  EXPECT_EQ(ReasonFor(Until(Taking(100), 370)), Reason::kDeadlineExceeded);
+  for (int i = 0; i < 100; ++i) {
+    const ActiveRuns::Id run = admission_->runs().Begin({.predicted_us = 100e3}, clock_->Now());
+    clock_->Advance(milliseconds(100));
+    admission_->runs().End(run, clock_->Now());
+  }
+  EXPECT_EQ(ReasonFor(Until(Taking(100), 270)), Reason::kDeadlineExceeded);
+  Admit(Until(Taking(100), 300));
 }
 
 // What was learned is unlearned only by running.
