@@ -56,8 +56,8 @@ class ActiveRuns {
   // How many times as long as predicted runs have taken in the last second or so: what else the
   // machine has to do, such as refusing callers, slows them down long before predictions adapt.
   double Pace(TimePoint now) const noexcept;
-  // How little is known of the pace: 1 if no run has ended of late, towards 0 with the time of those
-  // that have.
+  // How little is known of the pace: 1 if no run has ended of late, towards 0 with the time of
+  // those that have.
   double Doubt(TimePoint now) const noexcept;
 
   // What may pass the run that began last: runs of at most so many predicted microseconds.

@@ -153,7 +153,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
     double wait_us = 0;
     double own_us = 0;  // with its company
     double alone_us = 0;
-    double wait_margin = 1;  // that the wait may be longer
+    double wait_margin = 1;   // that the wait may be longer
     bool makes_late = false;  // others that were admitted before
   };
   Outlook Foresee(const Timeline::Candidate& candidate, const MemoryNeed& memory, TimePoint now)

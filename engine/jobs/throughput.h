@@ -1,6 +1,7 @@
 // The recent rate at which something comes, exponentially decaying. Not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 
@@ -11,27 +12,23 @@ namespace castor {
 class Throughput {
  public:
   // Events older than a few windows hardly count.
-  static constexpr std::chrono::duration<double> kWindow{2.0};
+  explicit Throughput(std::chrono::duration<double> window) : window_(window) {}
 
   void Add(double amount, TimePoint now) {
-    Decay(now);
-    weight_ += amount;
+    weight_ = Left(now) + amount;
+    last_ = std::max(last_, now);  // callers read the clock before they take the lock
   }
 
   // Per second. Zero until something was added.
-  double Rate(TimePoint now) {
-    Decay(now);
-    return weight_ / kWindow.count();
-  }
+  double Rate(TimePoint now) const { return Left(now) / window_.count(); }
 
  private:
-  void Decay(TimePoint now) {
+  double Left(TimePoint now) const {
     const std::chrono::duration<double> elapsed = now - last_;
-    if (elapsed.count() <= 0) return;  // callers read the clock before they take the lock
-    weight_ *= std::exp(-elapsed / kWindow);
-    last_ = now;
+    return elapsed.count() <= 0 ? weight_ : weight_ * std::exp(-elapsed / window_);
   }
 
+  std::chrono::duration<double> window_;
   double weight_ = 0;
   TimePoint last_{};
 };

@@ -142,39 +142,51 @@ void Timeline::Remove(Place place) noexcept {
 }
 
 double Timeline::ShareAhead(const std::string& tenant, Priority priority, double ahead_us,
-                            TimePoint now) {
+                            TimePoint now) const {
+  const auto found = tenants_.find(tenant);
+  const Tenant* const own = found == tenants_.end() ? nullptr : &found->second;
+  double most = 0;
+  for (size_t window = 0; window < Admitted::kWindows; ++window) {
+    most = std::max(most, ShareIn(window, own, priority, ahead_us, now));
+  }
+  return most;
+}
+
+double Timeline::ShareIn(size_t window, const Tenant* own, Priority priority, double ahead_us,
+                         TimePoint now) const {
   // Sums of independent requests: means and variances of the seconds that come in one.
   struct Coming {
     double mean = 0;
     double variance = 0;
 
-    void Add(Promises& promises, double sign, TimePoint now) {
+    void Add(const Promises& promises, double sign, TimePoint now) {
       mean += sign * promises.seconds.Rate(now);
       variance += sign * promises.squares.Rate(now);
     }
-    double ShareIn(double seconds) const {
+    double Over(double seconds) const {
       return mean + kIrregular * std::sqrt(std::max(variance, 0.0) / seconds);
     }
   };
   Coming others;
   Coming higher;
   for (size_t level = 0; level < kLevels; ++level) {
-    others.Add(admitted_[level], 1, now);
-    if (level > LevelOf(priority)) higher.Add(admitted_[level], 1, now);
+    const Promises& promises = admitted_[level].windows[window];
+    others.Add(promises, 1, now);
+    if (level > LevelOf(priority)) higher.Add(promises, 1, now);
   }
-  const auto own = tenants_.find(tenant);
-  if (own != tenants_.end()) others.Add(own->second.admitted, -1, now);
+  if (own != nullptr) others.Add(own->admitted.windows[window], -1, now);
   const double mean = std::clamp(std::max(others.mean, higher.mean), 0.0, kMostAhead);
   if (mean == 0) return 0;
   const double wait_s = std::max(ahead_us, 1.0) * 1e-6 / (1 - mean);
-  return std::clamp(std::max(others.ShareIn(wait_s), higher.ShareIn(wait_s)), 0.0, kMostAhead);
+  return std::clamp(std::max(others.Over(wait_s), higher.Over(wait_s)), 0.0, kMostAhead);
 }
 
 void Timeline::ForgetIdle(TimePoint now) {
   const bool crowded = tenants_.size() >= kMostTenants;
   for (auto at = tenants_.begin(); at != tenants_.end();) {
     Tenant& tenant = at->second;
-    const bool idle = tenant.entries.empty() && (crowded || tenant.admitted.seconds.Rate(now) < kForgotten);
+    const bool idle = tenant.entries.empty() &&
+                      (crowded || tenant.admitted.windows.back().seconds.Rate(now) < kForgotten);
     at = idle ? tenants_.erase(at) : std::next(at);
   }
   // Twice as many, so that a sweep is paid for by the tenants that came since the last.

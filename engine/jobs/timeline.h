@@ -11,6 +11,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -82,22 +83,34 @@ class Timeline {
     Priority priority = Priority::kNormal;
     std::map<std::string, int64_t>::iterator company;  // in the tenant's `keys`
   };
-  // What was promised of late.
+  // What was promised of late: sums over a window of each request's seconds of the device, and of
+  // their squares.
   struct Promises {
-    Throughput seconds;  // of the device
-    Throughput squares;  // of each request's seconds
-
+    explicit Promises(std::chrono::duration<double> window) : seconds(window), squares(window) {}
     void Add(double us, TimePoint now) {
       seconds.Add(us * 1e-6, now);
       squares.Add(us * us * 1e-12, now);
     }
+
+    Throughput seconds;
+    Throughput squares;
+  };
+  // Who came a while ago may come back: the past counts beside the last moments.
+  struct Admitted {
+    void Add(double us, TimePoint now) {
+      for (Promises& promises : windows) promises.Add(us, now);
+    }
+
+    static constexpr size_t kWindows = 2;
+    std::array<Promises, kWindows> windows{Promises(std::chrono::seconds(2)),
+                                           Promises(std::chrono::seconds(10))};
   };
   struct Tenant {
     double weight = 1;
     Times times = {};  // of all entries
     std::map<Rank, Entry> entries = {};
     std::map<std::string, int64_t> keys = {};  // how many entries have each batch key
-    Promises admitted = {};
+    Admitted admitted = {};
   };
   using Tenants = std::map<std::string, Tenant>;
 
@@ -126,7 +139,8 @@ class Timeline {
   // The part of the device, 0 to 1, that requests may take which come while one of this tenant and
   // priority waits, and go ahead of it: as much as has recently been promised to such, and more the
   // less even that was. `ahead_us`: what is ahead of it now.
-  double ShareAhead(const std::string& tenant, Priority priority, double ahead_us, TimePoint now);
+  double ShareAhead(const std::string& tenant, Priority priority, double ahead_us,
+                    TimePoint now) const;
 
   double total_us() const { return times_.total(); }
   size_t size() const { return size_; }
@@ -138,6 +152,8 @@ class Timeline {
   // Of the other tenants, which have `most_us`, while this one is served for `us`.
   double OfOthers(const Tenant* tenant, double weight, double us, double most_us) const;
 
+  double ShareIn(size_t window, const Tenant* own, Priority priority, double ahead_us,
+                 TimePoint now) const;
   void ForgetIdle(TimePoint now);
 
   static constexpr size_t kFewTenants = 16;
@@ -145,7 +161,7 @@ class Timeline {
 
   const TenantWeights weights_;
   Tenants tenants_;                         // those with entries, or with a recent past
-  std::array<Promises, kLevels> admitted_;  // by priority
+  std::array<Admitted, kLevels> admitted_;  // by priority
   Times times_;
   double total_weight_ = 0;  // of the tenants with entries
   size_t size_ = 0;

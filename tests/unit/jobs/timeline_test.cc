@@ -232,7 +232,9 @@ TEST_F(TimelineTest, ThoseThatComeAreServedByTenant) {
   EXPECT_NEAR(MeanAhead("a", Priority::kLow), 0.5, 1e-9) << "it is ahead";
   now_ += seconds(2);
   EXPECT_NEAR(MeanAhead("b", Priority::kNormal), 0.5 / std::exp(1), 1e-9);
-  now_ += seconds(60);
+  now_ += seconds(4);
+  EXPECT_NEAR(MeanAhead("b", Priority::kNormal), 0.1 / std::exp(0.6), 1e-9) << "longer ago";
+  now_ += seconds(300);
   EXPECT_NEAR(MeanAhead("b", Priority::kNormal), 0, 1e-9);
 }
 
