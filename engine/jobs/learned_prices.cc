@@ -9,12 +9,17 @@ namespace {
 using attention::CostTerms;
 using attention::kCostTerms;
 
-// Standard deviations, relative: of a measured price, of a run with known prices, and of what
-// prices change from one run to the next, each by itself and all together.
+// Standard deviations, relative: of a measured price, of a run with known prices and pace, and of
+// what prices change from one run to the next, each by itself and all together. Replayed on runs of
+// prediction_bench (tests/bench/logs/2026-11-23-prediction.md), as are those below.
 constexpr double kPriceDoubt = 0.4;
 constexpr double kRunDoubt = 0.25;
 constexpr double kDrift = 0.002;
-constexpr double kCommonDrift = 0.01;
+constexpr double kCommonDrift = 0.015;
+
+// Of the pace at any time, and the share of it that a run leaves to the next.
+constexpr double kPaceDoubt = 0.15;
+constexpr double kPaceKept = 0.95;
 
 // The most that a run counts as wrong, as a logarithm: a single slow one hardly matters.
 constexpr double kMostSurprise = 0.4;
@@ -24,6 +29,7 @@ constexpr double kMostSurprise = 0.4;
 LearnedPrices::LearnedPrices() {
   factors_.fill(1);
   for (size_t t = 0; t < kCostTerms; ++t) doubt_[t][t] = kPriceDoubt * kPriceDoubt;
+  doubt_[kPace][kPace] = kPaceDoubt * kPaceDoubt;
 }
 
 CostTerms LearnedPrices::Corrected(CostTerms costs) const {
@@ -37,30 +43,46 @@ void LearnedPrices::Learn(const CostTerms& costs, double us) {
   for (const double cost : corrected) predicted += cost;
   if (!(predicted > 0) || !(us > 0) || !std::isfinite(us) || !std::isfinite(predicted)) return;
 
-  CostTerms shares;
+  // What a state's change by so much changes the logarithm of the prediction by.
+  States shares;
   for (size_t t = 0; t < kCostTerms; ++t) shares[t] = corrected[t] / predicted;
-  CostTerms gain{};
+  shares[kPace] = 1;
+  States gain{};
   double variance = kRunDoubt * kRunDoubt;
-  for (size_t t = 0; t < kCostTerms; ++t) {
-    for (size_t u = 0; u < kCostTerms; ++u) gain[t] += doubt_[t][u] * shares[u];
+  for (size_t t = 0; t < kStates; ++t) {
+    for (size_t u = 0; u < kStates; ++u) gain[t] += doubt_[t][u] * shares[u];
     variance += shares[t] * gain[t];
   }
-  const double surprise = std::clamp(std::log(us / predicted), -kMostSurprise, kMostSurprise);
+  const double surprise =
+      std::clamp(std::log(us / predicted) - pace_, -kMostSurprise, kMostSurprise);
   for (size_t t = 0; t < kCostTerms; ++t) {
     factors_[t] =
         std::clamp(factors_[t] * std::exp(gain[t] / variance * surprise), 1 / kMost, kMost);
-    for (size_t u = 0; u < kCostTerms; ++u) doubt_[t][u] -= gain[t] * gain[u] / variance;
   }
-  // The machine may have changed since. What no run has told for long is doubted no more than a
-  // measured price.
+  pace_ += gain[kPace] / variance * surprise;
+  for (size_t t = 0; t < kStates; ++t) {
+    for (size_t u = 0; u < kStates; ++u) doubt_[t][u] -= gain[t] * gain[u] / variance;
+  }
+  Forget();
+}
+
+// The machine may change until the next run.
+void LearnedPrices::Forget() {
+  pace_ *= kPaceKept;
+  for (size_t t = 0; t < kStates; ++t) {
+    doubt_[kPace][t] *= kPaceKept;
+    doubt_[t][kPace] *= kPaceKept;
+  }
+  doubt_[kPace][kPace] += kPaceDoubt * kPaceDoubt * (1 - kPaceKept * kPaceKept);
   for (size_t t = 0; t < kCostTerms; ++t) {
     doubt_[t][t] += kDrift * kDrift;
     for (size_t u = 0; u < kCostTerms; ++u) doubt_[t][u] += kCommonDrift * kCommonDrift;
   }
+  // What no run has told for long is doubted no more than a measured price.
   for (size_t t = 0; t < kCostTerms; ++t) {
     if (doubt_[t][t] <= kPriceDoubt * kPriceDoubt) continue;
     const double scale = kPriceDoubt / std::sqrt(doubt_[t][t]);
-    for (size_t u = 0; u < kCostTerms; ++u) {
+    for (size_t u = 0; u < kStates; ++u) {
       doubt_[t][u] *= scale;
       doubt_[u][t] *= scale;
     }

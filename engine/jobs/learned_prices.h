@@ -3,7 +3,12 @@
 //
 // The prices are trusted to some extent at first, and so is each run, so factors follow slowly and
 // only where runs tell terms apart: what a run with many short sequences took says little about one
-// with a long sequence. Not thread-safe.
+// with a long sequence.
+//
+// Runs that are slow together tell of the machine, which others may share, and not of the prices.
+// So a pace that all terms have in common takes part in the filter, and is forgotten within some
+// twenty runs. It is no part of what is predicted: the next run comes too late for it, or another
+// request waits before it. A pace that lasts becomes the prices'. Not thread-safe.
 #pragma once
 
 #include <array>
@@ -26,10 +31,16 @@ class LearnedPrices {
   void Learn(const attention::CostTerms& costs, double us);
 
  private:
-  using Matrix = std::array<attention::CostTerms, attention::kCostTerms>;
+  // The terms' factors, then the pace.
+  static constexpr size_t kPace = attention::kCostTerms;
+  static constexpr size_t kStates = kPace + 1;
+  using States = std::array<double, kStates>;
+
+  void Forget();
 
   attention::CostTerms factors_;
-  Matrix doubt_{};  // covariance of their logarithms
+  double pace_ = 0;                      // a logarithm
+  std::array<States, kStates> doubt_{};  // covariance of the logarithms
 };
 
 }  // namespace castor

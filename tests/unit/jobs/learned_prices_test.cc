@@ -77,6 +77,30 @@ TEST_F(LearnedPricesTest, ASlowRunHardlyMatters) {
   }
 }
 
+// For some twenty runs another process has the machine.
+TEST_F(LearnedPricesTest, RunsThatAreSlowTogetherHardlyMatter) {
+  LearnedPrices learned;
+  const auto learn = [&](int runs, double pace) {
+    for (int i = 0; i < runs; ++i) {
+      const CostTerms us = RandomCosts();
+      learned.Learn(us, pace * Sum(us));
+    }
+  };
+  const auto error = [&] {
+    double sum = 0;
+    for (int i = 0; i < 100; ++i) {
+      const CostTerms us = RandomCosts();
+      sum += std::abs(std::log(Sum(learned.Corrected(us)) / Sum(us)));
+    }
+    return sum / 100;
+  };
+  learn(100, 1);
+  learn(20, 1.5);
+  EXPECT_LT(error(), std::log(1.5) / 2);
+  learn(40, 1);
+  EXPECT_LT(error(), 0.05);
+}
+
 TEST_F(LearnedPricesTest, FollowTheMachineWithinBounds) {
   LearnedPrices learned;
   for (const double speed : {1.0, 2.0, 0.5, 1.0}) {
