@@ -9,9 +9,9 @@
 #include <variant>
 #include <vector>
 
+#include "engine/attention/typical_prices.h"
 #include "engine/calibration/random_trials.h"
 #include "engine/calibration/stopwatch.h"
-#include "engine/calibration/typical_prices.h"
 #include "engine/kernel_table.h"
 
 namespace castor {
@@ -357,7 +357,7 @@ void FitAgain(const std::vector<Measured>& measured, bool typical, CostModel* mo
     if (dtype != DType::kFloat32) {
       AddPrior(Scaled(*model->Find(kernel, DType::kFloat32), samples), kWeight, &all);
     } else if (typical) {
-      AddPrior(Scaled(TypicalPrices(kernel), samples), kWeight, &all);
+      AddPrior(Scaled(attention::TypicalPrices(kernel), samples), kWeight, &all);
     } else {
       AddShared(shared, &all);
     }

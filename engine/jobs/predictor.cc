@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+
+#include "engine/attention/typical_prices.h"
 
 namespace castor {
 namespace {
 
-using attention::CostTerm;
 using attention::CostTerms;
 using attention::Spec;
 
@@ -26,32 +26,12 @@ constexpr double kUsualBytesPerToken = 4.5;
 constexpr double kSpecialTokens = 2;
 constexpr double kTextStep = 0.02;
 
-// Microseconds per unit, on one core with 256-bit vectors.
-CostTerms AssumedPrices() {
-  CostTerms prices{};
-  const auto set = [&](CostTerm term, double us) { prices[static_cast<size_t>(term)] = us; };
-  set(CostTerm::kLaunch, 5);
-  set(CostTerm::kWakes, 10);
-  set(CostTerm::kTasks, 0.3);
-  set(CostTerm::kMemory, 50);
-  set(CostTerm::kRows, 3000);
-  set(CostTerm::kTails, 1000);
-  set(CostTerm::kTokens, 200);
-  set(CostTerm::kStores, 200);
-  set(CostTerm::kScores, 25);
-  set(CostTerm::kBlocks, 100);
-  set(CostTerm::kWeights, 1000);
-  set(CostTerm::kGather, 500);
-  set(CostTerm::kPlanes, 20000);
-  set(CostTerm::kHash, 30);
-  set(CostTerm::kLloyd, 100);
-  set(CostTerm::kCodes, 3000);
-  set(CostTerm::kClusters, 100000);
-  set(CostTerm::kExact, 50);
-  set(CostTerm::kRefined, 1000);
-  set(CostTerm::kSelect, 1500);
-  set(CostTerm::kAssign, 5000);
-  set(CostTerm::kLaplace, 1000);
+// Where nothing was measured: the usual processor, but half as fast, as one with vectors of 256
+// bits is.
+CostTerms AssumedPrices(KernelName kernel) {
+  constexpr double kSlower = 2;
+  CostTerms prices = attention::TypicalPrices(kernel);
+  for (double& us : prices) us *= kSlower;
   return prices;
 }
 
@@ -77,11 +57,11 @@ Predictor::Predictor(attention::CostModel costs, int workers)
 
 PredictedTime Predictor::Base(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                               std::span<const int32_t> cu_seqlens_k) const {
-  static const CostTerms kAssumed = AssumedPrices();
-  const CostTerms* const prices = costs_.Find(NameOf(spec.kernel), spec.dtype);
+  const KernelName kernel = NameOf(spec.kernel);
+  const CostTerms* const prices = costs_.Find(kernel, spec.dtype);
   const attention::Costs costs =
       attention::CostsOf(attention::CostTermsOf(spec, cu_seqlens_q, cu_seqlens_k, costs_.team()),
-                         prices == nullptr ? kAssumed : *prices);
+                         prices == nullptr ? AssumedPrices(kernel) : *prices);
   return {.batch_us = costs.batch_us, .own_us = costs.own_us};
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/attention/cost_file.h"
+#include "engine/attention/typical_prices.h"
 #include "tests/support/attention/random_problem.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/seeded.h"
@@ -84,6 +85,24 @@ TEST(CostModelTest, KnowsOnlyWhatWasMeasured) {
   Spec half = SpecOf(Vanilla{});
   half.dtype = DType::kFloat16;
   EXPECT_FALSE(model.Predict(half, offsets, offsets).has_value());
+}
+
+TEST(TypicalPricesTest, EveryTermThatOccursHasOne) {
+  const auto offsets = OffsetsOf({300, 40});
+  Cast single;
+  single.clustering = Cast::Clustering::kSingleAssignmentTopK;
+  single.attention_function = Cast::AttentionFunction::kLaplace;
+  for (const Kernel& kernel : {Kernel(Vanilla{}), Kernel(Clustered{}), Kernel(ImprovedClustered{}),
+                               Kernel(Cast{}), Kernel(single)}) {
+    const Spec spec = MakeSpec(DType::kFloat32, kernel, 8, 20, 20, 16);
+    const CostTerms terms = CostTermsOf(spec, offsets, offsets, {.workers = 2, .gain = 1});
+    const CostTerms prices = TypicalPrices(NameOf(kernel));
+    for (size_t t = 0; t < kCostTerms; ++t) {
+      if (terms[t] > 0) {
+        EXPECT_GT(prices[t], 0) << "term " << t << " of " << NameOf(NameOf(kernel));
+      }
+    }
+  }
 }
 
 // ---- the file

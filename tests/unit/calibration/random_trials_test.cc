@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "engine/calibration/typical_prices.h"
+#include "engine/attention/typical_prices.h"
 #include "engine/kernel_table.h"
 
 namespace castor {
@@ -12,7 +12,7 @@ namespace {
 attention::CostModel Typical() {
   attention::CostModel model;
   for (const KernelRow& row : kKernels) {
-    model.Set(row.name, DType::kFloat32, TypicalPrices(row.name));
+    model.Set(row.name, DType::kFloat32, attention::TypicalPrices(row.name));
   }
   return model;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/attention/automatic.h"
+#include "engine/attention/typical_prices.h"
 #include "tests/support/attention/spec.h"
 
 namespace castor {
@@ -129,6 +130,23 @@ TEST(PredictorTest, WithoutPricesItCountsAndLearnsMore) {
     for (int i = 0; i < 300; ++i) predictor.Learn(JobsOf(kernel, {8192}), 50 * large);
     EXPECT_NEAR(Alone(predictor, kernel, 8192) / large, 50, 5);
   }
+}
+
+TEST(PredictorTest, WithoutPricesTheyStandAsUsual) {
+  const Predictor predictor({}, 1);
+  const auto times_of = [&](const Kernel& kernel) {
+    const attention::Resolved resolved = ResolvedOf(kernel, 1000);
+    const CostTerms terms =
+        attention::CostTermsOf(resolved.spec, resolved.cu_seqlens_q, resolved.cu_seqlens_k);
+    const double usual =
+        attention::CostsOf(terms, attention::TypicalPrices(NameOf(kernel))).total_us();
+    return predictor.Predict(Plan(), resolved).alone_us() / usual;
+  };
+  const double slower = times_of(Vanilla{});
+  EXPECT_GE(slower, 1) << "the usual processor is a fast one";
+  EXPECT_LE(slower, 4);
+  EXPECT_DOUBLE_EQ(times_of(ImprovedClustered{}), slower);
+  EXPECT_DOUBLE_EQ(times_of(Cast{}), slower);
 }
 
 TEST(PredictorTest, AnEncodersOwnPricesCount) {

@@ -1,5 +1,6 @@
 // What the terms of a cost model cost on one CPU: in what proportion prices are likely to stand
-// where the runs of a calibration, a few hundred, do not tell terms apart.
+// where the runs of a calibration, a few hundred, do not tell terms apart, and where there was
+// none.
 //
 // Constants; any thread.
 #pragma once
@@ -7,13 +8,12 @@
 #include "engine/attention/cost_terms.h"
 #include "engine/kernel_table.h"
 
-namespace castor {
+namespace castor::attention {
 
 // In float32, fitted to some thousand random problems of each kernel, on an AMD EPYC with AVX-512
 // (tests/bench/logs/2026-11-23-prediction.md).
-constexpr attention::CostTerms TypicalPrices(KernelName kernel) {
-  using attention::CostTerm;
-  attention::CostTerms prices{};
+constexpr CostTerms TypicalPrices(KernelName kernel) {
+  CostTerms prices{};
   const auto set = [&](CostTerm term, double us) { prices[static_cast<size_t>(term)] = us; };
   set(CostTerm::kLaunch, 18);
   set(CostTerm::kWakes, 5);
@@ -58,4 +58,4 @@ constexpr attention::CostTerms TypicalPrices(KernelName kernel) {
   return prices;
 }
 
-}  // namespace castor
+}  // namespace castor::attention
