@@ -34,6 +34,15 @@ Claim ClaimOf(const CallContext& call, std::string batch_key) {
   return claim;
 }
 
+// What the job keeps of its claim.
+void Keep(Claim claim, Reservation reservation, Job* job) {
+  job->tenant = std::move(claim.tenant);
+  job->batch_key = std::move(claim.batch_key);
+  job->predicted = claim.time;
+  job->memory = claim.memory;
+  job->reservation = std::move(reservation);
+}
+
 // Of texts, as many tokens as are expected.
 std::vector<int32_t> ExpectedOffsets(const Predictor& predictor, const LoadedModel& model,
                                      const EncodeRequest& request) {
@@ -124,18 +133,13 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
   claim.memory = memory_->Predict(plan, *resolved);
   claim.time = parts_.predict ? parts_.predict(claim.cost.tokens)
                               : loop_.predictor().Predict(plan, *resolved);
-  const PredictedTime time = claim.time;
-  const MemoryNeed memory = claim.memory;
-  auto reservation = admission_->Reserve(std::move(claim));
+  auto reservation = admission_->Reserve(claim);
   if (!reservation.ok()) return reservation.status();
 
   auto job = StageAttention(request, *std::move(resolved), *host_pool_);
   if (!job.ok()) return job.status();
+  Keep(std::move(claim), *std::move(reservation), job->get());
   (*job)->plan = std::move(plan);
-  (*job)->tenant = request.call.tenant;
-  (*job)->predicted = time;
-  (*job)->memory = memory;
-  (*job)->reservation = *std::move(reservation);
   (*job)->received = request.call.received.value_or(now);
   (*job)->done = std::move(done);
   return scheduler_.Add(*std::move(job));
@@ -159,17 +163,12 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   claim.time = parts_.predict ? parts_.predict(claim.cost.tokens)
                               : loop_.predictor().Predict(**model, *kernel, offsets);
   claim.memory = memory_->Predict(**model, *kernel, request, offsets);
-  const PredictedTime time = claim.time;
-  const MemoryNeed memory = claim.memory;
-  auto reservation = admission_->Reserve(std::move(claim));
+  auto reservation = admission_->Reserve(claim);
   if (!reservation.ok()) return reservation.status();
 
   const bool brings_text = std::holds_alternative<TextInput>(request.input);
   auto job = OpenEncode(std::move(request), *std::move(model), *std::move(kernel));
-  job->tenant = std::get<EncodeWork>(job->work).request.call.tenant;
-  job->predicted = time;
-  job->memory = memory;
-  job->reservation = *std::move(reservation);
+  Keep(std::move(claim), *std::move(reservation), job.get());
   job->received = std::get<EncodeWork>(job->work).request.call.received.value_or(now);
   job->done = std::move(done);
   if (!brings_text) {

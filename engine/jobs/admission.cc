@@ -157,7 +157,7 @@ absl::Status Admission::CheckMemory(const MemoryNeed& memory) const {
           " beside its models (--max-device-bytes)");
 }
 
-absl::StatusOr<Reservation> Admission::Reserve(Claim claim) {
+absl::StatusOr<Reservation> Admission::Reserve(const Claim& claim) {
   if (auto status = CheckAlone(claim.cost); !status.ok()) return status;
   if (auto status = CheckMemory(claim.memory); !status.ok()) return status;
   if (auto status = CheckTime(claim.time); !status.ok()) return status;
@@ -178,15 +178,18 @@ absl::StatusOr<Reservation> Admission::Reserve(Claim claim) {
 // Bookkeeping: without memory for it the process ends. Never inlined into what is noexcept: see
 // batcher.cc.
 ABSL_ATTRIBUTE_NOINLINE
-Reservation Admission::DoTake(Claim& claim, const Timeline::Candidate& candidate, TimePoint now) {
+Reservation Admission::DoTake(const Claim& claim, const Timeline::Candidate& candidate,
+                              TimePoint now) {
   Reservation reservation;
   reservation.place_ = timeline_.Insert(candidate, now);
   reservation.rank_ = candidate.rank;
   reservation.cost_ = claim.cost;
   Add(&in_use_, claim.cost);
-  Add(&tenants_[claim.tenant].in_use, claim.cost);
+  auto tenant = tenants_.find(claim.tenant);
+  if (tenant == tenants_.end()) tenant = spare_tenants_.Insert(tenants_, claim.tenant, Tenant());
+  Add(&tenant->second.in_use, claim.cost);
   reservation.admission_ = shared_from_this();
-  reservation.tenant_ = std::move(claim.tenant);
+  reservation.tenant_ = claim.tenant;
   ++last_ticket_;
   return reservation;
 }
@@ -309,7 +312,7 @@ void Admission::Adjust(const std::string& tenant, const Cost& by) noexcept {
   const auto found = tenants_.find(tenant);
   if (found == tenants_.end()) return;  // it had given back everything before
   Add(&found->second.in_use, by);
-  if (found->second.idle() && !found->second.refused) tenants_.erase(found);
+  if (found->second.idle() && !found->second.refused) spare_tenants_.Take(tenants_, found);
 }
 
 void Admission::AdjustTime(Timeline::Place place, const PredictedTime& time) noexcept {

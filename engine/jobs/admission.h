@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/clock.h"
 #include "engine/base/mutex.h"
+#include "engine/base/spare_nodes.h"
 #include "engine/jobs/active_runs.h"
 #include "engine/jobs/device_memory.h"
 #include "engine/jobs/predicted_time.h"
@@ -129,7 +130,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   // deadline is expected to pass before it could be answered. QUEUE_FULL when it does not fit next
   // to what is admitted, would wait for too long, or would make others late that were admitted
   // before. The last two bring a hint when to retry, if that may help.
-  absl::StatusOr<Reservation> Reserve(Claim claim);
+  absl::StatusOr<Reservation> Reserve(const Claim& claim);
 
   // The runs on the device: the engine thread keeps them up to date.
   ActiveRuns& runs() { return runs_; }
@@ -164,11 +165,11 @@ class Admission : public std::enable_shared_from_this<Admission> {
   absl::Status CheckRoom(const Claim& claim, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckDeadlines(const Timeline::Candidate& candidate, const MemoryNeed& memory,
                               TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  Reservation Take(Claim& claim, const Timeline::Candidate& candidate, TimePoint now) noexcept
+  Reservation Take(const Claim& claim, const Timeline::Candidate& candidate, TimePoint now) noexcept
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return DoTake(claim, candidate, now);
   }
-  Reservation DoTake(Claim& claim, const Timeline::Candidate& candidate, TimePoint now)
+  Reservation DoTake(const Claim& claim, const Timeline::Candidate& candidate, TimePoint now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetIdle(TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayTakeLast(const Claim& claim, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -193,7 +194,9 @@ class Admission : public std::enable_shared_from_this<Admission> {
   mutable Mutex mu_;
   Cost in_use_ ABSL_GUARDED_BY(mu_) = {0, 0, 0};
   Timeline timeline_ ABSL_GUARDED_BY(mu_);
-  std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);
+  using Tenants = std::map<std::string, Tenant>;
+  Tenants tenants_ ABSL_GUARDED_BY(mu_);
+  SpareNodes<Tenants> spare_tenants_ ABSL_GUARDED_BY(mu_);
   Ticket last_ticket_ ABSL_GUARDED_BY(mu_) = 0;
   TimePoint next_forgetting_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
   TimePoint next_trial_ ABSL_GUARDED_BY(mu_) = TimePoint::min();

@@ -15,8 +15,8 @@
 namespace castor {
 
 // Stages a checked attention request and makes it a job that is ready to be queued. Sets neither
-// reservation nor completion. NON_FINITE_INPUT when the request asks for that check and fails it;
-// INVALID_FIELD when a tensor's file no longer holds all of it; OUT_OF_MEMORY.
+// what admission knows of it nor the completion. NON_FINITE_INPUT when the request asks for that
+// check and fails it; INVALID_FIELD when a tensor's file no longer holds all of it; OUT_OF_MEMORY.
 absl::StatusOr<std::unique_ptr<Job>> StageAttention(const AttentionRequest& request,
                                                     attention::Resolved resolved, HostPool& pool);
 
@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<Job>> StageAttention(const AttentionRequest& requ
 Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int64_t tokens);
 
 // Makes a job of an encode request. Texts are copied, so that they outlive Submit; nothing else is
-// done yet. Requires a model that encodes.
+// done yet. Sets what StageAttention sets. Requires a model that encodes.
 std::unique_ptr<Job> OpenEncode(EncodeRequest request, ModelPtr model, Kernel kernel);
 
 // Tokenizes some of the job's texts, or cuts its tokens or embeddings to the model's length. True:

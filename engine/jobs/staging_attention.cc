@@ -5,7 +5,6 @@
 
 #include "engine/attention/finite.h"
 #include "engine/base/aligned.h"
-#include "engine/jobs/batch_key.h"
 #include "engine/jobs/staging.h"
 #include "engine/tensor_reader.h"
 
@@ -103,7 +102,6 @@ absl::StatusOr<std::unique_ptr<Job>> StageAttention(const AttentionRequest& requ
   job->kernel = NameOf(spec.kernel);
   job->priority = request.call.priority;
   job->deadline = request.call.deadline;
-  job->batch_key = BatchKey(spec);
   job->query_tokens = resolved.query_tokens;
   job->tokens = std::max(resolved.query_tokens, resolved.key_tokens);
   work.resolved = std::move(resolved);

@@ -4,7 +4,6 @@
 
 #include "engine/attention/count.h"
 #include "engine/attention/finite.h"
-#include "engine/jobs/batch_key.h"
 #include "engine/jobs/staging.h"
 
 namespace castor {
@@ -97,7 +96,6 @@ std::unique_ptr<Job> OpenEncode(EncodeRequest request, ModelPtr model, Kernel ke
   job->kernel = NameOf(kernel);
   job->priority = request.call.priority;
   job->deadline = request.call.deadline;
-  job->batch_key = BatchKey(model->generation, kernel);
   EncodeWork& work = job->work.emplace<EncodeWork>();
   work.request = std::move(request);
   if (auto* texts = std::get_if<TextInput>(&work.request.input)) OwnTexts(texts, &work.text);

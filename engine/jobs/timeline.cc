@@ -99,18 +99,21 @@ Timeline::Place Timeline::DoInsert(const Candidate& candidate, TimePoint now) {
   Tenant& tenant = place.tenant_->second;
   tenant.weight = weights_.of(candidate.tenant);
   if (tenant.entries.empty()) total_weight_ += tenant.weight;
-  Entry entry{.us = OwnTime(candidate, &tenant),
-              .pays_for_batch = !tenant.keys.contains(candidate.batch_key),
+  auto company = tenant.keys.find(candidate.batch_key);
+  const bool alone = company == tenant.keys.end();
+  if (alone) company = spare_keys_.Insert(tenant.keys, candidate.batch_key, 0);
+  Entry entry{.us = alone ? candidate.time.alone_us() : candidate.time.own_us,
+              .pays_for_batch = alone,
               .deadline = candidate.deadline,
               .priority = candidate.priority,
-              .company = tenant.keys.try_emplace(candidate.batch_key, 0).first};
+              .company = company};
   ++entry.company->second;
   ++size_;
   tenant.times.Add(entry.us);
   times_.Add(entry.us);
   tenant.admitted.Add(entry.us, now);
   admitted_[LevelOf(candidate.priority)].Add(entry.us, now);
-  place.entry_ = tenant.entries.emplace(candidate.rank, std::move(entry)).first;
+  place.entry_ = spare_entries_.Insert(tenant.entries, candidate.rank, entry);
   return place;
 }
 
@@ -126,12 +129,11 @@ void Timeline::AdjustTime(Place place, const PredictedTime& time) noexcept {
 
 void Timeline::Remove(Place place) noexcept {
   Tenant& tenant = place.tenant_->second;
-  const Entry& entry = place.entry_->second;
-  if (--entry.company->second == 0) tenant.keys.erase(entry.company);
+  const Entry entry = spare_entries_.Take(tenant.entries, place.entry_);
+  if (--entry.company->second == 0) spare_keys_.Take(tenant.keys, entry.company);
   --size_;
   tenant.times.Remove(entry.us);
   times_.Remove(entry.us);
-  tenant.entries.erase(place.entry_);
   if (tenant.entries.empty()) {
     tenant.times = {};
     total_weight_ -= tenant.weight;

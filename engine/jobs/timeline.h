@@ -17,6 +17,7 @@
 #include <map>
 #include <string>
 
+#include "engine/base/spare_nodes.h"
 #include "engine/base/time.h"
 #include "engine/jobs/active_runs.h"
 #include "engine/jobs/predicted_time.h"
@@ -76,13 +77,15 @@ class Timeline {
     double total_ = 0;
   };
 
+  using Keys = std::map<std::string, int64_t>;
   struct Entry {
     double us = 0;
     bool pays_for_batch = false;
     TimePoint deadline;
     Priority priority = Priority::kNormal;
-    std::map<std::string, int64_t>::iterator company;  // in the tenant's `keys`
+    Keys::iterator company;  // in the tenant's `keys`
   };
+  using Entries = std::map<Rank, Entry>;
   // What was promised of late: sums over a window of each request's seconds of the device, and of
   // their squares.
   struct Promises {
@@ -108,8 +111,8 @@ class Timeline {
   struct Tenant {
     double weight = 1;
     Times times = {};  // of all entries
-    std::map<Rank, Entry> entries = {};
-    std::map<std::string, int64_t> keys = {};  // how many entries have each batch key
+    Entries entries = {};
+    Keys keys = {};  // how many entries have each batch key
     Admitted admitted = {};
   };
   using Tenants = std::map<std::string, Tenant>;
@@ -120,7 +123,7 @@ class Timeline {
    private:
     friend class Timeline;
     Tenants::iterator tenant_;
-    std::map<Rank, Entry>::iterator entry_;
+    Entries::iterator entry_;
   };
 
   explicit Timeline(TenantWeights weights) : weights_(std::move(weights)) {}
@@ -163,6 +166,8 @@ class Timeline {
   Tenants tenants_;                         // those with entries, or with a recent past
   std::array<Admitted, kLevels> admitted_;  // by priority
   Times times_;
+  SpareNodes<Entries> spare_entries_;
+  SpareNodes<Keys> spare_keys_;
   double total_weight_ = 0;  // of the tenants with entries
   size_t size_ = 0;
   size_t sweep_at_ = kFewTenants;  // tenants; then those that are idle are forgotten

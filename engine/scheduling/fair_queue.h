@@ -24,6 +24,7 @@
 #include <utility>
 
 #include "absl/base/attributes.h"
+#include "engine/base/spare_nodes.h"
 #include "engine/jobs/tenant_weights.h"
 
 namespace castor {
@@ -46,12 +47,12 @@ class FairQueue {
   // Takes an entry out. Requires that it is there. Allocates nothing.
   Value Remove(const std::string& name, const Key& key) noexcept {
     Tenant& tenant = *tenants_.find(name)->second;
-    auto entry = tenant.entries.extract(key);
+    Value value = spare_entries_.Take(tenant.entries, tenant.entries.find(key));
     if (tenant.entries.empty()) {
       idle_.insert(waiting_.extract(tenant.turn()));
       ForgetIdle();
     }
-    return std::move(entry.mapped());
+    return value;
   }
 
   // The first entry, in the order of service, that `accept` takes; null if there is none.
@@ -115,11 +116,16 @@ class FairQueue {
   ABSL_ATTRIBUTE_NOINLINE void DoInsert(const std::string& name, const Key& key, Value&& value) {
     Tenant& tenant = Find(name);
     if (tenant.entries.empty()) {
-      idle_.erase(tenant.turn());
+      auto node = idle_.extract(tenant.turn());
       tenant.time = std::max(tenant.time, time_ - credit_);
-      waiting_.emplace(tenant.turn(), &tenant);
+      if (node.empty()) {
+        waiting_.emplace(tenant.turn(), &tenant);
+      } else {
+        node.key() = tenant.turn();
+        waiting_.insert(std::move(node));
+      }
     }
-    tenant.entries.emplace(key, std::move(value));
+    spare_entries_.Insert(tenant.entries, key, std::move(value));
   }
 
   Tenant& Find(const std::string& name) {
@@ -144,8 +150,9 @@ class FairQueue {
   const double credit_;
   std::unordered_map<std::string, std::unique_ptr<Tenant>> tenants_;
   uint64_t last_number_ = 0;
-  Turns waiting_;    // of those with entries
-  Turns idle_;       // of the others
+  Turns waiting_;  // of those with entries
+  Turns idle_;     // of the others
+  SpareNodes<Entries> spare_entries_;
   double time_ = 0;  // virtual: of the entry that was served last
 };
 

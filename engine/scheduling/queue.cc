@@ -30,13 +30,14 @@ std::chrono::nanoseconds InNanoseconds(double us) {
 ABSL_ATTRIBUTE_NOINLINE
 void Queue::DoPush(std::unique_ptr<Job>&& job) {
   order_.Insert(job->tenant, job->rank, job.get());
-  const auto at = groups_.try_emplace(job->batch_key).first;
+  auto at = groups_.find(job->batch_key);
+  if (at == groups_.end()) at = spare_groups_.Insert(groups_, job->batch_key, Listed());
   Listed& group = at->second;
   group.tokens += job->tokens;
   group.own_us += job->predicted.own_us;
   const TimePoint now = job->queued;
   const Rank rank = job->rank;
-  group.jobs.emplace(rank, std::move(job));
+  spare_jobs_.Insert(group.jobs, rank, std::move(job));
   ++size_;
   if (!limits_.delay) company_.Came(at->first, now);
   Update(at->first, group, now);
@@ -46,15 +47,13 @@ std::unique_ptr<Job> Queue::Remove(const Job& job) noexcept {
   order_.Remove(job.tenant, job.rank);
   const auto group_at = groups_.find(job.batch_key);
   Listed& group = group_at->second;
-  const auto at = group.jobs.find(job.rank);
-  std::unique_ptr<Job> taken = std::move(at->second);
-  group.jobs.erase(at);
+  std::unique_ptr<Job> taken = spare_jobs_.Take(group.jobs, group.jobs.find(job.rank));
   group.tokens -= taken->tokens;
   group.own_us -= taken->predicted.own_us;
   --size_;
   if (group.jobs.empty()) {
     StopWaiting(group);
-    groups_.erase(group_at);
+    spare_groups_.Take(groups_, group_at);
     return taken;
   }
   group.due = false;

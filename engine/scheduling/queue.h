@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "engine/base/spare_nodes.h"
 #include "engine/base/time.h"
 #include "engine/jobs/job.h"
 #include "engine/jobs/rank.h"
@@ -33,9 +34,10 @@ namespace castor {
 
 class Queue {
  public:
+  using Jobs = std::map<Rank, std::unique_ptr<Job>>;
   // Jobs of one batch key. Never empty.
   struct Group {
-    std::map<Rank, std::unique_ptr<Job>> jobs;
+    Jobs jobs;
     int64_t tokens = 0;  // of all of them
     double own_us = 0;   // predicted, likewise
   };
@@ -104,8 +106,11 @@ class Queue {
   void StopWaiting(Listed& group);
 
   BatchLimits limits_;
-  std::unordered_map<std::string, Listed> groups_;  // by batch key; nodes do not move
-  std::set<std::pair<TimePoint, Listed*>> waits_;   // the groups that wait for company
+  using Groups = std::unordered_map<std::string, Listed>;
+  Groups groups_;  // by batch key; nodes do not move
+  SpareNodes<Groups> spare_groups_;
+  SpareNodes<Jobs> spare_jobs_;
+  std::set<std::pair<TimePoint, Listed*>> waits_;  // the groups that wait for company
   CompanyForecast company_;
   FairQueue<Rank, const Job*> order_;  // all jobs
   size_t size_ = 0;

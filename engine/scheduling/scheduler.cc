@@ -206,7 +206,8 @@ void Scheduler::ExpireUntilStopped() noexcept {
         if (stopped_) return;
         expired = WithdrawExpired(clock_.Now());
         if (!expired.empty()) break;
-        deadline_sleeps_until_ = deadlines_.empty() ? TimePoint::max() : deadlines_.begin()->first;
+        deadline_sleeps_until_ =
+            deadlines_.empty() ? TimePoint::max() : deadlines_.begin()->first.first;
         clock_.WaitUntil(deadline_wakes_, mu_, deadline_sleeps_until_);
         deadline_sleeps_until_ = TimePoint::min();
       }
@@ -265,10 +266,10 @@ absl::Status Scheduler::CheckOpenLocked() const {
 bool Scheduler::Register(Job& job) {
   job.rank = job.reservation.rank();
   job.ticket = job.rank.sequence;
-  open_.emplace(job.ticket, &job);
+  spare_open_.Insert(open_, job.ticket, &job);
   outstanding_.Add();
   if (!job.deadline) return false;
-  deadlines_.emplace(*job.deadline, job.ticket);
+  spare_deadlines_.Insert(deadlines_, std::pair(*job.deadline, job.ticket), &job);
   if (*job.deadline >= deadline_sleeps_until_) return false;
   deadline_sleeps_until_ = *job.deadline;
   return true;
@@ -286,8 +287,15 @@ bool Scheduler::PushWaiting(std::unique_ptr<Job> job) {
 }
 
 void Scheduler::Unregister(const Job& job) {
-  open_.erase(job.ticket);
-  if (job.deadline) deadlines_.erase({*job.deadline, job.ticket});
+  const auto open = open_.find(job.ticket);
+  if (open != open_.end()) spare_open_.Take(open_, open);
+  ForgetDeadline(job);
+}
+
+void Scheduler::ForgetDeadline(const Job& job) {
+  if (!job.deadline) return;
+  const auto at = deadlines_.find({*job.deadline, job.ticket});
+  if (at != deadlines_.end()) spare_deadlines_.Take(deadlines_, at);
 }
 
 Answer Scheduler::Withdraw(Job& job, const absl::Status& status) {
@@ -309,8 +317,8 @@ std::vector<Answer> Scheduler::WithdrawAll(const absl::Status& status) {
 
 std::vector<Answer> Scheduler::WithdrawExpired(TimePoint now) {
   std::vector<Answer> answers;
-  while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
-    answers.push_back(Withdraw(*open_.at(deadlines_.begin()->second), DeadlineExceeded()));
+  while (!deadlines_.empty() && deadlines_.begin()->first.first <= now) {
+    answers.push_back(Withdraw(*deadlines_.begin()->second, DeadlineExceeded()));
     counters_.CancelledQueued();
     counters_.DeadlineMissed();
   }
@@ -329,7 +337,7 @@ JobList Scheduler::NextBatch(TimePoint now, const Opening& opening, std::vector<
   }
   for (auto& job : batch) {
     job->phase = Job::Phase::kRunning;
-    if (job->deadline) deadlines_.erase({*job->deadline, job->ticket});
+    ForgetDeadline(*job);
   }
   return batch;
 }

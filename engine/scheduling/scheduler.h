@@ -16,13 +16,13 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/base/clock.h"
 #include "engine/base/mutex.h"
+#include "engine/base/spare_nodes.h"
 #include "engine/jobs/job.h"
 #include "engine/scheduling/batch_limits.h"
 #include "engine/scheduling/batcher.h"
@@ -114,6 +114,7 @@ class Scheduler {
   // Returns whether the engine thread must be woken.
   bool PushWaiting(std::unique_ptr<Job> job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Unregister(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetDeadline(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Closes a job that waits or is being tokenized.
   Answer Withdraw(Job& job, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::vector<Answer> WithdrawAll(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -130,9 +131,13 @@ class Scheduler {
   CondVar device_wakes_;
   CondVar deadline_wakes_;
   Queue queue_ ABSL_GUARDED_BY(mu_);
-  std::map<Ticket, Job*> open_ ABSL_GUARDED_BY(mu_);  // in order of arrival
-  // The deadlines of jobs that wait or are being tokenized.
-  std::set<std::pair<TimePoint, Ticket>> deadlines_ ABSL_GUARDED_BY(mu_);
+  using OpenJobs = std::map<Ticket, Job*>;
+  OpenJobs open_ ABSL_GUARDED_BY(mu_);  // in order of arrival
+  SpareNodes<OpenJobs> spare_open_ ABSL_GUARDED_BY(mu_);
+  // Jobs that wait or are being tokenized, by their deadlines.
+  using Deadlines = std::map<std::pair<TimePoint, Ticket>, Job*>;
+  Deadlines deadlines_ ABSL_GUARDED_BY(mu_);
+  SpareNodes<Deadlines> spare_deadlines_ ABSL_GUARDED_BY(mu_);
   // When the engine thread will wake; min() while it is awake, or has been woken. Avoids needless
   // wake-ups.
   TimePoint device_sleeps_until_ ABSL_GUARDED_BY(mu_) = TimePoint::min();

@@ -92,7 +92,7 @@ void Simulation::Arrive(size_t source) {
   job->memory = request.memory;
   job->received = job->queued = now;
   job->deadline = claim.deadline;
-  auto reservation = admission_->Reserve(std::move(claim));
+  auto reservation = admission_->Reserve(claim);
   const Ticket ticket = reservation.ok() ? reservation->rank().sequence : ++last_refused_;
   outcome.ticket = ticket;
   open_.emplace(ticket, std::move(outcome));

@@ -30,17 +30,17 @@ class AdmissionTest : public testing::Test {
   }
 
   std::chrono::milliseconds Hint(Claim claim) {
-    return *RetryAfterOf(admission_->Reserve(std::move(claim)).status());
+    return *RetryAfterOf(admission_->Reserve(claim).status());
   }
 
   // Admits it for the rest of the test.
   void Admit(Claim claim) {
-    auto reservation = admission_->Reserve(std::move(claim));
+    auto reservation = admission_->Reserve(claim);
     ASSERT_TRUE(reservation.ok()) << reservation.status();
     admitted_.push_back(*std::move(reservation));
   }
 
-  Reason ReasonFor(Claim claim) { return ReasonOf(admission_->Reserve(std::move(claim)).status()); }
+  Reason ReasonFor(Claim claim) { return ReasonOf(admission_->Reserve(claim).status()); }
 
   const std::shared_ptr<FakeClock> clock_ = std::make_shared<FakeClock>();
   const std::shared_ptr<Admission> admission_ = std::make_shared<Admission>(
