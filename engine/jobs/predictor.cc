@@ -185,32 +185,44 @@ Predictor::Part Predictor::PartOf(const Job& job) const {
           .measured = work.model->costs.measured};
 }
 
-// Requests of attention that share a batch share a spec. False if its prices were not measured.
-bool Predictor::LearnPrices(const JobList& jobs, double compute_us) {
+// Requests of attention that share a batch share a spec. None if its prices were not measured.
+std::optional<Predictor::Prices> Predictor::PricesOf(const JobList& jobs) const {
   const CostTerms* prices = nullptr;
-  CostTerms batch_us{};
+  Prices batch;
   for (const auto& job : jobs) {
-    if (job->operation != Operation::kAttend) return false;
+    if (job->operation != Operation::kAttend) return std::nullopt;
     const attention::Resolved& resolved = std::get<AttentionWork>(job->work).resolved;
-    prices = costs_.Find(NameOf(resolved.spec.kernel), resolved.spec.dtype);
-    if (prices == nullptr) return false;
+    batch.key = {NameOf(resolved.spec.kernel), resolved.spec.dtype};
+    prices = costs_.Find(batch.key.first, batch.key.second);
+    if (prices == nullptr) return std::nullopt;
     const CostTerms terms = attention::CostTermsOf(resolved.spec, resolved.cu_seqlens_q,
                                                    resolved.cu_seqlens_k, costs_.team());
-    attention::AddToBatch(attention::TermCosts(terms, *prices), &batch_us);
+    attention::AddToBatch(attention::TermCosts(terms, *prices), &batch.us);
   }
-  const Spec& spec = std::get<AttentionWork>(jobs.front()->work).resolved.spec;
-  MutexLock lock(mu_);
-  learned_[{NameOf(spec.kernel), spec.dtype}].Learn(batch_us, compute_us);
-  return true;
+  return batch;
 }
 
-void Predictor::Learn(const JobList& jobs, double compute_us) {
-  if (!(compute_us > 0) || jobs.empty() || LearnPrices(jobs, compute_us)) return;
-  std::vector<Part> parts;
-  parts.reserve(jobs.size());
-  for (const auto& job : jobs) parts.push_back(PartOf(*job));
+Predictor::Lesson Predictor::LessonOf(const JobList& jobs, double compute_us) const {
+  Lesson lesson;
+  if (!(compute_us > 0) || jobs.empty()) return lesson;
+  lesson.compute_us_ = compute_us;
+  lesson.prices_ = PricesOf(jobs);
+  if (lesson.prices_) return lesson;
+  lesson.parts_.reserve(jobs.size());
+  for (const auto& job : jobs) lesson.parts_.push_back(PartOf(*job));
+  return lesson;
+}
 
+void Predictor::Learn(const Lesson& lesson) {
   MutexLock lock(mu_);
+  if (lesson.prices_) {
+    learned_[lesson.prices_->key].Learn(lesson.prices_->us, lesson.compute_us_);
+  } else {
+    LearnParts(lesson.parts_, lesson.compute_us_);
+  }
+}
+
+void Predictor::LearnParts(std::span<const Part> parts, double compute_us) {
   double shared_us = 0;
   double own_us = 0;
   for (const Part& part : parts) {

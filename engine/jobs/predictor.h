@@ -13,6 +13,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -51,9 +52,15 @@ class Predictor {
   // The offsets that texts are expected to have once they are tokenized, by their bytes.
   std::vector<int32_t> ExpectedOffsets(const LoadedModel& model, const TextInput& input) const;
 
-  // A batch has run, without probes, in so much time, pauses excluded. Engine thread, before the
-  // jobs' kernels change. Times of zero or less are ignored.
-  void Learn(const JobList& jobs, double compute_us);
+  // What is to be learned from a batch that has run. Holds nothing of its jobs.
+  class Lesson;
+
+  // A batch has run, without probes, in so much time, pauses excluded. Before the jobs' kernels
+  // change.
+  Lesson LessonOf(const JobList& jobs, double compute_us) const;
+
+  // Engine thread. Times of zero or less are ignored.
+  void Learn(const Lesson& lesson);
 
   // Texts of a model have been tokenized to these sequences.
   void LearnTexts(const LoadedModel& model, const TextInput& input,
@@ -78,12 +85,18 @@ class Predictor {
     PredictedTime base;
     bool measured = false;  // the base is
   };
+  struct Prices {  // what a batch's terms cost at measured prices
+    attention::CostModel::Key key;
+    attention::CostTerms us{};
+  };
 
   Part PartOf(const Job& job) const;
   PredictedTime Corrected(const Key& key, PredictedTime base) const;
   PredictedTime Attention(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
                           std::span<const int32_t> cu_seqlens_k) const;
-  bool LearnPrices(const JobList& jobs, double compute_us);
+  std::optional<Prices> PricesOf(const JobList& jobs) const;
+  void LearnParts(std::span<const Part> parts, double compute_us)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   TimeCorrections& CorrectionsFor(const Key& key, bool measured) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   double FactorLocked(const Key& key, const PredictedTime& base) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -95,6 +108,15 @@ class Predictor {
   std::map<Key, TimeCorrections> corrections_ ABSL_GUARDED_BY(mu_);  // at most kMostKeys
   std::map<attention::CostModel::Key, LearnedPrices> learned_ ABSL_GUARDED_BY(mu_);  // as costs_
   std::map<uint64_t, double> bytes_per_token_ ABSL_GUARDED_BY(mu_);  // by generation, likewise
+};
+
+class Predictor::Lesson {
+ private:
+  friend class Predictor;
+
+  double compute_us_ = 0;
+  std::optional<Prices> prices_;  // where they were measured, else
+  std::vector<Part> parts_;
 };
 
 }  // namespace castor

@@ -186,9 +186,11 @@ void EngineLoop::FinishOldest() {
 void EngineLoop::Finish(std::unique_ptr<RunningBatch> batch) {
   const absl::StatusOr<ExecutionTimes> times = batch->Wait();
   EndRun(batch->id, /*wasted=*/!times.ok());
-  if (times.ok()) NoteRun(batch->jobs(), *times);
-  Continue(std::move(batch->jobs()),
-           {.status = times.status(), .compute_us = times.ok() ? times->compute_us : 0});
+  if (!times.ok()) return Continue(std::move(batch->jobs()), {.status = times.status()});
+  NoteRun(batch->jobs(), *times);
+  const Predictor::Lesson lesson = predictor_->LessonOf(batch->jobs(), times->compute_us);
+  Continue(std::move(batch->jobs()), {.status = times.status(), .compute_us = times->compute_us});
+  predictor_->Learn(lesson);  // nobody waits for it
 }
 
 void EngineLoop::NoteRun(const JobList& jobs, const ExecutionTimes& times) {
@@ -199,7 +201,6 @@ void EngineLoop::NoteRun(const JobList& jobs, const ExecutionTimes& times) {
   run->peak_bytes = device_->memory().device_peak_bytes;
   run->device = device_->info().name;
   counters_.Executed(jobs, times);
-  predictor_->Learn(jobs, times.compute_us);
   for (const auto& job : jobs) job->last_run = run;
 }
 

@@ -177,7 +177,7 @@ class Bench {
       jobs.push_back(*std::move(job));
     }).join();
     problem->runs.push_back(RunJobs(&jobs));
-    if (first) predictor_.Learn(jobs, problem->runs.front());
+    if (first) predictor_.Learn(predictor_.LessonOf(jobs, problem->runs.front()));
   }
 
   void PrintDetails(const std::string& name, const Attention& problem) const {
@@ -244,7 +244,7 @@ class Bench {
     jobs.push_back(std::move(job));
     std::vector<double> runs;
     while (Again(runs)) runs.push_back(RunJobs(&jobs));
-    predictor_.Learn(jobs, runs.front());
+    predictor_.Learn(predictor_.LessonOf(jobs, runs.front()));
     const double us = Median(runs);
     Note(name, index, base, predicted, runs);
     if (options_.details) {

@@ -50,6 +50,10 @@ JobList JobsOf(const Kernel& kernel, const std::vector<int32_t>& tokens) {
   return jobs;
 }
 
+void Learn(Predictor& predictor, const JobList& jobs, double compute_us) {
+  predictor.Learn(predictor.LessonOf(jobs, compute_us));
+}
+
 double Alone(const Predictor& predictor, const Kernel& kernel, int32_t tokens) {
   return predictor.Predict(Plan(), ResolvedOf(kernel, tokens)).alone_us();
 }
@@ -89,13 +93,13 @@ TEST(PredictorTest, LearnsForOneKernel) {
   Predictor predictor(Priced(), 1);
   const double base = Alone(predictor, Vanilla{}, 1024);
   const double other = Alone(predictor, Clustered{}, 1024);
-  for (int i = 0; i < 100; ++i) predictor.Learn(JobsOf(Vanilla{}, {1024}), 2 * base);
+  for (int i = 0; i < 100; ++i) Learn(predictor, JobsOf(Vanilla{}, {1024}), 2 * base);
   EXPECT_NEAR(Alone(predictor, Vanilla{}, 1024) / base, 2, 0.05);
   EXPECT_EQ(Alone(predictor, Clustered{}, 1024), other);
   const PredictedTime time = predictor.Predict(Plan(), ResolvedOf(Vanilla{}, 1024));
   EXPECT_NEAR(time.alone_us() / time.correction, base, 1e-6);
-  for (const double us : {0.0, -1.0}) predictor.Learn(JobsOf(Vanilla{}, {1024}), us);
-  predictor.Learn({}, 100);
+  for (const double us : {0.0, -1.0}) Learn(predictor, JobsOf(Vanilla{}, {1024}), us);
+  Learn(predictor, {}, 100);
   EXPECT_EQ(predictor.Predict(Plan(), ResolvedOf(Vanilla{}, 1024)).alone_us(), time.alone_us());
 }
 
@@ -105,15 +109,15 @@ TEST(PredictorTest, LearnsFromBatches) {
   const PredictedTime base = predictor.Predict(Plan(), ResolvedOf(Vanilla{}, 64));
   const double batch_us = base.batch_us + 8 * base.own_us;
   const std::vector<int32_t> eight(8, 64);
-  for (int i = 0; i < 20; ++i) predictor.Learn(JobsOf(Vanilla{}, eight), batch_us);
+  for (int i = 0; i < 20; ++i) Learn(predictor, JobsOf(Vanilla{}, eight), batch_us);
   EXPECT_NEAR(Alone(predictor, Vanilla{}, 64), base.alone_us(), 1e-9) << "as predicted";
-  for (int i = 0; i < 200; ++i) predictor.Learn(JobsOf(Vanilla{}, eight), 3 * batch_us);
+  for (int i = 0; i < 200; ++i) Learn(predictor, JobsOf(Vanilla{}, eight), 3 * batch_us);
   // Of such batches. How much of it is the launch, only batches of other sizes tell.
   const PredictedTime learned = predictor.Predict(Plan(), ResolvedOf(Vanilla{}, 64));
   EXPECT_NEAR((learned.batch_us + 8 * learned.own_us) / batch_us, 3, 0.1);
   for (int i = 0; i < 200; ++i) {
-    predictor.Learn(JobsOf(Vanilla{}, eight), 3 * batch_us);
-    predictor.Learn(JobsOf(Vanilla{}, {64}), 3 * base.alone_us());
+    Learn(predictor, JobsOf(Vanilla{}, eight), 3 * batch_us);
+    Learn(predictor, JobsOf(Vanilla{}, {64}), 3 * base.alone_us());
   }
   EXPECT_NEAR(Alone(predictor, Vanilla{}, 64) / base.alone_us(), 3, 0.1);
 }
@@ -127,7 +131,7 @@ TEST(PredictorTest, WithoutPricesItCountsAndLearnsMore) {
     EXPECT_GT(small, 1);
     EXPECT_GT(large, 10 * small);
     EXPECT_LT(large, 1e7);
-    for (int i = 0; i < 300; ++i) predictor.Learn(JobsOf(kernel, {8192}), 50 * large);
+    for (int i = 0; i < 300; ++i) Learn(predictor, JobsOf(kernel, {8192}), 50 * large);
     EXPECT_NEAR(Alone(predictor, kernel, 8192) / large, 50, 5);
   }
 }
@@ -199,7 +203,7 @@ TEST(PredictorTest, ForgetsTheOldestOfManyModels) {
     work.item.cu_seqlens = offsets;
     jobs.back()->work = std::move(work);
     const double base = predictor.Base(*model, Vanilla{}, offsets).alone_us();
-    for (int i = 0; i < 50; ++i) predictor.Learn(jobs, 3 * base);
+    for (int i = 0; i < 50; ++i) Learn(predictor, jobs, 3 * base);
   };
   const auto correction = [&](const LoadedModel& model) {
     return predictor.Predict(model, Vanilla{}, offsets).correction;
@@ -219,7 +223,7 @@ TEST(PredictorTest, ManyThreadsAskWhileOneLearns) {
       for (int i = 0; i < 2000; ++i) EXPECT_GT(Alone(predictor, Vanilla{}, 64 + i), 0);
     });
   }
-  for (int i = 0; i < 2000; ++i) predictor.Learn(JobsOf(Vanilla{}, {64 + i}), 100);
+  for (int i = 0; i < 2000; ++i) Learn(predictor, JobsOf(Vanilla{}, {64 + i}), 100);
   for (std::thread& thread : threads) thread.join();
 }
 
