@@ -57,7 +57,8 @@ struct CostStage {
   void AddRows(double rows, double dim, CostTerm elements = CostTerm::kTokens) {
     At(work, elements) += rows * InLanes(dim);
     At(work, CostTerm::kRows) += rows;
-    At(work, CostTerm::kTails) += rows * std::fmod(dim, kLanes);
+    const auto tail = static_cast<int64_t>(dim) % static_cast<int64_t>(kLanes);
+    At(work, CostTerm::kTails) += rows * static_cast<double>(tail);
   }
 };
 
