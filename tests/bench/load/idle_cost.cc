@@ -92,9 +92,13 @@ void IdleCost(const Settings& settings, Report& report) {
   note("one small attention", programs[0]);
   if (programs.size() < 2) return;
   note("the baseline's", programs[1]);
-  report.AtMost("median above the baseline's, of the servers' medians",
-                Quantile(programs[0].medians, 0.5) - Quantile(programs[1].medians, 0.5),
-                kMaxAddedUs, "µs");
+  // Of pairs: from one round to the next the machine changes by more than that.
+  std::vector<double> above;
+  for (size_t round = 0; round < programs[0].medians.size(); ++round) {
+    above.push_back(programs[0].medians[round] - programs[1].medians[round]);
+  }
+  report.AtMost("median above that of the baseline beside it, in the rounds' median",
+                Quantile(above, 0.5), kMaxAddedUs, "µs");
 }
 
 }  // namespace castor::bench
