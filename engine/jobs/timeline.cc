@@ -156,31 +156,21 @@ double Timeline::ShareAhead(const std::string& tenant, Priority priority, double
 
 double Timeline::ShareIn(size_t window, const Tenant* own, Priority priority, double ahead_us,
                          TimePoint now) const {
-  // Sums of independent requests: means and variances of the seconds that come in one.
-  struct Coming {
-    double mean = 0;
-    double variance = 0;
-
-    void Add(const Promises& promises, double sign, TimePoint now) {
-      mean += sign * promises.seconds.Rate(now);
-      variance += sign * promises.squares.Rate(now);
-    }
-    double Over(double seconds) const {
-      return mean + kIrregular * std::sqrt(std::max(variance, 0.0) / seconds);
-    }
-  };
-  Coming others;
-  Coming higher;
+  Promises::Rate others;
+  Promises::Rate higher;
   for (size_t level = 0; level < kLevels; ++level) {
-    const Promises& promises = admitted_[level].windows[window];
-    others.Add(promises, 1, now);
-    if (level > LevelOf(priority)) higher.Add(promises, 1, now);
+    const Promises::Rate rate = admitted_[level].windows[window].At(now);
+    others += rate;
+    if (level > LevelOf(priority)) higher += rate;
   }
-  if (own != nullptr) others.Add(own->admitted.windows[window], -1, now);
+  if (own != nullptr) others -= own->admitted.windows[window].At(now);
   const double mean = std::clamp(std::max(others.mean, higher.mean), 0.0, kMostAhead);
   if (mean == 0) return 0;
   const double wait_s = std::max(ahead_us, 1.0) * 1e-6 / (1 - mean);
-  return std::clamp(std::max(others.Over(wait_s), higher.Over(wait_s)), 0.0, kMostAhead);
+  const auto share = [wait_s](const Promises::Rate& rate) {
+    return rate.mean + kIrregular * std::sqrt(std::max(rate.variance, 0.0) / wait_s);
+  };
+  return std::clamp(std::max(share(others), share(higher)), 0.0, kMostAhead);
 }
 
 void Timeline::ForgetIdle(TimePoint now) {
@@ -188,7 +178,7 @@ void Timeline::ForgetIdle(TimePoint now) {
   for (auto at = tenants_.begin(); at != tenants_.end();) {
     Tenant& tenant = at->second;
     const bool idle = tenant.entries.empty() &&
-                      (crowded || tenant.admitted.windows.back().seconds.Rate(now) < kForgotten);
+                      (crowded || tenant.admitted.windows.back().At(now).mean < kForgotten);
     at = idle ? tenants_.erase(at) : std::next(at);
   }
   // Twice as many, so that a sweep is paid for by the tenants that came since the last.

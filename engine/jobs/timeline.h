@@ -21,9 +21,9 @@
 #include "engine/base/time.h"
 #include "engine/jobs/active_runs.h"
 #include "engine/jobs/predicted_time.h"
+#include "engine/jobs/promises.h"
 #include "engine/jobs/rank.h"
 #include "engine/jobs/tenant_weights.h"
-#include "engine/jobs/throughput.h"
 #include "engine/request.h"
 
 namespace castor {
@@ -86,18 +86,6 @@ class Timeline {
     Keys::iterator company;  // in the tenant's `keys`
   };
   using Entries = std::map<Rank, Entry>;
-  // What was promised of late: sums over a window of each request's seconds of the device, and of
-  // their squares.
-  struct Promises {
-    explicit Promises(std::chrono::duration<double> window) : seconds(window), squares(window) {}
-    void Add(double us, TimePoint now) {
-      seconds.Add(us * 1e-6, now);
-      squares.Add(us * us * 1e-12, now);
-    }
-
-    Throughput seconds;
-    Throughput squares;
-  };
   // Who came a while ago may come back: the past counts beside the last moments.
   struct Admitted {
     void Add(double us, TimePoint now) {
