@@ -4,7 +4,6 @@
 
 #include <chrono>
 
-#include "server/allocator.h"
 #include "server/logging.h"
 #include "server/resident.h"
 
@@ -22,7 +21,8 @@ int64_t ResidentBesideBlocks() {
 
 }  // namespace
 
-HeapTrimmer::HeapTrimmer() : base_(ResidentBesideBlocks()), thread_([this] { Run(); }) {}
+HeapTrimmer::HeapTrimmer(int64_t kept_bytes)
+    : kept_bytes_(kept_bytes), base_(ResidentBesideBlocks()), thread_([this] { Run(); }) {}
 
 HeapTrimmer::~HeapTrimmer() {
   {
@@ -43,10 +43,10 @@ void HeapTrimmer::Run() {
       if (stopped_) return;
     }
     const int64_t free_bytes = ResidentBesideBlocks() - base_;
-    if (free_bytes <= KeptFreeBytes()) continue;
+    if (free_bytes <= kept_bytes_) continue;
     // Returns the pages of free blocks wherever they lie. Allocations wait meanwhile: some 0.1 s a
     // GiB.
-    malloc_trim(static_cast<size_t>(KeptFreeBytes()));
+    malloc_trim(static_cast<size_t>(kept_bytes_));
     LogInfo("gave free memory back", {{"bytes", free_bytes - (ResidentBesideBlocks() - base_)}});
   }
 }

@@ -8,12 +8,12 @@
 
 namespace castor::server {
 
-// A thread that returns free memory beyond KeptFreeBytes. By itself the allocator returns only the
+// A thread that returns free memory beyond `kept_bytes`. By itself the allocator returns only the
 // heap's top, and after a burst a single live block there can hold all the rest. Construct it when
 // the process serves: what is resident at that time is not counted.
 class HeapTrimmer {
  public:
-  HeapTrimmer();
+  explicit HeapTrimmer(int64_t kept_bytes);
   ~HeapTrimmer();
   HeapTrimmer(const HeapTrimmer&) = delete;
   HeapTrimmer& operator=(const HeapTrimmer&) = delete;
@@ -21,6 +21,7 @@ class HeapTrimmer {
  private:
   void Run();
 
+  const int64_t kept_bytes_;
   const int64_t base_;  // resident, and not in the heap's blocks, from the start
   Mutex mu_;
   CondVar changed_;

@@ -4,6 +4,7 @@
 // drain's deadline passed with calls unanswered; 128 + n ended at once by signal n; 134 (SIGABRT)
 // could not go on; one line says why.
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -49,7 +50,8 @@ int CannotStart(const absl::Status& error) {
 }
 
 int Run(ServerOptions options, StartGuard& starting) {
-  KeepFreedMemory();
+  const int64_t kept_bytes = options.max_kept_bytes;
+  KeepFreedMemory(kept_bytes);
   SignalWatcher signals;  // before any thread: those started later inherit the blocked signals
   InitLogging(options.log_format, options.log_level);
   SendGrpcLogToOurs();
@@ -61,7 +63,8 @@ int Run(ServerOptions options, StartGuard& starting) {
     signals.OnFirst(nullptr);
     return CannotStart(listening);
   }
-  std::optional<HeapTrimmer> trimmer(std::in_place);  // a thread, which there may be none left for
+  // A thread, which there may be none left for.
+  std::optional<HeapTrimmer> trimmer(std::in_place, kept_bytes);
   starting.Done();
   const Outcome outcome = (*server)->Wait();
   if (outcome != Outcome::kDrained) {

@@ -182,6 +182,9 @@ void DeclareService(Declarer& declare, ServerOptions& options) {
   declare.Bytes(kLimits, "--max-message-bytes", &options.max_message_bytes, 1024,
                 (int64_t{2} << 30) - 1,
                 "The largest request message; by default at most a 16th of the memory");
+  declare.Bytes(kLimits, "--max-kept-bytes", &options.max_kept_bytes, 0, int64_t{1} << 40,
+                "Freed memory kept for the next messages; by default at most an eighth of the "
+                "memory");
   declare.Time(kLimits, "--max-deadline", &options.max_deadline, seconds(1), hours(24),
                "Deadline of calls that bring none or a later one");
 

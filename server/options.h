@@ -10,6 +10,7 @@
 
 #include "engine/base/machine.h"
 #include "engine/engine.h"
+#include "server/allocator.h"
 #include "server/logging.h"
 
 namespace castor::server {
@@ -29,6 +30,9 @@ struct ServerOptions {
   std::chrono::milliseconds max_connection_age_grace{60'000};  // for calls on an aged connection
   std::chrono::milliseconds max_connection_idle{300'000};      // 0: unlimited
   std::chrono::milliseconds handshake_timeout{10'000};
+
+  // ---- freed memory that is kept for the next message
+  int64_t max_kept_bytes = KeptFreeBytes();
 
   // ---- shared memory, for callers on this machine
   bool shared_memory = false;

@@ -114,10 +114,14 @@ int ServerProcess::OpenDescriptors() const {
   return count;
 }
 
-int64_t ServerProcess::PeakResidentBytes() const {
+int64_t ServerProcess::ResidentBytes() const { return StatusBytes("VmRSS:"); }
+
+int64_t ServerProcess::PeakResidentBytes() const { return StatusBytes("VmHWM:"); }
+
+int64_t ServerProcess::StatusBytes(const std::string& name) const {
   std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
   for (std::string word; status >> word;) {
-    if (word != "VmHWM:") continue;
+    if (word != name) continue;
     int64_t kilobytes = 0;
     status >> kilobytes;
     return kilobytes << 10;

@@ -32,11 +32,15 @@ class ServerProcess {
   // signal n ended the process, or -1 after 60 s.
   int Wait();
 
-  // From /proc: the number of open descriptors, and the peak resident size in bytes.
+  // From /proc: the number of open descriptors, and the resident size now and at its peak, in
+  // bytes.
   int OpenDescriptors() const;
+  int64_t ResidentBytes() const;
   int64_t PeakResidentBytes() const;
 
  private:
+  int64_t StatusBytes(const std::string& name) const;
+
   // Reads once; false at the end of the stream or at `deadline`.
   bool ReadSome(std::chrono::steady_clock::time_point deadline);
   bool EndsBefore(std::chrono::steady_clock::time_point deadline) const;

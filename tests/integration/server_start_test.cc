@@ -129,6 +129,8 @@ TEST(ServerStartTest, EveryNumberWorksAtItsUpperBound) {
                          "16TiB",
                          "--max-cached-host-bytes",
                          "1TiB",
+                         "--max-kept-bytes",
+                         "1TiB",
                          "--max-message-bytes",
                          "2147483647",
                          "--max-text-bytes",

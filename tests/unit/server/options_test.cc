@@ -141,14 +141,16 @@ TEST_F(OptionsTest, TheFlagsOfTheAutomaticKernelAreCheckedByName) {
 }
 
 TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
-  const ServerOptions options = ParseOrDie(
-      {"--listen", "[::1]:0", "--metrics-listen=off", "--device", "cuda:1", "--max-message-bytes",
-       "64MiB", "--batch-delay=500us", "--max-batch-tokens", "4096", "--log-format", "json",
-       "--log-level=debug", "--no-reflection", "--channelz", "--drain-delay", "5s"});
+  const ServerOptions options =
+      ParseOrDie({"--listen", "[::1]:0", "--metrics-listen=off", "--device", "cuda:1",
+                  "--max-message-bytes", "64MiB", "--batch-delay=500us", "--max-batch-tokens",
+                  "4096", "--log-format", "json", "--log-level=debug", "--no-reflection",
+                  "--channelz", "--drain-delay", "5s", "--max-kept-bytes", "0"});
   EXPECT_EQ(options.listen, "[::1]:0");
   EXPECT_EQ(options.metrics_listen, "");
   EXPECT_EQ(options.engine.device, "cuda:1");
   EXPECT_EQ(options.max_message_bytes, 64 << 20);
+  EXPECT_EQ(options.max_kept_bytes, 0);
   EXPECT_EQ(options.engine.batch_delay, std::chrono::microseconds(500));
   EXPECT_EQ(options.engine.max_batch_tokens, 4096);
   EXPECT_EQ(options.log_format, LogFormat::kJson);
