@@ -67,12 +67,6 @@ void TakeRound(const Settings& settings, const grpc::ByteBuffer& request,
   }
 }
 
-std::string ListOf(const std::vector<double>& values) {
-  std::string text;
-  for (const double value : values) text += (text.empty() ? "" : ", ") + Figure(value);
-  return text;
-}
-
 }  // namespace
 
 void IdleCost(const Settings& settings, Report& report) {
@@ -87,7 +81,7 @@ void IdleCost(const Settings& settings, Report& report) {
   const auto note = [&](const std::string& what, const Times& times) {
     report.Note(what + ": median, p99; median of each server; answers",
                 Figure(Quantile(times.us, 0.5)) + ", " + Figure(Quantile(times.us, 0.99), "µs") +
-                    "; " + ListOf(times.medians) + "; " + TextOf(times.codes));
+                    "; " + Figures(times.medians) + "; " + TextOf(times.codes));
   };
   note("one small attention", programs[0]);
   if (programs.size() < 2) return;

@@ -32,10 +32,11 @@ Neighbours::Times Neighbours::Read() {
   return times;
 }
 
-double Neighbours::PercentTaken() const {
+double Neighbours::PercentTaken(std::chrono::nanoseconds living) const {
   const Times now = Read();
   const double all = now.all - before_.all;
-  const double others = now.busy - before_.busy - (now.ours - before_.ours);
+  const double others = now.busy - before_.busy - (now.ours - before_.ours) -
+                        std::chrono::duration<double>(living).count();
   return all > 0 ? 100 * std::max(0.0, others / all) : 0;
 }
 

@@ -1,6 +1,8 @@
 // What else ran on this machine meanwhile: figures of milliseconds mean little beside a compiler.
 #pragma once
 
+#include <chrono>
+
 namespace castor::bench {
 
 class Neighbours {
@@ -8,9 +10,9 @@ class Neighbours {
   Neighbours() : before_(Read()) {}
 
   // Percent of all processors' time since then that neither this program nor its children took,
-  // nor was idle; children count once they have ended. Time that the host kept for itself (steal)
-  // is among it.
-  double PercentTaken() const;
+  // nor was idle. Children count once they have ended: `living` is what those that still run took
+  // in that time. Time that the host kept for itself (steal) is among it.
+  double PercentTaken(std::chrono::nanoseconds living = {}) const;
 
  private:
   struct Times {

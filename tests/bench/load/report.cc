@@ -14,6 +14,12 @@ std::string Figure(double value, std::string_view unit) {
   return text;
 }
 
+std::string Figures(const std::vector<double>& values) {
+  std::string text;
+  for (const double value : values) text += (text.empty() ? "" : ", ") + Figure(value);
+  return text;
+}
+
 std::string Whole(double value) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.0f", value);

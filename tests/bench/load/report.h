@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace castor::bench {
 
@@ -39,6 +40,9 @@ class Report {
 
 // Three significant digits or so: "0.123 ms", "45.6 %", "1234".
 std::string Figure(double value, std::string_view unit = "");
+
+// One after another: "0.123, 45.6".
+std::string Figures(const std::vector<double>& values);
 
 // A count: "1234".
 std::string Whole(double value);

@@ -16,11 +16,11 @@
 namespace castor::bench {
 namespace {
 
-// The traffic repeats: 8 s of steady calls, with a burst in their midst and a long call before
-// them, and 2 s of nothing.
+// The traffic repeats: 7 s of steady calls, with a burst in their midst and a long call before
+// them, and 3 s of nothing, in which the server gives back what was freed.
 constexpr auto kCycle = std::chrono::seconds(10);
 constexpr auto kBurstAt = std::chrono::seconds(4);
-constexpr auto kPauseAt = std::chrono::seconds(8);
+constexpr auto kPauseAt = std::chrono::seconds(7);
 constexpr auto kBeforeNext = std::chrono::milliseconds(100);  // the end of the nothing
 constexpr int kSteadyOpen = 6;
 constexpr int kBurst = 1000;  // at once: seconds of work for a server on two cores
@@ -28,8 +28,8 @@ constexpr int kBurst = 1000;  // at once: seconds of work for a server on two co
 constexpr double kMaxGrowth = 1;       // MiB per minute
 constexpr double kLeastSeconds = 300;  // in less, memory has not settled: there is no bound
 
-// Far less than by default. What is freed and kept counts as resident, and fills up over hours.
-constexpr char kKeptBytes[] = "64MiB";
+// What is freed and kept counts as resident, and by default fills up over hours.
+constexpr char kKeptBytes[] = "0";
 
 // When each cycle begins.
 struct Cycles {
@@ -38,9 +38,8 @@ struct Cycles {
 
   Clock::time_point at(int cycle) const { return begin + cycle * kCycle; }
 
-  // A server keeps much of the memory that its peak took, so a higher peak that comes by chance
-  // looks like growth. There is twice as much in the first fifth, and the first half is not
-  // counted.
+  // Free blocks between used ones cannot be given back, so a higher peak that comes by chance looks
+  // like growth. There is twice as much in the first fifth, and the first half is not counted.
   int times_as_much(int cycle) const { return cycle < (count + 4) / 5 ? 2 : 1; }
   int counted_from() const { return (count + 1) / 2; }
 };
@@ -113,39 +112,50 @@ std::vector<Point> Means(const std::vector<Point>& samples, double length, doubl
   return means;
 }
 
-// A leak shows here first: the server's peak leaves free memory, which hides one for a while in
-// what is resident.
-void ReportHeap(const std::vector<Point>& used, const Cycles& cycles, Report& report) {
-  const std::string what = "growth of the heap's blocks in use between calls, in the second half";
+// What the server has at the end of each cycle, when nothing is in flight. MiB by cycle.
+struct BetweenCalls {
+  std::vector<Point> resident, heap;
+
+  void Sample(const ServerProcess& server, int cycle) {
+    const auto at = static_cast<double>(cycle - 1);
+    resident.push_back({at, static_cast<double>(server.ResidentBytes()) / (1 << 20)});
+    const auto used = server.Metrics().Sum("castor_heap_used_bytes");
+    if (used.has_value()) heap.push_back({at, *used / (1 << 20)});
+  }
+};
+
+// Notes the growth per minute in the second half, and returns it with two standard errors.
+double NoteGrowth(const std::string& what, const std::vector<Point>& samples, const Cycles& cycles,
+                  Report& report) {
   std::vector<Point> later;
-  for (const Point& point : used) {
+  for (const Point& point : samples) {
     if (point.x >= cycles.counted_from()) later.push_back(point);
   }
-  if (later.empty()) return report.Note(what, "n/a");
   constexpr double kPerMinute = std::chrono::minutes(1) / kCycle;
-  const Line line = LeastSquares(later);
-  report.Note(what + ": first, last; slope, its standard error",
-              Figure(later.front().y) + ", " + Figure(later.back().y, "MiB") + "; " +
-                  Figure(kPerMinute * line.slope) + ", " +
-                  Figure(kPerMinute * line.standard_error, "MiB/min"));
+  const Line line = later.empty() ? Line() : LeastSquares(later);
+  const double growth = kPerMinute * line.slope, error = kPerMinute * line.standard_error;
+  report.Note(what + " between calls, in the second half: first, last; slope, its standard error",
+              later.empty() ? "n/a"
+                            : Figure(later.front().y) + ", " + Figure(later.back().y, "MiB") +
+                                  "; " + Figure(growth) + ", " + Figure(error, "MiB/min"));
+  return growth + 2 * error;
 }
 
-void ReportMemory(MemoryWatch& memory, const Cycles& cycles, Report& report) {
-  const std::vector<Point>& samples = memory.Samples();
-  const auto cycle = static_cast<double>(kCycle.count());
-  const double seconds = cycles.count * cycle;
+void ReportMemory(MemoryWatch& memory, const BetweenCalls& between, const Cycles& cycles,
+                  Report& report) {
+  const double seconds = cycles.count * static_cast<double>(kCycle.count());
   std::string minutes;
-  for (const Point& minute : Means(samples, 60, 0, seconds)) minutes += Figure(minute.y) + ", ";
+  for (const Point& minute : Means(memory.Samples(), 60, 0, seconds)) {
+    minutes += Figure(minute.y) + ", ";
+  }
   report.Note("resident, sampled each second: means of the minutes; in all",
               minutes + "MiB; " + memory.Describe());
-
-  const Line line = LeastSquares(Means(samples, cycle, cycles.counted_from() * cycle, seconds));
-  const double growth = 60 * line.slope, error = 60 * line.standard_error;
-  report.Note("growth in the second half: slope, its standard error",
-              Figure(growth) + ", " + Figure(error, "MiB/min"));
-  const std::string what = "growth, with two standard errors";
-  if (seconds < kLeastSeconds) return report.Note(what, Figure(growth + 2 * error, "MiB/min"));
-  report.AtMost(what, growth + 2 * error, kMaxGrowth, "MiB/min");
+  // A leak shows here first: free memory that a peak left hides one in what is resident.
+  (void)NoteGrowth("the heap's blocks in use", between.heap, cycles, report);
+  const double growth = NoteGrowth("resident", between.resident, cycles, report);
+  const std::string what = "growth of what is resident, with two standard errors";
+  if (seconds < kLeastSeconds) return report.Note(what, Figure(growth, "MiB/min"));
+  report.AtMost(what, growth, kMaxGrowth, "MiB/min");
 }
 
 }  // namespace
@@ -162,11 +172,10 @@ void Soak(const Settings& settings, Report& report) {
   MemoryWatch memory(server, std::chrono::seconds(1));
   std::thread steady_thread([&] { SendSteadily(cycles, problems, long_ones, steady); });
   std::thread bursty_thread([&] { SendInBursts(cycles, problems, bursty); });
-  std::vector<Point> heap;  // MiB by cycle
+  BetweenCalls between;
   for (int cycle = 1; cycle <= cycles.count; ++cycle) {
     std::this_thread::sleep_until(cycles.at(cycle) - kBeforeNext);
-    const auto used = server.Metrics().Sum("castor_heap_used_bytes");
-    if (used.has_value()) heap.push_back({static_cast<double>(cycle - 1), *used / (1 << 20)});
+    between.Sample(server, cycle);
     std::this_thread::sleep_until(cycles.at(cycle));
     if (cycle % (std::chrono::minutes(1) / kCycle) != 0) continue;
     std::fprintf(stderr, "soak: %d of %d s, %lld calls, %lld MiB\n",
@@ -175,8 +184,7 @@ void Soak(const Settings& settings, Report& report) {
                  static_cast<long long>(steady.account().sent + bursty.account().sent),
                  static_cast<long long>(server.ResidentBytes() >> 20));
   }
-  ReportMemory(memory, cycles, report);
-  ReportHeap(heap, cycles, report);
+  ReportMemory(memory, between, cycles, report);
   steady_thread.join();
   bursty_thread.join();
 
