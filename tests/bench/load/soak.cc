@@ -16,11 +16,11 @@
 namespace castor::bench {
 namespace {
 
-// The traffic repeats: 7 s of steady calls, with a burst in their midst and a long call before
-// them, and 3 s of nothing, in which the server gives back what was freed.
+// The traffic repeats: 6 s of steady calls, with a burst in their midst and a long call before
+// them, and 4 s in which the server ends what it has and gives back what was freed.
 constexpr auto kCycle = std::chrono::seconds(10);
 constexpr auto kBurstAt = std::chrono::seconds(4);
-constexpr auto kPauseAt = std::chrono::seconds(7);
+constexpr auto kPauseAt = std::chrono::seconds(6);
 constexpr auto kBeforeNext = std::chrono::milliseconds(100);  // the end of the nothing
 constexpr int kSteadyOpen = 6;
 constexpr int kBurst = 1000;  // at once: seconds of work for a server on two cores
