@@ -396,7 +396,7 @@ TEST_F(TimelineRandomTest, AgreesWithAPlainList) {
   const auto expect_near = [](double us, double expected) {
     EXPECT_NEAR(us, expected, 1e-6 * std::max(1.0, expected));
   };
-  for (int round = 0; round < Scaled(3000) && !HasFailure(); ++round) {
+  for (int round = 0; round < 3000 && !HasFailure(); ++round) {
     const Wish wish = SomeWish();
     const Timeline::Candidate candidate = CandidateOf(wish);
     const auto device_us = static_cast<double>(Uniform(0, 100'000));
