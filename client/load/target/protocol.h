@@ -18,7 +18,7 @@ namespace castor::load {
 // costs no serialising.
 struct Payload {
   std::string method;  // full path, such as "/castor.v1.AttentionService/Attend"
-  grpc::ByteBuffer bytes;
+  grpc::ByteBuffer bytes{};
   int64_t sequences = 0, tokens = 0;  // in the request; tokens 0: the answer alone knows
 };
 

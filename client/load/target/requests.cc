@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "client/cli/command.h"
+#include "client/cli/report.h"
 #include "client/cli/values.h"
 #include "client/load/target/gaussian.h"
 #include "client/load/workload/lengths.h"
