@@ -19,6 +19,8 @@ inline constexpr int kInterrupted = 130;  // Ctrl-C; what was measured until the
 // Set by Ctrl-C and SIGTERM. A second one ends the program at once.
 const std::atomic<bool>& StopRequested();
 void WatchForStop();
+// After WatchForStop: blocks until then.
+void AwaitStop();
 
 // The subcommands. Each declares itself on `command` and returns the function that runs it after
 // parsing.

@@ -13,11 +13,12 @@
 #include "client/cli/command.h"
 #include "client/client.h"
 #include "client/error.h"
+#include "client/load/drive/errors.h"
 #include "client/load/drive/lane.h"
 #include "client/load/drive/recorder.h"
 #include "client/load/drive/request_log.h"
 #include "client/load/schedule/schedule.h"
-#include "client/load/target/metrics_page.h"
+#include "client/load/target/server_counts.h"
 #include "client/load/workload/parse.h"
 
 namespace castor::load {
@@ -74,30 +75,6 @@ grpc::Status CallAndWait(grpc::Channel& channel, const ClassSpec& spec, const Pa
   return status;
 }
 
-std::vector<ServerCounts> AskServers(const std::vector<std::string>& addresses) {
-  std::vector<ServerCounts> counts;
-  for (const std::string& address : addresses) {
-    ServerCounts& server = counts.emplace_back();
-    server.before = FetchMetrics(address);
-    if (!server.before.empty()) server.endpoint = address;
-  }
-  return counts;
-}
-
-// A server counts a call when it has ended, which may be a moment after its answer has come.
-void AskAgain(std::vector<ServerCounts>& servers) {
-  for (ServerCounts& server : servers) {
-    if (server.endpoint.empty()) continue;
-    for (int attempt = 0; attempt < 20; ++attempt) {
-      MetricsPage page = FetchMetrics(server.endpoint);
-      const bool settled = page == server.after;
-      server.after = std::move(page);
-      if (settled) break;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-  }
-}
-
 }  // namespace
 
 // The lanes of one run, each with its recorder.
@@ -137,10 +114,14 @@ class Driver::Lanes {
     }
     return recent;
   }
-  void MoveTo(RunData& run, std::map<std::string, int64_t>& codes) {
+  void MoveTo(RunData& run) {
     for (const auto& recorder : recorders_) {
       recorder->MoveTo(run);
-      for (const auto& [code, count] : recorder->codes()) codes[code] += count;
+      for (size_t endpoint = 0; endpoint < run.servers.size(); ++endpoint) {
+        for (size_t i = 0; i < kOutcomes; ++i) {
+          run.servers[endpoint].calls[i] += recorder->calls()[endpoint][i];
+        }
+      }
     }
   }
 
@@ -159,7 +140,7 @@ Driver::Driver(Workload workload, DriveOptions options)
 
 Driver::~Driver() = default;
 
-void Driver::Prepare() {
+void Driver::BuildPayloads() {
   protocol_ = MakeCastorProtocol(options_.endpoints);
   traffic_.protocol = protocol_.get();
   int64_t bytes = 0;
@@ -174,6 +155,10 @@ void Driver::Prepare() {
                             "memory; give it fewer payloads");
     }
   }
+}
+
+void Driver::Prepare() {
+  if (traffic_.payloads.empty()) BuildPayloads();
   for (const std::string& endpoint : options_.endpoints) {
     client::Client client({.target = endpoint, .deadline = kConnectPatience});
     const auto info = client.GetServerInfo();
@@ -181,7 +166,7 @@ void Driver::Prepare() {
       server_version_ = info->version();
     } else if (info.error().code == grpc::StatusCode::UNAVAILABLE ||
                info.error().code == grpc::StatusCode::DEADLINE_EXCEEDED) {
-      throw cli::UsageError("cannot connect to " + endpoint +
+      throw ServerError("cannot connect to " + endpoint +
                             ": is the server running there? Set --server. " +
                             info.error().ToString());
     }
@@ -198,9 +183,10 @@ void Driver::SendAlone(grpc::Channel& channel) {
       grpc::ByteBuffer answer;
       const grpc::Status status = CallAndWait(channel, spec, payload, &answer);
       if (!status.ok()) {
-        throw cli::UsageError("class '" + spec.name + "': a request alone is answered " +
+        throw ServerError("class '" + spec.name + "': a request alone is answered " +
                               client::ParseError(status).ToString());
       }
+      ++sent_alone_;
       if (references_ == nullptr) break;  // the first tells whether the class can be served
       references_->Add(spec, cls, workload_.seed, payload, answer);
     }
@@ -248,7 +234,7 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration,
                                        [](const Planned& planned) { return planned.at_ns >= 0; });
     run.asked_rate = static_cast<double>(counted) / run.asked_seconds;
   }
-  std::vector<ServerCounts> servers = AskServers(options_.metrics);
+  run.servers = AskServers(options_.metrics, options_.endpoints.size());
 
   const auto earliest = Clock::now() + kHeadStart + warm_up;
   const Clock::time_point begin = asked_begin.value_or(earliest);
@@ -330,7 +316,10 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration,
   client.threads = static_cast<int>(2 * lanes.size());
   client.unfinished = lanes.in_flight().all();
   client.calibrated_rate = calibrated_rate_;
-  lanes.MoveTo(run, client.codes);
+  lanes.MoveTo(run);
+  if (options_.count_alone) {
+    run.servers.front().calls[static_cast<size_t>(Outcome::kOk)] += std::exchange(sent_alone_, 0);
+  }
   // The first sample is taken at the begin: the i-th second ends at sample i + 1.
   for (size_t i = 0; i + 1 < in_flight.size() && i < run.seconds.size(); ++i) {
     for (size_t cls = 0; cls < run.classes.size(); ++cls) {
@@ -338,8 +327,7 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration,
     }
   }
   run.clients.push_back(std::move(client));
-  AskAgain(servers);
-  run.servers = std::move(servers);
+  AskAgain(run.servers);
   if (log && !log->Close()) {
     throw cli::UsageError("cannot write all of " + options_.request_log + ": is the disk full?");
   }

@@ -24,6 +24,9 @@ struct DriveOptions {
   double verify_share = 0;             // of the requests, 0..1
   std::string request_log;             // file; empty: none
   size_t worker = 0, workers = 1;      // this process sends every `workers`-th request
+  // Counts the requests sent alone among the server's calls: whoever reads its metrics has read
+  // them before Prepare.
+  bool count_alone = false;
 };
 
 class Driver {
@@ -31,8 +34,11 @@ class Driver {
   Driver(Workload workload, DriveOptions options);
   ~Driver();
 
-  // Builds the payloads, connects, sends each class's first payload alone, and all of them if some
-  // are to be verified. Throws cli::UsageError that says what is wrong.
+  // Builds the payloads. Throws cli::UsageError that says what is wrong.
+  void BuildPayloads();
+
+  // After it, or by itself: connects, sends each class's first payload alone, and all of them if some
+  // are to be verified. Throws cli::UsageError or ServerError that says what is wrong.
   void Prepare();
 
   // After Prepare: the workload under `load`, from `begin` on (the warm-up lies before it; nullopt:
@@ -65,6 +71,7 @@ class Driver {
   std::unique_ptr<References> references_;
   Traffic traffic_;
   std::string server_version_;
+  int64_t sent_alone_ = 0;
   double calibrated_rate_ = 0;
 };
 

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "client/cli/command.h"
+#include "client/load/drive/errors.h"
 
 namespace castor::load {
 namespace {
@@ -82,7 +82,7 @@ void Lane::AwaitConnections(std::chrono::seconds patience) {
   for (size_t endpoint = 0; endpoint < channels_.size(); ++endpoint) {
     for (const auto& channel : channels_[endpoint]) {
       if (channel->WaitForConnected(until)) continue;
-      throw cli::UsageError("cannot connect to " + traffic_.endpoints[endpoint] +
+      throw ServerError("cannot connect to " + traffic_.endpoints[endpoint] +
                             ": is the server running there? Set --server");
     }
   }

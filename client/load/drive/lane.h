@@ -47,7 +47,7 @@ class Lane {
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  // Waits until every connection is up. Throws cli::UsageError that names the endpoint when one is
+  // Waits until every connection is up. Throws ServerError that names the endpoint when one is
   // not within `patience`.
   void AwaitConnections(std::chrono::seconds patience);
 

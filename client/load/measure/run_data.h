@@ -90,8 +90,6 @@ struct ClientLoad {
   int threads = 0;
   int64_t unfinished = 0;         // requests that no answer ended; a defect, not an outcome
   double calibrated_rate = 0;     // requests/s that this client can send; 0: not measured
-  // All its calls by status code ("OK"), those of the warm-up too: what the server counted.
-  std::map<std::string, int64_t> codes;
 };
 
 // A server's counts, as its /metrics showed them before and after.

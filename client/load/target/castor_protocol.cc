@@ -12,6 +12,7 @@
 #include "client/cli/command.h"
 #include "client/cli/exact_check.h"
 #include "client/client.h"
+#include "client/load/drive/errors.h"
 #include "client/load/target/answer_reader.h"
 #include "client/load/target/gaussian.h"
 #include "client/load/target/protocol.h"
@@ -126,7 +127,7 @@ class CastorProtocol : public Protocol {
       client::Client client({.target = endpoint});
       const auto registered = client.RegisterSharedMemory(problem->memory());
       if (!registered.ok()) {
-        throw cli::UsageError("shared memory at " + endpoint + ": " +
+        throw ServerError("shared memory at " + endpoint + ": " +
                               registered.error().ToString());
       }
     }

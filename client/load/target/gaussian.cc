@@ -14,10 +14,6 @@ constexpr size_t kTable = size_t{1} << 20;
 constexpr size_t kWindow = 4096;     // values between two draws of an offset
 constexpr float kNoise = 0.3F;       // of structured rows, beside centres of unit variance
 
-double Uniform(Random& random) {  // in (0, 1]
-  return (static_cast<double>(random() >> 11) + 1) * 0x1p-53;
-}
-
 // By Box and Muller, from a fixed seed.
 const std::vector<float>& Table() {
   static const std::vector<float> table = [] {
@@ -35,13 +31,6 @@ const std::vector<float>& Table() {
 }
 
 }  // namespace
-
-uint64_t MixSeed(uint64_t seed, uint64_t more) {
-  uint64_t mixed = seed + 0x9e3779b97f4a7c15 * (more + 1);  // splitmix64
-  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
-  return mixed ^ (mixed >> 31);
-}
 
 void FillGaussian(std::span<float> values, Random& random) {
   const std::vector<float>& table = Table();
