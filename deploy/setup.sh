@@ -61,7 +61,7 @@ build_packages=(
   prometheus-cpp-dev libmicrohttpd-dev libspdlog-dev nlohmann-json3-dev libssl-dev   # the server
   libcli11-dev libtomlplusplus-dev                                                   # its options
   zlib1g-dev libcurl4-openssl-dev            # named by prometheus-cpp's CMake files
-  libgtest-dev libgmock-dev libbenchmark-dev # tests, benchmarks
+  libgtest-dev libgmock-dev libbenchmark-dev libnghttp2-dev # tests, benchmarks
   curl                                       # quickstart reads /metrics
 )
 dev_packages=(

@@ -4,8 +4,8 @@
     python_client.py --server HOST:PORT --message FILE --callers N --seconds S     closed loop
     python_client.py --server HOST:PORT --message FILE --rate R --seconds S        open loop
 
-FILE holds the bytes of an AttendRequest. Prints a line of JSON: calls, errors, seconds, cpu_seconds,
-and latencies from sending in milliseconds.
+FILE holds the bytes of an AttendRequest. Prints a line of JSON: calls, errors, seconds,
+cpu_seconds, and latencies from sending in milliseconds.
 """
 
 import argparse
