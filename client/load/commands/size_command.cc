@@ -50,8 +50,9 @@ std::vector<MeasuredCell> CellsOf(const Sweep& sweep, const std::string& wanted)
     throw cli::UsageError("the sweep has several series: choose one with --series. " + list);
   }
   if (cells.empty()) {
-    throw cli::UsageError(wanted.empty() ? "the sweep has no cell that was run"
-                                         : "no series '" + wanted + "' was run. There are: " + list);
+    throw cli::UsageError(wanted.empty()
+                              ? "the sweep has no cell that was run"
+                              : "no series '" + wanted + "' was run. There are: " + list);
   }
   return cells;
 }
@@ -125,7 +126,8 @@ Runner AddSizeCommand(CLI::App* command) {
       ->transform(cli::Number(0.001, 1e9))
       ->required();
   command
-      ->add_option("--objective", flags->objectives, "What must be reached: 'p99 <= 50ms'; repeatable")
+      ->add_option("--objective", flags->objectives,
+                   "What must be reached: 'p99 <= 50ms'; repeatable")
       ->type_name("GOAL")
       ->allow_extra_args(false)
       ->required();

@@ -53,7 +53,8 @@ struct LatencyGoal {
 
 struct Objective {
   std::vector<LatencyGoal> latencies{};
-  std::optional<double> max_error_share{};  // of requests that got no OK answer, cancelled ones aside
+  std::optional<double>
+      max_error_share{};  // of requests that got no OK answer, cancelled ones aside
 
   bool empty() const { return latencies.empty() && !max_error_share.has_value(); }
 };
@@ -67,10 +68,11 @@ enum class Inputs {
 };
 
 struct AttendSpec {
-  Length lengths = FixedLength{128};   // tokens of each sequence
-  Length sequences = FixedLength{1};   // sequences of each request
-  std::vector<int64_t> exact_lengths{};  // if not empty: the sequences, instead of the two above ...
-  std::vector<int64_t> key_lengths{};    // ... and those of the keys; empty: the same
+  Length lengths = FixedLength{128};  // tokens of each sequence
+  Length sequences = FixedLength{1};  // sequences of each request
+  std::vector<int64_t>
+      exact_lengths{};                 // if not empty: the sequences, instead of the two above ...
+  std::vector<int64_t> key_lengths{};  // ... and those of the keys; empty: the same
   int64_t heads = 8, head_dim = 64;
   int64_t value_dim = 0;  // 0: head_dim
   v1::DataType dtype = v1::FLOAT32;
@@ -82,8 +84,8 @@ struct AttendSpec {
 struct EncodeSpec {
   std::string model{};                   // empty: the server's only one
   std::string text_file{};               // one text a line; empty: texts are generated
-  Length lengths = FixedLength{16};    // tokens of each generated text, special tokens left out
-  Length sequences = FixedLength{1};   // texts of each request
+  Length lengths = FixedLength{16};      // tokens of each generated text, special tokens left out
+  Length sequences = FixedLength{1};     // texts of each request
   std::vector<int64_t> exact_lengths{};  // if not empty: the texts, instead of the two above
   v1::EncodeOutput output = v1::ENCODE_OUTPUT_DEFAULT;
   cli::KernelFlags kernel{};
@@ -97,12 +99,12 @@ struct ClassSpec {
   Call call;
   v1::Priority priority = v1::PRIORITY_DEFAULT;
   std::chrono::nanoseconds deadline{std::chrono::seconds(60)};  // from the intended time
-  std::string tenant{};                       // metadata castor-tenant; empty: none
-  std::string token{};                        // metadata authorization: Bearer; empty: none
+  std::string tenant{};                     // metadata castor-tenant; empty: none
+  std::string token{};                      // metadata authorization: Bearer; empty: none
   double cancel_share = 0;                  // of its requests, 0..1 ...
   std::chrono::nanoseconds cancel_after{};  // ... are cancelled this long after their intended time
   int64_t payloads = 16;                    // distinct requests, sent in turn
-  std::vector<Call> calls{};     // what each payload is drawn from; empty: all from `call`
+  std::vector<Call> calls{};   // what each payload is drawn from; empty: all from `call`
   bool shared_memory = false;  // inputs lie in a shared-memory region
   Objective objective;
 };
@@ -147,7 +149,7 @@ struct ClosedLoop {
 };
 struct Replay {
   std::string file{};  // JSONL: schedule/trace.h
-  double speed = 1;  // 2: twice as fast as it was recorded
+  double speed = 1;    // 2: twice as fast as it was recorded
   int64_t max_in_flight = 0;
   ClassSpec each{};  // of the classes that the file makes, what it does not say: schedule/replay.h
 };
