@@ -7,6 +7,7 @@
 
 #include "client/cli/command.h"
 #include "client/cli/values.h"
+#include "client/load/schedule/replay.h"
 #include "client/load/workload/objective.h"
 #include "client/load/workload/parse.h"
 #include "client/load/workload/units.h"
@@ -139,7 +140,7 @@ Workload TrafficFlags::MakeWorkload() const {
     made.classes.push_back(ClassOf(*this));
   }
   SetLoad(*this, made);
-  if (!replay.empty() && made.classes.empty()) made = WorkloadOfTrace(made);
+  if (std::holds_alternative<Replay>(made.load)) made = PrepareReplay(std::move(made));
   for (const std::string& objective : objectives) {
     for (ClassSpec& spec : made.classes) {
       try {

@@ -17,12 +17,12 @@
 namespace castor::load {
 
 struct DriveOptions {
-  std::vector<std::string> endpoints;  // gRPC targets; requests take them in turn
-  std::vector<std::string> metrics;    // by endpoint, HOST:PORT; empty: the servers are not asked
+  std::vector<std::string> endpoints{};  // gRPC targets; requests take them in turn
+  std::vector<std::string> metrics{};    // by endpoint, HOST:PORT; empty: the servers are not asked
   int lanes = 1;                       // pairs of threads
   int connections = 8;                 // of each lane to each endpoint
   double verify_share = 0;             // of the requests, 0..1
-  std::string request_log;             // file; empty: none
+  std::string request_log{};             // file; empty: none
   size_t worker = 0, workers = 1;      // this process sends every `workers`-th request
   // Counts the requests sent alone among the server's calls: whoever reads its metrics has read
   // them before Prepare.
@@ -70,7 +70,7 @@ class Driver {
   std::unique_ptr<Protocol> protocol_;
   std::unique_ptr<References> references_;
   Traffic traffic_;
-  std::string server_version_;
+  std::string server_version_{};
   int64_t sent_alone_ = 0;
   double calibrated_rate_ = 0;
 };

@@ -17,7 +17,7 @@ namespace castor::load {
 // A request as it goes over the wire, built before the run and sent again and again: sending it
 // costs no serialising.
 struct Payload {
-  std::string method;  // full path, such as "/castor.v1.AttentionService/Attend"
+  std::string method{};  // full path, such as "/castor.v1.AttentionService/Attend"
   grpc::ByteBuffer bytes{};
   int64_t sequences = 0, tokens = 0;  // in the request; tokens 0: the answer alone knows
 };
@@ -28,7 +28,7 @@ struct AnswerFacts {
   bool timed = false;     // the times below are there
   double decode_us = 0, queue_us = 0, copy_in_us = 0, compute_us = 0, copy_out_us = 0, total_us = 0;
   double predicted_us = 0, measured_us = 0;
-  std::string kernel;     // that ran
+  std::string kernel{};     // that ran
   int64_t tokens = 0;     // computed; 0: not said
 };
 

@@ -17,9 +17,9 @@ namespace castor::load {
 
 // The share of one worker in a run.
 struct Job {
-  std::string workload_toml;
+  std::string workload_toml{};
   uint64_t seed = 1;
-  std::vector<std::string> endpoints;
+  std::vector<std::string> endpoints{};
   uint32_t index = 0, workers = 1;           // this one, of so many
   std::map<std::string, std::string> flags;  // of the run, by name, as they were given
 };
