@@ -17,7 +17,6 @@ std::string SecondsText(double seconds);       // of a plan: "60 s", "0.5 s", "3
 std::string RateText(double per_second);       // "0.500", "12.3", "4,980"
 // "12.3%"; "-" of nothing. What is not all never reads 100%, and what is not none never 0%.
 std::string ShareText(double part, double whole);
-std::string QuantileText(double quantile);      // "p99.9"
 std::string GoalText(const LatencyGoal& goal);  // "p99 <= 50 ms"
 // The same with the signs that a browser certainly has: "840 µs", "p99 ≤ 50 ms"; RoundDuration for
 // ticks of an axis: "50 ms", "2.5 s".
