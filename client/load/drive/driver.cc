@@ -13,11 +13,12 @@
 #include "client/cli/command.h"
 #include "client/client.h"
 #include "client/error.h"
+#include "client/load/drive/errors.h"
 #include "client/load/drive/lane.h"
 #include "client/load/drive/recorder.h"
 #include "client/load/drive/request_log.h"
 #include "client/load/schedule/schedule.h"
-#include "client/load/target/metrics_page.h"
+#include "client/load/target/server_counts.h"
 #include "client/load/workload/parse.h"
 
 namespace castor::load {
@@ -27,7 +28,7 @@ using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
 constexpr seconds kConnectPatience{10};
-constexpr std::chrono::milliseconds kHeadStart{200};  // for the lanes' threads to be ready
+constexpr std::chrono::milliseconds kHeadStart{200};    // for the lanes' threads to be ready
 constexpr int64_t kMaxPayloadBytes = int64_t{4} << 30;  // of all classes
 
 double ProcessorSeconds() {
@@ -74,30 +75,6 @@ grpc::Status CallAndWait(grpc::Channel& channel, const ClassSpec& spec, const Pa
   return status;
 }
 
-std::vector<ServerCounts> AskServers(const std::vector<std::string>& addresses) {
-  std::vector<ServerCounts> counts;
-  for (const std::string& address : addresses) {
-    ServerCounts& server = counts.emplace_back();
-    server.before = FetchMetrics(address);
-    if (!server.before.empty()) server.endpoint = address;
-  }
-  return counts;
-}
-
-// A server counts a call when it has ended, which may be a moment after its answer has come.
-void AskAgain(std::vector<ServerCounts>& servers) {
-  for (ServerCounts& server : servers) {
-    if (server.endpoint.empty()) continue;
-    for (int attempt = 0; attempt < 20; ++attempt) {
-      MetricsPage page = FetchMetrics(server.endpoint);
-      const bool settled = page == server.after;
-      server.after = std::move(page);
-      if (settled) break;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-  }
-}
-
 }  // namespace
 
 // The lanes of one run, each with its recorder.
@@ -137,10 +114,14 @@ class Driver::Lanes {
     }
     return recent;
   }
-  void MoveTo(RunData& run, std::map<std::string, int64_t>& codes) {
+  void MoveTo(RunData& run) {
     for (const auto& recorder : recorders_) {
       recorder->MoveTo(run);
-      for (const auto& [code, count] : recorder->codes()) codes[code] += count;
+      for (size_t endpoint = 0; endpoint < run.servers.size(); ++endpoint) {
+        for (size_t i = 0; i < kOutcomes; ++i) {
+          run.servers[endpoint].calls[i] += recorder->calls()[endpoint][i];
+        }
+      }
     }
   }
 
@@ -159,7 +140,7 @@ Driver::Driver(Workload workload, DriveOptions options)
 
 Driver::~Driver() = default;
 
-void Driver::Prepare() {
+void Driver::BuildPayloads() {
   protocol_ = MakeCastorProtocol(options_.endpoints);
   traffic_.protocol = protocol_.get();
   int64_t bytes = 0;
@@ -174,6 +155,10 @@ void Driver::Prepare() {
                             "memory; give it fewer payloads");
     }
   }
+}
+
+void Driver::Prepare() {
+  if (traffic_.payloads.empty()) BuildPayloads();
   for (const std::string& endpoint : options_.endpoints) {
     client::Client client({.target = endpoint, .deadline = kConnectPatience});
     const auto info = client.GetServerInfo();
@@ -181,9 +166,8 @@ void Driver::Prepare() {
       server_version_ = info->version();
     } else if (info.error().code == grpc::StatusCode::UNAVAILABLE ||
                info.error().code == grpc::StatusCode::DEADLINE_EXCEEDED) {
-      throw cli::UsageError("cannot connect to " + endpoint +
-                            ": is the server running there? Set --server. " +
-                            info.error().ToString());
+      throw ServerError("cannot connect to " + endpoint +
+                        ": is the server running there? Set --server. " + info.error().ToString());
     }
   }
   if (options_.verify_share > 0) references_ = std::make_unique<References>(*protocol_);
@@ -198,9 +182,10 @@ void Driver::SendAlone(grpc::Channel& channel) {
       grpc::ByteBuffer answer;
       const grpc::Status status = CallAndWait(channel, spec, payload, &answer);
       if (!status.ok()) {
-        throw cli::UsageError("class '" + spec.name + "': a request alone is answered " +
-                              client::ParseError(status).ToString());
+        throw ServerError("class '" + spec.name + "': a request alone is answered " +
+                          client::ParseError(status).ToString());
       }
+      ++sent_alone_;
       if (references_ == nullptr) break;  // the first tells whether the class can be served
       references_->Add(spec, cls, workload_.seed, payload, answer);
     }
@@ -230,9 +215,9 @@ RunData Driver::Run(const OnProgress& on_progress, const std::atomic<bool>& stop
              stop, begin);
 }
 
-RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration,
-                    nanoseconds warm_up, uint64_t seed, const OnProgress& on_progress,
-                    const std::atomic<bool>& stop, std::optional<Clock::time_point> asked_begin) {
+RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration, nanoseconds warm_up,
+                    uint64_t seed, const OnProgress& on_progress, const std::atomic<bool>& stop,
+                    std::optional<Clock::time_point> asked_begin) {
   Workload workload = workload_;
   workload.load = load;
   workload.duration = duration;
@@ -248,13 +233,13 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration,
                                        [](const Planned& planned) { return planned.at_ns >= 0; });
     run.asked_rate = static_cast<double>(counted) / run.asked_seconds;
   }
-  std::vector<ServerCounts> servers = AskServers(options_.metrics);
+  run.servers = AskServers(options_.metrics, options_.endpoints.size());
 
   const auto earliest = Clock::now() + kHeadStart + warm_up;
   const Clock::time_point begin = asked_begin.value_or(earliest);
   const auto begin_on_wall = std::chrono::system_clock::now() + (begin - Clock::now());
-  run.begun = Iso8601(std::chrono::time_point_cast<std::chrono::system_clock::duration>(
-      begin_on_wall));
+  run.begun =
+      Iso8601(std::chrono::time_point_cast<std::chrono::system_clock::duration>(begin_on_wall));
   std::optional<RequestLog> log;
   if (!options_.request_log.empty()) {
     log.emplace(options_.request_log,
@@ -268,8 +253,7 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration,
     if (closed == nullptr) {
       lanes.lane(i).StartOpen(schedule, stream, streams, MostInFlight(load), begin);
     } else {
-      auto endless =
-          std::make_shared<EndlessSchedule>(workload, options_.verify_share, stream);
+      auto endless = std::make_shared<EndlessSchedule>(workload, options_.verify_share, stream);
       const auto callers = closed->callers;
       const auto share = static_cast<int64_t>(callers / streams + (stream < callers % streams));
       lanes.lane(i).StartClosed([endless] { return endless->Next(); }, share, closed->think_time,
@@ -307,13 +291,14 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration,
     }
     const bool warming = now < begin, over = now >= begin + duration;
     progress.phase = warming ? "warming up" : over ? "waiting for the last answers" : "running";
-    progress.elapsed_seconds =
-        std::chrono::duration<double>(warming ? now - (begin - warm_up)
-                                      : over  ? now - (begin + duration)
-                                              : now - begin)
-            .count();
-    progress.total_seconds =
-        std::chrono::duration<double>(warming ? warm_up : over ? nanoseconds(0) : duration).count();
+    progress.elapsed_seconds = std::chrono::duration<double>(warming ? now - (begin - warm_up)
+                                                             : over  ? now - (begin + duration)
+                                                                     : now - begin)
+                                   .count();
+    progress.total_seconds = std::chrono::duration<double>(warming ? warm_up
+                                                           : over  ? nanoseconds(0)
+                                                                   : duration)
+                                 .count();
     progress.in_flight = lanes.in_flight().all();
     progress.cpu_share = processor - processor_before;
     processor_before = processor;
@@ -330,7 +315,10 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration,
   client.threads = static_cast<int>(2 * lanes.size());
   client.unfinished = lanes.in_flight().all();
   client.calibrated_rate = calibrated_rate_;
-  lanes.MoveTo(run, client.codes);
+  lanes.MoveTo(run);
+  if (options_.count_alone) {
+    run.servers.front().calls[static_cast<size_t>(Outcome::kOk)] += std::exchange(sent_alone_, 0);
+  }
   // The first sample is taken at the begin: the i-th second ends at sample i + 1.
   for (size_t i = 0; i + 1 < in_flight.size() && i < run.seconds.size(); ++i) {
     for (size_t cls = 0; cls < run.classes.size(); ++cls) {
@@ -338,8 +326,7 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration,
     }
   }
   run.clients.push_back(std::move(client));
-  AskAgain(servers);
-  run.servers = std::move(servers);
+  AskAgain(run.servers);
   if (log && !log->Close()) {
     throw cli::UsageError("cannot write all of " + options_.request_log + ": is the disk full?");
   }

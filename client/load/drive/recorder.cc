@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMaxMessages = 32;       // kinds of errors that are told apart, in each cell
 constexpr size_t kMaxMessageWidth = 160;  // characters
 constexpr double kPredictedWithin = 0.25;
-constexpr double kErrorUnit = 1e9;        // Verified::error_e9
+constexpr double kErrorUnit = 1e9;  // Verified::error_e9
 
 // The error as a kind: what varies from call to call is left out.
 std::string KindOf(const client::Error& error) {
@@ -68,13 +68,36 @@ void RecordMatch(const Ended& ended, Verified& verified) {
   verified.error_e9.Record(static_cast<int64_t>(std::min(ended.exact_error, 1e3) * kErrorUnit));
 }
 
+// How a request ended; `message` is the kind of its error, if it was one.
+Outcome Classify(const Ended& ended, std::string& message) {
+  if (ended.status->ok()) {
+    if (ended.facts.readable) return Outcome::kOk;
+    message = "OK, but the answer cannot be read";
+    return Outcome::kFailed;
+  }
+  const client::Error error = client::ParseError(*ended.status);
+  if (error.code == grpc::StatusCode::CANCELLED && ended.cancelled) return Outcome::kCancelled;
+  message = KindOf(error);
+  switch (error.code) {
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return Outcome::kRefused;
+    case grpc::StatusCode::UNAVAILABLE:  // without a reason, it is the connection that failed
+      return error.reason.empty() ? Outcome::kFailed : Outcome::kRefused;
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+      return Outcome::kExpired;
+    default:
+      return Outcome::kFailed;
+  }
+}
+
 }  // namespace
 
 Recorder::Recorder(const Workload& workload, size_t endpoints, RequestLog* log)
     : workload_(workload),
       log_(log),
       cells_(workload.classes.size(), std::vector<Cell>(endpoints)),
-      recent_(workload.classes.size()) {
+      recent_(workload.classes.size()),
+      calls_(endpoints) {
   for (size_t cls = 0; cls < cells_.size(); ++cls) {
     for (Cell& cell : cells_[cls]) {
       cell.above_goal.resize(workload.classes[cls].objective.latencies.size());
@@ -86,27 +109,6 @@ Second& Recorder::SecondOf(uint16_t cls, int64_t at_ns) {
   const auto second = static_cast<size_t>(at_ns / 1'000'000'000);
   while (seconds_.size() <= second) seconds_.emplace_back(workload_.classes.size());
   return seconds_[second][cls];
-}
-
-Outcome Recorder::Classify(const Ended& ended, Cell& cell) {
-  if (ended.status->ok()) {
-    if (ended.facts.readable) return Outcome::kOk;
-    CountMessage("OK, but the answer cannot be read", cell.messages);
-    return Outcome::kFailed;
-  }
-  const client::Error error = client::ParseError(*ended.status);
-  if (error.code == grpc::StatusCode::CANCELLED && ended.cancelled) return Outcome::kCancelled;
-  CountMessage(KindOf(error), cell.messages);
-  switch (error.code) {
-    case grpc::StatusCode::RESOURCE_EXHAUSTED:
-      return Outcome::kRefused;
-    case grpc::StatusCode::UNAVAILABLE:  // without a reason, it is the connection that failed
-      return error.reason.empty() ? Outcome::kFailed : Outcome::kRefused;
-    case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return Outcome::kExpired;
-    default:
-      return Outcome::kFailed;
-  }
 }
 
 void Recorder::RecordOk(const Ended& ended, int64_t latency, Cell& cell, Second& second) {
@@ -135,12 +137,14 @@ void Recorder::RecordOk(const Ended& ended, int64_t latency, Cell& cell, Second&
 }
 
 void Recorder::Record(const Ended& ended) {
+  std::string message;
+  const Outcome outcome = Classify(ended, message);
   const std::lock_guard lock(mu_);
-  ++codes_[std::string(client::NameOf(ended.status->error_code()))];
+  ++calls_[ended.endpoint][static_cast<size_t>(outcome)];
   if (ended.at_ns < 0) return;  // warming up
   Cell& cell = cells_[ended.cls][ended.endpoint];
   Second& second = SecondOf(ended.cls, ended.at_ns);
-  const Outcome outcome = Classify(ended, cell);
+  if (!message.empty()) CountMessage(std::move(message), cell.messages);
   for (auto* outcomes : {&cell.outcomes, &second.outcomes, &recent_[ended.cls].outcomes}) {
     ++(*outcomes)[static_cast<size_t>(outcome)];
   }

@@ -3,8 +3,8 @@
 
 #include <grpcpp/support/status.h>
 
+#include <array>
 #include <cstdint>
-#include <map>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -27,7 +27,7 @@ struct Ended {
   const Payload* payload = nullptr;
   const grpc::Status* status = nullptr;
   int64_t answer_bytes = 0;
-  AnswerFacts facts;       // of an OK answer
+  AnswerFacts facts{};  // of an OK answer
   Match match = Match::kNotAsked;
   double exact_error = -1;  // below 0: not known
 };
@@ -47,11 +47,11 @@ class Recorder {
   // ended.
   void MoveTo(RunData& run);
 
-  // All calls by status code, those of the warm-up too.
-  const std::map<std::string, int64_t>& codes() const { return codes_; }
+  // All calls by endpoint and outcome, those of the warm-up too.
+  using Calls = std::vector<std::array<int64_t, kOutcomes>>;
+  const Calls& calls() const { return calls_; }
 
  private:
-  Outcome Classify(const Ended& ended, Cell& cell);
   void RecordOk(const Ended& ended, int64_t latency, Cell& cell, Second& second);
   Second& SecondOf(uint16_t cls, int64_t at_ns);
 
@@ -61,7 +61,7 @@ class Recorder {
   std::vector<std::vector<Cell>> cells_;      // by class and endpoint
   std::vector<std::vector<Second>> seconds_;  // by second and class
   std::vector<Second> recent_;                // by class
-  std::map<std::string, int64_t> codes_;
+  Calls calls_;
 };
 
 }  // namespace castor::load

@@ -27,15 +27,21 @@ struct Verdict {
 
 struct Rules {
   double min_seconds = 10;
-  double confidence = 0.99;         // of a percentile's goal, by early stopping
-  double max_lag_share = 0.05;      // p99 of lag over p50 of latency, unless below max_lag_ns
+  double confidence = 0.99;     // of a percentile's goal, by early stopping
+  double max_lag_share = 0.05;  // p99 of lag over p50 of latency, unless below max_lag_ns
   int64_t max_lag_ns = 1'000'000;
-  double max_thread_share = 0.9;    // of one core
-  double max_drift = 0.1;           // growth of lag or of work in flight over the run, see .cc
+  double max_thread_share = 0.9;  // of one core
+  // Growth over the run, relative to the mean, of work in flight (open loop), latency and lag.
+  double max_drift = 0.1;
+  // Of planned requests, dropped at the cap on requests in flight. 0: whoever asks for a cap learns
+  // when it was reached, since latencies then are those of less load than was planned.
+  double max_dropped_share = 0;
 };
 
 // Rules: duration, early-stopping (as MLPerf's LoadGen: enough requests for the confidence),
-// stationary, client-lag, client-cpu, client-dropped, all-answered, counts-agree, verified.
+// stationary, client-lag, client-cpu, client-dropped, all-answered, counts-agree, verified. Each
+// has one finding, also when there was nothing to check. Objectives have one finding for each of
+// the classes' goals, named "CLASS: p99 <= 50.00 ms" or "CLASS: errors <= 0.1 %".
 Verdict Judge(const RunData& run, const Rules& rules = {});
 
 }  // namespace castor::load

@@ -12,6 +12,7 @@
 #include "client/cli/command.h"
 #include "client/cli/exact_check.h"
 #include "client/client.h"
+#include "client/load/drive/errors.h"
 #include "client/load/target/answer_reader.h"
 #include "client/load/target/gaussian.h"
 #include "client/load/target/protocol.h"
@@ -105,18 +106,17 @@ class CastorProtocol : public Protocol {
     const auto response = Parse<v1::AttendResponse>(answer);
     if (!response.has_value()) return std::nullopt;
     std::string problem;
-    const auto result = cli::CheckExactly(MakeAttend(ForPayload(spec, payload),
-                                                     SeedOf(seed, spec, payload)),
-                                          response->output(), max_operations, &problem);
+    const auto result =
+        cli::CheckExactly(MakeAttend(ForPayload(spec, payload), SeedOf(seed, spec, payload)),
+                          response->output(), max_operations, &problem);
     if (!result.has_value()) return std::nullopt;
     return result->relative_error;
   }
 
  private:
   static Payload OfEncode(const v1::EncodeRequest& request) {
-    return {.method = kEncode,
-            .bytes = BytesOf(request),
-            .sequences = request.texts().texts_size()};
+    return {
+        .method = kEncode, .bytes = BytesOf(request), .sequences = request.texts().texts_size()};
   }
 
   Payload OfAttend(const ClassSpec& spec, const v1::AttendRequest& request) {
@@ -136,8 +136,7 @@ class CastorProtocol : public Protocol {
       client::Client client({.target = endpoint});
       const auto registered = client.RegisterSharedMemory(problem->memory());
       if (!registered.ok()) {
-        throw cli::UsageError("shared memory at " + endpoint + ": " +
-                              registered.error().ToString());
+        throw ServerError("shared memory at " + endpoint + ": " + registered.error().ToString());
       }
     }
     shared_.push_back(std::move(problem));

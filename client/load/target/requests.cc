@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "client/cli/command.h"
+#include "client/cli/report.h"
 #include "client/cli/values.h"
 #include "client/load/target/gaussian.h"
 #include "client/load/workload/lengths.h"
@@ -13,24 +14,25 @@
 namespace castor::load {
 namespace {
 
-constexpr int64_t kCentres = 32;            // of structured inputs
-constexpr double kMaxMessage = INT_MAX;     // protobuf's
+constexpr int64_t kCentres = 32;         // of structured inputs
+constexpr double kMaxMessage = INT_MAX;  // protobuf's
 
 // Each is one token of the vocabularies of BERT and its descendants.
 constexpr const char* kWords[] = {
-    "time",  "year",   "people", "way",    "day",    "man",    "thing",  "woman",  "life",
-    "child", "world",  "school", "state",  "family", "student", "group", "country", "problem",
-    "hand",  "part",   "place",  "case",   "week",   "company", "system", "program", "question",
-    "work",  "number", "night",  "point",  "home",   "water",  "room",   "mother", "area",
-    "money", "story",  "fact",   "month",  "lot",    "right",  "study",  "book",   "eye",
-    "job",   "word",   "business", "issue", "side",  "kind",   "head",   "house",  "service",
-    "friend", "father", "power", "hour",   "game",   "line",   "end",    "member", "law",
-    "car",   "city",   "name",   "team",   "minute", "idea",   "body",   "back",   "parent"};
+    "time",   "year",   "people",   "way",   "day",    "man",     "thing",  "woman",   "life",
+    "child",  "world",  "school",   "state", "family", "student", "group",  "country", "problem",
+    "hand",   "part",   "place",    "case",  "week",   "company", "system", "program", "question",
+    "work",   "number", "night",    "point", "home",   "water",   "room",   "mother",  "area",
+    "money",  "story",  "fact",     "month", "lot",    "right",   "study",  "book",    "eye",
+    "job",    "word",   "business", "issue", "side",   "kind",    "head",   "house",   "service",
+    "friend", "father", "power",    "hour",  "game",   "line",    "end",    "member",  "law",
+    "car",    "city",   "name",     "team",  "minute", "idea",    "body",   "back",    "parent"};
 
 template <typename Spec>
 std::vector<int64_t> DrawLengths(const Spec& spec, Random& random) {
   if (!spec.exact_lengths.empty()) return spec.exact_lengths;
-  std::vector<int64_t> drawn(static_cast<size_t>(std::max<int64_t>(1, Draw(spec.sequences, random))));
+  std::vector<int64_t> drawn(
+      static_cast<size_t>(std::max<int64_t>(1, Draw(spec.sequences, random))));
   for (int64_t& length : drawn) length = std::max<int64_t>(1, Draw(spec.lengths, random));
   return drawn;
 }
@@ -55,8 +57,8 @@ v1::Tensor DrawTensor(std::vector<int64_t> shape, v1::DataType dtype, Inputs inp
 
 void DrawCastInputs(const AttendSpec& spec, int64_t tokens, Random& random, v1::Cast& cast) {
   if (cast.surrogates_case() == v1::Cast::SURROGATES_NOT_SET) {
-    *cast.mutable_surrogate_tokens() = DrawTensor({spec.surrogate_tokens, spec.heads, spec.head_dim},
-                                                  spec.dtype, Inputs::kGaussian, random);
+    *cast.mutable_surrogate_tokens() = DrawTensor(
+        {spec.surrogate_tokens, spec.heads, spec.head_dim}, spec.dtype, Inputs::kGaussian, random);
   }
   if (!cast.has_gate()) {
     *cast.mutable_gate() = DrawTensor({tokens}, v1::FLOAT32, Inputs::kGaussian, random);
@@ -72,8 +74,8 @@ v1::AttendRequest MakeAttend(const ClassSpec& cls, uint64_t seed) {
   const double tokens = Sum(lengths);
   const double keys = spec.key_lengths.empty() ? tokens : Sum(spec.key_lengths);
   const int64_t value_dim = spec.value_dim == 0 ? spec.head_dim : spec.value_dim;
-  const double row = static_cast<double>(spec.heads) *
-                     static_cast<double>(client::SizeOf(spec.dtype));
+  const double row =
+      static_cast<double>(spec.heads) * static_cast<double>(client::SizeOf(spec.dtype));
   const double bytes = row * (tokens * static_cast<double>(spec.head_dim) +
                               keys * static_cast<double>(spec.head_dim + value_dim));
   if (bytes > kMaxMessage) {
