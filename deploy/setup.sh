@@ -60,14 +60,10 @@ build_packages=(
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev # the wire
   prometheus-cpp-dev libmicrohttpd-dev libspdlog-dev nlohmann-json3-dev libssl-dev   # the server
   libcli11-dev libtomlplusplus-dev                                                   # its options
-<<<<<<< HEAD
   libboost-math-dev                          # the load tester's statistics
   zlib1g-dev libcurl4-openssl-dev            # its logs; named by prometheus-cpp's CMake files
   libgtest-dev libgmock-dev libbenchmark-dev # tests, benchmarks
-=======
-  zlib1g-dev libcurl4-openssl-dev            # named by prometheus-cpp's CMake files
-  libgtest-dev libgmock-dev libbenchmark-dev libnghttp2-dev # tests, benchmarks
->>>>>>> peers
+  libnghttp2-dev                             # a test server
   curl                                       # quickstart reads /metrics
 )
 dev_packages=(

@@ -21,7 +21,8 @@ int RunCalibrate(const TrafficFlags& flags, const std::string& length) {
   const Calibration found = Calibrate(driver, options.lanes, options.connections, *time);
   const cli::Rows rows = {
       {"requests per second", cli::FormatReal(found.rate, "%.0f")},
-      {"processor time per request", cli::FormatMicroseconds(found.cpu_us) + ", the echo's among it"},
+      {"processor time per request",
+       cli::FormatMicroseconds(found.cpu_us) + ", the echo's among it"},
       {"lag at a quarter of that rate: p50, p99", cli::FormatMicroseconds(found.lag_p50_us) + ", " +
                                                       cli::FormatMicroseconds(found.lag_p99_us)}};
   return cli::WriteText(cli::FormatRows(rows));

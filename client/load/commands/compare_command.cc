@@ -17,7 +17,7 @@ namespace {
 
 CompareRow RowOf(const ClassComparison& cls, const Change& change) {
   CompareRow row = {.cls = cls.name.empty() ? "total" : cls.name, .metric = change.metric};
-  row.kind = change.quantile > 0           ? CompareRow::Kind::kDuration
+  row.kind = change.quantile > 0          ? CompareRow::Kind::kDuration
              : change.metric == "goodput" ? CompareRow::Kind::kRate
                                           : CompareRow::Kind::kShare;
   row.a = change.a;
@@ -128,9 +128,7 @@ Runner AddCompareCommand(CLI::App* command) {
   command->add_option("--html", *html, "Write a report with both runs")
       ->type_name("FILE")
       ->check(cli::FileName());
-  return [=] {
-    return CompareFiles(files->first, files->second, *gates, *confidence, *html);
-  };
+  return [=] { return CompareFiles(files->first, files->second, *gates, *confidence, *html); };
 }
 
 }  // namespace castor::load

@@ -40,7 +40,8 @@ int Search(const TrafficFlags& flags, const WorkerFlags& workers, const OutputFl
   WatchForStop();
   const Workload workload = flags.MakeWorkload();
   const auto* open = std::get_if<OpenLoop>(&workload.load);
-  if (open == nullptr) throw cli::UsageError("find-rate needs an open loop: constant, poisson, gamma");
+  if (open == nullptr)
+    throw cli::UsageError("find-rate needs an open loop: constant, poisson, gamma");
   bool goals = false;
   for (const ClassSpec& spec : workload.classes) goals = goals || !spec.objective.empty();
   if (!goals) throw cli::UsageError("no class has an objective: give --objective 'p99 <= 50ms'");
@@ -60,9 +61,9 @@ int Search(const TrafficFlags& flags, const WorkerFlags& workers, const OutputFl
   const OnSearchStep on_step = [](const SearchStep& step) {
     if (step.done != nullptr) Say(Row(*step.done));
   };
-  const FoundRate found =
-      FindRate(run_at, [&](const RunData& run) { return session.Judge(run); }, options, on_step,
-               StopRequested());
+  const FoundRate found = FindRate(
+      run_at, [&](const RunData& run) { return session.Judge(run); }, options, on_step,
+      StopRequested());
   std::string text = found.text + "\n";
   if (found.run) {
     const Verdict verdict = session.Judge(*found.run);
@@ -117,7 +118,8 @@ Runner AddFindRateCommand(CLI::App* command) {
   AddWorkerFlags(command, workers.get());
   AddOutputFlags(command, output.get());
   command->footer(
-      "Doubles the rate until an objective is missed, bisects, and confirms the answer by a longer\n"
+      "Doubles the rate until an objective is missed, bisects, and confirms the answer by a "
+      "longer\n"
       "run. Exit codes: 0 found, 3 no rate meets the objectives, 4 the client was the limit.");
   return [=] { return Search(*flags, *workers, *output, *search); };
 }

@@ -14,10 +14,7 @@ void OutputFlags::Write(const RunData& run, const Verdict& verdict) const {
 void AddOutputFlags(CLI::App* command, OutputFlags* flags) {
   const std::string group = "Results";
   const auto file = [&](const char* name, std::string* path, const char* help) {
-    command->add_option(name, *path, help)
-        ->type_name("FILE")
-        ->check(cli::FileName())
-        ->group(group);
+    command->add_option(name, *path, help)->type_name("FILE")->check(cli::FileName())->group(group);
   };
   command->add_option("-o,--out", flags->folder, "Write all of the following into this folder")
       ->type_name("FOLDER")

@@ -19,7 +19,10 @@ Runner AddReportCommand(CLI::App* command) {
     const RunData run = LoadRun(*file);
     const Verdict verdict = Judge(run);
     output->Write(run, verdict);
-    return cli::WriteText(SummaryText(run, verdict));
+    const int written = cli::WriteText(SummaryText(run, verdict));
+    if (written != cli::kOk) return written;
+    if (!verdict.valid()) return kInvalid;
+    return verdict.met() ? kMet : kMissed;
   };
 }
 

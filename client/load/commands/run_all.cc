@@ -20,7 +20,8 @@ int Run(int argc, char** argv) {
   app.footer(
       "Examples:\n"
       "  castor-load run --attend 128 --rate 200 --duration 30s\n"
-      "  castor-load example > mixed.toml && castor-load run --workload mixed.toml --html run.html\n"
+      "  castor-load example > mixed.toml && castor-load run --workload mixed.toml --html "
+      "run.html\n"
       "  castor-load find-rate --encode 16 --objective 'p99 <= 50ms'\n"
       "  castor-load compare before.json after.json --fail-on 'p99 > +5%'\n"
       "\n"

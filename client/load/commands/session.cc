@@ -38,8 +38,8 @@ double NumberOf(const Job& job, const std::string& flag) {
 }
 
 DriveOptions OptionsOf(const Job& job) {
-  DriveOptions options = {.endpoints = job.endpoints, .worker = job.index, .workers = job.workers,
-                          .count_alone = true};
+  DriveOptions options = {
+      .endpoints = job.endpoints, .worker = job.index, .workers = job.workers, .count_alone = true};
   options.lanes = std::clamp(static_cast<int>(NumberOf(job, "lanes")), 1, 256);
   options.connections = std::clamp(static_cast<int>(NumberOf(job, "connections")), 1, 1024);
   options.verify_share = std::clamp(NumberOf(job, "verify-share"), 0.0, 1.0);
@@ -84,8 +84,7 @@ Session::Session(const TrafficFlags& flags, Workload workload, const WorkerFlags
     workers_ = local_->addresses();
   }
   for (const std::string& remote : workers.remote) {
-    workers_.push_back(
-        {remote, workers.token_file.empty() ? "" : ReadToken(workers.token_file)});
+    workers_.push_back({remote, workers.token_file.empty() ? "" : ReadToken(workers.token_file)});
   }
   if (!workers_.empty()) {
     if (!flags_.request_log.empty()) {
@@ -120,14 +119,15 @@ RunData Session::Run(const decltype(Workload::load)& load, std::chrono::nanoseco
 
 RunData Session::RunOnAllWorkers(const Workload& workload, const OnProgress& on_progress) {
   const DriveOptions options = flags_.MakeDriveOptions();
-  const Job job = {.workload_toml = ToToml(workload), .seed = workload.seed,
-                   .endpoints = options.endpoints, .flags = FlagsOf(options)};
+  const Job job = {.workload_toml = ToToml(workload),
+                   .seed = workload.seed,
+                   .endpoints = options.endpoints,
+                   .flags = FlagsOf(options)};
   // Workers count what they send before the run, too: nobody can read the servers' counts between.
   std::vector<ServerCounts> servers = AskServers(options.metrics, options.endpoints.size());
   SharedRun shared =
-      RunOnWorkers(workers_,
-                   job, {.version = CASTOR_VERSION,
-                         .lead = std::chrono::seconds(1) + workload.warm_up},
+      RunOnWorkers(workers_, job,
+                   {.version = CASTOR_VERSION, .lead = std::chrono::seconds(1) + workload.warm_up},
                    on_progress, StopRequested());
   AskAgain(servers);
   shared.data.servers.resize(servers.size());
@@ -153,9 +153,7 @@ RunJob PrepareOnWorker(const Job& job) {
   const auto driver = std::make_shared<Driver>(std::move(workload), options);
   PrepareAndCalibrate(*driver, options);
   return [driver](Clock::time_point begin, const OnProgress& on_progress,
-                  const std::atomic<bool>& stop) {
-    return driver->Run(on_progress, stop, begin);
-  };
+                  const std::atomic<bool>& stop) { return driver->Run(on_progress, stop, begin); };
 }
 
 }  // namespace castor::load

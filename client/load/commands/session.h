@@ -16,9 +16,9 @@
 namespace castor::load {
 
 struct WorkerFlags {
-  int processes = 0;                 // on this machine; 0: this process sends
-  std::vector<std::string> remote;   // addresses of castor-load worker
-  std::string token_file;            // that they ask for
+  int processes = 0;                // on this machine; 0: this process sends
+  std::vector<std::string> remote;  // addresses of castor-load worker
+  std::string token_file;           // that they ask for
 };
 
 void AddWorkerFlags(CLI::App* command, WorkerFlags* flags);
@@ -48,10 +48,10 @@ class Session {
   const TrafficFlags flags_;
   const Workload workload_;
   std::optional<LiveView> view_;
-  std::unique_ptr<Driver> driver_;             // null: workers send
+  std::unique_ptr<Driver> driver_;  // null: workers send
   std::unique_ptr<LocalWorkers> local_;
   std::vector<WorkerAddress> workers_;
-  std::optional<Finding> workers_finding_;     // of the last run
+  std::optional<Finding> workers_finding_;  // of the last run
 };
 
 // What a worker does with a job: the other end of RunOnAllWorkers.

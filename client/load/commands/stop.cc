@@ -10,7 +10,7 @@ namespace castor::load {
 namespace {
 
 std::atomic<bool> stop_requested = false;
-sem_t stop_signal;  // posted once
+sem_t stop_signal;                                      // posted once
 static_assert(std::atomic<bool>::is_always_lock_free);  // so that the handler may set it
 
 void OnSignal(int number) {

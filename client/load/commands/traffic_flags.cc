@@ -7,6 +7,7 @@
 
 #include "client/cli/command.h"
 #include "client/cli/values.h"
+#include "client/load/schedule/replay.h"
 #include "client/load/workload/objective.h"
 #include "client/load/workload/parse.h"
 #include "client/load/workload/units.h"
@@ -23,8 +24,7 @@ nanoseconds Time(const std::string& flag, const std::string& text) {
 }
 
 double Share(const std::string& flag, const std::string& text) {
-  const bool percent = !text.empty() && text.back() == '%';
-  const auto share = percent ? ParsePercent(text.substr(0, text.size() - 1)) : std::nullopt;
+  const auto share = ParsePercent(text);
   if (!share) throw cli::UsageError(flag + ": '" + text + "' is no share, such as 1%");
   return *share;
 }
@@ -32,8 +32,9 @@ double Share(const std::string& flag, const std::string& text) {
 // "128", or "1-512": each length as often.
 Length LengthOf(const std::string& flag, const std::string& text) {
   const auto number = [&](const std::string& part) {
-    const bool digits = !part.empty() && part.size() < 9 &&
-                        std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const bool digits =
+        !part.empty() && part.size() < 9 &&
+        std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
     const int64_t value = digits ? std::stoll(part) : 0;
     if (value < 1 || value > (int64_t{1} << 20)) {
       throw cli::UsageError(flag + ": '" + text +
@@ -72,14 +73,17 @@ v1::Priority PriorityOf(const std::string& name) {
 static ClassSpec ClassOf(const TrafficFlags& flags) {
   ClassSpec spec;
   if (!flags.encode.empty() || !flags.text_file.empty()) {
-    EncodeSpec encode = {.model = flags.model, .text_file = flags.text_file, .kernel = flags.kernel};
+    EncodeSpec encode = {
+        .model = flags.model, .text_file = flags.text_file, .kernel = flags.kernel};
     if (!flags.encode.empty()) encode.lengths = LengthOf("--encode", flags.encode);
     encode.sequences = FixedLength{flags.sequences};
     spec.name = "encode";
     spec.call = std::move(encode);
   } else {
-    AttendSpec attend = {.heads = flags.heads, .head_dim = flags.head_dim,
-                         .dtype = TypeOf(flags.dtype), .kernel = flags.kernel};
+    AttendSpec attend = {.heads = flags.heads,
+                         .head_dim = flags.head_dim,
+                         .dtype = TypeOf(flags.dtype),
+                         .kernel = flags.kernel};
     if (!flags.attend.empty()) attend.lengths = LengthOf("--attend", flags.attend);
     if (flags.inputs == "structured") attend.inputs = Inputs::kStructured;
     attend.sequences = FixedLength{flags.sequences};
@@ -139,7 +143,7 @@ Workload TrafficFlags::MakeWorkload() const {
     made.classes.push_back(ClassOf(*this));
   }
   SetLoad(*this, made);
-  if (!replay.empty() && made.classes.empty()) made = WorkloadOfTrace(made);
+  if (std::holds_alternative<Replay>(made.load)) made = PrepareReplay(std::move(made));
   for (const std::string& objective : objectives) {
     for (ClassSpec& spec : made.classes) {
       try {
@@ -153,7 +157,9 @@ Workload TrafficFlags::MakeWorkload() const {
 }
 
 DriveOptions TrafficFlags::MakeDriveOptions() const {
-  DriveOptions options = {.endpoints = servers, .lanes = threads, .connections = connections,
+  DriveOptions options = {.endpoints = servers,
+                          .lanes = threads,
+                          .connections = connections,
                           .request_log = request_log};
   if (!verify.empty()) options.verify_share = Share("--verify", verify);
   if (!ask_metrics) return options;
@@ -236,8 +242,9 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
   text("--cancel-after", &flags->cancel_after, "When to cancel them", "TIME", what);
   whole("--payloads", &flags->payloads, "Distinct requests, sent in turn (default 16)", 1, 65536,
         what);
-  command->add_flag("--shared-memory", flags->shared_memory,
-                    "attend: inputs in shared memory; the server needs --shared-memory")
+  command
+      ->add_flag("--shared-memory", flags->shared_memory,
+                 "attend: inputs in shared memory; the server needs --shared-memory")
       ->group(what);
   command
       ->add_option("--objective", flags->objectives,
@@ -272,7 +279,8 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
         ->group(when);
   }
   text("-d,--duration", &flags->duration, "How long is measured (default 60s)", "TIME", when);
-  text("--warm-up", &flags->warm_up, "How long before that, not counted (default 5s)", "TIME", when);
+  text("--warm-up", &flags->warm_up, "How long before that, not counted (default 5s)", "TIME",
+       when);
   whole("--max-in-flight", &flags->max_in_flight,
         "Over it requests are not sent, and counted as dropped; 0: no cap", 0, 1 << 20, when);
   command->add_option("--seed", flags->seed, "Of the schedule and of all contents (default 1)")
@@ -282,8 +290,9 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
 
   const std::string where = "Where to";
   command
-      ->add_option("-s,--server", flags->servers,
-                   "Address of a server, or any gRPC target; repeatable: requests take them in turn")
+      ->add_option(
+          "-s,--server", flags->servers,
+          "Address of a server, or any gRPC target; repeatable: requests take them in turn")
       ->envname("CASTOR_SERVER")
       ->type_name("HOST:PORT")
       ->allow_extra_args(false)

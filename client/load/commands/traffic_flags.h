@@ -17,7 +17,7 @@ namespace castor::load {
 
 struct TrafficFlags {
   // What: a file, or one class from these flags.
-  std::string workload;  // TOML
+  std::string workload;        // TOML
   std::string attend, encode;  // lengths: "128", "1-512"
   int64_t heads = 8, head_dim = 64;
   std::string dtype = "float32", inputs = "gaussian";

@@ -9,7 +9,7 @@
 namespace castor::load {
 namespace {
 
-constexpr int64_t kCallers = 64;   // as many as keep both sides busy
+constexpr int64_t kCallers = 64;     // as many as keep both sides busy
 constexpr double kScheduled = 0.25;  // of the rate found
 
 std::chrono::nanoseconds ProcessorTime() {

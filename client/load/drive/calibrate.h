@@ -9,9 +9,9 @@
 namespace castor::load {
 
 struct Calibration {
-  double rate = 0;           // requests per second
+  double rate = 0;                        // requests per second
   double lag_p50_us = 0, lag_p99_us = 0;  // of a schedule at a quarter of that rate
-  double cpu_us = 0;         // processor time per request, the echo's share among it
+  double cpu_us = 0;                      // processor time per request, the echo's share among it
 };
 
 // Sends the requests of `driver`, which must be prepared, for `length` as fast as they are

@@ -28,7 +28,7 @@ using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
 constexpr seconds kConnectPatience{10};
-constexpr std::chrono::milliseconds kHeadStart{200};  // for the lanes' threads to be ready
+constexpr std::chrono::milliseconds kHeadStart{200};    // for the lanes' threads to be ready
 constexpr int64_t kMaxPayloadBytes = int64_t{4} << 30;  // of all classes
 
 double ProcessorSeconds() {
@@ -167,8 +167,7 @@ void Driver::Prepare() {
     } else if (info.error().code == grpc::StatusCode::UNAVAILABLE ||
                info.error().code == grpc::StatusCode::DEADLINE_EXCEEDED) {
       throw ServerError("cannot connect to " + endpoint +
-                            ": is the server running there? Set --server. " +
-                            info.error().ToString());
+                        ": is the server running there? Set --server. " + info.error().ToString());
     }
   }
   if (options_.verify_share > 0) references_ = std::make_unique<References>(*protocol_);
@@ -184,7 +183,7 @@ void Driver::SendAlone(grpc::Channel& channel) {
       const grpc::Status status = CallAndWait(channel, spec, payload, &answer);
       if (!status.ok()) {
         throw ServerError("class '" + spec.name + "': a request alone is answered " +
-                              client::ParseError(status).ToString());
+                          client::ParseError(status).ToString());
       }
       ++sent_alone_;
       if (references_ == nullptr) break;  // the first tells whether the class can be served
@@ -216,9 +215,9 @@ RunData Driver::Run(const OnProgress& on_progress, const std::atomic<bool>& stop
              stop, begin);
 }
 
-RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration,
-                    nanoseconds warm_up, uint64_t seed, const OnProgress& on_progress,
-                    const std::atomic<bool>& stop, std::optional<Clock::time_point> asked_begin) {
+RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration, nanoseconds warm_up,
+                    uint64_t seed, const OnProgress& on_progress, const std::atomic<bool>& stop,
+                    std::optional<Clock::time_point> asked_begin) {
   Workload workload = workload_;
   workload.load = load;
   workload.duration = duration;
@@ -239,8 +238,8 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration,
   const auto earliest = Clock::now() + kHeadStart + warm_up;
   const Clock::time_point begin = asked_begin.value_or(earliest);
   const auto begin_on_wall = std::chrono::system_clock::now() + (begin - Clock::now());
-  run.begun = Iso8601(std::chrono::time_point_cast<std::chrono::system_clock::duration>(
-      begin_on_wall));
+  run.begun =
+      Iso8601(std::chrono::time_point_cast<std::chrono::system_clock::duration>(begin_on_wall));
   std::optional<RequestLog> log;
   if (!options_.request_log.empty()) {
     log.emplace(options_.request_log,
@@ -254,8 +253,7 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration,
     if (closed == nullptr) {
       lanes.lane(i).StartOpen(schedule, stream, streams, MostInFlight(load), begin);
     } else {
-      auto endless =
-          std::make_shared<EndlessSchedule>(workload, options_.verify_share, stream);
+      auto endless = std::make_shared<EndlessSchedule>(workload, options_.verify_share, stream);
       const auto callers = closed->callers;
       const auto share = static_cast<int64_t>(callers / streams + (stream < callers % streams));
       lanes.lane(i).StartClosed([endless] { return endless->Next(); }, share, closed->think_time,
@@ -293,13 +291,14 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration,
     }
     const bool warming = now < begin, over = now >= begin + duration;
     progress.phase = warming ? "warming up" : over ? "waiting for the last answers" : "running";
-    progress.elapsed_seconds =
-        std::chrono::duration<double>(warming ? now - (begin - warm_up)
-                                      : over  ? now - (begin + duration)
-                                              : now - begin)
-            .count();
-    progress.total_seconds =
-        std::chrono::duration<double>(warming ? warm_up : over ? nanoseconds(0) : duration).count();
+    progress.elapsed_seconds = std::chrono::duration<double>(warming ? now - (begin - warm_up)
+                                                             : over  ? now - (begin + duration)
+                                                                     : now - begin)
+                                   .count();
+    progress.total_seconds = std::chrono::duration<double>(warming ? warm_up
+                                                           : over  ? nanoseconds(0)
+                                                                   : duration)
+                                 .count();
     progress.in_flight = lanes.in_flight().all();
     progress.cpu_share = processor - processor_before;
     processor_before = processor;

@@ -17,13 +17,13 @@
 namespace castor::load {
 
 struct DriveOptions {
-  std::vector<std::string> endpoints;  // gRPC targets; requests take them in turn
-  std::vector<std::string> metrics;    // by endpoint, HOST:PORT; empty: the servers are not asked
-  int lanes = 1;                       // pairs of threads
-  int connections = 8;                 // of each lane to each endpoint
-  double verify_share = 0;             // of the requests, 0..1
-  std::string request_log;             // file; empty: none
-  size_t worker = 0, workers = 1;      // this process sends every `workers`-th request
+  std::vector<std::string> endpoints{};  // gRPC targets; requests take them in turn
+  std::vector<std::string> metrics{};    // by endpoint, HOST:PORT; empty: the servers are not asked
+  int lanes = 1;                         // pairs of threads
+  int connections = 8;                   // of each lane to each endpoint
+  double verify_share = 0;               // of the requests, 0..1
+  std::string request_log{};             // file; empty: none
+  size_t worker = 0, workers = 1;        // this process sends every `workers`-th request
   // Counts the requests sent alone among the server's calls: whoever reads its metrics has read
   // them before Prepare.
   bool count_alone = false;
@@ -37,8 +37,8 @@ class Driver {
   // Builds the payloads. Throws cli::UsageError that says what is wrong.
   void BuildPayloads();
 
-  // After it, or by itself: connects, sends each class's first payload alone, and all of them if some
-  // are to be verified. Throws cli::UsageError or ServerError that says what is wrong.
+  // After it, or by itself: connects, sends each class's first payload alone, and all of them if
+  // some are to be verified. Throws cli::UsageError or ServerError that says what is wrong.
   void Prepare();
 
   // After Prepare: the workload under `load`, from `begin` on (the warm-up lies before it; nullopt:
@@ -46,8 +46,7 @@ class Driver {
   // early: what is in flight is cancelled then.
   RunData Run(const decltype(Workload::load)& load, std::chrono::nanoseconds duration,
               std::chrono::nanoseconds warm_up, uint64_t seed, const OnProgress& on_progress,
-              const std::atomic<bool>& stop,
-              std::optional<Clock::time_point> begin = std::nullopt);
+              const std::atomic<bool>& stop, std::optional<Clock::time_point> begin = std::nullopt);
 
   // Under the workload's own load.
   RunData Run(const OnProgress& on_progress, const std::atomic<bool>& stop,
@@ -70,7 +69,7 @@ class Driver {
   std::unique_ptr<Protocol> protocol_;
   std::unique_ptr<References> references_;
   Traffic traffic_;
-  std::string server_version_;
+  std::string server_version_{};
   int64_t sent_alone_ = 0;
   double calibrated_rate_ = 0;
 };

@@ -77,13 +77,14 @@ Lane::~Lane() {
 void Lane::AwaitConnections(std::chrono::seconds patience) {
   const auto until = std::chrono::system_clock::now() + patience;
   for (size_t endpoint = 0; endpoint < channels_.size(); ++endpoint) {
-    for (const auto& channel : channels_[endpoint]) (void)channel->GetState(/*try_to_connect=*/true);
+    for (const auto& channel : channels_[endpoint])
+      (void)channel->GetState(/*try_to_connect=*/true);
   }
   for (size_t endpoint = 0; endpoint < channels_.size(); ++endpoint) {
     for (const auto& channel : channels_[endpoint]) {
       if (channel->WaitForConnected(until)) continue;
       throw ServerError("cannot connect to " + traffic_.endpoints[endpoint] +
-                            ": is the server running there? Set --server");
+                        ": is the server running there? Set --server");
     }
   }
 }
@@ -270,8 +271,8 @@ void Lane::Finish(Call& call) {
   {
     const std::lock_guard lock(mu_);
     calls_.erase(call.id);
-    const bool returns = schedule_ == nullptr && think_time_.count() > 0 && !stopped_ &&
-                         done + think_time_ < end_;
+    const bool returns =
+        schedule_ == nullptr && think_time_.count() > 0 && !stopped_ && done + think_time_ < end_;
     if (returns) {
       timers_.push({done + think_time_});
       ++thinking_;

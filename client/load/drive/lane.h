@@ -52,7 +52,8 @@ class Lane {
   void AwaitConnections(std::chrono::seconds patience);
 
   // Sends every `stride`-th request of `schedule` from `first` on, each at its time from `begin`.
-  // With `max_in_flight` requests of all lanes in flight, further ones are dropped. Returns at once.
+  // With `max_in_flight` requests of all lanes in flight, further ones are dropped. Returns at
+  // once.
   void StartOpen(const Schedule& schedule, size_t first, size_t stride, int64_t max_in_flight,
                  Clock::time_point begin);
 
@@ -91,8 +92,8 @@ class Lane {
   const Traffic& traffic_;
   Recorder& recorder_;
   InFlight& in_flight_;
-  std::vector<std::vector<std::shared_ptr<grpc::Channel>>> channels_;      // by endpoint
-  std::vector<std::vector<std::unique_ptr<grpc::GenericStub>>> stubs_;     // likewise
+  std::vector<std::vector<std::shared_ptr<grpc::Channel>>> channels_;   // by endpoint
+  std::vector<std::vector<std::unique_ptr<grpc::GenericStub>>> stubs_;  // likewise
   grpc::CompletionQueue queue_;
 
   // What to send; constant while the lane runs.
@@ -112,7 +113,7 @@ class Lane {
   int64_t thinking_ = 0;                       // callers of the closed loop between two requests
   uint64_t next_call_ = 0;
   size_t next_stub_ = 0;
-  bool paced_ = false;                         // Pace has sent all
+  bool paced_ = false;  // Pace has sent all
   bool stopped_ = false;
 
   std::chrono::nanoseconds pace_time_{0}, collect_time_{0};

@@ -10,13 +10,13 @@
 namespace castor::load {
 
 struct Progress {
-  std::string phase;               // "warming up", "running", "waiting for the last answers"
+  std::string phase;  // "warming up", "running", "waiting for the last answers"
   double elapsed_seconds = 0, total_seconds = 0;  // of the phase
   std::vector<std::string> classes;
-  std::vector<Second> last;        // by class: answers that came in the last second
-  std::vector<Second> all;         // by class: since the phase began
+  std::vector<Second> last;  // by class: answers that came in the last second
+  std::vector<Second> all;   // by class: since the phase began
   int64_t in_flight = 0;
-  double cpu_share = 0;            // of one core, by the busiest thread of this process
+  double cpu_share = 0;  // of one core, by the busiest thread of this process
 };
 
 // Called on one thread at a time, never on one that sends.

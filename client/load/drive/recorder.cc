@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMaxMessages = 32;       // kinds of errors that are told apart, in each cell
 constexpr size_t kMaxMessageWidth = 160;  // characters
 constexpr double kPredictedWithin = 0.25;
-constexpr double kErrorUnit = 1e9;        // Verified::error_e9
+constexpr double kErrorUnit = 1e9;  // Verified::error_e9
 
 // The error as a kind: what varies from call to call is left out.
 std::string KindOf(const client::Error& error) {

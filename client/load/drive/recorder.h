@@ -27,7 +27,7 @@ struct Ended {
   const Payload* payload = nullptr;
   const grpc::Status* status = nullptr;
   int64_t answer_bytes = 0;
-  AnswerFacts facts{};     // of an OK answer
+  AnswerFacts facts{};  // of an OK answer
   Match match = Match::kNotAsked;
   double exact_error = -1;  // below 0: not known
 };

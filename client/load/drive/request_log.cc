@@ -1,7 +1,7 @@
 #include "client/load/drive/request_log.h"
 
-#include <cinttypes>
 #include <cerrno>
+#include <cinttypes>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -24,11 +24,11 @@ void RequestLog::Write(const std::string& cls, size_t endpoint, Outcome outcome,
   const std::string name = nlohmann::json(cls).dump();
   const std::lock_guard lock(mu_);
   if (file_ == nullptr) return;
-  const int written = std::fprintf(
-      file_,
-      "{\"intended_ns\":%" PRId64 ",\"sent_ns\":%" PRId64 ",\"done_ns\":%" PRId64
-      ",\"class\":%s,\"endpoint\":%zu,\"outcome\":\"%s\"}\n",
-      at_ns, sent_ns, done_ns, name.c_str(), endpoint, NameOf(outcome));
+  const int written =
+      std::fprintf(file_,
+                   "{\"intended_ns\":%" PRId64 ",\"sent_ns\":%" PRId64 ",\"done_ns\":%" PRId64
+                   ",\"class\":%s,\"endpoint\":%zu,\"outcome\":\"%s\"}\n",
+                   at_ns, sent_ns, done_ns, name.c_str(), endpoint, NameOf(outcome));
   failed_ = failed_ || written < 0;
 }
 

@@ -18,10 +18,10 @@ class References;
 struct Traffic {
   const Workload* workload = nullptr;
   const Protocol* protocol = nullptr;
-  const References* references = nullptr;       // null: nothing is verified
-  std::vector<std::vector<Payload>> payloads;   // by class
-  std::vector<std::string> endpoints;           // gRPC targets
-  int connections = 8;                          // of each lane to each endpoint
+  const References* references = nullptr;      // null: nothing is verified
+  std::vector<std::vector<Payload>> payloads;  // by class
+  std::vector<std::string> endpoints;          // gRPC targets
+  int connections = 8;                         // of each lane to each endpoint
 };
 
 // A connection of its own to a target, without gRPC's retries: a request is sent once.

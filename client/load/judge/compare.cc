@@ -9,6 +9,7 @@
 
 #include "client/cli/report.h"
 #include "client/load/statistics/bootstrap.h"
+#include "client/load/workload/objective.h"
 
 namespace castor::load {
 namespace {
@@ -77,7 +78,7 @@ struct Metric {
 std::vector<Metric> MetricsOf(const std::vector<double>& quantiles, const CompareOptions& options) {
   std::vector<Metric> metrics;
   for (size_t i = 0; i < quantiles.size(); ++i) {
-    metrics.push_back({.name = PercentileName(quantiles[i]),
+    metrics.push_back({.name = QuantileName(quantiles[i]),
                        .quantile = quantiles[i],
                        .index = i,
                        .pick = [](const Figures& f, size_t k) { return f.quantiles[k]; },
@@ -293,7 +294,7 @@ Trend Comparison::trend() const {
 Comparison Compare(const RunData& a, const RunData& b, const CompareOptions& options) {
   std::vector<double> quantiles = options.quantiles;
   for (const Gate& gate : options.gates) {
-    const auto same = [&](double q) { return PercentileName(q) == gate.metric; };
+    const auto same = [&](double q) { return QuantileName(q) == gate.metric; };
     if (gate.quantile > 0 && std::none_of(quantiles.begin(), quantiles.end(), same)) {
       quantiles.push_back(gate.quantile);
     }

@@ -37,9 +37,6 @@ struct Gate {
 // Throws std::runtime_error that names what is wrong in the text.
 Gate ParseGate(std::string_view text);
 
-// "p99", "p99.9".
-std::string PercentileName(double quantile);
-
 struct CompareOptions {
   std::vector<double> quantiles = {0.5, 0.9, 0.99, 0.999};
   std::vector<Gate> gates = {};  // their quantiles are added to `quantiles`

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "client/load/judge/compare.h"
+#include "client/load/workload/objective.h"
 
 namespace castor::load {
 namespace {
@@ -42,7 +43,7 @@ void ParseMetric(std::string_view metric, Gate& gate) {
                           " p100), goodput, errors");
   }
   gate.quantile = *percent / 100;
-  gate.metric = PercentileName(gate.quantile);
+  gate.metric = QuantileName(gate.quantile);
 }
 
 double ParseChange(std::string_view change, std::string_view gate) {
@@ -59,12 +60,6 @@ double ParseChange(std::string_view change, std::string_view gate) {
 }
 
 }  // namespace
-
-std::string PercentileName(double quantile) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "p%.10g", quantile * 100);
-  return text;
-}
 
 Gate ParseGate(std::string_view text) {
   Gate gate;

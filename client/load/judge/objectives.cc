@@ -29,7 +29,7 @@ Finding CheckLatency(const RunData& run, size_t cls, const Cell& cell, size_t in
                      const Rules& rules) {
   const LatencyGoal& goal = run.objectives[cls].latencies[index];
   const std::string name = "p" + cli::FormatReal(100 * goal.quantile, "%.6g");
-  const std::string limit = DurationText(static_cast<double>(goal.limit.count()));
+  const std::string limit = FoundTime(static_cast<double>(goal.limit.count()));
   Finding finding;
   finding.rule = run.classes[cls] + ": " + name + " <= " + limit;
   const int64_t requests = cell.counted();
@@ -43,13 +43,13 @@ Finding CheckLatency(const RunData& run, size_t cls, const Cell& cell, size_t in
   const double share = static_cast<double>(above) / static_cast<double>(requests);
   finding.passed = confidence >= rules.confidence;
   finding.text = std::to_string(above) + " of " + std::to_string(requests) + " requests (" +
-                 ShareText(share) + ") took longer than " + limit + " or got no OK answer";
+                 FoundShare(share) + ") took longer than " + limit + " or got no OK answer";
   if (finding.passed) return finding;
   if (share > 1 - goal.quantile) {
-    finding.text += ", and " + ShareText(1 - goal.quantile) + " may";
+    finding.text += ", and " + FoundShare(1 - goal.quantile) + " may";
     return finding;
   }
-  finding.text += ": too few to be " + ShareText(rules.confidence) + " sure of " + name;
+  finding.text += ": too few to be " + FoundShare(rules.confidence) + " sure of " + name;
   if (const auto factor = LongerBy(goal.quantile, requests, above, rules.confidence)) {
     finding.text += "; run for at least " +
                     cli::FormatReal(std::ceil(*factor * run.MeasuredSeconds()), "%.0f s");
@@ -71,11 +71,11 @@ std::vector<Finding> CheckObjective(const RunData& run, size_t cls, const Rules&
   }
   if (objective.max_error_share) {
     const int64_t errors = cell.counted() - cell.of(Outcome::kOk);
-    const std::string most = ShareText(*objective.max_error_share);
+    const std::string most = FoundShare(*objective.max_error_share);
     findings.push_back({run.classes[cls] + ": errors <= " + most,
                         cell.counted() > 0 && cell.error_share() <= *objective.max_error_share,
                         std::to_string(errors) + " of " + std::to_string(cell.counted()) +
-                            " requests (" + ShareText(cell.error_share()) +
+                            " requests (" + FoundShare(cell.error_share()) +
                             ") got no OK answer, and " + most + " may"});
   }
   return findings;

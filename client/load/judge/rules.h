@@ -28,7 +28,7 @@ Finding CheckVerified(const RunData& run);
 std::vector<Finding> CheckObjective(const RunData& run, size_t cls, const Rules& rules);
 
 // For findings' texts: "3.10 ms", "12.5 %".
-std::string DurationText(double ns);
-std::string ShareText(double share);
+std::string FoundTime(double ns);
+std::string FoundShare(double share);
 
 }  // namespace castor::load

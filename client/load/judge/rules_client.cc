@@ -17,12 +17,12 @@ Finding CheckClientLag(const RunData& run, const Rules& rules) {
   const auto lag = static_cast<double>(total.lag.ValueAt(0.99));
   const auto median = static_cast<double>(total.intended.ValueAt(0.5));
   const double most = std::max(static_cast<double>(rules.max_lag_ns), rules.max_lag_share * median);
-  const std::string text = "p99 of the client's lag is " + DurationText(lag);
-  if (lag <= most) return {"client-lag", true, text + ", and may be " + DurationText(most)};
+  const std::string text = "p99 of the client's lag is " + FoundTime(lag);
+  if (lag <= most) return {"client-lag", true, text + ", and may be " + FoundTime(most)};
   return {"client-lag", false,
-          text + ", more than " + DurationText(most) + " (the greater of " +
-              DurationText(static_cast<double>(rules.max_lag_ns)) + " and " +
-              ShareText(rules.max_lag_share) + " of the median latency): the client sent late; " +
+          text + ", more than " + FoundTime(most) + " (the greater of " +
+              FoundTime(static_cast<double>(rules.max_lag_ns)) + " and " +
+              FoundShare(rules.max_lag_share) + " of the median latency): the client sent late; " +
               kRemedy};
 }
 
@@ -34,10 +34,10 @@ Finding CheckClientCpu(const RunData& run, const Rules& rules) {
     calibrated += client.calibrated_rate;
     all_calibrated = all_calibrated && client.calibrated_rate > 0;
   }
-  const std::string text = "the client's busiest thread took " + ShareText(busiest) + " of a core";
+  const std::string text = "the client's busiest thread took " + FoundShare(busiest) + " of a core";
   if (busiest > rules.max_thread_share) {
     return {"client-cpu", false,
-            text + ", more than " + ShareText(rules.max_thread_share) +
+            text + ", more than " + FoundShare(rules.max_thread_share) +
                 ": the client was the limit; " + kRemedy};
   }
   if (all_calibrated && run.asked_rate > calibrated) {
@@ -54,11 +54,11 @@ Finding CheckClientDropped(const RunData& run, const Rules& rules) {
   const int64_t dropped = total.of(Outcome::kDropped);
   if (dropped == 0) return {"client-dropped", true, "every planned request was sent"};
   const double share = static_cast<double>(dropped) / static_cast<double>(total.planned());
-  const std::string text = std::to_string(dropped) + " requests (" + ShareText(share) +
+  const std::string text = std::to_string(dropped) + " requests (" + FoundShare(share) +
                            " of those planned) were not sent, since the cap on requests in " +
                            "flight was reached";
   if (share <= rules.max_dropped_share) {
-    return {"client-dropped", true, text + "; " + ShareText(rules.max_dropped_share) + " may be"};
+    return {"client-dropped", true, text + "; " + FoundShare(rules.max_dropped_share) + " may be"};
   }
   return {"client-dropped", false,
           text +

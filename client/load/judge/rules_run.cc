@@ -23,7 +23,7 @@ std::optional<std::string> TooFew(const std::string& whose, int64_t requests, do
   if (requests >= needed) return std::nullopt;
   std::string text = whose + " had " + std::to_string(requests) + " requests, and p" +
                      FormatReal(100 * quantile, "%g") + " at a confidence of " +
-                     ShareText(confidence) + " takes " + std::to_string(needed) + " or more";
+                     FoundShare(confidence) + " takes " + std::to_string(needed) + " or more";
   if (requests > 0 && seconds > 0) {
     const double ratio = static_cast<double>(needed) / static_cast<double>(requests);
     text += ": run for at least " + SecondsText(std::ceil(seconds * ratio));
@@ -74,7 +74,7 @@ std::string GrowthText(const std::string& what, const Growth& growth,
                        const std::function<std::string(double)>& text, double confidence) {
   return what + " grew by " + text(growth.growth) + " over the run, about a mean of " +
          text(growth.mean) + " (by at least " + text(growth.at_least) + " at a confidence of " +
-         ShareText(confidence) + ")";
+         FoundShare(confidence) + ")";
 }
 
 }  // namespace
@@ -106,7 +106,7 @@ Finding CheckEarlyStopping(const RunData& run, const Rules& rules) {
   return {"early-stopping", true,
           std::string("there are enough requests for ") +
               (goals ? "each class's percentiles" : "p99") + " at a confidence of " +
-              ShareText(rules.confidence)};
+              FoundShare(rules.confidence)};
 }
 
 Finding CheckStationary(const RunData& run, const Rules& rules) {
@@ -121,7 +121,7 @@ Finding CheckStationary(const RunData& run, const Rules& rules) {
   // A load that is meant to grow makes all else grow.
   if (run.open_loop && Grew(load, 0, load.mean * rules.max_drift / 2)) {
     return {"stationary", true,
-            "not checked: the load itself grows by " + ShareText(load.growth / load.mean) +
+            "not checked: the load itself grows by " + FoundShare(load.growth / load.mean) +
                 " of its mean over the run"};
   }
   const auto count = [](double value) { return FormatReal(value, "%.3g"); };
@@ -138,18 +138,18 @@ Finding CheckStationary(const RunData& run, const Rules& rules) {
         "--rate");
   }
   if (Grew(lag, rules.max_drift, static_cast<double>(rules.max_lag_ns))) {
-    add(GrowthText("the client's lag", lag, DurationText, rules.confidence) +
+    add(GrowthText("the client's lag", lag, FoundTime, rules.confidence) +
         ": the client does not keep up; lower --rate or add --workers");
   }
   if (!queue && Grew(latency, rules.max_drift, 0)) {
-    add(GrowthText("latency", latency, DurationText, rules.confidence) +
+    add(GrowthText("latency", latency, FoundTime, rules.confidence) +
         ": this is no steady state; warm up for longer, or lower the load");
   }
   if (!problems.empty()) return {"stationary", false, problems};
   return {"stationary", true,
           std::string("neither ") + (run.open_loop ? "work in flight, " : "") +
               "latency nor the client's lag grew over the run by more than " +
-              ShareText(rules.max_drift) + " of its mean"};
+              FoundShare(rules.max_drift) + " of its mean"};
 }
 
 }  // namespace castor::load

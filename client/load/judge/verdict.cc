@@ -18,8 +18,8 @@ bool AllPassed(const std::vector<Finding>& findings) {
 bool Verdict::valid() const { return AllPassed(validity); }
 bool Verdict::met() const { return AllPassed(objectives); }
 
-std::string DurationText(double ns) { return cli::FormatMicroseconds(ns / 1000); }
-std::string ShareText(double share) { return cli::FormatReal(100 * share, "%.3g %%"); }
+std::string FoundTime(double ns) { return cli::FormatMicroseconds(ns / 1000); }
+std::string FoundShare(double share) { return cli::FormatReal(100 * share, "%.3g %%"); }
 
 Verdict Judge(const RunData& run, const Rules& rules) {
   Verdict verdict;

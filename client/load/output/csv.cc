@@ -8,6 +8,7 @@
 #include "client/cli/report.h"
 #include "client/load/output/figures.h"
 #include "client/load/output/text.h"
+#include "client/load/workload/objective.h"
 
 namespace castor::load {
 namespace {
@@ -76,7 +77,7 @@ void AddPerfAnalyzer(const RunData& run, const Cell& cell, double seconds, Colum
   columns->emplace_back("Server Compute Output", mean(stages.copy_out));
   columns->emplace_back("Client Recv", "0");
   for (const double quantile : {0.5, 0.9, 0.95, 0.99}) {
-    columns->emplace_back(QuantileText(quantile) + " latency",
+    columns->emplace_back(QuantileName(quantile) + " latency",
                           QuantileField(cell.service, quantile));
   }
   columns->emplace_back("Avg latency", cell.service.empty() ? "" : MicrosecondsField(mean_ns));
@@ -104,7 +105,7 @@ void AddOurs(const RunData& run, size_t cls, size_t endpoint, double seconds, Co
                                                             {"refusal", &cell.refusal}};
   for (const auto& [name, histogram] : times) {
     for (const double quantile : kShownQuantiles) {
-      columns->emplace_back(QuantileText(quantile) + " " + name + " us",
+      columns->emplace_back(QuantileName(quantile) + " " + name + " us",
                             QuantileField(*histogram, quantile));
     }
     columns->emplace_back(std::string("max ") + name + " us", GreatestField(*histogram));

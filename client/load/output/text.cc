@@ -8,6 +8,7 @@
 
 #include "client/cli/report.h"
 #include "client/cli/values.h"
+#include "client/load/workload/objective.h"
 
 namespace castor::load {
 namespace {
@@ -119,10 +120,8 @@ std::string PercentText(double part, double whole) {
   return "99.99999%";
 }
 
-std::string QuantileText(double quantile) { return "p" + FormatReal(100 * quantile, "%.7g"); }
-
 std::string GoalText(const LatencyGoal& goal) {
-  return QuantileText(goal.quantile) +
+  return QuantileName(goal.quantile) +
          " <= " + WithUnit(static_cast<double>(goal.limit.count()), "us");
 }
 
@@ -135,11 +134,7 @@ std::string TimeSign(double nanoseconds) {
 std::string RoundTime(double nanoseconds) { return WithUnit(nanoseconds, "µs"); }
 
 std::string GoalSign(const LatencyGoal& goal) {
-  return QuantileText(goal.quantile) + " ≤ " + RoundTime(static_cast<double>(goal.limit.count()));
-}
-
-std::string ErrorShareText(double max_share) {
-  return "errors <= " + FormatReal(100 * max_share, "%.4g%%");
+  return QuantileName(goal.quantile) + " ≤ " + RoundTime(static_cast<double>(goal.limit.count()));
 }
 
 std::string ErrorText(double billionths) {

@@ -4,13 +4,18 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "client/load/workload/workload.h"
 
 namespace castor::load {
 
-// One request of the plan. 32 bytes: an hour at 5,000/s takes 576 MB.
+class Picker;
+
+inline constexpr int64_t kMaxPlanned = int64_t{1} << 27;  // requests of one plan
+
+// One request of the plan. 24 bytes: an hour at 5,000/s takes 432 MB.
 struct Planned {
   int64_t at_ns = 0;             // from the begin; negative while warming up
   int64_t cancel_after_ns = -1;  // from `at_ns`; -1: it is not cancelled
@@ -22,20 +27,25 @@ struct Planned {
 // In order of `at_ns`. For a closed loop the order alone matters: `at_ns` is 0.
 using Schedule = std::vector<Planned>;
 
-// The plan of an open loop or a replay. `verify_share` of the requests, 0..1, are to be verified.
-// Deterministic: equal arguments give equal schedules, on every machine. Throws std::runtime_error
-// when a trace cannot be read, or when the plan would not fit into memory (2^27 requests).
+// The plan of an open loop, or of a replay that PrepareReplay (replay.h) has given its classes.
+// `verify_share` of the requests, 0..1, are to be verified. Deterministic: equal arguments give
+// equal schedules, on every machine. Throws std::runtime_error (cli::UsageError is one) when a
+// trace cannot be read, or when the plan would not fit into memory (kMaxPlanned).
 Schedule MakeSchedule(const Workload& workload, double verify_share);
 
-// The next request of a closed loop, without end: classes by weight, payloads in turn.
+// The next request of a closed loop, without end: classes by weight, payloads in turn. Each stream
+// has its own random numbers. Not thread-safe.
 class EndlessSchedule {
  public:
   EndlessSchedule(const Workload& workload, double verify_share, uint64_t stream);
+  EndlessSchedule(EndlessSchedule&&) noexcept;
+  EndlessSchedule& operator=(EndlessSchedule&&) noexcept;
+  ~EndlessSchedule();
+
   Planned Next();
 
  private:
-  struct State;
-  // (the implementer chooses)
+  std::unique_ptr<Picker> picker_;
 };
 
 }  // namespace castor::load

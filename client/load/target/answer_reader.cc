@@ -11,12 +11,19 @@
 namespace castor::load {
 namespace {
 
-using google::protobuf::io::CodedInputStream;
-using google::protobuf::internal::WireFormatLite;
+constexpr uint32_t kMaxSubmessage = 1 << 20;
 
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+
+// By way of a copy, which is small: WireFormatLite::ReadMessage takes a cut message for a whole
+// one.
 template <typename Message>
 bool ReadSubmessage(CodedInputStream& input, Message& message) {
-  return WireFormatLite::ReadMessage(&input, &message);
+  uint32_t length = 0;
+  std::string bytes;
+  return input.ReadVarint32(&length) && length <= kMaxSubmessage &&
+         input.ReadString(&bytes, static_cast<int>(length)) && message.MergeFromString(bytes);
 }
 
 // token_counts: packed, or one by one.

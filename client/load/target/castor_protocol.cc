@@ -32,6 +32,14 @@ uint64_t SeedOf(uint64_t seed, const ClassSpec& spec, size_t payload) {
   return MixSeed(MixSeed(seed, std::hash<std::string>()(spec.name)), payload);
 }
 
+// The class as its payload `i` is drawn.
+ClassSpec ForPayload(const ClassSpec& spec, size_t i) {
+  ClassSpec one = spec;
+  if (!spec.calls.empty()) one.call = spec.calls[i];
+  one.calls.clear();
+  return one;
+}
+
 // In one slice, which each call shares.
 grpc::ByteBuffer BytesOf(const google::protobuf::Message& message) {
   grpc::Slice slice(message.ByteSizeLong());
@@ -70,8 +78,9 @@ class CastorProtocol : public Protocol {
     if (encode != nullptr && !encode->text_file.empty()) texts = ReadTexts(encode->text_file);
     for (size_t i = 0; i < static_cast<size_t>(spec.payloads); ++i) {
       const uint64_t own = SeedOf(seed, spec, i);
-      payloads.push_back(encode != nullptr ? OfEncode(MakeEncode(spec, texts, own))
-                                           : OfAttend(spec, MakeAttend(spec, own)));
+      const ClassSpec one = ForPayload(spec, i);
+      payloads.push_back(encode != nullptr ? OfEncode(MakeEncode(one, texts, own))
+                                           : OfAttend(one, MakeAttend(one, own)));
     }
     return payloads;
   }
@@ -97,17 +106,17 @@ class CastorProtocol : public Protocol {
     const auto response = Parse<v1::AttendResponse>(answer);
     if (!response.has_value()) return std::nullopt;
     std::string problem;
-    const auto result = cli::CheckExactly(MakeAttend(spec, SeedOf(seed, spec, payload)),
-                                          response->output(), max_operations, &problem);
+    const auto result =
+        cli::CheckExactly(MakeAttend(ForPayload(spec, payload), SeedOf(seed, spec, payload)),
+                          response->output(), max_operations, &problem);
     if (!result.has_value()) return std::nullopt;
     return result->relative_error;
   }
 
  private:
   static Payload OfEncode(const v1::EncodeRequest& request) {
-    return {.method = kEncode,
-            .bytes = BytesOf(request),
-            .sequences = request.texts().texts_size()};
+    return {
+        .method = kEncode, .bytes = BytesOf(request), .sequences = request.texts().texts_size()};
   }
 
   Payload OfAttend(const ClassSpec& spec, const v1::AttendRequest& request) {
@@ -127,8 +136,7 @@ class CastorProtocol : public Protocol {
       client::Client client({.target = endpoint});
       const auto registered = client.RegisterSharedMemory(problem->memory());
       if (!registered.ok()) {
-        throw ServerError("shared memory at " + endpoint + ": " +
-                              registered.error().ToString());
+        throw ServerError("shared memory at " + endpoint + ": " + registered.error().ToString());
       }
     }
     shared_.push_back(std::move(problem));

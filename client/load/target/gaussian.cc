@@ -11,8 +11,8 @@ namespace castor::load {
 namespace {
 
 constexpr size_t kTable = size_t{1} << 20;
-constexpr size_t kWindow = 4096;     // values between two draws of an offset
-constexpr float kNoise = 0.3F;       // of structured rows, beside centres of unit variance
+constexpr size_t kWindow = 4096;  // values between two draws of an offset
+constexpr float kNoise = 0.3F;    // of structured rows, beside centres of unit variance
 
 // By Box and Muller, from a fixed seed.
 const std::vector<float>& Table() {
@@ -37,8 +37,8 @@ void FillGaussian(std::span<float> values, Random& random) {
   for (size_t i = 0; i < values.size(); i += kWindow) {
     const size_t count = std::min(kWindow, values.size() - i);
     const size_t offset = Below(kTable - kWindow, random);
-    std::copy_n(table.begin() + static_cast<ptrdiff_t>(offset), count, values.begin() +
-                static_cast<ptrdiff_t>(i));
+    std::copy_n(table.begin() + static_cast<ptrdiff_t>(offset), count,
+                values.begin() + static_cast<ptrdiff_t>(i));
   }
 }
 

@@ -17,7 +17,7 @@ namespace castor::load {
 // A request as it goes over the wire, built before the run and sent again and again: sending it
 // costs no serialising.
 struct Payload {
-  std::string method;  // full path, such as "/castor.v1.AttentionService/Attend"
+  std::string method{};  // full path, such as "/castor.v1.AttentionService/Attend"
   grpc::ByteBuffer bytes{};
   int64_t sequences = 0, tokens = 0;  // in the request; tokens 0: the answer alone knows
 };
@@ -28,8 +28,8 @@ struct AnswerFacts {
   bool timed = false;     // the times below are there
   double decode_us = 0, queue_us = 0, copy_in_us = 0, compute_us = 0, copy_out_us = 0, total_us = 0;
   double predicted_us = 0, measured_us = 0;
-  std::string kernel;     // that ran
-  int64_t tokens = 0;     // computed; 0: not said
+  std::string kernel{};  // that ran
+  int64_t tokens = 0;    // computed; 0: not said
 };
 
 // Any thread may call the const functions.
@@ -51,9 +51,9 @@ class Protocol {
   // must have the same bytes.
   virtual double Tolerance(const ClassSpec& spec) const = 0;
 
-  // ||answer - exact|| / ||exact|| by a computation of this client's own, in double precision, on as
-  // many rows as `max_operations` multiply-adds allow. nullopt where it cannot tell. `payload` is
-  // the index in what MakePayloads returned for this class and seed.
+  // ||answer - exact|| / ||exact|| by a computation of this client's own, in double precision, on
+  // as many rows as `max_operations` multiply-adds allow. nullopt where it cannot tell. `payload`
+  // is the index in what MakePayloads returned for this class and seed.
   virtual std::optional<double> ExactError(const ClassSpec& spec, uint64_t seed, size_t payload,
                                            const grpc::ByteBuffer& answer,
                                            int64_t max_operations) const = 0;

@@ -35,8 +35,8 @@ void References::Add(const ClassSpec& spec, size_t cls, uint64_t seed, const Pay
   std::string elements = protocol_.Elements(payload, answer).value_or("");
   reference.size = elements.size();
   reference.fingerprint = absl::HashOf(elements);
-  if (const auto error = protocol_.ExactError(spec, seed, references_[cls].size(), answer,
-                                              kMaxOperations)) {
+  if (const auto error =
+          protocol_.ExactError(spec, seed, references_[cls].size(), answer, kMaxOperations)) {
     reference.exact_error = *error;
   }
   if (reference.tolerance > 0) reference.elements = std::move(elements);

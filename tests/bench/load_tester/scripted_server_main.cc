@@ -7,8 +7,8 @@
 // Prints a line of JSON when it listens (port, begin_unix_ns, the script), and one with its counts
 // when SIGINT or SIGTERM ends it.
 
+#include <sched.h>
 #include <signal.h>
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -29,7 +29,16 @@ void Print(const nlohmann::ordered_json& line) {
   std::fflush(stdout);
 }
 
+// What runs beside this, such as the client that is measured, must not move its answers. Where that
+// is not permitted, the last line tells how late they were.
+void GoBeforeOthers() {
+  sched_param first{};
+  first.sched_priority = 1;
+  (void)sched_setscheduler(0, SCHED_FIFO, &first);
+}
+
 void Serve(const ScriptedServerOptions& options) {
+  if (!options.discard) GoBeforeOthers();
   ScriptedServer server(options);
   running = &server;
   struct sigaction action {};
@@ -109,9 +118,6 @@ int main(int argc, char** argv) {
                  "--stall-every\n");
     return 2;
   }
-  // Whoever is measured may share its processors, and must not move its answers. Where it may not go
-  // first, its last line says how late they were.
-  (void)setpriority(PRIO_PROCESS, 0, -10);
   try {
     castor::bench::Serve(options);
   } catch (const std::exception& error) {

@@ -62,7 +62,8 @@ class LaneTest : public ::testing::Test {
 TEST_F(LaneTest, SendsEachRequestOfAScheduleOnce) {
   Schedule schedule;
   for (int i = 0; i < 1000; ++i) {
-    schedule.push_back({.at_ns = i * 20'000, .payload = static_cast<uint32_t>(i % 2),
+    schedule.push_back({.at_ns = i * 20'000,
+                        .payload = static_cast<uint32_t>(i % 2),
                         .cls = static_cast<uint16_t>(i % 4 == 0)});
   }
   RunOpen(schedule);

@@ -18,7 +18,7 @@ grpc::Status Refusal(grpc::StatusCode code, const std::string& reason, const std
   status.set_message(text);
   google::rpc::ErrorInfo info;
   info.set_reason(reason);
-  info.set_domain("castor.v1");
+  info.set_domain("castor");
   status.add_details()->PackFrom(info);
   return {code, text, status.SerializeAsString()};
 }
@@ -156,8 +156,14 @@ TEST_F(RecorderTest, WhatWarmsUpCountsForTheServerAlone) {
 
 TEST_F(RecorderTest, StagesAddUpToWhatTheServerSays) {
   Ended ended = Answer(0, 0, 10);
-  ended.facts = {.readable = true, .timed = true, .queue_us = 3000, .compute_us = 2000,
-                 .total_us = 6000, .predicted_us = 2400, .measured_us = 2000, .kernel = "vanilla"};
+  ended.facts = {.readable = true,
+                 .timed = true,
+                 .queue_us = 3000,
+                 .compute_us = 2000,
+                 .total_us = 6000,
+                 .predicted_us = 2400,
+                 .measured_us = 2000,
+                 .kernel = "vanilla"};
   recorder().Record(ended);
   ended.facts.predicted_us = 2600;
   recorder().Record(ended);

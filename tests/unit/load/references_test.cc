@@ -35,8 +35,7 @@ TEST(ReferencesTest, AnAttentionMustHaveTheSameBytes) {
   const auto answer = [](float x) { return AnswerOf<v1::AttendResponse>({x, 1, 2, 3}, {1, 1, 4}); };
   references.Add(spec, 0, 1, payload, answer(1));
   EXPECT_EQ(references.Compare(0, 0, payload, answer(1)), Match::kEqual);
-  EXPECT_EQ(references.Compare(0, 0, payload, answer(std::nextafter(1.F, 2.F))),
-            Match::kDifferent);
+  EXPECT_EQ(references.Compare(0, 0, payload, answer(std::nextafter(1.F, 2.F))), Match::kDifferent);
   EXPECT_EQ(references.Compare(0, 0, payload, grpc::ByteBuffer()), Match::kDifferent);
 }
 

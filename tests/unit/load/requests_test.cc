@@ -20,8 +20,12 @@ ClassSpec AttendClass(AttendSpec spec) {
 }
 
 TEST(RequestsTest, AnAttendHasTheShapesOfItsClass) {
-  AttendSpec spec = {.lengths = UniformLength{3, 9}, .sequences = FixedLength{4}, .heads = 2,
-                     .head_dim = 16, .value_dim = 8, .dtype = v1::FLOAT16};
+  AttendSpec spec = {.lengths = UniformLength{3, 9},
+                     .sequences = FixedLength{4},
+                     .heads = 2,
+                     .head_dim = 16,
+                     .value_dim = 8,
+                     .dtype = v1::FLOAT16};
   spec.kernel.kernel = "cast";
   const v1::AttendRequest request = MakeAttend(AttendClass(spec), 7);
   ASSERT_EQ(request.query_lengths_size(), 4);

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "client/cli/values.h"
+#include "client/load/workload/objective.h"
 #include "tests/support/seeded.h"
 
 namespace castor::load {
@@ -44,11 +45,10 @@ TEST(TextTest, NumbersReadAsPeopleWriteThem) {
   EXPECT_EQ(ClockText(78.9), "1:18");
   EXPECT_EQ(ClockText(3723), "1:02:03");
   EXPECT_EQ(ClockText(-3), "0:00");
-  EXPECT_EQ(QuantileText(0.5), "p50");
-  EXPECT_EQ(QuantileText(0.999), "p99.9");
+  EXPECT_EQ(QuantileName(0.5), "p50");
+  EXPECT_EQ(QuantileName(0.999), "p99.9");
   EXPECT_EQ(GoalText({0.99, std::chrono::milliseconds(50)}), "p99 <= 50 ms");
   EXPECT_EQ(GoalSign({0.99, std::chrono::microseconds(50)}), "p99 ≤ 50 µs");
-  EXPECT_EQ(ErrorShareText(0.001), "errors <= 0.1%");
 }
 
 TEST(TextTest, AShareBelowAllNeverReadsAll) {
