@@ -37,9 +37,8 @@ std::optional<double> Decimal(std::string_view text) {
 void ParseMetric(std::string_view metric, Gate& gate) {
   gate.metric = metric;
   if (metric == "goodput" || metric == "errors") return;
-  const auto quantile = metric.starts_with('p')
-                            ? ParsePercent(std::string(metric.substr(1)) + "%")
-                            : std::optional<double>();
+  const auto quantile = metric.starts_with('p') ? ParsePercent(std::string(metric.substr(1)) + "%")
+                                                : std::optional<double>();
   if (!quantile || *quantile <= 0 || *quantile >= 1) {
     Refuse(gate.text, "'" + gate.metric + "' is none of p50 (or any percentile above p0 and below" +
                           " p100), goodput, errors");
