@@ -18,9 +18,10 @@ constexpr int kMet = 0, kServerError = 1, kUsage = 2, kInvalid = 4;
 
 class LoadCliTest : public CliTest {
  protected:
-  static std::vector<std::string> Small(std::vector<std::string> more) {
+  static std::vector<std::string> Small(const std::vector<std::string>& more,
+                                        const std::string& tokens) {
     std::vector<std::string> arguments = {
-        "run", "--attend",  "4-16",           "--heads",   "1",      "--head-dim",
+        "run", "--attend",  tokens,           "--heads",   "1",      "--head-dim",
         "8",   "-d",        "1500ms",         "--warm-up", "200ms",  "--min-duration",
         "1s",  "--metrics", metrics_address_, "-q",        "--json", InFolder("run.json")};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -28,8 +29,8 @@ class LoadCliTest : public CliTest {
   }
 
   // The saved run of one that must be measured whole, whether the machine kept up or not.
-  static Json Measured(const std::vector<std::string>& more) {
-    const Outcome outcome = Run(Small(more));
+  static Json Measured(const std::vector<std::string>& more, const std::string& tokens = "4-16") {
+    const Outcome outcome = Run(Small(more, tokens));
     EXPECT_THAT(outcome.exit_code, AnyOf(kMet, kInvalid)) << outcome.out << outcome.err;
     return Json::parse(ReadFile(InFolder("run.json")), nullptr, /*allow_exceptions=*/false);
   }
@@ -61,8 +62,9 @@ TEST_F(LoadCliTest, TheServersCountsAgreeAndAnswersAreRight) {
 }
 
 TEST_F(LoadCliTest, CountsAgreeWithCancellationsAndRefusals) {
-  const Json run = Measured({"--attend", "2048", "--rate", "400", "--cancel-share", "0.3",
-                             "--cancel-after", "2ms", "--deadline", "30ms", "--payloads", "2"});
+  const Json run = Measured({"--rate", "400", "--cancel-share", "0.3", "--cancel-after", "2ms",
+                             "--deadline", "30ms", "--payloads", "2"},
+                            "2048");
   EXPECT_TRUE(Passed(run, "counts-agree"));
   EXPECT_TRUE(Passed(run, "all-answered"));
   EXPECT_GT(OfAll(run, "cancelled"), 0);
@@ -97,9 +99,9 @@ TEST_F(LoadCliTest, AClosedLoopAndAReplayAreLoadsLikeOthers) {
 }
 
 TEST_F(LoadCliTest, RunsAreComparedAndGated) {
-  (void)Measured({"--rate", "100", "--out", InFolder("out")});
+  (void)Measured({"--rate", "100", "--out", InFolder("reports")});
   for (const char* file : {"run.json", "run.html", "run.csv", "run.txt", "run.hlog"}) {
-    EXPECT_NE(ReadFile(InFolder("out/") + file), "") << file;
+    EXPECT_NE(ReadFile(InFolder("reports/") + file), "") << file;
   }
   const std::string file = InFolder("run.json");
   EXPECT_EQ(Run({"compare", file, file, "--fail-on", "p50 > +50%"}).exit_code, kMet);

@@ -5,6 +5,7 @@
 
 #include "client/cli/command.h"
 #include "client/load/commands/command.h"
+#include "client/load/drive/errors.h"
 
 namespace castor::load {
 
@@ -59,6 +60,9 @@ int Run(int argc, char** argv) {
   } catch (const cli::UsageError& error) {
     cli::Complain(error.what());
     return kUsageError;
+  } catch (const ServerError& error) {
+    cli::Complain(error.what());
+    return kServerError;
   } catch (const CLI::Error& error) {
     std::string name = "castor-load";
     for (const auto& [command, run] : commands) {

@@ -290,6 +290,9 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration, 
     if (now < next) continue;
     const double processor = ProcessorSeconds();
     progress.last = lanes.TakeRecent();
+    for (size_t cls = 0; cls < run.classes.size(); ++cls) {
+      progress.last[cls].in_flight = lanes.in_flight().of(cls);
+    }
     if (now >= begin) {
       if (in_flight.empty()) processor_at_begin = processor;
       auto& sample = in_flight.emplace_back();

@@ -16,7 +16,7 @@ struct Progress {
   std::vector<Second> last;  // by class: answers that came in the last second
   std::vector<Second> all;   // by class: since the phase began
   int64_t in_flight = 0;
-  double cpu_share = 0;  // of one core, by the busiest thread of this process
+  double cpu_share = 0;  // of one core, by all threads of this process
 };
 
 // Called on one thread at a time, never on one that sends.
