@@ -19,9 +19,10 @@ ARG CUDA_ARCHITECTURES=90a-real
 RUN deploy/setup.sh ${FLAVOR} \
   && cmake -G Ninja -B build -S . -DCMAKE_BUILD_TYPE=Release \
     "-DCASTOR_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES}" \
-  && cmake --build build --target castor-server castor \
+  && cmake --build build --target castor-server castor castor-load \
   && cmake --install build --strip --prefix /opt/castor \
   && deploy/image/closure.sh /opt/castor/lib build/server/castor-server build/client/castor \
+    build/client/load/castor-load \
     build/engine/libcastor_*.so
 
 # ---- test: the same build folder, so that the tested binary is the shipped one -----------------------

@@ -60,8 +60,10 @@ build_packages=(
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev # the wire
   prometheus-cpp-dev libmicrohttpd-dev libspdlog-dev nlohmann-json3-dev libssl-dev   # the server
   libcli11-dev libtomlplusplus-dev                                                   # its options
-  zlib1g-dev libcurl4-openssl-dev            # named by prometheus-cpp's CMake files
+  libboost-math-dev                          # the load tester's statistics
+  zlib1g-dev libcurl4-openssl-dev            # its logs; named by prometheus-cpp's CMake files
   libgtest-dev libgmock-dev libbenchmark-dev # tests, benchmarks
+  libnghttp2-dev                             # a test server
   curl                                       # quickstart reads /metrics
 )
 dev_packages=(

@@ -126,6 +126,7 @@ struct Metrics::Children {
   Gauge* regions = nullptr;
   Counter* shared_memory_read = nullptr;
   Counter* shared_memory_written = nullptr;
+  Counter* record_dropped = nullptr;
   Gauge* ready = nullptr;
   Gauge* stalled = nullptr;
   Gauge* draining = nullptr;
@@ -228,6 +229,11 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                                .Help("Bytes of answers' tensors written to shared memory.")
                                .Register(registry)
                                .Add({});
+  record_dropped = &prometheus::BuildCounter()
+                        .Name("castor_record_dropped_total")
+                        .Help("Requests that are missing from the file of --record.")
+                        .Register(registry)
+                        .Add({});
   ready = &prometheus::BuildGauge()
                .Name("castor_ready")
                .Help("1 while the server takes requests.")
@@ -329,6 +335,8 @@ void Metrics::SharedMemoryRead(uint64_t bytes) {
 void Metrics::SharedMemoryWritten(uint64_t bytes) {
   children_->shared_memory_written->Increment(static_cast<double>(bytes));
 }
+
+void Metrics::RecordDropped() { children_->record_dropped->Increment(); }
 
 void Metrics::SetReady(bool ready) {
   MutexLock lock(mu_);

@@ -82,6 +82,9 @@ class Metrics {
   void SharedMemoryRead(uint64_t bytes);
   void SharedMemoryWritten(uint64_t bytes);
 
+  // A request that --record had no room for.
+  void RecordDropped();
+
   // What castor_ready says: both that the server takes requests, and that the engine does not hang.
   void SetReady(bool ready);
   void SetStalled(bool stalled);

@@ -209,6 +209,15 @@ void DeclareService(Declarer& declare, ServerOptions& options) {
                "Serve gRPC reflection, for grpcurl and the like");
   declare.Flag(kObservability, "--channelz", &options.channelz,
                "Serve channelz, gRPC's own connection statistics");
+  declare.Text(kObservability, "--record", "FILE", "",
+               "Write the arrival, sizes, kernel and priority of each request to a new file, for "
+               "castor-load to replay. Contents, tenants and ids are not written",
+               [&options](const std::string& text) -> std::string {
+                 options.record = text;
+                 return "";
+               });
+  declare.Bytes(kObservability, "--record-max-bytes", &options.record_max_bytes, 1024,
+                int64_t{1} << 50, "Where that file, and the recording, ends");
 }
 
 void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype) {

@@ -54,6 +54,8 @@ struct ServerOptions {
   LogLevel log_level = LogLevel::kInfo;
   bool reflection = true;
   bool channelz = false;
+  std::string record;  // the file of server/record/recorder.h; empty: none
+  int64_t record_max_bytes = int64_t{1} << 30;
 };
 
 // The options, or the exit code with which main should return at once: 0 after --help or

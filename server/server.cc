@@ -109,6 +109,7 @@ Server::Server(ServerOptions options, std::unique_ptr<Engine> engine,
       engine_(std::move(engine)),
       authorizer_(std::move(authorizer)),
       metrics_(*engine_),
+      recorder_(metrics_),
       shared_memory_(options_.shared_memory ? options_.max_shared_memory_regions : 0),
       connections_({options_.max_connections, options_.max_connections_per_host}, metrics_),
       calls_({options_.max_calls, options_.max_concurrent_streams, kMaxMetadataBytes,
@@ -122,7 +123,8 @@ Server::Server(ServerOptions options, std::unique_ptr<Engine> engine,
                calls_,
                *authorizer_,
                options_.max_deadline,
-               [this] { OnEngineFault(); }},
+               [this] { OnEngineFault(); },
+               &recorder_},
       attention_(context_),
       encoder_(context_),
       models_(context_),
@@ -136,6 +138,10 @@ absl::Status Server::Listen() {
     if (!port.ok()) return port.status();
     metrics_port_ = *port;
     metrics_address = WithPort(options_.metrics_listen, metrics_port_);
+  }
+  if (!options_.record.empty()) {
+    absl::Status recording = recorder_.Start(options_.record, options_.record_max_bytes);
+    if (!recording.ok()) return recording;
   }
   auto listener =
       Listener::Open(options_, {&health_, &attention_, &encoder_, &models_, &info_, &regions_},

@@ -22,6 +22,7 @@
 #include "server/lifecycle.h"
 #include "server/metrics.h"
 #include "server/options.h"
+#include "server/record/recorder.h"
 #include "server/services/attention_service.h"
 #include "server/services/call.h"
 #include "server/services/encoder_service.h"
@@ -103,6 +104,7 @@ class Server {
   const std::unique_ptr<Authorizer> authorizer_;
   Lifecycle lifecycle_;
   Metrics metrics_;
+  Recorder recorder_;  // writes the rest when no call is left
   SharedMemory shared_memory_;
   Connections connections_;
   CallTable calls_;

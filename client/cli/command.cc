@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>  // program_invocation_short_name
 #include <cstdio>
 #include <utility>
 
@@ -50,7 +51,7 @@ std::optional<int> KeepStandardDescriptors(char** argv) {
 }
 
 void Complain(std::string_view message) {
-  std::string line = "castor: ";
+  std::string line = std::string(program_invocation_short_name) + ": ";
   for (const char c : message) {
     line += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? ' ' : c;
   }

@@ -46,7 +46,7 @@ class UsageError : public CLI::Error {
 // connection could get such a descriptor, and would be sent whatever is printed.
 std::optional<int> KeepStandardDescriptors(char** argv);
 
-// Prints "castor: MESSAGE" as one line on standard error, whatever characters it contains.
+// Prints "PROGRAM: MESSAGE" as one line on standard error, whatever characters it contains.
 void Complain(std::string_view message);
 
 // The tensor in an .npy file. Throws UsageError.

@@ -15,6 +15,7 @@
 #include "server/auth/authorizer.h"
 #include "server/lifecycle.h"
 #include "server/metrics.h"
+#include "server/record/recorder.h"
 #include "server/shared_memory.h"
 #include "server/transport/call_table.h"
 
@@ -30,6 +31,7 @@ struct ServiceContext {
   const Authorizer& authorizer;
   std::chrono::milliseconds max_deadline;  // caps every call's deadline
   std::function<void()> on_engine_fault;   // must not block; may be called more than once
+  Recorder* recorder = nullptr;            // none: nothing is recorded
 };
 
 // The time by which a call must be answered: its caller's deadline `asked`, but at most

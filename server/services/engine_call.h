@@ -21,7 +21,8 @@ class EngineCall final : public MessageCall, private RequestShell {
   EngineCall(const ServiceContext& services, Method method, Arrival arrival)
       : MessageCall(services.calls, CallTable::Kind::kWork, std::move(arrival)),
         record_(services, method),
-        request_({services.engine, services.shared_memory, services.metrics}, *this) {}
+        request_({services.engine, services.shared_memory, services.metrics, services.recorder},
+                 *this) {}
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override {

@@ -17,11 +17,14 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/base/error.h"
 #include "engine/engine.h"
 #include "server/codec/regions.h"
 #include "server/metrics.h"
+#include "server/record/recorder.h"
+#include "server/record/trace_line.h"
 #include "server/services/cancellation.h"
 #include "server/shared_memory.h"
 
@@ -32,6 +35,7 @@ struct RequestParts {
   Engine& engine;
   const SharedMemory& shared_memory;
   Metrics& metrics;
+  Recorder* recorder = nullptr;  // none: nothing is recorded
 };
 
 // What is known of a request besides its message.
@@ -119,18 +123,26 @@ class EngineRequest {
     call.received = origin.received;
     call.deadline = origin.deadline;
     call.tenant = std::move(origin.tenant);
+    if (parts_.recorder != nullptr && parts_.recorder->on()) {
+      trace_.Begin(decoded.request, origin.received - parts_.recorder->begin(),
+                   origin.deadline - origin.received);
+    }
     // `decoded` owns the slices that the request's views point into, and keeps the regions of its
     // files open. Submit has read both when it returns.
     const absl::StatusOr<Ticket> ticket = parts_.engine.Submit(
         std::move(decoded.request),
         [this](absl::StatusOr<Result> result) { Complete(std::move(result)); });
-    if (!ticket.ok()) return ticket.status();
+    if (!ticket.ok()) {
+      Record(ticket.status(), nullptr);
+      return ticket.status();
+    }
     if (!cancellation_.SetTicket(*ticket)) parts_.engine.Cancel(*ticket);
     return absl::OkStatus();
   }
 
   void Complete(absl::StatusOr<Result> result) {
     if (shared_bytes_ > 0) parts_.metrics.SharedMemoryRead(shared_bytes_);
+    Record(result.status(), result.ok() ? TokenCountsOf(*result) : nullptr);
     if (!result.ok()) return shell_.Refuse(result.status());
     kernel_ = castor::NameOf(result->report.kernel.kernel);
     // Nobody reads the answer to a cancelled call; its memory goes back to the pool here.
@@ -144,6 +156,15 @@ class EngineRequest {
     const std::chrono::duration<double, std::micro> total =
         std::chrono::steady_clock::now() - received_;
     shell_.Deliver(Protocol::Encode(request_id_, *std::move(result), output_, total.count()));
+  }
+
+  // A request that is wrong in itself is no load that anyone would send again.
+  void Record(const absl::Status& status, const std::vector<int64_t>* token_counts) {
+    if (trace_.empty() || absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
+        absl::IsFailedPrecondition(status)) {
+      return;
+    }
+    parts_.recorder->Add(trace_.Finish(token_counts));
   }
 
   absl::Status WriteOutput(const TensorResult& output) {
@@ -166,6 +187,7 @@ class EngineRequest {
   std::optional<KernelName> kernel_;
   uint64_t shared_bytes_ = 0;  // of inputs in shared memory
   std::optional<OutputRange> output_;
+  TraceLine trace_;  // empty unless it is recorded
 };
 
 }  // namespace castor::server

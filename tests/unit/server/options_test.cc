@@ -90,6 +90,8 @@ TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   EXPECT_EQ(options.engine.max_device_bytes, 0) << "what the device has decides";
   EXPECT_TRUE(options.reflection);
   EXPECT_FALSE(options.channelz);
+  EXPECT_EQ(options.record, "");
+  EXPECT_EQ(options.record_max_bytes, 1 << 30);
   EXPECT_FALSE(options.shared_memory) << "it hands out what this user can open";
   EXPECT_EQ(options.max_shared_memory_regions, 64);
   EXPECT_TRUE(options.engine.models.empty());
@@ -141,11 +143,29 @@ TEST_F(OptionsTest, TheFlagsOfTheAutomaticKernelAreCheckedByName) {
 }
 
 TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
-  const ServerOptions options =
-      ParseOrDie({"--listen", "[::1]:0", "--metrics-listen=off", "--device", "cuda:1",
-                  "--max-message-bytes", "64MiB", "--batch-delay=500us", "--max-batch-tokens",
-                  "4096", "--log-format", "json", "--log-level=debug", "--no-reflection",
-                  "--channelz", "--drain-delay", "5s", "--max-kept-bytes", "0"});
+  const ServerOptions options = ParseOrDie({"--listen",
+                                            "[::1]:0",
+                                            "--metrics-listen=off",
+                                            "--device",
+                                            "cuda:1",
+                                            "--max-message-bytes",
+                                            "64MiB",
+                                            "--batch-delay=500us",
+                                            "--max-batch-tokens",
+                                            "4096",
+                                            "--log-format",
+                                            "json",
+                                            "--log-level=debug",
+                                            "--no-reflection",
+                                            "--channelz",
+                                            "--drain-delay",
+                                            "5s",
+                                            "--max-kept-bytes",
+                                            "0",
+                                            "--record",
+                                            "r.jsonl",
+                                            "--record-max-bytes",
+                                            "5MiB"});
   EXPECT_EQ(options.listen, "[::1]:0");
   EXPECT_EQ(options.metrics_listen, "");
   EXPECT_EQ(options.engine.device, "cuda:1");
@@ -157,6 +177,8 @@ TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
   EXPECT_EQ(options.log_level, LogLevel::kDebug);
   EXPECT_FALSE(options.reflection);
   EXPECT_TRUE(options.channelz);
+  EXPECT_EQ(options.record, "r.jsonl");
+  EXPECT_EQ(options.record_max_bytes, 5 << 20);
   EXPECT_EQ(options.drain_delay, std::chrono::seconds(5));
 }
 

@@ -1,0 +1,30 @@
+// What all lanes of a run share, and none changes.
+#pragma once
+
+#include <grpcpp/channel.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/load/drive/clock.h"
+#include "client/load/target/protocol.h"
+#include "client/load/workload/workload.h"
+
+namespace castor::load {
+
+class References;
+
+struct Traffic {
+  const Workload* workload = nullptr;
+  const Protocol* protocol = nullptr;
+  const References* references = nullptr;      // null: nothing is verified
+  std::vector<std::vector<Payload>> payloads;  // by class
+  std::vector<std::string> endpoints;          // gRPC targets
+  int connections = 8;                         // of each lane to each endpoint
+};
+
+// A connection of its own to a target, without gRPC's retries: a request is sent once.
+std::shared_ptr<grpc::Channel> Connect(const std::string& target);
+
+}  // namespace castor::load

@@ -1,0 +1,107 @@
+#include "client/load/target/answer_reader.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <grpcpp/support/proto_buffer_reader.h>
+
+#include "castor/v1/attention.pb.h"
+#include "castor/v1/encoder.pb.h"
+#include "client/cli/report.h"
+
+namespace castor::load {
+namespace {
+
+constexpr uint32_t kMaxSubmessage = 1 << 20;
+
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+
+// By way of a copy, which is small: WireFormatLite::ReadMessage takes a cut message for a whole
+// one.
+template <typename Message>
+bool ReadSubmessage(CodedInputStream& input, Message& message) {
+  uint32_t length = 0;
+  std::string bytes;
+  return input.ReadVarint32(&length) && length <= kMaxSubmessage &&
+         input.ReadString(&bytes, static_cast<int>(length)) && message.MergeFromString(bytes);
+}
+
+// token_counts: packed, or one by one.
+bool ReadCounts(CodedInputStream& input, uint32_t tag, int64_t& sum) {
+  if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+    uint64_t count = 0;
+    if (!input.ReadVarint64(&count)) return false;
+    sum += static_cast<int64_t>(count);
+    return true;
+  }
+  uint32_t length = 0;
+  if (!input.ReadVarint32(&length)) return false;
+  const auto limit = input.PushLimit(static_cast<int>(length));
+  uint64_t count = 0;
+  while (input.BytesUntilLimit() > 0) {
+    if (!input.ReadVarint64(&count)) return false;
+    sum += static_cast<int64_t>(count);
+  }
+  input.PopLimit(limit);
+  return true;
+}
+
+// The two answers have the same parts under different numbers.
+struct Fields {
+  int kernel, timing, token_counts;
+};
+
+AnswerFacts Read(const grpc::ByteBuffer& answer, Fields fields) {
+  AnswerFacts facts;
+  if (!answer.Valid()) return facts;
+  grpc::ByteBuffer bytes = answer;  // shares the slices
+  grpc::ProtoBufferReader stream(&bytes);
+  if (!stream.status().ok()) return facts;
+  CodedInputStream input(&stream);
+  v1::KernelReport kernel;
+  v1::Timing timing;
+  while (const uint32_t tag = input.ReadTag()) {
+    const int field = WireFormatLite::GetTagFieldNumber(tag);
+    bool read = true;
+    if (field == fields.kernel) {
+      read = ReadSubmessage(input, kernel);
+    } else if (field == fields.timing) {
+      read = ReadSubmessage(input, timing);
+      facts.timed = true;
+    } else if (field == fields.token_counts) {
+      read = ReadCounts(input, tag, facts.tokens);
+    } else {
+      read = WireFormatLite::SkipField(&input, tag);
+    }
+    if (!read) return {};
+  }
+  if (!input.ConsumedEntireMessage()) return {};
+  facts.readable = true;
+  facts.decode_us = timing.decode_us();
+  facts.queue_us = timing.queue_us();
+  facts.copy_in_us = timing.copy_in_us();
+  facts.compute_us = timing.compute_us();
+  facts.copy_out_us = timing.copy_out_us();
+  facts.total_us = timing.total_us();
+  facts.predicted_us = kernel.predicted_us();
+  facts.measured_us = kernel.measured_us();
+  if (kernel.name() != v1::KERNEL_NAME_UNSPECIFIED) facts.kernel = cli::KernelText(kernel.name());
+  return facts;
+}
+
+}  // namespace
+
+AnswerFacts ReadAttendAnswer(const grpc::ByteBuffer& answer) {
+  constexpr int kNone = -1;
+  return Read(answer, {.kernel = v1::AttendResponse::kKernelFieldNumber,
+                       .timing = v1::AttendResponse::kTimingFieldNumber,
+                       .token_counts = kNone});
+}
+
+AnswerFacts ReadEncodeAnswer(const grpc::ByteBuffer& answer) {
+  return Read(answer, {.kernel = v1::EncodeResponse::kKernelFieldNumber,
+                       .timing = v1::EncodeResponse::kTimingFieldNumber,
+                       .token_counts = v1::EncodeResponse::kTokenCountsFieldNumber});
+}
+
+}  // namespace castor::load

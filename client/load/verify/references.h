@@ -1,0 +1,48 @@
+// What each request is answered when it is sent alone: the measure of its answers under load.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "client/load/target/protocol.h"
+
+namespace castor::load {
+
+// How an answer compares with the reference.
+enum class Match { kNotAsked, kEqual, kDifferent };
+
+// Filled before the run, constant during it.
+class References {
+ public:
+  explicit References(const Protocol& protocol) : protocol_(protocol) {}
+
+  // Takes `answer` as the reference of a payload, and computes its exact error where the protocol
+  // can. Call it for the payloads of a class in order.
+  void Add(const ClassSpec& spec, size_t cls, uint64_t seed, const Payload& payload,
+           const grpc::ByteBuffer& answer);
+
+  // Any thread.
+  Match Compare(size_t cls, size_t payload_index, const Payload& payload,
+                const grpc::ByteBuffer& answer) const;
+
+  // Of the reference itself; below 0: not known.
+  double ExactError(size_t cls, size_t payload_index) const {
+    return references_[cls][payload_index].exact_error;
+  }
+
+ private:
+  struct Reference {
+    uint64_t size = 0, fingerprint = 0;  // of the elements
+    std::string elements;                // kept only where answers may differ a little
+    double tolerance = 0;
+    double exact_error = -1;
+  };
+
+  const Protocol& protocol_;
+  std::vector<std::vector<Reference>> references_;  // by class and payload
+};
+
+}  // namespace castor::load

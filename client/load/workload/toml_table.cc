@@ -1,0 +1,215 @@
+#include "client/load/workload/toml_table.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <sstream>
+
+#include "client/cli/command.h"
+#include "client/cli/report.h"
+#include "client/load/workload/units.h"
+
+namespace castor::load {
+namespace {
+
+constexpr size_t kMaxShown = 60;  // bytes of a wrong value
+
+[[noreturn]] void FailAt(const std::string& file, const toml::source_region& where,
+                         const std::string& message) {
+  const std::string line = where.begin.line > 0 ? ", line " + std::to_string(where.begin.line) : "";
+  throw cli::UsageError(file + line + ": " + message);
+}
+
+std::string Shown(const toml::node& node) {
+  std::ostringstream text;
+  node.visit([&](const auto& value) {
+    if constexpr (toml::is_value<decltype(value)>) {
+      text << value;
+    } else {
+      text << (value.is_table() ? "a table" : "an array");
+    }
+  });
+  std::string shown = text.str();
+  if (shown.size() > kMaxShown) shown = shown.substr(0, kMaxShown) + "...";
+  return shown;
+}
+
+std::string Number(double value) {
+  return std::abs(value) < 1e15 && value == std::floor(value)
+             ? std::to_string(static_cast<int64_t>(value))
+             : cli::FormatReal(value, "%g");
+}
+
+std::string TextOf(Range range) {
+  return "a number " +
+         (range.above ? "above " + Number(range.least) + " and at most "
+                      : "from " + Number(range.least) + " to ") +
+         Number(range.greatest);
+}
+
+// Levenshtein's.
+size_t Distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
+    }
+  }
+  return row.back();
+}
+
+std::string List(const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return list;
+}
+
+}  // namespace
+
+TomlTable::TomlTable(const toml::table& table, std::string file, std::string what)
+    : table_(&table), file_(std::move(file)), what_(std::move(what)) {}
+
+const toml::node* TomlTable::Find(std::string_view key) {
+  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.emplace_back(key);
+  return table_->get(key);
+}
+
+void TomlTable::Real(std::string_view key, Range range, double* value) {
+  if (const auto* node = Find(key)) *value = RealOf(key, *node, range);
+}
+
+void TomlTable::Whole(std::string_view key, int64_t least, int64_t greatest, int64_t* value) {
+  if (const auto* node = Find(key)) *value = WholeOf(key, *node, least, greatest);
+}
+
+void TomlTable::Whole(std::string_view key, int32_t least, int32_t greatest, int32_t* value) {
+  if (const auto* node = Find(key)) {
+    *value = static_cast<int32_t>(WholeOf(key, *node, least, greatest));
+  }
+}
+
+void TomlTable::Seed(std::string_view key, uint64_t* value) {
+  const auto* node = Find(key);
+  if (node == nullptr) return;
+  if (const auto* text = node->as_string()) {
+    const char* const end = text->get().data() + text->get().size();
+    const auto [rest, error] = std::from_chars(text->get().data(), end, *value);
+    if (error == std::errc() && rest == end) return;
+  } else if (const auto* whole = node->as_integer(); whole != nullptr && whole->get() >= 0) {
+    *value = static_cast<uint64_t>(whole->get());
+    return;
+  }
+  Refuse(key, *node, "a whole number from 0 to 18446744073709551615, as a string if above 2^63");
+}
+
+void TomlTable::Flag(std::string_view key, bool* value) {
+  const auto* node = Find(key);
+  if (node == nullptr) return;
+  if (!node->is_boolean()) Refuse(key, *node, "true or false");
+  *value = node->as_boolean()->get();
+}
+
+void TomlTable::Time(std::string_view key, std::chrono::nanoseconds least,
+                     std::chrono::nanoseconds greatest, std::chrono::nanoseconds* value) {
+  const auto* node = Find(key);
+  if (node == nullptr) return;
+  const auto* text = node->as_string();
+  const auto time = text == nullptr ? std::nullopt : ParseDuration(text->get());
+  if (!time || *time < least || *time > greatest) {
+    Refuse(key, *node,
+           "a duration from \"" + FormatDuration(least) + "\" to \"" + FormatDuration(greatest) +
+               "\", in ns, us, ms, s, m or h");
+  }
+  *value = *time;
+}
+
+void TomlTable::Text(std::string_view key, std::string* value) {
+  const auto* node = Find(key);
+  if (node == nullptr) return;
+  const auto* text = node->as_string();
+  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; };
+  if (text == nullptr || std::any_of(text->get().begin(), text->get().end(), is_control)) {
+    Refuse(key, *node, "a string without control characters");
+  }
+  *value = text->get();
+}
+
+void TomlTable::Texts(std::string_view key, std::vector<std::string>* values) {
+  const auto* node = Find(key);
+  if (node == nullptr) return;
+  const auto* array = node->as_array();
+  if (array == nullptr) Refuse(key, *node, "an array of strings");
+  values->clear();
+  for (const toml::node& element : *array) {
+    if (!element.is_string()) Refuse(key, element, "an array of strings");
+    values->push_back(element.as_string()->get());
+  }
+}
+
+void TomlTable::Choice(std::string_view key, const std::vector<std::string>& names, size_t* value) {
+  const auto* node = Find(key);
+  if (node == nullptr) return;
+  const auto* text = node->as_string();
+  const auto found =
+      text == nullptr ? names.end() : std::find(names.begin(), names.end(), text->get());
+  if (found == names.end()) Refuse(key, *node, "one of " + List(names));
+  *value = static_cast<size_t>(found - names.begin());
+}
+
+TomlTable TomlTable::Sub(std::string_view key) {
+  const toml::node& node = *Find(key);
+  if (!node.is_table()) Refuse(key, node, "a table: {...}");
+  return {*node.as_table(), file_, what_ + ": " + std::string(key)};
+}
+
+double TomlTable::RealOf(std::string_view key, const toml::node& node, Range range) const {
+  double value = std::numeric_limits<double>::quiet_NaN();
+  if (const auto* real = node.as_floating_point()) value = real->get();
+  if (const auto* whole = node.as_integer()) value = static_cast<double>(whole->get());
+  const bool fits = value >= range.least && value <= range.greatest;  // false for NaN
+  if (!fits || (range.above && value == range.least)) Refuse(key, node, TextOf(range));
+  return value;
+}
+
+int64_t TomlTable::WholeOf(std::string_view key, const toml::node& node, int64_t least,
+                           int64_t greatest) const {
+  const auto* whole = node.as_integer();
+  if (whole == nullptr || whole->get() < least || whole->get() > greatest) {
+    Refuse(key, node,
+           "a whole number from " + std::to_string(least) + " to " + std::to_string(greatest));
+  }
+  return whole->get();
+}
+
+void TomlTable::RefuseOthers() const {
+  for (const auto& [key, node] : *table_) {
+    if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
+    const std::string name(key.str());
+    std::string hint = known_.empty() ? "" : "; it may have " + List(known_);
+    const auto nearest = std::min_element(
+        known_.begin(), known_.end(),
+        [&](const auto& a, const auto& b) { return Distance(name, a) < Distance(name, b); });
+    if (nearest != known_.end() && Distance(name, *nearest) <= 1 + name.size() / 4) {
+      hint = ". Did you mean '" + *nearest + "'?";
+    }
+    FailAt(file_, key.source(), what_ + " has no key '" + name.substr(0, kMaxShown) + "'" + hint);
+  }
+}
+
+void TomlTable::Refuse(std::string_view key, const toml::node& node,
+                       const std::string& expected) const {
+  FailAt(file_, node.source(),
+         what_ + ": " + std::string(key) + " must be " + expected + ", not " + Shown(node));
+}
+
+void TomlTable::Fail(std::string_view key, const std::string& message) const {
+  const toml::node* node = table_->get(key);
+  FailAt(file_, node == nullptr ? table_->source() : node->source(), what_ + ": " + message);
+}
+
+}  // namespace castor::load

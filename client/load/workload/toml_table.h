@@ -1,0 +1,73 @@
+// One table of a TOML file, read key by key. What is read is checked; what no one asked for is
+// refused; and errors say where, what was expected and what stands there:
+//
+//   load.toml, line 12: class 'short': weight must be a number above 0, not -3
+#pragma once
+
+#include <toml++/toml.h>
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace castor::load {
+
+// A range of numbers, both ends included unless `above`.
+struct Range {
+  double least = 0, greatest = 0;
+  bool above = false;  // `least` itself is too small
+};
+
+// Refers to the table; for one thread. Every method throws cli::UsageError.
+class TomlTable {
+ public:
+  // `what` is how errors call the table: "[load]", "class 'short'".
+  TomlTable(const toml::table& table, std::string file, std::string what);
+
+  const std::string& file() const { return file_; }
+  const std::string& what() const { return what_; }
+
+  // The value; null if there is none. It counts as known from now on, as with all that follow.
+  const toml::node* Find(std::string_view key);
+  bool Has(std::string_view key) { return Find(key) != nullptr; }
+
+  // Leave `value` as it is when the key is not there.
+  void Real(std::string_view key, Range range, double* value);
+  void Whole(std::string_view key, int64_t least, int64_t greatest, int64_t* value);
+  void Whole(std::string_view key, int32_t least, int32_t greatest, int32_t* value);
+  // From 0 on; beyond what TOML's integers hold, as a string.
+  void Seed(std::string_view key, uint64_t* value);
+  void Flag(std::string_view key, bool* value);
+  void Time(std::string_view key, std::chrono::nanoseconds least, std::chrono::nanoseconds greatest,
+            std::chrono::nanoseconds* value);
+  void Text(std::string_view key, std::string* value);  // UTF-8 without control characters
+  void Texts(std::string_view key, std::vector<std::string>* values);
+  // One of `names`, which are in the order of their numbers from 0 on.
+  void Choice(std::string_view key, const std::vector<std::string>& names, size_t* value);
+
+  // A table below this one: `key = {...}`. Requires that the key is there.
+  TomlTable Sub(std::string_view key);
+
+  // The same of a value that stands without a key, in an array.
+  double RealOf(std::string_view key, const toml::node& node, Range range) const;
+  int64_t WholeOf(std::string_view key, const toml::node& node, int64_t least,
+                  int64_t greatest) const;
+
+  // Refuses a key that no one has asked for, and names the known one that is most like it.
+  void RefuseOthers() const;
+
+  // The key's value is wrong: "KEY must be EXPECTED, not VALUE".
+  [[noreturn]] void Refuse(std::string_view key, const toml::node& node,
+                           const std::string& expected) const;
+  // Something else is wrong, at the key if there is such a key.
+  [[noreturn]] void Fail(std::string_view key, const std::string& message) const;
+
+ private:
+  const toml::table* table_;
+  std::string file_, what_;
+  std::vector<std::string> known_;
+};
+
+}  // namespace castor::load
