@@ -37,11 +37,11 @@ using Length =
 
 struct LengthMixture {
   struct Part;
-  std::vector<Part> parts{};
+  std::vector<Part> parts;
 };
 struct LengthMixture::Part {
   double weight = 1;
-  std::vector<Length> of{};  // exactly one; a vector, since Length is not complete here
+  std::vector<Length> of;  // exactly one; a vector, since Length is not complete here
 };
 
 // ---- what a class must reach

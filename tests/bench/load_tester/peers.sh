@@ -19,6 +19,7 @@ source "$root/deploy/versions.env"
 uv=$root/.deps/venv/bin/uv
 [ -x "$uv" ] || die "$root/.deps is missing or not complete: run deploy/setup.sh first"
 pins=$GHZ_VERSION-$GRPCIO_VERSION-$HDRHISTOGRAM_VERSION-$JSONSCHEMA_VERSION
+pins=$pins-$PROMETHEUS_CLIENT_VERSION
 folder=$(readlink -f "$root/.deps")/load-peers-$pins
 mkdir -p "$folder"
 exec 9>"$folder/.lock"
@@ -38,7 +39,8 @@ if [ ! -e "$folder/venv/.done" ]; then
   say "installing grpcio $GRPCIO_VERSION, and readers of reports"
   "$uv" venv -q --clear --python "$root/.deps/venv/bin/python" "$folder/venv"
   "$uv" pip install -q --python "$python" "grpcio==$GRPCIO_VERSION" \
-    "hdrhistogram==$HDRHISTOGRAM_VERSION" "jsonschema==$JSONSCHEMA_VERSION" ||
+    "hdrhistogram==$HDRHISTOGRAM_VERSION" "jsonschema==$JSONSCHEMA_VERSION" \
+    "prometheus-client==$PROMETHEUS_CLIENT_VERSION" ||
     die "cannot install from PyPI: is there a network?"
   touch "$folder/venv/.done"
 fi
