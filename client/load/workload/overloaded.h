@@ -7,7 +7,7 @@ template <typename... Visitors>
 struct Overloaded : Visitors... {
   using Visitors::operator()...;
 };
-template <typename... Functions>
-Overloaded(Functions...) -> Overloaded<Functions...>;  // clang 16 does not find it by itself
+template <typename... Visitors>
+Overloaded(Visitors...) -> Overloaded<Visitors...>;  // clang 16 does not find it by itself
 
 }  // namespace castor::load

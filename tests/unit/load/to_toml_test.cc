@@ -38,7 +38,7 @@ class Dump {
   template <typename... T>
   void Of(const std::variant<T...>& value) {
     text_ << '\n' << value.index() << ':';
-    std::visit([this](const auto& held) { Of(held); }, value);
+    std::visit([this](const auto& held) { this->Of(held); }, value);
   }
   void Of(const FixedLength& l) { All(l.length); }
   void Of(const UniformLength& l) { All(l.least, l.greatest); }
