@@ -44,11 +44,12 @@ bool HaveModel() { return std::filesystem::exists(CASTOR_TEST_MODEL "/config.jso
 
 std::unique_ptr<testing::ServerProcess> CliTest::server_;
 std::string CliTest::address_;
+std::string CliTest::metrics_address_;
 std::string CliTest::folder_;
 
 void CliTest::SetUpTestSuite() {
   std::vector<std::string> arguments = {
-      "--listen",       "127.0.0.1:0", "--metrics-listen",    "off",
+      "--listen",       "127.0.0.1:0", "--metrics-listen",    "127.0.0.1:0",
       "--device",       "cpu",         "--max-message-bytes", "8MiB",
       "--shared-memory"};
   // What the default is too short for under a sanitizer.
@@ -57,8 +58,12 @@ void CliTest::SetUpTestSuite() {
   server_ = std::make_unique<testing::ServerProcess>(arguments);
   const std::string line = server_->AwaitLine("listening grpc=");
   ASSERT_NE(line, "") << server_->output();
-  const size_t begin = line.find("grpc=") + 5;
-  address_ = line.substr(begin, line.find_first_of(" \n", begin) - begin);
+  const auto value_of = [&line](const std::string& name) {
+    const size_t begin = line.find(name) + name.size();
+    return line.substr(begin, line.find_first_of(" \n", begin) - begin);
+  };
+  address_ = value_of("grpc=");
+  metrics_address_ = value_of("metrics=");
   std::string pattern = ::testing::TempDir() + "castor-cli-XXXXXX";
   ASSERT_NE(mkdtemp(pattern.data()), nullptr);
   folder_ = pattern;

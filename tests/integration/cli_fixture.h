@@ -1,5 +1,5 @@
-// The castor command, run by a shell against one real castor-server that all tests of a program
-// share.
+// A command of the client (CASTOR_PROGRAM), run by a shell against one real castor-server that all
+// tests of a program share.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class CliTest : public ::testing::Test {
   static void SetUpTestSuite();
   static void TearDownTestSuite();
 
-  // Runs castor with `input` as its standard input. The shell `redirections` are added.
+  // Runs the command with `input` as its standard input. The shell `redirections` are added.
   static Outcome Run(const std::vector<std::string>& arguments, const std::string& input = "",
                      const std::string& server = address_, const std::string& redirections = "");
 
@@ -46,7 +46,7 @@ class CliTest : public ::testing::Test {
   static std::string InFolder(const std::string& name) { return folder_ + "/" + name; }
 
   static std::unique_ptr<testing::ServerProcess> server_;
-  static std::string address_;
+  static std::string address_, metrics_address_;
   static std::string folder_;
 };
 

@@ -1,3 +1,13 @@
+# castor-load's command against a real server.
+castor_test(load_cli_test SINGLE_THREADED
+            SOURCES cli_fixture.cc load_cli_test.cc server_process.cc
+            LIBS castor_client nlohmann_json::nlohmann_json LABELS integration)
+target_compile_definitions(load_cli_test PRIVATE
+  CASTOR_PROGRAM="$<TARGET_FILE:castor-load>"
+  CASTOR_SERVER_PROGRAM="$<TARGET_FILE:castor-server>"
+  CASTOR_TEST_MODEL="${CASTOR_DEPS}/minilm")
+add_dependencies(load_cli_test castor-load castor-server)
+
 # castor-load's processes among themselves.
 
 add_library(castor_load_fake_job STATIC load_fake_job.cc)

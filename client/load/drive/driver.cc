@@ -55,6 +55,17 @@ int64_t MostInFlight(const decltype(Workload::load)& load) {
   return 0;
 }
 
+// The requests of this process, without those of the warm-up.
+int64_t CountOwn(const Schedule& schedule, const DriveOptions& options) {
+  const auto lanes = static_cast<size_t>(options.lanes);
+  int64_t count = 0;
+  for (size_t i = 0; i < schedule.size(); ++i) {
+    const size_t stream = i % (lanes * options.workers);
+    count += stream / lanes == options.worker && schedule[i].at_ns >= 0 ? 1 : 0;
+  }
+  return count;
+}
+
 // One call, waited for.
 grpc::Status CallAndWait(grpc::Channel& channel, const ClassSpec& spec, const Payload& payload,
                          grpc::ByteBuffer* answer) {
@@ -229,9 +240,7 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration, 
   Schedule schedule;
   if (closed == nullptr) {
     schedule = MakeSchedule(workload, options_.verify_share);
-    const auto counted = std::count_if(schedule.begin(), schedule.end(),
-                                       [](const Planned& planned) { return planned.at_ns >= 0; });
-    run.asked_rate = static_cast<double>(counted) / run.asked_seconds;
+    run.asked_rate = static_cast<double>(CountOwn(schedule, options_)) / run.asked_seconds;
   }
   run.servers = AskServers(options_.metrics, options_.endpoints.size());
 
@@ -308,7 +317,9 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration, 
 
   const auto end = Clock::now();
   ClientLoad client;
-  client.seconds = std::chrono::duration<double>(std::min(end, begin + duration) - begin).count();
+  // The last request may be due, and answered, before the run is over.
+  const auto over = stopping ? std::min(end, begin + duration) : begin + duration;
+  client.seconds = std::max(0.0, std::chrono::duration<double>(over - begin).count());
   client.cpu_seconds = ProcessorSeconds() - processor_at_begin;
   client.busiest_thread = static_cast<double>(lanes.BusiestThread().count()) /
                           static_cast<double>(NanosBetween(start, end));

@@ -8,6 +8,7 @@
 
 #include "client/load/judge/compare.h"
 #include "client/load/workload/objective.h"
+#include "client/load/workload/units.h"
 
 namespace castor::load {
 namespace {
@@ -36,13 +37,13 @@ std::optional<double> Decimal(std::string_view text) {
 void ParseMetric(std::string_view metric, Gate& gate) {
   gate.metric = metric;
   if (metric == "goodput" || metric == "errors") return;
-  const auto percent =
-      metric.starts_with('p') ? Decimal(metric.substr(1)) : std::optional<double>();
-  if (!percent || *percent <= 0 || *percent >= 100) {
+  const auto quantile = metric.starts_with('p') ? ParsePercent(std::string(metric.substr(1)) + "%")
+                                                : std::optional<double>();
+  if (!quantile || *quantile <= 0 || *quantile >= 1) {
     Refuse(gate.text, "'" + gate.metric + "' is none of p50 (or any percentile above p0 and below" +
                           " p100), goodput, errors");
   }
-  gate.quantile = *percent / 100;
+  gate.quantile = *quantile;
   gate.metric = QuantileName(gate.quantile);
 }
 

@@ -62,7 +62,8 @@ Json Panels(const Timeline& timeline) {
 
 Json Curve(const Histogram& histogram, size_t most) {
   Json values = Json::array();
-  for (const CurvePoint& point : CurveOf(histogram, most)) values.push_back(point.value / 1000);
+  for (const PercentilePoint& point : CurveOf(histogram, most))
+    values.push_back(point.value / 1000);
   return values;
 }
 

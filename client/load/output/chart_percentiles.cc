@@ -17,13 +17,14 @@ constexpr double kTicks[] = {1, 2, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7};  // 1 / (1
 
 double Odds(double quantile) { return 1 / (1 - quantile); }
 
-std::string PercentText(double odds) {
+std::string OddsText(double odds) {
   return odds == 1 ? "0%" : cli::FormatReal(100 * (1 - 1 / odds), "%.7g%%");
 }
 
-std::vector<Point> PointsOf(const std::vector<CurvePoint>& curve, const Scale& x, const Scale& y) {
+std::vector<Point> PointsOf(const std::vector<PercentilePoint>& curve, const Scale& x,
+                            const Scale& y) {
   std::vector<Point> points;
-  for (const CurvePoint& point : curve) {
+  for (const PercentilePoint& point : curve) {
     points.push_back({x.At(point.odds), y.At(static_cast<double>(point.value))});
   }
   return points;
@@ -52,11 +53,11 @@ std::string PercentileChart(const RunData& run, const std::vector<Cell>& classes
   const Scale x = Scale::Log(1, right, area.left, area.right);
   const Scale y = Scale::Log(RoundDown(std::max(range.low, 1e3)),
                              RoundUp(std::max(range.high, 2e3)), area.bottom, area.top);
-  chart.LeftAxis(area, y, y.Ticks(10), RoundDuration);
+  chart.LeftAxis(area, y, y.Ticks(10), RoundTime);
   std::vector<double> ticks;
   std::copy_if(std::begin(kTicks), std::end(kTicks), std::back_inserter(ticks),
                [&](double tick) { return tick <= right * 1.001 && (chart.wide() || tick != 2); });
-  chart.BottomAxis(area, x, ticks, PercentText);
+  chart.BottomAxis(area, x, ticks, OddsText);
 
   for (size_t i = 0; i < classes.size(); ++i) {
     const Cell& cell = classes[i];
@@ -80,8 +81,8 @@ std::string PercentileChart(const RunData& run, const std::vector<Cell>& classes
 
 }  // namespace
 
-std::vector<CurvePoint> CurveOf(const Histogram& histogram, size_t most) {
-  std::vector<CurvePoint> points;
+std::vector<PercentilePoint> CurveOf(const Histogram& histogram, size_t most) {
+  std::vector<PercentilePoint> points;
   if (histogram.empty()) return points;
   const double end = std::log(std::max(2.0, static_cast<double>(histogram.count())));
   for (size_t i = 0; i < most; ++i) {

@@ -44,14 +44,14 @@ std::string StageChart(const RunData& run, const std::vector<Cell>& classes, con
     for (const Part& part : parts) whole += part.mean;
     chart.Text(0, top + 13, "start", FitText(ClassName(run, i), chart.wide() ? 60 : 28),
                "label strong");
-    chart.Text(size.width, top + 13, "end", "mean " + DurationSign(whole), "label");
+    chart.Text(size.width, top + 13, "end", "mean " + TimeSign(whole), "label");
     double left = 0;
     for (const Part& part : parts) {
       const double width = whole > 0 ? size.width * part.mean / whole : 0;
       chart.Box(left, top + 18, width, kBar, "part " + part.look,
-                part.name + ": " + DurationSign(part.mean) + ", " + ShareText(part.mean, whole));
+                part.name + ": " + TimeSign(part.mean) + ", " + PercentText(part.mean, whole));
       // About seven pixels a letter.
-      const std::string text = part.name + " " + ShareText(part.mean, whole);
+      const std::string text = part.name + " " + PercentText(part.mean, whole);
       if (width > 7.0 * static_cast<double>(CellsOf(text))) {
         chart.Text(left + width / 2, top + 18 + kBar / 2 + 4, "middle", text, "inside");
       }

@@ -124,7 +124,7 @@ std::string ClassChart(const RunData& run, size_t cls, const Timeline& timeline,
   const Area area = chart.Between(10, 10 + latency);
   const Scale x = TimeScale(axes, area);
   const Scale y = Scale::Log(axes.low, axes.high, area.bottom, area.top);
-  chart.LeftAxis(area, y, y.Ticks(6), RoundDuration);
+  chart.LeftAxis(area, y, y.Ticks(6), RoundTime);
   const std::string series = SeriesClass(cls);
   const auto p50 = PointsOf(moments, x, y, [](const Moment& moment) { return moment.p50; });
   const auto p99 = PointsOf(moments, x, y, [](const Moment& moment) { return moment.p99; });
@@ -198,7 +198,7 @@ std::string LagChart(const Timeline& timeline, const Axes& axes, const Size& siz
   double most = 1e5;
   for (const Moment& moment : timeline.all) most = std::max(most, moment.max_lag);
   const Scale y = Scale::Log(1e3, RoundUp(most), area.bottom, area.top);
-  chart.LeftAxis(area, y, y.Ticks(4), RoundDuration);
+  chart.LeftAxis(area, y, y.Ticks(4), RoundTime);
   chart.Line(PointsOf(timeline.all, x, y, [](const Moment& m) { return m.max_lag; }),
              "plain strong");
   TimeAxis(&chart, area, x, axes);

@@ -24,25 +24,30 @@ constexpr std::string_view kLookA = "s5", kLookB = "s1";
 std::string ValueText(const CompareRow& row, double value) {
   switch (row.kind) {
     case CompareRow::Kind::kDuration:
-      return DurationSign(value);
+      return TimeSign(value);
     case CompareRow::Kind::kRate:
       return RateText(value) + "/s";
     case CompareRow::Kind::kShare:
-      return ShareText(value, 1);
+      return PercentText(value, 1);
   }
   return "";
 }
 
+std::string UnitOf(const CompareRow& row) {
+  return row.kind == CompareRow::Kind::kShare ? " points" : "%";
+}
+
 // A share changes by points, everything else by a share of what it was.
-std::string ChangeText(const CompareRow& row, double change) {
-  if (!std::isfinite(change)) return "–";
-  const bool points = row.kind == CompareRow::Kind::kShare;
-  return cli::FormatReal(100 * change, points ? "%+.2f" : "%+.1f%%") + (points ? " points" : "");
+std::string ChangeText(const CompareRow& row) {
+  if (!std::isfinite(row.change)) return "–";
+  return cli::FormatReal(100 * row.change, "%+.1f") + UnitOf(row);
 }
 
 std::string IntervalText(const CompareRow& row) {
   if (!std::isfinite(row.low) || !std::isfinite(row.high)) return "too few answers to tell";
-  return ChangeText(row, row.low) + " to " + ChangeText(row, row.high);
+  const std::string to = row.kind == CompareRow::Kind::kShare ? " to " : "% to ";
+  return cli::FormatReal(100 * row.low, "%+.1f") + to + cli::FormatReal(100 * row.high, "%+.1f") +
+         UnitOf(row);
 }
 
 std::string_view LookOf(CompareRow::Judgement judgement) {
@@ -79,20 +84,21 @@ std::string ChangesChart(const CompareView& view, const Size& size) {
   for (const double tick : ticks) {
     chart.Rule(x.At(tick), area.top, x.At(tick), area.bottom, tick == 0 ? "zero" : "grid");
   }
-  chart.BottomAxis(area, x, ticks,
-                   [](double tick) { return cli::FormatReal(100 * tick, "%+.3g%%"); });
+  chart.BottomAxis(area, x, ticks, [](double tick) {
+    return cli::FormatReal(100 * tick, tick == 0 ? "%.0f%%" : "%+.3g%%");
+  });
   for (size_t i = 0; i < view.rows.size(); ++i) {
     const CompareRow& row = view.rows[i];
     const double top = area.top + row_height * static_cast<double>(i);
     const double y = wide ? top + row_height / 2 : top + 30;
     const std::string name = row.cls + (row.cls.empty() ? "" : " · ") + row.metric;
-    const std::string value = ChangeText(row, row.change) + "  (" + IntervalText(row) + ")";
+    const std::string value = ChangeText(row) + "  (" + IntervalText(row) + ")";
     if (wide) {
       chart.Text(0, y + 4, "start", FitText(name, 36), "label");
       chart.Text(size.width, y + 4, "end", value, "tick");
     } else {
       chart.Text(area.left, top + 14, "start", FitText(name, 24), "label");
-      chart.Text(area.right, top + 14, "end", value, "tick");
+      chart.Text(area.right, top + 14, "end", ChangeText(row), "tick");
     }
     if (!std::isfinite(row.change)) continue;
     const std::string look(LookOf(row.judgement));
@@ -118,12 +124,12 @@ std::string ChangesTable(const CompareView& view) {
                               {row.metric, "text"},
                               {ValueText(row, row.a), "nowrap"},
                               {ValueText(row, row.b), "nowrap"},
-                              {ChangeText(row, row.change), "nowrap"},
+                              {ChangeText(row), "nowrap"},
                               {IntervalText(row), "nowrap"},
                               verdict},
                     .classes = first ? "" : "more"});
   }
-  return HtmlTable("Changes, with intervals of " + ShareText(view.confidence, 1) + " confidence",
+  return HtmlTable("Changes, with intervals of " + PercentText(view.confidence, 1) + " confidence",
                    {"class", "figure", view.name_a, view.name_b, "change", "interval", "verdict"},
                    rows);
 }
@@ -175,7 +181,7 @@ std::string CurvesChart(const std::string& id, const std::string& name, const Hi
   const double floor = std::min(RoundDown(std::max(low, 1e3)), RoundUp(high) / 2);
   const Scale x = Scale::Log(1, static_cast<double>(count), area.left, area.right);
   const Scale y = Scale::Log(floor, RoundUp(high), area.bottom, area.top);
-  chart.LeftAxis(area, y, y.Ticks(7), RoundDuration);
+  chart.LeftAxis(area, y, y.Ticks(7), RoundTime);
   std::vector<double> ticks;
   for (double odds = 1; odds <= static_cast<double>(count) * 1.001; odds *= 10) {
     ticks.push_back(odds);
@@ -184,7 +190,7 @@ std::string CurvesChart(const std::string& id, const std::string& name, const Hi
                    [](double odds) { return cli::FormatReal(100 * (1 - 1 / odds), "%.7g%%"); });
   const auto curve = [&](const Histogram& histogram) {
     std::vector<Point> points;
-    for (const CurvePoint& point : CurveOf(histogram, size.points)) {
+    for (const PercentilePoint& point : CurveOf(histogram, size.points)) {
       points.push_back({x.At(point.odds), y.At(static_cast<double>(point.value))});
     }
     return points;
@@ -211,7 +217,7 @@ std::string TimeChart(const std::string& id, const std::string& name, const std:
   const double floor = std::min(RoundDown(std::max(low, 1e3)), RoundUp(high) / 2);
   const Scale x = Scale::Linear(0, seconds, area.left, area.right);
   const Scale y = Scale::Log(floor, RoundUp(high), area.bottom, area.top);
-  chart.LeftAxis(area, y, y.Ticks(6), RoundDuration);
+  chart.LeftAxis(area, y, y.Ticks(6), RoundTime);
   chart.BottomAxis(area, x, TimeTicks(seconds, chart.wide() ? 12 : 6), ClockText);
   const auto line = [&](const std::vector<Moment>& moments) {
     std::vector<Point> points;

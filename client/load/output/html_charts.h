@@ -33,11 +33,11 @@ std::string LegendEntry(const std::string& classes, const std::string& name,
                         const std::string& toggles = "");
 // A curve of latency by percentile, even on an axis of odds = 1 / (1 - quantile). It ends with the
 // greatest value, at odds of the count: rarer than one of all cannot be told.
-struct CurvePoint {
+struct PercentilePoint {
   double odds = 1;
   int64_t value = 0;  // ns
 };
 // `most` + 1 points; none of an empty histogram.
-std::vector<CurvePoint> CurveOf(const Histogram& histogram, size_t most);
+std::vector<PercentilePoint> CurveOf(const Histogram& histogram, size_t most);
 
 }  // namespace castor::load

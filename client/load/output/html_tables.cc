@@ -13,7 +13,7 @@ namespace {
 TableCell CountCell(int64_t count) { return {CountText(count), count == 0 ? "zero" : ""}; }
 
 TableCell DurationCell(const Histogram& histogram, double ns) {
-  return {histogram.empty() ? "–" : DurationSign(ns), "nowrap"};
+  return {histogram.empty() ? "–" : TimeSign(ns), "nowrap"};
 }
 
 TableCell QuantileCell(const Histogram& histogram, double quantile) {
@@ -21,7 +21,7 @@ TableCell QuantileCell(const Histogram& histogram, double quantile) {
 }
 
 TableCell ShareCell(int64_t part, int64_t whole) {
-  return {ShareText(static_cast<double>(part), static_cast<double>(whole)), ""};
+  return {PercentText(static_cast<double>(part), static_cast<double>(whole)), ""};
 }
 
 TableCell PerSecondCell(int64_t count, const RunData& run) {
@@ -272,8 +272,8 @@ std::string ClientTable(const RunData& run) {
         {.cells = {{std::to_string(i + 1), ""},
                    {SecondsText(client.seconds), "nowrap"},
                    {std::to_string(client.threads), ""},
-                   {client.seconds > 0 ? ShareText(client.cpu_seconds, client.seconds) : "–", ""},
-                   {ShareText(client.busiest_thread, 1), ""},
+                   {client.seconds > 0 ? PercentText(client.cpu_seconds, client.seconds) : "–", ""},
+                   {PercentText(client.busiest_thread, 1), ""},
                    {client.calibrated_rate > 0 ? RateText(client.calibrated_rate) : "–", ""},
                    CountCell(client.unfinished)}});
   }

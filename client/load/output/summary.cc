@@ -49,7 +49,7 @@ std::vector<std::string> OutcomeRow(const Cell& cell, double seconds) {
   for (int i = 0; i < kOutcomes; ++i) row.push_back(CountText(cell.of(static_cast<Outcome>(i))));
   row.push_back(seconds > 0 ? RateText(ok / seconds) : "-");
   row.push_back(seconds > 0 ? RateText(static_cast<double>(cell.good) / seconds) : "-");
-  row.push_back(ShareText(static_cast<double>(cell.good), static_cast<double>(cell.planned())));
+  row.push_back(PercentText(static_cast<double>(cell.good), static_cast<double>(cell.planned())));
   return row;
 }
 
@@ -79,10 +79,10 @@ std::string OutcomesText(const RunData& run, const std::vector<Cell>& classes) {
 std::vector<std::string> QuantileRow(const Histogram& histogram) {
   std::vector<std::string> row;
   for (const double quantile : kShownQuantiles) {
-    row.push_back(
-        histogram.empty() ? "-" : DurationText(static_cast<double>(histogram.ValueAt(quantile))));
+    row.push_back(histogram.empty() ? "-"
+                                    : TimeText(static_cast<double>(histogram.ValueAt(quantile))));
   }
-  row.push_back(histogram.empty() ? "-" : DurationText(static_cast<double>(histogram.max())));
+  row.push_back(histogram.empty() ? "-" : TimeText(static_cast<double>(histogram.max())));
   return row;
 }
 
@@ -128,13 +128,13 @@ std::string StagesTable(const RunData& run, const std::vector<Cell>& classes) {
     if (stages.server.empty()) continue;
     std::vector<std::string> row = {NameText(ClassName(run, i))};
     const auto add = [&row](const Histogram& histogram) {
-      row.push_back(DurationText(histogram.mean()) + ", " +
-                    DurationText(static_cast<double>(histogram.ValueAt(0.99))));
+      row.push_back(TimeText(histogram.mean()) + ", " +
+                    TimeText(static_cast<double>(histogram.ValueAt(0.99))));
     };
     for (const StageName& stage : kStages) add(stages.*stage.histogram);
     add(stages.server);
-    row.push_back(ShareText(static_cast<double>(stages.predicted_within),
-                            static_cast<double>(stages.predicted)));
+    row.push_back(PercentText(static_cast<double>(stages.predicted_within),
+                              static_cast<double>(stages.predicted)));
     cells.push_back(std::move(row));
   }
   return SectionText("Where the time went, by the server's account: mean, p99", cells);
@@ -191,9 +191,9 @@ std::string SettingText(const RunData& run) {
     rows.emplace_back(
         run.clients.size() == 1 ? "client" : "client " + std::to_string(i + 1),
         SecondsText(client.seconds) + ", " +
-            (client.seconds > 0 ? ShareText(client.cpu_seconds, client.seconds) : "-") +
+            (client.seconds > 0 ? PercentText(client.cpu_seconds, client.seconds) : "-") +
             " of a core on " + std::to_string(client.threads) + " threads, the busiest " +
-            ShareText(client.busiest_thread, 1) +
+            PercentText(client.busiest_thread, 1) +
             (client.calibrated_rate > 0
                  ? ", can send " + RateText(client.calibrated_rate) + " requests/s"
                  : "") +

@@ -97,7 +97,7 @@ Second SumOf(const std::vector<Second>& seconds) {
 
 std::string QuantileIn(const Second& second, double quantile) {
   if (second.intended.empty()) return "-";
-  return DurationText(static_cast<double>(second.intended.ValueAt(quantile)));
+  return TimeText(static_cast<double>(second.intended.ValueAt(quantile)));
 }
 
 // A bar of the phase's progress.
@@ -174,7 +174,7 @@ std::string FootLine(const Progress& progress, const ViewMemory& memory, int64_t
   line.Add("in flight ", Ink::kDim).Add(CountText(progress.in_flight));
   const bool busy = progress.cpu_share > 0.9;  // as the verdict's rule client-cpu
   line.Add("   client CPU ", Ink::kDim)
-      .Add(ShareText(progress.cpu_share, 1), busy ? Ink::kRed : Ink::kPlain);
+      .Add(PercentText(progress.cpu_share, 1), busy ? Ink::kRed : Ink::kPlain);
   std::deque<int64_t> values = memory.p99;
   values.push_back(p99);
   line.Add("   p99 ", Ink::kDim);
@@ -269,7 +269,7 @@ std::string PlainLine(const Progress& progress, const Second& recent, double sec
           QuantileIn(recent, 0.5) + ", p99 " + QuantileIn(recent, 0.99) + ", " +
           CountText(progress.in_flight) + " in flight, " +
           CountText(CountOf(all, Outcome::kRefused)) + " refused, " + CountText(ErrorsOf(all)) +
-          " errors, client CPU " + ShareText(progress.cpu_share, 1);
+          " errors, client CPU " + PercentText(progress.cpu_share, 1);
   return line;
 }
 

@@ -75,7 +75,7 @@ bool IsControl(char32_t code) {
 
 }  // namespace
 
-std::string DurationText(double nanoseconds) {
+std::string TimeText(double nanoseconds) {
   const double size = std::abs(nanoseconds);
   if (size == 0) return "0";
   if (size < 1e3) return "<1 us";  // histograms do not tell more
@@ -106,7 +106,7 @@ std::string RateText(double per_second) {
   return text.find('.') == std::string::npos ? WithSeparators(text) : text;
 }
 
-std::string ShareText(double part, double whole) {
+std::string PercentText(double part, double whole) {
   if (whole == 0) return "-";
   const double percent = 100 * part / whole;
   if (percent == 0 || percent == 100) return FormatReal(percent, "%.0f%%");
@@ -125,21 +125,16 @@ std::string GoalText(const LatencyGoal& goal) {
          " <= " + WithUnit(static_cast<double>(goal.limit.count()), "us");
 }
 
-std::string DurationSign(double nanoseconds) {
-  std::string text = DurationText(nanoseconds);
+std::string TimeSign(double nanoseconds) {
+  std::string text = TimeText(nanoseconds);
   if (text.ends_with(" us")) text.replace(text.size() - 2, 1, "µ");
   return text;
 }
 
-std::string RoundDuration(double nanoseconds) { return WithUnit(nanoseconds, "µs"); }
+std::string RoundTime(double nanoseconds) { return WithUnit(nanoseconds, "µs"); }
 
 std::string GoalSign(const LatencyGoal& goal) {
-  return QuantileName(goal.quantile) + " ≤ " +
-         RoundDuration(static_cast<double>(goal.limit.count()));
-}
-
-std::string ErrorShareText(double max_share) {
-  return "errors <= " + FormatReal(100 * max_share, "%.4g%%");
+  return QuantileName(goal.quantile) + " ≤ " + RoundTime(static_cast<double>(goal.limit.count()));
 }
 
 std::string ErrorText(double billionths) {

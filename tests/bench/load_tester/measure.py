@@ -14,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import against_peers
 import against_truth
 import harness
+import overload
 import real_server
 import verdicts
 from report import machine
@@ -26,6 +27,8 @@ PARTS = {
     "verdicts": verdicts.verdicts,
     "counts": real_server.counts,
     "reports": real_server.reports,
+    "overload": overload.overload,
+    "isolation": overload.isolation,
 }
 
 

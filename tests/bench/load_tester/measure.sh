@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Measures castor-load against truths that are known in advance, and against other load generators,
 # and writes a dated log under tests/bench/logs/. Ends with 1 if a bound was missed.
-#   tests/bench/load_tester/measure.sh [--quick] [--only PART]...    about 25 minutes; --quick: 6
-# PART: stalls, arrivals, rate, search, verdicts, counts, reports. With --quick or --only nothing is
-# written but to the terminal. Needs the Release build of tests/run.sh, two cores, a quiet machine,
-# and Go; installs the others (peers.sh).
+#   tests/bench/load_tester/measure.sh [--quick] [--only PART]...    about 30 minutes; --quick: 6
+# PART: stalls, arrivals, rate, search, verdicts, counts, reports, overload, isolation. With --quick
+# or --only nothing is written but to the terminal. Needs the Release build of tests/run.sh, two
+# cores, a quiet machine, and Go; installs the others (peers.sh).
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

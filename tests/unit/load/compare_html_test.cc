@@ -38,8 +38,9 @@ TEST(CompareHtmlTest, ShowsTheChangesAndBothRuns) {
       CompareHtml(SimulateRun({.seconds = 5}), SimulateRun({.seconds = 7, .seed = 2}), SomeView());
   const MarkupCheck check(html);
   ASSERT_EQ(check.fault(), "");
-  for (const char* text : {"✗ 1 of 3 figures is worse", "the <workloads> differ", "+10.0%",
-                           "+4.0% to +17.0%", "40.0 ms", "b & 2", "✗ worse", "improvement"}) {
+  for (const char* text :
+       {"✗ 1 of 3 figures is worse", "the <workloads> differ", "+10.0%", "+4.0% to +17.0%",
+        "40.0 ms", "b & 2", "✗ regression", "✓ improvement", "improvement"}) {
     EXPECT_THAT(check.text(), HasSubstr(text));
   }
   // Changes, and for both classes a curve and a timeline; each wide and narrow.

@@ -74,9 +74,8 @@ TEST(RequestsTest, TextsOfAFileAreTakenAsTheyStand) {
   ClassSpec cls;
   cls.call = EncodeSpec{.text_file = "given", .sequences = FixedLength{50}};
   std::set<std::string> seen;
-  for (const std::string& text : MakeEncode(cls, {"one", "two"}, 3).texts().texts()) {
-    seen.insert(text);
-  }
+  const v1::EncodeRequest request = MakeEncode(cls, {"one", "two"}, 3);
+  for (const std::string& text : request.texts().texts()) seen.insert(text);
   EXPECT_EQ(seen, (std::set<std::string>{"one", "two"}));
 }
 

@@ -6,28 +6,28 @@
 #include <string>
 
 #include "client/cli/values.h"
-#include "tests/support/seeded.h"
 #include "client/load/workload/objective.h"
+#include "tests/support/seeded.h"
 
 namespace castor::load {
 namespace {
 
 TEST(TextTest, DurationsHaveThreeDigitsAndRoundIntoTheNextUnit) {
-  EXPECT_EQ(DurationText(0), "0");
-  EXPECT_EQ(DurationText(512), "<1 us");
-  EXPECT_EQ(DurationText(1000), "1.00 us");
-  EXPECT_EQ(DurationText(1234), "1.23 us");
-  EXPECT_EQ(DurationText(840'000), "840 us");
-  EXPECT_EQ(DurationText(999'600), "1.00 ms");
-  EXPECT_EQ(DurationText(9'996'000), "10.0 ms");
-  EXPECT_EQ(DurationText(12'440'000), "12.4 ms");
-  EXPECT_EQ(DurationText(999'600'000), "1.00 s");
-  EXPECT_EQ(DurationText(125e9), "125 s");
-  EXPECT_EQ(DurationSign(840'000), "840 µs");
-  EXPECT_EQ(DurationSign(12'440'000), "12.4 ms");
-  EXPECT_EQ(RoundDuration(50e6), "50 ms");
-  EXPECT_EQ(RoundDuration(2.5e9), "2.5 s");
-  EXPECT_EQ(RoundDuration(5e5), "500 µs");
+  EXPECT_EQ(TimeText(0), "0");
+  EXPECT_EQ(TimeText(512), "<1 us");
+  EXPECT_EQ(TimeText(1000), "1.00 us");
+  EXPECT_EQ(TimeText(1234), "1.23 us");
+  EXPECT_EQ(TimeText(840'000), "840 us");
+  EXPECT_EQ(TimeText(999'600), "1.00 ms");
+  EXPECT_EQ(TimeText(9'996'000), "10.0 ms");
+  EXPECT_EQ(TimeText(12'440'000), "12.4 ms");
+  EXPECT_EQ(TimeText(999'600'000), "1.00 s");
+  EXPECT_EQ(TimeText(125e9), "125 s");
+  EXPECT_EQ(TimeSign(840'000), "840 µs");
+  EXPECT_EQ(TimeSign(12'440'000), "12.4 ms");
+  EXPECT_EQ(RoundTime(50e6), "50 ms");
+  EXPECT_EQ(RoundTime(2.5e9), "2.5 s");
+  EXPECT_EQ(RoundTime(5e5), "500 µs");
   EXPECT_EQ(SecondsText(60), "60 s");
   EXPECT_EQ(SecondsText(3600), "3,600 s");
 }
@@ -49,19 +49,18 @@ TEST(TextTest, NumbersReadAsPeopleWriteThem) {
   EXPECT_EQ(QuantileName(0.999), "p99.9");
   EXPECT_EQ(GoalText({0.99, std::chrono::milliseconds(50)}), "p99 <= 50 ms");
   EXPECT_EQ(GoalSign({0.99, std::chrono::microseconds(50)}), "p99 ≤ 50 µs");
-  EXPECT_EQ(ErrorShareText(0.001), "errors <= 0.1%");
 }
 
 TEST(TextTest, AShareBelowAllNeverReadsAll) {
-  EXPECT_EQ(ShareText(0, 0), "-");
-  EXPECT_EQ(ShareText(0, 9), "0%");
-  EXPECT_EQ(ShareText(9, 9), "100%");
-  EXPECT_EQ(ShareText(1, 8), "12.5%");
-  EXPECT_EQ(ShareText(99'999, 100'000), "99.999%");
-  EXPECT_EQ(ShareText(1, 100'000), "0.001%");
-  EXPECT_EQ(ShareText(1, 1e9), "<0.0001%");
-  EXPECT_EQ(ShareText(1e12 - 1, 1e12), "99.99999%");
-  EXPECT_EQ(ShareText(3, 2), "150.0%");
+  EXPECT_EQ(PercentText(0, 0), "-");
+  EXPECT_EQ(PercentText(0, 9), "0%");
+  EXPECT_EQ(PercentText(9, 9), "100%");
+  EXPECT_EQ(PercentText(1, 8), "12.5%");
+  EXPECT_EQ(PercentText(99'999, 100'000), "99.999%");
+  EXPECT_EQ(PercentText(1, 100'000), "0.001%");
+  EXPECT_EQ(PercentText(1, 1e9), "<0.0001%");
+  EXPECT_EQ(PercentText(1e12 - 1, 1e12), "99.99999%");
+  EXPECT_EQ(PercentText(3, 2), "150.0%");
 }
 
 TEST(TextTest, CleanTextReplacesWhatIsNoTextAndKeepsTheRest) {
