@@ -12,6 +12,7 @@ namespace {
 constexpr double kMaxErrors = 0.01;       // share, of a cell that is compared
 constexpr double kMaxUtilization = 0.97;  // beyond, latency is a matter of how long one waits
 constexpr double kMaxLight = 0.5;         // of the capacity, for a cell to be lightly loaded
+constexpr double kQuicker = 0.95;         // of the median: less is chance
 constexpr size_t kMinCells = 3;
 constexpr int64_t kTrialRequests = 40'000;
 constexpr int64_t kFinalRequests = 400'000;
@@ -60,7 +61,8 @@ std::vector<const MeasuredCell*> FromTheQuickest(const std::vector<const Measure
   size_t quickest = 0;
   for (size_t i = 1; i + kMinCells <= cells.size(); ++i) {
     if (cells[i]->rate > kMaxLight * capacity) break;
-    if (cells[i]->latency.ValueAt(0.5) < cells[quickest]->latency.ValueAt(0.5)) quickest = i;
+    const auto median = static_cast<double>(cells[quickest]->latency.ValueAt(0.5));
+    if (static_cast<double>(cells[i]->latency.ValueAt(0.5)) < kQuicker * median) quickest = i;
   }
   return {cells.begin() + static_cast<std::ptrdiff_t>(std::min(quickest, cells.size())),
           cells.end()};
