@@ -71,13 +71,13 @@ TEST(ReplicaModel, ReproducesTheCurveOfTheServerThatWasSwept) {
 }
 
 TEST(ReplicaModel, TakesNoColdServersTimesForThoseOfAWarmOne) {
-  // Seldom asked, the server is slower: by half at the lowest rate, by a fifth at the next.
+  // Seldom asked, the server is slower: half as fast at the lowest rate, two thirds at the next.
   const uint64_t seed = FreshSeed();
   std::vector<MeasuredCell> cells = SweepOf(kLognormal, {}, seed);
   for (size_t i = 0; i < 2; ++i) {
     Histogram cold;
     cells[i].latency.ForEach([&](int64_t lowest, int64_t, int64_t count) {
-      cold.Record(lowest + lowest / (i == 0 ? 2 : 5), count);
+      cold.Record(lowest + lowest / (i == 0 ? 1 : 2), count);
     });
     cells[i].latency = cold;
   }
