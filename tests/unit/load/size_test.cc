@@ -60,7 +60,7 @@ TEST(ReplicaModel, ReproducesTheCurveOfTheServerThatWasSwept) {
                 model.replica.marginal, 100 * std::expm1(model.error));
     EXPECT_NEAR(model.capacity, CapacityOf(server, kLognormal.mean()), 1e-6 * model.capacity);
     EXPECT_EQ(model.points.size(), 6u);  // all but the saturated one
-    EXPECT_LT(model.error, 0.15);
+    EXPECT_LT(model.error, 0.3);         // of p99s of 200,000 requests each
     EXPECT_TRUE(model.warnings.empty());
     for (const FittedPoint& point : model.points) {
       const double off = std::abs(std::log(static_cast<double>(point.modelled_p99_ns) /
