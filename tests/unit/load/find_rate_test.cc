@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/load/search/evidence.h"
+#include "tests/support/sanitizer.h"
 #include "tests/unit/load/md1.h"
 
 namespace castor::load {
@@ -71,7 +72,7 @@ TEST(FindRate, IsWithinThreePercentOfTheTruthForManySeeds) {
   options.confirmation = seconds(480);
   double worst = 0;
   double sum = 0;
-  constexpr int kSearches = 25;
+  constexpr int kSearches = Scaled(25);
   for (int i = 0; i < kSearches; ++i) {
     Md1Server server(kService, kGoal, seed + static_cast<uint64_t>(i));
     const FoundRate found = Find(server, options);
@@ -93,7 +94,7 @@ TEST(FindRate, IsNotFooledByRunsThatASlowNeighbourSpoils) {
   const double truth = Md1RateFor(kService, kGoal.quantile, milliseconds(8).count() / 1e3);
   const uint64_t seed = FreshSeed();
   int near = 0;
-  constexpr int kSearches = 20;
+  constexpr int kSearches = Scaled(20);
   for (int i = 0; i < kSearches; ++i) {
     Md1Server server(kService, kGoal, seed + static_cast<uint64_t>(i));
     std::mt19937_64 random(seed + 1000 + static_cast<uint64_t>(i));
