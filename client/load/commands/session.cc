@@ -11,6 +11,7 @@
 #include "client/load/commands/command.h"
 #include "client/load/commands/output_flags.h"
 #include "client/load/drive/calibrate.h"
+#include "client/load/drive/errors.h"
 #include "client/load/target/server_counts.h"
 #include "client/load/workers/token.h"
 #include "client/load/workload/parse.h"
@@ -130,12 +131,13 @@ RunData Session::RunOnAllWorkers(const Workload& workload, const OnProgress& on_
                    {.version = CASTOR_VERSION, .lead = std::chrono::seconds(1) + workload.warm_up},
                    on_progress, StopRequested());
   AskAgain(servers);
+  workers_finding_ = shared.finding();
+  if (shared.data.classes.empty()) throw ServerError(workers_finding_->text);
   shared.data.servers.resize(servers.size());
   for (size_t i = 0; i < servers.size(); ++i) {
     servers[i].calls = shared.data.servers[i].calls;
     shared.data.servers[i] = std::move(servers[i]);
   }
-  workers_finding_ = shared.finding();
   return std::move(shared.data);
 }
 

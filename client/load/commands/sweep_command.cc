@@ -56,8 +56,11 @@ int RunTheSweep(const TrafficFlags& flags, const WorkerFlags& workers,
   };
   const OnCell on_cell = [](const Sweep&, const SweepCell& cell) {
     if (cell.state == CellState::kSkipped) Say(LabelsOf(cell) + ": skipped, " + cell.why);
+    if (cell.state == CellState::kInvalid) Say(LabelsOf(cell) + ": INVALID, " + cell.why);
   };
-  const bool whole = RunSweep(workload, run, file, &sweep, on_cell, StopRequested());
+  const bool whole = RunSweep(
+      workload, run, [&](const RunData& data) { return Judge(data, flags.MakeRules()); }, file,
+      &sweep, on_cell, StopRequested());
   const int written = cli::WriteText(TableOf(sweep));
   if (written != cli::kOk) return written;
   if (!whole) Say("stopped; go on with --resume");

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "client/load/search/cause.h"
 #include "client/load/search/evidence.h"
 
 namespace castor::load {
@@ -16,17 +17,6 @@ using std::chrono::nanoseconds;
 
 constexpr double kSure = 2;           // standard errors from the edge
 constexpr int kMaxConfirmations = 8;  // each lower than the one before
-
-// What the rules of a verdict's validity mean for the search.
-enum class Cause { kTooShort, kOverload, kClient, kOther };
-
-Cause CauseOf(std::string_view rule) {
-  if (rule == "duration" || rule == "early-stopping") return Cause::kTooShort;
-  // Work piles up: nobody can keep up such a rate.
-  if (rule == "stationary" || rule == "client-dropped") return Cause::kOverload;
-  if (rule == "client-lag" || rule == "client-cpu") return Cause::kClient;
-  return Cause::kOther;
-}
 
 struct EndOfSearch {
   SearchEnd end;

@@ -7,6 +7,7 @@
 
 #include "client/file.h"
 #include "client/load/measure/run_json.h"
+#include "client/load/search/cause.h"
 #include "client/load/search/evidence.h"
 
 namespace castor::load {
@@ -15,6 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxCells = 10'000;
+constexpr int kMaxInvalid = 2;  // cells in a row
 constexpr char kSchema[] = "castor-load-sweep/1";
 
 bool RaisesLoad(const std::string& name) { return name == "rate" || name == "callers"; }
@@ -29,12 +31,15 @@ const char* NameOf(CellState state) {
       return "done";
     case CellState::kSkipped:
       return "skipped";
+    case CellState::kInvalid:
+      return "invalid";
   }
   return "";
 }
 
 CellState StateOf(const std::string& name) {
-  for (const CellState state : {CellState::kPending, CellState::kDone, CellState::kSkipped}) {
+  for (const CellState state :
+       {CellState::kPending, CellState::kDone, CellState::kSkipped, CellState::kInvalid}) {
     if (name == NameOf(state)) return state;
   }
   throw std::runtime_error("'" + name + "' is no state of a cell");
@@ -237,31 +242,53 @@ Sweep LoadSweep(const std::string& path) {
   }
 }
 
-bool RunSweep(const Workload& workload, const RunCell& run, const std::string& path, Sweep* sweep,
-              const OnCell& on_cell, const std::atomic<bool>& stop) {
-  std::string saturated;  // why, for `of`
+std::string ClientsFault(const Verdict& verdict) {
+  std::string text;
+  for (const Finding& finding : verdict.validity) {
+    const Cause cause = CauseOf(finding.rule);
+    if (finding.passed || cause == Cause::kTooShort || cause == Cause::kOverload) continue;
+    text += (text.empty() ? "" : "; ") + finding.rule + ": " + finding.text;
+  }
+  return text;
+}
+
+bool RunSweep(const Workload& workload, const RunCell& run, const JudgeRun& judge,
+              const std::string& path, Sweep* sweep, const OnCell& on_cell,
+              const std::atomic<bool>& stop) {
+  std::string end;  // why the series of `of` ends here
   const Labels* of = nullptr;
   std::vector<CurvePoint> points;
+  int invalid = 0;  // cells in a row
   for (SweepCell& cell : sweep->cells) {
     if (of == nullptr || *of != cell.series) {
       of = &cell.series;
       // What an earlier sitting measured of this series.
       points = PointsOf(*sweep, cell.series);
-      saturated = Saturation(points);
+      end = Saturation(points);
+      invalid = 0;
     }
+    if (cell.state == CellState::kDone) invalid = 0;
+    if (cell.state == CellState::kInvalid) ++invalid;
     if (cell.state != CellState::kPending) continue;
     if (stop.load()) return false;
-    if (!saturated.empty()) {
+    if (invalid == kMaxInvalid) end = "the runs at two lower rates were INVALID";
+    if (!end.empty()) {
       cell.state = CellState::kSkipped;
-      cell.why = "saturated at a lower rate: " + saturated;
+      cell.why = "a lower rate was enough: " + end;
     } else {
-      RunData data = run(WorkloadOf(workload, cell), cell);
-      if (stop.load()) return false;
-      points.push_back(PointOf(data));
-      saturated = Saturation(points);
-      data.seconds.clear();  // most of its bytes, and nothing that a curve shows
-      cell.run = ToJson(data);
-      cell.state = CellState::kDone;
+      for (int attempt = 0; attempt < 2; ++attempt) {
+        RunData data = run(WorkloadOf(workload, cell), cell);
+        if (stop.load()) return false;
+        cell.why = ClientsFault(judge(data));
+        if (!cell.why.empty()) continue;  // once may be this machine's bad moment
+        points.push_back(PointOf(data));
+        end = Saturation(points);
+        data.seconds.clear();  // most of its bytes, and nothing that a curve shows
+        cell.run = ToJson(data);
+        break;
+      }
+      cell.state = cell.why.empty() ? CellState::kDone : CellState::kInvalid;
+      invalid = cell.why.empty() ? 0 : invalid + 1;
     }
     if (!path.empty()) SaveSweep(*sweep, path);
     if (on_cell) on_cell(*sweep, cell);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "client/load/measure/run_data.h"
+#include "client/load/search/find_rate.h"
 #include "client/load/workload/workload.h"
 
 namespace castor::load {
@@ -37,13 +38,18 @@ void SetParameter(const std::string& name, const std::string& value, Workload* w
 
 using Labels = std::vector<std::pair<std::string, std::string>>;  // name, value
 
-enum class CellState { kPending, kDone, kSkipped };
+enum class CellState {
+  kPending,
+  kDone,
+  kSkipped,
+  kInvalid,  // it was run twice, and says nothing about the server
+};
 
 struct SweepCell {
   Labels series;     // all varied parameters but the one that raises the load
   std::string load;  // the value of `rate` or `callers`; empty if neither is varied
   CellState state = CellState::kPending;
-  std::string why;             // it was skipped
+  std::string why;             // it was skipped or is invalid
   nlohmann::ordered_json run;  // RunData as JSON, without its seconds; null unless kDone
 };
 
@@ -103,8 +109,16 @@ using OnCell = std::function<void(const Sweep&, const SweepCell&)>;
 // Runs the pending cells, and saves the sweep after each to `path`, unless that is empty. Returns
 // true when no cell is pending any more, false when it was stopped. A run that was stopped
 // meanwhile is not kept. What `run` throws ends the sweep; what was saved stays.
-bool RunSweep(const Workload& workload, const RunCell& run, const std::string& path, Sweep* sweep,
-              const OnCell& on_cell, const std::atomic<bool>& stop);
+//
+// A cell whose run has a ClientsFault() is run again; if that has one too, the cell is invalid. A
+// series ends after two such cells: a higher rate would be no better.
+bool RunSweep(const Workload& workload, const RunCell& run, const JudgeRun& judge,
+              const std::string& path, Sweep* sweep, const OnCell& on_cell,
+              const std::atomic<bool>& stop);
+
+// The findings that make a run say nothing about the server, as one text: all of validity's but
+// those that a run is short or that the server was overloaded. Empty when there are none.
+std::string ClientsFault(const Verdict& verdict);
 
 // For --resume: the saved sweep of the same workload and grid. Throws std::runtime_error when it is
 // of another.

@@ -29,16 +29,20 @@ struct FittedPoint {
 
 struct ReplicaModel {
   ServiceTimes times;
+  double times_rate = 0;  // of the cell that they are from, requests/s
   Replica replica{};
-  double capacity = 0;  // requests/s
+  double capacity = 0;  // requests/s: the highest throughput that was measured
   // The largest |ln(modelled / measured)| of the p99 of the cells that were compared.
   double error = 0;
   std::vector<FittedPoint> points{};    // the cells that were compared
   std::vector<std::string> warnings{};  // why the model may be worth less than its error says
 };
 
-// Requires cells in rising order of rate. A cell is compared if hardly any of its requests failed,
-// and its rate is below the capacity. Throws std::invalid_argument when fewer than three are.
+// Requires cells in rising order of rate. The times of lone requests are those of the cell with the
+// lowest median among the lightly loaded ones, which need not be the first: a server that is seldom
+// asked wakes processors and fills caches for each request. A cell is compared if its rate is not
+// below that one's, nor above the capacity, and hardly any of its requests failed. Throws
+// std::invalid_argument when fewer than three can be.
 ReplicaModel FitReplica(const std::vector<MeasuredCell>& cells, uint64_t seed = 1);
 
 }  // namespace castor::load

@@ -130,6 +130,7 @@ nlohmann::ordered_json ToJson(const ReplicaModel& model) {
                {"occupied", model.replica.occupied},
                {"marginal", model.replica.marginal},
                {"mean_service_seconds", model.times.mean()},
+               {"service_rate", model.times_rate},
                {"capacity", model.capacity},
                {"error", model.error},
                {"warnings", model.warnings}};

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "client/error.h"
+#include "client/load/workers/keep_grpc.h"
 #include "client/load/workers/limits.h"
 #include "client/load/workers/token.h"
 
@@ -21,6 +22,7 @@ constexpr int kClockReadings = 32;
 constexpr size_t kMaxResult = size_t{1} << 30;  // bytes
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
+  KeepGrpc();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessage);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

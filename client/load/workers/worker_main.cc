@@ -1,6 +1,5 @@
 #include "client/load/workers/worker_main.h"
 
-#include <grpc/grpc.h>
 #include <signal.h>
 
 #include <cstdio>
@@ -15,9 +14,6 @@ int ServeAsWorker(WorkerOptions options, PrepareJob prepare) {
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  // Never taken back: gRPC's own end, when the last server goes, sometimes waits ten seconds for a
-  // poller of its own.
-  grpc_init();
   const bool quiet = options.listen.starts_with("unix:");  // the coordinator knows it
   WorkerServer server(std::move(options), std::move(prepare));
   if (!quiet)

@@ -12,6 +12,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "castor/worker/v1/worker.grpc.pb.h"
+#include "client/load/workers/keep_grpc.h"
 #include "client/load/workers/limits.h"
 #include "client/load/workers/running_job.h"
 #include "client/load/workers/token.h"
@@ -91,6 +92,7 @@ class WorkerServer::Impl {
  public:
   Impl(WorkerOptions options, PrepareJob prepare)
       : options_(std::move(options)), service_(options_, std::move(prepare)) {
+    KeepGrpc();
     const bool local = OnThisMachineOnly(options_.listen);
     if (!local && options_.token.empty()) {
       throw std::invalid_argument("'" + options_.listen +

@@ -60,7 +60,7 @@ TEST(ReplicaModel, ReproducesTheCurveOfTheServerThatWasSwept) {
                 model.replica.marginal, 100 * std::expm1(model.error));
     EXPECT_NEAR(model.capacity, CapacityOf(server, kLognormal.mean()), 1e-6 * model.capacity);
     EXPECT_EQ(model.points.size(), 6u);  // all but the saturated one
-    EXPECT_LT(model.error, 0.15);
+    EXPECT_LT(model.error, 0.3);         // of p99s of 200,000 requests each
     EXPECT_TRUE(model.warnings.empty());
     for (const FittedPoint& point : model.points) {
       const double off = std::abs(std::log(static_cast<double>(point.modelled_p99_ns) /
@@ -68,6 +68,23 @@ TEST(ReplicaModel, ReproducesTheCurveOfTheServerThatWasSwept) {
       EXPECT_LE(off, model.error + 1e-12);  // the error is that of the worst
     }
   }
+}
+
+TEST(ReplicaModel, TakesNoColdServersTimesForThoseOfAWarmOne) {
+  // Seldom asked, the server is slower: half as fast at the lowest rate, two thirds at the next.
+  const uint64_t seed = FreshSeed();
+  std::vector<MeasuredCell> cells = SweepOf(kLognormal, {}, seed);
+  for (size_t i = 0; i < 2; ++i) {
+    Histogram cold;
+    cells[i].latency.ForEach([&](int64_t lowest, int64_t, int64_t count) {
+      cold.Record(lowest + lowest / (i == 0 ? 1 : 2), count);
+    });
+    cells[i].latency = cold;
+  }
+  const ReplicaModel model = FitReplica(cells, seed);
+  EXPECT_EQ(model.times_rate, cells[2].rate);
+  EXPECT_EQ(model.points.size(), 4u);
+  EXPECT_LT(model.error, 0.4);  // some waiting is in its times
 }
 
 TEST(ReplicaModel, SaysHowFarItIsFromAServerOfAnotherKind) {
@@ -89,8 +106,9 @@ TEST(ReplicaModel, WarnsOfSweepsThatSayTooLittle) {
   const std::vector<MeasuredCell> all = SweepOf(kLognormal, {}, 1);
   const ReplicaModel unsaturated = FitReplica({all.begin(), all.end() - 1});
   ASSERT_EQ(unsaturated.warnings.size(), 1u);
+  EXPECT_LT(unsaturated.error, 0.25);  // it is taken for no saturated one
   EXPECT_NE(unsaturated.warnings[0].find("saturated"), std::string::npos);
-  const ReplicaModel busy = FitReplica({all.begin() + 2, all.end()});
+  const ReplicaModel busy = FitReplica({all.begin() + 3, all.end()});
   ASSERT_EQ(busy.warnings.size(), 1u);
   EXPECT_NE(busy.warnings[0].find("idle"), std::string::npos);
   EXPECT_THROW(FitReplica({}), std::invalid_argument);
@@ -150,10 +168,10 @@ TEST(Size, IsTheLeastNumberThatMeetsTheGoal) {
 
 TEST(Size, WidensWithTheModelsError) {
   const SizeRequest request{.rate = 10'000,
-                            .goals = {{.quantile = 0.99, .limit = milliseconds(40)}},
+                            .goals = {{.quantile = 0.99, .limit = milliseconds(24)}},
                             .seed = FreshSeed()};
-  const SizeAnswer sure = SizeFor(Exactly(kLognormal, {}, 0.02), request)[1];
-  const SizeAnswer unsure = SizeFor(Exactly(kLognormal, {}, 0.5), request)[1];
+  const SizeAnswer sure = SizeFor(Exactly(kLognormal, {}, 0.02), request)[0];
+  const SizeAnswer unsure = SizeFor(Exactly(kLognormal, {}, 0.5), request)[0];
   EXPECT_EQ(sure.replicas, unsure.replicas);
   EXPECT_LE(unsure.least, sure.least);
   EXPECT_GT(unsure.greatest, sure.greatest);

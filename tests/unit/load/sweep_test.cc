@@ -118,14 +118,14 @@ TEST_F(SweepTest, RaisingTheRateEndsWhereASeriesIsSaturated) {
   Sweep sweep = Make({"rate=100,400,800,1600,3200", "length=2000,200"});
   EXPECT_TRUE(RunSweep(
       workload_, [&](const Workload& workload, const SweepCell&) { return RunCellOf(workload); },
-      "", &sweep, {}, kGoOn));
+      testing::JudgeByCounts, "", &sweep, {}, kGoOn));
   std::vector<CellState> states;
   for (const SweepCell& cell : sweep.cells) states.push_back(cell.state);
   const auto done = CellState::kDone;
   const auto skipped = CellState::kSkipped;
   EXPECT_EQ(states, (std::vector<CellState>{done, done, done, skipped, skipped,  //
                                             done, done, done, done, done}));
-  EXPECT_NE(sweep.cells[3].why.find("saturated"), std::string::npos) << sweep.cells[3].why;
+  EXPECT_NE(sweep.cells[3].why.find("a lower rate"), std::string::npos) << sweep.cells[3].why;
   const std::vector<Curve> curves = CurvesOf(sweep);
   ASSERT_EQ(curves.size(), 2u);
   ASSERT_EQ(curves[0].points.size(), 3u);
@@ -163,13 +163,14 @@ TEST_F(SweepTest, AnInterruptedSweepGoesOnWhereItWas) {
     return RunCellOf(workload);
   };
   Sweep sweep = Make(vary);
-  EXPECT_FALSE(RunSweep(workload_, run, path_, &sweep, {}, stop));
+  EXPECT_FALSE(RunSweep(workload_, run, testing::JudgeByCounts, path_, &sweep, {}, stop));
 
   Sweep resumed = ResumeSweep(path_, Make(vary));
   stop = false;
   int told = 0;
   EXPECT_TRUE(RunSweep(
-      workload_, run, path_, &resumed, [&](const Sweep&, const SweepCell&) { ++told; }, stop));
+      workload_, run, testing::JudgeByCounts, path_, &resumed,
+      [&](const Sweep&, const SweepCell&) { ++told; }, stop));
   EXPECT_EQ(told, 6);  // two were done
   const std::vector<std::string> expected = {"2000 100", "2000 400", "2000 800", "2000 800",
                                              "200 100",  "200 400",  "200 800",  "200 1600"};
@@ -182,8 +183,47 @@ TEST_F(SweepTest, AnInterruptedSweepGoesOnWhereItWas) {
   // Nothing is left to do.
   Sweep again = ResumeSweep(path_, Make(vary));
   ran.clear();
-  EXPECT_TRUE(RunSweep(workload_, run, path_, &again, {}, kGoOn));
+  EXPECT_TRUE(RunSweep(workload_, run, testing::JudgeByCounts, path_, &again, {}, kGoOn));
   EXPECT_TRUE(ran.empty());
+}
+
+TEST_F(SweepTest, WhereTheClientWasTheLimitIsNoSaturatedServer) {
+  // One bad moment at 400; from 1,600 on, the client never keeps up.
+  const Finding lagged{"client-lag", false, "p99 of the client's lag is 3 s"};
+  bool bad_moment = true;
+  const JudgeRun judge = [&](const RunData& run) {
+    Verdict verdict = testing::JudgeByCounts(run);
+    const bool bad = run.asked_rate >= 1600 || (run.asked_rate == 400 && bad_moment);
+    if (run.asked_rate == 400) bad_moment = false;
+    if (bad) verdict.validity.push_back(lagged);
+    return verdict;
+  };
+  Sweep sweep = Make({"rate=100,400,800,1600,3200,4000", "length=20"});
+  const RunCell run = [&](const Workload& workload, const SweepCell&) {
+    return RunCellOf(workload);
+  };
+  EXPECT_TRUE(RunSweep(workload_, run, judge, path_, &sweep, {}, kGoOn));
+  EXPECT_EQ(runs_, 1u + 2 + 1 + 2 + 2);
+  std::vector<CellState> states;
+  for (const SweepCell& cell : LoadSweep(path_).cells) states.push_back(cell.state);
+  EXPECT_EQ(states, (std::vector<CellState>{CellState::kDone, CellState::kDone, CellState::kDone,
+                                            CellState::kInvalid, CellState::kInvalid,
+                                            CellState::kSkipped}));
+  EXPECT_NE(sweep.cells[3].why.find("client-lag"), std::string::npos) << sweep.cells[3].why;
+  EXPECT_EQ(CurvesOf(sweep)[0].points.size(), 3u);
+}
+
+TEST(ClientsFault, IsWhatSaysNothingOfTheServer) {
+  Verdict verdict;
+  verdict.validity = {{"duration", false, "a"},
+                      {"early-stopping", false, "b"},
+                      {"stationary", false, "c"},
+                      {"client-dropped", false, "d"},
+                      {"client-cpu", true, "e"}};
+  EXPECT_EQ(ClientsFault(verdict), "");
+  verdict.validity.push_back({"client-lag", false, "f"});
+  verdict.validity.push_back({"counts-agree", false, "g"});
+  EXPECT_EQ(ClientsFault(verdict), "client-lag: f; counts-agree: g");
 }
 
 TEST_F(SweepTest, ResumesNoOtherSweep) {
