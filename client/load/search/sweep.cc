@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "client/file.h"
+#include "client/load/measure/redact.h"
 #include "client/load/measure/run_json.h"
 #include "client/load/search/cause.h"
 #include "client/load/search/evidence.h"
@@ -65,7 +66,7 @@ std::vector<CurvePoint> PointsOf(const Sweep& sweep, const Labels& series) {
 
 Sweep MakeSweep(const Workload& workload, const std::string& workload_toml,
                 const std::vector<Vary>& vary) {
-  Sweep sweep{.workload_toml = workload_toml, .vary = vary, .cells = {{}}};
+  Sweep sweep{.workload_toml = RedactTokens(workload_toml), .vary = vary, .cells = {{}}};
   std::set<std::string> names;
   std::string load;
   for (const Vary& one : vary) {

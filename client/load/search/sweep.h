@@ -54,7 +54,7 @@ struct SweepCell {
 };
 
 struct Sweep {
-  std::string workload_toml;  // before any parameter was set
+  std::string workload_toml;  // before any parameter was set; tokens replaced
   std::vector<Vary> vary;
   std::vector<SweepCell> cells;  // by series, each in rising order of load
 };

@@ -242,5 +242,15 @@ TEST_F(SweepTest, ResumesNoOtherSweep) {
   }
 }
 
+TEST(MakeSweep, KeepsNoTokenInWhatIsSaved) {
+  Workload workload;
+  workload.classes.resize(1);
+  workload.load = OpenLoop{};
+  const Sweep sweep =
+      MakeSweep(workload, "[[class]]\nname = \"a\"\ntoken = \"s3cret\"\n", {ParseVary("rate=1,2")});
+  EXPECT_NE(sweep.workload_toml.find("name"), std::string::npos);
+  EXPECT_EQ(ToJson(sweep).dump().find("s3cret"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace castor::load
