@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "client/cli/command.h"
+#include "client/load/base/errors.h"
 #include "client/load/commands/command.h"
-#include "client/load/drive/errors.h"
 
 namespace castor::load {
 

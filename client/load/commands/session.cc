@@ -8,10 +8,10 @@
 
 #include "client/cli/command.h"
 #include "client/cli/values.h"
+#include "client/load/base/errors.h"
 #include "client/load/commands/command.h"
 #include "client/load/commands/output_flags.h"
 #include "client/load/drive/calibrate.h"
-#include "client/load/drive/errors.h"
 #include "client/load/target/server_counts.h"
 #include "client/load/workers/token.h"
 #include "client/load/workload/parse.h"

@@ -2,9 +2,9 @@
 
 #include <sys/resource.h>
 
-#include "client/load/drive/echo_server.h"
 #include "client/load/drive/lane.h"
 #include "client/load/drive/recorder.h"
+#include "client/load/http2/local_server.h"
 
 namespace castor::load {
 namespace {
@@ -36,7 +36,7 @@ RunData EmptyRun(const Workload& workload) {
 
 Calibration Calibrate(const Driver& driver, int lanes, int connections,
                       std::chrono::nanoseconds length) {
-  const EchoServer echo;
+  const LocalServer echo(LocalServer::Echo);
   Workload workload = driver.workload();
   for (ClassSpec& spec : workload.classes) {
     spec.cancel_share = 0;

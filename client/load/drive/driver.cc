@@ -13,7 +13,7 @@
 #include "client/cli/command.h"
 #include "client/client.h"
 #include "client/error.h"
-#include "client/load/drive/errors.h"
+#include "client/load/base/errors.h"
 #include "client/load/drive/lane.h"
 #include "client/load/drive/recorder.h"
 #include "client/load/drive/request_log.h"
@@ -68,7 +68,7 @@ int64_t CountOwn(const Schedule& schedule, const DriveOptions& options) {
 
 // One call, waited for.
 grpc::Status CallAndWait(grpc::Channel& channel, const ClassSpec& spec, const Payload& payload,
-                         grpc::ByteBuffer* answer) {
+                         std::string* answer) {
   grpc::GenericStub stub(std::shared_ptr<grpc::Channel>(std::shared_ptr<void>(), &channel));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() +
@@ -77,12 +77,19 @@ grpc::Status CallAndWait(grpc::Channel& channel, const ClassSpec& spec, const Pa
   if (!spec.token.empty()) context.AddMetadata("authorization", "Bearer " + spec.token);
   grpc::CompletionQueue queue;
   grpc::Status status;
-  const auto reader = stub.PrepareUnaryCall(&context, payload.method, payload.bytes, &queue);
+  const grpc::Slice message(payload.message.data(), payload.message.size(),
+                            grpc::Slice::STATIC_SLICE);
+  const auto reader =
+      stub.PrepareUnaryCall(&context, payload.method, grpc::ByteBuffer(&message, 1), &queue);
   reader->StartCall();
-  reader->Finish(answer, &status, &status);
+  grpc::ByteBuffer bytes;
+  reader->Finish(&bytes, &status, &status);
   void* tag = nullptr;
   bool ok = false;
   queue.Next(&tag, &ok);
+  grpc::Slice whole;
+  if (status.ok()) status = bytes.DumpToSingleSlice(&whole);
+  answer->assign(reinterpret_cast<const char*>(whole.begin()), whole.size());
   return status;
 }
 
@@ -106,7 +113,7 @@ class Driver::Lanes {
   const InFlight& in_flight() const { return in_flight_; }
 
   void Stop() {
-    for (const auto& lane : lanes_) lane->Stop(/*cancel=*/true);
+    for (const auto& lane : lanes_) lane->Stop();
   }
   void Await() {
     for (const auto& lane : lanes_) lane->Await();
@@ -158,7 +165,7 @@ void Driver::BuildPayloads() {
   for (const ClassSpec& spec : workload_.classes) {
     traffic_.payloads.push_back(protocol_->MakePayloads(spec, workload_.seed));
     for (const Payload& payload : traffic_.payloads.back()) {
-      bytes += static_cast<int64_t>(payload.bytes.Length());
+      bytes += static_cast<int64_t>(payload.message.size());
     }
     if (bytes > kMaxPayloadBytes) {
       throw cli::UsageError("class '" + spec.name +
@@ -190,7 +197,7 @@ void Driver::SendAlone(grpc::Channel& channel) {
   for (size_t cls = 0; cls < workload_.classes.size(); ++cls) {
     const ClassSpec& spec = workload_.classes[cls];
     for (const Payload& payload : traffic_.payloads[cls]) {
-      grpc::ByteBuffer answer;
+      std::string answer;
       const grpc::Status status = CallAndWait(channel, spec, payload, &answer);
       if (!status.ok()) {
         throw ServerError("class '" + spec.name + "': a request alone is answered " +

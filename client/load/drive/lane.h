@@ -1,42 +1,29 @@
-// One stream of requests: a thread that sends them when they are due, and one that takes the
-// answers. The first never waits for the second.
+// One stream of requests, on a thread that sends them when they are due and takes the answers as
+// they come. It never waits for an answer.
 #pragma once
 
-#include <grpcpp/completion_queue.h>
-#include <grpcpp/generic/generic_stub.h>
-
 #include <atomic>
-#include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <queue>
+#include <string>
 #include <thread>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "client/load/drive/clock.h"
+#include "absl/container/btree_set.h"
+#include "client/load/base/clock.h"
+#include "client/load/drive/examiner.h"
+#include "client/load/drive/in_flight.h"
+#include "client/load/drive/links.h"
 #include "client/load/drive/recorder.h"
+#include "client/load/drive/sent_call.h"
 #include "client/load/drive/traffic.h"
 #include "client/load/schedule/schedule.h"
 
 namespace castor::load {
-
-// Requests in flight, of all lanes of a run.
-class InFlight {
- public:
-  explicit InFlight(size_t classes) : by_class_(classes) {}
-
-  // False when `most` are in flight already; 0: there is no bound.
-  bool TryAdd(uint16_t cls, int64_t most);
-  void Remove(uint16_t cls);
-  int64_t all() const { return all_.load(std::memory_order_relaxed); }
-  int64_t of(size_t cls) const { return by_class_[cls].load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<int64_t> all_ = 0;
-  std::vector<std::atomic<int64_t>> by_class_;
-};
 
 class Lane {
  public:
@@ -49,7 +36,7 @@ class Lane {
 
   // Waits until every connection is up. Throws ServerError that names the endpoint when one is
   // not within `patience`.
-  void AwaitConnections(std::chrono::seconds patience);
+  void AwaitConnections(std::chrono::seconds patience) { links_.AwaitAll(patience); }
 
   // Sends every `stride`-th request of `schedule` from `first` on, each at its time from `begin`.
   // With `max_in_flight` requests of all lanes in flight, further ones are dropped. Returns at
@@ -63,8 +50,8 @@ class Lane {
                    std::chrono::nanoseconds think_time, Clock::time_point begin,
                    Clock::time_point from, Clock::time_point end);
 
-  // Sends nothing more. With `cancel`, also ends what is in flight.
-  void Stop(bool cancel);
+  // Sends nothing more, and ends what is in flight. Any thread.
+  void Stop();
 
   // Waits until all is sent and every request has ended: each has a deadline.
   void Await();
@@ -73,51 +60,48 @@ class Lane {
   std::chrono::nanoseconds BusiestThread() const;
 
  private:
-  struct Call;
-  struct Timer {
-    Clock::time_point due;
-    uint64_t call = 0;  // to cancel; 0: a caller of the closed loop returns
-    bool operator>(const Timer& other) const { return due > other.due; }
-  };
+  using Metadata = std::vector<std::pair<std::string, std::string>>;
 
-  void Pace();
-  void Collect();
+  void Start(Clock::time_point begin);
+  void Run();
+  void SendDue();
   void Send(const Planned& planned, Clock::time_point due);
-  void SendNext(Clock::time_point due);
-  void Finish(Call& call);
-  // Serves timers until `due`; false if the lane was stopped before. Without `due`: until nothing
-  // is in flight or to come, stopped or not.
-  bool ServeTimersUntil(const Clock::time_point* due);
+  // Ends the calls whose time has come.
+  void EndOverdue();
+  void EndAll();
+  // Answered, or ended here: it is not in flight any more.
+  void TakeEnded();
+  void Finish(SentCall& call);
+  // Whether nothing is left to send or to wait for.
+  bool IsOver() const;
+  // When there is something to do without an answer coming; nullopt: never.
+  std::optional<Clock::time_point> NextMoment() const;
 
   const Traffic& traffic_;
   Recorder& recorder_;
   InFlight& in_flight_;
-  std::vector<std::vector<std::shared_ptr<grpc::Channel>>> channels_;   // by endpoint
-  std::vector<std::vector<std::unique_ptr<grpc::GenericStub>>> stubs_;  // likewise
-  grpc::CompletionQueue queue_;
+  std::vector<Metadata> metadata_;  // by class
+  Examiner examiner_;
+  Links links_;
 
   // What to send; constant while the lane runs.
   Clock::time_point begin_;
   const Schedule* schedule_ = nullptr;  // null: a closed loop
-  size_t first_ = 0, stride_ = 1;
+  size_t stride_ = 1;
   int64_t max_in_flight_ = 0;
-  int64_t callers_ = 0;
   std::function<Planned()> next_;
   std::chrono::nanoseconds think_time_{0};
-  Clock::time_point from_, end_;
+  Clock::time_point end_;
 
-  std::mutex mu_;
-  std::condition_variable changed_;
-  std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
-  std::unordered_map<uint64_t, Call*> calls_;  // in flight
-  int64_t thinking_ = 0;                       // callers of the closed loop between two requests
-  uint64_t next_call_ = 0;
-  size_t next_stub_ = 0;
-  bool paced_ = false;  // Pace has sent all
-  bool stopped_ = false;
+  size_t at_ = 0;  // in the schedule
+  // Of the closed loop: when each idle caller sends its next request.
+  std::priority_queue<Clock::time_point, std::vector<Clock::time_point>, std::greater<>> callers_;
+  absl::btree_set<std::pair<Clock::time_point, SentCall*>> calls_;  // in flight, by SentCall::ends
+  std::vector<std::unique_ptr<SentCall>> spare_;                    // their memory is used again
 
-  std::chrono::nanoseconds pace_time_{0}, collect_time_{0};
-  std::thread pacer_, collector_;
+  std::atomic<bool> stop_ = false;
+  std::chrono::nanoseconds thread_time_{0};
+  std::thread thread_;
 };
 
 }  // namespace castor::load

@@ -152,7 +152,7 @@ void Recorder::Record(const Ended& ended) {
   cell.lag.Record(lag);
   second.max_lag_ns = std::max(second.max_lag_ns, lag);
   recent_[ended.cls].max_lag_ns = std::max(recent_[ended.cls].max_lag_ns, lag);
-  cell.request_bytes += static_cast<int64_t>(ended.payload->bytes.Length());
+  cell.request_bytes += static_cast<int64_t>(ended.payload->message.size());
   cell.answer_bytes += ended.answer_bytes;
   if (outcome == Outcome::kOk) {
     RecordOk(ended, ended.done_ns - ended.at_ns, cell, second);

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "client/load/drive/clock.h"
+#include "client/load/base/clock.h"
 #include "client/load/drive/request_log.h"
 #include "client/load/measure/run_data.h"
 #include "client/load/target/protocol.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "client/load/drive/clock.h"
+#include "client/load/base/clock.h"
 #include "client/load/target/protocol.h"
 #include "client/load/workload/workload.h"
 
@@ -24,7 +24,7 @@ struct Traffic {
   int connections = 8;                         // of each lane to each endpoint
 };
 
-// A connection of its own to a target, without gRPC's retries: a request is sent once.
+// A channel for a request that is sent alone, and once: without gRPC's retries.
 std::shared_ptr<grpc::Channel> Connect(const std::string& target);
 
 }  // namespace castor::load

@@ -2,7 +2,8 @@
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
-#include <grpcpp/support/proto_buffer_reader.h>
+
+#include <climits>
 
 #include "castor/v1/attention.pb.h"
 #include "castor/v1/encoder.pb.h"
@@ -11,19 +12,23 @@
 namespace castor::load {
 namespace {
 
-constexpr uint32_t kMaxSubmessage = 1 << 20;
-
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
-// By way of a copy, which is small: WireFormatLite::ReadMessage takes a cut message for a whole
-// one.
+// WireFormatLite::ReadMessage would take a cut message for a whole one.
 template <typename Message>
 bool ReadSubmessage(CodedInputStream& input, Message& message) {
   uint32_t length = 0;
-  std::string bytes;
-  return input.ReadVarint32(&length) && length <= kMaxSubmessage &&
-         input.ReadString(&bytes, static_cast<int>(length)) && message.MergeFromString(bytes);
+  const void* bytes = nullptr;
+  int size = 0;
+  if (!input.ReadVarint32(&length)) return false;
+  if (length == 0) return true;
+  if (!input.GetDirectBufferPointer(&bytes, &size) || length > static_cast<uint32_t>(size)) {
+    return false;
+  }
+  CodedInputStream part(static_cast<const uint8_t*>(bytes), static_cast<int>(length));
+  return message.MergeFromCodedStream(&part) && part.ConsumedEntireMessage() &&
+         input.Skip(static_cast<int>(length));
 }
 
 // token_counts: packed, or one by one.
@@ -51,13 +56,11 @@ struct Fields {
   int kernel, timing, token_counts;
 };
 
-AnswerFacts Read(const grpc::ByteBuffer& answer, Fields fields) {
+AnswerFacts Read(std::string_view answer, Fields fields) {
   AnswerFacts facts;
-  if (!answer.Valid()) return facts;
-  grpc::ByteBuffer bytes = answer;  // shares the slices
-  grpc::ProtoBufferReader stream(&bytes);
-  if (!stream.status().ok()) return facts;
-  CodedInputStream input(&stream);
+  if (answer.size() > INT_MAX) return facts;
+  CodedInputStream input(reinterpret_cast<const uint8_t*>(answer.data()),
+                         static_cast<int>(answer.size()));
   v1::KernelReport kernel;
   v1::Timing timing;
   while (const uint32_t tag = input.ReadTag()) {
@@ -91,14 +94,14 @@ AnswerFacts Read(const grpc::ByteBuffer& answer, Fields fields) {
 
 }  // namespace
 
-AnswerFacts ReadAttendAnswer(const grpc::ByteBuffer& answer) {
+AnswerFacts ReadAttendAnswer(std::string_view answer) {
   constexpr int kNone = -1;
   return Read(answer, {.kernel = v1::AttendResponse::kKernelFieldNumber,
                        .timing = v1::AttendResponse::kTimingFieldNumber,
                        .token_counts = kNone});
 }
 
-AnswerFacts ReadEncodeAnswer(const grpc::ByteBuffer& answer) {
+AnswerFacts ReadEncodeAnswer(std::string_view answer) {
   return Read(answer, {.kernel = v1::EncodeResponse::kKernelFieldNumber,
                        .timing = v1::EncodeResponse::kTimingFieldNumber,
                        .token_counts = v1::EncodeResponse::kTokenCountsFieldNumber});

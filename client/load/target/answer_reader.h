@@ -2,15 +2,15 @@
 // answers a second, parsing all of them would be the client's largest cost.
 #pragma once
 
-#include <grpcpp/support/byte_buffer.h>
+#include <string_view>
 
 #include "client/load/target/protocol.h"
 
 namespace castor::load {
 
 // Of a v1::AttendResponse.
-AnswerFacts ReadAttendAnswer(const grpc::ByteBuffer& answer);
+AnswerFacts ReadAttendAnswer(std::string_view answer);
 // Of a v1::EncodeResponse.
-AnswerFacts ReadEncodeAnswer(const grpc::ByteBuffer& answer);
+AnswerFacts ReadEncodeAnswer(std::string_view answer);
 
 }  // namespace castor::load

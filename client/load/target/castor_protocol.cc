@@ -1,8 +1,6 @@
-#include <grpcpp/support/proto_buffer_writer.h>
-
 #include <algorithm>
 #include <chrono>
-#include <cstring>
+#include <climits>
 #include <map>
 #include <utility>
 
@@ -12,7 +10,7 @@
 #include "client/cli/command.h"
 #include "client/cli/exact_check.h"
 #include "client/client.h"
-#include "client/load/drive/errors.h"
+#include "client/load/base/errors.h"
 #include "client/load/target/answer_reader.h"
 #include "client/load/target/gaussian.h"
 #include "client/load/target/protocol.h"
@@ -40,19 +38,11 @@ ClassSpec ForPayload(const ClassSpec& spec, size_t i) {
   return one;
 }
 
-// In one slice, which each call shares.
-grpc::ByteBuffer BytesOf(const google::protobuf::Message& message) {
-  grpc::Slice slice(message.ByteSizeLong());
-  message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin()));
-  return grpc::ByteBuffer(&slice, 1);
-}
-
 template <typename Message>
-std::optional<Message> Parse(const grpc::ByteBuffer& bytes) {
-  grpc::Slice slice;
+std::optional<Message> Parse(std::string_view bytes) {
   Message message;
-  if (!bytes.Valid() || !bytes.DumpToSingleSlice(&slice).ok() ||
-      !message.ParseFromArray(slice.begin(), static_cast<int>(slice.size()))) {
+  if (bytes.size() > INT_MAX ||
+      !message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     return std::nullopt;
   }
   return message;
@@ -85,12 +75,12 @@ class CastorProtocol : public Protocol {
     return payloads;
   }
 
-  AnswerFacts Read(const Payload& payload, const grpc::ByteBuffer& answer) const override {
+  AnswerFacts Read(const Payload& payload, std::string_view answer) const override {
     return payload.method == kAttend ? ReadAttendAnswer(answer) : ReadEncodeAnswer(answer);
   }
 
   std::optional<std::string> Elements(const Payload& payload,
-                                      const grpc::ByteBuffer& answer) const override {
+                                      std::string_view answer) const override {
     if (payload.method == kAttend) return ElementsOf<v1::AttendResponse>(answer);
     return ElementsOf<v1::EncodeResponse>(answer);
   }
@@ -100,8 +90,7 @@ class CastorProtocol : public Protocol {
   }
 
   std::optional<double> ExactError(const ClassSpec& spec, uint64_t seed, size_t payload,
-                                   const grpc::ByteBuffer& answer,
-                                   int64_t max_operations) const override {
+                                   std::string_view answer, int64_t max_operations) const override {
     if (!std::holds_alternative<AttendSpec>(spec.call)) return std::nullopt;
     const auto response = Parse<v1::AttendResponse>(answer);
     if (!response.has_value()) return std::nullopt;
@@ -115,14 +104,15 @@ class CastorProtocol : public Protocol {
 
  private:
   static Payload OfEncode(const v1::EncodeRequest& request) {
-    return {
-        .method = kEncode, .bytes = BytesOf(request), .sequences = request.texts().texts_size()};
+    return {.method = kEncode,
+            .message = request.SerializeAsString(),
+            .sequences = request.texts().texts_size()};
   }
 
   Payload OfAttend(const ClassSpec& spec, const v1::AttendRequest& request) {
     Payload payload = {.method = kAttend, .sequences = request.query_lengths_size()};
     for (const int64_t length : request.query_lengths()) payload.tokens += length;
-    payload.bytes = spec.shared_memory ? BytesOf(Share(request)) : BytesOf(request);
+    payload.message = (spec.shared_memory ? Share(request) : request).SerializeAsString();
     return payload;
   }
 
@@ -144,7 +134,7 @@ class CastorProtocol : public Protocol {
   }
 
   template <typename Message>
-  static std::optional<std::string> ElementsOf(const grpc::ByteBuffer& answer) {
+  static std::optional<std::string> ElementsOf(std::string_view answer) {
     auto message = Parse<Message>(answer);
     if (!message.has_value()) return std::nullopt;
     return std::move(*message->mutable_output()->mutable_raw());

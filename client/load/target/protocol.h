@@ -2,12 +2,11 @@
 // one tool compares servers with the same schedule and the same clock.
 #pragma once
 
-#include <grpcpp/support/byte_buffer.h>
-
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "client/load/workload/workload.h"
@@ -17,8 +16,8 @@ namespace castor::load {
 // A request as it goes over the wire, built before the run and sent again and again: sending it
 // costs no serialising.
 struct Payload {
-  std::string method{};  // full path, such as "/castor.v1.AttentionService/Attend"
-  grpc::ByteBuffer bytes{};
+  std::string method{};               // full path, such as "/castor.v1.AttentionService/Attend"
+  std::string message{};              // serialised
   int64_t sequences = 0, tokens = 0;  // in the request; tokens 0: the answer alone knows
 };
 
@@ -32,7 +31,7 @@ struct AnswerFacts {
   int64_t tokens = 0;    // computed; 0: not said
 };
 
-// Any thread may call the const functions.
+// An answer is the serialised message. Any thread may call the const functions.
 class Protocol {
  public:
   virtual ~Protocol() = default;
@@ -41,11 +40,11 @@ class Protocol {
   // they cannot be made, as when a file is missing or they would be too large for a message.
   virtual std::vector<Payload> MakePayloads(const ClassSpec& spec, uint64_t seed) = 0;
 
-  virtual AnswerFacts Read(const Payload& payload, const grpc::ByteBuffer& answer) const = 0;
+  virtual AnswerFacts Read(const Payload& payload, std::string_view answer) const = 0;
 
   // What verification compares: the answer's elements. nullopt if it is not readable.
   virtual std::optional<std::string> Elements(const Payload& payload,
-                                              const grpc::ByteBuffer& answer) const = 0;
+                                              std::string_view answer) const = 0;
 
   // Whether two answers to the same request may differ: by how much relative to the norm. 0: they
   // must have the same bytes.
@@ -55,7 +54,7 @@ class Protocol {
   // as many rows as `max_operations` multiply-adds allow. nullopt where it cannot tell. `payload`
   // is the index in what MakePayloads returned for this class and seed.
   virtual std::optional<double> ExactError(const ClassSpec& spec, uint64_t seed, size_t payload,
-                                           const grpc::ByteBuffer& answer,
+                                           std::string_view answer,
                                            int64_t max_operations) const = 0;
 };
 

@@ -28,7 +28,7 @@ double RelativeDifference(const std::string& a, const std::string& b) {
 }  // namespace
 
 void References::Add(const ClassSpec& spec, size_t cls, uint64_t seed, const Payload& payload,
-                     const grpc::ByteBuffer& answer) {
+                     std::string_view answer) {
   references_.resize(std::max(references_.size(), cls + 1));
   Reference reference;
   reference.tolerance = protocol_.Tolerance(spec);
@@ -44,7 +44,7 @@ void References::Add(const ClassSpec& spec, size_t cls, uint64_t seed, const Pay
 }
 
 Match References::Compare(size_t cls, size_t payload_index, const Payload& payload,
-                          const grpc::ByteBuffer& answer) const {
+                          std::string_view answer) const {
   const Reference& reference = references_[cls][payload_index];
   const auto elements = protocol_.Elements(payload, answer);
   if (!elements.has_value() || elements->size() != reference.size) return Match::kDifferent;

@@ -1,10 +1,9 @@
 // What each request is answered when it is sent alone: the measure of its answers under load.
 #pragma once
 
-#include <grpcpp/support/byte_buffer.h>
-
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "client/load/target/protocol.h"
@@ -22,11 +21,11 @@ class References {
   // Takes `answer` as the reference of a payload, and computes its exact error where the protocol
   // can. Call it for the payloads of a class in order.
   void Add(const ClassSpec& spec, size_t cls, uint64_t seed, const Payload& payload,
-           const grpc::ByteBuffer& answer);
+           std::string_view answer);
 
   // Any thread.
   Match Compare(size_t cls, size_t payload_index, const Payload& payload,
-                const grpc::ByteBuffer& answer) const;
+                std::string_view answer) const;
 
   // Of the reference itself; below 0: not known.
   double ExactError(size_t cls, size_t payload_index) const {

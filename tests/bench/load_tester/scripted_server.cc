@@ -86,10 +86,10 @@ void ScriptedServer::Accept() {
     setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     Client& client = clients_[socket];
     client.number = ++connections_;
-    client.connection = std::make_unique<Http2Connection>(
-        socket, options_.one_token,
-        [this, socket](int32_t stream, Method method, std::string_view body) {
-          OnRequest(socket, stream, method, body);
+    client.connection = std::make_unique<load::ServerConnection>(
+        socket, load::ServerLimits{.keep_bodies = options_.one_token},
+        [this, socket](int32_t stream, std::string_view path, std::string_view body) {
+          OnRequest(socket, stream, MethodOf(path), body);
         });
     Watch(socket, EPOLLIN, EPOLL_CTL_ADD);
     MarkDirty(socket, client);  // its settings

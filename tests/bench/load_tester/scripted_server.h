@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "client/load/http2/server_connection.h"
 #include "tests/bench/load_tester/answers.h"
-#include "tests/bench/load_tester/http2_connection.h"
 #include "tests/bench/load_tester/script.h"
 
 namespace castor::bench {
@@ -71,7 +71,7 @@ class ScriptedServer {
   };
   struct Client {
     uint64_t number = 0;
-    std::unique_ptr<Http2Connection> connection;
+    std::unique_ptr<load::ServerConnection> connection;
     bool watched_for_room = false;
     bool dirty = false;  // to be flushed
   };

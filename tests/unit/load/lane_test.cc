@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "client/load/drive/echo_server.h"
+#include "client/load/http2/local_server.h"
 
 namespace castor::load {
 namespace {
@@ -50,7 +50,7 @@ class LaneTest : public ::testing::Test {
     }
   }
 
-  EchoServer echo_;
+  LocalServer echo_{LocalServer::Echo};
   Workload workload_;
   std::unique_ptr<Protocol> protocol_;
   Traffic traffic_;
@@ -150,7 +150,7 @@ TEST_F(LaneTest, AStoppedLaneEndsBeforeItsSchedule) {
   schedule[2].at_ns = int64_t{3600} * 1'000'000'000;
   Lane lane(traffic_, recorder, in_flight_);
   lane.StartOpen(schedule, 0, 1, 0, Clock::now());
-  lane.Stop(/*cancel=*/true);
+  lane.Stop();
   lane.Await();
   recorder.MoveTo(run_);
   EXPECT_LE(run_.cells[0][0].planned(), 2);

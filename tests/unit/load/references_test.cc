@@ -12,11 +12,10 @@ namespace castor::load {
 namespace {
 
 template <typename Response>
-grpc::ByteBuffer AnswerOf(const std::vector<float>& values, std::vector<int64_t> shape) {
+std::string AnswerOf(const std::vector<float>& values, std::vector<int64_t> shape) {
   Response response;
   *response.mutable_output() = client::MakeTensor(values, shape);
-  const grpc::Slice slice(response.SerializeAsString());
-  return {&slice, 1};
+  return response.SerializeAsString();
 }
 
 ClassSpec AttendClass() {
@@ -36,7 +35,7 @@ TEST(ReferencesTest, AnAttentionMustHaveTheSameBytes) {
   references.Add(spec, 0, 1, payload, answer(1));
   EXPECT_EQ(references.Compare(0, 0, payload, answer(1)), Match::kEqual);
   EXPECT_EQ(references.Compare(0, 0, payload, answer(std::nextafter(1.F, 2.F))), Match::kDifferent);
-  EXPECT_EQ(references.Compare(0, 0, payload, grpc::ByteBuffer()), Match::kDifferent);
+  EXPECT_EQ(references.Compare(0, 0, payload, "\xff"), Match::kDifferent);
 }
 
 // With one key, attention is its value.
@@ -44,10 +43,8 @@ TEST(ReferencesTest, TheErrorIsThatOfExactAttention) {
   const auto protocol = MakeCastorProtocol({});
   const ClassSpec spec = AttendClass();
   const Payload payload = protocol->MakePayloads(spec, 1).front();
-  grpc::Slice slice;
   v1::AttendRequest request;
-  ASSERT_TRUE(payload.bytes.DumpToSingleSlice(&slice).ok());
-  ASSERT_TRUE(request.ParseFromArray(slice.begin(), static_cast<int>(slice.size())));
+  ASSERT_TRUE(request.ParseFromString(payload.message));
   std::vector<float> value = *client::ToFloats(request.value());
   References references(*protocol);
   references.Add(spec, 0, 1, payload, AnswerOf<v1::AttendResponse>(value, {1, 1, 4}));

@@ -1,5 +1,6 @@
-// One client's HTTP/2 connection to a scripted server: gRPC's unary calls by libnghttp2, a fraction
-// of what a gRPC server spends on each.
+// The server's side of one HTTP/2 connection: gRPC's unary calls by libnghttp2, at a fraction of
+// what a gRPC server spends on each. The echo of a calibration is one, and so are servers for
+// tests.
 #pragma once
 
 #include <nghttp2/nghttp2.h>
@@ -11,21 +12,28 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "tests/bench/load_tester/answers.h"
+#include "client/load/http2/header.h"
 
-namespace castor::bench {
+namespace castor::load {
+
+struct ServerLimits {
+  bool keep_bodies = false;  // else requests come without
+  int32_t window = kWideWindow;  // bytes of a stream on their way
+  uint32_t max_streams = 0;  // at a time; 0: no bound
+};
 
 // Not thread-safe. Owns the socket.
-class Http2Connection {
+class ServerConnection {
  public:
   // Called with each request once it has come whole. `body` holds gRPC's prefix and the message,
-  // and is empty unless `keep_bodies`; it is valid during the call.
-  using OnRequest = std::function<void(int32_t stream, Method method, std::string_view body)>;
+  // and is empty unless they are kept. Both views are valid during the call.
+  using OnRequest =
+      std::function<void(int32_t stream, std::string_view path, std::string_view body)>;
 
-  Http2Connection(int socket, bool keep_bodies, OnRequest on_request);
-  ~Http2Connection();
-  Http2Connection(const Http2Connection&) = delete;
-  Http2Connection& operator=(const Http2Connection&) = delete;
+  ServerConnection(int socket, const ServerLimits& limits, OnRequest on_request);
+  ~ServerConnection();
+  ServerConnection(const ServerConnection&) = delete;
+  ServerConnection& operator=(const ServerConnection&) = delete;
 
   // Reads what has come. False when the connection is at its end.
   bool Read();
@@ -36,6 +44,11 @@ class Http2Connection {
   void SubmitStatus(int32_t stream, const char* code, const char* message,
                     const std::string& details);
 
+  // Resets a call.
+  void SubmitReset(int32_t stream, uint32_t http2_error);
+  // Asks the client to leave: what is open is answered, and nothing more is taken.
+  void SubmitLeave();
+
   // Sends as much as the socket takes. False when the connection is at its end.
   bool Flush();
   // Whether Flush() left something because the socket was full.
@@ -45,8 +58,7 @@ class Http2Connection {
 
  private:
   struct Call {
-    Method method = Method::kUnknown;
-    std::string body;
+    std::string path, body;
     std::string answer;
     size_t answered = 0;  // bytes of it that were handed out
   };
@@ -56,7 +68,7 @@ class Http2Connection {
   ssize_t ReadAnswer(int32_t stream, uint8_t* to, size_t room, uint32_t* flags);
 
   const int socket_;
-  const bool keep_bodies_;
+  const ServerLimits limits_;
   const OnRequest on_request_;
   nghttp2_session* session_ = nullptr;
   std::unordered_map<int32_t, Call> calls_;  // open streams
@@ -64,4 +76,4 @@ class Http2Connection {
   size_t sent_ = 0;  // bytes of out_
 };
 
-}  // namespace castor::bench
+}  // namespace castor::load

@@ -1,0 +1,208 @@
+#include "client/load/drive/links.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "client/load/base/errors.h"
+
+namespace castor::load {
+namespace {
+
+constexpr std::chrono::milliseconds kFirstPause{20}, kLongestPause{1000};
+constexpr uint64_t kTimer = ~uint64_t{0}, kWake = kTimer - 1;  // keys of epoll; others are links
+
+int OrThrow(int result, const char* what) {
+  if (result < 0) throw std::system_error(errno, std::generic_category(), what);
+  return result;
+}
+
+}  // namespace
+
+Links::Links(const std::vector<std::string>& endpoints, int each) {
+  for (const std::string& target : endpoints) {
+    endpoints_.push_back({target, AuthorityOf(target), Resolve(target)});
+  }
+  epoll_ = OrThrow(epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
+  // A timer of its own: it wakes to the microsecond, and epoll's timeout does not.
+  timer_ = OrThrow(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "timerfd_create");
+  wake_ = OrThrow(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd");
+  for (const auto& [own, key] : {std::pair{timer_, kTimer}, {wake_, kWake}}) {
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = key}};
+    OrThrow(epoll_ctl(epoll_, EPOLL_CTL_ADD, own, &event), "epoll_ctl");
+  }
+  links_.resize(endpoints.size() * static_cast<size_t>(each));
+  for (size_t i = 0; i < links_.size(); ++i) {
+    links_[i].endpoint = i % endpoints_.size();
+    links_[i].address = i / endpoints_.size();
+    Connect(i);
+  }
+}
+
+Links::~Links() {
+  links_.clear();
+  for (const int own : {timer_, wake_, epoll_}) close(own);
+}
+
+void Links::Watch(const ClientConnection& connection, uint64_t key, uint32_t events,
+                  int operation) {
+  epoll_event event{.events = events, .data = {.u64 = key}};
+  OrThrow(epoll_ctl(epoll_, operation, connection.socket(), &event), "epoll_ctl");
+}
+
+void Links::Connect(size_t index) {
+  Link& link = links_[index];
+  if (std::exchange(link.try_at, std::nullopt).has_value()) --broken_;
+  const std::vector<Address>& addresses = endpoints_[link.endpoint].addresses;
+  link.current.connection =
+      std::make_unique<ClientConnection>(addresses[link.address++ % addresses.size()], ended_);
+  link.current.events = EPOLLIN | EPOLLOUT;
+  if (!link.current.connection->failed()) {
+    Watch(*link.current.connection, index, link.current.events, EPOLL_CTL_ADD);
+  }
+  MarkDirty(index);
+}
+
+void Links::Mend(size_t index) {
+  Link& link = links_[index];
+  std::erase_if(link.leaving, [](const Watched& old) {
+    return old.connection->failed() || old.connection->idle();
+  });
+  if (link.current.connection == nullptr || link.current.connection->open()) {
+    if (link.current.connection != nullptr && link.current.connection->ready()) link.pause = {};
+    return;
+  }
+  if (!link.current.connection->failed()) {  // the server has asked to leave
+    link.leaving.push_back(std::move(link.current));
+    Connect(index);
+    return;
+  }
+  link.failure = link.current.connection->failure();
+  link.current.connection = nullptr;
+  link.pause = std::clamp(link.pause * 2, kFirstPause, kLongestPause);
+  link.try_at = Clock::now() + link.pause;
+  ++broken_;
+}
+
+size_t Links::Start(UnaryCall& call) {
+  const size_t index = turn_++ % links_.size();
+  Link& link = links_[index];
+  if (link.current.connection != nullptr && !link.current.connection->open()) Mend(index);
+  if (link.current.connection == nullptr) {
+    call.done = Clock::now();
+    call.status = {grpc::StatusCode::UNAVAILABLE,
+                   "no connection to " + endpoints_[link.endpoint].target + ": " + link.failure};
+    ended_.push_back(&call);
+    return index;
+  }
+  link.current.connection->Start(call);
+  MarkDirty(index);
+  return index;
+}
+
+void Links::Cancel(UnaryCall& call, size_t link, grpc::Status status) {
+  ClientConnection::Cancel(call, std::move(status));
+  MarkDirty(link);
+}
+
+void Links::MarkDirty(size_t index) {
+  if (std::exchange(links_[index].dirty, true)) return;
+  dirty_.push_back(index);
+}
+
+void Links::FlushOne(size_t index, Watched& one) {
+  one.connection->Flush();
+  if (one.connection->failed()) return;
+  const uint32_t events = EPOLLIN | (one.connection->blocked() ? EPOLLOUT : 0U);
+  if (events != std::exchange(one.events, events)) {
+    Watch(*one.connection, index, events, EPOLL_CTL_MOD);
+  }
+  if (one.connection->unsent() && !one.connection->blocked()) {
+    more_ = true;
+    MarkDirty(index);
+  }
+}
+
+void Links::FlushLink(size_t index) {
+  Link& link = links_[index];
+  link.dirty = false;
+  for (Watched& one : link.leaving) FlushOne(index, one);
+  if (link.current.connection != nullptr) FlushOne(index, link.current);
+  Mend(index);
+}
+
+void Links::Flush() {
+  more_ = false;
+  flushing_.swap(dirty_);
+  for (const size_t index : flushing_) FlushLink(index);
+  flushing_.clear();
+}
+
+void Links::Wait(std::optional<Clock::time_point> until) {
+  for (size_t i = 0; broken_ > 0 && i < links_.size(); ++i) {
+    const std::optional<Clock::time_point> try_at = links_[i].try_at;
+    if (!try_at.has_value()) continue;
+    if (*try_at <= Clock::now()) {
+      Connect(i);
+    } else if (!until.has_value() || *try_at < *until) {
+      until = try_at;
+    }
+  }
+  if (!dirty_.empty() && !more_) Flush();
+  const bool at_once =
+      more_ || !ended_.empty() || (until.has_value() && *until <= Clock::now());
+  if (!at_once && until.has_value() && *until != timer_at_) {
+    timer_at_ = *until;
+    const int64_t at = std::max<int64_t>(1, until->time_since_epoch() / std::chrono::nanoseconds(1));
+    itimerspec spec{};
+    spec.it_value = {.tv_sec = at / 1'000'000'000, .tv_nsec = at % 1'000'000'000};
+    OrThrow(timerfd_settime(timer_, TFD_TIMER_ABSTIME, &spec, nullptr), "timerfd_settime");
+  }
+  std::array<epoll_event, 64> events;
+  const int count = epoll_wait(epoll_, events.data(), events.size(), at_once ? 0 : -1);
+  if (count < 0 && errno == EINTR) return;
+  OrThrow(count, "epoll_wait");
+  for (int i = 0; i < count; ++i) {
+    const uint64_t key = events[static_cast<size_t>(i)].data.u64;
+    if (key == kTimer || key == kWake) {
+      uint64_t times = 0;
+      (void)!read(key == kTimer ? timer_ : wake_, &times, sizeof(times));
+      if (key == kTimer) timer_at_ = {};
+      continue;
+    }
+    Link& link = links_[key];
+    for (const Watched& old : link.leaving) old.connection->Read();
+    if (link.current.connection != nullptr) link.current.connection->Read();
+    MarkDirty(key);
+  }
+}
+
+void Links::Wake() const {
+  const uint64_t one = 1;
+  (void)!write(wake_, &one, sizeof(one));
+}
+
+void Links::AwaitAll(std::chrono::seconds patience) {
+  const auto until = Clock::now() + patience;
+  for (const Link& link : links_) {
+    while (link.current.connection == nullptr || !link.current.connection->ready()) {
+      if (Clock::now() >= until) {
+        const Endpoint& endpoint = endpoints_[link.endpoint];
+        throw ServerError("cannot connect to " + endpoint.target + ": is the server running " +
+                          "there? Set --server" +
+                          (link.failure.empty() ? "" : " (" + link.failure + ")"));
+      }
+      Flush();
+      Wait(until);
+    }
+  }
+}
+
+}  // namespace castor::load

@@ -1,0 +1,95 @@
+// A lane's connections: it keeps them up, spreads calls over them, and waits for what they bring.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/load/base/clock.h"
+#include "client/load/http2/address.h"
+#include "client/load/http2/client_connection.h"
+
+namespace castor::load {
+
+// Not thread-safe, but for Wake().
+class Links {
+ public:
+  // Begins to connect, `each` times to each of the endpoints. A host with several addresses has
+  // them in turn. Throws ServerError when there is no such host.
+  Links(const std::vector<std::string>& endpoints, int each);
+  ~Links();
+  Links(const Links&) = delete;
+  Links& operator=(const Links&) = delete;
+
+  // Waits until every connection is up. Throws ServerError that names the endpoint when one is not
+  // within `patience`.
+  void AwaitAll(std::chrono::seconds patience);
+
+  // The endpoint of the next call: they take turns, and so do the connections to each.
+  size_t NextEndpoint() const { return turn_ % endpoints_.size(); }
+  const std::string& authority(size_t endpoint) const { return endpoints_[endpoint].authority; }
+
+  // Starts the call at NextEndpoint(); Flush() sends it. Where there is no connection it ends at
+  // once, as UNAVAILABLE. Returns the place of its connection.
+  size_t Start(UnaryCall& call);
+
+  // Ends a call, which is not in ended() then; `link` is what Start returned for it.
+  void Cancel(UnaryCall& call, size_t link, grpc::Status status);
+
+  // The calls that have ended since this was last emptied, which is the caller's to do.
+  std::vector<UnaryCall*>& ended() { return ended_; }
+  const std::vector<UnaryCall*>& ended() const { return ended_; }
+
+  // Sends what calls and cancellations have left to send.
+  void Flush();
+
+  // Waits for `until` (nullopt: for ever), for an answer, or for Wake(); reads what has come.
+  void Wait(std::optional<Clock::time_point> until);
+
+  // Ends the wait, or the next one. Any thread.
+  void Wake() const;
+
+ private:
+  struct Endpoint {
+    std::string target, authority;
+    std::vector<Address> addresses;
+  };
+  struct Watched {
+    std::unique_ptr<ClientConnection> connection;
+    uint32_t events = 0;  // of epoll
+  };
+  // A place for a connection, which is replaced when it breaks.
+  struct Link {
+    size_t endpoint = 0;
+    size_t address = 0;            // the next to try
+    Watched current;               // null while there is none
+    std::vector<Watched> leaving;  // the server has asked to leave them; they still bring answers
+    bool dirty = false;
+    std::string failure;                      // of the last try
+    std::chrono::milliseconds pause{0};       // before the next one
+    std::optional<Clock::time_point> try_at;  // when there is no connection
+  };
+
+  void Connect(size_t index);
+  void MarkDirty(size_t index);
+  void FlushLink(size_t index);
+  void FlushOne(size_t index, Watched& one);
+  // Replaces the connection if it takes no more calls.
+  void Mend(size_t index);
+  void Watch(const ClientConnection& connection, uint64_t key, uint32_t events, int operation);
+
+  std::vector<UnaryCall*> ended_;  // above the connections, which write to it as they go
+  std::vector<Endpoint> endpoints_;
+  std::vector<Link> links_;  // connection c of endpoint e at c * endpoints + e
+  std::vector<size_t> dirty_, flushing_;
+  size_t turn_ = 0;
+  size_t broken_ = 0;  // links without a connection
+  bool more_ = false;  // after Flush(): a socket takes more at once
+  int epoll_ = -1, timer_ = -1, wake_ = -1;
+  Clock::time_point timer_at_{};
+};
+
+}  // namespace castor::load

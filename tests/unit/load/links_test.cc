@@ -1,0 +1,236 @@
+// Links against servers in this process, over real sockets: what a server may do to a call.
+
+#include "client/load/drive/links.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <thread>
+#include <random>
+
+#include "client/load/base/errors.h"
+#include "client/load/http2/local_server.h"
+
+namespace castor::load {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+std::string Framed(const std::string& message, uint32_t length, char flag = 0) {
+  std::string framed(1, flag);
+  for (const int shift : {24, 16, 8, 0}) framed += static_cast<char>(length >> shift);
+  return framed + message;
+}
+
+std::string Framed(const std::string& message) {
+  return Framed(message, static_cast<uint32_t>(message.size()));
+}
+
+// Answers with what it was sent.
+void Repeat(ServerConnection& connection, int32_t stream, std::string_view,
+            std::string_view body) {
+  connection.SubmitMessage(stream, std::string(body));
+}
+
+class LinksTest : public ::testing::Test {
+ protected:
+  static UnaryCall Ask(std::string_view message) {
+    UnaryCall call;
+    call.path = "/service/Method";
+    call.authority = "localhost";
+    call.message = message;
+    call.timeout = seconds(60);
+    return call;
+  }
+
+  // Waits until so many calls have ended.
+  static void Await(Links& links, size_t count) {
+    const auto until = Clock::now() + seconds(30);
+    while (links.ended().size() < count) {
+      ASSERT_LT(Clock::now(), until) << links.ended().size() << " of " << count;
+      links.Flush();
+      links.Wait(until);
+    }
+  }
+
+  // How a call to a server ends that answers it so.
+  static UnaryCall Outcome(LocalServer::Handler handler) {
+    const LocalServer server(std::move(handler));
+    UnaryCall call = Ask("hello");
+    Links links({server.target()}, 1);
+    links.Start(call);
+    Await(links, 1);
+    return call;
+  }
+  static UnaryCall AnsweredWith(const std::string& body) {
+    return Outcome([body](ServerConnection& connection, int32_t stream, std::string_view,
+                          std::string_view) { connection.SubmitMessage(stream, body); });
+  }
+};
+
+TEST_F(LinksTest, MessagesComeAndGoWholeThroughAnyWindow) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  for (const int32_t window : {1, 3, 7, 1000, 1 << 20}) {
+    const LocalServer server(Repeat, {.keep_bodies = true, .window = window, .max_streams = 3});
+    Links links({server.target()}, 2);
+    links.AwaitAll(seconds(10));
+    std::vector<std::string> messages(20);
+    std::vector<UnaryCall> calls(messages.size());
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const size_t most = window < 1000 ? 40 : 300'000;
+      messages[i].resize(random() % most);
+      for (char& c : messages[i]) c = static_cast<char>(random());
+      calls[i] = Ask(messages[i]);
+      links.Start(calls[i]);
+    }
+    Await(links, calls.size());
+    for (size_t i = 0; i < calls.size(); ++i) {
+      EXPECT_TRUE(calls[i].status.ok()) << calls[i].status.error_message();
+      EXPECT_EQ(calls[i].answer, messages[i]) << window;
+    }
+  }
+}
+
+TEST_F(LinksTest, PathAndMetadataArrive) {
+  std::string path;
+  const LocalServer server([&path](ServerConnection& connection, int32_t stream,
+                                   std::string_view got, std::string_view) {
+    path = got;
+    connection.SubmitStatus(stream, "5", "not%20here", "");
+  });
+  const std::vector<std::pair<std::string, std::string>> metadata = {{"castor-tenant", "a"},
+                                                                     {"authorization", "Bearer b"}};
+  UnaryCall call = Ask("");
+  call.metadata = &metadata;
+  Links links({server.target()}, 1);
+  links.Start(call);
+  Await(links, 1);
+  EXPECT_EQ(path, "/service/Method");
+  EXPECT_EQ(call.status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(call.status.error_message(), "not here");
+}
+
+TEST_F(LinksTest, AnswersThatAreNotAsGrpcHasThemAreErrors) {
+  EXPECT_TRUE(AnsweredWith(Framed("answer")).status.ok());
+  EXPECT_EQ(AnsweredWith(Framed("answer")).answer, "answer");
+  for (const std::string& body :
+       {Framed("answer", 5), Framed("answer", 7), Framed("answer") + Framed("more"),
+        Framed("answer", 6, 1), std::string("\0\0\0", 3), std::string()}) {
+    const UnaryCall call = AnsweredWith(body);
+    EXPECT_EQ(call.status.error_code(), grpc::StatusCode::INTERNAL) << body;
+    EXPECT_NE(call.done, Clock::time_point());
+  }
+  EXPECT_EQ(AnsweredWith(Framed("answer", 0xffffffff)).status.error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
+}
+
+TEST_F(LinksTest, AResetIsAStatus) {
+  const UnaryCall call = Outcome([](ServerConnection& connection, int32_t stream, std::string_view,
+                                    std::string_view) {
+    connection.SubmitReset(stream, NGHTTP2_REFUSED_STREAM);
+  });
+  EXPECT_EQ(call.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(LinksTest, ACancelledCallLeavesNothingBehind) {
+  const LocalServer server(
+      [](ServerConnection& connection, int32_t stream, std::string_view path, std::string_view) {
+        if (path == "/service/Method") LocalServer::Echo(connection, stream, path, "");
+      },
+      {.max_streams = 2});
+  Links links({server.target()}, 1);
+  // More than the server lets in: some are cancelled before they are a stream.
+  std::vector<UnaryCall> silent(5, Ask("hello"));
+  for (const bool sent : {false, true}) {
+    for (UnaryCall& call : silent) {
+      call.path = "/service/Silent";
+      call.Reset();
+      call.link = links.Start(call);
+    }
+    if (sent) {
+      links.AwaitAll(seconds(10));
+      links.Flush();
+    }
+    for (UnaryCall& call : silent) {
+      links.Cancel(call, call.link, grpc::Status(grpc::StatusCode::CANCELLED, ""));
+    }
+    EXPECT_TRUE(links.ended().empty());
+  }
+  UnaryCall next = Ask("hello");
+  links.Start(next);
+  Await(links, 1);
+  EXPECT_TRUE(next.status.ok()) << next.status.error_message();
+}
+
+TEST_F(LinksTest, AServerThatAsksToLeaveLosesNoCall) {
+  int requests = 0;
+  const LocalServer server([&requests](ServerConnection& connection, int32_t stream,
+                                       std::string_view path, std::string_view body) {
+    if (++requests % 10 == 0) connection.SubmitLeave();
+    LocalServer::Echo(connection, stream, path, body);
+  });
+  Links links({server.target()}, 1);
+  std::vector<UnaryCall> calls(100, Ask("hello"));
+  int ok = 0;
+  for (UnaryCall& call : calls) {
+    links.Start(call);
+    Await(links, 1);
+    links.ended().clear();
+    ok += call.status.ok() ? 1 : 0;
+  }
+  EXPECT_EQ(ok, 100);
+}
+
+TEST_F(LinksTest, CallsOfAServerThatDiesEndAndItsSuccessorIsFound) {
+  const std::string path = ::testing::TempDir() + "/castor-links";
+  // An endpoint that nobody serves: at once, and again after each pause.
+  Links links({"unix:" + path}, 1);
+  UnaryCall call = Ask("hello");
+  links.Start(call);
+  Await(links, 1);
+  EXPECT_EQ(call.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_NE(call.status.error_message(), "");
+  EXPECT_THROW(links.AwaitAll(seconds(0)), ServerError);
+}
+
+TEST_F(LinksTest, AConnectionThatBreaksIsReplaced) {
+  auto server = std::make_unique<LocalServer>(
+      [](ServerConnection&, int32_t, std::string_view, std::string_view) {});
+  Links links({server->target()}, 1);
+  links.AwaitAll(seconds(10));
+  UnaryCall lost = Ask("hello");
+  links.Start(lost);
+  links.Flush();
+  const std::string target = server->target();
+  server = nullptr;
+  Await(links, 1);
+  links.ended().clear();
+  EXPECT_EQ(lost.status.error_code(), grpc::StatusCode::UNAVAILABLE);
+
+  const LocalServer successor(LocalServer::Echo, {}, target);
+  const auto until = Clock::now() + seconds(30);
+  UnaryCall call = Ask("hello");
+  do {
+    ASSERT_LT(Clock::now(), until);
+    call.Reset();
+    links.ended().clear();
+    links.Wait(Clock::now() + milliseconds(5));
+    links.Start(call);
+    Await(links, 1);
+  } while (!call.status.ok());
+}
+
+TEST_F(LinksTest, WakeEndsAWait) {
+  const LocalServer server(LocalServer::Echo);
+  Links links({server.target()}, 1);
+  links.AwaitAll(seconds(10));
+  std::thread other([&links] { links.Wake(); });
+  links.Wait(std::nullopt);
+  other.join();
+}
+
+}  // namespace
+}  // namespace castor::load
