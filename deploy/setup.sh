@@ -63,7 +63,7 @@ build_packages=(
   libboost-math-dev                          # the load tester's statistics
   zlib1g-dev libcurl4-openssl-dev            # its logs; named by prometheus-cpp's CMake files
   libgtest-dev libgmock-dev libbenchmark-dev # tests, benchmarks
-  libnghttp2-dev                             # a test server
+  libnghttp2-dev                             # its requests
   curl                                       # quickstart reads /metrics
 )
 dev_packages=(

@@ -310,12 +310,12 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
   command->add_flag("!--no-metrics", flags->ask_metrics, "Do not compare with the servers' counts")
       ->excludes(metrics)
       ->group(where);
-  command->add_option("--threads", flags->threads, "Pairs of threads: one sends, one takes answers")
+  command->add_option("--threads", flags->threads, "Threads that send")
       ->type_name("N")
       ->transform(cli::Number(1, 256))
       ->capture_default_str()
       ->group(where);
-  command->add_option("--connections", flags->connections, "Of each pair to each server")
+  command->add_option("--connections", flags->connections, "Of each thread to each server")
       ->type_name("N")
       ->transform(cli::Number(1, 1024))
       ->capture_default_str()

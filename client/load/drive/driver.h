@@ -19,7 +19,7 @@ namespace castor::load {
 struct DriveOptions {
   std::vector<std::string> endpoints{};  // gRPC targets; requests take them in turn
   std::vector<std::string> metrics{};    // by endpoint, HOST:PORT; empty: the servers are not asked
-  int lanes = 1;                         // pairs of threads
+  int lanes = 1;                         // each sends on a thread of its own
   int connections = 8;                   // of each lane to each endpoint
   double verify_share = 0;               // of the requests, 0..1
   std::string request_log{};             // file; empty: none

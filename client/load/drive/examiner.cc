@@ -10,8 +10,9 @@
 namespace castor::load {
 namespace {
 
-constexpr size_t kQuickBytes = 64 << 10;     // answers up to this are read in some microseconds
-constexpr size_t kMaxWaiting = 256ULL << 20;  // bytes; beyond, the lane itself reads, and sends late
+constexpr size_t kQuickBytes = 64 << 10;  // answers up to this are read in some microseconds
+constexpr size_t kMaxWaiting = 256ULL
+                               << 20;  // bytes; beyond, the lane itself reads, and sends late
 
 }  // namespace
 

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <thread>
 
-#include "client/load/drive/sent_call.h"
 #include "client/load/base/clock.h"
 #include "client/load/drive/recorder.h"
+#include "client/load/drive/sent_call.h"
 #include "client/load/drive/traffic.h"
 
 namespace castor::load {

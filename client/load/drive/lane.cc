@@ -86,7 +86,7 @@ void Lane::Run() {
     if (IsOver()) break;
     links_.Wait(NextMoment());
   }
-  thread_time_ = ThisThreadsTime();
+  thread_time_ = std::max(ThisThreadsTime() - links_.watched(), std::chrono::nanoseconds(0));
 }
 
 bool Lane::IsOver() const {

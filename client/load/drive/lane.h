@@ -56,7 +56,7 @@ class Lane {
   // Waits until all is sent and every request has ended: each has a deadline.
   void Await();
 
-  // Processor time of its busier thread. Call after Await.
+  // Processor time of its busier thread, but for what only served to be on time. Call after Await.
   std::chrono::nanoseconds BusiestThread() const;
 
  private:

@@ -17,6 +17,10 @@ namespace castor::load {
 namespace {
 
 constexpr std::chrono::milliseconds kFirstPause{20}, kLongestPause{1000};
+// A sleeper wakes 20 to 150 us late. The last of a wait is therefore spent looking at the clock, as
+// long as that takes no more than a twentieth of all time.
+constexpr std::chrono::microseconds kWatch{200};
+constexpr int kWatchedPart = 20;
 constexpr uint64_t kTimer = ~uint64_t{0}, kWake = kTimer - 1;  // keys of epoll; others are links
 
 int OrThrow(int result, const char* what) {
@@ -79,13 +83,15 @@ void Links::Mend(size_t index) {
     if (link.current.connection != nullptr && link.current.connection->ready()) link.pause = {};
     return;
   }
-  if (!link.current.connection->failed()) {  // the server has asked to leave
+  if (link.current.connection->failed()) {
+    link.failure = link.current.connection->failure();
+    link.current.connection = nullptr;
+  } else {
+    link.failure = "the server asked to leave";
+    const bool answered = link.current.connection->answered();
     link.leaving.push_back(std::move(link.current));
-    Connect(index);
-    return;
+    if (answered) return Connect(index);
   }
-  link.failure = link.current.connection->failure();
-  link.current.connection = nullptr;
   link.pause = std::clamp(link.pause * 2, kFirstPause, kLongestPause);
   link.try_at = Clock::now() + link.pause;
   ++broken_;
@@ -145,6 +151,15 @@ void Links::Flush() {
   flushing_.clear();
 }
 
+void Links::SetTimer(Clock::time_point time) {
+  if (time == timer_at_) return;
+  timer_at_ = time;
+  const int64_t at = std::max<int64_t>(1, time.time_since_epoch() / std::chrono::nanoseconds(1));
+  itimerspec spec{};
+  spec.it_value = {.tv_sec = at / 1'000'000'000, .tv_nsec = at % 1'000'000'000};
+  OrThrow(timerfd_settime(timer_, TFD_TIMER_ABSTIME, &spec, nullptr), "timerfd_settime");
+}
+
 void Links::Wait(std::optional<Clock::time_point> until) {
   for (size_t i = 0; broken_ > 0 && i < links_.size(); ++i) {
     const std::optional<Clock::time_point> try_at = links_[i].try_at;
@@ -156,17 +171,23 @@ void Links::Wait(std::optional<Clock::time_point> until) {
     }
   }
   if (!dirty_.empty() && !more_) Flush();
-  const bool at_once =
-      more_ || !ended_.empty() || (until.has_value() && *until <= Clock::now());
-  if (!at_once && until.has_value() && *until != timer_at_) {
-    timer_at_ = *until;
-    const int64_t at = std::max<int64_t>(1, until->time_since_epoch() / std::chrono::nanoseconds(1));
-    itimerspec spec{};
-    spec.it_value = {.tv_sec = at / 1'000'000'000, .tv_nsec = at % 1'000'000'000};
-    OrThrow(timerfd_settime(timer_, TFD_TIMER_ABSTIME, &spec, nullptr), "timerfd_settime");
-  }
   std::array<epoll_event, 64> events;
-  const int count = epoll_wait(epoll_, events.data(), events.size(), at_once ? 0 : -1);
+  const auto look = [&](int patience) {
+    return epoll_wait(epoll_, events.data(), events.size(), patience);
+  };
+  auto now = Clock::now();
+  int count = 0;
+  if (more_ || !ended_.empty() || (until.has_value() && *until <= now)) {
+    count = look(0);
+  } else if (const bool watch = watched_ * kWatchedPart <= now - begun_;
+             watch && until.has_value() && *until - kWatch <= now) {
+    const auto begin = now;
+    while ((count = look(0)) == 0 && now < *until) now = Clock::now();
+    watched_ += now - begin;
+  } else {
+    if (until.has_value()) SetTimer(watch ? *until - kWatch : *until);
+    count = look(-1);
+  }
   if (count < 0 && errno == EINTR) return;
   OrThrow(count, "epoll_wait");
   for (int i = 0; i < count; ++i) {

@@ -49,6 +49,9 @@ class Links {
   // Waits for `until` (nullopt: for ever), for an answer, or for Wake(); reads what has come.
   void Wait(std::optional<Clock::time_point> until);
 
+  // Processor time that waits took, since they end by the clock and not by an alarm.
+  std::chrono::nanoseconds watched() const { return watched_; }
+
   // Ends the wait, or the next one. Any thread.
   void Wake() const;
 
@@ -79,6 +82,7 @@ class Links {
   void FlushOne(size_t index, Watched& one);
   // Replaces the connection if it takes no more calls.
   void Mend(size_t index);
+  void SetTimer(Clock::time_point time);
   void Watch(const ClientConnection& connection, uint64_t key, uint32_t events, int operation);
 
   std::vector<UnaryCall*> ended_;  // above the connections, which write to it as they go
@@ -90,6 +94,8 @@ class Links {
   bool more_ = false;  // after Flush(): a socket takes more at once
   int epoll_ = -1, timer_ = -1, wake_ = -1;
   Clock::time_point timer_at_{};
+  const Clock::time_point begun_ = Clock::now();
+  std::chrono::nanoseconds watched_{0};
 };
 
 }  // namespace castor::load

@@ -40,8 +40,7 @@ Address UnixAddress(const std::string& target, std::string_view name, bool abstr
                       std::to_string(sizeof(socket.sun_path) - 2) + " characters");
   }
   std::memcpy(socket.sun_path + first, name.data(), name.size());
-  address.size =
-      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + first + name.size());
+  address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + first + name.size());
   if (!abstract) ++address.size;  // the zero at its end
   std::memcpy(&address.bytes, &socket, sizeof(socket));
   return address;

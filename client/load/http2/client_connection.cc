@@ -111,7 +111,6 @@ ClientConnection::ClientConnection(const Address& address, Ended& ended) : ended
        {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, kLargeFrame}}};
   nghttp2_submit_settings(session_, NGHTTP2_FLAG_NONE, settings.data(), settings.size());
   nghttp2_session_set_local_window_size(session_, NGHTTP2_FLAG_NONE, 0, kWideWindow);
-  in_.resize(kBuffer);
   socket_ = StartConnecting(address);
   if (socket_ < 0) Fail(std::strerror(errno));
 }
@@ -134,12 +133,9 @@ void ClientConnection::Start(UnaryCall& call) {
   constexpr uint8_t kStays = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE;
   const std::string timeout = TimeoutText(call.timeout);
   absl::InlinedVector<nghttp2_nv, 12> headers = {
-      Header(":method", "POST", kStays),
-      Header(":scheme", "http", kStays),
-      Header(":path", call.path, kStays),
-      Header(":authority", call.authority, kStays),
-      Header("te", "trailers", kStays),
-      Header("content-type", "application/grpc", kStays),
+      Header(":method", "POST", kStays), Header(":scheme", "http", kStays),
+      Header(":path", call.path, kStays), Header(":authority", call.authority, kStays),
+      Header("te", "trailers", kStays), Header("content-type", "application/grpc", kStays),
       Header("user-agent", kUserAgent, kStays),
       // It differs from call to call: not worth a place in the connection's table of headers.
       Header("grpc-timeout", timeout, NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_INDEX)};
@@ -215,6 +211,7 @@ void ClientConnection::TakeData(UnaryCall& call, const uint8_t* data, size_t siz
 void ClientConnection::OnClosed(int32_t stream, uint32_t error) {
   UnaryCall* const call = CallOf(stream);
   if (call == nullptr) return;
+  answered_ = answered_ || call->fields_.grpc_status >= 0;
   grpc::Status status = StatusOf(call->fields_, error);
   if (status.ok() && (call->prefix_read_ < UnaryCall::kPrefix ||
                       call->answer.size() != BigEndian(call->prefix_.data() + 1))) {
@@ -263,21 +260,21 @@ bool ClientConnection::FinishConnecting() {
 }
 
 void ClientConnection::Read() {
+  static thread_local std::array<uint8_t, kBuffer> in;  // for all connections of a thread
   if (connecting_ && !FinishConnecting()) return;
   for (int i = 0; i < kBuffersAtOnce && !failed_; ++i) {
-    const ssize_t got = recv(socket_, in_.data(), in_.size(), 0);
+    const ssize_t got = recv(socket_, in.data(), in.size(), 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) {
       return Fail(got == 0 ? "the server closed the connection" : std::strerror(errno));
     }
     const auto size = static_cast<size_t>(got);
-    const auto* const bytes = reinterpret_cast<const uint8_t*>(in_.data());
-    const ssize_t read = nghttp2_session_mem_recv(session_, bytes, size);
+    const ssize_t read = nghttp2_session_mem_recv(session_, in.data(), size);
     if (read != got) {
       return Fail(std::string("the server does not speak HTTP/2: ") +
                   nghttp2_strerror(static_cast<int>(read)));
     }
-    if (size < in_.size()) return;
+    if (size < in.size()) return;
   }
 }
 
@@ -294,8 +291,8 @@ void ClientConnection::Flush() {
       out_.append(reinterpret_cast<const char*>(frames), static_cast<size_t>(size));
     }
     if (out_.empty()) {
-      const bool over = nghttp2_session_want_read(session_) == 0 &&
-                        nghttp2_session_want_write(session_) == 0;
+      const bool over =
+          nghttp2_session_want_read(session_) == 0 && nghttp2_session_want_write(session_) == 0;
       if (over) Fail("the connection was ended");
       return;
     }

@@ -17,9 +17,9 @@
 namespace castor::load {
 
 struct ServerLimits {
-  bool keep_bodies = false;  // else requests come without
+  bool keep_bodies = false;      // else requests come without
   int32_t window = kWideWindow;  // bytes of a stream on their way
-  uint32_t max_streams = 0;  // at a time; 0: no bound
+  uint32_t max_streams = 0;      // at a time; 0: no bound
 };
 
 // Not thread-safe. Owns the socket.

@@ -43,26 +43,37 @@ std::string DecodePercents(std::string_view text) {
 // gRPC's table of HTTP statuses, for what answers instead of a gRPC server.
 grpc::StatusCode CodeOfHttp(int status) {
   switch (status) {
-    case 400: return grpc::StatusCode::INTERNAL;
-    case 401: return grpc::StatusCode::UNAUTHENTICATED;
-    case 403: return grpc::StatusCode::PERMISSION_DENIED;
-    case 404: return grpc::StatusCode::UNIMPLEMENTED;
+    case 400:
+      return grpc::StatusCode::INTERNAL;
+    case 401:
+      return grpc::StatusCode::UNAUTHENTICATED;
+    case 403:
+      return grpc::StatusCode::PERMISSION_DENIED;
+    case 404:
+      return grpc::StatusCode::UNIMPLEMENTED;
     case 429:
     case 502:
     case 503:
-    case 504: return grpc::StatusCode::UNAVAILABLE;
-    default: return grpc::StatusCode::UNKNOWN;
+    case 504:
+      return grpc::StatusCode::UNAVAILABLE;
+    default:
+      return grpc::StatusCode::UNKNOWN;
   }
 }
 
 // gRPC's table of HTTP/2's errors.
 grpc::StatusCode CodeOfHttp2(uint32_t error) {
   switch (error) {
-    case NGHTTP2_REFUSED_STREAM: return grpc::StatusCode::UNAVAILABLE;
-    case NGHTTP2_CANCEL: return grpc::StatusCode::CANCELLED;
-    case NGHTTP2_ENHANCE_YOUR_CALM: return grpc::StatusCode::RESOURCE_EXHAUSTED;
-    case NGHTTP2_INADEQUATE_SECURITY: return grpc::StatusCode::PERMISSION_DENIED;
-    default: return grpc::StatusCode::INTERNAL;
+    case NGHTTP2_REFUSED_STREAM:
+      return grpc::StatusCode::UNAVAILABLE;
+    case NGHTTP2_CANCEL:
+      return grpc::StatusCode::CANCELLED;
+    case NGHTTP2_ENHANCE_YOUR_CALM:
+      return grpc::StatusCode::RESOURCE_EXHAUSTED;
+    case NGHTTP2_INADEQUATE_SECURITY:
+      return grpc::StatusCode::PERMISSION_DENIED;
+    default:
+      return grpc::StatusCode::INTERNAL;
   }
 }
 

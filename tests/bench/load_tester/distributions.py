@@ -13,12 +13,14 @@ def quantile(ordered, share):
 # ---- Kolmogorov-Smirnov
 
 
-def ks_distance(sample, cdf):
-    """The greatest distance between the sample's distribution and `cdf`."""
+def ks_distance(sample, cdf, least=0.0):
+    """The greatest distance between the sample's distribution and `cdf`, where it is above `least`."""
     ordered = sorted(sample)
     n = len(ordered)
     distance = 0.0
     for i, value in enumerate(ordered):
+        if value < least:
+            continue
         expected = cdf(value)
         distance = max(distance, expected - i / n, (i + 1) / n - expected)
     return distance

@@ -1,11 +1,10 @@
-#include "client/load/http2/status.h"
-
 #include <gtest/gtest.h>
 #include <nghttp2/nghttp2.h>
 
 #include "absl/strings/escaping.h"
 #include "client/load/base/errors.h"
 #include "client/load/http2/address.h"
+#include "client/load/http2/status.h"
 
 namespace castor::load {
 namespace {
@@ -49,9 +48,9 @@ TEST(Http2StatusTest, WhatIsNoGrpcIsTranslatedAsGrpcDoes) {
 }
 
 TEST(AddressTest, TakesGrpcsNames) {
-  for (const char* target : {"127.0.0.1:80", "dns:127.0.0.1:80", "dns:///127.0.0.1:80",
-                             "ipv4:127.0.0.1:80", "[::1]:80", "ipv6:[::1]:80", "unix:/tmp/socket",
-                             "unix:///tmp/socket", "unix-abstract:name"}) {
+  for (const char* target :
+       {"127.0.0.1:80", "dns:127.0.0.1:80", "dns:///127.0.0.1:80", "ipv4:127.0.0.1:80", "[::1]:80",
+        "ipv6:[::1]:80", "unix:/tmp/socket", "unix:///tmp/socket", "unix-abstract:name"}) {
     EXPECT_FALSE(Resolve(target).empty()) << target;
   }
   EXPECT_EQ(AuthorityOf("dns:///host:80"), "host:80");

@@ -3,10 +3,14 @@
 #include "client/load/drive/links.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <functional>
 #include <memory>
-#include <thread>
 #include <random>
+#include <thread>
 
 #include "client/load/base/errors.h"
 #include "client/load/http2/local_server.h"
@@ -28,8 +32,7 @@ std::string Framed(const std::string& message) {
 }
 
 // Answers with what it was sent.
-void Repeat(ServerConnection& connection, int32_t stream, std::string_view,
-            std::string_view body) {
+void Repeat(ServerConnection& connection, int32_t stream, std::string_view, std::string_view body) {
   connection.SubmitMessage(stream, std::string(body));
 }
 
@@ -128,10 +131,10 @@ TEST_F(LinksTest, AnswersThatAreNotAsGrpcHasThemAreErrors) {
 }
 
 TEST_F(LinksTest, AResetIsAStatus) {
-  const UnaryCall call = Outcome([](ServerConnection& connection, int32_t stream, std::string_view,
-                                    std::string_view) {
-    connection.SubmitReset(stream, NGHTTP2_REFUSED_STREAM);
-  });
+  const UnaryCall call =
+      Outcome([](ServerConnection& connection, int32_t stream, std::string_view, std::string_view) {
+        connection.SubmitReset(stream, NGHTTP2_REFUSED_STREAM);
+      });
   EXPECT_EQ(call.status.error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
@@ -184,9 +187,8 @@ TEST_F(LinksTest, AServerThatAsksToLeaveLosesNoCall) {
   EXPECT_EQ(ok, 100);
 }
 
-TEST_F(LinksTest, CallsOfAServerThatDiesEndAndItsSuccessorIsFound) {
+TEST_F(LinksTest, AnEndpointThatNobodyServesIsAnError) {
   const std::string path = ::testing::TempDir() + "/castor-links";
-  // An endpoint that nobody serves: at once, and again after each pause.
   Links links({"unix:" + path}, 1);
   UnaryCall call = Ask("hello");
   links.Start(call);
@@ -221,6 +223,100 @@ TEST_F(LinksTest, AConnectionThatBreaksIsReplaced) {
     links.Start(call);
     Await(links, 1);
   } while (!call.status.ok());
+}
+
+// Greets as HTTP/2 has it, and then sends what it was told to, to all who come.
+class RawServer {
+ public:
+  explicit RawServer(std::function<std::string()> more)
+      : target_("unix-abstract:castor-links-raw-" + std::to_string(getpid())),
+        more_(std::move(more)) {
+    const Address address = Resolve(target_).front();
+    listener_ = socket(AF_UNIX, SOCK_STREAM, 0);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<const sockaddr*>(&address.bytes), address.size), 0);
+    EXPECT_EQ(listen(listener_, 64), 0);
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~RawServer() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+  }
+
+  const std::string& target() const { return target_; }
+  int visits() const { return visits_; }
+
+ private:
+  void Serve() {
+    std::vector<int> open;
+    while (true) {
+      const int client = accept(listener_, nullptr, nullptr);
+      if (client < 0) break;
+      ++visits_;
+      const std::string bytes = std::string("\0\0\0\4\0\0\0\0\0", 9) + more_();
+      (void)!send(client, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      open.push_back(client);
+      if (open.size() > 8) {
+        close(open.front());
+        open.erase(open.begin());
+      }
+    }
+    for (const int client : open) close(client);
+  }
+
+  const std::string target_;
+  const std::function<std::string()> more_;
+  int listener_ = -1;
+  std::atomic<int> visits_ = 0;
+  std::thread thread_;
+};
+
+TEST_F(LinksTest, NoBytesOfAServerDoMoreThanEndCalls) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE(seed);
+  std::mt19937_64 random(seed);
+  // Frames of all types with random flags, lengths and streams, or noise.
+  const RawServer server([&random] {
+    std::string bytes;
+    for (uint64_t frames = random() % 20; frames > 0; --frames) {
+      const uint64_t length = random() % 40;
+      bytes += std::string("\0\0", 2) + static_cast<char>(length);
+      bytes += static_cast<char>(random() % 11);
+      bytes += static_cast<char>(random() % 4 == 0 ? random() : 5);
+      bytes += std::string("\0\0\0", 3) + static_cast<char>(random() % 12);
+      for (uint64_t i = 0; i < length; ++i) bytes += static_cast<char>(random());
+    }
+    return bytes;
+  });
+  for (int round = 0; round < 100; ++round) {
+    std::vector<UnaryCall> calls(8, Ask("hello"));
+    Links links({server.target()}, 4);
+    for (UnaryCall& call : calls) call.link = links.Start(call);
+    for (int i = 0; i < 4; ++i) {
+      links.Flush();
+      links.Wait(Clock::now() + milliseconds(1));
+    }
+    for (UnaryCall& call : calls) {
+      EXPECT_TRUE(call.done == Clock::time_point() || !call.status.ok());
+      if (call.done == Clock::time_point()) {
+        links.Cancel(call, call.link, grpc::Status(grpc::StatusCode::CANCELLED, ""));
+      }
+    }
+  }
+}
+
+TEST_F(LinksTest, AServerThatSendsEveryoneAwayIsNotAskedForEver) {
+  const RawServer server(
+      [] { return std::string("\0\0\x08\7\0\0\0\0\0", 9) + std::string(8, '\0'); });
+  Links links({server.target()}, 1);
+  const auto begin = Clock::now();
+  while (Clock::now() - begin < milliseconds(300) || server.visits() < 2) {
+    ASSERT_LT(Clock::now() - begin, seconds(30));
+    links.Flush();
+    links.Wait(Clock::now() + milliseconds(50));
+  }
+  // After 20, 40, 80, 160, ... ms, and at last every second.
+  EXPECT_LE(server.visits(), 6 + (Clock::now() - begin) / milliseconds(300));
 }
 
 TEST_F(LinksTest, WakeEndsAWait) {

@@ -75,6 +75,8 @@ class Kolmogorov(unittest.TestCase):
 
     def test_distance_of_three(self):
         self.assertAlmostEqual(distributions.ks_distance([0.1, 0.5, 0.6], lambda x: x), 0.4)
+        self.assertAlmostEqual(distributions.ks_distance([0.1, 0.5, 0.9], lambda x: x, 0.2), 0.23333,
+                               places=4)
 
     def test_a_good_sample_passes_and_a_wrong_one_does_not(self):
         gaps = [self.random.expovariate(200) for _ in range(5000)]
