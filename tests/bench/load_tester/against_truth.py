@@ -125,8 +125,9 @@ def search(settings, report):
     with scripted(settings, "--queue", "md1", "--service-time", "1ms") as server:
         loaded = castor_load(settings, server.address, *ATTEND, "--arrivals", "poisson",
                              "--objective", "p99 <= 10ms", "--start-rate", 200, "--warm-up", "2s",
-                             "--probe", f"{settings.seconds(20)}s", "--confirmation",
-                             f"{settings.seconds(60)}s", subcommand="find-rate", timeout=3600)
+                             "--tolerance", 0.01, "--probe", f"{settings.seconds(30)}s",
+                             "--confirmation", f"{settings.seconds(240)}s",
+                             subcommand="find-rate", timeout=3600)
     runs = sum("/s  " in line for line in loaded.stderr.splitlines())
     found = loaded.run["asked_rate"] if loaded.run else 0
     error = off(found, true)

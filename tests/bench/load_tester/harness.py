@@ -140,10 +140,10 @@ class Castor:
 
 
 @contextlib.contextmanager
-def castor_server(settings, *flags, cpu=None):
+def castor_server(settings, *flags, cpu=None, cost_model_budget="0s"):
     log_path = settings.out / "castor-server.log"
     argv = [settings.build / "server/castor-server", "--listen", "127.0.0.1:0", "--metrics-listen",
-            "127.0.0.1:0", "--device", "cpu", "--cost-model-budget", "0s", *flags]
+            "127.0.0.1:0", "--device", "cpu", "--cost-model-budget", cost_model_budget, *flags]
     with open(log_path, "w") as log:
         process = subprocess.Popen(command(argv, cpu), stdout=log, stderr=log)
         try:
