@@ -89,7 +89,7 @@ Finding CheckAllAnswered(const RunData& run) {
   return {"all-answered", false,
           std::to_string(unfinished) +
               " requests never ended, not even by their deadline: they are in no figure, so the "
-              "figures are too good; this is a defect of the client or of gRPC"};
+              "figures are too good; this is a defect of the client"};
 }
 
 Finding CheckCountsAgree(const RunData& run) {

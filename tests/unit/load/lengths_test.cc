@@ -48,7 +48,8 @@ TEST(Lengths, MeanIsThatOfDraws) {
     const double mean = sum / kCount;
     const double error = std::sqrt(std::max(0.0, squares / kCount - mean * mean) / kCount);
     EXPECT_NEAR(mean, Mean(length), 6 * error + 1e-9) << "kind " << length.index();
-    EXPECT_EQ(greatest, Greatest(length)) << "kind " << length.index();
+    // The very greatest of thousands may never be drawn; one of the last hundredth is.
+    EXPECT_GE(greatest * 100, Greatest(length) * 99) << "kind " << length.index();
   }
 }
 
