@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
@@ -13,6 +14,7 @@ namespace {
 
 constexpr size_t kMaxMessages = 32;       // kinds of errors that are told apart, in each cell
 constexpr size_t kMaxMessageWidth = 160;  // characters
+constexpr std::chrono::nanoseconds kTimerGrain{1'000'000};  // of deadlines in gRPC
 constexpr double kPredictedWithin = 0.25;
 constexpr double kErrorUnit = 1e9;  // Verified::error_e9
 
@@ -69,7 +71,7 @@ void RecordMatch(const Ended& ended, Verified& verified) {
 }
 
 // How a request ended; `message` is the kind of its error, if it was one.
-Outcome Classify(const Ended& ended, std::string& message) {
+Outcome Classify(const Ended& ended, std::chrono::nanoseconds deadline, std::string& message) {
   if (ended.status->ok()) {
     if (ended.facts.readable) return Outcome::kOk;
     message = "OK, but the answer cannot be read";
@@ -85,6 +87,10 @@ Outcome Classify(const Ended& ended, std::string& message) {
       return error.reason.empty() ? Outcome::kFailed : Outcome::kRefused;
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return Outcome::kExpired;
+    case grpc::StatusCode::CANCELLED:  // what a gRPC server says when a deadline passes
+      return ended.done_ns - ended.at_ns + kTimerGrain.count() >= deadline.count()
+                 ? Outcome::kExpired
+                 : Outcome::kFailed;
     default:
       return Outcome::kFailed;
   }
@@ -138,7 +144,7 @@ void Recorder::RecordOk(const Ended& ended, int64_t latency, Cell& cell, Second&
 
 void Recorder::Record(const Ended& ended) {
   std::string message;
-  const Outcome outcome = Classify(ended, message);
+  const Outcome outcome = Classify(ended, workload_.classes[ended.cls].deadline, message);
   const std::lock_guard lock(mu_);
   ++calls_[ended.endpoint][static_cast<size_t>(outcome)];
   if (ended.at_ns < 0) return;  // warming up

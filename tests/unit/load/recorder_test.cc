@@ -112,6 +112,18 @@ TEST_F(RecorderTest, OutcomesFollowFromStatusAndReason) {
   EXPECT_EQ(cell.above_goal, (std::vector<int64_t>{6, 6}));
 }
 
+TEST_F(RecorderTest, ACancellationAfterTheDeadlineIsItsExpiry) {
+  const grpc::Status cancelled(grpc::StatusCode::CANCELLED, "Cancelled on the server side");
+  workload_.classes[0].deadline = milliseconds(5);  // as long as Error() takes
+  recorder().Record(Error(cancelled));
+  Ended early = Error(cancelled);
+  early.done_ns -= 2 * kMs;  // gRPC counts deadlines in milliseconds
+  recorder().Record(early);
+  const Cell cell = Moved();
+  EXPECT_EQ(cell.of(Outcome::kExpired), 1);
+  EXPECT_EQ(cell.of(Outcome::kFailed), 1);
+}
+
 TEST_F(RecorderTest, ErrorsAreCountedByKindWithoutWhatVaries) {
   for (int i = 0; i < 50; ++i) {
     const grpc::Status status = Refusal(grpc::StatusCode::RESOURCE_EXHAUSTED, "QUEUE_FULL",
