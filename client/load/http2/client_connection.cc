@@ -15,7 +15,8 @@ namespace castor::load {
 namespace {
 
 constexpr size_t kBuffer = 256 << 10;
-constexpr int kBuffersAtOnce = 4;         // what one Read() or Flush() handles at most
+constexpr int kBuffersAtOnce = 4;         // what one Read() handles at most
+constexpr int kFlushedAtOnce = 1;         // and one Flush(): the next request may be due
 constexpr size_t kMaxKept = 64 << 10;     // of an answer's memory, from call to call
 constexpr size_t kMaxReserved = 1 << 20;  // on the word of a prefix alone
 constexpr uint32_t kMaxAnswer = 1U << 31;
@@ -281,7 +282,7 @@ void ClientConnection::Read() {
 void ClientConnection::Flush() {
   if (failed_ || (connecting_ && !FinishConnecting())) return;
   blocked_ = more_ = false;
-  for (int i = 0; i < kBuffersAtOnce; ++i) {
+  for (int i = 0; i < kFlushedAtOnce; ++i) {
     // Many frames in one write: writes cost more than frames.
     while (out_.size() < kBuffer) {
       const uint8_t* frames = nullptr;
