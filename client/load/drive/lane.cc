@@ -155,7 +155,7 @@ void Lane::Send(const Planned& planned, Clock::time_point due) {
   call.sent = Clock::now();
   call.timeout = deadline - call.sent;
   calls_.emplace(call.ends, &call);
-  if (call.timeout.count() > 0) call.link = links_.Start(call);  // else it is overdue already
+  if (call.timeout.count() > 0) links_.Start(call);  // else it is overdue already
 }
 
 void Lane::EndOverdue() {
@@ -165,10 +165,9 @@ void Lane::EndOverdue() {
     // One that has ended meanwhile is in ended(), and keeps its status.
     if (call->done != Clock::time_point()) return;
     const bool planned = call->planned.cancel_after_ns >= 0;
-    links_.Cancel(
-        *call, call->link,
-        planned ? grpc::Status(grpc::StatusCode::CANCELLED, "cancelled as planned")
-                : grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "no answer by the deadline"));
+    links_.Cancel(*call, planned ? grpc::Status(grpc::StatusCode::CANCELLED, "cancelled as planned")
+                                 : grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED,
+                                                "no answer by the deadline"));
     Finish(*call);
   }
 }
@@ -180,7 +179,7 @@ void Lane::EndAll() {
   TakeEnded();
   while (!calls_.empty()) {
     SentCall& call = *calls_.begin()->second;
-    links_.Cancel(call, call.link, {grpc::StatusCode::CANCELLED, "the run was stopped"});
+    links_.Cancel(call, {grpc::StatusCode::CANCELLED, "the run was stopped"});
     Finish(call);
   }
 }

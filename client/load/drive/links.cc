@@ -17,8 +17,8 @@ namespace castor::load {
 namespace {
 
 constexpr std::chrono::milliseconds kFirstPause{20}, kLongestPause{1000};
-// A sleeper wakes 20 to 150 us late. The last of a wait is therefore spent looking at the clock, as
-// long as that takes no more than a twentieth of all time.
+// Who sleeps wakes late. The last of a wait is therefore spent looking at the clock, as long as
+// that takes no more than a twentieth of all time.
 constexpr std::chrono::microseconds kWatch{200};
 constexpr int kWatchedPart = 20;
 constexpr uint64_t kTimer = ~uint64_t{0}, kWake = kTimer - 1;  // keys of epoll; others are links
@@ -97,25 +97,26 @@ void Links::Mend(size_t index) {
   ++broken_;
 }
 
-size_t Links::Start(UnaryCall& call) {
+void Links::Start(UnaryCall& call) {
   const size_t index = turn_++ % links_.size();
   Link& link = links_[index];
-  if (link.current.connection != nullptr && !link.current.connection->open()) Mend(index);
+  call.link = index;
+  // More than once: what replaces a connection may have failed already.
+  while (link.current.connection != nullptr && !link.current.connection->open()) Mend(index);
   if (link.current.connection == nullptr) {
     call.done = Clock::now();
     call.status = {grpc::StatusCode::UNAVAILABLE,
                    "no connection to " + endpoints_[link.endpoint].target + ": " + link.failure};
     ended_.push_back(&call);
-    return index;
+    return;
   }
   link.current.connection->Start(call);
   MarkDirty(index);
-  return index;
 }
 
-void Links::Cancel(UnaryCall& call, size_t link, grpc::Status status) {
+void Links::Cancel(UnaryCall& call, grpc::Status status) {
   ClientConnection::Cancel(call, std::move(status));
-  MarkDirty(link);
+  MarkDirty(call.link);
 }
 
 void Links::MarkDirty(size_t index) {

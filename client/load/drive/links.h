@@ -33,11 +33,11 @@ class Links {
   const std::string& authority(size_t endpoint) const { return endpoints_[endpoint].authority; }
 
   // Starts the call at NextEndpoint(); Flush() sends it. Where there is no connection it ends at
-  // once, as UNAVAILABLE. Returns the place of its connection.
-  size_t Start(UnaryCall& call);
+  // once, as UNAVAILABLE.
+  void Start(UnaryCall& call);
 
-  // Ends a call, which is not in ended() then; `link` is what Start returned for it.
-  void Cancel(UnaryCall& call, size_t link, grpc::Status status);
+  // Ends a call, which is not in ended() then.
+  void Cancel(UnaryCall& call, grpc::Status status);
 
   // The calls that have ended since this was last emptied, which is the caller's to do.
   std::vector<UnaryCall*>& ended() { return ended_; }

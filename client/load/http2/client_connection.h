@@ -36,7 +36,7 @@ struct UnaryCall {
   grpc::Status status{};
   std::string answer{};
 
-  size_t link = 0;  // for the owner's use
+  size_t link = 0;  // whose connection it takes, where there are several
 
   // Forgets what it was, and keeps the memory of short answers.
   void Reset();

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures castor-load against truths that are known in advance, and against other load generators,
 # and writes a dated log under tests/bench/logs/. Ends with 1 if a bound was missed.
-#   tests/bench/load_tester/measure.sh [--quick] [--only PART]...    about 30 minutes; --quick: 6
+#   tests/bench/load_tester/measure.sh [--quick] [--only PART]...    about 60 minutes; --quick: 12
 # PART: stalls, arrivals, rate, search, verdicts, counts, reports, overload, isolation. With --quick
 # or --only nothing is written but to the terminal. Needs the Release build of tests/run.sh, two
 # cores, a quiet machine, and Go; installs the others (peers.sh).

@@ -3,6 +3,7 @@
 #include "client/load/drive/links.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -151,14 +152,14 @@ TEST_F(LinksTest, ACancelledCallLeavesNothingBehind) {
     for (UnaryCall& call : silent) {
       call.path = "/service/Silent";
       call.Reset();
-      call.link = links.Start(call);
+      links.Start(call);
     }
     if (sent) {
       links.AwaitAll(seconds(10));
       links.Flush();
     }
     for (UnaryCall& call : silent) {
-      links.Cancel(call, call.link, grpc::Status(grpc::StatusCode::CANCELLED, ""));
+      links.Cancel(call, grpc::Status(grpc::StatusCode::CANCELLED, ""));
     }
     EXPECT_TRUE(links.ended().empty());
   }
@@ -185,6 +186,27 @@ TEST_F(LinksTest, AServerThatAsksToLeaveLosesNoCall) {
     ok += call.status.ok() ? 1 : 0;
   }
   EXPECT_EQ(ok, 100);
+}
+
+TEST_F(LinksTest, ACallThatFindsNoSuccessorOfAConnectionEnds) {
+  const LocalServer server([](ServerConnection& connection, int32_t stream, std::string_view path,
+                              std::string_view body) {
+    connection.SubmitLeave();
+    LocalServer::Echo(connection, stream, path, body);
+  });
+  Links links({server.target()}, 1);
+  UnaryCall first = Ask("hello"), second = Ask("hello");
+  links.Start(first);
+  Await(links, 1);
+  EXPECT_TRUE(first.status.ok());
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);  // no further socket
+  links.Start(second);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  Await(links, 2);
+  EXPECT_EQ(second.status.error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST_F(LinksTest, AnEndpointThatNobodyServesIsAnError) {
@@ -291,7 +313,7 @@ TEST_F(LinksTest, NoBytesOfAServerDoMoreThanEndCalls) {
   for (int round = 0; round < 100; ++round) {
     std::vector<UnaryCall> calls(8, Ask("hello"));
     Links links({server.target()}, 4);
-    for (UnaryCall& call : calls) call.link = links.Start(call);
+    for (UnaryCall& call : calls) links.Start(call);
     for (int i = 0; i < 4; ++i) {
       links.Flush();
       links.Wait(Clock::now() + milliseconds(1));
@@ -299,7 +321,7 @@ TEST_F(LinksTest, NoBytesOfAServerDoMoreThanEndCalls) {
     for (UnaryCall& call : calls) {
       EXPECT_TRUE(call.done == Clock::time_point() || !call.status.ok());
       if (call.done == Clock::time_point()) {
-        links.Cancel(call, call.link, grpc::Status(grpc::StatusCode::CANCELLED, ""));
+        links.Cancel(call, grpc::Status(grpc::StatusCode::CANCELLED, ""));
       }
     }
   }
