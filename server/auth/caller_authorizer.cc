@@ -1,0 +1,122 @@
+#include "server/auth/caller_authorizer.h"
+
+#include <grpc/grpc_security_constants.h>
+#include <grpcpp/security/auth_context.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "server/auth/bearer.h"
+#include "server/auth/token.h"
+
+namespace castor::server {
+namespace {
+
+constexpr std::string_view kHealth = "/grpc.health.v1.Health/";
+constexpr std::string_view kScrape = "/metrics";
+
+// gRPC's names for the subject alternative names of a verified certificate. A DNS name and, say, an
+// e-mail address of the same text are not the same caller, so others are not looked at.
+constexpr const char* kNames[] = {"x509_uri", "x509_dns"};
+
+std::string_view View(const grpc::string_ref& text) { return {text.data(), text.size()}; }
+
+// Names become metrics' labels and lines of the log.
+bool IsPlain(std::string_view name) {
+  constexpr size_t kMost = 256;
+  return !name.empty() && name.size() <= kMost &&
+         std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~'; });
+}
+
+}  // namespace
+
+CallerAuthorizer::CallerAuthorizer(const LiveCallers* callers, Refusals& refusals, Now now)
+    : callers_(callers), refusals_(refusals), now_(std::move(now)) {}
+
+absl::StatusOr<Caller> CallerAuthorizer::Authorize(const grpc::ServerContextBase& context,
+                                                   std::string_view method) const {
+  if (method.starts_with(kHealth)) return Caller{};
+  if (callers_ == nullptr) return AnyCertificate(context, method);
+  const auto refuse = [&](RefusedCaller reason, std::string_view who) {
+    return refusals_.Refuse(reason, who, method, context.peer());
+  };
+  const std::shared_ptr<const CallerTable> callers = callers_->current();
+  Verdict verdict;
+  const auto [first, last] = context.client_metadata().equal_range(kAuthorizationKey);
+  if (first == last) {
+    verdict = ByCertificate(*callers, context);
+  } else {
+    const auto token = BearerToken(View(first->second));
+    if (!token || std::next(first) != last) return refuse(RefusedCaller::kMalformed, "");
+    verdict = ByToken(*callers, *token);
+  }
+  const Credential* const credential = verdict.credential;
+  if (credential == nullptr) return refuse(verdict.reason, "");
+  if (credential->expires && credential->expired(now_())) {
+    return refuse(RefusedCaller::kExpired, credential->name);
+  }
+  if (!credential->Allows(method)) return refuse(RefusedCaller::kNotAllowed, credential->name);
+  return Caller{.name = credential->name, .tenant = credential->name};
+}
+
+absl::Status CallerAuthorizer::AuthorizeScrape(std::string_view authorization,
+                                               std::string_view peer) const {
+  const auto refuse = [&](RefusedCaller reason, std::string_view who) {
+    return refusals_.Refuse(reason, who, kScrape, peer);
+  };
+  if (authorization.empty() || callers_ == nullptr) {
+    return refuse(RefusedCaller::kNoCredential, "");
+  }
+  const std::shared_ptr<const CallerTable> callers = callers_->current();
+  const auto bearer = BearerToken(authorization);
+  const auto basic = bearer ? std::nullopt : BasicCredentials(authorization);
+  if (!bearer && !basic) return refuse(RefusedCaller::kMalformed, "");
+  const Verdict verdict = ByToken(*callers, bearer ? *bearer : basic->password);
+  if (verdict.credential == nullptr || (basic && basic->name != verdict.credential->name)) {
+    return refuse(RefusedCaller::kUnknownToken, "");
+  }
+  const Credential& credential = *verdict.credential;
+  if (credential.expired(now_())) return refuse(RefusedCaller::kExpired, credential.name);
+  if (!credential.metrics) return refuse(RefusedCaller::kNotAllowed, credential.name);
+  return absl::OkStatus();
+}
+
+CallerAuthorizer::Verdict CallerAuthorizer::ByToken(const CallerTable& callers,
+                                                    std::string_view token) const {
+  return {callers.FindToken(DigestOf(token)), RefusedCaller::kUnknownToken};
+}
+
+CallerAuthorizer::Verdict CallerAuthorizer::ByCertificate(
+    const CallerTable& callers, const grpc::ServerContextBase& context) const {
+  const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
+  if (peer == nullptr || !peer->IsPeerAuthenticated()) {
+    return {nullptr, RefusedCaller::kNoCredential};
+  }
+  for (const char* const kind : kNames) {
+    for (const grpc::string_ref& name : peer->FindPropertyValues(kind)) {
+      if (const Credential* found = callers.FindName(View(name))) return {found, {}};
+    }
+  }
+  return {nullptr, RefusedCaller::kUnknownCertificate};
+}
+
+// The tenant is the first of the certificate's names.
+absl::StatusOr<Caller> CallerAuthorizer::AnyCertificate(const grpc::ServerContextBase& context,
+                                                        std::string_view method) const {
+  const auto refuse = [&](RefusedCaller reason) {
+    return refusals_.Refuse(reason, "", method, context.peer());
+  };
+  const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
+  if (peer == nullptr || !peer->IsPeerAuthenticated()) return refuse(RefusedCaller::kNoCredential);
+  for (const char* const kind : {kNames[0], kNames[1], GRPC_X509_CN_PROPERTY_NAME}) {
+    const std::vector<grpc::string_ref> names = peer->FindPropertyValues(kind);
+    if (names.empty()) continue;
+    const std::string name(View(names.front()));
+    if (IsPlain(name)) return Caller{.name = name, .tenant = name};
+  }
+  return refuse(RefusedCaller::kUnknownCertificate);
+}
+
+}  // namespace castor::server

@@ -1,0 +1,39 @@
+// The file of callers (--auth-tokens), in TOML:
+//
+//   [[caller]]
+//   name = "search"                  # also the tenant's name
+//   sha256 = "5e88..."               # of its token; or, of its certificate:
+//   # san = "spiffe://example/search"  a subject alternative name, URI or DNS
+//   allow = ["castor.v1.EncoderService", "castor.v1.AttentionService/Attend"]   # default: all
+//   expires = 2027-05-01T00:00:00Z   # default: never
+//
+//   [tenant.search]                  # optional, and so is each of:
+//   weight = 2
+//   max_queued_requests = 100
+//   max_queued_tokens = 200000
+//   max_queued_bytes = "256MiB"
+//
+// A name may have several callers: a new token beside the old one, until nobody uses that.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "server/auth/caller_table.h"
+#include "server/live_files.h"
+
+namespace castor::server {
+
+// What `allow` says for reading /metrics. No default includes it.
+inline constexpr std::string_view kMetricsPermission = "metrics";
+
+// INVALID_ARGUMENT says what is wrong and in which line. Unknown keys, names that no service or
+// method has, credentials that are given twice and a file without callers are wrong.
+absl::StatusOr<CallerTable> ParseCallers(std::string_view text);
+
+using LiveCallers = LiveFiles<CallerTable>;
+absl::StatusOr<std::unique_ptr<LiveCallers>> OpenCallers(const std::string& path);
+
+}  // namespace castor::server

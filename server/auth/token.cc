@@ -1,0 +1,74 @@
+#include "server/auth/token.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/rand.h>
+
+#include <memory>
+#include <stdexcept>
+
+#include "absl/strings/escaping.h"
+
+namespace castor::server {
+namespace {
+
+// OpenSSL 3 looks an algorithm up by name each time that it is not given one.
+const EVP_MD* Sha256() {
+  static const EVP_MD* const sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  return sha256;
+}
+
+}  // namespace
+
+Digest DigestOf(std::string_view token) {
+  thread_local const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(),
+                                                                                EVP_MD_CTX_free);
+  Digest digest{};
+  if (context == nullptr || EVP_DigestInit_ex2(context.get(), Sha256(), nullptr) != 1 ||
+      EVP_DigestUpdate(context.get(), token.data(), token.size()) != 1 ||
+      EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) != 1) {
+    // Without SHA-256 nobody can be told from anybody; all-zero bytes would be everybody.
+    throw std::runtime_error("OpenSSL has no SHA-256");
+  }
+  return digest;
+}
+
+std::string ToHex(const Digest& digest) {
+  return absl::BytesToHexString(
+      {reinterpret_cast<const char*>(digest.data()), digest.size()});
+}
+
+std::optional<Digest> FromHex(std::string_view text) {
+  Digest digest{};
+  if (text.size() != 2 * digest.size()) return std::nullopt;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    int value = 0;
+    if (c >= '0' && c <= '9') {
+      value = c - '0';
+    } else if (c >= 'a' && c <= 'f') {
+      value = c - 'a' + 10;
+    } else if (c >= 'A' && c <= 'F') {
+      value = c - 'A' + 10;
+    } else {
+      return std::nullopt;
+    }
+    digest[i / 2] = static_cast<uint8_t>(digest[i / 2] << 4 | value);
+  }
+  return digest;
+}
+
+bool Equal(const Digest& a, const Digest& b) {
+  return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+}
+
+std::string DrawToken() {
+  std::array<unsigned char, 32> bytes{};
+  if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1) {
+    throw std::runtime_error("the system has no random numbers");
+  }
+  return "castor_" + absl::WebSafeBase64Escape(
+                         {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+}
+
+}  // namespace castor::server

@@ -1,0 +1,29 @@
+// Tokens: 32 random bytes in text. The server keeps only their SHA-256, so a file of callers that
+// is read by somebody else lets nobody in.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace castor::server {
+
+using Digest = std::array<uint8_t, 32>;
+
+// SHA-256 of the token's text. Any thread; some 0.2 us.
+Digest DigestOf(std::string_view token);
+
+// Lower-case hexadecimal, and back: 64 digits of either case.
+std::string ToHex(const Digest& digest);
+std::optional<Digest> FromHex(std::string_view text);
+
+// Whether they are equal, in a time that does not depend on where they differ.
+bool Equal(const Digest& a, const Digest& b);
+
+// "castor_" and 43 characters of base64url, from the system's random numbers. The prefix lets
+// scanners of repositories and logs find tokens.
+std::string DrawToken();
+
+}  // namespace castor::server

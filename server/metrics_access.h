@@ -1,0 +1,53 @@
+// Metrics of who gets in: callers refused, files taken in or refused, certificates' ends.
+#pragma once
+
+#include <prometheus/registry.h>
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <string_view>
+
+namespace castor::server {
+
+// Why a caller was not let in.
+enum class RefusedCaller {
+  kNoCredential,
+  kMalformed,  // metadata that is no bearer token, or several
+  kUnknownToken,
+  kUnknownCertificate,
+  kExpired,
+  kNotAllowed,  // it is known, and may not
+};
+inline constexpr int kRefusedCallers = 6;
+std::string_view NameOf(RefusedCaller reason);  // "no_credential"
+
+// What is read from files while the server runs.
+enum class Reloaded { kCertificates, kCallers };
+inline constexpr int kReloaded = 2;
+std::string_view NameOf(Reloaded what);  // "certificates"
+
+// Any thread may call anything. Series of what is not in use do not exist.
+class AccessMetrics {
+ public:
+  explicit AccessMetrics(prometheus::Registry& registry);
+  ~AccessMetrics();
+
+  void CallerRefused(RefusedCaller reason);
+
+  // From now on there are series about these files.
+  void Watched(Reloaded what);
+  void Taken(Reloaded what);
+  // Counted each time that the files are new and wrong. `Standing` says whether they are so now.
+  void Refused(Reloaded what);
+  void SetStanding(Reloaded what, bool refused);
+
+  // When the certificates end; `which` is "server" or "client_ca".
+  void SetExpiry(std::string_view which, std::chrono::system_clock::time_point ends);
+
+ private:
+  struct Families;
+  const std::unique_ptr<Families> families_;
+};
+
+}  // namespace castor::server

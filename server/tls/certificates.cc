@@ -1,0 +1,163 @@
+#include "server/tls/certificates.h"
+
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+
+#include <algorithm>
+#include <ctime>
+#include <memory>
+#include <optional>
+
+namespace castor::server {
+namespace {
+
+template <auto Free>
+struct FreeWith {
+  template <typename T>
+  void operator()(T* object) const {
+    Free(object);
+  }
+};
+using Bio = std::unique_ptr<BIO, FreeWith<BIO_free>>;
+using Certificate = std::unique_ptr<X509, FreeWith<X509_free>>;
+using Key = std::unique_ptr<EVP_PKEY, FreeWith<EVP_PKEY_free>>;
+using Context = std::unique_ptr<SSL_CTX, FreeWith<SSL_CTX_free>>;
+
+constexpr char kCertificateFlag[] = "--tls-certificate";
+constexpr char kKeyFlag[] = "--tls-key";
+constexpr char kClientCaFlag[] = "--tls-client-ca";
+
+absl::Status Bad(std::string_view flag, std::string_view problem) {
+  return absl::InvalidArgumentError(std::string(flag) + " " + std::string(problem));
+}
+
+// The library's reason for its last error; it keeps a queue of them.
+std::string LastError() {
+  const unsigned long error = ERR_peek_last_error();
+  ERR_clear_error();
+  const char* const reason = ERR_reason_error_string(error);
+  return reason == nullptr ? "unknown reason" : reason;
+}
+
+Bio Reader(std::string_view text) {
+  return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+}
+
+// No key may have a pass phrase: nobody is there to type it.
+int NoPassPhrase(char*, int, int, void*) { return -1; }
+
+// Every certificate of the text. Other blocks, such as a key that stands in the same file, are
+// skipped.
+absl::StatusOr<std::vector<Certificate>> ReadCertificates(std::string_view flag,
+                                                          std::string_view text) {
+  std::vector<Certificate> certificates;
+  const Bio bio = Reader(text);
+  ERR_clear_error();
+  while (Certificate next{PEM_read_bio_X509(bio.get(), nullptr, NoPassPhrase, nullptr)}) {
+    certificates.push_back(std::move(next));
+  }
+  const unsigned long error = ERR_peek_last_error();
+  ERR_clear_error();
+  const bool at_end =
+      ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
+  if (!at_end) return Bad(flag, "is damaged: a certificate in it cannot be read");
+  if (certificates.empty()) return Bad(flag, "has no certificate in PEM");
+  return certificates;
+}
+
+std::optional<WallTime> TimeOf(const ASN1_TIME* time) {
+  std::tm parts{};
+  if (ASN1_TIME_to_tm(time, &parts) != 1) return std::nullopt;
+  return std::chrono::system_clock::from_time_t(timegm(&parts));
+}
+
+std::string Text(WallTime time) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof(text), "%Y-%m-%d %H:%M UTC", &parts)};
+}
+
+// The end of its validity; an error outside of that.
+absl::StatusOr<WallTime> CheckTimes(std::string_view flag, const X509& certificate, WallTime now) {
+  const auto begins = TimeOf(X509_get0_notBefore(&certificate));
+  const auto ends = TimeOf(X509_get0_notAfter(&certificate));
+  if (!begins || !ends) return Bad(flag, "has a certificate without times");
+  if (*ends <= now) return Bad(flag, "expired on " + Text(*ends));
+  if (*begins > now) return Bad(flag, "is not valid before " + Text(*begins));
+  return *ends;
+}
+
+// Does what gRPC will do with the pair, to learn whether it can.
+absl::Status CheckPair(const std::vector<Certificate>& chain, std::string_view key_text) {
+  const Bio bio = Reader(key_text);
+  ERR_clear_error();
+  const Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassPhrase, nullptr));
+  if (key == nullptr) {
+    ERR_clear_error();
+    return Bad(kKeyFlag, "has no private key in PEM that can be read without a pass phrase");
+  }
+  const Context context(SSL_CTX_new(TLS_method()));
+  if (context == nullptr || SSL_CTX_use_certificate(context.get(), chain.front().get()) != 1) {
+    return Bad(kCertificateFlag, "cannot be used: " + LastError());
+  }
+  if (X509_check_private_key(chain.front().get(), key.get()) != 1) {
+    ERR_clear_error();
+    return Bad(kKeyFlag, "is not the key of --tls-certificate");
+  }
+  if (SSL_CTX_use_PrivateKey(context.get(), key.get()) != 1) {
+    return Bad(kKeyFlag, "cannot be used: " + LastError());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Certificates> ParseCertificates(std::string_view certificate, std::string_view key,
+                                               std::string_view client_ca, WallTime now) {
+  // gRPC takes texts that end at a zero, and would read others differently.
+  for (const auto& [flag, text] :
+       {std::pair{kCertificateFlag, certificate}, {kKeyFlag, key}, {kClientCaFlag, client_ca}}) {
+    if (text.find('\0') != std::string_view::npos) return Bad(flag, "is no text");
+  }
+  auto chain = ReadCertificates(kCertificateFlag, certificate);
+  if (!chain.ok()) return chain.status();
+  if (absl::Status pair = CheckPair(*chain, key); !pair.ok()) return pair;
+  const auto expires = CheckTimes(kCertificateFlag, *chain->front(), now);
+  if (!expires.ok()) return expires.status();
+  Certificates result{.chain = std::string(certificate),
+                      .key = std::string(key),
+                      .client_ca = std::string(client_ca),
+                      .expires = *expires};
+  if (client_ca.empty()) return result;
+  const auto authorities = ReadCertificates(kClientCaFlag, client_ca);
+  if (!authorities.ok()) return authorities.status();
+  // One of several authorities may have expired: a bundle outlives its members. Not all of them.
+  bool any_valid = false;
+  absl::Status first;
+  for (const Certificate& authority : *authorities) {
+    const auto ends = CheckTimes(kClientCaFlag, *authority, now);
+    first.Update(ends.status());
+    if (!ends.ok()) continue;
+    result.client_ca_expires = any_valid ? std::min(result.client_ca_expires, *ends) : *ends;
+    any_valid = true;
+  }
+  if (!any_valid) return first;
+  return result;
+}
+
+absl::StatusOr<std::unique_ptr<LiveCertificates>> OpenCertificates(const TlsFiles& files) {
+  const bool needs_clients = !files.client_ca.empty();
+  return LiveCertificates::Open(
+      {files.certificate, files.key, files.client_ca},
+      [needs_clients](const std::vector<std::string>& texts) -> absl::StatusOr<Certificates> {
+        // An emptied file must not turn "whoever has a certificate" into "whoever".
+        if (needs_clients && texts[2].empty()) return Bad(kClientCaFlag, "is empty");
+        return ParseCertificates(texts[0], texts[1], texts[2], std::chrono::system_clock::now());
+      });
+}
+
+}  // namespace castor::server

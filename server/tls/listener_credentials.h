@@ -1,0 +1,17 @@
+// What a listener's connections are secured with: the one place that decides it.
+#pragma once
+
+#include <grpcpp/security/server_credentials.h>
+
+#include <memory>
+
+#include "server/tls/certificates.h"
+
+namespace castor::server {
+
+// TLS 1.2 and 1.3 with the certificates as they are when a connection begins; with a client_ca,
+// only clients with a certificate of its authorities get in. For one listener. `certificates` must
+// outlive the gRPC server. Null: plaintext.
+std::shared_ptr<grpc::ServerCredentials> ListenerCredentials(const LiveCertificates* certificates);
+
+}  // namespace castor::server
