@@ -21,6 +21,7 @@
 #include "engine/base/machine.h"
 #include "engine/request.h"
 #include "engine/stats.h"
+#include "engine/tenant_terms.h"
 
 namespace castor {
 
@@ -56,8 +57,8 @@ struct EngineOptions {
   std::chrono::milliseconds max_queued_time{30'000};
   std::chrono::milliseconds max_request_time{600'000};
 
-  // Tenants share the device in proportion to their weights, 1 unless given.
-  std::map<std::string, double> tenant_weights;
+  // Until SetTenants replaces them. Who is not named has a weight of 1 and no quota.
+  std::map<std::string, TenantTerms> tenants;
 
   // Batches: formed when the device is free, of compatible requests up to the budgets. A request
   // above max_batch_tokens runs alone.
@@ -176,6 +177,12 @@ class Engine {
   // every request of its batch was cancelled or has expired. Unknown and answered tickets are
   // ignored.
   virtual void Cancel(Ticket ticket) = 0;
+
+  // Replaces the terms of all tenants; those that are not named have a weight of 1 and no quota.
+  // What is admitted stays so, and waits by the new weights from now on: a tenant that has more
+  // than its new quota gets QUEUE_FULL until it has less. Check the terms before: what is out of
+  // range is taken as the nearest value that is not.
+  virtual void SetTenants(std::map<std::string, TenantTerms> tenants) = 0;
 
   // A snapshot. Models can be replaced or removed at any time; the rest never changes.
   virtual EngineInfo info() const = 0;

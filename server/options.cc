@@ -362,7 +362,7 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
     }
     for (const std::string& text : weights) {
       const auto [tenant, weight] = ParseWeight(text);
-      if (!options.engine.tenant_weights.emplace(tenant, weight).second) {
+      if (!options.engine.tenants.emplace(tenant, TenantTerms{.weight = weight}).second) {
         throw CLI::ValidationError("--tenant-weight", "'" + tenant + "' is given twice");
       }
     }

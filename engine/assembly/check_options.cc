@@ -55,9 +55,15 @@ absl::Status CheckOptions(const EngineOptions& options) {
   if (!(options.fidelity_share >= 0 && options.fidelity_share <= 1)) {  // NaN fails too
     return InvalidField("fidelity_share", "must be 0..1");
   }
-  for (const auto& [tenant, weight] : options.tenant_weights) {
-    if (!(weight >= kLeastTenantWeight && weight <= kMostTenantWeight)) {
-      return InvalidField("tenant_weights", "that of \"" + tenant + "\" is not within 0.001..1000");
+  for (const auto& [tenant, terms] : options.tenants) {
+    if (!(terms.weight >= kLeastTenantWeight && terms.weight <= kMostTenantWeight)) {
+      return InvalidField("tenants", "the weight of \"" + tenant + "\" is not within 0.001..1000");
+    }
+    for (const int64_t quota :
+         {terms.max_queued_requests, terms.max_queued_tokens, terms.max_queued_bytes}) {
+      if (quota >= kTenantQuotaBounds.low && quota <= kTenantQuotaBounds.high) continue;
+      return InvalidField("tenants", "a quota of \"" + tenant + "\" is not within 0.." +
+                                         std::to_string(kTenantQuotaBounds.high));
     }
   }
   std::set<std::string> names;

@@ -68,13 +68,13 @@ std::vector<int32_t> ExpectedOffsets(const Predictor& predictor, const LoadedMod
 
 EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
     : options_(std::move(options)),
-      weights_(options_.tenant_weights),
+      tenants_(std::make_shared<TenantTable>(options_.tenants)),
       parts_(std::move(parts)),
-      admission_(std::make_shared<Admission>(BudgetsOf(options_), parts_.clock, weights_)),
+      admission_(std::make_shared<Admission>(BudgetsOf(options_), parts_.clock, tenants_)),
       outstanding_(*parts_.clock),
       completions_(options_.completion_threads, counters_, outstanding_),
       scheduler_({options_.max_batch_tokens, options_.max_batch_requests, options_.batch_delay},
-                 weights_, *parts_.clock, completions_, outstanding_, counters_),
+                 tenants_, *parts_.clock, completions_, outstanding_, counters_),
       loop_(scheduler_, *admission_, completions_, counters_, *parts_.clock, *parts_.models),
       sampling_(options_.fidelity_share, options_.fidelity_sample_rows) {}
 
@@ -98,7 +98,7 @@ absl::Status EngineImpl::Start() {
   costs_ = parts_.costs.value_or(loop_.costs().model);
   counters_.ListWork(loop_.device().variants(), info().models);
   memory_.emplace(loop_.device().variants(), loop_.device().copies_tensors());
-  tokenizers_.emplace(options_.tokenizer_threads, weights_, *host_pool_, scheduler_,
+  tokenizers_.emplace(options_.tokenizer_threads, tenants_, *host_pool_, scheduler_,
                       loop_.predictor(), *memory_, *parts_.clock, counters_);
   deadlines_ = std::thread([this] { scheduler_.ExpireUntilStopped(); });
   started_ = true;

@@ -2,15 +2,19 @@
 // walks a request through them.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "engine/assembly/internal.h"
 #include "engine/engine.h"
 #include "engine/jobs/admission.h"
 #include "engine/jobs/attention_plan.h"
 #include "engine/jobs/memory_predictor.h"
+#include "engine/jobs/tenant_table.h"
 #include "engine/scheduling/completion_pool.h"
 #include "engine/scheduling/counters.h"
 #include "engine/scheduling/engine_loop.h"
@@ -31,6 +35,9 @@ class EngineImpl final : public Engine {
   absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) override;
   absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) override;
   void Cancel(Ticket ticket) override { scheduler_.Cancel(ticket); }
+  void SetTenants(std::map<std::string, TenantTerms> tenants) override {
+    tenants_->Set(std::move(tenants));
+  }
   EngineInfo info() const override;
   const EngineOptions& options() const override { return options_; }
   EngineStats stats() const override;
@@ -45,7 +52,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<Kernel> ChooseKernel(const EncodeRequest& request, const ModelInfo& info) const;
 
   const EngineOptions options_;
-  const TenantWeights weights_;
+  const std::shared_ptr<TenantTable> tenants_;
   EngineParts parts_;  // constant
 
   // In order of dependency: each may use those before it. Destroyed in reverse.

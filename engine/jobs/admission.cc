@@ -232,8 +232,8 @@ bool Admission::MayTakeLast(const Claim& claim, TimePoint now) {
   if (own == tenants_.end()) return true;
   ForgetIdle(now);
   double weights = 0;
-  for (const auto& [name, tenant] : tenants_) weights += weights_.of(name);
-  const double share = weights_.of(claim.tenant) / weights;
+  for (const auto& [name, tenant] : tenants_) weights += terms_->WeightOf(name);
+  const double share = terms_->WeightOf(claim.tenant) / weights;
   const Parts mine(claim.cost, own->second.in_use, budgets_.most);
   return std::equal(all.begin(), all.end(), mine.begin(), [&](const Part& of_all, const Part& own) {
     const double after = static_cast<double>(own.used) + static_cast<double>(own.cost);

@@ -24,7 +24,7 @@
 #include "engine/jobs/device_memory.h"
 #include "engine/jobs/predicted_time.h"
 #include "engine/jobs/rank.h"
-#include "engine/jobs/tenant_weights.h"
+#include "engine/jobs/tenant_table.h"
 #include "engine/jobs/timeline.h"
 
 namespace castor {
@@ -117,8 +117,12 @@ struct AdmissionLoad {
 // Owned by shared_ptr.
 class Admission : public std::enable_shared_from_this<Admission> {
  public:
-  Admission(Budgets budgets, std::shared_ptr<const Clock> clock, TenantWeights weights = {})
-      : budgets_(budgets), clock_(std::move(clock)), weights_(weights), timeline_(weights) {}
+  Admission(Budgets budgets, std::shared_ptr<const Clock> clock,
+            TenantTablePtr tenants = std::make_shared<TenantTable>())
+      : budgets_(budgets),
+        clock_(std::move(clock)),
+        terms_(std::move(tenants)),
+        timeline_(terms_) {}
 
   // TOO_LARGE when `cost` alone exceeds a budget.
   absl::Status CheckAlone(const Cost& cost) const;
@@ -179,7 +183,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
 
   const Budgets budgets_;
   const std::shared_ptr<const Clock> clock_;
-  const TenantWeights weights_;
+  const TenantTablePtr terms_;
   ActiveRuns runs_;
   const std::shared_ptr<DeviceBudget> device_memory_ = std::make_shared<DeviceBudget>();
 

@@ -46,7 +46,7 @@ double Timeline::Times::NotPassedBy(double us) const {
 
 double Timeline::OfOthers(const Tenant* tenant, double weight, double us, double most_us) const {
   const bool waits = tenant != nullptr && !tenant->entries.empty();
-  const double others = total_weight_ - (waits ? weight : 0);
+  const double others = total_weight_ - (waits ? tenant->weight : 0);
   return std::max(0.0, std::min(most_us, us * others / weight));
 }
 
@@ -57,7 +57,7 @@ Timeline::Forecast Timeline::Ask(const Candidate& candidate, TimePoint now, doub
   const auto found = tenants_.find(candidate.tenant);
   const Tenant* const tenant = found == tenants_.end() ? nullptr : &found->second;
   Forecast forecast{.own_us = OwnTime(candidate, tenant)};
-  const double weight = tenant == nullptr ? weights_.of(candidate.tenant) : tenant->weight;
+  const double weight = terms_->WeightOf(candidate.tenant);
   const double everybody = times_.NotPassedBy(alone_us);
   const double own = tenant == nullptr ? 0 : tenant->times.NotPassedBy(alone_us);
   forecast.passed_us = std::max(0.0, times_.total() - everybody);
@@ -90,6 +90,12 @@ Timeline::Forecast Timeline::Ask(const Candidate& candidate, TimePoint now, doub
   return forecast;
 }
 
+void Timeline::Reweigh(const std::string& name, Tenant& tenant) noexcept {
+  const double weight = terms_->WeightOf(name);
+  total_weight_ += weight - tenant.weight;
+  tenant.weight = weight;
+}
+
 // Never inlined into what is noexcept: see batcher.cc.
 ABSL_ATTRIBUTE_NOINLINE
 Timeline::Place Timeline::DoInsert(const Candidate& candidate, TimePoint now) {
@@ -97,8 +103,8 @@ Timeline::Place Timeline::DoInsert(const Candidate& candidate, TimePoint now) {
   Place place;
   place.tenant_ = tenants_.try_emplace(candidate.tenant).first;
   Tenant& tenant = place.tenant_->second;
-  tenant.weight = weights_.of(candidate.tenant);
   if (tenant.entries.empty()) total_weight_ += tenant.weight;
+  Reweigh(candidate.tenant, tenant);
   auto company = tenant.keys.find(candidate.batch_key);
   const bool alone = company == tenant.keys.end();
   if (alone) company = spare_keys_.Insert(tenant.keys, candidate.batch_key, 0);
@@ -137,6 +143,8 @@ void Timeline::Remove(Place place) noexcept {
   if (tenant.entries.empty()) {
     tenant.times = {};
     total_weight_ -= tenant.weight;
+  } else {
+    Reweigh(place.tenant_->first, tenant);
   }
   if (size_ > 0) return;
   times_ = {};

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "engine/base/spare_nodes.h"
 #include "engine/base/time.h"
@@ -23,7 +24,7 @@
 #include "engine/jobs/predicted_time.h"
 #include "engine/jobs/promises.h"
 #include "engine/jobs/rank.h"
-#include "engine/jobs/tenant_weights.h"
+#include "engine/jobs/tenant_table.h"
 #include "engine/request.h"
 
 namespace castor {
@@ -97,8 +98,8 @@ class Timeline {
                                            Promises(std::chrono::seconds(10))};
   };
   struct Tenant {
-    double weight = 1;
-    Times times = {};  // of all entries
+    double weight = 1;  // when an entry came or left last
+    Times times = {};   // of all entries
     Entries entries = {};
     Keys keys = {};  // how many entries have each batch key
     Admitted admitted = {};
@@ -114,7 +115,7 @@ class Timeline {
     Entries::iterator entry_;
   };
 
-  explicit Timeline(TenantWeights weights) : weights_(std::move(weights)) {}
+  explicit Timeline(TenantTablePtr terms) : terms_(std::move(terms)) {}
 
   // What would become of `candidate`, and of those behind it, if everything ahead of it began in
   // `device_us` and all of it took `margin` times as long as predicted.
@@ -139,6 +140,8 @@ class Timeline {
 
  private:
   Place DoInsert(const Candidate& candidate, TimePoint now);
+  // Reads the tenant's weight again.
+  void Reweigh(const std::string& name, Tenant& tenant) noexcept;
   static double OwnTime(const Candidate& candidate, const Tenant* tenant);
   // Of the other tenants, which have `most_us`, while this one is served for `us`.
   double OfOthers(const Tenant* tenant, double weight, double us, double most_us) const;
@@ -150,7 +153,7 @@ class Timeline {
   static constexpr size_t kFewTenants = 16;
   static constexpr size_t kLevels = static_cast<size_t>(Priority::kHigh) + 1;
 
-  const TenantWeights weights_;
+  const TenantTablePtr terms_;
   Tenants tenants_;                         // those with entries, or with a recent past
   std::array<Admitted, kLevels> admitted_;  // by priority
   Times times_;

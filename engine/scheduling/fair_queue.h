@@ -25,7 +25,7 @@
 
 #include "absl/base/attributes.h"
 #include "engine/base/spare_nodes.h"
-#include "engine/jobs/tenant_weights.h"
+#include "engine/jobs/tenant_table.h"
 
 namespace castor {
 
@@ -35,8 +35,8 @@ class FairQueue {
   using Entries = std::map<Key, Value>;
 
   // `credit`: the most service, for a weight of 1, that a tenant may have left unused before.
-  explicit FairQueue(TenantWeights weights, double credit = 0)
-      : weights_(std::move(weights)), credit_(credit) {}
+  explicit FairQueue(TenantTablePtr terms, double credit = 0)
+      : terms_(std::move(terms)), credit_(credit) {}
 
   bool empty() const { return waiting_.empty(); }
 
@@ -69,7 +69,7 @@ class FairQueue {
 
   // The virtual time of a tenant, which has entries.
   double TimeOf(const std::string& name) const { return tenants_.find(name)->second->time; }
-  double WeightOf(const std::string& name) const { return tenants_.find(name)->second->weight; }
+  double WeightOf(const std::string& name) const { return terms_->WeightOf(name); }
 
   // The tenant, which has entries, is served: others that come meanwhile start no later than this
   // service did. Call it before the entry is removed, and then charge the tenant.
@@ -79,7 +79,7 @@ class FairQueue {
   void Charge(const std::string& name, double service) noexcept {
     Tenant& tenant = *tenants_.find(name)->second;
     auto node = waiting_.extract(tenant.turn());
-    tenant.time += service / tenant.weight;
+    tenant.time += service / terms_->WeightOf(name);
     node.key() = tenant.turn();
     waiting_.insert(std::move(node));
   }
@@ -99,7 +99,6 @@ class FairQueue {
   };
   struct Tenant {
     std::string name;
-    double weight = 1;
     uint64_t number = 0;
     double time = 0;  // virtual: when its next entry starts
     Entries entries = {};
@@ -131,8 +130,8 @@ class FairQueue {
   Tenant& Find(const std::string& name) {
     std::unique_ptr<Tenant>& tenant = tenants_[name];
     if (tenant == nullptr) {
-      tenant = std::make_unique<Tenant>(Tenant{
-          .name = name, .weight = weights_.of(name), .number = ++last_number_, .time = time_});
+      tenant =
+          std::make_unique<Tenant>(Tenant{.name = name, .number = ++last_number_, .time = time_});
     }
     return *tenant;
   }
@@ -146,7 +145,7 @@ class FairQueue {
     }
   }
 
-  const TenantWeights weights_;
+  const TenantTablePtr terms_;
   const double credit_;
   std::unordered_map<std::string, std::unique_ptr<Tenant>> tenants_;
   uint64_t last_number_ = 0;

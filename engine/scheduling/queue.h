@@ -24,7 +24,7 @@
 #include "engine/base/time.h"
 #include "engine/jobs/job.h"
 #include "engine/jobs/rank.h"
-#include "engine/jobs/tenant_weights.h"
+#include "engine/jobs/tenant_table.h"
 #include "engine/scheduling/batch_limits.h"
 #include "engine/scheduling/company.h"
 #include "engine/scheduling/fair_queue.h"
@@ -42,8 +42,9 @@ class Queue {
     double own_us = 0;   // predicted, likewise
   };
 
-  explicit Queue(const BatchLimits& limits, const TenantWeights& weights = {})
-      : limits_(limits), order_(weights, kCreditUs) {}
+  explicit Queue(const BatchLimits& limits,
+                 TenantTablePtr tenants = std::make_shared<TenantTable>())
+      : limits_(limits), order_(std::move(tenants), kCreditUs) {}
 
   const BatchLimits& limits() const { return limits_; }
   bool empty() const { return size_ == 0; }

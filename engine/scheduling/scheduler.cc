@@ -1,6 +1,7 @@
 #include "engine/scheduling/scheduler.h"
 
 #include <string>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "engine/scheduling/batcher.h"
@@ -25,13 +26,13 @@ absl::Status DeviceLost() { return MakeError(Reason::kInternal, "the device has 
 
 }  // namespace
 
-Scheduler::Scheduler(BatchLimits limits, const TenantWeights& weights, Clock& clock,
+Scheduler::Scheduler(BatchLimits limits, TenantTablePtr tenants, Clock& clock,
                      CompletionPool& completions, Outstanding& outstanding, Counters& counters)
     : clock_(clock),
       completions_(completions),
       outstanding_(outstanding),
       counters_(counters),
-      queue_(limits, weights) {}
+      queue_(limits, std::move(tenants)) {}
 
 // ---- Submit and the tokenizer pool.
 

@@ -36,8 +36,8 @@ namespace castor {
 class Scheduler {
  public:
   // All references must outlive the object.
-  Scheduler(BatchLimits limits, const TenantWeights& weights, Clock& clock,
-            CompletionPool& completions, Outstanding& outstanding, Counters& counters);
+  Scheduler(BatchLimits limits, TenantTablePtr tenants, Clock& clock, CompletionPool& completions,
+            Outstanding& outstanding, Counters& counters);
 
   // ---- Submit and the tokenizer pool.
 

@@ -35,7 +35,7 @@ int64_t NextSlice(const Job& job) {
 
 }  // namespace
 
-TokenizerPool::TokenizerPool(int threads, const TenantWeights& weights, HostPool& host_pool,
+TokenizerPool::TokenizerPool(int threads, TenantTablePtr tenants, HostPool& host_pool,
                              Scheduler& scheduler, Predictor& predictor,
                              const MemoryPredictor& memory, Clock& clock, Counters& counters)
     : thread_count_(threads != 0 ? threads
@@ -47,7 +47,7 @@ TokenizerPool::TokenizerPool(int threads, const TenantWeights& weights, HostPool
       memory_(memory),
       clock_(clock),
       counters_(counters),
-      queue_(weights) {
+      queue_(std::move(tenants)) {
   try {
     for (int i = 0; i < thread_count_; ++i) threads_.emplace_back([this] { Run(); });
   } catch (...) {

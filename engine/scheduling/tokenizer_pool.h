@@ -34,9 +34,9 @@ namespace castor {
 class TokenizerPool {
  public:
   // 0 threads: one for each core. All references must outlive the pool.
-  TokenizerPool(int threads, const TenantWeights& weights, HostPool& host_pool,
-                Scheduler& scheduler, Predictor& predictor, const MemoryPredictor& memory,
-                Clock& clock, Counters& counters);
+  TokenizerPool(int threads, TenantTablePtr tenants, HostPool& host_pool, Scheduler& scheduler,
+                Predictor& predictor, const MemoryPredictor& memory, Clock& clock,
+                Counters& counters);
 
   // Finishes or stops the current slices, drops all requests (the owner has drained, so they were
   // answered) and joins.

@@ -16,9 +16,10 @@ Simulation::Simulation(const Workload& workload, const Settings& settings, uint3
     : workload_(workload),
       settings_(settings),
       random_(seed),
-      admission_(std::make_shared<Admission>(settings.budgets, clock_, settings.weights)),
+      tenants_(std::make_shared<TenantTable>(settings.tenants)),
+      admission_(std::make_shared<Admission>(settings.budgets, clock_, tenants_)),
       last_arrival_(clock_->Now() + workload.length),
-      queue_(settings.limits, settings.weights) {
+      queue_(settings.limits, tenants_) {
   admission_->device_memory()->SetMost(settings.device_bytes);
 }
 

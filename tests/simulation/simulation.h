@@ -41,7 +41,7 @@ struct Settings {
   Budgets budgets{.most = {.requests = 1024, .tokens = 1 << 20, .bytes = int64_t{1} << 40},
                   .queued_time = std::chrono::seconds(30)};
   int64_t device_bytes = DeviceBudget::kNone;
-  TenantWeights weights = {};
+  TenantTable::Terms tenants = {};
   BatchLimits limits{.max_tokens = 16384, .max_requests = 256};
   Duration launch = std::chrono::microseconds(100);  // what each batch takes beside its work
   Duration checkpoint = std::chrono::milliseconds(2);
@@ -137,6 +137,7 @@ class Simulation {
   const Settings settings_;
   std::mt19937 random_;
   const std::shared_ptr<SimulatedClock> clock_ = std::make_shared<SimulatedClock>();
+  const std::shared_ptr<TenantTable> tenants_;
   const std::shared_ptr<Admission> admission_;
   const TimePoint last_arrival_;
   Queue queue_;

@@ -11,6 +11,7 @@
 
 #include "tests/support/sanitizer.h"
 #include "tests/support/seeded.h"
+#include "tests/support/tenant_weights.h"
 
 namespace castor::simulation {
 namespace {
@@ -67,7 +68,7 @@ class SimulationTest : public testing::Test, protected Seeded {
     settings.predicts = Uniform(0, 3) != 0;
     settings.passes = Uniform(0, 3) != 0;
     if (Uniform(0, 1) == 0) settings.error = 0.01 * UpTo(100);
-    if (Uniform(0, 1) == 0) settings.weights = TenantWeights({{"a", 0.1 * UpTo(50)}});
+    if (Uniform(0, 1) == 0) settings.tenants = Weights({{"a", 0.1 * UpTo(50)}});
     return settings;
   }
 };
@@ -293,8 +294,7 @@ TEST_F(SimulationTest, TenantsThatAlwaysWaitShareByTheirWeights) {
   const Workload workload{.name = "",
                           .sources = {Shorts(3000, seconds(1), "a"), Shorts(3000, seconds(1), "b")},
                           .length = seconds(Scaled(60))};
-  const auto outcomes =
-      Simulation(workload, {.weights = TenantWeights({{"a", 3}})}, random_()).Run();
+  const auto outcomes = Simulation(workload, {.tenants = Weights({{"a", 3}})}, random_()).Run();
   const double ratio = Summary(outcomes, 0).seconds / Summary(outcomes, 1).seconds;
   EXPECT_GE(ratio, 2.4);
   EXPECT_LE(ratio, 3.6);

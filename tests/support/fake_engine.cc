@@ -135,6 +135,16 @@ std::optional<CallContext> FakeEngine::last_call() const {
   return last_call_;
 }
 
+std::optional<std::map<std::string, TenantTerms>> FakeEngine::tenants() const {
+  MutexLock lock(mu_);
+  return tenants_;
+}
+
+void FakeEngine::SetTenants(std::map<std::string, TenantTerms> tenants) {
+  MutexLock lock(mu_);
+  tenants_ = std::move(tenants);
+}
+
 absl::StatusOr<Ticket> FakeEngine::Admit(const CallContext& call,
                                          absl::AnyInvocable<void(const absl::Status&) &&> answer) {
   MutexLock lock(mu_);

@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <variant>
 
@@ -45,12 +47,15 @@ class FakeEngine final : public Engine {
   int64_t admitted() const;
   int64_t answered() const;
   std::optional<CallContext> last_call() const;  // of the last admitted request
+  // What SetTenants was given last; it applies nothing.
+  std::optional<std::map<std::string, TenantTerms>> tenants() const;
 
   // ---- Engine
 
   absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) override;
   absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) override;
   void Cancel(Ticket ticket) override;
+  void SetTenants(std::map<std::string, TenantTerms> tenants) override;
   EngineInfo info() const override { return info_; }
   const EngineOptions& options() const override { return options_; }
   EngineStats stats() const override;
@@ -81,6 +86,7 @@ class FakeEngine final : public Engine {
   CondVar changed_;
   std::deque<Entry> waiting_ ABSL_GUARDED_BY(mu_);
   std::optional<CallContext> last_call_ ABSL_GUARDED_BY(mu_);
+  std::optional<std::map<std::string, TenantTerms>> tenants_ ABSL_GUARDED_BY(mu_);
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   absl::Status failure_ ABSL_GUARDED_BY(mu_);
   bool running_ ABSL_GUARDED_BY(mu_) = false;

@@ -14,6 +14,7 @@
 
 #include "tests/support/sanitizer.h"
 #include "tests/support/seeded.h"
+#include "tests/support/tenant_weights.h"
 
 namespace castor {
 namespace {
@@ -62,7 +63,7 @@ class TimelineTest : public ::testing::Test {
     return Ask(wish, device_us, margin).makes_late;
   }
 
-  Timeline timeline_{TenantWeights({{"heavy", 4}})};
+  Timeline timeline_{Weighted({{"heavy", 4}})};
   TimePoint now_ = TimePoint(seconds(1000));
   Ticket sequence_ = 0;
 };
@@ -291,7 +292,7 @@ class SlowTimeline {
     bool pays;
   };
 
-  explicit SlowTimeline(TenantWeights weights) : weights_(std::move(weights)) {}
+  explicit SlowTimeline(TenantTablePtr terms) : terms_(std::move(terms)) {}
 
   std::vector<Entry>& entries() { return entries_; }
 
@@ -335,8 +336,8 @@ class SlowTimeline {
         if (!mine(entry)) others.insert(entry.tenant);
       }
       double weight = 0;
-      for (const std::string& other : others) weight += weights_.of(other);
-      return std::min(most_us, us * weight / weights_.of(candidate.tenant));
+      for (const std::string& other : others) weight += terms_->WeightOf(other);
+      return std::min(most_us, us * weight / terms_->WeightOf(candidate.tenant));
     };
     forecast.others_us =
         with_others(forecast.ahead_us + forecast.own_us,
@@ -366,7 +367,7 @@ class SlowTimeline {
     return sum;
   }
 
-  const TenantWeights weights_;
+  const TenantTablePtr terms_;
   std::vector<Entry> entries_;
 };
 
@@ -390,7 +391,7 @@ class TimelineRandomTest : public TimelineTest, protected Seeded {
 };
 
 TEST_F(TimelineRandomTest, AgreesWithAPlainList) {
-  SlowTimeline twin(TenantWeights({{"heavy", 4}}));
+  SlowTimeline twin(Weighted({{"heavy", 4}}));
   std::vector<Timeline::Place> places;
   int late = 0;
   const auto expect_near = [](double us, double expected) {

@@ -14,6 +14,7 @@
 
 #include "tests/support/sanitizer.h"
 #include "tests/support/seeded.h"
+#include "tests/support/tenant_weights.h"
 
 namespace castor {
 namespace {
@@ -50,7 +51,7 @@ void PushMany(Fair& queue, const std::string& name, int count, int key = 0) {
 }
 
 TEST(FairQueueTest, TenantsTakeTurns) {
-  Fair queue({});
+  Fair queue(Weighted({}));
   PushMany(queue, "a", 5);
   PushMany(queue, "b", 2);
   PushMany(queue, "c", 3);
@@ -59,7 +60,7 @@ TEST(FairQueueTest, TenantsTakeTurns) {
 }
 
 TEST(FairQueueTest, WithinATenantTheSmallestKeyIsFirst) {
-  Fair queue({});
+  Fair queue(Weighted({}));
   for (const int key : {5, 3, 4}) Push(queue, "a", key);
   for (const int key : {3, 4, 5}) {
     EXPECT_EQ(FirstIn(queue).second, key);
@@ -68,8 +69,7 @@ TEST(FairQueueTest, WithinATenantTheSmallestKeyIsFirst) {
 }
 
 TEST(FairQueueTest, WeightsAreShares) {
-  Fair queue(TenantWeights({{"a", 1}, {"b", 3}}));
-  EXPECT_EQ(TenantWeights({{"b", 3}}).of("a"), 1);
+  Fair queue(Weighted({{"a", 1}, {"b", 3}}));
   PushMany(queue, "a", 100);
   PushMany(queue, "b", 100);
   EXPECT_EQ(queue.WeightOf("b"), 3);
@@ -78,7 +78,7 @@ TEST(FairQueueTest, WeightsAreShares) {
 }
 
 TEST(FairQueueTest, LongServiceCountsForMore) {
-  Fair queue({});
+  Fair queue(Weighted({}));
   PushMany(queue, "a", 9);
   PushMany(queue, "b", 9);
   EXPECT_EQ(Serve(queue, 4), "a");
@@ -86,7 +86,7 @@ TEST(FairQueueTest, LongServiceCountsForMore) {
 }
 
 TEST(FairQueueTest, IdleTimeIsNoCredit) {
-  Fair queue({});
+  Fair queue(Weighted({}));
   Push(queue, "b", 0);
   PushMany(queue, "a", 100);
   EXPECT_EQ(Serve(queue), "b");
@@ -98,7 +98,7 @@ TEST(FairQueueTest, IdleTimeIsNoCredit) {
 }
 
 TEST(FairQueueTest, WhoUsedLessThanItsShareHasALittleCredit) {
-  Fair queue(TenantWeights({{"c", 2}}), /*credit=*/3);
+  Fair queue(Weighted({{"c", 2}}), /*credit=*/3);
   for (const char* name : {"b", "c"}) {
     Push(queue, name, 0);
     Serve(queue, 0);
@@ -116,7 +116,7 @@ TEST(FairQueueTest, WhoUsedLessThanItsShareHasALittleCredit) {
 }
 
 TEST(FairQueueTest, DebtIsRememberedUntilTheOthersHaveCaughtUp) {
-  Fair queue({});
+  Fair queue(Weighted({}));
   Push(queue, "a", 0);
   PushMany(queue, "b", 9);
   EXPECT_EQ(Serve(queue, 4), "a");
@@ -132,7 +132,7 @@ TEST(FairQueueTest, DebtIsRememberedUntilTheOthersHaveCaughtUp) {
 }
 
 TEST(FairQueueTest, BeginMovesTheTimeOfThoseWhoComeAndChargeThatOfTheTenant) {
-  Fair queue(TenantWeights({{"a", 2}}));
+  Fair queue(Weighted({{"a", 2}}));
   PushMany(queue, "a", 3);
   queue.Charge("a", 6);
   EXPECT_EQ(queue.TimeOf("a"), 3);
@@ -153,7 +153,7 @@ TEST(FairQueueTest, BeginMovesTheTimeOfThoseWhoComeAndChargeThatOfTheTenant) {
 }
 
 TEST(FairQueueTest, FirstAsksInTheOrderOfService) {
-  Fair queue({});
+  Fair queue(Weighted({}));
   PushMany(queue, "a", 2);
   PushMany(queue, "b", 2);
   queue.Charge("a", 1);
@@ -172,7 +172,7 @@ TEST(FairQueueTest, FirstAsksInTheOrderOfService) {
 
 TEST(FairQueueTest, ManyIdleTenantsAreForgottenTheLeastIndebtedFirst) {
   constexpr int kTenants = 3000;
-  Fair queue({});
+  Fair queue(Weighted({}));
   // All have been served, each for a little longer than the last, before anybody caught up.
   for (int i = 0; i < kTenants; ++i) Push(queue, std::to_string(i), 0);
   for (int i = 0; i < kTenants; ++i) {
@@ -191,7 +191,7 @@ TEST(FairQueueTest, ManyIdleTenantsAreForgottenTheLeastIndebtedFirst) {
 }
 
 TEST(FairQueueTest, ThoseWithoutDebtAreForgottenAtOnce) {
-  Fair queue({});
+  Fair queue(Weighted({}));
   for (int i = 0; i < 100; ++i) {
     Push(queue, std::to_string(i), 0);
     queue.Remove(std::to_string(i), 0);  // cancelled
@@ -212,14 +212,13 @@ class SlowFairQueue {
     std::set<int> keys = {};
   };
 
-  SlowFairQueue(TenantWeights weights, double credit)
-      : weights_(std::move(weights)), credit_(credit) {}
+  SlowFairQueue(TenantTablePtr terms, double credit) : terms_(std::move(terms)), credit_(credit) {}
 
   void Insert(const std::string& name, int key) {
     auto found = Find(name);
     if (found == tenants_.end()) {
       tenants_.push_back(
-          {.name = name, .weight = weights_.of(name), .number = ++last_, .time = time_});
+          {.name = name, .weight = terms_->WeightOf(name), .number = ++last_, .time = time_});
       found = std::prev(tenants_.end());
     }
     if (found->keys.empty()) found->time = std::max(found->time, time_ - credit_);
@@ -261,7 +260,7 @@ class SlowFairQueue {
                         [&](const Tenant& tenant) { return tenant.name == name; });
   }
 
-  const TenantWeights weights_;
+  const TenantTablePtr terms_;
   const double credit_;
   std::vector<Tenant> tenants_;
   int last_ = 0;
@@ -269,11 +268,11 @@ class SlowFairQueue {
 };
 
 TEST_F(FairQueueRandomTest, AgreesWithAPlainList) {
-  const TenantWeights weights({{"a", 0.5}, {"b", 4}});
+  const auto terms = Weighted({{"a", 0.5}, {"b", 4}});
   const auto credit = static_cast<double>(Uniform(0, 1) * UpTo(20));
   SCOPED_TRACE("credit " + std::to_string(credit));
-  Fair queue(weights, credit);
-  SlowFairQueue twin(weights, credit);
+  Fair queue(terms, credit);
+  SlowFairQueue twin(terms, credit);
   const int rounds = Scaled(5000);
   for (int key = 0; key < rounds; ++key) {
     const std::string tenant(1, static_cast<char>('a' + Uniform(0, 5)));
@@ -311,7 +310,7 @@ TEST_F(FairQueueRandomTest, AgreesWithAPlainList) {
 TEST_F(FairQueueRandomTest, WhoAlwaysWaitsHasItsShare) {
   constexpr int kMost = 50;
   const std::map<std::string, double> shares = {{"a", 1}, {"b", 2.5}, {"c", 7}};
-  Fair queue{TenantWeights(shares)};
+  Fair queue{Weighted(shares)};
   std::map<std::string, double> had;
   for (const auto& [name, weight] : shares) PushMany(queue, name, 1);
   for (int key = 1; key < Scaled(5000); ++key) {

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/support/tenant_weights.h"
 #include "tests/unit/scheduling/queue_jobs.h"
 
 namespace castor {
@@ -152,7 +153,7 @@ TEST(QueueTest, EveryGroupsHeadWaitsForItsOwnDelay) {
 }
 
 TEST(QueueTest, TenantsTakeTurns) {
-  Queue queue(kNoDelay, TenantWeights({{"heavy", 2}}));
+  Queue queue(kNoDelay, Weighted({{"heavy", 2}}));
   const auto push = [&](Ticket ticket, std::string tenant) {
     auto job = MakeJob(ticket, "a");
     job->tenant = std::move(tenant);

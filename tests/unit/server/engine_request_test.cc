@@ -60,6 +60,7 @@ class ScriptedEngine final : public Engine {
     ++cancels;
   }
 
+  void SetTenants(std::map<std::string, TenantTerms>) override {}
   EngineInfo info() const override { return {}; }
   const EngineOptions& options() const override { return options_; }
   EngineStats stats() const override { return {}; }

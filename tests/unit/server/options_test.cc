@@ -392,17 +392,16 @@ TEST_F(OptionsTest, PredictedTimesAreBounded) {
 }
 
 TEST_F(OptionsTest, TenantsHaveWeights) {
-  using Weights = std::map<std::string, double>;
-  EXPECT_TRUE(ParseOrDie({}).engine.tenant_weights.empty());
-  EXPECT_EQ(
-      ParseOrDie({"--tenant-weight", "a=2", "--tenant-weight=team-1.eu=0.5"}).engine.tenant_weights,
-      (Weights{{"a", 2}, {"team-1.eu", 0.5}}));
-  EXPECT_EQ(ParseOrDie({"--tenant-weight", "a=0.001,b=1e3"}).engine.tenant_weights,
-            (Weights{{"a", 0.001}, {"b", 1000}}));
+  using Weights = std::map<std::string, TenantTerms>;
+  EXPECT_TRUE(ParseOrDie({}).engine.tenants.empty());
+  EXPECT_EQ(ParseOrDie({"--tenant-weight", "a=2", "--tenant-weight=team-1.eu=0.5"}).engine.tenants,
+            (Weights{{"a", {2}}, {"team-1.eu", {0.5}}}));
+  EXPECT_EQ(ParseOrDie({"--tenant-weight", "a=0.001,b=1e3"}).engine.tenants,
+            (Weights{{"a", {0.001}}, {"b", {1000}}}));
   const std::string file = WriteFile("tenant-weight = [\"a=3\", \"b=4\"]\n");
-  EXPECT_EQ(ParseOrDie({"--config", file}).engine.tenant_weights, (Weights{{"a", 3}, {"b", 4}}));
+  EXPECT_EQ(ParseOrDie({"--config", file}).engine.tenants, (Weights{{"a", {3}}, {"b", {4}}}));
   SetEnvironment("CASTOR_TENANT_WEIGHT", "a=5,c=6");
-  EXPECT_EQ(ParseOrDie({"--config", file}).engine.tenant_weights, (Weights{{"a", 5}, {"c", 6}}));
+  EXPECT_EQ(ParseOrDie({"--config", file}).engine.tenants, (Weights{{"a", {5}}, {"c", {6}}}));
 }
 
 TEST_F(OptionsTest, BadWeightsAreRefused) {
