@@ -1,5 +1,7 @@
 #include "server/server.h"
 
+#include <grpcpp/ext/channelz_service_plugin.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -16,6 +18,7 @@
 #include "castor/v1/model.grpc.pb.h"
 #include "castor/v1/server.grpc.pb.h"
 #include "castor/v1/shared_memory.grpc.pb.h"
+#include "server/auth/listener_credentials.h"
 #include "server/logging.h"
 #include "server/transport/limits.h"
 
@@ -143,9 +146,12 @@ absl::Status Server::Listen() {
     absl::Status recording = recorder_.Start(options_.record, options_.record_max_bytes);
     if (!recording.ok()) return recording;
   }
-  auto listener =
-      Listener::Open(options_, {&health_, &attention_, &encoder_, &models_, &info_, &regions_},
-                     connections_, metrics_);
+  // These two become plugins of every server that the process builds afterwards.
+  if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  if (options_.channelz) grpc::channelz::experimental::InitChannelzService();
+  auto listener = Listener::Open(SettingsOf(options_), ListenerCredentials(options_),
+                                 {&health_, &attention_, &encoder_, &models_, &info_, &regions_},
+                                 connections_, metrics_);
   if (!listener.ok()) return listener.status();
   listener_ = *std::move(listener);
   health_.SetServing(true);

@@ -1,8 +1,6 @@
 #include "server/transport/listener.h"
 
 #include <grpc/grpc.h>
-#include <grpcpp/ext/channelz_service_plugin.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
 
@@ -13,7 +11,6 @@
 #include <utility>
 
 #include "engine/base/threads.h"
-#include "server/auth/listener_credentials.h"
 #include "server/transport/limits.h"
 
 namespace castor::server {
@@ -40,8 +37,8 @@ int Milliseconds(std::chrono::milliseconds duration) {
   return static_cast<int>(std::min<int64_t>(duration.count(), std::numeric_limits<int>::max()));
 }
 
-void Limit(const ServerOptions& options, grpc::ServerBuilder& builder) {
-  builder.SetMaxReceiveMessageSize(static_cast<int>(options.max_message_bytes));
+void Limit(const ListenerSettings& settings, grpc::ServerBuilder& builder) {
+  builder.SetMaxReceiveMessageSize(static_cast<int>(settings.max_message_bytes));
   builder.SetMaxSendMessageSize(-1);  // the request decides the size of the answer
   // gRPC inflates a compressed message whole before it checks the size. With no algorithm enabled,
   // it refuses it unread.
@@ -51,28 +48,28 @@ void Limit(const ServerOptions& options, grpc::ServerBuilder& builder) {
   // The bound on what gRPC itself counts: slices of messages and allocations of calls. Beyond it
   // gRPC ends calls at random, so Connections, which closes the heaviest sender, should act first.
   grpc::ResourceQuota quota("castor");
-  quota.Resize(2 * static_cast<size_t>(options.max_transport_bytes));
+  quota.Resize(2 * static_cast<size_t>(settings.max_transport_bytes));
   quota.SetMaxThreads(kMaxServiceThreads);
   builder.SetResourceQuota(quota);
 
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, settings.max_concurrent_streams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, static_cast<int>(kMaxMetadataBytes));
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
-                             Milliseconds(options.handshake_timeout));
+                             Milliseconds(settings.handshake_timeout));
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-  if (options.max_connection_idle.count() > 0) {
+  if (settings.max_connection_idle.count() > 0) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
-                               Milliseconds(options.max_connection_idle));
+                               Milliseconds(settings.max_connection_idle));
   }
-  if (options.max_connection_age.count() > 0) {
+  if (settings.max_connection_age.count() > 0) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
-                               Milliseconds(options.max_connection_age));
+                               Milliseconds(settings.max_connection_age));
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
-                               Milliseconds(options.max_connection_age_grace));
+                               Milliseconds(settings.max_connection_age_grace));
   }
 }
 
@@ -80,28 +77,35 @@ bool IsUnixSocket(const std::string& address) { return address.rfind("unix", 0) 
 
 }  // namespace
 
+ListenerSettings SettingsOf(const ServerOptions& options) {
+  return {.address = options.listen,
+          .max_message_bytes = options.max_message_bytes,
+          .max_transport_bytes = options.max_transport_bytes,
+          .max_concurrent_streams = options.max_concurrent_streams,
+          .handshake_timeout = options.handshake_timeout,
+          .max_connection_idle = options.max_connection_idle,
+          .max_connection_age = options.max_connection_age,
+          .max_connection_age_grace = options.max_connection_age_grace};
+}
+
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
-    const ServerOptions& options, const std::vector<grpc::Service*>& services,
-    Connections& connections, Metrics& metrics) {
+    const ListenerSettings& settings, std::shared_ptr<grpc::ServerCredentials> credentials,
+    const std::vector<grpc::Service*>& services, Connections& connections, Metrics& metrics) {
   // If gRPC cannot start one of its threads, it waits for it for ever.
   const int threads = kGrpcThreads + 2 * static_cast<int>(std::thread::hardware_concurrency());
   if (absl::Status room = CheckThreads(threads); !room.ok()) return room;
-  auto watch = std::make_unique<ConnectionWatch>(connections, options.max_transport_bytes);
+  auto watch = std::make_unique<ConnectionWatch>(connections, settings.max_transport_bytes);
   if (!watch->ok()) return absl::UnavailableError("no file descriptor is left (ulimit -n)");
-  auto acceptor = Acceptor::Bind(options.listen);
+  auto acceptor = Acceptor::Bind(settings.address);
   if (!acceptor.ok()) return acceptor.status();
 
-  // These two become plugins of every server that the process builds afterwards.
-  if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  if (options.channelz) grpc::channelz::experimental::InitChannelzService();
-
   grpc::ServerBuilder builder;
-  Limit(options, builder);
+  Limit(settings, builder);
   for (grpc::Service* service : services) builder.RegisterService(service);
   auto listener = std::unique_ptr<Listener>(new Listener(connections));
   listener->sink_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      ListenerCredentials(options));
+      std::move(credentials));
   listener->server_ = builder.BuildAndStart();
   if (listener->server_ == nullptr) return absl::InternalError("gRPC's server does not start");
   listener->watch_ = std::move(watch);

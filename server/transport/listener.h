@@ -1,5 +1,5 @@
-// The gRPC listener: the address, the connections on it, and the limits that hold before any
-// handler of ours runs.
+// A gRPC listener: an address, the connections on it, and the limits that hold before any handler
+// of ours runs. One process may have several.
 //
 //   Open     binds, and builds gRPC's server; callers queue up
 //   Close    nobody new; who is connected is disconnected; gRPC's server shuts down
@@ -8,8 +8,11 @@
 #pragma once
 
 #include <grpcpp/impl/service_type.h>
+#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,13 +25,29 @@
 
 namespace castor::server {
 
+// Where a listener listens, and what it lets in. The bounds on connections and calls are those of
+// its Connections and CallTable.
+struct ListenerSettings {
+  std::string address;  // HOST:PORT, or unix:PATH
+  int64_t max_message_bytes = 0;
+  int64_t max_transport_bytes = 0;     // of messages that are not whole, on all connections
+  int32_t max_concurrent_streams = 0;  // on one connection
+  std::chrono::milliseconds handshake_timeout{0};
+  std::chrono::milliseconds max_connection_idle{0};       // 0: unlimited
+  std::chrono::milliseconds max_connection_age{0};        // 0: unlimited
+  std::chrono::milliseconds max_connection_age_grace{0};  // for calls on an aged connection
+};
+
+// Of the listener for all services, at options.listen.
+ListenerSettings SettingsOf(const ServerOptions& options);
+
 class Listener {
  public:
-  // Binds options.listen and serves `services`. UNAVAILABLE when the address cannot be bound.
-  // `connections`, the services and `metrics` must outlive the listener.
-  static absl::StatusOr<std::unique_ptr<Listener>> Open(const ServerOptions& options,
-                                                        const std::vector<grpc::Service*>& services,
-                                                        Connections& connections, Metrics& metrics);
+  // Binds the address and serves `services`, and nothing else. UNAVAILABLE when the address cannot
+  // be bound. `connections`, the services and `metrics` must outlive the listener.
+  static absl::StatusOr<std::unique_ptr<Listener>> Open(
+      const ListenerSettings& settings, std::shared_ptr<grpc::ServerCredentials> credentials,
+      const std::vector<grpc::Service*>& services, Connections& connections, Metrics& metrics);
 
   ~Listener();  // Close
 
