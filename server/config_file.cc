@@ -1,15 +1,12 @@
 #include "server/config_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <toml++/toml.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <optional>
+
+#include "server/small_file.h"
 
 namespace castor::server {
 namespace {

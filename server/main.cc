@@ -1,4 +1,4 @@
-// castor-server: parts -> run -> drain.
+// castor-server: parts -> run -> drain. castor-server token: auth/token_command.h.
 //
 // Exit codes: 0 drained cleanly; 1 could not start; 2 bad options; 3 the device failed; 4 the
 // drain's deadline passed with calls unanswered; 128 + n ended at once by signal n; 134 (SIGABRT)
@@ -10,10 +10,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
 #include "server/allocator.h"
+#include "server/auth/token_command.h"
 #include "server/environment.h"
 #include "server/errors.h"
 #include "server/grpc_log.h"
@@ -85,6 +87,10 @@ int Run(ServerOptions options, StartGuard& starting) {
 
 int main(int argc, char** argv) {
   castor::server::SayWhyOnTerminate();
+  // Before the environment is set, which may start the program again.
+  if (argc > 1 && std::string_view(argv[1]) == "token") {
+    return castor::server::RunTokenCommand(argc - 1, argv + 1);
+  }
   castor::server::SetEnvironment(argv);
   castor::server::StartGuard starting;
   auto parsed = castor::server::ParseOptions(argc, argv);

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "engine/kernel_table.h"
-#include "server/metrics_endpoint.h"
 #include "server/metrics_engine.h"
 #include "server/metrics_process.h"
 #include "server/version.h"
@@ -41,6 +40,7 @@ struct CodeName {
   grpc::StatusCode code;
   const char* name;
   unsigned calls;
+  bool before_kernels = false;  // no kernel has been chosen then
 };
 constexpr auto kCodes = std::to_array<CodeName>({
     {grpc::StatusCode::UNKNOWN, "UNKNOWN", kWorking | kSmall | kStreaming | kRegistering},
@@ -55,6 +55,10 @@ constexpr auto kCodes = std::to_array<CodeName>({
     {grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED", kWorking | kStreaming},
     {grpc::StatusCode::INTERNAL, "INTERNAL", kWorking | kSmall | kRegistering},
     {grpc::StatusCode::UNAVAILABLE, "UNAVAILABLE", kWorking | kSmall | kStreaming | kRegistering},
+    {grpc::StatusCode::UNAUTHENTICATED, "UNAUTHENTICATED",
+     kWorking | kSmall | kStreaming | kRegistering, true},
+    {grpc::StatusCode::PERMISSION_DENIED, "PERMISSION_DENIED",
+     kWorking | kSmall | kStreaming | kRegistering, true},
 });
 
 Calls CallsOf(size_t method) {
@@ -167,6 +171,7 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
       const std::string label = KernelLabel(kernel);
       for (size_t c = 0; c < kCodes.size(); ++c) {
         if ((kCodes[c].calls & CallsOf(m)) == 0) continue;
+        if (kCodes[c].before_kernels && kernel != 0) continue;
         children.requests[kernel][c] =
             &requests.Add({{"method", name}, {"kernel", label}, {"code", kCodes[c].name}});
       }
@@ -201,9 +206,10 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                      .Add({});
   auto& refused = prometheus::BuildCounter()
                       .Name("castor_connections_refused_total")
-                      .Help("Connections turned away, by what there was no room in.")
+                      .Help("Connections turned away or closed before their first call, by cause.")
                       .Register(registry);
-  constexpr std::array<const char*, kRefusedConnections> kCauses = {"total", "host", "descriptors"};
+  constexpr std::array<const char*, kRefusedConnections> kCauses = {
+      "total", "host", "descriptors", "new", "silent", "not_tls", "old_tls"};
   for (size_t c = 0; c < kCauses.size(); ++c) {
     refused_connections[c] = &refused.Add({{"cause", kCauses[c]}});
   }
@@ -271,7 +277,8 @@ Metrics::Metrics(const Engine& engine)
     : registry_(std::make_shared<prometheus::Registry>()),
       engine_(MakeEngineCollector(engine)),
       process_(MakeProcessCollector()),
-      children_(std::make_unique<Children>(*registry_, engine)) {}
+      children_(std::make_unique<Children>(*registry_, engine)),
+      access_(*registry_) {}
 
 Metrics::~Metrics() = default;
 
@@ -353,8 +360,9 @@ void Metrics::SetStalled(bool stalled) {
 
 void Metrics::SetDraining(bool draining) { children_->draining->Set(draining ? 1 : 0); }
 
-absl::StatusOr<int> Metrics::StartEndpoint(const std::string& listen) {
-  auto endpoint = MetricsEndpoint::Start(listen, [this] { return Page(); });
+absl::StatusOr<int> Metrics::StartEndpoint(const std::string& listen, MetricsAccess access) {
+  auto endpoint = MetricsEndpoint::Start(
+      listen, [this] { return Page(); }, std::move(access));
   if (!endpoint.ok()) return endpoint.status();
   endpoint_ = *std::move(endpoint);
   return endpoint_->port();

@@ -22,6 +22,8 @@
 #include "absl/status/statusor.h"
 #include "engine/base/mutex.h"
 #include "engine/engine.h"
+#include "server/metrics_access.h"
+#include "server/metrics_endpoint.h"
 
 namespace castor::server {
 
@@ -45,10 +47,16 @@ inline constexpr int kMethods = 12;
 std::string_view NameOf(Method method);  // "attend", "get_server_info"
 
 // Why a connection was turned away.
-enum class RefusedConnection { kTooMany, kTooManyOfHost, kNoDescriptor };
-inline constexpr int kRefusedConnections = 3;
-
-class MetricsEndpoint;
+enum class RefusedConnection {
+  kTooMany,
+  kTooManyOfHost,
+  kNoDescriptor,
+  kTooManyNew,  // that have not made a call yet; the oldest one goes
+  kSilent,      // no handshake, or no call, in time
+  kNotTls,
+  kOldTls,
+};
+inline constexpr int kRefusedConnections = 7;
 
 class Metrics {
  public:
@@ -85,6 +93,8 @@ class Metrics {
   // A request that --record had no room for.
   void RecordDropped();
 
+  AccessMetrics& access() { return access_; }
+
   // What castor_ready says: both that the server takes requests, and that the engine does not hang.
   void SetReady(bool ready);
   void SetStalled(bool stalled);
@@ -92,7 +102,7 @@ class Metrics {
 
   // Serves /metrics at "HOST:PORT" and returns the port, which differs from the one asked for when
   // that was 0. Call at most once.
-  absl::StatusOr<int> StartEndpoint(const std::string& listen);
+  absl::StatusOr<int> StartEndpoint(const std::string& listen, MetricsAccess access = {});
 
   // The page as a scrape reads it.
   std::string Page() const;
@@ -104,6 +114,7 @@ class Metrics {
   const std::shared_ptr<prometheus::Collectable> engine_;   // samples Engine::stats()
   const std::shared_ptr<prometheus::Collectable> process_;  // samples /proc/self
   const std::unique_ptr<Children> children_;                // of the registry's families
+  AccessMetrics access_;
 
   Mutex mu_;
   bool ready_ ABSL_GUARDED_BY(mu_) = false;

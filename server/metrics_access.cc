@@ -10,7 +10,6 @@ namespace castor::server {
 namespace {
 
 using prometheus::Counter;
-using prometheus::Family;
 using prometheus::Gauge;
 
 constexpr std::array<std::string_view, kRefusedCallers> kReasons = {
@@ -25,9 +24,9 @@ std::string_view NameOf(Reloaded what) { return kWhat[static_cast<size_t>(what)]
 
 struct AccessMetrics::Families {
   std::array<Counter*, kRefusedCallers> refused_callers{};
-  Family<Counter>& reloads;
-  Family<Gauge>& standing;
-  Family<Gauge>& expiry;
+  prometheus::Family<Counter>& reloads;
+  prometheus::Family<Gauge>& standing;
+  prometheus::Family<Gauge>& expiry;
 };
 
 AccessMetrics::AccessMetrics(prometheus::Registry& registry)

@@ -1,6 +1,8 @@
 #include "server/metrics_endpoint.h"
 
 #include <microhttpd.h>
+#include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -41,6 +43,19 @@ constexpr int kScarceMs = 100;
 
 constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
 
+// As the gRPC listener has them.
+constexpr char kTlsVersions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
+
+// The address that a scrape comes from.
+std::string PeerOf(MHD_Connection* connection) {
+  const auto* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+  char host[NI_MAXHOST];
+  const bool named = info != nullptr && info->client_addr != nullptr &&
+                     getnameinfo(info->client_addr, sizeof(sockaddr_in6), host, sizeof(host),
+                                 nullptr, 0, NI_NUMERICHOST) == 0;
+  return named ? host : "unknown";
+}
+
 int ConnectionLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMaxConnections;
@@ -63,19 +78,35 @@ MHD_Result Answer(MHD_Connection* connection, unsigned int status, const char* h
 // The HTTP library. It has no thread here: Run, on the endpoint's thread, drives it.
 class MetricsEndpoint::Http {
  public:
-  explicit Http(std::function<std::string()> page) : page_(std::move(page)) {}
+  // `certificates`: null for plain HTTP.
+  Http(const std::function<std::string()>& page, const MetricsAccess& access,
+       std::shared_ptr<const Certificates> certificates)
+      : page_(page), access_(access), certificates_(std::move(certificates)) {}
   ~Http() {
     if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
   }
 
   bool Start() {
-    daemon_ = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, nullptr, nullptr,
-                               &OnRequest, this, MHD_OPTION_CONNECTION_LIMIT,
-                               static_cast<unsigned int>(limit_), MHD_OPTION_CONNECTION_TIMEOUT,
-                               kIdleSeconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionMemory,
-                               MHD_OPTION_NOTIFY_CONNECTION, &OnConnection, this, MHD_OPTION_END);
+    std::vector<MHD_OptionItem> tls;
+    unsigned int flags = MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET;
+    if (certificates_ != nullptr) {
+      flags |= MHD_USE_TLS;
+      const auto text = [](const char* it) { return const_cast<char*>(it); };
+      tls.push_back({MHD_OPTION_HTTPS_MEM_CERT, 0, text(certificates_->chain.c_str())});
+      tls.push_back({MHD_OPTION_HTTPS_MEM_KEY, 0, text(certificates_->key.c_str())});
+      tls.push_back({MHD_OPTION_HTTPS_PRIORITIES, 0, text(kTlsVersions)});
+    }
+    tls.push_back({MHD_OPTION_END, 0, nullptr});
+    daemon_ = MHD_start_daemon(
+        flags, 0, nullptr, nullptr, &OnRequest, this, MHD_OPTION_CONNECTION_LIMIT,
+        static_cast<unsigned int>(limit_), MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionMemory, MHD_OPTION_NOTIFY_CONNECTION,
+        &OnConnection, this, MHD_OPTION_ARRAY, tls.data(), MHD_OPTION_END);
     return daemon_ != nullptr;
   }
+
+  const std::shared_ptr<const Certificates>& certificates() const { return certificates_; }
+  bool idle() const { return silent_.empty(); }
 
   // Readable when Work has something to do.
   int descriptor() const {
@@ -145,6 +176,20 @@ class MetricsEndpoint::Http {
     if (!reads) {
       return Answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "Allow", "GET, HEAD", "");
     }
+    if (access_.authorize) {
+      const char* const given =
+          MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Authorization");
+      const absl::Status allowed =
+          access_.authorize(given == nullptr ? "" : given, PeerOf(connection));
+      const std::string text = std::string(allowed.message()) + "\n";
+      if (absl::IsPermissionDenied(allowed)) {
+        return Answer(connection, MHD_HTTP_FORBIDDEN, "Content-Type", "text/plain", text);
+      }
+      if (!allowed.ok()) {
+        return Answer(connection, MHD_HTTP_UNAUTHORIZED, "WWW-Authenticate",
+                      "Basic realm=\"castor\"", text);
+      }
+    }
     try {  // the library is C: no exception may pass through it
       return Answer(connection, MHD_HTTP_OK, "Content-Type", kContentType, page_());
     } catch (const std::exception& error) {
@@ -153,32 +198,50 @@ class MetricsEndpoint::Http {
     }
   }
 
-  const std::function<std::string()> page_;
+  const std::function<std::string()>& page_;
+  const MetricsAccess& access_;
+  const std::shared_ptr<const Certificates> certificates_;
   const int limit_ = ConnectionLimit();
   MHD_Daemon* daemon_ = nullptr;
   std::list<Open> silent_;  // connections; the one that has been silent longest comes first
 };
 
 absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
-    const std::string& listen, std::function<std::string()> page) {
+    const std::string& listen, std::function<std::string()> page, MetricsAccess access) {
   const auto failed = [&](std::string_view cause) {
     return MakeError(Reason::kInternal,
                      "cannot serve metrics at " + listen + ": " + std::string(cause));
   };
   absl::StatusOr<ListeningSockets> sockets = ListeningSockets::Open(listen);
   if (!sockets.ok()) return failed(std::string(sockets.status().message()));
-  auto http = std::make_unique<Http>(std::move(page));
-  if (!http->Start()) return failed("the HTTP library does not start");
   const int wake = eventfd(0, EFD_CLOEXEC);
   if (wake < 0) return failed(strerror(errno));
   std::unique_ptr<MetricsEndpoint> endpoint(
-      new MetricsEndpoint(*std::move(sockets), std::move(http), wake));
+      new MetricsEndpoint(*std::move(sockets), std::move(page), std::move(access), wake));
+  endpoint->TakeCertificates();
+  if (endpoint->http_.empty()) return failed("the HTTP library does not start");
   endpoint->thread_ = std::thread([raw = endpoint.get()] { raw->Run(); });
   return endpoint;
 }
 
-MetricsEndpoint::MetricsEndpoint(ListeningSockets sockets, std::unique_ptr<Http> http, int wake)
-    : sockets_(std::move(sockets)), http_(std::move(http)), wake_(wake) {}
+MetricsEndpoint::MetricsEndpoint(ListeningSockets sockets, std::function<std::string()> page,
+                                 MetricsAccess access, int wake)
+    : sockets_(std::move(sockets)),
+      page_(std::move(page)),
+      access_(std::move(access)),
+      wake_(wake) {}
+
+void MetricsEndpoint::TakeCertificates() {
+  std::shared_ptr<const Certificates> now;
+  if (access_.certificates != nullptr) now = access_.certificates->current();
+  if (!http_.empty() && http_.back()->certificates() == now) return;
+  auto http = std::make_unique<Http>(page_, access_, std::move(now));
+  if (http->Start()) {
+    http_.push_back(std::move(http));
+  } else if (!http_.empty()) {
+    LogError("the HTTP library refuses the certificates; /metrics keeps those before");
+  }
+}
 
 MetricsEndpoint::~MetricsEndpoint() {
   if (thread_.joinable()) {
@@ -195,7 +258,7 @@ bool MetricsEndpoint::Accept(int listening) {
     const int connection = accept4(listening, reinterpret_cast<sockaddr*>(&peer), &length,
                                    SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (connection >= 0) {
-      http_->Add(connection, peer, length);
+      http_.back()->Add(connection, peer, length);
     } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       return false;
     } else if (errno == EAGAIN) {
@@ -206,14 +269,20 @@ bool MetricsEndpoint::Accept(int listening) {
 }
 
 void MetricsEndpoint::Run() {
-  std::vector<pollfd> waiting = {{wake_, POLLIN, 0}, {http_->descriptor(), POLLIN, 0}};
-  const size_t own = waiting.size();
-  for (const int listening : sockets_.descriptors()) waiting.push_back({listening, POLLIN, 0});
+  std::vector<pollfd> waiting;
   bool scarce = false;
   for (;;) {
+    waiting = {{wake_, POLLIN, 0}};
+    int timeout = -1;
+    for (const auto& http : http_) {
+      waiting.push_back({http->descriptor(), POLLIN, 0});
+      const int own = http->timeout();
+      if (own >= 0) timeout = timeout < 0 ? own : std::min(timeout, own);
+    }
+    const size_t own = waiting.size();
+    for (const int listening : sockets_.descriptors()) waiting.push_back({listening, POLLIN, 0});
     // While there is no descriptor for a waiting connection, the socket stays readable; polling it
     // would be a busy loop.
-    const int timeout = http_->timeout();
     if (scarce) {
       poll(waiting.data(), own, timeout < 0 ? kScarceMs : std::min(timeout, kScarceMs));
     } else {
@@ -222,12 +291,15 @@ void MetricsEndpoint::Run() {
     if (waiting[0].revents != 0) return;
     const bool before = std::exchange(scarce, false);
     for (size_t i = own; i < waiting.size(); ++i) {
-      if (before || waiting[i].revents != 0) scarce |= !Accept(waiting[i].fd);
+      if (!before && waiting[i].revents == 0) continue;
+      TakeCertificates();
+      scarce |= !Accept(waiting[i].fd);
     }
     if (scarce && !before) {
       LogWarning("no descriptor for a new connection to the metrics; trying again", {});
     }
-    http_->Work();
+    for (const auto& http : http_) http->Work();
+    std::erase_if(http_, [&](const auto& http) { return http != http_.back() && http->idle(); });
   }
 }
 

@@ -14,6 +14,7 @@
 #include "engine/option_bounds.h"
 #include "server/auth/tenant.h"
 #include "server/option_kinds.h"
+#include "server/options_access.h"
 #include "server/version.h"
 
 namespace castor::server {
@@ -326,11 +327,13 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
       "h.\n"
       "Processors and memory are what affinity, cgroups (containers) and ulimit leave of the "
       "machine.\n\n"
+      "'castor-server token NAME' makes a caller's token; see 'castor-server token --help'.\n\n"
       "Example:\n"
       "  castor-server --listen 0.0.0.0:50051 --model minilm=/models/all-MiniLM-L6-v2\n");
 
   Declarer declare(&app);
   DeclareNetwork(declare, options);
+  DeclareAccess(declare, options);
   DeclareSharedMemory(declare, options);
   declare.List(
       kModels, "--model", "[NAME=]PATH", &models,
@@ -366,6 +369,7 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
         throw CLI::ValidationError("--tenant-weight", "'" + tenant + "' is given twice");
       }
     }
+    CheckAccess(options);
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);
   } catch (const CLI::Error& error) {

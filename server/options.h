@@ -10,6 +10,7 @@
 
 #include "engine/base/machine.h"
 #include "engine/engine.h"
+#include "server/access_options.h"
 #include "server/allocator.h"
 #include "server/logging.h"
 
@@ -30,6 +31,11 @@ struct ServerOptions {
   std::chrono::milliseconds max_connection_age_grace{60'000};  // for calls on an aged connection
   std::chrono::milliseconds max_connection_idle{300'000};      // 0: unlimited
   std::chrono::milliseconds handshake_timeout{10'000};
+  int64_t max_new_connections = 0;  // without a call yet; 0: a quarter of max_connections
+  std::chrono::milliseconds first_request_timeout{60'000};  // 0: unlimited
+
+  // ---- who gets in
+  AccessOptions access;
 
   // ---- freed memory that is kept for the next message
   int64_t max_kept_bytes = KeptFreeBytes();

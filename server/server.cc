@@ -18,8 +18,9 @@
 #include "castor/v1/model.grpc.pb.h"
 #include "castor/v1/server.grpc.pb.h"
 #include "castor/v1/shared_memory.grpc.pb.h"
-#include "server/auth/listener_credentials.h"
+#include "server/auth/caller_authorizer.h"
 #include "server/logging.h"
+#include "server/tls/listener_credentials.h"
 #include "server/transport/limits.h"
 
 namespace castor::server {
@@ -70,6 +71,14 @@ void LogCostModel(const CostModelInfo& model) {
                          {"us_at_4096_tokens", examples}});
 }
 
+// "mutual TLS, callers", and so on.
+std::string SecurityOf(const AccessOptions& access) {
+  const std::string transport = !access.tls.on()               ? "plaintext"
+                                : access.tls.client_ca.empty() ? "TLS"
+                                                               : "mutual TLS";
+  return access.callers.empty() ? transport : transport + ", callers by name";
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
@@ -79,15 +88,21 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
         "too few file descriptors: ulimit -n is " + std::to_string(files.rlim_cur) +
         ", and needed are " + std::to_string(kMinDescriptors) + " and one for each connection");
   }
+  absl::StatusOr<Access> access = Access::Open(options.access);
+  if (!access.ok()) return access.status();
   absl::StatusOr<std::unique_ptr<Engine>> engine = CreateEngine(options.engine);
   if (!engine.ok()) return engine.status();
-  return Create(std::move(options), *std::move(engine));
+  return std::unique_ptr<Server>(
+      new Server(std::move(options), *std::move(access), *std::move(engine), nullptr));
 }
 
-std::unique_ptr<Server> Server::Create(ServerOptions options, std::unique_ptr<Engine> engine,
-                                       std::unique_ptr<Authorizer> authorizer) {
+absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options,
+                                                       std::unique_ptr<Engine> engine,
+                                                       std::unique_ptr<Authorizer> authorizer) {
+  absl::StatusOr<Access> access = Access::Open(options.access);
+  if (!access.ok()) return access.status();
   return std::unique_ptr<Server>(
-      new Server(std::move(options), std::move(engine), std::move(authorizer)));
+      new Server(std::move(options), *std::move(access), std::move(engine), std::move(authorizer)));
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
@@ -100,21 +115,31 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options,
                                                       std::unique_ptr<Engine> engine,
                                                       std::unique_ptr<Authorizer> authorizer) {
-  std::unique_ptr<Server> server =
+  absl::StatusOr<std::unique_ptr<Server>> server =
       Create(std::move(options), std::move(engine), std::move(authorizer));
-  if (absl::Status listening = server->Listen(); !listening.ok()) return listening;
+  if (!server.ok()) return server;
+  if (absl::Status listening = (*server)->Listen(); !listening.ok()) return listening;
   return server;
 }
 
-Server::Server(ServerOptions options, std::unique_ptr<Engine> engine,
+Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> engine,
                std::unique_ptr<Authorizer> authorizer)
     : options_(WithTransportLimits(std::move(options))),
+      access_(std::move(access)),
       engine_(std::move(engine)),
-      authorizer_(std::move(authorizer)),
       metrics_(*engine_),
+      refusals_(metrics_.access()),
+      authorizer_(authorizer != nullptr ? std::move(authorizer) : MakeAuthorizer()),
       recorder_(metrics_),
-      shared_memory_(options_.shared_memory ? options_.max_shared_memory_regions : 0),
-      connections_({options_.max_connections, options_.max_connections_per_host}, metrics_),
+      shared_memory_(options_.shared_memory ? options_.max_shared_memory_regions : 0,
+                     options_.access.asks()),
+      connections_({.total = options_.max_connections,
+                    .per_host = options_.max_connections_per_host,
+                    .new_ones = options_.max_new_connections,
+                    .handshake = options_.handshake_timeout,
+                    .first_call = options_.first_request_timeout,
+                    .secured = options_.access.tls.on()},
+                   metrics_),
       calls_({options_.max_calls, options_.max_concurrent_streams, kMaxMetadataBytes,
               options_.transfer_timeout},
              connections_, metrics_),
@@ -134,13 +159,37 @@ Server::Server(ServerOptions options, std::unique_ptr<Engine> engine,
       info_(context_, options_.max_message_bytes),
       regions_(context_) {}
 
+std::unique_ptr<Authorizer> Server::MakeAuthorizer() {
+  if (!options_.access.asks()) return std::make_unique<OpenToAll>();
+  return std::make_unique<CallerAuthorizer>(access_.callers.get(), refusals_);
+}
+
+absl::Status Server::StartMetrics() {
+  if (options_.metrics_listen.empty()) return absl::OkStatus();
+  MetricsAccess access;
+  if (options_.access.metrics_tls) access.certificates = access_.certificates.get();
+  if (options_.access.metrics_callers) {
+    const auto scrapers =
+        std::make_shared<const CallerAuthorizer>(access_.callers.get(), refusals_);
+    access.authorize = [scrapers](std::string_view authorization, std::string_view peer) {
+      return scrapers->AuthorizeScrape(authorization, peer);
+    };
+  }
+  const absl::StatusOr<int> port =
+      metrics_.StartEndpoint(options_.metrics_listen, std::move(access));
+  if (!port.ok()) return port.status();
+  metrics_port_ = *port;
+  return absl::OkStatus();
+}
+
 absl::Status Server::Listen() {
-  std::string metrics_address = "off";
-  if (!options_.metrics_listen.empty()) {
-    const absl::StatusOr<int> port = metrics_.StartEndpoint(options_.metrics_listen);
-    if (!port.ok()) return port.status();
-    metrics_port_ = *port;
-    metrics_address = WithPort(options_.metrics_listen, metrics_port_);
+  if (absl::Status started = StartMetrics(); !started.ok()) return started;
+  const std::string metrics_address =
+      metrics_port_ == 0 ? "off" : WithPort(options_.metrics_listen, metrics_port_);
+  if (access_.certificates != nullptr || access_.callers != nullptr) {
+    access_watch_.emplace(
+        access_, options_.access.look_every, metrics_.access(),
+        [this](const CallerTable& callers) { engine_->SetTenants(callers.tenants()); });
   }
   if (!options_.record.empty()) {
     absl::Status recording = recorder_.Start(options_.record, options_.record_max_bytes);
@@ -149,9 +198,9 @@ absl::Status Server::Listen() {
   // These two become plugins of every server that the process builds afterwards.
   if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   if (options_.channelz) grpc::channelz::experimental::InitChannelzService();
-  auto listener = Listener::Open(SettingsOf(options_), ListenerCredentials(options_),
-                                 {&health_, &attention_, &encoder_, &models_, &info_, &regions_},
-                                 connections_, metrics_);
+  auto listener = Listener::Open(
+      SettingsOf(options_), ListenerCredentials(access_.certificates.get()),
+      {&health_, &attention_, &encoder_, &models_, &info_, &regions_}, connections_, metrics_);
   if (!listener.ok()) return listener.status();
   listener_ = *std::move(listener);
   health_.SetServing(true);
@@ -167,7 +216,9 @@ absl::Status Server::Listen() {
                      {"threads", device.threads},
                      {"backend", device.backend}});
   LogCostModel(engine_->info().cost_model);
-  LogInfo("listening", {{"grpc", WithPort(options_.listen, port())}, {"metrics", metrics_address}});
+  LogInfo("listening", {{"grpc", WithPort(options_.listen, port())},
+                        {"security", SecurityOf(options_.access)},
+                        {"metrics", metrics_address}});
   return absl::OkStatus();
 }
 

@@ -17,7 +17,9 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
+#include "server/access_watch.h"
 #include "server/auth/authorizer.h"
+#include "server/auth/refusals.h"
 #include "server/health.h"
 #include "server/lifecycle.h"
 #include "server/metrics.h"
@@ -46,14 +48,15 @@ enum class Outcome {
 
 class Server {
  public:
-  // Opens the device and loads the models, which can take long; does not listen yet. An error names
-  // what is wrong in one line.
+  // Reads who gets in, opens the device and loads the models, which can take long; does not listen
+  // yet. An error names what is wrong in one line.
   static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options);
 
-  // The same with an existing engine; `options.engine` is ignored.
-  static std::unique_ptr<Server> Create(
+  // The same with an existing engine; `options.engine` is ignored. An authorizer takes the place of
+  // what the options say about callers.
+  static absl::StatusOr<std::unique_ptr<Server>> Create(
       ServerOptions options, std::unique_ptr<Engine> engine,
-      std::unique_ptr<Authorizer> authorizer = std::make_unique<OpenToAll>());
+      std::unique_ptr<Authorizer> authorizer = nullptr);
 
   // Listens, and serves when it returns. Once, by the owner, before Wait and Drain.
   absl::Status Listen();
@@ -62,7 +65,7 @@ class Server {
   static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options);
   static absl::StatusOr<std::unique_ptr<Server>> Start(
       ServerOptions options, std::unique_ptr<Engine> engine,
-      std::unique_ptr<Authorizer> authorizer = std::make_unique<OpenToAll>());
+      std::unique_ptr<Authorizer> authorizer = nullptr);
 
   ~Server();
   Server(const Server&) = delete;
@@ -91,19 +94,23 @@ class Server {
     std::chrono::milliseconds deadline;  // for what was admitted
   };
 
-  Server(ServerOptions options, std::unique_ptr<Engine> engine,
+  Server(ServerOptions options, Access access, std::unique_ptr<Engine> engine,
          std::unique_ptr<Authorizer> authorizer);
 
+  std::unique_ptr<Authorizer> MakeAuthorizer();
+  absl::Status StartMetrics();
   bool RunDrain(DrainTimes times);
   void OnEngineFault();
   void OnStall(bool stalled);
 
   // Constant after Start. Declared in the order of their dependence: destroyed bottom up.
   const ServerOptions options_;
+  Access access_;
   std::unique_ptr<Engine> engine_;
-  const std::unique_ptr<Authorizer> authorizer_;
   Lifecycle lifecycle_;
   Metrics metrics_;
+  Refusals refusals_;
+  const std::unique_ptr<Authorizer> authorizer_;
   Recorder recorder_;  // writes the rest when no call is left
   SharedMemory shared_memory_;
   Connections connections_;
@@ -119,6 +126,7 @@ class Server {
   std::future<void> closing_;  // of the listener, once drained
   int metrics_port_ = 0;
   std::optional<Watchdog> watchdog_;  // stops before what it reports on
+  std::optional<AccessWatch> access_watch_;
 
   std::atomic<bool> faulty_ = false;
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 #include <system_error>
@@ -120,44 +121,74 @@ absl::Status SharedMemory::CheckOn() const {
   return max_regions_ > 0 ? absl::OkStatus() : MakeError(Reason::kSharedMemoryOff, kOff);
 }
 
-absl::Status SharedMemory::Add(std::shared_ptr<const SharedRegion> region) {
+std::string SharedMemory::KeyPrefix(std::string_view tenant) const {
+  std::string prefix = "/";
+  if (apart_) prefix.append(tenant).append(":");
+  return prefix;
+}
+
+absl::Status SharedMemory::CheckKey(std::string_view tenant, std::string_view key) const {
+  if (!apart_ || key.starts_with(KeyPrefix(tenant))) return absl::OkStatus();
+  return InvalidField("key", "must begin with \"" + KeyPrefix(tenant) +
+                                 "\": a caller can use only objects of its own name");
+}
+
+absl::Status SharedMemory::Add(std::string_view tenant,
+                               std::shared_ptr<const SharedRegion> region) {
   const std::string& name = region->info().name;
   MutexLock lock(mu_);
-  if (regions_.contains(name)) {
+  const auto found = tenants_.find(tenant);
+  if (found != tenants_.end() && found->second.contains(name)) {
     return MakeError(Reason::kRegionExists, "a region is registered as \"" + name + "\" already");
   }
-  if (static_cast<int64_t>(regions_.size()) >= max_regions_) {
+  if (count_ >= max_regions_) {
     return MakeError(Reason::kTooManyRegions,
-                     std::to_string(max_regions_) +
-                         " regions are registered, as many as --max-shared-memory-regions allows");
+                     "as many regions are registered as --max-shared-memory-regions allows, " +
+                         std::to_string(max_regions_));
   }
-  regions_.emplace(name, std::move(region));
+  const int64_t share = apart_ ? std::max<int64_t>(max_regions_ * 3 / 4, 1) : max_regions_;
+  if (found != tenants_.end() && static_cast<int64_t>(found->second.size()) >= share) {
+    return MakeError(Reason::kTooManyRegions,
+                     "the caller has " + std::to_string(share) + " regions, as many as one may");
+  }
+  Regions& regions = found != tenants_.end() ? found->second : tenants_[std::string(tenant)];
+  regions.emplace(name, std::move(region));
+  ++count_;
   return absl::OkStatus();
 }
 
-absl::Status SharedMemory::Remove(std::string_view name) {
+absl::Status SharedMemory::Remove(std::string_view tenant, std::string_view name) {
   Regions::node_type removed;  // closes its descriptor after the lock is released
   MutexLock lock(mu_);
-  const auto found = regions_.find(name);
-  if (found == regions_.end()) return MakeError(Reason::kRegionNotFound, NotFound(name));
-  removed = regions_.extract(found);
+  const auto owner = tenants_.find(tenant);
+  if (owner == tenants_.end()) return MakeError(Reason::kRegionNotFound, NotFound(name));
+  const auto found = owner->second.find(name);
+  if (found == owner->second.end()) return MakeError(Reason::kRegionNotFound, NotFound(name));
+  removed = owner->second.extract(found);
+  if (owner->second.empty()) tenants_.erase(owner);
+  --count_;
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::shared_ptr<const SharedRegion>> SharedMemory::Find(
-    std::string_view name, std::string_view field) const {
+    std::string_view tenant, std::string_view name, std::string_view field) const {
   if (!CheckOn().ok()) return InvalidField(Reason::kSharedMemoryOff, field, kOff);
   MutexLock lock(mu_);
-  const auto found = regions_.find(name);
-  if (found != regions_.end()) return found->second;
+  if (const auto owner = tenants_.find(tenant); owner != tenants_.end()) {
+    if (const auto found = owner->second.find(name); found != owner->second.end()) {
+      return found->second;
+    }
+  }
   return InvalidField(Reason::kRegionNotFound, std::string(field) + ".region", NotFound(name));
 }
 
-std::vector<RegionInfo> SharedMemory::List() const {
+std::vector<RegionInfo> SharedMemory::List(std::string_view tenant) const {
   std::vector<RegionInfo> infos;
   MutexLock lock(mu_);
-  infos.reserve(regions_.size());
-  for (const auto& [name, region] : regions_) infos.push_back(region->info());
+  const auto owner = tenants_.find(tenant);
+  if (owner == tenants_.end()) return infos;
+  infos.reserve(owner->second.size());
+  for (const auto& [name, region] : owner->second) infos.push_back(region->info());
   return infos;
 }
 

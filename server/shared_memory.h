@@ -1,6 +1,10 @@
 // Shared-memory objects of the machine that requests may refer to, by the names under which callers
 // registered them. Independent of the protocol: each has its own service on top.
 //
+// A region belongs to the tenant that registered it: names are a tenant's own, and nobody else
+// finds it. Where callers have to say who they are, a tenant can also open no other's objects:
+// their keys begin with its name.
+//
 // A region is a file descriptor and a range, never a mapping. Its owner may cut the object at any
 // time. In a mapping, every access beyond the new end would be SIGBUS; pread and pwrite return a
 // short count.
@@ -66,7 +70,10 @@ absl::Status WriteRange(const FileRange& range, std::span<const std::byte> bytes
 // call is made under it.
 class SharedMemory {
  public:
-  explicit SharedMemory(int64_t max_regions) : max_regions_(max_regions) {}
+  // `apart`: tenants are known by more than what they say, and are kept apart: by the keys of their
+  // objects, and no tenant may take more than three quarters of the regions.
+  explicit SharedMemory(int64_t max_regions, bool apart = false)
+      : max_regions_(max_regions), apart_(apart) {}
 
   // 0: shared memory is off.
   int64_t max_regions() const { return max_regions_; }
@@ -74,28 +81,45 @@ class SharedMemory {
   // OK, or SHARED_MEMORY_OFF naming the flag that turns it on.
   absl::Status CheckOn() const;
 
+  // What the keys of a tenant's objects begin with: "/", or "/TENANT:".
+  std::string KeyPrefix(std::string_view tenant) const;
+  // INVALID_FIELD at "key" when that is not so. A tenant whose name has a slash can have none.
+  absl::Status CheckKey(std::string_view tenant, std::string_view key) const;
+
   // REGION_EXISTS, TOO_MANY_REGIONS.
-  absl::Status Add(std::shared_ptr<const SharedRegion> region) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Add(std::string_view tenant, std::shared_ptr<const SharedRegion> region)
+      ABSL_LOCKS_EXCLUDED(mu_);
 
   // REGION_NOT_FOUND.
-  absl::Status Remove(std::string_view name) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Remove(std::string_view tenant, std::string_view name) ABSL_LOCKS_EXCLUDED(mu_);
 
   // For a reference at `field`, such as "output": SHARED_MEMORY_OFF there, REGION_NOT_FOUND at
   // FIELD.region.
-  absl::StatusOr<std::shared_ptr<const SharedRegion>> Find(std::string_view name,
+  absl::StatusOr<std::shared_ptr<const SharedRegion>> Find(std::string_view tenant,
+                                                           std::string_view name,
                                                            std::string_view field) const
       ABSL_LOCKS_EXCLUDED(mu_);
 
-  // In order of name.
-  std::vector<RegionInfo> List() const ABSL_LOCKS_EXCLUDED(mu_);
+  // The tenant's, in order of name.
+  std::vector<RegionInfo> List(std::string_view tenant) const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   using Regions = std::map<std::string, std::shared_ptr<const SharedRegion>, std::less<>>;
 
   const int64_t max_regions_;
+  const bool apart_;
 
   mutable Mutex mu_;
-  Regions regions_ ABSL_GUARDED_BY(mu_);
+  int64_t count_ ABSL_GUARDED_BY(mu_) = 0;
+  // Of the tenants that have any.
+  std::map<std::string, Regions, std::less<>> tenants_ ABSL_GUARDED_BY(mu_);
+};
+
+// The regions as one tenant sees them, for a request of its own. `registry` and the name's text
+// must outlive it.
+struct TenantRegions {
+  const SharedMemory& registry;
+  std::string_view tenant;
 };
 
 }  // namespace castor::server

@@ -19,7 +19,7 @@ constexpr std::string_view kScrape = "/metrics";
 
 // gRPC's names for the subject alternative names of a verified certificate. A DNS name and, say, an
 // e-mail address of the same text are not the same caller, so others are not looked at.
-constexpr const char* kNames[] = {"x509_uri", "x509_dns"};
+constexpr const char* kNames[] = {GRPC_PEER_URI_PROPERTY_NAME, GRPC_PEER_DNS_PROPERTY_NAME};
 
 std::string_view View(const grpc::string_ref& text) { return {text.data(), text.size()}; }
 

@@ -118,23 +118,21 @@ void ReadExpires(Section& section, Credential& credential) {
     const toml::date_time& value = both->get();
     date = value.date;
     time = std::chrono::hours(value.time.hour) + std::chrono::minutes(value.time.minute) +
-           std::chrono::seconds(value.time.second) -
-           std::chrono::minutes(value.offset->minutes);
+           std::chrono::seconds(value.time.second) - std::chrono::minutes(value.offset->minutes);
   } else {
-    return section.Fail(*node, "'expires' must be a date, or a time with its offset, such as "
-                               "2027-05-01T00:00:00Z");
+    return section.Fail(*node,
+                        "'expires' must be a date, or a time with its offset, such as "
+                        "2027-05-01T00:00:00Z");
   }
   const std::chrono::year_month_day day(std::chrono::year(date.year),
-                                        std::chrono::month(date.month),
-                                        std::chrono::day(date.day));
+                                        std::chrono::month(date.month), std::chrono::day(date.day));
   constexpr int kFirstYear = 1970;  // the clock counts nanoseconds, and ends in 2262
   constexpr int kLastYear = 2200;
   if (!day.ok() || date.year < kFirstYear || date.year > kLastYear) {
     return section.Fail(*node, "'expires' is no date from 1970 to 2200");
   }
-  credential.expires =
-      std::chrono::time_point_cast<std::chrono::system_clock::duration>(
-          std::chrono::sys_days(day) + time);
+  credential.expires = std::chrono::time_point_cast<std::chrono::system_clock::duration>(
+      std::chrono::sys_days(day) + time);
 }
 
 absl::Status ReadCaller(const toml::table& table, CallerTable& callers) {
@@ -159,8 +157,8 @@ absl::Status ReadCaller(const toml::table& table, CallerTable& callers) {
     if (digest) added = callers.AddToken(*digest, std::move(credential));
     if (digest && !added) section.FailAt("sha256", "this token is given twice");
   } else {
-    const bool printable = std::all_of(san->begin(), san->end(),
-                                       [](char c) { return c > ' ' && c <= '~'; });
+    const bool printable =
+        std::all_of(san->begin(), san->end(), [](char c) { return c > ' ' && c <= '~'; });
     if (san->empty() || san->size() > kMaxSanBytes || !printable) {
       section.FailAt("san", "'san' must be 1 to 256 visible characters");
     } else if (!callers.AddName(*san, std::move(credential))) {
@@ -265,13 +263,12 @@ absl::StatusOr<CallerTable> ParseCallers(std::string_view text) {
 }
 
 absl::StatusOr<std::unique_ptr<LiveCallers>> OpenCallers(const std::string& path) {
-  return LiveCallers::Open({path},
-                           [path](const std::vector<std::string>& texts) -> absl::StatusOr<CallerTable> {
-                             auto callers = ParseCallers(texts[0]);
-                             if (callers.ok()) return callers;
-                             return absl::InvalidArgumentError(
-                                 path + ": " + std::string(callers.status().message()));
-                           });
+  return LiveCallers::Open(
+      {path}, [path](const std::vector<std::string>& texts) -> absl::StatusOr<CallerTable> {
+        auto callers = ParseCallers(texts[0]);
+        if (callers.ok()) return callers;
+        return absl::InvalidArgumentError(path + ": " + std::string(callers.status().message()));
+      });
 }
 
 }  // namespace castor::server

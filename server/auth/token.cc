@@ -34,8 +34,7 @@ Digest DigestOf(std::string_view token) {
 }
 
 std::string ToHex(const Digest& digest) {
-  return absl::BytesToHexString(
-      {reinterpret_cast<const char*>(digest.data()), digest.size()});
+  return absl::BytesToHexString({reinterpret_cast<const char*>(digest.data()), digest.size()});
 }
 
 std::optional<Digest> FromHex(std::string_view text) {
@@ -67,8 +66,8 @@ std::string DrawToken() {
   if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1) {
     throw std::runtime_error("the system has no random numbers");
   }
-  return "castor_" + absl::WebSafeBase64Escape(
-                         {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  return "castor_" +
+         absl::WebSafeBase64Escape({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
 }
 
 }  // namespace castor::server

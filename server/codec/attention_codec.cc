@@ -69,7 +69,7 @@ v1::AttendResponse Answer(std::string_view request_id, const AttentionResult& re
 
 }  // namespace
 
-absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, const SharedMemory& shared_memory,
+absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
                                  DecodedAttend* out) {
   out->request = AttentionRequest();
   out->slices = SliceView(bytes);

@@ -29,7 +29,7 @@ struct DecodedAttend {
 // in regions.h, and INVALID_FIELD if the output range is not as large as the output. The engine
 // checks what the values mean for a kernel. On an error, request.call.request_id is set if it was
 // read.
-absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, const SharedMemory& shared_memory,
+absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
                                  DecodedAttend* out);
 
 // The output's memory becomes part of the answer and goes back to its pool when gRPC has sent it.

@@ -64,7 +64,7 @@ absl::Status ConvertRequest(wire::EncodeRequest from, RequestRegions& regions, E
 
 }  // namespace
 
-absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, const SharedMemory& shared_memory,
+absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
                                  DecodedEncode* out) {
   out->request = EncodeRequest();
   out->slices = SliceView(bytes);

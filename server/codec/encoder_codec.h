@@ -22,7 +22,7 @@ struct DecodedEncode {
 };
 
 // Errors are those of DecodeAttendRequest in attention_codec.h.
-absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, const SharedMemory& shared_memory,
+absl::Status DecodeEncodeRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
                                  DecodedEncode* out);
 
 // As EncodeAttendResponse.

@@ -6,7 +6,7 @@ namespace castor::server {
 
 absl::Status RequestRegions::Resolve(const wire::SharedMemoryRef& ref, std::string_view field,
                                      OutputRange* out) const {
-  auto region = registry_->Find(ref.region, field);
+  auto region = registry_->Find(tenant_, ref.region, field);
   if (!region.ok()) return region.status();
   const auto range = (*region)->Range(ref.offset, ref.size, field);
   if (!range.ok()) return range.status();

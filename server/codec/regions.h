@@ -24,8 +24,9 @@ struct OutputRange {
 class RequestRegions {
  public:
   RequestRegions() = default;
-  // `registry` must outlive this object.
-  explicit RequestRegions(const SharedMemory& registry) : registry_(&registry) {}
+  // What `regions` refers to must be there while references are resolved.
+  explicit RequestRegions(TenantRegions regions)
+      : registry_(&regions.registry), tenant_(regions.tenant) {}
 
   // Finds the elements of an input; `field` is the reference's path. Errors are those of
   // SharedMemory::Find and SharedRegion::Range.
@@ -40,6 +41,7 @@ class RequestRegions {
 
  private:
   const SharedMemory* registry_ = nullptr;
+  std::string_view tenant_;
   std::vector<std::shared_ptr<const SharedRegion>> held_;
   uint64_t input_bytes_ = 0;
 };

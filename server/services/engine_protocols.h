@@ -20,7 +20,7 @@ struct AttendProtocol {
   using Decoded = DecodedAttend;
   using Result = AttentionResult;
 
-  static absl::Status Decode(const grpc::ByteBuffer& bytes, const SharedMemory& shared_memory,
+  static absl::Status Decode(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
                              DecodedAttend* decoded) {
     return DecodeAttendRequest(bytes, shared_memory, decoded);
   }
@@ -41,7 +41,7 @@ struct EncodeProtocol {
   using Decoded = DecodedEncode;
   using Result = EncodeResult;
 
-  static absl::Status Decode(const grpc::ByteBuffer& bytes, const SharedMemory& shared_memory,
+  static absl::Status Decode(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
                              DecodedEncode* decoded) {
     return DecodeEncodeRequest(bytes, shared_memory, decoded);
   }

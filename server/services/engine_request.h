@@ -62,7 +62,7 @@ class RequestShell {
 //
 // Protocol:
 //   using Decoded, Result
-//   static absl::Status Decode(const grpc::ByteBuffer&, const SharedMemory&, Decoded*)
+//   static absl::Status Decode(const grpc::ByteBuffer&, TenantRegions, Decoded*)
 //   static std::optional<KernelName> RequestedKernel(const Decoded&)
 //   static std::optional<OutputRange> TakeOutput(Decoded&)
 //   static grpc::ByteBuffer Encode(std::string_view request_id, Result,
@@ -107,7 +107,7 @@ class EngineRequest {
 
   absl::Status DecodeAndSubmit(const grpc::ByteBuffer& bytes, RequestOrigin origin) {
     Decoded decoded;
-    absl::Status status = Protocol::Decode(bytes, parts_.shared_memory, &decoded);
+    absl::Status status = Protocol::Decode(bytes, {parts_.shared_memory, origin.tenant}, &decoded);
     if (status.ok()) return Submit(std::move(decoded), std::move(origin));
     request_id_ = std::move(decoded.request.call.request_id);
     return status;

@@ -15,19 +15,21 @@ absl::Status ModelControlOff() {
 }  // namespace
 
 ModelService::ModelService(const ServiceContext& services) : MessageService(services.authorizer) {
-  AddMethod("/castor.v1.ModelService/ListModels",
-            TypedMethod<v1::ListModelsRequest, v1::ListModelsResponse>(
-                services, Method::kListModels,
-                [&services](const v1::ListModelsRequest&, v1::ListModelsResponse* answer) {
-                  for (const ModelInfo& model : services.engine.info().models) {
-                    *answer->add_models() = ToProto(model);
-                  }
-                  return absl::OkStatus();
-                }));
+  AddMethod(
+      "/castor.v1.ModelService/ListModels",
+      TypedMethod<v1::ListModelsRequest, v1::ListModelsResponse>(
+          services, Method::kListModels,
+          [&services](const Caller&, const v1::ListModelsRequest&, v1::ListModelsResponse* answer) {
+            for (const ModelInfo& model : services.engine.info().models) {
+              *answer->add_models() = ToProto(model);
+            }
+            return absl::OkStatus();
+          }));
   AddMethod("/castor.v1.ModelService/GetModel",
             TypedMethod<v1::GetModelRequest, v1::Model>(
                 services, Method::kGetModel,
-                [&services](const v1::GetModelRequest& request, v1::Model* answer) -> absl::Status {
+                [&services](const Caller&, const v1::GetModelRequest& request,
+                            v1::Model* answer) -> absl::Status {
                   for (const ModelInfo& model : services.engine.info().models) {
                     if (model.name != request.name()) continue;
                     *answer = ToProto(model);
@@ -36,14 +38,14 @@ ModelService::ModelService(const ServiceContext& services) : MessageService(serv
                   return MakeError(Reason::kModelNotFound, "no model is named \"" + request.name() +
                                                                "\"; ListModels lists all models");
                 }));
-  AddMethod("/castor.v1.ModelService/LoadModel",
-            TypedMethod<v1::LoadModelRequest, v1::Model>(
-                services, Method::kLoadModel,
-                [](const v1::LoadModelRequest&, v1::Model*) { return ModelControlOff(); }));
+  AddMethod("/castor.v1.ModelService/LoadModel", TypedMethod<v1::LoadModelRequest, v1::Model>(
+                                                     services, Method::kLoadModel,
+                                                     [](const Caller&, const v1::LoadModelRequest&,
+                                                        v1::Model*) { return ModelControlOff(); }));
   AddMethod("/castor.v1.ModelService/UnloadModel",
             TypedMethod<v1::UnloadModelRequest, v1::UnloadModelResponse>(
                 services, Method::kUnloadModel,
-                [](const v1::UnloadModelRequest&, v1::UnloadModelResponse*) {
+                [](const Caller&, const v1::UnloadModelRequest&, v1::UnloadModelResponse*) {
                   return ModelControlOff();
                 }));
 }

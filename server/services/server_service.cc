@@ -29,8 +29,11 @@ ServerService::ServerService(const ServiceContext& services, int64_t max_message
   AddMethod("/castor.v1.ServerService/GetServerInfo",
             TypedMethod<v1::GetServerInfoRequest, v1::ServerInfo>(
                 services, Method::kGetServerInfo,
-                [this](const v1::GetServerInfoRequest&, v1::ServerInfo* answer) {
+                [this, &services](const Caller& caller, const v1::GetServerInfoRequest&,
+                                  v1::ServerInfo* answer) {
                   *answer = info_;
+                  answer->mutable_limits()->set_shared_memory_key_prefix(
+                      services.shared_memory.KeyPrefix(caller.tenant));
                   const std::chrono::duration<double> uptime =
                       std::chrono::steady_clock::now() - started_;
                   answer->set_uptime_seconds(uptime.count());

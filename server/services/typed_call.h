@@ -10,7 +10,7 @@
 namespace castor::server {
 
 // Parses the request, lets `handler` answer it, serialises the response. `handler` must not block:
-//   absl::Status handler(const Request&, Response*)
+//   absl::Status handler(const Caller&, const Request&, Response*)
 template <typename Request, typename Response, typename Handler>
 class TypedCall final : public MessageCall {
  public:
@@ -26,7 +26,7 @@ class TypedCall final : public MessageCall {
     Response response;
     absl::Status status =
         record_.accepted() ? ParseMessage(*message, &request) : CallRecord::Draining();
-    if (status.ok()) status = handler_(request, &response);
+    if (status.ok()) status = handler_(*caller(), request, &response);
     if (!status.ok()) return Refuse(status);
     grpc::ByteBuffer answer = SerializeMessage(response);
     record_.Answered(answer, std::nullopt, "");

@@ -8,20 +8,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/access_options.h"
 #include "server/live_files.h"
 
 namespace castor::server {
 
 using WallTime = std::chrono::system_clock::time_point;
-
-// Where they lie. All empty: no TLS.
-struct TlsFiles {
-  std::string certificate;  // the server's, then those between it and its authority
-  std::string key;          // the server's, without a pass phrase
-  std::string client_ca;    // authorities that clients' certificates come from; empty: none needed
-
-  bool on() const { return !certificate.empty(); }
-};
 
 struct Certificates {
   std::string chain;  // PEM, as read

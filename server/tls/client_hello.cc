@@ -16,8 +16,9 @@ constexpr auto kMajorVersion = std::byte{3};
 constexpr int kMaxRecords = 4;
 
 constexpr std::array<std::byte, 7> kTooOld = {
-    std::byte{21}, std::byte{3}, std::byte{1},   // alert, in the version that everybody reads
-    std::byte{0},  std::byte{2},                 // of two bytes:
+    std::byte{21}, std::byte{3},
+    std::byte{1},                 // alert, in the version that everybody reads
+    std::byte{0},  std::byte{2},  // of two bytes:
     std::byte{2},  std::byte{SSL_AD_PROTOCOL_VERSION}};  // fatal, protocol_version
 
 // What the library's callback has found; it lies behind the context's pointer.
@@ -80,7 +81,8 @@ Hello InspectHello(std::span<const std::byte> bytes, TlsVersion least) {
     if (!rest.empty() && rest[0] != kHandshakeRecord) return Hello::kNotTls;
     if (rest.size() > 1 && rest[1] != kMajorVersion) return Hello::kNotTls;
     if (rest.size() < kRecordHeader) return Hello::kIncomplete;
-    end += kRecordHeader + (std::to_integer<size_t>(rest[3]) << 8 | std::to_integer<size_t>(rest[4]));
+    end +=
+        kRecordHeader + (std::to_integer<size_t>(rest[3]) << 8 | std::to_integer<size_t>(rest[4]));
     if (end > kMaxHelloBytes) return Hello::kNotTls;
     if (end > bytes.size()) return Hello::kIncomplete;
     const Hello hello = Parse(bytes.first(end), least);

@@ -40,8 +40,9 @@ class TlsListenerCredentials final : public grpc::ServerCredentials {
     if (now == own.given_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
     grpc_ssl_pem_key_cert_pair pair{.private_key = now->key.c_str(),
                                     .cert_chain = now->chain.c_str()};
-    *config = grpc_ssl_server_certificate_config_create(
-        now->client_ca.empty() ? nullptr : now->client_ca.c_str(), &pair, 1);
+    // gRPC asserts that there are roots, which it uses only where clients need certificates.
+    const std::string& roots = now->client_ca.empty() ? now->chain : now->client_ca;
+    *config = grpc_ssl_server_certificate_config_create(roots.c_str(), &pair, 1);
     own.given_ = std::move(now);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }

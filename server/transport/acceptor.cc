@@ -10,7 +10,9 @@
 
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <span>
 #include <utility>
 #include <variant>
 
@@ -32,9 +34,9 @@ constexpr std::chrono::seconds kWarnEvery{10};
 // The delay before the next attempt when no descriptor is left, not even the reserve.
 constexpr int kOutOfDescriptorsMs = 100;
 
-void Watch(int epoll, int descriptor) {
+void Watch(int epoll, int descriptor, uint32_t events = EPOLLIN) {
   epoll_event event{};
-  event.events = EPOLLIN;
+  event.events = events;
   event.data.fd = descriptor;
   epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event);
 }
@@ -49,6 +51,14 @@ std::string_view NameOf(RefusedConnection cause) {
       return "one host has as many connections as --max-connections-per-host allows";
     case RefusedConnection::kNoDescriptor:
       return "the process has no file descriptor left (ulimit -n)";
+    case RefusedConnection::kTooManyNew:
+      return "there are as many connections without a call as --max-new-connections allows";
+    case RefusedConnection::kSilent:
+      return "it said nothing for too long";
+    case RefusedConnection::kNotTls:
+      return "it does not speak TLS, and this port does";
+    case RefusedConnection::kOldTls:
+      return "it offers no TLS as new as --tls-min-version";
   }
   return "";
 }
@@ -110,8 +120,9 @@ Acceptor::~Acceptor() {
   }
 }
 
-void Acceptor::Start(Sink* sink, Connections* connections, ConnectionWatch* watch,
-                     Metrics* metrics) {
+void Acceptor::Start(Sink* sink, Connections* connections, ConnectionWatch* watch, Metrics* metrics,
+                     std::optional<TlsVersion> least) {
+  least_ = least;
   sink_ = sink;
   connections_ = connections;
   watch_ = watch;
@@ -138,6 +149,7 @@ void Acceptor::Stop() {
   Wake();
   thread_.join();
   if (!listening_) CloseListeners();  // the thread may have ended before it did
+  while (!greeting_.empty()) DropGreeting(greeting_.begin()->first);
 }
 
 void Acceptor::Wake() {
@@ -155,6 +167,8 @@ void Acceptor::Run() {
       if (descriptor == wake_) {
         uint64_t times;
         static_cast<void>(!read(wake_, &times, sizeof(times)));
+      } else if (greeting_.contains(descriptor)) {
+        Examine(descriptor);
       } else if (listening_) {
         AcceptAll(descriptor);
       }
@@ -178,6 +192,9 @@ void Acceptor::AcceptAll(int listener) {
           std::this_thread::sleep_for(milliseconds(kOutOfDescriptorsMs));
           return;
         case EAGAIN:
+        case EBADF:  // this and the next two: it is no listening socket any more
+        case EINVAL:
+        case ENOTSOCK:
           return;
         default:
           continue;  // EINTR, or one connection's own failure: ECONNABORTED and the like
@@ -194,12 +211,62 @@ void Acceptor::AcceptAll(int listener) {
       close(socket);
       continue;
     }
-    watch_->Add(std::get<Connections::Admitted>(added));
-    Sink::NewConnectionParameters parameters;
-    parameters.listener_fd = listener;
-    parameters.fd = socket;
-    sink_->HandleNewConnection(&parameters);
+    const auto& admitted = std::get<Connections::Admitted>(added);
+    watch_->Add(admitted);
+    if (!least_.has_value()) {
+      HandOver(socket, listener, *admitted.connection);
+      continue;
+    }
+    greeting_.emplace(socket, Greeting{listener, admitted.connection});
+    // Told once for each arrival, since looking leaves the bytes where they are.
+    Watch(epoll_, socket, EPOLLIN | EPOLLET);
   }
+}
+
+void Acceptor::HandOver(int socket, int listener, Connection& connection) {
+  connection.HandedOver();
+  Sink::NewConnectionParameters parameters;
+  parameters.listener_fd = listener;
+  parameters.fd = socket;
+  sink_->HandleNewConnection(&parameters);
+}
+
+void Acceptor::Examine(int socket) {
+  std::array<std::byte, kMaxHelloBytes> bytes;
+  const ssize_t size = recv(socket, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (size <= 0) return DropGreeting(socket);  // gone, or closed for its silence
+  switch (InspectHello(std::span(bytes).first(static_cast<size_t>(size)), *least_)) {
+    case Hello::kIncomplete:
+      return;
+    case Hello::kNotTls:
+      return TurnAway(socket, RefusedConnection::kNotTls);
+    case Hello::kTooOld: {
+      // What is unread when a socket closes resets the connection, and the alert would be lost.
+      static_cast<void>(!recv(socket, bytes.data(), static_cast<size_t>(size), MSG_DONTWAIT));
+      const auto alert = TooOldAlert();
+      static_cast<void>(!send(socket, alert.data(), alert.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+      return TurnAway(socket, RefusedConnection::kOldTls);
+    }
+    case Hello::kAcceptable:
+      break;
+  }
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
+  const auto greeting = greeting_.extract(socket);
+  HandOver(socket, greeting.mapped().listener, *greeting.mapped().connection);
+}
+
+void Acceptor::TurnAway(int socket, RefusedConnection cause) {
+  Refuse(cause);
+  DropGreeting(socket);
+}
+
+void Acceptor::DropGreeting(int socket) {
+  // The watch learns of it, and forgets it: there is a second descriptor, because of which closing
+  // this one would leave the socket in our epoll.
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
+  greeting_.extract(socket).mapped().connection->Close();
+  close(socket);
 }
 
 bool Acceptor::TurnAwayWithTheReserve(int listener) {

@@ -2,7 +2,8 @@
 //
 // gRPC 1.51's own listener accepts every connection, and stops for good at the first accept that
 // fails for lack of a descriptor. This one keeps a descriptor in reserve, so that it can refuse
-// callers when there is none left, and asks Connections before it accepts one.
+// callers when there is none left, and asks Connections before it accepts one. Where callers are to
+// speak TLS, it waits for their hello and looks at that; gRPC does the rest of the handshake.
 //
 // The owner calls everything, on one thread.
 #pragma once
@@ -16,10 +17,12 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/metrics.h"
+#include "server/tls/client_hello.h"
 #include "server/transport/bind.h"
 #include "server/transport/connection_watch.h"
 #include "server/transport/connections.h"
@@ -42,8 +45,9 @@ class Acceptor {
   int port() const { return port_; }  // that was bound; 0 on a unix socket
 
   // Begins to accept. `sink` belongs to a server that has been started. All arguments must outlive
-  // Stop.
-  void Start(Sink* sink, Connections* connections, ConnectionWatch* watch, Metrics* metrics);
+  // Stop. With `least`, callers must speak TLS, of that version or a newer one.
+  void Start(Sink* sink, Connections* connections, ConnectionWatch* watch, Metrics* metrics,
+             std::optional<TlsVersion> least);
 
   // Closes the listening sockets: from now on the system refuses new connections. Existing ones
   // stay.
@@ -58,6 +62,11 @@ class Acceptor {
   absl::Status BindUnix(const std::string& address);
   void Run();
   void AcceptAll(int listener);
+  void HandOver(int socket, int listener, Connection& connection);
+  // Looks at what a caller has said so far: hands it over, turns it away, or goes on waiting.
+  void Examine(int socket);
+  void TurnAway(int socket, RefusedConnection cause);
+  void DropGreeting(int socket);
   // True when a connection could be turned away.
   bool TurnAwayWithTheReserve(int listener);
   void Refuse(RefusedConnection cause);
@@ -78,10 +87,16 @@ class Acceptor {
   Connections* connections_ = nullptr;
   ConnectionWatch* watch_ = nullptr;
   Metrics* metrics_ = nullptr;
+  std::optional<TlsVersion> least_;
   std::atomic<bool> listening_ = true;
   std::atomic<bool> stopped_ = false;
 
-  // The thread's.
+  // The thread's. Callers who have not said hello yet, by their sockets, which are ours.
+  struct Greeting {
+    int listener = -1;
+    std::shared_ptr<Connection> connection = {};
+  };
+  std::unordered_map<int, Greeting> greeting_;
   std::chrono::steady_clock::time_point warned_{};
   int64_t refused_since_warning_ = 0;
 

@@ -33,7 +33,7 @@ int64_t MetadataBytes(const grpc::CallbackServerContext& context) {
 
 }  // namespace
 
-CallTable::CallTable(Limits limits, const Connections& connections, Metrics& metrics)
+CallTable::CallTable(Limits limits, Connections& connections, Metrics& metrics)
     : limits_(limits),
       connections_(connections),
       metrics_(metrics),
@@ -51,7 +51,7 @@ CallTable::~CallTable() {
 absl::Status CallTable::Enter(Row& row, Kind kind, grpc::CallbackServerContext* context) {
   row.context_ = context;
   row.kind_ = kind;
-  row.connection_ = connections_.Find(context->peer());
+  row.connection_ = connections_.ForCall(context->peer());
   // Refused calls too: their callers have to read the refusal.
   Limit(row, steady_clock::now() + limits_.transfer);
 

@@ -59,7 +59,7 @@ class CallTable {
     TimePoint ends_ = TimePoint::max();  // guarded by mu_; max(): no limit
   };
 
-  CallTable(Limits limits, const Connections& connections, Metrics& metrics);
+  CallTable(Limits limits, Connections& connections, Metrics& metrics);
   ~CallTable();  // every call has left the table
   CallTable(const CallTable&) = delete;
   CallTable& operator=(const CallTable&) = delete;
@@ -89,7 +89,7 @@ class CallTable {
   void EndOverdue();
 
   const Limits limits_;
-  const Connections& connections_;
+  Connections& connections_;
   Metrics& metrics_;
 
   mutable Mutex mu_;

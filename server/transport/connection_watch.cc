@@ -73,6 +73,7 @@ void ConnectionWatch::Run() {
     const steady_clock::time_point now = steady_clock::now();
     if (anyone && now - looked >= milliseconds(every)) {
       connections_.BoundUnfinished(max_unfinished_bytes_, {now, ResidentBytes()});
+      connections_.CloseSilent(now);
       guard_.Look(connections_);
       looked = now;
     }

@@ -32,6 +32,10 @@ constexpr int64_t kFrames = 1024;
 constexpr int64_t kFramesPart = 256;
 constexpr int64_t kUpdatesPart = 64;
 constexpr int64_t kPingsPerSecond = 256;
+// What TLS adds: 22 bytes to each record, of which some peers send many that are small; and the
+// handshake, in which a client's certificates may come.
+constexpr int64_t kRecordsPart = 32;
+constexpr int64_t kHandshake = 64 << 10;
 
 // Of headers and the like, without a message.
 constexpr int64_t kMostHeaders = 1 << 20;
@@ -76,11 +80,13 @@ PeerName NameOfPeer(const sockaddr_storage& address) {
 // ---- Connection
 
 Connection::Connection(int descriptor, std::string name, std::string address,
-                       std::shared_ptr<Host> host)
+                       std::shared_ptr<Host> host, bool secured)
     : name_(std::move(name)),
       address_(std::move(address)),
       host_(std::move(host)),
+      secured_(secured),
       opened_(std::chrono::steady_clock::now()),
+      counted_off_(secured ? kHandshake : 0),
       descriptor_(descriptor),
       credited_(opened_) {}
 
@@ -120,7 +126,7 @@ void Connection::Began(int64_t bytes) {
 void Connection::Finished(int64_t bytes) {
   MutexLock lock(mu_);
   --receiving_;
-  counted_off_ += bytes + bytes / kFramesPart + kFrames;
+  counted_off_ += bytes + bytes / (secured_ ? kRecordsPart : kFramesPart) + kFrames;
 }
 
 void Connection::Dropped(TimePoint now) {
@@ -212,18 +218,70 @@ std::variant<Connections::Admitted, RefusedConnection> Connections::Add(
   }
   const int descriptor = fcntl(socket, F_DUPFD_CLOEXEC, 0);
   if (descriptor < 0) return RefusedConnection::kNoDescriptor;
+  if (new_ones_ >= limits_.new_ones) {
+    if (const auto oldest = TakeOldestNew()) {
+      oldest->Close();
+      metrics_.ConnectionRefused(RefusedConnection::kTooManyNew);
+    }
+  }
   std::shared_ptr<Host> host;
   if (!peer.host.empty()) {
     HostEntry& entry = hosts_[peer.host];
     ++entry.connections;
     host = entry.host;
   }
-  auto connection = std::make_shared<Connection>(descriptor, peer.name, peer.host, std::move(host));
+  auto connection = std::make_shared<Connection>(descriptor, peer.name, peer.host, std::move(host),
+                                                 limits_.secured);
   const uint64_t id = ++last_id_;
-  if (!peer.host.empty()) by_name_[peer.name] = connection;
-  by_id_.emplace(id, std::move(connection));
+  if (!peer.host.empty()) {
+    by_name_[peer.name] = {id, connection};
+    hosts_[peer.host].new_ones.emplace(id, connection);
+    ++new_ones_;
+  }
+  by_id_.emplace(id, connection);
   metrics_.SetConnections(static_cast<int64_t>(by_id_.size()));
-  return Admitted{id, descriptor};
+  return Admitted{id, descriptor, std::move(connection)};
+}
+
+// Who opens many connections and asks nothing displaces its own, not other hosts'.
+std::shared_ptr<Connection> Connections::TakeOldestNew() {
+  const auto most =
+      std::max_element(hosts_.begin(), hosts_.end(), [](const auto& a, const auto& b) {
+        return a.second.new_ones.size() < b.second.new_ones.size();
+      });
+  if (most == hosts_.end() || most->second.new_ones.empty()) return nullptr;
+  --new_ones_;
+  return std::move(most->second.new_ones.extract(most->second.new_ones.begin()).mapped());
+}
+
+bool Connections::Settle(const Connection& connection, uint64_t id) {
+  const auto host = hosts_.find(connection.address());
+  if (host == hosts_.end() || host->second.new_ones.erase(id) == 0) return false;
+  --new_ones_;
+  return true;
+}
+
+void Connections::CloseSilent(TimePoint now) {
+  std::vector<std::shared_ptr<Connection>> silent;
+  {
+    MutexLock lock(mu_);
+    for (auto& [host, entry] : hosts_) {
+      for (auto it = entry.new_ones.begin(); it != entry.new_ones.end();) {
+        const auto limit = it->second->handed_over() ? limits_.first_call : limits_.handshake;
+        if (limit.count() == 0 || now - it->second->opened() < limit) {
+          ++it;
+          continue;
+        }
+        silent.push_back(std::move(it->second));
+        it = entry.new_ones.erase(it);
+        --new_ones_;
+      }
+    }
+  }
+  for (const auto& connection : silent) {
+    connection->Close();
+    metrics_.ConnectionRefused(RefusedConnection::kSilent);
+  }
 }
 
 void Connections::Remove(uint64_t id) {
@@ -235,21 +293,25 @@ void Connections::Remove(uint64_t id) {
     connection = std::move(found->second);
     by_id_.erase(found);
     if (!connection->address().empty()) {
+      Settle(*connection, id);
       const auto host = hosts_.find(connection->address());
       if (--host->second.connections == 0) hosts_.erase(host);
       // A new connection from the same port may have taken over the name.
       const auto named = by_name_.find(connection->name());
-      if (named != by_name_.end() && named->second == connection) by_name_.erase(named);
+      if (named != by_name_.end() && named->second.id == id) by_name_.erase(named);
     }
     metrics_.SetConnections(static_cast<int64_t>(by_id_.size()));
   }
   connection->Release();
 }
 
-std::shared_ptr<Connection> Connections::Find(std::string_view name) const {
+std::shared_ptr<Connection> Connections::ForCall(std::string_view name) {
   MutexLock lock(mu_);
   const auto found = by_name_.find(std::string(name));
-  return found == by_name_.end() ? nullptr : found->second;
+  if (found == by_name_.end()) return nullptr;
+  Named& named = found->second;
+  if (!std::exchange(named.called, true)) Settle(*named.connection, named.id);
+  return named.connection;
 }
 
 std::vector<std::shared_ptr<Connection>> Connections::All() const {

@@ -3,7 +3,8 @@
 // gRPC 1.51 has no bound on connections, and enforces its bounds on streams and headers only for
 // peers that have acknowledged them. So the server keeps its own counts: how many connections there
 // are, in all and per host, how many calls each has, and how it behaves. A connection that has used
-// up its credit is closed.
+// up its credit is closed. One that has made no call yet is new: it may be in a handshake that
+// never ends, or not know what to ask. Of new ones there may be so many, for so long.
 //
 // Any thread may call anything. Locks are leaves: only the kernel is called under them.
 #pragma once
@@ -13,6 +14,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -48,8 +51,9 @@ class Connection {
 
   // `descriptor` is a duplicate of gRPC's, so that it stays valid after gRPC has closed its own;
   // owned. `name` is the peer as gRPC names it, "ipv4:127.0.0.1:4711"; `address` that without the
-  // port, empty for a unix socket.
-  Connection(int descriptor, std::string name, std::string address, std::shared_ptr<Host> host);
+  // port, empty for a unix socket. `secured`: its bytes are TLS's.
+  Connection(int descriptor, std::string name, std::string address, std::shared_ptr<Host> host,
+             bool secured = false);
   ~Connection() { Release(); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -57,6 +61,11 @@ class Connection {
   const std::string& name() const { return name_; }
   const std::string& address() const { return address_; }
   Host& host() { return *host_; }
+  TimePoint opened() const { return opened_; }
+
+  // Its handshake has begun, and is gRPC's.
+  void HandedOver() { handed_over_.store(true, std::memory_order_relaxed); }
+  bool handed_over() const { return handed_over_.load(std::memory_order_relaxed); }
 
   // Counts a call in unless there are `limit` already. If it was counted in, it must be counted
   // out.
@@ -114,7 +123,9 @@ class Connection {
   const std::shared_ptr<Host> host_;
   int64_t Look(TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  const bool secured_;
   const TimePoint opened_;
+  std::atomic<bool> handed_over_ = false;
   std::atomic<int64_t> calls_ = 0;
 
   mutable Mutex mu_;
@@ -136,6 +147,11 @@ class Connections {
   struct Limits {
     int64_t total;
     int64_t per_host;
+    int64_t new_ones = std::numeric_limits<int64_t>::max();  // that have made no call yet
+    // For the first byte of a handshake to reach gRPC, and for the first call; 0: unlimited.
+    std::chrono::milliseconds handshake{0};
+    std::chrono::milliseconds first_call{0};
+    bool secured = false;  // they speak TLS
   };
 
   Connections(Limits limits, Metrics& metrics) : limits_(limits), metrics_(metrics) {}
@@ -144,6 +160,7 @@ class Connections {
   struct Admitted {
     uint64_t id;
     int descriptor;  // the duplicate; valid until Remove(id)
+    std::shared_ptr<Connection> connection;
   };
   // Enters a connected `socket` from `from`; the socket stays the caller's.
   std::variant<Admitted, RefusedConnection> Add(int socket, const sockaddr_storage& from);
@@ -151,10 +168,14 @@ class Connections {
   // The socket is closed: forgets it.
   void Remove(uint64_t id);
 
-  // The connection that gRPC names so; null on unix sockets, which gRPC cannot tell apart.
-  std::shared_ptr<Connection> Find(std::string_view name) const;
+  // A call begins on the connection that gRPC names so, which is not new any more; null on unix
+  // sockets, which gRPC cannot tell apart.
+  std::shared_ptr<Connection> ForCall(std::string_view name);
 
   std::vector<std::shared_ptr<Connection>> All() const;
+
+  // Closes new connections whose time is up. Call periodically.
+  void CloseSilent(TimePoint now);
 
   // Closes connections that send headers without end. Then closes the one with the most unfinished
   // bytes, until all together have no more than `limit`. Call periodically, from one thread.
@@ -170,11 +191,18 @@ class Connections {
   int64_t open() const;
 
  private:
+  using Ages = std::map<uint64_t, std::shared_ptr<Connection>>;  // by number: the oldest first
+
   struct HostEntry {
     int64_t connections = 0;
+    Ages new_ones = {};
     std::shared_ptr<Host> host = std::make_shared<Host>();
   };
 
+  // Takes the oldest new connection out of those of the host that has most.
+  std::shared_ptr<Connection> TakeOldestNew() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // It is not new any more. False if it was not.
+  bool Settle(const Connection& connection, uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Expel(Connection& connection, int64_t bytes, std::string_view why);
 
   const Limits limits_;
@@ -183,7 +211,13 @@ class Connections {
   mutable Mutex mu_;
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> by_id_ ABSL_GUARDED_BY(mu_);
-  std::unordered_map<std::string, std::shared_ptr<Connection>> by_name_ ABSL_GUARDED_BY(mu_);
+  struct Named {
+    uint64_t id = 0;
+    std::shared_ptr<Connection> connection = {};
+    bool called = false;
+  };
+  std::unordered_map<std::string, Named> by_name_ ABSL_GUARDED_BY(mu_);
+  int64_t new_ones_ ABSL_GUARDED_BY(mu_) = 0;
   std::unordered_map<std::string, HostEntry> hosts_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -45,6 +45,9 @@ ServerOptions WithTransportLimits(ServerOptions options, int64_t descriptors,
   if (options.max_connections_per_host == 0) {
     options.max_connections_per_host = std::max<int64_t>(options.max_connections * 3 / 4, 1);
   }
+  if (options.max_new_connections == 0) {
+    options.max_new_connections = std::max<int64_t>(options.max_connections / 4, 1);
+  }
   if (options.max_transport_bytes == 0) {
     options.max_transport_bytes = std::max(memory_bytes / 4, 2 * options.max_message_bytes);
   }

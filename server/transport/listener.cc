@@ -83,6 +83,8 @@ ListenerSettings SettingsOf(const ServerOptions& options) {
           .max_transport_bytes = options.max_transport_bytes,
           .max_concurrent_streams = options.max_concurrent_streams,
           .handshake_timeout = options.handshake_timeout,
+          .least_tls = options.access.tls.on() ? std::optional(options.access.tls_min_version)
+                                               : std::nullopt,
           .max_connection_idle = options.max_connection_idle,
           .max_connection_age = options.max_connection_age,
           .max_connection_age_grace = options.max_connection_age_grace};
@@ -103,14 +105,16 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
   Limit(settings, builder);
   for (grpc::Service* service : services) builder.RegisterService(service);
   auto listener = std::unique_ptr<Listener>(new Listener(connections));
+  listener->credentials_ = std::move(credentials);
   listener->sink_ = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      std::move(credentials));
+      listener->credentials_);
   listener->server_ = builder.BuildAndStart();
   if (listener->server_ == nullptr) return absl::InternalError("gRPC's server does not start");
   listener->watch_ = std::move(watch);
   listener->acceptor_ = *std::move(acceptor);
-  listener->acceptor_->Start(listener->sink_.get(), &connections, listener->watch_.get(), &metrics);
+  listener->acceptor_->Start(listener->sink_.get(), &connections, listener->watch_.get(), &metrics,
+                             settings.least_tls);
   return listener;
 }
 

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct ListenerSettings {
   int64_t max_transport_bytes = 0;     // of messages that are not whole, on all connections
   int32_t max_concurrent_streams = 0;  // on one connection
   std::chrono::milliseconds handshake_timeout{0};
+  std::optional<TlsVersion> least_tls{};  // callers must speak it, or a newer one; none: plaintext
   std::chrono::milliseconds max_connection_idle{0};       // 0: unlimited
   std::chrono::milliseconds max_connection_age{0};        // 0: unlimited
   std::chrono::milliseconds max_connection_age_grace{0};  // for calls on an aged connection
@@ -61,6 +63,7 @@ class Listener {
   explicit Listener(Connections& connections) : connections_(connections) {}
 
   Connections& connections_;
+  std::shared_ptr<grpc::ServerCredentials> credentials_;  // the server asks them until it ends
   std::unique_ptr<ConnectionWatch> watch_;
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<Acceptor::Sink> sink_;

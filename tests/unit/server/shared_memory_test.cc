@@ -18,6 +18,8 @@
 namespace castor::server {
 namespace {
 
+constexpr char kTenant[] = "tenant";
+
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -159,54 +161,54 @@ TEST(SharedRegionTest, AWriteDoesNotLengthenAnObject) {
 
 TEST(SharedMemoryTest, FindsListsAndForgetsByName) {
   SharedMemory regions(3);
-  ASSERT_TRUE(regions.Add(Hollow("b")).ok());
-  ASSERT_TRUE(regions.Add(Hollow("a")).ok());
-  ASSERT_TRUE(regions.Find("a", "query").ok());
-  EXPECT_EQ((*regions.Find("b", "query"))->info().name, "b");
+  ASSERT_TRUE(regions.Add(kTenant, Hollow("b")).ok());
+  ASSERT_TRUE(regions.Add(kTenant, Hollow("a")).ok());
+  ASSERT_TRUE(regions.Find(kTenant, "a", "query").ok());
+  EXPECT_EQ((*regions.Find(kTenant, "b", "query"))->info().name, "b");
   std::vector<std::string> names;
-  for (const RegionInfo& info : regions.List()) names.push_back(info.name);
+  for (const RegionInfo& info : regions.List(kTenant)) names.push_back(info.name);
   EXPECT_THAT(names, ElementsAre("a", "b"));
 
-  EXPECT_EQ(Refusal(regions.Find("c", "query").status()), "REGION_NOT_FOUND query.region");
-  EXPECT_EQ(Refusal(regions.Remove("c")), "REGION_NOT_FOUND ");
-  EXPECT_TRUE(regions.Remove("a").ok());
-  EXPECT_EQ(Refusal(regions.Find("a", "query").status()), "REGION_NOT_FOUND query.region");
-  EXPECT_EQ(regions.List().size(), 1u);
+  EXPECT_EQ(Refusal(regions.Find(kTenant, "c", "query").status()), "REGION_NOT_FOUND query.region");
+  EXPECT_EQ(Refusal(regions.Remove(kTenant, "c")), "REGION_NOT_FOUND ");
+  EXPECT_TRUE(regions.Remove(kTenant, "a").ok());
+  EXPECT_EQ(Refusal(regions.Find(kTenant, "a", "query").status()), "REGION_NOT_FOUND query.region");
+  EXPECT_EQ(regions.List(kTenant).size(), 1u);
 }
 
 TEST(SharedMemoryTest, ANameIsTakenOnce) {
   SharedMemory regions(3);
   const auto first = Hollow("a");
-  ASSERT_TRUE(regions.Add(first).ok());
-  const absl::Status second = regions.Add(Hollow("a"));
+  ASSERT_TRUE(regions.Add(kTenant, first).ok());
+  const absl::Status second = regions.Add(kTenant, Hollow("a"));
   EXPECT_EQ(ReasonOf(second), Reason::kRegionExists);
   EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(*regions.Find("a", ""), first);
+  EXPECT_EQ(*regions.Find(kTenant, "a", ""), first);
 }
 
 TEST(SharedMemoryTest, TheirNumberIsBounded) {
   SharedMemory regions(2);
-  ASSERT_TRUE(regions.Add(Hollow("a")).ok());
-  ASSERT_TRUE(regions.Add(Hollow("b")).ok());
-  EXPECT_EQ(Refusal(regions.Add(Hollow("c"))), "TOO_MANY_REGIONS ");
-  ASSERT_TRUE(regions.Remove("a").ok());
-  EXPECT_TRUE(regions.Add(Hollow("c")).ok());
+  ASSERT_TRUE(regions.Add(kTenant, Hollow("a")).ok());
+  ASSERT_TRUE(regions.Add(kTenant, Hollow("b")).ok());
+  EXPECT_EQ(Refusal(regions.Add(kTenant, Hollow("c"))), "TOO_MANY_REGIONS ");
+  ASSERT_TRUE(regions.Remove(kTenant, "a").ok());
+  EXPECT_TRUE(regions.Add(kTenant, Hollow("c")).ok());
 }
 
 TEST(SharedMemoryTest, WhereItIsOffTheFlagIsNamed) {
   SharedMemory off(0);
   EXPECT_EQ(off.CheckOn().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(off.CheckOn().message()), HasSubstr("--shared-memory"));
-  EXPECT_EQ(Refusal(off.Find("a", "output").status()), "SHARED_MEMORY_OFF output");
+  EXPECT_EQ(Refusal(off.Find(kTenant, "a", "output").status()), "SHARED_MEMORY_OFF output");
 }
 
 TEST(SharedMemoryTest, ARegionInUseOutlivesItsRegistration) {
   SharedMemory regions(1);
   const SharedObject object(10);
-  ASSERT_TRUE(regions.Add(*SharedRegion::Open({"r", object.key(), 0, 10})).ok());
-  auto used = *regions.Find("r", "");
+  ASSERT_TRUE(regions.Add(kTenant, *SharedRegion::Open({"r", object.key(), 0, 10})).ok());
+  auto used = *regions.Find(kTenant, "r", "");
   const FileRange range = *used->Range(0, 6, "");
-  ASSERT_TRUE(regions.Remove("r").ok());
+  ASSERT_TRUE(regions.Remove(kTenant, "r").ok());
   EXPECT_TRUE(Write(range, "beaver").ok());
   EXPECT_EQ(object.Read(0, 6), "beaver");
   used.reset();
@@ -221,16 +223,16 @@ TEST(SharedMemoryTest, ThreadsMayRegisterFindAndForgetAtOnce) {
     threads.emplace_back([&, t] {
       const std::string mine = std::to_string(t);
       for (int i = 0; i < 500; ++i) {
-        EXPECT_TRUE(regions.Add(Hollow(mine)).ok());
-        for (const char* name : {"0", "1", "2", "3"}) found += regions.Find(name, "").ok();
-        EXPECT_GE(regions.List().size(), 1u);
-        EXPECT_TRUE(regions.Remove(mine).ok());
+        EXPECT_TRUE(regions.Add(kTenant, Hollow(mine)).ok());
+        for (const char* name : {"0", "1", "2", "3"}) found += regions.Find(kTenant, name, "").ok();
+        EXPECT_GE(regions.List(kTenant).size(), 1u);
+        EXPECT_TRUE(regions.Remove(kTenant, mine).ok());
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_GE(found, 4 * 500);
-  EXPECT_TRUE(regions.List().empty());
+  EXPECT_TRUE(regions.List(kTenant).empty());
 }
 
 }  // namespace

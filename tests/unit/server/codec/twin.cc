@@ -63,7 +63,7 @@ std::string Text(const Encode& converted) { return Describe(converted.request); 
 
 template <typename Message, typename Decoded>
 Comparison Compare(std::string_view bytes, std::span<const size_t> slice_sizes,
-                   absl::Status (*decode)(const grpc::ByteBuffer&, const SharedMemory&, Decoded*)) {
+                   absl::Status (*decode)(const grpc::ByteBuffer&, TenantRegions, Decoded*)) {
   Comparison comparison;
   Decoded fast;
   absl::Status fast_status;
@@ -71,7 +71,7 @@ Comparison Compare(std::string_view bytes, std::span<const size_t> slice_sizes,
     // Destroyed before the result is read: the result must hold what it needs of the buffer.
     const grpc::ByteBuffer buffer = InSlices(bytes, slice_sizes);
     Decoded decoded;
-    fast_status = decode(buffer, Regions(), &decoded);
+    fast_status = decode(buffer, {Regions(), kTwinTenant}, &decoded);
     fast = std::move(decoded);
   }
   comparison.accepted = fast_status.ok();
@@ -101,7 +101,7 @@ const SharedMemory& Regions() {
     auto* made = new SharedMemory(std::size(kTwinRegions));
     for (const TwinRegion& region : kTwinRegions) {
       RegionInfo info{region.name, "/no-file", region.offset, region.size};
-      made->Add(std::make_shared<const SharedRegion>(std::move(info), kTwinDescriptor))
+      made->Add(kTwinTenant, std::make_shared<const SharedRegion>(std::move(info), kTwinDescriptor))
           .IgnoreError();
     }
     return made;

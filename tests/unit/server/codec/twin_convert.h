@@ -20,6 +20,7 @@ struct TwinRegion {
 };
 inline constexpr TwinRegion kTwinRegions[] = {{"r", 100, 4096}, {"huge", 7, INT64_MAX - 7}};
 inline constexpr int kTwinDescriptor = -1;
+inline constexpr char kTwinTenant[] = "twin";
 
 struct Attend {
   AttentionRequest request;

@@ -1,0 +1,33 @@
+// What the options say about who gets in.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "server/tls/client_hello.h"
+
+namespace castor::server {
+
+// Where the listener's certificates lie, in PEM. All empty: no TLS.
+struct TlsFiles {
+  std::string certificate{};  // the server's, then those between it and its authority
+  std::string key{};          // the server's, without a pass phrase
+  std::string client_ca{};  // authorities that clients' certificates come from; empty: none needed
+
+  bool on() const { return !certificate.empty(); }
+};
+
+struct AccessOptions {
+  TlsFiles tls{};
+  TlsVersion tls_min_version = TlsVersion::k12;
+  std::string callers{};                       // the file of auth/caller_file.h; empty: none
+  bool callers_in_the_clear = false;           // tokens may come over plaintext from other machines
+  bool metrics_tls = false;                    // /metrics has the listener's certificates
+  bool metrics_callers = false;                // /metrics is for callers who may read it
+  std::chrono::milliseconds look_every{1000};  // at the files
+
+  // Whether callers must say who they are.
+  bool asks() const { return !callers.empty() || !tls.client_ca.empty(); }
+};
+
+}  // namespace castor::server
