@@ -151,6 +151,14 @@ void Timeline::Remove(Place place) noexcept {
   total_weight_ = 0;
 }
 
+double Timeline::UntilServed(const std::string& tenant, double part) const {
+  const auto found = tenants_.find(tenant);
+  if (found == tenants_.end()) return 0;
+  const Tenant& own = found->second;
+  const double us = part * own.times.total();
+  return us + OfOthers(&own, own.weight, us, times_.total() - own.times.total());
+}
+
 double Timeline::ShareAhead(const std::string& tenant, Priority priority, double ahead_us,
                             TimePoint now) const {
   const auto found = tenants_.find(tenant);

@@ -134,6 +134,9 @@ class Timeline {
   double ShareAhead(const std::string& tenant, Priority priority, double ahead_us,
                     TimePoint now) const;
 
+  // The time until `part` of what the tenant has waiting, 0 to 1, is served, and others meanwhile.
+  double UntilServed(const std::string& tenant, double part) const;
+
   double total_us() const { return times_.total(); }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
