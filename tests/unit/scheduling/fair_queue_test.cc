@@ -77,6 +77,54 @@ TEST(FairQueueTest, WeightsAreShares) {
   EXPECT_EQ(std::count(order.begin(), order.end(), 'b'), 60);
 }
 
+TEST(FairQueueTest, NewWeightsAreSharesFromTheNextServiceOn) {
+  const auto terms = Weighted({{"b", 3}});
+  Fair queue(terms);
+  PushMany(queue, "a", 300);
+  PushMany(queue, "b", 300);
+  const auto of_b = [&](int count) {
+    const std::string order = Order(queue, count);
+    return std::count(order.begin(), order.end(), 'b');
+  };
+  EXPECT_EQ(of_b(80), 60);
+  terms->Set(Weights({{"a", 3}}));
+  EXPECT_NEAR(of_b(8), 2, 1);
+  EXPECT_NEAR(of_b(80), 20, 1);
+  EXPECT_EQ(queue.WeightOf("a"), 3);
+  terms->Set({});
+  EXPECT_NEAR(of_b(8), 4, 1);
+  EXPECT_NEAR(of_b(80), 40, 1);
+}
+
+TEST(FairQueueTest, WhatALowWeightMadeOfADebtIsNotKept) {
+  const auto terms = Weighted({{"a", 0.001}});
+  Fair queue(terms);
+  PushMany(queue, "a", 3);
+  PushMany(queue, "b", 30);
+  EXPECT_EQ(Serve(queue, 4), "a");
+  EXPECT_EQ(Order(queue, 9), "bbbbbbbbb");
+  EXPECT_EQ(queue.TimeOf("a"), 4000);
+  terms->Set({});
+  EXPECT_EQ(Order(queue, 4), "bbba") << "it has had 4";
+  terms->Set(Weights({{"a", 0.001}}));
+  EXPECT_EQ(Order(queue, 3), "bbb");
+  terms->Set({});
+  EXPECT_EQ(Order(queue, 2), "ab");
+}
+
+TEST(FairQueueTest, DebtFollowsTheWeightWhileItsTenantIsIdle) {
+  const auto terms = Weighted({});
+  Fair queue(terms);
+  Push(queue, "a", 0);
+  PushMany(queue, "b", 9);
+  EXPECT_EQ(Serve(queue, 6), "a");
+  terms->Set(Weights({{"a", 3}}));
+  EXPECT_EQ(Serve(queue), "b");
+  Push(queue, "a", 1);
+  EXPECT_EQ(queue.TimeOf("a"), 2);
+  EXPECT_EQ(Order(queue, 4), "babb");
+}
+
 TEST(FairQueueTest, LongServiceCountsForMore) {
   Fair queue(Weighted({}));
   PushMany(queue, "a", 9);
@@ -240,6 +288,17 @@ class SlowFairQueue {
     found->time += service / found->weight;
   }
 
+  void ReadWeights() {
+    for (Tenant& tenant : tenants_) {
+      const double weight = terms_->WeightOf(tenant.name);
+      const double ahead = tenant.time - time_;
+      if (ahead > 0 && weight != tenant.weight) {
+        tenant.time = time_ + ahead * (tenant.weight / weight);
+      }
+      tenant.weight = weight;
+    }
+  }
+
   std::vector<std::pair<std::string, int>> Order() const {
     std::vector<std::tuple<double, int, int, std::string>> all;
     for (const Tenant& tenant : tenants_) {
@@ -292,6 +351,11 @@ TEST_F(FairQueueRandomTest, AgreesWithAPlainList) {
       }
       ASSERT_EQ(queue.Remove(name, removed), name);
       twin.Remove(name, removed);
+      order = twin.Order();
+    }
+    if (Uniform(0, 9) == 0) {
+      terms->Set(Weights({{"a", 0.1 * UpTo(100)}, {"c", 0.1 * UpTo(100)}}));
+      twin.ReadWeights();
       order = twin.Order();
     }
     std::vector<std::pair<std::string, int>> asked;
