@@ -184,6 +184,7 @@ absl::StatusOr<Reservation> Admission::Reserve(const Claim& claim) {
   if (auto status = CheckTime(claim.time); !status.ok()) return status;
   const TimePoint now = clock_->Now();
   MutexLock lock(mu_);
+  timeline_.ReadWeights();
   if (auto status = CheckQuota(claim, quota); !status.ok()) return status;
   if (auto status = CheckRoom(claim, now); !status.ok()) return status;
   const Timeline::Candidate candidate{
