@@ -97,6 +97,11 @@ Cost QuotaOf(const TenantTerms& terms) {
           or_any(terms.max_queued_bytes)};
 }
 
+bool UsedUp(const Cost& used, const TenantTerms& terms) {
+  const Parts parts({0, 0, 0}, used, QuotaOf(terms));
+  return std::any_of(parts.begin(), parts.end(), std::mem_fn(&Part::used_up));
+}
+
 absl::Status CheckBudget(const Part& part, const char* whose) {
   if (part.cost <= part.budget) return absl::OkStatus();
   return MakeError(Reason::kTooLarge, "the request takes " + std::to_string(part.cost) + " " +
@@ -184,7 +189,7 @@ absl::StatusOr<Reservation> Admission::Reserve(const Claim& claim) {
   if (auto status = CheckTime(claim.time); !status.ok()) return status;
   const TimePoint now = clock_->Now();
   MutexLock lock(mu_);
-  timeline_.ReadWeights();
+  ReadTerms();
   if (auto status = CheckQuota(claim, quota); !status.ok()) return status;
   if (auto status = CheckRoom(claim, now); !status.ok()) return status;
   const Timeline::Candidate candidate{
@@ -209,7 +214,10 @@ Reservation Admission::DoTake(const Claim& claim, const Timeline::Candidate& can
   reservation.cost_ = claim.cost;
   Add(&in_use_, claim.cost);
   auto tenant = tenants_.find(claim.tenant);
-  if (tenant == tenants_.end()) tenant = spare_tenants_.Insert(tenants_, claim.tenant, Tenant());
+  if (tenant == tenants_.end()) {
+    tenant = spare_tenants_.Insert(tenants_, claim.tenant,
+                                   Tenant{.terms = terms_->of(claim.tenant)});
+  }
   Add(&tenant->second.in_use, claim.cost);
   reservation.admission_ = shared_from_this();
   reservation.tenant_ = claim.tenant;
@@ -250,7 +258,9 @@ absl::Status Admission::CheckRoom(const Claim& claim, TimePoint now) {
   }
   if (scarce != nullptr) {
     if (tenants_.size() < kMostTenants || tenants_.contains(claim.tenant)) {
-      tenants_[claim.tenant].refused = now;
+      const auto [tenant, is_new] = tenants_.try_emplace(claim.tenant);
+      if (is_new) tenant->second.terms = terms_->of(claim.tenant);
+      tenant->second.refused = now;
     }
     return QueueFull(std::string("the queue is full: no room in the budget of ") + scarce,
                      Hint(wait_us));
@@ -271,25 +281,30 @@ bool Admission::MayTakeLast(const Claim& claim, TimePoint now) {
     return part.cost > part.budget - part.budget / kLastPart - part.used;
   };
   if (std::none_of(all.begin(), all.end(), takes_last)) return true;
-  const auto own = tenants_.find(claim.tenant);
-  if (own == tenants_.end()) return true;
   ForgetIdle(now);
-  const double weight = terms_->WeightOf(claim.tenant);
-  double weights = weight;
+  const auto found = tenants_.find(claim.tenant);
+  if (found == tenants_.end()) return true;
+  const Tenant& asking = found->second;
+  double weights = 0;
   for (const auto& [name, tenant] : tenants_) {
-    if (name == claim.tenant) continue;
-    // For those that have used up their quota nothing is kept: they could not take it.
-    const TenantTerms terms = terms_->of(name);
-    const Parts theirs({0, 0, 0}, tenant.in_use, QuotaOf(terms));
-    if (std::any_of(theirs.begin(), theirs.end(), std::mem_fn(&Part::used_up))) continue;
-    weights += terms.weight;
+    // For those that have used up a quota nothing is kept: they could not take it.
+    if (&tenant != &asking && UsedUp(tenant.in_use, tenant.terms)) continue;
+    weights += tenant.terms.weight;
   }
-  const double share = weight / weights;
-  const Parts mine(claim.cost, own->second.in_use, budgets_.most);
+  const double share = asking.terms.weight / weights;
+  const Parts mine(claim.cost, asking.in_use, budgets_.most);
   return std::equal(all.begin(), all.end(), mine.begin(), [&](const Part& of_all, const Part& own) {
     const double after = static_cast<double>(own.used) + static_cast<double>(own.cost);
     return !takes_last(of_all) || after <= share * static_cast<double>(own.budget);
   });
+}
+
+void Admission::ReadTerms() noexcept {
+  const uint64_t version = terms_->version();
+  if (version == terms_version_) return;
+  terms_version_ = version;
+  for (auto& [name, tenant] : tenants_) tenant.terms = terms_->of(name);
+  timeline_.ReadWeights();
 }
 
 void Admission::ForgetIdle(TimePoint now) {

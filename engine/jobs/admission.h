@@ -179,6 +179,8 @@ class Admission : public std::enable_shared_from_this<Admission> {
   }
   Reservation DoTake(const Claim& claim, const Timeline::Candidate& candidate, TimePoint now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // From here on new terms apply. One walk over the tenants for each replacement.
+  void ReadTerms() noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetIdle(TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayTakeLast(const Claim& claim, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Adjust(const std::string& tenant, const Cost& by) noexcept;
@@ -195,6 +197,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   struct Tenant {
     Cost in_use{0, 0, 0};
     std::optional<TimePoint> refused = {};
+    TenantTerms terms = {};
 
     bool idle() const { return in_use.requests == 0 && in_use.bytes == 0; }
   };
@@ -204,6 +207,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   Timeline timeline_ ABSL_GUARDED_BY(mu_);
   using Tenants = std::map<std::string, Tenant>;
   Tenants tenants_ ABSL_GUARDED_BY(mu_);
+  uint64_t terms_version_ ABSL_GUARDED_BY(mu_) = 0;
   SpareNodes<Tenants> spare_tenants_ ABSL_GUARDED_BY(mu_);
   Ticket last_ticket_ ABSL_GUARDED_BY(mu_) = 0;
   TimePoint next_forgetting_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
