@@ -215,8 +215,8 @@ Reservation Admission::DoTake(const Claim& claim, const Timeline::Candidate& can
   Add(&in_use_, claim.cost);
   auto tenant = tenants_.find(claim.tenant);
   if (tenant == tenants_.end()) {
-    tenant = spare_tenants_.Insert(tenants_, claim.tenant,
-                                   Tenant{.terms = terms_->of(claim.tenant)});
+    tenant =
+        spare_tenants_.Insert(tenants_, claim.tenant, Tenant{.terms = terms_->of(claim.tenant)});
   }
   Add(&tenant->second.in_use, claim.cost);
   reservation.admission_ = shared_from_this();
