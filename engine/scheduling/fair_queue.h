@@ -65,6 +65,7 @@ class FairQueue {
   template <typename Accept>
   typename Entries::value_type* First(Accept&& accept) {
     ReadWeights();
+    if (time_ > kFar) StartAnew();
     for (const auto& [turn, tenant] : waiting_) {
       for (auto& entry : tenant->entries) {
         if (accept(entry.first, entry.second)) return &entry;
@@ -118,6 +119,10 @@ class FairQueue {
   // there are very many: then those that were served longest ago are forgotten.
   static constexpr size_t kMostIdle = 1024;
 
+  // A double still tells a microsecond's share of a weight of 1000 from none here. A tenant of
+  // 0.001 gets this far in a quarter of an hour.
+  static constexpr double kFar = 1e12;
+
   // Never inlined into what is noexcept: see batcher.cc.
   ABSL_ATTRIBUTE_NOINLINE void DoInsert(const std::string& name, const Key& key, Value&& value) {
     Tenant& tenant = Find(name);
@@ -143,24 +148,37 @@ class FairQueue {
     return *tenant;
   }
 
-  // Allocates nothing. One walk over the tenants for each replacement of the terms.
+  // One walk over the tenants for each replacement of the terms.
   void ReadWeights() noexcept {
     const uint64_t version = terms_->version();
     if (version == version_) return;
     version_ = version;
+    ForEach([this](Tenant& tenant) {
+      const double weight = terms_->WeightOf(tenant.name);
+      const double ahead = tenant.time - time_;
+      if (ahead > 0) tenant.time = time_ + ahead * (tenant.weight / weight);
+      tenant.weight = weight;
+    });
+  }
+
+  // Virtual time begins at 0 again.
+  void StartAnew() noexcept {
+    ForEach([this](Tenant& tenant) { tenant.time -= time_; });
+    time_ = 0;
+  }
+
+  // Changes all tenants' virtual times. Allocates nothing.
+  template <typename Change>
+  void ForEach(Change&& change) noexcept {
     for (Turns* const turns : {&waiting_, &idle_}) {
-      for (auto next = turns->begin(); next != turns->end();) {
-        const auto at = next++;
-        Tenant& tenant = *at->second;
-        const double weight = terms_->WeightOf(tenant.name);
-        if (weight == tenant.weight) continue;  // or it was moved ahead, and is met again
-        auto node = turns->extract(at);
-        const double ahead = tenant.time - time_;
-        if (ahead > 0) tenant.time = time_ + ahead * (tenant.weight / weight);
-        tenant.weight = weight;
-        node.key() = tenant.turn();
-        turns->insert(std::move(node));
+      Turns changed;
+      while (!turns->empty()) {
+        auto node = turns->extract(turns->begin());
+        change(*node.mapped());
+        node.key() = node.mapped()->turn();
+        changed.insert(changed.end(), std::move(node));
       }
+      turns->swap(changed);
     }
   }
 

@@ -125,6 +125,24 @@ TEST(FairQueueTest, DebtFollowsTheWeightWhileItsTenantIsIdle) {
   EXPECT_EQ(Order(queue, 4), "babb");
 }
 
+// Else what a tenant of a great weight is served would be lost once virtual time has come far.
+TEST(FairQueueTest, ShortServiceCountsHoweverFarVirtualTimeHasCome) {
+  Fair queue(Weighted({{"a", 0.001}, {"c", 1000}}), /*credit=*/100);
+  Push(queue, "d", 0);
+  Serve(queue, 5e16);
+  for (int i = 0; i < 1000; ++i) {
+    Push(queue, "a", i);
+    Serve(queue, 1e11);  // 1e14 of virtual time
+  }
+  PushMany(queue, "b", 10);
+  PushMany(queue, "c", 3000);
+  const std::string order = Order(queue, 2502);
+  EXPECT_EQ(std::count(order.begin(), order.end(), 'b'), 3);
+  Push(queue, "d", 1);
+  EXPECT_EQ(FirstIn(queue).first, "d") << "its debt is of the past";
+  EXPECT_LE(queue.TimeOf("d"), queue.TimeOf("c"));
+}
+
 TEST(FairQueueTest, LongServiceCountsForMore) {
   Fair queue(Weighted({}));
   PushMany(queue, "a", 9);
