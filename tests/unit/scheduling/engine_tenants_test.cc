@@ -90,6 +90,26 @@ TEST_F(EngineTenantsTest, WhatWaitsFollowsNewWeights) {
   EXPECT_NEAR(static_cast<double>(of_a), 30, 1);
 }
 
+TEST_F(EngineTenantsTest, ThereMayBeVeryManyTenants) {
+  options_.max_queued_requests = 3000;
+  predict_ = [](int64_t) { return PredictedTime{.own_us = 100}; };
+  Start();
+  Occupy();
+  const auto terms = [](double weight) {
+    std::map<std::string, TenantTerms> tenants;
+    for (int i = 0; i < 100'000; ++i) {
+      tenants["tenant-" + std::to_string(i)] = {.weight = weight, .max_queued_requests = 1};
+    }
+    return tenants;
+  };
+  engine_->SetTenants(terms(0.001));
+  for (int id = 0; id < 2000; ++id) Submit(Of("tenant-" + std::to_string(50 * id), id), id);
+  EXPECT_EQ(ReasonOf(Refusal(Of("tenant-50", 1))), Reason::kQueueFull);
+  script_->Open();
+  for (const double weight : {1000, 1}) engine_->SetTenants(terms(weight));
+  for (int id = 0; id < 2000; ++id) ASSERT_TRUE(answers_.Get(id).ok());
+}
+
 // Callers of many names while the terms change all the time, and are what no file should say.
 TEST_F(EngineTenantsTest, TermsMayChangeWhileOthersSubmit) {
   const unsigned seed = std::random_device()();
