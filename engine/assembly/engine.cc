@@ -126,7 +126,8 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
   if (!resolved.ok()) return resolved.status();
 
   // Before anything is computed from the request's sizes.
-  if (auto status = admission_->CheckAlone(TensorCost(*resolved)); !status.ok()) return status;
+  auto status = admission_->CheckAlone(TensorCost(*resolved), request.call.tenant);
+  if (!status.ok()) return status;
   Plan plan = PlanAttention(request, loop_.device().variants(), costs_, sampling_, &*resolved);
   Claim claim = ClaimOf(request.call, BatchKey(resolved->spec));
   claim.cost = CostOf(plan, *resolved);

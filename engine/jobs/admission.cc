@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <functional>
+#include <limits>
 
 #include "absl/base/attributes.h"
 #include "engine/base/error.h"
@@ -38,12 +40,6 @@ constexpr int64_t kLastPart = 8;
 constexpr std::chrono::seconds kRememberRefused{5};
 constexpr size_t kMostTenants = 4096;
 
-absl::Status CheckBudget(int64_t cost, int64_t budget, const char* what) {
-  if (cost <= budget) return absl::OkStatus();
-  return MakeError(Reason::kTooLarge, "the request takes " + std::to_string(cost) + " " + what +
-                                          ", this engine admits " + std::to_string(budget));
-}
-
 milliseconds Hint(double us) {
   if (!(us > 0)) return kUnknownRetry;
   const double ms = std::min(us * 1e-3, static_cast<double>(kMaxRetry.count()));
@@ -78,6 +74,7 @@ struct Part {
   int64_t budget;
   const char* name;
 
+  bool used_up() const { return used >= budget; }
   int64_t missing() const { return cost - (budget - used); }  // no sum can overflow
 };
 struct Parts {
@@ -90,6 +87,27 @@ struct Parts {
   const Part* begin() const { return parts; }
   const Part* end() const { return parts + 3; }
 };
+
+// The most that a tenant may have admitted.
+Cost QuotaOf(const TenantTerms& terms) {
+  const auto or_any = [](int64_t quota) {
+    return quota == 0 ? std::numeric_limits<int64_t>::max() : quota;
+  };
+  return {or_any(terms.max_queued_requests), or_any(terms.max_queued_tokens),
+          or_any(terms.max_queued_bytes)};
+}
+
+bool UsedUp(const Cost& used, const TenantTerms& terms) {
+  const Parts parts({0, 0, 0}, used, QuotaOf(terms));
+  return std::any_of(parts.begin(), parts.end(), std::mem_fn(&Part::used_up));
+}
+
+absl::Status CheckBudget(const Part& part, const char* whose) {
+  if (part.cost <= part.budget) return absl::OkStatus();
+  return MakeError(Reason::kTooLarge, "the request takes " + std::to_string(part.cost) + " " +
+                                          part.name + ", " + whose + " " +
+                                          std::to_string(part.budget));
+}
 
 }  // namespace
 
@@ -129,9 +147,16 @@ void Reservation::KeepOnly(int64_t bytes) noexcept {
   cost_ = kept;
 }
 
-absl::Status Admission::CheckAlone(const Cost& cost) const {
+absl::Status Admission::CheckAlone(const Cost& cost, const std::string& tenant) const {
+  return CheckAlone(cost, QuotaOf(terms_->of(tenant)));
+}
+
+absl::Status Admission::CheckAlone(const Cost& cost, const Cost& quota) const {
   for (const Part& part : Parts(cost, {0, 0, 0}, budgets_.most)) {
-    if (auto status = CheckBudget(part.cost, part.budget, part.name); !status.ok()) return status;
+    if (auto status = CheckBudget(part, "this engine admits"); !status.ok()) return status;
+  }
+  for (const Part& part : Parts(cost, {0, 0, 0}, quota)) {
+    if (auto status = CheckBudget(part, "its tenant's quota is"); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -158,11 +183,14 @@ absl::Status Admission::CheckMemory(const MemoryNeed& memory) const {
 }
 
 absl::StatusOr<Reservation> Admission::Reserve(const Claim& claim) {
-  if (auto status = CheckAlone(claim.cost); !status.ok()) return status;
+  const Cost quota = QuotaOf(terms_->of(claim.tenant));
+  if (auto status = CheckAlone(claim.cost, quota); !status.ok()) return status;
   if (auto status = CheckMemory(claim.memory); !status.ok()) return status;
   if (auto status = CheckTime(claim.time); !status.ok()) return status;
   const TimePoint now = clock_->Now();
   MutexLock lock(mu_);
+  ReadTerms();
+  if (auto status = CheckQuota(claim, quota); !status.ok()) return status;
   if (auto status = CheckRoom(claim, now); !status.ok()) return status;
   const Timeline::Candidate candidate{
       .tenant = claim.tenant,
@@ -186,12 +214,35 @@ Reservation Admission::DoTake(const Claim& claim, const Timeline::Candidate& can
   reservation.cost_ = claim.cost;
   Add(&in_use_, claim.cost);
   auto tenant = tenants_.find(claim.tenant);
-  if (tenant == tenants_.end()) tenant = spare_tenants_.Insert(tenants_, claim.tenant, Tenant());
+  if (tenant == tenants_.end()) {
+    tenant =
+        spare_tenants_.Insert(tenants_, claim.tenant, Tenant{.terms = terms_->of(claim.tenant)});
+  }
   Add(&tenant->second.in_use, claim.cost);
   reservation.admission_ = shared_from_this();
   reservation.tenant_ = claim.tenant;
   ++last_ticket_;
   return reservation;
+}
+
+// Whether the tenant has so much left of its own quota. Who has not is not remembered as refused:
+// room would be kept from the others that this tenant could not take.
+absl::Status Admission::CheckQuota(const Claim& claim, const Cost& quota) {
+  const auto own = tenants_.find(claim.tenant);
+  if (own == tenants_.end()) return absl::OkStatus();
+  const Part* scarce = nullptr;
+  double first = 0;  // the part of its own requests that has to be answered first
+  const Parts parts(claim.cost, own->second.in_use, quota);
+  for (const Part& part : parts) {
+    if (part.missing() <= 0) continue;
+    scarce = &part;
+    first = std::max(first, static_cast<double>(part.missing()) /
+                                static_cast<double>(std::max<int64_t>(part.used, 1)));
+  }
+  if (scarce == nullptr) return absl::OkStatus();
+  return QueueFull("the queue is full for this tenant: no room in its own quota of " +
+                       std::to_string(scarce->budget) + " " + scarce->name,
+                   Hint(timeline_.UntilServed(claim.tenant, std::min(first, 1.0))));
 }
 
 // Whether the request fits next to what is admitted.
@@ -207,7 +258,9 @@ absl::Status Admission::CheckRoom(const Claim& claim, TimePoint now) {
   }
   if (scarce != nullptr) {
     if (tenants_.size() < kMostTenants || tenants_.contains(claim.tenant)) {
-      tenants_[claim.tenant].refused = now;
+      const auto [tenant, is_new] = tenants_.try_emplace(claim.tenant);
+      if (is_new) tenant->second.terms = terms_->of(claim.tenant);
+      tenant->second.refused = now;
     }
     return QueueFull(std::string("the queue is full: no room in the budget of ") + scarce,
                      Hint(wait_us));
@@ -228,17 +281,30 @@ bool Admission::MayTakeLast(const Claim& claim, TimePoint now) {
     return part.cost > part.budget - part.budget / kLastPart - part.used;
   };
   if (std::none_of(all.begin(), all.end(), takes_last)) return true;
-  const auto own = tenants_.find(claim.tenant);
-  if (own == tenants_.end()) return true;
   ForgetIdle(now);
+  const auto found = tenants_.find(claim.tenant);
+  if (found == tenants_.end()) return true;
+  const Tenant& asking = found->second;
   double weights = 0;
-  for (const auto& [name, tenant] : tenants_) weights += terms_->WeightOf(name);
-  const double share = terms_->WeightOf(claim.tenant) / weights;
-  const Parts mine(claim.cost, own->second.in_use, budgets_.most);
+  for (const auto& [name, tenant] : tenants_) {
+    // For those that have used up a quota nothing is kept: they could not take it.
+    if (&tenant != &asking && UsedUp(tenant.in_use, tenant.terms)) continue;
+    weights += tenant.terms.weight;
+  }
+  const double share = asking.terms.weight / weights;
+  const Parts mine(claim.cost, asking.in_use, budgets_.most);
   return std::equal(all.begin(), all.end(), mine.begin(), [&](const Part& of_all, const Part& own) {
     const double after = static_cast<double>(own.used) + static_cast<double>(own.cost);
     return !takes_last(of_all) || after <= share * static_cast<double>(own.budget);
   });
+}
+
+void Admission::ReadTerms() noexcept {
+  const uint64_t version = terms_->version();
+  if (version == terms_version_) return;
+  terms_version_ = version;
+  for (auto& [name, tenant] : tenants_) tenant.terms = terms_->of(name);
+  timeline_.ReadWeights();
 }
 
 void Admission::ForgetIdle(TimePoint now) {

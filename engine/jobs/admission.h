@@ -2,7 +2,8 @@
 // tokens, bytes of staging memory and predicted time; and a request that cannot be answered by its
 // deadline, as far as is predicted, is refused before it has cost anything. So what is admitted is
 // expected to be answered in time. The device's memory is taken when a batch begins: a request is
-// refused here only if it could never have as much as it needs.
+// refused here only if it could never have as much as it needs. A tenant's quota is a budget of its
+// own in the same sense, over what the tenant has admitted.
 //
 // Admission is thread-safe. A Reservation belongs to one request and travels with it until its
 // answer is destroyed. It keeps its Admission alive.
@@ -124,16 +125,17 @@ class Admission : public std::enable_shared_from_this<Admission> {
         terms_(std::move(tenants)),
         timeline_(terms_) {}
 
-  // TOO_LARGE when `cost` alone exceeds a budget.
-  absl::Status CheckAlone(const Cost& cost) const;
+  // TOO_LARGE when `cost` alone exceeds a budget, or a quota of its tenant.
+  absl::Status CheckAlone(const Cost& cost, const std::string& tenant) const;
 
   // Checks the same, and the predicted time; then takes the share and a place in the order.
   //
   // TOO_LARGE when the request alone would take longer than any may, or more of the device's memory
   // than the models leave. DEADLINE_EXCEEDED when its
-  // deadline is expected to pass before it could be answered. QUEUE_FULL when it does not fit next
-  // to what is admitted, would wait for too long, or would make others late that were admitted
-  // before. The last two bring a hint when to retry, if that may help.
+  // deadline is expected to pass before it could be answered. QUEUE_FULL when its tenant has
+  // used up a quota, when it does not fit next to what is admitted, would wait for too long, or
+  // would make others late that were admitted before. The last two bring a hint when to retry, if
+  // that may help.
   absl::StatusOr<Reservation> Reserve(const Claim& claim);
 
   // The runs on the device: the engine thread keeps them up to date.
@@ -164,6 +166,8 @@ class Admission : public std::enable_shared_from_this<Admission> {
   Outlook Foresee(const Timeline::Candidate& candidate, const MemoryNeed& memory, TimePoint now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
+  absl::Status CheckAlone(const Cost& cost, const Cost& quota) const;
+  absl::Status CheckQuota(const Claim& claim, const Cost& quota) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status CheckTime(const PredictedTime& time) const;
   absl::Status CheckMemory(const MemoryNeed& memory) const;
   absl::Status CheckRoom(const Claim& claim, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -175,6 +179,8 @@ class Admission : public std::enable_shared_from_this<Admission> {
   }
   Reservation DoTake(const Claim& claim, const Timeline::Candidate& candidate, TimePoint now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // From here on new terms apply. One walk over the tenants for each replacement.
+  void ReadTerms() noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetIdle(TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayTakeLast(const Claim& claim, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Adjust(const std::string& tenant, const Cost& by) noexcept;
@@ -191,6 +197,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   struct Tenant {
     Cost in_use{0, 0, 0};
     std::optional<TimePoint> refused = {};
+    TenantTerms terms = {};
 
     bool idle() const { return in_use.requests == 0 && in_use.bytes == 0; }
   };
@@ -200,6 +207,7 @@ class Admission : public std::enable_shared_from_this<Admission> {
   Timeline timeline_ ABSL_GUARDED_BY(mu_);
   using Tenants = std::map<std::string, Tenant>;
   Tenants tenants_ ABSL_GUARDED_BY(mu_);
+  uint64_t terms_version_ ABSL_GUARDED_BY(mu_) = 0;
   SpareNodes<Tenants> spare_tenants_ ABSL_GUARDED_BY(mu_);
   Ticket last_ticket_ ABSL_GUARDED_BY(mu_) = 0;
   TimePoint next_forgetting_ ABSL_GUARDED_BY(mu_) = TimePoint::min();

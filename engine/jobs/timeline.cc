@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "absl/base/attributes.h"
@@ -46,7 +47,7 @@ double Timeline::Times::NotPassedBy(double us) const {
 
 double Timeline::OfOthers(const Tenant* tenant, double weight, double us, double most_us) const {
   const bool waits = tenant != nullptr && !tenant->entries.empty();
-  const double others = total_weight_ - (waits ? tenant->weight : 0);
+  const double others = total_weight_ - (waits ? weight : 0);
   return std::max(0.0, std::min(most_us, us * others / weight));
 }
 
@@ -57,7 +58,7 @@ Timeline::Forecast Timeline::Ask(const Candidate& candidate, TimePoint now, doub
   const auto found = tenants_.find(candidate.tenant);
   const Tenant* const tenant = found == tenants_.end() ? nullptr : &found->second;
   Forecast forecast{.own_us = OwnTime(candidate, tenant)};
-  const double weight = terms_->WeightOf(candidate.tenant);
+  const double weight = tenant == nullptr ? terms_->WeightOf(candidate.tenant) : tenant->weight;
   const double everybody = times_.NotPassedBy(alone_us);
   const double own = tenant == nullptr ? 0 : tenant->times.NotPassedBy(alone_us);
   forecast.passed_us = std::max(0.0, times_.total() - everybody);
@@ -90,10 +91,15 @@ Timeline::Forecast Timeline::Ask(const Candidate& candidate, TimePoint now, doub
   return forecast;
 }
 
-void Timeline::Reweigh(const std::string& name, Tenant& tenant) noexcept {
-  const double weight = terms_->WeightOf(name);
-  total_weight_ += weight - tenant.weight;
-  tenant.weight = weight;
+void Timeline::ReadWeights() noexcept {
+  const uint64_t version = terms_->version();
+  if (version == version_) return;
+  version_ = version;
+  total_weight_ = 0;
+  for (auto& [name, tenant] : tenants_) {
+    tenant.weight = terms_->WeightOf(name);
+    if (!tenant.entries.empty()) total_weight_ += tenant.weight;
+  }
 }
 
 // Never inlined into what is noexcept: see batcher.cc.
@@ -101,10 +107,11 @@ ABSL_ATTRIBUTE_NOINLINE
 Timeline::Place Timeline::DoInsert(const Candidate& candidate, TimePoint now) {
   if (tenants_.size() >= sweep_at_) ForgetIdle(now);
   Place place;
-  place.tenant_ = tenants_.try_emplace(candidate.tenant).first;
+  bool is_new;
+  std::tie(place.tenant_, is_new) = tenants_.try_emplace(candidate.tenant);
   Tenant& tenant = place.tenant_->second;
+  if (is_new) tenant.weight = terms_->WeightOf(candidate.tenant);
   if (tenant.entries.empty()) total_weight_ += tenant.weight;
-  Reweigh(candidate.tenant, tenant);
   auto company = tenant.keys.find(candidate.batch_key);
   const bool alone = company == tenant.keys.end();
   if (alone) company = spare_keys_.Insert(tenant.keys, candidate.batch_key, 0);
@@ -143,12 +150,18 @@ void Timeline::Remove(Place place) noexcept {
   if (tenant.entries.empty()) {
     tenant.times = {};
     total_weight_ -= tenant.weight;
-  } else {
-    Reweigh(place.tenant_->first, tenant);
   }
   if (size_ > 0) return;
   times_ = {};
   total_weight_ = 0;
+}
+
+double Timeline::UntilServed(const std::string& tenant, double part) const {
+  const auto found = tenants_.find(tenant);
+  if (found == tenants_.end()) return 0;
+  const Tenant& own = found->second;
+  const double us = part * own.times.total();
+  return us + OfOthers(&own, own.weight, us, times_.total() - own.times.total());
 }
 
 double Timeline::ShareAhead(const std::string& tenant, Priority priority, double ahead_us,

@@ -98,8 +98,8 @@ class Timeline {
                                            Promises(std::chrono::seconds(10))};
   };
   struct Tenant {
-    double weight = 1;  // when an entry came or left last
-    Times times = {};   // of all entries
+    double weight = 1;
+    Times times = {};  // of all entries
     Entries entries = {};
     Keys keys = {};  // how many entries have each batch key
     Admitted admitted = {};
@@ -116,6 +116,9 @@ class Timeline {
   };
 
   explicit Timeline(TenantTablePtr terms) : terms_(std::move(terms)) {}
+
+  // From here on new weights apply. One walk over the tenants for each replacement of the terms.
+  void ReadWeights() noexcept;
 
   // What would become of `candidate`, and of those behind it, if everything ahead of it began in
   // `device_us` and all of it took `margin` times as long as predicted.
@@ -134,14 +137,15 @@ class Timeline {
   double ShareAhead(const std::string& tenant, Priority priority, double ahead_us,
                     TimePoint now) const;
 
+  // The time until `part` of what the tenant has waiting, 0 to 1, is served, and others meanwhile.
+  double UntilServed(const std::string& tenant, double part) const;
+
   double total_us() const { return times_.total(); }
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
  private:
   Place DoInsert(const Candidate& candidate, TimePoint now);
-  // Reads the tenant's weight again.
-  void Reweigh(const std::string& name, Tenant& tenant) noexcept;
   static double OwnTime(const Candidate& candidate, const Tenant* tenant);
   // Of the other tenants, which have `most_us`, while this one is served for `us`.
   double OfOthers(const Tenant* tenant, double weight, double us, double most_us) const;
@@ -154,6 +158,7 @@ class Timeline {
   static constexpr size_t kLevels = static_cast<size_t>(Priority::kHigh) + 1;
 
   const TenantTablePtr terms_;
+  uint64_t version_ = 0;                    // of the terms, when weights were read
   Tenants tenants_;                         // those with entries, or with a recent past
   std::array<Admitted, kLevels> admitted_;  // by priority
   Times times_;

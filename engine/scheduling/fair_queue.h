@@ -9,6 +9,11 @@
 // and so are a few requests of it that come together. Who is not known yet has no credit: a new
 // name brings nothing. Within a tenant the smallest key is first.
 //
+// Weights may change at any time. What a tenant has had beyond its turn is service: it stays, and
+// in virtual time it counts by the new weight. If the virtual time stayed instead, what a weight of
+// 0.001 once made of a second would keep the tenant out for a quarter of an hour after it had got a
+// better one.
+//
 // Not thread-safe. Functions that change it are noexcept: without memory for a node the process
 // ends, and an entry is never half inserted.
 #pragma once
@@ -56,9 +61,11 @@ class FairQueue {
   }
 
   // The first entry, in the order of service, that `accept` takes; null if there is none.
-  // `accept(key, value)` is asked in that order.
+  // `accept(key, value)` is asked in that order. From here on new weights apply.
   template <typename Accept>
   typename Entries::value_type* First(Accept&& accept) {
+    ReadWeights();
+    if (time_ > kFar) StartAnew();
     for (const auto& [turn, tenant] : waiting_) {
       for (auto& entry : tenant->entries) {
         if (accept(entry.first, entry.second)) return &entry;
@@ -69,7 +76,7 @@ class FairQueue {
 
   // The virtual time of a tenant, which has entries.
   double TimeOf(const std::string& name) const { return tenants_.find(name)->second->time; }
-  double WeightOf(const std::string& name) const { return terms_->WeightOf(name); }
+  double WeightOf(const std::string& name) const { return tenants_.find(name)->second->weight; }
 
   // The tenant, which has entries, is served: others that come meanwhile start no later than this
   // service did. Call it before the entry is removed, and then charge the tenant.
@@ -79,7 +86,7 @@ class FairQueue {
   void Charge(const std::string& name, double service) noexcept {
     Tenant& tenant = *tenants_.find(name)->second;
     auto node = waiting_.extract(tenant.turn());
-    tenant.time += service / terms_->WeightOf(name);
+    tenant.time += service / tenant.weight;
     node.key() = tenant.turn();
     waiting_.insert(std::move(node));
   }
@@ -99,6 +106,7 @@ class FairQueue {
   };
   struct Tenant {
     std::string name;
+    double weight = 1;
     uint64_t number = 0;
     double time = 0;  // virtual: when its next entry starts
     Entries entries = {};
@@ -110,6 +118,10 @@ class FairQueue {
   // A tenant that waits for nothing is remembered for as long as it has debt or credit, unless
   // there are very many: then those that were served longest ago are forgotten.
   static constexpr size_t kMostIdle = 1024;
+
+  // A double still tells a microsecond's share of a weight of 1000 from none here. A tenant of
+  // 0.001 gets this far in a quarter of an hour.
+  static constexpr double kFar = 1e12;
 
   // Never inlined into what is noexcept: see batcher.cc.
   ABSL_ATTRIBUTE_NOINLINE void DoInsert(const std::string& name, const Key& key, Value&& value) {
@@ -130,10 +142,44 @@ class FairQueue {
   Tenant& Find(const std::string& name) {
     std::unique_ptr<Tenant>& tenant = tenants_[name];
     if (tenant == nullptr) {
-      tenant =
-          std::make_unique<Tenant>(Tenant{.name = name, .number = ++last_number_, .time = time_});
+      tenant = std::make_unique<Tenant>(Tenant{
+          .name = name, .weight = terms_->WeightOf(name), .number = ++last_number_, .time = time_});
     }
     return *tenant;
+  }
+
+  // One walk over the tenants for each replacement of the terms.
+  void ReadWeights() noexcept {
+    const uint64_t version = terms_->version();
+    if (version == version_) return;
+    version_ = version;
+    ForEach([this](Tenant& tenant) {
+      const double weight = terms_->WeightOf(tenant.name);
+      const double ahead = tenant.time - time_;
+      if (ahead > 0) tenant.time = time_ + ahead * (tenant.weight / weight);
+      tenant.weight = weight;
+    });
+  }
+
+  // Virtual time begins at 0 again.
+  void StartAnew() noexcept {
+    ForEach([this](Tenant& tenant) { tenant.time -= time_; });
+    time_ = 0;
+  }
+
+  // Changes all tenants' virtual times. Allocates nothing.
+  template <typename Change>
+  void ForEach(Change&& change) noexcept {
+    for (Turns* const turns : {&waiting_, &idle_}) {
+      Turns changed;
+      while (!turns->empty()) {
+        auto node = turns->extract(turns->begin());
+        change(*node.mapped());
+        node.key() = node.mapped()->turn();
+        changed.insert(changed.end(), std::move(node));
+      }
+      turns->swap(changed);
+    }
   }
 
   void ForgetIdle() {
@@ -146,6 +192,7 @@ class FairQueue {
   }
 
   const TenantTablePtr terms_;
+  uint64_t version_ = 0;  // of the terms, when weights were read
   const double credit_;
   std::unordered_map<std::string, std::unique_ptr<Tenant>> tenants_;
   uint64_t last_number_ = 0;

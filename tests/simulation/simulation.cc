@@ -25,6 +25,11 @@ Simulation::Simulation(const Workload& workload, const Settings& settings, uint3
 
 Simulation::~Simulation() = default;
 
+int64_t Simulation::open_requests(const std::string& tenant) const {
+  return std::count_if(open_.begin(), open_.end(),
+                       [&](const auto& open) { return open.second.request.tenant == tenant; });
+}
+
 std::vector<Outcome> Simulation::Run() {
   for (size_t source = 0; source < workload_.sources.size(); ++source) {
     if (workload_.sources[source].rate > 0) OpenArrival(source);

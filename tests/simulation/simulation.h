@@ -16,7 +16,9 @@
 #include <optional>
 #include <queue>
 #include <random>
+#include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "engine/base/clock.h"
@@ -94,7 +96,12 @@ class Simulation {
   // Runs until all requests have arrived and been answered. In the order of their ends.
   std::vector<Outcome> Run();
 
+  // As Engine::SetTenants; for the callbacks.
+  void SetTenants(TenantTable::Terms terms) { tenants_->Set(std::move(terms)); }
+
   int64_t arrivals() const { return arrivals_; }
+  // How many requests of the tenant are admitted and not answered.
+  int64_t open_requests(const std::string& tenant) const;
   AdmissionLoad load() const { return admission_->load(); }
   const Settings& settings() const { return settings_; }
   bool device_idle() const { return runs_.empty(); }

@@ -1,13 +1,19 @@
 // What the scheduler promises, on random traffic: each request ends exactly once, no budget is
-// exceeded, the device's memory included, the device never idles beside work, the order is kept,
-// what is admitted is answered in time, short requests pass long ones, and tenants share fairly.
+// exceeded, the device's memory and tenants' quotas included, the device never idles beside work,
+// the order is kept, what is admitted is answered in time, short requests pass long ones, and
+// tenants share fairly, by whatever weights they have at the time.
 
 #include "tests/simulation/simulation.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "tests/support/sanitizer.h"
 #include "tests/support/seeded.h"
@@ -54,6 +60,22 @@ class SimulationTest : public testing::Test, protected Seeded {
     return workload;
   }
 
+  struct Quota {
+    int64_t most = std::numeric_limits<int64_t>::max();
+    int64_t before = 0;  // that were open
+  };
+  TenantTable::Terms RandomTerms(std::map<std::string, Quota>* quotas) {
+    TenantTable::Terms terms;
+    for (auto& [tenant, quota] : *quotas) {
+      quota.most = Quota().most;
+      if (Uniform(0, 1) == 0) continue;
+      terms[tenant].weight = Uniform(0, 1) == 0 ? 0.001 * UpTo(1000) : UpTo(1000);
+      if (Uniform(0, 1) == 0) continue;
+      quota.most = terms[tenant].max_queued_requests = UpTo(50);
+    }
+    return terms;
+  }
+
   Settings RandomSettings() {
     Settings settings;
     settings.budgets.most.requests = UpTo(200);
@@ -78,7 +100,14 @@ TEST_F(SimulationTest, EachRequestEndsOnceWithinTheBudgets) {
     const Workload workload = RandomWorkload();
     const Settings settings = RandomSettings();
     Simulation simulation(workload, settings, random_());
+    std::map<std::string, Quota> quotas = {{"a", {}}, {"b", {}}, {"c", {}}};
     simulation.on_event = [&](const Simulation& at) {
+      for (auto& [tenant, quota] : quotas) {
+        const int64_t open = at.open_requests(tenant);
+        EXPECT_LE(open, std::max(quota.most, quota.before)) << tenant;
+        quota.before = open;
+      }
+      if (Uniform(0, 99) == 0) simulation.SetTenants(RandomTerms(&quotas));
       const AdmissionLoad load = at.load();
       EXPECT_LE(load.in_use.requests, settings.budgets.most.requests);
       EXPECT_LE(load.in_use.tokens, settings.budgets.most.tokens);
@@ -298,6 +327,39 @@ TEST_F(SimulationTest, TenantsThatAlwaysWaitShareByTheirWeights) {
   const double ratio = Summary(outcomes, 0).seconds / Summary(outcomes, 1).seconds;
   EXPECT_GE(ratio, 2.4);
   EXPECT_LE(ratio, 3.6);
+}
+
+TEST_F(SimulationTest, SharesFollowNewWeights) {
+  const Duration half = seconds(Scaled(30));
+  const Workload workload{.name = "",
+                          .sources = {Shorts(3000, seconds(1), "a"), Shorts(3000, seconds(1), "b")},
+                          .length = 2 * half};
+  Simulation simulation(workload, {.tenants = Weights({{"a", 3}})}, random_());
+  std::optional<TimePoint> begin;
+  bool changed = false;
+  simulation.on_batch = [&](const Formed& formed) {
+    if (!begin) begin = formed.at;
+    if (changed || formed.at < *begin + half) return;
+    changed = true;
+    simulation.SetTenants(Weights({{"b", 3}}));
+  };
+  const auto outcomes = simulation.Run();
+  const auto ratio = [&](Duration from, Duration to) {
+    std::vector<Outcome> among;
+    for (const Outcome& outcome : outcomes) {
+      if (outcome.fate != Fate::kAnswered) continue;
+      if (outcome.started < *begin + from || outcome.started >= *begin + to) continue;
+      among.push_back(outcome);
+    }
+    return Summary(among, 0).seconds / Summary(among, 1).seconds;
+  };
+  EXPECT_GE(ratio(Duration(0), half), 2.4);
+  EXPECT_LE(ratio(Duration(0), half), 3.6);
+  // At once: also what had waited before.
+  EXPECT_GE(ratio(half, half + milliseconds(500)), 1 / 4.5);
+  EXPECT_LE(ratio(half, half + milliseconds(500)), 1 / 2.0);
+  EXPECT_GE(ratio(half, 2 * half), 1 / 3.6);
+  EXPECT_LE(ratio(half, 2 * half), 1 / 2.4);
 }
 
 // The simulation itself, against a sum that can be done by hand.

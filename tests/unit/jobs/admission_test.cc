@@ -202,6 +202,22 @@ TEST_F(AdmissionTest, TheLastPartIsForTenantsWithLess) {
   EXPECT_EQ(ReasonFor(of("third")), Reason::kQueueFull) << "nothing is left";
 }
 
+// It was looked up before those like it were forgotten, and used afterwards.
+TEST_F(AdmissionTest, WhoWasRefusedLongAgoMayComeBackWhenLittleIsLeft) {
+  Claim greedy = Taking(1);
+  greedy.cost = {10, 100, 1};
+  greedy.tenant = "greedy";
+  Admit(greedy);
+  Claim modest = Taking(1);
+  modest.tenant = "modest";
+  EXPECT_EQ(ReasonFor(modest), Reason::kQueueFull);
+  admitted_.clear();
+  clock_->Advance(seconds(10));
+  greedy.cost = {9, 100, 1};
+  Admit(greedy);
+  Admit(modest);
+}
+
 TEST_F(AdmissionTest, WhatCouldNeverHaveItsDeviceMemoryIsTooLarge) {
   Claim claim;
   claim.memory = {.own = 600, .shared = 100};

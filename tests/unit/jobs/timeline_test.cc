@@ -63,7 +63,8 @@ class TimelineTest : public ::testing::Test {
     return Ask(wish, device_us, margin).makes_late;
   }
 
-  Timeline timeline_{Weighted({{"heavy", 4}})};
+  const std::shared_ptr<TenantTable> terms_ = Weighted({{"heavy", 4}});
+  Timeline timeline_{terms_};
   TimePoint now_ = TimePoint(seconds(1000));
   Ticket sequence_ = 0;
 };
@@ -115,6 +116,30 @@ TEST_F(TimelineTest, OthersAreServedByWeight) {
       << "four times as much, of what there is";
   EXPECT_EQ(Ask({.tenant = "heavy", .us = 100, .priority = Priority::kHigh}).others_us, 25);
   EXPECT_EQ(Ask({.tenant = "new", .us = 98}).others_us, 490);
+}
+
+TEST_F(TimelineTest, NewWeightsApplyToWhatWaits) {
+  Insert({.tenant = "heavy", .us = 400});
+  Insert({.tenant = "b", .us = 110});
+  EXPECT_EQ(Ask({.tenant = "heavy", .us = 100}).others_us, 110);
+  terms_->Set(Weights({{"heavy", 10}, {"b", 0.5}}));
+  timeline_.ReadWeights();
+  EXPECT_EQ(Ask({.tenant = "heavy", .us = 100}).others_us, 25) << "a twentieth of 500";
+  EXPECT_EQ(Ask({.tenant = "c", .us = 99}).others_us, 510) << "all there is";
+  terms_->Set({});
+  timeline_.ReadWeights();
+  EXPECT_EQ(Ask({.tenant = "c", .us = 99}).others_us, 198);
+}
+
+TEST_F(TimelineTest, ATenantsPartIsServedWithThatOfOthersMeanwhile) {
+  EXPECT_EQ(timeline_.UntilServed("heavy", 1), 0);
+  Insert({.tenant = "heavy", .us = 400});
+  EXPECT_EQ(timeline_.UntilServed("heavy", 0.5), 200);
+  Insert({.tenant = "b", .us = 70});
+  EXPECT_EQ(timeline_.UntilServed("heavy", 0.5), 250);
+  EXPECT_EQ(timeline_.UntilServed("heavy", 1), 470) << "no more than there is";
+  EXPECT_EQ(timeline_.UntilServed("b", 1), 350);
+  EXPECT_EQ(timeline_.UntilServed("c", 1), 0);
 }
 
 TEST_F(TimelineTest, TheFirstOfAKeyPaysForTheBatch) {
@@ -391,7 +416,7 @@ class TimelineRandomTest : public TimelineTest, protected Seeded {
 };
 
 TEST_F(TimelineRandomTest, AgreesWithAPlainList) {
-  SlowTimeline twin(Weighted({{"heavy", 4}}));
+  SlowTimeline twin(terms_);
   std::vector<Timeline::Place> places;
   int late = 0;
   const auto expect_near = [](double us, double expected) {
@@ -400,6 +425,10 @@ TEST_F(TimelineRandomTest, AgreesWithAPlainList) {
   for (int round = 0; round < 3000 && !HasFailure(); ++round) {
     const Wish wish = SomeWish();
     const Timeline::Candidate candidate = CandidateOf(wish);
+    if (Uniform(0, 19) == 0) {
+      terms_->Set(Weights({{"heavy", UpTo(9)}, {"b", 0.001 * UpTo(1000)}}));
+      timeline_.ReadWeights();
+    }
     const auto device_us = static_cast<double>(Uniform(0, 100'000));
     const double margin = 1 + 0.5 * static_cast<double>(Uniform(0, 2));
     const Timeline::Forecast forecast = timeline_.Ask(candidate, now_, device_us, margin);

@@ -77,6 +77,72 @@ TEST(FairQueueTest, WeightsAreShares) {
   EXPECT_EQ(std::count(order.begin(), order.end(), 'b'), 60);
 }
 
+TEST(FairQueueTest, NewWeightsAreSharesFromTheNextServiceOn) {
+  const auto terms = Weighted({{"b", 3}});
+  Fair queue(terms);
+  PushMany(queue, "a", 300);
+  PushMany(queue, "b", 300);
+  const auto of_b = [&](int count) {
+    const std::string order = Order(queue, count);
+    return std::count(order.begin(), order.end(), 'b');
+  };
+  EXPECT_EQ(of_b(80), 60);
+  terms->Set(Weights({{"a", 3}}));
+  EXPECT_NEAR(of_b(8), 2, 1);
+  EXPECT_NEAR(of_b(80), 20, 1);
+  EXPECT_EQ(queue.WeightOf("a"), 3);
+  terms->Set({});
+  EXPECT_NEAR(of_b(8), 4, 1);
+  EXPECT_NEAR(of_b(80), 40, 1);
+}
+
+TEST(FairQueueTest, WhatALowWeightMadeOfADebtIsNotKept) {
+  const auto terms = Weighted({{"a", 0.001}});
+  Fair queue(terms);
+  PushMany(queue, "a", 3);
+  PushMany(queue, "b", 30);
+  EXPECT_EQ(Serve(queue, 4), "a");
+  EXPECT_EQ(Order(queue, 9), "bbbbbbbbb");
+  EXPECT_EQ(queue.TimeOf("a"), 4000);
+  terms->Set({});
+  EXPECT_EQ(Order(queue, 4), "bbba") << "it has had 4";
+  terms->Set(Weights({{"a", 0.001}}));
+  EXPECT_EQ(Order(queue, 3), "bbb");
+  terms->Set({});
+  EXPECT_EQ(Order(queue, 2), "ab");
+}
+
+TEST(FairQueueTest, DebtFollowsTheWeightWhileItsTenantIsIdle) {
+  const auto terms = Weighted({});
+  Fair queue(terms);
+  Push(queue, "a", 0);
+  PushMany(queue, "b", 9);
+  EXPECT_EQ(Serve(queue, 6), "a");
+  terms->Set(Weights({{"a", 3}}));
+  EXPECT_EQ(Serve(queue), "b");
+  Push(queue, "a", 1);
+  EXPECT_EQ(queue.TimeOf("a"), 2);
+  EXPECT_EQ(Order(queue, 4), "babb");
+}
+
+// Else what a tenant of a great weight is served would be lost once virtual time has come far.
+TEST(FairQueueTest, ShortServiceCountsHoweverFarVirtualTimeHasCome) {
+  Fair queue(Weighted({{"a", 0.001}, {"c", 1000}}), /*credit=*/100);
+  Push(queue, "d", 0);
+  Serve(queue, 5e16);
+  for (int i = 0; i < 1000; ++i) {
+    Push(queue, "a", i);
+    Serve(queue, 1e11);  // 1e14 of virtual time
+  }
+  PushMany(queue, "b", 10);
+  PushMany(queue, "c", 3000);
+  const std::string order = Order(queue, 2502);
+  EXPECT_EQ(std::count(order.begin(), order.end(), 'b'), 3);
+  Push(queue, "d", 1);
+  EXPECT_EQ(FirstIn(queue).first, "d") << "its debt is of the past";
+  EXPECT_LE(queue.TimeOf("d"), queue.TimeOf("c"));
+}
+
 TEST(FairQueueTest, LongServiceCountsForMore) {
   Fair queue(Weighted({}));
   PushMany(queue, "a", 9);
@@ -240,6 +306,17 @@ class SlowFairQueue {
     found->time += service / found->weight;
   }
 
+  void ReadWeights() {
+    for (Tenant& tenant : tenants_) {
+      const double weight = terms_->WeightOf(tenant.name);
+      const double ahead = tenant.time - time_;
+      if (ahead > 0 && weight != tenant.weight) {
+        tenant.time = time_ + ahead * (tenant.weight / weight);
+      }
+      tenant.weight = weight;
+    }
+  }
+
   std::vector<std::pair<std::string, int>> Order() const {
     std::vector<std::tuple<double, int, int, std::string>> all;
     for (const Tenant& tenant : tenants_) {
@@ -292,6 +369,11 @@ TEST_F(FairQueueRandomTest, AgreesWithAPlainList) {
       }
       ASSERT_EQ(queue.Remove(name, removed), name);
       twin.Remove(name, removed);
+      order = twin.Order();
+    }
+    if (Uniform(0, 9) == 0) {
+      terms->Set(Weights({{"a", 0.1 * UpTo(100)}, {"c", 0.1 * UpTo(100)}}));
+      twin.ReadWeights();
       order = twin.Order();
     }
     std::vector<std::pair<std::string, int>> asked;
