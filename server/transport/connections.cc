@@ -222,7 +222,7 @@ std::variant<Connections::Admitted, RefusedConnection> Connections::Add(
   const uint64_t id = ++last_id_;
   if (!peer.host.empty()) by_name_[peer.name] = connection;
   by_id_.emplace(id, std::move(connection));
-  metrics_.SetConnections(static_cast<int64_t>(by_id_.size()));
+  metrics_.ConnectionOpened();
   return Admitted{id, descriptor};
 }
 
@@ -241,7 +241,7 @@ void Connections::Remove(uint64_t id) {
       const auto named = by_name_.find(connection->name());
       if (named != by_name_.end() && named->second == connection) by_name_.erase(named);
     }
-    metrics_.SetConnections(static_cast<int64_t>(by_id_.size()));
+    metrics_.ConnectionClosed();
   }
   connection->Release();
 }
