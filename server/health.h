@@ -1,5 +1,6 @@
-// grpc.health.v1.Health. gRPC's own implementation would not do: it says SERVING from its
-// construction on, and its open Watch streams hold up the server's shutdown.
+// What grpc.health.v1.Health says: the names, their statuses and who watches them. Several services
+// may serve one state (services/health_service.h). gRPC's own health service would not do: it says
+// SERVING from its construction on, and its open Watch streams hold up the server's shutdown.
 //
 // Names: "" and each service's full name say whether work is taken; "readiness" the same for
 // probes; "model/NAME" for each loaded model; "liveness" is SERVING as long as the process should
@@ -10,6 +11,8 @@
 // and every stream's state; nothing is called under it.
 #pragma once
 
+#include <grpcpp/support/status.h>
+
 #include <map>
 #include <optional>
 #include <set>
@@ -19,19 +22,51 @@
 
 #include "engine/base/mutex.h"
 #include "grpc/health/v1/health.pb.h"
-#include "server/transport/message_service.h"
 
 namespace castor::server {
 
 inline constexpr std::string_view kLiveness = "liveness";
 inline constexpr std::string_view kReadiness = "readiness";
 
-class HealthService final : public MessageService {
+class HealthState {
  public:
-  // All of `names` and "liveness" exist from now on; all but "liveness" are NOT_SERVING. `calls`
-  // and `authorizer` must outlive the service.
-  HealthService(const std::vector<std::string>& names, CallTable& calls,
-                const Authorizer& authorizer);
+  using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
+
+  // One Watch stream. The state decides its steps under the lock and has them taken after. That is
+  // safe because at most one step is ever pending, and the stream lasts until it has taken the last
+  // one.
+  class Watch {
+   public:
+    // What the stream does next: writes, or ends, or nothing.
+    struct Step {
+      std::optional<Status> write;
+      std::optional<grpc::Status> finish;
+    };
+
+    Watch() = default;
+    Watch(const Watch&) = delete;
+    Watch& operator=(const Watch&) = delete;
+
+   protected:
+    ~Watch() = default;
+
+    // Any thread. After a write, Written must be called.
+    virtual void Take(const Step& step) = 0;
+
+   private:
+    friend class HealthState;
+
+    // Guarded by the state's lock.
+    const Status* status_ = nullptr;       // of the name that is watched; null: there is none
+    std::optional<grpc::Status> refusal_;  // of what was read
+    bool begun_ = false;                   // no step is taken before
+    bool busy_ = false;                    // a step is pending; for ever once it is the last
+    bool gone_ = false;
+    std::optional<Status> last_written_;
+  };
+
+  // All of `names` and "liveness" exist from now on; all but "liveness" are NOT_SERVING.
+  explicit HealthState(const std::vector<std::string>& names);
 
   // Sets every name but "liveness". While that is not SERVING, no name is.
   void SetServing(bool serving);
@@ -42,33 +77,31 @@ class HealthService final : public MessageService {
   // NOT_SERVING for every name, for good; ends every Watch stream after it has been told.
   void Shutdown();
 
+  // Nothing for a name that does not exist.
+  std::optional<Status> StatusOf(const std::string& name);
+
+  // What happens to a Watch stream. First one of these two, once: it watches `name`, or ends with
+  // `error`.
+  void Begin(Watch& watch, const std::string& name);
+  void Refuse(Watch& watch, const grpc::Status& error);
+  // Its last write is done.
+  void Written(Watch& watch, bool ok);
+  // Its caller has gone, at any time.
+  void Gone(Watch& watch);
+
  private:
-  using Status = grpc::health::v1::HealthCheckResponse::ServingStatus;
-
-  // What one Watch stream does next: writes, or ends, or nothing.
-  struct Step {
-    std::optional<Status> write;
-    std::optional<grpc::Status> finish;
-  };
-  class Check;
-  class Watcher;
-
-  std::optional<Status> StatusOf(const std::string& name) ABSL_LOCKS_EXCLUDED(mu_);
-
-  // Marks the step as pending; the caller must Take it once it has released the lock.
-  Step NextStep(Watcher& watcher) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Marks the step as pending; the caller must take it once it has released the lock.
+  Watch::Step NextStep(Watch& watch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Records each name's current status.
   void UpdateStatuses() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Brings every stream up to date.
-  void NotifyWatchers() ABSL_LOCKS_EXCLUDED(mu_);
-
-  CallTable& calls_;
+  void NotifyWatches() ABSL_LOCKS_EXCLUDED(mu_);
 
   Mutex mu_;
   std::map<std::string, Status, std::less<>> statuses_ ABSL_GUARDED_BY(mu_);
-  std::set<Watcher*> watchers_ ABSL_GUARDED_BY(mu_);  // those that have not been finished
+  std::set<Watch*> watches_ ABSL_GUARDED_BY(mu_);  // those that have begun and are not finished
   bool serving_ ABSL_GUARDED_BY(mu_) = false;
   bool alive_ ABSL_GUARDED_BY(mu_) = true;
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;

@@ -201,7 +201,7 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                  .Add({});
   connections = &prometheus::BuildGauge()
                      .Name("castor_connections")
-                     .Help("Connections to the gRPC port.")
+                     .Help("Connections to the gRPC ports.")
                      .Register(registry)
                      .Add({});
   auto& refused = prometheus::BuildCounter()
@@ -311,9 +311,9 @@ void Metrics::AnswerLost(Method method) {
 
 void Metrics::CallOverdue() { children_->overdue->Increment(); }
 
-void Metrics::SetConnections(int64_t open) {
-  children_->connections->Set(static_cast<double>(open));
-}
+void Metrics::ConnectionOpened() { children_->connections->Increment(); }
+
+void Metrics::ConnectionClosed() { children_->connections->Decrement(); }
 
 void Metrics::ConnectionRefused(RefusedConnection cause) {
   children_->refused_connections[static_cast<size_t>(cause)]->Increment();

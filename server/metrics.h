@@ -75,7 +75,9 @@ class Metrics {
   // The server ended a call whose message did not come, or whose answer was not taken, in time.
   void CallOverdue();
 
-  void SetConnections(int64_t open);
+  // On all listeners together.
+  void ConnectionOpened();
+  void ConnectionClosed();
   void ConnectionRefused(RefusedConnection cause);
   void ConnectionExpelled();  // for what its peer did
 

@@ -124,6 +124,14 @@ void DeclareNetwork(Declarer& declare, ServerOptions& options) {
                  options.metrics_listen = off ? "" : text;
                  return off ? "" : CheckAddress(text);
                });
+  declare.Text(kNetwork, "--health-listen", "HOST:PORT", "off",
+               "Address of a second gRPC port, in plaintext, that serves health checks and nothing "
+               "else, to anybody; 'off' for none",
+               [&options](const std::string& text) -> std::string {
+                 const bool off = text.empty() || text == "off";
+                 options.health_listen = off ? "" : text;
+                 return off ? "" : CheckAddress(text);
+               });
   declare.Number(kNetwork, "--max-concurrent-streams", &options.max_concurrent_streams, 1, 65536,
                  "Calls at a time on one connection");
   declare.Number(kNetwork, "--max-connections", &options.max_connections, 0, 1 << 20,

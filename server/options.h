@@ -20,12 +20,14 @@ struct ServerOptions {
   // ---- network
   std::string listen = "127.0.0.1:50051";                           // port 0: the system picks one
   std::string metrics_listen = "127.0.0.1:9464";                    // empty: no metrics endpoint
+  std::string health_listen;                                        // empty: no health port
   int64_t max_message_bytes = MemoryShare(int64_t{256} << 20, 16);  // one request message
   int32_t max_concurrent_streams = 256;                             // calls on one connection
   int64_t max_connections = 0;           // 0: what the limit on descriptors leaves, at most 4096
   int64_t max_connections_per_host = 0;  // 0: three quarters of max_connections
-  int64_t max_calls = 8192;              // on all connections
-  int64_t max_transport_bytes = 0;       // held by gRPC; 0: a quarter of the memory limit
+  int64_t max_health_connections = 0;  // on health_listen; no flag; 0: 64 or what there is room for
+  int64_t max_calls = 8192;            // on all connections
+  int64_t max_transport_bytes = 0;     // held by gRPC; 0: a quarter of the memory limit
   std::chrono::milliseconds transfer_timeout{60'000};  // of a message in, and of an answer out
   std::chrono::milliseconds max_connection_age{0};     // 0: unlimited; +-10% jitter
   std::chrono::milliseconds max_connection_age_grace{60'000};  // for calls on an aged connection

@@ -143,7 +143,9 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
       calls_({options_.max_calls, options_.max_concurrent_streams, kMaxMetadataBytes,
               options_.transfer_timeout},
              connections_, metrics_),
-      health_(HealthNames(engine_->info()), calls_, *authorizer_),
+      health_(HealthNames(engine_->info())),
+      health_service_(health_, calls_, {CallTable::Kind::kHealth, CallTable::Kind::kHealth},
+                      *authorizer_),
       context_{*engine_,
                lifecycle_,
                metrics_,
@@ -195,12 +197,20 @@ absl::Status Server::Listen() {
     absl::Status recording = recorder_.Start(options_.record, options_.record_max_bytes);
     if (!recording.ok()) return recording;
   }
+  std::string health_address = "off";
+  if (!options_.health_listen.empty()) {
+    auto endpoint = HealthEndpoint::Open(options_, health_, metrics_);
+    if (!endpoint.ok()) return endpoint.status();
+    health_endpoint_ = *std::move(endpoint);
+    health_address = WithPort(options_.health_listen, health_port());
+  }
   // These two become plugins of every server that the process builds afterwards.
   if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   if (options_.channelz) grpc::channelz::experimental::InitChannelzService();
-  auto listener = Listener::Open(
-      SettingsOf(options_), ListenerCredentials(access_.certificates.get()),
-      {&health_, &attention_, &encoder_, &models_, &info_, &regions_}, connections_, metrics_);
+  auto listener =
+      Listener::Open(SettingsOf(options_), ListenerCredentials(access_.certificates.get()),
+                     {&health_service_, &attention_, &encoder_, &models_, &info_, &regions_},
+                     connections_, metrics_);
   if (!listener.ok()) return listener.status();
   listener_ = *std::move(listener);
   health_.SetServing(true);
@@ -218,8 +228,13 @@ absl::Status Server::Listen() {
   LogCostModel(engine_->info().cost_model);
   LogInfo("listening", {{"grpc", WithPort(options_.listen, port())},
                         {"security", SecurityOf(options_.access)},
-                        {"metrics", metrics_address}});
+                        {"metrics", metrics_address},
+                        {"health", health_address}});
   return absl::OkStatus();
+}
+
+int Server::health_port() const {
+  return health_endpoint_ == nullptr ? 0 : health_endpoint_->port();
 }
 
 Server::~Server() {
@@ -263,6 +278,8 @@ bool Server::RunDrain(DrainTimes times) {
   // waits for gRPC beyond the time in which it cuts calls off.
   closing_ = std::async(std::launch::async, [this] { listener_->Close(); });
   all_answered &= closing_.wait_for(kCloseDeadline) == std::future_status::ready;
+  // Last, so that probes see NOT_SERVING for as long as they can.
+  if (health_endpoint_ != nullptr) health_endpoint_->Close();
   lifecycle_.RequestStop(StopCause::kRequested);
   LogInfo("drained", {{"all_answered", all_answered}});
   drained_ = all_answered;

@@ -21,6 +21,7 @@
 #include "server/auth/authorizer.h"
 #include "server/auth/refusals.h"
 #include "server/health.h"
+#include "server/health_endpoint.h"
 #include "server/lifecycle.h"
 #include "server/metrics.h"
 #include "server/options.h"
@@ -28,6 +29,7 @@
 #include "server/services/attention_service.h"
 #include "server/services/call.h"
 #include "server/services/encoder_service.h"
+#include "server/services/health_service.h"
 #include "server/services/model_service.h"
 #include "server/services/server_service.h"
 #include "server/services/shared_memory_service.h"
@@ -73,6 +75,7 @@ class Server {
 
   int port() const { return listener_->port(); }      // of the services; 0 on a unix: socket
   int metrics_port() const { return metrics_port_; }  // 0 when there is no endpoint
+  int health_port() const;                            // the same
   const Engine& engine() const { return *engine_; }
   int64_t calls_in_flight() const { return lifecycle_.calls_in_flight(); }
 
@@ -115,13 +118,15 @@ class Server {
   SharedMemory shared_memory_;
   Connections connections_;
   CallTable calls_;
-  HealthService health_;
+  HealthState health_;
+  HealthService health_service_;
   const ServiceContext context_;
   AttentionService attention_;
   EncoderService encoder_;
   ModelService models_;
   ServerService info_;
   SharedMemoryService regions_;
+  std::unique_ptr<HealthEndpoint> health_endpoint_;  // null: there is none
   std::unique_ptr<Listener> listener_;
   std::future<void> closing_;  // of the listener, once drained
   int metrics_port_ = 0;

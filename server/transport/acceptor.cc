@@ -46,9 +46,9 @@ int OpenReserve() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 std::string_view NameOf(RefusedConnection cause) {
   switch (cause) {
     case RefusedConnection::kTooMany:
-      return "there are as many connections as --max-connections allows";
+      return "there are as many connections as there may be";
     case RefusedConnection::kTooManyOfHost:
-      return "one host has as many connections as --max-connections-per-host allows";
+      return "one host has as many connections as one may have";
     case RefusedConnection::kNoDescriptor:
       return "the process has no file descriptor left (ulimit -n)";
     case RefusedConnection::kTooManyNew:
@@ -285,7 +285,8 @@ void Acceptor::Refuse(RefusedConnection cause) {
   ++refused_since_warning_;
   const steady_clock::time_point now = steady_clock::now();
   if (now - warned_ < kWarnEvery) return;
-  LogWarning("connection turned away", {{"cause", NameOf(cause)},
+  LogWarning("connection turned away", {{"port", port_},
+                                        {"cause", NameOf(cause)},
                                         {"turned_away", refused_since_warning_},
                                         {"open", connections_->open()}});
   warned_ = now;

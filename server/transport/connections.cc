@@ -239,7 +239,7 @@ std::variant<Connections::Admitted, RefusedConnection> Connections::Add(
     ++new_ones_;
   }
   by_id_.emplace(id, connection);
-  metrics_.SetConnections(static_cast<int64_t>(by_id_.size()));
+  metrics_.ConnectionOpened();
   return Admitted{id, descriptor, std::move(connection)};
 }
 
@@ -254,11 +254,9 @@ std::shared_ptr<Connection> Connections::TakeOldestNew() {
   return std::move(most->second.new_ones.extract(most->second.new_ones.begin()).mapped());
 }
 
-bool Connections::Settle(const Connection& connection, uint64_t id) {
+void Connections::Settle(const Connection& connection, uint64_t id) {
   const auto host = hosts_.find(connection.address());
-  if (host == hosts_.end() || host->second.new_ones.erase(id) == 0) return false;
-  --new_ones_;
-  return true;
+  if (host != hosts_.end() && host->second.new_ones.erase(id) > 0) --new_ones_;
 }
 
 void Connections::CloseSilent(TimePoint now) {
@@ -300,7 +298,7 @@ void Connections::Remove(uint64_t id) {
       const auto named = by_name_.find(connection->name());
       if (named != by_name_.end() && named->second.id == id) by_name_.erase(named);
     }
-    metrics_.SetConnections(static_cast<int64_t>(by_id_.size()));
+    metrics_.ConnectionClosed();
   }
   connection->Release();
 }

@@ -201,8 +201,8 @@ class Connections {
 
   // Takes the oldest new connection out of those of the host that has most.
   std::shared_ptr<Connection> TakeOldestNew() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // It is not new any more. False if it was not.
-  bool Settle(const Connection& connection, uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // It is not new any more.
+  void Settle(const Connection& connection, uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Expel(Connection& connection, int64_t bytes, std::string_view why);
 
   const Limits limits_;

@@ -12,6 +12,12 @@ namespace {
 
 constexpr int64_t kMaxConnectionsByDefault = 4096;
 
+// Of the health port: as many as there should be, or an eighth of what there is room for.
+constexpr int64_t kHealthConnections = 64;
+
+// The health port's own descriptors, without its connections'.
+constexpr int64_t kHealthDescriptors = 8;
+
 // Reserved for scrapes, the log, wake-ups of later threads, and whatever a library opens.
 constexpr int64_t kSpareDescriptors = 24;
 
@@ -38,7 +44,14 @@ int64_t RaiseDescriptorLimit() {
 ServerOptions WithTransportLimits(ServerOptions options, int64_t descriptors,
                                   int64_t open_descriptors, int64_t memory_bytes) {
   const int64_t regions = options.shared_memory ? options.max_shared_memory_regions : 0;
-  const int64_t left = descriptors - open_descriptors - regions - kSpareDescriptors;
+  int64_t left = descriptors - open_descriptors - regions - kSpareDescriptors;
+  if (!options.health_listen.empty()) {
+    left -= kHealthDescriptors;
+    const int64_t part =
+        std::clamp<int64_t>(left / kDescriptorsPerConnection / 8, 1, kHealthConnections);
+    if (options.max_health_connections == 0) options.max_health_connections = part;
+    left -= options.max_health_connections * kDescriptorsPerConnection;
+  }
   const int64_t room = std::max<int64_t>(left / kDescriptorsPerConnection, 1);
   if (options.max_connections == 0) options.max_connections = kMaxConnectionsByDefault;
   options.max_connections = std::min(options.max_connections, room);

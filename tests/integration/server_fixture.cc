@@ -112,12 +112,13 @@ void ServerTest::StopServer() {
   engine_ = nullptr;
 }
 
-std::shared_ptr<grpc::Channel> ServerTest::NewChannel() const {
+std::shared_ptr<grpc::Channel> ServerTest::NewChannelTo(int port) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // tests count calls
   arguments.SetMaxReceiveMessageSize(-1);
-  return grpc::CreateCustomChannel(address(), grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(port),
+                                   grpc::InsecureChannelCredentials(), arguments);
 }
 
 grpc::Status ServerTest::CallRaw(const std::string& method, const std::string& bytes,

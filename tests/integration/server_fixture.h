@@ -63,7 +63,8 @@ class ServerTest : public ::testing::Test {
   std::string address() const { return "127.0.0.1:" + std::to_string(server_->port()); }
 
   // A channel with its own connection; by default, channels of one process share connections.
-  std::shared_ptr<grpc::Channel> NewChannel() const;
+  std::shared_ptr<grpc::Channel> NewChannel() const { return NewChannelTo(server_->port()); }
+  static std::shared_ptr<grpc::Channel> NewChannelTo(int port);
 
   // Sends `bytes` as the message of `method`, such as "/castor.v1.AttentionService/Attend".
   grpc::Status CallRaw(const std::string& method, const std::string& bytes,

@@ -12,15 +12,13 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "grpc/health/v1/health.grpc.pb.h"
+#include "tests/integration/health_client.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/support/temporary_folder.h"
 
 namespace castor::testing {
 namespace {
 
-using grpc::health::v1::Health;
-using grpc::health::v1::HealthCheckRequest;
 using grpc::health::v1::HealthCheckResponse;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
@@ -29,42 +27,8 @@ using std::chrono::steady_clock;
 class ServerLifecycleTest : public ServerTest {
  protected:
   HealthCheckResponse::ServingStatus Check(const std::string& name) {
-    grpc::ClientContext context;
-    HealthCheckRequest request;
-    request.set_service(name);
-    HealthCheckResponse response;
-    const grpc::Status status = Health::NewStub(channel_)->Check(&context, request, &response);
-    if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
-      return HealthCheckResponse::SERVICE_UNKNOWN;
-    }
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    return response.status();
+    return CheckHealth(channel_, name);
   }
-};
-
-// One open Watch stream.
-class Watching {
- public:
-  Watching(const std::shared_ptr<grpc::Channel>& channel, const std::string& name)
-      : stub_(Health::NewStub(channel)) {
-    HealthCheckRequest request;
-    request.set_service(name);
-    reader_ = stub_->Watch(&context_, request);
-  }
-
-  // The next status; UNKNOWN when the stream has ended.
-  HealthCheckResponse::ServingStatus Next() {
-    HealthCheckResponse response;
-    return reader_->Read(&response) ? response.status() : HealthCheckResponse::UNKNOWN;
-  }
-
-  grpc::Status Finish() { return reader_->Finish(); }
-  void Cancel() { context_.TryCancel(); }
-
- private:
-  std::unique_ptr<Health::Stub> stub_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReader<HealthCheckResponse>> reader_;
 };
 
 TEST_F(ServerLifecycleTest, EveryNameServesAfterStart) {

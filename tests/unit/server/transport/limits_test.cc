@@ -24,6 +24,19 @@ TEST(TransportLimitsTest, LeaveDescriptorsForTheRest) {
   EXPECT_EQ(WithTransportLimits(options, 16, 20, kGiB).max_connections, 1);
 }
 
+TEST(TransportLimitsTest, TheHealthPortHasAFewOfTheConnections) {
+  ServerOptions options;
+  EXPECT_EQ(WithTransportLimits(options, 100'000, 20, kGiB).max_health_connections, 0);
+  options.health_listen = "127.0.0.1:0";
+  const ServerOptions roomy = WithTransportLimits(options, 100'000, 20, kGiB);
+  EXPECT_EQ(roomy.max_health_connections, 64);
+  EXPECT_EQ(roomy.max_connections, 4096);
+  const ServerOptions tight = WithTransportLimits(options, 132, 20, kGiB);
+  EXPECT_EQ(tight.max_health_connections, 5);
+  EXPECT_EQ(tight.max_connections, (132 - 20 - 24 - 8) / 2 - 5);
+  EXPECT_EQ(WithTransportLimits(options, 16, 20, kGiB).max_health_connections, 1);
+}
+
 TEST(TransportLimitsTest, TwoMessagesFitWhateverTheMemory) {
   ServerOptions options;
   options.max_message_bytes = kGiB;

@@ -1,0 +1,136 @@
+#include "server/services/health_service.h"
+
+#include <optional>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "server/errors.h"
+#include "server/services/handoff.h"
+#include "server/services/message.h"
+#include "server/transport/message_call.h"
+
+namespace castor::server {
+namespace {
+
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
+
+grpc::ByteBuffer Encode(HealthState::Status status) {
+  HealthCheckResponse response;
+  response.set_status(status);
+  return SerializeMessage(response);
+}
+
+class HealthCheckCall final : public MessageCall {
+ public:
+  HealthCheckCall(HealthState& state, CallTable& calls, CallTable::Kind kind, Arrival arrival)
+      : MessageCall(calls, kind, std::move(arrival)), state_(state) {}
+
+ private:
+  void OnMessage(grpc::ByteBuffer* message) override {
+    HealthCheckRequest request;
+    if (absl::Status parsed = ParseMessage(*message, &request); !parsed.ok()) {
+      return OnRefusal(parsed);
+    }
+    const std::optional<HealthState::Status> status = state_.StatusOf(request.service());
+    if (!status.has_value()) {
+      return SendError(grpc::Status(grpc::StatusCode::NOT_FOUND, "no such name"));
+    }
+    Send(Encode(*status), TimePoint::max());
+  }
+  void OnRefusal(const absl::Status& error) override {
+    SendError(RefuseCall(error, "", context()));
+  }
+  void OnLost() override { SendError(grpc::Status::CANCELLED); }
+
+  HealthState& state_;
+};
+
+// One Watch stream. gRPC calls OnDone, which deletes it, only after it took its last step.
+class HealthWatchCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
+                              public HealthState::Watch {
+ public:
+  HealthWatchCall(HealthState& state, CallTable& calls, CallTable::Kind kind,
+                  const Arrival& arrival)
+      : state_(state), calls_(calls), context_(arrival.context) {
+    absl::Status entered = calls_.Enter(row_, kind, context_);
+    entered.Update(arrival.caller.status());
+    handoff_.HandOver();
+    if (entered.ok()) {
+      StartRead(&message_);
+    } else {
+      Finish(RefuseCall(entered, "", context_));  // it never begins
+    }
+  }
+
+  // The only message: what to watch.
+  void OnReadDone(bool ok) override {
+    handoff_.TakeOver();
+    HealthCheckRequest request;
+    const absl::Status parsed =
+        ok ? ParseMessage(message_, &request)
+           : MakeError(Reason::kMalformedMessage, "the call ended without a message");
+    if (ok) calls_.Received(row_, static_cast<int64_t>(message_.Length()));
+    message_.Clear();  // the stream may last for days
+    if (parsed.ok()) {
+      state_.Begin(*this, request.service());
+    } else {
+      state_.Refuse(*this, RefuseCall(parsed, "", context_));
+    }
+  }
+
+  void OnWriteDone(bool ok) override {
+    handoff_.TakeOver();
+    state_.Written(*this, ok);
+  }
+
+  void OnCancel() override {
+    handoff_.TakeOver();
+    calls_.Cancelled(row_);
+    state_.Gone(*this);
+    handoff_.HandOver();
+  }
+
+  void OnDone() override {
+    handoff_.TakeOver();
+    calls_.Leave(row_);
+    delete this;
+  }
+
+ private:
+  void Take(const Step& step) override {
+    if (step.write.has_value()) {
+      buffer_ = Encode(*step.write);
+      handoff_.HandOver();
+      StartWrite(&buffer_);
+    } else if (step.finish.has_value()) {
+      handoff_.HandOver();
+      Finish(*step.finish);
+    }
+  }
+
+  HealthState& state_;
+  CallTable& calls_;
+  grpc::CallbackServerContext* const context_;
+  CallTable::Row row_;
+  grpc::ByteBuffer message_;
+  grpc::ByteBuffer buffer_;  // of the write that is under way
+  Handoff handoff_;
+};
+
+}  // namespace
+
+HealthService::HealthService(HealthState& state, CallTable& calls, Kinds kinds,
+                             const Authorizer& authorizer)
+    : MessageService(authorizer) {
+  AddMethod("/grpc.health.v1.Health/Check", [&state, &calls, kinds](Arrival arrival) {
+    auto* call = new HealthCheckCall(state, calls, kinds.check, std::move(arrival));
+    call->Begin();
+    return call;
+  });
+  AddMethod("/grpc.health.v1.Health/Watch", [&state, &calls, kinds](const Arrival& arrival) {
+    return new HealthWatchCall(state, calls, kinds.watch, arrival);
+  });
+}
+
+}  // namespace castor::server
