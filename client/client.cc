@@ -2,7 +2,6 @@
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
 #include <algorithm>
@@ -10,6 +9,9 @@
 #include <random>
 #include <thread>
 #include <utility>
+
+#include "client/credentials.h"
+#include "client/target.h"
 
 namespace castor::client {
 namespace {
@@ -37,7 +39,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   // Two clients of one process get two connections, not a share of one.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   if (!options.service_config.empty()) arguments.SetServiceConfigJSON(options.service_config);
-  return grpc::CreateCustomChannel(options.target, grpc::InsecureChannelCredentials(), arguments);
+  const auto credentials = MakeCredentials(options.target, options.tls, &arguments);
+  return grpc::CreateCustomChannel(options.target, credentials, arguments);
 }
 
 milliseconds Remaining(steady_clock::time_point deadline) {
@@ -54,10 +57,29 @@ double Random() {
   return std::uniform_real_distribution<double>()(generator);
 }
 
+// An error of this side: nothing was sent.
+Error OfThisSide(const absl::Status& status) {
+  Error error;
+  error.code = static_cast<grpc::StatusCode>(status.code());  // the same numbers
+  error.message = std::string(status.message());
+  error.attempts = 0;
+  return error;
+}
+
 }  // namespace
+
+absl::Status CheckMaySendToken(const ClientOptions& options, const std::string& target) {
+  if (options.tls || options.allow_plaintext_token || IsOnThisMachine(target)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      "a token is not sent to " + target +
+      " over plaintext: use TLS, or say that it may be (allow_plaintext_token)");
+}
 
 Client::Client(ClientOptions options)
     : options_(std::move(options)),
+      token_(options_.token, options_.token_file),
       channel_(MakeChannel(options_)),
       attention_(v1::AttentionService::NewStub(channel_)),
       encoder_(v1::EncoderService::NewStub(channel_)),
@@ -71,11 +93,32 @@ Client::Time Client::DeadlineOf(CallOptions call) const {
   return steady_clock::now() + std::clamp(allowed, milliseconds(0), kLongest);
 }
 
+absl::Status Client::CheckSecurity() {
+  if (!token_.empty()) {
+    if (absl::Status status = CheckMaySendToken(options_, options_.target); !status.ok()) {
+      return status;
+    }
+  }
+  if (!options_.tls || files_were_good_.load(std::memory_order_relaxed)) return absl::OkStatus();
+  absl::Status status = CheckTlsFiles(*options_.tls);
+  if (status.ok()) files_were_good_.store(true, std::memory_order_relaxed);
+  return status;
+}
+
+absl::Status Client::Authorize(grpc::ClientContext& context) {
+  if (absl::Status status = CheckSecurity(); !status.ok()) return status;
+  const absl::StatusOr<std::string> header = token_.Header();
+  if (!header.ok()) return header.status();
+  if (!header->empty()) context.AddMetadata("authorization", *header);
+  return absl::OkStatus();
+}
+
 // Asks for health: a call without effect, whose failure says what is wrong with the connection.
 grpc::Status Client::Connect(Time deadline) {
   if (channel_->GetState(/*try_to_connect=*/false) == GRPC_CHANNEL_READY) return grpc::Status::OK;
   grpc::ClientContext context;
   context.set_deadline(OnTheWall(deadline));
+  (void)Authorize(context);  // else Call() has said why not
   grpc::health::v1::HealthCheckResponse response;
   const grpc::Status status = health_->Check(&context, {}, &response);
   switch (status.error_code()) {
@@ -112,12 +155,13 @@ Result<Response> Client::Call(Stub& stub,
     return error;
   }
   for (int attempts = 1;; ++attempts) {
+    grpc::ClientContext context;
+    if (const absl::Status may = Authorize(context); !may.ok()) return OfThisSide(may);
     grpc::Status status = grpc::Status::OK;
     // When a call fails on a connection, nobody can say whether the server took it in. Where that
     // matters, wait for the connection first.
     if (repeat == Repeat::kUnlessSent) status = Connect(deadline);
     const bool sent = status.ok();
-    grpc::ClientContext context;
     if (sent) {
       context.set_deadline(OnTheWall(deadline));
       Response response;

@@ -13,14 +13,20 @@
 // drains. After any other error without a `reason` the answer may still be written into that range:
 // do not use it again, but unregister the region and take a fresh object.
 //
+// Over TLS, a token and the files of certificates may change while the client lives: new calls
+// bring the new token, and new connections use the new files, a second or so later. What is wrong
+// with a file is the error of each call: FAILED_PRECONDITION, after 0 attempts.
+//
 // Any number of threads may use a client at a time. Its calls share one connection to each address
 // of the target's name, and take these in turn. To use several connections, make several clients.
 #pragma once
 
 #include <grpcpp/channel.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "castor/v1/attention.grpc.pb.h"
@@ -31,6 +37,8 @@
 #include "client/error.h"
 #include "client/retry.h"
 #include "client/shared_memory.h"
+#include "client/tls.h"
+#include "client/token.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 
 namespace castor::client {
@@ -44,7 +52,15 @@ struct ClientOptions {
   // send all calls to the first address that connects. Do not put a retryPolicy in it: gRPC would
   // repeat calls without this client's rules, with outputs in shared memory too. Use `retry`.
   std::string service_config = R"({"loadBalancingConfig": [{"round_robin": {}}]})";
+  std::optional<TlsOptions> tls = std::nullopt;  // nullopt: plaintext
+  // Sent with each call as metadata `authorization: Bearer TOKEN`. The file counts if there is one.
+  std::string token{}, token_file{};
+  // Without TLS a token goes to this machine alone (Unix sockets, loopback), unless this is set.
+  bool allow_plaintext_token = false;
 };
+
+// Why a token must not be sent there, naming `target`; OK if it may.
+absl::Status CheckMaySendToken(const ClientOptions& options, const std::string& target);
 
 struct CallOptions {
   std::chrono::milliseconds deadline{0};  // 0: the client's
@@ -75,8 +91,9 @@ class Client {
   // "" is the whole server; see proto/README.md for the others. NOT_FOUND for unknown names.
   Result<HealthStatus> Health(const std::string& service = "", CallOptions call = {});
 
-  // For other calls, with gRPC's generated stubs.
+  // For other calls, with gRPC's generated stubs; Authorize() adds the token to such a call.
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  absl::Status Authorize(grpc::ClientContext& context);
   const ClientOptions& options() const { return options_; }
 
  private:
@@ -86,6 +103,9 @@ class Client {
   enum class Repeat { kYes, kUnlessSent };
 
   Time DeadlineOf(CallOptions call) const;
+
+  // Whether the files and the token allow calls.
+  absl::Status CheckSecurity();
 
   // OK once connected, else the reason why not.
   grpc::Status Connect(Time deadline);
@@ -100,6 +120,8 @@ class Client {
                         const Request& request, Time deadline, Repeat repeat = Repeat::kYes);
 
   const ClientOptions options_;
+  TokenSource token_;
+  std::atomic<bool> files_were_good_ = false;  // gRPC has them, and keeps them
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::AttentionService::Stub> attention_;
   const std::unique_ptr<v1::EncoderService::Stub> encoder_;

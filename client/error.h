@@ -22,7 +22,8 @@ struct Error {
   std::string message;
   std::optional<std::chrono::milliseconds> retry_after;  // the delay that the server asks for
   std::string request_id;
-  int attempts = 1;  // attempts that were made
+  // That were made. 0: none, for what is wrong is on this side: a file, or the token.
+  int attempts = 1;
 
   // One line: code, reason, field, message.
   std::string ToString() const;

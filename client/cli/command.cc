@@ -5,6 +5,7 @@
 
 #include <cerrno>  // program_invocation_short_name
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "client/cli/values.h"
@@ -50,6 +51,8 @@ std::optional<int> KeepStandardDescriptors(char** argv) {
   return kUsageError;
 }
 
+void SilenceGrpc() { setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0); }
+
 void Complain(std::string_view message) {
   std::string line = std::string(program_invocation_short_name) + ": ";
   for (const char c : message) {
@@ -64,11 +67,12 @@ OutputFormat CommonFlags::format() const {
   return output == "npy" ? OutputFormat::kNpy : OutputFormat::kTable;
 }
 
-client::Client CommonFlags::Connect() const {
+client::ClientOptions CommonFlags::options() const {
   client::ClientOptions options;
   options.target = server;
   options.deadline = std::chrono::milliseconds(static_cast<int64_t>(timeout_seconds * 1000));
-  return client::Client(options);
+  security.SetOn(&options);
+  return options;
 }
 
 void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy) {
@@ -85,6 +89,7 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy) {
       ->transform(Number(0.001, 86400.0))
       ->capture_default_str()
       ->group("Connection");
+  AddSecurityFlags(command, &flags->security, "Connection");
   CLI::Option* file = command
                           ->add_option("-f,--file", flags->file,
                                        "Write the output to this file, not to standard output")
@@ -108,12 +113,22 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy) {
 }
 
 int ReportError(const client::Error& error, const CommonFlags& flags) {
+  if (error.attempts == 0) {  // a file, or the token
+    Complain(error.message);
+    return kUsageError;
+  }
   std::string hint;
   switch (error.code) {
     case grpc::StatusCode::UNAVAILABLE:
+      if (error.reason.empty()) hint = HandshakeHint(error.message, flags.options());
+      if (!hint.empty()) break;
       hint = error.reason.empty()
                  ? "is castor-server running at " + flags.server + "? Set --server or CASTOR_SERVER"
                  : "try again later, or another server";
+      break;
+    case grpc::StatusCode::UNAUTHENTICATED:
+    case grpc::StatusCode::PERMISSION_DENIED:
+      hint = AccessHint(error.code, flags.options());
       break;
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       hint = "allow more with --timeout";

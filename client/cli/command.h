@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "castor/v1/tensor.pb.h"
+#include "client/cli/security_flags.h"
 #include "client/client.h"
 #include "client/error.h"
 
@@ -25,12 +26,14 @@ enum class OutputFormat { kTable, kJson, kNpy };
 // Flags that every subcommand takes, after its name.
 struct CommonFlags {
   std::string server = "127.0.0.1:50051";
+  SecurityFlags security{};
   double timeout_seconds = 60;
   std::string output = "table";
   std::string file;  // empty: standard output
 
   OutputFormat format() const;
-  client::Client Connect() const;
+  client::ClientOptions options() const;  // of the client
+  client::Client Connect() const { return client::Client(options()); }
 };
 
 // An error on this side that CLI11 cannot see, such as a file's content. main prints it and exits
@@ -45,6 +48,10 @@ class UsageError : public CLI::Error {
 // that can be neither read nor written; returns an exit code only if that fails. Otherwise a
 // connection could get such a descriptor, and would be sent whatever is printed.
 std::optional<int> KeepStandardDescriptors(char** argv);
+
+// Keeps gRPC from writing its own account of failures beside ours, unless GRPC_VERBOSITY asks for
+// it. Call it before there are threads or channels.
+void SilenceGrpc();
 
 // Prints "PROGRAM: MESSAGE" as one line on standard error, whatever characters it contains.
 void Complain(std::string_view message);

@@ -19,6 +19,7 @@ int Show(const CLI::App& app, const CLI::Success& request) {
 }  // namespace
 
 int Run(int argc, char** argv) {
+  SilenceGrpc();
   CLI::App app("Castor's client: attention and encoder inference over gRPC.\n", "castor");
   app.set_version_flag("--version", "castor " CASTOR_VERSION, "Print the version and exit");
   app.require_subcommand(1);

@@ -9,3 +9,9 @@ target_compile_definitions(cli_test PRIVATE
   CASTOR_SERVER_PROGRAM="$<TARGET_FILE:castor-server>"
   CASTOR_TEST_MODEL="${CASTOR_DEPS}/minilm")
 add_dependencies(cli_test castor castor-server)
+
+castor_test(cli_tls_test SINGLE_THREADED
+            SOURCES cli_tls_test.cc program.cc
+            LIBS castor_client castor_secure_server LABELS integration)
+target_compile_definitions(cli_tls_test PRIVATE CASTOR_PROGRAM="$<TARGET_FILE:castor>")
+add_dependencies(cli_tls_test castor)

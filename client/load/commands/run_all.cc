@@ -10,6 +10,7 @@
 namespace castor::load {
 
 int Run(int argc, char** argv) {
+  cli::SilenceGrpc();
   CLI::App app(
       "castor-load: a load tester whose figures can be believed. Requests are sent by a schedule\n"
       "that is fixed before the run; latency counts from the time at which a request should have\n"

@@ -1,0 +1,98 @@
+#include "client/cli/security_flags.h"
+
+#include <cstdlib>
+
+#include "client/cli/command.h"
+#include "client/cli/values.h"
+
+namespace castor::cli {
+
+bool SecurityFlags::secure() const {
+  return tls || !files.ca_file.empty() || !files.certificate_file.empty() ||
+         !files.key_file.empty() || !files.server_name.empty();
+}
+
+void SecurityFlags::SetOn(client::ClientOptions* options) const {
+  if (files.certificate_file.empty() != files.key_file.empty()) {
+    throw UsageError(files.key_file.empty() ? "--cert needs --cert-key"
+                                            : "--cert-key needs --cert");
+  }
+  if (secure()) options->tls = files;
+  options->token_file = token_file;
+  const char* const token = std::getenv("CASTOR_TOKEN");
+  if (token_file.empty() && token != nullptr) options->token = token;
+  options->allow_plaintext_token = allow_plaintext_token;
+}
+
+void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, const std::string& group) {
+  const auto add = [&](const char* name, std::string* value, const char* help, const char* variable,
+                       const char* type) {
+    command->add_option(name, *value, help)
+        ->envname(variable)
+        ->type_name(type)
+        ->check(FileName())
+        ->group(group);
+  };
+  command->add_flag("--tls", flags->tls, "Use TLS; the four flags below imply it")
+      ->envname("CASTOR_TLS")
+      ->group(group);
+  add("--ca", &flags->files.ca_file, "Authorities to trust, in PEM (default: the system's)",
+      "CASTOR_CA", "FILE");
+  add("--cert", &flags->files.certificate_file,
+      "This client's certificate, for servers that ask for one", "CASTOR_CERT", "FILE");
+  // Not --key: that is K, where attention is sent.
+  add("--cert-key", &flags->files.key_file, "Its private key", "CASTOR_KEY", "FILE");
+  add("--server-name", &flags->files.server_name,
+      "What the server's certificate must say (default: the server's host)", "CASTOR_SERVER_NAME",
+      "NAME");
+  add("--token-file", &flags->token_file,
+      "The token for each call. Or the token itself in CASTOR_TOKEN; no flag takes it, for a "
+      "command line is there for all to read",
+      "CASTOR_TOKEN_FILE", "FILE");
+  command
+      ->add_flag("--allow-plaintext-token", flags->allow_plaintext_token,
+                 "Send a token without TLS to another machine, too")
+      ->group(group);
+}
+
+std::string HandshakeHint(std::string_view message, const client::ClientOptions& options) {
+  const auto says = [&](std::string_view text) {
+    return message.find(text) != std::string_view::npos;
+  };
+  if (!options.tls) {
+    // What a plaintext client gets of a TLS server.
+    return says("Socket closed") ? "is the server on TLS? Try --tls" : "";
+  }
+  if (says("certificate verify failed")) {
+    return "the server's certificate has expired, or none of " +
+           (options.tls->ca_file.empty() ? "the system's authorities" : options.tls->ca_file) +
+           " vouches for it: see --ca";
+  }
+  if (says("Hostname Verification") || says("is not in peer certificate")) {
+    return options.tls->server_name.empty()
+               ? "the server's certificate is not for the host of --server: give the name that it "
+                 "is for by --server-name"
+               : "the server's certificate is not for " + options.tls->server_name +
+                     ": see --server-name";
+  }
+  if (says("wrong version number")) return "the server is not on TLS: leave out --tls";
+  if (says("Socket closed")) {
+    return options.tls->certificate_file.empty()
+               ? "the server may ask for a client's certificate: see --cert and --cert-key"
+               : "the server may not accept the certificate of --cert";
+  }
+  return "";
+}
+
+std::string AccessHint(grpc::StatusCode code, const client::ClientOptions& options) {
+  const bool token = !options.token.empty() || !options.token_file.empty();
+  const bool certificate = options.tls && !options.tls->certificate_file.empty();
+  if (code == grpc::StatusCode::PERMISSION_DENIED) {
+    return token || certificate ? "this caller may not do that: try another token or certificate"
+                                : "callers without a token may not do that: see --token-file";
+  }
+  return token ? "the server does not accept this token"
+               : "the server asks who calls: see --token-file and CASTOR_TOKEN";
+}
+
+}  // namespace castor::cli

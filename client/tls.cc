@@ -1,0 +1,97 @@
+#include "client/tls.h"
+
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <cstdlib>
+#include <memory>
+
+#include "absl/cleanup/cleanup.h"
+#include "client/file.h"
+
+namespace castor::client {
+namespace {
+
+constexpr size_t kLargestPem = 16 << 20;
+
+using Certificate = std::unique_ptr<X509, void (*)(X509*)>;
+using Key = std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)>;
+using Bio = std::unique_ptr<BIO, int (*)(BIO*)>;
+
+absl::Status ReadAll(const std::string& path, std::string* text) {
+  auto file = InputFile::Open(path);
+  absl::Status status = file.status();
+  if (file.ok()) status = file->Append(kLargestPem, text);
+  if (status.ok()) return status;
+  return absl::FailedPreconditionError(status.message());
+}
+
+Bio Reader(const std::string& text) {
+  return {BIO_new_mem_buf(text.data(), static_cast<int>(text.size())), BIO_free};
+}
+
+// Nobody is there to be asked for a password.
+int NoPassword(char*, int, int, void* asked) {
+  *static_cast<bool*>(asked) = true;
+  return -1;
+}
+
+// The first certificate.
+absl::Status ReadCertificate(const std::string& path, Certificate* certificate) {
+  std::string text;
+  if (absl::Status status = ReadAll(path, &text); !status.ok()) return status;
+  certificate->reset(PEM_read_bio_X509(Reader(text).get(), nullptr, nullptr, nullptr));
+  if (*certificate != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError("'" + path + "' holds no certificate in PEM");
+}
+
+absl::Status ReadKey(const std::string& path, Key* key) {
+  std::string text;
+  if (absl::Status status = ReadAll(path, &text); !status.ok()) return status;
+  bool encrypted = false;
+  key->reset(PEM_read_bio_PrivateKey(Reader(text).get(), nullptr, NoPassword, &encrypted));
+  OPENSSL_cleanse(text.data(), text.size());
+  if (*key != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "'" + path +
+      (encrypted ? "' holds an encrypted key: decrypt it first" : "' holds no private key in PEM"));
+}
+
+}  // namespace
+
+std::string AuthoritiesOf(const TlsOptions& options) {
+  if (!options.ca_file.empty()) return options.ca_file;
+  const char* const file = std::getenv("SSL_CERT_FILE");
+  return file == nullptr ? "" : file;
+}
+
+absl::Status CheckTlsFiles(const TlsOptions& options) {
+  // What is left in the thread's queue would be taken for the failure of somebody else's call.
+  const absl::Cleanup forget = [] { ERR_clear_error(); };
+  Certificate certificate(nullptr, X509_free);
+  if (const std::string authorities = AuthoritiesOf(options); !authorities.empty()) {
+    if (absl::Status status = ReadCertificate(authorities, &certificate); !status.ok()) {
+      return status;
+    }
+  }
+  if (options.certificate_file.empty() != options.key_file.empty()) {
+    return absl::FailedPreconditionError(
+        options.key_file.empty()
+            ? "the certificate '" + options.certificate_file + "' needs its key file"
+            : "the key '" + options.key_file + "' needs its certificate file");
+  }
+  if (options.certificate_file.empty()) return absl::OkStatus();
+  if (absl::Status status = ReadCertificate(options.certificate_file, &certificate); !status.ok()) {
+    return status;
+  }
+  Key key(nullptr, EVP_PKEY_free);
+  if (absl::Status status = ReadKey(options.key_file, &key); !status.ok()) return status;
+  if (X509_check_private_key(certificate.get(), key.get()) == 1) return absl::OkStatus();
+  return absl::FailedPreconditionError("the key in '" + options.key_file +
+                                       "' does not belong to the certificate in '" +
+                                       options.certificate_file + "'");
+}
+
+}  // namespace castor::client

@@ -1,0 +1,37 @@
+// A caller's bearer token, from a file that may change.
+#pragma once
+
+#include <chrono>
+#include <mutex>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace castor::client {
+
+// Thread-safe. Its errors never show the token.
+class TokenSource {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+
+  // What was read of the file is taken for true for so long.
+  static constexpr std::chrono::milliseconds kFresh{1000};
+
+  // The file counts if there is one, and `token` otherwise; neither: there is no token.
+  TokenSource(std::string token, std::string file);
+
+  bool empty() const { return token_.empty() && file_.empty(); }
+
+  // The value of metadata `authorization`; "" if there is no token. FAILED_PRECONDITION, naming the
+  // file, as long as none could be read. Later, a file that cannot be read leaves the last token.
+  absl::StatusOr<std::string> Header(Time now = std::chrono::steady_clock::now());
+
+ private:
+  const std::string token_, file_;
+  std::mutex mu_;
+  std::string header_;  // guarded by mu_, as is
+  Time read_{};         // when it was; zero: never
+};
+
+}  // namespace castor::client

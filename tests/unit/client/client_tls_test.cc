@@ -1,0 +1,204 @@
+// The client against gRPC servers on TLS, with certificates made here.
+
+#include <gmock/gmock.h>
+#include <grpcpp/client_context.h>
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "client/client.h"
+#include "client/file.h"
+#include "tests/support/secure_server.h"
+#include "tests/support/temporary_folder.h"
+
+namespace castor::client {
+namespace {
+
+using castor::testing::KeyPair;
+using castor::testing::SecureServer;
+using castor::testing::Subject;
+using castor::testing::TestAuthority;
+using std::chrono::hours;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class ClientTlsTest : public ::testing::Test {
+ protected:
+  // Writes a file as programs do that rotate certificates: it is never there in part.
+  std::string File(const std::string& name, const std::string& text) {
+    EXPECT_TRUE(WriteFile(folder_ / "new", {text}).ok());
+    EXPECT_EQ(std::rename((folder_ / "new").c_str(), (folder_ / name).c_str()), 0);
+    return folder_ / name;
+  }
+
+  // Tries once, and waits for as long as a machine may stall.
+  ClientOptions Options(const SecureServer& server, std::optional<TlsOptions> tls) const {
+    ClientOptions options{.target = server.target()};
+    options.retry.max_attempts = 1;
+    options.tls = std::move(tls);
+    return options;
+  }
+
+  Error ErrorOf(const SecureServer& server, std::optional<TlsOptions> tls) const {
+    Client client(Options(server, std::move(tls)));
+    const auto answer = client.Health();
+    EXPECT_FALSE(answer.ok());
+    return answer.ok() ? Error() : answer.error();
+  }
+
+  KeyPair Issue(const std::string& name) const { return authority_.Issue({.common_name = name}); }
+
+  TemporaryFolder folder_;
+  const TestAuthority authority_, other_{"another"};
+  const std::string ca_ = File("ca", authority_.certificate());
+};
+
+TEST_F(ClientTlsTest, CallsAServerThatItsAuthorityVouchesFor) {
+  SecureServer server({.identity = authority_.IssueForLocalhost()});
+  Client client(Options(server, TlsOptions{.ca_file = ca_}));
+  const auto answer = client.Health();
+  ASSERT_TRUE(answer.ok()) << answer.error().ToString();
+  EXPECT_EQ(server.authorization(), "");
+}
+
+TEST_F(ClientTlsTest, RefusesAServerThatNobodyVouchesFor) {
+  SecureServer server({.identity = other_.IssueForLocalhost()});
+  for (const TlsOptions& tls : {TlsOptions{.ca_file = ca_}, TlsOptions{}}) {
+    const Error error = ErrorOf(server, tls);
+    EXPECT_EQ(error.code, grpc::StatusCode::UNAVAILABLE);
+    EXPECT_THAT(error.message, HasSubstr("certificate verify failed"));
+  }
+}
+
+TEST_F(ClientTlsTest, RefusesAnExpiredCertificate) {
+  SecureServer server({.identity = authority_.Issue({.common_name = "server",
+                                                     .dns = {"localhost"},
+                                                     .ips = {"127.0.0.1"},
+                                                     .begins = -hours(2),
+                                                     .ends = -hours(1)})});
+  EXPECT_THAT(ErrorOf(server, TlsOptions{.ca_file = ca_}).message,
+              HasSubstr("certificate verify failed"));
+}
+
+TEST_F(ClientTlsTest, TheCertificateMustSayTheServersName) {
+  SecureServer server({.identity = authority_.Issue({.dns = {"castor.example"}})});
+  EXPECT_EQ(ErrorOf(server, TlsOptions{.ca_file = ca_}).code, grpc::StatusCode::UNAVAILABLE);
+  // With files that gRPC watches, and without.
+  Client client(Options(server, TlsOptions{.ca_file = ca_, .server_name = "castor.example"}));
+  EXPECT_TRUE(client.Health().ok());
+  EXPECT_EQ(ErrorOf(server, TlsOptions{.ca_file = ca_, .server_name = "other.example"}).code,
+            grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(ClientTlsTest, BringsItsCertificateWhereOneIsAskedFor) {
+  SecureServer server(
+      {.identity = authority_.IssueForLocalhost(), .client_authority = authority_.certificate()});
+  EXPECT_EQ(ErrorOf(server, TlsOptions{.ca_file = ca_}).code, grpc::StatusCode::UNAVAILABLE);
+  const KeyPair one = Issue("one");
+  Client client(Options(server, TlsOptions{.ca_file = ca_,
+                                           .certificate_file = File("cert", one.certificate),
+                                           .key_file = File("key", one.key)}));
+  const auto answer = client.Health();
+  ASSERT_TRUE(answer.ok()) << answer.error().ToString();
+  EXPECT_EQ(server.caller(), "one");
+}
+
+TEST_F(ClientTlsTest, PlaintextAndTlsDoNotMeet) {
+  SecureServer secure({.identity = authority_.IssueForLocalhost()});
+  EXPECT_EQ(ErrorOf(secure, std::nullopt).code, grpc::StatusCode::UNAVAILABLE);
+  SecureServer plain({});
+  EXPECT_THAT(ErrorOf(plain, TlsOptions{.ca_file = ca_}).message,
+              HasSubstr("wrong version number"));
+}
+
+TEST_F(ClientTlsTest, ABadFileIsTheErrorOfCallsUntilItIsGood) {
+  SecureServer server({.identity = authority_.IssueForLocalhost()});
+  ClientOptions options = Options(server, TlsOptions{.ca_file = folder_ / "late"});
+  options.retry.max_attempts = 1000;  // gRPC may take a second to see the file
+  Client client(options);
+  const auto answer = client.Health();
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.error().code, grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(answer.error().attempts, 0);
+  EXPECT_THAT(answer.error().message, HasSubstr("late"));
+  File("late", authority_.certificate());
+  EXPECT_TRUE(client.Health().ok());
+}
+
+TEST_F(ClientTlsTest, NewConnectionsUseTheCertificateAndAuthoritiesOfToday) {
+  const SecureServer::Options first = {.identity = authority_.IssueForLocalhost(),
+                                       .client_authority = authority_.certificate()};
+  const SecureServer::Options second = {.identity = other_.IssueForLocalhost(),
+                                        .client_authority = authority_.certificate()};
+  SecureServer server(first);
+  const KeyPair one = Issue("one"), two = Issue("two");
+  ClientOptions options =
+      Options(server, TlsOptions{.ca_file = ca_,
+                                 .certificate_file = File("cert", one.certificate),
+                                 .key_file = File("key", one.key)});
+  options.retry.max_attempts = 1000;  // until gRPC has seen the files
+  Client client(options);
+  ASSERT_TRUE(client.Health().ok());
+  EXPECT_EQ(server.caller(), "one");
+  File("cert", two.certificate);
+  File("key", two.key);
+  File("ca", other_.certificate());
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (server.caller() != "two" && std::chrono::steady_clock::now() < until) {
+    server.Restart(second);  // which ends the connection
+    (void)client.Health();
+  }
+  EXPECT_EQ(server.caller(), "two");
+}
+
+TEST_F(ClientTlsTest, ATokenGoesWithEachCallAndMayChange) {
+  SecureServer server({.identity = authority_.IssueForLocalhost()});
+  server.RequireToken("first");
+  ClientOptions options = Options(server, TlsOptions{.ca_file = ca_});
+  options.token_file = File("token", "wrong\n");
+  Client client(options);
+  const auto refused = client.Health();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_THAT(refused.error().ToString(), Not(HasSubstr("wrong")));
+  File("token", "first\n");
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!client.Health().ok() && std::chrono::steady_clock::now() < until) {
+  }
+  EXPECT_TRUE(client.Health().ok());
+  grpc::ClientContext context;
+  EXPECT_TRUE(client.Authorize(context).ok());
+  v1::ServerInfo info;
+  EXPECT_TRUE(v1::ServerService::NewStub(client.channel())
+                  ->GetServerInfo(&context, v1::GetServerInfoRequest(), &info)
+                  .ok());
+  v1::AttendRequest request;
+  request.mutable_output()->set_region("region");
+  EXPECT_TRUE(client.Attend(request).ok()) << "a call that waits for its connection first";
+}
+
+TEST(ClientTokenTest, DoesNotLeaveThisMachineOverPlaintext) {
+  ClientOptions options{.target = "castor.invalid:1", .deadline = std::chrono::minutes(1)};
+  options.retry.max_attempts = 1;
+  options.token = "secret";
+  Client careful(options);
+  const auto answer = careful.Health();
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.error().attempts, 0);
+  EXPECT_THAT(answer.error().message,
+              AllOf(HasSubstr("castor.invalid"), HasSubstr("plaintext"), Not(HasSubstr("secret"))));
+  options.allow_plaintext_token = true;
+  EXPECT_TRUE(CheckMaySendToken(options, options.target).ok());
+  options.allow_plaintext_token = false;
+  options.tls.emplace();
+  EXPECT_TRUE(CheckMaySendToken(options, options.target).ok());
+
+  SecureServer here({});
+  here.RequireToken("secret");
+  Client local({.target = here.target(), .token = "secret"});
+  EXPECT_TRUE(local.Health().ok());
+}
+
+}  // namespace
+}  // namespace castor::client
