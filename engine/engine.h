@@ -180,8 +180,8 @@ class Engine {
 
   // Replaces the terms of all tenants; those that are not named have a weight of 1 and no quota.
   // What is admitted stays so, and waits by the new weights from now on: a tenant that has more
-  // than its new quota gets QUEUE_FULL until it has less. Check the terms before: what is out of
-  // range is taken as the nearest value that is not.
+  // than its new quota gets QUEUE_FULL until it has less. Check the terms before (option_bounds.h):
+  // what is out of range is taken as the nearest value that is not.
   virtual void SetTenants(std::map<std::string, TenantTerms> tenants) = 0;
 
   // A snapshot. Models can be replaced or removed at any time; the rest never changes.

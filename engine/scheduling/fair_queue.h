@@ -119,8 +119,8 @@ class FairQueue {
   // there are very many: then those that were served longest ago are forgotten.
   static constexpr size_t kMostIdle = 1024;
 
-  // A double still tells a microsecond's share of a weight of 1000 from none here. A tenant of
-  // 0.001 gets this far in a quarter of an hour.
+  // Up to here a double tells one unit of service from none, whatever the weight. A tenant of 0.001
+  // gets this far in a quarter of an hour of the device.
   static constexpr double kFar = 1e12;
 
   // Never inlined into what is noexcept: see batcher.cc.
