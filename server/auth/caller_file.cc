@@ -204,9 +204,9 @@ absl::StatusOr<TenantTerms> ReadTerms(const toml::table& table, const std::strin
       section.Fail(*weight, "'weight' must be a number from 0.001 to 1000");
     }
   }
-  ReadQuota(section, "max_queued_requests", kQueuedRequestsBounds, &terms.max_queued_requests);
-  ReadQuota(section, "max_queued_tokens", kQueuedTokensBounds, &terms.max_queued_tokens);
-  ReadBytes(section, "max_queued_bytes", kQueuedBytesBounds, &terms.max_queued_bytes);
+  ReadQuota(section, "max_queued_requests", kTenantQuotaBounds, &terms.max_queued_requests);
+  ReadQuota(section, "max_queued_tokens", kTenantQuotaBounds, &terms.max_queued_tokens);
+  ReadBytes(section, "max_queued_bytes", kTenantQuotaBounds, &terms.max_queued_bytes);
   if (absl::Status read = section.Finish(); !read.ok()) return read;
   return terms;
 }

@@ -207,6 +207,7 @@ TEST_F(TransportTest, ConnectionsAreBoundedAndTheirPlacesAreGivenAgain) {
   server::ServerOptions options = TestOptionsWithMetrics();
   options.max_connections = 2;
   options.max_connections_per_host = 2;
+  options.max_new_connections = 2;
   StartServer(options);
   auto first = std::make_unique<RawClient>(server_->port());
   auto second = std::make_unique<RawClient>(server_->port());
@@ -224,6 +225,7 @@ TEST_F(TransportTest, ConnectionsAreBoundedAndTheirPlacesAreGivenAgain) {
 TEST_F(TransportTest, OneHostDoesNotTakeEveryConnection) {
   server::ServerOptions options = TestOptionsWithMetrics();
   options.max_connections = 4;
+  options.max_new_connections = 4;
   StartServer(options);  // one host may have three quarters
   RawClient first(server_->port());
   RawClient second(server_->port());

@@ -100,7 +100,7 @@ class ConnectionsTest : public ::testing::Test {
     const sockaddr_storage from = Address(AF_INET, host, ++port_);
     auto added = connections.Add(pair.ours(), from);
     EXPECT_TRUE(std::holds_alternative<Connections::Admitted>(added));
-    return connections.Find(NameOfPeer(from).name);
+    return connections.ForCall(NameOfPeer(from).name);
   }
 
   FakeEngine engine_;
