@@ -9,7 +9,6 @@
 
 #include <chrono>
 #include <fstream>
-#include <functional>
 #include <future>
 #include <numeric>
 #include <sstream>
@@ -27,16 +26,6 @@ void FillTensor(int64_t tokens, v1::Tensor* tensor) {
   tensor->set_dtype(v1::FLOAT32);
   for (const int64_t dimension : {tokens, int64_t{1}, int64_t{2}}) tensor->add_shape(dimension);
   tensor->set_raw(values.data(), values.size() * sizeof(float));
-}
-
-// Whether `holds` becomes true within 20 s, or longer under a sanitizer.
-bool Await(const std::function<bool()>& holds) {
-  const auto deadline = std::chrono::steady_clock::now() + Patience(std::chrono::seconds(20));
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
 }
 
 }  // namespace
@@ -140,6 +129,19 @@ grpc::Status ServerTest::CallRaw(const std::string& method, const std::string& b
     }
   }
   return status;
+}
+
+bool ServerTest::Await(const std::function<bool()>& holds) {
+  const auto deadline = std::chrono::steady_clock::now() + Patience(std::chrono::seconds(20));
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+bool ServerTest::AwaitMetric(const std::string& series, double value) const {
+  return Await([&] { return Metric(series) == value; });
 }
 
 bool ServerTest::AwaitNoCalls() const {
