@@ -15,6 +15,7 @@
 #include <thread>
 #include <utility>
 
+#include "server/errors.h"
 #include "tests/support/sanitizer.h"
 
 namespace castor::testing {
@@ -56,6 +57,16 @@ Details DetailsOf(const grpc::Status& status) {
     if (any.UnpackTo(&retry)) details.retry = retry;
   }
   return details;
+}
+
+std::string Outcome(const grpc::Status& status) {
+  if (status.ok()) return "OK";
+  const Details details = DetailsOf(status);
+  std::string text = std::string(server::NameOf(status.error_code())) + " " + details.info.reason();
+  for (const auto& violation : details.bad_request.field_violations()) {
+    text += " " + violation.field();
+  }
+  return text;
 }
 
 v1::AttendRequest AttendOf(int64_t tokens, const std::string& request_id) {

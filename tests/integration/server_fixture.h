@@ -34,6 +34,9 @@ struct Details {
 };
 Details DetailsOf(const grpc::Status& status);
 
+// Describes a call's status, such as "INVALID_ARGUMENT INVALID_FIELD query.shared_memory".
+std::string Outcome(const grpc::Status& status);
+
 // One packed sequence: query, key and value of shape [tokens, 1, 2], value counting up.
 v1::AttendRequest AttendOf(int64_t tokens, const std::string& request_id = "");
 v1::EncodeRequest EncodeOf(const std::vector<std::string>& texts);
