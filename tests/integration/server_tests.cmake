@@ -16,7 +16,8 @@ target_compile_definitions(server_test PRIVATE
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 
 castor_test(server_access_test
-  SOURCES server_callers_test.cc server_rotation_test.cc server_tls_test.cc
+  SOURCES server_callers_test.cc server_rotation_test.cc server_tenants_test.cc
+          server_tls_test.cc
   LIBS castor_server_fixture LABELS integration)
 
 castor_test(server_process_test
