@@ -137,6 +137,7 @@ Server::Server(ServerOptions options, std::unique_ptr<Engine> engine,
       regions_(context_) {}
 
 absl::Status Server::Listen() {
+  if (absl::Status room = CheckThreadsOfGrpc(); !room.ok()) return room;
   std::string metrics_address = "off";
   if (!options_.metrics_listen.empty()) {
     const absl::StatusOr<int> port = metrics_.StartEndpoint(options_.metrics_listen);

@@ -88,12 +88,13 @@ ListenerSettings SettingsOf(const ServerOptions& options) {
           .max_connection_age_grace = options.max_connection_age_grace};
 }
 
+absl::Status CheckThreadsOfGrpc() {
+  return CheckThreads(kGrpcThreads + 2 * static_cast<int>(std::thread::hardware_concurrency()));
+}
+
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
     const ListenerSettings& settings, std::shared_ptr<grpc::ServerCredentials> credentials,
     const std::vector<grpc::Service*>& services, Connections& connections, Metrics& metrics) {
-  // If gRPC cannot start one of its threads, it waits for it for ever.
-  const int threads = kGrpcThreads + 2 * static_cast<int>(std::thread::hardware_concurrency());
-  if (absl::Status room = CheckThreads(threads); !room.ok()) return room;
   auto watch = std::make_unique<ConnectionWatch>(connections, settings.max_transport_bytes);
   if (!watch->ok()) return absl::UnavailableError("no file descriptor is left (ulimit -n)");
   auto acceptor = Acceptor::Bind(settings.address);
