@@ -16,10 +16,6 @@
 namespace castor::server {
 namespace {
 
-// gRPC serves reflection and channelz on threads that wait for their callers. This bounds what
-// silent callers can cost.
-constexpr int kMaxServiceThreads = 16;
-
 // Threads that gRPC starts at once, beside two per processor: executors, timers, pollers.
 constexpr int kGrpcThreads = 8;
 
@@ -49,7 +45,6 @@ void Limit(const ListenerSettings& settings, grpc::ServerBuilder& builder) {
   // gRPC ends calls at random, so Connections, which closes the heaviest sender, should act first.
   grpc::ResourceQuota quota("castor");
   quota.Resize(2 * static_cast<size_t>(settings.max_transport_bytes));
-  quota.SetMaxThreads(kMaxServiceThreads);
   builder.SetResourceQuota(quota);
 
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, settings.max_concurrent_streams);
