@@ -82,6 +82,7 @@ TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   const ServerOptions defaults;
   EXPECT_EQ(options.listen, "127.0.0.1:50051");
   EXPECT_EQ(options.metrics_listen, "127.0.0.1:9464");
+  EXPECT_EQ(options.health_listen, "");
   EXPECT_EQ(options.max_message_bytes, MemoryShare(int64_t{256} << 20, 16));
   EXPECT_EQ(options.drain_deadline, std::chrono::seconds(30));
   EXPECT_EQ(options.watchdog_timeout, std::chrono::seconds(60));
@@ -146,6 +147,8 @@ TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
   const ServerOptions options = ParseOrDie({"--listen",
                                             "[::1]:0",
                                             "--metrics-listen=off",
+                                            "--health-listen",
+                                            "0.0.0.0:50052",
                                             "--device",
                                             "cuda:1",
                                             "--max-message-bytes",
@@ -168,6 +171,7 @@ TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
                                             "5MiB"});
   EXPECT_EQ(options.listen, "[::1]:0");
   EXPECT_EQ(options.metrics_listen, "");
+  EXPECT_EQ(options.health_listen, "0.0.0.0:50052");
   EXPECT_EQ(options.engine.device, "cuda:1");
   EXPECT_EQ(options.max_message_bytes, 64 << 20);
   EXPECT_EQ(options.max_kept_bytes, 0);
@@ -189,6 +193,16 @@ TEST_F(OptionsTest, TheWatchdogsPatienceIsAnOptionLikeOthers) {
   SetEnvironment("CASTOR_WATCHDOG_TIMEOUT", "0s");
   EXPECT_EQ(ParseOrDie({}).watchdog_timeout, std::chrono::seconds(0));
   EXPECT_THAT(ErrorOf({"--watchdog-timeout", "60"}), HasSubstr("--watchdog-timeout"));
+}
+
+TEST_F(OptionsTest, TheHealthPortIsAnOptionLikeOthers) {
+  EXPECT_EQ(ParseOrDie({"--config", WriteFile("health-listen = \"[::]:1\"\n")}).health_listen,
+            "[::]:1");
+  SetEnvironment("CASTOR_HEALTH_LISTEN", "127.0.0.1:2");
+  EXPECT_EQ(ParseOrDie({}).health_listen, "127.0.0.1:2");
+  EXPECT_EQ(ParseOrDie({"--health-listen", "off"}).health_listen, "");
+  EXPECT_THAT(ErrorOf({"--health-listen", "50052"}), HasSubstr("--health-listen"));
+  EXPECT_THAT(ErrorOf({"--health-listen", "unix:/tmp/s"}), HasSubstr("--health-listen"));
 }
 
 TEST_F(OptionsTest, FlagsWinOverEnvironmentWhichWinsOverFile) {
