@@ -45,6 +45,7 @@ Calibration Calibrate(const Driver& driver, int lanes, int connections,
   Traffic traffic = driver.traffic();
   traffic.workload = &workload;
   traffic.references = nullptr;
+  traffic.tls.reset();
   traffic.endpoints = {echo.target()};
   traffic.connections = connections;
   workload.duration = length;
