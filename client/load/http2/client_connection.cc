@@ -299,12 +299,16 @@ void ClientConnection::Read() {
   for (int i = 0; i < kBuffersAtOnce && !failed_; ++i) {
     const ssize_t got = recv(socket_, in.data(), in.size(), 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got < 0) return Fail(std::strerror(errno));
+    const int error = errno;
+    if (got <= 0 && !ready_ && tls_ != nullptr) {
+      tls_->Close();
+      return Fail(tls_->failure());
+    }
+    if (got < 0) return Fail(std::strerror(error));
     if (got == 0) {
-      return Fail(std::string("the server closed the connection") +
-                  (ready_            ? ""
-                   : tls_ == nullptr ? " before it greeted: is it on TLS? See --tls"
-                                     : " during the TLS handshake"));
+      return Fail(ready_ ? "the server closed the connection"
+                         : "the server closed the connection before it greeted: is it on TLS? "
+                           "See --tls");
     }
     const auto size = static_cast<size_t>(got);
     if (!(tls_ == nullptr ? TakeFrames(in.data(), size) : TakeRecords(in.data(), size))) return;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "client/load/http2/tls_session.h"
 
 namespace castor::load {
 namespace {
@@ -65,6 +66,7 @@ absl::Status TlsClientContext::Refresh() {
   SslContext made = NewContext(TLS_client_method());
   SSL_CTX_set_verify(made.get(), SSL_VERIFY_PEER, nullptr);
   SSL_CTX_set_alpn_protos(made.get(), kAlpn, sizeof(kAlpn));
+  TlsSession::NoteMissingCertificate(made.get());
   const std::string authorities = client::AuthoritiesOf(options_);
   const bool trusts = authorities.empty()
                           ? SSL_CTX_set_default_verify_paths(made.get()) == 1

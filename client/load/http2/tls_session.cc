@@ -15,6 +15,8 @@ namespace castor::load {
 namespace {
 
 constexpr std::string_view kHttp2 = "h2";
+constexpr char kLacksCertificate[] =
+    "the server asks for a client's certificate: see --cert and --cert-key";
 
 bool IsIpAddress(const std::string& name) {
   in6_addr any{};
@@ -45,7 +47,7 @@ std::string ReasonOf(unsigned long error) {
       return "the other side speaks no TLS";
     case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
     case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
-      return "the server asks for a client's certificate: see --cert and --cert-key";
+      return kLacksCertificate;
     case SSL_R_TLSV1_ALERT_UNKNOWN_CA:
     case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
     case SSL_R_SSLV3_ALERT_CERTIFICATE_EXPIRED:
@@ -114,6 +116,7 @@ std::unique_ptr<TlsSession> TlsSession::Client(SSL_CTX* context, const std::stri
     SSL_set1_host(ssl, server_name.c_str());
     SSL_set_tlsext_host_name(ssl, server_name.c_str());
   }
+  SSL_set_app_data(ssl, session.get());
   SSL_set_connect_state(ssl);
   session->Shake();
   return session;
@@ -146,10 +149,27 @@ void TlsSession::Fail(int result) {
   }
   hopeless_ = true;
   const long verified = SSL_get_verify_result(ssl_);
-  failure_ = !server_name_.empty() && verified != X509_V_OK
-                 ? VerificationFailure(verified, server_name_)
-                 : ReasonOf(ERR_get_error());
+  if (!server_name_.empty() && verified != X509_V_OK) {
+    failure_ = VerificationFailure(verified, server_name_);
+  } else {
+    failure_ = lacks_certificate_ ? kLacksCertificate : ReasonOf(ERR_get_error());
+  }
   ERR_clear_error();
+}
+
+// Some servers, gRPC's among them, close without an alert.
+void TlsSession::Close() {
+  if (failed()) return;
+  hopeless_ = lacks_certificate_;
+  failure_ = lacks_certificate_ ? kLacksCertificate
+                                : "the server closed the connection during the TLS handshake";
+}
+
+void TlsSession::NoteMissingCertificate(SSL_CTX* context) {
+  SSL_CTX_set_client_cert_cb(context, [](SSL* ssl, X509**, EVP_PKEY**) {
+    static_cast<TlsSession*>(SSL_get_app_data(ssl))->lacks_certificate_ = true;
+    return 0;
+  });
 }
 
 void TlsSession::Feed(const uint8_t* bytes, size_t size) {

@@ -23,6 +23,8 @@ class TlsSession {
                                             std::string& out);
   static std::unique_ptr<TlsSession> Server(SSL_CTX* context, std::string& out);
   ~TlsSession();
+  // For a client's context without a certificate: failures then say that one was asked for.
+  static void NoteMissingCertificate(SSL_CTX* context);
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;
 
@@ -30,6 +32,9 @@ class TlsSession {
   void Feed(const uint8_t* bytes, size_t size);
   // The next piece of what the other side says, and its size. 0: there is no more yet, or ever.
   size_t Decrypt(uint8_t* to, size_t room);
+
+  // The other side has closed the connection.
+  void Close();
 
   // REQUIRES: established().
   void Encrypt(std::string_view bytes);
@@ -56,6 +61,7 @@ class TlsSession {
   size_t in_size_ = 0;
   SSL* ssl_ = nullptr;
   bool established_ = false, hopeless_ = false;
+  bool lacks_certificate_ = false;  // the server has asked for one, and there is none
   std::string failure_;
 };
 
