@@ -82,11 +82,9 @@ absl::Status TlsClientContext::Refresh() {
   return absl::OkStatus();
 }
 
-SslContext MakeServerContext(const TlsServerOptions& options) {
-  const absl::Cleanup forget = [] { ERR_clear_error(); };
+SslContext NewServerContext() {
   SslContext context = NewContext(TLS_server_method());
   SSL_CTX_set_num_tickets(context.get(), 0);
-  if (options.no_tls13) SSL_CTX_set_max_proto_version(context.get(), TLS1_2_VERSION);
   SSL_CTX_set_alpn_select_cb(
       context.get(),
       [](SSL*, const unsigned char** out, unsigned char* size, const unsigned char* offered,
@@ -96,6 +94,13 @@ SslContext MakeServerContext(const TlsServerOptions& options) {
         return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
       },
       nullptr);
+  return context;
+}
+
+SslContext MakeServerContext(const TlsServerOptions& options) {
+  const absl::Cleanup forget = [] { ERR_clear_error(); };
+  SslContext context = NewServerContext();
+  if (options.no_tls13) SSL_CTX_set_max_proto_version(context.get(), TLS1_2_VERSION);
   bool good = UseIdentity(context.get(), options.certificate_file, options.key_file);
   if (good && !options.client_ca_file.empty()) {
     SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);

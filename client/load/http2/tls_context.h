@@ -44,7 +44,10 @@ class TlsClientContext {
   Stamps stamps_{};
 };
 
-// The server's side, for tests and for a calibration's echo.
+// The server's side, for tests and for a calibration's echo: without a certificate yet, and with
+// one from files.
+SslContext NewServerContext();
+
 struct TlsServerOptions {
   std::string certificate_file{}, key_file{};
   std::string client_ca_file{};  // who vouches for clients; empty: they need no certificate
