@@ -24,6 +24,6 @@ add_dependencies(load_workers_test load_fake_worker)
 
 castor_test(load_tls_test SINGLE_THREADED
             SOURCES load_tls_test.cc program.cc
-            LIBS castor_client castor_secure_server nlohmann_json::nlohmann_json LABELS integration)
+            LIBS castor_load_commands castor_secure_server LABELS integration)
 target_compile_definitions(load_tls_test PRIVATE CASTOR_PROGRAM="$<TARGET_FILE:castor-load>")
 add_dependencies(load_tls_test castor-load)

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "client/file.h"
+#include "client/load/commands/session.h"
+#include "client/load/workload/parse.h"
 #include "tests/integration/program.h"
 #include "tests/support/secure_server.h"
 #include "tests/support/temporary_folder.h"
@@ -40,10 +42,16 @@ class LoadTlsTest : public ::testing::Test {
   }
 
   Ended Run(const std::vector<std::string>& flags, Variables variables = {}) const {
-    std::vector<std::string> arguments = {
-        "run", "--attend",       "4",         "--heads",      "1",  "--head-dim", "4",
-        "-r",  "100",            "-d",        "300ms",        "-q", "--warm-up",  "0s",
-        "-s",  server_.target(), "--json",    folder_ / "run.json",  "--no-metrics"};
+    std::vector<std::string> arguments = {"run",         "--attend",
+                                          "4",           "--heads",
+                                          "1",           "--head-dim",
+                                          "4",           "-r",
+                                          "100",         "-d",
+                                          "300ms",       "-q",
+                                          "--warm-up",   "0s",
+                                          "-s",          server_.target(),
+                                          "--json",      folder_ / "run.json",
+                                          "--no-metrics"};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     return RunProgram(CASTOR_PROGRAM, arguments, variables, folder_.path());
   }
@@ -74,8 +82,8 @@ class LoadTlsTest : public ::testing::Test {
   const KeyPair me_ = authority_.Issue({.common_name = "me"});
   const std::string cert_ = File("cert", me_.certificate), key_ = File("key", me_.key);
   const std::string token_ = File("token", "right\n");
-  SecureServer server_{{.identity = authority_.IssueForLocalhost(),
-                        .client_authority = authority_.certificate()}};
+  SecureServer server_{
+      {.identity = authority_.IssueForLocalhost(), .client_authority = authority_.certificate()}};
 };
 
 TEST_F(LoadTlsTest, SendsOverTlsByFlagsAndByEnvironment) {
@@ -98,6 +106,53 @@ TEST_F(LoadTlsTest, WorkersOnThisMachineDoTheSame) {
                                           {"CASTOR_KEY", key_},
                                           {"CASTOR_TOKEN", "right"}}),
             0);
+}
+
+// What a worker elsewhere is sent, and what it needs of its own.
+TEST_F(LoadTlsTest, ARemoteWorkerHasItsOwnFilesAndToken) {
+  ClassSpec spec;
+  spec.name = "attend";
+  spec.call = AttendSpec{.lengths = FixedLength{4}, .heads = 1, .head_dim = 4};
+  Workload workload;
+  workload.classes = {spec};
+  workload.load = ClosedLoop{.callers = 1};
+  const Job job = {.workload_toml = ToToml(workload),
+                   .endpoints = {server_.target()},
+                   .flags = {{"lanes", "1"}, {"connections", "1"}, {"tls", "1"}, {"token", "1"}}};
+  cli::SecurityFlags security;
+  const auto problem = [&] {
+    try {
+      (void)PrepareOnWorker(job, security);
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(problem(), HasSubstr("start this worker with --token-file"));
+  security.token_file = token_;
+  EXPECT_THAT(problem(), HasSubstr("not trusted")) << "the run is over TLS, as the worker was told";
+  security.files = {.ca_file = ca_, .certificate_file = cert_, .key_file = key_};
+  EXPECT_EQ(problem(), "");
+  EXPECT_EQ(server_.caller(), "me");
+}
+
+TEST_F(LoadTlsTest, AWorkloadsTokenDoesNotTravelInTheOpen) {
+  const std::string workload = File("workload.toml", R"([[class]]
+name = "guarded"
+kind = "attend"
+token = "right"
+)");
+  const auto run = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {"run", "-q", "--workload", workload};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return RunProgram(CASTOR_PROGRAM, arguments, {}, folder_.path());
+  };
+  const Ended by_worker = run({"--worker", "castor.invalid:1"});
+  EXPECT_EQ(by_worker.exit_code, kUsage);
+  EXPECT_THAT(by_worker.err, AllOf(HasSubstr("castor.invalid:1"), Not(HasSubstr("right"))));
+  const Ended by_itself = run({"-s", "castor.invalid:1"});
+  EXPECT_EQ(by_itself.exit_code, kUsage);
+  EXPECT_THAT(by_itself.err, AllOf(HasSubstr("castor.invalid:1"), Not(HasSubstr("right"))));
 }
 
 TEST_F(LoadTlsTest, ErrorsSayWhatIsWrong) {

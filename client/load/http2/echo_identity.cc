@@ -48,7 +48,8 @@ EchoIdentity::EchoIdentity() : context_(NewServerContext()) {
       key == nullptr ? OwnCertificate(nullptr, X509_free) : Sign(key.get());
   file_ = memfd_create("castor-load-echo", MFD_CLOEXEC);
   const std::unique_ptr<BIO, int (*)(BIO*)> pem(BIO_new_fd(file_, BIO_NOCLOSE), BIO_free);
-  if (certificate == nullptr || file_ < 0 || PEM_write_bio_X509(pem.get(), certificate.get()) != 1 ||
+  if (certificate == nullptr || file_ < 0 ||
+      PEM_write_bio_X509(pem.get(), certificate.get()) != 1 ||
       SSL_CTX_use_certificate(context_.get(), certificate.get()) != 1 ||
       SSL_CTX_use_PrivateKey(context_.get(), key.get()) != 1) {
     if (file_ >= 0) close(file_);
