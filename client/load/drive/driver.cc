@@ -219,7 +219,11 @@ std::string Driver::VersionOf(const std::string& endpoint) const {
 void Driver::Prepare() {
   CheckSecurity();
   if (traffic_.payloads.empty()) BuildPayloads();
-  for (const std::string& endpoint : options_.endpoints) server_version_ = VersionOf(endpoint);
+  for (const std::string& endpoint : options_.endpoints) {
+    if (std::string version = VersionOf(endpoint); !version.empty()) {
+      server_version_ = std::move(version);
+    }
+  }
   if (options_.verify_share > 0) references_ = std::make_unique<References>(*protocol_);
   SendAlone(*Connect(options_.endpoints.front(), options_.client.tls));
   traffic_.references = references_.get();
@@ -302,6 +306,7 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration, 
                 std::chrono::duration_cast<nanoseconds>(begin_on_wall.time_since_epoch()).count());
   }
 
+  if (token_ != nullptr) (void)token_->Refresh();
   Lanes lanes(traffic_, options_.lanes, log ? &*log : nullptr);
   const size_t streams = lanes.size() * options_.workers;
   for (size_t i = 0; i < lanes.size(); ++i) {

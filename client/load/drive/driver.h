@@ -64,7 +64,7 @@ class Driver {
   class Lanes;
 
   void CheckSecurity() const;
-  // Its version. Throws if it cannot be called.
+  // Its version, "" if it does not say. Throws if it cannot be called.
   std::string VersionOf(const std::string& endpoint) const;
   void SendAlone(grpc::Channel& channel);
   RunData Empty(const Workload& workload) const;

@@ -182,7 +182,10 @@ size_t TlsSession::Decrypt(uint8_t* to, size_t room) {
   if (!established_ || failed()) return 0;
   ERR_clear_error();
   const int got = SSL_read(ssl_, to, static_cast<int>(std::min<size_t>(room, INT_MAX)));
-  if (got > 0) return static_cast<size_t>(got);
+  if (got > 0) {
+    lacks_certificate_ = false;  // it does without
+    return static_cast<size_t>(got);
+  }
   Fail(got);
   return 0;
 }
