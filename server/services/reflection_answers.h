@@ -20,8 +20,8 @@ class ReflectionAnswers {
   // The files that a stream has had.
   using Sent = std::set<const google::protobuf::FileDescriptor*>;
 
-  // `services`: what list_services lists. Encodes every file that the process holds, which takes
-  // some milliseconds, so that no answer does.
+  // `services`: what list_services lists. Encodes every file that the process holds, so that
+  // no answer has to.
   explicit ReflectionAnswers(std::vector<std::string> services);
 
   // The answer, which may be an error. Of the files that the one asked for needs, those not in
