@@ -55,7 +55,7 @@ void HealthState::Begin(Watch& watch, const std::string& name) {
     watches_.insert(&watch);
     step = NextStep(watch);
   }
-  watch.Take(step);
+  if (step.any()) watch.Take(step);
 }
 
 void HealthState::Refuse(Watch& watch, const grpc::Status& error) {
@@ -67,7 +67,7 @@ void HealthState::Refuse(Watch& watch, const grpc::Status& error) {
     watches_.insert(&watch);
     step = NextStep(watch);
   }
-  watch.Take(step);
+  if (step.any()) watch.Take(step);
 }
 
 void HealthState::Written(Watch& watch, bool ok) {
@@ -78,7 +78,7 @@ void HealthState::Written(Watch& watch, bool ok) {
     if (!ok) watch.gone_ = true;
     step = NextStep(watch);
   }
-  watch.Take(step);
+  if (step.any()) watch.Take(step);
 }
 
 void HealthState::Gone(Watch& watch) {
@@ -88,7 +88,7 @@ void HealthState::Gone(Watch& watch) {
     watch.gone_ = true;
     step = NextStep(watch);
   }
-  watch.Take(step);
+  if (step.any()) watch.Take(step);
 }
 
 HealthState::Watch::Step HealthState::NextStep(Watch& watch) {
@@ -127,7 +127,7 @@ void HealthState::NotifyWatches() {
     const std::set<Watch*> watches = watches_;  // NextStep erases what it finishes
     for (Watch* watch : watches) {
       const Watch::Step step = NextStep(*watch);
-      if (step.write.has_value() || step.finish.has_value()) steps.emplace_back(watch, step);
+      if (step.any()) steps.emplace_back(watch, step);
     }
   }
   for (auto& [watch, step] : steps) watch->Take(step);

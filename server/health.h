@@ -41,6 +41,8 @@ class HealthState {
     struct Step {
       std::optional<Status> write;
       std::optional<grpc::Status> finish;
+
+      bool any() const { return write.has_value() || finish.has_value(); }
     };
 
     Watch() = default;
@@ -50,7 +52,7 @@ class HealthState {
    protected:
     ~Watch() = default;
 
-    // Any thread. After a write, Written must be called.
+    // Any thread; the step is not empty. After a write, Written must be called.
     virtual void Take(const Step& step) = 0;
 
    private:

@@ -1,7 +1,5 @@
 #include "server/server.h"
 
-#include <grpcpp/ext/channelz_service_plugin.h>
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -161,6 +159,20 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
       info_(context_, options_.max_message_bytes),
       regions_(context_) {}
 
+std::vector<grpc::Service*> Server::MakeServices() {
+  std::vector<MessageService*> services = {&health_service_, &attention_, &encoder_,
+                                           &models_,         &info_,      &regions_};
+  if (options_.channelz) services.push_back(&channelz_.emplace(calls_, *authorizer_));
+  if (options_.reflection) {
+    std::vector<std::string> names;
+    for (const MessageService* service : services) {
+      names.insert(names.end(), service->names().begin(), service->names().end());
+    }
+    services.push_back(&reflection_.emplace(std::move(names), calls_, *authorizer_));
+  }
+  return {services.begin(), services.end()};
+}
+
 std::unique_ptr<Authorizer> Server::MakeAuthorizer() {
   if (!options_.access.asks()) return std::make_unique<OpenToAll>();
   return std::make_unique<CallerAuthorizer>(access_.callers.get(), refusals_);
@@ -185,6 +197,7 @@ absl::Status Server::StartMetrics() {
 }
 
 absl::Status Server::Listen() {
+  if (absl::Status room = CheckThreadsOfGrpc(); !room.ok()) return room;
   if (absl::Status started = StartMetrics(); !started.ok()) return started;
   const std::string metrics_address =
       metrics_port_ == 0 ? "off" : WithPort(options_.metrics_listen, metrics_port_);
@@ -204,13 +217,9 @@ absl::Status Server::Listen() {
     health_endpoint_ = *std::move(endpoint);
     health_address = WithPort(options_.health_listen, health_port());
   }
-  // These two become plugins of every server that the process builds afterwards.
-  if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  if (options_.channelz) grpc::channelz::experimental::InitChannelzService();
   auto listener =
       Listener::Open(SettingsOf(options_), ListenerCredentials(access_.certificates.get()),
-                     {&health_service_, &attention_, &encoder_, &models_, &info_, &regions_},
-                     connections_, metrics_);
+                     MakeServices(), connections_, metrics_);
   if (!listener.ok()) return listener.status();
   listener_ = *std::move(listener);
   health_.SetServing(true);
@@ -271,6 +280,7 @@ bool Server::RunDrain(DrainTimes times) {
   // The engine has answered; now the answers' last bytes leave. Watch streams last as long as their
   // callers want.
   health_.Shutdown();
+  if (reflection_.has_value()) reflection_->Shutdown();
   const bool quiet =
       lifecycle_.WaitUntilQuiet(times.quiet, std::max(end, steady_clock::now() + kMaxUnrest));
   if (!quiet) all_answered &= lifecycle_.calls_in_flight() == 0;

@@ -14,6 +14,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
@@ -28,9 +29,11 @@
 #include "server/record/recorder.h"
 #include "server/services/attention_service.h"
 #include "server/services/call.h"
+#include "server/services/channelz_service.h"
 #include "server/services/encoder_service.h"
 #include "server/services/health_service.h"
 #include "server/services/model_service.h"
+#include "server/services/reflection_service.h"
 #include "server/services/server_service.h"
 #include "server/services/shared_memory_service.h"
 #include "server/shared_memory.h"
@@ -102,6 +105,9 @@ class Server {
 
   std::unique_ptr<Authorizer> MakeAuthorizer();
   absl::Status StartMetrics();
+  // Those that the options ask for.
+  std::vector<grpc::Service*> MakeServices();
+
   bool RunDrain(DrainTimes times);
   void OnEngineFault();
   void OnStall(bool stalled);
@@ -126,6 +132,8 @@ class Server {
   ModelService models_;
   ServerService info_;
   SharedMemoryService regions_;
+  std::optional<ChannelzService> channelz_;
+  std::optional<ReflectionService> reflection_;
   std::unique_ptr<HealthEndpoint> health_endpoint_;  // null: there is none
   std::unique_ptr<Listener> listener_;
   std::future<void> closing_;  // of the listener, once drained

@@ -1,6 +1,7 @@
 #include "client/cli/security_flags.h"
 
 #include <cstdlib>
+#include <utility>
 
 #include "client/cli/command.h"
 #include "client/cli/values.h"
@@ -22,6 +23,20 @@ void SecurityFlags::SetOn(client::ClientOptions* options) const {
   const char* const token = std::getenv("CASTOR_TOKEN");
   if (token_file.empty() && token != nullptr) options->token = token;
   options->allow_plaintext_token = allow_plaintext_token;
+}
+
+std::vector<std::string> SecurityFlags::Arguments() const {
+  std::vector<std::string> arguments;
+  if (tls) arguments.push_back("--tls");
+  for (const auto& [flag, value] : {std::pair{"--ca", &files.ca_file},
+                                    {"--cert", &files.certificate_file},
+                                    {"--cert-key", &files.key_file},
+                                    {"--server-name", &files.server_name},
+                                    {"--token-file", &token_file}}) {
+    if (!value->empty()) arguments.insert(arguments.end(), {flag, *value});
+  }
+  if (allow_plaintext_token) arguments.push_back("--allow-plaintext-token");
+  return arguments;
 }
 
 void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, const std::string& group) {

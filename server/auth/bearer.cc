@@ -1,7 +1,6 @@
 #include "server/auth/bearer.h"
 
 #include <algorithm>
-#include <cctype>
 
 #include "absl/strings/escaping.h"
 
@@ -10,16 +9,15 @@ namespace {
 
 // RFC 6750's b64token.
 bool IsTokenCharacter(char c) {
-  const auto byte = static_cast<unsigned char>(c);
-  return byte < 0x80 &&
-         (std::isalnum(byte) != 0 || std::string_view("-._~+/=").find(c) != std::string_view::npos);
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         std::string_view("-._~+/=").find(c) != std::string_view::npos;
 }
 
 // What follows "SCHEME " in the header.
 std::optional<std::string_view> After(std::string_view scheme, std::string_view value) {
   if (value.size() <= scheme.size() || value[scheme.size()] != ' ') return std::nullopt;
   for (size_t i = 0; i < scheme.size(); ++i) {
-    if (std::tolower(static_cast<unsigned char>(value[i])) != scheme[i]) return std::nullopt;
+    if ((value[i] | 0x20) != scheme[i]) return std::nullopt;  // letters alone differ by that bit
   }
   value.remove_prefix(scheme.size());
   value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));

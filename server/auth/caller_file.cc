@@ -252,11 +252,38 @@ absl::StatusOr<CallerTable> ReadFile(const toml::table& file) {
   return callers;
 }
 
+// The text with '?' for whatever is not ASCII in comments; elsewhere that is an error. Nothing in
+// this file needs it, and the library has code paths for it that must not be reached.
+absl::StatusOr<std::string> InAscii(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  std::string ascii(text);
+  int line = 1;
+  bool comment = false;  // or a string with a '#' in it, which is wrong later
+  for (char& c : ascii) {
+    if (c == '\n') {
+      ++line;
+      comment = false;
+    } else if (c == '#') {
+      comment = true;
+    } else if (static_cast<unsigned char>(c) >= 0x80) {
+      if (!comment) {
+        return absl::InvalidArgumentError("line " + std::to_string(line) +
+                                          ": only comments may have characters beyond ASCII");
+      }
+      c = '?';
+    }
+  }
+  return ascii;
+}
+
 }  // namespace
 
 absl::StatusOr<CallerTable> ParseCallers(std::string_view text) {
+  const absl::StatusOr<std::string> ascii = InAscii(text);
+  if (!ascii.ok()) return ascii.status();
   try {
-    return ReadFile(toml::parse(text));
+    return ReadFile(toml::parse(*ascii));
   } catch (const toml::parse_error& error) {
     return Bad(error.source(), std::string(error.description()));
   }

@@ -103,7 +103,7 @@ class HealthWatchCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
       buffer_ = Encode(*step.write);
       handoff_.HandOver();
       StartWrite(&buffer_);
-    } else if (step.finish.has_value()) {
+    } else {
       handoff_.HandOver();
       Finish(*step.finish);
     }

@@ -2,11 +2,17 @@
 
 #include <grpcpp/support/proto_buffer_reader.h>
 
+#include <string>
+
 #include "engine/base/error.h"
 
 namespace castor::server {
 
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
+  if (bytes.Length() > kMaxSmallMessageBytes) {
+    return MakeError(Reason::kTooLarge, "a message of this method has at most " +
+                                            std::to_string(kMaxSmallMessageBytes) + " bytes");
+  }
   grpc::ByteBuffer copy = bytes;  // adds a reference; the reader needs it mutable
   bool parsed = false;
   if (copy.Valid()) {

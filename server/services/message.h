@@ -11,7 +11,10 @@
 
 namespace castor::server {
 
-// INVALID_ARGUMENT, MALFORMED_MESSAGE if the bytes do not parse.
+// No message that is parsed here needs more. Parsing copies, and beyond the transport's bounds.
+inline constexpr size_t kMaxSmallMessageBytes = 64 << 10;
+
+// MALFORMED_MESSAGE if the bytes do not parse; TOO_LARGE for more than kMaxSmallMessageBytes.
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
 
 grpc::ByteBuffer SerializeMessage(const google::protobuf::Message& message);

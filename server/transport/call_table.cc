@@ -101,6 +101,14 @@ void CallTable::Received(Row& row, int64_t bytes) {
   Limit(row, TimePoint::max());
 }
 
+void CallTable::Expecting(Row& row) {
+  if (row.connection_ != nullptr) {
+    row.receiving_ = true;
+    row.connection_->Began(0);
+  }
+  Limit(row, steady_clock::now() + limits_.transfer);
+}
+
 void CallTable::Answering(Row& row, int64_t bytes, TimePoint deadline) {
   if (row.connection_ != nullptr) row.connection_->Sent(bytes);
   Limit(row, std::min(deadline, steady_clock::now() + limits_.transfer));

@@ -71,6 +71,9 @@ class CallTable {
   // The message has arrived, with this many bytes. There is no limit until Answering.
   void Received(Row& row, int64_t bytes);
 
+  // Of a stream: the time for its next message starts.
+  void Expecting(Row& row);
+
   // An answer of this many bytes goes to gRPC, which must have sent it by `deadline` and within the
   // transfer time.
   void Answering(Row& row, int64_t bytes, TimePoint deadline);

@@ -16,10 +16,6 @@
 namespace castor::server {
 namespace {
 
-// gRPC serves reflection and channelz on threads that wait for their callers. This bounds what
-// silent callers can cost.
-constexpr int kMaxServiceThreads = 16;
-
 // Threads that gRPC starts at once, beside two per processor: executors, timers, pollers.
 constexpr int kGrpcThreads = 8;
 
@@ -49,7 +45,6 @@ void Limit(const ListenerSettings& settings, grpc::ServerBuilder& builder) {
   // gRPC ends calls at random, so Connections, which closes the heaviest sender, should act first.
   grpc::ResourceQuota quota("castor");
   quota.Resize(2 * static_cast<size_t>(settings.max_transport_bytes));
-  quota.SetMaxThreads(kMaxServiceThreads);
   builder.SetResourceQuota(quota);
 
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, settings.max_concurrent_streams);
@@ -90,12 +85,13 @@ ListenerSettings SettingsOf(const ServerOptions& options) {
           .max_connection_age_grace = options.max_connection_age_grace};
 }
 
+absl::Status CheckThreadsOfGrpc() {
+  return CheckThreads(kGrpcThreads + 2 * static_cast<int>(std::thread::hardware_concurrency()));
+}
+
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
     const ListenerSettings& settings, std::shared_ptr<grpc::ServerCredentials> credentials,
     const std::vector<grpc::Service*>& services, Connections& connections, Metrics& metrics) {
-  // If gRPC cannot start one of its threads, it waits for it for ever.
-  const int threads = kGrpcThreads + 2 * static_cast<int>(std::thread::hardware_concurrency());
-  if (absl::Status room = CheckThreads(threads); !room.ok()) return room;
   auto watch = std::make_unique<ConnectionWatch>(connections, settings.max_transport_bytes);
   if (!watch->ok()) return absl::UnavailableError("no file descriptor is left (ulimit -n)");
   auto acceptor = Acceptor::Bind(settings.address);

@@ -43,6 +43,10 @@ struct ListenerSettings {
 // Of the listener for all services, at options.listen.
 ListenerSettings SettingsOf(const ServerOptions& options);
 
+// Whether gRPC can start its threads. It waits for ever for one that it cannot start, and begins as
+// soon as somebody makes credentials, so ask before.
+absl::Status CheckThreadsOfGrpc();
+
 class Listener {
  public:
   // Binds the address and serves `services`, and nothing else. UNAVAILABLE when the address cannot

@@ -8,7 +8,9 @@
 #include <grpcpp/support/server_callback.h>
 
 #include <functional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "server/auth/authorizer.h"
@@ -17,6 +19,11 @@
 namespace castor::server {
 
 class MessageService : public grpc::Service {
+ public:
+  // The full names of the services whose methods were added; two versions of one can be served by
+  // one object.
+  const std::set<std::string>& names() const { return names_; }
+
  protected:
   using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 
@@ -27,6 +34,8 @@ class MessageService : public grpc::Service {
   // gRPC's threads; it must read nothing of a call whose caller is an error, and refuse it with
   // that.
   void AddMethod(const char* path, std::function<Reactor*(Arrival)> make) {
+    const std::string_view name(path + 1);
+    names_.emplace(name.substr(0, name.find('/')));
     // What generated code does for a streaming method with raw bytes.
     grpc::Service::AddMethod(new grpc::internal::RpcServiceMethod(
         path, grpc::internal::RpcMethod::BIDI_STREAMING, nullptr));
@@ -40,6 +49,7 @@ class MessageService : public grpc::Service {
  private:
   const Authorizer& authorizer_;
   int methods_ = 0;
+  std::set<std::string> names_;
 };
 
 }  // namespace castor::server

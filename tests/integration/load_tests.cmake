@@ -21,3 +21,9 @@ castor_test(load_workers_test
 target_compile_definitions(load_workers_test PRIVATE
   CASTOR_FAKE_WORKER="$<TARGET_FILE:load_fake_worker>")
 add_dependencies(load_workers_test load_fake_worker)
+
+castor_test(load_tls_test SINGLE_THREADED
+            SOURCES load_tls_test.cc program.cc
+            LIBS castor_load_commands castor_secure_server LABELS integration)
+target_compile_definitions(load_tls_test PRIVATE CASTOR_PROGRAM="$<TARGET_FILE:castor-load>")
+add_dependencies(load_tls_test castor-load)

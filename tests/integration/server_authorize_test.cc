@@ -23,13 +23,13 @@ namespace {
 
 using server::Caller;
 
-// "/package.Service/Method" for each method in castor's own files and in health's.
+// "/package.Service/Method" for each method in castor's own files and in those of gRPC's services.
 std::vector<std::string> AllMethods() {
   std::vector<std::string> files;
   google::protobuf::DescriptorPool::internal_generated_database()->FindAllFileNames(&files);
   std::vector<std::string> methods;
   for (const std::string& name : files) {
-    if (!name.starts_with("castor/") && !name.starts_with("grpc/health/")) continue;
+    if (!name.starts_with("castor/") && !name.starts_with("grpc/")) continue;
     const auto* file = google::protobuf::DescriptorPool::generated_pool()->FindFileByName(name);
     for (int i = 0; i < file->service_count(); ++i) {
       const auto* service = file->service(i);
@@ -73,7 +73,9 @@ class AuthorizeTest : public ServerTest {
   void StartWith(std::unique_ptr<server::Authorizer> authorizer) {
     auto engine = std::make_unique<FakeEngine>();
     FakeEngine* fake = engine.get();
-    StartServer(TestOptions(), std::move(engine), std::move(authorizer));
+    server::ServerOptions options = TestOptions();
+    options.channelz = true;
+    StartServer(options, std::move(engine), std::move(authorizer));
     engine_ = fake;
   }
 
@@ -114,7 +116,10 @@ TEST_F(AuthorizeTest, KnowsTheMethods) {
   for (const char* method :
        {"/castor.v1.AttentionService/Attend", "/castor.v1.EncoderService/EncodeStream",
         "/castor.v1.SharedMemoryService/ListSharedMemory", "/castor.v1.ServerService/GetServerInfo",
-        "/castor.v1.ModelService/LoadModel", "/grpc.health.v1.Health/Watch"}) {
+        "/castor.v1.ModelService/LoadModel", "/grpc.health.v1.Health/Watch",
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        "/grpc.channelz.v1.Channelz/GetSocket"}) {
     EXPECT_EQ(std::count(methods.begin(), methods.end(), method), 1) << method;
   }
 }

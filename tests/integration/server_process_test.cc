@@ -93,6 +93,17 @@ TEST(ServerProcessTest, ServesAndEndsCleanlyOnSigterm) {
   EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
 }
 
+TEST(ServerProcessTest, SaysWhereItsHealthPortIs) {
+  RunningServer server({"--health-listen", "127.0.0.1:0"});
+  ASSERT_GT(server.port, 0) << server.process.output();
+  const std::string& output = server.process.output();
+  const size_t at = output.find("health=127.0.0.1:");
+  ASSERT_NE(at, std::string::npos) << output;
+  EXPECT_TRUE(RawClient(std::stoi(output.substr(at + 17))).connected());
+  server.process.Signal(SIGTERM);
+  EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
+}
+
 // With nothing in flight, stopping takes little more than the 250 ms in which new calls are
 // refused. A busy machine may take longer, but hardly five times in a row.
 TEST(ServerProcessTest, EndsInWellUnderASecondWhenIdle) {

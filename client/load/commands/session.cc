@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <fstream>
+#include <stdexcept>
 #include <utility>
 
 #include "client/cli/command.h"
@@ -15,6 +16,7 @@
 #include "client/load/target/server_counts.h"
 #include "client/load/workers/token.h"
 #include "client/load/workload/parse.h"
+#include "client/target.h"
 
 namespace castor::load {
 namespace {
@@ -25,7 +27,9 @@ constexpr std::chrono::milliseconds kCalibration{250};
 std::map<std::string, std::string> FlagsOf(const DriveOptions& options) {
   return {{"lanes", std::to_string(options.lanes)},
           {"connections", std::to_string(options.connections)},
-          {"verify-share", std::to_string(options.verify_share)}};
+          {"verify-share", std::to_string(options.verify_share)},
+          {"tls", options.client.tls ? "1" : "0"},
+          {"token", options.client.token.empty() && options.client.token_file.empty() ? "0" : "1"}};
 }
 
 double NumberOf(const Job& job, const std::string& flag) {
@@ -38,13 +42,33 @@ double NumberOf(const Job& job, const std::string& flag) {
   return value;
 }
 
-DriveOptions OptionsOf(const Job& job) {
+DriveOptions OptionsOf(const Job& job, const cli::SecurityFlags& security) {
   DriveOptions options = {
       .endpoints = job.endpoints, .worker = job.index, .workers = job.workers, .count_alone = true};
   options.lanes = std::clamp(static_cast<int>(NumberOf(job, "lanes")), 1, 256);
   options.connections = std::clamp(static_cast<int>(NumberOf(job, "connections")), 1, 1024);
   options.verify_share = std::clamp(NumberOf(job, "verify-share"), 0.0, 1.0);
+  security.SetOn(&options.client);
+  if (NumberOf(job, "tls") > 0 && !options.client.tls) options.client.tls.emplace();
+  if (NumberOf(job, "token") > 0 && options.client.token.empty() &&
+      options.client.token_file.empty()) {
+    throw std::runtime_error(
+        "the run has a token, which does not travel: start this worker with --token-file or "
+        "CASTOR_TOKEN");
+  }
   return options;
+}
+
+// A workload's own tokens go to workers in the open.
+void CheckTokensMayTravel(const Workload& workload, const cli::SecurityFlags& security,
+                          const std::string& worker) {
+  if (security.allow_plaintext_token || client::IsOnThisMachine(worker)) return;
+  for (const ClassSpec& spec : workload.classes) {
+    if (spec.token.empty()) continue;
+    throw cli::UsageError("class '" + spec.name + "' has a token, and " + worker +
+                          " is reached over plaintext: give that worker --token-file instead, or "
+                          "set --allow-plaintext-token");
+  }
 }
 
 void PrepareAndCalibrate(Driver& driver, const DriveOptions& options) {
@@ -81,10 +105,12 @@ Session::Session(const TrafficFlags& flags, Workload workload, const WorkerFlags
     : flags_(flags), workload_(std::move(workload)) {
   if (!quiet) view_.emplace(STDERR_FILENO);
   if (workers.processes > 0) {
-    local_ = std::make_unique<LocalWorkers>(workers.processes);
+    local_ = std::make_unique<LocalWorkers>(workers.processes, "/proc/self/exe",
+                                            flags_.security.Arguments());
     workers_ = local_->addresses();
   }
   for (const std::string& remote : workers.remote) {
+    CheckTokensMayTravel(workload_, flags_.security, remote);
     workers_.push_back({remote, workers.token_file.empty() ? "" : ReadToken(workers.token_file)});
   }
   if (!workers_.empty()) {
@@ -147,11 +173,11 @@ Verdict Session::Judge(const RunData& run) const {
   return verdict;
 }
 
-RunJob PrepareOnWorker(const Job& job) {
+RunJob PrepareOnWorker(const Job& job, const cli::SecurityFlags& security) {
   Workload workload = ShareOf(ParseWorkload(job.workload_toml, "the coordinator's workload"),
                               job.index, job.workers);
   workload.seed = job.seed;
-  const DriveOptions options = OptionsOf(job);
+  const DriveOptions options = OptionsOf(job, security);
   const auto driver = std::make_shared<Driver>(std::move(workload), options);
   PrepareAndCalibrate(*driver, options);
   return [driver](Clock::time_point begin, const OnProgress& on_progress,

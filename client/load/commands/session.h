@@ -54,7 +54,8 @@ class Session {
   std::optional<Finding> workers_finding_;  // of the last run
 };
 
-// What a worker does with a job: the other end of RunOnAllWorkers.
-RunJob PrepareOnWorker(const Job& job);
+// What a worker does with a job: the other end of RunOnAllWorkers. Certificates and tokens are the
+// worker's own; none travels.
+RunJob PrepareOnWorker(const Job& job, const cli::SecurityFlags& security);
 
 }  // namespace castor::load

@@ -92,10 +92,6 @@ static ClassSpec ClassOf(const TrafficFlags& flags) {
   }
   if (!flags.deadline.empty()) spec.deadline = Time("--deadline", flags.deadline);
   spec.tenant = flags.tenant;
-  if (!flags.token_file.empty()) {
-    spec.token = ReadFile(flags.token_file);
-    while (!spec.token.empty() && spec.token.back() <= ' ') spec.token.pop_back();
-  }
   spec.priority = PriorityOf(flags.priority);
   spec.cancel_share = flags.cancel_share;
   if (!flags.cancel_after.empty()) spec.cancel_after = Time("--cancel-after", flags.cancel_after);
@@ -161,6 +157,7 @@ DriveOptions TrafficFlags::MakeDriveOptions() const {
                           .lanes = threads,
                           .connections = connections,
                           .request_log = request_log};
+  security.SetOn(&options.client);
   if (!verify.empty()) options.verify_share = Share("--verify", verify);
   if (!ask_metrics) return options;
   options.metrics = metrics;
@@ -234,7 +231,6 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
        "TIME", what);
   one_of("--priority", &flags->priority, "low, normal or high", {"low", "normal", "high"}, what);
   text("--tenant", &flags->tenant, "Sent as metadata castor-tenant", "NAME", what);
-  text("--token-file", &flags->token_file, "A token, sent as metadata authorization", "FILE", what);
   command->add_option("--cancel-share", flags->cancel_share, "Share of requests to cancel, 0 to 1")
       ->type_name("X")
       ->transform(cli::Number(0.0, 1.0))
@@ -299,6 +295,7 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
       ->check(cli::Name())
       ->default_str("127.0.0.1:50051")
       ->group(where);
+  cli::AddSecurityFlags(command, &flags->security, where);
   auto* metrics =
       command
           ->add_option("--metrics", flags->metrics,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/cli/kernel_flags.h"
+#include "client/cli/security_flags.h"
 #include "client/load/drive/driver.h"
 #include "client/load/judge/verdict.h"
 #include "client/load/workload/workload.h"
@@ -24,7 +25,7 @@ struct TrafficFlags {
   int64_t sequences = 1;
   std::string model, text_file;
   cli::KernelFlags kernel;
-  std::string deadline, tenant, token_file, priority, cancel_after;
+  std::string deadline, tenant, priority, cancel_after;
   double cancel_share = 0;
   int64_t payloads = 0;
   bool shared_memory = false;
@@ -41,6 +42,7 @@ struct TrafficFlags {
 
   // Where to, and how.
   std::vector<std::string> servers = {"127.0.0.1:50051"};
+  cli::SecurityFlags security{};
   std::vector<std::string> metrics;
   bool ask_metrics = true;
   int threads = 1, connections = 8;

@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "client/cli/security_flags.h"
 #include "client/cli/values.h"
 #include "client/load/commands/command.h"
 #include "client/load/commands/session.h"
@@ -21,14 +22,17 @@ Runner AddWorkerCommand(CLI::App* command) {
       ->envname("CASTOR_LOAD_WORKER_TOKEN_FILE")
       ->type_name("FILE")
       ->check(cli::FileName());
+  auto security = std::make_shared<cli::SecurityFlags>();
+  cli::AddSecurityFlags(command, security.get(), "Connections to the servers");
   command->footer(
       "Sends a share of the requests of 'castor-load run --worker ...' to wherever that says: do\n"
-      "not let strangers reach it.");
+      "not let strangers reach it. Certificates and tokens for the servers are this worker's own;\n"
+      "only whether to use TLS comes with the run.");
   return [=] {
     return ServeAsWorker({.listen = *listen,
                           .token = token_file->empty() ? "" : ReadToken(*token_file),
                           .version = CASTOR_VERSION},
-                         PrepareOnWorker);
+                         [security](const Job& job) { return PrepareOnWorker(job, *security); });
   };
 }
 

@@ -2,8 +2,11 @@
 
 #include <sys/resource.h>
 
+#include <optional>
+
 #include "client/load/drive/lane.h"
 #include "client/load/drive/recorder.h"
+#include "client/load/http2/echo_identity.h"
 #include "client/load/http2/local_server.h"
 
 namespace castor::load {
@@ -36,7 +39,10 @@ RunData EmptyRun(const Workload& workload) {
 
 Calibration Calibrate(const Driver& driver, int lanes, int connections,
                       std::chrono::nanoseconds length) {
-  const LocalServer echo(LocalServer::Echo);
+  // Encryption is a large part of what a request costs: the echo is on TLS if the servers are.
+  std::optional<EchoIdentity> identity;
+  if (driver.traffic().tls) identity.emplace();
+  const LocalServer echo(LocalServer::Echo, {.tls = identity ? identity->context() : nullptr});
   Workload workload = driver.workload();
   for (ClassSpec& spec : workload.classes) {
     spec.cancel_share = 0;
@@ -45,6 +51,7 @@ Calibration Calibrate(const Driver& driver, int lanes, int connections,
   Traffic traffic = driver.traffic();
   traffic.workload = &workload;
   traffic.references = nullptr;
+  if (identity) traffic.tls = client::TlsOptions{.ca_file = identity->ca_file()};
   traffic.endpoints = {echo.target()};
   traffic.connections = connections;
   workload.duration = length;

@@ -28,6 +28,7 @@ using std::chrono::nanoseconds;
 using std::chrono::seconds;
 
 constexpr seconds kConnectPatience{10};
+constexpr seconds kExplainPatience{2};
 constexpr std::chrono::milliseconds kHeadStart{200};    // for the lanes' threads to be ready
 constexpr int64_t kMaxPayloadBytes = int64_t{4} << 30;  // of all classes
 
@@ -68,13 +69,13 @@ int64_t CountOwn(const Schedule& schedule, const DriveOptions& options) {
 
 // One call, waited for.
 grpc::Status CallAndWait(grpc::Channel& channel, const ClassSpec& spec, const Payload& payload,
-                         std::string* answer) {
+                         const std::string& authorization, std::string* answer) {
   grpc::GenericStub stub(std::shared_ptr<grpc::Channel>(std::shared_ptr<void>(), &channel));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() +
                        std::max<nanoseconds>(spec.deadline, seconds(30)));
   if (!spec.tenant.empty()) context.AddMetadata("castor-tenant", spec.tenant);
-  if (!spec.token.empty()) context.AddMetadata("authorization", "Bearer " + spec.token);
+  if (!authorization.empty()) context.AddMetadata("authorization", authorization);
   grpc::CompletionQueue queue;
   grpc::Status status;
   const grpc::Slice message(payload.message.data(), payload.message.size(),
@@ -154,12 +155,17 @@ Driver::Driver(Workload workload, DriveOptions options)
   traffic_.workload = &workload_;
   traffic_.endpoints = options_.endpoints;
   traffic_.connections = options_.connections;
+  traffic_.tls = options_.client.tls;
+  if (!options_.client.token.empty() || !options_.client.token_file.empty()) {
+    token_ = std::make_unique<CurrentToken>(options_.client.token, options_.client.token_file);
+    traffic_.token = token_.get();
+  }
 }
 
 Driver::~Driver() = default;
 
 void Driver::BuildPayloads() {
-  protocol_ = MakeCastorProtocol(options_.endpoints);
+  protocol_ = MakeCastorProtocol(options_.endpoints, options_.client);
   traffic_.protocol = protocol_.get();
   int64_t bytes = 0;
   for (const ClassSpec& spec : workload_.classes) {
@@ -175,21 +181,51 @@ void Driver::BuildPayloads() {
   }
 }
 
+// Before anything is sent: what a file or a token of this side would fail at.
+void Driver::CheckSecurity() const {
+  const auto check = [](const absl::Status& status) {
+    if (!status.ok()) throw cli::UsageError(std::string(status.message()));
+  };
+  if (options_.client.tls) check(client::CheckTlsFiles(*options_.client.tls));
+  bool tokens = token_ != nullptr;
+  if (tokens) check(token_->Refresh());
+  for (const ClassSpec& spec : workload_.classes) tokens = tokens || !spec.token.empty();
+  if (!tokens) return;
+  for (const std::string& endpoint : options_.endpoints) {
+    check(client::CheckMaySendToken(options_.client, endpoint));
+  }
+}
+
+std::string Driver::VersionOf(const std::string& endpoint) const {
+  client::ClientOptions options = options_.client;
+  options.target = endpoint;
+  options.deadline = kConnectPatience;
+  const auto info = client::Client(options).GetServerInfo();
+  if (info.ok()) return info->version();
+  if (info.error().code == grpc::StatusCode::UNAVAILABLE && options.tls) {
+    // A connection of our own says more of what TLS did not like.
+    Links({endpoint}, 1, options.tls).AwaitAll(kExplainPatience);
+  }
+  if (info.error().code == grpc::StatusCode::UNAVAILABLE ||
+      info.error().code == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    const std::string hint = cli::HandshakeHint(info.error().message, options);
+    throw ServerError("cannot connect to " + endpoint + ": " +
+                      (hint.empty() ? "is the server running there? Set --server" : hint) + ". " +
+                      info.error().ToString());
+  }
+  return "";  // it may be another server, which has no such call
+}
+
 void Driver::Prepare() {
+  CheckSecurity();
   if (traffic_.payloads.empty()) BuildPayloads();
   for (const std::string& endpoint : options_.endpoints) {
-    client::Client client({.target = endpoint, .deadline = kConnectPatience});
-    const auto info = client.GetServerInfo();
-    if (info.ok()) {
-      server_version_ = info->version();
-    } else if (info.error().code == grpc::StatusCode::UNAVAILABLE ||
-               info.error().code == grpc::StatusCode::DEADLINE_EXCEEDED) {
-      throw ServerError("cannot connect to " + endpoint +
-                        ": is the server running there? Set --server. " + info.error().ToString());
+    if (std::string version = VersionOf(endpoint); !version.empty()) {
+      server_version_ = std::move(version);
     }
   }
   if (options_.verify_share > 0) references_ = std::make_unique<References>(*protocol_);
-  SendAlone(*Connect(options_.endpoints.front()));
+  SendAlone(*Connect(options_.endpoints.front(), options_.client.tls));
   traffic_.references = references_.get();
 }
 
@@ -197,11 +233,19 @@ void Driver::SendAlone(grpc::Channel& channel) {
   for (size_t cls = 0; cls < workload_.classes.size(); ++cls) {
     const ClassSpec& spec = workload_.classes[cls];
     for (const Payload& payload : traffic_.payloads[cls]) {
+      if (token_ != nullptr) (void)token_->Refresh();
+      const std::string authorization = !spec.token.empty() ? "Bearer " + spec.token
+                                        : token_ != nullptr ? token_->header()
+                                                            : "";
       std::string answer;
-      const grpc::Status status = CallAndWait(channel, spec, payload, &answer);
+      const grpc::Status status = CallAndWait(channel, spec, payload, authorization, &answer);
       if (!status.ok()) {
-        throw ServerError("class '" + spec.name + "': a request alone is answered " +
-                          client::ParseError(status).ToString());
+        const bool who = status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+                         status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
+        throw ServerError(
+            "class '" + spec.name + "': a request alone is answered " +
+            client::ParseError(status).ToString() +
+            (who ? "; " + cli::AccessHint(status.error_code(), options_.client) : ""));
       }
       ++sent_alone_;
       if (references_ == nullptr) break;  // the first tells whether the class can be served
@@ -262,6 +306,7 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration, 
                 std::chrono::duration_cast<nanoseconds>(begin_on_wall.time_since_epoch()).count());
   }
 
+  if (token_ != nullptr) (void)token_->Refresh();
   Lanes lanes(traffic_, options_.lanes, log ? &*log : nullptr);
   const size_t streams = lanes.size() * options_.workers;
   for (size_t i = 0; i < lanes.size(); ++i) {
@@ -295,6 +340,7 @@ RunData Driver::Run(const decltype(Workload::load)& load, nanoseconds duration, 
       stopping = true;
     }
     if (now < next) continue;
+    if (token_ != nullptr) (void)token_->Refresh();
     const double processor = ProcessorSeconds();
     progress.last = lanes.TakeRecent();
     for (size_t cls = 0; cls < run.classes.size(); ++cls) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "client/client.h"
 #include "client/load/drive/progress.h"
 #include "client/load/drive/traffic.h"
 #include "client/load/measure/run_data.h"
@@ -27,6 +28,7 @@ struct DriveOptions {
   // Counts the requests sent alone among the server's calls: whoever reads its metrics has read
   // them before Prepare.
   bool count_alone = false;
+  client::ClientOptions client{};  // TLS and the token for all endpoints; its target is not used
 };
 
 class Driver {
@@ -61,11 +63,15 @@ class Driver {
  private:
   class Lanes;
 
+  void CheckSecurity() const;
+  // Its version, "" if it does not say. Throws if it cannot be called.
+  std::string VersionOf(const std::string& endpoint) const;
   void SendAlone(grpc::Channel& channel);
   RunData Empty(const Workload& workload) const;
 
   Workload workload_;
   const DriveOptions options_;
+  std::unique_ptr<CurrentToken> token_;
   std::unique_ptr<Protocol> protocol_;
   std::unique_ptr<References> references_;
   Traffic traffic_;

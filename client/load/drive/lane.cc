@@ -22,11 +22,20 @@ Lane::Lane(const Traffic& traffic, Recorder& recorder, InFlight& in_flight)
       recorder_(recorder),
       in_flight_(in_flight),
       examiner_(traffic, recorder),
-      links_(traffic.endpoints, traffic.connections) {
-  for (const ClassSpec& spec : traffic.workload->classes) {
-    Metadata& metadata = metadata_.emplace_back();
+      links_(traffic.endpoints, traffic.connections, traffic.tls) {
+  MakeMetadata();
+}
+
+void Lane::MakeMetadata() {
+  // The version first: a token that changes meanwhile is seen the next time.
+  if (traffic_.token != nullptr) token_version_ = traffic_.token->version();
+  const std::string common = traffic_.token != nullptr ? traffic_.token->header() : "";
+  std::vector<Metadata>& classes = metadata_.emplace_back();
+  for (const ClassSpec& spec : traffic_.workload->classes) {
+    Metadata& metadata = classes.emplace_back();
     if (!spec.tenant.empty()) metadata.emplace_back("castor-tenant", spec.tenant);
-    if (!spec.token.empty()) metadata.emplace_back("authorization", "Bearer " + spec.token);
+    const std::string header = spec.token.empty() ? common : "Bearer " + spec.token;
+    if (!header.empty()) metadata.emplace_back("authorization", header);
   }
 }
 
@@ -148,7 +157,8 @@ void Lane::Send(const Planned& planned, Clock::time_point due) {
   call.path = payload.method;
   call.authority = links_.authority(call.endpoint);
   call.message = payload.message;
-  call.metadata = &metadata_[planned.cls];
+  if (traffic_.token != nullptr && traffic_.token->version() != token_version_) MakeMetadata();
+  call.metadata = &metadata_.back()[planned.cls];
   call.ends = planned.cancel_after_ns >= 0
                   ? std::min(deadline, due + std::chrono::nanoseconds(planned.cancel_after_ns))
                   : deadline;

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <optional>
 #include <queue>
@@ -64,6 +65,7 @@ class Lane {
 
   void Start(Clock::time_point begin);
   void Run();
+  void MakeMetadata();
   void SendDue();
   void Send(const Planned& planned, Clock::time_point due);
   // Ends the calls whose time has come.
@@ -80,7 +82,9 @@ class Lane {
   const Traffic& traffic_;
   Recorder& recorder_;
   InFlight& in_flight_;
-  std::vector<Metadata> metadata_;  // by class
+  // By class; the last are today's. Calls that wait to be sent may still have the token of others.
+  std::list<std::vector<Metadata>> metadata_;
+  uint64_t token_version_ = 0;
   Examiner examiner_;
   Links links_;
 

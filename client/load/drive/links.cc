@@ -30,9 +30,19 @@ int OrThrow(int result, const char* what) {
 
 }  // namespace
 
-Links::Links(const std::vector<std::string>& endpoints, int each) {
+Links::Links(const std::vector<std::string>& endpoints, int each,
+             const std::optional<client::TlsOptions>& tls) {
+  if (tls) tls_.emplace(*tls);
   for (const std::string& target : endpoints) {
-    endpoints_.push_back({target, AuthorityOf(target), Resolve(target)});
+    Endpoint endpoint{.target = target,
+                      .authority = AuthorityOf(target),
+                      .certified = HostOf(target),
+                      .addresses = Resolve(target)};
+    // As gRPC does.
+    if (tls && !tls->server_name.empty()) {
+      endpoint.certified = endpoint.authority = tls->server_name;
+    }
+    endpoints_.push_back(std::move(endpoint));
   }
   epoll_ = OrThrow(epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
   // A timer of its own: it wakes to the microsecond, and epoll's timeout does not.
@@ -64,14 +74,28 @@ void Links::Watch(const ClientConnection& connection, uint64_t key, uint32_t eve
 void Links::Connect(size_t index) {
   Link& link = links_[index];
   if (std::exchange(link.try_at, std::nullopt).has_value()) --broken_;
-  const std::vector<Address>& addresses = endpoints_[link.endpoint].addresses;
-  link.current.connection =
-      std::make_unique<ClientConnection>(addresses[link.address++ % addresses.size()], ended_);
+  if (tls_) {
+    if (const absl::Status status = tls_->Refresh(); !status.ok()) {
+      link.failure = std::string(status.message());
+      link.hopeless = true;
+      return Postpone(link);
+    }
+  }
+  const Endpoint& endpoint = endpoints_[link.endpoint];
+  link.current.connection = std::make_unique<ClientConnection>(
+      endpoint.addresses[link.address++ % endpoint.addresses.size()], ended_,
+      tls_ ? tls_->get() : nullptr, endpoint.certified);
   link.current.events = EPOLLIN | EPOLLOUT;
   if (!link.current.connection->failed()) {
     Watch(*link.current.connection, index, link.current.events, EPOLL_CTL_ADD);
   }
   MarkDirty(index);
+}
+
+void Links::Postpone(Link& link) {
+  link.pause = std::clamp(link.pause * 2, kFirstPause, kLongestPause);
+  link.try_at = Clock::now() + link.pause;
+  ++broken_;
 }
 
 void Links::Mend(size_t index) {
@@ -85,16 +109,16 @@ void Links::Mend(size_t index) {
   }
   if (link.current.connection->failed()) {
     link.failure = link.current.connection->failure();
+    link.hopeless = link.current.connection->hopeless();
     link.current.connection = nullptr;
   } else {
     link.failure = "the server asked to leave";
+    link.hopeless = false;
     const bool answered = link.current.connection->answered();
     link.leaving.push_back(std::move(link.current));
     if (answered) return Connect(index);
   }
-  link.pause = std::clamp(link.pause * 2, kFirstPause, kLongestPause);
-  link.try_at = Clock::now() + link.pause;
-  ++broken_;
+  Postpone(link);
 }
 
 void Links::Start(UnaryCall& call) {
@@ -215,11 +239,12 @@ void Links::AwaitAll(std::chrono::seconds patience) {
   const auto until = Clock::now() + patience;
   for (const Link& link : links_) {
     while (link.current.connection == nullptr || !link.current.connection->ready()) {
-      if (Clock::now() >= until) {
-        const Endpoint& endpoint = endpoints_[link.endpoint];
-        throw ServerError("cannot connect to " + endpoint.target + ": is the server running " +
-                          "there? Set --server" +
-                          (link.failure.empty() ? "" : " (" + link.failure + ")"));
+      const bool hopeless = link.current.connection == nullptr && link.hopeless;
+      if (hopeless || Clock::now() >= until) {
+        const std::string& target = endpoints_[link.endpoint].target;
+        if (hopeless) throw ServerError("cannot connect to " + target + ": " + link.failure);
+        throw ServerError("cannot connect to " + target + ": is the server running there? " +
+                          "Set --server" + (link.failure.empty() ? "" : " (" + link.failure + ")"));
       }
       Flush();
       Wait(until);

@@ -11,6 +11,8 @@
 #include "client/load/base/clock.h"
 #include "client/load/http2/address.h"
 #include "client/load/http2/client_connection.h"
+#include "client/load/http2/tls_context.h"
+#include "client/tls.h"
 
 namespace castor::load {
 
@@ -18,14 +20,16 @@ namespace castor::load {
 class Links {
  public:
   // Begins to connect, `each` times to each of the endpoints. A host with several addresses has
-  // them in turn. Throws ServerError when there is no such host.
-  Links(const std::vector<std::string>& endpoints, int each);
+  // them in turn. Each connection uses the files of `tls` as they are when it begins; null:
+  // plaintext. Throws ServerError when there is no such host.
+  Links(const std::vector<std::string>& endpoints, int each,
+        const std::optional<client::TlsOptions>& tls = std::nullopt);
   ~Links();
   Links(const Links&) = delete;
   Links& operator=(const Links&) = delete;
 
-  // Waits until every connection is up. Throws ServerError that names the endpoint when one is not
-  // within `patience`.
+  // Waits until every connection is up. Throws ServerError that names the endpoint, and says why,
+  // when one is not within `patience`, or cannot be because of what TLS asks for.
   void AwaitAll(std::chrono::seconds patience);
 
   // The endpoint of the next call: they take turns, and so do the connections to each.
@@ -57,7 +61,7 @@ class Links {
 
  private:
   struct Endpoint {
-    std::string target, authority;
+    std::string target, authority, certified;  // the last is what its certificate must say
     std::vector<Address> addresses;
   };
   struct Watched {
@@ -72,11 +76,14 @@ class Links {
     std::vector<Watched> leaving;  // the server has asked to leave them; they still bring answers
     bool dirty = false;
     std::string failure;                      // of the last try
+    bool hopeless = false;                    // it would fail again
     std::chrono::milliseconds pause{0};       // before the next one
     std::optional<Clock::time_point> try_at;  // when there is no connection
   };
 
   void Connect(size_t index);
+  // Tries again after a pause.
+  void Postpone(Link& link);
   void MarkDirty(size_t index);
   void FlushLink(size_t index);
   void FlushOne(size_t index, Watched& one);
@@ -86,6 +93,7 @@ class Links {
   void Watch(const ClientConnection& connection, uint64_t key, uint32_t events, int operation);
 
   std::vector<UnaryCall*> ended_;  // above the connections, which write to it as they go
+  std::optional<TlsClientContext> tls_;
   std::vector<Endpoint> endpoints_;
   std::vector<Link> links_;  // connection c of endpoint e at c * endpoints + e
   std::vector<size_t> dirty_, flushing_;

@@ -1,14 +1,16 @@
 #include "client/load/drive/traffic.h"
 
 #include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
 #include <climits>
 
+#include "client/credentials.h"
+
 namespace castor::load {
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& target) {
+std::shared_ptr<grpc::Channel> Connect(const std::string& target,
+                                       const std::optional<client::TlsOptions>& tls) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(INT_MAX);
   arguments.SetMaxSendMessageSize(INT_MAX);
@@ -16,7 +18,8 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& target) {
   // Without it, channels to one target share one connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  const auto credentials = client::MakeCredentials(target, tls, &arguments);
+  return grpc::CreateCustomChannel(target, credentials, arguments);
 }
 
 }  // namespace castor::load

@@ -89,6 +89,13 @@ std::string AuthorityOf(const std::string& target) {
   return std::string(HostAndPort(target));
 }
 
+std::string HostOf(const std::string& target) {
+  const std::string authority = AuthorityOf(target);
+  std::string host = authority.substr(0, authority.rfind(':'));
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return host;
+}
+
 int StartConnecting(const Address& address) {
   const int made = socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (made < 0) return -1;

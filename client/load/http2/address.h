@@ -19,6 +19,8 @@ std::vector<Address> Resolve(const std::string& target);
 
 // What HTTP/2 calls the authority: HOST:PORT, or localhost for a Unix socket.
 std::string AuthorityOf(const std::string& target);
+// Its host: what a certificate says.
+std::string HostOf(const std::string& target);
 
 // A socket that is connecting, and never blocks; -1 with errno where it cannot even begin.
 int StartConnecting(const Address& address);

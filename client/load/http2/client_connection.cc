@@ -15,6 +15,7 @@ namespace castor::load {
 namespace {
 
 constexpr size_t kBuffer = 256 << 10;
+constexpr size_t kRecord = 16 << 10;      // the most that a record of TLS holds
 constexpr int kBuffersAtOnce = 4;         // what one Read() handles at most
 constexpr int kFlushedAtOnce = 1;         // and one Flush(): the next request may be due
 constexpr size_t kMaxKept = 64 << 10;     // of an answer's memory, from call to call
@@ -98,7 +99,9 @@ nghttp2_session_callbacks* ClientConnection::Callbacks() {
   return callbacks;
 }
 
-ClientConnection::ClientConnection(const Address& address, Ended& ended) : ended_(ended) {
+ClientConnection::ClientConnection(const Address& address, Ended& ended, SSL_CTX* tls,
+                                   const std::string& server_name)
+    : ended_(ended) {
   nghttp2_option* option = nullptr;
   nghttp2_option_new(&option);
   nghttp2_option_set_no_closed_streams(option, 1);
@@ -112,6 +115,7 @@ ClientConnection::ClientConnection(const Address& address, Ended& ended) : ended
        {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, kLargeFrame}}};
   nghttp2_submit_settings(session_, NGHTTP2_FLAG_NONE, settings.data(), settings.size());
   nghttp2_session_set_local_window_size(session_, NGHTTP2_FLAG_NONE, 0, kWideWindow);
+  if (tls != nullptr) tls_ = TlsSession::Client(tls, server_name, out_);
   socket_ = StartConnecting(address);
   if (socket_ < 0) Fail(std::strerror(errno));
 }
@@ -134,7 +138,8 @@ void ClientConnection::Start(UnaryCall& call) {
   constexpr uint8_t kStays = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE;
   const std::string timeout = TimeoutText(call.timeout);
   absl::InlinedVector<nghttp2_nv, 12> headers = {
-      Header(":method", "POST", kStays), Header(":scheme", "http", kStays),
+      Header(":method", "POST", kStays),
+      Header(":scheme", tls_ != nullptr ? "https" : "http", kStays),
       Header(":path", call.path, kStays), Header(":authority", call.authority, kStays),
       Header("te", "trailers", kStays), Header("content-type", "application/grpc", kStays),
       Header("user-agent", kUserAgent, kStays),
@@ -260,40 +265,88 @@ bool ClientConnection::FinishConnecting() {
   return true;
 }
 
+bool ClientConnection::TakeFrames(const uint8_t* bytes, size_t size) {
+  const ssize_t read = nghttp2_session_mem_recv(session_, bytes, size);
+  if (read == static_cast<ssize_t>(size)) return true;
+  constexpr uint8_t kAlert = 0x15, kTls = 3;  // how a TLS server answers plaintext
+  if (!ready_ && tls_ == nullptr && size >= 2 && bytes[0] == kAlert && bytes[1] == kTls) {
+    Fail("the server is on TLS: see --tls");
+  } else {
+    Fail(std::string("the server does not speak HTTP/2: ") +
+         nghttp2_strerror(static_cast<int>(read)));
+  }
+  return false;
+}
+
+bool ClientConnection::TakeRecords(const uint8_t* bytes, size_t size) {
+  static thread_local std::array<uint8_t, kRecord> plain;
+  tls_->Feed(bytes, size);
+  while (const size_t got = tls_->Decrypt(plain.data(), plain.size())) {
+    if (!TakeFrames(plain.data(), got)) return false;
+  }
+  if (!tls_->failed()) return true;
+  // The alert, so that the server knows, too.
+  if (sent_ < out_.size()) {
+    (void)!send(socket_, out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);
+  }
+  Fail(tls_->failure());
+  return false;
+}
+
 void ClientConnection::Read() {
   static thread_local std::array<uint8_t, kBuffer> in;  // for all connections of a thread
   if (connecting_ && !FinishConnecting()) return;
   for (int i = 0; i < kBuffersAtOnce && !failed_; ++i) {
     const ssize_t got = recv(socket_, in.data(), in.size(), 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got <= 0) {
-      return Fail(got == 0 ? "the server closed the connection" : std::strerror(errno));
+    const int error = errno;
+    if (got <= 0 && !ready_ && tls_ != nullptr) {
+      tls_->Close();
+      return Fail(tls_->failure());
+    }
+    if (got < 0) return Fail(std::strerror(error));
+    if (got == 0) {
+      return Fail(ready_ ? "the server closed the connection"
+                         : "the server closed the connection before it greeted: is it on TLS? "
+                           "See --tls");
     }
     const auto size = static_cast<size_t>(got);
-    const ssize_t read = nghttp2_session_mem_recv(session_, in.data(), size);
-    if (read != got) {
-      return Fail(std::string("the server does not speak HTTP/2: ") +
-                  nghttp2_strerror(static_cast<int>(read)));
-    }
+    if (!(tls_ == nullptr ? TakeFrames(in.data(), size) : TakeRecords(in.data(), size))) return;
     if (size < in.size()) return;
   }
+}
+
+bool ClientConnection::Gather() {
+  static thread_local std::string plain;
+  plain.clear();
+  std::string& frames = tls_ == nullptr ? out_ : plain;
+  // Many frames in one write: writes cost more than frames.
+  while (frames.size() < kBuffer) {
+    const uint8_t* frame = nullptr;
+    const ssize_t size = nghttp2_session_mem_send(session_, &frame);
+    if (size < 0) {
+      Fail(nghttp2_strerror(static_cast<int>(size)));
+      return false;
+    }
+    if (size == 0) break;
+    frames.append(reinterpret_cast<const char*>(frame), static_cast<size_t>(size));
+  }
+  if (tls_ == nullptr) return true;
+  tls_->Encrypt(plain);
+  if (tls_->failed()) Fail(tls_->failure());
+  return !failed_;
 }
 
 void ClientConnection::Flush() {
   if (failed_ || (connecting_ && !FinishConnecting())) return;
   blocked_ = more_ = false;
+  const bool greeting = tls_ != nullptr && !tls_->established();
   for (int i = 0; i < kFlushedAtOnce; ++i) {
-    // Many frames in one write: writes cost more than frames.
-    while (out_.size() < kBuffer) {
-      const uint8_t* frames = nullptr;
-      const ssize_t size = nghttp2_session_mem_send(session_, &frames);
-      if (size < 0) return Fail(nghttp2_strerror(static_cast<int>(size)));
-      if (size == 0) break;
-      out_.append(reinterpret_cast<const char*>(frames), static_cast<size_t>(size));
-    }
+    // What is left of the last time goes first: else out_ would grow and grow.
+    if (!greeting && out_.size() < kBuffer && !Gather()) return;
     if (out_.empty()) {
-      const bool over =
-          nghttp2_session_want_read(session_) == 0 && nghttp2_session_want_write(session_) == 0;
+      const bool over = !greeting && nghttp2_session_want_read(session_) == 0 &&
+                        nghttp2_session_want_write(session_) == 0;
       if (over) Fail("the connection was ended");
       return;
     }
@@ -309,6 +362,7 @@ void ClientConnection::Flush() {
     }
     out_.clear();
     sent_ = 0;
+    if (greeting) return;
   }
   more_ = true;
 }

@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -18,6 +19,7 @@
 #include "client/load/base/clock.h"
 #include "client/load/http2/address.h"
 #include "client/load/http2/status.h"
+#include "client/load/http2/tls_session.h"
 
 namespace castor::load {
 
@@ -58,8 +60,10 @@ class ClientConnection {
  public:
   using Ended = std::vector<UnaryCall*>;
 
-  // Begins to connect. Calls that end are appended to `ended`, which must outlive this.
-  ClientConnection(const Address& address, Ended& ended);
+  // Begins to connect. Calls that end are appended to `ended`, which must outlive this. With `tls`,
+  // the server's certificate must say `server_name`; null: plaintext.
+  ClientConnection(const Address& address, Ended& ended, SSL_CTX* tls = nullptr,
+                   const std::string& server_name = "");
   // Calls on their way end as UNAVAILABLE.
   ~ClientConnection();
   ClientConnection(const ClientConnection&) = delete;
@@ -72,6 +76,8 @@ class ClientConnection {
   bool open() const;
   bool failed() const { return failed_; }
   const std::string& failure() const { return failure_; }  // why
+  // Whether it would fail again: the other side is not what TLS asks for.
+  bool hopeless() const { return failed_ && tls_ != nullptr && tls_->hopeless(); }
   bool idle() const { return calls_.empty(); }
   // Whether a call was answered over it.
   bool answered() const { return answered_; }
@@ -103,13 +109,19 @@ class ClientConnection {
   void Fail(std::string why);
   // Whether the socket is connected by now.
   bool FinishConnecting();
+  // Takes bytes of HTTP/2. False if they make it fail.
+  bool TakeFrames(const uint8_t* bytes, size_t size);
+  bool TakeRecords(const uint8_t* bytes, size_t size);  // the same, of TLS
+  // Appends a buffer's worth of frames, if there are so many, to out_. False if that fails.
+  bool Gather();
 
   Ended& ended_;
   int socket_ = -1;
   nghttp2_session* session_ = nullptr;
   std::unordered_map<int32_t, UnaryCall*> calls_;  // open streams
   std::string out_;
-  size_t sent_ = 0;  // bytes of out_
+  size_t sent_ = 0;                  // bytes of out_
+  std::unique_ptr<TlsSession> tls_;  // null: plaintext
   bool connecting_ = true, ready_ = false, leaving_ = false, failed_ = false;
   bool answered_ = false, blocked_ = false, more_ = false;
   std::string failure_;

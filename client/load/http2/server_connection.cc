@@ -89,11 +89,27 @@ ServerConnection::ServerConnection(int socket, const ServerLimits& limits, OnReq
   nghttp2_submit_settings(session_, NGHTTP2_FLAG_NONE, settings.data(), count);
   nghttp2_session_set_local_window_size(session_, NGHTTP2_FLAG_NONE, 0, kWideWindow);
   in_.resize(kReadSize);
+  if (limits.tls != nullptr) tls_ = TlsSession::Server(limits.tls, out_);
 }
 
 ServerConnection::~ServerConnection() {
   nghttp2_session_del(session_);
   close(socket_);
+}
+
+bool ServerConnection::TakeFrames(const uint8_t* bytes, size_t size) {
+  return nghttp2_session_mem_recv(session_, bytes, size) == static_cast<ssize_t>(size);
+}
+
+bool ServerConnection::TakeRecords(const uint8_t* bytes, size_t size) {
+  static thread_local std::array<uint8_t, 16 << 10> plain;  // as much as a record holds
+  tls_->Feed(bytes, size);
+  while (const size_t got = tls_->Decrypt(plain.data(), plain.size())) {
+    if (!TakeFrames(plain.data(), got)) return false;
+  }
+  if (!tls_->failed()) return true;
+  (void)!send(socket_, out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);  // the alert
+  return false;
 }
 
 bool ServerConnection::Read() {
@@ -103,7 +119,7 @@ bool ServerConnection::Read() {
     if (got == 0) return false;
     const auto size = static_cast<size_t>(got);
     const auto* const bytes = reinterpret_cast<const uint8_t*>(in_.data());
-    if (nghttp2_session_mem_recv(session_, bytes, size) != got) return false;
+    if (!(tls_ == nullptr ? TakeFrames(bytes, size) : TakeRecords(bytes, size))) return false;
     if (size < in_.size()) return true;
   }
   return true;
@@ -167,18 +183,30 @@ void ServerConnection::SubmitLeave() {
                         nullptr, 0);
 }
 
+bool ServerConnection::Gather() {
+  static thread_local std::string plain;
+  plain.clear();
+  std::string& frames = tls_ == nullptr ? out_ : plain;
+  // Many frames by one call of send(): the calls cost more than the frames.
+  while (frames.size() < kReadSize) {
+    const uint8_t* frame = nullptr;
+    const ssize_t size = nghttp2_session_mem_send(session_, &frame);
+    if (size < 0) return false;
+    if (size == 0) break;
+    frames.append(reinterpret_cast<const char*>(frame), static_cast<size_t>(size));
+  }
+  if (tls_ == nullptr) return true;
+  tls_->Encrypt(plain);
+  return !tls_->failed();
+}
+
 bool ServerConnection::Flush() {
   for (;;) {
-    // Many frames by one call of send(): the calls cost more than the frames.
-    while (out_.size() < kReadSize) {
-      const uint8_t* frames = nullptr;
-      const ssize_t size = nghttp2_session_mem_send(session_, &frames);
-      if (size < 0) return false;
-      if (size == 0) break;
-      out_.append(reinterpret_cast<const char*>(frames), static_cast<size_t>(size));
-    }
+    const bool greeting = tls_ != nullptr && !tls_->established();
+    if (!greeting && out_.size() < kReadSize && !Gather()) return false;
     if (out_.empty()) {
-      return nghttp2_session_want_read(session_) != 0 || nghttp2_session_want_write(session_) != 0;
+      return greeting || nghttp2_session_want_read(session_) != 0 ||
+             nghttp2_session_want_write(session_) != 0;
     }
     while (sent_ < out_.size()) {
       const ssize_t sent = send(socket_, out_.data() + sent_, out_.size() - sent_, MSG_NOSIGNAL);

@@ -8,11 +8,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
 #include "client/load/http2/header.h"
+#include "client/load/http2/tls_session.h"
 
 namespace castor::load {
 
@@ -20,6 +22,7 @@ struct ServerLimits {
   bool keep_bodies = false;      // else requests come without
   int32_t window = kWideWindow;  // bytes of a stream on their way
   uint32_t max_streams = 0;      // at a time; 0: no bound
+  SSL_CTX* tls = nullptr;        // for connections' sessions; null: plaintext
 };
 
 // Not thread-safe. Owns the socket.
@@ -55,6 +58,8 @@ class ServerConnection {
   bool blocked() const { return sent_ < out_.size(); }
 
   int socket() const { return socket_; }
+  // The common name in the client's certificate; "" if it has none.
+  std::string peer() const { return tls_ != nullptr ? tls_->peer() : ""; }
 
  private:
   struct Call {
@@ -64,6 +69,10 @@ class ServerConnection {
   };
 
   static nghttp2_session_callbacks* Callbacks();
+  bool TakeFrames(const uint8_t* bytes, size_t size);
+  bool TakeRecords(const uint8_t* bytes, size_t size);  // the same, of TLS
+  // Appends a buffer's worth of frames, if there are so many, to out_.
+  bool Gather();
   void Ended(int32_t stream);
   ssize_t ReadAnswer(int32_t stream, uint8_t* to, size_t room, uint32_t* flags);
 
@@ -73,7 +82,8 @@ class ServerConnection {
   nghttp2_session* session_ = nullptr;
   std::unordered_map<int32_t, Call> calls_;  // open streams
   std::string in_, out_;
-  size_t sent_ = 0;  // bytes of out_
+  size_t sent_ = 0;                  // bytes of out_
+  std::unique_ptr<TlsSession> tls_;  // null: plaintext
 };
 
 }  // namespace castor::load

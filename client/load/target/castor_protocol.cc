@@ -50,12 +50,16 @@ std::optional<Message> Parse(std::string_view bytes) {
 
 class CastorProtocol : public Protocol {
  public:
-  explicit CastorProtocol(std::vector<std::string> endpoints) : endpoints_(std::move(endpoints)) {}
+  CastorProtocol(std::vector<std::string> endpoints, client::ClientOptions client)
+      : endpoints_(std::move(endpoints)), client_(std::move(client)) {}
 
   ~CastorProtocol() override {
     for (const auto& problem : shared_) {
       for (const std::string& endpoint : endpoints_) {
-        client::Client client({.target = endpoint, .deadline = std::chrono::seconds(5)});
+        client::ClientOptions options = client_;
+        options.target = endpoint;
+        options.deadline = std::chrono::seconds(5);
+        client::Client client(options);
         (void)client.UnregisterSharedMemory(problem->memory().name());
       }
     }
@@ -123,7 +127,9 @@ class CastorProtocol : public Protocol {
     v1::AttendRequest shared = problem->request();
     shared.clear_output();
     for (const std::string& endpoint : endpoints_) {
-      client::Client client({.target = endpoint});
+      client::ClientOptions options = client_;
+      options.target = endpoint;
+      client::Client client(options);
       const auto registered = client.RegisterSharedMemory(problem->memory());
       if (!registered.ok()) {
         throw ServerError("shared memory at " + endpoint + ": " + registered.error().ToString());
@@ -141,13 +147,15 @@ class CastorProtocol : public Protocol {
   }
 
   const std::vector<std::string> endpoints_;
+  const client::ClientOptions client_;
   std::vector<std::unique_ptr<cli::SharedProblem>> shared_;
 };
 
 }  // namespace
 
-std::unique_ptr<Protocol> MakeCastorProtocol(const std::vector<std::string>& endpoints) {
-  return std::make_unique<CastorProtocol>(endpoints);
+std::unique_ptr<Protocol> MakeCastorProtocol(const std::vector<std::string>& endpoints,
+                                             const client::ClientOptions& client) {
+  return std::make_unique<CastorProtocol>(endpoints, client);
 }
 
 }  // namespace castor::load

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "client/client.h"
 #include "client/load/workload/workload.h"
 
 namespace castor::load {
@@ -58,8 +59,9 @@ class Protocol {
                                            int64_t max_operations) const = 0;
 };
 
-// castor.v1: Attend and Encode. Shared memory is registered with the servers at `endpoints`, and
-// unregistered at the end.
-std::unique_ptr<Protocol> MakeCastorProtocol(const std::vector<std::string>& endpoints);
+// castor.v1: Attend and Encode. Shared memory is registered with the servers at `endpoints`, with
+// the TLS and the token of `client`, and unregistered at the end.
+std::unique_ptr<Protocol> MakeCastorProtocol(const std::vector<std::string>& endpoints,
+                                             const client::ClientOptions& client = {});
 
 }  // namespace castor::load

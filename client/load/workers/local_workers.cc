@@ -70,13 +70,15 @@ void AwaitEnd(pid_t process, int milliseconds) {
 
 }  // namespace
 
-LocalWorkers::LocalWorkers(int count, const std::string& program) : folder_(MakeFolder()) {
+LocalWorkers::LocalWorkers(int count, const std::string& program,
+                           const std::vector<std::string>& arguments)
+    : folder_(MakeFolder()) {
   try {
     const std::string token = MakeToken();
     const absl::Status written = client::WriteFile(folder_ + "/token", {token, "\n"});
     if (!written.ok()) throw std::runtime_error(std::string(written.message()));
     for (int i = 0; i < count; ++i) {
-      Start(program, i);
+      Start(program, i, arguments);
       addresses_.push_back({.target = "unix:" + SocketOf(i), .token = token});
     }
     AwaitListening();
@@ -92,10 +94,12 @@ std::string LocalWorkers::SocketOf(int index) const {
   return folder_ + "/" + std::to_string(index) + ".sock";
 }
 
-void LocalWorkers::Start(const std::string& program, int index) {
+void LocalWorkers::Start(const std::string& program, int index,
+                         const std::vector<std::string>& more) {
   std::vector<std::string> arguments = {"castor-load", "worker",
                                         "--listen",    "unix:" + SocketOf(index),
                                         "--token",     folder_ + "/token"};
+  arguments.insert(arguments.end(), more.begin(), more.end());
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);

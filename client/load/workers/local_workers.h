@@ -15,9 +15,11 @@ namespace castor::load {
 // For one thread, which must be one that lives as long as the object: best, main's.
 class LocalWorkers {
  public:
-  // Starts `count` processes of `program`, by default this one, and waits until they listen. Throws
+  // Starts `count` processes of `program`, by default this one, with more `arguments`, which are
+  // there for all to read, and this process's environment. Waits until they listen. Throws
   // std::runtime_error when one does not.
-  explicit LocalWorkers(int count, const std::string& program = "/proc/self/exe");
+  explicit LocalWorkers(int count, const std::string& program = "/proc/self/exe",
+                        const std::vector<std::string>& arguments = {});
   ~LocalWorkers();
   LocalWorkers(const LocalWorkers&) = delete;
   LocalWorkers& operator=(const LocalWorkers&) = delete;
@@ -27,7 +29,7 @@ class LocalWorkers {
 
  private:
   std::string SocketOf(int index) const;
-  void Start(const std::string& program, int index);
+  void Start(const std::string& program, int index, const std::vector<std::string>& more);
   void AwaitListening() const;
   void End();
 

@@ -37,6 +37,8 @@ int OrThrow(int result, const char* what) {
 
 ScriptedServer::ScriptedServer(const ScriptedServerOptions& options)
     : options_(options),
+      tls_(options.tls.certificate_file.empty() ? load::SslContext(nullptr, nullptr)
+                                                : load::MakeServerContext(options.tls)),
       answers_(options.script.service_ns),
       script_(options.script),
       late_(kLateMicroseconds + 1) {
@@ -87,7 +89,7 @@ void ScriptedServer::Accept() {
     Client& client = clients_[socket];
     client.number = ++connections_;
     client.connection = std::make_unique<load::ServerConnection>(
-        socket, load::ServerLimits{.keep_bodies = options_.one_token},
+        socket, load::ServerLimits{.keep_bodies = options_.one_token, .tls = tls_.get()},
         [this, socket](int32_t stream, std::string_view path, std::string_view body) {
           OnRequest(socket, stream, MethodOf(path), body);
         });

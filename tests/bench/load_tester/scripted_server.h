@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "client/load/http2/server_connection.h"
+#include "client/load/http2/tls_context.h"
 #include "tests/bench/load_tester/answers.h"
 #include "tests/bench/load_tester/script.h"
 
@@ -20,6 +21,7 @@ struct ScriptedServerOptions {
   ScriptOptions script{};
   std::string address = "127.0.0.1";  // IPv4
   uint16_t port = 0;                  // 0: any free one
+  load::TlsServerOptions tls{};       // without a certificate: plaintext
   int64_t begin_unix_ns = 0;          // what the script counts from; 0: the start
   // Answer every request at once; the script is not asked.
   bool discard = false;
@@ -87,6 +89,7 @@ class ScriptedServer {
   void Watch(int socket, uint32_t events, int operation) const;
 
   const ScriptedServerOptions options_;
+  const load::SslContext tls_;  // null: plaintext
   const Answers answers_;
   Script script_;
   int listener_ = -1, epoll_ = -1, timer_ = -1, stop_ = -1;

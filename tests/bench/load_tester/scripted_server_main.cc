@@ -107,6 +107,11 @@ int main(int argc, char** argv) {
   app.add_option("--silent", script.silent_share, "Share never answered, 0..1")
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--seed", script.seed, "Of the shares")->capture_default_str();
+  auto* const certificate =
+      app.add_option("--tls-certificate", options.tls.certificate_file, "PEM; for TLS");
+  auto* const key = app.add_option("--tls-key", options.tls.key_file, "Its key");
+  certificate->needs(key);
+  key->needs(certificate);
   CLI11_PARSE(app, argc, argv);
   script.service_ns = static_cast<int64_t>(service);
   script.stall_ns = static_cast<int64_t>(stall);

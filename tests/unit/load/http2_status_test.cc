@@ -55,6 +55,9 @@ TEST(AddressTest, TakesGrpcsNames) {
   }
   EXPECT_EQ(AuthorityOf("dns:///host:80"), "host:80");
   EXPECT_EQ(AuthorityOf("unix:/tmp/socket"), "localhost");
+  EXPECT_EQ(HostOf("dns:///host:80"), "host");
+  EXPECT_EQ(HostOf("[::1]:80"), "::1");
+  EXPECT_EQ(HostOf("unix:/tmp/socket"), "localhost");
   for (const std::string& target :
        {std::string("host"), std::string(":80"), std::string("host:"), std::string("unix:"),
         std::string("127.0.0.1:port"), "unix:/" + std::string(200, 'x')}) {

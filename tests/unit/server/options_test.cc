@@ -82,6 +82,7 @@ TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   const ServerOptions defaults;
   EXPECT_EQ(options.listen, "127.0.0.1:50051");
   EXPECT_EQ(options.metrics_listen, "127.0.0.1:9464");
+  EXPECT_EQ(options.health_listen, "");
   EXPECT_EQ(options.max_message_bytes, MemoryShare(int64_t{256} << 20, 16));
   EXPECT_EQ(options.drain_deadline, std::chrono::seconds(30));
   EXPECT_EQ(options.watchdog_timeout, std::chrono::seconds(60));
@@ -146,6 +147,8 @@ TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
   const ServerOptions options = ParseOrDie({"--listen",
                                             "[::1]:0",
                                             "--metrics-listen=off",
+                                            "--health-listen",
+                                            "0.0.0.0:50052",
                                             "--device",
                                             "cuda:1",
                                             "--max-message-bytes",
@@ -168,6 +171,7 @@ TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
                                             "5MiB"});
   EXPECT_EQ(options.listen, "[::1]:0");
   EXPECT_EQ(options.metrics_listen, "");
+  EXPECT_EQ(options.health_listen, "0.0.0.0:50052");
   EXPECT_EQ(options.engine.device, "cuda:1");
   EXPECT_EQ(options.max_message_bytes, 64 << 20);
   EXPECT_EQ(options.max_kept_bytes, 0);
@@ -189,6 +193,16 @@ TEST_F(OptionsTest, TheWatchdogsPatienceIsAnOptionLikeOthers) {
   SetEnvironment("CASTOR_WATCHDOG_TIMEOUT", "0s");
   EXPECT_EQ(ParseOrDie({}).watchdog_timeout, std::chrono::seconds(0));
   EXPECT_THAT(ErrorOf({"--watchdog-timeout", "60"}), HasSubstr("--watchdog-timeout"));
+}
+
+TEST_F(OptionsTest, TheHealthPortIsAnOptionLikeOthers) {
+  EXPECT_EQ(ParseOrDie({"--config", WriteFile("health-listen = \"[::]:1\"\n")}).health_listen,
+            "[::]:1");
+  SetEnvironment("CASTOR_HEALTH_LISTEN", "127.0.0.1:2");
+  EXPECT_EQ(ParseOrDie({}).health_listen, "127.0.0.1:2");
+  EXPECT_EQ(ParseOrDie({"--health-listen", "off"}).health_listen, "");
+  EXPECT_THAT(ErrorOf({"--health-listen", "50052"}), HasSubstr("--health-listen"));
+  EXPECT_THAT(ErrorOf({"--health-listen", "unix:/tmp/s"}), HasSubstr("--health-listen"));
 }
 
 TEST_F(OptionsTest, FlagsWinOverEnvironmentWhichWinsOverFile) {
@@ -421,6 +435,45 @@ TEST_F(OptionsTest, BadWeightsAreRefused) {
   EXPECT_THAT(ErrorOf({"--tenant-weight", "a=1", "--tenant-weight", "a=2"}),
               HasSubstr("--tenant-weight: 'a' is given twice"));
   EXPECT_THAT(ErrorOf({"--config", WriteFile("tenant-weight = \"a\"\n")}), HasSubstr("line 1"));
+}
+
+TEST_F(OptionsTest, WhoGetsInComesFromFiles) {
+  const ServerOptions options = ParseOrDie(
+      {"--tls-certificate=c", "--tls-key=k", "--tls-client-ca=a", "--tls-min-version=1.3",
+       "--auth-tokens=t", "--metrics-tls", "--metrics-auth", "--listen=0.0.0.0:1",
+       "--metrics-listen=0.0.0.0:2", "--first-request-timeout=5s"});
+  EXPECT_EQ(options.access.tls.certificate, "c");
+  EXPECT_EQ(options.access.tls.key, "k");
+  EXPECT_EQ(options.access.tls.client_ca, "a");
+  EXPECT_EQ(options.access.tls_min_version, TlsVersion::k13);
+  EXPECT_EQ(options.access.callers, "t");
+  EXPECT_TRUE(options.access.metrics_tls && options.access.metrics_callers);
+  EXPECT_EQ(options.first_request_timeout, std::chrono::seconds(5));
+  EXPECT_FALSE(ParseOrDie({}).access.tls.on());
+  EXPECT_FALSE(ParseOrDie({}).access.asks());
+}
+
+TEST_F(OptionsTest, OptionsAboutWhoGetsInMustGoTogether) {
+  EXPECT_THAT(ErrorOf({"--tls-key=k"}), HasSubstr("--tls-key: needs --tls-certificate"));
+  EXPECT_THAT(ErrorOf({"--tls-certificate=c"}), HasSubstr("needs --tls-key"));
+  EXPECT_THAT(ErrorOf({"--tls-client-ca=c"}), HasSubstr("--tls-client-ca: needs"));
+  EXPECT_THAT(ErrorOf({"--metrics-tls"}), HasSubstr("--metrics-tls: needs"));
+  EXPECT_THAT(ErrorOf({"--metrics-auth"}), HasSubstr("needs --auth-tokens"));
+  EXPECT_THAT(ErrorOf({"--auth-tokens=t", "--tenant-weight=a=2"}), HasSubstr("[tenant.NAME]"));
+}
+
+TEST_F(OptionsTest, TokensDoNotTravelInTheClearUnlessToldTo) {
+  for (const char* local : {"127.0.0.1:1", "127.8.8.8:1", "[::1]:1", "localhost:1", "unix:/s"}) {
+    EXPECT_EQ(ParseOrDie({"--auth-tokens=t", "--listen=" + std::string(local)}).listen, local);
+  }
+  for (const char* open : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "localhost.example:1"}) {
+    const std::string listen = "--listen=" + std::string(open);
+    EXPECT_THAT(ErrorOf({"--auth-tokens=t", listen}), HasSubstr("--insecure-tokens")) << open;
+    ParseOrDie({"--auth-tokens=t", listen, "--insecure-tokens"});
+    ParseOrDie({"--auth-tokens=t", listen, "--tls-certificate=c", "--tls-key=k"});
+  }
+  EXPECT_THAT(ErrorOf({"--auth-tokens=t", "--metrics-auth", "--metrics-listen=0.0.0.0:1"}),
+              HasSubstr("--metrics-tls"));
 }
 
 TEST_F(OptionsTest, HelpIsGroupedAndSuccessful) {

@@ -51,6 +51,34 @@ absl::Status Write(const FileRange& range, const std::string& text) {
   return WriteRange(range, std::as_bytes(std::span(text)), "output");
 }
 
+TEST(SharedMemoryTest, ARegionIsItsTenantsAlone) {
+  SharedMemory regions(8, true);
+  ASSERT_TRUE(regions.Add("a", Hollow("r")).ok());
+  EXPECT_EQ(Refusal(regions.Find("b", "r", "query").status()), "REGION_NOT_FOUND query.region");
+  EXPECT_EQ(Refusal(regions.Remove("b", "r")), "REGION_NOT_FOUND ");
+  EXPECT_TRUE(regions.List("b").empty());
+  const auto of_b = Hollow("r");
+  ASSERT_TRUE(regions.Add("b", of_b).ok()) << "names are a tenant's own";
+  EXPECT_EQ(*regions.Find("b", "r", ""), of_b);
+  ASSERT_TRUE(regions.Remove("b", "r").ok());
+  EXPECT_EQ(regions.List("a").size(), 1U);
+}
+
+TEST(SharedMemoryTest, TenantsThatAreKeptApartHaveKeysAndASharesOfTheRegions) {
+  SharedMemory apart(4, true);
+  EXPECT_EQ(apart.KeyPrefix("a"), "/a:");
+  EXPECT_TRUE(apart.CheckKey("a", "/a:x").ok());
+  for (const char* key : {"/x", "/ab:x", "/a.b:x", "/a", "a:x", "/b:x"}) {
+    EXPECT_EQ(Refusal(apart.CheckKey("a", key)), "INVALID_FIELD key") << key;
+  }
+  for (const char* name : {"1", "2", "3"}) ASSERT_TRUE(apart.Add("a", Hollow(name)).ok());
+  EXPECT_EQ(Refusal(apart.Add("a", Hollow("4"))), "TOO_MANY_REGIONS ");
+  EXPECT_TRUE(apart.Add("b", Hollow("4")).ok());
+  const SharedMemory together(4);
+  EXPECT_EQ(together.KeyPrefix("a"), "/");
+  EXPECT_TRUE(together.CheckKey("a", "/x").ok());
+}
+
 TEST(SharedRegionTest, OpensARangeOfAnObject) {
   const SharedObject object(100);
   object.Write(30, "beaver");

@@ -80,11 +80,18 @@ class Pair {
     Read(bytes);
   }
   // Whether our end has been shut down.
-  bool PeerSeesTheEnd() {
+  bool PeerSeesTheEnd() const {
     const timeval patience{10, 0};
     setsockopt(peer_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
     char byte;
-    return recv(peer_, &byte, 1, 0) <= 0 && errno != EAGAIN;
+    const ssize_t got = recv(peer_, &byte, 1, 0);
+    return got == 0 || (got < 0 && errno != EAGAIN);
+  }
+
+  // The same, at once.
+  bool PeerHasEnded() const {
+    char byte;
+    return recv(peer_, &byte, 1, MSG_DONTWAIT) == 0;
   }
 
  private:
@@ -122,6 +129,50 @@ TEST_F(ConnectionsTest, BoundsAllOfThemAndThoseOfOneHost) {
   connections.Remove(std::get<Connections::Admitted>(first).id);
   EXPECT_EQ(connections.open(), 2);
   EXPECT_TRUE(std::holds_alternative<Connections::Admitted>(add("10.0.0.1")));
+}
+
+// An attacker with many sockets displaces its own.
+TEST_F(ConnectionsTest, OfTooManyNewOnesTheOldestOfTheHostWithMostIsClosed) {
+  Connections connections({.total = 100, .per_host = 100, .new_ones = 3}, metrics_);
+  const Pair good, first, second, third, fourth;
+  const auto add = [&](const Pair& pair, const char* host) {
+    const sockaddr_storage from = Address(AF_INET, host, ++port_);
+    EXPECT_TRUE(std::holds_alternative<Connections::Admitted>(connections.Add(pair.ours(), from)));
+    return NameOfPeer(from).name;
+  };
+  add(good, "10.0.0.1");
+  const std::string called = add(first, "10.0.0.2");
+  connections.ForCall(called);  // which is not new any more
+  add(second, "10.0.0.2");
+  add(third, "10.0.0.2");
+  add(fourth, "10.0.0.3");
+  EXPECT_TRUE(second.PeerSeesTheEnd());
+  for (const Pair* pair : {&good, &first, &third, &fourth}) EXPECT_FALSE(pair->PeerHasEnded());
+}
+
+TEST_F(ConnectionsTest, NewOnesHaveTimeForAHandshakeAndForACall) {
+  Connections connections(
+      {.total = 100, .per_host = 100, .handshake = seconds(10), .first_call = seconds(60)},
+      metrics_);
+  const Pair mute, greeted, called;
+  const auto add = [&](const Pair& pair) {
+    const sockaddr_storage from = Address(AF_INET, "10.0.0.1", ++port_);
+    return std::pair(std::get<Connections::Admitted>(connections.Add(pair.ours(), from)),
+                     NameOfPeer(from).name);
+  };
+  add(mute);
+  add(greeted).first.connection->HandedOver();
+  connections.ForCall(add(called).second);
+  const auto now = steady_clock::now();
+  connections.CloseSilent(now + seconds(9));
+  EXPECT_FALSE(mute.PeerHasEnded());
+  connections.CloseSilent(now + seconds(11));
+  EXPECT_TRUE(mute.PeerSeesTheEnd());
+  EXPECT_FALSE(greeted.PeerHasEnded());
+  connections.CloseSilent(now + seconds(61));
+  EXPECT_TRUE(greeted.PeerSeesTheEnd());
+  connections.CloseSilent(now + std::chrono::hours(100));
+  EXPECT_FALSE(called.PeerHasEnded());
 }
 
 TEST_F(ConnectionsTest, CallsAreCountedInUpToTheLimit) {

@@ -46,7 +46,7 @@ bool Answers(const std::string& path) {
   return answers;
 }
 
-class UnixSocketTest : public testing::Test {
+class UnixSocketTest : public ::testing::Test {
  protected:
   std::string ErrorOf(const std::string& path) {
     return std::string(UnixSocket::Claim("unix:" + path).status().message());

@@ -1,0 +1,80 @@
+#include "client/cli/security_flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <algorithm>
+
+#include "client/cli/command.h"
+
+namespace castor::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class SecurityFlagsTest : public ::testing::Test {
+ protected:
+  void SetUp() override { unsetenv("CASTOR_TOKEN"); }
+  void TearDown() override { unsetenv("CASTOR_TOKEN"); }
+
+  static SecurityFlags Parse(std::vector<std::string> arguments) {
+    CLI::App app;
+    SecurityFlags flags;
+    AddSecurityFlags(&app, &flags, "group");
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+    app.parse(arguments);
+    return flags;
+  }
+  static client::ClientOptions Options(const std::vector<std::string>& arguments) {
+    client::ClientOptions options;
+    Parse(arguments).SetOn(&options);
+    return options;
+  }
+};
+
+TEST_F(SecurityFlagsTest, AnyFileOrNameImpliesTls) {
+  EXPECT_FALSE(Options({}).tls.has_value());
+  EXPECT_TRUE(Options({"--tls"}).tls.has_value());
+  EXPECT_EQ(Options({"--ca", "a"}).tls->ca_file, "a");
+  EXPECT_EQ(Options({"--server-name", "n"}).tls->server_name, "n");
+  EXPECT_EQ(Options({"--cert", "c", "--cert-key", "k"}).tls->key_file, "k");
+  EXPECT_THROW(Options({"--cert", "c"}), UsageError);
+  EXPECT_THROW(Options({"--cert-key", "k"}), UsageError);
+  EXPECT_FALSE(Options({"--token-file", "t"}).tls.has_value());
+}
+
+TEST_F(SecurityFlagsTest, ATokenFileCountsBeforeTheEnvironment) {
+  setenv("CASTOR_TOKEN", "secret", 1);
+  EXPECT_EQ(Options({}).token, "secret");
+  EXPECT_EQ(Options({"--token-file", "t"}).token, "");
+  EXPECT_EQ(Options({"--token-file", "t"}).token_file, "t");
+}
+
+TEST_F(SecurityFlagsTest, AnotherProcessIsToldAllButTheToken) {
+  EXPECT_THAT(Parse({}).Arguments(), IsEmpty());
+  setenv("CASTOR_TOKEN", "secret", 1);
+  const std::vector<std::string> all = {"--tls", "--ca",         "a", "--cert",
+                                        "c",     "--cert-key",   "k", "--server-name",
+                                        "n",     "--token-file", "t", "--allow-plaintext-token"};
+  EXPECT_EQ(Parse(all).Arguments(), all);
+  EXPECT_THAT(Parse({"--ca", "a"}).Arguments(), ElementsAre("--ca", "a"));
+}
+
+TEST_F(SecurityFlagsTest, HintsFitWhatIsKnown) {
+  client::ClientOptions options;
+  EXPECT_THAT(HandshakeHint("Socket closed", options), HasSubstr("--tls"));
+  EXPECT_EQ(HandshakeHint("Connection refused", options), "");
+  options.tls.emplace();
+  EXPECT_THAT(HandshakeHint("Socket closed", options), HasSubstr("--cert"));
+  EXPECT_EQ(HandshakeHint("Connection refused", options), "");
+  EXPECT_THAT(AccessHint(grpc::StatusCode::UNAUTHENTICATED, options), HasSubstr("CASTOR_TOKEN"));
+  options.token = "secret";
+  EXPECT_THAT(AccessHint(grpc::StatusCode::UNAUTHENTICATED, options), HasSubstr("not accept"));
+  EXPECT_THAT(AccessHint(grpc::StatusCode::PERMISSION_DENIED, options), HasSubstr("another token"));
+}
+
+}  // namespace
+}  // namespace castor::cli

@@ -1,0 +1,40 @@
+#include "server/auth/bearer.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace castor::server {
+namespace {
+
+TEST(BearerTest, TheTokenFollowsTheScheme) {
+  EXPECT_EQ(BearerToken("Bearer abc"), "abc");
+  EXPECT_EQ(BearerToken("bearer abc"), "abc");
+  EXPECT_EQ(BearerToken("BEARER   a-b._~+/c=="), "a-b._~+/c==");
+  EXPECT_EQ(BearerToken("Bearer " + std::string(kMaxTokenBytes, 'x')),
+            std::string(kMaxTokenBytes, 'x'));
+}
+
+TEST(BearerTest, AnythingElseIsNone) {
+  for (const char* value :
+       {"", "Bearer", "Bearer ", "Bearer    ", "Bearerabc", "Basic abc", "Bear er abc", "abc",
+        " Bearer abc", "Bearer abc ", "Bearer a b", "Bearer a,b", "Bearer \xc3\xa9", "Bearer\tabc",
+        "Bearer a\x01", "BeARER\n abc", "\"earer abc"}) {
+    EXPECT_FALSE(BearerToken(value).has_value()) << value;
+  }
+  EXPECT_FALSE(BearerToken("Bearer " + std::string(kMaxTokenBytes + 1, 'x')).has_value());
+  EXPECT_FALSE(BearerToken(std::string_view("Bearer a\0b", 10)).has_value());
+}
+
+TEST(BearerTest, BasicHasANameAndAPassword) {
+  const auto both = BasicCredentials("Basic bmFtZTpwYXNzOndvcmQ=");  // name:pass:word
+  ASSERT_TRUE(both.has_value());
+  EXPECT_EQ(both->name, "name");
+  EXPECT_EQ(both->password, "pass:word");
+  for (const char* value : {"Basic", "Basic !!!", "Basic bmFtZQ==", "Bearer bmFtZTp4", ""}) {
+    EXPECT_FALSE(BasicCredentials(value).has_value()) << value;
+  }
+}
+
+}  // namespace
+}  // namespace castor::server

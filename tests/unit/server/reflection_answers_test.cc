@@ -1,0 +1,168 @@
+#include "server/services/reflection_answers.h"
+
+#include <google/protobuf/descriptor.pb.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "castor/v1/attention.pb.h"
+#include "castor/v1/encoder.pb.h"
+
+namespace castor::server {
+namespace {
+
+using google::protobuf::DescriptorPool;
+using google::protobuf::FileDescriptorProto;
+using Response = ReflectionAnswers::Response;
+
+constexpr int kNotFound = 5;
+constexpr int kNumber = 50'001;
+
+// No file of the server has an extension, so this enters one as generated code would.
+void AddAnExtension() {
+  static const std::string* const encoded = [] {
+    FileDescriptorProto file;
+    file.set_name("test/extension.proto");
+    file.set_package("test");
+    file.add_dependency("google/protobuf/descriptor.proto");
+    auto* extension = file.add_extension();
+    extension->set_name("note");
+    extension->set_extendee(".google.protobuf.MethodOptions");
+    extension->set_number(kNumber);
+    extension->set_type(google::protobuf::FieldDescriptorProto::TYPE_STRING);
+    extension->set_label(google::protobuf::FieldDescriptorProto::LABEL_OPTIONAL);
+    google::protobuf::FileDescriptorProto::descriptor();  // its file first
+    auto* bytes = new std::string(file.SerializeAsString());
+    DescriptorPool::InternalAddGeneratedFile(bytes->data(), static_cast<int>(bytes->size()));
+    return bytes;
+  }();
+  ASSERT_FALSE(encoded->empty());
+}
+
+std::vector<FileDescriptorProto> FilesOf(const Response& response) {
+  std::vector<FileDescriptorProto> files;
+  for (const std::string& bytes : response.file_descriptor_response().file_descriptor_proto()) {
+    EXPECT_TRUE(files.emplace_back().ParseFromString(bytes));
+  }
+  return files;
+}
+
+std::vector<std::string> NamesOf(const Response& response) {
+  std::vector<std::string> names;
+  for (const FileDescriptorProto& file : FilesOf(response)) names.push_back(file.name());
+  return names;
+}
+
+class ReflectionAnswersTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    v1::AttendRequest::descriptor();
+    v1::EncodeRequest::descriptor();
+    AddAnExtension();
+  }
+
+  Response ForSymbol(const std::string& symbol) {
+    ReflectionAnswers::Request request;
+    request.set_file_containing_symbol(symbol);
+    return answers_.Answer(request, &sent_);
+  }
+  Response ForFile(const std::string& name) {
+    ReflectionAnswers::Request request;
+    request.set_file_by_filename(name);
+    return answers_.Answer(request, &sent_);
+  }
+  Response ForExtension(const std::string& type, int number) {
+    ReflectionAnswers::Request request;
+    request.mutable_file_containing_extension()->set_containing_type(type);
+    request.mutable_file_containing_extension()->set_extension_number(number);
+    return answers_.Answer(request, &sent_);
+  }
+  Response ForExtensionsOf(const std::string& type) {
+    ReflectionAnswers::Request request;
+    request.set_all_extension_numbers_of_type(type);
+    return answers_.Answer(request, &sent_);
+  }
+
+  const ReflectionAnswers answers_{{"a.Service", "b.Service"}};
+  ReflectionAnswers::Sent sent_;
+};
+
+TEST_F(ReflectionAnswersTest, ListsTheServicesAndRepeatsTheRequest) {
+  ReflectionAnswers::Request request;
+  request.set_host("here");
+  request.set_list_services("*");
+  const Response response = answers_.Answer(request, &sent_);
+  ASSERT_EQ(response.list_services_response().service_size(), 2);
+  EXPECT_EQ(response.list_services_response().service(1).name(), "b.Service");
+  EXPECT_EQ(response.valid_host(), "here");
+  EXPECT_EQ(response.original_request().list_services(), "*");
+}
+
+TEST_F(ReflectionAnswersTest, EverySymbolOfAFileLeadsToIt) {
+  for (const char* symbol : {"castor.v1.AttentionService", "castor.v1.AttentionService.Attend",
+                             "castor.v1.AttendRequest", "castor.v1.AttendRequest.request_id"}) {
+    sent_.clear();
+    const auto names = NamesOf(ForSymbol(symbol));
+    ASSERT_FALSE(names.empty()) << symbol;
+    EXPECT_EQ(names.front(), "castor/v1/attention.proto") << symbol;
+  }
+}
+
+TEST_F(ReflectionAnswersTest, TheFilesOfAnAnswerAreAllThatTheyNeed) {
+  const auto files = FilesOf(ForFile("castor/v1/encoder.proto"));
+  for (const FileDescriptorProto& file : files) {
+    for (const std::string& needed : file.dependency()) {
+      EXPECT_TRUE(std::any_of(files.begin(), files.end(), [&](const auto& other) {
+        return other.name() == needed;
+      })) << needed;
+    }
+  }
+}
+
+TEST_F(ReflectionAnswersTest, AStreamHasEachFileOnceUnlessItAsks) {
+  const auto first = NamesOf(ForFile("castor/v1/attention.proto"));
+  EXPECT_GT(first.size(), 1U);
+  for (const std::string& name : NamesOf(ForFile("castor/v1/encoder.proto"))) {
+    EXPECT_EQ(std::count(first.begin(), first.end(), name), 0) << name;
+  }
+  EXPECT_EQ(NamesOf(ForFile("castor/v1/attention.proto")),
+            std::vector<std::string>{"castor/v1/attention.proto"});
+}
+
+TEST_F(ReflectionAnswersTest, FindsExtensions) {
+  const std::string type = "google.protobuf.MethodOptions";
+  EXPECT_EQ(NamesOf(ForExtension(type, kNumber)).front(), "test/extension.proto");
+  EXPECT_EQ(ForExtension(type, kNumber + 1).error_response().error_code(), kNotFound);
+  EXPECT_EQ(ForExtension("no.such", kNumber).error_response().error_code(), kNotFound);
+  EXPECT_EQ(ForExtension(type, -1).error_response().error_code(), kNotFound);
+
+  const Response all = ForExtensionsOf(type);
+  EXPECT_EQ(all.all_extension_numbers_response().base_type_name(), type);
+  const auto& numbers = all.all_extension_numbers_response().extension_number();
+  EXPECT_EQ(std::count(numbers.begin(), numbers.end(), kNumber), 1);
+  const Response none = ForExtensionsOf("castor.v1.AttendRequest");
+  EXPECT_TRUE(none.has_all_extension_numbers_response());
+  EXPECT_EQ(none.all_extension_numbers_response().extension_number_size(), 0);
+  EXPECT_EQ(ForExtensionsOf("no.such").error_response().error_code(), kNotFound);
+}
+
+TEST_F(ReflectionAnswersTest, WhatIsNotThereIsAnError) {
+  for (const char* symbol : {"", ".", "..", "castor", "castor.v1", "castor.v1.AttendRequest.no",
+                             ".castor.v1.AttendRequest", "no.such.Symbol"}) {
+    const Response response = ForSymbol(symbol);
+    if (response.has_file_descriptor_response()) continue;  // a package is a symbol to protobuf
+    EXPECT_EQ(response.error_response().error_code(), kNotFound) << symbol;
+    EXPECT_EQ(response.original_request().file_containing_symbol(), symbol);
+  }
+  const std::string dots(60'000, '.');  // the pool would take a second over them
+  EXPECT_EQ(ForSymbol(dots).error_response().error_code(), kNotFound);
+  EXPECT_EQ(ForFile(dots).error_response().error_code(), kNotFound);
+  EXPECT_EQ(ForExtension(dots, 1).error_response().error_code(), kNotFound);
+  EXPECT_EQ(ForExtensionsOf(dots).error_response().error_code(), kNotFound);
+  EXPECT_EQ(ForFile("castor/v1/none.proto").error_response().error_code(), kNotFound);
+  EXPECT_EQ(ForFile("").error_response().error_code(), kNotFound);
+  EXPECT_EQ(answers_.Answer({}, &sent_).error_response().error_code(), 3);
+}
+
+}  // namespace
+}  // namespace castor::server
