@@ -17,9 +17,9 @@ target_compile_definitions(server_test PRIVATE
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 
 castor_test(server_access_test
-  SOURCES server_callers_test.cc server_rotation_test.cc server_tenants_test.cc
-          server_tls_test.cc
-  LIBS castor_server_fixture LABELS integration)
+  SOURCES server_callers_test.cc server_renewal_test.cc server_rotation_test.cc
+          server_tenants_test.cc server_tls_test.cc
+  LIBS castor_server_fixture castor_client LABELS integration)
 
 castor_test(server_process_test
   SOURCES server_process.cc server_process_test.cc server_secrets_test.cc server_start_test.cc
