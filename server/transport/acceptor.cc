@@ -245,11 +245,12 @@ void Acceptor::Examine(int socket, bool ended) {
     case Hello::kNotTls:
       return TurnAway(socket, RefusedConnection::kNotTls);
     case Hello::kTooOld: {
+      Refuse(RefusedConnection::kOldTls);  // count it before the peer can see it
       // What is unread when a socket closes resets the connection, and the alert would be lost.
       static_cast<void>(!recv(socket, bytes.data(), static_cast<size_t>(size), MSG_DONTWAIT));
       const auto alert = TooOldAlert();
       static_cast<void>(!send(socket, alert.data(), alert.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
-      return TurnAway(socket, RefusedConnection::kOldTls);
+      return DropGreeting(socket);
     }
     case Hello::kAcceptable:
       break;

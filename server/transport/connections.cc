@@ -220,8 +220,8 @@ std::variant<Connections::Admitted, RefusedConnection> Connections::Add(
   if (descriptor < 0) return RefusedConnection::kNoDescriptor;
   if (new_ones_ >= limits_.new_ones) {
     if (const auto oldest = TakeOldestNew()) {
-      oldest->Close();
       metrics_.ConnectionRefused(RefusedConnection::kTooManyNew);
+      oldest->Close();
     }
   }
   std::shared_ptr<Host> host;
@@ -277,8 +277,8 @@ void Connections::CloseSilent(TimePoint now) {
     }
   }
   for (const auto& connection : silent) {
-    connection->Close();
     metrics_.ConnectionRefused(RefusedConnection::kSilent);
+    connection->Close();
   }
 }
 

@@ -98,7 +98,7 @@ TEST_F(ServerRenewalTest, NoCallFailsWhileEverythingIsRenewed) {
   const std::string old = CallerEntry("beaver", "castor_old");
   const std::string young = CallerEntry("beaver", "castor_young");
   server::ServerOptions options = WithCallers(old, WithMutualTls());
-  options.max_connection_age = milliseconds(100);
+  options.max_connection_age = milliseconds(300);
   StartSecure(options);
   const std::string token_file = WriteText(folder_ / "token", "castor_old");
   const client::ClientOptions how = ClientOf(token_file);
@@ -131,7 +131,7 @@ TEST_F(ServerRenewalTest, NoCallFailsWhileEverythingIsRenewed) {
     answered += caller->answered();
     EXPECT_TRUE(caller->failures().empty()) << caller->failures().front();
   }
-  EXPECT_GT(answered, 10 * kCallers);
+  EXPECT_GE(answered, 6 * kCallers);  // each was waited for
   EXPECT_EQ(Metric("castor_callers_refused_total{reason=\"unknown_token\"}"), 0);
   // The old token is gone.
   EXPECT_EQ(Outcome(Attend(Dial({.identity = authority_.Issue({.common_name = "x"})}),
