@@ -163,12 +163,13 @@ void Acceptor::Run() {
     const int count = epoll_wait(epoll_, events.data(), events.size(), -1);
     if (!listening_) CloseListeners();
     for (int i = 0; i < count; ++i) {
-      const int descriptor = events[static_cast<size_t>(i)].data.fd;
+      const epoll_event& event = events[static_cast<size_t>(i)];
+      const int descriptor = event.data.fd;
       if (descriptor == wake_) {
         uint64_t times;
         static_cast<void>(!read(wake_, &times, sizeof(times)));
       } else if (greeting_.contains(descriptor)) {
-        Examine(descriptor);
+        Examine(descriptor, (event.events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
       } else if (listening_) {
         AcceptAll(descriptor);
       }
@@ -218,8 +219,9 @@ void Acceptor::AcceptAll(int listener) {
       continue;
     }
     greeting_.emplace(socket, Greeting{listener, admitted.connection});
-    // Told once for each arrival, since looking leaves the bytes where they are.
-    Watch(epoll_, socket, EPOLLIN | EPOLLET);
+    // Told once for each arrival, since looking leaves the bytes where they are. Of the end, too: a
+    // socket with unread bytes stays readable, so reading does not tell it.
+    Watch(epoll_, socket, EPOLLIN | EPOLLRDHUP | EPOLLET);
   }
 }
 
@@ -231,13 +233,14 @@ void Acceptor::HandOver(int socket, int listener, Connection& connection) {
   sink_->HandleNewConnection(&parameters);
 }
 
-void Acceptor::Examine(int socket) {
+void Acceptor::Examine(int socket, bool ended) {
   std::array<std::byte, kMaxHelloBytes> bytes;
   const ssize_t size = recv(socket, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (size <= 0) return DropGreeting(socket);  // gone, or closed for its silence
   switch (InspectHello(std::span(bytes).first(static_cast<size_t>(size)), *least_)) {
     case Hello::kIncomplete:
+      if (ended) DropGreeting(socket);  // there will be no more of it
       return;
     case Hello::kNotTls:
       return TurnAway(socket, RefusedConnection::kNotTls);

@@ -63,8 +63,9 @@ class Acceptor {
   void Run();
   void AcceptAll(int listener);
   void HandOver(int socket, int listener, Connection& connection);
-  // Looks at what a caller has said so far: hands it over, turns it away, or goes on waiting.
-  void Examine(int socket);
+  // Looks at what a caller has said so far: hands it over, turns it away, or goes on waiting,
+  // unless it has `ended`: hung up, or been closed for its silence.
+  void Examine(int socket, bool ended);
   void TurnAway(int socket, RefusedConnection cause);
   void DropGreeting(int socket);
   // True when a connection could be turned away.

@@ -88,6 +88,19 @@ class RawClient {
     return false;
   }
 
+  // What the server sends until it closes, or is silent for 60 s.
+  std::string ReadAll() {
+    std::string bytes;
+    char buffer[4096];
+    pollfd readable{socket_, POLLIN, 0};
+    while (poll(&readable, 1, 60'000) == 1) {
+      const ssize_t got = recv(socket_, buffer, sizeof(buffer), 0);
+      if (got <= 0) break;
+      bytes.append(buffer, static_cast<size_t>(got));
+    }
+    return bytes;
+  }
+
   // Waits for the server's first bytes, which it sends to every connection that it accepts; false
   // after 60 s.
   bool AwaitGreeting() const {

@@ -9,13 +9,13 @@
 
 #include <chrono>
 #include <fstream>
-#include <functional>
 #include <future>
 #include <numeric>
 #include <sstream>
 #include <thread>
 #include <utility>
 
+#include "server/errors.h"
 #include "tests/support/sanitizer.h"
 
 namespace castor::testing {
@@ -27,16 +27,6 @@ void FillTensor(int64_t tokens, v1::Tensor* tensor) {
   tensor->set_dtype(v1::FLOAT32);
   for (const int64_t dimension : {tokens, int64_t{1}, int64_t{2}}) tensor->add_shape(dimension);
   tensor->set_raw(values.data(), values.size() * sizeof(float));
-}
-
-// Whether `holds` becomes true within 20 s, or longer under a sanitizer.
-bool Await(const std::function<bool()>& holds) {
-  const auto deadline = std::chrono::steady_clock::now() + Patience(std::chrono::seconds(20));
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
 }
 
 }  // namespace
@@ -67,6 +57,16 @@ Details DetailsOf(const grpc::Status& status) {
     if (any.UnpackTo(&retry)) details.retry = retry;
   }
   return details;
+}
+
+std::string Outcome(const grpc::Status& status) {
+  if (status.ok()) return "OK";
+  const Details details = DetailsOf(status);
+  std::string text = std::string(server::NameOf(status.error_code())) + " " + details.info.reason();
+  for (const auto& violation : details.bad_request.field_violations()) {
+    text += " " + violation.field();
+  }
+  return text;
 }
 
 v1::AttendRequest AttendOf(int64_t tokens, const std::string& request_id) {
@@ -140,6 +140,19 @@ grpc::Status ServerTest::CallRaw(const std::string& method, const std::string& b
     }
   }
   return status;
+}
+
+bool ServerTest::Await(const std::function<bool()>& holds) {
+  const auto deadline = std::chrono::steady_clock::now() + Patience(std::chrono::seconds(20));
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+bool ServerTest::AwaitMetric(const std::string& series, double value) const {
+  return Await([&] { return Metric(series) == value; });
 }
 
 bool ServerTest::AwaitNoCalls() const {

@@ -7,6 +7,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +33,9 @@ struct Details {
   google::rpc::RequestInfo request;
 };
 Details DetailsOf(const grpc::Status& status);
+
+// Describes a call's status, such as "INVALID_ARGUMENT INVALID_FIELD query.shared_memory".
+std::string Outcome(const grpc::Status& status);
 
 // One packed sequence: query, key and value of shape [tokens, 1, 2], value counting up.
 v1::AttendRequest AttendOf(int64_t tokens, const std::string& request_id = "");
@@ -81,6 +85,11 @@ class ServerTest : public ::testing::Test {
   std::string Scrape() const;
   // The value of the series whose name and labels are `series`, or -1.
   double Metric(const std::string& series) const;
+
+  // Whether it becomes true within 20 s, or longer under a sanitizer. For what changes on the
+  // server's threads.
+  static bool Await(const std::function<bool()>& holds);
+  bool AwaitMetric(const std::string& series, double value) const;
 
   FakeEngine* engine_ = nullptr;  // owned by the server; null with another engine
   std::unique_ptr<server::Server> server_;

@@ -43,15 +43,6 @@ class HealthPortTest : public ServerTest {
     const grpc::Status status = call.Run(*v1::AttentionService::NewStub(NewChannel()), AttendOf(2));
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
-
-  bool AwaitMetric(const std::string& series, double value) {
-    const auto deadline = std::chrono::steady_clock::now() + Patience(std::chrono::seconds(20));
-    while (Metric(series) != value) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      std::this_thread::yield();
-    }
-    return true;
-  }
 };
 
 TEST_F(HealthPortTest, ThereIsNoneByDefault) {

@@ -1,8 +1,9 @@
 # Whole servers over real sockets, with a scripted engine and with the real one.
 
-add_library(castor_server_fixture STATIC server_fixture.cc)
+add_library(castor_server_fixture STATIC secure_fixture.cc server_fixture.cc)
 find_package(GTest REQUIRED)
-target_link_libraries(castor_server_fixture PUBLIC castor_fake_engine castor_server GTest::gtest)
+target_link_libraries(castor_server_fixture PUBLIC castor_fake_engine castor_server
+                      castor_test_authority GTest::gtest)
 
 castor_test(server_test
   SOURCES server_admission_test.cc server_authorize_test.cc server_call_test.cc
@@ -15,8 +16,13 @@ castor_test(server_test
 target_compile_definitions(server_test PRIVATE
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 
+castor_test(server_access_test
+  SOURCES server_callers_test.cc server_renewal_test.cc server_rotation_test.cc
+          server_tenants_test.cc server_tls_test.cc
+  LIBS castor_server_fixture castor_client LABELS integration)
+
 castor_test(server_process_test
-  SOURCES server_process.cc server_process_test.cc server_start_test.cc
+  SOURCES server_process.cc server_process_test.cc server_secrets_test.cc server_start_test.cc
   LIBS castor_server_fixture LABELS integration)
 target_compile_definitions(server_process_test PRIVATE
   CASTOR_SERVER_PROGRAM="$<TARGET_FILE:castor-server>"

@@ -29,21 +29,6 @@ class TransportTest : public ServerTest {
     const grpc::Status status = call.Run(*attention_, AttendOf(2));
     EXPECT_TRUE(status.ok()) << status.error_message();
   }
-
-  // Polls, since the condition changes on gRPC's threads.
-  template <typename Condition>
-  bool Await(Condition condition) {
-    const auto deadline = std::chrono::steady_clock::now() + Patience(seconds(20));
-    while (!condition()) {
-      if (std::chrono::steady_clock::now() > deadline) return false;
-      std::this_thread::yield();
-    }
-    return true;
-  }
-
-  bool AwaitMetric(const std::string& series, double value) {
-    return Await([&] { return Metric(series) == value; });
-  }
 };
 
 // gRPC enforces its limit on streams only against peers that have acknowledged it; this one never

@@ -9,7 +9,6 @@
 
 #include "castor/v1/shared_memory.grpc.pb.h"
 #include "engine/engine.h"
-#include "server/errors.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/support/shared_object.h"
 
@@ -23,17 +22,6 @@ inline server::ServerOptions WithSharedMemory(int64_t max_regions = 64) {
   options.shared_memory = true;
   options.max_shared_memory_regions = max_regions;
   return options;
-}
-
-// Describes a call's status, such as "INVALID_ARGUMENT INVALID_FIELD query.shared_memory".
-inline std::string Outcome(const grpc::Status& status) {
-  if (status.ok()) return "OK";
-  const Details details = DetailsOf(status);
-  std::string text = std::string(server::NameOf(status.error_code())) + " " + details.info.reason();
-  for (const auto& violation : details.bad_request.field_violations()) {
-    text += " " + violation.field();
-  }
-  return text;
 }
 
 class SharedMemoryTest : public ServerTest {

@@ -18,7 +18,8 @@ namespace castor {
 
 class SharedObject {
  public:
-  explicit SharedObject(int64_t size) : key_(DrawKey()) {
+  // Its key is "/" and `prefix`, and then some more.
+  explicit SharedObject(int64_t size, const std::string& prefix = "") : key_(DrawKey(prefix)) {
     descriptor_ = shm_open(key_.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
     EXPECT_GE(descriptor_, 0) << key_;
     Cut(size);
@@ -55,9 +56,9 @@ class SharedObject {
   }
 
  private:
-  static std::string DrawKey() {
+  static std::string DrawKey(const std::string& prefix) {
     static std::atomic<int> made = 0;
-    return "/castor-test-" + std::to_string(getpid()) + "-" + std::to_string(made++);
+    return "/" + prefix + "castor-test-" + std::to_string(getpid()) + "-" + std::to_string(made++);
   }
 
   const std::string key_;

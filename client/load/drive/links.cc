@@ -107,17 +107,19 @@ void Links::Mend(size_t index) {
     if (link.current.connection != nullptr && link.current.connection->ready()) link.pause = {};
     return;
   }
-  if (link.current.connection->failed()) {
-    link.failure = link.current.connection->failure();
-    link.hopeless = link.current.connection->hopeless();
+  const bool failed = link.current.connection->failed();
+  link.failure = failed ? link.current.connection->failure() : "the server asked to leave";
+  link.hopeless = failed && link.current.connection->hopeless();
+  // Who has answered and asks to leave takes the next connection at once. One that was idle has
+  // failed by now: it was ended.
+  const bool renewed =
+      link.current.connection->answered() && (!failed || link.current.connection->leaving());
+  if (failed) {
     link.current.connection = nullptr;
   } else {
-    link.failure = "the server asked to leave";
-    link.hopeless = false;
-    const bool answered = link.current.connection->answered();
     link.leaving.push_back(std::move(link.current));
-    if (answered) return Connect(index);
   }
+  if (renewed) return Connect(index);
   Postpone(link);
 }
 

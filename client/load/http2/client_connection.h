@@ -79,6 +79,8 @@ class ClientConnection {
   // Whether it would fail again: the other side is not what TLS asks for.
   bool hopeless() const { return failed_ && tls_ != nullptr && tls_->hopeless(); }
   bool idle() const { return calls_.empty(); }
+  // Whether the server has asked to leave it; it fails then once it is idle.
+  bool leaving() const { return leaving_; }
   // Whether a call was answered over it.
   bool answered() const { return answered_; }
   int socket() const { return socket_; }

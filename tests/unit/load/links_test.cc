@@ -188,6 +188,24 @@ TEST_F(LinksTest, AServerThatAsksToLeaveLosesNoCall) {
   EXPECT_EQ(ok, 100);
 }
 
+// Such as one that a server ends for its age between two calls.
+TEST_F(LinksTest, AConnectionThatIsEndedWhileItIsIdleIsReplacedAtOnce) {
+  const LocalServer server([](ServerConnection& connection, int32_t stream, std::string_view path,
+                              std::string_view body) {
+    connection.SubmitLeave();
+    LocalServer::Echo(connection, stream, path, body);
+  });
+  Links links({server.target()}, 1);
+  for (int i = 0; i < 20; ++i) {
+    UnaryCall call = Ask("hello");
+    links.Start(call);
+    Await(links, 1);
+    links.ended().clear();
+    EXPECT_TRUE(call.status.ok()) << call.status.error_message();
+    links.Flush();  // nothing is open: this is the connection's end
+  }
+}
+
 TEST_F(LinksTest, ACallThatFindsNoSuccessorOfAConnectionEnds) {
   const LocalServer server([](ServerConnection& connection, int32_t stream, std::string_view path,
                               std::string_view body) {
