@@ -21,7 +21,7 @@ class Harm(Exception):
 
 def answered(peer: Peer) -> bool:
     """Makes one good call; returns whether its answer came within 20 s."""
-    peer.send(peer.headers() + peer.data(SMALL))
+    peer.send(peer.headers(extra=peer.credential) + peer.data(SMALL))
     end = time.monotonic() + 20
     seen = b""
     while b"grpc-status" not in seen and time.monotonic() < end:

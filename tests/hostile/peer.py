@@ -22,13 +22,18 @@ def grpc_message(payload: bytes) -> bytes:
 
 
 class Peer:
-    """One connection. Streams are numbered 1, 3, 5, ... as they are opened."""
+    """One connection. Streams are numbered 1, 3, 5, ... as they are opened.
+
+    `tls` is an ssl.SSLContext, for a server that speaks TLS; `token` goes with each good call."""
 
     def __init__(self, port: int, window: int = 65535, acknowledge: bool = False,
-                 source: str = "127.0.0.1"):
+                 source: str = "127.0.0.1", tls=None, token: str = ""):
+        self.credential = [("authorization", "Bearer " + token)] if token else []
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=20,
                                                source_address=(source, 0))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self.encoder = Encoder()
         self.next_stream = 1
         settings = SettingsFrame(0, settings={SettingsFrame.INITIAL_WINDOW_SIZE: window})

@@ -5,9 +5,11 @@
 
 During each attack a neighbour makes good calls one after another, each on a new connection.
 Prints per attack: resident memory before, at its peak, and at the end; descriptors before and
-after; the neighbour's longest wait. An attack fails when the server ends, misbehaves
-(attacks.py), does not answer afterwards, keeps descriptors, or grows beyond its budgets. Needs
-Debian's python3-h2 for its parts hpack and hyperframe.
+after; the neighbour's longest wait. An attack fails when the server ends, misbehaves (attacks.py),
+does not answer afterwards, keeps descriptors, is busy with nothing to do, or grows beyond its
+budgets. Those of tls_attacks.py meet a server that speaks TLS and asks for a token; there the
+neighbour, who has one, must lose no call. Needs Debian's python3-h2 for its parts hpack and
+hyperframe, and openssl(1).
 """
 
 import argparse
@@ -17,17 +19,41 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
 
 from attacks import ATTACKS, HEAVY, Harm, answered
+from authority import Authority, caller_entry, client_context
 from peer import Peer
+from tls_attacks import TLS_ATTACKS
 
 BUDGETS = ["--max-queued-bytes", "256MiB", "--max-transport-bytes", "512MiB",
            "--max-cached-host-bytes", "64MiB", "--max-deadline", "5s"]
 # Those budgets, and what endless headers cost until the server is sure that they are.
 MAX_GROWTH = (832 + 768) << 20
+# Of connections and calls that are not let in.
+MAX_TLS_GROWTH = 128 << 20
+
+# The share of a processor that a server may take that has nothing to do.
+MAX_IDLE = 0.2
+
+TOKEN = "castor_of_the_neighbour"
+
+
+class Security:
+    """What a server with TLS and callers needs, and its clients."""
+
+    def __init__(self, folder: str):
+        authority = Authority(folder)
+        certificate, key = authority.issue("server")
+        callers = os.path.join(folder, "callers.toml")
+        with open(callers, "w") as file:
+            file.write(caller_entry("neighbour", TOKEN))
+        self.arguments = ["--tls-certificate", certificate, "--tls-key", key,
+                          "--auth-tokens", callers]
+        self.context = client_context(authority.path)
 
 
 class Server:
@@ -35,18 +61,19 @@ class Server:
 
     max_deadline = 5
 
-    def __init__(self, program: str, seconds: float, descriptors: int = 0):
+    def __init__(self, program: str, seconds: float, descriptors: int = 0, security=None):
         def limit():
             if descriptors:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 
         self.seconds = seconds
+        self.tls = security.context if security else None
         self.process = subprocess.Popen(
             [program, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--device", "cpu",
-             "--cost-model-budget", "0s", *BUDGETS],
+             "--cost-model-budget", "0s", *BUDGETS, *(security.arguments if security else [])],
             stderr=subprocess.PIPE, text=True, preexec_fn=limit)
         for line in self.process.stderr:
-            found = re.search(r"listening grpc=127.0.0.1:(\d+) metrics=127.0.0.1:(\d+)", line)
+            found = re.search(r"listening grpc=127.0.0.1:(\d+) .*metrics=127.0.0.1:(\d+)", line)
             if found:
                 self.port, self.metrics_port = int(found[1]), int(found[2])
                 break
@@ -54,6 +81,12 @@ class Server:
             raise SystemExit("castor-server did not start")
         # Drain the log, or it would fill the pipe.
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
+
+    def peer(self, source: str = "127.0.0.2", token: str = TOKEN) -> Peer:
+        """A good client."""
+        if self.tls is None:
+            return Peer(self.port, acknowledge=True)
+        return Peer(self.port, acknowledge=True, source=source, tls=self.tls, token=token)
 
     def metric(self, series: str) -> float:
         url = f"http://127.0.0.1:{self.metrics_port}/metrics"
@@ -69,6 +102,21 @@ class Server:
 
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def processor_seconds(self) -> float:
+        with open(f"/proc/{self.process.pid}/stat") as stat:
+            fields = stat.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def busy(self) -> float:
+        """The share of a processor that it takes. What is left to do may take a while."""
+        end = time.monotonic() + 20
+        while True:
+            before, begin = self.processor_seconds(), time.monotonic()
+            time.sleep(0.5)
+            share = (self.processor_seconds() - before) / (time.monotonic() - begin)
+            if share < MAX_IDLE or time.monotonic() > end:
+                return share
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
@@ -88,7 +136,7 @@ class Neighbour(threading.Thread):
         while not self.stopped.is_set():
             begin = time.monotonic()
             try:
-                peer = Peer(self.server.port, acknowledge=True)
+                peer = self.server.peer()
                 good = answered(peer)
                 peer.close()
             except OSError:
@@ -111,9 +159,9 @@ def mib(size: int) -> str:
     return f"{size / 2**20:.0f}"
 
 
-def attack_once(program: str, attack, seconds: float) -> tuple[str, bool]:
-    server = Server(program, seconds)
-    warm = Peer(server.port, acknowledge=True)
+def attack_once(program: str, attack, seconds: float, security=None) -> tuple[str, bool]:
+    server = Server(program, seconds, security=security)
+    warm = server.peer()
     assert answered(warm)
     warm.close()
     time.sleep(0.2)
@@ -140,9 +188,15 @@ def attack_once(program: str, attack, seconds: float) -> tuple[str, bool]:
         harm = f"the server ended with {server.process.returncode}"
     else:
         after, descriptors_after = server.resident(), server.descriptors()
-        if peak[0] - before > MAX_GROWTH and attack not in HEAVY:
+        limit = MAX_TLS_GROWTH if security else MAX_GROWTH
+        if peak[0] - before > limit and attack not in HEAVY:
             harm = harm or "it grew beyond its budgets"
-        last = Peer(server.port, acknowledge=True)
+        if security and neighbour.lost > 0:
+            harm = harm or "its neighbour was not served"
+        busy = server.busy()
+        if busy >= MAX_IDLE:
+            harm = harm or f"it takes {busy:.2f} processors for nothing"
+        last = server.peer()
         if not answered(last):
             harm = harm or "it does not answer any more"
         last.close()
@@ -196,13 +250,17 @@ def main() -> int:
              "neighbour's longest wait, s (calls) | seen |", "|---|---|---|---|---|"]
     print("\n".join(lines), flush=True)
     failed = 0
-    for attack in ATTACKS + (HEAVY if arguments.heavy else []):
-        if arguments.only and attack.__name__ != arguments.only:
-            continue
-        row, good = attack_once(arguments.server, attack, arguments.seconds)
-        failed += not good
-        lines.append(row)
-        print(row, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        security = Security(folder)
+        plain = ATTACKS + (HEAVY if arguments.heavy else [])
+        for attack, how in ([(attack, None) for attack in plain] +
+                            [(attack, security) for attack in TLS_ATTACKS]):
+            if arguments.only and attack.__name__ != arguments.only:
+                continue
+            row, good = attack_once(arguments.server, attack, arguments.seconds, how)
+            failed += not good
+            lines.append(row)
+            print(row, flush=True)
     if not arguments.only:
         row, good = without_descriptors(arguments.server)
         failed += not good

@@ -11,6 +11,7 @@ unless castor-load counts no failed call, and the server no refused caller. Need
 """
 
 import argparse
+import collections
 import json
 import os
 import re
@@ -73,9 +74,13 @@ class Server:
                 break
         else:
             raise SystemExit("castor-server did not start")
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+        self.log = collections.deque(maxlen=50)
+        threading.Thread(target=self.log.extend, args=(self.process.stderr,), daemon=True).start()
 
     def metrics(self) -> dict:
+        if self.process.poll() is not None:
+            raise SystemExit(f"castor-server ended with {self.process.returncode}:\n" +
+                             "".join(self.log))
         url = f"http://127.0.0.1:{self.metrics_port}/metrics"
         with urllib.request.urlopen(url, timeout=10) as page:
             lines = [line for line in page.read().decode().splitlines() if not line.startswith("#")]
