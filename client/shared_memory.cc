@@ -21,10 +21,11 @@ absl::Status Failed(const char* what, int error) {
              : absl::UnavailableError(message);
 }
 
-std::string DrawKey() {
+std::string DrawKey(std::string_view prefix) {
   std::random_device random;
   const uint64_t number = uint64_t{random()} << 32 | random();
-  return absl::StrCat("/castor-", getpid(), "-", absl::Hex(number, absl::kZeroPad16));
+  return std::string(prefix) +
+         absl::StrCat("castor-", getpid(), "-", absl::Hex(number, absl::kZeroPad16));
 }
 
 // Allocates all of the file's memory, so that no later access can fail.
@@ -38,12 +39,12 @@ int Reserve(int descriptor, size_t size) {
 
 }  // namespace
 
-absl::StatusOr<SharedMemory> SharedMemory::Create(size_t size) {
+absl::StatusOr<SharedMemory> SharedMemory::Create(size_t size, std::string_view key_prefix) {
   if (size == 0) return absl::InvalidArgumentError("shared memory of no bytes");
   SharedMemory memory;
   int descriptor;
   do {
-    memory.key_ = DrawKey();
+    memory.key_ = DrawKey(key_prefix);
     descriptor = shm_open(memory.key_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   } while (descriptor < 0 && errno == EEXIST);
   if (descriptor < 0) {

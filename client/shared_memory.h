@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -29,9 +30,10 @@ namespace castor::client {
 // Movable. Threads may write to different bytes of it; everything else is for one thread at a time.
 class SharedMemory {
  public:
-  // Creates an object of zeros under a name of its own. RESOURCE_EXHAUSTED when the system has no
-  // room.
-  static absl::StatusOr<SharedMemory> Create(size_t size);
+  // Creates an object of zeros under a key of its own that begins with `key_prefix`. A server that
+  // asks who calls takes only keys that begin with the caller's name: GetServerInfo says how
+  // (limits.shared_memory_key_prefix). RESOURCE_EXHAUSTED when the system has no room.
+  static absl::StatusOr<SharedMemory> Create(size_t size, std::string_view key_prefix = "/");
 
   SharedMemory(SharedMemory&& other) noexcept { *this = std::move(other); }
   SharedMemory& operator=(SharedMemory&& other) noexcept;

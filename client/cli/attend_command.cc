@@ -148,7 +148,9 @@ int Run(const AttendFlags& flags) {
   client::Client client = flags.common.Connect();
   std::optional<SharedProblem> shared;
   if (flags.shared_memory) {
-    shared.emplace(request);
+    const auto prefix = SharedKeyPrefix(client);
+    if (!prefix.ok()) return ReportError(prefix.error(), flags.common);
+    shared.emplace(request, *prefix);
     const auto registered = client.RegisterSharedMemory(shared->memory());
     if (!registered.ok()) {
       const int code = ReportError(registered.error(), flags.common);

@@ -1,6 +1,7 @@
 #include "client/cli/attend_shared.h"
 
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "client/cli/command.h"
@@ -34,18 +35,25 @@ size_t OutputBytes(const v1::AttendRequest& request) {
          client::SizeOf(request.query().dtype());
 }
 
-client::SharedMemory Create(v1::AttendRequest& request) {
+client::SharedMemory Create(v1::AttendRequest& request, const std::string& key_prefix) {
   size_t size = AlignUp(OutputBytes(request));
   for (const v1::Tensor* tensor : TensorsOf(request)) size += AlignUp(tensor->raw().size());
-  auto memory = client::SharedMemory::Create(size);
+  auto memory = client::SharedMemory::Create(size, key_prefix);
   if (!memory.ok()) throw UsageError(std::string(memory.status().message()));
   return *std::move(memory);
 }
 
 }  // namespace
 
-SharedProblem::SharedProblem(const v1::AttendRequest& request)
-    : request_(request), memory_(Create(request_)) {
+client::Result<std::string> SharedKeyPrefix(client::Client& client) {
+  auto info = client.GetServerInfo();
+  if (!info.ok()) return info.error();
+  const std::string& prefix = info->limits().shared_memory_key_prefix();
+  return prefix.empty() ? "/" : prefix;  // servers before this field take any key
+}
+
+SharedProblem::SharedProblem(const v1::AttendRequest& request, const std::string& key_prefix)
+    : request_(request), memory_(Create(request_, key_prefix)) {
   size_t offset = 0;
   for (v1::Tensor* tensor : TensorsOf(request_)) {
     const std::string raw = std::move(*tensor->mutable_raw());

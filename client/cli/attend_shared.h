@@ -2,15 +2,19 @@
 #pragma once
 
 #include "castor/v1/attention.pb.h"
+#include "client/client.h"
 #include "client/shared_memory.h"
 
 namespace castor::cli {
 
+// What the keys of this caller's objects must begin with.
+client::Result<std::string> SharedKeyPrefix(client::Client& client);
+
 class SharedProblem {
  public:
-  // Copies the tensors of `request`, which has them inline, to shared memory, with room for the
-  // output behind them. Throws UsageError when the system has no room.
-  explicit SharedProblem(const v1::AttendRequest& request);
+  // Copies the tensors of `request`, which has them inline, to shared memory under a key with this
+  // beginning, with room for the output behind them. Throws UsageError when the system has no room.
+  SharedProblem(const v1::AttendRequest& request, const std::string& key_prefix);
 
   const client::SharedMemory& memory() const { return memory_; }
 

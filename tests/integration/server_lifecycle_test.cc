@@ -45,6 +45,16 @@ TEST_F(ServerLifecycleTest, EveryNameServesAfterStart) {
   EXPECT_EQ(unknown.Finish().error_code(), grpc::StatusCode::CANCELLED);
 }
 
+// A stream that lasts would keep it.
+TEST_F(ServerLifecycleTest, ALongNameIsNotWatched) {
+  StartServer();
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(std::string(1 << 20, 'x'));
+  const grpc::Status status = CallRaw("/grpc.health.v1.Health/Watch", request.SerializeAsString());
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(DetailsOf(status).info.reason(), "TOO_LARGE");
+}
+
 TEST_F(ServerLifecycleTest, DrainAnswersWhatWasAdmittedAndRefusesWhatIsNew) {
   StartServer();
   engine_->Hold();

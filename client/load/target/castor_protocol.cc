@@ -123,7 +123,7 @@ class CastorProtocol : public Protocol {
   // The inputs in shared memory. Answers come as messages: calls in flight at the same time share
   // their inputs, and would need a range each for their outputs.
   v1::AttendRequest Share(const v1::AttendRequest& request) {
-    auto problem = std::make_unique<cli::SharedProblem>(request);
+    auto problem = std::make_unique<cli::SharedProblem>(request, KeyPrefix());
     v1::AttendRequest shared = problem->request();
     shared.clear_output();
     for (const std::string& endpoint : endpoints_) {
@@ -137,6 +137,18 @@ class CastorProtocol : public Protocol {
     }
     shared_.push_back(std::move(problem));
     return shared;
+  }
+
+  // Every endpoint must take the objects of this caller, whose name they all know alike.
+  std::string KeyPrefix() const {
+    client::ClientOptions options = client_;
+    options.target = endpoints_.front();
+    client::Client client(options);
+    auto prefix = cli::SharedKeyPrefix(client);
+    if (!prefix.ok()) {
+      throw ServerError("shared memory at " + options.target + ": " + prefix.error().ToString());
+    }
+    return *prefix;
   }
 
   template <typename Message>

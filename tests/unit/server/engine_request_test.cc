@@ -295,7 +295,7 @@ class OutputTest : public EngineRequestTest {
   OutputTest() {
     auto region = SharedRegion::Open({"out", object_.key(), 0, object_.size()});
     EXPECT_TRUE(region.ok()) << region.status();
-    EXPECT_TRUE(regions_.Add("", *std::move(region)).ok());
+    EXPECT_TRUE(regions_.Add("tenant", *std::move(region)).ok());
     v1::AttendRequest attend = Attend();
     attend.mutable_output()->set_region("out");
     attend.mutable_output()->set_offset(4);
@@ -308,7 +308,7 @@ class OutputTest : public EngineRequestTest {
 
 TEST_F(OutputTest, IsWrittenToSharedMemory) {
   request_.Start(&message_, Origin());
-  ASSERT_TRUE(regions_.Remove("", "out").ok());  // the request still holds it
+  ASSERT_TRUE(regions_.Remove("tenant", "out").ok());  // the request still holds it
   engine_.Answer();
   ASSERT_EQ(mailbox_.told, 1);
   ASSERT_TRUE(mailbox_.error.ok()) << mailbox_.error;

@@ -20,6 +20,8 @@
 namespace castor::server {
 namespace {
 
+constexpr char kTenant[] = "tenant";
+
 using twin::FieldTag;
 using twin::InSlices;
 using twin::LengthField;
@@ -272,7 +274,7 @@ TEST(SharedMemoryTest, ReferencesAreRefusedWhereItIsOff) {
   const SharedMemory off(0);
   DecodedAttend out;
   const auto bytes = InSlices(message.SerializeAsString(), {});
-  absl::Status status = DecodeAttendRequest(bytes, off, &out);
+  absl::Status status = DecodeAttendRequest(bytes, {off, kTenant}, &out);
   EXPECT_EQ(Refusal(status), "SHARED_MEMORY_OFF output");
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("--shared-memory"));
 }
@@ -281,14 +283,14 @@ TEST(SharedMemoryTest, ARegionOutlivesItsRegistrationWithTheRequest) {
   SharedMemory regions(1);
   auto region = std::make_shared<const SharedRegion>(RegionInfo{"mine", "/no-file", 0, 24}, -1);
   const std::weak_ptr<const SharedRegion> alive = region;
-  ASSERT_TRUE(regions.Add(std::move(region)).ok());
+  ASSERT_TRUE(regions.Add(kTenant, std::move(region)).ok());
   v1::AttendRequest message = SmallAttend();
   SetRef("mine", 0, 12, message.mutable_key()->mutable_shared_memory());
   {
     DecodedAttend out;
     const auto bytes = InSlices(message.SerializeAsString(), {});
-    ASSERT_TRUE(DecodeAttendRequest(bytes, regions, &out).ok());
-    ASSERT_TRUE(regions.Remove("mine").ok());
+    ASSERT_TRUE(DecodeAttendRequest(bytes, {regions, kTenant}, &out).ok());
+    ASSERT_TRUE(regions.Remove(kTenant, "mine").ok());
     EXPECT_FALSE(alive.expired());
   }
   EXPECT_TRUE(alive.expired());

@@ -71,7 +71,7 @@ Comparison Compare(std::string_view bytes, std::span<const size_t> slice_sizes,
     // Destroyed before the result is read: the result must hold what it needs of the buffer.
     const grpc::ByteBuffer buffer = InSlices(bytes, slice_sizes);
     Decoded decoded;
-    fast_status = decode(buffer, {Regions(), kTwinTenant}, &decoded);
+    fast_status = decode(buffer, Regions(), &decoded);
     fast = std::move(decoded);
   }
   comparison.accepted = fast_status.ok();
@@ -96,7 +96,7 @@ Comparison Compare(std::string_view bytes, std::span<const size_t> slice_sizes,
 
 }  // namespace
 
-const SharedMemory& Regions() {
+TenantRegions Regions() {
   static const SharedMemory* const regions = [] {
     auto* made = new SharedMemory(std::size(kTwinRegions));
     for (const TwinRegion& region : kTwinRegions) {
@@ -106,7 +106,7 @@ const SharedMemory& Regions() {
     }
     return made;
   }();
-  return *regions;
+  return {*regions, kTwinTenant};
 }
 
 grpc::ByteBuffer InSlices(std::string_view bytes, std::span<const size_t> sizes) {

@@ -16,7 +16,7 @@ namespace castor::server::twin {
 grpc::ByteBuffer InSlices(std::string_view bytes, std::span<const size_t> sizes);
 
 // A registry of kTwinRegions (twin_convert.h) for decoders; their contents cannot be read.
-const SharedMemory& Regions();
+TenantRegions Regions();
 
 struct Comparison {
   bool accepted = false;   // by the fast decoder
