@@ -69,13 +69,11 @@ PY
 
 # Messages of 64 KiB and 8 MiB: three tensors of float32, dimension 64, in short sequences, so that
 # moving them is most of the work.
-small=(--attend 17 --sequences 5 --heads 1 --head-dim 64)
-large=(--attend 16 --sequences 683 --heads 1 --head-dim 64 --payloads 2)
-for size in small large; do
-  declare -n flags=$size
-  [ $size = small ] && say="64 KiB" || say="8 MiB"
-  for round in $(seq "$rounds"); do
-    for kind in plain tls; do printf '%-6s %-5s %s\n' "$say" $kind "$(run $kind "${flags[@]}")"; done
+for size in "64 KiB" "8 MiB"; do
+  shape=(--attend 16 --sequences 683 --heads 1 --head-dim 64 --payloads 2)
+  if [ "$size" = "64 KiB" ]; then shape=(--attend 17 --sequences 5 --heads 1 --head-dim 64); fi
+  for _ in $(seq "$rounds"); do
+    for kind in plain tls; do printf '%-6s %-5s %s\n' "$size" $kind "$(run $kind "${shape[@]}")"; done
   done
 done
 
@@ -83,7 +81,7 @@ if $profile; then
   for kind in plain tls; do
     pid=${pids[0]}
     if [ $kind = tls ]; then pid=${pids[1]}; fi
-    run $kind "${large[@]}" >/dev/null &
+    run $kind "${shape[@]}" >/dev/null &
     loader=$!
     perf record -q -o "$work/$kind.perf" -g -p "$pid" -- sleep "$((seconds - 1))" 2>/dev/null
     wait $loader
