@@ -85,9 +85,11 @@ if $profile; then
     loader=$!
     perf record -q -o "$work/$kind.perf" -g -p "$pid" -- sleep "$((seconds - 1))" 2>/dev/null
     wait $loader
-    printf '\n8 MiB, %s: where the server is, by library and function\n' $kind
-    perf report -i "$work/$kind.perf" --no-children -g none --sort dso,symbol 2>/dev/null |
-      grep -v '^#' | grep -v '^$' | head -14
+    for by in dso symbol; do
+      printf '\n8 MiB, %s: where the server is, by %s\n' $kind $by
+      perf report -i "$work/$kind.perf" --no-children -g none --sort $by 2>/dev/null |
+        grep -v '^#' | grep -v '^$' | cut -c1-96 | sed -n 1,12p
+    done
   done
 fi
 openssl speed -seconds 1 -evp aes-128-gcm -bytes 16384 2>/dev/null | tail -1
