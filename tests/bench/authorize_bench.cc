@@ -99,8 +99,8 @@ void Measure(const char* what, bool token, int calls) {
   options.access.tls = {folder / "server.pem", folder / "server.key", folder / "ca.pem"};
   auto started = server::Server::Start(
       options, std::make_unique<FakeEngine>(),
-      std::make_unique<Timed>(
-          std::make_unique<server::CallerAuthorizer>(callers->get(), refusals), times));
+      std::make_unique<Timed>(std::make_unique<server::CallerAuthorizer>(callers->get(), refusals),
+                              times));
   if (!started.ok()) std::abort();
   const auto stub = v1::ServerService::NewStub(grpc::CreateChannel(
       "127.0.0.1:" + std::to_string((*started)->port()),
