@@ -33,8 +33,8 @@ void DeclareAccess(Declarer& declare, ServerOptions& options) {
   AccessOptions& access = options.access;
   DeclareFile(declare, "--tls-certificate", &access.tls.certificate,
               "Speak TLS with this certificate, followed by those between it and its authority, in "
-              "PEM. A file that changes is taken in within a second or two, and so are the next "
-              "three");
+              "PEM. This and the other files here may change: what is new is taken in within two "
+              "seconds");
   DeclareFile(declare, "--tls-key", &access.tls.key, "The certificate's private key, in PEM");
   DeclareFile(declare, "--tls-client-ca", &access.tls.client_ca,
               "Let in only clients with a certificate of these authorities, in PEM");
