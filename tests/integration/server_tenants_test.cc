@@ -235,5 +235,22 @@ TEST_F(ServerScrapesTest, MetricsAreForWhoMayReadThem) {
   EXPECT_EQ(Get(Bearer("castor_owl")), kWho);
 }
 
+TEST_F(ServerScrapesTest, OverTlsTheyHaveTheCertificateOfNow) {
+  server::ServerOptions options = WithTls();
+  options.access.metrics_tls = true;
+  StartSecure(options);
+  const auto shown = [this] {
+    TlsClient client(server_->metrics_port(), Trusting());
+    client.Enter();
+    return client.server_certificate();
+  };
+  EXPECT_EQ(shown(), pair_.certificate);
+  const KeyPair next = authority_.IssueForLocalhost();
+  ReplaceText(folder_ / "server.pem", next.certificate);
+  ReplaceText(folder_ / "server.key", next.key);
+  EXPECT_TRUE(Await([&] { return shown() == next.certificate; }));
+  EXPECT_NE(Get(""), "HTTP/1.1 200 OK") << "in plaintext";
+}
+
 }  // namespace
 }  // namespace castor::testing
