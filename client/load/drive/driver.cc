@@ -204,7 +204,7 @@ std::string Driver::VersionOf(const std::string& endpoint) const {
   if (info.ok()) return info->version();
   if (info.error().code == grpc::StatusCode::UNAVAILABLE && options.tls) {
     // A connection of our own says more of what TLS did not like.
-    Links({endpoint}, 1, options.tls).AwaitAll(kExplainPatience);
+    Links({endpoint}, 1, {.tls = options.tls}).AwaitAll(kExplainPatience);
   }
   if (info.error().code == grpc::StatusCode::UNAVAILABLE ||
       info.error().code == grpc::StatusCode::DEADLINE_EXCEEDED) {

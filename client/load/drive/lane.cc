@@ -22,7 +22,7 @@ Lane::Lane(const Traffic& traffic, Recorder& recorder, InFlight& in_flight)
       recorder_(recorder),
       in_flight_(in_flight),
       examiner_(traffic, recorder),
-      links_(traffic.endpoints, traffic.connections, traffic.tls) {
+      links_(traffic.endpoints, traffic.connections, {.tls = traffic.tls}) {
   MakeMetadata();
 }
 

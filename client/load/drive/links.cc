@@ -30,20 +30,9 @@ int OrThrow(int result, const char* what) {
 
 }  // namespace
 
-Links::Links(const std::vector<std::string>& endpoints, int each,
-             const std::optional<client::TlsOptions>& tls) {
-  if (tls) tls_.emplace(*tls);
-  for (const std::string& target : endpoints) {
-    Endpoint endpoint{.target = target,
-                      .authority = AuthorityOf(target),
-                      .certified = HostOf(target),
-                      .addresses = Resolve(target)};
-    // As gRPC does.
-    if (tls && !tls->server_name.empty()) {
-      endpoint.certified = endpoint.authority = tls->server_name;
-    }
-    endpoints_.push_back(std::move(endpoint));
-  }
+Links::Links(const std::vector<std::string>& endpoints, int each, LinkOptions options)
+    : spread_(options.spread) {
+  if (options.tls) tls_.emplace(*options.tls);
   epoll_ = OrThrow(epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
   // A timer of its own: it wakes to the microsecond, and epoll's timeout does not.
   timer_ = OrThrow(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "timerfd_create");
@@ -52,16 +41,28 @@ Links::Links(const std::vector<std::string>& endpoints, int each,
     epoll_event event{.events = EPOLLIN, .data = {.u64 = key}};
     OrThrow(epoll_ctl(epoll_, EPOLL_CTL_ADD, own, &event), "epoll_ctl");
   }
-  links_.resize(endpoints.size() * static_cast<size_t>(each));
+  auto rows = static_cast<size_t>(each);
+  for (const std::string& target : endpoints) {
+    auto endpoint = std::make_unique<Endpoint>(
+        target, options.resolve, [this] { Wake(); }, options.spread);
+    // As gRPC does.
+    if (tls_ && !options.tls->server_name.empty()) {
+      endpoint->SetServerName(options.tls->server_name);
+    }
+    rows = std::max(rows, endpoint->servers());
+    endpoints_.push_back(std::move(endpoint));
+  }
+  links_.resize(endpoints.size() * rows);
   for (size_t i = 0; i < links_.size(); ++i) {
     links_[i].endpoint = i % endpoints_.size();
-    links_[i].address = i / endpoints_.size();
     Connect(i);
   }
+  Spread();
 }
 
 Links::~Links() {
   links_.clear();
+  endpoints_.clear();  // their threads wake this
   for (const int own : {timer_, wake_, epoll_}) close(own);
 }
 
@@ -81,10 +82,11 @@ void Links::Connect(size_t index) {
       return Postpone(link);
     }
   }
-  const Endpoint& endpoint = endpoints_[link.endpoint];
+  Endpoint& endpoint = *endpoints_[link.endpoint];
+  endpoint.Refresh();
+  link.current.address = endpoint.Pick(Clock::now());
   link.current.connection = std::make_unique<ClientConnection>(
-      endpoint.addresses[link.address++ % endpoint.addresses.size()], ended_,
-      tls_ ? tls_->get() : nullptr, endpoint.certified);
+      link.current.address, ended_, tls_ ? tls_->get() : nullptr, endpoint.certified());
   link.current.events = EPOLLIN | EPOLLOUT;
   if (!link.current.connection->failed()) {
     Watch(*link.current.connection, index, link.current.events, EPOLL_CTL_ADD);
@@ -96,6 +98,15 @@ void Links::Postpone(Link& link) {
   link.pause = std::clamp(link.pause * 2, kFirstPause, kLongestPause);
   link.try_at = Clock::now() + link.pause;
   ++broken_;
+}
+
+void Links::Leave(Link& link, bool failed) {
+  endpoints_[link.endpoint]->Release(link.current.address);
+  if (failed) {
+    link.current.connection = nullptr;
+  } else {
+    link.leaving.push_back(std::move(link.current));
+  }
 }
 
 void Links::Mend(size_t index) {
@@ -114,30 +125,61 @@ void Links::Mend(size_t index) {
   // failed by now: it was ended.
   const bool renewed =
       link.current.connection->answered() && (!failed || link.current.connection->leaving());
-  if (failed) {
-    link.current.connection = nullptr;
+  Endpoint& endpoint = *endpoints_[link.endpoint];
+  if (renewed) {
+    endpoint.Resolve();
   } else {
-    link.leaving.push_back(std::move(link.current));
+    endpoint.Failed(link.current.address, Clock::now());
   }
+  Leave(link, failed);
   if (renewed) return Connect(index);
   Postpone(link);
 }
 
+size_t Links::Choose(size_t index) {
+  // More than once: what replaces a connection may have failed already.
+  Link& own = links_[index];
+  while (own.current.connection != nullptr && !own.current.connection->open()) Mend(index);
+  if (own.current.connection != nullptr && own.current.connection->ready()) return index;
+  // As gRPC's round robin: a server that is not up does not get calls while others are.
+  for (size_t i = 1; i < links_.size() / endpoints_.size(); ++i) {
+    const size_t other = (index + i * endpoints_.size()) % links_.size();
+    const ClientConnection* connection = links_[other].current.connection.get();
+    if (connection != nullptr && connection->ready() && connection->open()) return other;
+  }
+  return index;
+}
+
 void Links::Start(UnaryCall& call) {
-  const size_t index = turn_++ % links_.size();
+  const size_t index = Choose(turn_++ % links_.size());
   Link& link = links_[index];
   call.link = index;
-  // More than once: what replaces a connection may have failed already.
-  while (link.current.connection != nullptr && !link.current.connection->open()) Mend(index);
   if (link.current.connection == nullptr) {
     call.done = Clock::now();
     call.status = {grpc::StatusCode::UNAVAILABLE,
-                   "no connection to " + endpoints_[link.endpoint].target + ": " + link.failure};
+                   "no connection to " + endpoints_[link.endpoint]->target() + ": " + link.failure};
     ended_.push_back(&call);
     return;
   }
   link.current.connection->Start(call);
   MarkDirty(index);
+}
+
+void Links::Spread() {
+  const auto now = Clock::now();
+  spread_at_ = std::nullopt;
+  for (const auto& endpoint : endpoints_) {
+    endpoint->Refresh();
+    if (endpoint->servers() > 1) spread_at_ = now + spread_;
+  }
+  for (size_t i = 0; i < links_.size(); ++i) {
+    Link& link = links_[i];
+    const ClientConnection* connection = link.current.connection.get();
+    if (connection == nullptr || !connection->ready()) continue;
+    if (!endpoints_[link.endpoint]->IsCrowded(link.current.address, now)) continue;
+    Leave(link, /*failed=*/false);
+    Connect(i);
+  }
 }
 
 void Links::Cancel(UnaryCall& call, grpc::Status status) {
@@ -197,6 +239,11 @@ void Links::Wait(std::optional<Clock::time_point> until) {
       until = try_at;
     }
   }
+  if (woken_ || (spread_at_.has_value() && *spread_at_ <= Clock::now())) {
+    woken_ = false;
+    Spread();
+  }
+  if (spread_at_.has_value() && (!until.has_value() || *spread_at_ < *until)) until = spread_at_;
   if (!dirty_.empty() && !more_) Flush();
   std::array<epoll_event, 64> events;
   const auto look = [&](int patience) {
@@ -223,6 +270,7 @@ void Links::Wait(std::optional<Clock::time_point> until) {
       uint64_t times = 0;
       (void)!read(key == kTimer ? timer_ : wake_, &times, sizeof(times));
       if (key == kTimer) timer_at_ = {};
+      if (key == kWake) woken_ = true;
       continue;
     }
     Link& link = links_[key];
@@ -243,7 +291,7 @@ void Links::AwaitAll(std::chrono::seconds patience) {
     while (link.current.connection == nullptr || !link.current.connection->ready()) {
       const bool hopeless = link.current.connection == nullptr && link.hopeless;
       if (hopeless || Clock::now() >= until) {
-        const std::string& target = endpoints_[link.endpoint].target;
+        const std::string& target = endpoints_[link.endpoint]->target();
         if (hopeless) throw ServerError("cannot connect to " + target + ": " + link.failure);
         throw ServerError("cannot connect to " + target + ": is the server running there? " +
                           "Set --server" + (link.failure.empty() ? "" : " (" + link.failure + ")"));

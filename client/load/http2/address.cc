@@ -48,6 +48,10 @@ Address UnixAddress(const std::string& target, std::string_view name, bool abstr
 
 }  // namespace
 
+bool Address::operator==(const Address& other) const {
+  return size == other.size && std::memcmp(&bytes, &other.bytes, size) == 0;
+}
+
 std::vector<Address> Resolve(const std::string& target) {
   const std::string_view view = target;
   if (view.starts_with(kAbstract)) {

@@ -9,8 +9,10 @@
 namespace castor::load {
 
 struct Address {
-  sockaddr_storage bytes{};
+  sockaddr_storage bytes{};  // zero beyond `size`
   socklen_t size = 0;
+
+  bool operator==(const Address& other) const;
 };
 
 // HOST:PORT (or dns:, ipv4:, ipv6: before it), unix:PATH or unix-abstract:NAME. A host that has

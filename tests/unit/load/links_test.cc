@@ -7,9 +7,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <random>
 #include <thread>
 
@@ -263,6 +265,128 @@ TEST_F(LinksTest, AConnectionThatBreaksIsReplaced) {
     links.Start(call);
     Await(links, 1);
   } while (!call.status.ok());
+}
+
+// The servers that a name stands for at the moment.
+class Service {
+ public:
+  explicit Service(std::vector<std::string> targets) : targets_(std::move(targets)) {}
+  void Become(std::vector<std::string> targets) {
+    const std::lock_guard lock(mu_);
+    targets_ = std::move(targets);
+  }
+  LinkOptions options() {
+    return {.resolve =
+                [this](const std::string&) {
+                  const std::lock_guard lock(mu_);
+                  std::vector<Address> addresses;
+                  for (const std::string& target : targets_) {
+                    addresses.push_back(Resolve(target).front());
+                  }
+                  return addresses;
+                },
+            .spread = milliseconds(10)};
+  }
+
+ private:
+  std::mutex mu_;
+  std::vector<std::string> targets_;
+};
+
+// A server that can be told to leave its callers, and counts them.
+struct Replica {
+  std::atomic<bool> leaves = false;
+  std::atomic<int> calls = 0;
+  std::unique_ptr<LocalServer> server =
+      std::make_unique<LocalServer>([this](ServerConnection& connection, int32_t stream,
+                                           std::string_view path, std::string_view body) {
+        ++calls;
+        if (leaves) connection.SubmitLeave();
+        LocalServer::Echo(connection, stream, path, body);
+      });
+};
+
+TEST_F(LinksTest, EveryServerOfANameGetsCalls) {
+  std::array<Replica, 3> replicas;
+  Service service(
+      {replicas[0].server->target(), replicas[1].server->target(), replicas[2].server->target()});
+  Links links({"service:1"}, 1, service.options());
+  links.AwaitAll(seconds(10));
+  std::vector<UnaryCall> calls(30, Ask("hello"));
+  for (UnaryCall& call : calls) links.Start(call);
+  Await(links, calls.size());
+  for (const Replica& replica : replicas) EXPECT_EQ(replica.calls, 10);
+}
+
+TEST_F(LinksTest, ServersThatAreReplacedOneByOneLoseNoCall) {
+  std::array<Replica, 4> replicas;
+  const auto target = [&](size_t i) { return replicas[i].server->target(); };
+  Service service({target(0), target(1)});
+  Links links({"service:1"}, 2, service.options());
+  links.AwaitAll(seconds(10));
+  const auto until = Clock::now() + seconds(60);
+  // One leaves when its successor is among the name's servers, and goes when the successor has been
+  // found.
+  for (size_t old = 0; old < 2; ++old) {
+    service.Become({target(old + 1), target(old + 2)});
+    replicas[old].leaves = true;
+    while (replicas[old + 2].calls == 0) {
+      ASSERT_LT(Clock::now(), until);
+      UnaryCall call = Ask("hello");
+      links.Start(call);
+      Await(links, 1);
+      links.ended().clear();
+      EXPECT_TRUE(call.status.ok()) << call.status.error_message();
+      links.Wait(Clock::now() + milliseconds(1));
+    }
+    replicas[old].server = nullptr;
+    for (int i = 0; i < 20; ++i) {
+      links.Wait(Clock::now() + milliseconds(1));
+      UnaryCall call = Ask("hello");
+      links.Start(call);
+      Await(links, 1);
+      links.ended().clear();
+      EXPECT_TRUE(call.status.ok()) << old << ": " << call.status.error_message();
+    }
+  }
+}
+
+TEST_F(LinksTest, OnlyCallsAtTheServerThatDiesAreLost) {
+  std::array<Replica, 2> replicas;
+  Service service({replicas[0].server->target(), replicas[1].server->target()});
+  Links links({"service:1"}, 4, service.options());
+  links.AwaitAll(seconds(10));
+  const std::string target = replicas[0].server->target();
+  replicas[0].server = nullptr;
+  links.Wait(Clock::now() + milliseconds(5));  // the ends of its connections arrive
+  std::vector<UnaryCall> calls(40, Ask("hello"));
+  for (UnaryCall& call : calls) links.Start(call);
+  Await(links, calls.size());
+  int lost = 0;
+  for (const UnaryCall& call : calls) lost += call.status.ok() ? 0 : 1;
+  EXPECT_EQ(lost, 0);
+  EXPECT_EQ(replicas[1].calls, 40);
+  links.ended().clear();
+
+  // Where it was, another begins: it gets its share.
+  std::atomic<int> again = 0;
+  const LocalServer successor(
+      [&again](ServerConnection& connection, int32_t stream, std::string_view path,
+               std::string_view body) {
+        ++again;
+        LocalServer::Echo(connection, stream, path, body);
+      },
+      {}, target);
+  const auto until = Clock::now() + seconds(30);
+  while (again == 0) {
+    ASSERT_LT(Clock::now(), until);
+    links.Wait(Clock::now() + milliseconds(1));
+    UnaryCall call = Ask("hello");
+    links.Start(call);
+    Await(links, 1);
+    links.ended().clear();
+    EXPECT_TRUE(call.status.ok()) << call.status.error_message();
+  }
 }
 
 // Greets as HTTP/2 has it, and then sends what it was told to, to all who come.

@@ -72,7 +72,7 @@ class LinksTlsTest : public ::testing::Test {
   // One call, by a connection of its own.
   static grpc::Status Call(const std::string& target, const std::optional<TlsOptions>& tls) {
     UnaryCall call = Ask("");
-    Links links({target}, 1, tls);
+    Links links({target}, 1, {.tls = tls});
     links.AwaitAll(kPatience);
     links.Start(call);
     Await(links, 1);
@@ -82,7 +82,7 @@ class LinksTlsTest : public ::testing::Test {
   // Why there can be no connection.
   static std::string Failure(const std::string& target, const std::optional<TlsOptions>& tls) {
     try {
-      Links({target}, 1, tls).AwaitAll(kPatience);
+      Links({target}, 1, {.tls = tls}).AwaitAll(kPatience);
     } catch (const ServerError& error) {
       EXPECT_THAT(error.what(), HasSubstr(target));
       return error.what();
@@ -107,7 +107,7 @@ TEST_F(LinksTlsTest, MessagesOfAnySizeComeAndGoWhole) {
           connection.SubmitMessage(stream, std::string(body));
         },
         {.keep_bodies = true, .tls = context.get()});
-    Links links({server.target()}, 2, TlsOptions{.ca_file = ca_});
+    Links links({server.target()}, 2, {.tls = TlsOptions{.ca_file = ca_}});
     links.AwaitAll(kPatience);
     // Records hold 16 KiB, and buffers 256.
     std::vector<std::string> messages;
@@ -225,7 +225,7 @@ TEST_F(LinksTlsTest, NewConnectionsUseTheFilesOfToday) {
   const SslContext first = Context(localhost_, File("clients", authority_.certificate()));
   auto server = std::make_unique<LocalServer>(note, ServerLimits{.tls = first.get()});
   const std::string target = server->target();
-  Links links({target}, 1, tls);
+  Links links({target}, 1, {.tls = tls});
   links.AwaitAll(kPatience);
   const auto call = [&] {
     UnaryCall made = Ask("");
