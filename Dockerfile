@@ -2,7 +2,9 @@
 #   docker build -t castor .                            the CPU image
 #   docker build -t castor-cuda --build-arg FLAVOR=--cuda .
 #   docker build --target test .                        runs every test in the image's own build
-# Pin the base by digest in a release: --build-arg BASE=docker.io/library/debian@sha256:...
+# In a release, say which commit it is, and pin the base by digest:
+#   --build-arg CASTOR_GIT_COMMIT=$(git rev-parse HEAD)
+#   --build-arg BASE=docker.io/library/debian@sha256:...
 ARG BASE=docker.io/library/debian:bookworm-slim
 
 # ---- build -------------------------------------------------------------------------------------
@@ -20,25 +22,21 @@ RUN deploy/setup.sh ${FLAVOR} \
   && cmake -G Ninja -B build -S . -DCMAKE_BUILD_TYPE=Release \
     "-DCASTOR_CUDA_ARCHITECTURES=${CUDA_ARCHITECTURES}" \
   && cmake --build build --target castor-server castor castor-load \
-  && cmake --install build --strip --prefix /opt/castor \
-  && deploy/image/closure.sh /opt/castor/lib build/server/castor-server build/client/castor \
-    build/client/load/castor-load \
-    build/engine/libcastor_*.so
+  && deploy/image/rootfs.sh build /rootfs
 
-# ---- test: the same build folder, so that the tested binary is the shipped one -----------------------
+# ---- test: the same build folder, so that the tested binary is the shipped one -------------------
 FROM build AS test
 RUN tests/run.sh
 
-# ---- runtime: programs, their libraries, certificates ---------------------------------------------------
-FROM ${BASE} AS runtime
+# ---- runtime: programs, their libraries, certificates; no shell, no package manager ---------------
+FROM scratch AS runtime
 ARG CASTOR_GIT_COMMIT=unknown
 LABEL org.opencontainers.image.title="castor" \
       org.opencontainers.image.description="Attention and encoder inference over gRPC" \
+      org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.revision="${CASTOR_GIT_COMMIT}"
-COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
-COPY --from=build /opt/castor /opt/castor
-RUN echo /opt/castor/lib >/etc/ld.so.conf.d/castor.conf && ldconfig
-ENV PATH=/opt/castor/bin:$PATH \
+COPY --from=build /rootfs /
+ENV PATH=/opt/castor/bin \
     CASTOR_LISTEN=0.0.0.0:50051 \
     CASTOR_METRICS_LISTEN=0.0.0.0:9464 \
     CASTOR_LOG_FORMAT=json
