@@ -1,5 +1,5 @@
 {{- /* The server's flags, mounts and volumes. */ -}}
-{{- define "castor.args" -}}
+{{- define "castor.ownArgs" -}}
 {{- $v := .Values -}}
 {{- $any := $v.service.listenAddress -}}
 - --listen={{ $any }}:50051
@@ -45,7 +45,11 @@
 - --model-dtype={{ $v.modelDtype }}
 {{- include "castor.modelArgs" . }}
 {{- end }}
-{{- with $v.extraArgs }}
+{{- end }}
+
+{{- define "castor.args" -}}
+{{ include "castor.ownArgs" . }}
+{{- with .Values.extraArgs }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}

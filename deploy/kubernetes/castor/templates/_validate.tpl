@@ -16,11 +16,23 @@
 {{- if and (eq $v.autoscaling.mode "keda") (not $v.autoscaling.keda.prometheus) }}{{ fail "autoscaling.mode keda needs autoscaling.keda.prometheus, http://HOST:PORT" }}{{ end -}}
 {{- if and $v.gateway.enabled (not $v.gateway.parentRefs) }}{{ fail "gateway.enabled needs gateway.parentRefs, the Gateways to attach to" }}{{ end -}}
 {{- $steps := include "castor.rollingUpdate" . | fromYaml -}}
-{{- if and (eq (toString $steps.maxSurge) "0") (eq (toString $steps.maxUnavailable) "0") }}{{ fail "rollout.maxSurge and rollout.maxUnavailable cannot both be 0" }}{{ end -}}
+{{- if and (eq (toString $steps.maxSurge | trimSuffix "%") "0") (eq (toString $steps.maxUnavailable | trimSuffix "%") "0") }}{{ fail "rollout.maxSurge and rollout.maxUnavailable cannot both be 0" }}{{ end -}}
+{{- if lt (include "castor.drainDeadline" . | int) (int $v.maxDeadlineSeconds) }}{{ fail "drain.deadlineSeconds is less than maxDeadlineSeconds: a shutdown would cut calls off" }}{{ end -}}
+{{- $own := include "castor.flags" (dict "args" (include "castor.ownArgs" .)) | fromJsonArray -}}
+{{- range include "castor.flags" (dict "args" (toYaml $v.extraArgs)) | fromJsonArray -}}
+{{- if has . $own }}{{ fail (printf "extraArgs: %s is set by the chart: see values.yaml" .) }}{{ end -}}
+{{- end -}}
 {{- $names := dict -}}
 {{- range $v.models -}}
 {{- if hasKey $names .name }}{{ fail (printf "models: two are named %s" .name) }}{{ end -}}
 {{- $_ := set $names .name true -}}
 {{- if and .sha256 .sha256From }}{{ fail (printf "models: %s has both sha256 and sha256From" .name) }}{{ end -}}
 {{- end -}}
+{{- end }}
+
+{{- /* The names of the flags in a YAML list of them, as a JSON array. */ -}}
+{{- define "castor.flags" -}}
+{{- $flags := list -}}
+{{- range .args | fromYamlArray -}}{{- $flags = append $flags (splitList "=" . | first) -}}{{- end -}}
+{{- toJson $flags -}}
 {{- end }}
