@@ -202,10 +202,11 @@ install_venv() {
   "$venv/bin/python" -m pip install -q --disable-pip-version-check "uv==$UV_VERSION" ||
     die "cannot install uv $UV_VERSION from PyPI: is there a network?"
 }
+# With the authorities that the system trusts: those of a company's proxy may be among them.
 wheel() {
   local quiet=(-q)
   if [ -t 2 ]; then quiet=(); fi # a person sees the download's progress
-  "$uv" pip install "${quiet[@]}" --python "$venv/bin/python" "$@" ||
+  "$uv" pip install --system-certs "${quiet[@]}" --python "$venv/bin/python" "$@" ||
     die "cannot install from PyPI: $* (network? disk?)"
 }
 install_torch() {
