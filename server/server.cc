@@ -37,6 +37,9 @@ constexpr milliseconds kMaxUnrest{2000};
 // For gRPC's own shutdown, which takes about a second unless a call hangs.
 constexpr milliseconds kCloseDeadline{5000};
 
+// For callers to hear that they should leave, and for the calls that were on their way.
+constexpr milliseconds kLeave{1000};
+
 // The descriptors that the server needs for itself, models included, and some to spare for callers.
 // With fewer, libraries abort in odd places.
 constexpr rlim_t kMinDescriptors = 32;
@@ -263,6 +266,17 @@ bool Server::Drain() {
   return RunDrain({delay, kQuiet, options_.drain_deadline});
 }
 
+void Server::LetCallersLeave() {
+  if (!listener_->Leave()) {
+    LogWarning("this gRPC cannot ask callers to leave: those who do not retry may lose calls");
+    return;
+  }
+  const steady_clock::time_point end = steady_clock::now() + kLeave;
+  while (!connections_.All().empty() && steady_clock::now() < end) {
+    std::this_thread::sleep_for(kLeave / 100);
+  }
+}
+
 bool Server::RunDrain(DrainTimes times) {
   MutexLock lock(drain_mu_);
   if (drained_.has_value()) return *drained_;
@@ -273,6 +287,9 @@ bool Server::RunDrain(DrainTimes times) {
   metrics_.SetReady(false);
   metrics_.SetDraining(true);
   std::this_thread::sleep_for(times.delay);
+  // Who balances over several servers has been told where else to go. Refusing calls instead would
+  // lose those of callers who do not retry.
+  if (times.delay.count() > 0) LetCallersLeave();
 
   lifecycle_.BeginRefusing();
   const steady_clock::time_point end = steady_clock::now() + times.deadline;

@@ -108,6 +108,8 @@ class Server {
   // Those that the options ask for.
   std::vector<grpc::Service*> MakeServices();
 
+  // Asks callers to go elsewhere, and serves them until they have heard of it.
+  void LetCallersLeave();
   bool RunDrain(DrainTimes times);
   void OnEngineFault();
   void OnStall(bool stalled);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "engine/base/threads.h"
+#include "server/transport/goaway.h"
 #include "server/transport/limits.h"
 
 namespace castor::server {
@@ -115,6 +116,13 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
 }
 
 Listener::~Listener() { Close(); }
+
+bool Listener::Leave() {
+  if (server_ == nullptr) return true;
+  // First: who is told to leave would come back at once.
+  acceptor_->StopListening();
+  return SendGoaways(*server_);
+}
 
 void Listener::Close() {
   if (server_ == nullptr) return;

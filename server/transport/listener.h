@@ -2,6 +2,7 @@
 // of ours runs. One process may have several.
 //
 //   Open     binds, and builds gRPC's server; callers queue up
+//   Leave    nobody new; who is connected is asked to go elsewhere, and served until then
 //   Close    nobody new; who is connected is disconnected; gRPC's server shuts down
 //
 // The owner calls everything, on one thread.
@@ -58,6 +59,10 @@ class Listener {
   ~Listener();  // Close
 
   int port() const { return acceptor_->port(); }  // 0 on a unix socket
+
+  // From now on the system refuses new connections, and those that stand end with the calls on
+  // them; peers learn of it within a round trip. False where this gRPC cannot tell them.
+  bool Leave();
 
   // Ends every connection and every call that is left. Answers of finished calls have left the
   // process by then.

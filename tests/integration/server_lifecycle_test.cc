@@ -3,6 +3,7 @@
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
+#include <grpcpp/server_builder.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -127,6 +128,67 @@ TEST_F(ServerLifecycleTest, ServesThroughTheDrainDelay) {
   const grpc::Status status = call.Run(*attention_, AttendOf(1));
   EXPECT_TRUE(status.ok()) << status.error_message();
   drainer.join();
+}
+
+// Another replica: answers every call with nothing.
+class OtherServer : public v1::AttentionService::CallbackService {
+ public:
+  OtherServer() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  grpc::ServerUnaryReactor* Attend(grpc::CallbackServerContext* context, const v1::AttendRequest*,
+                                   v1::AttendResponse*) override {
+    ++calls_;
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    reactor->Finish(grpc::Status::OK);
+    return reactor;
+  }
+  int port() const { return port_; }
+  int64_t calls() const { return calls_; }
+
+ private:
+  int port_ = 0;
+  std::atomic<int64_t> calls_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// Without retries, as most callers are. Refusals, or resets in gRPC's shutdown, would show.
+TEST_F(ServerLifecycleTest, CallersWithAnotherServerLoseNothing) {
+  server::ServerOptions options = TestOptions();
+  options.drain_delay = milliseconds(50);
+  StartServer(options);
+  OtherServer other;
+  grpc::ChannelArguments arguments;
+  arguments.SetLoadBalancingPolicyName("round_robin");
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  const std::string target = "ipv4:" + address() + ",127.0.0.1:" + std::to_string(other.port());
+  constexpr int kCallers = 8;
+  std::atomic<bool> stop = false;
+  std::atomic<int64_t> answered = 0;
+  std::vector<std::thread> callers;
+  for (int i = 0; i < kCallers; ++i) {
+    callers.emplace_back([&, i] {
+      grpc::ChannelArguments own = arguments;
+      own.SetInt("castor.test", i);
+      auto stub = v1::AttentionService::NewStub(
+          grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), own));
+      while (!stop) {
+        AttendCall call;
+        const grpc::Status status = call.Run(*stub, AttendOf(16));
+        EXPECT_TRUE(status.ok()) << status.error_code() << ": " << status.error_message();
+        ++answered;
+      }
+    });
+  }
+  EXPECT_TRUE(Await([&] { return engine_->admitted() > 200 && other.calls() > 200; }));
+  EXPECT_TRUE(server_->Drain());
+  const int64_t before = other.calls();
+  EXPECT_TRUE(Await([&] { return other.calls() > before + 200; }));
+  stop = true;
+  for (std::thread& caller : callers) caller.join();
 }
 
 TEST_F(ServerLifecycleTest, DrainUnderLoadLosesNoAdmittedCall) {
