@@ -10,12 +10,12 @@ import sys
 import rendering
 
 GOLDEN = rendering.HERE / "golden"
-MAX_DATA = 4096  # characters of a ConfigMap's or rule's line that are kept
+MAX_DATA = 2048  # characters of a line that is shown whole; a dashboard is one of many more
 
 
 def shortened(text):
     return "".join(
-        line if len(line) <= MAX_DATA else f"{line[:80]}... {len(line)} characters\n"
+        line if len(line) <= MAX_DATA else f"{line[:80]}...\n"
         for line in text.splitlines(keepends=True))
 
 

@@ -91,10 +91,10 @@ install_python() {
   "$tools/venv/bin/python" -m pip install -q --disable-pip-version-check \
     "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION" || die "cannot install from PyPI: network?"
 }
-install_custom_schemas() {
+install_schemas() {
   local folders=()
   need_go "the modules with custom resources"
-  say "schemas of custom resources"
+  say "schemas"
   folders+=("$(module sigs.k8s.io/gateway-api "$GATEWAY_API_VERSION")/config/crd/standard")
   folders+=("$(module sigs.k8s.io/gateway-api-inference-extension \
     "$INFERENCE_EXTENSION_VERSION")/config/crd/bases")
@@ -102,7 +102,7 @@ install_custom_schemas() {
   folders+=("$(module github.com/kserve/kserve "$KSERVE_VERSION")/config/crd/full")
   folders+=("$(module github.com/prometheus-operator/prometheus-operator \
     "$PROMETHEUS_OPERATOR_VERSION")/example/prometheus-operator-crd")
-  "$tools/venv/bin/python" "$here/custom_schemas.py" "$tools/schemas" "${folders[@]}" ||
+  "$tools/venv/bin/python" "$here/make_schemas.py" "$tools/schemas" "${folders[@]}" ||
     die "cannot make the schemas"
 }
 
@@ -111,5 +111,5 @@ once "validate-$KUBERNETES_VALIDATE_VERSION" install_python
 if ! $render_only; then
   once "kubeconform-$KUBECONFORM_VERSION" install_kubeconform
   customs="$GATEWAY_API_VERSION-$INFERENCE_EXTENSION_VERSION-$KEDA_VERSION-$KSERVE_VERSION"
-  once "schemas-$customs-$PROMETHEUS_OPERATOR_VERSION" install_custom_schemas
+  once "schemas-$customs-$PROMETHEUS_OPERATOR_VERSION" install_schemas
 fi

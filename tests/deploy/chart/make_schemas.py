@@ -1,12 +1,15 @@
-"""Makes JSON schemas, as kubeconform reads them, out of CustomResourceDefinitions.
+"""Makes JSON schemas as kubeconform reads them.
 
-custom_schemas.py OUTPUT FOLDER...: a file KIND-GROUP-VERSION.json for each version of each
-definition found in the folders. Unknown fields are refused where the definition lists the known
-ones, since the API server would drop them silently.
+make_schemas.py OUTPUT FOLDER...: OUTPUT/custom/KIND-GROUP-VERSION.json for each version of each
+CustomResourceDefinition found in the folders. Unknown fields are refused where the definition lists
+the known ones, since the API server would drop them silently. OUTPUT/vX.Y.Z holds what comes with
+kubernetes-validate, with references between files that lead to files.
 """
 
+import importlib.resources
 import json
 import pathlib
+import shutil
 import sys
 
 import yaml
@@ -37,19 +40,15 @@ def definitions(folders):
     for folder in folders:
         files = sorted(pathlib.Path(folder).glob("*.yaml"))
         if not files:
-            sys.exit(f"custom_schemas: no definitions in {folder}")
+            sys.exit(f"make_schemas: no definitions in {folder}")
         for file in files:
             for document in yaml.safe_load_all(file.read_text()):
                 if document and document.get("kind") == "CustomResourceDefinition":
                     yield document["spec"]
 
 
-def main():
-    output = pathlib.Path(sys.argv[1])
-    output.mkdir(parents=True, exist_ok=True)
-    for old in output.glob("*.json"):
-        old.unlink()
-    for spec in definitions(sys.argv[2:]):
+def make_custom(output, folders):
+    for spec in definitions(folders):
         for version in spec["versions"]:
             schema = version.get("schema", {}).get("openAPIV3Schema")
             if not schema:
@@ -59,6 +58,26 @@ def main():
             kind = spec["names"]["kind"].lower()
             name = f"{kind}-{spec['group']}-{version['name']}.json"
             (output / name).write_text(json.dumps(made))
+
+
+def make_native(output):
+    package = importlib.resources.files("kubernetes_validate") / "kubernetes-json-schema"
+    for folder in package.glob("v*-local-strict"):
+        copies = output / folder.name.removesuffix("-local-strict")
+        copies.mkdir()
+        for file in folder.glob("*.json"):
+            schema = json.loads(file.read_text().replace("/api/_definitions.json#",
+                                                         "_definitions.json#"))
+            schema.pop("$id", None)  # a web address, which references would be relative to
+            (copies / file.name).write_text(json.dumps(schema))
+
+
+def main():
+    output = pathlib.Path(sys.argv[1])
+    shutil.rmtree(output, ignore_errors=True)
+    (output / "custom").mkdir(parents=True)
+    make_custom(output / "custom", sys.argv[2:])
+    make_native(output)
 
 
 if __name__ == "__main__":
