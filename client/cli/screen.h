@@ -26,8 +26,8 @@ bool IsScreen(int descriptor);
 
 enum class Ink { kPlain, kBold, kDim, kRed, kYellow, kGreen };
 
-// A line that is cut where the screen ends, whatever it contains: at most `screen.columns` - 1 cells
-// (a terminal may wrap at the last column). Colours end with their text.
+// A line that is cut where the screen ends, whatever it contains: at most `screen.columns` - 1
+// cells (a terminal may wrap at the last column). Colours end with their text.
 class ScreenLine {
  public:
   explicit ScreenLine(const Screen& screen)

@@ -73,7 +73,7 @@ std::string TimeText(double nanoseconds) {
 }
 
 std::string ClockText(double seconds) {
-  const auto whole = static_cast<int64_t>(std::max(0.0, std::floor(seconds)));
+  const auto whole = static_cast<int64_t>(std::clamp(seconds, 0.0, 1e15));
   const auto two = [](int64_t value) { return (value < 10 ? "0" : "") + std::to_string(value); };
   const std::string rest = ":" + two(whole % 60);
   return whole < 3600 ? std::to_string(whole / 60) + rest
@@ -97,6 +97,10 @@ std::string ShortText(double value) {
     ++step;
   }
   return (value == 0 ? "0" : ThreeDigits(value)) + kSteps[step];
+}
+
+std::string ShortCount(double count) {
+  return std::abs(count) < 1e5 ? CountText(std::llround(count)) : ShortText(count);
 }
 
 std::string CleanText(std::string_view text) {

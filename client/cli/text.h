@@ -13,6 +13,7 @@ std::string ClockText(double seconds);     // "1:18", "1:02:03"
 std::string CountText(int64_t count);      // "1,234,567"
 std::string RateText(double per_second);   // "0.500", "12.3", "4,980"
 std::string ShortText(double value);       // "0", "0.25", "12.3", "4.98k", "1.23M"
+std::string ShortCount(double count);      // of whole things: "0", "12", "1,024", "1.05M"
 
 // Valid UTF-8 without control characters: each byte that is no part of it, and each control
 // character but newline and tab, becomes U+FFFD.

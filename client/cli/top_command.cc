@@ -70,8 +70,7 @@ Runner AddTopCommand(CLI::App* command) {
       ->check(Name())
       ->capture_default_str()
       ->group("Connection");
-  command
-      ->add_option("--timeout", flags->timeout, "How long to wait for a page, in seconds")
+  command->add_option("--timeout", flags->timeout, "How long to wait for a page, in seconds")
       ->type_name("SECONDS")
       ->transform(Number(0.001, 3600.0))
       ->capture_default_str()

@@ -108,7 +108,8 @@ class MetricsFetcher::Impl {
     if (!answers.empty()) return answers;
     std::vector<curl_waitfd> waits;
     for (const int descriptor : also) {
-      if (descriptor >= 0) waits.push_back({.fd = descriptor, .events = CURL_WAIT_POLLIN, .revents = 0});
+      if (descriptor >= 0)
+        waits.push_back({.fd = descriptor, .events = CURL_WAIT_POLLIN, .revents = 0});
     }
     curl_multi_poll(multi_.get(), waits.data(), static_cast<unsigned>(waits.size()),
                     static_cast<int>(longest.count()), nullptr);
@@ -117,48 +118,47 @@ class MetricsFetcher::Impl {
   }
 
  private:
-// One page on its way.
-struct Transfer {
-  Transfer(size_t id_, const MetricsRequest& request)
-      : id(id_),
-        connect_to(ListOf(request.connect_to.empty() ? "" : "::" + request.connect_to)),
-        headers(ListOf(request.authorization.empty()
-                           ? ""
-                           : "Authorization: " + request.authorization)) {}
+  // One page on its way.
+  struct Transfer {
+    Transfer(size_t id_, const MetricsRequest& request)
+        : id(id_),
+          connect_to(ListOf(request.connect_to.empty() ? "" : "::" + request.connect_to)),
+          headers(ListOf(
+              request.authorization.empty() ? "" : "Authorization: " + request.authorization)) {}
 
-  size_t id;
-  Easy easy{curl_easy_init(), curl_easy_cleanup};
-  List connect_to, headers;
-  std::string page{};
-  bool too_long = false;
-  char error[CURL_ERROR_SIZE] = "";
-};
+    size_t id;
+    Easy easy{curl_easy_init(), curl_easy_cleanup};
+    List connect_to, headers;
+    std::string page{};
+    bool too_long = false;
+    char error[CURL_ERROR_SIZE] = "";
+  };
 
-static size_t Append(char* data, size_t size, size_t count, void* context) {
-  auto& transfer = *static_cast<Transfer*>(context);
-  transfer.too_long = transfer.page.size() + size * count > kMaxPage;
-  if (transfer.too_long) return 0;  // curl gives up
-  transfer.page.append(data, size * count);
-  return size * count;
-}
-
-static absl::StatusOr<MetricsPage> ResultOf(const Transfer& transfer, CURLcode code) {
-  if (transfer.too_long) return absl::UnavailableError("a page of more than 16 MiB");
-  if (code != CURLE_OK) {
-    const std::string general = curl_easy_strerror(code), special = transfer.error;
-    return absl::UnavailableError(special.empty() ? general : special);
+  static size_t Append(char* data, size_t size, size_t count, void* context) {
+    auto& transfer = *static_cast<Transfer*>(context);
+    transfer.too_long = transfer.page.size() + size * count > kMaxPage;
+    if (transfer.too_long) return 0;  // curl gives up
+    transfer.page.append(data, size * count);
+    return size * count;
   }
-  long status = 0;
-  curl_easy_getinfo(transfer.easy.get(), CURLINFO_RESPONSE_CODE, &status);
-  if (status == 200) return ParseMetrics(transfer.page);
-  std::string reason = transfer.page.substr(0, kMaxReason);
-  while (!reason.empty() && reason.back() == '\n') reason.pop_back();
-  const std::string text =
-      "HTTP status " + std::to_string(status) + (reason.empty() ? "" : ": " + reason);
-  if (status == 401) return absl::UnauthenticatedError(text);
-  if (status == 403) return absl::PermissionDeniedError(text);
-  return absl::UnavailableError(text);
-}
+
+  static absl::StatusOr<MetricsPage> ResultOf(const Transfer& transfer, CURLcode code) {
+    if (transfer.too_long) return absl::UnavailableError("a page of more than 16 MiB");
+    if (code != CURLE_OK) {
+      const std::string general = curl_easy_strerror(code), special = transfer.error;
+      return absl::UnavailableError(special.empty() ? general : special);
+    }
+    long status = 0;
+    curl_easy_getinfo(transfer.easy.get(), CURLINFO_RESPONSE_CODE, &status);
+    if (status == 200) return ParseMetrics(transfer.page);
+    std::string reason = transfer.page.substr(0, kMaxReason);
+    while (!reason.empty() && reason.back() == '\n') reason.pop_back();
+    const std::string text =
+        "HTTP status " + std::to_string(status) + (reason.empty() ? "" : ": " + reason);
+    if (status == 401) return absl::UnauthenticatedError(text);
+    if (status == 403) return absl::PermissionDeniedError(text);
+    return absl::UnavailableError(text);
+  }
 
   void SetTls(CURL* easy) const {
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, CURL_SSLVERSION_TLSv1_2);

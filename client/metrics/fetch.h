@@ -23,9 +23,9 @@ struct MetricsAddress {
   std::string connect_to{};  // where the URL's host is not what to connect to; see MetricsRequest
 };
 
-// Of HOST:PORT or HOST, whose port is 9464, over HTTPS if `tls`; or of a URL, which says that itself.
-// The path is /metrics unless a URL has another. Over HTTPS, the certificate is for `server_name`, if
-// that is not empty. INVALID_ARGUMENT for anything else.
+// Of HOST:PORT or HOST, whose port is 9464, over HTTPS if `tls`; or of a URL, which says that
+// itself. The path is /metrics unless a URL has another. Over HTTPS, the certificate is for
+// `server_name`, if that is not empty. INVALID_ARGUMENT for anything else.
 absl::StatusOr<MetricsAddress> ParseMetricsAddress(const std::string& text, bool tls,
                                                    const std::string& server_name = "");
 
@@ -50,7 +50,8 @@ class MetricsFetcher {
  public:
   using Duration = std::chrono::milliseconds;
 
-  // The files of `tls` are read when a connection is made; its server_name is the URL's to say. A page that is not here after `patience` is an error.
+  // The files of `tls` are read when a connection is made; its server_name is the URL's to say. A
+  // page that is not here after `patience` is an error.
   MetricsFetcher(TlsOptions tls, Duration patience);
   ~MetricsFetcher();
   MetricsFetcher(const MetricsFetcher&) = delete;

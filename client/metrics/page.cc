@@ -70,6 +70,7 @@ void ParseLine(std::string_view line, MetricsPage* page) {
   std::string_view word = Skipped(line.substr(key));
   word = word.substr(0, word.find_first_of(kBlanks));
   double value = 0;
+  if (word.find_first_of("xX") != std::string_view::npos) return;  // not in hexadecimal
   if (!absl::SimpleAtod(absl::string_view(word.data(), word.size()), &value)) return;
   page->insert_or_assign(std::string(line.substr(0, key)), value);
 }

@@ -13,8 +13,8 @@ namespace castor::client {
 using MetricsPage = std::map<std::string, double, std::less<>>;
 
 // Reads a page that anybody may have sent. What is no series is skipped: comments, lines that are
-// malformed or longer than 16 KiB, timestamps, exemplars. So is what comes after 65,536 series. Of a
-// series that is there twice the last counts. Values may be NaN or infinite.
+// malformed or longer than 16 KiB, timestamps, exemplars. So is what comes after 65,536 series. Of
+// a series that is there twice the last counts. Values may be NaN or infinite.
 MetricsPage ParseMetrics(std::string_view text);
 
 // Calls `visit` for each series of the family `name`, with what stands between its braces ("" if

@@ -29,8 +29,7 @@ absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(FleetOptions options) {
   std::list<Source> sources;
   bool tls = false;
   for (const std::string& text : options.addresses) {
-    auto address =
-        client::ParseMetricsAddress(text, options.tls, options.files.server_name);
+    auto address = client::ParseMetricsAddress(text, options.tls, options.files.server_name);
     if (!address.ok()) return address.status();
     tls = tls || address->tls;
     sources.push_back({.text = text, .address = *std::move(address)});
@@ -118,9 +117,8 @@ void Fleet::TakeLookups(Clock::time_point now) {
 }
 
 void Fleet::Wait(std::chrono::milliseconds longest, const std::vector<int>& also) {
-  const bool looking = std::any_of(sources_.begin(), sources_.end(), [](const Source& source) {
-    return source.resolver.pending();
-  });
+  const bool looking = std::any_of(sources_.begin(), sources_.end(),
+                                   [](const Source& source) { return source.resolver.pending(); });
   constexpr std::chrono::milliseconds kLook{20};  // glibc's lookups wake nobody
   for (client::MetricsAnswer& answer :
        fetcher_.Wait(looking ? std::min(longest, kLook) : longest, also)) {

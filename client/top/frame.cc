@@ -44,7 +44,7 @@ Lines HeadOfOne(const View& view, const Screen& screen) {
   if (rates.uptime) line.Add("   up " + cli::ClockText(*rates.uptime));
   line.Add(CoresText(rates));
   if (rates.load.connections) {
-    line.Add("   " + cli::ShortText(*rates.load.connections) +
+    line.Add("   " + cli::ShortCount(*rates.load.connections) +
              (*rates.load.connections == 1 ? " connection" : " connections"));
   }
   const std::string what = "castor " + rates.version + " on " + rates.device +
@@ -80,17 +80,21 @@ std::string KeysLine(const View& view, const Screen& screen) {
 Lines HelpLines(const Screen& screen) {
   Lines lines;
   for (const char* text : {
-           "load       share in use of the scarcest budget; queued: predicted time of what waits",
+           "load       share in use of the scarcest budget",
+           "queued     predicted time of what waits, of the longest that is admitted",
            "in flight  admitted and not answered, of the budgets",
-           "REQ/S      answered OK; TOK/S computed; ERR/S answered otherwise",
-           "P50 P99    time of a call in the server, in this interval, linear within a bucket",
-           "WAIT P95   of it in the queue",
+           "REQ/S      calls answered OK; ERR/S: answered otherwise",
+           "TOK/S      tokens computed",
+           "P50 P99    time of a call in the server; linear within a histogram's bucket",
+           "WAIT P95   of a request in the queue",
            "BATCH      requests in a batch, mean",
            "BUSY       share of the time in which the device computes this",
-           "errors     status codes, refused: reasons; per second (and since the start)",
-           "           kernel -: the call ended before one was chosen",
+           "errors     status codes, per second (and since the server's start)",
+           "refused    by the engine, by reason",
+           "-          instead of a kernel: the call ended before one was chosen",
            "",
-           "q quit   p pause   s sort by name, requests, p99, errors   any key: back",
+           "All rates and times are those of the last interval.",
+           "Keys: q quit, p pause, s sort by name, requests, p99 or errors. Any key: back.",
        }) {
     lines.push_back(ScreenLine(screen).Add(text).Take());
   }
@@ -135,13 +139,14 @@ std::vector<std::string> FrameLines(const View& view, const Screen& screen) {
       Append(MemoryLines(*rates, screen), &after);
     }
   }
-  if (view.keys) after.push_back(KeysLine(view, screen));
+  const bool keys = view.keys && !view.help;
 
   Lines lines = std::move(head);
   if (!view.help) {
     // What the rest leaves is for the tables: of two, each has a head and a sum besides its rows.
     constexpr size_t kAround = 2, kMany = 1000;
-    const size_t used = lines.size() + after.size() + kAround + (one ? 0 : kAround + 1);
+    const size_t used =
+        lines.size() + after.size() + (keys ? 1 : 0) + kAround + (one ? 0 : kAround + 1);
     size_t rows = screen.rows == 0 ? kMany : screen.rows > used + 4 ? screen.rows - used : 4;
     if (!one) {
       const size_t servers = std::min(view.servers.size(), std::max<size_t>(rows / 2, 2));
@@ -152,7 +157,13 @@ std::vector<std::string> FrameLines(const View& view, const Screen& screen) {
     if (rates != nullptr) Append(WorkTable(*rates, view.sort, rows, screen), &lines);
   }
   Append(std::move(after), &lines);
-  if (screen.rows > 0 && lines.size() > screen.rows) lines.resize(screen.rows);
+  const size_t room = screen.rows == 0 ? lines.size() : screen.rows - (keys ? 1 : 0);
+  if (lines.size() > room) std::erase(lines, "");
+  if (lines.size() > room) lines.resize(room);
+  if (keys) {
+    if (screen.rows > 0) lines.resize(room);  // at the bottom
+    lines.push_back(KeysLine(view, screen));
+  }
   return lines;
 }
 

@@ -12,11 +12,11 @@
 namespace castor::top {
 
 struct ServerView {
-  std::string name;                            // its address
-  std::optional<Rates> rates{};                // nullopt: it cannot be read now, or not yet
-  std::optional<double> unreachable_seconds{}; // for so long it could not be read
-  std::string error{};                         // why
-  std::optional<double> restarted_seconds{};   // so long ago
+  std::string name;                             // its address
+  std::optional<Rates> rates{};                 // nullopt: it cannot be read now, or not yet
+  std::optional<double> unreachable_seconds{};  // for so long it could not be read
+  std::string error{};                          // why
+  std::optional<double> restarted_seconds{};    // so long ago
 };
 
 // What tables are sorted by; by name where that is equal.

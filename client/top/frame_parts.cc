@@ -70,7 +70,9 @@ std::string Bytes(double bytes) {
 
 std::string Seconds(double seconds) { return cli::TimeText(seconds * 1e9); }
 
-// "14 of 1.02k requests".
+std::string PerSecond(double rate) { return cli::RateText(rate) + "/s"; }
+
+// "14 of 1,024 requests".
 std::string OfText(const Gauge& value, const Gauge& limit, std::string (*text)(double),
                    const std::string& unit) {
   return (value ? text(*value) : "-") + (limit ? " of " + text(*limit) : "") +
@@ -89,8 +91,8 @@ void AddGrowths(const std::map<std::string, Growth>& growths, Flow* flow) {
   for (const auto& [name, growth] : sorted) {
     const bool now = growth.per_second > 0;
     flow->Add({{name + " ", now ? Ink::kYellow : Ink::kPlain},
-               {cli::RateText(growth.per_second) + "/s", now ? Ink::kYellow : Ink::kPlain},
-               {" (" + cli::ShortText(growth.total) + ")", Ink::kDim}});
+               {PerSecond(growth.per_second), now ? Ink::kYellow : Ink::kPlain},
+               {" (" + cli::ShortCount(growth.total) + ")", Ink::kDim}});
   }
 }
 
@@ -136,12 +138,13 @@ Lines LoadLines(const Rates& rates, const Screen& screen) {
     first.Add({{cli::Bar(share, cells, screen.unicode), InkOfLoad(share)},
                {cli::FormatReal(100 * share, " %.0f%%"), InkOfLoad(share)}});
   }
-  first.Add({{"queue "}, {load.queue_depth ? cli::ShortText(*load.queue_depth) : "-", Ink::kBold}});
+  first.Add(
+      {{"queue "}, {load.queue_depth ? cli::ShortCount(*load.queue_depth) : "-", Ink::kBold}});
   first.Add({{"queued " + OfText(load.queued_seconds, load.queued_seconds_limit, Seconds, "")}});
   first.Add({{"oldest "}, {load.oldest_seconds ? Seconds(*load.oldest_seconds) : "-"}});
   Flow second(screen, "in flight");
-  second.Add({{OfText(load.requests, load.requests_limit, cli::ShortText, "requests")}});
-  second.Add({{OfText(load.tokens, load.tokens_limit, cli::ShortText, "tokens")}});
+  second.Add({{OfText(load.requests, load.requests_limit, cli::ShortCount, "requests")}});
+  second.Add({{OfText(load.tokens, load.tokens_limit, cli::ShortCount, "tokens")}});
   second.Add({{OfText(load.bytes, load.bytes_limit, Bytes, "")}});
   Lines lines = first.Take(), more = second.Take();
   lines.insert(lines.end(), more.begin(), more.end());
@@ -194,22 +197,23 @@ Lines ChartLines(const std::vector<Moment>& moments, const Screen& screen) {
     p99.push_back(moment.p99);
   }
   const auto line = [&](const char* label, const std::vector<std::optional<double>>& values,
-                        const std::string& now) {
-    constexpr size_t kCharts = 60, kNow = 10;
+                        std::string (*text)(double)) {
+    constexpr size_t kCharts = 60, kNow = 12, kRoomForMost = 100;
     const size_t used = kLabelCells + kNow;
     const size_t room = screen.columns > used + 1 ? screen.columns - used - 1 : 0;
-    return ScreenLine(screen)
-        .Column(label, kLabelCells, false, Ink::kDim)
+    const std::string now =
+        values.empty() || !values.back().has_value() ? "-" : text(values.back().value());
+    ScreenLine row(screen);
+    row.Column(label, kLabelCells, false, Ink::kDim)
         .Column(now, kNow, false, Ink::kBold)
-        .Add(cli::Sparkline(values, std::min(room, kCharts), screen.unicode))
-        .Take();
+        .Add(cli::Sparkline(values, std::min(room, kCharts), screen.unicode));
+    const auto most = std::max_element(values.begin(), values.end());
+    if (screen.columns >= kRoomForMost && most != values.end() && *most) {
+      row.Add("   most " + text(**most), Ink::kDim);
+    }
+    return row.Take();
   };
-  const auto last = [](const std::vector<std::optional<double>>& values) {
-    return values.empty() ? std::nullopt : values.back();
-  };
-  const auto rate = last(requests), time = last(p99);
-  return {line("requests", requests, rate ? cli::RateText(*rate) + "/s" : "-"),
-          line("p99", p99, time ? Seconds(*time) : "-")};
+  return {line("requests", requests, PerSecond), line("p99", p99, Seconds)};
 }
 
 }  // namespace castor::top

@@ -19,18 +19,20 @@ constexpr size_t kLongestName = 40;
 // What all rows of both tables show.
 struct Row {
   std::string name;
-  StateText state{};               // of servers
+  StateText state{};                // of servers
   const WorkRates* work = nullptr;  // null: not known
   const LoadGauges* load = nullptr;
   Gauge resident{};
+  int servers = 1;
   bool rates = false;  // rates are known
   Ink ink = Ink::kPlain;
 
   double SortedBy(Sort sort) const {
+    if (sort == Sort::kName) return 0;
     if (work == nullptr) return -1;
     if (sort == Sort::kRequests) return work->requests;
     if (sort == Sort::kErrors) return work->errors;
-    return sort == Sort::kP99 ? work->latency.Quantile(0.99).value_or(-1) : 0;
+    return work->latency.Quantile(0.99).value_or(-1);
   }
 };
 
@@ -59,17 +61,18 @@ std::string Batch(const Row& row) {
   if (row.work == nullptr || row.work->batches <= 0) return "-";
   return cli::FormatReal(row.work->in_batches / row.work->batches, "%.1f");
 }
-// The share of the time in which the device computes this.
+// The share of the time in which the device computes this; of several, their mean.
 std::string Busy(const Row& row) {
   if (row.work == nullptr || !row.rates) return "-";
-  return cli::FormatReal(100 * row.work->compute, "%.0f%%");
+  return cli::FormatReal(100 * row.work->compute / row.servers, "%.0f%%");
 }
 std::string Load(const Row& row) {
   if (row.load == nullptr || !row.load->saturation) return "-";
   return cli::FormatReal(100 * *row.load->saturation, "%.0f%%");
 }
 std::string Queue(const Row& row) {
-  return row.load == nullptr || !row.load->queue_depth ? "-" : cli::ShortText(*row.load->queue_depth);
+  return row.load == nullptr || !row.load->queue_depth ? "-"
+                                                       : cli::ShortCount(*row.load->queue_depth);
 }
 std::string Resident(const Row& row) {
   return row.resident ? cli::FormatBytes(static_cast<int64_t>(std::clamp(*row.resident, 0.0, 9e18)))
@@ -77,15 +80,16 @@ std::string Resident(const Row& row) {
 }
 
 constexpr Column kWorkColumns[] = {
-    {"REQ/S", 7, 0, Requests},    {"TOK/S", 7, 0, Tokens},    {"P50", 9, 0, Latency<50>},
-    {"P95", 9, 0, Latency<95>},   {"P99", 9, 0, Latency<99>}, {"WAIT P95", 10, 100, Wait},
-    {"BATCH", 6, 0, Batch},       {"BUSY", 6, 90, Busy},      {"ERR/S", 7, 0, Errors},
+    {"REQ/S", 7, 0, Requests},  {"TOK/S", 7, 0, Tokens},    {"P50", 9, 0, Latency<50>},
+    {"P95", 9, 0, Latency<95>}, {"P99", 9, 0, Latency<99>}, {"WAIT P95", 10, 100, Wait},
+    {"BATCH", 6, 0, Batch},     {"BUSY", 6, 90, Busy},      {"ERR/S", 7, 0, Errors},
 };
 constexpr Column kServerColumns[] = {
-    {"LOAD", 6, 0, Load},           {"QUEUE", 7, 0, Queue},        {"REQ/S", 7, 0, Requests},
-    {"TOK/S", 7, 90, Tokens},       {"P50", 9, 120, Latency<50>},  {"P95", 9, 120, Latency<95>},
-    {"P99", 9, 0, Latency<99>},     {"BUSY", 6, 110, Busy},        {"ERR/S", 7, 0, Errors},
-    {"RESIDENT", 11, 100, Resident},
+    {"LOAD", 6, 0, Load},         {"QUEUE", 7, 0, Queue},
+    {"REQ/S", 7, 0, Requests},    {"TOK/S", 7, 90, Tokens},
+    {"P50", 9, 120, Latency<50>}, {"P95", 9, 120, Latency<95>},
+    {"P99", 9, 0, Latency<99>},   {"BUSY", 6, 110, Busy},
+    {"ERR/S", 7, 0, Errors},      {"RESIDENT", 11, 100, Resident},
 };
 
 size_t CellsOfNames(const std::vector<Row>& rows, const std::string& head, size_t most) {
@@ -124,9 +128,8 @@ std::string LineOf(const Row& row, size_t names, size_t states, const Column (&c
 template <size_t kColumns>
 Lines TableOf(const std::string& head, std::vector<Row> rows, const Row* total, size_t states,
               Sort sort, size_t most, const Column (&columns)[kColumns], const Screen& screen) {
-  std::stable_sort(rows.begin(), rows.end(), [&](const Row& a, const Row& b) {
-    return a.SortedBy(sort) > b.SortedBy(sort);
-  });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [&](const Row& a, const Row& b) { return a.SortedBy(sort) > b.SortedBy(sort); });
   size_t others = states;
   for (const Column& column : columns) {
     if (column.least_columns <= screen.columns) others += column.cells;
@@ -157,6 +160,7 @@ Lines WorkTable(const Rates& rates, Sort sort, size_t most, const Screen& screen
     if (work.total == 0 && work.batches == 0) continue;  // never asked for
     rows.push_back({.name = key.first + " " + (key.second == "none" ? "-" : key.second),
                     .work = &work,
+                    .servers = rates.servers,
                     .rates = rates.seconds > 0,
                     .ink = work.requests + work.errors > 0 ? Ink::kPlain : Ink::kDim});
   }
@@ -164,8 +168,11 @@ Lines WorkTable(const Rates& rates, Sort sort, size_t most, const Screen& screen
     return {ScreenLine(screen).Add("no requests since the start", Ink::kDim).Take()};
   }
   const WorkRates sum = rates.Sum();
-  const Row total = {
-      .name = "all", .work = &sum, .rates = rates.seconds > 0, .ink = Ink::kBold};
+  const Row total = {.name = "all",
+                     .work = &sum,
+                     .servers = rates.servers,
+                     .rates = rates.seconds > 0,
+                     .ink = Ink::kBold};
   return TableOf("KERNEL", std::move(rows), &total, 0, sort, most, kWorkColumns, screen);
 }
 
@@ -180,6 +187,7 @@ Lines ServerTable(const View& view, const Rates* total, size_t most, const Scree
     row.work = sum;
     row.load = &rates->load;
     row.resident = rates->memory.resident;
+    row.servers = rates->servers;
     row.rates = rates->seconds > 0;
     return row;
   };

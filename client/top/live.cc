@@ -146,7 +146,8 @@ absl::Status PrintFrames(Fleet* fleet, const LiveOptions& options) {
     if (frame == 0 && (fleet->HasEverRead() || options.count != 1)) continue;
     if (!fleet->HasEverRead() && options.count == 1) break;
     std::string text = frame == 1 ? "" : "\n";
-    for (const std::string& line : FrameLines(ViewNow(*fleet, options), screen)) text += line + "\n";
+    for (const std::string& line : FrameLines(ViewNow(*fleet, options), screen))
+      text += line + "\n";
     if (absl::Status status = client::WriteStandardOutput(text); !status.ok()) return status;
   }
   return absl::OkStatus();

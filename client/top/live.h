@@ -16,8 +16,8 @@ struct LiveOptions {
 };
 
 // On the terminal that standard output is, with the keys of standard input if that is one. Returns
-// when q or Ctrl-C was pressed or after `count` frames. Ends the process by the signal, as if it had
-// not been caught, after SIGTERM, SIGHUP and SIGQUIT.
+// when q or Ctrl-C was pressed or after `count` frames. Ends the process by the signal, as if it
+// had not been caught, after SIGTERM, SIGHUP and SIGQUIT.
 void ShowLive(Fleet* fleet, const LiveOptions& options);
 
 // As text on standard output, a frame after each interval, until one cannot be written.

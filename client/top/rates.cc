@@ -123,8 +123,9 @@ void ReadIdentity(const MetricsPage& page, double now, Rates* rates) {
     rates->version = LabelOf(labels, "version");
     rates->device = LabelOf(labels, "device");
   });
-  ForEachSeries(page, "castor_device_info",
-                [&](std::string_view labels, double) { rates->backend = LabelOf(labels, "backend"); });
+  ForEachSeries(page, "castor_device_info", [&](std::string_view labels, double) {
+    rates->backend = LabelOf(labels, "backend");
+  });
   const auto is = [&](std::string_view name, bool otherwise) {
     return GaugeOf(page, name).value_or(otherwise ? 1 : 0) > 0;
   };
@@ -187,9 +188,9 @@ void AddGrowths(const std::map<std::string, Growth>& from, std::map<std::string,
 }
 
 void AddWork(const WorkRates& from, WorkRates* to) {
-  for (const auto member : {&WorkRates::requests, &WorkRates::errors, &WorkRates::total,
-                            &WorkRates::tokens, &WorkRates::batches, &WorkRates::in_batches,
-                            &WorkRates::compute}) {
+  for (const auto member :
+       {&WorkRates::requests, &WorkRates::errors, &WorkRates::total, &WorkRates::tokens,
+        &WorkRates::batches, &WorkRates::in_batches, &WorkRates::compute}) {
     to->*member += from.*member;
   }
   to->latency.Add(from.latency);
@@ -254,10 +255,9 @@ void AddTo(const Rates& server, Rates* all) {
         &LoadGauges::connections}) {
     AddGauge(server.load.*member, &(all->load.*member));
   }
-  for (const auto member :
-       {&MemoryGauges::allocated, &MemoryGauges::reserved, &MemoryGauges::limit,
-        &MemoryGauges::staging_used, &MemoryGauges::staging_cached, &MemoryGauges::resident,
-        &MemoryGauges::heap}) {
+  for (const auto member : {&MemoryGauges::allocated, &MemoryGauges::reserved, &MemoryGauges::limit,
+                            &MemoryGauges::staging_used, &MemoryGauges::staging_cached,
+                            &MemoryGauges::resident, &MemoryGauges::heap}) {
     AddGauge(server.memory.*member, &(all->memory.*member));
   }
   for (const auto& [name, bytes] : server.memory.others) all->memory.others[name] += bytes;

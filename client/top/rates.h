@@ -22,12 +22,12 @@ struct Growth {
 
 // Of one operation by one kernel; "none": no kernel ran. Rates are per second.
 struct WorkRates {
-  double requests = 0, errors = 0;      // answered OK, and otherwise
-  double total = 0;                     // answers since the server's start
-  double tokens = 0;                    // computed
-  double batches = 0, in_batches = 0;   // and the requests in them
-  double compute = 0;                   // seconds of the device
-  Histogram latency, wait;              // of the interval: seconds of the call, and in the queue
+  double requests = 0, errors = 0;     // answered OK, and otherwise
+  double total = 0;                    // answers since the server's start
+  double tokens = 0;                   // computed
+  double batches = 0, in_batches = 0;  // and the requests in them
+  double compute = 0;                  // seconds of the device
+  Histogram latency{}, wait{};         // of the interval: seconds of the call, and in the queue
 };
 
 struct LoadGauges {

@@ -1,0 +1,186 @@
+// Reading of pages from servers that answer well, badly, late, or without end.
+#include "client/metrics/fetch.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "client/top/resolver.h"
+
+namespace castor::client {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using std::chrono::milliseconds;
+
+// Sends each caller the same bytes, and then closes, or stays silent.
+class CannedServer {
+ public:
+  explicit CannedServer(std::string answer, bool endless = false)
+      : answer_(std::move(answer)), endless_(endless) {
+    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(listen(listener_, 8), 0);
+    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = std::to_string(ntohs(address.sin_port));
+    thread_ = std::thread([this] { Serve(); });
+  }
+  ~CannedServer() {
+    shutdown(listener_, SHUT_RDWR);
+    thread_.join();
+    close(listener_);
+  }
+
+  const std::string& port() const { return port_; }
+  std::string address() const { return "127.0.0.1:" + port_; }
+  const std::string& request() const { return request_; }  // the last; when it was answered
+
+ private:
+  void Serve() {
+    for (int caller; (caller = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
+      char bytes[4096];
+      const ssize_t got = recv(caller, bytes, sizeof(bytes), 0);
+      request_.assign(bytes, got > 0 ? static_cast<size_t>(got) : 0);
+      const auto write = [&] {
+        return send(caller, answer_.data(), answer_.size(), MSG_NOSIGNAL) > 0;
+      };
+      while (write() && endless_) {
+      }
+      if (answer_.empty()) recv(caller, bytes, sizeof(bytes), 0);  // until it gives up
+      close(caller);
+    }
+  }
+
+  const std::string answer_;
+  const bool endless_;
+  int listener_ = -1;
+  std::string port_, request_;
+  std::thread thread_;
+};
+
+std::string Http(const std::string& status, const std::string& body) {
+  return "HTTP/1.1 " + status + "\r\nContent-Length: " + std::to_string(body.size()) +
+         "\r\nConnection: close\r\n\r\n" + body;
+}
+
+MetricsAnswer AnswerOf(const MetricsRequest& request, milliseconds patience = milliseconds(20'000)) {
+  MetricsFetcher fetcher({}, patience);
+  fetcher.Start(7, request);
+  while (fetcher.pending() > 0) {
+    for (MetricsAnswer& answer : fetcher.Wait(milliseconds(1000))) return std::move(answer);
+  }
+  return {.id = 0, .page = absl::InternalError("none"), .when = {}};
+}
+
+MetricsAnswer AnswerOf(const CannedServer& server) {
+  return AnswerOf({.url = "http://" + server.address() + "/metrics"});
+}
+
+TEST(ParseMetricsAddressTest, TakesHostsAndUrls) {
+  const auto url = [](const std::string& text, bool tls = false, const std::string& name = "") {
+    const auto address = ParseMetricsAddress(text, tls, name);
+    return address.ok() ? address->url + " " + address->connect_to : "-";
+  };
+  EXPECT_EQ(url("10.0.0.7:1234"), "http://10.0.0.7:1234/metrics ");
+  EXPECT_EQ(url("castor"), "http://castor:9464/metrics ");
+  EXPECT_EQ(url("castor", true), "https://castor:9464/metrics ");
+  EXPECT_EQ(url("[::1]:80"), "http://[::1]:80/metrics ");
+  EXPECT_EQ(url("https://proxy.example/castor"), "https://proxy.example/castor ");
+  EXPECT_EQ(url("http://castor:80", true), "http://castor:80/metrics ");
+  EXPECT_EQ(url("10.0.0.7:1", true, "castor"), "https://castor:1/metrics 10.0.0.7:1");
+  EXPECT_EQ(url("[::1]:1", true, "castor"), "https://castor:1/metrics [::1]:1");
+  EXPECT_EQ(url("10.0.0.7:1", false, "castor"), "http://10.0.0.7:1/metrics ");
+  for (const char* wrong : {"", ":1", "a:b", "a:99999", "a/b", "ftp://a", "file:///etc/passwd"}) {
+    EXPECT_EQ(url(wrong), "-") << wrong;
+  }
+  EXPECT_EQ(ParseMetricsAddress("[::1]:80", false)->host, "::1");
+  EXPECT_EQ(ParseMetricsAddress("https://a", false)->port, "443");
+}
+
+TEST(MetricsFetcherTest, ReadsAPageAndSendsWhatItHasTo) {
+  const CannedServer server(Http("200 OK", "castor_ready 1\n"));
+  const MetricsAnswer answer = AnswerOf({.url = "http://castor.invalid:1/metrics",
+                                         .connect_to = server.address(),
+                                         .authorization = "Bearer right"});
+  ASSERT_TRUE(answer.page.ok()) << answer.page.status();
+  EXPECT_THAT(*answer.page, ElementsAre(Pair("castor_ready", 1)));
+  EXPECT_EQ(answer.id, 7u);
+  EXPECT_THAT(server.request(), HasSubstr("GET /metrics HTTP/1.1\r\nHost: castor.invalid:1\r\n"));
+  EXPECT_THAT(server.request(), HasSubstr("Authorization: Bearer right\r\n"));
+  EXPECT_THAT(FetchMetrics(server.address()), ElementsAre(Pair("castor_ready", 1)));
+}
+
+TEST(MetricsFetcherTest, RefusalsAreToldApartWithTheirReason) {
+  const auto status = [](const std::string& line) {
+    return AnswerOf(CannedServer(Http(line, "who are you\n"))).page.status();
+  };
+  EXPECT_TRUE(absl::IsUnauthenticated(status("401 Unauthorized")));
+  EXPECT_TRUE(absl::IsPermissionDenied(status("403 Forbidden")));
+  EXPECT_TRUE(absl::IsUnavailable(status("302 Found")));
+  EXPECT_EQ(status("404 Not Found").message(), "HTTP status 404: who are you");
+  EXPECT_THAT(FetchMetrics(CannedServer(Http("404 Not Found", "castor_ready 1\n")).address()),
+              IsEmpty());
+}
+
+TEST(MetricsFetcherTest, APageWithoutEndIsGivenUp) {
+  const CannedServer server("HTTP/1.1 200 OK\r\n\r\n" + std::string(1 << 20, '#'), true);
+  const MetricsAnswer answer = AnswerOf(server);
+  EXPECT_EQ(answer.page.status().message(), "a page of more than 16 MiB");
+}
+
+TEST(MetricsFetcherTest, ASilentServerAndNoneAreErrors) {
+  const CannedServer silent("");
+  const MetricsRequest request{.url = "http://" + silent.address() + "/metrics"};
+  EXPECT_THAT(std::string(AnswerOf(request, milliseconds(50)).page.status().message()),
+              HasSubstr("timed out"));
+  EXPECT_TRUE(absl::IsUnavailable(AnswerOf({.url = "http://127.0.0.1:1/metrics"}).page.status()));
+  EXPECT_FALSE(AnswerOf(CannedServer("nonsense\r\n\r\n")).page.ok());
+}
+
+TEST(MetricsFetcherTest, OneThatIsSlowHoldsNobodyUp) {
+  const CannedServer silent(""), quick(Http("200 OK", "castor_ready 1\n"));
+  MetricsFetcher fetcher({}, milliseconds(60'000));
+  fetcher.Start(1, {.url = "http://" + silent.address() + "/metrics"});
+  fetcher.Start(2, {.url = "http://" + quick.address() + "/metrics"});
+  std::vector<MetricsAnswer> answers;
+  while (answers.empty()) answers = fetcher.Wait(milliseconds(60'000));
+  EXPECT_EQ(answers[0].id, 2u);
+  EXPECT_EQ(fetcher.pending(), 1u);
+}
+
+TEST(ResolverTest, FindsOutWhetherANameIsOneServer) {
+  top::Resolver resolver;
+  const auto look_up = [&](const std::string& host) {
+    resolver.Start(host, "9464");
+    for (;;) {
+      if (auto result = resolver.Poll()) return *std::move(result);
+      std::this_thread::yield();
+    }
+  };
+  const auto local = look_up("localhost");
+  ASSERT_TRUE(local.ok()) << local.status();
+  EXPECT_THAT(*local, IsEmpty()) << "an address of each family is one server";
+  EXPECT_FALSE(look_up("no such name").ok());
+  EXPECT_FALSE(resolver.pending());
+  EXPECT_TRUE(top::IsNumericHost("::1"));
+  EXPECT_FALSE(top::IsNumericHost("localhost"));
+  resolver.Start("castor.invalid", "9464");  // and goes while it looks
+}
+
+}  // namespace
+}  // namespace castor::client
