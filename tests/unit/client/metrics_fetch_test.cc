@@ -1,84 +1,27 @@
 // Reading of pages from servers that answer well, badly, late, or without end.
-#include "client/metrics/fetch.h"
-
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "client/metrics/fetch.h"
 #include "client/top/resolver.h"
+#include "tests/unit/client/canned_server.h"
 
 namespace castor::client {
 namespace {
 
+using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
-using std::chrono::milliseconds;
 
-// Sends each caller the same bytes, and then closes, or stays silent.
-class CannedServer {
- public:
-  explicit CannedServer(std::string answer, bool endless = false)
-      : answer_(std::move(answer)), endless_(endless) {
-    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(listen(listener_, 8), 0);
-    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-    port_ = std::to_string(ntohs(address.sin_port));
-    thread_ = std::thread([this] { Serve(); });
-  }
-  ~CannedServer() {
-    shutdown(listener_, SHUT_RDWR);
-    thread_.join();
-    close(listener_);
-  }
-
-  const std::string& port() const { return port_; }
-  std::string address() const { return "127.0.0.1:" + port_; }
-  const std::string& request() const { return request_; }  // the last; when it was answered
-
- private:
-  void Serve() {
-    for (int caller; (caller = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
-      char bytes[4096];
-      const ssize_t got = recv(caller, bytes, sizeof(bytes), 0);
-      request_.assign(bytes, got > 0 ? static_cast<size_t>(got) : 0);
-      const auto write = [&] {
-        return send(caller, answer_.data(), answer_.size(), MSG_NOSIGNAL) > 0;
-      };
-      while (write() && endless_) {
-      }
-      if (answer_.empty()) recv(caller, bytes, sizeof(bytes), 0);  // until it gives up
-      close(caller);
-    }
-  }
-
-  const std::string answer_;
-  const bool endless_;
-  int listener_ = -1;
-  std::string port_, request_;
-  std::thread thread_;
-};
-
-std::string Http(const std::string& status, const std::string& body) {
-  return "HTTP/1.1 " + status + "\r\nContent-Length: " + std::to_string(body.size()) +
-         "\r\nConnection: close\r\n\r\n" + body;
-}
-
-MetricsAnswer AnswerOf(const MetricsRequest& request, milliseconds patience = milliseconds(20'000)) {
+MetricsAnswer AnswerOf(const MetricsRequest& request,
+                       milliseconds patience = milliseconds(20'000)) {
   MetricsFetcher fetcher({}, patience);
   fetcher.Start(7, request);
   while (fetcher.pending() > 0) {

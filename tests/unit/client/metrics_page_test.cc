@@ -1,11 +1,10 @@
-#include "client/metrics/page.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <string>
 
+#include "client/metrics/page.h"
 #include "tests/support/seeded.h"
 
 namespace castor::client {
@@ -17,8 +16,9 @@ using ::testing::Optional;
 using ::testing::Pair;
 
 TEST(ParseMetricsTest, ReadsSeriesWithAndWithoutLabels) {
-  EXPECT_THAT(ParseMetrics("# HELP a text\n# TYPE a counter\na 1\nb{x=\"1\"} 2.5\r\n\n c\t3\nd{} 4"),
-              ElementsAre(Pair("a", 1), Pair("b{x=\"1\"}", 2.5), Pair("c", 3), Pair("d{}", 4)));
+  EXPECT_THAT(
+      ParseMetrics("# HELP a text\n# TYPE a counter\na 1\nb{x=\"1\"} 2.5\r\n\n c\t3\nd{} 4"),
+      ElementsAre(Pair("a", 1), Pair("b{x=\"1\"}", 2.5), Pair("c", 3), Pair("d{}", 4)));
 }
 
 TEST(ParseMetricsTest, ReadsOpenMetricsWithTimestampsAndExemplars) {
@@ -56,7 +56,8 @@ TEST(ParseMetricsTest, TheLastOfTwoCountsAndThereIsAnEnd) {
 }
 
 TEST(ParseMetricsTest, LabelsAreUnescaped) {
-  const MetricsPage page = ParseMetrics(R"(a{x="q\"uo}te",y="back\\slash",z="li\nne", le="+Inf",} 1)");
+  const MetricsPage page =
+      ParseMetrics(R"(a{x="q\"uo}te",y="back\\slash",z="li\nne", le="+Inf",} 1)");
   ASSERT_EQ(page.size(), 1u);
   ForEachSeries(page, "a", [](std::string_view labels, double value) {
     EXPECT_EQ(LabelOf(labels, "x"), "q\"uo}te");
@@ -69,7 +70,8 @@ TEST(ParseMetricsTest, LabelsAreUnescaped) {
 }
 
 TEST(ParseMetricsTest, AFamilyIsItsSeriesAndNoOthers) {
-  const MetricsPage page = ParseMetrics("a 1\na{x=\"1\"} 2\na{x=\"2\"} 4\na_b 8\na_b{x=\"1\"} 16\n");
+  const MetricsPage page =
+      ParseMetrics("a 1\na{x=\"1\"} 2\na{x=\"2\"} 4\na_b 8\na_b{x=\"1\"} 16\n");
   EXPECT_THAT(SumOf(page, "a"), Optional(7));
   EXPECT_THAT(SumOf(page, "a", "x=\"2\""), Optional(4));
   EXPECT_THAT(SumOf(page, "a_b"), Optional(24));

@@ -1,6 +1,4 @@
 // Frames as text.
-#include "client/top/frame.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "client/top/frame.h"
 #include "tests/support/seeded.h"
 
 namespace castor::top {
@@ -307,8 +306,8 @@ TEST_F(RandomFrameTest, FitsAnyScreenWhateverAServerSays) {
     }
     view.keys = Uniform(0, 1) == 0;
     view.help = Uniform(0, 9) == 0;
-    const Screen screen = Plain(static_cast<size_t>(Uniform(1, 200)),
-                                static_cast<size_t>(Uniform(1, 60)));
+    const Screen screen =
+        Plain(static_cast<size_t>(Uniform(1, 200)), static_cast<size_t>(Uniform(1, 60)));
     const std::vector<std::string> lines = FrameLines(view, screen);
     EXPECT_THAT(lines, SizeIs(Le(screen.rows)));
     EXPECT_THAT(lines, Each(ResultOf([](const std::string& line) { return cli::CellsOf(line); },

@@ -1,6 +1,4 @@
 // What is concluded from pages: quantiles, rates, restarts, sums.
-#include "client/top/rates.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <string>
 
 #include "client/top/histogram.h"
+#include "client/top/rates.h"
 
 namespace castor::top {
 namespace {
@@ -47,16 +46,20 @@ TEST(HistogramTest, BeyondTheLastBoundItIsThatBound) {
 std::string Page(double ok, double failed, double tokens, const std::string& more = "") {
   const auto text = [](double value) { return std::to_string(value) + "\n"; };
   return "castor_ready 1\nprocess_start_time_seconds 1000\n"
-         "castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"encode\"} " + text(ok) +
+         "castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"encode\"} " +
+         text(ok) +
          "castor_requests_total{code=\"RESOURCE_EXHAUSTED\",kernel=\"none\",method=\"encode\"} " +
          text(failed) +
          "castor_requests_total{code=\"OK\",kernel=\"none\",method=\"get_server_info\"} 5\n"
          "castor_request_duration_seconds_bucket{kernel=\"none\",method=\"encode\",le=\"+Inf\"} 0\n"
-         "castor_request_duration_seconds_bucket{kernel=\"vanilla\",method=\"encode\",le=\"0.1\"} " +
+         "castor_request_duration_seconds_bucket{kernel=\"vanilla\",method=\"encode\",le=\"0.1\"}"
+         " " +
          text(ok / 2) +
-         "castor_request_duration_seconds_bucket{kernel=\"vanilla\",method=\"encode\",le=\"0.2\"} " +
+         "castor_request_duration_seconds_bucket{kernel=\"vanilla\",method=\"encode\",le=\"0.2\"}"
+         " " +
          text(ok) +
-         "castor_request_duration_seconds_bucket{kernel=\"vanilla\",method=\"encode\",le=\"+Inf\"} " +
+         "castor_request_duration_seconds_bucket{kernel=\"vanilla\",method=\"encode\",le=\"+Inf\"}"
+         " " +
          text(ok) + "castor_tokens_total{kernel=\"vanilla\",operation=\"encode\"} " + text(tokens) +
          "castor_rejected_total{reason=\"QUEUE_FULL\"} " + text(failed) + more;
 }
@@ -152,8 +155,10 @@ TEST(RatesTest, MemoryOfEveryKindIsTaken) {
 
 TEST(RatesTest, SeveralServersAreSummed) {
   const auto before = ParseMetrics(Page(0, 0, 0));
-  const auto a = ParseMetrics(Page(100, 2, 0, "castor_saturation_ratio 0.2\ncastor_queue_depth 3\n"));
-  const auto b = ParseMetrics(Page(50, 0, 0, "castor_saturation_ratio 0.8\ncastor_queue_depth 4\n"));
+  const auto a =
+      ParseMetrics(Page(100, 2, 0, "castor_saturation_ratio 0.2\ncastor_queue_depth 3\n"));
+  const auto b =
+      ParseMetrics(Page(50, 0, 0, "castor_saturation_ratio 0.8\ncastor_queue_depth 4\n"));
   Rates all = RatesOf(&before, a, 1, 0);
   AddTo(RatesOf(&before, b, 1, 0), &all);
   EXPECT_EQ(all.servers, 2);
