@@ -122,10 +122,9 @@ TEST_F(TopTest, NobodyThereIsAnError) {
 }
 
 TEST_F(TopTest, ReadsOverTlsWithAToken) {
-  server::ServerOptions options =
-      WithCallers(CallerEntry("prometheus", "right", "allow = [\"metrics\"]") +
-                      CallerEntry("mole", "lesser"),
-                  WithTls());
+  server::ServerOptions options = WithCallers(
+      CallerEntry("prometheus", "right", "allow = [\"metrics\"]") + CallerEntry("mole", "lesser"),
+      WithTls());
   options.access.metrics_tls = true;
   options.access.metrics_callers = true;
   StartSecure(std::move(options));
@@ -136,9 +135,9 @@ TEST_F(TopTest, ReadsOverTlsWithAToken) {
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("ready"));
   const std::string token = WriteText(folder_ / "token", "right\n");
-  const Ended by_file = Top({"--metrics", "https://localhost:" + MetricsAddress().substr(10),
-                             "--token-file", token},
-                            {{"SSL_CERT_FILE", ca}});
+  const Ended by_file =
+      Top({"--metrics", "https://localhost:" + MetricsAddress().substr(10), "--token-file", token},
+          {{"SSL_CERT_FILE", ca}});
   EXPECT_EQ(by_file.exit_code, 0) << by_file.err;
   std::vector<std::string> named = flags;
   named.insert(named.end(), {"--server-name", "localhost"});
@@ -153,20 +152,6 @@ TEST_F(TopTest, ReadsOverTlsWithAToken) {
   EXPECT_THAT(ErrorOf({"--once", "--metrics", MetricsAddress(), "--ca", other}),
               HasSubstr("see --ca"));
   EXPECT_THAT(ErrorOf({"--once", "--metrics", MetricsAddress()}), HasSubstr("Try --tls"));
-}
-
-TEST_F(TopTest, ShowsAClientsCertificateWhereOneIsAskedFor) {
-  server::ServerOptions options = WithMutualTls();
-  options.access.metrics_tls = true;
-  StartSecure(std::move(options));
-  const KeyPair me = authority_.Issue({.common_name = "me"});
-  const std::vector<std::string> bare = {"--once", "--metrics", MetricsAddress(), "--ca",
-                                         WriteText(folder_ / "ca.pem", authority_.certificate())};
-  std::vector<std::string> flags = bare;
-  flags.insert(flags.end(), {"--cert", WriteText(folder_ / "me.pem", me.certificate), "--cert-key",
-                             WriteText(folder_ / "me.key", me.key)});
-  EXPECT_EQ(Top(flags).exit_code, 0);
-  EXPECT_THAT(ErrorOf(bare), HasSubstr("--cert"));
 }
 
 TEST_F(TopTest, TlsWhereThereIsNoneIsExplained) {

@@ -1,6 +1,4 @@
 // Servers that start anew, vanish, refuse, and are not what they should be.
-#include "client/top/fleet.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "client/top/fleet.h"
 #include "tests/unit/client/canned_server.h"
 
 namespace castor::top {
@@ -119,7 +118,8 @@ TEST(FleetTest, ANameIsLookedUp) {
 
 TEST(FleetTest, OptionsThatCannotBeUsedAreErrors) {
   EXPECT_FALSE(Fleet::Create({.addresses = {"a/b"}}).ok());
-  EXPECT_FALSE(Fleet::Create({.addresses = {"a"}, .tls = true, .files = {.ca_file = "/none"}}).ok());
+  EXPECT_FALSE(
+      Fleet::Create({.addresses = {"a"}, .tls = true, .files = {.ca_file = "/none"}}).ok());
   EXPECT_FALSE(Fleet::Create({.addresses = {"a"}, .token_file = "/none"}).ok());
   EXPECT_TRUE(Fleet::Create({.addresses = {"a"}, .files = {.ca_file = "/none"}}).ok())
       << "nobody needs the file";
