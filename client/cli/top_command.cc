@@ -51,8 +51,10 @@ int RunTop(const TopFlags& flags) {
   } else {
     top::ShowLive(fleet->get(), live);
   }
-  if ((*fleet)->HasEverRead()) return kOk;
-  if (const std::string problem = (*fleet)->Problem(); !problem.empty()) Complain(problem);
+  // Who quits before there was an answer has not seen an error.
+  const std::string problem = (*fleet)->Problem();
+  if ((*fleet)->HasEverRead() || problem.empty()) return kOk;
+  Complain(problem);
   return kServerError;
 }
 

@@ -58,8 +58,7 @@ class StrictServer {
       const std::unique_ptr<SSL, decltype(&SSL_free)> session(SSL_new(context_.get()), SSL_free);
       SSL_set_fd(session.get(), caller);
       char request[4096];
-      if (SSL_accept(session.get()) == 1 &&
-          SSL_read(session.get(), request, sizeof(request)) > 0) {
+      if (SSL_accept(session.get()) == 1 && SSL_read(session.get(), request, sizeof(request)) > 0) {
         const std::string page = client::Http("200 OK", "castor_ready 1\n");
         SSL_write(session.get(), page.data(), static_cast<int>(page.size()));
         SSL_shutdown(session.get());
