@@ -80,6 +80,7 @@ Runner AddEncodeCommand(CLI::App* command);
 Runner AddModelsCommand(CLI::App* command);
 Runner AddInfoCommand(CLI::App* command);
 Runner AddHealthCommand(CLI::App* command);
+Runner AddTopCommand(CLI::App* command);
 
 // The whole command: parses the arguments, runs what they say, and returns the exit code. May throw
 // what the standard library throws.

@@ -45,6 +45,7 @@ int Run(int argc, char** argv) {
   add("models", "List the server's models", AddModelsCommand);
   add("info", "Show the server's devices, kernels, limits and defaults", AddInfoCommand);
   add("health", "Ask whether the server serves; exit code 0 if so", AddHealthCommand);
+  add("top", "Watch servers live: requests by kernel, queue, latencies, memory", AddTopCommand);
 
   try {
     app.parse(argc, argv);

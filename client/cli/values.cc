@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "client/cli/report.h"
 
@@ -83,6 +84,32 @@ template CLI::Validator Number(int32_t least, int32_t greatest);
 template CLI::Validator Number(int64_t least, int64_t greatest);
 template CLI::Validator Number(uint64_t least, uint64_t greatest);
 template CLI::Validator Number(double least, double greatest);
+
+CLI::Validator Seconds(double least, double greatest) {
+  return CLI::Validator(
+      [=](std::string& input) -> std::string {
+        constexpr std::pair<std::string_view, double> kUnits[] = {
+            {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}};
+        std::string_view digits = input;
+        double unit = 1;
+        for (const auto& [name, seconds] : kUnits) {
+          if (!digits.ends_with(name)) continue;
+          digits.remove_suffix(name.size());
+          unit = seconds;
+          break;
+        }
+        double value = 0;
+        const char* const end = digits.data() + digits.size();
+        const auto [rest, error] = std::from_chars(digits.data(), end, value);
+        value *= unit;
+        if (error == std::errc() && rest == end && value >= least && value <= greatest) {
+          input = FormatReal(value, "%.17g");
+          return "";
+        }
+        return "'" + input + "' is no time from " + Text(least) + " s to " + Text(greatest) + " s";
+      },
+      "");
+}
 
 CLI::Validator Utf8() {
   return CLI::Validator(

@@ -15,6 +15,10 @@ namespace castor::cli {
 template <typename T>
 CLI::Validator Number(T least, T greatest);
 
+// A time within the two bounds, which are seconds: a number and ms, s, m or h, or of seconds
+// without. For Option::transform of a double: it leaves seconds.
+CLI::Validator Seconds(double least, double greatest);
+
 // Text that goes into a message and must therefore be UTF-8.
 CLI::Validator Utf8();
 

@@ -15,3 +15,9 @@ castor_test(cli_tls_test SINGLE_THREADED
             LIBS castor_client castor_secure_server LABELS integration)
 target_compile_definitions(cli_tls_test PRIVATE CASTOR_PROGRAM="$<TARGET_FILE:castor>")
 add_dependencies(cli_tls_test castor)
+
+castor_test(top_test SINGLE_THREADED
+            SOURCES program.cc top_test.cc
+            LIBS castor_server_fixture LABELS integration)
+target_compile_definitions(top_test PRIVATE CASTOR_PROGRAM="$<TARGET_FILE:castor>")
+add_dependencies(top_test castor)

@@ -1,12 +1,11 @@
 #include "client/load/output/terminal.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <numeric>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -19,56 +18,10 @@ constexpr size_t kMemory = 60;       // seconds
 constexpr double kPlainSeconds = 5;  // between lines
 constexpr size_t kMaxNameCells = 28;
 
-enum class Ink { kPlain, kBold, kDim, kRed, kYellow };
-
-const char* SequenceOf(Ink ink) {
-  switch (ink) {
-    case Ink::kBold:
-      return "\x1b[1m";
-    case Ink::kDim:
-      return "\x1b[2m";
-    case Ink::kRed:
-      return "\x1b[31m";
-    case Ink::kYellow:
-      return "\x1b[33m";
-    case Ink::kPlain:
-      break;
-  }
-  return "";
-}
-
-// A line that is cut where the screen ends, whatever it contains.
-class ScreenLine {
- public:
-  explicit ScreenLine(const Screen& screen)
-      : room_(screen.columns > 0 ? screen.columns - 1 : 0), color_(screen.color) {}
-
-  // `text` is the program's own or FitText's: it has no control characters.
-  ScreenLine& Add(std::string_view text, Ink ink = Ink::kPlain) {
-    const std::string fitted = FitText(text, room_);
-    room_ -= std::min(room_, CellsOf(fitted));
-    const bool colored = color_ && ink != Ink::kPlain;
-    text_ += (colored ? SequenceOf(ink) : "") + fitted + (colored ? "\x1b[0m" : "");
-    return *this;
-  }
-
-  // In a column of `width` cells, at its right end if `right`.
-  ScreenLine& Column(const std::string& text, size_t width, bool right, Ink ink = Ink::kPlain) {
-    const std::string fitted = FitText(text, width);
-    const std::string pad(width - CellsOf(fitted), ' ');
-    if (right) Add(pad);
-    Add(fitted, ink);
-    if (!right) Add(pad);
-    return *this;
-  }
-
-  std::string Take() { return std::move(text_); }
-
- private:
-  size_t room_;
-  const bool color_;
-  std::string text_;
-};
+using cli::Bar;
+using cli::Ink;
+using cli::ScreenLine;
+using cli::Sparkline;
 
 int64_t EndedIn(const Second& second) {
   return std::accumulate(second.outcomes.begin(), second.outcomes.end(), int64_t{0});
@@ -98,33 +51,6 @@ Second SumOf(const std::vector<Second>& seconds) {
 std::string QuantileIn(const Second& second, double quantile) {
   if (second.intended.empty()) return "-";
   return TimeText(static_cast<double>(second.intended.ValueAt(quantile)));
-}
-
-// A bar of the phase's progress.
-std::string Bar(double share, size_t cells, bool unicode) {
-  const auto full = static_cast<size_t>(share * static_cast<double>(cells) + 0.5);
-  std::string bar;
-  for (size_t i = 0; i < cells; ++i) {
-    bar += i < full ? (unicode ? "█" : "#") : (unicode ? "░" : ".");
-  }
-  return bar;
-}
-
-// The newest `cells` values, as heights of the greatest among them.
-std::string Sparkline(const std::deque<int64_t>& values, size_t cells, bool unicode) {
-  constexpr const char* kBlocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-  constexpr const char* kLetters[] = {"_", ".", ".", "-", "-", "=", "=", "#"};
-  const size_t first = values.size() > cells ? values.size() - cells : 0;
-  const int64_t greatest =
-      std::accumulate(values.begin() + static_cast<std::ptrdiff_t>(first), values.end(), int64_t{1},
-                      [](int64_t a, int64_t b) { return std::max(a, b); });
-  std::string line;
-  for (size_t i = first; i < values.size(); ++i) {
-    const auto level =
-        static_cast<size_t>(7.999 * static_cast<double>(values[i]) / static_cast<double>(greatest));
-    line += unicode ? kBlocks[level] : kLetters[level];
-  }
-  return line;
 }
 
 std::string HeadLine(const Progress& progress, const Screen& screen) {
@@ -175,8 +101,8 @@ std::string FootLine(const Progress& progress, const ViewMemory& memory, int64_t
   const bool busy = progress.cpu_share > 0.9;  // as the verdict's rule client-cpu
   line.Add("   client CPU ", Ink::kDim)
       .Add(PercentText(progress.cpu_share, 1), busy ? Ink::kRed : Ink::kPlain);
-  std::deque<int64_t> values = memory.p99;
-  values.push_back(p99);
+  std::vector<std::optional<double>> values(memory.p99.begin(), memory.p99.end());
+  values.emplace_back(static_cast<double>(p99));
   line.Add("   p99 ", Ink::kDim);
   const size_t used = 48;
   const size_t room = screen.columns > used + 5 ? screen.columns - used : 5;
@@ -198,22 +124,6 @@ std::vector<ClassRow> ClassRowsOf(const Progress& progress, const ViewMemory& me
     rows.push_back(std::move(row));
   }
   return rows;
-}
-
-bool LocaleIsUtf8() {
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const char* const value = std::getenv(name);
-    if (value == nullptr || *value == '\0') continue;
-    std::string lower = value;
-    for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return lower.find("utf-8") != std::string::npos || lower.find("utf8") != std::string::npos;
-  }
-  return false;
-}
-
-bool EnvironmentHas(const char* name) {
-  const char* const value = std::getenv(name);
-  return value != nullptr && *value != '\0';
 }
 
 }  // namespace
@@ -273,24 +183,19 @@ std::string PlainLine(const Progress& progress, const Second& recent, double sec
   return line;
 }
 
-LiveView::LiveView(int descriptor) : descriptor_(descriptor) {
-  const char* const term = std::getenv("TERM");
-  const bool dumb = term == nullptr || *term == '\0' || std::string_view(term) == "dumb";
-  block_ = isatty(descriptor) == 1 && !dumb;
-  screen_.color = !EnvironmentHas("NO_COLOR");
-  screen_.unicode = LocaleIsUtf8();
-}
+LiveView::LiveView(int descriptor)
+    : descriptor_(descriptor),
+      block_(cli::IsScreen(descriptor)),
+      screen_(cli::ScreenOf(descriptor)) {}
 
 LiveView::LiveView(int descriptor, const Screen& screen)
     : descriptor_(descriptor), block_(true), fixed_(true), screen_(screen) {}
 
 Screen LiveView::Measured() const {
-  Screen screen = screen_;
-  winsize size{};
-  if (!fixed_ && ioctl(descriptor_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) {
-    screen.columns = size.ws_col;
-    screen.rows = size.ws_row;
-  }
+  if (fixed_) return screen_;
+  Screen screen = cli::ScreenOf(descriptor_);
+  screen.color = screen_.color;
+  screen.unicode = screen_.unicode;
   return screen;
 }
 

@@ -8,15 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/screen.h"
 #include "client/load/drive/progress.h"
 
 namespace castor::load {
 
-struct Screen {
-  size_t columns = 80, rows = 24;
-  bool color = true;
-  bool unicode = true;  // otherwise ASCII alone
-};
+using cli::Screen;
 
 // What the view remembers from one call to the next.
 struct ViewMemory {

@@ -9,10 +9,10 @@ namespace castor::bench {
 namespace {
 
 // The names and values of those gauges that are not 0.
-std::string LeftBehind(const MetricsPage& page) {
+std::string LeftBehind(const client::MetricsPage& page) {
   if (page.empty()) return "no metrics";
   std::string left;
-  for (const auto& [name, value] : page.series()) {
+  for (const auto& [name, value] : page) {
     const bool gauge =
         name.starts_with("castor_inflight_") || name.starts_with("castor_queue_depth");
     if (gauge && value != 0) left += name + " " + Whole(value) + " ";

@@ -62,12 +62,13 @@ void WarmUp(Caller& caller, const HugeRequest& huge) {
   }
 }
 
-std::string CountersOf(const MetricsPage& page) {
+std::string CountersOf(const client::MetricsPage& page) {
   const auto text = [&](const char* stage) {
-    const auto count = page.Sum("castor_cancelled_total", std::string("stage=\"") + stage + "\"");
+    const auto count =
+        client::SumOf(page, "castor_cancelled_total", std::string("stage=\"") + stage + "\"");
     return count.has_value() ? Whole(*count) : std::string("n/a");
   };
-  const auto inflight = page.Sum("castor_inflight_requests");
+  const auto inflight = client::SumOf(page, "castor_inflight_requests");
   return "queued " + text("queued") + ", running " + text("running") + "; in flight " +
          (inflight.has_value() ? Whole(*inflight) : "n/a");
 }

@@ -28,11 +28,12 @@ struct Counters {
   std::optional<double> compute_seconds, wasted_seconds;
   std::optional<double> expired_queued, expired_running;
 
-  explicit Counters(const MetricsPage& page)
-      : compute_seconds(page.Sum("castor_stage_duration_seconds_sum", "phase=\"compute\"")),
-        wasted_seconds(page.Sum("castor_wasted_compute_seconds_total")),
-        expired_queued(page.Sum("castor_cancelled_total", "stage=\"queued\"")),
-        expired_running(page.Sum("castor_cancelled_total", "stage=\"running\"")) {}
+  explicit Counters(const client::MetricsPage& page)
+      : compute_seconds(
+            client::SumOf(page, "castor_stage_duration_seconds_sum", "phase=\"compute\"")),
+        wasted_seconds(client::SumOf(page, "castor_wasted_compute_seconds_total")),
+        expired_queued(client::SumOf(page, "castor_cancelled_total", "stage=\"queued\"")),
+        expired_running(client::SumOf(page, "castor_cancelled_total", "stage=\"running\"")) {}
 };
 
 // Adds what a counter grew by during a run.
@@ -54,7 +55,7 @@ struct LoadRuns {
   Codes codes;
   std::vector<double> lags;
   std::string resident;  // in the last round
-  Counters grown{MetricsPage()};
+  Counters grown{client::MetricsPage()};
   CpuShare cpu;
 
   void Run(PinnedTextServer& server, double rate, std::chrono::duration<double> length,

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/bench/load/metrics_page.h"
+#include "client/metrics/fetch.h"
 
 namespace castor::bench {
 
@@ -32,7 +32,10 @@ class ServerProcess {
   ServerProcess& operator=(const ServerProcess&) = delete;
 
   const std::string& address() const { return address_; }
-  MetricsPage Metrics() const { return MetricsPage::Fetch(metrics_port_); }
+  // Empty if it does not come.
+  client::MetricsPage Metrics() const {
+    return client::FetchMetrics("127.0.0.1:" + std::to_string(metrics_port_));
+  }
 
   // Processor time so far.
   std::chrono::nanoseconds CpuTime() const;

@@ -192,7 +192,7 @@ void Soak(const Settings& settings, Report& report) {
   std::vector<Point> heap;  // MiB by cycle
   for (int cycle = 1; cycle <= cycles.count; ++cycle) {
     std::this_thread::sleep_until(cycles.at(cycle) - kBeforeNext);
-    const auto used = server.Metrics().Sum("castor_heap_used_bytes");
+    const auto used = client::SumOf(server.Metrics(), "castor_heap_used_bytes");
     if (used.has_value()) heap.push_back({static_cast<double>(cycle - 1), *used / (1 << 20)});
     std::this_thread::sleep_until(cycles.at(cycle));
     if (cycle % (std::chrono::minutes(1) / kCycle) != 0) continue;

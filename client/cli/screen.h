@@ -1,0 +1,58 @@
+// Lines for a terminal: coloured text that never leaves its line, bars, small charts.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/cli/text.h"
+
+namespace castor::cli {
+
+struct Screen {
+  size_t columns = 80, rows = 24;
+  bool color = true;
+  bool unicode = true;  // otherwise ASCII alone
+};
+
+// Of the environment, by NO_COLOR and the locale; its size is `descriptor`'s where that is a
+// terminal which tells it, and the default otherwise.
+Screen ScreenOf(int descriptor);
+
+// Whether it is a terminal that can do more than print lines.
+bool IsScreen(int descriptor);
+
+enum class Ink { kPlain, kBold, kDim, kRed, kYellow, kGreen };
+
+// A line that is cut where the screen ends, whatever it contains: at most `screen.columns` - 1
+// cells (a terminal may wrap at the last column). Colours end with their text.
+class ScreenLine {
+ public:
+  explicit ScreenLine(const Screen& screen)
+      : room_(screen.columns > 0 ? screen.columns - 1 : 0), color_(screen.color) {}
+
+  // `text` may come from anywhere: see FitText.
+  ScreenLine& Add(std::string_view text, Ink ink = Ink::kPlain);
+
+  // In a column of `width` cells, at its right end if `right`.
+  ScreenLine& Column(const std::string& text, size_t width, bool right, Ink ink = Ink::kPlain);
+
+  size_t room() const { return room_; }  // cells that are left
+
+  std::string Take() { return std::move(text_); }
+
+ private:
+  size_t room_;
+  bool color_;
+  std::string text_;
+};
+
+// `share` of `cells`, from 0 to 1.
+std::string Bar(double share, size_t cells, bool unicode);
+
+// The newest `cells` values, as heights of the greatest among them; a blank where there is none.
+std::string Sparkline(const std::vector<std::optional<double>>& values, size_t cells, bool unicode);
+
+}  // namespace castor::cli
