@@ -91,7 +91,8 @@ spec:
         --connections, "2", --json, /dev/stdout${flags}]
       securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
       resources: {requests: {cpu: 50m, memory: 64Mi}, limits: {cpu: "1", memory: 256Mi}}
-${load_mounts:-}
+${load_container:-}
+${load_volumes:-}
 END
   k wait --for=condition=Ready "pod/$name" --timeout=60s >/dev/null
 }

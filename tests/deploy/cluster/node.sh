@@ -96,6 +96,7 @@ clusterDomain: $domain
 resolvConf: ""
 seccompDefault: true
 nodeStatusUpdateFrequency: 5s
+syncFrequency: 10s  # by which Secrets reach pods; 1m by default
 # A test machine's disk may well be nearly full: do not evict for that.
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%, nodefs.inodesFree: 1%}
 imageGCHighThresholdPercent: 100
