@@ -1,5 +1,5 @@
-// Which memory is whose, as Prometheus families, sampled when someone scrapes: models' weights, what
-// running batches hold, what the allocators keep, and the bound on it all.
+// Which memory is whose, as Prometheus families, sampled when someone scrapes: models' weights,
+// what running batches hold, what the allocators keep, and the bound on it all.
 #pragma once
 
 #include <prometheus/collectable.h>
