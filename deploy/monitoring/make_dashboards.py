@@ -309,7 +309,8 @@ SCHEDULER = [
               "short queue is a server well used.",
               (rate(STAGES + "_sum", "pod", COMPUTE), "{{pod}}"))),
     Row("Waiting",
-        Panel("Wait by priority, p50", "s", "High priority waits least.",
+        Panel("Wait by priority, p50", "s", "Between requests for one kernel, high priority waits least. "
+              "The histogram ends at 1.6 s.",
               (quantile(0.5, "castor_wait_duration_seconds", "priority"), "{{priority}}")),
         Panel("Wait by priority, p99", "s", "The same, of those that waited longest.",
               (quantile(0.99, "castor_wait_duration_seconds", "priority"), "{{priority}}")),
@@ -333,7 +334,8 @@ SCHEDULER = [
         Panel("Refused by reason", "reqps", "What admission turned away.",
               (rate("castor_rejected_total", "reason") + " > 0", "{{reason}}")),
         Panel("Calls in flight", "short", "Begun and not ended, messages in transit included.",
-              (total("castor_inflight_calls", "method") + " > 0", "{{method}}"), stacked=True)),
+              (total("castor_inflight_calls", "method", f", {COMPUTING}"), "{{method}}"),
+              stacked=True)),
 ]
 
 PROCESS = [
@@ -342,8 +344,8 @@ PROCESS = [
               "beyond 90 % an alert comes, beyond 100 % the kernel ends it.",
               (f"process_resident_memory_bytes{{{OF}}} / castor_memory_limit_bytes{{{OF}}}",
                "{{pod}}"), most=1, limits=((0.9, RED),)),
-        Panel("Who holds it", "bytes", "Staging memory and heap are what grows with load. The "
-              "heap keeps free memory for the next messages; that is no leak.",
+        Panel("Who holds it", "bytes", "Heap and resident follow the load. The heap keeps free "
+              "memory for the next messages; that is no leak. On a CPU staging memory is of it.",
               (total("castor_heap_used_bytes"), "heap, used"),
               (total("castor_heap_free_bytes"), "heap, free"),
               (f"sum (process_resident_memory_bytes{{{OF}}} and on (job, instance) castor_ready)",

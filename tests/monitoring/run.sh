@@ -67,6 +67,9 @@ wait "$load" || true # its verdict is about objectives, which this workload miss
 cat "$work/load.txt"
 
 echo
+echo "warnings of the server:"
+sed -n 's/.*"level":"\(warning\|error\)"/\1/p' "$work/server.log" | cut -c1-160 | sort | uniq -c
+echo
 echo "alerts:"
 curl -s "$prometheus/api/v1/alerts" | /usr/bin/python3 -c 'import json, sys
 for alert in json.load(sys.stdin)["data"]["alerts"]:
@@ -83,6 +86,8 @@ for page in "$out"/*.html; do
     --window-size="1472,$(cat "$name.height")" --screenshot="$name.png" "file://$page" \
     >/dev/null 2>&1
   rm "$name.height"
+  # A quarter of the size, if it is there.
+  ! command -v pngquant >/dev/null || pngquant --force --ext .png --speed 1 32 "$name.png"
 done
 if $failed; then exit 1; fi
 echo "every query of every panel has data"
