@@ -59,6 +59,16 @@ def check_names(where, expression, known):
             problem(f"{where}: no server exports {name}, and no rule records it")
 
 
+def check_edges(rule, pages):
+    """An edge that the histogram has not is a series that does not exist."""
+    for name, labels in re.findall(r"(\w+_bucket)\{([^}]*)\}", rule["expr"]):
+        for edges in re.findall(r'le=~?"([^"]*)"', labels):
+            if not any(f'le="{edge}"' in line for edge in edges.split("|") for page in pages
+                       for line in pathlib.Path(page).read_text().splitlines()
+                       if line.startswith(name + "{")):
+                problem(f"{rule['record']}: {name} has no edge {edges}")
+
+
 def rules_of(path):
     groups = yaml.safe_load(path.read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
@@ -164,6 +174,8 @@ def main():
     if "castor_ready" not in known:
         sys.exit("check.py: the page is not a server's")
     known |= {rule["record"] for rule in recorded}
+    for rule in recorded:
+        check_edges(rule, sys.argv[1:])
     for rule in recorded + alerts:
         check_names(rule.get("record") or rule["alert"], rule["expr"], known)
     check_alerts(alerts)
