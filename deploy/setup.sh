@@ -70,6 +70,7 @@ build_packages=(
 dev_packages=(
   clang-16 clang-format-16 libclang-rt-16-dev llvm-16 # sanitizers, fuzzers, format
   shellcheck binutils git python3-h2                  # checks; broken HTTP/2 for hostile tests
+  python3-yaml openssl                                # checks of the rules for Prometheus
 )
 
 # Prints the packages in $@ that are not installed.
@@ -236,7 +237,7 @@ install_model() {
 install_promtool() {
   local work
   work=$(mktemp -d)
-  say "promtool, for the check of /metrics"
+  say "promtool, for the checks of /metrics and of the rules"
   if ! (cd "$work" && apt-get download -qq prometheus >/dev/null 2>&1); then
     become_root "reading the package lists"
     refresh_lists

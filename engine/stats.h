@@ -62,10 +62,21 @@ struct LoadStats {
   double saturation = 0;
 };
 
+// What running batches take of the device's memory, as it is predicted: upper bounds.
+struct RunMemory {
+  int64_t activations = 0;  // of an encoder's layers, between kernels
+  int64_t workspace = 0;    // all else: kernels' scratch, copies of tensors on a GPU
+};
+
 struct MemoryStats {
   int64_t device_allocated_bytes = 0;  // in tensors; on the CPU: the model weights
   int64_t device_reserved_bytes = 0;   // held by the caching allocator
   int64_t device_peak_bytes = 0;
+  // Of what is reserved and in no tensor, parts of blocks that others still use: only tensors that
+  // fit can have them, and the driver cannot have them back.
+  int64_t device_split_bytes = 0;
+  RunMemory runs;
+  RunMemory runs_peak;            // the most of each so far
   int64_t host_in_use_bytes = 0;  // staging memory handed out
   int64_t host_cached_bytes = 0;
   int64_t host_peak_bytes = 0;

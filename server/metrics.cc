@@ -10,6 +10,7 @@
 
 #include "engine/kernel_table.h"
 #include "server/metrics_engine.h"
+#include "server/metrics_memory.h"
 #include "server/metrics_process.h"
 #include "server/version.h"
 
@@ -127,6 +128,8 @@ struct Metrics::Children {
   Gauge* connections = nullptr;
   std::array<Counter*, kRefusedConnections> refused_connections{};
   Counter* expelled = nullptr;
+  Gauge* arriving_bytes = nullptr;
+  Gauge* leaving_bytes = nullptr;
   Gauge* regions = nullptr;
   Counter* shared_memory_read = nullptr;
   Counter* shared_memory_written = nullptr;
@@ -220,6 +223,14 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                       "streams or headers beyond the limits.")
                   .Register(registry)
                   .Add({});
+  auto& messages = prometheus::BuildGauge()
+                       .Name("castor_message_bytes")
+                       .Help(
+                           "What gRPC holds of messages: in, parts of those that are not whole; "
+                           "out, answers that have not left, whose tensors are staging memory.")
+                       .Register(registry);
+  arriving_bytes = &messages.Add({{"direction", "in"}});
+  leaving_bytes = &messages.Add({{"direction", "out"}});
   regions = &prometheus::BuildGauge()
                  .Name("castor_shared_memory_regions")
                  .Help("Shared-memory regions registered.")
@@ -276,6 +287,7 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
 Metrics::Metrics(const Engine& engine)
     : registry_(std::make_shared<prometheus::Registry>()),
       engine_(MakeEngineCollector(engine)),
+      memory_(MakeMemoryCollector(engine)),
       process_(MakeProcessCollector()),
       children_(std::make_unique<Children>(*registry_, engine)),
       access_(*registry_) {}
@@ -331,6 +343,14 @@ void Metrics::SentBytes(Method method, size_t bytes) {
   if (counter != nullptr) counter->Increment(static_cast<double>(bytes));
 }
 
+void Metrics::ArrivingBytes(int64_t change) {
+  children_->arriving_bytes->Increment(static_cast<double>(change));
+}
+
+void Metrics::LeavingBytes(int64_t change) {
+  children_->leaving_bytes->Increment(static_cast<double>(change));
+}
+
 void Metrics::RegionAdded() { children_->regions->Increment(); }
 
 void Metrics::RegionRemoved() { children_->regions->Decrement(); }
@@ -371,7 +391,7 @@ absl::StatusOr<int> Metrics::StartEndpoint(const std::string& listen, MetricsAcc
 std::string Metrics::Page() const {
   std::vector<prometheus::MetricFamily> families;
   for (const auto& source :
-       {std::static_pointer_cast<prometheus::Collectable>(registry_), engine_, process_}) {
+       {std::static_pointer_cast<prometheus::Collectable>(registry_), engine_, memory_, process_}) {
     for (prometheus::MetricFamily& family : source->Collect()) {
       families.push_back(std::move(family));
     }

@@ -85,6 +85,11 @@ class Metrics {
   void ReceivedBytes(Method method, size_t bytes);
   void SentBytes(Method method, size_t bytes);
 
+  // What gRPC holds of messages now, by how it has changed: parts of those that are not whole, and
+  // answers that have not left.
+  void ArrivingBytes(int64_t change);
+  void LeavingBytes(int64_t change);
+
   // What travels beside the messages, in shared-memory regions: how many there are, and bytes of
   // tensors.
   void RegionAdded();
@@ -114,6 +119,7 @@ class Metrics {
 
   const std::shared_ptr<prometheus::Registry> registry_;
   const std::shared_ptr<prometheus::Collectable> engine_;   // samples Engine::stats()
+  const std::shared_ptr<prometheus::Collectable> memory_;   // the engine's, and the heap's
   const std::shared_ptr<prometheus::Collectable> process_;  // samples /proc/self
   const std::unique_ptr<Children> children_;                // of the registry's families
   AccessMetrics access_;

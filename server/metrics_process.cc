@@ -1,7 +1,6 @@
 #include "server/metrics_process.h"
 
 #include <dirent.h>
-#include <malloc.h>
 #include <prometheus/metric_family.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -83,10 +82,6 @@ class ProcessCollector : public prometheus::Collectable {
       add("process_max_fds", "Open file descriptors at most.", MetricType::Gauge,
           static_cast<double>(limit.rlim_cur));
     }
-    const struct mallinfo2 heap = mallinfo2();
-    add("castor_heap_used_bytes",
-        "Blocks of the heap in use: without the free memory that is resident for the next message.",
-        MetricType::Gauge, static_cast<double>(heap.uordblks + heap.hblkhd));
     add("castor_log_lines_dropped_total", "Log lines lost because standard error was too slow.",
         MetricType::Counter, static_cast<double>(DroppedLogLines()));
     return families;

@@ -236,6 +236,9 @@ EngineStats EngineImpl::stats() const {
   stats.load.oldest_seconds = std::max(0.0, Microseconds(scheduler_.oldest(), now) * 1e-6);
   stats.load.saturation = load.saturation;
   stats.memory = loop_.device().memory();
+  const ActiveRuns::Memory runs = admission_->runs().memory();
+  stats.memory.runs = runs.now;
+  stats.memory.runs_peak = runs.peak;
   const HostPoolStats host = host_pool_->stats();
   stats.memory.host_in_use_bytes = host.in_use_bytes;
   stats.memory.host_cached_bytes = host.cached_bytes;

@@ -57,8 +57,8 @@ class Device {
   virtual const DeviceInfo& info() const = 0;                        // any thread
   virtual std::shared_ptr<HostPool> host_pool() const = 0;           // any thread
   virtual std::span<const attention::Variant> variants() const = 0;  // any thread
-  virtual MemoryStats memory() const = 0;  // any thread; host fields unset
-  virtual bool healthy() const = 0;        // any thread
+  virtual MemoryStats memory() const = 0;                            // any thread; device_* alone
+  virtual bool healthy() const = 0;                                  // any thread
 
   // Whether tensors are copied to memory of the device's own, instead of being used where they are
   // staged. Any thread.

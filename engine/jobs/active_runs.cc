@@ -63,6 +63,9 @@ ActiveRuns::Id ActiveRuns::Begin(Plan plan, TimePoint now) noexcept {
                    .passed_us = 0,
                    .since = now,
                    .held_up = false});
+  const RunMemory memory = MemoryLocked();
+  peak_ = {.activations = std::max(peak_.activations, memory.activations),
+           .workspace = std::max(peak_.workspace, memory.workspace)};
   return last_;
 }
 
@@ -124,6 +127,18 @@ int64_t ActiveRuns::HeldLocked() const {
 int64_t ActiveRuns::held_bytes() const noexcept {
   MutexLock lock(mu_);
   return HeldLocked();
+}
+
+RunMemory ActiveRuns::MemoryLocked() const {
+  attention::Count activations = 0;
+  for (const Run& run : runs_) activations += run.plan.activation_bytes;
+  return {.activations = activations.value(),
+          .workspace = std::max<int64_t>(0, HeldLocked() - activations.value())};
+}
+
+ActiveRuns::Memory ActiveRuns::memory() const noexcept {
+  MutexLock lock(mu_);
+  return {.now = MemoryLocked(), .peak = peak_};
 }
 
 ActiveRuns::Wait ActiveRuns::WaitFor(double us, TimePoint now, int64_t beside) const noexcept {

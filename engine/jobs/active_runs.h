@@ -19,6 +19,7 @@
 
 #include "engine/base/mutex.h"
 #include "engine/base/time.h"
+#include "engine/stats.h"
 
 namespace castor {
 
@@ -44,9 +45,10 @@ class ActiveRuns {
     double longest_us = 0;  // of its longest request, alone
     // Of all its requests; unset if they are of several.
     std::optional<std::string> tenant = {};
-    double half_turn = 0;      // virtual: the middle of its service (scheduling/fair_queue.h)
-    bool passes = false;       // the run that began last is held up until this one ends
-    int64_t device_bytes = 0;  // of the device's memory, that it holds to its end
+    double half_turn = 0;          // virtual: the middle of its service (scheduling/fair_queue.h)
+    bool passes = false;           // the run that began last is held up until this one ends
+    int64_t device_bytes = 0;      // of the device's memory, that it holds to its end
+    int64_t activation_bytes = 0;  // of these
   };
   Id Begin(Plan plan, TimePoint now) noexcept;
 
@@ -77,6 +79,12 @@ class ActiveRuns {
 
   // Of the device's memory, what the runs hold together.
   int64_t held_bytes() const noexcept;
+  // The same by what it is for, and the most of each so far.
+  struct Memory {
+    RunMemory now;
+    RunMemory peak;
+  };
+  Memory memory() const noexcept;
 
   // The time until a request of `us` can begin, if none other waits; and what is left of the runs
   // that it passes then, which keep their share of the device meanwhile. It passes those beside
@@ -98,6 +106,7 @@ class ActiveRuns {
   };
 
   int64_t HeldLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  RunMemory MemoryLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static double DoneUs(const Run& run, TimePoint now);
   static double LeftUs(const Run& run, TimePoint now);
   // The longest that may pass it, as far as it depends on its own length.
@@ -115,6 +124,7 @@ class ActiveRuns {
   mutable Mutex mu_;
   std::vector<Run> runs_ ABSL_GUARDED_BY(mu_);  // in order of their begin
   Id last_ ABSL_GUARDED_BY(mu_) = 0;
+  RunMemory peak_ ABSL_GUARDED_BY(mu_);
   Recent recent_ ABSL_GUARDED_BY(mu_);
 };
 

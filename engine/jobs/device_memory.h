@@ -18,16 +18,22 @@ namespace castor {
 struct MemoryNeed {
   int64_t own = 0;     // grows with the request: in a batch it adds up
   int64_t shared = 0;  // scratch that a batch has once, whoever is in it
+  // Of `own`, what an encoder's layers hold between kernels. The rest is workspace.
+  int64_t activations = 0;
 
   int64_t bytes() const { return (attention::Count(own) + shared).value(); }
 
   // Of a batch of both.
   friend MemoryNeed operator+(const MemoryNeed& a, const MemoryNeed& b) {
-    return {(attention::Count(a.own) + b.own).value(), std::max(a.shared, b.shared)};
+    return {.own = (attention::Count(a.own) + b.own).value(),
+            .shared = std::max(a.shared, b.shared),
+            .activations = (attention::Count(a.activations) + b.activations).value()};
   }
   // What suffices for either.
   friend MemoryNeed Most(const MemoryNeed& a, const MemoryNeed& b) {
-    return {std::max(a.own, b.own), std::max(a.shared, b.shared)};
+    return {.own = std::max(a.own, b.own),
+            .shared = std::max(a.shared, b.shared),
+            .activations = std::max(a.activations, b.activations)};
   }
 };
 

@@ -104,11 +104,13 @@ MemoryNeed MemoryOf(const JobList& jobs) {
 }
 
 ActiveRuns::Plan RunPlanOf(const JobList& jobs, bool passes) {
+  const MemoryNeed memory = MemoryOf(jobs);
   ActiveRuns::Plan plan{.predicted_us = PredictedUs(jobs),
                         .tenant = jobs.front()->tenant,
                         .half_turn = jobs.front()->half_turn,
                         .passes = passes,
-                        .device_bytes = MemoryOf(jobs).bytes()};
+                        .device_bytes = memory.bytes(),
+                        .activation_bytes = memory.activations};
   for (const auto& job : jobs) {
     plan.longest_us = std::max(plan.longest_us, job->predicted.alone_us());
     if (plan.tenant != job->tenant) plan.tenant.reset();

@@ -103,8 +103,8 @@ MemoryNeed MemoryPredictor::Predict(const LoadedModel& model, const Kernel& kern
   spec.kernel = kernel;
   const MemoryNeed workspace = WorkspaceOf(spec, cu_seqlens, cu_seqlens);
   const encoder::Activations activations = model.encoder->activations();
-  Count own = activations.Of(tokens, sequences, request.output == EncodeOutput::kPooled);
-  own += workspace.own;
+  const Count rows = activations.Of(tokens, sequences, request.output == EncodeOutput::kPooled);
+  Count own = rows + workspace.own;
   Count shared = activations.body.batch + workspace.shared;
   if (copies_) {
     // Kernels return their rows in a tensor of their own, and embeddings are copied in.
@@ -117,7 +117,7 @@ MemoryNeed MemoryPredictor::Predict(const LoadedModel& model, const Kernel& kern
     own += Count(sequences) * kListsOfSequence + Count(tokens) * kListsOfToken;
     shared += kListsOfBatch;
   }
-  return {.own = own.value(), .shared = shared.value()};
+  return {.own = own.value(), .shared = shared.value(), .activations = rows.value()};
 }
 
 }  // namespace castor

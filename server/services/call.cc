@@ -30,6 +30,7 @@ CallRecord::CallRecord(const ServiceContext& services, Method method)
 
 CallRecord::~CallRecord() {
   if (answered_ && lost_.load(std::memory_order_relaxed)) services_.metrics.AnswerLost(method_);
+  services_.metrics.LeavingBytes(-answer_bytes_);
   services_.metrics.Ended(method_);
   services_.lifecycle.LeaveCall();
 }
@@ -61,6 +62,8 @@ void CallRecord::Answered(const grpc::ByteBuffer& message, std::optional<KernelN
                           std::string_view request_id) {
   services_.metrics.SentBytes(method_, message.Length());
   answered_ = true;
+  answer_bytes_ = static_cast<int64_t>(message.Length());
+  services_.metrics.LeavingBytes(answer_bytes_);
   Finished(grpc::StatusCode::OK, kernel, request_id);
 }
 

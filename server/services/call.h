@@ -83,6 +83,7 @@ class CallRecord {
   const bool accepted_;
   std::atomic<bool> lost_ = false;
   bool answered_ = false;
+  int64_t answer_bytes_ = 0;  // that gRPC holds until this call ends
 };
 
 }  // namespace castor::server

@@ -86,6 +86,10 @@ void ConnectionWatch::Run() {
         connections_.Remove(tag);
       }
     }
+    // Nobody looks again while nobody is connected.
+    if (anyone && connections_.open() == 0) {
+      connections_.BoundUnfinished(max_unfinished_bytes_, {now, 0});
+    }
   }
 }
 

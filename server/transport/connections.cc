@@ -333,14 +333,16 @@ void Connections::BoundUnfinished(int64_t limit, const Moment& moment) {
     total += bytes;
     keeping.emplace_back(bytes, std::move(connection));
   }
-  if (total <= limit) return;
-  std::sort(keeping.begin(), keeping.end(),
-            [](const auto& a, const auto& b) { return a.first > b.first; });
-  for (const auto& [bytes, connection] : keeping) {
-    if (total <= limit) break;
-    Expel(*connection, bytes, "most that is not whole, and too much of it in all");
-    total -= bytes;
+  if (total > limit) {
+    std::sort(keeping.begin(), keeping.end(),
+              [](const auto& a, const auto& b) { return a.first > b.first; });
+    for (const auto& [bytes, connection] : keeping) {
+      if (total <= limit) break;
+      Expel(*connection, bytes, "most that is not whole, and too much of it in all");
+      total -= bytes;
+    }
   }
+  metrics_.ArrivingBytes(total - std::exchange(unfinished_, total));
 }
 
 bool Connections::CloseLargest() {

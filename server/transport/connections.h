@@ -178,7 +178,8 @@ class Connections {
   void CloseSilent(TimePoint now);
 
   // Closes connections that send headers without end. Then closes the one with the most unfinished
-  // bytes, until all together have no more than `limit`. Call periodically, from one thread.
+  // bytes, until all together have no more than `limit`. Metrics learn what is left. Call
+  // periodically, from one thread, and once more when all connections have gone.
   void BoundUnfinished(int64_t limit, const Moment& moment);
 
   // Closes the connection with the most unfinished bytes, as of the last BoundUnfinished. False if
@@ -207,6 +208,7 @@ class Connections {
 
   const Limits limits_;
   Metrics& metrics_;
+  int64_t unfinished_ = 0;  // when BoundUnfinished last looked; of its thread only
 
   mutable Mutex mu_;
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;

@@ -155,6 +155,10 @@ bool ServerTest::AwaitMetric(const std::string& series, double value) const {
   return Await([&] { return Metric(series) == value; });
 }
 
+bool ServerTest::AwaitMetricAtLeast(const std::string& series, double value) const {
+  return Await([&] { return Metric(series) >= value; });
+}
+
 bool ServerTest::AwaitNoCalls() const {
   return Await([this] { return server_->calls_in_flight() == 0; });
 }

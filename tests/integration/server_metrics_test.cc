@@ -110,5 +110,25 @@ TEST_F(ServerMetricsTest, FewSeriesPerKernelAndNoneAppearsLater) {
             1);
 }
 
+TEST_F(ServerMetricsTest, MemoryIsNamedByWhatHoldsIt) {
+  EXPECT_EQ(Metric("castor_model_weights_bytes{model=\"tiny\",device=\"cpu\"}"),
+            Metric("castor_device_memory_allocated_bytes"));
+  // Starting has run the model and the kernels, without a plan: only requests are predicted.
+  EXPECT_EQ(Metric("castor_run_memory_peak_bytes{kind=\"activations\"}"), 0);
+  AttendCall attend;
+  ASSERT_TRUE(attend.Run(*attention_, AttendOf(3)).ok());
+  EXPECT_GT(Metric("castor_run_memory_peak_bytes{kind=\"workspace\"}"), 0);
+  EXPECT_EQ(Metric("castor_run_memory_peak_bytes{kind=\"activations\"}"), 0);
+  grpc::ClientContext context;
+  v1::EncodeResponse response;
+  v1::EncodeRequest tokens;
+  tokens.mutable_tokens()->add_ids(1);
+  ASSERT_TRUE(encoder_->Encode(&context, tokens, &response).ok());
+  EXPECT_GT(Metric("castor_run_memory_peak_bytes{kind=\"activations\"}"), 0);
+  ASSERT_TRUE(AwaitNoBytes());
+  EXPECT_EQ(Metric("castor_run_memory_bytes{kind=\"activations\"}"), 0);
+  EXPECT_EQ(Metric("castor_message_bytes{direction=\"out\"}"), 0);
+}
+
 }  // namespace
 }  // namespace castor::testing

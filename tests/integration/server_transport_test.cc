@@ -138,7 +138,25 @@ TEST_F(TransportTest, AnAnswerThatIsNotTakenInTimeIsDropped) {
   EXPECT_TRUE(AwaitMetric("castor_answers_lost_total{method=\"attend\"}", 1));
   EXPECT_EQ(Metric("castor_calls_overdue_total"), 1);
   EXPECT_TRUE(AwaitMetric("castor_inflight_calls{method=\"attend\"}", 0));
+  EXPECT_EQ(Metric("castor_message_bytes{direction=\"out\"}"), 0);
   ExpectAGoodAnswer();
+}
+
+TEST_F(TransportTest, MemoryOfMessagesInTransitIsMeasured) {
+  StartServer(TestOptionsWithMetrics());
+  RawClient deaf(server_->port());
+  ASSERT_TRUE(deaf.SendPrefaceOfADeafPeer() &&
+              deaf.Send(CallOf(1, AttendOf(2).SerializeAsString())));
+  ASSERT_TRUE(
+      AwaitMetric("castor_requests_total{code=\"OK\",kernel=\"vanilla\",method=\"attend\"}", 1));
+  EXPECT_GT(Metric("castor_message_bytes{direction=\"out\"}"), 0);
+  RawClient slow(server_->port());
+  ASSERT_TRUE(slow.SendPreface() && slow.BeginCall(kAttendPath, std::string(10'000, 'x'), 1 << 20));
+  EXPECT_TRUE(AwaitMetricAtLeast("castor_message_bytes{direction=\"in\"}", 5'000));
+  slow.Vanish();
+  deaf.Vanish();
+  EXPECT_TRUE(AwaitMetric("castor_message_bytes{direction=\"in\"}", 0));
+  EXPECT_TRUE(AwaitMetric("castor_message_bytes{direction=\"out\"}", 0));
 }
 
 TEST_F(TransportTest, AClientThatGoesAwayAmidItsMessageCountsAsCancelled) {

@@ -153,6 +153,7 @@ MemoryStats CudaDevice::memory() const {
   MemoryStats memory;
   memory.device_allocated_bytes = stats.allocated_bytes[kAggregate].current;
   memory.device_reserved_bytes = stats.reserved_bytes[kAggregate].current;
+  memory.device_split_bytes = stats.inactive_split_bytes[kAggregate].current;
   // The allocator's own peak is reset at every launch, to measure the launch.
   memory.device_peak_bytes =
       std::max(peak_bytes_.load(std::memory_order_relaxed), stats.allocated_bytes[kAggregate].peak);

@@ -294,5 +294,21 @@ TEST_F(ActiveRunsTest, WhatRunsHoldsItsMemoryToTheEnd) {
   EXPECT_EQ(runs_.held_bytes(), 0);
 }
 
+TEST_F(ActiveRunsTest, TellsActivationsFromWorkspaceAndRemembersTheMostOfEach) {
+  const ActiveRuns::Id encoding = runs_.Begin(
+      {.predicted_us = 1e6, .longest_us = 1e6, .device_bytes = 70, .activation_bytes = 60}, now_);
+  const ActiveRuns::Id attending = runs_.Begin(
+      {.predicted_us = 1e5, .longest_us = 1e5, .passes = true, .device_bytes = 20}, now_);
+  EXPECT_EQ(runs_.memory().now.activations, 60);
+  EXPECT_EQ(runs_.memory().now.workspace, 30);
+  EndRun(attending);
+  EXPECT_EQ(runs_.memory().now.workspace, 10);
+  EndRun(encoding);
+  EXPECT_EQ(runs_.memory().now.activations, 0);
+  EXPECT_EQ(runs_.memory().now.workspace, 0);
+  EXPECT_EQ(runs_.memory().peak.activations, 60);
+  EXPECT_EQ(runs_.memory().peak.workspace, 30);
+}
+
 }  // namespace
 }  // namespace castor

@@ -20,10 +20,12 @@ namespace {
 using attention::Count;
 
 TEST(DeviceMemoryTest, InABatchWhatIsOwnAddsUpAndWhatIsSharedIsThereOnce) {
-  const MemoryNeed both = MemoryNeed{.own = 10, .shared = 7} + MemoryNeed{5, 9};
+  const MemoryNeed both = MemoryNeed{.own = 10, .shared = 7, .activations = 4} +
+                          MemoryNeed{.own = 5, .shared = 9, .activations = 3};
   EXPECT_EQ(both.own, 15);
   EXPECT_EQ(both.shared, 9);
-  EXPECT_EQ(both.bytes(), 24);
+  EXPECT_EQ(both.activations, 7);
+  EXPECT_EQ(both.bytes(), 24) << "activations are part of what is own";
   const MemoryNeed most{.own = Count::kMost, .shared = 1};
   EXPECT_EQ(most.bytes(), Count::kMost);
   EXPECT_EQ((most + both).own, Count::kMost);
@@ -188,6 +190,9 @@ TEST(MemoryPredictorTest, OfAnEncoderTheLargerOfLayersAndHeadCounts) {
   EXPECT_EQ(own(EncodeOutput::kPooled, {0, 1}), 10 + 1000 + 256 + 2);
   EXPECT_EQ(own(EncodeOutput::kTokenEmbeddings, {0, 100}), 100 * (10 + 50) + 1000 + kLists);
   EncodeRequest request;
+  EXPECT_EQ(predictor.Predict(model, ImprovedClustered{}, request, std::vector<int32_t>{0, 100})
+                .activations,
+            100 * (10 + 40));
   EXPECT_GE(predictor.Predict(model, Clustered{}, request, std::vector<int32_t>{0, 5}).shared,
             100'000 + kScratch);
 }

@@ -261,7 +261,11 @@ TEST_F(ConnectionsTest, ClosesWhoKeepsMostUntilTheRestFits) {
   large.Send(60'000);
   middle.Send(30'000);
   connections.BoundUnfinished(100'000, Now());  // fits
+  EXPECT_NE(metrics_.Page().find("castor_message_bytes{direction=\"in\"} 100000\n"),
+            std::string::npos);
   connections.BoundUnfinished(50'000, Now());
+  EXPECT_NE(metrics_.Page().find("castor_message_bytes{direction=\"in\"} 40000\n"),
+            std::string::npos);
   EXPECT_TRUE(large.PeerSeesTheEnd());
   EXPECT_TRUE(connections.CloseLargest());
   EXPECT_TRUE(middle.PeerSeesTheEnd());
