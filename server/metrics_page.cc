@@ -142,9 +142,9 @@ class PageWriter {
     out_.append(" # {trace_id=\"").append(ToHex(exemplar.of.trace));
     out_.append("\",span_id=\"").append(ToHex(exemplar.of.span)).append("\"} ");
     AppendValue(exemplar.value, &out_);
-    const int64_t ms = std::chrono::duration_cast<std::chrono::milliseconds>(
-                           exemplar.at.time_since_epoch())
-                           .count();
+    const int64_t ms =
+        std::chrono::duration_cast<std::chrono::milliseconds>(exemplar.at.time_since_epoch())
+            .count();
     out_.push_back(' ');
     AppendCount(static_cast<uint64_t>(ms / 1000), &out_);
     const std::string fraction = std::to_string(1000 + ms % 1000);

@@ -10,9 +10,9 @@ namespace {
 using prometheus::Counter;
 
 constexpr std::array<const char*, kDroppedSpans> kDropReasons = {"queue_full", "export_failed",
-                                                             "refused", "rejected", "shutdown"};
-constexpr std::array<const char*, kTraceExports> kExportResults = {"taken", "partly_taken", "failed",
-                                                             "refused"};
+                                                                 "refused", "rejected", "shutdown"};
+constexpr std::array<const char*, kTraceExports> kExportResults = {"taken", "partly_taken",
+                                                                   "failed", "refused"};
 
 }  // namespace
 

@@ -34,12 +34,7 @@ CallTrace BeginTrace(const Tracer& tracer, const grpc::ServerContextBase& contex
                      bool known) {
   CallTrace trace;
   const Metadata& metadata = context.client_metadata();
-  if (known) {
-    trace.caller = ParseTraceparent(Header(metadata, "traceparent"));
-    if (!trace.caller.has_value()) {
-      trace.caller = ParseGrpcTrace(Header(metadata, "grpc-trace-bin"));
-    }
-  }
+  if (known) trace.caller = ParseTraceparent(Header(metadata, "traceparent"));
   trace.sampled = tracer.Begin(trace.caller, FullNameOf(method));
   if (trace.sampled != nullptr && trace.caller.has_value()) {
     trace.sampled->state = UsableTraceState(Header(metadata, "tracestate"));

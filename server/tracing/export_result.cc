@@ -24,8 +24,7 @@ std::optional<milliseconds> DelayOf(const grpc::Status& status) {
   if (!details.ParseFromString(status.error_details())) return std::nullopt;
   for (const auto& detail : details.details()) {
     if (!detail.UnpackTo(&retry)) continue;
-    const int64_t seconds =
-        std::clamp<int64_t>(retry.retry_delay().seconds(), 0, kMaxDelaySeconds);
+    const int64_t seconds = std::clamp<int64_t>(retry.retry_delay().seconds(), 0, kMaxDelaySeconds);
     return milliseconds(1000 * seconds + std::max(retry.retry_delay().nanos(), 0) / 1'000'000);
   }
   return std::nullopt;

@@ -48,8 +48,7 @@ absl::StatusOr<std::unique_ptr<OtlpExporter>> OtlpExporter::Open(const TraceOpti
     }
     authorities = *std::move(read);
   }
-  return std::unique_ptr<OtlpExporter>(
-      new OtlpExporter(options, std::move(authorities), metrics));
+  return std::unique_ptr<OtlpExporter>(new OtlpExporter(options, std::move(authorities), metrics));
 }
 
 void OtlpExporter::Connect() {
@@ -96,8 +95,8 @@ void OtlpExporter::Export(const std::string& request, int64_t spans) {
     }
     metrics_.Export(TraceExport::kFailed);
     if (!Pause(result.delay.value_or(milliseconds(0)) + Jittered(backoff), until)) break;
-    backoff = std::min<nanoseconds>(
-        std::chrono::duration_cast<nanoseconds>(backoff * kGrowth), options_.max_backoff);
+    backoff = std::min<nanoseconds>(std::chrono::duration_cast<nanoseconds>(backoff * kGrowth),
+                                    options_.max_backoff);
   }
   const bool ending = end() != TimePoint::max();
   metrics_.Dropped(ending ? DroppedSpans::kShutdown : DroppedSpans::kFailed, spans);

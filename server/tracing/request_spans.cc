@@ -138,8 +138,8 @@ class RequestWriter {
 
 WallClock WallClock::Now() {
   using std::chrono::nanoseconds;
-  const auto wall = std::chrono::duration_cast<nanoseconds>(
-      std::chrono::system_clock::now().time_since_epoch());
+  const auto wall =
+      std::chrono::duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch());
   return WallClock((wall - std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 

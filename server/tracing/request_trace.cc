@@ -28,7 +28,8 @@ void NoteReport(const ExecutionReport& report, int64_t tokens, RequestTrace* tra
 
 int SpanCount(const RequestTrace& trace) {
   if (trace.ran) {
-    const int copies = (trace.timing.copy_in_us > 0 ? 1 : 0) + (trace.timing.copy_out_us > 0 ? 1 : 0);
+    const int copies =
+        (trace.timing.copy_in_us > 0 ? 1 : 0) + (trace.timing.copy_out_us > 0 ? 1 : 0);
     return 6 + copies;  // the call, decode, queue, batch, compute, encode
   }
   switch (trace.stage) {

@@ -9,8 +9,8 @@ namespace castor::server {
 
 // service.name (castor, unless OTEL_SERVICE_NAME says otherwise), service.version,
 // service.instance.id (random), host.name, k8s.pod.name, k8s.namespace.name and k8s.node.name where
-// POD_NAME, POD_NAMESPACE and NODE_NAME are set, and what OTEL_RESOURCE_ATTRIBUTES adds or replaces.
-// Reads the environment: before other threads change it.
+// POD_NAME, POD_NAMESPACE and NODE_NAME are set, and what OTEL_RESOURCE_ATTRIBUTES adds or
+// replaces. Reads the environment: before other threads change it.
 Resource ResourceOfProcess();
 
 // Takes "key=value,key=value", values percent-encoded, into `resource`. As OpenTelemetry demands, a

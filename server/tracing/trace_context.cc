@@ -1,7 +1,6 @@
 #include "server/tracing/trace_context.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace castor::server {
 namespace {
@@ -44,7 +43,9 @@ std::string HexOf(const Id& id) {
   return text;
 }
 
-bool IsWhole(const TraceContext& context) { return !IsZero(context.trace) && !IsZero(context.span); }
+bool IsWhole(const TraceContext& context) {
+  return !IsZero(context.trace) && !IsZero(context.span);
+}
 
 }  // namespace
 
@@ -69,18 +70,6 @@ std::optional<TraceContext> ParseTraceparent(std::string_view header) {
   if (version == 0xff || (version == 0 && longer)) return std::nullopt;
   if (longer && header[kTraceparentBytes] != '-') return std::nullopt;
   context.sampled = (flags & kSampledFlag) != 0;
-  return IsWhole(context) ? std::optional(context) : std::nullopt;
-}
-
-std::optional<TraceContext> ParseGrpcTrace(std::string_view bytes) {
-  constexpr size_t kBytes = 29;
-  if (bytes.size() < kBytes || bytes[0] != 0 || bytes[1] != 0 || bytes[18] != 1 || bytes[27] != 2) {
-    return std::nullopt;
-  }
-  TraceContext context;
-  std::memcpy(context.trace.data(), bytes.data() + 2, context.trace.size());
-  std::memcpy(context.span.data(), bytes.data() + 19, context.span.size());
-  context.sampled = (static_cast<uint8_t>(bytes[28]) & kSampledFlag) != 0;
   return IsWhole(context) ? std::optional(context) : std::nullopt;
 }
 

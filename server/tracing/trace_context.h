@@ -1,5 +1,5 @@
 // What a caller says about the trace that its call belongs to: the headers `traceparent` and
-// `tracestate` (https://www.w3.org/TR/trace-context/) and gRPC's own `grpc-trace-bin`.
+// `tracestate` (https://www.w3.org/TR/trace-context/).
 //
 // Pure functions. What is no such header is no error: the call is then the first of its trace.
 #pragma once
@@ -35,10 +35,6 @@ std::string ToHex(const SpanId& id);
 // "00-TRACE-SPAN-FLAGS": lower-case hexadecimal digits, neither id zero. Of a version that is not
 // known yet, what follows the flags is ignored; there is no version ff.
 std::optional<TraceContext> ParseTraceparent(std::string_view header);
-
-// The bytes of `grpc-trace-bin`: version 0, then the trace (field 0), the span (1) and the flags
-// (2), in this order.
-std::optional<TraceContext> ParseGrpcTrace(std::string_view bytes);
 
 // `tracestate` as it goes on to the collector: what it says if that is printable and fits into 512
 // bytes and 32 members, else nothing.

@@ -2,8 +2,8 @@
 // sends those to a collector.
 //
 // A sampled request costs its own threads the filling of a RequestTrace and a push under a lock,
-// less than a microsecond; one that is not costs the look at its headers. What the queue has no room
-// for is dropped and counted.
+// less than a microsecond; one that is not costs the look at its headers. What the queue has no
+// room for is dropped and counted.
 #pragma once
 
 #include <atomic>
