@@ -183,9 +183,12 @@ struct Timing {
 };
 
 struct BatchReport {
+  uint64_t id = 0;  // of the run that gave the answer; unique in the engine
   int32_t requests = 0;
   int64_t tokens = 0;
   int64_t padded_tokens = 0;
+  TimePoint begun;  // when the device got it
+  TimePoint ended;  // when its outputs were seen in host memory
 };
 
 struct MemoryReport {

@@ -97,7 +97,7 @@ void AddBadRequest(std::string_view field, const std::string& message,
 
 }  // namespace
 
-grpc::Status ToGrpcStatus(const absl::Status& status, std::string_view request_id) {
+grpc::Status ToGrpcStatus(const absl::Status& status, const RequestIds& ids) {
   if (status.ok()) return grpc::Status::OK;
   const grpc::StatusCode code = WireCode(status.code());
   const Reason reason = code == grpc::StatusCode::INTERNAL ? Reason::kInternal : ReasonOf(status);
@@ -110,7 +110,9 @@ grpc::Status ToGrpcStatus(const absl::Status& status, std::string_view request_i
   if (reason == Reason::kInternal) {
     const std::string error_id = RandomId();
     LogError("internal error", {{"error_id", error_id},
-                                {"request_id", Printable(request_id, kMaxRequestIdBytes)},
+                                {"request_id", Printable(ids.request_id, kMaxRequestIdBytes)},
+                                {"trace_id", LogValue::IfAny(ids.trace_id)},
+                                {"span_id", LogValue::IfAny(ids.span_id)},
                                 {"error", status.ToString()}});
     (*info.mutable_metadata())["error_id"] = error_id;
     message = "internal error " + error_id + "; the server's log says more under this id";
@@ -122,9 +124,9 @@ grpc::Status ToGrpcStatus(const absl::Status& status, std::string_view request_i
   details.add_details()->PackFrom(info);
   if (const auto field = FieldOf(status)) AddBadRequest(*field, message, &details);
   if (RetryOf(status, reason) == Retry::kLater) AddRetryInfo(status, &details);
-  if (!request_id.empty()) {
+  if (!ids.request_id.empty()) {
     google::rpc::RequestInfo request;
-    request.set_request_id(Printable(request_id, kMaxRequestIdBytes));
+    request.set_request_id(Printable(ids.request_id, kMaxRequestIdBytes));
     details.add_details()->PackFrom(request);
   }
   grpc::Status result;
@@ -145,12 +147,26 @@ std::optional<std::string> RetryPushback(const absl::Status& status) {
   return std::nullopt;
 }
 
-grpc::Status RefuseCall(const absl::Status& status, std::string_view request_id,
+grpc::Status RefuseCall(const absl::Status& status, const RequestIds& ids,
                         grpc::CallbackServerContext* context) {
   if (const auto pushback = RetryPushback(status)) {
     context->AddTrailingMetadata("grpc-retry-pushback-ms", *pushback);
   }
-  return ToGrpcStatus(status, request_id);
+  return ToGrpcStatus(status, ids);
+}
+
+bool IsServerError(grpc::StatusCode code) {
+  switch (code) {
+    case grpc::StatusCode::UNKNOWN:
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+    case grpc::StatusCode::UNIMPLEMENTED:
+    case grpc::StatusCode::INTERNAL:
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::DATA_LOSS:
+      return true;
+    default:
+      return false;
+  }
 }
 
 std::string_view NameOf(grpc::StatusCode code) {

@@ -27,9 +27,20 @@ inline constexpr size_t kMaxMessageBytes = 768;
 inline constexpr size_t kMaxFieldBytes = 256;
 inline constexpr size_t kMaxRequestIdBytes = 256;
 
+// What log lines say of the request that they are about; empty: it is not known.
+struct RequestIds {
+  std::string_view request_id;
+  std::string trace_id{};  // in hexadecimal
+  std::string span_id{};
+};
+
+// Whether OpenTelemetry's conventions count it as an error of the server, not of its caller or of
+// the load.
+bool IsServerError(grpc::StatusCode code);
+
 // OK becomes OK. A server fault (INTERNAL, and any code outside the contract) is logged in full
 // under a random id, and the caller gets only that id.
-grpc::Status ToGrpcStatus(const absl::Status& status, std::string_view request_id);
+grpc::Status ToGrpcStatus(const absl::Status& status, const RequestIds& ids);
 
 // The value of the trailer `grpc-retry-pushback-ms`, which gRPC's own retries obey: milliseconds to
 // wait, or "-1" if a retry cannot help. Nothing for errors that are not about load.
@@ -37,7 +48,7 @@ std::optional<std::string> RetryPushback(const absl::Status& status);
 
 // Both of the above: adds the trailer to `context`, which must not have been finished yet, and
 // returns the status to finish it with.
-grpc::Status RefuseCall(const absl::Status& status, std::string_view request_id,
+grpc::Status RefuseCall(const absl::Status& status, const RequestIds& ids,
                         grpc::CallbackServerContext* context);
 
 // "INVALID_ARGUMENT" and so on: the metric label and log field of a status code.

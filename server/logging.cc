@@ -113,7 +113,15 @@ std::string OneLine(std::string_view text) {
 }
 
 Json ToJson(const LogValue& value) {
-  return std::visit([](const auto& v) { return Json(v); }, value.value());
+  return std::visit(
+      [](const auto& v) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::monostate>) {
+          return Json();
+        } else {
+          return Json(v);
+        }
+      },
+      value.value());
 }
 
 void Log(LogLevel level, std::string_view message, LogFields fields) {
@@ -151,6 +159,8 @@ void FlushLogging() {
   // Its destructor writes what is queued and joins the thread.
 }
 
+bool Logs(LogLevel level) { return level >= Current().load(std::memory_order_acquire)->level; }
+
 void LogDebug(std::string_view message, LogFields fields) {
   Log(LogLevel::kDebug, message, fields);
 }
@@ -175,12 +185,15 @@ std::string FormatLogLine(LogFormat format, int64_t unix_microseconds, LogLevel 
     line["time"] = Timestamp(unix_microseconds);
     line["level"] = std::string(NameOf(level));
     line["message"] = std::string(message);
-    for (const auto& [key, value] : fields) line[std::string(key)] = ToJson(value);
+    for (const auto& [key, value] : fields) {
+      if (!value.empty()) line[std::string(key)] = ToJson(value);
+    }
     return Dump(line);
   }
   std::string line = Timestamp(unix_microseconds);
   line.append(" ").append(NameOf(level)).append(" ").append(OneLine(message));
   for (const auto& [key, value] : fields) {
+    if (value.empty()) continue;
     const auto* text = std::get_if<std::string>(&value.value());
     line.append(" ").append(key).append("=");
     line.append(text != nullptr ? Quoted(*text) : Dump(ToJson(value)));

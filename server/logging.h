@@ -20,7 +20,7 @@ namespace castor::server {
 enum class LogFormat { kHuman, kJson };
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-// A field's value, as JSON knows them.
+// A field's value, as JSON knows them; or none, and then the line has no such field.
 class LogValue {
  public:
   LogValue(std::string_view text) : value_(std::string(text)) {}  // NOLINT: implicit by design
@@ -30,11 +30,24 @@ class LogValue {
   template <typename T, std::enable_if_t<std::is_arithmetic_v<T>, int> = 0>
   LogValue(T value) : value_(Convert(value)) {}  // NOLINT
 
-  const std::variant<std::string, bool, int64_t, double>& value() const { return value_; }
+  // None if the text is empty.
+  static LogValue IfAny(std::string text) {
+    LogValue value(false);
+    if (text.empty()) {
+      value.value_ = std::monostate();
+    } else {
+      value.value_ = std::move(text);
+    }
+    return value;
+  }
+
+  using Value = std::variant<std::monostate, std::string, bool, int64_t, double>;
+  bool empty() const { return std::holds_alternative<std::monostate>(value_); }
+  const Value& value() const { return value_; }
 
  private:
   template <typename T>
-  static std::variant<std::string, bool, int64_t, double> Convert(T value) {
+  static std::variant<std::monostate, std::string, bool, int64_t, double> Convert(T value) {
     if constexpr (std::is_floating_point_v<T>) {
       return static_cast<double>(value);
     } else {
@@ -42,7 +55,7 @@ class LogValue {
     }
   }
 
-  std::variant<std::string, bool, int64_t, double> value_;
+  Value value_;
 };
 
 using LogFields = std::initializer_list<std::pair<std::string_view, LogValue>>;
@@ -54,6 +67,9 @@ void InitLogging(LogFormat format, LogLevel level);
 // Writes what is queued and stops the writer; call last in main. Later lines are written
 // synchronously.
 void FlushLogging();
+
+// Whether lines of this level are written: to spare a hot path the fields of those that are not.
+bool Logs(LogLevel level);
 
 void LogDebug(std::string_view message, LogFields fields = {});
 void LogInfo(std::string_view message, LogFields fields = {});

@@ -4,8 +4,8 @@
 #include <prometheus/family.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
-#include <prometheus/text_serializer.h>
 
+#include <map>
 #include <utility>
 
 #include "engine/kernel_table.h"
@@ -84,6 +84,8 @@ size_t CodeIndex(grpc::StatusCode code) {
   return 0;
 }
 
+constexpr char kRequestDuration[] = "castor_request_duration_seconds";
+
 // The label `kernel`: the engine's kernels, and "none" before them all.
 constexpr size_t kKernelLabels = 1 + kKernelCount;
 
@@ -115,6 +117,7 @@ struct Metrics::Children {
     // does not end with; "none" and UNKNOWN are always there.
     std::array<std::array<Counter*, kCodes.size()>, kKernelLabels> requests{};
     std::array<Histogram*, kKernelLabels> duration{};
+    std::array<std::unique_ptr<Exemplars>, kKernelLabels> exemplars{};  // one for each of them
     Gauge* inflight = nullptr;
     Counter* received_bytes = nullptr;  // null for methods whose messages are small
     Counter* sent_bytes = nullptr;
@@ -123,7 +126,13 @@ struct Metrics::Children {
 
   Children(prometheus::Registry& registry, const Engine& engine);
 
+  // Of a series on the page.
+  std::vector<std::optional<Exemplar>> ExemplarsOf(const prometheus::MetricFamily& family,
+                                                   const prometheus::ClientMetric& series) const;
+
   std::array<PerMethod, kMethods> methods;
+  // Of the latencies, by method and kernel.
+  std::map<std::pair<std::string, std::string>, const Exemplars*> exemplars;
   Counter* overdue = nullptr;
   Gauge* connections = nullptr;
   std::array<Counter*, kRefusedConnections> refused_connections{};
@@ -145,7 +154,7 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                        .Help("Calls answered, by method, kernel that ran and status code.")
                        .Register(registry);
   auto& duration = prometheus::BuildHistogram()
-                       .Name("castor_request_duration_seconds")
+                       .Name(kRequestDuration)
                        .Help("From a call's arrival to its end, for the calls that compute.")
                        .Register(registry);
   auto& inflight = prometheus::BuildGauge()
@@ -181,6 +190,8 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
       if (CallsOf(m) == kWorking) {
         children.duration[kernel] =
             &duration.Add({{"method", name}, {"kernel", label}}, LatencyBounds());
+        children.exemplars[kernel] = std::make_unique<Exemplars>(LatencyBounds());
+        exemplars[{name, label}] = children.exemplars[kernel].get();
       }
     };
     add_kernel(0);
@@ -284,13 +295,27 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
       .Set(1);
 }
 
+std::vector<std::optional<Exemplar>> Metrics::Children::ExemplarsOf(
+    const prometheus::MetricFamily& family, const prometheus::ClientMetric& series) const {
+  if (family.name != kRequestDuration) return {};
+  std::pair<std::string, std::string> labels;
+  for (const auto& label : series.label) {
+    if (label.name == "method") labels.first = label.value;
+    if (label.name == "kernel") labels.second = label.value;
+  }
+  const auto found = exemplars.find(labels);
+  if (found == exemplars.end()) return {};
+  return found->second->Read();
+}
+
 Metrics::Metrics(const Engine& engine)
     : registry_(std::make_shared<prometheus::Registry>()),
       engine_(MakeEngineCollector(engine)),
       memory_(MakeMemoryCollector(engine)),
       process_(MakeProcessCollector()),
       children_(std::make_unique<Children>(*registry_, engine)),
-      access_(*registry_) {}
+      access_(*registry_),
+      traces_(*registry_) {}
 
 Metrics::~Metrics() = default;
 
@@ -299,7 +324,7 @@ void Metrics::Started(Method method) {
 }
 
 void Metrics::Finished(Method method, std::optional<KernelName> kernel, grpc::StatusCode code,
-                       double seconds) {
+                       double seconds, const TraceContext* sampled) {
   Children::PerMethod& children = children_->methods[static_cast<size_t>(method)];
   size_t index = KernelIndex(kernel);
   if (children.requests[index][0] == nullptr) index = 0;
@@ -309,6 +334,7 @@ void Metrics::Finished(Method method, std::optional<KernelName> kernel, grpc::St
   // NaN would poison the histogram's sum for ever.
   if (children.duration[index] != nullptr && seconds >= 0) {
     children.duration[index]->Observe(seconds);
+    if (sampled != nullptr) children.exemplars[index]->Add(seconds, *sampled);
   }
 }
 
@@ -382,13 +408,13 @@ void Metrics::SetDraining(bool draining) { children_->draining->Set(draining ? 1
 
 absl::StatusOr<int> Metrics::StartEndpoint(const std::string& listen, MetricsAccess access) {
   auto endpoint = MetricsEndpoint::Start(
-      listen, [this] { return Page(); }, std::move(access));
+      listen, [this](PageFormat format) { return Page(format); }, std::move(access));
   if (!endpoint.ok()) return endpoint.status();
   endpoint_ = *std::move(endpoint);
   return endpoint_->port();
 }
 
-std::string Metrics::Page() const {
+std::string Metrics::Page(PageFormat format) const {
   std::vector<prometheus::MetricFamily> families;
   for (const auto& source :
        {std::static_pointer_cast<prometheus::Collectable>(registry_), engine_, memory_, process_}) {
@@ -396,7 +422,9 @@ std::string Metrics::Page() const {
       families.push_back(std::move(family));
     }
   }
-  return prometheus::TextSerializer().Serialize(families);
+  return WritePage(format, families, [this](const auto& family, const auto& series) {
+    return children_->ExemplarsOf(family, series);
+  });
 }
 
 }  // namespace castor::server

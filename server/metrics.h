@@ -24,6 +24,9 @@
 #include "engine/engine.h"
 #include "server/metrics_access.h"
 #include "server/metrics_endpoint.h"
+#include "server/metrics_page.h"
+#include "server/metrics_traces.h"
+#include "server/tracing/trace_context.h"
 
 namespace castor::server {
 
@@ -65,10 +68,11 @@ class Metrics {
   ~Metrics();
 
   // One of each for every call: it began, its answer is known, its last byte has left. `kernel` is
-  // that of the answer, nullopt where none was chosen.
+  // that of the answer, nullopt where none was chosen. `sampled`: the call's own span if it is
+  // traced, which becomes the exemplar of its latency.
   void Started(Method method);
   void Finished(Method method, std::optional<KernelName> kernel, grpc::StatusCode code,
-                double seconds);
+                double seconds, const TraceContext* sampled = nullptr);
   void Ended(Method method);
   // Of a call that was Finished with OK: its answer did not leave, or not whole.
   void AnswerLost(Method method);
@@ -101,6 +105,7 @@ class Metrics {
   void RecordDropped();
 
   AccessMetrics& access() { return access_; }
+  TraceMetrics& traces() { return traces_; }
 
   // What castor_ready says: both that the server takes requests, and that the engine does not hang.
   void SetReady(bool ready);
@@ -112,7 +117,7 @@ class Metrics {
   absl::StatusOr<int> StartEndpoint(const std::string& listen, MetricsAccess access = {});
 
   // The page as a scrape reads it.
-  std::string Page() const;
+  std::string Page(PageFormat format = PageFormat::kText) const;
 
  private:
   struct Children;
@@ -123,6 +128,7 @@ class Metrics {
   const std::shared_ptr<prometheus::Collectable> process_;  // samples /proc/self
   const std::unique_ptr<Children> children_;                // of the registry's families
   AccessMetrics access_;
+  TraceMetrics traces_;
 
   Mutex mu_;
   bool ready_ ABSL_GUARDED_BY(mu_) = false;

@@ -41,8 +41,6 @@ constexpr size_t kConnectionMemory = 16 << 10;
 // How long to leave new connections waiting when there is no descriptor for them.
 constexpr int kScarceMs = 100;
 
-constexpr char kContentType[] = "text/plain; version=0.0.4; charset=utf-8";
-
 // As the gRPC listener has them.
 constexpr char kTlsVersions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
@@ -79,7 +77,7 @@ MHD_Result Answer(MHD_Connection* connection, unsigned int status, const char* h
 class MetricsEndpoint::Http {
  public:
   // `certificates`: null for plain HTTP.
-  Http(const std::function<std::string()>& page, const MetricsAccess& access,
+  Http(const Page& page, const MetricsAccess& access,
        std::shared_ptr<const Certificates> certificates)
       : page_(page), access_(access), certificates_(std::move(certificates)) {}
   ~Http() {
@@ -191,14 +189,16 @@ class MetricsEndpoint::Http {
       }
     }
     try {  // the library is C: no exception may pass through it
-      return Answer(connection, MHD_HTTP_OK, "Content-Type", kContentType, page_());
+      const char* const accept = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Accept");
+      const PageFormat format = FormatFor(accept == nullptr ? "" : accept);
+      return Answer(connection, MHD_HTTP_OK, "Content-Type", ContentTypeOf(format), page_(format));
     } catch (const std::exception& error) {
       LogError("metrics cannot be read", {{"error", error.what()}});
       return MHD_NO;  // closes the connection
     }
   }
 
-  const std::function<std::string()>& page_;
+  const Page& page_;
   const MetricsAccess& access_;
   const std::shared_ptr<const Certificates> certificates_;
   const int limit_ = ConnectionLimit();
@@ -206,8 +206,9 @@ class MetricsEndpoint::Http {
   std::list<Open> silent_;  // connections; the one that has been silent longest comes first
 };
 
-absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
-    const std::string& listen, std::function<std::string()> page, MetricsAccess access) {
+absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(const std::string& listen,
+                                                                        Page page,
+                                                                        MetricsAccess access) {
   const auto failed = [&](std::string_view cause) {
     return MakeError(Reason::kInternal,
                      "cannot serve metrics at " + listen + ": " + std::string(cause));
@@ -224,8 +225,8 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
   return endpoint;
 }
 
-MetricsEndpoint::MetricsEndpoint(ListeningSockets sockets, std::function<std::string()> page,
-                                 MetricsAccess access, int wake)
+MetricsEndpoint::MetricsEndpoint(ListeningSockets sockets, Page page, MetricsAccess access,
+                                 int wake)
     : sockets_(std::move(sockets)),
       page_(std::move(page)),
       access_(std::move(access)),

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/metrics_page.h"
 #include "server/tls/certificates.h"
 #include "server/transport/bind.h"
 
@@ -29,10 +30,13 @@ struct MetricsAccess {
 
 class MetricsEndpoint {
  public:
+  // The page in the format that a scraper prefers.
+  using Page = std::function<std::string(PageFormat)>;
+
   // Serves what `page` returns as /metrics at "HOST:PORT". `page` is called on the endpoint's
   // thread at each scrape, until the destructor returns.
   static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(const std::string& listen,
-                                                                std::function<std::string()> page,
+                                                                Page page,
                                                                 MetricsAccess access = {});
 
   // Stops at once: connections are cut.
@@ -46,8 +50,7 @@ class MetricsEndpoint {
  private:
   class Http;
 
-  MetricsEndpoint(ListeningSockets sockets, std::function<std::string()> page, MetricsAccess access,
-                  int wake);
+  MetricsEndpoint(ListeningSockets sockets, Page page, MetricsAccess access, int wake);
 
   // Puts a new library in front when the certificates have changed. Connections that the old one
   // has, it keeps.
@@ -58,7 +61,7 @@ class MetricsEndpoint {
   bool Accept(int listening);
 
   const ListeningSockets sockets_;
-  const std::function<std::string()> page_;
+  const Page page_;
   const MetricsAccess access_;
   std::vector<std::unique_ptr<Http>> http_;  // the thread's, while that runs; the last one accepts
   const int wake_;                           // an eventfd: readable when it is time to stop

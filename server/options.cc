@@ -29,6 +29,7 @@ constexpr char kBatching[] = "Batching";
 constexpr char kLimits[] = "Limits";
 constexpr char kLifecycle[] = "Lifecycle";
 constexpr char kObservability[] = "Observability";
+constexpr char kTraces[] = "Traces";
 
 // HOST:PORT; an IPv6 host stands in brackets.
 std::string CheckAddress(const std::string& text) {
@@ -56,6 +57,21 @@ std::string CheckDevice(const std::string& text) {
     return "";
   }
   return "is none of auto, cpu, cuda, cuda:N";
+}
+
+// A collector: HOST:PORT, in plaintext, also as http://HOST:PORT; over TLS as https://HOST:PORT.
+std::string ReadCollector(const std::string& text, TraceOptions* trace) {
+  std::string_view address = text;
+  const auto take = [&](std::string_view scheme) {
+    const bool has = address.starts_with(scheme);
+    if (has) address.remove_prefix(scheme.size());
+    return has;
+  };
+  trace->tls = take("https://");
+  if (!trace->tls) take("http://");
+  trace->endpoint = address == "off" ? "" : std::string(address);
+  if (trace->endpoint.empty()) return text.empty() || text == "off" ? "" : "is not HOST:PORT";
+  return CheckAddress(trace->endpoint);
 }
 
 // [NAME=]PATH. Names become path components, labels and health services: a small alphabet.
@@ -229,6 +245,29 @@ void DeclareService(Declarer& declare, ServerOptions& options) {
                 int64_t{1} << 50, "Where that file, and the recording, ends");
 }
 
+void DeclareTraces(Declarer& declare, TraceOptions& trace) {
+  declare.Text(kTraces, "--trace-endpoint", "[https://]HOST:PORT", "off",
+               "Send traces to this collector by OTLP over gRPC, over TLS if it is named with "
+               "https://; 'off' for none",
+               [&trace](const std::string& text) { return ReadCollector(text, &trace); });
+  declare.Text(kTraces, "--trace-ca", "FILE", "",
+               "The authorities of its certificate, in PEM, instead of the system's",
+               [&trace](const std::string& text) -> std::string {
+                 trace.ca = text;
+                 return "";
+               });
+  declare.Share(kTraces, "--trace-sample", &trace.sample,
+                "Share of the traces that begin here to record. Those of callers who say whether "
+                "theirs are sampled are recorded if they say so; with 0 none is");
+  declare.Number(kTraces, "--trace-max-queued-spans", &trace.max_queued_spans, 64, 1 << 24,
+                 "Spans that wait to be sent; what is beyond is dropped and counted");
+}
+
+void CheckTraces(const TraceOptions& trace) {
+  if (trace.ca.empty() || trace.tls) return;
+  throw CLI::ValidationError("--trace-ca", "goes with a --trace-endpoint of https://");
+}
+
 void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype) {
   declare.Choice<DType>(kModels, "--model-dtype", &model_dtype,
                         {{"float32", DType::kFloat32}, {"bfloat16", DType::kBFloat16}}, "float32",
@@ -355,6 +394,7 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
   DeclareEngine(declare, options.engine, model_dtype);
   DeclareKernels(declare, options.engine);
   DeclareService(declare, options);
+  DeclareTraces(declare, options.trace);
 
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   try {
@@ -379,6 +419,7 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
       }
     }
     CheckAccess(options);
+    CheckTraces(options.trace);
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);
   } catch (const CLI::Error& error) {

@@ -13,6 +13,7 @@
 #include "server/access_options.h"
 #include "server/allocator.h"
 #include "server/logging.h"
+#include "server/tracing/trace_options.h"
 
 namespace castor::server {
 
@@ -64,6 +65,7 @@ struct ServerOptions {
   bool channelz = false;
   std::string record;  // the file of server/record/recorder.h; empty: none
   int64_t record_max_bytes = int64_t{1} << 30;
+  TraceOptions trace;
 };
 
 // The options, or the exit code with which main should return at once: 0 after --help or

@@ -40,6 +40,9 @@ constexpr milliseconds kCloseDeadline{5000};
 // For callers to hear that they should leave, and for the calls that were on their way.
 constexpr milliseconds kLeave{1000};
 
+// For the last spans to reach their collector.
+constexpr milliseconds kTraceFlush{3000};
+
 // The descriptors that the server needs for itself, models included, and some to spare for callers.
 // With fewer, libraries abort in odd places.
 constexpr rlim_t kMinDescriptors = 32;
@@ -132,6 +135,7 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
       refusals_(metrics_.access()),
       authorizer_(authorizer != nullptr ? std::move(authorizer) : MakeAuthorizer()),
       recorder_(metrics_),
+      tracer_(metrics_.traces()),
       shared_memory_(options_.shared_memory ? options_.max_shared_memory_regions : 0,
                      options_.access.asks()),
       connections_({.total = options_.max_connections,
@@ -155,7 +159,8 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
                *authorizer_,
                options_.max_deadline,
                [this] { OnEngineFault(); },
-               &recorder_},
+               &recorder_,
+               &tracer_},
       attention_(context_),
       encoder_(context_),
       models_(context_),
@@ -212,6 +217,9 @@ absl::Status Server::Listen() {
   if (!options_.record.empty()) {
     absl::Status recording = recorder_.Start(options_.record, options_.record_max_bytes);
     if (!recording.ok()) return recording;
+  }
+  if (!options_.trace.endpoint.empty()) {
+    if (absl::Status tracing = tracer_.Start(options_.trace); !tracing.ok()) return tracing;
   }
   std::string health_address = "off";
   if (!options_.health_listen.empty()) {
@@ -305,6 +313,7 @@ bool Server::RunDrain(DrainTimes times) {
   // waits for gRPC beyond the time in which it cuts calls off.
   closing_ = std::async(std::launch::async, [this] { listener_->Close(); });
   all_answered &= closing_.wait_for(kCloseDeadline) == std::future_status::ready;
+  tracer_.Stop(steady_clock::now() + kTraceFlush);
   // Last, so that probes see NOT_SERVING for as long as they can.
   if (health_endpoint_ != nullptr) health_endpoint_->Close();
   lifecycle_.RequestStop(StopCause::kRequested);

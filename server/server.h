@@ -37,6 +37,7 @@
 #include "server/services/server_service.h"
 #include "server/services/shared_memory_service.h"
 #include "server/shared_memory.h"
+#include "server/tracing/tracer.h"
 #include "server/transport/call_table.h"
 #include "server/transport/connections.h"
 #include "server/transport/listener.h"
@@ -123,6 +124,7 @@ class Server {
   Refusals refusals_;
   const std::unique_ptr<Authorizer> authorizer_;
   Recorder recorder_;  // writes the rest when no call is left
+  Tracer tracer_;
   SharedMemory shared_memory_;
   Connections connections_;
   CallTable calls_;

@@ -23,6 +23,9 @@ ExecutionReport MakeReport(const Job& job, const Kernel& kernel) {
   report.timing.copy_in_us = outcome.times.copy_in_us;
   report.timing.compute_us = outcome.times.compute_us;
   report.timing.copy_out_us = outcome.times.copy_out_us;
+  report.batch.id = outcome.id;
+  report.batch.begun = outcome.begun;
+  report.batch.ended = outcome.ended;
   report.batch.requests = outcome.requests;
   report.batch.tokens = outcome.tokens;
   report.batch.padded_tokens = outcome.times.padded_tokens;

@@ -61,6 +61,9 @@ struct EncodeWork {
 
 // What an execution reports for all requests of its batch.
 struct BatchOutcome {
+  uint64_t id = 0;  // of the run
+  TimePoint begun;
+  TimePoint ended;
   ExecutionTimes times;
   int32_t requests = 0;
   int64_t tokens = 0;

@@ -33,7 +33,9 @@ class RunningBatch {
 
   JobList& jobs() { return jobs_; }
 
-  ActiveRuns::Id id = 0;  // among the active runs; the engine loop's
+  // The engine loop's.
+  ActiveRuns::Id id = 0;  // never reused
+  TimePoint begun;
 
  private:
   JobList jobs_;

@@ -144,6 +144,7 @@ std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, bool passes) {
   }
   auto batch = std::make_unique<RunningBatch>(std::move(jobs));
   batch->id = runs_.Begin(RunPlanOf(batch->jobs(), passes), now);
+  batch->begun = now;
   BatchRun control(scheduler_, batch->jobs(), meanwhile_);
   const absl::Status status = batch->Start(*device_, control);
   if (status.ok()) return batch;
@@ -187,14 +188,18 @@ void EngineLoop::Finish(std::unique_ptr<RunningBatch> batch) {
   const absl::StatusOr<ExecutionTimes> times = batch->Wait();
   EndRun(batch->id, /*wasted=*/!times.ok());
   if (!times.ok()) return Continue(std::move(batch->jobs()), {.status = times.status()});
-  NoteRun(batch->jobs(), *times);
+  NoteRun(*batch, *times);
   const Predictor::Lesson lesson = predictor_->LessonOf(batch->jobs(), times->compute_us);
   Continue(std::move(batch->jobs()), {.status = times.status(), .compute_us = times->compute_us});
   predictor_->Learn(lesson);  // nobody waits for it
 }
 
-void EngineLoop::NoteRun(const JobList& jobs, const ExecutionTimes& times) {
+void EngineLoop::NoteRun(RunningBatch& batch, const ExecutionTimes& times) {
+  const JobList& jobs = batch.jobs();
   auto run = std::make_shared<BatchOutcome>();
+  run->id = batch.id;
+  run->begun = batch.begun;
+  run->ended = clock_.Now();
   run->times = times;
   run->requests = static_cast<int32_t>(jobs.size());
   run->tokens = QueryTokens(jobs);

@@ -69,7 +69,7 @@ class EngineLoop {
   std::unique_ptr<RunningBatch> TryStart(JobList jobs, bool passes);
   void Finish(std::unique_ptr<RunningBatch> batch);
   void DropEnded(JobList jobs);
-  void NoteRun(const JobList& jobs, const ExecutionTimes& times);
+  void NoteRun(RunningBatch& batch, const ExecutionTimes& times);
   void EndRun(ActiveRuns::Id run, bool wasted);
   void Continue(JobList jobs, const StepOutcome& outcome);
   void Continue(JobList jobs, const std::vector<StepOutcome>& outcomes);

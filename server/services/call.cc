@@ -1,6 +1,7 @@
 #include "server/services/call.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/error.h"
 #include "server/errors.h"
@@ -20,11 +21,13 @@ TimePoint DeadlineOf(gpr_timespec asked, std::chrono::milliseconds max_deadline,
   return now + std::clamp<std::chrono::nanoseconds>(asked_for, -max_deadline, max_deadline);
 }
 
-CallRecord::CallRecord(const ServiceContext& services, Method method)
+CallRecord::CallRecord(const ServiceContext& services, Method method, CallTrace trace)
     : services_(services),
       method_(method),
       received_(std::chrono::steady_clock::now()),
-      accepted_(services.lifecycle.EnterCall()) {
+      accepted_(services.lifecycle.EnterCall()),
+      trace_(std::move(trace)) {
+  if (trace_.sampled != nullptr) trace_.sampled->received = received_;
   services_.metrics.Started(method_);
 }
 
@@ -64,29 +67,50 @@ void CallRecord::Answered(const grpc::ByteBuffer& message, std::optional<KernelN
   answered_ = true;
   answer_bytes_ = static_cast<int64_t>(message.Length());
   services_.metrics.LeavingBytes(answer_bytes_);
-  Finished(grpc::StatusCode::OK, kernel, request_id);
+  Finished(grpc::StatusCode::OK, kernel, request_id, absl::OkStatus());
 }
 
 grpc::Status CallRecord::Refused(const absl::Status& error, std::optional<KernelName> kernel,
                                  std::string_view request_id,
                                  grpc::CallbackServerContext* context) {
-  const grpc::Status status = RefuseCall(error, request_id, context);
+  const grpc::Status status = RefuseCall(
+      error, {.request_id = request_id, .trace_id = trace_.trace_id(), .span_id = trace_.span_id()},
+      context);
   if (status.error_code() == grpc::StatusCode::INTERNAL && !services_.engine.healthy()) {
     services_.on_engine_fault();
   }
-  Finished(status.error_code(), kernel, request_id);
+  Finished(status.error_code(), kernel, request_id, error);
   return status;
 }
 
 void CallRecord::Finished(grpc::StatusCode code, std::optional<KernelName> kernel,
-                          std::string_view request_id) {
-  const double seconds = elapsed_us() / 1e6;
-  services_.metrics.Finished(method_, kernel, code, seconds);
-  LogDebug("call", {{"method", NameOf(method_)},
-                    {"kernel", kernel.has_value() ? castor::NameOf(*kernel) : "none"},
-                    {"code", NameOf(code)},
-                    {"request_id", Printable(request_id, kMaxRequestIdBytes)},
-                    {"seconds", seconds}});
+                          std::string_view request_id, const absl::Status& error) {
+  const TimePoint now = std::chrono::steady_clock::now();
+  const double seconds = std::chrono::duration<double>(now - received_).count();
+  const std::string_view ran = kernel.has_value() ? castor::NameOf(*kernel) : "";
+  RequestTrace* const trace = trace_.sampled.get();
+  services_.metrics.Finished(method_, kernel, code, seconds,
+                             trace != nullptr ? &trace->own : nullptr);
+  if (Logs(LogLevel::kDebug)) {
+    LogDebug("call", {{"method", NameOf(method_)},
+                      {"kernel", ran.empty() ? "none" : ran},
+                      {"code", NameOf(code)},
+                      {"request_id", Printable(request_id, kMaxRequestIdBytes)},
+                      {"trace_id", LogValue::IfAny(trace_.trace_id())},
+                      {"span_id", LogValue::IfAny(trace_.span_id())},
+                      {"seconds", seconds}});
+  }
+  if (trace == nullptr) return;
+  trace->ended = now;
+  trace->kernel = ran;
+  trace->code = NameOf(code);
+  trace->is_error = IsServerError(code);
+  trace->request_id = Printable(request_id, kMaxRequestIdBytes);
+  if (!error.ok()) {
+    trace->reason = castor::NameOf(ReasonOf(error));
+    trace->message = Printable({error.message().data(), error.message().size()}, kMaxMessageBytes);
+  }
+  services_.tracer->End(std::move(trace_.sampled));
 }
 
 }  // namespace castor::server

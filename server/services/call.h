@@ -16,6 +16,7 @@
 #include "server/lifecycle.h"
 #include "server/metrics.h"
 #include "server/record/recorder.h"
+#include "server/services/call_trace.h"
 #include "server/shared_memory.h"
 #include "server/transport/call_table.h"
 
@@ -32,6 +33,7 @@ struct ServiceContext {
   std::chrono::milliseconds max_deadline;  // caps every call's deadline
   std::function<void()> on_engine_fault;   // must not block; may be called more than once
   Recorder* recorder = nullptr;            // none: nothing is recorded
+  Tracer* tracer = nullptr;                // none: nothing is traced
 };
 
 // The time by which a call must be answered: its caller's deadline `asked`, but at most
@@ -41,10 +43,10 @@ TimePoint DeadlineOf(gpr_timespec asked, std::chrono::milliseconds max_deadline,
                      gpr_timespec asked_now, TimePoint now);
 
 // One call, from its handler's first line to its last byte: counted in and out of the lifecycle,
-// and in the metrics and the log once its answer is known.
+// and in the metrics, the log and its trace once its answer is known.
 class CallRecord {
  public:
-  CallRecord(const ServiceContext& services, Method method);
+  CallRecord(const ServiceContext& services, Method method, CallTrace trace = {});
   ~CallRecord();
   CallRecord(const CallRecord&) = delete;
   CallRecord& operator=(const CallRecord&) = delete;
@@ -55,6 +57,8 @@ class CallRecord {
   static absl::Status CallerGone();
 
   TimePoint received() const { return received_; }
+  // Until the answer is counted; null: the call is not sampled.
+  RequestTrace* trace() const { return trace_.sampled.get(); }
   double elapsed_us() const;
   TimePoint DeadlineOf(const grpc::CallbackServerContext& context) const;
 
@@ -75,12 +79,13 @@ class CallRecord {
 
  private:
   void Finished(grpc::StatusCode code, std::optional<KernelName> kernel,
-                std::string_view request_id);
+                std::string_view request_id, const absl::Status& error);
 
   const ServiceContext& services_;
   const Method method_;
   const TimePoint received_;
   const bool accepted_;
+  CallTrace trace_;
   std::atomic<bool> lost_ = false;
   bool answered_ = false;
   int64_t answer_bytes_ = 0;  // that gRPC holds until this call ends

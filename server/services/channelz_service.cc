@@ -52,7 +52,7 @@ class ChannelzCall final : public MessageCall {
     Send(SerializeMessage(response), TimePoint::max());
   }
   void OnRefusal(const absl::Status& error) override {
-    SendError(RefuseCall(error, "", context()));
+    SendError(RefuseCall(error, {}, context()));
   }
   void OnLost() override { SendError(grpc::Status::CANCELLED); }
 

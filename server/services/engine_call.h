@@ -20,11 +20,16 @@ class EngineCall final : public MessageCall, private RequestShell {
  public:
   EngineCall(const ServiceContext& services, Method method, Arrival arrival)
       : MessageCall(services.calls, CallTable::Kind::kWork, std::move(arrival)),
-        record_(services, method),
+        record_(services, method, TraceOf(services, method)),
         request_({services.engine, services.shared_memory, services.metrics, services.recorder},
                  *this) {}
 
  private:
+  CallTrace TraceOf(const ServiceContext& services, Method method) const {
+    if (services.tracer == nullptr) return {};
+    return BeginTrace(*services.tracer, *context(), method, caller().ok());
+  }
+
   void OnMessage(grpc::ByteBuffer* message) override {
     record_.Received(*message);
     if (!record_.accepted()) {
@@ -32,7 +37,7 @@ class EngineCall final : public MessageCall, private RequestShell {
       return Refuse(CallRecord::Draining());
     }
     deadline_ = record_.DeadlineOf(*context());
-    request_.Start(message, {record_.received(), deadline_, caller()->tenant});
+    request_.Start(message, {record_.received(), deadline_, caller()->tenant, record_.trace()});
   }
 
   void OnRefusal(const absl::Status& error) override {

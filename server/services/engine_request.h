@@ -27,6 +27,7 @@
 #include "server/record/trace_line.h"
 #include "server/services/cancellation.h"
 #include "server/shared_memory.h"
+#include "server/tracing/request_trace.h"
 
 namespace castor::server {
 
@@ -42,7 +43,8 @@ struct RequestParts {
 struct RequestOrigin {
   TimePoint received;  // the zero of its Timing
   TimePoint deadline;
-  std::string tenant;  // Caller::tenant
+  std::string tenant;             // Caller::tenant
+  RequestTrace* trace = nullptr;  // none: it is not sampled; lives until the shell is told
 };
 
 // The owner of a request. Exactly one of the two is called, exactly once: by Start on its own
@@ -106,6 +108,7 @@ class EngineRequest {
   using Result = typename Protocol::Result;
 
   absl::Status DecodeAndSubmit(const grpc::ByteBuffer& bytes, RequestOrigin origin) {
+    if (origin.trace != nullptr) origin.trace->stage = Stage::kDecode;
     Decoded decoded;
     absl::Status status = Protocol::Decode(bytes, {parts_.shared_memory, origin.tenant}, &decoded);
     if (status.ok()) return Submit(std::move(decoded), std::move(origin));
@@ -127,12 +130,18 @@ class EngineRequest {
       trace_.Begin(decoded.request, origin.received - parts_.recorder->begin(),
                    origin.deadline - origin.received);
     }
+    traced_ = origin.trace;
+    if (traced_ != nullptr) {
+      traced_->stage = Stage::kEngine;  // of its answer, which may come before Submit returns
+      traced_->submitted = std::chrono::steady_clock::now();
+    }
     // `decoded` owns the slices that the request's views point into, and keeps the regions of its
     // files open. Submit has read both when it returns.
     const absl::StatusOr<Ticket> ticket = parts_.engine.Submit(
         std::move(decoded.request),
         [this](absl::StatusOr<Result> result) { Complete(std::move(result)); });
     if (!ticket.ok()) {
+      if (traced_ != nullptr) traced_->stage = Stage::kAdmission;
       Record(ticket.status(), nullptr);
       return ticket.status();
     }
@@ -145,6 +154,11 @@ class EngineRequest {
     Record(result.status(), result.ok() ? TokenCountsOf(*result) : nullptr);
     if (!result.ok()) return shell_.Refuse(result.status());
     kernel_ = castor::NameOf(result->report.kernel.kernel);
+    if (traced_ != nullptr) {
+      traced_->stage = Stage::kAnswer;
+      traced_->completed = std::chrono::steady_clock::now();
+      NoteReport(result->report, TokensOf(*result), traced_);
+    }
     // Nobody reads the answer to a cancelled call; its memory goes back to the pool here.
     if (cancellation_.cancelled()) {
       return shell_.Refuse(MakeError(Reason::kCancelled, "the caller went away"));
@@ -188,6 +202,7 @@ class EngineRequest {
   uint64_t shared_bytes_ = 0;  // of inputs in shared memory
   std::optional<OutputRange> output_;
   TraceLine trace_;  // empty unless it is recorded
+  RequestTrace* traced_ = nullptr;
 };
 
 }  // namespace castor::server

@@ -39,7 +39,7 @@ class HealthCheckCall final : public MessageCall {
     Send(Encode(*status), TimePoint::max());
   }
   void OnRefusal(const absl::Status& error) override {
-    SendError(RefuseCall(error, "", context()));
+    SendError(RefuseCall(error, {}, context()));
   }
   void OnLost() override { SendError(grpc::Status::CANCELLED); }
 
@@ -59,7 +59,7 @@ class HealthWatchCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     if (entered.ok()) {
       StartRead(&message_);
     } else {
-      Finish(RefuseCall(entered, "", context_));  // it never begins
+      Finish(RefuseCall(entered, {}, context_));  // it never begins
     }
   }
 
@@ -75,7 +75,7 @@ class HealthWatchCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     if (parsed.ok()) {
       state_.Begin(*this, request.service());
     } else {
-      state_.Refuse(*this, RefuseCall(parsed, "", context_));
+      state_.Refuse(*this, RefuseCall(parsed, {}, context_));
     }
   }
 

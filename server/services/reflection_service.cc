@@ -42,7 +42,7 @@ class ReflectionService::Stream final
     if (entered.ok()) {
       Listen();
     } else {
-      Conclude(RefuseCall(entered, "", context_));
+      Conclude(RefuseCall(entered, {}, context_));
     }
   }
 
@@ -62,7 +62,7 @@ class ReflectionService::Stream final
     ReflectionAnswers::Request request;
     const absl::Status parsed = ParseMessage(message_, &request);
     message_.Clear();
-    if (!parsed.ok()) return End(RefuseCall(parsed, "", context_));
+    if (!parsed.ok()) return End(RefuseCall(parsed, {}, context_));
     answer_ = SerializeMessage(service_.answers_.Answer(request, &sent_));
     service_.calls_.Answering(row_, static_cast<int64_t>(answer_.Length()), TimePoint::max());
     handoff_.HandOver();
@@ -100,7 +100,7 @@ class ReflectionService::Stream final
   };
 
   static grpc::Status Stopping(grpc::CallbackServerContext* context) {
-    return RefuseCall(CallRecord::Draining(), "", context);
+    return RefuseCall(CallRecord::Draining(), {}, context);
   }
 
   // Reads the next request, unless the service is shut down.

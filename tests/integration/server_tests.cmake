@@ -21,6 +21,12 @@ castor_test(server_access_test
           server_tenants_test.cc server_tls_test.cc
   LIBS castor_server_fixture castor_client LABELS integration)
 
+castor_test(server_trace_test
+  SOURCES server_exemplars_test.cc server_trace_test.cc server_trace_faults_test.cc
+  LIBS castor_server_fixture castor_trace_collector LABELS integration)
+target_compile_definitions(server_trace_test PRIVATE
+  CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
+
 castor_test(server_process_test
   SOURCES server_process.cc server_process_test.cc server_secrets_test.cc server_start_test.cc
   LIBS castor_server_fixture LABELS integration)

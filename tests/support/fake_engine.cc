@@ -62,6 +62,37 @@ FakeEngine::FakeEngine() : pool_(MakeHostPool(SystemMemory(), 64 << 20)) {
   worker_ = std::thread([this] { Work(); });
 }
 
+namespace {
+
+// A report's times, of a request that ran alone for the second half of its stay.
+class Times {
+ public:
+  explicit Times(const CallContext& call)
+      : submitted_(std::chrono::steady_clock::now()),
+        received_(call.received.value_or(submitted_)) {}
+
+  void Fill(ExecutionReport* report) const {
+    static std::atomic<uint64_t> batches = 0;
+    const TimePoint now = std::chrono::steady_clock::now();
+    BatchReport& batch = report->batch;
+    batch.id = ++batches;
+    batch.begun = submitted_ + (now - submitted_) / 2;
+    batch.ended = now;
+    const double ran = Microseconds(batch.begun, now);
+    report->timing = {.decode_us = Microseconds(received_, submitted_),
+                      .queue_us = Microseconds(submitted_, batch.begun),
+                      .copy_in_us = ran / 4,
+                      .compute_us = ran / 2,
+                      .copy_out_us = ran / 4};
+  }
+
+ private:
+  TimePoint submitted_;
+  TimePoint received_;
+};
+
+}  // namespace
+
 FakeEngine::~FakeEngine() {
   Release();
   Drain(std::chrono::steady_clock::now() + kPatience);
@@ -165,9 +196,10 @@ absl::StatusOr<Ticket> FakeEngine::Submit(AttentionRequest request, AttentionCom
   result.report.kernel.device = "fake";
   result.report.kernel.backend = "fake";
   result.report.batch.requests = 1;
-  return Admit(request.call, [done = std::move(done),
-                              result = std::move(result)](const absl::Status& status) mutable {
+  return Admit(request.call, [done = std::move(done), result = std::move(result),
+                              times = Times(request.call)](const absl::Status& status) mutable {
     if (status.ok()) {
+      times.Fill(&result.report);
       std::move(done)(std::move(result));
     } else {
       std::move(done)(status);
@@ -185,9 +217,10 @@ absl::StatusOr<Ticket> FakeEngine::Submit(EncodeRequest request, EncodeCompletio
   result.lengths.assign(static_cast<size_t>(rows), 1);
   result.token_counts.assign(static_cast<size_t>(rows), 3);
   result.truncated.assign(static_cast<size_t>(rows), false);
-  return Admit(request.call, [done = std::move(done),
-                              result = std::move(result)](const absl::Status& status) mutable {
+  return Admit(request.call, [done = std::move(done), result = std::move(result),
+                              times = Times(request.call)](const absl::Status& status) mutable {
     if (status.ok()) {
+      times.Fill(&result.report);
       std::move(done)(std::move(result));
     } else {
       std::move(done)(status);

@@ -28,14 +28,14 @@ std::optional<Detail> Find(const grpc::Status& status) {
 }
 
 TEST(ErrorsTest, OkStaysOk) {
-  EXPECT_TRUE(ToGrpcStatus(absl::OkStatus(), "id").ok());
+  EXPECT_TRUE(ToGrpcStatus(absl::OkStatus(), {"id"}).ok());
   EXPECT_EQ(RetryPushback(absl::OkStatus()), std::nullopt);
 }
 
 TEST(ErrorsTest, EveryReasonKeepsItsCodeAndName) {
   for (int i = 0; i <= static_cast<int>(Reason::kInternal); ++i) {
     const Reason reason = static_cast<Reason>(i);
-    const grpc::Status status = ToGrpcStatus(MakeError(reason, "because"), "");
+    const grpc::Status status = ToGrpcStatus(MakeError(reason, "because"), {});
     EXPECT_EQ(static_cast<int>(status.error_code()), static_cast<int>(CodeOf(reason)));
     const auto info = Find<google::rpc::ErrorInfo>(status);
     ASSERT_TRUE(info.has_value());
@@ -51,7 +51,7 @@ TEST(ErrorsTest, CodesOutsideTheContractAreFaultsOfOurs) {
   for (const absl::StatusCode code :
        {absl::StatusCode::kUnknown, absl::StatusCode::kAborted, absl::StatusCode::kDataLoss,
         absl::StatusCode::kOutOfRange, absl::StatusCode::kAlreadyExists}) {
-    const grpc::Status status = ToGrpcStatus(absl::Status(code, "odd"), "");
+    const grpc::Status status = ToGrpcStatus(absl::Status(code, "odd"), {});
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL);
     EXPECT_EQ(Find<google::rpc::ErrorInfo>(status)->reason(), "INTERNAL");
   }
@@ -59,7 +59,7 @@ TEST(ErrorsTest, CodesOutsideTheContractAreFaultsOfOurs) {
 
 TEST(ErrorsTest, FieldBecomesABadRequest) {
   const auto bad = Find<google::rpc::BadRequest>(
-      ToGrpcStatus(InvalidField("key.shape[1]", "is 3, query's is 4"), ""));
+      ToGrpcStatus(InvalidField("key.shape[1]", "is 3, query's is 4"), {}));
   ASSERT_TRUE(bad.has_value());
   ASSERT_EQ(bad->field_violations_size(), 1);
   EXPECT_EQ(bad->field_violations(0).field(), "key.shape[1]");
@@ -68,7 +68,7 @@ TEST(ErrorsTest, FieldBecomesABadRequest) {
 
 TEST(ErrorsTest, RetryHintIsTheEnginesOwn) {
   const absl::Status full = QueueFull("full", std::chrono::milliseconds(1250));
-  const auto retry = Find<google::rpc::RetryInfo>(ToGrpcStatus(full, ""));
+  const auto retry = Find<google::rpc::RetryInfo>(ToGrpcStatus(full, {}));
   ASSERT_TRUE(retry.has_value());
   EXPECT_EQ(retry->retry_delay().seconds(), 1);
   EXPECT_EQ(retry->retry_delay().nanos(), 250'000'000);
@@ -78,22 +78,22 @@ TEST(ErrorsTest, RetryHintIsTheEnginesOwn) {
 TEST(ErrorsTest, WhatNeverFitsIsNotRetried) {
   const absl::Status large = MakeError(Reason::kTooLarge, "large");
   EXPECT_EQ(RetryPushback(large), "-1");
-  EXPECT_FALSE(Find<google::rpc::RetryInfo>(ToGrpcStatus(large, "")).has_value());
+  EXPECT_FALSE(Find<google::rpc::RetryInfo>(ToGrpcStatus(large, {})).has_value());
 }
 
 TEST(ErrorsTest, InternalErrorsHaveDistinctIds) {
   const absl::Status error = MakeError(Reason::kInternal, "secret");
-  const auto first = Find<google::rpc::ErrorInfo>(ToGrpcStatus(error, ""));
-  const auto second = Find<google::rpc::ErrorInfo>(ToGrpcStatus(error, ""));
+  const auto first = Find<google::rpc::ErrorInfo>(ToGrpcStatus(error, {}));
+  const auto second = Find<google::rpc::ErrorInfo>(ToGrpcStatus(error, {}));
   EXPECT_NE(first->metadata().at("error_id"), second->metadata().at("error_id"));
-  EXPECT_EQ(ToGrpcStatus(error, "").error_message().find("secret"), std::string::npos);
+  EXPECT_EQ(ToGrpcStatus(error, {}).error_message().find("secret"), std::string::npos);
 }
 
 // Messages repeat the caller's own text, but clients accept only 8 KiB of metadata. The message is
 // percent-encoded, with up to three bytes for one, and the details are base64.
 TEST(ErrorsTest, DetailsStayBelowTheMetadataLimitWhateverTheCallerSent) {
   const std::string huge(1 << 20, '\xff');
-  const grpc::Status status = ToGrpcStatus(InvalidField(huge, huge), huge);
+  const grpc::Status status = ToGrpcStatus(InvalidField(huge, huge), {huge});
   EXPECT_LT(3 * status.error_message().size() + status.error_details().size() * 4 / 3, 7U << 10);
   EXPECT_TRUE(Find<google::rpc::RequestInfo>(status).has_value());
 }

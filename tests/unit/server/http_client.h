@@ -65,8 +65,11 @@ class HttpClient {
   }
 
   // The answer to "METHOD PATH"; then the connection closes.
-  std::string Ask(const std::string& method, const std::string& path) {
-    return Send(method + " " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+  // `headers`: more of them, each with its end of line.
+  std::string Ask(const std::string& method, const std::string& path,
+                  const std::string& headers = "") {
+    return Send(method + " " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + headers +
+                "\r\n")
                ? ReadAll()
                : "";
   }

@@ -52,6 +52,17 @@ TEST(FormatLogLine, HumanLinesQuoteOnlyWhatNeedsIt) {
             "note=\"two words\" n=3");
 }
 
+TEST(FormatLogLine, FieldsThatHaveNoneAreLeftOut) {
+  for (const LogFormat format : {LogFormat::kHuman, LogFormat::kJson}) {
+    const std::string line =
+        FormatLogLine(format, kWhen, LogLevel::kInfo, "call",
+                      {{"trace_id", LogValue::IfAny("0af7")}, {"span_id", LogValue::IfAny("")}});
+    EXPECT_NE(line.find("trace_id"), std::string::npos) << line;
+    EXPECT_NE(line.find("0af7"), std::string::npos) << line;
+    EXPECT_EQ(line.find("span_id"), std::string::npos) << line;
+  }
+}
+
 TEST(FormatLogLine, AForgedLineBreakStaysInItsLine) {
   const std::string line = FormatLogLine(LogFormat::kHuman, kWhen, LogLevel::kInfo,
                                          "m\n2023 error forged", {{"id", "x\ny=z"}});

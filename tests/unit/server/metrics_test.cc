@@ -262,8 +262,8 @@ TEST(Metrics, PredictionsAreComparedWithWhatRunsTook) {
   const auto series = SeriesOf(metrics.Page());
   const std::string bucket = "castor_prediction_ratio_bucket{kernel=\"vanilla\",operation=";
   EXPECT_EQ(series.at(bucket + "\"attend\",le=\"0.5\"}"), 1);
-  EXPECT_EQ(series.at(bucket + "\"attend\",le=\"1\"}"), 5);
-  EXPECT_EQ(series.at(bucket + "\"attend\",le=\"2\"}"), 7);
+  EXPECT_EQ(series.at(bucket + "\"attend\",le=\"1.0\"}"), 5);
+  EXPECT_EQ(series.at(bucket + "\"attend\",le=\"2.0\"}"), 7);
   EXPECT_EQ(series.at(bucket + "\"attend\",le=\"+Inf\"}"), 8);
   EXPECT_EQ(series.at(bucket + "\"encode\",le=\"+Inf\"}"), 0) << "from the start";
   EXPECT_EQ(series.at("castor_prediction_ratio_sum{kernel=\"vanilla\",operation=\"attend\"}"), 9.5);
@@ -278,13 +278,13 @@ TEST(Metrics, WaitsAreThereByPriority) {
   const Metrics metrics(engine);
   const auto series = SeriesOf(metrics.Page());
   const std::string bucket = "castor_wait_duration_seconds_bucket";
-  EXPECT_EQ(series.at(bucket + "{priority=\"low\",le=\"1\"}"), 1);
-  EXPECT_EQ(series.at(bucket + "{priority=\"normal\",le=\"1\"}"), 2);
-  EXPECT_EQ(series.at(bucket + "{priority=\"high\",le=\"1\"}"), 3);
-  EXPECT_FALSE(series.contains(bucket + "{priority=\"high\",le=\"2\"}"));
-  EXPECT_FALSE(series.contains(bucket + "{priority=\"high\",le=\"4\"}"))
+  EXPECT_EQ(series.at(bucket + "{priority=\"low\",le=\"1.0\"}"), 1);
+  EXPECT_EQ(series.at(bucket + "{priority=\"normal\",le=\"1.0\"}"), 2);
+  EXPECT_EQ(series.at(bucket + "{priority=\"high\",le=\"1.0\"}"), 3);
+  EXPECT_FALSE(series.contains(bucket + "{priority=\"high\",le=\"2.0\"}"));
+  EXPECT_FALSE(series.contains(bucket + "{priority=\"high\",le=\"4.0\"}"))
       << "every fourth bound is enough";
-  EXPECT_EQ(series.at(bucket + "{priority=\"high\",le=\"5\"}"), 8);
+  EXPECT_EQ(series.at(bucket + "{priority=\"high\",le=\"5.0\"}"), 8);
   EXPECT_EQ(series.at(bucket + "{priority=\"high\",le=\"+Inf\"}"), 9);
   EXPECT_EQ(series.at("castor_wait_duration_seconds_count{priority=\"low\"}"), 7);
   EXPECT_EQ(series.at("castor_wait_duration_seconds_sum{priority=\"low\"}"), 10);

@@ -186,6 +186,26 @@ TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
   EXPECT_EQ(options.drain_delay, std::chrono::seconds(5));
 }
 
+TEST_F(OptionsTest, TracesGoNowhereUnlessACollectorIsNamed) {
+  EXPECT_EQ(ParseOrDie({}).trace.endpoint, "");
+  EXPECT_EQ(ParseOrDie({}).trace.sample, 0.01);
+  EXPECT_EQ(ParseOrDie({"--trace-endpoint", "off"}).trace.endpoint, "");
+  for (const char* plain : {"otel:4317", "http://otel:4317"}) {
+    const TraceOptions trace = ParseOrDie({"--trace-endpoint", plain}).trace;
+    EXPECT_EQ(trace.endpoint, "otel:4317");
+    EXPECT_FALSE(trace.tls);
+  }
+  const TraceOptions trace =
+      ParseOrDie({"--trace-endpoint=https://[::1]:4317", "--trace-ca", "ca.pem", "--trace-sample",
+                  "0.5", "--trace-max-queued-spans", "100"})
+          .trace;
+  EXPECT_EQ(trace.endpoint, "[::1]:4317");
+  EXPECT_TRUE(trace.tls);
+  EXPECT_EQ(trace.ca, "ca.pem");
+  EXPECT_EQ(trace.sample, 0.5);
+  EXPECT_EQ(trace.max_queued_spans, 100);
+}
+
 TEST_F(OptionsTest, TheWatchdogsPatienceIsAnOptionLikeOthers) {
   EXPECT_EQ(ParseOrDie({"--watchdog-timeout", "5m"}).watchdog_timeout, std::chrono::minutes(5));
   EXPECT_EQ(ParseOrDie({"--config", WriteFile("watchdog-timeout = \"2m\"\n")}).watchdog_timeout,

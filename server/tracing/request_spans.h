@@ -1,0 +1,80 @@
+// From what is kept of a request to its spans, and from those of a batch to the batch's own.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "server/tracing/otlp_writer.h"
+#include "server/tracing/request_trace.h"
+
+namespace castor::server {
+
+// The monotonic clock's times as nanoseconds since 1970, as both clocks stand now.
+class WallClock {
+ public:
+  static WallClock Now();
+
+  int64_t At(TimePoint time) const { return offset_ + time.time_since_epoch().count(); }
+
+ private:
+  explicit WallClock(int64_t offset) : offset_(offset) {}
+
+  int64_t offset_;
+};
+
+// Writes the request's spans:
+//
+//   castor.v1.AttentionService/Attend    SERVER; a child of the caller's span
+//     decode                             from the headers to the queue, tokenizing included
+//     queue
+//     batch                              links to the batch's own span, `batch`
+//       copy_in compute copy_out         the device's
+//     encode
+//
+// The stages of a batch are placed by its times and the device's durations: copy_in from its begin,
+// compute and copy_out up to its end. A device that copies nothing has no copies. A request that
+// was admitted and not answered by the engine has `engine` in the place of queue, batch and encode.
+void WriteRequest(const RequestTrace& request, const TraceContext& batch, WallClock clock,
+                  OtlpWriter& out);
+
+// The batches of sampled requests, until each is written as a span of its own: once, in a trace of
+// its own, with links to the sampled requests that travelled in it. For one thread at a time.
+class BatchSpans {
+ public:
+  static constexpr size_t kMaxLinks = 128;
+  static constexpr size_t kMaxWaiting = 4096;
+
+  explicit BatchSpans(uint64_t seed) : seed_(seed) {}
+
+  TraceContext ContextOf(const RequestTrace& request) const;
+
+  // One more request of its batch, which ran. The batch is due `settle` after its first: until
+  // then the others are answered, too.
+  void Add(const RequestTrace& request, WallClock clock, TimePoint due);
+
+  bool empty() const { return waiting_.empty(); }
+  // When the next one is due; not while it is empty.
+  TimePoint next_due() const { return waiting_.begin()->second.due; }
+
+  // Writes those that are due at `now`, and the oldest of too many.
+  void Write(TimePoint now, OtlpWriter& out);
+
+ private:
+  struct Batch {
+    TimePoint due;
+    int64_t begun = 0;
+    int64_t ended = 0;
+    BatchReport report;
+    std::string kernel;
+    std::string device;
+    std::string backend;
+    int64_t sampled = 0;
+    std::vector<TraceContext> requests;
+  };
+
+  const uint64_t seed_;
+  std::map<uint64_t, Batch> waiting_;  // by id: the oldest first
+};
+
+}  // namespace castor::server

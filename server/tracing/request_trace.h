@@ -1,0 +1,69 @@
+// What is kept of one sampled request until its spans are written: times, sizes and how it ended. A
+// request that is not sampled has none.
+//
+// For one thread at a time. Made when the call's headers are there, filled on the request's way
+// through the server, handed to the Tracer when its answer is known.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "engine/request.h"
+#include "server/tracing/trace_context.h"
+
+namespace castor::server {
+
+// How far a request came that was not answered OK.
+enum class Stage {
+  kCall,       // before its message: bounds, who calls, a draining server
+  kDecode,     // its bytes
+  kAdmission,  // the engine's checks and budgets
+  kEngine,     // admitted: waiting or running
+  kAnswer,     // its output in shared memory
+};
+
+struct RequestTrace {
+  TraceContext own;       // of its SERVER span
+  SpanId parent{};        // the caller's span; zero: this is the trace's first
+  std::string state;      // the caller's tracestate
+  std::string_view name;  // "castor.v1.AttentionService/Attend", a literal
+
+  TimePoint received;
+  Stage stage = Stage::kCall;
+  TimePoint submitted;  // decoded, and given to the engine; from Stage::kAdmission on
+  TimePoint completed;  // the engine has answered
+  TimePoint ended;      // the answer is encoded, or the refusal is
+
+  // Of the engine's report, if there was one.
+  bool ran = false;
+  Timing timing;
+  BatchReport batch;
+  std::string device;
+  std::string backend;
+  double predicted_us = 0;
+  int rejected_kernels = 0;
+  int64_t tokens = 0;  // of this request
+
+  std::string_view kernel;  // of a closed set; empty: none was chosen
+  std::string_view code;    // "OK", "RESOURCE_EXHAUSTED"
+  bool is_error = false;    // by the conventions of OpenTelemetry, for servers
+  std::string_view reason;  // "QUEUE_FULL"; empty: OK
+  std::string message;      // the refusal's
+  std::string request_id;   // printable
+};
+
+// The tokens of a request by its answer.
+int64_t TokensOf(const AttentionResult& result);
+int64_t TokensOf(const EncodeResult& result);
+
+// Takes what the report says.
+void NoteReport(const ExecutionReport& report, int64_t tokens, RequestTrace* trace);
+
+// As many spans as it becomes, its batch's own not counted.
+int SpanCount(const RequestTrace& trace);
+
+// Memory that it takes, roughly.
+int64_t SizeBytes(const RequestTrace& trace);
+
+}  // namespace castor::server

@@ -1,0 +1,29 @@
+// How traces are taken and where they go.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace castor::server {
+
+struct TraceOptions {
+  // ---- flags
+  std::string endpoint;  // HOST:PORT of a collector that speaks OTLP over gRPC; empty: no traces
+  bool tls = false;      // to the collector
+  std::string ca;        // a file of its authorities, in PEM; empty: the system's
+  double sample = 0.01;  // of the traces that begin here
+  int64_t max_queued_spans = 65536;
+
+  // ---- no flags
+  int64_t max_queued_bytes = int64_t{32} << 20;
+  int64_t max_batch_spans = 4096;                   // in one export, or a request's more
+  std::chrono::milliseconds gather{1000};           // from a first span to its export
+  std::chrono::milliseconds batch_settle{1000};     // from a batch's first request to its span
+  std::chrono::milliseconds export_timeout{10000};  // of one call
+  std::chrono::milliseconds first_backoff{1000};    // after a call that may be tried again
+  std::chrono::milliseconds max_backoff{5000};
+  std::chrono::milliseconds give_up_after{30000};  // then the spans of that export are dropped
+};
+
+}  // namespace castor::server

@@ -1,0 +1,292 @@
+// The traces of a whole server, as a collector gets them.
+
+#include <chrono>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "tests/integration/server_fixture.h"
+#include "tests/support/trace_collector.h"
+
+namespace castor::testing {
+namespace {
+
+using otlp::trace::v1::Span;
+using otlp::trace::v1::Status;
+using std::chrono::milliseconds;
+
+constexpr char kAttend[] = "castor.v1.AttentionService/Attend";
+constexpr char kEncode[] = "castor.v1.EncoderService/Encode";
+constexpr char kTrace[] = "4bf92f3577b34da6a3ce929d0e0e4736";
+constexpr char kParent[] = "00f067aa0ba902b7";
+
+std::string Hex(const std::string& bytes) {
+  std::string text;
+  for (const char c : bytes) {
+    char digits[3];
+    std::snprintf(digits, sizeof(digits), "%02x", static_cast<unsigned char>(c));
+    text += digits;
+  }
+  return text;
+}
+
+class ServerTraceTest : public ServerTest {
+ protected:
+  ~ServerTraceTest() override { StopServer(); }  // before its collector
+
+  server::ServerOptions Traced(double sample = 1) const {
+    server::ServerOptions options = TestOptionsWithMetrics();
+    options.trace.endpoint = collector_.endpoint();
+    options.trace.sample = sample;
+    options.trace.gather = milliseconds(5);
+    options.trace.batch_settle = milliseconds(50);
+    return options;
+  }
+
+  grpc::Status Attend(const std::string& traceparent = "", const std::string& id = "") {
+    AttendCall call;
+    if (!traceparent.empty()) call.context.AddMetadata("traceparent", traceparent);
+    return call.Run(*attention_, AttendOf(3, id));
+  }
+
+  // The only span of the name, once it is there.
+  Span One(const std::string& name) const {
+    EXPECT_TRUE(collector_.Await([&](const Spans& spans) { return !Named(spans, name).empty(); }))
+        << name;
+    const Spans found = Named(collector_.spans(), name);
+    EXPECT_EQ(found.size(), 1U) << name;
+    return found.empty() ? Span() : found.front();
+  }
+
+  TraceCollector collector_;
+};
+
+void ExpectInside(const Span& inner, const Span& outer) {
+  EXPECT_LE(inner.start_time_unix_nano(), inner.end_time_unix_nano()) << inner.name();
+  EXPECT_GE(inner.start_time_unix_nano(), outer.start_time_unix_nano()) << inner.name();
+  EXPECT_LE(inner.end_time_unix_nano(), outer.end_time_unix_nano()) << inner.name();
+  EXPECT_EQ(inner.trace_id(), outer.trace_id()) << inner.name();
+  EXPECT_EQ(inner.parent_span_id(), outer.span_id()) << inner.name();
+  EXPECT_EQ(inner.kind(), Span::SPAN_KIND_INTERNAL) << inner.name();
+  EXPECT_EQ(inner.status().code(), Status::STATUS_CODE_UNSET) << inner.name();
+}
+
+TEST_F(ServerTraceTest, ARequestIsATreeOfItsStages) {
+  StartServer(Traced());
+  ASSERT_TRUE(Attend("", "my request").ok());
+  ASSERT_TRUE(collector_.AwaitSpans(9)) << "eight, and the batch's own";
+  const Spans all = collector_.spans();
+  ASSERT_EQ(all.size(), 9U);
+  const Span server = One(kAttend);
+  EXPECT_EQ(server.kind(), Span::SPAN_KIND_SERVER);
+  EXPECT_EQ(server.parent_span_id(), "") << "the first of its trace";
+  EXPECT_EQ(server.trace_id().size(), 16U);
+  EXPECT_EQ(server.span_id().size(), 8U);
+  EXPECT_EQ(AttributeOf(server, "rpc.system.name"), "grpc");
+  EXPECT_EQ(AttributeOf(server, "rpc.method"), kAttend);
+  EXPECT_EQ(AttributeOf(server, "rpc.status_code"), "OK");
+  EXPECT_EQ(AttributeOf(server, "castor.kernel"), "vanilla");
+  EXPECT_EQ(AttributeOf(server, "castor.tokens"), "3");
+  EXPECT_EQ(AttributeOf(server, "castor.request_id"), "my request");
+  EXPECT_EQ(server.status().code(), Status::STATUS_CODE_UNSET);
+  const auto now = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                       std::chrono::system_clock::now().time_since_epoch())
+                       .count();
+  EXPECT_NEAR(static_cast<double>(server.start_time_unix_nano()), static_cast<double>(now), 60e9);
+
+  uint64_t before = 0;
+  for (const char* name : {"decode", "queue", "encode"}) {
+    const Span stage = One(name);
+    ExpectInside(stage, server);
+    EXPECT_GE(stage.start_time_unix_nano(), before) << name << " is in order";
+    before = stage.end_time_unix_nano();
+  }
+  const Spans batches = Named(all, "batch");
+  ASSERT_EQ(batches.size(), 2U);
+  const bool first = batches[0].trace_id() == server.trace_id();
+  const Span& travelled = batches[first ? 0 : 1];
+  const Span& own = batches[first ? 1 : 0];
+  ExpectInside(travelled, server);
+  for (const char* name : {"copy_in", "compute", "copy_out"}) ExpectInside(One(name), travelled);
+  std::map<std::string, int> ids;
+  for (const Span& span : all) EXPECT_EQ(++ids[span.span_id()], 1);
+
+  EXPECT_NE(own.trace_id(), server.trace_id());
+  EXPECT_EQ(own.parent_span_id(), "");
+  for (const char* key :
+       {"castor.batch_id", "castor.batch.requests", "castor.batch.tokens", "castor.kernel"}) {
+    ASSERT_TRUE(AttributeOf(own, key).has_value()) << key;
+    EXPECT_EQ(AttributeOf(own, key), AttributeOf(travelled, key));
+  }
+  ASSERT_EQ(travelled.links_size(), 1);
+  EXPECT_EQ(travelled.links(0).trace_id(), own.trace_id());
+  EXPECT_EQ(travelled.links(0).span_id(), own.span_id());
+  ASSERT_EQ(own.links_size(), 1);
+  EXPECT_EQ(own.links(0).trace_id(), server.trace_id());
+  EXPECT_EQ(own.links(0).span_id(), server.span_id());
+}
+
+TEST_F(ServerTraceTest, ACallersTraceGoesOn) {
+  StartServer(Traced(/*sample=*/0.000001));
+  AttendCall call;
+  call.context.AddMetadata("traceparent", std::string("00-") + kTrace + "-" + kParent + "-01");
+  call.context.AddMetadata("tracestate", "vendor=something");
+  ASSERT_TRUE(call.Run(*attention_, AttendOf(3)).ok());
+  const Span server = One(kAttend);
+  EXPECT_EQ(Hex(server.trace_id()), kTrace);
+  EXPECT_EQ(Hex(server.parent_span_id()), kParent);
+  EXPECT_EQ(server.trace_state(), "vendor=something");
+
+  // One who says that it is not sampled, two who say nonsense, and one who says nothing.
+  EXPECT_TRUE(Attend(std::string("00-") + kTrace + "-" + kParent + "-00").ok());
+  EXPECT_TRUE(Attend(std::string("00-") + kTrace + "-0000000000000000-01").ok());
+  EXPECT_TRUE(Attend("nonsense").ok());
+  EXPECT_TRUE(Attend().ok());
+  StopServer();  // sends what there is
+  EXPECT_EQ(Named(collector_.spans(), kAttend).size(), 1U);
+}
+
+TEST_F(ServerTraceTest, WithAShareOfZeroNothingIsRecorded) {
+  StartServer(Traced(/*sample=*/0));
+  EXPECT_TRUE(Attend(std::string("00-") + kTrace + "-" + kParent + "-01").ok());
+  StopServer();
+  EXPECT_EQ(collector_.exports(), 0);
+}
+
+TEST_F(ServerTraceTest, RefusalsSayWhere) {
+  StartServer(Traced());
+  EXPECT_FALSE(CallRaw("/castor.v1.AttentionService/Attend", "\xff").ok());
+  ASSERT_TRUE(collector_.AwaitSpans(2));
+  engine_->RefuseWith(QueueFull("no room", milliseconds(1)));
+  EXPECT_FALSE(Attend().ok());
+  engine_->RefuseWith(absl::OkStatus());
+  ASSERT_TRUE(collector_.AwaitSpans(4));
+  engine_->FailWith(MakeError(Reason::kDeadlineExceeded, "too late"));
+  EXPECT_FALSE(Attend().ok());
+  ASSERT_TRUE(collector_.AwaitSpans(7));
+
+  const Spans calls = Named(collector_.spans(), kAttend);
+  ASSERT_EQ(calls.size(), 3U);
+  const auto expect = [](const Span& span, const char* code, const char* reason,
+                         const char* stage, bool error) {
+    EXPECT_EQ(AttributeOf(span, "rpc.status_code"), code);
+    EXPECT_EQ(AttributeOf(span, "castor.reason"), reason);
+    EXPECT_EQ(AttributeOf(span, "castor.refused_at"), stage);
+    EXPECT_EQ(span.status().code(), error ? Status::STATUS_CODE_ERROR : Status::STATUS_CODE_UNSET);
+    EXPECT_EQ(AttributeOf(span, "error.type").has_value(), error);
+  };
+  // Only what is the server's own fault is an error of its span; the stage in which a request ended
+  // has failed in any case.
+  expect(calls[0], "INVALID_ARGUMENT", "MALFORMED_MESSAGE", "decode", false);
+  expect(calls[1], "RESOURCE_EXHAUSTED", "QUEUE_FULL", "admission", false);
+  expect(calls[2], "DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "engine", true);
+  const Spans decodes = Named(collector_.spans(), "decode");
+  ASSERT_EQ(decodes.size(), 3U);
+  EXPECT_EQ(decodes[0].status().code(), Status::STATUS_CODE_ERROR);
+  EXPECT_EQ(decodes[1].status().code(), Status::STATUS_CODE_ERROR);
+  EXPECT_EQ(decodes[1].status().message(), "no room");
+  ExpectInside(decodes[2], calls[2]);
+  EXPECT_EQ(One("engine").status().message(), "too late");
+}
+
+TEST_F(ServerTraceTest, ACancelledCallHasItsSpans) {
+  StartServer(Traced());
+  engine_->HoldRunning();
+  AttendCall cancelled;
+  std::thread caller([&] { cancelled.Run(*attention_, AttendOf(1)); });
+  ASSERT_TRUE(engine_->AwaitRunning());
+  cancelled.context.TryCancel();
+  caller.join();
+  ASSERT_TRUE(engine_->AwaitCancels(1));
+  engine_->Release();
+  const Span server = One(kAttend);
+  EXPECT_EQ(AttributeOf(server, "rpc.status_code"), "CANCELLED");
+  EXPECT_EQ(AttributeOf(server, "castor.reason"), "CANCELLED");
+  EXPECT_EQ(server.status().code(), Status::STATUS_CODE_UNSET);
+}
+
+TEST_F(ServerTraceTest, OnlyRequestsHaveSpans) {
+  StartServer(Traced());
+  EXPECT_TRUE(CallRaw("/castor.v1.ServerService/GetServerInfo", "").ok());
+  EXPECT_TRUE(Attend().ok());
+  StopServer();
+  for (const Span& span : collector_.spans()) {
+    EXPECT_EQ(span.name().find("GetServerInfo"), std::string::npos);
+  }
+}
+
+TEST_F(ServerTraceTest, TheResourceSaysWhoSends) {
+  StartServer(Traced());
+  EXPECT_TRUE(Attend().ok());
+  ASSERT_TRUE(collector_.AwaitSpans(1));
+  std::map<std::string, std::string> resource;
+  const otlp::resource::v1::Resource sent = collector_.resource();
+  for (const auto& attribute : sent.attributes()) {
+    resource[attribute.key()] = attribute.value().string_value();
+  }
+  EXPECT_EQ(resource["service.name"], "castor");
+  EXPECT_FALSE(resource["service.version"].empty());
+  EXPECT_FALSE(resource["service.instance.id"].empty());
+  EXPECT_FALSE(resource["host.name"].empty());
+}
+
+// With the real engine: the batch in which several requests travelled is one span.
+TEST_F(ServerTraceTest, RequestsOfOneBatchMeetInIt) {
+  EngineOptions engine_options;
+  engine_options.device = "cpu";
+  engine_options.cpu_threads = 1;
+  engine_options.models = {{"tiny", CASTOR_TINY_MODEL}};
+  engine_options.cost_model_budget = milliseconds(0);
+  engine_options.batch_delay = std::chrono::microseconds(200'000);
+  engine_options.max_batch_requests = 3;
+  auto engine = CreateEngine(engine_options);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  StartServer(Traced(), *std::move(engine));
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 3; ++i) {
+    callers.emplace_back([&, i] {
+      grpc::ClientContext context;
+      v1::EncodeResponse response;
+      v1::EncodeRequest tokens;
+      for (int token = 0; token <= i; ++token) tokens.mutable_tokens()->add_ids(1);
+      EXPECT_TRUE(encoder_->Encode(&context, tokens, &response).ok());
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  StopServer();
+
+  const Spans all = collector_.spans();
+  std::map<std::string, Span> by_id;
+  for (const Span& span : all) by_id[span.span_id()] = span;
+  int requests = 0;
+  for (const Span& span : Named(all, "batch")) {
+    if (span.parent_span_id().empty()) continue;
+    ++requests;
+    const Span& server = by_id.at(span.parent_span_id());
+    EXPECT_EQ(server.name(), kEncode);
+    ExpectInside(span, server);
+    ASSERT_EQ(span.links_size(), 1);
+    const Span& own = by_id.at(span.links(0).span_id());
+    EXPECT_EQ(own.trace_id(), span.links(0).trace_id());
+    EXPECT_EQ(AttributeOf(own, "castor.batch_id"), AttributeOf(span, "castor.batch_id"));
+    EXPECT_EQ(AttributeOf(own, "castor.batch.requests"), std::to_string(own.links_size()));
+    bool back = false;
+    for (const auto& link : own.links()) back |= link.span_id() == server.span_id();
+    EXPECT_TRUE(back);
+  }
+  EXPECT_EQ(requests, 3);
+  EXPECT_TRUE(Named(all, "copy_in").empty()) << "the CPU copies nothing";
+  for (const Span& compute : Named(all, "compute")) {
+    ExpectInside(compute, by_id.at(compute.parent_span_id()));
+  }
+  int64_t tokens = 0;
+  for (const Span& server : Named(all, kEncode)) {
+    tokens += std::stoll(AttributeOf(server, "castor.tokens").value_or("0"));
+  }
+  EXPECT_EQ(tokens, 6);
+}
+
+}  // namespace
+}  // namespace castor::testing

@@ -1,0 +1,119 @@
+#include "server/tracing/request_spans.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+
+#include "opentelemetry/proto/collector/trace/v1/trace_service.pb.h"
+#include "server/tracing/ids.h"
+
+namespace castor::server {
+namespace {
+
+using opentelemetry::proto::collector::trace::v1::ExportTraceServiceRequest;
+using opentelemetry::proto::trace::v1::ScopeSpans;
+using std::chrono::milliseconds;
+
+ScopeSpans SpansOf(OtlpWriter& writer) {
+  ExportTraceServiceRequest request;
+  EXPECT_TRUE(request.ParseFromString(writer.Take({})));
+  return request.resource_spans(0).scope_spans(0);
+}
+
+RequestTrace RanIn(uint64_t batch) {
+  RequestTrace trace;
+  trace.own = {.trace = NewTraceId(), .span = NewSpanId(), .sampled = true};
+  trace.ran = true;
+  trace.stage = Stage::kAnswer;
+  trace.batch.id = batch;
+  return trace;
+}
+
+// On a GPU the copy in ends long before the batch before has computed: this one computes when the
+// device is free, right before its copy out.
+TEST(RequestSpansTest, TheDevicesStagesLieWithinTheBatch) {
+  RequestTrace trace = RanIn(1);
+  const TimePoint zero = std::chrono::steady_clock::now();
+  trace.received = zero;
+  trace.timing = {.decode_us = 1000,
+                  .queue_us = 1000,
+                  .copy_in_us = 500,
+                  .compute_us = 3000,
+                  .copy_out_us = 1000};
+  trace.batch.begun = zero + milliseconds(2);
+  trace.batch.ended = zero + milliseconds(12);
+  trace.completed = zero + milliseconds(13);
+  trace.ended = zero + milliseconds(14);
+  OtlpWriter writer;
+  const WallClock clock = WallClock::Now();
+  WriteRequest(trace, BatchContext(1, 1), clock, writer);
+  EXPECT_EQ(writer.spans(), SpanCount(trace));
+  const ScopeSpans scope = SpansOf(writer);
+  std::string order;
+  for (const auto& span : scope.spans()) {
+    const auto at = [&](uint64_t time) {
+      return std::to_string((static_cast<int64_t>(time) - clock.At(zero)) / 1000);
+    };
+    order += span.name() + " " + at(span.start_time_unix_nano()) + "-" +
+             at(span.end_time_unix_nano()) + "\n";
+  }
+  EXPECT_EQ(order,
+            " 0-14000\ndecode 0-1000\nqueue 1000-2000\nbatch 2000-12000\ncopy_in 2000-2500\n"
+            "compute 8000-11000\ncopy_out 11000-12000\nencode 13000-14000\n");
+}
+
+TEST(RequestSpansTest, StagesThatClaimMoreThanTheirBatchAreCut) {
+  RequestTrace trace = RanIn(1);
+  trace.received = trace.batch.begun = std::chrono::steady_clock::now();
+  trace.batch.ended = trace.completed = trace.ended = trace.received + milliseconds(1);
+  trace.timing = {.copy_in_us = 1e6, .compute_us = 1e6, .copy_out_us = 1e6};
+  OtlpWriter writer;
+  const WallClock clock = WallClock::Now();
+  WriteRequest(trace, BatchContext(1, 1), clock, writer);
+  const ScopeSpans scope = SpansOf(writer);
+  for (const auto& span : scope.spans()) {
+    EXPECT_LE(span.start_time_unix_nano(), span.end_time_unix_nano()) << span.name();
+    EXPECT_LE(span.end_time_unix_nano(), static_cast<uint64_t>(clock.At(trace.ended)))
+        << span.name();
+  }
+}
+
+TEST(BatchSpansTest, ABatchIsWrittenOnceWhenItIsDue) {
+  const TimePoint now = std::chrono::steady_clock::now();
+  const WallClock clock = WallClock::Now();
+  BatchSpans batches(7);
+  OtlpWriter writer;
+  const RequestTrace requests[] = {RanIn(1), RanIn(1), RanIn(2)};
+  for (const RequestTrace& request : requests) {
+    batches.Add(request, clock, now + milliseconds(10 * request.batch.id));
+  }
+  EXPECT_EQ(batches.next_due(), now + milliseconds(10));
+  batches.Write(now, writer);
+  EXPECT_EQ(writer.spans(), 0);
+  batches.Write(now + milliseconds(10), writer);
+  EXPECT_EQ(writer.spans(), 1);
+  EXPECT_EQ(SpansOf(writer).spans(0).links_size(), 2);
+  batches.Write(TimePoint::max(), writer);
+  EXPECT_EQ(SpansOf(writer).spans(0).links_size(), 1);
+  EXPECT_TRUE(batches.empty());
+}
+
+TEST(BatchSpansTest, AreBounded) {
+  const WallClock clock = WallClock::Now();
+  BatchSpans batches(7);
+  OtlpWriter writer;
+  for (size_t i = 0; i < BatchSpans::kMaxLinks + 5; ++i) {
+    batches.Add(RanIn(0), clock, TimePoint::max());
+  }
+  for (uint64_t i = 1; i <= BatchSpans::kMaxWaiting; ++i) {
+    batches.Add(RanIn(i), clock, TimePoint::max());
+  }
+  batches.Write(TimePoint::min(), writer);
+  ASSERT_EQ(writer.spans(), 1) << "the oldest makes room";
+  const ScopeSpans scope = SpansOf(writer);
+  EXPECT_EQ(scope.spans(0).links_size(), static_cast<int>(BatchSpans::kMaxLinks));
+}
+
+}  // namespace
+}  // namespace castor::server
