@@ -7,15 +7,25 @@ import tempfile
 import urllib.request
 
 START_SECONDS = 60
+SOURCE = pathlib.Path(__file__).resolve().parents[3] / "server"
 
 
 class Program:
-    """`flags` and `metrics` of the program at `path`, started with the container's arguments."""
+    """`flags` and `metrics` of the program at `path`, started with the container's arguments.
+
+    Metrics that need a certificate, a model or a collector are not on its page: those that the
+    server's source names count, too.
+    """
 
     def __init__(self, path, arguments):
         said = subprocess.run([path, "--help"], capture_output=True, text=True, check=True).stdout
         self.flags = set(re.findall(r"--[a-z][a-z-]*", said))
-        self.metrics = self._metrics(path, arguments)
+        self.metrics = self._metrics(path, arguments) | self._source_metrics()
+
+    @staticmethod
+    def _source_metrics():
+        return {name for file in SOURCE.rglob("*.cc")
+                for name in re.findall(r'"(castor_[a-z_]+)["{]', file.read_text(encoding="utf-8"))}
 
     @staticmethod
     def _metrics(path, arguments):

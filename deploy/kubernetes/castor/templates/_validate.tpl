@@ -15,6 +15,7 @@
 {{- end -}}
 {{- if and (eq $v.autoscaling.mode "keda") (not $v.autoscaling.keda.prometheus) }}{{ fail "autoscaling.mode keda needs autoscaling.keda.prometheus, http://HOST:PORT" }}{{ end -}}
 {{- if and $v.gateway.enabled (not $v.gateway.parentRefs) }}{{ fail "gateway.enabled needs gateway.parentRefs, the Gateways to attach to" }}{{ end -}}
+{{- if and $v.gateway.backendTLS.hostname (not $v.gateway.backendTLS.caConfigMap) }}{{ fail "gateway.backendTLS.hostname needs gateway.backendTLS.caConfigMap, a ConfigMap with ca.crt" }}{{ end -}}
 {{- $steps := include "castor.rollingUpdate" . | fromYaml -}}
 {{- if and (eq (toString $steps.maxSurge | trimSuffix "%") "0") (eq (toString $steps.maxUnavailable | trimSuffix "%") "0") }}{{ fail "rollout.maxSurge and rollout.maxUnavailable cannot both be 0" }}{{ end -}}
 {{- if lt (include "castor.drainDeadline" . | int) (int $v.maxDeadlineSeconds) }}{{ fail "drain.deadlineSeconds is less than maxDeadlineSeconds: a shutdown would cut calls off" }}{{ end -}}
