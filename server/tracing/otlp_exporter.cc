@@ -29,6 +29,12 @@ nanoseconds Jittered(nanoseconds time) {
   return std::chrono::duration_cast<nanoseconds>(time * factor);
 }
 
+grpc::Slice Moved(std::string text) {
+  auto* const kept = new std::string(std::move(text));
+  return grpc::Slice(
+      kept->data(), kept->size(), [](void* it) { delete static_cast<std::string*>(it); }, kept);
+}
+
 // gRPC's deadlines are on the system's clock.
 std::chrono::system_clock::time_point OnSystemClock(TimePoint time) {
   return std::chrono::system_clock::now() +
@@ -71,9 +77,9 @@ void OtlpExporter::Connect() {
       grpc::CreateCustomChannel("dns:///" + options_.endpoint, credentials, arguments));
 }
 
-void OtlpExporter::Export(const std::string& request, int64_t spans) {
-  const grpc::Slice slice(request);
-  const grpc::ByteBuffer message(&slice, 1);
+void OtlpExporter::Export(OtlpMessage request, int64_t spans) {
+  const grpc::Slice pieces[] = {grpc::Slice(request.head), Moved(std::move(request.spans))};
+  const grpc::ByteBuffer message(pieces, 2);
   const TimePoint give_up = steady_clock::now() + options_.give_up_after;
   nanoseconds backoff = options_.first_backoff;
   for (;;) {

@@ -18,6 +18,7 @@
 #include "engine/base/time.h"
 #include "server/metrics_traces.h"
 #include "server/tracing/export_result.h"
+#include "server/tracing/otlp_writer.h"
 #include "server/tracing/trace_options.h"
 
 namespace castor::server {
@@ -30,7 +31,7 @@ class OtlpExporter {
 
   // Sends a request of `spans` spans. Returns when the collector has taken or refused it, or when
   // there is no more time. One thread.
-  void Export(const std::string& request, int64_t spans);
+  void Export(OtlpMessage request, int64_t spans);
 
   // For the end; any thread, return at once. No pause is made from now on that ends after `when`,
   // and what is exported later is dropped.

@@ -48,6 +48,13 @@ void PutBytes(uint32_t field, std::string_view bytes, std::string* out) {
   out->append(bytes);
 }
 
+// The beginning of a message that goes on for `more` bytes.
+void PutOpen(uint32_t field, std::string_view bytes, size_t more, std::string* out) {
+  PutTag(field, kLength, out);
+  PutVarint(bytes.size() + more, out);
+  out->append(bytes);
+}
+
 template <typename Id>
 void PutId(uint32_t field, const Id& id, std::string* out) {
   PutBytes(field, {reinterpret_cast<const char*>(id.data()), id.size()}, out);
@@ -129,27 +136,22 @@ void OtlpWriter::End() {
   ++spans_;
 }
 
-std::string OtlpWriter::Take(const Resource& resource) {
+OtlpMessage OtlpWriter::Take(const Resource& resource) {
   std::string attributes;
   for (const auto& [key, text] : resource) PutText(1, key, text, &attributes);
   std::string scope;
   PutBytes(1, "castor", &scope);
   PutBytes(2, Version(), &scope);
 
+  // From the inside: each piece ends where the spans, the last field of all, begin.
+  OtlpMessage message{.head = {}, .spans = std::exchange(spans_bytes_, {})};
   std::string scope_spans;
-  scope_spans.reserve(spans_bytes_.size() + 64);
   PutBytes(1, scope, &scope_spans);
-  scope_spans.append(spans_bytes_);
-
   std::string resource_spans;
-  resource_spans.reserve(scope_spans.size() + attributes.size() + 64);
   PutBytes(1, attributes, &resource_spans);
-  PutBytes(2, scope_spans, &resource_spans);
-
-  std::string message;
-  message.reserve(resource_spans.size() + 16);
-  PutBytes(1, resource_spans, &message);
-  spans_bytes_.clear();
+  PutOpen(2, scope_spans, message.spans.size(), &resource_spans);
+  PutOpen(1, resource_spans, message.spans.size(), &message.head);
+  spans_bytes_.reserve(message.spans.size() + message.spans.size() / 8);
   spans_ = 0;
   return message;
 }

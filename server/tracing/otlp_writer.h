@@ -24,6 +24,12 @@ enum class SpanKind { kInternal = 1, kServer = 2 };
 // Attributes of what sends the spans, names and texts.
 using Resource = std::vector<std::pair<std::string, std::string>>;
 
+// A whole message, in two pieces: nearly all of it is spans, which are not copied again.
+struct OtlpMessage {
+  std::string head;
+  std::string spans;
+};
+
 class OtlpWriter {
  public:
   // A span, from `begun` to `ended`, in nanoseconds since 1970. A zero `parent` is none.
@@ -41,10 +47,9 @@ class OtlpWriter {
 
   // Of what has been written since the last Take.
   int64_t spans() const { return spans_; }
-  size_t bytes() const { return spans_bytes_.size(); }
 
   // The whole message; the writer is empty again.
-  std::string Take(const Resource& resource);
+  OtlpMessage Take(const Resource& resource);
 
  private:
   std::string span_;         // the one that was begun

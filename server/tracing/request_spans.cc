@@ -29,14 +29,10 @@ std::string_view NameOf(Stage stage) {
   return "call";
 }
 
-void WriteBatchAttributes(const BatchReport& report, std::string_view kernel,
-                          std::string_view device, std::string_view backend, OtlpWriter& out) {
+void WriteBatchAttributes(const BatchReport& report, OtlpWriter& out) {
   out.Attribute("castor.batch_id", static_cast<int64_t>(report.id));
   out.Attribute("castor.batch.requests", int64_t{report.requests});
   out.Attribute("castor.batch.tokens", report.tokens);
-  out.Attribute("castor.kernel", kernel);
-  out.Attribute("castor.device", device);
-  out.Attribute("castor.backend", backend);
 }
 
 class RequestWriter {
@@ -62,7 +58,6 @@ class RequestWriter {
     out_.Begin(request_.own, request_.parent, request_.name, SpanKind::kServer,
                clock_.At(request_.received), clock_.At(request_.ended));
     out_.State(request_.state);
-    out_.Attribute("rpc.system", "grpc");
     out_.Attribute("rpc.system.name", "grpc");
     out_.Attribute("rpc.method", request_.name);
     out_.Attribute("rpc.status_code", request_.code);
@@ -97,7 +92,7 @@ class RequestWriter {
     const int64_t begun = clock_.At(report.begun);
     const int64_t ended = clock_.At(report.ended);
     const SpanId run = Begin("batch", request_.own.span, begun, ended);
-    WriteBatchAttributes(report, request_.kernel, request_.device, request_.backend, out_);
+    WriteBatchAttributes(report, out_);
     out_.Link(batch);
     End();
     const int64_t copied_in = std::min(begun + Nanos(request_.timing.copy_in_us), ended);
@@ -171,7 +166,10 @@ void BatchSpans::Write(TimePoint now, OtlpWriter& out) {
     const Batch& batch = waiting_.begin()->second;
     out.Begin(BatchContext(seed_, batch.report.id), {}, "batch", SpanKind::kInternal, batch.begun,
               batch.ended);
-    WriteBatchAttributes(batch.report, batch.kernel, batch.device, batch.backend, out);
+    WriteBatchAttributes(batch.report, out);
+    out.Attribute("castor.kernel", batch.kernel);
+    out.Attribute("castor.device", batch.device);
+    out.Attribute("castor.backend", batch.backend);
     out.Attribute("castor.batch.padded_tokens", batch.report.padded_tokens);
     out.Attribute("castor.batch.sampled_requests", batch.sampled);
     for (const TraceContext& request : batch.requests) out.Link(request);

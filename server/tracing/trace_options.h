@@ -17,7 +17,7 @@ struct TraceOptions {
 
   // ---- no flags
   int64_t max_queued_bytes = int64_t{32} << 20;
-  int64_t max_batch_spans = 4096;                   // in one export, or a request's more
+  int64_t max_batch_spans = 2048;                   // in one export, or a request's more
   std::chrono::milliseconds gather{1000};           // from a first span to its export
   std::chrono::milliseconds batch_settle{1000};     // from a batch's first request to its span
   std::chrono::milliseconds export_timeout{10000};  // of one call

@@ -22,7 +22,8 @@ std::string Bytes(const auto& id) {
 
 ScopeSpans Read(OtlpWriter& writer, const Resource& resource = {}) {
   ExportTraceServiceRequest request;
-  EXPECT_TRUE(request.ParseFromString(writer.Take(resource)));
+  const OtlpMessage message = writer.Take(resource);
+  EXPECT_TRUE(request.ParseFromString(message.head + message.spans));
   EXPECT_EQ(request.resource_spans_size(), 1);
   EXPECT_TRUE(request.GetReflection()->GetUnknownFields(request).empty());
   EXPECT_EQ(request.resource_spans(0).scope_spans_size(), 1);

@@ -17,7 +17,8 @@ using std::chrono::milliseconds;
 
 ScopeSpans SpansOf(OtlpWriter& writer) {
   ExportTraceServiceRequest request;
-  EXPECT_TRUE(request.ParseFromString(writer.Take({})));
+  const OtlpMessage message = writer.Take({});
+  EXPECT_TRUE(request.ParseFromString(message.head + message.spans));
   return request.resource_spans(0).scope_spans(0);
 }
 
