@@ -66,7 +66,6 @@ Runner AddTopCommand(CLI::App* command) {
       ->add_option("--metrics", flags->metrics,
                    "Where a server's /metrics is: HOST:PORT, or a URL. Of a name with several "
                    "addresses, such as a headless Service's, all are shown. May be repeated")
-      ->envname("CASTOR_METRICS")
       ->type_name("HOST:PORT")
       ->take_all()
       ->check(Name())

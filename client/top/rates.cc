@@ -187,13 +187,13 @@ void AddGrowths(const std::map<std::string, Growth>& from, std::map<std::string,
   }
 }
 
+// All but the latency.
 void AddWork(const WorkRates& from, WorkRates* to) {
   for (const auto member :
        {&WorkRates::requests, &WorkRates::errors, &WorkRates::total, &WorkRates::tokens,
         &WorkRates::batches, &WorkRates::in_batches, &WorkRates::compute}) {
     to->*member += from.*member;
   }
-  to->latency.Add(from.latency);
   to->wait.Add(from.wait);
 }
 
@@ -201,7 +201,10 @@ void AddWork(const WorkRates& from, WorkRates* to) {
 
 WorkRates Rates::Sum() const {
   WorkRates sum;
-  for (const auto& [key, each] : work) AddWork(each, &sum);
+  for (const auto& [key, each] : work) {
+    AddWork(each, &sum);
+    if (key.second != "none") sum.latency.Add(each.latency);
+  }
   return sum;
 }
 
@@ -261,7 +264,10 @@ void AddTo(const Rates& server, Rates* all) {
     AddGauge(server.memory.*member, &(all->memory.*member));
   }
   for (const auto& [name, bytes] : server.memory.others) all->memory.others[name] += bytes;
-  for (const auto& [key, work] : server.work) AddWork(work, &all->work[key]);
+  for (const auto& [key, work] : server.work) {
+    AddWork(work, &all->work[key]);
+    all->work[key].latency.Add(work.latency);
+  }
   AddGrowths(server.errors, &all->errors);
   AddGrowths(server.refusals, &all->refusals);
   for (const auto member : {&Rates::deadline_misses, &Rates::faults}) {

@@ -60,7 +60,9 @@ struct Rates {
   std::map<std::string, Growth> refusals;                         // by reason
   Growth deadline_misses, faults;
 
-  WorkRates Sum() const;  // of all work
+  // Of all work. Its latency is that of calls which came as far as a kernel: quick refusals would
+  // hide how long the others take.
+  WorkRates Sum() const;
 };
 
 // Whether the process has started anew in between: its counters are from zero.

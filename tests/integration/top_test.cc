@@ -210,6 +210,12 @@ class OnTerminal {
     ioctl(master_, TIOCSWINSZ, &size);
   }
 
+  // Waits until a signal has stopped it.
+  bool AwaitStopped() const {
+    int status = 0;
+    return waitpid(process_, &status, WUNTRACED) == process_ && WIFSTOPPED(status);
+  }
+
   // Its exit code, or 128 + n if signal n ended it.
   int Wait() {
     while (ReadSome()) {
@@ -318,6 +324,8 @@ TEST_F(TopOnTerminalTest, StopsAndGoesOnAsTheShellWants) {
   ASSERT_TRUE(top.Await("sort by name")) << top.output();
   top.Press("\x1a");
   EXPECT_TRUE(top.Await(kBack));
+  ASSERT_TRUE(top.AwaitStopped());
+  EXPECT_TRUE(top.ModesAreBack());
   top.Signal(SIGCONT);
   EXPECT_TRUE(top.Await(kScreen));
   EXPECT_TRUE(top.Await("sort by name"));

@@ -140,6 +140,18 @@ TEST(RatesTest, ARestartIsNoticed) {
   EXPECT_FALSE(HasRestarted(second, first));
 }
 
+TEST(RatesTest, QuickRefusalsDoNotHideHowLongTheOthersTake) {
+  Rates rates;
+  rates.work[{"encode", "vanilla"}].latency.Add(1, 10);
+  rates.work[{"encode", "none"}].latency.Add(0.001, 1000);
+  rates.work[{"encode", "none"}].errors = 1000;
+  EXPECT_EQ(rates.Sum().latency.count(), 10);
+  EXPECT_EQ(rates.Sum().errors, 1000);
+  Rates all = rates;
+  AddTo(rates, &all);
+  EXPECT_EQ(all.Sum().latency.count(), 20);
+}
+
 TEST(RatesTest, MemoryOfEveryKindIsTaken) {
   const auto page = ParseMetrics(
       "castor_staging_memory_bytes{state=\"in_use\"} 1\n"
