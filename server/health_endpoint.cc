@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "server/transport/limits.h"
@@ -31,6 +32,7 @@ ListenerSettings SettingsOfHealth(const ServerOptions& options) {
   settings.max_transport_bytes = kTransportBytes;
   settings.max_concurrent_streams = kCallsPerConnection;
   settings.max_connection_idle = kIdle;
+  settings.least_tls = std::nullopt;  // plaintext, whatever the main port speaks
   return settings;
 }
 

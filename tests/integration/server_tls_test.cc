@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tests/integration/health_client.h"
 #include "tests/integration/raw_client.h"
 #include "tests/integration/secure_fixture.h"
 #include "tests/support/sanitizer.h"
@@ -35,6 +36,15 @@ TEST_F(ServerTlsTest, AClientThatKnowsTheAuthorityIsServed) {
   ExpectServed();
   EXPECT_TRUE(Attend(Dial({.name = "127.0.0.1"})).ok());
   EXPECT_EQ(engine_->last_call()->tenant, "");
+}
+
+// Kubelet's probes speak no TLS.
+TEST_F(ServerTlsTest, TheHealthPortSpeaksPlaintext) {
+  server::ServerOptions options = WithMutualTls();
+  options.health_listen = "127.0.0.1:0";
+  StartSecure(options);
+  EXPECT_EQ(CheckHealth(NewChannelTo(server_->health_port()), "readiness"),
+            grpc::health::v1::HealthCheckResponse::SERVING);
 }
 
 TEST_F(ServerTlsTest, BothVersionsOfTlsAreSpoken) {
