@@ -10,7 +10,7 @@ authority() {
 }
 certificate() { # for the names of both Services
   openssl req -newkey rsa:2048 -nodes -subj /CN=castor -keyout "$papers/tls.key" 2>/dev/null \
-    -addext "subjectAltName=DNS:castor.$fqdn,DNS:castor-headless.$fqdn,DNS:castor,DNS:castor-headless" |
+    -addext "subjectAltName=DNS:castor.$fqdn,DNS:castor-headless.$fqdn,DNS:castor.$ns.svc,DNS:castor,DNS:castor-headless" |
     openssl x509 -req -days 1 -CA "$papers/ca.pem" -CAkey "$papers/ca.key" -CAcreateserial \
       -copy_extensions copy -out "$papers/tls.crt" 2>/dev/null
 }
@@ -56,6 +56,7 @@ for round in 1 2; do
   certificate
   tls_secret
   # The new token is known before callers have it, and the old one until they all do.
+  rm -f "$papers/token-new"
   token "$papers/token-new" >>"$papers/callers.toml"
   secret castor-callers "callers.toml=$papers/callers.toml"
   for ((i = 0; i < 60; i++)); do
