@@ -15,7 +15,6 @@ import program
 import rendering
 
 # A server without tracing has none of these.
-OPTIONAL_FLAGS = {"--trace-endpoint", "--trace-sample"}
 DISRUPTABLE = {"Deployment", "PodDisruptionBudget"}
 
 
@@ -110,7 +109,7 @@ def check(name, found, faults, server):
             if server:
                 for arg in spec["containers"][0]["args"]:
                     flag = arg.split("=")[0]
-                    faults.expect(flag in server.flags | OPTIONAL_FLAGS, where, f"castor-server has no {flag}")
+                    faults.expect(flag in server.flags, where, f"castor-server has no {flag}")
     check_selectors(faults, found)
     check_references(faults, found)
     if server:
