@@ -1,6 +1,7 @@
 #include "server/tracing/otlp_writer.h"
 
 #include <bit>
+#include <cstring>
 #include <utility>
 
 #include "server/version.h"
@@ -31,10 +32,15 @@ size_t VarintBytes(uint64_t value) {
 
 void PutTag(uint32_t field, uint32_t type, std::string* out) { PutVarint(field << 3 | type, out); }
 
+// Little-endian, as the machine has it.
+static_assert(std::endian::native == std::endian::little);
+
 template <typename Value>
 void PutFixed(uint32_t field, Value value, std::string* out) {
-  PutTag(field, sizeof(value) == 8 ? kFixed64 : kFixed32, out);
-  for (size_t i = 0; i < sizeof(value); ++i) out->push_back(static_cast<char>(value >> (8 * i)));
+  char bytes[1 + sizeof(value)];
+  bytes[0] = static_cast<char>(field << 3 | (sizeof(value) == 8 ? kFixed64 : kFixed32));
+  std::memcpy(bytes + 1, &value, sizeof(value));
+  out->append(bytes, sizeof(bytes));
 }
 
 void PutNumber(uint32_t field, uint64_t value, std::string* out) {
@@ -42,33 +48,42 @@ void PutNumber(uint32_t field, uint64_t value, std::string* out) {
   PutVarint(value, out);
 }
 
+// The tag and the length of a field of a one-byte tag.
+void PutLength(uint32_t field, size_t size, std::string* out) {
+  if (size < 0x80) {
+    const char bytes[] = {static_cast<char>(field << 3 | kLength), static_cast<char>(size)};
+    out->append(bytes, sizeof(bytes));
+  } else {
+    PutTag(field, kLength, out);
+    PutVarint(size, out);
+  }
+}
+
 void PutBytes(uint32_t field, std::string_view bytes, std::string* out) {
-  PutTag(field, kLength, out);
-  PutVarint(bytes.size(), out);
+  PutLength(field, bytes.size(), out);
   out->append(bytes);
 }
 
-// The beginning of a message that goes on for `more` bytes.
+// The beginning of a message in `field` that goes on for `more` bytes.
 void PutOpen(uint32_t field, std::string_view bytes, size_t more, std::string* out) {
-  PutTag(field, kLength, out);
-  PutVarint(bytes.size() + more, out);
+  PutLength(field, bytes.size() + more, out);
   out->append(bytes);
 }
 
 template <typename Id>
 void PutId(uint32_t field, const Id& id, std::string* out) {
-  PutBytes(field, {reinterpret_cast<const char*>(id.data()), id.size()}, out);
+  char bytes[2 + sizeof(Id)] = {static_cast<char>(field << 3 | kLength), sizeof(Id)};
+  std::memcpy(bytes + 2, id.data(), sizeof(Id));
+  out->append(bytes, sizeof(bytes));
 }
 
 // The beginning of a KeyValue in `field`, up to its AnyValue of `value_bytes`. All fields in it
 // have one-byte tags.
 void PutKey(uint32_t field, std::string_view key, size_t value_bytes, std::string* out) {
   const size_t key_bytes = 1 + VarintBytes(key.size()) + key.size();
-  PutTag(field, kLength, out);
-  PutVarint(key_bytes + 1 + VarintBytes(value_bytes) + value_bytes, out);
+  PutLength(field, key_bytes + 1 + VarintBytes(value_bytes) + value_bytes, out);
   PutBytes(1, key, out);
-  PutTag(2, kLength, out);
-  PutVarint(value_bytes, out);
+  PutLength(2, value_bytes, out);
 }
 
 void PutText(uint32_t field, std::string_view key, std::string_view text, std::string* out) {
