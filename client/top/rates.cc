@@ -164,11 +164,18 @@ MemoryGauges ReadMemory(const MetricsPage& page) {
                       .resident = GaugeOf(page, "process_resident_memory_bytes"),
                       .heap = GaugeOf(page, "castor_heap_used_bytes"),
                       .others = {}};
-  ForEachSeries(page, "castor_memory_bytes", [&](std::string_view labels, double value) {
-    if (!std::isfinite(value)) return;
-    const std::string kind = LabelOf(labels, "kind"), state = LabelOf(labels, "state");
-    memory.others[kind + (kind.empty() || state.empty() ? "" : " ") + state] += value;
-  });
+  struct Family {
+    std::string_view name, label, prefix;
+  };
+  for (const Family& family : {Family{"castor_model_weights_bytes", "model", "weights of "},
+                               Family{"castor_run_memory_bytes", "kind", ""},
+                               Family{"castor_message_bytes", "direction", "messages "}}) {
+    ForEachSeries(page, family.name, [&](std::string_view labels, double value) {
+      if (!std::isfinite(value)) return;
+      memory.others[std::string(family.prefix) + LabelOf(labels, family.label)] +=
+          value;
+    });
+  }
   return memory;
 }
 

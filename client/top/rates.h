@@ -42,7 +42,7 @@ struct MemoryGauges {
   Gauge allocated, reserved, limit;    // the device's
   Gauge staging_used, staging_cached;  // the host's, for it
   Gauge resident, heap;                // the process's
-  // What else is exported as castor_memory_bytes, by its labels' values: "messages in_use".
+  // What holds memory besides: "weights of MODEL", "activations", "messages in".
   std::map<std::string, double> others;
 };
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "server/tracing/trace_context.h"
+#include "server/tracing/wire_buffer.h"
 
 namespace castor::server {
 
@@ -52,7 +53,8 @@ class OtlpWriter {
   OtlpMessage Take(const Resource& resource);
 
  private:
-  std::string span_;         // the one that was begun
+  WireBuffer span_;          // the one that was begun
+  WireBuffer length_;        // its
   std::string spans_bytes_;  // those that have ended, as fields of a ScopeSpans
   int64_t spans_ = 0;
 };

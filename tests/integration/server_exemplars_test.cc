@@ -47,9 +47,8 @@ TEST_F(ServerExemplarsTest, AreSampledRequestsOfTheirBuckets) {
   std::smatch match;
   ASSERT_TRUE(std::regex_search(page, match, kExemplar)) << page;
   EXPECT_LE(std::stod(match[3]), std::stod(match[1]));
-  const double now = std::chrono::duration<double>(
-                         std::chrono::system_clock::now().time_since_epoch())
-                         .count();
+  const double now =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   EXPECT_NEAR(std::stod(match[4]), now, 60);
   EXPECT_EQ(match.suffix().str().find(" # {"), std::string::npos) << "one bucket has it";
   EXPECT_EQ(Scrape().find(" # {"), std::string::npos) << "the text format has none";

@@ -154,8 +154,7 @@ TEST_F(ServerTraceFaultsTest, AFileOfAuthoritiesMustBeThere) {
   server::ServerOptions options = Traced();
   options.trace.tls = true;
   options.trace.ca = "/nowhere/ca.pem";
-  const auto started =
-      server::Server::Start(std::move(options), std::make_unique<FakeEngine>());
+  const auto started = server::Server::Start(std::move(options), std::make_unique<FakeEngine>());
   ASSERT_FALSE(started.ok());
   EXPECT_NE(started.status().message().find("--trace-ca"), std::string::npos);
 }

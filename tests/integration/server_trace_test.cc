@@ -115,8 +115,7 @@ TEST_F(ServerTraceTest, ARequestIsATreeOfItsStages) {
 
   EXPECT_NE(own.trace_id(), server.trace_id());
   EXPECT_EQ(own.parent_span_id(), "");
-  for (const char* key :
-       {"castor.batch_id", "castor.batch.requests", "castor.batch.tokens"}) {
+  for (const char* key : {"castor.batch_id", "castor.batch.requests", "castor.batch.tokens"}) {
     ASSERT_TRUE(AttributeOf(own, key).has_value()) << key;
     EXPECT_EQ(AttributeOf(own, key), AttributeOf(travelled, key));
   }
@@ -171,8 +170,8 @@ TEST_F(ServerTraceTest, RefusalsSayWhere) {
 
   const Spans calls = Named(collector_.spans(), kAttend);
   ASSERT_EQ(calls.size(), 3U);
-  const auto expect = [](const Span& span, const char* code, const char* reason,
-                         const char* stage, bool error) {
+  const auto expect = [](const Span& span, const char* code, const char* reason, const char* stage,
+                         bool error) {
     EXPECT_EQ(AttributeOf(span, "rpc.status_code"), code);
     EXPECT_EQ(AttributeOf(span, "castor.reason"), reason);
     EXPECT_EQ(AttributeOf(span, "castor.refused_at"), stage);

@@ -48,7 +48,7 @@ class TraceCollector final : private otlp::collector::trace::v1::TraceService::S
   // ---- what it saw
 
   Spans spans() const;
-  int exports() const;  // answered in whatever way, or hanging
+  int exports() const;                            // answered in whatever way, or hanging
   otlp::resource::v1::Resource resource() const;  // of the last export
 
   // Waits until it holds of the spans so far; false after 20 s, or longer under a sanitizer.

@@ -24,6 +24,7 @@ token() { # FILE: a caller's entry is printed, its token goes to the file
 }
 tls_secret() { secret castor-tls "tls.crt=$papers/tls.crt" "tls.key=$papers/tls.key" "ca.crt=$papers/ca.pem"; }
 
+check "plaintext to begin with" release --set rollout.minReadySeconds=1
 authority
 certificate
 tls_secret

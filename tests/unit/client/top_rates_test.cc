@@ -156,13 +156,15 @@ TEST(RatesTest, MemoryOfEveryKindIsTaken) {
   const auto page = ParseMetrics(
       "castor_staging_memory_bytes{state=\"in_use\"} 1\n"
       "castor_staging_memory_bytes{state=\"cached\"} 2\n"
-      "castor_memory_bytes{kind=\"messages\",state=\"in_use\"} 3\n"
-      "castor_memory_bytes{kind=\"models\"} 4\n");
+      "castor_message_bytes{direction=\"in\"} 3\n"
+      "castor_run_memory_bytes{kind=\"activations\"} 5\n"
+      "castor_model_weights_bytes{device=\"cpu\",model=\"minilm\"} 4\n");
   const MemoryGauges memory = RatesOf(nullptr, page, 0, 0).memory;
   EXPECT_THAT(memory.staging_used, Optional(1));
   EXPECT_THAT(memory.staging_cached, Optional(2));
-  EXPECT_EQ(memory.others.at("messages in_use"), 3);
-  EXPECT_EQ(memory.others.at("models"), 4);
+  EXPECT_EQ(memory.others.at("messages in"), 3);
+  EXPECT_EQ(memory.others.at("activations"), 5);
+  EXPECT_EQ(memory.others.at("weights of minilm"), 4);
 }
 
 TEST(RatesTest, SeveralServersAreSummed) {

@@ -50,7 +50,8 @@ std::vector<std::optional<Exemplar>> OneExemplar(const MetricFamily& family, con
   TraceContext of{.sampled = true};
   of.trace.fill(0xab);
   of.span.fill(0x01);
-  const auto at = std::chrono::system_clock::time_point(std::chrono::milliseconds(1'790'000'000'007));
+  const auto at =
+      std::chrono::system_clock::time_point(std::chrono::milliseconds(1'790'000'000'007));
   return {std::nullopt, Exemplar{.value = 0.25, .at = at, .of = of}, std::nullopt};
 }
 
@@ -77,26 +78,25 @@ TEST(MetricsPageTest, TheTextFormat) {
 }
 
 TEST(MetricsPageTest, OpenMetrics) {
-  EXPECT_EQ(
-      WritePage(PageFormat::kOpenMetrics, Families(), OneExemplar),
-      "# HELP calls Calls.\n"
-      "# TYPE calls counter\n"
-      "calls_total{code=\"OK\"} 12\n"
-      "# HELP level A \\\"level\\\" \\\\ on\\ntwo lines.\n"
-      "# TYPE level gauge\n"
-      "level 0.1\n"
-      "level{name=\"a\\\"b\\\\c\\nd\"} -Inf\n"
-      "level{name=\"none\"} NaN\n"
-      "# HELP seconds Time.\n"
-      "# TYPE seconds histogram\n"
-      "seconds_bucket{kernel=\"vanilla\",le=\"0.001\"} 1\n"
-      "seconds_bucket{kernel=\"vanilla\",le=\"1.0\"} 3 # "
-      "{trace_id=\"abababababababababababababababab\",span_id=\"0101010101010101\"} 0.25 "
-      "1790000000.007\n"
-      "seconds_bucket{kernel=\"vanilla\",le=\"+Inf\"} 4\n"
-      "seconds_sum{kernel=\"vanilla\"} 2.5\n"
-      "seconds_count{kernel=\"vanilla\"} 4\n"
-      "# EOF\n");
+  EXPECT_EQ(WritePage(PageFormat::kOpenMetrics, Families(), OneExemplar),
+            "# HELP calls Calls.\n"
+            "# TYPE calls counter\n"
+            "calls_total{code=\"OK\"} 12\n"
+            "# HELP level A \\\"level\\\" \\\\ on\\ntwo lines.\n"
+            "# TYPE level gauge\n"
+            "level 0.1\n"
+            "level{name=\"a\\\"b\\\\c\\nd\"} -Inf\n"
+            "level{name=\"none\"} NaN\n"
+            "# HELP seconds Time.\n"
+            "# TYPE seconds histogram\n"
+            "seconds_bucket{kernel=\"vanilla\",le=\"0.001\"} 1\n"
+            "seconds_bucket{kernel=\"vanilla\",le=\"1.0\"} 3 # "
+            "{trace_id=\"abababababababababababababababab\",span_id=\"0101010101010101\"} 0.25 "
+            "1790000000.007\n"
+            "seconds_bucket{kernel=\"vanilla\",le=\"+Inf\"} 4\n"
+            "seconds_sum{kernel=\"vanilla\"} 2.5\n"
+            "seconds_count{kernel=\"vanilla\"} 4\n"
+            "# EOF\n");
 }
 
 TEST(MetricsPageTest, FamiliesWithoutSeriesAreLeftOut) {

@@ -16,9 +16,7 @@ namespace {
 using opentelemetry::proto::collector::trace::v1::ExportTraceServiceRequest;
 using opentelemetry::proto::trace::v1::ScopeSpans;
 
-std::string Bytes(const auto& id) {
-  return {reinterpret_cast<const char*>(id.data()), id.size()};
-}
+std::string Bytes(const auto& id) { return {reinterpret_cast<const char*>(id.data()), id.size()}; }
 
 ScopeSpans Read(OtlpWriter& writer, const Resource& resource = {}) {
   ExportTraceServiceRequest request;

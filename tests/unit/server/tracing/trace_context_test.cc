@@ -19,8 +19,8 @@ TEST(TraceparentTest, NamesTheTraceAndTheCallersSpan) {
 
 TEST(TraceparentTest, OnlyTheLastFlagSaysSampled) {
   std::string header = kWhole;
-  for (const auto& [flags, sampled] : {std::pair{"00", false}, {"02", false}, {"fe", false},
-                                       {"03", true}, {"ff", true}}) {
+  for (const auto& [flags, sampled] :
+       {std::pair{"00", false}, {"02", false}, {"fe", false}, {"03", true}, {"ff", true}}) {
     header.replace(53, 2, flags);
     const auto context = ParseTraceparent(header);
     ASSERT_TRUE(context.has_value()) << flags;
