@@ -172,8 +172,7 @@ MemoryGauges ReadMemory(const MetricsPage& page) {
                                Family{"castor_message_bytes", "direction", "messages "}}) {
     ForEachSeries(page, family.name, [&](std::string_view labels, double value) {
       if (!std::isfinite(value)) return;
-      memory.others[std::string(family.prefix) + LabelOf(labels, family.label)] +=
-          value;
+      memory.others[std::string(family.prefix) + LabelOf(labels, family.label)] += value;
     });
   }
   return memory;

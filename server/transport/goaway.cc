@@ -6,8 +6,8 @@
 
 #include <string_view>
 
-// grpc_core::Server::SendGoaways(), which gRPC's library exports and no header of it declares. Weak:
-// a library without it gives a null pointer.
+// grpc_core::Server::SendGoaways(), which gRPC's library exports and no header of it declares.
+// Weak: a library without it gives a null pointer.
 extern "C" __attribute__((weak)) void CastorSendGoaways(grpc_server* server) __asm__(
     "_ZN9grpc_core6Server11SendGoawaysEv");
 

@@ -90,7 +90,7 @@ spec:
         --duration, "${seconds}s", --attend, "${load_tokens:-64}", --rate, "${load_rate:-100}", --deadline, "${load_deadline:-5s}",
         --connections, "2", --json, /dev/stdout${flags}]
       securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
-      resources: {requests: {cpu: 50m, memory: 64Mi}, limits: {cpu: "1", memory: 256Mi}}
+      resources: {requests: {cpu: 50m, memory: 64Mi}, limits: {cpu: "1", memory: 1Gi}}
 ${load_container:-}
 ${load_volumes:-}
 END

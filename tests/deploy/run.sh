@@ -46,6 +46,7 @@ install_packages() {
 install_packages
 "$root/deploy/setup.sh" --dev --model >/dev/null
 python=$("$root/tests/bench/load_tester/peers.sh")/venv/bin/python
+export minilm
 minilm=$(readlink -f "$root/.deps/minilm")
 cluster build
 cluster build-metrics

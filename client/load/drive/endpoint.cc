@@ -32,8 +32,7 @@ Endpoint::Place* Endpoint::Find(const Address& address) {
 }
 
 bool Endpoint::Usable(const Place& place, Clock::time_point now) const {
-  return place.listed &&
-         (place.failed == Clock::time_point() || now - place.failed >= forget_);
+  return place.listed && (place.failed == Clock::time_point() || now - place.failed >= forget_);
 }
 
 Address Endpoint::Pick(Clock::time_point now) {

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2016
 # From nothing to two ready pods under the restricted Pod Security Standard.
 
 k delete namespace "$ns" --ignore-not-found --wait >/dev/null

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2086
 # A rolling update loses no call, whoever calls: castor-load from a pod and Python's gRPC with its
 # own 30 s between look-ups, both by the headless name, and both without retries.
 

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154,SC2034
+# shellcheck shell=bash disable=SC2154,SC2034,SC2086
 # Inside the node: process 1 of its namespaces. Sourced by cluster.sh.
 
 # Files that kubelet and kube-proxy would otherwise tune for the whole machine: each is covered by a private copy.

@@ -134,7 +134,9 @@ TEST_F(EndpointTest, SuccessorsAreFound) {
 }
 
 TEST_F(EndpointTest, ANameThatIsLostForAWhileKeepsItsServers) {
-  EXPECT_THROW(Endpoint("service:1", Name({}).resolver(), [] {}, kForget), ServerError);
+  EXPECT_THROW(Endpoint(
+                   "service:1", Name({}).resolver(), [] {}, kForget),
+               ServerError);
   Name name({"10.0.0.1"});
   Endpoint endpoint("service:1", name.resolver(), name.changed(), kForget);
   name.Become({});
