@@ -21,7 +21,7 @@ class WireBuffer {
   }
 
   void Append(std::string_view bytes) {
-    std::memcpy(Grow(bytes.size()), bytes.data(), bytes.size());
+    if (!bytes.empty()) std::memcpy(Grow(bytes.size()), bytes.data(), bytes.size());
   }
 
   void Clear() { size_ = 0; }

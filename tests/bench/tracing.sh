@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What traces cost: the same load on servers without traces, with 1 % sampled and with all, in turns.
 #   tests/bench/tracing.sh [--seconds N] [--rounds N] [--base PROGRAM]
-# Prints, for small attends and short texts, requests/s and the server's processor time for each
+# Prints, for tiny and small attends and short texts, requests/s and the server's processor time for each
 # request, the medians of the rounds, and of their ratios to the server without traces. --base adds
 # another castor-server, such as one without this code.
 # Needs build/ with castor-server, castor-load and span_sink, and .deps/minilm. On two processors or
@@ -79,9 +79,12 @@ print(f"{rate:.1f} {ns / 1e3 / (rate * float(sys.argv[4])):.2f}")
 PY
 }
 
-for what in attend encode; do
-  shape=(--attend 16 --heads 1 --head-dim 64)
-  if [ $what = encode ]; then shape=(--encode 8); fi
+for what in tiny attend encode; do
+  case $what in
+    tiny) shape=(--attend 16 --heads 1 --head-dim 64) ;;
+    attend) shape=(--attend 128 --heads 8 --head-dim 64) ;;
+    encode) shape=(--encode 8) ;;
+  esac
   for round in $(seq 0 "$rounds"); do
     for kind in "${kinds[@]}"; do
       result=$(run "$kind" "${shape[@]}")
