@@ -187,8 +187,8 @@ struct BatchReport {
   int32_t requests = 0;
   int64_t tokens = 0;
   int64_t padded_tokens = 0;
-  TimePoint begun;  // when the device got it
-  TimePoint ended;  // when its outputs were seen in host memory
+  TimePoint begun{};  // when the device got it
+  TimePoint ended{};  // when its outputs were seen in host memory
 };
 
 struct MemoryReport {
