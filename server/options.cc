@@ -234,6 +234,10 @@ void DeclareService(Declarer& declare, ServerOptions& options) {
                "Serve gRPC reflection, for grpcurl and the like");
   declare.Flag(kObservability, "--channelz", &options.channelz,
                "Serve channelz, gRPC's own connection statistics");
+  declare.Flag(
+      kObservability, "--load-reports", &options.load_reports,
+      "Tell callers the server's load in each answer's trailers (ORCA), for balancers that "
+      "weight replicas by it");
   declare.Text(kObservability, "--record", "FILE", "",
                "Write the arrival, sizes, kernel and priority of each request to a new file, for "
                "castor-load to replay. Contents, tenants and ids are not written",

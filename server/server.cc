@@ -160,7 +160,8 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
                options_.max_deadline,
                [this] { OnEngineFault(); },
                &recorder_,
-               &tracer_},
+               &tracer_,
+               MakeLoadReports()},
       attention_(context_),
       encoder_(context_),
       models_(context_),
@@ -184,6 +185,11 @@ std::vector<grpc::Service*> Server::MakeServices() {
 std::unique_ptr<Authorizer> Server::MakeAuthorizer() {
   if (!options_.access.asks()) return std::make_unique<OpenToAll>();
   return std::make_unique<CallerAuthorizer>(access_.callers.get(), refusals_);
+}
+
+LoadReports* Server::MakeLoadReports() {
+  if (!options_.load_reports) return nullptr;
+  return &load_reports_.emplace([this] { return LoadOf(engine_->stats()); }, steady_clock::now());
 }
 
 absl::Status Server::StartMetrics() {

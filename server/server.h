@@ -24,6 +24,7 @@
 #include "server/health.h"
 #include "server/health_endpoint.h"
 #include "server/lifecycle.h"
+#include "server/load_report.h"
 #include "server/metrics.h"
 #include "server/options.h"
 #include "server/record/recorder.h"
@@ -105,6 +106,7 @@ class Server {
          std::unique_ptr<Authorizer> authorizer);
 
   std::unique_ptr<Authorizer> MakeAuthorizer();
+  LoadReports* MakeLoadReports();  // null: the options ask for none
   absl::Status StartMetrics();
   // Those that the options ask for.
   std::vector<grpc::Service*> MakeServices();
@@ -130,6 +132,7 @@ class Server {
   CallTable calls_;
   HealthState health_;
   HealthService health_service_;
+  std::optional<LoadReports> load_reports_;
   const ServiceContext context_;
   AttentionService attention_;
   EncoderService encoder_;

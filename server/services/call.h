@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "server/auth/authorizer.h"
 #include "server/lifecycle.h"
+#include "server/load_report.h"
 #include "server/metrics.h"
 #include "server/record/recorder.h"
 #include "server/services/call_trace.h"
@@ -34,6 +35,7 @@ struct ServiceContext {
   std::function<void()> on_engine_fault;   // must not block; may be called more than once
   Recorder* recorder = nullptr;            // none: nothing is recorded
   Tracer* tracer = nullptr;                // none: nothing is traced
+  LoadReports* load_reports = nullptr;     // none: answers carry none
 };
 
 // The time by which a call must be answered: its caller's deadline `asked`, but at most

@@ -7,6 +7,7 @@
 // OnMessage has returned.
 #pragma once
 
+#include <chrono>
 #include <utility>
 
 #include "server/services/call.h"
@@ -22,7 +23,8 @@ class EngineCall final : public MessageCall, private RequestShell {
       : MessageCall(services.calls, CallTable::Kind::kWork, std::move(arrival)),
         record_(services, method, TraceOf(services, method)),
         request_({services.engine, services.shared_memory, services.metrics, services.recorder},
-                 *this) {}
+                 *this),
+        load_reports_(services.load_reports) {}
 
  private:
   CallTrace TraceOf(const ServiceContext& services, Method method) const {
@@ -52,16 +54,26 @@ class EngineCall final : public MessageCall, private RequestShell {
   }
 
   void Deliver(grpc::ByteBuffer answer) override {
+    AddLoadReport();
     record_.Answered(answer, request_.kernel(), request_.request_id());
     Send(std::move(answer), deadline_);
   }
 
   void Refuse(const absl::Status& error) override {
+    AddLoadReport();
     SendError(record_.Refused(error, request_.kernel(), request_.request_id(), context()));
+  }
+
+  // To callers who were let in.
+  void AddLoadReport() {
+    if (load_reports_ == nullptr || !caller().ok()) return;
+    context()->AddTrailingMetadata(kLoadReportTrailer,
+                                   load_reports_->Trailer(std::chrono::steady_clock::now()));
   }
 
   CallRecord record_;
   EngineRequest<Protocol> request_;
+  LoadReports* const load_reports_;
   TimePoint deadline_;  // written before the request starts
 };
 

@@ -9,10 +9,12 @@ castor_test(server_test
   SOURCES server_admission_test.cc server_authorize_test.cc server_call_test.cc
           server_channelz_test.cc server_choice_test.cc server_health_port_test.cc
           server_hostile_test.cc server_kernels_test.cc server_lifecycle_test.cc
+          server_load_report_test.cc
           server_metrics_test.cc server_record_test.cc server_reflection_test.cc
           server_shared_memory_faults_test.cc server_shared_memory_test.cc
           server_transport_test.cc
-  LIBS castor_server_fixture castor_load_plan castor_client castor_twins LABELS integration)
+  LIBS castor_server_fixture castor_load_plan castor_client castor_twins PkgConfig::nghttp2
+  LABELS integration)
 target_compile_definitions(server_test PRIVATE
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 

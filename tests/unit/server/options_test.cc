@@ -91,6 +91,7 @@ TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   EXPECT_EQ(options.engine.max_device_bytes, 0) << "what the device has decides";
   EXPECT_TRUE(options.reflection);
   EXPECT_FALSE(options.channelz);
+  EXPECT_FALSE(options.load_reports);
   EXPECT_EQ(options.record, "");
   EXPECT_EQ(options.record_max_bytes, 1 << 30);
   EXPECT_FALSE(options.shared_memory) << "it hands out what this user can open";
@@ -161,6 +162,7 @@ TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
                                             "--log-level=debug",
                                             "--no-reflection",
                                             "--channelz",
+                                            "--load-reports",
                                             "--drain-delay",
                                             "5s",
                                             "--max-kept-bytes",
@@ -181,6 +183,7 @@ TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
   EXPECT_EQ(options.log_level, LogLevel::kDebug);
   EXPECT_FALSE(options.reflection);
   EXPECT_TRUE(options.channelz);
+  EXPECT_TRUE(options.load_reports);
   EXPECT_EQ(options.record, "r.jsonl");
   EXPECT_EQ(options.record_max_bytes, 5 << 20);
   EXPECT_EQ(options.drain_delay, std::chrono::seconds(5));
