@@ -62,7 +62,7 @@ std::string LoadMeter::Report() const {
   const double queued = std::max(0.0, last_.queued_seconds);
   xds::data::orca::v3::OrcaLoadReport report;
   report.set_application_utilization(busy_ + queued / kCatchUp.count());
-  report.set_rps_fractional(answered_);
+  report.set_rps_fractional(answered_ + failed_);
   report.set_eps(failed_);
   report.set_mem_utilization(std::clamp(last_.memory_share, 0.0, 1.0));
   (*report.mutable_named_metrics())["castor_queued_seconds"] = queued;

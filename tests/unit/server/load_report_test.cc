@@ -53,7 +53,7 @@ TEST_F(LoadMeterTest, BeginsIdleWhateverWasCountedBefore) {
 TEST_F(LoadMeterTest, TellsRatesAndTheBusyShare) {
   for (int look = 0; look < 100; ++look) Look(0.04, 20, 3);
   EXPECT_THAT(Report().application_utilization(), DoubleNear(0.4, 1e-3));
-  EXPECT_THAT(Report().rps_fractional(), DoubleNear(200, 0.1));
+  EXPECT_THAT(Report().rps_fractional(), DoubleNear(230, 0.1));
   EXPECT_THAT(Report().eps(), DoubleNear(30, 0.1));
 }
 

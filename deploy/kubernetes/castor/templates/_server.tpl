@@ -38,6 +38,9 @@
 - --trace-endpoint={{ $v.tracing.endpoint }}
 - --trace-sample={{ $v.tracing.sample }}
 {{- end }}
+{{- if $v.loadReports }}
+- --load-reports
+{{- end }}
 {{- if $v.sharedMemory.enabled }}
 - --shared-memory
 {{- end }}
