@@ -51,20 +51,34 @@ load_volumes='  volumes:
     - {name: token, secret: {secretName: castor-token}}'
 load renewal 150
 load_container='' load_volumes=''
-address=$(k get pod "$(ready_pods | head -n 1)" -o jsonpath='{.status.podIP}')
+addresses=$(on_node getent ahostsv4 "castor-headless.$fqdn" | awk '{ print $1 }' | sort -u)
+# Whether every pod has taken in so many changed files of this kind.
+taken() { # WHAT COUNT
+  local address
+  for address in $addresses; do
+    on_node curl -s "http://$address:9464/metrics" |
+      awk -v count="$2" "/^castor_reloads_total.*result=\"taken\",what=\"$1\"/ { found = \$2 >= count } END { exit !found }" || return 1
+  done
+}
+until_taken() { # WHAT COUNT
+  local i
+  for ((i = 0; i < 100; i++)); do
+    if taken "$1" "$2"; then echo "after $i s"; return; fi
+    sleep 1
+  done
+  return 1
+}
 for round in 1 2; do
-  before=$(serial_of "$address")
+  shown=$(serial_of "${addresses%%$'\n'*}")
   certificate
   tls_secret
-  # The new token is known before callers have it, and the old one until they all do.
+  # A new token is known to every server before callers have it, and the old one until they all do.
   rm -f "$papers/token-new"
   token "$papers/token-new" >>"$papers/callers.toml"
   secret castor-callers "callers.toml=$papers/callers.toml"
-  for ((i = 0; i < 60; i++)); do
-    [ "$(serial_of "$address")" = "$before" ] || break
-    sleep 1
-  done
-  if [ "$(serial_of "$address")" != "$before" ]; then pass "certificate $round is in use after $i s"; else fail "certificate $round is not in use after $i s"; fi
+  check "certificate $round is taken in by every pod" until_taken certificates "$round"
+  check "token $round is taken in by every pod" until_taken callers "$round"
+  if [ "$(serial_of "${addresses%%$'\n'*}")" != "$shown" ]; then pass "certificate $round is shown"; else fail "the old certificate is shown"; fi
   cp "$papers/token-new" "$papers/token-1"
   secret castor-token "token=$papers/token-1"
   sleep 20
