@@ -220,6 +220,10 @@ std::string Fleet::HintFor(const Source& source, const absl::Status& error) cons
     if (says("wrong version number")) {
       return "/metrics is not on TLS there: leave out --tls, or give http://HOST:PORT";
     }
+    // What a plaintext server's end of the connection looks like if it comes before its answer.
+    if (says("SSL_ERROR_SYSCALL") || says("unexpected eof")) {
+      return "it ended the handshake: if /metrics is not on TLS there, leave out --tls";
+    }
     if (says("unable to get local issuer") || says("self-signed") || says("expired")) {
       return "none of the authorities vouches for its certificate: see --ca";
     }
