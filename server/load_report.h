@@ -2,10 +2,11 @@
 // which weighted balancers (gRPC's weighted_round_robin, Envoy's) choose replicas.
 //
 // Such a balancer's weight is requests per second by utilization, an estimate of what the replica
-// can take; the share of failed ones is added to utilization. So utilization must rise in proportion to the load. The share of the budgets in
-// use does not: it is close to 0 until a replica is full. The device's busy share does, up to 1,
-// and says nothing of a backlog, by which a replica should get less until it has caught up. So it
-// is the busy share and, on top, the waiting work in units of kCatchUp.
+// can take; the share of failed ones is added to utilization. So utilization must rise in
+// proportion to the load. The share of the budgets in use does not: it is close to 0 until a
+// replica is full. The device's busy share does, up to 1, and says nothing of a backlog, by which a
+// replica should get less until it has caught up. So it is the busy share and, on top, the waiting
+// work in units of kCatchUp.
 #pragma once
 
 #include <atomic>
