@@ -41,8 +41,6 @@ release() {
     -f "$root/tests/deploy/values.yaml" --wait --timeout "${release_timeout:-5m}" "$@"
 }
 
-server=app.kubernetes.io/component=server
-pods() { k get pods -l "app.kubernetes.io/name=castor,castor-load!=true" -o "jsonpath=$1" "${@:2}"; }
 # Names of the server's pods that are not on their way out, ready or not.
 server_pods() {
   k get pods -l app.kubernetes.io/name=castor,app.kubernetes.io/instance=castor -o \
