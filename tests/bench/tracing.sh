@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # What traces cost: the same load on servers without traces, with 1 % sampled and with all, in turns.
-#   tests/bench/tracing.sh [--seconds N] [--rounds N] [--base PROGRAM]
+#   tests/bench/tracing.sh [--seconds N] [--rounds N] [--base PROGRAM] [--only LOAD]
 # Prints, for tiny and small attends and short texts, requests/s and the server's processor time for each
 # request, the medians of the rounds, and of their ratios to the server without traces. --base adds
-# another castor-server, such as one without this code.
+# another castor-server, such as one without this code; --only measures one of the loads.
 # Needs build/ with castor-server, castor-load and span_sink, and .deps/minilm. On two processors or
 # more the server has the first for itself; load and collector share the second.
 set -euo pipefail
@@ -12,12 +12,13 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 load=$root/build/client/load/castor-load
 sink=$root/build/tests/bench/span_sink
 model=$root/.deps/minilm
-seconds=5 rounds=7 base=
+seconds=5 rounds=7 base= loads=(tiny attend encode)
 while [ $# -gt 0 ]; do
   case $1 in
     --seconds) seconds=$2; shift 2 ;;
     --rounds) rounds=$2; shift 2 ;;
     --base) base=$2; shift 2 ;;
+    --only) loads=("$2"); shift 2 ;;
     *) sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
   esac
 done
@@ -79,7 +80,7 @@ print(f"{rate:.1f} {ns / 1e3 / (rate * float(sys.argv[4])):.2f}")
 PY
 }
 
-for what in tiny attend encode; do
+for what in "${loads[@]}"; do
   case $what in
     tiny) shape=(--attend 16 --heads 1 --head-dim 64) ;;
     attend) shape=(--attend 128 --heads 8 --head-dim 64) ;;
@@ -89,7 +90,7 @@ for what in tiny attend encode; do
     for kind in "${kinds[@]}"; do
       result=$(run "$kind" "${shape[@]}")
       # The first round is for warming up.
-      [ "$round" -eq 0 ] || printf '%s %s %s %s\n' $what "$round" "$kind" "$result"
+      [ "$round" -eq 0 ] || printf '%s %s %s %s\n' "$what" "$round" "$kind" "$result"
     done
   done
 done | tee "$work/all"

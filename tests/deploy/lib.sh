@@ -43,9 +43,9 @@ release() {
 
 # Names of the server's pods that are not on their way out, ready or not.
 server_pods() {
-  k get pods -l app.kubernetes.io/name=castor,app.kubernetes.io/instance=castor -o \
-    go-template='{{range .items}}{{if not .metadata.deletionTimestamp}}{{range .spec.containers}}{{range .ports}}{{if eq .name "grpc"}}{{$.x}}{{end}}{{end}}{{end}}{{.metadata.name}} {{.status.phase}}{{"\n"}}{{end}}{{end}}' |
-    sed 's/<no value>//' | awk '$2 == "Running" || $2 == "Pending" { print $1 }' | grep -v -- -test- || true
+  k get pods -l app.kubernetes.io/instance=castor,app.kubernetes.io/component=server -o \
+    go-template='{{range .items}}{{if not .metadata.deletionTimestamp}}{{.metadata.name}} {{.status.phase}}{{"\n"}}{{end}}{{end}}' |
+    awk '$2 == "Running" || $2 == "Pending" { print $1 }'
 }
 ready_pods() {
   k get endpointslices -l kubernetes.io/service-name=castor-headless -o \

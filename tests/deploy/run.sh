@@ -7,7 +7,8 @@
 #     --log FILE         the verdicts, and what it took
 #     CHECK...           of checks/, without .sh; default: all, in order
 # Needs root and Debian 12; installs what is missing. The first run compiles Kubernetes (some ten
-# minutes) and the image (a quarter of an hour). Environment: CLUSTER_WORK, CASTOR_IMAGE_*.
+# minutes), the image (a quarter of an hour), and the programs in build/ if they are not there.
+# Environment: CLUSTER_WORK, CASTOR_IMAGE_*.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -45,6 +46,12 @@ install_packages() {
 }
 install_packages
 "$root/deploy/setup.sh" --dev --model >/dev/null
+export PATH=$root/.deps/bin:$PATH
+# The command-line programs that the checks call from the node.
+[ -e "$root/build/build.ninja" ] ||
+  cmake -G Ninja -S "$root" -B "$root/build" -DCMAKE_BUILD_TYPE=Release -DCASTOR_CUDA=OFF \
+    >"$logs/configure.log"
+cmake --build "$root/build" --target castor castor-server >"$logs/build.log"
 python=$("$root/tests/bench/load_tester/peers.sh")/venv/bin/python
 export minilm
 minilm=$(readlink -f "$root/.deps/minilm")

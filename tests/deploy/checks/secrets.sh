@@ -35,7 +35,7 @@ check "the chart with TLS and tokens" release --set tls.enabled=true --set tls.s
   --set auth.enabled=true --set auth.secretName=castor-callers --set tests.tokenSecretName=castor-token \
   --set rollout.minReadySeconds=1
 check "helm test, over TLS with a token" on_node helm test castor -n "$ns" --timeout 2m
-refused "plaintext is turned away" "error" on_node "$root/build/client/castor" attend --lengths 16 \
+refused "plaintext is turned away" "Try --tls" on_node "$root/build/client/castor" attend --lengths 16 \
   --server "dns:///castor.$fqdn:50051" --timeout 5
 refused "no token is no caller" "UNAUTHENTICATED" on_node "$root/build/client/castor" attend --lengths 16 \
   --server "dns:///castor.$fqdn:50051" --timeout 5 --ca "$papers/ca.pem"
