@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -270,6 +271,7 @@ bool MetricsEndpoint::Accept(int listening) {
 }
 
 void MetricsEndpoint::Run() {
+  pthread_setname_np(pthread_self(), "metrics");
   std::vector<pollfd> waiting;
   bool scarce = false;
   for (;;) {
