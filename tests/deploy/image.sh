@@ -55,7 +55,7 @@ if [ -n "$from_build" ]; then
   buildah build "${flags[@]}" "$context" >&2
 else
   base
-  say "the image, by the Dockerfile; without a compiler cache this takes a quarter of an hour"
+  say "the image, by the Dockerfile; without a compiler cache this takes some seven minutes"
   if [ -n "${CASTOR_IMAGE_CCACHE:-}" ]; then
     flags+=(--volume "$CASTOR_IMAGE_CCACHE:/root/.ccache")
   fi

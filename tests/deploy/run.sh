@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # The chart on a real one-node Kubernetes cluster, which it makes on this machine: install, rollouts,
-# drains, kills, scaling, bad models, renewed secrets and memory limits, under load.
+# drains, kills, scaling, bad models, renewed secrets and memory limits, under load; and the chart's
+# guide, command by command.
 #   tests/deploy/run.sh [--from-build DIR] [--keep] [--log FILE] [CHECK...]
 #     --from-build DIR   the image from this built tree, not from the Dockerfile (see image.sh)
 #     --keep             leave the cluster up; a later run finds it and goes on from there
 #     --log FILE         the verdicts, and what it took
-#     CHECK...           of checks/, without .sh; default: all, in order
+#     CHECK...           of checks/, without .sh; default: all but keda, in order
 # Needs root and Debian 12; installs what is missing. The first run compiles Kubernetes (some ten
-# minutes), the image (a quarter of an hour), and the programs in build/ if they are not there.
+# minutes), the image (some seven), and the programs in build/ if they are not there.
 # Environment: CLUSTER_WORK, CASTOR_IMAGE_*.
 set -euo pipefail
 
@@ -15,7 +16,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 work=${CLUSTER_WORK:-${XDG_CACHE_HOME:-$HOME/.cache}/castor/cluster}
 logs=$work/test-logs
 image=() keep=false log=/dev/null
-all=(install names rollout disruption kill scaling broken secrets models memory)
+all=(install names rollout disruption kill scaling broken secrets models memory guide)
 while [ $# -gt 0 ]; do
   case $1 in
     --from-build) image=(--from-build "$2"); shift 2 ;;
@@ -51,12 +52,14 @@ export PATH=$root/.deps/bin:$PATH
 [ -e "$root/build/build.ninja" ] ||
   cmake -G Ninja -S "$root" -B "$root/build" -DCMAKE_BUILD_TYPE=Release -DCASTOR_CUDA=OFF \
     >"$logs/configure.log"
-cmake --build "$root/build" --target castor castor-server >"$logs/build.log"
+cmake --build "$root/build" --target castor castor-load castor-server >"$logs/build.log"
 python=$("$root/tests/bench/load_tester/peers.sh")/venv/bin/python
 export minilm
 minilm=$(readlink -f "$root/.deps/minilm")
 cluster build
 cluster build-metrics
+cluster build-operator
+case " ${checks[*]} " in *" keda "*) cluster build-keda ;; esac
 note "tools are there after $((SECONDS - begin)) s"
 if ! cluster exec true 2>/dev/null; then
   "$root/tests/deploy/image.sh" "${image[@]}" "$work/images/castor.tar"

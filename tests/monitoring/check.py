@@ -59,14 +59,19 @@ def check_names(where, expression, known):
             problem(f"{where}: no server exports {name}, and no rule records it")
 
 
-def check_edges(rule, pages):
-    """An edge that the histogram has not is a series that does not exist."""
-    for name, labels in re.findall(r"(\w+_bucket)\{([^}]*)\}", rule["expr"]):
-        for edges in re.findall(r'le=~?"([^"]*)"', labels):
-            if not any(f'le="{edge}"' in line for edge in edges.split("|") for page in pages
+def check_edges(where, expression, pages):
+    """An edge that the histogram has not is a series that does not exist. Prometheus 3 stores "2"
+    as "2.0", and Prometheus 2 as it comes."""
+    for name, labels in re.findall(r"(\w+_bucket)\{([^}]*)\}", expression):
+        for text in re.findall(r'\ble=~?"([^"]*)"', labels):
+            edges = text.split("|")
+            if not any(f'le="{edge}"' in line for edge in edges for page in pages
                        for line in pathlib.Path(page).read_text().splitlines()
                        if line.startswith(name + "{")):
-                problem(f"{rule['record']}: {name} has no edge {edges}")
+                problem(f"{where}: {name} has no edge {text}")
+            whole = str(round(float(edges[0])))
+            if float(edges[0]) == float(whole) and set(edges) != {whole, whole + ".0"}:
+                problem(f'{where}: not le=~"{whole}|{whole}.0", as Prometheus 2 and 3 have it')
 
 
 def rules_of(path):
@@ -126,7 +131,7 @@ def panels_of(dashboard):
         yield from panel.get("panels", [])
 
 
-def check_dashboard(path, known):
+def check_dashboard(path, known, pages):
     text = path.read_text()
     dashboard = json.loads(text)
     variables = [variable["name"] for variable in dashboard["templating"]["list"]]
@@ -157,6 +162,7 @@ def check_dashboard(path, known):
         for target in panel["targets"]:
             expression = target["expr"]
             check_names(where, expression, known)
+            check_edges(where, expression, pages)
             if "histogram_quantile" in expression and " by (le" not in expression:
                 problem(f"{where}: a quantile without le")
             # A lifetime's mean hides everything that is recent.
@@ -175,12 +181,12 @@ def main():
         sys.exit("check.py: the page is not a server's")
     known |= {rule["record"] for rule in recorded}
     for rule in recorded:
-        check_edges(rule, sys.argv[1:])
+        check_edges(rule["record"], rule["expr"], sys.argv[1:])
     for rule in recorded + alerts:
         check_names(rule.get("record") or rule["alert"], rule["expr"], known)
     check_alerts(alerts)
     paths = sorted((MONITORING / "dashboards").glob("*.json"))
-    if len({check_dashboard(path, known) for path in paths}) != len(paths) or len(paths) < 4:
+    if len({check_dashboard(path, known, sys.argv[1:]) for path in paths}) != len(paths) or len(paths) < 4:
         problem("dashboards: too few, or two with one uid")
     for text in problems:
         print(f"check_monitoring: {text}", file=sys.stderr)

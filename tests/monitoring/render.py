@@ -2,7 +2,7 @@
 """Draws Grafana's dashboards without Grafana: asks a Prometheus what each panel asks, and writes a
 page for each dashboard, with the panels where Grafana would put them.
 
-  render.py --prometheus http://127.0.0.1:9090 --out FOLDER [--minutes 5]
+  render.py --prometheus http://127.0.0.1:9090 --out FOLDER [--minutes 5] [--dashboards FOLDER]
 
 Fails if a query has no data. Rows that are collapsed are drawn open.
 """
@@ -258,11 +258,12 @@ def main():
     parser.add_argument("--prometheus", required=True)
     parser.add_argument("--out", required=True, type=pathlib.Path)
     parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--dashboards", type=pathlib.Path, default=DASHBOARDS)
     parser.add_argument("--step", type=int, default=5, help="seconds")
     arguments = parser.parse_args()
     prometheus = Prometheus(arguments.prometheus, arguments.minutes, arguments.step)
     empty = []
-    for path in sorted(DASHBOARDS.glob("*.json")):
+    for path in sorted(arguments.dashboards.glob("*.json")):
         page, depth, asked = draw(path, prometheus, empty)
         (arguments.out / f"{path.stem}.html").write_text(page)
         (arguments.out / f"{path.stem}.height").write_text(str(depth))

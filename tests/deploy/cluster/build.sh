@@ -139,3 +139,36 @@ build_keda() {
   cp -r --no-preserve=mode "$source/config/crd/bases" "$bin/keda-crds"
   mark "$stamp"
 }
+
+# Prometheus with the operator that configures it from ServiceMonitors, as images of the names that the operator's users
+# know. Prometheus with one kind of service discovery, that of Kubernetes: all of them would double its dependencies.
+build_operator() {
+  local dir=$work/src/operator stamp=$bin/.operator-$prometheus_operator_version-$prometheus_version
+  local module=github.com/prometheus-operator/prometheus-operator source root
+  [[ -e $stamp ]] && return
+  mkdir -p "$bin" "$dir"
+  go_env
+  go_tool prometheus-operator $module cmd/operator "$prometheus_operator_version"
+  go_tool prometheus-config-reloader $module cmd/prometheus-config-reloader "$prometheus_operator_version"
+  say "building Prometheus $prometheus_version"
+  cd "$dir"
+  source=$(go mod download -json "github.com/prometheus/prometheus@v$prometheus_version" | sed -n 's/^\t"Dir": "\(.*\)",/\1/p')
+  rm -rf prometheus
+  cp -r --no-preserve=mode "$source" prometheus
+  rm prometheus/plugins/*
+  printf 'package plugins\n\nimport _ "github.com/prometheus/prometheus/discovery/kubernetes"\n' >prometheus/plugins/plugins.go
+  printf 'package main\n\nfunc main() {}\n' >main.go
+  printf 'module castor-test\n\ngo 1.24.0\n\nrequire github.com/prometheus/prometheus v%s\nreplace github.com/prometheus/prometheus => ./prometheus\n' \
+    "$prometheus_version" >go.mod
+  root=$(mktemp -d "$work/operator.XXXXXX")
+  mkdir -p "$root/prometheus/bin" "$root/reloader/bin"
+  go build -mod=mod -trimpath -ldflags '-s -w' -o "$root/prometheus/bin/prometheus" github.com/prometheus/prometheus/cmd/prometheus
+  cp "$bin/prometheus-config-reloader" "$root/reloader/bin/"
+  make_image "$prometheus_image" "$root/prometheus" '{"Entrypoint":["/bin/prometheus"]}' >/dev/null
+  make_image "$reloader_image" "$root/reloader" '{"Entrypoint":["/bin/prometheus-config-reloader"]}' >/dev/null
+  rm -rf "$root" prometheus "$bin/operator-crds"
+  source=$(go mod download -json "$module@v$prometheus_operator_version" | sed -n 's/^\t"Dir": "\(.*\)",/\1/p')
+  cp -r --no-preserve=mode "$source/example/prometheus-operator-crd" "$bin/operator-crds"
+  rm -f "$bin"/.operator-*
+  touch "$stamp"
+}

@@ -5,12 +5,14 @@
 #   cluster.sh [-w WORK] build            compile Kubernetes, CoreDNS and helm into WORK
 #   cluster.sh [-w WORK] build-metrics    compile prometheus-adapter too (for autoscaling)
 #   cluster.sh [-w WORK] build-keda       compile KEDA's operator and metrics adapter
+#   cluster.sh [-w WORK] build-operator   compile Prometheus and its operator
 #   cluster.sh [-w WORK] up               start; returns when the node is Ready and DNS answers
 #   cluster.sh [-w WORK] load TAR...      import image archives (docker or OCI layout)
 #   cluster.sh [-w WORK] exec CMD...      run CMD on the node: its network, its DNS, KUBECONFIG set
 #   cluster.sh [-w WORK] kubectl ARG...   short for exec kubectl ARG...
 #   cluster.sh [-w WORK] metrics          start Prometheus and its metrics adapter on the node
 #   cluster.sh [-w WORK] keda             start KEDA (it takes over the external metrics API)
+#   cluster.sh [-w WORK] operator         start Prometheus's operator, and a Prometheus in a pod
 #   cluster.sh [-w WORK] status           processes, memory, node, pods
 #   cluster.sh [-w WORK] down             stop everything; keeps binaries, images and logs
 #   cluster.sh [-w WORK] clean            down, then remove WORK
@@ -34,6 +36,8 @@ source "$here/certificates.sh"
 source "$here/node.sh"
 # shellcheck source=tests/deploy/cluster/addons.sh
 source "$here/addons.sh"
+# shellcheck source=tests/deploy/cluster/operator.sh
+source "$here/operator.sh"
 
 usage() { sed -n '2,/^set -euo/{/^set/d;s/^# \{0,1\}//;p}' "$self"; }
 
@@ -185,12 +189,14 @@ case $command in
   build) build ;;
   build-metrics) build_metrics ;;
   build-keda) build_keda ;;
+  build-operator) build_operator ;;
   load) load "$@" ;;
   up) up ;;
   exec) node_exec "$@" ;;
   kubectl) node_exec kubectl "$@" ;;
   metrics) metrics ;;
   keda) keda ;;
+  operator) operator ;;
   status) status ;;
   down) down ;;
   clean) down; rm -rf "${work:?}" ;;
