@@ -217,8 +217,7 @@ KERNEL = "operation, kernel"
 NAMED = "{{operation}} {{kernel}}"
 COMPUTE = ', phase="compute"'
 STAGES = "castor_stage_duration_seconds"
-# Of the edges "2" and "0.5"; Prometheus 3 stores the former as "2.0".
-OFF = (f'sum by (operation, kernel) (rate(castor_prediction_ratio_bucket{{{OF}, %s}}{RATE}))')
+OFF = (f'sum by (operation, kernel) (rate(castor_prediction_ratio_bucket{{{OF}, le="%s"}}{RATE}))')
 
 KERNELS = [
     Row("Work",
@@ -272,7 +271,7 @@ KERNELS = [
               most=1, limits=((0.3, YELLOW),)),
         Panel("Predictions off", "percentunit", "Batches that took less than half or more than "
               "twice of what was predicted. Admission and scheduling go by predictions.",
-              ("1 - (" + OFF % 'le=~"2|2.0"' + " - " + OFF % 'le="0.5"' + ") / ("
+              ("1 - (" + OFF % "2.0" + " - " + OFF % "0.5" + ") / ("
                + rate("castor_prediction_ratio_count", KERNEL) + " > 0)", NAMED),
               most=1, limits=((0.5, YELLOW),))),
 ]
