@@ -2,9 +2,10 @@
 # What traces cost: the same load on servers without traces, with 1 % sampled and with all, in
 # turns, fresh servers each round.
 #   tests/bench/tracing.sh [--seconds N] [--rounds N] [--base PROGRAM] [--only LOAD]
-# Prints, for tiny and small attends and short texts, requests/s and the server's processor time for
-# each request, the medians of the rounds, and of their ratios to the server without traces. --base
-# adds another castor-server, such as one without this code; --only measures one of the loads.
+# Prints, for tiny and small attends and short texts, requests/s, the server's processor time for
+# each request, and that of its thread `tracer` (medians of the rounds); and ratios to servers without
+# traces. --base adds another castor-server, such as one without this code; --only measures one of
+# the loads.
 # Needs build/ with castor-server, castor-load and span_sink, and .deps/minilm. On two processors or
 # more the server has the first for itself; load and collector share the second.
 set -euo pipefail
@@ -20,7 +21,7 @@ while [ $# -gt 0 ]; do
     --rounds) rounds=$2; shift 2 ;;
     --base) base=$2; shift 2 ;;
     --only) loads=("$2"); shift 2 ;;
-    *) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+    *) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
   esac
 done
 
@@ -69,10 +70,15 @@ end() {
   pid=()
 }
 
-# Nanoseconds that the threads of a process have run.
-ran() { cat "/proc/$1/task/"*/schedstat 2>/dev/null | awk '{ sum += $1 } END { print sum }'; }
+# Nanoseconds that all threads of a process have run, and those of its thread `tracer` alone.
+ran() {
+  local thread
+  for thread in "/proc/$1/task/"*; do
+    echo "$(<"$thread/comm") $(<"$thread/schedstat")"
+  done | awk '{ all += $(NF - 2) } $1 == "tracer" { own += $(NF - 2) } END { print all, own + 0 }'
+}
 
-# $1: a kind; $2..: castor-load's flags. Prints "requests/s us".
+# $1: a kind; $2..: castor-load's flags. Prints "requests/s us us-of-tracer".
 run() {
   local kind=$1 before after
   shift
@@ -81,11 +87,12 @@ run() {
     --warm-up 0s --duration "${seconds}s" --json "$work/run.json" "$@" >/dev/null \
     2>"$work/load.log" || true
   after=$(ran "${pid[$kind]}")
-  python3 - "$work/run.json" "$before" "$after" "$seconds" <<'PY'
+  python3 - "$work/run.json" "$seconds" "$before" "$after" <<'PY'
 import json, sys
-rate = json.load(open(sys.argv[1]))["summary"]["total"]["ok_rate"]
-ns = int(float(sys.argv[3])) - int(float(sys.argv[2]))
-print(f"{rate:.1f} {ns / 1e3 / (rate * float(sys.argv[4])):.2f}")
+requests = json.load(open(sys.argv[1]))["summary"]["total"]["ok_rate"] * float(sys.argv[2])
+before, after = ([float(x) for x in text.split()] for text in sys.argv[3:])
+each = [(now - then) / 1e3 / requests for then, now in zip(before, after)]
+print(f"{requests / float(sys.argv[2]):.1f} {each[0]:.2f} {each[1]:.2f}")
 PY
 }
 
@@ -101,7 +108,7 @@ for round in $(seq "$rounds"); do
   start
   for what in "${loads[@]}"; do
     read -ra flags <<<"$(shape "$what")"
-    for kind in "${kinds[@]}"; do
+    for kind in $(shuf -e "${kinds[@]}"); do
       (seconds=1 run "$kind" "${flags[@]}" >/dev/null)  # to warm up
       printf '%s %s %s %s\n' "$what" "$round" "$kind" "$(run "$kind" "${flags[@]}")" | tee -a "$work/all"
     done
@@ -113,15 +120,19 @@ python3 - "$work/all" <<'PY'
 import statistics, sys
 rows = {}
 for line in open(sys.argv[1]):
-    what, round_, kind, rate, us = line.split()
-    rows.setdefault((what, kind), {})[round_] = (float(rate), float(us))
-print(f"\n{'':8}{'traces':8}{'requests/s':>12}{'us each':>10}{'rate':>9}{'time':>9}   (ratios to off: median, range)")
+    what, round_, kind, *numbers = line.split()
+    rows.setdefault((what, kind), {})[round_] = [float(number) for number in numbers]
+def mean(values):
+    values = list(values)
+    error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    return f"{statistics.mean(values):.4f} ±{error:.4f}"
+print("\nratios to the mean of the two servers without traces, over rounds, ± the standard error")
+print(f"{'':8}{'traces':8}{'requests/s':>11}{'us each':>9}{'tracer':>8}  {'rate':16}  time")
 for (what, kind), runs in rows.items():
-    off = rows[(what, "off")]
-    rates = [runs[r][0] / off[r][0] for r in runs]
-    times = [runs[r][1] / off[r][1] for r in runs]
-    print(f"{what:8}{kind:8}{statistics.median(v[0] for v in runs.values()):12.1f}"
-          f"{statistics.median(v[1] for v in runs.values()):10.2f}"
-          f"{statistics.median(rates):9.4f}{statistics.median(times):9.4f}"
-          f"   rate {min(rates):.3f}-{max(rates):.3f}, time {min(times):.3f}-{max(times):.3f}")
+    def ratio(round_, column):
+        without = [rows[(what, other)][round_][column] for other in ("off", "again")]
+        return runs[round_][column] / statistics.mean(without)
+    medians = [statistics.median(numbers) for numbers in zip(*runs.values())]
+    print(f"{what:8}{kind:8}{medians[0]:11.1f}{medians[1]:9.2f}{medians[2]:8.2f}"
+          f"  {mean(ratio(r, 0) for r in runs)}  {mean(ratio(r, 1) for r in runs)}")
 PY
