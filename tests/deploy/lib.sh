@@ -35,10 +35,12 @@ on_node() { cluster exec "$@"; }
 k() { cluster kubectl -n "$ns" "$@"; }
 
 # release [HELM-FLAG...]: installs or upgrades to the chart with the test's values and these, and
-# waits until all of it is ready
+# waits until all of it is ready, and until pods of the release before are told to stop: helm does
+# not wait for these
 release() {
   on_node helm upgrade --install castor "$root/deploy/kubernetes/castor" -n "$ns" --reset-values \
-    -f "$root/tests/deploy/values.yaml" --wait --timeout "${release_timeout:-5m}" "$@"
+    -f "$root/tests/deploy/values.yaml" --wait --timeout "${release_timeout:-5m}" "$@" &&
+    k rollout status deployment/castor --timeout 60s
 }
 
 # Names of the server's pods that are not on their way out, ready or not.
