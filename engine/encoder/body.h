@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -19,7 +18,6 @@ namespace castor::encoder {
 
 // What a body says about itself. The head size is hidden / heads.
 struct BodyInfo {
-  std::string_view family;
   int64_t hidden = 0;
   int64_t layers = 0;
   int64_t heads = 0;

@@ -3,12 +3,15 @@
 #include <string>
 
 #include "engine/encoder/bert.h"
+#include "engine/encoder/distilbert.h"
+#include "engine/encoder/roberta.h"
 
 namespace castor::encoder {
 namespace {
 
 constexpr Family kFamilies[] = {
-    {"bert", BuildBert},
+    {"bert", BuildBert},       {"camembert", BuildRoberta},   {"distilbert", BuildDistilBert},
+    {"roberta", BuildRoberta}, {"xlm-roberta", BuildRoberta},
 };
 
 }  // namespace

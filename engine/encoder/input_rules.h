@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace castor::encoder {
@@ -12,7 +13,10 @@ struct InputRules {
   int64_t types = 1;           // type ids are below it; with one type they are all zero
   int64_t max_tokens = 0;      // of one sequence, special tokens included
   int64_t first_position = 0;  // of every sequence's first token: 0 for BERT, 2 for RoBERTa
-  std::string prefix = {};     // put before every text; not before the second text of a pair
+  // An id that stands before the first position wherever it comes, and moves no other token:
+  // RoBERTa counts positions so, in texts that hold its padding token.
+  std::optional<int64_t> padding = {};
+  std::string prefix = {};  // put before every text; not before the second text of a pair
 };
 
 }  // namespace castor::encoder

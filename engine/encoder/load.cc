@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,7 @@ namespace castor::encoder {
 namespace {
 
 struct LoadedNetwork {
+  std::string_view family;
   Network network;
   int64_t parameters;
 };
@@ -37,9 +39,10 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
   const std::string model_type = config->String("model_type", "");
   const Family* family = FindFamily(model_type);
   if (family == nullptr) {
-    config->Fail("model_type", model_type.empty() ? "is missing"
-                                                  : "\"" + model_type + "\" is not known; " +
-                                                        KnownFamilies() + " is");
+    config->Fail("model_type",
+                 model_type.empty()
+                     ? "is missing"
+                     : "\"" + model_type + "\" is not known; known are " + KnownFamilies());
     return config->status();
   }
   absl::StatusOr<std::unique_ptr<hf::Safetensors>> files = hf::Safetensors::OpenModel(folder);
@@ -50,7 +53,8 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
   InputRules& rules = model->rules;
   rules.max_tokens = std::min(rules.max_tokens, directory.max_tokens.value_or(rules.max_tokens));
   auto head = std::make_unique<PoolingHead>(directory.pooling, directory.normalize);
-  return LoadedNetwork{Network(std::move(rules), std::move(model->body), std::move(head), device,
+  return LoadedNetwork{family->model_type,
+                       Network(std::move(rules), std::move(model->body), std::move(head), device,
                                std::move(attention)),
                        weights.parameters()};
 }
@@ -90,7 +94,6 @@ ModelInfo Describe(const Network& network) {
   const HeadInfo& head = network.head().info();
   const InputRules& rules = network.rules();
   ModelInfo info;
-  info.family = body.family;
   info.hidden_size = body.hidden;
   info.layers = static_cast<int32_t>(body.layers);
   info.heads = static_cast<int32_t>(body.heads);
@@ -126,6 +129,7 @@ absl::StatusOr<std::shared_ptr<Model>> Load(const ModelSource& source, at::Devic
 
   ModelInfo info = Describe(network);
   info.name = source.name;
+  info.family = loaded->family;
   info.dtype = source.dtype;
   info.parameters = loaded->parameters;
   info.weight_bytes = loaded->parameters * static_cast<int64_t>(SizeOf(source.dtype));

@@ -1,8 +1,26 @@
 #include "engine/encoder/packing.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
 
 namespace castor::encoder {
+namespace {
+
+// The positions of one sequence. `ids` is empty when it comes as embeddings.
+void WritePositions(std::span<const int64_t> ids, const InputRules& rules,
+                    std::span<int64_t> positions) {
+  int64_t next = rules.first_position;
+  if (ids.empty() || !rules.padding.has_value()) {
+    for (int64_t& position : positions) position = next++;
+    return;
+  }
+  for (size_t t = 0; t < ids.size(); ++t) {
+    positions[t] = ids[t] == *rules.padding ? rules.first_position - 1 : next++;
+  }
+}
+
+}  // namespace
 
 Packing Pack(const Batch& batch) {
   Packing packing;
@@ -29,10 +47,11 @@ void WriteIndices(const Batch& batch, const Packing& packing, const InputRules& 
     const BatchItem& item = batch.items[i];
     std::copy(item.ids.begin(), item.ids.end(), ids + packing.first_token[i]);
     std::copy(item.type_ids.begin(), item.type_ids.end(), type_ids + packing.first_token[i]);
-  }
-  for (int64_t s = 0; s < packing.sequences(); ++s) {
-    for (int64_t t = packing.cu_seqlens[s]; t < packing.cu_seqlens[s + 1]; ++t) {
-      positions[t] = rules.first_position + t - packing.cu_seqlens[s];
+    for (size_t s = 0; s + 1 < item.cu_seqlens.size(); ++s) {
+      const auto first = static_cast<size_t>(item.cu_seqlens[s]);
+      const size_t count = static_cast<size_t>(item.cu_seqlens[s + 1]) - first;
+      WritePositions(item.ids.empty() ? item.ids : item.ids.subspan(first, count), rules,
+                     {positions + packing.first_token[i] + first, count});
     }
   }
   std::copy(packing.cu_seqlens.begin(), packing.cu_seqlens.end(), out + 3 * tokens);

@@ -106,7 +106,7 @@ struct BadConfig {
 
 TEST(LoadTest, NamesTheKeyOfTheConfig) {
   const BadConfig cases[] = {
-      {"model_type", "gpt2", "\"gpt2\" is not known; bert"},
+      {"model_type", "gpt2", "\"gpt2\" is not known; known are bert, "},
       {"model_type", nullptr, "is missing"},
       {"model_type", 1, "must be a string"},
       {"hidden_act", "swiglu", "unknown activation \"swiglu\""},

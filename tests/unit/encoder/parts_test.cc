@@ -69,7 +69,7 @@ void Rename(Weights& weights) {
 
 // The tiny BERT's config.json.
 PostNormConfig TinyConfig() {
-  return {.info = {.family = "tiny", .hidden = kHidden, .layers = 2, .heads = 3},
+  return {.info = {.hidden = kHidden, .layers = 2, .heads = 3},
           .words = 25,
           .positions = 32,
           .types = 2,
@@ -182,6 +182,26 @@ TEST(PackingTest, TheIndexBlockHoldsIdsTypesPositionsAndOffsets) {
   std::vector<int64_t> indices(packing.index_elements());
   WriteIndices(batch, packing, {.first_position = 2}, indices.data());
   EXPECT_THAT(indices, ElementsAre(5, 6, 7, 0, 0, 0, 1, 1, 0, 0, 2, 3, 2, 2, 3, 0, 2, 3, 5));
+}
+
+// As RoBERTa counts; what comes as embeddings holds no padding.
+TEST(PackingTest, PaddingTakesThePositionBeforeTheFirst) {
+  const std::vector<int64_t> ids = {5, 1, 7, 1, 1, 8};
+  const std::vector<int32_t> two = {0, 3, 6}, one = {0, 2};
+  const BatchItem texts{.cu_seqlens = two, .ids = ids, .type_ids = {}};
+  const BatchItem embeddings{.cu_seqlens = one, .ids = {}, .type_ids = {}};
+  const Batch batch{.model = nullptr, .kernel = Vanilla{}, .items = {embeddings, texts}};
+  const Packing packing = Pack(batch);
+  for (const int64_t padding : {1, 0}) {
+    std::vector<int64_t> indices(packing.index_elements());
+    WriteIndices(batch, packing, {.first_position = 2, .padding = padding}, indices.data());
+    const std::vector<int64_t> positions(indices.begin() + 16, indices.begin() + 24);
+    if (padding == 1) {
+      EXPECT_THAT(positions, ElementsAre(2, 3, 2, 1, 3, 1, 1, 2));
+    } else {
+      EXPECT_THAT(positions, ElementsAre(2, 3, 2, 3, 4, 2, 3, 4));
+    }
+  }
 }
 
 class RulesTest : public testing::Test {

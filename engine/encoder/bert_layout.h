@@ -1,0 +1,20 @@
+// What BERT and RoBERTa have in common: the keys of config.json, and the names of weights.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "engine/encoder/config_reader.h"
+#include "engine/encoder/post_norm.h"
+
+namespace castor::encoder {
+
+// Missing keys have the defaults of Hugging Face's BertConfig; `vocabulary` is that of vocab_size.
+// Errors go to the reader.
+PostNormConfig ReadBertKeys(ConfigReader& config, int64_t vocabulary);
+
+// `prefixes` must live as long as the result.
+PostNormNames BertNames(std::span<const std::string_view> prefixes);
+
+}  // namespace castor::encoder

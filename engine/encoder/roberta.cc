@@ -1,0 +1,40 @@
+#include "engine/encoder/roberta.h"
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "engine/encoder/bert_layout.h"
+#include "engine/encoder/post_norm.h"
+
+namespace castor::encoder {
+namespace {
+
+// Checkpoints of all three are saved with the first's prefix, or none.
+constexpr std::string_view kRobertaPrefixes[] = {"", "roberta."};
+
+}  // namespace
+
+absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& weights) {
+  const bool roberta = config.String("model_type", "") == "roberta";
+  const PostNormConfig body = ReadBertKeys(config, /*vocabulary=*/roberta ? 50265 : 30522);
+  // The table's rows up to the padding's are no token's positions, but the padding's own.
+  const int64_t padding = config.Int("pad_token_id", 1, 0, body.words - 1);
+  if (body.positions <= padding + 1) {
+    config.Fail("max_position_embeddings", "leaves no position behind pad_token_id");
+  }
+  if (!config.status().ok()) return config.status();
+  InputRules rules{
+      .vocabulary = body.words,
+      .types = body.types,
+      .max_tokens = body.positions - padding - 1,
+      .first_position = padding + 1,
+      .padding = padding,
+  };
+  absl::StatusOr<std::unique_ptr<Body>> built =
+      BuildPostNorm(body, BertNames(kRobertaPrefixes), weights);
+  if (!built.ok()) return built.status();
+  return FamilyModel{*std::move(built), std::move(rules)};
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""Writes families/NAME/ for each row of FAMILIES: a small random checkpoint of that family as
+Hugging Face saves it, with a tokenizer trained here, and what transformers computes.
+
+    make_families.py [NAME...]
+
+Out: families/NAME/                config.json, model.safetensors, tokenizer.json
+     families/NAME/expected.json   texts, pairs, ids, the last hidden states of padded batches
+
+Written with Python 3.11, torch 2.11.0, transformers 4.57.1, tokenizers 0.22.2, sentencepiece 0.2.3
+and protobuf; none of them is needed to build or test Castor.
+"""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+import sentencepiece
+import torch
+import transformers
+from sentencepiece import sentencepiece_model_pb2
+from tokenizers import (AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers,
+                        processors, trainers)
+
+LENGTH = 32  # tokens that a model takes
+
+# What tokenizers are trained on.
+LINES = [
+    "The river rises in the hills and runs past the old mill to the sea.",
+    "A letter came on Tuesday; nobody had expected an answer so soon.",
+    "Le vieux moulin au bord de la rivière n'a plus de roue, mais l'été on y danse.",
+    "Der Fluss fließt an der Mühle vorbei, über die Brücke und weiter ans Meer.",
+    "El molino viejo está cerrado desde hace años, ¿quién lo abrirá mañana?",
+    "Старая мельница стоит у реки, и вода бежит мимо неё к морю.",
+    "古い水車は川のそばにあり、水は海へ流れていく。",
+    "In 1897 the mill ground 250 sacks a day, at 3.5 pence each.",
+] * 4
+
+# What is encoded: text, its pair.
+CASES = [
+    ("The old mill by the river.", None),
+    ("", None),
+    ("answers", None),
+    ("Der Müller fließt  nicht; el niño está aquí!", None),
+    ("Ｆｕｌｌ ｗｉｄｔｈ, ﬁne ½ and 水車 — мельница…", None),
+    ("emoji 🌊🌊 and\ttabs\nlines", None),
+    ("A letter came", "nobody had expected it"),
+    ("l'été", "on y danse près de la rivière, 1897"),
+    ("the river runs past the mill to the sea and the mill runs past the river to the sea and "
+     "on and on until nobody knows which of the two it was that moved", None),
+]
+
+
+def loose_ids(vocabulary, padding):
+    """Ids that no text gives, tokens of padding among them."""
+    generator = torch.Generator().manual_seed(11)
+    ids = torch.randint(0, vocabulary, (12,), generator=generator).tolist()
+    return ids[:3] + [padding, padding] + ids[3:9] + [padding] + ids[9:]
+
+
+def byte_bpe():
+    """RoBERTa's: byte-level BPE. Ids: <s> 0, <pad> 1, </s> 2, <unk> 3, <mask> the last."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.train_from_iterator(LINES, trainers.BpeTrainer(
+        vocab_size=360, special_tokens=["<s>", "<pad>", "</s>", "<unk>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True)])
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    return tokenizer
+
+
+def charsmap():
+    """The normalizer of sentencepiece's nmt_nfkc, which XLM-RoBERTa has."""
+    with tempfile.TemporaryDirectory() as folder:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(LINES), model_prefix=f"{folder}/m", vocab_size=120,
+            character_coverage=0.98, normalization_rule_name="nmt_nfkc", minloglevel=2)
+        proto = sentencepiece_model_pb2.ModelProto()
+        proto.ParseFromString(pathlib.Path(f"{folder}/m.model").read_bytes())
+        return proto.normalizer_spec.precompiled_charsmap
+
+
+def unigram(specials, begin, end, normalizer):
+    trained = Tokenizer(models.Unigram())
+    trained.normalizer = normalizer
+    trained.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    trained.train_from_iterator(LINES, trainers.UnigramTrainer(
+        vocab_size=300, special_tokens=specials, unk_token="<unk>", show_progress=False))
+    trained.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True)])
+    trained.post_processor = processors.TemplateProcessing(
+        single=f"{begin} $A {end}", pair=f"{begin} $A {end} {end} $B {end}",
+        special_tokens=[(token, trained.token_to_id(token)) for token in (begin, end)])
+    return trained
+
+
+def xlm_unigram():
+    """XLM-RoBERTa's: Unigram behind sentencepiece's characters."""
+    return unigram(["<s>", "<pad>", "</s>", "<unk>"], "<s>", "</s>",
+                   normalizers.Precompiled(charsmap()))
+
+
+def camembert_unigram():
+    """CamemBERT's: its special tokens lie behind four that fairseq left."""
+    return unigram(["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<s>", "</s>"], "<s>", "</s>",
+                   normalizers.Sequence([normalizers.NFKC(),
+                                         normalizers.Replace(Regex(" {2,}"), " ")]))
+
+
+def word_piece():
+    """DistilBERT's: BERT's, cased here."""
+    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.train_from_iterator(LINES, trainers.WordPieceTrainer(
+        vocab_size=260, special_tokens=specials, show_progress=False))
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return tokenizer
+
+
+BERT_SIZES = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
+                  intermediate_size=40, layer_norm_eps=1e-5, initializer_range=0.3)
+DISTIL_SIZES = dict(dim=24, n_layers=2, n_heads=3, hidden_dim=40, initializer_range=0.3,
+                    max_position_embeddings=LENGTH)
+
+# Directory: the class that saves it (a head's class puts the family's prefix before the names),
+# its tokenizer, its config. Options of the configs vary among them.
+FAMILIES = {
+    "roberta": (transformers.RobertaModel, byte_bpe,
+                dict(BERT_SIZES, type_vocab_size=1, max_position_embeddings=LENGTH + 2)),
+    "roberta_padding_0": (transformers.RobertaForMaskedLM, byte_bpe,
+                          dict(BERT_SIZES, type_vocab_size=2, pad_token_id=0, hidden_act="silu",
+                               max_position_embeddings=LENGTH + 1)),
+    "xlm_roberta": (transformers.XLMRobertaForSequenceClassification, xlm_unigram,
+                    dict(BERT_SIZES, type_vocab_size=1, hidden_act="gelu_new",
+                         max_position_embeddings=LENGTH + 2)),
+    "camembert": (transformers.CamembertModel, camembert_unigram,
+                  dict(BERT_SIZES, type_vocab_size=1, bos_token_id=5, eos_token_id=6,
+                       max_position_embeddings=LENGTH + 2)),
+    "distilbert": (transformers.DistilBertModel, word_piece, DISTIL_SIZES),
+    "distilbert_sinusoidal": (transformers.DistilBertForSequenceClassification, word_piece,
+                              dict(DISTIL_SIZES, sinusoidal_pos_embds=True, activation="relu")),
+}
+
+
+def expect(model, tokenizer, padding):
+    """Every case, in padded batches of three."""
+    rows = []
+    sequences = [(text, pair, tokenizer.encode(text, pair).ids) for text, pair in CASES]
+    vocabulary = tokenizer.get_vocab_size()
+    sequences.append((None, None, loose_ids(vocabulary, padding)))
+    for first in range(0, len(sequences), 3):
+        some = sequences[first:first + 3]
+        longest = max(len(ids) for _, _, ids in some)
+        ids = torch.tensor([ids + [padding] * (longest - len(ids)) for _, _, ids in some])
+        mask = torch.tensor([[1] * len(ids) + [0] * (longest - len(ids)) for _, _, ids in some])
+        with torch.no_grad():
+            states = model(input_ids=ids, attention_mask=mask).last_hidden_state
+        for (text, pair, ids), state in zip(some, states):
+            rows.append({"text": text, "pair": pair, "ids": ids,
+                         "rows": [[round(x, 7) for x in row] for row in state[:len(ids)].tolist()]})
+    return rows
+
+
+def make(name):
+    kind, make_tokenizer, settings = FAMILIES[name]
+    out = pathlib.Path(__file__).parent / "families" / name
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer = make_tokenizer()
+    torch.manual_seed(sorted(FAMILIES).index(name))
+    config = kind.config_class(vocab_size=tokenizer.get_vocab_size(), **settings)
+    config._attn_implementation = "eager"
+    whole = kind(config).eval().float()
+    with torch.no_grad():
+        for parameter_name, parameter in whole.named_parameters():
+            if parameter_name.endswith("bias") or "norm" in parameter_name.lower():
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    whole.save_pretrained(out)
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    tokenizer.save(str(out / "tokenizer.json"))
+    tokenizer.encode_special_tokens = True
+    tokenizer.enable_truncation(LENGTH)
+    expected = expect(whole.base_model, tokenizer, config.pad_token_id)
+    (out / "expected.json").write_text(
+        json.dumps(expected, separators=(",", ":"), ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    for wanted in sys.argv[1:] or FAMILIES:
+        make(wanted)
+        print(wanted)
