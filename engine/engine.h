@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,9 @@ struct ModelSource {
   std::string name;
   std::string directory;          // in Hugging Face layout; or NAME.safetensors with CAST layers
   DType dtype = DType::kFloat32;  // of the weights on the device: kFloat32 or kBFloat16
+
+  // The linear layers multiply in 8 bits, on a CPU with AVX2; `dtype`, of the rest, is kFloat32.
+  bool int8 = false;
 };
 
 struct EngineOptions {
@@ -119,10 +123,18 @@ struct CostModelInfo {
   std::vector<Prediction> examples;
 };
 
+// How a model whose linear layers multiply in 8 bits compares with itself in float32: the cosine of
+// pooled vectors, on texts of the engine's own, when it was loaded.
+struct Int8Fidelity {
+  double mean_cosine = 0;
+  double least_cosine = 0;
+};
+
 struct ModelInfo {
   std::string name;
   std::string family;
   DType dtype = DType::kFloat32;
+  std::optional<Int8Fidelity> int8;  // set if the linear layers multiply in 8 bits
   int64_t hidden_size = 0;
   int32_t layers = 0;
   int32_t heads = 0;

@@ -131,7 +131,9 @@ struct EmbeddingInput {
 };
 
 enum class EncodeOutput { kPooled, kTokenEmbeddings };
-enum class Pooling { kMean, kCls };
+enum class Pooling { kMean, kCls, kLastToken, kMaximum, kWeightedMean };
+inline constexpr Pooling kAllPoolings[] = {Pooling::kMean, Pooling::kCls, Pooling::kLastToken,
+                                           Pooling::kMaximum, Pooling::kWeightedMean};
 
 struct EncodeRequest {
   CallContext call;

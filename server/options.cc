@@ -272,10 +272,16 @@ void CheckTraces(const TraceOptions& trace) {
   throw CLI::ValidationError("--trace-ca", "goes with a --trace-endpoint of https://");
 }
 
-void DeclareEngine(Declarer& declare, EngineOptions& engine, DType& model_dtype) {
-  declare.Choice<DType>(kModels, "--model-dtype", &model_dtype,
-                        {{"float32", DType::kFloat32}, {"bfloat16", DType::kBFloat16}}, "float32",
-                        "Type of the models' weights on the device");
+enum class ModelType { kFloat32, kBFloat16, kInt8 };
+
+void DeclareEngine(Declarer& declare, EngineOptions& engine, ModelType& model_type) {
+  declare.Choice<ModelType>(kModels, "--model-dtype", &model_type,
+                            {{"float32", ModelType::kFloat32},
+                             {"bfloat16", ModelType::kBFloat16},
+                             {"int8", ModelType::kInt8}},
+                            "float32",
+                            "Type of the models' weights on the device; int8, on a CPU only, is "
+                            "for linear layers and says at the start what it costs");
   declare.Bytes(kModels, "--max-text-bytes", &engine.max_text_bytes, kTextBytesBounds,
                 "The longest text, in bytes of UTF-8");
   declare.Number(kModels, "--tokenizer-threads", &engine.tokenizer_threads, kTokenizerThreadsBounds,
@@ -353,7 +359,7 @@ std::string OneLine(std::string text) {
 std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv) {
   ServerOptions options;
   options.engine.build = std::string(Version()) + " " + std::string(GitCommit());
-  DType model_dtype = DType::kFloat32;
+  ModelType model_type = ModelType::kFloat32;
   std::vector<std::string> models;
   std::vector<std::string> weights;
 
@@ -395,7 +401,7 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
   declare.List(kLimits, "--tenant-weight", "NAME=X", &weights,
                "A tenant's share of the device relative to the others' (default 1 each; 0.001 to "
                "1000). Repeatable, or several separated by commas");
-  DeclareEngine(declare, options.engine, model_dtype);
+  DeclareEngine(declare, options.engine, model_type);
   DeclareKernels(declare, options.engine);
   DeclareService(declare, options);
   DeclareTraces(declare, options.trace);
@@ -413,7 +419,8 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
           throw CLI::ValidationError("--model", "the name '" + model.name + "' is given twice");
         }
       }
-      model.dtype = model_dtype;
+      model.dtype = model_type == ModelType::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
+      model.int8 = model_type == ModelType::kInt8;
       options.engine.models.push_back(std::move(model));
     }
     for (const std::string& text : weights) {

@@ -75,6 +75,16 @@ void LogCostModel(const CostModelInfo& model) {
                          {"us_at_4096_tokens", examples}});
 }
 
+// What products of 8 bits cost each model.
+void LogInt8(const EngineInfo& info) {
+  for (const ModelInfo& model : info.models) {
+    if (!model.int8.has_value()) continue;
+    LogInfo("model in int8", {{"model", model.name},
+                              {"mean_cosine_to_float32", model.int8->mean_cosine},
+                              {"least_cosine_to_float32", model.int8->least_cosine}});
+  }
+}
+
 // "mutual TLS, callers", and so on.
 std::string SecurityOf(const AccessOptions& access) {
   const std::string transport = !access.tls.on()               ? "plaintext"
@@ -252,6 +262,7 @@ absl::Status Server::Listen() {
                      {"threads", device.threads},
                      {"backend", device.backend}});
   LogCostModel(engine_->info().cost_model);
+  LogInt8(engine_->info());
   LogInfo("listening", {{"grpc", WithPort(options_.listen, port())},
                         {"security", SecurityOf(options_.access)},
                         {"metrics", metrics_address},

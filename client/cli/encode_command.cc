@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,11 +49,16 @@ struct Answer {
   int64_t rows() const { return width == 0 ? 0 : static_cast<int64_t>(values.size()) / width; }
 };
 
+const std::map<std::string, v1::Pooling> kPoolings = {{"mean", v1::MEAN},
+                                                      {"cls", v1::CLS},
+                                                      {"last", v1::LAST_TOKEN},
+                                                      {"max", v1::MAXIMUM},
+                                                      {"weighted-mean", v1::WEIGHTED_MEAN}};
+
 void ApplyOptions(const EncodeFlags& flags, v1::EncodeRequest* request) {
   request->set_model(flags.model);
   request->set_output(flags.token_embeddings ? v1::TOKEN_EMBEDDINGS : v1::POOLED);
-  if (flags.pooling == "mean") request->set_pooling(v1::MEAN);
-  if (flags.pooling == "cls") request->set_pooling(v1::CLS);
+  if (!flags.pooling.empty()) request->set_pooling(kPoolings.at(flags.pooling));
   if (flags.normalize) request->set_normalize(true);
   if (flags.no_normalize) request->set_normalize(false);
   request->set_dimensions(flags.dimensions);
@@ -204,9 +210,11 @@ Runner AddEncodeCommand(CLI::App* command) {
       ->check(Name())
       ->group(group);
   auto* pooling =
-      command->add_option("--pooling", flags->pooling, "mean or cls (default: the model's own)")
+      command
+          ->add_option("--pooling", flags->pooling,
+                       "mean, cls, last, max or weighted-mean (default: the model's own)")
           ->type_name("NAME")
-          ->check(CLI::IsMember({"mean", "cls"}).description(""))
+          ->check(CLI::IsMember(kPoolings).description(""))
           ->group(group);
   auto* normalize =
       command->add_flag("--normalize", flags->normalize, "Scale rows to unit length")->group(group);

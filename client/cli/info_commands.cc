@@ -29,7 +29,8 @@ std::string Table(const std::vector<v1::Model>& models) {
                                                   "HEADS", "MAX TOKENS", "POOLING", "NORMALIZE",
                                                   "WEIGHTS", "KERNELS"}};
   for (const v1::Model& model : models) {
-    cells.push_back({model.name(), model.family(), v1::DataType_Name(model.dtype()),
+    cells.push_back({model.name(), model.family(),
+                     model.has_int8() ? "INT8" : v1::DataType_Name(model.dtype()),
                      std::to_string(model.hidden_size()), std::to_string(model.layers()),
                      std::to_string(model.heads()), std::to_string(model.max_tokens()),
                      v1::Pooling_Name(model.pooling()), model.normalize() ? "yes" : "no",

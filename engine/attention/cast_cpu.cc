@@ -19,7 +19,8 @@ using kernels::CastKernel;
 
 template <const CastKernel& kKernel>
 bool Supports(const Spec& spec) {
-  return std::holds_alternative<Cast>(spec.kernel) && IsFloating(spec.dtype) && kKernel.runs_here();
+  return std::holds_alternative<Cast>(spec.kernel) && IsFloating(spec.dtype) &&
+         !spec.positional() && kKernel.runs_here();
 }
 
 // One wave of a batch.

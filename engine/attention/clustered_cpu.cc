@@ -293,7 +293,8 @@ class Launch {
 
 template <const ClusterKernel& kKernel, KernelName kName>
 bool Supports(const Spec& spec) {
-  return NameOf(spec.kernel) == kName && IsFloating(spec.dtype) && kKernel.runs_here();
+  return NameOf(spec.kernel) == kName && IsFloating(spec.dtype) && !spec.positional() &&
+         kKernel.runs_here();
 }
 
 template <const ClusterKernel& kKernel>

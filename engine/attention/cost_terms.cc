@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "engine/attention/parallel.h"
 
@@ -89,10 +90,15 @@ SequenceLengths SequenceAt(std::span<const int32_t> q, std::span<const int32_t> 
   return {static_cast<double>(q[s + 1] - q[s]), static_cast<double>(k[s + 1] - k[s])};
 }
 
-// The keys that a query of a causal sequence sees, on average; `extra` more are computed and
-// hidden.
-double SeenKeys(const SequenceLengths& sequence, double extra) {
+// The keys that a query sees, on average; `extra` more are computed and hidden.
+double SeenKeys(const SequenceLengths& sequence, bool causal, std::optional<int64_t> window,
+                double extra) {
   const auto& [queries, keys] = sequence;
+  if (window.has_value()) {
+    const double sides = causal ? 1 : 2;
+    return std::min(keys, sides * static_cast<double>(*window) + 1 + extra);
+  }
+  if (!causal) return keys;
   const double ramp = std::min(queries, keys);
   const double seen = (ramp * (ramp + 1) / 2 + (queries - ramp) * keys) / queries;
   return std::min(keys, seen + extra);
@@ -103,6 +109,8 @@ void AddVanilla(const Spec& spec, bool causal, std::span<const int32_t> cu_seqle
   const auto heads = static_cast<double>(spec.heads);
   const auto d = static_cast<double>(spec.head_dim);
   const auto dv = static_cast<double>(spec.value_dim);
+  // Of a mask of one side, half of a panel's or a tile's queries are computed in vain.
+  const double sides = spec.window.has_value() ? 1 : 0.5;
   CostStage stage;
   for (size_t s = 0; s + 1 < cu_seqlens_q.size(); ++s) {
     const SequenceLengths sequence = SequenceAt(cu_seqlens_q, cu_seqlens_k, s);
@@ -110,15 +118,19 @@ void AddVanilla(const Spec& spec, bool causal, std::span<const int32_t> cu_seqle
     if (queries == 0) continue;
     const double tiles = Units(queries, kTileRows);
     const double tile = queries / tiles;
+    const auto seen_with = [&](double extra) {
+      return SeenKeys(sequence, causal, spec.window, sides * extra);
+    };
     // A panel computes up to its last query, and a tile loads up to its own, in whole blocks.
-    const double seen = causal ? SeenKeys(sequence, std::min(tile, kPanelLanes) / 2) : keys;
-    const double loaded = causal ? SeenKeys(sequence, (tile + kKeyBlock) / 2) : keys;
+    const double seen = seen_with(std::min(tile, kPanelLanes));
+    const double loaded = seen_with(spec.window.has_value() ? tile : tile + kKeyBlock);
+    const double most = spec.window.has_value() ? loaded : keys;
     stage.AddProducts(heads * queries, heads * tiles, seen, d, dv);
     stage.AddRows(heads * (queries + tiles * loaded), d);
     stage.AddRows(heads * tiles * loaded, dv);
     stage.AddRows(heads * queries, dv, CostTerm::kStores);
-    stage.Add(heads * tiles, 2 * tile * keys * (d + dv));
-    stage.operations += 2 * heads * queries * keys * (d + dv);
+    stage.Add(heads * tiles, 2 * tile * most * (d + dv));
+    stage.operations += 2 * heads * queries * most * (d + dv);
   }
   AddStage(stage, team, terms);
 }

@@ -1,13 +1,14 @@
 #include "engine/attention/parallel.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <vector>
 
 #include "engine/base/heartbeat.h"
+#include "engine/base/machine.h"
+#include "engine/base/team.h"
 
 namespace castor::attention {
 namespace {
@@ -23,6 +24,19 @@ constexpr int64_t kMostTasksPerLook = 256;
 
 // How long a worker goes on with its task once the engine thread has none left.
 constexpr std::chrono::milliseconds kAlone{1};
+
+std::atomic<int> g_workers = 0;  // 0: not set
+
+Team& TeamOfThisThread() {
+  thread_local std::unique_ptr<Team> team;
+  thread_local int workers = 0;  // that it was made for: the system may have given fewer
+  if (const int wanted = ParallelWorkers(); workers != wanted) {
+    team.reset();
+    team = std::make_unique<Team>(wanted - 1);
+    workers = wanted;
+  }
+  return *team;
+}
 
 // Runs a small job on this thread. It ends before a look at the clock is worthwhile, so the next
 // job looks.
@@ -62,9 +76,8 @@ class Stage {
       if (threads == 1) {
         Work(0);
       } else {
-        at::parallel_for(0, threads, /*grain_size=*/1, [this](int64_t begin, int64_t end) {
-          for (int64_t thread = begin; thread < end; ++thread) Work(thread);
-        });
+        // A worker whose thread does not come keeps its task for the next round.
+        TeamOfThisThread().Run(static_cast<int>(threads), [this](int thread) { Work(thread); });
       }
       if (!due_) continue;
       if (absl::Status status = control_.Pause(); !status.ok()) return status;
@@ -137,11 +150,15 @@ class Stage {
 
 }  // namespace
 
-int ParallelWorkers() { return at::get_num_threads(); }
-
-void StartWorkers() {
-  at::parallel_for(0, ParallelWorkers(), /*grain_size=*/1, [](int64_t, int64_t) {});
+int ParallelWorkers() {
+  static const int processors = AvailableProcessors();
+  const int set = g_workers.load(std::memory_order_relaxed);
+  return set > 0 ? set : processors;
 }
+
+void SetParallelWorkers(int workers) { g_workers.store(workers, std::memory_order_relaxed); }
+
+void StartWorkers() { TeamOfThisThread(); }
 
 absl::Status ParallelFor(int64_t tasks, double flops, RunControl& control,
                          const std::function<void(int worker, int64_t task)>& body) {

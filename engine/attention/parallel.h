@@ -1,5 +1,5 @@
-// Runs a kernel's tasks on the tensor library's thread team, so that our kernels and its matrix
-// products share one set of threads instead of competing for the cores.
+// Runs a kernel's tasks on a team of threads (base/team.h). Each calling thread has a team of its
+// own, which begins with its first call that shares work and ends with the thread.
 //
 // All of it is called on a device's engine thread, whose heartbeat beats as tasks are done. Tasks
 // run in rounds. When the run's control says that a checkpoint is due, workers finish their current
@@ -24,8 +24,11 @@ inline constexpr double kStepOperations = 8e6;
 // on the calling thread alone.
 inline constexpr double kWorthWakingFor = 4e6;
 
-// The most workers that a call on this thread can have.
+// The most workers that a call can have, the calling thread among them: at first as many as there
+// are processors. Setting it is for the start, and for tests: it takes effect with a thread's next
+// call, and calls that are running meanwhile must not exist.
 int ParallelWorkers();
+void SetParallelWorkers(int workers);
 
 // Calls body(worker, task) once for each task in [0, tasks) and returns when all are done. Workers
 // are numbered from 0; each takes the next task when it is done with one, so tasks may differ in

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <variant>
 
@@ -14,6 +15,19 @@
 #include "engine/request.h"
 
 namespace castor::attention {
+
+// What a score gets from the places of its query i and its key j in their sequence: to the scaled
+// score of head h is added
+//   table[h][clamp(j - i, -reach, reach) + reach] - slopes[h] * |i - j|
+// A table holds MPNet's buckets, slopes are ALiBi's. Float32 whatever the tensors are, in the
+// memory of the device that runs, owned by the model.
+struct PositionBias {
+  const float* table = nullptr;   // [heads, 2 * reach + 1], or nullptr: zeros
+  int64_t reach = 0;              // >= 0
+  const float* slopes = nullptr;  // [heads], or nullptr: zeros
+
+  bool any() const { return table != nullptr || slopes != nullptr; }
+};
 
 // What all sequences of a kernel launch share. Requests with equal specs may share a batch.
 struct Spec {
@@ -25,6 +39,15 @@ struct Spec {
   Kernel kernel = Vanilla{};  // never Automatic
   int64_t surrogates = 0;     // Cast: N_c, how many surrogate tokens a layer has
   uint64_t generation = 0;    // Cast: of the model whose layer it names; 0 if it names none
+
+  // Both are encoders' alone: no request for attention asks for them. Queries and keys are then of
+  // equal lengths.
+  std::optional<int64_t> window = {};  // a query sees the keys at most so far away, on both sides
+  PositionBias bias = {};
+
+  // Whether scores depend on places, and not on the rows alone. Kernels whose queries share scores
+  // cannot run it.
+  bool positional() const { return window.has_value() || bias.any(); }
 };
 
 // What a CAST layer has besides queries, keys and values. In the memory of the device that runs.

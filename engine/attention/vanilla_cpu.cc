@@ -3,6 +3,7 @@
 // set.
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "engine/attention/count.h"
@@ -18,6 +19,7 @@ namespace {
 
 using kernels::FlashHead;
 using kernels::FlashKernel;
+using kernels::FlashRange;
 using kernels::FlashShape;
 
 // Some queries of one sequence, in every head.
@@ -89,18 +91,36 @@ FlashHead HeadOf(const Spec& spec, const QueryTile& tile, int64_t head) {
   out.value_stride = problem.value_stride;
   out.output_stride = problem.output_stride;
   out.keys = tile.keys;
+  const PositionBias& bias = spec.bias;
+  if (bias.table != nullptr) out.bias_table = bias.table + head * (2 * bias.reach + 1);
+  if (bias.slopes != nullptr) out.slope = bias.slopes[head];
   return out;
+}
+
+// A bias is divided by the scale. Models have scales near 1/8.
+bool BiasFits(const Spec& spec) {
+  constexpr double kLeastScale = 0x1p-32;
+  return !spec.bias.any() || std::abs(spec.softmax_scale) >= kLeastScale;
 }
 
 template <const FlashKernel& kKernel>
 bool Supports(const Spec& spec) {
-  return std::holds_alternative<Vanilla>(spec.kernel) && IsFloating(spec.dtype) &&
+  return std::holds_alternative<Vanilla>(spec.kernel) && IsFloating(spec.dtype) && BiasFits(spec) &&
          kKernel.runs_here();
 }
 
 FlashShape ShapeOf(const Spec& spec) {
-  return {ElementOf(spec.dtype), spec.head_dim, spec.value_dim, spec.softmax_scale,
-          std::get<Vanilla>(spec.kernel).causal};
+  return {.element = ElementOf(spec.dtype),
+          .head_dim = spec.head_dim,
+          .value_dim = spec.value_dim,
+          .scale = spec.softmax_scale,
+          .causal = std::get<Vanilla>(spec.kernel).causal,
+          .window = spec.window.value_or(kernels::kFlashSeesAll),
+          .bias_reach = spec.bias.table == nullptr ? -1 : spec.bias.reach};
+}
+
+FlashRange KeysOf(const FlashShape& shape, const QueryTile& tile) {
+  return kernels::FlashKeys(shape, tile.keys, tile.begin, tile.end);
 }
 
 // One scratch area per worker, whatever the sequences' lengths.
@@ -119,19 +139,23 @@ absl::Status Run(const Spec& spec, std::span<const Problem> problems, RunControl
   const auto scratch = AllocateAligned<float>(scratch_floats * ParallelWorkers());
   double flops = 0;
   for (const QueryTile& tile : tiles) {
-    flops += static_cast<double>((tile.end - tile.begin) * tile.keys) *
+    const FlashRange keys = KeysOf(shape, tile);
+    flops += static_cast<double>((tile.end - tile.begin) * (keys.end - keys.begin)) *
              static_cast<double>(spec.heads) * PairOperations(spec);
   }
   // Neighbouring tasks are heads of the same tokens, which share cache lines.
   const int64_t tasks = static_cast<int64_t>(tiles.size()) * spec.heads;
   return ParallelSteps(tasks, flops, control, [&](int worker, int64_t task, int64_t step) {
     const QueryTile& tile = tiles[task / spec.heads];
-    const int64_t keys = kernels::FlashKeys(shape, tile.keys, tile.end);
+    const FlashRange keys = KeysOf(shape, tile);
     const int64_t step_keys = StepKeys(spec, tile.end - tile.begin);
-    const int64_t end = std::min(keys, (step + 1) * step_keys);
-    kKernel.run(shape, HeadOf(spec, tile, task % spec.heads), tile.begin, tile.end,
-                step * step_keys, end, scratch.get() + worker * scratch_floats);
-    return end < keys;
+    // Steps end between blocks of keys, which are counted from the sequence's first key.
+    const int64_t first = keys.begin / kernels::kFlashKeyBlock * kernels::kFlashKeyBlock;
+    const int64_t begin = std::max(keys.begin, first + step * step_keys);
+    const int64_t end = std::min(keys.end, first + (step + 1) * step_keys);
+    kKernel.run(shape, HeadOf(spec, tile, task % spec.heads), tile.begin, tile.end, begin, end,
+                scratch.get() + worker * scratch_floats);
+    return end < keys.end;
   });
 }
 

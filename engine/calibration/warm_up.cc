@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,12 +69,13 @@ absl::Status RunTexts(Device& device, const ModelPtr& model) {
 }
 
 // The terms of what TokensOf makes of these lengths.
-encoder::CostTerms EncoderTermsOf(const std::vector<int64_t>& lengths, const ModelInfo& info) {
+encoder::CostTerms EncoderTermsOf(const std::vector<int64_t>& lengths, const LoadedModel& model) {
   std::vector<int32_t> offsets = {0};
   for (const int64_t length : lengths) {
-    offsets.push_back(offsets.back() + static_cast<int32_t>(std::min(length, info.max_tokens)));
+    offsets.push_back(offsets.back() +
+                      static_cast<int32_t>(std::min(length, model.info.max_tokens)));
   }
-  return encoder::CostTermsOf(offsets);
+  return encoder::CostTermsOf(offsets, model.encoder->attention(Vanilla{}));
 }
 
 // The time limit of optional runs.
@@ -97,12 +99,12 @@ absl::Status RunFurther(Device& device, const ModelPtr& model, const Budget& bud
     for (int run = 0; run < 2; ++run) {
       if (budget.over()) return absl::OkStatus();
       EncodeRequest request = TokensOf(shapes[i], model->info);
-      request.pooling = i % 2 == 0 ? Pooling::kMean : Pooling::kCls;
+      request.pooling = kAllPoolings[i % std::size(kAllPoolings)];
       const auto us = RunModel(device, model, std::move(request));
       if (!us.ok()) return us.status();
       least = std::min(least.value_or(*us), *us);
     }
-    if (*least > 0) samples->push_back({EncoderTermsOf(shapes[i], model->info), *least});
+    if (*least > 0) samples->push_back({EncoderTermsOf(shapes[i], *model), *least});
   }
   return absl::OkStatus();
 }

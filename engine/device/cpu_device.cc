@@ -19,6 +19,7 @@
 #include "engine/encoder/load.h"
 #include "engine/encoder/model.h"
 #include "engine/encoder/network.h"
+#include "engine/kernels/cpu/cpu_features.h"
 
 namespace castor {
 namespace {
@@ -70,13 +71,16 @@ std::string ProcessorName() {
 }  // namespace
 
 std::unique_ptr<Device> CpuDevice::Open(const EngineOptions& options, const std::string& note) {
-  at::set_num_threads(options.cpu_threads > 0 ? options.cpu_threads : AvailableProcessors());
+  const int threads = options.cpu_threads > 0 ? options.cpu_threads : AvailableProcessors();
+  attention::SetParallelWorkers(threads);
   attention::StartWorkers();
+  // Where kernels of our own do the work, the tensor library's team would only take their cores.
+  at::set_num_threads(kernels::HasAvx2() ? 1 : threads);
   DeviceInfo info;
   info.name = "cpu";
   info.description = ProcessorName();
   info.memory_bytes = MemoryLimitBytes();
-  info.threads = at::get_num_threads();
+  info.threads = threads;
   info.backend = "LibTorch " TORCH_VERSION ", " + at::get_cpu_capability();
   if (!note.empty()) info.backend += " (" + note + ")";
   return std::unique_ptr<Device>(
@@ -104,6 +108,9 @@ absl::StatusOr<std::shared_ptr<encoder::Model>> CpuDevice::LoadModel(const Model
                              return RunAttention(spec, {&problem, 1}, control);
                            });
     if (!loaded.ok()) return loaded.status();
+    absl::Status served =
+        encoder::CheckServed((*loaded)->attention(Vanilla{}), source.name, variants());
+    if (!served.ok()) return served;
     model = *std::move(loaded);
     return absl::OkStatus();
   });

@@ -31,8 +31,8 @@ std::optional<int> CudaIndex(std::string_view name) {
 absl::StatusOr<std::unique_ptr<Device>> OpenCpu(const EngineOptions& options,
                                                 const std::string& note) {
   const int threads = options.cpu_threads > 0 ? options.cpu_threads : AvailableProcessors();
-  // LibTorch keeps two thread teams of this size. If a thread cannot be started, it hangs with one
-  // team, and ends the process with the other.
+  // Our team, or LibTorch's two where it computes. If a thread cannot be started, it hangs with one
+  // of its teams, and ends the process with the other.
   if (absl::Status room = CheckThreads(2 * (threads - 1)); !room.ok()) return room;
   return CpuDevice::Open(options, note);
 }

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/run_control.h"
 #include "engine/encoder/activations.h"
+#include "engine/encoder/attention_layers.h"
 #include "engine/encoder/network.h"
 #include "engine/encoder/packing.h"
 #include "engine/request.h"
@@ -22,7 +23,21 @@ struct BodyInfo {
   int64_t layers = 0;
   int64_t heads = 0;
   std::vector<KernelName> kernels = {};  // that its attention layers may run
+
+  // Layers whose tokens see those at most `window` away. They attend exactly whatever the request's
+  // kernel is, since that takes time by their length already; the other layers see all.
+  int64_t local_layers = 0;
+  int64_t window = 0;
+  attention::PositionBias bias = {};  // of every layer; the body owns its memory
 };
+
+// The attention of layers that see all tokens, and of local ones.
+attention::Spec GlobalAttention(const BodyInfo& info, DType dtype, const Kernel& kernel);
+attention::Spec LocalAttention(const BodyInfo& info, DType dtype);
+
+// Both, as far as the body has such layers.
+std::vector<AttentionLayers> AttentionLayersOf(const BodyInfo& info, DType dtype,
+                                               const Kernel& kernel);
 
 // A packed batch on the device, as a body reads it.
 struct BodyInputs {

@@ -1,5 +1,6 @@
 #include "engine/encoder/config_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -15,13 +16,56 @@ ConfigReader::ConfigReader(nlohmann::json json, std::string path)
   }
 }
 
+const nlohmann::json* ConfigReader::Lookup(std::string_view key) const {
+  const nlohmann::json* at = &json_;
+  while (at->is_object()) {
+    const size_t dot = key.find('.');
+    const auto found = at->find(std::string(key.substr(0, dot)));
+    if (found == at->end()) return nullptr;
+    if (dot == std::string_view::npos) return &*found;
+    at = &*found;
+    key.remove_prefix(dot + 1);
+  }
+  return nullptr;
+}
+
 const nlohmann::json* ConfigReader::Find(std::string_view key) const {
-  if (!json_.is_object()) return nullptr;
-  const auto found = json_.find(std::string(key));
-  return found == json_.end() || found->is_null() ? nullptr : &*found;
+  const nlohmann::json* found = Lookup(key);
+  return found == nullptr || found->is_null() ? nullptr : found;
 }
 
 bool ConfigReader::Has(std::string_view key) const { return Find(key) != nullptr; }
+
+bool ConfigReader::IsNull(std::string_view key) const {
+  const nlohmann::json* found = Lookup(key);
+  return found != nullptr && found->is_null();
+}
+
+std::vector<std::string> ConfigReader::Keys(std::string_view key) {
+  std::vector<std::string> keys;
+  const nlohmann::json* value = Find(key);
+  if (value == nullptr) return keys;
+  if (!value->is_object()) {
+    Fail(key, "must be an object");
+    return keys;
+  }
+  for (const auto& [name, unused] : value->items()) keys.push_back(name);
+  return keys;
+}
+
+std::vector<std::string> ConfigReader::Strings(std::string_view key) {
+  std::vector<std::string> strings;
+  const nlohmann::json* value = Find(key);
+  if (value == nullptr) return strings;
+  const bool list = value->is_array() && std::all_of(value->begin(), value->end(),
+                                                     [](const auto& s) { return s.is_string(); });
+  if (!list) {
+    Fail(key, "must be a list of strings");
+    return strings;
+  }
+  for (const nlohmann::json& string : *value) strings.push_back(string.get<std::string>());
+  return strings;
+}
 
 void ConfigReader::Fail(std::string_view key, std::string_view problem) {
   if (!status_.ok()) return;

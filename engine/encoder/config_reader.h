@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,6 +26,14 @@ class ConfigReader {
   // Present and not null.
   bool Has(std::string_view key) const;
 
+  // Present, and null.
+  bool IsNull(std::string_view key) const;
+
+  // A key may lead into objects: "rope_parameters.full_attention". The names in such an object, or
+  // the strings of a list; none when the key is missing or null.
+  std::vector<std::string> Keys(std::string_view key);
+  std::vector<std::string> Strings(std::string_view key);
+
   // The value, or `fallback` when the key is missing or null.
   int64_t Int(std::string_view key, int64_t fallback, int64_t min, int64_t max);
   double Double(std::string_view key, double fallback);
@@ -35,6 +44,7 @@ class ConfigReader {
   void Fail(std::string_view key, std::string_view problem);
 
  private:
+  const nlohmann::json* Lookup(std::string_view key) const;  // null included
   const nlohmann::json* Find(std::string_view key) const;
 
   const nlohmann::json json_;

@@ -13,9 +13,24 @@ double PartOf(const CostTerms& terms, const CostTerms& prices, CostTerm term) {
   return terms[t] * prices[t];
 }
 
+// How many tokens a query of a sequence of `tokens` computes with, on average over the layers.
+double SeenTokens(std::span<const AttentionLayers> layers, double tokens) {
+  constexpr double kPanel = 48;  // queries that share the keys of their windows
+  double all = 0;
+  double seen = 0;
+  for (const AttentionLayers& alike : layers) {
+    const auto count = static_cast<double>(alike.layers);
+    const std::optional<int64_t> window = alike.spec.window;
+    all += count;
+    seen += count * (window ? std::min(tokens, 2 * static_cast<double>(*window) + kPanel) : tokens);
+  }
+  return all > 0 ? seen / all : tokens;
+}
+
 }  // namespace
 
-CostTerms CostTermsOf(std::span<const int32_t> cu_seqlens) {
+CostTerms CostTermsOf(std::span<const int32_t> cu_seqlens,
+                      std::span<const AttentionLayers> layers) {
   constexpr double kLanes = 16;  // queries that kernels compute together
   constexpr double kThousand = 1e3;
   CostTerms terms{};
@@ -24,7 +39,8 @@ CostTerms CostTermsOf(std::span<const int32_t> cu_seqlens) {
   At(terms, CostTerm::kTokens) = cu_seqlens.back();
   for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
     const double tokens = cu_seqlens[s + 1] - cu_seqlens[s];
-    At(terms, CostTerm::kPairs) += kLanes * std::ceil(tokens / kLanes) * tokens / kThousand;
+    At(terms, CostTerm::kPairs) +=
+        kLanes * std::ceil(tokens / kLanes) * SeenTokens(layers, tokens) / kThousand;
   }
   return terms;
 }

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "engine/base/relative_fit.h"
+#include "engine/encoder/attention_layers.h"
 #include "engine/engine.h"
 
 namespace castor::encoder {
@@ -19,14 +20,15 @@ enum class CostTerm {
   kLaunch,     // 1: also the weights, which are read once however few rows there are
   kSequences,  // and their heads in every layer
   kTokens,     // what treats each row by itself: projections, norms, activations
-  kPairs,      // thousands of pairs of tokens that attend to each other
+  kPairs,      // thousands of pairs of tokens that attend to each other, in one layer
 };
 inline constexpr size_t kCostTerms = 4;
 using CostTerms = std::array<double, kCostTerms>;
 using CostSample = RelativeSample<kCostTerms>;
 
-// Of sequences with these offsets.
-CostTerms CostTermsOf(std::span<const int32_t> cu_seqlens);
+// Of sequences with these offsets, on average over these layers. None: layers that see all.
+CostTerms CostTermsOf(std::span<const int32_t> cu_seqlens,
+                      std::span<const AttentionLayers> layers = {});
 
 struct CostModel {
   CostTerms prices{};     // microseconds per unit, with exact attention

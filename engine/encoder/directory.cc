@@ -51,21 +51,37 @@ absl::StatusOr<std::vector<Module>> ReadModules(const std::string& file) {
 absl::Status ReadPooling(const std::string& file, Directory* directory) {
   absl::StatusOr<ConfigReader> config = ReadConfig(file);
   if (!config.ok()) return config.status();
-  const bool cls = config->Bool("pooling_mode_cls_token", false);
-  const bool mean = config->Bool("pooling_mode_mean_tokens", false);
-  for (const std::string_view mode :
-       {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
-        "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"}) {
-    if (config->Bool(mode, false)) config->Fail(mode, "is not supported; mean and cls are");
+  struct Row {
+    std::string_view key;
+    Pooling pooling;
+  };
+  constexpr Row kModes[] = {
+      {"pooling_mode_mean_tokens", Pooling::kMean},
+      {"pooling_mode_cls_token", Pooling::kCls},
+      {"pooling_mode_lasttoken", Pooling::kLastToken},
+      {"pooling_mode_max_tokens", Pooling::kMaximum},
+      {"pooling_mode_weightedmean_tokens", Pooling::kWeightedMean},
+  };
+  const Row* chosen = nullptr;
+  for (const Row& mode : kModes) {
+    if (!config->Bool(mode.key, false)) continue;
+    if (chosen != nullptr) {
+      config->Fail(mode.key, absl::StrCat("is a second pooling, beside ", std::string(chosen->key),
+                                          "; rows of several are not put together"));
+    }
+    chosen = &mode;
   }
-  if (cls == mean) {
-    config->Fail("pooling_mode_mean_tokens",
-                 "exactly one of this and pooling_mode_cls_token must be true");
+  if (config->Bool("pooling_mode_mean_sqrt_len_tokens", false)) {
+    config->Fail("pooling_mode_mean_sqrt_len_tokens", "is not supported");
+  }
+  if (chosen == nullptr) {
+    config->Fail("pooling_mode_mean_tokens", "neither this nor another pooling is true");
+  } else {
+    directory->pooling = chosen->pooling;
   }
   if (config->Has("word_embedding_dimension")) {
     directory->embedding_size = config->Int("word_embedding_dimension", 0, 1, kLongest);
   }
-  directory->pooling = cls ? Pooling::kCls : Pooling::kMean;
   return config->status();
 }
 

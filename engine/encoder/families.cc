@@ -4,14 +4,21 @@
 
 #include "engine/encoder/bert.h"
 #include "engine/encoder/distilbert.h"
+#include "engine/encoder/modernbert.h"
+#include "engine/encoder/mpnet.h"
 #include "engine/encoder/roberta.h"
 
 namespace castor::encoder {
 namespace {
 
 constexpr Family kFamilies[] = {
-    {"bert", BuildBert},       {"camembert", BuildRoberta},   {"distilbert", BuildDistilBert},
-    {"roberta", BuildRoberta}, {"xlm-roberta", BuildRoberta},
+    {"bert", BuildBert},
+    {"camembert", BuildRoberta},
+    {"distilbert", BuildDistilBert},
+    {"modernbert", BuildModernBert},
+    {"mpnet", BuildMpnet},
+    {"roberta", BuildRoberta},
+    {"xlm-roberta", BuildRoberta},
 };
 
 }  // namespace

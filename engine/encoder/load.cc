@@ -9,12 +9,15 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/attention/scalar_type.h"
 #include "engine/encoder/config_reader.h"
 #include "engine/encoder/directory.h"
 #include "engine/encoder/families.h"
+#include "engine/encoder/int8_fidelity.h"
+#include "engine/encoder/linear.h"
 #include "engine/encoder/pooling.h"
 #include "engine/encoder/text_model.h"
 #include "engine/encoder/weights.h"
@@ -27,12 +30,13 @@ struct LoadedNetwork {
   std::string_view family;
   Network network;
   int64_t parameters;
+  int64_t weight_bytes;
 };
 
 // Builds the network: body and rules as the family reads them, length limit and pooling from the
 // directory.
 absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::ScalarType dtype,
-                                          at::Device device, AttentionFn attention) {
+                                          bool int8, at::Device device, AttentionFn attention) {
   const std::string& folder = directory.transformer;
   absl::StatusOr<ConfigReader> config = ReadConfig(folder + "/config.json");
   if (!config.ok()) return config.status();
@@ -47,7 +51,7 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
   }
   absl::StatusOr<std::unique_ptr<hf::Safetensors>> files = hf::Safetensors::OpenModel(folder);
   if (!files.ok()) return files.status();
-  WeightReader weights(**files, folder, dtype, device);
+  WeightReader weights(**files, folder, dtype, device, int8);
   absl::StatusOr<FamilyModel> model = family->build(*config, weights);
   if (!model.ok()) return model.status();
   InputRules& rules = model->rules;
@@ -56,7 +60,7 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
   return LoadedNetwork{family->model_type,
                        Network(std::move(rules), std::move(model->body), std::move(head), device,
                                std::move(attention)),
-                       weights.parameters()};
+                       weights.parameters(), weights.bytes()};
 }
 
 // An error where the parts of a directory contradict each other.
@@ -107,18 +111,20 @@ ModelInfo Describe(const Network& network) {
   return info;
 }
 
-absl::StatusOr<std::shared_ptr<Model>> Load(const ModelSource& source, at::Device device,
-                                            AttentionFn attention) {
-  const c10::InferenceMode inference;
+absl::StatusOr<std::shared_ptr<TextModel>> Load(const ModelSource& source, at::Device device,
+                                                AttentionFn attention) {
   if (source.dtype != DType::kFloat32 && source.dtype != DType::kBFloat16) {
     return absl::InvalidArgumentError(absl::StrCat("models are served as FLOAT32 or BFLOAT16, not ",
                                                    std::string(NameOf(source.dtype))));
+  }
+  if (source.int8 && (source.dtype != DType::kFloat32 || !Linear::HasInt8(device))) {
+    return absl::InvalidArgumentError("models are served as INT8 on a CPU with AVX2 only");
   }
   absl::StatusOr<Directory> directory = ReadDirectory(source.directory);
   if (!directory.ok()) return directory.status();
   const at::ScalarType dtype = attention::ScalarTypeOf(source.dtype);
   absl::StatusOr<LoadedNetwork> loaded =
-      LoadNetwork(*directory, dtype, device, std::move(attention));
+      LoadNetwork(*directory, dtype, source.int8, device, std::move(attention));
   if (!loaded.ok()) return loaded.status();
   Network& network = loaded->network;
   absl::StatusOr<std::unique_ptr<hf::Tokenizer>> tokenizer =
@@ -132,8 +138,25 @@ absl::StatusOr<std::shared_ptr<Model>> Load(const ModelSource& source, at::Devic
   info.family = loaded->family;
   info.dtype = source.dtype;
   info.parameters = loaded->parameters;
-  info.weight_bytes = loaded->parameters * static_cast<int64_t>(SizeOf(source.dtype));
+  info.weight_bytes = loaded->weight_bytes;
   return std::make_shared<TextModel>(std::move(info), *std::move(tokenizer), std::move(network));
+}
+
+// A model in 8 bits, after itself in float32, which must fit in memory for that.
+absl::StatusOr<std::shared_ptr<TextModel>> LoadInt8(const ModelSource& source, at::Device device,
+                                                    const AttentionFn& attention) {
+  ModelSource in_floats = source;
+  in_floats.int8 = false;
+  absl::StatusOr<std::shared_ptr<TextModel>> model = Load(in_floats, device, attention);
+  if (!model.ok()) return model;
+  const absl::StatusOr<std::vector<float>> exact = VectorsOfOwnTexts(*std::move(model));
+  if (!exact.ok()) return exact.status();
+  model = Load(source, device, attention);
+  if (!model.ok()) return model;
+  const absl::StatusOr<std::vector<float>> int8 = VectorsOfOwnTexts(*model);
+  if (!int8.ok()) return int8.status();
+  (*model)->set_int8(CompareVectors(*exact, *int8, (*model)->info().hidden_size));
+  return model;
 }
 
 }  // namespace
@@ -141,6 +164,8 @@ absl::StatusOr<std::shared_ptr<Model>> Load(const ModelSource& source, at::Devic
 absl::StatusOr<std::shared_ptr<Model>> LoadModel(const ModelSource& source, at::Device device,
                                                  AttentionFn attention) {
   try {
+    const c10::InferenceMode inference;
+    if (source.int8) return LoadInt8(source, device, attention);
     return Load(source, device, std::move(attention));
   } catch (const c10::Error& error) {
     return absl::InternalError(

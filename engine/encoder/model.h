@@ -6,10 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/encoder/activations.h"
+#include "engine/encoder/attention_layers.h"
 #include "engine/encoder/prepare.h"
 #include "engine/engine.h"
 #include "engine/request.h"
@@ -40,6 +42,9 @@ class Model {
   // CANCELLED when stopped. After an error `prepared` must not be used.
   virtual absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const Slice& slice,
                                            Prepared* prepared) const = 0;
+
+  // The attention of its layers, if a request chooses this kernel, which is never Automatic.
+  virtual std::vector<AttentionLayers> attention(const Kernel& kernel) const;
 
   // What a batch takes of the device's memory beside the weights.
   virtual Activations activations() const { return {}; }

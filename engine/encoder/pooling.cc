@@ -1,15 +1,20 @@
 #include "engine/encoder/pooling.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/segment_reduce.h>
 
 #include <cstdint>
+#include <iterator>
 #include <map>
 
 namespace castor::encoder {
 namespace {
+
+constexpr auto kPoolingCount = static_cast<int64_t>(std::size(kAllPoolings));
 
 // Items with equal wishes are computed together.
 struct Wish {
@@ -27,14 +32,42 @@ Wish WishOf(const BatchItem& item) {
           item.dimensions};
 }
 
+// Of each column of each sequence. No atomics on any device: one thread reduces a column of a
+// sequence, in order.
+at::Tensor Reduce(const at::Tensor& rows, const char* how, const at::Tensor& offsets) {
+  return at::segment_reduce(rows.to(at::kFloat), how, /*lengths=*/{}, /*indices=*/{}, offsets,
+                            /*axis=*/0, /*unsafe=*/true);
+}
+
+// The n-th row of a sequence weighs n, from 1.
+at::Tensor WeightedMean(const at::Tensor& rows, const at::Tensor& first, const at::Tensor& lengths,
+                        const at::Tensor& offsets) {
+  const int64_t tokens = rows.size(0);
+  const at::Tensor weights =
+      at::arange(1, tokens + 1, first.options())
+          .sub_(at::repeat_interleave(first, lengths, /*dim=*/0, /*output_size=*/tokens))
+          .to(at::kFloat);
+  const at::Tensor sums = Reduce(rows.to(at::kFloat).mul(weights.unsqueeze(1)), "sum", offsets);
+  return sums.div(lengths.mul(lengths.add(1)).div(2, "floor").to(at::kFloat).unsqueeze(1));
+}
+
 // [sequences, hidden], float32.
 at::Tensor Pool(Pooling pooling, const at::Tensor& rows, const at::Tensor& offsets) {
-  if (pooling == Pooling::kCls) {
-    return at::index_select(rows, 0, offsets.narrow(0, 0, offsets.size(0) - 1)).to(at::kFloat);
+  const int64_t sequences = offsets.size(0) - 1;
+  const at::Tensor first = offsets.narrow(0, 0, sequences), end = offsets.narrow(0, 1, sequences);
+  switch (pooling) {
+    case Pooling::kMean:
+      return Reduce(rows, "mean", offsets);
+    case Pooling::kCls:
+      return at::index_select(rows, 0, first).to(at::kFloat);
+    case Pooling::kLastToken:
+      return at::index_select(rows, 0, end.sub(1)).to(at::kFloat);
+    case Pooling::kMaximum:
+      return Reduce(rows, "max", offsets);
+    case Pooling::kWeightedMean:
+      return WeightedMean(rows, first, end.sub(first), offsets);
   }
-  // No atomics on any device: one thread sums a column of a sequence, in order.
-  return at::segment_reduce(rows.to(at::kFloat), "mean", /*lengths=*/{}, /*indices=*/{}, offsets,
-                            /*axis=*/0, /*unsafe=*/true);
+  return {};
 }
 
 // The rows of `x` scaled to unit length, in float32; rows of zeros stay zeros.
@@ -51,11 +84,15 @@ HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
   const attention::Count row = attention::Count(hidden) * static_cast<int64_t>(SizeOf(dtype));
   const attention::Count in_float = attention::Count(hidden) * static_cast<int64_t>(sizeof(float));
   HeadActivations bytes;
-  // The mean of all rows of a batch is taken in float32, even if only some requests want it. Each
-  // pooling is kept, a group's part of it copied, and scaled.
-  bytes.pooled = {.token = converts ? in_float : 0, .sequence = 4 * in_float};
-  // A group's rows are copied, converted, and scaled, when no mean is taken.
-  bytes.tokens = {.token = row + in_float + (converts ? in_float : 0), .sequence = 4 * in_float};
+  // All rows of a batch are reduced in float32, even if only some requests want it, and for a
+  // weighted mean copied. Each pooling is kept, a group's part of it copied, and scaled.
+  const attention::Count kept = kPoolingCount + 2;
+  constexpr int64_t kIndices = 4 * sizeof(int64_t);  // and weights, of a token or a sequence
+  bytes.pooled = {.token = (converts ? 2 : 1) * in_float + kIndices,
+                  .sequence = kept * in_float + kIndices};
+  // A group's rows are copied, converted, and scaled, when nothing is reduced.
+  bytes.tokens = {.token = row + in_float + (converts ? in_float : 0) + kIndices,
+                  .sequence = bytes.pooled.sequence};
   return bytes;
 }
 

@@ -21,6 +21,7 @@ struct Layer {
 };
 
 struct PostNormWeights {
+  at::Tensor bias;       // as in PostNormConfig
   at::Tensor words;      // [words, hidden]
   at::Tensor positions;  // [positions, hidden]
   at::Tensor types;      // [types, hidden], or undefined
@@ -31,7 +32,11 @@ struct PostNormWeights {
 class PostNorm final : public Body {
  public:
   PostNorm(BodyInfo info, Activation activation, PostNormWeights weights)
-      : info_(std::move(info)), activation_(activation), weights_(std::move(weights)) {}
+      : info_(std::move(info)), activation_(activation), weights_(std::move(weights)) {
+    if (!weights_.bias.defined()) return;
+    info_.bias.table = weights_.bias.const_data_ptr<float>();
+    info_.bias.reach = weights_.bias.size(1) / 2;
+  }
 
   const BodyInfo& info() const override { return info_; }
   BodyActivations activations() const override;
@@ -39,9 +44,9 @@ class PostNorm final : public Body {
 
  private:
   absl::StatusOr<at::Tensor> Embed(const BodyInputs& in) const;
-  at::Tensor FeedForward(const Layer& layer, const at::Tensor& mixed, const at::Tensor& x) const;
+  void FeedForward(const Layer& layer, const at::Tensor& mixed, const at::Tensor& x) const;
 
-  const BodyInfo info_;
+  BodyInfo info_;  // constant once built
   const Activation activation_;
   const PostNormWeights weights_;
 };
@@ -52,18 +57,19 @@ class PostNorm final : public Body {
 constexpr int64_t kCpuRows = 1024;
 int64_t RowsAtOnce(const Layer& layer, const at::Tensor& x) {
   if (!x.device().is_cpu()) return x.size(0);
-  return std::min(kCpuRows, RowsOfAStep(x, layer.attention_output.weight.numel() +
-                                               layer.intermediate.weight.numel() +
-                                               layer.output.weight.numel()));
+  return std::min(kCpuRows,
+                  RowsOfAStep(x, layer.attention_output.elements() + layer.intermediate.elements() +
+                                     layer.output.elements()));
 }
 
 absl::StatusOr<at::Tensor> PostNorm::Forward(const BodyInputs& in) const {
   absl::StatusOr<at::Tensor> x = Embed(in);
   if (!x.ok()) return x;
+  const attention::Spec attention = GlobalAttention(info_, TypeOf(weights_.words), in.batch.kernel);
   for (const Layer& layer : weights_.layers) {
     absl::StatusOr<at::Tensor> qkv = Project(layer.qkv, *x, in.control);
     if (!qkv.ok()) return qkv.status();
-    absl::StatusOr<at::Tensor> mixed = SelfAttention(*qkv, info_.heads, in);
+    absl::StatusOr<at::Tensor> mixed = SelfAttention(*qkv, attention, in);
     if (!mixed.ok()) return mixed.status();
     qkv->reset();
     if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
@@ -71,8 +77,7 @@ absl::StatusOr<at::Tensor> PostNorm::Forward(const BodyInputs& in) const {
     const int64_t step = RowsAtOnce(layer, *x);
     for (int64_t first = 0; first < x->size(0); first += step) {
       const int64_t count = std::min(step, x->size(0) - first);
-      at::Tensor rows = x->narrow(0, first, count);
-      rows.copy_(FeedForward(layer, mixed->narrow(0, first, count), rows));
+      FeedForward(layer, mixed->narrow(0, first, count), x->narrow(0, first, count));
       if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
     }
   }
@@ -95,28 +100,27 @@ absl::StatusOr<at::Tensor> PostNorm::Embed(const BodyInputs& in) const {
   return x;
 }
 
-// The rest of a layer after attention: `mixed` is attention's output, `x` its input.
-at::Tensor PostNorm::FeedForward(const Layer& layer, const at::Tensor& mixed,
-                                 const at::Tensor& x) const {
+// The rest of a layer after attention: `mixed` is attention's output, `x` its input, which becomes
+// the layer's output.
+void PostNorm::FeedForward(const Layer& layer, const at::Tensor& mixed, const at::Tensor& x) const {
   const at::Tensor y = layer.attention_norm.AddNorm(layer.attention_output(mixed), x);
-  const at::Tensor wide = Activate(activation_, layer.intermediate(y));
-  return layer.output_norm.AddNorm(layer.output(wide), y);
+  const at::Tensor wide = layer.intermediate(y, activation_);
+  layer.output_norm.AddNorm(layer.output(wide), y, x);
 }
 
 BodyActivations PostNorm::activations() const {
   using attention::Count;
   const Layer& layer = weights_.layers.front();
-  const at::Tensor& wide_weight = layer.intermediate.weight;
-  const int64_t element = wide_weight.element_size();
+  const auto element = static_cast<int64_t>(weights_.words.element_size());
   const Count row = Count(info_.hidden) * element;
-  const Count wide = Count(wide_weight.size(0)) * element;
+  const Count wide = Count(layer.intermediate.out()) * element;
   // At most at a time in FeedForward: `wide`, with what its activation needs, and of single width
   // `y`, the output, and that once more as it is normalised.
   const Count wides = activation_ == Activation::kQuickGelu ? 3 * wide : wide;
   const Count attention_half = 4 * row;  // queries, keys, values and what attention returns
   const Count other_half = 4 * row + wides;
   BodyActivations bytes{.rows = {.token = row}};
-  if (!wide_weight.device().is_cpu()) {
+  if (!weights_.words.device().is_cpu()) {
     bytes.layers.token = std::max(attention_half, other_half);
     return bytes;
   }
@@ -124,8 +128,8 @@ BodyActivations PostNorm::activations() const {
   // rows are projected in steps, a step's queries, keys and values are there twice, and no result
   // of attention yet.
   bytes.layers.token = attention_half;
-  bytes.batch = std::max(kCpuRows * wides,
-                         RowsOfAStep(layer.qkv.weight, layer.qkv.weight.numel()) * (2 * row));
+  bytes.batch =
+      std::max(kCpuRows * wides, RowsOfAStep(weights_.words, layer.qkv.elements()) * (2 * row));
   return bytes;
 }
 
@@ -189,6 +193,7 @@ absl::StatusOr<std::unique_ptr<Body>> BuildPostNorm(const PostNormConfig& config
                                                     WeightReader& weights) {
   weights.ChoosePrefix(std::string(names.words) + ".weight", names.prefixes);
   PostNormWeights taken = WeightTaker(config, names, weights).Take();
+  taken.bias = config.bias;
   if (!weights.status().ok()) return weights.status();
   return std::make_unique<PostNorm>(config.info, config.activation, std::move(taken));
 }

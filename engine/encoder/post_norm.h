@@ -1,6 +1,9 @@
 // The body that BERT and its closest relatives share: learned absolute positions, added to the word
 // embeddings; layers of attention and a plain MLP, each followed by a LayerNorm; biases throughout.
+// Scores may have a bias by position.
 #pragma once
+
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>
@@ -22,6 +25,9 @@ struct PostNormConfig {
   int64_t intermediate = 0;  // the MLP's width
   double epsilon = 0;        // of every LayerNorm
   Activation activation = Activation::kGeluErf;
+  // Added to the scores of every layer by key - query, from -reach to reach: float32 [heads,
+  // 2 * reach + 1] on the weights' device; undefined: nothing is.
+  at::Tensor bias = {};
 };
 
 // Where a family's checkpoints keep the weights. Names omit the ".weight" and ".bias" at their end.

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "engine/encoder/body.h"
+
 namespace castor::encoder {
 
 TextModel::TextModel(ModelInfo info, std::unique_ptr<hf::Tokenizer> tokenizer, Network network)
@@ -9,6 +11,10 @@ TextModel::TextModel(ModelInfo info, std::unique_ptr<hf::Tokenizer> tokenizer, N
       tokenizer_(std::move(tokenizer)),
       network_(std::move(network)),
       activations_(network_.activations(info_.dtype)) {}
+
+std::vector<AttentionLayers> TextModel::attention(const Kernel& kernel) const {
+  return AttentionLayersOf(network_.body().info(), info_.dtype, kernel);
+}
 
 absl::Status TextModel::CheckInput(const EncodeRequest& request, int64_t max_sequences,
                                    int64_t max_text_bytes) const {

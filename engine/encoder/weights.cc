@@ -98,6 +98,7 @@ at::Tensor WeightReader::Take(std::string_view name, std::vector<int64_t> shape)
   const at::Tensor tensor = TakeOnHost(name, shape);
   if (!status_.ok()) return {};
   parameters_ += tensor.numel();
+  bytes_ += static_cast<int64_t>(tensor.nbytes());
   return tensor.to(device_);
 }
 
@@ -111,6 +112,7 @@ at::Tensor WeightReader::TakeStacked(std::span<const std::string> names,
   if (!status_.ok()) return {};
   const at::Tensor tensor = at::cat(parts, 0);
   parameters_ += tensor.numel();
+  bytes_ += static_cast<int64_t>(tensor.nbytes());
   return tensor.to(device_);
 }
 

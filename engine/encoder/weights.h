@@ -21,10 +21,15 @@ namespace castor::encoder {
 
 class WeightReader {
  public:
-  // `files` must outlive the reader. Weights become `dtype` on `device`.
+  // `files` must outlive the reader. Weights become `dtype` on `device`. With `int8`, families are
+  // to make products of 8 bits of those they multiply by.
   WeightReader(const hf::Safetensors& files, std::string directory, at::ScalarType dtype,
-               at::Device device)
-      : files_(files), directory_(std::move(directory)), dtype_(dtype), device_(device) {}
+               at::Device device, bool int8 = false)
+      : files_(files),
+        directory_(std::move(directory)),
+        dtype_(dtype),
+        device_(device),
+        int8_(int8) {}
 
   // Picks the prefix that all later names get: the first of `candidates` under which `probe` is
   // stored. A checkpoint is saved with or without its family's prefix, as a whole.
@@ -37,7 +42,12 @@ class WeightReader {
   at::Tensor TakeStacked(std::span<const std::string> names, std::vector<int64_t> shape);
 
   const absl::Status& status() const { return status_; }
+  bool int8() const { return int8_; }
   int64_t parameters() const { return parameters_; }
+  int64_t bytes() const { return bytes_; }  // on the device
+
+  // So many of the weights taken were packed into 8 bits each.
+  void CountInt8(int64_t weights) { bytes_ -= weights * 3; }
 
  private:
   const hf::StoredTensor* Find(const std::string& name) const;
@@ -48,9 +58,11 @@ class WeightReader {
   const std::string directory_;
   const at::ScalarType dtype_;
   const at::Device device_;
+  const bool int8_;
   std::string prefix_;
   absl::Status status_;
   int64_t parameters_ = 0;
+  int64_t bytes_ = 0;
 };
 
 }  // namespace castor::encoder

@@ -47,6 +47,11 @@ std::string BatchKey(const attention::Spec& spec) {
   Append(key, spec.softmax_scale);
   Append(key, spec.surrogates);
   Append(key, spec.generation);
+  Append(key, spec.window.value_or(-1));
+  for (const float* bias : {spec.bias.table, spec.bias.slopes}) {
+    Append(key, reinterpret_cast<uintptr_t>(bias));
+  }
+  Append(key, spec.bias.reach);
   AppendKernel(key, spec.kernel);
   return key;
 }

@@ -95,13 +95,10 @@ MemoryNeed MemoryPredictor::Predict(const LoadedModel& model, const Kernel& kern
   const ModelInfo& info = model.info;
   const int64_t tokens = cu_seqlens.back();
   const auto sequences = static_cast<int64_t>(cu_seqlens.size()) - 1;
-  Spec spec;  // as SelfAttention runs it (encoder/layers.cc)
-  spec.dtype = info.dtype;
-  spec.heads = std::max(1, info.heads);
-  spec.head_dim = spec.value_dim = info.hidden_size / spec.heads;
-  spec.softmax_scale = 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, spec.head_dim)));
-  spec.kernel = kernel;
-  const MemoryNeed workspace = WorkspaceOf(spec, cu_seqlens, cu_seqlens);
+  MemoryNeed workspace;  // of one layer after another
+  for (const encoder::AttentionLayers& alike : model.encoder->attention(kernel)) {
+    workspace = Most(workspace, WorkspaceOf(alike.spec, cu_seqlens, cu_seqlens));
+  }
   const encoder::Activations activations = model.encoder->activations();
   const Count rows = activations.Of(tokens, sequences, request.output == EncodeOutput::kPooled);
   Count own = rows + workspace.own;

@@ -40,14 +40,9 @@ attention::CostModel WithTeam(attention::CostModel costs, int workers) {
   return costs;
 }
 
-// Of one attention layer.
-Spec SpecOf(const ModelInfo& info, const Kernel& kernel) {
-  Spec spec;
-  spec.dtype = info.dtype;
-  spec.heads = std::max(1, info.heads);
-  spec.head_dim = spec.value_dim = info.hidden_size / spec.heads;
-  spec.kernel = kernel;
-  return spec;
+std::vector<encoder::AttentionLayers> AttentionOf(const LoadedModel& model, const Kernel& kernel) {
+  return model.encoder == nullptr ? encoder::UniformAttention(model.info, kernel)
+                                  : model.encoder->attention(kernel);
 }
 
 }  // namespace
@@ -67,15 +62,18 @@ PredictedTime Predictor::Base(const Spec& spec, std::span<const int32_t> cu_seql
 
 PredictedTime Predictor::Base(const LoadedModel& model, const Kernel& kernel,
                               std::span<const int32_t> cu_seqlens) const {
-  const encoder::CostTerms terms = encoder::CostTermsOf(cu_seqlens);
+  const std::vector<encoder::AttentionLayers> layers = AttentionOf(model, kernel);
+  const encoder::CostTerms terms = encoder::CostTermsOf(cu_seqlens, layers);
   const encoder::CostModel costs =
       model.costs.measured ? model.costs : encoder::AssumedCosts(model.info, workers_);
   PredictedTime base = {.batch_us = costs.batch_us(terms), .own_us = costs.rows_us(terms)};
   if (std::holds_alternative<Vanilla>(kernel)) {
     base.own_us += costs.pairs_us(terms);
   } else {
-    base.own_us +=
-        model.info.layers * Base(SpecOf(model.info, kernel), cu_seqlens, cu_seqlens).alone_us();
+    for (const encoder::AttentionLayers& alike : layers) {
+      base.own_us +=
+          static_cast<double>(alike.layers) * Base(alike.spec, cu_seqlens, cu_seqlens).alone_us();
+    }
   }
   return base;
 }

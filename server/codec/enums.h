@@ -74,6 +74,9 @@ inline constexpr EnumRow<v1::EncodeOutput, EncodeOutput> kEncodeOutputs[] = {
 inline constexpr EnumRow<v1::Pooling, Pooling> kPoolings[] = {
     {v1::MEAN, Pooling::kMean},
     {v1::CLS, Pooling::kCls},
+    {v1::LAST_TOKEN, Pooling::kLastToken},
+    {v1::MAXIMUM, Pooling::kMaximum},
+    {v1::WEIGHTED_MEAN, Pooling::kWeightedMean},
 };
 
 // The engine's value for a number on the wire; nullopt for zero and for numbers outside the table.

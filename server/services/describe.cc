@@ -41,6 +41,10 @@ v1::Model ToProto(const ModelInfo& model) {
   }
   result.set_parameters(model.parameters);
   result.set_weight_bytes(model.weight_bytes);
+  if (model.int8.has_value()) {
+    result.mutable_int8()->set_mean_cosine(model.int8->mean_cosine);
+    result.mutable_int8()->set_least_cosine(model.int8->least_cosine);
+  }
   return result;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace castor::bench {
 
@@ -13,10 +14,12 @@ namespace castor::bench {
   std::exit(1);
 }
 
-// Removes --NAME=VALUE from the arguments and returns VALUE; ends the program if it is missing.
-inline std::string TakeFlag(std::string_view name, int* argc, char** argv) {
+// Removes --NAME=VALUE from the arguments and returns VALUE, or `otherwise` if it is missing. Ends
+// the program if that is empty.
+inline std::string TakeFlag(std::string_view name, int* argc, char** argv,
+                            std::string otherwise = "") {
   const std::string prefix = "--" + std::string(name) + "=";
-  std::string value;
+  std::string value = std::move(otherwise);
   int kept = 1;
   for (int i = 1; i < *argc; ++i) {
     const std::string_view argument = argv[i];

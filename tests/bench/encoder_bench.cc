@@ -1,13 +1,15 @@
 // Tokens per second of a bare encoder on the CPU: no queue, no network. The argument is the number
 // of texts in a batch; 0 times tokenizing alone.
 //
-// Needs --model=DIRECTORY and --texts=FILE (one text per line) besides Google Benchmark's own
-// flags.
+// Needs --model=DIRECTORY and --texts=FILE (one text per line), takes --dtype=bfloat16 or int8,
+// besides Google Benchmark's own flags.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -82,12 +84,21 @@ void Encode(benchmark::State& state, Device& device, std::shared_ptr<const encod
 int Main(int argc, char** argv) {
   const std::string directory = TakeFlag("model", &argc, argv);
   const std::vector<std::string> texts = ReadTexts(TakeFlag("texts", &argc, argv));
+  const std::string dtype = TakeFlag("dtype", &argc, argv, "float32");
   EngineOptions options;
   options.device = "cpu";
   auto device = OpenDevice(options);
   if (!device.ok()) Die(device.status().ToString());
-  auto model = (*device)->LoadModel({.name = "model", .directory = directory});
+  auto model =
+      (*device)->LoadModel({.name = "model",
+                            .directory = directory,
+                            .dtype = dtype == "bfloat16" ? DType::kBFloat16 : DType::kFloat32,
+                            .int8 = dtype == "int8"});
   if (!model.ok()) Die(model.status().ToString());
+  if (const std::optional<Int8Fidelity>& int8 = (*model)->info().int8; int8.has_value()) {
+    std::fprintf(stderr, "cosine to float32: mean %.4f, least %.4f\n", int8->mean_cosine,
+                 int8->least_cosine);
+  }
   benchmark::RegisterBenchmark("tokenize",
                                [&](benchmark::State& state) { Tokenize(state, **model, texts); });
   benchmark::RegisterBenchmark(

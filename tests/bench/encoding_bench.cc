@@ -1,5 +1,5 @@
 // Sentences per second through a castor-server on this machine: eight concurrent requests of eight
-// texts each, as concurrent clients send them.
+// texts each, as concurrent clients send them, or --clients=N of --texts-per-request=N.
 //
 // Needs --server=HOST:PORT and --texts=FILE (one text per line) besides Google Benchmark's own
 // flags. tests/bench/run.sh starts the server and compares with sentence-transformers on the same
@@ -22,19 +22,17 @@
 namespace castor::bench {
 namespace {
 
-constexpr int kClients = 8;
-constexpr size_t kTextsPerRequest = 8;
 constexpr char kEncode[] = "/castor.v1.EncoderService/Encode";
 
-std::vector<grpc::ByteBuffer> ReadRequests(const std::string& path) {
+std::vector<grpc::ByteBuffer> ReadRequests(const std::string& path, size_t texts_per_request) {
   std::ifstream file(path);
   std::vector<std::string> texts;
   for (std::string line; std::getline(file, line);) texts.push_back(line);
   if (texts.empty()) Die("no texts in " + path);
   std::vector<grpc::ByteBuffer> requests;
-  for (size_t begin = 0; begin < texts.size(); begin += kTextsPerRequest) {
+  for (size_t begin = 0; begin < texts.size(); begin += texts_per_request) {
     v1::EncodeRequest request;
-    const size_t end = std::min(begin + kTextsPerRequest, texts.size());
+    const size_t end = std::min(begin + texts_per_request, texts.size());
     for (size_t i = begin; i < end; ++i) request.mutable_texts()->add_texts(texts[i]);
     const grpc::Slice slice(request.SerializeAsString());
     requests.emplace_back(&slice, 1);
@@ -42,12 +40,12 @@ std::vector<grpc::ByteBuffer> ReadRequests(const std::string& path) {
   return requests;
 }
 
-void Encode(benchmark::State& state, WireClient& client,
+void Encode(benchmark::State& state, WireClient& client, int clients,
             const std::vector<grpc::ByteBuffer>& requests) {
   std::atomic<int64_t> tokens = 0;
   std::atomic<int64_t> padded = 0;
   for (auto _ : state) {
-    Pump(kClients).Run(static_cast<int>(requests.size()), [&](int i, std::function<void()> done) {
+    Pump(clients).Run(static_cast<int>(requests.size()), [&](int i, std::function<void()> done) {
       client.Call(kEncode, requests[i], [&, done = std::move(done)](grpc::ByteBuffer bytes) {
         const auto response = Parse<v1::EncodeResponse>(bytes);
         for (int64_t count : response.token_counts()) tokens += count;
@@ -67,13 +65,15 @@ void Encode(benchmark::State& state, WireClient& client,
 int main(int argc, char** argv) {
   using castor::bench::TakeFlag;
   castor::bench::WireClient client(TakeFlag("server", &argc, argv));
-  const auto requests = castor::bench::ReadRequests(TakeFlag("texts", &argc, argv));
+  const int clients = std::stoi(TakeFlag("clients", &argc, argv, "8"));
+  const auto requests = castor::bench::ReadRequests(
+      TakeFlag("texts", &argc, argv), std::stoul(TakeFlag("texts-per-request", &argc, argv, "8")));
   castor::server::KeepFreedMemory();
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RegisterBenchmark(
       "BM_EncodeServer",
-      [&](benchmark::State& state) { castor::bench::Encode(state, client, requests); })
+      [&](benchmark::State& state) { castor::bench::Encode(state, client, clients, requests); })
       ->UseRealTime()
       ->Unit(benchmark::kMillisecond);
   benchmark::RunSpecifiedBenchmarks();

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <future>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <string>
@@ -122,7 +123,7 @@ void CheckEncoder(const std::string& device, uint32_t seed, Report& report) {
     w.lengths.resize(1 + random() % 5);
     for (int64_t& length : w.lengths) length = 1 + random() % (random() % 4 == 0 ? 500 : 40);
     w.output = random() % 4 == 0 ? EncodeOutput::kTokenEmbeddings : EncodeOutput::kPooled;
-    w.pooling = random() % 2 ? Pooling::kMean : Pooling::kCls;
+    w.pooling = kAllPoolings[random() % std::size(kAllPoolings)];
     w.normalize = random() % 2;
     w.dimensions = random() % 3 == 0 ? 64 : 0;
   }

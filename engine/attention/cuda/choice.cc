@@ -75,9 +75,15 @@ Count MathBytes(const Spec& spec, int64_t queries, int64_t keys) {
   constexpr int64_t kFloat = sizeof(float);
   const Count heads = spec.heads;
   const Count dims = Count(spec.head_dim) + spec.value_dim;
-  const Count rows = std::min(queries, MathBlockRows(spec.heads, keys));
+  const int64_t seen = MathBlockKeys(spec, keys);
+  const Count rows = std::min(queries, MathBlockRows(spec.heads, seen));
+  // Masks and biases by distance are made for a block of scores: their indices, which are int64, in
+  // three tensors at most, and a bias of each head.
+  constexpr int64_t kIndices = 3 * sizeof(int64_t);
+  const Count places = spec.positional() ? kIndices * Count(seen) : Count(0);
+  const Count biases = spec.bias.any() ? 2 * heads * seen * kFloat : Count(0);
   return 2 * heads * keys * dims * kFloat +
-         rows * (2 * heads * keys * kFloat + keys + 2 * heads * dims * kFloat);
+         rows * (2 * heads * seen * kFloat + seen + 2 * heads * dims * kFloat + places + biases);
 }
 
 // What the fused kernels take for a sequence: rows with dims that their loads do not fit are
@@ -110,13 +116,15 @@ bool ScaleFits(double scale) {
 }
 
 bool FlashFits(const Spec& spec, const Capabilities& device) {
-  return ScaleFits(spec.softmax_scale) && IsHalf(spec.dtype) && device.compute_capability >= 80 &&
-         spec.head_dim <= 256 && spec.value_dim <= 256 && spec.heads <= kMaxGridHeads;
+  return !spec.bias.any() && ScaleFits(spec.softmax_scale) && IsHalf(spec.dtype) &&
+         device.compute_capability >= 80 && spec.head_dim <= 256 && spec.value_dim <= 256 &&
+         spec.heads <= kMaxGridHeads;
 }
 
 bool EfficientFits(const Spec& spec, const Capabilities& device) {
   // 65536 is the largest dim that a kernel instance is compiled for; bf16 needs Ampere.
-  return ScaleFits(spec.softmax_scale) && (spec.dtype == DType::kFloat32 || IsHalf(spec.dtype)) &&
+  return !spec.positional() && ScaleFits(spec.softmax_scale) &&
+         (spec.dtype == DType::kFloat32 || IsHalf(spec.dtype)) &&
          device.compute_capability >= (spec.dtype == DType::kBFloat16 ? 80 : 50) &&
          device.compute_capability <= 120 && spec.head_dim <= 65536 && spec.value_dim <= 65536 &&
          spec.heads <= kMaxGridHeads;
@@ -124,7 +132,7 @@ bool EfficientFits(const Spec& spec, const Capabilities& device) {
 
 bool CudnnFits(const Spec& spec, int64_t query_tokens, int64_t key_tokens,
                const Capabilities& device) {
-  return FlashFits(spec, device) && device.compute_capability == kHopper &&
+  return FlashFits(spec, device) && !spec.positional() && device.compute_capability == kHopper &&
          device.cudnn_version >= kCudnnMinVersion && spec.head_dim == spec.value_dim &&
          Contains(kCudnnDims, spec.head_dim) && Contains(kCudnnHeads, spec.heads) &&
          query_tokens == key_tokens && query_tokens >= kCudnnMinTokens &&
@@ -166,7 +174,7 @@ std::vector<Segment> PlanSegments(const Spec& spec, Path base,
 int64_t QueryStep(const Spec& spec, Path base, int64_t query_tokens, int64_t key_tokens,
                   const Capabilities& device) {
   const Vanilla* vanilla = std::get_if<Vanilla>(&spec.kernel);
-  if (vanilla == nullptr) return 0;
+  if (vanilla == nullptr || spec.positional()) return 0;
   switch (PathOf(spec, base, query_tokens, key_tokens, device)) {
     case Path::kCudnn:
       return 0;
@@ -200,11 +208,19 @@ int64_t VanillaWorkspaceBytes(const Spec& spec, Path base, std::span<const int32
   return (fused + math).value();
 }
 
+int64_t MathBlockKeys(const Spec& spec, int64_t key_tokens) {
+  if (!spec.window.has_value()) return key_tokens;
+  return (Count(2) * *spec.window + kMathMostRows).value() < key_tokens
+             ? 2 * *spec.window + kMathMostRows
+             : key_tokens;
+}
+
 int64_t MathBlockRows(int64_t heads, int64_t key_tokens) {
   // The fp32 score block, [heads, rows, key_tokens], stays within this budget, or is one row.
   constexpr int64_t kBlockBytes = int64_t{64} << 20;
   const Count row_bytes = Count(heads) * key_tokens * int64_t{sizeof(float)};
-  return std::clamp<int64_t>(kBlockBytes / std::max<int64_t>(1, row_bytes.value()), 1, 1024);
+  return std::clamp<int64_t>(kBlockBytes / std::max<int64_t>(1, row_bytes.value()), 1,
+                             kMathMostRows);
 }
 
 }  // namespace castor::attention::cuda

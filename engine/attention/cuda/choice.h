@@ -3,7 +3,8 @@
 //
 // Batch invariance rests on this file. A sequence's path is a function of the spec and of that
 // sequence's own lengths, never of its neighbours, and every path computes each sequence in an
-// order that depends on that sequence alone:
+// order that depends on that sequence alone. Windows are for flash and math, biases by distance for
+// math alone:
 //   flash       one thread block per (query tile, head, sequence); the tile sizes follow from
 //               head_dim and causal; without paged keys or grouped heads nothing splits the keys.
 //   efficient   the same, with a kernel instance picked by dtype and dims.
@@ -79,7 +80,12 @@ int64_t QueryStep(const Spec& spec, Path base, int64_t query_tokens, int64_t key
 int64_t VanillaWorkspaceBytes(const Spec& spec, Path base, std::span<const int32_t> cu_seqlens_q,
                               std::span<const int32_t> cu_seqlens_k, const Capabilities& device);
 
-// How many query rows the math path computes at a time for a sequence of `key_tokens` keys.
+// How many query rows the math path computes at a time for a sequence of `key_tokens` keys: at most
+// kMathMostRows.
+inline constexpr int64_t kMathMostRows = 1024;
 int64_t MathBlockRows(int64_t heads, int64_t key_tokens);
+
+// The most keys that such a block needs: all, or those within the window of its rows.
+int64_t MathBlockKeys(const Spec& spec, int64_t key_tokens);
 
 }  // namespace castor::attention::cuda

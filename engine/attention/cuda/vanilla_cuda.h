@@ -25,6 +25,11 @@ struct Sequences {
   int64_t count = 0;
 };
 
+inline bool IsCausal(const Spec& spec) {
+  const Vanilla* vanilla = std::get_if<Vanilla>(&spec.kernel);
+  return vanilla != nullptr && vanilla->causal;
+}
+
 // FlashAttention-2 over cu_seqlens. Requires FlashFits.
 at::Tensor FlashAttention(const Spec& spec, const Sequences& sequences);
 
@@ -35,8 +40,9 @@ at::Tensor CudnnAttention(const Spec& spec, const Sequences& sequences);
 // fp32's accuracy. Requires EfficientFits.
 at::Tensor EfficientAttention(const Spec& spec, const Sequences& sequences);
 
-// Matrix products and softmax in fp32, in blocks of query rows: for whatever the others refuse. The
-// check on a GPU compares the others with it.
+// Matrix products and softmax in fp32, in blocks of query rows: for whatever the others refuse.
+// With a window, a block meets the keys within it alone. The check on a GPU compares the others
+// with it.
 at::Tensor MathAttention(const Spec& spec, const Sequences& sequences);
 
 }  // namespace castor::attention::cuda

@@ -170,6 +170,9 @@ absl::StatusOr<std::shared_ptr<encoder::Model>> CudaDevice::LoadModel(const Mode
         [this](const attention::Spec& spec, const attention::Problem& problem,
                RunControl& control) { return RunAttention(spec, problem, control); });
     if (!loaded.ok()) return loaded.status();
+    absl::Status served =
+        encoder::CheckServed((*loaded)->attention(Vanilla{}), source.name, variants());
+    if (!served.ok()) return served;
     model = *std::move(loaded);
     streams_.compute.synchronize();
     return absl::OkStatus();

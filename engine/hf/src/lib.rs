@@ -9,4 +9,6 @@ mod header;
 mod long_word;
 mod progress;
 mod safetensors_file;
+mod space_cut;
 mod tokenizer;
+mod word_cut;

@@ -72,7 +72,7 @@ impl<'a> Progress<'a> {
         };
         let encoding = self.tokenizer.encode_fast(short, false)?;
         self.rest = match self.cuts {
-            Some(cuts) => cuts.skip_whitespace(rest),
+            Some(cuts) => cuts.skip(rest),
             None => rest,
         };
         self.part = (2 * self.part).min(MAX_PART);

@@ -33,10 +33,22 @@ bool HasAvx512() {
   return has;
 }
 
+bool HasAvx512Bf16() {
+  static const bool has = HasAvx512() && __builtin_cpu_supports("avx512bf16");
+  return has;
+}
+
+bool HasAvx512Vnni() {
+  static const bool has = HasAvx512() && __builtin_cpu_supports("avx512vnni");
+  return has;
+}
+
 #else
 
 bool HasAvx2() { return false; }
 bool HasAvx512() { return false; }
+bool HasAvx512Bf16() { return false; }
+bool HasAvx512Vnni() { return false; }
 
 #endif
 

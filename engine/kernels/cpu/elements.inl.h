@@ -62,9 +62,13 @@ template <typename V>
 struct Elements<V, BFloat16> : ElementRows<V, BFloat16, Elements<V, BFloat16>> {
   static typename V::Vec LoadVector(const uint16_t* p) { return V::LoadBrain(p); }
   static void StoreVector(uint16_t* p, typename V::Vec x) {
-    float lanes[V::kLanes];
-    V::Store(lanes, x);
-    for (int i = 0; i < V::kLanes; ++i) p[i] = FromFloat(lanes[i]);
+    if constexpr (requires { V::StoreBrain(p, x); }) {
+      V::StoreBrain(p, x);
+    } else {
+      float lanes[V::kLanes];
+      V::Store(lanes, x);
+      for (int i = 0; i < V::kLanes; ++i) p[i] = FromFloat(lanes[i]);
+    }
   }
 
   static float ToFloat(uint16_t bits) {

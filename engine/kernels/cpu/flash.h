@@ -20,13 +20,17 @@
 
 namespace castor::kernels {
 
+inline constexpr int64_t kFlashSeesAll = -1;
+
 // What the tiles of one launch have in common.
 struct FlashShape {
   Element element = Element::kFloat32;
   int64_t head_dim = 0;
   int64_t value_dim = 0;
-  double scale = 0;     // of the scores
-  bool causal = false;  // query i sees keys 0..i
+  double scale = 0;                // of the scores
+  bool causal = false;             // query i sees keys 0..i
+  int64_t window = kFlashSeesAll;  // or query i sees keys i - window .. i + window; below 2^31
+  int64_t bias_reach = -1;         // of FlashHead::bias_table; -1: there is none
 };
 
 // One head of one sequence. Strides count elements from one token to the next; elements within a
@@ -41,6 +45,10 @@ struct FlashHead {
   int64_t value_stride = 0;
   int64_t output_stride = 0;
   int64_t keys = 0;  // >= 1
+
+  // Added to the scaled score of query i and key j, see attention::PositionBias.
+  const float* bias_table = nullptr;  // [2 * bias_reach + 1], by j - i
+  float slope = 0;                    // times -|i - j|
 };
 
 // Most queries in a tile: enough to use a block of keys well while it is in the second-level cache,
@@ -51,10 +59,21 @@ inline constexpr int64_t kFlashTileQueries = 192;
 // of this size.
 inline constexpr int64_t kFlashKeyBlock = 128;
 
-// How many keys the queries before `query_end` see.
-[[gnu::always_inline]] inline int64_t FlashKeys(const FlashShape& shape, int64_t keys,
-                                                int64_t query_end) {
-  return shape.causal && query_end < keys ? query_end : keys;
+// The keys that some of the queries [query_begin, query_end) see: all keys from the first of these
+// to the last. With a window they are few however long the sequence is.
+struct FlashRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+[[gnu::always_inline]] inline FlashRange FlashKeys(const FlashShape& shape, int64_t keys,
+                                                   int64_t query_begin, int64_t query_end) {
+  FlashRange range = {0, keys};
+  if (shape.window >= 0) {
+    if (query_begin > shape.window) range.begin = query_begin - shape.window;
+    if (query_end + shape.window < keys) range.end = query_end + shape.window;
+  }
+  if (shape.causal && query_end < range.end) range.end = query_end;
+  return range;
 }
 
 // One instruction set's implementation.
@@ -66,9 +85,9 @@ struct FlashKernel {
   int64_t (*scratch_floats)(const FlashShape& shape);
 
   // A part of the work on output rows [query_begin, query_end), at most kFlashTileQueries of them:
-  // lets them attend to keys [key_begin, key_end). A tile begins with key 0, goes on where it
-  // stopped, at a multiple of kFlashKeyBlock, with the scratch area as it was left, and writes its
-  // rows when key_end is FlashKeys.
+  // lets them attend to keys [key_begin, key_end). A tile begins where FlashKeys does, goes on
+  // where it stopped, at a multiple of kFlashKeyBlock, with the scratch area as it was left, and
+  // writes its rows when key_end is FlashKeys's.
   void (*run)(const FlashShape& shape, const FlashHead& head, int64_t query_begin,
               int64_t query_end, int64_t key_begin, int64_t key_end, float* scratch);
 };

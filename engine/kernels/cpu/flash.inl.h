@@ -8,6 +8,7 @@
 
 #include "engine/kernels/cpu/flash.h"
 #include "engine/kernels/cpu/panels.inl.h"
+#include "engine/kernels/cpu/positions.inl.h"
 #include "engine/kernels/cpu/products.inl.h"
 #include "engine/kernels/cpu/rows.inl.h"
 #include "engine/kernels/cpu/scratch.inl.h"
@@ -57,15 +58,17 @@ class Flash {
       values = this->Take(Count(kKeyBlock) * shape.value_dim);
       scores = this->Take(kKeyBlock * Panels::kMaxWidth);
       decay = this->Take(Panels::kMaxWidth);
+      if (shape.bias_reach >= 0) bias = this->Take(PositionTable<V>::Floats(shape.bias_reach));
     }
-    float* queries;  // panel after panel: [head_dim, W]
-    float* outputs;  // panel after panel: [value_dim, W], not yet divided by the sums
-    float* maxima;   // [lanes] of the scores so far
-    float* sums;     // [lanes] of the weights so far
-    float* keys;     // [kKeyBlock, head_dim]
-    float* values;   // [kKeyBlock, value_dim]
-    float* scores;   // [kKeyBlock, W], then the weights
-    float* decay;    // [W], factors for earlier sums, by the block's new maxima
+    float* queries;         // panel after panel: [head_dim, W]
+    float* outputs;         // panel after panel: [value_dim, W], not yet divided by the sums
+    float* maxima;          // [lanes] of the scores so far
+    float* sums;            // [lanes] of the weights so far
+    float* keys;            // [kKeyBlock, head_dim]
+    float* values;          // [kKeyBlock, value_dim]
+    float* scores;          // [kKeyBlock, W], then the weights
+    float* decay;           // [W], factors for earlier sums, by the block's new maxima
+    float* bias = nullptr;  // PositionTable's
   };
 
   Flash(const FlashShape& shape, const FlashHead& head, int64_t query_begin, int64_t query_end,
@@ -75,18 +78,28 @@ class Flash {
         query_begin_(query_begin),
         query_end_(query_end),
         scratch_(scratch, shape),
-        softmax_(shape.scale) {}
+        softmax_(shape.scale),
+        // Scores are compared unscaled, so what is added to them must be scaled back.
+        bias_scale_(kLog2E / static_cast<double>(softmax_.exponent_scale)),
+        slope_(static_cast<float>(static_cast<double>(head.slope) * bias_scale_)) {}
 
   template <typename E>
   void Run(int64_t key_begin, int64_t key_end) {
     const int64_t queries = query_end_ - query_begin_;
-    if (key_begin == 0) {
+    const FlashRange range = FlashKeys(shape_, head_.keys, query_begin_, query_end_);
+    if (key_begin == range.begin) {
       Panels::For(queries, [&](auto vectors, int64_t lane) {
         LoadPanel<decltype(vectors)::N, E>(lane, queries - lane);
       });
+      if (shape_.bias_reach >= 0) {
+        PositionTable<V>::Fill(head_.bias_table, shape_.bias_reach, bias_scale_, scratch_.bias);
+      }
     }
-    for (int64_t begin = key_begin; begin < key_end; begin += kKeyBlock) {
-      const int64_t count = key_end - begin < kKeyBlock ? key_end - begin : kKeyBlock;
+    int64_t count = 0;
+    for (int64_t begin = key_begin; begin < key_end; begin += count) {
+      // Blocks end at multiples of their size, wherever the first key is.
+      count = kKeyBlock - begin % kKeyBlock;
+      if (key_end - begin < count) count = key_end - begin;
       LoadBlock<E>(head_.key, head_.key_stride, shape_.head_dim, begin, count, scratch_.keys);
       LoadBlock<E>(head_.value, head_.value_stride, shape_.value_dim, begin, count,
                    scratch_.values);
@@ -94,7 +107,7 @@ class Flash {
         AttendPanel<decltype(vectors)::N>(lane, begin, count);
       });
     }
-    if (key_end < FlashKeys(shape_, head_.keys, query_end_)) return;
+    if (key_end < range.end) return;
     Panels::For(queries, [&](auto vectors, int64_t lane) {
       StorePanel<decltype(vectors)::N, E>(lane, queries - lane);
     });
@@ -120,7 +133,8 @@ class Flash {
     std::memset(scratch_.outputs + lane * shape_.value_dim, 0,
                 N * kLanes * shape_.value_dim * sizeof(float));
     for (int64_t i = lane; i < lane + N * kLanes; ++i) {
-      scratch_.maxima[i] = -__builtin_inff();
+      // Finite, so that hidden scores, which are -Inf, may come before the first that is seen.
+      scratch_.maxima[i] = -kLargestFloat;
       scratch_.sums[i] = 0;
     }
   }
@@ -135,36 +149,32 @@ class Flash {
         [&](int64_t i) { return first + i * head_.output_stride; });
   }
 
+  // Keys [key_begin, key_begin + count) are the block in memory.
   template <int N>
   void AttendPanel(int64_t lane, int64_t key_begin, int64_t count) {
     constexpr int64_t kWidth = N * kLanes;
     const int64_t first_query = query_begin_ + lane;
-    if (shape_.causal) {
-      const int64_t visible = first_query + kWidth - key_begin;  // to the panel's last query
-      if (visible <= 0) return;
-      if (visible < count) count = visible;
+    const FlashRange seen = FlashKeys(shape_, key_begin + count, first_query, first_query + kWidth);
+    const int64_t begin = seen.begin > key_begin ? seen.begin : key_begin;
+    const int64_t seen_count = seen.end - begin;
+    if (seen_count <= 0) return;
+    const int64_t skipped = begin - key_begin;
+    Products<V>::template Scores<N>(scratch_.queries + lane * shape_.head_dim,
+                                    scratch_.keys + skipped * shape_.head_dim, shape_.head_dim,
+                                    seen_count, scratch_.scores);
+    if (shape_.bias_reach >= 0) {
+      PositionTable<V>::template Add<N>(scratch_.bias, shape_.bias_reach, first_query, begin,
+                                        seen_count, scratch_.scores);
     }
-    Products<V>::template Scores<N>(scratch_.queries + lane * shape_.head_dim, scratch_.keys,
-                                    shape_.head_dim, count, scratch_.scores);
-    if (shape_.causal && key_begin + count - 1 > first_query) {
-      HideLaterKeys<N>(first_query, key_begin, count);
-    }
-    OnlineSoftmax<V, N>(scratch_.scores, count, softmax_.exponent_scale, scratch_.maxima + lane,
-                        scratch_.sums + lane, scratch_.decay);
-    Products<V>::template AddValues<N>(scratch_.scores, scratch_.values, shape_.value_dim, count,
-                                       scratch_.decay, scratch_.outputs + lane * shape_.value_dim);
-  }
-
-  // Causal: scores of keys after the query become -Inf, whose weight is exactly zero.
-  template <int N>
-  void HideLaterKeys(int64_t first_query, int64_t key_begin, int64_t count) {
-    constexpr int64_t kWidth = N * kLanes;
-    for (int64_t j = 0; j < count; ++j) {
-      int64_t hidden = key_begin + j - first_query;  // lanes
-      if (hidden > kWidth) hidden = kWidth;
-      float* row = scratch_.scores + j * kWidth;
-      for (int64_t lane = 0; lane < hidden; ++lane) row[lane] = -__builtin_inff();
-    }
+    if (slope_ != 0) AddSlope<V, N>(slope_, first_query, begin, seen_count, scratch_.scores);
+    const Sight sight = {.behind = shape_.window >= 0 ? shape_.window : kFar,
+                         .ahead = shape_.causal ? 0 : (shape_.window >= 0 ? shape_.window : kFar)};
+    HideKeys<V, N>(sight, first_query, begin, seen_count, scratch_.scores);
+    OnlineSoftmax<V, N>(scratch_.scores, seen_count, softmax_.exponent_scale,
+                        scratch_.maxima + lane, scratch_.sums + lane, scratch_.decay);
+    Products<V>::template AddValues<N>(
+        scratch_.scores, scratch_.values + skipped * shape_.value_dim, shape_.value_dim, seen_count,
+        scratch_.decay, scratch_.outputs + lane * shape_.value_dim);
   }
 
   const FlashShape& shape_;
@@ -173,6 +183,8 @@ class Flash {
   const int64_t query_end_;
   Scratch scratch_;
   const SoftmaxScale<V> softmax_;  // its sign is already in the queries
+  const double bias_scale_;
+  const float slope_;
 };
 
 }  // namespace castor::kernels

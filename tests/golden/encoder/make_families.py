@@ -23,7 +23,7 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers import (AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers,
                         processors, trainers)
 
-LENGTH = 32  # tokens that a model takes
+LENGTH = 32  # tokens that most models take
 
 # What tokenizers are trained on.
 LINES = [
@@ -50,6 +50,10 @@ CASES = [
     ("the river runs past the mill to the sea and the mill runs past the river to the sea and "
      "on and on until nobody knows which of the two it was that moved", None),
 ]
+
+
+# For models that take more: longer than any of them does.
+LONG_CASE = (" ".join(f"{line} {i}" for i, line in enumerate(LINES[:8] * 3)), None)
 
 
 def loose_ids(vocabulary, padding):
@@ -121,10 +125,41 @@ def word_piece():
     return tokenizer
 
 
+def mpnet_word_piece():
+    """MPNet's: BERT's vocabulary behind RoBERTa's special tokens."""
+    specials = ["<s>", "<pad>", "</s>", "<unk>", "[UNK]", "<mask>"]
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.train_from_iterator(LINES, trainers.WordPieceTrainer(
+        vocab_size=260, special_tokens=specials, show_progress=False))
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    return tokenizer
+
+
+def modern_bpe():
+    """ModernBERT's: byte-level BPE of composed characters, with BERT's special tokens."""
+    specials = ["[CLS]", "[SEP]", "[UNK]", "[PAD]", "[MASK]"]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.train_from_iterator(LINES, trainers.BpeTrainer(
+        vocab_size=360, special_tokens=specials,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[("[CLS]", 0), ("[SEP]", 1)])
+    return tokenizer
+
+
 BERT_SIZES = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
                   intermediate_size=40, layer_norm_eps=1e-5, initializer_range=0.3)
 DISTIL_SIZES = dict(dim=24, n_layers=2, n_heads=3, hidden_dim=40, initializer_range=0.3,
                     max_position_embeddings=LENGTH)
+
+MODERN_SIZES = dict(hidden_size=24, num_hidden_layers=4, num_attention_heads=3,
+                    intermediate_size=36, initializer_range=0.3, initializer_cutoff_factor=3.0,
+                    bos_token_id=0, cls_token_id=0, eos_token_id=1, sep_token_id=1, pad_token_id=3)
 
 # Directory: the class that saves it (a head's class puts the family's prefix before the names),
 # its tokenizer, its config. Options of the configs vary among them.
@@ -143,13 +178,37 @@ FAMILIES = {
     "distilbert": (transformers.DistilBertModel, word_piece, DISTIL_SIZES),
     "distilbert_sinusoidal": (transformers.DistilBertForSequenceClassification, word_piece,
                               dict(DISTIL_SIZES, sinusoidal_pos_embds=True, activation="relu")),
+    "mpnet": (transformers.MPNetModel, mpnet_word_piece,
+              dict(BERT_SIZES, max_position_embeddings=LENGTH + 2)),
+    "mpnet_long": (transformers.MPNetForMaskedLM, mpnet_word_piece,
+                   dict(BERT_SIZES, hidden_act="gelu_new", num_attention_heads=2,
+                        max_position_embeddings=280 + 2)),
+    "modernbert": (transformers.ModernBertModel, modern_bpe,
+                   dict(MODERN_SIZES, local_attention=10, max_position_embeddings=LENGTH)),
+    "modernbert_biases": (transformers.ModernBertForMaskedLM, modern_bpe,
+                          dict(MODERN_SIZES, local_attention=7, global_attn_every_n_layers=2,
+                               norm_bias=True, attention_bias=True, mlp_bias=True,
+                               hidden_activation="silu", num_attention_heads=2,
+                               global_rope_theta=5000.0, local_rope_theta=None, norm_eps=1e-4,
+                               max_position_embeddings=LENGTH)),
+    "modernbert_long": (transformers.ModernBertForSequenceClassification, modern_bpe,
+                        dict(MODERN_SIZES, local_attention=128, num_hidden_layers=5,
+                             max_position_embeddings=300)),
 }
 
+# Of the random weights: each directory keeps its own, so that a new one changes none.
+SEEDS = {name: seed for seed, name in enumerate([
+    "camembert", "distilbert", "distilbert_sinusoidal", "roberta", "roberta_padding_0",
+    "xlm_roberta", "mpnet", "mpnet_long", "modernbert", "modernbert_biases", "modernbert_long"])}
 
-def expect(model, tokenizer, padding):
+# Tokens that a model takes, where not LENGTH.
+LENGTHS = {"mpnet_long": 280, "modernbert_long": 300}
+
+
+def expect(model, tokenizer, padding, cases):
     """Every case, in padded batches of three."""
     rows = []
-    sequences = [(text, pair, tokenizer.encode(text, pair).ids) for text, pair in CASES]
+    sequences = [(text, pair, tokenizer.encode(text, pair).ids) for text, pair in cases]
     vocabulary = tokenizer.get_vocab_size()
     sequences.append((None, None, loose_ids(vocabulary, padding)))
     for first in range(0, len(sequences), 3):
@@ -170,7 +229,8 @@ def make(name):
     out = pathlib.Path(__file__).parent / "families" / name
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = make_tokenizer()
-    torch.manual_seed(sorted(FAMILIES).index(name))
+    length = LENGTHS.get(name, LENGTH)
+    torch.manual_seed(SEEDS[name])
     config = kind.config_class(vocab_size=tokenizer.get_vocab_size(), **settings)
     config._attn_implementation = "eager"
     whole = kind(config).eval().float()
@@ -178,13 +238,16 @@ def make(name):
         for parameter_name, parameter in whole.named_parameters():
             if parameter_name.endswith("bias") or "norm" in parameter_name.lower():
                 parameter.add_(0.2 * torch.randn_like(parameter))
+            if "relative_attention_bias" in parameter_name:
+                parameter.add_(torch.randn_like(parameter))
     whole.save_pretrained(out)
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.save(str(out / "tokenizer.json"))
     tokenizer.encode_special_tokens = True
-    tokenizer.enable_truncation(LENGTH)
-    expected = expect(whole.base_model, tokenizer, config.pad_token_id)
+    tokenizer.enable_truncation(length)
+    cases = CASES if length == LENGTH else CASES + [LONG_CASE]
+    expected = expect(whole.base_model, tokenizer, config.pad_token_id, cases)
     (out / "expected.json").write_text(
         json.dumps(expected, separators=(",", ":"), ensure_ascii=False))
 

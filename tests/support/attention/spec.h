@@ -86,6 +86,9 @@ inline std::string Describe(const Spec& spec) {
     const auto* const improved = std::get_if<ImprovedClustered>(&spec.kernel);
     if (improved != nullptr) name += " k=" + std::to_string(improved->topk);
   }
+  if (spec.window.has_value()) name += " window=" + std::to_string(*spec.window);
+  if (spec.bias.table != nullptr) name += " reach=" + std::to_string(spec.bias.reach);
+  if (spec.bias.slopes != nullptr) name += " slopes";
   return name;
 }
 

@@ -1,13 +1,13 @@
 // What must not change CAST's results on the CPU: the batch, the threads, and repetition. Also the
 // size of its workspace.
 
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <memory>
 
 #include "engine/attention/cast_layout.h"
+#include "engine/attention/parallel.h"
 #include "tests/support/attention/cast_problem.h"
 #include "tests/support/attention/variant_test.h"
 #include "tests/support/sanitizer.h"
@@ -76,17 +76,17 @@ TEST_P(CastBatchTest, RepetitionGivesTheSameBytes) {
 }
 
 TEST_P(CastBatchTest, AnyNumberOfThreadsGivesTheSameBytes) {
-  const int before = at::get_num_threads();
+  const int before = ParallelWorkers();
   for (int reading = 0; reading < kCastReadings; ++reading) {
     CastProblem layer(SpecOf(DType::kFloat32, reading, 0, 9), {kLong, 20, 1}, random_);
-    at::set_num_threads(1);
+    SetParallelWorkers(1);
     const std::vector<std::byte> first = BytesOf(layer.problem);
     for (const int threads : {2, 3, 7}) {
-      at::set_num_threads(threads);
+      SetParallelWorkers(threads);
       EXPECT_EQ(BytesOf(layer.problem), first) << threads << " threads, reading " << reading;
     }
   }
-  at::set_num_threads(before);
+  SetParallelWorkers(before);
 }
 
 // More members than the workspace has rows for, so tokens are combined in several parts. A column

@@ -1,7 +1,6 @@
 // Runs of the CPU's kernels that are interrupted at checkpoints: by other runs on the same thread,
 // where neither may disturb the other, and for good.
 
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -69,7 +68,7 @@ std::vector<Kernel> KernelsOf(KernelName name, uint64_t seed) {
 
 class CheckpointTest : public VariantTest {
  protected:
-  ~CheckpointTest() override { at::set_num_threads(threads_); }
+  ~CheckpointTest() override { SetParallelWorkers(threads_); }
 
   static bool RunsHere(const Variant& row, const Kernel& kernel) {
     return row.supports(MakeSpec(DType::kFloat32, kernel, 1, 1, 1, 1));
@@ -103,7 +102,7 @@ class CheckpointTest : public VariantTest {
     return works;
   }
 
-  const int threads_ = at::get_num_threads();
+  const int threads_ = ParallelWorkers();
 };
 
 TEST_P(CheckpointTest, OtherRunsAtCheckpointsChangeNoBytes) {
@@ -111,7 +110,7 @@ TEST_P(CheckpointTest, OtherRunsAtCheckpointsChangeNoBytes) {
   ASSERT_GE(small.size(), 4u);
   for (const int threads : {1, 2, 3}) {
     if (kSanitized && threads != 2) continue;
-    at::set_num_threads(threads);
+    SetParallelWorkers(threads);
     for (const auto& large : LargeWork()) {
       SCOPED_TRACE(Describe(large->spec) + ", " + std::to_string(threads) + " threads");
       AtEvery control([&] {
@@ -131,7 +130,7 @@ TEST_P(CheckpointTest, OtherRunsAtCheckpointsChangeNoBytes) {
 
 // Ends the run at each checkpoint in turn.
 TEST_P(CheckpointTest, ARunThatIsEndedSaysWhyAndLeavesNothingBehind) {
-  at::set_num_threads(2);
+  SetParallelWorkers(2);
   for (const auto& work : LargeWork()) {
     SCOPED_TRACE(Describe(work->spec));
     bool ended = true;

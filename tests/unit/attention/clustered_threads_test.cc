@@ -1,7 +1,6 @@
 // Clustered and improved clustered attention on the CPU give the same bytes every time and with any
 // number of threads, however the work is divided; and they allocate no memory that they do not use.
 
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "engine/attention/clustering.h"
+#include "engine/attention/parallel.h"
 #include "engine/attention/variants.h"
 #include "tests/support/attention/random_problem.h"
 #include "tests/support/attention/spec.h"
@@ -43,8 +43,8 @@ namespace {
 // The best row of each kernel; the others use other vectors but divide the work alike.
 class ClusteredThreadsTest : public testing::TestWithParam<Kernel>, protected Seeded {
  protected:
-  void SetUp() override { threads_ = at::get_num_threads(); }
-  void TearDown() override { at::set_num_threads(threads_); }
+  void SetUp() override { threads_ = ParallelWorkers(); }
+  void TearDown() override { SetParallelWorkers(threads_); }
 
   static Spec SpecOf(int64_t heads) { return MakeSpec(DType::kFloat32, GetParam(), heads, 32, 32); }
 
@@ -74,10 +74,10 @@ TEST_P(ClusteredThreadsTest, AnyNumberOfThreadsGivesTheSameBytes) {
     for (const int64_t heads : {1, 3}) {
       OwnedProblem problem(SpecOf(heads), lengths, lengths);
       problem.Randomize(random_);
-      at::set_num_threads(1);
+      SetParallelWorkers(1);
       const std::vector<std::byte> alone = Run(problem);
       for (const int threads : {2, 3, 4, 16}) {
-        at::set_num_threads(threads);
+        SetParallelWorkers(threads);
         ASSERT_EQ(Run(problem), alone) << threads << " threads, " << heads << " heads";
       }
     }
@@ -90,7 +90,7 @@ TEST_P(ClusteredThreadsTest, OneHeadTakesOneClusterer) {
   constexpr int32_t kTokens = 1 << 16;
   OwnedProblem problem(SpecOf(1), {kTokens}, {64});
   problem.Randomize(random_);
-  at::set_num_threads(16);
+  SetParallelWorkers(16);
   Run(problem);
   const size_t before = allocated_bytes;
   Run(problem);

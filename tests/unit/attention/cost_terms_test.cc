@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "tests/support/attention/random_problem.h"
@@ -69,6 +70,23 @@ TEST(CostTermsTest, ACausalMaskHalvesLongSequencesAndSparesNothingBehindTheKeys)
   EXPECT_NEAR(scores(true, 8192, 8192) / scores(false, 8192, 8192), 0.5, 0.01);
   EXPECT_NEAR(scores(true, 8192, 16) / scores(false, 8192, 16), 1, 0.01);
   EXPECT_EQ(scores(true, 1, 1), scores(false, 1, 1));
+}
+
+TEST(CostTermsTest, AWindowMakesTimeLinear) {
+  const auto terms = [](int32_t tokens, std::optional<int64_t> window) {
+    Spec spec = PairSpec(Vanilla{}, 2, 64, 64);
+    spec.window = window;
+    return CostTermsOf(spec, OffsetsOf({tokens}), OffsetsOf({tokens}));
+  };
+  const CostTerms shorter = terms(192 * 8, 64);
+  const CostTerms longer = terms(192 * 64, 64);
+  for (const CostTerm term : {CostTerm::kScores, CostTerm::kWeights, CostTerm::kTokens,
+                              CostTerm::kRows, CostTerm::kTasks}) {
+    EXPECT_NEAR(Term(longer, term) / Term(shorter, term), 8, 1e-9) << static_cast<int>(term);
+  }
+  EXPECT_DOUBLE_EQ(Term(longer, CostTerm::kScores) / Term(terms(192 * 64, {}), CostTerm::kScores),
+                   (2 * 64 + 1 + 48) / (192.0 * 64));
+  EXPECT_EQ(Term(terms(20, 64), CostTerm::kScores), Term(terms(20, {}), CostTerm::kScores));
 }
 
 TEST(CostTermsTest, CastsTermsScaleAsItsDefinitionSays) {

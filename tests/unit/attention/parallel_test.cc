@@ -1,6 +1,5 @@
 #include "engine/attention/parallel.h"
 
-#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -19,9 +18,9 @@ constexpr double kLarge = 1e9;  // enough work to wake threads for
 
 class ParallelForTest : public testing::Test {
  protected:
-  ~ParallelForTest() override { at::set_num_threads(threads_); }
+  ~ParallelForTest() override { SetParallelWorkers(threads_); }
 
-  const int threads_ = at::get_num_threads();
+  const int threads_ = ParallelWorkers();
 };
 
 TEST_F(ParallelForTest, BeatsAsTasksAreDone) {
@@ -54,7 +53,7 @@ TEST_F(ParallelForTest, NeedsNoHeartbeat) {
 // The number of checkpoints depends on the first of several threads, which may start late.
 TEST_F(ParallelForTest, CheckpointsComeWhileNoTaskRunsAndLoseNone) {
   for (const int threads : {1, 3}) {
-    at::set_num_threads(threads);
+    SetParallelWorkers(threads);
     std::atomic<int> running = 0;
     std::vector<std::atomic<int>> done(500);
     AtEvery control([&] {
@@ -73,7 +72,7 @@ TEST_F(ParallelForTest, CheckpointsComeWhileNoTaskRunsAndLoseNone) {
 
 TEST_F(ParallelForTest, AnEndedRunStopsAndSaysWhy) {
   for (const int threads : {1, 3}) {
-    at::set_num_threads(threads);
+    SetParallelWorkers(threads);
     AtEvery control([] { return absl::AbortedError("enough"); });
     std::atomic<int> done = 0;
     const absl::Status status =
@@ -85,7 +84,7 @@ TEST_F(ParallelForTest, AnEndedRunStopsAndSaysWhy) {
 }
 
 void ExpectKeptTasks(int threads) {
-  at::set_num_threads(threads);
+  SetParallelWorkers(threads);
   constexpr int64_t kSteps = 20;
   struct alignas(64) InHand {
     int64_t task = -1;
@@ -117,7 +116,7 @@ TEST_F(ParallelForTest, AWorkerKeepsItsTaskOverCheckpoints) {
 // However tasks are distributed, the thread that is asked for checkpoints is never out of work for
 // long while others have some.
 TEST_F(ParallelForTest, ALongTaskOfAnotherThreadIsHandedOver) {
-  at::set_num_threads(2);
+  SetParallelWorkers(2);
   const auto engine_thread = std::this_thread::get_id();
   std::atomic<bool> taken_by_other = false;
   std::atomic<int> steps_here = 0;
@@ -135,7 +134,7 @@ TEST_F(ParallelForTest, ALongTaskOfAnotherThreadIsHandedOver) {
 }
 
 TEST_F(ParallelForTest, AnotherRunMayHappenAtACheckpoint) {
-  at::set_num_threads(3);
+  SetParallelWorkers(3);
   std::atomic<int> outer = 0;
   std::atomic<int> inner = 0;
   AtEvery control([&] {
@@ -174,7 +173,7 @@ class CountingPasses final : public kernels::Passes {
 };
 
 TEST_F(ParallelForTest, RunsPassesToTheirEnd) {
-  at::set_num_threads(3);
+  SetParallelWorkers(3);
   CountingPasses together;
   AtEvery control;
   EXPECT_TRUE(RunPasses(together, control).ok());

@@ -119,7 +119,7 @@ TEST_F(ClientTest, OtherErrorsAreNotTriedAgain) {
                           grpc::StatusCode::INTERNAL, grpc::StatusCode::DEADLINE_EXCEEDED,
                           grpc::StatusCode::CANCELLED, grpc::StatusCode::UNIMPLEMENTED}) {
     service_.attempts = 0;
-    service_.answer = [&](int, grpc::ServerContext*) { return grpc::Status(code, "no"); };
+    service_.answer = [code](int, grpc::ServerContext*) { return grpc::Status(code, "no"); };
     const auto response = client_->Attend({});
     ASSERT_FALSE(response.ok());
     EXPECT_EQ(response.error().code, code);

@@ -71,6 +71,40 @@ TEST(EfficientFitsTest, TakesFloat32AndLargeDims) {
   EXPECT_FALSE(EfficientFits(MakeSpec(DType::kFloat32, 65536, 64, 64), kHopper));
 }
 
+// A row that ignored a window or a bias would be wrong without a word.
+TEST(PlacesTest, WindowsAreForFlashAndMathBiasesForMathAlone) {
+  const std::vector<float> slopes(8, 0.5f);
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    Spec plain = MakeSpec(dtype, 8, 64, 64);
+    Spec windowed = plain;
+    windowed.window = 64;
+    Spec biased = plain;
+    biased.bias.slopes = slopes.data();
+    EXPECT_EQ(FlashFits(windowed, kHopper), FlashFits(plain, kHopper));
+    EXPECT_FALSE(FlashFits(biased, kHopper));
+    for (const Spec& spec : {windowed, biased}) {
+      EXPECT_FALSE(EfficientFits(spec, kHopper));
+      EXPECT_FALSE(CudnnFits(spec, 1024, 1024, kHopper));
+      EXPECT_EQ(QueryStep(spec, Path::kFlash, 65536, 65536, kHopper), 0) << "cut at no query";
+    }
+  }
+}
+
+TEST(PlacesTest, AWindowsBlocksMeetFewKeysHoweverManyThereAre) {
+  Spec spec = MakeSpec(DType::kFloat32, 8, 64, 64);
+  EXPECT_EQ(MathBlockKeys(spec, 1 << 20), 1 << 20);
+  spec.window = 64;
+  EXPECT_EQ(MathBlockKeys(spec, 1 << 20), kMathMostRows + 128);
+  EXPECT_EQ(MathBlockKeys(spec, 100), 100);
+  spec.window = INT64_MAX / 2;
+  EXPECT_EQ(MathBlockKeys(spec, 1 << 20), 1 << 20);
+  const auto bytes = [&](int64_t tokens) {
+    return VanillaWorkspaceBytes(spec, Path::kMath, Offsets({tokens}), Offsets({tokens}), kHopper);
+  };
+  spec.window = 64;
+  EXPECT_LT(bytes(1 << 17), 3 * bytes(1 << 16)) << "linear";
+}
+
 TEST(CudnnFitsTest, ServesAClosedSetOfShapes) {
   const Spec spec = MakeSpec(DType::kBFloat16, 8, 64, 64);
   EXPECT_TRUE(CudnnFits(spec, 1024, 1024, kHopper));

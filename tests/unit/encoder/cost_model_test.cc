@@ -13,6 +13,22 @@ TEST(EncoderCostTest, TermsCountRowsAndPairs) {
   EXPECT_EQ(CostTermsOf(offsets), (CostTerms{1, 2, 42, (16 * 10 + 32 * 32) * 1e-3}));
 }
 
+// A model of two layers in three that see 64 tokens on each side.
+TEST(EncoderCostTest, LocalLayersTakeTimeByTheirLength) {
+  std::vector<AttentionLayers> layers(2);
+  layers[0].layers = 1;
+  layers[1].layers = 2;
+  layers[1].spec.window = 64;
+  const auto pairs = [&](int32_t tokens) {
+    return CostTermsOf(std::vector<int32_t>{0, tokens},
+                       layers)[static_cast<size_t>(CostTerm::kPairs)];
+  };
+  EXPECT_DOUBLE_EQ(pairs(8192), 8192e-3 * (8192 + 2 * (128 + 48)) / 3);
+  EXPECT_DOUBLE_EQ(pairs(64), 64e-3 * 64);
+  layers.erase(layers.begin());
+  EXPECT_DOUBLE_EQ(pairs(1 << 20) / pairs(1 << 17), 8);
+}
+
 TEST(EncoderCostTest, AFewRunsTellThePrices) {
   const CostTerms truth = {500, 20, 90, 300};
   const auto time = [&](const CostTerms& terms) {

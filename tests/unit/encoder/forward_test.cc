@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <random>
 #include <string>
@@ -183,16 +184,31 @@ std::vector<float> ReadOutTwin(const Work& work, const std::vector<float>& rows)
   };
   for (size_t s = 0; s + 1 < work.cu_seqlens.size(); ++s) {
     const int32_t begin = work.cu_seqlens[s], end = work.cu_seqlens[s + 1];
-    std::vector<double> mean(kHidden);
+    std::vector<double> pooled(kHidden);
     for (int32_t t = begin; t < end; ++t) {
       const std::vector<double> row(rows.begin() + t * kHidden, rows.begin() + (t + 1) * kHidden);
       if (work.output_kind == EncodeOutput::kTokenEmbeddings) append(row);
-      if (t == begin && work.pooling == Pooling::kCls) mean = row;
-      for (int64_t d = 0; d < kHidden && work.pooling == Pooling::kMean; ++d) {
-        mean[d] += row[d] / (end - begin);
+      const double n = end - begin;
+      for (int64_t d = 0; d < kHidden; ++d) {
+        switch (work.pooling) {
+          case Pooling::kMean:
+            pooled[d] += row[d] / n;
+            break;
+          case Pooling::kCls:
+            if (t == begin) pooled[d] = row[d];
+            break;
+          case Pooling::kLastToken:
+            pooled[d] = row[d];
+            break;
+          case Pooling::kMaximum:
+            pooled[d] = t == begin ? row[d] : std::max(pooled[d], row[d]);
+            break;
+          case Pooling::kWeightedMean:
+            pooled[d] += row[d] * (t - begin + 1) / (n * (n + 1) / 2);
+        }
       }
     }
-    if (work.output_kind == EncodeOutput::kPooled) append(mean);
+    if (work.output_kind == EncodeOutput::kPooled) append(pooled);
   }
   return result;
 }
@@ -202,7 +218,7 @@ TEST_F(ForwardTest, ItemsOfOneBatchMayAskForDifferentOutputs) {
   for (int i = 0; i < 24; ++i) {
     Work work = RandomWork(rng_, std::uniform_int_distribution(1, 4)(rng_));
     work.output_kind = i % 3 == 0 ? EncodeOutput::kTokenEmbeddings : EncodeOutput::kPooled;
-    work.pooling = i % 2 == 0 ? Pooling::kMean : Pooling::kCls;
+    work.pooling = kAllPoolings[i % std::size(kAllPoolings)];
     work.normalize = i % 5 < 3;
     work.dimensions = i % 4 == 0 ? 10 : kHidden;
     works.push_back(std::move(work));

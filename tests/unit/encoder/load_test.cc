@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "engine/encoder/linear.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {
@@ -42,6 +43,28 @@ TEST(LoadTest, ReadsADirectory) {
   ASSERT_TRUE(half.ok()) << half.status();
   EXPECT_EQ((*half)->info().weight_bytes, 2 * info.parameters);
   EXPECT_FALSE(files.Load(DType::kInt64).ok());
+}
+
+TEST(LoadTest, SaysWhatInt8Costs) {
+  if (!Linear::HasInt8(at::Device(at::kCPU))) GTEST_SKIP() << "this processor has no kernel for it";
+  const TinyModel files;
+  const auto load = [&](DType dtype, bool int8) {
+    const ModelSource source{
+        .name = "test", .directory = files.directory(), .dtype = dtype, .int8 = int8};
+    return LoadModel(source, at::Device(at::kCPU), RunOnCpu);
+  };
+  const auto exact = load(DType::kFloat32, false), model = load(DType::kFloat32, true);
+  ASSERT_TRUE(exact.ok() && model.ok()) << model.status();
+  EXPECT_FALSE((*exact)->info().int8.has_value());
+  const ModelInfo& info = (*model)->info();
+  ASSERT_TRUE(info.int8.has_value());
+  EXPECT_GT(info.int8->least_cosine, 0.98);
+  EXPECT_LT(info.int8->least_cosine, 1) << "the two models computed the same";
+  EXPECT_GE(info.int8->mean_cosine, info.int8->least_cosine);
+  EXPECT_EQ(info.parameters, (*exact)->info().parameters);
+  const int64_t linear = 2 * (4 * 24 * 24 + 2 * 24 * 40);
+  EXPECT_EQ(info.weight_bytes, 4 * info.parameters - 3 * linear);
+  EXPECT_FALSE(load(DType::kBFloat16, true).ok());
 }
 
 TEST(LoadTest, TakesWhatHuggingFaceTakes) {
@@ -179,12 +202,23 @@ TEST(LoadTest, ReadsAndRefusesPoolings) {
     files.EditJson("1_Pooling/config.json", edit);
     return files.Load();
   };
-  const auto mean = with([](json& config) {
-    config["pooling_mode_cls_token"] = false;
-    config["pooling_mode_mean_tokens"] = true;
-  });
-  ASSERT_TRUE(mean.ok()) << mean.status();
-  EXPECT_EQ((*mean)->info().pooling, Pooling::kMean);
+  const std::vector<std::pair<const char*, Pooling>> modes = {
+      {"pooling_mode_mean_tokens", Pooling::kMean},
+      {"pooling_mode_cls_token", Pooling::kCls},
+      {"pooling_mode_lasttoken", Pooling::kLastToken},
+      {"pooling_mode_max_tokens", Pooling::kMaximum},
+      {"pooling_mode_weightedmean_tokens", Pooling::kWeightedMean},
+  };
+  for (const auto& [mode, pooling] : modes) {
+    const auto model = with([&, mode = mode](json& config) {
+      config["pooling_mode_cls_token"] = false;
+      config[mode] = true;
+    });
+    ASSERT_TRUE(model.ok()) << mode << ": " << model.status();
+    EXPECT_EQ((*model)->info().pooling, pooling) << mode;
+  }
+  const auto none = with([](json& config) { config["pooling_mode_cls_token"] = false; });
+  EXPECT_THAT(std::string(none.status().message()), HasSubstr("pooling_mode_mean_tokens"));
   for (const char* mode :
        {"pooling_mode_max_tokens", "pooling_mode_lasttoken", "pooling_mode_mean_sqrt_len_tokens",
         "pooling_mode_mean_tokens", "pooling_mode_weightedmean_tokens"}) {

@@ -44,8 +44,8 @@ std::string SafetensorsBytes(const std::map<std::string, RawTensor>& tensors) {
   return SafetensorsBytes(header.dump(), data);
 }
 
-TinyModel::TinyModel() {
-  std::filesystem::copy(GoldenDirectory() + "/tiny_bert", folder_.path(),
+TinyModel::TinyModel(const std::string& name) {
+  std::filesystem::copy(GoldenDirectory() + "/" + name, folder_.path(),
                         std::filesystem::copy_options::recursive);
 }
 

@@ -40,10 +40,11 @@ void WriteFile(const std::string& path, const std::string& bytes);
 // The tiny BERT's hidden size.
 inline constexpr int64_t kHidden = 24;
 
-// A copy of the tiny BERT: hidden 24, 3 heads, 2 layers, at most 32 tokens, CLS pooling.
+// A copy of the tiny BERT: hidden 24, 3 heads, 2 layers, at most 32 tokens, CLS pooling. Or of
+// another directory of tests/golden/encoder.
 class TinyModel {
  public:
-  TinyModel();
+  explicit TinyModel(const std::string& name = "tiny_bert");
 
   std::string operator/(const std::string& name) const { return folder_ / name; }
   std::string directory() const { return folder_.path(); }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -146,6 +147,37 @@ void Resize(const Sizes& sizes, encoder::TinyModel& model) {
   });
 }
 
+// The same of the small ModernBERT, with a window of any size.
+void ResizeModern(const Sizes& sizes, int64_t window, encoder::TinyModel& model) {
+  const int64_t hidden = sizes.heads * sizes.head_dim;
+  model.EditJson("config.json", [&](nlohmann::json& config) {
+    config["hidden_size"] = hidden;
+    config["num_attention_heads"] = sizes.heads;
+    config["intermediate_size"] = sizes.intermediate;
+    config["max_position_embeddings"] = 2000;
+    config["hidden_activation"] = sizes.activation;
+    config["local_attention"] = 2 * window;
+  });
+  model.EditWeights([&](std::map<std::string, encoder::RawTensor>& tensors) {
+    for (auto& [name, tensor] : tensors) {
+      if (name.ends_with("tok_embeddings.weight")) {
+        tensor.shape[1] = hidden;
+      } else if (name.ends_with("attn.Wqkv.weight")) {
+        tensor.shape = {3 * hidden, hidden};
+      } else if (name.ends_with("mlp.Wi.weight")) {
+        tensor.shape = {2 * sizes.intermediate, hidden};
+      } else if (name.ends_with("mlp.Wo.weight")) {
+        tensor.shape = {hidden, sizes.intermediate};
+      } else {  // norms, and attention's output
+        for (int64_t& size : tensor.shape) size = hidden;
+      }
+      int64_t elements = 1;
+      for (const int64_t size : tensor.shape) elements *= size;
+      tensor.data.assign(static_cast<size_t>(elements) * sizeof(float), '\0');
+    }
+  });
+}
+
 // One request of a batch, with its memory.
 struct Encoding {
   EncodeRequest request;
@@ -170,7 +202,7 @@ void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model) {
     item.cu_seqlens = one.offsets;
     item.ids = one.ids;
     item.output_kind = one.request.output;
-    item.pooling = Toss() ? Pooling::kMean : Pooling::kCls;
+    item.pooling = kAllPoolings[Uniform(0, std::ssize(kAllPoolings) - 1)];
     item.normalize = Toss();
     item.dimensions = Toss() ? model.info.hidden_size : Uniform(1, model.info.hidden_size);
     one.output.resize(static_cast<size_t>(item.output_rows() * item.dimensions));
@@ -188,22 +220,28 @@ void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model) {
 }
 
 TEST_F(MeasuredMemoryTest, OfEncodersIsAtMostWhatWasPredicted) {
-  for (int round = 0; round < 3 && !HasFailure(); ++round) {
+  for (int round = 0; round < 4 && !HasFailure(); ++round) {
     const Sizes sizes{.heads = UpTo(8),
                       .head_dim = 8 * Uniform(1, 8),
                       .intermediate = Uniform(100, 2500),
                       .activation = Toss()   ? "gelu"
                                     : Toss() ? "quick_gelu"
                                              : "gelu_new"};
-    encoder::TinyModel files;
-    Resize(sizes, files);
+    const bool modern = round % 2 == 1;
+    encoder::TinyModel files(modern ? "families/modernbert" : "tiny_bert");
+    if (modern) {
+      ResizeModern(sizes, Uniform(0, 200), files);
+    } else {
+      Resize(sizes, files);
+    }
     for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
       const auto model =
           LoadModel(*device_, {.name = "", .directory = files.directory(), .dtype = dtype});
       ASSERT_TRUE(model.ok()) << model.status();
       SCOPED_TRACE(std::string(NameOf(dtype)) + ", hidden " +
                    std::to_string(sizes.heads * sizes.head_dim) + ", wide " +
-                   std::to_string(sizes.intermediate) + ", " + sizes.activation);
+                   std::to_string(sizes.intermediate) + ", " + sizes.activation +
+                   (modern ? ", ModernBERT" : ""));
       for (int run = 0; run < 12; ++run) CheckEncoder(*model);
     }
   }

@@ -12,6 +12,7 @@
 #include "engine/attention/automatic.h"
 #include "engine/attention/typical_prices.h"
 #include "tests/support/attention/spec.h"
+#include "tests/unit/scheduling/fake_model.h"
 
 namespace castor {
 namespace {
@@ -68,6 +69,38 @@ LoadedModel ModelOf(uint64_t generation) {
   model.info.parameters = 22'000'000;
   model.info.vocabulary_size = 30522;
   return model;
+}
+
+// Of 12 layers, 9 see 64 tokens on each side.
+class LocalModel : public FakeModel {
+ public:
+  LocalModel() : FakeModel("local") {}
+  std::vector<encoder::AttentionLayers> attention(const Kernel& kernel) const override {
+    std::vector<encoder::AttentionLayers> layers(2);
+    layers[0] = {encoder::SelfAttentionSpec(DType::kFloat32, 384, 12, kernel), 3};
+    layers[1] = {encoder::SelfAttentionSpec(DType::kFloat32, 384, 12, Vanilla{}), 9};
+    layers[1].spec.window = 64;
+    return layers;
+  }
+};
+
+TEST(PredictorTest, LocalLayersArePricedByTheirLength) {
+  const Predictor predictor(attention::CostModel(), 1);
+  LoadedModel global = ModelOf(1);
+  global.info.layers = 12;
+  LoadedModel local = global;
+  local.encoder = std::make_shared<LocalModel>();
+  for (const Kernel& kernel : {Kernel(Vanilla{}), Kernel(attention::PlainClusters(100))}) {
+    const auto us = [&](const LoadedModel& model, int32_t tokens) {
+      return predictor.Predict(model, kernel, std::vector<int32_t>{0, tokens}).alone_us();
+    };
+    EXPECT_LT(us(local, 32768), us(global, 32768));
+    const double rows = us(global, 32768) - us(local, 32768);
+    if (std::holds_alternative<Vanilla>(kernel)) {
+      // All but a quarter of the layers no longer grows with the square.
+      EXPECT_NEAR(rows / us(global, 32768), 0.75, 0.05);
+    }
+  }
 }
 
 TEST(PredictorTest, SaysWhatThePricesSayAtFirst) {

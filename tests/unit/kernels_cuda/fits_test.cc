@@ -73,6 +73,26 @@ TEST(CastFitsTest, MoreClustersThanAGridHoldsAreTooMany) {
   EXPECT_EQ(bytes(0), 0) << "not yet known";
 }
 
+TEST(PlacesFitTest, NeitherClustersNorCastTakeWindowsOrBiases) {
+  for (const Kernel& kernel :
+       {Kernel(PlainClusters(8)), Kernel(ImprovedClusters(8, 8)), Kernel(CastOf(0))}) {
+    for (const DType dtype : {DType::kFloat32, DType::kFloat16}) {
+      const Spec plain = MakeSpec(dtype, kernel, 2, 64, 64, 8);
+      const auto fits = [](const Spec& spec) {
+        return ClusteredMmaFits(spec) || ClusteredGenericFits(spec) || CastFits(spec);
+      };
+      EXPECT_TRUE(fits(plain));
+      Spec windowed = plain;
+      windowed.window = 4;
+      EXPECT_FALSE(fits(windowed));
+      Spec biased = plain;
+      const std::vector<float> slopes(2, 0.5f);
+      biased.bias.slopes = slopes.data();
+      EXPECT_FALSE(fits(biased));
+    }
+  }
+}
+
 TEST(MathBlockTest, NoNumbersMakeItWrap) {
   EXPECT_EQ(MathBlockRows(kMax, kMax), 1);
   EXPECT_EQ(MathBlockRows(int64_t{1} << 32, int64_t{1} << 30), 1);

@@ -202,6 +202,11 @@ TEST_F(OptionsTest, ModelsTakeTheirNameFromTheFlagOrTheDirectory) {
   EXPECT_EQ(options.engine.models[1].name, "mini");
   EXPECT_EQ(options.engine.models[1].directory, second);
   EXPECT_EQ(options.engine.models[1].dtype, DType::kBFloat16);
+
+  const ServerOptions in_int8 = ParseOrDie({"--model", first, "--model-dtype=int8"});
+  EXPECT_EQ(in_int8.engine.models[0].dtype, DType::kFloat32);
+  EXPECT_TRUE(in_int8.engine.models[0].int8);
+  EXPECT_FALSE(options.engine.models[0].int8);
 }
 
 TEST_F(OptionsTest, ModelsComeFromEnvironmentAndFileToo) {

@@ -176,7 +176,7 @@ TEST(DecodeEncodeTest, RefusesWhatOnlyTheWireCanExpress) {
   EXPECT_EQ(refusal([](M& m) { m.set_output(v1::SCORES); }), "NOT_SERVED output");
   EXPECT_EQ(refusal([](M& m) { m.set_output(static_cast<v1::EncodeOutput>(5)); }),
             "INVALID_FIELD output");
-  EXPECT_EQ(refusal([](M& m) { m.set_pooling(static_cast<v1::Pooling>(3)); }),
+  EXPECT_EQ(refusal([](M& m) { m.set_pooling(static_cast<v1::Pooling>(6)); }),
             "INVALID_FIELD pooling");
   EXPECT_EQ(refusal([](M& m) { m.mutable_cast(); }), "none");  // the model provides the tensors
 }

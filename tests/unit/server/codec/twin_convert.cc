@@ -323,6 +323,15 @@ absl::StatusOr<Encode> ToEngine(const v1::EncodeRequest& message) {
     case v1::CLS:
       out.pooling = Pooling::kCls;
       break;
+    case v1::LAST_TOKEN:
+      out.pooling = Pooling::kLastToken;
+      break;
+    case v1::MAXIMUM:
+      out.pooling = Pooling::kMaximum;
+      break;
+    case v1::WEIGHTED_MEAN:
+      out.pooling = Pooling::kWeightedMean;
+      break;
     default:
       return InvalidField("pooling", "no such pooling");
   }

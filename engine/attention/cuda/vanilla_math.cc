@@ -1,0 +1,130 @@
+// The math path of vanilla_cuda.h. No CUDA here: it computes wherever its tensors are, so tests run
+// it on the host.
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/gt.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/sub.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "engine/attention/cuda/choice.h"
+#include "engine/attention/cuda/vanilla_cuda.h"
+
+namespace castor::attention::cuda {
+namespace {
+
+// Scores that the math path computes at a time.
+struct Block {
+  int64_t first_row;  // counted in the sequence
+  int64_t rows;
+  int64_t first_head;
+  int64_t heads;
+};
+
+// The first key that some row of a block sees, and the one after the last. A causal mask leaves
+// all.
+std::pair<int64_t, int64_t> KeysOf(const Spec& spec, const Block& block, int64_t keys) {
+  if (!spec.window.has_value()) return {0, keys};
+  return {std::max<int64_t>(0, block.first_row - *spec.window),
+          std::min(keys, block.first_row + block.rows + *spec.window)};
+}
+
+// What the scores [heads, rows, keys] owe to places: biases, which are added to scores that are yet
+// to be multiplied by `magnitude`, and masks. `first_key` is the place of the first key, counted as
+// rows are.
+void AddPlaces(const Spec& spec, const Block& block, int64_t first_key, double magnitude,
+               at::Tensor& scores) {
+  const at::Device device = scores.device();
+  const at::TensorOptions index = at::TensorOptions().dtype(at::kLong).device(device);
+  const at::Tensor row =
+      at::arange(block.first_row, block.first_row + block.rows, index).unsqueeze(1);
+  const at::Tensor key = at::arange(first_key, first_key + scores.size(2), index);
+  const at::Tensor distance = at::sub(key, row);  // [rows, keys]
+  const auto of_heads = [&](const float* data, int64_t each) {
+    // Only read; from_blob takes no const pointer.
+    return at::from_blob(const_cast<float*>(data) + block.first_head * each, {block.heads, each},
+                         at::TensorOptions().dtype(at::kFloat).device(device));
+  };
+  const PositionBias& bias = spec.bias;
+  if (bias.table != nullptr) {
+    const at::Tensor place = at::clamp(distance, -bias.reach, bias.reach).add_(bias.reach);
+    scores.add_(at::index_select(of_heads(bias.table, 2 * bias.reach + 1), 1, place.flatten())
+                    .view_as(scores),
+                1 / magnitude);
+  }
+  if (bias.slopes != nullptr) {
+    scores.sub_(at::mul(of_heads(bias.slopes, 1).unsqueeze(2), at::abs(distance)), 1 / magnitude);
+  }
+  const auto hide = [&](const at::Tensor& hidden) {
+    scores.masked_fill_(hidden, -std::numeric_limits<float>::infinity());
+  };
+  if (IsCausal(spec)) hide(at::gt(distance, 0));
+  if (spec.window.has_value()) hide(at::gt(at::abs(distance), *spec.window));
+}
+
+}  // namespace
+
+at::Tensor MathAttention(const Spec& spec, const Sequences& s) {
+  const int32_t query_base = s.cu_seqlens_q[s.first];
+  const int32_t key_base = s.cu_seqlens_k[s.first];
+  // Masked scores, which are -infinity, are multiplied too, so the magnitude must not be 0, not
+  // even in float32.
+  const double sign = spec.softmax_scale < 0 ? -1 : (spec.softmax_scale > 0 ? 1 : 0);
+  const double magnitude = sign == 0 ? 1 : std::max<double>(std::abs(spec.softmax_scale), 0x1p-149);
+  at::Tensor output = at::empty({s.query.size(0), spec.heads, spec.value_dim}, s.query.options());
+  for (int64_t b = s.first; b < s.first + s.count; ++b) {
+    const int64_t queries = s.cu_seqlens_q[b + 1] - s.cu_seqlens_q[b];
+    const int64_t keys = s.cu_seqlens_k[b + 1] - s.cu_seqlens_k[b];
+    const at::Tensor query = s.query.narrow(0, s.cu_seqlens_q[b] - query_base, queries);
+    const at::Tensor key = s.key.narrow(0, s.cu_seqlens_k[b] - key_base, keys);
+    const at::Tensor value = s.value.narrow(0, s.cu_seqlens_k[b] - key_base, keys);
+    const at::Tensor rows = output.narrow(0, s.cu_seqlens_q[b] - query_base, queries);
+
+    // Heads in groups that a batched product's grid can hold.
+    for (int64_t h = 0; h < spec.heads; h += kMaxGridHeads) {
+      const int64_t heads = std::min(kMaxGridHeads, spec.heads - h);
+      const at::Tensor keys_t =  // [heads, head_dim, keys]
+          key.narrow(1, h, heads).to(at::kFloat).permute({1, 2, 0});
+      const at::Tensor values =  // [heads, keys, value_dim]
+          value.narrow(1, h, heads).to(at::kFloat).transpose(0, 1);
+      const int64_t step = MathBlockRows(heads, MathBlockKeys(spec, keys));
+      for (int64_t first = 0; first < queries; first += step) {
+        const int64_t count = std::min(step, queries - first);
+        const Block block{.first_row = first, .rows = count, .first_head = h, .heads = heads};
+        const auto [first_key, end_key] = KeysOf(spec, block, keys);
+        const int64_t seen = end_key - first_key;
+        at::Tensor scores =  // [heads, count, seen]
+            at::matmul(query.narrow(0, first, count)
+                           .narrow(1, h, heads)
+                           .to(at::kFloat)
+                           .transpose(0, 1)
+                           .mul(sign),
+                       keys_t.narrow(2, first_key, seen));
+        if (IsCausal(spec) || spec.positional()) {
+          AddPlaces(spec, block, first_key - (keys - queries), magnitude, scores);
+        }
+        // The maximum is subtracted before scaling, so that no scale makes scores infinite.
+        scores.sub_(scores.amax(-1, /*keepdim=*/true)).mul_(magnitude);
+        const at::Tensor sums =
+            at::matmul(at::softmax(scores, -1), values.narrow(1, first_key, seen));
+        rows.narrow(0, first, count).narrow(1, h, heads).copy_(sums.transpose(0, 1));
+      }
+    }
+  }
+  return output;
+}
+
+}  // namespace castor::attention::cuda

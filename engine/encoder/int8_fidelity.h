@@ -1,0 +1,22 @@
+// What 8 bits cost: the same texts through a model in float32 and in 8 bits.
+//
+// Both must have their networks on the CPU; on the thread that computes there.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/encoder/model.h"
+#include "engine/engine.h"
+
+namespace castor::encoder {
+
+// The means of the last layer's rows, of one text after another.
+absl::StatusOr<std::vector<float>> VectorsOfOwnTexts(std::shared_ptr<const Model> model);
+
+// Of vectors of `hidden` elements each.
+Int8Fidelity CompareVectors(const std::vector<float>& exact, const std::vector<float>& int8,
+                            int64_t hidden);
+
+}  // namespace castor::encoder

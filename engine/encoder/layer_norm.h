@@ -1,0 +1,41 @@
+// LayerNorm: of rows, or of their sum with a residual connection.
+//
+// Immutable; used on the engine thread of the device that has the weights.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "engine/kernels/cpu/norm.h"
+
+namespace castor::encoder {
+
+class LayerNorm {
+ public:
+  LayerNorm() = default;
+
+  // weight: [hidden]. bias: [hidden], or undefined. Both are float32 or bfloat16, on the device.
+  LayerNorm(at::Tensor weight, at::Tensor bias, double epsilon);
+
+  at::Tensor operator()(const at::Tensor& x) const;  // [rows, hidden]
+
+  // `out` = LayerNorm(x + residual), all [rows, hidden] and contiguous. `out` may be either; `x` is
+  // overwritten.
+  void AddNorm(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& out) const;
+
+  // The same in place of `x`, which it returns.
+  at::Tensor AddNorm(at::Tensor x, const at::Tensor& residual) const {
+    AddNorm(x, residual, x);
+    return x;
+  }
+
+ private:
+  // out = LayerNorm(x + residual), or LayerNorm(x) if there is none. Requires a kernel.
+  void Run(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& out) const;
+
+  const kernels::NormKernel* kernel_ = nullptr;  // null: at::layer_norm
+  at::Tensor weight_;                            // float32 with a kernel
+  at::Tensor bias_;                              // the same, or undefined
+  double epsilon_ = 0;
+};
+
+}  // namespace castor::encoder

@@ -1,0 +1,207 @@
+#include "engine/encoder/linear.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "engine/attention/parallel.h"
+#include "engine/base/run_control.h"
+#include "engine/encoder/quantize.h"
+
+namespace castor::encoder {
+namespace {
+
+using kernels::LinearKernel;
+using kernels::LinearType;
+using kernels::RowScale;
+
+// Best first.
+constexpr const LinearKernel* kLinearKernels[] = {
+#if defined(__x86_64__)
+    &kernels::kLinearAvx512,
+    &kernels::kLinearAvx2,
+    &kernels::kLinearBFloat16Avx512Bf16,
+    &kernels::kLinearBFloat16Avx512,
+    &kernels::kLinearBFloat16Avx2,
+    &kernels::kLinearInt8Avx512Vnni,
+    &kernels::kLinearInt8Avx2,
+#endif
+    nullptr,
+};
+
+const LinearKernel* FindKernel(at::Device device, LinearType type, int64_t in) {
+  if (!device.is_cpu()) return nullptr;
+  for (const LinearKernel* kernel : kLinearKernels) {
+    if (kernel == nullptr || kernel->type != type || !kernel->runs_here()) continue;
+    if (kernel->packs(in)) return kernel;
+  }
+  return nullptr;
+}
+
+std::optional<kernels::Activation> FusedActivation(std::optional<Activation> activation) {
+  if (!activation.has_value()) return kernels::Activation::kNone;
+  switch (*activation) {
+    case Activation::kGeluErf:
+      return kernels::Activation::kGeluErf;
+    case Activation::kGeluTanh:
+      return kernels::Activation::kGeluTanh;
+    case Activation::kQuickGelu:
+      return kernels::Activation::kQuickGelu;
+    case Activation::kRelu:
+      return kernels::Activation::kRelu;
+    case Activation::kSilu:
+      return kernels::Activation::kSilu;
+    case Activation::kTanh:
+      return kernels::Activation::kTanh;
+    case Activation::kMish:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// How a product is cut into tasks: blocks of rows by groups of panels.
+struct Cut {
+  int64_t tiles;   // of rows
+  int64_t blocks;  // of tiles
+  int64_t panels;
+  int64_t groups;  // of panels
+
+  Cut(const LinearKernel& kernel, int64_t rows, int64_t in, int64_t out) {
+    // A block's rows stay in the second-level cache while the panels go by.
+    constexpr int64_t kBlockRows = 96;
+    // A task should be worth taking, about 5 us or more of one core.
+    constexpr int64_t kTaskProducts = 500'000;
+    // Small products are shared evenly, whoever comes late.
+    constexpr int64_t kTasksPerWorker = 8;
+    tiles = (rows + kernel.tile_rows - 1) / kernel.tile_rows;
+    blocks = (rows + kBlockRows - 1) / kBlockRows;
+    panels = kernel.panels(out);
+    const int64_t wanted = kTasksPerWorker * attention::ParallelWorkers();
+    const int64_t most = std::max<int64_t>(1, rows * in * out / kTaskProducts);
+    groups = std::clamp<int64_t>(std::min(wanted, most) / blocks, 1, panels);
+  }
+};
+
+// Inputs as a kernel takes them.
+struct Inputs8 {
+  AlignedArray<uint8_t> values = {};  // [rows, stride]
+  int64_t stride = 0;
+  std::vector<RowScale> scales = {};  // [rows]
+};
+
+// Nothing ends what follows, so ParallelFor returns no error: callers give no more rows than a
+// checkpoint may wait for.
+
+// x: [rows, in], float32.
+Inputs8 Quantize(const LinearKernel& kernel, const at::Tensor& x) {
+  constexpr int64_t kTaskRows = 16;
+  constexpr double kOperations = 8;  // for an element
+  const int64_t rows = x.size(0), in = x.size(1);
+  Inputs8 out{.stride = (in + 3) / 4 * 4};
+  out.values = AllocateAligned<uint8_t>(rows * out.stride);
+  out.scales.resize(static_cast<size_t>(rows));
+  const float* const from = x.const_data_ptr<float>();
+  const auto run = [&](int, int64_t task) {
+    const int64_t end = std::min(rows, (task + 1) * kTaskRows);
+    for (int64_t r = task * kTaskRows; r < end; ++r) {
+      out.scales[static_cast<size_t>(r)] =
+          kernel.quantize(from + r * x.stride(0), in, out.values.get() + r * out.stride);
+    }
+  };
+  (void)attention::ParallelFor((rows + kTaskRows - 1) / kTaskRows,
+                               kOperations * static_cast<double>(rows) * static_cast<double>(in),
+                               RunToEnd(), run);
+  return out;
+}
+
+// Computes all rows.
+void Multiply(const LinearKernel& kernel, const kernels::PackedMatrix& matrix,
+              const kernels::LinearRows& rows, int64_t count, kernels::Activation activation) {
+  const Cut cut(kernel, count, matrix.in, matrix.out);
+  const double operations = 2.0 * static_cast<double>(count) * static_cast<double>(matrix.in) *
+                            static_cast<double>(matrix.out);
+  const auto run = [&](int, int64_t task) {
+    const int64_t block = task / cut.groups;
+    const int64_t group = task % cut.groups;
+    const auto row = [&](int64_t b) {
+      return std::min(count, cut.tiles * b / cut.blocks * kernel.tile_rows);
+    };
+    const auto panel = [&](int64_t g) { return cut.panels * g / cut.groups; };
+    kernel.run(matrix, rows, activation, row(block), row(block + 1), panel(group),
+               panel(group + 1));
+  };
+  (void)attention::ParallelFor(cut.blocks * cut.groups, operations, RunToEnd(), run);
+}
+
+}  // namespace
+
+Linear::Linear(at::Tensor weight, at::Tensor bias, bool int8)
+    : weight_(std::move(weight)), bias_(std::move(bias)) {
+  if (!weight_.defined()) return;  // it could not be read
+  out_ = weight_.size(0);
+  in_ = weight_.size(1);
+  const LinearType floats =
+      weight_.scalar_type() == at::kBFloat16 ? LinearType::kBFloat16 : LinearType::kFloat32;
+  kernel_ = FindKernel(weight_.device(), int8 ? LinearType::kInt8 : floats, in_);
+  // An input too long for sums of 8 bits stays in float32.
+  if (int8 && kernel_ == nullptr) kernel_ = FindKernel(weight_.device(), floats, in_);
+  if (kernel_ == nullptr) return;
+  if (bias_.defined()) bias_ = bias_.to(at::kFloat);
+  weight_ = weight_.contiguous();
+  packed_ = AllocateAligned<uint32_t>(kernel_->packed_words(in_, out_));
+  if (kernel_->type == LinearType::kInt8) {
+    Weights8 weights = QuantizeWeights(weight_, kernel_->panels(out_) * kernel_->panel_width);
+    kernel_->pack(weights.values.get(), in_, out_, packed_.get());
+    scales_ = std::move(weights.scales);
+    sums_ = std::move(weights.sums);
+  } else {
+    kernel_->pack(weight_.const_data_ptr(), in_, out_, packed_.get());
+  }
+  weight_.reset();
+}
+
+bool Linear::HasInt8(at::Device device) {
+  return FindKernel(device, LinearType::kInt8, 1) != nullptr;
+}
+
+int64_t Linear::scratch_bytes_of_row() const {
+  if (kernel_ == nullptr || kernel_->type != LinearType::kInt8) return 0;
+  return (in_ + 3) / 4 * 4 + static_cast<int64_t>(sizeof(RowScale));
+}
+
+at::Tensor Linear::operator()(const at::Tensor& x, std::optional<Activation> activation) const {
+  if (kernel_ == nullptr) {
+    at::Tensor y = at::linear(x, weight_, bias_);
+    return activation.has_value() ? Activate(*activation, std::move(y)) : y;
+  }
+  const at::Tensor from = x.stride(1) == 1 ? x : x.contiguous();
+  at::Tensor y = at::empty({x.size(0), out_}, x.options());
+  const kernels::PackedMatrix matrix{
+      .in = in_,
+      .out = out_,
+      .panels = packed_.get(),
+      .bias = bias_.defined() ? bias_.const_data_ptr<float>() : nullptr,
+      .scales = scales_.get(),
+      .sums = sums_.get(),
+  };
+  kernels::LinearRows rows{.x = from.const_data_ptr(),
+                           .x_stride = from.stride(0),
+                           .x_scales = nullptr,
+                           .y = y.mutable_data_ptr(),
+                           .y_stride = out_};
+  Inputs8 quantized{};
+  if (kernel_->type == LinearType::kInt8) {
+    quantized = Quantize(*kernel_, from);
+    rows.x = quantized.values.get();
+    rows.x_stride = quantized.stride;
+    rows.x_scales = quantized.scales.data();
+  }
+  const std::optional<kernels::Activation> fused = FusedActivation(activation);
+  Multiply(*kernel_, matrix, rows, x.size(0), fused.value_or(kernels::Activation::kNone));
+  return fused.has_value() ? y : Activate(*activation, std::move(y));
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,154 @@
+// The kernel of linear.h, written once over the vectors of simd_*.h and the steps of
+// linear_steps.inl.h.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "engine/kernels/cpu/activation.inl.h"
+#include "engine/kernels/cpu/linear.h"
+#include "engine/kernels/cpu/linear_steps.inl.h"
+
+namespace castor::kernels {
+
+template <typename V, typename Steps>
+class Linear {
+ public:
+  static constexpr int64_t kVectors = 2;  // in a panel
+  static constexpr int64_t kWidth = kVectors * V::kLanes;
+  static constexpr int kTileRows = V::kRows[kVectors];
+
+  static constexpr int64_t StepsOf(int64_t in) {
+    return (in + Steps::kInputs - 1) / Steps::kInputs;
+  }
+
+  static int64_t PackedWords(int64_t in, int64_t out) {
+    return (out + kWidth - 1) / kWidth * kWidth * StepsOf(in);
+  }
+
+  // A panel is [steps, kWidth]; outputs and inputs that do not exist have weights of zero.
+  static void Pack(const void* weights, int64_t in, int64_t out, uint32_t* panels) {
+    const auto* bytes = static_cast<const char*>(weights);
+    const int64_t row_bytes = in * 4 / Steps::kInputs;
+    const int64_t steps = StepsOf(in);
+    for (int64_t first = 0; first < out; first += kWidth) {
+      for (int64_t s = 0; s < steps; ++s) {
+        for (int64_t lane = 0; lane < kWidth; ++lane, ++panels) {
+          *panels = 0;
+          if (first + lane >= out) continue;
+          const int64_t left = row_bytes - s * 4;
+          std::memcpy(panels, bytes + (first + lane) * row_bytes + s * 4, left < 4 ? left : 4);
+        }
+      }
+    }
+  }
+
+  static void Run(const PackedMatrix& matrix, const LinearRows& rows, Activation activation,
+                  int64_t row_begin, int64_t row_end, int64_t panel_begin, int64_t panel_end) {
+    const int64_t steps = StepsOf(matrix.in);
+    for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+      const uint32_t* const weights = matrix.panels + panel * kWidth * steps;
+      for (int64_t row = row_begin; row < row_end; row += kTileRows) {
+        const int64_t count = row_end - row < kTileRows ? row_end - row : kTileRows;
+        alignas(64) uint32_t sums[kTileRows * kWidth];
+        kTiles.run[count](static_cast<const Bits*>(rows.x) + row * rows.x_stride, rows.x_stride,
+                          weights, steps, sums);
+        Finish(matrix, rows, activation, row, count, panel * kWidth, sums);
+      }
+    }
+  }
+
+ private:
+  using Vec = typename V::Vec;
+  using Sum = typename Steps::Sum;
+  using Bits = typename Steps::Row::Bits;
+  using Output = typename Steps::Output;
+
+  // How far ahead of their use weights are fetched, in words. With few rows a product waits for
+  // weights from memory, of which the processor's own prefetcher brings no more than 60 %.
+  static constexpr int64_t kAhead = 2048;
+
+  // R rows by a panel, over all inputs: sums [R, kWidth].
+  template <int R>
+  static void Tile(const Bits* __restrict x, int64_t stride, const uint32_t* __restrict weights,
+                   int64_t steps, uint32_t* __restrict sums) {
+    Sum sum[R][kVectors];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) sum[r][v] = Steps::Zero();
+    }
+    for (int64_t s = 0; s < steps; ++s) {
+      Sum weight[kVectors];
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v) {
+        const uint32_t* const at = weights + (s * kVectors + v) * V::kLanes;
+        weight[v] = Steps::Load(at);
+        __builtin_prefetch(at + kAhead, 0, 3);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const Sum inputs = Steps::Broadcast(x + r * stride + s * Steps::kInputs);
+#pragma GCC unroll 16
+        for (int v = 0; v < kVectors; ++v) Steps::MultiplyAdd(inputs, weight[v], sum[r][v]);
+      }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 16
+      for (int v = 0; v < kVectors; ++v)
+        Steps::Store(sums + (r * kVectors + v) * V::kLanes, sum[r][v]);
+    }
+  }
+
+  // Writes a tile's outputs, those from column `first` on.
+  static void Finish(const PackedMatrix& matrix, const LinearRows& rows, Activation activation,
+                     int64_t row, int64_t count, int64_t first, const uint32_t* sums) {
+    for (int64_t v = 0; v < kVectors; ++v) {
+      const int64_t column = first + v * V::kLanes;
+      if (column >= matrix.out) return;
+      const int64_t width = matrix.out - column < V::kLanes ? matrix.out - column : V::kLanes;
+      const Vec bias = matrix.bias == nullptr
+                           ? V::Zero()
+                           : Elements<V, Float32>::Load(matrix.bias + column, width);
+      const typename Steps::Columns columns(matrix, column);
+      for (int64_t r = 0; r < count; ++r) {
+        const Vec sum = Steps::Value(sums + (r * kVectors + v) * V::kLanes, columns, rows, row + r);
+        Elements<V, Output>::Store(
+            static_cast<typename Output::Bits*>(rows.y) + (row + r) * rows.y_stride + column,
+            Activations<V>::Apply(activation, V::Add(sum, bias)), width);
+      }
+    }
+  }
+
+  // The tiles by their number of rows.
+  struct Tiles {
+    void (*run[kTileRows + 1])(const Bits*, int64_t, const uint32_t*, int64_t, uint32_t*) = {};
+    constexpr Tiles() { Fill<kTileRows>(); }
+    template <int R>
+    constexpr void Fill() {
+      run[R] = &Tile<R>;
+      if constexpr (R > 1) Fill<R - 1>();
+    }
+  };
+  static constexpr Tiles kTiles{};
+};
+
+template <typename V, typename Steps>
+constexpr LinearKernel MakeLinearKernel(const char* backend, bool (*runs_here)()) {
+  using L = Linear<V, Steps>;
+  LinearKernel kernel = {.backend = backend,
+                         .type = Steps::kType,
+                         .runs_here = runs_here,
+                         .panel_width = L::kWidth,
+                         .tile_rows = L::kTileRows,
+                         .packs = &Steps::Packs,
+                         .packed_words = &L::PackedWords,
+                         .pack = &L::Pack,
+                         .run = &L::Run,
+                         .quantize = nullptr};
+  if constexpr (Steps::kType == LinearType::kInt8) kernel.quantize = &Steps::Quantize;
+  return kernel;
+}
+
+}  // namespace castor::kernels

@@ -1,0 +1,38 @@
+#include "engine/kernels/cpu/cpu_features.h"
+#include "engine/kernels/cpu/linear.inl.h"
+#include "engine/kernels/cpu/simd_avx2.h"
+
+namespace castor::kernels {
+namespace {
+
+struct Integers {
+  using Vec = __m256i;
+
+  static Vec Broadcast(int32_t x) { return _mm256_set1_epi32(x); }
+  static Vec Load(const void* p) { return _mm256_loadu_si256(static_cast<const Vec*>(p)); }
+  static void Store(void* p, Vec x) { _mm256_storeu_si256(static_cast<Vec*>(p), x); }
+  static Vec Subtract(Vec a, Vec b) { return _mm256_sub_epi32(a, b); }
+  static Vec Multiply(Vec a, Vec b) { return _mm256_mullo_epi32(a, b); }
+  static __m256 ToFloat(Vec x) { return _mm256_cvtepi32_ps(x); }
+  static void StoreBytes(uint8_t* p, __m256 x) {
+    const Vec words = _mm256_cvtps_epi32(x);
+    const __m128i halves =
+        _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(halves, halves));
+  }
+
+  // vpmaddubsw would saturate, so even and odd bytes are widened first.
+  static void MultiplyAddBytes(Vec x, Vec w, Vec& sum) {
+    const Vec even = _mm256_madd_epi16(_mm256_and_si256(x, _mm256_set1_epi16(0xff)),
+                                       _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8));
+    const Vec odd = _mm256_madd_epi16(_mm256_srli_epi16(x, 8), _mm256_srai_epi16(w, 8));
+    sum = _mm256_add_epi32(sum, _mm256_add_epi32(even, odd));
+  }
+};
+
+}  // namespace
+
+const LinearKernel kLinearInt8Avx2 =
+    MakeLinearKernel<Avx2, Int8Steps<Avx2, Integers>>("cpu-avx2", &HasAvx2);
+
+}  // namespace castor::kernels

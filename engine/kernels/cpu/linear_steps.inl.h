@@ -1,0 +1,139 @@
+// How a product goes through its inputs: a step is 32 bits of a row, and the same inputs' weights
+// of a vector of outputs. Everything is a template over the vector type, for the reason given in
+// flash.inl.h.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "engine/kernels/cpu/elements.inl.h"
+#include "engine/kernels/cpu/linear.h"
+#include "engine/kernels/cpu/rows.inl.h"
+
+namespace castor::kernels {
+
+// What the steps of floats have in common.
+template <typename V, typename Element>
+struct FloatSteps {
+  using Row = Element;
+  using Output = Element;
+  using Vec = typename V::Vec;
+  using Sum = Vec;
+  struct Columns {
+    Columns(const PackedMatrix&, int64_t) {}
+  };
+
+  static Sum Zero() { return V::Zero(); }
+  static Vec Load(const uint32_t* p) { return V::Load(reinterpret_cast<const float*>(p)); }
+  static Vec Broadcast(const void* p) {
+    float bits;
+    std::memcpy(&bits, p, sizeof(bits));
+    return V::Broadcast(bits);
+  }
+  static void Store(uint32_t* p, Sum sum) { V::Store(reinterpret_cast<float*>(p), sum); }
+  static Vec Value(const uint32_t* sum, const Columns&, const LinearRows&, int64_t) {
+    return Load(sum);
+  }
+};
+
+// One float.
+template <typename V>
+struct Float32Steps : FloatSteps<V, Float32> {
+  using Vec = typename V::Vec;
+  static constexpr LinearType kType = LinearType::kFloat32;
+  static constexpr int64_t kInputs = 1;
+
+  static bool Packs(int64_t) { return true; }
+  static void MultiplyAdd(Vec x, Vec w, Vec& sum) { sum = V::MultiplyAdd(x, w, sum); }
+};
+
+// Two bfloat16, whose products with the weights are exact in float32: the even input is added
+// before the odd one.
+template <typename V>
+struct BFloat16Steps : FloatSteps<V, BFloat16> {
+  using Vec = typename V::Vec;
+  static constexpr LinearType kType = LinearType::kBFloat16;
+  static constexpr int64_t kInputs = 2;
+
+  static bool Packs(int64_t in) { return in % 2 == 0; }
+  static void MultiplyAdd(Vec x, Vec w, Vec& sum) {
+    sum = V::MultiplyAdd(V::LowBrains(x), V::LowBrains(w), sum);
+    sum = V::MultiplyAdd(V::HighBrains(x), V::HighBrains(w), sum);
+  }
+};
+
+// Four inputs of eight bits. I has what floats do not: the instruction set's integers.
+template <typename V, typename I>
+struct Int8Steps {
+  struct Row {
+    using Bits = uint8_t;
+  };
+  using Output = Float32;
+  using Vec = typename V::Vec;
+  using Sum = typename I::Vec;
+  static constexpr LinearType kType = LinearType::kInt8;
+  static constexpr int64_t kInputs = 4;
+
+  struct Columns {
+    Columns(const PackedMatrix& matrix, int64_t column)
+        : scales(V::Load(matrix.scales + column)), sums(I::Load(matrix.sums + column)) {}
+    Vec scales;
+    Sum sums;
+  };
+
+  static bool Packs(int64_t in) { return in <= (int64_t{1} << 31) / (255 * 127) - 4; }
+  static Sum Zero() { return I::Broadcast(0); }
+  static Sum Load(const uint32_t* p) { return I::Load(p); }
+  static Sum Broadcast(const void* p) {
+    int32_t bits;
+    std::memcpy(&bits, p, sizeof(bits));
+    return I::Broadcast(bits);
+  }
+  static void MultiplyAdd(Sum x, Sum w, Sum& sum) { I::MultiplyAddBytes(x, w, sum); }
+  static void Store(uint32_t* p, Sum sum) { I::Store(p, sum); }
+  static Vec Value(const uint32_t* sum, const Columns& columns, const LinearRows& rows,
+                   int64_t row) {
+    const RowScale& x = rows.x_scales[row];
+    const Sum centred = I::Subtract(I::Load(sum), I::Multiply(I::Broadcast(x.zero), columns.sums));
+    return V::Multiply(I::ToFloat(centred), V::Multiply(columns.scales, V::Broadcast(x.scale)));
+  }
+
+  // 0 is always among the values, so that zeros stay exact.
+  static RowScale Quantize(const float* x, int64_t in, uint8_t* quantized) {
+    Vec least = V::Zero(), most = V::Zero();  // of -x, of x
+    ForColumns<V>(in, [&](int64_t e, int64_t count) {
+      const Vec at = Elements<V, Float32>::Load(x + e, count);
+      most = V::Max(at, most);
+      least = V::Max(V::Subtract(V::Zero(), at), least);
+    });
+    const float low = -Greatest(least), high = Greatest(most);
+    const float range = high - low;
+    if (!(range > 0)) {
+      for (int64_t e = 0; e < (in + 3) / 4 * 4; ++e) quantized[e] = 0;
+      return {.scale = 1, .zero = 0};
+    }
+    const float scale = range / 255;
+    const int32_t zero = static_cast<int32_t>(__builtin_rintf(-low / scale));
+    const Vec inverse = V::Broadcast(1 / scale);
+    const Vec offset = V::Broadcast(static_cast<float>(zero));
+    ForColumns<V>(in, [&](int64_t e, int64_t count) {
+      const Vec at = V::MultiplyAdd(Elements<V, Float32>::Load(x + e, count), inverse, offset);
+      alignas(64) uint8_t bytes[V::kLanes];
+      I::StoreBytes(bytes, V::Max(at, V::Zero()));
+      std::memcpy(quantized + e, bytes, static_cast<size_t>(count));
+    });
+    for (int64_t e = in; e % 4 != 0; ++e) quantized[e] = 0;
+    return {.scale = scale, .zero = zero};
+  }
+
+ private:
+  static float Greatest(Vec x) {
+    float lanes[V::kLanes];
+    V::Store(lanes, x);
+    float most = lanes[0];
+    for (const float lane : lanes) most = lane > most ? lane : most;
+    return most;
+  }
+};
+
+}  // namespace castor::kernels

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Compares Castor's encoder with other runtimes on this CPU and writes a table in Markdown: tokens
+# per second of 512 mixed texts, the median time of one text of 12 tokens, memory, and cosines.
+#   tests/bench/encoder_peers.sh [--quick] [OUT.md]     about 15 minutes; --quick: 4
+# All contenders are loaded at once and measured in turn, in an order that changes each round, since
+# absolute times on a shared machine mean little. Needs the Release build of tests/run.sh and the
+# model of deploy/setup.sh. Installs the others into ~/.cache/castor (about 1.5 GB).
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+cd "$root"
+
+rounds=7 out=/dev/stdout
+for arg in "$@"; do
+  case $arg in
+    --quick) rounds=2 ;;
+    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -*) printf 'encoder_peers: unknown option %s (see --help)\n' "$arg" >&2; exit 2 ;;
+    *) out=$arg ;;
+  esac
+done
+
+venv=${XDG_CACHE_HOME:-$HOME/.cache}/castor/encoder-peers
+python=$venv/bin/python
+if ! "$python" -c 'import ctranslate2, nncf, onnxruntime, openvino, sentence_transformers' \
+  2>/dev/null; then
+  printf '== installing the others into %s\n' "$venv" >&2
+  python3 -m venv "$venv"
+  "$venv/bin/pip" -q install -r tests/bench/encoder_peers/requirements.txt >&2
+  "$venv/bin/pip" -q install --no-deps sentence-transformers==5.1.2 >&2
+  # LibTorch's own wheel, as Castor has it.
+  "$python" - .deps/venv/lib/python3.*/site-packages <<'PYTHON'
+import pathlib, site, sys
+path = pathlib.Path(sys.argv[1]).resolve()
+pathlib.Path(site.getsitepackages()[0], "castor_torch.pth").write_text(
+    f"import sys; sys.path.append({str(path)!r})\n")
+PYTHON
+fi
+exec "$python" tests/bench/encoder_peers/compare.py --rounds "$rounds" --out "$out"

@@ -1,0 +1,88 @@
+#include "engine/base/team.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace castor {
+namespace {
+
+TEST(TeamTest, TheOwnerWorksAndHelpersAtMostOnceEach) {
+  Team team(3);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<std::atomic<int>> calls(4);
+    team.Run(4, [&](int thread) { ++calls[thread]; });
+    EXPECT_EQ(calls[0], 1);
+    for (const auto& times : calls) EXPECT_LE(times, 1);
+  }
+}
+
+TEST(TeamTest, HelpersCome) {
+  Team team(1);
+  std::atomic<bool> came = false;
+  team.Run(2, [&](int thread) {
+    if (thread == 1) came = true;
+    while (!came) std::this_thread::yield();
+  });
+  EXPECT_TRUE(came);
+}
+
+// Also those that have fallen asleep, or are about to.
+TEST(TeamTest, HelpersComeAfterAPause) {
+  Team team(1);
+  for (int round = 0; round < 50; ++round) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(20 * (round % 8));
+    while (std::chrono::steady_clock::now() < end) {
+    }
+    std::atomic<bool> came = false;
+    team.Run(2, [&](int thread) {
+      if (thread == 1) came = true;
+      while (!came) std::this_thread::yield();
+    });
+  }
+}
+
+TEST(TeamTest, NobodyIsAtWorkWhenARoundReturns) {
+  Team team(3);
+  int64_t sum = 0;  // not atomic: the owner reads what helpers wrote
+  std::vector<int64_t> parts(4);
+  for (int64_t round = 0; round < 2000; ++round) {
+    std::atomic<int64_t> next = 0;
+    team.Run(4, [&](int thread) {
+      while (next++ < 8) ++parts[thread];
+    });
+    for (int64_t& part : parts) sum += std::exchange(part, 0);
+    EXPECT_EQ(sum, 8 * (round + 1));
+  }
+}
+
+TEST(TeamTest, ARoundForFewerThreadsLeavesOthersOut) {
+  Team team(3);
+  for (int round = 0; round < 500; ++round) {
+    std::atomic<bool> out_of_range = false;
+    team.Run(1 + round % 3, [&](int thread) {
+      if (thread > round % 3) out_of_range = true;
+    });
+    EXPECT_FALSE(out_of_range);
+  }
+}
+
+TEST(TeamTest, WithoutHelpersTheOwnerWorksAlone) {
+  Team team(0);
+  int calls = 0;
+  team.Run(4, [&](int thread) {
+    EXPECT_EQ(thread, 0);
+    ++calls;
+  });
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(TeamTest, EndsWithoutARound) { const Team team(4); }
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,131 @@
+// Products of 8 bits: exact sums, whatever the instruction set, and inputs within half a step.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "engine/base/aligned.h"
+#include "engine/kernels/cpu/linear.h"
+#include "tests/support/seeded.h"
+
+namespace castor::kernels {
+namespace {
+
+std::vector<const LinearKernel*> Int8KernelsHere() {
+  std::vector<const LinearKernel*> here;
+#if defined(__x86_64__)
+  for (const LinearKernel* kernel : {&kLinearInt8Avx512Vnni, &kLinearInt8Avx2}) {
+    if (kernel->runs_here()) here.push_back(kernel);
+  }
+#endif
+  return here;
+}
+
+class LinearInt8Test : public ::testing::Test, public Seeded {
+ protected:
+  // Rows by weights, all random, by `kernel`, and by definition in double precision.
+  void ExpectProduct(const LinearKernel& kernel, int64_t rows, int64_t in, int64_t out,
+                     bool extremes) {
+    const int64_t stride = (in + 3) / 4 * 4;
+    std::vector<uint8_t> x(rows * stride);
+    for (uint8_t& value : x) value = static_cast<uint8_t>(extremes ? 255 : Uniform(0, 255));
+    std::vector<int8_t> weights(out * in);
+    for (int8_t& value : weights) value = static_cast<int8_t>(extremes ? -127 : Uniform(-127, 127));
+    std::vector<RowScale> x_scales(rows);
+    for (RowScale& row : x_scales) {
+      row = {.scale = static_cast<float>(Uniform(1, 100)) / 1000,
+             .zero = static_cast<int32_t>(Uniform(0, 255))};
+    }
+    const int64_t padded = kernel.panels(out) * kernel.panel_width;
+    std::vector<float> scales(padded, 1), bias(out);
+    std::vector<int32_t> sums(padded);
+    for (int64_t o = 0; o < out; ++o) {
+      scales[o] = static_cast<float>(Uniform(1, 100)) / 1000;
+      bias[o] = static_cast<float>(Uniform(-100, 100));
+      for (int64_t i = 0; i < in; ++i) sums[o] += weights[o * in + i];
+    }
+    auto panels = AllocateAligned<uint32_t>(kernel.packed_words(in, out));
+    kernel.pack(weights.data(), in, out, panels.get());
+    std::vector<float> y(rows * out);
+    kernel.run({.in = in,
+                .out = out,
+                .panels = panels.get(),
+                .bias = bias.data(),
+                .scales = scales.data(),
+                .sums = sums.data()},
+               {.x = x.data(),
+                .x_stride = stride,
+                .x_scales = x_scales.data(),
+                .y = y.data(),
+                .y_stride = out},
+               Activation::kNone, 0, rows, 0, kernel.panels(out));
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t o = 0; o < out; ++o) {
+        int64_t sum = 0;
+        for (int64_t i = 0; i < in; ++i) {
+          sum += (x[r * stride + i] - x_scales[r].zero) * weights[o * in + i];
+        }
+        const double product = double{x_scales[r].scale} * scales[o] * static_cast<double>(sum);
+        ASSERT_NEAR(y[r * out + o], product + bias[o],
+                    0x1p-21 * (std::abs(product) + std::abs(bias[o])))
+            << kernel.backend << " row " << r << " output " << o << " of " << out << ", " << in
+            << " inputs";
+      }
+    }
+  }
+};
+
+TEST_F(LinearInt8Test, IsTheProductByItsDefinition) {
+  for (const LinearKernel* kernel : Int8KernelsHere()) {
+    for (int trial = 0; trial < 40; ++trial) {
+      ExpectProduct(*kernel, UpTo(40), UpTo(300), UpTo(120), /*extremes=*/false);
+    }
+  }
+}
+
+// Nothing saturates, and the longest sum that a kernel takes does not overflow.
+TEST_F(LinearInt8Test, TheGreatestSumsAreExact) {
+  for (const LinearKernel* kernel : Int8KernelsHere()) {
+    int64_t in = 1;
+    while (kernel->packs(in + 1)) ++in;
+    EXPECT_GT(in, 60'000);
+    ExpectProduct(*kernel, 2, in, 3, /*extremes=*/true);
+    EXPECT_FALSE(kernel->packs(in + 1));
+  }
+}
+
+TEST_F(LinearInt8Test, AnInputIsWithinHalfAStep) {
+  for (const LinearKernel* kernel : Int8KernelsHere()) {
+    for (int trial = 0; trial < 200; ++trial) {
+      const int64_t in = UpTo(100);
+      std::vector<float> x(in);
+      const double offset = static_cast<double>(Uniform(-20, 20));
+      std::normal_distribution<float> normal(static_cast<float>(offset), 5);
+      for (float& value : x) value = trial % 4 == 0 ? 0 : normal(random_);
+      std::vector<uint8_t> quantized((in + 3) / 4 * 4, 77);
+      const RowScale row = kernel->quantize(x.data(), in, quantized.data());
+      EXPECT_GE(row.zero, 0);
+      EXPECT_LE(row.zero, 255);
+      for (int64_t i = 0; i < in; ++i) {
+        EXPECT_NEAR(row.scale * static_cast<float>(quantized[i] - row.zero), x[i],
+                    0.501 * row.scale)
+            << kernel->backend;
+      }
+      for (size_t i = in; i < quantized.size(); ++i) EXPECT_EQ(quantized[i], 0);
+    }
+  }
+}
+
+TEST_F(LinearInt8Test, ZerosStayZeros) {
+  for (const LinearKernel* kernel : Int8KernelsHere()) {
+    const std::vector<float> x = {0, 3.7F, 0, -1.3F, 0};
+    std::vector<uint8_t> quantized(8);
+    const RowScale row = kernel->quantize(x.data(), 5, quantized.data());
+    for (const int i : {0, 2, 4}) EXPECT_EQ(quantized[i], row.zero);
+  }
+}
+
+}  // namespace
+}  // namespace castor::kernels

@@ -1,0 +1,97 @@
+// LayerNorm against its definition in double precision, by every kernel that this processor can
+// run.
+
+#include "engine/kernels/cpu/norm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "tests/support/seeded.h"
+#include "tests/unit/kernels_cpu/elements.h"
+
+namespace castor::kernels {
+namespace {
+
+std::vector<const NormKernel*> NormKernelsHere() {
+  std::vector<const NormKernel*> here;
+#if defined(__x86_64__)
+  for (const NormKernel* kernel : {&kNormAvx512, &kNormAvx2}) {
+    if (kernel->runs_here()) here.push_back(kernel);
+  }
+#endif
+  return here;
+}
+
+struct Weights {
+  std::vector<float> weight, bias;
+
+  Weights(int64_t hidden, std::mt19937& random) {
+    std::normal_distribution<float> normal;
+    for (int64_t e = 0; e < hidden; ++e) {
+      weight.push_back(normal(random));
+      bias.push_back(normal(random));
+    }
+  }
+};
+
+class NormKernelTest : public ::testing::Test, public Seeded {};
+
+TEST_F(NormKernelTest, IsLayerNormByItsDefinition) {
+  for (const NormKernel* kernel : NormKernelsHere()) {
+    for (int trial = 0; trial < 60; ++trial) {
+      const Element element = trial % 2 == 0 ? Element::kFloat32 : Element::kBFloat16;
+      const int64_t hidden = Uniform(2, 201);
+      const int64_t rows = Uniform(1, 5);
+      const bool with_bias = trial % 3 != 0, with_residual = trial % 5 != 0;
+      const Weights weights(hidden, random_);
+      const NormShape shape{.element = element,
+                            .hidden = hidden,
+                            .weight = weights.weight.data(),
+                            .bias = with_bias ? weights.bias.data() : nullptr,
+                            .epsilon = 1e-5f};
+      ElementArray x = ElementArray::Random(element, rows * hidden, 3, random_);
+      const ElementArray residual = ElementArray::Random(element, rows * hidden, 1, random_);
+      const ElementArray before = x;
+      kernel->run(shape, x.data(), with_residual ? residual.data() : nullptr, x.data(), rows);
+      for (int64_t r = 0; r < rows; ++r) {
+        const auto at = [&](int64_t e) {
+          const int64_t i = r * hidden + e;
+          return before[i] + (with_residual ? residual[i] : 0);
+        };
+        double mean = 0, variance = 0;
+        for (int64_t e = 0; e < hidden; ++e) mean += at(e) / static_cast<double>(hidden);
+        for (int64_t e = 0; e < hidden; ++e) {
+          variance += (at(e) - mean) * (at(e) - mean) / static_cast<double>(hidden);
+        }
+        for (int64_t e = 0; e < hidden; ++e) {
+          const double unit = (at(e) - mean) / std::sqrt(variance + 1e-5);
+          const double expected = unit * weights.weight[e] + (with_bias ? weights.bias[e] : 0);
+          ASSERT_NEAR(x[r * hidden + e], expected, 2e-5 + std::abs(expected) * Rounding(element))
+              << kernel->backend << " element " << e << " of " << hidden;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(NormKernelTest, ARowOfEqualElementsBecomesTheBias) {
+  for (const NormKernel* kernel : NormKernelsHere()) {
+    const int64_t hidden = 37;
+    const Weights weights(hidden, random_);
+    const NormShape shape{.element = Element::kFloat32,
+                          .hidden = hidden,
+                          .weight = weights.weight.data(),
+                          .bias = weights.bias.data(),
+                          .epsilon = 1e-12f};
+    const std::vector<float> x(hidden, 2);
+    std::vector<float> y(hidden);
+    kernel->run(shape, x.data(), nullptr, y.data(), 1);
+    EXPECT_EQ(y, weights.bias) << kernel->backend;
+  }
+}
+
+}  // namespace
+}  // namespace castor::kernels
