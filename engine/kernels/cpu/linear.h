@@ -6,7 +6,7 @@
 // products of bfloat16 are exact, except that the processor's own instruction for them takes
 // subnormals for zeros. That of int8 is exact in 32 bits, until scales make it float32: a weight is
 // scale[output] w, with w in [-127, 127], an input is scale[row] (x - zero[row]), with x in
-// [0, 255].
+// [0, 255], or in [0, 127] where the instruction set's products of bytes hold no more.
 //
 // An output depends on its row and its column of the matrix alone: its sum runs over the inputs in
 // order, whichever tile, lane or thread computes it.
@@ -72,9 +72,10 @@ struct LinearKernel {
   void (*run)(const PackedMatrix& matrix, const LinearRows& rows, Activation activation,
               int64_t row_begin, int64_t row_end, int64_t panel_begin, int64_t panel_end);
 
-  // int8: turns a row of float32 into the 8 bits that serve it best, [in] rounded up to a multiple
-  // of four. Null for other types.
+  // int8: turns a row of float32 into the bytes that serve it best, [in] rounded up to a multiple
+  // of four, none above `most_input`. Null for other types.
   RowScale (*quantize)(const float* x, int64_t in, uint8_t* quantized);
+  int32_t most_input;
 
   int64_t panels(int64_t out) const { return (out + panel_width - 1) / panel_width; }
 };

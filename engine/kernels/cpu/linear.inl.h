@@ -16,7 +16,7 @@ class Linear {
  public:
   static constexpr int64_t kVectors = 2;  // in a panel
   static constexpr int64_t kWidth = kVectors * V::kLanes;
-  static constexpr int kTileRows = V::kRows[kVectors];
+  static constexpr int kTileRows = Steps::kTileRows;
 
   static constexpr int64_t StepsOf(int64_t in) {
     return (in + Steps::kInputs - 1) / Steps::kInputs;
@@ -146,8 +146,12 @@ constexpr LinearKernel MakeLinearKernel(const char* backend, bool (*runs_here)()
                          .packed_words = &L::PackedWords,
                          .pack = &L::Pack,
                          .run = &L::Run,
-                         .quantize = nullptr};
-  if constexpr (Steps::kType == LinearType::kInt8) kernel.quantize = &Steps::Quantize;
+                         .quantize = nullptr,
+                         .most_input = 0};
+  if constexpr (Steps::kType == LinearType::kInt8) {
+    kernel.quantize = &Steps::Quantize;
+    kernel.most_input = Steps::kMostInput;
+  }
   return kernel;
 }
 

@@ -10,6 +10,8 @@ struct Avx512Vnni : Avx512 {};
 
 struct Integers {
   using Vec = __m512i;
+  static constexpr int32_t kMostInput = 255;
+  static constexpr int kTileRows = Avx512::kRows[2];
 
   static Vec Broadcast(int32_t x) { return _mm512_set1_epi32(x); }
   static Vec Load(const void* p) { return _mm512_loadu_si512(p); }

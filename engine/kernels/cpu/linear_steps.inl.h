@@ -19,6 +19,7 @@ struct FloatSteps {
   using Output = Element;
   using Vec = typename V::Vec;
   using Sum = Vec;
+  static constexpr int kTileRows = V::kRows[2];
   struct Columns {
     Columns(const PackedMatrix&, int64_t) {}
   };
@@ -62,7 +63,8 @@ struct BFloat16Steps : FloatSteps<V, BFloat16> {
   }
 };
 
-// Four inputs of eight bits. I has what floats do not: the instruction set's integers.
+// Four inputs of eight bits or fewer. I has what floats do not: the instruction set's integers, and
+// which inputs its products are exact for.
 template <typename V, typename I>
 struct Int8Steps {
   struct Row {
@@ -73,6 +75,8 @@ struct Int8Steps {
   using Sum = typename I::Vec;
   static constexpr LinearType kType = LinearType::kInt8;
   static constexpr int64_t kInputs = 4;
+  static constexpr int32_t kMostInput = I::kMostInput;
+  static constexpr int kTileRows = I::kTileRows;
 
   struct Columns {
     Columns(const PackedMatrix& matrix, int64_t column)
@@ -81,7 +85,7 @@ struct Int8Steps {
     Sum sums;
   };
 
-  static bool Packs(int64_t in) { return in <= (int64_t{1} << 31) / (255 * 127) - 4; }
+  static bool Packs(int64_t in) { return in <= (int64_t{1} << 31) / (kMostInput * 127) - 4; }
   static Sum Zero() { return I::Broadcast(0); }
   static Sum Load(const uint32_t* p) { return I::Load(p); }
   static Sum Broadcast(const void* p) {
@@ -112,7 +116,7 @@ struct Int8Steps {
       for (int64_t e = 0; e < (in + 3) / 4 * 4; ++e) quantized[e] = 0;
       return {.scale = 1, .zero = 0};
     }
-    const float scale = range / 255;
+    const float scale = range / kMostInput;
     const int32_t zero = static_cast<int32_t>(__builtin_rintf(-low / scale));
     const Vec inverse = V::Broadcast(1 / scale);
     const Vec offset = V::Broadcast(static_cast<float>(zero));

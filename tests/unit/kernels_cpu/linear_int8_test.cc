@@ -30,13 +30,14 @@ class LinearInt8Test : public ::testing::Test, public Seeded {
                      bool extremes) {
     const int64_t stride = (in + 3) / 4 * 4;
     std::vector<uint8_t> x(rows * stride);
-    for (uint8_t& value : x) value = static_cast<uint8_t>(extremes ? 255 : Uniform(0, 255));
+    const int32_t most = kernel.most_input;
+    for (uint8_t& value : x) value = static_cast<uint8_t>(extremes ? most : Uniform(0, most));
     std::vector<int8_t> weights(out * in);
     for (int8_t& value : weights) value = static_cast<int8_t>(extremes ? -127 : Uniform(-127, 127));
     std::vector<RowScale> x_scales(rows);
     for (RowScale& row : x_scales) {
       row = {.scale = static_cast<float>(Uniform(1, 100)) / 1000,
-             .zero = static_cast<int32_t>(Uniform(0, 255))};
+             .zero = static_cast<int32_t>(Uniform(0, most))};
     }
     const int64_t padded = kernel.panels(out) * kernel.panel_width;
     std::vector<float> scales(padded, 1), bias(out);
@@ -107,11 +108,12 @@ TEST_F(LinearInt8Test, AnInputIsWithinHalfAStep) {
       std::vector<uint8_t> quantized((in + 3) / 4 * 4, 77);
       const RowScale row = kernel->quantize(x.data(), in, quantized.data());
       EXPECT_GE(row.zero, 0);
-      EXPECT_LE(row.zero, 255);
+      EXPECT_LE(row.zero, kernel->most_input);
       for (int64_t i = 0; i < in; ++i) {
         EXPECT_NEAR(row.scale * static_cast<float>(quantized[i] - row.zero), x[i],
                     0.501 * row.scale)
             << kernel->backend;
+        EXPECT_LE(quantized[i], kernel->most_input) << kernel->backend;
       }
       for (size_t i = in; i < quantized.size(); ++i) EXPECT_EQ(quantized[i], 0);
     }
