@@ -9,11 +9,24 @@ int64_t ReadSize(ConfigReader& config, std::string_view key, int64_t fallback) {
   return config.Int(key, fallback, 1, kMaxSize);
 }
 
-Activation ReadActivation(ConfigReader& config, std::string_view key) {
-  const std::string name = config.String(key, "gelu");
+Activation ReadActivation(ConfigReader& config, std::string_view key, std::string_view fallback) {
+  const std::string name = config.String(key, fallback);
   if (const std::optional<Activation> known = ParseActivation(name)) return *known;
   config.Fail(key, "unknown activation \"" + name + "\"");
   return Activation::kGeluErf;
+}
+
+double ReadEpsilon(ConfigReader& config, std::string_view key, double fallback) {
+  const double epsilon = config.Double(key, fallback);
+  if (epsilon < 0) config.Fail(key, "must not be negative");
+  return epsilon;
+}
+
+void RefuseTrue(ConfigReader& config, std::initializer_list<std::string_view> keys,
+                std::string_view why) {
+  for (const std::string_view key : keys) {
+    if (config.Bool(key, false)) config.Fail(key, why);
+  }
 }
 
 void CheckHeads(ConfigReader& config, std::string_view key, const BodyInfo& info) {

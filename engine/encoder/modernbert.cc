@@ -24,11 +24,10 @@ constexpr PreNormNames kModernBertNames = {
     .final_norm = "final_norm",
     .layers = "layers",
     .attention_norm = "attn_norm",
-    .qkv = "attn.Wqkv",
+    .qkv = {.query = "attn.Wqkv"},
     .attention_output = "attn.Wo",
     .mlp_norm = "mlp_norm",
-    .mlp_in = "mlp.Wi",
-    .mlp_out = "mlp.Wo",
+    .mlp = {.in = "mlp.Wi", .out = "mlp.Wo"},
 };
 
 constexpr std::string_view kGlobal = "full_attention";
@@ -85,10 +84,11 @@ void ReadRotations(ConfigReader& config, PreNormConfig* body) {
   for (const std::string& key : config.Keys("rope_parameters")) {
     if (key != kGlobal && key != kLocal) config.Fail("rope_parameters." + key, "is not known");
   }
-  body->global_theta = ReadTheta(config, kGlobal, "global_rope_theta", 160'000);
+  body->global_rope.theta = ReadTheta(config, kGlobal, "global_rope_theta", 160'000);
   // Transformers 4 takes null for the other layers' theta.
-  body->local_theta = ReadTheta(config, kLocal, "local_rope_theta",
-                                config.IsNull("local_rope_theta") ? body->global_theta : 10'000);
+  body->local_rope.theta =
+      ReadTheta(config, kLocal, "local_rope_theta",
+                config.IsNull("local_rope_theta") ? body->global_rope.theta : 10'000);
 }
 
 // The number of tokens on each side.
@@ -121,13 +121,15 @@ absl::StatusOr<FamilyModel> BuildModernBert(ConfigReader& config, WeightReader& 
   if (body.info.local_layers < body.info.layers) body.info.kernels = SoftmaxKernels();
   ReadRotations(config, &body);
   body.words = ReadSize(config, "vocab_size", 50368);
-  body.intermediate = ReadSize(config, "intermediate_size", 1152);
-  body.epsilon = config.Double("norm_eps", 1e-5);
-  if (body.epsilon < 0) config.Fail("norm_eps", "must not be negative");
-  body.activation = ReadActivation(config, "hidden_activation");
+  body.epsilon = ReadEpsilon(config, "norm_eps", 1e-5);
   body.norm_bias = config.Bool("norm_bias", false);
   body.attention_bias = config.Bool("attention_bias", false);
-  body.mlp_bias = config.Bool("mlp_bias", false);
+  const bool mlp_bias = config.Bool("mlp_bias", false);
+  body.mlp = {.width = ReadSize(config, "intermediate_size", 1152),
+              .activation = ReadActivation(config, "hidden_activation"),
+              .gated = true,
+              .in_bias = mlp_bias,
+              .out_bias = mlp_bias};
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", 8192)};
   if (!config.status().ok()) return config.status();
