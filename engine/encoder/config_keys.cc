@@ -29,6 +29,21 @@ void RefuseTrue(ConfigReader& config, std::initializer_list<std::string_view> ke
   }
 }
 
+void ReadLayerTypes(ConfigReader& config, std::vector<bool>* local) {
+  if (!config.Has("layer_types")) return;
+  const std::vector<std::string> types = config.Strings("layer_types");
+  if (types.size() != local->size()) {
+    config.Fail("layer_types", "does not name num_hidden_layers layers");
+    return;
+  }
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (types[i] != kGlobalLayer && types[i] != kLocalLayer) {
+      config.Fail("layer_types", "\"" + types[i] + "\" is not known");
+    }
+    (*local)[i] = types[i] == kLocalLayer;
+  }
+}
+
 void CheckHeads(ConfigReader& config, std::string_view key, const BodyInfo& info) {
   if (info.hidden % info.heads != 0) config.Fail(key, "does not divide the hidden size");
 }

@@ -5,6 +5,7 @@
 #include "engine/encoder/bert.h"
 #include "engine/encoder/distilbert.h"
 #include "engine/encoder/eurobert.h"
+#include "engine/encoder/gemma.h"
 #include "engine/encoder/gte.h"
 #include "engine/encoder/jina_v3.h"
 #include "engine/encoder/modernbert.h"
@@ -20,6 +21,7 @@ constexpr Family kFamilies[] = {
     {"camembert", BuildRoberta},
     {"distilbert", BuildDistilBert},
     {"eurobert", BuildEuroBert},
+    {"gemma3_text", BuildGemma},
     {"gte", BuildGte},
     {"jina_embeddings_v3", BuildJinaV3},
     {"modernbert", BuildModernBert},

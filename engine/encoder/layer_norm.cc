@@ -38,8 +38,9 @@ LayerNorm::LayerNorm(at::Tensor weight, at::Tensor bias, double epsilon, NormKin
     : weight_(std::move(weight)), bias_(std::move(bias)), epsilon_(epsilon), kind_(kind) {
   if (!weight_.defined()) return;  // it could not be read
   kernel_ = FindNormKernel(weight_);
+  if (kernel_ != nullptr) weight_ = weight_.to(at::kFloat);
+  if (kind_ == NormKind::kRmsNormLessOne) weight_ = weight_.add(1);
   if (kernel_ == nullptr) return;
-  weight_ = weight_.to(at::kFloat);
   if (bias_.defined()) bias_ = bias_.to(at::kFloat);
 }
 

@@ -5,11 +5,17 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+
 #include "engine/kernels/cpu/norm.h"
 
 namespace castor::encoder {
 
-enum class NormKind { kLayerNorm, kRmsNorm };
+enum class NormKind {
+  kLayerNorm,
+  kRmsNorm,
+  kRmsNormLessOne,  // what is stored is the weight less one
+};
 
 class LayerNorm {
  public:
@@ -19,6 +25,8 @@ class LayerNorm {
   // An RMSNorm has no bias.
   LayerNorm(at::Tensor weight, at::Tensor bias, double epsilon,
             NormKind kind = NormKind::kLayerNorm);
+
+  int64_t size() const { return weight_.size(0); }  // of a row
 
   at::Tensor operator()(const at::Tensor& x) const;  // [rows, hidden]
 

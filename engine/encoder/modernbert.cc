@@ -9,6 +9,7 @@
 
 #include "engine/encoder/config_keys.h"
 #include "engine/encoder/pre_norm.h"
+#include "engine/encoder/rope_keys.h"
 #include "engine/kernel_table.h"
 
 namespace castor::encoder {
@@ -30,65 +31,22 @@ constexpr PreNormNames kModernBertNames = {
     .mlp = {.in = "mlp.Wi", .out = "mlp.Wo"},
 };
 
-constexpr std::string_view kGlobal = "full_attention";
-constexpr std::string_view kLocal = "sliding_attention";
-
 // Which layers are local, as transformers 5 lists them, or 4 counts them.
 std::vector<bool> ReadLocalLayers(ConfigReader& config, int64_t layers) {
   std::vector<bool> local;
   const int64_t every = config.Int("global_attn_every_n_layers", 3, 1, kMaxLayers);
   for (int64_t i = 0; i < layers; ++i) local.push_back(i % every != 0);
-  if (!config.Has("layer_types")) return local;
-  const std::vector<std::string> types = config.Strings("layer_types");
-  if (static_cast<int64_t>(types.size()) != layers) {
-    config.Fail("layer_types", "does not name num_hidden_layers layers");
-    return local;
-  }
-  for (size_t i = 0; i < types.size(); ++i) {
-    if (types[i] != kGlobal && types[i] != kLocal) {
-      config.Fail("layer_types", "\"" + types[i] + "\" is not known");
-    }
-    local[i] = types[i] == kLocal;
-  }
+  ReadLayerTypes(config, &local);
   return local;
 }
 
-// The base of one kind of layer's rotation: `before` is the key that it had in transformers 4.
-double ReadTheta(ConfigReader& config, std::string_view kind, std::string_view before,
-                 double fallback) {
-  const std::string parameters = "rope_parameters." + std::string(kind);
-  for (const std::string& key : config.Keys(parameters)) {
-    if (key != "rope_type" && key != "rope_theta") {
-      config.Fail(parameters + "." + key, "is not supported");
-    }
-  }
-  const std::string type = config.String(parameters + ".rope_type", "default");
-  if (type != "default") {
-    config.Fail(parameters + ".rope_type", "\"" + type + "\" is not supported; \"default\" is");
-  }
-  const std::string key =
-      config.Has(parameters + ".rope_theta") ? parameters + ".rope_theta" : std::string(before);
-  const double theta = config.Double(key, fallback);
-  if (theta <= 0) config.Fail(key, "must be positive");
-  return theta;
-}
-
 void ReadRotations(ConfigReader& config, PreNormConfig* body) {
-  if (config.Has("rope_scaling")) {
-    const std::string type =
-        config.String("rope_scaling.rope_type", config.String("rope_scaling.type", "missing"));
-    if (type != "default") {
-      config.Fail("rope_scaling", "a rope_type \"" + type + "\" is not supported; \"default\" is");
-    }
-  }
-  for (const std::string& key : config.Keys("rope_parameters")) {
-    if (key != kGlobal && key != kLocal) config.Fail("rope_parameters." + key, "is not known");
-  }
-  body->global_rope.theta = ReadTheta(config, kGlobal, "global_rope_theta", 160'000);
+  RefuseOtherRotations(config);
+  body->global_rope.theta = ReadThetaOfKind(config, kGlobalLayer, "global_rope_theta", 160'000);
   // Transformers 4 takes null for the other layers' theta.
   body->local_rope.theta =
-      ReadTheta(config, kLocal, "local_rope_theta",
-                config.IsNull("local_rope_theta") ? body->global_rope.theta : 10'000);
+      ReadThetaOfKind(config, kLocalLayer, "local_rope_theta",
+                      config.IsNull("local_rope_theta") ? body->global_rope.theta : 10'000);
 }
 
 // The number of tokens on each side.
@@ -111,10 +69,7 @@ absl::StatusOr<FamilyModel> BuildModernBert(ConfigReader& config, WeightReader& 
       .window = ReadWindow(config),
   };
   CheckHeads(config, "num_attention_heads", body.info);
-  if (body.info.hidden / body.info.heads % 2 != 0) {
-    config.Fail("num_attention_heads",
-                "gives heads of an odd size, whose halves cannot be rotated");
-  }
+  CheckRotated(config, "num_attention_heads", body.info.hidden / body.info.heads, {});
   body.local = ReadLocalLayers(config, body.info.layers);
   body.info.local_layers = std::count(body.local.begin(), body.local.end(), true);
   body.info.kernels = {KernelName::kVanilla};

@@ -1,5 +1,7 @@
 #include "engine/encoder/pre_norm.h"
 
+#include <ATen/ops/full.h>
+
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -14,8 +16,10 @@ struct PreNormLayer {
   std::optional<LayerNorm> attention_norm;
   Qkv qkv;
   Linear attention_output;  // [hidden, hidden]
+  std::optional<LayerNorm> attention_output_norm;
   LayerNorm mlp_norm;
   FeedForward mlp;
+  std::optional<LayerNorm> mlp_output_norm;
 };
 
 struct PreNormWeights {
@@ -105,6 +109,12 @@ absl::StatusOr<PreNorm::Rotations> PreNorm::MakeRotations(const BodyInputs& in) 
   return rotations;
 }
 
+// Adds to `rows` what a part of a layer returned.
+void AddOutput(const at::Tensor& output, const std::optional<LayerNorm>& norm,
+               const at::Tensor& rows) {
+  rows.add_(norm.has_value() ? (*norm)(output) : output);
+}
+
 // The rest of a layer after attention, which treats every row independently: `mixed` is attention's
 // output; `x` is the layer's input, and becomes its output.
 absl::Status PreNorm::Finish(const PreNormLayer& layer, const at::Tensor& mixed,
@@ -113,8 +123,9 @@ absl::Status PreNorm::Finish(const PreNormLayer& layer, const at::Tensor& mixed,
   for (int64_t first = 0; first < x.size(0); first += step) {
     const int64_t count = std::min(step, x.size(0) - first);
     const at::Tensor rows = x.narrow(0, first, count);
-    rows.add_(layer.attention_output(mixed.narrow(0, first, count)));
-    rows.add_(layer.mlp(layer.mlp_norm(rows)));
+    AddOutput(layer.attention_output(mixed.narrow(0, first, count)), layer.attention_output_norm,
+              rows);
+    AddOutput(layer.mlp(layer.mlp_norm(rows)), layer.mlp_output_norm, rows);
     if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
   }
   return absl::OkStatus();
@@ -129,8 +140,10 @@ BodyActivations PreNorm::activations() const {
       RotationBytes(info_.hidden / info_.heads) * (info_.local_layers > 0 ? 2 : 1);
   // Queries, keys, values, and beside them the normalised rows, then what attention returns.
   const Count attention_half = 4 * row;
+  // Beside `mixed`: the normalised rows, and what the MLP takes, its result included, which may be
+  // there once more as it is normalised.
   const Count other_half =
-      row + layer.mlp.row_bytes(element);  // and `mixed`, or the normalised rows
+      row + layer.mlp.row_bytes(element) + (layer.mlp_output_norm.has_value() ? row : Count(0));
   const Count step = layer.qkv.step_bytes(weights_.words, /*before=*/true, /*rotated=*/true);
   BodyActivations bytes{.rows = {.token = row}};
   if (!weights_.words.device().is_cpu()) {
@@ -160,6 +173,10 @@ class PreNormTaker {
     taken.final_norm = Norm(std::string(names_.final_norm));
     if (!weights_.status().ok()) return taken;
     const int64_t head_dim = hidden_ / config_.info.heads;
+    if (config_.embedding_scale != 1) {
+      // In the weights' type, as transformers does.
+      taken.words.mul_(at::full({}, config_.embedding_scale, taken.words.options()));
+    }
     taken.global_rope = Rope(config_.global_rope, head_dim, taken.words.device());
     taken.local_rope = Rope(config_.local_rope, head_dim, taken.words.device());
     return taken;
@@ -172,7 +189,10 @@ class PreNormTaker {
     const QkvConfig qkv{.hidden = hidden_,
                         .heads = config_.info.heads,
                         .key_value_heads = config_.key_value_heads,
-                        .bias = config_.attention_bias};
+                        .bias = config_.attention_bias,
+                        .norm_epsilon = config_.epsilon,
+                        .norm = config_.norm,
+                        .norm_heads = true};
     PreNormLayer layer;
     layer.local = config_.local[static_cast<size_t>(index)];
     if (index > 0 || names_.norm.empty()) {
@@ -181,8 +201,12 @@ class PreNormTaker {
     layer.qkv = TakeQkv(weights_, at, names_.qkv, qkv);
     layer.attention_output = TakeLinear(weights_, name(names_.attention_output), hidden_, hidden_,
                                         config_.attention_bias);
+    if (!names_.attention_output_norm.empty()) {
+      layer.attention_output_norm = Norm(name(names_.attention_output_norm));
+    }
     layer.mlp_norm = Norm(name(names_.mlp_norm));
     layer.mlp = TakeFeedForward(weights_, at, names_.mlp, config_.mlp, hidden_);
+    if (!names_.mlp_output_norm.empty()) layer.mlp_output_norm = Norm(name(names_.mlp_output_norm));
     return layer;
   }
 

@@ -28,6 +28,7 @@ struct PreNormConfig {
   NormKind norm = NormKind::kLayerNorm;
   bool norm_bias = false;
   int64_t key_value_heads = 0;  // as in QkvConfig
+  double embedding_scale = 1;   // of the table's rows
   bool attention_bias = false;
   RopeConfig global_rope = {};  // where layers see all
   RopeConfig local_rope = {};
@@ -50,6 +51,9 @@ struct PreNormNames {
   std::string_view attention_output;
   std::string_view mlp_norm;
   FeedForwardNames mlp;
+  // Norms of what attention and the MLP return, before it is added. Empty: none.
+  std::string_view attention_output_norm = {};
+  std::string_view mlp_output_norm = {};
 };
 
 // Takes the weights that `config` implies.

@@ -54,7 +54,8 @@ absl::StatusOr<at::Tensor> Qkv::operator()(const at::Tensor& x, const LayerNorm*
     for (const auto& [norm, part] : {std::pair{&query_norm, 0}, std::pair{&key_norm, 1}}) {
       if (!norm->has_value()) continue;
       const at::Tensor columns = qkv.narrow(1, part * hidden, hidden);
-      columns.copy_((**norm)(columns));
+      const at::Tensor normed = (**norm)(columns.reshape({-1, (*norm)->size()}));
+      columns.copy_(normed.view({count, hidden}));
     }
     if (rotation != nullptr) Rotate(rotation->Rows(first, count), heads, qkv);
     return qkv;
@@ -88,7 +89,8 @@ Qkv TakeQkv(WeightReader& weights, const std::string& at, const QkvNames& names,
   const auto name = [&](std::string_view part) { return at + std::string(part); };
   const auto norm = [&](std::string_view part) -> std::optional<LayerNorm> {
     if (part.empty()) return std::nullopt;
-    return TakeNorm(weights, name(part), config.hidden, config.norm_epsilon);
+    const int64_t size = config.norm_heads ? config.hidden / config.heads : config.hidden;
+    return TakeNorm(weights, name(part), size, config.norm_epsilon, /*bias=*/true, config.norm);
   };
   Qkv taken;
   if (names.key.empty()) {

@@ -23,7 +23,10 @@ struct QkvConfig {
   int64_t heads = 0;
   int64_t key_value_heads = 0;  // fewer than heads: each serves as many neighbouring heads; 0: all
   bool bias = true;
-  double norm_epsilon = 0;  // of the norms, if there are names for them
+  // Of the norms, if there are names for them.
+  double norm_epsilon = 0;
+  NormKind norm = NormKind::kLayerNorm;
+  bool norm_heads = false;  // each head is a row of its own; else all together are one
 };
 
 // Where a layer's weights are, without ".weight" and ".bias".
@@ -31,7 +34,7 @@ struct QkvNames {
   std::string_view query;  // all three in one matrix where the next two are empty
   std::string_view key = {};
   std::string_view value = {};
-  std::string_view query_norm = {};  // LayerNorms over all heads together; empty: none
+  std::string_view query_norm = {};  // empty: none
   std::string_view key_norm = {};
 };
 

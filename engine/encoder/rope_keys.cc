@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "engine/encoder/config_keys.h"
+
 namespace castor::encoder {
 namespace {
 
@@ -49,6 +51,39 @@ RopeConfig ReadRope(ConfigReader& config, double theta, const RopeScalings& serv
   }
   if (dynamic) rope.dynamic_factor = ReadFactor(config, object);
   return rope;
+}
+
+double ReadThetaOfKind(ConfigReader& config, std::string_view kind, std::string_view before,
+                       double fallback) {
+  const std::string parameters = "rope_parameters." + std::string(kind);
+  for (const std::string& key : config.Keys(parameters)) {
+    if (key != "rope_type" && key != "rope_theta") {
+      config.Fail(parameters + "." + key, "is not supported");
+    }
+  }
+  const std::string type = config.String(parameters + ".rope_type", "default");
+  if (type != "default") {
+    config.Fail(parameters + ".rope_type", "\"" + type + "\" is not supported; \"default\" is");
+  }
+  const std::string key =
+      config.Has(parameters + ".rope_theta") ? parameters + ".rope_theta" : std::string(before);
+  const double theta = config.Double(key, fallback);
+  if (theta <= 0) config.Fail(key, "must be positive");
+  return theta;
+}
+
+void RefuseOtherRotations(ConfigReader& config) {
+  if (config.Has("rope_scaling")) {
+    const std::string type =
+        config.String("rope_scaling.rope_type", config.String("rope_scaling.type", "missing"));
+    if (type != "default") {
+      config.Fail("rope_scaling", "a rope_type \"" + type + "\" is not supported; \"default\" is");
+    }
+  }
+  for (const std::string& key : config.Keys("rope_parameters")) {
+    if (key != kGlobalLayer && key != kLocalLayer)
+      config.Fail("rope_parameters." + key, "is not known");
+  }
 }
 
 void CheckRotated(ConfigReader& config, std::string_view key, int64_t head_dim,

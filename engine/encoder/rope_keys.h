@@ -19,6 +19,14 @@ struct RopeScalings {
 // `theta` is the base where the file gives none. Errors go to the reader. `trained` is left 0.
 RopeConfig ReadRope(ConfigReader& config, double theta, const RopeScalings& served);
 
+// The base of one kind of layer's rotation, "full_attention" or "sliding_attention", where kinds
+// have their own: in "rope_parameters.KIND", or at the key `before` that it had in transformers 4.
+double ReadThetaOfKind(ConfigReader& config, std::string_view kind, std::string_view before,
+                       double fallback);
+
+// Errors at what else says how such layers are rotated.
+void RefuseOtherRotations(ConfigReader& config);
+
 // An error at `key`, which holds the number of heads, unless their size can be rotated so.
 void CheckRotated(ConfigReader& config, std::string_view key, int64_t head_dim,
                   const RopeConfig& rope);

@@ -38,6 +38,21 @@ NATIVE = {
     "jina_v3": (transformers.JinaEmbeddingsV3Model, byte_bpe,
                 dict(SIZES, max_position_embeddings=LENGTH, hidden_act="gelu_new",
                      rope_parameters=dict(rope_type="default", rope_theta=20000.0))),
+    "gemma": (transformers.Gemma3TextModel, byte_bpe,
+              dict(SIZES, num_hidden_layers=4, num_key_value_heads=1, head_dim=8,
+                   query_pre_attn_scalar=12, sliding_window=10, sliding_window_pattern=2,
+                   use_bidirectional_attention=True, pad_token_id=1, bos_token_id=0,
+                   eos_token_id=2, max_position_embeddings=LENGTH)),
+    "gemma_biases": (transformers.Gemma3ForCausalLM, byte_bpe,
+                     dict(SIZES, num_hidden_layers=3, num_attention_heads=4,
+                          num_key_value_heads=2, head_dim=6, query_pre_attn_scalar=6,
+                          sliding_window=14, sliding_window_pattern=3, attention_bias=True,
+                          hidden_activation="silu", rms_norm_eps=1e-4,
+                          use_bidirectional_attention=True, pad_token_id=1, bos_token_id=0,
+                          eos_token_id=2, max_position_embeddings=LENGTH,
+                          rope_parameters={
+                              "full_attention": dict(rope_type="default", rope_theta=5000.0),
+                              "sliding_attention": dict(rope_type="default", rope_theta=500.0)})),
     "eurobert": (transformers.EuroBertModel, modern_bpe,
                  dict(SIZES, num_attention_heads=6, num_key_value_heads=2, pad_token_id=3,
                       bos_token_id=0, eos_token_id=1, mask_token_id=4,
@@ -102,7 +117,7 @@ SEEDS = {name: 100 + seed for seed, name in enumerate([
     "nomic_bert", "nomic_bert_dynamic", "gte", "eurobert", "eurobert_biases", "nomic_bert_own",
     "nomic_bert_stretched", "nomic_bert_plain", "new_ntk", "new_mixed", "new_absolute",
     "jina_bert", "jina_bert_plain", "jina_bert_long", "jina_bert_code", "jina_bert_code_plain",
-    "jina_v3"])}
+    "jina_v3", "gemma", "gemma_biases"])}
 
 # Tokens that a model takes, where not LENGTH.
 LENGTHS = {"jina_bert_long": 280}

@@ -1,8 +1,9 @@
-// Nomic's BERT, GTE, BERT with ALiBi, EuroBERT, jina-embeddings-v3: what their configs may not say,
-// what their checkpoints must hold, and which kernels their layers run.
+// Nomic's BERT, GTE, BERT with ALiBi, EuroBERT, jina-embeddings-v3, EmbeddingGemma: what their
+// configs may not say, what their checkpoints must hold, and which kernels their layers run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -134,6 +135,40 @@ TEST(NewerFamiliesTest, NamesTheKeyOfTheConfigWithAdapters) {
                      {"hidden_act", "swiglu", "unknown activation"}});
 }
 
+TEST(NewerFamiliesTest, NamesTheKeyOfGemmasConfig) {
+  ExpectKeysRefused("gemma",
+                    {{"use_bidirectional_attention", false, "must be true"},
+                     {"use_bidirectional_attention", nullptr, "must be true"},
+                     {"attn_logit_softcapping", 50.0, "is not supported"},
+                     {"final_logit_softcapping", 30.0, "is not supported"},
+                     {"head_dim", 16, "hidden_size / num_attention_heads"},
+                     {"num_key_value_heads", 2, "does not divide"},
+                     {"query_pre_attn_scalar", 0, "must be positive"},
+                     {"layer_types", {"full_attention"}, "does not name num_hidden_layers"},
+                     {"rope_scaling", {{"rope_type", "linear"}}, "\"linear\" is not supported"},
+                     {"hidden_activation", "swiglu", "unknown activation"}});
+}
+
+// EmbeddingGemma's config.json is of transformers 4.
+TEST(NewerFamiliesTest, GemmasOlderKeysMeanTheSame) {
+  TinyModel files("families/gemma_biases");
+  files.EditJson("config.json", [](json& config) {
+    config.erase("rope_parameters");
+    config.erase("layer_types");
+    config["rope_theta"] = 5000.0;
+    config["rope_local_base_freq"] = 500.0;
+    config["sliding_window_pattern"] = 3;
+  });
+  const auto model = files.Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto layers = (*model)->attention(Vanilla{});
+  ASSERT_EQ(layers.size(), 2U);
+  EXPECT_EQ(layers[0].layers, 1);
+  EXPECT_NEAR(layers[0].spec.softmax_scale, 1 / std::sqrt(6.0), 1e-12);
+  EXPECT_EQ(layers[1].layers, 2);
+  EXPECT_EQ(layers[1].spec.window, 7);
+}
+
 TEST(NewerFamiliesTest, NamesTheTensorThatIsMissing) {
   for (const auto& [family, name] :
        {std::pair{"nomic_bert", "encoder.layers.1.mlp.fc12.weight"},
@@ -144,6 +179,8 @@ TEST(NewerFamiliesTest, NamesTheTensorThatIsMissing) {
         std::pair{"jina_bert_code", "encoder.layer.1.attention.self.layer_norm_k.weight"},
         std::pair{"jina_bert_code", "encoder.layer.1.layer_norm_1.weight"},
         std::pair{"eurobert", "layers.0.self_attn.v_proj.weight"},
+        std::pair{"gemma", "layers.2.self_attn.q_norm.weight"},
+        std::pair{"gemma", "layers.3.post_feedforward_layernorm.weight"},
         std::pair{"eurobert_biases", "model.layers.1.mlp.up_proj.bias"}}) {
     TinyModel files("families/" + std::string(family));
     files.EditWeights([name = name](auto& weights) { ASSERT_EQ(weights.erase(name), 1U) << name; });

@@ -174,6 +174,16 @@ constexpr Checkpoint kCheckpoints[] = {
      [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
        return {{24, sizes.hidden()}, {40, sizes.intermediate}, {80, 2 * sizes.intermediate}};
      }},
+    {"families/gemma",
+     [](const Sizes& sizes, nlohmann::json& config) {
+       EditBert(sizes, config);
+       config["head_dim"] = sizes.head_dim;
+       config["hidden_activation"] = sizes.activation;
+       config["sliding_window"] = 2 * sizes.window;
+     },
+     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
+       return {{24, sizes.hidden()}, {40, sizes.intermediate}, {8, sizes.head_dim}};
+     }},
     {"families/eurobert_biases",
      [](const Sizes& sizes, nlohmann::json& config) {
        EditBert(sizes, config);
