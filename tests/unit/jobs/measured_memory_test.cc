@@ -282,7 +282,7 @@ TEST_F(MeasuredMemoryTest, OfEncodersIsAtMostWhatWasPredicted) {
       SCOPED_TRACE(std::string(checkpoint.directory) + ", " + std::string(NameOf(dtype)) +
                    ", hidden " + std::to_string(sizes.hidden()) + ", wide " +
                    std::to_string(sizes.intermediate) + ", " + sizes.activation);
-      for (int run = 0; run < 8; ++run) CheckEncoder(*model);
+      for (int run = 0; run < 6; ++run) CheckEncoder(*model);
     }
   }
 }
