@@ -1,10 +1,12 @@
 #include "engine/encoder/bert.h"
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "engine/encoder/bert_layout.h"
+#include "engine/encoder/jina_bert.h"
 #include "engine/encoder/post_norm.h"
 
 namespace castor::encoder {
@@ -15,7 +17,16 @@ constexpr std::string_view kBertPrefixes[] = {"", "bert."};
 }  // namespace
 
 absl::StatusOr<FamilyModel> BuildBert(ConfigReader& config, WeightReader& weights) {
+  if (config.String("position_embedding_type", "absolute") == "alibi") {
+    return BuildJinaBert(config, weights);
+  }
   const PostNormConfig body = ReadBertKeys(config, /*vocabulary=*/30522);
+  // Code of others, which biases scores whatever the positions are.
+  const std::string mlp = config.String("feed_forward_type", "original");
+  if (mlp != "original") {
+    config.Fail("feed_forward_type",
+                "\"" + mlp + "\" needs a position_embedding_type of \"alibi\"");
+  }
   if (!config.status().ok()) return config.status();
   InputRules rules{
       .vocabulary = body.words,

@@ -1,4 +1,5 @@
-// BERT: the post-norm body with token types, positions from 0.
+// BERT: the post-norm body with token types, positions from 0. With ALiBi it is another family
+// (jina_bert.h) under the same name.
 #pragma once
 
 #include "absl/status/statusor.h"

@@ -7,7 +7,7 @@
 
 namespace castor::encoder {
 
-PostNormConfig ReadBertKeys(ConfigReader& config, int64_t vocabulary) {
+PostNormConfig ReadBertKeys(ConfigReader& config, int64_t vocabulary, std::string_view positions) {
   PostNormConfig body;
   body.info = {
       .hidden = ReadSize(config, "hidden_size", 768),
@@ -20,18 +20,15 @@ PostNormConfig ReadBertKeys(ConfigReader& config, int64_t vocabulary) {
   body.words = ReadSize(config, "vocab_size", vocabulary);
   body.positions = ReadSize(config, "max_position_embeddings", 512);
   body.types = ReadSize(config, "type_vocab_size", 2);
-  body.intermediate = ReadSize(config, "intermediate_size", 3072);
-  body.epsilon = config.Double("layer_norm_eps", 1e-12);
-  if (body.epsilon < 0) config.Fail("layer_norm_eps", "must not be negative");
-  body.activation = ReadActivation(config, "hidden_act");
-  const std::string positions = config.String("position_embedding_type", "absolute");
-  if (positions != "absolute") {
+  body.mlp.width = ReadSize(config, "intermediate_size", 3072);
+  body.epsilon = ReadEpsilon(config, "layer_norm_eps", 1e-12);
+  body.mlp.activation = ReadActivation(config, "hidden_act");
+  const std::string type = config.String("position_embedding_type", "absolute");
+  if (type != positions) {
     config.Fail("position_embedding_type",
-                "\"" + positions + "\" is not supported; \"absolute\" is");
+                "\"" + type + "\" is not supported; \"" + std::string(positions) + "\" is");
   }
-  for (const std::string_view key : {"is_decoder", "add_cross_attention"}) {
-    if (config.Bool(key, false)) config.Fail(key, "only encoders are served");
-  }
+  RefuseTrue(config, {"is_decoder", "add_cross_attention"}, "only encoders are served");
   return body;
 }
 
@@ -43,13 +40,12 @@ PostNormNames BertNames(std::span<const std::string_view> prefixes) {
       .types = "embeddings.token_type_embeddings",
       .norm = "embeddings.LayerNorm",
       .layers = "encoder.layer",
-      .query = "attention.self.query",
-      .key = "attention.self.key",
-      .value = "attention.self.value",
+      .qkv = {.query = "attention.self.query",
+              .key = "attention.self.key",
+              .value = "attention.self.value"},
       .attention_output = "attention.output.dense",
       .attention_norm = "attention.output.LayerNorm",
-      .intermediate = "intermediate.dense",
-      .output = "output.dense",
+      .mlp = {.in = "intermediate.dense", .out = "output.dense"},
       .output_norm = "output.LayerNorm",
   };
 }

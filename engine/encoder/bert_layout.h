@@ -11,8 +11,9 @@
 namespace castor::encoder {
 
 // Missing keys have the defaults of Hugging Face's BertConfig; `vocabulary` is that of vocab_size.
-// Errors go to the reader.
-PostNormConfig ReadBertKeys(ConfigReader& config, int64_t vocabulary);
+// The position_embedding_type must be `positions`. Errors go to the reader.
+PostNormConfig ReadBertKeys(ConfigReader& config, int64_t vocabulary,
+                            std::string_view positions = "absolute");
 
 // `prefixes` must live as long as the result.
 PostNormNames BertNames(std::span<const std::string_view> prefixes);

@@ -29,6 +29,7 @@ struct BodyInfo {
   int64_t local_layers = 0;
   int64_t window = 0;
   attention::PositionBias bias = {};  // of every layer; the body owns its memory
+  double softmax_scale = 0;           // of every layer; 0: one over the root of the head size
 };
 
 // The attention of layers that see all tokens, and of local ones.

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string_view>
+#include <vector>
 
 #include "engine/encoder/body.h"
 #include "engine/encoder/config_reader.h"
@@ -17,8 +19,23 @@ inline constexpr int64_t kMaxLayers = 1024;
 // `fallback` where the key is missing; at least 1.
 int64_t ReadSize(ConfigReader& config, std::string_view key, int64_t fallback);
 
-// Exact GELU where the key is missing.
-Activation ReadActivation(ConfigReader& config, std::string_view key);
+// The activation `fallback` where the key is missing.
+Activation ReadActivation(ConfigReader& config, std::string_view key,
+                          std::string_view fallback = "gelu");
+
+// Not negative.
+double ReadEpsilon(ConfigReader& config, std::string_view key, double fallback);
+
+// An error at each key that is true: `why` says what is served.
+void RefuseTrue(ConfigReader& config, std::initializer_list<std::string_view> keys,
+                std::string_view why);
+
+// Kinds of layers, as transformers names them.
+inline constexpr std::string_view kGlobalLayer = "full_attention";
+inline constexpr std::string_view kLocalLayer = "sliding_attention";
+
+// Which layers are local, if "layer_types" says it; an error unless it names as many.
+void ReadLayerTypes(ConfigReader& config, std::vector<bool>* local);
 
 // An error at `key`, which holds the number of heads, unless they divide the hidden size.
 void CheckHeads(ConfigReader& config, std::string_view key, const BodyInfo& info);

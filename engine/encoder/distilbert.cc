@@ -20,13 +20,10 @@ constexpr PostNormNames kDistilBertNames = {
     .types = "",
     .norm = "embeddings.LayerNorm",
     .layers = "transformer.layer",
-    .query = "attention.q_lin",
-    .key = "attention.k_lin",
-    .value = "attention.v_lin",
+    .qkv = {.query = "attention.q_lin", .key = "attention.k_lin", .value = "attention.v_lin"},
     .attention_output = "attention.out_lin",
     .attention_norm = "sa_layer_norm",
-    .intermediate = "ffn.lin1",
-    .output = "ffn.lin2",
+    .mlp = {.in = "ffn.lin1", .out = "ffn.lin2"},
     .output_norm = "output_layer_norm",
 };
 
@@ -43,9 +40,9 @@ absl::StatusOr<FamilyModel> BuildDistilBert(ConfigReader& config, WeightReader& 
   CheckHeads(config, "n_heads", body.info);
   body.words = ReadSize(config, "vocab_size", 30522);
   body.positions = ReadSize(config, "max_position_embeddings", 512);
-  body.intermediate = ReadSize(config, "hidden_dim", 3072);
+  body.mlp.width = ReadSize(config, "hidden_dim", 3072);
   body.epsilon = 1e-12;  // in no config
-  body.activation = ReadActivation(config, "activation");
+  body.mlp.activation = ReadActivation(config, "activation");
   if (!config.status().ok()) return config.status();
   InputRules rules{.vocabulary = body.words, .max_tokens = body.positions};
   absl::StatusOr<std::unique_ptr<Body>> built = BuildPostNorm(body, kDistilBertNames, weights);

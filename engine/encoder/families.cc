@@ -4,8 +4,13 @@
 
 #include "engine/encoder/bert.h"
 #include "engine/encoder/distilbert.h"
+#include "engine/encoder/eurobert.h"
+#include "engine/encoder/gemma.h"
+#include "engine/encoder/gte.h"
+#include "engine/encoder/jina_v3.h"
 #include "engine/encoder/modernbert.h"
 #include "engine/encoder/mpnet.h"
+#include "engine/encoder/nomic_bert.h"
 #include "engine/encoder/roberta.h"
 
 namespace castor::encoder {
@@ -15,8 +20,14 @@ constexpr Family kFamilies[] = {
     {"bert", BuildBert},
     {"camembert", BuildRoberta},
     {"distilbert", BuildDistilBert},
+    {"eurobert", BuildEuroBert},
+    {"gemma3_text", BuildGemma},
+    {"gte", BuildGte},
+    {"jina_embeddings_v3", BuildJinaV3},
     {"modernbert", BuildModernBert},
     {"mpnet", BuildMpnet},
+    {"new", BuildGte},
+    {"nomic_bert", BuildNomicBert},
     {"roberta", BuildRoberta},
     {"xlm-roberta", BuildRoberta},
 };

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/layer_norm.h>
+#include <ATen/ops/rms_norm.h>
 
 #include <algorithm>
 #include <utility>
@@ -33,17 +34,18 @@ const NormKernel* FindNormKernel(const at::Tensor& weight) {
 
 }  // namespace
 
-LayerNorm::LayerNorm(at::Tensor weight, at::Tensor bias, double epsilon)
-    : weight_(std::move(weight)), bias_(std::move(bias)), epsilon_(epsilon) {
+LayerNorm::LayerNorm(at::Tensor weight, at::Tensor bias, double epsilon, NormKind kind)
+    : weight_(std::move(weight)), bias_(std::move(bias)), epsilon_(epsilon), kind_(kind) {
   if (!weight_.defined()) return;  // it could not be read
   kernel_ = FindNormKernel(weight_);
+  if (kernel_ != nullptr) weight_ = weight_.to(at::kFloat);
+  if (kind_ == NormKind::kRmsNormLessOne) weight_ = weight_.add(1);
   if (kernel_ == nullptr) return;
-  weight_ = weight_.to(at::kFloat);
   if (bias_.defined()) bias_ = bias_.to(at::kFloat);
 }
 
 at::Tensor LayerNorm::operator()(const at::Tensor& x) const {
-  if (kernel_ == nullptr) return at::layer_norm(x, weight_.sizes(), weight_, bias_, epsilon_);
+  if (kernel_ == nullptr) return Slowly(x);
   const at::Tensor rows = x.contiguous();
   at::Tensor out = at::empty_like(rows);
   Run(rows, {}, out);
@@ -53,7 +55,14 @@ at::Tensor LayerNorm::operator()(const at::Tensor& x) const {
 void LayerNorm::AddNorm(const at::Tensor& x, const at::Tensor& residual,
                         const at::Tensor& out) const {
   if (kernel_ != nullptr) return Run(x, residual, out);
-  out.copy_(at::layer_norm(x.add_(residual), weight_.sizes(), weight_, bias_, epsilon_));
+  out.copy_(Slowly(x.add_(residual)));
+}
+
+at::Tensor LayerNorm::Slowly(const at::Tensor& x) const {
+  if (kind_ == NormKind::kLayerNorm) {
+    return at::layer_norm(x, weight_.sizes(), weight_, bias_, epsilon_);
+  }
+  return at::rms_norm(x, weight_.sizes(), weight_, epsilon_);
 }
 
 void LayerNorm::Run(const at::Tensor& x, const at::Tensor& residual, const at::Tensor& out) const {
@@ -64,6 +73,7 @@ void LayerNorm::Run(const at::Tensor& x, const at::Tensor& residual, const at::T
       .weight = weight_.const_data_ptr<float>(),
       .bias = bias_.defined() ? bias_.const_data_ptr<float>() : nullptr,
       .epsilon = static_cast<float>(epsilon_),
+      .centered = kind_ == NormKind::kLayerNorm,
   };
   constexpr int64_t kTaskRows = 16;
   constexpr double kOperations = 12;  // for an element

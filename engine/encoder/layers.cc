@@ -15,19 +15,6 @@ int64_t RowsOfAStep(const at::Tensor& x, int64_t weights) {
   return std::clamp<int64_t>(kMultiplications / weights / 64 * 64, 64, 16384);
 }
 
-absl::StatusOr<at::Tensor> Project(const Linear& projection, const at::Tensor& x,
-                                   RunControl& control) {
-  const int64_t step = RowsOfAStep(x, projection.elements());
-  if (x.size(0) <= step) return projection(x);
-  at::Tensor rows = at::empty({x.size(0), projection.out()}, x.options());
-  for (int64_t first = 0; first < x.size(0); first += step) {
-    const int64_t count = std::min(step, x.size(0) - first);
-    rows.narrow(0, first, count).copy_(projection(x.narrow(0, first, count)));
-    if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
-  }
-  return rows;
-}
-
 Linear TakeLinear(WeightReader& weights, const std::string& name, int64_t out, int64_t in,
                   bool bias) {
   at::Tensor weight = weights.Take(name + ".weight", {out, in});
@@ -37,7 +24,7 @@ Linear TakeLinear(WeightReader& weights, const std::string& name, int64_t out, i
 }
 
 Linear TakeStackedLinear(WeightReader& weights, std::span<const std::string> names, int64_t out,
-                         int64_t in) {
+                         int64_t in, bool bias) {
   const auto ending = [&](const char* end) {
     std::vector<std::string> full;
     for (const std::string& name : names) full.push_back(name + end);
@@ -45,13 +32,28 @@ Linear TakeStackedLinear(WeightReader& weights, std::span<const std::string> nam
   };
   at::Tensor weight = weights.TakeStacked(ending(".weight"), {out, in});
   if (weights.int8()) weights.CountInt8(static_cast<int64_t>(names.size()) * out * in);
-  return {std::move(weight), weights.TakeStacked(ending(".bias"), {out}), weights.int8()};
+  return {std::move(weight), bias ? weights.TakeStacked(ending(".bias"), {out}) : at::Tensor(),
+          weights.int8()};
+}
+
+std::array<Linear, 2> TakeLinearHalves(WeightReader& weights, const std::string& name, int64_t out,
+                                       int64_t in, bool bias) {
+  const at::Tensor weight = weights.Take(name + ".weight", {2 * out, in});
+  const at::Tensor biases = bias ? weights.Take(name + ".bias", {2 * out}) : at::Tensor();
+  if (!weights.status().ok()) return {};
+  if (weights.int8()) weights.CountInt8(2 * out * in);
+  const auto half = [&](int64_t i) -> Linear {
+    return {weight.narrow(0, i * out, out), bias ? biases.narrow(0, i * out, out) : at::Tensor(),
+            weights.int8()};
+  };
+  return {half(0), half(1)};
 }
 
 LayerNorm TakeNorm(WeightReader& weights, const std::string& name, int64_t hidden, double epsilon,
-                   bool bias) {
+                   bool bias, NormKind kind) {
+  const bool biased = bias && kind == NormKind::kLayerNorm;
   return {weights.Take(name + ".weight", {hidden}),
-          bias ? weights.Take(name + ".bias", {hidden}) : at::Tensor(), epsilon};
+          biased ? weights.Take(name + ".bias", {hidden}) : at::Tensor(), epsilon, kind};
 }
 
 at::Tensor TokenRows(const at::Tensor& table, const BodyInputs& in) {

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -20,18 +21,19 @@ namespace castor::encoder {
 // at most about 40 ms of work for one core; elsewhere it is all rows.
 int64_t RowsOfAStep(const at::Tensor& x, int64_t weights);
 
-// Projects all rows, in steps, so that a request larger than any batch has checkpoints.
-absl::StatusOr<at::Tensor> Project(const Linear& projection, const at::Tensor& x,
-                                   RunControl& control);
-
 // Take the weights that a checkpoint keeps under `name` + ".weight" and, with a bias, ".bias";
-// errors go to the reader. TakeStackedLinear stacks several of the same shape along their rows.
+// errors go to the reader. TakeStackedLinear stacks several of the same shape along their rows;
+// TakeLinearHalves makes two of one with twice as many outputs.
 Linear TakeLinear(WeightReader& weights, const std::string& name, int64_t out, int64_t in,
                   bool bias = true);
 Linear TakeStackedLinear(WeightReader& weights, std::span<const std::string> names, int64_t out,
-                         int64_t in);
+                         int64_t in, bool bias = true);
+std::array<Linear, 2> TakeLinearHalves(WeightReader& weights, const std::string& name, int64_t out,
+                                       int64_t in, bool bias = true);
+
+// The same for a norm; an RMSNorm has no bias.
 LayerNorm TakeNorm(WeightReader& weights, const std::string& name, int64_t hidden, double epsilon,
-                   bool bias = true);
+                   bool bias = true, NormKind kind = NormKind::kLayerNorm);
 
 // [tokens, hidden]: the rows of `table` for the batch's ids, or an item's own embeddings if it
 // brings them.

@@ -25,13 +25,10 @@ constexpr PostNormNames kMpnetNames = {
     .types = "",
     .norm = "embeddings.LayerNorm",
     .layers = "encoder.layer",
-    .query = "attention.attn.q",
-    .key = "attention.attn.k",
-    .value = "attention.attn.v",
+    .qkv = {.query = "attention.attn.q", .key = "attention.attn.k", .value = "attention.attn.v"},
     .attention_output = "attention.attn.o",
     .attention_norm = "attention.LayerNorm",
-    .intermediate = "intermediate.dense",
-    .output = "output.dense",
+    .mlp = {.in = "intermediate.dense", .out = "output.dense"},
     .output_norm = "output.LayerNorm",
 };
 

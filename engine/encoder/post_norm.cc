@@ -3,7 +3,7 @@
 #include <ATen/ops/index_select.h>
 
 #include <algorithm>
-#include <array>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,30 +12,34 @@ namespace castor::encoder {
 namespace {
 
 struct Layer {
-  Linear qkv;               // [3 * hidden, hidden]
+  Qkv qkv;
   Linear attention_output;  // [hidden, hidden]
   LayerNorm attention_norm;
-  Linear intermediate;  // [intermediate, hidden]
-  Linear output;        // [hidden, intermediate]
+  std::optional<LayerNorm> second_attention_norm;
+  FeedForward mlp;
   LayerNorm output_norm;
 };
 
 struct PostNormWeights {
-  at::Tensor bias;       // as in PostNormConfig
+  at::Tensor bias;  // as in PostNormConfig
+  at::Tensor slopes;
   at::Tensor words;      // [words, hidden]
-  at::Tensor positions;  // [positions, hidden]
+  at::Tensor positions;  // [positions, hidden], or undefined
   at::Tensor types;      // [types, hidden], or undefined
   LayerNorm norm;
+  std::optional<Rope> rope;
   std::vector<Layer> layers;
 };
 
 class PostNorm final : public Body {
  public:
-  PostNorm(BodyInfo info, Activation activation, PostNormWeights weights)
-      : info_(std::move(info)), activation_(activation), weights_(std::move(weights)) {
-    if (!weights_.bias.defined()) return;
-    info_.bias.table = weights_.bias.const_data_ptr<float>();
-    info_.bias.reach = weights_.bias.size(1) / 2;
+  PostNorm(BodyInfo info, PostNormWeights weights)
+      : info_(std::move(info)), weights_(std::move(weights)) {
+    if (weights_.bias.defined()) {
+      info_.bias.table = weights_.bias.const_data_ptr<float>();
+      info_.bias.reach = weights_.bias.size(1) / 2;
+    }
+    if (weights_.slopes.defined()) info_.bias.slopes = weights_.slopes.const_data_ptr<float>();
   }
 
   const BodyInfo& info() const override { return info_; }
@@ -44,10 +48,9 @@ class PostNorm final : public Body {
 
  private:
   absl::StatusOr<at::Tensor> Embed(const BodyInputs& in) const;
-  void FeedForward(const Layer& layer, const at::Tensor& mixed, const at::Tensor& x) const;
+  void Finish(const Layer& layer, const at::Tensor& mixed, const at::Tensor& x) const;
 
   BodyInfo info_;  // constant once built
-  const Activation activation_;
   const PostNormWeights weights_;
 };
 
@@ -58,16 +61,24 @@ constexpr int64_t kCpuRows = 1024;
 int64_t RowsAtOnce(const Layer& layer, const at::Tensor& x) {
   if (!x.device().is_cpu()) return x.size(0);
   return std::min(kCpuRows,
-                  RowsOfAStep(x, layer.attention_output.elements() + layer.intermediate.elements() +
-                                     layer.output.elements()));
+                  RowsOfAStep(x, layer.attention_output.elements() + layer.mlp.elements()));
 }
 
 absl::StatusOr<at::Tensor> PostNorm::Forward(const BodyInputs& in) const {
   absl::StatusOr<at::Tensor> x = Embed(in);
   if (!x.ok()) return x;
+  std::optional<Rotation> rotation;
+  if (weights_.rope.has_value()) {
+    absl::StatusOr<Rotation> made =
+        weights_.rope->Of(in.positions, in.packing.cu_seqlens, in.control);
+    if (!made.ok()) return made.status();
+    rotation = *std::move(made);
+  }
   const attention::Spec attention = GlobalAttention(info_, TypeOf(weights_.words), in.batch.kernel);
   for (const Layer& layer : weights_.layers) {
-    absl::StatusOr<at::Tensor> qkv = Project(layer.qkv, *x, in.control);
+    absl::StatusOr<at::Tensor> qkv =
+        layer.qkv(*x, /*before=*/nullptr, rotation.has_value() ? &*rotation : nullptr, info_.heads,
+                  in.control);
     if (!qkv.ok()) return qkv.status();
     absl::StatusOr<at::Tensor> mixed = SelfAttention(*qkv, attention, in);
     if (!mixed.ok()) return mixed.status();
@@ -77,7 +88,7 @@ absl::StatusOr<at::Tensor> PostNorm::Forward(const BodyInputs& in) const {
     const int64_t step = RowsAtOnce(layer, *x);
     for (int64_t first = 0; first < x->size(0); first += step) {
       const int64_t count = std::min(step, x->size(0) - first);
-      FeedForward(layer, mixed->narrow(0, first, count), x->narrow(0, first, count));
+      Finish(layer, mixed->narrow(0, first, count), x->narrow(0, first, count));
       if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
     }
   }
@@ -93,7 +104,9 @@ absl::StatusOr<at::Tensor> PostNorm::Embed(const BodyInputs& in) const {
     if (weights_.types.defined()) {
       rows.add_(at::index_select(weights_.types, 0, in.type_ids.narrow(0, first, count)));
     }
-    rows.add_(at::index_select(weights_.positions, 0, in.positions.narrow(0, first, count)));
+    if (weights_.positions.defined()) {
+      rows.add_(at::index_select(weights_.positions, 0, in.positions.narrow(0, first, count)));
+    }
     rows.copy_(weights_.norm(rows));
     if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
   }
@@ -102,10 +115,10 @@ absl::StatusOr<at::Tensor> PostNorm::Embed(const BodyInputs& in) const {
 
 // The rest of a layer after attention: `mixed` is attention's output, `x` its input, which becomes
 // the layer's output.
-void PostNorm::FeedForward(const Layer& layer, const at::Tensor& mixed, const at::Tensor& x) const {
+void PostNorm::Finish(const Layer& layer, const at::Tensor& mixed, const at::Tensor& x) const {
   const at::Tensor y = layer.attention_norm.AddNorm(layer.attention_output(mixed), x);
-  const at::Tensor wide = layer.intermediate(y, activation_);
-  layer.output_norm.AddNorm(layer.output(wide), y, x);
+  if (layer.second_attention_norm.has_value()) layer.second_attention_norm->AddNorm(y, x, y);
+  layer.output_norm.AddNorm(layer.mlp(y), y, x);
 }
 
 BodyActivations PostNorm::activations() const {
@@ -113,23 +126,22 @@ BodyActivations PostNorm::activations() const {
   const Layer& layer = weights_.layers.front();
   const auto element = static_cast<int64_t>(weights_.words.element_size());
   const Count row = Count(info_.hidden) * element;
-  const Count wide = Count(layer.intermediate.out()) * element;
-  // At most at a time in FeedForward: `wide`, with what its activation needs, and of single width
-  // `y`, the output, and that once more as it is normalised.
-  const Count wides = activation_ == Activation::kQuickGelu ? 3 * wide : wide;
+  const bool rotated = weights_.rope.has_value();
+  const Count rotation = rotated ? RotationBytes(info_.hidden / info_.heads) : Count(0);
   const Count attention_half = 4 * row;  // queries, keys, values and what attention returns
-  const Count other_half = 4 * row + wides;
+  // At most at a time in Finish: what attention returned, `y`, and what the MLP takes, its result
+  // included, and that once more as it is normalised.
+  const Count wides = row + layer.mlp.row_bytes(element);
+  const Count other_half = 2 * row + wides;
+  const Count step = layer.qkv.step_bytes(weights_.words, /*before=*/false, rotated);
   BodyActivations bytes{.rows = {.token = row}};
   if (!weights_.words.device().is_cpu()) {
-    bytes.layers.token = std::max(attention_half, other_half);
+    bytes.layers.token = rotation + std::max(attention_half + step, other_half);
     return bytes;
   }
-  // The other half goes in steps: of single width it has no more than the attention before. While
-  // rows are projected in steps, a step's queries, keys and values are there twice, and no result
-  // of attention yet.
-  bytes.layers.token = attention_half;
-  bytes.batch =
-      std::max(kCpuRows * wides, RowsOfAStep(weights_.words, layer.qkv.elements()) * (2 * row));
+  // The other half goes in steps: of single width it has no more than the attention before.
+  bytes.layers.token = rotation + attention_half;
+  bytes.batch = std::max(kCpuRows * wides, step);
   return bytes;
 }
 
@@ -146,9 +158,10 @@ class WeightTaker {
   PostNormWeights Take() {
     PostNormWeights taken;
     taken.words = TakeTable(names_.words, config_.words);
-    taken.positions = TakeTable(names_.positions, config_.positions);
-    if (!names_.types.empty()) taken.types = TakeTable(names_.types, config_.types);
-    taken.norm = Norm(std::string(names_.norm));
+    if (config_.positions > 0) taken.positions = TakeTable(names_.positions, config_.positions);
+    if (!names_.types.empty() && config_.types > 0)
+      taken.types = TakeTable(names_.types, config_.types);
+    taken.norm = TakeNorm(weights_, std::string(names_.norm), hidden_, config_.epsilon);
     for (int64_t i = 0; i < config_.info.layers && weights_.status().ok(); ++i) {
       taken.layers.push_back(TakeLayer(std::string(names_.layers) + "." + std::to_string(i) + "."));
     }
@@ -162,22 +175,27 @@ class WeightTaker {
 
   // `at` is the prefix of one layer's names.
   Layer TakeLayer(const std::string& at) {
-    const std::array qkv = {Join(at, names_.query), Join(at, names_.key), Join(at, names_.value)};
-    const auto linear = [&](std::string_view name, int64_t out, int64_t in) {
-      return TakeLinear(weights_, Join(at, name), out, in);
-    };
-    return Layer{
-        .qkv = TakeStackedLinear(weights_, qkv, hidden_, hidden_),
-        .attention_output = linear(names_.attention_output, hidden_, hidden_),
+    const QkvConfig qkv{.hidden = hidden_,
+                        .heads = config_.info.heads,
+                        .bias = config_.qkv_bias,
+                        .norm_epsilon = config_.epsilon};
+    Layer layer{
+        .qkv = TakeQkv(weights_, at, names_.qkv, qkv),
+        .attention_output = TakeLinear(weights_, Join(at, names_.attention_output), hidden_,
+                                       hidden_, config_.attention_output_bias),
         .attention_norm = Norm(Join(at, names_.attention_norm)),
-        .intermediate = linear(names_.intermediate, config_.intermediate, hidden_),
-        .output = linear(names_.output, hidden_, config_.intermediate),
+        .second_attention_norm = std::nullopt,
+        .mlp = TakeFeedForward(weights_, at, names_.mlp, config_.mlp, hidden_),
         .output_norm = Norm(Join(at, names_.output_norm)),
     };
+    if (!names_.second_attention_norm.empty()) {
+      layer.second_attention_norm = Norm(Join(at, names_.second_attention_norm));
+    }
+    return layer;
   }
 
   LayerNorm Norm(const std::string& name) {
-    return TakeNorm(weights_, name, hidden_, config_.epsilon);
+    return TakeNorm(weights_, name, hidden_, config_.epsilon, /*bias=*/true, config_.layer_norm);
   }
 
   const PostNormConfig& config_;
@@ -193,9 +211,13 @@ absl::StatusOr<std::unique_ptr<Body>> BuildPostNorm(const PostNormConfig& config
                                                     WeightReader& weights) {
   weights.ChoosePrefix(std::string(names.words) + ".weight", names.prefixes);
   PostNormWeights taken = WeightTaker(config, names, weights).Take();
-  taken.bias = config.bias;
   if (!weights.status().ok()) return weights.status();
-  return std::make_unique<PostNorm>(config.info, config.activation, std::move(taken));
+  taken.bias = config.bias;
+  taken.slopes = config.slopes;
+  if (config.rope.has_value()) {
+    taken.rope = Rope(*config.rope, config.info.hidden / config.info.heads, taken.words.device());
+  }
+  return std::make_unique<PostNorm>(config.info, std::move(taken));
 }
 
 }  // namespace castor::encoder

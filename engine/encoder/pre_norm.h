@@ -1,6 +1,6 @@
 // The body that ModernBERT and its like have: no table of positions, but rotated queries and keys;
-// layers of attention and a gated MLP, each behind a LayerNorm and added to its input; a norm at
-// the end. Some layers see all tokens, others a window.
+// layers of attention and a gated MLP, each behind a norm and added to its input; a norm at the
+// end. Some layers see all tokens, others a window.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,27 @@
 
 #include "absl/status/statusor.h"
 #include "engine/encoder/body.h"
+#include "engine/encoder/feed_forward.h"
 #include "engine/encoder/layers.h"
+#include "engine/encoder/qkv.h"
+#include "engine/encoder/rope.h"
 #include "engine/encoder/weights.h"
 
 namespace castor::encoder {
 
 struct PreNormConfig {
-  BodyInfo info;             // local_layers and window included
-  std::vector<bool> local;   // [layers]: which those are
-  int64_t words = 0;         // rows of the table: the vocabulary
-  int64_t intermediate = 0;  // the MLP's width
-  double epsilon = 0;        // of every LayerNorm
-  Activation activation = Activation::kGeluErf;
-  double global_theta = 0;  // of the rotation where layers see all
-  double local_theta = 0;
+  BodyInfo info;            // local_layers and window included
+  std::vector<bool> local;  // [layers]: which those are
+  int64_t words = 0;        // rows of the table: the vocabulary
+  FeedForwardConfig mlp;
+  double epsilon = 0;  // of every norm
+  NormKind norm = NormKind::kLayerNorm;
   bool norm_bias = false;
+  int64_t key_value_heads = 0;  // as in QkvConfig
+  double embedding_scale = 1;   // of the table's rows
   bool attention_bias = false;
-  bool mlp_bias = false;
+  RopeConfig global_rope = {};  // where layers see all
+  RopeConfig local_rope = {};
 };
 
 // Where a family's checkpoints keep the weights. Names omit the ".weight" and ".bias" at their end.
@@ -37,16 +41,19 @@ struct PreNormNames {
   std::span<const std::string_view> prefixes;
 
   std::string_view words;
-  std::string_view norm;
+  // Of the embeddings; then the first layer has no norm before its attention. Empty: none.
+  std::string_view norm = {};
   std::string_view final_norm;
 
-  std::string_view layers;          // a layer's names begin with this, a dot, its index and a dot
-  std::string_view attention_norm;  // the first layer has none: the embeddings' is before it
-  std::string_view qkv;             // queries, keys, values in one matrix
+  std::string_view layers;  // a layer's names begin with this, a dot, its index and a dot
+  std::string_view attention_norm;
+  QkvNames qkv;
   std::string_view attention_output;
   std::string_view mlp_norm;
-  std::string_view mlp_in;  // what is activated, then its gate
-  std::string_view mlp_out;
+  FeedForwardNames mlp;
+  // Norms of what attention and the MLP return, before it is added. Empty: none.
+  std::string_view attention_output_norm = {};
+  std::string_view mlp_output_norm = {};
 };
 
 // Takes the weights that `config` implies.

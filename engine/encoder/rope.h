@@ -7,6 +7,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
+#include <span>
 
 #include "absl/status/statusor.h"
 #include "engine/attention/count.h"
@@ -14,9 +16,26 @@
 
 namespace castor::encoder {
 
-// 1 / theta^(2 e / head_dim), float32 [head_dim / 2] on `device`, rounded as transformers does.
-// Requires an even head_dim.
-at::Tensor RopeFrequencies(double theta, int64_t head_dim, at::Device device);
+// How a family's frequencies come about: 1 / theta^(2 e / head_dim), unless they are scaled.
+struct RopeConfig {
+  double theta = 10'000;
+
+  // NTK scaling by a factor, whatever a sequence's length: theta grows by the factor, and all
+  // frequencies fall by factor^(2 / head_dim). Mixed, with an exponent b: theta stays, and
+  // frequency e falls by factor^(((e + 1) / (head_dim / 2))^b). 1: none.
+  double ntk_factor = 1;
+  std::optional<double> ntk_mixed = {};
+
+  // Dynamic NTK: in a sequence longer than those that the model was trained with, theta grows with
+  // the length. 0: none. Needs a head_dim of more than 2.
+  double dynamic_factor = 0;
+  int64_t trained = 0;  // tokens
+};
+
+// Of a sequence of `length` tokens, float32 [head_dim / 2] on `device`, rounded as transformers
+// does. Requires an even head_dim.
+at::Tensor RopeFrequencies(const RopeConfig& config, int64_t head_dim, int64_t length,
+                           at::Device device);
 
 // Of a batch's tokens, made once for all layers that share their frequencies.
 struct Rotation {
@@ -28,9 +47,22 @@ struct Rotation {
   }
 };
 
-// `positions` is int64 [tokens]. Checks the control between steps.
-absl::StatusOr<Rotation> RotationOf(const at::Tensor& positions, const at::Tensor& frequencies,
-                                    RunControl& control);
+// The rotations of a model's layers.
+class Rope {
+ public:
+  Rope() = default;
+  Rope(const RopeConfig& config, int64_t head_dim, at::Device device);
+
+  // `positions` is int64 [tokens], those of the sequences that begin at `cu_seqlens`. Checks the
+  // control between steps.
+  absl::StatusOr<Rotation> Of(const at::Tensor& positions, std::span<const int32_t> cu_seqlens,
+                              RunControl& control) const;
+
+ private:
+  RopeConfig config_;
+  int64_t head_dim_ = 0;
+  at::Tensor frequencies_;  // of sequences that nothing is scaled for
+};
 
 // What a rotation takes for a token, in bytes.
 attention::Count RotationBytes(int64_t head_dim);
@@ -39,7 +71,11 @@ attention::Count RotationBytes(int64_t head_dim);
 // keys, values side by side. Computes in float32.
 void Rotate(const Rotation& rotation, int64_t heads, const at::Tensor& qkv);
 
-// What Rotate takes for a while, in bytes: of `rows` rows on another device, on a CPU of few.
+// The same where there is no kernel for it.
+void RotateSlowly(const Rotation& rotation, int64_t heads, const at::Tensor& qkv);
+
+// What Rotate takes for a while, in bytes: of `rows` rows on another device; at most of few on a
+// CPU, where mostly it takes nothing.
 attention::Count RotatingBytes(int64_t hidden, int64_t rows, bool cpu);
 
 }  // namespace castor::encoder

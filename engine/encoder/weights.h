@@ -35,6 +35,9 @@ class WeightReader {
   // stored. A checkpoint is saved with or without its family's prefix, as a whole.
   void ChoosePrefix(std::string_view probe, std::span<const std::string_view> candidates);
 
+  // Whether the checkpoint stores it, under the prefix.
+  bool Has(std::string_view name) const { return Find(prefix_ + std::string(name)) != nullptr; }
+
   // The tensor `name`, of exactly `shape`. NaN and Inf in it are errors.
   at::Tensor Take(std::string_view name, std::vector<int64_t> shape);
 
@@ -43,11 +46,17 @@ class WeightReader {
 
   const absl::Status& status() const { return status_; }
   bool int8() const { return int8_; }
+  at::Device device() const { return device_; }
   int64_t parameters() const { return parameters_; }
   int64_t bytes() const { return bytes_; }  // on the device
 
   // So many of the weights taken were packed into 8 bits each.
   void CountInt8(int64_t weights) { bytes_ -= weights * 3; }
+
+  // So many elements of those taken are on the device once more.
+  void CountCopies(int64_t elements) {
+    bytes_ += elements * static_cast<int64_t>(c10::elementSize(dtype_));
+  }
 
  private:
   const hf::StoredTensor* Find(const std::string& name) const;

@@ -1,5 +1,6 @@
-// LayerNorm of rows, or of their sum with others (a residual connection). Arithmetic is float32,
-// whatever the elements are. Functions are re-entrant; a row's result depends on that row alone.
+// LayerNorm or RMSNorm of rows, or of their sum with others (a residual connection). Arithmetic is
+// float32, whatever the elements are. Functions are re-entrant; a row's result depends on that row
+// alone.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ struct NormShape {
   const float* weight = nullptr;  // [hidden]
   const float* bias = nullptr;    // [hidden], or null
   float epsilon = 0;
+  bool centered = true;  // LayerNorm; RMSNorm (arXiv 1910.07467) takes the mean for zero
 };
 
 // One instruction set's implementation.
@@ -22,7 +24,7 @@ struct NormKernel {
   const char* backend;  // "cpu-avx512"
   bool (*runs_here)();  // whether this processor has the instructions
 
-  // y = LayerNorm(x + residual); `residual` may be null, and y may be either of them.
+  // y = norm(x + residual); `residual` may be null, and y may be either of them.
   void (*run)(const NormShape& shape, const void* x, const void* residual, void* y, int64_t rows);
 };
 

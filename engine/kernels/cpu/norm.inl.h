@@ -39,7 +39,7 @@ class Norm {
     }
   }
 
-  // The row is read three times, which is cheaper than a place to keep it.
+  // The row is read two or three times, which is cheaper than a place to keep it.
   template <typename E>
   static void Row(const NormShape& shape, const typename E::Bits* x,
                   const typename E::Bits* residual, typename E::Bits* y) {
@@ -49,9 +49,12 @@ class Norm {
     };
     const float size = static_cast<float>(shape.hidden);
 
-    Vec sum = V::Zero();  // elements that do not exist are zeros
-    ForColumns<V>(shape.hidden, [&](int64_t e, int64_t n) { sum = V::Add(sum, load(e, n)); });
-    const Vec mean = V::Broadcast(Across(sum, V::kLanes) / size);
+    Vec mean = V::Zero();
+    if (shape.centered) {
+      Vec sum = V::Zero();  // elements that do not exist are zeros
+      ForColumns<V>(shape.hidden, [&](int64_t e, int64_t n) { sum = V::Add(sum, load(e, n)); });
+      mean = V::Broadcast(Across(sum, V::kLanes) / size);
+    }
 
     Vec whole = V::Zero();
     float rest = 0;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes families/NAME/ for each row of FAMILIES: a small random checkpoint of that family as
-Hugging Face saves it, with a tokenizer trained here, and what transformers computes.
+Hugging Face saves it, with a tokenizer trained here, and what transformers computes. Families that
+this version of transformers lacks are in make_newer_families.py.
 
     make_families.py [NAME...]
 
@@ -205,23 +206,49 @@ SEEDS = {name: seed for seed, name in enumerate([
 LENGTHS = {"mpnet_long": 280, "modernbert_long": 300}
 
 
-def expect(model, tokenizer, padding, cases):
-    """Every case, in padded batches of three."""
+def expect(model, tokenizer, padding, cases, types=False, batch=3):
+    """Every case, in padded batches. `types`: the model has token types, and takes the tokenizer's."""
     rows = []
-    sequences = [(text, pair, tokenizer.encode(text, pair).ids) for text, pair in cases]
-    vocabulary = tokenizer.get_vocab_size()
-    sequences.append((None, None, loose_ids(vocabulary, padding)))
-    for first in range(0, len(sequences), 3):
-        some = sequences[first:first + 3]
-        longest = max(len(ids) for _, _, ids in some)
-        ids = torch.tensor([ids + [padding] * (longest - len(ids)) for _, _, ids in some])
-        mask = torch.tensor([[1] * len(ids) + [0] * (longest - len(ids)) for _, _, ids in some])
+    encodings = [tokenizer.encode(text, pair) for text, pair in cases]
+    sequences = [(text, pair, each.ids, each.type_ids)
+                 for (text, pair), each in zip(cases, encodings)]
+    loose = loose_ids(tokenizer.get_vocab_size(), padding)
+    sequences.append((None, None, loose, [0] * len(loose)))
+    for first in range(0, len(sequences), batch):
+        some = sequences[first:first + batch]
+        longest = max(len(ids) for _, _, ids, _ in some)
+        padded = lambda values, with_what: values + [with_what] * (longest - len(values))
+        inputs = dict(
+            input_ids=torch.tensor([padded(ids, padding) for _, _, ids, _ in some]),
+            attention_mask=torch.tensor([padded([1] * len(ids), 0) for _, _, ids, _ in some]))
+        if types:
+            inputs["token_type_ids"] = torch.tensor([padded(kinds, 0) for _, _, _, kinds in some])
         with torch.no_grad():
-            states = model(input_ids=ids, attention_mask=mask).last_hidden_state
-        for (text, pair, ids), state in zip(some, states):
+            states = model(**inputs).last_hidden_state
+        for (text, pair, ids, _), state in zip(some, states):
             rows.append({"text": text, "pair": pair, "ids": ids,
                          "rows": [[round(x, 7) for x in row] for row in state[:len(ids)].tolist()]})
     return rows
+
+
+def shake(name, parameter):
+    """Makes of a fresh norm or bias one that matters."""
+    if name.endswith("bias") or "norm" in name.lower():
+        parameter.add_(0.2 * torch.randn_like(parameter))
+
+
+def save(out, tokenizer, length):
+    """Writes the tokenizer, and makes it cut texts to `length` tokens."""
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    tokenizer.save(str(out / "tokenizer.json"))
+    tokenizer.encode_special_tokens = True
+    tokenizer.enable_truncation(length)
+
+
+def write_expected(out, expected):
+    (out / "expected.json").write_text(
+        json.dumps(expected, separators=(",", ":"), ensure_ascii=False))
 
 
 def make(name):
@@ -236,20 +263,14 @@ def make(name):
     whole = kind(config).eval().float()
     with torch.no_grad():
         for parameter_name, parameter in whole.named_parameters():
-            if parameter_name.endswith("bias") or "norm" in parameter_name.lower():
-                parameter.add_(0.2 * torch.randn_like(parameter))
+            shake(parameter_name, parameter)
             if "relative_attention_bias" in parameter_name:
                 parameter.add_(torch.randn_like(parameter))
     whole.save_pretrained(out)
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    tokenizer.save(str(out / "tokenizer.json"))
-    tokenizer.encode_special_tokens = True
-    tokenizer.enable_truncation(length)
+    save(out, tokenizer, length)
     cases = CASES if length == LENGTH else CASES + [LONG_CASE]
     expected = expect(whole.base_model, tokenizer, config.pad_token_id, cases)
-    (out / "expected.json").write_text(
-        json.dumps(expected, separators=(",", ":"), ensure_ascii=False))
+    write_expected(out, expected)
 
 
 if __name__ == "__main__":

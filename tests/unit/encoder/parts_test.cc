@@ -37,13 +37,10 @@ constexpr PostNormNames kOtherNames = {
     .types = "embeddings.kinds",
     .norm = "embeddings.LayerNorm",
     .layers = "transformer.layer",
-    .query = "attention.q_lin",
-    .key = "attention.k_lin",
-    .value = "attention.v_lin",
+    .qkv = {.query = "attention.q_lin", .key = "attention.k_lin", .value = "attention.v_lin"},
     .attention_output = "attention.out_lin",
     .attention_norm = "sa_layer_norm",
-    .intermediate = "ffn.lin1",
-    .output = "ffn.lin2",
+    .mlp = {.in = "ffn.lin1", .out = "ffn.lin2"},
     .output_norm = "output_layer_norm",
 };
 
@@ -73,7 +70,7 @@ PostNormConfig TinyConfig() {
           .words = 25,
           .positions = 32,
           .types = 2,
-          .intermediate = 40,
+          .mlp = {.width = 40},
           .epsilon = 1e-6};
 }
 

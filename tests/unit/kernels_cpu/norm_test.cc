@@ -1,5 +1,5 @@
-// LayerNorm against its definition in double precision, by every kernel that this processor can
-// run.
+// LayerNorm and RMSNorm against their definitions in double precision, by every kernel that this
+// processor can run.
 
 #include "engine/kernels/cpu/norm.h"
 
@@ -39,19 +39,21 @@ struct Weights {
 
 class NormKernelTest : public ::testing::Test, public Seeded {};
 
-TEST_F(NormKernelTest, IsLayerNormByItsDefinition) {
+TEST_F(NormKernelTest, IsTheNormByItsDefinition) {
   for (const NormKernel* kernel : NormKernelsHere()) {
     for (int trial = 0; trial < 60; ++trial) {
       const Element element = trial % 2 == 0 ? Element::kFloat32 : Element::kBFloat16;
       const int64_t hidden = Uniform(2, 201);
       const int64_t rows = Uniform(1, 5);
       const bool with_bias = trial % 3 != 0, with_residual = trial % 5 != 0;
+      const bool centered = trial % 4 < 2;
       const Weights weights(hidden, random_);
       const NormShape shape{.element = element,
                             .hidden = hidden,
                             .weight = weights.weight.data(),
                             .bias = with_bias ? weights.bias.data() : nullptr,
-                            .epsilon = 1e-5f};
+                            .epsilon = 1e-5f,
+                            .centered = centered};
       ElementArray x = ElementArray::Random(element, rows * hidden, 3, random_);
       const ElementArray residual = ElementArray::Random(element, rows * hidden, 1, random_);
       const ElementArray before = x;
@@ -62,7 +64,9 @@ TEST_F(NormKernelTest, IsLayerNormByItsDefinition) {
           return before[i] + (with_residual ? residual[i] : 0);
         };
         double mean = 0, variance = 0;
-        for (int64_t e = 0; e < hidden; ++e) mean += at(e) / static_cast<double>(hidden);
+        for (int64_t e = 0; centered && e < hidden; ++e) {
+          mean += at(e) / static_cast<double>(hidden);
+        }
         for (int64_t e = 0; e < hidden; ++e) {
           variance += (at(e) - mean) * (at(e) - mean) / static_cast<double>(hidden);
         }

@@ -1,0 +1,253 @@
+// Nomic's BERT, GTE, BERT with ALiBi, EuroBERT, jina-embeddings-v3, EmbeddingGemma: what their
+// configs may not say, what their checkpoints must hold, and which kernels their layers run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "engine/encoder/jina_bert.h"
+#include "engine/encoder/linear.h"
+#include "engine/encoder/load.h"
+#include "tests/unit/encoder/model_files.h"
+
+namespace castor::encoder {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct Refused {
+  const char* key;
+  json value;
+  const char* says;
+};
+
+void ExpectKeysRefused(const std::string& family, const std::vector<Refused>& cases) {
+  ASSERT_EQ(ErrorOf(TinyModel("families/" + family)), "");
+  for (const Refused& bad : cases) {
+    TinyModel files("families/" + family);
+    files.EditJson("config.json", [&](json& config) { config[bad.key] = bad.value; });
+    EXPECT_THAT(ErrorOf(files),
+                AllOf(HasSubstr("config.json: "), HasSubstr(bad.key), HasSubstr(bad.says)))
+        << family << ": " << bad.key << " = " << bad.value;
+  }
+}
+
+TEST(NewerFamiliesTest, NamesTheKeyOfNomicsOwnConfig) {
+  ExpectKeysRefused("nomic_bert_stretched",
+                    {{"moe_every_n_layers", 2, "mixtures of experts"},
+                     {"num_experts", 8, "mixtures of experts"},
+                     {"causal", true, "only encoders"},
+                     {"prenorm", true, "only LayerNorms behind"},
+                     {"parallel_block", true, "only LayerNorms behind"},
+                     {"use_rms_norm", true, "only LayerNorms behind"},
+                     {"rotary_emb_interleaved", true, "a head's halves"},
+                     {"rotary_emb_scale_base", 512, "decay"},
+                     {"rotary_emb_fraction", 0.5, "must be 0 or 1"},
+                     {"rotary_emb_base", 0, "must be positive"},
+                     {"rotary_scaling_factor", 0.5, "must not be below 1"},
+                     {"max_trained_positions", 0, "must be an integer"},
+                     {"scale_attn_weights", false, "the root of the head's size"},
+                     {"scale_attn_by_inverse_layer_idx", true, "not supported"},
+                     {"num_heads_kv", 1, "must be n_head"},
+                     {"n_head", 5, "does not divide"},
+                     {"n_head", 8, "odd size"},
+                     {"n_head", 12, "too small for a dynamic rotation"},
+                     {"activation_function", "gelu_new", "\"gelu_new\" is not supported"},
+                     {"activation_function", "glu", "\"glu\" is not supported"},
+                     {"layer_norm_epsilon", -1.0, "negative"},
+                     {"hidden_size", 24, "beside n_embd"}});
+  // An expert count without experts, as the code's defaults have it.
+  TinyModel dense("families/nomic_bert_own");
+  dense.EditJson("config.json", [](json& config) {
+    config["moe_every_n_layers"] = 0;
+    config["num_experts"] = 8;
+  });
+  EXPECT_EQ(ErrorOf(dense), "");
+}
+
+TEST(NewerFamiliesTest, NamesTheKeyOfNomicsConfigInTransformers) {
+  const json yarn = {{"rope_type", "yarn"}, {"factor", 2.0}};
+  const json partial = {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}};
+  ExpectKeysRefused("nomic_bert",
+                    {{"head_dim", 16, "hidden_size / num_attention_heads"},
+                     {"hidden_act", "swiglu", "unknown activation"},
+                     {"rope_parameters", yarn, "rope_type: \"yarn\" is not supported"},
+                     {"rope_parameters", partial, "partial_rotary_factor: is not supported"},
+                     {"rope_parameters", {{"rope_type", "dynamic"}}, "factor: is missing"},
+                     {"rope_parameters", 3, "must be an object"},
+                     {"rope_scaling", {{"type", "ntk"}}, "beside rope_parameters"},
+                     {"num_experts", 8, "mixtures of experts"}});
+}
+
+TEST(NewerFamiliesTest, NamesTheKeyOfGtesConfig) {
+  const json linear = {{"type", "linear"}, {"factor", 2.0}};
+  const json low = {{"type", "ntk"}, {"factor", 0.5}};
+  const json more = {{"type", "ntk"}, {"factor", 2.0}, {"beta", 2.0}};
+  ExpectKeysRefused("new_ntk", {{"rope_scaling", linear, "\"linear\" is not supported"},
+                                {"rope_scaling", low, "factor: must not be below 1"},
+                                {"rope_scaling", more, "beta: is not supported"},
+                                {"rope_scaling", {{"factor", 2.0}}, "names no rope_type"},
+                                {"rope_theta", 0, "must be positive"},
+                                {"position_embedding_type", "alibi", "\"rope\", \"absolute\" are"},
+                                {"layer_norm_type", "deep_norm", "\"deep_norm\" is not supported"},
+                                {"logn_attention_scale", true, "grow with the length"},
+                                {"logn_attention_clip1", true, "grow with the length"},
+                                {"is_decoder", true, "only encoders"},
+                                {"hidden_act", "swiglu", "unknown activation"},
+                                {"num_attention_heads", 8, "odd size"},
+                                {"type_vocab_size", -1, "must be an integer"},
+                                {"pack_qkv", "yes", "true or false"}});
+}
+
+TEST(NewerFamiliesTest, NamesTheKeyOfTheConfigWithAlibi) {
+  ExpectKeysRefused("jina_bert",
+                    {{"position_embedding_type", "rotary", "\"absolute\" is"},
+                     {"position_embedding_type", "absolute", "needs a position_embedding_type"},
+                     {"feed_forward_type", "swiglu", "\"swiglu\" is not supported"},
+                     {"feed_forward_type", nullptr, "is missing"},
+                     {"hidden_act", "silu", "contradicts feed_forward_type"},
+                     {"is_decoder", true, "only encoders"},
+                     {"num_attention_heads", 5, "does not divide"}});
+}
+
+TEST(NewerFamiliesTest, NamesTheKeyOfEuroBertsConfig) {
+  ExpectKeysRefused("eurobert",
+                    {{"num_key_value_heads", 4, "does not divide num_attention_heads"},
+                     {"num_key_value_heads", 0, "must be an integer"},
+                     {"num_attention_heads", 8, "head_dim"},
+                     {"head_dim", 8, "hidden_size / num_attention_heads"},
+                     {"rope_parameters", {{"rope_type", "dynamic"}}, "is not supported"},
+                     {"rms_norm_eps", -1.0, "negative"},
+                     {"hidden_act", "swiglu", "unknown activation"},
+                     {"is_decoder", true, "only encoders"},
+                     {"mlp_bias", "no", "true or false"}});
+}
+
+TEST(NewerFamiliesTest, NamesTheKeyOfTheConfigWithAdapters) {
+  ExpectKeysRefused("jina_v3",
+                    {{"lora_adaptations", {"retrieval.query"}, "adapters are not supported"},
+                     {"rope_parameters", {{"rope_type", "linear"}}, "is not supported"},
+                     {"hidden_act", "swiglu", "unknown activation"}});
+}
+
+TEST(NewerFamiliesTest, NamesTheKeyOfGemmasConfig) {
+  ExpectKeysRefused("gemma",
+                    {{"use_bidirectional_attention", false, "must be true"},
+                     {"use_bidirectional_attention", nullptr, "must be true"},
+                     {"attn_logit_softcapping", 50.0, "is not supported"},
+                     {"final_logit_softcapping", 30.0, "is not supported"},
+                     {"head_dim", 16, "hidden_size / num_attention_heads"},
+                     {"num_key_value_heads", 2, "does not divide"},
+                     {"query_pre_attn_scalar", 0, "must be positive"},
+                     {"layer_types", {"full_attention"}, "does not name num_hidden_layers"},
+                     {"rope_scaling", {{"rope_type", "linear"}}, "\"linear\" is not supported"},
+                     {"hidden_activation", "swiglu", "unknown activation"}});
+}
+
+// EmbeddingGemma's config.json is of transformers 4.
+TEST(NewerFamiliesTest, GemmasOlderKeysMeanTheSame) {
+  TinyModel files("families/gemma_biases");
+  files.EditJson("config.json", [](json& config) {
+    config.erase("rope_parameters");
+    config.erase("layer_types");
+    config["rope_theta"] = 5000.0;
+    config["rope_local_base_freq"] = 500.0;
+    config["sliding_window_pattern"] = 3;
+  });
+  const auto model = files.Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto layers = (*model)->attention(Vanilla{});
+  ASSERT_EQ(layers.size(), 2U);
+  EXPECT_EQ(layers[0].layers, 1);
+  EXPECT_NEAR(layers[0].spec.softmax_scale, 1 / std::sqrt(6.0), 1e-12);
+  EXPECT_EQ(layers[1].layers, 2);
+  EXPECT_EQ(layers[1].spec.window, 7);
+}
+
+TEST(NewerFamiliesTest, NamesTheTensorThatIsMissing) {
+  for (const auto& [family, name] :
+       {std::pair{"nomic_bert", "encoder.layers.1.mlp.fc12.weight"},
+        std::pair{"nomic_bert_stretched", "encoder.layers.0.attn.Wqkv.bias"},
+        std::pair{"new_ntk", "new.encoder.layer.1.mlp.up_gate_proj.weight"},
+        std::pair{"new_mixed", "encoder.layer.0.attention.k_proj.bias"},
+        std::pair{"jina_bert", "encoder.layer.0.mlp.layernorm.bias"},
+        std::pair{"jina_bert_code", "encoder.layer.1.attention.self.layer_norm_k.weight"},
+        std::pair{"jina_bert_code", "encoder.layer.1.layer_norm_1.weight"},
+        std::pair{"eurobert", "layers.0.self_attn.v_proj.weight"},
+        std::pair{"gemma", "layers.2.self_attn.q_norm.weight"},
+        std::pair{"gemma", "layers.3.post_feedforward_layernorm.weight"},
+        std::pair{"eurobert_biases", "model.layers.1.mlp.up_proj.bias"}}) {
+    TinyModel files("families/" + std::string(family));
+    files.EditWeights([name = name](auto& weights) { ASSERT_EQ(weights.erase(name), 1U) << name; });
+    EXPECT_THAT(ErrorOf(files), AllOf(HasSubstr(files.directory()), HasSubstr(name)));
+  }
+}
+
+std::vector<KernelName> KernelsOf(const std::string& family) {
+  const auto model = TinyModel("families/" + family).Load();
+  EXPECT_TRUE(model.ok()) << model.status();
+  return model.ok() ? (*model)->info().kernels : std::vector<KernelName>{};
+}
+
+TEST(NewerFamiliesTest, ListTheKernelsThatTheirLayersCanRun) {
+  for (const char* family :
+       {"nomic_bert", "nomic_bert_plain", "gte", "new_absolute", "jina_v3", "eurobert"}) {
+    EXPECT_THAT(KernelsOf(family), ElementsAre(KernelName::kVanilla, KernelName::kClustered,
+                                               KernelName::kImprovedClustered))
+        << family;
+  }
+  for (const char* family : {"jina_bert", "jina_bert_code"}) {
+    EXPECT_THAT(KernelsOf(family), ElementsAre(KernelName::kVanilla)) << family;
+  }
+}
+
+TEST(NewerFamiliesTest, AlibisSlopesAreThoseOfThePaper) {
+  EXPECT_THAT(AlibiSlopes(1), ElementsAre(0x1p-8f));
+  EXPECT_THAT(AlibiSlopes(4), ElementsAre(0x1p-2f, 0x1p-4f, 0x1p-6f, 0x1p-8f));
+  EXPECT_THAT(AlibiSlopes(6), ElementsAre(0x1p-2f, 0x1p-4f, 0x1p-6f, 0x1p-8f, 0x1p-1f, 0x1p-3f));
+  const auto model = TinyModel("families/jina_bert").Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto layers = (*model)->attention(Vanilla{});
+  ASSERT_EQ(layers.size(), 1U);
+  const attention::PositionBias& bias = layers[0].spec.bias;
+  ASSERT_NE(bias.slopes, nullptr);
+  EXPECT_EQ(bias.table, nullptr);
+  EXPECT_EQ(std::vector<float>(bias.slopes, bias.slopes + 3), AlibiSlopes(3));
+}
+
+// Keys and values that heads share are in memory once for each.
+TEST(NewerFamiliesTest, CopiesAreBytesButNoParameters) {
+  const auto model = TinyModel("families/eurobert").Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  const ModelInfo& info = (*model)->info();
+  const int64_t layer = 2 * 24 * 24 + 2 * 8 * 24 + 3 * 24 * 40 + 2 * 24;
+  EXPECT_EQ(info.parameters, info.vocabulary_size * 24 + 2 * layer + 24);
+  EXPECT_EQ(info.weight_bytes, 4 * (info.parameters + 2 * 2 * 16 * 24));
+}
+
+TEST(NewerFamiliesTest, WhatStretchesTakesLongerTexts) {
+  const auto model = TinyModel("families/nomic_bert_dynamic").Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->info().max_tokens, 32);  // trained with 16, by a factor of 2
+}
+
+TEST(NewerFamiliesTest, AreServedInInt8) {
+  if (!Linear::HasInt8(at::Device(at::kCPU))) GTEST_SKIP() << "this processor has no kernel for it";
+  for (const char* family :
+       {"nomic_bert_stretched", "new_mixed", "jina_bert_code", "eurobert_biases"}) {
+    const TinyModel files("families/" + std::string(family));
+    const auto model = LoadModel(
+        {.name = "test", .directory = files.directory(), .dtype = DType::kFloat32, .int8 = true},
+        at::Device(at::kCPU), RunOnCpu);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_GT((*model)->info().int8->least_cosine, 0.95) << family;
+  }
+}
+
+}  // namespace
+}  // namespace castor::encoder
