@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "engine/attention/count.h"
+#include "engine/request.h"
 
 namespace castor::encoder {
 
@@ -31,6 +32,24 @@ struct BodyActivations {
 struct HeadActivations {
   RowBytes pooled = {};  // of a request that wants one row per sequence
   RowBytes tokens = {};  // of one that wants all
+  RowBytes labels = {};  // of one that wants logits or scores
+  RowBytes sparse = {};
+  attention::Count batch = 0;  // once, for rows that go by in steps
+
+  const RowBytes& Of(EncodeOutput output) const {
+    switch (output) {
+      case EncodeOutput::kPooled:
+        return pooled;
+      case EncodeOutput::kTokenEmbeddings:
+        return tokens;
+      case EncodeOutput::kLogits:
+      case EncodeOutput::kScores:
+        return labels;
+      case EncodeOutput::kSparse:
+        return sparse;
+    }
+    return tokens;
+  }
 };
 
 struct Activations {
@@ -38,12 +57,13 @@ struct Activations {
   HeadActivations head = {};
   RowBytes indices = {};  // what a batch brings: ids, positions, offsets
 
-  // Of a request's rows. In a batch this adds up; `body.batch` does not.
-  attention::Count Of(int64_t tokens, int64_t sequences, bool pooled) const {
-    const RowBytes& read_out = pooled ? head.pooled : head.tokens;
+  // Of a request's rows. In a batch this adds up; batch() does not.
+  attention::Count Of(int64_t tokens, int64_t sequences, EncodeOutput output) const {
     return indices.Of(tokens, sequences) + body.rows.Of(tokens, sequences) +
-           std::max(body.layers.Of(tokens, sequences), read_out.Of(tokens, sequences));
+           std::max(body.layers.Of(tokens, sequences), head.Of(output).Of(tokens, sequences));
   }
+
+  attention::Count batch() const { return std::max(body.batch, head.batch); }
 };
 
 }  // namespace castor::encoder

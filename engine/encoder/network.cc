@@ -45,7 +45,8 @@ absl::StatusOr<std::vector<at::Tensor>> Network::Forward(const Batch& batch, con
   absl::StatusOr<at::Tensor> rows = body_->Forward(in);
   if (!rows.ok()) return rows.status();
   const at::Tensor offsets = inputs.indices.narrow(0, 3 * tokens, packing.sequences() + 1);
-  return head_->ReadOut({.rows = *rows, .offsets = offsets, .batch = batch, .packing = packing});
+  return head_->ReadOut(
+      {.rows = *rows, .offsets = offsets, .batch = batch, .packing = packing, .control = control});
 }
 
 }  // namespace castor::encoder

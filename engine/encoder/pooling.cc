@@ -51,7 +51,8 @@ at::Tensor WeightedMean(const at::Tensor& rows, const at::Tensor& first, const a
   return sums.div(lengths.mul(lengths.add(1)).div(2, "floor").to(at::kFloat).unsqueeze(1));
 }
 
-// [sequences, hidden], float32.
+}  // namespace
+
 at::Tensor Pool(Pooling pooling, const at::Tensor& rows, const at::Tensor& offsets) {
   const int64_t sequences = offsets.size(0) - 1;
   const at::Tensor first = offsets.narrow(0, 0, sequences), end = offsets.narrow(0, 1, sequences);
@@ -70,14 +71,11 @@ at::Tensor Pool(Pooling pooling, const at::Tensor& rows, const at::Tensor& offse
   return {};
 }
 
-// The rows of `x` scaled to unit length, in float32; rows of zeros stay zeros.
 at::Tensor Normalized(const at::Tensor& x) {
   constexpr double kEpsilon = 1e-12;  // as in torch.nn.functional.normalize
   const at::Tensor norms = at::linalg_vector_norm(x, 2, /*dim=*/{1}, /*keepdim=*/true);
   return x.div(norms.clamp_min(kEpsilon));
 }
-
-}  // namespace
 
 HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
   const bool converts = dtype != DType::kFloat32;
@@ -89,18 +87,18 @@ HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
   const attention::Count kept = kPoolingCount + 2;
   constexpr int64_t kIndices = 4 * sizeof(int64_t);  // and weights, of a token or a sequence
   bytes.pooled = {.token = (converts ? 2 : 1) * in_float + kIndices,
-                  .sequence = kept * in_float + kIndices};
+                  .sequence = kept * in_float + kIndices + kPoolingCount * dense_.row_bytes()};
   // A group's rows are copied, converted, and scaled, when nothing is reduced.
   bytes.tokens = {.token = row + in_float + (converts ? in_float : 0) + kIndices,
                   .sequence = bytes.pooled.sequence};
   return bytes;
 }
 
-std::vector<at::Tensor> PoolingHead::ReadOut(const HeadInputs& in) const {
+absl::StatusOr<std::vector<at::Tensor>> PoolingHead::ReadOut(const HeadInputs& in) const {
   const Batch& batch = in.batch;
   std::map<Wish, std::vector<size_t>> groups;
   for (size_t i = 0; i < batch.items.size(); ++i) {
-    groups[WishOf(batch.items[i])].push_back(i);
+    if (batch.items[i].vectors()) groups[WishOf(batch.items[i])].push_back(i);
   }
 
   std::map<Pooling, at::Tensor> pooled;  // each pooling once, over all sequences
@@ -108,7 +106,10 @@ std::vector<at::Tensor> PoolingHead::ReadOut(const HeadInputs& in) const {
   for (const auto& [wish, items] : groups) {
     const bool pools = wish.output == EncodeOutput::kPooled;
     if (pools && !pooled[wish.pooling].defined()) {
-      pooled[wish.pooling] = Pool(wish.pooling, in.rows, in.offsets);
+      const at::Tensor rows = Pool(wish.pooling, in.rows, in.offsets);
+      absl::StatusOr<at::Tensor> projected = dense_(rows, in.control);
+      if (!projected.ok()) return projected.status();
+      pooled[wish.pooling] = *std::move(projected);
     }
     const at::Tensor& source = pools ? pooled[wish.pooling] : in.rows;
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/attention/count.h"
+#include "engine/encoder/output_shape.h"
 
 namespace castor {
 namespace {
@@ -100,9 +101,9 @@ MemoryNeed MemoryPredictor::Predict(const LoadedModel& model, const Kernel& kern
     workspace = Most(workspace, WorkspaceOf(alike.spec, cu_seqlens, cu_seqlens));
   }
   const encoder::Activations activations = model.encoder->activations();
-  const Count rows = activations.Of(tokens, sequences, request.output == EncodeOutput::kPooled);
+  const Count rows = activations.Of(tokens, sequences, encoder::OutputOf(request, info));
   Count own = rows + workspace.own;
-  Count shared = activations.body.batch + workspace.shared;
+  Count shared = activations.batch() + workspace.shared;
   if (copies_) {
     // Kernels return their rows in a tensor of their own, and embeddings are copied in.
     own += Count(tokens) * info.hidden_size * static_cast<int64_t>(SizeOf(info.dtype));
