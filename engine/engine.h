@@ -130,6 +130,18 @@ struct Int8Fidelity {
   double least_cosine = 0;
 };
 
+// A text that is put before others, by name.
+struct Prompt {
+  std::string name;
+  std::string text;
+  int32_t left_out = 0;  // tokens at a sequence's start that are not pooled because of it
+};
+
+struct Prompts {
+  std::vector<Prompt> all;   // in order of name
+  std::string default_name;  // empty: none
+};
+
 struct ModelInfo {
   std::string name;
   std::string family;
@@ -145,6 +157,7 @@ struct ModelInfo {
   bool normalize = false;
   std::vector<KernelName> kernels;
   std::vector<EncodeOutput> outputs;
+  Prompts prompts;
   int64_t parameters = 0;
   int64_t weight_bytes = 0;
 };

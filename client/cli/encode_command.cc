@@ -29,6 +29,8 @@ struct EncodeFlags {
   bool normalize = false;
   bool no_normalize = false;
   bool token_embeddings = false;
+  std::optional<std::string> prompt;
+  bool no_prompt = false;
   int32_t dimensions = 0;
   bool no_truncate = false;
   size_t batch = 256;
@@ -42,7 +44,9 @@ struct Answer {
   std::vector<int64_t> token_counts;
   std::vector<bool> truncated;
   std::vector<std::string> labels;
-  v1::EncodeResponse last;  // its reports
+  std::vector<v1::PooledSpan> spans;     // if there were ranges
+  std::vector<std::string> span_labels;  // likewise
+  v1::EncodeResponse last;               // its reports
   double round_trip_us = 0;
   size_t requests = 0;
 
@@ -63,15 +67,19 @@ void ApplyOptions(const EncodeFlags& flags, v1::EncodeRequest* request) {
   if (flags.no_normalize) request->set_normalize(false);
   request->set_dimensions(flags.dimensions);
   if (flags.no_truncate) request->set_truncate(false);
+  if (flags.prompt.has_value()) request->set_prompt_name(*flags.prompt);
+  if (flags.no_prompt) request->set_prompt_name("");
   ApplyKernel(flags.kernel, request);
 }
 
 // Adds one response; false when it does not match the request.
-bool Append(v1::EncodeResponse response, const std::vector<std::string>& labels, Answer* answer) {
+bool Append(v1::EncodeResponse response, const Input& input, Answer* answer) {
+  const std::vector<std::string> labels = input.Labels();
   const auto values = client::ToFloats(response.output());
   const auto sequences = static_cast<int>(labels.size());
   if (!values || response.output().shape_size() != 2 || response.lengths_size() != sequences ||
       response.token_counts_size() != sequences || response.truncated_size() != sequences ||
+      response.spans_size() != input.request.spans().ranges_size() ||
       (answer->requests > 0 && response.output().shape(1) != answer->width)) {
     return false;
   }
@@ -84,7 +92,11 @@ bool Append(v1::EncodeResponse response, const std::vector<std::string>& labels,
   answer->truncated.insert(answer->truncated.end(), response.truncated().begin(),
                            response.truncated().end());
   answer->labels.insert(answer->labels.end(), labels.begin(), labels.end());
+  answer->spans.insert(answer->spans.end(), response.spans().begin(), response.spans().end());
+  answer->span_labels.insert(answer->span_labels.end(), input.span_labels.begin(),
+                             input.span_labels.end());
   response.clear_output();
+  response.clear_spans();
   answer->last = std::move(response);
   ++answer->requests;
   return true;
@@ -101,22 +113,43 @@ double Cosine(const float* a, const float* b, int64_t width) {
   return norm > 0 ? product / norm : 0;
 }
 
-// Every sequence, and its cosine similarity to every other one.
+// What one pooled row stands for: a sequence, or a span.
+struct RowLabel {
+  std::string text;
+  int64_t tokens;
+  bool cut;
+};
+
+std::vector<RowLabel> RowLabels(const Answer& answer) {
+  std::vector<RowLabel> labels;
+  for (size_t i = 0; i < answer.spans.size(); ++i) {
+    const v1::PooledSpan& span = answer.spans[i];
+    labels.push_back({answer.span_labels[i], span.end() - span.begin(), span.truncated()});
+  }
+  if (!labels.empty()) return labels;
+  for (size_t i = 0; i < answer.labels.size(); ++i) {
+    labels.push_back({answer.labels[i], answer.token_counts[i], answer.truncated[i]});
+  }
+  return labels;
+}
+
+// Every row, and its cosine similarity to every other one.
 std::string CosineTable(const Answer& answer) {
   std::vector<std::vector<std::string>> cells = {{"", "TOKENS"}};
-  const size_t count = answer.labels.size();
+  const std::vector<RowLabel> labels = RowLabels(answer);
+  const size_t count = labels.size();
   for (size_t i = 0; i < count; ++i) cells[0].push_back("[" + std::to_string(i) + "]");
   cells[0].push_back("COSINE WITH");
   for (size_t i = 0; i < count; ++i) {
     std::vector<std::string> row = {
         "[" + std::to_string(i) + "]",
-        std::to_string(answer.token_counts[i]) + (answer.truncated[i] ? " (cut)" : "")};
+        std::to_string(labels[i].tokens) + (labels[i].cut ? " (cut)" : "")};
     for (size_t j = 0; j < count; ++j) {
       row.push_back(FormatReal(Cosine(answer.values.data() + i * answer.width,
                                       answer.values.data() + j * answer.width, answer.width),
                                "%.3f"));
     }
-    row.push_back(Shorten(answer.labels[i], 48));
+    row.push_back(Shorten(labels[i].text, 48));
     cells.push_back(std::move(row));
   }
   return FormatTable(cells);
@@ -128,15 +161,18 @@ std::string Table(const Answer& answer, bool token_embeddings) {
   Rows rows = {{"model", answer.last.model()},
                {"output", "[" + std::to_string(answer.rows()) + ", " +
                               std::to_string(answer.width) + "] FLOAT32, " +
-                              (token_embeddings ? "one row per token" : "one row per sequence")},
+                              (token_embeddings       ? "one row per token"
+                               : answer.spans.empty() ? "one row per sequence"
+                                                      : "one row per span")},
                {"tokens", std::to_string(tokens)}};
   if (answer.requests > 1) {
     rows.emplace_back("requests", std::to_string(answer.requests) + ", the last one below");
   }
+  if (!answer.last.prompt_name().empty()) rows.emplace_back("prompt", answer.last.prompt_name());
   AppendReports(answer.last.kernel(), answer.last.timing(), answer.last.batch(),
                 answer.last.memory(), answer.round_trip_us, &rows);
   std::string text = FormatRows(rows);
-  if (!token_embeddings && answer.labels.size() <= kMaxTableTexts) {
+  if (!token_embeddings && RowLabels(answer).size() <= kMaxTableTexts) {
     text += "\n" + CosineTable(answer);
   } else {
     text += "\nThe values are in --output json and --output npy.\n";
@@ -154,8 +190,15 @@ Json AnswerJson(const Answer& answer) {
   Json sequences = Json::array();
   int64_t row = 0;
   for (size_t i = 0; i < answer.labels.size(); ++i) {
-    Json rows = Json::array();
+    Json rows = Json::array(), spans = Json::array();
     for (int64_t r = 0; r < answer.lengths[i]; ++r, ++row) {
+      if (!answer.spans.empty()) {  // in the order of the sequences
+        const v1::PooledSpan& span = answer.spans[row];
+        spans.push_back({{"input", answer.span_labels[row]},
+                         {"begin", span.begin()},
+                         {"end", span.end()},
+                         {"truncated", span.truncated()}});
+      }
       const float* begin = answer.values.data() + row * answer.width;
       rows.push_back(std::vector<float>(begin, begin + answer.width));
     }
@@ -164,6 +207,7 @@ Json AnswerJson(const Answer& answer) {
                          {"tokens", answer.token_counts[i]},
                          {"truncated", truncated},
                          {"rows", std::move(rows)}});
+    if (!spans.empty()) sequences.back()["spans"] = std::move(spans);
   }
   json["sequences"] = std::move(sequences);
   return json;
@@ -180,7 +224,7 @@ int Run(const EncodeFlags& flags) {
     answer.round_trip_us +=
         std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
     if (!response.ok()) return ReportError(response.error(), flags.common);
-    if (!Append(*std::move(response), input.Labels(), &answer)) {
+    if (!Append(*std::move(response), input, &answer)) {
       Complain("the answer does not fit the request");
       return kCheckFailed;
     }
@@ -203,7 +247,7 @@ int Run(const EncodeFlags& flags) {
 
 Runner AddEncodeCommand(CLI::App* command) {
   auto flags = std::make_shared<EncodeFlags>();
-  AddInputFlags(command, &flags->input);
+  const std::vector<CLI::Option*> spans = AddInputFlags(command, &flags->input);
   const std::string group = "Model and output rows";
   command->add_option("--model", flags->model, "The model (default: the server's only one)")
       ->type_name("NAME")
@@ -221,8 +265,22 @@ Runner AddEncodeCommand(CLI::App* command) {
   command->add_flag("--no-normalize", flags->no_normalize, "Leave rows as they are")
       ->excludes(normalize)
       ->group(group);
-  command->add_flag("--token-embeddings", flags->token_embeddings, "One row per token, not pooled")
-      ->excludes(pooling)
+  CLI::Option* rows =
+      command
+          ->add_flag("--token-embeddings", flags->token_embeddings, "One row per token, not pooled")
+          ->excludes(pooling)
+          ->group(group);
+  for (CLI::Option* option : spans) rows->excludes(option);
+  CLI::Option* prompt =
+      command
+          ->add_option("--prompt", flags->prompt,
+                       "Put the model's prompt of this name before every text ('castor models "
+                       "--output json' lists them; default: the model's default prompt)")
+          ->type_name("NAME")
+          ->check(Utf8())
+          ->group(group);
+  command->add_flag("--no-prompt", flags->no_prompt, "Put no prompt before the texts")
+      ->excludes(prompt)
       ->group(group);
   command->add_option("--dimensions", flags->dimensions, "Keep the first so many of each row")
       ->type_name("N")
@@ -242,7 +300,10 @@ Runner AddEncodeCommand(CLI::App* command) {
       "  castor encode 'A cat sleeps.' 'A kitten naps.' 'Rates rose again.'\n"
       "  castor encode --text-file corpus.txt --output npy --file vectors.npy\n"
       "  sort -u words.txt | castor encode --output json\n"
-      "  castor encode 'Who wrote it?' --pair 'She did.' --pooling cls\n");
+      "  castor encode 'Who wrote it?' --pair 'She did.' --pooling cls\n"
+      "  castor encode --document report.txt --output json --file chunks.json\n"
+      "  castor encode 'A cat sleeps. It purrs.' --spans 0:13,14:23\n"
+      "  castor encode 'How do beavers build?' --prompt query\n");
   return [flags] { return Run(*flags); };
 }
 

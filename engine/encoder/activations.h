@@ -15,9 +15,10 @@ namespace castor::encoder {
 struct RowBytes {
   attention::Count token = 0;
   attention::Count sequence = 0;
+  attention::Count span = 0;
 
-  attention::Count Of(int64_t tokens, int64_t sequences) const {
-    return token * tokens + sequence * sequences;
+  attention::Count Of(int64_t tokens, int64_t sequences, int64_t spans) const {
+    return token * tokens + sequence * sequences + span * spans;
   }
 };
 
@@ -30,6 +31,7 @@ struct BodyActivations {
 // Besides the body's rows, when the layers have run.
 struct HeadActivations {
   RowBytes pooled = {};  // of a request that wants one row per sequence
+  RowBytes spans = {};   // of one that wants one row per span
   RowBytes tokens = {};  // of one that wants all
 };
 
@@ -39,10 +41,10 @@ struct Activations {
   RowBytes indices = {};  // what a batch brings: ids, positions, offsets
 
   // Of a request's rows. In a batch this adds up; `body.batch` does not.
-  attention::Count Of(int64_t tokens, int64_t sequences, bool pooled) const {
-    const RowBytes& read_out = pooled ? head.pooled : head.tokens;
-    return indices.Of(tokens, sequences) + body.rows.Of(tokens, sequences) +
-           std::max(body.layers.Of(tokens, sequences), read_out.Of(tokens, sequences));
+  attention::Count Of(int64_t tokens, int64_t sequences, bool pooled, int64_t spans = 0) const {
+    const RowBytes& read_out = spans > 0 ? head.spans : pooled ? head.pooled : head.tokens;
+    const auto of = [&](const RowBytes& bytes) { return bytes.Of(tokens, sequences, spans); };
+    return of(indices) + of(body.rows) + std::max(of(body.layers), of(read_out));
   }
 };
 

@@ -13,6 +13,12 @@ namespace castor::encoder {
 
 class Model;
 
+// Rows of one item that are pooled together.
+struct RowRange {
+  int32_t begin = 0;
+  int32_t end = 0;  // exclusive; equal: there are none, and the result is zeros
+};
+
 // One request's sequences. Host memory, alive until the execution is done.
 struct BatchItem {
   std::span<const int32_t> cu_seqlens;  // [sequences + 1], from 0
@@ -23,19 +29,23 @@ struct BatchItem {
   const std::byte* embeddings = nullptr;  // [tokens, hidden]
   DType embeddings_dtype = DType::kFloat32;
 
+  // What is pooled, instead of each sequence as a whole; empty: just that.
+  std::span<const RowRange> spans = {};
+
   // How this request wants its rows. Requests that differ here still share the forward pass.
   EncodeOutput output_kind = EncodeOutput::kPooled;
   Pooling pooling = Pooling::kMean;
   bool normalize = false;
   int64_t dimensions = 0;  // of each output row, <= hidden
 
-  // float32: [sequences, dimensions] when pooled, else [tokens, dimensions].
+  // float32: [output_rows(), dimensions].
   float* output = nullptr;
 
   int64_t sequences() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }
   int64_t tokens() const { return cu_seqlens.back(); }
   int64_t output_rows() const {
-    return output_kind == EncodeOutput::kPooled ? sequences() : tokens();
+    if (output_kind != EncodeOutput::kPooled) return tokens();
+    return spans.empty() ? sequences() : static_cast<int64_t>(spans.size());
   }
 };
 

@@ -7,6 +7,8 @@
 #include "engine/base/dtype.h"
 #include "engine/base/error.h"
 #include "engine/encoder/prepare.h"
+#include "engine/encoder/prompts.h"
+#include "engine/encoder/spans.h"
 #include "engine/encoder/utf8.h"
 #include "engine/tensor_reader.h"
 
@@ -129,13 +131,16 @@ absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int
   if (std::find(info.outputs.begin(), info.outputs.end(), request.output) == info.outputs.end()) {
     return InvalidField("output", "this model has no such output");
   }
+  absl::Status status;
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
-    return CheckText(*texts, max_sequences, max_text_bytes);
+    status = CheckText(*texts, max_sequences, max_text_bytes);
+  } else if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
+    status = CheckTokens(*tokens, info, max_sequences);
+  } else {
+    status = CheckEmbeddings(std::get<EmbeddingInput>(request.input), info, max_sequences);
   }
-  if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
-    return CheckTokens(*tokens, info, max_sequences);
-  }
-  return CheckEmbeddings(std::get<EmbeddingInput>(request.input), info, max_sequences);
+  if (status.ok()) status = CheckPrompt(request, info.prompts);
+  return status.ok() ? CheckSpans(request) : status;
 }
 
 }  // namespace castor::encoder

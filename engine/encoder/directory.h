@@ -1,5 +1,5 @@
 // What a model directory says besides the transformer itself: which modules follow it, how its rows
-// are pooled and how long a text may be. No tensors here.
+// are pooled, which prompts it knows and how long a text may be. No tensors here.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "engine/engine.h"
 #include "engine/request.h"
 
 namespace castor::encoder {
@@ -15,6 +16,8 @@ struct Directory {
   std::string transformer;  // the folder of config.json, weights and tokenizer
   Pooling pooling = Pooling::kMean;
   bool normalize = false;
+  bool include_prompt = true;  // whether a prompt's tokens are pooled
+  Prompts prompts;             // as the files have them
   // Of the pooled rows, from 1_Pooling/config.json; unset when it does not say.
   std::optional<int64_t> embedding_size;
   // From sentence_bert_config.json or, if it sets none, tokenizer_config.json; unset: the model's

@@ -24,6 +24,7 @@ struct HeadInfo {
 struct HeadInputs {
   at::Tensor rows;     // [tokens, hidden], in the weights' dtype
   at::Tensor offsets;  // int64 [sequences + 1]
+  at::Tensor spans;    // int64 [2, spans]: first rows and lengths, see Packing
   const Batch& batch;
   const Packing& packing;
 };

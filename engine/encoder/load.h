@@ -4,8 +4,9 @@
 //   model.safetensors            the weights, or shards named by model.safetensors.index.json
 //   tokenizer.json               the tokenizer; its own padding and truncation are ignored
 //   modules.json                 optional: which modules follow the transformer
-//   1_Pooling/config.json        optional: mean or cls
+//   1_Pooling/config.json        optional: how rows are pooled
 //   sentence_bert_config.json    optional: max_seq_length
+//   config_sentence_transformers.json    optional: prompts
 //
 // Everything missing, unknown or of the wrong shape is an error that names the file and the key.
 #pragma once

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/attention/count.h"
+#include "engine/encoder/prompts.h"
 
 namespace castor {
 namespace {
@@ -100,7 +101,13 @@ MemoryNeed MemoryPredictor::Predict(const LoadedModel& model, const Kernel& kern
     workspace = Most(workspace, WorkspaceOf(alike.spec, cu_seqlens, cu_seqlens));
   }
   const encoder::Activations activations = model.encoder->activations();
-  const Count rows = activations.Of(tokens, sequences, request.output == EncodeOutput::kPooled);
+  // A prompt that is not pooled makes a span of each sequence.
+  const Prompt* const prompt = encoder::PromptOf(request, info.prompts);
+  const auto spans = static_cast<int64_t>(request.spans.ranges.size());
+  const int64_t pooled_spans =
+      prompt != nullptr && prompt->left_out > 0 && spans == 0 ? sequences : spans;
+  const bool pools = request.output == EncodeOutput::kPooled;
+  const Count rows = activations.Of(tokens, sequences, pools, pools ? pooled_spans : 0);
   Count own = rows + workspace.own;
   Count shared = activations.body.batch + workspace.shared;
   if (copies_) {

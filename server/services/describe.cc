@@ -39,6 +39,13 @@ v1::Model ToProto(const ModelInfo& model) {
   for (const EncodeOutput output : model.outputs) {
     result.add_outputs(ToWire(kEncodeOutputs, output));
   }
+  for (const Prompt& prompt : model.prompts.all) {
+    v1::Model::Prompt* const added = result.add_prompts();
+    added->set_name(prompt.name);
+    added->set_text(prompt.text);
+    added->set_left_out(prompt.left_out);
+  }
+  result.set_default_prompt(model.prompts.default_name);
   result.set_parameters(model.parameters);
   result.set_weight_bytes(model.weight_bytes);
   if (model.int8.has_value()) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/device/device.h"
+#include "engine/encoder/spans.h"
 #include "engine/jobs/load_model.h"
 #include "engine/jobs/memory_predictor.h"
 #include "tests/support/attention/cast_problem.h"
@@ -30,6 +31,15 @@ namespace {
 using attention::CastProblem;
 using attention::OwnedProblem;
 using attention::Spec;
+
+// One encode request of a batch, with its memory.
+struct Encoding {
+  EncodeRequest request;
+  std::vector<int32_t> offsets;
+  std::vector<int64_t> ids;
+  std::vector<encoder::RowRange> spans;
+  std::vector<float> output;
+};
 
 class MeasuredMemoryTest : public testing::Test, protected Seeded {
  protected:
@@ -77,6 +87,7 @@ class MeasuredMemoryTest : public testing::Test, protected Seeded {
 
   void CheckAttention();
   void CheckEncoder(const LoadedModel& model);
+  void AddSpans(Encoding* one);
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<MemoryPredictor> predictor_;
@@ -178,13 +189,19 @@ void ResizeModern(const Sizes& sizes, int64_t window, encoder::TinyModel& model)
   });
 }
 
-// One request of a batch, with its memory.
-struct Encoding {
-  EncodeRequest request;
-  std::vector<int32_t> offsets;
-  std::vector<int64_t> ids;
-  std::vector<float> output;
-};
+// As many rows as spans may cover, in few spans or in many.
+void MeasuredMemoryTest::AddSpans(Encoding* one) {
+  const auto count = static_cast<size_t>(Toss() ? UpTo(70) : UpTo(5000));
+  const int32_t tokens = one->offsets.back();
+  int64_t rows = encoder::kMostSpanRows * (tokens + static_cast<int64_t>(count));
+  one->request.spans.ranges.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    const auto end = static_cast<int32_t>(std::min<int64_t>(rows, tokens));
+    const auto begin = static_cast<int32_t>(Toss() ? 0 : Uniform(0, end));
+    one->spans.push_back(begin == end ? encoder::RowRange{} : encoder::RowRange{begin, end});
+    rows -= end - begin;
+  }
+}
 
 void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model) {
   Kernel kernel = Vanilla{};
@@ -198,9 +215,11 @@ void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model) {
     one.offsets = attention::OffsetsOf(Lengths());
     one.ids.assign(static_cast<size_t>(one.offsets.back()), 7);
     if (Toss()) one.request.output = EncodeOutput::kTokenEmbeddings;
+    if (one.request.output == EncodeOutput::kPooled && Toss()) AddSpans(&one);
     encoder::BatchItem item;
     item.cu_seqlens = one.offsets;
     item.ids = one.ids;
+    item.spans = one.spans;
     item.output_kind = one.request.output;
     item.pooling = kAllPoolings[Uniform(0, std::ssize(kAllPoolings) - 1)];
     item.normalize = Toss();
