@@ -124,7 +124,8 @@ struct CostModelInfo {
 };
 
 // How a model whose linear layers multiply in 8 bits compares with itself in float32: the cosine of
-// pooled vectors, on texts of the engine's own, when it was loaded.
+// pooled vectors, or of a model that does not pool its token rows, on texts of the engine's own,
+// when it was loaded.
 struct Int8Fidelity {
   double mean_cosine = 0;
   double least_cosine = 0;
@@ -147,7 +148,9 @@ struct ModelInfo {
   std::string family;
   DType dtype = DType::kFloat32;
   std::optional<Int8Fidelity> int8;  // set if the linear layers multiply in 8 bits
-  int64_t hidden_size = 0;
+  int64_t hidden_size = 0;           // of the last layer's rows, and of embeddings in place of ids
+  int64_t pooled_size = 0;           // of a kPooled row; 0: hidden_size
+  int64_t token_size = 0;            // of a kTokenEmbeddings row; 0: hidden_size
   int32_t layers = 0;
   int32_t heads = 0;
   int64_t max_tokens = 0;
@@ -156,7 +159,9 @@ struct ModelInfo {
   Pooling pooling = Pooling::kMean;
   bool normalize = false;
   std::vector<KernelName> kernels;
-  std::vector<EncodeOutput> outputs;
+  std::vector<EncodeOutput> outputs;  // the first is its own
+  std::vector<std::string> labels;    // of a classifier
+  bool token_labels = false;          // it has logits for each token, not for each sequence
   Prompts prompts;
   int64_t parameters = 0;
   int64_t weight_bytes = 0;

@@ -130,7 +130,8 @@ struct EmbeddingInput {
   std::vector<int64_t> lengths;
 };
 
-enum class EncodeOutput { kPooled, kTokenEmbeddings };
+// kLogits and kScores come from classifiers, kSparse from SPLADE models.
+enum class EncodeOutput { kPooled, kTokenEmbeddings, kLogits, kScores, kSparse };
 enum class Pooling { kMean, kCls, kLastToken, kMaximum, kWeightedMean };
 inline constexpr Pooling kAllPoolings[] = {Pooling::kMean, Pooling::kCls, Pooling::kLastToken,
                                            Pooling::kMaximum, Pooling::kWeightedMean};
@@ -153,11 +154,11 @@ struct EncodeRequest {
   CallContext call;
   std::string model;  // empty: the only one
   std::variant<TextInput, TokenInput, EmbeddingInput> input;
-  std::optional<Kernel> kernel;  // unset: the model's own
-  EncodeOutput output = EncodeOutput::kPooled;
-  std::optional<Pooling> pooling;  // unset: the model's own
-  std::optional<bool> normalize;   // unset: the model's own
-  int64_t dimensions = 0;          // 0: all
+  std::optional<Kernel> kernel;        // unset: the model's own
+  std::optional<EncodeOutput> output;  // unset: the model's own, the first it lists
+  std::optional<Pooling> pooling;      // unset: the model's own
+  std::optional<bool> normalize;       // unset: the model's own
+  int64_t dimensions = 0;              // 0: all
   bool truncate = true;
   bool check_finite = true;
   Spans spans;
@@ -240,10 +241,23 @@ struct PooledSpan {
   bool truncated = false;  // some of it was cut off
 };
 
+// A row of each sequence, of which only what is not zero is here.
+struct SparseRows {
+  std::vector<int32_t> indices;  // ascending within a row
+  std::vector<float> values;     // one for each index
+  std::vector<int64_t> lengths;  // of each row
+
+  int64_t size_bytes() const {
+    return static_cast<int64_t>(indices.size() * (sizeof(int32_t) + sizeof(float)));
+  }
+};
+
 struct EncodeResult {
   std::string model;
   std::string prompt_name;            // put before the texts; empty: none
-  TensorResult output;                // float32
+  TensorResult output;                // float32; empty where `sparse` is set
+  std::optional<SparseRows> sparse;   // kSparse
+  std::vector<std::string> labels;    // of the columns, with kLogits and kScores
   std::vector<int64_t> lengths;       // rows of `output` per sequence
   std::vector<int64_t> token_counts;  // tokens computed per sequence
   std::vector<bool> truncated;

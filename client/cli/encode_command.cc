@@ -1,6 +1,6 @@
-// castor encode: embeds its inputs, and shows how similar the results are.
+// castor encode: sends its inputs through a model, and shows how similar the rows are, which labels
+// have which scores, or which words weigh most.
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -9,16 +9,14 @@
 #include <vector>
 
 #include "client/cli/command.h"
+#include "client/cli/encode_answer.h"
 #include "client/cli/encode_input.h"
 #include "client/cli/kernel_flags.h"
-#include "client/cli/report.h"
 #include "client/cli/values.h"
 #include "client/tensor.h"
 
 namespace castor::cli {
 namespace {
-
-constexpr size_t kMaxTableTexts = 20;
 
 struct EncodeFlags {
   CommonFlags common;
@@ -28,6 +26,7 @@ struct EncodeFlags {
   std::string pooling;
   bool normalize = false;
   bool no_normalize = false;
+  std::string output_kind;  // empty: the model's own
   bool token_embeddings = false;
   std::optional<std::string> prompt;
   bool no_prompt = false;
@@ -36,32 +35,23 @@ struct EncodeFlags {
   size_t batch = 256;
 };
 
-// The answers of all requests, joined.
-struct Answer {
-  std::vector<float> values;  // [rows, width]
-  int64_t width = 0;
-  std::vector<int64_t> lengths;  // rows of each sequence
-  std::vector<int64_t> token_counts;
-  std::vector<bool> truncated;
-  std::vector<std::string> labels;
-  std::vector<v1::PooledSpan> spans;     // if there were ranges
-  std::vector<std::string> span_labels;  // likewise
-  v1::EncodeResponse last;               // its reports
-  double round_trip_us = 0;
-  size_t requests = 0;
-
-  int64_t rows() const { return width == 0 ? 0 : static_cast<int64_t>(values.size()) / width; }
-};
-
 const std::map<std::string, v1::Pooling> kPoolings = {{"mean", v1::MEAN},
                                                       {"cls", v1::CLS},
                                                       {"last", v1::LAST_TOKEN},
                                                       {"max", v1::MAXIMUM},
                                                       {"weighted-mean", v1::WEIGHTED_MEAN}};
 
+const std::map<std::string, v1::EncodeOutput> kOutputs = {
+    {"pooled", v1::POOLED},
+    {"token-embeddings", v1::TOKEN_EMBEDDINGS},
+    {"logits", v1::LOGITS},
+    {"scores", v1::SCORES},
+    {"sparse", v1::SPARSE}};
+
 void ApplyOptions(const EncodeFlags& flags, v1::EncodeRequest* request) {
   request->set_model(flags.model);
-  request->set_output(flags.token_embeddings ? v1::TOKEN_EMBEDDINGS : v1::POOLED);
+  if (!flags.output_kind.empty()) request->set_output(kOutputs.at(flags.output_kind));
+  if (flags.token_embeddings) request->set_output(v1::TOKEN_EMBEDDINGS);
   if (!flags.pooling.empty()) request->set_pooling(kPoolings.at(flags.pooling));
   if (flags.normalize) request->set_normalize(true);
   if (flags.no_normalize) request->set_normalize(false);
@@ -72,159 +62,19 @@ void ApplyOptions(const EncodeFlags& flags, v1::EncodeRequest* request) {
   ApplyKernel(flags.kernel, request);
 }
 
-// Adds one response; false when it does not match the request.
-bool Append(v1::EncodeResponse response, const Input& input, Answer* answer) {
-  const std::vector<std::string> labels = input.Labels();
-  const auto values = client::ToFloats(response.output());
-  const auto sequences = static_cast<int>(labels.size());
-  if (!values || response.output().shape_size() != 2 || response.lengths_size() != sequences ||
-      response.token_counts_size() != sequences || response.truncated_size() != sequences ||
-      response.spans_size() != input.request.spans().ranges_size() ||
-      (answer->requests > 0 && response.output().shape(1) != answer->width)) {
-    return false;
-  }
-  answer->width = response.output().shape(1);
-  answer->values.insert(answer->values.end(), values->begin(), values->end());
-  answer->lengths.insert(answer->lengths.end(), response.lengths().begin(),
-                         response.lengths().end());
-  answer->token_counts.insert(answer->token_counts.end(), response.token_counts().begin(),
-                              response.token_counts().end());
-  answer->truncated.insert(answer->truncated.end(), response.truncated().begin(),
-                           response.truncated().end());
-  answer->labels.insert(answer->labels.end(), labels.begin(), labels.end());
-  answer->spans.insert(answer->spans.end(), response.spans().begin(), response.spans().end());
-  answer->span_labels.insert(answer->span_labels.end(), input.span_labels.begin(),
-                             input.span_labels.end());
-  response.clear_output();
-  response.clear_spans();
-  answer->last = std::move(response);
-  ++answer->requests;
-  return true;
-}
-
-double Cosine(const float* a, const float* b, int64_t width) {
-  double product = 0, norm_a = 0, norm_b = 0;
-  for (int64_t i = 0; i < width; ++i) {
-    product += static_cast<double>(a[i]) * b[i];
-    norm_a += static_cast<double>(a[i]) * a[i];
-    norm_b += static_cast<double>(b[i]) * b[i];
-  }
-  const double norm = std::sqrt(norm_a * norm_b);
-  return norm > 0 ? product / norm : 0;
-}
-
-// What one pooled row stands for: a sequence, or a span.
-struct RowLabel {
-  std::string text;
-  int64_t tokens;
-  bool cut;
-};
-
-std::vector<RowLabel> RowLabels(const Answer& answer) {
-  std::vector<RowLabel> labels;
-  for (size_t i = 0; i < answer.spans.size(); ++i) {
-    const v1::PooledSpan& span = answer.spans[i];
-    labels.push_back({answer.span_labels[i], span.end() - span.begin(), span.truncated()});
-  }
-  if (!labels.empty()) return labels;
-  for (size_t i = 0; i < answer.labels.size(); ++i) {
-    labels.push_back({answer.labels[i], answer.token_counts[i], answer.truncated[i]});
-  }
-  return labels;
-}
-
-// Every row, and its cosine similarity to every other one.
-std::string CosineTable(const Answer& answer) {
-  std::vector<std::vector<std::string>> cells = {{"", "TOKENS"}};
-  const std::vector<RowLabel> labels = RowLabels(answer);
-  const size_t count = labels.size();
-  for (size_t i = 0; i < count; ++i) cells[0].push_back("[" + std::to_string(i) + "]");
-  cells[0].push_back("COSINE WITH");
-  for (size_t i = 0; i < count; ++i) {
-    std::vector<std::string> row = {
-        "[" + std::to_string(i) + "]",
-        std::to_string(labels[i].tokens) + (labels[i].cut ? " (cut)" : "")};
-    for (size_t j = 0; j < count; ++j) {
-      row.push_back(FormatReal(Cosine(answer.values.data() + i * answer.width,
-                                      answer.values.data() + j * answer.width, answer.width),
-                               "%.3f"));
-    }
-    row.push_back(Shorten(labels[i].text, 48));
-    cells.push_back(std::move(row));
-  }
-  return FormatTable(cells);
-}
-
-std::string Table(const Answer& answer, bool token_embeddings) {
-  int64_t tokens = 0;
-  for (const int64_t count : answer.token_counts) tokens += count;
-  Rows rows = {{"model", answer.last.model()},
-               {"output", "[" + std::to_string(answer.rows()) + ", " +
-                              std::to_string(answer.width) + "] FLOAT32, " +
-                              (token_embeddings       ? "one row per token"
-                               : answer.spans.empty() ? "one row per sequence"
-                                                      : "one row per span")},
-               {"tokens", std::to_string(tokens)}};
-  if (answer.requests > 1) {
-    rows.emplace_back("requests", std::to_string(answer.requests) + ", the last one below");
-  }
-  if (!answer.last.prompt_name().empty()) rows.emplace_back("prompt", answer.last.prompt_name());
-  AppendReports(answer.last.kernel(), answer.last.timing(), answer.last.batch(),
-                answer.last.memory(), answer.round_trip_us, &rows);
-  std::string text = FormatRows(rows);
-  if (!token_embeddings && RowLabels(answer).size() <= kMaxTableTexts) {
-    text += "\n" + CosineTable(answer);
-  } else {
-    text += "\nThe values are in --output json and --output npy.\n";
-  }
-  return text;
-}
-
-Json AnswerJson(const Answer& answer) {
-  Json json = ToJson(answer.last);
-  for (const char* repeated : {"lengths", "token_counts", "truncated", "request_id"}) {
-    json.erase(repeated);
-  }
-  json["round_trip_us"] = answer.round_trip_us;
-  json["shape"] = {answer.rows(), answer.width};
-  Json sequences = Json::array();
-  int64_t row = 0;
-  for (size_t i = 0; i < answer.labels.size(); ++i) {
-    Json rows = Json::array(), spans = Json::array();
-    for (int64_t r = 0; r < answer.lengths[i]; ++r, ++row) {
-      if (!answer.spans.empty()) {  // in the order of the sequences
-        const v1::PooledSpan& span = answer.spans[row];
-        spans.push_back({{"input", answer.span_labels[row]},
-                         {"begin", span.begin()},
-                         {"end", span.end()},
-                         {"truncated", span.truncated()}});
-      }
-      const float* begin = answer.values.data() + row * answer.width;
-      rows.push_back(std::vector<float>(begin, begin + answer.width));
-    }
-    const bool truncated = answer.truncated[i];
-    sequences.push_back({{"input", answer.labels[i]},
-                         {"tokens", answer.token_counts[i]},
-                         {"truncated", truncated},
-                         {"rows", std::move(rows)}});
-    if (!spans.empty()) sequences.back()["spans"] = std::move(spans);
-  }
-  json["sequences"] = std::move(sequences);
-  return json;
-}
-
 int Run(const EncodeFlags& flags) {
   std::vector<Input> inputs = ReadInput(flags.input, flags.batch);
   client::Client client = flags.common.Connect();
-  Answer answer;
+  EncodeAnswer answer;
+  double round_trip_us = 0;
   for (Input& input : inputs) {
     ApplyOptions(flags, &input.request);
     const auto begin = std::chrono::steady_clock::now();
     auto response = client.Encode(input.request);
-    answer.round_trip_us +=
+    round_trip_us +=
         std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
     if (!response.ok()) return ReportError(response.error(), flags.common);
-    if (!Append(*std::move(response), input, &answer)) {
+    if (!answer.Append(*std::move(response), input.Labels(), input.span_labels)) {
       Complain("the answer does not fit the request");
       return kCheckFailed;
     }
@@ -232,15 +82,19 @@ int Run(const EncodeFlags& flags) {
   switch (flags.common.format()) {
     case OutputFormat::kJson:
       return WriteText(
-          AnswerJson(answer).dump(2, ' ', false, Json::error_handler_t::replace) + "\n",
+          answer.ToJson(round_trip_us).dump(2, ' ', false, Json::error_handler_t::replace) + "\n",
           flags.common);
     case OutputFormat::kNpy:
-      return WriteTensor(client::MakeTensor(answer.values, {answer.rows(), answer.width}),
+      if (answer.sparse()) {
+        Complain("sparse rows are no matrix: ask for --output json");
+        return kCheckFailed;
+      }
+      return WriteTensor(client::MakeTensor(answer.values(), {answer.rows(), answer.width()}),
                          flags.common);
     case OutputFormat::kTable:
       break;
   }
-  return WriteText(Table(answer, flags.token_embeddings), flags.common);
+  return WriteText(answer.Table(round_trip_us), flags.common);
 }
 
 }  // namespace
@@ -265,10 +119,18 @@ Runner AddEncodeCommand(CLI::App* command) {
   command->add_flag("--no-normalize", flags->no_normalize, "Leave rows as they are")
       ->excludes(normalize)
       ->group(group);
+  auto* kind = command
+                   ->add_option("--output-kind", flags->output_kind,
+                                "pooled, token-embeddings, logits, scores or sparse (default: the "
+                                "model's own)")
+                   ->type_name("NAME")
+                   ->check(CLI::IsMember(kOutputs).description(""))
+                   ->group(group);
   CLI::Option* rows =
       command
           ->add_flag("--token-embeddings", flags->token_embeddings, "One row per token, not pooled")
           ->excludes(pooling)
+          ->excludes(kind)
           ->group(group);
   for (CLI::Option* option : spans) rows->excludes(option);
   CLI::Option* prompt =
@@ -300,7 +162,7 @@ Runner AddEncodeCommand(CLI::App* command) {
       "  castor encode 'A cat sleeps.' 'A kitten naps.' 'Rates rose again.'\n"
       "  castor encode --text-file corpus.txt --output npy --file vectors.npy\n"
       "  sort -u words.txt | castor encode --output json\n"
-      "  castor encode 'Who wrote it?' --pair 'She did.' --pooling cls\n"
+      "  castor encode 'Who wrote it?' --pair 'She did.' --output-kind scores\n"
       "  castor encode --document report.txt --output json --file chunks.json\n"
       "  castor encode 'A cat sleeps. It purrs.' --spans 0:13,14:23\n"
       "  castor encode 'How do beavers build?' --prompt query\n");

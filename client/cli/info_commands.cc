@@ -33,17 +33,39 @@ std::string PromptsText(const v1::Model& model) {
   return names.empty() ? "none" : Joined(names);
 }
 
+std::string OutputsText(const v1::Model& model) {
+  std::vector<std::string> names;
+  for (const int output : model.outputs()) {
+    names.push_back(v1::EncodeOutput_Name(static_cast<v1::EncodeOutput>(output)));
+  }
+  return Joined(names);
+}
+
+// Of a model that was asked for by name.
+std::string LabelsText(const v1::Model& model) {
+  constexpr int kMost = 50;
+  std::vector<std::string> labels;
+  for (const std::string& label : model.labels()) {
+    if (labels.size() < kMost) labels.push_back(Shorten(label, 40));
+  }
+  if (labels.empty()) return "";
+  const int more = model.labels_size() - static_cast<int>(labels.size());
+  return std::string("\nlabels of ") + (model.token_labels() ? "tokens: " : "sequences: ") +
+         Joined(labels) + (more > 0 ? ", and " + std::to_string(more) + " more" : "") + "\n";
+}
+
 std::string Table(const std::vector<v1::Model>& models) {
   std::vector<std::vector<std::string>> cells = {{"NAME", "FAMILY", "DTYPE", "HIDDEN", "LAYERS",
                                                   "HEADS", "MAX TOKENS", "POOLING", "NORMALIZE",
-                                                  "WEIGHTS", "PROMPTS", "KERNELS"}};
+                                                  "WEIGHTS", "PROMPTS", "OUTPUTS", "KERNELS"}};
   for (const v1::Model& model : models) {
     cells.push_back({model.name(), model.family(),
                      model.has_int8() ? "INT8" : v1::DataType_Name(model.dtype()),
                      std::to_string(model.hidden_size()), std::to_string(model.layers()),
                      std::to_string(model.heads()), std::to_string(model.max_tokens()),
                      v1::Pooling_Name(model.pooling()), model.normalize() ? "yes" : "no",
-                     FormatBytes(model.weight_bytes()), PromptsText(model), KernelsText(model)});
+                     FormatBytes(model.weight_bytes()), PromptsText(model), OutputsText(model),
+                     KernelsText(model)});
   }
   return FormatTable(cells);
 }
@@ -66,7 +88,7 @@ int RunModels(const CommonFlags& flags, const std::string& name) {
     return WriteText(json.dump(2) + "\n", flags);
   }
   if (models.empty()) return WriteText("the server has no models\n", flags);
-  return WriteText(Table(models), flags);
+  return WriteText(Table(models) + (name.empty() ? "" : LabelsText(models.front())), flags);
 }
 
 std::string Table(const v1::ServerInfo& info) {

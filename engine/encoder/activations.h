@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "engine/attention/count.h"
+#include "engine/request.h"
 
 namespace castor::encoder {
 
@@ -33,6 +34,24 @@ struct HeadActivations {
   RowBytes pooled = {};  // of a request that wants one row per sequence
   RowBytes spans = {};   // of one that wants one row per span
   RowBytes tokens = {};  // of one that wants all
+  RowBytes labels = {};  // of one that wants logits or scores
+  RowBytes sparse = {};
+  attention::Count batch = 0;  // once, for rows that go by in steps
+
+  const RowBytes& Of(EncodeOutput output) const {
+    switch (output) {
+      case EncodeOutput::kPooled:
+        return pooled;
+      case EncodeOutput::kTokenEmbeddings:
+        return tokens;
+      case EncodeOutput::kLogits:
+      case EncodeOutput::kScores:
+        return labels;
+      case EncodeOutput::kSparse:
+        return sparse;
+    }
+    return tokens;
+  }
 };
 
 struct Activations {
@@ -40,12 +59,16 @@ struct Activations {
   HeadActivations head = {};
   RowBytes indices = {};  // what a batch brings: ids, positions, offsets
 
-  // Of a request's rows. In a batch this adds up; `body.batch` does not.
-  attention::Count Of(int64_t tokens, int64_t sequences, bool pooled, int64_t spans = 0) const {
-    const RowBytes& read_out = spans > 0 ? head.spans : pooled ? head.pooled : head.tokens;
+  // Of a request's rows, and so many spans of pooled ones. In a batch this adds up; batch() does
+  // not.
+  attention::Count Of(int64_t tokens, int64_t sequences, EncodeOutput output,
+                      int64_t spans = 0) const {
+    const RowBytes& read_out = spans > 0 ? head.spans : head.Of(output);
     const auto of = [&](const RowBytes& bytes) { return bytes.Of(tokens, sequences, spans); };
     return of(indices) + of(body.rows) + std::max(of(body.layers), of(read_out));
   }
+
+  attention::Count batch() const { return std::max(body.batch, head.batch); }
 };
 
 }  // namespace castor::encoder

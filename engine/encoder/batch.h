@@ -36,16 +36,27 @@ struct BatchItem {
   EncodeOutput output_kind = EncodeOutput::kPooled;
   Pooling pooling = Pooling::kMean;
   bool normalize = false;
-  int64_t dimensions = 0;  // of each output row, <= hidden
+  int64_t dimensions = 0;     // of each output row: engine/encoder/output_shape.h
+  bool token_labels = false;  // logits and scores are of tokens, not of sequences
 
   // float32: [output_rows(), dimensions].
   float* output = nullptr;
 
   int64_t sequences() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }
   int64_t tokens() const { return cu_seqlens.back(); }
+  bool vectors() const {  // whether it wants rows of the body, pooled or not
+    return output_kind == EncodeOutput::kPooled || output_kind == EncodeOutput::kTokenEmbeddings;
+  }
+  bool labels() const {  // whether it wants a classifier's
+    return output_kind == EncodeOutput::kLogits || output_kind == EncodeOutput::kScores;
+  }
   int64_t output_rows() const {
-    if (output_kind != EncodeOutput::kPooled) return tokens();
-    return spans.empty() ? sequences() : static_cast<int64_t>(spans.size());
+    if (output_kind == EncodeOutput::kPooled && !spans.empty()) {
+      return static_cast<int64_t>(spans.size());
+    }
+    return output_kind == EncodeOutput::kTokenEmbeddings || (labels() && token_labels)
+               ? tokens()
+               : sequences();
   }
 };
 

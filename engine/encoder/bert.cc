@@ -25,7 +25,7 @@ absl::StatusOr<FamilyModel> BuildBert(ConfigReader& config, WeightReader& weight
   absl::StatusOr<std::unique_ptr<Body>> built =
       BuildPostNorm(body, BertNames(kBertPrefixes), weights);
   if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules)};
+  return FamilyModel{*std::move(built), std::move(rules), &kBertHeads};
 }
 
 }  // namespace castor::encoder

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/dtype.h"
 #include "engine/base/error.h"
+#include "engine/encoder/output_shape.h"
 #include "engine/encoder/prepare.h"
 #include "engine/encoder/prompts.h"
 #include "engine/encoder/spans.h"
@@ -120,17 +121,33 @@ absl::Status CheckEmbeddings(const EmbeddingInput& input, const ModelInfo& info,
                       "embeddings.lengths", max_sequences);
 }
 
+absl::Status CheckOutput(const EncodeRequest& request, const ModelInfo& info) {
+  const EncodeOutput output = OutputOf(request, info);
+  if (std::find(info.outputs.begin(), info.outputs.end(), output) == info.outputs.end()) {
+    return InvalidField(
+        "output", absl::StrCat("model \"", info.name, "\" has no ", std::string(OutputName(output)),
+                               "; it has ", NamesOfOutputs(info)));
+  }
+  if (!HasVectors(output)) {
+    const std::string problem =
+        absl::StrCat("has no meaning for ", std::string(OutputName(output)));
+    if (request.dimensions != 0) return InvalidField("dimensions", problem);
+    if (request.pooling.has_value()) return InvalidField("pooling", problem);
+    if (request.normalize.has_value()) return InvalidField("normalize", problem);
+    return absl::OkStatus();
+  }
+  const int64_t width = WidthOf(info, output);
+  if (request.dimensions < 0 || request.dimensions > width) {
+    return InvalidField("dimensions", absl::StrCat("must be within 0..", width, " for this model"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int64_t max_sequences,
                         int64_t max_text_bytes) {
-  if (request.dimensions < 0 || request.dimensions > info.hidden_size) {
-    return InvalidField("dimensions",
-                        absl::StrCat("must be within 0..", info.hidden_size, " for this model"));
-  }
-  if (std::find(info.outputs.begin(), info.outputs.end(), request.output) == info.outputs.end()) {
-    return InvalidField("output", "this model has no such output");
-  }
+  if (absl::Status s = CheckOutput(request, info); !s.ok()) return s;
   absl::Status status;
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
     status = CheckText(*texts, max_sequences, max_text_bytes);
@@ -140,7 +157,7 @@ absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int
     status = CheckEmbeddings(std::get<EmbeddingInput>(request.input), info, max_sequences);
   }
   if (status.ok()) status = CheckPrompt(request, info.prompts);
-  return status.ok() ? CheckSpans(request) : status;
+  return status.ok() ? CheckSpans(request, OutputOf(request, info)) : status;
 }
 
 }  // namespace castor::encoder

@@ -41,6 +41,13 @@ bool ConfigReader::IsNull(std::string_view key) const {
   return found != nullptr && found->is_null();
 }
 
+std::vector<std::string> ConfigReader::Names() const {
+  std::vector<std::string> names;
+  if (!json_.is_object()) return names;
+  for (const auto& [name, unused] : json_.items()) names.push_back(name);
+  return names;
+}
+
 std::vector<std::string> ConfigReader::Keys(std::string_view key) {
   std::vector<std::string> keys;
   const nlohmann::json* value = Find(key);

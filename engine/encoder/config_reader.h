@@ -30,6 +30,9 @@ class ConfigReader {
   // Present, and null.
   bool IsNull(std::string_view key) const;
 
+  // Every key of the object itself.
+  std::vector<std::string> Names() const;
+
   // A key may lead into objects: "rope_parameters.full_attention". The names in such an object, or
   // the strings of a list; none when the key is missing or null.
   std::vector<std::string> Keys(std::string_view key);

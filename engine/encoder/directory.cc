@@ -132,31 +132,89 @@ absl::Status ReadTextSettings(const std::string& model, Directory* directory) {
   return prompts.status();
 }
 
-// Goes through modules.json: Transformer, then at most one Pooling, then at most one Normalize.
+absl::Status ReadSplade(const std::string& file, Directory* directory) {
+  absl::StatusOr<ConfigReader> config = ReadConfig(file);
+  if (!config.ok()) return config.status();
+  const std::string strategy = config->String("pooling_strategy", "max");
+  if (strategy != "max" && strategy != "sum") {
+    config->Fail("pooling_strategy", "\"" + strategy + "\" is not known; \"max\", \"sum\" are");
+  }
+  const std::string activation = config->String("activation_function", "relu");
+  if (activation != "relu" && activation != "log1p_relu") {
+    config->Fail("activation_function",
+                 "\"" + activation + "\" is not known; \"relu\", \"log1p_relu\" are");
+  }
+  for (const std::string& key : config->Names()) {
+    // The chunks in which sentence-transformers computes change nothing.
+    if (key != "pooling_strategy" && key != "activation_function" && key != "chunk_size" &&
+        key != "word_embedding_dimension") {
+      config->Fail(key, "is not known");
+    }
+  }
+  if (config->Has("word_embedding_dimension")) {
+    directory->embedding_size = config->Int("word_embedding_dimension", 0, 1, kLongest);
+  }
+  directory->splade = SpladeModule{.sum = strategy == "sum", .twice = activation == "log1p_relu"};
+  return config->status();
+}
+
+// Takes one module behind the transformer. False if it has no place there.
+absl::StatusOr<bool> ReadModule(const std::string& folder, const Module& module,
+                                Directory* directory) {
+  const bool first = !directory->pools && directory->dense.empty() && !directory->normalize;
+  if (module.type == "Pooling" && first) {
+    directory->pools = true;
+    absl::Status status = ReadPooling(folder + "/config.json", directory);
+    if (!status.ok()) return status;
+    return true;
+  }
+  if (module.type == "Dense" && !directory->normalize) {
+    absl::StatusOr<DenseModule> dense =
+        ReadDense(folder, directory->pools ? "sentence_embedding" : "token_embeddings");
+    if (!dense.ok()) return dense.status();
+    directory->dense.push_back(*std::move(dense));
+    return true;
+  }
+  if (module.type == "Normalize" && !first && !directory->normalize) {
+    directory->normalize = true;
+    return true;
+  }
+  return false;
+}
+
+// A masked language model, then SpladePooling.
+absl::Status ReadSparsePipeline(const std::string& path, const std::vector<Module>& modules,
+                                Directory* directory) {
+  if (modules.size() != 2 || modules[1].type != "SpladePooling") {
+    return Invalid(path + "/modules.json",
+                   "behind an MLMTransformer, one SpladePooling is supported and nothing else");
+  }
+  return ReadSplade(path + "/" + modules[1].path + "/config.json", directory);
+}
+
+// Goes through modules.json: Transformer, then at most one Pooling, any number of Dense, at most
+// one Normalize; or MLMTransformer, SpladePooling.
 absl::Status ReadPipeline(const std::string& path, Directory* directory) {
   const std::string file = path + "/modules.json";
   absl::StatusOr<std::vector<Module>> modules = ReadModules(file);
   if (!modules.ok()) return modules.status();
-  if (modules->front().type != "Transformer") {
+  const bool masked = modules->front().type == "MLMTransformer";
+  if (modules->front().type != "Transformer" && !masked) {
     return Invalid(file, absl::StrCat("the first module is \"", modules->front().type,
-                                      "\", not a Transformer"));
+                                      "\", not a Transformer or an MLMTransformer"));
   }
   if (!modules->front().path.empty()) {
     directory->transformer = path + "/" + modules->front().path;
   }
-  bool pooled = false;
+  if (masked) return ReadSparsePipeline(path, *modules, directory);
   for (size_t i = 1; i < modules->size(); ++i) {
     const Module& module = (*modules)[i];
-    if (module.type == "Pooling" && !pooled && !directory->normalize) {
-      pooled = true;
-      const std::string config = path + "/" + module.path + "/config.json";
-      if (absl::Status status = ReadPooling(config, directory); !status.ok()) return status;
-    } else if (module.type == "Normalize" && pooled && !directory->normalize) {
-      directory->normalize = true;
-    } else {
+    const absl::StatusOr<bool> taken = ReadModule(path + "/" + module.path, module, directory);
+    if (!taken.ok()) return taken.status();
+    if (!*taken) {
       return Invalid(file, absl::StrCat("module ", i, " (\"", module.type, "\", ", module.path,
                                         ") is not supported here; known are Transformer, Pooling, "
-                                        "Normalize, in this order"));
+                                        "Dense, Normalize, in this order"));
     }
   }
   return absl::OkStatus();
@@ -172,9 +230,12 @@ absl::StatusOr<Directory> ReadDirectory(const std::string& path) {
   }
   Directory directory;
   directory.transformer = path;
+  directory.has_modules =
+      NameExists(path + "/modules.json") || NameExists(path + "/1_Pooling/config.json");
   if (NameExists(path + "/modules.json")) {
     if (absl::Status status = ReadPipeline(path, &directory); !status.ok()) return status;
-  } else if (NameExists(path + "/1_Pooling/config.json")) {
+  } else if (directory.has_modules) {
+    directory.pools = true;
     absl::Status status = ReadPooling(path + "/1_Pooling/config.json", &directory);
     if (!status.ok()) return status;
   }

@@ -50,7 +50,7 @@ absl::StatusOr<FamilyModel> BuildDistilBert(ConfigReader& config, WeightReader& 
   InputRules rules{.vocabulary = body.words, .max_tokens = body.positions};
   absl::StatusOr<std::unique_ptr<Body>> built = BuildPostNorm(body, kDistilBertNames, weights);
   if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules)};
+  return FamilyModel{*std::move(built), std::move(rules), &kDistilBertHeads};
 }
 
 }  // namespace castor::encoder

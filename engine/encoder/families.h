@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/encoder/body.h"
 #include "engine/encoder/config_reader.h"
+#include "engine/encoder/head_layout.h"
 #include "engine/encoder/input_rules.h"
 #include "engine/encoder/weights.h"
 
@@ -19,6 +20,8 @@ namespace castor::encoder {
 struct FamilyModel {
   std::unique_ptr<Body> body;
   InputRules rules;
+  // Of its classes with a head; null: none of them can be served. Lives as long as the program.
+  const HeadLayout* heads = nullptr;
 };
 
 struct Family {

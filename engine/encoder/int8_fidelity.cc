@@ -9,6 +9,7 @@
 #include "engine/base/run_control.h"
 #include "engine/encoder/batch.h"
 #include "engine/encoder/network.h"
+#include "engine/encoder/output_shape.h"
 
 namespace castor::encoder {
 namespace {
@@ -46,19 +47,23 @@ double CosineOf(const float* a, const float* b, int64_t hidden) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<float>> VectorsOfOwnTexts(std::shared_ptr<const Model> model) {
+absl::StatusOr<OwnVectors> VectorsOfOwnTexts(std::shared_ptr<const Model> model) {
   EncodeRequest request;
   TextInput input;
   input.texts.assign(std::begin(kTexts), std::end(kTexts));
   request.input = std::move(input);
   absl::StatusOr<Prepared> prepared = Prepare(request, *model);
   if (!prepared.ok()) return prepared.status();
-  const int64_t hidden = model->info().hidden_size;
-  std::vector<float> vectors(std::size(kTexts) * static_cast<size_t>(hidden));
+  const ModelInfo& info = model->info();
   BatchItem item{
       .cu_seqlens = prepared->cu_seqlens, .ids = prepared->ids, .type_ids = prepared->type_ids};
-  item.dimensions = hidden;
-  item.output = vectors.data();
+  const auto pooled = std::find(info.outputs.begin(), info.outputs.end(), EncodeOutput::kPooled);
+  if (pooled == info.outputs.end()) item.output_kind = EncodeOutput::kTokenEmbeddings;
+  item.dimensions = WidthOf(info, item.output_kind);
+  OwnVectors vectors{
+      .values = std::vector<float>(static_cast<size_t>(item.output_rows() * item.dimensions)),
+      .width = item.dimensions};
+  item.output = vectors.values.data();
   const Batch batch{.model = std::move(model), .kernel = Vanilla{}, .items = {item}};
   if (absl::Status status = RunOnHost(batch, RunToEnd()); !status.ok()) return status;
   return vectors;

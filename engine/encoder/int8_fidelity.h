@@ -3,6 +3,7 @@
 // Both must have their networks on the CPU; on the thread that computes there.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -12,8 +13,13 @@
 
 namespace castor::encoder {
 
-// The means of the last layer's rows, of one text after another.
-absl::StatusOr<std::vector<float>> VectorsOfOwnTexts(std::shared_ptr<const Model> model);
+struct OwnVectors {
+  std::vector<float> values;  // [vectors, width]
+  int64_t width = 0;
+};
+
+// The texts' pooled vectors, by means; of a model that does not pool, the rows of their tokens.
+absl::StatusOr<OwnVectors> VectorsOfOwnTexts(std::shared_ptr<const Model> model);
 
 // Of vectors of `hidden` elements each.
 Int8Fidelity CompareVectors(const std::vector<float>& exact, const std::vector<float>& int8,

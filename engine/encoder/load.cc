@@ -18,7 +18,7 @@
 #include "engine/encoder/families.h"
 #include "engine/encoder/int8_fidelity.h"
 #include "engine/encoder/linear.h"
-#include "engine/encoder/pooling.h"
+#include "engine/encoder/load_head.h"
 #include "engine/encoder/prompts.h"
 #include "engine/encoder/text_model.h"
 #include "engine/encoder/weights.h"
@@ -34,8 +34,8 @@ struct LoadedNetwork {
   int64_t weight_bytes;
 };
 
-// Builds the network: body and rules as the family reads them, length limit and pooling from the
-// directory.
+// Builds the network: body and rules as the family reads them, the length limit from the directory,
+// the head from either.
 absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::ScalarType dtype,
                                           bool int8, at::Device device, AttentionFn attention) {
   const std::string& folder = directory.transformer;
@@ -57,11 +57,13 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
   if (!model.ok()) return model.status();
   InputRules& rules = model->rules;
   rules.max_tokens = std::min(rules.max_tokens, directory.max_tokens.value_or(rules.max_tokens));
-  auto head = std::make_unique<PoolingHead>(directory.pooling, directory.normalize);
+  absl::StatusOr<LoadedHead> head = LoadHead(directory, *config, **files, *model, dtype, device);
+  if (!head.ok()) return head.status();
   return LoadedNetwork{family->model_type,
-                       Network(std::move(rules), std::move(model->body), std::move(head), device,
-                               std::move(attention)),
-                       weights.parameters(), weights.bytes()};
+                       Network(std::move(rules), std::move(model->body), std::move(head->head),
+                               device, std::move(attention)),
+                       weights.parameters() + head->parameters,
+                       weights.bytes() + head->weight_bytes};
 }
 
 // An error where the parts of a directory contradict each other.
@@ -85,10 +87,13 @@ absl::Status CheckAgreement(const Directory& directory, const Network& network,
                                                    rules.max_tokens,
                                                    " tokens leaves no room for text"));
   }
-  if (directory.embedding_size.has_value() && *directory.embedding_size != hidden) {
+  const bool sparse = directory.splade.has_value();
+  const int64_t pooled = sparse ? rules.vocabulary : hidden;
+  if (directory.embedding_size.value_or(pooled) != pooled) {
     return absl::InvalidArgumentError(
         absl::StrCat(directory.transformer, ": the pooling's word_embedding_dimension is ",
-                     *directory.embedding_size, ", config.json has a hidden_size of ", hidden));
+                     *directory.embedding_size, ", config.json has a ",
+                     sparse ? "vocab_size" : "hidden_size", " of ", pooled));
   }
   return absl::OkStatus();
 }
@@ -114,6 +119,8 @@ ModelInfo Describe(const Network& network) {
   const InputRules& rules = network.rules();
   ModelInfo info;
   info.hidden_size = body.hidden;
+  info.pooled_size = head.pooled_size;
+  info.token_size = head.token_size;
   info.layers = static_cast<int32_t>(body.layers);
   info.heads = static_cast<int32_t>(body.heads);
   info.max_tokens = rules.max_tokens;
@@ -123,6 +130,8 @@ ModelInfo Describe(const Network& network) {
   info.normalize = head.normalize;
   info.kernels = body.kernels;
   info.outputs = head.outputs;
+  info.labels = head.labels;
+  info.token_labels = head.token_labels;
   return info;
 }
 
@@ -167,13 +176,13 @@ absl::StatusOr<std::shared_ptr<TextModel>> LoadInt8(const ModelSource& source, a
   in_floats.int8 = false;
   absl::StatusOr<std::shared_ptr<TextModel>> model = Load(in_floats, device, attention);
   if (!model.ok()) return model;
-  const absl::StatusOr<std::vector<float>> exact = VectorsOfOwnTexts(*std::move(model));
+  const absl::StatusOr<OwnVectors> exact = VectorsOfOwnTexts(*std::move(model));
   if (!exact.ok()) return exact.status();
   model = Load(source, device, attention);
   if (!model.ok()) return model;
-  const absl::StatusOr<std::vector<float>> int8 = VectorsOfOwnTexts(*model);
+  const absl::StatusOr<OwnVectors> int8 = VectorsOfOwnTexts(*model);
   if (!int8.ok()) return int8.status();
-  (*model)->set_int8(CompareVectors(*exact, *int8, (*model)->info().hidden_size));
+  (*model)->set_int8(CompareVectors(exact->values, int8->values, exact->width));
   return model;
 }
 

@@ -4,7 +4,8 @@
 //   model.safetensors            the weights, or shards named by model.safetensors.index.json
 //   tokenizer.json               the tokenizer; its own padding and truncation are ignored
 //   modules.json                 optional: which modules follow the transformer
-//   1_Pooling/config.json        optional: how rows are pooled
+//   1_Pooling/config.json        optional: how rows are pooled; of SPLADE, how words are weighed
+//   2_Dense/                     where modules.json names one: config.json and model.safetensors
 //   sentence_bert_config.json    optional: max_seq_length
 //   config_sentence_transformers.json    optional: prompts
 //

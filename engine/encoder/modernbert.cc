@@ -133,7 +133,7 @@ absl::StatusOr<FamilyModel> BuildModernBert(ConfigReader& config, WeightReader& 
   if (!config.status().ok()) return config.status();
   absl::StatusOr<std::unique_ptr<Body>> built = BuildPreNorm(body, kModernBertNames, weights);
   if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules)};
+  return FamilyModel{*std::move(built), std::move(rules), &kModernBertHeads};
 }
 
 }  // namespace castor::encoder

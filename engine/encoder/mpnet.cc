@@ -92,7 +92,7 @@ absl::StatusOr<FamilyModel> BuildMpnet(ConfigReader& config, WeightReader& weigh
   };
   absl::StatusOr<std::unique_ptr<Body>> built = BuildPostNorm(body, kMpnetNames, weights);
   if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules)};
+  return FamilyModel{*std::move(built), std::move(rules), &kMpnetHeads};
 }
 
 }  // namespace castor::encoder

@@ -51,7 +51,8 @@ absl::StatusOr<std::vector<at::Tensor>> Network::Forward(const Batch& batch, con
        .spans = inputs.indices.narrow(0, first_offset + offsets, 2 * packing.spans)
                     .view({2, packing.spans}),
        .batch = batch,
-       .packing = packing});
+       .packing = packing,
+       .control = control});
 }
 
 }  // namespace castor::encoder

@@ -58,25 +58,6 @@ at::Tensor WeightedMean(const at::Tensor& rows, const at::Tensor& first, const a
   return sums.div(lengths.mul(lengths.add(1)).div(2, "floor").to(at::kFloat).unsqueeze(1));
 }
 
-// [sequences, hidden], float32.
-at::Tensor Pool(Pooling pooling, const at::Tensor& rows, const at::Tensor& offsets) {
-  const int64_t sequences = offsets.size(0) - 1;
-  const at::Tensor first = offsets.narrow(0, 0, sequences), end = offsets.narrow(0, 1, sequences);
-  switch (pooling) {
-    case Pooling::kMean:
-      return Reduce(rows, "mean", offsets);
-    case Pooling::kCls:
-      return at::index_select(rows, 0, first).to(at::kFloat);
-    case Pooling::kLastToken:
-      return at::index_select(rows, 0, end.sub(1)).to(at::kFloat);
-    case Pooling::kMaximum:
-      return Reduce(rows, "max", offsets);
-    case Pooling::kWeightedMean:
-      return WeightedMean(rows, first, end.sub(first), offsets);
-  }
-  return {};
-}
-
 // Of ranges that may overlap: no row is copied, only indices, one per row of each range.
 at::Tensor ReduceSpans(Pooling pooling, const at::Tensor& rows, const at::Tensor& first,
                        const at::Tensor& lengths, int64_t span_rows) {
@@ -116,14 +97,31 @@ at::Tensor PoolSpans(Pooling pooling, const at::Tensor& rows, const at::Tensor& 
       .masked_fill_(lengths.eq(0).unsqueeze(1), 0);
 }
 
-// The rows of `x` scaled to unit length, in float32; rows of zeros stay zeros.
+}  // namespace
+
+at::Tensor Pool(Pooling pooling, const at::Tensor& rows, const at::Tensor& offsets) {
+  const int64_t sequences = offsets.size(0) - 1;
+  const at::Tensor first = offsets.narrow(0, 0, sequences), end = offsets.narrow(0, 1, sequences);
+  switch (pooling) {
+    case Pooling::kMean:
+      return Reduce(rows, "mean", offsets);
+    case Pooling::kCls:
+      return at::index_select(rows, 0, first).to(at::kFloat);
+    case Pooling::kLastToken:
+      return at::index_select(rows, 0, end.sub(1)).to(at::kFloat);
+    case Pooling::kMaximum:
+      return Reduce(rows, "max", offsets);
+    case Pooling::kWeightedMean:
+      return WeightedMean(rows, first, end.sub(first), offsets);
+  }
+  return {};
+}
+
 at::Tensor Normalized(const at::Tensor& x) {
   constexpr double kEpsilon = 1e-12;  // as in torch.nn.functional.normalize
   const at::Tensor norms = at::linalg_vector_norm(x, 2, /*dim=*/{1}, /*keepdim=*/true);
   return x.div(norms.clamp_min(kEpsilon));
 }
-
-}  // namespace
 
 HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
   const bool converts = dtype != DType::kFloat32;
@@ -135,24 +133,35 @@ HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
   const attention::Count kept = kPoolingCount + 2;
   constexpr int64_t kIndices = 4 * sizeof(int64_t);  // and weights, of a token or a sequence
   bytes.pooled = {.token = (converts ? 2 : 1) * in_float + kIndices,
-                  .sequence = kept * in_float + kIndices};
+                  .sequence = kept * in_float + kIndices + kPoolingCount * dense_.row_bytes()};
   // The same, and indices and weights of all rows of spans, which together are at most so many.
   // Each pooling is kept once more, and a maximum comes with the rows it was found in.
   constexpr int64_t kSpanRows = kMostSpanRows * 8 * sizeof(int64_t);
   bytes.spans = {.token = bytes.pooled.token + kSpanRows,
                  .sequence = bytes.pooled.sequence,
-                 .span = (kept + 3) * in_float + kSpanRows + kIndices};
+                 .span = bytes.pooled.sequence + 3 * in_float + kSpanRows};
   // A group's rows are copied, converted, and scaled, when nothing is reduced.
   bytes.tokens = {.token = row + in_float + (converts ? in_float : 0) + kIndices,
                   .sequence = bytes.pooled.sequence};
   return bytes;
 }
 
-std::vector<at::Tensor> PoolingHead::ReadOut(const HeadInputs& in) const {
+// One pooling of all sequences or spans, behind the dense layers.
+absl::StatusOr<at::Tensor> PoolingHead::PoolAll(Pooling pooling, bool spans,
+                                                const HeadInputs& in) const {
+  if (!spans) return dense_(Pool(pooling, in.rows, in.offsets), in.control);
+  absl::StatusOr<at::Tensor> rows =
+      dense_(PoolSpans(pooling, in.rows, in.spans, in.packing.span_rows), in.control);
+  // A span of no rows stays zeros, whatever biases there are.
+  if (rows.ok()) rows->masked_fill_(in.spans.select(0, 1).eq(0).unsqueeze(1), 0);
+  return rows;
+}
+
+absl::StatusOr<std::vector<at::Tensor>> PoolingHead::ReadOut(const HeadInputs& in) const {
   const Batch& batch = in.batch;
   std::map<Wish, std::vector<size_t>> groups;
   for (size_t i = 0; i < batch.items.size(); ++i) {
-    groups[WishOf(batch.items[i])].push_back(i);
+    if (batch.items[i].vectors()) groups[WishOf(batch.items[i])].push_back(i);
   }
 
   // Each pooling once, over all sequences, and over all spans.
@@ -164,8 +173,9 @@ std::vector<at::Tensor> PoolingHead::ReadOut(const HeadInputs& in) const {
     if (pools) {
       at::Tensor& all = pooled[{wish.spans, wish.pooling}];
       if (!all.defined()) {
-        all = wish.spans ? PoolSpans(wish.pooling, in.rows, in.spans, in.packing.span_rows)
-                         : Pool(wish.pooling, in.rows, in.offsets);
+        absl::StatusOr<at::Tensor> made = PoolAll(wish.pooling, wish.spans, in);
+        if (!made.ok()) return made.status();
+        all = *std::move(made);
       }
       source = all;
     }

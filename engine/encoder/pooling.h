@@ -1,32 +1,46 @@
-// The head of an embedding model: pools, cuts and normalises the last layer's rows as requests ask
-// for. It has no weights.
+// The head of an embedding model: pools the last layer's rows, sends them through the dense layers
+// that follow if there are any, cuts and normalises them as requests ask for. Other heads have one
+// for requests that want the body's rows.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <utility>
 #include <vector>
 
+#include "engine/encoder/dense.h"
 #include "engine/encoder/head.h"
 
 namespace castor::encoder {
 
+// [sequences, hidden], float32. Sums are in float32.
+at::Tensor Pool(Pooling pooling, const at::Tensor& rows, const at::Tensor& offsets);
+
+// The rows of `x` scaled to unit length, in float32; rows of zeros stay zeros.
+at::Tensor Normalized(const at::Tensor& x);
+
 class PoolingHead final : public Head {
  public:
-  // The defaults for requests that do not say.
-  PoolingHead(Pooling pooling, bool normalize)
+  // The defaults for requests that do not say. `dense` is of pooled rows.
+  PoolingHead(Pooling pooling, bool normalize, DenseStack dense = {})
       : info_{.outputs = {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings},
               .pooling = pooling,
-              .normalize = normalize} {}
+              .normalize = normalize,
+              .pooled_size = dense.out()},
+        dense_(std::move(dense)) {}
 
   const HeadInfo& info() const override { return info_; }
   HeadActivations activations(int64_t hidden, DType dtype) const override;
 
-  // Takes rows in any floating dtype. Sums are in float32. Items that want the same share the work;
-  // no item changes another's result.
-  std::vector<at::Tensor> ReadOut(const HeadInputs& in) const override;
+  // Takes rows in any floating dtype. Items that want the same share the work; no item changes
+  // another's result. What wants neither pooled rows nor those of tokens gets no tensor.
+  absl::StatusOr<std::vector<at::Tensor>> ReadOut(const HeadInputs& in) const override;
 
  private:
+  absl::StatusOr<at::Tensor> PoolAll(Pooling pooling, bool spans, const HeadInputs& in) const;
+
   const HeadInfo info_;
+  const DenseStack dense_;
 };
 
 }  // namespace castor::encoder

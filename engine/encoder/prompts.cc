@@ -37,8 +37,8 @@ absl::StatusOr<std::vector<int64_t>> TokensOf(const hf::Tokenizer& tokenizer,
       tokenizer.Encode(text, std::nullopt, options, &ids, &type_ids, offsets);
   if (!cut.ok()) return cut.status();
   if (*cut) {
-    return absl::InvalidArgumentError(absl::StrCat("leaves no room for text: it is longer than ",
-                                                   options.max_tokens, " tokens"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("leaves no room for text: it is longer than ", options.max_tokens, " tokens"));
   }
   return ids;
 }
@@ -79,8 +79,8 @@ absl::StatusOr<Prompts> ReadPrompts(const std::string& file) {
   prompts.default_name = config->String("default_prompt_name", "");
   if (config->status().ok() && !prompts.default_name.empty() &&
       FindPrompt(prompts.default_name, prompts) == nullptr) {
-    config->Fail("default_prompt_name", absl::StrCat("is \"", prompts.default_name,
-                                                     "\", which is not among `prompts`"));
+    config->Fail("default_prompt_name",
+                 absl::StrCat("is \"", prompts.default_name, "\", which is not among `prompts`"));
   }
   if (!config->status().ok()) return config->status();
   return prompts;
@@ -101,7 +101,8 @@ absl::Status FinishPrompts(const hf::Tokenizer& tokenizer, int64_t max_tokens, b
 absl::Status CheckPrompt(const EncodeRequest& request, const Prompts& prompts) {
   if (!request.prompt_name.has_value() || request.prompt_name->empty()) return absl::OkStatus();
   if (!std::holds_alternative<TextInput>(request.input)) {
-    return InvalidField("prompt_name", "prompts go before texts, not before token ids or embeddings");
+    return InvalidField("prompt_name",
+                        "prompts go before texts, not before token ids or embeddings");
   }
   if (FindPrompt(*request.prompt_name, prompts) == nullptr) {
     return InvalidField("prompt_name", absl::StrCat("is no prompt of this model; ",  //

@@ -13,7 +13,8 @@
 
 namespace castor::encoder {
 
-// Reads `prompts` and `default_prompt_name` of config_sentence_transformers.json; none if there is no such file.
+// Reads `prompts` and `default_prompt_name` of config_sentence_transformers.json; none if there is
+// no such file.
 absl::StatusOr<Prompts> ReadPrompts(const std::string& file);
 
 // Refuses prompts that a model of `max_tokens` cannot put before texts, and counts the tokens that

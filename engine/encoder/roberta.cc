@@ -34,7 +34,7 @@ absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& wei
   absl::StatusOr<std::unique_ptr<Body>> built =
       BuildPostNorm(body, BertNames(kRobertaPrefixes), weights);
   if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules)};
+  return FamilyModel{*std::move(built), std::move(rules), &kRobertaHeads};
 }
 
 }  // namespace castor::encoder

@@ -43,7 +43,8 @@ struct Sizes {
     const auto* tokens = std::get_if<TokenInput>(&request.input);
     const auto* embeddings = std::get_if<EmbeddingInput>(&request.input);
     lengths = tokens != nullptr ? tokens->lengths : embeddings->lengths;
-    all = tokens != nullptr ? static_cast<int64_t>(tokens->ids.size()) : embeddings->values.shape[0];
+    all =
+        tokens != nullptr ? static_cast<int64_t>(tokens->ids.size()) : embeddings->values.shape[0];
     sequences = std::max<size_t>(1, lengths.size());
   }
 
@@ -76,9 +77,9 @@ absl::Status CheckBytes(std::string_view text, const Spans::Range& range, size_t
 absl::Status CheckRange(const Sizes& sizes, Spans::Unit unit, const Spans::Range& range,
                         size_t index) {
   if (range.sequence < 0 || static_cast<size_t>(range.sequence) >= sizes.sequences) {
-    return InvalidRange(index, ".sequence",
-                        absl::StrCat("is ", range.sequence, "; must be within 0..",
-                                     sizes.sequences - 1));
+    return InvalidRange(
+        index, ".sequence",
+        absl::StrCat("is ", range.sequence, "; must be within 0..", sizes.sequences - 1));
   }
   if (range.begin < 0) return InvalidRange(index, ".begin", "must not be negative");
   if (range.end <= range.begin) return InvalidRange(index, ".end", "must be greater than begin");
@@ -156,7 +157,8 @@ class Finder {
     for (size_t t = begins_.size(); t-- > 1;) begins_[t - 1] = std::min(begins_[t - 1], begins_[t]);
   }
 
-  absl::Status Find(const Spans::Range& range, size_t index, size_t prefix, PooledSpan* span) const {
+  absl::Status Find(const Spans::Range& range, size_t index, size_t prefix,
+                    PooledSpan* span) const {
     auto begin = static_cast<size_t>(range.begin), end = static_cast<size_t>(range.end);
     if (characters_.has_value()) {
       if (end > characters_->count()) {
@@ -185,10 +187,10 @@ class Finder {
 
 }  // namespace
 
-absl::Status CheckSpans(const EncodeRequest& request) {
+absl::Status CheckSpans(const EncodeRequest& request, EncodeOutput output) {
   const std::vector<Spans::Range>& ranges = request.spans.ranges;
   if (ranges.empty()) return absl::OkStatus();
-  if (request.output != EncodeOutput::kPooled) {
+  if (output != EncodeOutput::kPooled) {
     return InvalidField("spans", "are pooled: they go with the output POOLED only");
   }
   if (ranges.size() > static_cast<size_t>(kMostSpans)) {
@@ -259,9 +261,9 @@ absl::Status EndSpans(Prepared* prepared) {
   const int64_t most =
       kMostSpanRows * (prepared->tokens() + static_cast<int64_t>(prepared->spans.size()));
   if (rows > most) {
-    return InvalidField(kRanges, absl::StrCat("cover ", rows, " tokens together; at most ", most,
-                                              " are allowed: ", kMostSpanRows,
-                                              " for each token and each range"));
+    return InvalidField(
+        kRanges, absl::StrCat("cover ", rows, " tokens together; at most ", most,
+                              " are allowed: ", kMostSpanRows, " for each token and each range"));
   }
   prepared->span_order = {};
   return absl::OkStatus();

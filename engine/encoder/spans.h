@@ -20,9 +20,9 @@ namespace castor::encoder {
 inline constexpr int64_t kMostSpans = int64_t{1} << 16;
 inline constexpr int64_t kMostSpanRows = 64;
 
-// Everything that can be checked without tokenizing. Requires that the input was checked. Allocates
-// nothing.
-absl::Status CheckSpans(const EncodeRequest& request);
+// Everything that can be checked without tokenizing, of a request with this output. Requires that
+// the input was checked. Allocates nothing.
+absl::Status CheckSpans(const EncodeRequest& request, EncodeOutput output);
 
 // Whether characters or bytes have to be found among tokens.
 bool NeedsOffsets(const EncodeRequest& request);

@@ -24,6 +24,17 @@ bool IsPlainFileName(const std::string& name) {
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
 }
 
+// Pickles are programs, so they are not read.
+std::string HowToConvert(const std::string& directory) {
+  return absl::StrCat(
+      "; pytorch_model.bin is not read. Convert it, where torch and safetensors are installed: "
+      "python3 -c \"import glob, torch; from safetensors.torch import save_file; w = {}; "
+      "[w.update(torch.load(f, 'cpu', weights_only=True)) for f in "
+      "glob.glob('pytorch_model*.bin')]; save_file({k: v.clone() for k, v in w.items()}, "
+      "'model.safetensors')\" in ",
+      directory);
+}
+
 }  // namespace
 
 void Safetensors::Close::operator()(castor_hf_safetensors* handle) const {
@@ -41,10 +52,11 @@ absl::StatusOr<std::unique_ptr<Safetensors>> Safetensors::OpenModel(const std::s
   const std::string index = absl::StrCat(directory, "/model.safetensors.index.json");
   if (NameExists(single)) return OpenFile(single);
   if (!NameExists(index)) {
-    const bool pickled = NameExists(absl::StrCat(directory, "/pytorch_model.bin"));
+    const bool pickled = NameExists(absl::StrCat(directory, "/pytorch_model.bin")) ||
+                         NameExists(absl::StrCat(directory, "/pytorch_model.bin.index.json"));
     return absl::NotFoundError(absl::StrCat(
         directory, ": holds neither model.safetensors nor model.safetensors.index.json",
-        pickled ? "; pytorch_model.bin is not read: convert it to safetensors" : ""));
+        pickled ? HowToConvert(directory) : ""));
   }
   std::unique_ptr<Safetensors> result(new Safetensors);
   if (absl::Status status = result->AddShards(directory, index); !status.ok()) return status;

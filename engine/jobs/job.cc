@@ -1,6 +1,7 @@
 #include "engine/jobs/job.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -44,12 +45,39 @@ AttentionResult TakeResult(const Job& job, AttentionWork& work) {
   return result;
 }
 
+// Of [rows, width].
+SparseRows WithoutZeros(std::span<const float> values, int64_t width) {
+  SparseRows sparse;
+  const auto count = static_cast<size_t>(
+      std::count_if(values.begin(), values.end(), [](float value) { return value != 0; }));
+  sparse.indices.reserve(count);
+  sparse.values.reserve(count);
+  for (size_t row = 0; row < values.size(); row += static_cast<size_t>(width)) {
+    const size_t before = sparse.indices.size();
+    for (size_t i = 0; i < static_cast<size_t>(width); ++i) {
+      if (values[row + i] == 0) continue;
+      sparse.indices.push_back(static_cast<int32_t>(i));
+      sparse.values.push_back(values[row + i]);
+    }
+    sparse.lengths.push_back(static_cast<int64_t>(sparse.indices.size() - before));
+  }
+  return sparse;
+}
+
 EncodeResult TakeResult(const Job& job, EncodeWork& work) {
+  const encoder::BatchItem& item = work.item;
   EncodeResult result;
   result.model = work.model->info.name;
   result.output.dtype = DType::kFloat32;
-  result.output.shape = {work.item.output_rows(), work.item.dimensions};
-  result.output.data = std::move(work.output);
+  if (item.output_kind == EncodeOutput::kSparse) {
+    const auto elements = static_cast<size_t>(item.output_rows() * item.dimensions);
+    result.sparse = WithoutZeros({work.output.as<float>(), elements}, item.dimensions);
+    work.output = HostBuffer();
+  } else {
+    result.output.shape = {item.output_rows(), item.dimensions};
+    result.output.data = std::move(work.output);
+  }
+  if (item.labels()) result.labels = work.model->info.labels;
   result.lengths = std::move(work.lengths);
   result.token_counts = std::move(work.token_counts);
   result.truncated = std::move(work.prepared.truncated);
@@ -68,6 +96,15 @@ absl::Status Clone(const absl::Status& status) {
   return clone;
 }
 
+int64_t SizeOfAnswer(const AttentionResult& result) {
+  return static_cast<int64_t>(result.output.data.size());
+}
+
+int64_t SizeOfAnswer(const EncodeResult& result) {
+  if (result.sparse.has_value()) return result.sparse->size_bytes();
+  return static_cast<int64_t>(result.output.data.size());
+}
+
 template <typename Work, typename Done>
 void DeliverAs(Answer answer) {
   Done done = std::move(std::get<Done>(answer.done));
@@ -81,7 +118,7 @@ void DeliverAs(Answer answer) {
   // from `done`.
   auto share = std::make_shared<Reservation>(std::move(answer.job->reservation));
   answer.job.reset();
-  share->KeepOnly(static_cast<int64_t>(result.output.data.size()));
+  share->KeepOnly(SizeOfAnswer(result));
   result.output.share = std::move(share);
   std::move(done)(std::move(result));
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/attention/count.h"
+#include "engine/encoder/output_shape.h"
 #include "engine/encoder/prompts.h"
 
 namespace castor {
@@ -103,13 +104,13 @@ MemoryNeed MemoryPredictor::Predict(const LoadedModel& model, const Kernel& kern
   const encoder::Activations activations = model.encoder->activations();
   // A prompt that is not pooled makes a span of each sequence.
   const Prompt* const prompt = encoder::PromptOf(request, info.prompts);
-  const auto spans = static_cast<int64_t>(request.spans.ranges.size());
-  const int64_t pooled_spans =
-      prompt != nullptr && prompt->left_out > 0 && spans == 0 ? sequences : spans;
-  const bool pools = request.output == EncodeOutput::kPooled;
-  const Count rows = activations.Of(tokens, sequences, pools, pools ? pooled_spans : 0);
+  const auto ranges = static_cast<int64_t>(request.spans.ranges.size());
+  const bool leaves_out = prompt != nullptr && prompt->left_out > 0 && ranges == 0;
+  const EncodeOutput output = encoder::OutputOf(request, info);
+  const int64_t spans = output != EncodeOutput::kPooled ? 0 : leaves_out ? sequences : ranges;
+  const Count rows = activations.Of(tokens, sequences, output, spans);
   Count own = rows + workspace.own;
-  Count shared = activations.body.batch + workspace.shared;
+  Count shared = activations.batch() + workspace.shared;
   if (copies_) {
     // Kernels return their rows in a tensor of their own, and embeddings are copied in.
     own += Count(tokens) * info.hidden_size * static_cast<int64_t>(SizeOf(info.dtype));

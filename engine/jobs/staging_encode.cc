@@ -4,6 +4,7 @@
 
 #include "engine/attention/count.h"
 #include "engine/attention/finite.h"
+#include "engine/encoder/output_shape.h"
 #include "engine/encoder/prompts.h"
 #include "engine/jobs/staging.h"
 
@@ -35,7 +36,14 @@ int64_t Sequences(const EncodeRequest& request) {
 }
 
 int64_t Dimensions(const EncodeRequest& request, const ModelInfo& info) {
-  return request.dimensions > 0 ? request.dimensions : info.hidden_size;
+  if (request.dimensions > 0) return request.dimensions;
+  return encoder::WidthOf(info, encoder::OutputOf(request, info));
+}
+
+// What the answer's SparseRows may take beside the rows with their zeros, which they replace.
+int64_t SparseBytes(EncodeOutput output, int64_t row_bytes) {
+  constexpr int64_t kIndexAndValue = 2;  // of a float's size each
+  return output == EncodeOutput::kSparse ? kIndexAndValue * row_bytes : 0;
 }
 
 // Copies every text into `owned`, which must not be moved, and points the views there.
@@ -69,13 +77,13 @@ absl::Status StageEmbeddings(const EmbeddingInput& input, bool check_finite, int
 // What the answer reports of each sequence.
 void CountSequences(EncodeWork* work) {
   const std::vector<Spans::Range>& ranges = work->request.spans.ranges;
-  const bool pooled = work->item.output_kind == EncodeOutput::kPooled;
+  const bool per_token = encoder::PerToken(work->model->info, work->item.output_kind);
   const int64_t each = ranges.empty() ? 1 : 0;
   const std::vector<int32_t>& offsets = work->prepared.cu_seqlens;
   for (size_t i = 0; i + 1 < offsets.size(); ++i) {
     const int64_t tokens = offsets[i + 1] - offsets[i];
     work->token_counts.push_back(tokens);
-    work->lengths.push_back(pooled ? each : tokens);
+    work->lengths.push_back(per_token ? tokens : each);
   }
   for (const Spans::Range& range : ranges) ++work->lengths[static_cast<size_t>(range.sequence)];
 }
@@ -112,12 +120,14 @@ Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int
   } else if (const auto* embeddings = std::get_if<EmbeddingInput>(&request.input)) {
     bytes += embeddings->values.size_bytes();
   }
+  const EncodeOutput output = encoder::OutputOf(request, info);
   const auto spans = static_cast<int64_t>(request.spans.ranges.size());
-  const attention::Count rows = request.output != EncodeOutput::kPooled ? tokens
-                                : spans > 0                             ? spans
-                                                                        : Sequences(request);
+  const attention::Count rows = spans > 0                         ? spans
+                                : encoder::PerToken(info, output) ? tokens
+                                                                  : Sequences(request);
+  const int64_t row_bytes = Dimensions(request, info) * static_cast<int64_t>(sizeof(float));
+  bytes += rows * (row_bytes + SparseBytes(output, row_bytes));
   bytes += attention::Count(spans) * kBytesPerSpan;
-  bytes += rows * Dimensions(request, info) * static_cast<int64_t>(sizeof(float));
   Cost cost;
   cost.tokens = tokens;
   cost.bytes = bytes.value();
@@ -152,7 +162,8 @@ absl::Status StageEncode(HostPool& pool, Job* job) {
   item.cu_seqlens = work.prepared.cu_seqlens;
   item.ids = work.prepared.ids;
   item.type_ids = work.prepared.type_ids;
-  item.output_kind = request.output;
+  item.output_kind = encoder::OutputOf(request, info);
+  item.token_labels = info.token_labels;
   item.pooling = request.pooling.value_or(info.pooling);
   item.normalize = request.normalize.value_or(info.normalize);
   item.dimensions = Dimensions(request, info);
@@ -175,7 +186,8 @@ absl::Status StageEncode(HostPool& pool, Job* job) {
   job->reservation.Adjust(
       job->tokens, job->tokens * kBytesPerToken +
                        static_cast<int64_t>(work.request.spans.ranges.size()) * kBytesPerSpan +
-                       static_cast<int64_t>(work.input.size() + work.output.size()));
+                       static_cast<int64_t>(work.input.size() + work.output.size()) +
+                       SparseBytes(item.output_kind, static_cast<int64_t>(work.output.size())));
   // The input is no longer needed, and the caller's memory must not be read again.
   work.request.input = TextInput{};
   work.text = std::string();

@@ -31,13 +31,9 @@ absl::Status ConvertInput(wire::EncodeRequest& from, RequestRegions& regions, En
   return InvalidField("input", "missing: give texts, tokens or embeddings");
 }
 
-absl::Status ConvertOutput(int32_t output, EncodeOutput* out) {
-  if (output == v1::LOGITS || output == v1::SCORES) {
-    return InvalidField(Reason::kNotServed, "output",
-                        "this server runs no classification heads: ask for POOLED or "
-                        "TOKEN_EMBEDDINGS");
-  }
-  return ConvertEnum(kEncodeOutputs, output, "output", out);
+absl::Status ConvertOutput(int32_t output, std::optional<EncodeOutput>* out) {
+  if (output == v1::ENCODE_OUTPUT_DEFAULT) return absl::OkStatus();
+  return ConvertEnum(kEncodeOutputs, output, "output", &out->emplace());
 }
 
 absl::Status ConvertPooling(int32_t pooling, std::optional<Pooling>* out) {
@@ -105,8 +101,17 @@ grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult 
     added->set_truncated(span.truncated);
   }
   message.set_prompt_name(std::move(result.prompt_name));
+  for (std::string& label : result.labels) message.add_labels(std::move(label));
   FillReports(result.report, total_us, &message);
-  return WithTensor(message, v1::EncodeResponse::kOutputFieldNumber, std::move(result.output));
+  if (!result.sparse.has_value()) {
+    return WithTensor(message, v1::EncodeResponse::kOutputFieldNumber, std::move(result.output));
+  }
+  v1::SparseRows* const sparse = message.mutable_sparse();
+  sparse->mutable_indices()->Assign(result.sparse->indices.begin(), result.sparse->indices.end());
+  sparse->mutable_values()->Assign(result.sparse->values.begin(), result.sparse->values.end());
+  sparse->mutable_lengths()->Assign(result.sparse->lengths.begin(), result.sparse->lengths.end());
+  result.sparse.reset();
+  return WithShare(message, std::move(result.output.share));
 }
 
 }  // namespace castor::server

@@ -75,6 +75,9 @@ inline constexpr EnumRow<v1::Priority, Priority> kPriorities[] = {
 inline constexpr EnumRow<v1::EncodeOutput, EncodeOutput> kEncodeOutputs[] = {
     {v1::TOKEN_EMBEDDINGS, EncodeOutput::kTokenEmbeddings},
     {v1::POOLED, EncodeOutput::kPooled},
+    {v1::LOGITS, EncodeOutput::kLogits},
+    {v1::SCORES, EncodeOutput::kScores},
+    {v1::SPARSE, EncodeOutput::kSparse},
 };
 
 inline constexpr EnumRow<v1::Pooling, Pooling> kPoolings[] = {

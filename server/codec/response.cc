@@ -1,5 +1,6 @@
 #include "server/codec/response.h"
 
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -134,6 +135,19 @@ grpc::ByteBuffer WithTensor(const google::protobuf::MessageLite& message, int fi
   }
   const grpc::Slice slices[] = {grpc::Slice(small), SliceOf(std::move(tensor))};
   return grpc::ByteBuffer(slices, raw_size == 0 ? 1 : 2);
+}
+
+grpc::ByteBuffer WithShare(const google::protobuf::MessageLite& message,
+                           std::shared_ptr<const void> share) {
+  struct Answer {
+    std::string bytes;
+    std::shared_ptr<const void> share;
+  };
+  auto* owner = new Answer{.bytes = message.SerializeAsString(), .share = std::move(share)};
+  const grpc::Slice slice(
+      owner->bytes.data(), owner->bytes.size(), [](void* it) { delete static_cast<Answer*>(it); },
+      owner);
+  return grpc::ByteBuffer(&slice, 1);
 }
 
 }  // namespace castor::server

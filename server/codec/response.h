@@ -1,6 +1,8 @@
 // What the answers with tensors share: their reports, and the tensor that follows the small fields.
 #pragma once
 
+#include <memory>
+
 #include "castor/v1/kernel.pb.h"
 #include "castor/v1/report.pb.h"
 #include "castor/v1/tensor.pb.h"
@@ -34,5 +36,9 @@ void FillTensor(const TensorResult& tensor, v1::Tensor* out);
 // slice has the small fields, and one is the tensor's own memory.
 grpc::ByteBuffer WithTensor(const google::protobuf::MessageLite& message, int field_number,
                             TensorResult tensor);
+
+// The bytes of `message`, which keep `share`, of the engine's budgets, until they are taken.
+grpc::ByteBuffer WithShare(const google::protobuf::MessageLite& message,
+                           std::shared_ptr<const void> share);
 
 }  // namespace castor::server

@@ -16,6 +16,22 @@ constexpr size_t kMaxSequences = 4096;
 constexpr size_t kMaxName = 128;
 constexpr size_t kUsualLine = 256;
 
+std::string_view TraceName(EncodeOutput output) {
+  switch (output) {
+    case EncodeOutput::kPooled:
+      return "pooled";
+    case EncodeOutput::kTokenEmbeddings:
+      return "token-embeddings";
+    case EncodeOutput::kLogits:
+      return "logits";
+    case EncodeOutput::kScores:
+      return "scores";
+    case EncodeOutput::kSparse:
+      return "sparse";
+  }
+  return "";
+}
+
 void AppendNumber(uint64_t value, std::string* line) {
   std::array<char, 24> digits;
   line->append(digits.data(),
@@ -189,9 +205,7 @@ void TraceLine::Begin(const EncodeRequest& request, std::chrono::nanoseconds at,
   if (texts == nullptr && !AreSizes(sizes)) return;
   AppendCall("encode", request.call, at, left, &line_);
   if (IsName(request.model)) AppendPair("model", request.model, &line_);
-  if (request.output == EncodeOutput::kTokenEmbeddings) {
-    AppendPair("output", "token-embeddings", &line_);
-  }
+  if (request.output.has_value()) AppendPair("output", TraceName(*request.output), &line_);
   if (request.kernel.has_value()) AppendKernel(*request.kernel, &line_);
   if (texts == nullptr) AppendSizes("sequences", sizes, &line_);
 }

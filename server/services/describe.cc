@@ -19,6 +19,12 @@ void FillLimits(const EngineOptions& options, int64_t max_device_bytes, v1::Limi
   limits->set_max_text_bytes(options.max_text_bytes);
 }
 
+// Pooled if it pools, else of tokens.
+int64_t SizeOfRows(const ModelInfo& model) {
+  if (model.pooled_size > 0) return model.pooled_size;
+  return model.token_size > 0 ? model.token_size : model.hidden_size;
+}
+
 }  // namespace
 
 v1::Model ToProto(const ModelInfo& model) {
@@ -26,7 +32,8 @@ v1::Model ToProto(const ModelInfo& model) {
   result.set_name(model.name);
   result.set_family(model.family);
   result.set_dtype(ToWire(kDTypes, model.dtype));
-  result.set_hidden_size(model.hidden_size);
+  result.set_hidden_size(SizeOfRows(model));
+  result.set_body_size(model.hidden_size);
   result.set_layers(model.layers);
   result.set_heads(model.heads);
   result.set_max_tokens(model.max_tokens);
@@ -46,6 +53,8 @@ v1::Model ToProto(const ModelInfo& model) {
     added->set_left_out(prompt.left_out);
   }
   result.set_default_prompt(model.prompts.default_name);
+  for (const std::string& label : model.labels) result.add_labels(label);
+  result.set_token_labels(model.token_labels);
   result.set_parameters(model.parameters);
   result.set_weight_bytes(model.weight_bytes);
   if (model.int8.has_value()) {

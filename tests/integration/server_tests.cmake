@@ -18,6 +18,12 @@ castor_test(server_test
 target_compile_definitions(server_test PRIVATE
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 
+castor_test(server_heads_test
+  SOURCES server_heads_test.cc LIBS castor_server_fixture nlohmann_json::nlohmann_json
+  LABELS integration)
+target_compile_definitions(server_heads_test PRIVATE
+  CASTOR_HEADS="${CMAKE_SOURCE_DIR}/tests/golden/encoder/heads")
+
 castor_test(server_access_test
   SOURCES server_callers_test.cc server_renewal_test.cc server_rotation_test.cc
           server_tenants_test.cc server_tls_test.cc

@@ -11,7 +11,8 @@
 //   text_bytes   the same of texts that were refused before they were tokens: their bytes, instead
 //   key_sequences, heads, head_dim, value_dim, dtype   of an attend; key_sequences if they differ
 //                from `sequences`, value_dim if it differs from head_dim
-//   model, output ("pooled", "token-embeddings")       of an encode, if it said
+//   model, output ("pooled", "token-embeddings",
+//   "logits", "scores", "sparse")                      of an encode, if it said
 //   kernel       as --kernel takes it, if it said; with causal, clusters, iterations, bits,
 //                hash_bias, seed, topk, cluster_size, surrogate_tokens, layer if it said
 //   priority     "low", "normal" or "high", if it said

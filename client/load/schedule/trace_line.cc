@@ -20,7 +20,8 @@ constexpr size_t kMaxNameBytes = 256;
 // As their numbers on the wire.
 const std::vector<std::string> kTypes = {"", "float32", "float16", "bfloat16"};
 const std::vector<std::string> kPriorities = {"", "low", "normal", "high"};
-const std::vector<std::string> kOutputs = {"", "token-embeddings", "pooled"};
+const std::vector<std::string> kOutputs = {"",       "token-embeddings", "pooled",
+                                           "logits", "scores",           "sparse"};
 
 Json RunLengths(const std::vector<int64_t>& lengths) {
   Json runs = Json::array();
@@ -178,7 +179,7 @@ std::string ToTraceLine(const TraceRequest& request) {
   if (!request.text_bytes.empty()) json["text_bytes"] = RunLengths(request.text_bytes);
   if (request.encode) {
     Put(json, "model", request.model);
-    if (request.output <= v1::POOLED) Put(json, "output", kOutputs[request.output]);
+    if (request.output <= v1::SPARSE) Put(json, "output", kOutputs[request.output]);
   } else {
     if (!request.key_lengths.empty()) json["key_sequences"] = RunLengths(request.key_lengths);
     json["heads"] = request.heads;

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <climits>
 #include <map>
+#include <type_traits>
 #include <utility>
 
 #include "castor/v1/attention.pb.h"
@@ -155,6 +156,9 @@ class CastorProtocol : public Protocol {
   static std::optional<std::string> ElementsOf(std::string_view answer) {
     auto message = Parse<Message>(answer);
     if (!message.has_value()) return std::nullopt;
+    if constexpr (std::is_same_v<Message, v1::EncodeResponse>) {
+      if (message->has_sparse()) return message->sparse().SerializeAsString();
+    }
     return std::move(*message->mutable_output()->mutable_raw());
   }
 

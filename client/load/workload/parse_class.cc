@@ -115,7 +115,8 @@ void ReadEncode(TomlTable& table, EncodeSpec* encode) {
   }
   ReadLength(table, "sequences", kMaxSequences, &encode->sequences);
   size_t output = encode->output;
-  table.Choice("output", {"default", "token-embeddings", "pooled"}, &output);
+  table.Choice("output", {"default", "token-embeddings", "pooled", "logits", "scores", "sparse"},
+               &output);
   encode->output = static_cast<v1::EncodeOutput>(output);
   ReadKernel(table, &encode->kernel);
 }

@@ -148,8 +148,9 @@ void AddEncode(const EncodeSpec& encode, Pairs* pairs) {
   pairs->Text("text-file", encode.text_file);
   if (encode.text_file.empty()) pairs->Add("lengths", TextOf(encode.lengths));
   pairs->Add("sequences", TextOf(encode.sequences));
-  if (encode.output == v1::TOKEN_EMBEDDINGS) pairs->Text("output", "token-embeddings");
-  if (encode.output == v1::POOLED) pairs->Text("output", "pooled");
+  constexpr const char* kOutputs[] = {"",       "token-embeddings", "pooled",
+                                      "logits", "scores",           "sparse"};
+  pairs->Text("output", kOutputs[encode.output]);
   AddKernel(encode.kernel, pairs);
 }
 

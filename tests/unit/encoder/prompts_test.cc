@@ -1,5 +1,5 @@
-// Prompts against sentence-transformers (tests/golden/encoder/make_prompts.py): by name, by default,
-// none, pooled with the text and left out.
+// Prompts against sentence-transformers (tests/golden/encoder/make_prompts.py): by name, by
+// default, none, pooled with the text and left out.
 #include "engine/encoder/prompts.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,8 @@ ModelPtr LoadWith(const json& golden, const json& pooling) {
     config = pooling;
     config["word_embedding_dimension"] = kHidden;
   });
-  const json settings = {{"prompts", golden["prompts"]}, {"default_prompt_name", golden["default"]}};
+  const json settings = {{"prompts", golden["prompts"]},
+                         {"default_prompt_name", golden["default"]}};
   WriteFile(files / "config_sentence_transformers.json", settings.dump());
   auto model = files.Load();
   EXPECT_TRUE(model.ok()) << model.status();
@@ -50,8 +51,8 @@ std::vector<float> Embed(const ModelPtr& model, EncodeRequest request) {
   EXPECT_TRUE(prepared.ok() && *prepared) << prepared.status();
   EXPECT_TRUE(StageEncode(*pool, job.get()).ok());
   auto& work = std::get<EncodeWork>(job->work);
-  const absl::Status status = RunOnHost(
-      {.model = model->encoder, .kernel = Vanilla{}, .items = {work.item}}, RunToEnd());
+  const absl::Status status =
+      RunOnHost({.model = model->encoder, .kernel = Vanilla{}, .items = {work.item}}, RunToEnd());
   EXPECT_TRUE(status.ok()) << status;
   const float* const rows = work.item.output;
   return {rows, rows + work.item.output_rows() * work.item.dimensions};
@@ -63,8 +64,7 @@ TEST(PromptsTest, MatchSentenceTransformers) {
   for (const json& expected : golden["cases"]) {
     const std::string pooling = expected["pooling"];
     const ModelPtr model =
-        LoadWith(golden, {{pooling, true},
-                          {"include_prompt", expected["include_prompt"]}});
+        LoadWith(golden, {{pooling, true}, {"include_prompt", expected["include_prompt"]}});
     ASSERT_NE(model, nullptr);
     EncodeRequest request;
     TextInput input;

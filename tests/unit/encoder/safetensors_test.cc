@@ -174,7 +174,7 @@ TEST_F(ShardsTest, SaysWhatIsMissing) {
   EXPECT_EQ(nothing.code(), absl::StatusCode::kNotFound);
   WriteFile(folder_ / "pytorch_model.bin", "");
   EXPECT_THAT(std::string(Safetensors::OpenModel(folder_.path()).status().message()),
-              HasSubstr("convert it to safetensors"));
+              HasSubstr("Convert it, where torch and safetensors are"));
 }
 
 }  // namespace

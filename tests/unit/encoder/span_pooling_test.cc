@@ -1,5 +1,6 @@
-// Pooling of spans: against sums over the rows that the same network returns, one after another, for
-// every pooling, overlapping and empty ranges, and items that ask for other things in one batch.
+// Pooling of spans: against sums over the rows that the same network returns, one after another,
+// for every pooling, overlapping and empty ranges, and items that ask for other things in one
+// batch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -123,9 +124,8 @@ TEST_P(SpanPoolingTest, IsTheSumOverTheRows) {
     Compute(batch);
     for (const Item& item : items) {
       if (item.spans.empty()) continue;
-      Item rows{.cu_seqlens = item.cu_seqlens,
-                .ids = item.ids,
-                .kind = EncodeOutput::kTokenEmbeddings};
+      Item rows{
+          .cu_seqlens = item.cu_seqlens, .ids = item.ids, .kind = EncodeOutput::kTokenEmbeddings};
       Compute({&rows});
       for (size_t i = 0; i < item.spans.size(); ++i) {
         const std::vector<double> expected = PooledRow(rows.output, item.spans[i], item);

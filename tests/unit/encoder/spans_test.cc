@@ -24,7 +24,8 @@ using testing::HasSubstr;
 using Unit = Spans::Unit;
 using Range = Spans::Range;
 
-EncodeRequest TextsOf(std::vector<std::string_view> texts, std::vector<std::string_view> pairs = {}) {
+EncodeRequest TextsOf(std::vector<std::string_view> texts,
+                      std::vector<std::string_view> pairs = {}) {
   EncodeRequest request;
   TextInput input;
   input.texts = std::move(texts);
@@ -51,7 +52,9 @@ std::vector<std::string> Words(const std::vector<PooledSpan>& spans) {
 
 class SpansTest : public testing::Test, protected Seeded {
  protected:
-  void SetUp() override { Load([](TinyModel&) {}); }
+  void SetUp() override {
+    Load([](TinyModel&) {});
+  }
 
   void Load(const std::function<void(TinyModel&)>& edit) {
     TinyModel files;
@@ -137,8 +140,7 @@ TEST_F(SpansTest, CharactersBecomeTheTokensTheyOverlap) {
   // All of a text: all but the special tokens.
   EXPECT_THAT(Placed(With(text, {{0, 0, 14}})), ElementsAre("1-6"));
   EXPECT_THAT(Placed(With(text, {{0, 12, 15}}, Unit::kBytes)), ElementsAre("4-5"));
-  EXPECT_THAT(Placed(With(text, {{0, 0, 7}, {0, 6, 7}}, Unit::kTokens)),
-              ElementsAre("0-7", "6-7"));
+  EXPECT_THAT(Placed(With(text, {{0, 0, 7}, {0, 6, 7}}, Unit::kTokens)), ElementsAre("0-7", "6-7"));
 }
 
 TEST_F(SpansTest, CharactersThatTheNormalizerChanges) {
@@ -148,8 +150,9 @@ TEST_F(SpansTest, CharactersThatTheNormalizerChanges) {
               ElementsAre("1-2", "1-2", "2-3"));
   // One character that NFKC makes 18 of, several words: all their tokens are its own.
   Load([](TinyModel& files) {
-    files.EditJson("tokenizer.json",
-                   [](nlohmann::json& tokenizer) { tokenizer["normalizer"] = {{"type", "NFKC"}}; });
+    files.EditJson("tokenizer.json", [](nlohmann::json& tokenizer) {
+      tokenizer["normalizer"] = {{"type", "NFKC"}};
+    });
   });
   EXPECT_THAT(Placed(With(TextsOf({"a \ufdfa b"}), {{0, 2, 3}, {0, 0, 1}, {0, 4, 5}})),
               ElementsAre("2-6", "1-2", "6-7"));
@@ -177,19 +180,20 @@ TEST_F(SpansTest, PairsAndPromptsAreCountedByThemselves) {
 TEST_F(SpansTest, WhatIsCutOffIsSaid) {
   std::string text;
   for (int i = 0; i < 60; ++i) text += "cat ";  // 30 of them fit
-  EncodeRequest request = With(TextsOf({text}), {{0, 0, 12}, {0, 112, 120}, {0, 116, 120},
-                                                 {0, 116, 121}, {0, 120, 240}, {0, 100, 240}});
-  EXPECT_THAT(Placed(request), ElementsAre("1-4", "29-31", "30-31", "30-31 cut", "31-31 cut",
-                                           "26-31 cut"));
+  EncodeRequest request =
+      With(TextsOf({text}),
+           {{0, 0, 12}, {0, 112, 120}, {0, 116, 120}, {0, 116, 121}, {0, 120, 240}, {0, 100, 240}});
+  EXPECT_THAT(Placed(request),
+              ElementsAre("1-4", "29-31", "30-31", "30-31 cut", "31-31 cut", "26-31 cut"));
   request.truncate = false;
   EXPECT_EQ(BadField(request), "texts.texts[0]");
-  EXPECT_THAT(Placed(With(TextsOf({text}), {{0, 0, 32}, {0, 30, 40}, {0, 32, 99999}},
-                          Unit::kTokens)),
-              ElementsAre("0-32", "30-32 cut", "32-32 cut"));
+  EXPECT_THAT(
+      Placed(With(TextsOf({text}), {{0, 0, 32}, {0, 30, 40}, {0, 32, 99999}}, Unit::kTokens)),
+      ElementsAre("0-32", "30-32 cut", "32-32 cut"));
   EncodeRequest tokens;
   tokens.input = TokenInput{.ids = std::vector<int64_t>(40, 8), .type_ids = {}, .lengths = {}};
-  EXPECT_THAT(Placed(With(tokens, {{0, 31, 40}, {0, 35, 40}})), ElementsAre("31-32 cut",
-                                                                            "32-32 cut"));
+  EXPECT_THAT(Placed(With(tokens, {{0, 31, 40}, {0, 35, 40}})),
+              ElementsAre("31-32 cut", "32-32 cut"));
   EXPECT_EQ(BadField(With(tokens, {{0, 31, 41}})), "spans.ranges[0].end");
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/device/device.h"
+#include "engine/encoder/output_shape.h"
 #include "engine/encoder/spans.h"
 #include "engine/jobs/load_model.h"
 #include "engine/jobs/memory_predictor.h"
@@ -86,7 +87,7 @@ class MeasuredMemoryTest : public testing::Test, protected Seeded {
   }
 
   void CheckAttention();
-  void CheckEncoder(const LoadedModel& model);
+  void CheckEncoder(const LoadedModel& model, bool heads = false);
   void AddSpans(Encoding* one);
 
   std::unique_ptr<Device> device_;
@@ -189,6 +190,29 @@ void ResizeModern(const Sizes& sizes, int64_t window, encoder::TinyModel& model)
   });
 }
 
+// A small BERT with a head, of which the words are many and the rows wide.
+void ResizeHead(int64_t hidden, int64_t words, encoder::TinyModel& model) {
+  constexpr int64_t kPositions = 2000;
+  int64_t vocabulary = 0;
+  model.EditJson("config.json", [&](nlohmann::json& config) {
+    vocabulary = config["vocab_size"];
+    config["hidden_size"] = hidden;
+    config["vocab_size"] = words;
+    config["max_position_embeddings"] = kPositions;
+  });
+  const std::map<int64_t, int64_t> to = {{16, hidden}, {vocabulary, words}, {32, kPositions}};
+  model.EditWeights([&](std::map<std::string, encoder::RawTensor>& tensors) {
+    for (auto& [name, tensor] : tensors) {
+      int64_t elements = 1;
+      for (int64_t& size : tensor.shape) {
+        if (const auto found = to.find(size); found != to.end()) size = found->second;
+        elements *= size;
+      }
+      tensor.data.assign(static_cast<size_t>(elements) * sizeof(float), '\0');
+    }
+  });
+}
+
 // As many rows as spans may cover, in few spans or in many.
 void MeasuredMemoryTest::AddSpans(Encoding* one) {
   const auto count = static_cast<size_t>(Toss() ? UpTo(70) : UpTo(5000));
@@ -203,7 +227,7 @@ void MeasuredMemoryTest::AddSpans(Encoding* one) {
   }
 }
 
-void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model) {
+void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model, bool heads) {
   Kernel kernel = Vanilla{};
   if (Uniform(0, 2) == 0) kernel = attention::PlainClusters(UpTo(100), random_());
   if (Uniform(0, 2) == 0) kernel = attention::ImprovedClusters(UpTo(100), UpTo(32), random_());
@@ -214,16 +238,20 @@ void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model) {
   for (Encoding& one : encodings) {
     one.offsets = attention::OffsetsOf(Lengths());
     one.ids.assign(static_cast<size_t>(one.offsets.back()), 7);
-    if (Toss()) one.request.output = EncodeOutput::kTokenEmbeddings;
-    if (one.request.output == EncodeOutput::kPooled && Toss()) AddSpans(&one);
+    const std::vector<EncodeOutput>& outputs = model.info.outputs;
+    const EncodeOutput output = outputs[Uniform(0, std::ssize(outputs) - 1)];
+    one.request.output = output;
+    if (output == EncodeOutput::kPooled && Toss()) AddSpans(&one);
     encoder::BatchItem item;
     item.cu_seqlens = one.offsets;
     item.ids = one.ids;
     item.spans = one.spans;
-    item.output_kind = one.request.output;
+    item.output_kind = output;
+    item.token_labels = model.info.token_labels;
     item.pooling = kAllPoolings[Uniform(0, std::ssize(kAllPoolings) - 1)];
     item.normalize = Toss();
-    item.dimensions = Toss() ? model.info.hidden_size : Uniform(1, model.info.hidden_size);
+    item.dimensions = encoder::WidthOf(model.info, output);
+    if (encoder::HasVectors(output) && Toss()) item.dimensions = Uniform(1, item.dimensions);
     one.output.resize(static_cast<size_t>(item.output_rows() * item.dimensions));
     item.output = one.output.data();
     batch.items.push_back(item);
@@ -233,7 +261,7 @@ void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model) {
   const int64_t peak = PeakOf(batch);
   SCOPED_TRACE(std::to_string(tokens) + " tokens, " + std::string(NameOf(NameOf(kernel))));
   EXPECT_LE(peak, memory.bytes());
-  if (tokens < 4096 || !std::holds_alternative<Vanilla>(kernel)) return;
+  if (heads || tokens < 4096 || !std::holds_alternative<Vanilla>(kernel)) return;
   // What is shared is a constant of the model, which only large ones use in full.
   EXPECT_LE(memory.own, peak * 3 / 2) << "far too much";
 }
@@ -262,6 +290,24 @@ TEST_F(MeasuredMemoryTest, OfEncodersIsAtMostWhatWasPredicted) {
                    std::to_string(sizes.intermediate) + ", " + sizes.activation +
                    (modern ? ", ModernBERT" : ""));
       for (int run = 0; run < 12; ++run) CheckEncoder(*model);
+    }
+  }
+}
+
+TEST_F(MeasuredMemoryTest, OfHeadsIsAtMostWhatWasPredicted) {
+  for (const char* name : {"bert_sequences", "bert_tokens", "splade_bert", "splade_modernbert",
+                           "colbert_stanford", "dense"}) {
+    encoder::TinyModel files("heads/" + std::string(name));
+    const std::string head = name;
+    const int64_t words = head == "splade_bert" ? Uniform(5000, 40'000) : Uniform(300, 400);
+    if (head != "dense" && head != "splade_modernbert") ResizeHead(16 * UpTo(20), words, files);
+    for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+      const auto model =
+          LoadModel(*device_, {.name = "", .directory = files.directory(), .dtype = dtype});
+      ASSERT_TRUE(model.ok()) << model.status();
+      SCOPED_TRACE(std::string(NameOf(dtype)) + ", " + name + ", " + std::to_string(words) +
+                   " words, hidden " + std::to_string(model->info.hidden_size));
+      for (int run = 0; run < 5; ++run) CheckEncoder(*model, /*heads=*/true);
     }
   }
 }

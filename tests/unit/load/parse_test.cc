@@ -271,10 +271,11 @@ TEST(ParseWorkload, RefusesValuesOutOfRange) {
   std::vector<Bad> cases;
   for (const Bad& bad : of_class) cases.push_back({kClass + bad.toml, bad.error});
   ExpectErrors(cases);
-  ExpectErrors({{"[[class]]\nname = \"e\"\nkind = \"encode\"\ntext-file = \"f\"\nlengths = 3",
-                 "lengths are of generated texts"},
-                {"[[class]]\nname = \"e\"\nkind = \"encode\"\noutput = \"logits\"",
-                 "output must be one of default, token-embeddings, pooled"}});
+  ExpectErrors(
+      {{"[[class]]\nname = \"e\"\nkind = \"encode\"\ntext-file = \"f\"\nlengths = 3",
+        "lengths are of generated texts"},
+       {"[[class]]\nname = \"e\"\nkind = \"encode\"\noutput = \"tokens\"",
+        "output must be one of default, token-embeddings, pooled, logits, scores, sparse"}});
 }
 
 TEST(ParseWorkload, RefusesLoadsThatCannotBe) {

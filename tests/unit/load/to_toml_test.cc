@@ -260,7 +260,7 @@ class Maker {
         encode.lengths = MakeLength(100);
       }
       encode.sequences = MakeLength(9);
-      encode.output = static_cast<v1::EncodeOutput>(Whole(0, 2));
+      encode.output = static_cast<v1::EncodeOutput>(Whole(0, 5));
       encode.kernel = MakeKernel();
       spec.call = encode;
     }

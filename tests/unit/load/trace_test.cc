@@ -87,7 +87,7 @@ TEST(TraceLine, ComesBack) {
     }
     if (request.encode) {
       request.model = below(2) == 1 ? "mini \\ \"l\"" : "";
-      request.output = static_cast<v1::EncodeOutput>(below(3));
+      request.output = static_cast<v1::EncodeOutput>(below(6));
     } else {
       if (below(3) == 0) request.key_lengths.assign(request.lengths.size(), 1 + below(1 << 20));
       request.heads = 1 + below(64);

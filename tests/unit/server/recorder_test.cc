@@ -215,6 +215,13 @@ TEST(TraceLine, SaysTheTokensOfTextsOnceTheyAreKnown) {
                             R"("output":"token-embeddings")";
   const std::vector<int64_t> tokens = {3, 4};
   EXPECT_EQ(LineOf(request, &tokens), begin + ",\"sequences\":[3,4]}\n");
+  for (const auto& [output, name] :
+       {std::pair{EncodeOutput::kPooled, "pooled"}, std::pair{EncodeOutput::kLogits, "logits"},
+        std::pair{EncodeOutput::kScores, "scores"}, std::pair{EncodeOutput::kSparse, "sparse"}}) {
+    request.output = output;
+    EXPECT_NE(LineOf(request).find(std::string(R"("output":")") + name + '"'), std::string::npos);
+  }
+  request.output = EncodeOutput::kTokenEmbeddings;
   EXPECT_EQ(LineOf(request), begin + ",\"text_bytes\":[7,5]}\n");
   request.input = TokenInput{.ids = {1, 2, 3}, .type_ids = {}, .lengths = {}};
   EXPECT_EQ(LineOf(request, &tokens), begin + ",\"sequences\":[3]}\n");

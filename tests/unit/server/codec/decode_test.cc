@@ -154,7 +154,7 @@ TEST(DecodeEncodeTest, DefaultsStandForWhatIsAbsent) {
   const EncodeRequest& request = out.request;
   EXPECT_THAT(std::get<TextInput>(request.input).texts, ::testing::ElementsAre("beaver"));
   EXPECT_FALSE(request.kernel.has_value());
-  EXPECT_EQ(request.output, EncodeOutput::kPooled);
+  EXPECT_FALSE(request.output.has_value());
   EXPECT_FALSE(request.pooling.has_value());
   EXPECT_FALSE(request.normalize.has_value());
   EXPECT_TRUE(request.spans.ranges.empty());
@@ -174,9 +174,8 @@ TEST(DecodeEncodeTest, RefusesWhatOnlyTheWireCanExpress) {
   EXPECT_EQ(refusal([](M& m) { m.mutable_embeddings(); }), "INVALID_FIELD embeddings.values");
   EXPECT_EQ(refusal([](M& m) { m.mutable_embeddings()->mutable_values(); }),
             "INVALID_FIELD embeddings.values.dtype");
-  EXPECT_EQ(refusal([](M& m) { m.set_output(v1::LOGITS); }), "NOT_SERVED output");
-  EXPECT_EQ(refusal([](M& m) { m.set_output(v1::SCORES); }), "NOT_SERVED output");
-  EXPECT_EQ(refusal([](M& m) { m.set_output(static_cast<v1::EncodeOutput>(5)); }),
+  EXPECT_EQ(refusal([](M& m) { m.set_output(v1::SPARSE); }), "none");  // the model may have it
+  EXPECT_EQ(refusal([](M& m) { m.set_output(static_cast<v1::EncodeOutput>(6)); }),
             "INVALID_FIELD output");
   EXPECT_EQ(refusal([](M& m) { m.set_pooling(static_cast<v1::Pooling>(6)); }),
             "INVALID_FIELD pooling");

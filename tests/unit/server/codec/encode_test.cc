@@ -191,6 +191,46 @@ TEST_F(EncodeTest, EncodeCarriesEverything) {
   ExpectParsesTo(EncodeEncodeResponse("id", std::move(result), 3.5), expected);
 }
 
+TEST_F(EncodeTest, LabelsComeWithTheirRows) {
+  EncodeResult result;
+  std::string raw;
+  result.output = DrawTensor(DType::kFloat32, {1, 2}, &raw);
+  result.labels = {"calm", "stormy \u00fc"};
+  v1::EncodeResponse parsed;
+  ASSERT_TRUE(parsed.ParseFromString(BytesOf(EncodeEncodeResponse("", std::move(result), 0))));
+  EXPECT_EQ(parsed.labels_size(), 2);
+  EXPECT_EQ(parsed.labels(1), "stormy \u00fc");
+  EXPECT_EQ(parsed.output().raw(), raw);
+}
+
+// Its share of the budgets is held until the bytes are gone.
+TEST_F(EncodeTest, SparseRowsComeWithoutATensor) {
+  EncodeResult result;
+  result.model = "splade";
+  result.sparse = SparseRows{
+      .indices = {3, 300, 70'000, 5}, .values = {0.5F, 1.25F, 2, 0.125F}, .lengths = {3, 0, 1}};
+  result.lengths = {1, 1, 1};
+  result.report = SomeReport();
+  const auto share = std::make_shared<int>(0);
+  result.output.share = share;
+
+  v1::EncodeResponse expected;
+  expected.set_request_id("id");
+  expected.set_model("splade");
+  for (const int32_t index : {3, 300, 70'000, 5}) expected.mutable_sparse()->add_indices(index);
+  for (const float value : {0.5F, 1.25F, 2.F, 0.125F}) expected.mutable_sparse()->add_values(value);
+  for (const int64_t length : {3, 0, 1}) expected.mutable_sparse()->add_lengths(length);
+  for (const int64_t length : {1, 1, 1}) expected.add_lengths(length);
+  AddSomeReport(3.5, &expected);
+  {
+    const grpc::ByteBuffer answer = EncodeEncodeResponse("id", std::move(result), 3.5);
+    result = EncodeResult();
+    EXPECT_EQ(share.use_count(), 2);
+    ExpectParsesTo(answer, expected);
+  }
+  EXPECT_EQ(share.use_count(), 1);
+}
+
 TEST_F(EncodeTest, EveryKernelReportsItsParameters) {
   const auto reported = [](Kernel kernel) {
     AttentionResult result;

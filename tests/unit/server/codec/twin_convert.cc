@@ -302,6 +302,7 @@ absl::StatusOr<Encode> ToEngine(const v1::EncodeRequest& message) {
 
   switch (message.output()) {
     case v1::ENCODE_OUTPUT_DEFAULT:
+      break;
     case v1::POOLED:
       out.output = EncodeOutput::kPooled;
       break;
@@ -309,8 +310,14 @@ absl::StatusOr<Encode> ToEngine(const v1::EncodeRequest& message) {
       out.output = EncodeOutput::kTokenEmbeddings;
       break;
     case v1::LOGITS:
+      out.output = EncodeOutput::kLogits;
+      break;
     case v1::SCORES:
-      return InvalidField(Reason::kNotServed, "output", "not served");
+      out.output = EncodeOutput::kScores;
+      break;
+    case v1::SPARSE:
+      out.output = EncodeOutput::kSparse;
+      break;
     default:
       return InvalidField("output", "no such output");
   }

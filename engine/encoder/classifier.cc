@@ -1,0 +1,147 @@
+#include "engine/encoder/classifier.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/softmax.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/encoder/config_keys.h"
+#include "engine/encoder/head_steps.h"
+
+namespace castor::encoder {
+namespace {
+
+constexpr int64_t kMostLabels = 1 << 20;
+
+// id2label, whose keys are the columns; else as many LABEL_i as num_labels says.
+std::vector<std::string> ReadLabels(ConfigReader& config) {
+  const auto named = static_cast<int64_t>(config.Keys("id2label").size());
+  const int64_t count = config.Int("num_labels", named > 0 ? named : 2, 1, kMostLabels);
+  if (named > 0 && count != named) {
+    config.Fail("num_labels", "contradicts id2label, which names " + std::to_string(named));
+  }
+  std::vector<std::string> labels;
+  for (int64_t i = 0; i < count && config.status().ok(); ++i) {
+    const std::string key = "id2label." + std::to_string(i);
+    if (named > 0 && !config.Has(key)) config.Fail(key, "is missing");
+    labels.push_back(config.String(key, "LABEL_" + std::to_string(i)));
+  }
+  return labels;
+}
+
+// sentence-transformers' CrossEncoder says what it makes of the logits.
+std::optional<Scoring> ReadCrossEncoder(ConfigReader& config) {
+  for (const char* key :
+       {"sentence_transformers.activation_fn", "sbert_ce_default_activation_function"}) {
+    const std::string name = config.String(key, "");
+    if (name.empty()) continue;
+    if (name.starts_with("torch.nn.") && name.ends_with(".Sigmoid")) return Scoring::kSigmoid;
+    if (name.starts_with("torch.nn.") && name.ends_with(".Identity")) return Scoring::kIdentity;
+    config.Fail(key, "\"" + name + "\" is not supported; torch.nn's Sigmoid and Identity are");
+  }
+  return std::nullopt;
+}
+
+// As transformers' pipelines do. A regression's outputs are its scores.
+Scoring ReadScoring(ConfigReader& config, size_t labels) {
+  if (const std::optional<Scoring> scoring = ReadCrossEncoder(config)) return *scoring;
+  const std::string type = config.String("problem_type", "");
+  if (type == "regression") return Scoring::kIdentity;
+  if (type == "multi_label_classification") return Scoring::kSigmoid;
+  if (!type.empty() && type != "single_label_classification") {
+    config.Fail("problem_type", "\"" + type + "\" is not known");
+  }
+  return labels == 1 ? Scoring::kSigmoid : Scoring::kSoftmax;
+}
+
+at::Tensor ScoresOf(Scoring scoring, const at::Tensor& logits) {
+  switch (scoring) {
+    case Scoring::kSoftmax:
+      return at::softmax(logits, /*dim=*/1);
+    case Scoring::kSigmoid:
+      return at::sigmoid(logits);
+    case Scoring::kIdentity:
+      return logits;
+  }
+  return logits;
+}
+
+}  // namespace
+
+ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, std::string_view pooling_key) {
+  ClassifierConfig read{.labels = ReadLabels(config), .tokens = tokens};
+  read.scoring = ReadScoring(config, read.labels.size());
+  if (pooling_key.empty()) return read;
+  const std::string pooling = config.String(pooling_key, "cls");
+  if (pooling != "cls" && pooling != "mean") {
+    config.Fail(pooling_key, "\"" + pooling + "\" is not known; \"cls\" and \"mean\" are");
+  }
+  if (pooling == "mean") read.pooling = Pooling::kMean;
+  return read;
+}
+
+ClassifierHead::ClassifierHead(ClassifierConfig config, HeadTransform transform, Linear out)
+    : config_(std::move(config)),
+      transform_(std::move(transform)),
+      out_(std::move(out)),
+      rows_(Pooling::kMean, /*normalize=*/false),
+      info_(rows_.info()) {
+  info_.outputs = {EncodeOutput::kScores, EncodeOutput::kLogits, EncodeOutput::kPooled,
+                   EncodeOutput::kTokenEmbeddings};
+  info_.labels = config_.labels;
+  info_.token_labels = config_.tokens;
+}
+
+HeadActivations ClassifierHead::activations(int64_t hidden, DType dtype) const {
+  using attention::Count;
+  constexpr int64_t kFloat = sizeof(float);
+  const Count row = Count(hidden) * kFloat;
+  const Count labels = Count(static_cast<int64_t>(config_.labels.size())) * kFloat;
+  HeadActivations bytes = rows_.activations(hidden, dtype);
+  if (config_.tokens) {
+    bytes.labels.token = 2 * labels;
+  } else {
+    // Sequences are pooled, and pooled rows converted; see PoolingHead.
+    bytes.labels = {.token = config_.pooling == Pooling::kMean ? bytes.pooled.token : Count(0),
+                    .sequence = 2 * row + 2 * labels + 4 * int64_t{sizeof(int64_t)}};
+  }
+  // A step's rows in float32, what the transform makes of them, and that once more normalised.
+  bytes.batch = kMostHeadRows * (4 * row + labels);
+  return bytes;
+}
+
+absl::StatusOr<at::Tensor> ClassifierHead::Logits(const HeadInputs& in) const {
+  const at::Tensor rows = config_.tokens ? in.rows : Pool(config_.pooling, in.rows, in.offsets);
+  at::Tensor logits = at::empty({rows.size(0), out_.out()}, rows.options().dtype(at::kFloat));
+  const int64_t step = HeadRows(rows, transform_.elements() + out_.elements());
+  absl::Status done = InSteps(rows.size(0), step, in.control, [&](int64_t first, int64_t count) {
+    const at::Tensor part = rows.narrow(0, first, count).to(at::kFloat);
+    logits.narrow(0, first, count).copy_(out_(transform_(part)));
+  });
+  if (!done.ok()) return done;
+  return logits;
+}
+
+absl::StatusOr<std::vector<at::Tensor>> ClassifierHead::ReadOut(const HeadInputs& in) const {
+  absl::StatusOr<std::vector<at::Tensor>> outputs = rows_.ReadOut(in);
+  if (!outputs.ok()) return outputs;
+  at::Tensor logits, scores;
+  for (size_t i = 0; i < in.batch.items.size(); ++i) {
+    const BatchItem& item = in.batch.items[i];
+    if (!item.labels()) continue;
+    if (!logits.defined()) {
+      absl::StatusOr<at::Tensor> computed = Logits(in);
+      if (!computed.ok()) return computed.status();
+      logits = *std::move(computed);
+    }
+    const bool scored = item.output_kind == EncodeOutput::kScores;
+    if (scored && !scores.defined()) scores = ScoresOf(config_.scoring, logits);
+    const int64_t first = config_.tokens ? in.packing.first_token[i] : in.packing.first_sequence[i];
+    (*outputs)[i] = (scored ? scores : logits).narrow(0, first, item.output_rows());
+  }
+  return outputs;
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,53 @@
+// The head of a classifier: logits and scores of each sequence, a pair of texts among them, or of
+// each token. It computes in float32 whatever the body is served in. Requests may have the body's
+// rows as well.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "engine/encoder/head.h"
+#include "engine/encoder/head_transform.h"
+#include "engine/encoder/linear.h"
+#include "engine/encoder/pooling.h"
+
+namespace castor::encoder {
+
+// How scores come from logits.
+enum class Scoring { kSoftmax, kSigmoid, kIdentity };
+
+// What config.json says about a classifier.
+struct ClassifierConfig {
+  std::vector<std::string> labels;  // in the order of the logits
+  Scoring scoring = Scoring::kSoftmax;
+  bool tokens = false;              // a row of each token
+  Pooling pooling = Pooling::kCls;  // of sequences: kCls or kMean
+};
+
+// Labels and scoring of a class for sequences or for tokens, as transformers and
+// sentence-transformers' CrossEncoder read them. Errors go to the reader.
+ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, std::string_view pooling_key);
+
+class ClassifierHead final : public Head {
+ public:
+  ClassifierHead(ClassifierConfig config, HeadTransform transform, Linear out);
+
+  const HeadInfo& info() const override { return info_; }
+  HeadActivations activations(int64_t hidden, DType dtype) const override;
+
+  // The logits of all sequences, or tokens, of a batch are computed together.
+  absl::StatusOr<std::vector<at::Tensor>> ReadOut(const HeadInputs& in) const override;
+
+ private:
+  absl::StatusOr<at::Tensor> Logits(const HeadInputs& in) const;
+
+  const ClassifierConfig config_;
+  const HeadTransform transform_;
+  const Linear out_;
+  const PoolingHead rows_;
+  HeadInfo info_;  // constant once built
+};
+
+}  // namespace castor::encoder

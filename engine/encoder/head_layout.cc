@@ -1,0 +1,90 @@
+#include "engine/encoder/head_layout.h"
+
+namespace castor::encoder {
+namespace {
+
+// RoBERTa's, of any prefix.
+constexpr TransformNames kDenseOnCls = {.dense = "classifier.dense",
+                                        .activation = Activation::kTanh};
+constexpr TransformNames kLmHead = {
+    .dense = "lm_head.dense", .activation = Activation::kGeluErf, .norm = "lm_head.layer_norm"};
+
+constexpr TransformNames kModernTransform = {.dense = "head.dense",
+                                             .dense_bias_key = "classifier_bias",
+                                             .activation_key = "classifier_activation",
+                                             .norm = "head.norm",
+                                             .norm_bias_key = "norm_bias"};
+
+}  // namespace
+
+const HeadLayout kBertHeads = {
+    .sequences = {.transform = {.dense = "bert.pooler.dense", .activation = Activation::kTanh},
+                  .out = "classifier",
+                  .pooling_key = ""},
+    .tokens = {.transform = {.dense = ""}, .out = "classifier", .pooling_key = ""},
+    .masked = {.transform = {.dense = "cls.predictions.transform.dense",
+                             .activation_key = "hidden_act",
+                             .norm = "cls.predictions.transform.LayerNorm"},
+               .decoder = "cls.predictions.decoder",
+               .words = "bert.embeddings.word_embeddings",
+               .bias = "cls.predictions.bias",
+               .bias_key = ""},
+    .epsilon_key = "layer_norm_eps",
+    .epsilon = 1e-12,
+};
+
+const HeadLayout kRobertaHeads = {
+    .sequences = {.transform = kDenseOnCls, .out = "classifier.out_proj", .pooling_key = ""},
+    .tokens = {.transform = {.dense = ""}, .out = "classifier", .pooling_key = ""},
+    .masked = {.transform = kLmHead,
+               .decoder = "lm_head.decoder",
+               .words = "roberta.embeddings.word_embeddings",
+               .bias = "lm_head.bias",
+               .bias_key = ""},
+    .epsilon_key = "layer_norm_eps",
+    .epsilon = 1e-12,
+};
+
+const HeadLayout kDistilBertHeads = {
+    .sequences = {.transform = {.dense = "pre_classifier", .activation = Activation::kRelu},
+                  .out = "classifier",
+                  .pooling_key = ""},
+    .tokens = {.transform = {.dense = ""}, .out = "classifier", .pooling_key = ""},
+    .masked = {.transform = {.dense = "vocab_transform",
+                             .activation_key = "activation",
+                             .norm = "vocab_layer_norm"},
+               .decoder = "vocab_projector",
+               .words = "distilbert.embeddings.word_embeddings",
+               .bias = "vocab_projector.bias",
+               .bias_key = ""},
+    .epsilon_key = "",
+    .epsilon = 1e-12,
+};
+
+const HeadLayout kMpnetHeads = {
+    .sequences = {.transform = kDenseOnCls, .out = "classifier.out_proj", .pooling_key = ""},
+    .tokens = {.transform = {.dense = ""}, .out = "classifier", .pooling_key = ""},
+    .masked = {.transform = kLmHead,
+               .decoder = "lm_head.decoder",
+               .words = "mpnet.embeddings.word_embeddings",
+               .bias = "lm_head.bias",
+               .bias_key = ""},
+    .epsilon_key = "layer_norm_eps",
+    .epsilon = 1e-12,
+};
+
+const HeadLayout kModernBertHeads = {
+    .sequences = {.transform = kModernTransform,
+                  .out = "classifier",
+                  .pooling_key = "classifier_pooling"},
+    .tokens = {.transform = kModernTransform, .out = "classifier", .pooling_key = ""},
+    .masked = {.transform = kModernTransform,
+               .decoder = "decoder",
+               .words = "model.embeddings.tok_embeddings",
+               .bias = "decoder.bias",
+               .bias_key = "decoder_bias"},
+    .epsilon_key = "norm_eps",
+    .epsilon = 1e-5,
+};
+
+}  // namespace castor::encoder

@@ -1,0 +1,56 @@
+// What a family's classes with a head compute behind its body, and where their checkpoints keep the
+// weights. A family hands its layout over with its body (families.h).
+//
+// Names are whole, without ".weight" and ".bias"; empty: the class has no such part.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "engine/encoder/activation.h"
+
+namespace castor::encoder {
+
+// From the body's rows to those that the last layer of a head gets: a square matrix with an
+// activation, and a LayerNorm.
+struct TransformNames {
+  std::string_view dense;
+  std::string_view dense_bias_key = "";       // config.json's key for it; empty: it has a bias
+  std::optional<Activation> activation = {};  // unset: as activation_key says
+  std::string_view activation_key = "";
+  std::string_view norm = "";
+  std::string_view norm_bias_key = "";  // likewise
+};
+
+struct ClassifierNames {
+  TransformNames transform;
+  std::string_view out;          // [labels, hidden], with a bias
+  std::string_view pooling_key;  // config.json's, "cls" or "mean"; empty: cls
+};
+
+struct MaskedLmNames {
+  TransformNames transform;
+  // [vocabulary, hidden]. Where config.json has tie_word_embeddings, the default, the words'
+  // embeddings are taken in its place.
+  std::string_view decoder;
+  std::string_view words;
+  std::string_view bias;      // [vocabulary]; ends with ".bias" or "bias" as it is stored
+  std::string_view bias_key;  // of whether there is one; empty: there is
+};
+
+struct HeadLayout {
+  ClassifierNames sequences;  // ...ForSequenceClassification
+  ClassifierNames tokens;     // ...ForTokenClassification
+  MaskedLmNames masked;       // ...ForMaskedLM
+  // Of LayerNorms: config.json's key, and what is meant without it. An empty key: always that.
+  std::string_view epsilon_key;
+  double epsilon;
+};
+
+extern const HeadLayout kBertHeads;
+extern const HeadLayout kRobertaHeads;
+extern const HeadLayout kDistilBertHeads;
+extern const HeadLayout kMpnetHeads;
+extern const HeadLayout kModernBertHeads;
+
+}  // namespace castor::encoder

@@ -1,0 +1,133 @@
+#include "engine/encoder/load_head.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/encoder/classifier.h"
+#include "engine/encoder/config_keys.h"
+#include "engine/encoder/pooling.h"
+#include "engine/encoder/splade.h"
+#include "engine/encoder/token_projection.h"
+
+namespace castor::encoder {
+namespace {
+
+// What every head is made from.
+struct Sources {
+  const Directory& directory;
+  ConfigReader& config;
+  const hf::Safetensors& files;
+  const FamilyModel& model;
+  at::ScalarType dtype;
+  at::Device device;
+
+  int64_t hidden() const { return model.body->info().hidden; }
+
+  WeightReader weights(at::ScalarType type) const {
+    return {files, directory.transformer, type, device};
+  }
+
+  // The family's layout; an error at `key` if it has none.
+  const HeadLayout* layout(std::string_view key, std::string_view problem) const {
+    if (model.heads == nullptr) config.Fail(key, problem);
+    return model.heads;
+  }
+
+  double epsilon(const HeadLayout& layout) const {
+    if (layout.epsilon_key.empty()) return layout.epsilon;
+    return config.Double(layout.epsilon_key, layout.epsilon);
+  }
+};
+
+absl::StatusOr<LoadedHead> LoadClassifier(const Sources& from, bool tokens) {
+  const HeadLayout* layout =
+      from.layout("architectures", "this family's classifiers are not known");
+  if (layout == nullptr) return from.config.status();
+  const ClassifierNames& names = tokens ? layout->tokens : layout->sequences;
+  ClassifierConfig config = ReadClassifier(from.config, tokens, names.pooling_key);
+  if (!from.config.status().ok()) return from.config.status();
+  WeightReader weights = from.weights(at::kFloat);
+  HeadTransform transform =
+      TakeTransform(from.config, weights, names.transform, from.epsilon(*layout), from.hidden());
+  if (!from.config.status().ok()) return from.config.status();
+  Linear out = TakeLinear(weights, std::string(names.out),
+                          static_cast<int64_t>(config.labels.size()), from.hidden());
+  if (!weights.status().ok()) return weights.status();
+  return LoadedHead{
+      std::make_unique<ClassifierHead>(std::move(config), std::move(transform), std::move(out)),
+      weights.parameters(), weights.bytes()};
+}
+
+absl::StatusOr<LoadedHead> LoadSplade(const Sources& from) {
+  const HeadLayout* layout =
+      from.layout("model_type",
+                  "this family's masked language models are not known, which "
+                  "modules.json asks for");
+  if (layout == nullptr) return from.config.status();
+  const MaskedLmNames& names = layout->masked;
+  WeightReader weights = from.weights(from.dtype);
+  HeadTransform transform =
+      TakeTransform(from.config, weights, names.transform, from.epsilon(*layout), from.hidden());
+  const bool tied = from.config.Bool("tie_word_embeddings", true);
+  const bool bias = names.bias_key.empty() || from.config.Bool(names.bias_key, true);
+  if (!from.config.status().ok()) return from.config.status();
+  const int64_t vocabulary = from.model.rules.vocabulary;
+  at::Tensor decoder = weights.Take(std::string(tied ? names.words : names.decoder) + ".weight",
+                                    {vocabulary, from.hidden()});
+  at::Tensor offsets = bias ? weights.Take(names.bias, {vocabulary}) : at::Tensor();
+  if (!weights.status().ok()) return weights.status();
+  const SpladeModule& splade = *from.directory.splade;
+  return LoadedHead{std::make_unique<SpladeHead>(
+                        SpladeConfig{.sum = splade.sum, .twice = splade.twice},
+                        std::move(transform), Linear(std::move(decoder), std::move(offsets))),
+                    weights.parameters(), weights.bytes()};
+}
+
+// The projection that ColBERT's own checkpoints keep beside the body.
+absl::StatusOr<LoadedHead> LoadColbert(const Sources& from) {
+  WeightReader weights = from.weights(at::kFloat);
+  const hf::StoredTensor* stored = from.files.Find("linear.weight");
+  const int64_t out = stored != nullptr && !stored->shape.empty() ? stored->shape[0] : 1;
+  std::vector<DenseLayer> layers;
+  layers.push_back({TakeLinear(weights, "linear", out, from.hidden(), /*bias=*/false), {}});
+  if (!weights.status().ok()) return weights.status();
+  return LoadedHead{std::make_unique<TokenProjectionHead>(DenseStack(std::move(layers))),
+                    weights.parameters(), weights.bytes()};
+}
+
+// What modules.json says.
+absl::StatusOr<LoadedHead> LoadPipeline(const Sources& from) {
+  const Directory& directory = from.directory;
+  if (directory.splade.has_value()) return LoadSplade(from);
+  absl::StatusOr<LoadedDense> dense = LoadDense(directory.dense, from.hidden(), from.device);
+  if (!dense.ok()) return dense.status();
+  std::unique_ptr<Head> head;
+  if (directory.pools || dense->stack.empty()) {
+    head = std::make_unique<PoolingHead>(directory.pooling, directory.normalize,
+                                         std::move(dense->stack));
+  } else {
+    head = std::make_unique<TokenProjectionHead>(std::move(dense->stack));
+  }
+  return LoadedHead{std::move(head), dense->parameters, dense->weight_bytes};
+}
+
+}  // namespace
+
+absl::StatusOr<LoadedHead> LoadHead(const Directory& directory, ConfigReader& config,
+                                    const hf::Safetensors& files, const FamilyModel& model,
+                                    at::ScalarType dtype, at::Device device) {
+  const Sources from{directory, config, files, model, dtype, device};
+  if (directory.has_modules) return LoadPipeline(from);
+  const std::vector<std::string> architectures = config.Strings("architectures");
+  if (!config.status().ok()) return config.status();
+  const std::string name = architectures.empty() ? "" : architectures.front();
+  if (name.ends_with("ForSequenceClassification")) return LoadClassifier(from, /*tokens=*/false);
+  if (name.ends_with("ForTokenClassification")) return LoadClassifier(from, /*tokens=*/true);
+  if (name == "HF_ColBERT") return LoadColbert(from);
+  // A body, or a class whose head has no output here, such as a masked language model.
+  return LoadPipeline(from);
+}
+
+}  // namespace castor::encoder

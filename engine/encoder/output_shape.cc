@@ -1,0 +1,59 @@
+#include "engine/encoder/output_shape.h"
+
+namespace castor::encoder {
+
+EncodeOutput OutputOf(const EncodeRequest& request, const ModelInfo& info) {
+  if (request.output.has_value()) return *request.output;
+  return info.outputs.empty() ? EncodeOutput::kPooled : info.outputs.front();
+}
+
+int64_t WidthOf(const ModelInfo& info, EncodeOutput output) {
+  switch (output) {
+    case EncodeOutput::kPooled:
+      return info.pooled_size > 0 ? info.pooled_size : info.hidden_size;
+    case EncodeOutput::kTokenEmbeddings:
+      return info.token_size > 0 ? info.token_size : info.hidden_size;
+    case EncodeOutput::kLogits:
+    case EncodeOutput::kScores:
+      return static_cast<int64_t>(info.labels.size());
+    case EncodeOutput::kSparse:
+      return info.vocabulary_size;
+  }
+  return 0;
+}
+
+bool PerToken(const ModelInfo& info, EncodeOutput output) {
+  const bool labels = output == EncodeOutput::kLogits || output == EncodeOutput::kScores;
+  return output == EncodeOutput::kTokenEmbeddings || (labels && info.token_labels);
+}
+
+bool HasVectors(EncodeOutput output) {
+  return output == EncodeOutput::kPooled || output == EncodeOutput::kTokenEmbeddings;
+}
+
+std::string_view OutputName(EncodeOutput output) {
+  switch (output) {
+    case EncodeOutput::kPooled:
+      return "POOLED";
+    case EncodeOutput::kTokenEmbeddings:
+      return "TOKEN_EMBEDDINGS";
+    case EncodeOutput::kLogits:
+      return "LOGITS";
+    case EncodeOutput::kScores:
+      return "SCORES";
+    case EncodeOutput::kSparse:
+      return "SPARSE";
+  }
+  return "";
+}
+
+std::string NamesOfOutputs(const ModelInfo& info) {
+  std::string names;
+  for (const EncodeOutput output : info.outputs) {
+    if (!names.empty()) names += ", ";
+    names += OutputName(output);
+  }
+  return names;
+}
+
+}  // namespace castor::encoder

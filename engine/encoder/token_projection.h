@@ -1,0 +1,32 @@
+// The head of a ColBERT model: the rows of all tokens, projected to few dimensions by dense layers,
+// normalised unless the request says otherwise. It does not pool.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+#include <vector>
+
+#include "engine/encoder/dense.h"
+#include "engine/encoder/head.h"
+
+namespace castor::encoder {
+
+class TokenProjectionHead final : public Head {
+ public:
+  explicit TokenProjectionHead(DenseStack dense)
+      : info_{.outputs = {EncodeOutput::kTokenEmbeddings},
+              .normalize = true,
+              .token_size = dense.out()},
+        dense_(std::move(dense)) {}
+
+  const HeadInfo& info() const override { return info_; }
+  HeadActivations activations(int64_t hidden, DType dtype) const override;
+  absl::StatusOr<std::vector<at::Tensor>> ReadOut(const HeadInputs& in) const override;
+
+ private:
+  const HeadInfo info_;
+  const DenseStack dense_;
+};
+
+}  // namespace castor::encoder

@@ -1,0 +1,190 @@
+// Models with heads from a client's bytes to its answer: a whole server over the real engine,
+// compared with what transformers and sentence-transformers compute
+// (tests/golden/encoder/make_heads.py).
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "castor/v1/model.grpc.pb.h"
+#include "engine/engine.h"
+#include "tests/integration/server_fixture.h"
+
+namespace castor::testing {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kModels[] = {"bert_sequences", "bert_tokens", "cross_encoder",
+                                   "splade_bert",    "dense",       "colbert_pylate"};
+
+class ServerHeadsTest : public ServerTest {
+ protected:
+  void SetUp() override {
+    EngineOptions options;
+    options.device = "cpu";
+    options.cpu_threads = 2;
+    for (const char* name : kModels) {
+      options.models.push_back({.name = name, .directory = std::string(CASTOR_HEADS "/") + name});
+    }
+    auto engine = CreateEngine(options);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    StartServer(TestOptions(), *std::move(engine));
+  }
+
+  static json CasesOf(const std::string& model) {
+    std::ifstream file(std::string(CASTOR_HEADS "/") + model + "/expected.json");
+    return json::parse(file)["cases"];
+  }
+
+  v1::EncodeResponse Ask(const v1::EncodeRequest& request) {
+    grpc::ClientContext context;
+    v1::EncodeResponse response;
+    const grpc::Status status = encoder_->Encode(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << Outcome(status) << " " << status.error_message();
+    return response;
+  }
+
+  std::string Refusal(const v1::EncodeRequest& request) {
+    grpc::ClientContext context;
+    v1::EncodeResponse response;
+    const grpc::Status status = encoder_->Encode(&context, request, &response);
+    return Outcome(status) + ": " + status.error_message();
+  }
+
+  v1::Model Describe(const std::string& name) {
+    auto models = v1::ModelService::NewStub(channel_);
+    grpc::ClientContext context;
+    v1::GetModelRequest request;
+    request.set_name(name);
+    v1::Model model;
+    EXPECT_TRUE(models->GetModel(&context, request, &model).ok());
+    return model;
+  }
+};
+
+std::vector<float> RowsOf(const v1::EncodeResponse& response) {
+  std::vector<float> rows(response.output().raw().size() / sizeof(float));
+  std::memcpy(rows.data(), response.output().raw().data(), response.output().raw().size());
+  return rows;
+}
+
+// Of the cases that have an output of that name, in one request.
+v1::EncodeRequest RequestFor(const std::string& model, const json& cases, v1::EncodeOutput output) {
+  v1::EncodeRequest request;
+  request.set_model(model);
+  request.set_output(output);
+  bool pairs = false;
+  for (const json& one : cases) pairs = pairs || !one["pair"].is_null();
+  for (const json& one : cases) {
+    // A request has pairs or not, as a whole.
+    if (one["text"].is_null() || (pairs && one["pair"].is_null())) continue;
+    request.mutable_texts()->add_texts(one["text"].get<std::string>());
+    if (pairs) request.mutable_texts()->add_pairs(one["pair"].get<std::string>());
+  }
+  return request;
+}
+
+void ExpectRows(const v1::EncodeResponse& response, const json& cases, const char* name) {
+  std::vector<float> expected;
+  bool pairs = false;
+  for (const json& one : cases) pairs = pairs || !one["pair"].is_null();
+  std::vector<int64_t> lengths;
+  for (const json& one : cases) {
+    if (one["text"].is_null() || (pairs && one["pair"].is_null())) continue;
+    lengths.push_back(std::ssize(one[name]));
+    for (const json& row : one[name]) expected.insert(expected.end(), row.begin(), row.end());
+  }
+  EXPECT_EQ(std::vector<int64_t>(response.lengths().begin(), response.lengths().end()), lengths);
+  const std::vector<float> rows = RowsOf(response);
+  ASSERT_EQ(rows.size(), expected.size());
+  for (size_t i = 0; i < rows.size(); ++i) EXPECT_NEAR(rows[i], expected[i], 2e-5);
+}
+
+TEST_F(ServerHeadsTest, ClassifiersAnswerWithScoresAndTheirLabels) {
+  const json cases = CasesOf("bert_sequences");
+  // Scores are its own output.
+  const v1::EncodeResponse scores =
+      Ask(RequestFor("bert_sequences", cases, v1::ENCODE_OUTPUT_DEFAULT));
+  ExpectRows(scores, cases, "SCORES");
+  ASSERT_EQ(scores.labels_size(), 3);
+  EXPECT_EQ(scores.labels(1), "\u00fcber");
+  const v1::EncodeResponse logits = Ask(RequestFor("bert_sequences", cases, v1::LOGITS));
+  ExpectRows(logits, cases, "LOGITS");
+  EXPECT_EQ(logits.labels_size(), 3);
+  const v1::EncodeResponse rows = Ask(RequestFor("bert_sequences", cases, v1::POOLED));
+  EXPECT_EQ(rows.output().shape(1), 16);
+  EXPECT_EQ(rows.labels_size(), 0);
+}
+
+TEST_F(ServerHeadsTest, TokensAreLabelled) {
+  const json cases = CasesOf("bert_tokens");
+  const v1::EncodeResponse scores = Ask(RequestFor("bert_tokens", cases, v1::SCORES));
+  ExpectRows(scores, cases, "SCORES");
+  EXPECT_EQ(scores.labels_size(), 5);
+  EXPECT_GT(scores.lengths(0), 1);
+  EXPECT_TRUE(Describe("bert_tokens").token_labels());
+}
+
+TEST_F(ServerHeadsTest, CrossEncodersScorePairs) {
+  const json cases = CasesOf("cross_encoder");
+  ExpectRows(Ask(RequestFor("cross_encoder", cases, v1::SCORES)), cases, "SCORES");
+  ExpectRows(Ask(RequestFor("cross_encoder", cases, v1::LOGITS)), cases, "LOGITS");
+}
+
+TEST_F(ServerHeadsTest, DenseLayersAndProjectionsSetTheWidth) {
+  const json dense = CasesOf("dense");
+  ExpectRows(Ask(RequestFor("dense", dense, v1::POOLED)), dense, "POOLED");
+  EXPECT_EQ(Describe("dense").hidden_size(), 8);
+  EXPECT_EQ(Describe("dense").body_size(), 16);
+  const json colbert = CasesOf("colbert_pylate");
+  ExpectRows(Ask(RequestFor("colbert_pylate", colbert, v1::ENCODE_OUTPUT_DEFAULT)), colbert,
+             "TOKEN_EMBEDDINGS");
+  EXPECT_EQ(Describe("colbert_pylate").hidden_size(), 6);
+}
+
+TEST_F(ServerHeadsTest, SparseRowsHaveNoZeros) {
+  const json cases = CasesOf("splade_bert");
+  const v1::EncodeResponse response =
+      Ask(RequestFor("splade_bert", cases, v1::ENCODE_OUTPUT_DEFAULT));
+  EXPECT_FALSE(response.has_output());
+  const v1::SparseRows& sparse = response.sparse();
+  ASSERT_EQ(sparse.indices_size(), sparse.values_size());
+  ASSERT_EQ(sparse.lengths_size(), std::ssize(cases));
+  int at = 0;
+  for (int row = 0; row < sparse.lengths_size(); ++row) {
+    std::vector<float> dense(260, 0.0F);
+    int before = -1;
+    for (int64_t i = 0; i < sparse.lengths(row); ++i, ++at) {
+      EXPECT_GT(sparse.indices(at), before);
+      before = sparse.indices(at);
+      ASSERT_LT(before, 260);
+      EXPECT_GT(sparse.values(at), 0);
+      dense[static_cast<size_t>(before)] = sparse.values(at);
+    }
+    const json& expected = cases[static_cast<size_t>(row)]["SPARSE"][0];
+    for (size_t i = 0; i < dense.size(); ++i) {
+      EXPECT_NEAR(dense[i], expected[i].get<double>(), 2e-5);
+    }
+  }
+  EXPECT_EQ(at, sparse.indices_size());
+  EXPECT_EQ(Describe("splade_bert").outputs(0), v1::SPARSE);
+}
+
+TEST_F(ServerHeadsTest, WhatAModelHasNotIsRefusedWithWhatItHas) {
+  v1::EncodeRequest request = EncodeOf({"a"});
+  request.set_model("dense");
+  request.set_output(v1::SCORES);
+  EXPECT_EQ(Refusal(request).find("INVALID_ARGUMENT INVALID_FIELD output"), 0U) << Refusal(request);
+  EXPECT_NE(Refusal(request).find("it has POOLED, TOKEN_EMBEDDINGS"), std::string::npos);
+  request.set_model("bert_sequences");
+  request.set_dimensions(2);
+  EXPECT_EQ(Refusal(request).find("INVALID_ARGUMENT INVALID_FIELD dimensions"), 0U);
+}
+
+}  // namespace
+}  // namespace castor::testing
