@@ -131,6 +131,18 @@ struct Int8Fidelity {
   double least_cosine = 0;
 };
 
+// A text that is put before others, by name.
+struct Prompt {
+  std::string name;
+  std::string text;
+  int32_t left_out = 0;  // tokens at a sequence's start that are not pooled because of it
+};
+
+struct Prompts {
+  std::vector<Prompt> all;   // in order of name
+  std::string default_name;  // empty: none
+};
+
 struct ModelInfo {
   std::string name;
   std::string family;
@@ -150,6 +162,7 @@ struct ModelInfo {
   std::vector<EncodeOutput> outputs;  // the first is its own
   std::vector<std::string> labels;    // of a classifier
   bool token_labels = false;          // it has logits for each token, not for each sequence
+  Prompts prompts;
   int64_t parameters = 0;
   int64_t weight_bytes = 0;
 };

@@ -136,6 +136,20 @@ enum class Pooling { kMean, kCls, kLastToken, kMaximum, kWeightedMean };
 inline constexpr Pooling kAllPoolings[] = {Pooling::kMean, Pooling::kCls, Pooling::kLastToken,
                                            Pooling::kMaximum, Pooling::kWeightedMean};
 
+// Ranges of the request's sequences that are pooled each by itself.
+struct Spans {
+  enum class Unit { kCharacters, kBytes, kTokens };
+  struct Range {
+    int32_t sequence = 0;
+    int64_t begin = 0;
+    int64_t end = 0;    // exclusive
+    bool pair = false;  // of the second text of a pair; not of tokens
+  };
+
+  std::optional<Unit> unit;   // unset: characters of texts, tokens of the rest
+  std::vector<Range> ranges;  // none: each sequence is pooled as a whole
+};
+
 struct EncodeRequest {
   CallContext call;
   std::string model;  // empty: the only one
@@ -147,6 +161,8 @@ struct EncodeRequest {
   int64_t dimensions = 0;              // 0: all
   bool truncate = true;
   bool check_finite = true;
+  Spans spans;
+  std::optional<std::string> prompt_name;  // unset: the model's default; empty: no prompt
 };
 
 // ---- results ---------------------------------------------------------------------------------
@@ -218,6 +234,13 @@ struct AttentionResult {
   ExecutionReport report;
 };
 
+// What became of a range of Spans.
+struct PooledSpan {
+  int32_t begin = 0;  // its tokens, within its sequence
+  int32_t end = 0;
+  bool truncated = false;  // some of it was cut off
+};
+
 // A row of each sequence, of which only what is not zero is here.
 struct SparseRows {
   std::vector<int32_t> indices;  // ascending within a row
@@ -231,12 +254,14 @@ struct SparseRows {
 
 struct EncodeResult {
   std::string model;
+  std::string prompt_name;            // put before the texts; empty: none
   TensorResult output;                // float32; empty where `sparse` is set
   std::optional<SparseRows> sparse;   // kSparse
   std::vector<std::string> labels;    // of the columns, with kLogits and kScores
   std::vector<int64_t> lengths;       // rows of `output` per sequence
   std::vector<int64_t> token_counts;  // tokens computed per sequence
   std::vector<bool> truncated;
+  std::vector<PooledSpan> spans;  // one per range
   ExecutionReport report;
 };
 

@@ -53,10 +53,12 @@ bool EncodeAnswer::AppendSparse(const v1::SparseRows& rows) {
   return left == 0;
 }
 
-bool EncodeAnswer::Append(v1::EncodeResponse response, const std::vector<std::string>& inputs) {
+bool EncodeAnswer::Append(v1::EncodeResponse response, const std::vector<std::string>& inputs,
+                          const std::vector<std::string>& spans) {
   const auto sequences = static_cast<int>(inputs.size());
   const bool sparse = response.has_sparse();
   if (response.token_counts_size() != sequences || response.truncated_size() != sequences ||
+      response.spans_size() != static_cast<int>(spans.size()) ||
       (requests_ > 0 && sparse != sparse_)) {
     return false;
   }
@@ -85,15 +87,18 @@ bool EncodeAnswer::Append(v1::EncodeResponse response, const std::vector<std::st
                        response.token_counts().end());
   truncated_.insert(truncated_.end(), response.truncated().begin(), response.truncated().end());
   inputs_.insert(inputs_.end(), inputs.begin(), inputs.end());
+  spans_.insert(spans_.end(), response.spans().begin(), response.spans().end());
+  span_names_.insert(span_names_.end(), spans.begin(), spans.end());
   response.clear_output();
   response.clear_sparse();
+  response.clear_spans();
   last_ = std::move(response);
   ++requests_;
   return true;
 }
 
 bool EncodeAnswer::per_token() const {
-  return !sparse_ && firsts_.back() != static_cast<int64_t>(inputs_.size());
+  return !sparse_ && spans_.empty() && firsts_.back() != static_cast<int64_t>(inputs_.size());
 }
 
 std::string EncodeAnswer::Shape() const {
@@ -102,26 +107,30 @@ std::string EncodeAnswer::Shape() const {
            " values";
   }
   return "[" + std::to_string(rows()) + ", " + std::to_string(width_) + "] FLOAT32, " +
-         (per_token() ? "one row per token" : "one row per sequence");
+         (per_token()      ? "one row per token"
+          : spans_.empty() ? "one row per sequence"
+                           : "one row per span");
 }
 
-// Every sequence, and its cosine similarity to every other one.
+// Every row, and its cosine similarity to every other one.
 std::string EncodeAnswer::CosineTable() const {
   std::vector<std::vector<std::string>> cells = {{"", "TOKENS"}};
-  const size_t count = inputs_.size();
+  const bool spans = !spans_.empty();
+  const size_t count = spans ? spans_.size() : inputs_.size();
   for (size_t i = 0; i < count; ++i) cells[0].push_back("[" + std::to_string(i) + "]");
   cells[0].push_back("COSINE WITH");
   for (size_t i = 0; i < count; ++i) {
-    std::vector<std::string> row = {
-        "[" + std::to_string(i) + "]",
-        std::to_string(token_counts_[i]) + (truncated_[i] ? " (cut)" : "")};
+    const int64_t tokens = spans ? spans_[i].end() - spans_[i].begin() : token_counts_[i];
+    const bool cut = spans ? spans_[i].truncated() : truncated_[i];
+    std::vector<std::string> row = {"[" + std::to_string(i) + "]",
+                                    std::to_string(tokens) + (cut ? " (cut)" : "")};
     for (size_t j = 0; j < count; ++j) {
       const float* const all = values_.data();
       row.push_back(FormatReal(Cosine(all + static_cast<int64_t>(i) * width_,
                                       all + static_cast<int64_t>(j) * width_, width_),
                                "%.3f"));
     }
-    row.push_back(Shorten(inputs_[i], kTextCells));
+    row.push_back(Shorten(spans ? span_names_[i] : inputs_[i], kTextCells));
     cells.push_back(std::move(row));
   }
   return FormatTable(cells);
@@ -197,15 +206,28 @@ std::string EncodeAnswer::Table(double round_trip_us) const {
   if (requests_ > 1) {
     rows.emplace_back("requests", std::to_string(requests_) + ", the last one below");
   }
+  if (!last_.prompt_name().empty()) rows.emplace_back("prompt", last_.prompt_name());
   AppendReports(last_.kernel(), last_.timing(), last_.batch(), last_.memory(), round_trip_us,
                 &rows);
   const std::string text = FormatRows(rows) + "\n";
   const bool labels = last_.labels_size() > 0;
-  if (inputs_.size() > kMostTexts || (per_token() && !labels)) {
+  if (std::max(inputs_.size(), spans_.size()) > kMostTexts || (per_token() && !labels)) {
     return text + "The values are in --output json" + (sparse_ ? "" : " and --output npy") + ".\n";
   }
   if (sparse_) return text + SparseTable();
   return text + (labels ? LabelTable() : CosineTable());
+}
+
+Json EncodeAnswer::SpansJson(size_t sequence) const {
+  Json spans = Json::array();
+  for (auto i = static_cast<size_t>(firsts_[sequence]);
+       i < static_cast<size_t>(firsts_[sequence + 1]); ++i) {
+    spans.push_back({{"input", span_names_[i]},
+                     {"begin", spans_[i].begin()},
+                     {"end", spans_[i].end()},
+                     {"truncated", spans_[i].truncated()}});
+  }
+  return spans;
 }
 
 Json EncodeAnswer::ToJson(double round_trip_us) const {
@@ -230,6 +252,7 @@ Json EncodeAnswer::ToJson(double round_trip_us) const {
             std::vector<float>(values_.begin() + r * width_, values_.begin() + (r + 1) * width_));
       }
       sequence["rows"] = std::move(rows);
+      if (!spans_.empty()) sequence["spans"] = SpansJson(i);
     }
     sequences.push_back(std::move(sequence));
   }

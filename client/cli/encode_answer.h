@@ -14,8 +14,9 @@ namespace castor::cli {
 class EncodeAnswer {
  public:
   // Adds one response; false when it does not match the request. `inputs` say what to call each of
-  // its sequences.
-  bool Append(v1::EncodeResponse response, const std::vector<std::string>& inputs);
+  // its sequences, `spans` each of its ranges, which are in the order of the sequences.
+  bool Append(v1::EncodeResponse response, const std::vector<std::string>& inputs,
+              const std::vector<std::string>& spans = {});
 
   bool sparse() const { return sparse_; }
   int64_t rows() const { return width_ == 0 ? 0 : static_cast<int64_t>(values_.size()) / width_; }
@@ -28,10 +29,11 @@ class EncodeAnswer {
  private:
   bool AppendSparse(const v1::SparseRows& rows);
   bool per_token() const;
+  Json SpansJson(size_t sequence) const;
   std::string Shape() const;
 
   // Every sequence, each as one kind of answer is best read.
-  std::string CosineTable() const;
+  std::string CosineTable() const;  // or every span
   std::string LabelTable() const;
   std::string SparseTable() const;
   template <typename Cell>
@@ -47,6 +49,8 @@ class EncodeAnswer {
   std::vector<int64_t> token_counts_;
   std::vector<bool> truncated_;
   std::vector<std::string> inputs_;
+  std::vector<v1::PooledSpan> spans_;  // a row for each, if there are any
+  std::vector<std::string> span_names_;
   v1::EncodeResponse last_;  // its labels and reports
   size_t requests_ = 0;
 };

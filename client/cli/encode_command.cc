@@ -28,6 +28,8 @@ struct EncodeFlags {
   bool no_normalize = false;
   std::string output_kind;  // empty: the model's own
   bool token_embeddings = false;
+  std::optional<std::string> prompt;
+  bool no_prompt = false;
   int32_t dimensions = 0;
   bool no_truncate = false;
   size_t batch = 256;
@@ -55,6 +57,8 @@ void ApplyOptions(const EncodeFlags& flags, v1::EncodeRequest* request) {
   if (flags.no_normalize) request->set_normalize(false);
   request->set_dimensions(flags.dimensions);
   if (flags.no_truncate) request->set_truncate(false);
+  if (flags.prompt.has_value()) request->set_prompt_name(*flags.prompt);
+  if (flags.no_prompt) request->set_prompt_name("");
   ApplyKernel(flags.kernel, request);
 }
 
@@ -70,7 +74,7 @@ int Run(const EncodeFlags& flags) {
     round_trip_us +=
         std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
     if (!response.ok()) return ReportError(response.error(), flags.common);
-    if (!answer.Append(*std::move(response), input.Labels())) {
+    if (!answer.Append(*std::move(response), input.Labels(), input.span_labels)) {
       Complain("the answer does not fit the request");
       return kCheckFailed;
     }
@@ -97,7 +101,7 @@ int Run(const EncodeFlags& flags) {
 
 Runner AddEncodeCommand(CLI::App* command) {
   auto flags = std::make_shared<EncodeFlags>();
-  AddInputFlags(command, &flags->input);
+  const std::vector<CLI::Option*> spans = AddInputFlags(command, &flags->input);
   const std::string group = "Model and output rows";
   command->add_option("--model", flags->model, "The model (default: the server's only one)")
       ->type_name("NAME")
@@ -122,9 +126,23 @@ Runner AddEncodeCommand(CLI::App* command) {
                    ->type_name("NAME")
                    ->check(CLI::IsMember(kOutputs).description(""))
                    ->group(group);
-  command->add_flag("--token-embeddings", flags->token_embeddings, "One row per token, not pooled")
-      ->excludes(pooling)
-      ->excludes(kind)
+  CLI::Option* rows =
+      command
+          ->add_flag("--token-embeddings", flags->token_embeddings, "One row per token, not pooled")
+          ->excludes(pooling)
+          ->excludes(kind)
+          ->group(group);
+  for (CLI::Option* option : spans) rows->excludes(option);
+  CLI::Option* prompt =
+      command
+          ->add_option("--prompt", flags->prompt,
+                       "Put the model's prompt of this name before every text ('castor models "
+                       "--output json' lists them; default: the model's default prompt)")
+          ->type_name("NAME")
+          ->check(Utf8())
+          ->group(group);
+  command->add_flag("--no-prompt", flags->no_prompt, "Put no prompt before the texts")
+      ->excludes(prompt)
       ->group(group);
   command->add_option("--dimensions", flags->dimensions, "Keep the first so many of each row")
       ->type_name("N")
@@ -144,7 +162,10 @@ Runner AddEncodeCommand(CLI::App* command) {
       "  castor encode 'A cat sleeps.' 'A kitten naps.' 'Rates rose again.'\n"
       "  castor encode --text-file corpus.txt --output npy --file vectors.npy\n"
       "  sort -u words.txt | castor encode --output json\n"
-      "  castor encode 'Who wrote it?' --pair 'She did.' --output-kind scores\n");
+      "  castor encode 'Who wrote it?' --pair 'She did.' --output-kind scores\n"
+      "  castor encode --document report.txt --output json --file chunks.json\n"
+      "  castor encode 'A cat sleeps. It purrs.' --spans 0:13,14:23\n"
+      "  castor encode 'How do beavers build?' --prompt query\n");
   return [flags] { return Run(*flags); };
 }
 

@@ -79,6 +79,25 @@ std::vector<int64_t> ParseIds(const std::string& text) {
   return ids;
 }
 
+Input FromDocument(const InputFlags& flags) {
+  auto file = flags.document == "-" ? client::InputFile::StandardInput()
+                                    : client::InputFile::Open(flags.document);
+  if (!file.ok()) throw UsageError(std::string(file.status().message()));
+  std::string text;
+  for (size_t before = 0;; before = text.size()) {
+    const absl::Status status = file->Append(kBlock, &text);
+    if (!status.ok()) throw UsageError(std::string(status.message()));
+    if (text.size() == before) break;
+    if (text.size() > INT_MAX) {
+      throw UsageError(file->name() + " is longer than a message can be");
+    }
+  }
+  Input input;
+  AddDocument(std::move(text), file->name(), &input.request, &input.span_labels);
+  input.request.mutable_texts()->set_allow_special_tokens(flags.allow_special_tokens);
+  return input;
+}
+
 Input FromIds(const InputFlags& flags) {
   Input input;
   v1::TokenBatch* tokens = input.request.mutable_tokens();
@@ -105,7 +124,7 @@ Input FromEmbeddings(const InputFlags& flags) {
 
 }  // namespace
 
-void AddInputFlags(CLI::App* command, InputFlags* flags) {
+std::vector<CLI::Option*> AddInputFlags(CLI::App* command, InputFlags* flags) {
   const std::string group = "Input (one of; default: texts from standard input, one a line)";
   CLI::Option* texts = command->add_option("texts", flags->texts, "Texts to embed")
                            ->type_name("TEXT")
@@ -117,6 +136,16 @@ void AddInputFlags(CLI::App* command, InputFlags* flags) {
                           ->check(FileName())
                           ->excludes(texts)
                           ->group(group);
+  CLI::Option* document =
+      command
+          ->add_option("--document", flags->document,
+                       "Read this file as one text, and pool each of its lines by itself, in the "
+                       "light of all the others; - is standard input")
+          ->type_name("FILE")
+          ->check(FileName())
+          ->excludes(texts)
+          ->excludes(file)
+          ->group(group);
   CLI::Option* ids = command
                          ->add_option("--ids", flags->ids,
                                       "Token ids of one sequence, special tokens included: '101 "
@@ -125,6 +154,7 @@ void AddInputFlags(CLI::App* command, InputFlags* flags) {
                          ->allow_extra_args(false)
                          ->excludes(texts)
                          ->excludes(file)
+                         ->excludes(document)
                          ->group(group);
   CLI::Option* embeddings =
       command->add_option("--embeddings", flags->embeddings, "Word embeddings [tokens, hidden]")
@@ -132,6 +162,7 @@ void AddInputFlags(CLI::App* command, InputFlags* flags) {
           ->check(FileName())
           ->excludes(texts)
           ->excludes(file)
+          ->excludes(document)
           ->excludes(ids)
           ->group(group);
   command->add_option("--lengths", flags->lengths, "Tokens of each sequence of --embeddings")
@@ -147,6 +178,7 @@ void AddInputFlags(CLI::App* command, InputFlags* flags) {
       ->type_name("TEXT")
       ->check(Utf8())
       ->allow_extra_args(false)
+      ->excludes(document)
       ->excludes(ids)
       ->excludes(embeddings)
       ->group(group);
@@ -154,6 +186,8 @@ void AddInputFlags(CLI::App* command, InputFlags* flags) {
       ->add_flag("--allow-special-tokens", flags->allow_special_tokens,
                  "Let markers such as [SEP] in the texts act as special tokens")
       ->group(group);
+  CLI::Option* spans = AddSpanFlags(command, &flags->spans)->excludes(document);
+  return {document, spans};
 }
 
 std::vector<std::string> Input::Labels() const {
@@ -164,9 +198,13 @@ std::vector<std::string> Input::Labels() const {
   return names;
 }
 
-std::vector<Input> ReadInput(const InputFlags& flags, size_t texts_per_request) {
+namespace {
+
+// The inputs without their spans, but for a document's.
+std::vector<Input> ReadSequences(const InputFlags& flags, size_t texts_per_request) {
   if (!flags.ids.empty()) return {FromIds(flags)};
   if (!flags.embeddings.empty()) return {FromEmbeddings(flags)};
+  if (!flags.document.empty()) return {FromDocument(flags)};
   std::vector<std::string> texts = ReadTexts(flags);
   if (!flags.pairs.empty() && flags.pairs.size() != texts.size()) {
     throw UsageError("--pair is given " + std::to_string(flags.pairs.size()) + " times for " +
@@ -180,6 +218,16 @@ std::vector<Input> ReadInput(const InputFlags& flags, size_t texts_per_request) 
     batch->add_texts(std::move(texts[i]));
     if (!flags.pairs.empty()) batch->add_pairs(flags.pairs[i]);
     batch->set_allow_special_tokens(flags.allow_special_tokens);
+  }
+  return inputs;
+}
+
+}  // namespace
+
+std::vector<Input> ReadInput(const InputFlags& flags, size_t texts_per_request) {
+  std::vector<Input> inputs = ReadSequences(flags, texts_per_request);
+  for (Input& input : inputs) {
+    AddSpans(flags.spans, input.Labels(), &input.request, &input.span_labels);
   }
   return inputs;
 }

@@ -1,5 +1,5 @@
-// The inputs of `castor encode`: texts from arguments, a file or standard input, text pairs, token
-// ids or embeddings.
+// The inputs of `castor encode`: texts from arguments, a file or standard input, text pairs, a
+// document, token ids or embeddings.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,28 +8,33 @@
 #include <vector>
 
 #include "castor/v1/encoder.pb.h"
+#include "client/cli/encode_spans.h"
 
 namespace castor::cli {
 
 struct InputFlags {
   std::vector<std::string> texts;
   std::string text_file;  // one text a line; "-" is standard input
+  std::string document;   // a text whose lines are spans; "-" is standard input
   std::vector<std::string> pairs;
   bool allow_special_tokens = false;
   std::vector<std::string> ids;  // one sequence each: "101 2023 102"
   std::string embeddings;        // .npy
   std::vector<int64_t> lengths;  // of the embeddings
+  SpanFlags spans;
 };
 
 struct Input {
-  v1::EncodeRequest request;        // only the input is set
-  std::vector<std::string> labels;  // of sequences that are not texts
+  v1::EncodeRequest request;             // only the input and its spans are set
+  std::vector<std::string> labels;       // of sequences that are not texts
+  std::vector<std::string> span_labels;  // one per range, if there are any
 
   // What to call each sequence in the output.
   std::vector<std::string> Labels() const;
 };
 
-void AddInputFlags(CLI::App* command, InputFlags* flags);
+// Returns the options that ask for spans.
+std::vector<CLI::Option*> AddInputFlags(CLI::App* command, InputFlags* flags);
 
 // Reads files and standard input; throws UsageError when they cannot be read or hold nothing. Texts
 // come in requests of at most `texts_per_request`.

@@ -24,6 +24,15 @@ std::string KernelsText(const v1::Model& model) {
   return Joined(names);
 }
 
+std::string PromptsText(const v1::Model& model) {
+  std::vector<std::string> names;
+  for (const v1::Model::Prompt& prompt : model.prompts()) {
+    const bool is_default = prompt.name() == model.default_prompt();
+    names.push_back(Shorten(prompt.name(), 24) + (is_default ? " (default)" : ""));
+  }
+  return names.empty() ? "none" : Joined(names);
+}
+
 std::string OutputsText(const v1::Model& model) {
   std::vector<std::string> names;
   for (const int output : model.outputs()) {
@@ -48,14 +57,15 @@ std::string LabelsText(const v1::Model& model) {
 std::string Table(const std::vector<v1::Model>& models) {
   std::vector<std::vector<std::string>> cells = {{"NAME", "FAMILY", "DTYPE", "HIDDEN", "LAYERS",
                                                   "HEADS", "MAX TOKENS", "POOLING", "NORMALIZE",
-                                                  "WEIGHTS", "OUTPUTS", "KERNELS"}};
+                                                  "WEIGHTS", "PROMPTS", "OUTPUTS", "KERNELS"}};
   for (const v1::Model& model : models) {
     cells.push_back({model.name(), model.family(),
                      model.has_int8() ? "INT8" : v1::DataType_Name(model.dtype()),
                      std::to_string(model.hidden_size()), std::to_string(model.layers()),
                      std::to_string(model.heads()), std::to_string(model.max_tokens()),
                      v1::Pooling_Name(model.pooling()), model.normalize() ? "yes" : "no",
-                     FormatBytes(model.weight_bytes()), OutputsText(model), KernelsText(model)});
+                     FormatBytes(model.weight_bytes()), PromptsText(model), OutputsText(model),
+                     KernelsText(model)});
   }
   return FormatTable(cells);
 }

@@ -11,6 +11,7 @@
 #include "engine/attention/resolve.h"
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
+#include "engine/encoder/prompts.h"
 #include "engine/jobs/batch_key.h"
 #include "engine/jobs/staging.h"
 
@@ -47,7 +48,8 @@ void Keep(Claim claim, Reservation reservation, Job* job) {
 std::vector<int32_t> ExpectedOffsets(const Predictor& predictor, const LoadedModel& model,
                                      const EncodeRequest& request) {
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
-    return predictor.ExpectedOffsets(model, *texts);
+    const Prompt* const prompt = encoder::PromptOf(request, model.info.prompts);
+    return predictor.ExpectedOffsets(model, *texts, prompt == nullptr ? 0 : prompt->text.size());
   }
   const auto* tokens = std::get_if<TokenInput>(&request.input);
   const auto& lengths =

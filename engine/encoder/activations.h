@@ -16,9 +16,10 @@ namespace castor::encoder {
 struct RowBytes {
   attention::Count token = 0;
   attention::Count sequence = 0;
+  attention::Count span = 0;
 
-  attention::Count Of(int64_t tokens, int64_t sequences) const {
-    return token * tokens + sequence * sequences;
+  attention::Count Of(int64_t tokens, int64_t sequences, int64_t spans) const {
+    return token * tokens + sequence * sequences + span * spans;
   }
 };
 
@@ -31,6 +32,7 @@ struct BodyActivations {
 // Besides the body's rows, when the layers have run.
 struct HeadActivations {
   RowBytes pooled = {};  // of a request that wants one row per sequence
+  RowBytes spans = {};   // of one that wants one row per span
   RowBytes tokens = {};  // of one that wants all
   RowBytes labels = {};  // of one that wants logits or scores
   RowBytes sparse = {};
@@ -57,10 +59,13 @@ struct Activations {
   HeadActivations head = {};
   RowBytes indices = {};  // what a batch brings: ids, positions, offsets
 
-  // Of a request's rows. In a batch this adds up; batch() does not.
-  attention::Count Of(int64_t tokens, int64_t sequences, EncodeOutput output) const {
-    return indices.Of(tokens, sequences) + body.rows.Of(tokens, sequences) +
-           std::max(body.layers.Of(tokens, sequences), head.Of(output).Of(tokens, sequences));
+  // Of a request's rows, and so many spans of pooled ones. In a batch this adds up; batch() does
+  // not.
+  attention::Count Of(int64_t tokens, int64_t sequences, EncodeOutput output,
+                      int64_t spans = 0) const {
+    const RowBytes& read_out = spans > 0 ? head.spans : head.Of(output);
+    const auto of = [&](const RowBytes& bytes) { return bytes.Of(tokens, sequences, spans); };
+    return of(indices) + of(body.rows) + std::max(of(body.layers), of(read_out));
   }
 
   attention::Count batch() const { return std::max(body.batch, head.batch); }

@@ -13,6 +13,12 @@ namespace castor::encoder {
 
 class Model;
 
+// Rows of one item that are pooled together.
+struct RowRange {
+  int32_t begin = 0;
+  int32_t end = 0;  // exclusive; equal: there are none, and the result is zeros
+};
+
 // One request's sequences. Host memory, alive until the execution is done.
 struct BatchItem {
   std::span<const int32_t> cu_seqlens;  // [sequences + 1], from 0
@@ -22,6 +28,9 @@ struct BatchItem {
   std::span<const int64_t> type_ids;      // [tokens], or empty: all zero
   const std::byte* embeddings = nullptr;  // [tokens, hidden]
   DType embeddings_dtype = DType::kFloat32;
+
+  // What is pooled, instead of each sequence as a whole; empty: just that.
+  std::span<const RowRange> spans = {};
 
   // How this request wants its rows. Requests that differ here still share the forward pass.
   EncodeOutput output_kind = EncodeOutput::kPooled;
@@ -42,6 +51,9 @@ struct BatchItem {
     return output_kind == EncodeOutput::kLogits || output_kind == EncodeOutput::kScores;
   }
   int64_t output_rows() const {
+    if (output_kind == EncodeOutput::kPooled && !spans.empty()) {
+      return static_cast<int64_t>(spans.size());
+    }
     return output_kind == EncodeOutput::kTokenEmbeddings || (labels() && token_labels)
                ? tokens()
                : sequences();

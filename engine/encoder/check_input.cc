@@ -8,6 +8,8 @@
 #include "engine/base/error.h"
 #include "engine/encoder/output_shape.h"
 #include "engine/encoder/prepare.h"
+#include "engine/encoder/prompts.h"
+#include "engine/encoder/spans.h"
 #include "engine/encoder/utf8.h"
 #include "engine/tensor_reader.h"
 
@@ -146,13 +148,16 @@ absl::Status CheckOutput(const EncodeRequest& request, const ModelInfo& info) {
 absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int64_t max_sequences,
                         int64_t max_text_bytes) {
   if (absl::Status s = CheckOutput(request, info); !s.ok()) return s;
+  absl::Status status;
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
-    return CheckText(*texts, max_sequences, max_text_bytes);
+    status = CheckText(*texts, max_sequences, max_text_bytes);
+  } else if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
+    status = CheckTokens(*tokens, info, max_sequences);
+  } else {
+    status = CheckEmbeddings(std::get<EmbeddingInput>(request.input), info, max_sequences);
   }
-  if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
-    return CheckTokens(*tokens, info, max_sequences);
-  }
-  return CheckEmbeddings(std::get<EmbeddingInput>(request.input), info, max_sequences);
+  if (status.ok()) status = CheckPrompt(request, info.prompts);
+  return status.ok() ? CheckSpans(request, OutputOf(request, info)) : status;
 }
 
 }  // namespace castor::encoder

@@ -74,6 +74,21 @@ std::vector<std::string> ConfigReader::Strings(std::string_view key) {
   return strings;
 }
 
+std::vector<std::pair<std::string, std::string>> ConfigReader::StringsByName(std::string_view key) {
+  std::vector<std::pair<std::string, std::string>> strings;
+  const nlohmann::json* value = Find(key);
+  if (value == nullptr) return strings;
+  if (!value->is_object()) Fail(key, "must be an object of strings");
+  for (const auto& [name, string] : value->items()) {
+    if (!string.is_string()) {
+      Fail(absl::StrCat(std::string(key), ".", name), "must be a string");
+      return {};
+    }
+    strings.emplace_back(name, string.get<std::string>());
+  }
+  return strings;
+}
+
 void ConfigReader::Fail(std::string_view key, std::string_view problem) {
   if (!status_.ok()) return;
   status_ = absl::InvalidArgumentError(path_ + ": " + std::string(key) + ": " +  //

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,6 +37,9 @@ class ConfigReader {
   // the strings of a list; none when the key is missing or null.
   std::vector<std::string> Keys(std::string_view key);
   std::vector<std::string> Strings(std::string_view key);
+
+  // The strings of an object, by name, in order of name; none when the key is missing or null.
+  std::vector<std::pair<std::string, std::string>> StringsByName(std::string_view key);
 
   // The value, or `fallback` when the key is missing or null.
   int64_t Int(std::string_view key, int64_t fallback, int64_t min, int64_t max);

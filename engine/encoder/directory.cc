@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/regular_file.h"
 #include "engine/encoder/config_reader.h"
+#include "engine/encoder/prompts.h"
 #include "engine/hf/json.h"
 
 namespace castor::encoder {
@@ -79,13 +80,19 @@ absl::Status ReadPooling(const std::string& file, Directory* directory) {
   } else {
     directory->pooling = chosen->pooling;
   }
+  directory->include_prompt = config->Bool("include_prompt", true);
+  // Its weights would count from the prompt on.
+  if (!directory->include_prompt && directory->pooling == Pooling::kWeightedMean) {
+    config->Fail("include_prompt", "false is not supported with weighted means");
+  }
   if (config->Has("word_embedding_dimension")) {
     directory->embedding_size = config->Int("word_embedding_dimension", 0, 1, kLongest);
   }
   return config->status();
 }
 
-// Reads the length limit, and refuses what else sentence-transformers would do to a text.
+// Reads the length limit and the prompts, and refuses what else sentence-transformers would do to a
+// text.
 absl::Status ReadTextSettings(const std::string& model, Directory* directory) {
   // The first is current; old versions wrote the others.
   constexpr std::array<std::string_view, 7> kNames = {
@@ -120,16 +127,9 @@ absl::Status ReadTextSettings(const std::string& model, Directory* directory) {
     }
   }
 
-  const std::string prompts = model + "/config_sentence_transformers.json";
-  if (NameExists(prompts)) {
-    absl::StatusOr<ConfigReader> config = ReadConfig(prompts);
-    if (!config.ok()) return config.status();
-    if (config->Has("default_prompt_name")) {
-      config->Fail("default_prompt_name", "prompts are not added to texts; remove the key");
-    }
-    return config->status();
-  }
-  return absl::OkStatus();
+  absl::StatusOr<Prompts> prompts = ReadPrompts(model + "/config_sentence_transformers.json");
+  if (prompts.ok()) directory->prompts = *std::move(prompts);
+  return prompts.status();
 }
 
 absl::Status ReadSplade(const std::string& file, Directory* directory) {

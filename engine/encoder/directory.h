@@ -1,5 +1,5 @@
 // What a model directory says besides the transformer itself: which modules follow it, how its rows
-// are pooled and projected, and how long a text may be. No weights here.
+// are pooled and projected, which prompts it knows and how long a text may be. No weights here.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/encoder/dense.h"
+#include "engine/engine.h"
 #include "engine/request.h"
 
 namespace castor::encoder {
@@ -29,6 +30,8 @@ struct Directory {
   std::vector<DenseModule> dense;      // of pooled rows, or where nothing pools of all tokens'
   std::optional<SpladeModule> splade;  // behind a masked language model
   bool normalize = false;
+  bool include_prompt = true;  // whether a prompt's tokens are pooled
+  Prompts prompts;             // as the files have them
   // Of the pooled rows, from 1_Pooling/config.json; unset when it does not say.
   std::optional<int64_t> embedding_size;
   // From sentence_bert_config.json or, if it sets none, tokenizer_config.json; unset: the model's

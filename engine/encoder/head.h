@@ -31,8 +31,9 @@ struct HeadInfo {
 
 // A batch's rows on the device, as a head reads them.
 struct HeadInputs {
-  at::Tensor rows;     // [tokens, hidden], in the weights' dtype
-  at::Tensor offsets;  // int64 [sequences + 1]
+  at::Tensor rows;        // [tokens, hidden], in the weights' dtype
+  at::Tensor offsets;     // int64 [sequences + 1]
+  at::Tensor spans = {};  // int64 [2, spans]: first rows and lengths, see Packing
   const Batch& batch;
   const Packing& packing;
   RunControl& control;

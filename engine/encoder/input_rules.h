@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <string>
 
 namespace castor::encoder {
 
@@ -16,7 +15,6 @@ struct InputRules {
   // An id that stands before the first position wherever it comes, and moves no other token:
   // RoBERTa counts positions so, in texts that hold its padding token.
   std::optional<int64_t> padding = {};
-  std::string prefix = {};  // put before every text; not before the second text of a pair
 };
 
 }  // namespace castor::encoder

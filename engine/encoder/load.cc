@@ -19,6 +19,7 @@
 #include "engine/encoder/int8_fidelity.h"
 #include "engine/encoder/linear.h"
 #include "engine/encoder/load_head.h"
+#include "engine/encoder/prompts.h"
 #include "engine/encoder/text_model.h"
 #include "engine/encoder/weights.h"
 #include "engine/hf/safetensors.h"
@@ -97,6 +98,20 @@ absl::Status CheckAgreement(const Directory& directory, const Network& network,
   return absl::OkStatus();
 }
 
+// The directory's prompts, tokens counted.
+absl::StatusOr<Prompts> LoadPrompts(const Directory& directory, const InputRules& rules,
+                                    const hf::Tokenizer& tokenizer) {
+  Prompts prompts = directory.prompts;
+  absl::Status status =
+      FinishPrompts(tokenizer, rules.max_tokens, directory.include_prompt, &prompts);
+  if (!status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat(directory.transformer, "/config_sentence_transformers.json: ",
+                                     std::string(status.message())));
+  }
+  return prompts;
+}
+
 // What the parts of a model say about themselves.
 ModelInfo Describe(const Network& network) {
   const BodyInfo& body = network.body().info();
@@ -141,10 +156,13 @@ absl::StatusOr<std::shared_ptr<TextModel>> Load(const ModelSource& source, at::D
   if (!tokenizer.ok()) return tokenizer.status();
   absl::Status agreed = CheckAgreement(*directory, network, **tokenizer);
   if (!agreed.ok()) return agreed;
+  absl::StatusOr<Prompts> prompts = LoadPrompts(*directory, network.rules(), **tokenizer);
+  if (!prompts.ok()) return prompts.status();
 
   ModelInfo info = Describe(network);
   info.name = source.name;
   info.family = loaded->family;
+  info.prompts = *std::move(prompts);
   info.dtype = source.dtype;
   info.parameters = loaded->parameters;
   info.weight_bytes = loaded->weight_bytes;

@@ -7,6 +7,7 @@
 //   1_Pooling/config.json        optional: how rows are pooled; of SPLADE, how words are weighed
 //   2_Dense/                     where modules.json names one: config.json and model.safetensors
 //   sentence_bert_config.json    optional: max_seq_length
+//   config_sentence_transformers.json    optional: prompts
 //
 // Everything missing, unknown or of the wrong shape is an error that names the file and the key.
 #pragma once

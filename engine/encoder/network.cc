@@ -24,7 +24,7 @@ Activations Network::activations(DType dtype) const {
   constexpr int64_t kIndex = sizeof(int64_t);
   return {.body = body_->activations(),
           .head = head_->activations(body_->info().hidden, dtype),
-          .indices = {.token = 3 * kIndex, .sequence = kIndex}};
+          .indices = {.token = 3 * kIndex, .sequence = kIndex, .span = 2 * kIndex}};
 }
 
 absl::StatusOr<std::vector<at::Tensor>> Network::Forward(const Batch& batch, const Packing& packing,
@@ -44,9 +44,15 @@ absl::StatusOr<std::vector<at::Tensor>> Network::Forward(const Batch& batch, con
   };
   absl::StatusOr<at::Tensor> rows = body_->Forward(in);
   if (!rows.ok()) return rows.status();
-  const at::Tensor offsets = inputs.indices.narrow(0, 3 * tokens, packing.sequences() + 1);
+  const int64_t first_offset = 3 * tokens, offsets = packing.sequences() + 1;
   return head_->ReadOut(
-      {.rows = *rows, .offsets = offsets, .batch = batch, .packing = packing, .control = control});
+      {.rows = *rows,
+       .offsets = inputs.indices.narrow(0, first_offset, offsets),
+       .spans = inputs.indices.narrow(0, first_offset + offsets, 2 * packing.spans)
+                    .view({2, packing.spans}),
+       .batch = batch,
+       .packing = packing,
+       .control = control});
 }
 
 }  // namespace castor::encoder

@@ -29,6 +29,9 @@ Packing Pack(const Batch& batch) {
     const int32_t first = packing.cu_seqlens.back();
     packing.first_token.push_back(first);
     packing.first_sequence.push_back(packing.sequences());
+    packing.first_span.push_back(packing.spans);
+    packing.spans += static_cast<int64_t>(item.spans.size());
+    for (const RowRange& rows : item.spans) packing.span_rows += rows.end - rows.begin;
     for (size_t s = 1; s < item.cu_seqlens.size(); ++s) {
       packing.cu_seqlens.push_back(first + item.cu_seqlens[s]);
     }
@@ -54,7 +57,16 @@ void WriteIndices(const Batch& batch, const Packing& packing, const InputRules& 
                      {positions + packing.first_token[i] + first, count});
     }
   }
-  std::copy(packing.cu_seqlens.begin(), packing.cu_seqlens.end(), out + 3 * tokens);
+  int64_t* const firsts =
+      std::copy(packing.cu_seqlens.begin(), packing.cu_seqlens.end(), out + 3 * tokens);
+  int64_t* const lengths = firsts + packing.spans;
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    int64_t at = packing.first_span[i];
+    for (const RowRange& rows : batch.items[i].spans) {
+      firsts[at] = packing.first_token[i] + rows.begin;
+      lengths[at++] = rows.end - rows.begin;
+    }
+  }
 }
 
 }  // namespace castor::encoder

@@ -15,14 +15,17 @@ struct Packing {
   std::vector<int32_t> cu_seqlens;      // [sequences + 1], over the whole batch
   std::vector<int64_t> first_token;     // per item: its first row among the batch's tokens
   std::vector<int64_t> first_sequence;  // per item: its first sequence among the batch's
+  std::vector<int64_t> first_span;      // per item: its first span among the batch's
+  int64_t spans = 0;                    // of all items
+  int64_t span_rows = 0;                // of all spans
 
   int64_t tokens() const { return cu_seqlens.back(); }
   int64_t sequences() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }
 
   // The index block, int64: ids [tokens], type_ids [tokens], positions [tokens], offsets
-  // [sequences + 1] (cu_seqlens once more, for pooling on the device). Ids of items that bring
-  // embeddings are 0.
-  int64_t index_elements() const { return 3 * tokens() + sequences() + 1; }
+  // [sequences + 1] (cu_seqlens once more, for pooling on the device), the spans' first rows
+  // [spans] and their lengths [spans]. Ids of items that bring embeddings are 0.
+  int64_t index_elements() const { return 3 * tokens() + sequences() + 1 + 2 * spans; }
 };
 
 // Requires at least one item, and at least one token in every sequence.

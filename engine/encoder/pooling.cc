@@ -1,15 +1,21 @@
 #include "engine/encoder/pooling.h"
 
+#include <ATen/ops/_embedding_bag_forward_only.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/segment_reduce.h>
+#include <ATen/ops/zeros.h>
 
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <tuple>
+#include <utility>
+
+#include "engine/encoder/spans.h"
 
 namespace castor::encoder {
 namespace {
@@ -19,6 +25,7 @@ constexpr auto kPoolingCount = static_cast<int64_t>(std::size(kAllPoolings));
 // Items with equal wishes are computed together.
 struct Wish {
   EncodeOutput output;
+  bool spans;       // instead of sequences
   Pooling pooling;  // kMean for token embeddings, where it has no meaning
   bool normalize;
   int64_t dimensions;
@@ -28,8 +35,8 @@ struct Wish {
 
 Wish WishOf(const BatchItem& item) {
   const bool pooled = item.output_kind == EncodeOutput::kPooled;
-  return {item.output_kind, pooled ? item.pooling : Pooling::kMean, item.normalize,
-          item.dimensions};
+  return {item.output_kind, pooled && !item.spans.empty(), pooled ? item.pooling : Pooling::kMean,
+          item.normalize, item.dimensions};
 }
 
 // Of each column of each sequence. No atomics on any device: one thread reduces a column of a
@@ -49,6 +56,45 @@ at::Tensor WeightedMean(const at::Tensor& rows, const at::Tensor& first, const a
           .to(at::kFloat);
   const at::Tensor sums = Reduce(rows.to(at::kFloat).mul(weights.unsqueeze(1)), "sum", offsets);
   return sums.div(lengths.mul(lengths.add(1)).div(2, "floor").to(at::kFloat).unsqueeze(1));
+}
+
+// Of ranges that may overlap: no row is copied, only indices, one per row of each range.
+at::Tensor ReduceSpans(Pooling pooling, const at::Tensor& rows, const at::Tensor& first,
+                       const at::Tensor& lengths, int64_t span_rows) {
+  constexpr int64_t kSum = 0, kMean = 1, kMax = 2;
+  const auto spread = [&](const at::Tensor& values) {
+    return at::repeat_interleave(values, lengths, /*dim=*/0, /*output_size=*/span_rows);
+  };
+  const at::Tensor starts = lengths.cumsum(0).sub_(lengths);  // among the indices
+  const at::Tensor numbers = at::arange(span_rows, first.options());
+  const at::Tensor indices = spread(first.sub(starts)).add_(numbers);
+  const bool weighted = pooling == Pooling::kWeightedMean;
+  c10::optional<at::Tensor> weights;
+  if (weighted) weights = numbers.add(1).sub_(spread(starts)).to(at::kFloat);
+  const int64_t mode = pooling == Pooling::kMaximum ? kMax : weighted ? kSum : kMean;
+  at::Tensor pooled = std::get<0>(at::_embedding_bag_forward_only(
+      rows.to(at::kFloat), indices, starts, /*scale_grad_by_freq=*/false, mode, /*sparse=*/false,
+      weights));
+  if (!weighted) return pooled;
+  const at::Tensor sums = lengths.mul(lengths.add(1)).div(2, "floor").clamp_min(1);
+  return pooled.div_(sums.to(at::kFloat).unsqueeze(1));
+}
+
+// [spans, hidden], float32; zeros for a span of no rows. `spans`: as HeadInputs has them.
+at::Tensor PoolSpans(Pooling pooling, const at::Tensor& rows, const at::Tensor& spans,
+                     int64_t span_rows) {
+  const at::Tensor first = spans.select(0, 0), lengths = spans.select(0, 1);
+  if (span_rows == 0) {
+    return at::zeros({first.size(0), rows.size(1)}, rows.options().dtype(at::kFloat));
+  }
+  if (pooling != Pooling::kCls && pooling != Pooling::kLastToken) {
+    return ReduceSpans(pooling, rows, first, lengths, span_rows);
+  }
+  const at::Tensor which =
+      pooling == Pooling::kCls ? first : first.add(lengths).sub_(1).clamp_min_(0);
+  return at::index_select(rows, 0, which)
+      .to(at::kFloat)
+      .masked_fill_(lengths.eq(0).unsqueeze(1), 0);
 }
 
 }  // namespace
@@ -88,10 +134,27 @@ HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
   constexpr int64_t kIndices = 4 * sizeof(int64_t);  // and weights, of a token or a sequence
   bytes.pooled = {.token = (converts ? 2 : 1) * in_float + kIndices,
                   .sequence = kept * in_float + kIndices + kPoolingCount * dense_.row_bytes()};
+  // The same, and indices and weights of all rows of spans, which together are at most so many.
+  // Each pooling is kept once more, and a maximum comes with the rows it was found in.
+  constexpr int64_t kSpanRows = kMostSpanRows * 8 * sizeof(int64_t);
+  bytes.spans = {.token = bytes.pooled.token + kSpanRows,
+                 .sequence = bytes.pooled.sequence,
+                 .span = bytes.pooled.sequence + 3 * in_float + kSpanRows};
   // A group's rows are copied, converted, and scaled, when nothing is reduced.
   bytes.tokens = {.token = row + in_float + (converts ? in_float : 0) + kIndices,
                   .sequence = bytes.pooled.sequence};
   return bytes;
+}
+
+// One pooling of all sequences or spans, behind the dense layers.
+absl::StatusOr<at::Tensor> PoolingHead::PoolAll(Pooling pooling, bool spans,
+                                                const HeadInputs& in) const {
+  if (!spans) return dense_(Pool(pooling, in.rows, in.offsets), in.control);
+  absl::StatusOr<at::Tensor> rows =
+      dense_(PoolSpans(pooling, in.rows, in.spans, in.packing.span_rows), in.control);
+  // A span of no rows stays zeros, whatever biases there are.
+  if (rows.ok()) rows->masked_fill_(in.spans.select(0, 1).eq(0).unsqueeze(1), 0);
+  return rows;
 }
 
 absl::StatusOr<std::vector<at::Tensor>> PoolingHead::ReadOut(const HeadInputs& in) const {
@@ -101,25 +164,31 @@ absl::StatusOr<std::vector<at::Tensor>> PoolingHead::ReadOut(const HeadInputs& i
     if (batch.items[i].vectors()) groups[WishOf(batch.items[i])].push_back(i);
   }
 
-  std::map<Pooling, at::Tensor> pooled;  // each pooling once, over all sequences
+  // Each pooling once, over all sequences, and over all spans.
+  std::map<std::pair<bool, Pooling>, at::Tensor> pooled;
   std::vector<at::Tensor> outputs(batch.items.size());
   for (const auto& [wish, items] : groups) {
     const bool pools = wish.output == EncodeOutput::kPooled;
-    if (pools && !pooled[wish.pooling].defined()) {
-      const at::Tensor rows = Pool(wish.pooling, in.rows, in.offsets);
-      absl::StatusOr<at::Tensor> projected = dense_(rows, in.control);
-      if (!projected.ok()) return projected.status();
-      pooled[wish.pooling] = *std::move(projected);
+    at::Tensor source = in.rows;
+    if (pools) {
+      at::Tensor& all = pooled[{wish.spans, wish.pooling}];
+      if (!all.defined()) {
+        absl::StatusOr<at::Tensor> made = PoolAll(wish.pooling, wish.spans, in);
+        if (!made.ok()) return made.status();
+        all = *std::move(made);
+      }
+      source = all;
     }
-    const at::Tensor& source = pools ? pooled[wish.pooling] : in.rows;
+    const std::vector<int64_t>& firsts = wish.spans ? in.packing.first_span
+                                         : pools    ? in.packing.first_sequence
+                                                    : in.packing.first_token;
 
     // The group's rows, concatenated; a group that is the whole batch needs no copy.
     at::Tensor wanted = source;
     if (items.size() != batch.items.size()) {
       std::vector<at::Tensor> parts;
       for (const size_t i : items) {
-        const int64_t first = pools ? in.packing.first_sequence[i] : in.packing.first_token[i];
-        parts.push_back(source.narrow(0, first, batch.items[i].output_rows()));
+        parts.push_back(source.narrow(0, firsts[i], batch.items[i].output_rows()));
       }
       wanted = at::cat(parts, 0);
     }

@@ -37,6 +37,8 @@ class PoolingHead final : public Head {
   absl::StatusOr<std::vector<at::Tensor>> ReadOut(const HeadInputs& in) const override;
 
  private:
+  absl::StatusOr<at::Tensor> PoolAll(Pooling pooling, bool spans, const HeadInputs& in) const;
+
   const HeadInfo info_;
   const DenseStack dense_;
 };

@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error.h"
+#include "engine/encoder/prompts.h"
+#include "engine/encoder/spans.h"
 #include "engine/hf/tokenizer.h"
 #include "engine/tensor_reader.h"
 
@@ -42,36 +44,40 @@ absl::Status CutLengths(const std::vector<int64_t>& lengths, std::string_view fi
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> PrepareTexts(const TextInput& input, bool truncate, const InputRules& rules,
-                                  const hf::Tokenizer& tokenizer, const Slice& slice,
-                                  Prepared* prepared) {
+absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules& rules,
+                                  std::string_view prompt, const hf::Tokenizer& tokenizer,
+                                  const Slice& slice, Prepared* prepared) {
+  const TextInput& input = std::get<TextInput>(request.input);
   const hf::EncodeOptions options{.max_tokens = rules.max_tokens,
                                   .allow_special_tokens = input.allow_special_tokens,
                                   .stop = slice.stop};
-  std::string prefixed;
+  const bool needs_offsets = NeedsOffsets(request);
+  hf::TokenOffsets offsets;
+  std::string prompted;
   int64_t bytes = 0;
   for (auto i = static_cast<size_t>(prepared->sequences()); i < input.texts.size(); ++i) {
     if (bytes >= slice.bytes) return false;
     if (slice.stop && slice.stop()) return MakeError(Reason::kCancelled, "tokenizing was stopped");
-    bytes += BytesOf(input, i);
+    bytes += BytesOf(input, i) + static_cast<int64_t>(prompt.size());
     std::optional<std::string_view> pair;
     if (!input.pairs.empty()) pair = input.pairs[i];
     std::string_view text = input.texts[i];
-    if (!rules.prefix.empty()) {
-      prefixed = rules.prefix;
-      prefixed += text;
-      text = prefixed;
-    }
+    if (!prompt.empty()) text = prompted.assign(prompt).append(text);
     const absl::StatusOr<bool> cut =
-        tokenizer.Encode(text, pair, options, &prepared->ids, &prepared->type_ids);
+        tokenizer.Encode(text, pair, options, &prepared->ids, &prepared->type_ids,
+                         needs_offsets ? &offsets : nullptr);
     if (!cut.ok()) return cut.status();
-    if (*cut && !truncate) return TooLong(FieldAt("texts.texts", i), options.max_tokens);
+    if (*cut && !request.truncate) return TooLong(FieldAt("texts.texts", i), options.max_tokens);
     // Only a tokenizer without a post-processor can produce no tokens.
     if (prepared->ids.size() == static_cast<size_t>(prepared->cu_seqlens.back())) {
       return InvalidField(FieldAt("texts.texts", i), "has no tokens");
     }
     prepared->truncated.push_back(*cut);
     prepared->cu_seqlens.push_back(static_cast<int32_t>(prepared->ids.size()));
+    absl::Status placed =
+        needs_offsets ? PlaceOnText(request.spans, input, i, prompt.size(), offsets, prepared)
+                      : PlaceOnTokens(request.spans, i, prepared);
+    if (!placed.ok()) return placed;
   }
   // Pairs get type 1 from the tokenizer even where the model has only one type.
   if (rules.types <= 1) prepared->type_ids.clear();
@@ -100,11 +106,13 @@ absl::Status PrepareTokens(const TokenInput& input, bool truncate, const InputRu
 
 }  // namespace
 
-int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules) {
+int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules,
+                       const Prompts& prompts) {
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
     // A token covers at least one code point of normalised text. A byte gives at most 1.5 of these
     // (U+0390, two bytes, decomposes into three); 8 covers the special tokens of any pair.
-    const auto prefix = static_cast<int64_t>(rules.prefix.size());
+    const Prompt* const prompt = PromptOf(request, prompts);
+    const int64_t prefix = prompt == nullptr ? 0 : static_cast<int64_t>(prompt->text.size());
     int64_t total = 0;
     for (size_t i = 0; i < texts->texts.size(); ++i) {
       total += std::min(rules.max_tokens, 2 * (prefix + BytesOf(*texts, i)) + 8);
@@ -125,12 +133,19 @@ int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules) {
 }
 
 absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const InputRules& rules,
-                                 const hf::Tokenizer& tokenizer, const Slice& slice,
-                                 Prepared* prepared) {
-  if (const auto* texts = std::get_if<TextInput>(&request.input)) {
-    return PrepareTexts(*texts, request.truncate, rules, tokenizer, slice, prepared);
-  }
+                                 const Prompts& prompts, const hf::Tokenizer& tokenizer,
+                                 const Slice& slice, Prepared* prepared) {
+  BeginSpans(request.spans, prepared);
   absl::Status status;
+  if (std::holds_alternative<TextInput>(request.input)) {
+    const Prompt* const prompt = PromptOf(request, prompts);
+    const std::string_view text = prompt == nullptr ? std::string_view() : prompt->text;
+    const auto done = PrepareTexts(request, rules, text, tokenizer, slice, prepared);
+    if (!done.ok() || !*done) return done;
+    status = EndSpans(prepared);
+    if (!status.ok()) return status;
+    return true;
+  }
   if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
     status = PrepareTokens(*tokens, request.truncate, rules, prepared);
   } else {
@@ -138,6 +153,10 @@ absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const InputRules&
     status = CutLengths(LengthsOf(embeddings.lengths, embeddings.values.shape[0]),
                         "embeddings.lengths", request.truncate, rules.max_tokens, prepared);
   }
+  for (size_t i = 0; status.ok() && i < prepared->truncated.size(); ++i) {
+    status = PlaceOnTokens(request.spans, i, prepared);
+  }
+  if (status.ok()) status = EndSpans(prepared);
   if (!status.ok()) return status;
   return true;
 }

@@ -1,6 +1,6 @@
 // From an EncodeRequest to token ids: checks, the bound that admission needs, and tokenizing, given
-// a model's info, input rules and tokenizer. The functions have no state and may run on any thread;
-// none needs the tensor library. engine/encoder/model.h documents them.
+// a model's info, input rules, prompts and tokenizer. The functions have no state and may run on
+// any thread; none needs the tensor library. engine/encoder/model.h documents them.
 #pragma once
 
 #include <cstddef>
@@ -26,6 +26,8 @@ struct Prepared {
   std::vector<int64_t> type_ids;          // [tokens], or empty: all zero
   std::vector<int32_t> cu_seqlens = {0};  // [sequences + 1], from 0
   std::vector<bool> truncated;            // per sequence: was it cut to the model's length
+  std::vector<PooledSpan> spans;          // one per range of the request's spans
+  std::vector<uint32_t> span_order;  // their indices in order of sequence, while it is prepared
 
   int64_t sequences() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }
   int64_t tokens() const { return cu_seqlens.back(); }
@@ -45,12 +47,13 @@ absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int
                         int64_t max_text_bytes);
 
 // Model::EstimateTokens.
-int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules);
+int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules,
+                       const Prompts& prompts);
 
 // Model::PrepareSome.
 absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const InputRules& rules,
-                                 const hf::Tokenizer& tokenizer, const Slice& slice,
-                                 Prepared* prepared);
+                                 const Prompts& prompts, const hf::Tokenizer& tokenizer,
+                                 const Slice& slice, Prepared* prepared);
 
 // Copies the rows that `prepared` keeps of an EmbeddingInput to `out`, [prepared.tokens(), hidden]
 // in the input's dtype. INVALID_FIELD when they are in a file that no longer holds them.

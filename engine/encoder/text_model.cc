@@ -22,12 +22,13 @@ absl::Status TextModel::CheckInput(const EncodeRequest& request, int64_t max_seq
 }
 
 int64_t TextModel::EstimateTokens(const EncodeRequest& request) const {
-  return encoder::EstimateTokens(request, network_.rules());
+  return encoder::EstimateTokens(request, network_.rules(), info_.prompts);
 }
 
 absl::StatusOr<bool> TextModel::PrepareSome(const EncodeRequest& request, const Slice& slice,
                                             Prepared* prepared) const {
-  return encoder::PrepareSome(request, network_.rules(), *tokenizer_, slice, prepared);
+  return encoder::PrepareSome(request, network_.rules(), info_.prompts, *tokenizer_, slice,
+                              prepared);
 }
 
 }  // namespace castor::encoder

@@ -34,6 +34,20 @@ size_t castor_hf_tokenizer_added_tokens(const castor_hf_tokenizer* tokenizer, bo
 uint64_t castor_hf_tokenizer_id_limit(const castor_hf_tokenizer* tokenizer);
 uint64_t castor_hf_tokenizer_type_limit(const castor_hf_tokenizer* tokenizer);
 
+/* The tokens of one text within an encoding. */
+typedef struct castor_hf_text_tokens {
+  size_t begin;
+  size_t end;
+  size_t
+      cut; /* the byte of the text where the first token begins that was cut off; SIZE_MAX: none */
+} castor_hf_text_tokens;
+
+/* The bytes [begin, end) of its text that a token was made of. */
+typedef struct castor_hf_offsets {
+  size_t begin;
+  size_t end;
+} castor_hf_offsets;
+
 /* The result of one encoding; freed by castor_hf_encoding_free. */
 typedef struct castor_hf_encoding {
   const uint32_t* ids;      /* [size] */
@@ -41,17 +55,21 @@ typedef struct castor_hf_encoding {
   size_t size;
   bool truncated;
   bool stopped; /* there are no ids */
+  /* [size], of special tokens that were added 0 to 0; NULL unless asked for. Without the whitespace
+   * at either end. */
+  const castor_hf_offsets* offsets;
+  castor_hf_text_tokens texts[2]; /* likewise */
   void* owner;
 } castor_hf_encoding;
 
 /* Encodes `text`, or the pair `text`, `pair` when `pair` is not NULL, into at most `max_tokens`
  * tokens, cutting the longer text first. Of a long text no more is read than that takes, where the
- * pipeline allows (src/cut.rs). `stop`, unless NULL, is called with `stop_context` between parts of
- * a long text, and ends the work by returning true. */
+ * pipeline allows (src/cut.rs). Offsets take a little longer. `stop`, unless NULL, is called with
+ * `stop_context` between parts of a long text, and ends the work by returning true. */
 char* castor_hf_tokenizer_encode(const castor_hf_tokenizer* tokenizer, const uint8_t* text,
                                  size_t text_size, const uint8_t* pair, size_t pair_size,
-                                 size_t max_tokens, bool allow_special_tokens, bool (*stop)(void*),
-                                 void* stop_context, castor_hf_encoding* out);
+                                 size_t max_tokens, bool allow_special_tokens, bool with_offsets,
+                                 bool (*stop)(void*), void* stop_context, castor_hf_encoding* out);
 void castor_hf_encoding_free(castor_hf_encoding* encoding);
 
 /* ---- safetensors ---- */

@@ -1,5 +1,7 @@
 #include "engine/hf/tokenizer.h"
 
+#include <iterator>
+
 #include "absl/strings/str_cat.h"
 #include "engine/base/error.h"
 #include "engine/base/regular_file.h"
@@ -15,6 +17,18 @@ const uint8_t* Bytes(std::string_view text) {
 }
 
 bool CallStop(void* stop) { return (*static_cast<const std::function<bool()>*>(stop))(); }
+
+void Take(const castor_hf_encoding& encoding, TokenOffsets* offsets) {
+  *offsets = {};
+  if (encoding.offsets == nullptr) return;  // it was stopped
+  for (size_t i = 0; i < encoding.size; ++i) {
+    offsets->bytes.push_back({encoding.offsets[i].begin, encoding.offsets[i].end});
+  }
+  for (size_t i = 0; i < std::size(offsets->texts); ++i) {
+    const castor_hf_text_tokens& text = encoding.texts[i];
+    offsets->texts[i] = {.begin = text.begin, .end = text.end, .cut = text.cut};
+  }
+}
 
 }  // namespace
 
@@ -42,17 +56,19 @@ int64_t Tokenizer::added_tokens(bool pair) const {
 
 absl::StatusOr<bool> Tokenizer::Encode(std::string_view text, std::optional<std::string_view> pair,
                                        const EncodeOptions& options, std::vector<int64_t>* ids,
-                                       std::vector<int64_t>* type_ids) const {
+                                       std::vector<int64_t>* type_ids,
+                                       TokenOffsets* offsets) const {
   castor_hf_encoding encoding{};
   if (char* error = castor_hf_tokenizer_encode(
           handle_, Bytes(text), text.size(), pair ? Bytes(*pair) : nullptr, pair ? pair->size() : 0,
-          static_cast<size_t>(options.max_tokens), options.allow_special_tokens,
+          static_cast<size_t>(options.max_tokens), options.allow_special_tokens, offsets != nullptr,
           options.stop ? CallStop : nullptr, const_cast<std::function<bool()>*>(&options.stop),
           &encoding)) {
     return MakeError(Reason::kInternal, absl::StrCat("tokenizer: ", TakeError(error)));
   }
   ids->insert(ids->end(), encoding.ids, encoding.ids + encoding.size);
   type_ids->insert(type_ids->end(), encoding.type_ids, encoding.type_ids + encoding.size);
+  if (offsets != nullptr) Take(encoding, offsets);
   const bool truncated = encoding.truncated;
   const bool stopped = encoding.stopped;
   castor_hf_encoding_free(&encoding);

@@ -32,6 +32,25 @@ struct EncodeOptions {
   std::function<bool()> stop = {};
 };
 
+// Which part of its text each token of one encoding was made of.
+struct TokenOffsets {
+  struct Bytes {  // of UTF-8
+    size_t begin = 0;
+    size_t end = 0;
+    bool operator==(const Bytes&) const = default;
+  };
+  struct Text {
+    size_t begin = 0;  // its tokens among all
+    size_t end = 0;
+    size_t cut = SIZE_MAX;  // the byte where the first token begins that was cut off, if one was
+  };
+
+  // One per token, without the whitespace at either end; of special tokens that the post-processor
+  // added, nothing. A character that became several tokens is in each.
+  std::vector<Bytes> bytes;
+  Text texts[2];  // the text and its pair
+};
+
 class Tokenizer {
  public:
   // Reads `path`. Errors name the file. A tokenizer that could not answer for every text is one:
@@ -46,10 +65,12 @@ class Tokenizer {
   // the file's post-processor adds; returns whether anything was cut. Texts must be valid UTF-8.
   // Where the pipeline allows, a long text is read only as far as max_tokens needs; the ids are
   // those of the whole text. CANCELLED when stopped, with nothing appended. Requires
-  // options.max_tokens > added_tokens(pair.has_value()).
+  // options.max_tokens > added_tokens(pair.has_value()). `offsets`, unless null, is replaced by
+  // what is known of the tokens appended; that takes longer.
   absl::StatusOr<bool> Encode(std::string_view text, std::optional<std::string_view> pair,
                               const EncodeOptions& options, std::vector<int64_t>* ids,
-                              std::vector<int64_t>* type_ids) const;
+                              std::vector<int64_t>* type_ids,
+                              TokenOffsets* offsets = nullptr) const;
 
   // How many special tokens the post-processor adds to a text, or to a pair.
   int64_t added_tokens(bool pair) const;

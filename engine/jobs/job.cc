@@ -81,6 +81,8 @@ EncodeResult TakeResult(const Job& job, EncodeWork& work) {
   result.lengths = std::move(work.lengths);
   result.token_counts = std::move(work.token_counts);
   result.truncated = std::move(work.prepared.truncated);
+  result.spans = std::move(work.prepared.spans);
+  if (work.prompt != nullptr) result.prompt_name = work.prompt->name;
   result.report = MakeReport(job, work.kernel);
   return result;
 }

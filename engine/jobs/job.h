@@ -48,15 +48,17 @@ struct EncodeWork {
   std::string text;       // the copies of the request's texts
   ModelPtr model;
   Kernel kernel = Vanilla{};
-  encoder::Prepared prepared;  // filled by the tokenizer pool when the request brings texts
-  double tokenize_us = 0;      // time spent tokenizing, without the waits between slices
-  HostBuffer input;            // embeddings [tokens, hidden], if the request brings them
+  const Prompt* prompt = nullptr;  // of the model; before the texts
+  encoder::Prepared prepared;      // filled by the tokenizer pool when the request brings texts
+  double tokenize_us = 0;          // time spent tokenizing, without the waits between slices
+  HostBuffer input;                // embeddings [tokens, hidden], if the request brings them
   HostBuffer output;
   encoder::BatchItem item;  // points into `prepared`, `input` and `output`
   // Part of the answer, one entry per sequence. Allocated early, where OUT_OF_MEMORY can be
   // answered.
   std::vector<int64_t> lengths;
   std::vector<int64_t> token_counts;
+  std::vector<encoder::RowRange> pooled;  // what is pooled, where that is not all of each sequence
 };
 
 // What an execution reports for all requests of its batch.

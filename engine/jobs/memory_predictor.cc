@@ -8,6 +8,7 @@
 
 #include "engine/attention/count.h"
 #include "engine/encoder/output_shape.h"
+#include "engine/encoder/prompts.h"
 
 namespace castor {
 namespace {
@@ -101,7 +102,13 @@ MemoryNeed MemoryPredictor::Predict(const LoadedModel& model, const Kernel& kern
     workspace = Most(workspace, WorkspaceOf(alike.spec, cu_seqlens, cu_seqlens));
   }
   const encoder::Activations activations = model.encoder->activations();
-  const Count rows = activations.Of(tokens, sequences, encoder::OutputOf(request, info));
+  // A prompt that is not pooled makes a span of each sequence.
+  const Prompt* const prompt = encoder::PromptOf(request, info.prompts);
+  const auto ranges = static_cast<int64_t>(request.spans.ranges.size());
+  const bool leaves_out = prompt != nullptr && prompt->left_out > 0 && ranges == 0;
+  const EncodeOutput output = encoder::OutputOf(request, info);
+  const int64_t spans = output != EncodeOutput::kPooled ? 0 : leaves_out ? sequences : ranges;
+  const Count rows = activations.Of(tokens, sequences, output, spans);
   Count own = rows + workspace.own;
   Count shared = activations.batch() + workspace.shared;
   if (copies_) {

@@ -126,8 +126,8 @@ PredictedTime Predictor::Predict(const LoadedModel& model, const Kernel& kernel,
   return Corrected({model.generation, NameOf(kernel), {}}, Base(model, kernel, cu_seqlens));
 }
 
-std::vector<int32_t> Predictor::ExpectedOffsets(const LoadedModel& model,
-                                                const TextInput& input) const {
+std::vector<int32_t> Predictor::ExpectedOffsets(const LoadedModel& model, const TextInput& input,
+                                                size_t prompt_bytes) const {
   double ratio = kUsualBytesPerToken;
   {
     MutexLock lock(mu_);
@@ -138,7 +138,7 @@ std::vector<int32_t> Predictor::ExpectedOffsets(const LoadedModel& model,
   offsets.reserve(input.texts.size() + 1);
   const auto most = static_cast<double>(std::max<int64_t>(1, model.info.max_tokens));
   for (size_t i = 0; i < input.texts.size(); ++i) {
-    size_t bytes = input.texts[i].size();
+    size_t bytes = prompt_bytes + input.texts[i].size();
     if (i < input.pairs.size()) bytes += input.pairs[i].size();
     const double tokens = kSpecialTokens + static_cast<double>(bytes) / ratio;
     offsets.push_back(offsets.back() + static_cast<int32_t>(std::min(most, tokens)));
@@ -147,13 +147,13 @@ std::vector<int32_t> Predictor::ExpectedOffsets(const LoadedModel& model,
 }
 
 void Predictor::LearnTexts(const LoadedModel& model, const TextInput& input,
-                           const encoder::Prepared& prepared) {
+                           const encoder::Prepared& prepared, size_t prompt_bytes) {
   double bytes = 0;
   double tokens = 0;
   const size_t texts = std::min(input.texts.size(), static_cast<size_t>(prepared.sequences()));
   for (size_t i = 0; i < texts; ++i) {
     if (prepared.truncated[i]) continue;  // says nothing about the rest of the text
-    bytes += static_cast<double>(input.texts[i].size());
+    bytes += static_cast<double>(prompt_bytes + input.texts[i].size());
     if (i < input.pairs.size()) bytes += static_cast<double>(input.pairs[i].size());
     tokens += prepared.cu_seqlens[i + 1] - prepared.cu_seqlens[i] - kSpecialTokens;
   }

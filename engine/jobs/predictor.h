@@ -49,8 +49,10 @@ class Predictor {
   PredictedTime Predict(const LoadedModel& model, const Kernel& kernel,
                         std::span<const int32_t> cu_seqlens) const;
 
-  // The offsets that texts are expected to have once they are tokenized, by their bytes.
-  std::vector<int32_t> ExpectedOffsets(const LoadedModel& model, const TextInput& input) const;
+  // The offsets that texts are expected to have once they are tokenized, by their bytes and those
+  // of the prompt before each.
+  std::vector<int32_t> ExpectedOffsets(const LoadedModel& model, const TextInput& input,
+                                       size_t prompt_bytes = 0) const;
 
   // What is to be learned from a batch that has run. Holds nothing of its jobs.
   class Lesson;
@@ -64,7 +66,7 @@ class Predictor {
 
   // Texts of a model have been tokenized to these sequences.
   void LearnTexts(const LoadedModel& model, const TextInput& input,
-                  const encoder::Prepared& prepared);
+                  const encoder::Prepared& prepared, size_t prompt_bytes = 0);
 
   // Without what was learned.
   PredictedTime Base(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,

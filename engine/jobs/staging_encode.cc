@@ -5,6 +5,7 @@
 #include "engine/attention/count.h"
 #include "engine/attention/finite.h"
 #include "engine/encoder/output_shape.h"
+#include "engine/encoder/prompts.h"
 #include "engine/jobs/staging.h"
 
 namespace castor {
@@ -12,6 +13,10 @@ namespace {
 
 // Host memory per token: its id and its type id.
 constexpr int64_t kBytesPerToken = 2 * sizeof(int64_t);
+
+// Per range of spans: as the request has it, in order, and what became of it.
+constexpr int64_t kBytesPerSpan = sizeof(Spans::Range) + sizeof(uint32_t) + sizeof(PooledSpan) +
+                                  sizeof(encoder::RowRange) + 2 * sizeof(int64_t);
 
 int64_t TextBytes(const TextInput& input) {
   size_t bytes = 0;
@@ -71,13 +76,39 @@ absl::Status StageEmbeddings(const EmbeddingInput& input, bool check_finite, int
 
 // What the answer reports of each sequence.
 void CountSequences(EncodeWork* work) {
+  const std::vector<Spans::Range>& ranges = work->request.spans.ranges;
   const bool per_token = encoder::PerToken(work->model->info, work->item.output_kind);
+  const int64_t each = ranges.empty() ? 1 : 0;
   const std::vector<int32_t>& offsets = work->prepared.cu_seqlens;
   for (size_t i = 0; i + 1 < offsets.size(); ++i) {
     const int64_t tokens = offsets[i + 1] - offsets[i];
     work->token_counts.push_back(tokens);
-    work->lengths.push_back(per_token ? tokens : 1);
+    work->lengths.push_back(per_token ? tokens : each);
   }
+  for (const Spans::Range& range : ranges) ++work->lengths[static_cast<size_t>(range.sequence)];
+}
+
+// What the request has pooled: its spans; or of each sequence what the prompt does not take; or
+// everything, which needs no list.
+std::vector<encoder::RowRange> PooledRows(const EncodeWork& work) {
+  const std::vector<int32_t>& offsets = work.prepared.cu_seqlens;
+  std::vector<encoder::RowRange> rows;
+  for (size_t i = 0; i < work.prepared.spans.size(); ++i) {
+    const PooledSpan& span = work.prepared.spans[i];
+    const int32_t first = offsets[static_cast<size_t>(work.request.spans.ranges[i].sequence)];
+    // Ranges of no rows are all alike.
+    rows.push_back(span.begin == span.end
+                       ? encoder::RowRange{}
+                       : encoder::RowRange{first + span.begin, first + span.end});
+  }
+  const bool pools = work.item.output_kind == EncodeOutput::kPooled;
+  if (!rows.empty() || !pools || work.prompt == nullptr || work.prompt->left_out == 0) return rows;
+  for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+    const int32_t first = std::min(offsets[i + 1], offsets[i] + work.prompt->left_out);
+    rows.push_back(first == offsets[i + 1] ? encoder::RowRange{}
+                                           : encoder::RowRange{first, offsets[i + 1]});
+  }
+  return rows;
 }
 
 }  // namespace
@@ -90,9 +121,13 @@ Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int
     bytes += embeddings->values.size_bytes();
   }
   const EncodeOutput output = encoder::OutputOf(request, info);
-  const attention::Count rows = encoder::PerToken(info, output) ? tokens : Sequences(request);
+  const auto spans = static_cast<int64_t>(request.spans.ranges.size());
+  const attention::Count rows = spans > 0                         ? spans
+                                : encoder::PerToken(info, output) ? tokens
+                                                                  : Sequences(request);
   const int64_t row_bytes = Dimensions(request, info) * static_cast<int64_t>(sizeof(float));
   bytes += rows * (row_bytes + SparseBytes(output, row_bytes));
+  bytes += attention::Count(spans) * kBytesPerSpan;
   Cost cost;
   cost.tokens = tokens;
   cost.bytes = bytes.value();
@@ -108,6 +143,7 @@ std::unique_ptr<Job> OpenEncode(EncodeRequest request, ModelPtr model, Kernel ke
   EncodeWork& work = job->work.emplace<EncodeWork>();
   work.request = std::move(request);
   if (auto* texts = std::get_if<TextInput>(&work.request.input)) OwnTexts(texts, &work.text);
+  work.prompt = encoder::PromptOf(work.request, model->info.prompts);
   work.model = std::move(model);
   work.kernel = std::move(kernel);
   return job;
@@ -132,6 +168,8 @@ absl::Status StageEncode(HostPool& pool, Job* job) {
   item.normalize = request.normalize.value_or(info.normalize);
   item.dimensions = Dimensions(request, info);
   CountSequences(&work);
+  work.pooled = PooledRows(work);
+  item.spans = work.pooled;
   if (const auto* embeddings = std::get_if<EmbeddingInput>(&request.input)) {
     auto status = StageEmbeddings(*embeddings, request.check_finite, info.hidden_size, pool, &work);
     if (!status.ok()) return status;
@@ -147,6 +185,7 @@ absl::Status StageEncode(HostPool& pool, Job* job) {
   job->query_tokens = job->tokens;
   job->reservation.Adjust(
       job->tokens, job->tokens * kBytesPerToken +
+                       static_cast<int64_t>(work.request.spans.ranges.size()) * kBytesPerSpan +
                        static_cast<int64_t>(work.input.size() + work.output.size()) +
                        SparseBytes(item.output_kind, static_cast<int64_t>(work.output.size())));
   // The input is no longer needed, and the caller's memory must not be read again.

@@ -120,7 +120,8 @@ void TokenizerPool::Run() {
 
 absl::Status TokenizerPool::Finish(Job* job) {
   const EncodeWork& work = std::get<EncodeWork>(job->work);
-  predictor_.LearnTexts(*work.model, std::get<TextInput>(work.request.input), work.prepared);
+  predictor_.LearnTexts(*work.model, std::get<TextInput>(work.request.input), work.prepared,
+                        work.prompt == nullptr ? 0 : work.prompt->text.size());
   job->memory = memory_.Predict(*work.model, work.kernel, work.request, work.prepared.cu_seqlens);
   if (auto status = job->reservation.CheckMemory(job->memory); !status.ok()) return status;
   if (auto status = StageEncode(host_pool_, job); !status.ok()) return status;

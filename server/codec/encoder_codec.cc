@@ -41,6 +41,17 @@ absl::Status ConvertPooling(int32_t pooling, std::optional<Pooling>* out) {
   return ConvertEnum(kPoolings, pooling, "pooling", &out->emplace());
 }
 
+absl::Status ConvertSpans(const std::optional<wire::Spans>& spans, Spans* out) {
+  if (!spans.has_value()) return absl::OkStatus();
+  if (spans->ranges.empty()) return InvalidField("spans.ranges", "needs at least one entry");
+  out->ranges.reserve(spans->ranges.size());
+  for (const wire::SpanRange& range : spans->ranges) {
+    out->ranges.push_back({range.sequence, range.begin, range.end, range.pair});
+  }
+  if (spans->unit == v1::Spans::UNIT_DEFAULT) return absl::OkStatus();
+  return ConvertEnum(kSpanUnits, spans->unit, "spans.unit", &out->unit.emplace());
+}
+
 absl::Status ConvertRequest(wire::EncodeRequest from, RequestRegions& regions, EncodeRequest* out) {
   if (absl::Status s = ConvertInput(from, regions, out); !s.ok()) return s;
   if (absl::Status s = ConvertKernel(from.kernel, CastTensorsFrom::kModel, regions, &out->kernel);
@@ -50,6 +61,8 @@ absl::Status ConvertRequest(wire::EncodeRequest from, RequestRegions& regions, E
   if (absl::Status s = ConvertOutput(from.output, &out->output); !s.ok()) return s;
   if (absl::Status s = ConvertPooling(from.pooling, &out->pooling); !s.ok()) return s;
   if (absl::Status s = ConvertPriority(from.priority, &out->call); !s.ok()) return s;
+  if (absl::Status s = ConvertSpans(from.spans, &out->spans); !s.ok()) return s;
+  if (from.prompt_name.has_value()) out->prompt_name.emplace(*from.prompt_name);
   out->model = from.model;
   out->normalize = from.normalize;
   out->dimensions = from.dimensions;
@@ -80,6 +93,14 @@ grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult 
   message.mutable_lengths()->Assign(result.lengths.begin(), result.lengths.end());
   message.mutable_token_counts()->Assign(result.token_counts.begin(), result.token_counts.end());
   message.mutable_truncated()->Assign(result.truncated.begin(), result.truncated.end());
+  message.mutable_spans()->Reserve(static_cast<int>(result.spans.size()));
+  for (const PooledSpan& span : result.spans) {
+    v1::PooledSpan* const added = message.add_spans();
+    added->set_begin(span.begin);
+    added->set_end(span.end);
+    added->set_truncated(span.truncated);
+  }
+  message.set_prompt_name(std::move(result.prompt_name));
   for (std::string& label : result.labels) message.add_labels(std::move(label));
   FillReports(result.report, total_us, &message);
   if (!result.sparse.has_value()) {

@@ -39,6 +39,12 @@ inline constexpr KernelNames kKernelNameRows = [] {
 inline constexpr const auto& kKernelNames = kKernelNameRows.rows;
 static_assert(v1::KernelName_MAX == kKernelCount, "kernel.proto and the table list the same");
 
+inline constexpr EnumRow<v1::Spans_Unit, Spans::Unit> kSpanUnits[] = {
+    {v1::Spans::CHARACTERS, Spans::Unit::kCharacters},
+    {v1::Spans::BYTES, Spans::Unit::kBytes},
+    {v1::Spans::TOKENS, Spans::Unit::kTokens},
+};
+
 inline constexpr EnumRow<v1::Cast_Clustering, Cast::Clustering> kClusterings[] = {
     {v1::Cast::TOP_K, Cast::Clustering::kTopK},
     {v1::Cast::SINGLE_ASSIGNMENT_TOP_K, Cast::Clustering::kSingleAssignmentTopK},

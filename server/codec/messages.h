@@ -158,6 +158,24 @@ struct EmbeddingBatch {
                            Field<"lengths", 2, &EmbeddingBatch::lengths>>;
 };
 
+struct SpanRange {
+  int32_t sequence = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool pair = false;
+
+  using Fields =
+      FieldList<Field<"sequence", 1, &SpanRange::sequence>, Field<"begin", 2, &SpanRange::begin>,
+                Field<"end", 3, &SpanRange::end>, Field<"pair", 4, &SpanRange::pair>>;
+};
+
+struct Spans {
+  int32_t unit = 0;
+  Repeated<SpanRange> ranges;
+
+  using Fields = FieldList<Field<"unit", 1, &Spans::unit>, Field<"ranges", 2, &Spans::ranges>>;
+};
+
 struct EncodeRequest {
   Text request_id;
   Text model;
@@ -170,6 +188,8 @@ struct EncodeRequest {
   std::optional<bool> truncate;
   int32_t priority = 0;
   std::optional<bool> check_finite;
+  std::optional<Spans> spans;
+  std::optional<Text> prompt_name;
 
   using Fields = FieldList<
       Field<"request_id", 1, &EncodeRequest::request_id>, Field<"model", 2, &EncodeRequest::model>,
@@ -181,7 +201,9 @@ struct EncodeRequest {
       Field<"dimensions", 14, &EncodeRequest::dimensions>,
       Field<"truncate", 15, &EncodeRequest::truncate>,
       Field<"priority", 16, &EncodeRequest::priority>,
-      Field<"check_finite", 17, &EncodeRequest::check_finite>>;
+      Field<"check_finite", 17, &EncodeRequest::check_finite>,
+      Field<"spans", 18, &EncodeRequest::spans>,
+      Field<"prompt_name", 19, &EncodeRequest::prompt_name>>;
 };
 
 }  // namespace castor::server::wire

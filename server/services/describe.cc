@@ -46,6 +46,13 @@ v1::Model ToProto(const ModelInfo& model) {
   for (const EncodeOutput output : model.outputs) {
     result.add_outputs(ToWire(kEncodeOutputs, output));
   }
+  for (const Prompt& prompt : model.prompts.all) {
+    v1::Model::Prompt* const added = result.add_prompts();
+    added->set_name(prompt.name);
+    added->set_text(prompt.text);
+    added->set_left_out(prompt.left_out);
+  }
+  result.set_default_prompt(model.prompts.default_name);
   for (const std::string& label : model.labels) result.add_labels(label);
   result.set_token_labels(model.token_labels);
   result.set_parameters(model.parameters);

@@ -36,6 +36,7 @@ struct Wanted {
   Pooling pooling = Pooling::kMean;
   bool normalize = true;
   int64_t dimensions = 0;
+  size_t spans = 0;  // pooled instead of the sequences, if not 0
   uint32_t seed = 0;
 };
 
@@ -56,6 +57,14 @@ EncodeRequest RequestFor(const Wanted& wanted, const std::string& model, const T
   request.pooling = wanted.pooling;
   request.normalize = wanted.normalize;
   request.dimensions = wanted.dimensions;
+  for (size_t i = 0; i < wanted.spans; ++i) {
+    const size_t sequence = random() % wanted.lengths.size();
+    const int64_t length = wanted.lengths[sequence], begin = random() % length;
+    request.spans.ranges.push_back(
+        {.sequence = static_cast<int32_t>(sequence),
+         .begin = begin,
+         .end = begin + 1 + static_cast<int64_t>(random()) % (length - begin)});
+  }
   return request;
 }
 
@@ -126,6 +135,7 @@ void CheckEncoder(const std::string& device, uint32_t seed, Report& report) {
     w.pooling = kAllPoolings[random() % std::size(kAllPoolings)];
     w.normalize = random() % 2;
     w.dimensions = random() % 3 == 0 ? 64 : 0;
+    if (w.output == EncodeOutput::kPooled && random() % 3 == 0) w.spans = 1 + random() % 30;
   }
   for (const auto& [model, tolerance] :
        {std::pair(kFloatModel, 1e-4), std::pair(kBrainModel, 0.1)}) {

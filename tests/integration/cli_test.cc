@@ -249,6 +249,45 @@ TEST_F(CliEncodeTest, TokenIdsPairsAndTokenRows) {
   EXPECT_EQ(pair["sequences"][0]["rows"][0].size(), 4u);
 }
 
+// A row per span is the mean of the span's token rows, which the same text gives.
+TEST_F(CliEncodeTest, SpansAndTheLinesOfADocumentArePooledByThemselves) {
+  const std::string text = "A caf\u00e9 opens.\n\nIt \U0001f408 sells tea.\n";
+  WriteFile(InFolder("document"), text);
+  const json tokens = json::parse(
+      OutputOf({"encode", text, "--token-embeddings", "-o", "json"}))["sequences"][0]["rows"];
+  const auto expect_means = [&](const json& answer) {
+    const json& sequence = answer["sequences"][0];
+    ASSERT_EQ(sequence["rows"].size(), 2u);
+    for (size_t i = 0; i < 2; ++i) {
+      const size_t begin = sequence["spans"][i]["begin"], end = sequence["spans"][i]["end"];
+      ASSERT_LT(begin, end);
+      for (size_t d = 0; d < 384; d += 7) {
+        double mean = 0;
+        for (size_t t = begin; t < end; ++t) mean += tokens[t][d].get<double>();
+        ASSERT_NEAR(sequence["rows"][i][d].get<double>(), mean / static_cast<double>(end - begin),
+                    1e-5);
+      }
+    }
+    EXPECT_EQ(sequence["spans"][0]["end"], sequence["spans"][1]["begin"]);
+  };
+  const json document = json::parse(
+      OutputOf({"encode", "--document", InFolder("document"), "--no-normalize", "-o", "json"}));
+  expect_means(document);
+  EXPECT_EQ(document["sequences"][0]["spans"][1]["input"], "It \U0001f408 sells tea.");
+  expect_means(json::parse(
+      OutputOf({"encode", text, "--spans", "0:13,15:30", "--no-normalize", "-o", "json"})));
+  expect_means(json::parse(OutputOf({"encode", text, "--spans", "0:14,16:34", "--span-unit",
+                                     "bytes", "--no-normalize", "-o", "json"})));
+  EXPECT_THAT(OutputOf({"encode", "--document", "-"}, text), HasSubstr("one row per span"));
+
+  EXPECT_THAT(ErrorOf(1, {"encode", "a cat", "--spans", "0:6"}), HasSubstr("spans.ranges[0].end"));
+  EXPECT_THAT(ErrorOf(2, {"encode", "a cat", "--spans", "0-5"}), HasSubstr("BEGIN:END"));
+  EXPECT_THAT(ErrorOf(2, {"encode", "--document", "-"}, " \n\n"), HasSubstr("no text"));
+  ErrorOf(2, {"encode", "a cat", "--spans", "0:5", "--token-embeddings"});
+  EXPECT_THAT(ErrorOf(1, {"encode", "a cat", "--prompt", "query"}), HasSubstr("has none"));
+  OutputOf({"encode", "a cat", "--no-prompt"});
+}
+
 TEST_F(CliEncodeTest, ModelsAreListedAndUnknownOnesNotFound) {
   EXPECT_THAT(OutputOf({"models"}), HasSubstr("minilm  bert"));
   EXPECT_EQ(json::parse(OutputOf({"models", "minilm", "-o", "json"}))[0]["hidden_size"], "384");

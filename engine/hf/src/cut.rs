@@ -4,9 +4,9 @@
 //! For pipelines of which neither kind of cut can be shown to be safe (regular expressions of their
 //! own, normalizers with a memory) there are none.
 
+use crate::long_word::Shortened;
 use crate::space_cut::SpaceCuts;
 use crate::word_cut::WordCuts;
-use std::borrow::Cow;
 use tokenizers::Tokenizer;
 
 pub enum Cuts {
@@ -48,10 +48,10 @@ impl Cuts {
     }
 
     /// A text with the same tokens as `part`, perhaps a shorter one.
-    pub fn shorten<'a>(&self, part: &'a str) -> Cow<'a, str> {
+    pub fn shorten<'a>(&self, part: &'a str) -> Shortened<'a> {
         match self {
             Cuts::Words(words) => words.shorten(part),
-            Cuts::Spaces(_) => Cow::Borrowed(part),
+            Cuts::Spaces(_) => Shortened::whole(part),
         }
     }
 }

@@ -7,6 +7,7 @@ mod cut;
 mod emitted;
 mod header;
 mod long_word;
+mod offsets;
 mod progress;
 mod safetensors_file;
 mod space_cut;

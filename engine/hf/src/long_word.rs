@@ -46,8 +46,8 @@ impl LongWords {
     }
 
     /// A text with the same tokens.
-    pub fn shorten<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let mut short = String::new();
+    pub fn shorten<'a>(&self, text: &'a str) -> Shortened<'a> {
+        let mut short = Shortened::default();
         let mut copied = 0; // bytes of `text`
         let mut letters = Letters::default();
         for (at, c) in text.char_indices() {
@@ -60,10 +60,10 @@ impl LongWords {
         }
         self.leave_out(text, &mut copied, &mut short, &letters, text.len());
         if copied == 0 {
-            return Cow::Borrowed(text);
+            return Shortened::whole(text);
         }
-        short.push_str(&text[copied..]);
-        Cow::Owned(short)
+        short.text.to_mut().push_str(&text[copied..]);
+        short
     }
 
     /// Of letters that end at `end`, those in the middle.
@@ -71,20 +71,45 @@ impl LongWords {
         &self,
         text: &str,
         copied: &mut usize,
-        short: &mut String,
+        short: &mut Shortened,
         letters: &Letters,
         end: usize,
     ) {
         if letters.count <= 2 * self.kept {
             return;
         }
-        short.push_str(&text[*copied..letters.middle]);
+        short.text.to_mut().push_str(&text[*copied..letters.middle]);
         *copied = text[..end]
             .char_indices()
             .rev()
             .filter(|&(_, c)| self.characters.is_letter(c))
             .nth(self.kept - 1)
             .map_or(end, |(at, _)| at);
+        let already = short.gaps.last().map_or(0, |gap| gap.1);
+        let left_out = already + *copied - letters.middle;
+        short.gaps.push((short.text.len(), left_out));
+    }
+}
+
+/// A text of which parts were left out.
+#[derive(Default)]
+pub struct Shortened<'a> {
+    pub text: Cow<'a, str>,
+    gaps: Vec<(usize, usize)>, // where bytes are missing in `text`, and how many up to there
+}
+
+impl<'a> Shortened<'a> {
+    pub fn whole(text: &'a str) -> Shortened<'a> {
+        Shortened {
+            text: Cow::Borrowed(text),
+            gaps: Vec::new(),
+        }
+    }
+
+    /// Where the byte `at` of `text` was before.
+    pub fn before(&self, at: usize) -> usize {
+        let passed = self.gaps.partition_point(|gap| gap.0 <= at);
+        at + passed.checked_sub(1).map_or(0, |last| self.gaps[last].1)
     }
 }
 

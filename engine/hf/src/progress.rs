@@ -2,8 +2,8 @@
 
 use crate::boundary::Error;
 use crate::cut::Cuts;
-use std::borrow::Cow;
-use tokenizers::{Encoding, Tokenizer};
+use crate::long_word::Shortened;
+use tokenizers::{Encoding, Offsets, Tokenizer};
 
 /// Called between the parts of a long text; true: the result is no longer needed.
 pub type Stop<'a> = &'a dyn Fn() -> bool;
@@ -17,14 +17,18 @@ const MAX_PART: usize = 1 << 14;
 // A part that is longer for want of a place to cut.
 const LONG_PART: usize = 1 << 15;
 
+type Token = (u32, u32, Offsets); // id, type id, bytes of the text
+
 pub struct Progress<'a> {
     tokenizer: &'a Tokenizer,
     cuts: Option<&'a Cuts>,
     room: usize,
+    offsets: bool, // whether tokens say where they come from; else all say 0 to 0
+    text: &'a str,
     rest: &'a str,
     started: bool,
     part: usize,             // bytes to take next, at least
-    kept: Vec<(u32, u32)>,   // ids and type ids, room + 2 at most
+    kept: Vec<Token>,        // room + 2 at most
     whole: Option<Encoding>, // for a text of one part that fits, instead of `kept`
     pub tokens: usize,       // of what was read
 }
@@ -36,11 +40,14 @@ impl<'a> Progress<'a> {
         cuts: Option<&'a Cuts>,
         text: &'a str,
         room: usize,
+        offsets: bool,
     ) -> Progress<'a> {
         Progress {
             tokenizer,
             cuts,
             room,
+            offsets,
+            text,
             rest: text,
             started: false,
             part: room
@@ -65,25 +72,37 @@ impl<'a> Progress<'a> {
             Some(cuts) => cuts.first_part(self.rest, self.part),
             None => self.rest.len(),
         };
+        let before = self.text.len() - self.rest.len();
         let (part, rest) = self.rest.split_at(size);
         let short = match self.cuts {
             Some(cuts) if size > LONG_PART => cuts.shorten(part),
-            _ => Cow::Borrowed(part),
+            _ => Shortened::whole(part),
         };
-        let encoding = self.tokenizer.encode_fast(short, false)?;
+        let encoding = if self.offsets {
+            self.tokenizer.encode(&*short.text, false)?
+        } else {
+            self.tokenizer.encode_fast(&*short.text, false)?
+        };
         self.rest = match self.cuts {
             Some(cuts) => cuts.skip(rest),
             None => rest,
         };
         self.part = (2 * self.part).min(MAX_PART);
         self.tokens += encoding.len();
-        if !self.started && self.rest.is_empty() && self.tokens <= self.room {
+        let all = !self.started && self.rest.is_empty() && self.tokens <= self.room;
+        if all && !self.offsets {
             self.whole = Some(encoding);
         } else {
             let room = (self.room + 2).saturating_sub(self.kept.len());
-            let ids = encoding.get_ids().iter().copied();
-            self.kept
-                .extend(ids.zip(encoding.get_type_ids().iter().copied()).take(room));
+            for token in 0..encoding.len().min(room) {
+                let mut bytes = (0, 0);
+                if self.offsets {
+                    let (begin, end) = encoding.get_offsets()[token];
+                    bytes = (before + short.before(begin), before + short.before(end));
+                }
+                let type_id = encoding.get_type_ids()[token];
+                self.kept.push((encoding.get_ids()[token], type_id, bytes));
+            }
         }
         self.started = true;
         Ok(true)
@@ -112,7 +131,7 @@ impl<'a> Progress<'a> {
             None => self
                 .kept
                 .into_iter()
-                .map(|(id, type_id)| (id, String::new(), (0, 0), None, type_id))
+                .map(|(id, type_id, bytes)| (id, String::new(), bytes, None, type_id))
                 .collect(),
         }
     }

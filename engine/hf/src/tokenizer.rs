@@ -3,11 +3,12 @@
 use crate::boundary::{bytes, guarded, Error};
 use crate::cut::Cuts;
 use crate::emitted::Emitted;
+use crate::offsets::{Bytes, Cut, TextTokens, TokenOffsets};
 use crate::progress::{compare, Progress, Stop};
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
 use tokenizers::tokenizer::{truncate_encodings, TruncationParams};
-use tokenizers::{Encoding, Tokenizer};
+use tokenizers::{Encoding, Offsets, Tokenizer};
 
 pub struct Handle {
     plain: Tokenizer, // treats special tokens in a text as text
@@ -54,13 +55,15 @@ impl Handle {
         pair: Option<&str>,
         max_tokens: usize,
         allow_special_tokens: bool,
+        with_offsets: bool,
         stop: Stop,
-    ) -> Result<Option<(Encoding, bool)>, Error> {
+    ) -> Result<Option<Encoded>, Error> {
         let room = max_tokens
             .checked_sub(self.added_tokens(pair.is_some()))
             .ok_or("max_tokens leaves no room for the special tokens")?;
         let tokenizer = self.tokenizer(allow_special_tokens);
-        let part = |text| Progress::new(tokenizer, self.cuts.as_ref(), text, room);
+        let cuts = self.cuts.as_ref();
+        let part = |text| Progress::new(tokenizer, cuts, text, room, with_offsets);
         let mut first = part(text);
         let mut second = pair.map(part);
         if !first.fill(stop)? {
@@ -78,14 +81,44 @@ impl Handle {
         };
         let (mut first, mut second) =
             truncate_encodings(first.encoding(), second.map(Progress::encoding), &params)?;
-        // The overflow is of no use, and post-processing would process it too.
-        first.take_overflowing();
-        if let Some(second) = second.as_mut() {
-            second.take_overflowing();
+        // The overflow is of no further use, and post-processing would process it too.
+        let mut cuts = vec![Cut {
+            text,
+            kept: first.len(),
+            next: take_next(&mut first),
+        }];
+        if let (Some(second), Some(text)) = (second.as_mut(), pair) {
+            cuts.push(Cut {
+                text,
+                kept: second.len(),
+                next: take_next(second),
+            });
         }
         let encoding = tokenizer.post_process(first, second, true)?;
-        Ok(Some((encoding, tokens > room)))
+        let offsets = match with_offsets {
+            true => Some(TokenOffsets::of(&encoding, &cuts)?),
+            false => None,
+        };
+        Ok(Some(Encoded {
+            encoding,
+            truncated: tokens > room,
+            offsets,
+        }))
     }
+}
+
+#[derive(Default)]
+struct Encoded {
+    encoding: Encoding,
+    truncated: bool,
+    offsets: Option<TokenOffsets>, // if they were asked for
+}
+
+/// Drops what truncation cut off, and says where its first token comes from.
+fn take_next(encoding: &mut Encoding) -> Option<Offsets> {
+    let overflow = encoding.take_overflowing();
+    let first = overflow.first()?;
+    first.get_offsets().first().copied()
 }
 
 /// # Safety
@@ -143,6 +176,8 @@ pub struct EncodingView {
     size: usize,
     truncated: bool,
     stopped: bool,
+    offsets: *const Bytes,
+    texts: [TextTokens; 2],
     owner: *mut c_void,
 }
 
@@ -157,6 +192,7 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
     pair_size: usize,
     max_tokens: usize,
     allow_special_tokens: bool,
+    with_offsets: bool,
     stop: Option<unsafe extern "C" fn(*mut c_void) -> bool>,
     stop_context: *mut c_void,
     out: *mut EncodingView,
@@ -169,17 +205,26 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
             Some(std::str::from_utf8(bytes(pair, pair_size))?)
         };
         let stop = || stop.is_some_and(|stop| stop(stop_context));
-        let encoded = (*tokenizer).encode(text, pair, max_tokens, allow_special_tokens, &stop)?;
+        let encoded = (*tokenizer).encode(
+            text,
+            pair,
+            max_tokens,
+            allow_special_tokens,
+            with_offsets,
+            &stop,
+        )?;
         let stopped = encoded.is_none();
-        let (encoding, truncated) = encoded.unwrap_or_default();
-        let encoding = Box::new(encoding);
+        let encoded = Box::new(encoded.unwrap_or_default());
+        let offsets = encoded.offsets.as_ref();
         *out = EncodingView {
-            ids: encoding.get_ids().as_ptr(),
-            type_ids: encoding.get_type_ids().as_ptr(),
-            size: encoding.len(),
-            truncated,
+            ids: encoded.encoding.get_ids().as_ptr(),
+            type_ids: encoded.encoding.get_type_ids().as_ptr(),
+            size: encoded.encoding.len(),
+            truncated: encoded.truncated,
             stopped,
-            owner: Box::into_raw(encoding).cast(),
+            offsets: offsets.map_or(std::ptr::null(), |offsets| offsets.bytes.as_ptr()),
+            texts: offsets.map_or([TextTokens::NONE; 2], |offsets| offsets.texts),
+            owner: Box::into_raw(encoded).cast(),
         };
         Ok(())
     })
@@ -191,6 +236,6 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
 pub unsafe extern "C" fn castor_hf_encoding_free(encoding: *mut EncodingView) {
     let owner = std::mem::replace(&mut (*encoding).owner, std::ptr::null_mut());
     if !owner.is_null() {
-        drop(Box::from_raw(owner.cast::<Encoding>()));
+        drop(Box::from_raw(owner.cast::<Encoded>()));
     }
 }

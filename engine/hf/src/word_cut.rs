@@ -13,8 +13,7 @@
 //!   of a word as the end of a text is.
 
 use crate::characters::{Characters, Rules, Words};
-use crate::long_word::LongWords;
-use std::borrow::Cow;
+use crate::long_word::{LongWords, Shortened};
 use tokenizers::{
     AddedToken, NormalizedString, Normalizer, NormalizerWrapper, PreTokenizerWrapper, Tokenizer,
 };
@@ -156,10 +155,10 @@ impl WordCuts {
     }
 
     /// A text with the same tokens as `part`, perhaps a shorter one.
-    pub fn shorten<'a>(&self, part: &'a str) -> Cow<'a, str> {
+    pub fn shorten<'a>(&self, part: &'a str) -> Shortened<'a> {
         match &self.long_words {
             Some(long_words) => long_words.shorten(part),
-            None => Cow::Borrowed(part),
+            None => Shortened::whole(part),
         }
     }
 }

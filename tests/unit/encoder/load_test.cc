@@ -268,8 +268,27 @@ TEST(LoadTest, RefusesSettingsThatWouldChangeTheText) {
               HasSubstr("do_lower_case"));
   EXPECT_THAT(with("sentence_bert_config.json", R"({"max_seq_length": 3})"),
               HasSubstr("no room for text"));
-  EXPECT_THAT(with("config_sentence_transformers.json", R"({"default_prompt_name": "query"})"),
-              HasSubstr("default_prompt_name"));
+  const auto prompts = [&](const std::string& text) {
+    return with("config_sentence_transformers.json", text);
+  };
+  EXPECT_EQ(prompts(R"({"prompts": {"query": "the ", "none": ""}, "default_prompt_name": "none"})"),
+            "");
+  EXPECT_EQ(prompts(R"({"prompts": {}, "default_prompt_name": null})"), "");
+  EXPECT_THAT(prompts(R"({"default_prompt_name": "query"})"), HasSubstr("default_prompt_name"));
+  EXPECT_THAT(prompts(R"({"prompts": ["query"]})"), HasSubstr("prompts: must be an object"));
+  EXPECT_THAT(prompts(R"({"prompts": {"query": 7}})"),
+              HasSubstr("prompts.query: must be a string"));
+  EXPECT_THAT(prompts(R"({"prompts": {"": "the"}})"), HasSubstr("empty name"));
+  EXPECT_THAT(
+      prompts(R"({"prompts": {"q": "[SEP] the"}})"),
+      AllOf(HasSubstr("config_sentence_transformers.json"), HasSubstr("prompts.q: holds a")));
+  std::string long_prompt;
+  for (int i = 0; i < 31; ++i) long_prompt += "the ";
+  EXPECT_THAT(prompts(R"({"prompts": {"q": ")" + long_prompt + R"("}})"),
+              HasSubstr("prompts.q: leaves no room"));
+  EXPECT_THAT(with("1_Pooling/config.json",
+                   R"({"pooling_mode_weightedmean_tokens": true, "include_prompt": false})"),
+              HasSubstr("include_prompt"));
 }
 
 TEST(LoadTest, RefusesATokenizerOfAnotherModel) {

@@ -1,6 +1,6 @@
-// Long texts are tokenized in parts, and only as far as a model's length needs. The ids are
-// compared with those of the whole text, for pipelines and texts in which a bad cut would change
-// them.
+// Long texts are tokenized in parts, and only as far as a model's length needs. The ids, and the
+// bytes that each token was made of, are compared with those of the whole text, for pipelines and
+// texts in which a bad cut would change them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -201,12 +201,31 @@ class LongTextTest : public testing::Test, protected Seeded {
 };
 
 // The ids of all of `text`, without the special tokens around them.
-std::vector<int64_t> AllIds(const Tokenizer& tokenizer, std::string_view text, bool special) {
+std::vector<int64_t> AllIds(const Tokenizer& tokenizer, std::string_view text, bool special,
+                            TokenOffsets* offsets = nullptr) {
   std::vector<int64_t> ids, types;
   const auto cut = tokenizer.Encode(
-      text, {}, {.max_tokens = kWhole, .allow_special_tokens = special}, &ids, &types);
+      text, {}, {.max_tokens = kWhole, .allow_special_tokens = special}, &ids, &types, offsets);
   EXPECT_TRUE(cut.ok() && !*cut);
   return {ids.begin() + 1, ids.end() - 1};
+}
+
+// That the tokenizer says of the text's first tokens, and of the one behind them, what it says of
+// them when nothing is cut.
+void ExpectOffsets(const TokenOffsets& offsets, int which, const TokenOffsets& all) {
+  const TokenOffsets::Text &text = offsets.texts[which], &whole = all.texts[0];
+  for (size_t i = 0; text.begin + i < text.end; ++i) {
+    const TokenOffsets::Bytes bytes = offsets.bytes[text.begin + i];
+    const TokenOffsets::Bytes expected = all.bytes[whole.begin + i];
+    ASSERT_EQ(bytes.begin, expected.begin) << "token " << i;
+    ASSERT_EQ(bytes.end, expected.end) << "token " << i;
+  }
+  const size_t kept = text.end - text.begin;
+  if (kept == whole.end - whole.begin) {
+    ASSERT_EQ(text.cut, SIZE_MAX);
+  } else {
+    ASSERT_EQ(text.cut, all.bytes[whole.begin + kept].begin);
+  }
 }
 
 void Append(const std::vector<int64_t>& from, size_t count, std::vector<int64_t>* ids) {
@@ -233,7 +252,8 @@ std::vector<int64_t> CutPair(const std::vector<int64_t>& a, const std::vector<in
 void ExpectAsWhole(const Tokenizer& tokenizer, const Tokenizer& whole, std::string_view text,
                    std::string_view pair, int64_t max_tokens, bool special) {
   const EncodeOptions options{.max_tokens = max_tokens, .allow_special_tokens = special};
-  const std::vector<int64_t> all = AllIds(whole, text, special);
+  TokenOffsets all_offsets, other_offsets, offsets;
+  const std::vector<int64_t> all = AllIds(whole, text, special, &all_offsets);
   std::vector<int64_t> ids, types, expected = {kCls};
   absl::StatusOr<bool> cut = tokenizer.Encode(text, {}, options, &ids, &types);
   ASSERT_TRUE(cut.ok()) << cut.status();
@@ -241,14 +261,24 @@ void ExpectAsWhole(const Tokenizer& tokenizer, const Tokenizer& whole, std::stri
   Append(all, std::min(room, all.size()), &expected);
   ASSERT_EQ(ids, expected);
   ASSERT_EQ(*cut, all.size() > room);
+  ids.clear();
+  ASSERT_TRUE(tokenizer.Encode(text, {}, options, &ids, &types, &offsets).ok());
+  ASSERT_EQ(ids, expected);
+  ExpectOffsets(offsets, 0, all_offsets);
+  if (testing::Test::HasFatalFailure()) return;
 
-  const std::vector<int64_t> other = AllIds(whole, pair, special);
+  const std::vector<int64_t> other = AllIds(whole, pair, special, &other_offsets);
   ids.clear();
   types.clear();
   cut = tokenizer.Encode(text, pair, options, &ids, &types);
   ASSERT_TRUE(cut.ok()) << cut.status();
   ASSERT_EQ(ids, CutPair(all, other, room - 1)) << all.size() << " and " << other.size();
   ASSERT_EQ(*cut, all.size() + other.size() > room - 1);
+  ids.clear();
+  ASSERT_TRUE(tokenizer.Encode(text, pair, options, &ids, &types, &offsets).ok());
+  ASSERT_EQ(ids, CutPair(all, other, room - 1));
+  ExpectOffsets(offsets, 0, all_offsets);
+  if (!testing::Test::HasFatalFailure()) ExpectOffsets(offsets, 1, other_offsets);
 }
 
 TEST_F(LongTextTest, PartsGiveTheIdsOfTheWhole) {
@@ -313,7 +343,10 @@ TEST_F(LongTextTest, LongWordsOfAnyCharacterGiveTheIdsOfTheWhole) {
     SCOPED_TRACE(pipeline.name);
     const auto tokenizer = Open(WithoutCuts(pipeline.edit)), whole = OpenWhole(pipeline.edit);
     ASSERT_TRUE(tokenizer && whole);
-    ASSERT_EQ(AllIds(*tokenizer, text, false), AllIds(*whole, text, false));
+    TokenOffsets offsets, expected;
+    ASSERT_EQ(AllIds(*tokenizer, text, false, &offsets), AllIds(*whole, text, false, &expected));
+    ExpectOffsets(offsets, 0, expected);
+    if (HasFatalFailure()) return;
   }
 }
 

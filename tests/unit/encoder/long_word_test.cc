@@ -1,6 +1,6 @@
-// Words without end, of any characters: only their ends are read. The ids are compared with those
-// of the whole text, for random pipelines, and characters that normalizers remove, join, split,
-// sort or take for punctuation.
+// Words without end, of any characters: only their ends are read. The ids, and the
+// bytes that tokens were made of, are compared with those of the whole text, for random pipelines,
+// and characters that normalizers remove, join, split, sort or take for punctuation.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -156,10 +156,11 @@ class LongWordTest : public testing::Test, protected Seeded {
   }
 };
 
-std::vector<int64_t> Ids(const Tokenizer& tokenizer, std::string_view text, bool special) {
+std::vector<int64_t> Ids(const Tokenizer& tokenizer, std::string_view text, bool special,
+                         TokenOffsets* offsets = nullptr) {
   std::vector<int64_t> ids, types;
   const auto cut = tokenizer.Encode(text, {}, {.max_tokens = kAll, .allow_special_tokens = special},
-                                    &ids, &types);
+                                    &ids, &types, offsets);
   EXPECT_TRUE(cut.ok() && !*cut);
   return ids;
 }
@@ -185,6 +186,10 @@ TEST_F(LongWordTest, AnyCharactersInAnyPipelineGiveTheIdsOfTheWhole) {
     const std::string text = AnyText(characters, longest_word + 12);
     for (const bool special : {false, true}) {
       ASSERT_EQ(Ids(*tokenizer, text, special), Ids(*whole, text, special))
+          << pipeline["normalizer"] << pipeline["pre_tokenizer"] << pipeline["added_tokens"];
+      TokenOffsets offsets, expected;
+      ASSERT_EQ(Ids(*tokenizer, text, special, &offsets), Ids(*whole, text, special, &expected));
+      ASSERT_TRUE(offsets.bytes == expected.bytes)
           << pipeline["normalizer"] << pipeline["pre_tokenizer"] << pipeline["added_tokens"];
     }
   }

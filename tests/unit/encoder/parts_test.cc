@@ -210,31 +210,31 @@ class RulesTest : public testing::Test {
   }
 
   Prepared Prepare(std::string_view text, std::optional<std::string_view> pair,
-                   const InputRules& rules) {
+                   const InputRules& rules, const Prompts& prompts = {}) {
     EncodeRequest request;
     TextInput input;
     input.texts = {text};
     if (pair) input.pairs = {*pair};
     request.input = input;
     Prepared prepared;
-    const auto done = PrepareSome(request, rules, *tokenizer_, {}, &prepared);
+    const auto done = PrepareSome(request, rules, prompts, *tokenizer_, {}, &prepared);
     EXPECT_TRUE(done.ok() && *done) << done.status();
-    EXPECT_LE(prepared.tokens(), EstimateTokens(request, rules));
+    EXPECT_LE(prepared.tokens(), EstimateTokens(request, rules, prompts));
     return prepared;
   }
 
   std::unique_ptr<hf::Tokenizer> tokenizer_;
 };
 
-TEST_F(RulesTest, APrefixStandsBeforeEveryText) {
+TEST_F(RulesTest, ThePromptStandsBeforeEveryText) {
   const InputRules plain{.vocabulary = 25, .types = 2, .max_tokens = 32};
-  InputRules prefixed = plain;
-  prefixed.prefix = "the cat sat on the mat ";
-  EXPECT_EQ(Prepare("sat", std::nullopt, prefixed).ids,
+  const Prompts prompts{.all = {{.name = "it", .text = "the cat sat on the mat "}},
+                        .default_name = "it"};
+  EXPECT_EQ(Prepare("sat", std::nullopt, plain, prompts).ids,
             Prepare("the cat sat on the mat sat", std::nullopt, plain).ids);
-  EXPECT_EQ(Prepare("sat", "mat", prefixed).ids,
+  EXPECT_EQ(Prepare("sat", "mat", plain, prompts).ids,
             Prepare("the cat sat on the mat sat", "mat", plain).ids);
-  EXPECT_EQ(Prepare("", std::nullopt, prefixed).ids.size(),
+  EXPECT_EQ(Prepare("", std::nullopt, plain, prompts).ids.size(),
             Prepare("the cat sat on the mat", std::nullopt, plain).ids.size());
 }
 

@@ -206,6 +206,7 @@ class SpaceCutTest : public testing::Test, protected Seeded {
 struct Encoded {
   std::vector<int64_t> ids, types;
   bool cut = false;
+  std::vector<TokenOffsets::Bytes> bytes = {};
 
   bool operator==(const Encoded&) const = default;
 };
@@ -215,6 +216,12 @@ Encoded Encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOp
   const auto cut = tokenizer.Encode(text, {}, options, &encoded.ids, &encoded.types);
   EXPECT_TRUE(cut.ok()) << cut.status();
   encoded.cut = cut.ok() && *cut;
+  if (options.stop) return encoded;
+  Encoded again;
+  TokenOffsets offsets;
+  EXPECT_TRUE(tokenizer.Encode(text, {}, options, &again.ids, &again.types, &offsets).ok());
+  EXPECT_EQ(again.ids, encoded.ids);
+  encoded.bytes = std::move(offsets.bytes);
   return encoded;
 }
 

@@ -16,6 +16,7 @@
 
 #include "engine/device/device.h"
 #include "engine/encoder/output_shape.h"
+#include "engine/encoder/spans.h"
 #include "engine/jobs/load_model.h"
 #include "engine/jobs/memory_predictor.h"
 #include "tests/support/attention/cast_problem.h"
@@ -31,6 +32,15 @@ namespace {
 using attention::CastProblem;
 using attention::OwnedProblem;
 using attention::Spec;
+
+// One encode request of a batch, with its memory.
+struct Encoding {
+  EncodeRequest request;
+  std::vector<int32_t> offsets;
+  std::vector<int64_t> ids;
+  std::vector<encoder::RowRange> spans;
+  std::vector<float> output;
+};
 
 class MeasuredMemoryTest : public testing::Test, protected Seeded {
  protected:
@@ -78,6 +88,7 @@ class MeasuredMemoryTest : public testing::Test, protected Seeded {
 
   void CheckAttention();
   void CheckEncoder(const LoadedModel& model, bool heads = false);
+  void AddSpans(Encoding* one);
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<MemoryPredictor> predictor_;
@@ -245,13 +256,19 @@ void ResizeHead(int64_t hidden, int64_t words, encoder::TinyModel& model) {
   });
 }
 
-// One request of a batch, with its memory.
-struct Encoding {
-  EncodeRequest request;
-  std::vector<int32_t> offsets;
-  std::vector<int64_t> ids;
-  std::vector<float> output;
-};
+// As many rows as spans may cover, in few spans or in many.
+void MeasuredMemoryTest::AddSpans(Encoding* one) {
+  const auto count = static_cast<size_t>(Toss() ? UpTo(70) : UpTo(5000));
+  const int32_t tokens = one->offsets.back();
+  int64_t rows = encoder::kMostSpanRows * (tokens + static_cast<int64_t>(count));
+  one->request.spans.ranges.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    const auto end = static_cast<int32_t>(std::min<int64_t>(rows, tokens));
+    const auto begin = static_cast<int32_t>(Toss() ? 0 : Uniform(0, end));
+    one->spans.push_back(begin == end ? encoder::RowRange{} : encoder::RowRange{begin, end});
+    rows -= end - begin;
+  }
+}
 
 void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model, bool heads) {
   Kernel kernel = Vanilla{};
@@ -268,9 +285,11 @@ void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model, bool heads) {
     const std::vector<EncodeOutput>& outputs = model.info.outputs;
     const EncodeOutput output = outputs[Uniform(0, std::ssize(outputs) - 1)];
     one.request.output = output;
+    if (output == EncodeOutput::kPooled && Toss()) AddSpans(&one);
     encoder::BatchItem item;
     item.cu_seqlens = one.offsets;
     item.ids = one.ids;
+    item.spans = one.spans;
     item.output_kind = output;
     item.token_labels = model.info.token_labels;
     item.pooling = kAllPoolings[Uniform(0, std::ssize(kAllPoolings) - 1)];

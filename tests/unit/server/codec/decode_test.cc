@@ -157,6 +157,8 @@ TEST(DecodeEncodeTest, DefaultsStandForWhatIsAbsent) {
   EXPECT_FALSE(request.output.has_value());
   EXPECT_FALSE(request.pooling.has_value());
   EXPECT_FALSE(request.normalize.has_value());
+  EXPECT_TRUE(request.spans.ranges.empty());
+  EXPECT_FALSE(request.prompt_name.has_value());
   EXPECT_TRUE(request.truncate);
   EXPECT_TRUE(request.check_finite);
 }
@@ -177,6 +179,12 @@ TEST(DecodeEncodeTest, RefusesWhatOnlyTheWireCanExpress) {
             "INVALID_FIELD output");
   EXPECT_EQ(refusal([](M& m) { m.set_pooling(static_cast<v1::Pooling>(6)); }),
             "INVALID_FIELD pooling");
+  EXPECT_EQ(refusal([](M& m) { m.mutable_spans(); }), "INVALID_FIELD spans.ranges");
+  EXPECT_EQ(refusal([](M& m) {
+              m.mutable_spans()->add_ranges();
+              m.mutable_spans()->set_unit(static_cast<v1::Spans::Unit>(4));
+            }),
+            "INVALID_FIELD spans.unit");
   EXPECT_EQ(refusal([](M& m) { m.mutable_cast(); }), "none");  // the model provides the tensors
 }
 

@@ -68,6 +68,10 @@ class Writer {
     text_ << range.descriptor << " " << range.offset << " " << range.size;
   }
 
+  void Write(const Spans::Range& range) {
+    text_ << range.sequence << " " << range.begin << " " << range.end << " " << range.pair;
+  }
+
   void Write(const Vanilla& it) { text_ << "vanilla " << it.causal; }
   void Write(const Clustered& it) {
     text_ << "clustered " << it.clusters << " " << it.iterations << " " << it.bits << " "
@@ -150,7 +154,10 @@ std::string Describe(const EncodeRequest& request) {
       .Field("normalize", request.normalize)
       .Field("dimensions", request.dimensions)
       .Field("truncate", request.truncate)
-      .Field("check_finite", request.check_finite);
+      .Field("check_finite", request.check_finite)
+      .Field("span unit", request.spans.unit)
+      .Field("spans", request.spans.ranges)
+      .Field("prompt_name", request.prompt_name);
   return out.text();
 }
 

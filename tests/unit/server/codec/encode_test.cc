@@ -167,6 +167,8 @@ TEST_F(EncodeTest, EncodeCarriesEverything) {
   result.lengths = {1, 1, 1};
   result.token_counts = {5, 300, 512};
   result.truncated = {false, false, true};
+  result.spans = {{.begin = 1, .end = 4}, {.begin = 511, .end = 511, .truncated = true}};
+  result.prompt_name = "query";
   result.report = SomeReport();
 
   v1::EncodeResponse expected;
@@ -179,6 +181,12 @@ TEST_F(EncodeTest, EncodeCarriesEverything) {
   for (int64_t length : {1, 1, 1}) expected.add_lengths(length);
   for (int64_t count : {5, 300, 512}) expected.add_token_counts(count);
   for (bool cut : {false, false, true}) expected.add_truncated(cut);
+  expected.add_spans()->set_begin(1);
+  expected.mutable_spans(0)->set_end(4);
+  expected.add_spans()->set_begin(511);
+  expected.mutable_spans(1)->set_end(511);
+  expected.mutable_spans(1)->set_truncated(true);
+  expected.set_prompt_name("query");
   AddSomeReport(3.5, &expected);
   ExpectParsesTo(EncodeEncodeResponse("id", std::move(result), 3.5), expected);
 }

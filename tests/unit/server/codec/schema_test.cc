@@ -109,6 +109,8 @@ TEST(SchemaTest, DeclaresTheContract) {
   ExpectSame<TextBatch>(v1::TextBatch::descriptor());
   ExpectSame<TokenBatch>(v1::TokenBatch::descriptor());
   ExpectSame<EmbeddingBatch>(v1::EmbeddingBatch::descriptor());
+  ExpectSame<SpanRange>(v1::Spans::Range::descriptor());
+  ExpectSame<Spans>(v1::Spans::descriptor());
   ExpectSame<EncodeRequest>(v1::EncodeRequest::descriptor());
 }
 

@@ -344,6 +344,28 @@ absl::StatusOr<Encode> ToEngine(const v1::EncodeRequest& message) {
   }
   status = ToEngine(message.priority(), &out.call);
   if (!status.ok()) return status;
+  if (message.has_spans()) {
+    if (message.spans().ranges().empty()) return InvalidField("spans.ranges", "missing");
+    for (const v1::Spans::Range& range : message.spans().ranges()) {
+      out.spans.ranges.push_back({range.sequence(), range.begin(), range.end(), range.pair()});
+    }
+    switch (message.spans().unit()) {
+      case v1::Spans::UNIT_DEFAULT:
+        break;
+      case v1::Spans::CHARACTERS:
+        out.spans.unit = Spans::Unit::kCharacters;
+        break;
+      case v1::Spans::BYTES:
+        out.spans.unit = Spans::Unit::kBytes;
+        break;
+      case v1::Spans::TOKENS:
+        out.spans.unit = Spans::Unit::kTokens;
+        break;
+      default:
+        return InvalidField("spans.unit", "no such unit");
+    }
+  }
+  if (message.has_prompt_name()) out.prompt_name = message.prompt_name();
   if (message.has_normalize()) out.normalize = message.normalize();
   out.dimensions = message.dimensions();
   out.truncate = message.has_truncate() ? message.truncate() : true;

@@ -1,0 +1,88 @@
+//! Which bytes of its text each token was made of.
+
+use crate::boundary::Error;
+use tokenizers::{Encoding, Offsets};
+
+/// The tokens of one text within an encoding, as castor_hf.h lays them out.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct TextTokens {
+    begin: usize,
+    end: usize,
+    cut: usize,
+}
+
+impl TextTokens {
+    pub const NONE: TextTokens = TextTokens {
+        begin: 0,
+        end: 0,
+        cut: usize::MAX,
+    };
+}
+
+/// Bytes of a text.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Bytes {
+    begin: usize,
+    end: usize,
+}
+
+/// A text that was tokenized, with what truncation did to its tokens.
+pub struct Cut<'a> {
+    pub text: &'a str,
+    pub kept: usize,            // tokens
+    pub next: Option<Offsets>,  // of the first token that was cut off
+}
+
+/// Of every token of an encoding, and where each text's tokens are in it.
+pub struct TokenOffsets {
+    pub bytes: Vec<Bytes>, // of special tokens nothing: 0 to 0
+    pub texts: [TextTokens; 2],
+}
+
+impl TokenOffsets {
+    /// `encoding`: post-processed, of these texts.
+    pub fn of(encoding: &Encoding, texts: &[Cut]) -> Result<TokenOffsets, Error> {
+        let mut offsets = TokenOffsets {
+            bytes: vec![Bytes::default(); encoding.len()],
+            texts: [TextTokens::NONE; 2],
+        };
+        let owners = encoding.get_sequence_ids();
+        for (i, cut) in texts.iter().enumerate() {
+            let begin = owners.iter().position(|&owner| owner == Some(i));
+            let begin = begin.unwrap_or(0);
+            let end = begin + cut.kept;
+            let own = owners.get(begin..end).ok_or(SCATTERED)?;
+            let all = owners.iter().filter(|&&owner| owner == Some(i)).count();
+            if all != cut.kept || own.iter().any(|&owner| owner != Some(i)) {
+                return Err(SCATTERED.into());
+            }
+            offsets.texts[i] = TextTokens {
+                begin,
+                end,
+                cut: cut.next.map_or(usize::MAX, |next| trimmed(cut.text, next).begin),
+            };
+            for token in begin..end {
+                offsets.bytes[token] = trimmed(cut.text, encoding.get_offsets()[token]);
+            }
+        }
+        Ok(offsets)
+    }
+}
+
+const SCATTERED: &str = "the post-processor does not keep a text's tokens together";
+
+/// Without the whitespace at either end, which some pipelines leave with the word beside it.
+fn trimmed(text: &str, (begin, end): Offsets) -> Bytes {
+    let part = text.get(begin..end).unwrap_or_default();
+    let kept = part.trim().len();
+    if kept == 0 {
+        return Bytes { begin, end };
+    }
+    let begin = begin + part.len() - part.trim_start().len();
+    Bytes {
+        begin,
+        end: begin + kept,
+    }
+}

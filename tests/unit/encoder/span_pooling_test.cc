@@ -1,0 +1,168 @@
+// Pooling of spans: against sums over the rows that the same network returns, one after another,
+// for every pooling, overlapping and empty ranges, and items that ask for other things in one
+// batch.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "engine/encoder/model.h"
+#include "engine/encoder/network.h"
+#include "tests/support/sanitizer.h"
+#include "tests/support/seeded.h"
+#include "tests/unit/encoder/model_files.h"
+
+namespace castor::encoder {
+namespace {
+
+struct Item {
+  std::vector<int32_t> cu_seqlens = {0};
+  std::vector<int64_t> ids = {};
+  std::vector<RowRange> spans = {};
+  EncodeOutput kind = EncodeOutput::kPooled;
+  Pooling pooling = Pooling::kMean;
+  bool normalize = false;
+  int64_t dimensions = kHidden;
+  std::vector<float> output = {};
+};
+
+// The slow twin: a row of the range at a time, in double.
+std::vector<double> PooledRow(const std::vector<float>& rows, const RowRange& range,
+                              const Item& item) {
+  std::vector<double> row(static_cast<size_t>(item.dimensions), 0);
+  const auto at = [&](int32_t t, size_t d) { return double{rows[t * kHidden + d]}; };
+  double weights = 0;
+  for (int32_t t = range.begin; t < range.end; ++t) {
+    const double weight = item.pooling == Pooling::kWeightedMean ? t - range.begin + 1 : 1;
+    weights += weight;
+    for (size_t d = 0; d < row.size(); ++d) {
+      switch (item.pooling) {
+        case Pooling::kMean:
+        case Pooling::kWeightedMean:
+          row[d] += weight * at(t, d);
+          break;
+        case Pooling::kMaximum:
+          row[d] = t == range.begin ? at(t, d) : std::max(row[d], at(t, d));
+          break;
+        case Pooling::kCls:
+          row[d] = at(range.begin, d);
+          break;
+        case Pooling::kLastToken:
+          row[d] = at(range.end - 1, d);
+          break;
+      }
+    }
+  }
+  double norm = 0;
+  for (double& x : row) {
+    if (item.pooling == Pooling::kMean || item.pooling == Pooling::kWeightedMean) {
+      x = weights > 0 ? x / weights : 0;
+    }
+    norm += x * x;
+  }
+  if (item.normalize && norm > 0) {
+    for (double& x : row) x /= std::sqrt(norm);
+  }
+  return row;
+}
+
+class SpanPoolingTest : public testing::TestWithParam<DType>, protected Seeded {
+ protected:
+  Item AnyItem() {
+    Item item;
+    for (int64_t s = UpTo(4); s > 0; --s) {
+      for (int64_t t = UpTo(32); t > 0; --t) item.ids.push_back(Uniform(0, 24));
+      item.cu_seqlens.push_back(static_cast<int32_t>(item.ids.size()));
+    }
+    item.kind = Uniform(0, 4) == 0 ? EncodeOutput::kTokenEmbeddings : EncodeOutput::kPooled;
+    item.pooling = kAllPoolings[Uniform(0, std::ssize(kAllPoolings) - 1)];
+    item.normalize = Uniform(0, 1) == 0;
+    item.dimensions = Uniform(1, kHidden);
+    if (item.kind != EncodeOutput::kPooled || Uniform(0, 2) == 0) return item;
+    const int64_t ranges = UpTo(40);
+    for (int64_t i = 0; i < ranges; ++i) {
+      const auto begin = static_cast<int32_t>(Uniform(0, item.cu_seqlens.back() - 1));
+      const auto end = static_cast<int32_t>(Uniform(begin, item.cu_seqlens.back()));
+      item.spans.push_back(begin == end ? RowRange{} : RowRange{begin, end});
+    }
+    return item;
+  }
+
+  void Compute(std::vector<Item*> items) {
+    Batch batch{.model = model_, .kernel = Vanilla{}, .items = {}};
+    for (Item* item : items) {
+      BatchItem one{.cu_seqlens = item->cu_seqlens, .ids = item->ids, .type_ids = {}};
+      one.spans = item->spans;
+      one.output_kind = item->kind;
+      one.pooling = item->pooling;
+      one.normalize = item->normalize;
+      one.dimensions = item->dimensions;
+      item->output.assign(one.output_rows() * one.dimensions, NAN);
+      one.output = item->output.data();
+      batch.items.push_back(one);
+    }
+    const absl::Status status = RunOnHost(batch, RunToEnd());
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
+  std::shared_ptr<const Model> model_;
+};
+
+TEST_P(SpanPoolingTest, IsTheSumOverTheRows) {
+  auto model = LoadOnCpu(GoldenDirectory() + "/tiny_bert", GetParam());
+  ASSERT_TRUE(model.ok()) << model.status();
+  model_ = *std::move(model);
+  for (int round = 0; round < Scaled(60) && !HasFailure(); ++round) {
+    std::vector<Item> items(static_cast<size_t>(UpTo(6)));
+    std::vector<Item*> batch;
+    for (Item& item : items) {
+      item = AnyItem();
+      batch.push_back(&item);
+    }
+    Compute(batch);
+    for (const Item& item : items) {
+      if (item.spans.empty()) continue;
+      Item rows{
+          .cu_seqlens = item.cu_seqlens, .ids = item.ids, .kind = EncodeOutput::kTokenEmbeddings};
+      Compute({&rows});
+      for (size_t i = 0; i < item.spans.size(); ++i) {
+        const std::vector<double> expected = PooledRow(rows.output, item.spans[i], item);
+        for (size_t d = 0; d < expected.size(); ++d) {
+          ASSERT_NEAR(item.output[i * expected.size() + d], expected[d], 1e-5)
+              << "span " << i << " of rows " << item.spans[i].begin << " to " << item.spans[i].end
+              << ", pooling " << static_cast<int>(item.pooling) << ", dimension " << d;
+        }
+      }
+    }
+  }
+}
+
+// A span of a whole sequence, and the sequence without spans.
+TEST_P(SpanPoolingTest, OfAWholeSequenceIsTheSequences) {
+  auto model = LoadOnCpu(GoldenDirectory() + "/tiny_bert", GetParam());
+  ASSERT_TRUE(model.ok()) << model.status();
+  model_ = *std::move(model);
+  for (const Pooling pooling : kAllPoolings) {
+    Item whole = AnyItem();
+    whole.kind = EncodeOutput::kPooled;
+    whole.pooling = pooling;
+    whole.spans = {};
+    Item spans = whole;
+    for (size_t s = 0; s + 1 < whole.cu_seqlens.size(); ++s) {
+      spans.spans.push_back({whole.cu_seqlens[s], whole.cu_seqlens[s + 1]});
+    }
+    Compute({&whole, &spans});
+    ASSERT_EQ(whole.output.size(), spans.output.size());
+    for (size_t i = 0; i < whole.output.size(); ++i) {
+      ASSERT_NEAR(whole.output[i], spans.output[i], 2e-6) << static_cast<int>(pooling);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, SpanPoolingTest,
+                         testing::Values(DType::kFloat32, DType::kBFloat16));
+
+}  // namespace
+}  // namespace castor::encoder
