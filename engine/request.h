@@ -161,7 +161,7 @@ struct TensorResult {
 
 // A kernel that the automatic choice ran first and rejected because of its error.
 struct RejectedKernel {
-  KernelName kernel = KernelName::kVanilla;
+  Kernel kernel = Vanilla{};  // as in KernelReport
   double measured_us = 0;
   double relative_error = 0;  // estimated
 };

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/attention/automatic.h"
+#include "engine/attention/ladder.h"
 #include "engine/request.h"
 
 namespace castor {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/attention/rungs.h"
 #include "engine/attention/typical_prices.h"
 
 namespace castor {
@@ -104,7 +105,7 @@ PredictedTime Predictor::Predict(const Plan& plan, const attention::Resolved& re
   const Spec& spec = resolved.spec;
   const std::vector<int32_t>& queries = resolved.cu_seqlens_q;
   const PredictedTime run = Attention(spec, queries, resolved.cu_seqlens_k);
-  if (plan.probe_rows() == 0) return run;
+  if (plan.probe_rows() == 0 || !attention::IsApproximate(NameOf(spec.kernel))) return run;
 
   // Some queries of each sequence attend exactly.
   Spec exact = spec;
@@ -124,6 +125,14 @@ PredictedTime Predictor::Predict(const Plan& plan, const attention::Resolved& re
 PredictedTime Predictor::Predict(const LoadedModel& model, const Kernel& kernel,
                                  std::span<const int32_t> cu_seqlens) const {
   return Corrected({model.generation, NameOf(kernel), {}}, Base(model, kernel, cu_seqlens));
+}
+
+PredictedTime Predictor::Predict(const Job& job) const {
+  if (const auto* work = std::get_if<AttentionWork>(&job.work)) {
+    return Predict(job.plan, work->resolved);
+  }
+  const auto& work = std::get<EncodeWork>(job.work);
+  return Predict(*work.model, work.kernel, work.item.cu_seqlens);
 }
 
 std::vector<int32_t> Predictor::ExpectedOffsets(const LoadedModel& model,

@@ -49,6 +49,9 @@ class Predictor {
   PredictedTime Predict(const LoadedModel& model, const Kernel& kernel,
                         std::span<const int32_t> cu_seqlens) const;
 
+  // Of a job with the kernel that it has now.
+  PredictedTime Predict(const Job& job) const;
+
   // The offsets that texts are expected to have once they are tokenized, by their bytes.
   std::vector<int32_t> ExpectedOffsets(const LoadedModel& model, const TextInput& input) const;
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/attention/automatic.h"
+#include "engine/attention/rungs.h"
 
 namespace castor {
 namespace {
