@@ -135,6 +135,13 @@ std::string Table(const Answer& answer, bool token_embeddings) {
   }
   AppendReports(answer.last.kernel(), answer.last.timing(), answer.last.batch(),
                 answer.last.memory(), answer.round_trip_us, &rows);
+  if (answer.last.has_fidelity()) {
+    const v1::CosineFidelity& fidelity = answer.last.fidelity();
+    rows.emplace_back("fidelity", "cosine about " + FormatReal(fidelity.cosine(), "%.6f") +
+                                      " at least, by " + std::to_string(fidelity.rows()) +
+                                      " rows a layer and " +
+                                      std::to_string(fidelity.comparisons()) + " comparisons");
+  }
   std::string text = FormatRows(rows);
   if (!token_embeddings && answer.labels.size() <= kMaxTableTexts) {
     text += "\n" + CosineTable(answer);
@@ -242,7 +249,8 @@ Runner AddEncodeCommand(CLI::App* command) {
       "  castor encode 'A cat sleeps.' 'A kitten naps.' 'Rates rose again.'\n"
       "  castor encode --text-file corpus.txt --output npy --file vectors.npy\n"
       "  sort -u words.txt | castor encode --output json\n"
-      "  castor encode 'Who wrote it?' --pair 'She did.' --pooling cls\n");
+      "  castor encode 'Who wrote it?' --pair 'She did.' --pooling cls\n"
+      "  castor encode --text-file books.txt --kernel automatic --min-cosine 0.99\n");
   return [flags] { return Run(*flags); };
 }
 

@@ -47,6 +47,13 @@ std::string Parameters(const v1::KernelReport& kernel) {
   }
 }
 
+std::string ErrorText(const v1::RejectedKernel& rejected) {
+  if (rejected.compared()) return "cosine " + FormatReal(rejected.cosine(), "%.6f") + ", measured";
+  if (rejected.has_cosine()) return "cosine about " + FormatReal(rejected.cosine(), "%.6f");
+  if (rejected.relative_error() == 0) return "its cosine could not be told yet";
+  return "relative error about " + FormatReal(rejected.relative_error(), "%.2e");
+}
+
 }  // namespace
 
 std::string FormatRows(const Rows& rows) {
@@ -115,8 +122,7 @@ void AppendReports(const v1::KernelReport& kernel, const v1::Timing& timing,
   for (const v1::RejectedKernel& rejected : kernel.rejected()) {
     rows->emplace_back("rejected", KernelText(rejected.name()) + ClusteredParameters(rejected) +
                                        " after " + FormatMicroseconds(rejected.measured_us()) +
-                                       ": relative error about " +
-                                       FormatReal(rejected.relative_error(), "%.2e"));
+                                       ": " + ErrorText(rejected));
   }
   if (kernel.predicted_us() > 0) {
     rows->emplace_back("cost model", "predicted " + FormatMicroseconds(kernel.predicted_us()) +

@@ -22,7 +22,7 @@ bool Ladder::Promises(size_t rung, double error) const {
 }
 
 bool Ladder::Accept(const Fidelity& estimate, double measured_us) {
-  attempts_.push_back({current_, estimate, measured_us});
+  attempts_.push_back({.rung = current_, .estimate = estimate, .measured_us = measured_us});
   // A NaN estimate fails the comparison.
   const auto error = [](const Attempt& attempt) { return attempt.estimate.relative_error; };
   if (error(attempts_.back()) <= max_relative_error_) return true;
@@ -41,6 +41,12 @@ bool Ladder::Accept(const Fidelity& estimate, double measured_us) {
   return false;
 }
 
+void Ladder::Correct(double error) {
+  if (attempts_.empty()) return;
+  attempts_.back().estimate.relative_error = error;
+  attempts_.back().compared = true;
+}
+
 std::optional<Fidelity> Ladder::fidelity() const {
   for (auto attempt = attempts_.rbegin(); attempt != attempts_.rend(); ++attempt) {
     if (attempt->rung == current_) return attempt->estimate;
@@ -52,8 +58,10 @@ std::vector<RejectedKernel> Ladder::rejected() const {
   std::vector<RejectedKernel> rejected;
   for (const Attempt& attempt : attempts_) {
     if (attempt.rung == current_) continue;
-    rejected.push_back(
-        {rungs_[attempt.rung].kernel, attempt.measured_us, attempt.estimate.relative_error});
+    rejected.push_back({.kernel = rungs_[attempt.rung].kernel,
+                        .measured_us = attempt.measured_us,
+                        .relative_error = attempt.estimate.relative_error,
+                        .compared = attempt.compared});
   }
   return rejected;
 }

@@ -59,9 +59,8 @@ std::vector<Kernel> KernelsToChooseFrom(std::span<const KernelName> allowed) {
         allowed.empty() || std::find(allowed.begin(), allowed.end(), name) != allowed.end();
     if (allows) AddKernels(name, &kernels);
   }
-  std::stable_sort(kernels.begin(), kernels.end(), [](const Kernel& a, const Kernel& b) {
-    return LossOf(a) < LossOf(b);
-  });
+  std::stable_sort(kernels.begin(), kernels.end(),
+                   [](const Kernel& a, const Kernel& b) { return LossOf(a) < LossOf(b); });
   return kernels;
 }
 
@@ -69,8 +68,7 @@ std::vector<Rung> RungsThatPay(std::span<const Candidate> candidates) {
   std::vector<Rung> rungs;
   double last = std::numeric_limits<double>::infinity();
   for (const Candidate& candidate : candidates) {
-    const bool pays =
-        std::isfinite(candidate.cost_us) && candidate.cost_us <= kEvenOdds * last;
+    const bool pays = std::isfinite(candidate.cost_us) && candidate.cost_us <= kEvenOdds * last;
     if (!rungs.empty() && !pays) continue;
     last = candidate.cost_us;
     rungs.push_back(candidate.rung);

@@ -6,6 +6,7 @@
 
 #include "engine/encoder/body.h"
 #include "engine/encoder/head.h"
+#include "engine/encoder/row_probe.h"
 
 namespace castor::encoder {
 
@@ -27,11 +28,11 @@ Activations Network::activations(DType dtype) const {
           .indices = {.token = 3 * kIndex, .sequence = kIndex}};
 }
 
-absl::StatusOr<std::vector<at::Tensor>> Network::Forward(const Batch& batch, const Packing& packing,
-                                                         const Inputs& inputs,
-                                                         RunControl& control) const {
+absl::StatusOr<Outputs> Network::Forward(const Batch& batch, const Packing& packing,
+                                         const Inputs& inputs, RunControl& control) const {
   const c10::InferenceMode inference;
   const int64_t tokens = packing.tokens();
+  RowProbe probe(batch, packing, device_);
   const BodyInputs in{
       .ids = inputs.indices.narrow(0, 0, tokens),
       .type_ids = inputs.indices.narrow(0, tokens, tokens),
@@ -41,11 +42,14 @@ absl::StatusOr<std::vector<at::Tensor>> Network::Forward(const Batch& batch, con
       .inputs = inputs,
       .attention = attention_,
       .control = control,
+      .probe = probe,
   };
   absl::StatusOr<at::Tensor> rows = body_->Forward(in);
   if (!rows.ok()) return rows.status();
   const at::Tensor offsets = inputs.indices.narrow(0, 3 * tokens, packing.sequences() + 1);
-  return head_->ReadOut({.rows = *rows, .offsets = offsets, .batch = batch, .packing = packing});
+  return Outputs{.rows = head_->ReadOut(
+                     {.rows = *rows, .offsets = offsets, .batch = batch, .packing = packing}),
+                 .losses = probe.Losses()};
 }
 
 }  // namespace castor::encoder

@@ -57,6 +57,12 @@ struct EncodeWork {
   // answered.
   std::vector<int64_t> lengths;
   std::vector<int64_t> token_counts;
+
+  // Where the plan has several kernels; empty otherwise (scheduling/cosine_probe.h).
+  HostBuffer kept;                             // the output of the last approximate run
+  std::vector<float> losses;                   // [sequences], of that run: the device writes them
+  std::vector<double> cosines;                 // [sequences], once an exact run has followed
+  std::optional<KernelName> kept_kernel = {};  // of that run, until it has been compared
 };
 
 // What an execution reports for all requests of its batch.
@@ -117,7 +123,7 @@ MemoryNeed MemoryOf(const JobList& jobs);
 // What is known of their run.
 ActiveRuns::Plan RunPlanOf(const JobList& jobs, bool passes);
 
-// Makes an attention job run with another kernel from now on.
+// Makes a job run with another kernel from now on.
 void UseKernel(const Kernel& kernel, Job* job);
 
 // How a job ends: the input of the completion pool.

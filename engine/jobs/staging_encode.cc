@@ -74,6 +74,11 @@ void CountSequences(EncodeWork* work) {
 
 }  // namespace
 
+bool AsksForCosine(const EncodeRequest& request) {
+  const auto* automatic = request.kernel ? std::get_if<Automatic>(&*request.kernel) : nullptr;
+  return automatic != nullptr && automatic->min_cosine > 0;
+}
+
 Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int64_t tokens) {
   attention::Count bytes = attention::Count(tokens) * kBytesPerToken;
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
@@ -83,7 +88,9 @@ Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int
   }
   const attention::Count rows =
       request.output == EncodeOutput::kPooled ? Sequences(request) : tokens;
-  bytes += rows * Dimensions(request, info) * static_cast<int64_t>(sizeof(float));
+  attention::Count output = rows * Dimensions(request, info) * static_cast<int64_t>(sizeof(float));
+  if (AsksForCosine(request)) output = 2 * output;  // one more is kept, to be compared
+  bytes += output;
   Cost cost;
   cost.tokens = tokens;
   cost.bytes = bytes.value();
@@ -133,11 +140,22 @@ absl::Status StageEncode(HostPool& pool, Job* job) {
   work.output = *std::move(output);
   item.output = work.output.as<float>();
 
+  if (job->plan.rungs().size() > 1) {
+    auto kept = pool.Allocate(work.output.size());
+    if (!kept.ok()) return kept.status();
+    work.kept = *std::move(kept);
+    work.losses.resize(static_cast<size_t>(item.sequences()));
+    work.cosines.resize(work.losses.size());
+    item.probe_rows = job->plan.probe_rows();
+    item.losses = work.losses.data();
+  }
+
   job->tokens = work.prepared.tokens();
   job->query_tokens = job->tokens;
   job->reservation.Adjust(
       job->tokens,
-      job->tokens * kBytesPerToken + static_cast<int64_t>(work.input.size() + work.output.size()));
+      job->tokens * kBytesPerToken +
+          static_cast<int64_t>(work.input.size() + work.output.size() + work.kept.size()));
   // The input is no longer needed, and the caller's memory must not be read again.
   work.request.input = TextInput{};
   work.text = std::string();

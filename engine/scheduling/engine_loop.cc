@@ -10,6 +10,7 @@
 #include "engine/base/guarded.h"
 #include "engine/calibration/warm_up.h"
 #include "engine/jobs/load_model.h"
+#include "engine/scheduling/cosine_probe.h"
 #include "engine/scheduling/failure.h"
 #include "engine/scheduling/fidelity_probe.h"
 
@@ -190,7 +191,9 @@ void EngineLoop::Finish(std::unique_ptr<RunningBatch> batch) {
   if (!times.ok()) return Continue(std::move(batch->jobs()), {.status = times.status()});
   NoteRun(*batch, *times);
   const Predictor::Lesson lesson = predictor_->LessonOf(batch->jobs(), times->compute_us);
-  Continue(std::move(batch->jobs()), {.status = times.status(), .compute_us = times->compute_us});
+  std::vector<StepOutcome> outcomes(batch->jobs().size(), {.compute_us = times->compute_us});
+  AddCosines(batch->jobs(), gains_, &outcomes);
+  Continue(std::move(batch->jobs()), outcomes);
   predictor_->Learn(lesson);  // nobody waits for it
 }
 

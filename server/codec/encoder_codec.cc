@@ -85,6 +85,12 @@ grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult 
   message.mutable_token_counts()->Assign(result.token_counts.begin(), result.token_counts.end());
   message.mutable_truncated()->Assign(result.truncated.begin(), result.truncated.end());
   FillReports(result.report, total_us, &message);
+  if (const auto& cosine = result.report.cosine) {
+    v1::CosineFidelity* fidelity = message.mutable_fidelity();
+    fidelity->set_cosine(cosine->cosine);
+    fidelity->set_rows(cosine->rows);
+    fidelity->set_comparisons(cosine->comparisons);
+  }
   return WithTensor(message, v1::EncodeResponse::kOutputFieldNumber, std::move(result.output));
 }
 

@@ -31,7 +31,8 @@ TEST(LadderTest, TakesTheFirstThatMeetsTheAllowance) {
 TEST(LadderTest, ClimbsToVanillaWhichNeedsNoEstimate) {
   Ladder ladder = ThreeRungs(0.1);
   EXPECT_FALSE(ladder.Accept(Estimate(0.4), 11));
-  EXPECT_EQ(NameOf(ladder.current().kernel), KernelName::kImprovedClustered) << "0.16 is to be expected";
+  EXPECT_EQ(NameOf(ladder.current().kernel), KernelName::kImprovedClustered)
+      << "0.16 is to be expected";
   EXPECT_TRUE(ladder.needs_estimate());
   EXPECT_FALSE(ladder.Accept(Estimate(0.2), 21));
   EXPECT_EQ(NameOf(ladder.current().kernel), KernelName::kVanilla);

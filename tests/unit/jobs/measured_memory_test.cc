@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/device/device.h"
+#include "engine/jobs/encode_plan.h"
 #include "engine/jobs/load_model.h"
 #include "engine/jobs/memory_predictor.h"
 #include "tests/support/attention/cast_problem.h"
@@ -184,6 +185,7 @@ struct Encoding {
   std::vector<int32_t> offsets;
   std::vector<int64_t> ids;
   std::vector<float> output;
+  std::vector<float> losses;
 };
 
 void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model) {
@@ -207,8 +209,15 @@ void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model) {
     item.dimensions = Toss() ? model.info.hidden_size : Uniform(1, model.info.hidden_size);
     one.output.resize(static_cast<size_t>(item.output_rows() * item.dimensions));
     item.output = one.output.data();
+    Plan plan;
+    if (!std::holds_alternative<Vanilla>(kernel) && Toss()) {
+      plan = Plan::OfEncode({{{kernel, 1}, {Vanilla{}, 2}}, 0.1}, kEncodeProbeRows, false);
+      one.losses.resize(static_cast<size_t>(item.sequences()));
+      item.probe_rows = plan.probe_rows();
+      item.losses = one.losses.data();
+    }
     batch.items.push_back(item);
-    memory = memory + predictor_->Predict(model, kernel, one.request, one.offsets);
+    memory = memory + predictor_->Predict(plan, model, kernel, one.request, one.offsets);
     tokens += one.offsets.back();
   }
   const int64_t peak = PeakOf(batch);

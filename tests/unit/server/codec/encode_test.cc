@@ -57,7 +57,7 @@ ExecutionReport SomeReport() {
                  .predicted_us = 1.5,
                  .measured_us = 2.5,
                  .rejected = {{Clustered{.clusters = 50, .seed = 3}, 13, 0.5},
-                              {ImprovedClustered{}, 14, 0.75}}},
+                              {ImprovedClustered{}, 14, 0.75, 0.5, true}}},
       .timing = {.decode_us = 1, .queue_us = 2, .copy_in_us = 3, .compute_us = 4, .copy_out_us = 5},
       .batch = {.requests = 6, .tokens = 7, .padded_tokens = 8},
       .memory = {.workspace_bytes = 9, .peak_bytes = 10},
@@ -88,6 +88,8 @@ void AddSomeReport(double total_us, Response* out) {
   rejected->set_name(v1::IMPROVED_CLUSTERED);
   rejected->set_measured_us(14);
   rejected->set_relative_error(0.75);
+  rejected->set_cosine(0.5);
+  rejected->set_compared(true);
   rejected->mutable_improved_clustered()->set_clusters(100);
   rejected->mutable_improved_clustered()->set_iterations(10);
   rejected->mutable_improved_clustered()->set_bits(63);
