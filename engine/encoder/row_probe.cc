@@ -18,8 +18,8 @@ RowProbe::RowProbe(const Batch& batch, const Packing& packing, at::Device device
   for (size_t i = 0; i < batch.items.size(); ++i) {
     const BatchItem& from = batch.items[i];
     if (from.probe_rows == 0) continue;
-    attention::FidelityRows drawn = attention::DrawFidelityRows(
-        attention::SeedOf(batch.kernel), from.probe_rows, from.cu_seqlens);
+    attention::FidelityRows drawn = attention::DrawFidelityRows(attention::SeedOf(batch.kernel),
+                                                                from.probe_rows, from.cu_seqlens);
     Item item{.index = i,
               .first_token = packing.first_token[i],
               .cu_rows = std::move(drawn.cu_seqlens),
@@ -57,8 +57,8 @@ absl::Status RowProbe::Add(const attention::Spec& spec, const at::Tensor& qkv,
   for (Item& item : items_) {
     const at::Tensor query = at::index_select(qkv.narrow(1, 0, hidden), 0, item.rows);
     const at::Tensor output = at::empty_like(query);
-    const auto* const base = static_cast<const std::byte*>(qkv.const_data_ptr()) +
-                             item.first_token * stride * element;
+    const auto* const base =
+        static_cast<const std::byte*>(qkv.const_data_ptr()) + item.first_token * stride * element;
     attention::Problem problem;
     problem.query = static_cast<const std::byte*>(query.const_data_ptr());
     problem.key = base + hidden * element;

@@ -45,8 +45,8 @@ class CosineGains {
   };
 
   struct Estimate {
-    double cosine = 0;     // NaN: there are too few comparisons, or a loss is not finite
-    int comparisons = 0;   // of sequences that it goes by, at least; 0 where nothing is lost
+    double cosine = 0;    // NaN: there are too few comparisons, or a loss is not finite
+    int comparisons = 0;  // of sequences that it goes by, at least; 0 where nothing is lost
   };
 
   // The least cosine of the sequences with these offsets and losses. It is meant to be too high for

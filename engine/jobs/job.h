@@ -81,7 +81,8 @@ using Completion = std::variant<AttentionCompletion, EncodeCompletion>;
 
 struct Job {
   // ---- Constant once the job has been handed to the Scheduler, except the kernel and the key of
-  // an automatic choice, which the engine thread changes between two runs.
+  // an automatic choice, which the tokenizer changes when it knows the lengths, and the engine
+  // thread between two runs, together with the time.
   Ticket ticket = 0;
   Rank rank;  // ticket and rank are set by Scheduler, from the reservation
   Operation operation = Operation::kAttend;

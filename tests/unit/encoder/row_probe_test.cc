@@ -1,8 +1,8 @@
 // What layers lose, compared with its definition: double precision, plain loops, all rows.
 #include "engine/encoder/row_probe.h"
 
-#include <ATen/core/Generator.h>
 #include <ATen/Context.h>
+#include <ATen/core/Generator.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -95,9 +95,8 @@ TEST(RowProbeTest, AddsUpWhatEachLayerLoses) {
         std::vector<int32_t> rows(drawn.tokens.begin() + drawn.cu_seqlens[s],
                                   drawn.tokens.begin() + drawn.cu_seqlens[s + 1]);
         for (int32_t& row : rows) row -= item.cu_seqlens[s];
-        expected[i][s] += LossByDefinition(
-            qkv, mixed, packing.first_token[i] + item.cu_seqlens[s],
-            item.cu_seqlens[s + 1] - item.cu_seqlens[s], rows);
+        expected[i][s] += LossByDefinition(qkv, mixed, packing.first_token[i] + item.cu_seqlens[s],
+                                           item.cu_seqlens[s + 1] - item.cu_seqlens[s], rows);
       }
     }
   }
@@ -144,8 +143,7 @@ TEST(RowProbeTest, ValuesThatAreNotFiniteGiveNoFiniteLossAndZerosNone) {
   const at::Tensor qkv = at::zeros({10, 3 * kHidden});
   const at::Tensor mixed = at::zeros({10, kHidden});
   mixed.mutable_data_ptr<float>()[9 * kHidden] = INFINITY;
-  ASSERT_TRUE(
-      probe.Add(SpecOfLayer(batch.kernel), qkv, mixed, ExactTwin(&runs), RunToEnd()).ok());
+  ASSERT_TRUE(probe.Add(SpecOfLayer(batch.kernel), qkv, mixed, ExactTwin(&runs), RunToEnd()).ok());
   const float* const losses = probe.Losses()[0].const_data_ptr<float>();
   EXPECT_EQ(losses[0], 0);
   EXPECT_FALSE(std::isfinite(losses[1]));

@@ -25,8 +25,8 @@ class OneLayer : public FakeModel {
 class EncodePlannerTest : public testing::Test {
  protected:
   EncodePlannerTest() {
-    for (const KernelName name : {KernelName::kVanilla, KernelName::kClustered,
-                                  KernelName::kImprovedClustered}) {
+    for (const KernelName name :
+         {KernelName::kVanilla, KernelName::kClustered, KernelName::kImprovedClustered}) {
       attention::CostTerms prices{};
       prices[static_cast<size_t>(attention::CostTerm::kScores)] = 1;
       costs_.Set(name, DType::kFloat32, prices);

@@ -119,8 +119,8 @@ using Kernels = std::vector<KernelName>;
 
 class EngineLadderTest : public EngineAutomaticTest {
  protected:
-  // From about 200 tokens on, clustered with most clusters is worth trying before improved with
-  // some 50, and that before vanilla. A little less is to be expected of improved's error.
+  // From about 200 tokens on, clustered with most clusters is worth trying before vanilla, and from
+  // 300 on improved with 50 in between, of whose error a little less is to be expected.
   EngineLadderTest() {
     costs_.Set(kVanilla, DType::kFloat32, ForScores(1e6));
     costs_.Set(kImproved, DType::kFloat32, ForScores(1.4e6));

@@ -27,7 +27,7 @@ TEST_F(EngineLadderTest, RequestsOfOneBatchGoTheirOwnWays) {
   });
   Submit(Request({5}, Vanilla{}), 0);  // occupies the device while the others gather
   Submit(Request({200}, Automatic{{}, 0.5}), 1);
-  Submit(Request({201}, Automatic{{}, 0.1}), 2);
+  Submit(Request({300}, Automatic{{}, 0.1}), 2);
   Submit(Request({202}, Automatic{{kClustered, kVanilla}, 0.1}), 3);
   const Clustered same{.clusters = 800};
   Submit(Request({203}, same), 4);
