@@ -78,8 +78,9 @@ struct Cast {
 };
 
 struct Automatic {
-  std::vector<KernelName> allowed;  // empty: every kernel that needs no further input
-  double max_relative_error = 0;    // 0: exact only
+  std::vector<KernelName> allowed = {};  // empty: every kernel that needs no further input
+  double max_relative_error = 0;         // of attention; 0: exact only
+  double min_cosine = 0;  // of an encoder's pooled vectors to exact ones; 0: exact only
 };
 
 using Kernel = std::variant<Vanilla, Clustered, ImprovedClustered, Cast, Automatic>;
@@ -178,9 +179,11 @@ struct TensorResult {
 
 // A kernel that the automatic choice ran first and rejected because of its error.
 struct RejectedKernel {
-  KernelName kernel = KernelName::kVanilla;
+  Kernel kernel = Vanilla{};  // as in KernelReport
   double measured_us = 0;
-  double relative_error = 0;  // estimated
+  double relative_error = 0;          // estimated; of attention
+  std::optional<double> cosine = {};  // the least; of encoders. Unset: unknown
+  bool compared = false;              // the cosine was measured, not estimated
 };
 
 struct KernelReport {
@@ -221,12 +224,20 @@ struct Fidelity {
   double probe_us = 0;  // exact rows and comparison, of all requests probed together
 };
 
+// An encoder's vectors against those of exact attention.
+struct CosineFidelity {
+  double cosine = 0;        // estimated; the least of the sequences
+  int32_t rows = 0;         // per sequence and layer that attended exactly too
+  int32_t comparisons = 0;  // of sequences that the estimate goes by
+};
+
 struct ExecutionReport {
   KernelReport kernel;
   Timing timing;
   BatchReport batch;
   MemoryReport memory;
-  std::optional<Fidelity> fidelity;
+  std::optional<Fidelity> fidelity;      // of attention
+  std::optional<CosineFidelity> cosine;  // of encoders
 };
 
 struct AttentionResult {

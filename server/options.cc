@@ -199,6 +199,9 @@ void DeclareKernels(Declarer& declare, EngineOptions& engine) {
                 "metrics, though they do not ask");
   declare.Number(kKernels, "--fidelity-sample-rows", &engine.fidelity_sample_rows,
                  kFidelityRowsBounds, "Query rows per sequence to measure it on");
+  declare.Share(kKernels, "--cosine-share", &engine.cosine_share,
+                "Share of the encoders' approximate vectors, of the automatic kernel, that are "
+                "computed exactly all the same: estimates of cosines are learned from them");
 }
 
 void DeclareService(Declarer& declare, ServerOptions& options) {

@@ -165,7 +165,8 @@ Runner AddEncodeCommand(CLI::App* command) {
       "  castor encode 'Who wrote it?' --pair 'She did.' --output-kind scores\n"
       "  castor encode --document report.txt --output json --file chunks.json\n"
       "  castor encode 'A cat sleeps. It purrs.' --spans 0:13,14:23\n"
-      "  castor encode 'How do beavers build?' --prompt query\n");
+      "  castor encode 'How do beavers build?' --prompt query\n"
+      "  castor encode --text-file books.txt --kernel automatic --min-cosine 0.99\n");
   return [flags] { return Run(*flags); };
 }
 

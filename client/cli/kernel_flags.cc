@@ -65,6 +65,7 @@ void Apply(const KernelFlags& flags, Request* request) {
       automatic->add_allowed(static_cast<v1::KernelName>(number));
     }
     automatic->set_max_relative_error(flags.max_relative_error);
+    automatic->set_min_cosine(flags.min_cosine);
   } else {
     MessageOf(flags.kernel, request);  // with its defaults: it has no flags here
   }
@@ -172,7 +173,13 @@ void AddKernelFlags(CLI::App* command, KernelFlags* flags) {
       ->group(group);
   command
       ->add_option("--max-relative-error", flags->max_relative_error,
-                   "automatic: tolerated relative error, 0 to 1")
+                   "automatic: tolerated relative error of attention, 0 to 1")
+      ->type_name("X")
+      ->transform(Number(0.0, 1.0))
+      ->group(group);
+  command
+      ->add_option("--min-cosine", flags->min_cosine,
+                   "automatic: least cosine of an encoder's vectors to exact ones, 0 to 1")
       ->type_name("X")
       ->transform(Number(0.0, 1.0))
       ->group(group);

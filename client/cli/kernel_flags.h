@@ -31,6 +31,7 @@ struct KernelFlags {
   std::string head_clustering;
   std::vector<std::string> allowed;
   double max_relative_error = 0;
+  double min_cosine = 0;
 
   // Whether the kernel is exact attention, for which a check can be strict.
   bool exact() const { return kernel.empty() || kernel == "vanilla"; }

@@ -18,27 +18,40 @@ std::string Padded(const std::string& text, size_t width) {
   return own >= width ? text : text + std::string(width - own, ' ');
 }
 
+template <typename Message>
+std::string Clustering(const Message& p) {
+  return " (" + std::to_string(p.clusters()) + " clusters, " + std::to_string(p.iterations()) +
+         " iterations, " + std::to_string(p.bits()) + " bits, seed " + std::to_string(p.seed());
+}
+
+// Of the approximations. A KernelReport or a RejectedKernel.
+template <typename Report>
+std::string ClusteredParameters(const Report& report) {
+  if (report.has_clustered()) return Clustering(report.clustered()) + ")";
+  if (!report.has_improved_clustered()) return "";
+  return Clustering(report.improved_clustered()) + ", top " +
+         std::to_string(report.improved_clustered().topk()) + ")";
+}
+
 std::string Parameters(const v1::KernelReport& kernel) {
-  auto clustered = [](const auto& p) {
-    return " (" + std::to_string(p.clusters()) + " clusters, " + std::to_string(p.iterations()) +
-           " iterations, " + std::to_string(p.bits()) + " bits, seed " + std::to_string(p.seed());
-  };
   switch (kernel.parameters_case()) {
     case v1::KernelReport::kVanilla:
       return kernel.vanilla().causal() ? " (causal)" : "";
-    case v1::KernelReport::kClustered:
-      return clustered(kernel.clustered()) + ")";
-    case v1::KernelReport::kImprovedClustered:
-      return clustered(kernel.improved_clustered()) + ", top " +
-             std::to_string(kernel.improved_clustered().topk()) + ")";
     case v1::KernelReport::kCast:
       // Its default differs from sequence to sequence.
       return kernel.cast().cluster_size() == 0
                  ? " (cluster size: tokens / surrogate tokens)"
                  : " (cluster size " + std::to_string(kernel.cast().cluster_size()) + ")";
     default:
-      return "";
+      return ClusteredParameters(kernel);
   }
+}
+
+std::string ErrorText(const v1::RejectedKernel& rejected) {
+  if (rejected.compared()) return "cosine " + FormatReal(rejected.cosine(), "%.6f") + ", measured";
+  if (rejected.has_cosine()) return "cosine about " + FormatReal(rejected.cosine(), "%.6f");
+  if (rejected.relative_error() == 0) return "its cosine could not be told yet";
+  return "relative error about " + FormatReal(rejected.relative_error(), "%.2e");
 }
 
 }  // namespace
@@ -107,10 +120,9 @@ void AppendReports(const v1::KernelReport& kernel, const v1::Timing& timing,
   rows->emplace_back("kernel", KernelText(kernel.name()) + Parameters(kernel) + " on " +
                                    kernel.device() + " by " + kernel.backend());
   for (const v1::RejectedKernel& rejected : kernel.rejected()) {
-    rows->emplace_back("rejected", KernelText(rejected.name()) + " after " +
-                                       FormatMicroseconds(rejected.measured_us()) +
-                                       ": relative error about " +
-                                       FormatReal(rejected.relative_error(), "%.2e"));
+    rows->emplace_back("rejected", KernelText(rejected.name()) + ClusteredParameters(rejected) +
+                                       " after " + FormatMicroseconds(rejected.measured_us()) +
+                                       ": " + ErrorText(rejected));
   }
   if (kernel.predicted_us() > 0) {
     rows->emplace_back("cost model", "predicted " + FormatMicroseconds(kernel.predicted_us()) +

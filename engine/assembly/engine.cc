@@ -11,6 +11,7 @@
 #include "engine/attention/resolve.h"
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
+#include "engine/encoder/output_shape.h"
 #include "engine/encoder/prompts.h"
 #include "engine/jobs/batch_key.h"
 #include "engine/jobs/staging.h"
@@ -66,6 +67,23 @@ std::vector<int32_t> ExpectedOffsets(const Predictor& predictor, const LoadedMod
   return offsets;
 }
 
+// What a stated cosine needs.
+absl::Status CheckCosine(const EncodeRequest& request, const ModelInfo& info) {
+  if (!AsksForCosine(request)) return absl::OkStatus();
+  if (encoder::OutputOf(request, info) != EncodeOutput::kPooled) {
+    return InvalidField("automatic.min_cosine", "is for pooled vectors: ask for output POOLED");
+  }
+  if (!request.spans.ranges.empty()) {
+    return InvalidField("automatic.min_cosine",
+                        "is for vectors of whole sequences: leave out min_cosine or spans");
+  }
+  const std::vector<KernelName>& allowed = std::get<Automatic>(*request.kernel).allowed;
+  if (allowed.empty() || std::count(allowed.begin(), allowed.end(), KernelName::kVanilla) > 0) {
+    return absl::OkStatus();
+  }
+  return InvalidField("automatic.allowed", "leaves out vanilla, which min_cosine is measured by");
+}
+
 }  // namespace
 
 EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
@@ -100,8 +118,9 @@ absl::Status EngineImpl::Start() {
   costs_ = parts_.costs.value_or(loop_.costs().model);
   counters_.ListWork(loop_.device().variants(), info().models);
   memory_.emplace(loop_.device().variants(), loop_.device().copies_tensors());
+  planner_.emplace(loop_.predictor(), options_.cosine_share);
   tokenizers_.emplace(options_.tokenizer_threads, tenants_, *host_pool_, scheduler_,
-                      loop_.predictor(), *memory_, *parts_.clock, counters_);
+                      loop_.predictor(), *planner_, *memory_, *parts_.clock, counters_);
   deadlines_ = std::thread([this] { scheduler_.ExpireUntilStopped(); });
   started_ = true;
   return absl::OkStatus();
@@ -160,18 +179,21 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   auto kernel = ChooseKernel(request, info);
   if (!kernel.ok()) return kernel.status();
 
-  Claim claim = ClaimOf(request.call, BatchKey((*model)->generation, *kernel));
-  claim.cost = EstimateEncodeCost(request, info, encoder.EstimateTokens(request));
+  const Cost cost = EstimateEncodeCost(request, info, encoder.EstimateTokens(request));
+  const bool brings_text = std::holds_alternative<TextInput>(request.input);
   const std::vector<int32_t> offsets = ExpectedOffsets(loop_.predictor(), **model, request);
+  Plan plan = planner_->PlanFor(request, **model, offsets, /*final=*/!brings_text, &*kernel);
+  Claim claim = ClaimOf(request.call, BatchKey((*model)->generation, *kernel));
+  claim.cost = cost;
   claim.time = parts_.predict ? parts_.predict(claim.cost.tokens)
                               : loop_.predictor().Predict(**model, *kernel, offsets);
-  claim.memory = memory_->Predict(**model, *kernel, request, offsets);
+  claim.memory = memory_->Predict(plan, **model, *kernel, request, offsets);
   auto reservation = admission_->Reserve(claim);
   if (!reservation.ok()) return reservation.status();
 
-  const bool brings_text = std::holds_alternative<TextInput>(request.input);
   auto job = OpenEncode(std::move(request), *std::move(model), *std::move(kernel));
   Keep(std::move(claim), *std::move(reservation), job.get());
+  job->plan = std::move(plan);
   job->received = std::get<EncodeWork>(job->work).request.call.received.value_or(now);
   job->done = std::move(done);
   if (!brings_text) {
@@ -197,10 +219,12 @@ absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const
 }
 
 // The attention kernel of an encode request: the one it names, else exact attention, which all
-// supported families were trained with.
+// supported families were trained with. A plan may begin with another (encode_plan.h).
 absl::StatusOr<Kernel> EngineImpl::ChooseKernel(const EncodeRequest& request,
                                                 const ModelInfo& info) const {
   if (!request.kernel) return Kernel(Vanilla{});
+  if (auto status = attention::CheckParameters(*request.kernel); !status.ok()) return status;
+  if (auto status = CheckCosine(request, info); !status.ok()) return status;
   auto kernel = attention::ChooseKernel(*request.kernel);
   if (!kernel.ok()) return kernel.status();
   const KernelName name = NameOf(*kernel);

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/jobs/admission.h"
 #include "engine/jobs/attention_plan.h"
+#include "engine/jobs/encode_plan.h"
 #include "engine/jobs/memory_predictor.h"
 #include "engine/jobs/tenant_table.h"
 #include "engine/scheduling/completion_pool.h"
@@ -63,6 +64,7 @@ class EngineImpl final : public Engine {
   Scheduler scheduler_;
   EngineLoop loop_;
   FidelitySampling sampling_;
+  std::optional<EncodePlanner> planner_;  // constant after Start
   std::thread deadlines_;
 
   // Constant after Start.

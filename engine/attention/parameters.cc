@@ -31,8 +31,11 @@ absl::Status Check(const Cast& kernel, std::string_view) {
 
 absl::Status Check(const Automatic& kernel, std::string_view) {
   // Written so that NaN fails.
-  if (kernel.max_relative_error >= 0 && kernel.max_relative_error <= 1) return absl::OkStatus();
-  return InvalidField("automatic.max_relative_error", "must be 0..1");
+  if (!(kernel.max_relative_error >= 0 && kernel.max_relative_error <= 1)) {
+    return InvalidField("automatic.max_relative_error", "must be 0..1");
+  }
+  if (kernel.min_cosine >= 0 && kernel.min_cosine <= 1) return absl::OkStatus();
+  return InvalidField("automatic.min_cosine", "must be 0..1");
 }
 
 absl::StatusOr<Kernel> Choose(const Automatic& automatic) {

@@ -24,9 +24,9 @@ struct BatchItem {
   std::span<const int32_t> cu_seqlens;  // [sequences + 1], from 0
 
   // Either ids, or embeddings.
-  std::span<const int64_t> ids;           // [tokens]
-  std::span<const int64_t> type_ids;      // [tokens], or empty: all zero
-  const std::byte* embeddings = nullptr;  // [tokens, hidden]
+  std::span<const int64_t> ids = {};       // [tokens]
+  std::span<const int64_t> type_ids = {};  // [tokens], or empty: all zero
+  const std::byte* embeddings = nullptr;   // [tokens, hidden]
   DType embeddings_dtype = DType::kFloat32;
 
   // What is pooled, instead of each sequence as a whole; empty: just that.
@@ -41,6 +41,11 @@ struct BatchItem {
 
   // float32: [output_rows(), dimensions].
   float* output = nullptr;
+
+  // If the batch's kernel approximates: query rows per sequence and layer that attend exactly too,
+  // and where the sequences' losses go, [sequences] (row_probe.h). 0: none, and `losses` is unused.
+  int32_t probe_rows = 0;
+  float* losses = nullptr;
 
   int64_t sequences() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }
   int64_t tokens() const { return cu_seqlens.back(); }

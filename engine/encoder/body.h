@@ -17,6 +17,8 @@
 
 namespace castor::encoder {
 
+class RowProbe;
+
 // What a body says about itself. The head size is hidden / heads.
 struct BodyInfo {
   int64_t hidden = 0;
@@ -50,6 +52,7 @@ struct BodyInputs {
   const Inputs& inputs;  // for the rows that come as embeddings
   const AttentionFn& attention;
   RunControl& control;
+  RowProbe& probe;
 };
 
 // Immutable once built; Forward runs on the device's thread.

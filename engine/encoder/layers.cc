@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/encoder/row_probe.h"
+
 namespace castor::encoder {
 
 int64_t RowsOfAStep(const at::Tensor& x, int64_t weights) {
@@ -85,6 +87,8 @@ absl::StatusOr<at::Tensor> SelfAttention(const at::Tensor& qkv, const attention:
   problem.output_stride = hidden;
   problem.cu_seqlens_q = problem.cu_seqlens_k = in.packing.cu_seqlens;
   if (absl::Status status = in.attention(spec, problem, in.control); !status.ok()) return status;
+  absl::Status probed = in.probe.Add(spec, qkv, output, in.attention, in.control);
+  if (!probed.ok()) return probed;
   return output;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/attention/rungs.h"
 #include "engine/attention/typical_prices.h"
 
 namespace castor {
@@ -43,6 +44,16 @@ attention::CostModel WithTeam(attention::CostModel costs, int workers) {
 std::vector<encoder::AttentionLayers> AttentionOf(const LoadedModel& model, const Kernel& kernel) {
   return model.encoder == nullptr ? encoder::UniformAttention(model.info, kernel)
                                   : model.encoder->attention(kernel);
+}
+
+// The offsets of at most `rows` queries of each sequence.
+std::vector<int32_t> FirstRows(std::span<const int32_t> cu_seqlens, int32_t rows) {
+  std::vector<int32_t> offsets = {0};
+  offsets.reserve(cu_seqlens.size());
+  for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
+    offsets.push_back(offsets.back() + std::min(rows, cu_seqlens[s + 1] - cu_seqlens[s]));
+  }
+  return offsets;
 }
 
 }  // namespace
@@ -104,17 +115,13 @@ PredictedTime Predictor::Predict(const Plan& plan, const attention::Resolved& re
   const Spec& spec = resolved.spec;
   const std::vector<int32_t>& queries = resolved.cu_seqlens_q;
   const PredictedTime run = Attention(spec, queries, resolved.cu_seqlens_k);
-  if (plan.probe_rows() == 0) return run;
+  if (plan.probe_rows() == 0 || !attention::IsApproximate(NameOf(spec.kernel))) return run;
 
   // Some queries of each sequence attend exactly.
   Spec exact = spec;
   exact.kernel = Vanilla{};
-  std::vector<int32_t> rows = {0};
-  rows.reserve(queries.size());
-  for (size_t s = 0; s + 1 < queries.size(); ++s) {
-    rows.push_back(rows.back() + std::min(plan.probe_rows(), queries[s + 1] - queries[s]));
-  }
-  const PredictedTime probe = Attention(exact, rows, resolved.cu_seqlens_k);
+  const PredictedTime probe =
+      Attention(exact, FirstRows(queries, plan.probe_rows()), resolved.cu_seqlens_k);
   PredictedTime both = run;
   both.batch_us += probe.batch_us;
   both.own_us += probe.own_us;
@@ -124,6 +131,44 @@ PredictedTime Predictor::Predict(const Plan& plan, const attention::Resolved& re
 PredictedTime Predictor::Predict(const LoadedModel& model, const Kernel& kernel,
                                  std::span<const int32_t> cu_seqlens) const {
   return Corrected({model.generation, NameOf(kernel), {}}, Base(model, kernel, cu_seqlens));
+}
+
+PredictedTime Predictor::Predict(const Job& job) const {
+  if (const auto* work = std::get_if<AttentionWork>(&job.work)) {
+    return Predict(job.plan, work->resolved);
+  }
+  const auto& work = std::get<EncodeWork>(job.work);
+  return Predict(*work.model, work.kernel, work.item.cu_seqlens);
+}
+
+std::optional<double> Predictor::Price(const LoadedModel& model, const Kernel& kernel,
+                                       std::span<const int32_t> cu_seqlens) const {
+  if (!model.costs.measured) return std::nullopt;
+  if (!std::holds_alternative<Vanilla>(kernel)) {
+    for (const encoder::AttentionLayers& alike : AttentionOf(model, kernel)) {
+      const KernelName name = NameOf(alike.spec.kernel);
+      if (costs_.Find(name, alike.spec.dtype) == nullptr) return std::nullopt;
+    }
+  }
+  return Base(model, kernel, cu_seqlens).alone_us();
+}
+
+double Predictor::PriceWithoutAttention(const LoadedModel& model,
+                                        std::span<const int32_t> cu_seqlens) const {
+  const encoder::CostTerms terms = encoder::CostTermsOf(cu_seqlens);
+  return model.costs.batch_us(terms) + model.costs.rows_us(terms);
+}
+
+double Predictor::PriceOfProbe(const LoadedModel& model, std::span<const int32_t> cu_seqlens,
+                               int32_t rows) const {
+  const std::vector<int32_t> offsets = FirstRows(cu_seqlens, rows);
+  double us = 0;
+  for (encoder::AttentionLayers alike : AttentionOf(model, Clustered{})) {
+    if (!attention::IsApproximate(NameOf(alike.spec.kernel))) continue;  // a local layer
+    alike.spec.kernel = Vanilla{};
+    us += static_cast<double>(alike.layers) * Base(alike.spec, offsets, cu_seqlens).alone_us();
+  }
+  return us;
 }
 
 std::vector<int32_t> Predictor::ExpectedOffsets(const LoadedModel& model, const TextInput& input,

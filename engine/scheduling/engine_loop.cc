@@ -10,6 +10,7 @@
 #include "engine/base/guarded.h"
 #include "engine/calibration/warm_up.h"
 #include "engine/jobs/load_model.h"
+#include "engine/scheduling/cosine_probe.h"
 #include "engine/scheduling/failure.h"
 #include "engine/scheduling/fidelity_probe.h"
 
@@ -190,7 +191,9 @@ void EngineLoop::Finish(std::unique_ptr<RunningBatch> batch) {
   if (!times.ok()) return Continue(std::move(batch->jobs()), {.status = times.status()});
   NoteRun(*batch, *times);
   const Predictor::Lesson lesson = predictor_->LessonOf(batch->jobs(), times->compute_us);
-  Continue(std::move(batch->jobs()), {.status = times.status(), .compute_us = times->compute_us});
+  std::vector<StepOutcome> outcomes(batch->jobs().size(), {.compute_us = times->compute_us});
+  AddCosines(batch->jobs(), gains_, &outcomes);
+  Continue(std::move(batch->jobs()), outcomes);
   predictor_->Learn(lesson);  // nobody waits for it
 }
 
@@ -219,7 +222,7 @@ void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes
   JobList done;
   JobList to_probe;
   JobList failed;
-  std::map<KernelName, JobList> again;  // one batch becomes one per kernel
+  std::map<std::string, JobList> again;  // one batch becomes one per kernel and its parameters
   for (size_t i = 0; i < jobs.size(); ++i) {
     std::unique_ptr<Job>& job = jobs[i];
     const Step next = job->plan.Next(outcomes[i]);
@@ -227,7 +230,8 @@ void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes
     switch (next) {
       case Step::kRun:
         UseKernel(job->plan.kernel(), job.get());
-        again[job->kernel].push_back(std::move(job));
+        job->predicted = predictor_->Predict(*job);
+        again[job->batch_key].push_back(std::move(job));
         break;
       case Step::kProbe:
         to_probe.push_back(std::move(job));
@@ -241,7 +245,7 @@ void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes
     }
   }
   AnswerJobs(std::move(done));
-  for (auto& [kernel, piece] : again) retries_.push_front(std::move(piece));
+  for (auto& [key, piece] : again) retries_.push_front(std::move(piece));
   if (!failed.empty()) HandleFailure(std::move(failed), outcomes.front().status);
   if (!to_probe.empty()) Probe(std::move(to_probe));
 }

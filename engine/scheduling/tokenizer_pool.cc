@@ -36,7 +36,7 @@ int64_t NextSlice(const Job& job) {
 }  // namespace
 
 TokenizerPool::TokenizerPool(int threads, TenantTablePtr tenants, HostPool& host_pool,
-                             Scheduler& scheduler, Predictor& predictor,
+                             Scheduler& scheduler, Predictor& predictor, EncodePlanner& planner,
                              const MemoryPredictor& memory, Clock& clock, Counters& counters)
     : thread_count_(threads != 0 ? threads
                                  : std::min(AvailableProcessors(),
@@ -44,6 +44,7 @@ TokenizerPool::TokenizerPool(int threads, TenantTablePtr tenants, HostPool& host
       host_pool_(host_pool),
       scheduler_(scheduler),
       predictor_(predictor),
+      planner_(planner),
       memory_(memory),
       clock_(clock),
       counters_(counters),
@@ -120,12 +121,16 @@ void TokenizerPool::Run() {
 
 absl::Status TokenizerPool::Finish(Job* job) {
   const EncodeWork& work = std::get<EncodeWork>(job->work);
+  const std::vector<int32_t>& offsets = work.prepared.cu_seqlens;
   predictor_.LearnTexts(*work.model, std::get<TextInput>(work.request.input), work.prepared,
                         work.prompt == nullptr ? 0 : work.prompt->text.size());
-  job->memory = memory_.Predict(*work.model, work.kernel, work.request, work.prepared.cu_seqlens);
+  Kernel kernel = work.kernel;
+  job->plan = planner_.PlanFor(work.request, *work.model, offsets, /*final=*/true, &kernel);
+  if (job->plan.automatic()) UseKernel(kernel, job);
+  job->memory = memory_.Predict(job->plan, *work.model, work.kernel, work.request, offsets);
   if (auto status = job->reservation.CheckMemory(job->memory); !status.ok()) return status;
   if (auto status = StageEncode(host_pool_, job); !status.ok()) return status;
-  job->predicted = predictor_.Predict(*work.model, work.kernel, work.prepared.cu_seqlens);
+  job->predicted = predictor_.Predict(*work.model, work.kernel, offsets);
   job->reservation.AdjustTime(job->predicted);
   return absl::OkStatus();
 }

@@ -103,6 +103,12 @@ grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult 
   message.set_prompt_name(std::move(result.prompt_name));
   for (std::string& label : result.labels) message.add_labels(std::move(label));
   FillReports(result.report, total_us, &message);
+  if (const auto& cosine = result.report.cosine) {
+    v1::CosineFidelity* fidelity = message.mutable_fidelity();
+    fidelity->set_cosine(cosine->cosine);
+    fidelity->set_rows(cosine->rows);
+    fidelity->set_comparisons(cosine->comparisons);
+  }
   if (!result.sparse.has_value()) {
     return WithTensor(message, v1::EncodeResponse::kOutputFieldNumber, std::move(result.output));
   }

@@ -89,9 +89,11 @@ struct Cast {
 struct Automatic {
   Repeated<int32_t> allowed;
   double max_relative_error = 0;
+  double min_cosine = 0;
 
   using Fields = FieldList<Field<"allowed", 1, &Automatic::allowed>,
-                           Field<"max_relative_error", 2, &Automatic::max_relative_error>>;
+                           Field<"max_relative_error", 2, &Automatic::max_relative_error>,
+                           Field<"min_cosine", 3, &Automatic::min_cosine>>;
 };
 
 // The oneof that both requests have, under different numbers.

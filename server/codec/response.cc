@@ -31,11 +31,14 @@ void FillParameters(const Vanilla& from, v1::KernelReport* out) {
   out->mutable_vanilla()->set_causal(from.causal);
 }
 
-void FillParameters(const Clustered& from, v1::KernelReport* out) {
+// A KernelReport or a RejectedKernel.
+template <typename Report>
+void FillParameters(const Clustered& from, Report* out) {
   server::FillParameters(from, out->mutable_clustered());
 }
 
-void FillParameters(const ImprovedClustered& from, v1::KernelReport* out) {
+template <typename Report>
+void FillParameters(const ImprovedClustered& from, Report* out) {
   server::FillParameters(from, out->mutable_improved_clustered());
 }
 
@@ -78,9 +81,16 @@ void FillKernelReport(const KernelReport& report, v1::KernelReport* out) {
   out->set_measured_us(report.measured_us);
   for (const RejectedKernel& rejected : report.rejected) {
     v1::RejectedKernel* row = out->add_rejected();
-    row->set_name(ToWire(kKernelNames, rejected.kernel));
+    row->set_name(ToWire(kKernelNames, NameOf(rejected.kernel)));
     row->set_measured_us(rejected.measured_us);
     row->set_relative_error(rejected.relative_error);
+    if (rejected.cosine) row->set_cosine(*rejected.cosine);
+    row->set_compared(rejected.compared);
+    if (const auto* improved = std::get_if<ImprovedClustered>(&rejected.kernel)) {
+      FillParameters(*improved, row);
+    } else if (const auto* clustered = std::get_if<Clustered>(&rejected.kernel)) {
+      FillParameters(*clustered, row);
+    }
   }
   std::visit(
       [&](const auto& kernel) {

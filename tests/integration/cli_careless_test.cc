@@ -43,10 +43,11 @@ class CliCarelessTest : public CliTest {
 };
 
 TEST_F(CliCarelessTest, NumbersThatAreNoneAreUsageErrorsOfTheirFlag) {
-  for (const char* flag : {"--lengths", "--key-lengths", "--heads", "--head-dim", "--value-dim",
-                           "--surrogate-tokens", "--seed", "--fidelity-rows", "--clusters",
-                           "--iterations", "--bits", "--kernel-seed", "--topk", "--cluster-size",
-                           "--scale", "--timeout", "--tolerance", "--max-relative-error"}) {
+  for (const char* flag :
+       {"--lengths", "--key-lengths", "--heads", "--head-dim", "--value-dim", "--surrogate-tokens",
+        "--seed", "--fidelity-rows", "--clusters", "--iterations", "--bits", "--kernel-seed",
+        "--topk", "--cluster-size", "--scale", "--timeout", "--tolerance", "--max-relative-error",
+        "--min-cosine"}) {
     // values_test.cc tests more of them.
     for (const char* value : {"nan", ""}) {
       EXPECT_THAT(ErrorOf(2, {"attend", flag, value}), AllOf(HasSubstr(flag), HasSubstr("number")))
@@ -54,7 +55,7 @@ TEST_F(CliCarelessTest, NumbersThatAreNoneAreUsageErrorsOfTheirFlag) {
     }
   }
   for (const char* flag : {"--lengths", "--heads", "--seed", "--kernel-seed", "--fidelity-rows",
-                           "--timeout", "--tolerance", "--max-relative-error"}) {
+                           "--timeout", "--tolerance", "--max-relative-error", "--min-cosine"}) {
     EXPECT_THAT(ErrorOf(2, {"attend", flag, "-1"}), HasSubstr(flag));
   }
   for (const char* flag : {"--dimensions", "--batch"}) {

@@ -84,7 +84,7 @@ TEST_F(CliTest, TheAutomaticChoiceIsShownWithItsFigures) {
   // Without vanilla an approximation must answer; on Gaussian inputs it is far off and reports it.
   const std::string table = OutputOf({"attend", "--lengths", "300", "--kernel", "automatic",
                                       "--max-relative-error", "0.001", "--allow", "clustered"});
-  EXPECT_THAT(table, HasSubstr("clustered (100 clusters"));
+  EXPECT_THAT(table, AllOf(HasSubstr("clustered ("), HasSubstr(" clusters, 10 iterations")));
   EXPECT_THAT(table, HasSubstr("predicted"));
   EXPECT_THAT(table, HasSubstr("over 32 rows per sequence"));
   const json asked =
@@ -94,6 +94,15 @@ TEST_F(CliTest, TheAutomaticChoiceIsShownWithItsFigures) {
   // The client's own check covers every row too.
   EXPECT_NEAR(asked["fidelity"]["relative_error"].get<double>(),
               asked["check"]["relative_error"].get<double>(), 1e-4);
+}
+
+TEST_F(CliTest, ACosineCanBeAskedFor) {
+  const json answer = json::parse(OutputOf(
+      {"encode", "a beaver", "--kernel", "automatic", "--min-cosine", "0.9", "--output", "json"}));
+  EXPECT_EQ(answer["kernel"]["name"], "VANILLA") << "a short text";
+  EXPECT_THAT(ErrorOf(1, {"encode", "a beaver", "--kernel", "automatic", "--min-cosine", "0.9",
+                          "--token-embeddings"}),
+              HasSubstr("automatic.min_cosine"));
 }
 
 TEST_F(CliTest, TensorsTravelThroughSharedMemory) {

@@ -121,7 +121,11 @@ TEST_F(ServerChoiceTest, StructuredInputsGetAnApproximationWithinTheAllowance) {
   EXPECT_NE(chosen.kernel().name(), v1::CAST);
   EXPECT_GT(chosen.kernel().predicted_us(), 0);
   EXPECT_EQ(chosen.kernel().measured_us(), chosen.timing().compute_us());
-  EXPECT_EQ(chosen.kernel().rejected_size(), 0);
+  // With the fewest clusters a group may be left without one.
+  for (const v1::RejectedKernel& rejected : chosen.kernel().rejected()) {
+    EXPECT_GT(rejected.relative_error(), 0.1);
+    EXPECT_TRUE(rejected.has_clustered() || rejected.has_improved_clustered());
+  }
   ASSERT_TRUE(chosen.has_fidelity());
   EXPECT_EQ(chosen.fidelity().rows(), 32);
   EXPECT_LE(chosen.fidelity().relative_error(), 0.1);

@@ -7,7 +7,8 @@ target_link_libraries(castor_server_fixture PUBLIC castor_fake_engine castor_ser
 
 castor_test(server_test
   SOURCES server_admission_test.cc server_authorize_test.cc server_call_test.cc
-          server_channelz_test.cc server_choice_test.cc server_health_port_test.cc
+          server_channelz_test.cc server_choice_test.cc server_cosine_test.cc
+          server_health_port_test.cc
           server_hostile_test.cc server_kernels_test.cc server_lifecycle_test.cc
           server_load_report_test.cc
           server_metrics_test.cc server_record_test.cc server_reflection_test.cc
@@ -16,6 +17,7 @@ castor_test(server_test
   LIBS castor_server_fixture castor_load_plan castor_client castor_twins PkgConfig::nghttp2
   LABELS integration)
 target_compile_definitions(server_test PRIVATE
+  CASTOR_FAMILIES="${CMAKE_SOURCE_DIR}/tests/golden/encoder/families"
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 
 castor_test(server_heads_test

@@ -45,6 +45,7 @@ void ReadAutomatic(TomlTable& table, cli::KernelFlags* kernel) {
     }
   }
   table.Real("max-relative-error", {0, 1}, &kernel->max_relative_error);
+  table.Real("min-cosine", {0, 1}, &kernel->min_cosine);
 }
 
 }  // namespace

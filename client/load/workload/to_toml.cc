@@ -122,6 +122,7 @@ void AddKernel(const cli::KernelFlags& kernel, Pairs* to) {
     if (kernel.max_relative_error != 0) {
       pairs.Add("max-relative-error", Shortest(kernel.max_relative_error));
     }
+    if (kernel.min_cosine != 0) pairs.Add("min-cosine", Shortest(kernel.min_cosine));
   }
   const std::string text = pairs.Inline();
   if (text != "{}") to->Add("kernel", text);

@@ -45,6 +45,7 @@ TEST(KernelFlags, AllowedKernelsKeepTheirOrder) {
   flags.allowed = {"improved-clustered", "vanilla"};
   v1::AttendRequest request;
   ApplyKernel(flags, &request);
+  EXPECT_EQ(request.automatic().min_cosine(), 0);
   ASSERT_EQ(request.automatic().allowed_size(), 2);
   EXPECT_EQ(request.automatic().allowed(0), v1::IMPROVED_CLUSTERED);
   EXPECT_EQ(request.automatic().allowed(1), v1::VANILLA);

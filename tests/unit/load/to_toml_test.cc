@@ -67,7 +67,7 @@ class Dump {
   void Of(const cli::KernelFlags& k) {
     All(k.kernel, k.causal, k.clusters, k.iterations, k.bits, k.hash_bias, k.kernel_seed, k.topk,
         k.surrogates, k.layer, k.gate, k.clustering, k.cluster_size, k.attention_function,
-        k.gate_temperature, k.head_clustering, k.max_relative_error);
+        k.gate_temperature, k.head_clustering, k.max_relative_error, k.min_cosine);
     Each(k.allowed);
   }
   void Of(const AttendSpec& a) {
@@ -212,6 +212,7 @@ class Maker {
     if (kernel.kernel == "automatic") {
       if (Coin()) kernel.allowed = {"cast", "vanilla"};
       kernel.max_relative_error = Coin() ? 0 : Real(0, 1);
+      kernel.min_cosine = Coin() ? 0 : Real(0, 1);
     }
     return kernel;
   }
@@ -337,7 +338,7 @@ TEST(ExampleToml, ItsAlternativesParse) {
       toml = attend + pair;
     } else if (key == "causal") {
       toml = attend + "[class.kernel]\nname = \"vanilla\"\n" + pair;
-    } else if (key == "allow" || key == "max-relative-error") {
+    } else if (key == "allow" || key == "max-relative-error" || key == "min-cosine") {
       toml = attend + "[class.kernel]\nname = \"automatic\"\n" + pair;
     } else if (key == "clustering" || key == "cluster-size" || key == "attention-function" ||
                key == "gate-temperature" || key == "head-clustering" || key == "surrogates" ||

@@ -96,6 +96,7 @@ class Writer {
     text_ << "automatic ";
     Write(it.allowed);
     Write(it.max_relative_error);
+    Write(it.min_cosine);
   }
   void Write(const Kernel& kernel) {
     std::visit([this](const auto& it) { Write(it); }, kernel);

@@ -56,8 +56,8 @@ ExecutionReport SomeReport() {
                  .backend = "cpu-sdpa",
                  .predicted_us = 1.5,
                  .measured_us = 2.5,
-                 .rejected = {{KernelName::kClustered, 13, 0.5},
-                              {KernelName::kImprovedClustered, 14, 0.75}}},
+                 .rejected = {{Clustered{.clusters = 50, .seed = 3}, 13, 0.5},
+                              {ImprovedClustered{}, 14, 0.75, 0.5, true}}},
       .timing = {.decode_us = 1, .queue_us = 2, .copy_in_us = 3, .compute_us = 4, .copy_out_us = 5},
       .batch = {.requests = 6, .tokens = 7, .padded_tokens = 8},
       .memory = {.workspace_bytes = 9, .peak_bytes = 10},
@@ -79,10 +79,23 @@ void AddSomeReport(double total_us, Response* out) {
   rejected->set_name(v1::CLUSTERED);
   rejected->set_measured_us(13);
   rejected->set_relative_error(0.5);
+  rejected->mutable_clustered()->set_clusters(50);
+  rejected->mutable_clustered()->set_iterations(10);
+  rejected->mutable_clustered()->set_bits(63);
+  rejected->mutable_clustered()->set_hash_bias(true);
+  rejected->mutable_clustered()->set_seed(3);
   rejected = kernel->add_rejected();
   rejected->set_name(v1::IMPROVED_CLUSTERED);
   rejected->set_measured_us(14);
   rejected->set_relative_error(0.75);
+  rejected->set_cosine(0.5);
+  rejected->set_compared(true);
+  rejected->mutable_improved_clustered()->set_clusters(100);
+  rejected->mutable_improved_clustered()->set_iterations(10);
+  rejected->mutable_improved_clustered()->set_bits(63);
+  rejected->mutable_improved_clustered()->set_hash_bias(true);
+  rejected->mutable_improved_clustered()->set_seed(0);
+  rejected->mutable_improved_clustered()->set_topk(32);
   v1::Timing* timing = out->mutable_timing();
   timing->set_decode_us(1);
   timing->set_queue_us(2);
