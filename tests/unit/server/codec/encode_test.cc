@@ -62,6 +62,7 @@ ExecutionReport SomeReport() {
       .batch = {.requests = 6, .tokens = 7, .padded_tokens = 8},
       .memory = {.workspace_bytes = 9, .peak_bytes = 10},
       .fidelity = Fidelity{.rows = 11, .relative_error = 0.25, .probe_us = 12},
+      .cosine = CosineFidelity{.cosine = 0.875, .rows = 15, .comparisons = 16},
   };
 }
 
@@ -201,6 +202,9 @@ TEST_F(EncodeTest, EncodeCarriesEverything) {
   expected.mutable_spans(1)->set_truncated(true);
   expected.set_prompt_name("query");
   AddSomeReport(3.5, &expected);
+  expected.mutable_fidelity()->set_cosine(0.875);
+  expected.mutable_fidelity()->set_rows(15);
+  expected.mutable_fidelity()->set_comparisons(16);
   ExpectParsesTo(EncodeEncodeResponse("id", std::move(result), 3.5), expected);
 }
 
