@@ -46,7 +46,7 @@ void RefuseUnserved(ConfigReader& config) {
     config.Fail("num_experts", "mixtures of experts are not supported");
   }
   RefuseTrue(config, {"causal", "is_decoder", "add_cross_attention"}, "only encoders are served");
-  RefuseTrue(config, {"prenorm", "parallel_block", "use_rms_norm"},
+  RefuseTrue(config, {"prenorm", "parallel_block", "use_rms_norm", "norm_mlp"},
              "only LayerNorms behind attention and behind the MLP are served");
   RefuseTrue(config, {"rotary_emb_interleaved", "rotary_head_dim"},
              "only rotations of a head's halves are served");

@@ -45,6 +45,7 @@ TEST(NewerFamiliesTest, NamesTheKeyOfNomicsOwnConfig) {
                      {"prenorm", true, "only LayerNorms behind"},
                      {"parallel_block", true, "only LayerNorms behind"},
                      {"use_rms_norm", true, "only LayerNorms behind"},
+                     {"norm_mlp", true, "only LayerNorms behind"},
                      {"rotary_emb_interleaved", true, "a head's halves"},
                      {"rotary_emb_scale_base", 512, "decay"},
                      {"rotary_emb_fraction", 0.5, "must be 0 or 1"},
