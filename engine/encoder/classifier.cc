@@ -100,12 +100,14 @@ HeadActivations ClassifierHead::activations(int64_t hidden, DType dtype) const {
   const Count row = Count(hidden) * kFloat;
   const Count labels = Count(static_cast<int64_t>(config_.labels.size())) * kFloat;
   HeadActivations bytes = rows_.activations(hidden, dtype);
-  if (config_.tokens) {
-    bytes.labels.token = 2 * labels;
-  } else {
-    // Sequences are pooled, and pooled rows converted; see PoolingHead.
-    bytes.labels = {.token = config_.pooling == Pooling::kMean ? bytes.pooled.token : Count(0),
-                    .sequence = 2 * row + 2 * labels + 4 * int64_t{sizeof(int64_t)}};
+  // Whoever wants what, others in the batch may want labels, and then all have logits and scores.
+  bytes.labels = bytes.pooled;
+  for (RowBytes* wanted : {&bytes.pooled, &bytes.tokens, &bytes.labels}) {
+    if (config_.tokens) {
+      wanted->token += 2 * labels;
+    } else {  // pooled, and converted
+      wanted->sequence += 2 * row + 2 * labels + 4 * int64_t{sizeof(int64_t)};
+    }
   }
   // A step's rows in float32, what the transform makes of them, and that once more normalised.
   bytes.batch = kMostHeadRows * (4 * row + labels);

@@ -53,8 +53,10 @@ HeadActivations SpladeHead::activations(int64_t hidden, DType dtype) const {
   const Count logits = Count(decoder_.out()) * static_cast<int64_t>(SizeOf(dtype));
   const Count in_float = Count(decoder_.out()) * kFloat;
   HeadActivations bytes = rows_.activations(hidden, dtype);
-  bytes.sparse.sequence = in_float + 2 * int64_t{sizeof(Part)};
-  bytes.sparse.token = 2 * int64_t{sizeof(Part)};  // more than its share of long sequences' parts
+  // Others in the batch may want pooled rows, which all sequences then have.
+  bytes.sparse = bytes.pooled;
+  bytes.sparse.sequence += in_float + 2 * int64_t{sizeof(Part)};
+  bytes.sparse.token += 2 * int64_t{sizeof(Part)};  // more than its share of long sequences' parts
   // A step's rows, the transform's, their logits, converted; and what one sequence adds.
   bytes.batch = RowsOfLogits(decoder_.out()) *
                     (3 * row + logits + (dtype == DType::kFloat32 ? Count(0) : in_float)) +
