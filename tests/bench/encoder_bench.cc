@@ -17,6 +17,7 @@
 #include "engine/device/device.h"
 #include "engine/encoder/batch.h"
 #include "engine/encoder/model.h"
+#include "engine/encoder/output_shape.h"
 #include "tests/bench/command_line.h"
 
 namespace castor::bench {
@@ -63,14 +64,15 @@ void Encode(benchmark::State& state, Device& device, std::shared_ptr<const encod
     parts.push_back(PrepareTexts(*model, {texts.begin() + static_cast<int64_t>(begin), end}));
     tokens += parts.back().tokens();
   }
-  std::vector<float> output(size * static_cast<size_t>(info.hidden_size));
+  const int64_t width = encoder::WidthOf(info, EncodeOutput::kPooled);
+  std::vector<float> output(size * static_cast<size_t>(width));
   for (auto _ : state) {
     for (const encoder::Prepared& part : parts) {
       encoder::BatchItem item{
           .cu_seqlens = part.cu_seqlens, .ids = part.ids, .type_ids = part.type_ids};
       item.pooling = info.pooling;
       item.normalize = info.normalize;
-      item.dimensions = info.hidden_size;
+      item.dimensions = width;
       item.output = output.data();
       const encoder::Batch batch{.model = model, .kernel = Vanilla{}, .items = {item}};
       auto execution = device.Launch(batch, RunToEnd());

@@ -54,7 +54,10 @@ class HeadTwinTest : public testing::Test, protected Seeded {
       BatchItem item;
       item.cu_seqlens = wished.offsets;
       item.output_kind = wished.output;
-      item.dimensions = wished.output == EncodeOutput::kPooled ? kRowWidth : width;
+      item.dimensions =
+          item.labels() || item.output_kind == EncodeOutput::kSparse || head.info().token_size > 0
+              ? width
+              : kRowWidth;
       item.normalize = head.info().normalize;
       item.token_labels = token_labels;
       batch.items.push_back(item);
@@ -62,7 +65,7 @@ class HeadTwinTest : public testing::Test, protected Seeded {
     const Packing packing = Pack(batch);
     const std::vector<int64_t> offsets(packing.cu_seqlens.begin(), packing.cu_seqlens.end());
     at::Tensor on_device =
-        at::from_blob(const_cast<int64_t*>(offsets.data()), {std::ssize(offsets)}, at::kManyRows);
+        at::from_blob(const_cast<int64_t*>(offsets.data()), {std::ssize(offsets)}, at::kLong);
     const at::Tensor rows = TensorOf(rows_, kManyRows + 100).narrow(0, first, packing.tokens());
     const auto outputs = head.ReadOut({.rows = rows,
                                        .offsets = on_device,
@@ -182,8 +185,8 @@ TEST_F(HeadTwinTest, ScoresAreStableAndSigmoidsOfEach) {
   ClassifierConfig config{.labels = std::vector<std::string>(kHeadOut, "x")};
   const std::vector<Wished> one = {{{0, 3}, EncodeOutput::kScores}};
   const ClassifierHead softmax(config, {}, Linear(TensorOf(large, kHeadOut), at::Tensor()));
-  for (const float score : Run(softmax, one, 0, kHeadOut).front())
-    EXPECT_NEAR(score, 1.0 / kHeadOut, 1e-6);
+  const Matrix equal = Run(softmax, one, 0, kHeadOut).front();
+  for (const float score : equal) EXPECT_NEAR(score, 1.0 / kHeadOut, 1e-6);
   config.scoring = Scoring::kSigmoid;
   const ClassifierHead sigmoid(config, {}, MakeLinear());
   const Matrix scores = Run(sigmoid, one, 0, kHeadOut).front();
