@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -69,7 +70,7 @@ at::Tensor ReduceSpans(Pooling pooling, const at::Tensor& rows, const at::Tensor
   const at::Tensor numbers = at::arange(span_rows, first.options());
   const at::Tensor indices = spread(first.sub(starts)).add_(numbers);
   const bool weighted = pooling == Pooling::kWeightedMean;
-  c10::optional<at::Tensor> weights;
+  std::optional<at::Tensor> weights;
   if (weighted) weights = numbers.add(1).sub_(spread(starts)).to(at::kFloat);
   const int64_t mode = pooling == Pooling::kMaximum ? kMax : weighted ? kSum : kMean;
   at::Tensor pooled = std::get<0>(at::_embedding_bag_forward_only(

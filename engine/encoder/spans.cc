@@ -150,9 +150,10 @@ class Finder {
     if (unit == Spans::Unit::kCharacters) characters_.emplace(text);
     size_t furthest = 0;
     for (size_t t = tokens.begin; t < tokens.end; ++t) {
-      furthest = std::max(furthest, offsets.bytes[t].end);
+      const hf::TokenOffsets::Bytes& bytes = offsets.bytes[t];
+      furthest = std::max(furthest, bytes.end);
       ends_.push_back(furthest);
-      begins_.push_back(offsets.bytes[t].begin);
+      begins_.push_back(bytes.begin < bytes.end ? bytes.begin : SIZE_MAX);  // none: as the next
     }
     for (size_t t = begins_.size(); t-- > 1;) begins_[t - 1] = std::min(begins_[t - 1], begins_[t]);
   }

@@ -38,8 +38,7 @@ uint64_t castor_hf_tokenizer_type_limit(const castor_hf_tokenizer* tokenizer);
 typedef struct castor_hf_text_tokens {
   size_t begin;
   size_t end;
-  size_t
-      cut; /* the byte of the text where the first token begins that was cut off; SIZE_MAX: none */
+  size_t cut; /* the byte from which on characters were cut off, not whitespace; SIZE_MAX: none */
 } castor_hf_text_tokens;
 
 /* The bytes [begin, end) of its text that a token was made of. */
@@ -55,8 +54,8 @@ typedef struct castor_hf_encoding {
   size_t size;
   bool truncated;
   bool stopped; /* there are no ids */
-  /* [size], of special tokens that were added 0 to 0; NULL unless asked for. Without the whitespace
-   * at either end. */
+  /* [size], of special tokens that were added, and of whitespace alone, 0 to 0; NULL unless asked
+   * for. Without the whitespace at either end. */
   const castor_hf_offsets* offsets;
   castor_hf_text_tokens texts[2]; /* likewise */
   void* owner;

@@ -42,11 +42,11 @@ struct TokenOffsets {
   struct Text {
     size_t begin = 0;  // its tokens among all
     size_t end = 0;
-    size_t cut = SIZE_MAX;  // the byte where the first token begins that was cut off, if one was
+    size_t cut = SIZE_MAX;  // the byte from which on tokens were cut off, if any were
   };
 
-  // One per token, without the whitespace at either end; of special tokens that the post-processor
-  // added, nothing. A character that became several tokens is in each.
+  // One per token, without the whitespace at either end; of whitespace alone, and of special tokens
+  // that the post-processor added, nothing. A character that became several tokens is in each.
   std::vector<Bytes> bytes;
   Text texts[2];  // the text and its pair
 };

@@ -37,7 +37,7 @@ pub struct Cut<'a> {
 
 /// Of every token of an encoding, and where each text's tokens are in it.
 pub struct TokenOffsets {
-    pub bytes: Vec<Bytes>, // of special tokens nothing: 0 to 0
+    pub bytes: Vec<Bytes>, // of special tokens, and of whitespace alone, nothing: 0 to 0
     pub texts: [TextTokens; 2],
 }
 
@@ -61,7 +61,7 @@ impl TokenOffsets {
             offsets.texts[i] = TextTokens {
                 begin,
                 end,
-                cut: cut.next.map_or(usize::MAX, |next| trimmed(cut.text, next).begin),
+                cut: cut.next.map_or(usize::MAX, |next| behind_spaces(cut.text, next.0)),
             };
             for token in begin..end {
                 offsets.bytes[token] = trimmed(cut.text, encoding.get_offsets()[token]);
@@ -73,16 +73,23 @@ impl TokenOffsets {
 
 const SCATTERED: &str = "the post-processor does not keep a text's tokens together";
 
-/// Without the whitespace at either end, which some pipelines leave with the word beside it.
+/// Without the whitespace at either end, which some pipelines leave with the word beside it, and
+/// others take from it in ways that depend on where a text begins.
 fn trimmed(text: &str, (begin, end): Offsets) -> Bytes {
     let part = text.get(begin..end).unwrap_or_default();
     let kept = part.trim().len();
     if kept == 0 {
-        return Bytes { begin, end };
+        return Bytes::default();
     }
     let begin = begin + part.len() - part.trim_start().len();
     Bytes {
         begin,
         end: begin + kept,
     }
+}
+
+/// The first byte from `at` on that is not whitespace, or the text's end.
+fn behind_spaces(text: &str, at: usize) -> usize {
+    let rest = text.get(at..).unwrap_or_default();
+    text.len() - rest.trim_start().len()
 }
