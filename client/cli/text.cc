@@ -22,7 +22,7 @@ std::string WithSeparators(std::string digits) {
   const size_t first = digits.starts_with('-') ? 1 : 0;
   for (size_t i = digits.size(); i > first + 3;) {
     i -= 3;
-    digits.insert(i, ",");
+    digits.insert(i, 1, ',');
   }
   return digits;
 }

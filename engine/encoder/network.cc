@@ -47,14 +47,14 @@ absl::StatusOr<Outputs> Network::Forward(const Batch& batch, const Packing& pack
   absl::StatusOr<at::Tensor> rows = body_->Forward(in);
   if (!rows.ok()) return rows.status();
   const int64_t first_offset = 3 * tokens, offsets = packing.sequences() + 1;
-  absl::StatusOr<std::vector<at::Tensor>> read = head_->ReadOut(
-      {.rows = *rows,
-       .offsets = inputs.indices.narrow(0, first_offset, offsets),
-       .spans = inputs.indices.narrow(0, first_offset + offsets, 2 * packing.spans)
-                    .view({2, packing.spans}),
-       .batch = batch,
-       .packing = packing,
-       .control = control});
+  absl::StatusOr<std::vector<at::Tensor>> read =
+      head_->ReadOut({.rows = *rows,
+                      .offsets = inputs.indices.narrow(0, first_offset, offsets),
+                      .spans = inputs.indices.narrow(0, first_offset + offsets, 2 * packing.spans)
+                                   .view({2, packing.spans}),
+                      .batch = batch,
+                      .packing = packing,
+                      .control = control});
   if (!read.ok()) return read.status();
   return Outputs{.rows = *std::move(read), .losses = probe.Losses()};
 }

@@ -202,11 +202,11 @@ absl::Status StageEncode(HostPool& pool, Job* job) {
   job->tokens = work.prepared.tokens();
   job->query_tokens = job->tokens;
   job->reservation.Adjust(
-      job->tokens, job->tokens * kBytesPerToken +
-                       static_cast<int64_t>(work.request.spans.ranges.size()) * kBytesPerSpan +
-                       static_cast<int64_t>(work.input.size() + work.output.size() +
-                                            work.kept.size()) +
-                       SparseBytes(item.output_kind, static_cast<int64_t>(work.output.size())));
+      job->tokens,
+      job->tokens * kBytesPerToken +
+          static_cast<int64_t>(work.request.spans.ranges.size()) * kBytesPerSpan +
+          static_cast<int64_t>(work.input.size() + work.output.size() + work.kept.size()) +
+          SparseBytes(item.output_kind, static_cast<int64_t>(work.output.size())));
   // The input is no longer needed, and the caller's memory must not be read again.
   work.request.input = TextInput{};
   work.text = std::string();
