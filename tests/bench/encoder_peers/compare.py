@@ -206,6 +206,16 @@ def ratios(contenders, rounds):
     return lines
 
 
+def write(path, threads, count, contenders, rounds, cosines, absent):
+    memory = {c: c.memory() for c in contenders}
+    tokens = "512 texts of tests/bench/encoder_texts.txt"
+    lines = [f"{processor()}, {threads} cores. all-MiniLM-L6-v2, {tokens}; medians of {count} "
+             "rounds, contenders in a random order in each.", "",
+             *table(contenders, rounds, cosines, memory), "", *ratios(contenders, rounds), "",
+             *[f"- Not there: {reason}" for reason in absent]]
+    pathlib.Path(path).write_text("\n".join(lines).rstrip() + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=7)
@@ -216,6 +226,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         contenders, absent = start(work, threads)
+        say("vectors")
+        vectors = {c: c.vectors(work / "vectors.npy") for c in contenders}
+        exact = next(vectors[c] for c in contenders
+                     if c.name == "sentence-transformers" and c.dtype == "fp32")
+        cosines = {c: ((v * exact).sum(1).mean(), (v * exact).sum(1).min())
+                   for c, v in vectors.items()}
         rounds = {c: [] for c in contenders}
         for number in range(args.rounds + 1):
             for c in random.sample(contenders, len(contenders)):
@@ -224,21 +240,11 @@ def main():
                 got = c.round(args.seconds)
                 if number > 0:  # the first warms up, and finds each peer's best batch
                     rounds[c].append(got)
-        say("vectors and memory")
-        memory = {c: c.memory() for c in contenders}
-        vectors = {c: c.vectors(work / "vectors.npy") for c in contenders}
-        exact = next(vectors[c] for c in contenders
-                     if c.name == "sentence-transformers" and c.dtype == "fp32")
-        cosines = {c: ((v * exact).sum(1).mean(), (v * exact).sum(1).min())
-                   for c, v in vectors.items()}
+            # A run that is cut short leaves what it has.
+            if number == args.rounds or (number > 0 and args.out != "/dev/stdout"):
+                write(args.out, threads, number, contenders, rounds, cosines, absent)
         for c in contenders:
             c.close()
-    tokens = "512 texts of tests/bench/encoder_texts.txt"
-    lines = [f"{processor()}, {threads} cores. all-MiniLM-L6-v2, {tokens}; medians of {args.rounds} "
-             "rounds, contenders in a random order in each.", "",
-             *table(contenders, rounds, cosines, memory), "", *ratios(contenders, rounds), "",
-             *[f"- Not there: {reason}" for reason in absent]]
-    pathlib.Path(args.out).write_text("\n".join(lines).rstrip() + "\n")
 
 
 if __name__ == "__main__":
