@@ -239,6 +239,9 @@ TEST_F(EncodeTest, SparseRowsComeWithoutATensor) {
   for (const int64_t length : {3, 0, 1}) expected.mutable_sparse()->add_lengths(length);
   for (const int64_t length : {1, 1, 1}) expected.add_lengths(length);
   AddSomeReport(3.5, &expected);
+  expected.mutable_fidelity()->set_cosine(0.875);
+  expected.mutable_fidelity()->set_rows(15);
+  expected.mutable_fidelity()->set_comparisons(16);
   {
     const grpc::ByteBuffer answer = EncodeEncodeResponse("id", std::move(result), 3.5);
     result = EncodeResult();

@@ -91,7 +91,8 @@ void FillField(Random& random, const FieldDescriptor* field, Message* message) {
       break;
     }
     case FieldDescriptor::CPPTYPE_MESSAGE:
-      Fill(random, reflection->MutableMessage(message, field));
+      Fill(random, repeated ? reflection->AddMessage(message, field)
+                            : reflection->MutableMessage(message, field));
       break;
     default:
       break;  // no such field in the contract; schema_test would report it
