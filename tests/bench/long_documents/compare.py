@@ -69,7 +69,7 @@ class Server:
                                self.address], capture_output=True, text=True)
 
     def ask(self, *arguments):
-        done = self.castor(*arguments, "--output", "json", "--timeout", "3600s")
+        done = self.castor(*arguments, "--output", "json", "--timeout", "3600")
         if done.returncode != 0:
             raise RuntimeError(done.stderr.strip())
         return json.loads(done.stdout)
