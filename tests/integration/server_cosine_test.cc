@@ -176,7 +176,8 @@ TEST_F(ServerCosineTest, WhereNoApproximationIsNearEnoughTheAnswerIsExact) {
   Start();
   Learn();
   const double impossible = 1 - 1e-9;
-  const v1::EncodeRequest request = Documents({kLongTokens, 10});
+  // Of what Learn has asked for: whether an approximation pays was measured at the start.
+  const v1::EncodeRequest request = Documents({kLongTokens});
   const v1::EncodeResponse chosen = WithCosine(request, impossible);
   EXPECT_EQ(chosen.kernel().name(), v1::VANILLA);
   EXPECT_FALSE(chosen.has_fidelity());

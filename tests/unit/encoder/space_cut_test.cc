@@ -2,10 +2,12 @@
 // compared with those of the whole text.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/hf/tokenizer.h"
@@ -235,7 +237,22 @@ TEST_F(SpaceCutTest, PartsGiveTheIdsOfTheWhole) {
       for (const bool special : {false, true}) {
         for (const int64_t tokens : {kAll, Uniform(8, 900)}) {
           const EncodeOptions options{.max_tokens = tokens, .allow_special_tokens = special};
-          ASSERT_EQ(Encode(*tokenizer, text, options), Encode(*whole, text, options)) << text;
+          const Encoded parts = Encode(*tokenizer, text, options);
+          const Encoded all = Encode(*whole, text, options);
+          ASSERT_EQ(parts.ids, all.ids) << text;
+          ASSERT_EQ(parts.types, all.types) << text;
+          ASSERT_EQ(parts.cut, all.cut) << text;
+          // Behind a precompiled normalizer the crate's offsets may be those of a character nearby,
+          // and which depends on where a part begins.
+          if (std::string_view(pipeline.family) == "xlm_roberta") continue;
+          const auto differ = std::mismatch(parts.bytes.begin(), parts.bytes.end(),
+                                            all.bytes.begin(), all.bytes.end());
+          ASSERT_EQ(parts.bytes.size(), all.bytes.size());
+          ASSERT_TRUE(differ.first == parts.bytes.end())
+              << "token " << differ.first - parts.bytes.begin() << " of " << parts.bytes.size()
+              << " comes from " << differ.first->begin << " to " << differ.first->end
+              << ", in the whole from " << differ.second->begin << " to " << differ.second->end
+              << " of: " << text;
         }
       }
     }

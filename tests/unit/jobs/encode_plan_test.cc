@@ -108,8 +108,8 @@ TEST_F(EncodePlannerTest, LocalLayersMakeItPayLater) {
 }
 
 TEST_F(EncodePlannerTest, OnlyKernelsThatTheModelRunsAndTheCallerAllows) {
-  for (const attention::Rung& rung :
-       PlanOf(100'000, 0.9, {KernelName::kVanilla, KernelName::kClustered}).rungs()) {
+  const Plan plan = PlanOf(100'000, 0.9, {KernelName::kVanilla, KernelName::kClustered});
+  for (const attention::Rung& rung : plan.rungs()) {
     EXPECT_NE(NameOf(rung.kernel), KernelName::kImprovedClustered);
   }
   model_.info.kernels = {KernelName::kVanilla};
