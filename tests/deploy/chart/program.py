@@ -24,8 +24,16 @@ class Program:
 
     @staticmethod
     def _source_metrics():
-        return {name for file in SOURCE.rglob("*.cc")
-                for name in re.findall(r'"(castor_[a-z_]+)["{]', file.read_text(encoding="utf-8"))}
+        """Names in the source, and the series of those that are histograms."""
+        found = set()
+        for file in SOURCE.rglob("*.cc"):
+            for statement in file.read_text(encoding="utf-8").split(";"):
+                names = re.findall(r'"(castor_[a-z_]+)["{]', statement)
+                found.update(names)
+                if re.search(r"MetricType::Histogram|BuildHistogram", statement):
+                    found.update(name + part for name in names
+                                 for part in ("_bucket", "_sum", "_count"))
+        return found
 
     @staticmethod
     def _metrics(path, arguments):
