@@ -13,6 +13,7 @@ hyperframe, and openssl(1).
 """
 
 import argparse
+import collections
 import os
 import re
 import resource
@@ -38,6 +39,9 @@ MAX_TLS_GROWTH = 128 << 20
 
 # The share of a processor that a server may take that has nothing to do.
 MAX_IDLE = 0.2
+
+# Of a server's log that a failure shows.
+LOG_LINES = 30
 
 TOKEN = "castor_of_the_neighbour"
 
@@ -79,8 +83,9 @@ class Server:
                 break
         else:
             raise SystemExit("castor-server did not start")
-        # Drain the log, or it would fill the pipe.
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+        # Drain the log, or it would fill the pipe. Its end says why a server ended.
+        self.log = collections.deque(maxlen=LOG_LINES)
+        threading.Thread(target=lambda: self.log.extend(self.process.stderr), daemon=True).start()
 
     def peer(self, source: str = "127.0.0.2", token: str = TOKEN) -> Peer:
         """A good client."""
@@ -206,6 +211,8 @@ def attack_once(program: str, attack, seconds: float, security=None) -> tuple[st
     row = (f"| {attack.__name__} | {mib(before)} / {mib(peak[0])} / {mib(after)} | "
            f"{descriptors} / {descriptors_after} | {neighbour.longest:.2f} ({neighbour.calls}, "
            f"{neighbour.lost} lost) | {'**' + harm + '**' if harm else seen} |")
+    if harm:
+        row += "\n\n" + "".join(server.log)
     return row, not harm
 
 
