@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Encodes one long document at a time, with Castor and with other runtimes, and writes a table in
-# Markdown: seconds from text to vector, and the most memory taken beside the loaded model.
+# Markdown: seconds from text to vector, and the most memory taken.
 #   tests/bench/long_documents.sh [--lengths 2048,8192] [--models xlm-roberta,modernbert]
 #                                 [--rounds 3] [--most-gib 18] [OUT.md]
 # The models are of base size, made here with random weights: what they take is true, what they
