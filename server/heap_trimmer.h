@@ -10,7 +10,7 @@ namespace castor::server {
 
 // A thread that returns free memory beyond `kept_bytes`. By itself the allocator returns only the
 // heap's top, and after a burst a single live block there can hold all the rest. Construct it when
-// the process serves: what is resident at that time is not counted.
+// the process serves: it returns what the start left free, and does not count what stays resident.
 class HeapTrimmer {
  public:
   explicit HeapTrimmer(int64_t kept_bytes);

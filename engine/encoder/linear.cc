@@ -86,29 +86,31 @@ struct Cut {
 };
 
 // Inputs as a kernel takes them.
-struct Inputs8 {
-  AlignedArray<uint8_t> values = {};  // [rows, stride]
-  int64_t stride = 0;
+struct KernelRows {
+  AlignedArray<char> values = {};     // [rows, stride], elements of the kernel's
+  int64_t stride = 0;                 // elements
   std::vector<RowScale> scales = {};  // [rows]
 };
 
 // Nothing ends what follows, so ParallelFor returns no error: callers give no more rows than a
 // checkpoint may wait for.
 
-// x: [rows, in], float32.
-Inputs8 Quantize(const LinearKernel& kernel, const at::Tensor& x) {
+// x: [rows, in].
+KernelRows PrepareRows(const LinearKernel& kernel, const at::Tensor& x) {
   constexpr int64_t kTaskRows = 16;
   constexpr double kOperations = 8;  // for an element
   const int64_t rows = x.size(0), in = x.size(1);
-  Inputs8 out{.stride = (in + 3) / 4 * 4};
-  out.values = AllocateAligned<uint8_t>(rows * out.stride);
+  KernelRows out{.stride = kernel.prepared_elements(in)};
+  const int64_t row_bytes = out.stride * kernel.prepared_size;
+  out.values = AllocateAligned<char>(rows * row_bytes);
   out.scales.resize(static_cast<size_t>(rows));
-  const float* const from = x.const_data_ptr<float>();
+  const auto* const from = static_cast<const char*>(x.const_data_ptr());
+  const int64_t from_bytes = x.stride(0) * static_cast<int64_t>(x.element_size());
   const auto run = [&](int, int64_t task) {
     const int64_t end = std::min(rows, (task + 1) * kTaskRows);
     for (int64_t r = task * kTaskRows; r < end; ++r) {
       out.scales[static_cast<size_t>(r)] =
-          kernel.quantize(from + r * x.stride(0), in, out.values.get() + r * out.stride);
+          kernel.prepare(from + r * from_bytes, in, out.values.get() + r * row_bytes);
     }
   };
   (void)attention::ParallelFor((rows + kTaskRows - 1) / kTaskRows,
@@ -168,8 +170,9 @@ bool Linear::HasInt8(at::Device device) {
 }
 
 int64_t Linear::scratch_bytes_of_row() const {
-  if (kernel_ == nullptr || kernel_->type != LinearType::kInt8) return 0;
-  return (in_ + 3) / 4 * 4 + static_cast<int64_t>(sizeof(RowScale));
+  if (kernel_ == nullptr || kernel_->prepare == nullptr) return 0;
+  return kernel_->prepared_elements(in_) * kernel_->prepared_size +
+         static_cast<int64_t>(sizeof(RowScale));
 }
 
 at::Tensor Linear::operator()(const at::Tensor& x, std::optional<Activation> activation) const {
@@ -192,12 +195,12 @@ at::Tensor Linear::operator()(const at::Tensor& x, std::optional<Activation> act
                            .x_scales = nullptr,
                            .y = y.mutable_data_ptr(),
                            .y_stride = out_};
-  Inputs8 quantized{};
-  if (kernel_->type == LinearType::kInt8) {
-    quantized = Quantize(*kernel_, from);
-    rows.x = quantized.values.get();
-    rows.x_stride = quantized.stride;
-    rows.x_scales = quantized.scales.data();
+  KernelRows prepared{};
+  if (kernel_->prepare != nullptr) {
+    prepared = PrepareRows(*kernel_, from);
+    rows.x = prepared.values.get();
+    rows.x_stride = prepared.stride;
+    rows.x_scales = prepared.scales.data();
   }
   const std::optional<kernels::Activation> fused = FusedActivation(activation);
   Multiply(*kernel_, matrix, rows, x.size(0), fused.value_or(kernels::Activation::kNone));

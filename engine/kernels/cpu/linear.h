@@ -43,7 +43,7 @@ struct PackedMatrix {
 
 // Rows of both sides. Strides count elements from one row to the next; a row's are contiguous.
 struct LinearRows {
-  const void* x = nullptr;  // [rows, in]
+  const void* x = nullptr;  // [rows, in], prepared where the kernel asks for it
   int64_t x_stride = 0;
   const RowScale* x_scales = nullptr;  // int8: [rows]
   void* y = nullptr;                   // [rows, out]; not x
@@ -72,10 +72,13 @@ struct LinearKernel {
   void (*run)(const PackedMatrix& matrix, const LinearRows& rows, Activation activation,
               int64_t row_begin, int64_t row_end, int64_t panel_begin, int64_t panel_end);
 
-  // int8: turns a row of float32 into the bytes that serve it best, [in] rounded up to a multiple
-  // of four, none above `most_input`. Null for other types.
-  RowScale (*quantize)(const float* x, int64_t in, uint8_t* quantized);
-  int32_t most_input;
+  // Turns a row into what `run` reads, once for all panels: float32 into the bytes that serve the
+  // row best, none above `most_input`; bfloat16 into float32 where products are of float32 anyway.
+  // Null where `run` reads rows as they come. The result is for int8.
+  RowScale (*prepare)(const void* x, int64_t in, void* prepared);
+  int64_t (*prepared_elements)(int64_t in);  // of a row
+  int64_t prepared_size;                     // bytes of an element
+  int32_t most_input;                        // int8
 
   int64_t panels(int64_t out) const { return (out + panel_width - 1) / panel_width; }
 };

@@ -51,8 +51,9 @@ class Linear {
       for (int64_t row = row_begin; row < row_end; row += kTileRows) {
         const int64_t count = row_end - row < kTileRows ? row_end - row : kTileRows;
         alignas(64) uint32_t sums[kTileRows * kWidth];
-        kTiles.run[count](static_cast<const Bits*>(rows.x) + row * rows.x_stride, rows.x_stride,
-                          weights, steps, sums);
+        const auto* const tiles = row == row_begin ? kFirstTiles.run : kTiles.run;
+        tiles[count](static_cast<const Bits*>(rows.x) + row * rows.x_stride, rows.x_stride, weights,
+                     steps, sums);
         Finish(matrix, rows, activation, row, count, panel * kWidth, sums);
       }
     }
@@ -68,8 +69,9 @@ class Linear {
   // weights from memory, of which the processor's own prefetcher brings no more than 60 %.
   static constexpr int64_t kAhead = 2048;
 
-  // R rows by a panel, over all inputs: sums [R, kWidth].
-  template <int R>
+  // R rows by a panel, over all inputs: sums [R, kWidth]. The first tile fetches weights, the
+  // others find them in a cache, where what is fetched for later would take the place of rows.
+  template <int R, bool kFirst>
   static void Tile(const Bits* __restrict x, int64_t stride, const uint32_t* __restrict weights,
                    int64_t steps, uint32_t* __restrict sums) {
     Sum sum[R][kVectors];
@@ -78,19 +80,26 @@ class Linear {
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) sum[r][v] = Steps::Zero();
     }
+#pragma GCC unroll 2
     for (int64_t s = 0; s < steps; ++s) {
-      Sum weight[kVectors];
+      const uint32_t* const step = weights + s * kWidth;
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
-        const uint32_t* const at = weights + (s * kVectors + v) * V::kLanes;
-        weight[v] = Steps::Load(at);
-        __builtin_prefetch(at + kAhead, 0, 3);
+        if constexpr (kFirst) __builtin_prefetch(step + v * V::kLanes + kAhead, 0, 3);
       }
 #pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        const Sum inputs = Steps::Broadcast(x + r * stride + s * Steps::kInputs);
+      for (int part = 0; part < Steps::kParts; ++part) {
+        // Inputs of a later part, fetched early, would leave no registers for the sums.
+        if (part > 0) asm volatile("" ::: "memory");
+        Sum weight[kVectors];
 #pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) Steps::MultiplyAdd(inputs, weight[v], sum[r][v]);
+        for (int v = 0; v < kVectors; ++v) weight[v] = Steps::Weights(step + v * V::kLanes, part);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) {
+          const Sum inputs = Steps::Broadcast(x + r * stride + s * Steps::kInputs + part);
+#pragma GCC unroll 16
+          for (int v = 0; v < kVectors; ++v) Steps::MultiplyAdd(inputs, weight[v], sum[r][v]);
+        }
       }
     }
 #pragma GCC unroll 16
@@ -122,16 +131,18 @@ class Linear {
   }
 
   // The tiles by their number of rows.
+  template <bool kFirst>
   struct Tiles {
     void (*run[kTileRows + 1])(const Bits*, int64_t, const uint32_t*, int64_t, uint32_t*) = {};
     constexpr Tiles() { Fill<kTileRows>(); }
     template <int R>
     constexpr void Fill() {
-      run[R] = &Tile<R>;
+      run[R] = &Tile<R, kFirst>;
       if constexpr (R > 1) Fill<R - 1>();
     }
   };
-  static constexpr Tiles kTiles{};
+  static constexpr Tiles<true> kFirstTiles{};
+  static constexpr Tiles<false> kTiles{};
 };
 
 template <typename V, typename Steps>
@@ -146,12 +157,16 @@ constexpr LinearKernel MakeLinearKernel(const char* backend, bool (*runs_here)()
                          .packed_words = &L::PackedWords,
                          .pack = &L::Pack,
                          .run = &L::Run,
-                         .quantize = nullptr,
+                         .prepare = nullptr,
+                         .prepared_elements = nullptr,
+                         .prepared_size = 0,
                          .most_input = 0};
-  if constexpr (Steps::kType == LinearType::kInt8) {
-    kernel.quantize = &Steps::Quantize;
-    kernel.most_input = Steps::kMostInput;
+  if constexpr (requires { &Steps::Prepare; }) {
+    kernel.prepare = &Steps::Prepare;
+    kernel.prepared_elements = +[](int64_t in) { return L::StepsOf(in) * Steps::kInputs; };
+    kernel.prepared_size = sizeof(typename Steps::Row::Bits);
   }
+  if constexpr (Steps::kType == LinearType::kInt8) kernel.most_input = Steps::kMostInput;
   return kernel;
 }
 

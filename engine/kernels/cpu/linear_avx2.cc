@@ -3,9 +3,20 @@
 #include "engine/kernels/cpu/simd_avx2.h"
 
 namespace castor::kernels {
+namespace {
+
+// In assembly, which adds in place: GCC 12 moves sums about, and then has no registers for a third
+// of them, which costs 0.3 of the speed.
+struct WidenedInPlace : WidenedSteps<Avx2> {
+  static void MultiplyAdd(__m256 x, __m256 w, __m256& sum) {
+    asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(x), "x"(w));
+  }
+};
+
+}  // namespace
 
 const LinearKernel kLinearAvx2 = MakeLinearKernel<Avx2, Float32Steps<Avx2>>("cpu-avx2", &HasAvx2);
 const LinearKernel kLinearBFloat16Avx2 =
-    MakeLinearKernel<Avx2, BFloat16Steps<Avx2>>("cpu-avx2", &HasAvx2);
+    MakeLinearKernel<Avx2, WidenedInPlace>("cpu-avx2", &HasAvx2);
 
 }  // namespace castor::kernels

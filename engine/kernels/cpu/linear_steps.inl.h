@@ -1,6 +1,6 @@
-// How a product goes through its inputs: a step is 32 bits of a row, and the same inputs' weights
-// of a vector of outputs. Everything is a template over the vector type, for the reason given in
-// flash.inl.h.
+// How a product goes through its inputs: a step is 32 bits of an output's weights and the inputs
+// that they meet, taken in one part or in several, one after another. Everything is a template over
+// the vector type, for the reason given in flash.inl.h.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,14 @@ struct FloatSteps {
   using Vec = typename V::Vec;
   using Sum = Vec;
   static constexpr int kTileRows = V::kRows[2];
+  static constexpr int kParts = 1;
   struct Columns {
     Columns(const PackedMatrix&, int64_t) {}
   };
 
   static Sum Zero() { return V::Zero(); }
   static Vec Load(const uint32_t* p) { return V::Load(reinterpret_cast<const float*>(p)); }
+  static Vec Weights(const uint32_t* p, int) { return Load(p); }
   static Vec Broadcast(const void* p) {
     float bits;
     std::memcpy(&bits, p, sizeof(bits));
@@ -48,18 +50,32 @@ struct Float32Steps : FloatSteps<V, Float32> {
   static void MultiplyAdd(Vec x, Vec w, Vec& sum) { sum = V::MultiplyAdd(x, w, sum); }
 };
 
-// Two bfloat16, whose products with the weights are exact in float32: the even input is added
-// before the odd one.
+// Two bfloat16, for an instruction that multiplies both: a row's are broadcast as they come.
 template <typename V>
 struct BFloat16Steps : FloatSteps<V, BFloat16> {
-  using Vec = typename V::Vec;
   static constexpr LinearType kType = LinearType::kBFloat16;
   static constexpr int64_t kInputs = 2;
 
   static bool Packs(int64_t in) { return in % 2 == 0; }
-  static void MultiplyAdd(Vec x, Vec w, Vec& sum) {
-    sum = V::MultiplyAdd(V::LowBrains(x), V::LowBrains(w), sum);
-    sum = V::MultiplyAdd(V::HighBrains(x), V::HighBrains(w), sum);
+};
+
+// Two bfloat16 for products of float32, in which theirs are exact: the even input first. Rows come
+// widened, so that a step has only its weights to widen, once for all rows of a tile.
+template <typename V>
+struct WidenedSteps : BFloat16Steps<V> {
+  using Row = Float32;
+  using Vec = typename V::Vec;
+  static constexpr int kParts = 2;
+
+  static Vec Weights(const uint32_t* p, int part) {
+    const Vec both = WidenedSteps::Load(p);
+    return part == 0 ? V::LowBrains(both) : V::HighBrains(both);
+  }
+  static void MultiplyAdd(Vec x, Vec w, Vec& sum) { sum = V::MultiplyAdd(x, w, sum); }
+
+  static RowScale Prepare(const void* x, int64_t in, void* prepared) {
+    LoadRow<V, BFloat16>(static_cast<const uint16_t*>(x), in, static_cast<float*>(prepared));
+    return {};
   }
 };
 
@@ -75,6 +91,7 @@ struct Int8Steps {
   using Sum = typename I::Vec;
   static constexpr LinearType kType = LinearType::kInt8;
   static constexpr int64_t kInputs = 4;
+  static constexpr int kParts = 1;
   static constexpr int32_t kMostInput = I::kMostInput;
   static constexpr int kTileRows = I::kTileRows;
 
@@ -87,7 +104,7 @@ struct Int8Steps {
 
   static bool Packs(int64_t in) { return in <= (int64_t{1} << 31) / (kMostInput * 127) - 4; }
   static Sum Zero() { return I::Broadcast(0); }
-  static Sum Load(const uint32_t* p) { return I::Load(p); }
+  static Sum Weights(const uint32_t* p, int) { return I::Load(p); }
   static Sum Broadcast(const void* p) {
     int32_t bits;
     std::memcpy(&bits, p, sizeof(bits));
@@ -103,7 +120,9 @@ struct Int8Steps {
   }
 
   // 0 is always among the values, so that zeros stay exact.
-  static RowScale Quantize(const float* x, int64_t in, uint8_t* quantized) {
+  static RowScale Prepare(const void* row, int64_t in, void* prepared) {
+    const auto* const x = static_cast<const float*>(row);
+    auto* const quantized = static_cast<uint8_t*>(prepared);
     Vec least = V::Zero(), most = V::Zero();  // of -x, of x
     ForColumns<V>(in, [&](int64_t e, int64_t count) {
       const Vec at = Elements<V, Float32>::Load(x + e, count);

@@ -35,9 +35,11 @@ def export_onnx(model, work):
     bert = AutoModel.from_pretrained(model, attn_implementation="eager").eval()
     bert.config.return_dict = False
     ids = torch.ones((2, 7), dtype=torch.int64)
+    with torch.no_grad():
+        outputs = len(bert(ids, torch.ones_like(ids)))  # not every model has a pooled one
     torch.onnx.export(
         bert, (ids, torch.ones_like(ids)), str(path), dynamo=False, opset_version=17,
-        input_names=["input_ids", "attention_mask"], output_names=["rows", "pooled"],
+        input_names=["input_ids", "attention_mask"], output_names=["rows", "pooled"][:outputs],
         dynamic_axes={name: {0: "texts", 1: "tokens"}
                       for name in ("input_ids", "attention_mask", "rows")})
     return path

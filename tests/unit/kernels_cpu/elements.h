@@ -27,6 +27,7 @@ class ElementArray {
 
   void* data() { return bytes_.data(); }
   const void* data() const { return bytes_.data(); }
+  const void* at(int64_t i) const { return bytes_.data() + i * Size(); }
 
   double operator[](int64_t i) const {
     if (element_ == Element::kFloat32) return Read<float>(i);

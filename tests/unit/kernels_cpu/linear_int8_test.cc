@@ -106,7 +106,7 @@ TEST_F(LinearInt8Test, AnInputIsWithinHalfAStep) {
       std::normal_distribution<float> normal(static_cast<float>(offset), 5);
       for (float& value : x) value = trial % 4 == 0 ? 0 : normal(random_);
       std::vector<uint8_t> quantized((in + 3) / 4 * 4, 77);
-      const RowScale row = kernel->quantize(x.data(), in, quantized.data());
+      const RowScale row = kernel->prepare(x.data(), in, quantized.data());
       EXPECT_GE(row.zero, 0);
       EXPECT_LE(row.zero, kernel->most_input);
       for (int64_t i = 0; i < in; ++i) {
@@ -124,7 +124,7 @@ TEST_F(LinearInt8Test, ZerosStayZeros) {
   for (const LinearKernel* kernel : Int8KernelsHere()) {
     const std::vector<float> x = {0, 3.7F, 0, -1.3F, 0};
     std::vector<uint8_t> quantized(8);
-    const RowScale row = kernel->quantize(x.data(), 5, quantized.data());
+    const RowScale row = kernel->prepare(x.data(), 5, quantized.data());
     for (const int i : {0, 2, 4}) EXPECT_EQ(quantized[i], row.zero);
   }
 }

@@ -88,7 +88,17 @@ struct Product {
            int64_t panel_begin, int64_t panel_end, ElementArray& y) const {
     const PackedMatrix matrix{
         .in = in, .out = out, .panels = panels.get(), .bias = with_bias ? bias.data() : nullptr};
-    const LinearRows both{.x = x.data(), .x_stride = in, .y = y.data(), .y_stride = out};
+    LinearRows both{.x = x.data(), .x_stride = in, .y = y.data(), .y_stride = out};
+    AlignedArray<char> prepared;
+    if (kernel.prepare != nullptr) {
+      both.x_stride = kernel.prepared_elements(in);
+      const int64_t bytes = both.x_stride * kernel.prepared_size;
+      prepared = AllocateAligned<char>(rows * bytes);
+      for (int64_t r = 0; r < rows; ++r) {
+        kernel.prepare(x.at(r * in), in, prepared.get() + r * bytes);
+      }
+      both.x = prepared.get();
+    }
     kernel.run(matrix, both, activation, row_begin, row_end, panel_begin, panel_end);
   }
 
