@@ -103,10 +103,10 @@ Cast ReadParameters(ConfigReader& config) {
   using Temperature = Cast::GateTemperature;
   using Heads = Cast::HeadClustering;
   Cast cast;
-  cast.clustering = Choose<Clustering>(
-      config, "cast_clustering",
-      {{{"top_k", Clustering::kTopK},
-        {"single_assignment_top_k", Clustering::kSingleAssignmentTopK}}});
+  cast.clustering =
+      Choose<Clustering>(config, "cast_clustering",
+                         {{{"top_k", Clustering::kTopK},
+                           {"single_assignment_top_k", Clustering::kSingleAssignmentTopK}}});
   cast.attention_function =
       Choose<Function>(config, "cast_attention_function",
                        {{{"softmax", Function::kSoftmax}, {"laplace", Function::kLaplace}}});
@@ -162,12 +162,12 @@ absl::StatusOr<FamilyModel> BuildCastorCast(ConfigReader& config, WeightReader& 
   body.local.assign(static_cast<size_t>(body.info.layers), false);
   body.words = RequireSize(config, "vocab_size");
   body.rotated = false;
-  body.sinusoidal = Choose<bool>(config, "position_embedding_type",
-                                 {{{"learned", false}, {"sinusoidal", true}}});
+  body.sinusoidal =
+      Choose<bool>(config, "position_embedding_type", {{{"learned", false}, {"sinusoidal", true}}});
   // Sinusoids are in no file, which would bound them.
   constexpr int64_t kMostSinusoids = 1 << 18;
-  body.positions = RequireSize(config, "max_position_embeddings",
-                               body.sinusoidal ? kMostSinusoids : kMaxSize);
+  body.positions =
+      RequireSize(config, "max_position_embeddings", body.sinusoidal ? kMostSinusoids : kMaxSize);
   body.mlp = {.width = RequireSize(config, "intermediate_size"),
               .activation = ReadActivation(config, "hidden_act")};
   body.epsilon = ReadEpsilon(config, "layer_norm_eps", 1e-5);

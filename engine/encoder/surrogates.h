@@ -1,5 +1,5 @@
-// What a CAST layer has besides queries, keys and values (attention/cast.md): surrogate tokens, and a
-// gate that each token's row opens.
+// What a CAST layer has besides queries, keys and values (attention/cast.md): surrogate tokens, and
+// a gate that each token's row opens.
 //
 // Immutable; used on the engine thread of the device that has the weights.
 #pragma once

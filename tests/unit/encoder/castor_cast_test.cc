@@ -211,7 +211,9 @@ TEST(CastorCastTest, ItsWeightsAreAFileOfLayers) {
 
 TEST(CastorCastTest, SinusoidsAreThoseOfThePaper) {
   const at::Tensor table = Sinusoids(100, 5);
-  const auto element = [&](int64_t p, int64_t e) { return table.const_data_ptr<float>()[p * 5 + e]; };
+  const auto element = [&](int64_t p, int64_t e) {
+    return table.const_data_ptr<float>()[p * 5 + e];
+  };
   EXPECT_EQ(element(0, 0), 0);
   EXPECT_EQ(element(0, 1), 1);
   EXPECT_FLOAT_EQ(element(3, 0), static_cast<float>(std::sin(3.0)));
