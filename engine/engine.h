@@ -161,6 +161,9 @@ struct ModelInfo {
   int64_t type_vocabulary_size = 0;
   Pooling pooling = Pooling::kMean;
   bool normalize = false;
+  // Of its attention layers, where a request names none. An encoder with CAST layers has Cast, with
+  // their parameters and without tensors; all others have exact attention.
+  Kernel kernel = Vanilla{};
   std::vector<KernelName> kernels;
   std::vector<EncodeOutput> outputs;  // the first is its own
   std::vector<std::string> labels;    // of a classifier

@@ -7,13 +7,12 @@
 #include "engine/assembly/check_options.h"
 #include "engine/assembly/engine_impl.h"
 #include "engine/assembly/engine_info.h"
-#include "engine/attention/parameters.h"
 #include "engine/attention/resolve.h"
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
-#include "engine/encoder/output_shape.h"
 #include "engine/encoder/prompts.h"
 #include "engine/jobs/batch_key.h"
+#include "engine/jobs/encode_kernel.h"
 #include "engine/jobs/staging.h"
 
 namespace castor {
@@ -65,23 +64,6 @@ std::vector<int32_t> ExpectedOffsets(const Predictor& predictor, const LoadedMod
   if (lengths.empty()) add(all);
   for (const int64_t length : lengths) add(length);
   return offsets;
-}
-
-// What a stated cosine needs.
-absl::Status CheckCosine(const EncodeRequest& request, const ModelInfo& info) {
-  if (!AsksForCosine(request)) return absl::OkStatus();
-  if (encoder::OutputOf(request, info) != EncodeOutput::kPooled) {
-    return InvalidField("automatic.min_cosine", "is for pooled vectors: ask for output POOLED");
-  }
-  if (!request.spans.ranges.empty()) {
-    return InvalidField("automatic.min_cosine",
-                        "is for vectors of whole sequences: leave out min_cosine or spans");
-  }
-  const std::vector<KernelName>& allowed = std::get<Automatic>(*request.kernel).allowed;
-  if (allowed.empty() || std::count(allowed.begin(), allowed.end(), KernelName::kVanilla) > 0) {
-    return absl::OkStatus();
-  }
-  return InvalidField("automatic.allowed", "leaves out vanilla, which min_cosine is measured by");
 }
 
 }  // namespace
@@ -176,7 +158,7 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   const encoder::Model& encoder = *(*model)->encoder;
   auto status = encoder.CheckInput(request, options_.max_sequences, options_.max_text_bytes);
   if (!status.ok()) return status;
-  auto kernel = ChooseKernel(request, info);
+  auto kernel = ChooseEncodeKernel(request, info);
   if (!kernel.ok()) return kernel.status();
 
   const Cost cost = EstimateEncodeCost(request, info, encoder.EstimateTokens(request));
@@ -216,23 +198,6 @@ absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const
     return MakeError(Reason::kDeadlineExceeded, "the deadline had passed when the request arrived");
   }
   return absl::OkStatus();
-}
-
-// The attention kernel of an encode request: the one it names, else exact attention, which all
-// supported families were trained with. A plan may begin with another (encode_plan.h).
-absl::StatusOr<Kernel> EngineImpl::ChooseKernel(const EncodeRequest& request,
-                                                const ModelInfo& info) const {
-  if (!request.kernel) return Kernel(Vanilla{});
-  if (auto status = attention::CheckParameters(*request.kernel); !status.ok()) return status;
-  if (auto status = CheckCosine(request, info); !status.ok()) return status;
-  auto kernel = attention::ChooseKernel(*request.kernel);
-  if (!kernel.ok()) return kernel.status();
-  const KernelName name = NameOf(*kernel);
-  if (std::find(info.kernels.begin(), info.kernels.end(), name) == info.kernels.end()) {
-    return MakeError(Reason::kKernelNotAvailable,
-                     "model \"" + info.name + "\" cannot run " + std::string(NameOf(name)));
-  }
-  return kernel;
 }
 
 EngineInfo EngineImpl::info() const {

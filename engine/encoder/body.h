@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,7 +32,14 @@ struct BodyInfo {
   int64_t local_layers = 0;
   int64_t window = 0;
   attention::PositionBias bias = {};  // of every layer; the body owns its memory
-  double softmax_scale = 0;           // of every layer; 0: one over the root of the head size
+
+  // If set, every layer's attention is CAST with these parameters, whatever the request's kernel
+  // is: it is another function than softmax attention, and the one that the model was trained with.
+  // Without tensors, which are the layers' own: `surrogates` tokens each.
+  std::optional<Cast> cast = {};
+  int64_t surrogates = 0;
+
+  double softmax_scale = 0;  // of every layer; 0: one over the root of the head size
 };
 
 // The attention of layers that see all tokens, and of local ones.

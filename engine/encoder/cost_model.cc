@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <variant>
+
+#include "engine/attention/cast_layout.h"
 
 namespace castor::encoder {
 namespace {
@@ -13,6 +16,15 @@ double PartOf(const CostTerms& terms, const CostTerms& prices, CostTerm term) {
   return terms[t] * prices[t];
 }
 
+// How many tokens a query of a CAST layer computes with: members of its clusters, surrogates that
+// its row is compared with as a query and as a key, and summaries.
+double SeenTokensOfCast(const attention::Spec& spec, double tokens) {
+  const auto clusters = static_cast<double>(spec.surrogates);
+  const auto size =
+      static_cast<double>(attention::CastClusterSize(spec, static_cast<int64_t>(tokens)));
+  return clusters * size * size / std::max(1.0, tokens) + 3 * clusters;
+}
+
 // How many tokens a query of a sequence of `tokens` computes with, on average over the layers.
 double SeenTokens(std::span<const AttentionLayers> layers, double tokens) {
   constexpr double kPanel = 48;  // queries that share the keys of their windows
@@ -22,6 +34,10 @@ double SeenTokens(std::span<const AttentionLayers> layers, double tokens) {
     const auto count = static_cast<double>(alike.layers);
     const std::optional<int64_t> window = alike.spec.window;
     all += count;
+    if (std::holds_alternative<Cast>(alike.spec.kernel)) {
+      seen += count * SeenTokensOfCast(alike.spec, tokens);
+      continue;
+    }
     seen += count * (window ? std::min(tokens, 2 * static_cast<double>(*window) + kPanel) : tokens);
   }
   return all > 0 ? seen / all : tokens;

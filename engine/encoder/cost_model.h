@@ -20,7 +20,8 @@ enum class CostTerm {
   kLaunch,     // 1: also the weights, which are read once however few rows there are
   kSequences,  // and their heads in every layer
   kTokens,     // what treats each row by itself: projections, norms, activations
-  kPairs,      // thousands of pairs of tokens that attend to each other, in one layer
+  kPairs,      // thousands of pairs of tokens that attend to each other, in one layer; in one of
+               // CAST also of tokens and surrogates
 };
 inline constexpr size_t kCostTerms = 4;
 using CostTerms = std::array<double, kCostTerms>;
@@ -31,12 +32,12 @@ CostTerms CostTermsOf(std::span<const int32_t> cu_seqlens,
                       std::span<const AttentionLayers> layers = {});
 
 struct CostModel {
-  CostTerms prices{};     // microseconds per unit, with exact attention
+  CostTerms prices{};     // microseconds per unit, with the model's own kernel
   bool measured = false;  // not assumed
 
   double batch_us(const CostTerms& terms) const;  // what a batch takes whoever is in it
   double rows_us(const CostTerms& terms) const;   // of the rows, without attention
-  double pairs_us(const CostTerms& terms) const;  // of exact attention
+  double pairs_us(const CostTerms& terms) const;  // of the model's own attention
 };
 
 // Prices fitted to runs of the model; nullopt if there are too few to tell the terms apart.

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "engine/encoder/bert.h"
+#include "engine/encoder/castor_cast.h"
 #include "engine/encoder/distilbert.h"
 #include "engine/encoder/eurobert.h"
 #include "engine/encoder/gemma.h"
@@ -19,6 +20,7 @@ namespace {
 constexpr Family kFamilies[] = {
     {"bert", BuildBert},
     {"camembert", BuildRoberta},
+    {"castor_cast", BuildCastorCast},
     {"distilbert", BuildDistilBert},
     {"eurobert", BuildEuroBert},
     {"gemma3_text", BuildGemma},

@@ -33,6 +33,20 @@ const HeadLayout kBertHeads = {
     .epsilon = 1e-12,
 };
 
+const HeadLayout kCastorCastHeads = {
+    .sequences = {.transform = {.dense = ""},
+                  .out = "classifier",
+                  .pooling_key = "classifier_pooling"},
+    .tokens = {.transform = {.dense = ""}, .out = "classifier", .pooling_key = ""},
+    .masked = {.transform = {.dense = ""},
+               .decoder = "decoder",
+               .words = "embeddings.words",
+               .bias = "decoder.bias",
+               .bias_key = ""},
+    .epsilon_key = "layer_norm_eps",
+    .epsilon = 1e-5,
+};
+
 const HeadLayout kRobertaHeads = {
     .sequences = {.transform = kDenseOnCls, .out = "classifier.out_proj", .pooling_key = ""},
     .tokens = {.transform = {.dense = ""}, .out = "classifier", .pooling_key = ""},

@@ -48,6 +48,7 @@ struct HeadLayout {
 };
 
 extern const HeadLayout kBertHeads;
+extern const HeadLayout kCastorCastHeads;
 extern const HeadLayout kRobertaHeads;
 extern const HeadLayout kDistilBertHeads;
 extern const HeadLayout kMpnetHeads;

@@ -72,7 +72,7 @@ DType TypeOf(const at::Tensor& rows) {
 }
 
 absl::StatusOr<at::Tensor> SelfAttention(const at::Tensor& qkv, const attention::Spec& spec,
-                                         const BodyInputs& in) {
+                                         const BodyInputs& in, const attention::CastInputs& cast) {
   const int64_t stride = qkv.size(1);
   const int64_t hidden = stride / 3;
   at::Tensor output = at::empty({qkv.size(0), hidden}, qkv.options());
@@ -86,6 +86,7 @@ absl::StatusOr<at::Tensor> SelfAttention(const at::Tensor& qkv, const attention:
   problem.query_stride = problem.key_stride = problem.value_stride = stride;
   problem.output_stride = hidden;
   problem.cu_seqlens_q = problem.cu_seqlens_k = in.packing.cu_seqlens;
+  problem.cast = cast;
   if (absl::Status status = in.attention(spec, problem, in.control); !status.ok()) return status;
   absl::Status probed = in.probe.Add(spec, qkv, output, in.attention, in.control);
   if (!probed.ok()) return probed;

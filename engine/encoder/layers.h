@@ -43,8 +43,10 @@ at::Tensor TokenRows(const at::Tensor& table, const BodyInputs& in);
 DType TypeOf(const at::Tensor& rows);
 
 // Attention of every sequence over itself, as `spec` says. `qkv` is [tokens, 3 * hidden] in its
-// dtype: queries, keys, values side by side. Returns [tokens, hidden].
+// dtype: queries, keys, values side by side. `cast` is what the layer has besides, if the spec's
+// kernel is Cast. Returns [tokens, hidden].
 absl::StatusOr<at::Tensor> SelfAttention(const at::Tensor& qkv, const attention::Spec& spec,
-                                         const BodyInputs& in);
+                                         const BodyInputs& in,
+                                         const attention::CastInputs& cast = {});
 
 }  // namespace castor::encoder

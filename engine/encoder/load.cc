@@ -128,6 +128,7 @@ ModelInfo Describe(const Network& network) {
   info.type_vocabulary_size = rules.types;
   info.pooling = head.pooling;
   info.normalize = head.normalize;
+  if (body.cast.has_value()) info.kernel = *body.cast;
   info.kernels = body.kernels;
   info.outputs = head.outputs;
   info.labels = head.labels;

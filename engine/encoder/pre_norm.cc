@@ -1,12 +1,16 @@
 #include "engine/encoder/pre_norm.h"
 
 #include <ATen/ops/full.h>
+#include <ATen/ops/index_select.h>
 
 #include <algorithm>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
+
+#include "engine/encoder/sinusoids.h"
+#include "engine/encoder/surrogates.h"
 
 namespace castor::encoder {
 namespace {
@@ -15,7 +19,8 @@ struct PreNormLayer {
   bool local = false;
   std::optional<LayerNorm> attention_norm;
   Qkv qkv;
-  Linear attention_output;  // [hidden, hidden]
+  std::optional<Surrogates> surrogates;  // of a CAST layer
+  Linear attention_output;               // [hidden, hidden]
   std::optional<LayerNorm> attention_output_norm;
   LayerNorm mlp_norm;
   FeedForward mlp;
@@ -23,10 +28,12 @@ struct PreNormLayer {
 };
 
 struct PreNormWeights {
-  at::Tensor words;  // [words, hidden]
+  at::Tensor words;      // [words, hidden]
+  at::Tensor positions;  // [positions, hidden], or undefined
   std::optional<LayerNorm> norm;
   std::vector<PreNormLayer> layers;
   LayerNorm final_norm;
+  bool rotated = true;
   Rope global_rope;
   Rope local_rope;
 };
@@ -45,7 +52,11 @@ class PreNorm final : public Body {
     Rotation global;
     Rotation local;
   };
+  absl::StatusOr<at::Tensor> Embed(const BodyInputs& in) const;
   absl::StatusOr<Rotations> MakeRotations(const BodyInputs& in) const;
+  absl::StatusOr<at::Tensor> Attend(const PreNormLayer& layer, const attention::Spec& spec,
+                                    const at::Tensor& x, const Rotation* rotation,
+                                    const BodyInputs& in) const;
   absl::Status Finish(const PreNormLayer& layer, const at::Tensor& mixed, const at::Tensor& x,
                       RunControl& control) const;
 
@@ -73,22 +84,18 @@ absl::Status Normalize(const LayerNorm& norm, const at::Tensor& x, RunControl& c
 }
 
 absl::StatusOr<at::Tensor> PreNorm::Forward(const BodyInputs& in) const {
-  at::Tensor x = TokenRows(weights_.words, in);
-  if (weights_.norm.has_value()) {
-    if (absl::Status s = Normalize(*weights_.norm, x, in.control); !s.ok()) return s;
-  }
+  absl::StatusOr<at::Tensor> embedded = Embed(in);
+  if (!embedded.ok()) return embedded;
+  at::Tensor x = *std::move(embedded);
   absl::StatusOr<Rotations> rotations = MakeRotations(in);
   if (!rotations.ok()) return rotations.status();
   const attention::Spec global = GlobalAttention(info_, TypeOf(x), in.batch.kernel);
   const attention::Spec local = LocalAttention(info_, TypeOf(x));
   for (const PreNormLayer& layer : weights_.layers) {
-    absl::StatusOr<at::Tensor> qkv =
-        layer.qkv(x, layer.attention_norm.has_value() ? &*layer.attention_norm : nullptr,
-                  layer.local ? &rotations->local : &rotations->global, info_.heads, in.control);
-    if (!qkv.ok()) return qkv.status();
-    absl::StatusOr<at::Tensor> mixed = SelfAttention(*qkv, layer.local ? local : global, in);
+    const Rotation* const rotation = layer.local ? &rotations->local : &rotations->global;
+    absl::StatusOr<at::Tensor> mixed =
+        Attend(layer, layer.local ? local : global, x, weights_.rotated ? rotation : nullptr, in);
     if (!mixed.ok()) return mixed.status();
-    qkv->reset();
     if (absl::Status s = in.control.Checkpoint(); !s.ok()) return s;
     if (absl::Status s = Finish(layer, *mixed, x, in.control); !s.ok()) return s;
   }
@@ -96,8 +103,38 @@ absl::StatusOr<at::Tensor> PreNorm::Forward(const BodyInputs& in) const {
   return x;
 }
 
+absl::StatusOr<at::Tensor> PreNorm::Embed(const BodyInputs& in) const {
+  at::Tensor x = TokenRows(weights_.words, in);
+  const int64_t step = x.device().is_cpu() ? 16384 : x.size(0);
+  for (int64_t first = 0; weights_.positions.defined() && first < x.size(0); first += step) {
+    const int64_t count = std::min(step, x.size(0) - first);
+    x.narrow(0, first, count)
+        .add_(at::index_select(weights_.positions, 0, in.positions.narrow(0, first, count)));
+    if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
+  }
+  if (weights_.norm.has_value()) {
+    if (absl::Status s = Normalize(*weights_.norm, x, in.control); !s.ok()) return s;
+  }
+  return x;
+}
+
+// What attention makes of a layer's input `x`.
+absl::StatusOr<at::Tensor> PreNorm::Attend(const PreNormLayer& layer, const attention::Spec& spec,
+                                           const at::Tensor& x, const Rotation* rotation,
+                                           const BodyInputs& in) const {
+  const LayerNorm* const norm = layer.attention_norm.has_value() ? &*layer.attention_norm : nullptr;
+  const absl::StatusOr<at::Tensor> qkv = layer.qkv(x, norm, rotation, info_.heads, in.control);
+  if (!qkv.ok()) return qkv;
+  if (!layer.surrogates.has_value()) return SelfAttention(*qkv, spec, in);
+  const int64_t step = x.device().is_cpu() ? kPreNormCpuRows : x.size(0);
+  const absl::StatusOr<at::Tensor> gates = layer.surrogates->Gates(x, *norm, step, in.control);
+  if (!gates.ok()) return gates;
+  return SelfAttention(*qkv, spec, in, layer.surrogates->Inputs(*gates));
+}
+
 absl::StatusOr<PreNorm::Rotations> PreNorm::MakeRotations(const BodyInputs& in) const {
   Rotations rotations;
+  if (!weights_.rotated) return rotations;
   for (const auto& [rope, rotation, layers] :
        {std::tuple{&weights_.global_rope, &rotations.global, info_.layers - info_.local_layers},
         std::tuple{&weights_.local_rope, &rotations.local, info_.local_layers}}) {
@@ -136,23 +173,28 @@ BodyActivations PreNorm::activations() const {
   const PreNormLayer& layer = weights_.layers.front();
   const auto element = static_cast<int64_t>(weights_.words.element_size());
   const Count row = Count(info_.hidden) * element;
-  const Count rotations =
-      RotationBytes(info_.hidden / info_.heads) * (info_.local_layers > 0 ? 2 : 1);
-  // Queries, keys, values, and beside them the normalised rows, then what attention returns.
-  const Count attention_half = 4 * row;
+  const Count rotations = weights_.rotated ? RotationBytes(info_.hidden / info_.heads) *
+                                                 (info_.local_layers > 0 ? 2 : 1)
+                                           : Count(0);
+  const bool cast = layer.surrogates.has_value();
+  const Count gate_step = cast ? layer.surrogates->row_bytes() : Count(0);
+  // Queries, keys, values, and beside them the normalised rows, then what attention returns; and
+  // the gates of CAST.
+  const Count attention_half = 4 * row + (cast ? int64_t{sizeof(float)} : 0);
   // Beside `mixed`: the normalised rows, and what the MLP takes, its result included, which may be
   // there once more as it is normalised.
   const Count other_half =
       row + layer.mlp.row_bytes(element) + (layer.mlp_output_norm.has_value() ? row : Count(0));
-  const Count step = layer.qkv.step_bytes(weights_.words, /*before=*/true, /*rotated=*/true);
+  const Count step = layer.qkv.step_bytes(weights_.words, /*before=*/true, weights_.rotated);
   BodyActivations bytes{.rows = {.token = row}};
   if (!weights_.words.device().is_cpu()) {
-    bytes.layers.token = rotations + std::max(attention_half + step, row + other_half);
+    bytes.layers.token =
+        rotations + std::max(attention_half + std::max(step, gate_step), row + other_half);
     return bytes;
   }
   // The other half goes in steps: besides, it has no more than `mixed`, of the attention before.
   bytes.layers.token = rotations + attention_half;
-  bytes.batch = std::max(kPreNormCpuRows * other_half, step);
+  bytes.batch = std::max({kPreNormCpuRows * other_half, step, kPreNormCpuRows * gate_step});
   return bytes;
 }
 
@@ -165,6 +207,10 @@ class PreNormTaker {
   PreNormWeights Take() {
     PreNormWeights taken;
     taken.words = weights_.Take(std::string(names_.words) + ".weight", {config_.words, hidden_});
+    if (config_.positions > 0 && !config_.sinusoidal) {
+      taken.positions =
+          weights_.Take(std::string(names_.positions) + ".weight", {config_.positions, hidden_});
+    }
     if (!names_.norm.empty()) taken.norm = Norm(std::string(names_.norm));
     for (int64_t i = 0; i < config_.info.layers && weights_.status().ok(); ++i) {
       taken.layers.push_back(
@@ -177,6 +223,12 @@ class PreNormTaker {
       // In the weights' type, as transformers does.
       taken.words.mul_(at::full({}, config_.embedding_scale, taken.words.options()));
     }
+    if (config_.positions > 0 && config_.sinusoidal) {
+      taken.positions = Sinusoids(config_.positions, hidden_).to(taken.words.options());
+      weights_.CountCopies(config_.positions * hidden_);
+    }
+    taken.rotated = config_.rotated;
+    if (!taken.rotated) return taken;
     taken.global_rope = Rope(config_.global_rope, head_dim, taken.words.device());
     taken.local_rope = Rope(config_.local_rope, head_dim, taken.words.device());
     return taken;
@@ -199,6 +251,9 @@ class PreNormTaker {
       layer.attention_norm = Norm(name(names_.attention_norm));
     }
     layer.qkv = TakeQkv(weights_, at, names_.qkv, qkv);
+    if (config_.info.cast.has_value()) {
+      layer.surrogates = TakeSurrogates(weights_, at, names_.surrogates, names_.gate, config_.info);
+    }
     layer.attention_output = TakeLinear(weights_, name(names_.attention_output), hidden_, hidden_,
                                         config_.attention_bias);
     if (!names_.attention_output_norm.empty()) {

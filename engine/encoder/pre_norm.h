@@ -1,6 +1,6 @@
-// The body that ModernBERT and its like have: no table of positions, but rotated queries and keys;
-// layers of attention and a gated MLP, each behind a norm and added to its input; a norm at the
-// end. Some layers see all tokens, others a window.
+// The body that ModernBERT and its like have: rotated queries and keys, or positions that are added
+// to the word embeddings; layers of attention and an MLP, each behind a norm and added to its
+// input; a norm at the end. Some layers see all tokens, others a window; or attention is CAST.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 namespace castor::encoder {
 
 struct PreNormConfig {
-  BodyInfo info;            // local_layers and window included
+  BodyInfo info;            // local_layers and window included, or cast
   std::vector<bool> local;  // [layers]: which those are
   int64_t words = 0;        // rows of the table: the vocabulary
   FeedForwardConfig mlp;
@@ -30,6 +30,12 @@ struct PreNormConfig {
   int64_t key_value_heads = 0;  // as in QkvConfig
   double embedding_scale = 1;   // of the table's rows
   bool attention_bias = false;
+
+  // Where queries and keys are not rotated: rows of a learned table, or of one of sinusoids
+  // (sinusoids.h), which is in no checkpoint. 0: no table.
+  bool rotated = true;
+  int64_t positions = 0;
+  bool sinusoidal = false;
   RopeConfig global_rope = {};  // where layers see all
   RopeConfig local_rope = {};
 };
@@ -41,6 +47,7 @@ struct PreNormNames {
   std::span<const std::string_view> prefixes;
 
   std::string_view words;
+  std::string_view positions = {};
   // Of the embeddings; then the first layer has no norm before its attention. Empty: none.
   std::string_view norm = {};
   std::string_view final_norm;
@@ -54,6 +61,9 @@ struct PreNormNames {
   // Norms of what attention and the MLP return, before it is added. Empty: none.
   std::string_view attention_output_norm = {};
   std::string_view mlp_output_norm = {};
+  // Of CAST layers (surrogates.h).
+  std::string_view surrogates = {};
+  std::string_view gate = {};
 };
 
 // Takes the weights that `config` implies.

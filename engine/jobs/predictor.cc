@@ -78,7 +78,8 @@ PredictedTime Predictor::Base(const LoadedModel& model, const Kernel& kernel,
   const encoder::CostModel costs =
       model.costs.measured ? model.costs : encoder::AssumedCosts(model.info, workers_);
   PredictedTime base = {.batch_us = costs.batch_us(terms), .own_us = costs.rows_us(terms)};
-  if (std::holds_alternative<Vanilla>(kernel)) {
+  // What a model's own runs have measured includes its own kernel's pairs.
+  if (NameOf(kernel) == NameOf(model.info.kernel)) {
     base.own_us += costs.pairs_us(terms);
   } else {
     for (const encoder::AttentionLayers& alike : layers) {

@@ -1,6 +1,6 @@
 // Models with heads from a client's bytes to its answer: a whole server over the real engine,
 // compared with what transformers and sentence-transformers compute
-// (tests/golden/encoder/make_heads.py).
+// (tests/golden/encoder/make_heads.py), and for CAST with the paper's definition (make_cast.py).
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,14 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kModels[] = {"bert_sequences", "bert_tokens", "cross_encoder",
-                                   "splade_bert",    "dense",       "colbert_pylate"};
+                                   "splade_bert",    "dense",       "colbert_pylate",
+                                   "cast_top_k"};
+
+// "cast_NAME" is cast/NAME.
+std::string FolderOf(const std::string& model) {
+  const std::string golden = CASTOR_GOLDEN_ENCODER;
+  return golden + (model.starts_with("cast_") ? "/cast/" + model.substr(5) : "/heads/" + model);
+}
 
 class ServerHeadsTest : public ServerTest {
  protected:
@@ -29,7 +36,7 @@ class ServerHeadsTest : public ServerTest {
     options.device = "cpu";
     options.cpu_threads = 2;
     for (const char* name : kModels) {
-      options.models.push_back({.name = name, .directory = std::string(CASTOR_HEADS "/") + name});
+      options.models.push_back({.name = name, .directory = FolderOf(name)});
     }
     auto engine = CreateEngine(options);
     ASSERT_TRUE(engine.ok()) << engine.status();
@@ -37,7 +44,7 @@ class ServerHeadsTest : public ServerTest {
   }
 
   static json CasesOf(const std::string& model) {
-    std::ifstream file(std::string(CASTOR_HEADS "/") + model + "/expected.json");
+    std::ifstream file(FolderOf(model) + "/expected.json");
     return json::parse(file)["cases"];
   }
 
@@ -173,6 +180,45 @@ TEST_F(ServerHeadsTest, SparseRowsHaveNoZeros) {
   }
   EXPECT_EQ(at, sparse.indices_size());
   EXPECT_EQ(Describe("splade_bert").outputs(0), v1::SPARSE);
+}
+
+TEST_F(ServerHeadsTest, CastEncodersClassifyWithTheirOwnKernel) {
+  const char* const name = "cast_top_k";
+  const json cases = CasesOf(name);
+  const v1::EncodeResponse scores = Ask(RequestFor(name, cases, v1::ENCODE_OUTPUT_DEFAULT));
+  ExpectRows(scores, cases, "SCORES");
+  ASSERT_EQ(scores.labels_size(), 3);
+  EXPECT_EQ(scores.labels(2), "stormy");
+  ASSERT_TRUE(scores.kernel().has_cast());
+  EXPECT_EQ(scores.kernel().cast().clustering(), v1::Cast::TOP_K);
+  ExpectRows(Ask(RequestFor(name, cases, v1::LOGITS)), cases, "LOGITS");
+
+  const v1::Model model = Describe(name);
+  EXPECT_EQ(model.family(), "castor_cast");
+  ASSERT_EQ(model.kernels_size(), 1);
+  EXPECT_EQ(model.kernels(0), v1::CAST);
+  EXPECT_EQ(model.outputs(0), v1::SCORES);
+  ASSERT_EQ(model.labels_size(), 3);
+  EXPECT_EQ(model.labels(0), "calm");
+}
+
+TEST_F(ServerHeadsTest, CastIsForThoseWhoseLayersItIs) {
+  v1::EncodeRequest request = EncodeOf({"a"});
+  request.set_model("cast_top_k");
+  request.mutable_vanilla();
+  EXPECT_EQ(Refusal(request).find("FAILED_PRECONDITION KERNEL_NOT_AVAILABLE"), 0U);
+  EXPECT_NE(Refusal(request).find("vanilla: "), std::string::npos) << Refusal(request);
+  request.mutable_automatic()->set_min_cosine(0.9);
+  EXPECT_EQ(Refusal(request).find("INVALID_ARGUMENT INVALID_FIELD automatic.min_cosine"), 0U)
+      << Refusal(request);
+  request.mutable_cast()->set_layer("long/0");
+  EXPECT_EQ(Refusal(request).find("INVALID_ARGUMENT INVALID_FIELD cast.layer"), 0U)
+      << Refusal(request);
+  request.mutable_cast()->Clear();
+  EXPECT_TRUE(Ask(request).kernel().has_cast());
+  request.set_model("bert_sequences");
+  EXPECT_EQ(Refusal(request).find("FAILED_PRECONDITION KERNEL_NOT_AVAILABLE"), 0U)
+      << Refusal(request);
 }
 
 TEST_F(ServerHeadsTest, WhatAModelHasNotIsRefusedWithWhatItHas) {

@@ -24,7 +24,7 @@ castor_test(server_heads_test
   SOURCES server_heads_test.cc LIBS castor_server_fixture nlohmann_json::nlohmann_json
   LABELS integration)
 target_compile_definitions(server_heads_test PRIVATE
-  CASTOR_HEADS="${CMAKE_SOURCE_DIR}/tests/golden/encoder/heads")
+  CASTOR_GOLDEN_ENCODER="${CMAKE_SOURCE_DIR}/tests/golden/encoder")
 
 castor_test(server_access_test
   SOURCES server_callers_test.cc server_renewal_test.cc server_rotation_test.cc

@@ -29,6 +29,19 @@ TEST(EncoderCostTest, LocalLayersTakeTimeByTheirLength) {
   EXPECT_DOUBLE_EQ(pairs(1 << 20) / pairs(1 << 17), 8);
 }
 
+// 16 clusters by default, each of a sixteenth: a token is in one of them, and meets 16 surrogates
+// twice and 16 summaries.
+TEST(EncoderCostTest, CastLayersComputeWithClusters) {
+  std::vector<AttentionLayers> layers(1);
+  layers[0] = {.spec = {.kernel = Cast{}, .surrogates = 16}, .layers = 3};
+  const auto pairs = [&](int32_t tokens) {
+    return CostTermsOf(std::vector<int32_t>{0, tokens},
+                       layers)[static_cast<size_t>(CostTerm::kPairs)];
+  };
+  EXPECT_DOUBLE_EQ(pairs(4096), 4096e-3 * (256 + 3 * 16));
+  EXPECT_DOUBLE_EQ(pairs(1), 16e-3 * (16 + 3 * 16));
+}
+
 TEST(EncoderCostTest, AFewRunsTellThePrices) {
   const CostTerms truth = {500, 20, 90, 300};
   const auto time = [&](const CostTerms& terms) {

@@ -1,5 +1,6 @@
 // Small random checkpoints with heads against transformers and sentence-transformers, whose rows
-// are computed in padded batches (tests/golden/encoder/make_heads.py): every output within 2e-5.
+// are computed in padded batches (tests/golden/encoder/make_heads.py), and those with CAST layers
+// against the paper's definition (make_cast.py): every output within 2e-5.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,7 +55,7 @@ Prepared PrepareText(const nlohmann::json& expected, const Model& model) {
 
 class HeadParityTest : public testing::TestWithParam<std::string> {
  protected:
-  std::string Directory() const { return GoldenDirectory() + "/heads/" + GetParam(); }
+  std::string Directory() const { return GoldenDirectory() + "/" + GetParam(); }
 
   void Read(DType dtype) {
     auto model = LoadOnCpu(Directory(), dtype);
@@ -125,6 +126,7 @@ TEST_P(HeadParityTest, MatchesWhatMadeIt) {
 
 // bfloat16 keeps eight bits, of values around 1; SPLADE's sums are larger.
 TEST_P(HeadParityTest, MatchesWhatMadeItInBfloat16) {
+  if (GetParam().starts_with("cast/")) GTEST_SKIP() << "tokens change clusters with the last bits";
   Read(DType::kBFloat16);
   if (HasFatalFailure()) return;
   const double worst = GreatestDifference();
@@ -138,15 +140,21 @@ TEST_P(HeadParityTest, MatchesWhatMadeItInBfloat16) {
 
 std::vector<std::string> Heads() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(GoldenDirectory() + "/heads")) {
-    names.push_back(entry.path().filename());
+  for (const std::string folder : {"heads", "cast"}) {
+    for (const auto& entry :
+         std::filesystem::directory_iterator(GoldenDirectory() + "/" + folder)) {
+      names.push_back(folder + "/" + entry.path().filename().string());
+    }
   }
   std::sort(names.begin(), names.end());
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, HeadParityTest, testing::ValuesIn(Heads()),
-                         [](const auto& each) { return each.param; });
+INSTANTIATE_TEST_SUITE_P(All, HeadParityTest, testing::ValuesIn(Heads()), [](const auto& each) {
+  std::string name = each.param;
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+});
 
 }  // namespace
 }  // namespace castor::encoder

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/attention/rungs.h"
 #include "engine/device/device.h"
 #include "engine/encoder/output_shape.h"
 #include "engine/encoder/spans.h"
@@ -207,6 +208,22 @@ constexpr Checkpoint kCheckpoints[] = {
      [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
        return {{24, sizes.hidden()}, {40, sizes.intermediate}, {8, sizes.head_dim}};
      }},
+    {"cast/top_k",
+     [](const Sizes& sizes, nlohmann::json& config) {
+       EditBert(sizes, config);
+       config["hidden_act"] = sizes.activation;
+       // Clusters were as many as a head's elements, labels as many as heads.
+       config["cast_clusters"] = sizes.head_dim;
+       config.erase("id2label");
+       config["num_labels"] = sizes.heads;
+     },
+     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
+       return {{12, sizes.hidden()},
+               {20, sizes.intermediate},
+               {3, sizes.heads},
+               {4, sizes.head_dim},
+               {40, kPositions}};
+     }},
 };
 
 void Resize(const Checkpoint& checkpoint, const Sizes& sizes, encoder::TinyModel& model) {
@@ -273,10 +290,10 @@ void MeasuredMemoryTest::AddSpans(Encoding* one) {
 }
 
 void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model, bool heads) {
-  Kernel kernel = Vanilla{};
+  Kernel kernel = model.info.kernel;
   if (Uniform(0, 2) == 0) kernel = attention::PlainClusters(UpTo(100), random_());
   if (Uniform(0, 2) == 0) kernel = attention::ImprovedClusters(UpTo(100), UpTo(32), random_());
-  if (std::ranges::count(model.info.kernels, NameOf(kernel)) == 0) kernel = Vanilla{};
+  if (std::ranges::count(model.info.kernels, NameOf(kernel)) == 0) kernel = model.info.kernel;
   encoder::Batch batch{.model = model.encoder, .kernel = kernel, .items = {}};
   std::vector<Encoding> encodings(static_cast<size_t>(UpTo(3)));
   MemoryNeed memory;
@@ -301,7 +318,7 @@ void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model, bool heads) {
     one.output.resize(static_cast<size_t>(item.output_rows() * item.dimensions));
     item.output = one.output.data();
     Plan plan;
-    if (!std::holds_alternative<Vanilla>(kernel) && Toss()) {
+    if (attention::IsApproximate(NameOf(kernel)) && Toss()) {
       plan = Plan::OfEncode({{{kernel, 1}, {Vanilla{}, 2}}, 0.1}, kEncodeProbeRows, false);
       one.losses.resize(static_cast<size_t>(item.sequences()));
       item.probe_rows = plan.probe_rows();

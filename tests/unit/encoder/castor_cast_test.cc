@@ -1,0 +1,225 @@
+// Encoders with CAST layers: what their config may not say, what their checkpoints must hold, which
+// attention they run, and that a batch changes nothing. What they compute is compared with the
+// paper's definition in head_parity_test.cc.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/encoder/cast_file.h"
+#include "engine/encoder/linear.h"
+#include "engine/encoder/load.h"
+#include "engine/encoder/network.h"
+#include "engine/encoder/sinusoids.h"
+#include "tests/unit/encoder/model_files.h"
+
+namespace castor::encoder {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr const char* kModels[] = {"top_k",          "top_k_laplace",      "single",
+                                   "single_laplace", "one_cluster_tokens", "long"};
+
+std::shared_ptr<Model> Loaded(const std::string& name, DType dtype = DType::kFloat32) {
+  const auto model = TinyModel("cast/" + name).Load(dtype);
+  EXPECT_TRUE(model.ok()) << model.status();
+  return model.ok() ? *model : nullptr;
+}
+
+TEST(CastorCastTest, NamesTheKeyOfTheConfig) {
+  struct Refused {
+    const char* key;
+    json value;
+    const char* says;
+  };
+  for (const Refused& bad : std::vector<Refused>{
+           {"cast_clustering", "k_means", "\"top_k\" and \"single_assignment_top_k\" are"},
+           {"cast_attention_function", "relu", "\"softmax\" and \"laplace\" are"},
+           {"cast_gate_temperature", "softplus", "\"softplus1\" and \"none\" are"},
+           {"cast_head_clustering", "all", "\"shared\" and \"per_head\" are"},
+           {"position_embedding_type", "rope", "\"learned\" and \"sinusoidal\" are"},
+           {"cast_clusters", 0, "must be an integer"},
+           {"cast_clusters", nullptr, "is missing"},
+           {"cast_cluster_size", 0, "must be an integer"},
+           {"cast_cluster_size", 9, "needs a place for every token"},
+           {"cast_clusters", 3, "shape"},
+           {"num_attention_heads", 5, "does not divide"},
+           {"hidden_size", nullptr, "is missing"},
+           {"hidden_act", "swiglu", "unknown activation"},
+           {"layer_norm_eps", -1.0, "negative"},
+           {"classifier_pooling", nullptr, "is missing"},
+           {"classifier_pooling", "max", "\"cls\" and \"mean\" are"},
+           {"sliding_window", 8, "is not known"},
+           {"rope_theta", 1e4, "is not known"}}) {
+    TinyModel files("cast/single");
+    files.EditJson("config.json", [&](json& config) { config[bad.key] = bad.value; });
+    EXPECT_THAT(ErrorOf(files), HasSubstr(bad.says)) << bad.key << " = " << bad.value;
+    if (std::string(bad.says) == "shape") continue;
+    EXPECT_THAT(ErrorOf(files), AllOf(HasSubstr("config.json: "), HasSubstr(bad.key)));
+  }
+  // As many places as tokens are enough.
+  TinyModel enough("cast/single");
+  enough.EditJson("config.json", [](json& config) { config["cast_cluster_size"] = 10; });
+  EXPECT_EQ(ErrorOf(enough), "");
+  TinyModel long_sinusoids("cast/long");
+  long_sinusoids.EditJson("config.json",
+                          [](json& config) { config["max_position_embeddings"] = 1 << 20; });
+  EXPECT_THAT(ErrorOf(long_sinusoids), HasSubstr("max_position_embeddings"));
+}
+
+TEST(CastorCastTest, NamesTheTensorThatIsMissing) {
+  for (const char* name :
+       {"embeddings.positions.weight", "layers.1.surrogate_tokens", "layers.0.gate.weight",
+        "layers.0.gate.bias", "layers.1.attention.key.bias", "layers.0.attention_norm.bias",
+        "layers.1.mlp.in.weight", "final_norm.weight", "classifier.bias"}) {
+    TinyModel files("cast/top_k");
+    files.EditWeights([name](auto& weights) { ASSERT_EQ(weights.erase(name), 1U) << name; });
+    EXPECT_THAT(ErrorOf(files), HasSubstr(name));
+  }
+}
+
+TEST(CastorCastTest, SaysWhatItIs) {
+  const std::shared_ptr<Model> model = Loaded("single_laplace");
+  ASSERT_NE(model, nullptr);
+  const ModelInfo& info = model->info();
+  EXPECT_EQ(info.family, "castor_cast");
+  EXPECT_THAT(info.kernels, ElementsAre(KernelName::kCast));
+  ASSERT_TRUE(std::holds_alternative<Cast>(info.kernel));
+  const Cast& cast = std::get<Cast>(info.kernel);
+  EXPECT_EQ(cast.clustering, Cast::Clustering::kSingleAssignmentTopK);
+  EXPECT_EQ(cast.attention_function, Cast::AttentionFunction::kLaplace);
+  EXPECT_EQ(cast.head_clustering, Cast::HeadClustering::kPerHead);
+  EXPECT_EQ(cast.cluster_size, 9);
+  EXPECT_THAT(info.labels, ElementsAre("calm", "fair", "stormy"));
+  EXPECT_EQ(info.max_tokens, 40);
+}
+
+// Whatever kernel is asked for: warm-up, and int8's comparison, ask for none.
+TEST(CastorCastTest, AlwaysRunsCast) {
+  const std::shared_ptr<Model> model = Loaded("top_k");
+  ASSERT_NE(model, nullptr);
+  for (const Kernel& kernel : {Kernel(Vanilla{}), Kernel(Clustered{}), model->info().kernel}) {
+    const auto layers = model->attention(kernel);
+    ASSERT_EQ(layers.size(), 1U);
+    EXPECT_EQ(layers[0].layers, 2);
+    EXPECT_TRUE(std::holds_alternative<Cast>(layers[0].spec.kernel));
+    EXPECT_EQ(layers[0].spec.surrogates, 4);
+  }
+}
+
+struct Sequences {
+  std::vector<int64_t> ids = {};
+  std::vector<int32_t> cu_seqlens = {0};
+  std::vector<float> rows = {};
+
+  void Add(int length) {
+    for (int i = 0; i < length; ++i) ids.push_back((31 * i + 7 * length) % 96);
+    cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
+  }
+};
+
+void ComputeRows(const std::shared_ptr<Model>& model, const std::vector<Sequences*>& all) {
+  Batch batch{.model = model, .kernel = model->info().kernel, .items = {}};
+  for (Sequences* each : all) {
+    BatchItem item{.cu_seqlens = each->cu_seqlens, .ids = each->ids};
+    item.output_kind = EncodeOutput::kTokenEmbeddings;
+    item.dimensions = model->info().hidden_size;
+    each->rows.assign(static_cast<size_t>(item.output_rows() * item.dimensions), NAN);
+    item.output = each->rows.data();
+    batch.items.push_back(item);
+  }
+  const absl::Status status = RunOnHost(batch, RunToEnd());
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+// Lengths from one token on: fewer than clusters, than a cluster's size, and up to the model's.
+TEST(CastorCastTest, RowsDoNotDependOnTheBatch) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const char* name : kModels) {
+      const std::shared_ptr<Model> model = Loaded(name, dtype);
+      ASSERT_NE(model, nullptr);
+      const auto longest = static_cast<int>(model->info().max_tokens);
+      std::vector<Sequences> alone(7);
+      Sequences together;
+      for (const int length : {1, 2, 3, 7, 17, longest - 1, longest}) {
+        together.Add(length);
+        Sequences& one = alone[together.cu_seqlens.size() - 2];
+        one.Add(length);
+        ComputeRows(model, {&one});
+      }
+      Sequences neighbour;
+      neighbour.Add(longest / 2);
+      ComputeRows(model, {&neighbour, &together});
+      std::vector<float> rows;
+      for (const Sequences& one : alone) rows.insert(rows.end(), one.rows.begin(), one.rows.end());
+      EXPECT_EQ(together.rows, rows) << name;
+      for (const float x : rows) ASSERT_TRUE(std::isfinite(x)) << name;
+    }
+  }
+}
+
+double Cosine(const std::vector<float>& a, const std::vector<float>& b) {
+  double ab = 0, aa = 0, bb = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    ab += double{a[i]} * b[i];
+    aa += double{a[i]} * a[i];
+    bb += double{b[i]} * b[i];
+  }
+  return ab / std::sqrt(aa * bb);
+}
+
+// With one cluster no token can be in another, so rows are near. With several some are not.
+TEST(CastorCastTest, IsNearInBfloat16) {
+  for (const char* name : kModels) {
+    Sequences exact, near;
+    for (Sequences* each : {&exact, &near}) {
+      each->Add(30);
+      each->Add(11);
+      ComputeRows(Loaded(name, each == &exact ? DType::kFloat32 : DType::kBFloat16), {each});
+    }
+    const bool one = std::string(name) == "one_cluster_tokens";
+    EXPECT_GT(Cosine(exact.rows, near.rows), one ? 0.999 : 0.9) << name;
+  }
+}
+
+TEST(CastorCastTest, IsServedInInt8) {
+  if (!Linear::HasInt8(at::Device(at::kCPU))) GTEST_SKIP() << "this processor has no kernel for it";
+  const TinyModel files("cast/one_cluster_tokens");
+  const auto model = LoadModel(
+      {.name = "test", .directory = files.directory(), .dtype = DType::kFloat32, .int8 = true},
+      at::Device(at::kCPU), RunOnCpu);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_GT((*model)->info().int8->least_cosine, 0.95);
+}
+
+// Its weights are also a file of CAST layers, for requests that bring queries, keys and values.
+TEST(CastorCastTest, ItsWeightsAreAFileOfLayers) {
+  const auto file = ReadCastFile(
+      {.name = "layers", .directory = GoldenDirectory() + "/cast/single/model.safetensors"});
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_EQ(file->layers.size(), 2U);
+  EXPECT_EQ(file->layers[1]->surrogate_tokens(), 4);
+  EXPECT_EQ(file->layers[1]->heads(), 3);
+}
+
+TEST(CastorCastTest, SinusoidsAreThoseOfThePaper) {
+  const at::Tensor table = Sinusoids(100, 5);
+  const auto element = [&](int64_t p, int64_t e) {
+    return table.const_data_ptr<float>()[p * 5 + e];
+  };
+  EXPECT_EQ(element(0, 0), 0);
+  EXPECT_EQ(element(0, 1), 1);
+  EXPECT_FLOAT_EQ(element(3, 0), static_cast<float>(std::sin(3.0)));
+  EXPECT_FLOAT_EQ(element(99, 3), static_cast<float>(std::cos(99 / std::pow(1e4, 0.4))));
+  EXPECT_FLOAT_EQ(element(99, 4), static_cast<float>(std::sin(99 / std::pow(1e4, 0.8))));
+}
+
+}  // namespace
+}  // namespace castor::encoder
