@@ -178,6 +178,7 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   if (!status.ok()) return status;
   auto kernel = ChooseKernel(request, info);
   if (!kernel.ok()) return kernel.status();
+  if (status = CheckOptions(encoder, *kernel); !status.ok()) return status;
 
   const Cost cost = EstimateEncodeCost(request, info, encoder.EstimateTokens(request));
   const bool brings_text = std::holds_alternative<TextInput>(request.input);
@@ -233,6 +234,16 @@ absl::StatusOr<Kernel> EngineImpl::ChooseKernel(const EncodeRequest& request,
                      "model \"" + info.name + "\" cannot run " + std::string(NameOf(name)));
   }
   return kernel;
+}
+
+// Whether the device has an encoder's kernel with the options that the request asks for.
+absl::Status EngineImpl::CheckOptions(const encoder::Model& encoder, const Kernel& kernel) const {
+  if (attention::OptionBeyondThePaper(kernel).empty()) return absl::OkStatus();
+  for (const encoder::AttentionLayers& alike : encoder.attention(kernel)) {
+    const absl::Status status = attention::CheckOption(loop_.device().variants(), alike.spec);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 EngineInfo EngineImpl::info() const {

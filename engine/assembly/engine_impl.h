@@ -51,6 +51,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<Ticket> DoSubmit(EncodeRequest& request, EncodeCompletion& done);
   absl::Status CheckCall(const CallContext& call, TimePoint now) const;
   absl::StatusOr<Kernel> ChooseKernel(const EncodeRequest& request, const ModelInfo& info) const;
+  absl::Status CheckOptions(const encoder::Model& encoder, const Kernel& kernel) const;
 
   const EngineOptions options_;
   const std::shared_ptr<TenantTable> tenants_;
