@@ -11,8 +11,8 @@
 namespace castor::attention {
 
 // Clusters one head after another. When the passes end, `order` [queries] holds the tokens by
-// cluster, ascending in each, and `begin` [clusters() + 1] holds where each cluster that has members
-// begins in `order`, and the end.
+// cluster, ascending in each, and `begin` [clusters() + 1] holds where each cluster that has
+// members begins in `order`, and the end.
 class Clusterer : public kernels::Passes {
  public:
   // Of the last finished clustering: how many clusters have members.

@@ -21,7 +21,7 @@ constexpr double kKeyBlock = 128;
 constexpr double kCodeRange = 2048;
 constexpr double kFewestCentroids = 32;
 constexpr double kLeastHash = 8;
-constexpr double kMetricKeys = 256;
+constexpr double kFewestMetricKeys = 64;
 constexpr double kQueryRange = 1024;
 constexpr double kNearest = 8;  // of a query and a centroid: finding the nearest, as elements
 constexpr double kCastTile = 96;
@@ -150,11 +150,12 @@ double LloydPasses(const Clustered& clustering, double queries, double clusters)
 void AddQuerySpace(const Spec& spec, double queries, double keys, double clusters, double passes,
                    CostTerms* work) {
   const auto d = static_cast<double>(spec.head_dim);
+  const double measured = std::min(keys, std::max(kFewestMetricKeys, 2 * d));
   CostStage head;
   At(head.work, CostTerm::kScores) =
       passes * (InLanes(queries) * clusters * (d + kNearest) + clusters * InLanes(d) * d) +
-      std::min(keys, kMetricKeys) * InLanes(d) * d;
-  head.AddRows(queries * (2 * passes - 1) + std::min(keys, kMetricKeys), d);
+      measured * InLanes(d) * d;
+  head.AddRows(queries * (2 * passes - 1) + measured, d);
   At(head.work, CostTerm::kCodes) = queries * passes;
   const auto heads = static_cast<double>(spec.heads);
   for (size_t t = 0; t < kCostTerms; ++t) (*work)[t] += heads * head.work[t];
@@ -234,7 +235,7 @@ void AddClustered(const Spec& spec, const Clustered& clustering, double topk,
     At(attend.work, CostTerm::kRefined) += heads * queries * (lanes + (own_mass ? 1 : 0));
     // A sorting network for each vector of centroids.
     const double slots = std::exp2(std::ceil(std::log2(2 * exact)));
-    if (slots <= kSortedSlots && keys >= 2 * slots) {
+    if (slots <= kSortedSlots && keys >= (own_mass ? 1.5 : 2) * slots) {
       const double steps = std::log2(slots);
       At(attend.work, CostTerm::kSelect) +=
           heads * tiles * InLanes(clusters / tiles) * slots * steps * (steps + 1) / 4;

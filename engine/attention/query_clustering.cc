@@ -107,7 +107,8 @@ void QueryClusterer::Begin(Part part) {
     case Part::kMeasure:
       pass_.tasks = 1;
       pass_.operations =
-          2 * dim * dim * static_cast<double>(std::min(state_.keys, kernels::kMetricKeys));
+          2 * dim * dim *
+          static_cast<double>(std::min(state_.keys, kernels::MetricKeys(state_.head_dim)));
       return;
     case Part::kMap:
       pass_.tasks = TasksOfQueries(state_.clusters);
@@ -157,8 +158,8 @@ void QueryClusterer::Next() {
     case Part::kMap:
       return Begin(Part::kAssign);
     case Part::kAssign: {
-      const bool settled = std::accumulate(moved_.begin(), moved_.begin() + pass_.tasks,
-                                           int64_t{0}) == 0;
+      const bool settled =
+          std::accumulate(moved_.begin(), moved_.begin() + pass_.tasks, int64_t{0}) == 0;
       std::fill_n(members_.begin(), state_.clusters, 0);
       if (settled || updates_ == parameters_.iterations) return Begin(Part::kCount);
       ++updates_;

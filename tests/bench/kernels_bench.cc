@@ -1,6 +1,7 @@
 // Times of clustered kernels on the CPU beside each other and exact attention: a table in Markdown.
 //
-//   kernels_bench [--tokens=2048] [--batch=1] [--heads=8] [--dim=64] [--rounds=9] [--inputs=centres]
+//   kernels_bench [--tokens=2048] [--batch=1] [--heads=8] [--dim=64] [--rounds=9]
+//   [--inputs=centres]
 //                 KERNEL...
 //
 // One request of `batch` sequences in float32; KERNEL as kernel_notation.h has them. Inputs:

@@ -119,7 +119,8 @@ class Centroids {
         members_(shape, tile),
         wanted_(shape.topk < tile.keys ? shape.topk : tile.keys),
         softmax_(shape.scale),
-        top_(wanted_ == 0 ? nullptr : scratch_.top, kTile, wanted_, Span(shape)),
+        // Rows of the paper's definition keep the order of their sums.
+        top_(wanted_ == 0 ? nullptr : scratch_.top, kTile, wanted_, Span(shape), shape.own_mass),
         late_(shape, tile, softmax_, scratch_.late) {}
 
   // What lives from one step to the next is in the scratch area.

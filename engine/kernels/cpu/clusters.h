@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "engine/kernels/count.h"
 #include "engine/kernels/element.h"
 
 namespace castor::kernels {
@@ -57,8 +58,10 @@ inline constexpr int64_t kCodeGroups = 21;  // of three bits
 
 // ---- Lloyd's algorithm on queries, in the metric of the keys -----------------------------------
 
-// The covariance is that of at most so many keys, evenly spread.
-inline constexpr int64_t kMetricKeys = 256;
+// The covariance is that of at most so many keys, evenly spread: enough to tell its directions.
+constexpr int64_t MetricKeys(int64_t head_dim) {
+  return head_dim <= 32 ? 64 : (Count(head_dim) * 2).value();
+}
 
 // The clustering of one head's queries by the distance (q - c)' M (q - c), M being the covariance
 // of its keys, and the memory that it needs. Strides count elements.

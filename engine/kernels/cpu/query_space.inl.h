@@ -92,9 +92,9 @@ class QuerySpace {
   struct MeasureScratch : ScratchArea<V> {
     MeasureScratch(float* base, int64_t head_dim)
         : ScratchArea<V>(base),
-          keys(this->Take(Count(kMetricKeys) * head_dim)),
+          keys(this->Take(Count(MetricKeys(head_dim)) * head_dim)),
           mean(this->Take(head_dim)),
-          columns(this->Take(kMetricKeys * Panels::kMaxWidth)),
+          columns(this->Take(Count(MetricKeys(head_dim)) * Panels::kMaxWidth)),
           zeros(this->Take(Panels::kMaxWidth)) {}
     float* const keys;     // [keys, head_dim]
     float* const mean;     // [head_dim]
@@ -131,7 +131,8 @@ class QuerySpace {
   template <typename E>
   static void MeasureAs(const QueryClustering& head, const MeasureScratch& area) {
     const int64_t dim = head.head_dim;
-    const int64_t count = head.keys < kMetricKeys ? head.keys : kMetricKeys;
+    const int64_t most = MetricKeys(dim);
+    const int64_t count = head.keys < most ? head.keys : most;
     const auto* const key = static_cast<const typename E::Bits*>(head.key);
     std::memset(area.mean, 0, dim * sizeof(float));
     for (int64_t s = 0; s < count; ++s) {

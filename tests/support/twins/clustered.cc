@@ -65,10 +65,10 @@ void Update(std::span<const uint64_t> codes, const std::vector<int32_t>& labels,
   }
 }
 
-// The covariance of at most 256 keys, evenly spread: [dim, dim].
+// The covariance of at most 64 keys, or 2 dim if that is more, evenly spread: [dim, dim].
 std::vector<double> KeyCovariance(std::span<const double> keys, int64_t dim) {
   const auto all = static_cast<int64_t>(keys.size()) / dim;
-  const int64_t count = std::min<int64_t>(all, 256);
+  const int64_t count = std::min<int64_t>(all, std::max<int64_t>(64, 2 * dim));
   const auto key = [&](int64_t s) { return &keys[s * all / count * dim]; };
   std::vector<double> mean(dim);
   for (int64_t s = 0; s < count; ++s) {
