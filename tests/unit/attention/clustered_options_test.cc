@@ -42,7 +42,7 @@ class ClusteredOptionsTest : public ClusteredCpuTest {
 };
 
 TEST_P(ClusteredOptionsTest, MatchTheReferenceOnRandomShapes) {
-  for (int round = 0; round < Scaled(24); ++round) {
+  for (int round = 0; round < Scaled(12); ++round) {
     const Spec any =
         SpecOf(kFloatTypes[round % 3], UpTo(30), UpTo(80), UpTo(80), UpTo(3), UpTo(40));
     std::vector<int32_t> query_lengths;
@@ -84,7 +84,7 @@ TEST_P(ClusteredOptionsTest, MatchTheReferenceOverManyTokens) {
 }
 
 TEST_P(ClusteredOptionsTest, TakeTheDimensionsThatModelsHave) {
-  for (const int64_t dim : {1, 2, 3, 32, 40, 64, 72, 128, 256}) {
+  for (const int64_t dim : {1, 3, 32, 40, 72, 128}) {
     ForOptions(SpecOf(DType::kFloat32, 7, dim, dim, 2), [&](const Spec& spec) {
       OwnedProblem problem(spec, {60, 3}, {130, 3});
       RandomizeWithMargins(problem, random_);
@@ -111,8 +111,8 @@ TEST_P(ClusteredOptionsTest, TakeAnyScale) {
 }
 
 TEST_P(ClusteredOptionsTest, ExactWhereTheDefinitionIs) {
-  for (int round = 0; round < 6; ++round) {
-    const DType dtype = kFloatTypes[round % 3];
+  for (int round = 0; round < 3; ++round) {
+    const DType dtype = kFloatTypes[round];
     // A cluster for each query, which is then alone in it.
     ForOptions(SpecOf(dtype, 1000, 16, 24, 2), [&](const Spec& spec) {
       OwnedProblem problem(spec, {130, 1, 9}, {150, 30, 9});
@@ -137,7 +137,7 @@ TEST_P(ClusteredOptionsTest, ExactWhereTheDefinitionIs) {
     // No key is left out.
     if (!improved()) continue;
     ForOptions(SpecOf(dtype, 4, 16, 24, 2, 1024), [&](const Spec& spec) {
-      OwnedProblem problem(spec, {UpTo(200), UpTo(20)}, {round < 3 ? 1024 : UpTo(300), UpTo(20)});
+      OwnedProblem problem(spec, {UpTo(200), UpTo(20)}, {round < 1 ? 1024 : UpTo(300), UpTo(20)});
       problem.Randomize(random_, 2);
       ExpectVanilla(problem);
     });
@@ -251,7 +251,7 @@ TEST_P(ClusteredOptionsTest, AloneAndInAnyBatchGiveTheSameBytes) {
     ForOptions(SpecOf(dtype, 20, 32, 40, 3, 12), [&](const Spec& spec) {
       std::vector<std::unique_ptr<OwnedProblem>> owned;
       std::vector<OwnedProblem*> problems;
-      for (int i = 0; i < 5; ++i) {
+      for (int i = 0; i < 4; ++i) {
         const std::vector<int32_t> lengths = {UpTo(kSanitized ? 300 : 1300), 3};
         owned.push_back(std::make_unique<OwnedProblem>(spec, lengths, lengths));
         owned.back()->Randomize(random_);
