@@ -11,6 +11,9 @@
 
 namespace castor {
 
+// Why a parameter of the hash is refused beside another clustering.
+inline constexpr std::string_view kOnlyHash = "is for clustering HASH; QUERY_SPACE hashes nothing";
+
 struct ParameterRange {
   int64_t least;
   int64_t most;
@@ -36,13 +39,15 @@ constexpr auto ParametersOf(const Clustered&) {
                     Parameter{"iterations", &Clustered::iterations, ParameterRange{1, 1000}},
                     Parameter{"bits", &Clustered::bits, ParameterRange{1, 64}},
                     Parameter{"hash_bias", &Clustered::hash_bias},
-                    Parameter{"seed", &Clustered::seed}};
+                    Parameter{"seed", &Clustered::seed},
+                    Parameter{"clustering", &Clustered::clustering}};
 }
 
 constexpr auto ParametersOf(const ImprovedClustered& kernel) {
   return std::tuple_cat(
       ParametersOf(static_cast<const Clustered&>(kernel)),
-      std::tuple{Parameter{"topk", &ImprovedClustered::topk, ParameterRange{1, 1024}}});
+      std::tuple{Parameter{"topk", &ImprovedClustered::topk, ParameterRange{1, 1024}},
+                 Parameter{"rest_mass", &ImprovedClustered::rest_mass}});
 }
 
 constexpr auto ParametersOf(const Cast&) {

@@ -51,15 +51,26 @@ struct Vanilla {
 };
 
 struct Clustered {
+  enum class Clustering { kHash, kQuerySpace };
+
   int32_t clusters = 100;
-  int32_t iterations = 10;
-  int32_t bits = 63;
-  bool hash_bias = true;
+  int32_t iterations = 10;  // callers who choose kQuerySpace put its default here, see below
+  int32_t bits = 63;        // of kHash; must stay as it is for kQuerySpace
+  bool hash_bias = true;    // likewise
   uint64_t seed = 0;
+  Clustering clustering = Clustering::kHash;
 };
 
+// What `iterations` is where the caller leaves it to the kernel.
+constexpr int32_t DefaultIterations(Clustered::Clustering clustering) {
+  return clustering == Clustered::Clustering::kQuerySpace ? 1 : Clustered{}.iterations;
+}
+
 struct ImprovedClustered : Clustered {
+  enum class RestMass { kCentroid, kQuery };
+
   int32_t topk = 32;
+  RestMass rest_mass = RestMass::kCentroid;
 };
 
 struct Cast {

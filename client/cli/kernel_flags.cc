@@ -25,6 +25,15 @@ void FillClustered(const KernelFlags& flags, Message* message) {
   message->set_bits(flags.bits);
   if (!flags.hash_bias) message->set_hash_bias(false);
   message->set_seed(flags.kernel_seed);
+  if (flags.query_clustering == "hash") message->set_clustering(v1::HASH);
+  if (flags.query_clustering == "query-space") message->set_clustering(v1::QUERY_SPACE);
+}
+
+void FillImproved(const KernelFlags& flags, v1::ImprovedClustered* message) {
+  FillClustered(flags, message);
+  message->set_topk(flags.topk);
+  if (flags.rest_mass == "centroid") message->set_rest_mass(v1::ImprovedClustered::CENTROID);
+  if (flags.rest_mass == "query") message->set_rest_mass(v1::ImprovedClustered::QUERY);
 }
 
 void FillCast(const KernelFlags& flags, v1::Cast* cast) {
@@ -53,8 +62,7 @@ void Apply(const KernelFlags& flags, Request* request) {
   } else if (flags.kernel == "clustered") {
     FillClustered(flags, request->mutable_clustered());
   } else if (flags.kernel == "improved-clustered") {
-    FillClustered(flags, request->mutable_improved_clustered());
-    request->mutable_improved_clustered()->set_topk(flags.topk);
+    FillImproved(flags, request->mutable_improved_clustered());
   } else if (flags.kernel == "cast") {
     FillCast(flags, request->mutable_cast());
   } else if (flags.kernel == "automatic") {
@@ -84,6 +92,9 @@ std::vector<std::string> KernelNames() {
   }
   return names;
 }
+
+std::vector<std::string> QueryClusterings() { return {"hash", "query-space"}; }
+std::vector<std::string> RestMasses() { return {"centroid", "query"}; }
 
 void AddKernelFlags(CLI::App* command, KernelFlags* flags) {
   const std::string group = "Kernel (what is not given is the server's default)";
@@ -117,6 +128,12 @@ void AddKernelFlags(CLI::App* command, KernelFlags* flags) {
       ->group(group);
   command->add_flag("!--no-hash-bias", flags->hash_bias, "clustered: hash planes without biases")
       ->group(group);
+  command
+      ->add_option("--query-clustering", flags->query_clustering,
+                   "clustered: hash or query-space (K-means on the queries themselves)")
+      ->type_name("NAME")
+      ->check(members(QueryClusterings()))
+      ->group(group);
   command->add_option("--kernel-seed", flags->kernel_seed, "clustered: seed of its random numbers")
       ->type_name("N")
       ->transform(Number(uint64_t{0}, UINT64_MAX))
@@ -125,6 +142,12 @@ void AddKernelFlags(CLI::App* command, KernelFlags* flags) {
       ->add_option("--topk", flags->topk, "improved-clustered: exact keys per cluster, 1 to 1024")
       ->type_name("K")
       ->transform(Number(1, 1024))
+      ->group(group);
+  command
+      ->add_option("--rest-mass", flags->rest_mass,
+                   "improved-clustered: who weighs the other keys, centroid or query")
+      ->type_name("NAME")
+      ->check(members(RestMasses()))
       ->group(group);
   auto* surrogates = command
                          ->add_option("--surrogates", flags->surrogates,

@@ -19,8 +19,10 @@ struct KernelFlags {
   int32_t iterations = 0;
   int32_t bits = 0;
   bool hash_bias = true;
+  std::string query_clustering;
   uint64_t kernel_seed = 0;
   int32_t topk = 0;
+  std::string rest_mass;
   std::string surrogates;  // .npy
   std::string layer;
   std::string gate;  // .npy
@@ -39,6 +41,10 @@ struct KernelFlags {
 
 // The kernels' names as flags take them, in the wire's order: "vanilla", "improved-clustered".
 std::vector<std::string> KernelNames();
+
+// What --query-clustering and --rest-mass take, in the wire's order.
+std::vector<std::string> QueryClusterings();
+std::vector<std::string> RestMasses();
 
 void AddKernelFlags(CLI::App* command, KernelFlags* flags);
 

@@ -20,8 +20,10 @@ std::string Padded(const std::string& text, size_t width) {
 
 template <typename Message>
 std::string Clustering(const Message& p) {
+  const std::string how = p.clustering() == v1::QUERY_SPACE ? "of the queries themselves"
+                                                            : std::to_string(p.bits()) + " bits";
   return " (" + std::to_string(p.clusters()) + " clusters, " + std::to_string(p.iterations()) +
-         " iterations, " + std::to_string(p.bits()) + " bits, seed " + std::to_string(p.seed());
+         " iterations, " + how + ", seed " + std::to_string(p.seed());
 }
 
 // Of the approximations. A KernelReport or a RejectedKernel.
@@ -29,8 +31,10 @@ template <typename Report>
 std::string ClusteredParameters(const Report& report) {
   if (report.has_clustered()) return Clustering(report.clustered()) + ")";
   if (!report.has_improved_clustered()) return "";
-  return Clustering(report.improved_clustered()) + ", top " +
-         std::to_string(report.improved_clustered().topk()) + ")";
+  const v1::ImprovedClustered& improved = report.improved_clustered();
+  const bool own_mass = improved.rest_mass() == v1::ImprovedClustered::QUERY;
+  return Clustering(improved) + ", top " + std::to_string(improved.topk()) +
+         (own_mass ? ", own rest mass)" : ")");
 }
 
 std::string Parameters(const v1::KernelReport& kernel) {

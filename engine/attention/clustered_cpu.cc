@@ -5,16 +5,18 @@
 // clusters (a sequence and a head) and attention (some clusters of a sequence and a head). Besides
 // the tensors, memory is twelve bytes per token and head, the hash planes, the clusters' offsets
 // and counts, the list of the last stage's tasks, and a scratch area and a clusterer per worker.
+// Clustering in the space of queries has no first stage, no planes and no codes, which are eight of
+// the twelve bytes.
 
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "engine/attention/clustering.h"
 #include "engine/attention/count.h"
 #include "engine/attention/element.h"
 #include "engine/attention/parallel.h"
+#include "engine/attention/query_clustering.h"
 #include "engine/attention/variants_cpu.h"
 #include "engine/base/aligned.h"
 #include "engine/base/error.h"
@@ -32,8 +34,16 @@ constexpr double kMostOperations = 50 * kStepOperations;
 
 CentroidShape ShapeOf(const Spec& spec) {
   const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel);
-  return {ElementOf(spec.dtype), spec.head_dim, spec.value_dim, spec.softmax_scale,
-          improved == nullptr ? 0 : improved->topk};
+  return {ElementOf(spec.dtype),
+          spec.head_dim,
+          spec.value_dim,
+          spec.softmax_scale,
+          improved == nullptr ? 0 : improved->topk,
+          improved != nullptr && improved->rest_mass == ImprovedClustered::RestMass::kQuery};
+}
+
+bool Hashes(const Clustered& clustering) {
+  return clustering.clustering == Clustered::Clustering::kHash;
 }
 
 struct Sequence {
@@ -107,10 +117,10 @@ class Launch {
         control_(control),
         clustering_(*ClusteringOf(spec.kernel)),
         shape_(ShapeOf(spec)),
-        planes_(PlanesFor(kernel, clustering_, spec.head_dim)),
+        planes_(Hashes(clustering_) ? PlanesFor(kernel, clustering_, spec.head_dim) : nullptr),
         scratch_floats_(ScratchFloats(kernel, spec)) {
     for (const Problem& problem : problems) AddSequences(problem);
-    codes_.resize(tokens_ * spec.heads);
+    if (Hashes(clustering_)) codes_.resize(tokens_ * spec.heads);
     order_.resize(tokens_ * spec.heads);
     begins_.resize(offsets_);
     counts_.resize(sequences_.size() * spec.heads);
@@ -118,9 +128,11 @@ class Launch {
   }
 
   absl::Status Run() {
-    if (absl::Status status = Hash(); !status.ok()) return status;
-    if (absl::Status status = Cluster(); !status.ok()) return status;
-    return Attend();
+    if (Hashes(clustering_)) {
+      if (absl::Status status = Hash(); !status.ok()) return status;
+    }
+    const absl::Status clustered = Hashes(clustering_) ? ClusterCodes() : ClusterQueries();
+    return clustered.ok() ? Attend() : clustered;
   }
 
  private:
@@ -179,41 +191,80 @@ class Launch {
         });
   }
 
-  absl::Status Cluster() {
-    int64_t longest = 1;
-    for (const Sequence& sequence : sequences_) longest = std::max(longest, sequence.queries);
-    const int64_t tasks = static_cast<int64_t>(sequences_.size()) * spec_.heads;
-    const auto start = [&](CodeClusterer& clusterer, int64_t task) {
-      const Sequence& sequence = sequences_[task / spec_.heads];
-      const int64_t head = task % spec_.heads;
-      const int64_t first = sequence.code_offset + head * sequence.queries;
-      clusterer.Start({&codes_[first], static_cast<size_t>(sequence.queries)}, &order_[first],
-                      Begins(sequence, head));
-    };
-    if (tasks < ParallelWorkers()) {
-      CodeClusterer clusterer(kernel_, clustering_, longest);
-      for (int64_t task = 0; task < tasks; ++task) {
-        start(clusterer, task);
-        if (absl::Status status = RunPasses(clusterer, control_); !status.ok()) return status;
-        counts_[task] = clusterer.clusters();
-      }
-      return absl::OkStatus();
-    }
-    // Allocated here, since tasks must not throw.
-    struct Worker {
-      std::optional<CodeClusterer> clusterer;
-      int64_t at = 0;  // in the pass
-    };
-    std::vector<Worker> workers(ParallelWorkers());
-    for (Worker& worker : workers) worker.clusterer.emplace(kernel_, clustering_, longest);
+  absl::Status ClusterCodes() {
     double flops = 0;
     for (const Sequence& sequence : sequences_) {
       flops += static_cast<double>(sequence.queries * spec_.heads) *
                (100 + 3.0 * static_cast<double>(sequence.most_clusters * clustering_.iterations));
     }
+    return Cluster<CodeClusterer>(
+        flops,
+        [&](int64_t longest) {
+          return std::make_unique<CodeClusterer>(kernel_, clustering_, longest);
+        },
+        [&](CodeClusterer& clusterer, const Sequence& sequence, int64_t head, int32_t* order) {
+          const uint64_t* const codes = &codes_[sequence.code_offset + head * sequence.queries];
+          clusterer.Start({codes, static_cast<size_t>(sequence.queries)}, order,
+                          Begins(sequence, head));
+        });
+  }
+
+  absl::Status ClusterQueries() {
+    double flops = 0;
+    for (const Sequence& sequence : sequences_) {
+      flops += 2.0 * static_cast<double>(spec_.heads * spec_.head_dim) *
+               static_cast<double>(sequence.queries * sequence.most_clusters) *
+               (clustering_.iterations + 1);
+    }
+    return Cluster<QueryClusterer>(
+        flops,
+        [&](int64_t longest) {
+          return std::make_unique<QueryClusterer>(kernel_, clustering_, spec_.head_dim, longest);
+        },
+        [&](QueryClusterer& clusterer, const Sequence& sequence, int64_t head, int32_t* order) {
+          const CentroidTile tile = TileOf(sequence, head, 0, 0);
+          kernels::QueryClustering of;
+          of.element = shape_.element;
+          of.query = tile.query;
+          of.query_stride = tile.query_stride;
+          of.count = sequence.queries;
+          of.key = tile.key;
+          of.key_stride = tile.key_stride;
+          of.keys = tile.keys;
+          clusterer.Start(of, order, Begins(sequence, head));
+        });
+  }
+
+  // make(longest) makes a clusterer; start(clusterer, sequence, head, order) starts it on a head.
+  template <typename Kind, typename Make, typename Start>
+  absl::Status Cluster(double flops, Make make, Start start) {
+    int64_t longest = 1;
+    for (const Sequence& sequence : sequences_) longest = std::max(longest, sequence.queries);
+    const int64_t tasks = static_cast<int64_t>(sequences_.size()) * spec_.heads;
+    const auto start_task = [&](Kind& clusterer, int64_t task) {
+      const Sequence& sequence = sequences_[task / spec_.heads];
+      const int64_t head = task % spec_.heads;
+      start(clusterer, sequence, head, &order_[sequence.code_offset + head * sequence.queries]);
+    };
+    if (tasks < ParallelWorkers()) {
+      const std::unique_ptr<Kind> clusterer = make(longest);
+      for (int64_t task = 0; task < tasks; ++task) {
+        start_task(*clusterer, task);
+        if (absl::Status status = RunPasses(*clusterer, control_); !status.ok()) return status;
+        counts_[task] = clusterer->clusters();
+      }
+      return absl::OkStatus();
+    }
+    // Allocated here, since tasks must not throw.
+    struct Worker {
+      std::unique_ptr<Kind> clusterer;
+      int64_t at = 0;  // in the pass
+    };
+    std::vector<Worker> workers(ParallelWorkers());
+    for (Worker& worker : workers) worker.clusterer = make(longest);
     return ParallelSteps(tasks, flops, control_, [&](int worker, int64_t task, int64_t step) {
       auto& [clusterer, at] = workers[worker];
-      if (step == 0) start(*clusterer, task);
+      if (step == 0) start_task(*clusterer, task);
       if (StepThrough(*clusterer, &at)) return true;
       counts_[task] = clusterer->clusters();
       return false;
@@ -284,7 +335,7 @@ class Launch {
   int64_t tokens_ = 0;
   int64_t offsets_ = 0;
   double attention_flops_ = 0;
-  std::vector<uint64_t> codes_;  // sequence after sequence: [heads, queries]
+  std::vector<uint64_t> codes_;  // of a hash; sequence after sequence: [heads, queries]
   std::vector<int32_t> order_;   // the same: queries, cluster after cluster
   std::vector<int32_t> begins_;  // sequence after sequence: [heads, most clusters + 1]
   std::vector<int64_t> counts_;  // [sequences, heads]: clusters that have members
@@ -303,10 +354,10 @@ int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
   const Clustered& clustering = *ClusteringOf(spec.kernel);
   constexpr int64_t kFloat = sizeof(float);
   constexpr int64_t kOffset = sizeof(int32_t);
-  constexpr int64_t kPerToken = sizeof(uint64_t) + sizeof(int32_t);
+  const int64_t per_token = sizeof(int32_t) + (Hashes(clustering) ? sizeof(uint64_t) : 0);
   const Count heads = Count(spec.heads) * static_cast<int64_t>(cu_seqlens_q.size() - 1);
   int64_t longest = 0;
-  Count per_head = Count(cu_seqlens_q.back()) * kPerToken;
+  Count per_head = Count(cu_seqlens_q.back()) * per_token;
   for (size_t s = 0; s + 1 < cu_seqlens_q.size(); ++s) {
     const int64_t queries = cu_seqlens_q[s + 1] - cu_seqlens_q[s];
     const int64_t clusters = std::min<int64_t>(clustering.clusters, queries);
@@ -315,11 +366,16 @@ int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
     per_head += Count(TasksOf(spec, clusters, std::max<int64_t>(heads.value(), 1))) *
                 static_cast<int64_t>(sizeof(ClusterTask));
   }
-  const Count planes = Count(kKernel.packed_planes_floats(clustering.bits, spec.head_dim)) +
-                       Count(clustering.bits) * (Count(spec.head_dim) + 1);
   // A clusterer for every worker, since other requests of the batch may bring enough heads for all.
-  const Count per_worker =
-      ScratchFloats(kKernel, spec) * Count(kFloat) + CodeClusterer::Bytes(clustering, longest);
+  Count planes = 0;
+  Count per_worker = ScratchFloats(kKernel, spec) * Count(kFloat);
+  if (Hashes(clustering)) {
+    planes = Count(kKernel.packed_planes_floats(clustering.bits, spec.head_dim)) +
+             Count(clustering.bits) * (Count(spec.head_dim) + 1);
+    per_worker += CodeClusterer::Bytes(clustering, longest);
+  } else {
+    per_worker += QueryClusterer::Bytes(kKernel, clustering, spec.head_dim, longest);
+  }
   return (spec.heads * per_head + planes * kFloat + per_worker * ParallelWorkers()).value();
 }
 

@@ -28,7 +28,9 @@ bool HashPlaneSet::IsFor(const kernels::ClusterKernel& kernel, const Clustered& 
 
 CodeClusterer::CodeClusterer(const kernels::ClusterKernel& kernel, const Clustered& parameters,
                              int64_t most_codes)
-    : kernel_(kernel), parameters_(parameters) {
+    : Clusterer(std::min<int64_t>(parameters.clusters, most_codes)),
+      kernel_(kernel),
+      parameters_(parameters) {
   state_.bits = parameters.bits;
   state_.count = most_codes;
   state_.clusters = std::min<int64_t>(parameters.clusters, most_codes);
@@ -40,7 +42,6 @@ CodeClusterer::CodeClusterer(const kernels::ClusterKernel& kernel, const Cluster
   moved_.resize(state_.padded_count() / 64);
   ones_.resize(state_.clusters * 64);
   picks_.resize(state_.clusters * kernels::kCodeGroups);
-  next_.resize(state_.clusters);
   state_.labels = labels_.data();
   state_.members = members_.data();
   state_.centroids = centroids_.data();
@@ -68,8 +69,7 @@ void CodeClusterer::Start(std::span<const uint64_t> codes, int32_t* order, int32
   state_.count = static_cast<int64_t>(codes.size());
   state_.clusters = std::min<int64_t>(parameters_.clusters, state_.count);
   state_.codes = codes.data();
-  order_ = order;
-  begin_ = begin;
+  WriteTo(order, begin);
   updates_ = 0;
   first_ = true;
   // Several blocks, unless a block is enough work, so that handing out tasks costs little.
@@ -117,7 +117,7 @@ void CodeClusterer::Do(int64_t task) {
       moved_count_ += kernel_.move_codes(state_, begin, end, first_);
       return;
     case Part::kSort:
-      for (int64_t i = begin; i < end; ++i) order_[next_[labels_[i]]++] = static_cast<int32_t>(i);
+      return Sort(labels_, begin, end);
   }
 }
 
@@ -131,7 +131,7 @@ void CodeClusterer::Next() {
       return Begin(Part::kMove);
     case Part::kMove:
       if (MoveCentroids()) return Begin(Part::kAssign);
-      PlaceClusters();
+      PlaceClusters(members());
       return Begin(Part::kSort);
     case Part::kSort:
       pass_ = Pass();
@@ -145,18 +145,6 @@ bool CodeClusterer::MoveCentroids() {
   if (settled || updates_ == parameters_.iterations) return false;
   ++updates_;
   return kernel_.update_centroids(state_);
-}
-
-void CodeClusterer::PlaceClusters() {
-  clusters_ = 0;
-  int32_t at = 0;
-  for (int64_t c = 0; c < state_.clusters; ++c) {
-    next_[c] = at;
-    if (members_[c] == 0) continue;
-    begin_[clusters_++] = at;
-    at += members_[c];
-  }
-  begin_[clusters_] = at;
 }
 
 }  // namespace castor::attention

@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "engine/attention/clusterer.h"
 #include "engine/attention/count.h"
 #include "engine/kernels/cpu/clusters.h"
-#include "engine/kernels/passes.h"
 #include "engine/request.h"
 
 namespace castor::attention {
@@ -37,7 +37,7 @@ class HashPlaneSet {
 };
 
 // Clusters the codes of one head after another: memory, passes and result.
-class CodeClusterer final : public kernels::Passes {
+class CodeClusterer final : public Clusterer {
  public:
   // For at most `most_codes` codes at a time. All memory is allocated here.
   CodeClusterer(const kernels::ClusterKernel& kernel, const Clustered& parameters,
@@ -48,17 +48,14 @@ class CodeClusterer final : public kernels::Passes {
   // Bytes that an object for `most_codes` codes holds.
   static Count Bytes(const Clustered& parameters, int64_t most_codes);
 
-  // Begins with the codes, at least one, of one head of one sequence. When the passes end, `order`
-  // [codes] holds the tokens by cluster, ascending in each, and `begin` [clusters() + 1] holds
-  // where each cluster that has members begins in `order`, and the end. `begin` must have room for
+  // Begins with the codes, at least one, of one head of one sequence. `begin` must have room for
   // min(clusters, codes) + 1.
   void Start(std::span<const uint64_t> codes, int32_t* order, int32_t* begin);
   void Do(int64_t task) override;
   void Next() override;
 
-  // Of the last finished clustering: how many updates it took, and how many clusters have members.
+  // Of the last finished clustering: how many updates it took.
   int updates() const { return updates_; }
-  int64_t clusters() const { return clusters_; }
 
   // Of the last clustering: labels [codes], the others [min(clusters, codes)].
   std::span<const int32_t> labels() const { return std::span(labels_).first(state_.count); }
@@ -73,7 +70,6 @@ class CodeClusterer final : public kernels::Passes {
   void Begin(Part part);
   void DrawCentroids();
   bool MoveCentroids();
-  void PlaceClusters();
 
   const kernels::ClusterKernel& kernel_;
   const Clustered& parameters_;
@@ -83,9 +79,6 @@ class CodeClusterer final : public kernels::Passes {
   bool first_ = true;         // no code has a label yet
   int64_t moved_count_ = 0;   // codes with a new label in this iteration
   int updates_ = 0;
-  int64_t clusters_ = 0;
-  int32_t* order_ = nullptr;
-  int32_t* begin_ = nullptr;
   std::vector<int32_t> labels_;
   std::vector<int32_t> members_;
   std::vector<uint64_t> centroids_;
@@ -94,7 +87,6 @@ class CodeClusterer final : public kernels::Passes {
   std::vector<uint64_t> moved_;
   std::vector<int32_t> ones_;
   std::vector<uint16_t> picks_;
-  std::vector<int32_t> next_;  // [clusters], while sorting
 };
 
 }  // namespace castor::attention

@@ -12,7 +12,8 @@ namespace {
 constexpr double kMillion = 1e6;
 
 // How the CPU's kernels cut their work (kernels/cpu/flash.h, clusters.h, cast.h; clustered_cpu.cc,
-// cast_stages.cc). Other devices cut similarly enough: their prices are fitted to these terms too.
+// query_clustering.cc, cast_stages.cc). Other devices cut similarly enough: their prices are fitted
+// to these terms too.
 constexpr double kLanes = 16;
 constexpr double kPanelLanes = 3 * kLanes;
 constexpr double kTileRows = 192;
@@ -20,6 +21,9 @@ constexpr double kKeyBlock = 128;
 constexpr double kCodeRange = 2048;
 constexpr double kFewestCentroids = 32;
 constexpr double kLeastHash = 8;
+constexpr double kFewestMetricKeys = 64;
+constexpr double kQueryRange = 1024;
+constexpr double kNearest = 8;  // of a query and a centroid: finding the nearest, as elements
 constexpr double kCastTile = 96;
 constexpr double kCastPart = 256;
 constexpr double kCodeBlock = 512;
@@ -141,6 +145,22 @@ double LloydPasses(const Clustered& clustering, double queries, double clusters)
   return std::min<double>(clustering.iterations + 1, 1 + Units(queries, clusters));
 }
 
+// Lloyd's algorithm on the queries of one head: products of queries with centroids, like scores,
+// and of keys with each other.
+void AddQuerySpace(const Spec& spec, double queries, double keys, double clusters, double passes,
+                   CostTerms* work) {
+  const auto d = static_cast<double>(spec.head_dim);
+  const double measured = std::min(keys, std::max(kFewestMetricKeys, 2 * d));
+  CostStage head;
+  At(head.work, CostTerm::kScores) =
+      passes * (InLanes(queries) * clusters * (d + kNearest) + clusters * InLanes(d) * d) +
+      measured * InLanes(d) * d;
+  head.AddRows(queries * (2 * passes - 1) + measured, d);
+  At(head.work, CostTerm::kCodes) = queries * passes;
+  const auto heads = static_cast<double>(spec.heads);
+  for (size_t t = 0; t < kCostTerms; ++t) (*work)[t] += heads * head.work[t];
+}
+
 void AddClustered(const Spec& spec, const Clustered& clustering, double topk,
                   std::span<const int32_t> cu_seqlens_q, std::span<const int32_t> cu_seqlens_k,
                   const Team& team, CostTerms* terms) {
@@ -151,6 +171,10 @@ void AddClustered(const Spec& spec, const Clustered& clustering, double topk,
   const double workers = std::max(1, team.workers);
   const double all_heads = heads * static_cast<double>(cu_seqlens_q.size() - 1);
   const bool head_by_head = all_heads < workers;  // then a head's codes are shared
+  const bool hashes = clustering.clustering == Clustered::Clustering::kHash;
+  const auto* improved = std::get_if<ImprovedClustered>(&spec.kernel);
+  const bool own_mass =
+      improved != nullptr && improved->rest_mass == ImprovedClustered::RestMass::kQuery;
   CostStage hash;
   CostStage cluster;
   CostStage attend;
@@ -159,26 +183,31 @@ void AddClustered(const Spec& spec, const Clustered& clustering, double topk,
     if (queries == 0) continue;
     const double clusters = std::min<double>(clustering.clusters, queries);
 
-    hash.tasks += Units(queries, kTileRows);
-    hash.operations += 2 * heads * queries * d * bits;
-    hash.AddRows(heads * queries, d);
-    // Short rows take longer than their elements.
-    At(hash.work, CostTerm::kHash) += heads * queries * InLanes(bits) * (d + kLeastHash);
-
     const double passes = LloydPasses(clustering, queries, clusters);
+    const double assignment = queries * clusters * (hashes ? 3 : 2 * d);  // operations of a pass
     CostTerms codes{};
-    At(codes, CostTerm::kLloyd) =
-        heads * kCodeBlock * Units(queries, kCodeBlock) * clusters * (bits / 64) * passes;
-    At(codes, CostTerm::kCodes) = heads * queries * passes;
+    if (hashes) {
+      hash.tasks += Units(queries, kTileRows);
+      hash.operations += 2 * heads * queries * d * bits;
+      hash.AddRows(heads * queries, d);
+      // Short rows take longer than their elements.
+      At(hash.work, CostTerm::kHash) += heads * queries * InLanes(bits) * (d + kLeastHash);
+      At(codes, CostTerm::kLloyd) =
+          heads * kCodeBlock * Units(queries, kCodeBlock) * clusters * (bits / 64) * passes;
+      At(codes, CostTerm::kCodes) = heads * queries * passes;
+    } else {
+      AddQuerySpace(spec, queries, keys, clusters, passes, &codes);
+    }
     if (head_by_head) {
-      const CostStage shared = {.tasks = Units(queries, kCodeRange),
-                                .operations = 3 * queries * clusters,
+      const CostStage shared = {.tasks = Units(queries, hashes ? kCodeRange : kQueryRange),
+                                .operations = assignment,
                                 .passes = heads * passes,
                                 .work = codes};
       AddStage(shared, team, terms);
     } else {
       cluster.tasks += heads;
-      cluster.operations += heads * queries * (100 + 3 * clusters * clustering.iterations);
+      cluster.operations +=
+          heads * (100 * queries + assignment * (clustering.iterations + (hashes ? 0 : 1)));
       for (size_t t = 0; t < kCostTerms; ++t) cluster.work[t] += codes[t];
     }
 
@@ -189,7 +218,7 @@ void AddClustered(const Spec& spec, const Clustered& clustering, double topk,
     const double work = 2 * (keys * clusters + queries * (topk + 1)) * (d + dv);
     attend.Add(heads * tiles, work / tiles);
     attend.operations += heads * work;
-    attend.AddProducts(heads * clusters, heads * tiles, keys, d, dv);
+    attend.AddProducts(heads * clusters, heads * tiles, keys, d, dv + (own_mass ? d : 0));
     // Queries are summed into centroids, and rows written.
     attend.AddRows(heads * (queries + tiles * keys), d);
     attend.AddRows(heads * tiles * keys, dv);
@@ -201,11 +230,12 @@ void AddClustered(const Spec& spec, const Clustered& clustering, double topk,
     attend.AddRows(heads * gathered, dv, CostTerm::kGather);
     const double lanes = InLanes(exact);
     attend.AddRows(heads * queries, d);
-    At(attend.work, CostTerm::kExact) += heads * queries * (lanes * d + exact * InLanes(dv));
-    At(attend.work, CostTerm::kRefined) += heads * queries * lanes;
+    At(attend.work, CostTerm::kExact) +=
+        heads * queries * (lanes * d + exact * InLanes(dv) + (own_mass ? InLanes(d) : 0));
+    At(attend.work, CostTerm::kRefined) += heads * queries * (lanes + (own_mass ? 1 : 0));
     // A sorting network for each vector of centroids.
     const double slots = std::exp2(std::ceil(std::log2(2 * exact)));
-    if (slots <= kSortedSlots && keys >= 2 * slots) {
+    if (slots <= kSortedSlots && keys >= (own_mass ? 1.5 : 2) * slots) {
       const double steps = std::log2(slots);
       At(attend.work, CostTerm::kSelect) +=
           heads * tiles * InLanes(clusters / tiles) * slots * steps * (steps + 1) / 4;
@@ -213,8 +243,10 @@ void AddClustered(const Spec& spec, const Clustered& clustering, double topk,
       At(attend.work, CostTerm::kSelect) += heads * clusters * std::min(keys, 1024.0) * 8;
     }
   }
-  At(*terms, CostTerm::kPlanes) += bits * d / kMillion;
-  AddStage(hash, team, terms);
+  if (hashes) {
+    At(*terms, CostTerm::kPlanes) += bits * d / kMillion;
+    AddStage(hash, team, terms);
+  }
   if (!head_by_head) AddStage(cluster, team, terms);
   AddStage(attend, team, terms);
 }

@@ -19,7 +19,8 @@ namespace castor::attention {
 // that attend to all keys: N_q for vanilla, the min(C, N_q) centroids for the clustered kernels.
 // CAST's rows attend to other tokens of their cluster, and twice to the surrogates. All but the
 // first three count millions of operations over all sequences and heads. R is rounded up to whole
-// vectors of 16 lanes, and what is loaded at once is rounded up likewise.
+// vectors of 16 lanes, and what is loaded at once is rounded up likewise. Clustering in the space
+// of queries has no term of its own: its products are scores, of queries with centroids.
 enum class CostTerm {
   kLaunch,    // 1
   kWakes,     // stages that wake the other threads

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
 
 #include "engine/base/error.h"
 #include "engine/kernel_parameters.h"
@@ -10,17 +11,32 @@
 namespace castor::attention {
 namespace {
 
+// The parameters of the hash belong to the clustering that hashes.
+absl::Status CheckHash(const Clustered& kernel, std::string_view label) {
+  if (kernel.clustering == Clustered::Clustering::kHash) return absl::OkStatus();
+  const auto refused = [&](std::string_view parameter) {
+    return InvalidField(std::string(label) + "." + std::string(parameter), kOnlyHash);
+  };
+  if (kernel.bits != Clustered{}.bits) return refused("bits");
+  if (kernel.hash_bias != Clustered{}.hash_bias) return refused("hash_bias");
+  return absl::OkStatus();
+}
+
 // The first parameter out of its range.
 template <typename Parameters>
 absl::Status Check(const Parameters& kernel, std::string_view label) {
   absl::Status status;
-  ForEachParameter(kernel, [&](const auto& parameter, int64_t value) {
+  ForEachParameter(kernel, [&](const auto& parameter, auto value) {
     const auto& range = parameter.range;
-    if (!status.ok() || !range || (value >= range->least && value <= range->most)) return;
+    const auto number = static_cast<int64_t>(value);
+    if (!status.ok() || !range || (number >= range->least && number <= range->most)) return;
     status = InvalidField(std::string(label) + "." + std::string(parameter.name),
-                          "is " + std::to_string(value) + ", must be " +
+                          "is " + std::to_string(number) + ", must be " +
                               std::to_string(range->least) + ".." + std::to_string(range->most));
   });
+  if constexpr (std::is_base_of_v<Clustered, Parameters>) {
+    if (status.ok()) status = CheckHash(kernel, label);
+  }
   return status;
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <variant>
 
 #include "engine/base/dtype.h"
@@ -97,6 +98,21 @@ struct Problem {
 inline const Clustered* ClusteringOf(const Kernel& kernel) {
   if (const auto* improved = std::get_if<ImprovedClustered>(&kernel)) return improved;
   return std::get_if<Clustered>(&kernel);
+}
+
+// The path on the wire of the first parameter by which a clustered kernel is not the one that its
+// paper defines, such as "improved_clustered.rest_mass"; empty if there is none. Not every device
+// has kernels for these.
+inline std::string_view OptionBeyondThePaper(const Kernel& kernel) {
+  const auto* improved = std::get_if<ImprovedClustered>(&kernel);
+  const Clustered* clustering = ClusteringOf(kernel);
+  if (clustering != nullptr && clustering->clustering != Clustered::Clustering::kHash) {
+    return improved != nullptr ? "improved_clustered.clustering" : "clustered.clustering";
+  }
+  if (improved != nullptr && improved->rest_mass != ImprovedClustered::RestMass::kCentroid) {
+    return "improved_clustered.rest_mass";
+  }
+  return "";
 }
 
 }  // namespace castor::attention

@@ -220,6 +220,7 @@ absl::Status ResolveKernel(const Automatic&, const CastLayers&, Resolved*, int64
 
 absl::Status CheckAvailable(const Spec& spec, std::span<const Variant> variants) {
   if (FindVariant(variants, spec) != nullptr) return absl::OkStatus();
+  if (absl::Status s = CheckOption(variants, spec); !s.ok()) return s;
   const KernelName name = NameOf(spec.kernel);
   const std::string label(NameOf(name));
   const bool known = std::any_of(variants.begin(), variants.end(),

@@ -39,7 +39,8 @@ struct Resolved {
 //   MODEL_NOT_FOUND       cast.layer names none of `layers`;
 //   INVALID_FIELD         with the field's path as on the wire, such as "query.shape[2]";
 //   NOT_SERVED            the kernel is in the contract, but `variants` has no row for it;
-//   KERNEL_NOT_AVAILABLE  it has rows, but none for this dtype and these dimensions.
+//   KERNEL_NOT_AVAILABLE  it has rows, but none for this dtype and these dimensions, or for an
+//                         option of it, whose path the message begins with.
 // Tensor contents are not looked at (see finite.h). Allocates the offsets and nothing else; the
 // number of sequences is checked first.
 absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<const Variant> variants,

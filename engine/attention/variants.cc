@@ -1,5 +1,10 @@
 #include "engine/attention/variants.h"
 
+#include <algorithm>
+#include <string>
+
+#include "engine/base/error.h"
+
 namespace castor::attention {
 
 const Variant* FindVariant(std::span<const Variant> table, const Spec& spec) {
@@ -8,6 +13,19 @@ const Variant* FindVariant(std::span<const Variant> table, const Spec& spec) {
     if (row.kernel == name && row.supports(spec)) return &row;
   }
   return nullptr;
+}
+
+absl::Status CheckOption(std::span<const Variant> table, const Spec& spec) {
+  const std::string_view option = OptionBeyondThePaper(spec.kernel);
+  if (option.empty() || FindVariant(table, spec) != nullptr) return absl::OkStatus();
+  const KernelName name = NameOf(spec.kernel);
+  const bool known = std::any_of(table.begin(), table.end(),
+                                 [&](const Variant& row) { return row.kernel == name; });
+  if (!known) return absl::OkStatus();  // not for the option's sake
+  return MakeError(Reason::kKernelNotAvailable,
+                   std::string(option) + ": this device runs " + std::string(NameOf(name)) +
+                       " only as its paper defines it, with " +
+                       (option.ends_with("rest_mass") ? "CENTROID" : "HASH"));
 }
 
 }  // namespace castor::attention

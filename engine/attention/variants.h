@@ -39,4 +39,8 @@ std::span<const Variant> CpuVariants();
 // The first row that can run `spec`, or nullptr.
 const Variant* FindVariant(std::span<const Variant> table, const Spec& spec);
 
+// KERNEL_NOT_AVAILABLE, with the option's path on the wire, if no row runs `spec` because of an
+// option of its kernel (OptionBeyondThePaper); OK for all else.
+absl::Status CheckOption(std::span<const Variant> table, const Spec& spec);
+
 }  // namespace castor::attention

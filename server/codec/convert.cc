@@ -3,6 +3,7 @@
 #include <string>
 
 #include "engine/base/error.h"
+#include "engine/kernel_parameters.h"
 
 namespace castor::server {
 namespace {
@@ -18,14 +19,31 @@ void Replace(int32_t value, int32_t* out) {
   if (value != 0) *out = value;
 }
 
-// For wire::Clustered and wire::ImprovedClustered, which has the same fields and one more.
+// For wire::Clustered and wire::ImprovedClustered, `kernel`, which has the same fields and more.
 template <typename Parameters>
-void ConvertClustering(const Parameters& from, Clustered* out) {
+absl::Status ConvertClustering(const Parameters& from, std::string_view kernel, Clustered* out) {
   Replace(from.clusters, &out->clusters);
+  absl::Status status =
+      ConvertEnum(kQueryClusterings, from.clustering, Join(kernel, "clustering"), &out->clustering);
+  if (!status.ok()) return status;
+  if (out->clustering != Clustered::Clustering::kHash) {
+    // Of the engine's parameters, which hold a default in any case, nobody can tell what was given.
+    if (from.bits != 0) return InvalidField(Join(kernel, "bits"), kOnlyHash);
+    if (from.hash_bias.has_value()) return InvalidField(Join(kernel, "hash_bias"), kOnlyHash);
+  }
+  out->iterations = DefaultIterations(out->clustering);
   Replace(from.iterations, &out->iterations);
   Replace(from.bits, &out->bits);
   out->hash_bias = from.hash_bias.value_or(out->hash_bias);
   out->seed = from.seed;
+  return absl::OkStatus();
+}
+
+absl::Status ConvertImproved(const wire::ImprovedClustered& from, ImprovedClustered* out) {
+  constexpr std::string_view kKernel = "improved_clustered";
+  if (absl::Status s = ConvertClustering(from, kKernel, out); !s.ok()) return s;
+  Replace(from.topk, &out->topk);
+  return ConvertEnum(kRestMasses, from.rest_mass, Join(kKernel, "rest_mass"), &out->rest_mass);
 }
 
 absl::Status ConvertCastTensors(const wire::Cast& from, CastTensorsFrom tensors,
@@ -125,12 +143,12 @@ absl::Status ConvertKernel(const wire::Kernel& kernel, CastTensorsFrom tensors,
     *out = Vanilla{.causal = vanilla->causal};
   } else if (const auto* clustered = std::get_if<wire::Clustered>(&kernel)) {
     Clustered parameters;
-    ConvertClustering(*clustered, &parameters);
+    absl::Status s = ConvertClustering(*clustered, "clustered", &parameters);
+    if (!s.ok()) return s;
     *out = parameters;
   } else if (const auto* improved = std::get_if<wire::ImprovedClustered>(&kernel)) {
     ImprovedClustered parameters;
-    ConvertClustering(*improved, &parameters);
-    Replace(improved->topk, &parameters.topk);
+    if (absl::Status s = ConvertImproved(*improved, &parameters); !s.ok()) return s;
     *out = parameters;
   } else if (const auto* cast = std::get_if<wire::Cast>(&kernel)) {
     Cast parameters;

@@ -45,6 +45,17 @@ inline constexpr EnumRow<v1::Spans_Unit, Spans::Unit> kSpanUnits[] = {
     {v1::Spans::TOKENS, Spans::Unit::kTokens},
 };
 
+inline constexpr EnumRow<v1::QueryClustering, Clustered::Clustering> kQueryClusterings[] = {
+    {v1::HASH, Clustered::Clustering::kHash},
+    {v1::QUERY_SPACE, Clustered::Clustering::kQuerySpace},
+};
+
+inline constexpr EnumRow<v1::ImprovedClustered_RestMass, ImprovedClustered::RestMass>
+    kRestMasses[] = {
+        {v1::ImprovedClustered::CENTROID, ImprovedClustered::RestMass::kCentroid},
+        {v1::ImprovedClustered::QUERY, ImprovedClustered::RestMass::kQuery},
+};
+
 inline constexpr EnumRow<v1::Cast_Clustering, Cast::Clustering> kClusterings[] = {
     {v1::Cast::TOP_K, Cast::Clustering::kTopK},
     {v1::Cast::SINGLE_ASSIGNMENT_TOP_K, Cast::Clustering::kSingleAssignmentTopK},

@@ -46,11 +46,13 @@ struct Clustered {
   int32_t bits = 0;
   std::optional<bool> hash_bias;
   uint64_t seed = 0;
+  int32_t clustering = 0;
 
   using Fields =
       FieldList<Field<"clusters", 1, &Clustered::clusters>,
                 Field<"iterations", 2, &Clustered::iterations>, Field<"bits", 3, &Clustered::bits>,
-                Field<"hash_bias", 4, &Clustered::hash_bias>, Field<"seed", 5, &Clustered::seed>>;
+                Field<"hash_bias", 4, &Clustered::hash_bias>, Field<"seed", 5, &Clustered::seed>,
+                Field<"clustering", 6, &Clustered::clustering>>;
 };
 
 struct ImprovedClustered {
@@ -60,13 +62,17 @@ struct ImprovedClustered {
   std::optional<bool> hash_bias;
   uint64_t seed = 0;
   int32_t topk = 0;
+  int32_t clustering = 0;
+  int32_t rest_mass = 0;
 
   using Fields = FieldList<Field<"clusters", 1, &ImprovedClustered::clusters>,
                            Field<"iterations", 2, &ImprovedClustered::iterations>,
                            Field<"bits", 3, &ImprovedClustered::bits>,
                            Field<"hash_bias", 4, &ImprovedClustered::hash_bias>,
                            Field<"seed", 5, &ImprovedClustered::seed>,
-                           Field<"topk", 6, &ImprovedClustered::topk>>;
+                           Field<"topk", 6, &ImprovedClustered::topk>,
+                           Field<"clustering", 7, &ImprovedClustered::clustering>,
+                           Field<"rest_mass", 8, &ImprovedClustered::rest_mass>>;
 };
 
 struct Cast {

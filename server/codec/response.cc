@@ -22,9 +22,12 @@ template <typename Parameters>
 void FillClustering(const Clustered& from, Parameters* out) {
   out->set_clusters(from.clusters);
   out->set_iterations(from.iterations);
-  out->set_bits(from.bits);
-  out->set_hash_bias(from.hash_bias);
+  if (from.clustering == Clustered::Clustering::kHash) {
+    out->set_bits(from.bits);
+    out->set_hash_bias(from.hash_bias);
+  }
   out->set_seed(from.seed);
+  out->set_clustering(ToWire(kQueryClusterings, from.clustering));
 }
 
 void FillParameters(const Vanilla& from, v1::KernelReport* out) {
@@ -72,6 +75,7 @@ void FillParameters(const Clustered& from, v1::Clustered* out) { FillClustering(
 void FillParameters(const ImprovedClustered& from, v1::ImprovedClustered* out) {
   FillClustering(from, out);
   out->set_topk(from.topk);
+  out->set_rest_mass(ToWire(kRestMasses, from.rest_mass));
 }
 
 void FillKernelReport(const KernelReport& report, v1::KernelReport* out) {

@@ -99,8 +99,12 @@ void AppendClusters(const Clustered& kernel, std::string* line) {
   const auto whole = [](int32_t value) { return static_cast<uint64_t>(std::max(value, 0)); };
   AppendPair("clusters", whole(kernel.clusters), line);
   AppendPair("iterations", whole(kernel.iterations), line);
-  AppendPair("bits", whole(kernel.bits), line);
-  if (!kernel.hash_bias) line->append(",\"hash_bias\":false");
+  if (kernel.clustering == Clustered::Clustering::kHash) {
+    AppendPair("bits", whole(kernel.bits), line);
+    if (!kernel.hash_bias) line->append(",\"hash_bias\":false");
+  } else {
+    AppendPair("query_clustering", "query-space", line);
+  }
   if (kernel.seed != 0) AppendPair("seed", kernel.seed, line);
 }
 
@@ -115,6 +119,9 @@ void AppendKernel(const Kernel& kernel, std::string* line) {
     AppendPair("kernel", "improved-clustered", line);
     AppendClusters(*improved, line);
     AppendPair("topk", static_cast<uint64_t>(std::max(improved->topk, 0)), line);
+    if (improved->rest_mass == ImprovedClustered::RestMass::kQuery) {
+      AppendPair("rest_mass", "query", line);
+    }
   } else if (const auto* cast = std::get_if<Cast>(&kernel)) {
     AppendPair("kernel", "cast", line);
     if (cast->cluster_size > 0) {

@@ -4,13 +4,14 @@
 # TEXTS has one text per line. Prints a table in Markdown, a row for each kernel: the mean and the
 # least cosine of a text's vector to that of exact attention, how many of a text's nearest 5 and 10
 # of TEXTS stay, and the time of the whole encoder as a multiple of exact attention's.
-# KERNEL: clustered-C, improved-C (top-k 32) or improved-C-K; without any, a usual choice of them.
+# KERNEL: clustered-C, improved-C (top-k 32) or improved-C-K, and behind a plus sign q (QUERY_SPACE;
+# q2 with two iterations) and m (rest_mass QUERY): improved-25-48+qm; without any, a usual choice.
 # Needs build/ with fidelity_bench. Texts should be as long as yours are: short ones lose little.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 
-usage() { sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 
 rounds=5 arguments=()
 while (($# > 0)); do
@@ -29,7 +30,7 @@ fi
 kernels=("${arguments[@]:2}")
 if ((${#kernels[@]} == 0)); then
   kernels=(clustered-25 clustered-100 improved-25 improved-25-48 improved-25-64
-    improved-50 improved-50-64 improved-100)
+    improved-25+qm improved-25-64+qm improved-50 improved-50-64 improved-100)
 fi
 bench=$(find "$root/build" -name fidelity_bench -type f -perm -u+x 2>/dev/null | head -n 1)
 if [[ -z $bench ]]; then

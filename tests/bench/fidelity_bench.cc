@@ -3,11 +3,10 @@
 //
 //   fidelity_bench --model=DIRECTORY --texts=FILE [--rounds=5] [--batch=8] KERNEL...
 //
-// FILE has one text per line, at least two. KERNEL: clustered-C, improved-C (top-k 32) or
-// improved-C-K. Every round runs exact attention and then each kernel over all texts, so that a
-// machine that others use slows all of them; a time is the median of its rounds' ratios to exact.
+// FILE has one text per line, at least two. KERNEL: as kernel_notation.h has them. Every round runs
+// exact attention and then each kernel over all texts, so that a machine that others use slows all
+// of them; a time is the median of its rounds' ratios to exact.
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -15,55 +14,21 @@
 #include <memory>
 #include <numeric>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "engine/attention/parameters.h"
 #include "engine/attention/variants.h"
 #include "engine/device/device.h"
 #include "engine/encoder/attention_layers.h"
 #include "engine/encoder/batch.h"
 #include "engine/encoder/model.h"
 #include "tests/bench/command_line.h"
+#include "tests/bench/kernel_notation.h"
 
 namespace castor::bench {
 namespace {
 
 using Vectors = std::vector<std::vector<double>>;  // of unit length
-
-// A whole number from 1 on.
-int32_t Number(std::string_view text, const std::string& what) {
-  int32_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 1) {
-    Die(what + ": '" + std::string(text) + "' is not a whole number from 1 on");
-  }
-  return number;
-}
-
-Kernel KernelOf(const std::string& name) {
-  const std::string_view text = name;
-  const size_t dash = text.find('-');
-  const std::string_view kind = text.substr(0, dash);
-  const std::string_view numbers = dash == std::string_view::npos ? "" : text.substr(dash + 1);
-  const size_t second = numbers.find('-');
-  Kernel kernel;
-  if (kind == "clustered" && second == std::string_view::npos) {
-    Clustered clustered;
-    clustered.clusters = Number(numbers, name);
-    kernel = clustered;
-  } else if (kind == "improved") {
-    ImprovedClustered improved;
-    improved.clusters = Number(numbers.substr(0, second), name);
-    if (second != std::string_view::npos) improved.topk = Number(numbers.substr(second + 1), name);
-    kernel = improved;
-  } else {
-    Die("kernel '" + name + "' is none of clustered-C, improved-C, improved-C-K");
-  }
-  if (const absl::Status s = attention::CheckParameters(kernel); !s.ok()) Die(s.ToString());
-  return kernel;
-}
 
 std::vector<std::string> ReadTexts(const std::string& path) {
   std::ifstream file(path);
@@ -189,12 +154,12 @@ void PrintRow(const std::string& name, const Vectors& exact, const Vectors& vect
 int Main(int argc, char** argv) {
   const std::string directory = TakeFlag("model", &argc, argv);
   const std::vector<std::string> texts = ReadTexts(TakeFlag("texts", &argc, argv));
-  const int rounds = Number(TakeFlag("rounds", &argc, argv, "5"), "--rounds");
-  const int batch = Number(TakeFlag("batch", &argc, argv, "8"), "--batch");
+  const int rounds = WholeNumber(TakeFlag("rounds", &argc, argv, "5"), "--rounds");
+  const int batch = WholeNumber(TakeFlag("batch", &argc, argv, "8"), "--batch");
   const std::vector<std::string> names(argv + 1, argv + argc);
   if (names.empty()) Die("no kernels; see tests/bench/fidelity_bench.cc");
   std::vector<Kernel> kernels;
-  for (const std::string& name : names) kernels.push_back(KernelOf(name));
+  for (const std::string& name : names) kernels.push_back(KernelNoted(name));
 
   EngineOptions options;
   options.device = "cpu";

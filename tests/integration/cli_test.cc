@@ -67,6 +67,15 @@ TEST_F(CliTest, EveryKernelAnswersARandomProblem) {
   EXPECT_EQ(answer["kernel"]["name"], "IMPROVED_CLUSTERED");
   EXPECT_TRUE(answer["check"]["passed"].get<bool>());
 
+  answer = attend({"--kernel", "improved-clustered", "--clusters", "200", "--tolerance", "1e-4",
+                   "--query-clustering", "query-space", "--rest-mass", "query"});
+  EXPECT_TRUE(answer["check"]["passed"].get<bool>());
+  EXPECT_EQ(answer["kernel"]["improved_clustered"]["clustering"], "QUERY_SPACE");
+  EXPECT_EQ(answer["kernel"]["improved_clustered"]["rest_mass"], "QUERY");
+  EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4", "--kernel", "clustered", "--bits", "63",
+                          "--query-clustering", "query-space"}),
+              HasSubstr("clustered.bits"));
+
   answer = attend({"--kernel", "cast", "--surrogate-tokens", "4", "--cluster-size", "60",
                    "--clustering", "single-assignment", "--gate-temperature", "none",
                    "--head-clustering", "per-head", "--attention-function", "laplace"});

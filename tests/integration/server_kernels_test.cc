@@ -10,6 +10,7 @@
 #include "engine/engine.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/support/attention/cast_problem.h"
+#include "tests/support/attention/clustered_problem.h"
 #include "tests/support/attention/compare.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/seeded.h"
@@ -124,6 +125,44 @@ TEST_F(ServerKernelsTest, ClusteredKernelsAnswerAsTheirTwins) {
       EXPECT_LE(RelativeError(made.problem,
                               attention::ClusteredReference(made.problem.spec, made.problem.view)),
                 attention::Tolerance(dtype));
+    }
+  }
+}
+
+TEST_F(ServerKernelsTest, OptionsBeyondThePaperAnswerAsTheirTwins) {
+  StartReal();
+  for (const bool clusters : {false, true}) {
+    for (const bool mass : {false, true}) {
+      ImprovedClustered improved;
+      improved.clusters = 20;
+      improved.topk = 7;
+      v1::ImprovedClustered message;
+      message.set_clusters(20);
+      message.set_topk(7);
+      if (clusters) {
+        improved.clustering = Clustered::Clustering::kQuerySpace;
+        improved.iterations = DefaultIterations(improved.clustering);
+        message.set_clustering(v1::QUERY_SPACE);
+      }
+      if (mass) {
+        improved.rest_mass = ImprovedClustered::RestMass::kQuery;
+        message.set_rest_mass(v1::ImprovedClustered::QUERY);
+      }
+      CastProblem made(SpecOf(improved), {150, 1, 33}, random_);
+      attention::RandomizeWithMargins(made.problem, random_);
+      v1::AttendRequest request = RequestOf(made);
+      *request.mutable_improved_clustered() = message;
+      Attend(request, &made);
+      const v1::ImprovedClustered& ran = response_.kernel().improved_clustered();
+      EXPECT_EQ(ran.clustering(), clusters ? v1::QUERY_SPACE : v1::HASH);
+      EXPECT_EQ(ran.rest_mass(),
+                mass ? v1::ImprovedClustered::QUERY : v1::ImprovedClustered::CENTROID);
+      EXPECT_LE(RelativeError(made.problem,
+                              attention::ClusteredReference(made.problem.spec, made.problem.view)),
+                attention::Tolerance(DType::kFloat32));
+      // What is reported may be sent.
+      *request.mutable_improved_clustered() = ran;
+      Attend(request, &made);
     }
   }
 }

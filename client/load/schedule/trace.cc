@@ -30,6 +30,13 @@ void DescribeClusters(const Message& message, cli::KernelFlags* kernel) {
   kernel->bits = message.bits();
   kernel->hash_bias = !message.has_hash_bias() || message.hash_bias();
   kernel->kernel_seed = message.seed();
+  if (message.clustering() == v1::HASH) kernel->query_clustering = "hash";
+  if (message.clustering() == v1::QUERY_SPACE) kernel->query_clustering = "query-space";
+}
+
+std::string RestMassOf(const v1::ImprovedClustered& message) {
+  if (message.rest_mass() == v1::ImprovedClustered::CENTROID) return "centroid";
+  return message.rest_mass() == v1::ImprovedClustered::QUERY ? "query" : "";
 }
 
 template <typename Request>
@@ -48,6 +55,7 @@ void DescribeKernel(const Request& request, TraceRequest* to) {
       kernel.kernel = "improved-clustered";
       DescribeClusters(request.improved_clustered(), &kernel);
       kernel.topk = request.improved_clustered().topk();
+      kernel.rest_mass = RestMassOf(request.improved_clustered());
       break;
     case Request::kCast:
       kernel.kernel = "cast";

@@ -14,7 +14,8 @@
 //   model, output ("pooled", "token-embeddings",
 //   "logits", "scores", "sparse")                      of an encode, if it said
 //   kernel       as --kernel takes it, if it said; with causal, clusters, iterations, bits,
-//                hash_bias, seed, topk, cluster_size, surrogate_tokens, layer if it said
+//                hash_bias, query_clustering, seed, topk, rest_mass, cluster_size,
+//                surrogate_tokens, layer if it said
 //   priority     "low", "normal" or "high", if it said
 //   deadline_ms  what was left of its deadline, if it had one
 // Other keys are ignored.

@@ -53,8 +53,10 @@ void PutKernel(const cli::KernelFlags& kernel, Json& json) {
   Put(json, "iterations", kernel.iterations);
   Put(json, "bits", kernel.bits);
   if (!kernel.hash_bias) json["hash_bias"] = false;
+  Put(json, "query_clustering", kernel.query_clustering);
   if (kernel.kernel_seed != 0) json["seed"] = kernel.kernel_seed;
   Put(json, "topk", kernel.topk);
+  Put(json, "rest_mass", kernel.rest_mass);
   Put(json, "cluster_size", kernel.cluster_size);
   Put(json, "layer", kernel.layer);
 }
@@ -110,6 +112,13 @@ size_t GetChoice(const Json& json, const char* key, const std::vector<std::strin
   return static_cast<size_t>(found - names.begin());
 }
 
+// One of `names`, if the key is there.
+void GetName(const Json& json, const char* key, std::vector<std::string> names,
+             std::string* value) {
+  names.insert(names.begin(), "");
+  *value = names[GetChoice(json, key, names)];
+}
+
 std::vector<int64_t> GetLengths(const Json& json, const char* key, int64_t least,
                                 int64_t greatest) {
   std::vector<int64_t> lengths;
@@ -145,11 +154,13 @@ void GetKernel(const Json& json, TraceRequest* request) {
   GetWhole(json, "iterations", 1, 1000, &kernel.iterations);
   GetWhole(json, "bits", 1, 64, &kernel.bits);
   GetFlag(json, "hash_bias", &kernel.hash_bias);
+  GetName(json, "query_clustering", cli::QueryClusterings(), &kernel.query_clustering);
   if (const auto seed = json.find("seed"); seed != json.end()) {
     if (!seed->is_number_unsigned()) RefuseKey("seed", "a whole number from 0 on");
     kernel.kernel_seed = seed->get<uint64_t>();
   }
   GetWhole(json, "topk", 1, 1024, &kernel.topk);
+  GetName(json, "rest_mass", cli::RestMasses(), &kernel.rest_mass);
   GetWhole(json, "cluster_size", 1, INT32_MAX, &kernel.cluster_size);
   GetWhole(json, "surrogate_tokens", 1, kMaxDimension, &request->surrogate_tokens);
   GetText(json, "layer", &kernel.layer);

@@ -5,20 +5,21 @@
 namespace castor::load {
 namespace {
 
-void ReadClusters(TomlTable& table, cli::KernelFlags* kernel) {
-  table.Whole("clusters", 1, 65536, &kernel->clusters);
-  table.Whole("iterations", 1, 1000, &kernel->iterations);
-  table.Whole("bits", 1, 64, &kernel->bits);
-  table.Flag("hash-bias", &kernel->hash_bias);
-  table.Seed("seed", &kernel->kernel_seed);
-}
-
 // One of `names`, or empty.
 void ReadName(TomlTable& table, std::string_view key, const std::vector<std::string>& names,
               std::string* value) {
   size_t index = names.size();
   table.Choice(key, names, &index);
   if (index < names.size()) *value = names[index];
+}
+
+void ReadClusters(TomlTable& table, cli::KernelFlags* kernel) {
+  table.Whole("clusters", 1, 65536, &kernel->clusters);
+  table.Whole("iterations", 1, 1000, &kernel->iterations);
+  table.Whole("bits", 1, 64, &kernel->bits);
+  table.Flag("hash-bias", &kernel->hash_bias);
+  ReadName(table, "query-clustering", cli::QueryClusterings(), &kernel->query_clustering);
+  table.Seed("seed", &kernel->kernel_seed);
 }
 
 void ReadCast(TomlTable& table, cli::KernelFlags* kernel) {
@@ -65,7 +66,10 @@ void ReadKernel(TomlTable& table, cli::KernelFlags* kernel) {
   if (kernel->kernel == "clustered" || kernel->kernel == "improved-clustered") {
     ReadClusters(own, kernel);
   }
-  if (kernel->kernel == "improved-clustered") own.Whole("topk", 1, 1024, &kernel->topk);
+  if (kernel->kernel == "improved-clustered") {
+    own.Whole("topk", 1, 1024, &kernel->topk);
+    ReadName(own, "rest-mass", cli::RestMasses(), &kernel->rest_mass);
+  }
   if (kernel->kernel == "cast") ReadCast(own, kernel);
   if (kernel->kernel == "automatic") ReadAutomatic(own, kernel);
   own.RefuseOthers();

@@ -104,9 +104,13 @@ void AddKernel(const cli::KernelFlags& kernel, Pairs* to) {
     pairs.Number("iterations", kernel.iterations);
     pairs.Number("bits", kernel.bits);
     if (!kernel.hash_bias) pairs.Add("hash-bias", "false");
+    pairs.Text("query-clustering", kernel.query_clustering);
     if (kernel.kernel_seed != 0) pairs.Add("seed", SeedText(kernel.kernel_seed));
   }
-  if (improved) pairs.Number("topk", kernel.topk);
+  if (improved) {
+    pairs.Number("topk", kernel.topk);
+    pairs.Text("rest-mass", kernel.rest_mass);
+  }
   if (kernel.kernel == "cast") {
     pairs.Text("surrogates", kernel.surrogates);
     pairs.Text("layer", kernel.layer);

@@ -29,7 +29,8 @@ bool ClusteredMmaFits(const Spec& spec) {
 }
 
 bool ClusteredGenericFits(const Spec& spec) {
-  return ClusteringOf(spec.kernel) != nullptr && ShapeFits(spec);
+  return ClusteringOf(spec.kernel) != nullptr && ShapeFits(spec) &&
+         OptionBeyondThePaper(spec.kernel).empty();
 }
 
 bool CastFits(const Spec& spec) {

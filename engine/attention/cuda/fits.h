@@ -10,7 +10,7 @@
 
 namespace castor::attention::cuda {
 
-// Both apply to both clustered kernels.
+// Both apply to both clustered kernels, as their paper defines them.
 bool ClusteredMmaFits(const Spec& spec);      // tensor cores: half types, the usual dims
 bool ClusteredGenericFits(const Spec& spec);  // everything that grids and int32 can hold
 

@@ -18,6 +18,9 @@ struct Avx2Bits : Avx2 {
   static uint32_t AtLeast(Vec a, Vec b) {
     return static_cast<uint32_t>(_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GE_OQ)));
   }
+  static Vec IfGreater(Vec a, Vec b, Vec x, Vec y) {
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_GT_OQ));
+  }
 
   using Bits = __m256i;
   static constexpr int kWords = 4;

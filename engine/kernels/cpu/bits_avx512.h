@@ -15,6 +15,10 @@ struct Avx512Bits : Avx512 {
   static Vec Min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
   static uint32_t Greater(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
   static uint32_t AtLeast(Vec a, Vec b) { return _mm512_cmp_ps_mask(a, b, _CMP_GE_OQ); }
+  // x where a > b, else y.
+  static Vec IfGreater(Vec a, Vec b, Vec x, Vec y) {
+    return _mm512_mask_mov_ps(y, _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ), x);
+  }
 
   // ---- bits: kWords words of 64
   using Bits = __m512i;

@@ -21,6 +21,9 @@ struct PortableBits : Portable {
     for (int i = 0; i < kLanes; ++i) mask |= uint32_t{a.lane[i] >= b.lane[i]} << i;
     return mask;
   }
+  static Vec IfGreater(Vec a, Vec b, Vec x, Vec y) {
+    return Make([&](int i) { return a.lane[i] > b.lane[i] ? x.lane[i] : y.lane[i]; });
+  }
 
   static constexpr int kWords = 2;
   struct Bits {

@@ -5,7 +5,7 @@
 // Improved clustered attention keeps each centroid's top keys (top_keys.inl.h) out of its sums.
 // Keys that later turn out not to be top keys are added then (late_keys.inl.h). So the rest of the
 // row is always a sum of its own terms and never a difference, whatever share of the mass the top
-// keys have.
+// keys have. Where members weigh the rest by themselves, the same is summed over keys.
 #pragma once
 
 #include <cstdint>
@@ -84,11 +84,15 @@ class Centroids {
           scores(this->Take(Span(shape) * Panels::kMaxWidth)),
           decay(this->Take(2 * Panels::kMaxWidth)),
           means(this->Take(Count(Panels::kMaxWidth + 1) * shape.head_dim)),
+          key_sums(this->Take(Count(shape.own_mass ? kTile : 0) * shape.head_dim)),
+          rest_keys(this->Take(Count(shape.own_mass ? kTile : 0) * shape.head_dim)),
           late(this, shape.topk == 0 ? 0 : kTile, shape),
           top(this->Take(shape.topk == 0 ? 0 : Top::ScratchFloats(kTile, shape.topk, Span(shape)))),
           refine(this->Take(shape.topk == 0 ? 0 : Refine<V>::ScratchFloats(shape))) {}
 
-    float* const queries;  // [centroids, head_dim] the means, then panel after panel: [head_dim, W]
+    // [centroids, head_dim] the means, then panel after panel: [head_dim, W]; for members' own
+    // masses in the end as before.
+    float* const queries;
     float* const outputs;  // panel after panel: [value_dim, W], not yet divided by the sums
     float* const rows;     // [centroids, value_dim]: what members share
     float* const maxima;   // [lanes] of the scores so far
@@ -98,6 +102,8 @@ class Centroids {
     float* const scores;   // [span, W], then the weights
     float* const decay;    // [W], factors for earlier sums, by the span's new maxima; then [W] ones
     float* const means;    // [W, head_dim] of a panel, and a block's sum [head_dim]
+    float* const key_sums;   // like outputs, over keys: [head_dim, W]
+    float* const rest_keys;  // [centroids, head_dim]: the same as rows, then their means
     const typename Late::Memory late;
     float* const top;
     float* const refine;
@@ -113,7 +119,8 @@ class Centroids {
         members_(shape, tile),
         wanted_(shape.topk < tile.keys ? shape.topk : tile.keys),
         softmax_(shape.scale),
-        top_(wanted_ == 0 ? nullptr : scratch_.top, kTile, wanted_, Span(shape)),
+        // Rows of the paper's definition keep the order of their sums.
+        top_(wanted_ == 0 ? nullptr : scratch_.top, kTile, wanted_, Span(shape), shape.own_mass),
         late_(shape, tile, softmax_, scratch_.late) {}
 
   // What lives from one step to the next is in the scratch area.
@@ -222,6 +229,9 @@ class Centroids {
                                       dim, 1.0f, scratch_.queries + lane * dim);
     std::memset(scratch_.outputs + lane * shape_.value_dim, 0,
                 kWidth * shape_.value_dim * sizeof(float));
+    if (shape_.own_mass) {
+      std::memset(scratch_.key_sums + lane * dim, 0, kWidth * dim * sizeof(float));
+    }
     for (int64_t i = lane; i < lane + kWidth; ++i) {
       scratch_.maxima[i] = -kLargestFloat;
       scratch_.sums[i] = 0;
@@ -254,6 +264,10 @@ class Centroids {
       Products<V>::template AddValues<N>(scratch_.scores + j * kWidth,
                                          scratch_.values + j * shape_.value_dim, shape_.value_dim,
                                          keys, j == 0 ? scratch_.decay : Ones<N>(), outputs);
+      if (!shape_.own_mass) continue;
+      Products<V>::template AddValues<N>(
+          scratch_.scores + j * kWidth, scratch_.keys + j * shape_.head_dim, shape_.head_dim, keys,
+          j == 0 ? scratch_.decay : Ones<N>(), scratch_.key_sums + lane * shape_.head_dim);
     }
   }
 
@@ -308,6 +322,20 @@ class Centroids {
           return wanted_ != 0 ? x : V::Divide(x, V::Load(scratch_.sums + lane + v * kLanes));
         },
         [&](int64_t i) { return rows + i * shape_.value_dim; });
+    if (shape_.own_mass) StoreKeys<N>(lane, left < N * kLanes ? left : N * kLanes);
+  }
+
+  // Transposes a panel's sums over keys into rows, and its means back into theirs.
+  template <int N>
+  void StoreKeys(int64_t lane, int64_t count) {
+    const int64_t dim = shape_.head_dim;
+    const auto same = [](int, Vec x) { return x; };
+    float* const keys = scratch_.rest_keys + lane * dim;
+    Panels::template Store<N, Float32>(scratch_.key_sums + lane * dim, count, dim, same,
+                                       [&](int64_t i) { return keys + i * dim; });
+    Panels::template Store<N, Float32>(scratch_.queries + lane * dim, count, dim, same,
+                                       [&](int64_t i) { return scratch_.means + i * dim; });
+    std::memcpy(scratch_.queries + lane * dim, scratch_.means, count * dim * sizeof(float));
   }
 
   template <typename E>
@@ -330,15 +358,49 @@ class Centroids {
     return ForMembers(
         kMember + static_cast<double>(wanted_) * pair, [&](int64_t c, int64_t from, int64_t to) {
           float* const row = scratch_.rows + c * shape_.value_dim;
+          float* const key = scratch_.rest_keys + c * shape_.head_dim;
           float& mass = scratch_.sums[c];
           if (from == 0) {
             if (c + 1 < tile.clusters) {
               refine.template Prefetch<K>(top_.entries(c + 1), top_.size(c + 1));
             }
-            mass = late_.Join(c, top_.entries(c), top_.size(c), scratch_.maxima[c], mass, row);
+            if (shape_.own_mass) {
+              JoinRest(c, row, key);
+            } else {
+              mass = late_.Join(c, top_.entries(c), top_.size(c), scratch_.maxima[c], mass, row);
+            }
           }
-          refine.template Run<E, K>(c, from, to, top_.entries(c), top_.size(c), mass, row);
+          typename Refine<V>::Rest rest = {row, mass};
+          if (shape_.own_mass) {
+            rest.key = key;
+            rest.score = scratch_.maxima[c];
+          }
+          refine.template Run<E, K>(c, from, to, top_.entries(c), top_.size(c), rest);
         });
+  }
+
+  // Completes the means of cluster c over all but its top keys, and puts what its members need in
+  // place of its sum and maximum: the weights' sum, and what a member's score with the mean key
+  // begins from, which is the maximum less the centroid's score with that key.
+  void JoinRest(int64_t c, float* row, float* key) {
+    float& maximum = scratch_.maxima[c];
+    const auto rest = late_.JoinRest(c, maximum, scratch_.sums[c], row, key);
+    scratch_.sums[c] = rest.sum;
+    if (rest.sum == 0) {
+      maximum = -__builtin_inff();  // and the mean key is zero
+      return;
+    }
+    Vec products = V::Zero();
+    const float* const centroid = scratch_.queries + c * shape_.head_dim;
+    ForColumns<V>(shape_.head_dim, [&](int64_t e, int64_t count) {
+      products = V::MultiplyAdd(Elements<V, Float32>::Load(centroid + e, count),
+                                Elements<V, Float32>::Load(key + e, count), products);
+    });
+    float lanes[kLanes];
+    V::Store(lanes, products);
+    float product = 0;
+    for (const float lane : lanes) product += lane;
+    maximum = rest.maximum - softmax_.factor * product;
   }
 
   const CentroidShape& shape_;

@@ -1,7 +1,7 @@
 // Clustered attention on the CPU (Vyas, Katharopoulos, Fleuret 2020, arXiv 2007.04825) as stages
-// for a launcher: hash queries, cluster their codes, let centroids attend for their members, and,
-// for improved clustered attention (section 3.3), refine each member's row on its cluster's top
-// keys.
+// for a launcher: hash queries and cluster their codes, or cluster the queries themselves; let
+// centroids attend for their members; and, for improved clustered attention (section 3.3), refine
+// each member's row on its cluster's top keys.
 //
 // Every stage works on one head of one sequence, and its results depend on that head alone, not on
 // how the work was cut, the thread or the batch. Like flash.h, this knows neither the tensor
@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "engine/kernels/count.h"
 #include "engine/kernels/element.h"
 
 namespace castor::kernels {
@@ -55,14 +56,43 @@ struct CodeClustering {
 };
 inline constexpr int64_t kCodeGroups = 21;  // of three bits
 
+// ---- Lloyd's algorithm on queries, in the metric of the keys -----------------------------------
+
+// The covariance is that of at most so many keys, evenly spread: enough to tell its directions.
+[[gnu::always_inline]] constexpr int64_t MetricKeys(int64_t head_dim) {
+  return head_dim <= 32 ? 64 : (Count(head_dim) * 2).value();
+}
+
+// The clustering of one head's queries by the distance (q - c)' M (q - c), M being the covariance
+// of its keys, and the memory that it needs. Strides count elements.
+struct QueryClustering {
+  Element element = Element::kFloat32;
+  int64_t head_dim = 0;
+  const void* query = nullptr;  // [count, head_dim]
+  int64_t query_stride = 0;
+  int64_t count = 0;
+  const void* key = nullptr;  // [keys, head_dim]
+  int64_t key_stride = 0;
+  int64_t keys = 0;
+  int64_t clusters = 0;        // >= 1
+  int32_t* labels = nullptr;   // [count]
+  int32_t* members = nullptr;  // [clusters]: how many queries have the label
+
+  float* metric = nullptr;  // M times a factor, in panels
+  float* means = nullptr;   // [clusters, head_dim]: sums of members, then centroids
+  float* images = nullptr;  // [clusters, head_dim]: M c
+  float* halves = nullptr;  // [clusters]: c' M c / 2
+};
+
 // ---- attention of the centroids --------------------------------------------------------------
 
 struct CentroidShape {
   Element element = Element::kFloat32;
   int64_t head_dim = 0;
   int64_t value_dim = 0;
-  double scale = 0;  // of the scores
-  int64_t topk = 0;  // keys on which rows are refined; 0: rows stay their centroid's
+  double scale = 0;       // of the scores
+  int64_t topk = 0;       // keys on which rows are refined; 0: rows stay their centroid's
+  bool own_mass = false;  // of the other keys, for each member; else the centroid's
 };
 
 // Some clusters of one head of one sequence. Strides count elements from one token to the next;
@@ -121,6 +151,26 @@ struct ClusterKernel {
   // The majority of each bit among the members; a tie gives 0, an empty cluster stays. Returns
   // whether a centroid changed.
   bool (*update_centroids)(const CodeClustering& clustering);
+
+  // Floats of QueryClustering::metric, and of the scratch areas below.
+  int64_t (*metric_floats)(int64_t head_dim);
+  int64_t (*measure_scratch_floats)(int64_t head_dim);
+  int64_t (*query_scratch_floats)(int64_t head_dim);
+  // Computes the metric.
+  void (*measure_keys)(const QueryClustering& clustering, float* scratch);
+  // Makes a query the one member, and so the centroid, of a cluster.
+  void (*draw_centroid)(const QueryClustering& clustering, int64_t query, int64_t cluster);
+  // From sums to means, images and halves of the clusters [begin, end) that have members; others
+  // stay where they were.
+  void (*map_centroids)(const QueryClustering& clustering, int64_t begin, int64_t end,
+                        float* scratch);
+  // The nearest centroid of each query of [begin, end), the lowest where several are; returns how
+  // many labels changed.
+  int64_t (*assign_queries)(const QueryClustering& clustering, int64_t begin, int64_t end,
+                            float* scratch);
+  // Adds the queries [begin, end) to their clusters' sums and counts, which begin as zeros: one
+  // range after another from the first query on.
+  void (*add_queries)(const QueryClustering& clustering, int64_t begin, int64_t end);
 
   // Output rows of all members of the tile's clusters, in steps of about so many operations:
   // `progress` begins as it is made, and the scratch area stays as a step left it. Returns whether

@@ -3,6 +3,7 @@
 #include "engine/kernels/cpu/cpu_features.h"
 #include "engine/kernels/cpu/hamming.inl.h"
 #include "engine/kernels/cpu/hash_codes.inl.h"
+#include "engine/kernels/cpu/query_space.inl.h"
 
 namespace castor::kernels {
 
@@ -18,6 +19,14 @@ const ClusterKernel kClusterAvx2 = {
     .assign_codes = &Hamming<Avx2Bits>::Assign,
     .move_codes = &Hamming<Avx2Bits>::Move,
     .update_centroids = &Hamming<Avx2Bits>::Update,
+    .metric_floats = &QuerySpace<Avx2Bits>::MetricFloats,
+    .measure_scratch_floats = &QuerySpace<Avx2Bits>::MeasureScratchFloats,
+    .query_scratch_floats = &QuerySpace<Avx2Bits>::ScratchFloats,
+    .measure_keys = &QuerySpace<Avx2Bits>::Measure,
+    .draw_centroid = &QuerySpace<Avx2Bits>::Draw,
+    .map_centroids = &QuerySpace<Avx2Bits>::Map,
+    .assign_queries = &QuerySpace<Avx2Bits>::Assign,
+    .add_queries = &QuerySpace<Avx2Bits>::Add,
     .attend_scratch_floats = &Centroids<Avx2Bits>::ScratchFloats,
     .attend = &Centroids<Avx2Bits>::Run,
 };

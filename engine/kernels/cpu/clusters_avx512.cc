@@ -3,6 +3,7 @@
 #include "engine/kernels/cpu/cpu_features.h"
 #include "engine/kernels/cpu/hamming.inl.h"
 #include "engine/kernels/cpu/hash_codes.inl.h"
+#include "engine/kernels/cpu/query_space.inl.h"
 
 namespace castor::kernels {
 
@@ -18,6 +19,14 @@ const ClusterKernel kClusterAvx512 = {
     .assign_codes = &Hamming<Avx512Bits>::Assign,
     .move_codes = &Hamming<Avx512Bits>::Move,
     .update_centroids = &Hamming<Avx512Bits>::Update,
+    .metric_floats = &QuerySpace<Avx512Bits>::MetricFloats,
+    .measure_scratch_floats = &QuerySpace<Avx512Bits>::MeasureScratchFloats,
+    .query_scratch_floats = &QuerySpace<Avx512Bits>::ScratchFloats,
+    .measure_keys = &QuerySpace<Avx512Bits>::Measure,
+    .draw_centroid = &QuerySpace<Avx512Bits>::Draw,
+    .map_centroids = &QuerySpace<Avx512Bits>::Map,
+    .assign_queries = &QuerySpace<Avx512Bits>::Assign,
+    .add_queries = &QuerySpace<Avx512Bits>::Add,
     .attend_scratch_floats = &Centroids<Avx512Bits>::ScratchFloats,
     .attend = &Centroids<Avx512Bits>::Run,
 };

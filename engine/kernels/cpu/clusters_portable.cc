@@ -2,6 +2,7 @@
 #include "engine/kernels/cpu/centroids.inl.h"
 #include "engine/kernels/cpu/hamming.inl.h"
 #include "engine/kernels/cpu/hash_codes.inl.h"
+#include "engine/kernels/cpu/query_space.inl.h"
 
 namespace castor::kernels {
 
@@ -17,6 +18,14 @@ const ClusterKernel kClusterPortable = {
     .assign_codes = &Hamming<PortableBits>::Assign,
     .move_codes = &Hamming<PortableBits>::Move,
     .update_centroids = &Hamming<PortableBits>::Update,
+    .metric_floats = &QuerySpace<PortableBits>::MetricFloats,
+    .measure_scratch_floats = &QuerySpace<PortableBits>::MeasureScratchFloats,
+    .query_scratch_floats = &QuerySpace<PortableBits>::ScratchFloats,
+    .measure_keys = &QuerySpace<PortableBits>::Measure,
+    .draw_centroid = &QuerySpace<PortableBits>::Draw,
+    .map_centroids = &QuerySpace<PortableBits>::Map,
+    .assign_queries = &QuerySpace<PortableBits>::Assign,
+    .add_queries = &QuerySpace<PortableBits>::Add,
     .attend_scratch_floats = &Centroids<PortableBits>::ScratchFloats,
     .attend = &Centroids<PortableBits>::Run,
 };

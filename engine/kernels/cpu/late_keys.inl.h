@@ -21,11 +21,13 @@ class LateKeys {
   struct Memory {
     Memory(ScratchArea<V>* area, int64_t lanes, const CentroidShape& shape) {
       rows = area->Take(Count(lanes) * shape.value_dim);
+      keys = area->Take(Count(shape.own_mass ? lanes : 0) * shape.head_dim);
       maxima = area->Take(lanes);
       sums = area->Take(lanes);
       weights = area->Take((shape.topk + kLanes - 1) / kLanes * kLanes);
     }
     float* rows;     // [lanes, value_dim]: sums of weights times values
+    float* keys;     // [lanes, head_dim]: the same of keys, for their own mass
     float* maxima;   // [lanes] of the scores
     float* sums;     // [lanes] of the weights
     float* weights;  // [topk, to whole vectors] of one centroid's top keys
@@ -37,6 +39,7 @@ class LateKeys {
 
   void Reset(int64_t lanes) {
     std::memset(memory_.rows, 0, lanes * shape_.value_dim * sizeof(float));
+    if (shape_.own_mass) std::memset(memory_.keys, 0, lanes * shape_.head_dim * sizeof(float));
     for (int64_t lane = 0; lane < lanes; ++lane) {
       memory_.maxima[lane] = -kLargestFloat;
       memory_.sums[lane] = 0;
@@ -50,6 +53,7 @@ class LateKeys {
     if (waiting_count_ == kMostWaiting) AddWaiting<E>();
     waiting_[waiting_count_++] = {lane, entry};
     PrefetchRow<V>(ValueOf<E>(entry), shape_.value_dim);
+    if (shape_.own_mass) PrefetchRow<V>(KeyOf<E>(entry), shape_.head_dim);
   }
 
   template <typename E>
@@ -81,6 +85,34 @@ class LateKeys {
     return top_sum / total;
   }
 
+  // The same where members weigh the rest by themselves: `row` and `key`, the sums over values and
+  // over keys, become means of all keys but the top ones. Returns the sum of these keys' weights
+  // and the maximum that it is relative to; 0 if all are top keys.
+  struct Rest {
+    float sum;
+    float maximum;
+  };
+  Rest JoinRest(int64_t c, float maximum, float sum, float* row, float* key) {
+    const float late_maximum = memory_.maxima[c];
+    const float greatest = maximum > late_maximum ? maximum : late_maximum;
+    const float factor = softmax_.Weight(maximum, greatest);
+    const float late_factor = softmax_.Weight(late_maximum, greatest);
+    const float total = sum * factor + memory_.sums[c] * late_factor;
+    if (total == 0) return {0, greatest};  // rows of zeros
+    const auto join = [&](int64_t dim, const float* late, float* early) {
+      ForColumns<V>(dim, [&](int64_t e, int64_t count) {
+        const Vec early_part =
+            V::Multiply(V::Broadcast(factor), Elements<V, Float32>::Load(early + e, count));
+        const Vec part = V::MultiplyAdd(V::Broadcast(late_factor),
+                                        Elements<V, Float32>::Load(late + e, count), early_part);
+        Elements<V, Float32>::Store(early + e, V::Divide(part, V::Broadcast(total)), count);
+      });
+    };
+    join(shape_.value_dim, memory_.rows + c * shape_.value_dim, row);
+    join(shape_.head_dim, memory_.keys + c * shape_.head_dim, key);
+    return {total, greatest};
+  }
+
  private:
   using Vec = typename V::Vec;
   using Top = TopKeys<V>;
@@ -99,12 +131,15 @@ class LateKeys {
   }
 
   template <typename E>
+  const typename E::Bits* KeyOf(uint64_t entry) const {
+    return static_cast<const typename E::Bits*>(tile_.key) + Top::KeyOf(entry) * tile_.key_stride;
+  }
+
+  template <typename E>
   void Add(int64_t lane, uint64_t entry) {
     const float score = softmax_.factor * Top::ScoreOf(entry);
     float& maximum = memory_.maxima[lane];
     float& sum = memory_.sums[lane];
-    float* const row = memory_.rows + lane * shape_.value_dim;
-    const auto* const value = ValueOf<E>(entry);
     float kept = 1;
     float weight = 1;
     if (score > maximum) {
@@ -114,12 +149,19 @@ class LateKeys {
       weight = softmax_.Weight(score, maximum);
     }
     sum = kept * sum + weight;
-    ForColumns<V>(shape_.value_dim, [&](int64_t e, int64_t count) {
-      const Vec before = Elements<V, Float32>::Load(row + e, count);
-      const Vec after = V::MultiplyAdd(V::Broadcast(weight), Elements<V, E>::Load(value + e, count),
-                                       V::Multiply(V::Broadcast(kept), before));
-      Elements<V, Float32>::Store(row + e, after, count);
-    });
+    const auto add = [&](int64_t dim, const typename E::Bits* from, float* row) {
+      ForColumns<V>(dim, [&](int64_t e, int64_t count) {
+        const Vec before = Elements<V, Float32>::Load(row + e, count);
+        const Vec after =
+            V::MultiplyAdd(V::Broadcast(weight), Elements<V, E>::Load(from + e, count),
+                           V::Multiply(V::Broadcast(kept), before));
+        Elements<V, Float32>::Store(row + e, after, count);
+      });
+    };
+    add(shape_.value_dim, ValueOf<E>(entry), memory_.rows + lane * shape_.value_dim);
+    if (shape_.own_mass) {
+      add(shape_.head_dim, KeyOf<E>(entry), memory_.keys + lane * shape_.head_dim);
+    }
   }
 
   // Writes the top keys' scores to `weights`; returns the greatest of them and of `least`.

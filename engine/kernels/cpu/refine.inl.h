@@ -1,5 +1,6 @@
 // The exact part of improved clustered attention (section 3.3): each member of a cluster
-// distributes the mass of the top keys by its own scores. A part of centroids.inl.h.
+// distributes the mass of the top keys by its own scores. Or it weighs the other keys by its own
+// score too, as one key more. A part of centroids.inl.h.
 //
 // Top keys and values are gathered once per cluster. Lanes hold keys for the scores and value
 // columns for the sums, and members are only broadcast, so clusters of any size fill the vectors. A
@@ -29,6 +30,15 @@ class Refine {
     return Scratch(nullptr, shape).floats.value();
   }
 
+  // What a cluster's members share of the keys that are no top keys.
+  struct Rest {
+    const float*
+        row;     // [value_dim]: what they add to each member's row; with `key` their mean value
+    float mass;  // of the top keys; with `key`, the others' sum of weights 2^(.. - maximum)
+    const float* key = nullptr;  // [head_dim]: their mean key, if members have masses of their own
+    float score = 0;             // what a member's score with it begins from
+  };
+
   Refine(const CentroidShape& shape, const CentroidTile& tile, const SoftmaxScale<V>& softmax,
          float* scratch)
       : shape_(shape), tile_(tile), softmax_(softmax), scratch_(scratch, shape) {}
@@ -52,12 +62,11 @@ class Refine {
     }
   }
 
-  // Writes the rows of members [from, to) of cluster c: `rest` [value_dim] and, by `mass`, their
-  // own weights on the `count` keys of `entries`. E: elements of queries and rows; K: of the tile's
-  // keys and values.
+  // Writes the rows of members [from, to) of cluster c: the rest, and their own weights on the
+  // `count` keys of `entries`. E: elements of queries and rows; K: of the tile's keys and values.
   template <typename E, typename K>
-  void Run(int64_t c, int64_t from, int64_t to, const uint64_t* entries, int64_t count, float mass,
-           const float* rest) {
+  void Run(int64_t c, int64_t from, int64_t to, const uint64_t* entries, int64_t count,
+           const Rest& rest) {
     count_ = count;
     padded_ = Panels::RoundUp(count);
     GatherKeys<K>(entries);
@@ -68,7 +77,7 @@ class Refine {
     for (int64_t at = begin; at < end; at += kMembers) {
       const int64_t members = end - at < kMembers ? end - at : kMembers;
       LoadMembers<E>(tile_.order + at, members);
-      Weights(members, mass, [&](int64_t i) {
+      Weights(members, rest, [&](int64_t i) {
         const int64_t next = i + members < last - at ? i + members : i;
         PrefetchRow<V>(Row<E>(tile_.query, tile_.order[at + next], tile_.query_stride),
                        shape_.head_dim);
@@ -93,6 +102,7 @@ class Refine {
       scores = this->Take(kMembers * keys_padded);
       weights = this->Take(kMembers * keys_padded);
       factors = this->Take(kMembers);
+      rests = this->Take(kMembers);
       outputs = this->Take(kMembers * Panels::kMaxWidth);
     }
 
@@ -102,6 +112,7 @@ class Refine {
     float* scores;   // panel after panel: [members, W]
     float* weights;  // [members, padded keys], not yet divided by their sums
     float* factors;  // [members]: the mass divided by a member's sum
+    float* rests;    // [members]: the rest's weight, if it is a member's own
     float* outputs;  // [members, W]
   };
 
@@ -150,7 +161,7 @@ class Refine {
   // Each member's exponentials over the keys, and the factors for them. Calls ask(i) for each
   // member, to prefetch rows while there is other work.
   template <typename Ask>
-  void Weights(int64_t members, float mass, Ask ask) {
+  void Weights(int64_t members, const Rest& rest, Ask ask) {
     Panels::For(count_, [&](auto vectors, int64_t first) {
       constexpr int64_t kWidth = decltype(vectors)::N * kLanes;
       float* const scores = scratch_.scores + first * members;
@@ -182,6 +193,11 @@ class Refine {
       V::Transpose(partial);
       Vec maximum = partial[0];
       for (int64_t i = 1; i < kLanes; ++i) maximum = V::Max(partial[i], maximum);
+      Vec own = V::Zero();
+      if (rest.key != nullptr) {
+        own = RestScores(rest, at, rows);
+        maximum = V::Max(own, maximum);
+      }
       float maxima[kLanes];
       V::Store(maxima, maximum);
 
@@ -203,12 +219,37 @@ class Refine {
       V::Transpose(partial);
       Vec sum = partial[0];
       for (int64_t i = 1; i < kLanes; ++i) sum = V::Add(sum, partial[i]);
-      V::Store(scratch_.factors + at, V::Divide(V::Broadcast(mass), sum));
+      if (rest.key == nullptr) {
+        V::Store(scratch_.factors + at, V::Divide(V::Broadcast(rest.mass), sum));
+        continue;
+      }
+      const Vec weight = V::Multiply(V::Broadcast(rest.mass),
+                                     Exp2<V>(V::Multiply(V::Subtract(own, maximum), scale)));
+      sum = V::Add(sum, weight);
+      V::Store(scratch_.factors + at, V::Divide(V::Broadcast(1), sum));
+      V::Store(scratch_.rests + at, V::Divide(weight, sum));
     }
   }
 
+  // The scores of `rows` members from `at` on with the rest's mean key.
+  Vec RestScores(const Rest& rest, int64_t at, int64_t rows) const {
+    Vec partial[kLanes];
+    for (int64_t i = 0; i < kLanes; ++i) partial[i] = V::Zero();
+    for (int64_t i = 0; i < rows; ++i) {
+      const float* const member = scratch_.members + (at + i) * shape_.head_dim;
+      ForColumns<V>(shape_.head_dim, [&](int64_t e, int64_t count) {
+        partial[i] = V::MultiplyAdd(Elements<V, Float32>::Load(member + e, count),
+                                    Elements<V, Float32>::Load(rest.key + e, count), partial[i]);
+      });
+    }
+    V::Transpose(partial);
+    Vec product = partial[0];
+    for (int64_t i = 1; i < kLanes; ++i) product = V::Add(product, partial[i]);
+    return V::MultiplyAdd(V::Broadcast(softmax_.factor), product, V::Broadcast(rest.score));
+  }
+
   template <typename E>
-  void StoreRows(const int32_t* order, int64_t members, const float* rest) {
+  void StoreRows(const int32_t* order, int64_t members, const Rest& rest) {
     auto* const output = static_cast<typename E::Bits*>(tile_.output);
     const int64_t dim = shape_.value_dim;
     Panels::For(dim, [&](auto vectors, int64_t first) {
@@ -219,8 +260,12 @@ class Refine {
         const Vec factor = V::Broadcast(scratch_.factors[i]);
         for (int64_t e = first; e < first + kWidth && e < dim; e += kLanes) {
           const int64_t columns = dim - e < kLanes ? dim - e : kLanes;
-          const Vec row = V::MultiplyAdd(factor, V::Load(scratch_.outputs + i * kWidth + e - first),
-                                         Elements<V, Float32>::Load(rest + e, columns));
+          Vec others = Elements<V, Float32>::Load(rest.row + e, columns);
+          if (rest.key != nullptr) {
+            others = V::Multiply(V::Broadcast(scratch_.rests[i]), others);
+          }
+          const Vec row =
+              V::MultiplyAdd(factor, V::Load(scratch_.outputs + i * kWidth + e - first), others);
           Elements<V, E>::Store(output + order[i] * tile_.output_stride + e, row, columns);
         }
       }

@@ -40,8 +40,11 @@ class TopKeys {
            2 * lanes + 64;
   }
 
-  // `scratch` is 64-byte aligned, or nullptr for an object that is not used.
-  TopKeys(float* scratch, int64_t lanes, int64_t wanted, int64_t span) : wanted_(wanted) {
+  // `scratch` is 64-byte aligned, or nullptr for an object that is not used. A `tight` one filters
+  // first spans down to one key and a half for each group, others down to two: the keys are the
+  // same, their order may not be.
+  TopKeys(float* scratch, int64_t lanes, int64_t wanted, int64_t span, bool tight)
+      : wanted_(wanted), tight_(tight) {
     if (scratch == nullptr) return;
     slots_ = scratch;
     thresholds_ = slots_ + kMostSlots * kLanes;
@@ -157,7 +160,8 @@ class TopKeys {
   int64_t Slots(int64_t count) const {
     int64_t slots = 2;
     while (slots < 2 * wanted_) slots *= 2;
-    return slots > kMostSlots || count < 2 * slots ? 0 : slots;
+    const int64_t least = tight_ ? slots + slots / 2 : 2 * slots;
+    return slots > kMostSlots || count < least ? 0 : slots;
   }
 
   // A lower bound of each lane's wanted-th greatest score that few scores reach: the wanted-th of
@@ -280,6 +284,7 @@ class TopKeys {
   }
 
   const int64_t wanted_;
+  const bool tight_;
   float* slots_ = nullptr;       // [kMostSlots, kLanes]
   float* thresholds_ = nullptr;  // [lanes]: the least score of a full heap, else -Inf
   int32_t* sizes_ = nullptr;     // [lanes]

@@ -1,6 +1,6 @@
 // Random problems for clustered and improved clustered attention. Their discrete choices (hash
-// bits, top keys) have margins above float32's rounding, so an implementation must agree with the
-// twin on every one of them.
+// bits, nearest centroids, top keys) have margins above float32's rounding, so an implementation
+// must agree with the twin on every one of them.
 #pragma once
 
 #include <algorithm>
@@ -43,6 +43,7 @@ inline double LeastHashMargin(const HashPlanes& planes, const double* query) {
 // Redraws query rows that are too near a plane, from N(0, factor).
 inline void MakeHashMargins(OwnedProblem& problem, std::mt19937& random, double factor = 1) {
   const Spec& spec = problem.spec;
+  if (ClusteringOf(spec).clustering != Clustered::Clustering::kHash) return;
   const HashPlanes planes = MakeHashPlanes(ClusteringOf(spec), spec.head_dim);
   std::normal_distribution<double> normal;
   std::vector<double> query(spec.head_dim);
@@ -105,7 +106,8 @@ inline void RandomizeWithMargins(OwnedProblem& problem, std::mt19937& random,
   do {
     problem.Randomize(random, query_factor, key_factor);
     MakeHashMargins(problem, random, query_factor);
-  } while (TopMargin(problem.spec, problem.view) < 2e-6);
+  } while (QuerySpaceMargin(problem.spec, problem.view) < 1e-6 ||
+           TopMargin(problem.spec, problem.view) < 2e-6);
 }
 
 // Values that make each output row equal its row of weights: one sequence, value_dim = keys.

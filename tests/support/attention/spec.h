@@ -85,6 +85,8 @@ inline std::string Describe(const Spec& spec) {
     name += " C=" + std::to_string(ClusteringOf(spec).clusters);
     const auto* const improved = std::get_if<ImprovedClustered>(&spec.kernel);
     if (improved != nullptr) name += " k=" + std::to_string(improved->topk);
+    if (ClusteringOf(spec).clustering == Clustered::Clustering::kQuerySpace) name += " query space";
+    if (OptionBeyondThePaper(spec.kernel).ends_with("rest_mass")) name += " own mass";
   }
   if (spec.window.has_value()) name += " window=" + std::to_string(*spec.window);
   if (spec.bias.table != nullptr) name += " reach=" + std::to_string(spec.bias.reach);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -12,18 +13,16 @@
 namespace castor::attention {
 namespace {
 
-// Draws one code from each of `count` equal strata of the sequence, so all positions are distinct.
-std::vector<uint64_t> InitialCentroids(std::span<const uint64_t> codes, int64_t count,
-                                       uint64_t seed) {
-  const auto length = static_cast<int64_t>(codes.size());
-  std::vector<uint64_t> centroids;
+// Draws a position from each of `count` equal strata of the sequence, so all are distinct.
+std::vector<int64_t> InitialPositions(int64_t length, int64_t count, uint64_t seed) {
+  std::vector<int64_t> positions;
   for (int64_t s = 0; s < count; ++s) {
     const int64_t begin = s * length / count;
     const int64_t end = (s + 1) * length / count;
     const uint64_t x0 = TwinRandom(TwinStream::kCentroid, static_cast<uint32_t>(s), 0, seed)[0];
-    centroids.push_back(codes[begin + static_cast<int64_t>((x0 * (end - begin)) >> 32)]);
+    positions.push_back(begin + static_cast<int64_t>((x0 * (end - begin)) >> 32));
   }
-  return centroids;
+  return positions;
 }
 
 // The nearest centroid of each code; of equally near ones, the lowest index.
@@ -66,6 +65,60 @@ void Update(std::span<const uint64_t> codes, const std::vector<int32_t>& labels,
   }
 }
 
+// The covariance of at most 64 keys, or 2 dim if that is more, evenly spread: [dim, dim].
+std::vector<double> KeyCovariance(std::span<const double> keys, int64_t dim) {
+  const auto all = static_cast<int64_t>(keys.size()) / dim;
+  const int64_t count = std::min<int64_t>(all, std::max<int64_t>(64, 2 * dim));
+  const auto key = [&](int64_t s) { return &keys[s * all / count * dim]; };
+  std::vector<double> mean(dim);
+  for (int64_t s = 0; s < count; ++s) {
+    for (int64_t e = 0; e < dim; ++e) mean[e] += key(s)[e] / static_cast<double>(count);
+  }
+  std::vector<double> covariance(dim * dim);
+  for (int64_t s = 0; s < count; ++s) {
+    for (int64_t e = 0; e < dim; ++e) {
+      for (int64_t f = 0; f < dim; ++f) {
+        covariance[e * dim + f] +=
+            (key(s)[e] - mean[e]) * (key(s)[f] - mean[f]) / static_cast<double>(count);
+      }
+    }
+  }
+  return covariance;
+}
+
+// A centroid c and M c, with the size of the terms of that.
+struct Centroid {
+  Centroid(std::vector<double> place, const std::vector<double>& metric)
+      : place(std::move(place)), image(this->place.size()), size(this->place.size()) {
+    const size_t dim = image.size();
+    for (size_t e = 0; e < dim; ++e) {
+      for (size_t f = 0; f < dim; ++f) {
+        image[e] += metric[e * dim + f] * this->place[f];
+        size[e] += std::abs(metric[e * dim + f] * this->place[f]);
+      }
+    }
+  }
+
+  std::vector<double> place;
+  std::vector<double> image;
+  std::vector<double> size;
+};
+
+// (q - c)' M (q - c) less what does not depend on c, and the size of its terms.
+struct Distance {
+  double value;
+  double size;
+};
+Distance DistanceOf(const double* query, const Centroid& centroid) {
+  Distance distance{};
+  for (size_t e = 0; e < centroid.place.size(); ++e) {
+    distance.value += (centroid.place[e] - 2 * query[e]) * centroid.image[e];
+    distance.size +=
+        (std::abs(centroid.place[e]) + 2 * std::abs(query[e])) * std::abs(centroid.size[e]);
+  }
+  return distance;
+}
+
 // The `count` keys with the greatest scores; of equal scores, the lower key first.
 std::vector<int64_t> TopKeys(const std::vector<double>& scores, int64_t count) {
   std::vector<int64_t> order(scores.size());
@@ -89,14 +142,32 @@ class Head {
         key_begin_(problem.cu_seqlens_k[sequence]),
         keys_(problem.cu_seqlens_k[sequence + 1] - key_begin_) {}
 
-  CodeClusters Cluster(const HashPlanes& planes) const {
+  // The clusters' number, and each query's; `margin` as in QueryClusters.
+  QueryClusters Cluster(const HashPlanes& planes) const {
+    const Clustered& clustering = *ClusteringOf(spec_.kernel);
+    if (clustering.clustering == Clustered::Clustering::kQuerySpace) {
+      std::vector<double> queries;
+      std::vector<double> keys;
+      for (int64_t i = 0; i < queries_; ++i) {
+        queries.insert(queries.end(), Query(i), Query(i) + spec_.head_dim);
+      }
+      for (int64_t j = 0; j < keys_; ++j) {
+        const double* const key = in_.key(key_begin_ + j, head_);
+        keys.insert(keys.end(), key, key + spec_.head_dim);
+      }
+      return ClusterQueries(queries, keys, spec_.head_dim, clustering);
+    }
     std::vector<uint64_t> codes;
     for (int64_t i = 0; i < queries_; ++i) codes.push_back(HashCode(planes, Query(i)));
-    return ClusterCodes(codes, *ClusteringOf(spec_.kernel));
+    CodeClusters clusters = ClusterCodes(codes, clustering);
+    return {.labels = std::move(clusters.labels),
+            .count = static_cast<int64_t>(clusters.centroids.size()),
+            .updates = clusters.updates,
+            .margin = std::numeric_limits<double>::infinity()};
   }
 
   // Writes the rows of all members of cluster `c`.
-  void Attend(const CodeClusters& clusters, int32_t c, std::vector<double>* output) const {
+  void Attend(const QueryClusters& clusters, int32_t c, std::vector<double>* output) const {
     std::vector<int64_t> members;
     std::vector<double> centroid(spec_.head_dim);
     for (int64_t i = 0; i < queries_; ++i) {
@@ -113,8 +184,12 @@ class Head {
     const auto* improved = std::get_if<ImprovedClustered>(&spec_.kernel);
     const std::vector<int64_t> top =
         improved == nullptr ? std::vector<int64_t>{} : TopKeys(products, improved->topk);
+    const bool own_mass =
+        improved != nullptr && improved->rest_mass == ImprovedClustered::RestMass::kQuery;
     for (int64_t i : members) {
-      const std::vector<double> row = improved == nullptr ? weights : Refine(weights, top, i);
+      const std::vector<double> row = improved == nullptr ? weights
+                                      : own_mass          ? OwnMass(products, top, centroid, i)
+                                                          : Refine(weights, top, i);
       double* const out = &(*output)[((query_begin_ + i) * spec_.heads + head_) * spec_.value_dim];
       for (int64_t j = 0; j < keys_; ++j) {
         const double* const value = in_.value(key_begin_ + j, head_);
@@ -149,6 +224,41 @@ class Head {
     }
     const std::vector<double> shares = ScaledSoftmax(std::move(products));
     for (size_t n = 0; n < top.size(); ++n) weights[top[n]] = mass * shares[n];
+    return weights;
+  }
+
+  // The weights of query i with a mass of its own: a softmax over the top keys and one key more,
+  // the mean of the others, whose weight they then share as they do for the centroid.
+  std::vector<double> OwnMass(const std::vector<double>& products, const std::vector<int64_t>& top,
+                              const std::vector<double>& centroid, int64_t i) const {
+    std::vector<bool> is_top(keys_);
+    for (int64_t j : top) is_top[j] = true;
+    double greatest = -std::numeric_limits<double>::infinity();
+    for (int64_t j = 0; j < keys_; ++j) {
+      if (!is_top[j]) greatest = std::max(greatest, spec_.softmax_scale * products[j]);
+    }
+    std::vector<double> weights(keys_);
+    double sum = 0;
+    for (int64_t j = 0; j < keys_; ++j) {
+      if (!is_top[j]) weights[j] = std::exp(spec_.softmax_scale * products[j] - greatest);
+      sum += weights[j];
+    }
+    std::vector<double> mean(spec_.head_dim);
+    for (int64_t j = 0; j < keys_ && sum > 0; ++j) {
+      weights[j] /= sum;
+      const double* const key = in_.key(key_begin_ + j, head_);
+      for (int64_t e = 0; e < spec_.head_dim; ++e) mean[e] += weights[j] * key[e];
+    }
+    std::vector<double> scores;
+    for (int64_t j : top) scores.push_back(spec_.softmax_scale * Product(Query(i), j));
+    double score = greatest + std::log(sum);
+    for (int64_t e = 0; e < spec_.head_dim; ++e) {
+      score += spec_.softmax_scale * (Query(i)[e] - centroid[e]) * mean[e];
+    }
+    if (sum > 0) scores.push_back(score);
+    const std::vector<double> shares = Softmax(std::move(scores));
+    for (double& weight : weights) weight *= shares.back();  // of the rest; zeros if there is none
+    for (size_t n = 0; n < top.size(); ++n) weights[top[n]] = shares[n];
     return weights;
   }
 
@@ -205,7 +315,9 @@ uint64_t HashCode(const HashPlanes& planes, const double* query) {
 CodeClusters ClusterCodes(std::span<const uint64_t> codes, const Clustered& parameters) {
   CodeClusters clusters;
   const int64_t count = std::min<int64_t>(parameters.clusters, static_cast<int64_t>(codes.size()));
-  clusters.centroids = InitialCentroids(codes, count, parameters.seed);
+  for (int64_t i : InitialPositions(static_cast<int64_t>(codes.size()), count, parameters.seed)) {
+    clusters.centroids.push_back(codes[i]);
+  }
   clusters.labels = Assign(codes, clusters.centroids);
   while (clusters.updates < parameters.iterations) {
     Update(codes, clusters.labels, &clusters.centroids);
@@ -218,10 +330,74 @@ CodeClusters ClusterCodes(std::span<const uint64_t> codes, const Clustered& para
   return clusters;
 }
 
+QueryClusters ClusterQueries(std::span<const double> queries, std::span<const double> keys,
+                             int64_t dim, const Clustered& parameters) {
+  const std::vector<double> metric = KeyCovariance(keys, dim);
+  const auto length = static_cast<int64_t>(queries.size()) / dim;
+  QueryClusters clusters;
+  clusters.count = std::min<int64_t>(parameters.clusters, length);
+  clusters.margin = std::numeric_limits<double>::infinity();
+  std::vector<Centroid> centroids;
+  for (int64_t i : InitialPositions(length, clusters.count, parameters.seed)) {
+    const double* const query = &queries[i * dim];
+    centroids.emplace_back(std::vector<double>(query, query + dim), metric);
+  }
+  const auto assign = [&] {
+    std::vector<int32_t> labels;
+    for (int64_t i = 0; i < length; ++i) {
+      std::vector<Distance> distances;
+      for (const Centroid& centroid : centroids) {
+        distances.push_back(DistanceOf(&queries[i * dim], centroid));
+      }
+      const auto nearest =
+          std::min_element(distances.begin(), distances.end(),
+                           [](const Distance& a, const Distance& b) { return a.value < b.value; });
+      labels.push_back(static_cast<int32_t>(nearest - distances.begin()));
+      for (int64_t c = 0; c < clusters.count; ++c) {
+        if (centroids[c].place == centroids[labels.back()].place) continue;
+        const double size = std::max(distances[c].size, nearest->size);
+        if (size == 0) continue;  // exactly zero in every precision
+        clusters.margin = std::min(clusters.margin, (distances[c].value - nearest->value) / size);
+      }
+    }
+    return labels;
+  };
+  clusters.labels = assign();
+  while (clusters.updates < parameters.iterations) {
+    for (int64_t c = 0; c < clusters.count; ++c) {
+      double members = 0;
+      std::vector<double> sum(dim);
+      for (int64_t i = 0; i < length; ++i) {
+        if (clusters.labels[i] != c) continue;
+        ++members;
+        for (int64_t e = 0; e < dim; ++e) sum[e] += queries[i * dim + e];
+      }
+      if (members == 0) continue;
+      for (double& element : sum) element /= members;
+      centroids[c] = Centroid(std::move(sum), metric);
+    }
+    ++clusters.updates;
+    std::vector<int32_t> labels = assign();
+    const bool settled = labels == clusters.labels;
+    clusters.labels = std::move(labels);
+    if (settled) break;
+  }
+  return clusters;
+}
+
+double QuerySpaceMargin(const Spec& spec, const Problem& problem) {
+  const ReferenceTensors in(spec, problem);
+  double margin = std::numeric_limits<double>::infinity();
+  ForEachHead(spec, problem, in, [&](const Head&, int64_t, const QueryClusters& clusters) {
+    margin = std::min(margin, clusters.margin);
+  });
+  return margin;
+}
+
 std::vector<int32_t> ClusterLabels(const Spec& spec, const Problem& problem) {
   const ReferenceTensors in(spec, problem);
   std::vector<int32_t> labels(problem.query_tokens() * spec.heads);
-  ForEachHead(spec, problem, in, [&](const Head& head, int64_t h, const CodeClusters& clusters) {
+  ForEachHead(spec, problem, in, [&](const Head& head, int64_t h, const QueryClusters& clusters) {
     for (size_t i = 0; i < clusters.labels.size(); ++i) {
       labels[(head.query_begin() + static_cast<int64_t>(i)) * spec.heads + h] = clusters.labels[i];
     }
@@ -232,8 +408,8 @@ std::vector<int32_t> ClusterLabels(const Spec& spec, const Problem& problem) {
 std::vector<double> ClusteredReference(const Spec& spec, const Problem& problem) {
   const ReferenceTensors in(spec, problem);
   std::vector<double> output(problem.query_tokens() * spec.heads * spec.value_dim);
-  ForEachHead(spec, problem, in, [&](const Head& head, int64_t, const CodeClusters& clusters) {
-    for (size_t c = 0; c < clusters.centroids.size(); ++c) {
+  ForEachHead(spec, problem, in, [&](const Head& head, int64_t, const QueryClusters& clusters) {
+    for (int64_t c = 0; c < clusters.count; ++c) {
       head.Attend(clusters, static_cast<int32_t>(c), &output);
     }
   });

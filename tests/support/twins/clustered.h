@@ -2,6 +2,9 @@
 // hash the queries, cluster the codes, and let each cluster's mean query attend for its members.
 // Improved clustered attention (section 3.3) then refines each row on its cluster's top keys.
 //
+// Two options are not the paper's (engine/attention/clustered.md): clusters of the queries
+// themselves, and a mass of the rest that each query has of its own.
+//
 // The stages are separate functions, because implementations must match the integer ones bit for
 // bit. See tensors.h for what a twin is.
 #pragma once
@@ -36,6 +39,24 @@ struct CodeClusters {
 
 // Lloyd's algorithm in Hamming space on one sequence's codes.
 CodeClusters ClusterCodes(std::span<const uint64_t> codes, const Clustered& parameters);
+
+// One sequence's clusters in one head, of the queries themselves.
+struct QueryClusters {
+  std::vector<int32_t> labels;  // per query: its cluster
+  int64_t count = 0;            // min(clusters, queries)
+  int updates = 0;              // Lloyd iterations done
+  // The least difference, of all assignments, between a query's distances to its nearest centroid
+  // and to another one that is not the same, relative to the size of their terms.
+  double margin = 0;
+};
+
+// Lloyd's algorithm with the distance (q - c)' M (q - c), M being the covariance of the keys:
+// queries [count, dim], keys [key_count, dim].
+QueryClusters ClusterQueries(std::span<const double> queries, std::span<const double> keys,
+                             int64_t dim, const Clustered& parameters);
+
+// The least margin in a problem under QUERY_SPACE; infinite under HASH.
+double QuerySpaceMargin(const Spec& spec, const Problem& problem);
 
 // Labels of a whole problem under kernel Clustered or ImprovedClustered: [query_tokens, heads].
 std::vector<int32_t> ClusterLabels(const Spec& spec, const Problem& problem);

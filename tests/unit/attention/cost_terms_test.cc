@@ -61,6 +61,31 @@ TEST(CostTermsTest, CountTheWorkOfTheDefinitions) {
   EXPECT_EQ(Term(clustered, CostTerm::kScores), Term(improved, CostTerm::kScores));
 }
 
+TEST(CostTermsTest, OptionsBeyondThePaperAreCounted) {
+  const auto offsets = OffsetsOf({100});
+  ImprovedClustered kernel;
+  kernel.clusters = 10;
+  kernel.iterations = 1;
+  kernel.topk = 6;
+  const auto terms = [&] { return CostTermsOf(PairSpec(kernel, 1, 16, 32), offsets, offsets); };
+  const CostTerms paper = terms();
+  kernel.rest_mass = ImprovedClustered::RestMass::kQuery;
+  const CostTerms own = terms();
+  EXPECT_NEAR(Term(own, CostTerm::kScores) - Term(paper, CostTerm::kScores), 16 * 100 * 16 * 1e-6,
+              1e-12);
+  EXPECT_NEAR(Term(own, CostTerm::kExact) - Term(paper, CostTerm::kExact), 100 * 16 * 1e-6, 1e-12);
+  kernel.rest_mass = ImprovedClustered::RestMass::kCentroid;
+  kernel.clustering = Clustered::Clustering::kQuerySpace;
+  const CostTerms queries = terms();
+  EXPECT_EQ(Term(queries, CostTerm::kHash), 0);
+  EXPECT_EQ(Term(queries, CostTerm::kPlanes), 0);
+  EXPECT_EQ(Term(queries, CostTerm::kLloyd), 0);
+  // Two assignments of 100 queries, in 112 lanes, to ten centroids, their images, and the
+  // covariance of 64 keys.
+  EXPECT_NEAR(Term(queries, CostTerm::kScores) - Term(paper, CostTerm::kScores),
+              (2 * (112 * 10 * (16 + 8) + 10 * 16 * 16) + 64 * 16 * 16) * 1e-6, 1e-12);
+}
+
 TEST(CostTermsTest, ACausalMaskHalvesLongSequencesAndSparesNothingBehindTheKeys) {
   const auto scores = [](bool causal, int32_t queries, int32_t keys) {
     return Term(CostTermsOf(PairSpec(Vanilla{.causal = causal}, 2, 64, 64), OffsetsOf({queries}),

@@ -50,6 +50,18 @@ void ExpectClusteringRanges(const std::string& name) {
     k.bits = 64;
   }));
   ExpectNotServed(With<K>([](K& k) { k.clusters = k.iterations = k.bits = 1; }));
+  // Nothing of a hash is ignored where none is made.
+  ExpectKernelRefused(With<K>([](K& k) {
+                        k.clustering = K::Clustering::kQuerySpace;
+                        k.bits = 62;
+                      }),
+                      name + ".bits");
+  ExpectKernelRefused(With<K>([](K& k) {
+                        k.clustering = K::Clustering::kQuerySpace;
+                        k.hash_bias = false;
+                      }),
+                      name + ".hash_bias");
+  ExpectNotServed(With<K>([](K& k) { k.clustering = K::Clustering::kQuerySpace; }));
 }
 
 TEST(ResolveKernelTest, ClusteredParameters) { ExpectClusteringRanges<Clustered>("clustered"); }
@@ -187,6 +199,35 @@ TEST(ResolveKernelTest, AutomaticError) {
   for (const double bad : {-0.1, 1.1, double{NAN}, double{INFINITY}}) {
     ExpectKernelRefused(Automatic{{}, bad}, "automatic.max_relative_error");
   }
+}
+
+// Rows like those of a GPU.
+bool OnlyThePaper(const Spec& spec) { return OptionBeyondThePaper(spec.kernel).empty(); }
+constexpr Variant kPaperOnly[] = {
+    {KernelName::kClustered, "test", &OnlyThePaper, &NoRun},
+    {KernelName::kImprovedClustered, "test", &OnlyThePaper, &NoRun},
+};
+
+TEST(ResolveKernelTest, AnOptionThatADeviceLacksIsNamed) {
+  AttentionRequest request = Packed(6, 2, 4);
+  const auto refusal = [&](Kernel kernel) {
+    request.kernel = std::move(kernel);
+    const absl::Status status = Resolve(request, kPaperOnly, CastLayers(), kMaxSequences).status();
+    EXPECT_TRUE(status.ok() || ReasonOf(status) == Reason::kKernelNotAvailable) << status;
+    return std::string(status.message().substr(0, status.message().find(':')));
+  };
+  EXPECT_EQ(refusal(Clustered{}), "");
+  EXPECT_EQ(refusal(ImprovedClustered{}), "");
+  EXPECT_EQ(refusal(With<Clustered>(
+                [](Clustered& k) { k.clustering = Clustered::Clustering::kQuerySpace; })),
+            "clustered.clustering");
+  using K = ImprovedClustered;
+  EXPECT_EQ(refusal(With<K>([](K& k) { k.clustering = K::Clustering::kQuerySpace; })),
+            "improved_clustered.clustering");
+  EXPECT_EQ(refusal(With<K>([](K& k) { k.rest_mass = K::RestMass::kQuery; })),
+            "improved_clustered.rest_mass");
+  // Without any row, the kernel is what is missing.
+  ExpectNotServed(With<K>([](K& k) { k.rest_mass = K::RestMass::kQuery; }));
 }
 
 TEST(ResolveKernelTest, ARowThatCannotIsNotAvailable) {

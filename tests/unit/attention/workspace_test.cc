@@ -36,8 +36,12 @@ int64_t WorkspaceBytes(const Spec& spec, const std::vector<int32_t>& offsets) {
 TEST(WorkspaceTest, WhatCannotBeCountedIsSaidToBe) {
   constexpr int64_t kHuge = int64_t{1} << 58;
   const std::vector<int32_t> offsets = {0, kMostTokens};
-  for (const Kernel& kernel : {Kernel(Vanilla{}), Kernel(PlainClusters(65536)),
-                               Kernel(ImprovedClusters(65536, 1024)), Kernel(CastOf(0))}) {
+  ImprovedClustered options = ImprovedClusters(65536, 1024);
+  options.clustering = Clustered::Clustering::kQuerySpace;
+  options.rest_mass = ImprovedClustered::RestMass::kQuery;
+  for (const Kernel& kernel :
+       {Kernel(Vanilla{}), Kernel(PlainClusters(65536)), Kernel(ImprovedClusters(65536, 1024)),
+        Kernel(options), Kernel(CastOf(0))}) {
     SCOPED_TRACE(NameOf(NameOf(kernel)));
     EXPECT_EQ(WorkspaceBytes(MakeSpec(DType::kFloat32, kernel, 1, kHuge, 1, 1), offsets), kMost);
     EXPECT_EQ(WorkspaceBytes(MakeSpec(DType::kFloat32, kernel, 1, 1, kHuge, 1), offsets), kMost);

@@ -215,6 +215,28 @@ TEST(LocalLayersTest, ClustersRunBesideWindows) {
   for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(texts.rows[i], exact[i], 1e-4);
 }
 
+TEST(LocalLayersTest, ClustersTakeTheirOptions) {
+  Rows texts{TinyModel(kModern)};
+  ASSERT_TRUE(texts.Encode(Vanilla{}, RunToEnd()).ok());
+  const std::vector<float> exact = texts.rows;
+  ImprovedClustered kernel = attention::ImprovedClusters(3, 2);
+  std::vector<std::vector<float>> seen;
+  for (const auto clustering : {Clustered::Clustering::kHash, Clustered::Clustering::kQuerySpace}) {
+    for (const auto mass :
+         {ImprovedClustered::RestMass::kCentroid, ImprovedClustered::RestMass::kQuery}) {
+      kernel.clustering = clustering;
+      kernel.rest_mass = mass;
+      ASSERT_TRUE(texts.Encode(kernel, RunToEnd()).ok());
+      for (const std::vector<float>& before : seen) EXPECT_NE(texts.rows, before);
+      seen.push_back(texts.rows);
+      ImprovedClustered enough = kernel;
+      enough.clusters = enough.topk = 64;
+      ASSERT_TRUE(texts.Encode(enough, RunToEnd()).ok());
+      for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(texts.rows[i], exact[i], 1e-4);
+    }
+  }
+}
+
 TEST(LocalLayersTest, AForwardPassEndsAtAnyCheckpointAndAloneIsAsInABatch) {
   for (const char* family : {kMpnet, kModern}) {
     Rows texts{TinyModel(family)};

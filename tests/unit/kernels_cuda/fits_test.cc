@@ -31,6 +31,22 @@ TEST(ClusteredFitsTest, TakesWhatGridsHold) {
   }
 }
 
+TEST(ClusteredFitsTest, TakesNoOptionBeyondThePaper) {
+  const auto fits = [](const Kernel& kernel) {
+    const Spec spec = MakeSpec(DType::kFloat16, kernel, 2, 64, 64);
+    EXPECT_EQ(ClusteredMmaFits(spec), ClusteredGenericFits(spec));
+    return ClusteredGenericFits(spec);
+  };
+  ImprovedClustered kernel = ImprovedClusters(8, 8);
+  EXPECT_TRUE(fits(kernel));
+  kernel.rest_mass = ImprovedClustered::RestMass::kQuery;
+  EXPECT_FALSE(fits(kernel));
+  Clustered clusters = PlainClusters(8);
+  EXPECT_TRUE(fits(clusters));
+  clusters.clustering = Clustered::Clustering::kQuerySpace;
+  EXPECT_FALSE(fits(clusters));
+}
+
 TEST(ClusteredFitsTest, MemoryThatCannotBeCountedIsSaidToBe) {
   std::vector<int32_t> offsets;
   for (int32_t s = 0; s < 1 << 14; ++s) offsets.push_back(s << 17);

@@ -261,6 +261,8 @@ TEST(ParseWorkload, RefusesValuesOutOfRange) {
       {"sequences = 4097", "sequences must be a whole number from 1 to 4096"},
       {"kernel = \"fast\"", "kernel must be one of vanilla, clustered"},
       {"kernel = {name = \"clustered\", clusters = 0}", "clusters must be"},
+      {"kernel = {name = \"clustered\", query-clustering = \"space\"}",
+       "query-clustering must be one of hash, query-space"},
       {"kernel = {name = \"clustered\", seed = -1}", "seed must be a whole number from 0"},
       {"kernel = {name = \"automatic\", allow = [\"fast\"]}", "'fast' is none"},
       {"kernel = {name = \"automatic\", max-relative-error = 2}", "max-relative-error must be"},

@@ -65,9 +65,10 @@ class Dump {
     Of(l.each);
   }
   void Of(const cli::KernelFlags& k) {
-    All(k.kernel, k.causal, k.clusters, k.iterations, k.bits, k.hash_bias, k.kernel_seed, k.topk,
-        k.surrogates, k.layer, k.gate, k.clustering, k.cluster_size, k.attention_function,
-        k.gate_temperature, k.head_clustering, k.max_relative_error, k.min_cosine);
+    All(k.kernel, k.causal, k.clusters, k.iterations, k.bits, k.hash_bias, k.query_clustering,
+        k.kernel_seed, k.topk, k.rest_mass, k.surrogates, k.layer, k.gate, k.clustering,
+        k.cluster_size, k.attention_function, k.gate_temperature, k.head_clustering,
+        k.max_relative_error, k.min_cosine);
     Each(k.allowed);
   }
   void Of(const AttendSpec& a) {
@@ -197,9 +198,13 @@ class Maker {
       kernel.iterations = static_cast<int32_t>(Whole(0, 9));
       kernel.bits = static_cast<int32_t>(Whole(0, 64));
       kernel.hash_bias = Coin();
+      if (Coin()) kernel.query_clustering = Coin() ? "hash" : "query-space";
       kernel.kernel_seed = Coin() ? 0 : random_();
     }
-    if (kernel.kernel == "improved-clustered") kernel.topk = static_cast<int32_t>(Whole(0, 1024));
+    if (kernel.kernel == "improved-clustered") {
+      kernel.topk = static_cast<int32_t>(Whole(0, 1024));
+      if (Coin()) kernel.rest_mass = Coin() ? "centroid" : "query";
+    }
     if (kernel.kernel == "cast") {
       (Coin() ? kernel.surrogates : kernel.layer) = Name();
       if (Coin()) kernel.gate = Name();

@@ -39,7 +39,8 @@ TEST(TraceLine, IsRead) {
       R"({"at_us":1042,"kind":"attend","sequences":[128,[64,3]],"key_sequences":[[9,4]],"heads":8,)"
       R"("head_dim":64,"value_dim":32,"dtype":"bfloat16","kernel":"improved-clustered",)"
       R"("clusters":100,"iterations":3,"bits":31,"hash_bias":false,"seed":18446744073709551615,)"
-      R"("topk":32,"priority":"high","deadline_ms":499.5,"news":{"from":["later"]}})");
+      R"("query_clustering":"query-space","topk":32,"rest_mass":"query","priority":"high",)"
+      R"("deadline_ms":499.5,"news":{"from":["later"]}})");
   EXPECT_EQ(request.at_us, 1042);
   EXPECT_FALSE(request.encode);
   EXPECT_EQ(request.lengths, (std::vector<int64_t>{128, 64, 64, 64}));
@@ -54,7 +55,9 @@ TEST(TraceLine, IsRead) {
   EXPECT_EQ(request.kernel.bits, 31);
   EXPECT_FALSE(request.kernel.hash_bias);
   EXPECT_EQ(request.kernel.kernel_seed, UINT64_MAX);
+  EXPECT_EQ(request.kernel.query_clustering, "query-space");
   EXPECT_EQ(request.kernel.topk, 32);
+  EXPECT_EQ(request.kernel.rest_mass, "query");
   EXPECT_EQ(request.priority, v1::HIGH);
   EXPECT_EQ(request.deadline_ms, 499.5);
 }
@@ -80,6 +83,7 @@ TEST(TraceLine, ComesBack) {
       request.kernel.clusters = static_cast<int32_t>(below(65537));
       request.kernel.kernel_seed = random();
       request.kernel.hash_bias = below(2) == 1;
+      if (below(2) == 1) request.kernel.query_clustering = "query-space";
     }
     if (request.kernel.kernel == "cast") {
       request.surrogate_tokens = below(99);

@@ -194,6 +194,17 @@ TEST(TraceLine, SaysHowLargeAnAttendIs) {
             R"("value_dim":32,"dtype":"bfloat16","kernel":"improved-clustered","clusters":100,)"
             R"("iterations":10,"bits":63,"hash_bias":false,"seed":18446744073709551615,"topk":32})"
             "\n");
+  kernel = {};
+  kernel.clustering = Clustered::Clustering::kQuerySpace;
+  kernel.rest_mass = ImprovedClustered::RestMass::kQuery;
+  kernel.iterations = 2;
+  request = Attend({9, 1, 2});
+  request.kernel = kernel;
+  EXPECT_EQ(LineOf(request),
+            R"({"at_us":1042,"kind":"attend","deadline_ms":500,"sequences":[9],"heads":1,)"
+            R"("head_dim":2,"dtype":"float32","kernel":"improved-clustered","clusters":100,)"
+            R"("iterations":2,"query_clustering":"query-space","topk":32,"rest_mass":"query"})"
+            "\n");
   AttentionRequest ragged = Attend({10, 1, 2});
   ragged.query_lengths = {3, 3, 4};
   Cast cast;

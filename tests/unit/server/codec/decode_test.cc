@@ -95,6 +95,25 @@ TEST(DecodeAttendTest, ZeroParametersMeanTheDefault) {
   EXPECT_EQ(kernel.bits, 63);
   EXPECT_TRUE(kernel.hash_bias);
   EXPECT_EQ(kernel.topk, 32);
+  EXPECT_EQ(kernel.clustering, Clustered::Clustering::kHash);
+  EXPECT_EQ(kernel.rest_mass, ImprovedClustered::RestMass::kCentroid);
+}
+
+TEST(DecodeAttendTest, QuerySpaceHasItsOwnDefault) {
+  v1::AttendRequest message = SmallAttend();
+  message.mutable_improved_clustered()->set_clustering(v1::QUERY_SPACE);
+  message.mutable_improved_clustered()->set_rest_mass(v1::ImprovedClustered::QUERY);
+  DecodedAttend out;
+  ASSERT_TRUE(Decode(message, &out).ok());
+  const auto& kernel = std::get<ImprovedClustered>(out.request.kernel);
+  EXPECT_EQ(kernel.clustering, Clustered::Clustering::kQuerySpace);
+  EXPECT_EQ(kernel.rest_mass, ImprovedClustered::RestMass::kQuery);
+  EXPECT_EQ(kernel.iterations, DefaultIterations(Clustered::Clustering::kQuerySpace));
+  EXPECT_NE(kernel.iterations, DefaultIterations(Clustered::Clustering::kHash));
+  message.mutable_improved_clustered()->set_iterations(10);
+  DecodedAttend again;
+  ASSERT_TRUE(Decode(message, &again).ok());
+  EXPECT_EQ(std::get<ImprovedClustered>(again.request.kernel).iterations, 10);
 }
 
 TEST(DecodeAttendTest, RangesAreLeftToTheEngine) {
@@ -132,6 +151,43 @@ TEST(DecodeAttendTest, RefusesWhatOnlyTheWireCanExpress) {
               m.mutable_automatic()->add_allowed(v1::KERNEL_NAME_UNSPECIFIED);
             }),
             "INVALID_FIELD automatic.allowed[1]");
+}
+
+// Both kernels have the same parameters of clustering.
+template <typename Kernel>
+void ExpectClusteringRefusals(Kernel* (v1::AttendRequest::*kernel)(), const std::string& name) {
+  const auto refusal = [&](auto change) {
+    v1::AttendRequest message = SmallAttend();
+    change((message.*kernel)());
+    return Refusal(message);
+  };
+  EXPECT_EQ(refusal([](Kernel* k) { k->set_clustering(static_cast<v1::QueryClustering>(3)); }),
+            "INVALID_FIELD " + name + ".clustering");
+  const auto with_bits = [](v1::QueryClustering clustering) {
+    return [clustering](Kernel* k) {
+      k->set_clustering(clustering);
+      k->set_bits(63);
+    };
+  };
+  EXPECT_EQ(refusal(with_bits(v1::HASH)), "none");
+  EXPECT_EQ(refusal(with_bits(v1::QUERY_SPACE)), "INVALID_FIELD " + name + ".bits");
+  const auto with_bias = [](v1::QueryClustering clustering) {
+    return [clustering](Kernel* k) {
+      k->set_clustering(clustering);
+      k->set_hash_bias(true);
+    };
+  };
+  EXPECT_EQ(refusal(with_bias(v1::HASH)), "none");
+  EXPECT_EQ(refusal(with_bias(v1::QUERY_SPACE)), "INVALID_FIELD " + name + ".hash_bias");
+}
+
+TEST(DecodeAttendTest, NothingOfAHashIsIgnored) {
+  ExpectClusteringRefusals(&v1::AttendRequest::mutable_clustered, "clustered");
+  ExpectClusteringRefusals(&v1::AttendRequest::mutable_improved_clustered, "improved_clustered");
+  v1::AttendRequest message = SmallAttend();
+  message.mutable_improved_clustered()->set_rest_mass(
+      static_cast<v1::ImprovedClustered_RestMass>(-1));
+  EXPECT_EQ(Refusal(message), "INVALID_FIELD improved_clustered.rest_mass");
 }
 
 TEST(DecodeAttendTest, CastNeedsItsTensors) {

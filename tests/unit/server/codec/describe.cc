@@ -75,10 +75,12 @@ class Writer {
   void Write(const Vanilla& it) { text_ << "vanilla " << it.causal; }
   void Write(const Clustered& it) {
     text_ << "clustered " << it.clusters << " " << it.iterations << " " << it.bits << " "
-          << it.hash_bias << " " << it.seed;
+          << it.hash_bias << " " << it.seed << " ";
+    Write(it.clustering);
   }
   void Write(const ImprovedClustered& it) {
     text_ << "improved " << it.topk << " ";
+    Write(it.rest_mass);
     Write(static_cast<const Clustered&>(it));
   }
   void Write(const Cast& it) {

@@ -85,6 +85,7 @@ void AddSomeReport(double total_us, Response* out) {
   rejected->mutable_clustered()->set_bits(63);
   rejected->mutable_clustered()->set_hash_bias(true);
   rejected->mutable_clustered()->set_seed(3);
+  rejected->mutable_clustered()->set_clustering(v1::HASH);
   rejected = kernel->add_rejected();
   rejected->set_name(v1::IMPROVED_CLUSTERED);
   rejected->set_measured_us(14);
@@ -97,6 +98,8 @@ void AddSomeReport(double total_us, Response* out) {
   rejected->mutable_improved_clustered()->set_hash_bias(true);
   rejected->mutable_improved_clustered()->set_seed(0);
   rejected->mutable_improved_clustered()->set_topk(32);
+  rejected->mutable_improved_clustered()->set_clustering(v1::HASH);
+  rejected->mutable_improved_clustered()->set_rest_mass(v1::ImprovedClustered::CENTROID);
   v1::Timing* timing = out->mutable_timing();
   timing->set_decode_us(1);
   timing->set_queue_us(2);
@@ -276,6 +279,19 @@ TEST_F(EncodeTest, EveryKernelReportsItsParameters) {
   EXPECT_EQ(improved.name(), v1::IMPROVED_CLUSTERED);
   EXPECT_EQ(improved.improved_clustered().clusters(), 100);
   EXPECT_EQ(improved.improved_clustered().topk(), 7);
+  EXPECT_EQ(improved.improved_clustered().clustering(), v1::HASH);
+  EXPECT_EQ(improved.improved_clustered().rest_mass(), v1::ImprovedClustered::CENTROID);
+
+  // Where nothing is hashed, nothing is said of hashes: the report can be sent as a request.
+  parameters.clustering = Clustered::Clustering::kQuerySpace;
+  parameters.rest_mass = ImprovedClustered::RestMass::kQuery;
+  parameters.iterations = 2;
+  const v1::ImprovedClustered options = reported(parameters).improved_clustered();
+  EXPECT_EQ(options.clustering(), v1::QUERY_SPACE);
+  EXPECT_EQ(options.rest_mass(), v1::ImprovedClustered::QUERY);
+  EXPECT_EQ(options.iterations(), 2);
+  EXPECT_EQ(options.bits(), 0);
+  EXPECT_FALSE(options.has_hash_bias());
 
   Cast cast;
   cast.clustering = Cast::Clustering::kSingleAssignmentTopK;

@@ -89,25 +89,40 @@ absl::Status ToEngine(v1::Priority priority, CallContext* out) {
   }
 }
 
-Clustered ToEngine(const v1::Clustered& from) {
-  Clustered out;
-  out.clusters = from.clusters() == 0 ? 100 : from.clusters();
-  out.iterations = from.iterations() == 0 ? 10 : from.iterations();
-  out.bits = from.bits() == 0 ? 63 : from.bits();
-  out.hash_bias = from.has_hash_bias() ? from.hash_bias() : true;
-  out.seed = from.seed();
-  return out;
+template <typename From>
+absl::Status ToEngine(const From& from, const std::string& name, Clustered* out) {
+  const bool hashes = from.clustering() != v1::QUERY_SPACE;
+  if (!v1::QueryClustering_IsValid(from.clustering())) {
+    return InvalidField(name + ".clustering", "no such value");
+  }
+  if (!hashes && from.bits() != 0) return InvalidField(name + ".bits", "hashes nothing");
+  if (!hashes && from.has_hash_bias()) return InvalidField(name + ".hash_bias", "hashes nothing");
+  out->clusters = from.clusters() == 0 ? 100 : from.clusters();
+  out->iterations = from.iterations() == 0 ? (hashes ? 10 : 1) : from.iterations();
+  out->bits = from.bits() == 0 ? 63 : from.bits();
+  out->hash_bias = from.has_hash_bias() ? from.hash_bias() : true;
+  out->seed = from.seed();
+  if (!hashes) out->clustering = Clustered::Clustering::kQuerySpace;
+  return absl::OkStatus();
 }
 
-ImprovedClustered ToEngine(const v1::ImprovedClustered& from) {
+absl::StatusOr<Kernel> ToEngine(const v1::Clustered& from) {
+  Clustered out;
+  if (absl::Status s = ToEngine(from, "clustered", &out); !s.ok()) return s;
+  return Kernel(out);
+}
+
+absl::StatusOr<Kernel> ToEngine(const v1::ImprovedClustered& from) {
   ImprovedClustered out;
-  out.clusters = from.clusters() == 0 ? 100 : from.clusters();
-  out.iterations = from.iterations() == 0 ? 10 : from.iterations();
-  out.bits = from.bits() == 0 ? 63 : from.bits();
-  out.hash_bias = from.has_hash_bias() ? from.hash_bias() : true;
-  out.seed = from.seed();
+  if (absl::Status s = ToEngine(from, "improved_clustered", &out); !s.ok()) return s;
   out.topk = from.topk() == 0 ? 32 : from.topk();
-  return out;
+  if (!v1::ImprovedClustered_RestMass_IsValid(from.rest_mass())) {
+    return InvalidField("improved_clustered.rest_mass", "no such value");
+  }
+  if (from.rest_mass() == v1::ImprovedClustered::QUERY) {
+    out.rest_mass = ImprovedClustered::RestMass::kQuery;
+  }
+  return Kernel(out);
 }
 
 absl::Status ToEngine(const v1::Cast& from, bool tensors_required, Cast* out) {
@@ -188,8 +203,8 @@ absl::Status ToEngine(const v1::Automatic& from, Automatic* out) {
 template <typename Request>
 absl::StatusOr<std::optional<Kernel>> KernelOf(const Request& from, bool tensors_required) {
   if (from.has_vanilla()) return Kernel(Vanilla{from.vanilla().causal()});
-  if (from.has_clustered()) return Kernel(ToEngine(from.clustered()));
-  if (from.has_improved_clustered()) return Kernel(ToEngine(from.improved_clustered()));
+  if (from.has_clustered()) return ToEngine(from.clustered());
+  if (from.has_improved_clustered()) return ToEngine(from.improved_clustered());
   if (from.has_cast()) {
     Cast cast;
     absl::Status status = ToEngine(from.cast(), tensors_required, &cast);
