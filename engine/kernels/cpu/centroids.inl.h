@@ -400,6 +400,11 @@ class Centroids {
     V::Store(lanes, products);
     float product = 0;
     for (const float lane : lanes) product += lane;
+    if (!(__builtin_fabsf(product) <= kLargestFloat)) {
+      // Keys whose sums no float holds: members then weigh the rest as their centroid does.
+      std::memset(key, 0, shape_.head_dim * sizeof(float));
+      product = 0;
+    }
     maximum = rest.maximum - softmax_.factor * product;
   }
 

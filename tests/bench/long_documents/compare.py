@@ -148,7 +148,7 @@ def ratio_of(kind, tokens, results, attention, weights):
 
     def peak(name):
         return median([r["peak_mib"] for r in results[name]])
-    peers = [p for p in PEERS if results[p]]
+    peers = [p for p in PEERS if results.get(p)]
     exact, improved = seconds("Castor, exact"), seconds("Castor, improved clustered")
     layers, _ = LAYERS[kind]
     beside = exact - layers * attention["exact"]
@@ -168,7 +168,7 @@ def compare(kind, tokens, args, threads, work):
     makers = {"Castor, exact": lambda: encode("exact", model, document, tokens, threads, work),
               "Castor, improved clustered":
                   lambda: encode("improved", model, document, tokens, threads, work)}
-    for runtime in PEERS:
+    for runtime in args.runtimes.split(","):
         makers[runtime] = lambda r=runtime: measure_peer(r, model, tokens, threads, model,
                                                          args.most_gib)
     results, absent = {name: [] for name in makers}, {}
@@ -197,6 +197,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--lengths", default="2048,8192")
     parser.add_argument("--models", default="xlm-roberta,modernbert")
+    parser.add_argument("--runtimes", default=",".join(PEERS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--most-gib", type=int, default=18)
     parser.add_argument("out", nargs="?", default="/dev/stdout")

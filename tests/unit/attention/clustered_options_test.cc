@@ -224,6 +224,20 @@ TEST_P(ClusteredOptionsTest, HugeScoresDoNotOverflow) {
   });
 }
 
+// Sums of such keys are beyond float32, whose scores are not.
+TEST_P(ClusteredOptionsTest, HugeKeysDoNotOverflow) {
+  ForOptions(SpecOf(DType::kFloat32, 6, 8, 8, 2, 4), [&](const Spec& spec) {
+    for (const double factor : {0.0, 1e-38}) {
+      OwnedProblem problem(spec, {60}, {1200});
+      problem.Randomize(random_, factor, 5e37);
+      Run(problem);
+      for (int64_t i = 0; i < problem.output.size(); ++i) {
+        ASSERT_LE(std::abs(problem.output.Get(i)), 10) << "factor " << factor;
+      }
+    }
+  });
+}
+
 TEST_P(ClusteredOptionsTest, NotANumberStaysInItsSequence) {
   ForOptions(SpecOf(DType::kFloat32, 6, 16, 16, 2), [&](const Spec& spec) {
     for (const double poison : {double{NAN}, double{INFINITY}}) {
