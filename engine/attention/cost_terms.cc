@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "engine/attention/parallel.h"
+#include "engine/kernels/cpu/clusters.h"
 
 namespace castor::attention {
 namespace {
@@ -21,7 +22,6 @@ constexpr double kKeyBlock = 128;
 constexpr double kCodeRange = 2048;
 constexpr double kFewestCentroids = 32;
 constexpr double kLeastHash = 8;
-constexpr double kFewestMetricKeys = 64;
 constexpr double kQueryRange = 1024;
 constexpr double kNearest = 8;  // of a query and a centroid: finding the nearest, as elements
 constexpr double kCastTile = 96;
@@ -150,7 +150,7 @@ double LloydPasses(const Clustered& clustering, double queries, double clusters)
 void AddQuerySpace(const Spec& spec, double queries, double keys, double clusters, double passes,
                    CostTerms* work) {
   const auto d = static_cast<double>(spec.head_dim);
-  const double measured = std::min(keys, std::max(kFewestMetricKeys, 2 * d));
+  const double measured = std::min(keys, static_cast<double>(kernels::MetricKeys(spec.head_dim)));
   CostStage head;
   At(head.work, CostTerm::kScores) =
       passes * (InLanes(queries) * clusters * (d + kNearest) + clusters * InLanes(d) * d) +

@@ -35,10 +35,6 @@ class QueryClusterer final : public Clusterer {
   void Do(int64_t task) override;
   void Next() override;
 
-  // Of the last clustering.
-  int updates() const { return updates_; }
-  std::span<const int32_t> labels() const { return std::span(labels_).first(state_.count); }
-
  private:
   enum class Part { kMeasure, kMap, kAssign, kAdd, kCount, kSort };
 
