@@ -22,12 +22,18 @@ using kernels::FlashKernel;
 using kernels::FlashRange;
 using kernels::FlashShape;
 
-// Some queries of one sequence, in every head.
-struct QueryTile {
+// A sequence of a problem.
+struct Sequence {
   const Problem* problem;
-  int64_t query_offset;  // the sequence's first token
+  int64_t query_offset;  // its first token
+  int64_t queries;
   int64_t key_offset;
   int64_t keys;
+};
+
+// Some queries of one sequence.
+struct QueryTile {
+  const Sequence* sequence;
   int64_t begin;  // queries, counted in the sequence
   int64_t end;
 };
@@ -47,50 +53,61 @@ int64_t TileQueries(const Spec& spec) {
                                                : std::max<int64_t>(16, int64_t(queries) / 16 * 16);
 }
 
+// Keys of whole blocks, one at least.
+int64_t WholeBlocks(double keys) {
+  constexpr auto kBlock = static_cast<double>(kernels::kFlashKeyBlock);
+  return std::max<int64_t>(1, static_cast<int64_t>(keys / kBlock)) * kernels::kFlashKeyBlock;
+}
+
 // Keys per step of a tile.
 int64_t StepKeys(const Spec& spec, int64_t queries) {
   constexpr double kSoftmax = 64;  // operations per score, besides the products
-  const double block = (PairOperations(spec) + kSoftmax) * static_cast<double>(queries) *
-                       static_cast<double>(kernels::kFlashKeyBlock);
-  return std::max<int64_t>(1, int64_t(kStepOperations / block)) * kernels::kFlashKeyBlock;
+  return WholeBlocks(kStepOperations /
+                     ((PairOperations(spec) + kSoftmax) * static_cast<double>(queries)));
 }
 
-// Cuts each sequence into tiles of nearly equal size. The cuts do not depend on other sequences.
-std::vector<QueryTile> MakeTiles(const Spec& spec, std::span<const Problem> problems) {
-  const int64_t most = TileQueries(spec);
-  std::vector<QueryTile> tiles;
+std::vector<Sequence> SequencesOf(std::span<const Problem> problems) {
+  std::vector<Sequence> sequences;
   for (const Problem& problem : problems) {
     for (int64_t s = 0; s < problem.sequences(); ++s) {
       const int64_t query_offset = problem.cu_seqlens_q[s];
       const int64_t key_offset = problem.cu_seqlens_k[s];
-      const int64_t queries = problem.cu_seqlens_q[s + 1] - query_offset;
-      const int64_t keys = problem.cu_seqlens_k[s + 1] - key_offset;
-      const int64_t count = (queries + most - 1) / most;
-      for (int64_t t = 0; t < count; ++t) {
-        tiles.push_back({&problem, query_offset, key_offset, keys, queries * t / count,
-                         queries * (t + 1) / count});
-      }
+      sequences.push_back({&problem, query_offset, problem.cu_seqlens_q[s + 1] - query_offset,
+                           key_offset, problem.cu_seqlens_k[s + 1] - key_offset});
     }
   }
-  return tiles;
+  return sequences;
 }
 
-FlashHead HeadOf(const Spec& spec, const QueryTile& tile, int64_t head) {
-  const Problem& problem = *tile.problem;
+int64_t TileCount(const Spec& spec, int64_t queries) {
+  const int64_t most = TileQueries(spec);
+  return (queries + most - 1) / most;
+}
+
+// Appends a sequence's tiles, of nearly equal size. The cuts do not depend on other sequences.
+void AppendTiles(const Spec& spec, const Sequence& sequence, std::vector<QueryTile>* tiles) {
+  const int64_t count = TileCount(spec, sequence.queries);
+  for (int64_t t = 0; t < count; ++t) {
+    tiles->push_back({&sequence, sequence.queries * t / count, sequence.queries * (t + 1) / count});
+  }
+}
+
+FlashHead HeadOf(const Spec& spec, const Sequence& sequence, int64_t head) {
+  const Problem& problem = *sequence.problem;
   const int64_t size = static_cast<int64_t>(SizeOf(spec.dtype));
   const auto row = [&](auto* data, int64_t token, int64_t stride, int64_t dim) {
     return data + (token * stride + head * dim) * size;
   };
   FlashHead out;
-  out.query = row(problem.query, tile.query_offset, problem.query_stride, spec.head_dim);
-  out.key = row(problem.key, tile.key_offset, problem.key_stride, spec.head_dim);
-  out.value = row(problem.value, tile.key_offset, problem.value_stride, spec.value_dim);
-  out.output = row(problem.output, tile.query_offset, problem.output_stride, spec.value_dim);
+  out.query = row(problem.query, sequence.query_offset, problem.query_stride, spec.head_dim);
+  out.key = row(problem.key, sequence.key_offset, problem.key_stride, spec.head_dim);
+  out.value = row(problem.value, sequence.key_offset, problem.value_stride, spec.value_dim);
+  out.output = row(problem.output, sequence.query_offset, problem.output_stride, spec.value_dim);
   out.query_stride = problem.query_stride;
   out.key_stride = problem.key_stride;
   out.value_stride = problem.value_stride;
   out.output_stride = problem.output_stride;
-  out.keys = tile.keys;
+  out.keys = sequence.keys;
   const PositionBias& bias = spec.bias;
   if (bias.table != nullptr) out.bias_table = bias.table + head * (2 * bias.reach + 1);
   if (bias.slopes != nullptr) out.slope = bias.slopes[head];
@@ -119,44 +136,190 @@ FlashShape ShapeOf(const Spec& spec) {
           .bias_reach = spec.bias.table == nullptr ? -1 : spec.bias.reach};
 }
 
-FlashRange KeysOf(const FlashShape& shape, const QueryTile& tile) {
-  return kernels::FlashKeys(shape, tile.keys, tile.begin, tile.end);
+// Whether the tiles of a sequence share keys and values, packed once, or each packs what it sees.
+bool Shares(const Spec& spec, int64_t queries) {
+  constexpr int64_t kFewestTiles = 3;
+  return !spec.window.has_value() && TileCount(spec, queries) >= kFewestTiles;
 }
 
-// One scratch area per worker, whatever the sequences' lengths.
-template <const FlashKernel& kKernel>
-int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t>, std::span<const int32_t>) {
-  return (Count(kKernel.scratch_floats(ShapeOf(spec))) * ParallelWorkers() *
-          static_cast<int64_t>(sizeof(float)))
-      .value();
-}
+// Floats of keys and values that are packed at a time: what stays in the last cache, and has tiles
+// for all workers. A single head may need more.
+int64_t SharedFloats() { return (int64_t{1} << 20) * ParallelWorkers(); }
 
+// One scratch area per worker, whatever the sequences' lengths, and what tiles share.
 template <const FlashKernel& kKernel>
-absl::Status Run(const Spec& spec, std::span<const Problem> problems, RunControl& control) {
+int64_t WorkspaceBytes(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                       std::span<const int32_t> cu_seqlens_k) {
   const FlashShape shape = ShapeOf(spec);
-  const std::vector<QueryTile> tiles = MakeTiles(spec, problems);
-  const int64_t scratch_floats = kKernel.scratch_floats(shape);
-  const auto scratch = AllocateAligned<float>(scratch_floats * ParallelWorkers());
-  double flops = 0;
-  for (const QueryTile& tile : tiles) {
-    const FlashRange keys = KeysOf(shape, tile);
-    flops += static_cast<double>((tile.end - tile.begin) * (keys.end - keys.begin)) *
-             static_cast<double>(spec.heads) * PairOperations(spec);
+  Count all = 0;
+  Count most = SharedFloats();
+  for (size_t s = 0; s + 1 < cu_seqlens_q.size(); ++s) {
+    if (!Shares(spec, cu_seqlens_q[s + 1] - cu_seqlens_q[s])) continue;
+    const Count head = kernels::FlashPackedFloats(shape, cu_seqlens_k[s + 1] - cu_seqlens_k[s]);
+    all += head * spec.heads;
+    most = std::max(most, head);
   }
-  // Neighbouring tasks are heads of the same tokens, which share cache lines.
-  const int64_t tasks = static_cast<int64_t>(tiles.size()) * spec.heads;
-  return ParallelSteps(tasks, flops, control, [&](int worker, int64_t task, int64_t step) {
-    const QueryTile& tile = tiles[task / spec.heads];
-    const FlashRange keys = KeysOf(shape, tile);
-    const int64_t step_keys = StepKeys(spec, tile.end - tile.begin);
+  const Count scratch = Count(kKernel.scratch_floats(shape)) * ParallelWorkers();
+  return ((scratch + std::min(all, most)) * static_cast<int64_t>(sizeof(float))).value();
+}
+
+// A launch: its tasks and what they have in common.
+template <const FlashKernel& kKernel>
+class Launch {
+ public:
+  Launch(const Spec& spec, RunControl& control)
+      : spec_(spec),
+        control_(control),
+        shape_(ShapeOf(spec)),
+        scratch_floats_(kKernel.scratch_floats(shape_)),
+        scratch_(AllocateAligned<float>(scratch_floats_ * ParallelWorkers())) {}
+
+  absl::Status Run(std::span<const Sequence> sequences) {
+    std::vector<QueryTile> tiles;
+    std::vector<SharedHead> shared;
+    for (const Sequence& sequence : sequences) {
+      if (!Shares(spec_, sequence.queries)) {
+        AppendTiles(spec_, sequence, &tiles);
+        continue;
+      }
+      for (int64_t head = 0; head < spec_.heads; ++head) shared.push_back({&sequence, head});
+    }
+    if (absl::Status status = RunTiles(tiles); !status.ok()) return status;
+    return RunShared(shared);
+  }
+
+ private:
+  // A head of one sequence, whose tiles share its keys and values.
+  struct SharedHead {
+    const Sequence* sequence;
+    int64_t head;
+    FlashHead flash = {};
+  };
+
+  // Tiles that pack for themselves. Neighbouring tasks are heads of the same tokens, which share
+  // cache lines.
+  absl::Status RunTiles(std::span<const QueryTile> tiles) {
+    double operations = 0;
+    for (const QueryTile& tile : tiles) operations += Operations(tile);
+    const int64_t heads = spec_.heads;
+    return ParallelSteps(static_cast<int64_t>(tiles.size()) * heads,
+                         operations * static_cast<double>(heads), control_,
+                         [&](int worker, int64_t task, int64_t step) {
+                           const QueryTile& tile = tiles[task / heads];
+                           const FlashHead head = HeadOf(spec_, *tile.sequence, task % heads);
+                           return Step(worker, head, tile, step);
+                         });
+  }
+
+  // Some heads at a time, as many as SharedFloats lets.
+  absl::Status RunShared(std::span<SharedHead> heads) {
+    AlignedArray<float> packed;
+    int64_t capacity = 0;
+    while (!heads.empty()) {
+      int64_t floats = 0;
+      size_t count = 0;
+      for (; count < heads.size(); ++count) {
+        const int64_t more = PackedFloats(heads[count]);
+        if (count > 0 && floats + more > SharedFloats()) break;
+        floats += more;
+      }
+      if (floats > capacity) {
+        packed.reset();
+        packed = AllocateAligned<float>(floats);
+        capacity = floats;
+      }
+      float* area = packed.get();
+      for (SharedHead& head : heads.first(count)) {
+        head.flash = HeadOf(spec_, *head.sequence, head.head);
+        head.flash.packed = area;
+        area += PackedFloats(head);
+      }
+      if (absl::Status status = Pack(heads.first(count)); !status.ok()) return status;
+      if (absl::Status status = Attend(heads.first(count)); !status.ok()) return status;
+      heads = heads.subspan(count);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Pack(std::span<const SharedHead> heads) {
+    // Moving an element takes as long as so many operations of a product.
+    constexpr double kOperations = 16;
+    const double row = static_cast<double>(spec_.head_dim + spec_.value_dim) * kOperations;
+    const int64_t task_keys = WholeBlocks(kStepOperations / row);
+    struct Part {
+      const SharedHead* head;
+      int64_t begin;
+    };
+    std::vector<Part> parts;
+    double elements = 0;
+    for (const SharedHead& head : heads) {
+      elements += static_cast<double>(PackedFloats(head));
+      for (int64_t key = 0; key < head.sequence->keys; key += task_keys) {
+        parts.push_back({&head, key});
+      }
+    }
+    return ParallelFor(static_cast<int64_t>(parts.size()), elements * kOperations, control_,
+                       [&](int worker, int64_t task) {
+                         const auto& [head, begin] = parts[task];
+                         kKernel.pack(shape_, head->flash, begin,
+                                      std::min(begin + task_keys, head->sequence->keys),
+                                      head->flash.packed, ScratchOf(worker));
+                       });
+  }
+
+  absl::Status Attend(std::span<const SharedHead> heads) {
+    std::vector<QueryTile> tiles;
+    std::vector<const SharedHead*> head_of;
+    double operations = 0;
+    for (const SharedHead& head : heads) {
+      AppendTiles(spec_, *head.sequence, &tiles);
+      head_of.resize(tiles.size(), &head);
+    }
+    for (const QueryTile& tile : tiles) operations += Operations(tile);
+    return ParallelSteps(static_cast<int64_t>(tiles.size()), operations, control_,
+                         [&](int worker, int64_t task, int64_t step) {
+                           return Step(worker, head_of[task]->flash, tiles[task], step);
+                         });
+  }
+
+  // Some keys of a tile. Returns whether there are more.
+  bool Step(int worker, const FlashHead& head, const QueryTile& tile, int64_t step) {
+    const FlashRange keys = KeysOf(tile);
+    const int64_t step_keys = StepKeys(spec_, tile.end - tile.begin);
     // Steps end between blocks of keys, which are counted from the sequence's first key.
     const int64_t first = keys.begin / kernels::kFlashKeyBlock * kernels::kFlashKeyBlock;
     const int64_t begin = std::max(keys.begin, first + step * step_keys);
     const int64_t end = std::min(keys.end, first + (step + 1) * step_keys);
-    kKernel.run(shape, HeadOf(spec, tile, task % spec.heads), tile.begin, tile.end, begin, end,
-                scratch.get() + worker * scratch_floats);
+    kKernel.run(shape_, head, tile.begin, tile.end, begin, end, ScratchOf(worker));
     return end < keys.end;
-  });
+  }
+
+  FlashRange KeysOf(const QueryTile& tile) const {
+    return kernels::FlashKeys(shape_, tile.sequence->keys, tile.begin, tile.end);
+  }
+
+  double Operations(const QueryTile& tile) const {
+    const FlashRange keys = KeysOf(tile);
+    return static_cast<double>((tile.end - tile.begin) * (keys.end - keys.begin)) *
+           PairOperations(spec_);
+  }
+
+  int64_t PackedFloats(const SharedHead& head) const {
+    return kernels::FlashPackedFloats(shape_, head.sequence->keys).value();
+  }
+
+  float* ScratchOf(int worker) { return scratch_.get() + worker * scratch_floats_; }
+
+  const Spec& spec_;
+  RunControl& control_;
+  const FlashShape shape_;
+  const int64_t scratch_floats_;
+  const AlignedArray<float> scratch_;
+};
+
+template <const FlashKernel& kKernel>
+absl::Status Run(const Spec& spec, std::span<const Problem> problems, RunControl& control) {
+  return Launch<kKernel>(spec, control).Run(SequencesOf(problems));
 }
 
 template <const FlashKernel& kKernel>

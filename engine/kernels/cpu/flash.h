@@ -1,5 +1,5 @@
-// Exact attention on the CPU without the score matrix: blocks of keys, an online softmax, and
-// memory for one tile only (Dao et al. 2022, arXiv 2205.14135).
+// Exact attention on the CPU without the score matrix: blocks of keys and an online softmax, with
+// memory for one tile and for the keys and values of a head (Dao et al. 2022, arXiv 2205.14135).
 //
 // Lanes hold queries. A tile keeps its queries transposed, so scores, maxima, sums and outputs of
 // neighbouring queries lie in neighbouring lanes, and keys and values are only broadcast. There is
@@ -16,6 +16,7 @@
 
 #include <cstdint>
 
+#include "engine/kernels/count.h"
 #include "engine/kernels/element.h"
 
 namespace castor::kernels {
@@ -45,6 +46,10 @@ struct FlashHead {
   int64_t value_stride = 0;
   int64_t output_stride = 0;
   int64_t keys = 0;  // >= 1
+
+  // What FlashKernel::pack made of all keys and values, which are then read here; null: each tile
+  // packs for itself.
+  float* packed = nullptr;
 
   // Added to the scaled score of query i and key j, see attention::PositionBias.
   const float* bias_table = nullptr;  // [2 * bias_reach + 1], by j - i
@@ -76,6 +81,11 @@ struct FlashRange {
   return range;
 }
 
+// Floats of all packed keys and values of a head.
+[[gnu::always_inline]] inline Count FlashPackedFloats(const FlashShape& shape, int64_t keys) {
+  return Count(keys) * (Count(shape.head_dim) + shape.value_dim);
+}
+
 // One instruction set's implementation.
 struct FlashKernel {
   const char* backend;  // "cpu-avx2"
@@ -83,6 +93,12 @@ struct FlashKernel {
 
   // Floats of scratch that `run` needs for tiles of this shape. Scratch is 64-byte aligned.
   int64_t (*scratch_floats)(const FlashShape& shape);
+
+  // Blocks of keys and values, in float32 and in the order in which tiles read them, for tiles that
+  // share them: [key_begin, key_end) of one head, from a multiple of kFlashKeyBlock to another or
+  // to the last key. `packed` holds FlashPackedFloats. The scratch area is as `run` has it.
+  void (*pack)(const FlashShape& shape, const FlashHead& head, int64_t key_begin, int64_t key_end,
+               float* packed, float* scratch);
 
   // A part of the work on output rows [query_begin, query_end), at most kFlashTileQueries of them:
   // lets them attend to keys [key_begin, key_end). A tile begins where FlashKeys does, goes on

@@ -23,17 +23,21 @@ class Flash {
     return Scratch(nullptr, shape).floats.value();
   }
 
+  static void Pack(const FlashShape& shape, const FlashHead& head, int64_t key_begin,
+                   int64_t key_end, float* packed, float* scratch) {
+    Flash flash(shape, head, 0, kFlashTileQueries, scratch);
+    ForElement(shape.element, [&](auto element) {
+      for (int64_t begin = key_begin; begin < key_end; begin += kKeyBlock) {
+        flash.template LoadBlock<decltype(element)>(flash.PackedBlock(packed, begin));
+      }
+    });
+  }
+
   static void Run(const FlashShape& shape, const FlashHead& head, int64_t query_begin,
                   int64_t query_end, int64_t key_begin, int64_t key_end, float* scratch) {
     Flash flash(shape, head, query_begin, query_end, scratch);
-    switch (shape.element) {
-      case Element::kFloat32:
-        return flash.template Run<Float32>(key_begin, key_end);
-      case Element::kFloat16:
-        return flash.template Run<Float16>(key_begin, key_end);
-      case Element::kBFloat16:
-        return flash.template Run<BFloat16>(key_begin, key_end);
-    }
+    ForElement(shape.element,
+               [&](auto element) { flash.template Run<decltype(element)>(key_begin, key_end); });
   }
 
  private:
@@ -56,6 +60,7 @@ class Flash {
       sums = this->Take(kQueries);
       keys = this->Take(Count(kKeyBlock) * shape.head_dim);
       values = this->Take(Count(kKeyBlock) * shape.value_dim);
+      row = this->Take(shape.value_dim);
       scores = this->Take(kKeyBlock * Panels::kMaxWidth);
       decay = this->Take(Panels::kMaxWidth);
       if (shape.bias_reach >= 0) bias = this->Take(PositionTable<V>::Floats(shape.bias_reach));
@@ -65,7 +70,8 @@ class Flash {
     float* maxima;          // [lanes] of the scores so far
     float* sums;            // [lanes] of the weights so far
     float* keys;            // [kKeyBlock, head_dim]
-    float* values;          // [kKeyBlock, value_dim]
+    float* values;          // [kKeyBlock, value_dim], packed
+    float* row;             // [value_dim], before it is packed
     float* scores;          // [kKeyBlock, W], then the weights
     float* decay;           // [W], factors for earlier sums, by the block's new maxima
     float* bias = nullptr;  // PositionTable's
@@ -82,6 +88,27 @@ class Flash {
         // Scores are compared unscaled, so what is added to them must be scaled back.
         bias_scale_(kLog2E / static_cast<double>(softmax_.exponent_scale)),
         slope_(static_cast<float>(static_cast<double>(head.slope) * bias_scale_)) {}
+
+  // Calls f(E{}) with the type of the elements.
+  template <typename F>
+  static void ForElement(Element element, F f) {
+    switch (element) {
+      case Element::kFloat32:
+        return f(Float32{});
+      case Element::kFloat16:
+        return f(Float16{});
+      case Element::kBFloat16:
+        return f(BFloat16{});
+    }
+  }
+
+  // Keys and values as the products read them.
+  struct Block {
+    int64_t begin;  // the first key
+    int64_t count;
+    float* keys;  // [count, head_dim]
+    PackedValues<V> values;
+  };
 
   template <typename E>
   void Run(int64_t key_begin, int64_t key_end) {
@@ -100,11 +127,12 @@ class Flash {
       // Blocks end at multiples of their size, wherever the first key is.
       count = kKeyBlock - begin % kKeyBlock;
       if (key_end - begin < count) count = key_end - begin;
-      LoadBlock<E>(head_.key, head_.key_stride, shape_.head_dim, begin, count, scratch_.keys);
-      LoadBlock<E>(head_.value, head_.value_stride, shape_.value_dim, begin, count,
-                   scratch_.values);
+      const Block block = head_.packed != nullptr
+                              ? PackedBlock(head_.packed, begin - begin % kKeyBlock)
+                              : ScratchBlock(begin, count);
+      if (head_.packed == nullptr) LoadBlock<E>(block);
       Panels::For(queries, [&](auto vectors, int64_t lane) {
-        AttendPanel<decltype(vectors)::N>(lane, begin, count);
+        AttendPanel<decltype(vectors)::N>(lane, block, begin, count);
       });
     }
     if (key_end < range.end) return;
@@ -113,12 +141,37 @@ class Flash {
     });
   }
 
+  // A block of this tile's own. A tile of few vectors has panels of so many.
+  Block ScratchBlock(int64_t begin, int64_t count) const {
+    const int64_t vectors = Panels::Vectors(query_end_ - query_begin_);
+    const int64_t widest = vectors < Panels::kMaxVectors ? vectors : Panels::kMaxVectors;
+    return {
+        begin, count, scratch_.keys, {scratch_.values, count, shape_.value_dim, V::kRows[widest]}};
+  }
+
+  // The block from key `begin` on in what Pack makes.
+  Block PackedBlock(float* packed, int64_t begin) const {
+    const int64_t count = head_.keys - begin < kKeyBlock ? head_.keys - begin : kKeyBlock;
+    float* const keys = packed + begin * (shape_.head_dim + shape_.value_dim);
+    return {
+        begin,
+        count,
+        keys,
+        {keys + count * shape_.head_dim, count, shape_.value_dim, V::kRows[Panels::kMaxVectors]}};
+  }
+
   template <typename E>
-  static void LoadBlock(const void* rows, int64_t stride, int64_t dim, int64_t begin, int64_t count,
-                        float* block) {
-    const auto* source = static_cast<const typename E::Bits*>(rows) + begin * stride;
-    for (int64_t j = 0; j < count; ++j) {
-      LoadRow<V, E>(source + j * stride, dim, block + j * dim);
+  void LoadBlock(const Block& block) {
+    const auto row = [&block](const void* rows, int64_t stride, int64_t j) {
+      return static_cast<const typename E::Bits*>(rows) + (block.begin + j) * stride;
+    };
+    for (int64_t j = 0; j < block.count; ++j) {
+      LoadRow<V, E>(row(head_.key, head_.key_stride, j), shape_.head_dim,
+                    block.keys + j * shape_.head_dim);
+    }
+    for (int64_t j = 0; j < block.count; ++j) {
+      LoadRow<V, E>(row(head_.value, head_.value_stride, j), shape_.value_dim, scratch_.row);
+      block.values.SetRow(j, scratch_.row);
     }
   }
 
@@ -149,18 +202,18 @@ class Flash {
         [&](int64_t i) { return first + i * head_.output_stride; });
   }
 
-  // Keys [key_begin, key_begin + count) are the block in memory.
+  // Keys [key_begin, key_begin + count) of a block.
   template <int N>
-  void AttendPanel(int64_t lane, int64_t key_begin, int64_t count) {
+  void AttendPanel(int64_t lane, const Block& block, int64_t key_begin, int64_t count) {
     constexpr int64_t kWidth = N * kLanes;
     const int64_t first_query = query_begin_ + lane;
     const FlashRange seen = FlashKeys(shape_, key_begin + count, first_query, first_query + kWidth);
     const int64_t begin = seen.begin > key_begin ? seen.begin : key_begin;
     const int64_t seen_count = seen.end - begin;
     if (seen_count <= 0) return;
-    const int64_t skipped = begin - key_begin;
+    const int64_t skipped = begin - block.begin;
     Products<V>::template Scores<N>(scratch_.queries + lane * shape_.head_dim,
-                                    scratch_.keys + skipped * shape_.head_dim, shape_.head_dim,
+                                    block.keys + skipped * shape_.head_dim, shape_.head_dim,
                                     seen_count, scratch_.scores);
     if (shape_.bias_reach >= 0) {
       PositionTable<V>::template Add<N>(scratch_.bias, shape_.bias_reach, first_query, begin,
@@ -172,9 +225,8 @@ class Flash {
     HideKeys<V, N>(sight, first_query, begin, seen_count, scratch_.scores);
     OnlineSoftmax<V, N>(scratch_.scores, seen_count, softmax_.exponent_scale,
                         scratch_.maxima + lane, scratch_.sums + lane, scratch_.decay);
-    Products<V>::template AddValues<N>(
-        scratch_.scores, scratch_.values + skipped * shape_.value_dim, shape_.value_dim, seen_count,
-        scratch_.decay, scratch_.outputs + lane * shape_.value_dim);
+    Products<V>::template AddValues<N>(scratch_.scores, block.values, skipped, seen_count,
+                                       scratch_.decay, scratch_.outputs + lane * shape_.value_dim);
   }
 
   const FlashShape& shape_;

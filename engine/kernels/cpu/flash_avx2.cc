@@ -5,6 +5,6 @@
 namespace castor::kernels {
 
 const FlashKernel kFlashAvx2 = {"cpu-avx2", &HasAvx2, &Flash<Avx2>::ScratchFloats,
-                                &Flash<Avx2>::Run};
+                                &Flash<Avx2>::Pack, &Flash<Avx2>::Run};
 
 }  // namespace castor::kernels

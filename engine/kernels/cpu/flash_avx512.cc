@@ -5,6 +5,6 @@
 namespace castor::kernels {
 
 const FlashKernel kFlashAvx512 = {"cpu-avx512", &HasAvx512, &Flash<Avx512>::ScratchFloats,
-                                  &Flash<Avx512>::Run};
+                                  &Flash<Avx512>::Pack, &Flash<Avx512>::Run};
 
 }  // namespace castor::kernels

@@ -4,6 +4,7 @@
 namespace castor::kernels {
 
 const FlashKernel kFlashPortable = {"cpu-portable", +[] { return true; },
-                                    &Flash<Portable>::ScratchFloats, &Flash<Portable>::Run};
+                                    &Flash<Portable>::ScratchFloats, &Flash<Portable>::Pack,
+                                    &Flash<Portable>::Run};
 
 }  // namespace castor::kernels

@@ -7,6 +7,36 @@
 
 namespace castor::kernels {
 
+// Values [rows, dim], packed for the tiles that read them: tile after tile of `columns` columns,
+// the last of what is left, each [rows, columns]. So a tile reads one line of memory after the
+// other, where rows would be `dim` apart.
+template <typename V>
+struct PackedValues {
+  float* data = nullptr;
+  int64_t rows = 0;
+  int64_t dim = 0;
+  int64_t columns = 0;  // at most V::kRows[N] for the panels of N vectors that they are added to
+
+  // Calls f(first column, columns, tile) for each tile.
+  template <typename F>
+  void ForTiles(F f) const {
+    for (int64_t e = 0; e < dim; e += columns) {
+      f(e, dim - e < columns ? dim - e : columns, data + e * rows);
+    }
+  }
+
+  void SetRow(int64_t j, const float* row) const {
+    constexpr int64_t kUsual = V::kRows[3];
+    ForTiles([&](int64_t e, int64_t width, float* tile) {
+      if (width == kUsual) {
+        __builtin_memcpy(tile + j * kUsual, row + e, kUsual * sizeof(float));
+        return;
+      }
+      for (int64_t c = 0; c < width; ++c) tile[j * width + c] = row[e + c];
+    });
+  }
+};
+
 // Products over panels of N vectors. A panel is a transposed matrix, [dim, N lanes]; the other
 // matrix is only broadcast. A lane's sums run over the rows in their order, whatever the tile.
 template <typename V>
@@ -41,6 +71,16 @@ class Products {
     }
   }
 
+  // The same for `count` rows of packed values, from row `first` on.
+  template <int N>
+  static void AddValues(const float* weights, const PackedValues<V>& values, int64_t first,
+                        int64_t count, const float* decay, float* outputs) {
+    values.ForTiles([&](int64_t e, int64_t columns, const float* tile) {
+      kTiles<N>.value[columns](weights, tile + first * columns, columns, count, decay,
+                               outputs + e * N * kLanes);
+    });
+  }
+
  private:
   using Vec = typename V::Vec;
   static constexpr int64_t kLanes = V::kLanes;
@@ -73,10 +113,10 @@ class Products {
     }
   }
 
-  // R of the values' columns.
+  // R of the values' columns; `stride` floats from one row to the next.
   template <int N, int R>
   static void ValueTile(const float* __restrict weights, const float* __restrict values,
-                        int64_t dim, int64_t count, const float* __restrict decay,
+                        int64_t stride, int64_t count, const float* __restrict decay,
                         float* __restrict outputs) {
     Vec sum[R][N];
 #pragma GCC unroll 16
@@ -90,7 +130,7 @@ class Products {
       for (int v = 0; v < N; ++v) weight[v] = V::Load(weights + (j * N + v) * kLanes);
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        const Vec value = V::BroadcastFrom(values + j * dim + r);
+        const Vec value = V::BroadcastFrom(values + j * stride + r);
 #pragma GCC unroll 16
         for (int v = 0; v < N; ++v) sum[r][v] = V::MultiplyAdd(value, weight[v], sum[r][v]);
       }

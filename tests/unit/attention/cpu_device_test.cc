@@ -91,13 +91,22 @@ TEST(CpuDeviceTest, ComputesAndReports) {
   EXPECT_GT(times.workspace_bytes, 0);
 }
 
-TEST(CpuDeviceTest, WorkspaceDoesNotGrowWithLength) {
+// A scratch area for each thread, and the keys and values of a long sequence, packed: some heads'
+// at a time.
+TEST(CpuDeviceTest, WorkspaceIsForATileAndForSharedKeys) {
   const std::unique_ptr<Device> device = OpenCpu(1);
-  const Spec spec = SpecOf(DType::kFloat32);
-  OwnedProblem small(spec, {10}, {10});
-  OwnedProblem large(spec, {3000}, {3000});
-  EXPECT_EQ(RunBatch(*device, spec, {&small}).workspace_bytes,
-            RunBatch(*device, spec, {&large}).workspace_bytes);
+  Spec spec = SpecOf(DType::kFloat32);
+  const auto bytes = [&](int32_t tokens) {
+    OwnedProblem problem(spec, {tokens}, {tokens});
+    return RunBatch(*device, spec, {&problem}).workspace_bytes;
+  };
+  const int64_t scratch = bytes(10);
+  EXPECT_EQ(bytes(300), scratch);
+  const int64_t row = (spec.head_dim + spec.value_dim) * static_cast<int64_t>(sizeof(float));
+  EXPECT_EQ(bytes(1000), scratch + spec.heads * 1000 * row);
+  constexpr int64_t kMostAtATime = int64_t{4} << 20;
+  spec.heads = kMostAtATime / (1000 * row) + 1;
+  EXPECT_EQ(bytes(1000), scratch + kMostAtATime);
 }
 
 TEST(CpuDeviceTest, BytesDoNotDependOnBatchOrThreads) {

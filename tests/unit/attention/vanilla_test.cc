@@ -179,6 +179,48 @@ TEST_P(VanillaTest, LengthsInOneBatchMayDifferWidely) {
   ExpectRight(problem);
 }
 
+// From three tiles on, a sequence's tiles share keys and values that are packed for all of them.
+TEST_P(VanillaTest, TilesThatShareKeysMatchTheReference) {
+  for (int round = 0; round < Scaled(12); ++round) {
+    const DType dtype = kFloatTypes[round % 3];
+    const bool causal = round % 4 == 3;
+    const Spec spec = MakeSpec(dtype, Vanilla{causal}, UpTo(3), UpTo(80), UpTo(80));
+    std::vector<int32_t> query_lengths;
+    std::vector<int32_t> key_lengths;
+    for (int sequences = UpTo(3); sequences > 0; --sequences) {
+      query_lengths.push_back(sequences == 2 ? UpTo(384) : 384 + UpTo(300));
+      key_lengths.push_back(causal ? query_lengths.back() : UpTo(700));
+    }
+    const Gaps gaps = {UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1};
+    OwnedProblem problem(spec, query_lengths, key_lengths, gaps);
+    problem.Randomize(random_);
+    SCOPED_TRACE(testing::Message() << "round " << round << ": " << NameOf(dtype) << " heads "
+                                    << spec.heads << " dims " << spec.head_dim << ", "
+                                    << spec.value_dim << (causal ? " causal" : ""));
+    ExpectRight(problem);
+  }
+}
+
+// More heads than are packed at a time, and a query's bytes as if it had no others beside it.
+TEST_P(VanillaTest, SharedKeysChangeNoByte) {
+  if (kSanitized) GTEST_SKIP() << "too slow here";
+  for (const DType dtype : kFloatTypes) {
+    const Spec spec = MakeSpec(dtype, Vanilla{}, 3, 100, 90);
+    const int32_t keys = 1 << 12;
+    OwnedProblem many(spec, {390}, {keys});
+    many.Randomize(random_);
+    Run(many);
+    OwnedProblem few(spec, {200}, {keys});
+    for (int64_t i = 0; i < few.query.size(); ++i) few.query.Set(i, many.query.Get(i));
+    for (int64_t i = 0; i < few.key.size(); ++i) few.key.Set(i, many.key.Get(i));
+    for (int64_t i = 0; i < few.value.size(); ++i) few.value.Set(i, many.value.Get(i));
+    Run(few);
+    for (int64_t i = 0; i < few.output.size(); ++i) {
+      ASSERT_EQ(few.output.Get(i), many.output.Get(i)) << NameOf(dtype) << " at " << i;
+    }
+  }
+}
+
 TEST_P(VanillaTest, NotANumberStaysInItsSequence) {
   for (const double poison : {NAN, INFINITY}) {
     OwnedProblem problem(MakeSpec(DType::kFloat32, Vanilla{}, 2, 16, 16), {20, 30, 10},
