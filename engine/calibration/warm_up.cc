@@ -114,7 +114,10 @@ absl::Status RunAndMeasure(Device& device, const ModelPtr& model, const Budget& 
                            ModelRegistry& models) {
   std::vector<encoder::CostSample> samples;
   if (auto status = RunFurther(device, model, budget, &samples); !status.ok()) return status;
-  if (const auto costs = encoder::FitCosts(samples)) models.SetCosts(model->generation, *costs);
+  const encoder::CostModel assumed = encoder::AssumedCosts(model->info, device.info().threads);
+  if (const auto costs = encoder::FitCosts(samples, assumed)) {
+    models.SetCosts(model->generation, *costs);
+  }
   return absl::OkStatus();
 }
 

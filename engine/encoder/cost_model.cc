@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "engine/attention/cast_layout.h"
 
@@ -10,6 +12,7 @@ namespace castor::encoder {
 namespace {
 
 double& At(CostTerms& terms, CostTerm term) { return terms[static_cast<size_t>(term)]; }
+double At(const CostTerms& terms, CostTerm term) { return terms[static_cast<size_t>(term)]; }
 
 double PartOf(const CostTerms& terms, const CostTerms& prices, CostTerm term) {
   const auto t = static_cast<size_t>(term);
@@ -73,14 +76,29 @@ double CostModel::pairs_us(const CostTerms& terms) const {
   return PartOf(terms, prices, CostTerm::kPairs);
 }
 
-std::optional<CostModel> FitCosts(std::span<const CostSample> samples) {
+std::optional<CostModel> FitCosts(std::span<const CostSample> samples, const CostModel& assumed) {
+  // What an expectation counts beside a run: about as much as a run in which pairs take a sixth.
+  constexpr double kExpectation = 0.15;
   if (samples.size() < kCostTerms) return std::nullopt;
-  return CostModel{.prices = FitRelative(samples), .measured = true};
+  const double ratio = At(assumed.prices, CostTerm::kPairs) / At(assumed.prices, CostTerm::kTokens);
+  std::vector<CostSample> fitted(samples.begin(), samples.end());
+  for (CostSample& sample : fitted) {
+    At(sample.terms, CostTerm::kTokens) +=
+        ratio * std::exchange(At(sample.terms, CostTerm::kPairs), 0);
+  }
+  const double expected = ratio * At(FitRelative<kCostTerms>(fitted), CostTerm::kTokens);
+  fitted.assign(samples.begin(), samples.end());
+  if (expected > 0) {
+    CostSample pairs = {.us = expected, .weight = kExpectation};
+    At(pairs.terms, CostTerm::kPairs) = 1;
+    fitted.push_back(pairs);
+  }
+  return CostModel{.prices = FitRelative<kCostTerms>(fitted), .measured = true};
 }
 
 CostModel AssumedCosts(const ModelInfo& info, int workers) {
   constexpr double kPerMicrosecond = 20e3;  // multiply-adds of one core
-  constexpr double kScore = 64;             // of a pair of tokens, beside its products
+  constexpr double kScore = 16;             // of a pair of tokens, beside its products
   constexpr double kLaunchTokens = 8;       // what reading the weights takes, in tokens
   const double speed = kPerMicrosecond * std::max(1, workers);
   const auto hidden = static_cast<double>(info.hidden_size);

@@ -40,8 +40,11 @@ struct CostModel {
   double pairs_us(const CostTerms& terms) const;  // of the model's own attention
 };
 
-// Prices fitted to runs of the model; nullopt if there are too few to tell the terms apart.
-std::optional<CostModel> FitCosts(std::span<const CostSample> samples);
+// Prices fitted to runs of the model; nullopt if there are too few to tell the terms apart. In the
+// short runs of a start, pairs take less time than runs vary by, and a long text is nothing but
+// pairs. So a pair is expected to cost as many tokens as it does in `assumed`, and runs correct
+// that by as much as they say about it.
+std::optional<CostModel> FitCosts(std::span<const CostSample> samples, const CostModel& assumed);
 
 // Prices for a model that was never measured, from its size and an assumed speed of `workers`.
 CostModel AssumedCosts(const ModelInfo& info, int workers);
