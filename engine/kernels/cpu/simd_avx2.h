@@ -26,6 +26,8 @@ struct Avx2 {
   static Vec MultiplyAdd(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
   // The greater one; `b` where one of them is NaN.
   static Vec Max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
+  // The lesser one, likewise.
+  static Vec Min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
   // 0 where of < least, else x.
   static Vec ZeroBelow(Vec x, Vec of, Vec least) {
     return _mm256_andnot_ps(_mm256_cmp_ps(of, least, _CMP_LT_OQ), x);

@@ -24,6 +24,7 @@ struct Avx512 {
   static Vec Divide(Vec a, Vec b) { return _mm512_div_ps(a, b); }
   static Vec MultiplyAdd(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
   static Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
+  static Vec Min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
   static Vec ZeroBelow(Vec x, Vec of, Vec least) {
     return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(of, least, _CMP_NLT_UQ), x);
   }

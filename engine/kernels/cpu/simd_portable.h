@@ -50,6 +50,9 @@ struct Portable {
   static Vec Max(Vec a, Vec b) {
     return Make([&](int i) { return a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]; });
   }
+  static Vec Min(Vec a, Vec b) {
+    return Make([&](int i) { return a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]; });
+  }
   static Vec ZeroBelow(Vec x, Vec of, Vec least) {
     return Make([&](int i) { return of.lane[i] < least.lane[i] ? 0.0f : x.lane[i]; });
   }
