@@ -1,5 +1,7 @@
 // Sentences per second through a castor-server on this machine: eight concurrent requests of eight
-// texts each, as concurrent clients send them, or --clients=N of --texts-per-request=N.
+// texts each, as concurrent clients send them, or --clients=N of --texts-per-request=N. Also the
+// median time of a call, and of what it takes beside the device's computing: sockets, tokenizing
+// and waiting.
 //
 // Needs --server=HOST:PORT and --texts=FILE (one text per line) besides Google Benchmark's own
 // flags. tests/bench/run.sh starts the server and compares with sentence-transformers on the same
@@ -9,8 +11,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstddef>
 #include <fstream>
+#include <functional>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "castor/v1/encoder.pb.h"
@@ -21,6 +28,8 @@
 
 namespace castor::bench {
 namespace {
+
+using std::chrono::steady_clock;
 
 constexpr char kEncode[] = "/castor.v1.EncoderService/Encode";
 
@@ -40,16 +49,46 @@ std::vector<grpc::ByteBuffer> ReadRequests(const std::string& path, size_t texts
   return requests;
 }
 
+double MedianOf(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return values.empty() ? 0 : *middle;
+}
+
+// The times of calls, in milliseconds. Any thread.
+class CallTimes {
+ public:
+  void Note(double whole_ms, double compute_ms) {
+    const std::lock_guard lock(mu_);
+    whole_.push_back(whole_ms);
+    beside_.push_back(whole_ms - compute_ms);
+  }
+
+  void Report(benchmark::State& state) const {
+    state.counters["p50_ms"] = MedianOf(whole_);
+    state.counters["p50_beside_compute_ms"] = MedianOf(beside_);
+  }
+
+ private:
+  std::mutex mu_;
+  std::vector<double> whole_;
+  std::vector<double> beside_;
+};
+
 void Encode(benchmark::State& state, WireClient& client, int clients,
             const std::vector<grpc::ByteBuffer>& requests) {
   std::atomic<int64_t> tokens = 0;
   std::atomic<int64_t> padded = 0;
+  CallTimes times;
   for (auto _ : state) {
     Pump(clients).Run(static_cast<int>(requests.size()), [&](int i, std::function<void()> done) {
-      client.Call(kEncode, requests[i], [&, done = std::move(done)](grpc::ByteBuffer bytes) {
+      const auto start = steady_clock::now();
+      client.Call(kEncode, requests[i], [&, start, done = std::move(done)](grpc::ByteBuffer bytes) {
+        const std::chrono::duration<double, std::milli> whole = steady_clock::now() - start;
         const auto response = Parse<v1::EncodeResponse>(bytes);
         for (int64_t count : response.token_counts()) tokens += count;
         padded += response.batch().padded_tokens();
+        times.Note(whole.count(), response.timing().compute_us() * 1e-3);
         done();
       });
     });
@@ -57,6 +96,7 @@ void Encode(benchmark::State& state, WireClient& client, int clients,
   state.counters["tokens/s"] =
       benchmark::Counter(static_cast<double>(tokens), benchmark::Counter::kIsRate);
   state.counters["padded_tokens"] = static_cast<double>(padded);
+  times.Report(state);
 }
 
 }  // namespace

@@ -97,28 +97,25 @@ class Castor:
         return subprocess.run([BUILD / "client/castor", *arguments, "--server", self.address],
                               capture_output=True, text=True)
 
-    def _tokens(self, clients, seconds):
+    def _calls(self, texts, clients, texts_per_request, seconds):
         out = self.work / "encoding.json"
         subprocess.run([BUILD / "tests/bench/encoding_bench", f"--server={self.address}",
-                        f"--texts={TEXTS}", f"--clients={clients}", "--texts-per-request=64",
+                        f"--texts={texts}", f"--clients={clients}",
+                        f"--texts-per-request={texts_per_request}",
                         f"--benchmark_min_time={seconds}", f"--benchmark_out={out}"],
                        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         return json.loads(out.read_text())["benchmarks"][0]
 
     def round(self, seconds):
-        one, four = self._tokens(1, seconds), self._tokens(4, seconds)
-        out = self.work / "one.json"
-        subprocess.run([BUILD / "client/load/castor-load", "run", "-s", self.address, "--texts",
-                        self.one, "--arrivals", "closed", "--callers", "1", "--max-in-flight", "0",
-                        "-d", f"{seconds:g}s", "--warm-up", "500ms", "--json", out],
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        latency = json.loads(out.read_text())["summary"]["total"]["service"]["p50_ms"]
+        one, four = self._calls(TEXTS, 1, 64, seconds), self._calls(TEXTS, 4, 64, seconds)
+        short = self._calls(self.one, 1, 1, seconds)
         bench = subprocess.run(
             [BUILD / "tests/bench/encoder_bench", f"--model={MODEL}", f"--texts={self.one}",
              f"--dtype={self.flag}", "--benchmark_filter=encode/8",
              f"--benchmark_min_time={seconds / 2}", "--benchmark_format=json"],
             check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
-        return {"tokens_per_s": one["tokens/s"], "four": four["tokens/s"], "grpc_ms": latency,
+        return {"tokens_per_s": one["tokens/s"], "four": four["tokens/s"],
+                "grpc_ms": short["p50_ms"], "beside_ms": short["p50_beside_compute_ms"],
                 "p50_ms": json.loads(bench)["benchmarks"][0]["real_time"], "batch": 64,
                 "padded": one["padded_tokens"] / one["tokens/s"]}
 
@@ -197,7 +194,7 @@ def ratios(contenders, rounds):
         def of(best, key, pick):
             return [r[key] / pick(rounds[p][i][key] for p in peers) for i, r in enumerate(mine)]
         speed, latency = of(peers, "tokens_per_s", max), of(peers, "p50_ms", min)
-        extra = [r["grpc_ms"] - r["p50_ms"] for r in mine]
+        extra = [r["beside_ms"] for r in mine]
         four = [r["four"] / r["tokens_per_s"] for r in mine]
         lines.append(
             f"| {castor.dtype} | {median(speed):.2f} ({min(speed):.2f} to {max(speed):.2f}) | "
