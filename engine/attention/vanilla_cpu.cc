@@ -144,7 +144,7 @@ bool Shares(const Spec& spec, int64_t queries) {
 
 // Floats of keys and values that are packed at a time: what stays in the last cache, and has tiles
 // for all workers. A single head may need more.
-int64_t SharedFloats() { return (int64_t{1} << 20) * ParallelWorkers(); }
+int64_t SharedFloats() { return (int64_t{1} << 21) * ParallelWorkers(); }
 
 // One scratch area per worker, whatever the sequences' lengths, and what tiles share.
 template <const FlashKernel& kKernel>

@@ -115,6 +115,7 @@ class Flash {
     const int64_t queries = query_end_ - query_begin_;
     const FlashRange range = FlashKeys(shape_, head_.keys, query_begin_, query_end_);
     if (key_begin == range.begin) {
+      if (head_.packed == nullptr) PrefetchKeys<E>(key_begin, key_end);
       Panels::For(queries, [&](auto vectors, int64_t lane) {
         LoadPanel<decltype(vectors)::N, E>(lane, queries - lane);
       });
@@ -160,17 +161,31 @@ class Flash {
         {keys + count * shape_.head_dim, count, shape_.value_dim, V::kRows[Panels::kMaxVectors]}};
   }
 
+  // What a short sequence would wait for, at the beginning: its rows lie a token apart, where the
+  // processor's own prefetcher does not see them coming.
+  template <typename E>
+  void PrefetchKeys(int64_t key_begin, int64_t key_end) const {
+    const int64_t end = key_end - key_begin < kKeyBlock ? key_end : key_begin + kKeyBlock;
+    for (int64_t j = key_begin; j < end; ++j) {
+      PrefetchRow<V>(RowOf<E>(head_.key, head_.key_stride, j), shape_.head_dim);
+    }
+  }
+
+  template <typename E>
+  static const typename E::Bits* RowOf(const void* rows, int64_t stride, int64_t j) {
+    return static_cast<const typename E::Bits*>(rows) + j * stride;
+  }
+
   template <typename E>
   void LoadBlock(const Block& block) {
-    const auto row = [&block](const void* rows, int64_t stride, int64_t j) {
-      return static_cast<const typename E::Bits*>(rows) + (block.begin + j) * stride;
-    };
     for (int64_t j = 0; j < block.count; ++j) {
-      LoadRow<V, E>(row(head_.key, head_.key_stride, j), shape_.head_dim,
+      PrefetchRow<V>(RowOf<E>(head_.value, head_.value_stride, block.begin + j), shape_.value_dim);
+      LoadRow<V, E>(RowOf<E>(head_.key, head_.key_stride, block.begin + j), shape_.head_dim,
                     block.keys + j * shape_.head_dim);
     }
     for (int64_t j = 0; j < block.count; ++j) {
-      LoadRow<V, E>(row(head_.value, head_.value_stride, j), shape_.value_dim, scratch_.row);
+      LoadRow<V, E>(RowOf<E>(head_.value, head_.value_stride, block.begin + j), shape_.value_dim,
+                    scratch_.row);
       block.values.SetRow(j, scratch_.row);
     }
   }

@@ -140,9 +140,11 @@ struct Int8Steps {
     const Vec inverse = V::Broadcast(1 / scale);
     const Vec offset = V::Broadcast(static_cast<float>(zero));
     ForColumns<V>(in, [&](int64_t e, int64_t count) {
-      const Vec at = V::MultiplyAdd(Elements<V, Float32>::Load(x + e, count), inverse, offset);
+      const Vec at = V::Max(
+          V::MultiplyAdd(Elements<V, Float32>::Load(x + e, count), inverse, offset), V::Zero());
+      if (count == V::kLanes) return I::StoreBytes(quantized + e, at);
       alignas(64) uint8_t bytes[V::kLanes];
-      I::StoreBytes(bytes, V::Max(at, V::Zero()));
+      I::StoreBytes(bytes, at);
       std::memcpy(quantized + e, bytes, static_cast<size_t>(count));
     });
     for (int64_t e = in; e % 4 != 0; ++e) quantized[e] = 0;

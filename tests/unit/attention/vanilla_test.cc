@@ -205,7 +205,7 @@ TEST_P(VanillaTest, TilesThatShareKeysMatchTheReference) {
 TEST_P(VanillaTest, SharedKeysChangeNoByte) {
   if (kSanitized) GTEST_SKIP() << "too slow here";
   for (const DType dtype : kFloatTypes) {
-    const Spec spec = MakeSpec(dtype, Vanilla{}, 3, 100, 90);
+    const Spec spec = MakeSpec(dtype, Vanilla{}, 6, 100, 90);
     const int32_t keys = 1 << 12;
     OwnedProblem many(spec, {390}, {keys});
     many.Randomize(random_);
