@@ -220,7 +220,7 @@ class Launch {
       size_t count = 0;
       for (; count < heads.size(); ++count) {
         const int64_t more = PackedFloats(heads[count]);
-        if (count > 0 && floats + more > SharedFloats()) break;
+        if (count > 0 && more > SharedFloats() - floats) break;
         floats += more;
       }
       if (floats > capacity) {

@@ -54,7 +54,8 @@ class Server:
         self.process = subprocess.Popen(
             [BUILD / "server/castor-server", "--listen", self.address, "--metrics-listen", "off",
              "--device", "cpu", "--cpu-threads", str(threads), "--cost-model-budget", "0s",
-             "--model", f"encoder={model}", "--max-request-time", "3600s"],
+             "--model", f"encoder={model}", "--max-request-time", "3600s",
+             "--max-message-bytes", "1GiB"],
             stdout=subprocess.DEVNULL, stderr=log.open("w"))
         for _ in range(1200):
             if self.castor("models").returncode == 0:
