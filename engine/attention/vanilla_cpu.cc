@@ -182,7 +182,8 @@ class Launch {
         AppendTiles(spec_, sequence, &tiles);
         continue;
       }
-      for (int64_t head = 0; head < spec_.heads; ++head) shared.push_back({&sequence, head});
+      for (int64_t head = 0; head < spec_.heads; ++head)
+        shared.push_back({&sequence, HeadOf(spec_, sequence, head)});
     }
     if (absl::Status status = RunTiles(tiles); !status.ok()) return status;
     return RunShared(shared);
@@ -192,8 +193,7 @@ class Launch {
   // A head of one sequence, whose tiles share its keys and values.
   struct SharedHead {
     const Sequence* sequence;
-    int64_t head;
-    FlashHead flash = {};
+    FlashHead flash;
   };
 
   // Tiles that pack for themselves. Neighbouring tasks are heads of the same tokens, which share
@@ -230,7 +230,6 @@ class Launch {
       }
       float* area = packed.get();
       for (SharedHead& head : heads.first(count)) {
-        head.flash = HeadOf(spec_, *head.sequence, head.head);
         head.flash.packed = area;
         area += PackedFloats(head);
       }
@@ -263,7 +262,7 @@ class Launch {
                          const auto& [head, begin] = parts[task];
                          kKernel.pack(shape_, head->flash, begin,
                                       std::min(begin + task_keys, head->sequence->keys),
-                                      head->flash.packed, ScratchOf(worker));
+                                      ScratchOf(worker));
                        });
   }
 

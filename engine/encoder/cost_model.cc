@@ -77,7 +77,7 @@ double CostModel::pairs_us(const CostTerms& terms) const {
 }
 
 std::optional<CostModel> FitCosts(std::span<const CostSample> samples, const CostModel& assumed) {
-  // What an expectation counts beside a run: about as much as a run in which pairs take a sixth.
+  // What an expectation counts beside a run: about as much as a run in which pairs take a seventh.
   constexpr double kExpectation = 0.15;
   if (samples.size() < kCostTerms) return std::nullopt;
   const double ratio = At(assumed.prices, CostTerm::kPairs) / At(assumed.prices, CostTerm::kTokens);

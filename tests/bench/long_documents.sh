@@ -7,7 +7,7 @@
 # The models are of base size, made here with random weights: what they take is true, what they
 # answer means nothing, and so these figures say nothing about how well clustered attention serves
 # a trained model (tests/bench/fidelity.sh does). Needs the Release build of tests/run.sh. 8,192
-# tokens take about 15 minutes for both models; 32,768 two hours.
+# tokens take about half an hour for both models; 32,768 two hours.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

@@ -20,7 +20,7 @@ class CastOver {
   }
 
   static void PackSurrogates(const CastShape& shape, const void* surrogates, float* packed) {
-    ForElement(shape, [&](auto element) {
+    ForElement<V>(shape.element, [&](auto element) {
       CastCombine<V>::template PackSurrogates<decltype(element)>(shape, surrogates, packed);
     });
   }
@@ -28,7 +28,7 @@ class CastOver {
   static void Affinities(const CastShape& shape, const CastSequence& sequence, int64_t head_begin,
                          int64_t head_end, int64_t begin, int64_t end, float* affinities,
                          int64_t stride, float* scratch) {
-    ForElement(shape, [&](auto element) {
+    ForElement<V>(shape.element, [&](auto element) {
       CastCombine<V>(shape, sequence, scratch)
           .template Affinities<decltype(element)>(head_begin, head_end, begin, end, affinities,
                                                   stride);
@@ -38,7 +38,7 @@ class CastOver {
   static void Inside(const CastShape& shape, const CastSequence& sequence,
                      const CastCluster& cluster, int64_t begin, int64_t end, int64_t key_begin,
                      int64_t key_end, float* inside, float* summary, float* scratch) {
-    ForElement(shape, [&](auto element) {
+    ForElement<V>(shape.element, [&](auto element) {
       CastInside<V>(shape, sequence, cluster, scratch)
           .template Run<decltype(element)>(begin, end, key_begin, key_end, inside, summary);
     });
@@ -47,7 +47,7 @@ class CastOver {
   static void Combine(const CastShape& shape, const CastSequence& sequence, int64_t head,
                       const float* summaries, const CastOwnClusters& own, int64_t begin,
                       int64_t end, float* scratch) {
-    ForElement(shape, [&](auto element) {
+    ForElement<V>(shape.element, [&](auto element) {
       CastCombine<V>(shape, sequence, scratch)
           .template Combine<decltype(element)>(head, summaries, own, begin, end);
     });
@@ -55,19 +55,6 @@ class CastOver {
 
   static constexpr CastKernel Kernel(const char* backend, bool (*runs_here)()) {
     return {backend, runs_here, &ScratchFloats, &PackSurrogates, &Affinities, &Inside, &Combine};
-  }
-
- private:
-  template <typename F>
-  static void ForElement(const CastShape& shape, F f) {
-    switch (shape.element) {
-      case Element::kFloat32:
-        return f(Float32{});
-      case Element::kFloat16:
-        return f(Float16{});
-      case Element::kBFloat16:
-        return f(BFloat16{});
-    }
   }
 };
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "engine/kernels/element.h"
+
 namespace castor::kernels {
 
 struct Float32 {
@@ -16,6 +18,19 @@ struct Float16 {
 struct BFloat16 {
   using Bits = uint16_t;
 };
+
+// Calls f(E{}) with the type of the elements. V: for whose vectors f is.
+template <typename V, typename F>
+void ForElement(Element element, F f) {
+  switch (element) {
+    case Element::kFloat32:
+      return f(Float32{});
+    case Element::kFloat16:
+      return f(Float16{});
+    case Element::kBFloat16:
+      return f(BFloat16{});
+  }
+}
 
 template <typename V, typename E>
 struct Elements;

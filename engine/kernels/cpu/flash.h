@@ -47,8 +47,8 @@ struct FlashHead {
   int64_t output_stride = 0;
   int64_t keys = 0;  // >= 1
 
-  // What FlashKernel::pack made of all keys and values, which are then read here; null: each tile
-  // packs for itself.
+  // FlashPackedFloats of memory for FlashKernel::pack, where tiles then read all keys and values;
+  // null: each tile packs for itself.
   float* packed = nullptr;
 
   // Added to the scaled score of query i and key j, see attention::PositionBias.
@@ -94,11 +94,11 @@ struct FlashKernel {
   // Floats of scratch that `run` needs for tiles of this shape. Scratch is 64-byte aligned.
   int64_t (*scratch_floats)(const FlashShape& shape);
 
-  // Blocks of keys and values, in float32 and in the order in which tiles read them, for tiles that
-  // share them: [key_begin, key_end) of one head, from a multiple of kFlashKeyBlock to another or
-  // to the last key. `packed` holds FlashPackedFloats. The scratch area is as `run` has it.
+  // Fills the head's `packed` with blocks of keys and values, in float32 and in the order in which
+  // tiles read them: [key_begin, key_end), from a multiple of kFlashKeyBlock to another or to the
+  // last key. The scratch area is as `run` has it.
   void (*pack)(const FlashShape& shape, const FlashHead& head, int64_t key_begin, int64_t key_end,
-               float* packed, float* scratch);
+               float* scratch);
 
   // A part of the work on output rows [query_begin, query_end), at most kFlashTileQueries of them:
   // lets them attend to keys [key_begin, key_end). A tile begins where FlashKeys does, goes on

@@ -24,11 +24,11 @@ class Flash {
   }
 
   static void Pack(const FlashShape& shape, const FlashHead& head, int64_t key_begin,
-                   int64_t key_end, float* packed, float* scratch) {
+                   int64_t key_end, float* scratch) {
     Flash flash(shape, head, 0, kFlashTileQueries, scratch);
-    ForElement(shape.element, [&](auto element) {
+    ForElement<V>(shape.element, [&](auto element) {
       for (int64_t begin = key_begin; begin < key_end; begin += kKeyBlock) {
-        flash.template LoadBlock<decltype(element)>(flash.PackedBlock(packed, begin));
+        flash.template LoadBlock<decltype(element)>(flash.PackedBlock(begin));
       }
     });
   }
@@ -36,8 +36,8 @@ class Flash {
   static void Run(const FlashShape& shape, const FlashHead& head, int64_t query_begin,
                   int64_t query_end, int64_t key_begin, int64_t key_end, float* scratch) {
     Flash flash(shape, head, query_begin, query_end, scratch);
-    ForElement(shape.element,
-               [&](auto element) { flash.template Run<decltype(element)>(key_begin, key_end); });
+    ForElement<V>(shape.element,
+                  [&](auto element) { flash.template Run<decltype(element)>(key_begin, key_end); });
   }
 
  private:
@@ -89,19 +89,6 @@ class Flash {
         bias_scale_(kLog2E / static_cast<double>(softmax_.exponent_scale)),
         slope_(static_cast<float>(static_cast<double>(head.slope) * bias_scale_)) {}
 
-  // Calls f(E{}) with the type of the elements.
-  template <typename F>
-  static void ForElement(Element element, F f) {
-    switch (element) {
-      case Element::kFloat32:
-        return f(Float32{});
-      case Element::kFloat16:
-        return f(Float16{});
-      case Element::kBFloat16:
-        return f(BFloat16{});
-    }
-  }
-
   // Keys and values as the products read them.
   struct Block {
     int64_t begin;  // the first key
@@ -128,9 +115,8 @@ class Flash {
       // Blocks end at multiples of their size, wherever the first key is.
       count = kKeyBlock - begin % kKeyBlock;
       if (key_end - begin < count) count = key_end - begin;
-      const Block block = head_.packed != nullptr
-                              ? PackedBlock(head_.packed, begin - begin % kKeyBlock)
-                              : ScratchBlock(begin, count);
+      const Block block = head_.packed != nullptr ? PackedBlock(begin - begin % kKeyBlock)
+                                                  : ScratchBlock(begin, count);
       if (head_.packed == nullptr) LoadBlock<E>(block);
       Panels::For(queries, [&](auto vectors, int64_t lane) {
         AttendPanel<decltype(vectors)::N>(lane, block, begin, count);
@@ -151,9 +137,9 @@ class Flash {
   }
 
   // The block from key `begin` on in what Pack makes.
-  Block PackedBlock(float* packed, int64_t begin) const {
+  Block PackedBlock(int64_t begin) const {
     const int64_t count = head_.keys - begin < kKeyBlock ? head_.keys - begin : kKeyBlock;
-    float* const keys = packed + begin * (shape_.head_dim + shape_.value_dim);
+    float* const keys = head_.packed + begin * (shape_.head_dim + shape_.value_dim);
     return {
         begin,
         count,

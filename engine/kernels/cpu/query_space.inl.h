@@ -29,13 +29,13 @@ class QuerySpace {
   }
 
   static void Measure(const QueryClustering& head, float* scratch) {
-    ForElement(head, [&](auto element) {
+    ForElement<V>(head.element, [&](auto element) {
       MeasureAs<decltype(element)>(head, MeasureScratch(scratch, head.head_dim));
     });
   }
 
   static void Draw(const QueryClustering& head, int64_t query, int64_t cluster) {
-    ForElement(head, [&](auto element) {
+    ForElement<V>(head.element, [&](auto element) {
       using E = decltype(element);
       LoadRow<V, E>(QueryRow<E>(head, query), head.head_dim, head.means + cluster * head.head_dim);
     });
@@ -52,7 +52,7 @@ class QuerySpace {
   static int64_t Assign(const QueryClustering& head, int64_t begin, int64_t end, float* scratch) {
     const Scratch area(scratch, head.head_dim);
     int64_t moved = 0;
-    ForElement(head, [&](auto element) {
+    ForElement<V>(head.element, [&](auto element) {
       for (int64_t i = begin; i < end; i += Panels::kMaxWidth) {
         const int64_t left = end - i;
         const int64_t count = left < Panels::kMaxWidth ? left : Panels::kMaxWidth;
@@ -65,7 +65,7 @@ class QuerySpace {
   }
 
   static void Add(const QueryClustering& head, int64_t begin, int64_t end) {
-    ForElement(head, [&](auto element) {
+    ForElement<V>(head.element, [&](auto element) {
       using E = decltype(element);
       for (int64_t i = begin; i < end; ++i) {
         const int64_t next = i + kAhead < head.count ? i + kAhead : head.count - 1;
@@ -110,18 +110,6 @@ class QuerySpace {
     float* const panel;   // [head_dim, W]: queries
     float* const scores;  // [centroids of a block, W]
   };
-
-  template <typename F>
-  static void ForElement(const QueryClustering& head, F f) {
-    switch (head.element) {
-      case Element::kFloat32:
-        return f(Float32());
-      case Element::kFloat16:
-        return f(Float16());
-      case Element::kBFloat16:
-        return f(BFloat16());
-    }
-  }
 
   template <typename E>
   static const typename E::Bits* QueryRow(const QueryClustering& head, int64_t i) {

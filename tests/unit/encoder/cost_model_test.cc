@@ -69,9 +69,9 @@ TEST(EncoderCostTest, AFewRunsTellThePrices) {
   EXPECT_NEAR(us / TimeOf(other, truth), 1, 0.02);
 }
 
-// What a start runs takes a few per cent more or less each time, and of a model of base size it
-// runs no text of more than 64 tokens. Once a document of 8,192 was refused for the 1,400 s that it
-// would take; it took 25.
+// What a start runs may take half as long again, and of a model of base size it runs no text of
+// more than 64 tokens. Once a document of 8,192 was refused for the 1,400 s that it would take; it
+// took 26.
 TEST(EncoderCostTest, ShortRunsThatVaryDoNotMisjudgeALongText) {
   const CostTerms truth = {2'000, 30, 1'200, 240};
   const CostModel assumed = {.prices = {16'000, 14, 2'100, 520}};
