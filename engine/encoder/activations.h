@@ -23,9 +23,22 @@ struct RowBytes {
   }
 };
 
+// Of heads that go by some at a time (self_attention.h): all of them while that is little, else as
+// many as `most` lets, but a grain at least.
+struct HeadBytes {
+  attention::Count all = 0;    // a token's
+  attention::Count grain = 0;  // of these, in the fewest heads that go together
+  int64_t most = 0;            // however many tokens there are
+
+  attention::Count Of(int64_t tokens) const {
+    return std::min(all * tokens, std::max(attention::Count(most), grain * tokens));
+  }
+};
+
 struct BodyActivations {
   RowBytes rows = {};          // from the first layer until the head has read them
   RowBytes layers = {};        // besides, while the layers run
+  HeadBytes qkv = {};          // the same: queries, keys and values
   attention::Count batch = 0;  // once, however many rows there are
 };
 
@@ -59,13 +72,14 @@ struct Activations {
   HeadActivations head = {};
   RowBytes indices = {};  // what a batch brings: ids, positions, offsets
 
-  // Of a request's rows, and so many spans of pooled ones. In a batch this adds up; batch() does
-  // not.
+  // Of a request's rows, and so many spans of pooled ones. In a batch this adds up to no less than
+  // the batch takes; batch() is there once.
   attention::Count Of(int64_t tokens, int64_t sequences, EncodeOutput output,
                       int64_t spans = 0) const {
     const RowBytes& read_out = spans > 0 ? head.spans : head.Of(output);
     const auto of = [&](const RowBytes& bytes) { return bytes.Of(tokens, sequences, spans); };
-    return of(indices) + of(body.rows) + std::max(of(body.layers), of(read_out));
+    const attention::Count layers = of(body.layers) + body.qkv.Of(tokens);
+    return of(indices) + of(body.rows) + std::max(layers, of(read_out));
   }
 
   attention::Count batch() const { return std::max(body.batch, head.batch); }

@@ -1,13 +1,10 @@
 #include "engine/encoder/layers.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 
 #include <algorithm>
 #include <utility>
 #include <vector>
-
-#include "engine/encoder/row_probe.h"
 
 namespace castor::encoder {
 
@@ -69,28 +66,6 @@ at::Tensor TokenRows(const at::Tensor& table, const BodyInputs& in) {
 
 DType TypeOf(const at::Tensor& rows) {
   return rows.scalar_type() == at::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
-}
-
-absl::StatusOr<at::Tensor> SelfAttention(const at::Tensor& qkv, const attention::Spec& spec,
-                                         const BodyInputs& in, const attention::CastInputs& cast) {
-  const int64_t stride = qkv.size(1);
-  const int64_t hidden = stride / 3;
-  at::Tensor output = at::empty({qkv.size(0), hidden}, qkv.options());
-  const auto* base = static_cast<const std::byte*>(qkv.const_data_ptr());
-  const int64_t part = hidden * static_cast<int64_t>(qkv.element_size());  // bytes
-  attention::Problem problem;
-  problem.query = base;
-  problem.key = base + part;
-  problem.value = base + 2 * part;
-  problem.output = static_cast<std::byte*>(output.mutable_data_ptr());
-  problem.query_stride = problem.key_stride = problem.value_stride = stride;
-  problem.output_stride = hidden;
-  problem.cu_seqlens_q = problem.cu_seqlens_k = in.packing.cu_seqlens;
-  problem.cast = cast;
-  if (absl::Status status = in.attention(spec, problem, in.control); !status.ok()) return status;
-  absl::Status probed = in.probe.Add(spec, qkv, output, in.attention, in.control);
-  if (!probed.ok()) return probed;
-  return output;
 }
 
 }  // namespace castor::encoder

@@ -8,7 +8,6 @@
 #include <span>
 #include <string>
 
-#include "absl/status/statusor.h"
 #include "engine/encoder/activation.h"
 #include "engine/encoder/body.h"
 #include "engine/encoder/layer_norm.h"
@@ -41,12 +40,5 @@ at::Tensor TokenRows(const at::Tensor& table, const BodyInputs& in);
 
 // float32 or bfloat16: what weights, and so rows, are served in.
 DType TypeOf(const at::Tensor& rows);
-
-// Attention of every sequence over itself, as `spec` says. `qkv` is [tokens, 3 * hidden] in its
-// dtype: queries, keys, values side by side. `cast` is what the layer has besides, if the spec's
-// kernel is Cast. Returns [tokens, hidden].
-absl::StatusOr<at::Tensor> SelfAttention(const at::Tensor& qkv, const attention::Spec& spec,
-                                         const BodyInputs& in,
-                                         const attention::CastInputs& cast = {});
 
 }  // namespace castor::encoder

@@ -1,5 +1,6 @@
 #include "engine/encoder/linear.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 
@@ -175,26 +176,28 @@ int64_t Linear::scratch_bytes_of_row() const {
          static_cast<int64_t>(sizeof(RowScale));
 }
 
-at::Tensor Linear::operator()(const at::Tensor& x, std::optional<Activation> activation) const {
-  if (kernel_ == nullptr) {
-    at::Tensor y = at::linear(x, weight_, bias_);
-    return activation.has_value() ? Activate(*activation, std::move(y)) : y;
-  }
-  const at::Tensor from = x.stride(1) == 1 ? x : x.contiguous();
-  at::Tensor y = at::empty({x.size(0), out_}, x.options());
-  const kernels::PackedMatrix matrix{
+kernels::PackedMatrix Linear::Matrix(const Columns& columns) const {
+  return {
       .in = in_,
-      .out = out_,
-      .panels = packed_.get(),
-      .bias = bias_.defined() ? bias_.const_data_ptr<float>() : nullptr,
-      .scales = scales_.get(),
-      .sums = sums_.get(),
+      .out = columns.count,
+      .panels = packed_.get() + kernel_->packed_words(in_, columns.first),
+      .bias = bias_.defined() ? bias_.const_data_ptr<float>() + columns.first : nullptr,
+      .scales = scales_ == nullptr ? nullptr : scales_.get() + columns.first,
+      .sums = sums_ == nullptr ? nullptr : sums_.get() + columns.first,
   };
+}
+
+at::Tensor Linear::Product(const at::Tensor& x, std::span<const Columns> parts,
+                           kernels::Activation activation) const {
+  const at::Tensor from = x.stride(1) == 1 ? x : x.contiguous();
+  int64_t out = 0;
+  for (const Columns& columns : parts) out += columns.count;
+  at::Tensor y = at::empty({x.size(0), out}, x.options());
   kernels::LinearRows rows{.x = from.const_data_ptr(),
                            .x_stride = from.stride(0),
                            .x_scales = nullptr,
                            .y = y.mutable_data_ptr(),
-                           .y_stride = out_};
+                           .y_stride = out};
   KernelRows prepared{};
   if (kernel_->prepare != nullptr) {
     prepared = PrepareRows(*kernel_, from);
@@ -202,9 +205,32 @@ at::Tensor Linear::operator()(const at::Tensor& x, std::optional<Activation> act
     rows.x_stride = prepared.stride;
     rows.x_scales = prepared.scales.data();
   }
+  for (const Columns& columns : parts) {
+    Multiply(*kernel_, Matrix(columns), rows, x.size(0), activation);
+    rows.y = static_cast<char*>(rows.y) + columns.count * static_cast<int64_t>(y.element_size());
+  }
+  return y;
+}
+
+at::Tensor Linear::operator()(const at::Tensor& x, std::optional<Activation> activation) const {
+  if (kernel_ == nullptr) {
+    at::Tensor y = at::linear(x, weight_, bias_);
+    return activation.has_value() ? Activate(*activation, std::move(y)) : y;
+  }
   const std::optional<kernels::Activation> fused = FusedActivation(activation);
-  Multiply(*kernel_, matrix, rows, x.size(0), fused.value_or(kernels::Activation::kNone));
+  const Columns all = {.first = 0, .count = out_};
+  at::Tensor y = Product(x, {&all, 1}, fused.value_or(kernels::Activation::kNone));
   return fused.has_value() ? y : Activate(*activation, std::move(y));
+}
+
+at::Tensor Linear::Part(const at::Tensor& x, std::span<const Columns> parts) const {
+  if (kernel_ != nullptr) return Product(x, parts, kernels::Activation::kNone);
+  std::vector<at::Tensor> outputs;
+  for (const auto& [first, count] : parts) {
+    outputs.push_back(at::linear(x, weight_.narrow(0, first, count),
+                                 bias_.defined() ? bias_.narrow(0, first, count) : bias_));
+  }
+  return at::cat(outputs, 1);
 }
 
 }  // namespace castor::encoder

@@ -10,12 +10,19 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "engine/base/aligned.h"
 #include "engine/encoder/activation.h"
 #include "engine/kernels/cpu/linear.h"
 
 namespace castor::encoder {
+
+// Neighbouring outputs.
+struct Columns {
+  int64_t first = 0;
+  int64_t count = 0;
+};
 
 class Linear {
  public:
@@ -40,7 +47,17 @@ class Linear {
   at::Tensor operator()(const at::Tensor& x,
                         std::optional<Activation> activation = std::nullopt) const;
 
+  // Some of the outputs: those of each of `parts`, one part after another. The first of each is a
+  // multiple of column_grain().
+  at::Tensor Part(const at::Tensor& x, std::span<const Columns> parts) const;
+  int64_t column_grain() const { return kernel_ == nullptr ? 1 : kernel_->panel_width; }
+
  private:
+  // With a kernel. Columns of a packed matrix are one too.
+  kernels::PackedMatrix Matrix(const Columns& columns) const;
+  at::Tensor Product(const at::Tensor& x, std::span<const Columns> parts,
+                     kernels::Activation activation) const;
+
   int64_t in_ = 0;
   int64_t out_ = 0;
   const kernels::LinearKernel* kernel_ = nullptr;  // null: at::linear

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/encoder/self_attention.h"
+
 namespace castor::encoder {
 namespace {
 
@@ -76,13 +78,10 @@ absl::StatusOr<at::Tensor> PostNorm::Forward(const BodyInputs& in) const {
   }
   const attention::Spec attention = GlobalAttention(info_, TypeOf(weights_.words), in.batch.kernel);
   for (const Layer& layer : weights_.layers) {
-    absl::StatusOr<at::Tensor> qkv =
-        layer.qkv(*x, /*before=*/nullptr, rotation.has_value() ? &*rotation : nullptr, info_.heads,
-                  in.control);
-    if (!qkv.ok()) return qkv.status();
-    absl::StatusOr<at::Tensor> mixed = SelfAttention(*qkv, attention, in);
+    const Projection projection{.qkv = layer.qkv,
+                                .rotation = rotation.has_value() ? &*rotation : nullptr};
+    absl::StatusOr<at::Tensor> mixed = SelfAttention(projection, *x, attention, in);
     if (!mixed.ok()) return mixed.status();
-    qkv->reset();
     if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
     // The rest of the layer treats every row independently.
     const int64_t step = RowsAtOnce(layer, *x);
@@ -128,7 +127,6 @@ BodyActivations PostNorm::activations() const {
   const Count row = Count(info_.hidden) * element;
   const bool rotated = weights_.rope.has_value();
   const Count rotation = rotated ? RotationBytes(info_.hidden / info_.heads) : Count(0);
-  const Count attention_half = 4 * row;  // queries, keys, values and what attention returns
   // At most at a time in Finish: what attention returned, `y`, and what the MLP takes, its result
   // included, and that once more as it is normalised.
   const Count wides = row + layer.mlp.row_bytes(element);
@@ -136,12 +134,14 @@ BodyActivations PostNorm::activations() const {
   const Count step = layer.qkv.step_bytes(weights_.words, /*before=*/false, rotated);
   BodyActivations bytes{.rows = {.token = row}};
   if (!weights_.words.device().is_cpu()) {
+    const Count attention_half = 4 * row;  // queries, keys, values and what attention returns
     bytes.layers.token = rotation + std::max(attention_half + step, other_half);
     return bytes;
   }
-  // The other half goes in steps: of single width it has no more than the attention before.
-  bytes.layers.token = rotation + attention_half;
-  bytes.batch = std::max(kCpuRows * wides, step);
+  // What attention returns is there in both halves; the other one goes in steps.
+  bytes.layers.token = rotation + row;
+  bytes.qkv = QkvBytes(layer.qkv, weights_.words, /*cast=*/false);
+  bytes.batch = std::max(kCpuRows * (row + wides), step);
   return bytes;
 }
 

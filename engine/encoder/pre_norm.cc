@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/encoder/self_attention.h"
 #include "engine/encoder/sinusoids.h"
 #include "engine/encoder/surrogates.h"
 
@@ -123,13 +124,12 @@ absl::StatusOr<at::Tensor> PreNorm::Attend(const PreNormLayer& layer, const atte
                                            const at::Tensor& x, const Rotation* rotation,
                                            const BodyInputs& in) const {
   const LayerNorm* const norm = layer.attention_norm.has_value() ? &*layer.attention_norm : nullptr;
-  const absl::StatusOr<at::Tensor> qkv = layer.qkv(x, norm, rotation, info_.heads, in.control);
-  if (!qkv.ok()) return qkv;
-  if (!layer.surrogates.has_value()) return SelfAttention(*qkv, spec, in);
+  const Projection projection{.qkv = layer.qkv, .before = norm, .rotation = rotation};
+  if (!layer.surrogates.has_value()) return SelfAttention(projection, x, spec, in);
   const int64_t step = x.device().is_cpu() ? kPreNormCpuRows : x.size(0);
   const absl::StatusOr<at::Tensor> gates = layer.surrogates->Gates(x, *norm, step, in.control);
   if (!gates.ok()) return gates;
-  return SelfAttention(*qkv, spec, in, layer.surrogates->Inputs(*gates));
+  return SelfAttention(projection, x, spec, in, layer.surrogates->Inputs(*gates));
 }
 
 absl::StatusOr<PreNorm::Rotations> PreNorm::MakeRotations(const BodyInputs& in) const {
@@ -178,9 +178,7 @@ BodyActivations PreNorm::activations() const {
                                            : Count(0);
   const bool cast = layer.surrogates.has_value();
   const Count gate_step = cast ? layer.surrogates->row_bytes() : Count(0);
-  // Queries, keys, values, and beside them the normalised rows, then what attention returns; and
-  // the gates of CAST.
-  const Count attention_half = 4 * row + (cast ? int64_t{sizeof(float)} : 0);
+  const Count gates = cast ? int64_t{sizeof(float)} : 0;
   // Beside `mixed`: the normalised rows, and what the MLP takes, its result included, which may be
   // there once more as it is normalised.
   const Count other_half =
@@ -188,12 +186,15 @@ BodyActivations PreNorm::activations() const {
   const Count step = layer.qkv.step_bytes(weights_.words, /*before=*/true, weights_.rotated);
   BodyActivations bytes{.rows = {.token = row}};
   if (!weights_.words.device().is_cpu()) {
+    // Queries, keys, values, and what attention returns.
+    const Count attention_half = 4 * row + gates;
     bytes.layers.token =
         rotations + std::max(attention_half + std::max(step, gate_step), row + other_half);
     return bytes;
   }
-  // The other half goes in steps: besides, it has no more than `mixed`, of the attention before.
-  bytes.layers.token = rotations + attention_half;
+  // What attention returns is there in both halves; the other one goes in steps.
+  bytes.layers.token = rotations + row + gates;
+  bytes.qkv = QkvBytes(layer.qkv, weights_.words, cast);
   bytes.batch = std::max({kPreNormCpuRows * other_half, step, kPreNormCpuRows * gate_step});
   return bytes;
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <utility>
 
 namespace castor::encoder {
@@ -44,25 +45,40 @@ Linear TakeSharedQkv(WeightReader& weights, const std::array<std::string, 3>& na
 
 }  // namespace
 
+int64_t Qkv::head_grain() const {
+  for (const std::optional<LayerNorm>* norm : {&query_norm, &key_norm}) {
+    if (norm->has_value() && (*norm)->size() != head_dim()) return heads;
+  }
+  const int64_t columns = linear.column_grain();
+  return std::min(heads, columns / std::gcd(columns, head_dim()));
+}
+
 absl::StatusOr<at::Tensor> Qkv::operator()(const at::Tensor& x, const LayerNorm* before,
-                                           const Rotation* rotation, int64_t heads,
+                                           const Rotation* rotation, HeadRange range,
                                            RunControl& control) const {
-  const int64_t hidden = linear.out() / 3;
+  const int64_t hidden = heads * head_dim();
+  const int64_t width = range.count * head_dim();
+  const auto project = [&](const at::Tensor& rows) {
+    if (range.count == heads) return linear(rows);
+    const int64_t first = range.first * head_dim();
+    return linear.Part(rows, std::array{Columns{first, width}, Columns{hidden + first, width},
+                                        Columns{2 * hidden + first, width}});
+  };
   const auto of_rows = [&](int64_t first, int64_t count) {
     const at::Tensor rows = x.narrow(0, first, count);
-    at::Tensor qkv = linear(before != nullptr ? (*before)(rows) : rows);
+    at::Tensor qkv = project(before != nullptr ? (*before)(rows) : rows);
     for (const auto& [norm, part] : {std::pair{&query_norm, 0}, std::pair{&key_norm, 1}}) {
       if (!norm->has_value()) continue;
-      const at::Tensor columns = qkv.narrow(1, part * hidden, hidden);
+      const at::Tensor columns = qkv.narrow(1, part * width, width);
       const at::Tensor normed = (**norm)(columns.reshape({-1, (*norm)->size()}));
-      columns.copy_(normed.view({count, hidden}));
+      columns.copy_(normed.view({count, width}));
     }
-    if (rotation != nullptr) Rotate(rotation->Rows(first, count), heads, qkv);
+    if (rotation != nullptr) Rotate(rotation->Rows(first, count), range.count, qkv);
     return qkv;
   };
   const int64_t step = RowsOfAStep(x, linear.elements());
   if (x.size(0) <= step) return of_rows(0, x.size(0));
-  at::Tensor qkv = at::empty({x.size(0), linear.out()}, x.options());
+  at::Tensor qkv = at::empty({x.size(0), 3 * width}, x.options());
   for (int64_t first = 0; first < x.size(0); first += step) {
     const int64_t count = std::min(step, x.size(0) - first);
     qkv.narrow(0, first, count).copy_(of_rows(first, count));
@@ -92,7 +108,8 @@ Qkv TakeQkv(WeightReader& weights, const std::string& at, const QkvNames& names,
     const int64_t size = config.norm_heads ? config.hidden / config.heads : config.hidden;
     return TakeNorm(weights, name(part), size, config.norm_epsilon, /*bias=*/true, config.norm);
   };
-  Qkv taken;
+  Qkv taken{
+      .heads = config.heads, .linear = {}, .query_norm = std::nullopt, .key_norm = std::nullopt};
   if (names.key.empty()) {
     taken.linear =
         TakeLinear(weights, name(names.query), 3 * config.hidden, config.hidden, config.bias);

@@ -38,15 +38,27 @@ struct QkvNames {
   std::string_view key_norm = {};
 };
 
+// Neighbouring heads of a layer.
+struct HeadRange {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
 struct Qkv {
+  int64_t heads = 0;
   Linear linear;  // [3 * hidden, hidden]
   std::optional<LayerNorm> query_norm;
   std::optional<LayerNorm> key_norm;
 
-  // [tokens, 3 * hidden]: of the rows of `x`, behind `before` if it is given; turned by `rotation`
-  // if it is given. In steps, with a checkpoint after each.
+  int64_t head_dim() const { return linear.out() / 3 / heads; }
+
+  // Ranges of heads begin at a multiple of so many: all, if a norm goes over them together.
+  int64_t head_grain() const;
+
+  // [tokens, 3 * range.count * head_dim]: of the rows of `x`, behind `before` if it is given;
+  // turned by `rotation` if it is given. In steps, with a checkpoint after each.
   absl::StatusOr<at::Tensor> operator()(const at::Tensor& x, const LayerNorm* before,
-                                        const Rotation* rotation, int64_t heads,
+                                        const Rotation* rotation, HeadRange range,
                                         RunControl& control) const;
 
   // What one step takes beside the rows of the result, in bytes. `like` is a weight: what steps are

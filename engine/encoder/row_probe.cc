@@ -1,5 +1,6 @@
 #include "engine/encoder/row_probe.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
@@ -43,12 +44,10 @@ RowProbe::RowProbe(const Batch& batch, const Packing& packing, at::Device device
   }
 }
 
-absl::Status RowProbe::Add(const attention::Spec& spec, const at::Tensor& qkv,
-                           const at::Tensor& mixed, const AttentionFn& attention,
-                           RunControl& control) {
+absl::Status RowProbe::AddHeads(const attention::Spec& spec, const at::Tensor& qkv,
+                                const at::Tensor& mixed, const AttentionFn& attention,
+                                RunControl& control) {
   if (!attention::IsApproximate(NameOf(spec.kernel))) return absl::OkStatus();
-  // A row of zeros that should be zero is no loss.
-  constexpr double kLeastNorm = 1e-30;
   attention::Spec exact = spec;
   exact.kernel = Vanilla{};
   const int64_t stride = qkv.size(1);
@@ -71,11 +70,26 @@ absl::Status RowProbe::Add(const attention::Spec& spec, const at::Tensor& qkv,
     if (absl::Status status = attention(exact, problem, control); !status.ok()) return status;
     const at::Tensor expected = output.to(at::kFloat);
     const at::Tensor lost = at::index_select(mixed, 0, item.rows).to(at::kFloat).sub_(expected);
-    const at::Tensor parts =
-        lost.square_().sum(1).div_(expected.square().sum(1).clamp_min_(kLeastNorm));
-    item.losses.index_add_(0, item.sequences, parts.mul_(item.shares));
+    const auto squares = [&](const at::Tensor& of) {
+      return of.square().view({-1, spec.heads, spec.value_dim}).sum(2);
+    };
+    item.lost.push_back(squares(lost));
+    item.norm.push_back(squares(expected));
   }
   return absl::OkStatus();
+}
+
+void RowProbe::EndLayer() {
+  // A row of zeros that should be zero is no loss.
+  constexpr double kLeastNorm = 1e-30;
+  for (Item& item : items_) {
+    if (item.lost.empty()) continue;
+    const at::Tensor norm = at::cat(item.norm, 1).sum(1).clamp_min_(kLeastNorm);
+    const at::Tensor parts = at::cat(item.lost, 1).sum(1).div_(norm);
+    item.losses.index_add_(0, item.sequences, parts.mul_(item.shares));
+    item.lost.clear();
+    item.norm.clear();
+  }
 }
 
 std::vector<at::Tensor> RowProbe::Losses() const {

@@ -30,10 +30,13 @@ class RowProbe {
   // outlive the object.
   RowProbe(const Batch& batch, const Packing& packing, at::Device device);
 
-  // Adds a layer. `spec` is what it ran; one that is exact adds nothing. qkv [tokens, 3 * hidden]
-  // is its input, mixed [tokens, hidden] its output.
-  absl::Status Add(const attention::Spec& spec, const at::Tensor& qkv, const at::Tensor& mixed,
-                   const AttentionFn& attention, RunControl& control);
+  // Adds some heads of a layer. `spec` is what they ran; one that is exact adds nothing. qkv
+  // [tokens, 3 * width] is their input, mixed [tokens, width] their output.
+  absl::Status AddHeads(const attention::Spec& spec, const at::Tensor& qkv, const at::Tensor& mixed,
+                        const AttentionFn& attention, RunControl& control);
+
+  // Ends a layer, whose heads have been added.
+  void EndLayer();
 
   // Per item of the batch: float32 [sequences], on the device; undefined for those without a probe.
   std::vector<at::Tensor> Losses() const;
@@ -48,6 +51,8 @@ class RowProbe {
     at::Tensor sequences = {};          // int64 [rows], whose row it is
     at::Tensor shares = {};             // float32 [rows], one by the rows of its sequence
     at::Tensor losses = {};             // float32 [sequences]
+    std::vector<at::Tensor> lost = {};  // of the layer's heads so far: float32 [rows, heads]
+    std::vector<at::Tensor> norm = {};  // the same, of what is exact
   };
 
   const size_t items_in_batch_;

@@ -3,12 +3,14 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/attention/fidelity.h"
@@ -66,6 +68,21 @@ double LossByDefinition(const at::Tensor& qkv, const at::Tensor& mixed, int64_t 
   return loss;
 }
 
+// A layer whose heads go by as two and one.
+void AddInRanges(RowProbe& probe, attention::Spec spec, const at::Tensor& qkv,
+                 const at::Tensor& mixed, const AttentionFn& attention) {
+  constexpr int64_t kHeadDim = kHidden / kHeads;
+  for (const auto& [first, heads] : {std::pair{0, 2}, std::pair{2, 1}}) {
+    std::vector<at::Tensor> parts;
+    for (int part = 0; part < 3; ++part) {
+      parts.push_back(qkv.narrow(1, part * kHidden + first * kHeadDim, heads * kHeadDim));
+    }
+    spec.heads = heads;
+    const at::Tensor output = mixed.narrow(1, first * kHeadDim, heads * kHeadDim);
+    ASSERT_TRUE(probe.AddHeads(spec, at::cat(parts, 1), output, attention, RunToEnd()).ok());
+  }
+}
+
 TEST(RowProbeTest, AddsUpWhatEachLayerLoses) {
   const uint32_t seed = FreshSeed();
   SCOPED_TRACE("seed " + std::to_string(seed));
@@ -85,9 +102,16 @@ TEST(RowProbeTest, AddsUpWhatEachLayerLoses) {
   for (int layer = 0; layer < 3; ++layer) {
     const at::Tensor qkv = at::randn({packing.tokens(), 3 * kHidden});
     const at::Tensor mixed = at::randn({packing.tokens(), kHidden});
-    ASSERT_TRUE(probe.Add(SpecOfLayer(batch.kernel), qkv, mixed, attention, RunToEnd()).ok());
+    if (layer == 0) {
+      ASSERT_TRUE(
+          probe.AddHeads(SpecOfLayer(batch.kernel), qkv, mixed, attention, RunToEnd()).ok());
+    } else {
+      AddInRanges(probe, SpecOfLayer(batch.kernel), qkv, mixed, attention);
+    }
+    probe.EndLayer();
     // An exact layer, as a local one is, loses nothing.
-    ASSERT_TRUE(probe.Add(SpecOfLayer(Vanilla{}), qkv, mixed, attention, RunToEnd()).ok());
+    ASSERT_TRUE(probe.AddHeads(SpecOfLayer(Vanilla{}), qkv, mixed, attention, RunToEnd()).ok());
+    probe.EndLayer();
     for (const size_t i : {0, 2}) {
       const BatchItem& item = batch.items[i];
       const auto drawn = attention::DrawFidelityRows(seed, item.probe_rows, item.cu_seqlens);
@@ -100,7 +124,7 @@ TEST(RowProbeTest, AddsUpWhatEachLayerLoses) {
       }
     }
   }
-  EXPECT_EQ(runs, 3 * 2) << "one for each layer and item that asks";
+  EXPECT_EQ(runs, (1 + 2 + 2) * 2) << "one for each range of heads and item that asks";
   const std::vector<at::Tensor> losses = probe.Losses();
   ASSERT_EQ(losses.size(), 3u);
   EXPECT_FALSE(losses[1].defined());
@@ -123,7 +147,8 @@ TEST(RowProbeTest, DoesNothingForExactBatchesAndThoseWhoDoNotAsk) {
     const Packing packing = Pack(batch);
     RowProbe probe(batch, packing, at::kCPU);
     EXPECT_TRUE(
-        probe.Add(SpecOfLayer(batch.kernel), qkv, mixed, ExactTwin(&runs), RunToEnd()).ok());
+        probe.AddHeads(SpecOfLayer(batch.kernel), qkv, mixed, ExactTwin(&runs), RunToEnd()).ok());
+    probe.EndLayer();
     return probe.Losses();
   };
   EXPECT_FALSE(losses_of()[0].defined());
@@ -143,7 +168,9 @@ TEST(RowProbeTest, ValuesThatAreNotFiniteGiveNoFiniteLossAndZerosNone) {
   const at::Tensor qkv = at::zeros({10, 3 * kHidden});
   const at::Tensor mixed = at::zeros({10, kHidden});
   mixed.mutable_data_ptr<float>()[9 * kHidden] = INFINITY;
-  ASSERT_TRUE(probe.Add(SpecOfLayer(batch.kernel), qkv, mixed, ExactTwin(&runs), RunToEnd()).ok());
+  ASSERT_TRUE(
+      probe.AddHeads(SpecOfLayer(batch.kernel), qkv, mixed, ExactTwin(&runs), RunToEnd()).ok());
+  probe.EndLayer();
   const float* const losses = probe.Losses()[0].const_data_ptr<float>();
   EXPECT_EQ(losses[0], 0);
   EXPECT_FALSE(std::isfinite(losses[1]));

@@ -1,0 +1,157 @@
+// Heads that go by some at a time give the bytes that they give together.
+#include "engine/encoder/self_attention.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "engine/encoder/attention_layers.h"
+#include "engine/encoder/row_probe.h"
+#include "tests/support/seeded.h"
+#include "tests/unit/encoder/model_files.h"
+
+namespace castor::encoder {
+namespace {
+
+struct Case {
+  std::string name;
+  at::ScalarType type = at::kFloat;
+  bool int8 = false;
+  int64_t head_dim = 32;
+  bool rotated = false;
+  bool normed_heads = false;
+  bool normed_rows = false;
+  Kernel kernel = Vanilla{};
+  bool biased = false;
+};
+
+constexpr int64_t kHeadsOfLayer = 6;
+
+class SelfAttentionTest : public testing::TestWithParam<Case> {};
+
+TEST_P(SelfAttentionTest, RangesOfHeadsGiveTheBytesOfAllHeads) {
+  const Case& c = GetParam();
+  if (c.int8 && !Linear::HasInt8(at::kCPU)) GTEST_SKIP() << "no kernel for 8 bits here";
+  const uint32_t seed = FreshSeed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  at::manual_seed(seed);
+  const int64_t hidden = kHeadsOfLayer * c.head_dim;
+  const auto draw = [&](at::IntArrayRef sizes) { return at::randn(sizes).to(c.type); };
+
+  Qkv qkv{.heads = kHeadsOfLayer,
+          .linear = Linear(draw({3 * hidden, hidden}).mul_(0.1), draw({3 * hidden}), c.int8),
+          .query_norm = {},
+          .key_norm = {}};
+  if (c.normed_heads) qkv.query_norm = LayerNorm(draw({c.head_dim}), draw({c.head_dim}), 1e-5);
+  if (c.normed_rows) qkv.key_norm = LayerNorm(draw({hidden}), draw({hidden}), 1e-5);
+  const LayerNorm before(draw({hidden}), draw({hidden}), 1e-5);
+
+  const std::vector<int32_t> offsets = {0, 70, 71, 400};
+  Batch batch{.model = nullptr, .kernel = c.kernel, .items = {{.cu_seqlens = offsets}}};
+  batch.items[0].probe_rows = 5;
+  const Packing packing = Pack(batch);
+  const int64_t tokens = packing.tokens();
+  const at::Tensor x = draw({tokens, hidden});
+  Rotation rotation;
+  if (c.rotated) {
+    const auto made = Rope({}, c.head_dim, at::kCPU).Of(at::arange(tokens), offsets, RunToEnd());
+    ASSERT_TRUE(made.ok()) << made.status();
+    rotation = *made;
+  }
+  attention::Spec spec = SelfAttentionSpec(TypeOf(x), hidden, kHeadsOfLayer, c.kernel);
+  constexpr int64_t kReach = 9;
+  const at::Tensor table = at::randn({kHeadsOfLayer, 2 * kReach + 1});
+  const at::Tensor slopes = at::rand({kHeadsOfLayer});
+  if (c.biased) {
+    spec.bias = {.table = table.const_data_ptr<float>(),
+                 .reach = kReach,
+                 .slopes = slopes.const_data_ptr<float>()};
+  }
+
+  const Inputs none{};
+  const at::Tensor indices = at::arange(tokens);
+  int64_t runs = 0;
+  int64_t most_heads = 0;
+  const AttentionFn attention = [&](const attention::Spec& of, const attention::Problem& problem,
+                                    RunControl& control) {
+    if (problem.query_tokens() == tokens) {  // the probe's have fewer
+      ++runs;
+      most_heads = std::max(most_heads, of.heads);
+    }
+    return RunOnCpu(of, problem, control);
+  };
+  const auto bytes_of_heads = [&](int64_t heads) {
+    return 3 * heads * c.head_dim * static_cast<int64_t>(x.element_size()) * tokens;
+  };
+  struct Result {
+    at::Tensor rows;
+    at::Tensor losses;
+    int64_t runs;
+  };
+  const auto run = [&](int64_t most_bytes) -> Result {
+    RowProbe probe(batch, packing, at::kCPU);
+    const BodyInputs in{.ids = indices,
+                        .type_ids = indices,
+                        .positions = indices,
+                        .batch = batch,
+                        .packing = packing,
+                        .inputs = none,
+                        .attention = attention,
+                        .control = RunToEnd(),
+                        .probe = probe};
+    runs = most_heads = 0;
+    const auto rows = SelfAttention({.qkv = qkv,
+                                     .before = &before,
+                                     .rotation = c.rotated ? &rotation : nullptr,
+                                     .most_bytes = most_bytes},
+                                    x, spec, in);
+    EXPECT_TRUE(rows.ok()) << rows.status();
+    EXPECT_LE(bytes_of_heads(most_heads),
+              QkvBytes(qkv, x, /*cast=*/false, most_bytes).Of(tokens).value());
+    return {rows.ok() ? *rows : at::Tensor(), probe.Losses()[0], runs};
+  };
+
+  const int64_t all = bytes_of_heads(kHeadsOfLayer);
+  const Result together = run(all);
+  EXPECT_EQ(together.runs, 1);
+  // Thirds are a head or two at a time, and the least is one range of the fewest heads.
+  for (const int64_t most_bytes : {all / 2, all / 3, int64_t{1}}) {
+    const Result parts = run(most_bytes);
+    const int64_t grain = qkv.head_grain();
+    EXPECT_EQ(parts.runs > 1, grain < kHeadsOfLayer) << most_bytes;
+    if (most_bytes == 1) {
+      EXPECT_EQ(parts.runs, (kHeadsOfLayer + grain - 1) / grain);
+    }
+    EXPECT_TRUE(at::equal(parts.rows, together.rows)) << most_bytes;
+    ASSERT_EQ(parts.losses.defined(), together.losses.defined());
+    if (parts.losses.defined()) {
+      EXPECT_TRUE(at::allclose(parts.losses, together.losses));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layers, SelfAttentionTest,
+    testing::Values(Case{.name = "Float32", .rotated = true}, Case{.name = "Int8", .int8 = true},
+                    Case{.name = "BFloat16", .type = at::kBFloat16, .rotated = true},
+                    Case{.name = "HeadsOfUnevenWidth", .head_dim = 24, .normed_heads = true},
+                    Case{.name = "NarrowHeads", .head_dim = 2},
+                    Case{.name = "NormsOfWholeRows", .normed_rows = true},
+                    Case{.name = "Bias", .biased = true},
+                    Case{.name = "Clustered", .kernel = Clustered{.clusters = 20}},
+                    Case{.name = "ImprovedClustered",
+                         .rotated = true,
+                         .kernel = ImprovedClustered{{.clusters = 20}, 8}}),
+    [](const auto& tested) { return tested.param.name; });
+
+}  // namespace
+}  // namespace castor::encoder
