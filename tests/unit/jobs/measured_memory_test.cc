@@ -45,6 +45,8 @@ struct Encoding {
   std::vector<float> losses;
 };
 
+enum class Rows { kAny, kMany };
+
 class MeasuredMemoryTest : public testing::Test, protected Seeded {
  protected:
   MeasuredMemoryTest() {
@@ -57,8 +59,14 @@ class MeasuredMemoryTest : public testing::Test, protected Seeded {
 
   bool Toss() { return Uniform(0, 1) == 0; }
 
-  // Many short sequences, or a few of any length.
-  std::vector<int32_t> Lengths() {
+  // Many short sequences, a few of any length, or so many long ones that not all heads go by at
+  // once.
+  std::vector<int32_t> Lengths(Rows rows = Rows::kAny) {
+    if (rows == Rows::kMany) {
+      std::vector<int32_t> lengths(static_cast<size_t>(Uniform(12, 16)));
+      for (int32_t& length : lengths) length = Uniform(900, 1100);
+      return lengths;
+    }
     const bool many = Toss();
     std::vector<int32_t> lengths(static_cast<size_t>(UpTo(many ? 200 : 4)));
     for (int32_t& length : lengths) length = UpTo(many ? 10 : 2000);
@@ -90,7 +98,7 @@ class MeasuredMemoryTest : public testing::Test, protected Seeded {
   }
 
   void CheckAttention();
-  void CheckEncoder(const LoadedModel& model, bool heads = false);
+  void CheckEncoder(const LoadedModel& model, bool heads = false, Rows rows = Rows::kAny);
   void AddSpans(Encoding* one);
 
   std::unique_ptr<Device> device_;
@@ -289,17 +297,17 @@ void MeasuredMemoryTest::AddSpans(Encoding* one) {
   }
 }
 
-void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model, bool heads) {
+void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model, bool heads, Rows rows) {
   Kernel kernel = model.info.kernel;
   if (Uniform(0, 2) == 0) kernel = attention::PlainClusters(UpTo(100), random_());
   if (Uniform(0, 2) == 0) kernel = attention::ImprovedClusters(UpTo(100), UpTo(32), random_());
   if (std::ranges::count(model.info.kernels, NameOf(kernel)) == 0) kernel = model.info.kernel;
   encoder::Batch batch{.model = model.encoder, .kernel = kernel, .items = {}};
-  std::vector<Encoding> encodings(static_cast<size_t>(UpTo(3)));
+  std::vector<Encoding> encodings(static_cast<size_t>(rows == Rows::kMany ? 1 : UpTo(3)));
   MemoryNeed memory;
   int64_t tokens = 0;
   for (Encoding& one : encodings) {
-    one.offsets = attention::OffsetsOf(Lengths());
+    one.offsets = attention::OffsetsOf(Lengths(rows));
     one.ids.assign(static_cast<size_t>(one.offsets.back()), 7);
     const std::vector<EncodeOutput>& outputs = model.info.outputs;
     const EncodeOutput output = outputs[Uniform(0, std::ssize(outputs) - 1)];
@@ -360,6 +368,24 @@ TEST_F(MeasuredMemoryTest, OfEncodersIsAtMostWhatWasPredicted) {
                    std::to_string(sizes.intermediate) + ", " + sizes.activation);
       for (int run = 0; run < 6; ++run) CheckEncoder(*model);
     }
+  }
+}
+
+// Queries, keys and values of 12,000 rows of 576 and more are 83 MB, more than are there together.
+TEST_F(MeasuredMemoryTest, OfManyRowsIsAtMostWhatWasPredicted) {
+  for (const Checkpoint& checkpoint : {kCheckpoints[0], kCheckpoints[1]}) {
+    const Sizes sizes{.heads = 9,
+                      .head_dim = 8 * Uniform(8, 10),
+                      .intermediate = Uniform(100, 300),
+                      .activation = "gelu",
+                      .window = Uniform(0, 100)};
+    encoder::TinyModel files(checkpoint.directory);
+    Resize(checkpoint, sizes, files);
+    const auto model =
+        LoadModel(*device_, {.name = "", .directory = files.directory(), .dtype = DType::kFloat32});
+    ASSERT_TRUE(model.ok()) << model.status();
+    SCOPED_TRACE(std::string(checkpoint.directory) + ", hidden " + std::to_string(sizes.hidden()));
+    CheckEncoder(*model, /*heads=*/false, Rows::kMany);
   }
 }
 
