@@ -131,7 +131,7 @@ int ReportError(const client::Error& error, const CommonFlags& flags) {
       hint = AccessHint(error.code, flags.options());
       break;
     case grpc::StatusCode::DEADLINE_EXCEEDED:
-      hint = "allow more with --timeout";
+      hint = "allow more with --timeout, up to the server's --max-deadline";
       break;
     case grpc::StatusCode::NOT_FOUND:
       if (error.reason != "REGION_NOT_FOUND") hint = "'castor models' lists the models";

@@ -54,7 +54,7 @@ class Server:
         self.process = subprocess.Popen(
             [BUILD / "server/castor-server", "--listen", self.address, "--metrics-listen", "off",
              "--device", "cpu", "--cpu-threads", str(threads), "--cost-model-budget", "0s",
-             "--model", f"encoder={model}", "--max-request-time", "3600s",
+             "--model", f"encoder={model}", "--max-request-time", "1h", "--max-deadline", "1h",
              "--max-message-bytes", "1GiB"],
             stdout=subprocess.DEVNULL, stderr=log.open("w"))
         for _ in range(1200):
