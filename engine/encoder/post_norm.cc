@@ -96,7 +96,7 @@ absl::StatusOr<at::Tensor> PostNorm::Forward(const BodyInputs& in) const {
 
 absl::StatusOr<at::Tensor> PostNorm::Embed(const BodyInputs& in) const {
   at::Tensor x = TokenRows(weights_.words, in);
-  const int64_t step = x.device().is_cpu() ? 16384 : x.size(0);
+  const int64_t step = x.device().is_cpu() ? kCpuRows : x.size(0);
   for (int64_t first = 0; first < x.size(0); first += step) {
     const int64_t count = std::min(step, x.size(0) - first);
     at::Tensor rows = x.narrow(0, first, count);

@@ -75,7 +75,7 @@ int64_t RowsAtOnce(const PreNormLayer& layer, const at::Tensor& x) {
 
 // Overwrites the rows of `x`.
 absl::Status Normalize(const LayerNorm& norm, const at::Tensor& x, RunControl& control) {
-  const int64_t step = x.device().is_cpu() ? 16384 : x.size(0);
+  const int64_t step = x.device().is_cpu() ? kPreNormCpuRows : x.size(0);
   for (int64_t first = 0; first < x.size(0); first += step) {
     const at::Tensor rows = x.narrow(0, first, std::min(step, x.size(0) - first));
     rows.copy_(norm(rows));
@@ -106,7 +106,7 @@ absl::StatusOr<at::Tensor> PreNorm::Forward(const BodyInputs& in) const {
 
 absl::StatusOr<at::Tensor> PreNorm::Embed(const BodyInputs& in) const {
   at::Tensor x = TokenRows(weights_.words, in);
-  const int64_t step = x.device().is_cpu() ? 16384 : x.size(0);
+  const int64_t step = x.device().is_cpu() ? kPreNormCpuRows : x.size(0);
   for (int64_t first = 0; weights_.positions.defined() && first < x.size(0); first += step) {
     const int64_t count = std::min(step, x.size(0) - first);
     x.narrow(0, first, count)

@@ -192,6 +192,12 @@ TEST_F(CliTest, RefusalsNameTheFieldAndUsageErrorsTheFlag) {
   EXPECT_THAT(ErrorOf(2, {"encode"}, ""), HasSubstr("standard input"));
 }
 
+TEST_F(CliTest, AMissedDeadlineNamesBothWhoSetIt) {
+  EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4000", "--no-check", "--timeout", "0.001"}),
+              AllOf(HasSubstr("DEADLINE_EXCEEDED"), HasSubstr("--timeout"),
+                    HasSubstr("--max-deadline")));
+}
+
 TEST_F(CliTest, NoServerIsOneLineWithAHint) {
   const Outcome outcome = Run({"health", "--timeout", "2"}, "", "127.0.0.1:1");
   EXPECT_EQ(outcome.exit_code, 1);
