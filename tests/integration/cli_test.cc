@@ -193,9 +193,9 @@ TEST_F(CliTest, RefusalsNameTheFieldAndUsageErrorsTheFlag) {
 }
 
 TEST_F(CliTest, AMissedDeadlineNamesBothWhoSetIt) {
-  EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4000", "--no-check", "--timeout", "0.001"}),
-              AllOf(HasSubstr("DEADLINE_EXCEEDED"), HasSubstr("--timeout"),
-                    HasSubstr("--max-deadline")));
+  EXPECT_THAT(
+      ErrorOf(1, {"attend", "--lengths", "4000", "--no-check", "--timeout", "0.001"}),
+      AllOf(HasSubstr("DEADLINE_EXCEEDED"), HasSubstr("--timeout"), HasSubstr("--max-deadline")));
 }
 
 TEST_F(CliTest, NoServerIsOneLineWithAHint) {
