@@ -156,7 +156,7 @@ Linear::Linear(at::Tensor weight, at::Tensor bias, bool int8)
   weight_ = weight_.contiguous();
   packed_ = AllocateAligned<uint32_t>(kernel_->packed_words(in_, out_));
   if (kernel_->type == LinearType::kInt8) {
-    Weights8 weights = QuantizeWeights(weight_, kernel_->panels(out_) * kernel_->panel_width);
+    Weights8 weights = QuantizeWeights(weight_, *kernel_);
     kernel_->pack(weights.values.get(), in_, out_, packed_.get());
     scales_ = std::move(weights.scales);
     sums_ = std::move(weights.sums);

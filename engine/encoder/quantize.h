@@ -1,5 +1,5 @@
-// Weights in 8 bits: the nearest multiples of a scale, which each output has for itself, so that
-// its greatest weight becomes 127. Any thread.
+// Weights in 8 bits: the nearest multiples of a scale, which each output has for itself: the least
+// that takes none of its weights beyond 127, and that the kernel's sums are exact for. Any thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "engine/base/aligned.h"
+#include "engine/kernels/cpu/linear.h"
 
 namespace castor::encoder {
 
@@ -16,7 +17,8 @@ struct Weights8 {
   AlignedArray<int32_t> sums;   // [padded], of an output's values
 };
 
-// weight: [out, in], float32, contiguous, on the host. `padded` >= out.
-Weights8 QuantizeWeights(const at::Tensor& weight, int64_t padded);
+// weight: [out, in], float32, contiguous, on the host. `kernel` is one for int8, whose
+// panels hold `padded` outputs.
+Weights8 QuantizeWeights(const at::Tensor& weight, const kernels::LinearKernel& kernel);
 
 }  // namespace castor::encoder

@@ -80,6 +80,10 @@ struct LinearKernel {
   int64_t prepared_size;                     // bytes of an element
   int32_t most_input;                        // int8
 
+  // int8: how many times too large an output's weights [in] are for sums of its products to be
+  // exact; no more than 1 where they may be packed. Null where all may.
+  double (*excess)(const int8_t* weights, int64_t in);
+
   int64_t panels(int64_t out) const { return (out + panel_width - 1) / panel_width; }
 };
 

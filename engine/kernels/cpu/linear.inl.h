@@ -16,6 +16,8 @@ class Linear {
  public:
   static constexpr int64_t kVectors = 2;  // in a panel
   static constexpr int64_t kWidth = kVectors * V::kLanes;
+  static constexpr int64_t kVectorWords = Steps::kWords * V::kLanes;  // of a step
+  static constexpr int64_t kStepWords = kVectors * kVectorWords;
   static constexpr int kTileRows = Steps::kTileRows;
 
   static constexpr int64_t StepsOf(int64_t in) {
@@ -23,21 +25,29 @@ class Linear {
   }
 
   static int64_t PackedWords(int64_t in, int64_t out) {
-    return (out + kWidth - 1) / kWidth * kWidth * StepsOf(in);
+    return (out + kWidth - 1) / kWidth * kStepWords * StepsOf(in);
   }
 
-  // A panel is [steps, kWidth]; outputs and inputs that do not exist have weights of zero.
+  // A panel is [steps, kVectors, words, lanes]; outputs and inputs that do not exist have weights
+  // of zero.
   static void Pack(const void* weights, int64_t in, int64_t out, uint32_t* panels) {
     const auto* bytes = static_cast<const char*>(weights);
-    const int64_t row_bytes = in * 4 / Steps::kInputs;
+    const int64_t row_bytes = in * 4 * Steps::kWords / Steps::kInputs;
     const int64_t steps = StepsOf(in);
-    for (int64_t first = 0; first < out; first += kWidth) {
-      for (int64_t s = 0; s < steps; ++s) {
-        for (int64_t lane = 0; lane < kWidth; ++lane, ++panels) {
-          *panels = 0;
-          if (first + lane >= out) continue;
-          const int64_t left = row_bytes - s * 4;
-          std::memcpy(panels, bytes + (first + lane) * row_bytes + s * 4, left < 4 ? left : 4);
+    const int64_t outputs = (out + kWidth - 1) / kWidth * kWidth;
+    // Vectors of outputs side by side are a step's, the words of one lie together.
+    for (int64_t first = 0; first < outputs; first += V::kLanes) {
+      uint32_t* const vector =
+          panels + first / kWidth * kStepWords * steps + first % kWidth * Steps::kWords;
+      for (int64_t word = 0; word < steps * Steps::kWords; ++word) {
+        uint32_t* const to =
+            vector + word / Steps::kWords * kStepWords + word % Steps::kWords * V::kLanes;
+        const int64_t left = row_bytes - word * 4;
+        for (int64_t lane = 0; lane < V::kLanes; ++lane) {
+          to[lane] = 0;
+          if (first + lane >= out || left <= 0) continue;
+          std::memcpy(to + lane, bytes + (first + lane) * row_bytes + word * 4,
+                      left < 4 ? left : 4);
         }
       }
     }
@@ -47,7 +57,7 @@ class Linear {
                   int64_t row_begin, int64_t row_end, int64_t panel_begin, int64_t panel_end) {
     const int64_t steps = StepsOf(matrix.in);
     for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
-      const uint32_t* const weights = matrix.panels + panel * kWidth * steps;
+      const uint32_t* const weights = matrix.panels + panel * kStepWords * steps;
       for (int64_t row = row_begin; row < row_end; row += kTileRows) {
         const int64_t count = row_end - row < kTileRows ? row_end - row : kTileRows;
         alignas(64) uint32_t sums[kTileRows * kWidth];
@@ -62,6 +72,7 @@ class Linear {
  private:
   using Vec = typename V::Vec;
   using Sum = typename Steps::Sum;
+  using Operand = typename Steps::Operand;
   using Bits = typename Steps::Row::Bits;
   using Output = typename Steps::Output;
 
@@ -82,21 +93,22 @@ class Linear {
     }
 #pragma GCC unroll 2
     for (int64_t s = 0; s < steps; ++s) {
-      const uint32_t* const step = weights + s * kWidth;
+      const uint32_t* const step = weights + s * kStepWords;
 #pragma GCC unroll 16
-      for (int v = 0; v < kVectors; ++v) {
-        if constexpr (kFirst) __builtin_prefetch(step + v * V::kLanes + kAhead, 0, 3);
+      for (int64_t word = 0; word < kStepWords; word += V::kLanes) {
+        if constexpr (kFirst) __builtin_prefetch(step + word + kAhead, 0, 3);
       }
 #pragma GCC unroll 16
       for (int part = 0; part < Steps::kParts; ++part) {
         // Inputs of a later part, fetched early, would leave no registers for the sums.
         if (part > 0) asm volatile("" ::: "memory");
-        Sum weight[kVectors];
+        Operand weight[kVectors];
 #pragma GCC unroll 16
-        for (int v = 0; v < kVectors; ++v) weight[v] = Steps::Weights(step + v * V::kLanes, part);
+        for (int v = 0; v < kVectors; ++v)
+          weight[v] = Steps::Weights(step + v * kVectorWords, part);
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) {
-          const Sum inputs = Steps::Broadcast(x + r * stride + s * Steps::kInputs + part);
+          const Operand inputs = Steps::Broadcast(x + r * stride + s * Steps::kInputs + part);
 #pragma GCC unroll 16
           for (int v = 0; v < kVectors; ++v) Steps::MultiplyAdd(inputs, weight[v], sum[r][v]);
         }
@@ -160,13 +172,17 @@ constexpr LinearKernel MakeLinearKernel(const char* backend, bool (*runs_here)()
                          .prepare = nullptr,
                          .prepared_elements = nullptr,
                          .prepared_size = 0,
-                         .most_input = 0};
+                         .most_input = 0,
+                         .excess = nullptr};
   if constexpr (requires { &Steps::Prepare; }) {
     kernel.prepare = &Steps::Prepare;
     kernel.prepared_elements = +[](int64_t in) { return L::StepsOf(in) * Steps::kInputs; };
     kernel.prepared_size = sizeof(typename Steps::Row::Bits);
   }
-  if constexpr (Steps::kType == LinearType::kInt8) kernel.most_input = Steps::kMostInput;
+  if constexpr (Steps::kType == LinearType::kInt8) {
+    kernel.most_input = Steps::kMostInput;
+    kernel.excess = Steps::kExcess;
+  }
   return kernel;
 }
 

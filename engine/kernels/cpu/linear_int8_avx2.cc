@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstdint>
+
 #include "engine/kernels/cpu/cpu_features.h"
 #include "engine/kernels/cpu/linear.inl.h"
 #include "engine/kernels/cpu/simd_avx2.h"
@@ -5,11 +8,33 @@
 namespace castor::kernels {
 namespace {
 
+// A sum in 16 bits is of the first or the second pairs of two words. With inputs from 0 to
+// `most_input`, it is farthest from 0 where those of negative weights, or of positive, are 0.
+template <int32_t most_input>
+double MostInSixteenBits(const int8_t* weights, int64_t in) {
+  int32_t most = 0;
+  for (int64_t step = 0; step < in; step += 8) {
+    for (int64_t pair = step; pair < step + 4; pair += 2) {
+      int32_t above = 0, below = 0;
+      for (const int64_t i : {pair, pair + 1, pair + 4, pair + 5}) {
+        if (i >= in) continue;
+        (weights[i] > 0 ? above : below) += weights[i];
+      }
+      most = std::max({most, above, -below});
+    }
+  }
+  return most * (most_input / 32767.0);
+}
+
 struct Integers {
   using Vec = __m256i;
   // Sums of two products stay within the 16 bits that vpmaddubsw has for them: 2 * 127 * 127.
   // Inputs of 8 bits would have to be widened first, which takes 1.6 times as long.
   static constexpr int32_t kMostInput = 127;
+  // Four products of two words are added in 16 bits before they are widened, which takes as long as
+  // a product.
+  static constexpr int kWords = 2;
+  static constexpr double (*kExcess)(const int8_t*, int64_t) = &MostInSixteenBits<kMostInput>;
   // Beside the weights, the inputs and the ones there are registers for no more.
   static constexpr int kTileRows = 4;
 
@@ -26,9 +51,10 @@ struct Integers {
     _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(halves, halves));
   }
 
-  static void MultiplyAddBytes(Vec x, Vec w, Vec& sum) {
-    const Vec pairs = _mm256_maddubs_epi16(x, w);
-    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  static void MultiplyAddBytes(const Vec (&x)[kWords], const Vec (&w)[kWords], Vec& sum) {
+    const Vec fours =
+        _mm256_add_epi16(_mm256_maddubs_epi16(x[0], w[0]), _mm256_maddubs_epi16(x[1], w[1]));
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(fours, _mm256_set1_epi16(1)));
   }
 };
 

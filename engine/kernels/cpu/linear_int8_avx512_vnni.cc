@@ -11,6 +11,8 @@ struct Avx512Vnni : Avx512 {};
 struct Integers {
   using Vec = __m512i;
   static constexpr int32_t kMostInput = 255;
+  static constexpr int kWords = 1;
+  static constexpr double (*kExcess)(const int8_t*, int64_t) = nullptr;
   static constexpr int kTileRows = Avx512::kRows[2];
 
   static Vec Broadcast(int32_t x) { return _mm512_set1_epi32(x); }
@@ -24,8 +26,8 @@ struct Integers {
   }
 
   // In assembly, since GCC 12 spills the sums of the intrinsic, which halves the speed.
-  static void MultiplyAddBytes(Vec x, Vec w, Vec& sum) {
-    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
+  static void MultiplyAddBytes(const Vec (&x)[kWords], const Vec (&w)[kWords], Vec& sum) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x[0]), "v"(w[0]));
   }
 };
 

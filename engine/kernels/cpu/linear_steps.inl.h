@@ -1,6 +1,6 @@
-// How a product goes through its inputs: a step is 32 bits of an output's weights and the inputs
-// that they meet, taken in one part or in several, one after another. Everything is a template over
-// the vector type, for the reason given in flash.inl.h.
+// How a product goes through its inputs: a step is one word of 32 bits or more of an output's
+// weights, and the inputs that they meet, taken in one part or in several, one after another.
+// Everything is a template over the vector type, for the reason given in flash.inl.h.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,9 @@ struct FloatSteps {
   using Output = Element;
   using Vec = typename V::Vec;
   using Sum = Vec;
+  using Operand = Vec;
   static constexpr int kTileRows = V::kRows[2];
+  static constexpr int kWords = 1;
   static constexpr int kParts = 1;
   struct Columns {
     Columns(const PackedMatrix&, int64_t) {}
@@ -79,8 +81,8 @@ struct WidenedSteps : BFloat16Steps<V> {
   }
 };
 
-// Four inputs of eight bits or fewer. I has what floats do not: the instruction set's integers, and
-// which inputs its products are exact for.
+// Inputs of eight bits or fewer, four to a word. I has what floats do not: the instruction set's
+// integers, and which inputs and weights its products are exact for.
 template <typename V, typename I>
 struct Int8Steps {
   struct Row {
@@ -89,9 +91,14 @@ struct Int8Steps {
   using Output = Float32;
   using Vec = typename V::Vec;
   using Sum = typename I::Vec;
+  struct Operand {
+    Sum words[I::kWords];
+  };
   static constexpr LinearType kType = LinearType::kInt8;
-  static constexpr int64_t kInputs = 4;
+  static constexpr int kWords = I::kWords;
+  static constexpr int64_t kInputs = 4 * kWords;
   static constexpr int kParts = 1;
+  static constexpr auto kExcess = I::kExcess;
   static constexpr int32_t kMostInput = I::kMostInput;
   static constexpr int kTileRows = I::kTileRows;
 
@@ -104,13 +111,25 @@ struct Int8Steps {
 
   static bool Packs(int64_t in) { return in <= (int64_t{1} << 31) / (kMostInput * 127) - 4; }
   static Sum Zero() { return I::Broadcast(0); }
-  static Sum Weights(const uint32_t* p, int) { return I::Load(p); }
-  static Sum Broadcast(const void* p) {
-    int32_t bits;
-    std::memcpy(&bits, p, sizeof(bits));
-    return I::Broadcast(bits);
+  static Operand Weights(const uint32_t* p, int) {
+    Operand weights;
+    for (int word = 0; word < kWords; ++word) {
+      weights.words[word] = I::Load(p + word * V::kLanes);
+    }
+    return weights;
   }
-  static void MultiplyAdd(Sum x, Sum w, Sum& sum) { I::MultiplyAddBytes(x, w, sum); }
+  static Operand Broadcast(const uint8_t* p) {
+    Operand inputs;
+    for (int word = 0; word < kWords; ++word) {
+      int32_t bits;
+      std::memcpy(&bits, p + 4 * word, sizeof(bits));
+      inputs.words[word] = I::Broadcast(bits);
+    }
+    return inputs;
+  }
+  static void MultiplyAdd(const Operand& x, const Operand& w, Sum& sum) {
+    I::MultiplyAddBytes(x.words, w.words, sum);
+  }
   static void Store(uint32_t* p, Sum sum) { I::Store(p, sum); }
   static Vec Value(const uint32_t* sum, const Columns& columns, const LinearRows& rows,
                    int64_t row) {
@@ -132,7 +151,7 @@ struct Int8Steps {
     const float low = -Greatest(least), high = Greatest(most);
     const float range = high - low;
     if (!(range > 0)) {
-      for (int64_t e = 0; e < (in + 3) / 4 * 4; ++e) quantized[e] = 0;
+      for (int64_t e = 0; e < in || e % kInputs != 0; ++e) quantized[e] = 0;
       return {.scale = 1, .zero = 0};
     }
     const float scale = range / kMostInput;
@@ -147,7 +166,7 @@ struct Int8Steps {
       I::StoreBytes(bytes, at);
       std::memcpy(quantized + e, bytes, static_cast<size_t>(count));
     });
-    for (int64_t e = in; e % 4 != 0; ++e) quantized[e] = 0;
+    for (int64_t e = in; e % kInputs != 0; ++e) quantized[e] = 0;
     return {.scale = scale, .zero = zero};
   }
 

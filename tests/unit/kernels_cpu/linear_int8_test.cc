@@ -23,12 +23,20 @@ std::vector<const LinearKernel*> Int8KernelsHere() {
   return here;
 }
 
+// Makes the weights of an output [in] as small as the kernel's sums ask for.
+void Shrink(const LinearKernel& kernel, int8_t* weights, int64_t in) {
+  if (kernel.excess == nullptr) return;
+  const double excess = kernel.excess(weights, in);
+  if (excess <= 1) return;
+  for (int64_t i = 0; i < in; ++i) weights[i] = static_cast<int8_t>(weights[i] / excess);
+}
+
 class LinearInt8Test : public ::testing::Test, public Seeded {
  protected:
   // Rows by weights, all random, by `kernel`, and by definition in double precision.
   void ExpectProduct(const LinearKernel& kernel, int64_t rows, int64_t in, int64_t out,
                      bool extremes) {
-    const int64_t stride = (in + 3) / 4 * 4;
+    const int64_t stride = kernel.prepared_elements(in);
     std::vector<uint8_t> x(rows * stride);
     const int32_t most = kernel.most_input;
     for (uint8_t& value : x) value = static_cast<uint8_t>(extremes ? most : Uniform(0, most));
@@ -39,6 +47,7 @@ class LinearInt8Test : public ::testing::Test, public Seeded {
       row = {.scale = static_cast<float>(Uniform(1, 100)) / 1000,
              .zero = static_cast<int32_t>(Uniform(0, most))};
     }
+    for (int64_t o = 0; o < out; ++o) Shrink(kernel, &weights[o * in], in);
     const int64_t padded = kernel.panels(out) * kernel.panel_width;
     std::vector<float> scales(padded, 1), bias(out);
     std::vector<int32_t> sums(padded);
@@ -97,6 +106,47 @@ TEST_F(LinearInt8Test, TheGreatestSumsAreExact) {
   }
 }
 
+// The greatest weights that a kernel takes, wherever they lie among its words, by the greatest
+// inputs; and it takes none greater.
+TEST_F(LinearInt8Test, SumsAreExactUpToTheGreatestWeights) {
+  for (const LinearKernel* kernel : Int8KernelsHere()) {
+    if (kernel->excess == nullptr) continue;
+    constexpr int64_t kIn = 24;
+    const int64_t stride = kernel->prepared_elements(kIn);
+    const std::vector<uint8_t> x(stride, static_cast<uint8_t>(kernel->most_input));
+    const RowScale unscaled = {.scale = 1, .zero = 0};
+    int within = 0, beyond = 0;
+    for (int trial = 0; trial < 2000; ++trial) {
+      std::vector<int8_t> weights(kIn);
+      const int sign = trial % 2 == 0 ? 1 : -1;
+      for (int8_t& value : weights) value = static_cast<int8_t>(sign * Uniform(0, 127));
+      const double excess = kernel->excess(weights.data(), kIn);
+      (excess <= 1 ? within : beyond) += 1;
+      Shrink(*kernel, weights.data(), kIn);
+      EXPECT_LE(kernel->excess(weights.data(), kIn), 1);
+      auto panels = AllocateAligned<uint32_t>(kernel->packed_words(kIn, 1));
+      kernel->pack(weights.data(), kIn, 1, panels.get());
+      int32_t sum = 0;
+      for (const int8_t value : weights) sum += value;
+      const std::vector<float> scales(kernel->panel_width, 1);
+      const std::vector<int32_t> sums(kernel->panel_width, sum);
+      float y = 0;
+      kernel->run(
+          {.in = kIn,
+           .out = 1,
+           .panels = panels.get(),
+           .bias = nullptr,
+           .scales = scales.data(),
+           .sums = sums.data()},
+          {.x = x.data(), .x_stride = stride, .x_scales = &unscaled, .y = &y, .y_stride = 1},
+          Activation::kNone, 0, 1, 0, 1);
+      EXPECT_EQ(y, static_cast<float>(kernel->most_input * sum)) << kernel->backend;
+    }
+    EXPECT_GT(within, 0);
+    EXPECT_GT(beyond, 0);
+  }
+}
+
 TEST_F(LinearInt8Test, AnInputIsWithinHalfAStep) {
   for (const LinearKernel* kernel : Int8KernelsHere()) {
     for (int trial = 0; trial < 200; ++trial) {
@@ -105,7 +155,7 @@ TEST_F(LinearInt8Test, AnInputIsWithinHalfAStep) {
       const double offset = static_cast<double>(Uniform(-20, 20));
       std::normal_distribution<float> normal(static_cast<float>(offset), 5);
       for (float& value : x) value = trial % 4 == 0 ? 0 : normal(random_);
-      std::vector<uint8_t> quantized((in + 3) / 4 * 4, 77);
+      std::vector<uint8_t> quantized(kernel->prepared_elements(in), 77);
       const RowScale row = kernel->prepare(x.data(), in, quantized.data());
       EXPECT_GE(row.zero, 0);
       EXPECT_LE(row.zero, kernel->most_input);

@@ -1,0 +1,96 @@
+// Weights in 8 bits: near the floats that they stand for, and never too great for a kernel's sums.
+
+#include "engine/encoder/quantize.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "engine/kernels/cpu/linear.h"
+#include "tests/support/seeded.h"
+
+namespace castor::encoder {
+namespace {
+
+using kernels::LinearKernel;
+
+class QuantizeTest : public ::testing::Test, public Seeded {
+ protected:
+  // Of both kernels, whatever this processor is: what is asked of weights needs no instructions.
+  static std::vector<const LinearKernel*> Kernels() {
+#if defined(__x86_64__)
+    return {&kernels::kLinearInt8Avx2, &kernels::kLinearInt8Avx512Vnni};
+#else
+    return {};
+#endif
+  }
+
+  // Quantizes, expects what holds for any weights, and returns the greatest growth of a scale
+  // beyond what takes the greatest weight to 127.
+  static double Quantize(const LinearKernel& kernel, const at::Tensor& weight) {
+    const int64_t out = weight.size(0), in = weight.size(1);
+    const float* const from = weight.const_data_ptr<float>();
+    const Weights8 weights = QuantizeWeights(weight, kernel);
+    double growth = 0;
+    for (int64_t o = 0; o < out; ++o) {
+      const int8_t* const values = weights.values.get() + o * in;
+      const double excess = kernel.excess == nullptr ? 0 : kernel.excess(values, in);
+      EXPECT_LE(excess, 1) << kernel.backend;
+      float greatest = 0;
+      int32_t sum = 0;
+      for (int64_t i = 0; i < in; ++i) {
+        const float scale = weights.scales[o];
+        EXPECT_NEAR(static_cast<float>(values[i]) * scale, from[o * in + i], 0.5001F * scale);
+        EXPECT_GE(values[i], -127);
+        greatest = std::max(greatest, std::abs(from[o * in + i]));
+        sum += values[i];
+      }
+      EXPECT_EQ(weights.sums[o], sum);
+      if (greatest > 0) growth = std::max(growth, weights.scales[o] * 127.0 / greatest);
+    }
+    for (int64_t o = out; o < kernel.panels(out) * kernel.panel_width; ++o) {
+      EXPECT_EQ(weights.scales[o], 1);
+      EXPECT_EQ(weights.sums[o], 0);
+    }
+    return growth;
+  }
+};
+
+// Weights as trained models have them lose a fraction of a bit, and few of them.
+TEST_F(QuantizeTest, NormalWeights) {
+  for (const LinearKernel* kernel : Kernels()) {
+    for (int trial = 0; trial < 20; ++trial) {
+      const double growth = Quantize(*kernel, at::randn({UpTo(40), UpTo(500)}));
+      EXPECT_LT(growth, kernel->excess == nullptr ? 1.0001 : 1.9);
+    }
+  }
+}
+
+// Where all weights are as great as the greatest, half of their range is what the sums hold.
+TEST_F(QuantizeTest, EqualWeights) {
+  for (const LinearKernel* kernel : Kernels()) {
+    for (const double value : {1.0, -1e30, 1e-30}) {
+      const double growth = Quantize(*kernel, at::full({3, 64}, value));
+      EXPECT_LT(growth, kernel->excess == nullptr ? 1.0001 : 2.02);
+    }
+  }
+}
+
+TEST_F(QuantizeTest, ZerosAndWhatAScaleCannotHold) {
+  for (const LinearKernel* kernel : Kernels()) {
+    for (const double value : {0.0, 1e-42}) {
+      const at::Tensor weight = at::full({3, 10}, value);
+      const Weights8 weights = QuantizeWeights(weight, *kernel);
+      for (int64_t i = 0; i < 30; ++i) EXPECT_EQ(weights.values[i], 0);
+      for (int64_t o = 0; o < 3; ++o) EXPECT_EQ(weights.scales[o], 1);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace castor::encoder
