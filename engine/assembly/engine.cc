@@ -100,7 +100,7 @@ absl::Status EngineImpl::Start() {
   costs_ = parts_.costs.value_or(loop_.costs().model);
   counters_.ListWork(loop_.device().variants(), info().models);
   memory_.emplace(loop_.device().variants(), loop_.device().copies_tensors());
-  planner_.emplace(loop_.predictor(), options_.cosine_share);
+  planner_.emplace(loop_.predictor(), loop_.device().variants(), options_.cosine_share);
   tokenizers_.emplace(options_.tokenizer_threads, tenants_, *host_pool_, scheduler_,
                       loop_.predictor(), *planner_, *memory_, *parts_.clock, counters_);
   deadlines_ = std::thread([this] { scheduler_.ExpireUntilStopped(); });
@@ -160,7 +160,8 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   if (!status.ok()) return status;
   auto kernel = ChooseEncodeKernel(request, info);
   if (!kernel.ok()) return kernel.status();
-  if (status = CheckOptions(encoder, *kernel); !status.ok()) return status;
+  status = encoder::CheckOption(encoder.attention(*kernel), loop_.device().variants());
+  if (!status.ok()) return status;
 
   const Cost cost = EstimateEncodeCost(request, info, encoder.EstimateTokens(request));
   const bool brings_text = std::holds_alternative<TextInput>(request.input);
@@ -197,16 +198,6 @@ absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const
   if (auto status = scheduler_.CheckOpen(); !status.ok()) return status;
   if (call.deadline && *call.deadline <= now) {
     return MakeError(Reason::kDeadlineExceeded, "the deadline had passed when the request arrived");
-  }
-  return absl::OkStatus();
-}
-
-// Whether the device has an encoder's kernel with the options that the request asks for.
-absl::Status EngineImpl::CheckOptions(const encoder::Model& encoder, const Kernel& kernel) const {
-  if (attention::OptionBeyondThePaper(kernel).empty()) return absl::OkStatus();
-  for (const encoder::AttentionLayers& alike : encoder.attention(kernel)) {
-    const absl::Status status = attention::CheckOption(loop_.device().variants(), alike.spec);
-    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }

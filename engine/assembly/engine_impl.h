@@ -50,7 +50,6 @@ class EngineImpl final : public Engine {
   absl::StatusOr<Ticket> DoSubmit(AttentionRequest& request, AttentionCompletion& done);
   absl::StatusOr<Ticket> DoSubmit(EncodeRequest& request, EncodeCompletion& done);
   absl::Status CheckCall(const CallContext& call, TimePoint now) const;
-  absl::Status CheckOptions(const encoder::Model& encoder, const Kernel& kernel) const;
 
   const EngineOptions options_;
   const std::shared_ptr<TenantTable> tenants_;

@@ -21,6 +21,13 @@ constexpr int32_t kTopKeys[] = {32, 64, 128};
 // and for each doubling of it.
 constexpr double kImprovedPart = 0.4;
 constexpr double kDoublingPart = 0.75;
+// And with both options beyond the paper.
+constexpr double kOptionsPart = 0.6;
+
+bool HasOptions(const ImprovedClustered& kernel) {
+  return kernel.clustering == Clustered::Clustering::kQuerySpace &&
+         kernel.rest_mass == ImprovedClustered::RestMass::kQuery;
+}
 
 void AddKernels(KernelName name, std::vector<Kernel>* kernels) {
   if (name == KernelName::kVanilla) kernels->emplace_back(Vanilla{});
@@ -31,6 +38,10 @@ void AddKernels(KernelName name, std::vector<Kernel>* kernels) {
       ImprovedClustered kernel;
       kernel.clusters = clusters;
       kernel.topk = topk;
+      kernels->emplace_back(kernel);
+      kernel.clustering = Clustered::Clustering::kQuerySpace;
+      kernel.iterations = DefaultIterations(kernel.clustering);
+      kernel.rest_mass = ImprovedClustered::RestMass::kQuery;
       kernels->emplace_back(kernel);
     }
   }
@@ -46,7 +57,8 @@ double LossOf(const Kernel& kernel) {
   };
   if (const auto* improved = std::get_if<ImprovedClustered>(&kernel)) {
     const double doublings = std::log2(improved->topk / 32.0);
-    return kImprovedPart * std::pow(kDoublingPart, doublings) * loss(*improved);
+    const double options = HasOptions(*improved) ? kOptionsPart : 1;
+    return options * kImprovedPart * std::pow(kDoublingPart, doublings) * loss(*improved);
   }
   const auto* clustered = std::get_if<Clustered>(&kernel);
   return clustered == nullptr ? 0 : loss(*clustered);

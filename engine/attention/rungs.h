@@ -33,6 +33,7 @@ struct Candidate {
 double LossOf(const Kernel& kernel);
 
 // Every kernel with every set of parameters that `allowed` (empty: all) leaves, most exact first.
+// Among them are options beyond the paper, which not every device has (CheckOption).
 std::vector<Kernel> KernelsToChooseFrom(std::span<const KernelName> allowed);
 
 // The candidates to try, cheapest first, of those given, most exact first. The first of these is

@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <optional>
 #include <random>
+#include <span>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "engine/attention/typical_prices.h"
+#include "engine/attention/variants.h"
 #include "engine/calibration/random_trials.h"
 #include "engine/calibration/stopwatch.h"
 #include "engine/kernel_table.h"
@@ -90,6 +92,11 @@ std::vector<Trial> Trials(const ImprovedClustered& kernel, int32_t n) {
   ImprovedClustered more_keys = kernel;
   more_keys.topk = 96;
   trials.push_back({more_keys, kDim / 2, {n / 2}, {n / 2}});
+  ImprovedClustered with_options = kernel;
+  with_options.clustering = Clustered::Clustering::kQuerySpace;
+  with_options.iterations = DefaultIterations(with_options.clustering);
+  with_options.rest_mass = ImprovedClustered::RestMass::kQuery;
+  trials.push_back({with_options, kDim, {2 * n}, {2 * n}});
   return trials;
 }
 
@@ -287,11 +294,11 @@ struct MixedTrial {
 // The trials of all kernels, and random ones, in random order: so before each run the device was
 // busy with something else, as it is between requests.
 std::vector<MixedTrial> MixTrials(const std::vector<Measured>& measured, const CostModel& model,
-                                  int64_t tokens) {
+                                  std::span<const attention::Variant> variants, int64_t tokens) {
   constexpr int kTrials = 72;       // float32
   constexpr int kOtherTrials = 40;  // of each other dtype
   constexpr double kMostUs = 1000;
-  RandomTrials random(model, tokens, kMostUs);
+  RandomTrials random(model, variants, tokens, kMostUs);
   std::vector<MixedTrial> mixed;
   for (size_t of = 0; of < measured.size(); ++of) {
     const auto& [kernel, dtype, trials, samples] = measured[of];
@@ -386,8 +393,9 @@ MeasuredCosts MeasureCosts(Device& device, std::chrono::microseconds budget) {
     return attention::FindVariant(device.variants(), trial.spec(dtype)) != nullptr;
   };
   for (const auto& [name, label, kind] : kKernels) {
-    const std::vector<Trial> trials = TrialsOf(name, n);
-    if (!runs(trials.front(), DType::kFloat32)) continue;
+    std::vector<Trial> trials = TrialsOf(name, n);
+    std::erase_if(trials, [&](const Trial& trial) { return !runs(trial, DType::kFloat32); });
+    if (trials.empty()) continue;
     std::vector<CostSample> samples = TakeSamples(stopwatch, trials, DType::kFloat32, team);
     if (samples.size() < trials.size()) {
       result.complete = false;
@@ -421,7 +429,7 @@ MeasuredCosts MeasureCosts(Device& device, std::chrono::microseconds budget) {
   // the machine.
   constexpr int kMostPasses = 8;
   const auto until = start + budget * 9 / 10;
-  std::vector<MixedTrial> mixed = MixTrials(measured, model, int64_t{4} * n);
+  std::vector<MixedTrial> mixed = MixTrials(measured, model, device.variants(), int64_t{4} * n);
   for (int pass = 0; pass < kMostPasses && steady_clock::now() < until; ++pass) {
     RunMixed(stopwatch, measured, until, &mixed);
     const std::vector<Measured> all = WithMixed(measured, mixed, team);

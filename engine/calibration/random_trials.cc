@@ -57,7 +57,7 @@ std::vector<int32_t> RandomTrials::Lengths(int64_t sequences) {
   return lengths;
 }
 
-Kernel RandomTrials::Parameters(KernelName kernel) {
+Kernel RandomTrials::Parameters(KernelName kernel, DType dtype) {
   if (kernel == KernelName::kVanilla) return Vanilla{.causal = Chance(30)};
   if (kernel == KernelName::kCast) {
     Cast cast;
@@ -70,8 +70,15 @@ Kernel RandomTrials::Parameters(KernelName kernel) {
   if (Chance(50)) improved.clusters = static_cast<int32_t>(Spread(10, 400));
   if (Chance(50)) improved.topk = static_cast<int32_t>(Spread(4, 128));
   if (Chance(30)) improved.iterations = static_cast<int32_t>(Uniform(1, 15));
-  if (kernel == KernelName::kImprovedClustered) return improved;
-  return static_cast<const Clustered&>(improved);
+  if (kernel != KernelName::kImprovedClustered) return static_cast<const Clustered&>(improved);
+  // As the automatic kernel has them: both options or none.
+  ImprovedClustered with_options = improved;
+  with_options.clustering = Clustered::Clustering::kQuerySpace;
+  with_options.iterations = static_cast<int32_t>(Uniform(1, 3));
+  with_options.rest_mass = ImprovedClustered::RestMass::kQuery;
+  const attention::Spec spec = Trial{with_options, Trial::kDim, {}, {}}.spec(dtype);
+  const bool has_options = attention::CheckOption(variants_, spec).ok();
+  return has_options && Chance(40) ? with_options : improved;
 }
 
 bool RandomTrials::TooLong(const Trial& trial, DType dtype) const {
@@ -85,7 +92,7 @@ bool RandomTrials::TooLong(const Trial& trial, DType dtype) const {
 
 std::optional<Trial> RandomTrials::Draw(KernelName kernel, DType dtype) {
   const bool cast = kernel == KernelName::kCast;
-  Trial trial = {Parameters(kernel), Dim(), {}, {}, Uniform(1, 16)};
+  Trial trial = {Parameters(kernel, dtype), Dim(), {}, {}, Uniform(1, 16)};
   trial.value_dim = cast || Chance(70) ? trial.dim : Dim();
   if (cast) trial.surrogates = Spread(2, 64);
   const int64_t sequences = Chance(50) ? 1 : Spread(1, 64);

@@ -6,7 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/attention/problem.h"
 #include "engine/attention/rungs.h"
+#include "engine/encoder/attention_layers.h"
 #include "engine/jobs/cosine_gains.h"
 #include "engine/jobs/staging.h"
 
@@ -15,14 +17,19 @@ namespace {
 
 using attention::Candidate;
 using attention::Rung;
+using attention::Variant;
 
-bool Runs(const ModelInfo& info, KernelName name) {
-  return std::find(info.kernels.begin(), info.kernels.end(), name) != info.kernels.end();
+bool Runs(const LoadedModel& model, std::span<const Variant> variants, const Kernel& kernel) {
+  const std::vector<KernelName>& names = model.info.kernels;
+  if (std::find(names.begin(), names.end(), NameOf(kernel)) == names.end()) return false;
+  return attention::OptionBeyondThePaper(kernel).empty() ||
+         encoder::CheckOption(model.encoder->attention(kernel), variants).ok();
 }
 
 // Cheapest first; one if no approximation pays, or nothing is known of their times.
 std::vector<Rung> RungsOf(const Automatic& automatic, const LoadedModel& model,
-                          std::span<const int32_t> cu_seqlens, const Predictor& predictor) {
+                          std::span<const int32_t> cu_seqlens, const Predictor& predictor,
+                          std::span<const Variant> variants) {
   Rung exact = {.kernel = Vanilla{}};
   const std::optional<double> exact_us = predictor.Price(model, exact.kernel, cu_seqlens);
   if (!exact_us) return {std::move(exact)};
@@ -35,7 +42,7 @@ std::vector<Rung> RungsOf(const Automatic& automatic, const LoadedModel& model,
   if (2 * (rest_us + probe_us) > *exact_us) return {std::move(exact)};
   std::vector<Candidate> candidates = {{exact, *exact_us}};
   for (const Kernel& kernel : attention::KernelsToChooseFrom(automatic.allowed)) {
-    if (!attention::IsApproximate(NameOf(kernel)) || !Runs(model.info, NameOf(kernel))) continue;
+    if (!attention::IsApproximate(NameOf(kernel)) || !Runs(model, variants, kernel)) continue;
     const std::optional<double> us = predictor.Price(model, kernel, cu_seqlens);
     if (us) candidates.push_back({{kernel, *us}, *us + probe_us});
   }
@@ -48,7 +55,7 @@ Plan EncodePlanner::PlanFor(const EncodeRequest& request, const LoadedModel& mod
                             std::span<const int32_t> cu_seqlens, bool final, Kernel* kernel) {
   if (!AsksForCosine(request)) return {};
   const auto& automatic = std::get<Automatic>(*request.kernel);
-  std::vector<Rung> rungs = RungsOf(automatic, model, cu_seqlens, predictor_);
+  std::vector<Rung> rungs = RungsOf(automatic, model, cu_seqlens, predictor_, variants_);
   if (automatic.min_cosine == 1) rungs = {rungs.back()};
   *kernel = rungs.front().kernel;
   const bool approximates = rungs.size() > 1;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "engine/attention/variants.h"
 #include "engine/jobs/attention_plan.h"
 #include "engine/jobs/models.h"
 #include "engine/jobs/plan.h"
@@ -20,10 +21,11 @@ inline constexpr int32_t kEncodeProbeRows = 16;
 
 class EncodePlanner {
  public:
-  // `share` of the approximate answers that meet their allowance are compared with exact ones. Both
-  // must outlive the object.
-  EncodePlanner(const Predictor& predictor, double share)
-      : predictor_(predictor), compared_(share, 1) {}
+  // `variants` are the device's. `share` of the approximate answers that meet their allowance are
+  // compared with exact ones. Both references must outlive the object.
+  EncodePlanner(const Predictor& predictor, std::span<const attention::Variant> variants,
+                double share)
+      : predictor_(predictor), variants_(variants), compared_(share, 1) {}
 
   // The plan for sequences with these offsets. `kernel` is what the request resolved to; it becomes
   // the plan's first. A plan with one kernel has no probe, and no overhead: that is the case unless
@@ -36,6 +38,7 @@ class EncodePlanner {
 
  private:
   const Predictor& predictor_;
+  const std::span<const attention::Variant> variants_;
   FidelitySampling compared_;
 };
 

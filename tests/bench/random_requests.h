@@ -118,6 +118,11 @@ class Requests {
     if (random_.Chance(0.5)) improved.clusters = static_cast<int32_t>(random_.Spread(10, 400));
     if (random_.Chance(0.5)) improved.topk = static_cast<int32_t>(random_.Spread(4, 128));
     if (random_.Chance(0.3)) improved.iterations = static_cast<int32_t>(random_.Uniform(1, 15));
+    if (name == KernelName::kImprovedClustered && random_.Chance(0.4)) {
+      improved.clustering = Clustered::Clustering::kQuerySpace;
+      improved.iterations = static_cast<int32_t>(random_.Uniform(1, 3));
+      improved.rest_mass = ImprovedClustered::RestMass::kQuery;
+    }
     if (name == KernelName::kImprovedClustered) return improved;
     return static_cast<const Clustered&>(improved);
   }

@@ -19,8 +19,11 @@ constexpr KernelName kCast = KernelName::kCast;
 
 template <KernelName kName, DType kOnly = DType::kFloat32>
 bool Supports(const Spec& spec) {
-  return NameOf(spec.kernel) == kName && spec.dtype == kOnly;
+  return NameOf(spec.kernel) == kName && spec.dtype == kOnly &&
+         OptionBeyondThePaper(spec.kernel).empty();
 }
+
+bool SupportsWithOptions(const Spec& spec) { return NameOf(spec.kernel) == kImproved; }
 
 template <KernelName kName>
 constexpr Variant Row() {
@@ -53,10 +56,11 @@ Spec SpecOf() {
   return spec;
 }
 
-// "vanilla", "clustered 25", "improved 50/128".
+// "vanilla", "clustered 25", "improved 50/128", "improved 50/128, options".
 std::string LabelOf(const Kernel& kernel) {
   if (const auto* improved = std::get_if<ImprovedClustered>(&kernel)) {
-    return "improved " + std::to_string(improved->clusters) + "/" + std::to_string(improved->topk);
+    return "improved " + std::to_string(improved->clusters) + "/" + std::to_string(improved->topk) +
+           (OptionBeyondThePaper(kernel).empty() ? "" : ", options");
   }
   const auto* clustered = std::get_if<Clustered>(&kernel);
   return clustered == nullptr ? "vanilla" : "clustered " + std::to_string(clustered->clusters);
@@ -105,6 +109,15 @@ TEST(PlanAutomaticTest, NeverChoosesCastOrWhatIsNotAllowed) {
             (Labels{"improved 50/128", "improved 200/128", "improved 800/128", "vanilla"}));
   EXPECT_EQ(Plan(Automatic{{kClustered, kClustered}, 1}, Prices(1, 1, 1)),
             (Labels{"clustered 50", "clustered 200", "clustered 800"}));
+}
+
+// They lose less in hardly more time. A GPU has none, as the rows of the tests above.
+TEST(PlanAutomaticTest, TakesOptionsBeyondThePaperWhereTheDeviceHasThem) {
+  constexpr Variant kOptions[] = {Row<kVanilla>(),
+                                  {kImproved, "test", &SupportsWithOptions, nullptr}};
+  const Labels plan = Plan(Automatic{{}, 0.1}, Prices(1, 1, 1), 8192, kOptions);
+  EXPECT_EQ(plan, (Labels{"improved 25/128", "improved 100/128", "improved 100/128, options",
+                          "improved 800/128", "improved 800/128, options", "vanilla"}));
 }
 
 TEST(PlanAutomaticTest, CountsTheProbeAgainstAnApproximation) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/attention/parameters.h"
+#include "engine/attention/problem.h"
 #include "engine/jobs/batch_key.h"
 
 namespace castor::attention {
@@ -72,6 +73,20 @@ TEST(RungsTest, MoreClustersAndMoreKeysLoseLess) {
   improved.clusters /= 2;
   improved.topk *= 2;
   EXPECT_LT(LossOf(improved), loss);
+}
+
+TEST(RungsTest, OptionsBeyondThePaperLoseLess) {
+  int with_options = 0, papers = 0;
+  for (const Kernel& kernel : KernelsToChooseFrom({})) {
+    const auto* improved = std::get_if<ImprovedClustered>(&kernel);
+    if (improved == nullptr) continue;
+    ++(OptionBeyondThePaper(kernel).empty() ? papers : with_options);
+    ImprovedClustered paper;
+    paper.clusters = improved->clusters;
+    paper.topk = improved->topk;
+    EXPECT_EQ(LossOf(kernel) < LossOf(paper), !OptionBeyondThePaper(kernel).empty());
+  }
+  EXPECT_EQ(with_options, papers);
 }
 
 }  // namespace

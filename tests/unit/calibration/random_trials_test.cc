@@ -3,7 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
+#include <vector>
+
+#include "engine/attention/problem.h"
 #include "engine/attention/typical_prices.h"
+#include "engine/attention/variants.h"
 #include "engine/kernel_table.h"
 
 namespace castor {
@@ -20,8 +25,8 @@ attention::CostModel Typical() {
 TEST(RandomTrialsTest, TakeNoLongerThanAllowed) {
   constexpr double kMostUs = 1000;
   const attention::CostModel model = Typical();
-  RandomTrials random(model, 4096, kMostUs);
-  RandomTrials again(model, 4096, kMostUs);
+  RandomTrials random(model, attention::CpuVariants(), 4096, kMostUs);
+  RandomTrials again(model, attention::CpuVariants(), 4096, kMostUs);
   for (const KernelRow& row : kKernels) {
     for (int i = 0; i < 100; ++i) {
       const auto trial = random.Draw(row.name, DType::kFloat32);
@@ -36,6 +41,29 @@ TEST(RandomTrialsTest, TakeNoLongerThanAllowed) {
     }
   }
   EXPECT_FALSE(random.Draw(KernelName::kVanilla, DType::kFloat16)) << "has no prices";
+}
+
+// Of improved clustered; they are among the automatic kernel's rungs.
+TEST(RandomTrialsTest, HaveOptionsBeyondThePaperWhereTheDeviceHas) {
+  const attention::CostModel model = Typical();
+  const auto with_options = [&](std::span<const attention::Variant> variants) {
+    RandomTrials random(model, variants, 4096, 1000);
+    int count = 0;
+    for (int i = 0; i < 100; ++i) {
+      const auto trial = random.Draw(KernelName::kImprovedClustered, DType::kFloat32);
+      count += trial && !attention::OptionBeyondThePaper(trial->kernel).empty();
+    }
+    return count;
+  };
+  EXPECT_GT(with_options(attention::CpuVariants()), 10);
+  std::vector<attention::Variant> papers(attention::CpuVariants().begin(),
+                                         attention::CpuVariants().end());
+  for (attention::Variant& row : papers) {
+    row.supports = [](const attention::Spec& spec) {
+      return attention::OptionBeyondThePaper(spec.kernel).empty();
+    };
+  }
+  EXPECT_EQ(with_options(papers), 0);
 }
 
 }  // namespace

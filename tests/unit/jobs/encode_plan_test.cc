@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "engine/attention/problem.h"
 #include "engine/attention/rungs.h"
+#include "engine/attention/variants.h"
 #include "engine/jobs/cosine_gains.h"
 #include "tests/unit/scheduling/fake_model.h"
 
@@ -45,7 +49,7 @@ class EncodePlannerTest : public testing::Test {
 
   Plan PlanOf(int32_t tokens, double min_cosine = 0.9, std::vector<KernelName> allowed = {}) {
     const Predictor predictor(costs_, 1);
-    EncodePlanner planner(predictor, share_);
+    EncodePlanner planner(predictor, variants_, share_);
     EncodeRequest request;
     request.kernel = Automatic{.allowed = std::move(allowed), .min_cosine = min_cosine};
     kernel_ = Vanilla{};
@@ -55,6 +59,7 @@ class EncodePlannerTest : public testing::Test {
 
   attention::CostModel costs_;
   LoadedModel model_;
+  std::span<const attention::Variant> variants_ = attention::CpuVariants();
   double share_ = 0;
   Kernel kernel_;
 };
@@ -116,6 +121,27 @@ TEST_F(EncodePlannerTest, OnlyKernelsThatTheModelRunsAndTheCallerAllows) {
   EXPECT_EQ(PlanOf(100'000).rungs().size(), 1u);
 }
 
+// A GPU's kernels are those of the paper alone.
+TEST_F(EncodePlannerTest, OptionsBeyondThePaperOnlyWhereTheDeviceHasThem) {
+  set(encoder::CostTerm::kTokens, 0.001);
+  const auto with_options = [](const Plan& plan) {
+    return std::count_if(plan.rungs().begin(), plan.rungs().end(), [](const auto& rung) {
+      return !attention::OptionBeyondThePaper(rung.kernel).empty();
+    });
+  };
+  EXPECT_GT(with_options(PlanOf(100'000)), 0);
+  std::vector<attention::Variant> papers(variants_.begin(), variants_.end());
+  for (attention::Variant& row : papers) {
+    row.supports = [](const attention::Spec& spec) {
+      return attention::OptionBeyondThePaper(spec.kernel).empty();
+    };
+  }
+  variants_ = papers;
+  const Plan plan = PlanOf(100'000);
+  EXPECT_GT(plan.rungs().size(), 1u);
+  EXPECT_EQ(with_options(plan), 0);
+}
+
 TEST_F(EncodePlannerTest, WhatWasNotMeasuredIsNotTried) {
   costs_ = attention::CostModel();
   EXPECT_EQ(PlanOf(100'000).rungs().size(), 1u);
@@ -127,7 +153,7 @@ TEST_F(EncodePlannerTest, WhatWasNotMeasuredIsNotTried) {
 
 TEST_F(EncodePlannerTest, AShareIsComparedByCounting) {
   const Predictor predictor(costs_, 1);
-  EncodePlanner planner(predictor, 0.25);
+  EncodePlanner planner(predictor, variants_, 0.25);
   EncodeRequest request;
   request.kernel = Automatic{.min_cosine = 0.9};
   const std::vector<int32_t> offsets = {0, 100'000};
