@@ -44,11 +44,12 @@ struct Integers {
   static Vec Subtract(Vec a, Vec b) { return _mm256_sub_epi32(a, b); }
   static Vec Multiply(Vec a, Vec b) { return _mm256_mullo_epi32(a, b); }
   static __m256 ToFloat(Vec x) { return _mm256_cvtepi32_ps(x); }
-  static void StoreBytes(uint8_t* p, __m256 x) {
-    const Vec words = _mm256_min_epi32(_mm256_cvtps_epi32(x), Broadcast(kMostInput));
-    const __m128i halves =
-        _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(halves, halves));
+  static void StoreBytes(uint8_t* p, const __m256 (&x)[4]) {
+    const Vec low = _mm256_packs_epi32(_mm256_cvtps_epi32(x[0]), _mm256_cvtps_epi32(x[1]));
+    const Vec high = _mm256_packs_epi32(_mm256_cvtps_epi32(x[2]), _mm256_cvtps_epi32(x[3]));
+    // Fours of bytes, of the four vectors' first halves and then of their second.
+    const Vec bytes = _mm256_min_epu8(_mm256_packus_epi16(low, high), _mm256_set1_epi8(kMostInput));
+    Store(p, _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
   }
 
   static void MultiplyAddBytes(const Vec (&x)[kWords], const Vec (&w)[kWords], Vec& sum) {

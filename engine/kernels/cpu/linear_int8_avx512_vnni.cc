@@ -21,8 +21,11 @@ struct Integers {
   static Vec Subtract(Vec a, Vec b) { return _mm512_sub_epi32(a, b); }
   static Vec Multiply(Vec a, Vec b) { return _mm512_mullo_epi32(a, b); }
   static __m512 ToFloat(Vec x) { return _mm512_cvtepi32_ps(x); }
-  static void StoreBytes(uint8_t* p, __m512 x) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(x)));
+  static void StoreBytes(uint8_t* p, const __m512 (&x)[4]) {
+    for (int v = 0; v < 4; ++v) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(p) + v,
+                       _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32(x[v])));
+    }
   }
 
   // In assembly, since GCC 12 spills the sums of the intrinsic, which halves the speed.

@@ -158,14 +158,23 @@ struct Int8Steps {
     const int32_t zero = static_cast<int32_t>(__builtin_rintf(-low / scale));
     const Vec inverse = V::Broadcast(1 / scale);
     const Vec offset = V::Broadcast(static_cast<float>(zero));
-    ForColumns<V>(in, [&](int64_t e, int64_t count) {
-      const Vec at = V::Max(
-          V::MultiplyAdd(Elements<V, Float32>::Load(x + e, count), inverse, offset), V::Zero());
-      if (count == V::kLanes) return I::StoreBytes(quantized + e, at);
-      alignas(64) uint8_t bytes[V::kLanes];
+    // Four vectors at a time: their bytes fill one.
+    constexpr int64_t kAtOnce = 4 * V::kLanes;
+    for (int64_t e = 0; e < in; e += kAtOnce) {
+      const int64_t count = in - e < kAtOnce ? in - e : kAtOnce;
+      Vec at[4] = {V::Zero(), V::Zero(), V::Zero(), V::Zero()};
+      ForColumns<V>(count, [&](int64_t i, int64_t width) {
+        const Vec value = Elements<V, Float32>::Load(x + e + i, width);
+        at[i / V::kLanes] = V::Max(V::MultiplyAdd(value, inverse, offset), V::Zero());
+      });
+      if (count == kAtOnce) {
+        I::StoreBytes(quantized + e, at);
+        continue;
+      }
+      alignas(64) uint8_t bytes[kAtOnce];
       I::StoreBytes(bytes, at);
       std::memcpy(quantized + e, bytes, static_cast<size_t>(count));
-    });
+    }
     for (int64_t e = in; e % kInputs != 0; ++e) quantized[e] = 0;
     return {.scale = scale, .zero = zero};
   }
