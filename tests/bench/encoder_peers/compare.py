@@ -25,6 +25,8 @@ PEERS = [("sentence-transformers", "fp32"), ("sentence-transformers", "bf16"),
          ("onnxruntime", "fp32"), ("onnxruntime", "int8"),
          ("openvino", "fp32"), ("openvino", "bf16"), ("openvino", "int8"),
          ("ctranslate2", "fp32"), ("ctranslate2", "int8")]
+EXACT = PEERS[0]  # what cosines are of
+TYPES = ("fp32", "bf16", "int8")
 
 
 def say(text):
@@ -136,12 +138,12 @@ class Castor:
         self.process.wait()
 
 
-def start(work, threads):
+def start(work, threads, types):
     contenders, absent = [], []
     makers = [("Castor", dtype, lambda dtype=dtype: Castor(dtype, work, threads))
-              for dtype in ("fp32", "bf16", "int8")]
+              for dtype in types]
     makers += [(runtime, dtype, lambda r=runtime, d=dtype: Peer(r, d, work, threads))
-               for runtime, dtype in PEERS]
+               for runtime, dtype in PEERS if dtype in types or (runtime, dtype) == EXACT]
     for name, dtype, make in makers:
         say(f"loading {name} {dtype}")
         try:
@@ -218,17 +220,22 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--out", default="/dev/stdout")
+    parser.add_argument("--type", choices=TYPES, help="only contenders of this type")
     args = parser.parse_args()
+    types = (args.type,) if args.type else TYPES
     threads = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
-        contenders, absent = start(work, threads)
+        contenders, absent = start(work, threads, types)
         say("vectors")
         vectors = {c: c.vectors(work / "vectors.npy") for c in contenders}
-        exact = next(vectors[c] for c in contenders
-                     if c.name == "sentence-transformers" and c.dtype == "fp32")
+        exact = next(vectors[c] for c in contenders if (c.name, c.dtype) == EXACT)
         cosines = {c: ((v * exact).sum(1).mean(), (v * exact).sum(1).min())
                    for c, v in vectors.items()}
+        for c in contenders:
+            if c.dtype not in types:
+                c.close()
+        contenders = [c for c in contenders if c.dtype in types]
         rounds = {c: [] for c in contenders}
         for number in range(args.rounds + 1):
             for c in random.sample(contenders, len(contenders)):
