@@ -128,7 +128,7 @@ struct CostModelInfo {
 
 // How a model whose linear layers multiply in 8 bits compares with itself in float32: the cosine of
 // pooled vectors, or of a model that does not pool its token rows, on texts of the engine's own,
-// when it was loaded.
+// when it was loaded. NaN where a vector is not finite.
 struct Int8Fidelity {
   double mean_cosine = 0;
   double least_cosine = 0;
