@@ -21,13 +21,15 @@ using kernels::LinearKernel;
 
 class QuantizeTest : public ::testing::Test, public Seeded {
  protected:
-  // Of both kernels, whatever this processor is: what is asked of weights needs no instructions.
   static std::vector<const LinearKernel*> Kernels() {
+    std::vector<const LinearKernel*> here;
 #if defined(__x86_64__)
-    return {&kernels::kLinearInt8Avx2, &kernels::kLinearInt8Avx512Vnni};
-#else
-    return {};
+    for (const LinearKernel* kernel :
+         {&kernels::kLinearInt8Avx2, &kernels::kLinearInt8Avx512Vnni}) {
+      if (kernel->runs_here()) here.push_back(kernel);
+    }
 #endif
+    return here;
   }
 
   // Quantizes, expects what holds for any weights, and returns the greatest growth of a scale
