@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <utility>
@@ -224,6 +225,7 @@ at::Tensor Linear::operator()(const at::Tensor& x, std::optional<Activation> act
 }
 
 at::Tensor Linear::Part(const at::Tensor& x, std::span<const Columns> parts) const {
+  for (const Columns& columns : parts) TORCH_CHECK(columns.first % column_grain() == 0);
   if (kernel_ != nullptr) return Product(x, parts, kernels::Activation::kNone);
   std::vector<at::Tensor> outputs;
   for (const auto& [first, count] : parts) {

@@ -50,6 +50,8 @@ int64_t Qkv::head_grain() const {
     if (norm->has_value() && (*norm)->size() != head_dim()) return heads;
   }
   const int64_t columns = linear.column_grain();
+  // Keys and values begin at a multiple of all heads' elements.
+  if (heads * head_dim() % columns != 0) return heads;
   return std::min(heads, columns / std::gcd(columns, head_dim()));
 }
 

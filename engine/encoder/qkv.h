@@ -52,7 +52,8 @@ struct Qkv {
 
   int64_t head_dim() const { return linear.out() / 3 / heads; }
 
-  // Ranges of heads begin at a multiple of so many: all, if a norm goes over them together.
+  // Ranges of heads begin at a multiple of so many: all, if a norm goes over them together, or if
+  // keys and values begin where a matrix cannot be cut.
   int64_t head_grain() const;
 
   // [tokens, 3 * range.count * head_dim]: of the rows of `x`, behind `before` if it is given;

@@ -145,6 +145,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.name = "BFloat16", .type = at::kBFloat16, .rotated = true},
                     Case{.name = "HeadsOfUnevenWidth", .head_dim = 24, .normed_heads = true},
                     Case{.name = "NarrowHeads", .head_dim = 2},
+                    // Keys and values begin inside a panel of eight or of sixteen floats.
+                    Case{.name = "RowsOfUnevenWidth", .head_dim = 12},
+                    Case{.name = "RowsOfUnevenWidthInInt8", .int8 = true, .head_dim = 12},
                     Case{.name = "NormsOfWholeRows", .normed_rows = true},
                     Case{.name = "Bias", .biased = true},
                     Case{.name = "Clustered", .kernel = Clustered{.clusters = 20}},
