@@ -160,7 +160,7 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   if (!status.ok()) return status;
   auto kernel = ChooseEncodeKernel(request, info);
   if (!kernel.ok()) return kernel.status();
-  status = encoder::CheckOption(encoder.attention(*kernel), loop_.device().variants());
+  status = encoder::CheckOption(encoder, *kernel, loop_.device().variants());
   if (!status.ok()) return status;
 
   const Cost cost = EstimateEncodeCost(request, info, encoder.EstimateTokens(request));

@@ -115,4 +115,12 @@ inline std::string_view OptionBeyondThePaper(const Kernel& kernel) {
   return "";
 }
 
+// The kernel with both: the queries' own clusters, with their usual updates, and own rest mass.
+inline ImprovedClustered WithOptionsBeyondThePaper(ImprovedClustered kernel) {
+  kernel.clustering = Clustered::Clustering::kQuerySpace;
+  kernel.iterations = DefaultIterations(kernel.clustering);
+  kernel.rest_mass = ImprovedClustered::RestMass::kQuery;
+  return kernel;
+}
+
 }  // namespace castor::attention

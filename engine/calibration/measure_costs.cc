@@ -92,11 +92,7 @@ std::vector<Trial> Trials(const ImprovedClustered& kernel, int32_t n) {
   ImprovedClustered more_keys = kernel;
   more_keys.topk = 96;
   trials.push_back({more_keys, kDim / 2, {n / 2}, {n / 2}});
-  ImprovedClustered with_options = kernel;
-  with_options.clustering = Clustered::Clustering::kQuerySpace;
-  with_options.iterations = DefaultIterations(with_options.clustering);
-  with_options.rest_mass = ImprovedClustered::RestMass::kQuery;
-  trials.push_back({with_options, kDim, {2 * n}, {2 * n}});
+  trials.push_back({attention::WithOptionsBeyondThePaper(kernel), kDim, {2 * n}, {2 * n}});
   return trials;
 }
 

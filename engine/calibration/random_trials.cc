@@ -72,10 +72,8 @@ Kernel RandomTrials::Parameters(KernelName kernel, DType dtype) {
   if (Chance(30)) improved.iterations = static_cast<int32_t>(Uniform(1, 15));
   if (kernel != KernelName::kImprovedClustered) return static_cast<const Clustered&>(improved);
   // As the automatic kernel has them: both options or none.
-  ImprovedClustered with_options = improved;
-  with_options.clustering = Clustered::Clustering::kQuerySpace;
+  ImprovedClustered with_options = attention::WithOptionsBeyondThePaper(improved);
   with_options.iterations = static_cast<int32_t>(Uniform(1, 3));
-  with_options.rest_mass = ImprovedClustered::RestMass::kQuery;
   const attention::Spec spec = Trial{with_options, Trial::kDim, {}, {}}.spec(dtype);
   const bool has_options = attention::CheckOption(variants_, spec).ok();
   return has_options && Chance(40) ? with_options : improved;

@@ -52,12 +52,4 @@ absl::Status CheckServed(std::span<const AttentionLayers> layers, const std::str
   return absl::OkStatus();
 }
 
-absl::Status CheckOption(std::span<const AttentionLayers> layers,
-                         std::span<const attention::Variant> variants) {
-  for (const AttentionLayers& alike : layers) {
-    if (absl::Status s = attention::CheckOption(variants, alike.spec); !s.ok()) return s;
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace castor::encoder

@@ -32,8 +32,4 @@ std::vector<AttentionLayers> UniformAttention(const ModelInfo& info, const Kerne
 absl::Status CheckServed(std::span<const AttentionLayers> layers, const std::string& model,
                          std::span<const attention::Variant> variants);
 
-// attention::CheckOption for all layers.
-absl::Status CheckOption(std::span<const AttentionLayers> layers,
-                         std::span<const attention::Variant> variants);
-
 }  // namespace castor::encoder

@@ -6,10 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/attention/variants.h"
 #include "engine/encoder/activations.h"
 #include "engine/encoder/attention_layers.h"
 #include "engine/encoder/prepare.h"
@@ -52,6 +54,11 @@ class Model {
   // What computes a batch on the device that loaded the model. Null where that device needs none.
   virtual const Network* network() const = 0;
 };
+
+// Whether a device with these kernels has the options that `kernel` asks for, in all layers:
+// attention::CheckOption.
+absl::Status CheckOption(const Model& model, const Kernel& kernel,
+                         std::span<const attention::Variant> variants);
 
 // Prepares a whole request at once.
 absl::StatusOr<Prepared> Prepare(const EncodeRequest& request, const Model& model);

@@ -6,9 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/problem.h"
 #include "engine/attention/rungs.h"
-#include "engine/encoder/attention_layers.h"
+#include "engine/encoder/model.h"
 #include "engine/jobs/cosine_gains.h"
 #include "engine/jobs/staging.h"
 
@@ -22,8 +21,7 @@ using attention::Variant;
 bool Runs(const LoadedModel& model, std::span<const Variant> variants, const Kernel& kernel) {
   const std::vector<KernelName>& names = model.info.kernels;
   if (std::find(names.begin(), names.end(), NameOf(kernel)) == names.end()) return false;
-  return attention::OptionBeyondThePaper(kernel).empty() ||
-         encoder::CheckOption(model.encoder->attention(kernel), variants).ok();
+  return encoder::CheckOption(*model.encoder, kernel, variants).ok();
 }
 
 // Cheapest first; one if no approximation pays, or nothing is known of their times.

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/attention/problem.h"
 #include "engine/base/dtype.h"
 #include "engine/base/host_memory.h"
 #include "engine/calibration/stopwatch.h"
@@ -119,9 +120,8 @@ class Requests {
     if (random_.Chance(0.5)) improved.topk = static_cast<int32_t>(random_.Spread(4, 128));
     if (random_.Chance(0.3)) improved.iterations = static_cast<int32_t>(random_.Uniform(1, 15));
     if (name == KernelName::kImprovedClustered && random_.Chance(0.4)) {
-      improved.clustering = Clustered::Clustering::kQuerySpace;
+      improved = attention::WithOptionsBeyondThePaper(improved);
       improved.iterations = static_cast<int32_t>(random_.Uniform(1, 3));
-      improved.rest_mass = ImprovedClustered::RestMass::kQuery;
     }
     if (name == KernelName::kImprovedClustered) return improved;
     return static_cast<const Clustered&>(improved);
