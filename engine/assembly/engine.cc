@@ -49,7 +49,8 @@ std::vector<int32_t> ExpectedOffsets(const Predictor& predictor, const LoadedMod
                                      const EncodeRequest& request) {
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
     const Prompt* const prompt = encoder::PromptOf(request, model.info.prompts);
-    return predictor.ExpectedOffsets(model, *texts, prompt == nullptr ? 0 : prompt->text.size());
+    return predictor.ExpectedOffsets(request.call.tenant, model, *texts,
+                                     prompt == nullptr ? 0 : prompt->text.size());
   }
   const auto* tokens = std::get_if<TokenInput>(&request.input);
   const auto& lengths =

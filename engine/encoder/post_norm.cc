@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/encoder/row_probe.h"
 #include "engine/encoder/self_attention.h"
 
 namespace castor::encoder {
@@ -83,8 +84,12 @@ absl::StatusOr<at::Tensor> PostNorm::Forward(const BodyInputs& in) const {
     absl::StatusOr<at::Tensor> mixed = SelfAttention(projection, *x, attention, in);
     if (!mixed.ok()) return mixed.status();
     if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
-    // The rest of the layer treats every row independently.
     const int64_t step = RowsAtOnce(layer, *x);
+    const auto output = [&](const at::Tensor& rows) { return layer.attention_output(rows); };
+    absl::Status probed =
+        in.probe.EndLayer({.x = *x, .mixed = *mixed, .output = output, .step = step}, in.control);
+    if (!probed.ok()) return probed;
+    // The rest of the layer treats every row independently.
     for (int64_t first = 0; first < x->size(0); first += step) {
       const int64_t count = std::min(step, x->size(0) - first);
       Finish(layer, mixed->narrow(0, first, count), x->narrow(0, first, count));

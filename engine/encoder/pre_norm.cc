@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/encoder/row_probe.h"
 #include "engine/encoder/self_attention.h"
 #include "engine/encoder/sinusoids.h"
 #include "engine/encoder/surrogates.h"
@@ -58,6 +59,8 @@ class PreNorm final : public Body {
   absl::StatusOr<at::Tensor> Attend(const PreNormLayer& layer, const attention::Spec& spec,
                                     const at::Tensor& x, const Rotation* rotation,
                                     const BodyInputs& in) const;
+  absl::Status Probe(const PreNormLayer& layer, const at::Tensor& mixed, const at::Tensor& x,
+                     const BodyInputs& in) const;
   absl::Status Finish(const PreNormLayer& layer, const at::Tensor& mixed, const at::Tensor& x,
                       RunControl& control) const;
 
@@ -98,6 +101,7 @@ absl::StatusOr<at::Tensor> PreNorm::Forward(const BodyInputs& in) const {
         Attend(layer, layer.local ? local : global, x, weights_.rotated ? rotation : nullptr, in);
     if (!mixed.ok()) return mixed.status();
     if (absl::Status s = in.control.Checkpoint(); !s.ok()) return s;
+    if (absl::Status s = Probe(layer, *mixed, x, in); !s.ok()) return s;
     if (absl::Status s = Finish(layer, *mixed, x, in.control); !s.ok()) return s;
   }
   if (absl::Status s = Normalize(weights_.final_norm, x, in.control); !s.ok()) return s;
@@ -146,10 +150,20 @@ absl::StatusOr<PreNorm::Rotations> PreNorm::MakeRotations(const BodyInputs& in) 
   return rotations;
 }
 
-// Adds to `rows` what a part of a layer returned.
-void AddOutput(const at::Tensor& output, const std::optional<LayerNorm>& norm,
-               const at::Tensor& rows) {
-  rows.add_(norm.has_value() ? (*norm)(output) : output);
+// What a part of a layer adds to its input, of what it returned.
+at::Tensor Added(const at::Tensor& output, const std::optional<LayerNorm>& norm) {
+  return norm.has_value() ? (*norm)(output) : output;
+}
+at::Tensor AddedByAttention(const PreNormLayer& layer, const at::Tensor& mixed) {
+  return Added(layer.attention_output(mixed), layer.attention_output_norm);
+}
+
+// What attention lost, of the rows that attended exactly as well.
+absl::Status PreNorm::Probe(const PreNormLayer& layer, const at::Tensor& mixed, const at::Tensor& x,
+                            const BodyInputs& in) const {
+  const auto output = [&](const at::Tensor& rows) { return AddedByAttention(layer, rows); };
+  return in.probe.EndLayer({.x = x, .mixed = mixed, .output = output, .step = RowsAtOnce(layer, x)},
+                           in.control);
 }
 
 // The rest of a layer after attention, which treats every row independently: `mixed` is attention's
@@ -160,9 +174,8 @@ absl::Status PreNorm::Finish(const PreNormLayer& layer, const at::Tensor& mixed,
   for (int64_t first = 0; first < x.size(0); first += step) {
     const int64_t count = std::min(step, x.size(0) - first);
     const at::Tensor rows = x.narrow(0, first, count);
-    AddOutput(layer.attention_output(mixed.narrow(0, first, count)), layer.attention_output_norm,
-              rows);
-    AddOutput(layer.mlp(layer.mlp_norm(rows)), layer.mlp_output_norm, rows);
+    rows.add_(AddedByAttention(layer, mixed.narrow(0, first, count)));
+    rows.add_(Added(layer.mlp(layer.mlp_norm(rows)), layer.mlp_output_norm));
     if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
   }
   return absl::OkStatus();

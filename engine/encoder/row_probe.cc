@@ -6,12 +6,27 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/attention/fidelity.h"
 #include "engine/attention/rungs.h"
 
 namespace castor::encoder {
+namespace {
+
+// [rows], float32: what rows lose if `approximate` is added to `x` instead of `exact`.
+at::Tensor Parts(const at::Tensor& approximate, const at::Tensor& exact, const at::Tensor& x) {
+  // A row of zeros that should be zero is no loss.
+  constexpr double kLeastNorm = 1e-30;
+  // In double precision, squares of finite values are finite.
+  const at::Tensor expected = exact.to(at::kDouble);
+  const at::Tensor lost = approximate.to(at::kDouble).sub_(expected).square_().sum(1);
+  const at::Tensor norm = x.to(at::kDouble).add_(expected).square_().sum(1);
+  return lost.div_(norm.clamp_min_(kLeastNorm)).to(at::kFloat);
+}
+
+}  // namespace
 
 RowProbe::RowProbe(const Batch& batch, const Packing& packing, at::Device device)
     : items_in_batch_(batch.items.size()) {
@@ -45,8 +60,7 @@ RowProbe::RowProbe(const Batch& batch, const Packing& packing, at::Device device
 }
 
 absl::Status RowProbe::AddHeads(const attention::Spec& spec, const at::Tensor& qkv,
-                                const at::Tensor& mixed, const AttentionFn& attention,
-                                RunControl& control) {
+                                const AttentionFn& attention, RunControl& control) {
   if (!attention::IsApproximate(NameOf(spec.kernel))) return absl::OkStatus();
   attention::Spec exact = spec;
   exact.kernel = Vanilla{};
@@ -68,28 +82,28 @@ absl::Status RowProbe::AddHeads(const attention::Spec& spec, const at::Tensor& q
     problem.cu_seqlens_q = item.cu_rows;
     problem.cu_seqlens_k = item.cu_keys;
     if (absl::Status status = attention(exact, problem, control); !status.ok()) return status;
-    const at::Tensor expected = output.to(at::kFloat);
-    const at::Tensor lost = at::index_select(mixed, 0, item.rows).to(at::kFloat).sub_(expected);
-    const auto squares = [&](const at::Tensor& of) {
-      return of.square().view({-1, spec.heads, spec.value_dim}).sum(2);
-    };
-    item.lost.push_back(squares(lost));
-    item.norm.push_back(squares(expected));
+    item.exact.push_back(output);
   }
   return absl::OkStatus();
 }
 
-void RowProbe::EndLayer() {
-  // A row of zeros that should be zero is no loss.
-  constexpr double kLeastNorm = 1e-30;
+absl::Status RowProbe::EndLayer(const Addition& addition, RunControl& control) {
   for (Item& item : items_) {
-    if (item.lost.empty()) continue;
-    const at::Tensor norm = at::cat(item.norm, 1).sum(1).clamp_min_(kLeastNorm);
-    const at::Tensor parts = at::cat(item.lost, 1).sum(1).div_(norm);
-    item.losses.index_add_(0, item.sequences, parts.mul_(item.shares));
-    item.lost.clear();
-    item.norm.clear();
+    if (item.exact.empty()) continue;
+    const at::Tensor exact = at::cat(item.exact, 1);
+    item.exact.clear();
+    for (int64_t first = 0; first < exact.size(0); first += addition.step) {
+      const int64_t count = std::min(addition.step, exact.size(0) - first);
+      const at::Tensor rows = item.rows.narrow(0, first, count);
+      const at::Tensor parts = Parts(addition.output(at::index_select(addition.mixed, 0, rows)),
+                                     addition.output(exact.narrow(0, first, count)),
+                                     at::index_select(addition.x, 0, rows));
+      item.losses.index_add_(0, item.sequences.narrow(0, first, count),
+                             parts.mul_(item.shares.narrow(0, first, count)));
+      if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
+    }
   }
+  return absl::OkStatus();
 }
 
 std::vector<at::Tensor> RowProbe::Losses() const {

@@ -47,7 +47,7 @@ absl::Status Attend(const at::Tensor& qkv, const attention::Spec& spec, const Bo
   problem.cu_seqlens_q = problem.cu_seqlens_k = in.packing.cu_seqlens;
   problem.cast = cast;
   if (absl::Status status = in.attention(spec, problem, in.control); !status.ok()) return status;
-  return in.probe.AddHeads(spec, qkv, output, in.attention, in.control);
+  return in.probe.AddHeads(spec, qkv, in.attention, in.control);
 }
 
 }  // namespace
@@ -71,7 +71,6 @@ absl::StatusOr<at::Tensor> SelfAttention(const Projection& projection, const at:
     absl::Status status = Attend(*rows, OfHeads(spec, range), in, cast, columns);
     if (!status.ok()) return status;
   }
-  in.probe.EndLayer();
   return output;
 }
 

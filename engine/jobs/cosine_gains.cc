@@ -8,9 +8,6 @@
 namespace castor {
 namespace {
 
-// The oldest models are forgotten first.
-constexpr size_t kMostKinds = 1024;
-
 // One more comparison's weight, once there are many: changes of the traffic are noticed.
 constexpr double kLeastWeight = 1.0 / 64;
 
@@ -25,8 +22,6 @@ constexpr double kDeviations = 2;
 // Rounding: a loss below this is none, and a cosine nearer to 1 than this is not told from it.
 constexpr double kLeastLoss = 1e-12;
 constexpr double kLeastTurn = 1e-7;
-
-int LengthClass(int32_t tokens) { return std::bit_width(static_cast<uint32_t>(tokens)); }
 
 }  // namespace
 
@@ -50,6 +45,12 @@ double DistanceOf(double cosine) { return std::sqrt(2 * (1 - cosine)); }
 
 double CosineAt(double distance) { return 1 - distance * distance / 2; }
 
+CosineGains::Key CosineGains::KeyOf(const Kind& kind, int32_t tokens, float loss) {
+  return {.kind = kind,
+          .length = static_cast<int>(std::bit_width(static_cast<uint32_t>(tokens))),
+          .loss = static_cast<int>(std::floor(std::log2(loss) / 3))};
+}
+
 double CosineGains::Gain::Above(double deviations) const {
   const double seen_weight = std::min<double>(seen, 1 / kLeastWeight);
   const double variance_of_next =
@@ -58,7 +59,7 @@ double CosineGains::Gain::Above(double deviations) const {
   return std::exp(mean + deviations * std::sqrt(variance_of_next));
 }
 
-CosineGains::Estimate CosineGains::LeastCosine(const Kind& kind,
+CosineGains::Estimate CosineGains::LeastCosine(const std::string& tenant, const Kind& kind,
                                                std::span<const int32_t> cu_seqlens,
                                                std::span<const float> losses) const {
   const Estimate unknown = {.cosine = std::numeric_limits<double>::quiet_NaN()};
@@ -69,25 +70,24 @@ CosineGains::Estimate CosineGains::LeastCosine(const Kind& kind,
   int comparisons = 0;
   for (size_t s = 0; s < losses.size(); ++s) {
     if (losses[s] <= kLeastLoss) continue;
-    const auto gain = gains_.find({kind, LengthClass(cu_seqlens[s + 1] - cu_seqlens[s])});
-    if (!std::isfinite(losses[s]) || gain == gains_.end() || gain->second.seen < kFewest) {
-      return unknown;
-    }
-    turn = std::max(turn, losses[s] * gain->second.Above(deviations));
-    comparisons = comparisons == 0 ? gain->second.seen : std::min(comparisons, gain->second.seen);
+    if (!std::isfinite(losses[s])) return unknown;
+    const Key key = KeyOf(kind, cu_seqlens[s + 1] - cu_seqlens[s], losses[s]);
+    const Gain* const gain = gains_.Find(tenant, key);
+    if (gain == nullptr || gain->seen < kFewest) return unknown;
+    turn = std::max(turn, losses[s] * gain->Above(deviations));
+    comparisons = comparisons == 0 ? gain->seen : std::min(comparisons, gain->seen);
   }
   return {.cosine = std::max(-1.0, 1 - turn), .comparisons = comparisons};
 }
 
-void CosineGains::Learn(const Kind& kind, std::span<const int32_t> cu_seqlens,
-                        std::span<const float> losses, std::span<const double> cosines) {
+void CosineGains::Learn(const std::string& tenant, const Kind& kind,
+                        std::span<const int32_t> cu_seqlens, std::span<const float> losses,
+                        std::span<const double> cosines) {
   for (size_t s = 0; s < losses.size(); ++s) {
     if (!(losses[s] > kLeastLoss) || !std::isfinite(losses[s]) || !std::isfinite(cosines[s])) {
       continue;
     }
-    const Key key = {kind, LengthClass(cu_seqlens[s + 1] - cu_seqlens[s])};
-    if (gains_.size() >= kMostKinds && !gains_.contains(key)) gains_.erase(gains_.begin());
-    Gain& gain = gains_[key];
+    Gain& gain = gains_.Learn(tenant, KeyOf(kind, cu_seqlens[s + 1] - cu_seqlens[s], losses[s]));
     const double log_gain = std::log(std::max(1 - cosines[s], kLeastTurn) / losses[s]);
     const double weight = std::max(kLeastWeight, 1.0 / (gain.seen + 1));
     const double surprise = log_gain - gain.mean;

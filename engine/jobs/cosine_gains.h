@@ -4,8 +4,10 @@
 //
 // Layers lose little, so a vector turns in proportion: 1 - cosine is a gain times the sequence's
 // loss (encoder/row_probe.h). Gains differ between sequences by a factor that is about log-normal.
-// What is learned is the mean and the variance of its logarithm, for each model, way of pooling,
-// kernel and length (a power of two).
+// What is learned is the mean and the variance of its logarithm, for each tenant, model, way of
+// pooling and kernel, and of sequences that are alike: of about the same length and loss, and of
+// tokens or of embeddings, which may be like no token's. Of a kernel its name is enough: the
+// parameters that automatic tries show in the loss.
 //
 // Plain numbers; not thread-safe.
 #pragma once
@@ -13,9 +15,10 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <span>
+#include <string>
 
+#include "engine/jobs/learned_by_tenant.h"
 #include "engine/request.h"
 
 namespace castor {
@@ -40,6 +43,7 @@ class CosineGains {
     Pooling pooling = Pooling::kMean;
     int64_t dimensions = 0;
     KernelName kernel = KernelName::kVanilla;
+    bool embeddings = false;  // brought by the request
 
     auto operator<=>(const Kind&) const = default;
   };
@@ -52,20 +56,23 @@ class CosineGains {
   // The least cosine of the sequences with these offsets and losses. It is meant to be too high for
   // one request in 40: for one sequence the gain is taken as the mean and two standard deviations,
   // for several as many more as the largest of so many needs.
-  Estimate LeastCosine(const Kind& kind, std::span<const int32_t> cu_seqlens,
-                       std::span<const float> losses) const;
+  Estimate LeastCosine(const std::string& tenant, const Kind& kind,
+                       std::span<const int32_t> cu_seqlens, std::span<const float> losses) const;
 
   // Sequences with these losses turned out to have these cosines.
-  void Learn(const Kind& kind, std::span<const int32_t> cu_seqlens, std::span<const float> losses,
-             std::span<const double> cosines);
+  void Learn(const std::string& tenant, const Kind& kind, std::span<const int32_t> cu_seqlens,
+             std::span<const float> losses, std::span<const double> cosines);
 
  private:
   struct Key {
     Kind kind;
     int length = 0;  // the bits of the number of tokens
+    int loss = 0;    // its power of eight
 
     auto operator<=>(const Key&) const = default;
   };
+  static Key KeyOf(const Kind& kind, int32_t tokens, float loss);
+
   struct Gain {
     int seen = 0;
     double mean = 0;  // of the logarithm
@@ -74,7 +81,7 @@ class CosineGains {
     double Above(double deviations) const;
   };
 
-  std::map<Key, Gain> gains_;  // at most kMostKeys
+  LearnedByTenant<Key, Gain> gains_{1024};
 };
 
 }  // namespace castor

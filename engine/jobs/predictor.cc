@@ -172,13 +172,13 @@ double Predictor::PriceOfProbe(const LoadedModel& model, std::span<const int32_t
   return us;
 }
 
-std::vector<int32_t> Predictor::ExpectedOffsets(const LoadedModel& model, const TextInput& input,
-                                                size_t prompt_bytes) const {
+std::vector<int32_t> Predictor::ExpectedOffsets(const std::string& tenant, const LoadedModel& model,
+                                                const TextInput& input, size_t prompt_bytes) const {
   double ratio = kUsualBytesPerToken;
   {
     MutexLock lock(mu_);
-    const auto found = bytes_per_token_.find(model.generation);
-    if (found != bytes_per_token_.end()) ratio = found->second;
+    const double* const learned = bytes_per_token_.Find(tenant, model.generation);
+    if (learned != nullptr) ratio = *learned;
   }
   std::vector<int32_t> offsets = {0};
   offsets.reserve(input.texts.size() + 1);
@@ -192,8 +192,9 @@ std::vector<int32_t> Predictor::ExpectedOffsets(const LoadedModel& model, const 
   return offsets;
 }
 
-void Predictor::LearnTexts(const LoadedModel& model, const TextInput& input,
-                           const encoder::Prepared& prepared, size_t prompt_bytes) {
+void Predictor::LearnTexts(const std::string& tenant, const LoadedModel& model,
+                           const TextInput& input, const encoder::Prepared& prepared,
+                           size_t prompt_bytes) {
   double bytes = 0;
   double tokens = 0;
   const size_t texts = std::min(input.texts.size(), static_cast<size_t>(prepared.sequences()));
@@ -205,13 +206,10 @@ void Predictor::LearnTexts(const LoadedModel& model, const TextInput& input,
   }
   if (bytes <= 0 || tokens <= 0) return;
   MutexLock lock(mu_);
-  if (bytes_per_token_.size() >= kMostKeys && !bytes_per_token_.contains(model.generation)) {
-    bytes_per_token_.erase(bytes_per_token_.begin());
-  }
-  const auto [found, added] = bytes_per_token_.try_emplace(model.generation, kUsualBytesPerToken);
+  double& ratio = bytes_per_token_.Learn(tenant, model.generation, kUsualBytesPerToken);
   // A long request says more than a word does.
   const double step = std::max(kTextStep, tokens / (tokens + 500));
-  found->second *= std::pow(bytes / tokens / found->second, step);
+  ratio *= std::pow(bytes / tokens / ratio, step);
 }
 
 Predictor::Part Predictor::PartOf(const Job& job) const {

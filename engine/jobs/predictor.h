@@ -15,6 +15,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "engine/base/mutex.h"
 #include "engine/encoder/prepare.h"
 #include "engine/jobs/job.h"
+#include "engine/jobs/learned_by_tenant.h"
 #include "engine/jobs/learned_prices.h"
 #include "engine/jobs/models.h"
 #include "engine/jobs/plan.h"
@@ -62,10 +64,10 @@ class Predictor {
   double PriceOfProbe(const LoadedModel& model, std::span<const int32_t> cu_seqlens,
                       int32_t rows) const;
 
-  // The offsets that texts are expected to have once they are tokenized, by their bytes and those
-  // of the prompt before each.
-  std::vector<int32_t> ExpectedOffsets(const LoadedModel& model, const TextInput& input,
-                                       size_t prompt_bytes = 0) const;
+  // The offsets that a tenant's texts are expected to have once they are tokenized, by their bytes
+  // and those of the prompt before each.
+  std::vector<int32_t> ExpectedOffsets(const std::string& tenant, const LoadedModel& model,
+                                       const TextInput& input, size_t prompt_bytes = 0) const;
 
   // What is to be learned from a batch that has run. Holds nothing of its jobs.
   class Lesson;
@@ -77,8 +79,8 @@ class Predictor {
   // Engine thread. Times of zero or less are ignored.
   void Learn(const Lesson& lesson);
 
-  // Texts of a model have been tokenized to these sequences.
-  void LearnTexts(const LoadedModel& model, const TextInput& input,
+  // A tenant's texts have been tokenized to these sequences.
+  void LearnTexts(const std::string& tenant, const LoadedModel& model, const TextInput& input,
                   const encoder::Prepared& prepared, size_t prompt_bytes = 0);
 
   // Without what was learned.
@@ -122,7 +124,7 @@ class Predictor {
   mutable Mutex mu_;
   std::map<Key, TimeCorrections> corrections_ ABSL_GUARDED_BY(mu_);  // at most kMostKeys
   std::map<attention::CostModel::Key, LearnedPrices> learned_ ABSL_GUARDED_BY(mu_);  // as costs_
-  std::map<uint64_t, double> bytes_per_token_ ABSL_GUARDED_BY(mu_);  // by generation, likewise
+  LearnedByTenant<uint64_t, double> bytes_per_token_ ABSL_GUARDED_BY(mu_){256};  // by generation
 };
 
 class Predictor::Lesson {

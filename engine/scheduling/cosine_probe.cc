@@ -14,7 +14,8 @@ CosineGains::Kind KindOf(const EncodeWork& work, KernelName kernel) {
   return {.generation = work.model->generation,
           .pooling = work.item.pooling,
           .dimensions = work.item.dimensions,
-          .kernel = kernel};
+          .kernel = kernel,
+          .embeddings = work.item.embeddings != nullptr};
 }
 
 void EstimateCosine(const Job& job, EncodeWork& work, const CosineGains& gains,
@@ -23,7 +24,7 @@ void EstimateCosine(const Job& job, EncodeWork& work, const CosineGains& gains,
   std::memcpy(work.kept.data(), work.output.data(), work.output.size());
   work.kept_kernel = job.kernel;
   const CosineGains::Estimate estimate =
-      gains.LeastCosine(KindOf(work, job.kernel), work.item.cu_seqlens, work.losses);
+      gains.LeastCosine(job.tenant, KindOf(work, job.kernel), work.item.cu_seqlens, work.losses);
   int32_t rows = 0;
   for (size_t s = 0; s + 1 < work.item.cu_seqlens.size(); ++s) {
     rows = std::max(rows, work.item.cu_seqlens[s + 1] - work.item.cu_seqlens[s]);
@@ -33,7 +34,7 @@ void EstimateCosine(const Job& job, EncodeWork& work, const CosineGains& gains,
   outcome->comparisons = estimate.comparisons;
 }
 
-void CompareWithKept(EncodeWork& work, CosineGains& gains, StepOutcome* outcome) {
+void CompareWithKept(const Job& job, EncodeWork& work, CosineGains& gains, StepOutcome* outcome) {
   const KernelName kernel = *work.kept_kernel;
   work.kept_kernel.reset();
   const auto dimensions = static_cast<size_t>(work.item.dimensions);
@@ -44,7 +45,7 @@ void CompareWithKept(EncodeWork& work, CosineGains& gains, StepOutcome* outcome)
     work.cosines[s] = CosineOf(kept, exact);
     if (!(work.cosines[s] >= least)) least = work.cosines[s];  // NaN stays
   }
-  gains.Learn(KindOf(work, kernel), work.item.cu_seqlens, work.losses, work.cosines);
+  gains.Learn(job.tenant, KindOf(work, kernel), work.item.cu_seqlens, work.losses, work.cosines);
   outcome->compared = DistanceOf(least);
 }
 
@@ -57,7 +58,7 @@ void AddCosines(const JobList& jobs, CosineGains& gains, std::vector<StepOutcome
     if (attention::IsApproximate(jobs[i]->kernel)) {
       EstimateCosine(*jobs[i], *work, gains, &(*outcomes)[i]);
     } else if (work->kept_kernel) {
-      CompareWithKept(*work, gains, &(*outcomes)[i]);
+      CompareWithKept(*jobs[i], *work, gains, &(*outcomes)[i]);
     }
   }
 }

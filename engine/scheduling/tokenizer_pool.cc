@@ -122,8 +122,8 @@ void TokenizerPool::Run() {
 absl::Status TokenizerPool::Finish(Job* job) {
   const EncodeWork& work = std::get<EncodeWork>(job->work);
   const std::vector<int32_t>& offsets = work.prepared.cu_seqlens;
-  predictor_.LearnTexts(*work.model, std::get<TextInput>(work.request.input), work.prepared,
-                        work.prompt == nullptr ? 0 : work.prompt->text.size());
+  predictor_.LearnTexts(job->tenant, *work.model, std::get<TextInput>(work.request.input),
+                        work.prepared, work.prompt == nullptr ? 0 : work.prompt->text.size());
   Kernel kernel = work.kernel;
   job->plan = planner_.PlanFor(work.request, *work.model, offsets, /*final=*/true, &kernel);
   if (job->plan.automatic()) UseKernel(kernel, job);

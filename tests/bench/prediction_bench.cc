@@ -227,7 +227,7 @@ class Bench {
     const Kernel kernel = Vanilla{};
     std::vector<int32_t> offsets;
     if (!texts.empty()) {
-      offsets = predictor_.ExpectedOffsets(*model, input);
+      offsets = predictor_.ExpectedOffsets("", *model, input);
       request.input = input;
     }
     auto job = OpenEncode(std::move(request), model, kernel);
@@ -236,7 +236,7 @@ class Bench {
     if (texts.empty()) offsets = prepared.cu_seqlens;
     const PredictedTime base = predictor_.Base(*model, kernel, offsets);
     const PredictedTime predicted = predictor_.Predict(*model, kernel, offsets);
-    if (!texts.empty()) predictor_.LearnTexts(*model, input, prepared);
+    if (!texts.empty()) predictor_.LearnTexts("", *model, input, prepared);
     if (auto staged = StageEncode(*device_.host_pool(), job.get()); !staged.ok()) {
       Die(staged.ToString());
     }

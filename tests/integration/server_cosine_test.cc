@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <random>
 #include <span>
 #include <string>
 #include <thread>
@@ -62,6 +63,16 @@ class ServerCosineTest : public ServerTest, protected Seeded {
       }
       request.mutable_tokens()->add_lengths(length);
     }
+    return request;
+  }
+
+  // A sequence of normal values times `scale`.
+  v1::EncodeRequest Embeddings(int64_t tokens, int64_t hidden, float scale) {
+    std::normal_distribution<float> normal(0, scale);
+    std::vector<float> values(static_cast<size_t>(tokens * hidden));
+    for (float& value : values) value = normal(random_);
+    v1::EncodeRequest request;
+    *request.mutable_embeddings()->mutable_values() = client::MakeTensor(values, {tokens, hidden});
     return request;
   }
 
@@ -241,6 +252,22 @@ TEST_F(ServerCosineTest, ValuesThatAreNotFiniteGetTheExactAnswer) {
   request.set_check_finite(false);
   const v1::EncodeResponse chosen = WithCosine(request, 0.5);
   EXPECT_EQ(chosen.kernel().name(), v1::VANILLA);
+}
+
+// No norm follows the embeddings of this family, so attention hardly turns large ones.
+TEST_F(ServerCosineTest, LargeEmbeddingsTeachNothingAboutSmallOnes) {
+  Start("eurobert");
+  constexpr int64_t kHidden = 24;
+  const auto run = [&](float scale) {
+    return WithCosine(Embeddings(kLongTokens, kHidden, scale), 0.9999);
+  };
+  for (int i = 0; i < 2 * CosineGains::kFewest; ++i) run(3e4f);
+  const v1::EncodeResponse small = run(1);
+  if (FoundTooDear(small)) GTEST_SKIP() << "by the prices of this build no approximation pays";
+  EXPECT_EQ(small.kernel().name(), v1::VANILLA);
+  ASSERT_GT(small.kernel().rejected_size(), 0);
+  EXPECT_TRUE(small.kernel().rejected(0).compared()) << "nothing is known of such as these";
+  EXPECT_LT(small.kernel().rejected(0).cosine(), 1 - 1e-5);
 }
 
 TEST_F(ServerCosineTest, RequestsInCompanyKeepTheirOwnAllowances) {

@@ -4,11 +4,15 @@
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,9 +44,39 @@ attention::Spec SpecOfLayer(const Kernel& kernel) {
   return SelfAttentionSpec(DType::kFloat32, kHidden, kHeads, kernel);
 }
 
+// A layer's input, what its heads returned, and what it makes of that: weights [hidden, hidden].
+struct Layer {
+  at::Tensor x = {};
+  at::Tensor mixed = {};
+  at::Tensor weights = {};
+
+  explicit Layer(int64_t tokens)
+      : x(at::randn({tokens, kHidden})),
+        mixed(at::randn({tokens, kHidden})),
+        weights(at::randn({kHidden, kHidden})) {}
+
+  absl::Status End(RowProbe& probe, int64_t step = 1000) const {
+    const auto output = [this](const at::Tensor& rows) { return at::matmul(rows, weights); };
+    return probe.EndLayer({.x = x, .mixed = mixed, .output = output, .step = step}, RunToEnd());
+  }
+};
+
+// row [hidden] times the layer's weights, added to one of its rows.
+std::vector<double> Added(const Layer& layer, int64_t token, std::span<const double> row) {
+  std::vector<double> sum;
+  for (int64_t to = 0; to < kHidden; ++to) {
+    sum.push_back(layer.x.const_data_ptr<float>()[token * kHidden + to]);
+    for (int64_t from = 0; from < kHidden; ++from) {
+      sum.back() += row[static_cast<size_t>(from)] *
+                    layer.weights.const_data_ptr<float>()[from * kHidden + to];
+    }
+  }
+  return sum;
+}
+
 // A layer's loss by its definition, for one sequence of a batch whose first row is `first`.
-double LossByDefinition(const at::Tensor& qkv, const at::Tensor& mixed, int64_t first,
-                        int32_t tokens, std::span<const int32_t> rows) {
+double LossByDefinition(const Layer& layer, const at::Tensor& qkv, int64_t first, int32_t tokens,
+                        std::span<const int32_t> rows) {
   const std::vector<int32_t> offsets = {0, tokens};
   attention::Problem problem;
   const auto* base = qkv.const_data_ptr<float>() + first * 3 * kHidden;
@@ -55,13 +89,16 @@ double LossByDefinition(const at::Tensor& qkv, const at::Tensor& mixed, int64_t 
   const std::vector<double> exact = attention::VanillaReference(SpecOfLayer(Vanilla{}), problem);
   double loss = 0;
   for (const int32_t row : rows) {
+    const auto* const mixed = layer.mixed.const_data_ptr<float>() + (first + row) * kHidden;
+    const std::vector<double> expected = Added(
+        layer, first + row, std::span(exact).subspan(static_cast<size_t>(row * kHidden), kHidden));
+    const std::vector<double> got =
+        Added(layer, first + row, std::vector<double>(mixed, mixed + kHidden));
     double lost = 0;
     double norm = 0;
-    for (int64_t e = 0; e < kHidden; ++e) {
-      const double expected = exact[row * kHidden + e];
-      const double got = mixed.const_data_ptr<float>()[(first + row) * kHidden + e];
-      lost += (got - expected) * (got - expected);
-      norm += expected * expected;
+    for (size_t e = 0; e < got.size(); ++e) {
+      lost += (got[e] - expected[e]) * (got[e] - expected[e]);
+      norm += expected[e] * expected[e];
     }
     loss += lost / norm / static_cast<double>(rows.size());
   }
@@ -70,7 +107,7 @@ double LossByDefinition(const at::Tensor& qkv, const at::Tensor& mixed, int64_t 
 
 // A layer whose heads go by as two and one.
 void AddInRanges(RowProbe& probe, attention::Spec spec, const at::Tensor& qkv,
-                 const at::Tensor& mixed, const AttentionFn& attention) {
+                 const AttentionFn& attention) {
   constexpr int64_t kHeadDim = kHidden / kHeads;
   for (const auto& [first, heads] : {std::pair{0, 2}, std::pair{2, 1}}) {
     std::vector<at::Tensor> parts;
@@ -78,8 +115,7 @@ void AddInRanges(RowProbe& probe, attention::Spec spec, const at::Tensor& qkv,
       parts.push_back(qkv.narrow(1, part * kHidden + first * kHeadDim, heads * kHeadDim));
     }
     spec.heads = heads;
-    const at::Tensor output = mixed.narrow(1, first * kHeadDim, heads * kHeadDim);
-    ASSERT_TRUE(probe.AddHeads(spec, at::cat(parts, 1), output, attention, RunToEnd()).ok());
+    ASSERT_TRUE(probe.AddHeads(spec, at::cat(parts, 1), attention, RunToEnd()).ok());
   }
 }
 
@@ -99,19 +135,18 @@ TEST(RowProbeTest, AddsUpWhatEachLayerLoses) {
   int runs = 0;
   const AttentionFn attention = ExactTwin(&runs);
   std::vector<std::vector<double>> expected = {{0, 0, 0}, {}, {0, 0}};
-  for (int layer = 0; layer < 3; ++layer) {
+  for (int i_layer = 0; i_layer < 3; ++i_layer) {
     const at::Tensor qkv = at::randn({packing.tokens(), 3 * kHidden});
-    const at::Tensor mixed = at::randn({packing.tokens(), kHidden});
-    if (layer == 0) {
-      ASSERT_TRUE(
-          probe.AddHeads(SpecOfLayer(batch.kernel), qkv, mixed, attention, RunToEnd()).ok());
+    const Layer layer(packing.tokens());
+    if (i_layer == 0) {
+      ASSERT_TRUE(probe.AddHeads(SpecOfLayer(batch.kernel), qkv, attention, RunToEnd()).ok());
     } else {
-      AddInRanges(probe, SpecOfLayer(batch.kernel), qkv, mixed, attention);
+      AddInRanges(probe, SpecOfLayer(batch.kernel), qkv, attention);
     }
-    probe.EndLayer();
+    ASSERT_TRUE(layer.End(probe, /*step=*/i_layer == 1 ? 3 : 1000).ok());
     // An exact layer, as a local one is, loses nothing.
-    ASSERT_TRUE(probe.AddHeads(SpecOfLayer(Vanilla{}), qkv, mixed, attention, RunToEnd()).ok());
-    probe.EndLayer();
+    ASSERT_TRUE(probe.AddHeads(SpecOfLayer(Vanilla{}), qkv, attention, RunToEnd()).ok());
+    ASSERT_TRUE(layer.End(probe).ok());
     for (const size_t i : {0, 2}) {
       const BatchItem& item = batch.items[i];
       const auto drawn = attention::DrawFidelityRows(seed, item.probe_rows, item.cu_seqlens);
@@ -119,7 +154,7 @@ TEST(RowProbeTest, AddsUpWhatEachLayerLoses) {
         std::vector<int32_t> rows(drawn.tokens.begin() + drawn.cu_seqlens[s],
                                   drawn.tokens.begin() + drawn.cu_seqlens[s + 1]);
         for (int32_t& row : rows) row -= item.cu_seqlens[s];
-        expected[i][s] += LossByDefinition(qkv, mixed, packing.first_token[i] + item.cu_seqlens[s],
+        expected[i][s] += LossByDefinition(layer, qkv, packing.first_token[i] + item.cu_seqlens[s],
                                            item.cu_seqlens[s + 1] - item.cu_seqlens[s], rows);
       }
     }
@@ -142,13 +177,12 @@ TEST(RowProbeTest, DoesNothingForExactBatchesAndThoseWhoDoNotAsk) {
   batch.items[0].probe_rows = 4;
   int runs = 0;
   const at::Tensor qkv = at::randn({5, 3 * kHidden});
-  const at::Tensor mixed = at::randn({5, kHidden});
+  const Layer layer(5);
   const auto losses_of = [&] {
     const Packing packing = Pack(batch);
     RowProbe probe(batch, packing, at::kCPU);
-    EXPECT_TRUE(
-        probe.AddHeads(SpecOfLayer(batch.kernel), qkv, mixed, ExactTwin(&runs), RunToEnd()).ok());
-    probe.EndLayer();
+    EXPECT_TRUE(probe.AddHeads(SpecOfLayer(batch.kernel), qkv, ExactTwin(&runs), RunToEnd()).ok());
+    EXPECT_TRUE(layer.End(probe).ok());
     return probe.Losses();
   };
   EXPECT_FALSE(losses_of()[0].defined());
@@ -166,14 +200,37 @@ TEST(RowProbeTest, ValuesThatAreNotFiniteGiveNoFiniteLossAndZerosNone) {
   RowProbe probe(batch, packing, at::kCPU);
   int runs = 0;
   const at::Tensor qkv = at::zeros({10, 3 * kHidden});
-  const at::Tensor mixed = at::zeros({10, kHidden});
-  mixed.mutable_data_ptr<float>()[9 * kHidden] = INFINITY;
-  ASSERT_TRUE(
-      probe.AddHeads(SpecOfLayer(batch.kernel), qkv, mixed, ExactTwin(&runs), RunToEnd()).ok());
-  probe.EndLayer();
+  Layer layer(10);
+  layer.x.zero_();
+  layer.mixed.zero_();
+  layer.mixed.mutable_data_ptr<float>()[9 * kHidden] = INFINITY;
+  ASSERT_TRUE(probe.AddHeads(SpecOfLayer(batch.kernel), qkv, ExactTwin(&runs), RunToEnd()).ok());
+  ASSERT_TRUE(layer.End(probe).ok());
   const float* const losses = probe.Losses()[0].const_data_ptr<float>();
   EXPECT_EQ(losses[0], 0);
   EXPECT_FALSE(std::isfinite(losses[1]));
+}
+
+// Rows so large that attention hardly moves them lose little, and exactly so little: their squares
+// are finite where those of float32 are not.
+TEST(RowProbeTest, WhatIsLostCountsByTheRestOfTheRow) {
+  const std::vector<int32_t> offsets = {0, 5};
+  Batch batch{.model = nullptr, .kernel = Clustered{}, .items = {{.cu_seqlens = offsets}}};
+  batch.items[0].probe_rows = 5;
+  const Packing packing = Pack(batch);
+  const at::Tensor qkv = at::randn({5, 3 * kHidden});
+  Layer layer(5);
+  int runs = 0;
+  const auto loss = [&](float scale) {
+    RowProbe probe(batch, packing, at::kCPU);
+    EXPECT_TRUE(probe.AddHeads(SpecOfLayer(batch.kernel), qkv, ExactTwin(&runs), RunToEnd()).ok());
+    Layer scaled = layer;
+    scaled.x = at::mul(layer.x, at::full({}, scale));
+    EXPECT_TRUE(scaled.End(probe).ok());
+    return double{probe.Losses()[0].const_data_ptr<float>()[0]};
+  };
+  EXPECT_NEAR(loss(1e6f) / loss(1e4f), 1e-4, 1e-6);
+  EXPECT_NEAR(loss(1e20f) / loss(1e4f), 1e-32, 1e-34);
 }
 
 }  // namespace

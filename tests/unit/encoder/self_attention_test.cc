@@ -115,6 +115,10 @@ TEST_P(SelfAttentionTest, RangesOfHeadsGiveTheBytesOfAllHeads) {
                                      .most_bytes = most_bytes},
                                     x, spec, in);
     EXPECT_TRUE(rows.ok()) << rows.status();
+    const auto itself = [](const at::Tensor& mixed) { return mixed; };
+    EXPECT_TRUE(
+        rows.ok() &&
+        probe.EndLayer({.x = x, .mixed = *rows, .output = itself, .step = 100}, RunToEnd()).ok());
     EXPECT_LE(bytes_of_heads(most_heads),
               QkvBytes(qkv, x, /*cast=*/false, most_bytes).Of(tokens).value());
     return {rows.ok() ? *rows : at::Tensor(), probe.Losses()[0], runs};

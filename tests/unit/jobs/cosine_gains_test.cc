@@ -14,6 +14,7 @@ namespace castor {
 namespace {
 
 constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
+const std::string kTenant = "a";
 const CosineGains::Kind kKind = {.generation = 1, .kernel = KernelName::kClustered};
 const std::vector<int32_t> kOne = {0, 1000};
 
@@ -41,17 +42,19 @@ TEST(CosineTest, DistancesAndBack) {
 
 // Compares `times` sequences of `tokens` tokens whose vectors turn by `gain` times their loss.
 void Teach(CosineGains& gains, double gain, int times, int32_t tokens = 1000,
-           const CosineGains::Kind& kind = kKind) {
+           const CosineGains::Kind& kind = kKind, const std::string& tenant = kTenant,
+           float loss = 0.01f) {
   for (int i = 0; i < times; ++i) {
-    const std::vector<float> losses = {0.01f};
+    const std::vector<float> losses = {loss};
     const std::vector<double> cosines = {1 - gain * losses[0]};
-    gains.Learn(kind, std::vector<int32_t>{0, tokens}, losses, cosines);
+    gains.Learn(tenant, kind, std::vector<int32_t>{0, tokens}, losses, cosines);
   }
 }
 
 double Estimate(const CosineGains& gains, float loss, int32_t tokens = 1000,
-                const CosineGains::Kind& kind = kKind) {
-  return gains.LeastCosine(kind, std::vector<int32_t>{0, tokens}, std::vector<float>{loss}).cosine;
+                const CosineGains::Kind& kind = kKind, const std::string& tenant = kTenant) {
+  return gains.LeastCosine(tenant, kind, std::vector<int32_t>{0, tokens}, std::vector<float>{loss})
+      .cosine;
 }
 
 TEST(CosineGainsTest, NothingIsKnownBeforeAFewComparisons) {
@@ -69,7 +72,7 @@ TEST(CosineGainsTest, NothingIsKnownBeforeAFewComparisons) {
 TEST(CosineGainsTest, WhoLosesNothingNeedsNoComparisons) {
   const CosineGains gains;
   EXPECT_EQ(Estimate(gains, 0), 1);
-  EXPECT_EQ(gains.LeastCosine(kKind, kOne, std::vector<float>{0}).comparisons, 0);
+  EXPECT_EQ(gains.LeastCosine(kTenant, kKind, kOne, std::vector<float>{0}).comparisons, 0);
 }
 
 TEST(CosineGainsTest, LossesThatAreNoNumbersAreNoEstimate) {
@@ -78,13 +81,13 @@ TEST(CosineGainsTest, LossesThatAreNoNumbersAreNoEstimate) {
   for (const float bad : {NAN, INFINITY}) EXPECT_TRUE(std::isnan(Estimate(gains, bad))) << bad;
   // Nor do they teach.
   for (const float bad : {NAN, INFINITY}) {
-    gains.Learn(kKind, kOne, std::vector<float>{bad}, std::vector<double>{0.5});
+    gains.Learn(kTenant, kKind, kOne, std::vector<float>{bad}, std::vector<double>{0.5});
   }
-  gains.Learn(kKind, kOne, std::vector<float>{0.01f}, std::vector<double>{kNotANumber});
-  EXPECT_EQ(gains.LeastCosine(kKind, kOne, std::vector<float>{0.01f}).comparisons, 10);
+  gains.Learn(kTenant, kKind, kOne, std::vector<float>{0.01f}, std::vector<double>{kNotANumber});
+  EXPECT_EQ(gains.LeastCosine(kTenant, kKind, kOne, std::vector<float>{0.01f}).comparisons, 10);
 }
 
-TEST(CosineGainsTest, ModelsPoolingsKernelsAndLengthsAreLearnedApart) {
+TEST(CosineGainsTest, WhatIsNotAlikeIsLearnedApart) {
   CosineGains gains;
   Teach(gains, 0.5, 10);
   EXPECT_FALSE(std::isnan(Estimate(gains, 0.01f, 600)));
@@ -94,17 +97,26 @@ TEST(CosineGainsTest, ModelsPoolingsKernelsAndLengthsAreLearnedApart) {
         CosineGains::Kind{.generation = 1, .kernel = KernelName::kImprovedClustered},
         CosineGains::Kind{.generation = 1, .dimensions = 8, .kernel = KernelName::kClustered},
         CosineGains::Kind{
-            .generation = 1, .pooling = Pooling::kCls, .kernel = KernelName::kClustered}}) {
+            .generation = 1, .pooling = Pooling::kCls, .kernel = KernelName::kClustered},
+        CosineGains::Kind{.generation = 1, .kernel = KernelName::kClustered, .embeddings = true}}) {
     EXPECT_TRUE(std::isnan(Estimate(gains, 0.01f, 1000, other)));
   }
+  EXPECT_TRUE(std::isnan(Estimate(gains, 0.1f)));
+  EXPECT_TRUE(std::isnan(Estimate(gains, 0.001f)));
+  EXPECT_TRUE(std::isnan(Estimate(gains, 0.01f, 1000, kKind, "b")));
+  const double before = Estimate(gains, 0.01f);
+  Teach(gains, 1e-6, 100, 1000, kKind, "b");
+  EXPECT_EQ(Estimate(gains, 0.01f), before) << "whatever others teach";
 }
 
 TEST(CosineGainsTest, TheWorstSequenceCounts) {
   CosineGains gains;
-  Teach(gains, 0.5, 50);
+  for (const float loss : {0.001f, 0.01f, 1e6f}) {
+    Teach(gains, 0.5, 50, 1000, kKind, kTenant, loss);
+  }
   const std::vector<int32_t> two = {0, 1000, 2000};
   const auto least = [&](float a, float b) {
-    return gains.LeastCosine(kKind, two, std::vector<float>{a, b}).cosine;
+    return gains.LeastCosine(kTenant, kKind, two, std::vector<float>{a, b}).cosine;
   };
   EXPECT_EQ(least(0.01f, 0.001f), least(0.001f, 0.01f));
   EXPECT_LT(least(0.001f, 0.01f), Estimate(gains, 0.01f)) << "either may be unlucky";
@@ -135,14 +147,15 @@ TEST(CosineGainsTest, IsSeldomTooHigh) {
           cosines.push_back(1 - losses.back() * 0.3 * std::exp(spread * normal(random)));
           least = std::min(least, cosines.back());
         }
-        const auto estimate = gains.LeastCosine(kKind, offsets, losses);
+        const auto estimate = gains.LeastCosine(kTenant, kKind, offsets, losses);
         if (!std::isnan(estimate.cosine)) {
           ++estimates;
           too_high += estimate.cosine > least;
         }
-        if (request < 100 || request % 32 == 0) gains.Learn(kKind, offsets, losses, cosines);
+        if (request < 100 || request % 32 == 0)
+          gains.Learn(kTenant, kKind, offsets, losses, cosines);
       }
-      EXPECT_GT(estimates, 1900);
+      EXPECT_GT(estimates, 1700) << "few lose as little as some";
       EXPECT_LT(too_high, 0.08 * estimates) << spread << " " << sequences;
     }
   }

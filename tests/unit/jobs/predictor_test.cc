@@ -208,20 +208,21 @@ TEST(PredictorTest, LearnsHowManyTokensTextsHave) {
   const std::string word(450, 'a');
   TextInput input;
   input.texts = {word, word};
-  EXPECT_EQ(predictor.ExpectedOffsets(model, input), (std::vector<int32_t>{0, 102, 204}));
+  EXPECT_EQ(predictor.ExpectedOffsets("a", model, input), (std::vector<int32_t>{0, 102, 204}));
   // Three bytes a token, and a text that was cut, which says nothing.
   encoder::Prepared prepared;
   prepared.cu_seqlens = {0, 152, 408};
   prepared.truncated = {false, true};
-  for (int i = 0; i < 100; ++i) predictor.LearnTexts(model, input, prepared);
-  const std::vector<int32_t> offsets = predictor.ExpectedOffsets(model, input);
+  for (int i = 0; i < 100; ++i) predictor.LearnTexts("a", model, input, prepared);
+  const std::vector<int32_t> offsets = predictor.ExpectedOffsets("a", model, input);
   EXPECT_NEAR(offsets[1], 152, 2);
-  // Other models keep their own.
-  EXPECT_EQ(predictor.ExpectedOffsets(ModelOf(2), input)[1], 102);
+  // Other tenants and models keep their own.
+  EXPECT_EQ(predictor.ExpectedOffsets("b", model, input)[1], 102);
+  EXPECT_EQ(predictor.ExpectedOffsets("a", ModelOf(2), input)[1], 102);
   // No more than the model takes.
   const std::string book(100'000, 'a');
   input.texts = {book};
-  EXPECT_EQ(predictor.ExpectedOffsets(model, input).back(), 256);
+  EXPECT_EQ(predictor.ExpectedOffsets("a", model, input).back(), 256);
 }
 
 TEST(PredictorTest, ForgetsTheOldestOfManyModels) {
