@@ -75,7 +75,7 @@ EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
       parts_(std::move(parts)),
       admission_(std::make_shared<Admission>(BudgetsOf(options_), parts_.clock, tenants_)),
       outstanding_(*parts_.clock),
-      completions_(options_.completion_threads, counters_, outstanding_),
+      completions_(options_.completion_threads, tenants_, counters_, outstanding_),
       scheduler_({options_.max_batch_tokens, options_.max_batch_requests, options_.batch_delay},
                  tenants_, *parts_.clock, completions_, outstanding_, counters_),
       loop_(scheduler_, *admission_, completions_, counters_, *parts_.clock, *parts_.models),
@@ -170,8 +170,10 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   Plan plan = planner_->PlanFor(request, **model, offsets, /*final=*/!brings_text, &*kernel);
   Claim claim = ClaimOf(request.call, BatchKey((*model)->generation, *kernel));
   claim.cost = cost;
-  claim.time = parts_.predict ? parts_.predict(claim.cost.tokens)
-                              : loop_.predictor().Predict(**model, *kernel, offsets);
+  claim.time = parts_.predict
+                   ? parts_.predict(claim.cost.tokens)
+                   : loop_.predictor().Predict(**model, *kernel, offsets,
+                                               encoder::ReadOutElements(request, info, offsets));
   claim.memory = memory_->Predict(plan, **model, *kernel, request, offsets);
   auto reservation = admission_->Reserve(claim);
   if (!reservation.ok()) return reservation.status();

@@ -16,10 +16,10 @@
 
 namespace castor {
 
-// Runs each model once on a short input, however long that takes. Then, until `budget` is spent,
-// runs the models on further shapes and poolings, and each kernel in each dtype that the device
-// supports. Models that ran on enough shapes get their costs. An error names the model or kernel
-// that failed.
+// Runs each model on a few short inputs, however long that takes: as many as its costs need. Then,
+// until `budget` is spent on it, on further shapes and poolings. Then, until it is spent once more,
+// runs each kernel in each dtype that the device supports. An error names the model or kernel that
+// failed.
 absl::Status WarmUp(Device& device, ModelRegistry& models, const Clock& clock,
                     std::chrono::milliseconds budget);
 

@@ -1,6 +1,7 @@
 #include "engine/encoder/classifier.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
 
@@ -56,12 +57,17 @@ Scoring ReadScoring(ConfigReader& config, size_t labels) {
   return labels == 1 ? Scoring::kSigmoid : Scoring::kSoftmax;
 }
 
+// Logits that a step makes scores of, at least one row.
+constexpr int64_t kScoresOfAStep = 1 << 16;
+
 at::Tensor ScoresOf(Scoring scoring, const at::Tensor& logits) {
   switch (scoring) {
     case Scoring::kSoftmax:
       return at::softmax(logits, /*dim=*/1);
     case Scoring::kSigmoid:
-      return at::sigmoid(logits);
+      // A vector's last elements are rounded otherwise than others, in double precision to the
+      // same.
+      return at::sigmoid(logits.to(at::kDouble));
     case Scoring::kIdentity:
       return logits;
   }
@@ -111,6 +117,8 @@ HeadActivations ClassifierHead::activations(int64_t hidden, DType dtype) const {
   }
   // A step's rows in float32, what the transform makes of them, and that once more normalised.
   bytes.batch = kMostHeadRows * (4 * row + labels);
+  // Or a step's logits in double precision, and their scores.
+  bytes.batch = std::max(bytes.batch, 4 * labels + 4 * kScoresOfAStep * kFloat);
   return bytes;
 }
 
@@ -126,6 +134,18 @@ absl::StatusOr<at::Tensor> ClassifierHead::Logits(const HeadInputs& in) const {
   return logits;
 }
 
+absl::StatusOr<at::Tensor> ClassifierHead::Scores(const at::Tensor& logits,
+                                                  RunControl& control) const {
+  if (config_.scoring == Scoring::kIdentity) return logits;
+  at::Tensor scores = at::empty_like(logits);
+  const int64_t step = std::max<int64_t>(1, kScoresOfAStep / logits.size(1));
+  absl::Status done = InSteps(logits.size(0), step, control, [&](int64_t first, int64_t count) {
+    scores.narrow(0, first, count).copy_(ScoresOf(config_.scoring, logits.narrow(0, first, count)));
+  });
+  if (!done.ok()) return done;
+  return scores;
+}
+
 absl::StatusOr<std::vector<at::Tensor>> ClassifierHead::ReadOut(const HeadInputs& in) const {
   absl::StatusOr<std::vector<at::Tensor>> outputs = rows_.ReadOut(in);
   if (!outputs.ok()) return outputs;
@@ -139,7 +159,11 @@ absl::StatusOr<std::vector<at::Tensor>> ClassifierHead::ReadOut(const HeadInputs
       logits = *std::move(computed);
     }
     const bool scored = item.output_kind == EncodeOutput::kScores;
-    if (scored && !scores.defined()) scores = ScoresOf(config_.scoring, logits);
+    if (scored && !scores.defined()) {
+      absl::StatusOr<at::Tensor> computed = Scores(logits, in.control);
+      if (!computed.ok()) return computed.status();
+      scores = *std::move(computed);
+    }
     const int64_t first = config_.tokens ? in.packing.first_token[i] : in.packing.first_sequence[i];
     (*outputs)[i] = (scored ? scores : logits).narrow(0, first, item.output_rows());
   }

@@ -42,6 +42,7 @@ class ClassifierHead final : public Head {
 
  private:
   absl::StatusOr<at::Tensor> Logits(const HeadInputs& in) const;
+  absl::StatusOr<at::Tensor> Scores(const at::Tensor& logits, RunControl& control) const;
 
   const ClassifierConfig config_;
   const HeadTransform transform_;

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "engine/attention/cast_layout.h"
+#include "engine/encoder/output_shape.h"
+#include "engine/encoder/spans.h"
 
 namespace castor::encoder {
 namespace {
@@ -46,7 +48,42 @@ double SeenTokens(std::span<const AttentionLayers> layers, double tokens) {
   return all > 0 ? seen / all : tokens;
 }
 
+// Of output rows that are as wide as these.
+double WideElements(EncodeOutput output, const ModelInfo& info, double sequences, double tokens) {
+  if (HasVectors(output)) return 0;
+  return (PerToken(info, output) ? tokens : sequences) * static_cast<double>(WidthOf(info, output));
+}
+
 }  // namespace
+
+double ReadOutElements(const EncodeRequest& request, const ModelInfo& info,
+                       std::span<const int32_t> cu_seqlens) {
+  constexpr double kCharacters = 4;  // a token's, in most languages at least
+  const bool in_tokens = UnitOf(request) == Spans::Unit::kTokens;
+  double rows = 0;
+  for (const Spans::Range& range : request.spans.ranges) {
+    const auto units = static_cast<double>(range.end - range.begin);
+    const auto s = static_cast<size_t>(range.sequence);
+    rows += std::min(in_tokens ? units : units / kCharacters,
+                     static_cast<double>(cu_seqlens[s + 1] - cu_seqlens[s]));
+  }
+  return rows * static_cast<double>(info.hidden_size) +
+         WideElements(OutputOf(request, info), info, static_cast<double>(cu_seqlens.size() - 1),
+                      cu_seqlens.back());
+}
+
+double ReadOutElements(const BatchItem& item, const ModelInfo& info) {
+  double rows = 0;
+  for (const RowRange& range : item.spans) rows += range.end - range.begin;
+  return rows * static_cast<double>(info.hidden_size) +
+         WideElements(item.output_kind, info, static_cast<double>(item.sequences()),
+                      static_cast<double>(item.tokens()));
+}
+
+double ReadOutUs(double elements, int workers) {
+  constexpr double kPerMicrosecond = 4e3;  // elements of one core
+  return elements / (kPerMicrosecond * std::max(1, workers));
+}
 
 CostTerms CostTermsOf(std::span<const int32_t> cu_seqlens,
                       std::span<const AttentionLayers> layers) {

@@ -12,7 +12,9 @@
 
 #include "engine/base/relative_fit.h"
 #include "engine/encoder/attention_layers.h"
+#include "engine/encoder/batch.h"
 #include "engine/engine.h"
+#include "engine/request.h"
 
 namespace castor::encoder {
 
@@ -30,6 +32,16 @@ using CostSample = RelativeSample<kCostTerms>;
 // Of sequences with these offsets, on average over these layers. None: layers that see all.
 CostTerms CostTermsOf(std::span<const int32_t> cu_seqlens,
                       std::span<const AttentionLayers> layers = {});
+
+// What a head goes through beside the rows that the tokens make, in elements: the rows of spans,
+// which may overlap, rows as wide as a vocabulary, and labels of tokens. Of a request whose
+// sequences have these offsets, or are expected to, its spans among them; and of a staged one.
+double ReadOutElements(const EncodeRequest& request, const ModelInfo& info,
+                       std::span<const int32_t> cu_seqlens);
+double ReadOutElements(const BatchItem& item, const ModelInfo& info);
+
+// What that takes, at an assumed speed of `workers`.
+double ReadOutUs(double elements, int workers);
 
 struct CostModel {
   CostTerms prices{};     // microseconds per unit, with the model's own kernel

@@ -1,21 +1,18 @@
 #include "engine/encoder/pooling.h"
 
-#include <ATen/ops/_embedding_bag_forward_only.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/segment_reduce.h>
-#include <ATen/ops/zeros.h>
 
 #include <cstdint>
 #include <iterator>
 #include <map>
-#include <optional>
-#include <tuple>
 #include <utility>
 
+#include "engine/encoder/span_pooling.h"
 #include "engine/encoder/spans.h"
 
 namespace castor::encoder {
@@ -57,45 +54,6 @@ at::Tensor WeightedMean(const at::Tensor& rows, const at::Tensor& first, const a
           .to(at::kFloat);
   const at::Tensor sums = Reduce(rows.to(at::kFloat).mul(weights.unsqueeze(1)), "sum", offsets);
   return sums.div(lengths.mul(lengths.add(1)).div(2, "floor").to(at::kFloat).unsqueeze(1));
-}
-
-// Of ranges that may overlap: no row is copied, only indices, one per row of each range.
-at::Tensor ReduceSpans(Pooling pooling, const at::Tensor& rows, const at::Tensor& first,
-                       const at::Tensor& lengths, int64_t span_rows) {
-  constexpr int64_t kSum = 0, kMean = 1, kMax = 2;
-  const auto spread = [&](const at::Tensor& values) {
-    return at::repeat_interleave(values, lengths, /*dim=*/0, /*output_size=*/span_rows);
-  };
-  const at::Tensor starts = lengths.cumsum(0).sub_(lengths);  // among the indices
-  const at::Tensor numbers = at::arange(span_rows, first.options());
-  const at::Tensor indices = spread(first.sub(starts)).add_(numbers);
-  const bool weighted = pooling == Pooling::kWeightedMean;
-  std::optional<at::Tensor> weights;
-  if (weighted) weights = numbers.add(1).sub_(spread(starts)).to(at::kFloat);
-  const int64_t mode = pooling == Pooling::kMaximum ? kMax : weighted ? kSum : kMean;
-  at::Tensor pooled = std::get<0>(at::_embedding_bag_forward_only(
-      rows.to(at::kFloat), indices, starts, /*scale_grad_by_freq=*/false, mode, /*sparse=*/false,
-      weights));
-  if (!weighted) return pooled;
-  const at::Tensor sums = lengths.mul(lengths.add(1)).div(2, "floor").clamp_min(1);
-  return pooled.div_(sums.to(at::kFloat).unsqueeze(1));
-}
-
-// [spans, hidden], float32; zeros for a span of no rows. `spans`: as HeadInputs has them.
-at::Tensor PoolSpans(Pooling pooling, const at::Tensor& rows, const at::Tensor& spans,
-                     int64_t span_rows) {
-  const at::Tensor first = spans.select(0, 0), lengths = spans.select(0, 1);
-  if (span_rows == 0) {
-    return at::zeros({first.size(0), rows.size(1)}, rows.options().dtype(at::kFloat));
-  }
-  if (pooling != Pooling::kCls && pooling != Pooling::kLastToken) {
-    return ReduceSpans(pooling, rows, first, lengths, span_rows);
-  }
-  const at::Tensor which =
-      pooling == Pooling::kCls ? first : first.add(lengths).sub_(1).clamp_min_(0);
-  return at::index_select(rows, 0, which)
-      .to(at::kFloat)
-      .masked_fill_(lengths.eq(0).unsqueeze(1), 0);
 }
 
 }  // namespace
@@ -151,8 +109,10 @@ HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
 absl::StatusOr<at::Tensor> PoolingHead::PoolAll(Pooling pooling, bool spans,
                                                 const HeadInputs& in) const {
   if (!spans) return dense_(Pool(pooling, in.rows, in.offsets), in.control);
-  absl::StatusOr<at::Tensor> rows =
-      dense_(PoolSpans(pooling, in.rows, in.spans, in.packing.span_rows), in.control);
+  absl::StatusOr<at::Tensor> spans_rows =
+      PoolSpans(pooling, in.rows, in.spans, in.packing.span_rows, in.control);
+  if (!spans_rows.ok()) return spans_rows;
+  absl::StatusOr<at::Tensor> rows = dense_(*std::move(spans_rows), in.control);
   // A span of no rows stays zeros, whatever biases there are.
   if (rows.ok()) rows->masked_fill_(in.spans.select(0, 1).eq(0).unsqueeze(1), 0);
   return rows;

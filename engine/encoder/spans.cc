@@ -26,12 +26,6 @@ absl::Status Beyond(size_t index, int64_t end, std::string_view what, size_t siz
                                    std::string(unit)));
 }
 
-Spans::Unit UnitOf(const EncodeRequest& request) {
-  return request.spans.unit.value_or(std::holds_alternative<TextInput>(request.input)
-                                         ? Spans::Unit::kCharacters
-                                         : Spans::Unit::kTokens);
-}
-
 // How many sequences there are, and how long each is where that is known without a tokenizer.
 struct Sizes {
   explicit Sizes(const EncodeRequest& request) {
@@ -187,6 +181,12 @@ class Finder {
 };
 
 }  // namespace
+
+Spans::Unit UnitOf(const EncodeRequest& request) {
+  return request.spans.unit.value_or(std::holds_alternative<TextInput>(request.input)
+                                         ? Spans::Unit::kCharacters
+                                         : Spans::Unit::kTokens);
+}
 
 absl::Status CheckSpans(const EncodeRequest& request, EncodeOutput output) {
   const std::vector<Spans::Range>& ranges = request.spans.ranges;

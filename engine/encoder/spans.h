@@ -16,13 +16,16 @@
 namespace castor::encoder {
 
 // The most ranges of a request, and the most rows that they cover together for each token of the
-// request and each range. That keeps pooling a small part of the work, whoever overlaps what.
+// request and each range. Pooling them takes time of its own, which is predicted (cost_model.h).
 inline constexpr int64_t kMostSpans = int64_t{1} << 16;
 inline constexpr int64_t kMostSpanRows = 64;
 
 // Everything that can be checked without tokenizing, of a request with this output. Requires that
 // the input was checked. Allocates nothing.
 absl::Status CheckSpans(const EncodeRequest& request, EncodeOutput output);
+
+// What the request gives its ranges in.
+Spans::Unit UnitOf(const EncodeRequest& request);
 
 // Whether characters or bytes have to be found among tokens.
 bool NeedsOffsets(const EncodeRequest& request);

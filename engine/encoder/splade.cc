@@ -117,7 +117,12 @@ absl::StatusOr<at::Tensor> SpladeHead::Weights(const HeadInputs& in, int64_t seq
     if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
   }
   // It rises with the logit, so the greatest may be found before.
-  if (!config_.sum) Squash(config_.twice, weights);
+  if (config_.sum) return weights;
+  absl::Status done = InSteps(sequences, RowsOfLogits(decoder_.out()), in.control,
+                              [&](int64_t first, int64_t count) {
+                                Squash(config_.twice, weights.narrow(0, first, count));
+                              });
+  if (!done.ok()) return done;
   return weights;
 }
 

@@ -69,12 +69,12 @@ ActiveRuns::Id ActiveRuns::Begin(Plan plan, TimePoint now) noexcept {
   return last_;
 }
 
-double ActiveRuns::End(Id id, TimePoint now) noexcept {
+double ActiveRuns::End(Id id, TimePoint now, bool completed) noexcept {
   MutexLock lock(mu_);
   const auto run =
       std::find_if(runs_.begin(), runs_.end(), [id](const Run& run) { return run.id == id; });
   const double done = DoneUs(*run, now);
-  if (run->plan.predicted_us > 0) {
+  if (completed && run->plan.predicted_us > 0) {
     const double decay = recent_.DecayTo(now);
     recent_ = {.predicted_us = decay * recent_.predicted_us + run->plan.predicted_us,
                .measured_us = decay * recent_.measured_us + done,

@@ -72,12 +72,13 @@ PredictedTime Predictor::Base(const Spec& spec, std::span<const int32_t> cu_seql
 }
 
 PredictedTime Predictor::Base(const LoadedModel& model, const Kernel& kernel,
-                              std::span<const int32_t> cu_seqlens) const {
+                              std::span<const int32_t> cu_seqlens, double read_out) const {
   const std::vector<encoder::AttentionLayers> layers = AttentionOf(model, kernel);
   const encoder::CostTerms terms = encoder::CostTermsOf(cu_seqlens, layers);
   const encoder::CostModel costs =
       model.costs.measured ? model.costs : encoder::AssumedCosts(model.info, workers_);
   PredictedTime base = {.batch_us = costs.batch_us(terms), .own_us = costs.rows_us(terms)};
+  base.own_us += encoder::ReadOutUs(read_out, workers_);
   // What a model's own runs have measured includes its own kernel's pairs.
   if (NameOf(kernel) == NameOf(model.info.kernel)) {
     base.own_us += costs.pairs_us(terms);
@@ -130,8 +131,9 @@ PredictedTime Predictor::Predict(const Plan& plan, const attention::Resolved& re
 }
 
 PredictedTime Predictor::Predict(const LoadedModel& model, const Kernel& kernel,
-                                 std::span<const int32_t> cu_seqlens) const {
-  return Corrected({model.generation, NameOf(kernel), {}}, Base(model, kernel, cu_seqlens));
+                                 std::span<const int32_t> cu_seqlens, double read_out) const {
+  return Corrected({model.generation, NameOf(kernel), {}},
+                   Base(model, kernel, cu_seqlens, read_out));
 }
 
 PredictedTime Predictor::Predict(const Job& job) const {
@@ -139,7 +141,8 @@ PredictedTime Predictor::Predict(const Job& job) const {
     return Predict(job.plan, work->resolved);
   }
   const auto& work = std::get<EncodeWork>(job.work);
-  return Predict(*work.model, work.kernel, work.item.cu_seqlens);
+  return Predict(*work.model, work.kernel, work.item.cu_seqlens,
+                 encoder::ReadOutElements(work.item, work.model->info));
 }
 
 std::optional<double> Predictor::Price(const LoadedModel& model, const Kernel& kernel,
@@ -223,7 +226,8 @@ Predictor::Part Predictor::PartOf(const Job& job) const {
   }
   const auto& work = std::get<EncodeWork>(job.work);
   return {.key = {work.model->generation, NameOf(work.kernel), {}},
-          .base = Base(*work.model, work.kernel, work.item.cu_seqlens),
+          .base = Base(*work.model, work.kernel, work.item.cu_seqlens,
+                       encoder::ReadOutElements(work.item, work.model->info)),
           .measured = work.model->costs.measured};
 }
 

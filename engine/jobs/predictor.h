@@ -47,9 +47,10 @@ class Predictor {
   // not included: whether there will be any depends on the input alone.
   PredictedTime Predict(const Plan& plan, const attention::Resolved& resolved) const;
 
-  // Of sequences with these offsets, from an encoder.
+  // Of sequences with these offsets, from an encoder whose head goes through so many elements
+  // beside (encoder::ReadOutElements).
   PredictedTime Predict(const LoadedModel& model, const Kernel& kernel,
-                        std::span<const int32_t> cu_seqlens) const;
+                        std::span<const int32_t> cu_seqlens, double read_out = 0) const;
 
   // Of a job with the kernel that it has now.
   PredictedTime Predict(const Job& job) const;
@@ -87,7 +88,7 @@ class Predictor {
   PredictedTime Base(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
                      std::span<const int32_t> cu_seqlens_k) const;
   PredictedTime Base(const LoadedModel& model, const Kernel& kernel,
-                     std::span<const int32_t> cu_seqlens) const;
+                     std::span<const int32_t> cu_seqlens, double read_out = 0) const;
 
  private:
   // Attention's generation is 0, and so is an encoder's dtype, which is the model's own.

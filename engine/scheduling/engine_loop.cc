@@ -66,7 +66,7 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
     if (auto added = models_.Add(*std::move(model)); !added.ok()) return added.status();
   }
   if (warm_up) {
-    // Each model runs once however long that takes; the budget bounds the rest.
+    // Each model runs some inputs however long that takes; the budget bounds the rest of each.
     constexpr std::chrono::milliseconds kBudget{1000};
     const TimePoint start = clock_.Now();
     if (auto s = WarmUp(*device_, models_, clock_, kBudget); !s.ok()) return s;
@@ -174,7 +174,7 @@ void EngineLoop::RunDueBatch() {
 }
 
 void EngineLoop::EndRun(ActiveRuns::Id run, bool wasted) {
-  const double us = runs_.End(run, clock_.Now());
+  const double us = runs_.End(run, clock_.Now(), /*completed=*/!wasted);
   if (wasted) counters_.Wasted(us * 1e-6);
 }
 

@@ -130,7 +130,7 @@ absl::Status TokenizerPool::Finish(Job* job) {
   job->memory = memory_.Predict(job->plan, *work.model, work.kernel, work.request, offsets);
   if (auto status = job->reservation.CheckMemory(job->memory); !status.ok()) return status;
   if (auto status = StageEncode(host_pool_, job); !status.ok()) return status;
-  job->predicted = predictor_.Predict(*work.model, work.kernel, offsets);
+  job->predicted = predictor_.Predict(*job);
   job->reservation.AdjustTime(job->predicted);
   return absl::OkStatus();
 }

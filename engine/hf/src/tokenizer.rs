@@ -8,7 +8,7 @@ use crate::progress::{compare, Progress, Stop};
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
 use tokenizers::tokenizer::{truncate_encodings, TruncationParams};
-use tokenizers::{Encoding, Offsets, Tokenizer};
+use tokenizers::{Encoding, ModelWrapper, Offsets, Tokenizer};
 
 pub struct Handle {
     plain: Tokenizer, // treats special tokens in a text as text
@@ -22,6 +22,7 @@ pub struct Handle {
 impl Handle {
     fn open(json: &[u8]) -> Result<Handle, Error> {
         let mut plain = Tokenizer::from_bytes(json)?;
+        check_model(plain.get_model())?;
         plain.with_padding(None);
         plain.with_truncation(None)?;
         plain.set_encode_special_tokens(true);
@@ -104,6 +105,25 @@ impl Handle {
             truncated: tokens > room,
             offsets,
         }))
+    }
+}
+
+/// Refuses what would make one word take minutes, or tokens differ from call to call.
+fn check_model(model: &ModelWrapper) -> Result<(), Error> {
+    // WordPiece takes time by the square of a word's characters, or more.
+    const MOST_CHARACTERS: usize = 1000;
+    match model {
+        ModelWrapper::WordPiece(model) if model.max_input_chars_per_word > MOST_CHARACTERS => {
+            Err(format!(
+                "model.max_input_chars_per_word: is {}, and must be at most {MOST_CHARACTERS}",
+                model.max_input_chars_per_word
+            )
+            .into())
+        }
+        ModelWrapper::BPE(model) if model.dropout.is_some_and(|dropout| dropout != 0.0) => {
+            Err("model.dropout: is for training, and must be 0 or null".into())
+        }
+        _ => Ok(()),
     }
 }
 

@@ -16,6 +16,41 @@ TEST(EncoderCostTest, TermsCountRowsAndPairs) {
   EXPECT_EQ(CostTermsOf(offsets), (CostTerms{1, 2, 42, (16 * 10 + 32 * 32) * 1e-3}));
 }
 
+// What requests decide beside their tokens.
+TEST(EncoderCostTest, ReadingOutCountsSpansAndWideRows) {
+  ModelInfo info;
+  info.vocabulary_size = 1000;
+  info.hidden_size = 24;
+  info.outputs = {EncodeOutput::kPooled, EncodeOutput::kSparse};
+  info.labels = {"a", "b"};
+  const std::vector<int32_t> offsets = {0, 10, 42};
+  EncodeRequest request;
+  request.input = TokenInput{};
+  EXPECT_EQ(ReadOutElements(request, info, offsets), 0);
+  request.output = EncodeOutput::kSparse;
+  EXPECT_EQ(ReadOutElements(request, info, offsets), 2 * 1000);
+  request.output = EncodeOutput::kLogits;
+  EXPECT_EQ(ReadOutElements(request, info, offsets), 2 * 2);
+  request.output = std::nullopt;
+  request.spans.ranges = {{.sequence = 0, .begin = 0, .end = 10},
+                          {.sequence = 1, .begin = 5, .end = 25},
+                          {.sequence = 1, .begin = 0, .end = int64_t{1} << 62}};
+  EXPECT_EQ(ReadOutElements(request, info, offsets), (10 + 20 + 32) * 24);
+  request.input = TextInput{};
+  EXPECT_EQ(ReadOutElements(request, info, offsets), (2.5 + 5 + 32) * 24) << "of characters";
+
+  BatchItem item{.cu_seqlens = offsets};
+  EXPECT_EQ(ReadOutElements(item, info), 0);
+  const std::vector<RowRange> spans = {{0, 10}, {15, 35}, {}};
+  item.spans = spans;
+  EXPECT_EQ(ReadOutElements(item, info), (10 + 20) * 24);
+  item.spans = {};
+  item.output_kind = EncodeOutput::kSparse;
+  EXPECT_EQ(ReadOutElements(item, info), 2 * 1000);
+  EXPECT_GT(ReadOutUs(4e6, 1), 3 * ReadOutUs(1e6, 1));
+  EXPECT_GT(ReadOutUs(4e6, 1), ReadOutUs(4e6, 2));
+}
+
 // A model of two layers in three that see 64 tokens on each side.
 TEST(EncoderCostTest, LocalLayersTakeTimeByTheirLength) {
   std::vector<AttentionLayers> layers(2);

@@ -1,6 +1,12 @@
 // Pooling of spans: against sums over the rows that the same network returns, one after another,
 // for every pooling, overlapping and empty ranges, and items that ask for other things in one
 // batch.
+#include "engine/encoder/span_pooling.h"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +16,7 @@
 
 #include "engine/encoder/model.h"
 #include "engine/encoder/network.h"
+#include "tests/support/checkpoints.h"
 #include "tests/support/sanitizer.h"
 #include "tests/support/seeded.h"
 #include "tests/unit/encoder/model_files.h"
@@ -163,6 +170,50 @@ TEST_P(SpanPoolingTest, OfAWholeSequenceIsTheSequences) {
 
 INSTANTIATE_TEST_SUITE_P(Types, SpanPoolingTest,
                          testing::Values(DType::kFloat32, DType::kBFloat16));
+
+// One row may be read by any number of spans: that is long work.
+TEST(PoolSpansTest, ChecksTheControlBetweenSteps) {
+  constexpr int64_t kSpans = 20'000, kRows = 64, kWidth = 256;
+  const at::Tensor rows = at::ones({kRows, kWidth});
+  const at::Tensor spans = at::zeros({2, kSpans}, at::kLong);
+  spans.select(0, 1).fill_(kRows);
+  for (const Pooling pooling : {Pooling::kMean, Pooling::kMaximum}) {
+    AtEvery control;
+    const auto pooled = PoolSpans(pooling, rows, spans, kSpans * kRows, control);
+    ASSERT_TRUE(pooled.ok()) << pooled.status();
+    EXPECT_TRUE(pooled->eq(1).all().item<bool>());
+    EXPECT_GT(control.count(), 5);
+    AtEvery ends([] { return absl::CancelledError("by the test"); });
+    EXPECT_EQ(PoolSpans(pooling, rows, spans, kSpans * kRows, ends).status().message(),
+              "by the test");
+  }
+}
+
+// A mean over a whole book is as good as one over a sentence.
+TEST(PoolSpansTest, SumsOfManyRowsAreNotRoundedAway) {
+  constexpr int64_t kRows = 300'000;
+  at::Tensor rows = at::full({kRows, 2}, 0.1f);
+  at::Tensor spans = at::zeros({2, 1}, at::kLong);
+  spans.select(0, 1).fill_(kRows);
+  for (const Pooling pooling : {Pooling::kMean, Pooling::kWeightedMean}) {
+    const auto pooled = PoolSpans(pooling, rows, spans, kRows, RunToEnd());
+    ASSERT_TRUE(pooled.ok());
+    EXPECT_NEAR((*pooled)[0][1].item<double>(), 0.1, 1e-7);
+  }
+}
+
+// A value that is no number is in the maximum, wherever it stands.
+TEST(PoolSpansTest, MaximaKeepWhatIsNoNumber) {
+  const at::Tensor spans = at::tensor({0, 3}, at::kLong).view({2, 1});
+  for (int64_t at = 0; at < 3; ++at) {
+    at::Tensor rows = at::zeros({3, 2});
+    rows[at][1] = NAN;
+    const auto pooled = PoolSpans(Pooling::kMaximum, rows, spans, 3, RunToEnd());
+    ASSERT_TRUE(pooled.ok());
+    EXPECT_EQ((*pooled)[0][0].item<float>(), 0);
+    EXPECT_TRUE(std::isnan((*pooled)[0][1].item<float>())) << at;
+  }
+}
 
 }  // namespace
 }  // namespace castor::encoder

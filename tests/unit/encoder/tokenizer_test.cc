@@ -144,5 +144,23 @@ TEST(TokenizerFileTest, NamesTheFileInErrors) {
   }
 }
 
+// One word would take minutes, or tokens would differ from call to call.
+TEST(TokenizerFileTest, RefusesModelsThatDoNotServe) {
+  const TemporaryFolder folder;
+  const auto message = [&](const std::string& model) {
+    encoder::WriteFile(folder / "tokenizer.json", "{\"version\":\"1.0\",\"model\":" + model + "}");
+    return std::string(Tokenizer::Open(folder / "tokenizer.json").status().message());
+  };
+  const std::string pieces =
+      R"({"type":"WordPiece","unk_token":"u","continuing_subword_prefix":"##","vocab":{"u":0},)";
+  EXPECT_EQ(message(pieces + R"("max_input_chars_per_word":1000})"), "");
+  EXPECT_THAT(message(pieces + R"("max_input_chars_per_word":1001})"),
+              HasSubstr("model.max_input_chars_per_word: is 1001"));
+  const std::string pairs = R"({"type":"BPE","vocab":{"a":0},"merges":[],)";
+  EXPECT_EQ(message(pairs + R"("dropout":null})"), "");
+  EXPECT_EQ(message(pairs + R"("dropout":0.0})"), "");
+  EXPECT_THAT(message(pairs + R"("dropout":0.1})"), HasSubstr("model.dropout"));
+}
+
 }  // namespace
 }  // namespace castor::hf

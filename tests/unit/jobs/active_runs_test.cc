@@ -266,6 +266,15 @@ TEST_F(ActiveRunsTest, WhatWasNotPredictedHasNoPace) {
   EXPECT_EQ(runs_.Pace(now_), 1);
 }
 
+// A run that was cancelled took less time than it was predicted to, and that says nothing.
+TEST_F(ActiveRunsTest, WhatWasEndedEarlyHasNoPace) {
+  const ActiveRuns::Id id = BeginRun(60'000);
+  Elapse(400);
+  EXPECT_EQ(runs_.End(id, now_, /*completed=*/false), 400e3);
+  EXPECT_EQ(runs_.Pace(now_), 1);
+  EXPECT_EQ(runs_.Doubt(now_), 1);
+}
+
 // The time in which it was held up is not its own.
 TEST_F(ActiveRunsTest, ThePaceCountsOwnTime) {
   const ActiveRuns::Id bottom = BeginRun(100);

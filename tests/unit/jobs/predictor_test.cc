@@ -202,6 +202,17 @@ TEST(PredictorTest, AnEncodersOwnPricesCount) {
       << "attention, which these prices do not have";
 }
 
+// A head that goes through more takes longer, whatever the tokens are.
+TEST(PredictorTest, WhatTheHeadReadsCounts) {
+  const Predictor predictor({}, 1);
+  LoadedModel model = ModelOf(1);
+  model.costs = {.prices = {100, 10, 2, 0}, .measured = true};
+  const std::vector<int32_t> offsets = {0, 64};
+  const double without = predictor.Predict(model, Vanilla{}, offsets).alone_us();
+  EXPECT_DOUBLE_EQ(predictor.Predict(model, Vanilla{}, offsets, 1.6e9).alone_us(),
+                   without + encoder::ReadOutUs(1.6e9, 1));
+}
+
 TEST(PredictorTest, LearnsHowManyTokensTextsHave) {
   Predictor predictor({}, 1);
   const LoadedModel model = ModelOf(1);
