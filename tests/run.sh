@@ -8,10 +8,11 @@ cd "$root"
 
 usage() {
   cat <<TEXT
-Usage: tests/run.sh [--asan | --tsan] [--quick] [--bench] [--cuda]
+Usage: tests/run.sh [--asan | --tsan] [--served] [--quick] [--bench] [--cuda]
   (none)    Release build with the system's compiler; every test and every cheap check
   --asan    clang 16, AddressSanitizer and UndefinedBehaviorSanitizer; unit and integration tests
   --tsan    clang 16, ThreadSanitizer; unit and integration tests
+  --served  what serves: without castor and castor-load, and their tests
   --quick   unit tests only
   --bench   after the tests, tests/bench/run.sh (Release only)
   --cuda    build the CUDA module too, whether or not a driver is here (Release only)
@@ -22,13 +23,14 @@ TEXT
 
 die() { printf 'run.sh: error: %s\n' "$*" >&2; exit 1; }
 
-mode=release quick=false bench=false cuda=false
+mode=release tools=ON quick=false bench=false cuda=false
 for arg in "$@"; do
   case $arg in
     --asan | --tsan)
       [ "$mode" = release ] || die "--asan and --tsan are two builds: run them one after the other"
       mode=${arg#--}
       ;;
+    --served) tools=OFF ;;
     --quick) quick=true ;;
     --bench) bench=true ;;
     --cuda) cuda=true ;;
@@ -41,7 +43,7 @@ if [ "$mode" != release ] && { $bench || $cuda; }; then
 fi
 
 setup=(--dev --model)
-configure=()
+configure=("-DCASTOR_TOOLS=$tools")
 select=() # which tests; none selects all
 runner=() # what ctest runs under
 build=build
