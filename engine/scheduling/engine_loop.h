@@ -71,7 +71,9 @@ class EngineLoop {
   void Finish(std::unique_ptr<RunningBatch> batch);
   void DropEnded(JobList jobs);
   void NoteRun(RunningBatch& batch, const ExecutionTimes& times);
-  void EndRun(ActiveRuns::Id run, bool wasted);
+  // Returns for how long the run had the device, in microseconds.
+  double EndRun(ActiveRuns::Id run, bool wasted);
+  void Settle(const JobList& jobs, double us);
   void Continue(JobList jobs, const StepOutcome& outcome);
   void Continue(JobList jobs, const std::vector<StepOutcome>& outcomes);
   void Probe(JobList jobs);

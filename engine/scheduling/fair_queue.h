@@ -91,6 +91,9 @@ class FairQueue {
     waiting_.insert(std::move(node));
   }
 
+  // Charges the tenant, whether or not it has entries, with service that it has had besides.
+  void Settle(const std::string& name, double service) noexcept { DoSettle(name, service); }
+
   // How many tenants have entries.
   size_t waiting() const { return waiting_.size(); }
 
@@ -137,6 +140,22 @@ class FairQueue {
       }
     }
     spare_entries_.Insert(tenant.entries, key, std::move(value));
+  }
+
+  ABSL_ATTRIBUTE_NOINLINE void DoSettle(const std::string& name, double service) {
+    Tenant& tenant = Find(name);
+    Turns& turns = tenant.entries.empty() ? idle_ : waiting_;
+    auto node = turns.extract(tenant.turn());
+    // Had it asked again, its turn would not have begun before now.
+    if (tenant.entries.empty()) tenant.time = std::max(tenant.time, time_);
+    tenant.time += service / tenant.weight;
+    if (node.empty()) {  // it was not known
+      turns.emplace(tenant.turn(), &tenant);
+    } else {
+      node.key() = tenant.turn();
+      turns.insert(std::move(node));
+    }
+    ForgetIdle();
   }
 
   Tenant& Find(const std::string& name) {

@@ -60,6 +60,9 @@ class Queue {
   void Begin(const Job& head) noexcept { order_.Begin(head.tenant); }
   void Charge(const Job& job, double us) noexcept { order_.Charge(job.tenant, us); }
 
+  // Charges a tenant with what a run took beyond that.
+  void Settle(const std::string& tenant, double us) noexcept { order_.Settle(tenant, us); }
+
   // The virtual time of the job's tenant now, and after `us` of service.
   double TurnOf(const Job& job) const { return order_.TimeOf(job.tenant); }
   double TurnAfter(const Job& job, double us) const {

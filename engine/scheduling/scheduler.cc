@@ -147,6 +147,17 @@ bool Scheduler::HasDue(const Opening& opening) noexcept {
   return queue_.FirstDue(now, opening) != nullptr;
 }
 
+void Scheduler::Settle(const JobList& jobs, double us) noexcept {
+  double own_us = 0;
+  for (const auto& job : jobs) own_us += job->predicted.own_us;
+  MutexLock lock(mu_);
+  for (const auto& job : jobs) {
+    const double share =
+        own_us > 0 ? job->predicted.own_us / own_us : 1 / static_cast<double>(jobs.size());
+    queue_.Settle(job->tenant, us * share);
+  }
+}
+
 void Scheduler::Finish(const JobList& jobs) noexcept {
   MutexLock lock(mu_);
   for (const auto& job : jobs) {

@@ -75,6 +75,9 @@ class Scheduler {
   // Whether a batch is due that suits the opening.
   bool HasDue(const Opening& opening) noexcept;
 
+  // A batch took `us` of the device that its jobs' tenants were not charged with.
+  void Settle(const JobList& jobs, double us) noexcept;
+
   // Closes jobs of a batch that was executed: from here on they cannot be cancelled.
   void Finish(const JobList& jobs) noexcept;
 

@@ -31,6 +31,7 @@ const std::vector<Scenario>& Scenarios() {
       {"short_beside_long", "short attention while one of 65,536 tokens computes", ShortBesideLong},
       {"huge_attend", "a million tokens, cancelled or past their deadline", HugeAttend},
       {"huge_text", "100 texts of 1 MiB beside two words", HugeText},
+      {"many_spans", "65,536 spans over 512 tokens beside two words", ManySpans},
       {"overload", "up to ten times as many texts as the server can encode", Overload},
       {"greedy_tenant", "one tenant asks for ten times its share", GreedyTenant},
       {"shared_batches", "callers of short texts, each waiting for its answer", SharedBatches},

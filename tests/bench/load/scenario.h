@@ -20,6 +20,7 @@ struct Settings {
 void ShortBesideLong(const Settings& settings, Report& report);
 void HugeAttend(const Settings& settings, Report& report);
 void HugeText(const Settings& settings, Report& report);
+void ManySpans(const Settings& settings, Report& report);
 void Overload(const Settings& settings, Report& report);
 void GreedyTenant(const Settings& settings, Report& report);
 void SharedBatches(const Settings& settings, Report& report);

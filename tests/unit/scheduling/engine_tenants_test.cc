@@ -90,6 +90,32 @@ TEST_F(EngineTenantsTest, WhatWaitsFollowsNewWeights) {
   EXPECT_NEAR(static_cast<double>(of_a), 30, 1);
 }
 
+// Runs of one tenant take four times as long as was predicted, so it has a turn for each four of
+// the other's.
+TEST_F(EngineTenantsTest, WhoIsPredictedBadlyOwesTheRest) {
+  options_.max_batch_requests = 1;
+  predict_ = [](int64_t) { return PredictedTime{.batch_us = 0, .own_us = 100'000}; };
+  Start();
+  script_->SetHook([this](const Marks& marks) {
+    clock_->Advance(std::chrono::milliseconds(marks.at(0) < 200 ? 400 : 100));
+    return absl::OkStatus();
+  });
+  Occupy();
+  for (int i = 0; i < 20; ++i) {
+    Submit(Of("a", 100 + i), 100 + i);
+    Submit(Of("b", 200 + i), 200 + i);
+  }
+  script_->Open();
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_TRUE(answers_.Get(100 + i).ok());
+    EXPECT_TRUE(answers_.Get(200 + i).ok());
+  }
+  const auto batches = script_->batches();
+  const auto of_a = std::count_if(batches.begin() + 1, batches.begin() + 21,
+                                  [](const Marks& marks) { return marks.at(0) < 200; });
+  EXPECT_NEAR(static_cast<double>(of_a), 4, 1);
+}
+
 TEST_F(EngineTenantsTest, ThereMayBeVeryManyTenants) {
   options_.max_queued_requests = 3000;
   predict_ = [](int64_t) { return PredictedTime{.own_us = 100}; };

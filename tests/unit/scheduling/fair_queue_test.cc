@@ -50,6 +50,25 @@ void PushMany(Fair& queue, const std::string& name, int count, int key = 0) {
   for (int i = 0; i < count; ++i) Push(queue, name, key + i);
 }
 
+// What a tenant has had beyond what it was charged with is service, whether it waits or not.
+TEST(FairQueueTest, WhatWasHadBesidesIsSettled) {
+  Fair queue(Weighted({}));
+  PushMany(queue, "a", 4);
+  PushMany(queue, "b", 4);
+  queue.Settle("a", 2);
+  EXPECT_EQ(Order(queue), "bbababaa");
+
+  Fair idle(Weighted({{"h", 2}}));
+  PushMany(idle, "a", 1);
+  EXPECT_EQ(Order(idle), "a");
+  idle.Settle("a", 3);
+  idle.Settle("h", 3);  // not known before
+  PushMany(idle, "a", 2);
+  PushMany(idle, "b", 6);
+  PushMany(idle, "h", 3);
+  EXPECT_EQ(Order(idle), "bbhhbhbabab") << "from 0; h in halves from 1.5; a from 4";
+}
+
 TEST(FairQueueTest, TenantsTakeTurns) {
   Fair queue(Weighted({}));
   PushMany(queue, "a", 5);
