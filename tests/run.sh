@@ -8,11 +8,11 @@ cd "$root"
 
 usage() {
   cat <<TEXT
-Usage: tests/run.sh [--asan | --tsan] [--served] [--quick] [--bench] [--cuda]
+Usage: tests/run.sh [--asan | --tsan [--served]] [--quick] [--bench] [--cuda]
   (none)    Release build with the system's compiler; every test and every cheap check
   --asan    clang 16, AddressSanitizer and UndefinedBehaviorSanitizer; unit and integration tests
   --tsan    clang 16, ThreadSanitizer; unit and integration tests
-  --served  what serves: without castor and castor-load, and their tests
+  --served  with a sanitizer: what serves, without castor and castor-load, and their tests
   --quick   unit tests only
   --bench   after the tests, tests/bench/run.sh (Release only)
   --cuda    build the CUDA module too, whether or not a driver is here (Release only)
@@ -38,6 +38,9 @@ for arg in "$@"; do
     *) printf 'run.sh: unknown option %s (see --help)\n' "$arg" >&2; exit 2 ;;
   esac
 done
+if [ "$mode" = release ] && [ "$tools" = OFF ]; then
+  die "--served goes with --asan or --tsan: the Release build is shared with deploy/quickstart.sh"
+fi
 if [ "$mode" != release ] && { $bench || $cuda; }; then
   die "--bench and --cuda go with the Release build only"
 fi

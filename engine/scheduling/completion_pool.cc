@@ -20,7 +20,7 @@ int64_t BytesOf(const Answer& answer) {
       std::visit([](const auto& work) { return work.output.size(); }, answer.job->work));
 }
 
-// An answer without its job has next to nothing to deliver: nobody's turn.
+// An answer without its job has next to nothing to deliver: it goes with those of no tenant.
 std::string TenantOf(const Answer& answer) {
   return answer.job == nullptr ? std::string() : answer.job->tenant;
 }

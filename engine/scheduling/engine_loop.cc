@@ -173,21 +173,22 @@ void EngineLoop::RunDueBatch() {
   if (auto batch = TryStart(std::move(jobs), /*passes=*/true)) Finish(std::move(batch));
 }
 
-double EngineLoop::EndRun(ActiveRuns::Id run, bool wasted) {
+void EngineLoop::EndRun(ActiveRuns::Id run, bool wasted) {
   const double us = runs_.End(run, clock_.Now(), /*completed=*/!wasted);
   if (wasted) counters_.Wasted(us * 1e-6);
-  return us;
 }
 
 // A tenant's turn goes by what was predicted. Where its batch took far longer, or ran again with
 // another kernel, the tenant owes the rest: nobody gains by being predicted badly. What short
-// batches take varies by as much without anybody's doing.
-void EngineLoop::Settle(const JobList& jobs, double us) {
+// batches take varies by as much without anybody's doing. It goes by the device's own time: a batch
+// that was launched behind another one, or was passed, does not pay for that.
+void EngineLoop::Settle(const JobList& jobs, double compute_us) {
   constexpr double kUsualError = 2;
   constexpr double kUsualUs = 20'000;
   const bool runs_again = jobs.front()->last_run != nullptr;
   const double charged_us = runs_again ? 0 : PredictedUs(jobs);
-  if (us > kUsualError * charged_us + kUsualUs) scheduler_.Settle(jobs, us - charged_us);
+  if (compute_us <= kUsualError * charged_us + kUsualUs) return;
+  scheduler_.Settle(jobs, compute_us - charged_us);
 }
 
 void EngineLoop::FinishOldest() {
@@ -199,9 +200,9 @@ void EngineLoop::FinishOldest() {
 
 void EngineLoop::Finish(std::unique_ptr<RunningBatch> batch) {
   const absl::StatusOr<ExecutionTimes> times = batch->Wait();
-  const double us = EndRun(batch->id, /*wasted=*/!times.ok());
+  EndRun(batch->id, /*wasted=*/!times.ok());
   if (!times.ok()) return Continue(std::move(batch->jobs()), {.status = times.status()});
-  Settle(batch->jobs(), us);
+  Settle(batch->jobs(), times->compute_us);
   NoteRun(*batch, *times);
   const Predictor::Lesson lesson = predictor_->LessonOf(batch->jobs(), times->compute_us);
   std::vector<StepOutcome> outcomes(batch->jobs().size(), {.compute_us = times->compute_us});

@@ -71,9 +71,8 @@ class EngineLoop {
   void Finish(std::unique_ptr<RunningBatch> batch);
   void DropEnded(JobList jobs);
   void NoteRun(RunningBatch& batch, const ExecutionTimes& times);
-  // Returns for how long the run had the device, in microseconds.
-  double EndRun(ActiveRuns::Id run, bool wasted);
-  void Settle(const JobList& jobs, double us);
+  void EndRun(ActiveRuns::Id run, bool wasted);
+  void Settle(const JobList& jobs, double compute_us);
   void Continue(JobList jobs, const StepOutcome& outcome);
   void Continue(JobList jobs, const std::vector<StepOutcome>& outcomes);
   void Probe(JobList jobs);

@@ -142,6 +142,22 @@ TEST_F(HeadTwinTest, SpladeKeepsTheGreatestOrTheSumOfAllTokens) {
   }
 }
 
+// A vector's last elements may be rounded otherwise than the rest.
+TEST_F(HeadTwinTest, AScoreHasTheSameBitsInAnyCompany) {
+  constexpr int32_t kTokens = 77;
+  const ClassifierHead head({.labels = {"x"}, .scoring = Scoring::kSigmoid, .tokens = true}, {},
+                            Linear(TensorOf(Random(kRowWidth), 1), at::Tensor()));
+  const auto scores = [&](int32_t tokens, int64_t first) {
+    return Run(head, {{{0, tokens}, EncodeOutput::kScores}}, first, 1, /*token_labels=*/true)
+        .front();
+  };
+  const Matrix together = scores(kTokens, 0);
+  ASSERT_EQ(together.size(), static_cast<size_t>(kTokens));
+  for (int32_t t = 0; t < kTokens; ++t) {
+    EXPECT_EQ(scores(1, t).front(), together[static_cast<size_t>(t)]) << t;
+  }
+}
+
 TEST_F(HeadTwinTest, ClassifiersGiveLogitsAndScoresOfSequencesAndTokens) {
   const auto end = static_cast<int32_t>(kManyRows);
   ClassifierConfig config{.labels = std::vector<std::string>(kHeadOut, "x")};

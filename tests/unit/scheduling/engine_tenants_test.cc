@@ -97,7 +97,7 @@ TEST_F(EngineTenantsTest, WhoIsPredictedBadlyOwesTheRest) {
   predict_ = [](int64_t) { return PredictedTime{.batch_us = 0, .own_us = 100'000}; };
   Start();
   script_->SetHook([this](const Marks& marks) {
-    clock_->Advance(std::chrono::milliseconds(marks.at(0) < 200 ? 400 : 100));
+    script_->compute_us = marks.at(0) < 200 ? 400'000 : 100'000;
     return absl::OkStatus();
   });
   Occupy();

@@ -1,6 +1,8 @@
 // What the engine runs before the first request, and what happens to the start when that fails.
 #include <algorithm>
+#include <chrono>
 
+#include "engine/encoder/cost_model.h"
 #include "tests/unit/scheduling/approximate_device.h"
 #include "tests/unit/scheduling/engine_fixture.h"
 
@@ -27,6 +29,19 @@ TEST_F(EngineWarmUpTest, RunsModelsAndKernelsAndCountsNothing) {
   EXPECT_EQ(stats.memory.host_in_use_bytes, 0);
   Submit(Request(1), 1);
   EXPECT_TRUE(answers_.Get(1).ok());
+}
+
+// However slow it is, a model runs as often as its costs need: without them admission would guess
+// and the automatic kernel could not choose.
+TEST_F(EngineWarmUpTest, ASlowModelIsMeasuredAllTheSame) {
+  script_->SetHook([this](const Marks&) {
+    clock_->Advance(std::chrono::seconds(10));
+    return absl::OkStatus();
+  });
+  Start();
+  EXPECT_EQ(script_->batches().size(), 2 + encoder::kCostTerms + 1)
+      << "one, texts, the shapes; and a kernel, which has time of its own";
+  EXPECT_TRUE(models_->Snapshot()->FindEncoder("fake-model").value()->costs.measured);
 }
 
 TEST_F(EngineWarmUpTest, AModelThatCannotRunIsNotServed) {

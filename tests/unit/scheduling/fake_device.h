@@ -30,6 +30,7 @@ class FakeScript {
       [](const ModelSource& source) { return std::make_shared<FakeModel>(source.name); };
 
   std::atomic<bool> healthy = true;
+  std::atomic<double> compute_us = 2;  // what executions say they took
 
   // Called on the engine thread before a batch is computed; an error fails the batch.
   void SetHook(std::function<absl::Status(const Marks&)> hook) {
@@ -162,18 +163,20 @@ class FakeDevice : public Device {
  private:
   class FakeExecution : public Execution {
    public:
-    explicit FakeExecution(std::function<absl::Status()> work) : work_(std::move(work)) {}
+    FakeExecution(std::shared_ptr<FakeScript> script, std::function<absl::Status()> work)
+        : script_(std::move(script)), work_(std::move(work)) {}
     absl::StatusOr<ExecutionTimes> Wait() override {
       if (auto status = work_(); !status.ok()) return status;
       ExecutionTimes times;
       times.copy_in_us = 1;
-      times.compute_us = 2;
+      times.compute_us = script_->compute_us;
       times.copy_out_us = 3;
       times.backend = "fake-vanilla";
       return times;
     }
 
    private:
+    const std::shared_ptr<FakeScript> script_;
     const std::function<absl::Status()> work_;
   };
 
@@ -184,7 +187,7 @@ class FakeDevice : public Device {
     if (script_->depth > 1) {
       if (auto status = script_->RunOf(marks, control); !status.ok()) return status;
       return std::make_unique<FakeExecution>(
-          [script = script_, marks, compute = std::move(compute)]() -> absl::Status {
+          script_, [script = script_, marks, compute = std::move(compute)]() -> absl::Status {
             if (auto status = script->Begin(marks); !status.ok()) return status;
             compute();
             return absl::OkStatus();
@@ -193,7 +196,7 @@ class FakeDevice : public Device {
     if (auto status = script_->Begin(marks); !status.ok()) return status;
     if (auto status = script_->RunOf(marks, control); !status.ok()) return status;
     compute();
-    return std::make_unique<FakeExecution>([] { return absl::OkStatus(); });
+    return std::make_unique<FakeExecution>(script_, [] { return absl::OkStatus(); });
   }
 
   static void Double(const AttentionBatch& batch) {
