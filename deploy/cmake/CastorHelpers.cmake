@@ -9,9 +9,10 @@ function(castor_compute)
   endforeach()
 endfunction()
 
-# Headers of GoogleTest and other libraries, compiled once for all tests: they take longer than most
-# tests do. An executable as tests are, so that its flags are theirs. Tests include what they use all
-# the same: -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON builds without.
+# Headers of GoogleTest and other libraries, compiled once for all tests of Clang's builds, where they
+# take longer than most tests do. An executable as tests are, so that its flags are theirs. Tests
+# include what they use all the same. GCC goes without: rarely, GCC 12 writes a header whose table of
+# relocations is longer than it says, and whoever includes it takes all of the machine's memory.
 function(castor_precompile_test_headers)
   if(TARGET castor_test_headers)
     return()
@@ -21,18 +22,9 @@ function(castor_precompile_test_headers)
   target_link_libraries(castor_test_headers PRIVATE GTest::gmock GTest::gtest GTest::gtest_main
                         gRPC::grpc++ nlohmann_json::nlohmann_json
                         absl::status absl::statusor absl::any_invocable Threads::Threads)
-  # Tests are compiled more often than they run: their own code is hardly optimised. -pthread, which
-  # some libraries ask for, must be in all or none.
-  if(NOT CASTOR_SANITIZE)
-    target_compile_options(castor_test_headers PUBLIC -O1)
-  endif()
-  target_compile_options(castor_test_headers PUBLIC -pthread)
-  # What ccache needs to keep objects that use a precompiled header.
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    target_compile_options(castor_test_headers PUBLIC "SHELL:-Xclang -fno-pch-timestamp")
-  else()
-    target_compile_options(castor_test_headers PUBLIC $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
-  endif()
+  # -pthread, which some libraries ask for, must be in all or none. The other is what ccache needs to
+  # keep objects that use a precompiled header.
+  target_compile_options(castor_test_headers PUBLIC -pthread "SHELL:-Xclang -fno-pch-timestamp")
   target_precompile_headers(castor_test_headers PRIVATE
                             "${CMAKE_SOURCE_DIR}/tests/support/precompiled.h")
 endfunction()
@@ -55,12 +47,16 @@ function(castor_test name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest GTest::gtest_main)
   target_include_directories(${name} PRIVATE "${CMAKE_SOURCE_DIR}")
-  castor_precompile_test_headers()
-  target_compile_options(${name} PRIVATE
-                         $<TARGET_PROPERTY:castor_test_headers,INTERFACE_COMPILE_OPTIONS>)
+  # Tests are compiled more often than they run: their own code is hardly optimised.
+  if(NOT CASTOR_SANITIZE)
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
   if(arg_COMPUTES AND CASTOR_SANITIZE)
     castor_compute(${name})  # and without the others' header, which is not optimised
-  else()
+  elseif(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    castor_precompile_test_headers()
+    target_compile_options(${name} PRIVATE
+                           $<TARGET_PROPERTY:castor_test_headers,INTERFACE_COMPILE_OPTIONS>)
     target_precompile_headers(${name} REUSE_FROM castor_test_headers)
   endif()
   if(arg_SINGLE_THREADED AND CASTOR_SANITIZE MATCHES "thread")
