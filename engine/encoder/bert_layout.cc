@@ -3,20 +3,12 @@
 #include <string>
 
 #include "engine/encoder/config_keys.h"
-#include "engine/kernel_table.h"
 
 namespace castor::encoder {
 
 PostNormConfig ReadBertKeys(ConfigReader& config, int64_t vocabulary, std::string_view positions) {
   PostNormConfig body;
-  body.info = {
-      .hidden = ReadSize(config, "hidden_size", 768),
-      .layers = config.Int("num_hidden_layers", 12, 1, kMaxLayers),
-      .heads = ReadSize(config, "num_attention_heads", 12),
-      // CAST needs surrogate tokens, which these are not trained with.
-      .kernels = SoftmaxKernels(),
-  };
-  CheckHeads(config, "num_attention_heads", body.info);
+  body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});
   body.words = ReadSize(config, "vocab_size", vocabulary);
   body.positions = ReadSize(config, "max_position_embeddings", 512);
   body.types = ReadSize(config, "type_vocab_size", 2);

@@ -3,6 +3,8 @@
 #include <optional>
 #include <string>
 
+#include "engine/kernel_table.h"
+
 namespace castor::encoder {
 
 int64_t ReadSize(ConfigReader& config, std::string_view key, int64_t fallback) {
@@ -46,6 +48,24 @@ void ReadLayerTypes(ConfigReader& config, std::vector<bool>* local) {
 
 void CheckHeads(ConfigReader& config, std::string_view key, const BodyInfo& info) {
   if (info.hidden % info.heads != 0) config.Fail(key, "does not divide the hidden size");
+}
+
+BodyInfo ReadBodyInfo(ConfigReader& config, const BodySizes& fallback) {
+  BodyInfo info{
+      .hidden = ReadSize(config, "hidden_size", fallback.hidden),
+      .layers = config.Int("num_hidden_layers", fallback.layers, 1, kMaxLayers),
+      .heads = ReadSize(config, "num_attention_heads", fallback.heads),
+      .kernels = SoftmaxKernels(),
+  };
+  CheckHeads(config, "num_attention_heads", info);
+  return info;
+}
+
+void CheckHeadDim(ConfigReader& config, const BodyInfo& info) {
+  const int64_t head_dim = info.hidden / info.heads;
+  if (ReadSize(config, "head_dim", head_dim) != head_dim) {
+    config.Fail("head_dim", "must be hidden_size / num_attention_heads");
+  }
 }
 
 }  // namespace castor::encoder

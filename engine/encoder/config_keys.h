@@ -40,4 +40,14 @@ void ReadLayerTypes(ConfigReader& config, std::vector<bool>* local);
 // An error at `key`, which holds the number of heads, unless they divide the hidden size.
 void CheckHeads(ConfigReader& config, std::string_view key, const BodyInfo& info);
 
+// The sizes of a body, from the keys that most families have them in; `fallback` where one is
+// missing. For each kernel but CAST, which needs surrogate tokens that these are not trained with.
+struct BodySizes {
+  int64_t hidden, layers, heads;
+};
+BodyInfo ReadBodyInfo(ConfigReader& config, const BodySizes& fallback);
+
+// An error unless "head_dim", where it is given, is what those sizes make it.
+void CheckHeadDim(ConfigReader& config, const BodyInfo& info);
+
 }  // namespace castor::encoder

@@ -8,7 +8,6 @@
 #include "engine/encoder/config_keys.h"
 #include "engine/encoder/pre_norm.h"
 #include "engine/encoder/rope_keys.h"
-#include "engine/kernel_table.h"
 
 namespace castor::encoder {
 namespace {
@@ -32,22 +31,13 @@ constexpr PreNormNames kEuroBertNames = {
 
 absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& weights) {
   PreNormConfig body;
-  body.info = {
-      .hidden = ReadSize(config, "hidden_size", 768),
-      .layers = config.Int("num_hidden_layers", 12, 1, kMaxLayers),
-      .heads = ReadSize(config, "num_attention_heads", 12),
-      .kernels = SoftmaxKernels(),
-  };
+  body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});
   const int64_t heads = body.info.heads;
-  CheckHeads(config, "num_attention_heads", body.info);
   body.key_value_heads = ReadSize(config, "num_key_value_heads", heads);
   if (heads % body.key_value_heads != 0) {
     config.Fail("num_key_value_heads", "does not divide num_attention_heads");
   }
-  const int64_t head_dim = body.info.hidden / heads;
-  if (ReadSize(config, "head_dim", head_dim) != head_dim) {
-    config.Fail("head_dim", "must be hidden_size / num_attention_heads");
-  }
+  CheckHeadDim(config, body.info);
   body.local.assign(static_cast<size_t>(body.info.layers), false);
   body.words = ReadSize(config, "vocab_size", 128'256);
   const bool mlp_bias = config.Bool("mlp_bias", false);
@@ -60,7 +50,7 @@ absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& we
   body.norm = NormKind::kRmsNorm;
   body.attention_bias = config.Bool("attention_bias", false);
   body.global_rope = ReadRope(config, 250'000, {});
-  CheckRotated(config, "num_attention_heads", head_dim, body.global_rope);
+  CheckRotated(config, "num_attention_heads", body.info.hidden / heads, body.global_rope);
   RefuseTrue(config, {"is_decoder", "add_cross_attention"}, "only encoders are served");
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", 8192)};

@@ -9,7 +9,6 @@
 #include "engine/encoder/config_keys.h"
 #include "engine/encoder/post_norm.h"
 #include "engine/encoder/rope_keys.h"
-#include "engine/kernel_table.h"
 
 namespace castor::encoder {
 namespace {
@@ -60,13 +59,7 @@ absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights
   // Of transformers 5; the other's are those of its own code.
   const bool gte = config.String("model_type", "") == "gte";
   PostNormConfig body;
-  body.info = {
-      .hidden = ReadSize(config, "hidden_size", 768),
-      .layers = config.Int("num_hidden_layers", 12, 1, kMaxLayers),
-      .heads = ReadSize(config, "num_attention_heads", 12),
-      .kernels = SoftmaxKernels(),
-  };
-  CheckHeads(config, "num_attention_heads", body.info);
+  body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});
   body.words = ReadSize(config, "vocab_size", gte ? 250'048 : 30'528);
   body.positions = ReadSize(config, "max_position_embeddings", gte ? 8192 : 2048);
   body.types = config.Int("type_vocab_size", 1, 0, kMaxSize);

@@ -7,7 +7,6 @@
 #include "engine/encoder/config_keys.h"
 #include "engine/encoder/post_norm.h"
 #include "engine/encoder/rope_keys.h"
-#include "engine/kernel_table.h"
 
 namespace castor::encoder {
 namespace {
@@ -31,13 +30,7 @@ constexpr PostNormNames kJinaV3Names = {
 
 absl::StatusOr<FamilyModel> BuildJinaV3(ConfigReader& config, WeightReader& weights) {
   PostNormConfig body;
-  body.info = {
-      .hidden = ReadSize(config, "hidden_size", 1024),
-      .layers = config.Int("num_hidden_layers", 24, 1, kMaxLayers),
-      .heads = ReadSize(config, "num_attention_heads", 16),
-      .kernels = SoftmaxKernels(),
-  };
-  CheckHeads(config, "num_attention_heads", body.info);
+  body.info = ReadBodyInfo(config, {.hidden = 1024, .layers = 24, .heads = 16});
   body.words = ReadSize(config, "vocab_size", 250'002);
   body.types = ReadSize(config, "type_vocab_size", 1);
   body.mlp = {.width = ReadSize(config, "intermediate_size", 4096),

@@ -10,7 +10,6 @@
 #include "engine/encoder/config_keys.h"
 #include "engine/encoder/pre_norm.h"
 #include "engine/encoder/rope_keys.h"
-#include "engine/kernel_table.h"
 
 namespace castor::encoder {
 namespace {
@@ -62,18 +61,12 @@ int64_t ReadWindow(ConfigReader& config) {
 
 absl::StatusOr<FamilyModel> BuildModernBert(ConfigReader& config, WeightReader& weights) {
   PreNormConfig body;
-  body.info = {
-      .hidden = ReadSize(config, "hidden_size", 768),
-      .layers = config.Int("num_hidden_layers", 22, 1, kMaxLayers),
-      .heads = ReadSize(config, "num_attention_heads", 12),
-      .window = ReadWindow(config),
-  };
-  CheckHeads(config, "num_attention_heads", body.info);
+  body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 22, .heads = 12});
+  body.info.window = ReadWindow(config);
   CheckRotated(config, "num_attention_heads", body.info.hidden / body.info.heads, {});
   body.local = ReadLocalLayers(config, body.info.layers);
   body.info.local_layers = std::count(body.local.begin(), body.local.end(), true);
-  body.info.kernels = {KernelName::kVanilla};
-  if (body.info.local_layers < body.info.layers) body.info.kernels = SoftmaxKernels();
+  if (body.info.local_layers == body.info.layers) body.info.kernels = {KernelName::kVanilla};
   ReadRotations(config, &body);
   body.words = ReadSize(config, "vocab_size", 50368);
   body.epsilon = ReadEpsilon(config, "norm_eps", 1e-5);

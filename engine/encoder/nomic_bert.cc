@@ -125,17 +125,8 @@ NomicKeys ReadTransformersKeys(ConfigReader& config) {
   RefuseUnserved(config);
   NomicKeys keys;
   PostNormConfig& body = keys.body;
-  body.info = {
-      .hidden = ReadSize(config, "hidden_size", 768),
-      .layers = config.Int("num_hidden_layers", 12, 1, kMaxLayers),
-      .heads = ReadSize(config, "num_attention_heads", 12),
-      .kernels = SoftmaxKernels(),
-  };
-  CheckHeads(config, "num_attention_heads", body.info);
-  const int64_t head_dim = body.info.hidden / body.info.heads;
-  if (ReadSize(config, "head_dim", head_dim) != head_dim) {
-    config.Fail("head_dim", "must be hidden_size / num_attention_heads");
-  }
+  body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});
+  CheckHeadDim(config, body.info);
   body.words = ReadSize(config, "vocab_size", 30528);
   body.types = ReadSize(config, "type_vocab_size", 2);
   body.epsilon = ReadEpsilon(config, "layer_norm_eps", 1e-12);
@@ -152,7 +143,7 @@ NomicKeys ReadTransformersKeys(ConfigReader& config) {
     keys.max_tokens = std::min(kMaxSize, static_cast<int64_t>(std::min(rope.dynamic_factor, 1e9) *
                                                               static_cast<double>(rope.trained)));
   }
-  CheckRotated(config, "num_attention_heads", head_dim, rope);
+  CheckRotated(config, "num_attention_heads", body.info.hidden / body.info.heads, rope);
   body.rope = rope;
   return keys;
 }

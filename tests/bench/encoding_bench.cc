@@ -23,6 +23,7 @@
 #include "castor/v1/encoder.pb.h"
 #include "server/allocator.h"
 #include "tests/bench/command_line.h"
+#include "tests/bench/median.h"
 #include "tests/bench/pump.h"
 #include "tests/bench/wire_client.h"
 
@@ -49,12 +50,6 @@ std::vector<grpc::ByteBuffer> ReadRequests(const std::string& path, size_t texts
   return requests;
 }
 
-double MedianOf(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return values.empty() ? 0 : *middle;
-}
-
 // The times of calls, in milliseconds. Any thread.
 class CallTimes {
  public:
@@ -65,8 +60,8 @@ class CallTimes {
   }
 
   void Report(benchmark::State& state) const {
-    state.counters["p50_ms"] = MedianOf(whole_);
-    state.counters["p50_beside_compute_ms"] = MedianOf(beside_);
+    state.counters["p50_ms"] = Median(whole_);
+    state.counters["p50_beside_compute_ms"] = Median(beside_);
   }
 
  private:

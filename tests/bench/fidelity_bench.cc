@@ -24,6 +24,7 @@
 #include "engine/encoder/model.h"
 #include "tests/bench/command_line.h"
 #include "tests/bench/kernel_notation.h"
+#include "tests/bench/median.h"
 
 namespace castor::bench {
 namespace {
@@ -130,12 +131,6 @@ double Kept(const Vectors& exact, const Vectors& vectors, size_t count) {
     all += wanted.size();
   }
   return static_cast<double>(kept) / static_cast<double>(all);
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 != 0 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 void PrintRow(const std::string& name, const Vectors& exact, const Vectors& vectors, double ratio) {

@@ -10,7 +10,6 @@
 // rounds', to the first kernel and to exact attention. OMP_NUM_THREADS sets the threads.
 #include <ATen/Parallel.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -26,6 +25,7 @@
 #include "server/environment.h"
 #include "tests/bench/command_line.h"
 #include "tests/bench/kernel_notation.h"
+#include "tests/bench/median.h"
 
 namespace castor::bench {
 namespace {
@@ -97,12 +97,6 @@ double Milliseconds(const Spec& spec, const Problem& problem) {
       .count();
 }
 
-double MedianOf(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 != 0 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
-
 int Main(int argc, char** argv) {
   const auto number = [&](const std::string& flag, const std::string& otherwise) {
     return WholeNumber(TakeFlag(flag, &argc, argv, otherwise), "--" + flag);
@@ -142,7 +136,7 @@ int Main(int argc, char** argv) {
   const auto ratio = [&](size_t k, size_t to) {
     std::vector<double> ratios;
     for (size_t r = 0; r < times[k].size(); ++r) ratios.push_back(times[k][r] / times[to][r]);
-    return MedianOf(ratios);
+    return Median(ratios);
   };
   std::printf("%ld x %ld tokens, %ld heads of %ld, float32, %s, %d threads, %d rounds\n\n",
               static_cast<long>(shape.batch), static_cast<long>(shape.tokens),
@@ -150,8 +144,8 @@ int Main(int argc, char** argv) {
               at::get_num_threads(), rounds);
   std::printf("| kernel | ms | to %s | to exact |\n|---|---|---|---|\n", names.front().c_str());
   for (size_t k = 0; k < specs.size(); ++k) {
-    std::printf("| %s | %.2f | %.2fx | %.2fx |\n", names[k].c_str(), MedianOf(times[k]),
-                ratio(k, 0), ratio(k, specs.size() - 1));
+    std::printf("| %s | %.2f | %.2fx | %.2fx |\n", names[k].c_str(), Median(times[k]), ratio(k, 0),
+                ratio(k, specs.size() - 1));
   }
   return 0;
 }

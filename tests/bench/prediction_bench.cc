@@ -41,6 +41,7 @@
 #include "engine/kernel_table.h"
 #include "server/allocator.h"
 #include "tests/bench/command_line.h"
+#include "tests/bench/median.h"
 #include "tests/bench/processor_time.h"
 #include "tests/bench/random_requests.h"
 
@@ -88,12 +89,6 @@ struct KernelErrors {
   Errors learned;
   Errors first_run;
 };
-
-double Median(std::vector<double> us) {
-  const auto middle = us.begin() + static_cast<std::ptrdiff_t>((us.size() - 1) / 2);
-  std::nth_element(us.begin(), middle, us.end());
-  return *middle;
-}
 
 class Bench {
  public:
