@@ -48,6 +48,12 @@ double SeenTokens(std::span<const AttentionLayers> layers, double tokens) {
   return all > 0 ? seen / all : tokens;
 }
 
+// Of a span's rows, those that pooling reads.
+double RowsRead(Pooling pooling, double rows) {
+  const bool one = pooling == Pooling::kCls || pooling == Pooling::kLastToken;
+  return one ? std::min(1.0, rows) : rows;
+}
+
 // Of output rows that are as wide as these.
 double WideElements(EncodeOutput output, const ModelInfo& info, double sequences, double tokens) {
   if (HasVectors(output)) return 0;
@@ -60,12 +66,13 @@ double ReadOutElements(const EncodeRequest& request, const ModelInfo& info,
                        std::span<const int32_t> cu_seqlens) {
   constexpr double kCharacters = 4;  // a token's, in most languages at least
   const bool in_tokens = UnitOf(request) == Spans::Unit::kTokens;
+  const Pooling pooling = request.pooling.value_or(info.pooling);
   double rows = 0;
   for (const Spans::Range& range : request.spans.ranges) {
     const auto units = static_cast<double>(range.end - range.begin);
     const auto s = static_cast<size_t>(range.sequence);
-    rows += std::min(in_tokens ? units : units / kCharacters,
-                     static_cast<double>(cu_seqlens[s + 1] - cu_seqlens[s]));
+    rows += RowsRead(pooling, std::min(in_tokens ? units : units / kCharacters,
+                                       static_cast<double>(cu_seqlens[s + 1] - cu_seqlens[s])));
   }
   return rows * static_cast<double>(info.hidden_size) +
          WideElements(OutputOf(request, info), info, static_cast<double>(cu_seqlens.size() - 1),
@@ -74,15 +81,18 @@ double ReadOutElements(const EncodeRequest& request, const ModelInfo& info,
 
 double ReadOutElements(const BatchItem& item, const ModelInfo& info) {
   double rows = 0;
-  for (const RowRange& range : item.spans) rows += range.end - range.begin;
+  for (const RowRange& range : item.spans) {
+    rows += RowsRead(item.pooling, static_cast<double>(range.end - range.begin));
+  }
   return rows * static_cast<double>(info.hidden_size) +
          WideElements(item.output_kind, info, static_cast<double>(item.sequences()),
                       static_cast<double>(item.tokens()));
 }
 
 double ReadOutUs(double elements, int workers) {
-  constexpr double kPerMicrosecond = 4e3;  // elements of one core
-  return elements / (kPerMicrosecond * std::max(1, workers));
+  constexpr double kOfOneCore = 4e3;  // elements in a microsecond
+  constexpr double kOfAccelerator = 2e5;
+  return elements / (workers > 0 ? kOfOneCore * workers : kOfAccelerator);
 }
 
 CostTerms CostTermsOf(std::span<const int32_t> cu_seqlens,

@@ -40,7 +40,7 @@ double ReadOutElements(const EncodeRequest& request, const ModelInfo& info,
                        std::span<const int32_t> cu_seqlens);
 double ReadOutElements(const BatchItem& item, const ModelInfo& info);
 
-// What that takes, at an assumed speed of `workers`.
+// What that takes, at an assumed speed of `workers`, a device's DeviceInfo::threads.
 double ReadOutUs(double elements, int workers);
 
 struct CostModel {

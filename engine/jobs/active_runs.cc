@@ -74,7 +74,8 @@ double ActiveRuns::End(Id id, TimePoint now, bool completed) noexcept {
   const auto run =
       std::find_if(runs_.begin(), runs_.end(), [id](const Run& run) { return run.id == id; });
   const double done = DoneUs(*run, now);
-  if (completed && run->plan.predicted_us > 0) {
+  const bool tells = completed || done > run->plan.predicted_us;
+  if (tells && run->plan.predicted_us > 0) {
     const double decay = recent_.DecayTo(now);
     recent_ = {.predicted_us = decay * recent_.predicted_us + run->plan.predicted_us,
                .measured_us = decay * recent_.measured_us + done,

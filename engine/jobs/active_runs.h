@@ -52,8 +52,8 @@ class ActiveRuns {
   };
   Id Begin(Plan plan, TimePoint now) noexcept;
 
-  // Ends a run; one that was not `completed` says nothing about the pace. Returns for how long it
-  // had the device, in microseconds.
+  // Ends a run; one that was not `completed`, and took less than predicted, says nothing about the
+  // pace. Returns for how long it had the device, in microseconds.
   double End(Id id, TimePoint now, bool completed = true) noexcept;
 
   // How many times as long as predicted runs have taken in the last second or so: what else the

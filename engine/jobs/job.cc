@@ -179,13 +179,14 @@ void UseKernel(const Kernel& kernel, Job* job) {
 }
 
 Answer Refusal(std::unique_ptr<Job> job, const absl::Status& status) {
-  Answer answer = Refusal(std::move(job->done), status);
+  Answer answer = Refusal(job->tenant, std::move(job->done), status);
   answer.job = std::move(job);
   return answer;
 }
 
-Answer Refusal(Completion done, const absl::Status& status) {
+Answer Refusal(const std::string& tenant, Completion done, const absl::Status& status) {
   Answer answer;
+  answer.tenant = tenant;
   answer.done = std::move(done);
   answer.status = Clone(status);
   return answer;
@@ -193,6 +194,7 @@ Answer Refusal(Completion done, const absl::Status& status) {
 
 Answer Success(std::unique_ptr<Job> job) {
   Answer answer;
+  answer.tenant = job->tenant;
   answer.done = std::move(job->done);
   answer.job = std::move(job);
   return answer;

@@ -134,13 +134,14 @@ struct Answer {
   std::unique_ptr<Job> job;  // null when it was refused while its tokenizer still held it
   Completion done;
   absl::Status status;
+  std::string tenant;  // the job's
 };
 
-// An answer for a job that failed or never ran; the second is for a completion without its job. The
-// status is a deep copy: a shared one would be reference-counted on several threads, inside a
-// library that ThreadSanitizer cannot see into.
+// An answer for a job that failed or never ran; the second is for the completion of a job that
+// somebody else holds. The status is a deep copy: a shared one would be reference-counted on
+// several threads, inside a library that ThreadSanitizer cannot see into.
 Answer Refusal(std::unique_ptr<Job> job, const absl::Status& status);
-Answer Refusal(Completion done, const absl::Status& status);
+Answer Refusal(const std::string& tenant, Completion done, const absl::Status& status);
 
 // An answer for a job whose last run's output is in host memory.
 Answer Success(std::unique_ptr<Job> job);

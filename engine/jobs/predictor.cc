@@ -59,7 +59,7 @@ std::vector<int32_t> FirstRows(std::span<const int32_t> cu_seqlens, int32_t rows
 }  // namespace
 
 Predictor::Predictor(attention::CostModel costs, int workers)
-    : costs_(WithTeam(std::move(costs), workers)), workers_(std::max(1, workers)) {}
+    : costs_(WithTeam(std::move(costs), workers)), workers_(workers) {}
 
 PredictedTime Predictor::Base(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                               std::span<const int32_t> cu_seqlens_k) const {
@@ -76,7 +76,7 @@ PredictedTime Predictor::Base(const LoadedModel& model, const Kernel& kernel,
   const std::vector<encoder::AttentionLayers> layers = AttentionOf(model, kernel);
   const encoder::CostTerms terms = encoder::CostTermsOf(cu_seqlens, layers);
   const encoder::CostModel costs =
-      model.costs.measured ? model.costs : encoder::AssumedCosts(model.info, workers_);
+      model.costs.measured ? model.costs : encoder::AssumedCosts(model.info, std::max(1, workers_));
   PredictedTime base = {.batch_us = costs.batch_us(terms), .own_us = costs.rows_us(terms)};
   base.own_us += encoder::ReadOutUs(read_out, workers_);
   // What a model's own runs have measured includes its own kernel's pairs.

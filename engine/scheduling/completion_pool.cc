@@ -20,11 +20,6 @@ int64_t BytesOf(const Answer& answer) {
       std::visit([](const auto& work) { return work.output.size(); }, answer.job->work));
 }
 
-// An answer without its job has next to nothing to deliver: it goes with those of no tenant.
-std::string TenantOf(const Answer& answer) {
-  return answer.job == nullptr ? std::string() : answer.job->tenant;
-}
-
 }  // namespace
 
 CompletionPool::CompletionPool(int threads, TenantTablePtr tenants, Counters& counters,
@@ -58,7 +53,7 @@ void CompletionPool::Post(std::vector<Answer> answers) noexcept {
   {
     MutexLock lock(mu_);
     for (Answer& answer : answers) {
-      const std::string tenant = TenantOf(answer);
+      const std::string tenant = answer.tenant;
       const Turn turn{++posted_, BytesOf(answer)};
       queue_.Insert(tenant, turn, std::move(answer));
     }
@@ -74,7 +69,7 @@ bool CompletionPool::TakeNext(Turn* turn, Answer* answer) {
   });
   if (next == nullptr) return false;
   *turn = next->first;
-  const std::string tenant = TenantOf(next->second);
+  const std::string tenant = next->second.tenant;
   queue_.Begin(tenant);
   queue_.Charge(tenant, static_cast<double>(turn->bytes + kAnswerBytes));
   *answer = queue_.Remove(tenant, *turn);

@@ -149,8 +149,9 @@ std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, bool passes) {
   BatchRun control(scheduler_, batch->jobs(), meanwhile_);
   const absl::Status status = batch->Start(*device_, control);
   if (status.ok()) return batch;
-  EndRun(batch->id, /*wasted=*/true);
+  const double us = EndRun(batch->id, /*wasted=*/true);
   if (control.ended()) {
+    Settle(batch->jobs(), us);
     DropEnded(std::move(batch->jobs()));
   } else {
     Continue(std::move(batch->jobs()), {.status = status});
@@ -173,22 +174,28 @@ void EngineLoop::RunDueBatch() {
   if (auto batch = TryStart(std::move(jobs), /*passes=*/true)) Finish(std::move(batch));
 }
 
-void EngineLoop::EndRun(ActiveRuns::Id run, bool wasted) {
+double EngineLoop::EndRun(ActiveRuns::Id run, bool wasted) {
   const double us = runs_.End(run, clock_.Now(), /*completed=*/!wasted);
   if (wasted) counters_.Wasted(us * 1e-6);
+  return us;
 }
 
-// A tenant's turn goes by what was predicted. Where its batch took far longer, or ran again with
-// another kernel, the tenant owes the rest: nobody gains by being predicted badly. What short
-// batches take varies by as much without anybody's doing. It goes by the device's own time: a batch
-// that was launched behind another one, or was passed, does not pay for that.
+// A tenant's turn goes by what was predicted. Where its batch took far longer, the tenant owes the
+// rest, and all of what a further run takes: nobody gains by being predicted badly, or by ending a
+// run late. What short batches take varies by as much without anybody's doing, and a machine that
+// stood still says nothing of who was on it. It goes by the device's own time: a batch that was
+// launched behind another one, or was passed, does not pay for that.
 void EngineLoop::Settle(const JobList& jobs, double compute_us) {
   constexpr double kUsualError = 2;
   constexpr double kUsualUs = 20'000;
-  const bool runs_again = jobs.front()->last_run != nullptr;
-  const double charged_us = runs_again ? 0 : PredictedUs(jobs);
-  if (compute_us <= kUsualError * charged_us + kUsualUs) return;
-  scheduler_.Settle(jobs, compute_us - charged_us);
+  constexpr double kMostError = 16;
+  const double predicted_us = PredictedUs(jobs);
+  const double took_us = std::min(compute_us, kMostError * predicted_us + kUsualUs);
+  if (jobs.front()->last_run != nullptr) {
+    scheduler_.Settle(jobs, took_us);
+  } else if (took_us > kUsualError * predicted_us + kUsualUs) {
+    scheduler_.Settle(jobs, took_us - predicted_us);
+  }
 }
 
 void EngineLoop::FinishOldest() {

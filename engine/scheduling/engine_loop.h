@@ -71,7 +71,7 @@ class EngineLoop {
   void Finish(std::unique_ptr<RunningBatch> batch);
   void DropEnded(JobList jobs);
   void NoteRun(RunningBatch& batch, const ExecutionTimes& times);
-  void EndRun(ActiveRuns::Id run, bool wasted);
+  double EndRun(ActiveRuns::Id run, bool wasted);  // microseconds of its own
   void Settle(const JobList& jobs, double compute_us);
   void Continue(JobList jobs, const StepOutcome& outcome);
   void Continue(JobList jobs, const std::vector<StepOutcome>& outcomes);

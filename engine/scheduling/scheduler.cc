@@ -314,7 +314,7 @@ Answer Scheduler::Withdraw(Job& job, const absl::Status& status) {
   Unregister(job);
   if (job.phase == Job::Phase::kWaiting) return Refusal(queue_.Remove(job), status);
   // Its tokenizer still holds it and drops it later; only the completion is taken now.
-  return Refusal(std::move(job.done), status);
+  return Refusal(job.tenant, std::move(job.done), status);
 }
 
 std::vector<Answer> Scheduler::WithdrawAll(const absl::Status& status) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <random>
 #include <span>
 #include <string>
@@ -107,6 +108,13 @@ class ServerCosineTest : public ServerTest, protected Seeded {
            response.kernel().rejected_size() == 0;
   }
 
+  // Of a KernelReport, or a RejectedKernel.
+  template <typename Report>
+  static std::string ParametersOf(const Report& kernel) {
+    return kernel.clustered().ShortDebugString() + " or " +
+           kernel.improved_clustered().ShortDebugString();
+  }
+
   // Until there are estimates.
   void Learn() {
     for (int i = 0; i < CosineGains::kFewest; ++i) WithCosine(Documents({kLongTokens}), 0.5);
@@ -160,34 +168,38 @@ TEST_F(ServerCosineTest, LearnsFromComparisonsAndThenApproximates) {
   Start();
   const v1::EncodeRequest request = Documents({kLongTokens});
   const v1::EncodeResponse exact = Exactly(request);
-  const v1::EncodeResponse first = WithCosine(request, 0.5);
-  EXPECT_EQ(first.kernel().name(), v1::VANILLA);
-  EXPECT_EQ(first.output().raw(), exact.output().raw());
-  if (FoundTooDear(first)) GTEST_SKIP() << "by the prices of this build no approximation pays";
-  ASSERT_EQ(first.kernel().rejected_size(), 1);
-  const v1::RejectedKernel& rejected = first.kernel().rejected(0);
-  EXPECT_TRUE(rejected.compared());
-  EXPECT_TRUE(rejected.has_improved_clustered() || rejected.has_clustered());
-  EXPECT_GT(rejected.measured_us(), 0);
-
-  for (int i = 1; i < CosineGains::kFewest; ++i) {
-    const v1::EncodeResponse next = WithCosine(Documents({kLongTokens}), 0.5);
-    EXPECT_EQ(next.kernel().name(), v1::VANILLA) << "too little is known yet";
+  v1::EncodeResponse chosen = WithCosine(request, 0.5);
+  if (FoundTooDear(chosen)) GTEST_SKIP() << "by the prices of this build no approximation pays";
+  // What is tried may change as prices are learned, and each kernel's gains are its own.
+  std::map<std::string, double> cosines;  // by the kernel and its parameters
+  int compared = 0;
+  while (chosen.kernel().name() == v1::VANILLA && compared < 4 * CosineGains::kFewest) {
+    EXPECT_EQ(chosen.output().raw(), exact.output().raw());
+    ASSERT_EQ(chosen.kernel().rejected_size(), 1);
+    const v1::RejectedKernel& rejected = chosen.kernel().rejected(0);
+    EXPECT_TRUE(rejected.compared());
+    EXPECT_TRUE(rejected.has_improved_clustered() || rejected.has_clustered());
+    EXPECT_GT(rejected.measured_us(), 0);
+    cosines[ParametersOf(rejected)] = rejected.cosine();
+    ++compared;
+    chosen = WithCosine(request, 0.5);
   }
-  const v1::EncodeResponse chosen = WithCosine(request, 0.5);
-  ASSERT_NE(chosen.kernel().name(), v1::VANILLA);
+  EXPECT_GE(compared, CosineGains::kFewest) << "too little was known";
+  ASSERT_NE(chosen.kernel().name(), v1::VANILLA) << chosen.kernel().ShortDebugString();
   EXPECT_EQ(chosen.kernel().rejected_size(), 0);
   ASSERT_TRUE(chosen.has_fidelity());
   EXPECT_GE(chosen.fidelity().cosine(), 0.5);
   EXPECT_EQ(chosen.fidelity().rows(), 16);
   EXPECT_GE(chosen.fidelity().comparisons(), CosineGains::kFewest);
   // What was measured in the comparison is what a client sees.
-  EXPECT_NEAR(CosineBetween(chosen, exact), rejected.cosine(), 1e-5);
+  if (const auto seen = cosines.find(ParametersOf(chosen.kernel())); seen != cosines.end()) {
+    EXPECT_NEAR(CosineBetween(chosen, exact), seen->second, 1e-5);
+  }
   const std::string name =
       chosen.kernel().name() == v1::CLUSTERED ? "clustered" : "improved_clustered";
   EXPECT_EQ(Metric("castor_encode_automatic_requests_total{kernel=\"" + name + "\"}"), 1);
   EXPECT_GE(Metric("castor_encode_cosine_turn_count{kernel=\"" + name + "\"}"), 1);
-  EXPECT_EQ(Metric("castor_encode_automatic_rejected_total{kernel=\"" + name + "\"}"),
+  EXPECT_GE(Metric("castor_encode_automatic_rejected_total{kernel=\"" + name + "\"}"),
             CosineGains::kFewest);
 }
 

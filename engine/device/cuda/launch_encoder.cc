@@ -9,6 +9,7 @@
 
 #include "engine/attention/cuda/tensors.h"
 #include "engine/base/error.h"
+#include "engine/base/run_control.h"
 #include "engine/device/cuda/copies.h"
 #include "engine/device/cuda/cuda_device.h"
 #include "engine/device/cuda/packed_batch.h"
@@ -16,6 +17,29 @@
 #include "engine/encoder/network.h"
 
 namespace castor {
+namespace {
+
+// A run's control, but at its checkpoints, where other batches go through the same stream, no
+// compute time is taken.
+class OwnCompute final : public RunControl {
+ public:
+  OwnCompute(RunControl& run, CudaExecution& execution)
+      : RunControl(Duration::zero()), run_(run), execution_(execution) {}
+
+ private:
+  bool WantsCheckpoint() override { return run_.Due(); }
+  absl::Status AtCheckpoint() override {
+    execution_.EndCompute();
+    const absl::Status status = run_.Pause();
+    if (status.ok()) execution_.BeginCompute();
+    return status;
+  }
+
+  RunControl& run_;
+  CudaExecution& execution_;
+};
+
+}  // namespace
 
 absl::Status CudaDevice::LaunchEncoder(const encoder::Batch& batch, CudaExecution& execution,
                                        RunControl& control) {
@@ -53,7 +77,8 @@ absl::Status CudaDevice::LaunchEncoder(const encoder::Batch& batch, CudaExecutio
   execution.EndCopyIn();
 
   execution.BeginCompute();
-  absl::StatusOr<encoder::Outputs> outputs = network.Forward(batch, packing, inputs, control);
+  OwnCompute own_compute(control, execution);
+  absl::StatusOr<encoder::Outputs> outputs = network.Forward(batch, packing, inputs, own_compute);
   if (!outputs.ok()) return outputs.status();
   execution.EndCompute();
   execution.times().backend = encoder_backend_;

@@ -44,11 +44,15 @@ TEST(EncoderCostTest, ReadingOutCountsSpansAndWideRows) {
   const std::vector<RowRange> spans = {{0, 10}, {15, 35}, {}};
   item.spans = spans;
   EXPECT_EQ(ReadOutElements(item, info), (10 + 20) * 24);
+  item.pooling = request.pooling.emplace(Pooling::kLastToken);
+  EXPECT_EQ(ReadOutElements(item, info), 2 * 24) << "one row of each that is not empty";
+  EXPECT_EQ(ReadOutElements(request, info, offsets), 3 * 24);
   item.spans = {};
   item.output_kind = EncodeOutput::kSparse;
   EXPECT_EQ(ReadOutElements(item, info), 2 * 1000);
   EXPECT_GT(ReadOutUs(4e6, 1), 3 * ReadOutUs(1e6, 1));
   EXPECT_GT(ReadOutUs(4e6, 1), ReadOutUs(4e6, 2));
+  EXPECT_GT(ReadOutUs(4e6, 8), ReadOutUs(4e6, 0)) << "no threads: an accelerator";
 }
 
 // A model of two layers in three that see 64 tokens on each side.

@@ -275,6 +275,15 @@ TEST_F(ActiveRunsTest, WhatWasEndedEarlyHasNoPace) {
   EXPECT_EQ(runs_.Doubt(now_), 1);
 }
 
+// One that was ended at its deadline, far beyond what was predicted, says that the machine is slow:
+// where none completes, nothing else would.
+TEST_F(ActiveRunsTest, WhatWasEndedLateHasAPace) {
+  const ActiveRuns::Id id = BeginRun(1000);
+  Elapse(3000);
+  EXPECT_EQ(runs_.End(id, now_, /*completed=*/false), 3000e3);
+  EXPECT_GT(runs_.Pace(now_), 2);
+}
+
 // The time in which it was held up is not its own.
 TEST_F(ActiveRunsTest, ThePaceCountsOwnTime) {
   const ActiveRuns::Id bottom = BeginRun(100);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <random>
 #include <span>
@@ -57,6 +58,7 @@ class EngineAutomaticTest : public testing::Test, protected Seeded {
       return std::make_unique<ApproximateDevice>(script);
     };
     parts.costs = costs_;
+    parts.predict = predict_;
     return CreateEngineWithParts(options_, std::move(parts));
   }
 
@@ -108,6 +110,7 @@ class EngineAutomaticTest : public testing::Test, protected Seeded {
 
   EngineOptions options_;
   attention::CostModel costs_ = SomeCosts();
+  std::function<PredictedTime(int64_t tokens)> predict_;  // unless set: by the costs
   std::shared_ptr<ApproximateScript> script_ = std::make_shared<ApproximateScript>();
   int next_id_ = 1000;
   Answers<AttentionResult> answers_;

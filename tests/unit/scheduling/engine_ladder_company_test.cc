@@ -2,6 +2,7 @@
 // batch, runs fail, and callers cancel.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -53,6 +54,50 @@ TEST_F(EngineLadderTest, RequestsOfOneBatchGoTheirOwnWays) {
   EXPECT_EQ(answers_.Get(5)->report.fidelity->rows, 3);
   EXPECT_NEAR(answers_.Get(5)->report.fidelity->relative_error, 0.2, 1e-6);
   EXPECT_EQ(answers_.Get(4)->report.batch.requests, 5);
+}
+
+// One tenant's requests are predicted as the cheap kernel that is tried first, and all run again
+// exactly, which its turns must pay for: it has as many as the one that asks for that at once.
+TEST_F(EngineLadderTest, FurtherRunsAreOwed) {
+  script_->vanilla_us = 18'000;
+  predict_ = [](int64_t tokens) { return PredictedTime{.own_us = tokens == 221 ? 18e3 : 1e2}; };
+  options_.max_batch_requests = 1;
+  Start();
+  Mutex mu;
+  CondVar changed;
+  bool open = false;
+  script_->SetHook([&](const ApproximateLaunch&) {
+    MutexLock lock(mu);
+    while (!open) changed.Wait(mu);
+    return absl::OkStatus();
+  });
+  Submit(Request({5}, Vanilla{}), 0);  // occupies the device while the others gather
+  constexpr int kEach = 20;
+  for (int i = 0; i < kEach; ++i) {
+    AttentionRequest tries = Request({220}, Automatic{{kClustered, kVanilla}, 0.01});
+    AttentionRequest exact = Request({221}, Vanilla{});
+    tries.call.tenant = "a";
+    exact.call.tenant = "b";
+    Submit(std::move(tries), 100 + i);
+    Submit(std::move(exact), 200 + i);
+  }
+  {
+    MutexLock lock(mu);
+    open = true;
+    changed.NotifyAll();
+  }
+  for (int i = 0; i < kEach; ++i) {
+    ASSERT_TRUE(answers_.Get(100 + i).ok());
+    ASSERT_TRUE(answers_.Get(200 + i).ok());
+    EXPECT_EQ(answers_.Get(100 + i)->report.kernel.rejected.size(), 1u);
+  }
+  std::vector<int64_t> exact;
+  for (const ApproximateLaunch& launch : script_->launches()) {
+    const int64_t tokens = launch.query_tokens.at(0);
+    if (launch.kernel == kVanilla && tokens >= 220) exact.push_back(tokens);  // not probes
+  }
+  ASSERT_EQ(exact.size(), 2u * kEach);
+  EXPECT_NEAR(std::count(exact.begin(), exact.begin() + kEach, 220), kEach / 2, 2);
 }
 
 TEST_F(EngineLadderTest, AnswersAreTheSameAloneInCompanyAndAgain) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <limits>
 #include <map>
 #include <random>
@@ -108,6 +109,39 @@ TEST_F(EngineTenantsTest, WhoIsPredictedBadlyOwesTheRest) {
   script_->Open();
   for (int i = 0; i < 20; ++i) {
     EXPECT_TRUE(answers_.Get(100 + i).ok());
+    EXPECT_TRUE(answers_.Get(200 + i).ok());
+  }
+  const auto batches = script_->batches();
+  const auto of_a = std::count_if(batches.begin() + 1, batches.begin() + 21,
+                                  [](const Marks& marks) { return marks.at(0) < 200; });
+  EXPECT_NEAR(static_cast<double>(of_a), 4, 1);
+}
+
+// Nor does it gain by cancelling them late.
+TEST_F(EngineTenantsTest, WhatIsEndedIsOwedToo) {
+  options_.max_batch_requests = 1;
+  predict_ = [](int64_t) { return PredictedTime{.batch_us = 0, .own_us = 100'000}; };
+  Start();
+  std::map<int, Ticket> tickets;
+  script_->compute_us = 100'000;
+  script_->SetRun([&](const Marks& marks, RunControl& control) {
+    const int mark = marks.at(0);
+    if (mark < 100 || mark >= 200) return absl::OkStatus();
+    clock_->Advance(std::chrono::milliseconds(400));
+    engine_->Cancel(tickets.at(mark));
+    while (true) {
+      if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
+      std::this_thread::yield();
+    }
+  });
+  Occupy();
+  for (int i = 0; i < 20; ++i) {
+    tickets[100 + i] = Submit(Of("a", 100 + i), 100 + i);
+    Submit(Of("b", 200 + i), 200 + i);
+  }
+  script_->Open();
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(ReasonOfAnswer(100 + i), Reason::kCancelled);
     EXPECT_TRUE(answers_.Get(200 + i).ok());
   }
   const auto batches = script_->batches();
