@@ -9,10 +9,11 @@ function(castor_compute)
   endforeach()
 endfunction()
 
-# Headers of GoogleTest and other libraries, compiled once for all tests of Clang's builds, where they
-# take longer than most tests do. An executable as tests are, so that its flags are theirs. Tests
-# include what they use all the same. GCC goes without: rarely, GCC 12 writes a header whose table of
-# relocations is longer than it says, and whoever includes it takes all of the machine's memory.
+# Headers of GoogleTest and other libraries, compiled once for all tests of Clang's builds, where
+# they take longer than most tests do. An executable as tests are, so that its flags are theirs.
+# Tests include what they use all the same. GCC goes without: rarely, GCC 12 writes a header whose
+# table of relocations is longer than it says, and whoever includes it takes all of the machine's
+# memory.
 function(castor_precompile_test_headers)
   if(TARGET castor_test_headers)
     return()
@@ -22,8 +23,8 @@ function(castor_precompile_test_headers)
   target_link_libraries(castor_test_headers PRIVATE GTest::gmock GTest::gtest GTest::gtest_main
                         gRPC::grpc++ nlohmann_json::nlohmann_json
                         absl::status absl::statusor absl::any_invocable Threads::Threads)
-  # -pthread, which some libraries ask for, must be in all or none. The other is what ccache needs to
-  # keep objects that use a precompiled header.
+  # -pthread, which some libraries ask for, must be in all or none. The other is what ccache needs
+  # to keep objects that use a precompiled header.
   target_compile_options(castor_test_headers PUBLIC -pthread "SHELL:-Xclang -fno-pch-timestamp")
   target_precompile_headers(castor_test_headers PRIVATE
                             "${CMAKE_SOURCE_DIR}/tests/support/precompiled.h")

@@ -233,6 +233,10 @@ void ExpectOffsets(const TokenOffsets& offsets, int which, const TokenOffsets& a
     ASSERT_EQ(text.cut, SIZE_MAX);
     return;
   }
+  if (all.bytes[next] != TokenOffsets::Bytes()) {
+    ASSERT_EQ(text.cut, all.bytes[next].begin);
+    return;
+  }
   // A token of marks behind whitespace has no place, yet what is cut off begins with it.
   while (next < whole.end && all.bytes[next] == TokenOffsets::Bytes()) ++next;
   if (next < whole.end) {

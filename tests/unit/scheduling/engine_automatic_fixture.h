@@ -94,6 +94,21 @@ class EngineAutomaticTest : public testing::Test, protected Seeded {
     return *result;
   }
 
+  // Keeps the device busy with an extra request of this id until Release, while others gather.
+  void Occupy(int id) {
+    script_->SetHook([this](const ApproximateLaunch&) {
+      MutexLock lock(mu_);
+      while (!released_) changed_.Wait(mu_);
+      return absl::OkStatus();
+    });
+    Submit(Request({5}, Vanilla{}), id);
+  }
+  void Release() {
+    MutexLock lock(mu_);
+    released_ = true;
+    changed_.NotifyAll();
+  }
+
   WorkStats StatsOf(KernelName kernel) const {
     for (const WorkStats& work : engine_->stats().work) {
       if (work.kernel == NameOf(kernel)) return work;
@@ -112,6 +127,9 @@ class EngineAutomaticTest : public testing::Test, protected Seeded {
   attention::CostModel costs_ = SomeCosts();
   std::function<PredictedTime(int64_t tokens)> predict_;  // unless set: by the costs
   std::shared_ptr<ApproximateScript> script_ = std::make_shared<ApproximateScript>();
+  Mutex mu_;
+  CondVar changed_;
+  bool released_ ABSL_GUARDED_BY(mu_) = false;
   int next_id_ = 1000;
   Answers<AttentionResult> answers_;
   std::vector<std::unique_ptr<std::vector<float>>> data_;

@@ -18,15 +18,7 @@ namespace {
 // requests that did not ask for the automatic kernel.
 TEST_F(EngineLadderTest, RequestsOfOneBatchGoTheirOwnWays) {
   Start();
-  Mutex mu;
-  CondVar changed;
-  bool open = false;
-  script_->SetHook([&](const ApproximateLaunch&) {
-    MutexLock lock(mu);
-    while (!open) changed.Wait(mu);
-    return absl::OkStatus();
-  });
-  Submit(Request({5}, Vanilla{}), 0);  // occupies the device while the others gather
+  Occupy(0);
   Submit(Request({200}, Automatic{{}, 0.5}), 1);
   Submit(Request({300}, Automatic{{}, 0.1}), 2);
   Submit(Request({202}, Automatic{{kClustered, kVanilla}, 0.1}), 3);
@@ -35,11 +27,7 @@ TEST_F(EngineLadderTest, RequestsOfOneBatchGoTheirOwnWays) {
   AttentionRequest asked = Request({204}, same);
   asked.fidelity_rows = 3;
   Submit(std::move(asked), 5);
-  {
-    MutexLock lock(mu);
-    open = true;
-    changed.NotifyAll();
-  }
+  Release();
   for (int id = 0; id <= 5; ++id) ASSERT_TRUE(answers_.Get(id).ok()) << id;
   const auto kernel = [&](int id) { return NameOf(answers_.Get(id)->report.kernel.kernel); };
   EXPECT_EQ(kernel(1), kClustered);
@@ -63,15 +51,7 @@ TEST_F(EngineLadderTest, FurtherRunsAreOwed) {
   predict_ = [](int64_t tokens) { return PredictedTime{.own_us = tokens == 221 ? 18e3 : 1e2}; };
   options_.max_batch_requests = 1;
   Start();
-  Mutex mu;
-  CondVar changed;
-  bool open = false;
-  script_->SetHook([&](const ApproximateLaunch&) {
-    MutexLock lock(mu);
-    while (!open) changed.Wait(mu);
-    return absl::OkStatus();
-  });
-  Submit(Request({5}, Vanilla{}), 0);  // occupies the device while the others gather
+  Occupy(0);
   constexpr int kEach = 20;
   for (int i = 0; i < kEach; ++i) {
     AttentionRequest tries = Request({220}, Automatic{{kClustered, kVanilla}, 0.01});
@@ -81,11 +61,7 @@ TEST_F(EngineLadderTest, FurtherRunsAreOwed) {
     Submit(std::move(tries), 100 + i);
     Submit(std::move(exact), 200 + i);
   }
-  {
-    MutexLock lock(mu);
-    open = true;
-    changed.NotifyAll();
-  }
+  Release();
   for (int i = 0; i < kEach; ++i) {
     ASSERT_TRUE(answers_.Get(100 + i).ok());
     ASSERT_TRUE(answers_.Get(200 + i).ok());
