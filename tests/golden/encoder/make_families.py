@@ -76,12 +76,17 @@ def byte_bpe():
     return tokenizer
 
 
-def charsmap():
-    """The normalizer of sentencepiece's nmt_nfkc, which XLM-RoBERTa has."""
+def charsmap(rules=()):
+    """The normalizer of sentencepiece's nmt_nfkc, which XLM-RoBERTa has; or one of `rules`, of code
+    points in sentencepiece's notation."""
     with tempfile.TemporaryDirectory() as folder:
+        table = pathlib.Path(folder, "rules.tsv")
+        table.write_text("".join(rule + "\n" for rule in rules))
+        normalization = ({"normalization_rule_tsv": str(table)} if rules
+                         else {"normalization_rule_name": "nmt_nfkc"})
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(LINES), model_prefix=f"{folder}/m", vocab_size=120,
-            character_coverage=0.98, normalization_rule_name="nmt_nfkc", minloglevel=2)
+            character_coverage=0.98, minloglevel=2, **normalization)
         proto = sentencepiece_model_pb2.ModelProto()
         proto.ParseFromString(pathlib.Path(f"{folder}/m.model").read_bytes())
         return proto.normalizer_spec.precompiled_charsmap
