@@ -5,7 +5,9 @@ this version of transformers lacks are in make_newer_families.py.
 
     make_families.py [NAME...]
 
-Out: families/NAME/                config.json, model.safetensors, tokenizer.json
+Out: families/NAME/                config.json, model.safetensors, tokenizer.json, and, where that
+                                   is not what the family's tokenizer class expects,
+                                   tokenizer_config.json
      families/NAME/expected.json   texts, pairs, ids, the last hidden states of padded batches
 
 Written with Python 3.11, torch 2.11.0, transformers 4.57.1, tokenizers 0.22.2, sentencepiece 0.2.3
@@ -251,6 +253,14 @@ def save(out, tokenizer, length):
     tokenizer.enable_truncation(length)
 
 
+def generic_tokenizer(out, types=False):
+    """Says that tokenizer.json counts as it is: else the family's own class would replace parts of
+    it, and lower what is cased here. `types`: the model takes the tokenizer's token types."""
+    names = ["input_ids"] + (["token_type_ids"] if types else []) + ["attention_mask"]
+    (out / "tokenizer_config.json").write_text(json.dumps(
+        {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": names}) + "\n")
+
+
 def write_expected(out, expected):
     (out / "expected.json").write_text(
         json.dumps(expected, separators=(",", ":"), ensure_ascii=False))
@@ -273,6 +283,8 @@ def make(name):
                 parameter.add_(torch.randn_like(parameter))
     whole.save_pretrained(out)
     save(out, tokenizer, length)
+    if make_tokenizer is word_piece or make_tokenizer is camembert_unigram:
+        generic_tokenizer(out)
     cases = CASES if length == LENGTH else CASES + [LONG_CASE]
     expected = expect(whole.base_model, tokenizer, config.pad_token_id, cases)
     write_expected(out, expected)

@@ -23,7 +23,8 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import models as modules
 from sentence_transformers.sparse_encoder import models as sparse_modules
 
-from make_families import (CASES, byte_bpe, loose_ids, modern_bpe, mpnet_word_piece, word_piece)
+from make_families import (CASES, byte_bpe, generic_tokenizer, loose_ids, modern_bpe,
+                           mpnet_word_piece, word_piece)
 
 LENGTH = 32
 SIZES = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
@@ -140,6 +141,8 @@ def make_head(name, out):
     of_tokens = "Token" in kind.__name__
     cases = []
     types = kind.__name__.startswith("Bert")
+    if kind.__name__.startswith(("Bert", "DistilBert", "Camembert", "XLM")):
+        generic_tokenizer(out, types)
     for some, inputs in padded(tokenizer, whole.config.pad_token_id, types):
         with torch.no_grad():
             logits = whole(**inputs).logits
@@ -239,6 +242,7 @@ def make_colbert(out, folder, stanford):
     tokenizer = word_piece()
     prepare(tokenizer)
     tokenizer.save(str(out / "tokenizer.json"))
+    generic_tokenizer(out, types=True)
     if stanford:
         weights = {f"bert.{name}": tensor
                    for name, tensor in load_file(f"{folder}/model.safetensors").items()}
