@@ -20,17 +20,35 @@ void castor_hf_free_error(char* error);
 
 typedef struct castor_hf_tokenizer castor_hf_tokenizer;
 
-/* Reads the text of a tokenizer.json. Its padding and truncation are dropped. An error where the
- * tokenizer could not answer for every text: no unknown token in the vocabulary, an added token
- * that is found everywhere, a post-processor that drops or repeats the text. */
-char* castor_hf_tokenizer_open(const uint8_t* json, size_t size, castor_hf_tokenizer** out);
+/* A file's text; null data: there is no such file. */
+typedef struct castor_hf_view {
+  const uint8_t* data;
+  size_t size;
+} castor_hf_view;
+
+/* The files of a model directory from which its tokenizer is made. */
+typedef struct castor_hf_tokenizer_files {
+  castor_hf_view tokenizer;  /* tokenizer.json */
+  castor_hf_view vocabulary; /* vocab.txt or vocab.json, where there is no tokenizer.json */
+  castor_hf_view merges;     /* merges.txt, likewise */
+  castor_hf_view settings;   /* JSON: src/assemble.rs, Settings */
+} castor_hf_tokenizer_files;
+
+/* Makes the tokenizer that transformers makes of these files, without padding and truncation.
+ * Errors name the file. An error where the tokenizer could not answer for every text: no unknown
+ * token in the vocabulary, an added token that is found everywhere, a post-processor that drops or
+ * repeats the text, a normalizer that makes a text very long. */
+char* castor_hf_tokenizer_open(const castor_hf_tokenizer_files* files, castor_hf_tokenizer** out);
 void castor_hf_tokenizer_close(castor_hf_tokenizer* tokenizer);
 
 /* How many special tokens the post-processor adds. */
 size_t castor_hf_tokenizer_added_tokens(const castor_hf_tokenizer* tokenizer, bool pair);
 
-/* One more than the greatest id and type id that an encoding can hold: of the vocabulary, added
- * tokens and the post-processor. */
+/* Whether tokenizer.json's own truncation is on the left. */
+bool castor_hf_tokenizer_cuts_left(const castor_hf_tokenizer* tokenizer);
+
+/* One more than the greatest id and type id that an encoding can hold where special tokens are not
+ * allowed in texts: of the vocabulary, added tokens and the post-processor. */
 uint64_t castor_hf_tokenizer_id_limit(const castor_hf_tokenizer* tokenizer);
 uint64_t castor_hf_tokenizer_type_limit(const castor_hf_tokenizer* tokenizer);
 
@@ -38,7 +56,8 @@ uint64_t castor_hf_tokenizer_type_limit(const castor_hf_tokenizer* tokenizer);
 typedef struct castor_hf_text_tokens {
   size_t begin;
   size_t end;
-  size_t cut; /* the byte from which on characters were cut off, not whitespace; SIZE_MAX: none */
+  size_t cut;  /* the byte from which on characters were cut off, not whitespace; SIZE_MAX: none */
+  size_t head; /* the byte up to which they were; 0: none */
 } castor_hf_text_tokens;
 
 /* The bytes [begin, end) of its text that a token was made of. */
@@ -54,6 +73,7 @@ typedef struct castor_hf_encoding {
   size_t size;
   bool truncated;
   bool stopped; /* there are no ids */
+  bool grown;   /* likewise: the normalizer makes too much of the text */
   /* [size], of special tokens that were added, and of whitespace alone, 0 to 0; NULL unless asked
    * for. Without the whitespace at either end. */
   const castor_hf_offsets* offsets;
@@ -62,13 +82,15 @@ typedef struct castor_hf_encoding {
 } castor_hf_encoding;
 
 /* Encodes `text`, or the pair `text`, `pair` when `pair` is not NULL, into at most `max_tokens`
- * tokens, cutting the longer text first. Of a long text no more is read than that takes, where the
- * pipeline allows (src/cut.rs). Offsets take a little longer. `stop`, unless NULL, is called with
- * `stop_context` between parts of a long text, and ends the work by returning true. */
+ * tokens, cutting the longer text first, on the left or on the right. Of a long text that is cut on
+ * the right no more is read than that takes, where the pipeline allows (src/cut.rs). Offsets take a
+ * little longer. `stop`, unless NULL, is called with `stop_context` between parts of a long text,
+ * and ends the work by returning true. */
 char* castor_hf_tokenizer_encode(const castor_hf_tokenizer* tokenizer, const uint8_t* text,
                                  size_t text_size, const uint8_t* pair, size_t pair_size,
-                                 size_t max_tokens, bool allow_special_tokens, bool with_offsets,
-                                 bool (*stop)(void*), void* stop_context, castor_hf_encoding* out);
+                                 size_t max_tokens, bool left, bool allow_special_tokens,
+                                 bool with_offsets, bool (*stop)(void*), void* stop_context,
+                                 castor_hf_encoding* out);
 void castor_hf_encoding_free(castor_hf_encoding* encoding);
 
 /* ---- safetensors ---- */

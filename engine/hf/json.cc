@@ -1,7 +1,7 @@
 #include "engine/hf/json.h"
 
-#include <set>
-#include <vector>
+#include <string>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/regular_file.h"
@@ -15,29 +15,51 @@ absl::StatusOr<nlohmann::json> ReadJson(const std::string& path) {
   return ParseJson(*text, path);
 }
 
+namespace {
+
+// Python's json takes NaN, Infinity and -Infinity for numbers. They become strings here, which no
+// reader of numbers takes.
+std::string QuoteSpecialNumbers(std::string_view text) {
+  std::string quoted;
+  size_t copied = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') in_string = !in_string;
+    if (in_string && text[i] == '\\') ++i;
+    if (in_string) continue;
+    for (const std::string_view number : {"-Infinity", "Infinity", "NaN"}) {
+      if (text.substr(i, number.size()) != number) continue;
+      absl::StrAppend(&quoted, std::string(text.substr(copied, i - copied)), "\"",
+                      std::string(number), "\"");
+      i += number.size() - 1;
+      copied = i + 1;
+      break;
+    }
+  }
+  return copied == 0 ? std::string(text) : quoted.append(text.substr(copied));
+}
+
+}  // namespace
+
 absl::StatusOr<nlohmann::json> ParseJson(const std::string& text, const std::string& name) {
   using Event = nlohmann::json::parse_event_t;
   constexpr int kMaxDepth = 100;  // destroying a value recurses
-  std::vector<std::set<std::string>> open_objects;
-  std::string refused;
-  const nlohmann::json::parser_callback_t check = [&](int depth, Event event,
-                                                      nlohmann::json& parsed) {
-    if (depth > kMaxDepth && refused.empty()) refused = "nested too deeply";
-    if (event == Event::object_start) open_objects.emplace_back();
-    if (event == Event::object_end) open_objects.pop_back();
-    if (event == Event::key && !open_objects.back().insert(parsed.get<std::string>()).second &&
-        refused.empty()) {
-      refused = absl::StrCat("duplicate key \"", parsed.get<std::string>(), "\"");
-    }
-    return refused.empty();
+  bool too_deep = false;
+  const nlohmann::json::parser_callback_t check = [&](int depth, Event, nlohmann::json&) {
+    too_deep = too_deep || depth > kMaxDepth;
+    return !too_deep;
   };
+  const std::string problem = absl::StrCat(name, ": nested too deeply");
   try {
-    nlohmann::json value = nlohmann::json::parse(text, check);
-    if (!refused.empty()) return absl::InvalidArgumentError(absl::StrCat(name, ": ", refused));
+    if (text.starts_with("\xef\xbb\xbf")) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": begins with a byte order mark, which Python refuses: remove it"));
+    }
+    nlohmann::json value = nlohmann::json::parse(QuoteSpecialNumbers(text), check);
+    if (too_deep) return absl::InvalidArgumentError(problem);
     return value;
   } catch (const nlohmann::json::exception& error) {
-    if (!refused.empty()) return absl::InvalidArgumentError(absl::StrCat(name, ": ", refused));
-    return absl::InvalidArgumentError(absl::StrCat(name, ": ", error.what()));
+    return absl::InvalidArgumentError(too_deep ? problem : absl::StrCat(name, ": ", error.what()));
   }
 }
 

@@ -1,5 +1,5 @@
-// JSON files, read strictly: an object with a duplicate key is refused, since readers disagree on
-// which entry counts.
+// JSON files as Python's json reads them: of a repeated key the last one counts, and NaN, Infinity
+// and -Infinity are no errors. Those come as strings.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -16,6 +16,12 @@ const uint8_t* Bytes(std::string_view text) {
   return reinterpret_cast<const uint8_t*>(text.data() == nullptr ? "" : text.data());
 }
 
+castor_hf_view View(const std::string& text) { return {Bytes(text), text.size()}; }
+
+castor_hf_view ViewOf(const std::optional<std::string>& file) {
+  return file.has_value() ? View(*file) : castor_hf_view{nullptr, 0};
+}
+
 bool CallStop(void* stop) { return (*static_cast<const std::function<bool()>*>(stop))(); }
 
 void Take(const castor_hf_encoding& encoding, TokenOffsets* offsets) {
@@ -26,21 +32,36 @@ void Take(const castor_hf_encoding& encoding, TokenOffsets* offsets) {
   }
   for (size_t i = 0; i < std::size(offsets->texts); ++i) {
     const castor_hf_text_tokens& text = encoding.texts[i];
-    offsets->texts[i] = {.begin = text.begin, .end = text.end, .cut = text.cut};
+    offsets->texts[i] = {.begin = text.begin, .end = text.end, .cut = text.cut, .head = text.head};
   }
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Open(const std::string& path) {
-  constexpr int64_t kMaxBytes = int64_t{256} << 20;  // ten times the largest vocabularies in use
-  const absl::StatusOr<std::string> json = ReadRegularFile(path, kMaxBytes);
-  if (!json.ok()) return json.status();
+absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Open(const TokenizerFiles& files) {
+  const castor_hf_tokenizer_files views{.tokenizer = ViewOf(files.tokenizer),
+                                        .vocabulary = ViewOf(files.vocabulary),
+                                        .merges = ViewOf(files.merges),
+                                        .settings = View(files.settings)};
   castor_hf_tokenizer* handle = nullptr;
-  if (char* error = castor_hf_tokenizer_open(Bytes(*json), json->size(), &handle)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", TakeError(error)));
+  if (char* error = castor_hf_tokenizer_open(&views, &handle)) {
+    return absl::InvalidArgumentError(TakeError(error));
   }
   return std::unique_ptr<Tokenizer>(new Tokenizer(handle));
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::OpenFile(const std::string& path) {
+  absl::StatusOr<std::string> json = ReadRegularFile(path, kMaxTokenizerBytes);
+  if (!json.ok()) return json.status();
+  TokenizerFiles files;
+  files.tokenizer = *std::move(json);
+  files.settings = R"({"class": "TokenizersBackend", "lowercase": false, "tokenizer_config": {}})";
+  auto tokenizer = Open(files);
+  if (tokenizer.ok()) return tokenizer;
+  std::string problem(tokenizer.status().message());
+  constexpr std::string_view kFile = "tokenizer.json: ";
+  if (problem.starts_with(kFile)) problem.erase(0, kFile.size());
+  return absl::InvalidArgumentError(absl::StrCat(path, ": ", problem));
 }
 
 Tokenizer::Tokenizer(castor_hf_tokenizer* handle)
@@ -49,6 +70,8 @@ Tokenizer::Tokenizer(castor_hf_tokenizer* handle)
       type_limit_(static_cast<int64_t>(castor_hf_tokenizer_type_limit(handle))) {}
 
 Tokenizer::~Tokenizer() { castor_hf_tokenizer_close(handle_); }
+
+bool Tokenizer::cuts_left() const { return castor_hf_tokenizer_cuts_left(handle_); }
 
 int64_t Tokenizer::added_tokens(bool pair) const {
   return static_cast<int64_t>(castor_hf_tokenizer_added_tokens(handle_, pair));
@@ -61,18 +84,21 @@ absl::StatusOr<bool> Tokenizer::Encode(std::string_view text, std::optional<std:
   castor_hf_encoding encoding{};
   if (char* error = castor_hf_tokenizer_encode(
           handle_, Bytes(text), text.size(), pair ? Bytes(*pair) : nullptr, pair ? pair->size() : 0,
-          static_cast<size_t>(options.max_tokens), options.allow_special_tokens, offsets != nullptr,
-          options.stop ? CallStop : nullptr, const_cast<std::function<bool()>*>(&options.stop),
-          &encoding)) {
+          static_cast<size_t>(options.max_tokens), options.cut_left, options.allow_special_tokens,
+          offsets != nullptr, options.stop ? CallStop : nullptr,
+          const_cast<std::function<bool()>*>(&options.stop), &encoding)) {
     return MakeError(Reason::kInternal, absl::StrCat("tokenizer: ", TakeError(error)));
   }
   ids->insert(ids->end(), encoding.ids, encoding.ids + encoding.size);
   type_ids->insert(type_ids->end(), encoding.type_ids, encoding.type_ids + encoding.size);
   if (offsets != nullptr) Take(encoding, offsets);
   const bool truncated = encoding.truncated;
-  const bool stopped = encoding.stopped;
+  const bool stopped = encoding.stopped, grown = encoding.grown;
   castor_hf_encoding_free(&encoding);
   if (stopped) return MakeError(Reason::kCancelled, "tokenizing was stopped");
+  if (grown) {
+    return absl::InvalidArgumentError("becomes too long when the tokenizer normalizes it");
+  }
   return truncated;
 }
 

@@ -1,4 +1,4 @@
-// A tokenizer.json, read by the reference implementation (the Rust crate `tokenizers`).
+// A model directory's tokenizer, by the reference implementation (the Rust crate `tokenizers`).
 //
 // Immutable and thread-safe. The file's own padding and truncation settings are ignored.
 #pragma once
@@ -19,10 +19,22 @@ struct castor_hf_tokenizer;
 
 namespace castor::hf {
 
+// Of a tokenizer.json: ten times the largest in use.
+inline constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
+
+// What a tokenizer is made of. castor_hf.h documents it.
+struct TokenizerFiles {
+  std::optional<std::string> tokenizer;   // tokenizer.json
+  std::optional<std::string> vocabulary;  // vocab.txt or vocab.json
+  std::optional<std::string> merges;      // merges.txt
+  std::string settings;                   // JSON: Settings of src/assemble.rs
+};
+
 struct EncodeOptions {
-  // Of the result, special tokens included. Longer input is cut on the right, the longer text of a
-  // pair first.
+  // Of the result, special tokens included. Longer input is cut, the longer text of a pair first:
+  // on the right, unless cut_left.
   int64_t max_tokens = 512;
+  bool cut_left = false;
 
   // Whether markers such as "[SEP]" in the text become the special tokens of that name. Off, they
   // are plain text.
@@ -43,6 +55,7 @@ struct TokenOffsets {
     size_t begin = 0;  // its tokens among all
     size_t end = 0;
     size_t cut = SIZE_MAX;  // the byte from which on tokens were cut off, if any were
+    size_t head = 0;        // the byte up to which tokens were cut off
   };
 
   // One per token, without the whitespace at either end; of whitespace alone, and of special tokens
@@ -53,9 +66,13 @@ struct TokenOffsets {
 
 class Tokenizer {
  public:
-  // Reads `path`. Errors name the file. A tokenizer that could not answer for every text is one:
-  // without its unknown token, or with a post-processor that drops or repeats the text.
-  static absl::StatusOr<std::unique_ptr<Tokenizer>> Open(const std::string& path);
+  // Makes the tokenizer of `files`. Errors name the file. A tokenizer that could not answer for
+  // every text is one: without its unknown token, or with a post-processor that drops or repeats
+  // the text.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> Open(const TokenizerFiles& files);
+
+  // What `path`, a tokenizer.json, says by itself.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> OpenFile(const std::string& path);
 
   ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;
@@ -64,7 +81,8 @@ class Tokenizer {
   // Appends the ids and type ids of `text`, or of `text` and `pair`, with the special tokens that
   // the file's post-processor adds; returns whether anything was cut. Texts must be valid UTF-8.
   // Where the pipeline allows, a long text is read only as far as max_tokens needs; the ids are
-  // those of the whole text. CANCELLED when stopped, with nothing appended. Requires
+  // those of the whole text. CANCELLED when stopped, INVALID_ARGUMENT when the normalizer makes too
+  // much of a text, with nothing appended. Requires
   // options.max_tokens > added_tokens(pair.has_value()). `offsets`, unless null, is replaced by
   // what is known of the tokens appended; that takes longer.
   absl::StatusOr<bool> Encode(std::string_view text, std::optional<std::string_view> pair,
@@ -75,8 +93,11 @@ class Tokenizer {
   // How many special tokens the post-processor adds to a text, or to a pair.
   int64_t added_tokens(bool pair) const;
 
-  // One more than the greatest id and type id that the tokenizer can produce, by its vocabulary,
-  // its added tokens or its post-processor.
+  // Whether tokenizer.json's own truncation is on the left.
+  bool cuts_left() const;
+
+  // One more than the greatest id and type id that the tokenizer can produce of texts without
+  // special tokens, by its vocabulary, its added tokens or its post-processor.
   int64_t id_limit() const { return id_limit_; }
   int64_t type_limit() const { return type_limit_; }
 

@@ -8,8 +8,8 @@ use tokenizers::{Encoding, Model, ModelWrapper, NormalizedString, Normalizer, To
 const PROBE: &str = "A probe: 1 word, or 2. \u{A66E} \u{1242B} \u{16FE4} \u{10FFFF}";
 
 pub struct Emitted {
-    pub id_limit: u64,            // one more than the greatest id
-    pub type_limit: u64,          // one more than the greatest type id
+    pub id_limit: u64, // one more than the greatest id, of texts without special tokens
+    pub type_limit: u64, // one more than the greatest type id
     pub added_tokens: [usize; 2], // by the post-processor: to a text, to a pair
 }
 
@@ -19,9 +19,15 @@ impl Emitted {
         check_unknown_token(tokenizer.get_model())?;
         check_added_tokens(tokenizer)?;
         tokenizer.encode_fast(PROBE, false)?;
-        let vocabulary = tokenizer.get_vocab(true);
+        let vocabulary = tokenizer.get_vocab(false);
+        let added = tokenizer.get_added_tokens_decoder();
+        let plain = added
+            .iter()
+            .filter(|(_, token)| !token.special)
+            .map(|(id, _)| id);
+        let greatest = vocabulary.values().chain(plain).max();
         let mut emitted = Emitted {
-            id_limit: vocabulary.values().max().map_or(0, |&id| u64::from(id) + 1),
+            id_limit: greatest.map_or(0, |&id| u64::from(id) + 1),
             type_limit: 0,
             added_tokens: [0; 2],
         };
@@ -66,12 +72,12 @@ fn stand_in(tokens: usize) -> Encoding {
 /// An added token of which the normalizer leaves nothing matches everywhere, even inside
 /// characters.
 fn check_added_tokens(tokenizer: &Tokenizer) -> Result<(), Error> {
+    let listed = tokenizer.get_added_tokens_decoder(); // a copy
     for (content, id) in tokenizer.get_added_vocabulary().get_vocab() {
         let mut normalized = NormalizedString::from(content.as_str());
         if let Some(normalizer) = tokenizer.get_normalizer() {
             normalizer.normalize(&mut normalized)?;
         }
-        let listed = tokenizer.get_added_tokens_decoder();
         let as_it_is = listed.get(id).is_some_and(|token| !token.normalized);
         if normalized.get().is_empty() && !as_it_is {
             return Err(format!("the normalizer leaves nothing of the added token {id}").into());

@@ -1,10 +1,12 @@
 //! The reference readers of tokenizer.json and safetensors behind the C interface of castor_hf.h,
 //! which documents every function.
 
+mod assemble;
 mod boundary;
 mod characters;
 mod cut;
 mod emitted;
+mod growth;
 mod header;
 mod long_word;
 mod offsets;

@@ -9,7 +9,8 @@ use tokenizers::{Encoding, Offsets};
 pub struct TextTokens {
     begin: usize,
     end: usize,
-    cut: usize,
+    cut: usize,  // the byte from which on tokens were cut off; MAX: none
+    head: usize, // the byte up to which tokens were cut off
 }
 
 impl TextTokens {
@@ -17,6 +18,7 @@ impl TextTokens {
         begin: 0,
         end: 0,
         cut: usize::MAX,
+        head: 0,
     };
 }
 
@@ -31,8 +33,9 @@ pub struct Bytes {
 /// A text that was tokenized, with what truncation did to its tokens.
 pub struct Cut<'a> {
     pub text: &'a str,
-    pub kept: usize,            // tokens
-    pub next: Option<Offsets>,  // of the first token that was cut off
+    pub kept: usize,               // tokens
+    pub next: Option<Offsets>,     // of the first token that was cut off behind them
+    pub previous: Option<Offsets>, // of the last token that was cut off before them
 }
 
 /// Of every token of an encoding, and where each text's tokens are in it.
@@ -61,7 +64,12 @@ impl TokenOffsets {
             offsets.texts[i] = TextTokens {
                 begin,
                 end,
-                cut: cut.next.map_or(usize::MAX, |next| behind_spaces(cut.text, next.0)),
+                cut: cut
+                    .next
+                    .map_or(usize::MAX, |next| behind_spaces(cut.text, next.0)),
+                head: cut
+                    .previous
+                    .map_or(0, |token| before_spaces(cut.text, token.1)),
             };
             for token in begin..end {
                 offsets.bytes[token] = trimmed(cut.text, encoding.get_offsets()[token]);
@@ -92,4 +100,9 @@ fn trimmed(text: &str, (begin, end): Offsets) -> Bytes {
 fn behind_spaces(text: &str, at: usize) -> usize {
     let rest = text.get(at..).unwrap_or_default();
     text.len() - rest.trim_start().len()
+}
+
+/// The end of what stands before `at` and the whitespace there.
+fn before_spaces(text: &str, at: usize) -> usize {
+    text.get(..at).unwrap_or_default().trim_end().len()
 }

@@ -2,6 +2,7 @@
 
 use crate::boundary::Error;
 use crate::cut::Cuts;
+use crate::growth::Growth;
 use crate::long_word::Shortened;
 use tokenizers::{Encoding, Offsets, Tokenizer};
 
@@ -19,38 +20,50 @@ const LONG_PART: usize = 1 << 15;
 
 type Token = (u32, u32, Offsets); // id, type id, bytes of the text
 
+/// How to read.
+#[derive(Clone, Copy)]
+pub struct Reading<'a> {
+    pub tokenizer: &'a Tokenizer,
+    pub cuts: Option<&'a Cuts>,
+    pub growth: &'a Growth,
+    pub room: usize,   // tokens that are kept, at most
+    pub last: bool,    // the last ones: then all of the text is read
+    pub offsets: bool, // whether tokens say where they come from; else all say 0 to 0
+}
+
+/// Why there are no tokens.
+pub enum Failure {
+    Stopped,
+    Grown, // the normalizer makes too much of the text
+    Other(Error),
+}
+
+impl<E: Into<Error>> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::Other(error.into())
+    }
+}
+
 pub struct Progress<'a> {
-    tokenizer: &'a Tokenizer,
-    cuts: Option<&'a Cuts>,
-    room: usize,
-    offsets: bool, // whether tokens say where they come from; else all say 0 to 0
+    how: Reading<'a>,
     text: &'a str,
     rest: &'a str,
     started: bool,
     part: usize,             // bytes to take next, at least
-    kept: Vec<Token>,        // room + 2 at most
+    kept: Vec<Token>,        // room + 2 at most; of the last ones, twice that
     whole: Option<Encoding>, // for a text of one part that fits, instead of `kept`
     pub tokens: usize,       // of what was read
 }
 
 impl<'a> Progress<'a> {
-    /// At most `room` tokens will be kept of `text`.
-    pub fn new(
-        tokenizer: &'a Tokenizer,
-        cuts: Option<&'a Cuts>,
-        text: &'a str,
-        room: usize,
-        offsets: bool,
-    ) -> Progress<'a> {
+    pub fn new(how: Reading<'a>, text: &'a str) -> Progress<'a> {
         Progress {
-            tokenizer,
-            cuts,
-            room,
-            offsets,
+            how,
             text,
             rest: text,
             started: false,
-            part: room
+            part: how
+                .room
                 .saturating_mul(BYTES_PER_TOKEN)
                 .clamp(MIN_PART, MAX_PART),
             kept: Vec::new(),
@@ -63,65 +76,86 @@ impl<'a> Progress<'a> {
         self.started && self.rest.is_empty()
     }
 
-    /// Reads one part. False: stopped.
-    fn read(&mut self, stop: Stop) -> Result<bool, Error> {
+    /// Reads one part.
+    fn read(&mut self, stop: Stop) -> Result<(), Failure> {
         if self.started && stop() {
-            return Ok(false);
+            return Err(Failure::Stopped);
         }
-        let size = match self.cuts {
+        let how = self.how;
+        let size = match how.cuts {
             Some(cuts) => cuts.first_part(self.rest, self.part),
             None => self.rest.len(),
         };
         let before = self.text.len() - self.rest.len();
         let (part, rest) = self.rest.split_at(size);
-        let short = match self.cuts {
+        let short = match how.cuts {
             Some(cuts) if size > LONG_PART => cuts.shorten(part),
             _ => Shortened::whole(part),
         };
-        let encoding = if self.offsets {
-            self.tokenizer.encode(&*short.text, false)?
+        if !how.growth.allows(how.tokenizer, &short.text)? {
+            return Err(Failure::Grown);
+        }
+        let encoding = if how.offsets {
+            how.tokenizer.encode(&*short.text, false)?
         } else {
-            self.tokenizer.encode_fast(&*short.text, false)?
+            how.tokenizer.encode_fast(&*short.text, false)?
         };
-        self.rest = match self.cuts {
+        self.rest = match how.cuts {
             Some(cuts) => cuts.skip(rest),
             None => rest,
         };
         self.part = (2 * self.part).min(MAX_PART);
         self.tokens += encoding.len();
-        let all = !self.started && self.rest.is_empty() && self.tokens <= self.room;
-        if all && !self.offsets {
+        let all = !self.started && self.rest.is_empty() && self.tokens <= how.room;
+        if all && !how.offsets && !how.last {
             self.whole = Some(encoding);
         } else {
-            let room = (self.room + 2).saturating_sub(self.kept.len());
+            let most = how.room + 2;
+            let room = match how.last {
+                true => usize::MAX,
+                false => most.saturating_sub(self.kept.len()),
+            };
             for token in 0..encoding.len().min(room) {
                 let mut bytes = (0, 0);
-                if self.offsets {
+                if how.offsets {
                     let (begin, end) = encoding.get_offsets()[token];
                     bytes = (before + short.before(begin), before + short.before(end));
                 }
                 let type_id = encoding.get_type_ids()[token];
                 self.kept.push((encoding.get_ids()[token], type_id, bytes));
             }
-        }
-        self.started = true;
-        Ok(true)
-    }
-
-    /// Reads on until more than `tokens` were found, or all. False: stopped.
-    fn read_beyond(&mut self, tokens: usize, stop: Stop) -> Result<bool, Error> {
-        while !self.at_end() && self.tokens <= tokens {
-            if !self.read(stop)? {
-                return Ok(false);
+            if how.last && self.kept.len() > 2 * most {
+                self.kept.drain(..self.kept.len() - most);
             }
         }
-        Ok(true)
+        self.started = true;
+        Ok(())
+    }
+
+    /// Reads on until more than `tokens` were found, or all.
+    fn read_beyond(&mut self, tokens: usize, stop: Stop) -> Result<(), Failure> {
+        while !self.at_end() && self.tokens <= tokens {
+            self.read(stop)?;
+        }
+        Ok(())
     }
 
     /// Reads until it is known whether the text fits; if it does not, reads all that is kept of it.
-    /// False: stopped.
-    pub fn fill(&mut self, stop: Stop) -> Result<bool, Error> {
-        self.read_beyond(self.room, stop)
+    pub fn fill(&mut self, stop: Stop) -> Result<(), Failure> {
+        let enough = if self.how.last {
+            usize::MAX
+        } else {
+            self.how.room
+        };
+        self.read_beyond(enough, stop)
+    }
+
+    /// The last `tokens` of a text that was read for them, and where the one before them is.
+    pub fn last(mut self, tokens: usize) -> (Encoding, Option<Offsets>) {
+        let kept = self.kept.split_off(self.kept.len() - tokens);
+        let before = self.kept.last().map(|token| token.2);
+        self.kept = kept;
+        (self.encoding(), before)
     }
 
     /// What was read, as far as truncation to `room` uses it.
@@ -138,11 +172,11 @@ impl<'a> Progress<'a> {
 }
 
 /// Makes the lengths of two filled texts compare as they would if both were read to the end. That
-/// matters where neither fits and the room is odd: then the longer one keeps the odd token. False:
-/// stopped.
-pub fn compare<'a>(a: &mut Progress<'a>, b: &mut Progress<'a>, stop: Stop) -> Result<bool, Error> {
-    if a.room % 2 == 0 || a.tokens <= a.room || b.tokens <= b.room {
-        return Ok(true);
+/// matters where neither fits and the room is odd: then the longer one keeps the odd token.
+pub fn compare<'a>(a: &mut Progress<'a>, b: &mut Progress<'a>, stop: Stop) -> Result<(), Failure> {
+    let room = a.how.room;
+    if room % 2 == 0 || a.tokens <= room || b.tokens <= room {
+        return Ok(());
     }
     while !a.at_end() && !b.at_end() {
         let behind = if a.tokens <= b.tokens {
@@ -150,18 +184,14 @@ pub fn compare<'a>(a: &mut Progress<'a>, b: &mut Progress<'a>, stop: Stop) -> Re
         } else {
             &mut *b
         };
-        if !behind.read(stop)? {
-            return Ok(false);
-        }
+        behind.read(stop)?;
     }
     let (shorter, longer) = if a.at_end() { (a, b) } else { (b, a) };
-    if !longer.read_beyond(shorter.tokens, stop)? {
-        return Ok(false);
-    }
+    longer.read_beyond(shorter.tokens, stop)?;
     if shorter.tokens > longer.tokens {
-        longer.kept.truncate(longer.room + 1);
+        longer.kept.truncate(room + 1);
     } else if shorter.tokens < longer.tokens {
-        shorter.kept.truncate(shorter.room + 1);
+        shorter.kept.truncate(room + 1);
     }
-    Ok(true)
+    Ok(())
 }

@@ -1,10 +1,12 @@
 //! One tokenizer.json.
 
+use crate::assemble::{assemble, Files};
 use crate::boundary::{bytes, guarded, Error};
 use crate::cut::Cuts;
 use crate::emitted::Emitted;
+use crate::growth::Growth;
 use crate::offsets::{Bytes, Cut, TextTokens, TokenOffsets};
-use crate::progress::{compare, Progress, Stop};
+use crate::progress::{compare, Failure, Progress, Reading, Stop};
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
 use tokenizers::tokenizer::{truncate_encodings, TruncationParams};
@@ -17,20 +19,28 @@ pub struct Handle {
     special: OnceLock<Tokenizer>,
     emitted: Emitted,
     cuts: Option<Cuts>,
+    growth: Growth,
+    cuts_left: bool, // the file's own truncation
 }
 
 impl Handle {
-    fn open(json: &[u8]) -> Result<Handle, Error> {
-        let mut plain = Tokenizer::from_bytes(json)?;
+    fn open(files: &Files) -> Result<Handle, Error> {
+        let (plain, cuts_left) = assemble(files)?;
+        Handle::of(plain, cuts_left).map_err(|e| format!("tokenizer.json: {e}").into())
+    }
+
+    fn of(mut plain: Tokenizer, cuts_left: bool) -> Result<Handle, Error> {
         check_model(plain.get_model())?;
         plain.with_padding(None);
         plain.with_truncation(None)?;
         plain.set_encode_special_tokens(true);
         Ok(Handle {
+            growth: Growth::of(&plain)?,
             emitted: Emitted::of(&plain)?,
             cuts: Cuts::of(&plain),
             plain,
             special: OnceLock::new(),
+            cuts_left,
         })
     }
 
@@ -49,63 +59,111 @@ impl Handle {
         self.emitted.added_tokens[usize::from(pair)]
     }
 
-    /// None: stopped.
-    fn encode(
-        &self,
-        text: &str,
-        pair: Option<&str>,
-        max_tokens: usize,
-        allow_special_tokens: bool,
-        with_offsets: bool,
-        stop: Stop,
-    ) -> Result<Option<Encoded>, Error> {
-        let room = max_tokens
+    fn encode(&self, text: &str, pair: Option<&str>, how: How) -> Result<Encoded, Failure> {
+        let room = how
+            .max_tokens
             .checked_sub(self.added_tokens(pair.is_some()))
             .ok_or("max_tokens leaves no room for the special tokens")?;
-        let tokenizer = self.tokenizer(allow_special_tokens);
-        let cuts = self.cuts.as_ref();
-        let part = |text| Progress::new(tokenizer, cuts, text, room, with_offsets);
-        let mut first = part(text);
-        let mut second = pair.map(part);
-        if !first.fill(stop)? {
-            return Ok(None);
-        }
+        let tokenizer = self.tokenizer(how.allow_special_tokens);
+        let reading = Reading {
+            tokenizer,
+            cuts: self.cuts.as_ref(),
+            growth: &self.growth,
+            room,
+            last: how.left,
+            offsets: how.offsets,
+        };
+        let mut first = Progress::new(reading, text);
+        let mut second = pair.map(|pair| Progress::new(reading, pair));
+        first.fill(how.stop)?;
         if let Some(second) = second.as_mut() {
-            if !second.fill(stop)? || !compare(&mut first, second, stop)? {
-                return Ok(None);
+            second.fill(how.stop)?;
+            if !how.left {
+                compare(&mut first, second, how.stop)?;
             }
         }
         let tokens = first.tokens + second.as_ref().map_or(0, |second| second.tokens);
-        let params = TruncationParams {
-            max_length: room,
-            ..Default::default() // the longest first, cut on the right
+        let kept = match how.left {
+            true => keep_last(first, second, room),
+            false => keep_first(first, second, room)?,
         };
-        let (mut first, mut second) =
-            truncate_encodings(first.encoding(), second.map(Progress::encoding), &params)?;
-        // The overflow is of no further use, and post-processing would process it too.
-        let mut cuts = vec![Cut {
-            text,
-            kept: first.len(),
-            next: take_next(&mut first),
-        }];
-        if let (Some(second), Some(text)) = (second.as_mut(), pair) {
+        let mut cuts = Vec::new();
+        for ((encoding, next, previous), text) in kept.iter().zip([text, pair.unwrap_or_default()])
+        {
             cuts.push(Cut {
                 text,
-                kept: second.len(),
-                next: take_next(second),
+                kept: encoding.len(),
+                next: *next,
+                previous: *previous,
             });
         }
-        let encoding = tokenizer.post_process(first, second, true)?;
-        let offsets = match with_offsets {
+        let mut kept = kept.into_iter().map(|(encoding, ..)| encoding);
+        let first = kept.next().unwrap_or_default();
+        let encoding = tokenizer.post_process(first, kept.next(), true)?;
+        let offsets = match how.offsets {
             true => Some(TokenOffsets::of(&encoding, &cuts)?),
             false => None,
         };
-        Ok(Some(Encoded {
+        Ok(Encoded {
             encoding,
             truncated: tokens > room,
             offsets,
-        }))
+        })
     }
+}
+
+/// How to encode; castor_hf.h says it.
+struct How<'a> {
+    max_tokens: usize,
+    left: bool,
+    allow_special_tokens: bool,
+    offsets: bool,
+    stop: Stop<'a>,
+}
+
+/// What is kept of a text, and the tokens that were cut off next to it, behind and before.
+type Kept = (Encoding, Option<Offsets>, Option<Offsets>);
+
+fn keep_first(first: Progress, second: Option<Progress>, room: usize) -> Result<Vec<Kept>, Error> {
+    let params = TruncationParams {
+        max_length: room,
+        ..Default::default() // the longest first, cut on the right
+    };
+    let (first, second) =
+        truncate_encodings(first.encoding(), second.map(Progress::encoding), &params)?;
+    // The overflow is of no further use, and post-processing would process it too.
+    let keep = |mut encoding: Encoding| {
+        let next = take_next(&mut encoding);
+        (encoding, next, None)
+    };
+    Ok([Some(first), second]
+        .into_iter()
+        .flatten()
+        .map(keep)
+        .collect())
+}
+
+/// The lengths are those of the crate's strategy "longest first".
+fn keep_last(first: Progress, second: Option<Progress>, room: usize) -> Vec<Kept> {
+    let keep = |text: Progress, tokens: usize| {
+        let (encoding, previous) = text.last(tokens);
+        (encoding, None, previous)
+    };
+    let Some(second) = second else {
+        let tokens = first.tokens.min(room);
+        return vec![keep(first, tokens)];
+    };
+    let (a, b) = (first.tokens, second.tokens);
+    let (mut less, mut more) = (a.min(b), a.max(b));
+    if a + b > room {
+        more = less.max(room.saturating_sub(less));
+        if less + more > room {
+            less = room / 2;
+            more = room - less;
+        }
+    }
+    let (a, b) = if a > b { (more, less) } else { (less, more) };
+    vec![keep(first, a), keep(second, b)]
 }
 
 /// Refuses what would make one word take minutes, or tokens differ from call to call.
@@ -145,14 +203,37 @@ fn take_next(encoding: &mut Encoding) -> Option<Offsets> {
 /// See castor_hf.h.
 #[no_mangle]
 pub unsafe extern "C" fn castor_hf_tokenizer_open(
-    json: *const u8,
-    size: usize,
+    files: *const FilesView,
     out: *mut *mut Handle,
 ) -> *mut c_char {
     guarded(|| {
-        *out = Box::into_raw(Box::new(Handle::open(bytes(json, size))?));
+        let given = |view: View| (!view.data.is_null()).then(|| bytes(view.data, view.size));
+        let files = Files {
+            tokenizer: given((*files).tokenizer),
+            vocabulary: given((*files).vocabulary),
+            merges: given((*files).merges),
+            settings: given((*files).settings).unwrap_or_default(),
+        };
+        *out = Box::into_raw(Box::new(Handle::open(&files)?));
         Ok(())
     })
+}
+
+/// Bytes of the caller's; null: there is no such file.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct View {
+    data: *const u8,
+    size: usize,
+}
+
+/// A directory's files as castor_hf.h lays them out.
+#[repr(C)]
+pub struct FilesView {
+    tokenizer: View,
+    vocabulary: View,
+    merges: View,
+    settings: View,
 }
 
 /// # Safety
@@ -188,6 +269,13 @@ pub unsafe extern "C" fn castor_hf_tokenizer_type_limit(tokenizer: *const Handle
     (*tokenizer).emitted.type_limit
 }
 
+/// # Safety
+/// See castor_hf.h.
+#[no_mangle]
+pub unsafe extern "C" fn castor_hf_tokenizer_cuts_left(tokenizer: *const Handle) -> bool {
+    (*tokenizer).cuts_left
+}
+
 /// An encoding as castor_hf.h lays it out.
 #[repr(C)]
 pub struct EncodingView {
@@ -196,6 +284,7 @@ pub struct EncodingView {
     size: usize,
     truncated: bool,
     stopped: bool,
+    grown: bool,
     offsets: *const Bytes,
     texts: [TextTokens; 2],
     owner: *mut c_void,
@@ -211,6 +300,7 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
     pair: *const u8,
     pair_size: usize,
     max_tokens: usize,
+    left: bool,
     allow_special_tokens: bool,
     with_offsets: bool,
     stop: Option<unsafe extern "C" fn(*mut c_void) -> bool>,
@@ -225,16 +315,24 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
             Some(std::str::from_utf8(bytes(pair, pair_size))?)
         };
         let stop = || stop.is_some_and(|stop| stop(stop_context));
-        let encoded = (*tokenizer).encode(
-            text,
-            pair,
+        let how = How {
             max_tokens,
+            left,
             allow_special_tokens,
-            with_offsets,
-            &stop,
-        )?;
-        let stopped = encoded.is_none();
-        let encoded = Box::new(encoded.unwrap_or_default());
+            offsets: with_offsets,
+            stop: &stop,
+        };
+        let (mut stopped, mut grown) = (false, false);
+        let encoded = match (*tokenizer).encode(text, pair, how) {
+            Ok(encoded) => encoded,
+            Err(Failure::Other(error)) => return Err(error),
+            Err(failure) => {
+                stopped = matches!(failure, Failure::Stopped);
+                grown = !stopped;
+                Encoded::default()
+            }
+        };
+        let encoded = Box::new(encoded);
         let offsets = encoded.offsets.as_ref();
         *out = EncodingView {
             ids: encoded.encoding.get_ids().as_ptr(),
@@ -242,6 +340,7 @@ pub unsafe extern "C" fn castor_hf_tokenizer_encode(
             size: encoded.encoding.len(),
             truncated: encoded.truncated,
             stopped,
+            grown,
             offsets: offsets.map_or(std::ptr::null(), |offsets| offsets.bytes.as_ptr()),
             texts: offsets.map_or([TextTokens::NONE; 2], |offsets| offsets.texts),
             owner: Box::into_raw(encoded).cast(),

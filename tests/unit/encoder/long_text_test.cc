@@ -179,7 +179,7 @@ class LongTextTest : public testing::Test, protected Seeded {
       AddVocabulary(&tokenizer);
       edit(tokenizer);
     });
-    auto tokenizer = Tokenizer::Open(*files_.back() / "tokenizer.json");
+    auto tokenizer = Tokenizer::OpenFile(*files_.back() / "tokenizer.json");
     EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
     return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
   }

@@ -125,7 +125,7 @@ class LongWordTest : public testing::Test, protected Seeded {
     }
     encoder::TinyModel files;
     files.EditJson("tokenizer.json", [&](json& file) { file = tokenizer; });
-    auto opened = Tokenizer::Open(files / "tokenizer.json");
+    auto opened = Tokenizer::OpenFile(files / "tokenizer.json");
     EXPECT_TRUE(opened.ok()) << opened.status();
     return opened.ok() ? *std::move(opened) : nullptr;
   }

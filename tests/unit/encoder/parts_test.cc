@@ -204,7 +204,7 @@ TEST(PackingTest, PaddingTakesThePositionBeforeTheFirst) {
 class RulesTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto tokenizer = hf::Tokenizer::Open(GoldenDirectory() + "/tiny_bert/tokenizer.json");
+    auto tokenizer = hf::Tokenizer::OpenFile(GoldenDirectory() + "/tiny_bert/tokenizer.json");
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
     tokenizer_ = *std::move(tokenizer);
   }

@@ -165,7 +165,8 @@ TEST_F(ShardsTest, RefusesAnIndexThatDoesNotMatch) {
   EXPECT_FALSE(OpenWithIndex(map(R"("b":"1.safetensors")")).ok());
   EXPECT_FALSE(OpenWithIndex(map(R"("a":"3.safetensors")")).ok());
   EXPECT_FALSE(OpenWithIndex(map(R"("a":"1.safetensors","b":"2.safetensors")")).ok());
-  EXPECT_FALSE(OpenWithIndex(map(R"("a":"1.safetensors","a":"1.safetensors")")).ok());
+  EXPECT_FALSE(OpenWithIndex(map(R"("a":"1.safetensors","a":"3.safetensors")")).ok());
+  EXPECT_TRUE(OpenWithIndex(map(R"("a":"3.safetensors","a":"1.safetensors")")).ok());
   EXPECT_TRUE(OpenWithIndex(map(R"("a":"1.safetensors")")).ok());
 }
 

@@ -172,7 +172,7 @@ class SpaceCutTest : public testing::Test, protected Seeded {
     tokenizer["added_tokens"].push_back(Token(kLongToken, {{"id", 4500}}));
     more(tokenizer);
     encoder::WriteFile(folder_ / "tokenizer.json", tokenizer.dump());
-    auto opened = Tokenizer::Open(folder_ / "tokenizer.json");
+    auto opened = Tokenizer::OpenFile(folder_ / "tokenizer.json");
     EXPECT_TRUE(opened.ok()) << pipeline.name << ": " << opened.status();
     return opened.ok() ? *std::move(opened) : nullptr;
   }

@@ -19,7 +19,7 @@ using testing::HasSubstr;
 class TokenizerTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto opened = Tokenizer::Open(encoder::GoldenDirectory() + "/tiny_bert/tokenizer.json");
+    auto opened = Tokenizer::OpenFile(encoder::GoldenDirectory() + "/tiny_bert/tokenizer.json");
     ASSERT_TRUE(opened.ok()) << opened.status();
     tokenizer_ = *std::move(opened);
   }
@@ -132,13 +132,13 @@ TEST_F(TokenizerTest, MayBeSharedByThreads) {
 }
 
 TEST(TokenizerFileTest, NamesTheFileInErrors) {
-  const absl::Status missing = Tokenizer::Open("/nowhere/tokenizer.json").status();
+  const absl::Status missing = Tokenizer::OpenFile("/nowhere/tokenizer.json").status();
   EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(missing.message()), HasSubstr("/nowhere/tokenizer.json"));
   const TemporaryFolder folder;
   for (const std::string text : {"", "{}", "[", "{\"model\":{\"type\":\"Unheard\"}}", "\xff"}) {
     encoder::WriteFile(folder / "tokenizer.json", text);
-    const absl::Status bad = Tokenizer::Open(folder / "tokenizer.json").status();
+    const absl::Status bad = Tokenizer::OpenFile(folder / "tokenizer.json").status();
     EXPECT_EQ(bad.code(), absl::StatusCode::kInvalidArgument) << text;
     EXPECT_THAT(std::string(bad.message()), HasSubstr("tokenizer.json")) << text;
   }
@@ -149,7 +149,7 @@ TEST(TokenizerFileTest, RefusesModelsThatDoNotServe) {
   const TemporaryFolder folder;
   const auto message = [&](const std::string& model) {
     encoder::WriteFile(folder / "tokenizer.json", "{\"version\":\"1.0\",\"model\":" + model + "}");
-    return std::string(Tokenizer::Open(folder / "tokenizer.json").status().message());
+    return std::string(Tokenizer::OpenFile(folder / "tokenizer.json").status().message());
   };
   const std::string pieces =
       R"({"type":"WordPiece","unk_token":"u","continuing_subword_prefix":"##","vocab":{"u":0},)";
