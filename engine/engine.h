@@ -138,7 +138,8 @@ struct Int8Fidelity {
 struct Prompt {
   std::string name;
   std::string text;
-  int32_t left_out = 0;  // tokens at a sequence's start that are not pooled because of it
+  int32_t left_out = 0;    // tokens at a sequence's start that are not pooled because of it
+  int64_t max_tokens = 0;  // of a sequence that has it; 0: as many as the model allows
 };
 
 struct Prompts {
@@ -161,6 +162,8 @@ struct ModelInfo {
   int64_t type_vocabulary_size = 0;
   Pooling pooling = Pooling::kMean;
   bool normalize = false;
+  int64_t dimensions = 0;               // of a kPooled row, where a request does not say; 0: all
+  Side truncation_side = Side::kRight;  // where a request does not say
   // Of its attention layers, where a request names none. An encoder with CAST layers has Cast, with
   // their parameters and without tensors; all others have exact attention.
   Kernel kernel = Vanilla{};

@@ -144,9 +144,12 @@ struct EmbeddingInput {
 
 // kLogits and kScores come from classifiers, kSparse from SPLADE models.
 enum class EncodeOutput { kPooled, kTokenEmbeddings, kLogits, kScores, kSparse };
-enum class Pooling { kMean, kCls, kLastToken, kMaximum, kWeightedMean };
-inline constexpr Pooling kAllPoolings[] = {Pooling::kMean, Pooling::kCls, Pooling::kLastToken,
-                                           Pooling::kMaximum, Pooling::kWeightedMean};
+// kSeveral: what the model's own modules put side by side.
+enum class Pooling { kMean, kCls, kLastToken, kMaximum, kWeightedMean, kMeanSqrtLength, kSeveral };
+inline constexpr Pooling kAllPoolings[] = {Pooling::kMean,         Pooling::kCls,
+                                           Pooling::kLastToken,    Pooling::kMaximum,
+                                           Pooling::kWeightedMean, Pooling::kMeanSqrtLength};
+enum class Side { kLeft, kRight };
 
 // Ranges of the request's sequences that are pooled each by itself.
 struct Spans {
@@ -172,6 +175,8 @@ struct EncodeRequest {
   std::optional<bool> normalize;       // unset: the model's own
   int64_t dimensions = 0;              // 0: all
   bool truncate = true;
+  std::optional<Side> truncation_side;  // where longer sequences are cut; unset: the model's own
+  int64_t max_tokens = 0;               // of a sequence, at most the model's; 0: the model's
   bool check_finite = true;
   Spans spans;
   std::optional<std::string> prompt_name;  // unset: the model's default; empty: no prompt

@@ -37,6 +37,7 @@ struct BatchItem {
   Pooling pooling = Pooling::kMean;
   bool normalize = false;
   int64_t dimensions = 0;     // of each output row: engine/encoder/output_shape.h
+  bool cut_last = false;      // rows are cut to `dimensions` when they are normalised already
   bool token_labels = false;  // logits and scores are of tokens, not of sequences
 
   // float32: [output_rows(), dimensions].

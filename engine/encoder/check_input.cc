@@ -136,6 +136,13 @@ absl::Status CheckOutput(const EncodeRequest& request, const ModelInfo& info) {
     if (request.normalize.has_value()) return InvalidField("normalize", problem);
     return absl::OkStatus();
   }
+  if (request.pooling.has_value() && *request.pooling != info.pooling &&
+      (info.pooling == Pooling::kSeveral || *request.pooling == Pooling::kSeveral)) {
+    return InvalidField("pooling", info.pooling == Pooling::kSeveral
+                                       ? "must be SEVERAL or left out: this model was made for "
+                                         "several poolings side by side"
+                                       : "SEVERAL is not this model's own");
+  }
   const int64_t width = WidthOf(info, output);
   if (request.dimensions < 0 || request.dimensions > width) {
     return InvalidField("dimensions", absl::StrCat("must be within 0..", width, " for this model"));
@@ -148,6 +155,10 @@ absl::Status CheckOutput(const EncodeRequest& request, const ModelInfo& info) {
 absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int64_t max_sequences,
                         int64_t max_text_bytes) {
   if (absl::Status s = CheckOutput(request, info); !s.ok()) return s;
+  if (request.max_tokens < 0 || request.max_tokens > info.max_tokens) {
+    return InvalidField("max_tokens",
+                        absl::StrCat("must be within 0..", info.max_tokens, " for this model"));
+  }
   absl::Status status;
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
     status = CheckText(*texts, max_sequences, max_text_bytes);

@@ -18,7 +18,7 @@ constexpr int64_t kMostLabels = 1 << 20;
 
 // id2label, whose keys are the columns; else as many LABEL_i as num_labels says.
 std::vector<std::string> ReadLabels(ConfigReader& config) {
-  const auto named = static_cast<int64_t>(config.Keys("id2label").size());
+  const auto named = static_cast<int64_t>(config.Count("id2label"));
   const int64_t count = config.Int("num_labels", named > 0 ? named : 2, 1, kMostLabels);
   if (named > 0 && count != named) {
     config.Fail("num_labels", "contradicts id2label, which names " + std::to_string(named));
@@ -27,27 +27,39 @@ std::vector<std::string> ReadLabels(ConfigReader& config) {
   for (int64_t i = 0; i < count && config.status().ok(); ++i) {
     const std::string key = "id2label." + std::to_string(i);
     if (named > 0 && !config.Has(key)) config.Fail(key, "is missing");
-    labels.push_back(config.String(key, "LABEL_" + std::to_string(i)));
+    labels.push_back(config.Label(key, "LABEL_" + std::to_string(i)));
   }
   return labels;
 }
 
-// sentence-transformers' CrossEncoder says what it makes of the logits.
-std::optional<Scoring> ReadCrossEncoder(ConfigReader& config) {
+std::optional<Scoring> ParseActivationName(std::string_view name) {
+  if (!name.starts_with("torch.nn.")) return std::nullopt;
+  if (name.ends_with(".Sigmoid")) return Scoring::kSigmoid;
+  if (name.ends_with(".Identity")) return Scoring::kIdentity;
+  return std::nullopt;
+}
+
+// sentence-transformers' CrossEncoder says what it makes of the logits. In config.json it does so
+// whether or not there is a modules.json.
+std::optional<Scoring> ReadActivationName(ConfigReader& config) {
   for (const char* key :
        {"sentence_transformers.activation_fn", "sbert_ce_default_activation_function"}) {
     const std::string name = config.String(key, "");
     if (name.empty()) continue;
-    if (name.starts_with("torch.nn.") && name.ends_with(".Sigmoid")) return Scoring::kSigmoid;
-    if (name.starts_with("torch.nn.") && name.ends_with(".Identity")) return Scoring::kIdentity;
+    if (const auto scoring = ParseActivationName(name)) return scoring;
     config.Fail(key, "\"" + name + "\" is not supported; torch.nn's Sigmoid and Identity are");
   }
   return std::nullopt;
 }
 
-// As transformers' pipelines do. A regression's outputs are its scores.
-Scoring ReadScoring(ConfigReader& config, size_t labels) {
-  if (const std::optional<Scoring> scoring = ReadCrossEncoder(config)) return *scoring;
+Scoring ReadScoring(ConfigReader& config, size_t labels,
+                    const std::optional<CrossEncoder>& cross_encoder) {
+  if (cross_encoder.has_value()) {
+    if (const auto scoring = ParseActivationName(cross_encoder->activation)) return *scoring;
+  }
+  if (const std::optional<Scoring> scoring = ReadActivationName(config)) return *scoring;
+  if (cross_encoder.has_value()) return labels == 1 ? Scoring::kSigmoid : Scoring::kIdentity;
+  // As transformers' pipelines do. A regression's outputs are its scores.
   const std::string type = config.String("problem_type", "");
   if (type == "regression") return Scoring::kIdentity;
   if (type == "multi_label_classification") return Scoring::kSigmoid;
@@ -55,6 +67,32 @@ Scoring ReadScoring(ConfigReader& config, size_t labels) {
     config.Fail("problem_type", "\"" + type + "\" is not known");
   }
   return labels == 1 ? Scoring::kSigmoid : Scoring::kSoftmax;
+}
+
+ClassifierPooling ReadClassifierPooling(ConfigReader& config, const ClassifierNames& names) {
+  if (names.pooling_key.empty() || !config.Has(names.pooling_key)) return names.pooling;
+  const std::string name = config.String(names.pooling_key, "");
+  const bool late = names.pooling == ClassifierPooling::kLate;
+  if (name == (late ? "bos" : "cls")) return ClassifierPooling::kFirst;
+  if (name == "mean") return ClassifierPooling::kMean;
+  if (name == "late" && late) return ClassifierPooling::kLate;
+  config.Fail(names.pooling_key,
+              "\"" + name + "\" is not known; " +
+                  (late ? "\"bos\", \"mean\" and \"late\" are" : "\"cls\" and \"mean\" are"));
+  return names.pooling;
+}
+
+Pooling PoolingOf(ClassifierPooling pooling) {
+  switch (pooling) {
+    case ClassifierPooling::kFirst:
+      return Pooling::kCls;
+    case ClassifierPooling::kLast:
+      return Pooling::kLastToken;
+    case ClassifierPooling::kMean:
+    case ClassifierPooling::kLate:
+      break;
+  }
+  return Pooling::kMean;
 }
 
 // Logits that a step makes scores of, at least one row.
@@ -76,15 +114,13 @@ at::Tensor ScoresOf(Scoring scoring, const at::Tensor& logits) {
 
 }  // namespace
 
-ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, std::string_view pooling_key) {
+bool IsServedActivation(std::string_view name) { return ParseActivationName(name).has_value(); }
+
+ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, const ClassifierNames& names,
+                                const std::optional<CrossEncoder>& cross_encoder) {
   ClassifierConfig read{.labels = ReadLabels(config), .tokens = tokens};
-  read.scoring = ReadScoring(config, read.labels.size());
-  if (pooling_key.empty()) return read;
-  const std::string pooling = config.String(pooling_key, "cls");
-  if (pooling != "cls" && pooling != "mean") {
-    config.Fail(pooling_key, "\"" + pooling + "\" is not known; \"cls\" and \"mean\" are");
-  }
-  if (pooling == "mean") read.pooling = Pooling::kMean;
+  read.scoring = ReadScoring(config, read.labels.size(), cross_encoder);
+  read.pooling = ReadClassifierPooling(config, names);
   return read;
 }
 
@@ -109,9 +145,10 @@ HeadActivations ClassifierHead::activations(int64_t hidden, DType dtype) const {
   // Whoever wants what, others in the batch may want labels, and then all have logits and scores.
   bytes.labels = bytes.pooled;
   for (RowBytes* wanted : {&bytes.pooled, &bytes.tokens, &bytes.labels}) {
-    if (config_.tokens) {
+    if (config_.tokens || config_.pooling == ClassifierPooling::kLate) {
       wanted->token += 2 * labels;
-    } else {  // pooled, and converted
+    }
+    if (!config_.tokens) {  // pooled, and converted
       wanted->sequence += 2 * row + 2 * labels + 4 * int64_t{sizeof(int64_t)};
     }
   }
@@ -123,7 +160,10 @@ HeadActivations ClassifierHead::activations(int64_t hidden, DType dtype) const {
 }
 
 absl::StatusOr<at::Tensor> ClassifierHead::Logits(const HeadInputs& in) const {
-  const at::Tensor rows = config_.tokens ? in.rows : Pool(config_.pooling, in.rows, in.offsets);
+  const bool late = !config_.tokens && config_.pooling == ClassifierPooling::kLate;
+  const bool of_tokens = config_.tokens || late;
+  const at::Tensor rows =
+      of_tokens ? in.rows : Pool(PoolingOf(config_.pooling), in.rows, in.offsets);
   at::Tensor logits = at::empty({rows.size(0), out_.out()}, rows.options().dtype(at::kFloat));
   const int64_t step = HeadRows(rows, transform_.elements() + out_.elements());
   absl::Status done = InSteps(rows.size(0), step, in.control, [&](int64_t first, int64_t count) {
@@ -131,7 +171,7 @@ absl::StatusOr<at::Tensor> ClassifierHead::Logits(const HeadInputs& in) const {
     logits.narrow(0, first, count).copy_(out_(transform_(part)));
   });
   if (!done.ok()) return done;
-  return logits;
+  return late ? Pool(Pooling::kMean, logits, in.offsets) : logits;
 }
 
 absl::StatusOr<at::Tensor> ClassifierHead::Scores(const at::Tensor& logits,

@@ -5,10 +5,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/encoder/head.h"
+#include "engine/encoder/head_layout.h"
 #include "engine/encoder/head_transform.h"
 #include "engine/encoder/linear.h"
 #include "engine/encoder/pooling.h"
@@ -22,13 +24,22 @@ enum class Scoring { kSoftmax, kSigmoid, kIdentity };
 struct ClassifierConfig {
   std::vector<std::string> labels;  // in the order of the logits
   Scoring scoring = Scoring::kSoftmax;
-  bool tokens = false;              // a row of each token
-  Pooling pooling = Pooling::kCls;  // of sequences: kCls or kMean
+  bool tokens = false;                                    // a row of each token
+  ClassifierPooling pooling = ClassifierPooling::kFirst;  // of sequences
 };
 
-// Labels and scoring of a class for sequences or for tokens, as transformers and
-// sentence-transformers' CrossEncoder read them. Errors go to the reader.
-ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, std::string_view pooling_key);
+// Whether a CrossEncoder's activation of this Python name is known.
+bool IsServedActivation(std::string_view name);
+
+// What sentence-transformers says of a CrossEncoder.
+struct CrossEncoder {
+  std::string activation;  // of config_sentence_transformers.json; may be empty
+};
+
+// Labels and scoring of a class for sequences or for tokens: as transformers' pipelines read them,
+// or as a CrossEncoder does. Errors go to the reader.
+ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, const ClassifierNames& names,
+                                const std::optional<CrossEncoder>& cross_encoder);
 
 class ClassifierHead final : public Head {
  public:

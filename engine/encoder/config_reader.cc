@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,14 +10,20 @@
 
 namespace castor::encoder {
 
-ConfigReader::ConfigReader(nlohmann::json json, std::string path)
-    : json_(std::move(json)), path_(std::move(path)) {
-  if (!json_.is_object()) {
+ConfigReader::ConfigReader(File file, nlohmann::json json, std::string path)
+    : file_(file), json_(std::move(json)), path_(std::move(path)) {
+  if (json_.is_object()) {
+    status_ = CheckKeys(file, json_, path_);
+  } else {
     status_ = absl::InvalidArgumentError(absl::StrCat(path_, ": is not a JSON object"));
   }
 }
 
 const nlohmann::json* ConfigReader::Lookup(std::string_view key) const {
+  const std::string_view name = key.substr(0, key.find('.'));
+  const Key* known = FindKey(file_, name);
+  // What is refused may be read all the same: it has a value that changes nothing.
+  if (known == nullptr || known->use == Use::kIgnored) std::abort();  // a row is missing
   const nlohmann::json* at = &json_;
   while (at->is_object()) {
     const size_t dot = key.find('.');
@@ -46,6 +53,11 @@ std::vector<std::string> ConfigReader::Names() const {
   if (!json_.is_object()) return names;
   for (const auto& [name, unused] : json_.items()) names.push_back(name);
   return names;
+}
+
+size_t ConfigReader::Count(std::string_view key) const {
+  const nlohmann::json* value = Find(key);
+  return value != nullptr && value->is_structured() ? value->size() : 0;
 }
 
 std::vector<std::string> ConfigReader::Keys(std::string_view key) {
@@ -80,6 +92,10 @@ std::vector<std::pair<std::string, std::string>> ConfigReader::StringsByName(std
   if (value == nullptr) return strings;
   if (!value->is_object()) Fail(key, "must be an object of strings");
   for (const auto& [name, string] : value->items()) {
+    if (string.is_null()) {
+      strings.emplace_back(name, "");
+      continue;
+    }
     if (!string.is_string()) {
       Fail(absl::StrCat(std::string(key), ".", name), "must be a string");
       return {};
@@ -138,10 +154,19 @@ std::string ConfigReader::String(std::string_view key, std::string_view fallback
   return value->get<std::string>();
 }
 
-absl::StatusOr<ConfigReader> ReadConfig(const std::string& path) {
+std::string ConfigReader::Label(std::string_view key, std::string_view fallback) {
+  const nlohmann::json* value = Find(key);
+  if (value == nullptr || value->is_string()) return String(key, fallback);
+  if (value->is_boolean()) return value->get<bool>() ? "True" : "False";
+  if (value->is_number()) return value->dump();
+  Fail(key, "must be a string or a number");
+  return std::string(fallback);
+}
+
+absl::StatusOr<ConfigReader> ReadConfig(File file, const std::string& path) {
   absl::StatusOr<nlohmann::json> json = hf::ReadJson(path);
   if (!json.ok()) return json.status();
-  ConfigReader reader(*std::move(json), path);
+  ConfigReader reader(file, *std::move(json), path);
   if (!reader.status().ok()) return reader.status();
   return reader;
 }

@@ -26,11 +26,8 @@ constexpr TorchActivation kTorchActivations[] = {
     {"GELU", Activation::kGeluErf}, {"SiLU", Activation::kSilu}, {"Mish", Activation::kMish},
 };
 
-constexpr std::string_view kDenseKeys[] = {
-    "in_features",       "out_features",       "bias",        "activation_function",
-    "module_input_name", "module_output_name", "use_residual"};
-
 std::optional<Activation> ReadTorchActivation(ConfigReader& config) {
+  if (config.IsNull("activation_function")) config.Fail("activation_function", "must not be null");
   const std::string name = config.String("activation_function", "torch.nn.modules.activation.Tanh");
   std::string known;
   for (const TorchActivation& row : kTorchActivations) {
@@ -46,14 +43,10 @@ std::optional<Activation> ReadTorchActivation(ConfigReader& config) {
 
 }  // namespace
 
-absl::StatusOr<DenseModule> ReadDense(const std::string& folder, const std::string& input) {
-  absl::StatusOr<ConfigReader> config = ReadConfig(folder + "/config.json");
+absl::StatusOr<DenseModule> ReadDense(const std::string& folder, const std::string& input,
+                                      bool colbert) {
+  absl::StatusOr<ConfigReader> config = ReadConfig(File::kDense, folder + "/config.json");
   if (!config.ok()) return config.status();
-  for (const std::string& key : config->Names()) {
-    if (std::find(std::begin(kDenseKeys), std::end(kDenseKeys), key) == std::end(kDenseKeys)) {
-      config->Fail(key, "is not known");
-    }
-  }
   for (const char* key : {"in_features", "out_features"}) {
     if (!config->Has(key)) config->Fail(key, "is missing");
   }
@@ -62,15 +55,33 @@ absl::StatusOr<DenseModule> ReadDense(const std::string& folder, const std::stri
                      .out = ReadSize(*config, "out_features", 1),
                      .bias = config->Bool("bias", true),
                      .activation = ReadTorchActivation(*config)};
+  std::string name = colbert ? "token_embeddings" : "sentence_embedding";
   for (const char* key : {"module_input_name", "module_output_name"}) {
-    const std::string name = config->String(key, input);
+    name = config->String(key, name);
     if (name != input) {
       config->Fail(key, "\"" + name + "\" is not supported here; \"" + input + "\" is");
     }
   }
-  if (config->Bool("use_residual", false)) config->Fail("use_residual", "is not supported");
+  module.residual = config->Bool("use_residual", false);
   if (!config->status().ok()) return config->status();
   return module;
+}
+
+absl::StatusOr<DenseModule> ReadLayerNorm(const std::string& folder) {
+  absl::StatusOr<ConfigReader> config = ReadConfig(File::kLayerNorm, folder + "/config.json");
+  if (!config.ok()) return config.status();
+  if (!config->Has("dimension")) config->Fail("dimension", "is missing");
+  const int64_t size = ReadSize(*config, "dimension", 1);
+  if (!config->status().ok()) return config->status();
+  return DenseModule{.folder = folder, .in = size, .out = size, .norm = true};
+}
+
+int64_t DenseStack::out() const {
+  // A norm gives as many as it takes.
+  for (auto layer = layers_.rbegin(); layer != layers_.rend(); ++layer) {
+    if (!layer->norm.has_value()) return layer->linear.out();
+  }
+  return 0;
 }
 
 attention::Count DenseStack::row_bytes() const {
@@ -79,8 +90,13 @@ attention::Count DenseStack::row_bytes() const {
   attention::Count most = 0;
   int64_t in = 0;
   for (const DenseLayer& layer : layers_) {
+    if (layer.norm.has_value()) {
+      most = std::max(most, 3 * kFloat * attention::Count(layer.norm->size()));
+      continue;
+    }
     in = layer.linear.in();
-    most = std::max(most, attention::Count(in) * kFloat + 3 * kFloat * layer.linear.out());
+    const int64_t kept = layer.adds_input ? 5 : 3;
+    most = std::max(most, attention::Count(in) * kFloat + kept * kFloat * layer.linear.out());
   }
   return most;
 }
@@ -89,11 +105,17 @@ absl::StatusOr<at::Tensor> DenseStack::operator()(const at::Tensor& rows,
                                                   RunControl& control) const {
   at::Tensor x = rows;
   for (const DenseLayer& layer : layers_) {
+    if (layer.norm.has_value()) {
+      x = (*layer.norm)(x.to(at::kFloat));
+      continue;
+    }
     const int64_t step = HeadRows(x, layer.linear.elements());
     at::Tensor y = at::empty({x.size(0), layer.linear.out()}, x.options().dtype(at::kFloat));
     absl::Status done = InSteps(x.size(0), step, control, [&](int64_t first, int64_t count) {
       const at::Tensor part = x.narrow(0, first, count).to(at::kFloat);
-      y.narrow(0, first, count).copy_(layer.linear(part, layer.activation));
+      at::Tensor out = layer.linear(part, layer.activation);
+      if (layer.adds_input) out.add_(layer.residual ? (*layer.residual)(part) : part);
+      y.narrow(0, first, count).copy_(out);
     });
     if (!done.ok()) return done;
     x = std::move(y);
@@ -107,16 +129,37 @@ absl::StatusOr<LoadedDense> LoadDense(const std::vector<DenseModule>& modules, i
   std::vector<DenseLayer> layers;
   for (const DenseModule& module : modules) {
     if (module.in != width) {
-      return absl::InvalidArgumentError(absl::StrCat(module.folder,
-                                                     "/config.json: in_features: is ", module.in,
-                                                     ", but rows of ", width, " come in"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(module.folder, "/config.json: ", module.norm ? "dimension" : "in_features",
+                       ": is ", module.in, ", but rows of ", width, " come in"));
     }
     absl::StatusOr<std::unique_ptr<hf::Safetensors>> files =
         hf::Safetensors::OpenModel(module.folder);
     if (!files.ok()) return files.status();
     WeightReader weights(**files, module.folder, at::kFloat, device);
+    if (module.norm) {
+      constexpr double kEpsilon = 1e-5;  // torch's
+      layers.push_back({.linear = Linear(), .activation = {}});
+      layers.back().norm = TakeNorm(weights, "norm", module.in, kEpsilon);
+      if (!weights.status().ok()) return weights.status();
+      loaded.parameters += weights.parameters();
+      loaded.weight_bytes += weights.bytes();
+      continue;
+    }
     layers.push_back(
         {TakeLinear(weights, "linear", module.out, module.in, module.bias), module.activation});
+    if (module.residual && module.in != module.out) {
+      layers.back().residual = TakeLinear(weights, "residual", module.out, module.in, false);
+    }
+    layers.back().adds_input = module.residual;
+    // torch refuses tensors that the module has not.
+    for (const auto& [tensor, has] :
+         {std::pair{"linear.bias", module.bias},
+          std::pair{"residual.weight", layers.back().residual.has_value()}}) {
+      if ((*files)->Find(tensor) == nullptr || has) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          module.folder, "/config.json: leaves out the tensor \"", tensor, "\" of the weights"));
+    }
     if (!weights.status().ok()) return weights.status();
     loaded.parameters += weights.parameters();
     loaded.weight_bytes += weights.bytes();

@@ -1,5 +1,6 @@
-// Dense layers behind a pooling, or behind a transformer's token rows: sentence-transformers' Dense
-// modules, and the projection of ColBERT. Always in float32, whatever the body is served in.
+// Layers behind a pooling, or behind a transformer's token rows: sentence-transformers' Dense and
+// LayerNorm modules, and the projection of ColBERT. Always in float32, whatever the body is served
+// in.
 //
 // Immutable; used on the engine thread of the device that has the weights.
 #pragma once
@@ -16,26 +17,36 @@
 #include "engine/attention/count.h"
 #include "engine/base/run_control.h"
 #include "engine/encoder/activation.h"
+#include "engine/encoder/layer_norm.h"
 #include "engine/encoder/linear.h"
 
 namespace castor::encoder {
 
-// What a Dense module's config.json says.
+// What the config.json of a Dense or a LayerNorm module says.
 struct DenseModule {
   std::string folder;  // of its config.json and weights
   int64_t in = 0;
   int64_t out = 0;
   bool bias = true;
   std::optional<Activation> activation = {};  // none: the identity
+  bool residual = false;                      // adds its input, projected where sizes differ
+  bool norm = false;                          // a LayerNorm of `in` elements instead
 };
 
 // Reads `folder`/config.json. `input` is what the layer must take, and give:
-// "sentence_embedding" or "token_embeddings".
-absl::StatusOr<DenseModule> ReadDense(const std::string& folder, const std::string& input);
+// "sentence_embedding" or "token_embeddings". `colbert`: a MultiVectorEncoder's layer, which takes
+// the latter where its file does not say.
+absl::StatusOr<DenseModule> ReadDense(const std::string& folder, const std::string& input,
+                                      bool colbert);
+
+absl::StatusOr<DenseModule> ReadLayerNorm(const std::string& folder);
 
 struct DenseLayer {
   Linear linear;
   std::optional<Activation> activation;
+  bool adds_input = false;
+  std::optional<Linear> residual = {};  // of the input that is added; none: as it is
+  std::optional<LayerNorm> norm = {};   // instead of all that
 };
 
 class DenseStack {
@@ -44,9 +55,7 @@ class DenseStack {
   explicit DenseStack(std::vector<DenseLayer> layers) : layers_(std::move(layers)) {}
 
   bool empty() const { return layers_.empty(); }
-  int64_t out() const {
-    return empty() ? 0 : layers_.back().linear.out();
-  }  // 0: as many as come in
+  int64_t out() const;  // 0: as many as come in
 
   // What a row takes beside itself.
   attention::Count row_bytes() const;

@@ -1,6 +1,7 @@
 #include "engine/encoder/distilbert.h"
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -31,10 +32,18 @@ constexpr PostNormNames kDistilBertNames = {
 
 absl::StatusOr<FamilyModel> BuildDistilBert(ConfigReader& config, WeightReader& weights) {
   PostNormConfig body;
+  // Each has two names, of which a file has one.
+  const auto named = [&](std::string_view own, std::string_view other) {
+    if (!config.Has(other)) return own;
+    if (config.Has(own)) {
+      config.Fail(other, "is given beside " + std::string(own) + ", another name of it");
+    }
+    return other;
+  };
   body.info = {
-      .hidden = ReadSize(config, "dim", 768),
-      .layers = config.Int("n_layers", 6, 1, kMaxLayers),
-      .heads = ReadSize(config, "n_heads", 12),
+      .hidden = ReadSize(config, named("dim", "hidden_size"), 768),
+      .layers = config.Int(named("n_layers", "num_hidden_layers"), 6, 1, kMaxLayers),
+      .heads = ReadSize(config, named("n_heads", "num_attention_heads"), 12),
       .kernels = SoftmaxKernels(),
   };
   CheckHeads(config, "n_heads", body.info);

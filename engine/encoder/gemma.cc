@@ -37,7 +37,9 @@ constexpr PreNormNames kGemmaNames = {
 };
 
 void ReadGemmaLayers(ConfigReader& config, PreNormConfig* body) {
-  const int64_t every = config.Int("sliding_window_pattern", 6, 1, kMaxLayers);
+  const std::string_view key =
+      config.Has("_sliding_window_pattern") ? "_sliding_window_pattern" : "sliding_window_pattern";
+  const int64_t every = config.Int(key, 6, 1, kMaxLayers);
   for (int64_t i = 1; i <= body->info.layers; ++i) body->local.push_back(i % every != 0);
   ReadLayerTypes(config, &body->local);
   body->info.local_layers = std::count(body->local.begin(), body->local.end(), true);
@@ -97,7 +99,7 @@ absl::StatusOr<FamilyModel> BuildGemma(ConfigReader& config, WeightReader& weigh
   if (!config.status().ok()) return config.status();
   absl::StatusOr<std::unique_ptr<Body>> built = BuildPreNorm(body, kGemmaNames, weights);
   if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules)};
+  return FamilyModel{*std::move(built), std::move(rules), &kGemmaHeads};
 }
 
 }  // namespace castor::encoder

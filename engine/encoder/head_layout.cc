@@ -101,4 +101,36 @@ const HeadLayout kModernBertHeads = {
     .epsilon = 1e-5,
 };
 
+const HeadLayout kEuroBertHeads = {
+    .sequences = {.transform = {.dense = "dense", .activation = Activation::kGeluErf},
+                  .out = "classifier",
+                  .pooling_key = "classifier_pooling",
+                  .pooling = ClassifierPooling::kLate},
+    .tokens = {.out = "classifier"},
+};
+
+// transformers has no classifier of tokens; this is what its generic class would save.
+const HeadLayout kGemmaHeads = {
+    .sequences = {.out = "score", .pooling = ClassifierPooling::kLast, .bias = false},
+    .tokens = {.out = "score"},
+};
+
+// Nomic's too.
+const HeadLayout kGteHeads = {
+    .sequences = {.transform = {.dense = "~pooler.dense", .activation = Activation::kTanh},
+                  .out = "classifier"},
+    .tokens = {.out = "classifier"},
+};
+
+const HeadLayout kJinaV3Heads = {
+    .sequences = {.transform = kDenseOnCls, .out = "classifier.out_proj"},
+    .tokens = {.out = "classifier"},
+    .masked = {.transform = kLmHead,
+               .decoder = "lm_head.decoder",
+               .words = "roberta.embeddings.word_embeddings",
+               .bias = "lm_head.bias",
+               .bias_key = ""},
+    .epsilon = 1e-5,
+};
+
 }  // namespace castor::encoder

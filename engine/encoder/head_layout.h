@@ -1,7 +1,8 @@
 // What a family's classes with a head compute behind its body, and where their checkpoints keep the
 // weights. A family hands its layout over with its body (families.h).
 //
-// Names are whole, without ".weight" and ".bias"; empty: the class has no such part.
+// Names are whole, without ".weight" and ".bias"; empty: the class has no such part. One that
+// begins with "~" has the body's prefix in its place.
 #pragma once
 
 #include <optional>
@@ -22,10 +23,15 @@ struct TransformNames {
   std::string_view norm_bias_key = "";  // likewise
 };
 
+// How a classifier of sequences gets one row of each: kLate averages the logits of all tokens.
+enum class ClassifierPooling { kFirst, kMean, kLast, kLate };
+
 struct ClassifierNames {
-  TransformNames transform;
-  std::string_view out;          // [labels, hidden], with a bias
-  std::string_view pooling_key;  // config.json's, "cls" or "mean"; empty: cls
+  TransformNames transform = {.dense = ""};
+  std::string_view out;               // [labels, hidden]
+  std::string_view pooling_key = "";  // config.json's; empty: always `pooling`
+  ClassifierPooling pooling = ClassifierPooling::kFirst;
+  bool bias = true;  // of `out`
 };
 
 struct MaskedLmNames {
@@ -41,10 +47,10 @@ struct MaskedLmNames {
 struct HeadLayout {
   ClassifierNames sequences;  // ...ForSequenceClassification
   ClassifierNames tokens;     // ...ForTokenClassification
-  MaskedLmNames masked;       // ...ForMaskedLM
+  MaskedLmNames masked = {};  // ...ForMaskedLM; an empty `words`: not served
   // Of LayerNorms: config.json's key, and what is meant without it. An empty key: always that.
-  std::string_view epsilon_key;
-  double epsilon;
+  std::string_view epsilon_key = "layer_norm_eps";
+  double epsilon = 1e-12;
 };
 
 extern const HeadLayout kBertHeads;
@@ -53,5 +59,9 @@ extern const HeadLayout kRobertaHeads;
 extern const HeadLayout kDistilBertHeads;
 extern const HeadLayout kMpnetHeads;
 extern const HeadLayout kModernBertHeads;
+extern const HeadLayout kEuroBertHeads;
+extern const HeadLayout kGemmaHeads;
+extern const HeadLayout kGteHeads;
+extern const HeadLayout kJinaV3Heads;
 
 }  // namespace castor::encoder

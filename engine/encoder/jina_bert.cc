@@ -92,7 +92,7 @@ absl::StatusOr<FamilyModel> BuildJinaBert(ConfigReader& config, WeightReader& we
   absl::StatusOr<std::unique_ptr<Body>> built =
       BuildPostNorm(body, code ? CodeNames(body.mlp.gated) : TextNames(body.mlp.gated), weights);
   if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules)};
+  return FamilyModel{*std::move(built), std::move(rules), &kBertHeads};
 }
 
 }  // namespace castor::encoder

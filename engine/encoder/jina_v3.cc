@@ -48,7 +48,7 @@ absl::StatusOr<FamilyModel> BuildJinaV3(ConfigReader& config, WeightReader& weig
   if (!config.status().ok()) return config.status();
   absl::StatusOr<std::unique_ptr<Body>> built = BuildPostNorm(body, kJinaV3Names, weights);
   if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules)};
+  return FamilyModel{*std::move(built), std::move(rules), &kJinaV3Heads};
 }
 
 }  // namespace castor::encoder

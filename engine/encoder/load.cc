@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/attention/scalar_type.h"
+#include "engine/base/regular_file.h"
 #include "engine/encoder/config_reader.h"
 #include "engine/encoder/directory.h"
 #include "engine/encoder/families.h"
@@ -21,6 +22,7 @@
 #include "engine/encoder/load_head.h"
 #include "engine/encoder/prompts.h"
 #include "engine/encoder/text_model.h"
+#include "engine/encoder/tokenizer_files.h"
 #include "engine/encoder/weights.h"
 #include "engine/hf/safetensors.h"
 
@@ -29,17 +31,24 @@ namespace {
 
 struct LoadedNetwork {
   std::string_view family;
+  std::unique_ptr<hf::Tokenizer> tokenizer;
   Network network;
   int64_t parameters;
   int64_t weight_bytes;
 };
 
-// Builds the network: body and rules as the family reads them, the length limit from the directory,
-// the head from either.
+// Builds the network and its tokenizer: body and rules as the family reads them, limits from the
+// directory, the head from either.
 absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::ScalarType dtype,
                                           bool int8, at::Device device, AttentionFn attention) {
   const std::string& folder = directory.transformer;
-  absl::StatusOr<ConfigReader> config = ReadConfig(folder + "/config.json");
+  if (NameExists(folder + "/adapter_config.json")) {
+    return absl::InvalidArgumentError(
+        folder +
+        "/adapter_config.json: adapters are not supported: save the model with its adapter merged "
+        "into the weights (PEFT's merge_and_unload)");
+  }
+  absl::StatusOr<ConfigReader> config = ReadConfig(File::kConfig, folder + "/config.json");
   if (!config.ok()) return config.status();
   const std::string model_type = config->String("model_type", "");
   const Family* family = FindFamily(model_type);
@@ -50,16 +59,34 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
                      : "\"" + model_type + "\" is not known; known are " + KnownFamilies());
     return config->status();
   }
+  absl::StatusOr<LoadedTokenizer> tokenizer =
+      LoadTokenizer(folder, {.model_type = model_type,
+                             .tokenizer_class = config->String("tokenizer_class", ""),
+                             .lowercase = directory.lowercase});
+  if (!config->status().ok()) return config->status();
+  if (!tokenizer.ok()) return tokenizer.status();
+  if (tokenizer->chat_template && !directory.has_modules) {
+    return absl::InvalidArgumentError(
+        folder +
+        "/tokenizer_config.json: chat_template: sentence-transformers sends texts through it where "
+        "there is no modules.json, which is not supported: remove it");
+  }
   absl::StatusOr<std::unique_ptr<hf::Safetensors>> files = hf::Safetensors::OpenModel(folder);
   if (!files.ok()) return files.status();
   WeightReader weights(**files, folder, dtype, device, int8);
   absl::StatusOr<FamilyModel> model = family->build(*config, weights);
   if (!model.ok()) return model.status();
   InputRules& rules = model->rules;
-  rules.max_tokens = std::min(rules.max_tokens, directory.max_tokens.value_or(rules.max_tokens));
-  absl::StatusOr<LoadedHead> head = LoadHead(directory, *config, **files, *model, dtype, device);
+  // sentence-transformers' limit counts before the tokenizer's.
+  const auto limit =
+      directory.max_tokens.has_value() ? directory.max_tokens : tokenizer->max_tokens;
+  rules.max_tokens = std::min(rules.max_tokens, limit.value_or(rules.max_tokens));
+  rules.cut_left = tokenizer->cut_left;
+  rules.text_types = tokenizer->type_ids;
+  absl::StatusOr<LoadedHead> head =
+      LoadHead(directory, *config, **files, *model, weights.prefix(), dtype, device);
   if (!head.ok()) return head.status();
-  return LoadedNetwork{family->model_type,
+  return LoadedNetwork{family->model_type, std::move(tokenizer->tokenizer),
                        Network(std::move(rules), std::move(model->body), std::move(head->head),
                                device, std::move(attention)),
                        weights.parameters() + head->parameters,
@@ -70,11 +97,11 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
 absl::Status CheckAgreement(const Directory& directory, const Network& network,
                             const hf::Tokenizer& tokenizer) {
   const InputRules& rules = network.rules();
-  const int64_t hidden = network.body().info().hidden;
   if (tokenizer.id_limit() > rules.vocabulary) {
     return absl::InvalidArgumentError(absl::StrCat(
-        directory.transformer, "/tokenizer.json: its highest id is ", tokenizer.id_limit() - 1,
-        ", config.json has a vocab_size of ", rules.vocabulary));
+        directory.transformer, "/tokenizer.json: with the tokens that ",
+        "tokenizer_config.json and added_tokens.json add, its highest id is ",
+        tokenizer.id_limit() - 1, ", but config.json has a vocab_size of ", rules.vocabulary));
   }
   // Tokenizers give pairs type 1; it is dropped for a model with one type (prepare.cc).
   if (tokenizer.type_limit() > std::max<int64_t>(rules.types, 2)) {
@@ -87,14 +114,6 @@ absl::Status CheckAgreement(const Directory& directory, const Network& network,
                                                    rules.max_tokens,
                                                    " tokens leaves no room for text"));
   }
-  const bool sparse = directory.splade.has_value();
-  const int64_t pooled = sparse ? rules.vocabulary : hidden;
-  if (directory.embedding_size.value_or(pooled) != pooled) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(directory.transformer, ": the pooling's word_embedding_dimension is ",
-                     *directory.embedding_size, ", config.json has a ",
-                     sparse ? "vocab_size" : "hidden_size", " of ", pooled));
-  }
   return absl::OkStatus();
 }
 
@@ -102,6 +121,8 @@ absl::Status CheckAgreement(const Directory& directory, const Network& network,
 absl::StatusOr<Prompts> LoadPrompts(const Directory& directory, const InputRules& rules,
                                     const hf::Tokenizer& tokenizer) {
   Prompts prompts = directory.prompts;
+  LimitPrompt("document", directory.document_length, &prompts);
+  LimitPrompt("query", directory.query_length, &prompts);
   absl::Status status =
       FinishPrompts(tokenizer, rules.max_tokens, directory.include_prompt, &prompts);
   if (!status.ok()) {
@@ -124,6 +145,7 @@ ModelInfo Describe(const Network& network) {
   info.layers = static_cast<int32_t>(body.layers);
   info.heads = static_cast<int32_t>(body.heads);
   info.max_tokens = rules.max_tokens;
+  info.truncation_side = rules.cut_left ? Side::kLeft : Side::kRight;
   info.vocabulary_size = rules.vocabulary;
   info.type_vocabulary_size = rules.types;
   info.pooling = head.pooling;
@@ -152,22 +174,22 @@ absl::StatusOr<std::shared_ptr<TextModel>> Load(const ModelSource& source, at::D
       LoadNetwork(*directory, dtype, source.int8, device, std::move(attention));
   if (!loaded.ok()) return loaded.status();
   Network& network = loaded->network;
-  absl::StatusOr<std::unique_ptr<hf::Tokenizer>> tokenizer =
-      hf::Tokenizer::Open(directory->transformer + "/tokenizer.json");
-  if (!tokenizer.ok()) return tokenizer.status();
-  absl::Status agreed = CheckAgreement(*directory, network, **tokenizer);
+  const hf::Tokenizer& tokenizer = *loaded->tokenizer;
+  absl::Status agreed = CheckAgreement(*directory, network, tokenizer);
   if (!agreed.ok()) return agreed;
-  absl::StatusOr<Prompts> prompts = LoadPrompts(*directory, network.rules(), **tokenizer);
+  absl::StatusOr<Prompts> prompts = LoadPrompts(*directory, network.rules(), tokenizer);
   if (!prompts.ok()) return prompts.status();
 
   ModelInfo info = Describe(network);
   info.name = source.name;
   info.family = loaded->family;
+  info.dimensions = directory->dimensions;
   info.prompts = *std::move(prompts);
   info.dtype = source.dtype;
   info.parameters = loaded->parameters;
   info.weight_bytes = loaded->weight_bytes;
-  return std::make_shared<TextModel>(std::move(info), *std::move(tokenizer), std::move(network));
+  return std::make_shared<TextModel>(std::move(info), std::move(loaded->tokenizer),
+                                     std::move(network));
 }
 
 // A model in 8 bits, after itself in float32, which must fit in memory for that.

@@ -20,6 +20,7 @@ struct Sources {
   ConfigReader& config;
   const hf::Safetensors& files;
   const FamilyModel& model;
+  const std::string& prefix;  // the body's
   at::ScalarType dtype;
   at::Device device;
 
@@ -35,6 +36,18 @@ struct Sources {
     return model.heads;
   }
 
+  // A layout's name as the checkpoint has it.
+  std::string name(std::string_view name) const {
+    return name.starts_with('~') ? prefix + std::string(name.substr(1)) : std::string(name);
+  }
+
+  HeadTransform Transform(WeightReader& weights, TransformNames names,
+                          const HeadLayout& layout) const {
+    const std::string dense = name(names.dense);
+    names.dense = dense;
+    return TakeTransform(config, weights, names, epsilon(layout), hidden());
+  }
+
   double epsilon(const HeadLayout& layout) const {
     if (layout.epsilon_key.empty()) return layout.epsilon;
     return config.Double(layout.epsilon_key, layout.epsilon);
@@ -46,14 +59,15 @@ absl::StatusOr<LoadedHead> LoadClassifier(const Sources& from, bool tokens) {
       from.layout("architectures", "this family's classifiers are not known");
   if (layout == nullptr) return from.config.status();
   const ClassifierNames& names = tokens ? layout->tokens : layout->sequences;
-  ClassifierConfig config = ReadClassifier(from.config, tokens, names.pooling_key);
+  std::optional<CrossEncoder> cross_encoder;
+  if (from.directory.has_modules) cross_encoder = {.activation = from.directory.activation};
+  ClassifierConfig config = ReadClassifier(from.config, tokens, names, cross_encoder);
   if (!from.config.status().ok()) return from.config.status();
   WeightReader weights = from.weights(at::kFloat);
-  HeadTransform transform =
-      TakeTransform(from.config, weights, names.transform, from.epsilon(*layout), from.hidden());
+  HeadTransform transform = from.Transform(weights, names.transform, *layout);
   if (!from.config.status().ok()) return from.config.status();
-  Linear out = TakeLinear(weights, std::string(names.out),
-                          static_cast<int64_t>(config.labels.size()), from.hidden());
+  Linear out = TakeLinear(weights, from.name(names.out), static_cast<int64_t>(config.labels.size()),
+                          from.hidden(), names.bias);
   if (!weights.status().ok()) return weights.status();
   return LoadedHead{
       std::make_unique<ClassifierHead>(std::move(config), std::move(transform), std::move(out)),
@@ -67,9 +81,12 @@ absl::StatusOr<LoadedHead> LoadSplade(const Sources& from) {
                   "modules.json asks for");
   if (layout == nullptr) return from.config.status();
   const MaskedLmNames& names = layout->masked;
+  if (names.words.empty()) {
+    from.config.Fail("model_type", "this family's masked language models are not served");
+    return from.config.status();
+  }
   WeightReader weights = from.weights(from.dtype);
-  HeadTransform transform =
-      TakeTransform(from.config, weights, names.transform, from.epsilon(*layout), from.hidden());
+  HeadTransform transform = from.Transform(weights, names.transform, *layout);
   const bool tied = from.config.Bool("tie_word_embeddings", true);
   const bool bias = names.bias_key.empty() || from.config.Bool(names.bias_key, true);
   if (!from.config.status().ok()) return from.config.status();
@@ -93,22 +110,27 @@ absl::StatusOr<LoadedHead> LoadColbert(const Sources& from) {
   std::vector<DenseLayer> layers;
   layers.push_back({TakeLinear(weights, "linear", out, from.hidden(), /*bias=*/false), {}});
   if (!weights.status().ok()) return weights.status();
-  return LoadedHead{std::make_unique<TokenProjectionHead>(DenseStack(std::move(layers))),
-                    weights.parameters(), weights.bytes()};
+  return LoadedHead{
+      std::make_unique<TokenProjectionHead>(DenseStack(std::move(layers)), /*normalize=*/true),
+      weights.parameters(), weights.bytes()};
 }
 
 // What modules.json says.
 absl::StatusOr<LoadedHead> LoadPipeline(const Sources& from) {
   const Directory& directory = from.directory;
   if (directory.splade.has_value()) return LoadSplade(from);
-  absl::StatusOr<LoadedDense> dense = LoadDense(directory.dense, from.hidden(), from.device);
+  const std::vector<Pooling> poolings =
+      directory.poolings.empty() ? std::vector{Pooling::kMean} : directory.poolings;
+  const int64_t width =
+      directory.tokens ? from.hidden() : static_cast<int64_t>(poolings.size()) * from.hidden();
+  absl::StatusOr<LoadedDense> dense = LoadDense(directory.dense, width, from.device);
   if (!dense.ok()) return dense.status();
   std::unique_ptr<Head> head;
-  if (directory.pools || dense->stack.empty()) {
-    head = std::make_unique<PoolingHead>(directory.pooling, directory.normalize,
-                                         std::move(dense->stack));
+  if (directory.tokens) {
+    head = std::make_unique<TokenProjectionHead>(std::move(dense->stack), directory.normalize);
   } else {
-    head = std::make_unique<TokenProjectionHead>(std::move(dense->stack));
+    head = std::make_unique<PoolingHead>(poolings, from.hidden(), directory.normalize,
+                                         std::move(dense->stack));
   }
   return LoadedHead{std::move(head), dense->parameters, dense->weight_bytes};
 }
@@ -117,8 +139,10 @@ absl::StatusOr<LoadedHead> LoadPipeline(const Sources& from) {
 
 absl::StatusOr<LoadedHead> LoadHead(const Directory& directory, ConfigReader& config,
                                     const hf::Safetensors& files, const FamilyModel& model,
-                                    at::ScalarType dtype, at::Device device) {
-  const Sources from{directory, config, files, model, dtype, device};
+                                    const std::string& prefix, at::ScalarType dtype,
+                                    at::Device device) {
+  const Sources from{directory, config, files, model, prefix, dtype, device};
+  if (directory.task == Task::kSequenceClassification) return LoadClassifier(from, false);
   if (directory.has_modules) return LoadPipeline(from);
   const std::vector<std::string> architectures = config.Strings("architectures");
   if (!config.status().ok()) return config.status();

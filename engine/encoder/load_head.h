@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/encoder/config_reader.h"
@@ -23,10 +24,12 @@ struct LoadedHead {
   int64_t weight_bytes = 0;  // on the device
 };
 
-// `config` and `files` are the transformer's. Weights become float32, but those of a masked
-// language model `dtype`: never 8 bits. Errors name the file and the key or the tensor.
+// `config` and `files` are the transformer's, `prefix` stands before its body's tensors. Weights
+// become float32, but those of a masked language model `dtype`: never 8 bits. Errors name the file
+// and the key or the tensor.
 absl::StatusOr<LoadedHead> LoadHead(const Directory& directory, ConfigReader& config,
                                     const hf::Safetensors& files, const FamilyModel& model,
-                                    at::ScalarType dtype, at::Device device);
+                                    const std::string& prefix, at::ScalarType dtype,
+                                    at::Device device);
 
 }  // namespace castor::encoder

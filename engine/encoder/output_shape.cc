@@ -1,5 +1,7 @@
 #include "engine/encoder/output_shape.h"
 
+#include <algorithm>
+
 namespace castor::encoder {
 
 EncodeOutput OutputOf(const EncodeRequest& request, const ModelInfo& info) {
@@ -20,6 +22,14 @@ int64_t WidthOf(const ModelInfo& info, EncodeOutput output) {
       return info.vocabulary_size;
   }
   return 0;
+}
+
+int64_t DimensionsOf(const EncodeRequest& request, const ModelInfo& info) {
+  if (request.dimensions > 0) return request.dimensions;
+  const EncodeOutput output = OutputOf(request, info);
+  const int64_t width = WidthOf(info, output);
+  if (output != EncodeOutput::kPooled || info.dimensions == 0) return width;
+  return std::min(info.dimensions, width);
 }
 
 bool PerToken(const ModelInfo& info, EncodeOutput output) {

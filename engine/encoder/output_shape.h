@@ -19,6 +19,9 @@ EncodeOutput OutputOf(const EncodeRequest& request, const ModelInfo& info);
 // Elements of a row that is not cut.
 int64_t WidthOf(const ModelInfo& info, EncodeOutput output);
 
+// Elements of a row of the answer: as the request says, else as the model does.
+int64_t DimensionsOf(const EncodeRequest& request, const ModelInfo& info);
+
 // A row for each token, not for each sequence.
 bool PerToken(const ModelInfo& info, EncodeOutput output);
 

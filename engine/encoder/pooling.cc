@@ -27,14 +27,19 @@ struct Wish {
   Pooling pooling;  // kMean for token embeddings, where it has no meaning
   bool normalize;
   int64_t dimensions;
+  bool cut_last;
 
   auto operator<=>(const Wish&) const = default;
 };
 
 Wish WishOf(const BatchItem& item) {
   const bool pooled = item.output_kind == EncodeOutput::kPooled;
-  return {item.output_kind, pooled && !item.spans.empty(), pooled ? item.pooling : Pooling::kMean,
-          item.normalize, item.dimensions};
+  return {item.output_kind,
+          pooled && !item.spans.empty(),
+          pooled ? item.pooling : Pooling::kMean,
+          item.normalize,
+          item.dimensions,
+          item.cut_last};
 }
 
 // Of each column of each sequence. No atomics on any device: one thread reduces a column of a
@@ -72,6 +77,10 @@ at::Tensor Pool(Pooling pooling, const at::Tensor& rows, const at::Tensor& offse
       return Reduce(rows, "max", offsets);
     case Pooling::kWeightedMean:
       return WeightedMean(rows, first, end.sub(first), offsets);
+    case Pooling::kMeanSqrtLength:
+      return Reduce(rows, "sum", offsets).div_(end.sub(first).to(at::kFloat).sqrt_().unsqueeze(1));
+    case Pooling::kSeveral:
+      break;
   }
   return {};
 }
@@ -82,6 +91,19 @@ at::Tensor Normalized(const at::Tensor& x) {
   return x.div(norms.clamp_min(kEpsilon));
 }
 
+PoolingHead::PoolingHead(std::vector<Pooling> poolings, int64_t hidden, bool normalize,
+                         DenseStack dense)
+    : poolings_(std::move(poolings)), dense_(std::move(dense)) {
+  const bool one = poolings_.size() == 1;
+  info_ = {.outputs = {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings},
+           .pooling = one ? poolings_.front() : Pooling::kSeveral,
+           .normalize = normalize,
+           .pooled_size = dense_.out()};
+  if (!one && info_.pooled_size == 0) {
+    info_.pooled_size = static_cast<int64_t>(poolings_.size()) * hidden;
+  }
+}
+
 HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
   const bool converts = dtype != DType::kFloat32;
   const attention::Count row = attention::Count(hidden) * static_cast<int64_t>(SizeOf(dtype));
@@ -89,7 +111,9 @@ HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
   HeadActivations bytes;
   // All rows of a batch are reduced in float32, even if only some requests want it, and for a
   // weighted mean copied. Each pooling is kept, a group's part of it copied, and scaled.
-  const attention::Count kept = kPoolingCount + 2;
+  // Several are put side by side, copied and scaled.
+  const auto several = poolings_.size() > 1 ? static_cast<int64_t>(3 * poolings_.size()) : 0;
+  const attention::Count kept = kPoolingCount + 2 + several;
   constexpr int64_t kIndices = 4 * sizeof(int64_t);  // and weights, of a token or a sequence
   bytes.pooled = {.token = (converts ? 2 : 1) * in_float + kIndices,
                   .sequence = kept * in_float + kIndices + kPoolingCount * dense_.row_bytes()};
@@ -105,14 +129,24 @@ HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
   return bytes;
 }
 
-// One pooling of all sequences or spans, behind the dense layers.
+absl::StatusOr<at::Tensor> PoolingHead::PoolOnce(Pooling pooling, bool spans,
+                                                 const HeadInputs& in) const {
+  if (!spans) return Pool(pooling, in.rows, in.offsets);
+  return PoolSpans(pooling, in.rows, in.spans, in.packing.span_rows, in.control);
+}
+
+// One pooling of all sequences or spans, or the model's several, behind the dense layers.
 absl::StatusOr<at::Tensor> PoolingHead::PoolAll(Pooling pooling, bool spans,
                                                 const HeadInputs& in) const {
-  if (!spans) return dense_(Pool(pooling, in.rows, in.offsets), in.control);
-  absl::StatusOr<at::Tensor> spans_rows =
-      PoolSpans(pooling, in.rows, in.spans, in.packing.span_rows, in.control);
-  if (!spans_rows.ok()) return spans_rows;
-  absl::StatusOr<at::Tensor> rows = dense_(*std::move(spans_rows), in.control);
+  std::vector<at::Tensor> parts;
+  for (const Pooling one : pooling == Pooling::kSeveral ? poolings_ : std::vector{pooling}) {
+    absl::StatusOr<at::Tensor> part = PoolOnce(one, spans, in);
+    if (!part.ok()) return part;
+    parts.push_back(*std::move(part));
+  }
+  absl::StatusOr<at::Tensor> rows =
+      dense_(parts.size() == 1 ? parts.front() : at::cat(parts, 1), in.control);
+  if (!spans) return rows;
   // A span of no rows stays zeros, whatever biases there are.
   if (rows.ok()) rows->masked_fill_(in.spans.select(0, 1).eq(0).unsqueeze(1), 0);
   return rows;
@@ -153,8 +187,10 @@ absl::StatusOr<std::vector<at::Tensor>> PoolingHead::ReadOut(const HeadInputs& i
       }
       wanted = at::cat(parts, 0);
     }
+    // A model's truncate_dim cuts behind all modules, a request's dimensions before the last.
+    if (wish.normalize && wish.cut_last) wanted = Normalized(wanted.to(at::kFloat));
     wanted = wanted.narrow(1, 0, wish.dimensions).to(at::kFloat);
-    wanted = wish.normalize ? Normalized(wanted) : wanted.contiguous();
+    wanted = wish.normalize && !wish.cut_last ? Normalized(wanted) : wanted.contiguous();
 
     int64_t first = 0;
     for (const size_t i : items) {

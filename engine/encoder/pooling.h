@@ -21,13 +21,10 @@ at::Tensor Normalized(const at::Tensor& x);
 
 class PoolingHead final : public Head {
  public:
-  // The defaults for requests that do not say. `dense` is of pooled rows.
-  PoolingHead(Pooling pooling, bool normalize, DenseStack dense = {})
-      : info_{.outputs = {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings},
-              .pooling = pooling,
-              .normalize = normalize,
-              .pooled_size = dense.out()},
-        dense_(std::move(dense)) {}
+  // The defaults for requests that do not say. `poolings` of rows of `hidden` elements stand side
+  // by side; `dense` is of pooled rows.
+  PoolingHead(std::vector<Pooling> poolings, int64_t hidden, bool normalize, DenseStack dense = {});
+  explicit PoolingHead(Pooling pooling, bool normalize) : PoolingHead({pooling}, 0, normalize) {}
 
   const HeadInfo& info() const override { return info_; }
   HeadActivations activations(int64_t hidden, DType dtype) const override;
@@ -38,8 +35,10 @@ class PoolingHead final : public Head {
 
  private:
   absl::StatusOr<at::Tensor> PoolAll(Pooling pooling, bool spans, const HeadInputs& in) const;
+  absl::StatusOr<at::Tensor> PoolOnce(Pooling pooling, bool spans, const HeadInputs& in) const;
 
-  const HeadInfo info_;
+  const std::vector<Pooling> poolings_;
+  HeadInfo info_;  // constant once built
   const DenseStack dense_;
 };
 

@@ -17,8 +17,8 @@ namespace castor::encoder {
 namespace {
 
 absl::Status TooLong(std::string_view field, int64_t max_tokens) {
-  return InvalidField(field, absl::StrCat("is longer than the model's ", max_tokens,
-                                          " tokens, and truncate is off"));
+  return InvalidField(field,
+                      absl::StrCat("is longer than ", max_tokens, " tokens, and truncate is off"));
 }
 
 // The given lengths; if there are none, one sequence of all tokens.
@@ -29,6 +29,19 @@ std::vector<int64_t> LengthsOf(const std::vector<int64_t>& lengths, int64_t toke
 int64_t BytesOf(const TextInput& input, size_t index) {
   const size_t pair = input.pairs.empty() ? 0 : input.pairs[index].size();
   return static_cast<int64_t>(input.texts[index].size() + pair);
+}
+
+// As the request says, else its prompt, else the model, which is the limit of both.
+int64_t MaxTokens(const EncodeRequest& request, const InputRules& rules,
+                  const Prompt* prompt = nullptr) {
+  int64_t limit = request.max_tokens;
+  if (limit == 0 && prompt != nullptr) limit = prompt->max_tokens;
+  return limit > 0 ? std::min(limit, rules.max_tokens) : rules.max_tokens;
+}
+
+bool CutsLeft(const EncodeRequest& request, const InputRules& rules) {
+  return request.truncation_side.value_or(rules.cut_left ? Side::kLeft : Side::kRight) ==
+         Side::kLeft;
 }
 
 // Cuts sequences of known lengths: records the offsets of what is kept, and which were cut.
@@ -45,10 +58,18 @@ absl::Status CutLengths(const std::vector<int64_t>& lengths, std::string_view fi
 }
 
 absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules& rules,
-                                  std::string_view prompt, const hf::Tokenizer& tokenizer,
+                                  const Prompt* named, const hf::Tokenizer& tokenizer,
                                   const Slice& slice, Prepared* prepared) {
   const TextInput& input = std::get<TextInput>(request.input);
-  const hf::EncodeOptions options{.max_tokens = rules.max_tokens,
+  const std::string_view prompt = named == nullptr ? std::string_view() : named->text;
+  const int64_t max_tokens = MaxTokens(request, rules, named);
+  const int64_t added = tokenizer.added_tokens(!input.pairs.empty());
+  if (max_tokens <= added) {
+    return InvalidField("max_tokens",
+                        absl::StrCat("leaves no room for text beside ", added, " special tokens"));
+  }
+  const hf::EncodeOptions options{.max_tokens = max_tokens,
+                                  .cut_left = CutsLeft(request, rules),
                                   .allow_special_tokens = input.allow_special_tokens,
                                   .stop = slice.stop};
   const bool needs_offsets = NeedsOffsets(request);
@@ -66,7 +87,20 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
     const absl::StatusOr<bool> cut =
         tokenizer.Encode(text, pair, options, &prepared->ids, &prepared->type_ids,
                          needs_offsets ? &offsets : nullptr);
+    if (cut.status().code() == absl::StatusCode::kInvalidArgument) {
+      return InvalidField(FieldAt("texts.texts", i), std::string(cut.status().message()));
+    }
     if (!cut.ok()) return cut.status();
+    if (input.allow_special_tokens) {
+      const auto first = prepared->ids.begin() + prepared->cu_seqlens.back();
+      const auto beyond = std::find_if(first, prepared->ids.end(),
+                                       [&](int64_t id) { return id >= rules.vocabulary; });
+      if (beyond != prepared->ids.end()) {
+        return InvalidField(FieldAt("texts.texts", i),
+                            absl::StrCat("holds a special token, ", *beyond,
+                                         ", that the model has no embedding for"));
+      }
+    }
     if (*cut && !request.truncate) return TooLong(FieldAt("texts.texts", i), options.max_tokens);
     // Only a tokenizer without a post-processor can produce no tokens.
     if (prepared->ids.size() == static_cast<size_t>(prepared->cu_seqlens.back())) {
@@ -74,27 +108,36 @@ absl::StatusOr<bool> PrepareTexts(const EncodeRequest& request, const InputRules
     }
     prepared->truncated.push_back(*cut);
     prepared->cu_seqlens.push_back(static_cast<int32_t>(prepared->ids.size()));
+    if (*cut && options.cut_left && !needs_offsets && !request.spans.ranges.empty()) {
+      return InvalidField("spans.unit",
+                          "TOKENS cannot be counted in a text that is cut on the left: give "
+                          "CHARACTERS or BYTES");
+    }
     absl::Status placed =
         needs_offsets ? PlaceOnText(request.spans, input, i, prompt.size(), offsets, prepared)
-                      : PlaceOnTokens(request.spans, i, prepared);
+                      : PlaceOnTokens(request.spans, i, 0, prepared);
     if (!placed.ok()) return placed;
   }
   // Pairs get type 1 from the tokenizer even where the model has only one type.
-  if (rules.types <= 1) prepared->type_ids.clear();
+  if (rules.types <= 1 || !rules.text_types) prepared->type_ids.clear();
   return true;
 }
 
-absl::Status PrepareTokens(const TokenInput& input, bool truncate, const InputRules& rules,
+absl::Status PrepareTokens(const EncodeRequest& request, const InputRules& rules,
                            Prepared* prepared) {
+  const TokenInput& input = std::get<TokenInput>(request.input);
   const std::vector<int64_t> lengths =
       LengthsOf(input.lengths, static_cast<int64_t>(input.ids.size()));
-  absl::Status status = CutLengths(lengths, "tokens.lengths", truncate, rules.max_tokens, prepared);
+  absl::Status status =
+      CutLengths(lengths, "tokens.lengths", request.truncate, MaxTokens(request, rules), prepared);
   if (!status.ok()) return status;
+  const bool left = CutsLeft(request, rules);
   size_t from = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
     const int64_t kept = prepared->cu_seqlens[i + 1] - prepared->cu_seqlens[i];
     const auto append = [&](const std::vector<int64_t>& source, std::vector<int64_t>* target) {
-      const std::span<const int64_t> rows = std::span(source).subspan(from, kept);
+      const int64_t dropped = left ? lengths[i] - kept : 0;
+      const std::span<const int64_t> rows = std::span(source).subspan(from + dropped, kept);
       target->insert(target->end(), rows.begin(), rows.end());
     };
     append(input.ids, &prepared->ids);
@@ -108,6 +151,7 @@ absl::Status PrepareTokens(const TokenInput& input, bool truncate, const InputRu
 
 int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules,
                        const Prompts& prompts) {
+  const int64_t max_tokens = MaxTokens(request, rules);
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
     // A token covers at least one code point of normalised text. A byte gives at most 1.5 of these
     // (U+0390, two bytes, decomposes into three); 8 covers the special tokens of any pair.
@@ -115,14 +159,14 @@ int64_t EstimateTokens(const EncodeRequest& request, const InputRules& rules,
     const int64_t prefix = prompt == nullptr ? 0 : static_cast<int64_t>(prompt->text.size());
     int64_t total = 0;
     for (size_t i = 0; i < texts->texts.size(); ++i) {
-      total += std::min(rules.max_tokens, 2 * (prefix + BytesOf(*texts, i)) + 8);
+      total += std::min(max_tokens, 2 * (prefix + BytesOf(*texts, i)) + 8);
     }
     return total;
   }
   const auto cut_total = [&](const std::vector<int64_t>& lengths, int64_t tokens) {
-    if (lengths.empty()) return std::min(tokens, rules.max_tokens);
+    if (lengths.empty()) return std::min(tokens, max_tokens);
     int64_t total = 0;
-    for (const int64_t length : lengths) total += std::min(length, rules.max_tokens);
+    for (const int64_t length : lengths) total += std::min(length, max_tokens);
     return total;
   };
   if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
@@ -139,22 +183,26 @@ absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const InputRules&
   absl::Status status;
   if (std::holds_alternative<TextInput>(request.input)) {
     const Prompt* const prompt = PromptOf(request, prompts);
-    const std::string_view text = prompt == nullptr ? std::string_view() : prompt->text;
-    const auto done = PrepareTexts(request, rules, text, tokenizer, slice, prepared);
+    const auto done = PrepareTexts(request, rules, prompt, tokenizer, slice, prepared);
     if (!done.ok() || !*done) return done;
     status = EndSpans(prepared);
     if (!status.ok()) return status;
     return true;
   }
+  std::vector<int64_t> lengths;
   if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
-    status = PrepareTokens(*tokens, request.truncate, rules, prepared);
+    lengths = LengthsOf(tokens->lengths, static_cast<int64_t>(tokens->ids.size()));
+    status = PrepareTokens(request, rules, prepared);
   } else {
     const auto& embeddings = std::get<EmbeddingInput>(request.input);
-    status = CutLengths(LengthsOf(embeddings.lengths, embeddings.values.shape[0]),
-                        "embeddings.lengths", request.truncate, rules.max_tokens, prepared);
+    lengths = LengthsOf(embeddings.lengths, embeddings.values.shape[0]);
+    status = CutLengths(lengths, "embeddings.lengths", request.truncate, MaxTokens(request, rules),
+                        prepared);
   }
+  prepared->cut_left = CutsLeft(request, rules);
   for (size_t i = 0; status.ok() && i < prepared->truncated.size(); ++i) {
-    status = PlaceOnTokens(request.spans, i, prepared);
+    const int64_t kept = prepared->cu_seqlens[i + 1] - prepared->cu_seqlens[i];
+    status = PlaceOnTokens(request.spans, i, prepared->cut_left ? lengths[i] - kept : 0, prepared);
   }
   if (status.ok()) status = EndSpans(prepared);
   if (!status.ok()) return status;
@@ -168,9 +216,11 @@ absl::Status CopyEmbeddings(const EmbeddingInput& input, const Prepared& prepare
   for (size_t i = 0; i < lengths.size(); ++i) {
     const int64_t kept = prepared.cu_seqlens[i + 1] - prepared.cu_seqlens[i];
     const size_t bytes = static_cast<size_t>(kept) * row;
+    const size_t dropped = static_cast<size_t>(lengths[i] - kept) * row;
+    if (prepared.cut_left) reader.Skip(dropped);
     if (absl::Status s = reader.Read(bytes, out); !s.ok()) return s;
     out += bytes;
-    reader.Skip(static_cast<size_t>(lengths[i] - kept) * row);
+    if (!prepared.cut_left) reader.Skip(dropped);
   }
   return absl::OkStatus();
 }

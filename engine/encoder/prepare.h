@@ -25,7 +25,8 @@ struct Prepared {
   std::vector<int64_t> ids;               // [tokens]; empty when the request brings embeddings
   std::vector<int64_t> type_ids;          // [tokens], or empty: all zero
   std::vector<int32_t> cu_seqlens = {0};  // [sequences + 1], from 0
-  std::vector<bool> truncated;            // per sequence: was it cut to the model's length
+  std::vector<bool> truncated;            // per sequence: was it cut
+  bool cut_left = false;                  // where; of token ids and embeddings
   std::vector<PooledSpan> spans;          // one per range of the request's spans
   std::vector<uint32_t> span_order;  // their indices in order of sequence, while it is prepared
 

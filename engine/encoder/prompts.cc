@@ -1,14 +1,14 @@
 #include "engine/encoder/prompts.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/error.h"
-#include "engine/base/regular_file.h"
-#include "engine/encoder/config_reader.h"
 
 namespace castor::encoder {
 namespace {
@@ -17,6 +17,15 @@ const Prompt* FindPrompt(std::string_view name, const Prompts& prompts) {
   const auto found = std::find_if(prompts.all.begin(), prompts.all.end(),
                                   [&](const Prompt& prompt) { return prompt.name == name; });
   return found == prompts.all.end() ? nullptr : &*found;
+}
+
+// sentence-transformers has these in every model, empty unless a file says more.
+constexpr std::string_view kAlwaysThere[] = {"query", "document"};
+
+bool IsKnown(std::string_view name, const Prompts& prompts) {
+  return FindPrompt(name, prompts) != nullptr ||
+         std::find(std::begin(kAlwaysThere), std::end(kAlwaysThere), name) !=
+             std::end(kAlwaysThere);
 }
 
 std::string PromptNames(const Prompts& prompts) {
@@ -67,23 +76,39 @@ absl::Status FinishPrompt(const hf::Tokenizer& tokenizer, int64_t max_tokens, bo
 
 }  // namespace
 
-absl::StatusOr<Prompts> ReadPrompts(const std::string& file) {
+Prompts ReadPrompts(ConfigReader& config) {
+  std::map<std::string, std::string> texts;
+  for (auto& [name, text] : config.StringsByName("prompts")) {
+    if (name.empty()) config.Fail("prompts", "has a prompt with an empty name");
+    texts[name] = std::move(text);
+  }
+  if (config.IsNull("prompts")) config.Fail("prompts", "must not be null");
+  // PyLate's own files have these, which stand before the prompts.
+  for (const std::string_view name : kAlwaysThere) {
+    const std::string prefix = config.String(absl::StrCat(std::string(name), "_prefix"), "");
+    if (prefix.empty()) continue;
+    std::string& text = texts[std::string(name)];
+    if (!text.starts_with(prefix)) text.insert(0, prefix);
+  }
   Prompts prompts;
-  if (!NameExists(file)) return prompts;
-  absl::StatusOr<ConfigReader> config = ReadConfig(file);
-  if (!config.ok()) return config.status();
-  for (auto& [name, text] : config->StringsByName("prompts")) {
-    if (name.empty()) config->Fail("prompts", "has a prompt with an empty name");
-    prompts.all.push_back({.name = std::move(name), .text = std::move(text)});
+  for (auto& [name, text] : texts) prompts.all.push_back({.name = name, .text = std::move(text)});
+  prompts.default_name = config.String("default_prompt_name", "");
+  if (config.status().ok() && !prompts.default_name.empty() &&
+      !IsKnown(prompts.default_name, prompts)) {
+    config.Fail("default_prompt_name",
+                absl::StrCat("is \"", prompts.default_name, "\", which is not among `prompts`"));
   }
-  prompts.default_name = config->String("default_prompt_name", "");
-  if (config->status().ok() && !prompts.default_name.empty() &&
-      FindPrompt(prompts.default_name, prompts) == nullptr) {
-    config->Fail("default_prompt_name",
-                 absl::StrCat("is \"", prompts.default_name, "\", which is not among `prompts`"));
-  }
-  if (!config->status().ok()) return config->status();
   return prompts;
+}
+
+void LimitPrompt(const std::string& name, std::optional<int64_t> max_tokens, Prompts* prompts) {
+  if (!max_tokens.has_value()) return;
+  const auto at = std::lower_bound(
+      prompts->all.begin(), prompts->all.end(), name,
+      [](const Prompt& prompt, const std::string& value) { return prompt.name < value; });
+  const bool there = at != prompts->all.end() && at->name == name;
+  (there ? at : prompts->all.insert(at, Prompt{.name = name, .text = ""}))->max_tokens =
+      *max_tokens;
 }
 
 absl::Status FinishPrompts(const hf::Tokenizer& tokenizer, int64_t max_tokens, bool include,
@@ -104,7 +129,7 @@ absl::Status CheckPrompt(const EncodeRequest& request, const Prompts& prompts) {
     return InvalidField("prompt_name",
                         "prompts go before texts, not before token ids or embeddings");
   }
-  if (FindPrompt(*request.prompt_name, prompts) == nullptr) {
+  if (!IsKnown(*request.prompt_name, prompts)) {
     return InvalidField("prompt_name", absl::StrCat("is no prompt of this model; ",  //
                                                     PromptNames(prompts)));
   }

@@ -3,19 +3,24 @@
 // Functions without state; any thread.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/encoder/config_reader.h"
 #include "engine/engine.h"
 #include "engine/hf/tokenizer.h"
 #include "engine/request.h"
 
 namespace castor::encoder {
 
-// Reads `prompts` and `default_prompt_name` of config_sentence_transformers.json; none if there is
-// no such file.
-absl::StatusOr<Prompts> ReadPrompts(const std::string& file);
+// Of config_sentence_transformers.json. Errors go to the reader.
+Prompts ReadPrompts(ConfigReader& config);
+
+// Limits the texts that have the prompt `name`, which is added if it is not there.
+void LimitPrompt(const std::string& name, std::optional<int64_t> max_tokens, Prompts* prompts);
 
 // Refuses prompts that a model of `max_tokens` cannot put before texts, and counts the tokens that
 // are left out of pooling where the model's `include_prompt` is false. Errors name no file.

@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <tuple>
 #include <vector>
@@ -92,6 +93,10 @@ absl::StatusOr<at::Tensor> ReduceOnCpu(Pooling pooling, const at::Tensor& rows,
       } else {
         Mean(from + firsts[s] * hidden, lengths[s], hidden, pooling == Pooling::kWeightedMean,
              sums.data() + worker * hidden, totals.data() + worker * hidden, out);
+        if (pooling == Pooling::kMeanSqrtLength) {
+          const float root = std::sqrt(static_cast<float>(lengths[s]));
+          for (int64_t d = 0; d < hidden; ++d) out[d] *= root;
+        }
       }
     }
   };
@@ -119,6 +124,9 @@ at::Tensor ReduceElsewhere(Pooling pooling, const at::Tensor& rows, const at::Te
   at::Tensor pooled = std::get<0>(at::_embedding_bag_forward_only(
       rows.to(at::kFloat), indices, starts, /*scale_grad_by_freq=*/false, mode, /*sparse=*/false,
       weights));
+  if (pooling == Pooling::kMeanSqrtLength) {
+    return pooled.mul_(lengths.to(at::kFloat).sqrt_().unsqueeze(1));
+  }
   if (!weighted) return pooled;
   const at::Tensor sums = lengths.mul(lengths.add(1)).div(2, "floor").clamp_min(1);
   return pooled.div_(sums.to(at::kFloat).unsqueeze(1));

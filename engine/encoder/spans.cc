@@ -166,7 +166,7 @@ class Finder {
     end += prefix;
     const auto first = std::upper_bound(ends_.begin(), ends_.end(), begin) - ends_.begin();
     const auto last = std::lower_bound(begins_.begin(), begins_.end(), end) - begins_.begin();
-    span->truncated = end > tokens_.cut;
+    span->truncated = end > tokens_.cut || begin < tokens_.head;
     span->begin = static_cast<int32_t>(tokens_.begin) + static_cast<int32_t>(first);
     span->end = static_cast<int32_t>(tokens_.begin) + static_cast<int32_t>(last);
     span->end = std::max(span->begin, span->end);
@@ -240,7 +240,8 @@ absl::Status PlaceOnText(const Spans& spans, const TextInput& input, size_t sequ
       });
 }
 
-absl::Status PlaceOnTokens(const Spans& spans, size_t sequence, Prepared* prepared) {
+absl::Status PlaceOnTokens(const Spans& spans, size_t sequence, int64_t dropped,
+                           Prepared* prepared) {
   const std::vector<int32_t>& offsets = prepared->cu_seqlens;
   const int64_t tokens = offsets[sequence + 1] - offsets[sequence];
   const bool cut = prepared->truncated[sequence];
@@ -249,9 +250,13 @@ absl::Status PlaceOnTokens(const Spans& spans, size_t sequence, Prepared* prepar
         if (range.end > tokens && !cut) {
           return Beyond(index, range.end, "sequence", static_cast<size_t>(tokens), "tokens");
         }
-        prepared->spans[index] = {.begin = static_cast<int32_t>(std::min(range.begin, tokens)),
-                                  .end = static_cast<int32_t>(std::min(range.end, tokens)),
-                                  .truncated = range.end > tokens};
+        const auto place = [&](int64_t at) {
+          return static_cast<int32_t>(std::clamp<int64_t>(at - dropped, 0, tokens));
+        };
+        prepared->spans[index] = {
+            .begin = place(range.begin),
+            .end = place(range.end),
+            .truncated = range.begin < dropped || range.end - dropped > tokens};
         return absl::OkStatus();
       });
 }

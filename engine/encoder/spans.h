@@ -38,9 +38,11 @@ void BeginSpans(const Spans& spans, Prepared* prepared);
 absl::Status PlaceOnText(const Spans& spans, const TextInput& input, size_t sequence, size_t prefix,
                          const hf::TokenOffsets& offsets, Prepared* prepared);
 
-// Fills in the ranges of the sequence that was prepared last, given in tokens. A cut text may have
-// had any number. INVALID_FIELD for a range that ends beyond a sequence that was not cut.
-absl::Status PlaceOnTokens(const Spans& spans, size_t sequence, Prepared* prepared);
+// Fills in the ranges of the sequence that was prepared last, given in tokens, of which `dropped`
+// were cut off on the left. A cut text may have had any number. INVALID_FIELD for a range that ends
+// beyond a sequence that was not cut.
+absl::Status PlaceOnTokens(const Spans& spans, size_t sequence, int64_t dropped,
+                           Prepared* prepared);
 
 // After the last sequence. INVALID_FIELD for ranges that cover too much.
 absl::Status EndSpans(Prepared* prepared);

@@ -1,5 +1,5 @@
-// The head of a ColBERT model: the rows of all tokens, projected to few dimensions by dense layers,
-// normalised unless the request says otherwise. It does not pool.
+// The head of a multi-vector model, such as ColBERT: the rows of all tokens, projected to few
+// dimensions by dense layers. It does not pool.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,9 +14,10 @@ namespace castor::encoder {
 
 class TokenProjectionHead final : public Head {
  public:
-  explicit TokenProjectionHead(DenseStack dense)
+  // Without layers the body's rows are the answer's.
+  TokenProjectionHead(DenseStack dense, bool normalize)
       : info_{.outputs = {EncodeOutput::kTokenEmbeddings},
-              .normalize = true,
+              .normalize = normalize,
               .token_size = dense.out()},
         dense_(std::move(dense)) {}
 

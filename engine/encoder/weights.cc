@@ -62,7 +62,7 @@ at::Tensor WeightReader::TakeOnHost(std::string_view name, const std::vector<int
   const std::string full = prefix_ + std::string(name);
   const hf::StoredTensor* stored = Find(full);
   if (stored == nullptr) {
-    Fail(directory_, "the weights lack the tensor \"" + full + "\"");
+    Fail(directory_, "the weights lack the tensor \"" + full + "\", which config.json asks for");
     return {};
   }
   const std::string where = std::string(stored->file) + ": " + full;

@@ -35,6 +35,8 @@ class WeightReader {
   // stored. A checkpoint is saved with or without its family's prefix, as a whole.
   void ChoosePrefix(std::string_view probe, std::span<const std::string_view> candidates);
 
+  const std::string& prefix() const { return prefix_; }
+
   // Whether the checkpoint stores it, under the prefix.
   bool Has(std::string_view name) const { return Find(prefix_ + std::string(name)) != nullptr; }
 

@@ -35,11 +35,6 @@ int64_t Sequences(const EncodeRequest& request) {
   return std::max<int64_t>(1, static_cast<int64_t>(lengths.size()));
 }
 
-int64_t Dimensions(const EncodeRequest& request, const ModelInfo& info) {
-  if (request.dimensions > 0) return request.dimensions;
-  return encoder::WidthOf(info, encoder::OutputOf(request, info));
-}
-
 // What the answer's SparseRows may take beside the rows with their zeros, which they replace.
 int64_t SparseBytes(EncodeOutput output, int64_t row_bytes) {
   constexpr int64_t kIndexAndValue = 2;  // of a float's size each
@@ -130,7 +125,8 @@ Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int
   const attention::Count rows = spans > 0                         ? spans
                                 : encoder::PerToken(info, output) ? tokens
                                                                   : Sequences(request);
-  const int64_t row_bytes = Dimensions(request, info) * static_cast<int64_t>(sizeof(float));
+  const int64_t row_bytes =
+      encoder::DimensionsOf(request, info) * static_cast<int64_t>(sizeof(float));
   attention::Count row = row_bytes;
   row += SparseBytes(output, row_bytes);
   if (AsksForCosine(request)) row += row_bytes;  // one more is kept, to be compared
@@ -174,7 +170,8 @@ absl::Status StageEncode(HostPool& pool, Job* job) {
   item.token_labels = info.token_labels;
   item.pooling = request.pooling.value_or(info.pooling);
   item.normalize = request.normalize.value_or(info.normalize);
-  item.dimensions = Dimensions(request, info);
+  item.dimensions = encoder::DimensionsOf(request, info);
+  item.cut_last = request.dimensions == 0;
   CountSequences(&work);
   work.pooled = PooledRows(work);
   item.spans = work.pooled;

@@ -60,12 +60,18 @@ absl::Status ConvertRequest(wire::EncodeRequest from, RequestRegions& regions, E
   }
   if (absl::Status s = ConvertOutput(from.output, &out->output); !s.ok()) return s;
   if (absl::Status s = ConvertPooling(from.pooling, &out->pooling); !s.ok()) return s;
+  if (from.truncation_side != v1::TRUNCATION_SIDE_DEFAULT) {
+    absl::Status s = ConvertEnum(kTruncationSides, from.truncation_side, "truncation_side",
+                                 &out->truncation_side.emplace());
+    if (!s.ok()) return s;
+  }
   if (absl::Status s = ConvertPriority(from.priority, &out->call); !s.ok()) return s;
   if (absl::Status s = ConvertSpans(from.spans, &out->spans); !s.ok()) return s;
   if (from.prompt_name.has_value()) out->prompt_name.emplace(*from.prompt_name);
   out->model = from.model;
   out->normalize = from.normalize;
   out->dimensions = from.dimensions;
+  out->max_tokens = from.max_tokens;
   out->truncate = from.truncate.value_or(out->truncate);
   out->check_finite = from.check_finite.value_or(out->check_finite);
   return absl::OkStatus();

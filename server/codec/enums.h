@@ -97,6 +97,13 @@ inline constexpr EnumRow<v1::Pooling, Pooling> kPoolings[] = {
     {v1::LAST_TOKEN, Pooling::kLastToken},
     {v1::MAXIMUM, Pooling::kMaximum},
     {v1::WEIGHTED_MEAN, Pooling::kWeightedMean},
+    {v1::MEAN_SQRT_LENGTH, Pooling::kMeanSqrtLength},
+    {v1::SEVERAL, Pooling::kSeveral},
+};
+
+inline constexpr EnumRow<v1::TruncationSide, Side> kTruncationSides[] = {
+    {v1::LEFT, Side::kLeft},
+    {v1::RIGHT, Side::kRight},
 };
 
 // The engine's value for a number on the wire; nullopt for zero and for numbers outside the table.

@@ -198,6 +198,8 @@ struct EncodeRequest {
   std::optional<bool> check_finite;
   std::optional<Spans> spans;
   std::optional<Text> prompt_name;
+  int32_t truncation_side = 0;
+  int32_t max_tokens = 0;
 
   using Fields = FieldList<
       Field<"request_id", 1, &EncodeRequest::request_id>, Field<"model", 2, &EncodeRequest::model>,
@@ -211,7 +213,9 @@ struct EncodeRequest {
       Field<"priority", 16, &EncodeRequest::priority>,
       Field<"check_finite", 17, &EncodeRequest::check_finite>,
       Field<"spans", 18, &EncodeRequest::spans>,
-      Field<"prompt_name", 19, &EncodeRequest::prompt_name>>;
+      Field<"prompt_name", 19, &EncodeRequest::prompt_name>,
+      Field<"truncation_side", 20, &EncodeRequest::truncation_side>,
+      Field<"max_tokens", 21, &EncodeRequest::max_tokens>>;
 };
 
 }  // namespace castor::server::wire

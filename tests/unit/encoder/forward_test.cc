@@ -205,6 +205,12 @@ std::vector<float> ReadOutTwin(const Work& work, const std::vector<float>& rows)
             break;
           case Pooling::kWeightedMean:
             pooled[d] += row[d] * (t - begin + 1) / (n * (n + 1) / 2);
+            break;
+          case Pooling::kMeanSqrtLength:
+            pooled[d] += row[d] / std::sqrt(n);
+            break;
+          case Pooling::kSeveral:
+            break;
         }
       }
     }

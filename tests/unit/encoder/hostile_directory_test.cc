@@ -26,6 +26,7 @@ using Weights = std::map<std::string, RawTensor>;
 
 std::string WithTokenizer(const std::function<void(json&)>& edit) {
   TinyModel files;
+  WriteFile(files / "tokenizer_config.json", R"({"tokenizer_class": "PreTrainedTokenizerFast"})");
   files.EditJson("tokenizer.json", edit);
   const std::string error = ErrorOf(files);
   EXPECT_THAT(error, Not(HasSubstr("\n")));
@@ -165,14 +166,21 @@ TEST(HostileDirectoryTest, EveryIdOfTheTokenizerMustBeInTheEmbeddings) {
   EXPECT_THAT(WithTokenizer(Processor({"[CLS]:0", "A:0"}, {"A:0", "B:1"}, {60000})),
               refused(60000));
   EXPECT_THAT(WithTokenizer(Processor({"A:0"}, {"A:0", "[CLS]:0", "B:1"}, {2, 25})), refused(25));
-  // An added token outside the vocabulary gets the next id.
-  EXPECT_THAT(WithTokenizer([](json& tokenizer) {
-                json added = tokenizer["added_tokens"][0];
-                added["id"] = 25;
-                added["content"] = "[NEW]";
-                tokenizer["added_tokens"].push_back(added);
-              }),
-              refused(25));
+  // An added token outside the vocabulary gets the next id. A special one is not met in texts.
+  for (const bool special : {false, true}) {
+    const std::string error = WithTokenizer([&](json& tokenizer) {
+      json added = tokenizer["added_tokens"][0];
+      added["id"] = 25;
+      added["content"] = "[NEW]";
+      added["special"] = special;
+      tokenizer["added_tokens"].push_back(added);
+    });
+    if (special) {
+      EXPECT_EQ(error, "");
+    } else {
+      EXPECT_THAT(error, refused(25));
+    }
+  }
   EXPECT_THAT(
       WithTokenizer([](json& tokenizer) { tokenizer["model"]["vocab"]["zz"] = 4294967295; }),
       refused(4294967295));

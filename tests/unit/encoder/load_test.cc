@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <tuple>
 
 #include "engine/encoder/linear.h"
 #include "tests/unit/encoder/model_files.h"
@@ -136,7 +137,7 @@ TEST(LoadTest, NamesTheKeyOfTheConfig) {
       {"position_embedding_type", "relative_key", "\"absolute\" is"},
       {"is_decoder", true, "only encoders"},
       {"add_cross_attention", true, "only encoders"},
-      {"is_decoder", "no", "true or false"},
+      {"is_decoder", "no", "only encoders"},
       {"hidden_size", 0, "must be an integer"},
       {"hidden_size", -24, "must be an integer"},
       {"hidden_size", 24.0, "must be an integer"},
@@ -184,7 +185,7 @@ TEST(LoadTest, RefusesModulesItDoesNotKnow) {
     return ErrorOf(files);
   };
   const auto module = [](const std::string& type, const std::string& path) {
-    return json{{"type", "sentence_transformers.models." + type}, {"path", path}};
+    return json{{"name", "last"}, {"type", "sentence_transformers.models." + type}, {"path", path}};
   };
   EXPECT_THAT(with([&](json& list) { list.push_back(module("CNN", "2_CNN")); }),
               AllOf(HasSubstr("modules.json"), HasSubstr("\"CNN\", 2_CNN")));
@@ -198,38 +199,47 @@ TEST(LoadTest, RefusesModulesItDoesNotKnow) {
   EXPECT_EQ(with([&](json& list) { list.push_back(module("Normalize", "2_Normalize")); }), "");
 }
 
-TEST(LoadTest, ReadsAndRefusesPoolings) {
-  const auto with = [](const std::function<void(json&)>& edit) {
+TEST(LoadTest, ReadsPoolingsOfOldAndNewFiles) {
+  const auto with = [](const json& config) {
     TinyModel files;
-    files.EditJson("1_Pooling/config.json", edit);
+    WriteFile(files / "1_Pooling/config.json", config.dump());
     return files.Load();
   };
-  const std::vector<std::pair<const char*, Pooling>> modes = {
-      {"pooling_mode_mean_tokens", Pooling::kMean},
-      {"pooling_mode_cls_token", Pooling::kCls},
-      {"pooling_mode_lasttoken", Pooling::kLastToken},
-      {"pooling_mode_max_tokens", Pooling::kMaximum},
-      {"pooling_mode_weightedmean_tokens", Pooling::kWeightedMean},
+  const std::vector<std::tuple<const char*, const char*, Pooling>> modes = {
+      {"pooling_mode_mean_tokens", "mean", Pooling::kMean},
+      {"pooling_mode_cls_token", "cls", Pooling::kCls},
+      {"pooling_mode_lasttoken", "lasttoken", Pooling::kLastToken},
+      {"pooling_mode_max_tokens", "max", Pooling::kMaximum},
+      {"pooling_mode_weightedmean_tokens", "weightedmean", Pooling::kWeightedMean},
+      {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", Pooling::kMeanSqrtLength},
   };
-  for (const auto& [mode, pooling] : modes) {
-    const auto model = with([&, mode = mode](json& config) {
-      config["pooling_mode_cls_token"] = false;
-      config[mode] = true;
-    });
-    ASSERT_TRUE(model.ok()) << mode << ": " << model.status();
-    EXPECT_EQ((*model)->info().pooling, pooling) << mode;
+  for (const auto& [flag, mode, pooling] : modes) {
+    const auto old = with({{"word_embedding_dimension", kHidden}, {flag, true}});
+    const auto now = with({{"embedding_dimension", kHidden}, {"pooling_mode", mode}});
+    // The mode counts, whatever the flags say.
+    const auto both = with({{"embedding_dimension", kHidden},
+                            {"pooling_mode", {mode}},
+                            {"pooling_mode_cls_token", true}});
+    for (const auto& model : {old, now, both}) {
+      ASSERT_TRUE(model.ok()) << mode << ": " << model.status();
+      EXPECT_EQ((*model)->info().pooling, pooling) << mode;
+    }
   }
-  const auto none = with([](json& config) { config["pooling_mode_cls_token"] = false; });
-  EXPECT_THAT(std::string(none.status().message()), HasSubstr("pooling_mode_mean_tokens"));
-  for (const char* mode :
-       {"pooling_mode_max_tokens", "pooling_mode_lasttoken", "pooling_mode_mean_sqrt_len_tokens",
-        "pooling_mode_mean_tokens", "pooling_mode_weightedmean_tokens"}) {
-    const auto bad = with([&](json& config) { config[mode] = true; });
+  const auto none = with({{"word_embedding_dimension", 7}, {"pooling_mode_cls_token", false}});
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ((*none)->info().pooling, Pooling::kMean);
+  const auto several =
+      with({{"embedding_dimension", kHidden}, {"pooling_mode", {"max", "cls", "max"}}});
+  ASSERT_TRUE(several.ok()) << several.status();
+  EXPECT_EQ((*several)->info().pooling, Pooling::kSeveral);
+  EXPECT_EQ((*several)->info().pooled_size, 3 * kHidden);
+  for (const json& mode : {json("median"), json(json::array()), json({"mean", 5}), json(nullptr)}) {
+    const auto bad = with({{"embedding_dimension", kHidden}, {"pooling_mode", mode}});
     EXPECT_THAT(std::string(bad.status().message()),
-                AllOf(HasSubstr("1_Pooling/config.json"), HasSubstr(mode)));
+                HasSubstr("1_Pooling/config.json: pooling_mode"));
   }
-  const auto size = with([](json& config) { config["word_embedding_dimension"] = 25; });
-  EXPECT_THAT(std::string(size.status().message()), HasSubstr("word_embedding_dimension"));
+  EXPECT_THAT(std::string(with({{"pooling_mode", "mean"}}).status().message()),
+              HasSubstr("embedding_dimension"));
 }
 
 TEST(LoadTest, WorksWithoutSentenceTransformersFiles) {
@@ -264,8 +274,6 @@ TEST(LoadTest, RefusesSettingsThatWouldChangeTheText) {
     WriteFile(files / name, text);
     return ErrorOf(files);
   };
-  EXPECT_THAT(with("sentence_bert_config.json", R"({"do_lower_case": true})"),
-              HasSubstr("do_lower_case"));
   EXPECT_THAT(with("sentence_bert_config.json", R"({"max_seq_length": 3})"),
               HasSubstr("no room for text"));
   const auto prompts = [&](const std::string& text) {
@@ -274,7 +282,10 @@ TEST(LoadTest, RefusesSettingsThatWouldChangeTheText) {
   EXPECT_EQ(prompts(R"({"prompts": {"query": "the ", "none": ""}, "default_prompt_name": "none"})"),
             "");
   EXPECT_EQ(prompts(R"({"prompts": {}, "default_prompt_name": null})"), "");
-  EXPECT_THAT(prompts(R"({"default_prompt_name": "query"})"), HasSubstr("default_prompt_name"));
+  // "query" and "document" are always there.
+  EXPECT_EQ(prompts(R"({"default_prompt_name": "query"})"), "");
+  EXPECT_EQ(prompts(R"({"prompts": {"query": null}})"), "");
+  EXPECT_THAT(prompts(R"({"default_prompt_name": "other"})"), HasSubstr("default_prompt_name"));
   EXPECT_THAT(prompts(R"({"prompts": ["query"]})"), HasSubstr("prompts: must be an object"));
   EXPECT_THAT(prompts(R"({"prompts": {"query": 7}})"),
               HasSubstr("prompts.query: must be a string"));

@@ -48,6 +48,8 @@ std::vector<double> PooledRow(const std::vector<float>& rows, const RowRange& ra
       switch (item.pooling) {
         case Pooling::kMean:
         case Pooling::kWeightedMean:
+        case Pooling::kMeanSqrtLength:
+        case Pooling::kSeveral:
           row[d] += weight * at(t, d);
           break;
         case Pooling::kMaximum:
@@ -67,6 +69,7 @@ std::vector<double> PooledRow(const std::vector<float>& rows, const RowRange& ra
     if (item.pooling == Pooling::kMean || item.pooling == Pooling::kWeightedMean) {
       x = weights > 0 ? x / weights : 0;
     }
+    if (item.pooling == Pooling::kMeanSqrtLength) x = weights > 0 ? x / std::sqrt(weights) : 0;
     norm += x * x;
   }
   if (item.normalize && norm > 0) {

@@ -154,6 +154,8 @@ std::string Describe(const EncodeRequest& request) {
   out.Field("kernel", request.kernel)
       .Field("output", request.output)
       .Field("pooling", request.pooling)
+      .Field("truncation_side", request.truncation_side)
+      .Field("max_tokens", request.max_tokens)
       .Field("normalize", request.normalize)
       .Field("dimensions", request.dimensions)
       .Field("truncate", request.truncate)

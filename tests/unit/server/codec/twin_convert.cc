@@ -355,9 +355,28 @@ absl::StatusOr<Encode> ToEngine(const v1::EncodeRequest& message) {
     case v1::WEIGHTED_MEAN:
       out.pooling = Pooling::kWeightedMean;
       break;
+    case v1::MEAN_SQRT_LENGTH:
+      out.pooling = Pooling::kMeanSqrtLength;
+      break;
+    case v1::SEVERAL:
+      out.pooling = Pooling::kSeveral;
+      break;
     default:
       return InvalidField("pooling", "no such pooling");
   }
+  switch (message.truncation_side()) {
+    case v1::TRUNCATION_SIDE_DEFAULT:
+      break;
+    case v1::LEFT:
+      out.truncation_side = Side::kLeft;
+      break;
+    case v1::RIGHT:
+      out.truncation_side = Side::kRight;
+      break;
+    default:
+      return InvalidField("truncation_side", "no such side");
+  }
+  out.max_tokens = message.max_tokens();
   status = ToEngine(message.priority(), &out.call);
   if (!status.ok()) return status;
   if (message.has_spans()) {
