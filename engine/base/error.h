@@ -17,7 +17,7 @@ namespace castor {
 enum class Reason {
   kInvalidField,        // INVALID_ARGUMENT: a field out of range, or fields that disagree
   kMalformedMessage,    // INVALID_ARGUMENT: bytes that are not protobuf
-  kNonFiniteInput,      // INVALID_ARGUMENT: NaN or Inf where they are refused
+  kNonFiniteInput,      // INVALID_ARGUMENT: NaN or Inf where they are refused, or can only lead there
   kModelNotFound,       // NOT_FOUND
   kRegionNotFound,      // NOT_FOUND: no shared-memory region of that name is registered
   kKernelNotAvailable,  // FAILED_PRECONDITION: this model or device cannot run that kernel

@@ -1,12 +1,14 @@
 #include "engine/jobs/job.h"
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "absl/strings/cord.h"
 #include "engine/base/clock.h"
+#include "engine/base/error.h"
 #include "engine/jobs/batch_key.h"
 
 namespace castor {
@@ -36,7 +38,7 @@ ExecutionReport MakeReport(const Job& job, const Kernel& kernel) {
   return report;
 }
 
-AttentionResult TakeResult(const Job& job, AttentionWork& work) {
+absl::StatusOr<AttentionResult> TakeResult(const Job& job, AttentionWork& work) {
   AttentionResult result;
   result.output.dtype = work.resolved.spec.dtype;
   result.output.shape = std::move(work.resolved.output_shape);
@@ -64,14 +66,29 @@ SparseRows WithoutZeros(std::span<const float> values, int64_t width) {
   return sparse;
 }
 
-EncodeResult TakeResult(const Job& job, EncodeWork& work) {
+// SparseRows hold what is above zero, and NaN is not. The row is of one sequence of this request:
+// others in the batch are not concerned.
+absl::Status NotFinite(const encoder::BatchItem& item, size_t row) {
+  const std::string problem =
+      "weights of row " + std::to_string(row) + " come out as NaN or Inf, which SPARSE cannot hold";
+  if (item.embeddings == nullptr) return MakeError(Reason::kInternal, problem);
+  return InvalidField(Reason::kNonFiniteInput, "embeddings.values", problem);
+}
+
+absl::StatusOr<EncodeResult> TakeResult(const Job& job, EncodeWork& work) {
   const encoder::BatchItem& item = work.item;
   EncodeResult result;
   result.model = work.model->info.name;
   result.output.dtype = DType::kFloat32;
   if (item.output_kind == EncodeOutput::kSparse) {
     const auto elements = static_cast<size_t>(item.output_rows() * item.dimensions);
-    result.sparse = WithoutZeros({work.output.as<float>(), elements}, item.dimensions);
+    const std::span<const float> rows(work.output.as<float>(), elements);
+    const auto wrong = std::find_if_not(rows.begin(), rows.end(),
+                                        [](float weight) { return std::isfinite(weight); });
+    if (wrong != rows.end()) {
+      return NotFinite(item, static_cast<size_t>((wrong - rows.begin()) / item.dimensions));
+    }
+    result.sparse = WithoutZeros(rows, item.dimensions);
     work.output = HostBuffer();
   } else {
     result.output.shape = {item.output_rows(), item.dimensions};
@@ -118,8 +135,13 @@ void DeliverAs(Answer answer) {
   // from `done`.
   auto share = std::make_shared<Reservation>(std::move(answer.job->reservation));
   answer.job.reset();
-  share->KeepOnly(SizeOfAnswer(result));
-  result.output.share = std::move(share);
+  if (!result.ok()) {
+    share.reset();
+    std::move(done)(result.status());
+    return;
+  }
+  share->KeepOnly(SizeOfAnswer(*result));
+  result->output.share = std::move(share);
   std::move(done)(std::move(result));
 }
 

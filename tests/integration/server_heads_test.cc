@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -180,6 +181,36 @@ TEST_F(ServerHeadsTest, SparseRowsHaveNoZeros) {
   }
   EXPECT_EQ(at, sparse.indices_size());
   EXPECT_EQ(Describe("splade_bert").outputs(0), v1::SPARSE);
+}
+
+// What is above zero can be told of a number only. Embeddings near float32's end overflow on the
+// way.
+TEST_F(ServerHeadsTest, SparseRowsHoldNumbersOrAreRefused) {
+  const int64_t hidden = Describe("splade_bert").hidden_size();
+  v1::EncodeRequest request;
+  request.set_model("splade_bert");
+  request.set_check_finite(false);
+  v1::EmbeddingBatch& embeddings = *request.mutable_embeddings();
+  for (const int64_t length : {3, 2}) embeddings.add_lengths(length);
+  embeddings.mutable_values()->set_dtype(v1::FLOAT32);
+  for (const int64_t size : {int64_t{5}, hidden}) embeddings.mutable_values()->add_shape(size);
+  std::vector<float> values(static_cast<size_t>(5 * hidden), 0.1F);
+  const auto with_last = [&](float value) {
+    std::fill(values.end() - hidden, values.end(), value);
+    request.mutable_embeddings()->mutable_values()->set_raw(values.data(),
+                                                            values.size() * sizeof(float));
+    return request;
+  };
+  EXPECT_EQ(Ask(with_last(0.1F)).sparse().lengths_size(), 2);
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInf, -kInf, 3e38F}) {
+    const std::string refusal = Refusal(with_last(bad));
+    EXPECT_EQ(refusal.find("INVALID_ARGUMENT NON_FINITE_INPUT embeddings.values"), 0U) << refusal;
+    EXPECT_NE(refusal.find("row 1"), std::string::npos) << refusal;
+    request.set_output(v1::POOLED);  // which can hold them
+    EXPECT_TRUE(Ask(request).has_output());
+    request.set_output(v1::SPARSE);
+  }
 }
 
 TEST_F(ServerHeadsTest, CastEncodersClassifyWithTheirOwnKernel) {
