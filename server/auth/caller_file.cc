@@ -19,6 +19,10 @@ namespace {
 constexpr size_t kMaxSanBytes = 256;
 constexpr char kTenantSection[] = "tenant";
 constexpr char kCallerSection[] = "caller";
+constexpr char kEndSection[] = "end";
+
+// No caller's quota is none at all: that is what removing its entry is for.
+constexpr OptionBounds kQuotaBounds{1, kTenantQuotaBounds.high};
 
 absl::Status Bad(const toml::source_region& where, const std::string& what) {
   return absl::InvalidArgumentError("line " + std::to_string(where.begin.line) + ": " + what);
@@ -86,21 +90,27 @@ class Section {
 
 void ReadAllow(Section& section, Credential& credential) {
   const toml::node* const node = section.Node("allow");
-  if (node == nullptr) return;
-  credential.every_method = false;
+  if (node == nullptr) {
+    return section.FailAt("allow", "caller '" + credential.name +
+                                       "' needs 'allow': what it may call, or [\"*\"] for every "
+                                       "method");
+  }
   const toml::array* const array = node->as_array();
   if (array == nullptr) return section.Fail(*node, "'allow' must be an array of strings");
   for (const toml::node& element : *array) {
     const auto* const text = element.as_string();
     if (text == nullptr) return section.Fail(element, "'allow' holds something that is no string");
     const std::string& name = text->get();
-    if (name == kMetricsPermission) {
+    if (name == kEveryMethod) {
+      credential.every_method = true;
+    } else if (name == kMetricsPermission) {
       credential.metrics = true;
     } else if (IsCallable(name)) {
       credential.allow.push_back(name);
     } else {
-      section.Fail(element, "'allow' names '" + name +
-                                "', which is no service, no SERVICE/METHOD, and not 'metrics'");
+      section.Fail(element,
+                   "'allow' names '" + name +
+                       "', which is no service, no SERVICE/METHOD, and neither '*' nor 'metrics'");
     }
   }
 }
@@ -109,7 +119,12 @@ void ReadAllow(Section& section, Credential& credential) {
 void ReadExpires(Section& section, Credential& credential) {
   using std::chrono::days;
   const toml::node* const node = section.Node("expires");
-  if (node == nullptr) return;
+  if (node == nullptr) {
+    return section.FailAt("expires",
+                          "caller '" + credential.name + "' needs 'expires': a date, or \"never\"");
+  }
+  const auto* const text = node->as_string();
+  if (text != nullptr && text->get() == kNever) return;
   toml::date date{};
   std::chrono::nanoseconds time{0};
   if (const auto* only = node->as_date()) {
@@ -121,8 +136,8 @@ void ReadExpires(Section& section, Credential& credential) {
            std::chrono::seconds(value.time.second) - std::chrono::minutes(value.offset->minutes);
   } else {
     return section.Fail(*node,
-                        "'expires' must be a date, or a time with its offset, such as "
-                        "2027-05-01T00:00:00Z");
+                        "'expires' must be a date, a time with its offset, such as "
+                        "2027-05-01T00:00:00Z, or \"never\"");
   }
   const std::chrono::year_month_day day(std::chrono::year(date.year),
                                         std::chrono::month(date.month), std::chrono::day(date.day));
@@ -174,7 +189,7 @@ void ReadQuota(Section& section, const char* key, OptionBounds bounds, int64_t* 
   if (*value < bounds.low || *value > bounds.high) {
     return section.FailAt(key, std::string("'") + key + "' is out of range (" +
                                    std::to_string(bounds.low) + " to " +
-                                   std::to_string(bounds.high) + ")");
+                                   std::to_string(bounds.high) + "); without it there is no limit");
   }
   *quota = *value;
 }
@@ -186,7 +201,9 @@ void ReadBytes(Section& section, const char* key, OptionBounds bounds, int64_t* 
   const auto* const text = node->as_string();
   const std::optional<int64_t> bytes = text == nullptr ? std::nullopt : ParseBytes(text->get());
   if (!bytes || *bytes < bounds.low || *bytes > bounds.high) {
-    return section.Fail(*node, std::string("'") + key + "' must be a size such as \"256MiB\"");
+    return section.Fail(*node, std::string("'") + key +
+                                   "' must be a size such as \"256MiB\"; without it there is no "
+                                   "limit");
   }
   *quota = *bytes;
 }
@@ -204,9 +221,9 @@ absl::StatusOr<TenantTerms> ReadTerms(const toml::table& table, const std::strin
       section.Fail(*weight, "'weight' must be a number from 0.001 to 1000");
     }
   }
-  ReadQuota(section, "max_queued_requests", kTenantQuotaBounds, &terms.max_queued_requests);
-  ReadQuota(section, "max_queued_tokens", kTenantQuotaBounds, &terms.max_queued_tokens);
-  ReadBytes(section, "max_queued_bytes", kTenantQuotaBounds, &terms.max_queued_bytes);
+  ReadQuota(section, "max_queued_requests", kQuotaBounds, &terms.max_queued_requests);
+  ReadQuota(section, "max_queued_tokens", kQuotaBounds, &terms.max_queued_tokens);
+  ReadBytes(section, "max_queued_bytes", kQuotaBounds, &terms.max_queued_bytes);
   if (absl::Status read = section.Finish(); !read.ok()) return read;
   return terms;
 }
@@ -245,11 +262,27 @@ absl::StatusOr<CallerTable> ReadFile(const toml::table& file) {
     if (absl::Status read = ReadTenants(*node, callers); !read.ok()) return read;
   }
   for (const auto& [key, node] : file) {
-    if (key.str() != kCallerSection && key.str() != kTenantSection) {
+    const toml::table* const table = node.as_table();
+    const bool ends = key.str() == kEndSection && table != nullptr && table->empty();
+    if (!ends && key.str() != kCallerSection && key.str() != kTenantSection) {
       return Bad(node.source(), "unknown key '" + std::string(key.str()) + "'");
     }
   }
   return callers;
+}
+
+std::string_view WithoutSpaceAtEnd(std::string_view text) {
+  return text.substr(0, text.find_last_not_of(" \t\r\n") + 1);  // npos + 1 is 0
+}
+
+// What is before the line that ends the file, if there is one. As TOML has a section only once, no
+// part of a file that ends so ends so.
+std::optional<std::string_view> BeforeEnd(std::string_view text) {
+  text = WithoutSpaceAtEnd(text);
+  if (!text.ends_with(kEndOfCallers)) return std::nullopt;
+  text.remove_suffix(kEndOfCallers.size());
+  if (!text.empty() && text.back() != '\n') return std::nullopt;
+  return text;
 }
 
 // The text with '?' for whatever is not ASCII in comments; elsewhere that is an error. Nothing in
@@ -283,10 +316,29 @@ absl::StatusOr<CallerTable> ParseCallers(std::string_view text) {
   const absl::StatusOr<std::string> ascii = InAscii(text);
   if (!ascii.ok()) return ascii.status();
   try {
-    return ReadFile(toml::parse(*ascii));
+    const toml::table file = toml::parse(*ascii);
+    if (!BeforeEnd(*ascii)) {
+      return absl::InvalidArgumentError(
+          "its last line is not [end], so some of it may be missing. If it is whole, add that "
+          "line; each [[caller]] also needs 'allow', [\"*\"] for every method, and 'expires', "
+          "\"never\" or a date");
+    }
+    return ReadFile(file);
   } catch (const toml::parse_error& error) {
     return Bad(error.source(), std::string(error.description()));
   }
+}
+
+absl::StatusOr<std::string> AddCaller(std::string_view file, std::string_view entry) {
+  std::string_view others;
+  if (!file.empty()) {
+    if (const auto callers = ParseCallers(file); !callers.ok()) return callers.status();
+    others = WithoutSpaceAtEnd(*BeforeEnd(file));
+  }
+  std::string text(others);
+  text.append(others.empty() ? "" : "\n\n").append(entry).append("\n[end]\n");
+  if (const auto callers = ParseCallers(text); !callers.ok()) return callers.status();
+  return text;
 }
 
 absl::StatusOr<std::unique_ptr<LiveCallers>> OpenCallers(const std::string& path) {

@@ -4,8 +4,8 @@
 //   name = "search"                  # also the tenant's name
 //   sha256 = "5e88..."               # of its token; or, of its certificate:
 //   # san = "spiffe://example/search"  a subject alternative name, URI or DNS
-//   allow = ["castor.v1.EncoderService", "castor.v1.AttentionService/Attend"]   # default: all
-//   expires = 2027-05-01T00:00:00Z   # default: never
+//   allow = ["castor.v1.EncoderService", "castor.v1.AttentionService/Attend"]   # or ["*"]: all
+//   expires = 2027-05-01T00:00:00Z   # or "never"
 //
 //   [tenant.search]                  # optional, and so is each of:
 //   weight = 2
@@ -13,7 +13,11 @@
 //   max_queued_tokens = 200000
 //   max_queued_bytes = "256MiB"
 //
-// A name may have several callers: a new token beside the old one, until nobody uses that.
+//   [end]                            # the last line
+//
+// A name may have several callers: a new token beside the old one, until nobody uses that. Nobody
+// gets more from a file of which a part is missing: one that is cut short has no last line, and an
+// entry that has lost its `allow` or `expires` is refused.
 #pragma once
 
 #include <memory>
@@ -26,12 +30,19 @@
 
 namespace castor::server {
 
-// What `allow` says for reading /metrics. No default includes it.
+inline constexpr std::string_view kEndOfCallers = "[end]";
+inline constexpr std::string_view kNever = "never";  // `expires`
+// What `allow` may say beside services and methods: all of them; reading /metrics, which the first
+// does not include.
+inline constexpr std::string_view kEveryMethod = "*";
 inline constexpr std::string_view kMetricsPermission = "metrics";
 
 // INVALID_ARGUMENT says what is wrong and in which line. Unknown keys, names that no service or
 // method has, credentials that are given twice and a file without callers are wrong.
 absl::StatusOr<CallerTable> ParseCallers(std::string_view text);
+
+// The file with one more `entry`, a [[caller]]; `file` may be empty. Errors as ParseCallers'.
+absl::StatusOr<std::string> AddCaller(std::string_view file, std::string_view entry);
 
 using LiveCallers = LiveFiles<CallerTable>;
 absl::StatusOr<std::unique_ptr<LiveCallers>> OpenCallers(const std::string& path);

@@ -19,7 +19,7 @@ namespace castor::server {
 // One way in: a token or a name in a certificate, and whose it is.
 struct Credential {
   std::string name{};                // the caller's, and its tenant's
-  bool every_method = true;          // or only those in
+  bool every_method = false;         // or only those in
   std::vector<std::string> allow{};  // "package.Service" and "package.Service/Method"
   bool metrics = false;              // may read /metrics
   std::optional<std::chrono::system_clock::time_point> expires{};

@@ -64,16 +64,17 @@ void Write(const std::string& path, const std::string& text) { std::ofstream(pat
 
 // Callers with tokens that nobody has, and one of each kind that the bench plays.
 std::string Callers() {
+  const std::string kAnything = "allow = [\"*\"]\nexpires = \"never\"\n";
   std::string text;
   for (int i = 0; i < kCallers; ++i) {
     const std::string name = "caller-" + std::to_string(i);
     text += "[[caller]]\nname = \"" + name + "\"\nsha256 = \"" +
-            server::ToHex(server::DigestOf(name)) + "\"\n";
+            server::ToHex(server::DigestOf(name)) + "\"\n" + kAnything;
   }
   text += "[[caller]]\nname = \"token\"\nsha256 = \"" + server::ToHex(server::DigestOf(kToken)) +
           "\"\nallow = [\"castor.v1.EncoderService\", \"castor.v1.ServerService\"]\n" +
           "expires = 2199-01-01\n";
-  return text + "[[caller]]\nname = \"certificate\"\nsan = \"" + kUri + "\"\n";
+  return text + "[[caller]]\nname = \"certificate\"\nsan = \"" + kUri + "\"\n" + kAnything + "[end]\n";
 }
 
 // Calls until there are `calls` times; prints their quantiles.

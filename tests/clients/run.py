@@ -22,7 +22,7 @@ import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "hostile"))
-from authority import Authority, caller_entry  # noqa: E402
+from authority import Authority, caller_entry, callers_file  # noqa: E402
 import wire  # noqa: E402
 
 ATTEND = "/castor.v1.AttentionService/Attend"
@@ -56,9 +56,10 @@ class Papers:
                            "stranger": other.issue("stranger", "DNS:client.example")}
         self.callers = os.path.join(folder, "callers.toml")
         with open(self.callers, "w") as file:
-            file.write(caller_entry("right", TOKEN) +
-                       caller_entry("right", OLD_TOKEN, "expires = 2020-01-01") +
-                       caller_entry("idle", "castor_idle", 'allow = ["castor.v1.ModelService"]'))
+            file.write(callers_file(
+                caller_entry("right", TOKEN),
+                caller_entry("right", OLD_TOKEN, expires="2020-01-01"),
+                caller_entry("idle", "castor_idle", allow='["castor.v1.ModelService"]')))
 
     def arguments(self, kind: str) -> list:
         arguments = []

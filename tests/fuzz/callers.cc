@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <string_view>
 
 #include "castor/v1/server.pb.h"
@@ -25,7 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace castor;
   static const auto* const linked = v1::ServerInfo::descriptor();  // its file has a service
   Require(linked != nullptr);
-  const auto callers = server::ParseCallers({reinterpret_cast<const char*>(data), size});
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto callers = server::ParseCallers(text);
   if (!callers.ok()) {
     Require(!callers.status().message().empty());
     return 0;
@@ -39,6 +41,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Require(Within(terms.max_queued_requests, kTenantQuotaBounds));
     Require(Within(terms.max_queued_tokens, kTenantQuotaBounds));
     Require(Within(terms.max_queued_bytes, kTenantQuotaBounds));
+  }
+  // Cut anywhere, it is refused: at its end, and at a place that depends on the text.
+  const size_t end = text.rfind(server::kEndOfCallers) + server::kEndOfCallers.size();
+  for (const size_t cut : {end - 1, std::hash<std::string_view>()(text) % end}) {
+    Require(!server::ParseCallers(text.substr(0, cut)).ok());
   }
   return 0;
 }

@@ -85,15 +85,17 @@ int main(int argc, char** argv) {
   }
   const std::string digest(64, 'a');
   const std::string token = "[[caller]]\nname = \"search\"\nsha256 = \"" + digest + "\"\n";
-  Write("callers", "token", token);
+  const std::string anything = "allow = [\"*\"]\nexpires = \"never\"\n";
+  Write("callers", "token", token + anything + "[end]\n");
+  Write("callers", "no-end", token + anything);
   Write("callers", "all",
         token +
             "allow = [\"castor.v1.ServerService\", \"metrics\"]\nexpires = 2027-05-01T00:00:00Z\n"
             "[[caller]]\nname = \"batch\"\nsan = \"spiffe://example/batch\"\n"
-            "expires = 2027-05-01\n[tenant.search]\nweight = 2.5\nmax_queued_requests = 100\n"
-            "max_queued_tokens = 1000\nmax_queued_bytes = \"256MiB\"\n");
-  Write("callers", "twice", token + token);
-  Write("callers", "unknown", token + "colour = 3\n");
+            "allow = [\"*\"]\nexpires = 2027-05-01\n[tenant.search]\nweight = 2.5\nmax_queued_requests = 100\n"
+            "max_queued_tokens = 1000\nmax_queued_bytes = \"256MiB\"\n[end]\n");
+  Write("callers", "twice", token + anything + token + anything + "[end]\n");
+  Write("callers", "unknown", token + anything + "colour = 3\n[end]\n");
   Write("callers", "no-caller", "[tenant.x]\nweight = 1\n");
   Write("callers", "deep", "a = " + std::string(300, '[') + std::string(300, ']'));
   return 0;

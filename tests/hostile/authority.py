@@ -36,10 +36,15 @@ class Authority:
         return tuple(os.path.join(self.folder, f"{name}.{kind}") for kind in ("pem", "key"))
 
 
-def caller_entry(name: str, token: str, more: str = "") -> str:
+def caller_entry(name: str, token: str, allow: str = '["*"]', expires: str = '"never"') -> str:
     """What `castor-server token` prints for a caller."""
     digest = hashlib.sha256(token.encode()).hexdigest()
-    return f'[[caller]]\nname = "{name}"\nsha256 = "{digest}"\n{more}\n'
+    return (f'[[caller]]\nname = "{name}"\nsha256 = "{digest}"\n'
+            f"allow = {allow}\nexpires = {expires}\n\n")
+
+
+def callers_file(*entries: str) -> str:
+    return "".join(entries) + "[end]\n"
 
 
 def client_context(ca: str) -> ssl.SSLContext:

@@ -26,7 +26,7 @@ import time
 import urllib.request
 
 from attacks import ATTACKS, HEAVY, Harm, answered
-from authority import Authority, caller_entry, client_context
+from authority import Authority, caller_entry, callers_file, client_context
 from peer import Peer
 from tls_attacks import TLS_ATTACKS
 
@@ -54,7 +54,7 @@ class Security:
         certificate, key = authority.issue("server")
         callers = os.path.join(folder, "callers.toml")
         with open(callers, "w") as file:
-            file.write(caller_entry("neighbour", TOKEN))
+            file.write(callers_file(caller_entry("neighbour", TOKEN)))
         self.arguments = ["--tls-certificate", certificate, "--tls-key", key,
                           "--auth-tokens", callers]
         self.context = client_context(authority.path)

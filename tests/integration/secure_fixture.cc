@@ -25,16 +25,29 @@ void ReplaceText(const std::string& path, const std::string& text) {
   std::filesystem::rename(WriteText(path + ".new", text), path);
 }
 
+namespace {
+
+std::string EntryOf(const std::string& name, const std::string& credential,
+                    const std::string& more) {
+  std::string entry = "[[caller]]\nname = \"" + name + "\"\n" + credential + "\n" + more + "\n";
+  if (more.find("allow =") == std::string::npos) entry += "allow = [\"*\"]\n";
+  if (more.find("expires =") == std::string::npos) entry += "expires = \"never\"\n";
+  return entry;
+}
+
+}  // namespace
+
 std::string CallerEntry(const std::string& name, const std::string& token,
                         const std::string& more) {
-  return "[[caller]]\nname = \"" + name + "\"\nsha256 = \"" +
-         server::ToHex(server::DigestOf(token)) + "\"\n" + more + "\n";
+  return EntryOf(name, "sha256 = \"" + server::ToHex(server::DigestOf(token)) + "\"", more);
 }
 
 std::string CertificateEntry(const std::string& name, const std::string& san,
                              const std::string& more) {
-  return "[[caller]]\nname = \"" + name + "\"\nsan = \"" + san + "\"\n" + more + "\n";
+  return EntryOf(name, "san = \"" + san + "\"", more);
 }
+
+std::string CallersFile(const std::string& entries) { return entries + "[end]\n"; }
 
 server::ServerOptions SecureServerTest::Watching() {
   server::ServerOptions options = TestOptionsWithMetrics();
@@ -62,7 +75,7 @@ server::ServerOptions SecureServerTest::WithCallers(const std::string& callers) 
 
 server::ServerOptions SecureServerTest::WithCallers(const std::string& callers,
                                                     server::ServerOptions options) {
-  options.access.callers = WriteText(folder_ / "callers.toml", callers);
+  options.access.callers = WriteText(folder_ / "callers.toml", CallersFile(callers));
   return options;
 }
 

@@ -20,11 +20,14 @@ std::string WriteText(const std::string& path, const std::string& text);
 // Puts a file in the place of another at once, by a rename.
 void ReplaceText(const std::string& path, const std::string& text);
 
-// What castor-server prints for a caller, with more lines such as "expires = ...".
+// A caller's entry, with more lines such as "expires = ..."; without them it may call every method
+// for ever.
 std::string CallerEntry(const std::string& name, const std::string& token,
                         const std::string& more = "");
 std::string CertificateEntry(const std::string& name, const std::string& san,
                              const std::string& more = "");
+// The file of callers with these entries.
+std::string CallersFile(const std::string& entries);
 
 class SecureServerTest : public ServerTest {
  protected:
@@ -34,9 +37,14 @@ class SecureServerTest : public ServerTest {
   server::ServerOptions WithTls();
   // The same, and clients need certificates of authority_.
   server::ServerOptions WithMutualTls();
-  // With this file of callers, over plaintext unless the options have TLS.
+  // With a file of these callers, over plaintext unless the options have TLS.
   server::ServerOptions WithCallers(const std::string& callers);
   server::ServerOptions WithCallers(const std::string& callers, server::ServerOptions options);
+
+  // Puts a file of these callers in its place.
+  void ReplaceCallers(const std::string& callers) {
+    ReplaceText(folder_ / "callers.toml", CallersFile(callers));
+  }
 
   // Starts it as main does: with the authorizer that the options ask for.
   void StartSecure(server::ServerOptions options);

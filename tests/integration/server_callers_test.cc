@@ -59,7 +59,6 @@ class ServerCallersTest : public SecureServerTest {
     Response response;
     return Outcome((stub.*method)(&context, request, &response));
   }
-  void Replace(const std::string& callers) { ReplaceText(folder_ / "callers.toml", callers); }
 };
 
 constexpr char kNobody[] = "UNAUTHENTICATED UNAUTHENTICATED";
@@ -136,11 +135,11 @@ TEST_F(ServerCallersTest, TokensRotateWithoutAGap) {
   const std::string young = CallerEntry("beaver", kOtherToken);
   StartSecure(WithCallers(old));
   EXPECT_EQ(WithToken(kOtherToken), kNobody);
-  Replace(old + young);
+  ReplaceCallers(old + young);
   ASSERT_TRUE(AwaitReloads("callers", "taken", 1));
   EXPECT_EQ(WithToken(kToken), "OK beaver");
   EXPECT_EQ(WithToken(kOtherToken), "OK beaver");
-  Replace(young);
+  ReplaceCallers(young);
   ASSERT_TRUE(AwaitReloads("callers", "taken", 2));
   EXPECT_EQ(WithToken(kToken), kNobody);  // on a connection that it was used on
   EXPECT_EQ(WithToken(kOtherToken), "OK beaver");
@@ -151,13 +150,16 @@ TEST_F(ServerCallersTest, AFileThatIsWrongChangesNothing) {
   const std::string good = CallerEntry("beaver", kToken);
   StartSecure(WithCallers(good));
   double refused = 0;
+  const std::string both = good + CallerEntry("otter", kOtherToken);
   for (const std::string& wrong :
-       {std::string(),
-        "[[caller]]\nname = \"otter\"\nsha256 = \"" + std::string(kOtherToken) + "\"\n",
-        good + good, good + "[tenant.otter]\nweight = 2\n", good.substr(0, good.size() / 2),
-        CallerEntry("otter", kOtherToken, "allow = [\"castor.v1.NoService\"]")}) {
+       {both, CallersFile(""), std::string(),
+        CallersFile("[[caller]]\nname = \"otter\"\nsha256 = \"" + std::string(kOtherToken) +
+                    "\"\n"),
+        CallersFile(good + good), CallersFile(good + "[tenant.otter]\nweight = 2\n"),
+        good.substr(0, good.size() / 2), both.substr(0, both.rfind("allow =")),
+        CallersFile(CallerEntry("otter", kOtherToken, "allow = [\"castor.v1.NoService\"]"))}) {
     SCOPED_TRACE(wrong);
-    Replace(wrong);
+    ReplaceText(folder_ / "callers.toml", wrong);
     ASSERT_TRUE(AwaitReloads("callers", "refused", ++refused));
     EXPECT_EQ(Standing("callers"), 1);
     EXPECT_EQ(WithToken(kToken), "OK beaver");
@@ -166,7 +168,7 @@ TEST_F(ServerCallersTest, AFileThatIsWrongChangesNothing) {
   std::filesystem::remove(folder_ / "callers.toml");
   ASSERT_TRUE(AwaitReloads("callers", "refused", ++refused));
   EXPECT_EQ(WithToken(kToken), "OK beaver");
-  Replace(CallerEntry("otter", kOtherToken));
+  ReplaceCallers(CallerEntry("otter", kOtherToken));
   ASSERT_TRUE(AwaitReloads("callers", "taken", 1));
   EXPECT_EQ(Standing("callers"), 0);
   EXPECT_EQ(WithToken(kOtherToken), "OK otter");
@@ -183,7 +185,7 @@ TEST_F(ServerCallersTest, TheEngineLearnsTheTenantsTerms) {
   EXPECT_EQ(tenants["beaver"].max_queued_requests, 10);
   EXPECT_EQ(tenants["beaver"].max_queued_tokens, 1000);
   EXPECT_EQ(tenants["beaver"].max_queued_bytes, 1 << 20);
-  Replace(callers + "[tenant.otter]\nweight = 4\n");
+  ReplaceCallers(callers + "[tenant.otter]\nweight = 4\n");
   ASSERT_TRUE(AwaitReloads("callers", "taken", 1));
   tenants = *engine_->tenants();
   ASSERT_EQ(tenants.size(), 1U);

@@ -75,7 +75,7 @@ class ServerRenewalTest : public SecureServerTest {
     ASSERT_TRUE(AwaitReloads("certificates", "taken", times));
   }
   void TakeCallers(const std::string& callers, double times) {
-    ReplaceText(folder_ / "callers.toml", callers);
+    ReplaceCallers(callers);
     ASSERT_TRUE(AwaitReloads("callers", "taken", times));
   }
   client::ClientOptions ClientOf(const std::string& token_file) {

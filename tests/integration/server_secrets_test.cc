@@ -37,9 +37,9 @@ TEST(ServerSecretsTest, NoTokenIsEverSaidAgain) {
   const TemporaryFolder folder;
   const std::string token = std::string("castor_") + kSecret;
   const std::string file = folder / "callers.toml";
-  WriteText(file, CallerEntry("beaver", token) +
-                      CallerEntry("mole", "mole" + token, "expires = 2020-01-01") +
-                      CallerEntry("hare", "hare" + token, "allow = [\"metrics\"]"));
+  WriteText(file, CallersFile(CallerEntry("beaver", token) +
+                              CallerEntry("mole", "mole" + token, "expires = 2020-01-01") +
+                              CallerEntry("hare", "hare" + token, "allow = [\"metrics\"]")));
   ServerProcess process({"--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--device",
                          "cpu", "--cpu-threads", "1", "--cost-model-budget", "0s", "--log-level",
                          "debug", "--auth-tokens", file, "--metrics-auth"});
@@ -73,11 +73,11 @@ TEST(ServerSecretsTest, NoTokenIsEverSaidAgain) {
   EXPECT_NE(page.find("castor_callers_refused_total"), std::string::npos) << page;
   said += page;
   // A file with the tokens themselves, where their digests should be.
-  ReplaceText(file, "[[caller]]\nname = \"beaver\"\nsha256 = \"" + token + "\"\n");
+  ReplaceText(file, CallersFile("[[caller]]\nname = \"beaver\"\nsha256 = \"" + token + "\"\n"));
   EXPECT_NE(process.AwaitLine("changed files are refused"), "");
-  ReplaceText(file, "[[caller]]\nname = \"beaver\"\nsha256 = " + token + "\n");
+  ReplaceText(file, CallersFile("[[caller]]\nname = \"beaver\"\nsha256 = " + token + "\n"));
   EXPECT_NE(process.AwaitLine("changed files are refused"), "");
-  ReplaceText(file, "[[caller]]\nname = \"beaver\"\ntoken = \"" + token + "\"\n");
+  ReplaceText(file, CallersFile("[[caller]]\nname = \"beaver\"\ntoken = \"" + token + "\"\n"));
   EXPECT_NE(process.AwaitLine("changed files are refused"), "");
   process.Signal(SIGTERM);
   EXPECT_EQ(process.Wait(), 0);

@@ -229,8 +229,7 @@ TEST_F(ServerScrapesTest, MetricsAreForWhoMayReadThem) {
   // Reading metrics is all that it may.
   EXPECT_EQ(Outcome(Attend(channel_, "Bearer castor_owl")), "PERMISSION_DENIED PERMISSION_DENIED");
   EXPECT_EQ(Outcome(Attend(channel_, "Bearer castor_beaver")), "OK");
-  ReplaceText(folder_ / "callers.toml",
-              CallerEntry("owl", "castor_barn_owl", "allow = [\"metrics\"]"));
+  ReplaceCallers(CallerEntry("owl", "castor_barn_owl", "allow = [\"metrics\"]"));
   EXPECT_TRUE(Await([&] { return Get(Bearer("castor_barn_owl")) == kOk; }));
   EXPECT_EQ(Get(Bearer("castor_owl")), kWho);
 }

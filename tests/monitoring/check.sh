@@ -23,8 +23,8 @@ trap clean_up EXIT
 scrape() {
   openssl req -x509 -newkey rsa:2048 -nodes -keyout "$work/key.pem" -out "$work/cert.pem" -days 30 \
     -subj /CN=localhost 2>/dev/null
-  # An entry of the file of callers; the token itself goes nowhere.
-  "$subject" token checker --token-file "$work/token" >"$work/callers.toml"
+  # A file of callers; nobody uses the token.
+  "$subject" token checker --token-file "$work/token" --add-to "$work/callers.toml"
   "$subject" --listen 127.0.0.1:0 --metrics-listen 127.0.0.1:0 --cost-model-budget 0 \
     --device cpu --model "tiny=$PWD/tests/golden/encoder/tiny_bert" --log-format json \
     --tls-certificate "$work/cert.pem" --tls-key "$work/key.pem" \

@@ -24,7 +24,7 @@ import time
 import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "hostile"))
-from authority import Authority, caller_entry  # noqa: E402
+from authority import Authority, caller_entry, callers_file  # noqa: E402
 
 # Until all clients have looked at a file that has changed: they do so once a second.
 CLIENTS_KNOW = 3
@@ -105,11 +105,11 @@ def rotate(server: Server, secrets: list, folder: str, every: float, load: subpr
         done["certificates"] += 1
         server.await_reloads("certificates", done["certificates"])
         old, new = (f"castor_{done['tokens'] + step}" for step in (0, 1))
-        put(callers, caller_entry("load", old) + caller_entry("load", new))
+        put(callers, callers_file(caller_entry("load", old), caller_entry("load", new)))
         server.await_reloads("callers", taken + 1)
         put(token_file, new)
         time.sleep(max(CLIENTS_KNOW, every))
-        put(callers, caller_entry("load", new))
+        put(callers, callers_file(caller_entry("load", new)))
         server.await_reloads("callers", taken + 2)
         taken += 2
         done["tokens"] += 1
@@ -128,7 +128,7 @@ def main() -> int:
         authority = Authority(folder)
         of_server = Secret(folder, authority, "server", "DNS:localhost,IP:127.0.0.1")
         of_client = Secret(folder, authority, "client", "DNS:load.example")
-        put(os.path.join(folder, "callers.toml"), caller_entry("load", "castor_0"))
+        put(os.path.join(folder, "callers.toml"), callers_file(caller_entry("load", "castor_0")))
         put(os.path.join(folder, "token"), "castor_0")
         server = Server(os.path.join(arguments.build, "server/castor-server"),
                         ["--tls-certificate", of_server.certificate, "--tls-key", of_server.key,

@@ -19,8 +19,8 @@ secret() { # NAME KEY=FILE...
   shift
   k create secret generic "$name" "${@/#/--from-file=}" --dry-run=client -o yaml | k apply -f - >/dev/null
 }
-token() { # FILE: a caller's entry is printed, its token goes to the file
-  "$root/build/server/castor-server" token load --token-file "$1"
+token() { # FILE: for a new token, whose entry is added to the callers
+  "$root/build/server/castor-server" token load --token-file "$1" --add-to "$papers/callers.toml"
 }
 tls_secret() { secret castor-tls "tls.crt=$papers/tls.crt" "tls.key=$papers/tls.key" "ca.crt=$papers/ca.pem"; }
 
@@ -28,7 +28,7 @@ check "plaintext to begin with" release --set rollout.minReadySeconds=1
 authority
 certificate
 tls_secret
-token "$papers/token-1" >"$papers/callers.toml"
+token "$papers/token-1"
 secret castor-callers "callers.toml=$papers/callers.toml"
 secret castor-token "token=$papers/token-1"
 check "the chart with TLS and tokens" release --set tls.enabled=true --set tls.secretName=castor-tls \
@@ -74,7 +74,7 @@ for round in 1 2; do
   tls_secret
   # A new token is known to every server before callers have it, and the old one until they all do.
   rm -f "$papers/token-new"
-  token "$papers/token-new" >>"$papers/callers.toml"
+  token "$papers/token-new"
   secret castor-callers "callers.toml=$papers/callers.toml"
   check "certificate $round is taken in by every pod" until_taken certificates "$round"
   check "token $round is taken in by every pod" until_taken callers "$round"
