@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <iterator>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -37,6 +39,14 @@ std::string_view KindOf(mode_t mode) {
   return "something else";
 }
 
+// What a clone has in place of a large file until git-lfs has fetched it: three lines of text.
+bool IsGitLfsPointer(int descriptor) {
+  constexpr std::string_view kBegins = "version https://git-lfs.github.com/spec/";
+  std::array<char, kBegins.size()> bytes;
+  return pread(descriptor, bytes.data(), bytes.size(), 0) == std::ssize(bytes) &&
+         std::string_view(bytes.data(), bytes.size()) == kBegins;
+}
+
 absl::Status CheckKind(const std::string& path, mode_t mode) {
   if (S_ISREG(mode)) return absl::OkStatus();
   return Refuse(path, absl::StrCat("is ", std::string(KindOf(mode)), ", not a regular file"));
@@ -59,6 +69,10 @@ absl::StatusOr<RegularFile> RegularFile::Open(const std::string& path, int64_t m
   if (file.size_ > max_bytes) {
     return Refuse(path,
                   absl::StrCat("has ", file.size_, " bytes; at most ", max_bytes, " can be read"));
+  }
+  if (IsGitLfsPointer(descriptor)) {
+    return Refuse(path,
+                  "is a git-lfs pointer, not the file itself: run `git lfs pull` in its clone");
   }
   return file;
 }

@@ -16,7 +16,8 @@ namespace castor {
 class RegularFile {
  public:
   // NOT_FOUND when there is no `path`, or it links to nothing; INVALID_ARGUMENT when it is not a
-  // regular file, has more than `max_bytes`, or cannot be opened. Errors begin with the path.
+  // regular file, has more than `max_bytes`, cannot be opened, or is one of git-lfs's pointers in
+  // place of the file. Errors begin with the path.
   static absl::StatusOr<RegularFile> Open(const std::string& path, int64_t max_bytes);
 
   ~RegularFile();

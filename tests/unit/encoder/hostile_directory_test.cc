@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
 #include <string>
@@ -49,6 +50,18 @@ std::string MakeRoom(const TinyModel& files, const std::string& name) {
   std::filesystem::remove(files / name);
   if (name == "model.safetensors.index.json") std::filesystem::remove(files / "model.safetensors");
   return files / name;
+}
+
+// As in a clone of a model without git-lfs, where it would read as JSON or weights that are broken.
+TEST(HostileDirectoryTest, AGitLfsPointerInPlaceOfAFileIsCalledOne) {
+  for (const std::string& name : kFiles) {
+    const TinyModel files;
+    std::ofstream(MakeRoom(files, name)) << "version https://git-lfs.github.com/spec/v1\n"
+                                            "oid sha256:"
+                                         << std::string(64, 'a') << "\nsize 90868376\n";
+    EXPECT_THAT(ErrorOf(files),
+                AllOf(HasSubstr(name), HasSubstr("a git-lfs pointer"), HasSubstr("git lfs pull")));
+  }
 }
 
 TEST(HostileDirectoryTest, APipeInPlaceOfAFileIsRefused) {
