@@ -95,7 +95,10 @@ ModelSource ParseModel(const std::string& text) {
   if (named) {
     model.name = text.substr(0, equals);
   } else {
-    const std::filesystem::path path = std::filesystem::canonical(model.directory, error);
+    // As it was given: a link's own name, not that of what it leads to.
+    std::filesystem::path path = std::filesystem::absolute(model.directory, error);
+    path = path.lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();  // "models/minilm/", "."
     model.name = (file ? path.stem() : path.filename()).string();
   }
   if (model.name.empty() || model.name.size() > 128 ||

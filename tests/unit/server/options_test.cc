@@ -210,6 +210,27 @@ TEST_F(OptionsTest, ModelsTakeTheirNameFromTheFlagOrTheDirectory) {
   EXPECT_FALSE(options.engine.models[0].int8);
 }
 
+// A link "minilm" to a folder "model" or a hash is served as minilm.
+TEST_F(OptionsTest, AModelIsCalledWhatItsPathIsCalled) {
+  const std::string folder = MakeFolder("0f3a9c"), link = folder_ + "/minilm";
+  std::filesystem::create_directory_symlink("0f3a9c", link);
+  const auto name_of = [](const std::string& path) {
+    return ParseOrDie({"--model", path}).engine.models[0].name;
+  };
+  EXPECT_EQ(name_of(link), "minilm");
+  EXPECT_EQ(name_of(link + "/"), "minilm");
+  EXPECT_EQ(name_of(link + "/./"), "minilm");
+  EXPECT_EQ(name_of(folder + "/../minilm"), "minilm");
+  std::ofstream(folder + "/layers.safetensors");
+  std::filesystem::create_symlink("layers.safetensors", folder + "/cast.safetensors");
+  EXPECT_EQ(name_of(link + "/cast.safetensors"), "cast");
+  const std::filesystem::path here = std::filesystem::current_path();
+  std::filesystem::current_path(folder);
+  EXPECT_EQ(name_of("."), "0f3a9c");
+  EXPECT_EQ(name_of("../minilm"), "minilm");
+  std::filesystem::current_path(here);
+}
+
 TEST_F(OptionsTest, ModelsComeFromEnvironmentAndFileToo) {
   const std::string a = MakeFolder("a");
   const std::string b = MakeFolder("b");
