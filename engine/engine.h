@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,6 +36,8 @@ struct ModelSource {
   bool int8 = false;
 };
 
+struct ModelInfo;
+
 struct EngineOptions {
   // "auto", "cpu", "cuda" or "cuda:N". "auto" uses CUDA if there is a driver and a device, and
   // fails if they do not work; otherwise it uses the CPU. "cuda" and "cuda:N" fail if there is no
@@ -42,6 +45,8 @@ struct EngineOptions {
   std::string device = "auto";
   int cpu_threads = 0;  // 0: AvailableProcessors()
   std::vector<ModelSource> models;
+  // Called as each of them has been loaded, on the engine's thread; may be empty.
+  std::function<void(const ModelInfo&)> on_model_loaded;
 
   // Budgets over everything admitted and not yet answered. A request that alone exceeds a budget is
   // refused with TOO_LARGE, one that does not fit now with QUEUE_FULL.
@@ -149,6 +154,8 @@ struct Prompts {
 
 struct ModelInfo {
   std::string name;
+  std::string directory;    // that it was loaded from
+  double load_seconds = 0;  // as long as that took
   std::string family;
   DType dtype = DType::kFloat32;
   std::optional<Int8Fidelity> int8;  // set if the linear layers multiply in 8 bits

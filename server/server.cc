@@ -18,6 +18,7 @@
 #include "castor/v1/shared_memory.grpc.pb.h"
 #include "server/auth/caller_authorizer.h"
 #include "server/logging.h"
+#include "server/services/describe.h"
 #include "server/tls/listener_credentials.h"
 #include "server/transport/limits.h"
 
@@ -75,14 +76,30 @@ void LogCostModel(const CostModelInfo& model) {
                          {"us_at_4096_tokens", examples}});
 }
 
-// What products of 8 bits cost each model.
-void LogInt8(const EngineInfo& info) {
-  for (const ModelInfo& model : info.models) {
-    if (!model.int8.has_value()) continue;
-    LogInfo("model in int8", {{"model", model.name},
-                              {"mean_cosine_to_float32", model.int8->mean_cosine},
-                              {"least_cosine_to_float32", model.int8->least_cosine}});
+// What was loaded, from where, and what it does where a request says nothing.
+void LogModel(const ModelInfo& info) {
+  const LogValue none = LogValue::IfAny("");
+  const bool encodes = !info.outputs.empty();  // a file of CAST layers does not
+  const bool pools =
+      std::count(info.outputs.begin(), info.outputs.end(), EncodeOutput::kPooled) > 0;
+  std::string prompts;
+  for (const Prompt& prompt : info.prompts.all) {
+    prompts.append(prompts.empty() ? "" : ", ").append(prompt.name);
   }
+  LogInfo("model loaded",
+          {{"model", info.name},
+           {"path", info.directory},
+           {"family", info.family},
+           {"dtype", info.int8.has_value() ? "INT8" : NameOf(info.dtype)},
+           {"bytes", info.weight_bytes},
+           {"seconds", std::round(info.load_seconds * 1e3) / 1e3},
+           {"max_tokens", encodes ? LogValue(info.max_tokens) : none},
+           {"pooling", pools ? LogValue(v1::Pooling_Name(ToProto(info).pooling())) : none},
+           {"normalize", pools ? LogValue(info.normalize) : none},
+           {"prompts", LogValue::IfAny(prompts)},
+           {"default_prompt", LogValue::IfAny(info.prompts.default_name)},
+           {"mean_cosine_to_float32", info.int8 ? LogValue(info.int8->mean_cosine) : none},
+           {"least_cosine_to_float32", info.int8 ? LogValue(info.int8->least_cosine) : none}});
 }
 
 // "mutual TLS, callers", and so on.
@@ -104,6 +121,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
   }
   absl::StatusOr<Access> access = Access::Open(options.access);
   if (!access.ok()) return access.status();
+  options.engine.on_model_loaded = LogModel;
   absl::StatusOr<std::unique_ptr<Engine>> engine = CreateEngine(options.engine);
   if (!engine.ok()) return engine.status();
   return std::unique_ptr<Server>(
@@ -262,7 +280,6 @@ absl::Status Server::Listen() {
                      {"threads", device.threads},
                      {"backend", device.backend}});
   LogCostModel(engine_->info().cost_model);
-  LogInt8(engine_->info());
   LogInfo("listening", {{"grpc", WithPort(options_.listen, port())},
                         {"security", SecurityOf(options_.access)},
                         {"metrics", metrics_address},

@@ -61,8 +61,12 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
   budget->SetMost(options.max_device_bytes > 0 ? options.max_device_bytes
                                                : AutomaticDeviceBytes(*device_));
   for (const ModelSource& source : options.models) {
+    const TimePoint start = clock_.Now();
     auto model = LoadModel(*device_, source, budget);
     if (!model.ok()) return model.status();
+    model->info.directory = source.directory;
+    model->info.load_seconds = Microseconds(start, clock_.Now()) * 1e-6;
+    if (options.on_model_loaded) options.on_model_loaded(model->info);
     if (auto added = models_.Add(*std::move(model)); !added.ok()) return added.status();
   }
   if (warm_up) {

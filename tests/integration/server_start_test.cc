@@ -1,5 +1,6 @@
 // castor-server with tight system limits: it starts, or ends with one line that says why not.
 
+#include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 #include <gtest/gtest.h>
@@ -18,6 +19,7 @@
 namespace castor::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using Arguments = std::vector<std::string>;
 
 constexpr int64_t kMiB = int64_t{1} << 20;
@@ -58,6 +60,21 @@ bool StartsOrSaysWhyNot(const std::string& limit) {
   EXPECT_NE(at, std::string::npos) << limit << ": " << output;
   EXPECT_EQ(output.find('\n', at), output.size() - 1) << limit << ": " << output;
   return false;
+}
+
+// Also while others load: a line each, with what an operator would look up.
+TEST(ServerStartTest, SaysWhichModelsItLoaded) {
+  const std::string golden = CASTOR_GOLDEN_ENCODER;
+  Arguments arguments = kQuick;
+  arguments.insert(arguments.end(), {"--model", "tiny=" + golden + "/tiny_bert", "--model",
+                                     "splade=" + golden + "/heads/splade_bert"});
+  ServerProcess process(arguments);
+  const std::string tiny = process.AwaitLine("model loaded"),
+                    splade = process.AwaitLine("model loaded");
+  EXPECT_THAT(tiny, ContainsRegex("model=tiny path=[^ ]*tiny_bert family=bert dtype=FLOAT32 "
+                                  "bytes=[0-9]+ seconds=[0-9.e-]+ max_tokens=[0-9]+ pooling=CLS"));
+  EXPECT_THAT(splade, ContainsRegex("model=splade path=[^ ]*splade_bert family=bert"));
+  EXPECT_NE(process.AwaitLine(" listening "), "") << process.output();
 }
 
 // It used to call std::terminate, or to hang in a library that waited for a thread that could not

@@ -41,6 +41,7 @@ castor_test(server_process_test
   SOURCES server_process.cc server_process_test.cc server_secrets_test.cc server_start_test.cc
   LIBS castor_server_fixture LABELS integration)
 target_compile_definitions(server_process_test PRIVATE
+  CASTOR_GOLDEN_ENCODER="${CMAKE_SOURCE_DIR}/tests/golden/encoder"
   CASTOR_SERVER_PROGRAM="$<TARGET_FILE:castor-server>"
   CASTOR_TEST_FOLDER="${CMAKE_CURRENT_SOURCE_DIR}")
 add_dependencies(server_process_test castor-server)
