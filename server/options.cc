@@ -241,8 +241,6 @@ void DeclareService(Declarer& declare, ServerOptions& options) {
                            "info", "The least severe lines to write");
   declare.Flag(kObservability, "--reflection", &options.reflection,
                "Serve gRPC reflection, for grpcurl and the like");
-  declare.Flag(kObservability, "--channelz", &options.channelz,
-               "Serve channelz, gRPC's own connection statistics");
   declare.Flag(
       kObservability, "--load-reports", &options.load_reports,
       "Tell callers the server's load in each answer's trailers (ORCA), for balancers that "

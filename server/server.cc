@@ -199,7 +199,6 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
 std::vector<grpc::Service*> Server::MakeServices() {
   std::vector<MessageService*> services = {&health_service_, &attention_, &encoder_,
                                            &models_,         &info_,      &regions_};
-  if (options_.channelz) services.push_back(&channelz_.emplace(calls_, *authorizer_));
   if (options_.reflection) {
     std::vector<std::string> names;
     for (const MessageService* service : services) {

@@ -30,7 +30,6 @@
 #include "server/record/recorder.h"
 #include "server/services/attention_service.h"
 #include "server/services/call.h"
-#include "server/services/channelz_service.h"
 #include "server/services/encoder_service.h"
 #include "server/services/health_service.h"
 #include "server/services/model_service.h"
@@ -139,7 +138,6 @@ class Server {
   ModelService models_;
   ServerService info_;
   SharedMemoryService regions_;
-  std::optional<ChannelzService> channelz_;
   std::optional<ReflectionService> reflection_;
   std::unique_ptr<HealthEndpoint> health_endpoint_;  // null: there is none
   std::unique_ptr<Listener> listener_;

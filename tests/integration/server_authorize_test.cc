@@ -73,9 +73,7 @@ class AuthorizeTest : public ServerTest {
   void StartWith(std::unique_ptr<server::Authorizer> authorizer) {
     auto engine = std::make_unique<FakeEngine>();
     FakeEngine* fake = engine.get();
-    server::ServerOptions options = TestOptions();
-    options.channelz = true;
-    StartServer(options, std::move(engine), std::move(authorizer));
+    StartServer(TestOptions(), std::move(engine), std::move(authorizer));
     engine_ = fake;
   }
 
@@ -118,8 +116,7 @@ TEST_F(AuthorizeTest, KnowsTheMethods) {
         "/castor.v1.SharedMemoryService/ListSharedMemory", "/castor.v1.ServerService/GetServerInfo",
         "/castor.v1.ModelService/LoadModel", "/grpc.health.v1.Health/Watch",
         "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-        "/grpc.channelz.v1.Channelz/GetSocket"}) {
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}) {
     EXPECT_EQ(std::count(methods.begin(), methods.end(), method), 1) << method;
   }
 }

@@ -85,15 +85,13 @@ TEST_F(HealthPortTest, SaysWhatTheMainPortSays) {
 }
 
 TEST_F(HealthPortTest, ServesNothingElse) {
-  server::ServerOptions options = WithHealthPort();
-  options.channelz = true;
-  StartServer(options);
+  StartServer(WithHealthPort());
   channel_ = NewProbe();  // where CallRaw goes
   EXPECT_TRUE(CallRaw("/grpc.health.v1.Health/Check", "").ok());
   for (const char* method :
        {"/castor.v1.AttentionService/Attend", "/castor.v1.EncoderService/Encode",
         "/castor.v1.ServerService/GetServerInfo", "/castor.v1.ModelService/ListModels",
-        "/castor.v1.SharedMemoryService/ListSharedMemory", "/grpc.channelz.v1.Channelz/GetServers",
+        "/castor.v1.SharedMemoryService/ListSharedMemory",
         "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
         "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"}) {
     EXPECT_EQ(CallRaw(method, "").error_code(), grpc::StatusCode::UNIMPLEMENTED) << method;

@@ -7,7 +7,7 @@ target_link_libraries(castor_server_fixture PUBLIC castor_fake_engine castor_ser
 
 castor_test(server_test
   SOURCES server_admission_test.cc server_authorize_test.cc server_call_test.cc
-          server_channelz_test.cc server_choice_test.cc server_cosine_test.cc
+          server_choice_test.cc server_cosine_test.cc
           server_health_port_test.cc
           server_hostile_test.cc server_kernels_test.cc server_lifecycle_test.cc
           server_load_report_test.cc

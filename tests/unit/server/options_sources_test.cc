@@ -16,7 +16,7 @@ using ::testing::Not;
 
 TEST_F(OptionsTest, FlagsWinOverEnvironmentWhichWinsOverFile) {
   const std::string file = WriteFile(
-      "max-batch-tokens = 1001\nmax-batch-requests = 11\nmax-sequences = 101\nchannelz = true\n"
+      "max-batch-tokens = 1001\nmax-batch-requests = 11\nmax-sequences = 101\nload-reports = true\n"
       "max-message-bytes = \"1MiB\"\n");
   SetEnvironment("CASTOR_MAX_BATCH_REQUESTS", "12");
   SetEnvironment("CASTOR_MAX_SEQUENCES", "102");
@@ -26,7 +26,7 @@ TEST_F(OptionsTest, FlagsWinOverEnvironmentWhichWinsOverFile) {
   EXPECT_EQ(options.engine.max_batch_requests, 12);  // environment over file
   EXPECT_EQ(options.engine.max_sequences, 103);      // flag over both
   EXPECT_EQ(options.max_message_bytes, 1 << 20);
-  EXPECT_TRUE(options.channelz);
+  EXPECT_TRUE(options.load_reports);
   EXPECT_FALSE(options.reflection);
 }
 
@@ -104,21 +104,22 @@ TEST_F(OptionsTest, OnlyARegularFileOfSaneSizeIsRead) {
 
 TEST_F(OptionsTest, FlagsAreTrueOrFalseWhereverTheyComeFrom) {
   for (const char* bad : {"7", "-1", "maybe", "t", "truefalse"}) {
-    EXPECT_THAT(ErrorOf({std::string("--channelz=") + bad}),
-                AllOf(HasSubstr("--channelz"), HasSubstr("neither true nor false")));
-    SetEnvironment("CASTOR_CHANNELZ", bad);
-    EXPECT_THAT(ErrorOf({}), AllOf(HasSubstr(bad), HasSubstr("CASTOR_CHANNELZ")));
-    unsetenv("CASTOR_CHANNELZ");
+    EXPECT_THAT(ErrorOf({std::string("--load-reports=") + bad}),
+                AllOf(HasSubstr("--load-reports"), HasSubstr("neither true nor false")));
+    SetEnvironment("CASTOR_LOAD_REPORTS", bad);
+    EXPECT_THAT(ErrorOf({}), AllOf(HasSubstr(bad), HasSubstr("CASTOR_LOAD_REPORTS")));
+    unsetenv("CASTOR_LOAD_REPORTS");
   }
   for (const char* yes : {"true", "True", "1", "on", "yes"}) {
-    SetEnvironment("CASTOR_CHANNELZ", yes);
-    EXPECT_TRUE(ParseOrDie({}).channelz) << yes;
-    EXPECT_FALSE(ParseOrDie({"--no-channelz"}).channelz) << yes;
+    SetEnvironment("CASTOR_LOAD_REPORTS", yes);
+    EXPECT_TRUE(ParseOrDie({}).load_reports) << yes;
+    EXPECT_FALSE(ParseOrDie({"--no-load-reports"}).load_reports) << yes;
   }
   for (const char* no : {"false", "0", "off", "no"}) {
-    EXPECT_FALSE(ParseOrDie({std::string("--channelz=") + no}).channelz) << no;
+    EXPECT_FALSE(ParseOrDie({std::string("--load-reports=") + no}).load_reports) << no;
   }
-  EXPECT_FALSE(ParseOrDie({"--channelz", "--no-channelz"}).channelz) << "the last one wins";
+  EXPECT_FALSE(ParseOrDie({"--load-reports", "--no-load-reports"}).load_reports)
+      << "the last one wins";
 }
 
 TEST_F(OptionsTest, AnErrorNamesTheSourceOfTheValue) {

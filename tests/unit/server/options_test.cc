@@ -26,7 +26,6 @@ TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   EXPECT_EQ(options.engine.max_queued_bytes, defaults.engine.max_queued_bytes);
   EXPECT_EQ(options.engine.max_device_bytes, 0) << "what the device has decides";
   EXPECT_TRUE(options.reflection);
-  EXPECT_FALSE(options.channelz);
   EXPECT_FALSE(options.load_reports);
   EXPECT_EQ(options.record, "");
   EXPECT_EQ(options.record_max_bytes, 1 << 30);
@@ -98,7 +97,6 @@ TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
                                             "json",
                                             "--log-level=debug",
                                             "--no-reflection",
-                                            "--channelz",
                                             "--load-reports",
                                             "--drain-delay",
                                             "5s",
@@ -119,7 +117,6 @@ TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
   EXPECT_EQ(options.log_format, LogFormat::kJson);
   EXPECT_EQ(options.log_level, LogLevel::kDebug);
   EXPECT_FALSE(options.reflection);
-  EXPECT_TRUE(options.channelz);
   EXPECT_TRUE(options.load_reports);
   EXPECT_EQ(options.record, "r.jsonl");
   EXPECT_EQ(options.record_max_bytes, 5 << 20);
