@@ -1,5 +1,4 @@
 // castor-server: parts -> run -> drain. castor-server token: auth/token_command.h.
-// castor-server verify: verify/verify_command.h.
 //
 // Exit codes: 0 drained cleanly; 1 could not start; 2 bad options; 3 the device failed; 4 the
 // drain's deadline passed with calls unanswered; 128 + n ended at once by signal n; 134 (SIGABRT)
@@ -27,7 +26,6 @@
 #include "server/signals.h"
 #include "server/start_guard.h"
 #include "server/terminate.h"
-#include "server/verify/verify_command.h"
 
 namespace castor::server {
 namespace {
@@ -92,7 +90,6 @@ int main(int argc, char** argv) {
   // Before the environment is set, which may start the program again.
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "token") return castor::server::RunTokenCommand(argc - 1, argv + 1);
-  if (command == "verify") return castor::server::RunVerifyCommand(argc - 1, argv + 1);
   castor::server::SetEnvironment(argv);
   castor::server::StartGuard starting;
   auto parsed = castor::server::ParseOptions(argc, argv);

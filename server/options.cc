@@ -392,7 +392,6 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
       "Processors and memory are what affinity, cgroups (containers) and ulimit leave of the "
       "machine.\n\n"
       "'castor-server token NAME' makes a caller's token; see 'castor-server token --help'.\n"
-      "'castor-server verify MODEL --manifest FILE' checks a model's files by SHA-256.\n\n"
       "Example:\n"
       "  castor-server --listen 0.0.0.0:50051 --model minilm=/models/all-MiniLM-L6-v2\n");
 

@@ -49,6 +49,7 @@ for values in "$root"/deploy/kubernetes/examples/*.yaml; do
   "$HELM" lint --strict --quiet "$root/deploy/kubernetes/castor" -f "$values" >/dev/null 2>&1 ||
     { echo "helm lint fails with $values" >&2; exit 1; }
 done
+"$python" "$here/check_model_test.py"
 "$python" "$here/golden_test.py" "${update[@]}"
 "$python" "$here/refusals_test.py"
 "$python" "$here/invariants_test.py" "${with_server[@]}"

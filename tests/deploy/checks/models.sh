@@ -35,6 +35,7 @@ models:
   - name: minilm
     source: {pvc: {claimName: models, path: all-MiniLM-L6-v2}}
     sha256From: {configMap: minilm, key: SHA256SUMS}
+modelCheck: {image: "localhost/shell:1"}
 END
 check "the chart with a model from a claim" release -f "$work/models.yaml" --set rollout.minReadySeconds=1 \
   --set resources.limits.memory=768Mi --set resources.requests.memory=768Mi

@@ -101,11 +101,25 @@ build_pause() {
   rm -r "$root"
 }
 
+# What the chart checks models' files in: this machine's own programs, with their libraries.
+build_shell() {
+  [[ -e $images/localhost_shell_1.tar ]] && return
+  local root program file
+  root=$(mktemp -d "$work/shell.XXXXXX")
+  for program in sh find grep sed sha256sum; do
+    install -D "$(command -v "$program")" "$root/bin/$program"
+    for file in $(ldd "$(command -v "$program")" | grep -o '/[^ ]*'); do install -D "$file" "$root$file"; done
+  done
+  make_image localhost/shell:1 "$root" '{"Env":["PATH=/bin"]}' >/dev/null
+  rm -r "$root"
+}
+
 build() {
   need_deps
   mkdir -p "$bin" "$images"
   go_env
   build_pause
+  build_shell
   build_kubernetes
   build_coredns
   go_tool helm helm.sh/helm/v3 cmd/helm "$helm_version" "-X helm.sh/helm/v3/internal/version.version=v$helm_version"

@@ -90,9 +90,14 @@ limits: {{ pick (default dict .Values.resources.limits) "cpu" "memory" "ephemera
 {{- end }}
 {{- if or $model.sha256 $model.sha256From }}
 - name: verify-{{ $index }}
-  image: {{ include "castor.image" $ | quote }}
-  imagePullPolicy: {{ $.Values.image.pullPolicy }}
-  args: [verify, {{ include "castor.modelPath" $place }}, --manifest=/manifest/SHA256SUMS]
+  image: {{ $.Values.modelCheck.image | quote }}
+  imagePullPolicy: {{ $.Values.modelCheck.pullPolicy }}
+  command:
+    - sh
+    - -c
+    - | {{- $.Files.Get "files/check-model.sh" | nindent 6 }}
+    - check-model
+  args: [{{ include "castor.modelPath" $place }}, /manifest/SHA256SUMS]
   securityContext: {{- toYaml $.Values.securityContext | nindent 4 }}
   resources: {{- include "castor.initResources" $ | nindent 4 }}
   volumeMounts:
