@@ -32,13 +32,18 @@ struct EncodeFlags {
   bool no_prompt = false;
   int32_t dimensions = 0;
   bool no_truncate = false;
+  std::string truncation_side;
+  int32_t max_tokens = 0;
 };
 
 const std::map<std::string, v1::Pooling> kPoolings = {{"mean", v1::MEAN},
                                                       {"cls", v1::CLS},
                                                       {"last", v1::LAST_TOKEN},
                                                       {"max", v1::MAXIMUM},
-                                                      {"weighted-mean", v1::WEIGHTED_MEAN}};
+                                                      {"weighted-mean", v1::WEIGHTED_MEAN},
+                                                      {"mean-sqrt-length", v1::MEAN_SQRT_LENGTH}};
+
+const std::map<std::string, v1::TruncationSide> kSides = {{"left", v1::LEFT}, {"right", v1::RIGHT}};
 
 const std::map<std::string, v1::EncodeOutput> kOutputs = {
     {"pooled", v1::POOLED},
@@ -56,6 +61,8 @@ void ApplyOptions(const EncodeFlags& flags, v1::EncodeRequest* request) {
   if (flags.no_normalize) request->set_normalize(false);
   request->set_dimensions(flags.dimensions);
   if (flags.no_truncate) request->set_truncate(false);
+  if (!flags.truncation_side.empty()) request->set_truncation_side(kSides.at(flags.truncation_side));
+  request->set_max_tokens(flags.max_tokens);
   if (flags.prompt.has_value()) request->set_prompt_name(*flags.prompt);
   if (flags.no_prompt) request->set_prompt_name("");
   ApplyKernel(flags.kernel, request);
@@ -115,7 +122,8 @@ Runner AddEncodeCommand(CLI::App* command) {
   auto* pooling =
       command
           ->add_option("--pooling", flags->pooling,
-                       "mean, cls, last, max or weighted-mean (default: the model's own)")
+                       "mean, cls, last, max, weighted-mean or mean-sqrt-length (default: the "
+                       "model's own)")
           ->type_name("NAME")
           ->check(CLI::IsMember(kPoolings).description(""))
           ->group(group);
@@ -153,7 +161,21 @@ Runner AddEncodeCommand(CLI::App* command) {
       ->type_name("N")
       ->transform(Number(1, INT32_MAX))
       ->group(group);
+  command->add_option("--max-tokens", flags->max_tokens,
+                      "Tokens of a text, at most (default: as many as the model allows)")
+      ->type_name("N")
+      ->transform(Number(1, INT32_MAX))
+      ->group(group);
+  CLI::Option* side =
+      command
+          ->add_option("--truncation-side", flags->truncation_side,
+                       "left or right: where texts that are too long are cut (default: the "
+                       "model's own)")
+          ->type_name("SIDE")
+          ->check(CLI::IsMember(kSides).description(""))
+          ->group(group);
   command->add_flag("--no-truncate", flags->no_truncate, "Refuse texts that are too long")
+      ->excludes(side)
       ->group(group);
   AddKernelFlags(command, &flags->kernel);
   AddCommonFlags(command, &flags->common, true);
