@@ -172,6 +172,7 @@ class Tally:
         self.worst = 0.0
         self.refusals = collections.Counter()
         self.wrong = []
+        self.disagree = []  # libraries, of each other
 
     def add(self, name, server, refusal, expected, split=False):
         if server is None:
@@ -192,14 +193,27 @@ class Tally:
             self.wrong.append(f"{name}: {wrong}")
 
 
+def agree(one, other):
+    """Whether two libraries computed the same."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(agree, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(agree(one.get(key), other.get(key)) for key in OUTPUTS + ["cases", "error"])
+    if isinstance(one, float) and isinstance(other, float):
+        return abs(one - other) <= TOLERANCE
+    return one == other
+
+
 def check_saved(program, folder):
     directories, expectations = {}, {}
-    for path in sorted(folder.iterdir()):
-        found = sorted(path.glob("expected*.json"))
-        if path.is_dir() and found:
-            directories[path.name] = path
-            expectations[path.name] = json.loads(found[-1 if len(found) > 1 else 0].read_text())
     tally = Tally()
+    for path in sorted(folder.iterdir()):
+        # By the newest library; and by the one that saved it.
+        found = [json.loads(file.read_text()) for file in sorted(path.glob("expected*.json"))]
+        if path.is_dir() and found:
+            directories[path.name], expectations[path.name] = path, found[0]
+            if not agree(found[0], found[-1]):
+                tally.disagree.append(path.name)
     for name, server, refusal in serve(program, directories):
         tally.add(name, server, refusal, expectations[name])
     return tally
@@ -250,6 +264,10 @@ def main():
     for name, tally in tallies.items():
         print(f"| {name} | {tally.agree} | {tally.worst:.1e} | {tally.refused} | "
               f"{tally.served_by_library} | {len(tally.wrong)} |")
+    for name, tally in tallies.items():
+        if tally.disagree:
+            print(f"\nThe newest library computes other rows than {name} of: "
+                  f"{', '.join(tally.disagree)}.")
     refusals = sum((tally.refusals for tally in tallies.values()), collections.Counter())
     print("\nRefusals:\n")
     for reason, times in refusals.most_common():

@@ -74,11 +74,13 @@ def open_sentence_transformer(folder):
 
 def open_cross_encoder(folder):
     model = sentence_transformers.CrossEncoder(str(folder))
+    own = model.activation_fn  # that version 5.1 forgets for the one of the last call
 
     def compute(text, pair):
         scores, logits = (
-            rounded(model.predict([(text, pair)], convert_to_tensor=True, **options).reshape(1, -1))
-            for options in ({}, {"activation_fn": torch.nn.Identity()}))
+            rounded(model.predict([(text, pair)], convert_to_tensor=True,
+                                  activation_fn=activation).reshape(1, -1))
+            for activation in (own, torch.nn.Identity()))
         ids = {"ids": ids_of(model, (text, pair))} if hasattr(model, "preprocess") else {}
         return ids | {"SCORES": scores, "LOGITS": logits}
     return compute
