@@ -142,7 +142,6 @@ struct Metrics::Children {
   Gauge* regions = nullptr;
   Counter* shared_memory_read = nullptr;
   Counter* shared_memory_written = nullptr;
-  Counter* record_dropped = nullptr;
   Gauge* ready = nullptr;
   Gauge* stalled = nullptr;
   Gauge* draining = nullptr;
@@ -257,11 +256,6 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                                .Help("Bytes of answers' tensors written to shared memory.")
                                .Register(registry)
                                .Add({});
-  record_dropped = &prometheus::BuildCounter()
-                        .Name("castor_record_dropped_total")
-                        .Help("Requests that are missing from the file of --record.")
-                        .Register(registry)
-                        .Add({});
   ready = &prometheus::BuildGauge()
                .Name("castor_ready")
                .Help("1 while the server takes requests.")
@@ -388,8 +382,6 @@ void Metrics::SharedMemoryRead(uint64_t bytes) {
 void Metrics::SharedMemoryWritten(uint64_t bytes) {
   children_->shared_memory_written->Increment(static_cast<double>(bytes));
 }
-
-void Metrics::RecordDropped() { children_->record_dropped->Increment(); }
 
 void Metrics::SetReady(bool ready) {
   MutexLock lock(mu_);

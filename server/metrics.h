@@ -101,9 +101,6 @@ class Metrics {
   void SharedMemoryRead(uint64_t bytes);
   void SharedMemoryWritten(uint64_t bytes);
 
-  // A request that --record had no room for.
-  void RecordDropped();
-
   AccessMetrics& access() { return access_; }
   TraceMetrics& traces() { return traces_; }
 

@@ -245,15 +245,6 @@ void DeclareService(Declarer& declare, ServerOptions& options) {
       kObservability, "--load-reports", &options.load_reports,
       "Tell callers the server's load in each answer's trailers (ORCA), for balancers that "
       "weight replicas by it");
-  declare.Text(kObservability, "--record", "FILE", "",
-               "Write the arrival, sizes, kernel and priority of each request to a new file, for "
-               "castor-load to replay. Contents, tenants and ids are not written",
-               [&options](const std::string& text) -> std::string {
-                 options.record = text;
-                 return "";
-               });
-  declare.Bytes(kObservability, "--record-max-bytes", &options.record_max_bytes, 1024,
-                int64_t{1} << 50, "Where that file, and the recording, ends");
 }
 
 void DeclareTraces(Declarer& declare, TraceOptions& trace) {

@@ -63,8 +63,6 @@ struct ServerOptions {
   LogLevel log_level = LogLevel::kInfo;
   bool reflection = true;
   bool load_reports = false;  // in answers' trailers
-  std::string record;         // the file of server/record/recorder.h; empty: none
-  int64_t record_max_bytes = int64_t{1} << 30;
   TraceOptions trace;
 };
 

@@ -162,7 +162,6 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
       metrics_(*engine_),
       refusals_(metrics_.access()),
       authorizer_(authorizer != nullptr ? std::move(authorizer) : MakeAuthorizer()),
-      recorder_(metrics_),
       tracer_(metrics_.traces()),
       shared_memory_(options_.shared_memory ? options_.max_shared_memory_regions : 0,
                      options_.access.asks()),
@@ -187,7 +186,6 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
                *authorizer_,
                options_.max_deadline,
                [this] { OnEngineFault(); },
-               &recorder_,
                &tracer_,
                MakeLoadReports()},
       attention_(context_),
@@ -246,10 +244,6 @@ absl::Status Server::Listen() {
     access_watch_.emplace(
         access_, options_.access.look_every, metrics_.access(),
         [this](const CallerTable& callers) { engine_->SetTenants(callers.tenants()); });
-  }
-  if (!options_.record.empty()) {
-    absl::Status recording = recorder_.Start(options_.record, options_.record_max_bytes);
-    if (!recording.ok()) return recording;
   }
   if (!options_.trace.endpoint.empty()) {
     if (absl::Status tracing = tracer_.Start(options_.trace); !tracing.ok()) return tracing;

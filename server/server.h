@@ -27,7 +27,6 @@
 #include "server/load_report.h"
 #include "server/metrics.h"
 #include "server/options.h"
-#include "server/record/recorder.h"
 #include "server/services/attention_service.h"
 #include "server/services/call.h"
 #include "server/services/encoder_service.h"
@@ -124,7 +123,6 @@ class Server {
   Metrics metrics_;
   Refusals refusals_;
   const std::unique_ptr<Authorizer> authorizer_;
-  Recorder recorder_;  // writes the rest when no call is left
   Tracer tracer_;
   SharedMemory shared_memory_;
   Connections connections_;

@@ -393,9 +393,8 @@ PROCESS = [
         Panel("Certificates end in", "s", "Renewed long before the end.",
               (f"min by (certificate) (castor_certificate_expiry_timestamp_seconds{{{OF}}}) "
                "- time()", "{{certificate}}")),
-        Panel("Log and recording", "ops", "Lines and requests lost. 0.",
-              (rate("castor_log_lines_dropped_total"), "log lines"),
-              (rate("castor_record_dropped_total"), "recorded requests"))),
+        Panel("Log lines lost", "ops", "0.",
+              (rate("castor_log_lines_dropped_total"), "log lines"))),
     Row("Device",
         stat("Healthy", "short", "Devices without a fault. All of them.",
              total("castor_device_healthy"), decimals=0),

@@ -16,7 +16,6 @@
 #include "server/lifecycle.h"
 #include "server/load_report.h"
 #include "server/metrics.h"
-#include "server/record/recorder.h"
 #include "server/services/call_trace.h"
 #include "server/shared_memory.h"
 #include "server/transport/call_table.h"
@@ -33,7 +32,6 @@ struct ServiceContext {
   const Authorizer& authorizer;
   std::chrono::milliseconds max_deadline;  // caps every call's deadline
   std::function<void()> on_engine_fault;   // must not block; may be called more than once
-  Recorder* recorder = nullptr;            // none: nothing is recorded
   Tracer* tracer = nullptr;                // none: nothing is traced
   LoadReports* load_reports = nullptr;     // none: answers carry none
 };

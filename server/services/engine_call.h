@@ -22,8 +22,7 @@ class EngineCall final : public MessageCall, private RequestShell {
   EngineCall(const ServiceContext& services, Method method, Arrival arrival)
       : MessageCall(services.calls, CallTable::Kind::kWork, std::move(arrival)),
         record_(services, method, TraceOf(services, method)),
-        request_({services.engine, services.shared_memory, services.metrics, services.recorder},
-                 *this),
+        request_({services.engine, services.shared_memory, services.metrics}, *this),
         load_reports_(services.load_reports) {}
 
  private:

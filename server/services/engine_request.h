@@ -23,8 +23,6 @@
 #include "engine/engine.h"
 #include "server/codec/regions.h"
 #include "server/metrics.h"
-#include "server/record/recorder.h"
-#include "server/record/trace_line.h"
 #include "server/services/cancellation.h"
 #include "server/shared_memory.h"
 #include "server/tracing/request_trace.h"
@@ -36,7 +34,6 @@ struct RequestParts {
   Engine& engine;
   const SharedMemory& shared_memory;
   Metrics& metrics;
-  Recorder* recorder = nullptr;  // none: nothing is recorded
 };
 
 // What is known of a request besides its message.
@@ -126,10 +123,6 @@ class EngineRequest {
     call.received = origin.received;
     call.deadline = origin.deadline;
     call.tenant = std::move(origin.tenant);
-    if (parts_.recorder != nullptr && parts_.recorder->on()) {
-      trace_.Begin(decoded.request, origin.received - parts_.recorder->begin(),
-                   origin.deadline - origin.received);
-    }
     traced_ = origin.trace;
     if (traced_ != nullptr) {
       traced_->stage = Stage::kEngine;  // of its answer, which may come before Submit returns
@@ -142,7 +135,6 @@ class EngineRequest {
         [this](absl::StatusOr<Result> result) { Complete(std::move(result)); });
     if (!ticket.ok()) {
       if (traced_ != nullptr) traced_->stage = Stage::kAdmission;
-      Record(ticket.status(), nullptr);
       return ticket.status();
     }
     if (!cancellation_.SetTicket(*ticket)) parts_.engine.Cancel(*ticket);
@@ -151,7 +143,6 @@ class EngineRequest {
 
   void Complete(absl::StatusOr<Result> result) {
     if (shared_bytes_ > 0) parts_.metrics.SharedMemoryRead(shared_bytes_);
-    Record(result.status(), result.ok() ? TokenCountsOf(*result) : nullptr);
     if (!result.ok()) return shell_.Refuse(result.status());
     kernel_ = castor::NameOf(result->report.kernel.kernel);
     if (traced_ != nullptr) {
@@ -170,15 +161,6 @@ class EngineRequest {
     const std::chrono::duration<double, std::micro> total =
         std::chrono::steady_clock::now() - received_;
     shell_.Deliver(Protocol::Encode(request_id_, *std::move(result), output_, total.count()));
-  }
-
-  // A request that is wrong in itself is no load that anyone would send again.
-  void Record(const absl::Status& status, const std::vector<int64_t>* token_counts) {
-    if (trace_.empty() || absl::IsInvalidArgument(status) || absl::IsNotFound(status) ||
-        absl::IsFailedPrecondition(status)) {
-      return;
-    }
-    parts_.recorder->Add(trace_.Finish(token_counts));
   }
 
   absl::Status WriteOutput(const TensorResult& output) {
@@ -201,7 +183,6 @@ class EngineRequest {
   std::optional<KernelName> kernel_;
   uint64_t shared_bytes_ = 0;  // of inputs in shared memory
   std::optional<OutputRange> output_;
-  TraceLine trace_;  // empty unless it is recorded
   RequestTrace* traced_ = nullptr;
 };
 

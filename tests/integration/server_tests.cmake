@@ -11,10 +11,10 @@ castor_test(server_test
           server_health_port_test.cc
           server_hostile_test.cc server_kernels_test.cc server_lifecycle_test.cc
           server_load_report_test.cc
-          server_metrics_test.cc server_record_test.cc server_reflection_test.cc
+          server_metrics_test.cc server_reflection_test.cc
           server_shared_memory_faults_test.cc server_shared_memory_test.cc
           server_transport_test.cc
-  LIBS castor_server_fixture castor_load_plan castor_client castor_twins PkgConfig::nghttp2
+  LIBS castor_server_fixture castor_client castor_twins PkgConfig::nghttp2
   LABELS integration)
 target_compile_definitions(server_test PRIVATE
   CASTOR_FAMILIES="${CMAKE_SOURCE_DIR}/tests/golden/encoder/families"

@@ -76,9 +76,8 @@ TEST(Metrics, EverySeriesExistsAtZeroFromTheStart) {
         "castor_inflight_calls{method=\"attend\"}",
         "castor_received_bytes_total{method=\"attend\"}",
         "castor_sent_bytes_total{method=\"encode\"}", "castor_ready", "castor_draining",
-        "castor_record_dropped_total", "castor_queue_depth", "castor_inflight_requests",
-        "castor_queue_limit{unit=\"tokens\"}", "castor_rejected_total{reason=\"QUEUE_FULL\"}",
-        "castor_cancelled_total{stage=\"queued\"}",
+        "castor_queue_depth", "castor_inflight_requests", "castor_queue_limit{unit=\"tokens\"}",
+        "castor_rejected_total{reason=\"QUEUE_FULL\"}", "castor_cancelled_total{stage=\"queued\"}",
         "castor_tokens_total{kernel=\"vanilla\",operation=\"attend\"}",
         "castor_padded_tokens_total{kernel=\"vanilla\",operation=\"attend\"}",
         "castor_engine_faults_total"}) {

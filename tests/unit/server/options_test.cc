@@ -27,8 +27,6 @@ TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   EXPECT_EQ(options.engine.max_device_bytes, 0) << "what the device has decides";
   EXPECT_TRUE(options.reflection);
   EXPECT_FALSE(options.load_reports);
-  EXPECT_EQ(options.record, "");
-  EXPECT_EQ(options.record_max_bytes, 1 << 30);
   EXPECT_FALSE(options.shared_memory) << "it hands out what this user can open";
   EXPECT_EQ(options.max_shared_memory_regions, 64);
   EXPECT_TRUE(options.engine.models.empty());
@@ -101,11 +99,7 @@ TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
                                             "--drain-delay",
                                             "5s",
                                             "--max-kept-bytes",
-                                            "0",
-                                            "--record",
-                                            "r.jsonl",
-                                            "--record-max-bytes",
-                                            "5MiB"});
+                                            "0"});
   EXPECT_EQ(options.listen, "[::1]:0");
   EXPECT_EQ(options.metrics_listen, "");
   EXPECT_EQ(options.health_listen, "0.0.0.0:50052");
@@ -118,8 +112,6 @@ TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
   EXPECT_EQ(options.log_level, LogLevel::kDebug);
   EXPECT_FALSE(options.reflection);
   EXPECT_TRUE(options.load_reports);
-  EXPECT_EQ(options.record, "r.jsonl");
-  EXPECT_EQ(options.record_max_bytes, 5 << 20);
   EXPECT_EQ(options.drain_delay, std::chrono::seconds(5));
 }
 
