@@ -191,7 +191,7 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
       attention_(context_),
       encoder_(context_),
       models_(context_),
-      info_(context_, options_.max_message_bytes),
+      info_(context_, options_.max_message_bytes, metrics_address_),
       regions_(context_) {}
 
 std::vector<grpc::Service*> Server::MakeServices() {
@@ -232,14 +232,13 @@ absl::Status Server::StartMetrics() {
       metrics_.StartEndpoint(options_.metrics_listen, std::move(access));
   if (!port.ok()) return port.status();
   metrics_port_ = *port;
+  metrics_address_ = WithPort(options_.metrics_listen, metrics_port_);
   return absl::OkStatus();
 }
 
 absl::Status Server::Listen() {
   if (absl::Status room = CheckThreadsOfGrpc(); !room.ok()) return room;
   if (absl::Status started = StartMetrics(); !started.ok()) return started;
-  const std::string metrics_address =
-      metrics_port_ == 0 ? "off" : WithPort(options_.metrics_listen, metrics_port_);
   if (access_.certificates != nullptr || access_.callers != nullptr) {
     access_watch_.emplace(
         access_, options_.access.look_every, metrics_.access(),
@@ -275,7 +274,7 @@ absl::Status Server::Listen() {
   LogCostModel(engine_->info().cost_model);
   LogInfo("listening", {{"grpc", WithPort(options_.listen, port())},
                         {"security", SecurityOf(options_.access)},
-                        {"metrics", metrics_address},
+                        {"metrics", metrics_address_.empty() ? "off" : metrics_address_},
                         {"health", health_address}});
   return absl::OkStatus();
 }

@@ -131,6 +131,7 @@ class Server {
   HealthService health_service_;
   std::optional<LoadReports> load_reports_;
   const ServiceContext context_;
+  std::string metrics_address_;  // empty: there is no endpoint
   AttentionService attention_;
   EncoderService encoder_;
   ModelService models_;

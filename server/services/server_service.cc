@@ -22,21 +22,23 @@ v1::ServerInfo Info(const ServiceContext& services, int64_t max_message_bytes) {
 
 }  // namespace
 
-ServerService::ServerService(const ServiceContext& services, int64_t max_message_bytes)
+ServerService::ServerService(const ServiceContext& services, int64_t max_message_bytes,
+                             const std::string& metrics_address)
     : MessageService(services.authorizer),
       info_(Info(services, max_message_bytes)),
       started_(std::chrono::steady_clock::now()) {
   AddMethod("/castor.v1.ServerService/GetServerInfo",
             TypedMethod<v1::GetServerInfoRequest, v1::ServerInfo>(
                 services, Method::kGetServerInfo,
-                [this, &services](const Caller& caller, const v1::GetServerInfoRequest&,
-                                  v1::ServerInfo* answer) {
+                [this, &services, &metrics_address](
+                    const Caller& caller, const v1::GetServerInfoRequest&, v1::ServerInfo* answer) {
                   *answer = info_;
                   answer->mutable_limits()->set_shared_memory_key_prefix(
                       services.shared_memory.KeyPrefix(caller.tenant));
                   const std::chrono::duration<double> uptime =
                       std::chrono::steady_clock::now() - started_;
                   answer->set_uptime_seconds(uptime.count());
+                  answer->set_metrics_address(metrics_address);
                   return absl::OkStatus();
                 }));
 }

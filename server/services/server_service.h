@@ -2,6 +2,8 @@
 // calls it on gRPC's threads; constant after construction.
 #pragma once
 
+#include <string>
+
 #include "castor/v1/server.pb.h"
 #include "server/services/call.h"
 #include "server/transport/message_service.h"
@@ -10,7 +12,9 @@ namespace castor::server {
 
 class ServerService final : public MessageService {
  public:
-  ServerService(const ServiceContext& services, int64_t max_message_bytes);
+  // `metrics_address` is read at each call, and must outlive this.
+  ServerService(const ServiceContext& services, int64_t max_message_bytes,
+                const std::string& metrics_address);
 
  private:
   const v1::ServerInfo info_;  // without the uptime

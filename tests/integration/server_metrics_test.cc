@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "castor/v1/server.grpc.pb.h"
 #include "engine/engine.h"
 #include "tests/integration/server_fixture.h"
 
@@ -77,6 +78,14 @@ class ServerMetricsTest : public ServerTest {
     StartServer(TestOptionsWithMetrics(), *std::move(engine));
   }
 };
+
+// Whoever loads a server can read what it counted, wherever its endpoint listens.
+TEST_F(ServerMetricsTest, TheServerSaysWhereItsMetricsAre) {
+  grpc::ClientContext context;
+  v1::ServerInfo info;
+  ASSERT_TRUE(v1::ServerService::NewStub(channel_)->GetServerInfo(&context, {}, &info).ok());
+  EXPECT_EQ(info.metrics_address(), "127.0.0.1:" + std::to_string(server_->metrics_port()));
+}
 
 // Every series costs memory and time wherever the pages are collected. We allow 445 per server and
 // 145 for each pair of operation and kernel that it can run; of them, 500 that are no histogram's.
