@@ -39,6 +39,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   // A name is looked up again as soon as a server behind it goes. With gRPC's own 30 s, a caller
   // whose servers are all replaced within that time has nowhere to go until it has passed.
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1'000);
+  if (!options.transparent_retries) arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   // Two clients of one process get two connections, not a share of one.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   if (!options.service_config.empty()) arguments.SetServiceConfigJSON(options.service_config);

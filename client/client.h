@@ -53,6 +53,9 @@ struct ClientOptions {
   // send all calls to the first address that connects. Do not put a retryPolicy in it: gRPC would
   // repeat calls without this client's rules, with outputs in shared memory too. Use `retry`.
   std::string service_config = R"({"loadBalancingConfig": [{"round_robin": {}}]})";
+  // Whether gRPC itself sends a call again that no server took in. It costs a quarter of the calls
+  // that a core can send.
+  bool transparent_retries = true;
   std::optional<TlsOptions> tls = std::nullopt;  // nullopt: plaintext
   // Sent with each call as metadata `authorization: Bearer TOKEN`. The file counts if there is one.
   std::string token{}, token_file{};

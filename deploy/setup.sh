@@ -61,10 +61,8 @@ build_packages=(
   prometheus-cpp-dev libmicrohttpd-dev libspdlog-dev nlohmann-json3-dev libssl-dev   # the server
   libcli11-dev libtomlplusplus-dev                                                   # its options
   libboost-math-dev                          # the load tester's statistics
-  zlib1g-dev                                 # its logs
   libcurl4-openssl-dev                       # clients read /metrics; prometheus-cpp's CMake files
-  libgtest-dev libgmock-dev libbenchmark-dev # tests, benchmarks
-  libnghttp2-dev                             # its requests
+  libgtest-dev libgmock-dev libbenchmark-dev libnghttp2-dev # tests, benchmarks
   curl                                       # quickstart reads /metrics
 )
 dev_packages=(

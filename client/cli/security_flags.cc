@@ -25,20 +25,6 @@ void SecurityFlags::SetOn(client::ClientOptions* options) const {
   options->allow_plaintext_token = allow_plaintext_token;
 }
 
-std::vector<std::string> SecurityFlags::Arguments() const {
-  std::vector<std::string> arguments;
-  if (tls) arguments.push_back("--tls");
-  for (const auto& [flag, value] : {std::pair{"--ca", &files.ca_file},
-                                    {"--cert", &files.certificate_file},
-                                    {"--cert-key", &files.key_file},
-                                    {"--server-name", &files.server_name},
-                                    {"--token-file", &token_file}}) {
-    if (!value->empty()) arguments.insert(arguments.end(), {flag, *value});
-  }
-  if (allow_plaintext_token) arguments.push_back("--allow-plaintext-token");
-  return arguments;
-}
-
 void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, const std::string& group) {
   const auto add = [&](const char* name, std::string* value, const char* help, const char* variable,
                        const char* type) {

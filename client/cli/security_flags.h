@@ -21,9 +21,6 @@ struct SecurityFlags {
   // Sets the options' tls and tokens. The token itself comes from the environment alone: a command
   // line is there for all to read. Throws UsageError when --cert or --cert-key is missing.
   void SetOn(client::ClientOptions* options) const;
-
-  // What another process of ours needs to do the same, with this one's environment.
-  std::vector<std::string> Arguments() const;
 };
 
 void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, const std::string& group);

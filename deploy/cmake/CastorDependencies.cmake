@@ -16,7 +16,6 @@ find_package(spdlog CONFIG REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 find_package(OpenSSL REQUIRED)
-find_package(ZLIB REQUIRED)
 find_program(CASTOR_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
 find_program(CASTOR_CARGO cargo PATHS "$ENV{HOME}/.cargo/bin" REQUIRED)
 

@@ -66,7 +66,7 @@ find engine server client -type f \
       includes++
 
       to = LayerOf(header)
-      if (header ~ /^(castor\/v1|castor\/worker\/v1|google\/rpc|grpc\/health|opentelemetry\/proto|xds\/data)\//) to = "proto"
+      if (header ~ /^(castor\/v1|google\/rpc|grpc\/health|opentelemetry\/proto|xds\/data)\//) to = "proto"
       vendor = to == "" ? VendorOf(header) : ""
       bad = ""
       if (from == "") bad = "is in no layer that this check knows"

@@ -53,7 +53,7 @@ export PATH=$root/.deps/bin:$PATH
   cmake -G Ninja -S "$root" -B "$root/build" -DCMAKE_BUILD_TYPE=Release -DCASTOR_CUDA=OFF \
     >"$logs/configure.log"
 cmake --build "$root/build" --target castor castor-load castor-server >"$logs/build.log"
-python=$("$root/tests/bench/load_tester/peers.sh")/venv/bin/python
+python=$("$root/tests/deploy/python.sh")
 export minilm
 minilm=$(readlink -f "$root/.deps/minilm")
 cluster build

@@ -12,9 +12,10 @@ namespace castor::testing {
 class ServerProcess {
  public:
   // Runs the program with these arguments and captures its standard error. `limits` are arguments
-  // of prlimit(1), such as "--nofile=64".
+  // of prlimit(1), such as "--nofile=64". `program`: empty for this build's own.
   explicit ServerProcess(const std::vector<std::string>& arguments,
-                         const std::vector<std::string>& limits = {});
+                         const std::vector<std::string>& limits = {},
+                         const std::string& program = "");
   ~ServerProcess();  // kills the process if it still runs
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
@@ -22,6 +23,8 @@ class ServerProcess {
   // Reads standard error until a line contains `text` and returns that line; "" when the process
   // ends first or after 60 s.
   std::string AwaitLine(const std::string& text);
+
+  pid_t pid() const { return pid_; }
 
   // All of standard error so far.
   const std::string& output() const { return output_; }

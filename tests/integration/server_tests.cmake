@@ -5,6 +5,7 @@ find_package(GTest REQUIRED)
 target_link_libraries(castor_server_fixture PUBLIC castor_fake_engine castor_server
                       castor_test_authority GTest::gtest)
 
+pkg_check_modules(nghttp2 REQUIRED IMPORTED_TARGET libnghttp2)  # for trailer_client.h
 castor_test(server_test
   SOURCES server_admission_test.cc server_authorize_test.cc server_call_test.cc
           server_choice_test.cc server_cosine_test.cc

@@ -55,9 +55,15 @@ started+=("$!")
 prometheus=http://127.0.0.1:$port
 
 seconds=$((minutes * 60))
-"$load_program" run --workload tests/monitoring/workload.toml --server "$grpc" --tls \
-  --ca "$work/cert.pem" --metrics "$metrics" --duration "${seconds}s" >"$work/load.txt" 2>&1 &
+send=("$load_program" run --workload tests/monitoring/workload.toml --server "$grpc" --tls
+  --ca "$work/cert.pem" --no-metrics --quiet)
+"${send[@]}" --duration "${seconds}s" >"$work/load.txt" 2>&1 &
 load=$!
+while kill -0 "$load" 2>/dev/null; do
+  "${send[@]}" --rate 130 --warm-up 0s --duration 5s >/dev/null 2>&1 || true
+  sleep 40
+done &
+started+=("$!")
 # Meanwhile somebody does not speak TLS.
 while kill -0 "$load" 2>/dev/null; do
   (printf 'PRI * HTTP/2.0\r\n\r\n' >"/dev/tcp/${grpc/://}") 2>/dev/null || true

@@ -12,15 +12,13 @@ inline constexpr int kMet = 0;            // VALID, and every objective met
 inline constexpr int kServerError = 1;    // the server, or the connection to it
 inline constexpr int kUsageError = 2;     // flags, files, memory: this side
 inline constexpr int kMissed = 3;         // VALID, and an objective is missed
-inline constexpr int kInvalid = 4;        // INVALID: the run says nothing about the server
+inline constexpr int kInvalid = 4;        // INVALID, or nobody can tell: longer runs would
 inline constexpr int kRegression = 5;     // compare: a --fail-on holds
 inline constexpr int kInterrupted = 130;  // Ctrl-C; what was measured until then is written
 
 // Set by Ctrl-C and SIGTERM. A second one ends the program at once.
 const std::atomic<bool>& StopRequested();
 void WatchForStop();
-// After WatchForStop: blocks until then.
-void AwaitStop();
 
 // The subcommands. Each declares itself on `command` and returns the function that runs it after
 // parsing.
@@ -30,9 +28,6 @@ Runner AddFindRateCommand(CLI::App* command);
 Runner AddSweepCommand(CLI::App* command);
 Runner AddCompareCommand(CLI::App* command);
 Runner AddReportCommand(CLI::App* command);
-Runner AddSizeCommand(CLI::App* command);
-Runner AddCalibrateCommand(CLI::App* command);
-Runner AddWorkerCommand(CLI::App* command);
 Runner AddExampleCommand(CLI::App* command);
 
 // The whole command: parses the arguments, runs what they say, and returns the exit code.

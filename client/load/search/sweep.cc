@@ -1,316 +1,228 @@
 #include "client/load/search/sweep.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <charconv>
 #include <set>
 #include <stdexcept>
 
-#include "client/file.h"
-#include "client/load/measure/redact.h"
-#include "client/load/measure/run_json.h"
-#include "client/load/search/cause.h"
-#include "client/load/search/evidence.h"
+#include "client/cli/report.h"
+#include "client/load/results/run_json.h"
+#include "client/load/workload/parse.h"
 
 namespace castor::load {
 namespace {
 
-using Json = nlohmann::ordered_json;
+constexpr size_t kMaxCells = 1000;
+constexpr double kLeastAnswered = 0.9, kLeastGoodput = 0.9;
 
-constexpr size_t kMaxCells = 10'000;
-constexpr int kMaxInvalid = 2;  // cells in a row
-constexpr char kSchema[] = "castor-load-sweep/1";
+[[noreturn]] void Refuse(const std::string& name, const std::string& why) {
+  throw std::invalid_argument("--vary " + name + ": " + why);
+}
+
+double Number(const std::string& name, const std::string& text) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || rest != end || !(value > 0 && value <= 1e7)) {
+    Refuse(name, "'" + text + "' is no number above 0");
+  }
+  return value;
+}
+
+int64_t Count(const std::string& name, const std::string& text) {
+  const double value = Number(name, text);
+  if (value != static_cast<double>(static_cast<int64_t>(value))) {
+    Refuse(name, "'" + text + "' is no whole number");
+  }
+  return static_cast<int64_t>(value);
+}
 
 bool RaisesLoad(const std::string& name) { return name == "rate" || name == "callers"; }
 
-double LoadOf(const std::string& value) { return value.empty() ? 0 : std::stod(value); }
+// Sets what attend and encode classes have in common; false: `name` is something else.
+template <typename Call>
+bool SetCommon(const std::string& name, const std::string& value, Call& call) {
+  if (name == "length") {
+    call.lengths = FixedLength{Count(name, value)};
+  } else if (name == "sequences") {
+    call.sequences = FixedLength{Count(name, value)};
+  } else {
+    return false;
+  }
+  return true;
+}
 
-const char* NameOf(CellState state) {
-  switch (state) {
-    case CellState::kPending:
-      return "pending";
-    case CellState::kDone:
-      return "done";
-    case CellState::kSkipped:
-      return "skipped";
-    case CellState::kInvalid:
-      return "invalid";
+bool Set(const std::string& name, const std::string& value, AttendSpec& attend) {
+  if (name == "heads") {
+    attend.heads = Count(name, value);
+  } else if (name == "head-dim") {
+    attend.head_dim = Count(name, value);
+  } else {
+    return SetCommon(name, value, attend);
+  }
+  return true;
+}
+
+bool Set(const std::string& name, const std::string& value, EncodeSpec& encode) {
+  if (name == "heads" || name == "head-dim") return true;  // classes without it stay as they are
+  return SetCommon(name, value, encode);
+}
+
+// Why a higher load of this series would only waste time; "": it would not.
+std::string Saturation(const SweepCell& cell, double best_goodput) {
+  const auto& total = cell.summary["total"];
+  const double planned = total["rate"], ok = total["ok_rate"], goodput = total["goodput"];
+  const auto percent = [](double share) { return cli::FormatReal(100 * share, "%.3g %%"); };
+  if (ok < kLeastAnswered * planned) {
+    return "only " + percent(ok / planned) + " of the requests got an answer at a lower load";
+  }
+  if (goodput < kLeastGoodput * best_goodput) {
+    return "goodput fell to " + percent(goodput / best_goodput) + " of what it was at a lower load";
   }
   return "";
 }
 
-CellState StateOf(const std::string& name) {
-  for (const CellState state :
-       {CellState::kPending, CellState::kDone, CellState::kSkipped, CellState::kInvalid}) {
-    if (name == NameOf(state)) return state;
-  }
-  throw std::runtime_error("'" + name + "' is no state of a cell");
-}
-
-std::string Percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.3g %%", 100 * share);
-  return text;
-}
-
-// The points of the cell's series that were run.
-std::vector<CurvePoint> PointsOf(const Sweep& sweep, const Labels& series) {
-  std::vector<CurvePoint> points;
-  for (const SweepCell& cell : sweep.cells) {
-    if (cell.series != series || cell.state != CellState::kDone) continue;
-    points.push_back(PointOf(FromJson(cell.run)));
-  }
-  return points;
-}
-
-}  // namespace
-
-Sweep MakeSweep(const Workload& workload, const std::string& workload_toml,
-                const std::vector<Vary>& vary) {
-  Sweep sweep{.workload_toml = RedactTokens(workload_toml), .vary = vary, .cells = {{}}};
-  std::set<std::string> names;
-  std::string load;
-  for (const Vary& one : vary) {
-    if (!names.insert(one.name).second) {
-      throw std::invalid_argument(one.name + " is varied twice: give its values in one list");
-    }
-    if (RaisesLoad(one.name)) {
-      if (!load.empty()) throw std::invalid_argument("either rate or callers can be varied");
-      load = one.name;
-      continue;
-    }
-    std::vector<SweepCell> cells;
-    if (sweep.cells.size() * one.values.size() > kMaxCells) {
-      throw std::invalid_argument("more than 10,000 cells: vary fewer parameters or values");
-    }
-    for (const SweepCell& cell : sweep.cells) {
-      for (const std::string& value : one.values) {
-        cells.push_back(cell);
-        cells.back().series.emplace_back(one.name, value);
-      }
-    }
-    sweep.cells = std::move(cells);
-  }
-  for (const Vary& one : vary) {
-    if (one.name != load) continue;
-    if (sweep.cells.size() * one.values.size() > kMaxCells) {
-      throw std::invalid_argument("more than 10,000 cells: vary fewer parameters or values");
-    }
-    // Check the values before they are sorted as numbers.
-    for (const std::string& value : one.values) {
-      Workload scratch = workload;
-      SetParameter(one.name, value, &scratch);
-    }
-    std::vector<std::string> values = one.values;
-    std::stable_sort(values.begin(), values.end(),
-                     [](const auto& a, const auto& b) { return LoadOf(a) < LoadOf(b); });
-    std::vector<SweepCell> cells;
-    for (const SweepCell& cell : sweep.cells) {
-      for (const std::string& value : values) {
-        cells.push_back(cell);
-        cells.back().load = value;
-      }
-    }
-    sweep.cells = std::move(cells);
-  }
-  for (const SweepCell& cell : sweep.cells) (void)WorkloadOf(workload, cell);
-  return sweep;
-}
-
-Workload WorkloadOf(const Workload& workload, const SweepCell& cell) {
-  Workload set = workload;
-  for (const auto& [name, value] : cell.series) SetParameter(name, value, &set);
-  if (!cell.load.empty()) {
-    const bool open = std::holds_alternative<OpenLoop>(workload.load);
-    SetParameter(open ? "rate" : "callers", cell.load, &set);
-  }
-  return set;
-}
-
-CurvePoint PointOf(const RunData& run) {
-  const Cell total = run.Total();
-  const double seconds = std::max(run.asked_seconds, 1e-9);
-  CurvePoint point;
-  point.rate = run.open_loop ? run.asked_rate : static_cast<double>(total.planned()) / seconds;
-  point.throughput = static_cast<double>(total.of(Outcome::kOk)) / seconds;
-  point.goodput = static_cast<double>(total.good) / seconds;
-  point.error_share = total.error_share();
-  point.p50_ns = total.intended.ValueAt(0.5);
-  point.p90_ns = total.intended.ValueAt(0.9);
-  point.p99_ns = total.intended.ValueAt(0.99);
-  point.p999_ns = total.intended.ValueAt(0.999);
-  Evidence evidence;
-  evidence.Add(run);
-  point.worst_goal = evidence.Worst();
-  point.cancelled = static_cast<double>(total.of(Outcome::kCancelled)) / seconds;
-  return point;
-}
-
-std::vector<Curve> CurvesOf(const Sweep& sweep) {
-  std::vector<Curve> curves;
-  for (const SweepCell& cell : sweep.cells) {
-    if (cell.state != CellState::kDone) continue;
-    if (curves.empty() || curves.back().series != cell.series) {
-      curves.push_back({.series = cell.series, .points = {}});
-    }
-    curves.back().points.push_back(PointOf(FromJson(cell.run)));
-  }
-  return curves;
-}
-
-std::string Saturation(const std::vector<CurvePoint>& points) {
-  if (points.empty()) return "";
-  const CurvePoint& last = points.back();
-  const double answerable = last.rate - last.cancelled;
-  if (last.throughput < 0.9 * answerable) {
-    return "only " + Percent(last.throughput / answerable) + " of the requests got an answer";
-  }
-  double best = 0;
-  for (const CurvePoint& point : points) best = std::max(best, point.goodput);
-  if (last.goodput < 0.9 * best) {
-    return "goodput fell to " + Percent(last.goodput / best) + " of what it was at a lower rate";
-  }
-  if (last.worst_goal > 5 && last.goodput < 0.95 * last.throughput) {
-    return "objectives are missed by far";
-  }
-  return "";
-}
-
-nlohmann::ordered_json ToJson(const Sweep& sweep) {
-  Json json = {{"schema", kSchema}, {"workload", sweep.workload_toml}};
-  Json& vary = json["vary"] = Json::array();
-  for (const Vary& one : sweep.vary) {
-    vary.push_back({{"name", one.name}, {"values", one.values}});
-  }
-  Json& cells = json["cells"] = Json::array();
-  for (const SweepCell& cell : sweep.cells) {
-    Json series = Json::object();
-    for (const auto& [name, value] : cell.series) series[name] = value;
-    Json entry = {{"series", series}, {"load", cell.load}, {"state", NameOf(cell.state)}};
-    if (!cell.why.empty()) entry["why"] = cell.why;
-    if (cell.state == CellState::kDone) entry["run"] = cell.run;
-    cells.push_back(std::move(entry));
-  }
-  return json;
-}
-
-Sweep SweepFromJson(const nlohmann::ordered_json& json) {
-  try {
-    if (json.at("schema") != kSchema) {
-      throw std::runtime_error(std::string("its schema is not ") + kSchema);
-    }
-    Sweep sweep{.workload_toml = json.at("workload"), .vary = {}, .cells = {}};
-    for (const Json& one : json.at("vary")) {
-      sweep.vary.push_back({.name = one.at("name"), .values = one.at("values")});
-    }
-    for (const Json& entry : json.at("cells")) {
-      SweepCell cell;
-      for (const auto& [name, value] : entry.at("series").items()) {
-        cell.series.emplace_back(name, value.get<std::string>());
-      }
-      cell.load = entry.at("load");
-      cell.state = StateOf(entry.at("state"));
-      cell.why = entry.value("why", "");
-      if (cell.state == CellState::kDone) cell.run = entry.at("run");
-      sweep.cells.push_back(std::move(cell));
-    }
-    return sweep;
-  } catch (const Json::exception& error) {
-    throw std::runtime_error(std::string("not a saved sweep: ") + error.what());
-  }
-}
-
-void SaveSweep(const Sweep& sweep, const std::string& path) {
-  const std::string unfinished = path + ".new";
-  const absl::Status written = client::WriteFile(unfinished, {ToJson(sweep).dump(), "\n"});
-  if (!written.ok()) throw std::runtime_error(std::string(written.message()));
-  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
-    throw std::runtime_error("cannot rename '" + unfinished + "' to '" + path + "'");
-  }
-}
-
-Sweep LoadSweep(const std::string& path) {
-  auto file = client::InputFile::Open(path);
-  std::string text;
-  absl::Status status = file.status();
-  if (file.ok()) status = file->Append(size_t{4} << 30, &text);
-  if (!status.ok()) throw std::runtime_error(std::string(status.message()));
-  try {
-    return SweepFromJson(Json::parse(text));
-  } catch (const Json::exception& error) {
-    throw std::runtime_error("'" + path + "': not JSON: " + error.what());
-  } catch (const std::runtime_error& error) {
-    throw std::runtime_error("'" + path + "': " + error.what());
-  }
-}
-
+// Why the run says nothing about the server; "": it does.
 std::string ClientsFault(const Verdict& verdict) {
   std::string text;
   for (const Finding& finding : verdict.validity) {
-    const Cause cause = CauseOf(finding.rule);
-    if (finding.passed || cause == Cause::kTooShort || cause == Cause::kOverload) continue;
+    const bool server = finding.cause == Cause::kTooShort || finding.cause == Cause::kOverload;
+    if (finding.passed || server) continue;
     text += (text.empty() ? "" : "; ") + finding.rule + ": " + finding.text;
   }
   return text;
 }
 
-bool RunSweep(const Workload& workload, const RunCell& run, const JudgeRun& judge,
-              const std::string& path, Sweep* sweep, const OnCell& on_cell,
-              const std::atomic<bool>& stop) {
-  std::string end;  // why the series of `of` ends here
-  const Labels* of = nullptr;
-  std::vector<CurvePoint> points;
-  int invalid = 0;  // cells in a row
-  for (SweepCell& cell : sweep->cells) {
-    if (of == nullptr || *of != cell.series) {
-      of = &cell.series;
-      // What an earlier sitting measured of this series.
-      points = PointsOf(*sweep, cell.series);
-      end = Saturation(points);
-      invalid = 0;
+}  // namespace
+
+Vary ParseVary(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos) Refuse("'" + text + "'", "must look like rate=50,100,200");
+  Vary vary{.name = text.substr(0, equals), .values = {}};
+  for (size_t begin = equals + 1; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    std::string value = text.substr(begin, end - begin);
+    if (value.empty()) Refuse(vary.name, "there is an empty value");
+    if (std::find(vary.values.begin(), vary.values.end(), value) != vary.values.end()) {
+      Refuse(vary.name, "'" + value + "' is there twice");
     }
-    if (cell.state == CellState::kDone) invalid = 0;
-    if (cell.state == CellState::kInvalid) ++invalid;
-    if (cell.state != CellState::kPending) continue;
-    if (stop.load()) return false;
-    if (invalid == kMaxInvalid) end = "the runs at two lower rates were INVALID";
-    if (!end.empty()) {
-      cell.state = CellState::kSkipped;
-      cell.why = "a lower rate was enough: " + end;
-    } else {
-      for (int attempt = 0; attempt < 2; ++attempt) {
-        RunData data = run(WorkloadOf(workload, cell), cell);
-        if (stop.load()) return false;
-        cell.why = ClientsFault(judge(data));
-        if (!cell.why.empty()) continue;  // once may be this machine's bad moment
-        points.push_back(PointOf(data));
-        end = Saturation(points);
-        data.seconds.clear();  // most of its bytes, and nothing that a curve shows
-        cell.run = ToJson(data);
-        break;
-      }
-      cell.state = cell.why.empty() ? CellState::kDone : CellState::kInvalid;
-      invalid = cell.why.empty() ? 0 : invalid + 1;
-    }
-    if (!path.empty()) SaveSweep(*sweep, path);
-    if (on_cell) on_cell(*sweep, cell);
+    vary.values.push_back(std::move(value));
+    begin = end + 1;
   }
-  return true;
+  return vary;
 }
 
-Sweep ResumeSweep(const std::string& path, const Sweep& wanted) {
-  Sweep saved = LoadSweep(path);
-  const auto same = [](const Vary& a, const Vary& b) {
-    return a.name == b.name && a.values == b.values;
+void SetParameter(const std::string& name, const std::string& value, Workload* workload) {
+  if (name == "rate") {
+    auto* open = std::get_if<OpenLoop>(&workload->load);
+    if (open == nullptr) Refuse(name, "the workload is no open loop");
+    open->rate = Number(name, value);
+    return;
+  }
+  if (name == "callers") {
+    auto* closed = std::get_if<ClosedLoop>(&workload->load);
+    if (closed == nullptr) Refuse(name, "the workload is no closed loop");
+    closed->callers = Count(name, value);
+    return;
+  }
+  for (ClassSpec& spec : workload->classes) {
+    const bool own = std::visit([&](auto& call) { return Set(name, value, call); }, spec.call);
+    if (own) continue;
+    try {
+      std::visit([&](auto& call) { ReadKernelFlags({"--" + name + "=" + value}, &call.kernel); },
+                 spec.call);
+    } catch (const CLI::ExtrasError&) {
+      Refuse(name,
+             "there is no such parameter; it may be rate, callers, length, sequences, heads, "
+             "head-dim, or a kernel's flag without its dashes: kernel, clusters, topk, ...");
+    } catch (const CLI::Error& error) {
+      Refuse(name, error.what());
+    }
+  }
+}
+
+std::vector<SweepCell> MakeSweep(const Workload& workload, const std::vector<Vary>& vary) {
+  std::vector<SweepCell> cells(1);
+  std::set<std::string> names;
+  const auto combine = [&](const Vary& one, const std::vector<std::string>& values, bool load) {
+    std::vector<SweepCell> combined;
+    if (cells.size() * values.size() > kMaxCells) Refuse(one.name, "there are over 1,000 cells");
+    for (const SweepCell& cell : cells) {
+      for (const std::string& value : values) {
+        SweepCell& made = combined.emplace_back(cell);
+        if (load) {
+          made.load = value;
+        } else {
+          made.series.emplace_back(one.name, value);
+        }
+      }
+    }
+    cells = std::move(combined);
   };
-  if (saved.workload_toml != wanted.workload_toml) {
-    throw std::runtime_error("'" + path + "' is a sweep of another workload: name another file");
+  const Vary* load = nullptr;
+  for (const Vary& one : vary) {
+    if (!names.insert(one.name).second) Refuse(one.name, "give its values in one list");
+    for (const std::string& value : one.values) {
+      Workload scratch = workload;
+      SetParameter(one.name, value, &scratch);
+    }
+    if (!RaisesLoad(one.name)) {
+      combine(one, one.values, false);
+    } else if (load == nullptr) {
+      load = &one;
+    } else {
+      Refuse(one.name, "either rate or callers can be varied");
+    }
   }
-  if (!std::equal(saved.vary.begin(), saved.vary.end(), wanted.vary.begin(), wanted.vary.end(),
-                  same) ||
-      saved.cells.size() != wanted.cells.size()) {
-    throw std::runtime_error("'" + path + "' is a sweep of other parameters: name another file");
+  if (load != nullptr) {
+    std::vector<std::string> rising = load->values;
+    std::stable_sort(rising.begin(), rising.end(), [](const auto& a, const auto& b) {
+      return Number("load", a) < Number("load", b);
+    });
+    combine(*load, rising, true);
   }
-  return saved;
+  return cells;
+}
+
+bool RunSweep(const Workload& workload, const std::function<RunData(const Workload&)>& run,
+              const std::function<Verdict(const RunData&)>& judge, std::vector<SweepCell>* cells,
+              const std::function<void(const SweepCell&)>& on_cell, const std::atomic<bool>& stop) {
+  const SweepCell* before = nullptr;
+  std::string end;  // why the series ends here
+  double best = 0;  // goodput of the series
+  for (SweepCell& cell : *cells) {
+    if (before == nullptr || before->series != cell.series) {
+      end.clear();
+      best = 0;
+    }
+    before = &cell;
+    if (!end.empty()) {
+      cell.state = CellState::kSkipped;
+      cell.why = end;
+      on_cell(cell);
+      continue;
+    }
+    Workload of_cell = workload;
+    for (const auto& [name, value] : cell.series) SetParameter(name, value, &of_cell);
+    const bool open = std::holds_alternative<OpenLoop>(workload.load);
+    if (!cell.load.empty()) SetParameter(open ? "rate" : "callers", cell.load, &of_cell);
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      const RunData data = run(of_cell);
+      if (stop.load()) return false;
+      cell.why = ClientsFault(judge(data));
+      cell.state = cell.why.empty() ? CellState::kDone : CellState::kInvalid;
+      cell.summary = SummaryOf(data);
+      if (cell.why.empty()) break;  // else once may be this machine's bad moment
+    }
+    if (cell.state == CellState::kDone) {
+      best = std::max(best, cell.summary["total"]["goodput"].get<double>());
+      end = Saturation(cell, best);
+    } else {
+      end = "the client did not keep up at a lower load";
+    }
+    on_cell(cell);
+  }
+  return true;
 }
 
 }  // namespace castor::load

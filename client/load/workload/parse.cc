@@ -1,15 +1,14 @@
 #include "client/load/workload/parse.h"
 
 #include <algorithm>
-#include <climits>
+#include <map>
+#include <sstream>
+#include <stdexcept>
 
 #include "client/cli/command.h"
-#include "client/cli/report.h"
-#include "client/cli/values.h"
 #include "client/file.h"
-#include "client/load/workload/lengths.h"
-#include "client/load/workload/parse_parts.h"
-#include "client/tensor.h"
+#include "client/load/workload/toml_table.h"
+#include "client/load/workload/units.h"
 
 namespace castor::load {
 namespace {
@@ -18,43 +17,202 @@ using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-constexpr size_t kMaxClasses = 1000;
+constexpr size_t kMaxClasses = 256;
 constexpr size_t kMaxFileBytes = 16 << 20;
-constexpr double kMaxPayloadMemory = 4.0 * (1 << 30);  // of all classes
+constexpr size_t kMaxName = 64;                   // bytes of a class's name
+constexpr int64_t kMaxTokens = int64_t{1} << 20;  // of one sequence
+constexpr int64_t kMaxSequences = 4096;           // of one request
+constexpr int64_t kMaxWidth = 65536;              // heads, dimensions, surrogate tokens
+constexpr int64_t kMaxPayloads = 65536;
 
-// Refuses what cannot be built before anything is drawn. The greatest request may still be too
-// large; that shows when it is drawn.
-void CheckMemory(const std::vector<ClassSpec>& classes, const std::string& name) {
-  double total = 0;
-  for (const ClassSpec& spec : classes) {
-    const auto* attend = std::get_if<AttendSpec>(&spec.call);
-    if (attend == nullptr) continue;
-    const double dims = static_cast<double>(
-        2 * attend->head_dim + (attend->value_dim == 0 ? attend->head_dim : attend->value_dim));
-    const double bytes = Mean(attend->lengths) * Mean(attend->sequences) *
-                         static_cast<double>(attend->heads) * dims *
-                         static_cast<double>(client::SizeOf(attend->dtype));
-    total += bytes * static_cast<double>(spec.payloads);
-    const auto gib = [](double size) { return cli::FormatReal(size / (1 << 30)) + " GiB"; };
-    const std::string where = name + ": class '" + spec.name + "': ";
-    if (bytes > INT_MAX) {
-      throw cli::UsageError(where + "a request has " + gib(bytes) + " on average, and a message " +
-                            "ends at 2 GiB; give it fewer tokens, heads or dimensions");
-    }
-    if (total > kMaxPayloadMemory) {
-      throw cli::UsageError(where + "the distinct requests up to this class take " + gib(total) +
-                            ", and 4 GiB are allowed; give it fewer payloads");
+// ---- lengths
+
+LognormalLength ReadLognormal(TomlTable table, int64_t greatest) {
+  LognormalLength lognormal;
+  lognormal.greatest = std::min(lognormal.greatest, greatest);
+  table.Real("median", {0, 1e9, /*above=*/true}, &lognormal.median);
+  table.Real("sigma", {0, 10}, &lognormal.sigma);
+  table.Whole("max", 1, greatest, &lognormal.greatest);
+  table.Whole("min", 1, lognormal.greatest, &lognormal.least);
+  table.RefuseOthers();
+  return lognormal;
+}
+
+// Leaves `length` as it is when the key is not there.
+void ReadLength(TomlTable& table, std::string_view key, int64_t greatest, Length* length) {
+  const toml::node* node = table.Find(key);
+  if (node == nullptr) return;
+  if (node->is_integer()) {
+    *length = FixedLength{table.WholeOf(key, *node, 1, greatest)};
+    return;
+  }
+  if (!node->is_table() || node->as_table()->size() != 1) {
+    table.Refuse(key, *node, "a whole number, {uniform = [1, 512]} or {lognormal = {...}}");
+  }
+  TomlTable shape = table.Sub(key);
+  if (const toml::node* ends = shape.Find("uniform")) {
+    const auto* pair = ends->as_array();
+    if (pair == nullptr || pair->size() != 2) shape.Refuse("uniform", *ends, "[least, greatest]");
+    UniformLength uniform;
+    uniform.least = shape.WholeOf("uniform", *pair->get(0), 1, greatest);
+    uniform.greatest = shape.WholeOf("uniform", *pair->get(1), uniform.least, greatest);
+    *length = uniform;
+  } else if (shape.Has("lognormal")) {
+    *length = ReadLognormal(shape.Sub("lognormal"), greatest);
+  }
+  shape.RefuseOthers();
+}
+
+// ---- classes
+
+// One flag for each key of the table: {name = "clustered", clusters = 100} is --kernel=clustered
+// --clusters=100. What a kernel's parameters are, the command line alone knows.
+std::vector<std::string> KernelArguments(const toml::table& kernel) {
+  std::vector<std::string> arguments;
+  for (const auto& [key, node] : kernel) {
+    const std::string name(key.str() == "name" ? "kernel" : key.str());
+    const auto add = [&](const toml::node& value) {
+      std::ostringstream text;
+      value.visit([&](const auto& plain) {
+        if constexpr (toml::is_string<decltype(plain)>) {
+          text << plain.get();
+        } else {
+          text << plain;
+        }
+      });
+      arguments.push_back("--" + name + "=" + text.str());
+    };
+    if (node.is_boolean()) {
+      arguments.push_back((node.as_boolean()->get() ? "--" : "--no-") + name);
+    } else if (const auto* list = node.as_array()) {
+      for (const toml::node& element : *list) add(element);
+    } else {
+      add(node);
     }
   }
+  return arguments;
+}
+
+void ReadKernel(TomlTable& table, cli::KernelFlags* kernel) {
+  const toml::node* node = table.Find("kernel");
+  if (node == nullptr) return;
+  std::vector<std::string> arguments;
+  if (const auto* parameters = node->as_table()) {
+    arguments = KernelArguments(*parameters);
+  } else if (const auto* name = node->as_string()) {
+    arguments = {"--kernel=" + name->get()};
+  } else {
+    table.Refuse("kernel", *node, "a name, or a table of the kernel's parameters");
+  }
+  try {
+    ReadKernelFlags(arguments, kernel);
+  } catch (const CLI::Error& error) {
+    table.Fail("kernel", std::string("kernel: ") + error.what());
+  }
+}
+
+// The server takes no others.
+bool IsTenantName(const std::string& text) {
+  return text.size() <= 64 && text.find_first_not_of(
+                                  "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789._-") == std::string::npos;
+}
+
+// What [defaults] and every class may have.
+void ReadCommon(TomlTable& table, ClassSpec* spec) {
+  size_t priority = spec->priority;
+  table.Choice("priority", {"default", "low", "normal", "high"}, &priority);
+  spec->priority = static_cast<v1::Priority>(priority);
+  table.Time("deadline", milliseconds(1), hours(24), &spec->deadline);
+  table.Text("tenant", &spec->tenant);
+  if (!IsTenantName(spec->tenant)) {
+    table.Fail("tenant", "tenant must be 1 to 64 letters, digits, '.', '_', '-'");
+  }
+  table.Text("token-file", &spec->token_file);
+  table.Real("cancel-share", {0, 1}, &spec->cancel_share);
+  table.Time("cancel-after", nanoseconds(0), hours(24), &spec->cancel_after);
+  if (!table.Has("objectives")) return;
+  std::vector<std::string> goals;
+  table.Texts("objectives", &goals);
+  spec->objective = {};
+  for (const std::string& goal : goals) {
+    try {
+      AddGoal(goal, &spec->objective);
+    } catch (const std::invalid_argument& error) {
+      table.Fail("objectives", std::string("objective ") + error.what());
+    }
+  }
+}
+
+AttendSpec ReadAttend(TomlTable& table) {
+  AttendSpec attend;
+  ReadLength(table, "lengths", kMaxTokens, &attend.lengths);
+  ReadLength(table, "sequences", kMaxSequences, &attend.sequences);
+  table.Whole("heads", 1, kMaxWidth, &attend.heads);
+  table.Whole("head-dim", 1, kMaxWidth, &attend.head_dim);
+  table.Whole("value-dim", 0, kMaxWidth, &attend.value_dim);
+  size_t dtype = 0, inputs = 0;
+  table.Choice("dtype", {"float32", "float16", "bfloat16"}, &dtype);
+  attend.dtype = static_cast<v1::DataType>(v1::FLOAT32 + dtype);
+  table.Choice("inputs", {"gaussian", "structured"}, &inputs);
+  attend.structured = inputs == 1;
+  table.Whole("surrogate-tokens", 1, kMaxWidth, &attend.surrogate_tokens);
+  ReadKernel(table, &attend.kernel);
+  return attend;
+}
+
+EncodeSpec ReadEncode(TomlTable& table) {
+  EncodeSpec encode;
+  table.Text("model", &encode.model);
+  table.Text("text-file", &encode.text_file);
+  if (!encode.text_file.empty() && table.Has("lengths")) {
+    table.Fail("lengths", "lengths are of generated texts: leave out text-file, or lengths");
+  }
+  ReadLength(table, "lengths", kMaxTokens, &encode.lengths);
+  ReadLength(table, "sequences", kMaxSequences, &encode.sequences);
+  size_t output = encode.output;
+  table.Choice("output", {"default", "token-embeddings", "pooled", "logits", "scores", "sparse"},
+               &output);
+  encode.output = static_cast<v1::EncodeOutput>(output);
+  ReadKernel(table, &encode.kernel);
+  return encode;
+}
+
+ClassSpec ReadClass(const toml::table& toml, const std::string& file, size_t number,
+                    const ClassSpec& defaults) {
+  ClassSpec spec = defaults;
+  TomlTable unnamed(toml, file, "class " + std::to_string(number));
+  unnamed.Text("name", &spec.name);
+  if (spec.name.empty() || spec.name.size() > kMaxName) {
+    unnamed.Fail("name", "needs a name of 1 to 64 bytes");
+  }
+  TomlTable table(toml, file, "class '" + spec.name + "'");
+  table.Find("name");
+  table.Real("weight", {0, 1e9, /*above=*/true}, &spec.weight);
+  table.Whole("payloads", 1, kMaxPayloads, &spec.payloads);
+  ReadCommon(table, &spec);
+  if (spec.cancel_share > 0 && spec.cancel_after >= spec.deadline) {
+    table.Fail("cancel-after", "cancel-after must be below the deadline");
+  }
+  size_t kind = 2;
+  table.Choice("kind", {"attend", "encode"}, &kind);
+  if (kind == 2) table.Fail("kind", "needs kind = \"attend\" or kind = \"encode\"");
+  if (kind == 0) {
+    spec.call = ReadAttend(table);
+  } else {
+    spec.call = ReadEncode(table);
+  }
+  table.RefuseOthers();
+  return spec;
 }
 
 std::vector<ClassSpec> ReadClasses(TomlTable& root, const ClassSpec& defaults) {
   std::vector<ClassSpec> classes;
   const toml::node* node = root.Find("class");
-  if (node == nullptr) return classes;
+  if (node == nullptr) root.Fail("", "needs at least one [[class]]");
   const auto* tables = node->as_array();
   if (tables == nullptr) root.Fail("class", "write [[class]], in two pairs of brackets");
-  if (tables->size() > kMaxClasses) root.Fail("class", "has more than 1000 classes");
+  if (tables->size() > kMaxClasses) root.Fail("class", "has more than 256 classes");
   for (const toml::node& element : *tables) {
     if (!element.is_table()) root.Refuse("class", element, "[[class]]");
     const toml::table& table = *element.as_table();
@@ -69,13 +227,34 @@ std::vector<ClassSpec> ReadClasses(TomlTable& root, const ClassSpec& defaults) {
   return classes;
 }
 
-void ReadRun(TomlTable table, Workload* workload) {
-  if (std::holds_alternative<Replay>(workload->load)) {
-    workload->duration = workload->warm_up = nanoseconds(0);
+// ---- [load] and [run]
+
+Load ReadLoad(TomlTable table) {
+  size_t arrivals = 0;
+  table.Choice("arrivals", {"poisson", "constant", "closed"}, &arrivals);
+  Load load;
+  if (arrivals == 2) {
+    ClosedLoop closed;
+    table.Whole("callers", 1, 100'000, &closed.callers);
+    table.Time("think-time", nanoseconds(0), hours(1), &closed.think_time);
+    load = closed;
+  } else {
+    OpenLoop open;
+    open.constant = arrivals == 1;
+    table.Real("rate", {0, 1e7, /*above=*/true}, &open.rate);
+    table.Whole("max-in-flight", 0, 10'000'000, &open.max_in_flight);
+    load = open;
   }
+  table.RefuseOthers();
+  return load;
+}
+
+void ReadRun(TomlTable table, Workload* workload) {
   table.Time("duration", milliseconds(10), hours(24 * 7), &workload->duration);
   table.Time("warm-up", nanoseconds(0), hours(24), &workload->warm_up);
-  table.Seed("seed", &workload->seed);
+  auto seed = static_cast<int64_t>(workload->seed);
+  table.Whole("seed", 0, INT64_MAX, &seed);
+  workload->seed = static_cast<uint64_t>(seed);
   table.RefuseOthers();
 }
 
@@ -92,27 +271,24 @@ Workload ReadRoot(const toml::table& toml, const std::string& name) {
   };
   Workload workload;
   TomlTable defaults_table = section("defaults");
-  const ClassSpec defaults = ReadDefaults(defaults_table);
+  ClassSpec defaults;
+  ReadCommon(defaults_table, &defaults);
   defaults_table.RefuseOthers();
-  TomlTable load = section("load");
-  workload.load = ReadLoad(load, defaults);
-  load.RefuseOthers();
+  workload.load = ReadLoad(section("load"));
   ReadRun(section("run"), &workload);
   workload.classes = ReadClasses(root, defaults);
   root.RefuseOthers();
-
-  const bool replay = std::holds_alternative<Replay>(workload.load);
-  if (replay && !workload.classes.empty()) {
-    root.Fail("class",
-              "a replay has no [[class]]: its file makes the classes; what they have in "
-              "common stands in [defaults]");
-  }
-  if (!replay && workload.classes.empty()) root.Fail("", "needs at least one [[class]]");
-  CheckMemory(workload.classes, name);
   return workload;
 }
 
 }  // namespace
+
+void ReadKernelFlags(const std::vector<std::string>& arguments, cli::KernelFlags* kernel) {
+  CLI::App app;
+  cli::AddKernelFlags(&app, kernel);
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 takes them
+  app.parse(std::move(reversed));
+}
 
 Workload ParseWorkload(const std::string& text, const std::string& name) {
   try {
@@ -123,14 +299,14 @@ Workload ParseWorkload(const std::string& text, const std::string& name) {
   }
 }
 
-Workload ReadWorkload(const std::string& path) {
+std::string ReadText(const std::string& path) {
   auto file = client::InputFile::Open(path);
   std::string text;
   absl::Status status = file.status();
   if (status.ok()) status = file->Append(kMaxFileBytes + 1, &text);
   if (!status.ok()) throw cli::UsageError(std::string(status.message()));
   if (text.size() > kMaxFileBytes) throw cli::UsageError(path + " is larger than 16 MiB");
-  return ParseWorkload(text, path);
+  return text;
 }
 
 }  // namespace castor::load

@@ -2,11 +2,9 @@
 
 #include <cmath>
 
-#include "client/load/workload/portable_math.h"
-
 namespace castor::load {
 
-double Exponential(Random& random) { return -Log(Uniform(random)); }
+double Exponential(Random& random) { return -std::log(Uniform(random)); }
 
 // Marsaglia's polar method. The second value that it gives is not kept: a draw has no memory.
 double Normal(Random& random) {
@@ -14,25 +12,7 @@ double Normal(Random& random) {
     const double x = 2 * Uniform(random) - 1;
     const double y = 2 * Uniform(random) - 1;
     const double square = x * x + y * y;
-    if (square < 1 && square > 0) return x * std::sqrt(-2 * Log(square) / square);
-  }
-}
-
-// Marsaglia and Tsang 2000. Below shape 1: a draw of shape + 1, times a power of a uniform one.
-double Gamma(double shape, Random& random) {
-  if (shape < 1) {
-    const double boost = Exp(Log(Uniform(random)) / shape);
-    return boost * Gamma(shape + 1, random);
-  }
-  const double d = shape - 1.0 / 3;
-  const double c = 1 / std::sqrt(9 * d);
-  while (true) {
-    const double x = Normal(random);
-    const double root = 1 + c * x;
-    if (root <= 0) continue;
-    const double v = root * root * root;
-    const double u = Uniform(random);
-    if (Log(u) < 0.5 * x * x + d - d * v + d * Log(v)) return d * v;
+    if (square < 1 && square > 0) return x * std::sqrt(-2 * std::log(square) / square);
   }
 }
 

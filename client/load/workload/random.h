@@ -1,5 +1,5 @@
-// Draws that are the same on every machine, unlike those of the standard library, whose
-// distributions each implementation chooses.
+// Draws by algorithms of our own: the standard library's distributions differ between versions, and
+// equal seeds must give equal schedules.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,8 @@ inline double Uniform(Random& random) {
   return (static_cast<double>(random() >> 11) + 1) * 0x1p-53;
 }
 
-double Exponential(Random& random);          // mean 1
-double Normal(Random& random);               // mean 0, variance 1
-double Gamma(double shape, Random& random);  // mean `shape`, which is at least 1e-3
+double Exponential(Random& random);  // mean 1
+double Normal(Random& random);       // mean 0, variance 1
 
 // One seed out of several numbers.
 uint64_t MixSeed(uint64_t seed, uint64_t more);

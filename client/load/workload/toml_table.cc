@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <sstream>
 
 #include "client/cli/command.h"
@@ -49,20 +48,6 @@ std::string TextOf(Range range) {
          Number(range.greatest);
 }
 
-// Levenshtein's.
-size_t Distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, replaced}));
-    }
-  }
-  return row.back();
-}
-
 std::string List(const std::vector<std::string>& names) {
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
@@ -85,33 +70,6 @@ void TomlTable::Real(std::string_view key, Range range, double* value) {
 
 void TomlTable::Whole(std::string_view key, int64_t least, int64_t greatest, int64_t* value) {
   if (const auto* node = Find(key)) *value = WholeOf(key, *node, least, greatest);
-}
-
-void TomlTable::Whole(std::string_view key, int32_t least, int32_t greatest, int32_t* value) {
-  if (const auto* node = Find(key)) {
-    *value = static_cast<int32_t>(WholeOf(key, *node, least, greatest));
-  }
-}
-
-void TomlTable::Seed(std::string_view key, uint64_t* value) {
-  const auto* node = Find(key);
-  if (node == nullptr) return;
-  if (const auto* text = node->as_string()) {
-    const char* const end = text->get().data() + text->get().size();
-    const auto [rest, error] = std::from_chars(text->get().data(), end, *value);
-    if (error == std::errc() && rest == end) return;
-  } else if (const auto* whole = node->as_integer(); whole != nullptr && whole->get() >= 0) {
-    *value = static_cast<uint64_t>(whole->get());
-    return;
-  }
-  Refuse(key, *node, "a whole number from 0 to 18446744073709551615, as a string if above 2^63");
-}
-
-void TomlTable::Flag(std::string_view key, bool* value) {
-  const auto* node = Find(key);
-  if (node == nullptr) return;
-  if (!node->is_boolean()) Refuse(key, *node, "true or false");
-  *value = node->as_boolean()->get();
 }
 
 void TomlTable::Time(std::string_view key, std::chrono::nanoseconds least,
@@ -190,14 +148,8 @@ void TomlTable::RefuseOthers() const {
   for (const auto& [key, node] : *table_) {
     if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
     const std::string name(key.str());
-    std::string hint = known_.empty() ? "" : "; it may have " + List(known_);
-    const auto nearest = std::min_element(
-        known_.begin(), known_.end(),
-        [&](const auto& a, const auto& b) { return Distance(name, a) < Distance(name, b); });
-    if (nearest != known_.end() && Distance(name, *nearest) <= 1 + name.size() / 4) {
-      hint = ". Did you mean '" + *nearest + "'?";
-    }
-    FailAt(file_, key.source(), what_ + " has no key '" + name.substr(0, kMaxShown) + "'" + hint);
+    FailAt(file_, key.source(),
+           what_ + " has no key '" + name.substr(0, kMaxShown) + "'; it may have " + List(known_));
   }
 }
 

@@ -36,10 +36,6 @@ class TomlTable {
   // Leave `value` as it is when the key is not there.
   void Real(std::string_view key, Range range, double* value);
   void Whole(std::string_view key, int64_t least, int64_t greatest, int64_t* value);
-  void Whole(std::string_view key, int32_t least, int32_t greatest, int32_t* value);
-  // From 0 on; beyond what TOML's integers hold, as a string.
-  void Seed(std::string_view key, uint64_t* value);
-  void Flag(std::string_view key, bool* value);
   void Time(std::string_view key, std::chrono::nanoseconds least, std::chrono::nanoseconds greatest,
             std::chrono::nanoseconds* value);
   void Text(std::string_view key, std::string* value);  // UTF-8 without control characters
@@ -55,7 +51,7 @@ class TomlTable {
   int64_t WholeOf(std::string_view key, const toml::node& node, int64_t least,
                   int64_t greatest) const;
 
-  // Refuses a key that no one has asked for, and names the known one that is most like it.
+  // Refuses a key that no one has asked for, and lists those that are known.
   void RefuseOthers() const;
 
   // The key's value is wrong: "KEY must be EXPECTED, not VALUE".

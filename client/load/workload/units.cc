@@ -1,9 +1,13 @@
 #include "client/load/workload/units.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <stdexcept>
+
+#include "client/cli/report.h"
 
 namespace castor::load {
 namespace {
@@ -30,6 +34,17 @@ std::optional<double> ParseDecimal(std::string_view text) {
   const auto [rest, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || rest != end) return std::nullopt;
   return value;
+}
+
+std::string_view Trim(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
+[[noreturn]] void Refuse(std::string_view text, const std::string& why) {
+  throw std::invalid_argument("'" + std::string(text) + "' " + why +
+                              "; write it as \"p99 <= 50ms\" or \"errors <= 0.1%\"");
 }
 
 }  // namespace
@@ -60,7 +75,7 @@ std::string FormatDuration(std::chrono::nanoseconds duration) {
   return "";  // a nanosecond divides everything
 }
 
-// Both move the decimal point in the text: a multiplication by 100 would round once more.
+// The decimal point moves in the text: a multiplication would round once more.
 std::optional<double> ParsePercent(std::string_view text) {
   if (!text.ends_with('%')) return std::nullopt;
   text.remove_suffix(1);
@@ -70,19 +85,32 @@ std::optional<double> ParsePercent(std::string_view text) {
   return share;
 }
 
-std::string FormatPercent(double share) {
-  std::array<char, 400> buffer;  // the least double has 324 decimals
-  const auto end =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), share, std::chars_format::fixed);
-  std::string text(buffer.data(), end.ptr);
-  const size_t point = std::min(text.find('.'), text.size());
-  std::string whole = text.substr(0, point);
-  std::string decimals = point < text.size() ? text.substr(point + 1) : "";
-  while (decimals.size() < 2) decimals += '0';
-  whole += decimals.substr(0, 2);
-  decimals.erase(0, 2);
-  whole.erase(0, std::min(whole.find_first_not_of('0'), whole.size() - 1));
-  return decimals.empty() ? whole : whole + "." + decimals;
+std::string QuantileName(double quantile) { return "p" + cli::FormatReal(100 * quantile, "%.10g"); }
+
+void AddGoal(std::string_view text, Objective* objective) {
+  constexpr std::string_view kSign = "<=";
+  const size_t sign = text.find(kSign);
+  if (sign == std::string_view::npos) Refuse(text, "is no objective");
+  const std::string_view of = Trim(text.substr(0, sign));
+  const std::string_view limit = Trim(text.substr(sign + kSign.size()));
+  if (of == "errors") {
+    if (objective->max_error_share) Refuse(text, "is a second objective for errors");
+    objective->max_error_share = ParsePercent(limit);
+    if (!objective->max_error_share) Refuse(text, "needs a share from 0% to 100% after <=");
+    return;
+  }
+  if (!of.starts_with('p')) Refuse(text, "is neither of a percentile nor of errors");
+  const auto quantile = ParsePercent(std::string(of.substr(1)) + "%");
+  if (!quantile || *quantile <= 0 || *quantile >= 1) {
+    Refuse(text, "needs a percentile above p0 and below p100");
+  }
+  const auto duration = ParseDuration(limit);
+  if (!duration || duration->count() == 0) Refuse(text, "needs a duration such as 50ms after <=");
+  if (std::any_of(objective->latencies.begin(), objective->latencies.end(),
+                  [&](const LatencyGoal& goal) { return goal.quantile == *quantile; })) {
+    Refuse(text, "is a second objective for the same percentile");
+  }
+  objective->latencies.push_back({.quantile = *quantile, .limit = *duration});
 }
 
 }  // namespace castor::load

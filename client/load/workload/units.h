@@ -1,10 +1,12 @@
-// Durations and shares as people write them in workloads and objectives.
+// Durations, shares and objectives as people write them in workloads and flags.
 #pragma once
 
 #include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "client/load/workload/workload.h"
 
 namespace castor::load {
 
@@ -18,7 +20,12 @@ std::string FormatDuration(std::chrono::nanoseconds duration);
 // "0.1%" is 0.001: a decimal number from 0 to 100.
 std::optional<double> ParsePercent(std::string_view text);
 
-// 0.999 is "99.9", such that ParsePercent(text + "%") gives exactly `share`, which is from 0 to 1.
-std::string FormatPercent(double share);
+// 0.999 is "p99.9".
+std::string QuantileName(double quantile);
+
+// Adds a goal such as "p99 <= 50ms" or "errors <= 0.1%" to `objective`. Throws
+// std::invalid_argument whose text says what is expected, when `text` is no goal, or when the
+// objective has one for the same quantile, or for errors, already.
+void AddGoal(std::string_view text, Objective* objective);
 
 }  // namespace castor::load

@@ -4,15 +4,14 @@
 //   load_bench --server build/server/castor-server --model .deps/minilm
 //
 // It starts a server for each scenario, and takes about ten minutes. Ends with 1 if a bound was
-// missed. Needs a quiet machine: the bounds are milliseconds. Each scenario's last row says how
-// much of it others took.
+// missed. Needs a quiet machine: the bounds are milliseconds.
 //
 //   load_bench --server ... --model ... --only soak --seconds 600
 //
 // Memory that a server keeps shows in minutes only. For less than 300 s nothing is asked of its
-// memory: enough for a server that is built with a sanitizer, whose report comes on stderr.
+// memory: enough for a server that is built with a sanitizer.
 
-#include <sys/resource.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -20,9 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/bench/load/neighbours.h"
-#include "tests/bench/load/scenario.h"
-#include "tests/bench/load/time_limit.h"
+#include "tests/bench/load/bench.h"
 
 namespace castor::bench {
 
@@ -36,13 +33,7 @@ const std::vector<Scenario>& Scenarios() {
       {"greedy_tenant", "one tenant asks for ten times its share", GreedyTenant},
       {"shared_batches", "callers of short texts, each waiting for its answer", SharedBatches},
       {"exactly_once", "10,000 mixed requests, cancellations, and a drain", ExactlyOnce},
-      {"idle_cost", "one small attention at a time; with --baseline against another server",
-       IdleCost},
-      {.name = "soak",
-       .about = "mixed traffic for --seconds, at best 600; only when it is named",
-       .run = Soak,
-       .phases = 1,
-       .by_default = false},
+      {"soak", "mixed traffic for --seconds, at best 600; only when it is named", Soak, false},
   };
   return scenarios;
 }
@@ -61,8 +52,6 @@ int main(int argc, char** argv) {
   app.add_option("--model", settings.model, "The directory of a text encoder")
       ->required()
       ->check(CLI::ExistingDirectory);
-  app.add_option("--baseline", settings.baseline, "Another castor-server, for idle_cost")
-      ->check(CLI::ExistingFile);
   app.add_option("--seconds", seconds, "Length of each measuring phase")
       ->check(CLI::Range(2.0, 86400.0))
       ->capture_default_str();
@@ -78,27 +67,17 @@ int main(int argc, char** argv) {
   app.add_option("--only", only, "Scenarios to run; repeatable")->check(CLI::IsMember(names));
   app.footer(footer);
   CLI11_PARSE(app, argc, argv);
-  settings.phase = std::chrono::duration<double>(seconds);
-
-  // Clients have machines of their own. This one shares the server's, and would measure its own
-  // wait for a processor: it goes first, where it may. gRPC's threads inherit this.
-  if (setpriority(PRIO_PROCESS, 0, -10) != 0) {
-    std::fprintf(stderr,
-                 "load_bench: without the right to a higher priority; latencies include "
-                 "this program's own waits\n");
-  }
+  settings.phase = castor::bench::Seconds(seconds);
+  // A bench must not hang: a server may take minutes over a long request, and no longer.
+  alarm(static_cast<unsigned>(3600 + 200 * settings.rounds * seconds));
 
   castor::bench::Report report;
-  report.PrintHead();
+  std::printf("| scenario | what | measured | bound | |\n|---|---|---|---|---|\n");
   for (const Scenario& scenario : castor::bench::Scenarios()) {
     const bool named = std::find(only.begin(), only.end(), scenario.name) != only.end();
     if (only.empty() ? !scenario.by_default : !named) continue;
-    const castor::bench::TimeLimit limit(scenario, settings);
     report.Begin(scenario.name);
-    const castor::bench::Neighbours neighbours;
     scenario.run(settings, report);
-    report.Note("others on this machine took",
-                castor::bench::Figure(neighbours.PercentTaken(), "%"));
   }
   std::printf("\n%d passed, %d missed\n", report.passed(), report.missed());
   return report.missed() == 0 ? 0 : 1;

@@ -1,146 +1,172 @@
-// More texts than the server can encode: it must go on answering as many in time as it can, and
-// refuse the others at once.
+// More texts than the server can encode: it must go on answering as many in time as it can, refuse
+// the others at once, and let a modest tenant hardly notice a greedy one.
 
 #include <algorithm>
 #include <array>
-#include <optional>
-#include <string>
-#include <vector>
+#include <future>
 
-#include "tests/bench/load/after_jump.h"
-#include "tests/bench/load/cpu_share.h"
-#include "tests/bench/load/memory_watch.h"
-#include "tests/bench/load/pinned.h"
+#include "tests/bench/command_line.h"
+#include "tests/bench/load/bench.h"
 
 namespace castor::bench {
 namespace {
 
-struct LoadStep {
-  double load;           // of the peak
-  double least_goodput;  // percent of the peak; 0: no bound
-};
-constexpr std::array<LoadStep, 4> kSteps = {{{0.5, 0}, {1, 0}, {2, 95}, {10, 90}}};
-constexpr double kMaxRefusalMs = 5;
-constexpr double kMaxLatePercent = 0.1;
+constexpr std::chrono::seconds kDeadline{1};
 
-// What the server counts, of what this program cannot see; nullopt where it does not.
-struct Counters {
-  std::optional<double> compute_seconds, wasted_seconds;
-  std::optional<double> expired_queued, expired_running;
+// A text server on one processor and this program on another, so that the load cannot slow the
+// server that it measures.
+class PinnedTextServer {
+ public:
+  explicit PinnedTextServer(const Settings& settings)
+      : server_(settings.server, {"--model", "encoder=" + settings.model}, Cpu(0)), here_(Cpu(1)) {
+    (void)Capacity(std::chrono::seconds(1));  // warms it up
+  }
 
-  explicit Counters(const client::MetricsPage& page)
-      : compute_seconds(
-            client::SumOf(page, "castor_stage_duration_seconds_sum", "phase=\"compute\"")),
-        wasted_seconds(client::SumOf(page, "castor_wasted_compute_seconds_total")),
-        expired_queued(client::SumOf(page, "castor_cancelled_total", "stage=\"queued\"")),
-        expired_running(client::SumOf(page, "castor_cancelled_total", "stage=\"running\"")) {}
-};
+  double Capacity(Seconds length) { return bench::Capacity(server_, With(1, ""), 32, length); }
+  Calls Run(double rate, Seconds length, uint64_t seed, const std::string& tenant = "") {
+    return RunOpen(server_, With(seed, tenant), rate, length);
+  }
 
-// Adds what a counter grew by during a run.
-void AddGrowth(std::optional<double> before, std::optional<double> after,
-               std::optional<double>& sum) {
-  if (after.has_value()) sum = sum.value_or(0) + *after - before.value_or(0);
-}
-
-std::string OrNone(std::optional<double> value, std::string (*text)(double)) {
-  return value.has_value() ? text(*value) : "n/a";
-}
-
-// One load's runs, of all rounds together.
-struct LoadRuns {
-  Tally tally;
-  double goodput = 0;  // the sum of the rounds'
-  int rounds = 0;
-  AfterJump after_jump;
-  Codes codes;
-  std::vector<double> lags;
-  std::string resident;  // in the last round
-  Counters grown{client::MetricsPage()};
-  CpuShare cpu;
-
-  void Run(PinnedTextServer& server, double rate, std::chrono::duration<double> length,
-           uint64_t seed) {
-    const Counters before(server.process().Metrics());
-    const CpuTimes cpu_before = server.process().CpuTimesByThread();
-    MemoryWatch memory(server.process());
-    const Outcomes outcomes = server.Run(rate, length, seed);
-    resident = memory.Describe();
-    cpu.Add(cpu_before, server.process().CpuTimesByThread());
-    const Counters after(server.process().Metrics());
-    const Tally run = TallyOf(outcomes);
-    Append(run, tally);
-    goodput += run.goodput;
-    ++rounds;
-    after_jump.Add(outcomes);
-    for (const auto& [name, count] : CodesOf(outcomes)) codes[name] += count;
-    for (const double lag : Lags(outcomes)) lags.push_back(lag);
-    for (const auto counter : {&Counters::compute_seconds, &Counters::wasted_seconds,
-                               &Counters::expired_queued, &Counters::expired_running}) {
-      AddGrowth(before.*counter, after.*counter, grown.*counter);
+ private:
+  // The first two that this program may use.
+  static int Cpu(int index) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof(set), &set);
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+      if (CPU_ISSET(cpu, &set) && index-- == 0) return cpu;
     }
+    Die("this scenario needs two processors");
   }
+  // Ten times too much is thousands of calls in flight, and a server bounds those of a connection.
+  Traffic With(uint64_t seed, const std::string& tenant) const {
+    return {.payloads = texts_,
+            .deadline = kDeadline,
+            .tenant = tenant,
+            .connections = 16,
+            .seed = seed};
+  }
+
+  const std::vector<Payload> texts_ = ShortTexts(512, 1);
+  Server server_;
+  const PinnedTo here_;
 };
 
-// `peak`: good answers per second.
-void ReportLoad(const LoadStep& step, const LoadRuns& runs, double peak, Report& report) {
-  const std::string name = Figure(step.load) + "× the peak: ";
-  const Tally& tally = runs.tally;
-  const double goodput = 100 * runs.goodput / runs.rounds / peak;
-  if (step.least_goodput > 0) {
-    report.AtLeast(name + "goodput, of the peak", goodput, step.least_goodput, "%");
-  } else {
-    report.Note(name + "goodput, of the peak", Figure(goodput, "%"));
+struct Tally {
+  double good = 0, late = 0;         // answered in time; admitted, and not answered in time
+  std::vector<double> refused_ms{};  // from when they were sent
+  double goodput = 0;  // good ones a second, without the first deadline's length and the run-out
+
+  explicit Tally(const Calls& calls) {
+    const Clock::time_point from = calls.begin + kDeadline;
+    const Clock::time_point to =
+        calls.begin + std::chrono::duration_cast<Clock::duration>(calls.length);
+    for (const Outcome& call : calls.calls) {
+      if (call.code == grpc::StatusCode::OK && call.ended - call.intended <= kDeadline) {
+        ++good;
+        goodput += call.ended >= from && call.ended < to ? 1 : 0;
+      } else if (call.code == grpc::StatusCode::OK || call.ended - call.sent >= kDeadline / 2) {
+        ++late;
+      } else {
+        refused_ms.push_back(Milliseconds(call.ended - call.sent));
+      }
+    }
+    goodput /= std::max(1e-9, Milliseconds(to - from) / 1000);
   }
-  if (tally.refused() > 0) {
-    report.AtMost(name + "refusals' median, from when they were sent",
-                  Quantile(tally.refused_sent_ms, 0.5), kMaxRefusalMs, "ms");
-    report.Note(name + "refusals' median, p99 from when they were due; the generator's p99 lag",
-                Figure(Quantile(tally.refused_intended_ms, 0.5)) + ", " +
-                    Figure(Quantile(tally.refused_intended_ms, 0.99), "ms") + "; " +
-                    Figure(Quantile(runs.lags, 0.99), "ms"));
-  }
-  const auto admitted = static_cast<double>(tally.good + tally.late);
-  report.AtMost(name + "late, of those admitted",
-                admitted > 0 ? 100 * static_cast<double>(tally.late) / admitted : 100,
-                kMaxLatePercent, "%");
-  runs.after_jump.Note(name, peak, report);
-  report.Note(name + "answers", TextOf(runs.codes));
-  const auto seconds = [](double value) { return Figure(value, "s"); };
-  report.Note(
-      name + "the server's count of expired ones: queued, running; computing in vain, in all",
-      OrNone(runs.grown.expired_queued, Whole) + ", " + OrNone(runs.grown.expired_running, Whole) +
-          "; " + OrNone(runs.grown.wasted_seconds, seconds) + ", " +
-          OrNone(runs.grown.compute_seconds, seconds));
-  runs.cpu.Note(name, runs.lags.size(), report);
-  report.Note(name + "resident in the last round", runs.resident);
-}
+};
 
 }  // namespace
 
 void Overload(const Settings& settings, Report& report) {
+  struct Step {
+    double load;           // of the peak
+    double least_goodput;  // percent of the peak; 0: no bound
+  };
+  constexpr std::array<Step, 4> kSteps = {{{0.5, 0}, {1, 0}, {2, 95}, {10, 90}}};
+  constexpr double kMaxRefusalMs = 5, kMaxLatePercent = 0.1;
   PinnedTextServer server(settings);
   const double capacity = server.Capacity(settings.phase);
   report.Note("closed loop", Figure(capacity, "/s"));
-  if (capacity <= 0) return report.Missing("texts", "the server answers none", "");
+  if (capacity <= 0) return report.Check("texts", false, "the server answers none");
 
   // Every round measures the peak again: the machine's speed drifts.
   std::array<double, 4> peaks{};  // sums of goodput
-  std::array<LoadRuns, kSteps.size()> loads;
+  std::array<double, kSteps.size()> goodputs{};
+  std::array<Calls, kSteps.size()> loads{};
+  double peak = 0;
   for (int round = 0; round < settings.rounds; ++round) {
     const auto seed = static_cast<uint64_t>(round) + 1;
     for (size_t i = 0; i < peaks.size(); ++i) {
       const double share = 0.8 + 0.1 * static_cast<double>(i);
-      peaks[i] += TallyOf(server.Run(share * capacity, settings.phase, seed)).goodput;
+      peaks[i] += Tally(server.Run(share * capacity, settings.phase, seed)).goodput;
     }
-    const double peak = *std::max_element(peaks.begin(), peaks.end()) / (round + 1);
-    if (peak <= 0) return report.Missing("goodput", "none", "");
+    peak = *std::max_element(peaks.begin(), peaks.end()) / (round + 1);
     for (size_t i = 0; i < loads.size(); ++i) {
-      loads[i].Run(server, kSteps[i].load * peak, settings.phase, seed + 1000);
+      const Calls run = server.Run(kSteps[i].load * peak, settings.phase, seed + 1000);
+      goodputs[i] += Tally(run).goodput;
+      loads[i].Append(run);
     }
   }
-  const double peak = *std::max_element(peaks.begin(), peaks.end()) / settings.rounds;
   report.Note("peak: the best goodput at 0.8 to 1.1 of that", Figure(peak, "/s"));
-  for (size_t i = 0; i < loads.size(); ++i) ReportLoad(kSteps[i], loads[i], peak, report);
+  for (size_t i = 0; i < loads.size(); ++i) {
+    const std::string name = Figure(kSteps[i].load) + "× the peak: ";
+    const Tally tally(loads[i]);
+    const double goodput = 100 * goodputs[i] / settings.rounds / peak;
+    report.AtLeast(name + "goodput, of the peak", goodput, kSteps[i].least_goodput, "%");
+    if (!tally.refused_ms.empty()) {
+      report.AtMost(name + "refusals' median, from when they were sent",
+                    Quantile(tally.refused_ms, 0.5), kMaxRefusalMs, "ms");
+    }
+    const double admitted = std::max(1.0, tally.good + tally.late);
+    report.AtMost(name + "late, of those admitted", 100 * tally.late / admitted, kMaxLatePercent,
+                  "%");
+    report.Note(name + "the generator's p99 lag; answers",
+                Figure(loads[i].P99Lag(), "ms") + "; " + loads[i].Codes());
+  }
+}
+
+// Two tenants share a server: one asks for little. The other asks for its share, and then for ten
+// times as much, which the first must hardly notice.
+void GreedyTenant(const Settings& settings, Report& report) {
+  constexpr double kModestLoad = 0.2, kShare = 0.5;  // of the capacity
+  constexpr double kMaxRatio = 1.2;
+  PinnedTextServer server(settings);
+  const double capacity = server.Capacity(settings.phase / 2);
+  report.Note("closed loop", Figure(capacity, "/s"));
+  if (capacity <= 0) return report.Check("texts", false, "the server answers none");
+  struct Company {
+    const char* name;
+    double times_share;  // what the other asks for; 0: it is not there
+    Calls modest{};
+    std::vector<double> p99s{};  // the modest tenant's, by round
+  };
+  std::array<Company, 3> companies = {
+      {{"alone", 0}, {"beside the other's share", 1}, {"beside 10× that", 10}}};
+  for (int round = 0; round < settings.rounds; ++round) {
+    const auto seed = static_cast<uint64_t>(round) + 1;
+    for (Company& company : companies) {
+      std::future<Calls> beside;
+      if (company.times_share > 0) {
+        beside = std::async(std::launch::async, [&] {
+          return server.Run(company.times_share * kShare * capacity, settings.phase, seed + 1000,
+                            "other");
+        });
+      }
+      const Calls run = server.Run(kModestLoad * capacity, settings.phase, seed, "modest");
+      company.p99s.push_back(Quantile(run.Latencies(), 0.99));
+      company.modest.Append(run);
+    }
+  }
+  // Of the rounds' median: a neighbour that takes the processor for half a second makes the p99 of
+  // all rounds together.
+  std::vector<double> p99s;
+  for (const Company& company : companies) {
+    p99s.push_back(Quantile(company.p99s, 0.5));
+    report.Note(std::string("modest ") + company.name + ": p99 of each round; answers",
+                Figures(company.p99s) + " ms; " + company.modest.Codes());
+  }
+  report.AtMost("modest's p99 beside 10× the other's share, of that beside its share",
+                p99s[2] / p99s[1], kMaxRatio, "×");
 }
 
 }  // namespace castor::bench

@@ -1,219 +1,134 @@
-// Everything at once for as long as is asked for: what is kept that should be given back shows in
-// minutes, not in seconds.
+// Many requests of all kinds, some with hardly any time, some cancelled: each is answered once,
+// each answer is right, and nothing is left behind, not after minutes either.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <random>
+#include <future>
 #include <thread>
 
-#include "tests/bench/load/accountant.h"
-#include "tests/bench/load/clean_end.h"
-#include "tests/bench/load/memory_watch.h"
-#include "tests/bench/load/requests.h"
-#include "tests/bench/load/scenario.h"
-#include "tests/bench/load/server_process.h"
+#include "client/load/results/statistics.h"
+#include "client/load/send/driver.h"
+#include "client/load/workload/parse.h"
+#include "tests/bench/load/bench.h"
 
 namespace castor::bench {
 namespace {
 
-// The traffic repeats: 6 s of steady calls, with a burst in their midst and a long call before
-// them, and 4 s in which the server ends what it has and gives back what was freed.
-constexpr auto kCycle = std::chrono::seconds(10);
-constexpr auto kBurstAt = std::chrono::seconds(4);
-constexpr auto kPauseAt = std::chrono::seconds(6);
-constexpr auto kBeforeNext = std::chrono::milliseconds(100);  // the end of the nothing
-constexpr int kSteadyOpen = 6;
-constexpr int kBurst = 1000;  // at once: seconds of work for a server on two cores
+const std::atomic<bool> kNever = false;
 
-constexpr double kMaxGrowth = 1;       // MiB per minute
-constexpr double kLeastSeconds = 300;  // in less, memory has not settled: there is no bound
-
-// What is freed and kept counts as resident, and by default fills up over hours.
-constexpr char kKeptBytes[] = "0";
-
-// When each cycle begins.
-struct Cycles {
-  Clock::time_point begin = Clock::now();
-  int count = 1;
-
-  Clock::time_point at(int cycle) const { return begin + cycle * kCycle; }
-
-  // Free blocks between used ones cannot be given back, so a higher peak that comes by chance looks
-  // like growth. There is twice as much in the first fifth, and the first half is not counted.
-  int times_as_much(int cycle) const { return cycle < (count + 4) / 5 ? 2 : 1; }
-  int counted_from() const { return (count + 1) / 2; }
-};
-
-// Of long calls one in three is cancelled, and one has a deadline that it cannot meet.
-MixedCall DrawLongCall(const std::vector<KnownProblem>& problems, std::mt19937_64& random) {
-  MixedCall call = {.problem = &problems[random() % problems.size()]};
-  call.settings.tenant = "steady";
-  call.settings.deadline = Clock::now() + std::chrono::minutes(1);
-  const auto fate = random() % 3;
-  if (fate == 0) call.cancel_after = std::chrono::milliseconds(300);
-  if (fate == 1) call.settings.deadline = Clock::now() + std::chrono::milliseconds(300);
-  return call;
-}
-
-// One tenant: a few calls at a time, and a long one now and then.
-void SendSteadily(const Cycles& cycles, const std::vector<KnownProblem>& problems,
-                  const std::vector<KnownProblem>& long_ones, Accountant& accountant) {
-  std::mt19937_64 random(1);
-  for (int cycle = 0; cycle < cycles.count; ++cycle) {
-    const auto begin = cycles.at(cycle);
-    accountant.WaitUntil(begin);
-    const int times = cycles.times_as_much(cycle);
-    for (int i = 0; i < times; ++i) accountant.Send(DrawLongCall(long_ones, random));
-    while (Clock::now() < begin + kPauseAt) {
-      accountant.WaitUntilBelow(times * kSteadyOpen);
-      accountant.Send(DrawCall(problems, "steady", std::chrono::minutes(1), random));
+// Every kernel, and texts; of three tenants; one in ten is cancelled, and one has 20 ms.
+load::Workload Mixed(const load::Load& load, std::chrono::nanoseconds length) {
+  std::string toml;
+  int number = 0;
+  const auto add = [&](const std::string& kind, const std::string& more) {
+    const std::string name = kind + std::to_string(++number);
+    for (const char* fate : {"", "-cancelled", "-hasty"}) {
+      toml += "[[class]]\nname = \"" + name + fate + "\"\nkind = \"" + kind + "\"\n" + more;
+      toml += "tenant = \"tenant" + std::to_string(number % 3) + "\"\n";
+      toml += "priority = \"" + std::string(number % 2 == 0 ? "low" : "high") + "\"\n";
+      if (*fate == '\0') toml += "weight = 8\n";
+      if (fate == std::string("-cancelled")) {
+        toml += "cancel-share = 1\ncancel-after = \"10ms\"\n";
+      }
+      if (fate == std::string("-hasty")) toml += "deadline = \"20ms\"\n";
     }
+  };
+  for (const char* kernel :
+       {"{name = \"vanilla\"}", "{name = \"vanilla\", causal = true}",
+        "{name = \"clustered\", clusters = 10}", "{name = \"improved-clustered\", clusters = 10}",
+        "{name = \"automatic\"}", "{name = \"cast\"}"}) {
+    add("attend",
+        "heads = 2\nhead-dim = 32\nlengths = {uniform = [1, 300]}\npayloads = 12\n"
+        "surrogate-tokens = 4\nkernel = " +
+            std::string(kernel) + "\n");
   }
-  accountant.WaitForAll();
+  add("encode", "lengths = {uniform = [2, 60]}\nsequences = {uniform = [1, 4]}\n");
+  load::Workload workload = load::ParseWorkload(toml, "mixed");
+  workload.load = load;
+  workload.duration = length;
+  workload.warm_up = std::chrono::seconds(0);
+  return workload;
 }
 
-// The other: more than the server can do, all at once.
-void SendInBursts(const Cycles& cycles, const std::vector<KnownProblem>& problems,
-                  Accountant& accountant) {
-  std::mt19937_64 random(2);
-  for (int cycle = 0; cycle < cycles.count; ++cycle) {
-    accountant.WaitUntil(cycles.at(cycle) + kBurstAt);
-    for (int i = 0; i < cycles.times_as_much(cycle) * kBurst; ++i) {
-      accountant.Send(DrawCall(problems, "bursty", std::chrono::seconds(1), random));
-    }
-  }
-  accountant.WaitForAll();
+// Sends it all, compares all answers with those of the same requests alone.
+load::RunData Drive(const Server& server, const load::Workload& workload) {
+  load::Driver driver(workload, {.endpoints = {server.address()}, .verify_share = 1});
+  driver.Prepare();
+  return driver.Run({}, kNever);
 }
 
-std::vector<KnownProblem> LongProblems(Caller& caller) {
-  std::mt19937_64 random(3);
-  std::vector<std::string> texts;
-  for (int i = 0; i < 64; ++i) texts.push_back(Words(200, random));
-  std::vector<KnownProblem> problems;
-  problems.push_back(
-      Solve(caller, AttendMessage({.tokens = 32768, .heads = 1, .head_dim = 64}, random())));
-  problems.push_back(Solve(caller, EncodeMessage(texts)));
-  return problems;
+void CheckAnswers(const load::RunData& run, Report& report) {
+  const load::Cell total = run.Total();
+  std::string outcomes;
+  for (int i = 0; i < load::kOutcomes; ++i) {
+    const auto outcome = static_cast<load::Outcome>(i);
+    outcomes += (i > 0 ? ", " : "") + std::string(load::NameOf(outcome)) + " " +
+                std::to_string(total.of(outcome));
+  }
+  report.Note("requests by how they ended", outcomes);
+  report.Check("OK answers that are wrong", total.verified.different == 0,
+               std::to_string(total.verified.different) + " of " +
+                   std::to_string(total.verified.equal + total.verified.different));
+  report.Check("calls that failed", total.of(load::Outcome::kFailed) == 0,
+               std::to_string(total.of(load::Outcome::kFailed)));
 }
 
-// What is resident, by seconds: the means of stretches of `length` from `from` to `to`. What goes
-// up and down within a stretch is no growth.
-std::vector<Point> Means(const std::vector<Point>& samples, double length, double from, double to) {
-  std::vector<Point> means;
-  for (; from + length <= to; from += length) {
-    double sum = 0, count = 0;
-    for (const Point& sample : samples) {
-      if (sample.x < from || sample.x >= from + length) continue;
-      sum += sample.y;
-      ++count;
-    }
-    if (count > 0) means.push_back({from + length / 2, sum / count});
-  }
-  return means;
-}
-
-// The least that the server held in each cycle, MiB by cycle: what a leak must raise, and what no
-// call in flight or late trimming can.
-std::vector<Point> Floors(const std::vector<Point>& samples, const Cycles& cycles) {
-  std::vector<Point> floors;
-  for (int cycle = 0; cycle < cycles.count; ++cycle) {
-    const double begin = static_cast<double>(cycle) * static_cast<double>(kCycle.count());
-    double least = INFINITY;
-    for (const Point& sample : samples) {
-      const bool within = sample.x >= begin && sample.x < begin + kCycle.count();
-      if (within) least = std::min(least, sample.y);
-    }
-    if (std::isfinite(least)) floors.push_back({static_cast<double>(cycle), least});
-  }
-  return floors;
-}
-
-struct Growth {
-  double slope = 0, error = 0;  // MiB per minute; the standard error
-};
-
-// Notes the growth in the second half, and returns it.
-Growth NoteGrowth(const std::string& what, const std::vector<Point>& samples, const Cycles& cycles,
-                  Report& report) {
-  std::vector<Point> later;
-  for (const Point& point : samples) {
-    if (point.x >= cycles.counted_from()) later.push_back(point);
-  }
-  constexpr double kPerMinute = std::chrono::minutes(1) / kCycle;
-  const Line line = later.empty() ? Line() : LeastSquares(later);
-  const double growth = kPerMinute * line.slope, error = kPerMinute * line.standard_error;
-  report.Note(what + ", in the second half: first, last; slope, its standard error",
-              later.empty() ? "n/a"
-                            : Figure(later.front().y) + ", " + Figure(later.back().y, "MiB") +
-                                  "; " + Figure(growth) + ", " + Figure(error, "MiB/min"));
-  return {growth, error};
-}
-
-void ReportMemory(MemoryWatch& memory, const std::vector<Point>& heap, const Cycles& cycles,
-                  Report& report) {
-  const double seconds = cycles.count * static_cast<double>(kCycle.count());
-  std::string minutes;
-  for (const Point& minute : Means(memory.Samples(), 60, 0, seconds)) {
-    minutes += Figure(minute.y) + ", ";
-  }
-  report.Note("resident: means of the minutes; in all", minutes + "MiB; " + memory.Describe());
-  // A leak shows in both. The heap tells it for certain; what is resident scatters by what is given
-  // back when, so its slope alone is judged.
-  const Growth heap_growth =
-      NoteGrowth("the heap's blocks in use between calls", heap, cycles, report);
-  const Growth growth = NoteGrowth("the least that is resident in each cycle",
-                                   Floors(memory.Samples(), cycles), cycles, report);
-  const std::string heap_what = "growth of the heap's blocks in use, with two standard errors";
-  const std::string what = "growth of what is resident";
-  const double sure = heap_growth.slope + 2 * heap_growth.error;
-  if (seconds < kLeastSeconds) {
-    report.Note(heap_what + "; " + what, Figure(sure) + "; " + Figure(growth.slope, "MiB/min"));
-    return;
-  }
-  report.AtMost(heap_what, sure, kMaxGrowth, "MiB/min");
-  report.AtMost(what, growth.slope, kMaxGrowth, "MiB/min");
+// Notes the growth in the second half, and returns it with its bound, in MiB per minute.
+double Growth(const std::string& what, const std::vector<double>& mib, double seconds_between,
+              Report& report) {
+  const std::vector<double> later(mib.begin() + static_cast<ptrdiff_t>(mib.size() / 2), mib.end());
+  const load::Growth growth = load::GrowthOf(later, 0.95);
+  const double minutes = static_cast<double>(later.size()) * seconds_between / 60;
+  report.Note(what + ", in the second half: mean; growth, and its least",
+              Figure(growth.mean, "MiB") + "; " + Figure(growth.growth / minutes) + ", " +
+                  Figure(growth.at_least / minutes, "MiB/min"));
+  return growth.growth / minutes;
 }
 
 }  // namespace
 
+void ExactlyOnce(const Settings& settings, Report& report) {
+  Server server(settings.server, {"--model", "encoder=" + settings.model});
+  const load::RunData run = Drive(
+      server, Mixed(load::OpenLoop{.rate = 500}, std::chrono::seconds(20)));  // 10,000 requests
+  CheckAnswers(run, report);
+  server.CheckNothingLeftBehind(report);
+  // The last ones are met by a drain: each ends, answered or refused.
+  const Traffic traffic = {.payloads = ShortAttends(16, 3)};
+  auto running = std::async(std::launch::async,
+                            [&] { return RunOpen(server, traffic, 200, Seconds(3), true); });
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  server.CheckDrain(report);
+  const Calls calls = running.get();
+  report.Check("calls around the drain that ended once", calls.calls.size() == 600, calls.Codes());
+}
+
+// What is kept that should be given back shows in minutes, not in seconds. What is freed and kept
+// counts as resident, and by default fills up over hours: here it is given back at once.
 void Soak(const Settings& settings, Report& report) {
-  ServerProcess server(settings.server, {"--model", "encoder=" + settings.model,  //
-                                         "--max-kept-bytes", kKeptBytes});
-  Caller caller(server.address(), 8);
-  const std::vector<KnownProblem> problems = KnownProblems(caller, 1);
-  const std::vector<KnownProblem> long_ones = LongProblems(caller);
-  Accountant steady(caller), bursty(caller);
-
-  const Cycles cycles = {.count = std::max(1, static_cast<int>(settings.phase / kCycle))};
-  MemoryWatch memory(server, std::chrono::milliseconds(200));
-  std::thread steady_thread([&] { SendSteadily(cycles, problems, long_ones, steady); });
-  std::thread bursty_thread([&] { SendInBursts(cycles, problems, bursty); });
-  std::vector<Point> heap;  // MiB by cycle
-  for (int cycle = 1; cycle <= cycles.count; ++cycle) {
-    std::this_thread::sleep_until(cycles.at(cycle) - kBeforeNext);
+  constexpr double kMaxGrowth = 1;       // MiB per minute
+  constexpr double kLeastSeconds = 300;  // in less, memory has not settled: there is no bound
+  constexpr double kBetween = 2;         // seconds
+  Server server(settings.server, {"--model", "encoder=" + settings.model, "--max-kept-bytes", "0"});
+  const load::Workload workload =
+      Mixed(load::ClosedLoop{.callers = 12},
+            std::chrono::duration_cast<std::chrono::nanoseconds>(settings.phase));
+  auto running = std::async(std::launch::async, [&] { return Drive(server, workload); });
+  std::vector<double> heap, resident;
+  while (running.wait_for(Seconds(kBetween)) != std::future_status::ready) {
     const auto used = client::SumOf(server.Metrics(), "castor_heap_used_bytes");
-    if (used.has_value()) heap.push_back({static_cast<double>(cycle - 1), *used / (1 << 20)});
-    std::this_thread::sleep_until(cycles.at(cycle));
-    if (cycle % (std::chrono::minutes(1) / kCycle) != 0) continue;
-    std::fprintf(stderr, "soak: %d of %d s, %lld calls, %lld MiB\n",
-                 static_cast<int>(cycle * kCycle.count()),
-                 static_cast<int>(cycles.count * kCycle.count()),
-                 static_cast<long long>(steady.account().sent + bursty.account().sent),
-                 static_cast<long long>(server.ResidentBytes() >> 20));
+    if (used.has_value()) heap.push_back(*used / (1 << 20));
+    resident.push_back(static_cast<double>(server.process().ResidentBytes()) / (1 << 20));
   }
-  ReportMemory(memory, heap, cycles, report);
-  steady_thread.join();
-  bursty_thread.join();
-
-  report.Note("the steady tenant's answers", TextOf(steady.account().codes));
-  report.Note("the bursty tenant's answers", TextOf(bursty.account().codes));
-  Account both = steady.account();
-  both.Add(bursty.account());
-  CheckAnswers(both, report);
-  CheckNothingLeftBehind(server, report);
-  server.Terminate();
-  CheckDrained(server, report);
+  CheckAnswers(running.get(), report);
+  const double heap_growth = Growth("the heap's blocks in use", heap, kBetween, report);
+  const double growth = Growth("what is resident", resident, kBetween, report);
+  if (settings.phase.count() >= kLeastSeconds) {
+    report.AtMost("growth of the heap's blocks in use", heap_growth, kMaxGrowth, "MiB/min");
+    report.AtMost("growth of what is resident", growth, kMaxGrowth, "MiB/min");
+  }
+  server.CheckNothingLeftBehind(report);
+  server.CheckDrain(report);
 }
 
 }  // namespace castor::bench

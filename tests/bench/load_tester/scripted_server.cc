@@ -1,251 +1,229 @@
 #include "tests/bench/load_tester/scripted_server.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <sys/timerfd.h>
-#include <unistd.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+#include <sys/prctl.h>
+#include <time.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <ctime>
-#include <system_error>
+#include <chrono>
+#include <climits>
+#include <stdexcept>
 #include <utility>
+
+#include "castor/v1/attention.pb.h"
+#include "castor/v1/encoder.pb.h"
+#include "castor/v1/server.pb.h"
 
 namespace castor::bench {
 namespace {
 
-constexpr int64_t kSecond = 1'000'000'000;
-constexpr size_t kLateMicroseconds = 100'000;
+Method MethodOf(const std::string& path) {
+  if (path == "/castor.v1.AttentionService/Attend") return Method::kAttend;
+  if (path == "/castor.v1.EncoderService/Encode") return Method::kEncode;
+  if (path == "/castor.v1.ServerService/GetServerInfo") return Method::kServerInfo;
+  return Method::kUnknown;
+}
 
 int64_t Time(clockid_t clock) {
   timespec time{};
   clock_gettime(clock, &time);
-  return time.tv_sec * kSecond + time.tv_nsec;
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
 }
 
-int OrThrow(int result, const char* what) {
-  if (result < 0) throw std::system_error(errno, std::generic_category(), what);
-  return result;
+grpc::ByteBuffer BytesOf(const google::protobuf::MessageLite& message) {
+  const grpc::Slice slice(message.SerializeAsString());
+  return {&slice, 1};
+}
+
+// One element; of a wrong answer one bit of it differs, so that nothing but a comparison of all
+// bytes finds it.
+template <typename Response>
+grpc::ByteBuffer OneElement(Response response, int dimensions, bool wrong, int64_t service_ns) {
+  v1::Tensor& output = *response.mutable_output();
+  if (output.raw().empty()) {
+    const float one = 1;
+    output.set_dtype(v1::FLOAT32);
+    output.set_raw(&one, sizeof(one));
+    for (int i = 0; i < dimensions; ++i) output.add_shape(1);
+  }
+  if (wrong) output.mutable_raw()->back() ^= 1;
+  response.mutable_kernel()->set_name(v1::VANILLA);
+  response.mutable_timing()->set_compute_us(static_cast<double>(service_ns) * 1e-3);
+  response.mutable_timing()->set_total_us(static_cast<double>(service_ns) * 1e-3);
+  return BytesOf(response);
+}
+
+grpc::ByteBuffer AttendAnswer(grpc::ByteBuffer& request, bool wrong, int64_t service_ns) {
+  v1::AttendResponse response;
+  grpc::Slice bytes;
+  v1::AttendRequest parsed;
+  if (request.Length() < 4096 && request.DumpToSingleSlice(&bytes).ok() &&
+      parsed.ParseFromArray(bytes.begin(), static_cast<int>(bytes.size())) &&
+      parsed.query_lengths_size() == 1 && parsed.query_lengths(0) == 1) {
+    *response.mutable_output() = std::move(*parsed.mutable_value());
+  }
+  return OneElement(std::move(response), 3, wrong, service_ns);
+}
+
+grpc::ByteBuffer EncodeAnswer(bool wrong, int64_t service_ns) {
+  v1::EncodeResponse response;
+  response.add_lengths(1);
+  response.add_token_counts(1);
+  response.add_truncated(false);
+  response.set_model("scripted");
+  return OneElement(std::move(response), 2, wrong, service_ns);
 }
 
 }  // namespace
 
-ScriptedServer::ScriptedServer(const ScriptedServerOptions& options)
-    : options_(options),
-      tls_(options.tls.certificate_file.empty() ? load::SslContext(nullptr, nullptr)
-                                                : load::MakeServerContext(options.tls)),
-      answers_(options.script.service_ns),
-      script_(options.script),
-      late_(kLateMicroseconds + 1) {
-  epoll_ = OrThrow(epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
-  // An absolute timer of its own: it has no slack, and epoll's timeout has.
-  timer_ = OrThrow(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "timerfd_create");
-  stop_ = OrThrow(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd");
-  listener_ = OrThrow(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "socket");
-  const int on = 1;
-  setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(options.port);
-  if (inet_pton(AF_INET, options.address.c_str(), &address.sin_addr) != 1) {
-    throw std::system_error(EINVAL, std::generic_category(),
-                            options.address + " is no IPv4 address");
-  }
-  socklen_t size = sizeof(address);
-  auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  OrThrow(bind(listener_, generic, size), "bind");
-  OrThrow(listen(listener_, SOMAXCONN), "listen");
-  OrThrow(getsockname(listener_, generic, &size), "getsockname");
-  port_ = ntohs(address.sin_port);
-  for (const int own : {listener_, timer_, stop_}) Watch(own, EPOLLIN, EPOLL_CTL_ADD);
+struct ScriptedServer::Call {
+  grpc::GenericServerContext context{};
+  grpc::GenericServerAsyncReaderWriter stream{&context};
+  grpc::ByteBuffer request{};
+  enum class State { kNew, kReading, kAnswered } state = State::kNew;
+  Method method = Method::kUnknown;
+  bench::Answer answer = bench::Answer::kGood;
+};
 
+ScriptedServer::ScriptedServer(const ScriptedServerOptions& options)
+    : options_(options), script_(options.script) {
   const int64_t unix_ns = Time(CLOCK_REALTIME);
   begin_unix_ns_ = options.begin_unix_ns != 0 ? options.begin_unix_ns : unix_ns;
   begin_monotonic_ns_ = Time(CLOCK_MONOTONIC) + begin_unix_ns_ - unix_ns;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:" + std::to_string(options.port),
+                           grpc::InsecureServerCredentials(), &port_);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.SetMaxReceiveMessageSize(-1);
+  builder.RegisterAsyncGenericService(&service_);
+  queue_ = builder.AddCompletionQueue();
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr) throw std::runtime_error("the scripted server cannot listen");
+  for (int i = 0; i < 64; ++i) AwaitCall();
+  server_thread_ = std::thread([this] { Serve(); });
+  due_thread_ = std::thread([this] { SendDue(); });
 }
 
 ScriptedServer::~ScriptedServer() {
-  for (const int own : {listener_, timer_, stop_, epoll_}) close(own);
+  {
+    const std::lock_guard lock(mu_);
+    stop_ = true;
+    changed_.notify_all();
+  }
+  due_thread_.join();
+  server_->Shutdown(std::chrono::system_clock::now());
+  queue_->Shutdown();
+  server_thread_.join();
+  for (; !due_.empty(); due_.pop()) delete due_.top().call;
 }
 
 int64_t ScriptedServer::Now() const { return Time(CLOCK_MONOTONIC) - begin_monotonic_ns_; }
 
-void ScriptedServer::Watch(int socket, uint32_t events, int operation) const {
-  epoll_event event{.events = events, .data = {.fd = socket}};
-  OrThrow(epoll_ctl(epoll_, operation, socket, &event), "epoll_ctl");
+ScriptedServerCounts ScriptedServer::counts() const {
+  const std::lock_guard lock(mu_);
+  ScriptedServerCounts counts = counts_;
+  counts.late_p50 = late_.ValueAt(0.5);
+  counts.late_p99 = late_.ValueAt(0.99);
+  return counts;
 }
 
-void ScriptedServer::Accept() {
-  for (;;) {
-    const int socket = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (socket < 0) return;
-    const int on = 1;
-    setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-    Client& client = clients_[socket];
-    client.number = ++connections_;
-    client.connection = std::make_unique<load::ServerConnection>(
-        socket, load::ServerLimits{.keep_bodies = options_.one_token, .tls = tls_.get()},
-        [this, socket](int32_t stream, std::string_view path, std::string_view body) {
-          OnRequest(socket, stream, MethodOf(path), body);
-        });
-    Watch(socket, EPOLLIN, EPOLL_CTL_ADD);
-    MarkDirty(socket, client);  // its settings
+void ScriptedServer::AwaitCall() {
+  auto* const call = new Call;
+  service_.RequestCall(&call->context, &call->stream, queue_.get(), queue_.get(), call);
+}
+
+void ScriptedServer::Serve() {
+  void* tag = nullptr;
+  bool ok = false;
+  while (queue_->Next(&tag, &ok)) {
+    auto* const call = static_cast<Call*>(tag);
+    if (!ok || call->state == Call::State::kAnswered) {
+      delete call;
+    } else if (call->state == Call::State::kNew) {
+      AwaitCall();
+      call->method = MethodOf(call->context.method());
+      call->state = Call::State::kReading;
+      call->stream.Read(&call->request, call);
+    } else {
+      OnRequest(call);
+    }
   }
 }
 
-void ScriptedServer::OnRequest(int socket, int32_t stream, Method method, std::string_view body) {
-  Client& client = clients_.find(socket)->second;
-  MarkDirty(socket, client);
-  if (method == Method::kUnknown) {
-    client.connection->SubmitStatus(stream, "12", "the scripted server has no such method", "");
-    return;
-  }
-  if (method == Method::kServerInfo) {
-    client.connection->SubmitMessage(stream, answers_.Fixed(method, false));
-    return;
-  }
+void ScriptedServer::OnRequest(Call* call) {
+  const int64_t now = Now();
+  call->state = Call::State::kAnswered;
+  if (call->method == Method::kServerInfo || call->method == Method::kUnknown) return Answer(call);
+  std::unique_lock lock(mu_);
   ++counts_.came;
   if (options_.discard) {
     ++counts_.good;
-    client.connection->SubmitMessage(stream, answers_.Fixed(method, false));
-    return;
+    lock.unlock();
+    return Answer(call);
   }
-  const int64_t now = Now();
   const Departure departure = script_.Next(now);
-  if (departure.answer == Answer::kNone) {
+  if (departure.answer == bench::Answer::kNone) {
     ++counts_.silent;
+    silent_.emplace_back(call);
     return;
   }
-  Due due{.at_ns = departure.at_ns,
-          .order = static_cast<uint64_t>(counts_.came),
-          .socket = socket,
-          .connection = client.number,
-          .stream = stream,
-          .method = method,
-          .answer = departure.answer,
-          .message = {}};
-  if (options_.one_token && method == Method::kAttend) {
-    due.message = Answers::OneToken(body, departure.answer == Answer::kWrong);
-  }
-  due_.push(std::move(due));
+  call->answer = departure.answer;
+  due_.push({departure.at_ns, static_cast<uint64_t>(counts_.came), call});
+  if (due_.top().call == call) changed_.notify_all();
 }
 
-void ScriptedServer::Send(Client& client, const Due& due) {
-  switch (due.answer) {
-    case Answer::kRefused:
-      ++counts_.refused;
-      client.connection->SubmitStatus(due.stream, "8", "refused by the script", answers_.refusal());
-      return;
-    case Answer::kGood:
-      ++counts_.good;
-      break;
-    case Answer::kWrong:
-      ++counts_.wrong;
-      break;
-    case Answer::kNone:
-      return;
+void ScriptedServer::Answer(Call* call) {
+  const bool wrong = call->answer == bench::Answer::kWrong;
+  if (call->answer == bench::Answer::kRefused || call->method == Method::kUnknown) {
+    call->stream.Finish(call->method == Method::kUnknown
+                            ? grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no such method")
+                            : grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "by the script"),
+                        call);
+    return;
   }
-  client.connection->SubmitMessage(
-      due.stream,
-      due.message.empty() ? answers_.Fixed(due.method, due.answer == Answer::kWrong) : due.message);
+  grpc::ByteBuffer bytes;
+  if (call->method == Method::kServerInfo) {
+    v1::ServerInfo info;
+    info.set_version("scripted");
+    info.set_metrics_address(options_.metrics_address);
+    bytes = BytesOf(info);
+  } else if (options_.discard) {  // at the least cost
+    static grpc::ByteBuffer empty;
+    static const grpc::ByteBuffer attend = AttendAnswer(empty, false, 0);
+    static const grpc::ByteBuffer encode = EncodeAnswer(false, 0);
+    bytes = call->method == Method::kAttend ? attend : encode;
+  } else if (call->method == Method::kAttend) {
+    bytes = AttendAnswer(call->request, wrong, options_.script.service_ns);
+  } else {
+    bytes = EncodeAnswer(wrong, options_.script.service_ns);
+  }
+  call->stream.WriteAndFinish(bytes, grpc::WriteOptions(), grpc::Status::OK, call);
 }
 
 void ScriptedServer::SendDue() {
-  while (!due_.empty()) {
-    const Due& due = due_.top();
-    const int64_t late = Now() - due.at_ns;
-    if (late < 0) return;
-    ++late_[std::min(static_cast<size_t>(late / 1000), kLateMicroseconds)];
-    counts_.late_max = std::max(counts_.late_max, late);
-    const auto client = clients_.find(due.socket);
-    if (client != clients_.end() && client->second.number == due.connection) {
-      Send(client->second, due);
-      MarkDirty(due.socket, client->second);
-    }
-    due_.pop();
-  }
-}
-
-void ScriptedServer::SetTimer() {
-  if (due_.empty() || due_.top().at_ns == timer_at_ns_) return;
-  timer_at_ns_ = due_.top().at_ns;
-  const int64_t at = timer_at_ns_ + begin_monotonic_ns_;
-  itimerspec spec{};
-  spec.it_value = {.tv_sec = at / kSecond, .tv_nsec = at % kSecond};
-  OrThrow(timerfd_settime(timer_, TFD_TIMER_ABSTIME, &spec, nullptr), "timerfd_settime");
-}
-
-void ScriptedServer::MarkDirty(int socket, Client& client) {
-  if (std::exchange(client.dirty, true)) return;
-  dirty_.push_back(socket);
-}
-
-void ScriptedServer::FlushAll() {
-  for (const int socket : dirty_) {
-    const auto found = clients_.find(socket);
-    if (found == clients_.end()) continue;
-    Client& client = found->second;
-    client.dirty = false;
-    if (!client.connection->Flush()) {
-      clients_.erase(found);  // which closes it, and so ends the watch
+  prctl(PR_SET_TIMERSLACK, 1);
+  std::unique_lock lock(mu_);
+  while (!stop_) {
+    if (due_.empty()) {
+      changed_.wait(lock);
       continue;
     }
-    const bool blocked = client.connection->blocked();
-    if (blocked == std::exchange(client.watched_for_room, blocked)) continue;
-    Watch(socket, blocked ? EPOLLIN | EPOLLOUT : EPOLLIN, EPOLL_CTL_MOD);
-  }
-  dirty_.clear();
-}
-
-void ScriptedServer::Run() {
-  std::array<epoll_event, 64> events;
-  for (;;) {
-    SendDue();
-    FlushAll();
-    SetTimer();
-    const int count = epoll_wait(epoll_, events.data(), events.size(), -1);
-    if (count < 0 && errno == EINTR) continue;
-    OrThrow(count, "epoll_wait");
-    for (int i = 0; i < count; ++i) {
-      const int ready = events[static_cast<size_t>(i)].data.fd;
-      if (ready == stop_) return;
-      if (ready == listener_) {
-        Accept();
-      } else if (ready == timer_) {
-        uint64_t expirations;
-        (void)!read(timer_, &expirations, sizeof(expirations));
-        timer_at_ns_ = -1;
-      } else if (const auto client = clients_.find(ready); client != clients_.end()) {
-        MarkDirty(ready, client->second);
-        if (!client->second.connection->Read()) clients_.erase(client);
-      }
+    const Due due = due_.top();
+    const int64_t late = Now() - due.at_ns;
+    if (late < 0) {
+      changed_.wait_for(lock, std::chrono::nanoseconds(-late));
+      continue;
     }
+    due_.pop();
+    late_.Record(late);
+    ++(due.call->answer == bench::Answer::kGood    ? counts_.good
+       : due.call->answer == bench::Answer::kWrong ? counts_.wrong
+                                                   : counts_.refused);
+    lock.unlock();
+    Answer(due.call);
+    lock.lock();
   }
-}
-
-void ScriptedServer::Stop() {
-  const uint64_t one = 1;
-  (void)!write(stop_, &one, sizeof(one));
-}
-
-ScriptedServerCounts ScriptedServer::Counts() const {
-  ScriptedServerCounts counts = counts_;
-  int64_t all = 0;
-  for (const int64_t count : late_) all += count;
-  int64_t below = 0;
-  for (size_t us = 0; us < late_.size(); ++us) {
-    const int64_t with = below + late_[us];
-    const auto at = static_cast<int64_t>(us) * 1000;
-    if (below * 2 < all && with * 2 >= all) counts.late_p50 = at;
-    if (below * 100 < all * 99 && with * 100 >= all * 99) counts.late_p99 = at;
-    below = with;
-  }
-  return counts;
 }
 
 }  // namespace castor::bench

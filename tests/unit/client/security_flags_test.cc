@@ -11,9 +11,7 @@
 namespace castor::cli {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 class SecurityFlagsTest : public ::testing::Test {
  protected:
@@ -51,16 +49,6 @@ TEST_F(SecurityFlagsTest, ATokenFileCountsBeforeTheEnvironment) {
   EXPECT_EQ(Options({}).token, "secret");
   EXPECT_EQ(Options({"--token-file", "t"}).token, "");
   EXPECT_EQ(Options({"--token-file", "t"}).token_file, "t");
-}
-
-TEST_F(SecurityFlagsTest, AnotherProcessIsToldAllButTheToken) {
-  EXPECT_THAT(Parse({}).Arguments(), IsEmpty());
-  setenv("CASTOR_TOKEN", "secret", 1);
-  const std::vector<std::string> all = {"--tls", "--ca",         "a", "--cert",
-                                        "c",     "--cert-key",   "k", "--server-name",
-                                        "n",     "--token-file", "t", "--allow-plaintext-token"};
-  EXPECT_EQ(Parse(all).Arguments(), all);
-  EXPECT_THAT(Parse({"--ca", "a"}).Arguments(), ElementsAre("--ca", "a"));
 }
 
 TEST_F(SecurityFlagsTest, HintsFitWhatIsKnown) {

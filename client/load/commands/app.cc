@@ -1,0 +1,95 @@
+#include <csignal>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/cli/command.h"
+#include "client/load/commands/command.h"
+#include "client/load/send/errors.h"
+
+namespace castor::load {
+namespace {
+
+std::atomic<bool> stop_requested = false;
+static_assert(std::atomic<bool>::is_always_lock_free);  // so that the handler may set it
+
+void OnSignal(int number) {
+  if (stop_requested.exchange(true)) std::_Exit(128 + number);
+}
+
+}  // namespace
+
+const std::atomic<bool>& StopRequested() { return stop_requested; }
+
+void WatchForStop() {
+  struct sigaction action {};
+  action.sa_handler = OnSignal;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+int Run(int argc, char** argv) {
+  cli::SilenceGrpc();
+  CLI::App app(
+      "castor-load: a load tester whose figures can be believed. Requests are sent by a schedule\n"
+      "that is fixed before the run; latency counts from the time at which a request should have\n"
+      "been sent; and a run whose client was the limit says so.\n",
+      "castor-load");
+  app.set_version_flag("--version", "castor-load " CASTOR_VERSION, "Print the version and exit");
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  app.footer(
+      "Examples:\n"
+      "  castor-load run --attend 128 --rate 200 --duration 30s\n"
+      "  castor-load example > mixed.toml && castor-load run --workload mixed.toml --html "
+      "run.html\n"
+      "  castor-load find-rate --encode 16 --objective 'p99 <= 50ms'\n"
+      "  castor-load compare before.json after.json --fail-on 'p99 > +5%'\n"
+      "\n"
+      "castor-load SUBCOMMAND --help says more. Exit codes: 0 valid, and all objectives met;\n"
+      "1 server or connection; 2 usage, or a file or the memory here; 3 an objective is missed;\n"
+      "4 INVALID, or too little was measured to tell; 5 a regression; 130 interrupted.\n");
+
+  std::vector<std::pair<CLI::App*, Runner>> commands;
+  auto add = [&](const char* name, const char* help, Runner (*declare)(CLI::App*)) {
+    CLI::App* command = app.add_subcommand(name, help);
+    commands.emplace_back(command, declare(command));
+  };
+  add("run", "Send a workload, and report what came back", AddRunCommand);
+  add("find-rate", "Find the highest rate at which every class meets its objectives",
+      AddFindRateCommand);
+  add("sweep", "Measure the latency-throughput curve over rates, kernels and lengths",
+      AddSweepCommand);
+  add("compare", "Compare two saved runs, with intervals and a verdict", AddCompareCommand);
+  add("report", "Report saved runs: one, or the shares of one plan added up", AddReportCommand);
+  add("example", "Print a commented workload", AddExampleCommand);
+
+  try {
+    app.parse(argc, argv);
+    for (const auto& [command, run] : commands) {
+      if (command->parsed()) return run();
+    }
+    return kUsageError;
+  } catch (const CLI::Success& request) {  // --help, --version
+    std::ostringstream text;
+    app.exit(request, text, text);
+    return cli::WriteText(text.str());
+  } catch (const cli::UsageError& error) {
+    cli::Complain(error.what());
+    return kUsageError;
+  } catch (const ServerError& error) {
+    cli::Complain(error.what());
+    return kServerError;
+  } catch (const CLI::Error& error) {
+    std::string name = "castor-load";
+    for (const auto& [command, run] : commands) {
+      if (command->parsed()) name += " " + command->get_name();
+    }
+    cli::Complain(std::string(error.what()) + "; see " + name + " --help");
+    return kUsageError;
+  }
+}
+
+}  // namespace castor::load

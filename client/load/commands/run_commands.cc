@@ -1,0 +1,323 @@
+// The subcommands that send: run, find-rate and sweep.
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+#include <utility>
+
+#include "client/cli/command.h"
+#include "client/cli/report.h"
+#include "client/cli/text.h"
+#include "client/cli/values.h"
+#include "client/file.h"
+#include "client/load/commands/command.h"
+#include "client/load/commands/flags.h"
+#include "client/load/report/summary.h"
+#include "client/load/search/find_rate.h"
+#include "client/load/search/sweep.h"
+#include "client/load/send/driver.h"
+
+namespace castor::load {
+namespace {
+
+constexpr int kSecondsBetweenLines = 10;  // where nobody watches a terminal
+
+// One line on standard error: what is being done, or was found.
+void Say(const std::string& line) { std::fprintf(stderr, "%s\n", cli::CleanText(line).c_str()); }
+
+// How a run goes, on one line of the terminal that is written anew each second; elsewhere as a
+// line now and then.
+class LiveLine {
+ public:
+  explicit LiveLine(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) == 1) {}
+  ~LiveLine() { End(); }
+
+  void Show(const Progress& progress) {
+    if (quiet_ || (!terminal_ && shown_++ % kSecondsBetweenLines != 0)) return;
+    const Second& last = progress.last;
+    int64_t others = 0;
+    for (size_t i = 1; i < last.outcomes.size(); ++i) others += last.outcomes[i];
+    std::string line = std::string(progress.phase) + " " + cli::ClockText(progress.elapsed_seconds);
+    if (progress.total_seconds > 0) line += " of " + cli::ClockText(progress.total_seconds);
+    line += ": " + cli::CountText(last.outcomes[0]) + " OK/s, " + cli::CountText(others) +
+            " not OK, p50 " + cli::TimeText(static_cast<double>(last.intended.ValueAt(0.5))) +
+            ", p99 " + cli::TimeText(static_cast<double>(last.intended.ValueAt(0.99))) + ", " +
+            cli::CountText(progress.in_flight) + " in flight, client " +
+            PercentText(progress.cpu_share, 1) + " of a core";
+    std::fprintf(stderr, terminal_ ? "\r%s\x1b[K" : "%s\n", line.c_str());
+    std::fflush(stderr);
+    open_ = terminal_;
+  }
+
+  void End() {
+    if (std::exchange(open_, false)) std::fputs("\r\x1b[K", stderr);
+  }
+
+ private:
+  const bool quiet_, terminal_;
+  bool open_ = false;
+  int64_t shown_ = 0;
+};
+
+// One run after another over the same classes and servers.
+class Session {
+ public:
+  // Builds the requests and connects. Throws what Driver::Prepare throws.
+  Session(const TrafficFlags& flags, const Workload& workload, bool quiet)
+      : text_(flags.WorkloadText()), driver_(workload, flags.MakeDriveOptions()), line_(quiet) {
+    driver_.Prepare();
+  }
+
+  RunData Run(const Load& load, std::chrono::nanoseconds duration, std::chrono::nanoseconds warm_up,
+              uint64_t seed) {
+    RunData run = driver_.Run(
+        load, duration, warm_up, seed, [this](const Progress& progress) { line_.Show(progress); },
+        StopRequested());
+    line_.End();
+    run.workload = text_;
+    return run;
+  }
+  RunData Run() {
+    const Workload& workload = driver_.workload();
+    return Run(workload.load, workload.duration, workload.warm_up, workload.seed);
+  }
+
+ private:
+  const std::string text_;
+  Driver driver_;
+  LiveLine line_;
+};
+
+void AddQuietFlag(CLI::App* command, bool* quiet) {
+  command->add_flag("-q,--quiet", *quiet, "Do not show how it goes")->group("Results");
+}
+
+int RunOnce(const TrafficFlags& flags, const OutputFlags& output, bool quiet) {
+  WatchForStop();
+  const RunData run = Session(flags, flags.MakeWorkload(), quiet).Run();
+  const Verdict verdict = Judge(run, flags.MakeRules());
+  const int written = cli::WriteText(SummaryText(run, verdict));
+  output.Write(run, verdict);
+  if (StopRequested()) return kInterrupted;
+  if (written != cli::kOk) return written;
+  if (!verdict.valid()) return kInvalid;
+  return verdict.met() ? kMet : kMissed;
+}
+
+// ---- find-rate
+
+struct SearchFlags {
+  double start_rate = 10, greatest_rate = 1e6, tolerance = 0.02;
+  std::string probe = "15s", confirmation = "60s", max_time = "1h";
+};
+
+void SayProbe(const Probe& probe) {
+  Say(cli::FormatReal(probe.rate, "%9.4g") + "/s  " + NameOf(probe.result) + "  p50 " +
+      cli::TimeText(static_cast<double>(probe.p50_ns)) + ", p99 " +
+      cli::TimeText(static_cast<double>(probe.p99_ns)) + ", goodput " +
+      cli::FormatReal(probe.goodput, "%.4g") + "/s" + (probe.confirms ? "  (confirmation)" : ""));
+  if (probe.result == ProbeResult::kMet) return;
+  for (const Finding& finding : probe.failed) Say("    " + finding.rule + ": " + finding.text);
+}
+
+int RunSearch(const TrafficFlags& flags, const OutputFlags& output, const SearchFlags& search,
+              bool quiet) {
+  WatchForStop();
+  const Workload workload = flags.MakeWorkload();
+  const auto* open = std::get_if<OpenLoop>(&workload.load);
+  if (open == nullptr) throw cli::UsageError("find-rate needs an open loop: poisson or constant");
+  bool goals = false;
+  for (const ClassSpec& spec : workload.classes) goals = goals || !spec.objective.empty();
+  if (!goals) throw cli::UsageError("no class has an objective: give --objective 'p99 <= 50ms'");
+  const SearchOptions options = {
+      .start_rate = search.start_rate,
+      .greatest_rate = search.greatest_rate,
+      .tolerance = search.tolerance,
+      .probe = PositiveTime("--probe", search.probe),
+      .confirmation = PositiveTime("--confirmation", search.confirmation),
+      .max_time = PositiveTime("--max-time", search.max_time)};
+  Session session(flags, workload, quiet);
+  uint64_t seed = workload.seed;
+  const RunAt run_at = [&](double rate, std::chrono::nanoseconds duration) {
+    OpenLoop load = *open;
+    load.rate = rate;
+    return session.Run(load, duration, workload.warm_up, seed++);
+  };
+  const Rules rules = flags.MakeRules();
+  const FoundRate found = FindRate(
+      run_at, [&](const RunData& run) { return Judge(run, rules); }, options, SayProbe,
+      StopRequested());
+  std::string text = found.text + "\n";
+  if (found.run) {
+    const Verdict verdict = Judge(*found.run, rules);
+    text += "\nThe last longer run:\n\n" + SummaryText(*found.run, verdict);
+    output.Write(*found.run, verdict);
+  }
+  const int written = cli::WriteText(text);
+  if (written != cli::kOk) return written;
+  switch (found.end) {
+    case SearchEnd::kFound:
+    case SearchEnd::kMetAtGreatest:
+      return kMet;
+    case SearchEnd::kClientLimit:
+    case SearchEnd::kInvalid:
+      return kInvalid;
+    case SearchEnd::kStopped:
+      return kInterrupted;
+    default:
+      return kMissed;
+  }
+}
+
+// ---- sweep
+
+std::string SeriesText(const SweepCell& cell) {
+  std::string text;
+  for (const auto& [name, value] : cell.series) {
+    text += (text.empty() ? "" : " ") + name + "=" + value;
+  }
+  return text;
+}
+
+std::string TableOf(const std::vector<SweepCell>& cells) {
+  std::vector<std::vector<std::string>> table = {
+      {"series", "load", "sent/s", "OK/s", "good/s", "p50", "p99", "errors", ""}};
+  for (const SweepCell& cell : cells) {
+    std::vector<std::string> row = {SeriesText(cell), cell.load};
+    if (cell.summary.is_null()) {
+      row.resize(table[0].size() - 1, "-");
+    } else {
+      const auto& total = cell.summary["total"];
+      for (const char* key : {"rate", "ok_rate", "goodput"}) {
+        row.push_back(cli::FormatReal(total[key], "%.4g"));
+      }
+      for (const char* key : {"p50_ms", "p99_ms"}) {
+        row.push_back(cli::TimeText(1e6 * total["intended"][key].get<double>()));
+      }
+      row.push_back(PercentText(total["error_share"], 1));
+    }
+    row.push_back(cell.state == CellState::kInvalid   ? "INVALID"
+                  : cell.state == CellState::kSkipped ? "skipped"
+                                                      : "");
+    table.push_back(std::move(row));
+  }
+  return cli::FormatTable(table);
+}
+
+nlohmann::ordered_json ToJson(const std::vector<SweepCell>& cells) {
+  static constexpr const char* kStates[] = {"pending", "done", "skipped", "invalid"};
+  nlohmann::ordered_json json = {{"format", "castor-load sweep"}, {"version", 1}};
+  for (const SweepCell& cell : cells) {
+    nlohmann::ordered_json series = nlohmann::ordered_json::object();
+    for (const auto& [name, value] : cell.series) series[name] = value;
+    json["cells"].push_back({{"series", std::move(series)},
+                             {"load", cell.load},
+                             {"state", kStates[static_cast<size_t>(cell.state)]},
+                             {"why", cell.why},
+                             {"summary", cell.summary}});
+  }
+  return json;
+}
+
+int RunTheSweep(const TrafficFlags& flags, const std::vector<std::string>& vary,
+                const std::string& file, bool quiet) {
+  WatchForStop();
+  const Workload workload = flags.MakeWorkload();
+  std::vector<Vary> varied;
+  std::vector<SweepCell> cells;
+  try {
+    for (const std::string& text : vary) varied.push_back(ParseVary(text));
+    cells = MakeSweep(workload, varied);
+  } catch (const std::invalid_argument& error) {
+    throw cli::UsageError(error.what());
+  }
+  const Rules rules = flags.MakeRules();
+  const auto write = [&] {
+    if (file.empty()) return;
+    const absl::Status written = client::WriteFile(file, {ToJson(cells).dump(1), "\n"});
+    if (!written.ok()) throw std::runtime_error(std::string(written.message()));
+  };
+  const bool whole = RunSweep(
+      workload,
+      // Requests differ from cell to cell, so each has a session of its own.
+      [&](const Workload& of_cell) { return Session(flags, of_cell, quiet).Run(); },
+      [&](const RunData& run) { return Judge(run, rules); }, &cells,
+      [&](const SweepCell& cell) {
+        Say(SeriesText(cell) + " " + cell.load + (cell.why.empty() ? "" : ": " + cell.why));
+        write();
+      },
+      StopRequested());
+  const int written = cli::WriteText(TableOf(cells));
+  if (written != cli::kOk) return written;
+  return whole ? kMet : kInterrupted;
+}
+
+}  // namespace
+
+Runner AddRunCommand(CLI::App* command) {
+  auto flags = std::make_shared<TrafficFlags>();
+  auto output = std::make_shared<OutputFlags>();
+  auto quiet = std::make_shared<bool>(false);
+  AddTrafficFlags(command, flags.get(), /*searching=*/false);
+  AddOutputFlags(command, output.get());
+  AddQuietFlag(command, quiet.get());
+  return [=] { return RunOnce(*flags, *output, *quiet); };
+}
+
+Runner AddFindRateCommand(CLI::App* command) {
+  auto flags = std::make_shared<TrafficFlags>();
+  auto output = std::make_shared<OutputFlags>();
+  auto search = std::make_shared<SearchFlags>();
+  auto quiet = std::make_shared<bool>(false);
+  AddTrafficFlags(command, flags.get(), /*searching=*/true);
+  const std::string group = "Search";
+  const auto number = [&](const char* name, double* value, double least, double most,
+                          const char* help) {
+    command->add_option(name, *value, help)
+        ->type_name("X")
+        ->transform(cli::Number(least, most))
+        ->capture_default_str()
+        ->group(group);
+  };
+  const auto time = [&](const char* name, std::string* value, const char* help) {
+    command->add_option(name, *value, help)->type_name("TIME")->capture_default_str()->group(group);
+  };
+  number("--start-rate", &search->start_rate, 0.01, 1e7, "First rate; near the answer saves runs");
+  number("--greatest-rate", &search->greatest_rate, 0.01, 1e7, "Last rate");
+  number("--tolerance", &search->tolerance, 0.001, 0.99, "How close the answer's interval is");
+  time("--probe", &search->probe, "Length of a run of the search");
+  time("--confirmation", &search->confirmation, "Length of the run at the answer");
+  time("--max-time", &search->max_time, "Sum of all runs at most");
+  AddOutputFlags(command, output.get());
+  AddQuietFlag(command, quiet.get());
+  command->footer(
+      "Doubles the rate until an objective is missed, bisects, and confirms the answer by a "
+      "longer\n"
+      "run. Exit codes: 0 found, 3 no rate meets the objectives, 4 the client was the limit.");
+  return [=] { return RunSearch(*flags, *output, *search, *quiet); };
+}
+
+Runner AddSweepCommand(CLI::App* command) {
+  auto flags = std::make_shared<TrafficFlags>();
+  auto vary = std::make_shared<std::vector<std::string>>();
+  auto file = std::make_shared<std::string>();
+  auto quiet = std::make_shared<bool>(false);
+  AddTrafficFlags(command, flags.get(), /*searching=*/false);
+  command
+      ->add_option("--vary", *vary,
+                   "rate, callers, length, sequences, heads, head-dim, or a kernel's flag without "
+                   "its dashes; repeatable: all combinations are run")
+      ->type_name("NAME=V,V,...")
+      ->allow_extra_args(false)
+      ->required()
+      ->group("Sweep");
+  command->add_option("--json", *file, "The cells' figures, written after each")
+      ->type_name("FILE")
+      ->check(cli::FileName())
+      ->group("Sweep");
+  AddQuietFlag(command, quiet.get());
+  return [=] { return RunTheSweep(*flags, *vary, *file, *quiet); };
+}
+
+}  // namespace castor::load

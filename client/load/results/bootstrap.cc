@@ -1,0 +1,112 @@
+#include "client/load/results/bootstrap.h"
+
+#include <algorithm>
+#include <boost/math/distributions/normal.hpp>
+#include <boost/math/distributions/students_t.hpp>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "client/load/workload/random.h"
+
+namespace castor::load {
+namespace {
+
+// Quantiles of weighted sums of seconds.
+class QuantileTable {
+ public:
+  explicit QuantileTable(const std::vector<SecondFigures>& seconds) {
+    std::map<int, size_t> place;
+    for (const SecondFigures& second : seconds) {
+      for (const Histogram::Bucket& bucket : second.latency->Buckets()) place[bucket.index] = 0;
+    }
+    for (auto& [index, at] : place) {
+      at = values_.size();
+      values_.push_back(static_cast<double>(buckets::HighestOf(index)));
+    }
+    for (const SecondFigures& second : seconds) {
+      auto& entries = entries_.emplace_back();
+      for (const Histogram::Bucket& bucket : second.latency->Buckets()) {
+        entries.emplace_back(place[bucket.index], static_cast<double>(bucket.count));
+      }
+    }
+  }
+
+  // Of the sum of all seconds, each as often as `weights` says; 0 if there is nothing.
+  std::vector<double> QuantilesOf(const std::vector<double>& weights,
+                                  const std::vector<double>& quantiles) {
+    counts_.assign(values_.size(), 0);
+    double count = 0;
+    for (size_t second = 0; second < weights.size(); ++second) {
+      if (weights[second] == 0) continue;
+      for (const auto& [at, times] : entries_[second]) {
+        counts_[at] += weights[second] * times;
+        count += weights[second] * times;
+      }
+    }
+    std::vector<double> found;
+    for (const double quantile : quantiles) {
+      double rank = std::max(1.0, std::ceil(std::nextafter(quantile, -1.0) * count));
+      size_t at = 0;
+      while (at + 1 < counts_.size() && rank > counts_[at]) rank -= counts_[at++];
+      found.push_back(count > 0 ? values_[at] : 0);
+    }
+    return found;
+  }
+
+ private:
+  std::vector<double> values_;  // of the buckets that occur, ascending
+  std::vector<std::vector<std::pair<size_t, double>>> entries_;  // by second: bucket, count
+  std::vector<double> counts_;                                   // scratch: by bucket
+};
+
+}  // namespace
+
+size_t BlockSeconds(size_t seconds) {
+  const double length = std::ceil(1.75 * std::cbrt(static_cast<double>(seconds)));
+  return std::clamp<size_t>(static_cast<size_t>(length), 1, std::max<size_t>(seconds, 1));
+}
+
+std::vector<Figures> Resample(const std::vector<SecondFigures>& seconds,
+                              const std::vector<double>& quantiles, int resamples, uint64_t seed) {
+  const size_t n = seconds.size(), block = BlockSeconds(n);
+  QuantileTable table(seconds);
+  Random random(seed);
+  std::vector<Figures> figures;
+  std::vector<double> weights(n);
+  for (int r = 0; r < resamples; ++r) {
+    weights.assign(n, 0);
+    for (size_t drawn = 0; drawn < n;) {
+      // The run's end is followed by its begin, so that every second is drawn as often.
+      const size_t start = Below(n, random);
+      for (size_t i = 0; i < block && drawn < n; ++i, ++drawn) weights[(start + i) % n] += 1;
+    }
+    double good = 0, counted = 0, errors = 0;
+    for (size_t i = 0; i < n; ++i) {
+      good += weights[i] * static_cast<double>(seconds[i].good);
+      counted += weights[i] * static_cast<double>(seconds[i].counted);
+      errors += weights[i] * static_cast<double>(seconds[i].errors);
+    }
+    figures.push_back({.quantiles = table.QuantilesOf(weights, quantiles),
+                       .good = good / static_cast<double>(n),
+                       .error_share = counted > 0 ? errors / counted : 0});
+  }
+  return figures;
+}
+
+Interval SpreadInterval(double point, std::vector<double> resampled, double confidence,
+                        double blocks) {
+  std::sort(resampled.begin(), resampled.end());
+  const double beyond = (1 - confidence) / 2;
+  const auto last = static_cast<double>(resampled.size() - 1);
+  const double low = resampled[static_cast<size_t>(std::floor(beyond * last))];
+  const double high = resampled[static_cast<size_t>(std::ceil((1 - beyond) * last))];
+
+  const double degrees = std::max(1.0, blocks - 2);
+  const double student = boost::math::quantile(boost::math::students_t(degrees), 1 - beyond) /
+                         boost::math::quantile(boost::math::normal(), 1 - beyond);
+  const double wider = student * std::sqrt((degrees + 2) / degrees);
+  return {point - wider * std::max(0.0, point - low), point + wider * std::max(0.0, high - point)};
+}
+
+}  // namespace castor::load

@@ -1,0 +1,54 @@
+// How far a run's figures would differ if it were run again: they are made anew from seconds drawn
+// from it.
+//
+// Answers within a run depend on each other: what waits behind a slow request is slow as well, and
+// a server that is slow for a while is slow for all. So 10^6 answers tell far less than 10^6
+// independent ones would, and a test on raw counts finds a difference between any two runs. Here
+// whole seconds are drawn, in blocks of consecutive ones (a block bootstrap). What differs from one
+// run to the next as such (another process, another neighbour on the machine) no single run shows:
+// repeat runs, and compare those.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "client/load/results/histogram.h"
+
+namespace castor::load {
+
+struct Interval {
+  double low = 0, high = 0;
+};
+
+// What resampling needs of one second.
+struct SecondFigures {
+  const Histogram* latency = nullptr;
+  int64_t good = 0;     // answers within the objective
+  int64_t counted = 0;  // requests ...
+  int64_t errors = 0;   // ... of which got no OK answer
+};
+
+// A run's figures, or those of a resample of it.
+struct Figures {
+  std::vector<double> quantiles;  // ns, in the order asked for; 0 when there are no answers
+  double good = 0;                // a second
+  double error_share = 0;
+};
+
+// How many consecutive seconds are drawn together: grows with the cube root of the run's length.
+size_t BlockSeconds(size_t seconds);
+
+// The figures of `resamples` resamples. Deterministic: equal arguments give equal figures on every
+// machine. 10^6 answers of 60 s and 2,000 resamples take well below a second. REQUIRES: at least
+// one second.
+std::vector<Figures> Resample(const std::vector<SecondFigures>& seconds,
+                              const std::vector<double>& quantiles, int resamples, uint64_t seed);
+
+// The interval about `point` that `resampled` values of it spread over, with the confidence, made
+// wider by what few blocks (of both runs together) hide: the sampling of blocks makes spreads too
+// small, and Student's distribution is wider than the normal one. REQUIRES: resampled not empty.
+Interval SpreadInterval(double point, std::vector<double> resampled, double confidence,
+                        double blocks);
+
+}  // namespace castor::load

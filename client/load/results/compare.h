@@ -1,0 +1,94 @@
+// Two runs of one plan, a before and b after a change: what became slower or faster, and whether
+// more than by chance.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/load/results/bootstrap.h"
+#include "client/load/results/run_data.h"
+
+namespace castor::load {
+
+// A condition on which a comparison fails, such as "p99 > +5%":
+//
+//   gate   = [class ":"] metric (">" | "<") change
+//   metric = "p" percentile | "goodput" | "errors"     percentile: above 0, below 100, as in p99.9
+//   change = ["+" | "-"] number "%"
+//
+// with blanks anywhere between. `change` is of a's figure for latencies and goodput; for errors, a
+// share itself, it is in points: "errors > +0.1%" is from 0.2 % to more than 0.3 %. Without a class
+// the gate holds for each class and for the total.
+struct Gate {
+  std::string text{};    // as it was written
+  std::string cls{};     // empty: all
+  std::string metric{};  // "p99", "goodput", "errors"
+  double quantile = 0;   // of a latency; 0: none
+  bool above = true;
+  double threshold = 0;  // a share: 0.05 is 5 %
+};
+
+// Throws std::runtime_error that names what is wrong in the text.
+Gate ParseGate(std::string_view text);
+
+struct CompareOptions {
+  std::vector<double> quantiles = {0.5, 0.9, 0.99, 0.999};
+  std::vector<Gate> gates = {};  // their quantiles are added to `quantiles`
+  double confidence = 0.99;      // of each interval; high, as there are many
+  int resamples = 2000;
+  uint64_t seed = 1;
+  double least_change = 0.01;       // smaller changes are neither regression nor improvement
+  double no_change = 0.05;          // an interval within this far of 0 is no change
+  double no_change_errors = 0.005;  // the same for errors, in shares
+};
+
+enum class Trend { kRegression, kImprovement, kNoChange, kUnclear };
+const char* NameOf(Trend trend);  // "regression", "improvement", "no change", "unclear"
+
+struct Change {
+  std::string metric;
+  double quantile = 0;  // of a latency; 0: none
+  double a = 0, b = 0;  // ns; requests a second; a share
+  // b / a - 1; for errors b - a. Infinite when a answered and b did not.
+  double change = 0;
+  // Of `change`. Infinite on both sides when there are too few answers to tell: fewer than 20 above
+  // the percentile in either run, or less than 5 s.
+  Interval interval;
+  // Regression or improvement: the interval is on one side of 0, and the change at least
+  // `least_change` (a tenth of it for errors). No change: the interval is within `no_change` of 0.
+  // Else unclear: longer runs would tell.
+  Trend trend = Trend::kUnclear;
+};
+
+struct ClassComparison {
+  std::string name;             // empty for the total
+  std::vector<Change> changes;  // latencies by quantile, goodput, errors
+};
+
+// Failed: the whole interval of the change lies beyond the threshold, which is not by chance.
+// Passed: the change is not beyond it, and its interval is known. Else nobody can tell: there are
+// too few answers, or the change is beyond the threshold and that may be chance.
+enum class GateEnd { kPassed, kFailed, kUnknown };
+struct GateResult {
+  std::string gate, cls;  // as written; the class it was evaluated for, "total" for the total
+  GateEnd end = GateEnd::kPassed;
+  std::string text;  // a sentence with the figures
+};
+
+struct Comparison {
+  std::vector<std::string> notes;  // what makes the runs less comparable: other rate, length, ...
+  std::vector<ClassComparison> classes;  // those of both runs; then the total if there are several
+  std::vector<GateResult> gates;
+
+  bool Has(GateEnd end) const;  // any gate
+  // Regression if any figure is one; else improvement, if any is; else unclear, if any is.
+  Trend trend() const;
+};
+
+// Classes are matched by name. Throws std::runtime_error when the runs have no class in common, or
+// a gate names a class that they do not both have.
+Comparison Compare(const RunData& a, const RunData& b, const CompareOptions& options = {});
+
+}  // namespace castor::load

@@ -1,0 +1,93 @@
+#include "client/load/workload/schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+namespace castor::load {
+namespace {
+
+struct DrawLength {
+  Random& random;
+
+  int64_t operator()(const FixedLength& fixed) const { return fixed.length; }
+  int64_t operator()(const UniformLength& uniform) const {
+    const auto count = static_cast<uint64_t>(uniform.greatest - uniform.least) + 1;
+    return uniform.least + static_cast<int64_t>(Below(count, random));
+  }
+  int64_t operator()(const LognormalLength& length) const {
+    const double drawn = length.median * std::exp(length.sigma * Normal(random));
+    return static_cast<int64_t>(std::clamp(std::floor(drawn + 0.5),
+                                           static_cast<double>(length.least),
+                                           static_cast<double>(length.greatest)));
+  }
+};
+
+double Seconds(std::chrono::nanoseconds time) { return static_cast<double>(time.count()) * 1e-9; }
+
+}  // namespace
+
+int64_t Draw(const Length& length, Random& random) {
+  return std::visit(DrawLength{random}, length);
+}
+
+Picker::Picker(const Workload& workload, double verify_share, uint64_t stream)
+    : verify_share_(verify_share),
+      class_random_(MixSeed(MixSeed(workload.seed, 1), stream)),
+      cancel_random_(MixSeed(MixSeed(workload.seed, 2), stream)),
+      verify_random_(MixSeed(MixSeed(workload.seed, 3), stream)) {
+  double sum = 0;
+  for (const ClassSpec& spec : workload.classes) {
+    Class& made = classes_.emplace_back();
+    made.weight_below = sum += spec.weight;
+    made.cancel_share = spec.cancel_share;
+    made.cancel_after_ns = spec.cancel_after.count();
+    made.payloads = static_cast<uint32_t>(spec.payloads);
+    made.next = static_cast<uint32_t>(stream % made.payloads);
+  }
+}
+
+Planned Picker::Next() {
+  const double drawn = Uniform(class_random_) * classes_.back().weight_below;
+  const auto found =
+      std::lower_bound(classes_.begin(), classes_.end() - 1, drawn,
+                       [](const Class& cls, double value) { return cls.weight_below < value; });
+  Planned planned = {.payload = found->next,
+                     .cls = static_cast<uint16_t>(found - classes_.begin())};
+  found->next = found->next + 1 == found->payloads ? 0 : found->next + 1;
+  // Uniform is above 0, so a share of 0 is never met and a share of 1 always.
+  if (found->cancel_share > 0 && Uniform(cancel_random_) <= found->cancel_share) {
+    planned.cancel_after_ns = found->cancel_after_ns;
+  }
+  planned.verify = verify_share_ > 0 && Uniform(verify_random_) <= verify_share_;
+  return planned;
+}
+
+std::vector<Planned> MakeSchedule(const Workload& workload, double verify_share) {
+  const auto& load = std::get<OpenLoop>(workload.load);
+  const double begin = -Seconds(workload.warm_up), end = Seconds(workload.duration);
+  const double expected = load.rate * (end - begin);
+  if (!(expected <= static_cast<double>(kMaxPlanned))) {
+    throw std::runtime_error("the plan would have some " +
+                             std::to_string(std::llround(std::min(expected, 1e18))) +
+                             " requests, and at most " + std::to_string(kMaxPlanned) +
+                             " fit; lower the rate or shorten the run");
+  }
+  Picker picker(workload, verify_share, 0);
+  Random random(MixSeed(workload.seed, 0));
+  std::vector<Planned> schedule;
+  schedule.reserve(static_cast<size_t>(expected * 1.02) + 64);
+  double due = 0;  // requests that are due by then, if each came at its mean time
+  for (int64_t i = 0;; ++i) {
+    // Constant arrivals are counted, since a sum of many gaps would drift.
+    due = load.constant ? static_cast<double>(i) : due + Exponential(random);
+    const double time = begin + due / load.rate;
+    if (time >= end) return schedule;
+    Planned planned = picker.Next();
+    planned.at_ns = static_cast<int64_t>(std::floor(time * 1e9 + 0.5));
+    schedule.push_back(planned);
+  }
+}
+
+}  // namespace castor::load

@@ -1,0 +1,53 @@
+// When each request is sent, and which: fixed by the seed before the run.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "client/load/workload/random.h"
+#include "client/load/workload/workload.h"
+
+namespace castor::load {
+
+inline constexpr int64_t kMaxPlanned = int64_t{1} << 27;  // requests of one plan
+
+// One request of the plan. 24 bytes: an hour at 5,000/s takes 432 MB.
+struct Planned {
+  int64_t at_ns = 0;             // from the begin; negative while warming up
+  int64_t cancel_after_ns = -1;  // from `at_ns`; -1: it is not cancelled
+  uint32_t payload = 0;          // of its class
+  uint16_t cls = 0;              // index into Workload::classes
+  bool verify = false;           // compare the answer with the reference
+};
+
+// A draw of a Length, at least 1.
+int64_t Draw(const Length& length, Random& random);
+
+// Chooses requests: classes by weight, payloads in turn, cancellation and verification by share.
+// Each choice has its own random numbers: another share of verification leaves the other choices as
+// they were. Streams of the same seed differ, and begin with different payloads.
+class Picker {
+ public:
+  Picker(const Workload& workload, double verify_share, uint64_t stream);
+
+  Planned Next();  // its at_ns is 0
+
+ private:
+  struct Class {
+    double weight_below = 0;  // sum of the weights up to this class
+    double cancel_share = 0;
+    int64_t cancel_after_ns = 0;
+    uint32_t payloads = 1, next = 0;
+  };
+
+  std::vector<Class> classes_;
+  double verify_share_;
+  Random class_random_, cancel_random_, verify_random_;
+};
+
+// The plan of an open loop, in order of time. Equal arguments give equal schedules; REQUIRES an
+// OpenLoop. Throws std::runtime_error when the plan would not fit into memory (kMaxPlanned).
+std::vector<Planned> MakeSchedule(const Workload& workload, double verify_share);
+
+}  // namespace castor::load

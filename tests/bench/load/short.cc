@@ -1,0 +1,105 @@
+// Short requests beside a long one, beside each other, and alone.
+
+#include <array>
+#include <future>
+
+#include "tests/bench/load/bench.h"
+
+namespace castor::bench {
+namespace {
+
+constexpr double kLoad = 0.3;  // of the capacity for short ones
+constexpr double kMaxAddedMs = 10;
+constexpr double kLeastLongShare = 60;  // percent of its speed alone
+
+// Long requests, one after another, and to the end of the one in flight when `length` has passed:
+// so nothing is left half done, and its part need not be guessed.
+struct LongOnes {
+  double done = 0, seconds = 0;
+
+  void Add(const Calls& calls) {
+    for (const Outcome& call : calls.calls) done += call.code == grpc::StatusCode::OK ? 1 : 0;
+    if (calls.calls.empty()) return;
+    seconds += Milliseconds(calls.calls.back().ended - calls.begin) / 1000;
+  }
+  double PerSecond() const { return seconds > 0 ? done / seconds : 0; }
+};
+
+void NoteLatencies(const std::string& what, const Calls& calls, Report& report) {
+  const std::vector<double> latencies = calls.Latencies();
+  report.Note(what + ": p50, p99, max; the generator's p99 lag; answers",
+              Figure(Quantile(latencies, 0.5)) + ", " + Figure(Quantile(latencies, 0.99)) + ", " +
+                  Figure(Quantile(latencies, 1)) + " ms; " + Figure(calls.P99Lag(), "ms") + "; " +
+                  calls.Codes());
+}
+
+}  // namespace
+
+// The short ones must hardly notice the long one, which must still get most of the machine.
+void ShortBesideLong(const Settings& settings, Report& report) {
+  const Server server(settings.server, {});
+  Traffic shorts = {.payloads = ShortAttends(64, 1)};
+  const Traffic long_one = {.payloads = {Attend(65'536, 1, 64, 2)},
+                            .deadline = std::chrono::seconds(300),
+                            .connections = 1};
+  const double capacity = Capacity(server, shorts, 4, settings.phase / 2);
+  report.Note("capacity for short ones", Figure(capacity, "/s"));
+  if (capacity <= 0) return report.Check("short ones", false, "the server answers none");
+  Calls alone, beside;
+  LongOnes long_alone, long_beside;
+  for (int round = 0; round < settings.rounds; ++round) {
+    shorts.seed = static_cast<uint64_t>(round) + 1;
+    alone.Append(RunOpen(server, shorts, kLoad * capacity, settings.phase));
+    std::atomic<bool> stop = false;
+    auto running = std::async(std::launch::async, [&] {
+      return RunOpen(server, shorts, kLoad * capacity, std::chrono::minutes(5), false, &stop);
+    });
+    long_beside.Add(RunClosed(server, long_one, 1, settings.phase));
+    stop = true;
+    beside.Append(running.get());
+    long_alone.Add(RunClosed(server, long_one, 1, std::chrono::milliseconds(10)));
+  }
+  NoteLatencies("short ones alone", alone, report);
+  NoteLatencies("short ones beside a long one", beside, report);
+  report.AtMost("p99 of short ones, added by the long one",
+                Quantile(beside.Latencies(), 0.99) - Quantile(alone.Latencies(), 0.99), kMaxAddedMs,
+                "ms");
+  report.Note(
+      "a long one alone, beside short ones",
+      Figure(1 / long_alone.PerSecond(), "s") + ", " + Figure(1 / long_beside.PerSecond(), "s"));
+  report.AtLeast("speed of the long one beside them, of that alone",
+                 100 * long_beside.PerSecond() / long_alone.PerSecond(), kLeastLongShare, "%");
+}
+
+// Do callers that wait for their answers share batches, and is a lone one not delayed for company
+// that never comes?
+void SharedBatches(const Settings& settings, Report& report) {
+  struct Callers {
+    int count;
+    double least_percent;  // of the answers without waiting
+  };
+  constexpr std::array<Callers, 4> kCallers = {{{1, 95}, {2, 110}, {4, 95}, {16, 95}}};
+  const Server never(settings.server, {"--model", settings.model, "--batch-delay", "0"});
+  const Server adaptive(settings.server, {"--model", settings.model, "--batch-delay", "auto"});
+  const Traffic texts = {.payloads = ShortTexts(64, 1)};
+  for (const Callers& callers : kCallers) {
+    double without = 0, with = 0;  // answers per second, summed
+    const auto measure = [&](const Server& server) {
+      return Capacity(server, texts, callers.count, settings.phase / 4);
+    };
+    for (int round = 0; round < settings.rounds; ++round) {
+      // In turns, and both first: the machine's speed drifts.
+      without += measure(never);
+      with += measure(adaptive);
+      with += measure(adaptive);
+      without += measure(never);
+    }
+    const int turns = 2 * settings.rounds;
+    const std::string name = std::to_string(callers.count) + " at a time: ";
+    report.Note(name + "answers without waiting for company, and with",
+                Figure(without / turns) + ", " + Figure(with / turns, "/s"));
+    report.AtLeast(name + "with, of without", 100 * with / without, callers.least_percent, "%");
+  }
+}
+
+}  // namespace castor::bench

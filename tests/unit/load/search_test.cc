@@ -1,0 +1,154 @@
+// find-rate and sweep over servers that are a formula.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <stdexcept>
+
+#include "client/load/search/find_rate.h"
+#include "client/load/search/sweep.h"
+#include "tests/unit/load/made_run.h"
+
+namespace castor::load {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+const std::atomic<bool> kNever = false;
+
+// Answers 1 % and `more` of the requests late, where the rate is above `limit`.
+RunData RunAtRate(double rate, std::chrono::nanoseconds duration, double limit) {
+  const auto length = static_cast<int>(duration / seconds(1));
+  RunData run = EmptyRun(length);
+  run.asked_rate = rate;
+  for (int i = 0; i < length; ++i) {
+    const auto each = static_cast<int64_t>(std::ceil(rate));
+    const bool late = rate > limit;
+    Count({.second = i, .latency = milliseconds(10)}, run, late ? each - each / 10 : each);
+    if (late) Count({.second = i, .latency = milliseconds(90)}, run, each / 10);
+  }
+  return run;
+}
+
+FoundRate Find(
+    double limit, const SearchOptions& options,
+    const std::function<Verdict(const RunData&)>& judge = [](const RunData& run) {
+      return Judge(run);
+    }) {
+  return FindRate([&](double rate, auto duration) { return RunAtRate(rate, duration, limit); },
+                  judge, options, {}, kNever);
+}
+
+TEST(FindRate, EndsWithinTheToleranceOfTheEdge) {
+  for (const double start : {50.0, 700.0, 9000.0}) {
+    const FoundRate found = Find(1234, {.start_rate = start});
+    EXPECT_EQ(found.end, SearchEnd::kFound) << found.text;
+    EXPECT_LE(found.met, 1234);
+    EXPECT_GE(found.met, 1234 / 1.03);
+    EXPECT_GT(found.missed, 1234);
+    EXPECT_TRUE(found.run.has_value());
+    EXPECT_TRUE(found.probes.back().confirms);
+  }
+}
+
+TEST(FindRate, AMissHasItsReason) {
+  const FoundRate found = Find(500, {.start_rate = 400});
+  for (const Probe& probe : found.probes) {
+    EXPECT_EQ(probe.result == ProbeResult::kMet, probe.failed.empty());
+    if (probe.result == ProbeResult::kMet) continue;
+    EXPECT_THAT(probe.failed.at(0).text, HasSubstr("took longer than 50.00 ms"));
+  }
+}
+
+TEST(FindRate, SaysWhenNoRateOrEveryRateMeets) {
+  EXPECT_EQ(Find(0, {.start_rate = 100, .least_rate = 50}).end, SearchEnd::kNeverMet);
+  const FoundRate all = Find(1e9, {.start_rate = 100, .greatest_rate = 400});
+  EXPECT_EQ(all.end, SearchEnd::kMetAtGreatest);
+  EXPECT_EQ(all.met, 400);
+}
+
+TEST(FindRate, TheClientsLimitIsNotTheServers) {
+  const FoundRate found = Find(1e9, {.start_rate = 100}, [](const RunData& run) {
+    Verdict verdict = Judge(run);
+    if (run.asked_rate > 900) {
+      verdict.validity.push_back({.rule = "client-cpu", .passed = false, .cause = Cause::kClient});
+    }
+    return verdict;
+  });
+  EXPECT_EQ(found.end, SearchEnd::kClientLimit);
+  EXPECT_THAT(found.text, HasSubstr("the client was the limit"));
+  EXPECT_NEAR(found.met, 900, 20);
+}
+
+TEST(FindRate, EndsWhenItsTimeIsOver) {
+  const FoundRate found = Find(1234, {.start_rate = 100, .max_time = seconds(100)});
+  EXPECT_EQ(found.end, SearchEnd::kOutOfTime);
+  EXPECT_GT(found.met, 0);
+}
+
+TEST(FindRate, WhereTooFewRequestsTellItLooksForLonger) {
+  const FoundRate found = Find(1e9, {.start_rate = 10, .greatest_rate = 10});
+  EXPECT_EQ(found.end, SearchEnd::kMetAtGreatest) << "15 s of 10/s are no p99, 60 s are";
+  EXPECT_EQ(found.probes.front().duration, seconds(15));
+  EXPECT_EQ(found.probes.at(1).duration, seconds(30));
+}
+
+Workload OneClass() {
+  Workload workload;
+  workload.classes = {{.name = "a"}};
+  return workload;
+}
+
+TEST(Sweep, RunsTheGridInRisingLoadUntilSaturation) {
+  std::vector<SweepCell> cells =
+      MakeSweep(OneClass(), {ParseVary("rate=800,100,200,400"), ParseVary("length=16,32")});
+  ASSERT_EQ(cells.size(), 8U);
+  std::vector<std::string> ran;
+  const bool whole = RunSweep(
+      OneClass(),
+      [&](const Workload& workload) {
+        const auto& length =
+            std::get<FixedLength>(std::get<AttendSpec>(workload.classes[0].call).lengths);
+        const double rate = std::get<OpenLoop>(workload.load).rate;
+        ran.push_back(std::to_string(length.length) + "@" + std::to_string(std::lround(rate)));
+        RunData run = RunAtRate(rate, seconds(10), 1e9);
+        // Twice as long ones saturate it at half the rate.
+        if (rate * static_cast<double>(length.length) > 5000) {
+          Count({.second = 1, .outcome = Outcome::kRefused}, run, static_cast<int64_t>(5 * rate));
+        }
+        return run;
+      },
+      [](const RunData& run) { return Judge(run); }, &cells, [](const SweepCell&) {}, kNever);
+  EXPECT_TRUE(whole);
+  EXPECT_THAT(ran, ::testing::ElementsAre("16@100", "16@200", "16@400", "32@100", "32@200"));
+  EXPECT_EQ(cells[3].state, CellState::kSkipped);
+  EXPECT_THAT(cells[3].why, HasSubstr("got an answer"));
+  EXPECT_GT(cells[0].summary["total"]["ok_rate"], 90);
+}
+
+TEST(Sweep, ParametersAreChecked) {
+  Workload workload = OneClass();
+  SetParameter("clusters", "64", &workload);
+  SetParameter("kernel", "clustered", &workload);
+  SetParameter("heads", "2", &workload);
+  const auto& attend = std::get<AttendSpec>(workload.classes[0].call);
+  EXPECT_EQ(attend.kernel.clusters, 64);
+  EXPECT_EQ(attend.kernel.kernel, "clustered");
+  EXPECT_EQ(attend.heads, 2);
+  for (const auto& [name, value] : {std::pair("rate", "fast"),
+                                    {"callers", "3"},
+                                    {"wheels", "4"},
+                                    {"clusters", "0"},
+                                    {"length", "1.5"}}) {
+    EXPECT_THROW(SetParameter(name, value, &workload), std::invalid_argument) << name;
+  }
+  EXPECT_THROW(ParseVary("rate"), std::invalid_argument);
+  EXPECT_THROW(ParseVary("rate=1,,2"), std::invalid_argument);
+  EXPECT_THROW(MakeSweep(OneClass(), {ParseVary("rate=1"), ParseVary("rate=2")}),
+               std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace castor::load
