@@ -1,6 +1,5 @@
 #include "server/tracing/otlp_exporter.h"
 
-#include <grpcpp/completion_queue.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
@@ -8,6 +7,9 @@
 #include <random>
 #include <utility>
 
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+#include "server/errors.h"
 #include "server/logging.h"
 #include "server/small_file.h"
 #include "server/version.h"
@@ -19,20 +21,15 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-constexpr char kMethod[] = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 constexpr double kGrowth = 1.5;
+constexpr size_t kMaxShownBytes = 256;
+constexpr int64_t kMaxDelaySeconds = 3600;
 
 // Some time around `time`, so that servers that lost a collector together do not return together.
 nanoseconds Jittered(nanoseconds time) {
   thread_local std::minstd_rand random(std::random_device{}());
   const double factor = std::uniform_real_distribution<double>(0.8, 1.2)(random);
   return std::chrono::duration_cast<nanoseconds>(time * factor);
-}
-
-grpc::Slice Moved(std::string text) {
-  auto* const kept = new std::string(std::move(text));
-  return grpc::Slice(
-      kept->data(), kept->size(), [](void* it) { delete static_cast<std::string*>(it); }, kept);
 }
 
 // gRPC's deadlines are on the system's clock.
@@ -42,7 +39,52 @@ std::chrono::system_clock::time_point OnSystemClock(TimePoint time) {
                                                                          steady_clock::now());
 }
 
+// RetryInfo's delay.
+std::optional<milliseconds> DelayOf(const grpc::Status& status) {
+  google::rpc::Status details;
+  google::rpc::RetryInfo retry;
+  if (!details.ParseFromString(status.error_details())) return std::nullopt;
+  for (const auto& detail : details.details()) {
+    if (!detail.UnpackTo(&retry)) continue;
+    const int64_t seconds = std::clamp<int64_t>(retry.retry_delay().seconds(), 0, kMaxDelaySeconds);
+    return milliseconds(1000 * seconds + std::max(retry.retry_delay().nanos(), 0) / 1'000'000);
+  }
+  return std::nullopt;
+}
+
+bool MayBeTriedAgain(grpc::StatusCode code, bool says_when) {
+  switch (code) {
+    case grpc::StatusCode::CANCELLED:
+    case grpc::StatusCode::DEADLINE_EXCEEDED:
+    case grpc::StatusCode::ABORTED:
+    case grpc::StatusCode::OUT_OF_RANGE:
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::DATA_LOSS:
+      return true;
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      return says_when;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
+
+ExportResult ReadExportResult(const grpc::Status& status,
+                              const otlp::ExportTraceServiceResponse& answer) {
+  ExportResult result;
+  if (status.ok()) {
+    result.rejected = std::max<int64_t>(answer.partial_success().rejected_spans(), 0);
+    result.message = Printable(answer.partial_success().error_message(), kMaxShownBytes);
+    return result;
+  }
+  result.delay = DelayOf(status);
+  result.kind = MayBeTriedAgain(status.error_code(), result.delay.has_value())
+                    ? ExportResult::Kind::kTryAgain
+                    : ExportResult::Kind::kRefused;
+  result.message = Printable(status.error_message(), kMaxShownBytes);
+  return result;
+}
 
 absl::StatusOr<std::unique_ptr<OtlpExporter>> OtlpExporter::Open(const TraceOptions& options,
                                                                  TraceMetrics& metrics) {
@@ -73,28 +115,32 @@ void OtlpExporter::Connect() {
     tls.pem_root_certs = authorities_;
     credentials = grpc::SslCredentials(tls);
   }
-  stub_ = std::make_unique<grpc::GenericStub>(
+  stub_ = otlp::TraceService::NewStub(
       grpc::CreateCustomChannel("dns:///" + options_.endpoint, credentials, arguments));
 }
 
-void OtlpExporter::Export(OtlpMessage request, int64_t spans) {
-  const grpc::Slice pieces[] = {grpc::Slice(request.head), Moved(std::move(request.spans))};
-  const grpc::ByteBuffer message(pieces, 2);
+void OtlpExporter::Export(const otlp::ExportTraceServiceRequest& request, int64_t spans) {
   const TimePoint give_up = steady_clock::now() + options_.give_up_after;
   nanoseconds backoff = options_.first_backoff;
   for (;;) {
     const TimePoint until = std::min(give_up, end());
     const TimePoint now = steady_clock::now();
     if (now >= until) break;
-    const ExportResult result = Call(message, std::min(until, now + options_.export_timeout));
+    const ExportResult result = Call(request, std::min(until, now + options_.export_timeout));
     if (result.kind == ExportResult::Kind::kTaken) {
       const int64_t rejected = std::min(result.rejected, spans);
       metrics_.Exported(spans - rejected);
       metrics_.Dropped(DroppedSpans::kRejected, rejected);
       metrics_.Export(rejected == 0 ? TraceExport::kTaken : TraceExport::kPartlyTaken);
-      return Succeeded();
+      if (std::exchange(failing_, false)) {
+        LogInfo("traces are exported again", {{"endpoint", options_.endpoint}});
+      }
+      return;
     }
-    Failed(result);
+    if (!std::exchange(failing_, true)) {
+      LogWarning("traces cannot be exported; what does not fit into the queue is dropped",
+                 {{"endpoint", options_.endpoint}, {"error", result.message}});
+    }
     if (result.kind == ExportResult::Kind::kRefused) {
       metrics_.Export(TraceExport::kRefused);
       return metrics_.Dropped(DroppedSpans::kRefused, spans);
@@ -108,7 +154,7 @@ void OtlpExporter::Export(OtlpMessage request, int64_t spans) {
   metrics_.Dropped(ending ? DroppedSpans::kShutdown : DroppedSpans::kFailed, spans);
 }
 
-ExportResult OtlpExporter::Call(const grpc::ByteBuffer& request, TimePoint until) {
+ExportResult OtlpExporter::Call(const otlp::ExportTraceServiceRequest& request, TimePoint until) {
   if (stub_ == nullptr) Connect();
   grpc::ClientContext context;
   context.set_deadline(OnSystemClock(until));
@@ -116,15 +162,8 @@ ExportResult OtlpExporter::Call(const grpc::ByteBuffer& request, TimePoint until
     MutexLock lock(mu_);
     calling_ = &context;
   }
-  grpc::CompletionQueue queue;
-  grpc::ByteBuffer answer;
-  grpc::Status status;
-  const auto call = stub_->PrepareUnaryCall(&context, kMethod, request, &queue);
-  call->StartCall();
-  call->Finish(&answer, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
+  otlp::ExportTraceServiceResponse answer;
+  const grpc::Status status = stub_->Export(&context, request, &answer);
   {
     MutexLock lock(mu_);
     calling_ = nullptr;
@@ -152,18 +191,6 @@ void OtlpExporter::FinishBy(TimePoint when) {
 void OtlpExporter::Cancel() {
   MutexLock lock(mu_);
   if (calling_ != nullptr) calling_->TryCancel();
-}
-
-void OtlpExporter::Failed(const ExportResult& result) {
-  if (std::exchange(failing_, true)) return;
-  LogWarning("traces cannot be exported; what does not fit into the queue is dropped",
-             {{"endpoint", options_.endpoint}, {"error", result.message}});
-}
-
-void OtlpExporter::Succeeded() {
-  if (std::exchange(failing_, false)) {
-    LogInfo("traces are exported again", {{"endpoint", options_.endpoint}});
-  }
 }
 
 }  // namespace castor::server

@@ -4,24 +4,43 @@
 // hangs or refuses costs spans. What may be tried again is, with growing pauses, until `give_up`.
 #pragma once
 
-#include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
-#include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/status.h>
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "engine/base/mutex.h"
 #include "engine/base/time.h"
+#include "opentelemetry/proto/collector/trace/v1/trace_service.grpc.pb.h"
 #include "server/metrics_traces.h"
-#include "server/tracing/export_result.h"
-#include "server/tracing/otlp_writer.h"
 #include "server/tracing/trace_options.h"
 
 namespace castor::server {
+
+namespace otlp = opentelemetry::proto::collector::trace::v1;
+
+// What a collector's answer to an export means, by the rules of OTLP: CANCELLED, DEADLINE_EXCEEDED,
+// ABORTED, OUT_OF_RANGE, UNAVAILABLE and DATA_LOSS may be tried again, RESOURCE_EXHAUSTED if it
+// says when.
+struct ExportResult {
+  enum class Kind {
+    kTaken,     // all of it, or all but `rejected` spans, which are never sent again
+    kTryAgain,  // not before `delay`, if there is one
+    kRefused,   // for good
+  };
+  Kind kind = Kind::kTaken;
+  int64_t rejected = 0;
+  std::optional<std::chrono::milliseconds> delay;
+  std::string message;  // for the log
+};
+ExportResult ReadExportResult(const grpc::Status& status,
+                              const otlp::ExportTraceServiceResponse& answer);
 
 class OtlpExporter {
  public:
@@ -31,7 +50,7 @@ class OtlpExporter {
 
   // Sends a request of `spans` spans. Returns when the collector has taken or refused it, or when
   // there is no more time. One thread.
-  void Export(OtlpMessage request, int64_t spans);
+  void Export(const otlp::ExportTraceServiceRequest& request, int64_t spans);
 
   // For the end; any thread, return at once. No pause is made from now on that ends after `when`,
   // and what is exported later is dropped.
@@ -45,11 +64,9 @@ class OtlpExporter {
 
   void Connect();
   // One attempt, ended by `until`.
-  ExportResult Call(const grpc::ByteBuffer& request, TimePoint until);
+  ExportResult Call(const otlp::ExportTraceServiceRequest& request, TimePoint until);
   // False if it is time to end.
   bool Pause(std::chrono::nanoseconds time, TimePoint until);
-  void Failed(const ExportResult& result);
-  void Succeeded();
 
   TimePoint end() {
     MutexLock lock(mu_);
@@ -57,12 +74,10 @@ class OtlpExporter {
   }
 
   const TraceOptions options_;
-  const std::string authorities_;
+  const std::string authorities_;  // in PEM; empty: the system's
   TraceMetrics& metrics_;
-
-  // The exporting thread's.
-  std::unique_ptr<grpc::GenericStub> stub_;
-  bool failing_ = false;
+  std::unique_ptr<otlp::TraceService::Stub> stub_;  // null: not connected
+  bool failing_ = false;                            // so that the log says it once
 
   Mutex mu_;
   CondVar changed_;

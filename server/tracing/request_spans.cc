@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <chrono>
 #include <string_view>
-
-#include "server/tracing/ids.h"
+#include <utility>
 
 namespace castor::server {
 namespace {
 
-constexpr double kNanosPerMicro = 1e3;
+using opentelemetry::proto::trace::v1::Span;
+using opentelemetry::proto::trace::v1::Status;
 
-int64_t Nanos(double microseconds) { return static_cast<int64_t>(microseconds * kNanosPerMicro); }
+// Flags of a link: sampled; whether it is remote is known, and that it is not.
+constexpr uint32_t kLocalAndSampled = 0x101;
+
+int64_t Nanos(double microseconds) { return static_cast<int64_t>(microseconds * 1e3); }
 
 std::string_view NameOf(Stage stage) {
   switch (stage) {
@@ -29,105 +32,74 @@ std::string_view NameOf(Stage stage) {
   return "call";
 }
 
-void WriteBatchAttributes(const BatchReport& report, OtlpWriter& out) {
-  out.Attribute("castor.batch_id", static_cast<int64_t>(report.id));
-  out.Attribute("castor.batch.requests", int64_t{report.requests});
-  out.Attribute("castor.batch.tokens", report.tokens);
+void Begin(const TraceContext& own, const SpanId& parent, std::string_view name, int64_t begun,
+           int64_t ended, Span* span) {
+  span->set_trace_id(own.trace.data(), own.trace.size());
+  span->set_span_id(own.span.data(), own.span.size());
+  if (parent != SpanId{}) span->set_parent_span_id(parent.data(), parent.size());
+  span->set_name(name.data(), name.size());
+  span->set_kind(Span::SPAN_KIND_INTERNAL);
+  span->set_start_time_unix_nano(static_cast<uint64_t>(begun));
+  span->set_end_time_unix_nano(static_cast<uint64_t>(ended));
 }
 
-class RequestWriter {
- public:
-  RequestWriter(const RequestTrace& request, WallClock clock, OtlpWriter& out)
-      : request_(request), clock_(clock), out_(out) {}
+auto* Value(const char* key, Span* span) {
+  auto* const attribute = span->add_attributes();
+  attribute->set_key(key);
+  return attribute->mutable_value();
+}
+void Attribute(const char* key, std::string_view text, Span* span) {
+  Value(key, span)->set_string_value(text.data(), text.size());
+}
+void Attribute(const char* key, int64_t number, Span* span) {
+  Value(key, span)->set_int_value(number);
+}
 
-  void Write(const TraceContext& batch) {
-    WriteServer();
-    if (request_.ran) return WriteRun(batch);
-    if (request_.stage == Stage::kCall) return;
-    const bool admitted = request_.stage != Stage::kDecode && request_.stage != Stage::kAdmission;
-    const TimePoint decoded = admitted ? request_.submitted : request_.ended;
-    Begin("decode", request_.own.span, clock_.At(request_.received), clock_.At(decoded));
-    End(/*failed=*/!admitted);
-    if (!admitted) return;
-    Begin("engine", request_.own.span, clock_.At(decoded), clock_.At(request_.ended));
-    End(/*failed=*/true);
+void Link(const TraceContext& to, Span* span) {
+  Span::Link* const link = span->add_links();
+  link->set_trace_id(to.trace.data(), to.trace.size());
+  link->set_span_id(to.span.data(), to.span.size());
+  link->set_flags(kLocalAndSampled);
+}
+
+void Fail(const std::string& message, Span* span) {
+  span->mutable_status()->set_code(Status::STATUS_CODE_ERROR);
+  span->mutable_status()->set_message(message);
+}
+
+void DescribeBatch(const BatchReport& report, Span* span) {
+  Attribute("castor.batch_id", static_cast<int64_t>(report.id), span);
+  Attribute("castor.batch.requests", int64_t{report.requests}, span);
+  Attribute("castor.batch.tokens", report.tokens, span);
+}
+
+void AddServer(const RequestTrace& request, WallClock clock, ScopeSpans* out) {
+  Span* const span = out->add_spans();
+  Begin(request.own, request.parent, request.name, clock.At(request.received),
+        clock.At(request.ended), span);
+  span->set_kind(Span::SPAN_KIND_SERVER);
+  span->set_trace_state(request.state);
+  Attribute("rpc.system.name", "grpc", span);
+  Attribute("rpc.method", request.name, span);
+  Attribute("rpc.status_code", request.code, span);
+  if (!request.request_id.empty()) Attribute("castor.request_id", request.request_id, span);
+  if (!request.kernel.empty()) Attribute("castor.kernel", request.kernel, span);
+  if (request.ran) Attribute("castor.tokens", request.tokens, span);
+  if (request.predicted_us > 0) {
+    Value("castor.predicted_us", span)->set_double_value(request.predicted_us);
   }
-
- private:
-  void WriteServer() {
-    out_.Begin(request_.own, request_.parent, request_.name, SpanKind::kServer,
-               clock_.At(request_.received), clock_.At(request_.ended));
-    out_.State(request_.state);
-    out_.Attribute("rpc.system.name", "grpc");
-    out_.Attribute("rpc.method", request_.name);
-    out_.Attribute("rpc.status_code", request_.code);
-    if (!request_.request_id.empty()) out_.Attribute("castor.request_id", request_.request_id);
-    if (!request_.kernel.empty()) out_.Attribute("castor.kernel", request_.kernel);
-    if (request_.ran) out_.Attribute("castor.tokens", request_.tokens);
-    if (request_.predicted_us > 0) out_.Attribute("castor.predicted_us", request_.predicted_us);
-    if (request_.rejected_kernels > 0) {
-      out_.Attribute("castor.rejected_kernels", int64_t{request_.rejected_kernels});
-    }
-    if (!request_.reason.empty()) {
-      out_.Attribute("castor.reason", request_.reason);
-      out_.Attribute("castor.refused_at", NameOf(request_.stage));
-    }
-    if (request_.is_error) {
-      out_.Attribute("error.type", request_.code);
-      out_.Failed(request_.message);
-    }
-    out_.End();
+  if (request.rejected_kernels > 0) {
+    Attribute("castor.rejected_kernels", int64_t{request.rejected_kernels}, span);
   }
-
-  void WriteRun(const TraceContext& batch) {
-    const int64_t received = clock_.At(request_.received);
-    const int64_t queued = received + Nanos(request_.timing.decode_us);
-    const int64_t launched = queued + Nanos(request_.timing.queue_us);
-    Begin("decode", request_.own.span, received, queued);
-    End();
-    Begin("queue", request_.own.span, queued, launched);
-    End();
-
-    const BatchReport& report = request_.batch;
-    const int64_t begun = clock_.At(report.begun);
-    const int64_t ended = clock_.At(report.ended);
-    const SpanId run = Begin("batch", request_.own.span, begun, ended);
-    WriteBatchAttributes(report, out_);
-    out_.Link(batch);
-    End();
-    const int64_t copied_in = std::min(begun + Nanos(request_.timing.copy_in_us), ended);
-    const int64_t computed = std::max(ended - Nanos(request_.timing.copy_out_us), copied_in);
-    const int64_t computing = std::max(computed - Nanos(request_.timing.compute_us), copied_in);
-    if (request_.timing.copy_in_us > 0) {
-      Begin("copy_in", run, begun, copied_in);
-      End();
-    }
-    Begin("compute", run, computing, computed);
-    End();
-    if (request_.timing.copy_out_us > 0) {
-      Begin("copy_out", run, computed, ended);
-      End();
-    }
-    Begin("encode", request_.own.span, clock_.At(request_.completed), clock_.At(request_.ended));
-    End(/*failed=*/!request_.reason.empty());
+  if (!request.reason.empty()) {
+    Attribute("castor.reason", request.reason, span);
+    Attribute("castor.refused_at", NameOf(request.stage), span);
   }
-
-  SpanId Begin(std::string_view name, const SpanId& parent, int64_t begun, int64_t ended) {
-    TraceContext own = request_.own;
-    own.span = NewSpanId();
-    out_.Begin(own, parent, name, SpanKind::kInternal, begun, ended);
-    return own.span;
+  if (request.is_error) {
+    Attribute("error.type", request.code, span);
+    Fail(request.message, span);
   }
-
-  void End(bool failed = false) {
-    if (failed) out_.Failed(request_.message);
-    out_.End();
-  }
-
-  const RequestTrace& request_;
-  const WallClock clock_;
-  OtlpWriter& out_;
-};
+}
 
 }  // namespace
 
@@ -138,42 +110,65 @@ WallClock WallClock::Now() {
   return WallClock((wall - std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
-void WriteRequest(const RequestTrace& request, const TraceContext& batch, WallClock clock,
-                  OtlpWriter& out) {
-  RequestWriter(request, clock, out).Write(batch);
-}
+void AddRequest(const RequestTrace& request, const TraceContext& batch, WallClock clock,
+                ScopeSpans* out) {
+  AddServer(request, clock, out);
+  SpanId parent = request.own.span;
+  const auto add = [&](std::string_view name, int64_t begun, int64_t ended) {
+    Span* const span = out->add_spans();
+    Begin({.trace = request.own.trace, .span = NewSpanId()}, parent, name, begun, ended, span);
+    return span;
+  };
+  const int64_t received = clock.At(request.received);
+  const int64_t ended = clock.At(request.ended);
+  if (!request.ran) {
+    if (request.stage == Stage::kCall) return;
+    const bool admitted = request.stage == Stage::kEngine || request.stage == Stage::kAnswer;
+    const int64_t decoded = admitted ? clock.At(request.submitted) : ended;
+    Span* last = add("decode", received, decoded);
+    if (admitted) last = add("engine", decoded, ended);
+    return Fail(request.message, last);
+  }
 
-TraceContext BatchSpans::ContextOf(const RequestTrace& request) const {
-  return BatchContext(seed_, request.batch.id);
+  const int64_t queued = received + Nanos(request.timing.decode_us);
+  add("decode", received, queued);
+  add("queue", queued, queued + Nanos(request.timing.queue_us));
+  const int64_t batch_begun = clock.At(request.batch.begun);
+  const int64_t batch_ended = clock.At(request.batch.ended);
+  Span* const run = add("batch", batch_begun, batch_ended);
+  DescribeBatch(request.batch, run);
+  Link(batch, run);
+  std::copy(run->span_id().begin(), run->span_id().end(), parent.begin());
+  const int64_t copied_in = std::min(batch_begun + Nanos(request.timing.copy_in_us), batch_ended);
+  const int64_t computed = std::max(batch_ended - Nanos(request.timing.copy_out_us), copied_in);
+  if (request.timing.copy_in_us > 0) add("copy_in", batch_begun, copied_in);
+  add("compute", std::max(computed - Nanos(request.timing.compute_us), copied_in), computed);
+  if (request.timing.copy_out_us > 0) add("copy_out", computed, batch_ended);
+  parent = request.own.span;
+  Span* const encode = add("encode", clock.At(request.completed), ended);
+  if (!request.reason.empty()) Fail(request.message, encode);
 }
 
 void BatchSpans::Add(const RequestTrace& request, WallClock clock, TimePoint due) {
   Batch& batch = waiting_[request.batch.id];
   if (batch.sampled++ == 0) {
     batch.due = due;
-    batch.begun = clock.At(request.batch.begun);
-    batch.ended = clock.At(request.batch.ended);
-    batch.report = request.batch;
-    batch.kernel = request.kernel;
-    batch.device = request.device;
-    batch.backend = request.backend;
+    Begin(ContextOf(request), {}, "batch", clock.At(request.batch.begun),
+          clock.At(request.batch.ended), &batch.span);
+    DescribeBatch(request.batch, &batch.span);
+    Attribute("castor.kernel", request.kernel, &batch.span);
+    Attribute("castor.device", request.device, &batch.span);
+    Attribute("castor.backend", request.backend, &batch.span);
+    Attribute("castor.batch.padded_tokens", request.batch.padded_tokens, &batch.span);
   }
-  if (batch.requests.size() < kMaxLinks) batch.requests.push_back(request.own);
+  if (batch.sampled <= int64_t{kMaxLinks}) Link(request.own, &batch.span);
 }
 
-void BatchSpans::Write(TimePoint now, OtlpWriter& out) {
+void BatchSpans::Take(TimePoint now, ScopeSpans* out) {
   while (!waiting_.empty() && (next_due() <= now || waiting_.size() > kMaxWaiting)) {
-    const Batch& batch = waiting_.begin()->second;
-    out.Begin(BatchContext(seed_, batch.report.id), {}, "batch", SpanKind::kInternal, batch.begun,
-              batch.ended);
-    WriteBatchAttributes(batch.report, out);
-    out.Attribute("castor.kernel", batch.kernel);
-    out.Attribute("castor.device", batch.device);
-    out.Attribute("castor.backend", batch.backend);
-    out.Attribute("castor.batch.padded_tokens", batch.report.padded_tokens);
-    out.Attribute("castor.batch.sampled_requests", batch.sampled);
-    for (const TraceContext& request : batch.requests) out.Link(request);
-    out.End();
+    Batch& batch = waiting_.begin()->second;
+    Attribute("castor.batch.sampled_requests", batch.sampled, &batch.span);
+    out->add_spans()->Swap(&batch.span);
     waiting_.erase(waiting_.begin());
   }
 }

@@ -3,12 +3,15 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
-#include "server/tracing/otlp_writer.h"
+#include "opentelemetry/proto/trace/v1/trace.pb.h"
 #include "server/tracing/request_trace.h"
 
 namespace castor::server {
+
+using opentelemetry::proto::trace::v1::ScopeSpans;
 
 // The monotonic clock's times as nanoseconds since 1970, as both clocks stand now.
 class WallClock {
@@ -23,7 +26,7 @@ class WallClock {
   int64_t offset_;
 };
 
-// Writes the request's spans:
+// Adds the request's spans:
 //
 //   castor.v1.AttentionService/Attend    SERVER; a child of the caller's span
 //     decode                             from the headers to the queue, tokenizing included
@@ -35,11 +38,11 @@ class WallClock {
 // The stages of a batch are placed by its times and the device's durations: copy_in from its begin,
 // compute and copy_out up to its end. A device that copies nothing has no copies. A request that
 // was admitted and not answered by the engine has `engine` in the place of queue, batch and encode.
-void WriteRequest(const RequestTrace& request, const TraceContext& batch, WallClock clock,
-                  OtlpWriter& out);
+void AddRequest(const RequestTrace& request, const TraceContext& batch, WallClock clock,
+                ScopeSpans* out);
 
-// The batches of sampled requests, until each is written as a span of its own: once, in a trace of
-// its own, with links to the sampled requests that travelled in it. For one thread at a time.
+// The batches of sampled requests, until each becomes a span of its own: once, in a trace of its
+// own, with links to the sampled requests that travelled in it. For one thread at a time.
 class BatchSpans {
  public:
   static constexpr size_t kMaxLinks = 128;
@@ -47,7 +50,9 @@ class BatchSpans {
 
   explicit BatchSpans(uint64_t seed) : seed_(seed) {}
 
-  TraceContext ContextOf(const RequestTrace& request) const;
+  TraceContext ContextOf(const RequestTrace& request) const {
+    return BatchContext(seed_, request.batch.id);
+  }
 
   // One more request of its batch, which ran. The batch is due `settle` after its first: until
   // then the others are answered, too.
@@ -57,20 +62,14 @@ class BatchSpans {
   // When the next one is due; not while it is empty.
   TimePoint next_due() const { return waiting_.begin()->second.due; }
 
-  // Writes those that are due at `now`, and the oldest of too many.
-  void Write(TimePoint now, OtlpWriter& out);
+  // Moves to `out` those that are due at `now`, and the oldest of too many.
+  void Take(TimePoint now, ScopeSpans* out);
 
  private:
   struct Batch {
     TimePoint due;
-    int64_t begun = 0;
-    int64_t ended = 0;
-    BatchReport report;
-    std::string kernel;
-    std::string device;
-    std::string backend;
+    opentelemetry::proto::trace::v1::Span span;
     int64_t sampled = 0;
-    std::vector<TraceContext> requests;
   };
 
   const uint64_t seed_;

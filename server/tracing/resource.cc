@@ -6,10 +6,14 @@
 #include <array>
 #include <climits>
 #include <cstdlib>
-#include <string_view>
+#include <optional>
+#include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_split.h"
 #include "server/logging.h"
-#include "server/tracing/ids.h"
+#include "server/tracing/trace_context.h"
 #include "server/version.h"
 
 namespace castor::server {
@@ -17,53 +21,43 @@ namespace {
 
 constexpr size_t kMaxText = 8192;
 
-void Set(std::string_view key, std::string_view value, Resource* resource) {
-  for (auto& [known, text] : *resource) {
-    if (known != key) continue;
-    text = value;
-    return;
-  }
-  resource->emplace_back(key, value);
+void Set(const std::string& key, const std::string& value, Resource* resource) {
+  auto& all = *resource->mutable_attributes();
+  const auto known =
+      std::find_if(all.begin(), all.end(), [&](const auto& it) { return it.key() == key; });
+  auto& attribute = known == all.end() ? *all.Add() : *known;
+  attribute.set_key(key);
+  attribute.mutable_value()->set_string_value(value);
 }
 
-std::string_view Trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
-int HexValue(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  const char lower = static_cast<char>(c | 0x20);
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
-}
-
-// Printable ASCII only: a text that is no UTF-8 would make a collector refuse everything.
-bool Decode(std::string_view text, std::string* decoded) {
-  decoded->clear();
-  for (size_t i = 0; i < text.size(); ++i) {
-    int c = static_cast<unsigned char>(text[i]);
-    if (c == '%') {
-      if (i + 2 >= text.size()) return false;
-      const int high = HexValue(text[i + 1]);
-      const int low = HexValue(text[i + 2]);
-      if (high < 0 || low < 0) return false;
-      c = high * 16 + low;
-      i += 2;
-    }
-    if (c < 0x20 || c > 0x7e) return false;
-    decoded->push_back(static_cast<char>(c));
-  }
-  return true;
-}
-
-std::string Environment(const char* name) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? "" : text;
-}
-
-bool IsPrintable(std::string_view text) {
+// Anything else might be no UTF-8, for which a collector would refuse everything.
+bool IsPrintable(const std::string& text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c >= 0x20 && c <= 0x7e; });
+}
+
+// Without "%20"s and space at either end.
+std::optional<std::string> Decode(absl::string_view text) {
+  std::string decoded;
+  text = absl::StripAsciiWhitespace(text);
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      decoded += text[i];
+      continue;
+    }
+    if (i + 2 >= text.size() || !absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 1])) ||
+        !absl::ascii_isxdigit(static_cast<unsigned char>(text[i + 2]))) {
+      return std::nullopt;
+    }
+    decoded += absl::HexStringToBytes(text.substr(i + 1, 2));
+    i += 2;
+  }
+  return IsPrintable(decoded) ? std::optional(decoded) : std::nullopt;
+}
+
+// Sets `key` if there is such a variable of the environment, and it is printable.
+void SetFrom(const char* variable, const char* key, Resource* resource) {
+  const char* const value = std::getenv(variable);
+  if (value != nullptr && *value != '\0' && IsPrintable(value)) Set(key, value, resource);
 }
 
 }  // namespace
@@ -71,45 +65,35 @@ bool IsPrintable(std::string_view text) {
 bool AddAttributes(const std::string& text, Resource* resource) {
   if (text.size() > kMaxText) return false;
   Resource added = *resource;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const size_t comma = std::min(rest.find(','), rest.size());
-    const std::string_view member = Trimmed(rest.substr(0, comma));
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
-    if (member.empty()) continue;
-    const size_t equals = member.find('=');
-    if (equals == std::string_view::npos) return false;
-    std::string key;
-    std::string value;
-    if (!Decode(Trimmed(member.substr(0, equals)), &key) || key.empty() ||
-        !Decode(Trimmed(member.substr(equals + 1)), &value)) {
-      return false;
-    }
-    Set(key, value, &added);
+  for (const absl::string_view member : absl::StrSplit(text, ',', absl::SkipWhitespace())) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(member, absl::MaxSplits('=', 1));
+    const auto key = Decode(parts.first);
+    const auto value = Decode(parts.second);
+    if (member.find('=') == member.npos || !key || key->empty() || !value) return false;
+    Set(*key, *value, &added);
   }
   *resource = std::move(added);
   return true;
 }
 
 Resource ResourceOfProcess() {
-  Resource resource = {{"service.name", "castor"},
-                       {"service.version", std::string(Version())},
-                       {"service.instance.id", ToHex(NewTraceId())}};
+  Resource resource;
+  Set("service.name", "castor", &resource);
+  Set("service.version", std::string(Version()), &resource);
+  Set("service.instance.id", ToHex(NewTraceId()), &resource);
   std::array<char, HOST_NAME_MAX + 1> host{};
   if (gethostname(host.data(), host.size() - 1) == 0 && IsPrintable(host.data())) {
     Set("host.name", host.data(), &resource);
   }
-  for (const auto& [variable, key] : {std::pair{"POD_NAME", "k8s.pod.name"},
-                                      {"POD_NAMESPACE", "k8s.namespace.name"},
-                                      {"NODE_NAME", "k8s.node.name"}}) {
-    const std::string value = Environment(variable);
-    if (!value.empty() && IsPrintable(value)) Set(key, value, &resource);
-  }
-  if (!AddAttributes(Environment("OTEL_RESOURCE_ATTRIBUTES"), &resource)) {
+  SetFrom("POD_NAME", "k8s.pod.name", &resource);
+  SetFrom("POD_NAMESPACE", "k8s.namespace.name", &resource);
+  SetFrom("NODE_NAME", "k8s.node.name", &resource);
+  const char* const more = std::getenv("OTEL_RESOURCE_ATTRIBUTES");
+  if (more != nullptr && !AddAttributes(more, &resource)) {
     LogWarning("OTEL_RESOURCE_ATTRIBUTES is not key=value,key=value in ASCII; it is left out");
   }
-  const std::string name = Environment("OTEL_SERVICE_NAME");
-  if (!name.empty() && IsPrintable(name)) Set("service.name", name, &resource);
+  SetFrom("OTEL_SERVICE_NAME", "service.name", &resource);
   return resource;
 }
 

@@ -3,9 +3,11 @@
 
 #include <string>
 
-#include "server/tracing/otlp_writer.h"
+#include "opentelemetry/proto/resource/v1/resource.pb.h"
 
 namespace castor::server {
+
+using Resource = opentelemetry::proto::resource::v1::Resource;
 
 // service.name (castor, unless OTEL_SERVICE_NAME says otherwise), service.version,
 // service.instance.id (random), host.name, k8s.pod.name, k8s.namespace.name and k8s.node.name where

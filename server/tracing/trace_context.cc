@@ -1,6 +1,12 @@
 #include "server/tracing/trace_context.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "absl/hash/hash.h"
+#include "absl/random/random.h"
+#include "absl/strings/escaping.h"
 
 namespace castor::server {
 namespace {
@@ -8,49 +14,38 @@ namespace {
 constexpr size_t kTraceparentBytes = 55;
 constexpr size_t kMaxStateMembers = 32;
 constexpr uint8_t kSampledFlag = 1;
-constexpr char kDigits[] = "0123456789abcdef";
+constexpr int kSampledBits = 56;
 
-// -1: not a lower-case digit.
-int ValueOf(char digit) {
-  if (digit >= '0' && digit <= '9') return digit - '0';
-  if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
-  return -1;
-}
-
-// Fills `bytes` from twice as many digits.
-bool ReadHex(std::string_view digits, uint8_t* bytes) {
-  for (size_t i = 0; i < digits.size(); i += 2) {
-    const int high = ValueOf(digits[i]);
-    const int low = ValueOf(digits[i + 1]);
-    if (high < 0 || low < 0) return false;
-    bytes[i / 2] = static_cast<uint8_t>(high * 16 + low);
-  }
+// Fills `bytes` from twice as many lower-case digits.
+template <size_t kBytes>
+bool ReadHex(std::string_view digits, std::array<uint8_t, kBytes>* bytes) {
+  digits = digits.substr(0, 2 * kBytes);
+  if (digits.find_first_not_of("0123456789abcdef") != std::string_view::npos) return false;
+  const std::string read = absl::HexStringToBytes({digits.data(), digits.size()});
+  std::memcpy(bytes->data(), read.data(), kBytes);
   return true;
 }
 
 template <typename Id>
-bool AllZero(const Id& id) {
-  return std::all_of(id.begin(), id.end(), [](uint8_t byte) { return byte == 0; });
-}
-
-template <typename Id>
 std::string HexOf(const Id& id) {
-  std::string text(2 * id.size(), '0');
-  for (size_t i = 0; i < id.size(); ++i) {
-    text[2 * i] = kDigits[id[i] >> 4];
-    text[2 * i + 1] = kDigits[id[i] & 15];
-  }
-  return text;
+  return absl::BytesToHexString({reinterpret_cast<const char*>(id.data()), id.size()});
 }
 
-bool IsWhole(const TraceContext& context) {
-  return !IsZero(context.trace) && !IsZero(context.span);
+// Of random numbers: never all zero, which is no id.
+template <typename Id>
+Id IdOf(const std::array<uint64_t, sizeof(Id) / sizeof(uint64_t)>& words) {
+  Id id;
+  std::memcpy(id.data(), words.data(), sizeof(id));
+  id[0] |= static_cast<uint8_t>(id == Id{});
+  return id;
+}
+
+uint64_t Random() {
+  thread_local absl::BitGen generator;
+  return absl::Uniform<uint64_t>(generator);
 }
 
 }  // namespace
-
-bool IsZero(const TraceId& id) { return AllZero(id); }
-bool IsZero(const SpanId& id) { return AllZero(id); }
 
 std::string ToHex(const TraceId& id) { return HexOf(id); }
 std::string ToHex(const SpanId& id) { return HexOf(id); }
@@ -58,19 +53,19 @@ std::string ToHex(const SpanId& id) { return HexOf(id); }
 std::optional<TraceContext> ParseTraceparent(std::string_view header) {
   if (header.size() < kTraceparentBytes) return std::nullopt;
   if (header[2] != '-' || header[35] != '-' || header[52] != '-') return std::nullopt;
-  uint8_t version = 0;
-  uint8_t flags = 0;
+  std::array<uint8_t, 1> version{};
+  std::array<uint8_t, 1> flags{};
   TraceContext context;
-  if (!ReadHex(header.substr(0, 2), &version) || !ReadHex(header.substr(53, 2), &flags) ||
-      !ReadHex(header.substr(3, 32), context.trace.data()) ||
-      !ReadHex(header.substr(36, 16), context.span.data())) {
+  if (!ReadHex(header, &version) || !ReadHex(header.substr(3), &context.trace) ||
+      !ReadHex(header.substr(36), &context.span) || !ReadHex(header.substr(53), &flags) ||
+      context.trace == TraceId{} || context.span == SpanId{}) {
     return std::nullopt;
   }
   const bool longer = header.size() > kTraceparentBytes;
-  if (version == 0xff || (version == 0 && longer)) return std::nullopt;
+  if (version[0] == 0xff || (version[0] == 0 && longer)) return std::nullopt;
   if (longer && header[kTraceparentBytes] != '-') return std::nullopt;
-  context.sampled = (flags & kSampledFlag) != 0;
-  return IsWhole(context) ? std::optional(context) : std::nullopt;
+  context.sampled = (flags[0] & kSampledFlag) != 0;
+  return context;
 }
 
 std::string_view UsableTraceState(std::string_view header) {
@@ -79,6 +74,28 @@ std::string_view UsableTraceState(std::string_view header) {
       std::all_of(header.begin(), header.end(), [](char c) { return c >= 0x20 && c <= 0x7e; }) &&
       static_cast<size_t>(std::count(header.begin(), header.end(), ',')) < kMaxStateMembers;
   return usable ? header : std::string_view();
+}
+
+TraceId NewTraceId() { return IdOf<TraceId>({Random(), Random()}); }
+SpanId NewSpanId() { return IdOf<SpanId>({Random()}); }
+
+TraceContext BatchContext(uint64_t seed, uint64_t batch) {
+  const auto word = [&](int i) { return uint64_t{absl::HashOf(seed, batch, i)}; };
+  return {
+      .trace = IdOf<TraceId>({word(0), word(1)}), .span = IdOf<SpanId>({word(2)}), .sampled = true};
+}
+
+Sampler::Sampler(double share)
+    : rejected_(static_cast<uint64_t>(std::llround(std::ldexp(1 - share, kSampledBits)))) {}
+
+bool Sampler::Takes(const std::optional<TraceContext>& parent, const TraceId& trace) const {
+  if (rejected_ == uint64_t{1} << kSampledBits) return false;
+  if (parent.has_value()) return parent->sampled;
+  uint64_t random = 0;
+  for (size_t i = trace.size() - kSampledBits / 8; i < trace.size(); ++i) {
+    random = (random << 8) | trace[i];
+  }
+  return random >= rejected_;
 }
 
 }  // namespace castor::server

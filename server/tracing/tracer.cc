@@ -3,10 +3,11 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <random>
 #include <utility>
 
 #include "server/logging.h"
-#include "server/tracing/resource.h"
+#include "server/version.h"
 
 namespace castor::server {
 
@@ -59,8 +60,13 @@ void Tracer::End(std::unique_ptr<RequestTrace> trace) {
 
 void Tracer::Run() {
   pthread_setname_np(pthread_self(), "tracer");
-  OtlpWriter writer;
-  BatchSpans batches(NewBatchSeed());
+  otlp::ExportTraceServiceRequest message;  // kept: its spans are filled again
+  auto& traces = *message.add_resource_spans();
+  *traces.mutable_resource() = resource_;
+  ScopeSpans& spans = *traces.add_scope_spans();
+  spans.mutable_scope()->set_name("castor");
+  spans.mutable_scope()->set_version(std::string(Version()));
+  BatchSpans batches(std::random_device{}() | uint64_t{std::random_device{}()} << 32);
   RequestTraces requests;
   for (bool open = true; open;) {
     const TimePoint wake = batches.empty() ? TimePoint::max() : batches.next_due();
@@ -68,13 +74,12 @@ void Tracer::Run() {
     const TimePoint now = std::chrono::steady_clock::now();
     const WallClock clock = WallClock::Now();
     for (const auto& request : requests) {
-      const TraceContext batch = batches.ContextOf(*request);
-      WriteRequest(*request, batch, clock, writer);
+      AddRequest(*request, batches.ContextOf(*request), clock, &spans);
       if (request->ran) batches.Add(*request, clock, now + options_.batch_settle);
     }
-    batches.Write(open ? now : TimePoint::max(), writer);
-    const int64_t spans = writer.spans();
-    if (spans > 0) exporter_->Export(writer.Take(resource_), spans);
+    batches.Take(open ? now : TimePoint::max(), &spans);
+    if (spans.spans_size() > 0) exporter_->Export(message, spans.spans_size());
+    spans.clear_spans();
   }
   MutexLock lock(mu_);
   ended_ = true;

@@ -16,11 +16,12 @@
 #include "engine/base/mutex.h"
 #include "engine/base/time.h"
 #include "server/metrics_traces.h"
-#include "server/tracing/ids.h"
 #include "server/tracing/otlp_exporter.h"
 #include "server/tracing/request_spans.h"
 #include "server/tracing/request_trace.h"
+#include "server/tracing/resource.h"
 #include "server/tracing/span_queue.h"
+#include "server/tracing/trace_context.h"
 #include "server/tracing/trace_options.h"
 
 namespace castor::server {

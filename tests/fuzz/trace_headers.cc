@@ -22,7 +22,7 @@ void Require(bool holds) {
 void CheckTraceparent(std::string_view header) {
   const auto context = ParseTraceparent(header);
   if (!context) return;
-  Require(!IsZero(context->trace) && !IsZero(context->span));
+  Require(context->trace != TraceId{} && context->span != SpanId{});
   const std::string trace = ToHex(context->trace);
   const std::string span = ToHex(context->span);
   Require(header.substr(3, 32) == trace && header.substr(36, 16) == span);

@@ -5,22 +5,10 @@
 #include <chrono>
 #include <string>
 
-#include "opentelemetry/proto/collector/trace/v1/trace_service.pb.h"
-#include "server/tracing/ids.h"
-
 namespace castor::server {
 namespace {
 
-using opentelemetry::proto::collector::trace::v1::ExportTraceServiceRequest;
-using opentelemetry::proto::trace::v1::ScopeSpans;
 using std::chrono::milliseconds;
-
-ScopeSpans SpansOf(OtlpWriter& writer) {
-  ExportTraceServiceRequest request;
-  const OtlpMessage message = writer.Take({});
-  EXPECT_TRUE(request.ParseFromString(message.head + message.spans));
-  return request.resource_spans(0).scope_spans(0);
-}
 
 RequestTrace RanIn(uint64_t batch) {
   RequestTrace trace;
@@ -46,11 +34,10 @@ TEST(RequestSpansTest, TheDevicesStagesLieWithinTheBatch) {
   trace.batch.ended = zero + milliseconds(12);
   trace.completed = zero + milliseconds(13);
   trace.ended = zero + milliseconds(14);
-  OtlpWriter writer;
+  ScopeSpans scope;
   const WallClock clock = WallClock::Now();
-  WriteRequest(trace, BatchContext(1, 1), clock, writer);
-  EXPECT_EQ(writer.spans(), SpanCount(trace));
-  const ScopeSpans scope = SpansOf(writer);
+  AddRequest(trace, BatchContext(1, 1), clock, &scope);
+  EXPECT_EQ(scope.spans_size(), SpanCount(trace));
   std::string order;
   for (const auto& span : scope.spans()) {
     const auto at = [&](uint64_t time) {
@@ -69,10 +56,9 @@ TEST(RequestSpansTest, StagesThatClaimMoreThanTheirBatchAreCut) {
   trace.received = trace.batch.begun = std::chrono::steady_clock::now();
   trace.batch.ended = trace.completed = trace.ended = trace.received + milliseconds(1);
   trace.timing = {.copy_in_us = 1e6, .compute_us = 1e6, .copy_out_us = 1e6};
-  OtlpWriter writer;
+  ScopeSpans scope;
   const WallClock clock = WallClock::Now();
-  WriteRequest(trace, BatchContext(1, 1), clock, writer);
-  const ScopeSpans scope = SpansOf(writer);
+  AddRequest(trace, BatchContext(1, 1), clock, &scope);
   for (const auto& span : scope.spans()) {
     EXPECT_LE(span.start_time_unix_nano(), span.end_time_unix_nano()) << span.name();
     EXPECT_LE(span.end_time_unix_nano(), static_cast<uint64_t>(clock.At(trace.ended)))
@@ -84,35 +70,35 @@ TEST(BatchSpansTest, ABatchIsWrittenOnceWhenItIsDue) {
   const TimePoint now = std::chrono::steady_clock::now();
   const WallClock clock = WallClock::Now();
   BatchSpans batches(7);
-  OtlpWriter writer;
+  ScopeSpans scope;
   const RequestTrace requests[] = {RanIn(1), RanIn(1), RanIn(2)};
   for (const RequestTrace& request : requests) {
     batches.Add(request, clock, now + milliseconds(10 * request.batch.id));
   }
   EXPECT_EQ(batches.next_due(), now + milliseconds(10));
-  batches.Write(now, writer);
-  EXPECT_EQ(writer.spans(), 0);
-  batches.Write(now + milliseconds(10), writer);
-  EXPECT_EQ(writer.spans(), 1);
-  EXPECT_EQ(SpansOf(writer).spans(0).links_size(), 2);
-  batches.Write(TimePoint::max(), writer);
-  EXPECT_EQ(SpansOf(writer).spans(0).links_size(), 1);
+  batches.Take(now, &scope);
+  EXPECT_EQ(scope.spans_size(), 0);
+  batches.Take(now + milliseconds(10), &scope);
+  ASSERT_EQ(scope.spans_size(), 1);
+  EXPECT_EQ(scope.spans(0).links_size(), 2);
+  batches.Take(TimePoint::max(), &scope);
+  ASSERT_EQ(scope.spans_size(), 2);
+  EXPECT_EQ(scope.spans(1).links_size(), 1);
   EXPECT_TRUE(batches.empty());
 }
 
 TEST(BatchSpansTest, AreBounded) {
   const WallClock clock = WallClock::Now();
   BatchSpans batches(7);
-  OtlpWriter writer;
+  ScopeSpans scope;
   for (size_t i = 0; i < BatchSpans::kMaxLinks + 5; ++i) {
     batches.Add(RanIn(0), clock, TimePoint::max());
   }
   for (uint64_t i = 1; i <= BatchSpans::kMaxWaiting; ++i) {
     batches.Add(RanIn(i), clock, TimePoint::max());
   }
-  batches.Write(TimePoint::min(), writer);
-  ASSERT_EQ(writer.spans(), 1) << "the oldest makes room";
-  const ScopeSpans scope = SpansOf(writer);
+  batches.Take(TimePoint::min(), &scope);
+  ASSERT_EQ(scope.spans_size(), 1) << "the oldest makes room";
   EXPECT_EQ(scope.spans(0).links_size(), static_cast<int>(BatchSpans::kMaxLinks));
 }
 
