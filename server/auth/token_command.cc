@@ -49,10 +49,13 @@ std::string Entry(const TokenFlags& flags, const std::string& token) {
          "\"\nallow = [" + allow + "]\nexpires = " + expires + "\n";
 }
 
-// A new file of this text. False, with errno set, where there is one or it cannot be written.
-bool WriteNew(const std::string& path, mode_t mode, const std::string& text) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-  if (file < 0) return false;
+// A new file; below 0, with errno set, where there is one or it cannot be made.
+int MakeNew(const std::string& path, mode_t mode) {
+  return open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+}
+
+// False, with errno set, where the text is not wholly on disk.
+bool WriteAndClose(int file, const std::string& text) {
   const bool written = write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
                        fsync(file) == 0;
   return (close(file) == 0) && written;
@@ -63,32 +66,40 @@ int Complain(const std::string& problem, int code) {
   return code;
 }
 
-// Adds the entry to the file of callers, which is replaced at once: a server that looks at it never
-// sees a part.
+absl::Status Failed(const std::string& what) {
+  return absl::InternalError(what + ": " + std::strerror(errno));
+}
+
+// Writes what is at `path`, and the entry, to `file` at `fresh`, and puts that in its place at
+// once: a server that looks never sees a part.
+absl::Status Replace(const std::string& path, int file, const std::string& fresh,
+                     const std::string& entry) {
+  struct stat about {};
+  const bool exists = stat(path.c_str(), &about) == 0;
+  const absl::StatusOr<std::string> old = exists ? ReadSmallFile(path) : std::string();
+  const absl::StatusOr<std::string> text = old.ok() ? AddCaller(*old, entry) : old;
+  if (!WriteAndClose(file, text.value_or(""))) return Failed("cannot write " + fresh);
+  if (!text.ok()) return text.status();
+  // For the server to read, as it could before.
+  const bool same = !exists || (chmod(fresh.c_str(), about.st_mode & 0777) == 0 &&
+                                chown(fresh.c_str(), about.st_uid, about.st_gid) == 0);
+  if (!same || rename(fresh.c_str(), path.c_str()) != 0) return Failed("cannot be replaced");
+  return absl::OkStatus();
+}
+
+// Adds the entry to the file of callers.
 absl::Status AddTo(const std::string& path, const std::string& entry) {
   std::error_code error;
   // Of a link, what it leads to.
   const std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
   const std::string place = error ? path : target.string();
-  struct stat about {};
-  const bool exists = stat(place.c_str(), &about) == 0;
-  const absl::StatusOr<std::string> old = exists ? ReadSmallFile(place) : std::string();
-  if (!old.ok()) return old.status();
-  const absl::StatusOr<std::string> text = AddCaller(*old, entry);
-  if (!text.ok()) return text.status();
+  // Made before the file is read: of two who add at the same time, one is told.
   const std::string fresh = place + ".new";
-  if (!WriteNew(fresh, 0644, *text)) {
-    return absl::InternalError("cannot write a new file " + fresh + ": " + std::strerror(errno));
-  }
-  // For the server to read, as it could before.
-  const bool same = !exists || (chmod(fresh.c_str(), about.st_mode & 0777) == 0 &&
-                                chown(fresh.c_str(), about.st_uid, about.st_gid) == 0);
-  if (!same || rename(fresh.c_str(), place.c_str()) != 0) {
-    const int why = errno;
-    unlink(fresh.c_str());
-    return absl::InternalError("cannot be replaced: " + std::string(std::strerror(why)));
-  }
-  return absl::OkStatus();
+  const int file = MakeNew(fresh, 0644);
+  if (file < 0) return Failed("cannot make a new file " + fresh);
+  const absl::Status replaced = Replace(place, file, fresh, entry);
+  if (!replaced.ok()) unlink(fresh.c_str());
+  return replaced;
 }
 
 int Draw(const TokenFlags& flags) {
@@ -100,8 +111,11 @@ int Draw(const TokenFlags& flags) {
   if (const auto parsed = AddCaller("", entry); !parsed.ok()) {  // an `allow` that names nothing
     return Complain(std::string(parsed.status().message()), 2);
   }
-  if (!flags.file.empty() && !WriteNew(flags.file, 0600, token + "\n")) {
-    return Complain("cannot write a new file " + flags.file + ": " + std::strerror(errno), 1);
+  if (!flags.file.empty()) {
+    const int file = MakeNew(flags.file, 0600);
+    if (file < 0 || !WriteAndClose(file, token + "\n")) {
+      return Complain("cannot write a new file " + flags.file + ": " + std::strerror(errno), 1);
+    }
   }
   if (flags.callers.empty()) {
     if (std::fputs(entry.c_str(), stdout) < 0 || std::fflush(stdout) != 0) {
