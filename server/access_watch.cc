@@ -6,12 +6,9 @@
 
 namespace castor::server {
 
-AccessWatch::AccessWatch(Access& access, std::chrono::milliseconds look_every,
+AccessWatch::AccessWatch(Periodic& periodic, Access& access, std::chrono::milliseconds look_every,
                          AccessMetrics& metrics, std::function<void(const CallerTable&)> on_callers)
-    : access_(access),
-      look_every_(look_every),
-      metrics_(metrics),
-      on_callers_(std::move(on_callers)) {
+    : access_(access), metrics_(metrics), on_callers_(std::move(on_callers)) {
   if (access_.certificates != nullptr) {
     metrics_.Watched(Reloaded::kCertificates);
     ShowExpiry();
@@ -20,16 +17,10 @@ AccessWatch::AccessWatch(Access& access, std::chrono::milliseconds look_every,
     metrics_.Watched(Reloaded::kCallers);
     on_callers_(*access_.callers->current());
   }
-  thread_ = std::thread([this] { Run(); });
-}
-
-AccessWatch::~AccessWatch() {
-  {
-    MutexLock lock(mu_);
-    stopped_ = true;
-  }
-  changed_.NotifyAll();
-  thread_.join();
+  task_.emplace(periodic, look_every, [this, look_every] {
+    Look();
+    return look_every;
+  });
 }
 
 void AccessWatch::ShowExpiry() {
@@ -54,24 +45,15 @@ bool AccessWatch::Refresh(Live& live, Standing& standing) {
   return true;
 }
 
-void AccessWatch::Run() {
-  Standing certificates{Reloaded::kCertificates};
-  Standing callers{Reloaded::kCallers};
-  MutexLock lock(mu_);
-  while (!stopped_) {
-    changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + look_every_);
-    if (stopped_) return;
-    mu_.Unlock();
-    // Counted last: who sees the count sees what came with it.
-    if (access_.certificates != nullptr && Refresh(*access_.certificates, certificates)) {
-      ShowExpiry();
-      metrics_.Taken(Reloaded::kCertificates);
-    }
-    if (access_.callers != nullptr && Refresh(*access_.callers, callers)) {
-      on_callers_(*access_.callers->current());
-      metrics_.Taken(Reloaded::kCallers);
-    }
-    mu_.Lock();
+void AccessWatch::Look() {
+  // Counted last: who sees the count sees what came with it.
+  if (access_.certificates != nullptr && Refresh(*access_.certificates, certificates_)) {
+    ShowExpiry();
+    metrics_.Taken(Reloaded::kCertificates);
+  }
+  if (access_.callers != nullptr && Refresh(*access_.callers, callers_)) {
+    on_callers_(*access_.callers->current());
+    metrics_.Taken(Reloaded::kCallers);
   }
 }
 

@@ -1,27 +1,24 @@
-// The thread that looks at the files of an Access, from construction to destruction, and says in
-// metrics and log what it found.
+// Looks at the files of an Access, from construction to destruction, and says in metrics and log
+// what it found.
 #pragma once
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
-#include <thread>
 
-#include "engine/base/mutex.h"
 #include "server/access.h"
 #include "server/metrics_access.h"
+#include "server/periodic.h"
 
 namespace castor::server {
 
 class AccessWatch {
  public:
-  // Calls `on_callers` with the table of callers, here once and whenever it changes, on its own
-  // thread. `access`, `metrics` and what `on_callers` uses must outlive this object.
-  AccessWatch(Access& access, std::chrono::milliseconds look_every, AccessMetrics& metrics,
-              std::function<void(const CallerTable&)> on_callers);
-  ~AccessWatch();
-  AccessWatch(const AccessWatch&) = delete;
-  AccessWatch& operator=(const AccessWatch&) = delete;
+  // Calls `on_callers` with the table of callers, here once and then on the thread of `periodic`,
+  // whenever it changes. `access`, `metrics` and what `on_callers` uses must outlive this object.
+  AccessWatch(Periodic& periodic, Access& access, std::chrono::milliseconds look_every,
+              AccessMetrics& metrics, std::function<void(const CallerTable&)> on_callers);
 
  private:
   // One of the two: what it was refused for, so that the log says it once.
@@ -33,17 +30,14 @@ class AccessWatch {
   template <typename Live>
   bool Refresh(Live& live, Standing& standing);
   void ShowExpiry();
-  void Run();
+  void Look();
 
   Access& access_;
-  const std::chrono::milliseconds look_every_;
   AccessMetrics& metrics_;
   const std::function<void(const CallerTable&)> on_callers_;
-
-  Mutex mu_;
-  CondVar changed_;
-  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;  // last: it uses everything above
+  Standing certificates_{Reloaded::kCertificates};
+  Standing callers_{Reloaded::kCallers};
+  std::optional<Periodic::Task> task_;  // last: it uses everything above
 };
 
 }  // namespace castor::server

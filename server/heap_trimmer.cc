@@ -27,34 +27,19 @@ int64_t ResidentAfterStart() {
 
 }  // namespace
 
-HeapTrimmer::HeapTrimmer(int64_t kept_bytes)
-    : kept_bytes_(kept_bytes), base_(ResidentAfterStart()), thread_([this] { Run(); }) {}
+HeapTrimmer::HeapTrimmer(Periodic& periodic, int64_t kept_bytes)
+    : kept_bytes_(kept_bytes), base_(ResidentAfterStart()), task_(periodic, kLookEvery, [this] {
+        Trim();
+        return kLookEvery;
+      }) {}
 
-HeapTrimmer::~HeapTrimmer() {
-  {
-    MutexLock lock(mu_);
-    stopped_ = true;
-  }
-  changed_.NotifyAll();
-  thread_.join();
-}
-
-void HeapTrimmer::Run() {
-  while (true) {
-    {
-      MutexLock lock(mu_);
-      const auto until = std::chrono::steady_clock::now() + kLookEvery;
-      while (!stopped_ && changed_.WaitUntil(mu_, until)) {
-      }
-      if (stopped_) return;
-    }
-    const int64_t free_bytes = ResidentBesideBlocks() - base_;
-    if (free_bytes <= kept_bytes_) continue;
-    // Returns the pages of free blocks wherever they lie. Allocations wait meanwhile: some 0.1 s a
-    // GiB.
-    malloc_trim(static_cast<size_t>(kept_bytes_));
-    LogInfo("gave free memory back", {{"bytes", free_bytes - (ResidentBesideBlocks() - base_)}});
-  }
+void HeapTrimmer::Trim() const {
+  const int64_t free_bytes = ResidentBesideBlocks() - base_;
+  if (free_bytes <= kept_bytes_) return;
+  // Returns the pages of free blocks wherever they lie. Allocations wait meanwhile: some 0.1 s a
+  // GiB.
+  malloc_trim(static_cast<size_t>(kept_bytes_));
+  LogInfo("gave free memory back", {{"bytes", free_bytes - (ResidentBesideBlocks() - base_)}});
 }
 
 }  // namespace castor::server

@@ -65,8 +65,7 @@ int Run(ServerOptions options, StartGuard& starting) {
     signals.OnFirst(nullptr);
     return CannotStart(listening);
   }
-  // A thread, which there may be none left for.
-  std::optional<HeapTrimmer> trimmer(std::in_place, kept_bytes);
+  std::optional<HeapTrimmer> trimmer(std::in_place, (*server)->periodic(), kept_bytes);
   starting.Done();
   const Outcome outcome = (*server)->Wait();
   if (outcome != Outcome::kDrained) {

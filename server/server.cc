@@ -241,7 +241,7 @@ absl::Status Server::Listen() {
   if (absl::Status started = StartMetrics(); !started.ok()) return started;
   if (access_.certificates != nullptr || access_.callers != nullptr) {
     access_watch_.emplace(
-        access_, options_.access.look_every, metrics_.access(),
+        periodic_, access_, options_.access.look_every, metrics_.access(),
         [this](const CallerTable& callers) { engine_->SetTenants(callers.tenants()); });
   }
   if (!options_.trace.endpoint.empty()) {
@@ -262,7 +262,7 @@ absl::Status Server::Listen() {
   health_.SetServing(true);
   metrics_.SetReady(true);
   if (options_.watchdog_timeout.count() > 0) {
-    watchdog_.emplace(*engine_, options_.watchdog_timeout,
+    watchdog_.emplace(periodic_, *engine_, options_.watchdog_timeout,
                       [this](bool stalled) { OnStall(stalled); });
   }
   LogInfo("warmed up", {{"seconds", engine_->info().warm_up_seconds}});

@@ -27,6 +27,7 @@
 #include "server/load_report.h"
 #include "server/metrics.h"
 #include "server/options.h"
+#include "server/periodic.h"
 #include "server/services/attention_service.h"
 #include "server/services/call.h"
 #include "server/services/encoder_service.h"
@@ -80,6 +81,7 @@ class Server {
   int metrics_port() const { return metrics_port_; }  // 0 when there is no endpoint
   int health_port() const;                            // the same
   const Engine& engine() const { return *engine_; }
+  Periodic& periodic() { return periodic_; }
   int64_t calls_in_flight() const { return lifecycle_.calls_in_flight(); }
 
   // Makes Wait return; does not wait itself.
@@ -117,6 +119,7 @@ class Server {
 
   // Constant after Start. Declared in the order of their dependence: destroyed bottom up.
   const ServerOptions options_;
+  Periodic periodic_;
   Access access_;
   std::unique_ptr<Engine> engine_;
   Lifecycle lifecycle_;

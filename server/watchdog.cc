@@ -17,32 +17,21 @@ bool StallMeter::Look(const Progress& progress, TimePoint now) {
   return without_progress_ >= limit_;
 }
 
-Watchdog::Watchdog(const Engine& engine, milliseconds limit, std::function<void(bool)> changed)
-    : engine_(engine), changed_(std::move(changed)), thread_([this, limit] { Run(limit); }) {}
+Watchdog::Watchdog(Periodic& periodic, const Engine& engine, milliseconds limit,
+                   std::function<void(bool)> changed)
+    : engine_(engine),
+      changed_(std::move(changed)),
+      between_(std::clamp(limit / 8, milliseconds(5), milliseconds(5000))),
+      meter_(limit, 2 * between_),
+      task_(periodic, milliseconds(0), [this] {
+        Look();
+        return between_;
+      }) {}
 
-Watchdog::~Watchdog() {
-  {
-    MutexLock lock(mu_);
-    stopped_ = true;
-  }
-  stop_.NotifyAll();
-  thread_.join();
-}
-
-void Watchdog::Run(milliseconds limit) {
-  const milliseconds between = std::clamp(limit / 8, milliseconds(5), milliseconds(5000));
-  StallMeter meter(limit, 2 * between);
-  bool stalled = false;
-  while (true) {
-    const bool now_stalled = meter.Look(engine_.progress(), std::chrono::steady_clock::now());
-    if (now_stalled != stalled) changed_(now_stalled);
-    stalled = now_stalled;
-    const TimePoint next = std::chrono::steady_clock::now() + between;
-    MutexLock lock(mu_);
-    while (!stopped_ && stop_.WaitUntil(mu_, next)) {
-    }
-    if (stopped_) return;
-  }
+void Watchdog::Look() {
+  const bool stalled = meter_.Look(engine_.progress(), std::chrono::steady_clock::now());
+  if (stalled != stalled_) changed_(stalled);
+  stalled_ = stalled;
 }
 
 }  // namespace castor::server

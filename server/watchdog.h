@@ -3,12 +3,11 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <functional>
-#include <thread>
 
-#include "engine/base/mutex.h"
+#include "engine/base/time.h"
 #include "engine/engine.h"
+#include "server/periodic.h"
 
 namespace castor::server {
 
@@ -33,28 +32,23 @@ class StallMeter {
   Duration without_progress_{0};
 };
 
-// A thread that takes samples, from construction to destruction.
+// Takes samples, from construction to destruction.
 class Watchdog {
  public:
-  // `changed` is called on that thread, with true when the engine hangs, and with false if it goes
-  // on after all. `engine` must outlive this object; `limit` is positive.
-  Watchdog(const Engine& engine, std::chrono::milliseconds limit,
+  // `changed` is called on the thread of `periodic`, with true when the engine hangs, and with
+  // false if it goes on after all. `engine` must outlive this object; `limit` is positive.
+  Watchdog(Periodic& periodic, const Engine& engine, std::chrono::milliseconds limit,
            std::function<void(bool stalled)> changed);
-  ~Watchdog();
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
 
  private:
-  void Run(std::chrono::milliseconds limit);
+  void Look();
 
   const Engine& engine_;
   const std::function<void(bool)> changed_;
-
-  Mutex mu_;
-  CondVar stop_;
-  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-
-  std::thread thread_;  // last: uses everything above
+  const std::chrono::milliseconds between_;
+  StallMeter meter_;
+  bool stalled_ = false;
+  const Periodic::Task task_;  // last: uses everything above
 };
 
 }  // namespace castor::server
