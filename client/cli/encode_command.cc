@@ -61,7 +61,8 @@ void ApplyOptions(const EncodeFlags& flags, v1::EncodeRequest* request) {
   if (flags.no_normalize) request->set_normalize(false);
   request->set_dimensions(flags.dimensions);
   if (flags.no_truncate) request->set_truncate(false);
-  if (!flags.truncation_side.empty()) request->set_truncation_side(kSides.at(flags.truncation_side));
+  if (!flags.truncation_side.empty())
+    request->set_truncation_side(kSides.at(flags.truncation_side));
   request->set_max_tokens(flags.max_tokens);
   if (flags.prompt.has_value()) request->set_prompt_name(*flags.prompt);
   if (flags.no_prompt) request->set_prompt_name("");
@@ -161,8 +162,9 @@ Runner AddEncodeCommand(CLI::App* command) {
       ->type_name("N")
       ->transform(Number(1, INT32_MAX))
       ->group(group);
-  command->add_option("--max-tokens", flags->max_tokens,
-                      "Tokens of a text, at most (default: as many as the model allows)")
+  command
+      ->add_option("--max-tokens", flags->max_tokens,
+                   "Tokens of a text, at most (default: as many as the model allows)")
       ->type_name("N")
       ->transform(Number(1, INT32_MAX))
       ->group(group);

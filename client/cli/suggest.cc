@@ -88,7 +88,8 @@ std::string ExplainParseError(const CLI::App& app, const CLI::Error& error, int 
     for (const CLI::App* each : app.get_subcommands({})) names.push_back(each->get_name());
     const std::string typed = argv[1];
     text = "'" + typed + "' is no subcommand" + MeantText(NearestOf(typed, names));
-  } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) || command == &app) {
+  } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) ||
+             command == &app) {
     text = ExplainFlag(app.remaining(true), *command, name);
   }
   return (text.empty() ? std::string(error.what()) : text) + "; see " + name + " --help";

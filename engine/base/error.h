@@ -15,11 +15,11 @@ namespace castor {
 // Why a request was refused. The wire carries the name as google.rpc.ErrorInfo.reason; the list is
 // closed, documented in proto/README.md, and used as a metric label.
 enum class Reason {
-  kInvalidField,        // INVALID_ARGUMENT: a field out of range, or fields that disagree
-  kMalformedMessage,    // INVALID_ARGUMENT: bytes that are not protobuf
-  kNonFiniteInput,      // INVALID_ARGUMENT: NaN or Inf where they are refused, or can only lead there
-  kModelNotFound,       // NOT_FOUND
-  kRegionNotFound,      // NOT_FOUND: no shared-memory region of that name is registered
+  kInvalidField,      // INVALID_ARGUMENT: a field out of range, or fields that disagree
+  kMalformedMessage,  // INVALID_ARGUMENT: bytes that are not protobuf
+  kNonFiniteInput,    // INVALID_ARGUMENT: NaN or Inf where they are refused, or can only lead there
+  kModelNotFound,     // NOT_FOUND
+  kRegionNotFound,    // NOT_FOUND: no shared-memory region of that name is registered
   kKernelNotAvailable,  // FAILED_PRECONDITION: this model or device cannot run that kernel
   kModelControlOff,     // FAILED_PRECONDITION
   kRegionExists,        // FAILED_PRECONDITION: a region of that name is registered already

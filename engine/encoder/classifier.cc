@@ -2,8 +2,10 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <utility>
@@ -121,6 +123,9 @@ ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, const Classif
   ClassifierConfig read{.labels = ReadLabels(config), .tokens = tokens};
   read.scoring = ReadScoring(config, read.labels.size(), cross_encoder);
   read.pooling = ReadClassifierPooling(config, names);
+  if (read.pooling == ClassifierPooling::kLast && !config.IsNull("pad_token_id")) {
+    read.padding = config.Int("pad_token_id", 0, 0, INT32_MAX);
+  }
   return read;
 }
 
@@ -159,11 +164,28 @@ HeadActivations ClassifierHead::activations(int64_t hidden, DType dtype) const {
   return bytes;
 }
 
+at::Tensor ClassifierHead::RowsOfSequences(const HeadInputs& in) const {
+  if (config_.pooling != ClassifierPooling::kLast || !config_.padding.has_value()) {
+    return Pool(PoolingOf(config_.pooling), in.rows, in.offsets);
+  }
+  std::vector<int64_t> which;
+  for (size_t i = 0; i < in.batch.items.size(); ++i) {
+    const BatchItem& item = in.batch.items[i];
+    for (int64_t s = 0; s < item.sequences(); ++s) {
+      const int32_t begin = item.cu_seqlens[s];
+      int32_t last = item.cu_seqlens[s + 1] - 1;
+      while (!item.ids.empty() && last > begin && item.ids[last] == *config_.padding) --last;
+      which.push_back(in.packing.first_token[i] + last);
+    }
+  }
+  const at::Tensor rows = at::tensor(which, at::kLong).to(in.rows.device());
+  return at::index_select(in.rows, 0, rows);
+}
+
 absl::StatusOr<at::Tensor> ClassifierHead::Logits(const HeadInputs& in) const {
   const bool late = !config_.tokens && config_.pooling == ClassifierPooling::kLate;
   const bool of_tokens = config_.tokens || late;
-  const at::Tensor rows =
-      of_tokens ? in.rows : Pool(PoolingOf(config_.pooling), in.rows, in.offsets);
+  const at::Tensor rows = of_tokens ? in.rows : RowsOfSequences(in);
   at::Tensor logits = at::empty({rows.size(0), out_.out()}, rows.options().dtype(at::kFloat));
   const int64_t step = HeadRows(rows, transform_.elements() + out_.elements());
   absl::Status done = InSteps(rows.size(0), step, in.control, [&](int64_t first, int64_t count) {

@@ -26,6 +26,7 @@ struct ClassifierConfig {
   Scoring scoring = Scoring::kSoftmax;
   bool tokens = false;                                    // a row of each token
   ClassifierPooling pooling = ClassifierPooling::kFirst;  // of sequences
+  std::optional<int64_t> padding = {};  // with kLast: the last token of another id counts
 };
 
 // Whether a CrossEncoder's activation of this Python name is known.
@@ -52,6 +53,7 @@ class ClassifierHead final : public Head {
   absl::StatusOr<std::vector<at::Tensor>> ReadOut(const HeadInputs& in) const override;
 
  private:
+  at::Tensor RowsOfSequences(const HeadInputs& in) const;  // [sequences, hidden]
   absl::StatusOr<at::Tensor> Logits(const HeadInputs& in) const;
   absl::StatusOr<at::Tensor> Scores(const at::Tensor& logits, RunControl& control) const;
 

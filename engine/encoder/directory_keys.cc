@@ -37,7 +37,7 @@ constexpr Key kKeys[] = {
     Read(File::kConfig, "sentence_transformers", "CrossEncoder"),
     Read(File::kConfig, "sbert_ce_default_activation_function", "CrossEncoder"),
     Read(File::kConfig, "tie_word_embeddings", kAny),
-    Read(File::kConfig, "pad_token_id", "RobertaModel"),
+    Read(File::kConfig, "pad_token_id", "RobertaModel, Gemma3TextForSequenceClassification"),
     Ignored(File::kConfig, "label2id", kAny),
     Ignored(File::kConfig, "function_to_apply", "a branch that is never reached"),
     // Castor computes in the type that --model asks for, float32 unless it does.
@@ -93,6 +93,7 @@ constexpr Key kKeys[] = {
     Refused(File::kConfig, "is_decoder", kAny, "false null", kOnlyEncoders),
     Refused(File::kConfig, "add_cross_attention", kAny, "false null", kOnlyEncoders),
     Refused(File::kConfig, "is_encoder_decoder", kAny, "false null", kOnlyEncoders),
+    Refused(File::kConfig, "is_causal", kAny, "false null", kOnlyEncoders),
     Refused(File::kConfig, "causal", "NomicBertModel", "false null", kOnlyEncoders),
     Refused(File::kConfig, "quantization_config", kAny, "null",
             "save the model unquantized; --model-dtype int8 quantizes it here"),
@@ -329,9 +330,10 @@ constexpr Key kKeys[] = {
     Ignored(File::kSplade, "embedding_dimension", "SpladePooling"),
     Ignored(File::kSplade, "word_embedding_dimension", "SpladePooling"),
     Ignored(File::kSplade, "chunk_size", "SpladePooling"),
-    Refused(File::kMultiVectorMask, "skiplist_words", "MultiVectorMask", "null []",
-            "answers hold a row for each token: set it to [] and leave out these tokens' rows where "
-            "you compare"),
+    Refused(
+        File::kMultiVectorMask, "skiplist_words", "MultiVectorMask", "null []",
+        "answers hold a row for each token: set it to [] and leave out these tokens' rows where "
+        "you compare"),
     Refused(File::kMultiVectorMask, "keep_only_token_ids", "MultiVectorMask", "null",
             "answers hold a row for each token: set it to null and leave out the other rows where "
             "you compare"),

@@ -1,6 +1,6 @@
-// The keys of a model directory's JSON files: who reads each, and what Castor does with it. A key is
-// read here, or refused, unless ignoring it is what the libraries do. Versions: transformers 5.24,
-// sentence-transformers 6.2; where older ones differ, these count.
+// The keys of a model directory's JSON files: who reads each, and what Castor does with it. A key
+// is read here, or refused, unless ignoring it is what the libraries do. Versions:
+// transformers 5.24, sentence-transformers 6.2; where older ones differ, these count.
 //
 // Constant; any thread.
 #pragma once
@@ -38,7 +38,7 @@ enum class Use {
 
 struct Key {
   File file;
-  std::string_view name;     // "*_token": every name that ends so
+  std::string_view name;  // "*_token": every name that ends so
   Use use;
   std::string_view reader;   // the library's class or function that reads it
   std::string_view neutral;  // kRefused: values that change nothing, as JSON, a space between them
@@ -48,7 +48,8 @@ struct Key {
 // All rows.
 std::span<const Key> DirectoryKeys();
 
-// The key's row; null: the libraries know no such key, and ignore it, or refuse it (RefusesUnknown).
+// The key's row; null: the libraries know no such key, and ignore it, or refuse it
+// (RefusesUnknown).
 const Key* FindKey(File file, std::string_view name);
 
 // Whether the library ends with an error at a key that it does not know.

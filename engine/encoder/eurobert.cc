@@ -49,7 +49,7 @@ absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& we
   body.epsilon = ReadEpsilon(config, "rms_norm_eps", 1e-5);
   body.norm = NormKind::kRmsNorm;
   body.attention_bias = config.Bool("attention_bias", false);
-  body.global_rope = ReadRope(config, 250'000, {});
+  body.global_rope = ReadRope(config, 10'000, {});
   CheckRotated(config, "num_attention_heads", body.info.hidden / heads, body.global_rope);
   RefuseTrue(config, {"is_decoder", "add_cross_attention"}, "only encoders are served");
   InputRules rules{.vocabulary = body.words,

@@ -44,6 +44,7 @@ void ReadGemmaLayers(ConfigReader& config, PreNormConfig* body) {
   ReadLayerTypes(config, &body->local);
   body->info.local_layers = std::count(body->local.begin(), body->local.end(), true);
   // Of both sides together.
+  if (config.IsNull("sliding_window")) config.Fail("sliding_window", "must not be null");
   body->info.window = config.Int("sliding_window", 4096, 0, kMaxSize) / 2;
   body->info.kernels = {KernelName::kVanilla};
   if (body->info.local_layers < body->info.layers) body->info.kernels = SoftmaxKernels();

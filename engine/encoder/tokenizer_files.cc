@@ -36,25 +36,25 @@ constexpr TokenizerClass kClasses[] = {
 
 // Other names of these.
 constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
-    {"ElectraTokenizer", "BertTokenizer"},       {"MobileBertTokenizer", "BertTokenizer"},
-    {"SqueezeBertTokenizer", "BertTokenizer"},   {"LxmertTokenizer", "BertTokenizer"},
-    {"BartTokenizer", "RobertaTokenizer"},       {"LongformerTokenizer", "RobertaTokenizer"},
-    {"LEDTokenizer", "RobertaTokenizer"},        {"PreTrainedTokenizer", kWhole},
-    {"PythonBackend", kWhole},                   {"TokenizersBackend", kWhole},
+    {"ElectraTokenizer", "BertTokenizer"},
+    {"MobileBertTokenizer", "BertTokenizer"},
+    {"SqueezeBertTokenizer", "BertTokenizer"},
+    {"LxmertTokenizer", "BertTokenizer"},
+    {"BartTokenizer", "RobertaTokenizer"},
+    {"LongformerTokenizer", "RobertaTokenizer"},
+    {"LEDTokenizer", "RobertaTokenizer"},
+    {"PreTrainedTokenizer", kWhole},
+    {"PythonBackend", kWhole},
+    {"TokenizersBackend", kWhole},
 };
 
 // TOKENIZER_MAPPING_NAMES, of the families here.
 constexpr std::pair<std::string_view, std::string_view> kClassOfFamily[] = {
-    {"bert", "BertTokenizer"},
-    {"camembert", "CamembertTokenizer"},
-    {"distilbert", "BertTokenizer"},
-    {"gemma3_text", "GemmaTokenizer"},
-    {"gte", "XLMRobertaTokenizer"},
-    {"jina_embeddings_v3", "XLMRobertaTokenizer"},
-    {"mpnet", "MPNetTokenizer"},
-    {"nomic_bert", "BertTokenizer"},
-    {"roberta", "RobertaTokenizer"},
-    {"xlm-roberta", "XLMRobertaTokenizer"},
+    {"bert", "BertTokenizer"},       {"camembert", "CamembertTokenizer"},
+    {"distilbert", "BertTokenizer"}, {"gemma3_text", "GemmaTokenizer"},
+    {"gte", "XLMRobertaTokenizer"},  {"jina_embeddings_v3", "XLMRobertaTokenizer"},
+    {"mpnet", "MPNetTokenizer"},     {"nomic_bert", "BertTokenizer"},
+    {"roberta", "RobertaTokenizer"}, {"xlm-roberta", "XLMRobertaTokenizer"},
 };
 
 template <typename Table>

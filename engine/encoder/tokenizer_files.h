@@ -31,8 +31,8 @@ struct TokenizerContext {
 };
 
 // The class that transformers' AutoTokenizer takes, without "Fast": "TokenizersBackend" takes
-// tokenizer.json as it is. `named`: tokenizer_config.json's tokenizer_class, else config.json's; may
-// be empty. Source: transformers 5.24, models/auto/tokenization_auto.py.
+// tokenizer.json as it is. `named`: tokenizer_config.json's tokenizer_class, else config.json's;
+// may be empty. Source: transformers 5.24, models/auto/tokenization_auto.py.
 std::string TokenizerClassOf(std::string_view model_type, std::string_view named);
 
 // Reads tokenizer.json, or where there is none vocab.txt, or vocab.json and merges.txt; and

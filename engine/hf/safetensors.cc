@@ -29,9 +29,12 @@ std::string HowToConvert(const std::string& directory) {
   return absl::StrCat(
       "; pytorch_model.bin is not read. Convert it, where torch and safetensors are installed: "
       "python3 -c \"import glob, torch; from safetensors.torch import save_file; w = {}; "
-      "[w.update(d.get('state_dict', d)) for d in (torch.load(f, 'cpu', weights_only=True) for f in "
-      "glob.glob('pytorch_model*.bin'))]; save_file({k: (v.float() if v.dtype == torch.float64 else "
-      "v).contiguous().clone() for k, v in w.items() if torch.is_tensor(v)}, 'model.safetensors')\" "
+      "[w.update(d.get('state_dict', d)) for d in (torch.load(f, 'cpu', weights_only=True) for f "
+      "in "
+      "glob.glob('pytorch_model*.bin'))]; save_file({k: (v.float() if v.dtype == torch.float64 "
+      "else "
+      "v).contiguous().clone() for k, v in w.items() if torch.is_tensor(v)}, "
+      "'model.safetensors')\" "
       "in ",
       directory);
 }

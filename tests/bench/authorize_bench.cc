@@ -74,7 +74,8 @@ std::string Callers() {
   text += "[[caller]]\nname = \"token\"\nsha256 = \"" + server::ToHex(server::DigestOf(kToken)) +
           "\"\nallow = [\"castor.v1.EncoderService\", \"castor.v1.ServerService\"]\n" +
           "expires = 2199-01-01\n";
-  return text + "[[caller]]\nname = \"certificate\"\nsan = \"" + kUri + "\"\n" + kAnything + "[end]\n";
+  return text + "[[caller]]\nname = \"certificate\"\nsan = \"" + kUri + "\"\n" + kAnything +
+         "[end]\n";
 }
 
 // Calls until there are `calls` times; prints their quantiles.

@@ -92,7 +92,8 @@ int main(int argc, char** argv) {
         token +
             "allow = [\"castor.v1.ServerService\", \"metrics\"]\nexpires = 2027-05-01T00:00:00Z\n"
             "[[caller]]\nname = \"batch\"\nsan = \"spiffe://example/batch\"\n"
-            "allow = [\"*\"]\nexpires = 2027-05-01\n[tenant.search]\nweight = 2.5\nmax_queued_requests = 100\n"
+            "allow = [\"*\"]\nexpires = 2027-05-01\n[tenant.search]\nweight = "
+            "2.5\nmax_queued_requests = 100\n"
             "max_queued_tokens = 1000\nmax_queued_bytes = \"256MiB\"\n[end]\n");
   Write("callers", "twice", token + anything + token + anything + "[end]\n");
   Write("callers", "unknown", token + anything + "colour = 3\n[end]\n");

@@ -60,9 +60,12 @@ std::optional<File> FileOf(const std::filesystem::path& path) {
   if (const auto found = kNames.find(name); found != kNames.end()) return found->second;
   if (name != "config.json") return std::nullopt;
   static const std::map<std::string, File> kModules = {
-      {"Pooling", File::kPooling},         {"Dense", File::kDense},
-      {"Normalize", File::kNormalize},     {"SpladePooling", File::kSplade},
-      {"LayerNorm", File::kLayerNorm},     {"Dropout", File::kDropout},
+      {"Pooling", File::kPooling},
+      {"Dense", File::kDense},
+      {"Normalize", File::kNormalize},
+      {"SpladePooling", File::kSplade},
+      {"LayerNorm", File::kLayerNorm},
+      {"Dropout", File::kDropout},
       {"MultiVectorMask", File::kMultiVectorMask},
   };
   const std::string folder = path.parent_path().filename();

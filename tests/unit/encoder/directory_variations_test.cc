@@ -1,6 +1,6 @@
-// One key of a model directory at a time says something else: the answer is what sentence-transformers
-// and transformers compute then (tests/golden/encoder/make_variations.py), or the model is refused
-// and the file named. None is silently different.
+// One key of a model directory at a time says something else: the answer is what
+// sentence-transformers and transformers compute then (tests/golden/encoder/make_variations.py), or
+// the model is refused and the file named. None is silently different.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -149,10 +149,10 @@ const json& Golden() {
 
 class DirectoryVariationsTest : public testing::TestWithParam<std::string> {};
 
-// What the libraries make of these is no part of what a model is: Castor computes in float32 whatever
-// type the weights have, needs no Python package, takes a whole number for a real one, and ignores
-// keys of tokenizer.json that its crate does not know. A classifier without modules.json that names
-// the activation of a CrossEncoder is served as one.
+// What the libraries make of these is no part of what a model is: Castor computes in float32
+// whatever type the weights have, needs no Python package, takes a whole number for a real one, and
+// ignores keys of tokenizer.json that its crate does not know. A classifier without modules.json
+// that names the activation of a CrossEncoder is served as one.
 bool IsOfPythonAlone(const json& edits) {
   return std::any_of(edits.begin(), edits.end(), [](const json& edit) {
     const std::string pointer = edit.value("pointer", "");
@@ -166,7 +166,10 @@ bool IsOfPythonAlone(const json& edits) {
 
 TEST_P(DirectoryVariationsTest, AnswerAsTheLibrariesOrAreRefusedByName) {
   const json& base = Golden().at("bases").at(GetParam());
-  int same = 0, refused = 0;
+  const auto plain = TinyModel("directories/" + GetParam()).Load();
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(Difference(*plain, base["results"][0], /*split=*/false), "");
+  int same = 1, refused = 0;
   for (const json& variation : base["variations"]) {
     const json& edits = variation["edits"];
     SCOPED_TRACE(edits.dump());
@@ -185,6 +188,12 @@ TEST_P(DirectoryVariationsTest, AnswerAsTheLibrariesOrAreRefusedByName) {
       continue;
     }
     if (result.contains("error")) {
+      // Texts beyond the table of positions, which are cut here; padding, which there is none of.
+      const std::string error = result["error"];
+      if (error.find("out of bounds") != std::string::npos ||
+          error.find("Padding_idx") != std::string::npos) {
+        continue;
+      }
       ADD_FAILURE() << "is served, where the library says " << result["error"];
       continue;
     }

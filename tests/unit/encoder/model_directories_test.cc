@@ -1,6 +1,6 @@
-// Directories as people have them, from public reports, with the values that sentence-transformers and
-// transformers give: settings of tokenizers, poolings, cross-encoders and sparse encoders as newer
-// versions write them, old files without a tokenizer.json.
+// Directories as people have them, from public reports, with the values that sentence-transformers
+// and transformers give: settings of tokenizers, poolings, cross-encoders and sparse encoders as
+// newer versions write them, old files without a tokenizer.json.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -91,11 +91,11 @@ TEST(ModelDirectoriesTest, ACrossEncoderWithModulesScores) {
             {"name", "0"},
             {"path", ""},
             {"type", "sentence_transformers.base.modules.transformer.Transformer"}}});
-    Write(files, "sentence_bert_config.json",
-          {{"transformer_task", "sequence-classification"},
-           {"modality_config",
-            {{"text", {{"method", "forward"}, {"method_output_name", "logits"}}}}},
-           {"module_output_name", "scores"}});
+    Write(
+        files, "sentence_bert_config.json",
+        {{"transformer_task", "sequence-classification"},
+         {"modality_config", {{"text", {{"method", "forward"}, {"method_output_name", "logits"}}}}},
+         {"module_output_name", "scores"}});
     Write(files, "config_sentence_transformers.json",
           {{"__version__", {{"sentence_transformers", "6.2.0"}}},
            {"activation_fn", activation},
@@ -114,8 +114,7 @@ TEST(ModelDirectoriesTest, BertsSettingsReplaceTheFilesNormalizer) {
   TinyModel files;
   const auto ids = [&](const json& settings, bool lowers) {
     Write(files, kTokenizer, settings);
-    files.EditJson("tokenizer.json",
-                   [&](json& file) { file["normalizer"]["lowercase"] = lowers; });
+    files.EditJson("tokenizer.json", [&](json& file) { file["normalizer"]["lowercase"] = lowers; });
     return Ids(files, TextsOf(kCats));
   };
   EXPECT_THAT(ids({{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", false}}, true),
@@ -160,9 +159,9 @@ TEST(ModelDirectoriesTest, TextsAreCutWhereTheTokenizerSays) {
 TEST(ModelDirectoriesTest, TypeIdsAreThereIfTheTokenizerNamesThem) {
   TinyModel files("heads/bert_sequences");
   Write(files, kTokenizer, {{"model_input_names", {"input_ids", "attention_mask"}}});
-  EXPECT_THAT(Rows(files, TextsOf({"a b"}, {"c d"}), EncodeOutput::kScores),
-              ElementsAre(FloatNear(0.0760F, 6e-5F), FloatNear(0.5712F, 6e-5F),
-                          FloatNear(0.3528F, 6e-5F)));
+  EXPECT_THAT(
+      Rows(files, TextsOf({"a b"}, {"c d"}), EncodeOutput::kScores),
+      ElementsAre(FloatNear(0.0760F, 6e-5F), FloatNear(0.5712F, 6e-5F), FloatNear(0.3528F, 6e-5F)));
 }
 
 TEST(ModelDirectoriesTest, RobertaPutsASpaceBeforeTextsIfAsked) {
@@ -258,7 +257,8 @@ TEST(ModelDirectoriesTest, SparseEncodersOfNewerFilesAreRead) {
   const json expected = json::parse(ReadFile(files / "expected.json"))["cases"][0];
   files.EditJson("modules.json", [](json& modules) {
     modules[0]["type"] = "sentence_transformers.base.modules.transformer.Transformer";
-    modules[1]["type"] = "sentence_transformers.sparse_encoder.modules.splade_pooling.SpladePooling";
+    modules[1]["type"] =
+        "sentence_transformers.sparse_encoder.modules.splade_pooling.SpladePooling";
   });
   Write(files, "sentence_bert_config.json",
         {{"transformer_task", "fill-mask"},
@@ -326,8 +326,7 @@ TEST(ModelDirectoriesTest, ANormalizerMayNotMakeTextsVeryLong) {
   TinyModel files;
   Write(files, kTokenizer, {{"tokenizer_class", "PreTrainedTokenizerFast"}});
   const auto grow = [&](const std::string& content, size_t times) {
-    const json step = {
-        {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", content}};
+    const json step = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", content}};
     files.EditJson("tokenizer.json", [&](json& file) {
       file["normalizer"] = {{"type", "Sequence"}, {"normalizers", std::vector(times, step)}};
     });
