@@ -12,6 +12,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "server/logging.h"
 #include "server/tracing/trace_context.h"
 #include "server/version.h"
@@ -38,7 +39,10 @@ bool IsPrintable(const std::string& text) {
 // Without "%20"s and space at either end.
 std::optional<std::string> Decode(absl::string_view text) {
   std::string decoded;
-  text = absl::StripAsciiWhitespace(text);
+  while (absl::ConsumePrefix(&text, " ")) {
+  }
+  while (absl::ConsumeSuffix(&text, " ")) {
+  }
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '%') {
       decoded += text[i];

@@ -362,7 +362,7 @@ TEST_F(CliEncodeTest, SpansAndTheLinesOfADocumentArePooledByThemselves) {
   EXPECT_THAT(ErrorOf(2, {"encode", "a cat", "--spans", "0-5"}), HasSubstr("BEGIN:END"));
   EXPECT_THAT(ErrorOf(2, {"encode", "--document", "-"}, " \n\n"), HasSubstr("no text"));
   ErrorOf(2, {"encode", "a cat", "--spans", "0:5", "--token-embeddings"});
-  EXPECT_THAT(ErrorOf(1, {"encode", "a cat", "--prompt", "query"}), HasSubstr("has none"));
+  EXPECT_THAT(ErrorOf(1, {"encode", "a cat", "--prompt", "summary"}), HasSubstr("has none"));
   OutputOf({"encode", "a cat", "--no-prompt"});
 }
 

@@ -37,13 +37,12 @@ std::string MetricsOf(const std::string& target, const std::string& listens) {
   if (colon == std::string::npos) return "";
   const std::string port = listens.substr(colon), host = HostOf(listens);
   const bool here = client::IsOnThisMachine(target);
-  const bool local = client::IsOnThisMachine(listens);
-  const bool any = host == "0.0.0.0" || host == "[::]";
-  if (local) return here ? listens : "";
-  if (!any) return listens;
-  if (here) return "127.0.0.1" + port;
-  const bool plain = target.find('/') == std::string::npos && HostOf(target) != target;
-  return plain ? HostOf(target) + port : "";
+  if (host == "0.0.0.0" || host == "[::]") {
+    if (here) return "127.0.0.1" + port;
+    const bool plain = target.find('/') == std::string::npos && HostOf(target) != target;
+    return plain ? HostOf(target) + port : "";
+  }
+  return client::IsOnThisMachine(listens) && !here ? "" : listens;
 }
 
 ServerReading::ServerReading(std::string address)

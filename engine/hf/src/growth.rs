@@ -6,12 +6,13 @@ use serde_json::Value;
 use std::borrow::Cow;
 use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper, Tokenizer};
 
-/// At load: more than this from each byte is refused. Unicode's own forms make 11 of one.
-const MOST: f64 = 1024.0;
+/// At load: more than this from each byte is refused. Unicode's own forms make 11 of one, and steps
+/// that follow each other multiply.
+const MOST: f64 = 16384.0;
 
 /// At run: a text that may become longer than this is measured first, piece by piece.
 const UNMEASURED: f64 = (4 << 20) as f64;
-const PIECE: usize = 4 << 10;
+const PIECE: usize = 1 << 10;
 
 /// And refused where it becomes longer than this, and than so many times itself.
 const LONGEST: usize = 4 << 20;

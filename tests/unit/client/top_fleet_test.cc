@@ -94,8 +94,8 @@ TEST(FleetTest, ATokenTravelsToThisMachineAlone) {
   const auto here = Watch({.addresses = {server.address()}, .token = "secret"});
   (void)Round(*here);
   EXPECT_THAT(server.request(), HasSubstr("Authorization: Bearer secret\r\n"));
-  // 0.0.0.0 leads here too, and is not known to.
-  const std::string elsewhere = "0.0.0.0" + server.address().substr(9);
+  // This leads here too, and is not known to.
+  const std::string elsewhere = "127.1" + server.address().substr(9);
   const auto there = Watch({.addresses = {elsewhere}, .token = "secret"});
   EXPECT_TRUE(Round(*there).rates.has_value());
   EXPECT_THAT(server.request(), AllOf(HasSubstr("GET"), Not(HasSubstr("Authorization"))));

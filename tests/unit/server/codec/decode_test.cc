@@ -259,7 +259,7 @@ TEST(DecodeEncodeTest, RefusesWhatOnlyTheWireCanExpress) {
   EXPECT_EQ(refusal([](M& m) { m.set_output(v1::SPARSE); }), "none");  // the model may have it
   EXPECT_EQ(refusal([](M& m) { m.set_output(static_cast<v1::EncodeOutput>(6)); }),
             "INVALID_FIELD output");
-  EXPECT_EQ(refusal([](M& m) { m.set_pooling(static_cast<v1::Pooling>(6)); }),
+  EXPECT_EQ(refusal([](M& m) { m.set_pooling(static_cast<v1::Pooling>(8)); }),
             "INVALID_FIELD pooling");
   EXPECT_EQ(refusal([](M& m) { m.mutable_spans(); }), "INVALID_FIELD spans.ranges");
   EXPECT_EQ(refusal([](M& m) {
