@@ -1,3 +1,4 @@
+#!/bin/sh
 # MODEL MANIFEST: whether the model's files, and no others, are those of a manifest by sha256sum.
 set -eu
 if [ -d "$1" ]; then
