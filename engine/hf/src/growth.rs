@@ -8,11 +8,11 @@ use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper, Tokenizer};
 
 /// At load: more than this from each byte is refused. Unicode's own forms make 11 of one, and steps
 /// that follow each other multiply.
-const MOST: f64 = 16384.0;
+const MOST: f64 = (1 << 18) as f64;
 
 /// At run: a text that may become longer than this is measured first, piece by piece.
 const UNMEASURED: f64 = (4 << 20) as f64;
-const PIECE: usize = 1 << 10;
+const PIECE: usize = 4 << 10; // bytes, or fewer where one could become too long itself
 
 /// And refused where it becomes longer than this, and than so many times itself.
 const LONGEST: usize = 4 << 20;
@@ -46,10 +46,11 @@ impl Growth {
             return Ok(true);
         };
         let most = LONGEST.max(TIMES * text.len());
+        let piece = ((UNMEASURED / self.factor) as usize).min(PIECE);
         let mut total = 0;
         let mut rest = text;
         while !rest.is_empty() {
-            let mut size = rest.len().min(PIECE);
+            let mut size = rest.len().min(piece);
             while !rest.is_char_boundary(size) {
                 size += 1;
             }

@@ -154,7 +154,8 @@ std::vector<Pipeline> Pipelines() {
        add({AddedToken("tok"), AddedToken("tok.", {{"normalized", false}}),
             AddedToken("=", {{"lstrip", true}, {"rstrip", true}})}),
        false},
-      {"added words", add({AddedToken("tok", {{"single_word", true}, {"lstrip", true}})})},
+      // Stripping takes what the normalizer removes among the spaces, as far as the part reaches.
+      {"added words", add({AddedToken("tok", {{"single_word", true}, {"lstrip", true}})}), false},
       {"added Chinese", add({AddedToken("\xe5\xa5\xbd\xe5\xa5\xbd")})},
       {"added in brackets",
        add({AddedToken("<tok>"), AddedToken("tok]", {{"single_word", true}}),
