@@ -8,7 +8,7 @@ use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper, Tokenizer};
 
 /// At load: more than this from each byte is refused. Unicode's own forms make 11 of one, and steps
 /// that follow each other multiply.
-const MOST: f64 = (1 << 18) as f64;
+const MOST: f64 = 16384.0;
 
 /// At run: a text that may become longer than this is measured first, piece by piece.
 const UNMEASURED: f64 = (4 << 20) as f64;
@@ -88,11 +88,18 @@ fn factor(normalizer: &Value) -> Result<f64, Error> {
     let length = |value: &Value| value.as_str().map_or(0.0, |text| text.len() as f64);
     Ok(match normalizer["type"].as_str().unwrap_or_default() {
         "Sequence" => {
-            let mut product = 1.0;
+            // What Unicode's forms decompose, another form decomposes no further.
+            let (mut forms, mut others) = (1.0, 1.0);
             for step in normalizer["normalizers"].as_array().into_iter().flatten() {
-                product *= factor(step)?;
+                let of = factor(step)?;
+                match step["type"].as_str() {
+                    Some("NFC" | "NFD" | "NFKC" | "NFKD" | "Lowercase" | "BertNormalizer") => {
+                        forms = f64::max(forms, of)
+                    }
+                    _ => others *= of,
+                }
             }
-            product
+            2.0 * forms * others
         }
         "Replace" => {
             let content = length(&normalizer["content"]);
