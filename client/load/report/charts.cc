@@ -209,22 +209,19 @@ std::string TimelineChart(const RunData& run, size_t cls) {
 }
 
 std::string RateChart(const RunData& run) {
-  std::vector<Line> lines = {
-      {"OK", "plain", {}}, {"not OK", "bad", {}}, {"in flight", "faint", {}}};
+  std::vector<Line> lines = {{"OK", "plain", {}}, {"not OK", "bad", {}}};
   for (size_t begin = 0; begin < run.seconds.size(); begin += StepOf(run)) {
     const size_t end = std::min(run.seconds.size(), begin + StepOf(run));
-    double ok = 0, others = 0, in_flight = 0;
+    double ok = 0, others = 0;
     for (size_t i = begin; i < end; ++i) {
       const Second second = run.OfSecond(i);
       for (size_t k = 0; k < second.outcomes.size(); ++k) {
         (k == 0 ? ok : others) += static_cast<double>(second.outcomes[k]);
       }
-      in_flight = std::max(in_flight, static_cast<double>(second.in_flight));
     }
     const auto count = static_cast<double>(end - begin);
     lines[0].values.push_back(ok / count);
     lines[1].values.push_back(others / count);
-    lines[2].values.push_back(in_flight);
   }
   return Timed(run, "Answers a second", lines, /*log=*/false,
                [](double value) { return cli::FormatReal(value, "%g"); }, {});

@@ -243,12 +243,6 @@ std::vector<std::string> NotesOn(const RunData& a, const RunData& b) {
 
 // ---- gates as text
 
-std::string_view Trimmed(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
-
 [[noreturn]] void RefuseGate(std::string_view gate, const std::string& what) {
   throw std::runtime_error("'" + std::string(gate) + "' is no condition: " + what +
                            "; write it like \"p99 > +5%\" or \"short: goodput < -2%\"");

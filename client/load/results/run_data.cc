@@ -86,7 +86,6 @@ void Cell::Add(const Cell& other) {
   lag.Add(other.lag);
   AddCounts(other.above_goal, above_goal);
   tokens += other.tokens;
-  sequences += other.sequences;
   AddCounts(other.kernels, kernels);
   AddMessages(other.messages, messages);
   stages.Add(other.stages);
@@ -97,7 +96,6 @@ void Second::Add(const Second& other) {
   AddCounts(other.outcomes, outcomes);
   good += other.good;
   intended.Add(other.intended);
-  max_lag_ns = std::max(max_lag_ns, other.max_lag_ns);
   in_flight += other.in_flight;
 }
 

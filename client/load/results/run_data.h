@@ -59,7 +59,7 @@ struct Cell {
   // dropped ones. Cancelled ones are left out here and in counted().
   std::vector<int64_t> above_goal;
 
-  int64_t tokens = 0, sequences = 0;        // of OK answers
+  int64_t tokens = 0;                       // of OK answers
   std::map<std::string, int64_t> kernels;   // that answered, by name
   std::map<std::string, int64_t> messages;  // of errors, without what varies; at most 32 kinds
   Stages stages;
@@ -76,8 +76,7 @@ struct Cell {
 struct Second {
   Outcomes outcomes{};
   int64_t good = 0;
-  Histogram intended;  // of OK answers
-  int64_t max_lag_ns = 0;
+  Histogram intended;     // of OK answers
   int64_t in_flight = 0;  // at its end
   void Add(const Second& other);
 };

@@ -50,7 +50,6 @@ void Fields(Archive& archive, Cell& cell) {
   archive("service", cell.service);
   archive("lag", cell.lag);
   archive("tokens", cell.tokens);
-  archive("sequences", cell.sequences);
   archive("kernels", cell.kernels);
   archive("messages", cell.messages);
   archive("stages", cell.stages);
@@ -61,7 +60,6 @@ template <typename Archive>
 void Fields(Archive& archive, Second& second) {
   archive("outcomes", second.outcomes);
   archive("good", second.good);
-  archive("max_lag_ns", second.max_lag_ns);
   archive("in_flight", second.in_flight);
   archive("intended", second.intended);
 }

@@ -39,7 +39,7 @@ struct Rules {
   double min_seconds = 10;
   double confidence = 0.99;  // of each finding that is a matter of chance
   // What the client's lag may add to the median and to p99 of latency: the greater of the two.
-  double max_lag_share = 0.1;
+  double max_lag_share = 0.2;
   double max_lag_ns = 2e6;
   double max_thread_share = 0.9;  // of one core
   double max_drift = 0.1;         // growth over the run, relative to the mean, of queue and latency

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 #include <utility>
 
 #include "client/cli/report.h"
@@ -212,16 +211,6 @@ const char* NameOf(ProbeResult result) {
 FoundRate FindRate(const RunAt& run_at, const JudgeRun& judge, const SearchOptions& options,
                    const std::function<void(const Probe&)>& on_probe,
                    const std::atomic<bool>& stop) {
-  const bool rates = options.least_rate > 0 && options.start_rate >= options.least_rate &&
-                     options.greatest_rate >= options.start_rate;
-  if (!rates) throw std::invalid_argument("the search needs 0 < least <= start <= greatest rate");
-  if (!(options.tolerance > 0 && options.tolerance < 1)) {
-    throw std::invalid_argument("the search's tolerance must lie between 0 and 1");
-  }
-  if (options.probe <= nanoseconds(0) || options.confirmation < options.probe) {
-    throw std::invalid_argument(
-        "the search needs probes that take time, and a confirmation that takes at least as long");
-  }
   return Search(run_at, judge, options, on_probe, stop).Run();
 }
 

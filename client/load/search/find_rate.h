@@ -71,7 +71,7 @@ struct FoundRate {
 };
 
 // `on_probe` is called after each run; `stop` ends the search after the run that goes on, which
-// should end early too. Throws std::invalid_argument when `options` make no sense.
+// should end early too. REQUIRES: rates and times above 0, 0 < tolerance < 1.
 FoundRate FindRate(const RunAt& run_at, const JudgeRun& judge, const SearchOptions& options,
                    const std::function<void(const Probe&)>& on_probe,
                    const std::atomic<bool>& stop);

@@ -6,10 +6,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <ctime>
 #include <future>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "client/cli/command.h"
 #include "client/error.h"
 #include "client/load/send/errors.h"
@@ -37,15 +37,6 @@ double ProcessorSeconds() {
 }
 
 double InSeconds(nanoseconds time) { return std::chrono::duration<double>(time).count(); }
-
-std::string Iso8601(system_clock::time_point time) {
-  const std::time_t seconds = system_clock::to_time_t(time);
-  std::tm utc{};
-  gmtime_r(&seconds, &utc);
-  char text[32];
-  std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
-}
 
 void OrUsageError(const absl::Status& status) {
   if (!status.ok()) throw cli::UsageError(std::string(status.message()));
@@ -279,7 +270,8 @@ RunData Driver::Run(const Load& load, nanoseconds duration, nanoseconds warm_up,
       throw cli::UsageError("--begin-at: it leaves no time for the warm-up; set a later time");
     }
   }
-  run.begun = Iso8601(begin_on_wall);
+  run.begun =
+      absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromChrono(begin_on_wall), absl::UTCTimeZone());
   if (log) log->Begin(begin_on_wall.time_since_epoch() / nanoseconds(1));
   lanes.Start(workload, schedule, options_, begin);
   std::future<void> ended = std::async(std::launch::async, [&] { lanes.Await(); });

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include <algorithm>
@@ -123,6 +124,8 @@ void Lane::Release() {
 void Lane::SendAll() {
   pthread_setname_np(pthread_self(), "sender");
   prctl(PR_SET_TIMERSLACK, 1);  // wake when it is time, not when it suits the kernel
+  // Before a server on the same processors, where that is permitted. It hardly runs.
+  (void)setpriority(PRIO_PROCESS, 0, -10);
   std::unique_lock lock(mu_);
   while (true) {
     const Clock::time_point next = SendDue(lock);

@@ -14,7 +14,7 @@ inline constexpr char kEncodeMethod[] = "/castor.v1.EncoderService/Encode";
 struct Payload {
   bool encode = false;  // or attend
   grpc::Slice message{};
-  int64_t sequences = 0, tokens = 0;  // in the request; tokens 0: the answer alone knows
+  int64_t tokens = 0;  // in the request; 0: the answer alone knows
 
   const char* method() const { return encode ? kEncodeMethod : kAttendMethod; }
 };

@@ -63,17 +63,6 @@ void RecordStages(const AnswerFacts& facts, int64_t service_ns, Stages& stages) 
   if (ratio >= 1 - kPredictedWithin && ratio <= 1 + kPredictedWithin) ++stages.predicted_within;
 }
 
-std::string BytesOf(const grpc::ByteBuffer& buffer) {
-  std::vector<grpc::Slice> slices;
-  std::string bytes;
-  if (!buffer.Dump(&slices).ok()) return bytes;
-  bytes.reserve(buffer.Length());
-  for (const grpc::Slice& slice : slices) {
-    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  }
-  return bytes;
-}
-
 }  // namespace
 
 RequestLog::RequestLog(const std::string& file) : file_(std::fopen(file.c_str(), "we")) {
@@ -212,7 +201,6 @@ void Recorder::RecordOk(const EndedCall& call, const AnswerFacts& facts, Cell& c
   cell.good += good ? 1 : 0;
   second.good += good ? 1 : 0;
   cell.tokens += payload.tokens > 0 ? payload.tokens : facts.tokens;
-  cell.sequences += payload.sequences;
   if (!facts.kernel.empty()) ++cell.kernels[facts.kernel];
   if (facts.timed) RecordStages(facts, service, cell.stages);
 }
@@ -225,7 +213,9 @@ void Recorder::Record(const EndedCall& call) {
   AnswerFacts facts;
   Match match = Match::kNotAsked;
   if (outcome == Outcome::kOk) {
-    const std::string answer = BytesOf(call.answer);
+    grpc::Slice slice;
+    (void)call.answer.DumpToSingleSlice(&slice);  // an OK call has it
+    const std::string_view answer(reinterpret_cast<const char*>(slice.begin()), slice.size());
     facts = ReadAnswer(payload.encode, answer);
     if (!facts.readable) {
       outcome = Outcome::kFailed;
@@ -247,9 +237,7 @@ void Recorder::Record(const EndedCall& call) {
   for (auto* outcomes : {&cell.outcomes, &second.outcomes, &recent_[planned.cls].outcomes}) {
     ++(*outcomes)[static_cast<size_t>(outcome)];
   }
-  const int64_t lag = std::max<int64_t>(0, NanosBetween(call.due, call.sent));
-  cell.lag.Record(lag);
-  second.max_lag_ns = std::max(second.max_lag_ns, lag);
+  cell.lag.Record(std::max<int64_t>(0, NanosBetween(call.due, call.sent)));
   if (outcome == Outcome::kOk) {
     RecordOk(call, facts, cell, second);
   } else if (outcome != Outcome::kCancelled) {

@@ -150,7 +150,6 @@ AttendSpec ReadAttend(TomlTable& table) {
   ReadLength(table, "sequences", kMaxSequences, &attend.sequences);
   table.Whole("heads", 1, kMaxWidth, &attend.heads);
   table.Whole("head-dim", 1, kMaxWidth, &attend.head_dim);
-  table.Whole("value-dim", 0, kMaxWidth, &attend.value_dim);
   size_t dtype = 0, inputs = 0;
   table.Choice("dtype", {"float32", "float16", "bfloat16"}, &dtype);
   attend.dtype = static_cast<v1::DataType>(v1::FLOAT32 + dtype);

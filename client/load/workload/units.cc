@@ -36,12 +36,6 @@ std::optional<double> ParseDecimal(std::string_view text) {
   return value;
 }
 
-std::string_view Trim(std::string_view text) {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
-}
-
 [[noreturn]] void Refuse(std::string_view text, const std::string& why) {
   throw std::invalid_argument("'" + std::string(text) + "' " + why +
                               "; write it as \"p99 <= 50ms\" or \"errors <= 0.1%\"");
@@ -85,14 +79,20 @@ std::optional<double> ParsePercent(std::string_view text) {
   return share;
 }
 
+std::string_view Trimmed(std::string_view text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  return text;
+}
+
 std::string QuantileName(double quantile) { return "p" + cli::FormatReal(100 * quantile, "%.10g"); }
 
 void AddGoal(std::string_view text, Objective* objective) {
   constexpr std::string_view kSign = "<=";
   const size_t sign = text.find(kSign);
   if (sign == std::string_view::npos) Refuse(text, "is no objective");
-  const std::string_view of = Trim(text.substr(0, sign));
-  const std::string_view limit = Trim(text.substr(sign + kSign.size()));
+  const std::string_view of = Trimmed(text.substr(0, sign));
+  const std::string_view limit = Trimmed(text.substr(sign + kSign.size()));
   if (of == "errors") {
     if (objective->max_error_share) Refuse(text, "is a second objective for errors");
     objective->max_error_share = ParsePercent(limit);

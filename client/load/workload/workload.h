@@ -53,7 +53,6 @@ struct AttendSpec {
   Length lengths = FixedLength{128};  // tokens of each sequence
   Length sequences = FixedLength{1};  // sequences of each request
   int64_t heads = 8, head_dim = 64;
-  int64_t value_dim = 0;  // 0: head_dim
   v1::DataType dtype = v1::FLOAT32;
   // Rows around a few centres, as trained keys and queries lie, instead of Gaussian noise.
   bool structured = false;

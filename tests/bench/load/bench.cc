@@ -205,7 +205,6 @@ Payload Attend(int64_t tokens, int64_t heads, int64_t head_dim, uint64_t seed) {
   spec.call =
       load::AttendSpec{.lengths = load::FixedLength{tokens}, .heads = heads, .head_dim = head_dim};
   return {.message = grpc::Slice(load::MakeAttend(spec, seed).SerializeAsString()),
-          .sequences = 1,
           .tokens = tokens};
 }
 
