@@ -19,11 +19,17 @@ sigset_t WatchedSignals() {
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGHUP);
   sigaddset(&set, kWakeUp);
   return set;
 }
 
 }  // namespace
+
+void UnblockSignals() {
+  const sigset_t set = WatchedSignals();
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
 
 SignalWatcher::SignalWatcher() {
   signal(SIGPIPE, SIG_IGN);
@@ -55,6 +61,10 @@ void SignalWatcher::Watch() {
     MutexLock lock(mu_);
     if (stopping_) return;
     if (number == kWakeUp) continue;
+    if (number == SIGHUP) {
+      LogInfo("files are read again, as every second", {{"signal", number}});
+      continue;
+    }
     if (drains || action_ == nullptr) std::_Exit(128 + number);
     LogInfo("signal received", {{"signal", number}});
     action_();

@@ -1,7 +1,11 @@
-// SIGTERM and SIGINT, taken by a thread of their own: nothing runs inside a signal handler.
+// SIGTERM, SIGINT and SIGHUP, taken by a thread of their own: nothing runs inside a signal handler.
 //
-// The first signal asks for a drain. A second one ends the process at once with 128 + its number,
-// as does a first one that comes before anyone can drain. SIGPIPE is ignored.
+// The first SIGTERM or SIGINT asks for a drain. A second one ends the process at once with 128 +
+// its number, as does a first one that comes before anyone can drain. SIGHUP ends nothing: the
+// files that may change are looked at every second. SIGPIPE is ignored.
+//
+// main.cc blocks them before anything else: the kernel drops signals to a container's first process
+// that are neither blocked nor handled, and a blocked one waits until the watcher takes it.
 #pragma once
 
 #include <functional>
@@ -10,6 +14,9 @@
 #include "engine/base/mutex.h"
 
 namespace castor::server {
+
+// For commands that no watcher serves: signals do what they do by default, also those that wait.
+void UnblockSignals();
 
 class SignalWatcher {
  public:

@@ -11,10 +11,10 @@ namespace castor::testing {
 
 class ServerProcess {
  public:
-  // Runs the program with these arguments and captures its standard error. `limits` are arguments
-  // of prlimit(1), such as "--nofile=64". `program`: empty for this build's own.
+  // Runs the program with these arguments and captures its standard error; `under` another one,
+  // such as {"prlimit", "--nofile=64"}. `program`: empty for this build's own.
   explicit ServerProcess(const std::vector<std::string>& arguments,
-                         const std::vector<std::string>& limits = {},
+                         const std::vector<std::string>& under = {},
                          const std::string& program = "");
   ~ServerProcess();  // kills the process if it still runs
   ServerProcess(const ServerProcess&) = delete;

@@ -41,14 +41,14 @@ std::string Limit(const char* resource, int64_t value) {
 
 // Whether the program reaches its main function; its libraries need resources before that.
 bool Loads(const std::string& limit) {
-  ServerProcess process({"--version"}, {limit});
+  ServerProcess process({"--version"}, {"prlimit", limit});
   return process.Wait() == 0;
 }
 
 // Starts it with `limit`. Returns whether it serves. If it does not, it must have failed as
 // documented.
 bool StartsOrSaysWhyNot(const std::string& limit) {
-  ServerProcess process(kQuick, {limit});
+  ServerProcess process(kQuick, {"prlimit", limit});
   if (!process.AwaitLine(" listening ").empty()) {
     process.Signal(SIGKILL);
     process.Wait();
@@ -180,7 +180,7 @@ TEST(ServerStartTest, EveryNumberWorksAtItsUpperBound) {
 TEST(ServerStartTest, BudgetsFollowFromTheMemoryLimit) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer needs terabytes of address space";
   const int64_t limit = std::min(MemoryLimitBytes(), 4096 * kMiB);
-  ServerProcess process(kQuick, {Limit("as", limit)});
+  ServerProcess process(kQuick, {"prlimit", Limit("as", limit)});
   const std::string line = process.AwaitLine(" listening ");
   const size_t at = line.find("grpc=");
   ASSERT_NE(at, std::string::npos) << process.output();
