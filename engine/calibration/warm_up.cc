@@ -112,7 +112,10 @@ absl::Status RunFurther(Device& device, const ModelPtr& model, const Budget& bud
       const bool needed = i < encoder::kCostTerms && run == 0;
       if (budget.over() && !needed) break;
       EncodeRequest request = TokensOf(shapes[i], model->info);
-      request.pooling = kAllPoolings[i % std::size(kAllPoolings)];
+      // Dense layers behind several poolings take rows of no other width.
+      if (model->info.pooling != Pooling::kSeveral) {
+        request.pooling = kAllPoolings[i % std::size(kAllPoolings)];
+      }
       const auto us = RunModel(device, model, std::move(request));
       if (!us.ok()) return us.status();
       least = std::min(least.value_or(*us), *us);

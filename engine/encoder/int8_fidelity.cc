@@ -59,6 +59,7 @@ absl::StatusOr<OwnVectors> VectorsOfOwnTexts(std::shared_ptr<const Model> model)
       .cu_seqlens = prepared->cu_seqlens, .ids = prepared->ids, .type_ids = prepared->type_ids};
   const auto pooled = std::find(info.outputs.begin(), info.outputs.end(), EncodeOutput::kPooled);
   if (pooled == info.outputs.end()) item.output_kind = EncodeOutput::kTokenEmbeddings;
+  if (info.pooling == Pooling::kSeveral) item.pooling = Pooling::kSeveral;
   item.dimensions = WidthOf(info, item.output_kind);
   OwnVectors vectors{
       .values = std::vector<float>(static_cast<size_t>(item.output_rows() * item.dimensions)),

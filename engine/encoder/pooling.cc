@@ -138,6 +138,10 @@ absl::StatusOr<at::Tensor> PoolingHead::PoolOnce(Pooling pooling, bool spans,
 // One pooling of all sequences or spans, or the model's several, behind the dense layers.
 absl::StatusOr<at::Tensor> PoolingHead::PoolAll(Pooling pooling, bool spans,
                                                 const HeadInputs& in) const {
+  // Refused at admission: the layers behind take rows of one width.
+  if ((pooling == Pooling::kSeveral) != (poolings_.size() > 1)) {
+    return absl::InternalError("a pooling that is not the model's");
+  }
   std::vector<at::Tensor> parts;
   for (const Pooling one : pooling == Pooling::kSeveral ? poolings_ : std::vector{pooling}) {
     absl::StatusOr<at::Tensor> part = PoolOnce(one, spans, in);
