@@ -175,6 +175,12 @@ class Tally:
         self.disagree = []  # libraries, of each other
 
     def add(self, name, server, refusal, expected, split=False):
+        before = len(self.wrong)
+        self.compare(name, server, refusal, expected, split)
+        print(name, *(self.wrong[before:] or ["refused: " + refusal if refusal else "agrees"]),
+              file=sys.stderr, flush=True)
+
+    def compare(self, name, server, refusal, expected, split):
         if server is None:
             self.refused += 1
             reason = re.sub(r"^.*?(error|critical)\S*\s+", "", refusal)
