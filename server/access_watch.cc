@@ -32,6 +32,12 @@ AccessWatch::~AccessWatch() {
   thread_.join();
 }
 
+void AccessWatch::LookNow() {
+  MutexLock lock(mu_);
+  look_now_ = true;
+  changed_.NotifyAll();
+}
+
 void AccessWatch::ShowExpiry() {
   const std::shared_ptr<const Certificates> now = access_.certificates->current();
   metrics_.SetExpiry("server", now->expires);
@@ -59,8 +65,9 @@ void AccessWatch::Run() {
   Standing callers{Reloaded::kCallers};
   MutexLock lock(mu_);
   while (!stopped_) {
-    changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + look_every_);
+    if (!look_now_) changed_.WaitUntil(mu_, std::chrono::steady_clock::now() + look_every_);
     if (stopped_) return;
+    look_now_ = false;
     mu_.Unlock();
     // Counted last: who sees the count sees what came with it.
     if (access_.certificates != nullptr && Refresh(*access_.certificates, certificates)) {

@@ -20,6 +20,9 @@ class AccessWatch {
   AccessWatch(Access& access, std::chrono::milliseconds look_every, AccessMetrics& metrics,
               std::function<void(const CallerTable&)> on_callers);
   ~AccessWatch();
+  // Looks at the files at once, on its own thread.
+  void LookNow();
+
   AccessWatch(const AccessWatch&) = delete;
   AccessWatch& operator=(const AccessWatch&) = delete;
 
@@ -43,6 +46,7 @@ class AccessWatch {
   Mutex mu_;
   CondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  bool look_now_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;  // last: it uses everything above
 };
 

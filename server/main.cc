@@ -2,8 +2,12 @@
 // castor-server verify: verify/verify_command.h.
 //
 // Exit codes: 0 drained cleanly; 1 could not start; 2 bad options; 3 the device failed; 4 the
-// drain's deadline passed with calls unanswered; 128 + n ended at once by signal n; 134 (SIGABRT)
-// could not go on; one line says why.
+// drain's deadline passed with calls unanswered or answers not taken; 128 + n ended at once by
+// signal n; 134 (SIGABRT) could not go on; one line says why.
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -34,6 +38,18 @@ namespace {
 
 constexpr size_t kMaxStartError = 4096;  // of the one line that says why
 
+// Blocks the signals that SignalWatcher takes, before main and even before the libraries initialise
+// themselves, which takes a tenth of a second and more; where a sanitizer is among them, its
+// functions cannot be called yet. What is blocked, and has come, lasts through the exec in
+// SetEnvironment.
+[[gnu::no_sanitize("address", "thread", "undefined")]] void BlockSignalsFirst() {
+  static constexpr uint64_t kSignals =
+      1U << (SIGTERM - 1) | 1U << (SIGINT - 1) | 1U << (SIGHUP - 1);
+  syscall(SYS_rt_sigprocmask, SIG_BLOCK, &kSignals, nullptr, sizeof(kSignals));
+}
+[[gnu::section(".preinit_array"),
+  gnu::used]] void (*const block_signals_first)() = &BlockSignalsFirst;
+
 int ExitCode(Outcome outcome) {
   switch (outcome) {
     case Outcome::kDrained:
@@ -62,22 +78,25 @@ int Run(ServerOptions options, StartGuard& starting) {
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(std::move(options));
   if (!server.ok()) return CannotStart(server.status());
   // Do this before the first caller can see that the server serves.
-  signals.OnFirst([&] { (*server)->RequestStop(); });
+  const auto stop = [&] { (*server)->RequestStop(); };
+  signals.On(stop, nullptr);
   if (const absl::Status listening = (*server)->Listen(); !listening.ok()) {
-    signals.OnFirst(nullptr);
+    signals.On(nullptr, nullptr);
     return CannotStart(listening);
   }
+  signals.On(stop, [&] { (*server)->Reread(); });
   // A thread, which there may be none left for.
   std::optional<HeapTrimmer> trimmer(std::in_place, kept_bytes);
   starting.Done();
   const Outcome outcome = (*server)->Wait();
-  if (outcome != Outcome::kDrained) {
+  if (outcome != Outcome::kDrained || !(*server)->closed()) {
     // A broken device can hang or crash whatever touches it, destructors included. One that has not
-    // answered in time may never do so, and the engine's destructor would wait for it.
+    // answered in time may never do so, and the engine's destructor would wait for it. gRPC may
+    // take long to end, too, which loses nothing.
     FlushLogging();
     std::_Exit(ExitCode(outcome));
   }
-  signals.OnFirst(nullptr);
+  signals.On(nullptr, nullptr);
   trimmer.reset();
   server->reset();
   FlushLogging();
@@ -91,8 +110,11 @@ int main(int argc, char** argv) {
   castor::server::SayWhyOnTerminate();
   // Before the environment is set, which may start the program again.
   const std::string_view command = argc > 1 ? argv[1] : "";
-  if (command == "token") return castor::server::RunTokenCommand(argc - 1, argv + 1);
-  if (command == "verify") return castor::server::RunVerifyCommand(argc - 1, argv + 1);
+  if (command == "token" || command == "verify") {
+    castor::server::UnblockSignals();
+    return command == "token" ? castor::server::RunTokenCommand(argc - 1, argv + 1)
+                              : castor::server::RunVerifyCommand(argc - 1, argv + 1);
+  }
   castor::server::SetEnvironment(argv);
   castor::server::StartGuard starting;
   auto parsed = castor::server::ParseOptions(argc, argv);

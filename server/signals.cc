@@ -19,17 +19,27 @@ sigset_t WatchedSignals() {
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGHUP);
   sigaddset(&set, kWakeUp);
   return set;
 }
 
+void BlockSignals() {
+  const sigset_t set = WatchedSignals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
 }  // namespace
+
+void UnblockSignals() {
+  const sigset_t set = WatchedSignals();
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
 
 SignalWatcher::SignalWatcher() {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // of a write to shared memory beyond the limit on file sizes
-  const sigset_t set = WatchedSignals();
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  BlockSignals();
   thread_ = std::thread([this] { Watch(); });
 }
 
@@ -42,9 +52,10 @@ SignalWatcher::~SignalWatcher() {
   thread_.join();
 }
 
-void SignalWatcher::OnFirst(std::function<void()> action) {
+void SignalWatcher::On(std::function<void()> stop, std::function<void()> reread) {
   MutexLock lock(mu_);
-  action_ = std::move(action);
+  stop_ = std::move(stop);
+  reread_ = std::move(reread);
 }
 
 void SignalWatcher::Watch() {
@@ -55,9 +66,13 @@ void SignalWatcher::Watch() {
     MutexLock lock(mu_);
     if (stopping_) return;
     if (number == kWakeUp) continue;
-    if (drains || action_ == nullptr) std::_Exit(128 + number);
+    if (number == SIGHUP) {
+      if (reread_ != nullptr) reread_();
+      continue;
+    }
+    if (drains || stop_ == nullptr) std::_Exit(128 + number);
     LogInfo("signal received", {{"signal", number}});
-    action_();
+    stop_();
     drains = true;
   }
 }

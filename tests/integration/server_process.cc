@@ -32,12 +32,11 @@ int MillisecondsUntil(std::chrono::steady_clock::time_point deadline) {
 }  // namespace
 
 ServerProcess::ServerProcess(const std::vector<std::string>& arguments,
-                             const std::vector<std::string>& limits) {
+                             const std::vector<std::string>& under) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return;
   std::vector<char*> argv;
-  if (!limits.empty()) argv.push_back(const_cast<char*>("prlimit"));
-  for (const std::string& limit : limits) argv.push_back(const_cast<char*>(limit.c_str()));
+  for (const std::string& word : under) argv.push_back(const_cast<char*>(word.c_str()));
   argv.push_back(const_cast<char*>(CASTOR_SERVER_PROGRAM));
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);

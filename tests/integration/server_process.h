@@ -11,10 +11,10 @@ namespace castor::testing {
 
 class ServerProcess {
  public:
-  // Runs the program with these arguments and captures its standard error. `limits` are arguments
-  // of prlimit(1), such as "--nofile=64".
+  // Runs the program with these arguments and captures its standard error; `under` another one,
+  // such as {"prlimit", "--nofile=64"}.
   explicit ServerProcess(const std::vector<std::string>& arguments,
-                         const std::vector<std::string>& limits = {});
+                         const std::vector<std::string>& under = {});
   ~ServerProcess();  // kills the process if it still runs
   ServerProcess(const ServerProcess&) = delete;
   ServerProcess& operator=(const ServerProcess&) = delete;
@@ -27,6 +27,7 @@ class ServerProcess {
   const std::string& output() const { return output_; }
 
   void Signal(int number);
+  pid_t pid() const { return pid_; }
 
   // Waits for the end and reads the rest of standard error. Returns the exit code, 128 + n after
   // signal n ended the process, or -1 after 60 s.

@@ -13,7 +13,10 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -169,6 +172,64 @@ TEST(ServerProcessTest, SigtermUnderLoadTellsEveryCallerThatTheServerStops) {
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(told, kCallers);
   EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
+}
+
+// Calls go on through it, and it is no signal to stop.
+TEST(ServerProcessTest, HangUpReadsFilesAgainAndEndsNothing) {
+  RunningServer server({"--drain-delay", "1s"});
+  ASSERT_GT(server.port, 0) << server.process.output();
+  for (int i = 0; i < 3; ++i) {
+    server.process.Signal(SIGHUP);
+    EXPECT_NE(server.process.AwaitLine("files are read again"), "");
+    EXPECT_TRUE(server.Attend().ok());
+  }
+  server.process.Signal(SIGTERM);
+  ASSERT_NE(server.process.AwaitLine("draining"), "");
+  server.process.Signal(SIGHUP);
+  EXPECT_NE(server.process.AwaitLine("files are read again"), "");
+  EXPECT_TRUE(server.Attend().ok());
+  EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
+}
+
+// A file of /proc; "" where there is none.
+std::string ReadProc(pid_t process, const std::string& file) {
+  std::ifstream in("/proc/" + std::to_string(process) + "/" + file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+bool Blocks(pid_t process, int signal) {
+  const std::string status = ReadProc(process, "status");
+  const size_t at = status.find("SigBlk:");
+  return at != std::string::npos &&
+         (std::stoull(status.substr(at + 7), nullptr, 16) >> (signal - 1) & 1) != 0;
+}
+
+// As a container's first process, for which the kernel drops signals that nobody waits for. The
+// program starts itself again early on, with GOMP_SPINCOUNT set; before that it should be all ears.
+// SIGHUP is blocked with SIGTERM, which unshare(1) blocks for a moment, too.
+TEST(ServerProcessTest, AFirstProcessHearsSigtermFromTheBeginning) {
+  const Arguments under = {"unshare", "--user", "--map-root-user",
+                           "--pid",   "--fork", "--mount-proc"};
+  if (std::system("unshare --user --map-root-user --pid --fork --mount-proc true") != 0) {
+    GTEST_SKIP() << "no namespaces here";
+  }
+  bool early = false;
+  for (int i = 0; i < 10 && !early; ++i) {
+    ServerProcess process({"--listen", "127.0.0.1:0", "--metrics-listen", "off", "--device", "cpu"},
+                          under);
+    pid_t first = 0;
+    const auto deadline = std::chrono::steady_clock::now() + Patience(std::chrono::seconds(60));
+    while (first == 0 || !Blocks(first, SIGHUP)) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << process.output();
+      const std::string children =
+          ReadProc(process.pid(), "task/" + std::to_string(process.pid()) + "/children");
+      if (!children.empty()) first = std::stoi(children);
+    }
+    ASSERT_EQ(kill(first, SIGTERM), 0);
+    early = ReadProc(first, "environ").find("GOMP_SPINCOUNT") == std::string::npos;
+    EXPECT_EQ(process.Wait(), 128 + SIGTERM) << process.output();
+  }
+  EXPECT_TRUE(early);
 }
 
 TEST(ServerProcessTest, SecondSignalEndsAtOnce) {

@@ -94,6 +94,28 @@ class ServerRenewalTest : public SecureServerTest {
   }
 };
 
+// What SIGHUP asks for.
+TEST_F(ServerRenewalTest, FilesAreReadAgainAtOnceWhenAsked) {
+  server::ServerOptions options = WithCallers(CallerEntry("beaver", "castor_old"), WithTls());
+  options.access.look_every = std::chrono::hours(24);
+  StartSecure(options);
+  const auto channel = Dial();
+  EXPECT_EQ(Outcome(Attend(channel, "Bearer castor_old")), "OK");
+  ReplaceText(folder_ / "callers.toml", CallerEntry("beaver", "castor_young"));
+  server_->Reread();
+  ASSERT_TRUE(AwaitReloads("callers", "taken", 1));
+  EXPECT_EQ(Outcome(Attend(channel, "Bearer castor_young")), "OK");
+  ReplaceText(folder_ / "callers.toml", "[[caller]]\nname = ");
+  server_->Reread();
+  ASSERT_TRUE(AwaitReloads("callers", "refused", 1));
+  EXPECT_EQ(Outcome(Attend(channel, "Bearer castor_young")), "OK");
+  const KeyPair next = authority_.IssueForLocalhost();
+  ReplaceText(folder_ / "server.key", next.key);
+  ReplaceText(folder_ / "server.pem", next.certificate);
+  server_->Reread();
+  ASSERT_TRUE(AwaitReloads("certificates", "taken", 1));
+}
+
 TEST_F(ServerRenewalTest, NoCallFailsWhileEverythingIsRenewed) {
   constexpr int kCallers = 3;
   const std::string old = CallerEntry("beaver", "castor_old");

@@ -39,7 +39,7 @@ std::string Limit(const char* resource, int64_t value) {
 
 // Whether the program reaches its main function; its libraries need resources before that.
 bool Loads(const std::string& limit) {
-  ServerProcess process({"--version"}, {limit});
+  ServerProcess process({"--version"}, {"prlimit", limit});
   return process.Wait() == 0;
 }
 
