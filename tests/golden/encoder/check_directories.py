@@ -183,6 +183,7 @@ class Tally:
     def compare(self, name, server, refusal, expected, split):
         if server is None:
             self.refused += 1
+            self.served_by_library += "error" not in expected
             reason = re.sub(r"^.*?(error|critical)\S*\s+", "", refusal)
             self.refusals[reason] += 1
             if not names_its_reason(refusal):
@@ -246,8 +247,6 @@ def check_variations(program, file):
                           row.get("split", False))
                 tally.wrong[before:] = [f"{base} {edits.told(row['edits'])}: {line}"
                                         for line in tally.wrong[before:]]
-                if refusal:
-                    tally.served_by_library += "error" not in told["results"][row["result"]]
     return tallies
 
 
