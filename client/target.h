@@ -5,8 +5,9 @@
 
 namespace castor::client {
 
-// Whether every address it names is on this machine: a Unix socket, localhost or a loopback
-// address. A name that a resolver would have to be asked for counts as another machine.
+// Whether every address it names is on this machine: a Unix socket, localhost, a loopback address,
+// 0.0.0.0 or ::, or an interface's own. A name that a resolver would have to be asked for counts as
+// another machine.
 bool IsOnThisMachine(std::string_view target);
 
 }  // namespace castor::client

@@ -1,7 +1,10 @@
 #include "client/token.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 
 #include "client/file.h"
 #include "client/target.h"
@@ -79,16 +82,30 @@ TEST(TargetTest, ThisMachineIsKnownByItsAddresses) {
   for (const char* target :
        {"localhost", "localhost:50051", "127.0.0.1:50051", "127.8.9.10:1", "[::1]:50051", "::1",
         "unix:/run/castor", "unix:///run/castor", "unix-abstract:castor", "dns:localhost:1",
-        "dns:///localhost:1", "ipv4:127.0.0.1:1,127.0.0.2:1", "ipv6:[::1]:1"}) {
+        "dns:///localhost:1", "ipv4:127.0.0.1:1,127.0.0.2:1", "ipv6:[::1]:1",
+        "0.0.0.0:50051", "[::]:50051", "[::ffff:127.0.0.1]:1"}) {
     EXPECT_TRUE(IsOnThisMachine(target)) << target;
   }
   for (const char* target :
        {"", "castor:50051", "10.0.0.1:50051", "127.0.0.1.example:1", "127.example:1",
-        "localhost.example:1", "[::2]:1", "0.0.0.0:1", "dns://8.8.8.8/localhost:1",
+        "localhost.example:1", "[::2]:1", "0.0.0.1:1", "dns://8.8.8.8/localhost:1",
         "dns:///castor:1", "ipv4:127.0.0.1:1,10.0.0.1:1", "xds:///localhost", "[::1:50051",
         "example/unix:x"}) {
     EXPECT_FALSE(IsOnThisMachine(target)) << target;
   }
+}
+
+TEST(TargetTest, ThisMachinesInterfacesAreOnIt) {
+  ifaddrs* all = nullptr;
+  ASSERT_EQ(getifaddrs(&all), 0);
+  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) continue;
+    char text[INET_ADDRSTRLEN];
+    const auto* const four = reinterpret_cast<const sockaddr_in*>(each->ifa_addr);
+    ASSERT_NE(inet_ntop(AF_INET, &four->sin_addr, text, sizeof(text)), nullptr);
+    EXPECT_TRUE(IsOnThisMachine(std::string(text) + ":50051")) << text;
+  }
+  freeifaddrs(all);
 }
 
 }  // namespace
