@@ -47,7 +47,7 @@ if ! cmake -G Ninja -B build -S . -DCMAKE_BUILD_TYPE=Release >"$log" 2>&1; then
   cat "$log" >&2
   die "CMake could not configure build/"
 fi
-cmake --build build --target castor-server castor
+cmake --build build --target castor-server castor castor-load
 castor=build/client/castor
 model=minilm=.deps/minilm
 
