@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 
+#include "client/utf8.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -52,10 +53,7 @@ std::string Error::ToString() const {
   if (!field.empty() && !message.starts_with(field)) text += " at " + field;
   if (!message.empty()) text += ": " + message;
   if (attempts > 1) text += " (after " + std::to_string(attempts) + " attempts)";
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
-  }
-  return text;
+  return CleanLine(text);
 }
 
 Error ParseError(const grpc::Status& status) {

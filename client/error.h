@@ -25,7 +25,7 @@ struct Error {
   // That were made. 0: none, for what is wrong is on this side: a file, or the token.
   int attempts = 1;
 
-  // One line: code, reason, field, message.
+  // One line that a terminal may see, whatever the server wrote: code, reason, field, message.
   std::string ToString() const;
 };
 

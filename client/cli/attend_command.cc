@@ -178,8 +178,7 @@ int Run(const AttendFlags& flags) {
       written = WriteText(Table(request, *response, verdict, round_trip_us), flags.common);
       break;
     case OutputFormat::kJson:
-      written =
-          WriteText(ReportJson(*response, verdict, round_trip_us).dump(2) + "\n", flags.common);
+      written = WriteText(JsonText(ReportJson(*response, verdict, round_trip_us)), flags.common);
       break;
     case OutputFormat::kNpy:
       written = WriteTensor(response->output(), flags.common);

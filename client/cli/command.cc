@@ -11,6 +11,7 @@
 #include "client/cli/values.h"
 #include "client/file.h"
 #include "client/npy.h"
+#include "client/utf8.h"
 
 namespace castor::cli {
 namespace {
@@ -54,11 +55,8 @@ std::optional<int> KeepStandardDescriptors(char** argv) {
 void SilenceGrpc() { setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0); }
 
 void Complain(std::string_view message) {
-  std::string line = std::string(program_invocation_short_name) + ": ";
-  for (const char c : message) {
-    line += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? ' ' : c;
-  }
-  line += '\n';
+  const std::string line =
+      std::string(program_invocation_short_name) + ": " + client::CleanLine(message) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
@@ -152,10 +150,13 @@ int ReportError(const client::Error& error, const CommonFlags& flags) {
   return kServerError;
 }
 
-int WriteText(const std::string& text) { return Written(client::WriteStandardOutput(text)); }
+int WriteText(const std::string& text) {
+  return Written(client::WriteStandardOutput(client::CleanText(text)));
+}
 
 int WriteText(const std::string& text, const CommonFlags& flags) {
-  return flags.file.empty() ? WriteText(text) : Written(client::WriteFile(flags.file, {text}));
+  if (flags.file.empty()) return WriteText(text);
+  return Written(client::WriteFile(flags.file, {client::CleanText(text)}));
 }
 
 int WriteTensor(const v1::Tensor& tensor, const CommonFlags& flags) {

@@ -81,9 +81,7 @@ int Run(const EncodeFlags& flags) {
   }
   switch (flags.common.format()) {
     case OutputFormat::kJson:
-      return WriteText(
-          answer.ToJson(round_trip_us).dump(2, ' ', false, Json::error_handler_t::replace) + "\n",
-          flags.common);
+      return WriteText(JsonText(answer.ToJson(round_trip_us)), flags.common);
     case OutputFormat::kNpy:
       if (answer.sparse()) {
         Complain("sparse rows are no matrix: ask for --output json");

@@ -28,7 +28,7 @@ std::string PromptsText(const v1::Model& model) {
   std::vector<std::string> names;
   for (const v1::Model::Prompt& prompt : model.prompts()) {
     const bool is_default = prompt.name() == model.default_prompt();
-    names.push_back(Shorten(prompt.name(), 24) + (is_default ? " (default)" : ""));
+    names.push_back(FitText(prompt.name(), 24) + (is_default ? " (default)" : ""));
   }
   return names.empty() ? "none" : Joined(names);
 }
@@ -46,7 +46,7 @@ std::string LabelsText(const v1::Model& model) {
   constexpr int kMost = 50;
   std::vector<std::string> labels;
   for (const std::string& label : model.labels()) {
-    if (labels.size() < kMost) labels.push_back(Shorten(label, 40));
+    if (labels.size() < kMost) labels.push_back(FitText(label, 40));
   }
   if (labels.empty()) return "";
   const int more = model.labels_size() - static_cast<int>(labels.size());
@@ -85,7 +85,7 @@ int RunModels(const CommonFlags& flags, const std::string& name) {
   if (flags.format() == OutputFormat::kJson) {
     Json json = Json::array();
     for (const v1::Model& model : models) json.push_back(ToJson(model));
-    return WriteText(json.dump(2) + "\n", flags);
+    return WriteText(JsonText(json), flags);
   }
   if (models.empty()) return WriteText("the server has no models\n", flags);
   return WriteText(Table(models) + (name.empty() ? "" : LabelsText(models.front())), flags);
@@ -133,7 +133,7 @@ std::string Table(const v1::ServerInfo& info) {
 int RunInfo(const CommonFlags& flags) {
   auto info = flags.Connect().GetServerInfo();
   if (!info.ok()) return ReportError(info.error(), flags);
-  if (flags.format() == OutputFormat::kJson) return WriteText(ToJson(*info).dump(2) + "\n", flags);
+  if (flags.format() == OutputFormat::kJson) return WriteText(JsonText(ToJson(*info)), flags);
   return WriteText(Table(*info), flags);
 }
 
@@ -143,7 +143,7 @@ int RunHealth(const CommonFlags& flags, const std::string& service) {
   const std::string name = grpc::health::v1::HealthCheckResponse::ServingStatus_Name(*status);
   const bool serving = *status == grpc::health::v1::HealthCheckResponse::SERVING;
   const std::string text = flags.format() == OutputFormat::kJson
-                               ? Json{{"service", service}, {"status", name}}.dump() + "\n"
+                               ? JsonText({{"service", service}, {"status", name}})
                                : name + "\n";
   const int written = WriteText(text, flags);
   return written != kOk || serving ? written : kServerError;

@@ -4,17 +4,17 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
+
+#include "client/cli/text.h"
+#include "client/utf8.h"
 
 namespace castor::cli {
 namespace {
 
-// Counts code points: bytes that are not continuation bytes.
-size_t Width(const std::string& text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
-}
-
+// Requires clean text.
 std::string Padded(const std::string& text, size_t width) {
-  const size_t own = Width(text);
+  const size_t own = CellsOf(text);
   return own >= width ? text : text + std::string(width - own, ' ');
 }
 
@@ -61,18 +61,19 @@ std::string ErrorText(const v1::RejectedKernel& rejected) {
 }  // namespace
 
 std::string FormatRows(const Rows& rows) {
-  size_t width = 0;
-  for (const auto& [name, value] : rows) width = std::max(width, Width(name));
-  std::string text;
-  for (const auto& [name, value] : rows) text += Padded(name, width + 2) + value + "\n";
-  return text;
+  std::vector<std::vector<std::string>> cells;
+  for (const auto& [name, value] : rows) cells.push_back({name, value});
+  return FormatTable(std::move(cells));
 }
 
-std::string FormatTable(const std::vector<std::vector<std::string>>& cells) {
+std::string FormatTable(std::vector<std::vector<std::string>> cells) {
   std::vector<size_t> widths;
-  for (const auto& row : cells) {
+  for (auto& row : cells) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], Width(row[i]));
+    for (size_t i = 0; i < row.size(); ++i) {
+      row[i] = client::CleanLine(row[i]);
+      widths[i] = std::max(widths[i], CellsOf(row[i]));
+    }
   }
   std::string text;
   for (const auto& row : cells) {
@@ -118,6 +119,24 @@ Json ToJson(const google::protobuf::Message& message) {
   return Json::parse(text, nullptr, false);
 }
 
+std::string JsonText(const Json& json) {
+  const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::string escaped;
+  escaped.reserve(text.size());
+  for (std::string_view rest = text; !rest.empty();) {
+    const client::Character character = client::FirstOf(rest);
+    rest.remove_prefix(character.bytes.size());
+    if (character.code < 0x7f || !client::IsControl(character.code)) {
+      escaped += character.bytes;
+      continue;
+    }
+    char code[16];  // outside of strings JSON has nothing like it
+    std::snprintf(code, sizeof(code), "\\u%04x", static_cast<unsigned>(character.code));
+    escaped += code;
+  }
+  return escaped;
+}
+
 void AppendReports(const v1::KernelReport& kernel, const v1::Timing& timing,
                    const v1::BatchReport& batch, const v1::MemoryReport& memory,
                    double round_trip_us, Rows* rows) {
@@ -146,21 +165,6 @@ void AppendReports(const v1::KernelReport& kernel, const v1::Timing& timing,
   rows->emplace_back("round trip", FormatMicroseconds(round_trip_us));
   rows->emplace_back("memory", FormatBytes(memory.workspace_bytes()) + " for the batch, " +
                                    FormatBytes(memory.peak_bytes()) + " at the engine's peak");
-}
-
-std::string Shorten(const std::string& text, size_t width) {
-  std::string shortened;
-  size_t characters = 0;
-  for (const char c : text) {
-    if ((c & 0xc0) != 0x80 && ++characters > width) {
-      // Make room for the ellipsis: drop the last whole character.
-      while (!shortened.empty() && (shortened.back() & 0xc0) == 0x80) shortened.pop_back();
-      if (!shortened.empty()) shortened.pop_back();
-      return shortened + "…";
-    }
-    shortened += static_cast<unsigned char>(c) < ' ' || c == '\x7f' ? ' ' : c;
-  }
-  return shortened;
 }
 
 }  // namespace castor::cli

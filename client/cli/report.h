@@ -10,6 +10,7 @@
 
 #include "castor/v1/kernel.pb.h"
 #include "castor/v1/report.pb.h"
+#include "client/cli/text.h"
 
 namespace castor::cli {
 
@@ -19,8 +20,9 @@ using Json = nlohmann::ordered_json;
 using Rows = std::vector<std::pair<std::string, std::string>>;
 std::string FormatRows(const Rows& rows);
 
-// A table with a header; columns are as wide as their widest cell, in characters.
-std::string FormatTable(const std::vector<std::vector<std::string>>& cells);
+// A table with a header; columns are as wide as their widest cell. Cells may hold what a server
+// wrote: each stays on its line (client::CleanLine).
+std::string FormatTable(std::vector<std::vector<std::string>> cells);
 
 std::string FormatBytes(int64_t bytes);     // "12.0 MiB"
 std::string FormatMicroseconds(double us);  // "840 us", "1.20 ms"
@@ -33,13 +35,15 @@ std::string KernelText(v1::KernelName name);
 // names.
 Json ToJson(const google::protobuf::Message& message);
 
+// Indented, with a newline; what a terminal would obey is escaped, as JSON allows: \u009b.
+std::string JsonText(const Json& json);
+
 // Kernel, batch, times and memory of an answer; `round_trip_us` as this program measured it.
 void AppendReports(const v1::KernelReport& kernel, const v1::Timing& timing,
                    const v1::BatchReport& batch, const v1::MemoryReport& memory,
                    double round_trip_us, Rows* rows);
 
-// At most `width` characters of valid or invalid UTF-8, control characters as spaces, with an
-// ellipsis where something was cut.
-std::string Shorten(const std::string& text, size_t width);
+// FitText, by the name that the load tester calls it.
+inline std::string Shorten(const std::string& text, size_t width) { return FitText(text, width); }
 
 }  // namespace castor::cli

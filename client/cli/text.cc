@@ -5,12 +5,13 @@
 #include <iterator>
 
 #include "client/cli/report.h"
-#include "client/cli/values.h"
 
 namespace castor::cli {
-namespace {
 
-constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD
+using client::Character;
+using client::FirstOf;
+
+namespace {
 
 std::string ThreeDigits(double value) {
   // By the rounded value, so that 9.996 reads 10.0 and not 10.00.
@@ -27,20 +28,6 @@ std::string WithSeparators(std::string digits) {
   return digits;
 }
 
-// One character of valid UTF-8, and what it is.
-struct Character {
-  std::string_view bytes;
-  char32_t code = 0;
-};
-
-Character FirstOf(std::string_view text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  const size_t size = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  char32_t code = size == 1 ? lead : lead & (0xff >> (size + 1));
-  for (size_t i = 1; i < size; ++i) code = code << 6 | (static_cast<unsigned char>(text[i]) & 0x3f);
-  return {text.substr(0, size), code};
-}
-
 // Two where some terminal takes two, otherwise one, also for marks that take none.
 size_t CellsOf(char32_t code) {
   constexpr struct {
@@ -53,12 +40,6 @@ size_t CellsOf(char32_t code) {
              [code](const auto& range) { return code >= range.first && code <= range.last; })
              ? 2
              : 1;
-}
-
-bool IsControl(char32_t code) {
-  return code < 0x20 || (code >= 0x7f && code < 0xa0) ||
-         // Line separators, and what turns the direction of the text around it.
-         (code >= 0x2028 && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
 }  // namespace
@@ -103,28 +84,6 @@ std::string ShortCount(double count) {
   return std::abs(count) < 1e5 ? CountText(std::llround(count)) : ShortText(count);
 }
 
-std::string CleanText(std::string_view text) {
-  std::string clean;
-  clean.reserve(text.size());
-  while (!text.empty()) {
-    // FindInvalidUtf8 stops at the first fault: copy up to it, replace one byte, and go on.
-    const size_t valid = cli::FindInvalidUtf8(text).value_or(text.size());
-    for (std::string_view rest = text.substr(0, valid); !rest.empty();) {
-      const Character character = FirstOf(rest);
-      const bool keep =
-          !IsControl(character.code) || character.code == '\n' || character.code == '\t';
-      clean += keep ? character.bytes : kReplacement;
-      rest.remove_prefix(character.bytes.size());
-    }
-    text.remove_prefix(valid);
-    if (!text.empty()) {
-      clean += kReplacement;
-      text.remove_prefix(1);
-    }
-  }
-  return clean;
-}
-
 size_t CellsOf(std::string_view text) {
   size_t cells = 0;
   const std::string clean = CleanText(text);
@@ -137,9 +96,7 @@ size_t CellsOf(std::string_view text) {
 }
 
 std::string FitText(std::string_view text, size_t cells) {
-  std::string clean = CleanText(text);
-  std::replace_if(
-      clean.begin(), clean.end(), [](char c) { return c == '\n' || c == '\t'; }, ' ');
+  const std::string clean = client::CleanLine(text);
   if (CellsOf(clean) <= cells) return clean;
   std::string fitted;
   size_t used = 1;  // the ellipsis

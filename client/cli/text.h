@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "client/utf8.h"
+
 namespace castor::cli {
 
 std::string TimeText(double nanoseconds);  // "<1 us", "840 us", "12.4 ms", "1.24 s"
@@ -15,11 +17,9 @@ std::string RateText(double per_second);   // "0.500", "12.3", "4,980"
 std::string ShortText(double value);       // "0", "0.25", "12.3", "4.98k", "1.23M"
 std::string ShortCount(double count);      // of whole things: "0", "12", "1,024", "1.05M"
 
-// Valid UTF-8 without control characters: each byte that is no part of it, and each control
-// character but newline and tab, becomes U+FFFD.
-std::string CleanText(std::string_view text);
+using client::CleanText;
 
-// CleanText on one line, cut to `cells` columns of a terminal; an ellipsis says that it was. Never
+// CleanLine, cut to `cells` columns of a terminal; an ellipsis says that it was. Never
 // wider than that: where terminals differ on a character's width, it counts the greater.
 std::string FitText(std::string_view text, size_t cells);
 size_t CellsOf(std::string_view text);

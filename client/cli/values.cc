@@ -40,25 +40,6 @@ std::string_view WithoutPlus(std::string_view text) {
   return text;
 }
 
-// How many bytes follow a leading byte. For some, the second byte's range is narrower, which
-// excludes overlong forms, surrogates and everything beyond U+10FFFF.
-struct Lead {
-  int followers;
-  unsigned char least = 0x80, greatest = 0xbf;
-};
-
-std::optional<Lead> LeadOf(unsigned char byte) {
-  if (byte < 0x80) return Lead{0};
-  if (byte >= 0xc2 && byte <= 0xdf) return Lead{1};
-  if (byte == 0xe0) return Lead{2, 0xa0, 0xbf};
-  if (byte == 0xed) return Lead{2, 0x80, 0x9f};
-  if (byte >= 0xe1 && byte <= 0xef) return Lead{2};
-  if (byte == 0xf0) return Lead{3, 0x90, 0xbf};
-  if (byte == 0xf4) return Lead{3, 0x80, 0x8f};
-  if (byte >= 0xf1 && byte <= 0xf3) return Lead{3};
-  return std::nullopt;
-}
-
 }  // namespace
 
 template <typename T>
@@ -133,21 +114,6 @@ CLI::Validator FileName() {
   return CLI::Validator(
       [](std::string& input) -> std::string { return input.empty() ? "must name a file" : ""; },
       "");
-}
-
-std::optional<size_t> FindInvalidUtf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto byte = [&](size_t at) { return static_cast<unsigned char>(text[at]); };
-    const auto lead = LeadOf(byte(i));
-    if (!lead || text.size() - i <= static_cast<size_t>(lead->followers)) return i;
-    for (int k = 1; k <= lead->followers; ++k) {
-      const unsigned char least = k == 1 ? lead->least : 0x80;
-      const unsigned char greatest = k == 1 ? lead->greatest : 0xbf;
-      if (byte(i + k) < least || byte(i + k) > greatest) return i;
-    }
-    i += 1 + lead->followers;
-  }
-  return std::nullopt;
 }
 
 }  // namespace castor::cli

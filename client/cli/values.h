@@ -3,9 +3,10 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
+
+#include "client/utf8.h"
 
 namespace castor::cli {
 
@@ -28,7 +29,6 @@ CLI::Validator Name();
 // The name of a file, in whatever bytes.
 CLI::Validator FileName();
 
-// The index of the first byte that is not part of valid UTF-8.
-std::optional<size_t> FindInvalidUtf8(std::string_view text);
+using client::FindInvalidUtf8;
 
 }  // namespace castor::cli

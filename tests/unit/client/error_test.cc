@@ -41,6 +41,18 @@ TEST(ParseError, ReadsAllDetails) {
   EXPECT_EQ(error.ToString(), "INVALID_ARGUMENT (INVALID_FIELD): query.shape[2]: must be >= 1");
 }
 
+TEST(ParseError, WhatAServerWritesDoesNotObeyItOnATerminal) {
+  Error error;
+  error.reason = "A\x1b[2J";
+  error.field = "b\n";
+  // An escape sequence of one byte and of two, U+202E and U+2066, and no UTF-8.
+  error.message = "red \x1b[31m \xc2\x9b 1 \x9b \xe2\x80\xae \xe2\x81\xa6 caf\xc3\xa9\r\nnew";
+  const std::string text = error.ToString();
+  EXPECT_EQ(text,
+            "UNKNOWN (A\ufffd[2J) at b : red \ufffd[31m \ufffd 1 \ufffd \ufffd \ufffd "
+            "caf\u00e9\ufffd new");
+}
+
 TEST(ParseError, ManagesWithoutDetailsAndWithGarbage) {
   const Error plain = ParseError(grpc::Status(grpc::StatusCode::UNAVAILABLE, "refused"));
   EXPECT_EQ(plain.code, grpc::StatusCode::UNAVAILABLE);
