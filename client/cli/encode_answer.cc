@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -14,6 +15,7 @@ constexpr size_t kMostTexts = 20;   // in a table
 constexpr size_t kMostLabels = 5;   // of a sequence, in a table
 constexpr size_t kMostIndices = 8;  // likewise
 constexpr size_t kTextCells = 48;
+constexpr int64_t kMostTokens = int64_t{1} << 40;  // of a sequence
 
 double Cosine(const float* a, const float* b, int64_t width) {
   double product = 0, norm_a = 0, norm_b = 0;
@@ -26,63 +28,131 @@ double Cosine(const float* a, const float* b, int64_t width) {
   return norm > 0 ? product / norm : 0;
 }
 
-// The places of the greatest, at most `most`, greatest first.
+// The places of the greatest, at most `most`, greatest first; NaN is less than every number.
 std::vector<size_t> Greatest(const float* values, size_t count, size_t most) {
   std::vector<size_t> places(count);
   std::iota(places.begin(), places.end(), size_t{0});
   const size_t kept = std::min(most, count);
+  const auto value = [&](size_t place) {
+    return std::isnan(values[place]) ? -std::numeric_limits<float>::infinity() : values[place];
+  };
   std::partial_sort(
       places.begin(), places.begin() + static_cast<std::ptrdiff_t>(kept), places.end(),
-      [&](size_t a, size_t b) { return values[a] != values[b] ? values[a] > values[b] : a < b; });
+      [&](size_t a, size_t b) { return value(a) != value(b) ? value(a) > value(b) : a < b; });
   places.resize(kept);
   return places;
 }
 
+// The answer's `field` is not what the request or the rest of the answer asks for.
+absl::Status Wrong(const std::string& field, const std::string& problem) {
+  return absl::DataLossError("the answer does not fit the request: " + field + " " + problem);
+}
+
+absl::Status WrongCount(const std::string& field, int64_t count, int64_t expected) {
+  return Wrong(field, "has " + std::to_string(count) + " entries, not " + std::to_string(expected));
+}
+
+// What is said of each sequence and each range.
+absl::Status CheckCounts(const v1::EncodeResponse& response, size_t sequences, size_t spans) {
+  const auto count = static_cast<int>(sequences);
+  const auto ranges = static_cast<int>(spans);
+  if (response.token_counts_size() != count) {
+    return WrongCount("token_counts", response.token_counts_size(), count);
+  }
+  if (response.truncated_size() != count) {
+    return WrongCount("truncated", response.truncated_size(), count);
+  }
+  if (response.spans_size() != ranges) return WrongCount("spans", response.spans_size(), ranges);
+  for (const int64_t tokens : response.token_counts()) {
+    if (tokens < 0 || tokens > kMostTokens) {
+      return Wrong("token_counts", "holds " + std::to_string(tokens));
+    }
+  }
+  for (const v1::PooledSpan& span : response.spans()) {
+    if (span.begin() < 0 || span.end() < span.begin() || span.end() > kMostTokens) {
+      return Wrong("spans", "holds the tokens " + std::to_string(span.begin()) + " to " +
+                                std::to_string(span.end()));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-bool EncodeAnswer::AppendSparse(const v1::SparseRows& rows) {
-  if (rows.indices_size() != rows.values_size()) return false;
-  int64_t left = rows.indices_size();
-  for (const int64_t length : rows.lengths()) {
-    if (length < 0 || length > left) return false;
+absl::Status EncodeAnswer::AppendLengths(const google::protobuf::RepeatedField<int64_t>& lengths,
+                                         int64_t rows, size_t sequences, const std::string& field) {
+  if (lengths.size() != static_cast<int>(sequences)) {
+    return WrongCount(field, lengths.size(), static_cast<int64_t>(sequences));
+  }
+  int64_t left = rows;
+  for (const int64_t length : lengths) {
+    if (length < 0 || length > left) {
+      return Wrong(field, "holds " + std::to_string(length) + ", and " + std::to_string(left) +
+                              " of " + std::to_string(rows) + " are left");
+    }
     left -= length;
     firsts_.push_back(firsts_.back() + length);
   }
-  indices_.insert(indices_.end(), rows.indices().begin(), rows.indices().end());
-  values_.insert(values_.end(), rows.values().begin(), rows.values().end());
-  return left == 0;
+  if (left == 0) return absl::OkStatus();
+  return Wrong(field, "leaves out " + std::to_string(left) + " of " + std::to_string(rows));
 }
 
-bool EncodeAnswer::Append(v1::EncodeResponse response, const std::vector<std::string>& inputs,
-                          const std::vector<std::string>& spans) {
-  const auto sequences = static_cast<int>(inputs.size());
+absl::Status EncodeAnswer::AppendSparse(const v1::SparseRows& rows, size_t sequences) {
+  if (rows.indices_size() != rows.values_size()) {
+    return WrongCount("sparse.indices", rows.indices_size(), rows.values_size());
+  }
+  indices_.insert(indices_.end(), rows.indices().begin(), rows.indices().end());
+  values_.insert(values_.end(), rows.values().begin(), rows.values().end());
+  return AppendLengths(rows.lengths(), rows.values_size(), sequences, "sparse.lengths");
+}
+
+absl::Status EncodeAnswer::AppendRows(const v1::EncodeResponse& response, size_t sequences,
+                                      size_t spans) {
+  const v1::Tensor& output = response.output();
+  const auto values = client::ToFloats(output);
+  if (!values) {
+    return Wrong("output", "is no whole tensor: " + client::ShapeString(output) + " " +
+                               v1::DataType_Name(output.dtype()) + " in " +
+                               std::to_string(output.raw().size()) + " bytes");
+  }
+  if (output.shape_size() != 2 || output.shape(1) < 1) {
+    return Wrong("output.shape", "is " + client::ShapeString(output) + ", not [rows, width]");
+  }
+  if (requests_ > 0 && output.shape(1) != width_) {
+    return Wrong("output.shape", "is " + client::ShapeString(output) + ", and a width of " +
+                                     std::to_string(width_) + " came before");
+  }
+  width_ = output.shape(1);
+  if (response.labels_size() > 0 && response.labels_size() != width_) {
+    return WrongCount("labels", response.labels_size(), width_);
+  }
+  if (spans > 0 && response.labels_size() > 0) return Wrong("labels", "are none of spans");
+  if (spans > 0 && output.shape(0) != static_cast<int64_t>(spans)) {
+    return Wrong("output.shape",
+                 "is " + client::ShapeString(output) + " for " + std::to_string(spans) + " spans");
+  }
+  values_.insert(values_.end(), values->begin(), values->end());
+  for (const int64_t length : response.lengths()) {
+    per_token_ = per_token_ || (spans == 0 && length != 1);
+  }
+  return AppendLengths(response.lengths(), output.shape(0), sequences, "lengths");
+}
+
+absl::Status EncodeAnswer::Append(v1::EncodeResponse response,
+                                  const std::vector<std::string>& inputs,
+                                  const std::vector<std::string>& spans) {
+  if (absl::Status s = CheckCounts(response, inputs.size(), spans.size()); !s.ok()) return s;
   const bool sparse = response.has_sparse();
-  if (response.token_counts_size() != sequences || response.truncated_size() != sequences ||
-      response.spans_size() != static_cast<int>(spans.size()) ||
-      (requests_ > 0 && sparse != sparse_)) {
-    return false;
+  if (requests_ > 0 && sparse != sparse_) return Wrong("sparse", "is in some of the answers only");
+  if (requests_ > 0 && !std::equal(response.labels().begin(), response.labels().end(),
+                                   last_.labels().begin(), last_.labels().end())) {
+    return Wrong("labels", "differ from answer to answer");
   }
   sparse_ = sparse;
-  if (sparse) {
-    if (response.sparse().lengths_size() != sequences || !AppendSparse(response.sparse())) {
-      return false;
-    }
-  } else {
-    const auto values = client::ToFloats(response.output());
-    if (!values || response.output().shape_size() != 2 || response.lengths_size() != sequences ||
-        (requests_ > 0 && response.output().shape(1) != width_)) {
-      return false;
-    }
-    width_ = response.output().shape(1);
-    int64_t left = response.output().shape(0);
-    for (const int64_t length : response.lengths()) {
-      if (length < 0 || length > left) return false;
-      left -= length;
-      firsts_.push_back(firsts_.back() + length);
-    }
-    if (left != 0 || (response.labels_size() > 0 && response.labels_size() != width_)) return false;
-    values_.insert(values_.end(), values->begin(), values->end());
-  }
+  if (sparse && !spans.empty()) return Wrong("sparse", "has no rows for spans");
+  const absl::Status rows = sparse ? AppendSparse(response.sparse(), inputs.size())
+                                   : AppendRows(response, inputs.size(), spans.size());
+  if (!rows.ok()) return rows;
   token_counts_.insert(token_counts_.end(), response.token_counts().begin(),
                        response.token_counts().end());
   truncated_.insert(truncated_.end(), response.truncated().begin(), response.truncated().end());
@@ -94,11 +164,19 @@ bool EncodeAnswer::Append(v1::EncodeResponse response, const std::vector<std::st
   response.clear_spans();
   last_ = std::move(response);
   ++requests_;
-  return true;
+  return absl::OkStatus();
 }
 
-bool EncodeAnswer::per_token() const {
-  return !sparse_ && spans_.empty() && firsts_.back() != static_cast<int64_t>(inputs_.size());
+std::string EncodeAnswer::CutText() const {
+  const auto cut = std::count(truncated_.begin(), truncated_.end(), true);
+  const auto cut_spans = std::count_if(spans_.begin(), spans_.end(),
+                                       [](const auto& span) { return span.truncated(); });
+  if (cut == 0 && cut_spans == 0) return "";
+  std::string text = std::to_string(cut) + " of " + std::to_string(inputs_.size()) + " inputs";
+  if (!spans_.empty()) {
+    text += " and " + std::to_string(cut_spans) + " of " + std::to_string(spans_.size()) + " spans";
+  }
+  return text;
 }
 
 std::string EncodeAnswer::Shape() const {
@@ -107,7 +185,7 @@ std::string EncodeAnswer::Shape() const {
            " values";
   }
   return "[" + std::to_string(rows()) + ", " + std::to_string(width_) + "] FLOAT32, " +
-         (per_token()      ? "one row per token"
+         (per_token_       ? "one row per token"
           : spans_.empty() ? "one row per sequence"
                            : "one row per span");
 }
@@ -130,7 +208,7 @@ std::string EncodeAnswer::CosineTable() const {
                                       all + static_cast<int64_t>(j) * width_, width_),
                                "%.3f"));
     }
-    row.push_back(Shorten(spans ? span_names_[i] : inputs_[i], kTextCells));
+    row.push_back(FitText(spans ? span_names_[i] : inputs_[i], kTextCells));
     cells.push_back(std::move(row));
   }
   return FormatTable(cells);
@@ -142,7 +220,7 @@ std::string EncodeAnswer::SequenceTable(const std::string& title, const Cell& ce
   for (size_t i = 0; i < inputs_.size(); ++i) {
     cells.push_back({"[" + std::to_string(i) + "]",
                      std::to_string(token_counts_[i]) + (truncated_[i] ? " (cut)" : ""), cell(i),
-                     Shorten(inputs_[i], kTextCells)});
+                     FitText(inputs_[i], kTextCells)});
   }
   return FormatTable(cells);
 }
@@ -152,7 +230,7 @@ std::string EncodeAnswer::LabelsOfSequence(size_t sequence) const {
   const float* const row = values_.data() + firsts_[sequence] * width_;
   std::string text;
   for (const size_t label : Greatest(row, static_cast<size_t>(width_), kMostLabels)) {
-    text += (text.empty() ? "" : ", ") + Shorten(last_.labels(static_cast<int>(label)), 32) + " " +
+    text += (text.empty() ? "" : ", ") + FitText(last_.labels(static_cast<int>(label)), 32) + " " +
             FormatReal(row[label], "%.3f");
   }
   return text;
@@ -172,11 +250,11 @@ std::string EncodeAnswer::LabelsOfTokens(size_t sequence) const {
     if (end - token > 1) text += " x" + std::to_string(end - token);
     token = end;
   }
-  return Shorten(text, 80);
+  return FitText(text, 80);
 }
 
 std::string EncodeAnswer::LabelTable() const {
-  if (per_token()) {
+  if (per_token_) {
     return SequenceTable("LABELS OF TOKENS", [this](size_t i) { return LabelsOfTokens(i); });
   }
   return SequenceTable("LABELS", [this](size_t i) { return LabelsOfSequence(i); });
@@ -218,7 +296,7 @@ std::string EncodeAnswer::Table(double round_trip_us) const {
   }
   const std::string text = FormatRows(rows) + "\n";
   const bool labels = last_.labels_size() > 0;
-  if (std::max(inputs_.size(), spans_.size()) > kMostTexts || (per_token() && !labels)) {
+  if (std::max(inputs_.size(), spans_.size()) > kMostTexts || (per_token_ && !labels)) {
     return text + "The values are in --output json" + (sparse_ ? "" : " and --output npy") + ".\n";
   }
   if (sparse_) return text + SparseTable();

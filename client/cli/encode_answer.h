@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "castor/v1/encoder.pb.h"
 #include "client/cli/report.h"
 
@@ -13,10 +14,16 @@ namespace castor::cli {
 
 class EncodeAnswer {
  public:
-  // Adds one response; false when it does not match the request. `inputs` say what to call each of
-  // its sequences, `spans` each of its ranges, which are in the order of the sequences.
-  bool Append(v1::EncodeResponse response, const std::vector<std::string>& inputs,
-              const std::vector<std::string>& spans = {});
+  // Adds one response. `inputs` say what to call each of its sequences, `spans` each of its ranges,
+  // which are in the order of the sequences. Not OK, naming the field, if any count in it disagrees
+  // with the request or with what is there: whoever answers may be no castor-server. Do not use the
+  // object after that.
+  absl::Status Append(v1::EncodeResponse response, const std::vector<std::string>& inputs,
+                      const std::vector<std::string>& spans = {});
+
+  // Of how many sequences and spans the model's length cut something off: "2 of 3 texts and 1 of 9
+  // spans"; empty if of none.
+  std::string CutText() const;
 
   bool sparse() const { return sparse_; }
   int64_t rows() const { return width_ == 0 ? 0 : static_cast<int64_t>(values_.size()) / width_; }
@@ -27,8 +34,10 @@ class EncodeAnswer {
   Json ToJson(double round_trip_us) const;
 
  private:
-  bool AppendSparse(const v1::SparseRows& rows);
-  bool per_token() const;
+  absl::Status AppendLengths(const google::protobuf::RepeatedField<int64_t>& lengths, int64_t rows,
+                             size_t sequences, const std::string& field);
+  absl::Status AppendRows(const v1::EncodeResponse& response, size_t sequences, size_t spans);
+  absl::Status AppendSparse(const v1::SparseRows& rows, size_t sequences);
   Json SpansJson(size_t sequence) const;
   std::string Shape() const;
 
@@ -42,6 +51,7 @@ class EncodeAnswer {
   std::string LabelsOfTokens(size_t sequence) const;
 
   bool sparse_ = false;
+  bool per_token_ = false;
   std::vector<float> values_;
   int64_t width_ = 0;
   std::vector<int32_t> indices_;       // sparse: one for each value

@@ -74,10 +74,18 @@ int Run(const EncodeFlags& flags) {
     round_trip_us +=
         std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
     if (!response.ok()) return ReportError(response.error(), flags.common);
-    if (!answer.Append(*std::move(response), input.Labels(), input.span_labels)) {
-      Complain("the answer does not fit the request");
-      return kCheckFailed;
+    const absl::Status fits =
+        answer.Append(*std::move(response), input.Labels(), input.span_labels);
+    if (!fits.ok()) {
+      Complain(std::string(fits.message()));
+      return kServerError;
     }
+  if (const std::string cut = answer.CutText(); !cut.empty()) {
+    Complain("warning: " + cut +
+             " were cut to the model's greatest length, which 'castor models' shows: rows leave "
+             "out what is beyond, and are zeros where nothing is left; --no-truncate refuses "
+             "instead");
+  }
   }
   switch (flags.common.format()) {
     case OutputFormat::kJson:

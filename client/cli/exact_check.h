@@ -10,6 +10,10 @@
 
 namespace castor::cli {
 
+// What keeps `output` from being an answer to the request, naming the part; empty if nothing does.
+// Nothing of an answer may be read before: who sent it may be no castor-server.
+std::string FindMisfit(const v1::AttendRequest& request, const v1::Tensor& output);
+
 struct CheckResult {
   double relative_error = 0;  // ||answer - exact||_2 / ||exact||_2 over the rows checked
   int64_t rows_checked = 0;   // a row is one head of one query
@@ -20,7 +24,7 @@ struct CheckResult {
 // Recomputes softmax(scale * Q K^T) V of the request's own tensors, whatever kernel it names (only
 // `vanilla.causal` counts), for rows spread evenly over the output: as many as `max_operations`
 // multiply-adds allow, at least one. nullopt with `problem` set when request and answer do not
-// match.
+// fit.
 std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request, const v1::Tensor& output,
                                         int64_t max_operations, std::string* problem);
 

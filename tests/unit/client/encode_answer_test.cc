@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -13,7 +15,9 @@ namespace castor::cli {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
+
+#define EXPECT_OK(status) EXPECT_EQ((status).message(), "")
+#define ASSERT_OK(status) ASSERT_EQ((status).message(), "")
 
 v1::EncodeResponse AnswerOf(const std::vector<int64_t>& lengths, int64_t width,
                             const std::vector<float>& values,
@@ -32,7 +36,7 @@ v1::EncodeResponse AnswerOf(const std::vector<int64_t>& lengths, int64_t width,
 
 TEST(EncodeAnswerTest, ScoresAreShownWithTheirLabelsGreatestFirst) {
   EncodeAnswer answer;
-  ASSERT_TRUE(answer.Append(
+  ASSERT_OK(answer.Append(
       AnswerOf({1, 1}, 3, {0.1F, 0.7F, 0.2F, 0.5F, 0.25F, 0.25F}, {"calm", "windy", "stormy"}),
       {"a breeze", "still"}));
   const std::string table = answer.Table(0);
@@ -46,7 +50,7 @@ TEST(EncodeAnswerTest, ScoresAreShownWithTheirLabelsGreatestFirst) {
 
 TEST(EncodeAnswerTest, LabelsOfTokensAreShownInRuns) {
   EncodeAnswer answer;
-  ASSERT_TRUE(
+  ASSERT_OK(
       answer.Append(AnswerOf({1, 4}, 2, {1, 0, 1, 0, 1, 0, 0, 1, 1, 0}, {"O", "LOC"}), {"a", "b"}));
   EXPECT_THAT(answer.Table(0), HasSubstr("O x2, LOC, O"));
   EXPECT_THAT(answer.Table(0), HasSubstr("one row per token"));
@@ -65,7 +69,7 @@ TEST(EncodeAnswerTest, SparseRowsAreShownByWeightAndJoinedOverRequests) {
       response.add_token_counts(4);
       response.add_truncated(false);
     }
-    ASSERT_TRUE(answer.Append(response, {"first", "second"}));
+    ASSERT_OK(answer.Append(response, {"first", "second"}));
   }
   EXPECT_TRUE(answer.sparse());
   EXPECT_THAT(answer.Table(0), HasSubstr("2: 7 2.000, 3 0.500"));
@@ -76,23 +80,129 @@ TEST(EncodeAnswerTest, SparseRowsAreShownByWeightAndJoinedOverRequests) {
   EXPECT_FALSE(json.contains("shape"));
 }
 
-TEST(EncodeAnswerTest, WhatDoesNotFitIsRefused) {
+// What is said against an answer for two sequences, "a" and "b", or for one with spans.
+std::string RefusalOf(const v1::EncodeResponse& response,
+                      const std::vector<std::string>& spans = {}) {
+  EncodeAnswer answer;
+  std::vector<std::string> inputs = {"a", "b"};
+  if (!spans.empty()) inputs.pop_back();
+  return std::string(answer.Append(response, inputs, spans).message());
+}
+
+TEST(EncodeAnswerTest, EveryCountIsHeldAgainstWhatIsThere) {
   const std::vector<float> values = {1, 2, 3, 4};
-  EXPECT_TRUE(EncodeAnswer().Append(AnswerOf({1, 1}, 2, values), {"a", "b"}));
-  EXPECT_FALSE(EncodeAnswer().Append(AnswerOf({1, 1}, 2, values), {"a"}));
-  EXPECT_FALSE(EncodeAnswer().Append(AnswerOf({1, 2}, 2, values), {"a", "b"}));
-  EXPECT_FALSE(EncodeAnswer().Append(AnswerOf({1, 1}, 2, values, {"one"}), {"a", "b"}));
-  v1::EncodeResponse sparse = AnswerOf({1}, 1, {1});
+  const auto after = [&](auto change) {
+    v1::EncodeResponse response = AnswerOf({1, 1}, 2, values);
+    change(response);
+    return RefusalOf(response);
+  };
+  using R = v1::EncodeResponse;
+  EXPECT_EQ(after([](R&) {}), "");
+  EXPECT_THAT(after([](R& r) { r.add_token_counts(1); }), HasSubstr("token_counts has 3"));
+  EXPECT_THAT(after([](R& r) { r.set_token_counts(0, INT64_MAX); }), HasSubstr("token_counts"));
+  EXPECT_THAT(after([](R& r) { r.set_token_counts(0, -1); }), HasSubstr("token_counts"));
+  EXPECT_THAT(after([](R& r) { r.clear_truncated(); }), HasSubstr("truncated has 0"));
+  EXPECT_THAT(after([](R& r) { r.add_spans(); }), HasSubstr("spans has 1"));
+  EXPECT_THAT(after([](R& r) { r.add_lengths(0); }), HasSubstr("lengths has 3"));
+  EXPECT_THAT(after([](R& r) { r.set_lengths(1, 2); }), HasSubstr("lengths holds 2"));
+  EXPECT_THAT(after([](R& r) { r.set_lengths(1, -1); }), HasSubstr("lengths holds -1"));
+  EXPECT_THAT(after([](R& r) { r.set_lengths(1, 0); }), HasSubstr("lengths leaves out 1 of 2"));
+  EXPECT_THAT(after([](R& r) { r.add_labels("one"); }), HasSubstr("labels has 1"));
+  EXPECT_THAT(after([](R& r) { r.clear_output(); }), HasSubstr("output"));
+  EXPECT_THAT(after([](R& r) { r.mutable_output()->set_shape(0, 1'000'000); }),
+              HasSubstr("output is no whole tensor"));
+  EXPECT_THAT(after([](R& r) { r.mutable_output()->add_shape(1); }), HasSubstr("output.shape"));
+  // Rows without end, of no bytes at all.
+  EXPECT_THAT(after([](R& r) {
+                r.mutable_output()->clear_raw();
+                r.mutable_output()->set_shape(0, int64_t{1} << 40);
+                r.mutable_output()->set_shape(1, 0);
+                r.set_lengths(0, int64_t{1} << 40);
+                r.set_lengths(1, 0);
+              }),
+              HasSubstr("output.shape"));
+}
+
+TEST(EncodeAnswerTest, SpansAndSparseRowsAreHeldAgainstWhatIsThere) {
+  const auto of_spans = [](auto change) {
+    v1::EncodeResponse response = AnswerOf({2}, 1, {1, 2});
+    for (int i = 0; i < 2; ++i) response.add_spans()->set_end(3);
+    change(response);
+    return RefusalOf(response, {"first", "second"});
+  };
+  using R = v1::EncodeResponse;
+  EXPECT_EQ(of_spans([](R&) {}), "");
+  EXPECT_THAT(of_spans([](R& r) { r.mutable_spans()->RemoveLast(); }), HasSubstr("spans has 1"));
+  EXPECT_THAT(of_spans([](R& r) { r.mutable_spans(0)->set_begin(INT64_MIN); }),
+              HasSubstr("spans holds"));
+  EXPECT_THAT(of_spans([](R& r) { r.add_labels("one"); }), HasSubstr("labels"));
+  EXPECT_THAT(of_spans([](R& r) { r.mutable_sparse(); }), HasSubstr("sparse"));
+  EXPECT_THAT(of_spans([](R& r) {
+                *r.mutable_output() = client::MakeTensor(std::vector<float>{1, 2, 3}, {3, 1});
+                r.set_lengths(0, 3);
+              }),
+              HasSubstr("for 2 spans"));
+
+  v1::EncodeResponse sparse = AnswerOf({1, 1}, 2, {1, 2, 3, 4});
   sparse.mutable_sparse()->add_indices(1);
-  EXPECT_FALSE(EncodeAnswer().Append(sparse, {"a"}));
+  EXPECT_THAT(RefusalOf(sparse), HasSubstr("sparse.indices has 1"));
   sparse.mutable_sparse()->add_values(1);
   sparse.mutable_sparse()->add_lengths(2);
-  EXPECT_FALSE(EncodeAnswer().Append(sparse, {"a"}));
+  EXPECT_THAT(RefusalOf(sparse), HasSubstr("sparse.lengths has 1"));
+  sparse.mutable_sparse()->add_lengths(0);
+  EXPECT_THAT(RefusalOf(sparse), HasSubstr("sparse.lengths holds 2"));
   sparse.mutable_sparse()->set_lengths(0, 1);
-  EXPECT_TRUE(EncodeAnswer().Append(sparse, {"a"}));
-  EncodeAnswer mixed;
-  EXPECT_TRUE(mixed.Append(AnswerOf({1}, 1, {1}), {"a"}));
-  EXPECT_FALSE(mixed.Append(sparse, {"a"}));
+  EXPECT_EQ(RefusalOf(sparse), "");
+}
+
+TEST(EncodeAnswerTest, AnswersThatDifferAreNotJoined) {
+  const auto joined = [](const v1::EncodeResponse& first, const v1::EncodeResponse& second) {
+    EncodeAnswer answer;
+    EXPECT_OK(answer.Append(first, {"a"}));
+    return std::string(answer.Append(second, {"a"}).message());
+  };
+  const v1::EncodeResponse one = AnswerOf({1}, 1, {1});
+  v1::EncodeResponse sparse = one;
+  sparse.mutable_sparse()->add_lengths(0);
+  EXPECT_EQ(joined(one, one), "");
+  EXPECT_THAT(joined(one, sparse), HasSubstr("sparse"));
+  EXPECT_THAT(joined(one, AnswerOf({1}, 2, {1, 2})), HasSubstr("a width of 1"));
+  EXPECT_THAT(joined(one, AnswerOf({1}, 1, {1}, {"label"})), HasSubstr("labels"));
+}
+
+TEST(EncodeAnswerTest, WhatWasCutIsCounted) {
+  EncodeAnswer whole;
+  ASSERT_OK(whole.Append(AnswerOf({1, 1}, 1, {1, 2}), {"a", "b"}));
+  EXPECT_EQ(whole.CutText(), "");
+  v1::EncodeResponse response = AnswerOf({1, 1}, 1, {1, 2});
+  response.set_truncated(1, true);
+  EncodeAnswer cut;
+  ASSERT_OK(cut.Append(response, {"a", "b"}));
+  EXPECT_EQ(cut.CutText(), "1 of 2 inputs");
+  EncodeAnswer spans;
+  response = AnswerOf({2}, 1, {1, 2});
+  response.set_truncated(0, true);
+  response.add_spans()->set_truncated(true);
+  response.add_spans();
+  ASSERT_OK(spans.Append(response, {"a"}, {"first", "second"}));
+  EXPECT_EQ(spans.CutText(), "1 of 1 inputs and 1 of 2 spans");
+}
+
+TEST(EncodeAnswerTest, NumbersThatAreNoneAndNamesThatCommandDoNoHarm) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  v1::EncodeResponse response =
+      AnswerOf({1}, 3, {nan, 2, nan}, {"\x1b[31mred", "b\u009b2J", "c\nd"});
+  response.set_model("evil\n\u202e");
+  EncodeAnswer answer;
+  ASSERT_OK(answer.Append(response, {"input"}));
+  const std::string table = answer.Table(0);
+  EXPECT_THAT(table, HasSubstr("b\ufffd2J 2.000, \ufffd[31mred nan, c d nan"));
+  EXPECT_THAT(table, HasSubstr("evil \ufffd\n"));
+  const std::string json = JsonText(answer.ToJson(0));
+  EXPECT_THAT(json, HasSubstr("\\u001b[31mred"));
+  EXPECT_THAT(json, HasSubstr("b\\u009b2J"));
+  EXPECT_THAT(json, HasSubstr("evil\\n\\u202e"));
+  EXPECT_EQ(Json::parse(json)["labels"][1], "b\u009b2J");
 }
 
 }  // namespace

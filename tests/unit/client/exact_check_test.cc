@@ -76,6 +76,34 @@ TEST(CheckExactly, RefusesAnswersThatDoNotFit) {
   v1::Tensor half = client::MakeTensor(std::vector<float>(3), {3, 1, 1}, v1::FLOAT16);
   EXPECT_EQ(CheckExactly(SmallRequest(), half, kPlenty, &problem), std::nullopt);
   EXPECT_EQ(CheckExactly(SmallRequest(), v1::Tensor(), kPlenty, &problem), std::nullopt);
+  v1::Tensor cut = SmallAnswer(false);
+  cut.mutable_raw()->resize(8);
+  EXPECT_EQ(CheckExactly(SmallRequest(), cut, kPlenty, &problem), std::nullopt);
+  EXPECT_THAT(problem, HasSubstr("output has 8 bytes"));
+}
+
+// An honest server refuses such a request; whoever answers it leads the check astray.
+TEST(CheckExactly, RefusesRequestsWhoseLengthsAreNoneOfTheirTensors) {
+  const auto problem_of = [](auto change) {
+    v1::AttendRequest request = SmallRequest();
+    change(request);
+    std::string problem;
+    EXPECT_EQ(CheckExactly(request, SmallAnswer(false), kPlenty, &problem), std::nullopt);
+    return problem;
+  };
+  using R = v1::AttendRequest;
+  const auto misfit = HasSubstr("do not fit together");
+  EXPECT_THAT(problem_of([](R& r) { r.set_query_lengths(1, 1'000'000); }), misfit);
+  EXPECT_THAT(problem_of([](R& r) { r.set_query_lengths(1, -1); }), misfit);
+  EXPECT_THAT(problem_of([](R& r) { r.add_key_lengths(3); }), misfit);
+  EXPECT_THAT(problem_of([](R& r) { r.clear_key(); }), misfit);
+  EXPECT_THAT(problem_of([](R& r) { r.mutable_value()->mutable_shape()->RemoveLast(); }), misfit);
+  EXPECT_THAT(problem_of([](R& r) {
+                r.mutable_vanilla()->set_causal(true);
+                r.add_key_lengths(1);
+                r.add_key_lengths(2);
+              }),
+              misfit);
 }
 
 // [batch, tokens, ...] and its packed form give the same verdict on the same wrong answer.
@@ -144,17 +172,18 @@ TEST(CheckExactly, ABudgetThinsTheRowsOutOverAllHeads) {
             1);
 }
 
-TEST(Shorten, CutsBetweenCharactersAndKeepsOneLine) {
-  EXPECT_EQ(Shorten("short", 10), "short");
-  EXPECT_EQ(Shorten("a\nb\tc", 10), "a b c");
-  EXPECT_EQ(Shorten("abcdef", 4), "abc…");
-  EXPECT_EQ(Shorten("äöüß", 4), "äöüß");
-  EXPECT_EQ(Shorten("äöüßx", 4), "äöü…");
-  EXPECT_EQ(Shorten(std::string(100, '\xff'), 4).size(), 3u + 3u) << "bytes that are no UTF-8";
+TEST(FitText, CutsBetweenCharactersAndKeepsOneLine) {
+  EXPECT_EQ(FitText("short", 10), "short");
+  EXPECT_EQ(FitText("a\nb\tc", 10), "a b c");
+  EXPECT_EQ(FitText("abcdef", 4), "abc…");
+  EXPECT_EQ(FitText("äöüß", 4), "äöüß");
+  EXPECT_EQ(FitText("äöüßx", 4), "äöü…");
+  EXPECT_EQ(FitText(std::string(100, '\xff'), 4).size(), 3u * 3 + 3u) << "bytes that are no UTF-8";
 }
 
-TEST(FormatTable, AlignsCharactersNotBytes) {
+TEST(FormatTable, AlignsCharactersNotBytesAndKeepsCellsOnTheirLine) {
   EXPECT_EQ(FormatTable({{"ä", "1"}, {"bb", "2"}}), "ä   1\nbb  2\n");
+  EXPECT_EQ(FormatTable({{"世", "1"}, {"b\nc", "\x1b[2J"}}), "世   1\nb c  \ufffd[2J\n");
 }
 
 }  // namespace
