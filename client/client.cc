@@ -134,8 +134,6 @@ grpc::Status Client::Connect(Time deadline) {
   }
 }
 
-// Waits inside gRPC, which connects only while somebody does. After a plain sleep, a server that
-// has long been back would still seem unreachable.
 void Client::Wait(milliseconds delay) {
   const Time until = steady_clock::now() + delay;
   while (steady_clock::now() < until) {
@@ -157,6 +155,7 @@ Result<Response> Client::Call(Stub& stub,
     error.message = "the request has " + std::to_string(size) + " bytes; a message ends at 2 GiB";
     return error;
   }
+  std::optional<Error> first;  // failure
   for (int attempts = 1;; ++attempts) {
     grpc::ClientContext context;
     if (const absl::Status may = Authorize(context); !may.ok()) return OfThisSide(may);
@@ -173,6 +172,7 @@ Result<Response> Client::Call(Stub& stub,
     }
     Error error = ParseError(status);
     error.attempts = attempts;
+    if (!first) first = error;
     const bool maybe_taken = sent && error.reason != "DRAINING";
     if (maybe_taken && repeat == Repeat::kUnlessSent) return error;
 
@@ -185,7 +185,14 @@ Result<Response> Client::Call(Stub& stub,
     }
     const auto delay =
         DelayBeforeRetry(options_.retry, attempts, failure, Remaining(deadline), Random());
-    if (!delay) return error;
+    if (!delay) {
+      // What went wrong, not what came of it: a server that broke refuses connections afterwards.
+      const bool said_no_more = error.code == grpc::StatusCode::UNAVAILABLE ||
+                                error.code == grpc::StatusCode::DEADLINE_EXCEEDED;
+      if (!said_no_more || !error.reason.empty()) return error;
+      first->attempts = attempts;
+      return *std::move(first);
+    }
     Wait(*delay);
   }
 }

@@ -8,10 +8,11 @@
 //   if (!response.ok()) std::cerr << response.error().ToString();
 //
 // Calls block until the answer, an error or the deadline. Only UNAVAILABLE is retried, within the
-// deadline (client/retry.h). An Attend with an `output` in shared memory is retried only if the
-// server cannot have taken it in: before there is a connection, and when the server says that it
-// drains. After any other error without a `reason` the answer may still be written into that range:
-// do not use it again, but unregister the region and take a fresh object.
+// deadline (client/retry.h); if that is of no use, the error is the first one. An Attend with an
+// `output` in shared memory is retried only if the server cannot have taken it in: before there is
+// a connection, and when the server says that it drains. After any other error without a `reason`
+// the answer may still be written into that range: do not use it again, but unregister the region
+// and take a fresh object.
 //
 // Over TLS, a token and the files of certificates may change while the client lives: new calls
 // bring the new token, and new connections use the new files, a second or so later. What is wrong
@@ -91,6 +92,10 @@ class Client {
   // "" is the whole server; see proto/README.md for the others. NOT_FOUND for unknown names.
   Result<HealthStatus> Health(const std::string& service = "", CallOptions call = {});
 
+  // Waits for this long, inside gRPC, which connects only while somebody does: after a plain sleep,
+  // a server that has long been back would still seem unreachable.
+  void Wait(std::chrono::milliseconds delay);
+
   // For other calls, with gRPC's generated stubs; Authorize() adds the token to such a call.
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
   absl::Status Authorize(grpc::ClientContext& context);
@@ -109,9 +114,6 @@ class Client {
 
   // OK once connected, else the reason why not.
   grpc::Status Connect(Time deadline);
-
-  // Waits for this long.
-  void Wait(std::chrono::milliseconds delay);
 
   template <typename Stub, typename Request, typename Response>
   Result<Response> Call(Stub& stub,

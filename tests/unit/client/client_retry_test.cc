@@ -223,6 +223,29 @@ TEST_F(ClientRetryTest, NoConnectionAtAllIsToldWithItsCause) {
   EXPECT_EQ(attention_.moment.attempts(), 0);
 }
 
+TEST_F(ClientRetryTest, TheErrorIsWhatWentWrongAndNotWhatCameOfIt) {
+  attention_.moment.Set([this](int attempt) {
+    if (attempt > 0) proxy_->RefuseNext(1 << 30);
+    if (attempt > 0) proxy_->Cut();
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "attempt " + std::to_string(attempt));
+  });
+  auto response = client_->Attend({});
+  ASSERT_FALSE(response.ok());
+  EXPECT_EQ(response.error().message, "attempt 0");
+  EXPECT_EQ(response.error().attempts, 5);
+
+  // What a server says itself stays.
+  proxy_->RefuseNext(0);
+  Client client(options_);
+  attention_.moment.Set([](int attempt) {
+    return attempt == 0 ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "first")
+                        : ErrorOf(grpc::StatusCode::INTERNAL, "INTERNAL");
+  });
+  response = client.Attend({});
+  ASSERT_FALSE(response.ok());
+  EXPECT_EQ(response.error().reason, "INTERNAL");
+}
+
 TEST_F(ClientRetryTest, ARegistrationWhoseAnswerWasLostIsFoundAgain) {
   regions_.moment.Set(CutTheFirst());
   const auto registered = client_->RegisterSharedMemory(*memory_);
