@@ -31,7 +31,7 @@ absl::Status CheckTexts(const std::vector<std::string_view>& texts, std::string_
     if (texts[i].size() > static_cast<size_t>(max_text_bytes)) {
       return InvalidField(FieldAt(field, i),
                           absl::StrCat("has ", texts[i].size(), " bytes; at most ", max_text_bytes,
-                                       " are allowed"));
+                                       " are allowed (--max-text-bytes)"));
     }
     if (!IsValidUtf8(texts[i])) return InvalidField(FieldAt(field, i), "is not valid UTF-8");
   }
@@ -128,11 +128,12 @@ absl::Status CheckOutput(const EncodeRequest& request, const ModelInfo& info) {
         "output", absl::StrCat("model \"", info.name, "\" has no ", std::string(OutputName(output)),
                                "; it has ", NamesOfOutputs(info)));
   }
+  const std::string problem = absl::StrCat("has no meaning for ", std::string(OutputName(output)));
+  if (request.pooling.has_value() && output != EncodeOutput::kPooled) {
+    return InvalidField("pooling", problem);
+  }
   if (!HasVectors(output)) {
-    const std::string problem =
-        absl::StrCat("has no meaning for ", std::string(OutputName(output)));
     if (request.dimensions != 0) return InvalidField("dimensions", problem);
-    if (request.pooling.has_value()) return InvalidField("pooling", problem);
     if (request.normalize.has_value()) return InvalidField("normalize", problem);
     return absl::OkStatus();
   }

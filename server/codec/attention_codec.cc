@@ -32,6 +32,11 @@ absl::Status ConvertOutput(const wire::SharedMemoryRef& ref, DecodedAttend* out)
                                          std::to_string(*needed) + " bytes");
 }
 
+// The others' answers have no error to measure, or none that exact attention could tell.
+bool MeasuresFidelity(const Kernel& kernel) {
+  return !std::holds_alternative<Vanilla>(kernel) && !std::holds_alternative<Cast>(kernel);
+}
+
 absl::Status ConvertRequest(wire::AttendRequest from, DecodedAttend* decoded) {
   AttentionRequest* out = &decoded->request;
   RequestRegions& regions = decoded->regions;
@@ -45,6 +50,9 @@ absl::Status ConvertRequest(wire::AttendRequest from, DecodedAttend* decoded) {
     return s;
   }
   if (kernel.has_value()) out->kernel = *std::move(kernel);
+  if (from.fidelity_rows != 0 && !MeasuresFidelity(out->kernel)) {
+    return InvalidField("fidelity_rows", "is for approximate kernels and automatic: leave it out");
+  }
   out->query_lengths = std::move(from.query_lengths);
   out->key_lengths = std::move(from.key_lengths);
   out->softmax_scale = from.softmax_scale;

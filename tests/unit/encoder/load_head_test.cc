@@ -205,6 +205,12 @@ TEST(CheckOutputTest, RefusesWhatTheModelHasNot) {
                 HasSubstr("has no meaning"));
     EXPECT_THAT(refusal(name, [](R& r) { r.normalize = true; }), HasSubstr("has no meaning"));
   }
+  EXPECT_THAT(refusal("tiny_bert",
+                      [](R& r) {
+                        r.pooling = Pooling::kCls;
+                        r.output = EncodeOutput::kTokenEmbeddings;
+                      }),
+              HasSubstr("has no meaning for TOKEN_EMBEDDINGS"));
   EXPECT_THAT(refusal("heads/dense", [](R& r) { r.dimensions = 9; }), HasSubstr("0..8"));
   EXPECT_EQ(refusal("heads/dense",
                     [](R& r) {

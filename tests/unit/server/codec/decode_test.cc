@@ -153,6 +153,32 @@ TEST(DecodeAttendTest, RefusesWhatOnlyTheWireCanExpress) {
             "INVALID_FIELD automatic.allowed[1]");
 }
 
+// What exact kernels and CAST do not read is refused, never ignored.
+TEST(DecodeAttendTest, FidelityIsOfApproximations) {
+  v1::AttendRequest message = SmallAttend();
+  message.set_fidelity_rows(8);
+  EXPECT_EQ(Refusal(message), "INVALID_FIELD fidelity_rows") << "vanilla is the default";
+  message.mutable_vanilla();
+  EXPECT_EQ(Refusal(message), "INVALID_FIELD fidelity_rows");
+  message.mutable_cast()->set_layer("model/0");
+  *message.mutable_cast()->mutable_gate() = message.query();
+  EXPECT_EQ(Refusal(message), "INVALID_FIELD fidelity_rows");
+  message.mutable_clustered();
+  EXPECT_EQ(Refusal(message), "none");
+  message.mutable_improved_clustered();
+  EXPECT_EQ(Refusal(message), "none");
+  message.mutable_automatic();
+  EXPECT_EQ(Refusal(message), "none");
+}
+
+TEST(DecodeEncodeTest, EncodersGoByCosine) {
+  v1::EncodeRequest message = SmallEncode();
+  message.mutable_automatic()->set_min_cosine(0.9);
+  EXPECT_EQ(Refusal(message), "none");
+  message.mutable_automatic()->set_max_relative_error(0.1);
+  EXPECT_EQ(Refusal(message), "INVALID_FIELD automatic.max_relative_error");
+}
+
 // Both kernels have the same parameters of clustering.
 template <typename Kernel>
 void ExpectClusteringRefusals(Kernel* (v1::AttendRequest::*kernel)(), const std::string& name) {

@@ -263,6 +263,11 @@ absl::StatusOr<Attend> ToEngine(const v1::AttendRequest& message) {
   auto kernel = KernelOf(message, true);
   if (!kernel.ok()) return kernel.status();
   if (kernel->has_value()) out.kernel = **kernel;
+  const bool approximates =
+      message.has_clustered() || message.has_improved_clustered() || message.has_automatic();
+  if (message.fidelity_rows() != 0 && !approximates) {
+    return InvalidField("fidelity_rows", "of an exact kernel");
+  }
 
   if (message.has_output()) {
     auto output = ToEngine(message.output(), "output");
@@ -315,6 +320,9 @@ absl::StatusOr<Encode> ToEngine(const v1::EncodeRequest& message) {
   auto kernel = KernelOf(message, false);
   if (!kernel.ok()) return kernel.status();
   out.kernel = *kernel;
+  if (message.has_automatic() && message.automatic().max_relative_error() != 0) {
+    return InvalidField("automatic.max_relative_error", "of an encoder");
+  }
 
   switch (message.output()) {
     case v1::ENCODE_OUTPUT_DEFAULT:
