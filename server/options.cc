@@ -87,7 +87,10 @@ ModelSource ParseModel(const std::string& text) {
   const bool file = model.directory.ends_with(".safetensors") &&
                     std::filesystem::is_regular_file(model.directory, error);
   if (!file && !std::filesystem::is_directory(model.directory, error)) {
-    fail("names no directory, nor a .safetensors file of CAST layers");
+    if (!std::filesystem::exists(model.directory, error)) {
+      fail("leads nowhere: " + (error ? error.message() : "no such file or directory"));
+    }
+    fail("is a file: give its directory, or a .safetensors file of CAST layers");
   }
   if (named) {
     model.name = text.substr(0, equals);

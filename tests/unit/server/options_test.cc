@@ -224,12 +224,13 @@ TEST_F(OptionsTest, ModelsComeFromEnvironmentAndFileToo) {
 
 TEST_F(OptionsTest, BadModelsAreRefused) {
   const std::string a = MakeFolder("a");
-  EXPECT_THAT(ErrorOf({"--model", folder_ + "/none"}), HasSubstr("no directory"));
+  EXPECT_THAT(ErrorOf({"--model", folder_ + "/none"}), HasSubstr("leads nowhere: no such file"));
+  EXPECT_THAT(ErrorOf({"--model", WriteFile("weights")}), HasSubstr("is a file: give its dir"));
   EXPECT_THAT(ErrorOf({"--model", "m=" + a, "--model", "m=" + a}), HasSubstr("given twice"));
   EXPECT_THAT(ErrorOf({"--model", "a b=" + a}), HasSubstr("no valid name"));
   EXPECT_THAT(ErrorOf({"--model", "=" + a}), HasSubstr("no valid name"));
   EXPECT_THAT(ErrorOf({"--config", WriteFile("model = \"/none\"\n")}),
-              AllOf(HasSubstr("no directory"), HasSubstr("line 1")));
+              AllOf(HasSubstr("leads nowhere"), HasSubstr("line 1")));
   EXPECT_THAT(ErrorOf({"--model", "/a\nb\x1b[31m"}), HasSubstr("/a?b?[31m"));
 }
 
