@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "client/cli/command.h"
+#include "client/cli/suggest.h"
 
 namespace castor::cli {
 namespace {
@@ -59,11 +60,7 @@ int Run(int argc, char** argv) {
     Complain(error.what());
     return kUsageError;
   } catch (const CLI::Error& error) {
-    std::string name = "castor";
-    for (const auto& [command, run] : commands) {
-      if (command->parsed()) name += " " + command->get_name();
-    }
-    Complain(std::string(error.what()) + "; see " + name + " --help");
+    Complain(ExplainParseError(app, error, argc, argv));
     return kUsageError;
   }
 }
