@@ -1,4 +1,6 @@
 // castor models, castor info, castor health.
+#include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -137,8 +139,34 @@ int RunInfo(const CommonFlags& flags) {
   return WriteText(Table(*info), flags);
 }
 
-int RunHealth(const CommonFlags& flags, const std::string& service) {
-  auto status = flags.Connect().Health(service);
+// Asks until the answer is SERVING, or one that waiting would not change, for `wait` at most; once
+// if that is 0.
+client::Result<client::HealthStatus> AskHealth(const CommonFlags& flags, const std::string& service,
+                                               std::chrono::milliseconds wait) {
+  using std::chrono::milliseconds;
+  constexpr milliseconds kPause{100};
+  client::ClientOptions options = flags.options();
+  if (wait.count() > 0) options.retry.max_attempts = 1;
+  client::Client client(options);
+  const auto end = std::chrono::steady_clock::now() + wait;
+  while (true) {
+    const auto left =
+        std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
+    client::CallOptions call;
+    if (wait.count() > 0) call.deadline = std::clamp(left, milliseconds(1), options.deadline);
+    auto status = client.Health(service, call);
+    const bool may_change = status.ok()
+                                ? *status != grpc::health::v1::HealthCheckResponse::SERVING
+                                : status.error().code == grpc::StatusCode::UNAVAILABLE ||
+                                      status.error().code == grpc::StatusCode::DEADLINE_EXCEEDED;
+    if (!may_change || std::chrono::steady_clock::now() + kPause >= end) return status;
+    client.Wait(kPause);
+  }
+}
+
+int RunHealth(const CommonFlags& flags, const std::string& service, double wait_seconds) {
+  const auto wait = std::chrono::milliseconds(static_cast<int64_t>(wait_seconds * 1000));
+  auto status = AskHealth(flags, service, wait);
   if (!status.ok()) return ReportError(status.error(), flags);
   const std::string name = grpc::health::v1::HealthCheckResponse::ServingStatus_Name(*status);
   const bool serving = *status == grpc::health::v1::HealthCheckResponse::SERVING;
@@ -170,15 +198,23 @@ Runner AddInfoCommand(CLI::App* command) {
 Runner AddHealthCommand(CLI::App* command) {
   auto flags = std::make_shared<CommonFlags>();
   auto service = std::make_shared<std::string>();
+  auto wait = std::make_shared<double>(0);
   command
       ->add_option("service", *service,
                    "What to ask about: a gRPC service's full name, liveness, readiness, or "
                    "model/NAME (default: the whole server)")
       ->type_name("NAME")
       ->check(Utf8());
+  command
+      ->add_option("--wait", *wait,
+                   "Ask until it serves, for so long at most: 30s, 500ms, 2m, or seconds")
+      ->type_name("TIME")
+      ->transform(Seconds(0.001, 86400))
+      ->default_str("")
+      ->group("Connection");
   AddCommonFlags(command, flags.get(), false);
-  command->footer("Example:\n  castor health readiness\n");
-  return [=] { return RunHealth(*flags, *service); };
+  command->footer("Example:\n  castor health readiness\n  castor health --wait 30s\n");
+  return [=] { return RunHealth(*flags, *service, *wait); };
 }
 
 }  // namespace castor::cli
