@@ -65,8 +65,8 @@ bool IsOwnHost(std::string_view address) {
     std::memcpy(&four.sin_addr, six.sin6_addr.s6_addr + 12, sizeof(four.sin_addr));
     is_four = true;
   }
-  const auto* const parsed = is_four ? reinterpret_cast<const sockaddr*>(&four)
-                                     : reinterpret_cast<const sockaddr*>(&six);
+  const auto* const parsed =
+      is_four ? reinterpret_cast<const sockaddr*>(&four) : reinterpret_cast<const sockaddr*>(&six);
   return IsLoopback(parsed) || IsOwn(parsed);
 }
 

@@ -143,6 +143,23 @@ void Unregister(const SharedProblem& shared, client::Client& client) {
                                       {.deadline = std::chrono::seconds(2)});
 }
 
+// What CLI11 cannot say: options that would have no effect.
+void CheckFlags(const CLI::App& command, const AttendFlags& flags) {
+  CheckKernelFlags(command, flags.kernel, /*encode=*/false);
+  const auto refuse = [&](const char* flag, bool useless, const char* why) {
+    if (useless && command.count(flag) > 0) throw CLI::ValidationError(flag, why);
+  };
+  const bool cast = flags.kernel.kernel == "cast";
+  refuse("--surrogate-tokens", !cast, "needs --kernel cast");
+  refuse("--surrogate-tokens", !flags.kernel.surrogates.empty() || !flags.kernel.layer.empty(),
+         "draws them: leave out --surrogates and --layer");
+  refuse("--fidelity-rows", cast || flags.kernel.exact(),
+         "needs --kernel clustered, improved-clustered or automatic");
+  refuse("--check", cast, "compares with exact attention, and CAST is a function of its own");
+  refuse("--tolerance", cast, "compares with exact attention, and CAST is a function of its own");
+  refuse("--tolerance", !flags.problem.random() && !flags.check, "needs --check");
+}
+
 int Run(const AttendFlags& flags) {
   const v1::AttendRequest request = MakeRequest(flags);
   client::Client client = flags.common.Connect();
@@ -171,6 +188,10 @@ int Run(const AttendFlags& flags) {
   if (shared) Unregister(*shared, client);
   if (shared) shared->TakeOutput(&*response);
 
+  if (const std::string misfit = FindMisfit(request, response->output()); !misfit.empty()) {
+    Complain("the answer does not fit the request: " + misfit);
+    return kServerError;
+  }
   const std::optional<Verdict> verdict = Judge(flags, request, *response);
   int written = kOk;
   switch (flags.common.format()) {
@@ -188,10 +209,6 @@ int Run(const AttendFlags& flags) {
   if (!verdict || verdict->passed) return kOk;
   Complain("check " + VerdictText(*verdict));
   return kCheckFailed;
-  if (const std::string misfit = FindMisfit(request, response->output()); !misfit.empty()) {
-    Complain("the answer does not fit the request: " + misfit);
-    return kServerError;
-  }
 }
 
 }  // namespace
@@ -243,17 +260,21 @@ Runner AddAttendCommand(CLI::App* command) {
                    "1.5e-2 for bfloat16; approximate kernels are not judged)")
       ->type_name("X")
       ->transform(Number(std::numeric_limits<double>::min(), kGreatest))
+      ->excludes(no_check)
       ->group("Check");
   AddCommonFlags(command, &flags->common, true);
   command->footer(
       "Examples:\n"
       "  castor attend --lengths 128,77,512 --heads 8 --head-dim 64 --causal\n"
       "  castor attend --lengths 4096 --dtype float16 --kernel clustered --clusters 200\n"
-      "  castor attend --lengths 8192 --kernel automatic --max-relative-error 0.1\n"
+      "  castor attend --lengths 8192 --inputs structured --kernel automatic \\\n"
+      "      --max-relative-error 0.1\n"
       "  castor attend --lengths 16384 --shared-memory\n"
-      "  castor attend --query q.npy --key k.npy --value v.npy --lengths 10,20 \\\n"
-      "      --output npy --file out.npy\n");
-  return [flags] { return Run(*flags); };
+      "  castor attend --query q.npy --key k.npy --value v.npy --lengths 10,20 --file out.npy\n");
+  return [command, flags] {
+    CheckFlags(*command, *flags);
+    return Run(*flags);
+  };
 }
 
 }  // namespace castor::cli

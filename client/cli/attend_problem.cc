@@ -36,13 +36,29 @@ void CheckSize(double bytes, double output_bytes, bool shared_memory) {
   }
 }
 
+// Moves each row of `width` values to one of a few centres, as trained keys and queries lie; like
+// castor-load's structured inputs.
+void Gather(int64_t width, std::mt19937_64& generator, std::vector<float>& values) {
+  constexpr int64_t kCentres = 32;
+  constexpr float kNoise = 0.3F;
+  std::normal_distribution<float> normal;
+  std::uniform_int_distribution<int64_t> any(0, kCentres - 1);
+  std::vector<float> centres(static_cast<size_t>(kCentres * width));
+  std::generate(centres.begin(), centres.end(), [&] { return normal(generator); });
+  for (size_t row = 0; row < values.size(); row += static_cast<size_t>(width)) {
+    const float* const centre = centres.data() + any(generator) * width;
+    for (int64_t i = 0; i < width; ++i) values[row + i] = centre[i] + kNoise * values[row + i];
+  }
+}
+
 // Requires that the problem fits this machine's memory.
 v1::Tensor Random(int64_t tokens, int64_t heads, int64_t dim, v1::DataType dtype,
-                  std::mt19937_64& generator) {
+                  std::mt19937_64& generator, bool structured = false) {
   const int64_t shape[] = {tokens, heads, dim};
   std::vector<float> values(client::NumElements(shape).value());
   std::normal_distribution<float> normal;
   std::generate(values.begin(), values.end(), [&] { return normal(generator); });
+  if (structured) Gather(dim, generator, values);
   return client::MakeTensor(values, shape, dtype);
 }
 
@@ -81,12 +97,13 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
       ->allow_extra_args(false)
       ->transform(Number(int64_t{1}, int64_t{1} << 40))
       ->group(random);
+  std::vector<CLI::Option*> drawn;  // what files bring themselves
   auto number = [&](const char* flag, int64_t* value, const char* help, const char* default_text) {
-    return command->add_option(flag, *value, help)
-        ->type_name("N")
-        ->default_str(default_text)
-        ->transform(Number(int64_t{1}, int64_t{1} << 24))
-        ->group(random);
+    drawn.push_back(command->add_option(flag, *value, help)
+                        ->type_name("N")
+                        ->default_str(default_text)
+                        ->transform(Number(int64_t{1}, int64_t{1} << 24))
+                        ->group(random));
   };
   number("--heads", &flags->heads, "Heads", "8");
   number("--head-dim", &flags->head_dim, "Dimensions of query and key per head", "64");
@@ -94,16 +111,24 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
          "");
   number("--surrogate-tokens", &flags->surrogate_tokens,
          "For kernel cast: surrogate tokens, where no file or layer brings them", "16");
-  command->add_option("--dtype", flags->dtype, "float32, float16 or bfloat16")
-      ->type_name("NAME")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"float32", "float16", "bfloat16"}).description(""))
-      ->group(random);
-  command->add_option("--seed", flags->seed, "Seed of the random tensors")
-      ->type_name("N")
-      ->transform(Number(uint64_t{0}, UINT64_MAX))
-      ->capture_default_str()
-      ->group(random);
+  auto name = [&](const char* flag, std::string* value, const char* help,
+                  std::vector<std::string> names) {
+    drawn.push_back(command->add_option(flag, *value, help)
+                        ->type_name("NAME")
+                        ->capture_default_str()
+                        ->check(CLI::IsMember(std::move(names)).description(""))
+                        ->group(random));
+  };
+  name("--dtype", &flags->dtype, "float32, float16 or bfloat16",
+       {"float32", "float16", "bfloat16"});
+  name("--inputs", &flags->inputs,
+       "gaussian, or structured: around a few centres, as trained keys lie",
+       {"gaussian", "structured"});
+  drawn.push_back(command->add_option("--seed", flags->seed, "Seed of the random tensors")
+                      ->type_name("N")
+                      ->transform(Number(uint64_t{0}, UINT64_MAX))
+                      ->capture_default_str()
+                      ->group(random));
 
   CLI::Option* query =
       command
@@ -122,6 +147,7 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
                            ->check(FileName())
                            ->group(files);
   query->needs(key)->needs(value);
+  for (CLI::Option* option : drawn) option->excludes(query);
   key->needs(query);
   value->needs(query);
 }
@@ -147,9 +173,12 @@ v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory) {
   const double query = row * tokens * flags.head_dim;
   const double output = row * tokens * value_dim;
   CheckSize(query + row * keys * (flags.head_dim + value_dim), output, shared_memory);
-  *request.mutable_query() = Random(tokens, flags.heads, flags.head_dim, dtype, generator);
-  *request.mutable_key() = Random(keys, flags.heads, flags.head_dim, dtype, generator);
-  *request.mutable_value() = Random(keys, flags.heads, value_dim, dtype, generator);
+  const auto draw = [&](int64_t rows, int64_t dim) {
+    return Random(rows, flags.heads, dim, dtype, generator, flags.inputs == "structured");
+  };
+  *request.mutable_query() = draw(tokens, flags.head_dim);
+  *request.mutable_key() = draw(keys, flags.head_dim);
+  *request.mutable_value() = draw(keys, value_dim);
   return request;
 }
 

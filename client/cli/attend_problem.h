@@ -12,13 +12,14 @@
 namespace castor::cli {
 
 struct ProblemFlags {
-  // Random: standard normal values, rounded to the type.
+  // Random: standard normal values, or structured ones, rounded to the type.
   std::vector<int64_t> lengths = {128, 77, 512};
   std::vector<int64_t> key_lengths;  // empty: lengths
   int64_t heads = 8;
   int64_t head_dim = 64;
   int64_t value_dim = 0;  // 0: head_dim
   std::string dtype = "float32";
+  std::string inputs = "gaussian";
   uint64_t seed = 0;
   int64_t surrogate_tokens = 16;  // for kernel cast
 

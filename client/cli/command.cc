@@ -16,6 +16,39 @@
 namespace castor::cli {
 namespace {
 
+// The format that the file's name has: a table in x.npy would be found out late.
+void SettleFormat(const CLI::Option& output, const CLI::Option& file, bool npy,
+                  CommonFlags* flags) {
+  const std::string named = flags->file.ends_with(".npy")    ? "npy"
+                            : flags->file.ends_with(".json") ? "json"
+                                                             : "";
+  if (!named.empty() && output.count() == 0) flags->output = named;
+  if (!named.empty() && (flags->output != named || (named == "npy" && !npy))) {
+    throw CLI::ValidationError("--file " + flags->file, named == "npy" && !npy
+                                                            ? "this command writes no .npy"
+                                                            : "needs --output " + named);
+  }
+  if (flags->format() == OutputFormat::kNpy && file.count() == 0) {
+    throw CLI::ValidationError("--output npy", "needs --file FILE.npy");
+  }
+}
+
+// A gRPC target.
+CLI::Validator Target() {
+  return CLI::Validator(
+      [](std::string& input) -> std::string {
+        const size_t scheme = input.find("://");
+        const std::string name = input.substr(0, scheme);
+        if (name == "http" || name == "https" || name == "grpc" || name == "grpcs") {
+          const std::string rest = input.substr(scheme + 3);
+          return "takes HOST:PORT, not a URL: " + rest.substr(0, rest.find('/')) +
+                 (name.ends_with('s') ? ", with --tls" : "");
+        }
+        return Name()(input);
+      },
+      "");
+}
+
 int Written(const absl::Status& status) {
   if (status.ok()) return kOk;
   Complain(std::string(status.message()));
@@ -77,7 +110,7 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy) {
   command->add_option("--server", flags->server, "Address of the server, or any gRPC target")
       ->envname("CASTOR_SERVER")
       ->type_name("HOST:PORT")
-      ->check(Name())
+      ->check(Target())
       ->capture_default_str()
       ->group("Connection");
   command
@@ -96,18 +129,16 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy) {
                           ->group("Output");
   const std::vector<std::string> formats = npy ? std::vector<std::string>{"table", "json", "npy"}
                                                : std::vector<std::string>{"table", "json"};
-  command
-      ->add_option("-o,--output", flags->output,
-                   npy ? "table, json, or npy (needs --file)" : "table or json")
-      ->type_name("FORMAT")
-      ->check(CLI::IsMember(formats).description(""))
-      ->capture_default_str()
-      ->group("Output");
-  command->callback([flags, file] {
-    if (flags->format() == OutputFormat::kNpy && file->count() == 0) {
-      throw CLI::ValidationError("--output npy", "needs --file FILE.npy");
-    }
-  });
+  CLI::Option* output =
+      command
+          ->add_option("-o,--output", flags->output,
+                       npy ? "table, json, or npy (needs --file); a FILE.json or FILE.npy says it"
+                           : "table or json; a FILE.json says it")
+          ->type_name("FORMAT")
+          ->check(CLI::IsMember(formats).description(""))
+          ->capture_default_str()
+          ->group("Output");
+  command->callback([=] { SettleFormat(*output, *file, npy, flags); });
 }
 
 int ReportError(const client::Error& error, const CommonFlags& flags) {

@@ -32,7 +32,6 @@ struct EncodeFlags {
   bool no_prompt = false;
   int32_t dimensions = 0;
   bool no_truncate = false;
-  size_t batch = 256;
 };
 
 const std::map<std::string, v1::Pooling> kPoolings = {{"mean", v1::MEAN},
@@ -63,7 +62,7 @@ void ApplyOptions(const EncodeFlags& flags, v1::EncodeRequest* request) {
 }
 
 int Run(const EncodeFlags& flags) {
-  std::vector<Input> inputs = ReadInput(flags.input, flags.batch);
+  std::vector<Input> inputs = ReadInput(flags.input);
   client::Client client = flags.common.Connect();
   EncodeAnswer answer;
   double round_trip_us = 0;
@@ -80,12 +79,12 @@ int Run(const EncodeFlags& flags) {
       Complain(std::string(fits.message()));
       return kServerError;
     }
+  }
   if (const std::string cut = answer.CutText(); !cut.empty()) {
     Complain("warning: " + cut +
              " were cut to the model's greatest length, which 'castor models' shows: rows leave "
              "out what is beyond, and are zeros where nothing is left; --no-truncate refuses "
              "instead");
-  }
   }
   switch (flags.common.format()) {
     case OutputFormat::kJson:
@@ -128,7 +127,7 @@ Runner AddEncodeCommand(CLI::App* command) {
   auto* kind = command
                    ->add_option("--output-kind", flags->output_kind,
                                 "pooled, token-embeddings, logits, scores or sparse (default: the "
-                                "model's own)")
+                                "model's own). Where scores tie at 1, rank by logits")
                    ->type_name("NAME")
                    ->check(CLI::IsMember(kOutputs).description(""))
                    ->group(group);
@@ -156,24 +155,22 @@ Runner AddEncodeCommand(CLI::App* command) {
       ->group(group);
   command->add_flag("--no-truncate", flags->no_truncate, "Refuse texts that are too long")
       ->group(group);
-  command->add_option("--batch", flags->batch, "Texts per request")
-      ->type_name("N")
-      ->transform(Number(1, 4096))
-      ->capture_default_str()
-      ->group(group);
   AddKernelFlags(command, &flags->kernel);
   AddCommonFlags(command, &flags->common, true);
   command->footer(
       "Examples:\n"
       "  castor encode 'A cat sleeps.' 'A kitten naps.' 'Rates rose again.'\n"
-      "  castor encode --text-file corpus.txt --output npy --file vectors.npy\n"
+      "  castor encode --text-file corpus.txt --file vectors.npy\n"
       "  sort -u words.txt | castor encode --output json\n"
       "  castor encode 'Who wrote it?' --pair 'She did.' --output-kind scores\n"
-      "  castor encode --document report.txt --output json --file chunks.json\n"
+      "  castor encode --document report.txt --file chunks.json\n"
       "  castor encode 'A cat sleeps. It purrs.' --spans 0:13,14:23\n"
       "  castor encode 'How do beavers build?' --prompt query\n"
       "  castor encode --text-file books.txt --kernel automatic --min-cosine 0.99\n");
-  return [flags] { return Run(*flags); };
+  return [command, flags] {
+    CheckKernelFlags(*command, flags->kernel, /*encode=*/true);
+    return Run(*flags);
+  };
 }
 
 }  // namespace castor::cli

@@ -185,6 +185,16 @@ std::vector<CLI::Option*> AddInputFlags(CLI::App* command, InputFlags* flags) {
   command
       ->add_flag("--allow-special-tokens", flags->allow_special_tokens,
                  "Let markers such as [SEP] in the texts act as special tokens")
+      ->excludes(ids)
+      ->excludes(embeddings)
+      ->group(group);
+  command->add_option("--batch", flags->batch, "Texts per request")
+      ->type_name("N")
+      ->transform(Number(1, 4096))
+      ->capture_default_str()
+      ->excludes(document)
+      ->excludes(ids)
+      ->excludes(embeddings)
       ->group(group);
   CLI::Option* spans = AddSpanFlags(command, &flags->spans)->excludes(document);
   return {document, spans};
@@ -201,7 +211,7 @@ std::vector<std::string> Input::Labels() const {
 namespace {
 
 // The inputs without their spans, but for a document's.
-std::vector<Input> ReadSequences(const InputFlags& flags, size_t texts_per_request) {
+std::vector<Input> ReadSequences(const InputFlags& flags) {
   if (!flags.ids.empty()) return {FromIds(flags)};
   if (!flags.embeddings.empty()) return {FromEmbeddings(flags)};
   if (!flags.document.empty()) return {FromDocument(flags)};
@@ -212,7 +222,7 @@ std::vector<Input> ReadSequences(const InputFlags& flags, size_t texts_per_reque
   }
   std::vector<Input> inputs;
   for (size_t i = 0; i < texts.size(); ++i) {
-    if (i % texts_per_request == 0) inputs.emplace_back();
+    if (i % flags.batch == 0) inputs.emplace_back();
     Input& input = inputs.back();
     v1::TextBatch* batch = input.request.mutable_texts();
     batch->add_texts(std::move(texts[i]));
@@ -224,8 +234,8 @@ std::vector<Input> ReadSequences(const InputFlags& flags, size_t texts_per_reque
 
 }  // namespace
 
-std::vector<Input> ReadInput(const InputFlags& flags, size_t texts_per_request) {
-  std::vector<Input> inputs = ReadSequences(flags, texts_per_request);
+std::vector<Input> ReadInput(const InputFlags& flags) {
+  std::vector<Input> inputs = ReadSequences(flags);
   for (Input& input : inputs) {
     AddSpans(flags.spans, input.Labels(), &input.request, &input.span_labels);
   }

@@ -21,6 +21,7 @@ struct InputFlags {
   std::vector<std::string> ids;  // one sequence each: "101 2023 102"
   std::string embeddings;        // .npy
   std::vector<int64_t> lengths;  // of the embeddings
+  size_t batch = 256;            // texts per request
   SpanFlags spans;
 };
 
@@ -36,8 +37,7 @@ struct Input {
 // Returns the options that ask for spans.
 std::vector<CLI::Option*> AddInputFlags(CLI::App* command, InputFlags* flags);
 
-// Reads files and standard input; throws UsageError when they cannot be read or hold nothing. Texts
-// come in requests of at most `texts_per_request`.
-std::vector<Input> ReadInput(const InputFlags& flags, size_t texts_per_request);
+// Reads files and standard input; throws UsageError when they cannot be read or hold nothing.
+std::vector<Input> ReadInput(const InputFlags& flags);
 
 }  // namespace castor::cli

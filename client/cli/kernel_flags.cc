@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
+#include <string_view>
 
 #include "client/cli/command.h"
 #include "client/cli/values.h"
@@ -206,6 +208,35 @@ void AddKernelFlags(CLI::App* command, KernelFlags* flags) {
       ->type_name("X")
       ->transform(Number(0.0, 1.0))
       ->group(group);
+}
+
+void CheckKernelFlags(const CLI::App& command, const KernelFlags& flags, bool encode) {
+  using Kernels = std::initializer_list<std::string_view>;
+  const Kernels any_clustered = {"clustered", "improved-clustered"};
+  const auto check = [&](Kernels kernels, Kernels names) {
+    for (const std::string_view name : names) {
+      if (command.count(std::string(name)) == 0) continue;
+      if (std::count(kernels.begin(), kernels.end(), flags.kernel) > 0) continue;
+      std::string needs;
+      for (const std::string_view kernel : kernels) {
+        if (!kernel.empty()) (needs += needs.empty() ? "needs --kernel " : " or ") += kernel;
+      }
+      throw CLI::ValidationError(std::string(name), needs);
+    }
+  };
+  check({"vanilla", ""}, {"--causal"});  // which is the default, too
+  check(any_clustered, {"--clusters", "--iterations", "--bits", "--no-hash-bias",
+                        "--query-clustering", "--kernel-seed"});
+  check({"improved-clustered"}, {"--topk", "--rest-mass"});
+  check({"cast"}, {"--surrogates", "--layer", "--gate", "--clustering", "--cluster-size",
+                   "--attention-function", "--gate-temperature", "--head-clustering"});
+  const char* const other = encode ? "--max-relative-error" : "--min-cosine";
+  if (command.count(other) > 0) {
+    throw CLI::ValidationError(other,
+                               encode ? "is for attention; encoders go by --min-cosine"
+                                      : "is for encoders; attention goes by --max-relative-error");
+  }
+  check({"automatic"}, {"--allow", "--max-relative-error", "--min-cosine"});
 }
 
 void ApplyKernel(const KernelFlags& flags, v1::AttendRequest* request) { Apply(flags, request); }

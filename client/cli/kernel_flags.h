@@ -48,6 +48,10 @@ std::vector<std::string> RestMasses();
 
 void AddKernelFlags(CLI::App* command, KernelFlags* flags);
 
+// Throws for a flag on the command line that the kernel does not read, naming what it needs.
+// `encode`: for encoders, not for attention.
+void CheckKernelFlags(const CLI::App& command, const KernelFlags& flags, bool encode);
+
 // Set the request's kernel. Read the files named in the flags; throw UsageError when they cannot.
 void ApplyKernel(const KernelFlags& flags, v1::AttendRequest* request);
 void ApplyKernel(const KernelFlags& flags, v1::EncodeRequest* request);

@@ -82,11 +82,13 @@ Runner AddTopCommand(CLI::App* command) {
       ->transform(Seconds(0.1, 3600.0))
       ->capture_default_str()
       ->group("Output");
-  command->add_flag("--once", flags->once, "Print one frame as text, of one interval, and end")
-      ->group("Output");
+  CLI::Option* once =
+      command->add_flag("--once", flags->once, "Print one frame as text, of one interval, and end")
+          ->group("Output");
   command->add_option("--count", flags->count, "End after so many frames")
       ->type_name("N")
       ->transform(Number(int64_t{1}, int64_t{1'000'000'000}))
+      ->excludes(once)
       ->group("Output");
   command
       ->add_flag("--plain", flags->plain,

@@ -66,6 +66,82 @@ TEST_F(CliCarelessTest, NumbersThatAreNoneAreUsageErrorsOfTheirFlag) {
   EXPECT_THAT(OutputOf({"attend", "--lengths", "9", "--scale", "-0.5"}), HasSubstr("passed"));
 }
 
+TEST_F(CliCarelessTest, MistypedNamesSuggestTheNearest) {
+  EXPECT_THAT(ErrorOf(2, {"encodee", "a text"}), HasSubstr("did you mean encode?"));
+  EXPECT_THAT(ErrorOf(2, {"haelth"}), HasSubstr("did you mean health?"));
+  EXPECT_THAT(ErrorOf(2, {"frobnicate"}),
+              AllOf(HasSubstr("'frobnicate' is no subcommand; see castor --help")));
+  EXPECT_THAT(ErrorOf(2, {"encode", "a text", "--modle", "m"}),
+              HasSubstr("--modle is no flag of castor encode; did you mean --model?"));
+  EXPECT_THAT(ErrorOf(2, {"attend", "--max-rel=0.1"}),
+              HasSubstr("did you mean --max-relative-error?"));
+  EXPECT_THAT(ErrorOf(2, {"health", "--frobnicate"}),
+              HasSubstr("--frobnicate is no flag of castor health; see"));
+  EXPECT_THAT(ErrorOf(2, {"--server", address_, "health"}),
+              HasSubstr("--server belongs behind castor health"));
+  EXPECT_THAT(ErrorOf(2, {}), HasSubstr("subcommand is required"));
+}
+
+TEST_F(CliCarelessTest, AServerIsNoUrl) {
+  EXPECT_THAT(ErrorOf(2, {"health", "--server", "http://" + address_ + "/"}),
+              AllOf(HasSubstr("HOST:PORT, not a URL: " + address_ + ";")));
+  EXPECT_THAT(ErrorOf(2, {"health", "--server", "https://castor:1"}), HasSubstr("with --tls"));
+  EXPECT_EQ(Run({"health"}, "", "dns:///" + address_).out, "SERVING\n");
+}
+
+TEST_F(CliCarelessTest, OptionsWithoutEffectNameWhatTheyNeed) {
+  const std::string file = InFolder("t.npy");
+  ASSERT_TRUE(client::WriteNpy(file, client::MakeTensor(std::vector<float>(6), {3, 1, 2})).ok());
+  const auto attend = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), "attend");
+    return ErrorOf(2, flags);
+  };
+  const auto of_files = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"--query", file, "--key", file, "--value", file});
+    return attend(flags);
+  };
+  EXPECT_THAT(attend({"--max-relative-error", "0.1"}), HasSubstr("needs --kernel automatic"));
+  EXPECT_THAT(attend({"--clusters", "9"}), HasSubstr("--clusters: needs --kernel clustered or"));
+  EXPECT_THAT(attend({"--kernel", "clustered", "--topk", "9"}),
+              HasSubstr("--topk: needs --kernel improved-clustered"));
+  EXPECT_THAT(attend({"--fidelity-rows", "9"}), HasSubstr("--fidelity-rows: needs --kernel"));
+  EXPECT_THAT(attend({"--surrogate-tokens", "9"}), HasSubstr("needs --kernel cast"));
+  EXPECT_THAT(attend({"--kernel", "cast", "--check"}), HasSubstr("--check"));
+  EXPECT_THAT(attend({"--no-check", "--tolerance", "1"}), HasSubstr("--no-check"));
+  EXPECT_THAT(of_files({"--tolerance", "1"}), HasSubstr("needs --check"));
+  for (const char* drawn : {"--heads", "--head-dim", "--value-dim", "--seed"}) {
+    EXPECT_THAT(of_files({drawn, "2"}), AllOf(HasSubstr(drawn), HasSubstr("--query")));
+  }
+  EXPECT_THAT(ErrorOf(2, {"encode", "a", "--min-cosine", "0.9"}),
+              HasSubstr("--min-cosine: needs --kernel automatic"));
+  EXPECT_THAT(ErrorOf(2, {"encode", "--ids", "1 2", "--batch", "9"}), HasSubstr("--batch"));
+  EXPECT_THAT(ErrorOf(2, {"encode", "--ids", "1 2", "--allow-special-tokens"}),
+              HasSubstr("--allow-special-tokens"));
+  EXPECT_THAT(ErrorOf(2, {"top", "--once", "--count", "3"}), HasSubstr("--once"));
+}
+
+TEST_F(CliCarelessTest, TheFormatIsThatOfTheFilesName) {
+  OutputOf({"attend", "--lengths", "5", "-f", InFolder("o.npy")});
+  EXPECT_TRUE(client::ReadNpy(InFolder("o.npy")).ok());
+  OutputOf({"attend", "--lengths", "5", "-f", InFolder("o.json")});
+  EXPECT_EQ(ReadFile(InFolder("o.json"))[0], '{');
+  EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "5", "-o", "table", "-f", InFolder("p.npy")}),
+              AllOf(HasSubstr("p.npy"), HasSubstr("needs --output npy")));
+  EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "5", "-o", "npy", "-f", InFolder("p.json")}),
+              HasSubstr("needs --output json"));
+  EXPECT_THAT(ErrorOf(2, {"info", "-f", InFolder("p.npy")}), HasSubstr("writes no .npy"));
+  EXPECT_EQ(ReadFile(InFolder("p.npy")) + ReadFile(InFolder("p.json")), "");
+}
+
+TEST_F(CliCarelessTest, ThisMachineIsReachedPastEveryProxy) {
+  const std::string everywhere = "0.0.0.0" + address_.substr(address_.find(':'));
+  for (const char* variable : {"http_proxy", "https_proxy", "grpc_proxy"}) {
+    ASSERT_EQ(setenv(variable, "http://127.0.0.1:1", 1), 0);
+  }
+  EXPECT_EQ(Run({"health", "--timeout", "5"}, "", everywhere).out, "SERVING\n");
+  for (const char* variable : {"http_proxy", "https_proxy", "grpc_proxy"}) unsetenv(variable);
+}
+
 TEST_F(CliCarelessTest, EmptyNamesAreNotTakenForNone) {
   for (const char* flag : {"--query", "--file", "--surrogates", "--gate", "--layer", "--server"}) {
     EXPECT_THAT(ErrorOf(2, {"attend", flag, ""}), HasSubstr(flag));

@@ -2,9 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "client/npy.h"
@@ -23,6 +26,27 @@ TEST_F(CliTest, HealthSaysServing) {
   EXPECT_EQ(OutputOf({"health", "readiness"}), "SERVING\n");
   EXPECT_EQ(json::parse(OutputOf({"health", "-o", "json"}))["status"], "SERVING");
   EXPECT_THAT(ErrorOf(1, {"health", "no.such.Service"}), HasSubstr("NOT_FOUND"));
+}
+
+// The server comes, on its port, while somebody waits for it.
+TEST_F(CliTest, HealthWaitsForAServerThatIsYetToCome) {
+  EXPECT_EQ(OutputOf({"health", "--wait", "30s"}), "SERVING\n");
+  const Outcome none = Run({"health", "--wait", "2s"}, "", "127.0.0.1:1");
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.err, HasSubstr("Connection refused"));
+  EXPECT_THAT(ErrorOf(1, {"health", "no.such.Service", "--wait", "1h"}), HasSubstr("NOT_FOUND"));
+
+  // A Unix socket's name is free as long as nobody takes it.
+  const std::string target = "unix:" + InFolder("socket");
+  Outcome waited;
+  std::thread waiting([&] { waited = Run({"health", "--wait", "60s"}, "", target); });
+  testing::ServerProcess server({"--listen", target, "--metrics-listen", "127.0.0.1:0", "--device",
+                                 "cpu", "--cost-model-budget", "0s"});
+  EXPECT_NE(server.AwaitLine("listening grpc="), "") << server.output();
+  waiting.join();
+  EXPECT_EQ(waited.out, "SERVING\n") << waited.err;
+  server.Signal(SIGTERM);
+  EXPECT_EQ(server.Wait(), 0);
 }
 
 TEST_F(CliTest, InfoShowsDeviceKernelsAndLimits) {
@@ -103,6 +127,16 @@ TEST_F(CliTest, TheAutomaticChoiceIsShownWithItsFigures) {
   // The client's own check covers every row too.
   EXPECT_NEAR(asked["fidelity"]["relative_error"].get<double>(),
               asked["check"]["relative_error"].get<double>(), 1e-4);
+}
+
+TEST_F(CliTest, StructuredInputsHaveWhatApproximationsLiveBy) {
+  const auto error = [](const char* inputs) {
+    return json::parse(OutputOf({"attend", "--lengths", "600", "--inputs", inputs, "--kernel",
+                                 "improved-clustered", "--clusters", "40", "-o",
+                                 "json"}))["check"]["relative_error"]
+        .get<double>();
+  };
+  EXPECT_LT(error("structured"), 0.5 * error("gaussian"));
 }
 
 TEST_F(CliTest, ACosineCanBeAskedFor) {
@@ -271,6 +305,26 @@ TEST_F(CliEncodeTest, TokenIdsPairsAndTokenRows) {
   ASSERT_EQ(pair["sequences"].size(), 1u);
   EXPECT_EQ(pair["sequences"][0]["rows"].size(), 6u) << "[CLS] who ? [SEP] she [SEP]";
   EXPECT_EQ(pair["sequences"][0]["rows"][0].size(), 4u);
+}
+
+TEST_F(CliEncodeTest, WhatIsCutIsSaidInEveryFormat) {
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += "a line of words\n";
+  WriteFile(InFolder("long"), text);
+  for (const char* name : {"c.txt", "c.json", "c.npy"}) {
+    const Outcome outcome = Run({"encode", "--document", InFolder("long"), "-f", InFolder(name)});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("warning: 1 of 1 inputs and 2"),
+                                   HasSubstr(" of 300 spans were cut"), HasSubstr("--no-truncate")))
+        << name;
+  }
+  EXPECT_THAT(ErrorOf(1, {"encode", "--document", InFolder("long"), "--no-truncate"}),
+              HasSubstr("texts.texts[0]"));
+  EXPECT_THAT(Run({"encode", "short"}, "").err, "");
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  EXPECT_THAT(Run({"encode"}, text + "\nshort").err, HasSubstr("1 of 2 inputs were cut"));
+  // Longer than the server takes at all.
+  EXPECT_THAT(ErrorOf(1, {"encode"}, std::string(5'000'000, 'x')), HasSubstr("--max-text-bytes"));
 }
 
 // A row per span is the mean of the span's token rows, which the same text gives.

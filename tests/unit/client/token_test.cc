@@ -82,8 +82,8 @@ TEST(TargetTest, ThisMachineIsKnownByItsAddresses) {
   for (const char* target :
        {"localhost", "localhost:50051", "127.0.0.1:50051", "127.8.9.10:1", "[::1]:50051", "::1",
         "unix:/run/castor", "unix:///run/castor", "unix-abstract:castor", "dns:localhost:1",
-        "dns:///localhost:1", "ipv4:127.0.0.1:1,127.0.0.2:1", "ipv6:[::1]:1",
-        "0.0.0.0:50051", "[::]:50051", "[::ffff:127.0.0.1]:1"}) {
+        "dns:///localhost:1", "ipv4:127.0.0.1:1,127.0.0.2:1", "ipv6:[::1]:1", "0.0.0.0:50051",
+        "[::]:50051", "[::ffff:127.0.0.1]:1"}) {
     EXPECT_TRUE(IsOnThisMachine(target)) << target;
   }
   for (const char* target :
