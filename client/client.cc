@@ -192,6 +192,7 @@ Result<Response> Client::Call(Stub& stub,
                                 error.code == grpc::StatusCode::DEADLINE_EXCEEDED;
       if (!said_no_more || !error.reason.empty()) return error;
       first->attempts = attempts;
+      first->reason.clear();  // of the last attempt nobody knows what it did
       return *std::move(first);
     }
     Wait(*delay);

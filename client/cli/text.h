@@ -19,8 +19,8 @@ std::string ShortCount(double count);      // of whole things: "0", "12", "1,024
 
 using client::CleanText;
 
-// CleanLine, cut to `cells` columns of a terminal; an ellipsis says that it was. Never
-// wider than that: where terminals differ on a character's width, it counts the greater.
+// CleanLine, cut to `cells` columns of a terminal; an ellipsis says that it was. Never wider than
+// that: where terminals differ on a character's width, it counts the greater.
 std::string FitText(std::string_view text, size_t cells);
 size_t CellsOf(std::string_view text);
 

@@ -227,11 +227,12 @@ TEST_F(ClientRetryTest, TheErrorIsWhatWentWrongAndNotWhatCameOfIt) {
   attention_.moment.Set([this](int attempt) {
     if (attempt > 0) proxy_->RefuseNext(1 << 30);
     if (attempt > 0) proxy_->Cut();
-    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "attempt " + std::to_string(attempt));
+    return ErrorOf(grpc::StatusCode::UNAVAILABLE, attempt == 0 ? "DRAINING" : "OTHER");
   });
   auto response = client_->Attend({});
   ASSERT_FALSE(response.ok());
-  EXPECT_EQ(response.error().message, "attempt 0");
+  EXPECT_EQ(response.error().message, "DRAINING");
+  EXPECT_EQ(response.error().reason, "") << "of the last attempt nobody knows what it did";
   EXPECT_EQ(response.error().attempts, 5);
 
   // What a server says itself stays.
