@@ -89,6 +89,9 @@ constexpr std::string_view kTokenizer =
     R"("pre_tokenizer":{"type":"Whitespace"},"post_processor":null,"decoder":null,)"
     R"("model":{"type":"WordLevel","vocab":{"[UNK]":0,"one":1,"two":2},"unk_token":"[UNK]"}})";
 
+// Without it the tokenizer's class goes by the model type, and BERT's makes a WordPiece.
+constexpr std::string_view kTokenizerConfig = R"({"tokenizer_class":"PreTrainedTokenizerFast"})";
+
 }  // namespace
 
 bool WriteTinyModel(const TinyModel& m, const std::string& directory, uint32_t seed) {
@@ -110,7 +113,8 @@ bool WriteTinyModel(const TinyModel& m, const std::string& directory, uint32_t s
   }
   return weights.Write(directory + "/model.safetensors") &&
          WriteText(directory + "/config.json", Config(m)) &&
-         WriteText(directory + "/tokenizer.json", kTokenizer);
+         WriteText(directory + "/tokenizer.json", kTokenizer) &&
+         WriteText(directory + "/tokenizer_config.json", kTokenizerConfig);
 }
 
 }  // namespace castor::gpu
