@@ -96,13 +96,9 @@ printf '\n== testing %s\n' "$build"
 rc=0
 # What failed is all that a log needs of tests that are many.
 export GTEST_BRIEF=1
-# One more than there are cores: integration tests wait for most of their time. A test that failed
-# runs once more, so that one seed or one moment in thousands is named without stopping everybody.
+# One more than there are cores: integration tests wait for most of their time.
 "${runner[@]}" ctest --test-dir "$build" --parallel $((jobs + 1)) --output-on-failure \
-  --repeat until-pass:2 --no-tests=error "${select[@]}" | tee "$log" || rc=$?
-if flaky=$(grep -oP 'Test +#\d+: \K\S+(?= .*\*\*\*)' "$log" | sort -u) && [ "$rc" -eq 0 ]; then
-  printf 'warning: FAILED ONCE, passed when run again: %s\n' "${flaky//$'\n'/ }" | tee -a "$log" >&2
-fi
+  --no-tests=error "${select[@]}" | tee "$log" || rc=$?
 if $bench && [ "$rc" -eq 0 ]; then
   printf '\n== measuring\n'
   tests/bench/run.sh || rc=$?

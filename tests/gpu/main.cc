@@ -1,13 +1,13 @@
 // Checks and times Castor on a GPU: what deploy/gpu/check.sh runs on a GPU host.
-//   castor-gpu-check [--device cuda:0 | cpu] [--seed N] [--no-timing] [--help]
+//   castor-gpu-check [--device cuda:0 | cpu] [--seed N] [--every N] [--no-timing] [--help]
 // With --device cpu it checks the CPU's device the same way, and skips what needs a GPU. Exits 0
 // when every check held.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <random>
 #include <string>
 
 #include "engine/device/device.h"
@@ -18,11 +18,13 @@ namespace {
 
 struct Arguments {
   std::string device = "cuda:0";
-  uint32_t seed = std::random_device{}();
+  uint32_t seed = 1;
+  int every = 1;  // every how many cases of a check's list run
   bool timing = true;
 };
 
-constexpr char kUsage[] = "usage: %s [--device cuda:0 | cpu] [--seed N] [--no-timing] [--help]\n";
+constexpr char kUsage[] =
+    "usage: %s [--device cuda:0 | cpu] [--seed N] [--every N] [--no-timing] [--help]\n";
 
 // Reports "opens NAME", and the error if it does not.
 bool CheckOpens(const std::string& name, const absl::Status& status, Report& report) {
@@ -31,7 +33,7 @@ bool CheckOpens(const std::string& name, const absl::Status& status, Report& rep
 }
 
 int Main(const Arguments& arguments) {
-  Report report;
+  Report report(arguments.every);
   report.Section("devices, seed " + std::to_string(arguments.seed));
   EngineOptions options;
   options.device = "cpu";
@@ -80,6 +82,8 @@ int main(int argc, char** argv) {
       arguments.device = argv[++i];
     } else if (std::strcmp(argv[i], "--seed") == 0 && i + 1 < argc) {
       arguments.seed = static_cast<uint32_t>(std::strtoul(argv[++i], nullptr, 10));
+    } else if (std::strcmp(argv[i], "--every") == 0 && i + 1 < argc) {
+      arguments.every = std::max(std::atoi(argv[++i]), 1);
     } else if (std::strcmp(argv[i], "--help") == 0 || std::strcmp(argv[i], "-h") == 0) {
       std::printf(castor::gpu::kUsage, argv[0]);
       return 0;

@@ -15,6 +15,11 @@ inline std::string Scientific(double value) {
 
 class Report {
  public:
+  // Of the cases that ask Takes(), every `every`-th runs.
+  explicit Report(int every) : every_(every) {}
+
+  bool Takes() { return asked_++ % every_ == 0; }
+
   void Section(const std::string& title) { std::printf("\n== %s\n", title.c_str()); }
 
   void Note(const std::string& text) { std::printf("     %s\n", text.c_str()); }
@@ -31,6 +36,8 @@ class Report {
   int failed() const { return failed_; }
 
  private:
+  const int every_;
+  int asked_ = 0;
   int passed_ = 0;
   int failed_ = 0;
 };

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "tests/support/seeded.h"
 
 namespace castor {
 namespace {
@@ -211,7 +212,7 @@ class EngineOnCpuTest : public testing::Test {
     return future;
   }
 
-  const unsigned seed_ = std::random_device()();
+  const unsigned seed_ = TestSeed();
   std::mt19937 random_{seed_};
   std::unique_ptr<Engine> engine_;
 };

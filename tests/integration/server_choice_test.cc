@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/seeded.h"
 
 namespace castor::testing {
 namespace {
@@ -90,7 +91,7 @@ class ServerChoiceTest : public ServerTest {
     return std::sqrt(difference / norm);
   }
 
-  const unsigned seed_ = std::random_device{}();
+  const unsigned seed_ = TestSeed();
   ::testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
   std::mt19937 random_{seed_};
   EngineInfo info_;

@@ -75,7 +75,8 @@ class RunningServer {
 
  private:
   static Arguments WithDefaults(const Arguments& more) {
-    Arguments all = {"--listen", "127.0.0.1:0", "--device", "cpu", "--cpu-threads", "1"};
+    Arguments all = {"--listen", "127.0.0.1:0",         "--device", "cpu", "--cpu-threads",
+                     "1",        "--cost-model-budget", "0s"};
     if (std::find(more.begin(), more.end(), "--metrics-listen") == more.end()) {
       all.insert(all.end(), {"--metrics-listen", "off"});
     }

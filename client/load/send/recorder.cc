@@ -103,7 +103,8 @@ Outcome OutcomeOf(const EndedCall& call, std::chrono::nanoseconds deadline, std:
     return Outcome::kCancelled;
   }
   *message = KindOf(error);
-  const bool late = call.done - call.due >= deadline;
+  // gRPC's timers count milliseconds, and may end a call that much early.
+  const bool late = call.done - call.due >= deadline - std::chrono::milliseconds(1);
   switch (error.code) {
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
       return Outcome::kRefused;

@@ -113,7 +113,7 @@ TEST(LadderTest, RejectedKernelsKeepTheirParameters) {
 // Whatever the errors are, the ladder ends, and where it was made of rungs that pay, all that ran
 // was predicted to take at most twice as long as the last rung.
 TEST(LadderTest, EndsWithinTwiceTheTimeOfItsLastRung) {
-  const uint32_t seed = FreshSeed();
+  const uint32_t seed = TestSeed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   std::uniform_real_distribution<double> unit(0, 1);

@@ -12,6 +12,7 @@
 
 #include "absl/base/config.h"
 #include "engine/base/error.h"
+#include "tests/support/seeded.h"
 
 namespace castor {
 namespace {
@@ -197,7 +198,7 @@ TEST_F(HostMemoryTest, AddressSanitizerSeesIntoThePool) {
 
 // Each buffer belongs to one owner while several threads allocate, fill, check and free.
 TEST_F(HostMemoryTest, ThreadsNeverShareABuffer) {
-  const unsigned seed = std::random_device()();
+  const unsigned seed = TestSeed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   {
     auto pool = MakeHostPool(CountingMemory(), 64 << 10);

@@ -7,6 +7,8 @@
 #include <limits>
 #include <random>
 
+#include "tests/support/seeded.h"
+
 namespace castor::client {
 namespace {
 
@@ -44,7 +46,7 @@ uint16_t NearestHalf(float value) {
 }
 
 TEST(Half, RoundsToNearestEvenAsTheSearchDoes) {
-  const auto seed = std::random_device{}();
+  const auto seed = TestSeed();
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   for (int i = 0; i < 200'000; ++i) {

@@ -15,6 +15,7 @@
 #include "engine/base/heartbeat.h"
 #include "engine/encoder/model.h"
 #include "engine/encoder/network.h"
+#include "tests/support/seeded.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {
@@ -89,7 +90,7 @@ class ForwardTest : public testing::Test {
   }
 
   std::shared_ptr<Model> model_;
-  const unsigned seed_ = std::random_device{}();
+  const unsigned seed_ = TestSeed();
   std::mt19937 rng_;
 };
 

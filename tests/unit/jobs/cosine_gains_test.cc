@@ -126,7 +126,7 @@ TEST(CosineGainsTest, TheWorstSequenceCounts) {
 // Whatever the gains' spread is, the estimate is too high about as seldom as it says: for requests
 // of one sequence and of many.
 TEST(CosineGainsTest, IsSeldomTooHigh) {
-  const uint32_t seed = FreshSeed();
+  const uint32_t seed = TestSeed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   std::normal_distribution<double> normal;

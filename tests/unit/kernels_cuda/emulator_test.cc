@@ -10,6 +10,7 @@
 
 #include "engine/kernels/cuda/launch.cuh"
 #include "engine/kernels/cuda/ptx.cuh"
+#include "tests/support/seeded.h"
 
 namespace castor::kernels::cuda {
 namespace {
@@ -18,7 +19,7 @@ constexpr unsigned kAll = 0xffffffff;
 
 class CudaEmulatorTest : public testing::Test {
  protected:
-  CudaEmulatorTest() : seed_(std::random_device{}()), random_(seed_), trace_("", 0, seed_) {
+  CudaEmulatorTest() : seed_(TestSeed()), random_(seed_), trace_("", 0, seed_) {
     cuda_emulator::SetSchedule(seed_);
   }
 

@@ -9,6 +9,7 @@
 
 #include "engine/jobs/batch_key.h"
 #include "engine/scheduling/failure.h"
+#include "tests/support/seeded.h"
 #include "tests/unit/scheduling/queue_jobs.h"
 
 namespace castor {
@@ -114,7 +115,7 @@ TEST(BatcherTest, NobodyMissesADeadlineForCompany) {
 
 // Whatever arrives, the first due request always travels in the next batch.
 TEST(BatcherTest, NeverStarvesTheHead) {
-  const unsigned seed = std::random_device()();
+  const unsigned seed = TestSeed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   Queue queue({.max_tokens = 50, .max_requests = 8});

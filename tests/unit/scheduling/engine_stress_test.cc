@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/support/seeded.h"
 #include "tests/unit/scheduling/engine_fixture.h"
 
 namespace castor {
@@ -25,7 +26,7 @@ class EngineStressTest : public EngineFixture, public testing::WithParamInterfac
 INSTANTIATE_TEST_SUITE_P(Depth, EngineStressTest, testing::Values(1, 2));
 
 TEST_P(EngineStressTest, EveryRequestIsAnsweredExactlyOnce) {
-  const unsigned seed = std::random_device()();
+  const unsigned seed = TestSeed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   script_->depth = GetParam();
   EngineOptions options;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/support/sanitizer.h"
+#include "tests/support/seeded.h"
 #include "tests/unit/scheduling/engine_fixture.h"
 
 namespace castor {
@@ -172,7 +173,7 @@ TEST_F(EngineTenantsTest, ThereMayBeVeryManyTenants) {
 
 // Callers of many names while the terms change all the time, and are what no file should say.
 TEST_F(EngineTenantsTest, TermsMayChangeWhileOthersSubmit) {
-  const unsigned seed = std::random_device()();
+  const unsigned seed = TestSeed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   options_.max_queued_requests = 64;
   options_.max_batch_requests = 8;

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/support/seeded.h"
 #include "tests/support/tenant_weights.h"
 #include "tests/unit/scheduling/queue_jobs.h"
 
@@ -82,7 +83,7 @@ class SlowQueue {
 };
 
 TEST(QueueTest, AgreesWithASortedListUnderRandomUse) {
-  const unsigned seed = std::random_device()();
+  const unsigned seed = TestSeed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
   for (const microseconds delay : {microseconds(0), microseconds(50)}) {

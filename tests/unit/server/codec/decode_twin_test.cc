@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "server/codec/wire_reader.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/seeded.h"
 #include "tests/unit/server/codec/random_wire.h"
 #include "tests/unit/server/codec/twin.h"
 
@@ -46,9 +47,7 @@ std::string Hex(std::string_view bytes) {
 template <typename Method>
 class DecodeTwinTest : public ::testing::Test {
  protected:
-  DecodeTwinTest() : seed_(std::random_device()()), random_(seed_) {
-    std::printf("seed %u\n", seed_);
-  }
+  DecodeTwinTest() : seed_(TestSeed()), random_(seed_) { std::printf("seed %u\n", seed_); }
 
   std::string DrawMessage() {
     typename Method::Message message;

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "server/codec/attention_codec.h"
 #include "server/codec/encoder_codec.h"
+#include "tests/support/seeded.h"
 
 namespace castor::server {
 namespace {
@@ -44,7 +45,7 @@ class EncodeTest : public ::testing::Test {
     return {.dtype = dtype, .shape = std::move(shape), .data = std::move(buffer)};
   }
 
-  const unsigned seed_ = std::random_device()();
+  const unsigned seed_ = TestSeed();
   std::mt19937 random_;
   const std::shared_ptr<HostPool> pool_ = MakeHostPool(SystemMemory(), 1 << 20);
 };
