@@ -48,7 +48,7 @@ jobs=${JOBS:-$(nproc)}
 
 release() { tests/run.sh --cuda; }
 
-asan() { tests/run.sh --asan --served; }
+asan() { tests/run.sh --asan --served --kernels; }
 
 seeds() {
   local seed

@@ -8,11 +8,13 @@ cd "$root"
 
 usage() {
   cat <<TEXT
-Usage: tests/run.sh [--asan | --tsan [--served]] [--quick] [--bench] [--cuda]
+Usage: tests/run.sh [--asan | --tsan [--served | --inputs]] [--quick] [--bench] [--cuda]
   (none)    Release build with the system's compiler; every test and every cheap check
   --asan    clang 16, AddressSanitizer and UndefinedBehaviorSanitizer; unit and integration tests
   --tsan    clang 16, ThreadSanitizer; unit and integration tests
   --served  with a sanitizer: what serves, without castor and castor-load, and their tests
+  --inputs  with a sanitizer: the tests of what reads other people's bytes, and no others
+  --kernels with a sanitizer: instrument the CPU's kernels too, which takes minutes to compile
   --quick   unit tests only
   --bench   after the tests, tests/bench/run.sh (Release only)
   --cuda    build the CUDA module too, whether or not a driver is here (Release only)
@@ -23,7 +25,7 @@ TEXT
 
 die() { printf 'run.sh: error: %s\n' "$*" >&2; exit 1; }
 
-mode=release tools=ON quick=false bench=false cuda=false
+mode=release tools=ON inputs=false kernels=OFF quick=false bench=false cuda=false
 for arg in "$@"; do
   case $arg in
     --asan | --tsan)
@@ -31,6 +33,8 @@ for arg in "$@"; do
       mode=${arg#--}
       ;;
     --served) tools=OFF ;;
+    --inputs) tools=OFF inputs=true ;;
+    --kernels) kernels=ON ;;
     --quick) quick=true ;;
     --bench) bench=true ;;
     --cuda) cuda=true ;;
@@ -39,7 +43,7 @@ for arg in "$@"; do
   esac
 done
 if [ "$mode" = release ] && [ "$tools" = OFF ]; then
-  die "--served goes with --asan or --tsan: the Release build is shared with deploy/quickstart.sh"
+  die "--served and --inputs go with --asan or --tsan: the Release build is shared with deploy/quickstart.sh"
 fi
 if [ "$mode" != release ] && { $bench || $cuda; }; then
   die "--bench and --cuda go with the Release build only"
@@ -48,6 +52,7 @@ fi
 setup=(--dev --model)
 configure=("-DCASTOR_TOOLS=$tools")
 select=() # which tests; none selects all
+targets=() # what is built; none is all
 runner=() # what ctest runs under
 build=build
 if $cuda; then
@@ -56,7 +61,7 @@ if $cuda; then
 fi
 if [ "$mode" != release ]; then
   build=build-$mode
-  configure+=(-DCASTOR_CUDA=OFF -DCMAKE_CXX_COMPILER=clang++-16)
+  configure+=(-DCASTOR_CUDA=OFF -DCMAKE_CXX_COMPILER=clang++-16 "-DCASTOR_SANITIZE_KERNELS=$kernels")
   select=(-L '^(unit|integration|sanitizer)$')
   symbolizer=/usr/bin/llvm-symbolizer-16 # without it stacks are bare addresses
 fi
@@ -77,6 +82,13 @@ suppressions=$root/tests/sanitizers/tsan.supp external_symbolizer_path=$symboliz
     if setarch -R true 2>/dev/null; then runner=(setarch -R); fi
     ;;
 esac
+if $inputs; then
+  tests=(base_test client_test codec_test encoder_directories_test hf_test scheduling_test
+    server_access_test server_test server_unit_test)
+  for corpus in tests/fuzz/corpus/*/; do tests+=("fuzz_$(basename "$corpus")_corpus"); done
+  targets=(--target "${tests[@]}")
+  select=(-R "^($(IFS='|'; printf '%s' "${tests[*]}"))\$")
+fi
 if $quick; then select=(-L '^unit$'); fi
 
 deploy/setup.sh "${setup[@]}"
@@ -90,7 +102,7 @@ if ! cmake -G Ninja -B "$build" -S . -DCMAKE_BUILD_TYPE=Release "${configure[@]}
   cat "$log" >&2
   die "CMake could not configure $build"
 fi
-cmake --build "$build" --parallel "$jobs"
+cmake --build "$build" --parallel "$jobs" "${targets[@]}"
 
 printf '\n== testing %s\n' "$build"
 rc=0

@@ -9,7 +9,7 @@ and on all processors, and counts its series.
   exemplars.py [--build build]
 
 Needs prometheus and promtool (Debian: prometheus) and build/ with castor-server, castor-load and
-span_sink.
+span_sink (`cmake --build build --target span_sink`).
 """
 
 import argparse
@@ -112,7 +112,7 @@ def main():
         return process
 
     try:
-        sink = start(build / "tests/bench/span_sink", stdout=subprocess.PIPE, text=True)
+        sink = start(build / "tests/monitoring/span_sink", stdout=subprocess.PIPE, text=True)
         collector = sink.stdout.readline().strip()
         grpc, http, prometheus = free_port(), free_port(), free_port()
         server = start(build / "server/castor-server", "--listen", f"127.0.0.1:{grpc}",
