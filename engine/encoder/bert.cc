@@ -1,11 +1,15 @@
-#include "engine/encoder/bert.h"
-
+// BERT: the post-norm body with token types, positions from 0. With ALiBi it is another family
+// (jina_bert.h) under the same name.
+//
+// Reads a config.json of model_type "bert" and takes the weights it implies. Missing keys have the
+// defaults of Hugging Face's BertConfig.
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "engine/encoder/bert_layout.h"
+#include "engine/encoder/families.h"
 #include "engine/encoder/jina_bert.h"
 #include "engine/encoder/post_norm.h"
 

@@ -1,5 +1,10 @@
-#include "engine/encoder/castor_cast.h"
-
+// Encoders that were trained with CAST (attention/cast.md): the pre-norm body with surrogate tokens
+// and a gate in each layer, and positions added to the word embeddings. A format of our own, for
+// models that are trained from scratch: README.md has its keys and the names of its weights,
+// tests/cast/ trains one.
+//
+// Reads a config.json of model_type "castor_cast" and takes the weights it implies. Keys that are
+// not known are errors, and so are sizes that are missing.
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -11,6 +16,7 @@
 #include <vector>
 
 #include "engine/encoder/config_keys.h"
+#include "engine/encoder/families.h"
 #include "engine/encoder/pre_norm.h"
 
 namespace castor::encoder {

@@ -1,11 +1,15 @@
-#include "engine/encoder/distilbert.h"
-
+// DistilBERT: the post-norm body without token types.
+//
+// Reads a config.json of model_type "distilbert" and takes the weights it implies. Missing keys
+// have the defaults of Hugging Face's DistilBertConfig. Sinusoidal positions are in the checkpoint
+// like learned ones.
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "engine/encoder/config_keys.h"
+#include "engine/encoder/families.h"
 #include "engine/encoder/post_norm.h"
 #include "engine/kernel_table.h"
 

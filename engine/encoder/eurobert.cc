@@ -1,11 +1,15 @@
-#include "engine/encoder/eurobert.h"
-
+// EuroBERT: the pre-norm body with RMSNorms, rotated queries and keys, and a gated MLP; layers as
+// language models have them, that see all tokens. Several heads may share keys and values.
+//
+// Reads a config.json of model_type "eurobert", in the keys of its own code or of transformers 5,
+// and takes the weights it implies.
 #include <memory>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "engine/encoder/config_keys.h"
+#include "engine/encoder/families.h"
 #include "engine/encoder/pre_norm.h"
 #include "engine/encoder/rope_keys.h"
 

@@ -2,17 +2,7 @@
 
 #include <string>
 
-#include "engine/encoder/bert.h"
-#include "engine/encoder/castor_cast.h"
-#include "engine/encoder/distilbert.h"
-#include "engine/encoder/eurobert.h"
-#include "engine/encoder/gemma.h"
-#include "engine/encoder/gte.h"
-#include "engine/encoder/jina_v3.h"
-#include "engine/encoder/modernbert.h"
 #include "engine/encoder/mpnet.h"
-#include "engine/encoder/nomic_bert.h"
-#include "engine/encoder/roberta.h"
 
 namespace castor::encoder {
 namespace {

@@ -1,5 +1,10 @@
-#include "engine/encoder/gemma.h"
-
+// Gemma 3 that looks both ways, as EmbeddingGemma: the pre-norm body with a norm also of what
+// attention and the MLP return, norms over each query and key, rotations, a gated MLP, and layers
+// with a window between those that see all tokens. Several heads may share keys and values.
+//
+// Reads a config.json of model_type "gemma3_text", in the keys of transformers 4 or of 5, and takes
+// the weights it implies. Missing keys have the defaults of Hugging Face's Gemma3TextConfig, whose
+// use_bidirectional_attention must be true.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -8,6 +13,7 @@
 #include <vector>
 
 #include "engine/encoder/config_keys.h"
+#include "engine/encoder/families.h"
 #include "engine/encoder/pre_norm.h"
 #include "engine/encoder/rope_keys.h"
 #include "engine/kernel_table.h"

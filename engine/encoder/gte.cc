@@ -1,5 +1,8 @@
-#include "engine/encoder/gte.h"
-
+// GTE ("new"): the post-norm body with rotated queries and keys, or a table of positions, and a
+// gated MLP without a bias before the gate.
+//
+// Reads a config.json of model_type "new" or "gte", in the keys of its own code or of transformers
+// 5, and takes the weights it implies.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -7,6 +10,7 @@
 #include <utility>
 
 #include "engine/encoder/config_keys.h"
+#include "engine/encoder/families.h"
 #include "engine/encoder/post_norm.h"
 #include "engine/encoder/rope_keys.h"
 

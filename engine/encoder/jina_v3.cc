@@ -1,10 +1,14 @@
-#include "engine/encoder/jina_v3.h"
-
+// jina-embeddings-v3 without its adapters: XLM-RoBERTa's layers, with rotated queries and keys in
+// place of a table of positions.
+//
+// Reads a config.json of model_type "jina_embeddings_v3", as transformers 5 has it, and takes the
+// weights it implies. Adapters are refused.
 #include <memory>
 #include <string_view>
 #include <utility>
 
 #include "engine/encoder/config_keys.h"
+#include "engine/encoder/families.h"
 #include "engine/encoder/post_norm.h"
 #include "engine/encoder/rope_keys.h"
 

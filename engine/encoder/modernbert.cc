@@ -1,5 +1,8 @@
-#include "engine/encoder/modernbert.h"
-
+// ModernBERT: the pre-norm body with rotated queries and keys, where every n-th layer sees all
+// tokens and the others a window.
+//
+// Reads a config.json of model_type "modernbert", in the keys of transformers 4 or of 5, and takes
+// the weights it implies. Missing keys have the defaults of Hugging Face's ModernBertConfig.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -8,6 +11,7 @@
 #include <vector>
 
 #include "engine/encoder/config_keys.h"
+#include "engine/encoder/families.h"
 #include "engine/encoder/pre_norm.h"
 #include "engine/encoder/rope_keys.h"
 

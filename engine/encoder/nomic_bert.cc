@@ -1,5 +1,12 @@
-#include "engine/encoder/nomic_bert.h"
-
+// Nomic's BERT, dense: the post-norm body with rotated queries and keys, which may stretch with a
+// text's length, and a gated MLP; most checkpoints have no biases.
+//
+// Reads a config.json of model_type "nomic_bert", in the keys of its own code, which are GPT-2's
+// and some more, or of transformers 5, and takes the weights it implies. Mixtures of experts are
+// refused.
+//
+// Where rotations stretch, a text's depend on its own length. Its own code takes the longest text
+// of all batches before, so there a text's rows depend on the others.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -8,6 +15,7 @@
 #include <utility>
 
 #include "engine/encoder/config_keys.h"
+#include "engine/encoder/families.h"
 #include "engine/encoder/post_norm.h"
 #include "engine/encoder/rope_keys.h"
 #include "engine/kernel_table.h"

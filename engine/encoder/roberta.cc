@@ -1,10 +1,14 @@
-#include "engine/encoder/roberta.h"
-
+// RoBERTa, XLM-RoBERTa and CamemBERT: BERT's layers, with positions that begin behind the padding
+// token's id. They differ in their tokenizers, of which nothing is said here.
+//
+// Reads a config.json of model_type "roberta", "xlm-roberta" or "camembert" and takes the weights
+// it implies. Missing keys have the defaults of Hugging Face's configurations.
 #include <memory>
 #include <string_view>
 #include <utility>
 
 #include "engine/encoder/bert_layout.h"
+#include "engine/encoder/families.h"
 #include "engine/encoder/post_norm.h"
 
 namespace castor::encoder {

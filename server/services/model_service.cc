@@ -1,8 +1,7 @@
-#include "server/services/model_service.h"
-
 #include "castor/v1/model.pb.h"
 #include "engine/base/error.h"
 #include "server/services/describe.h"
+#include "server/services/services.h"
 #include "server/services/typed_call.h"
 
 namespace castor::server {

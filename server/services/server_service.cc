@@ -1,9 +1,8 @@
-#include "server/services/server_service.h"
-
 #include <chrono>
 #include <string>
 
 #include "server/services/describe.h"
+#include "server/services/services.h"
 #include "server/services/typed_call.h"
 #include "server/version.h"
 

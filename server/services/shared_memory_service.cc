@@ -1,8 +1,7 @@
-#include "server/services/shared_memory_service.h"
-
 #include <utility>
 
 #include "castor/v1/shared_memory.pb.h"
+#include "server/services/services.h"
 #include "server/services/typed_call.h"
 
 namespace castor::server {
