@@ -293,6 +293,5 @@ ATTACKS = [rapid_reset, rapid_reset_with_messages, large_headers, continuation_f
            streams_without_messages, health_streams, half_messages, unread_answers,
            idle_connections, broken_frames, silent_scrapers, churn]
 
-# The server withstands these only with memory to spare: server/DESIGN.md, "Peers that keep to no
-# limit".
+# The server withstands these only with memory to spare: server/SECURITY.md, "Header floods".
 HEAVY = [hpack_bomb_behind_a_message]
