@@ -36,7 +36,7 @@ bool AccessWatch::Refresh(Live& live, Standing& standing) {
   metrics_.SetStanding(standing.what, !changed.ok());
   if (!changed.ok() && why != standing.refused_for) {
     metrics_.Refused(standing.what);
-    LogError("changed files are refused; what was read before stays in use",
+    LogError("changed files are refused; the previous content stays in use",
              {{"what", NameOf(standing.what)}, {"why", why}});
   }
   standing.refused_for = why;

@@ -51,14 +51,15 @@ absl::StatusOr<ConfigEntry> ReadEntry(const toml::key& key, const toml::node& no
     for (const toml::node& element : *array) {
       const auto element_text = StringOf(element);
       if (!element_text) {
-        return BadAt(element.source(), "'" + entry.key + "' holds something that is no string");
+        return BadAt(element.source(), "'" + entry.key + "' must hold only strings");
       }
       entry.texts.push_back(*element_text);
     }
   } else if (node.is_table()) {
-    return BadAt(key.source(), "unknown section [" + entry.key + "]: keys stand alone");
+    return BadAt(key.source(),
+                 "unknown section [" + entry.key + "]: options must be top-level keys");
   } else {
-    return BadAt(node.source(), "'" + entry.key + "' has a value of a type that no option takes");
+    return BadAt(node.source(), "'" + entry.key + "' has a value of an unsupported type");
   }
   return entry;
 }

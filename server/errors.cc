@@ -115,7 +115,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status, const RequestIds& ids) {
                                 {"span_id", LogValue::IfAny(ids.span_id)},
                                 {"error", status.ToString()}});
     (*info.mutable_metadata())["error_id"] = error_id;
-    message = "internal error " + error_id + "; the server's log says more under this id";
+    message = "internal error " + error_id + "; the server's log has details under this id";
   }
 
   google::rpc::Status details;

@@ -39,7 +39,8 @@ void HeapTrimmer::Trim() const {
   // Returns the pages of free blocks wherever they lie. Allocations wait meanwhile: some 0.1 s a
   // GiB.
   malloc_trim(static_cast<size_t>(kept_bytes_));
-  LogInfo("gave free memory back", {{"bytes", free_bytes - (ResidentBesideBlocks() - base_)}});
+  LogInfo("returned free memory to the system",
+          {{"bytes", free_bytes - (ResidentBesideBlocks() - base_)}});
 }
 
 }  // namespace castor::server

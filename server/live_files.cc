@@ -29,7 +29,7 @@ absl::StatusOr<std::vector<std::string>> ReadTogether(const std::vector<std::str
   if (!texts.ok()) return texts.status();
   const auto again = ReadOnce(paths);
   if (again.ok() && *again == *texts) return texts;
-  return absl::AbortedError("the files change while they are read");
+  return absl::AbortedError("the files changed while they were read");
 }
 
 }  // namespace castor::server

@@ -158,7 +158,7 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                        .Register(registry);
   auto& inflight = prometheus::BuildGauge()
                        .Name("castor_inflight_calls")
-                       .Help("Calls that have begun and not ended.")
+                       .Help("Calls in progress.")
                        .Register(registry);
   auto& received = prometheus::BuildCounter()
                        .Name("castor_received_bytes_total")
@@ -169,10 +169,11 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                    .Help("Bytes of answer messages, for the calls that compute.")
                    .Register(registry);
 
-  auto& lost = prometheus::BuildCounter()
-                   .Name("castor_answers_lost_total")
-                   .Help("Answers that did not reach their callers, who went away or took none.")
-                   .Register(registry);
+  auto& lost =
+      prometheus::BuildCounter()
+          .Name("castor_answers_lost_total")
+          .Help("Answers that were not delivered because the caller left or did not read them.")
+          .Register(registry);
 
   for (size_t m = 0; m < methods.size(); ++m) {
     PerMethod& children = methods[m];
@@ -208,7 +209,7 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
   overdue = &prometheus::BuildCounter()
                  .Name("castor_calls_overdue_total")
                  .Help(
-                     "Calls ended because their message did not come, or their answer was not "
+                     "Calls ended because their message did not arrive, or their answer was not "
                      "taken, in time.")
                  .Register(registry)
                  .Add({});
@@ -219,7 +220,7 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                      .Add({});
   auto& refused = prometheus::BuildCounter()
                       .Name("castor_connections_refused_total")
-                      .Help("Connections turned away or closed before their first call, by cause.")
+                      .Help("Connections refused, or closed before their first call, by cause.")
                       .Register(registry);
   constexpr std::array<const char*, kRefusedConnections> kCauses = {
       "total", "host", "descriptors", "new", "silent", "not_tls", "old_tls"};
@@ -229,15 +230,15 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
   expelled = &prometheus::BuildCounter()
                   .Name("castor_connections_expelled_total")
                   .Help(
-                      "Connections closed for what their peers did: streams reset without end, "
+                      "Connections closed for their peers' conduct: too many stream resets, "
                       "streams or headers beyond the limits.")
                   .Register(registry)
                   .Add({});
   auto& messages = prometheus::BuildGauge()
                        .Name("castor_message_bytes")
                        .Help(
-                           "What gRPC holds of messages: in, parts of those that are not whole; "
-                           "out, answers that have not left, whose tensors are staging memory.")
+                           "Messages held by gRPC: in, unfinished requests; out, answers not yet "
+                           "sent, whose tensors are staging memory.")
                        .Register(registry);
   arriving_bytes = &messages.Add({{"direction", "in"}});
   leaving_bytes = &messages.Add({{"direction", "out"}});
@@ -270,12 +271,12 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                  .Add({});
   draining = &prometheus::BuildGauge()
                   .Name("castor_draining")
-                  .Help("1 from the signal to stop to the end.")
+                  .Help("1 while the server drains.")
                   .Register(registry)
                   .Add({});
   prometheus::BuildGauge()
       .Name("castor_build_info")
-      .Help("1; the labels say what runs.")
+      .Help("1; the labels have version and commit.")
       .Register(registry)
       .Add({{"version", std::string(Version())},
             {"commit", std::string(GitCommit())},
@@ -283,7 +284,7 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
       .Set(1);
   prometheus::BuildGauge()
       .Name("castor_device_info")
-      .Help("1; the labels say what computes, and why no GPU does.")
+      .Help("1; the labels have the device, and why it is not a GPU.")
       .Register(registry)
       .Add({{"device", engine.info().device.name}, {"backend", engine.info().device.backend}})
       .Set(1);

@@ -33,19 +33,20 @@ AccessMetrics::AccessMetrics(prometheus::Registry& registry)
     : families_(new Families{
           .reloads = prometheus::BuildCounter()
                          .Name("castor_reloads_total")
-                         .Help("Changed files that were taken in, or refused as wrong.")
+                         .Help("Changed files that were loaded, or refused as wrong.")
                          .Register(registry),
-          .standing = prometheus::BuildGauge()
-                          .Name("castor_reload_refused")
-                          .Help("1 while the files on disk are refused, and older ones in use.")
-                          .Register(registry),
+          .standing =
+              prometheus::BuildGauge()
+                  .Name("castor_reload_refused")
+                  .Help("1 while the files on disk are refused and older content is in use.")
+                  .Register(registry),
           .expiry = prometheus::BuildGauge()
                         .Name("castor_certificate_expiry_timestamp_seconds")
-                        .Help("When the certificates in use end; of several, the first.")
+                        .Help("Expiry of the certificates in use; the earliest of several.")
                         .Register(registry)}) {
   auto& refused = prometheus::BuildCounter()
                       .Name("castor_callers_refused_total")
-                      .Help("Calls and scrapes refused because of who called, by reason.")
+                      .Help("Calls and scrapes refused for their credentials, by reason.")
                       .Register(registry);
   for (size_t i = 0; i < kReasons.size(); ++i) {
     families_->refused_callers[i] = &refused.Add({{"reason", std::string(kReasons[i])}});

@@ -170,7 +170,7 @@ class MetricsEndpoint::Http {
     if (asking != silent_.end()) silent_.splice(silent_.end(), silent_, asking);
     if (url != "/metrics") {
       return Answer(connection, MHD_HTTP_NOT_FOUND, "Content-Type", "text/plain",
-                    "castor-server: metrics are at /metrics\n");
+                    "castor-server: see /metrics\n");
     }
     if (!reads) {
       return Answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "Allow", "GET, HEAD", "");
@@ -194,7 +194,7 @@ class MetricsEndpoint::Http {
       const PageFormat format = FormatFor(accept == nullptr ? "" : accept);
       return Answer(connection, MHD_HTTP_OK, "Content-Type", ContentTypeOf(format), page_(format));
     } catch (const std::exception& error) {
-      LogError("metrics cannot be read", {{"error", error.what()}});
+      LogError("cannot collect metrics", {{"error", error.what()}});
       return MHD_NO;  // closes the connection
     }
   }
@@ -221,7 +221,7 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(const st
   std::unique_ptr<MetricsEndpoint> endpoint(
       new MetricsEndpoint(*std::move(sockets), std::move(page), std::move(access), wake));
   endpoint->TakeCertificates();
-  if (endpoint->http_.empty()) return failed("the HTTP library does not start");
+  if (endpoint->http_.empty()) return failed("cannot start the HTTP library");
   endpoint->thread_ = std::thread([raw = endpoint.get()] { raw->Run(); });
   return endpoint;
 }
@@ -241,7 +241,7 @@ void MetricsEndpoint::TakeCertificates() {
   if (http->Start()) {
     http_.push_back(std::move(http));
   } else if (!http_.empty()) {
-    LogError("the HTTP library refuses the certificates; /metrics keeps those before");
+    LogError("the HTTP library refuses the certificates; /metrics keeps the previous ones");
   }
 }
 
@@ -299,7 +299,7 @@ void MetricsEndpoint::Run() {
       scarce |= !Accept(waiting[i].fd);
     }
     if (scarce && !before) {
-      LogWarning("no descriptor for a new connection to the metrics; trying again", {});
+      LogWarning("no file descriptor for a new metrics connection; retrying", {});
     }
     for (const auto& http : http_) http->Work();
     std::erase_if(http_, [&](const auto& http) { return http != http_.back() && http->idle(); });

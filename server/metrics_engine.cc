@@ -58,10 +58,10 @@ void CollectWork(const EngineStats& stats, std::vector<MetricFamily>& out) {
                          MetricType::Counter);
   auto batches = Family("castor_batches_total", "Batches executed.", MetricType::Counter);
   auto tokens = Family("castor_tokens_total", "Tokens computed.", MetricType::Counter);
-  auto padded = Family("castor_padded_tokens_total",
-                       "Tokens computed though no request asked for them.", MetricType::Counter);
-  auto queue = Family("castor_queue_duration_seconds", "Wait of a request for its batch to start.",
-                      MetricType::Histogram);
+  auto padded = Family("castor_padded_tokens_total", "Tokens computed that no request asked for.",
+                       MetricType::Counter);
+  auto queue = Family("castor_queue_duration_seconds",
+                      "Time a request waits for its batch to start.", MetricType::Histogram);
   auto stage = Family("castor_stage_duration_seconds",
                       "Time of each stage: tokenize per request; copy_in, compute and copy_out per "
                       "batch.",
@@ -70,14 +70,14 @@ void CollectWork(const EngineStats& stats, std::vector<MetricFamily>& out) {
       Family("castor_batch_requests", "Requests in a batch.", MetricType::Histogram);
   auto batch_tokens = Family("castor_batch_tokens", "Tokens in a batch.", MetricType::Histogram);
   auto ratio = Family("castor_prediction_ratio",
-                      "Measured time of a batch on the device by what was predicted.",
+                      "Measured time of a batch on the device divided by the predicted time.",
                       MetricType::Histogram);
   auto automatic = Family("castor_automatic_requests_total",
                           "Requests for the automatic kernel, by the kernel that answered them.",
                           MetricType::Counter);
   auto rejected = Family("castor_automatic_rejected_total",
-                         "Runs of a kernel for the automatic one whose estimated error was larger "
-                         "than the request allows.",
+                         "Runs of a kernel for the automatic kernel whose estimated error exceeded "
+                         "the request's limit.",
                          MetricType::Counter);
   auto error = Family("castor_attention_relative_error",
                       "Estimated relative L2 error of an approximate kernel, per request that was "
@@ -88,11 +88,10 @@ void CollectWork(const EngineStats& stats, std::vector<MetricFamily>& out) {
              "Requests to encode with the automatic kernel and a stated cosine, by the kernel that "
              "answered them.",
              MetricType::Counter);
-  auto encode_rejected =
-      Family("castor_encode_automatic_rejected_total",
-             "Runs of a kernel for these that exact ones followed: the estimated cosine was too "
-             "low, or they were compared.",
-             MetricType::Counter);
+  auto encode_rejected = Family("castor_encode_automatic_rejected_total",
+                                "Such runs followed by an exact one: the estimated cosine was too "
+                                "low, or they were compared.",
+                                MetricType::Counter);
   auto turn = Family("castor_encode_cosine_turn",
                      "1 - the estimated cosine of an approximate vector to the exact one, the "
                      "least of a request.",
@@ -150,13 +149,13 @@ void CollectLoad(const EngineStats& stats, std::vector<MetricFamily>& out) {
     Add(out.emplace_back(Family(name, help, MetricType::Gauge)), static_cast<double>(value));
   };
   const LoadStats& load = stats.load;
-  gauge("castor_queue_depth", "Requests that wait for a batch.", load.queued_requests);
+  gauge("castor_queue_depth", "Requests waiting for a batch.", load.queued_requests);
   gauge("castor_inflight_requests", "Requests admitted and not answered.", load.inflight_requests);
   gauge("castor_inflight_tokens", "Their tokens.", load.inflight_tokens);
   gauge("castor_inflight_bytes", "Their inputs and outputs in staging memory.",
         load.inflight_bytes);
-  auto limit = Family("castor_queue_limit", "The budgets over what is in flight, by unit.",
-                      MetricType::Gauge);
+  auto limit =
+      Family("castor_queue_limit", "Budgets of requests in flight, by unit.", MetricType::Gauge);
   Add(limit, static_cast<double>(load.max_requests), {{"unit", "requests"}});
   Add(limit, static_cast<double>(load.max_tokens), {{"unit", "tokens"}});
   Add(limit, static_cast<double>(load.max_bytes), {{"unit", "bytes"}});
@@ -165,26 +164,25 @@ void CollectLoad(const EngineStats& stats, std::vector<MetricFamily>& out) {
   auto measure = [&](const char* name, const char* help, double value, MetricType type) {
     Add(out.emplace_back(Family(name, help, type)), value);
   };
-  measure("castor_queued_seconds", "Predicted time on the device of what waits.",
+  measure("castor_queued_seconds", "Predicted device time of waiting requests.",
           load.queued_seconds, MetricType::Gauge);
-  measure("castor_queued_seconds_limit", "The longest predicted wait with which one is admitted.",
+  measure("castor_queued_seconds_limit", "Longest predicted wait at which requests are admitted.",
           load.max_queued_seconds, MetricType::Gauge);
-  measure("castor_oldest_request_seconds", "Age of the oldest request that is not answered.",
+  measure("castor_oldest_request_seconds", "Age of the oldest unanswered request.",
           load.oldest_seconds, MetricType::Gauge);
-  measure("castor_saturation_ratio", "Share in use of the scarcest budget, 0 to 1.",
+  measure("castor_saturation_ratio", "Share of the scarcest budget in use, 0 to 1.",
           load.saturation, MetricType::Gauge);
-  measure("castor_deadline_misses_total",
-          "Requests that were admitted and not answered by their deadline.",
+  measure("castor_deadline_misses_total", "Admitted requests not answered by their deadline.",
           static_cast<double>(stats.deadline_misses), MetricType::Counter);
-  measure("castor_preemptions_total", "Batches that passed a running one.",
+  measure("castor_preemptions_total", "Batches that preempted a running one.",
           static_cast<double>(stats.preemptions), MetricType::Counter);
   measure("castor_wasted_compute_seconds_total",
-          "Time of the device on requests that were not answered, or too late.",
+          "Device time spent on requests that were not answered, or answered too late.",
           stats.wasted_seconds, MetricType::Counter);
 
   auto wait =
       Family("castor_wait_duration_seconds",
-             "Wait of a request for its batch to start, by priority.", MetricType::Histogram);
+             "Time a request waits for its batch to start, by priority.", MetricType::Histogram);
   constexpr const char* kPriorities[] = {"low", "normal", "high"};
   for (size_t level = 0; level < stats.wait_seconds.size(); ++level) {
     Add(wait, stats.wait_seconds[level], {{"priority", kPriorities[level]}}, kWaitStep);
@@ -192,8 +190,7 @@ void CollectLoad(const EngineStats& stats, std::vector<MetricFamily>& out) {
   out.push_back(std::move(wait));
 
   auto tenants = Family("castor_tenant_compute_seconds_total",
-                        "Time of the device by tenant; where there are many, most share the name "
-                        "other.",
+                        "Device time by tenant; where there are many, most share the name other.",
                         MetricType::Counter);
   for (const auto& [tenant, seconds] : stats.tenant_seconds) {
     Add(tenants, seconds, {{"tenant", tenant}});
@@ -208,9 +205,8 @@ void CollectLoad(const EngineStats& stats, std::vector<MetricFamily>& out) {
   }
   out.push_back(std::move(rejected));
 
-  auto cancelled =
-      Family("castor_cancelled_total", "Requests cancelled or expired, by where they were.",
-             MetricType::Counter);
+  auto cancelled = Family("castor_cancelled_total", "Requests cancelled or expired, by stage.",
+                          MetricType::Counter);
   Add(cancelled, static_cast<double>(stats.cancelled_queued), {{"stage", "queued"}});
   Add(cancelled, static_cast<double>(stats.cancelled_running), {{"stage", "running"}});
   out.push_back(std::move(cancelled));
@@ -227,26 +223,26 @@ void CollectDevice(const EngineStats& stats, std::vector<MetricFamily>& out) {
   gauge("castor_device_memory_reserved_bytes",
         "Device memory that the caching allocator holds, tensors included.",
         memory.device_reserved_bytes);
-  gauge("castor_device_memory_peak_bytes", "The most device memory in tensors so far.",
+  gauge("castor_device_memory_peak_bytes", "Peak device memory in tensors.",
         memory.device_peak_bytes);
   gauge("castor_device_memory_predicted_bytes",
-        "Device memory of the models' weights, and that running batches are predicted to take.",
+        "Device memory of the models' weights, plus the prediction for running batches.",
         load.device_bytes);
-  gauge("castor_device_memory_limit_bytes", "The bound on that.", load.max_device_bytes);
+  gauge("castor_device_memory_limit_bytes", "Limit of castor_device_memory_predicted_bytes.",
+        load.max_device_bytes);
   auto host = Family("castor_staging_memory_bytes",
                      "Staging memory on the host: in use by requests, or cached for the next.",
                      MetricType::Gauge);
   Add(host, static_cast<double>(memory.host_in_use_bytes), {{"state", "in_use"}});
   Add(host, static_cast<double>(memory.host_cached_bytes), {{"state", "cached"}});
   out.push_back(std::move(host));
-  gauge("castor_staging_memory_peak_bytes", "The most staging memory in use so far.",
-        memory.host_peak_bytes);
+  gauge("castor_staging_memory_peak_bytes", "Peak staging memory in use.", memory.host_peak_bytes);
 
   Add(out.emplace_back(
           Family("castor_engine_faults_total", "Errors of the device.", MetricType::Counter)),
       static_cast<double>(stats.device_faults));
   Add(out.emplace_back(Family("castor_device_healthy",
-                              "1 until the device has a fault that it does not recover from.",
+                              "0 after a device fault that is not recoverable, else 1.",
                               MetricType::Gauge)),
       stats.device_healthy ? 1 : 0);
 }

@@ -30,8 +30,7 @@ void Add(MetricFamily& family, int64_t bytes, Labels labels = {}) {
 }
 
 MetricFamily Weights(const EngineInfo& info) {
-  MetricFamily family =
-      Gauges("castor_model_weights_bytes", "Weights of a model, by the device that has them.");
+  MetricFamily family = Gauges("castor_model_weights_bytes", "Weights of a model, by device.");
   for (const ModelInfo& model : info.models) {
     // CAST layers, which encode nothing, stay in the host's memory.
     const bool on_host = model.outputs.empty();
@@ -60,27 +59,25 @@ class MemoryCollector : public prometheus::Collectable {
       families.push_back(std::move(weights));
     }
     families.push_back(Runs("castor_run_memory_bytes",
-                            "Device memory that running batches are predicted to hold.",
-                            memory.runs));
+                            "Predicted device memory of running batches.", memory.runs));
     families.push_back(Runs("castor_run_memory_peak_bytes",
-                            "The most of each that running batches were predicted to hold so far.",
+                            "Peak of the predicted device memory of running batches, by kind.",
                             memory.runs_peak));
     auto add = [&](const char* name, const char* help, int64_t bytes) {
       Add(families.emplace_back(Gauges(name, help)), bytes);
     };
     add("castor_device_memory_split_bytes",
-        "Of what the caching allocator holds and no tensor uses, parts of blocks in use: "
-        "fragments. 0 on the CPU.",
+        "Fragments: unused parts of the caching allocator's blocks in use. 0 on a CPU.",
         memory.device_split_bytes);
     const struct mallinfo2 heap = mallinfo2();
     add("castor_heap_used_bytes",
-        "Blocks of the heap in use: without the free memory that is resident for the next message.",
+        "Heap blocks in use, without free memory kept for the next messages.",
         static_cast<int64_t>(heap.uordblks + heap.hblkhd));
     add("castor_heap_free_bytes",
-        "Free blocks of the heap: kept for the next message, or given back page by page.",
+        "Free heap blocks, kept for the next messages or returned page by page.",
         static_cast<int64_t>(heap.fordblks));
     add("castor_memory_limit_bytes",
-        "What the process may use: the least of the machine's memory and its limits.",
+        "Memory limit of the process: the least of the machine's memory and all limits.",
         MemoryLimitBytes());
     return families;
   }

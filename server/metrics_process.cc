@@ -79,7 +79,7 @@ class ProcessCollector : public prometheus::Collectable {
     }
     rlimit limit{};
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-      add("process_max_fds", "Open file descriptors at most.", MetricType::Gauge,
+      add("process_max_fds", "Maximum number of open file descriptors.", MetricType::Gauge,
           static_cast<double>(limit.rlim_cur));
     }
     add("castor_log_lines_dropped_total", "Log lines lost because standard error was too slow.",

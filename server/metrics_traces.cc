@@ -25,7 +25,7 @@ struct TraceMetrics::Children {
 TraceMetrics::TraceMetrics(prometheus::Registry& registry) : children_(new Children) {
   children_->exported = &prometheus::BuildCounter()
                              .Name("castor_trace_spans_exported_total")
-                             .Help("Spans that the collector took.")
+                             .Help("Spans accepted by the collector.")
                              .Register(registry)
                              .Add({});
   auto& dropped = prometheus::BuildCounter()

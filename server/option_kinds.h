@@ -176,7 +176,7 @@ class Declarer {
              *value = chosen;
              return "";
            }
-           return "is none of " + names;
+           return "must be one of " + names;
          });
   }
 
@@ -206,7 +206,7 @@ class Declarer {
     if (!duration) return "is not a duration such as 5ms or 2s";
     if (*duration < low || *duration > high) return "is out of range" + Range(low, high);
     if (std::chrono::duration_cast<Duration>(*duration) != *duration) {
-      return "is finer than the unit of this setting, 1ms";
+      return "must be a whole number of milliseconds";
     }
     *value = std::chrono::duration_cast<Duration>(*duration);
     return "";

@@ -56,7 +56,7 @@ std::string CheckDevice(const std::string& text) {
       text.find_first_not_of("0123456789", kIndexed.size()) == std::string::npos) {
     return "";
   }
-  return "is none of auto, cpu, cuda, cuda:N";
+  return "must be one of auto, cpu, cuda, cuda:N";
 }
 
 // A collector: HOST:PORT, in plaintext, also as http://HOST:PORT; over TLS as https://HOST:PORT.
@@ -88,7 +88,7 @@ ModelSource ParseModel(const std::string& text) {
                     std::filesystem::is_regular_file(model.directory, error);
   if (!file && !std::filesystem::is_directory(model.directory, error)) {
     if (!std::filesystem::exists(model.directory, error)) {
-      fail("leads nowhere: " + (error ? error.message() : "no such file or directory"));
+      fail("cannot be opened: " + (error ? error.message() : "no such file or directory"));
     }
     fail("is a file: give its directory, or a .safetensors file of CAST layers");
   }
@@ -132,12 +132,12 @@ void DeclareNetwork(Declarer& declare, ServerOptions& options) {
   using std::chrono::hours;
   using std::chrono::seconds;
   declare.Text(kNetwork, "--listen", "HOST:PORT", options.listen,
-               "Address of the gRPC services; port 0 takes a free one; or unix:PATH",
+               "Address of the gRPC services, or unix:PATH; port 0 picks a free port",
                [&options](const std::string& text) -> std::string {
                  constexpr std::string_view kUnix = "unix:";
                  options.listen = text;
                  if (!text.starts_with(kUnix)) return CheckAddress(text);
-                 return text.size() > kUnix.size() ? "" : "names no socket";
+                 return text.size() > kUnix.size() ? "" : "needs a socket path";
                });
   declare.Text(kNetwork, "--metrics-listen", "HOST:PORT", options.metrics_listen,
                "Address of /metrics for Prometheus; 'off' for none",
@@ -147,67 +147,68 @@ void DeclareNetwork(Declarer& declare, ServerOptions& options) {
                  return off ? "" : CheckAddress(text);
                });
   declare.Text(kNetwork, "--health-listen", "HOST:PORT", "off",
-               "Address of a second gRPC port, in plaintext, that serves health checks and nothing "
-               "else, to anybody; 'off' for none",
+               "Address of a second, plaintext gRPC port that serves only health checks, without "
+               "authentication; 'off' for none",
                [&options](const std::string& text) -> std::string {
                  const bool off = text.empty() || text == "off";
                  options.health_listen = off ? "" : text;
                  return off ? "" : CheckAddress(text);
                });
   declare.Number(kNetwork, "--max-concurrent-streams", &options.max_concurrent_streams, 1, 65536,
-                 "Calls at a time on one connection");
+                 "Concurrent calls on one connection");
   declare.Number(kNetwork, "--max-connections", &options.max_connections, 0, 1 << 20,
-                 "Connections at a time, each of which takes two file descriptors; 0: as many as "
-                 "ulimit -n leaves room for, at most 4096");
+                 "Concurrent connections, two file descriptors each; 0: as many as ulimit -n "
+                 "allows, at most 4096");
   declare.Number(kNetwork, "--max-connections-per-host", &options.max_connections_per_host, 0,
-                 1 << 20, "The same, from one address; 0: three quarters of them");
+                 1 << 20,
+                 "Concurrent connections from one address; 0: three quarters of --max-connections");
   declare.Number(kNetwork, "--max-calls", &options.max_calls, 1, 1 << 20,
-                 "Calls at a time on all connections");
+                 "Concurrent calls on all connections");
   declare.Bytes(kNetwork, "--max-transport-bytes", &options.max_transport_bytes, 0,
                 int64_t{1} << 40,
-                "Memory for messages that are still arriving, over all connections; 0: a quarter "
-                "of the memory limit, and no less than two messages take");
+                "Memory for unfinished messages on all connections; 0: a quarter of the memory "
+                "limit, but room for two messages");
   declare.Time(kNetwork, "--transfer-timeout", &options.transfer_timeout, seconds(1), hours(1),
-               "Time for a request's message to arrive, and for its answer to be taken");
-  declare.Time(kNetwork, "--max-connection-age", &options.max_connection_age, seconds(0), hours(24),
-               "Ask clients to reconnect after this long, so that they find new servers; 0: never");
+               "Time to receive a request's message, and to deliver its answer");
+  declare.Time(
+      kNetwork, "--max-connection-age", &options.max_connection_age, seconds(0), hours(24),
+      "Age at which clients are asked to reconnect, so that they find new servers; 0: never");
   declare.Time(kNetwork, "--max-connection-age-grace", &options.max_connection_age_grace,
-               seconds(0), hours(24), "Time for the calls of a connection that came of age");
+               seconds(0), hours(24), "Time for running calls after --max-connection-age");
   declare.Time(kNetwork, "--max-connection-idle", &options.max_connection_idle, seconds(0),
-               hours(24), "Close connections without calls after this long; 0: never");
+               hours(24), "Close connections that have had no calls for this long; 0: never");
   declare.Time(kNetwork, "--handshake-timeout", &options.handshake_timeout, seconds(1),
-               seconds(120), "Time for a new connection to speak HTTP/2");
+               seconds(120), "Time for a new connection to complete its HTTP/2 handshake");
 }
 
 void DeclareSharedMemory(Declarer& declare, ServerOptions& options) {
-  declare.Flag(kSharedMemory, "--shared-memory", &options.shared_memory,
-               "Take tensors from, and write them to, POSIX shared memory. Callers can then read "
-               "and write every shared-memory object that this user can open: only where all "
-               "callers are trusted");
+  declare.Flag(
+      kSharedMemory, "--shared-memory", &options.shared_memory,
+      "Read and write tensors in POSIX shared memory. Callers can then access every shared-memory "
+      "object of the server's user: enable it only if all callers are trusted");
   declare.Number(kSharedMemory, "--max-shared-memory-regions", &options.max_shared_memory_regions,
-                 1, 65536, "Regions registered at a time; each takes a file descriptor");
+                 1, 65536, "Registered regions; each takes a file descriptor");
 }
 
 void DeclareKernels(Declarer& declare, EngineOptions& engine) {
   declare.Time(kKernels, "--cost-model-budget", &engine.cost_model_budget, kCostModelBudgetBounds,
-               "Time to measure the kernels at the start, for the automatic choice among them; 0: "
-               "without a file, it takes the most exact kernel allowed");
-  declare.Text(
-      kKernels, "--cost-model", "FILE", "",
-      "Take the measurements from this file, and make it where there is none: servers that "
-      "share it choose alike. One of another device or version is left alone",
-      [&engine](const std::string& text) -> std::string {
-        engine.cost_model_file = text;
-        return "";
-      });
-  declare.Share(kKernels, "--fidelity-share", &engine.fidelity_share,
-                "Share of the requests for approximate kernels whose error is measured for the "
-                "metrics, though they do not ask");
+               "Time to measure the kernels at start, for the automatic kernel; 0 without "
+               "--cost-model: it always runs the most exact kernel allowed");
+  declare.Text(kKernels, "--cost-model", "FILE", "",
+               "Read the measurements from this file, or create it if missing: servers that share "
+               "it choose alike. A file of another device or version is ignored",
+               [&engine](const std::string& text) -> std::string {
+                 engine.cost_model_file = text;
+                 return "";
+               });
+  declare.Share(
+      kKernels, "--fidelity-share", &engine.fidelity_share,
+      "Share of approximate requests without fidelity_rows whose error is measured for metrics");
   declare.Number(kKernels, "--fidelity-sample-rows", &engine.fidelity_sample_rows,
-                 kFidelityRowsBounds, "Query rows per sequence to measure it on");
+                 kFidelityRowsBounds, "Query rows per sequence for --fidelity-share");
   declare.Share(kKernels, "--cosine-share", &engine.cosine_share,
-                "Share of the encoders' approximate vectors, of the automatic kernel, that are "
-                "computed exactly all the same: estimates of cosines are learned from them");
+                "Share of the automatic kernel's approximate encodings that are also computed "
+                "exactly, to learn cosine estimates");
 }
 
 void DeclareService(Declarer& declare, ServerOptions& options) {
@@ -220,54 +221,52 @@ void DeclareService(Declarer& declare, ServerOptions& options) {
                 "Freed memory kept for the next messages; by default at most an eighth of the "
                 "memory");
   declare.Time(kLimits, "--max-deadline", &options.max_deadline, seconds(1), hours(24),
-               "Deadline of calls that bring none or a later one");
+               "Longest deadline; also applies to calls without one");
 
   declare.Time(kLifecycle, "--drain-delay", &options.drain_delay, seconds(0), hours(1),
-               "After SIGTERM: go on serving this long with readiness down");
+               "After SIGTERM, keep serving this long while readiness is NOT_SERVING");
   declare.Time(kLifecycle, "--drain-deadline", &options.drain_deadline, seconds(0), hours(1),
-               "Then: time to finish what was admitted");
+               "After the drain delay, time to finish admitted requests");
   declare.Time(kLifecycle, "--watchdog-timeout", &options.watchdog_timeout, seconds(0), hours(24),
-               "Liveness is lost when the engine makes no progress for this long, though it has "
-               "work. On a GPU a batch is a step, on a CPU a small part of one. 0: never");
+               "Liveness fails when the engine has work but makes no progress for this long. On a "
+               "GPU this must exceed the longest batch. 0: never");
 
   declare.Choice<LogFormat>(kObservability, "--log-format", &options.log_format,
                             {{"human", LogFormat::kHuman}, {"json", LogFormat::kJson}}, "human",
-                            "Lines for people, or one JSON object each");
+                            "Human-readable lines, or one JSON object per line");
   declare.Choice<LogLevel>(kObservability, "--log-level", &options.log_level,
                            {{"debug", LogLevel::kDebug},
                             {"info", LogLevel::kInfo},
                             {"warning", LogLevel::kWarning},
                             {"error", LogLevel::kError}},
-                           "info", "The least severe lines to write");
+                           "info", "Lowest severity to log");
   declare.Flag(kObservability, "--reflection", &options.reflection,
-               "Serve gRPC reflection, for grpcurl and the like");
-  declare.Flag(
-      kObservability, "--load-reports", &options.load_reports,
-      "Tell callers the server's load in each answer's trailers (ORCA), for balancers that "
-      "weight replicas by it");
+               "Serve gRPC reflection, for tools such as grpcurl");
+  declare.Flag(kObservability, "--load-reports", &options.load_reports,
+               "Report the server's load in each answer's trailers (ORCA), for load balancers");
 }
 
 void DeclareTraces(Declarer& declare, TraceOptions& trace) {
-  declare.Text(kTraces, "--trace-endpoint", "[https://]HOST:PORT", "off",
-               "Send traces to this collector by OTLP over gRPC, over TLS if it is named with "
-               "https://; 'off' for none",
-               [&trace](const std::string& text) { return ReadCollector(text, &trace); });
+  declare.Text(
+      kTraces, "--trace-endpoint", "[https://]HOST:PORT", "off",
+      "Send traces to this collector by OTLP over gRPC, with TLS for https://; 'off' for none",
+      [&trace](const std::string& text) { return ReadCollector(text, &trace); });
   declare.Text(kTraces, "--trace-ca", "FILE", "",
-               "The authorities of its certificate, in PEM, instead of the system's",
+               "Authorities to trust for the collector, in PEM (default: the system's)",
                [&trace](const std::string& text) -> std::string {
                  trace.ca = text;
                  return "";
                });
   declare.Share(kTraces, "--trace-sample", &trace.sample,
-                "Share of the traces that begin here to record. Those of callers who say whether "
-                "theirs are sampled are recorded if they say so; with 0 none is");
+                "Share of traces that begin here to record. Callers that send a sampling decision "
+                "override this; 0 disables recording");
   declare.Number(kTraces, "--trace-max-queued-spans", &trace.max_queued_spans, 64, 1 << 24,
-                 "Spans that wait to be sent; what is beyond is dropped and counted");
+                 "Spans that may wait to be sent; more are dropped and counted");
 }
 
 void CheckTraces(const TraceOptions& trace) {
   if (trace.ca.empty() || trace.tls) return;
-  throw CLI::ValidationError("--trace-ca", "goes with a --trace-endpoint of https://");
+  throw CLI::ValidationError("--trace-ca", "needs a --trace-endpoint with https://");
 }
 
 enum class ModelType { kFloat32, kBFloat16, kInt8 };
@@ -278,52 +277,50 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, ModelType& model_ty
                              {"bfloat16", ModelType::kBFloat16},
                              {"int8", ModelType::kInt8}},
                             "float32",
-                            "Type of the models' weights on the device; int8, on a CPU only, is "
-                            "for linear layers and says at the start what it costs");
+                            "Type of the models' weights on the device; int8 is for linear layers "
+                            "on a CPU, and its error is logged at start");
   declare.Bytes(kModels, "--max-text-bytes", &engine.max_text_bytes, kTextBytesBounds,
                 "The longest text, in bytes of UTF-8");
   declare.Number(kModels, "--tokenizer-threads", &engine.tokenizer_threads, kTokenizerThreadsBounds,
-                 "Threads that turn texts into tokens; 0: one per core");
+                 "Tokenizer threads; 0: one per core");
 
-  declare.Text(
-      kDevice, "--device", "NAME", engine.device,
-      "Where to compute: auto (a GPU if there is one, which then must work), cpu, cuda, cuda:N",
-      [&engine](const std::string& text) {
-        engine.device = text;
-        return CheckDevice(text);
-      });
+  declare.Text(kDevice, "--device", "NAME", engine.device,
+               "Where to compute: auto (a GPU if present; it must work), cpu, cuda, cuda:N",
+               [&engine](const std::string& text) {
+                 engine.device = text;
+                 return CheckDevice(text);
+               });
   declare.Number(kDevice, "--cpu-threads", &engine.cpu_threads, kCpuThreadsBounds,
                  "Compute threads on the CPU; 0: one per processor");
   declare.Bytes(kDevice, "--max-cached-host-bytes", &engine.max_cached_host_bytes,
                 kCachedHostBytesBounds,
                 "Staging memory kept for reuse; by default at most an eighth of the memory");
   declare.Bytes(kDevice, "--max-device-bytes", &engine.max_device_bytes, kDeviceBytesBounds,
-                "The device's memory, for models and for what batches need while they run; 0: half "
-                "of the memory on the CPU, most of it on a GPU");
+                "Device memory for models and running batches; 0: half of the memory on a CPU, "
+                "most of it on a GPU");
   declare.Number(kDevice, "--completion-threads", &engine.completion_threads,
-                 kCompletionThreadsBounds, "Threads that hand out answers");
+                 kCompletionThreadsBounds, "Threads that deliver answers");
 
   declare.Number(kBatching, "--max-batch-tokens", &engine.max_batch_tokens, kBatchTokensBounds,
                  "Token budget of a batch; a longer request runs alone");
   declare.Number(kBatching, "--max-batch-requests", &engine.max_batch_requests,
                  kBatchRequestsBounds, "Requests in one batch");
   declare.TimeOrAuto(kBatching, "--batch-delay", &engine.batch_delay, kBatchDelayBounds,
-                     "How long a request waits for others to share its batch; 0: not at all; auto: "
-                     "as long as they mostly come soon enough to pay for it, so never on an idle "
-                     "server");
+                     "How long a request waits for others to share its batch; 0: never; auto: only "
+                     "while that pays, so never on an idle server");
 
   declare.Number(kLimits, "--max-queued-requests", &engine.max_queued_requests,
                  kQueuedRequestsBounds, "Requests admitted and not yet answered");
   declare.Number(kLimits, "--max-queued-tokens", &engine.max_queued_tokens, kQueuedTokensBounds,
-                 "The same, in tokens");
+                 "Tokens admitted and not yet answered");
   declare.Bytes(kLimits, "--max-queued-bytes", &engine.max_queued_bytes, kQueuedBytesBounds,
-                "The same, in bytes of inputs and outputs; by default at most a quarter of the "
-                "memory");
-  declare.Time(kLimits, "--max-queued-time", &engine.max_queued_time, kQueuedTimeBounds,
-               "The longest predicted wait of a request for the device; it is refused if it would "
-               "wait longer");
+                "Bytes of inputs and outputs admitted and not yet answered; by default at most a "
+                "quarter of the memory");
+  declare.Time(
+      kLimits, "--max-queued-time", &engine.max_queued_time, kQueuedTimeBounds,
+      "Longest predicted wait for the device; requests that would wait longer are refused");
   declare.Time(kLimits, "--max-request-time", &engine.max_request_time, kRequestTimeBounds,
-               "The longest predicted time of one request on the device");
+               "Longest predicted time of one request on the device; longer ones are refused");
   declare.Number(kLimits, "--max-sequences", &engine.max_sequences, kSequencesBounds,
                  "Sequences in one request");
 }
@@ -376,12 +373,10 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
           ->type_name("FILE");
   app.footer(
       "Each option can also be set by its environment variable (--max-message-bytes by\n"
-      "CASTOR_MAX_MESSAGE_BYTES) or in the file given by --config. Flags win over the "
-      "environment,\n"
-      "which wins over the file. SIZE is a number with KiB, MiB, GiB; TIME one with us, ms, s, m, "
-      "h.\n"
-      "Processors and memory are what affinity, cgroups (containers) and ulimit leave of the "
-      "machine.\n\n"
+      "CASTOR_MAX_MESSAGE_BYTES) or in the file given by --config. Flags override the\n"
+      "environment, which overrides the file. SIZE is a number with KiB, MiB or GiB, TIME one\n"
+      "with us, ms, s, m or h. Processors and memory count as limited by affinity, cgroups\n"
+      "(containers) and ulimit.\n\n"
       "'castor-server token NAME' makes a caller's token; see 'castor-server token --help'.\n"
       "Example:\n"
       "  castor-server --listen 0.0.0.0:50051 --model minilm=/models/all-MiniLM-L6-v2\n");

@@ -32,32 +32,32 @@ void DeclareAccess(Declarer& declare, ServerOptions& options) {
   using std::chrono::seconds;
   AccessOptions& access = options.access;
   DeclareFile(declare, "--tls-certificate", &access.tls.certificate,
-              "Speak TLS with this certificate, followed by those between it and its authority, in "
-              "PEM. This and the other files here may change: what is new is taken in within two "
-              "seconds");
+              "Use TLS with this certificate, followed by any intermediate certificates, in PEM. "
+              "Changes to this and the other files here take effect within two seconds");
   DeclareFile(declare, "--tls-key", &access.tls.key, "The certificate's private key, in PEM");
   DeclareFile(declare, "--tls-client-ca", &access.tls.client_ca,
-              "Let in only clients with a certificate of these authorities, in PEM");
+              "Accept only clients with a certificate from these authorities, in PEM");
   declare.Choice<TlsVersion>(kSecurity, "--tls-min-version", &access.tls_min_version,
                              {{"1.2", TlsVersion::k12}, {"1.3", TlsVersion::k13}}, "1.2",
-                             "The oldest version of TLS to speak");
+                             "Oldest TLS version to accept");
   DeclareFile(declare, "--auth-tokens", &access.callers,
-              "Let in only the callers of this file, by token or by the names in their "
-              "certificates; 'castor-server token NAME' makes an entry");
+              "Accept only the callers in this file, by token or by certificate name; "
+              "'castor-server token NAME' makes an entry");
   declare.Flag(kSecurity, "--insecure-tokens", &access.callers_in_the_clear,
-               "Take tokens over plaintext from other machines, too, where everybody on the way "
-               "can read them: only behind a proxy or a mesh that encrypts");
+               "Accept tokens over plaintext from other machines. Anyone on the network path can "
+               "read them: use it only behind a proxy or mesh that encrypts");
   declare.Flag(kSecurity, "--metrics-tls", &access.metrics_tls,
                "Serve /metrics over TLS, with the same certificate");
   declare.Flag(kSecurity, "--metrics-auth", &access.metrics_callers,
                "Serve /metrics only to callers of --auth-tokens whose entry allows \"metrics\": a "
                "bearer token, or the name and the token as user and password");
-  declare.Number(kSecurity, "--max-new-connections", &options.max_new_connections, 0, 1 << 20,
-                 "Connections at a time that have not made a call yet, handshakes among them. "
-                 "Beyond it the oldest of the host that has most of them is closed; 0: a quarter "
-                 "of --max-connections");
+  declare.Number(
+      kSecurity, "--max-new-connections", &options.max_new_connections, 0, 1 << 20,
+      "Concurrent connections that have not made a call yet, including handshakes. Beyond it, the "
+      "oldest one of the host with the most is closed; 0: a quarter of --max-connections");
   declare.Time(kSecurity, "--first-request-timeout", &options.first_request_timeout, seconds(0),
-               hours(24), "Time for a new connection's first call; 0: --max-connection-idle holds");
+               hours(24),
+               "Time for a new connection's first call; 0: --max-connection-idle applies");
 }
 
 void CheckAccess(const ServerOptions& options) {
@@ -78,13 +78,11 @@ void CheckAccess(const ServerOptions& options) {
   }
   if (!access.callers.empty() && !options.engine.tenants.empty()) {
     Fail("--tenant-weight",
-         "goes with callers who are not known; --auth-tokens gives weights in "
-         "its sections [tenant.NAME]");
+         "cannot be combined with --auth-tokens: set weights in its sections [tenant.NAME]");
   }
   if (access.callers.empty() || access.callers_in_the_clear) return;
   const std::string remedy =
-      ", where everybody on the way can read tokens; "
-      "--insecure-tokens accepts that";
+      ", so anyone on the network path can read tokens; --insecure-tokens accepts that";
   if (!access.tls.on() && !IsLocal(options.listen)) {
     Fail("--auth-tokens", "with --listen " + options.listen +
                               " needs TLS (--tls-certificate, "

@@ -117,7 +117,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
   if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < kMinDescriptors) {
     return absl::FailedPreconditionError(
         "too few file descriptors: ulimit -n is " + std::to_string(files.rlim_cur) +
-        ", and needed are " + std::to_string(kMinDescriptors) + " and one for each connection");
+        ", but the server needs " + std::to_string(kMinDescriptors) +
+        " plus one for each connection");
   }
   absl::StatusOr<Access> access = Access::Open(options.access);
   if (!access.ok()) return access.status();
@@ -302,7 +303,8 @@ bool Server::Drain() {
 
 void Server::LetCallersLeave() {
   if (!listener_->Leave()) {
-    LogWarning("this gRPC cannot ask callers to leave: those who do not retry may lose calls");
+    LogWarning(
+        "this gRPC version cannot send GOAWAY early: callers that do not retry may lose calls");
     return;
   }
   const steady_clock::time_point end = steady_clock::now() + kLeave;
@@ -355,7 +357,7 @@ void Server::OnStall(bool stalled) {
   metrics_.SetStalled(stalled);
   const std::string& device = engine_->info().device.name;
   if (stalled) {
-    LogError("the engine has work and makes no progress; it may hang, and should be restarted",
+    LogError("the engine has work but makes no progress; it may hang: restart the server",
              {{"device", device}, {"watchdog_timeout_ms", options_.watchdog_timeout.count()}});
   } else {
     LogWarning("the engine makes progress again", {{"device", device}});

@@ -56,7 +56,7 @@ std::string NotFound(std::string_view name) {
   return "no shared-memory region is registered as \"" + std::string(name) + "\"";
 }
 
-constexpr char kOff[] = "this server uses no shared memory: it was started without --shared-memory";
+constexpr char kOff[] = "shared memory is off: the server was started without --shared-memory";
 
 }  // namespace
 
@@ -68,7 +68,7 @@ absl::StatusOr<std::shared_ptr<const SharedRegion>> SharedRegion::Open(RegionInf
   if (descriptor < 0) return CannotOpen(info.key, errno);
   auto region = std::make_shared<const SharedRegion>(std::move(info), descriptor);
   const std::optional<int64_t> size = SizeOf(descriptor);
-  if (!size) return InvalidField("key", "is no shared-memory object");
+  if (!size) return InvalidField("key", "is not a shared-memory object");
   const RegionInfo& range = region->info();
   if (range.offset > *size || range.size > *size - range.offset) {
     return InvalidField(
@@ -87,7 +87,7 @@ absl::StatusOr<FileRange> SharedRegion::Range(int64_t offset, int64_t size,
                                               std::string_view field) const {
   const auto outside = [&](const char* which, int64_t value) {
     return InvalidField(std::string(field) + "." + which,
-                        "is " + std::to_string(value) + ", outside of the " +
+                        "is " + std::to_string(value) + ", outside the " +
                             std::to_string(info_.size) + " bytes of region \"" + info_.name + "\"");
   };
   if (offset < 0 || offset > info_.size) return outside("offset", offset);
@@ -100,15 +100,14 @@ absl::Status WriteRange(const FileRange& range, std::span<const std::byte> bytes
   // A write beyond the end would lengthen the object again, with memory that nobody asked for. If
   // the owner cuts it between this check and the write, it gets its old length back.
   if (SizeOf(range.descriptor).value_or(0) < range.offset + range.size) {
-    return InvalidField(field, "the shared memory was cut after it was registered");
+    return InvalidField(field, "the shared-memory object was truncated after it was registered");
   }
   int64_t offset = range.offset;
   while (!bytes.empty()) {
     const ssize_t put = pwrite(range.descriptor, bytes.data(), bytes.size(), offset);
     if (put < 0 && errno == EINTR) continue;
     if (put < 0 && (errno == ENOSPC || errno == ENOMEM)) {
-      return MakeError(Reason::kOutOfMemory,
-                       std::string(field) + ": the system has no memory left for the region");
+      return MakeError(Reason::kOutOfMemory, std::string(field) + ": out of memory for the region");
     }
     if (put <= 0) return InvalidField(field, "cannot be written: " + Text(errno));
     bytes = bytes.subspan(static_cast<size_t>(put));
@@ -130,7 +129,7 @@ std::string SharedMemory::KeyPrefix(std::string_view tenant) const {
 absl::Status SharedMemory::CheckKey(std::string_view tenant, std::string_view key) const {
   if (!apart_ || key.starts_with(KeyPrefix(tenant))) return absl::OkStatus();
   return InvalidField("key", "must begin with \"" + KeyPrefix(tenant) +
-                                 "\": a caller can use only objects of its own name");
+                                 "\": callers can use only objects under their own name");
 }
 
 absl::Status SharedMemory::Add(std::string_view tenant,
@@ -139,17 +138,18 @@ absl::Status SharedMemory::Add(std::string_view tenant,
   MutexLock lock(mu_);
   const auto found = tenants_.find(tenant);
   if (found != tenants_.end() && found->second.contains(name)) {
-    return MakeError(Reason::kRegionExists, "a region is registered as \"" + name + "\" already");
+    return MakeError(Reason::kRegionExists,
+                     "a region named \"" + name + "\" is already registered");
   }
   if (count_ >= max_regions_) {
-    return MakeError(Reason::kTooManyRegions,
-                     "as many regions are registered as --max-shared-memory-regions allows, " +
-                         std::to_string(max_regions_));
+    return MakeError(
+        Reason::kTooManyRegions,
+        "too many regions: --max-shared-memory-regions allows " + std::to_string(max_regions_));
   }
   const int64_t share = apart_ ? std::max<int64_t>(max_regions_ * 3 / 4, 1) : max_regions_;
   if (found != tenants_.end() && static_cast<int64_t>(found->second.size()) >= share) {
-    return MakeError(Reason::kTooManyRegions,
-                     "the caller has " + std::to_string(share) + " regions, as many as one may");
+    return MakeError(Reason::kTooManyRegions, "the caller has " + std::to_string(share) +
+                                                  " regions, the most that one caller may have");
   }
   Regions& regions = found != tenants_.end() ? found->second : tenants_[std::string(tenant)];
   regions.emplace(name, std::move(region));

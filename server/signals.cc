@@ -62,7 +62,7 @@ void SignalWatcher::Watch() {
     if (stopping_) return;
     if (number == kWakeUp) continue;
     if (number == SIGHUP) {
-      LogInfo("files are read again, as every second", {{"signal", number}});
+      LogInfo("files are checked every second; no signal is needed", {{"signal", number}});
       continue;
     }
     if (drains || action_ == nullptr) std::_Exit(128 + number);

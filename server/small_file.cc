@@ -26,7 +26,7 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
   if (fstat(file, &about) != 0) {
     status = Bad(strerror(errno));
   } else if (!S_ISREG(about.st_mode)) {
-    status = Bad("is no regular file");
+    status = Bad("is not a regular file");
   } else {
     // Read one byte more than is allowed: a file can grow, and some files report a size of 0.
     text.resize(kMaxBytes + 1);

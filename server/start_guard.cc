@@ -31,7 +31,7 @@ struct sigaction abort_before;
   } catch (const std::bad_alloc&) {
     CannotStart("no memory (limits: ulimit -v, ulimit -d, the container's)", "");
   } catch (const std::system_error& error) {
-    CannotStart("a thread or another resource cannot be had: ", error.what());
+    CannotStart("cannot get a thread or another resource: ", error.what());
   } catch (const std::exception& error) {
     CannotStart("unexpected: ", error.what());
   } catch (...) {
@@ -40,7 +40,8 @@ struct sigaction abort_before;
 }
 
 void OnAbort(int) {
-  CannotStart("a library gave up, for want of memory, threads or descriptors (see ulimit -a)", "");
+  CannotStart(
+      "a library aborted, probably for lack of memory, threads or descriptors (see ulimit -a)", "");
 }
 
 }  // namespace

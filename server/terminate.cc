@@ -28,7 +28,7 @@ void WriteLine(std::string_view what) {
 
 [[noreturn]] void Terminate() {
   if (abi::__cxa_current_exception_type() == nullptr) {
-    WriteLine("ended without an exception");
+    WriteLine("terminated without an exception");
     std::abort();
   }
   try {

@@ -99,7 +99,7 @@ void ReadAllow(Section& section, Credential& credential) {
   if (array == nullptr) return section.Fail(*node, "'allow' must be an array of strings");
   for (const toml::node& element : *array) {
     const auto* const text = element.as_string();
-    if (text == nullptr) return section.Fail(element, "'allow' holds something that is no string");
+    if (text == nullptr) return section.Fail(element, "'allow' must hold only strings");
     const std::string& name = text->get();
     if (name == kEveryMethod) {
       credential.every_method = true;
@@ -108,9 +108,8 @@ void ReadAllow(Section& section, Credential& credential) {
     } else if (IsCallable(name)) {
       credential.allow.push_back(name);
     } else {
-      section.Fail(element,
-                   "'allow' names '" + name +
-                       "', which is no service, no SERVICE/METHOD, and neither '*' nor 'metrics'");
+      section.Fail(element, "'allow' names '" + name +
+                                "', which is not a SERVICE, a SERVICE/METHOD, '*' or 'metrics'");
     }
   }
 }
@@ -144,7 +143,7 @@ void ReadExpires(Section& section, Credential& credential) {
   constexpr int kFirstYear = 1970;  // the clock counts nanoseconds, and ends in 2262
   constexpr int kLastYear = 2200;
   if (!day.ok() || date.year < kFirstYear || date.year > kLastYear) {
-    return section.Fail(*node, "'expires' is no date from 1970 to 2200");
+    return section.Fail(*node, "'expires' must be a date from 1970 to 2200");
   }
   credential.expires = std::chrono::time_point_cast<std::chrono::system_clock::duration>(
       std::chrono::sys_days(day) + time);
@@ -177,7 +176,7 @@ absl::Status ReadCaller(const toml::table& table, CallerTable& callers) {
     if (san->empty() || san->size() > kMaxSanBytes || !printable) {
       section.FailAt("san", "'san' must be 1 to 256 visible characters");
     } else if (!callers.AddName(*san, std::move(credential))) {
-      section.FailAt("san", "this name of certificates is given twice");
+      section.FailAt("san", "this certificate name is given twice");
     }
   }
   return section.Finish();

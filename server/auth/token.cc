@@ -28,7 +28,7 @@ Digest DigestOf(std::string_view token) {
       EVP_DigestUpdate(context.get(), token.data(), token.size()) != 1 ||
       EVP_DigestFinal_ex(context.get(), digest.data(), nullptr) != 1) {
     // Without SHA-256 nobody can be told from anybody; all-zero bytes would be everybody.
-    throw std::runtime_error("OpenSSL has no SHA-256");
+    throw std::runtime_error("OpenSSL does not provide SHA-256");
   }
   return digest;
 }
@@ -64,7 +64,7 @@ bool Equal(const Digest& a, const Digest& b) {
 std::string DrawToken() {
   std::array<unsigned char, 32> bytes{};
   if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1) {
-    throw std::runtime_error("the system has no random numbers");
+    throw std::runtime_error("the system provides no random numbers");
   }
   return "castor_" +
          absl::WebSafeBase64Escape({reinterpret_cast<const char*>(bytes.data()), bytes.size()});

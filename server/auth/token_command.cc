@@ -96,7 +96,7 @@ absl::Status AddTo(const std::string& path, const std::string& entry) {
   // Made before the file is read: of two who add at the same time, one is told.
   const std::string fresh = place + ".new";
   const int file = MakeNew(fresh, 0644);
-  if (file < 0) return Failed("cannot make a new file " + fresh);
+  if (file < 0) return Failed("cannot create " + fresh);
   const absl::Status replaced = Replace(place, file, fresh, entry);
   if (!replaced.ok()) unlink(fresh.c_str());
   return replaced;
@@ -136,34 +136,36 @@ int Draw(const TokenFlags& flags) {
 int RunTokenCommand(int argc, const char* const* argv) {
   TokenFlags flags;
   CLI::App app(
-      "Draws a token for a caller. The caller's entry goes into the file of callers that --add-to "
-      "names, or to standard output; it holds the token's SHA-256, not the token. The token itself "
-      "goes to standard error, or to --token-file.\n",
+      "Creates a random token for a caller. The caller's entry, which holds the token's SHA-256, "
+      "goes to the file of --add-to, or to standard output. The token itself goes to --token-file, "
+      "or to standard error.\n",
       "castor-server token");
   app.get_formatter()->column_width(34);
   app.add_option("name", flags.name, "The caller's name, which is also its tenant's")
       ->required()
       ->type_name("NAME");
   app.add_option("--allow", flags.allow,
-                 "What it may call: package.Service, package.Service/Method, '*' for every method, "
-                 "or 'metrics'. Repeatable (default: *)")
+                 "What the caller may call: package.Service, package.Service/Method, '*' for every "
+                 "method, or 'metrics'. Repeatable (default: *)")
       ->type_name("NAME")
       ->delimiter(',')
       ->allow_extra_args(false);
-  app.add_option("--days", flags.days, "How long the token is valid (default: for ever)")
+  app.add_option("--days", flags.days, "Days until the token expires (default: never)")
       ->type_name("N")
       ->check(CLI::Range(1, 36500).description(""));
-  app.add_option("--token-file", flags.file, "Write the token to this new file, for its owner only")
+  app.add_option("--token-file", flags.file,
+                 "Write the token to this new file, readable only by its owner")
       ->type_name("FILE");
   app.add_option("--add-to", flags.callers,
-                 "Add the entry to this file of callers, which need not exist (default: print it; "
-                 "it belongs above the file's last line, [end])")
+                 "Add the entry to this file of callers, which is created if missing (default: "
+                 "print it; it belongs above the file's last line, [end])")
       ->type_name("FILE");
   app.footer(
       "Example:\n"
       "  castor-server token search --token-file search.token --add-to callers.toml\n"
       "  castor-server --auth-tokens callers.toml\n"
-      "To rotate, add a second entry of the same name, hand out its token, remove the first.\n");
+      "To rotate: add a second entry of the same name, hand out its token, then remove the first "
+      "entry.\n");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& request) {

@@ -51,7 +51,7 @@ absl::Status ConvertRequest(wire::AttendRequest from, DecodedAttend* decoded) {
   }
   if (kernel.has_value()) out->kernel = *std::move(kernel);
   if (from.fidelity_rows != 0 && !MeasuresFidelity(out->kernel)) {
-    return InvalidField("fidelity_rows", "is for approximate kernels and automatic: leave it out");
+    return InvalidField("fidelity_rows", "applies only to approximate kernels and automatic");
   }
   out->query_lengths = std::move(from.query_lengths);
   out->key_lengths = std::move(from.key_lengths);

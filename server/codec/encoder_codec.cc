@@ -61,7 +61,7 @@ absl::Status ConvertRequest(wire::EncodeRequest from, RequestRegions& regions, E
   if (out->kernel.has_value() && std::holds_alternative<Automatic>(*out->kernel) &&
       std::get<Automatic>(*out->kernel).max_relative_error != 0) {
     return InvalidField("automatic.max_relative_error",
-                        "is for attention; encoders go by min_cosine");
+                        "is for attention; for encoders, use min_cosine");
   }
   if (absl::Status s = ConvertOutput(from.output, &out->output); !s.ok()) return s;
   if (absl::Status s = ConvertPooling(from.pooling, &out->pooling); !s.ok()) return s;

@@ -10,7 +10,7 @@ namespace castor::server {
 
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
   if (bytes.Length() > kMaxSmallMessageBytes) {
-    return MakeError(Reason::kTooLarge, "a message of this method has at most " +
+    return MakeError(Reason::kTooLarge, "the limit for messages of this method is " +
                                             std::to_string(kMaxSmallMessageBytes) + " bytes");
   }
   grpc::ByteBuffer copy = bytes;  // adds a reference; the reader needs it mutable

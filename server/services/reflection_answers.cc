@@ -73,7 +73,7 @@ ReflectionAnswers::Response ReflectionAnswers::Answer(const Request& request, Se
   response.set_valid_host(request.host());
   *response.mutable_original_request() = request;
   if (IsTooLong(request)) {
-    SetError(grpc::NOT_FOUND, "no name is that long", &response);
+    SetError(grpc::NOT_FOUND, "the name is too long", &response);
     return response;
   }
   switch (request.message_request_case()) {
@@ -98,7 +98,7 @@ ReflectionAnswers::Response ReflectionAnswers::Answer(const Request& request, Se
       }
       break;
     case Request::MESSAGE_REQUEST_NOT_SET:
-      SetError(grpc::INVALID_ARGUMENT, "the request asks for nothing", &response);
+      SetError(grpc::INVALID_ARGUMENT, "the request is empty", &response);
       break;
   }
   return response;

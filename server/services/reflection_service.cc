@@ -163,7 +163,7 @@ absl::Status ReflectionService::Add(Stream& stream) {
   MutexLock lock(mu_);
   if (shut_down_) return CallRecord::Draining();
   if (streams_.size() >= kStreams) {
-    return QueueFull("there are as many reflection streams as there may be", kRetryStreamAfter);
+    return QueueFull("too many reflection streams", kRetryStreamAfter);
   }
   streams_.insert(&stream);
   return absl::OkStatus();

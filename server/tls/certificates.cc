@@ -63,7 +63,7 @@ absl::StatusOr<std::vector<Certificate>> ReadCertificates(std::string_view flag,
   const bool at_end =
       ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;
   if (!at_end) return Bad(flag, "is damaged: a certificate in it cannot be read");
-  if (certificates.empty()) return Bad(flag, "has no certificate in PEM");
+  if (certificates.empty()) return Bad(flag, "has no PEM certificate");
   return certificates;
 }
 
@@ -85,7 +85,7 @@ std::string Text(WallTime time) {
 absl::StatusOr<WallTime> CheckTimes(std::string_view flag, const X509& certificate, WallTime now) {
   const auto begins = TimeOf(X509_get0_notBefore(&certificate));
   const auto ends = TimeOf(X509_get0_notAfter(&certificate));
-  if (!begins || !ends) return Bad(flag, "has a certificate without times");
+  if (!begins || !ends) return Bad(flag, "has a certificate without validity dates");
   if (*ends <= now) return Bad(flag, "expired on " + Text(*ends));
   if (*begins > now) return Bad(flag, "is not valid before " + Text(*begins));
   return *ends;
@@ -98,7 +98,7 @@ absl::Status CheckPair(const std::vector<Certificate>& chain, std::string_view k
   const Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, NoPassPhrase, nullptr));
   if (key == nullptr) {
     ERR_clear_error();
-    return Bad(kKeyFlag, "has no private key in PEM that can be read without a pass phrase");
+    return Bad(kKeyFlag, "has no PEM private key without a passphrase");
   }
   const Context context(SSL_CTX_new(TLS_method()));
   if (context == nullptr || SSL_CTX_use_certificate(context.get(), chain.front().get()) != 1) {
@@ -121,7 +121,7 @@ absl::StatusOr<Certificates> ParseCertificates(std::string_view certificate, std
   // gRPC takes texts that end at a zero, and would read others differently.
   for (const auto& [flag, text] :
        {std::pair{kCertificateFlag, certificate}, {kKeyFlag, key}, {kClientCaFlag, client_ca}}) {
-    if (text.find('\0') != std::string_view::npos) return Bad(flag, "is no text");
+    if (text.find('\0') != std::string_view::npos) return Bad(flag, "is not a text file");
   }
   auto chain = ReadCertificates(kCertificateFlag, certificate);
   if (!chain.ok()) return chain.status();

@@ -138,7 +138,7 @@ void OtlpExporter::Export(const otlp::ExportTraceServiceRequest& request, int64_
       return;
     }
     if (!std::exchange(failing_, true)) {
-      LogWarning("traces cannot be exported; what does not fit into the queue is dropped",
+      LogWarning("cannot export traces; spans that do not fit into the queue are dropped",
                  {{"endpoint", options_.endpoint}, {"error", result.message}});
     }
     if (result.kind == ExportResult::Kind::kRefused) {

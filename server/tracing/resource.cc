@@ -95,7 +95,7 @@ Resource ResourceOfProcess() {
   SetFrom("NODE_NAME", "k8s.node.name", &resource);
   const char* const more = std::getenv("OTEL_RESOURCE_ATTRIBUTES");
   if (more != nullptr && !AddAttributes(more, &resource)) {
-    LogWarning("OTEL_RESOURCE_ATTRIBUTES is not key=value,key=value in ASCII; it is left out");
+    LogWarning("OTEL_RESOURCE_ATTRIBUTES is ignored: it is not key=value,key=value in ASCII");
   }
   SetFrom("OTEL_SERVICE_NAME", "service.name", &resource);
   return resource;

@@ -46,19 +46,19 @@ int OpenReserve() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
 std::string_view NameOf(RefusedConnection cause) {
   switch (cause) {
     case RefusedConnection::kTooMany:
-      return "there are as many connections as there may be";
+      return "too many connections (--max-connections)";
     case RefusedConnection::kTooManyOfHost:
-      return "one host has as many connections as one may have";
+      return "too many connections from one host (--max-connections-per-host)";
     case RefusedConnection::kNoDescriptor:
       return "the process has no file descriptor left (ulimit -n)";
     case RefusedConnection::kTooManyNew:
-      return "there are as many connections without a call as --max-new-connections allows";
+      return "too many connections without a call (--max-new-connections)";
     case RefusedConnection::kSilent:
-      return "it said nothing for too long";
+      return "it sent nothing in time";
     case RefusedConnection::kNotTls:
-      return "it does not speak TLS, and this port does";
+      return "it does not speak TLS, but this port requires it";
     case RefusedConnection::kOldTls:
-      return "it offers no TLS as new as --tls-min-version";
+      return "its TLS version is older than --tls-min-version";
   }
   return "";
 }
@@ -289,10 +289,10 @@ void Acceptor::Refuse(RefusedConnection cause) {
   ++refused_since_warning_;
   const steady_clock::time_point now = steady_clock::now();
   if (now - warned_ < kWarnEvery) return;
-  LogWarning("connection turned away", {{"port", port_},
-                                        {"cause", NameOf(cause)},
-                                        {"turned_away", refused_since_warning_},
-                                        {"open", connections_->open()}});
+  LogWarning("connection refused", {{"port", port_},
+                                    {"cause", NameOf(cause)},
+                                    {"turned_away", refused_since_warning_},
+                                    {"open", connections_->open()}});
   warned_ = now;
   refused_since_warning_ = 0;
 }

@@ -86,13 +86,13 @@ absl::Status CallTable::CheckRoom(Row& row) {
     row.on_connection_ = row.connection_->EnterCall(2 * limits_.calls_per_connection);
     if (!row.on_connection_) {
       Misbehaved(row, kTooManyCallsPoints);
-      return QueueFull("this connection has as many calls as it may have", kRetryAfter);
+      return QueueFull("too many calls on this connection", kRetryAfter);
     }
     if (of_host > std::max<int64_t>(limit * 3 / 4, 1)) {
-      return QueueFull("this host has as many calls as one may have", kRetryAfter);
+      return QueueFull("too many calls from this host", kRetryAfter);
     }
   }
-  if (all > limit) return QueueFull("the server has as many calls as it takes", kRetryAfter);
+  if (all > limit) return QueueFull("too many calls on this server", kRetryAfter);
   return absl::OkStatus();
 }
 

@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
       listener->credentials_);
   listener->server_ = builder.BuildAndStart();
-  if (listener->server_ == nullptr) return absl::InternalError("gRPC's server does not start");
+  if (listener->server_ == nullptr) return absl::InternalError("cannot start gRPC's server");
   listener->watch_ = std::move(watch);
   listener->acceptor_ = *std::move(acceptor);
   listener->acceptor_->Start(listener->sink_.get(), &connections, listener->watch_.get(), &metrics,

@@ -22,7 +22,7 @@ absl::Status CannotListenAt(const std::string& path, std::string_view cause) {
   return CannotListen("unix:" + path, cause);
 }
 
-constexpr std::string_view kTaken = "the address is taken by another server";
+constexpr std::string_view kTaken = "another server uses this address";
 
 // Beside `path`, so that it can be moved there.
 std::string TemporaryOf(const std::string& path) { return path + "." + std::to_string(getpid()); }
@@ -56,7 +56,7 @@ absl::Status CheckDead(const std::string& path) {
   if (lstat(path.c_str(), &about) != 0) {
     return errno == ENOENT ? absl::OkStatus() : CannotListenAt(path, strerror(errno));
   }
-  if (!S_ISSOCK(about.st_mode)) return CannotListenAt(path, "there is something that is no socket");
+  if (!S_ISSOCK(about.st_mode)) return CannotListenAt(path, "the path exists and is not a socket");
   sockaddr_un to{};
   to.sun_family = AF_UNIX;
   path.copy(to.sun_path, sizeof(to.sun_path) - 1);

@@ -181,13 +181,13 @@ TEST(ServerProcessTest, HangUpReadsFilesAgainAndEndsNothing) {
   ASSERT_GT(server.port, 0) << server.process.output();
   for (int i = 0; i < 3; ++i) {
     server.process.Signal(SIGHUP);
-    EXPECT_NE(server.process.AwaitLine("files are read again"), "");
+    EXPECT_NE(server.process.AwaitLine("files are checked"), "");
     EXPECT_TRUE(server.Attend().ok());
   }
   server.process.Signal(SIGTERM);
   ASSERT_NE(server.process.AwaitLine("draining"), "");
   server.process.Signal(SIGHUP);
-  EXPECT_NE(server.process.AwaitLine("files are read again"), "");
+  EXPECT_NE(server.process.AwaitLine("files are checked"), "");
   EXPECT_TRUE(server.Attend().ok());
   EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
 }

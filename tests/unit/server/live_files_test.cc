@@ -93,7 +93,7 @@ TEST_F(LiveFilesTest, DoesNotOpenWithoutThem) {
   const auto missing = Files::Open({folder_ / "none"}, Join);
   EXPECT_THAT(std::string(missing.status().message()), HasSubstr("none: No such file"));
   const auto folder = Files::Open({folder_.path()}, Join);
-  EXPECT_THAT(std::string(folder.status().message()), HasSubstr("is no regular file"));
+  EXPECT_THAT(std::string(folder.status().message()), HasSubstr("is not a regular file"));
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ TEST_F(OptionsTest, TheFilesTypesAreStrict) {
   EXPECT_THAT(error("drain-delay = 5"), AllOf(HasSubstr("duration"), HasSubstr("line 2")));
   EXPECT_THAT(error("fidelity-share = \"1\""), HasSubstr("not a string"));
   EXPECT_THAT(error("log-level = 1"), HasSubstr("takes a string"));
-  EXPECT_THAT(error("model = [1]"), HasSubstr("no string"));
+  EXPECT_THAT(error("model = [1]"), HasSubstr("only strings"));
   EXPECT_THAT(error("model = 1"), HasSubstr("a string or an array of strings"));
   EXPECT_THAT(error("drain-delay = 2006-01-02"), HasSubstr("line 2"));
   const ServerOptions good = ParseOrDie(
@@ -94,9 +94,9 @@ TEST_F(OptionsTest, WhatIsNoTomlIsRefusedWithItsLine) {
 TEST_F(OptionsTest, OnlyARegularFileOfSaneSizeIsRead) {
   const std::string pipe = folder_ + "/pipe.toml";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THAT(ErrorOf({"--config", pipe}), HasSubstr("pipe.toml: is no regular file"));
-  EXPECT_THAT(ErrorOf({"--config", folder_}), HasSubstr("is no regular file"));
-  EXPECT_THAT(ErrorOf({"--config", "/dev/zero"}), HasSubstr("is no regular file"));
+  EXPECT_THAT(ErrorOf({"--config", pipe}), HasSubstr("pipe.toml: is not a regular file"));
+  EXPECT_THAT(ErrorOf({"--config", folder_}), HasSubstr("is not a regular file"));
+  EXPECT_THAT(ErrorOf({"--config", "/dev/zero"}), HasSubstr("is not a regular file"));
   EXPECT_THAT(ErrorOf({"--config", ""}), HasSubstr("No such file"));
   EXPECT_THAT(ErrorOf({"--config", WriteFile(std::string((1 << 20) + 1, '#'))}),
               HasSubstr("larger than 1 MiB"));

@@ -186,7 +186,7 @@ TEST(CallerFileTest, WhatIsWrongIsNamedWithItsLine) {
   EXPECT_THAT(Refusal(Caller("a", 'a') + Caller("b", 'a')), HasSubstr("token is given twice"));
   EXPECT_THAT(Refusal(Caller("a", 'a', "colour = 1\n")), HasSubstr("line 4: unknown key 'colour'"));
   EXPECT_THAT(Refusal(Caller("a", 'a', "allow = \"metrics\"\n")), HasSubstr("an array of strings"));
-  EXPECT_THAT(Refusal(Caller("a", 'a', "allow = [1]\n")), HasSubstr("no string"));
+  EXPECT_THAT(Refusal(Caller("a", 'a', "allow = [1]\n")), HasSubstr("only strings"));
   EXPECT_THAT(Refusal(Caller("a", 'a', "allow = [\"castor.v1.EncoderService/Encod\"]\n")),
               HasSubstr("line 4: 'allow' names 'castor.v1.EncoderService/Encod'"));
   EXPECT_THAT(Refusal(Caller("a", 'a', "expires = 2027-05-01T00:00:00\n")), HasSubstr("offset"));

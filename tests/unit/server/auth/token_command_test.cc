@@ -77,8 +77,7 @@ TEST_F(TokenCommandTest, AFileThatIsWrongStaysAsItIs) {
   std::ofstream(file_ + ".new") << "somebody else writes";
   CaptureStderr();
   EXPECT_EQ(Add("search", folder_ / "1"), 1);
-  EXPECT_THAT(GetCapturedStderr(),
-              HasSubstr("cannot make a new file " + file_ + ".new: File exists"));
+  EXPECT_THAT(GetCapturedStderr(), HasSubstr("cannot create " + file_ + ".new: File exists"));
   EXPECT_EQ(Read(file_ + ".new"), "somebody else writes");
 }
 

@@ -46,11 +46,13 @@ TEST_F(CertificatesTest, KeyAndCertificateMustBelongTogether) {
 }
 
 TEST_F(CertificatesTest, WhatIsNoPemIsNamedByItsFlag) {
-  EXPECT_THAT(Refusal("", pair_.key), HasSubstr("--tls-certificate has no certificate"));
-  EXPECT_THAT(Refusal(pair_.key, pair_.key), HasSubstr("--tls-certificate has no certificate"));
-  EXPECT_THAT(Refusal(pair_.certificate, pair_.certificate), HasSubstr("--tls-key has no private"));
+  EXPECT_THAT(Refusal("", pair_.key), HasSubstr("--tls-certificate has no PEM certificate"));
+  EXPECT_THAT(Refusal(pair_.key, pair_.key), HasSubstr("--tls-certificate has no PEM certificate"));
+  EXPECT_THAT(Refusal(pair_.certificate, pair_.certificate),
+              HasSubstr("--tls-key has no PEM private"));
   EXPECT_THAT(Refusal(pair_.certificate, pair_.key, "x"), HasSubstr("--tls-client-ca has no"));
-  EXPECT_THAT(Refusal(pair_.certificate + std::string(1, '\0'), pair_.key), HasSubstr("no text"));
+  EXPECT_THAT(Refusal(pair_.certificate + std::string(1, '\0'), pair_.key),
+              HasSubstr("not a text file"));
 }
 
 // A file that is still being written is mostly cut off.

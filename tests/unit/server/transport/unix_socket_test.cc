@@ -60,12 +60,12 @@ TEST_F(UnixSocketTest, PublishesOneAtATimeAndLeavesNothing) {
   {
     auto claimed = UnixSocket::Claim("unix:" + path_);
     ASSERT_TRUE(claimed.ok()) << claimed.status();
-    EXPECT_THAT(ErrorOf(path_), HasSubstr("taken")) << "before it listens, too";
+    EXPECT_THAT(ErrorOf(path_), HasSubstr("another server")) << "before it listens, too";
     const Listening listening((*claimed)->bind_path());
     EXPECT_FALSE(Answers(path_));
     ASSERT_TRUE((*claimed)->Publish().ok());
     EXPECT_TRUE(Answers(path_));
-    EXPECT_THAT(ErrorOf(path_), HasSubstr("taken"));
+    EXPECT_THAT(ErrorOf(path_), HasSubstr("another server"));
     EXPECT_TRUE(Answers(path_)) << "asking for it does it no harm";
   }
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
@@ -73,7 +73,7 @@ TEST_F(UnixSocketTest, PublishesOneAtATimeAndLeavesNothing) {
 
 TEST_F(UnixSocketTest, TakenByAServerThatKnowsNoLock) {
   const Listening other(path_);
-  EXPECT_THAT(ErrorOf(path_), HasSubstr("taken"));
+  EXPECT_THAT(ErrorOf(path_), HasSubstr("another server"));
   EXPECT_TRUE(Answers(path_));
 }
 
@@ -90,14 +90,14 @@ TEST_F(UnixSocketTest, ReplacesWhatADeadServerLeft) {
 
 TEST_F(UnixSocketTest, TouchesNothingThatIsNoSocket) {
   std::ofstream(path_) << "precious";
-  EXPECT_THAT(ErrorOf(path_), HasSubstr("no socket"));
+  EXPECT_THAT(ErrorOf(path_), HasSubstr("not a socket"));
   EXPECT_EQ(std::filesystem::file_size(path_), 8u);
   std::filesystem::remove(path_);
   std::filesystem::create_directory(path_);
-  EXPECT_THAT(ErrorOf(path_), HasSubstr("no socket"));
+  EXPECT_THAT(ErrorOf(path_), HasSubstr("not a socket"));
   std::filesystem::remove(path_);
   std::filesystem::create_symlink("/nowhere", path_);
-  EXPECT_THAT(ErrorOf(path_), HasSubstr("no socket"));
+  EXPECT_THAT(ErrorOf(path_), HasSubstr("not a socket"));
 }
 
 TEST_F(UnixSocketTest, AtItsEndRemovesOnlyItsOwn) {
