@@ -50,7 +50,7 @@ ConnectionWatch::~ConnectionWatch() {
 void ConnectionWatch::Add(const Connections::Admitted& admitted) {
   // No event is requested: epoll reports the end of a connection in any case. One-shot, because it
   // would report an error that nobody fetches again and again.
-  AddTo(epoll_, admitted.descriptor, EPOLLET, admitted.id);
+  AddTo(epoll_, admitted.descriptor, EPOLLET, admitted.connection->id());
   Wake();
 }
 

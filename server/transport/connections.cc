@@ -105,9 +105,10 @@ PeerName NameOfPeer(const sockaddr_storage& address) {
 
 // ---- Connection
 
-Connection::Connection(int descriptor, std::string name, std::string address,
+Connection::Connection(uint64_t id, int descriptor, std::string name, std::string address,
                        std::shared_ptr<Host> host)
-    : name_(std::move(name)),
+    : id_(id),
+      name_(std::move(name)),
       address_(std::move(address)),
       host_(std::move(host)),
       opened_(std::chrono::steady_clock::now()),
@@ -141,7 +142,6 @@ bool Connection::Misbehaved(double points, TimePoint now) {
   credit_ -= points;
   if (credit_ > 0 || expelled_) return false;
   expelled_ = true;
-  closed_ = true;
   if (descriptor_ >= 0) Disconnect(descriptor_);
   return true;
 }
@@ -161,7 +161,7 @@ std::optional<Connection::Received> Connection::CountReceived() const {
   tcp_info info{};
   socklen_t size = sizeof(info);
   int unread = 0;
-  if (closed_ || getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  if (getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
   if (size < offsetof(tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received)) return {};
   if (ioctl(descriptor_, SIOCINQ, &unread) != 0) return {};
   return Received{static_cast<int64_t>(info.tcpi_bytes_received), unread};
@@ -187,7 +187,7 @@ int64_t Connection::Look() {
       quiet && sends && !receiving && calls_.load(std::memory_order_relaxed) == 0;
   senseless_looks_ = senseless ? senseless_looks_ + 1 : 0;
   senseless_bytes_ = senseless ? senseless_bytes_ + came : 0;
-  return arrived - arrived_before_;
+  return std::max<int64_t>(arrived - arrived_before_, 0);  // a reset forgets what has arrived
 }
 
 bool Connection::SendsWithoutCalls() const {
@@ -196,7 +196,6 @@ bool Connection::SendsWithoutCalls() const {
 
 void Connection::Close() {
   MutexLock lock(mu_);
-  closed_ = true;
   if (descriptor_ >= 0) ShutDown(descriptor_, SHUT_RDWR);
 }
 
@@ -204,7 +203,6 @@ void Connection::HalfClose() {
   MutexLock lock(mu_);
   if (half_closed_ != TimePoint::max()) return;
   half_closed_ = std::chrono::steady_clock::now();
-  closed_ = true;
   if (address_.empty()) last_answer_ = half_closed_;  // unix sockets' calls are not known
   if (descriptor_ < 0) return;
   ShutDown(descriptor_, SHUT_WR);
@@ -246,15 +244,13 @@ bool Connection::Lingered(TimePoint now) {
 
 bool Connection::CutOff() {
   MutexLock lock(mu_);
-  const bool owes = !closed_by_us_ && Owes(Unacknowledged());
-  closed_by_us_ = true;
+  const bool owes = !std::exchange(cut_off_, true) && Owes(Unacknowledged());
   if (descriptor_ >= 0) ShutDown(descriptor_, SHUT_RDWR);
   return owes;
 }
 
 void Connection::Reset() {
   MutexLock lock(mu_);
-  closed_ = true;
   if (descriptor_ >= 0) Disconnect(descriptor_);
 }
 
@@ -268,7 +264,6 @@ void Connection::Release() {
     }
   }
   MutexLock lock(mu_);
-  closed_ = true;
   if (descriptor_ < 0) return;
   // To close a socket with unread bytes resets the connection.
   if (half_closed_ != TimePoint::max()) DropUnread();
@@ -302,16 +297,17 @@ std::variant<Connections::Admitted, RefusedConnection> Connections::Add(
     ++entry.connections;
     host = entry.host;
   }
-  auto connection = std::make_shared<Connection>(descriptor, peer.name, peer.host, std::move(host));
   const uint64_t id = ++last_id_;
+  auto connection =
+      std::make_shared<Connection>(id, descriptor, peer.name, peer.host, std::move(host));
   if (!peer.host.empty()) {
-    by_name_[peer.name] = {id, connection};
+    by_name_[peer.name] = connection;
     hosts_[peer.host].new_ones.emplace(id, connection);
     ++new_ones_;
   }
   by_id_.emplace(id, connection);
   metrics_.ConnectionOpened();
-  return Admitted{id, descriptor, std::move(connection)};
+  return Admitted{descriptor, std::move(connection)};
 }
 
 // Who opens many connections and asks nothing displaces its own, not other hosts'.
@@ -325,9 +321,9 @@ std::shared_ptr<Connection> Connections::TakeOldestNew() {
   return std::move(most->second.new_ones.extract(most->second.new_ones.begin()).mapped());
 }
 
-void Connections::Settle(const Connection& connection, uint64_t id) {
+void Connections::Settle(const Connection& connection) {
   const auto host = hosts_.find(connection.address());
-  if (host != hosts_.end() && host->second.new_ones.erase(id) > 0) --new_ones_;
+  if (host != hosts_.end() && host->second.new_ones.erase(connection.id()) > 0) --new_ones_;
 }
 
 void Connections::CloseSilent(TimePoint now) {
@@ -362,12 +358,12 @@ void Connections::Remove(uint64_t id) {
     connection = std::move(found->second);
     by_id_.erase(found);
     if (!connection->address().empty()) {
-      Settle(*connection, id);
+      Settle(*connection);
       const auto host = hosts_.find(connection->address());
       if (--host->second.connections == 0) hosts_.erase(host);
       // A new connection from the same port may have taken over the name.
       const auto named = by_name_.find(connection->name());
-      if (named != by_name_.end() && named->second.id == id) by_name_.erase(named);
+      if (named != by_name_.end() && named->second == connection) by_name_.erase(named);
     }
     metrics_.ConnectionClosed();
   }
@@ -378,9 +374,8 @@ std::shared_ptr<Connection> Connections::ForCall(std::string_view name) {
   MutexLock lock(mu_);
   const auto found = by_name_.find(std::string(name));
   if (found == by_name_.end()) return nullptr;
-  Named& named = found->second;
-  if (!std::exchange(named.called, true)) Settle(*named.connection, named.id);
-  return named.connection;
+  Settle(*found->second);
+  return found->second;
 }
 
 std::vector<std::shared_ptr<Connection>> Connections::All() const {

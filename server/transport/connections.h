@@ -48,11 +48,13 @@ class Connection {
   // `descriptor` is a duplicate of gRPC's, so that it stays valid after gRPC has closed its own;
   // owned. `name` is the peer as gRPC names it, "ipv4:127.0.0.1:4711"; `address` that without the
   // port, empty for a unix socket.
-  Connection(int descriptor, std::string name, std::string address, std::shared_ptr<Host> host);
+  Connection(uint64_t id, int descriptor, std::string name, std::string address,
+             std::shared_ptr<Host> host);
   ~Connection() { Release(); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
+  uint64_t id() const { return id_; }
   const std::string& name() const { return name_; }
   const std::string& address() const { return address_; }
   Host& host() { return *host_; }
@@ -82,7 +84,7 @@ class Connection {
   int64_t Look();
   // Whether the peer has gone on sending for kLooks looks, more than any call's headers, and has no
   // call: what it sends are headers or other frames without end.
-  static constexpr int kLooks = 20;
+  static constexpr int kLooks = 10;
   bool SendsWithoutCalls() const;
 
   // Shuts the connection down in both directions. gRPC then sees the end of the stream and frees
@@ -110,6 +112,7 @@ class Connection {
   void Release();
 
  private:
+  const uint64_t id_;
   const std::string name_;
   const std::string address_;
   const std::shared_ptr<Host> host_;
@@ -145,8 +148,7 @@ class Connection {
   double credit_ ABSL_GUARDED_BY(mu_) = kMaxCredit;
   TimePoint credited_ ABSL_GUARDED_BY(mu_);
   bool expelled_ ABSL_GUARDED_BY(mu_) = false;
-  bool closed_ ABSL_GUARDED_BY(mu_) = false;
-  bool closed_by_us_ ABSL_GUARDED_BY(mu_) = false;
+  bool cut_off_ ABSL_GUARDED_BY(mu_) = false;
   TimePoint last_answer_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
   TimePoint half_closed_ ABSL_GUARDED_BY(mu_) = TimePoint::max();
   int64_t unacknowledged_ ABSL_GUARDED_BY(mu_) = 0;         // when Lingered looked last
@@ -166,10 +168,9 @@ class Connections {
 
   Connections(Limits limits, Metrics& metrics) : limits_(limits), metrics_(metrics) {}
 
-  // The result for a socket: its number here, or why it must be closed.
+  // The result for a socket, or why it must be closed.
   struct Admitted {
-    uint64_t id;
-    int descriptor;  // the duplicate; valid until Remove(id)
+    int descriptor;  // the duplicate; valid until Remove
     std::shared_ptr<Connection> connection;
   };
   // Enters a connected `socket` from `from`; the socket stays the caller's.
@@ -215,7 +216,7 @@ class Connections {
   // Takes the oldest new connection out of those of the host that has most.
   std::shared_ptr<Connection> TakeOldestNew() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // It is not new any more.
-  void Settle(const Connection& connection, uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Settle(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Limits limits_;
   Metrics& metrics_;
@@ -225,12 +226,7 @@ class Connections {
   mutable Mutex mu_;
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> by_id_ ABSL_GUARDED_BY(mu_);
-  struct Named {
-    uint64_t id = 0;
-    std::shared_ptr<Connection> connection = {};
-    bool called = false;
-  };
-  std::unordered_map<std::string, Named> by_name_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<std::string, std::shared_ptr<Connection>> by_name_ ABSL_GUARDED_BY(mu_);
   int64_t new_ones_ ABSL_GUARDED_BY(mu_) = 0;
   std::unordered_map<std::string, HostEntry> hosts_ ABSL_GUARDED_BY(mu_);
 };

@@ -3,6 +3,8 @@ many bytes that it may send more, acknowledges pings, and knows when it is asked
 """
 
 import dataclasses
+import select
+import ssl
 import struct
 import time
 
@@ -35,11 +37,11 @@ class Client(Peer):
     """One connection. Raises OSError when it breaks off."""
 
     def __init__(self, port: int, window: int = WINDOW, slow: bool = False, **more):
-        super().__init__(port, window=window, acknowledge=True, **more)
+        super().__init__(port, window=window, **more)  # frame() acknowledges
         self.send(self.credit(0, WINDOW))
         self.socket.settimeout(60)
         self.slow, self.since_pause, self.buffer, self.at = slow, 0, b"", 0
-        self.decoder, self.answers, self.leaving = Decoder(), {}, False
+        self.decoder, self.answers, self.leaving, self.why = Decoder(), {}, False, b""
         self.windows, self.initial_window = {0: 65535}, 65535  # the server's
         self.held = set()  # streams that get no more than the first window
         self.pongs = 0
@@ -52,9 +54,9 @@ class Client(Peer):
         return self.stream
 
     def upload(self, stream: int, payload: bytes, end: bool = True) -> None:
-        """Sends a part of a message, as the server's windows allow."""
+        """Sends a part of a message, as the server's windows allow, unless it has answered."""
         at = 0
-        while at < len(payload):
+        while at < len(payload) and not self.answers[stream].status:
             room = min(self.windows[0], self.windows[stream], FRAME, len(payload) - at)
             if room <= 0:
                 self.frame()
@@ -88,13 +90,11 @@ class Client(Peer):
     def idle(self, seconds: float) -> None:
         """Takes what comes in this time."""
         end = time.monotonic() + seconds
-        try:
-            while (left := end - time.monotonic()) > 0:
-                self.socket.settimeout(left)
+        while (left := end - time.monotonic()) > 0:
+            decrypted = self.socket.pending() if isinstance(self.socket, ssl.SSLSocket) else 0
+            if (self.at < len(self.buffer) or decrypted or
+                    select.select([self.socket], [], [], left)[0]):
                 self.frame()
-        except TimeoutError:
-            pass
-        self.socket.settimeout(60)
 
     def release(self, stream: int) -> None:
         """Takes the rest of a held answer."""
@@ -104,9 +104,10 @@ class Client(Peer):
 
     def frame(self) -> None:
         """Takes one frame and does what a good client does about it."""
-        head = self.take(9)
-        length = head[0] << 16 | head[1] << 8 | head[2]
-        kind, flags, stream = struct.unpack(">BBI", head[3:])
+        self.fill(9)
+        length = int.from_bytes(self.buffer[self.at:self.at + 3], "big")
+        kind, flags, stream = struct.unpack(">BBI", self.take(9)[3:])
+        self.fill(length)
         payload = self.take(length)
         answer = self.answers.get(stream)
         if kind == DATA:
@@ -130,6 +131,7 @@ class Client(Peer):
             self.send(struct.pack(">I", 8)[1:] + bytes([PING, ACK, 0, 0, 0, 0]) + payload)
         elif kind == GOAWAY:
             self.leaving = True
+            self.why = payload[4:]  # a code, and words
         elif kind == WINDOW_UPDATE:
             if stream in self.windows:
                 self.windows[stream] += struct.unpack(">I", payload)[0]
@@ -143,14 +145,16 @@ class Client(Peer):
             self.send(bytes([0, 0, 0, SETTINGS, ACK, 0, 0, 0, 0]))
 
     def take(self, size: int) -> bytes:
+        self.at += size
+        return self.buffer[self.at - size:self.at]
+
+    def fill(self, size: int) -> None:
         while len(self.buffer) - self.at < size:
             if self.slow and self.since_pause >= SLOW_BYTES:
                 time.sleep(SLOW_PAUSE)
                 self.since_pause = 0
             more = self.socket.recv(SLOW_BYTES if self.slow else 1 << 20)
             if not more:
-                raise OSError("the server closed the connection")
+                raise OSError(f"the server closed the connection {self.why}")
             self.since_pause += len(more)
             self.buffer, self.at = self.buffer[self.at:] + more, 0
-        self.at += size
-        return self.buffer[self.at - size:self.at]

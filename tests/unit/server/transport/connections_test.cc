@@ -142,7 +142,7 @@ TEST_F(ConnectionsTest, BoundsAllOfThemAndThoseOfOneHost) {
   EXPECT_EQ(std::get<RefusedConnection>(add("10.0.0.1")), RefusedConnection::kTooManyOfHost);
   EXPECT_TRUE(std::holds_alternative<Connections::Admitted>(add("10.0.0.2")));
   EXPECT_EQ(std::get<RefusedConnection>(add("10.0.0.3")), RefusedConnection::kTooMany);
-  connections.Remove(std::get<Connections::Admitted>(first).id);
+  connections.Remove(std::get<Connections::Admitted>(first).connection->id());
   EXPECT_EQ(connections.open(), 2);
   EXPECT_TRUE(std::holds_alternative<Connections::Admitted>(add("10.0.0.1")));
 }
@@ -279,8 +279,8 @@ TEST_F(ConnectionsTest, ClosesWhoSendsWithoutEndAndNoCall) {
   Admit(connections, uploading)->BeginMessage();
   for (int look = 0; look < Connection::kLooks; ++look) {
     EXPECT_FALSE(flooding.PeerHasEnded());
-    flooding.Send(250'000);
-    uploading.Send(250'000);
+    flooding.Send(500'000);
+    uploading.Send(500'000);
     pinging.Send(17);
     connections.Look();
   }
@@ -298,12 +298,12 @@ TEST_F(ConnectionsTest, WhoPausesOrCallsIsNoFlood) {
   const auto caller = Admit(connections, calling);
   for (int look = 0; look < 3 * Connection::kLooks; ++look) {
     if (look % (Connection::kLooks - 1) != 0) {
-      pausing.Send(250'000);
+      pausing.Send(500'000);
     } else {
       caller->BeginMessage();
       caller->EndMessage();
     }
-    calling.Send(250'000);
+    calling.Send(500'000);
     connections.Look();
   }
   EXPECT_FALSE(pausing.PeerHasEnded());
