@@ -23,7 +23,7 @@ constexpr int64_t kMessageBytes = 4 << 10;
 constexpr std::chrono::seconds kIdle{30};
 
 // Of messages that are still arriving: some for each connection.
-constexpr int64_t kTransportBytes = 8 << 20;
+constexpr int64_t kTransportBytes = 16 << 20;
 
 ListenerSettings SettingsOfHealth(const ServerOptions& options) {
   ListenerSettings settings = SettingsOf(options);

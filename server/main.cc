@@ -1,8 +1,8 @@
 // castor-server: parts -> run -> drain. castor-server token: auth/token_command.h.
 //
 // Exit codes: 0 drained cleanly; 1 could not start; 2 bad options; 3 the device failed; 4 the
-// drain's deadline passed with calls unanswered; 128 + n ended at once by signal n; 134 (SIGABRT)
-// could not go on; one line says why.
+// drain's deadline passed with calls unanswered or answers not taken; 128 + n ended at once by
+// signal n; 134 (SIGABRT) could not go on; one line says why.
 
 #include <signal.h>
 #include <sys/syscall.h>
@@ -84,9 +84,10 @@ int Run(ServerOptions options, StartGuard& starting) {
   std::optional<HeapTrimmer> trimmer(std::in_place, (*server)->periodic(), kept_bytes);
   starting.Done();
   const Outcome outcome = (*server)->Wait();
-  if (outcome != Outcome::kDrained) {
+  if (outcome != Outcome::kDrained || !(*server)->closed()) {
     // A broken device can hang or crash whatever touches it, destructors included. One that has not
-    // answered in time may never do so, and the engine's destructor would wait for it.
+    // answered in time may never do so, and the engine's destructor would wait for it. gRPC may
+    // take long to end, too, which loses nothing.
     FlushLogging();
     std::_Exit(ExitCode(outcome));
   }

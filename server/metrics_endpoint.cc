@@ -55,6 +55,26 @@ std::string PeerOf(MHD_Connection* connection) {
   return named ? host : "unknown";
 }
 
+// The header of this name; several of them as HTTP joins them, which no credential looks like.
+// Which of two a proxy in front has checked, nobody knows.
+std::string AuthorizationOf(MHD_Connection* connection) {
+  struct Found {
+    int count = 0;
+    std::string joined{};
+  } found;
+  MHD_get_connection_values(
+      connection, MHD_HEADER_KIND,
+      [](void* all, MHD_ValueKind, const char* key, const char* value) {
+        if (strcasecmp(key, MHD_HTTP_HEADER_AUTHORIZATION) != 0) return MHD_YES;
+        auto& [count, joined] = *static_cast<Found*>(all);
+        if (count++ > 0) joined += ", ";
+        joined += value == nullptr ? "" : value;
+        return MHD_YES;
+      },
+      &found);
+  return found.joined;
+}
+
 int ConnectionLimit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMaxConnections;
@@ -176,10 +196,8 @@ class MetricsEndpoint::Http {
       return Answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "Allow", "GET, HEAD", "");
     }
     if (access_.authorize) {
-      const char* const given =
-          MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Authorization");
       const absl::Status allowed =
-          access_.authorize(given == nullptr ? "" : given, PeerOf(connection));
+          access_.authorize(AuthorizationOf(connection), PeerOf(connection));
       const std::string text = std::string(allowed.message()) + "\n";
       if (absl::IsPermissionDenied(allowed)) {
         return Answer(connection, MHD_HTTP_FORBIDDEN, "Content-Type", "text/plain", text);

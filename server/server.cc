@@ -35,7 +35,10 @@ constexpr milliseconds kQuiet{250};
 // For callers who never stop calling.
 constexpr milliseconds kMaxUnrest{2000};
 
-// For gRPC's own shutdown, which takes about a second unless a call hangs.
+// For callers to take the last bytes of their answers, whatever the deadline.
+constexpr milliseconds kTake{2000};
+
+// For gRPC's own shutdown, which takes about a second unless a call hangs or the machine is busy.
 constexpr milliseconds kCloseDeadline{5000};
 
 // For callers to hear that they should leave, and for the calls that were on their way.
@@ -170,8 +173,7 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
                     .per_host = options_.max_connections_per_host,
                     .new_ones = options_.max_new_connections,
                     .handshake = options_.handshake_timeout,
-                    .first_call = options_.first_request_timeout,
-                    .secured = options_.access.tls.on()},
+                    .first_call = options_.first_request_timeout},
                    metrics_),
       calls_({options_.max_calls, options_.max_concurrent_streams, kMaxMetadataBytes,
               options_.transfer_timeout},
@@ -285,7 +287,9 @@ int Server::health_port() const {
 }
 
 Server::~Server() {
-  if (listener_ != nullptr) RunDrain({milliseconds(0), milliseconds(0), milliseconds(0)});
+  if (listener_ != nullptr) {
+    RunDrain({milliseconds(0), milliseconds(0), milliseconds(0), milliseconds(0)});
+  }
 }
 
 Outcome Server::Wait() {
@@ -298,7 +302,7 @@ Outcome Server::Wait() {
 bool Server::Drain() {
   // A broken device answers nothing more, so there is no reason to stay up.
   const milliseconds delay = faulty_ ? milliseconds(0) : options_.drain_delay;
-  return RunDrain({delay, kQuiet, options_.drain_deadline});
+  return RunDrain({delay, kQuiet, options_.drain_deadline, kTake});
 }
 
 void Server::LetCallersLeave() {
@@ -316,6 +320,7 @@ void Server::LetCallersLeave() {
 bool Server::RunDrain(DrainTimes times) {
   MutexLock lock(drain_mu_);
   if (drained_.has_value()) return *drained_;
+  const int64_t untaken_before = connections_.untaken();
   LogInfo("draining", {{"delay_ms", times.delay.count()},
                        {"deadline_ms", times.deadline.count()},
                        {"calls", lifecycle_.calls_in_flight()}});
@@ -337,15 +342,18 @@ bool Server::RunDrain(DrainTimes times) {
   const bool quiet =
       lifecycle_.WaitUntilQuiet(times.quiet, std::max(end, steady_clock::now() + kMaxUnrest));
   if (!quiet) all_answered &= lifecycle_.calls_in_flight() == 0;
+  listener_->Disconnect(std::max(end, steady_clock::now() + times.take));
+  const int64_t untaken = connections_.untaken() - untaken_before;
+  all_answered &= untaken == 0;
   // gRPC waits for every call to end, even for one that hangs in the engine. Only the destructor
   // waits for gRPC beyond the time in which it cuts calls off.
   closing_ = std::async(std::launch::async, [this] { listener_->Close(); });
-  all_answered &= closing_.wait_for(kCloseDeadline) == std::future_status::ready;
+  closed_ = closing_.wait_for(kCloseDeadline) == std::future_status::ready;
   tracer_.Stop(steady_clock::now() + kTraceFlush);
   // Last, so that probes see NOT_SERVING for as long as they can.
   if (health_endpoint_ != nullptr) health_endpoint_->Close();
   lifecycle_.RequestStop(StopCause::kRequested);
-  LogInfo("drained", {{"all_answered", all_answered}});
+  LogInfo("drained", {{"all_answered", all_answered}, {"peers_without_their_answers", untaken}});
   drained_ = all_answered;
   return all_answered;
 }

@@ -43,7 +43,7 @@ namespace castor::server {
 
 // How a server's life ended.
 enum class Outcome {
-  kDrained,        // every admitted call was answered
+  kDrained,        // every admitted call was answered, and its caller has the answer
   kDrainTimedOut,  // the drain's deadline came first: some calls were cut off
   kEngineFault,    // the device did not recover
 };
@@ -86,9 +86,13 @@ class Server {
   // Waits for RequestStop or a fault of the engine, then drains.
   Outcome Wait();
 
+  // After a drain: whether gRPC has ended. The destructor waits for it, for ever where a call
+  // hangs.
+  bool closed() const { return closed_; }
+
   // Readiness falls; the server goes on serving for the drain delay, then refuses new work with
-  // UNAVAILABLE, answers what it admitted, and closes. Returns whether all of it was answered in
-  // time. Only the first call does the work; others wait for it.
+  // UNAVAILABLE, answers what it admitted, and closes when callers have their answers. Returns
+  // whether all have them in time. Only the first call does the work; others wait for it.
   bool Drain();
 
  private:
@@ -96,6 +100,7 @@ class Server {
     std::chrono::milliseconds delay;     // still serving
     std::chrono::milliseconds quiet;     // without a call, while new ones are refused
     std::chrono::milliseconds deadline;  // for what was admitted
+    std::chrono::milliseconds take;      // at least, for callers to take the last answers
   };
 
   Server(ServerOptions options, Access access, std::unique_ptr<Engine> engine,
@@ -140,6 +145,7 @@ class Server {
   std::unique_ptr<HealthEndpoint> health_endpoint_;  // null: there is none
   std::unique_ptr<Listener> listener_;
   std::future<void> closing_;  // of the listener, once drained
+  std::atomic<bool> closed_ = false;
   int metrics_port_ = 0;
   std::optional<Watchdog> watchdog_;  // stops before what it reports on
   std::optional<AccessWatch> access_watch_;

@@ -70,7 +70,7 @@ class HealthWatchCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     const absl::Status parsed =
         ok ? ParseMessage(message_, &request)
            : MakeError(Reason::kMalformedMessage, "the call ended without a message");
-    if (ok) calls_.Received(row_, static_cast<int64_t>(message_.Length()));
+    if (ok) calls_.Received(row_);
     message_.Clear();  // the stream may last for days
     if (parsed.ok()) {
       state_.Begin(*this, request.service());

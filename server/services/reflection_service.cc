@@ -55,16 +55,16 @@ class ReflectionService::Stream final
     }
     if (!ok) {
       if (context_->IsCancelled()) return End(grpc::Status::CANCELLED);
-      service_.calls_.Received(row_, 0);  // the caller has no more requests
+      service_.calls_.Received(row_);  // the caller has no more requests
       return End(grpc::Status::OK);
     }
-    service_.calls_.Received(row_, static_cast<int64_t>(message_.Length()));
+    service_.calls_.Received(row_);
     ReflectionAnswers::Request request;
     const absl::Status parsed = ParseMessage(message_, &request);
     message_.Clear();
     if (!parsed.ok()) return End(RefuseCall(parsed, {}, context_));
     answer_ = SerializeMessage(service_.answers_.Answer(request, &sent_));
-    service_.calls_.Answering(row_, static_cast<int64_t>(answer_.Length()), TimePoint::max());
+    service_.calls_.Answering(row_, TimePoint::max());
     handoff_.HandOver();
     StartWrite(&answer_);
   }
@@ -136,7 +136,7 @@ class ReflectionService::Stream final
 
   // The stream is out of the service. gRPC calls OnDone only after this.
   void Conclude(const grpc::Status& status) {
-    service_.calls_.Answering(row_, 0, TimePoint::max());
+    service_.calls_.Answering(row_, TimePoint::max());
     handoff_.HandOver();
     Finish(status);
   }

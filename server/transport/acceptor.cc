@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
@@ -66,50 +65,21 @@ std::string_view NameOf(RefusedConnection cause) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Bind(const std::string& address) {
+  const auto failed = [&](absl::string_view cause) {
+    return absl::UnavailableError("cannot listen on " + address + ": " + std::string(cause));
+  };
   auto acceptor = std::unique_ptr<Acceptor>(new Acceptor);
   acceptor->epoll_ = epoll_create1(EPOLL_CLOEXEC);
   acceptor->wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   acceptor->reserve_ = OpenReserve();
   if (acceptor->epoll_ < 0 || acceptor->wake_ < 0 || acceptor->reserve_ < 0) {
-    return CannotListen(address, std::strerror(errno));
-  }
-  if (address.starts_with("unix:")) {
-    if (absl::Status bound = acceptor->BindUnix(address); !bound.ok()) return bound;
-    return acceptor;
+    return failed(std::strerror(errno));
   }
   auto sockets = ListeningSockets::Open(address);
-  if (!sockets.ok()) return CannotListen(address, std::string(sockets.status().message()));
+  if (!sockets.ok()) return failed(sockets.status().message());
   acceptor->port_ = sockets->port();
   acceptor->sockets_.emplace(*std::move(sockets));
   return acceptor;
-}
-
-absl::Status Acceptor::BindUnix(const std::string& address) {
-  auto claimed = UnixSocket::Claim(address);
-  if (!claimed.ok()) return claimed.status();
-  const std::string path = (*claimed)->bind_path();
-  sockaddr_un to{};
-  to.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(to.sun_path)) return CannotListen(address, "the path is too long");
-  std::memcpy(to.sun_path, path.c_str(), path.size());
-  unix_descriptor_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (unix_descriptor_ < 0 ||
-      bind(unix_descriptor_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0 ||
-      listen(unix_descriptor_, SOMAXCONN) != 0) {
-    return CannotListen(address, std::strerror(errno));
-  }
-  unix_socket_ = *std::move(claimed);
-  return unix_socket_->Publish();
-}
-
-std::vector<int> Acceptor::descriptors() const {
-  if (unix_descriptor_ >= 0) return {unix_descriptor_};
-  return sockets_.has_value() ? sockets_->descriptors() : std::vector<int>();
-}
-
-void Acceptor::CloseListeners() {
-  sockets_.reset();
-  if (unix_descriptor_ >= 0) close(std::exchange(unix_descriptor_, -1));
 }
 
 Acceptor::~Acceptor() {
@@ -128,18 +98,17 @@ void Acceptor::Start(Sink* sink, Connections* connections, ConnectionWatch* watc
   watch_ = watch;
   metrics_ = metrics;
   Watch(epoll_, wake_);
-  for (const int listener : descriptors()) Watch(epoll_, listener);
+  for (const int listener : sockets_->descriptors()) Watch(epoll_, listener);
   thread_ = std::thread([this] { Run(); });
 }
 
 void Acceptor::StopListening() {
-  unix_socket_.reset();  // remove the path first: callers then see that the server is gone
   if (!listening_.exchange(false)) return;
   // The thread may be about to accept from them, so it closes them itself.
   if (thread_.joinable()) {
     Wake();
   } else {
-    CloseListeners();
+    sockets_.reset();
   }
 }
 
@@ -148,7 +117,7 @@ void Acceptor::Stop() {
   if (!thread_.joinable()) return;
   Wake();
   thread_.join();
-  if (!listening_) CloseListeners();  // the thread may have ended before it did
+  if (!listening_) sockets_.reset();  // the thread may have ended before it did
   while (!greeting_.empty()) DropGreeting(greeting_.begin()->first);
 }
 
@@ -161,7 +130,7 @@ void Acceptor::Run() {
   std::array<epoll_event, 8> events;
   while (!stopped_) {
     const int count = epoll_wait(epoll_, events.data(), events.size(), -1);
-    if (!listening_) CloseListeners();
+    if (!listening_) sockets_.reset();
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
       const int descriptor = event.data.fd;

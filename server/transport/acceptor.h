@@ -18,7 +18,6 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/metrics.h"
@@ -26,7 +25,6 @@
 #include "server/transport/bind.h"
 #include "server/transport/connection_watch.h"
 #include "server/transport/connections.h"
-#include "server/transport/unix_socket.h"
 
 namespace castor::server {
 
@@ -59,7 +57,6 @@ class Acceptor {
  private:
   Acceptor() = default;
 
-  absl::Status BindUnix(const std::string& address);
   void Run();
   void AcceptAll(int listener);
   void HandOver(int socket, int listener, Connection& connection);
@@ -73,12 +70,7 @@ class Acceptor {
   void Refuse(RefusedConnection cause);
   void Wake();
 
-  std::vector<int> descriptors() const;
-  void CloseListeners();
-
-  std::optional<ListeningSockets> sockets_;  // of a host and port
-  std::unique_ptr<UnixSocket> unix_socket_;  // of a path; and its socket:
-  int unix_descriptor_ = -1;
+  std::optional<ListeningSockets> sockets_;
   int port_ = 0;
   int epoll_ = -1;
   int wake_ = -1;     // eventfd

@@ -60,6 +60,14 @@ int PortOf(int descriptor) {
 }  // namespace
 
 absl::StatusOr<ListeningSockets> ListeningSockets::Open(const std::string& address) {
+  ListeningSockets sockets;
+  if (address.starts_with("unix:")) {
+    auto bound = UnixSocket::Listen(address);
+    if (!bound.ok()) return bound.status();
+    sockets.unix_socket_ = *std::move(bound);
+    sockets.descriptors_ = {sockets.unix_socket_->descriptor()};
+    return sockets;
+  }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -70,7 +78,6 @@ absl::StatusOr<ListeningSockets> ListeningSockets::Open(const std::string& addre
   }
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, freeaddrinfo);
 
-  ListeningSockets sockets;
   sockets.port_ = ntohs(reinterpret_cast<const sockaddr_in*>(found->ai_addr)->sin_port);
   int lacking = 0;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
@@ -88,16 +95,9 @@ absl::StatusOr<ListeningSockets> ListeningSockets::Open(const std::string& addre
   return sockets;
 }
 
-ListeningSockets::ListeningSockets(ListeningSockets&& other) noexcept
-    : descriptors_(std::exchange(other.descriptors_, {})), port_(other.port_) {}
-
 ListeningSockets::~ListeningSockets() {
+  if (unix_socket_ != nullptr) return;
   for (const int descriptor : descriptors_) close(descriptor);
-}
-
-absl::Status CannotListen(std::string_view address, std::string_view cause) {
-  return absl::UnavailableError("cannot listen on " + std::string(address) + ": " +
-                                std::string(cause));
 }
 
 }  // namespace castor::server

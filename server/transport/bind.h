@@ -1,11 +1,12 @@
-// Listening sockets for a "HOST:PORT", for the servers that do not bind for themselves.
+// Listening sockets for an address.
 #pragma once
 
+#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/transport/unix_socket.h"
 
 namespace castor::server {
 
@@ -14,24 +15,23 @@ class ListeningSockets {
  public:
   // Listens on every address of the host in "HOST:PORT" or "[HOST]:PORT", on one port: localhost
   // often has two. The wildcard [::] includes IPv4. An address that this machine does not have is
-  // left out unless it is the only one. Errors carry the system's reason.
+  // left out unless it is the only one. Or on "unix:PATH", as UnixSocket does. Errors carry the
+  // reason alone.
   static absl::StatusOr<ListeningSockets> Open(const std::string& address);
 
   ~ListeningSockets();
-  ListeningSockets(ListeningSockets&& other) noexcept;
+  ListeningSockets(ListeningSockets&&) noexcept = default;
   ListeningSockets& operator=(ListeningSockets&&) = delete;
 
   const std::vector<int>& descriptors() const { return descriptors_; }
-  int port() const { return port_; }  // the chosen port if the requested one was 0
+  int port() const { return port_; }  // that was bound; 0 on a unix socket
 
  private:
   ListeningSockets() = default;
 
+  std::unique_ptr<UnixSocket> unix_socket_;  // which owns its descriptor
   std::vector<int> descriptors_;
   int port_ = 0;
 };
-
-// UNAVAILABLE: "cannot listen on ADDRESS: CAUSE".
-absl::Status CannotListen(std::string_view address, std::string_view cause);
 
 }  // namespace castor::server

@@ -58,7 +58,7 @@ absl::Status CallTable::Enter(Row& row, Kind kind, grpc::CallbackServerContext* 
   const int64_t metadata_bytes = MetadataBytes(*context);
   if (row.connection_ != nullptr) {
     row.receiving_ = true;
-    row.connection_->Began(metadata_bytes);
+    row.connection_->BeginMessage();
   }
   const absl::Status room = CheckRoom(row);
   if (metadata_bytes > limits_.metadata_bytes) {
@@ -96,21 +96,20 @@ absl::Status CallTable::CheckRoom(Row& row) {
   return absl::OkStatus();
 }
 
-void CallTable::Received(Row& row, int64_t bytes) {
-  if (std::exchange(row.receiving_, false)) row.connection_->Finished(bytes);
+void CallTable::Received(Row& row) {
+  if (std::exchange(row.receiving_, false)) row.connection_->EndMessage();
   Limit(row, TimePoint::max());
 }
 
 void CallTable::Expecting(Row& row) {
   if (row.connection_ != nullptr) {
     row.receiving_ = true;
-    row.connection_->Began(0);
+    row.connection_->BeginMessage();
   }
   Limit(row, steady_clock::now() + limits_.transfer);
 }
 
-void CallTable::Answering(Row& row, int64_t bytes, TimePoint deadline) {
-  if (row.connection_ != nullptr) row.connection_->Sent(bytes);
+void CallTable::Answering(Row& row, TimePoint deadline) {
   Limit(row, std::min(deadline, steady_clock::now() + limits_.transfer));
 }
 
@@ -124,9 +123,9 @@ void CallTable::Cancelled(Row& row) {
 
 void CallTable::Leave(Row& row) {
   LeaveConnection(row);
-  if (std::exchange(row.receiving_, false)) row.connection_->Dropped(steady_clock::now());
+  if (std::exchange(row.receiving_, false)) row.connection_->EndMessage();
   if (row.connection_ != nullptr && !row.cancelled() && !row.misbehaved_) {
-    row.connection_->Answered();
+    row.connection_->Answered(steady_clock::now());
   }
   const bool health = row.kind_ == Kind::kHealth;
   if (row.connection_ != nullptr) {

@@ -68,15 +68,14 @@ class CallTable {
   // refused with it; it is in the table all the same.
   absl::Status Enter(Row& row, Kind kind, grpc::CallbackServerContext* context);
 
-  // The message has arrived, with this many bytes. There is no limit until Answering.
-  void Received(Row& row, int64_t bytes);
+  // The message has arrived. There is no limit until Answering.
+  void Received(Row& row);
 
   // Of a stream: the time for its next message starts.
   void Expecting(Row& row);
 
-  // An answer of this many bytes goes to gRPC, which must have sent it by `deadline` and within the
-  // transfer time.
-  void Answering(Row& row, int64_t bytes, TimePoint deadline);
+  // An answer goes to gRPC, which must have sent it by `deadline` and within the transfer time.
+  void Answering(Row& row, TimePoint deadline);
 
   // gRPC reports that the call was cancelled, by its caller or by this table.
   void Cancelled(Row& row);

@@ -7,17 +7,14 @@
 #include <array>
 #include <chrono>
 
-#include "server/resident.h"
-
 namespace castor::server {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// How often to look at what arrives. A peer on this machine sends some 50 MiB meanwhile.
+// How often to look at what arrives.
 constexpr int kLookEveryMs = 100;
-constexpr int kLookSoonMs = 10;  // with little memory left
 
 // Connections have their numbers, from 1 on.
 constexpr uint64_t kWakeTag = 0;
@@ -31,9 +28,8 @@ void AddTo(int epoll, int descriptor, uint32_t events, uint64_t tag) {
 
 }  // namespace
 
-ConnectionWatch::ConnectionWatch(Connections& connections, int64_t max_unfinished_bytes)
+ConnectionWatch::ConnectionWatch(Connections& connections)
     : connections_(connections),
-      max_unfinished_bytes_(max_unfinished_bytes),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (!ok()) return;
@@ -54,7 +50,7 @@ ConnectionWatch::~ConnectionWatch() {
 void ConnectionWatch::Add(const Connections::Admitted& admitted) {
   // No event is requested: epoll reports the end of a connection in any case. One-shot, because it
   // would report an error that nobody fetches again and again.
-  AddTo(epoll_, admitted.descriptor, EPOLLET, admitted.id);
+  AddTo(epoll_, admitted.descriptor, EPOLLET, admitted.connection->id());
   Wake();
 }
 
@@ -68,13 +64,12 @@ void ConnectionWatch::Run() {
   steady_clock::time_point looked{};
   while (!stopped_) {
     const bool anyone = connections_.open() > 0;
-    const int every = guard_.near() ? kLookSoonMs : kLookEveryMs;
-    const int count = epoll_wait(epoll_, events.data(), events.size(), anyone ? every : -1);
+    const int count = epoll_wait(epoll_, events.data(), events.size(), anyone ? kLookEveryMs : -1);
     const steady_clock::time_point now = steady_clock::now();
-    if (anyone && now - looked >= milliseconds(every)) {
-      connections_.BoundUnfinished(max_unfinished_bytes_, {now, ResidentBytes()});
+    if (anyone && now - looked >= milliseconds(kLookEveryMs)) {
+      connections_.Look();
       connections_.CloseSilent(now);
-      guard_.Look(connections_);
+      connections_.CloseLingering(now);
       looked = now;
     }
     for (int i = 0; i < count; ++i) {
@@ -87,9 +82,7 @@ void ConnectionWatch::Run() {
       }
     }
     // Nobody looks again while nobody is connected.
-    if (anyone && connections_.open() == 0) {
-      connections_.BoundUnfinished(max_unfinished_bytes_, {now, 0});
-    }
+    if (anyone && connections_.open() == 0) connections_.Look();
   }
 }
 

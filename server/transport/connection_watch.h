@@ -1,24 +1,22 @@
 // The thread that watches connections. It tells Connections when one ends, and has it close those
-// that never complete what they send.
+// that never complete what they send, or have had time to take what was sent.
 //
 // It has a thread of its own because a thread that hands a connection to gRPC, or cancels a call,
 // may have to do gRPC's work for a while, even a flood's.
 #pragma once
 
 #include <atomic>
-#include <cstdint>
 #include <thread>
 
 #include "server/transport/connections.h"
-#include "server/transport/memory_guard.h"
 
 namespace castor::server {
 
 class ConnectionWatch {
  public:
-  // `connections` must outlive the object. `max_unfinished_bytes`: see BoundUnfinished. Check ok()
-  // before anything else: there may be no descriptor left.
-  ConnectionWatch(Connections& connections, int64_t max_unfinished_bytes);
+  // `connections` must outlive the object. Check ok() before anything else: there may be no
+  // descriptor left.
+  explicit ConnectionWatch(Connections& connections);
   ~ConnectionWatch();
   ConnectionWatch(const ConnectionWatch&) = delete;
   ConnectionWatch& operator=(const ConnectionWatch&) = delete;
@@ -33,11 +31,9 @@ class ConnectionWatch {
   void Wake();
 
   Connections& connections_;
-  const int64_t max_unfinished_bytes_;
   const int epoll_;
   const int wake_;  // eventfd
   std::atomic<bool> stopped_ = false;
-  MemoryGuard guard_;  // the thread's
   std::thread thread_;
 };
 

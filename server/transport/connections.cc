@@ -6,12 +6,16 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -26,23 +30,13 @@ PeerName NameOfIpv4(const in_addr& address, in_port_t port) {
   return {"ipv4:" + std::string(host) + ":" + std::to_string(ntohs(port)), host};
 }
 
-// Allowances for bytes that are not messages: frame headers, and frames that a peer sends on its
-// own. Per call and answer, as a part of messages and answers, and per second.
-constexpr int64_t kFrames = 1024;
-constexpr int64_t kFramesPart = 256;
-constexpr int64_t kUpdatesPart = 64;
-constexpr int64_t kPingsPerSecond = 256;
-// What TLS adds: 22 bytes to each record, of which some peers send many that are small; and the
-// handshake, in which a client's certificates may come.
-constexpr int64_t kRecordsPart = 32;
-constexpr int64_t kHandshake = 64 << 10;
+// More than what may be on its way of a message whose call was refused: the window of a stream.
+constexpr int64_t kMostWithoutCall = 4 << 20;
 
-// Of headers and the like, without a message.
-constexpr int64_t kMostHeaders = 1 << 20;
-// A header that arrives as one byte can take 240 in memory, a message's byte takes one or two.
-constexpr int64_t kHeadersMultiply = 32;
-// Bytes, on the wire or in memory, that are not spent on being sure.
-constexpr int64_t kGreatCost = 128 << 20;
+// Less between two looks is no flood.
+constexpr int64_t kTrickle = 256;
+
+int ShutDown(int socket, int how) { return static_cast<int>(syscall(SYS_shutdown, socket, how)); }
 
 // After a shutdown gRPC would still read and parse some MiB that have arrived: a gigabyte of memory
 // if each byte is a header. Connecting to nowhere (AF_UNSPEC) resets a TCP connection and drops
@@ -50,7 +44,39 @@ constexpr int64_t kGreatCost = 128 << 20;
 void Disconnect(int socket) {
   sockaddr nowhere{};
   nowhere.sa_family = AF_UNSPEC;
-  if (connect(socket, &nowhere, sizeof(nowhere)) != 0) shutdown(socket, SHUT_RDWR);
+  if (connect(socket, &nowhere, sizeof(nowhere)) != 0) ShutDown(socket, SHUT_RDWR);
+}
+
+// More than what HTTP/2 sends on its own when a connection ends, which nobody misses.
+constexpr int64_t kControlFrames = 1 << 10;
+
+// How often CloseAll looks whether peers are gone.
+constexpr std::chrono::milliseconds kLookAgain{10};
+
+// The connections of this process by their sockets, which several descriptors share.
+struct Sockets {
+  Mutex mu;
+  std::unordered_map<ino_t, Connection*> connections ABSL_GUARDED_BY(mu);
+};
+
+Sockets& OurSockets() {
+  static auto* const sockets = new Sockets;  // gRPC's threads outlive static objects
+  return *sockets;
+}
+
+ino_t InodeOf(int descriptor) {
+  struct stat about {};
+  return fstat(descriptor, &about) == 0 ? about.st_ino : 0;
+}
+
+bool HalfCloseOurs(int descriptor) {
+  const ino_t inode = InodeOf(descriptor);
+  Sockets& sockets = OurSockets();
+  MutexLock lock(sockets.mu);
+  const auto found = sockets.connections.find(inode);
+  if (found == sockets.connections.end()) return false;
+  found->second->HalfClose();
+  return true;
 }
 
 }  // namespace
@@ -79,16 +105,20 @@ PeerName NameOfPeer(const sockaddr_storage& address) {
 
 // ---- Connection
 
-Connection::Connection(int descriptor, std::string name, std::string address,
-                       std::shared_ptr<Host> host, bool secured)
-    : name_(std::move(name)),
+Connection::Connection(uint64_t id, int descriptor, std::string name, std::string address,
+                       std::shared_ptr<Host> host)
+    : id_(id),
+      name_(std::move(name)),
       address_(std::move(address)),
       host_(std::move(host)),
-      secured_(secured),
       opened_(std::chrono::steady_clock::now()),
-      counted_off_(secured ? kHandshake : 0),
+      inode_(InodeOf(descriptor)),
       descriptor_(descriptor),
-      credited_(opened_) {}
+      credited_(opened_) {
+  Sockets& sockets = OurSockets();
+  MutexLock lock(sockets.mu);
+  sockets.connections[inode_] = this;
+}
 
 bool Connection::EnterCall(int64_t limit) {
   if (calls_.fetch_add(1, std::memory_order_relaxed) < limit) return true;
@@ -96,8 +126,9 @@ bool Connection::EnterCall(int64_t limit) {
   return false;
 }
 
-void Connection::Answered() {
+void Connection::Answered(TimePoint now) {
   MutexLock lock(mu_);
+  last_answer_ = now;
   credit_ = std::min(credit_ + 1, kMaxCredit);
 }
 
@@ -111,96 +142,132 @@ bool Connection::Misbehaved(double points, TimePoint now) {
   credit_ -= points;
   if (credit_ > 0 || expelled_) return false;
   expelled_ = true;
-  closed_ = true;
   if (descriptor_ >= 0) Disconnect(descriptor_);
   return true;
 }
 
-void Connection::Began(int64_t bytes) {
-  MutexLock lock(mu_);
-  ++receiving_;
-  suspicious_looks_ = 0;
-  counted_off_ += bytes + kFrames;
+void Connection::BeginMessage() {
+  receiving_.fetch_add(1, std::memory_order_relaxed);
+  events_.fetch_add(1, std::memory_order_relaxed);
 }
 
-void Connection::Finished(int64_t bytes) {
-  MutexLock lock(mu_);
-  --receiving_;
-  counted_off_ += bytes + bytes / (secured_ ? kRecordsPart : kFramesPart) + kFrames;
+void Connection::EndMessage() {
+  receiving_.fetch_sub(1, std::memory_order_relaxed);
+  events_.fetch_add(1, std::memory_order_relaxed);
 }
 
-void Connection::Dropped(TimePoint now) {
+std::optional<Connection::Received> Connection::CountReceived() const {
   MutexLock lock(mu_);
-  counted_off_ += Look(now) / receiving_ + kFrames;
-  // The peer may have sent more before it learned that the call had ended.
-  if (--receiving_ == 0) pardoned_until_ = now + kPardon;
-}
-
-void Connection::Sent(int64_t bytes) {
-  MutexLock lock(mu_);
-  counted_off_ += bytes / kUpdatesPart + kFrames;
-}
-
-int64_t Connection::Unfinished(TimePoint now) {
-  MutexLock lock(mu_);
-  return Look(now);
-}
-
-int64_t Connection::last_unfinished() const {
-  MutexLock lock(mu_);
-  return unfinished_;
-}
-
-bool Connection::SendsEndlessHeaders(const Moment& moment) {
-  MutexLock lock(mu_);
-  if (unfinished_ <= kMostHeaders || receiving_ > 0) {
-    suspicious_looks_ = 0;
-    return false;
-  }
-  if (suspicious_looks_++ == 0) suspected_since_ = moment;
-  if (suspicious_looks_ <= kLooks) return false;
-  const int64_t grown = moment.resident_bytes - suspected_since_.resident_bytes;
-  const bool costly =
-      unfinished_ >= kGreatCost || (grown >= kGreatCost && grown / kHeadersMultiply >= unfinished_);
-  return costly || moment.now - suspected_since_.now >= kPatience;
-}
-
-int64_t Connection::Look(TimePoint now) {
-  unfinished_ = 0;
-  // What the kernel still holds, and bounds, is not unfinished. Asked first: bytes that arrive
-  // between the two calls then count too early for a moment, rather than too late for good.
-  int unread = 0;
-  if (closed_ || ioctl(descriptor_, SIOCINQ, &unread) != 0) return 0;
   tcp_info info{};
   socklen_t size = sizeof(info);
-  if (getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return 0;
-  if (size < offsetof(tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received)) return 0;
-  const auto age = std::chrono::duration_cast<std::chrono::seconds>(now - opened_).count();
-  const auto arrived =
-      static_cast<int64_t>(info.tcpi_bytes_received) - unread - kPingsPerSecond * age;
-  // Unused allowance is not carried over.
-  const bool pardoned = receiving_ == 0 && now < pardoned_until_;
-  if (pardoned || arrived < counted_off_) counted_off_ = arrived;
-  unfinished_ = arrived - counted_off_;
-  return unfinished_;
+  int unread = 0;
+  if (getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  if (size < offsetof(tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received)) return {};
+  if (ioctl(descriptor_, SIOCINQ, &unread) != 0) return {};
+  return Received{static_cast<int64_t>(info.tcpi_bytes_received), unread};
+}
+
+// Nothing is taken for what it may not be: of which call a byte is part, gRPC alone knows, and a
+// call that is cancelled leaves bytes that never become a message. So any event starts afresh.
+int64_t Connection::Look() {
+  const std::optional<Received> received = CountReceived();
+  if (!received.has_value()) {
+    senseless_looks_ = 0;
+    return 0;
+  }
+  const auto [arrived, unread] = *received;
+  const int64_t came = arrived - std::exchange(arrived_, arrived);
+  const int64_t events = events_.load(std::memory_order_relaxed);
+  const bool quiet = events == std::exchange(seen_events_, events);
+  const bool receiving = receiving_.load(std::memory_order_relaxed) > 0;
+  if (!quiet || !receiving) arrived_before_ = arrived;
+  // gRPC may take seconds to parse what it has read, and nothing new fits in behind that.
+  const bool sends = came >= kTrickle || unread > 0;
+  const bool senseless =
+      quiet && sends && !receiving && calls_.load(std::memory_order_relaxed) == 0;
+  senseless_looks_ = senseless ? senseless_looks_ + 1 : 0;
+  senseless_bytes_ = senseless ? senseless_bytes_ + came : 0;
+  return std::max<int64_t>(arrived - arrived_before_, 0);  // a reset forgets what has arrived
+}
+
+bool Connection::SendsWithoutCalls() const {
+  return senseless_looks_ >= kLooks && senseless_bytes_ > kMostWithoutCall;
 }
 
 void Connection::Close() {
   MutexLock lock(mu_);
-  closed_ = true;
-  if (descriptor_ >= 0) shutdown(descriptor_, SHUT_RDWR);
+  if (descriptor_ >= 0) ShutDown(descriptor_, SHUT_RDWR);
+}
+
+void Connection::HalfClose() {
+  MutexLock lock(mu_);
+  if (half_closed_ != TimePoint::max()) return;
+  half_closed_ = std::chrono::steady_clock::now();
+  if (address_.empty()) last_answer_ = half_closed_;  // unix sockets' calls are not known
+  if (descriptor_ < 0) return;
+  ShutDown(descriptor_, SHUT_WR);
+  // From now on we say when it has had its time, and whether it took everything.
+  const int unlimited = 0;
+  setsockopt(descriptor_, IPPROTO_TCP, TCP_USER_TIMEOUT, &unlimited, sizeof(unlimited));
+}
+
+int64_t Connection::Unacknowledged() const {
+  int bytes = 0;
+  if (descriptor_ < 0 || ioctl(descriptor_, SIOCOUTQ, &bytes) != 0) return 0;
+  return std::max(bytes - 1, 0);  // the end of the stream counts as one
+}
+
+bool Connection::DropUnread() {
+  constexpr int kMostReads = 256;  // of a peer that sends as fast as we read
+  std::array<char, 16 << 10> dropped;
+  int reads = 0;
+  while (reads < kMostReads &&
+         recv(descriptor_, dropped.data(), dropped.size(), MSG_DONTWAIT) > 0) {
+    ++reads;
+  }
+  return reads > 0;
+}
+
+bool Connection::Owes(int64_t bytes) const {
+  return bytes > kControlFrames || (bytes > 0 && half_closed_ < last_answer_ + kMaxLinger);
+}
+
+bool Connection::Lingered(TimePoint now) {
+  MutexLock lock(mu_);
+  if (half_closed_ == TimePoint::max() || descriptor_ < 0) return false;
+  const int64_t bytes = Unacknowledged();
+  const bool takes = bytes != std::exchange(unacknowledged_, bytes) && Owes(bytes);
+  // Who still sends may be reading what its system has, and says that it may be sent more.
+  if (DropUnread() || takes) busy_ = now;
+  return now >= std::max(busy_, last_answer_) + (Owes(bytes) ? kMaxLinger : kLinger);
+}
+
+bool Connection::CutOff() {
+  MutexLock lock(mu_);
+  const bool owes = !std::exchange(cut_off_, true) && Owes(Unacknowledged());
+  if (descriptor_ >= 0) ShutDown(descriptor_, SHUT_RDWR);
+  return owes;
 }
 
 void Connection::Reset() {
   MutexLock lock(mu_);
-  closed_ = true;
   if (descriptor_ >= 0) Disconnect(descriptor_);
 }
 
 void Connection::Release() {
+  {
+    Sockets& sockets = OurSockets();
+    MutexLock lock(sockets.mu);
+    const auto found = sockets.connections.find(inode_);
+    if (found != sockets.connections.end() && found->second == this) {
+      sockets.connections.erase(found);
+    }
+  }
   MutexLock lock(mu_);
-  closed_ = true;
-  if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
+  if (descriptor_ < 0) return;
+  // To close a socket with unread bytes resets the connection.
+  if (half_closed_ != TimePoint::max()) DropUnread();
+  close(std::exchange(descriptor_, -1));
 }
 
 // ---- Connections
@@ -230,17 +297,17 @@ std::variant<Connections::Admitted, RefusedConnection> Connections::Add(
     ++entry.connections;
     host = entry.host;
   }
-  auto connection = std::make_shared<Connection>(descriptor, peer.name, peer.host, std::move(host),
-                                                 limits_.secured);
   const uint64_t id = ++last_id_;
+  auto connection =
+      std::make_shared<Connection>(id, descriptor, peer.name, peer.host, std::move(host));
   if (!peer.host.empty()) {
-    by_name_[peer.name] = {id, connection};
+    by_name_[peer.name] = connection;
     hosts_[peer.host].new_ones.emplace(id, connection);
     ++new_ones_;
   }
   by_id_.emplace(id, connection);
   metrics_.ConnectionOpened();
-  return Admitted{id, descriptor, std::move(connection)};
+  return Admitted{descriptor, std::move(connection)};
 }
 
 // Who opens many connections and asks nothing displaces its own, not other hosts'.
@@ -254,9 +321,9 @@ std::shared_ptr<Connection> Connections::TakeOldestNew() {
   return std::move(most->second.new_ones.extract(most->second.new_ones.begin()).mapped());
 }
 
-void Connections::Settle(const Connection& connection, uint64_t id) {
+void Connections::Settle(const Connection& connection) {
   const auto host = hosts_.find(connection.address());
-  if (host != hosts_.end() && host->second.new_ones.erase(id) > 0) --new_ones_;
+  if (host != hosts_.end() && host->second.new_ones.erase(connection.id()) > 0) --new_ones_;
 }
 
 void Connections::CloseSilent(TimePoint now) {
@@ -291,12 +358,12 @@ void Connections::Remove(uint64_t id) {
     connection = std::move(found->second);
     by_id_.erase(found);
     if (!connection->address().empty()) {
-      Settle(*connection, id);
+      Settle(*connection);
       const auto host = hosts_.find(connection->address());
       if (--host->second.connections == 0) hosts_.erase(host);
       // A new connection from the same port may have taken over the name.
       const auto named = by_name_.find(connection->name());
-      if (named != by_name_.end() && named->second.id == id) by_name_.erase(named);
+      if (named != by_name_.end() && named->second == connection) by_name_.erase(named);
     }
     metrics_.ConnectionClosed();
   }
@@ -307,9 +374,8 @@ std::shared_ptr<Connection> Connections::ForCall(std::string_view name) {
   MutexLock lock(mu_);
   const auto found = by_name_.find(std::string(name));
   if (found == by_name_.end()) return nullptr;
-  Named& named = found->second;
-  if (!std::exchange(named.called, true)) Settle(*named.connection, named.id);
-  return named.connection;
+  Settle(*found->second);
+  return found->second;
 }
 
 std::vector<std::shared_ptr<Connection>> Connections::All() const {
@@ -320,52 +386,38 @@ std::vector<std::shared_ptr<Connection>> Connections::All() const {
   return connections;
 }
 
-void Connections::BoundUnfinished(int64_t limit, const Moment& moment) {
-  int64_t total = 0;
-  std::vector<std::pair<int64_t, std::shared_ptr<Connection>>> keeping;
-  for (std::shared_ptr<Connection>& connection : All()) {
-    const int64_t bytes = connection->Unfinished(moment.now);
-    if (connection->SendsEndlessHeaders(moment)) {
-      Expel(*connection, bytes, "headers without end");
-      continue;
-    }
-    if (bytes == 0) continue;
-    total += bytes;
-    keeping.emplace_back(bytes, std::move(connection));
+void Connections::Look() {
+  int64_t arriving = 0;
+  for (const auto& connection : All()) {
+    arriving += connection->Look();
+    if (!connection->SendsWithoutCalls()) continue;
+    connection->Reset();
+    metrics_.ConnectionExpelled();
+    LogWarning("connection closed",
+               {{"peer", connection->name()}, {"why", "it sends without end, and no call"}});
   }
-  if (total > limit) {
-    std::sort(keeping.begin(), keeping.end(),
-              [](const auto& a, const auto& b) { return a.first > b.first; });
-    for (const auto& [bytes, connection] : keeping) {
-      if (total <= limit) break;
-      Expel(*connection, bytes, "most that is not whole, and too much of it in all");
-      total -= bytes;
-    }
-  }
-  metrics_.ArrivingBytes(total - std::exchange(unfinished_, total));
+  metrics_.ArrivingBytes(arriving - std::exchange(arriving_, arriving));
 }
 
-bool Connections::CloseLargest() {
-  std::shared_ptr<Connection> largest;
-  for (std::shared_ptr<Connection>& connection : All()) {
-    if (largest == nullptr || connection->last_unfinished() > largest->last_unfinished()) {
-      largest = std::move(connection);
-    }
+void Connections::CloseLingering(TimePoint now) {
+  for (const auto& connection : All()) {
+    if (connection->Lingered(now) && connection->CutOff()) ++untaken_;
   }
-  if (largest == nullptr || largest->last_unfinished() == 0) return false;
-  Expel(*largest, largest->last_unfinished(), "most that is not whole, and no memory left");
-  return true;
 }
 
-void Connections::Expel(Connection& connection, int64_t bytes, std::string_view why) {
-  connection.Reset();
-  connection.Unfinished(std::chrono::steady_clock::now());  // none any more
-  metrics_.ConnectionExpelled();
-  LogWarning("connection closed", {{"peer", connection.name()}, {"why", why}, {"bytes", bytes}});
-}
-
-void Connections::CloseAll() {
-  for (const auto& connection : All()) connection->Close();
+void Connections::CloseAll(TimePoint deadline) {
+  for (const auto& connection : All()) connection->HalfClose();
+  for (TimePoint now; (now = std::chrono::steady_clock::now()) < deadline;) {
+    const auto left = All();
+    if (std::all_of(left.begin(), left.end(),
+                    [now](const auto& connection) { return connection->Lingered(now); })) {
+      break;
+    }
+    std::this_thread::sleep_for(kLookAgain);
+  }
+  for (const auto& connection : All()) {
+    if (connection->CutOff()) ++untaken_;
+  }
 }
 
 int64_t Connections::open() const {
@@ -374,3 +426,13 @@ int64_t Connections::open() const {
 }
 
 }  // namespace castor::server
+
+// gRPC ends every connection by shutting it down in both directions: after its last call when the
+// server drains or the connection is old, too. From then on the kernel answers what the peer still
+// sends, WINDOW_UPDATE frames mostly, with a reset, and the peer loses what it has not read of its
+// answer. No setting changes that. But libraries find this function before that of the C library,
+// and of a connection of ours it ends our side only; Connections closes it later.
+extern "C" __attribute__((visibility("default"))) int shutdown(int socket, int how) noexcept {
+  if (how == SHUT_RDWR && castor::server::HalfCloseOurs(socket)) return 0;
+  return castor::server::ShutDown(socket, how);
+}

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <sys/socket.h>
+#include <sys/types.h>
 
 #include <atomic>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -35,12 +37,6 @@ struct Host {
   std::atomic<int64_t> health_checks = 0;
 };
 
-// When somebody looks at the connections.
-struct Moment {
-  TimePoint now;
-  int64_t resident_bytes;  // the process's
-};
-
 // One connection's counts and credit. Calls hold it by shared_ptr and may outlive the socket.
 class Connection {
  public:
@@ -51,13 +47,14 @@ class Connection {
 
   // `descriptor` is a duplicate of gRPC's, so that it stays valid after gRPC has closed its own;
   // owned. `name` is the peer as gRPC names it, "ipv4:127.0.0.1:4711"; `address` that without the
-  // port, empty for a unix socket. `secured`: its bytes are TLS's.
-  Connection(int descriptor, std::string name, std::string address, std::shared_ptr<Host> host,
-             bool secured = false);
+  // port, empty for a unix socket.
+  Connection(uint64_t id, int descriptor, std::string name, std::string address,
+             std::shared_ptr<Host> host);
   ~Connection() { Release(); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
+  uint64_t id() const { return id_; }
   const std::string& name() const { return name_; }
   const std::string& address() const { return address_; }
   Host& host() { return *host_; }
@@ -72,44 +69,41 @@ class Connection {
   bool EnterCall(int64_t limit);
   void LeaveCall() { calls_.fetch_sub(1, std::memory_order_relaxed); }
 
-  void Answered();
+  void Answered(TimePoint now);
   // Takes `points` away. Returns true when that was the last of the credit: the connection is then
   // closed. True at most once.
   bool Misbehaved(double points, TimePoint now);
 
-  // Bytes that have arrived on this connection and are unfinished: parts of messages, and whatever
-  // else gRPC keeps until it is complete. TCP counts what arrives; the methods below count off what
-  // is done.
-  //
-  // A call began, with this many bytes of headers.
-  void Began(int64_t bytes);
-  // A call's message is complete.
-  void Finished(int64_t bytes);
-  // A call ended before its message was complete, so gRPC drops a part of unknown size. It counts
-  // as an even share of the unfinished bytes; for the last such call, as all of them and those that
-  // arrive within kPardon.
-  static constexpr std::chrono::seconds kPardon{1};
-  void Dropped(TimePoint now);
-  // An answer was sent; the peer's acknowledgements take some bytes.
-  void Sent(int64_t bytes);
+  // A call waits for a message; has it whole, or ends without it.
+  void BeginMessage();
+  void EndMessage();
 
-  // How many unfinished bytes gRPC has read; 0 on unix sockets, which count nothing.
-  int64_t Unfinished(TimePoint now);
-  // The same, as of the last call.
-  int64_t last_unfinished() const;
-
-  // Whether the unfinished bytes, as of the last call of Unfinished, can only be headers without
-  // end: more than any call's headers, no message incomplete, and no call begun over more than
-  // kLooks calls of this method, and for longer than kPatience or at a great cost in memory. Large
-  // messages look the same from when gRPC reads them until a handler runs; on an overloaded machine
-  // that can take half a second.
-  static constexpr int kLooks = 1;
-  static constexpr std::chrono::milliseconds kPatience{1500};
-  bool SendsEndlessHeaders(const Moment& moment);
+  // What the connection's watch does every so often; on one thread. Returns how many bytes have
+  // arrived, since a call last did one of the above, of messages that are not whole; 0 on unix
+  // sockets, which count nothing.
+  int64_t Look();
+  // Whether the peer has gone on sending for kLooks looks, more than any call's headers, and has no
+  // call: what it sends are headers or other frames without end.
+  static constexpr int kLooks = 10;
+  bool SendsWithoutCalls() const;
 
   // Shuts the connection down in both directions. gRPC then sees the end of the stream and frees
-  // what it holds.
+  // what it holds. What the peer sends from now on resets the connection, and the peer loses what
+  // it has not read.
   void Close();
+
+  // Ends our side only: the peer reads what was sent before, then the end of the stream, and should
+  // close. Any thread, also in gRPC, whose own shutdown of the connection comes here.
+  void HalfClose();
+  // Of a half-closed connection: drops what the peer still sends, and returns whether there is no
+  // more reason to wait: it has had everything and sent nothing for kLinger, or taken nothing for
+  // kMaxLinger.
+  static constexpr std::chrono::seconds kLinger{2};
+  static constexpr std::chrono::seconds kMaxLinger{30};
+  bool Lingered(TimePoint now);
+  // Closes it. Returns whether the peer's system has not taken all of its answers; once.
+  bool CutOff();
+
   // The same, by a reset: bytes that have arrived and not been read are dropped, and so are bytes
   // to be sent.
   void Reset();
@@ -118,28 +112,47 @@ class Connection {
   void Release();
 
  private:
+  const uint64_t id_;
   const std::string name_;
   const std::string address_;
   const std::shared_ptr<Host> host_;
-  int64_t Look(TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // How many bytes have arrived, as TCP counts them, and how many of them gRPC has not read.
+  // Nothing at the end of the connection.
+  struct Received {
+    int64_t all;
+    int64_t unread;
+  };
+  std::optional<Received> CountReceived() const;
+  // Bytes that were sent before our end, and the peer's system has not acknowledged.
+  int64_t Unacknowledged() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Whether so many may be part of an answer.
+  bool Owes(int64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool DropUnread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // whether there was something
 
-  const bool secured_;
   const TimePoint opened_;
+  const ino_t inode_;  // of the socket
   std::atomic<bool> handed_over_ = false;
   std::atomic<int64_t> calls_ = 0;
+  std::atomic<int64_t> receiving_ = 0;  // calls whose messages are not whole
+  std::atomic<int64_t> events_ = 0;     // messages begun and ended
+
+  // Look's: what it saw last, and since when nothing but bytes has come.
+  int64_t seen_events_ = 0;
+  int64_t arrived_ = 0;
+  int64_t arrived_before_ = 0;  // the last event
+  int senseless_looks_ = 0;
+  int64_t senseless_bytes_ = 0;
 
   mutable Mutex mu_;
-  int64_t receiving_ ABSL_GUARDED_BY(mu_) = 0;    // calls whose messages are incomplete
-  int64_t counted_off_ ABSL_GUARDED_BY(mu_) = 0;  // bytes
-  int64_t unfinished_ ABSL_GUARDED_BY(mu_) = 0;   // when last looked at
-  TimePoint pardoned_until_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
-  int suspicious_looks_ ABSL_GUARDED_BY(mu_) = 0;  // in succession, since suspected_since_
-  Moment suspected_since_ ABSL_GUARDED_BY(mu_){};
   int descriptor_ ABSL_GUARDED_BY(mu_);
   double credit_ ABSL_GUARDED_BY(mu_) = kMaxCredit;
   TimePoint credited_ ABSL_GUARDED_BY(mu_);
   bool expelled_ ABSL_GUARDED_BY(mu_) = false;
-  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  bool cut_off_ ABSL_GUARDED_BY(mu_) = false;
+  TimePoint last_answer_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
+  TimePoint half_closed_ ABSL_GUARDED_BY(mu_) = TimePoint::max();
+  int64_t unacknowledged_ ABSL_GUARDED_BY(mu_) = 0;         // when Lingered looked last
+  TimePoint busy_ ABSL_GUARDED_BY(mu_) = TimePoint::min();  // when it last took or sent something
 };
 
 class Connections {
@@ -151,15 +164,13 @@ class Connections {
     // For the first byte of a handshake to reach gRPC, and for the first call; 0: unlimited.
     std::chrono::milliseconds handshake{0};
     std::chrono::milliseconds first_call{0};
-    bool secured = false;  // they speak TLS
   };
 
   Connections(Limits limits, Metrics& metrics) : limits_(limits), metrics_(metrics) {}
 
-  // The result for a socket: its number here, or why it must be closed.
+  // The result for a socket, or why it must be closed.
   struct Admitted {
-    uint64_t id;
-    int descriptor;  // the duplicate; valid until Remove(id)
+    int descriptor;  // the duplicate; valid until Remove
     std::shared_ptr<Connection> connection;
   };
   // Enters a connected `socket` from `from`; the socket stays the caller's.
@@ -177,17 +188,19 @@ class Connections {
   // Closes new connections whose time is up. Call periodically.
   void CloseSilent(TimePoint now);
 
-  // Closes connections that send headers without end. Then closes the one with the most unfinished
-  // bytes, until all together have no more than `limit`. Metrics learn what is left. Call
-  // periodically, from one thread, and once more when all connections have gone.
-  void BoundUnfinished(int64_t limit, const Moment& moment);
+  // Looks at what arrives: closes who sends without end and makes no call; metrics learn how much
+  // is not whole. Call periodically, from one thread, and once more when all connections have gone.
+  void Look();
 
-  // Closes the connection with the most unfinished bytes, as of the last BoundUnfinished. False if
-  // none has any.
-  bool CloseLargest();
+  // Closes half-closed connections whose peers have had their time. Call periodically.
+  void CloseLingering(TimePoint now);
 
-  // Ends every connection.
-  void CloseAll();
+  // Ends every connection: our side first, and the rest when the peer has ended its own, or has had
+  // time to take what was sent, or at `deadline`.
+  void CloseAll(TimePoint deadline);
+
+  // How many peers have not taken their answers in that time, ever.
+  int64_t untaken() const { return untaken_; }
 
   int64_t open() const;
 
@@ -203,22 +216,17 @@ class Connections {
   // Takes the oldest new connection out of those of the host that has most.
   std::shared_ptr<Connection> TakeOldestNew() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // It is not new any more.
-  void Settle(const Connection& connection, uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Expel(Connection& connection, int64_t bytes, std::string_view why);
+  void Settle(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Limits limits_;
   Metrics& metrics_;
-  int64_t unfinished_ = 0;  // when BoundUnfinished last looked; of its thread only
+  std::atomic<int64_t> untaken_ = 0;
+  int64_t arriving_ = 0;  // when Look looked last; its thread's
 
   mutable Mutex mu_;
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
   std::unordered_map<uint64_t, std::shared_ptr<Connection>> by_id_ ABSL_GUARDED_BY(mu_);
-  struct Named {
-    uint64_t id = 0;
-    std::shared_ptr<Connection> connection = {};
-    bool called = false;
-  };
-  std::unordered_map<std::string, Named> by_name_ ABSL_GUARDED_BY(mu_);
+  std::unordered_map<std::string, std::shared_ptr<Connection>> by_name_ ABSL_GUARDED_BY(mu_);
   int64_t new_ones_ ABSL_GUARDED_BY(mu_) = 0;
   std::unordered_map<std::string, HostEntry> hosts_ ABSL_GUARDED_BY(mu_);
 };

@@ -31,6 +31,10 @@ constexpr int kMinPingIntervalMs = 5'000;
 constexpr int kKeepaliveTimeMs = 60'000;
 constexpr int kKeepaliveTimeoutMs = 20'000;
 
+// What gRPC reads of a connection at a time, and parses before it looks at its memory again: a byte
+// of headers may take 240 there.
+constexpr int kMaxReadBytes = 256 << 10;
+
 int Milliseconds(std::chrono::milliseconds duration) {
   return static_cast<int>(std::min<int64_t>(duration.count(), std::numeric_limits<int>::max()));
 }
@@ -43,11 +47,13 @@ void Limit(const ListenerSettings& settings, grpc::ServerBuilder& builder) {
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
 
-  // The bound on what gRPC itself counts: slices of messages and allocations of calls. Beyond it
-  // gRPC ends calls at random, so Connections, which closes the heaviest sender, should act first.
+  // Of what has arrived and no handler has: parts of messages, and headers, also without end. From
+  // half of it on gRPC lets peers send less, beyond it it ends calls, RESOURCE_EXHAUSTED, one by
+  // one of any connection until there is room.
   grpc::ResourceQuota quota("castor");
-  quota.Resize(2 * static_cast<size_t>(settings.max_transport_bytes));
+  quota.Resize(static_cast<size_t>(settings.max_transport_bytes));
   builder.SetResourceQuota(quota);
+  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kMaxReadBytes);
 
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, settings.max_concurrent_streams);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, static_cast<int>(kMaxMetadataBytes));
@@ -94,7 +100,7 @@ absl::Status CheckThreadsOfGrpc() {
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
     const ListenerSettings& settings, std::shared_ptr<grpc::ServerCredentials> credentials,
     const std::vector<grpc::Service*>& services, Connections& connections, Metrics& metrics) {
-  auto watch = std::make_unique<ConnectionWatch>(connections, settings.max_transport_bytes);
+  auto watch = std::make_unique<ConnectionWatch>(connections);
   if (!watch->ok()) return absl::UnavailableError("no file descriptor is left (ulimit -n)");
   auto acceptor = Acceptor::Bind(settings.address);
   if (!acceptor.ok()) return acceptor.status();
@@ -125,13 +131,17 @@ bool Listener::Leave() {
   return SendGoaways(*server_);
 }
 
+void Listener::Disconnect(TimePoint deadline) {
+  acceptor_->StopListening();
+  acceptor_->Stop();  // no more connections are handed over
+  connections_.CloseAll(deadline);
+}
+
 void Listener::Close() {
   if (server_ == nullptr) return;
-  acceptor_->StopListening();
   // Before gRPC shuts down: it would reset calls that reach it meanwhile, and their callers could
   // not know that nothing was done. On a closed connection they see UNAVAILABLE.
-  acceptor_->Stop();  // no more connections are handed over
-  connections_.CloseAll();
+  Disconnect(TimePoint::min());
   server_->Shutdown(std::chrono::system_clock::now() + kShutdownDeadline);
   server_.reset();
 }

@@ -1,9 +1,10 @@
 // A gRPC listener: an address, the connections on it, and the limits that hold before any handler
 // of ours runs. One process may have several.
 //
-//   Open     binds, and builds gRPC's server; callers queue up
-//   Leave    nobody new; who is connected is asked to go elsewhere, and served until then
-//   Close    nobody new; who is connected is disconnected; gRPC's server shuts down
+//   Open        binds, and builds gRPC's server; callers queue up
+//   Leave       nobody new; who is connected is asked to go elsewhere, and served until then
+//   Disconnect  nobody new; who is connected is disconnected, once it has its answers
+//   Close       gRPC's server shuts down
 //
 // The owner calls everything, on one thread.
 #pragma once
@@ -64,8 +65,10 @@ class Listener {
   // them; peers learn of it within a round trip. False where this gRPC cannot tell them.
   bool Leave();
 
-  // Ends every connection and every call that is left. Answers of finished calls have left the
-  // process by then.
+  // Ends every connection. Peers have until `deadline` to take the answers of finished calls.
+  void Disconnect(TimePoint deadline);
+
+  // Ends every connection, at once, and every call that is left.
   void Close();
 
  private:

@@ -22,7 +22,7 @@ void MessageCall::Begin() {
 void MessageCall::OnReadDone(bool ok) {
   handoff_.TakeOver();
   if (ok) {
-    table_.Received(row_, static_cast<int64_t>(message_.Length()));
+    table_.Received(row_);
     OnMessage(&message_);
   } else if (context_->IsCancelled()) {
     OnLost();
@@ -34,13 +34,13 @@ void MessageCall::OnReadDone(bool ok) {
 
 void MessageCall::Send(grpc::ByteBuffer answer, TimePoint deadline) {
   answer_ = std::move(answer);
-  table_.Answering(row_, static_cast<int64_t>(answer_.Length()), deadline);
+  table_.Answering(row_, deadline);
   HandOver();
   StartWriteAndFinish(&answer_, grpc::WriteOptions(), grpc::Status::OK);
 }
 
 void MessageCall::SendError(const grpc::Status& status) {
-  table_.Answering(row_, 0, TimePoint::max());
+  table_.Answering(row_, TimePoint::max());
   HandOver();
   Finish(status);
 }

@@ -13,16 +13,12 @@
 #include <string_view>
 #include <utility>
 
-#include "server/transport/bind.h"
-
 namespace castor::server {
 namespace {
 
-absl::Status CannotListenAt(const std::string& path, std::string_view cause) {
-  return CannotListen("unix:" + path, cause);
-}
+absl::Status Failed(absl::string_view cause) { return absl::UnavailableError(cause); }
 
-constexpr std::string_view kTaken = "another server uses this address";
+constexpr const char* kTaken = "another server uses this address";
 
 // Beside `path`, so that it can be moved there.
 std::string TemporaryOf(const std::string& path) { return path + "." + std::to_string(getpid()); }
@@ -54,53 +50,53 @@ int Lock(const std::string& file) {
 absl::Status CheckDead(const std::string& path) {
   struct stat about {};
   if (lstat(path.c_str(), &about) != 0) {
-    return errno == ENOENT ? absl::OkStatus() : CannotListenAt(path, strerror(errno));
+    return errno == ENOENT ? absl::OkStatus() : Failed(strerror(errno));
   }
-  if (!S_ISSOCK(about.st_mode)) return CannotListenAt(path, "the path exists and is not a socket");
+  if (!S_ISSOCK(about.st_mode)) return Failed("the path exists and is not a socket");
   sockaddr_un to{};
   to.sun_family = AF_UNIX;
   path.copy(to.sun_path, sizeof(to.sun_path) - 1);
   const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (probe < 0) return CannotListenAt(path, strerror(errno));
+  if (probe < 0) return Failed(strerror(errno));
   const int error =
       connect(probe, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0 ? 0 : errno;
   close(probe);
   if (error == ECONNREFUSED || error == ENOENT) return absl::OkStatus();
   // EAGAIN: its queue is full, so a server is alive.
-  return CannotListenAt(path, error == 0 || error == EAGAIN ? kTaken : strerror(error));
+  return Failed(error == 0 || error == EAGAIN ? kTaken : strerror(error));
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<UnixSocket>> UnixSocket::Claim(const std::string& address) {
+absl::StatusOr<std::unique_ptr<UnixSocket>> UnixSocket::Listen(const std::string& address) {
   std::string path = address.substr(address.find(':') + 1);
   if (path.starts_with("//")) path.erase(0, 2);  // unix:///absolute
   constexpr size_t kLongest = sizeof(sockaddr_un::sun_path) - 1;
-  if (const size_t length = TemporaryOf(path).size(); length > kLongest) {
-    return CannotListenAt(
-        path, "the path is too long by " + std::to_string(length - kLongest) + " bytes");
+  const std::string temporary = TemporaryOf(path);
+  if (temporary.size() > kLongest) {
+    return Failed("the path is too long by " + std::to_string(temporary.size() - kLongest) +
+                  " bytes");
   }
   const int lock = Lock(path + ".lock");
   if (lock < 0) {
-    return CannotListenAt(
-        path, errno == EWOULDBLOCK ? std::string(kTaken) : path + ".lock: " + strerror(errno));
+    return Failed(errno == EWOULDBLOCK ? std::string(kTaken) : path + ".lock: " + strerror(errno));
   }
-  std::unique_ptr<UnixSocket> claimed(new UnixSocket(path, lock));
+  std::unique_ptr<UnixSocket> ours(new UnixSocket(path, lock));
   if (absl::Status dead = CheckDead(path); !dead.ok()) return dead;
-  return claimed;
-}
-
-UnixSocket::UnixSocket(std::string path, int lock)
-    : path_(std::move(path)), temporary_(TemporaryOf(path_)), lock_(lock) {}
-
-absl::Status UnixSocket::Publish() {
-  struct stat ours {};
-  if (lstat(temporary_.c_str(), &ours) != 0 || rename(temporary_.c_str(), path_.c_str()) != 0) {
-    return CannotListenAt(path_, strerror(errno));
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  temporary.copy(to.sun_path, kLongest);
+  struct stat about {};
+  ours->descriptor_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (ours->descriptor_ < 0 ||
+      bind(ours->descriptor_, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0 ||
+      listen(ours->descriptor_, SOMAXCONN) != 0 || lstat(to.sun_path, &about) != 0 ||
+      rename(to.sun_path, path.c_str()) != 0) {
+    return Failed(strerror(errno));
   }
-  device_ = ours.st_dev;
-  inode_ = ours.st_ino;
-  return absl::OkStatus();
+  ours->device_ = about.st_dev;
+  ours->inode_ = about.st_ino;
+  return ours;
 }
 
 UnixSocket::~UnixSocket() {
@@ -111,6 +107,7 @@ UnixSocket::~UnixSocket() {
   }
   unlink((path_ + ".lock").c_str());  // while it is held
   close(lock_);
+  if (descriptor_ >= 0) close(descriptor_);
 }
 
 }  // namespace castor::server

@@ -8,36 +8,32 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 
 namespace castor::server {
 
-// Used by one thread; must outlive the server that listens.
 class UnixSocket {
  public:
-  // Claims the path of "unix:PATH" by a lock on PATH.lock, which ends with the process in any case.
-  // UNAVAILABLE if a server is alive there: one that holds the lock, or any that answers. Publish
-  // replaces a dead server's socket; a file that is not a socket is never touched.
-  static absl::StatusOr<std::unique_ptr<UnixSocket>> Claim(const std::string& address);
+  // Listens on "unix:PATH", claimed by a lock on PATH.lock, which ends with the process in any case.
+  // UNAVAILABLE if a server is alive there: one that holds the lock, or any that answers. Replaces a
+  // dead server's socket, and never touches a file that is no socket.
+  static absl::StatusOr<std::unique_ptr<UnixSocket>> Listen(const std::string& address);
 
-  // Removes the socket if it is still ours, and the lock.
+  // Removes the path if it is still ours, first, and the lock; then closes the socket.
   ~UnixSocket();
   UnixSocket(const UnixSocket&) = delete;
   UnixSocket& operator=(const UnixSocket&) = delete;
 
-  // The path to listen at.
-  const std::string& bind_path() const { return temporary_; }
-
-  // Moves the socket that listens there to PATH. Once, after the listener listens.
-  absl::Status Publish();
+  int descriptor() const { return descriptor_; }
 
  private:
-  UnixSocket(std::string path, int lock);
+  UnixSocket(std::string path, int lock) : path_(std::move(path)), lock_(lock) {}
 
   const std::string path_;
-  const std::string temporary_;
   const int lock_;
+  int descriptor_ = -1;
   dev_t device_ = 0;  // of our socket; 0 with inode_ 0: there is none yet
   ino_t inode_ = 0;
 };

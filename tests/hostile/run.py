@@ -8,8 +8,8 @@ Prints per attack: resident memory before, at its peak, and at the end; descript
 after; the neighbour's longest wait. An attack fails when the server ends, misbehaves (attacks.py),
 does not answer afterwards, keeps descriptors, is busy with nothing to do, or grows beyond its
 budgets. Those of tls_attacks.py meet a server that speaks TLS and asks for a token; there the
-neighbour, who has one, must lose no call. Needs Debian's python3-h2 for its parts hpack and
-hyperframe, and openssl(1).
+neighbour, who has one, must lose no call. Good callers follow, over plaintext and TLS (honest.py).
+Needs Debian's python3-h2 for its parts hpack and hyperframe, and openssl(1).
 """
 
 import argparse
@@ -27,13 +27,16 @@ import urllib.request
 
 from attacks import ATTACKS, HEAVY, Harm, answered
 from authority import Authority, caller_entry, callers_file, client_context
+from client import Client
+from honest import HONEST, keepalive
 from peer import Peer
 from tls_attacks import TLS_ATTACKS
 
 BUDGETS = ["--max-queued-bytes", "256MiB", "--max-transport-bytes", "512MiB",
-           "--max-cached-host-bytes", "64MiB", "--max-deadline", "5s"]
-# Those budgets, and what endless headers cost until the server is sure that they are.
-MAX_GROWTH = (832 + 768) << 20
+           "--max-cached-host-bytes", "64MiB"]
+# Those budgets, and what headers without end cost until the server is sure that they are: gRPC
+# counts a quarter of their memory.
+MAX_GROWTH = (832 + 4 * 512) << 20
 # Of connections and calls that are not let in.
 MAX_TLS_GROWTH = 128 << 20
 
@@ -63,18 +66,18 @@ class Security:
 class Server:
     """castor-server as a separate process."""
 
-    max_deadline = 5
-
-    def __init__(self, program: str, seconds: float, descriptors: int = 0, security=None):
+    def __init__(self, program: str, seconds: float, descriptors: int = 0, security=None,
+                 max_deadline: int = 5, rounds: int = 1):
         def limit():
             if descriptors:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 
-        self.seconds = seconds
+        self.seconds, self.rounds, self.max_deadline = seconds, rounds, max_deadline
         self.tls = security.context if security else None
         self.process = subprocess.Popen(
             [program, "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--device", "cpu",
-             "--cost-model-budget", "0s", *BUDGETS, *(security.arguments if security else [])],
+             "--cost-model-budget", "0s", "--max-deadline", f"{max_deadline}s", *BUDGETS,
+             *(security.arguments if security else [])],
             stderr=subprocess.PIPE, text=True, preexec_fn=limit)
         for line in self.process.stderr:
             found = re.search(r"listening grpc=127.0.0.1:(\d+) .*metrics=127.0.0.1:(\d+)", line)
@@ -92,6 +95,10 @@ class Server:
         if self.tls is None:
             return Peer(self.port, acknowledge=True)
         return Peer(self.port, acknowledge=True, source=source, tls=self.tls, token=token)
+
+    def client(self, **how) -> Client:
+        """A good client that keeps to the server's windows."""
+        return Client(self.port, tls=self.tls, token=TOKEN if self.tls else "", **how)
 
     def metric(self, series: str) -> float:
         url = f"http://127.0.0.1:{self.metrics_port}/metrics"
@@ -164,8 +171,9 @@ def mib(size: int) -> str:
     return f"{size / 2**20:.0f}"
 
 
-def attack_once(program: str, attack, seconds: float, security=None) -> tuple[str, bool]:
-    server = Server(program, seconds, security=security)
+def attack_once(program: str, attack, seconds: float, rounds: int, security=None) -> tuple[str, bool]:
+    server = Server(program, seconds, security=security, rounds=rounds,
+                    max_deadline=getattr(attack, "max_deadline", 5))
     warm = server.peer()
     assert answered(warm)
     warm.close()
@@ -179,6 +187,8 @@ def attack_once(program: str, attack, seconds: float, security=None) -> tuple[st
         seen = attack(server)
     except Harm as error:
         seen, harm = "", str(error)
+    except OSError as error:
+        seen, harm = "", f"the attack broke off: {error}"
     neighbour.stopped.set()
     neighbour.join()
     end = time.monotonic() + 10  # the server closes connections when it gets to them
@@ -247,6 +257,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--server", required=True, help="the castor-server to attack")
     parser.add_argument("--seconds", type=float, default=2, help="how long a flood lasts")
+    parser.add_argument("--rounds", type=int, default=2, help="how often good callers play")
     parser.add_argument("--only", help="the one attack to make")
     parser.add_argument("--heavy", action="store_true",
                         help="also what takes gigabytes of memory for some seconds")
@@ -261,10 +272,13 @@ def main() -> int:
         security = Security(folder)
         plain = ATTACKS + (HEAVY if arguments.heavy else [])
         for attack, how in ([(attack, None) for attack in plain] +
-                            [(attack, security) for attack in TLS_ATTACKS]):
+                            [(attack, security) for attack in TLS_ATTACKS] +
+                            [(scene, how) for scene in HONEST for how in (None, security)
+                             if arguments.seconds >= 10 or how is None or scene is not keepalive]):
             if arguments.only and attack.__name__ != arguments.only:
                 continue
-            row, good = attack_once(arguments.server, attack, arguments.seconds, how)
+            row, good = attack_once(arguments.server, attack, arguments.seconds, arguments.rounds,
+                                    how)
             failed += not good
             lines.append(row)
             print(row, flush=True)

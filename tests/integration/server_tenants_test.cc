@@ -218,7 +218,11 @@ TEST_F(ServerScrapesTest, MetricsAreForWhoMayReadThem) {
         Basic("beaver:castor_owl"), Basic("owl:"), Basic("castor_owl"), Basic(":castor_owl"),
         Basic("owl:castor_owl:"), std::string("Authorization: Basic castor_owl\r\n"),
         std::string("Authorization: \r\n"), std::string("Authorization: Bearer \r\n"),
-        Bearer(std::string(4000, 'a'))}) {
+        Bearer(std::string(4000, 'a')), Bearer("castor_owl") + Bearer("castor_owl"),
+        Bearer("castor_owl") + Bearer("castor_weasel"),
+        Basic("owl:castor_owl") + Bearer("castor_owl"),
+        "Authorization: \r\n" + Bearer("castor_owl"),
+        Bearer("castor_owl") + "authorization: \r\n"}) {
     EXPECT_EQ(Get(header, &page), kWho) << header;
     EXPECT_EQ(page.find("castor_connections"), std::string::npos);
   }

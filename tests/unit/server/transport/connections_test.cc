@@ -10,10 +10,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "server/metrics.h"
 #include "server/transport/bind.h"
-#include "server/transport/memory_guard.h"
 #include "tests/support/fake_engine.h"
 
 namespace castor::server {
@@ -22,8 +22,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using std::chrono::steady_clock;
-
-Moment Now() { return {steady_clock::now(), 0}; }
 
 sockaddr_storage Address(int family, const char* host, int port) {
   sockaddr_storage address{};
@@ -63,22 +61,40 @@ class Pair {
   }
 
   int ours() const { return ours_; }
-  void SendUnread(size_t bytes) {
-    const std::string zeros(bytes, '\0');
-    ASSERT_EQ(send(peer_, zeros.data(), zeros.size(), 0), static_cast<ssize_t>(bytes));
-  }
-  void Read(size_t bytes) {
+  // What the peer sends, read at once, as gRPC does.
+  void Send(size_t bytes) {
+    SendUnread(bytes);
     for (std::string read(bytes, '\0'); bytes > 0;) {
       const ssize_t got = recv(ours_, read.data(), bytes, 0);
       ASSERT_GT(got, 0);
       bytes -= static_cast<size_t>(got);
     }
   }
-  // Reads at once, as gRPC does: unread bytes would fill the window, and TCP would take no more.
-  void Send(size_t bytes) {
-    SendUnread(bytes);
-    Read(bytes);
+  void SendUnread(size_t bytes) {
+    const std::string zeros(bytes, '\0');
+    ASSERT_EQ(send(peer_, zeros.data(), zeros.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes));
   }
+  // What we send, as much as the kernel takes while the peer reads nothing.
+  size_t Answer(size_t bytes) {
+    const std::string zeros(bytes, '\0');
+    size_t sent = 0;
+    for (ssize_t got; sent < bytes && (got = send(ours_, zeros.data(), bytes - sent,
+                                                  MSG_DONTWAIT | MSG_NOSIGNAL)) > 0;) {
+      sent += static_cast<size_t>(got);
+    }
+    return sent;
+  }
+  // What the peer reads until the end of the stream; -1: the connection was reset.
+  int64_t PeerReadsAll() {
+    int64_t all = 0;
+    for (std::string read(64 << 10, '\0');;) {
+      const ssize_t got = recv(peer_, read.data(), read.size(), 0);
+      if (got < 0) return -1;
+      if (got == 0) return all;
+      all += got;
+    }
+  }
+  void PeerCloses() { ::shutdown(peer_, SHUT_RDWR); }
   // Whether our end has been shut down.
   bool PeerSeesTheEnd() const {
     const timeval patience{10, 0};
@@ -126,7 +142,7 @@ TEST_F(ConnectionsTest, BoundsAllOfThemAndThoseOfOneHost) {
   EXPECT_EQ(std::get<RefusedConnection>(add("10.0.0.1")), RefusedConnection::kTooManyOfHost);
   EXPECT_TRUE(std::holds_alternative<Connections::Admitted>(add("10.0.0.2")));
   EXPECT_EQ(std::get<RefusedConnection>(add("10.0.0.3")), RefusedConnection::kTooMany);
-  connections.Remove(std::get<Connections::Admitted>(first).id);
+  connections.Remove(std::get<Connections::Admitted>(first).connection->id());
   EXPECT_EQ(connections.open(), 2);
   EXPECT_TRUE(std::holds_alternative<Connections::Admitted>(add("10.0.0.1")));
 }
@@ -192,7 +208,7 @@ TEST_F(ConnectionsTest, WhoHasUsedUpItsCreditIsDisconnectedOnce) {
   const auto connection = Admit(connections, pair);
   const auto now = steady_clock::now();
   EXPECT_FALSE(connection->Misbehaved(Connection::kMaxCredit - 1, now));
-  connection->Answered();
+  connection->Answered(now);
   EXPECT_FALSE(connection->Misbehaved(1, now));
   EXPECT_TRUE(connection->Misbehaved(1, now));
   EXPECT_FALSE(connection->Misbehaved(1, now));
@@ -209,158 +225,154 @@ TEST_F(ConnectionsTest, CreditComesBackWithTime) {
   }
 }
 
-TEST_F(ConnectionsTest, CountsWhatArrivedAndIsNotWhole) {
+TEST_F(ConnectionsTest, CountsWhatArrivesOfAMessage) {
   Connections connections({.total = 1, .per_host = 1}, metrics_);
   Pair pair;
   const auto connection = Admit(connections, pair);
-  const auto now = steady_clock::now();
-  pair.Send(100'000);
-  EXPECT_EQ(connection->Unfinished(now), 100'000);
-  connection->Began(200);
-  connection->Finished(98'000);
-  EXPECT_EQ(connection->Unfinished(now), 0);
-  // Bytes that were announced and did not come give no credit.
-  connection->Began(1'000'000);
-  EXPECT_EQ(connection->Unfinished(now), 0);
+  pair.Send(10'000);
+  EXPECT_EQ(connection->Look(), 0);  // of no message
+  connection->BeginMessage();
+  EXPECT_EQ(connection->Look(), 0);
   pair.Send(50'000);
-  EXPECT_EQ(connection->Unfinished(now), 50'000);
-  // Two messages are open, so each drop forgives half.
-  connection->Began(0);
-  connection->Dropped(now);
-  EXPECT_LT(connection->Unfinished(now), 25'000);
-  connection->Dropped(now);
-  EXPECT_EQ(connection->Unfinished(now), 0);
+  EXPECT_EQ(connection->Look(), 50'000);
+  connections.Look();
+  EXPECT_NE(metrics_.Page().find("castor_message_bytes{direction=\"in\"} 50000\n"),
+            std::string::npos);
+  connection->EndMessage();
+  EXPECT_EQ(connection->Look(), 0);
+  connections.Look();
+  EXPECT_NE(metrics_.Page().find("castor_message_bytes{direction=\"in\"} 0\n"), std::string::npos);
 }
 
-// A peer that gives up in the middle of a large message, or is refused it, did nothing wrong. It is
-// forgiven the bytes that arrived since the last look and those still on their way.
-TEST_F(ConnectionsTest, AMessageThatIsGivenUpIsForgiven) {
+// How much of a message has come, when its call is cancelled, is not known, so no other call's
+// connection pays for it.
+TEST_F(ConnectionsTest, ACancelledUploadLeavesNothingBehind) {
   Connections connections({.total = 1, .per_host = 1}, metrics_);
   Pair pair;
   const auto connection = Admit(connections, pair);
-  connection->Began(100);
+  ASSERT_TRUE(connection->EnterCall(3));  // a long one, whose message is whole
+  connection->BeginMessage();
+  connection->EndMessage();
+  ASSERT_TRUE(connection->EnterCall(3));
+  connection->BeginMessage();
   for (int i = 0; i < 60; ++i) pair.Send(50'000);
-  const auto now = steady_clock::now();
-  connection->Dropped(now);
-  EXPECT_EQ(connection->Unfinished(now), 0);
-  for (int i = 0; i < 60; ++i) pair.Send(50'000);
-  EXPECT_EQ(connection->Unfinished(now + Connection::kPardon / 2), 0);
-  pair.Send(50'000);
-  EXPECT_GT(connection->Unfinished(now + Connection::kPardon), 0);
+  connection->BeginMessage();  // a third
+  connection->EndMessage();    // the second ends without its message
+  connection->LeaveCall();
+  EXPECT_EQ(connection->Look(), 0);
+  connection->EndMessage();
+  for (int look = 0; look < 2 * Connection::kLooks; ++look) {
+    pair.Send(250'000);  // what the peer had sent before it knew
+    connections.Look();
+    EXPECT_FALSE(connection->SendsWithoutCalls());
+  }
+  EXPECT_FALSE(pair.PeerHasEnded());
 }
 
-TEST_F(ConnectionsTest, ClosesWhoKeepsMostUntilTheRestFits) {
+TEST_F(ConnectionsTest, ClosesWhoSendsWithoutEndAndNoCall) {
   Connections connections({.total = 3, .per_host = 3}, metrics_);
-  Pair small;
-  Pair large;
-  Pair middle;
-  Admit(connections, small);
-  Admit(connections, large);
-  Admit(connections, middle);
-  small.Send(10'000);
-  large.Send(60'000);
-  middle.Send(30'000);
-  connections.BoundUnfinished(100'000, Now());  // fits
-  EXPECT_NE(metrics_.Page().find("castor_message_bytes{direction=\"in\"} 100000\n"),
-            std::string::npos);
-  connections.BoundUnfinished(50'000, Now());
-  EXPECT_NE(metrics_.Page().find("castor_message_bytes{direction=\"in\"} 40000\n"),
-            std::string::npos);
-  EXPECT_TRUE(large.PeerSeesTheEnd());
-  EXPECT_TRUE(connections.CloseLargest());
-  EXPECT_TRUE(middle.PeerSeesTheEnd());
-  connections.CloseAll();
-  EXPECT_TRUE(small.PeerSeesTheEnd());
-}
-
-// What the watch does, every tenth of a second from `*now` on.
-void LookFor(milliseconds time, Connections& connections, steady_clock::time_point* now) {
-  for (const auto end = *now + time; *now < end; *now += milliseconds(100)) {
-    connections.BoundUnfinished(int64_t{1} << 30, {*now, 0});
-  }
-}
-
-// Without an open message the bytes must be headers, and no call needs so many.
-TEST_F(ConnectionsTest, ClosesWhoSendsHeadersWithoutEnd) {
-  Connections connections({.total = 2, .per_host = 2}, metrics_);
-  Pair uploading;
   Pair flooding;
-  Admit(connections, uploading)->Began(100);
+  Pair pinging;
+  Pair uploading;
   Admit(connections, flooding);
-  for (int i = 0; i < 30; ++i) {
-    uploading.Send(50'000);
-    flooding.Send(50'000);
-  }
-  auto now = steady_clock::now();
-  LookFor(Connection::kPatience + milliseconds(100), connections, &now);
-  EXPECT_TRUE(flooding.PeerSeesTheEnd());
-  EXPECT_TRUE(connections.CloseLargest());
-  EXPECT_TRUE(uploading.PeerSeesTheEnd());
-}
-
-// When they cost much memory, there is no time to be sure.
-TEST_F(ConnectionsTest, ClosesWhoSendsCostlyHeadersSoon) {
-  constexpr int64_t kGrowth = int64_t{200} << 20;
-  Connections connections({.total = 2, .per_host = 2}, metrics_);
-  Pair bomb;
-  Pair beside;
-  Admit(connections, bomb);
-  const auto other = Admit(connections, beside);
-  for (int i = 0; i < 30; ++i) bomb.Send(50'000);
-  for (int i = 0; i < 300; ++i) beside.Send(50'000);  // too much for what the process has grown by
-  const auto now = steady_clock::now();
-  for (int look = 0; look <= Connection::kLooks; ++look) {
-    connections.BoundUnfinished(int64_t{1} << 30, {now, look * kGrowth});
-  }
-  EXPECT_TRUE(bomb.PeerSeesTheEnd());
-  EXPECT_GT(other->last_unfinished(), 0);
-}
-
-// gRPC reads some MiB of a message before its handler runs and says that a call began.
-TEST_F(ConnectionsTest, AMessageWhoseHandlerIsLateIsNoFlood) {
-  Connections connections({.total = 1, .per_host = 1}, metrics_);
-  Pair pair;
-  const auto connection = Admit(connections, pair);
-  auto now = steady_clock::now();
-  for (int message = 0; message < 3; ++message) {
-    for (int i = 0; i < 60; ++i) pair.Send(50'000);
-    LookFor(Connection::kPatience - milliseconds(100), connections, &now);
-    EXPECT_GT(connection->last_unfinished(), 2'900'000);
-    connection->Began(200);
-    connection->Finished(3'000'000);
-  }
-  // A process that stood still did not give the handler time.
-  for (int i = 0; i < 60; ++i) pair.Send(50'000);
+  Admit(connections, pinging);
+  Admit(connections, uploading)->BeginMessage();
   for (int look = 0; look < Connection::kLooks; ++look) {
-    connections.BoundUnfinished(int64_t{1} << 30, {now += 2 * Connection::kPatience, 0});
+    EXPECT_FALSE(flooding.PeerHasEnded());
+    flooding.Send(500'000);
+    uploading.Send(500'000);
+    pinging.Send(17);
+    connections.Look();
   }
-  EXPECT_GT(connection->last_unfinished(), 2'900'000);
-  connection->Began(200);
-  connection->Finished(3'000'000);
-  connections.BoundUnfinished(int64_t{1} << 30, {now, 0});
-  EXPECT_EQ(connection->last_unfinished(), 0);
+  EXPECT_TRUE(flooding.PeerSeesTheEnd());
+  EXPECT_FALSE(pinging.PeerHasEnded());
+  EXPECT_FALSE(uploading.PeerHasEnded());
 }
 
-// The kernel bounds what nobody has read yet; it takes no memory of gRPC's.
-TEST_F(ConnectionsTest, BytesInTheKernelAreNotUnfinished) {
-  Connections connections({.total = 1, .per_host = 1}, metrics_);
-  Pair pair;
-  const auto connection = Admit(connections, pair);
-  pair.SendUnread(20'000);
-  EXPECT_EQ(connection->Unfinished(steady_clock::now()), 0);
-  pair.Read(20'000);
-  EXPECT_EQ(connection->Unfinished(steady_clock::now()), 20'000);
+// A call that ends, and bytes that stop coming, begin the count anew.
+TEST_F(ConnectionsTest, WhoPausesOrCallsIsNoFlood) {
+  Connections connections({.total = 2, .per_host = 2}, metrics_);
+  Pair pausing;
+  Pair calling;
+  Admit(connections, pausing);
+  const auto caller = Admit(connections, calling);
+  for (int look = 0; look < 3 * Connection::kLooks; ++look) {
+    if (look % (Connection::kLooks - 1) != 0) {
+      pausing.Send(500'000);
+    } else {
+      caller->BeginMessage();
+      caller->EndMessage();
+    }
+    calling.Send(500'000);
+    connections.Look();
+  }
+  EXPECT_FALSE(pausing.PeerHasEnded());
+  EXPECT_FALSE(calling.PeerHasEnded());
 }
 
-TEST_F(ConnectionsTest, WithoutMemoryTheLargestIsClosed) {
+// As gRPC does at the end of a connection. Without us the kernel would answer what the peer sends
+// with a reset, and the peer would lose what it has not read.
+TEST_F(ConnectionsTest, WhoSendsAfterTheEndStillReadsItsAnswer) {
   Connections connections({.total = 1, .per_host = 1}, metrics_);
   Pair pair;
   Admit(connections, pair);
-  pair.Send(1000);
-  connections.BoundUnfinished(int64_t{1} << 30, Now());
-  EXPECT_FALSE(MemoryGuard(int64_t{1} << 50).Look(connections));
-  EXPECT_TRUE(MemoryGuard(1).Look(connections));
-  EXPECT_TRUE(pair.PeerSeesTheEnd());
+  const size_t sent = pair.Answer(1 << 20);
+  ASSERT_GT(sent, size_t{100'000});
+  EXPECT_EQ(::shutdown(pair.ours(), SHUT_RDWR), 0);
+  pair.SendUnread(1000);
+  pair.SendUnread(1000);
+  EXPECT_EQ(pair.PeerReadsAll(), static_cast<int64_t>(sent));
+}
+
+TEST_F(ConnectionsTest, OtherSocketsAreShutDownAsTheyAsk) {
+  Pair pair;
+  EXPECT_EQ(::shutdown(pair.ours(), SHUT_RDWR), 0);
+  char byte;
+  EXPECT_EQ(recv(pair.ours(), &byte, 1, MSG_DONTWAIT), 0);
+  EXPECT_NE(::shutdown(-1, SHUT_RDWR), 0);
+  EXPECT_EQ(errno, EBADF);
+}
+
+TEST_F(ConnectionsTest, LingersUntilThePeerHasHadTimeToTakeItsAnswer) {
+  Connections connections({.total = 2, .per_host = 2}, metrics_);
+  Pair answered;
+  Pair idle;
+  const auto connection = Admit(connections, answered);
+  Admit(connections, idle);
+  const auto now = steady_clock::now();
+  connection->Answered(now);
+  connections.CloseLingering(now + Connection::kMaxLinger);
+  EXPECT_FALSE(answered.PeerHasEnded());  // it is not at its end
+  connection->HalfClose();
+  ::shutdown(idle.ours(), SHUT_RDWR);
+  EXPECT_FALSE(connection->Lingered(now + Connection::kLinger / 2));
+  EXPECT_TRUE(connection->Lingered(now + Connection::kLinger));
+  EXPECT_TRUE(connections.All().back()->Lingered(now) || connections.All().front()->Lingered(now));
+}
+
+TEST_F(ConnectionsTest, TellsAtTheEndWhoHasNotTakenItsAnswer) {
+  Connections connections({.total = 3, .per_host = 3}, metrics_);
+  Pair deaf;
+  Pair late;
+  Pair idle;
+  const auto since = steady_clock::now();
+  Admit(connections, deaf)->Answered(since);
+  Admit(connections, late)->Answered(since);
+  Admit(connections, idle);
+  while (deaf.Answer(1 << 20) > 0) {
+  }
+  const size_t sent = late.Answer(1 << 20);
+  // Closes as soon as it has read all.
+  std::thread reader([&] {
+    EXPECT_EQ(late.PeerReadsAll(), static_cast<int64_t>(sent));
+    late.PeerCloses();
+  });
+  connections.CloseAll(steady_clock::now() + 2 * Connection::kLinger);
+  EXPECT_EQ(connections.untaken(), 1);
+  connections.CloseAll(steady_clock::now());  // which counts nobody twice
+  EXPECT_EQ(connections.untaken(), 1);
+  reader.join();
+  EXPECT_TRUE(idle.PeerSeesTheEnd());
 }
 
 }  // namespace

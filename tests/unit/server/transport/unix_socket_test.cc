@@ -49,21 +49,17 @@ bool Answers(const std::string& path) {
 class UnixSocketTest : public ::testing::Test {
  protected:
   std::string ErrorOf(const std::string& path) {
-    return std::string(UnixSocket::Claim("unix:" + path).status().message());
+    return std::string(UnixSocket::Listen("unix:" + path).status().message());
   }
 
   TemporaryFolder folder_;
   const std::string path_ = folder_ / "castor.sock";
 };
 
-TEST_F(UnixSocketTest, PublishesOneAtATimeAndLeavesNothing) {
+TEST_F(UnixSocketTest, OneListensAtATimeAndLeavesNothing) {
   {
-    auto claimed = UnixSocket::Claim("unix:" + path_);
-    ASSERT_TRUE(claimed.ok()) << claimed.status();
-    EXPECT_THAT(ErrorOf(path_), HasSubstr("another server")) << "before it listens, too";
-    const Listening listening((*claimed)->bind_path());
-    EXPECT_FALSE(Answers(path_));
-    ASSERT_TRUE((*claimed)->Publish().ok());
+    auto ours = UnixSocket::Listen("unix:" + path_);
+    ASSERT_TRUE(ours.ok()) << ours.status();
     EXPECT_TRUE(Answers(path_));
     EXPECT_THAT(ErrorOf(path_), HasSubstr("another server"));
     EXPECT_TRUE(Answers(path_)) << "asking for it does it no harm";
@@ -81,10 +77,8 @@ TEST_F(UnixSocketTest, ReplacesWhatADeadServerLeft) {
   { const Listening dead(path_); }
   std::ofstream(path_ + ".lock") << "";
   ASSERT_TRUE(std::filesystem::is_socket(path_));
-  auto claimed = UnixSocket::Claim("unix://" + path_);
-  ASSERT_TRUE(claimed.ok()) << claimed.status();
-  const Listening listening((*claimed)->bind_path());
-  ASSERT_TRUE((*claimed)->Publish().ok());
+  auto ours = UnixSocket::Listen("unix://" + path_);
+  ASSERT_TRUE(ours.ok()) << ours.status();
   EXPECT_TRUE(Answers(path_));
 }
 
@@ -102,10 +96,8 @@ TEST_F(UnixSocketTest, TouchesNothingThatIsNoSocket) {
 
 TEST_F(UnixSocketTest, AtItsEndRemovesOnlyItsOwn) {
   {
-    auto claimed = UnixSocket::Claim("unix:" + path_);
-    ASSERT_TRUE(claimed.ok()) << claimed.status();
-    const Listening listening((*claimed)->bind_path());
-    ASSERT_TRUE((*claimed)->Publish().ok());
+    auto ours = UnixSocket::Listen("unix:" + path_);
+    ASSERT_TRUE(ours.ok()) << ours.status();
     std::filesystem::remove(path_);
     std::ofstream(path_) << "of somebody else";
   }
