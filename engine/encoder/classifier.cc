@@ -122,6 +122,7 @@ ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, const Classif
                                 const std::optional<CrossEncoder>& cross_encoder) {
   ClassifierConfig read{.labels = ReadLabels(config), .tokens = tokens};
   read.scoring = ReadScoring(config, read.labels.size(), cross_encoder);
+  if (tokens) read.scoring = Scoring::kSoftmax;  // as transformers' pipeline, whatever the keys say
   read.pooling = ReadClassifierPooling(config, names);
   if (read.pooling == ClassifierPooling::kLast && !config.IsNull("pad_token_id")) {
     read.padding = config.Int("pad_token_id", 0, 0, INT32_MAX);

@@ -88,7 +88,7 @@ absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights
   if (!config.status().ok()) return config.status();
   absl::StatusOr<std::unique_ptr<Body>> built = BuildPostNorm(body, names, weights);
   if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules), &kGteHeads};
+  return FamilyModel{*std::move(built), std::move(rules), gte ? &kGteHeads : &kNewHeads};
 }
 
 }  // namespace castor::encoder

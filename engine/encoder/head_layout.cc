@@ -8,7 +8,8 @@ constexpr TransformNames kDenseOnCls = {.dense = "classifier.dense",
                                         .activation = Activation::kTanh};
 constexpr TransformNames kLmHead = {
     .dense = "lm_head.dense", .activation = Activation::kGeluErf, .norm = "lm_head.layer_norm"};
-
+constexpr ClassifierNames kPoolerOnCls = {
+    .transform = {.dense = "~pooler.dense", .activation = Activation::kTanh}, .out = "classifier"};
 constexpr TransformNames kModernTransform = {.dense = "head.dense",
                                              .dense_bias_key = "classifier_bias",
                                              .activation_key = "classifier_activation",
@@ -107,6 +108,11 @@ const HeadLayout kEuroBertHeads = {
                   .pooling_key = "classifier_pooling",
                   .pooling = ClassifierPooling::kLate},
     .tokens = {.out = "classifier"},
+    .masked = {.decoder = "lm_head",
+               .words = "~embed_tokens",
+               .bias = "lm_head.bias",
+               .bias_key = "mlp_bias",
+               .by_default = false},
 };
 
 // transformers has no classifier of tokens; this is what its generic class would save.
@@ -115,10 +121,43 @@ const HeadLayout kGemmaHeads = {
     .tokens = {.out = "score"},
 };
 
-// Nomic's too.
 const HeadLayout kGteHeads = {
-    .sequences = {.transform = {.dense = "~pooler.dense", .activation = Activation::kTanh},
-                  .out = "classifier"},
+    .sequences = kPoolerOnCls,
+    .tokens = {.out = "classifier"},
+    .masked = {.transform = {.dense = "lm_head.dense",
+                             .activation = Activation::kGeluErf,
+                             .norm = "lm_head.norm"},
+               .decoder = "lm_head.decoder",
+               .words = "~embeddings.word_embeddings",
+               .bias = "lm_head.decoder.bias"},
+};
+
+// As its own code has it.
+const HeadLayout kNewHeads = {
+    .sequences = kPoolerOnCls,
+    .tokens = {.out = "classifier"},
+    .masked = {.transform = {.dense = "lm_head.dense",
+                             .activation_key = "hidden_act",
+                             .norm = "lm_head.norm"},
+               .decoder = "lm_head.decoder",
+               .words = "~embeddings.word_embeddings",
+               .bias = "lm_head.decoder.bias"},
+};
+
+const HeadLayout kNomicHeads = {
+    .sequences = kPoolerOnCls,
+    .tokens = {.out = "classifier"},
+    .masked = {.transform = {.dense = "cls.predictions.transform.dense",
+                             .activation_key = "hidden_act",
+                             .activation_default = "silu",
+                             .norm = "cls.predictions.transform.layer_norm"},
+               .decoder = "cls.predictions.decoder",
+               .words = "~embeddings.word_embeddings",
+               .bias = "cls.predictions.bias"},
+};
+
+const HeadLayout kNomicOwnHeads = {
+    .sequences = kPoolerOnCls,
     .tokens = {.out = "classifier"},
 };
 

@@ -19,6 +19,7 @@ struct TransformNames {
   std::string_view dense_bias_key = "";       // config.json's key for it; empty: it has a bias
   std::optional<Activation> activation = {};  // unset: as activation_key says
   std::string_view activation_key = "";
+  std::string_view activation_default = "gelu";  // without the key
   std::string_view norm = "";
   std::string_view norm_bias_key = "";  // likewise
 };
@@ -35,13 +36,14 @@ struct ClassifierNames {
 };
 
 struct MaskedLmNames {
-  TransformNames transform;
-  // [vocabulary, hidden]. Where config.json has tie_word_embeddings, the default, the words'
-  // embeddings are taken in its place.
-  std::string_view decoder;
-  std::string_view words;
-  std::string_view bias;      // [vocabulary]; ends with ".bias" or "bias" as it is stored
-  std::string_view bias_key;  // of whether there is one; empty: there is
+  TransformNames transform = {.dense = ""};
+  // [vocabulary, hidden]. Where it is not stored and config.json's tie_word_embeddings allows it,
+  // the words' embeddings are taken in its place.
+  std::string_view decoder = "";
+  std::string_view words = "";
+  std::string_view bias = "";  // [vocabulary], where the decoder has none stored; ends in "bias"
+  std::string_view bias_key = "";  // of whether there is one; empty: there is
+  bool by_default = true;          // tie_word_embeddings and bias_key
 };
 
 struct HeadLayout {
@@ -62,6 +64,9 @@ extern const HeadLayout kModernBertHeads;
 extern const HeadLayout kEuroBertHeads;
 extern const HeadLayout kGemmaHeads;
 extern const HeadLayout kGteHeads;
+extern const HeadLayout kNewHeads;
+extern const HeadLayout kNomicHeads;
+extern const HeadLayout kNomicOwnHeads;
 extern const HeadLayout kJinaV3Heads;
 
 }  // namespace castor::encoder

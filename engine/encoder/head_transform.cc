@@ -19,9 +19,10 @@ HeadTransform TakeTransform(ConfigReader& config, WeightReader& weights,
   const auto has_bias = [&](std::string_view key) {
     return key.empty() || config.Bool(key, false);
   };
-  transform.activation_ = names.activation.has_value()
-                              ? *names.activation
-                              : ReadActivation(config, names.activation_key);
+  transform.activation_ =
+      names.activation.has_value()
+          ? *names.activation
+          : ReadActivation(config, names.activation_key, names.activation_default);
   transform.dense_ =
       TakeLinear(weights, std::string(names.dense), hidden, hidden, has_bias(names.dense_bias_key));
   if (!names.norm.empty()) {

@@ -112,7 +112,9 @@ absl::Status CheckAgreement(const Directory& directory, const Network& network,
   if (rules.max_tokens <= std::max(tokenizer.added_tokens(false), tokenizer.added_tokens(true))) {
     return absl::InvalidArgumentError(absl::StrCat(directory.transformer, ": a maximum of ",
                                                    rules.max_tokens,
-                                                   " tokens leaves no room for text"));
+                                                   " tokens, of config.json, tokenizer_config.json "
+                                                   "or sentence_bert_config.json, leaves no room "
+                                                   "for text"));
   }
   return absl::OkStatus();
 }

@@ -87,13 +87,18 @@ absl::StatusOr<LoadedHead> LoadSplade(const Sources& from) {
   }
   WeightReader weights = from.weights(from.dtype);
   HeadTransform transform = from.Transform(weights, names.transform, *layout);
-  const bool tied = from.config.Bool("tie_word_embeddings", true);
-  const bool bias = names.bias_key.empty() || from.config.Bool(names.bias_key, true);
+  const bool tied = from.config.Bool("tie_word_embeddings", names.by_default);
+  const bool bias = names.bias_key.empty() || from.config.Bool(names.bias_key, names.by_default);
   if (!from.config.status().ok()) return from.config.status();
   const int64_t vocabulary = from.model.rules.vocabulary;
-  at::Tensor decoder = weights.Take(std::string(tied ? names.words : names.decoder) + ".weight",
+  // As transformers 5 has it, what is stored counts, and ties are for what is not.
+  const std::string decoder_name(names.decoder);
+  const bool own = !tied || weights.Has(decoder_name + ".weight");
+  at::Tensor decoder = weights.Take((own ? decoder_name : from.name(names.words)) + ".weight",
                                     {vocabulary, from.hidden()});
-  at::Tensor offsets = bias ? weights.Take(names.bias, {vocabulary}) : at::Tensor();
+  const std::string own_bias = decoder_name + ".bias";
+  at::Tensor offsets;
+  if (bias) offsets = weights.Take(weights.Has(own_bias) ? own_bias : names.bias, {vocabulary});
   if (!weights.status().ok()) return weights.status();
   const SpladeModule& splade = *from.directory.splade;
   return LoadedHead{std::make_unique<SpladeHead>(

@@ -170,7 +170,7 @@ absl::StatusOr<FamilyModel> BuildNomicBert(ConfigReader& config, WeightReader& w
   if (!keys.body.mlp.gated) names.mlp = kNomicPlainMlp;
   absl::StatusOr<std::unique_ptr<Body>> built = BuildPostNorm(keys.body, names, weights);
   if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules), &kGteHeads};
+  return FamilyModel{*std::move(built), std::move(rules), own ? &kNomicOwnHeads : &kNomicHeads};
 }
 
 }  // namespace castor::encoder

@@ -42,7 +42,7 @@ void WeightReader::ChoosePrefix(std::string_view probe,
     prefix_ = candidate;
     return;
   }
-  Fail(directory_, "the weights hold no tensor \"" + std::string(probe) +
+  Fail(directory_, "model.safetensors, or its shards, hold no tensor \"" + std::string(probe) +
                        "\", with or without the family's prefix");
 }
 

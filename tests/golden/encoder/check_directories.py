@@ -235,6 +235,8 @@ def check_variations(program, file):
             directories = {"0": file.parent / base}
             rows = {"0": {"result": 0, "edits": []}}
             for number, row in enumerate(told["variations"], 1):
+                if row.get("apart"):
+                    continue
                 folder = pathlib.Path(temporary, base, str(number))
                 shutil.copytree(file.parent / base, folder)
                 for edit in row["edits"]:

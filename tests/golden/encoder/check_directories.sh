@@ -28,6 +28,7 @@ if [ ! -x "$server" ]; then
 fi
 say() { printf 'check_directories: %s\n' "$*" >&2; }
 
+export OMP_NUM_THREADS=1  # models this small lose more to threads than they win
 uv=$root/.deps/venv/bin/uv
 peers=${XDG_CACHE_HOME:-$HOME/.cache}/castor/peers
 

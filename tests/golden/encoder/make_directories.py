@@ -239,6 +239,11 @@ def sparse(folder, _):
         masked_transformer(folder), sparse_modules.SpladePooling("max")])
 
 
+@based("ForMaskedLM", tie_word_embeddings=False)
+def sparse_untied(folder, family):
+    return sparse(folder, family)
+
+
 @based("ForMaskedLM")
 def sparse_sum(folder, _):
     return sentence_transformers.SparseEncoder(modules=[
@@ -262,6 +267,14 @@ def pylate(folder, _):
     return ColBERT(folder, embedding_size=6, query_length=16, document_length=LENGTH)
 
 
+@based("Model")
+def pylate_plain(folder, _):
+    """As castor-server wants it: a row for each token of the text, and no other."""
+    from pylate.models import ColBERT
+    return ColBERT(folder, embedding_size=6, query_length=16, document_length=LENGTH,
+                   do_query_expansion=False, skiplist_words=[])
+
+
 LABELS = dict(id2label={0: "calm", 1: "über", 2: "7"}, label2id={"calm": 0, "über": 1, "7": 2})
 
 # Head: how it is made; the families that show all there is to see of it (None: every one).
@@ -276,8 +289,10 @@ HEADS = {
     "cross_labels": (piped(cross_labels), ["bert", "roberta", "distilbert"]),
     "sparse": (piped(sparse), None),
     "sparse_sum": (piped(sparse_sum), ["bert", "distilbert"]),
+    "sparse_untied": (piped(sparse_untied), ["bert", "roberta", "nomic_bert", "gte"]),
     "multi": (piped(multi), None),
     "pylate": (piped(pylate), ["bert", "xlm_roberta", "modernbert"]),
+    "pylate_plain": (piped(pylate_plain), ["bert", "xlm_roberta", "modernbert"]),
 }
 LATE = importlib.util.find_spec("pylate") is not None
 
@@ -285,7 +300,7 @@ LATE = importlib.util.find_spec("pylate") is not None
 def names():
     """Every directory that these libraries can save."""
     for head, (_, some) in HEADS.items():
-        if LATE != (head == "pylate") or (
+        if LATE != head.startswith("pylate") or (
                 head == "multi" and not hasattr(sentence_transformers, "MultiVectorEncoder")):
             continue
         ending = {"sequences": "ForSequenceClassification", "cross": "ForSequenceClassification",

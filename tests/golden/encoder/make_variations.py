@@ -5,7 +5,7 @@ something else.
 
     make_variations.py [NAME...]      all of them where none is named
 
-Out: directories/NAME/             the directory, its expected.json; and new-sequences/
+Out: directories/NAME/             the directory, its expected.json; and new-sequences/, new-sparse/
      directories/variations.json   {"versions", "bases": {NAME: {"results": [...], "variations": [...]}}}
 
 A variation is {"edits": [...], "result": index}. An edit names a file and has one of
@@ -16,7 +16,8 @@ A variation is {"edits": [...], "result": index}. An edit names a file and has o
     "rename": name
 A result is {"cases": [...]} (and "labels") as in expected.json, or {"error": what the library says},
 where a server must not start either. Results[0] is of the directory as it is. Markers in the texts
-are special tokens, except in variations with "split": true.
+are special tokens, except in variations with "split": true. One with "apart": true is what Castor
+answers otherwise on purpose (APART).
 
 Written with sentence-transformers 6.2.0 and transformers 5.24.0.
 """
@@ -47,6 +48,12 @@ CASES = [
      "sea and on and on until nobody knows"),
 ]
 GONE = object()
+# No part of what a model is: Castor computes in float32 whatever type the weights have, needs no
+# Python package, takes a whole number for a real one, ignores keys of tokenizer.json that its crate
+# does not know, serves a classifier that names the activation of a CrossEncoder as one, cuts texts
+# at the table of positions, and pads none.
+APART = ["/dtype", "/requirements", "/encode", "/sbert_ce_default_activation_function"]
+APART_ERRORS = ["out of bounds", "Padding_idx"]
 
 
 def at(file, pointer, value):
@@ -444,6 +451,9 @@ SPARSE_KEYS = keys(SPARSE, {
     at(PIPELINE, "model_type", GONE), at(CONFIG, "hidden_act", "relu"),
 ]
 
+MASKED_KEYS = keys(CONFIG, {"tie_word_embeddings": [True, False, GONE]}) + keys(SPARSE, {
+    "pooling_strategy": ["sum"], "activation_function": ["log1p_relu"]})
+
 MASK = "2_MultiVectorMask/config.json"
 MULTI_KEYS = keys(MASK, {
     "skiplist_words": [[",", "the"], ["no such word"]], "skiplist_tasks": [["query"], "document", GONE],
@@ -472,11 +482,13 @@ BASES = {
         "model_max_length": [9]}),
     "bert-cross": CROSS_KEYS,
     "bert-sparse": SPARSE_KEYS,
+    "bert-sparse_untied": [],
     "bert-multi": MULTI_KEYS,
     "distilbert-tokens": keys(SETTINGS, {
         "do_lower_case": [False, GONE], "tokenizer_class": ["BertTokenizer", GONE],
         "model_input_names": [["input_ids", "token_type_ids", "attention_mask"]]}) + keys(CONFIG, {
             "activation": ["relu"], "sinusoidal_pos_embds": [True], "n_heads": [4],
+            "problem_type": ["regression", "multi_label_classification"],
             "architectures": [["DistilBertForSequenceClassification"]]}) + [
         at(CONFIG, "dim", GONE) + at(CONFIG, "hidden_size", HIDDEN),
         at(CONFIG, "n_layers", GONE) + at(CONFIG, "num_hidden_layers", 1)],
@@ -529,6 +541,10 @@ BASES = {
         "rope_theta": [500.0], "hidden_act": ["relu"], "layer_norm_eps": [0.01], "head_dim": [4],
         "architectures": [["NomicBertForTokenClassification"]]}) + keys(SETTINGS, {
             "model_input_names": [["input_ids", "attention_mask"]]}),
+    "gte-sparse": MASKED_KEYS + keys(CONFIG, {"hidden_act": ["relu"], "layer_norm_eps": [0.01]}),
+    "nomic_bert-sparse": MASKED_KEYS + keys(CONFIG, {
+        "hidden_act": ["relu", GONE], "layer_norm_eps": [0.01]}),
+    "eurobert-sparse": MASKED_KEYS + keys(CONFIG, {"mlp_bias": [True, GONE]}),
     "eurobert-sequences": keys(CONFIG, {
         "classifier_pooling": ["bos", "mean", "nonsense", GONE], "hidden_act": ["relu"],
         "rms_norm_eps": [0.01], "rope_parameters": [GONE, ROPE], "num_key_value_heads": [GONE],
@@ -552,7 +568,8 @@ BASES = {
 
 
 # Where a case has many numbers, some of CASES.
-FEW = {"distilbert-tokens": [0, 4], "jina_v3-tokens": [0, 4], "bert-multi": [0], "bert-sparse": [0]}
+FEW = {"distilbert-tokens": [0, 4], "jina_v3-tokens": [0, 4], "bert-multi": [0]} | {
+    name: [0] for name in BASES if "-sparse" in name}
 WITH_VOCABULARY = ["bert-embed", "mpnet-embed", "roberta-embed"]
 
 
@@ -593,6 +610,13 @@ def same(one, other):
     return one == other
 
 
+def stands_apart(changes, result):
+    return any(error in result.get("error", "") for error in APART_ERRORS) or any(
+        edit.get("pointer") in APART or edit.get("replace", "")[1:] == [', "unheard_of": 1}'] or
+        (edit.get("pointer") == "/layer_norm_eps" and isinstance(edit.get("value"), int))
+        for edit in changes)
+
+
 def variations(name):
     results = [vary(name, [])]
     rows = []
@@ -608,15 +632,16 @@ def variations(name):
             index = len(results)
             results.append(result)
         split = any(edit.get("pointer") == "/split_special_tokens" for edit in changes)
-        rows.append({"edits": changes, "result": index} | ({"split": True} if split else {}))
+        rows.append({"edits": changes, "result": index} | ({"split": True} if split else {}) |
+                    ({"apart": True} if stands_apart(changes, result) else {}))
         print(name, edits.told(changes)[:150], "->",
               result.get("error", rows[-1]["result"]), flush=True)
     return {"results": results, "variations": rows}
 
 
 def published(source, out):
-    """gte-sequences as gte-multilingual-reranker-base is published: with its own code, which is not
-    run here, so the rows are those of `source`."""
+    """A directory of GTE as gte-multilingual-reranker-base is published: with its own code, which is
+    not run here, so the rows are those of `source`."""
     shutil.copytree(source, out, dirs_exist_ok=True)
     weights = safetensors.torch.load_file(source / "model.safetensors")
     safetensors.torch.save_file(
@@ -625,12 +650,12 @@ def published(source, out):
     config = json.loads((source / CONFIG).read_text())
     for name in ("dtype", "rope_parameters", "transformers_version", "tie_word_embeddings"):
         del config[name]
+    kind = re.sub("^Gte", "New", config["architectures"][0])
     code = "Alibaba-NLP/new-impl--"
     (out / CONFIG).write_text(json.dumps(config | dict(
-        model_type="new", architectures=["NewForSequenceClassification"], classifier_dropout=0.0,
+        model_type="new", architectures=[kind], classifier_dropout=0.0,
         auto_map={"AutoConfig": code + "configuration.NewConfig",
-                  "AutoModelForSequenceClassification":
-                      code + "modeling.NewForSequenceClassification"},
+                  kind.replace("New", "AutoModel"): code + "modeling." + kind},
         layer_norm_type="layer_norm", logn_attention_clip1=False, logn_attention_scale=False,
         pack_qkv=True, position_embedding_type="rope", rope_scaling=None, rope_theta=160000,
         torch_dtype="float32", transformers_version="4.39.1", unpad_inputs=False,
@@ -640,11 +665,11 @@ def published(source, out):
 def main():
     OUT.mkdir(exist_ok=True)
     path = OUT / "variations.json"
-    wanted = sys.argv[1:] or [*BASES, "new-sequences"]
+    wanted = sys.argv[1:] or [*BASES, "new-sequences", "new-sparse"]
     bases = json.loads(path.read_text())["bases"] if path.exists() else {}
     for name in wanted:
-        if name == "new-sequences":
-            published(OUT / "gte-sequences", OUT / name)
+        if name.startswith("new-"):
+            published(OUT / name.replace("new", "gte"), OUT / name)
             continue
         make_directories.save(OUT, name)
         if name in WITH_VOCABULARY:
