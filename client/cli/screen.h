@@ -1,11 +1,10 @@
-// Lines for a terminal: coloured text that never leaves its line, bars, small charts.
+// Lines for a terminal: coloured text that never leaves its line.
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
+#include <utility>
 
 #include "client/cli/text.h"
 
@@ -14,7 +13,6 @@ namespace castor::cli {
 struct Screen {
   size_t columns = 80, rows = 24;
   bool color = true;
-  bool unicode = true;  // otherwise ASCII alone
 };
 
 // Of the environment, by NO_COLOR and the locale; its size is `descriptor`'s where that is a
@@ -48,11 +46,5 @@ class ScreenLine {
   bool color_;
   std::string text_;
 };
-
-// `share` of `cells`, from 0 to 1.
-std::string Bar(double share, size_t cells, bool unicode);
-
-// The newest `cells` values, as heights of the greatest among them; a blank where there is none.
-std::string Sparkline(const std::vector<std::optional<double>>& values, size_t cells, bool unicode);
 
 }  // namespace castor::cli

@@ -1,6 +1,8 @@
 #include "client/cli/security_flags.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <initializer_list>
 #include <utility>
 
 #include "client/cli/command.h"
@@ -57,27 +59,33 @@ void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, const std::string
 }
 
 std::string HandshakeHint(std::string_view message, const client::ClientOptions& options) {
-  const auto says = [&](std::string_view text) {
-    return message.find(text) != std::string_view::npos;
+  const auto says = [&](std::initializer_list<std::string_view> texts) {
+    return std::any_of(texts.begin(), texts.end(), [&](std::string_view text) {
+      return message.find(text) != std::string_view::npos;
+    });
   };
   if (!options.tls) {
     // What a plaintext client gets of a TLS server.
-    return says("Socket closed") ? "is the server on TLS? Try --tls" : "";
+    return says({"Socket closed", "Empty reply", "reset by peer", "HTTP/0.9"})
+               ? "is the server on TLS? Try --tls"
+               : "";
   }
-  if (says("certificate verify failed")) {
+  if (says({"certificate verify failed", "unable to get local issuer", "self-signed", "expired"})) {
     return "the server's certificate has expired, or none of " +
            (options.tls->ca_file.empty() ? "the system's authorities" : options.tls->ca_file) +
            " vouches for it: see --ca";
   }
-  if (says("Hostname Verification") || says("is not in peer certificate")) {
-    return options.tls->server_name.empty()
-               ? "the server's certificate is not for the host of --server: give the name that it "
-                 "is for by --server-name"
-               : "the server's certificate is not for " + options.tls->server_name +
-                     ": see --server-name";
+  if (says({"Hostname Verification", "is not in peer certificate", "subject name"})) {
+    return "the server's certificate is not for " +
+           (options.tls->server_name.empty() ? "its address: give the name that it is for by"
+                                             : options.tls->server_name + ": see") +
+           " --server-name";
   }
-  if (says("wrong version number")) return "the server is not on TLS: leave out --tls";
-  if (says("Socket closed")) {
+  // A plaintext server may also just end the connection before its answer.
+  if (says({"wrong version number", "SSL_ERROR_SYSCALL", "unexpected eof"})) {
+    return "the server is not on TLS: leave out --tls";
+  }
+  if (says({"Socket closed", "alert", "certificate required"})) {
     return options.tls->certificate_file.empty()
                ? "the server may ask for a client's certificate: see --cert and --cert-key"
                : "the server may not accept the certificate of --cert";

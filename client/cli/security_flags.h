@@ -25,7 +25,7 @@ struct SecurityFlags {
 
 void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, const std::string& group);
 
-// What may help after UNAVAILABLE, with gRPC's message; "" if nothing is known to.
+// What may help after a connection failed, by gRPC's or curl's message; "" if nothing is known to.
 std::string HandshakeHint(std::string_view message, const client::ClientOptions& options);
 
 // The same for UNAUTHENTICATED and PERMISSION_DENIED.

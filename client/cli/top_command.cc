@@ -1,7 +1,10 @@
 // castor top.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <ctime>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,53 +12,79 @@
 #include "client/cli/command.h"
 #include "client/cli/screen.h"
 #include "client/cli/values.h"
+#include "client/file.h"
 #include "client/top/fleet.h"
-#include "client/top/live.h"
 
 namespace castor::cli {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+const std::map<std::string, top::Sort> kSorts = {{"name", top::Sort::kName},
+                                                 {"requests", top::Sort::kRequests},
+                                                 {"p99", top::Sort::kP99},
+                                                 {"errors", top::Sort::kErrors}};
+
 struct TopFlags {
   std::vector<std::string> metrics = {"127.0.0.1:9464"};
   SecurityFlags security{};
-  double interval = 1, timeout = 5;
-  int64_t count = 0;  // 0: without end
-  bool once = false, plain = false;
+  double interval = 1;
+  top::Sort sort = top::Sort::kName;
+  bool once = false;
 };
 
-top::FleetOptions FleetOptionsOf(const TopFlags& flags) {
-  client::ClientOptions options;
-  flags.security.SetOn(&options);
-  return {.addresses = flags.metrics,
-          .tls = options.tls.has_value(),
-          .files = options.tls.value_or(client::TlsOptions()),
-          .token = options.token,
-          .token_file = options.token_file,
-          .allow_plaintext_token = options.allow_plaintext_token,
-          .patience = std::chrono::milliseconds(static_cast<int64_t>(flags.timeout * 1000))};
+std::string FrameText(const top::Fleet& fleet, const TopFlags& flags) {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  char clock[16] = "";
+  if (localtime_r(&now, &local) != nullptr) std::strftime(clock, sizeof(clock), "%H:%M:%S", &local);
+  Screen screen = ScreenOf(STDOUT_FILENO);
+  if (flags.once) {
+    screen.rows = 0;
+    screen.color = false;
+  }
+  std::string text;
+  for (const std::string& line : top::FrameLines({.servers = fleet.servers(),
+                                 .clock = clock,
+                                 .now = static_cast<double>(now),
+                                 .sort = flags.sort},
+                                                 screen)) {
+    // What is not written over is erased line by line: no flicker.
+    text += (text.empty() ? "" : flags.once ? "\n" : "\x1b[K\n") + line;
+  }
+  return flags.once ? text + "\n" : "\x1b[H" + text + "\x1b[J";
 }
 
-int RunTop(const TopFlags& flags) {
-  auto fleet = top::Fleet::Create(FleetOptionsOf(flags));
-  if (!fleet.ok()) throw UsageError(std::string(fleet.status().message()));
-  top::LiveOptions live;
-  live.interval = std::chrono::milliseconds(static_cast<int64_t>(flags.interval * 1000));
-  if (flags.count > 0) live.count = flags.count;
-  if (flags.once) live.count = 1;
-  if (flags.plain || flags.once || !IsScreen(STDOUT_FILENO)) {
-    if (!live.count && isatty(STDOUT_FILENO) == 0) live.count = 1;
-    if (const absl::Status status = top::PrintFrames(fleet->get(), live); !status.ok()) {
-      Complain(std::string(status.message()));
-      return kUsageError;
+int RunTop(TopFlags flags) {
+  client::ClientOptions options;
+  flags.security.SetOn(&options);
+  auto created = top::Fleet::Create(flags.metrics, options);
+  if (!created.ok()) throw UsageError(std::string(created.status().message()));
+  top::Fleet& fleet = **created;
+  flags.once = flags.once || !IsScreen(STDOUT_FILENO);
+  const milliseconds interval(static_cast<int64_t>(flags.interval * 1000));
+  for (int round = 0;; ++round) {
+    const Clock::time_point next = Clock::now() + interval;
+    fleet.StartRound();
+    const auto wait = [&] {
+      fleet.Wait(std::max(milliseconds(0), std::chrono::ceil<milliseconds>(next - Clock::now())));
+    };
+    // Somebody who is late holds nobody up, unless there is but one frame.
+    while (!fleet.IsRoundComplete() && (flags.once || Clock::now() < next)) {
+      fleet.Wait(milliseconds(100));
     }
-  } else {
-    top::ShowLive(fleet->get(), live);
+    if (flags.once && !fleet.HasEverRead()) {
+      Complain(fleet.Problem());
+      return kServerError;
+    }
+    if (!flags.once || round == 1) {  // rates need two readings
+      const absl::Status status = client::WriteStandardOutput(FrameText(fleet, flags));
+      if (!status.ok()) Complain(std::string(status.message()));
+      if (!status.ok() || flags.once) return status.ok() ? kOk : kUsageError;
+    }
+    while (Clock::now() < next) wait();
   }
-  // Who quits before there was an answer has not seen an error.
-  const std::string problem = (*fleet)->Problem();
-  if ((*fleet)->HasEverRead() || problem.empty()) return kOk;
-  Complain(problem);
-  return kServerError;
 }
 
 }  // namespace
@@ -71,36 +100,27 @@ Runner AddTopCommand(CLI::App* command) {
       ->check(Name())
       ->capture_default_str()
       ->group("Connection");
-  command->add_option("--timeout", flags->timeout, "How long to wait for a page, in seconds")
-      ->type_name("SECONDS")
-      ->transform(Number(0.001, 3600.0))
-      ->capture_default_str()
-      ->group("Connection");
   AddSecurityFlags(command, &flags->security, "Connection");
   command->add_option("--interval", flags->interval, "Between readings: 1s, 500ms, 2m, or seconds")
       ->type_name("TIME")
       ->transform(Seconds(0.1, 3600.0))
       ->capture_default_str()
       ->group("Output");
-  CLI::Option* once =
-      command->add_flag("--once", flags->once, "Print one frame as text, of one interval, and end")
-          ->group("Output");
-  command->add_option("--count", flags->count, "End after so many frames")
-      ->type_name("N")
-      ->transform(Number(int64_t{1}, int64_t{1'000'000'000}))
-      ->excludes(once)
+  command->add_option("--sort", flags->sort, "By name, requests, p99 or errors")
+      ->type_name("NAME")
+      ->transform(CLI::CheckedTransformer(kSorts).description(""))
       ->group("Output");
   command
-      ->add_flag("--plain", flags->plain,
-                 "Print frames one below another, as text. Without a terminal this is so anyway, "
-                 "and without --count it is one frame")
+      ->add_flag("--once", flags->once,
+                 "Print one frame as text, of one interval, and end, as where there is no terminal")
       ->group("Output");
   command->footer(
-      "Keys: q quits, p pauses, s changes what tables are sorted by, ? explains the figures.\n"
-      "Rates and percentiles are those of the last interval; figures in parentheses count from\n"
-      "the server's start. NO_COLOR turns colours off. A token goes over TLS or to this machine\n"
-      "alone, as with other commands; elsewhere it is left out. Exit code 1: no server could be\n"
-      "read.\n"
+      "A row for each server, kernel and tenant. Rates, percentiles (linear within a histogram's\n"
+      "bucket) and batches (requests in one, on average) are those of the last interval; BUSY is\n"
+      "the share of it in which the device computes, LOAD that of the scarcest budget in use;\n"
+      "figures in parentheses count from the server's start. A narrow terminal shows fewer\n"
+      "columns. NO_COLOR turns colours off. A token goes over TLS or to this machine alone;\n"
+      "elsewhere it is left out. Exit code 1: no server could be read.\n"
       "Examples:\n"
       "  castor top --metrics castor-headless.inference:9464 --interval 2s\n"
       "  castor top --once --metrics https://10.0.0.7:9464 --ca ca.pem --server-name castor\n");

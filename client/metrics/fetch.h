@@ -1,12 +1,13 @@
 // Reads /metrics of servers over HTTP or HTTPS, by libcurl.
 #pragma once
 
+#include <curl/curl.h>
+
 #include <chrono>
-#include <cstddef>
+#include <functional>
+#include <list>
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/metrics/page.h"
@@ -14,13 +15,14 @@
 
 namespace castor::client {
 
-// Where a page is.
+// Where a page is, and what it is asked for with.
 struct MetricsAddress {
   std::string url;   // http://HOST:PORT/metrics
   std::string host;  // without brackets
   std::string port;
   bool tls = false;
-  std::string connect_to{};  // where the URL's host is not what to connect to; see MetricsRequest
+  std::string connect_to{};     // HOST:PORT to connect to instead of the URL's; empty: that
+  std::string authorization{};  // header; empty: none
 };
 
 // Of HOST:PORT or HOST, whose port is 9464, over HTTPS if `tls`; or of a URL, which says that
@@ -32,45 +34,35 @@ absl::StatusOr<MetricsAddress> ParseMetricsAddress(const std::string& text, bool
 // "HOST:PORT", with brackets around an IPv6 address.
 std::string JoinHostPort(const std::string& host, const std::string& port);
 
-// What a page is asked for with.
-struct MetricsRequest {
-  std::string url;
-  std::string connect_to{};     // HOST:PORT to connect to instead of the URL's; empty: that
-  std::string authorization{};  // header; empty: none
-};
-
-struct MetricsAnswer {
-  size_t id = 0;
-  absl::StatusOr<MetricsPage> page;
-  std::chrono::steady_clock::time_point when;  // it was here
-};
-
-// Asks several servers at once, without a thread, and keeps its connections. Not thread-safe.
+// Asks several servers at once, without a thread. Not thread-safe.
 class MetricsFetcher {
  public:
   using Duration = std::chrono::milliseconds;
+  // Errors are UNAVAILABLE, or UNAUTHENTICATED and PERMISSION_DENIED with what the server says; a
+  // page beyond 16 MiB is one, and one that is not here after `patience`.
+  using Done = std::function<void(absl::StatusOr<MetricsPage> page)>;
 
-  // The files of `tls` are read when a connection is made; its server_name is the URL's to say. A
-  // page that is not here after `patience` is an error.
+  // The files of `tls` are read when a connection is made; its server_name is the URL's to say.
   MetricsFetcher(TlsOptions tls, Duration patience);
   ~MetricsFetcher();
   MetricsFetcher(const MetricsFetcher&) = delete;
   MetricsFetcher& operator=(const MetricsFetcher&) = delete;
 
-  // The answer will carry `id`.
-  void Start(size_t id, const MetricsRequest& request);
+  // Wait() will call `done`, which must not start anything.
+  void Start(const MetricsAddress& address, Done done);
 
-  // How many have not been answered.
-  size_t pending() const;
+  bool pending() const { return !transfers_.empty(); }
 
-  // Waits until there is an answer, a descriptor of `also` (-1: none) can be read, or `longest` has
-  // passed. Returns the answers: errors are UNAVAILABLE, or UNAUTHENTICATED and PERMISSION_DENIED
-  // with what the server says; the page is cut off as an error beyond 16 MiB.
-  std::vector<MetricsAnswer> Wait(Duration longest, const std::vector<int>& also = {});
+  // Waits until something arrives or `longest` has passed.
+  void Wait(Duration longest);
 
  private:
-  class Impl;
-  const std::unique_ptr<Impl> impl_;
+  struct Transfer;
+
+  const TlsOptions tls_;
+  const Duration patience_;
+  const std::unique_ptr<CURLM, decltype(&curl_multi_cleanup)> multi_;
+  std::list<Transfer> transfers_;  // their addresses are curl's
 };
 
 // One page over HTTP, of HOST:PORT or a URL, within 5 s; empty if it does not come. Blocks.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/numbers.h"
-#include "absl/strings/string_view.h"
 
 namespace castor::client {
 namespace {
@@ -12,15 +11,11 @@ constexpr size_t kMaxSeries = 65'536;
 constexpr size_t kLongestLine = size_t{16} << 10;
 constexpr std::string_view kBlanks = " \t\r";
 
-bool InName(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-         c == ':';
-}
-
 // How many characters `text` begins with that a name may have.
 size_t NameSize(std::string_view text) {
-  const auto end = std::find_if_not(text.begin(), text.end(), InName);
-  return static_cast<size_t>(end - text.begin());
+  constexpr std::string_view kInName =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:";
+  return std::min(text.find_first_not_of(kInName), text.size());
 }
 
 // What follows the blanks at its beginning.
@@ -28,27 +23,12 @@ std::string_view Skipped(std::string_view text) {
   return text.substr(std::min(text.find_first_not_of(kBlanks), text.size()));
 }
 
-// `text` begins with a quote: the size of what is quoted, with both quotes; 0 if it does not end.
-size_t QuotedSize(std::string_view text) {
+// The size of `text` up to the first `end` that is not in quotes, and with it; 0 if there is none.
+size_t SizeTo(char end, std::string_view text, bool quoted) {
   for (size_t i = 1; i < text.size(); ++i) {
-    if (text[i] == '\\') {
-      ++i;
-    } else if (text[i] == '"') {
-      return i + 1;
-    }
-  }
-  return 0;
-}
-
-// `text` begins with a brace: the size up to the one that closes it, braces within quotes aside; 0
-// if there is none.
-size_t BracedSize(std::string_view text) {
-  for (size_t i = 1; i < text.size(); ++i) {
-    if (text[i] == '}') return i + 1;
-    if (text[i] != '"') continue;
-    const size_t quoted = QuotedSize(text.substr(i));
-    if (quoted == 0) return 0;
-    i += quoted - 1;
+    if (text[i] == end && (end == '"' || !quoted)) return i + 1;
+    if (text[i] == '"') quoted = !quoted;
+    if (text[i] == '\\' && quoted) ++i;
   }
   return 0;
 }
@@ -56,14 +36,13 @@ size_t BracedSize(std::string_view text) {
 // Adds a line's series, if it is one.
 void ParseLine(std::string_view line, MetricsPage* page) {
   line = Skipped(line);
-  const size_t name = NameSize(line);
-  if (name == 0 || (line[0] >= '0' && line[0] <= '9')) return;
-  size_t key = name;
-  if (key < line.size() && line[key] == '{') {
-    const size_t braces = BracedSize(line.substr(key));
+  size_t key = NameSize(line);
+  if (key == 0 || key == line.size() || (line[0] >= '0' && line[0] <= '9')) return;
+  if (line[key] == '{') {
+    const size_t braces = SizeTo('}', line.substr(key), false);
     if (braces == 0) return;
     key += braces;
-  } else if (key == line.size() || kBlanks.find(line[key]) == std::string_view::npos) {
+  } else if (kBlanks.find(line[key]) == std::string_view::npos) {
     return;
   }
   // A timestamp or an exemplar may follow the value.
@@ -71,19 +50,16 @@ void ParseLine(std::string_view line, MetricsPage* page) {
   word = word.substr(0, word.find_first_of(kBlanks));
   double value = 0;
   if (word.find_first_of("xX") != std::string_view::npos) return;  // not in hexadecimal
-  if (!absl::SimpleAtod(absl::string_view(word.data(), word.size()), &value)) return;
+  if (!absl::SimpleAtod({word.data(), word.size()}, &value)) return;
   page->insert_or_assign(std::string(line.substr(0, key)), value);
 }
 
 std::string Unescaped(std::string_view quoted) {
   std::string text;
   for (size_t i = 0; i < quoted.size(); ++i) {
-    if (quoted[i] != '\\' || i + 1 == quoted.size()) {
-      text += quoted[i];
-    } else {
-      ++i;
-      text += quoted[i] == 'n' ? '\n' : quoted[i];
-    }
+    const bool escape = quoted[i] == '\\' && i + 1 < quoted.size();
+    if (escape) ++i;
+    text += escape && quoted[i] == 'n' ? '\n' : quoted[i];
   }
   return text;
 }
@@ -94,8 +70,8 @@ MetricsPage ParseMetrics(std::string_view text) {
   MetricsPage page;
   while (!text.empty() && page.size() < kMaxSeries) {
     const std::string_view line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
     if (line.size() <= kLongestLine) ParseLine(line, &page);
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
   }
   return page;
 }
@@ -120,7 +96,7 @@ std::string LabelOf(std::string_view labels, std::string_view name) {
     const std::string_view after = Skipped(labels.substr(size));
     if (!after.starts_with('=')) return "";
     const std::string_view value = Skipped(after.substr(1));
-    const size_t quoted = value.starts_with('"') ? QuotedSize(value) : 0;
+    const size_t quoted = value.starts_with('"') ? SizeTo('"', value, true) : 0;
     if (quoted == 0) return "";
     if (labels.substr(0, size) == name) return Unescaped(value.substr(1, quoted - 2));
     labels = value.substr(quoted);

@@ -1,21 +1,38 @@
 #include "client/top/fleet.h"
 
+#include <netdb.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "client/cli/security_flags.h"
 #include "client/target.h"
 
 namespace castor::top {
 namespace {
 
-constexpr std::chrono::seconds kLookUpEvery{10}, kShowRestart{60}, kRemembered{60};
+constexpr std::chrono::seconds kPatience{5}, kLookUpEvery{10};
 
-double SecondsBetween(Clock::time_point from, Clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
-
-double SinceEpoch() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+// HOST:PORT of several servers behind one name, or nothing where it has a single one (an address of
+// each family leads to the same) or cannot be looked up, as the fetcher will say.
+std::vector<std::string> AddressesOf(const std::string& host, const std::string& port) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  std::vector<std::string> four, six;
+  if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return four;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, freeaddrinfo);
+  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
+    char text[NI_MAXHOST];
+    if (getnameinfo(each->ai_addr, each->ai_addrlen, text, sizeof(text), nullptr, 0,
+                    NI_NUMERICHOST) == 0) {
+      (each->ai_family == AF_INET6 ? six : four).push_back(client::JoinHostPort(text, port));
+    }
+  }
+  std::vector<std::string>& servers = six.size() > four.size() ? six : four;
+  std::sort(servers.begin(), servers.end());
+  servers.erase(std::unique(servers.begin(), servers.end()), servers.end());
+  if (servers.size() < 2) servers.clear();
+  return std::move(servers);
 }
 
 bool IsCastors(const client::MetricsPage& page) {
@@ -25,231 +42,121 @@ bool IsCastors(const client::MetricsPage& page) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(FleetOptions options) {
+absl::StatusOr<std::unique_ptr<Fleet>> Fleet::Create(const std::vector<std::string>& addresses,
+                                                     client::ClientOptions options) {
+  const client::TlsOptions files = options.tls.value_or(client::TlsOptions());
   std::list<Source> sources;
   bool tls = false;
-  for (const std::string& text : options.addresses) {
-    auto address = client::ParseMetricsAddress(text, options.tls, options.files.server_name);
+  for (const std::string& text : addresses) {
+    auto address = client::ParseMetricsAddress(text, options.tls.has_value(), files.server_name);
     if (!address.ok()) return address.status();
     tls = tls || address->tls;
     sources.push_back({.text = text, .address = *std::move(address)});
   }
   if (tls) {
-    if (absl::Status status = client::CheckTlsFiles(options.files); !status.ok()) return status;
+    if (absl::Status status = client::CheckTlsFiles(files); !status.ok()) return status;
   }
   std::unique_ptr<Fleet> fleet(new Fleet(std::move(options), std::move(sources)));
   if (auto header = fleet->token_.Header(); !header.ok()) return header.status();
   return fleet;
 }
 
-Fleet::Fleet(FleetOptions options, std::list<Source> sources)
+Fleet::Fleet(client::ClientOptions options, std::list<Source> sources)
     : options_(std::move(options)),
-      fetcher_(options_.files, options_.patience),
       token_(options_.token, options_.token_file),
-      sources_(std::move(sources)) {
-  for (Source& source : sources_) {
-    if (IsNumericHost(source.address.host)) SetServers({}, &source);
-  }
-}
+      sources_(std::move(sources)),
+      fetcher_(options_.tls.value_or(client::TlsOptions()), kPatience) {}
 
-void Fleet::SetServers(const std::vector<std::string>& endpoints, Source* source) {
-  const auto wanted = [&](const Server& server) {
-    if (endpoints.empty()) return server.name == source->text;
-    return std::find(endpoints.begin(), endpoints.end(), server.name) != endpoints.end();
-  };
+void Fleet::LookUp(Source* source) {
+  source->next_lookup = Clock::now() + kLookUpEvery;
+  std::vector<std::string> names = AddressesOf(source->address.host, source->address.port);
+  const bool several = !names.empty();
+  if (!several) names = {source->text};
   // One that the name no longer leads to may still drain: it goes when it is silent.
-  source->servers.remove_if(
-      [&](const Server& server) { return !wanted(server) && !server.asked && !server.rates; });
-  const auto add = [&](const std::string& name, const std::string& connect_to) {
-    const bool there = std::any_of(source->servers.begin(), source->servers.end(),
-                                   [&](const Server& server) { return server.name == name; });
-    if (there) return;
-    source->servers.push_back({.id = next_id_++,
-                               .name = name,
-                               .request = {.url = source->address.url, .connect_to = connect_to}});
-  };
-  for (const std::string& endpoint : endpoints) add(endpoint, endpoint);
-  if (endpoints.empty()) add(source->text, source->address.connect_to);
-}
-
-bool Fleet::MaySendToken(const Source& source) const {
-  const std::string target = client::JoinHostPort(source.address.host, source.address.port);
-  return source.address.tls || options_.allow_plaintext_token || client::IsOnThisMachine(target);
-}
-
-void Fleet::Ask(const Source& source, Server* server) {
-  server->request.authorization.clear();
-  if (MaySendToken(source)) {
-    if (auto header = token_.Header(); header.ok()) server->request.authorization = *header;
-  }
-  server->asked = true;
-  fetcher_.Start(server->id, server->request);
-}
-
-void Fleet::StartRound(Clock::time_point now) {
-  for (Source& source : sources_) {
-    const bool stale = !source.resolved || now - *source.resolved >= kLookUpEvery;
-    if (!IsNumericHost(source.address.host) && stale && !source.resolver.pending()) {
-      source.resolver.Start(source.address.host, source.address.port);
-    }
-    for (Server& server : source.servers) {
-      if (!server.asked) Ask(source, &server);
-    }
-  }
-}
-
-void Fleet::TakeLookups(Clock::time_point now) {
-  for (Source& source : sources_) {
-    auto found = source.resolver.Poll();
-    if (!found) continue;
-    source.error = found->status();
-    if (!found->ok()) {
-      if (!source.failing) source.failing = now;
+  servers_.remove_if([&](const Server& server) {
+    return server.source == source && !server.asked && !server.view.rates &&
+           std::count(names.begin(), names.end(), server.view.name) == 0;
+  });
+  for (const std::string& name : names) {
+    if (std::any_of(servers_.begin(), servers_.end(), [&](const Server& server) {
+          return server.source == source && server.view.name == name;
+        })) {
       continue;
     }
-    source.failing.reset();
-    source.resolved = now;
-    SetServers(**found, &source);
-    for (Server& server : source.servers) {
-      if (!server.asked && !server.page) Ask(source, &server);
-    }
+    servers_.push_back({.source = source, .view = {.name = name}, .address = source->address});
+    if (several) servers_.back().address.connect_to = name;
   }
 }
 
-void Fleet::Wait(std::chrono::milliseconds longest, const std::vector<int>& also) {
-  const bool looking = std::any_of(sources_.begin(), sources_.end(),
-                                   [](const Source& source) { return source.resolver.pending(); });
-  constexpr std::chrono::milliseconds kLook{20};  // glibc's lookups wake nobody
-  for (client::MetricsAnswer& answer :
-       fetcher_.Wait(looking ? std::min(longest, kLook) : longest, also)) {
-    Take(std::move(answer));
-  }
-  TakeLookups(Clock::now());
+bool Fleet::MaySendToken(const client::MetricsAddress& address) const {
+  const std::string target = client::JoinHostPort(address.host, address.port);
+  return address.tls || options_.allow_plaintext_token || client::IsOnThisMachine(target);
 }
 
-void Fleet::Take(client::MetricsAnswer answer) {
-  Server* server = nullptr;
+void Fleet::StartRound() {
   for (Source& source : sources_) {
-    for (Server& each : source.servers) {
-      if (each.id == answer.id) server = &each;
-    }
+    if (Clock::now() >= source.next_lookup) LookUp(&source);
   }
-  if (server == nullptr) return;
+  for (Server& server : servers_) {
+    if (std::exchange(server.asked, true)) continue;
+    const auto header = token_.Header();
+    const bool send = header.ok() && MaySendToken(server.address);
+    server.address.authorization = send ? *header : "";
+    fetcher_.Start(server.address, [this, &server](absl::StatusOr<client::MetricsPage> page) {
+      Take(std::move(page), &server);
+    });
+  }
+}
+
+void Fleet::Take(absl::StatusOr<client::MetricsPage> page, Server* server) {
   server->asked = false;
-  if (answer.page.ok() && !IsCastors(*answer.page)) {
-    answer.page = absl::UnavailableError("what is there is no castor-server's /metrics");
+  if (page.ok() && !IsCastors(*page)) {
+    page = absl::UnavailableError("what is there is no castor-server's /metrics");
   }
-  if (!answer.page.ok()) {
-    server->error = answer.page.status();
-    server->rates.reset();
-    if (!server->failing) server->failing = answer.when;
+  server->error = page.status();
+  server->view.error = std::string(page.status().message());
+  if (!page.ok()) {
+    server->view.rates.reset();
     return;
   }
   ever_read_ = true;
-  const bool restarted = server->page && HasRestarted(*server->page, *answer.page);
-  if (restarted) server->restarted = answer.when;
-  const client::MetricsPage* const before = server->page && !restarted ? &*server->page : nullptr;
-  const double seconds = std::max(SecondsBetween(server->when, answer.when), 1e-3);
-  server->rates = RatesOf(before, *answer.page, seconds, SinceEpoch());
-  server->page = *std::move(answer.page);
-  server->when = answer.when;
-  server->failing.reset();
-  server->error = absl::OkStatus();
+  const Clock::time_point now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - server->when).count();
+  server->view.rates =
+      RatesOf(server->page ? &*server->page : nullptr, *page, std::max(seconds, 1e-3));
+  server->page = *std::move(page);
+  server->when = now;
 }
 
-bool Fleet::IsRoundComplete() const {
-  return fetcher_.pending() == 0 &&
-         std::none_of(sources_.begin(), sources_.end(), [](const Source& source) {
-           return source.servers.empty() && source.resolver.pending();
-         });
+std::vector<ServerView> Fleet::servers() const {
+  std::vector<ServerView> views;
+  for (const Server& server : servers_) views.push_back(server.view);
+  return views;
 }
 
-void Fleet::EndRound(Clock::time_point now) {
-  Moment moment{.when = std::chrono::duration<double>(now.time_since_epoch()).count()};
-  if (const auto total = TotalOf(ViewAt(now).servers); total && total->seconds > 0) {
-    const WorkRates sum = total->Sum();
-    moment.requests = sum.requests;
-    moment.p99 = sum.latency.Quantile(0.99);
+std::string Fleet::HintFor(const Server& server) const {
+  client::ClientOptions options = options_;
+  options.tls.reset();
+  if (server.address.tls) options.tls = options_.tls.value_or(client::TlsOptions());
+  if (absl::IsUnauthenticated(server.error)) {
+    return token_.empty() || MaySendToken(server.address)
+               ? cli::AccessHint(grpc::StatusCode::UNAUTHENTICATED, options)
+               : "the token was not sent, for it would travel in the open: see --tls and "
+                 "--allow-plaintext-token";
   }
-  moments_.push_back(moment);
-  const double oldest = moment.when - static_cast<double>(kRemembered.count());
-  std::erase_if(moments_, [&](const Moment& each) { return each.when <= oldest; });
-}
-
-View Fleet::ViewAt(Clock::time_point now) const {
-  View view;
-  view.moments = moments_;
-  for (const Source& source : sources_) {
-    for (const Server& server : source.servers) {
-      ServerView shown{.name = server.name, .rates = server.rates};
-      if (server.failing) {
-        shown.unreachable_seconds = SecondsBetween(*server.failing, now);
-        shown.error = std::string(server.error.message());
-      }
-      if (server.restarted && now - *server.restarted < kShowRestart) {
-        shown.restarted_seconds = SecondsBetween(*server.restarted, now);
-      }
-      view.servers.push_back(std::move(shown));
-    }
-    if (!source.servers.empty()) continue;
-    ServerView shown{.name = source.text};
-    if (source.failing) {
-      shown.unreachable_seconds = SecondsBetween(*source.failing, now);
-      shown.error = std::string(source.error.message());
-    }
-    view.servers.push_back(std::move(shown));
-  }
-  return view;
-}
-
-std::string Fleet::HintFor(const Source& source, const absl::Status& error) const {
-  const auto says = [&](std::string_view text) {
-    return error.message().find(absl::string_view(text.data(), text.size())) !=
-           absl::string_view::npos;
-  };
-  if (absl::IsUnauthenticated(error)) {
-    if (token_.empty()) return "the server asks who reads: see --token-file and CASTOR_TOKEN";
-    return MaySendToken(source) ? "the server does not accept this token"
-                                : "the token was not sent, for it would travel in the open: see "
-                                  "--tls and --allow-plaintext-token";
-  }
-  if (absl::IsPermissionDenied(error)) {
+  if (absl::IsPermissionDenied(server.error)) {
     return "only callers whose entry allows \"metrics\" may read them";
   }
-  if (source.address.tls) {
-    if (says("wrong version number")) {
-      return "/metrics is not on TLS there: leave out --tls, or give http://HOST:PORT";
-    }
-    // What a plaintext server's end of the connection looks like if it comes before its answer.
-    if (says("SSL_ERROR_SYSCALL") || says("unexpected eof")) {
-      return "it ended the handshake: if /metrics is not on TLS there, leave out --tls";
-    }
-    if (says("unable to get local issuer") || says("self-signed") || says("expired")) {
-      return "none of the authorities vouches for its certificate: see --ca";
-    }
-    if (says("subject name")) return "its certificate is for another name: see --server-name";
-    if (says("alert") || says("certificate required")) {
-      return "the server may ask for a client's certificate: see --cert and --cert-key";
-    }
-  } else if (says("Empty reply") || says("reset by peer") || says("HTTP/0.9")) {
-    return "is /metrics on TLS there? Try --tls";
-  }
-  if (says("connect")) return "is castor-server running there? See --metrics";
-  return "";
+  const std::string hint = cli::HandshakeHint(server.view.error, options);
+  if (!hint.empty() || server.view.error.find("connect") == std::string::npos) return hint;
+  return "is castor-server running there? See --metrics";
 }
 
 std::string Fleet::Problem() const {
-  for (const Source& source : sources_) {
-    std::string name = source.text;
-    absl::Status error = source.error;
-    for (const Server& server : source.servers) {
-      if (server.error.ok()) continue;
-      name = server.name;
-      error = server.error;
-    }
-    if (error.ok()) continue;
-    const std::string hint = HintFor(source, error);
-    return "cannot read the metrics of " + name + ": " + std::string(error.message()) +
+  for (const Server& server : servers_) {
+    if (server.error.ok()) continue;
+    const std::string hint = HintFor(server);
+    return "cannot read the metrics of " + server.view.name + ": " + server.view.error +
            (hint.empty() ? "" : "; " + hint);
   }
   return "";

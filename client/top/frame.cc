@@ -1,11 +1,13 @@
 #include "client/top/frame.h"
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "client/cli/report.h"
 #include "client/cli/text.h"
-#include "client/top/frame_parts.h"
 
 namespace castor::top {
 namespace {
@@ -13,103 +15,229 @@ namespace {
 using cli::Ink;
 using cli::Screen;
 using cli::ScreenLine;
+using Lines = std::vector<std::string>;
+using Value = std::optional<double>;
 
-// The line with the clock at its right end, if there is room.
-std::string WithClock(ScreenLine line, const View& view) {
-  const size_t cells = cli::CellsOf(view.clock);
-  if (!view.clock.empty() && line.room() >= cells + 3) {
-    line.Add(std::string(line.room() - cells, ' ')).Add(view.clock, Ink::kDim);
+constexpr size_t kLongestName = 48;
+
+std::string Bytes(double bytes) {
+  // What a page claims may be beyond any integer.
+  return cli::FormatBytes(static_cast<int64_t>(std::clamp(bytes, 0.0, 9e18)));
+}
+std::string Seconds(double seconds) { return cli::TimeText(seconds * 1e9); }
+std::string Share(double share) { return cli::FormatReal(100 * share, "%.0f%%"); }
+std::string Batch(double requests) { return cli::FormatReal(requests, "%.1f"); }
+
+// What one row of the table shows; nullopt: it has no such figure, or it is not known yet.
+struct Row {
+  std::string name;
+  std::string state{};  // of a server that does not serve
+  bool silent = false;  // the state is all that is known of it
+  Ink ink = Ink::kPlain;
+  Value requests{}, errors{}, queue{}, busy{}, batch{}, memory{}, tokens{}, load{}, uptime{};
+  std::optional<Work::Quantile> p50{}, p99{};
+
+  double SortedBy(Sort sort) const {
+    if (sort == Sort::kName) return 0;
+    if (sort == Sort::kP99) return p99 ? p99->seconds : -1;
+    return (sort == Sort::kRequests ? requests : errors).value_or(-1);
   }
-  return line.Take();
+};
+
+// A column: shown if the screen has room for it and all before it.
+struct Column {
+  const char* name;
+  size_t cells;
+  Value Row::*value;
+  std::string (*text)(double value);
+  std::optional<Work::Quantile> Row::*quantile = nullptr;  // instead of the value
+};
+constexpr Column kColumns[] = {
+    {"REQ/S", 7, &Row::requests, cli::ShortText},
+    {"P50", 9, nullptr, Seconds, &Row::p50},
+    {"P99", 9, nullptr, Seconds, &Row::p99},
+    {"ERR/S", 7, &Row::errors, cli::ShortText},
+    {"QUEUE", 7, &Row::queue, cli::ShortCount},
+    {"BATCH", 6, &Row::batch, Batch},
+    {"BUSY", 6, &Row::busy, Share},
+    {"MEMORY", 11, &Row::memory, Bytes},
+    {"TOK/S", 7, &Row::tokens, cli::ShortText},
+    {"LOAD", 6, &Row::load, Share},
+    {"UP", 10, &Row::uptime, cli::ClockText},
+};
+
+Row RowOf(const std::string& name, const Work& work, const Rates& rates) {
+  Row row{.name = name, .p50 = work.QuantileOf(0.5), .p99 = work.QuantileOf(0.99)};
+  if (!rates.compared) return row;
+  row.requests = work.requests;
+  row.errors = work.errors;
+  row.tokens = work.tokens;
+  row.busy = work.compute / rates.servers;
+  if (work.batches > 0) row.batch = work.in_batches / work.batches;
+  return row;
 }
 
-std::string CoresText(const Rates& rates) {
-  return rates.processor ? "   " + cli::FormatReal(*rates.processor, "%.2f cores") : "";
+// A server's own figures, or those of all of them.
+Row RowOf(const std::string& name, const Rates& rates, double now) {
+  Row row = RowOf(name, SumOf(WorkOf(rates)), rates);
+  row.queue = ValueOf(rates.now, "castor_queue_depth");
+  row.memory = ValueOf(rates.now, "process_resident_memory_bytes");
+  row.load = ValueOf(rates.now, "castor_saturation_ratio");
+  const Value start = ValueOf(rates.now, "process_start_time_seconds");
+  if (start && rates.servers == 1) row.uptime = now - *start;
+  const auto is = [&](std::string_view gauge, double otherwise) {
+    return ValueOf(rates.now, gauge).value_or(otherwise) > 0;
+  };
+  if (rates.servers > 1) return row;
+  row.state = !is("castor_device_healthy", 1)  ? "device failed"
+              : is("castor_engine_stalled", 0) ? "stalled"
+              : is("castor_draining", 0)       ? "draining"
+              : !is("castor_ready", 0)         ? "not ready"
+                                               : "";
+  return row;
 }
 
-Lines HeadOfOne(const View& view, const Screen& screen) {
-  const ServerView& server = view.servers[0];
-  const StateText state = StateOf(server, /*sentence=*/true);
-  ScreenLine line(screen);
-  line.Add(server.name, Ink::kBold).Add("   ").Add(state.text, state.ink);
-  if (view.paused) line.Add("   paused", Ink::kYellow);
-  if (!server.rates) {
-    Lines lines = {WithClock(std::move(line), view)};
-    if (!server.error.empty()) {
-      lines.push_back(ScreenLine(screen).Add(server.error, Ink::kRed).Take());
-    }
-    return lines;
-  }
-  const Rates& rates = *server.rates;
-  if (rates.uptime) line.Add("   up " + cli::ClockText(*rates.uptime));
-  line.Add(CoresText(rates));
-  if (rates.load.connections) {
-    line.Add("   " + cli::ShortCount(*rates.load.connections) +
-             (*rates.load.connections == 1 ? " connection" : " connections"));
-  }
-  const std::string what = "castor " + rates.version + " on " + rates.device +
-                           (rates.backend.empty() ? "" : ", " + rates.backend);
-  return {WithClock(std::move(line), view), ScreenLine(screen).Add(what, Ink::kDim).Take()};
+Row RowOf(const ServerView& server, double now) {
+  if (server.rates) return RowOf(server.name, *server.rates, now);
+  return {.name = server.name,
+          .state = server.error.empty() ? "not read yet" : "unreachable: " + server.error,
+          .silent = true};
 }
 
-Lines HeadOfMany(const View& view, const Rates* total, const Screen& screen) {
-  size_t ready = 0;
-  for (const ServerView& server : view.servers) {
-    const bool is = server.rates && server.rates->ready && !server.rates->stalled;
-    ready += is && !server.rates->draining ? 1 : 0;
-  }
-  const bool all = ready == view.servers.size();
-  ScreenLine line(screen);
-  line.Add(std::to_string(view.servers.size()) + " servers", Ink::kBold).Add("   ");
-  line.Add((all ? "all" : std::to_string(ready)) + " ready", all ? Ink::kGreen : Ink::kYellow);
-  if (view.paused) line.Add("   paused", Ink::kYellow);
-  if (total != nullptr) line.Add(CoresText(*total));
-  return {WithClock(std::move(line), view)};
-}
+std::string HeadOf(const Row& row) { return row.name + (row.state.empty() ? "" : " " + row.state); }
 
-std::string KeysLine(const View& view, const Screen& screen) {
-  constexpr const char* kNames[] = {"name", "requests", "p99", "errors"};
-  return ScreenLine(screen)
-      .Add("q quit   p " + std::string(view.paused ? "go on" : "pause") + "   s sort by " +
-               kNames[static_cast<size_t>(view.sort)] + "   ? help   every " +
-               cli::FormatReal(view.interval, "%.3g s"),
-           Ink::kDim)
-      .Take();
-}
-
-Lines HelpLines(const Screen& screen) {
+// The sorted rows, at most `most` of them; a line says of those left out.
+Lines LinesOf(std::vector<Row> rows, size_t most, Sort sort, size_t names, const Screen& screen) {
+  std::stable_sort(rows.begin(), rows.end(),
+                   [&](const Row& a, const Row& b) { return a.SortedBy(sort) > b.SortedBy(sort); });
   Lines lines;
-  for (const char* text : {
-           "load       share in use of the scarcest budget",
-           "queued     predicted time of what waits, of the longest that is admitted",
-           "in flight  admitted and not answered, of the budgets",
-           "REQ/S      calls answered OK; ERR/S: answered otherwise",
-           "TOK/S      tokens computed",
-           "P50 P99    time of a call in the server; linear within a histogram's bucket",
-           "WAIT P95   of a request in the queue",
-           "BATCH      requests in a batch, mean",
-           "BUSY       share of the time in which the device computes this",
-           "errors     status codes, per second (and since the server's start)",
-           "refused    by the engine, by reason",
-           "-          instead of a kernel: the call ended before one was chosen",
-           "",
-           "All rates and times are those of the last interval.",
-           "Keys: q quit, p pause, s sort by name, requests, p99 or errors. Any key: back.",
-       }) {
-    lines.push_back(ScreenLine(screen).Add(text).Take());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    ScreenLine line(screen);
+    const Row& row = rows[i];
+    if (lines.size() + 1 == most && i + 1 < rows.size()) {
+      line.Add("and " + std::to_string(rows.size() - i) + " more", Ink::kDim);
+      lines.push_back(line.Take());
+      break;
+    }
+    const Ink ink = row.state.empty() ? row.ink : Ink::kYellow;
+    if (row.silent) {
+      lines.push_back(line.Add(HeadOf(row), ink).Take());
+      continue;
+    }
+    line.Column(HeadOf(row), names, false, ink);
+    for (const Column& column : kColumns) {
+      if (line.room() < column.cells) break;
+      std::string text = "-";
+      if (column.quantile != nullptr) {
+        const auto& quantile = row.*column.quantile;
+        if (quantile) text = (quantile->beyond ? ">" : "") + column.text(quantile->seconds);
+      } else if (const Value& value = row.*column.value) {
+        text = column.text(*value);
+      }
+      const bool wrong = column.value == &Row::errors && row.errors.value_or(0) > 0;
+      line.Column(text, column.cells, true, wrong ? Ink::kYellow : row.ink);
+    }
+    lines.push_back(line.Take());
   }
   return lines;
 }
+
+// Items after a label, on as many lines as they need.
+class Flow {
+ public:
+  Flow(const Screen& screen, const std::string& label) : screen_(screen), line_(screen) {
+    line_.Column(label, kLabel, false, Ink::kDim);
+  }
+
+  void Add(const std::string& item, Ink ink = Ink::kPlain) {
+    if (items_++ > 0 && cli::CellsOf(item) + 3 > line_.room()) {
+      lines_.push_back(line_.Take());
+      line_ = ScreenLine(screen_);
+      line_.Add(std::string(kLabel, ' '));
+    } else if (items_ > 1) {
+      line_.Add("   ");
+    }
+    line_.Add(item, ink);
+  }
+
+  // A gauge, of its limit, if it is there.
+  void Add(const std::string& name, const Value& value, const Value& limit,
+           std::string (*text)(double)) {
+    if (value) Add(name + " " + text(*value) + (limit ? " of " + text(*limit) : ""));
+  }
+
+  void Add(const std::map<std::string, Counter>& counters) {
+    for (const auto& [name, counter] : counters) {
+      Add(name + " " + cli::RateText(counter.per_second) + "/s (" + cli::ShortCount(counter.total) +
+              ")",
+          counter.per_second > 0 ? Ink::kYellow : Ink::kPlain);
+    }
+  }
+
+  Lines Take() {
+    if (items_ == 0) Add("none", Ink::kDim);
+    lines_.push_back(line_.Take());
+    return std::move(lines_);
+  }
+
+ private:
+  static constexpr size_t kLabel = 9;
+  const Screen& screen_;
+  ScreenLine line_;
+  Lines lines_;
+  int items_ = 0;
+};
 
 void Append(Lines more, Lines* lines) {
   std::move(more.begin(), more.end(), std::back_inserter(*lines));
 }
 
+Lines Details(const Rates& rates, const Screen& screen) {
+  const auto value = [&](std::string_view name, std::string_view part = "") {
+    return ValueOf(rates.now, name, part);
+  };
+  constexpr std::string_view kLimit = "castor_queue_limit";
+  Flow load(screen, "load");
+  load.Add("queued", value("castor_queued_seconds"), value("castor_queued_seconds_limit"), Seconds);
+  load.Add("oldest", value("castor_oldest_request_seconds"), {}, Seconds);
+  load.Add("requests", value("castor_inflight_requests"), value(kLimit, "unit=\"requests\""),
+           cli::ShortCount);
+  load.Add("tokens", value("castor_inflight_tokens"), value(kLimit, "unit=\"tokens\""),
+           cli::ShortCount);
+  load.Add("bytes", value("castor_inflight_bytes"), value(kLimit, "unit=\"bytes\""), Bytes);
+  Flow errors(screen, "errors");
+  auto codes = CountersOf(rates, "castor_requests_total", "code");
+  codes.erase("OK");
+  errors.Add(codes);
+  Flow refused(screen, "refused");
+  refused.Add(CountersOf(rates, "castor_rejected_total", "reason"));
+  Flow memory(screen, "memory");
+  memory.Add("device", value("castor_device_memory_allocated_bytes"),
+             value("castor_device_memory_limit_bytes"), Bytes);
+  memory.Add("staging", value("castor_staging_memory_bytes", "state=\"in_use\""), {}, Bytes);
+  memory.Add("heap", value("castor_heap_used_bytes"), {}, Bytes);
+  for (const auto& [family, label, prefix] :
+       {std::tuple{"castor_model_weights_bytes", "model", "weights of "},
+        {"castor_run_memory_bytes", "kind", ""},
+        {"castor_message_bytes", "direction", "messages "}}) {
+    for (const auto& [name, bytes] : CountersOf(rates, family, label)) {
+      memory.Add(prefix + name, bytes.total, {}, Bytes);
+    }
+  }
+  Lines lines = load.Take();
+  for (Flow* const flow : {&errors, &refused, &memory}) Append(flow->Take(), &lines);
+  return lines;
+}
+
 }  // namespace
 
-std::optional<Rates> TotalOf(const std::vector<ServerView>& servers) {
+std::vector<std::string> FrameLines(const View& view, const Screen& screen) {
+  std::vector<std::vector<Row>> groups(3);  // servers, kernels, tenants
   std::optional<Rates> total;
-  for (const ServerView& server : servers) {
+  size_t serving = 0;
+  for (const ServerView& server : view.servers) {
+    groups[0].push_back(RowOf(server, view.now));
+    serving += groups[0].back().state.empty() ? 1 : 0;
     if (!server.rates) continue;
     if (total) {
       AddTo(*server.rates, &*total);
@@ -117,53 +245,58 @@ std::optional<Rates> TotalOf(const std::vector<ServerView>& servers) {
       total = server.rates;
     }
   }
-  return total;
-}
-
-std::vector<std::string> FrameLines(const View& view, const Screen& screen) {
-  const auto total = TotalOf(view.servers);
-  const Rates* const rates = total ? &*total : nullptr;
-  const bool one = view.servers.size() == 1;
-  Lines head = one ? HeadOfOne(view, screen) : HeadOfMany(view, rates, screen);
-  Lines after;  // the tables
-  if (view.help) {
-    head.emplace_back();
-    Append(HelpLines(screen), &head);
-  } else {
-    if (one && rates != nullptr) Append(LoadLines(*rates, screen), &head);
-    Append(ChartLines(view.moments, screen), &head);
-    head.emplace_back();
-    after.emplace_back();
-    if (rates != nullptr) {
-      Append(ErrorLines(*rates, screen), &after);
-      Append(MemoryLines(*rates, screen), &after);
+  Lines sum, details;
+  if (total) {
+    for (const auto& [name, work] : WorkOf(*total)) {
+      groups[1].push_back(RowOf(name, work, *total));
+      if (work.requests + work.errors == 0) groups[1].back().ink = Ink::kDim;
+    }
+    for (const auto& [name, time] :
+         CountersOf(*total, "castor_tenant_compute_seconds_total", "tenant")) {
+      Row& row = groups[2].emplace_back(Row{.name = "tenant " + name});
+      if (total->compared) row.busy = time.per_second / total->servers;
+    }
+    details = Details(*total, screen);
+  }
+  // Names give way where the screen is narrow.
+  size_t least = 1;
+  for (size_t i = 0; i < 5; ++i) least += kColumns[i].cells;
+  const size_t room =
+      std::min(kLongestName, screen.columns > least + 8 ? screen.columns - least : 8);
+  size_t names = 8;
+  for (const auto& group : groups) {
+    for (const Row& row : group) {
+      if (!row.silent) names = std::max(names, std::min(cli::CellsOf(HeadOf(row)), room));
     }
   }
-  const bool keys = view.keys && !view.help;
 
-  Lines lines = std::move(head);
-  if (!view.help) {
-    // What the rest leaves is for the tables: of two, each has a head and a sum besides its rows.
-    constexpr size_t kAround = 2, kMany = 1000;
-    const size_t used =
-        lines.size() + after.size() + (keys ? 1 : 0) + kAround + (one ? 0 : kAround + 1);
-    size_t rows = screen.rows == 0 ? kMany : screen.rows > used + 4 ? screen.rows - used : 4;
-    if (!one) {
-      const size_t servers = std::min(view.servers.size(), std::max<size_t>(rows / 2, 2));
-      Append(ServerTable(view, rates, servers, screen), &lines);
-      lines.emplace_back();
-      rows = rows > servers + 2 ? rows - servers : 2;
-    }
-    if (rates != nullptr) Append(WorkTable(*rates, view.sort, rows, screen), &lines);
+  const bool all = serving == view.servers.size();
+  ScreenLine first(screen), head(screen);
+  first.Add("castor top   ", Ink::kBold)
+      .Add(std::to_string(serving) + " of " + std::to_string(view.servers.size()) + " ready",
+           all ? Ink::kGreen : Ink::kYellow)
+      .Add("   " + view.clock, Ink::kDim);
+  head.Column("", names, false);
+  for (const Column& column : kColumns) {
+    if (head.room() < column.cells) break;
+    head.Column(column.name, column.cells, true, Ink::kDim);
   }
-  Append(std::move(after), &lines);
-  const size_t room = screen.rows == 0 ? lines.size() : screen.rows - (keys ? 1 : 0);
-  if (lines.size() > room) std::erase(lines, "");
-  if (lines.size() > room) lines.resize(room);
-  if (keys) {
-    if (screen.rows > 0) lines.resize(room);  // at the bottom
-    lines.push_back(KeysLine(view, screen));
+  Lines lines = {first.Take(), head.Take()};
+  // What the details leave is for the groups' rows.
+  const size_t used = lines.size() + details.size() + 1;
+  const size_t most = screen.rows == 0         ? SIZE_MAX
+                      : screen.rows > used + 9 ? (screen.rows - used) / 3
+                                               : 3;
+  Append(LinesOf(groups[0], most, view.sort, names, screen), &lines);
+  if (total && total->servers > 1) {
+    Row row = RowOf("all", *total, view.now);
+    row.ink = Ink::kBold;
+    Append(LinesOf({row}, most, view.sort, names, screen), &lines);
   }
+  Append(LinesOf(groups[1], most, view.sort, names, screen), &lines);
+  Append(LinesOf(groups[2], most, view.sort, names, screen), &lines);
+  Append(std::move(details), &lines);
+  if (screen.rows > 0 && lines.size() > screen.rows) lines.resize(screen.rows);
   return lines;
 }
 

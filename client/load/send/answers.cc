@@ -17,39 +17,53 @@ namespace {
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
-// WireFormatLite::ReadMessage would take a cut message for a whole one.
-template <typename Message>
-bool ReadSubmessage(CodedInputStream& input, Message& message) {
+constexpr uint64_t kMostTokens = uint64_t{1} << 40;  // of an answer; a sum beyond it is no count
+
+// A length-delimited field, whole: CodedInputStream's own limits may lie beyond the answer.
+bool ReadBytes(CodedInputStream& input, std::string_view* bytes) {
   uint32_t length = 0;
-  const void* bytes = nullptr;
+  const void* data = nullptr;
   int size = 0;
   if (!input.ReadVarint32(&length)) return false;
   if (length == 0) return true;
-  if (!input.GetDirectBufferPointer(&bytes, &size) || length > static_cast<uint32_t>(size)) {
+  if (!input.GetDirectBufferPointer(&data, &size) || length > static_cast<uint32_t>(size)) {
     return false;
   }
-  CodedInputStream part(static_cast<const uint8_t*>(bytes), static_cast<int>(length));
-  return message.MergeFromCodedStream(&part) && part.ConsumedEntireMessage() &&
-         input.Skip(static_cast<int>(length));
+  *bytes = {static_cast<const char*>(data), length};
+  return input.Skip(static_cast<int>(length));
+}
+
+CodedInputStream StreamOf(std::string_view bytes) {
+  return CodedInputStream(reinterpret_cast<const uint8_t*>(bytes.data()),
+                          static_cast<int>(bytes.size()));
+}
+
+template <typename Message>
+bool ReadSubmessage(CodedInputStream& input, Message& message) {
+  std::string_view bytes;
+  if (!ReadBytes(input, &bytes)) return false;
+  CodedInputStream part = StreamOf(bytes);
+  return message.MergeFromCodedStream(&part) && part.ConsumedEntireMessage();
+}
+
+bool AddCount(CodedInputStream& input, int64_t& sum) {
+  uint64_t count = 0;
+  if (!input.ReadVarint64(&count) || count > kMostTokens - static_cast<uint64_t>(sum)) return false;
+  sum += static_cast<int64_t>(count);
+  return true;
 }
 
 // token_counts: packed, or one by one.
 bool ReadCounts(CodedInputStream& input, uint32_t tag, int64_t& sum) {
   if (WireFormatLite::GetTagWireType(tag) != WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
-    uint64_t count = 0;
-    if (!input.ReadVarint64(&count)) return false;
-    sum += static_cast<int64_t>(count);
-    return true;
+    return AddCount(input, sum);
   }
-  uint32_t length = 0;
-  if (!input.ReadVarint32(&length)) return false;
-  const auto limit = input.PushLimit(static_cast<int>(length));
-  uint64_t count = 0;
-  while (input.BytesUntilLimit() > 0) {
-    if (!input.ReadVarint64(&count)) return false;
-    sum += static_cast<int64_t>(count);
+  std::string_view bytes;
+  if (!ReadBytes(input, &bytes)) return false;
+  CodedInputStream part = StreamOf(bytes);
+  while (part.CurrentPosition() < static_cast<int>(bytes.size())) {
+    if (!AddCount(part, sum)) return false;
   }
-  input.PopLimit(limit);
   return true;
 }
 
@@ -61,8 +75,7 @@ struct Fields {
 AnswerFacts Read(std::string_view answer, Fields fields) {
   AnswerFacts facts;
   if (answer.size() > INT_MAX) return facts;
-  CodedInputStream input(reinterpret_cast<const uint8_t*>(answer.data()),
-                         static_cast<int>(answer.size()));
+  CodedInputStream input = StreamOf(answer);
   v1::KernelReport kernel;
   v1::Timing timing;
   while (const uint32_t tag = input.ReadTag()) {

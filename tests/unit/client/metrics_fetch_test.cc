@@ -3,12 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <thread>
 #include <utility>
-#include <vector>
 
 #include "client/metrics/fetch.h"
-#include "client/top/resolver.h"
 #include "tests/unit/client/canned_server.h"
 
 namespace castor::client {
@@ -20,18 +17,19 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 
-MetricsAnswer AnswerOf(const MetricsRequest& request,
-                       milliseconds patience = milliseconds(20'000)) {
+absl::StatusOr<MetricsPage> AnswerOf(const MetricsAddress& address,
+                                     milliseconds patience = milliseconds(20'000)) {
+  absl::StatusOr<MetricsPage> answer = absl::InternalError("none");
   MetricsFetcher fetcher({}, patience);
-  fetcher.Start(7, request);
-  while (fetcher.pending() > 0) {
-    for (MetricsAnswer& answer : fetcher.Wait(milliseconds(1000))) return std::move(answer);
-  }
-  return {.id = 0, .page = absl::InternalError("none"), .when = {}};
+  fetcher.Start(address, [&](absl::StatusOr<MetricsPage> page) { answer = std::move(page); });
+  while (fetcher.pending()) fetcher.Wait(milliseconds(1000));
+  return answer;
 }
 
-MetricsAnswer AnswerOf(const CannedServer& server) {
-  return AnswerOf({.url = "http://" + server.address() + "/metrics"});
+MetricsAddress AddressOf(const std::string& host) { return *ParseMetricsAddress(host, false); }
+
+absl::StatusOr<MetricsPage> AnswerOf(const CannedServer& server) {
+  return AnswerOf(AddressOf(server.address()));
 }
 
 TEST(ParseMetricsAddressTest, TakesHostsAndUrls) {
@@ -57,12 +55,12 @@ TEST(ParseMetricsAddressTest, TakesHostsAndUrls) {
 
 TEST(MetricsFetcherTest, ReadsAPageAndSendsWhatItHasTo) {
   const CannedServer server(Http("200 OK", "castor_ready 1\n"));
-  const MetricsAnswer answer = AnswerOf({.url = "http://castor.invalid:1/metrics",
-                                         .connect_to = server.address(),
-                                         .authorization = "Bearer right"});
-  ASSERT_TRUE(answer.page.ok()) << answer.page.status();
-  EXPECT_THAT(*answer.page, ElementsAre(Pair("castor_ready", 1)));
-  EXPECT_EQ(answer.id, 7u);
+  MetricsAddress address = AddressOf("castor.invalid:1");
+  address.connect_to = server.address();
+  address.authorization = "Bearer right";
+  const auto page = AnswerOf(address);
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_THAT(*page, ElementsAre(Pair("castor_ready", 1)));
   EXPECT_THAT(server.request(), HasSubstr("GET /metrics HTTP/1.1\r\nHost: castor.invalid:1\r\n"));
   EXPECT_THAT(server.request(), HasSubstr("Authorization: Bearer right\r\n"));
   EXPECT_THAT(FetchMetrics(server.address()), ElementsAre(Pair("castor_ready", 1)));
@@ -70,7 +68,7 @@ TEST(MetricsFetcherTest, ReadsAPageAndSendsWhatItHasTo) {
 
 TEST(MetricsFetcherTest, RefusalsAreToldApartWithTheirReason) {
   const auto status = [](const std::string& line) {
-    return AnswerOf(CannedServer(Http(line, "who are you\n"))).page.status();
+    return AnswerOf(CannedServer(Http(line, "who are you\n"))).status();
   };
   EXPECT_TRUE(absl::IsUnauthenticated(status("401 Unauthorized")));
   EXPECT_TRUE(absl::IsPermissionDenied(status("403 Forbidden")));
@@ -80,49 +78,25 @@ TEST(MetricsFetcherTest, RefusalsAreToldApartWithTheirReason) {
               IsEmpty());
 }
 
-TEST(MetricsFetcherTest, APageWithoutEndIsGivenUp) {
-  const CannedServer server("HTTP/1.1 200 OK\r\n\r\n" + std::string(1 << 20, '#'), true);
-  const MetricsAnswer answer = AnswerOf(server);
-  EXPECT_EQ(answer.page.status().message(), "a page of more than 16 MiB");
-}
-
-TEST(MetricsFetcherTest, ASilentServerAndNoneAreErrors) {
+TEST(MetricsFetcherTest, EndlessSilentAndMissingServersAreErrors) {
+  const CannedServer endless("HTTP/1.1 200 OK\r\n\r\n" + std::string(1 << 20, '#'), true);
+  EXPECT_EQ(AnswerOf(endless).status().message(), "a page of more than 16 MiB");
   const CannedServer silent("");
-  const MetricsRequest request{.url = "http://" + silent.address() + "/metrics"};
-  EXPECT_THAT(std::string(AnswerOf(request, milliseconds(50)).page.status().message()),
-              HasSubstr("timed out"));
-  EXPECT_TRUE(absl::IsUnavailable(AnswerOf({.url = "http://127.0.0.1:1/metrics"}).page.status()));
-  EXPECT_FALSE(AnswerOf(CannedServer("nonsense\r\n\r\n")).page.ok());
+  EXPECT_THAT(
+      std::string(AnswerOf(AddressOf(silent.address()), milliseconds(50)).status().message()),
+      HasSubstr("timed out"));
+  EXPECT_TRUE(absl::IsUnavailable(AnswerOf(AddressOf("127.0.0.1:1")).status()));
+  EXPECT_FALSE(AnswerOf(CannedServer("nonsense\r\n\r\n")).ok());
 }
 
 TEST(MetricsFetcherTest, OneThatIsSlowHoldsNobodyUp) {
   const CannedServer silent(""), quick(Http("200 OK", "castor_ready 1\n"));
   MetricsFetcher fetcher({}, milliseconds(60'000));
-  fetcher.Start(1, {.url = "http://" + silent.address() + "/metrics"});
-  fetcher.Start(2, {.url = "http://" + quick.address() + "/metrics"});
-  std::vector<MetricsAnswer> answers;
-  while (answers.empty()) answers = fetcher.Wait(milliseconds(60'000));
-  EXPECT_EQ(answers[0].id, 2u);
-  EXPECT_EQ(fetcher.pending(), 1u);
-}
-
-TEST(ResolverTest, FindsOutWhetherANameIsOneServer) {
-  top::Resolver resolver;
-  const auto look_up = [&](const std::string& host) {
-    resolver.Start(host, "9464");
-    for (;;) {
-      if (auto result = resolver.Poll()) return *std::move(result);
-      std::this_thread::yield();
-    }
-  };
-  const auto local = look_up("localhost");
-  ASSERT_TRUE(local.ok()) << local.status();
-  EXPECT_THAT(*local, IsEmpty()) << "an address of each family is one server";
-  EXPECT_FALSE(look_up("no such name").ok());
-  EXPECT_FALSE(resolver.pending());
-  EXPECT_TRUE(top::IsNumericHost("::1"));
-  EXPECT_FALSE(top::IsNumericHost("localhost"));
-  resolver.Start("castor.invalid", "9464");  // and goes while it looks
+  bool answered = false;
+  fetcher.Start(AddressOf(silent.address()), [](const auto&) { ADD_FAILURE(); });
+  fetcher.Start(AddressOf(quick.address()), [&](const auto&) { answered = true; });
+  while (!answered) fetcher.Wait(milliseconds(60'000));
+  EXPECT_TRUE(fetcher.pending());
 }
 
 }  // namespace

@@ -85,9 +85,11 @@ class MetricsTlsTest : public ::testing::Test {
 
   // "" if the page comes.
   std::string Problem(const client::TlsOptions& files) const {
-    auto fleet = Fleet::Create({.addresses = {server_.address()}, .tls = true, .files = files});
+    client::ClientOptions options;
+    options.tls = files;
+    auto fleet = Fleet::Create({server_.address()}, options);
     if (!fleet.ok()) return std::string(fleet.status().message());
-    (*fleet)->StartRound(Clock::now());
+    (*fleet)->StartRound();
     while (!(*fleet)->IsRoundComplete()) (*fleet)->Wait(std::chrono::milliseconds(1000));
     return (*fleet)->Problem();
   }
