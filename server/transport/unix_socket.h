@@ -16,9 +16,9 @@ namespace castor::server {
 
 class UnixSocket {
  public:
-  // Listens on "unix:PATH", claimed by a lock on PATH.lock, which ends with the process in any case.
-  // UNAVAILABLE if a server is alive there: one that holds the lock, or any that answers. Replaces a
-  // dead server's socket, and never touches a file that is no socket.
+  // Listens on "unix:PATH", claimed by a lock on PATH.lock, which ends with the process in any
+  // case. UNAVAILABLE if a server is alive there: one that holds the lock, or any that answers.
+  // Replaces a dead server's socket, and never touches a file that is no socket.
   static absl::StatusOr<std::unique_ptr<UnixSocket>> Listen(const std::string& address);
 
   // Removes the path if it is still ours, first, and the lock; then closes the socket.
