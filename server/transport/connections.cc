@@ -66,7 +66,7 @@ Sockets& OurSockets() {
 
 ino_t InodeOf(int descriptor) {
   struct stat about {};
-  return fstat(descriptor, &about) == 0 ? about.st_ino : 0;
+  return fstat(descriptor, &about) == 0 && S_ISSOCK(about.st_mode) ? about.st_ino : 0;
 }
 
 bool HalfCloseOurs(int descriptor) {

@@ -132,8 +132,8 @@ def ping_on(target, call: bool, pings: int, every: float) -> None:
 def keepalive(target) -> str:
     """Pings every 10 s, between calls and during one; in a short run, nearly as often as may be."""
     pings, every = (6, 10) if target.seconds >= 10 else (4, 5.5)
-    play(target, [(ping_on, False, pings, every), (ping_on, True, pings, every)])
-    return f"{pings} pings, {every} s apart"
+    play(target, [(ping_on, during, pings, every) for during in (False, True)] * target.rounds)
+    return f"{2 * target.rounds} connections, {pings} pings each, {every} s apart"
 
 
 HONEST = [cancelled_uploads, keepalive]
