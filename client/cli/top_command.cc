@@ -64,14 +64,14 @@ Runner AddTopCommand(CLI::App* command) {
   auto flags = std::make_shared<TopFlags>();
   command
       ->add_option("--metrics", flags->metrics,
-                   "Where a server's /metrics is: HOST:PORT, or a URL. Of a name with several "
-                   "addresses, such as a headless Service's, all are shown. May be repeated")
+                   "Address of a server's /metrics: HOST:PORT, or a URL. For a name with several "
+                   "addresses, such as a headless Service, all are shown. Repeatable")
       ->type_name("HOST:PORT")
       ->take_all()
       ->check(Name())
       ->capture_default_str()
       ->group("Connection");
-  command->add_option("--timeout", flags->timeout, "How long to wait for a page, in seconds")
+  command->add_option("--timeout", flags->timeout, "Time to wait for a page, in seconds")
       ->type_name("SECONDS")
       ->transform(Number(0.001, 3600.0))
       ->capture_default_str()
@@ -83,17 +83,16 @@ Runner AddTopCommand(CLI::App* command) {
       ->capture_default_str()
       ->group("Output");
   CLI::Option* once =
-      command->add_flag("--once", flags->once, "Print one frame as text, of one interval, and end")
-          ->group("Output");
-  command->add_option("--count", flags->count, "End after so many frames")
+      command->add_flag("--once", flags->once, "Print one frame as text and exit")->group("Output");
+  command->add_option("--count", flags->count, "Exit after N frames")
       ->type_name("N")
       ->transform(Number(int64_t{1}, int64_t{1'000'000'000}))
       ->excludes(once)
       ->group("Output");
   command
       ->add_flag("--plain", flags->plain,
-                 "Print frames one below another, as text. Without a terminal this is so anyway, "
-                 "and without --count it is one frame")
+                 "Print frames as text, one below the other. This is the default without a "
+                 "terminal, with one frame unless --count is given")
       ->group("Output");
   command->footer(
       "Keys: q quits, p pauses, s changes what tables are sorted by, ? explains the figures.\n"

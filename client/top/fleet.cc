@@ -137,7 +137,7 @@ void Fleet::Take(client::MetricsAnswer answer) {
   if (server == nullptr) return;
   server->asked = false;
   if (answer.page.ok() && !IsCastors(*answer.page)) {
-    answer.page = absl::UnavailableError("what is there is no castor-server's /metrics");
+    answer.page = absl::UnavailableError("this is not a castor-server's /metrics page");
   }
   if (!answer.page.ok()) {
     server->error = answer.page.status();
@@ -208,31 +208,33 @@ std::string Fleet::HintFor(const Source& source, const absl::Status& error) cons
            absl::string_view::npos;
   };
   if (absl::IsUnauthenticated(error)) {
-    if (token_.empty()) return "the server asks who reads: see --token-file and CASTOR_TOKEN";
+    if (token_.empty()) {
+      return "the server requires a credential: see --token-file and CASTOR_TOKEN";
+    }
     return MaySendToken(source) ? "the server does not accept this token"
-                                : "the token was not sent, for it would travel in the open: see "
-                                  "--tls and --allow-plaintext-token";
+                                : "the token was not sent, because the connection is plaintext: "
+                                  "see --tls and --allow-plaintext-token";
   }
   if (absl::IsPermissionDenied(error)) {
     return "only callers whose entry allows \"metrics\" may read them";
   }
   if (source.address.tls) {
     if (says("wrong version number")) {
-      return "/metrics is not on TLS there: leave out --tls, or give http://HOST:PORT";
+      return "/metrics does not use TLS there: leave out --tls, or use http://HOST:PORT";
     }
     // What a plaintext server's end of the connection looks like if it comes before its answer.
     if (says("SSL_ERROR_SYSCALL") || says("unexpected eof")) {
-      return "it ended the handshake: if /metrics is not on TLS there, leave out --tls";
+      return "the peer closed the handshake: if /metrics does not use TLS there, leave out --tls";
     }
     if (says("unable to get local issuer") || says("self-signed") || says("expired")) {
-      return "none of the authorities vouches for its certificate: see --ca";
+      return "no trusted authority signed its certificate: see --ca";
     }
     if (says("subject name")) return "its certificate is for another name: see --server-name";
     if (says("alert") || says("certificate required")) {
-      return "the server may ask for a client's certificate: see --cert and --cert-key";
+      return "the server may require a client certificate: see --cert and --cert-key";
     }
   } else if (says("Empty reply") || says("reset by peer") || says("HTTP/0.9")) {
-    return "is /metrics on TLS there? Try --tls";
+    return "does /metrics use TLS there? Try --tls";
   }
   if (says("connect")) return "is castor-server running there? See --metrics";
   return "";

@@ -81,7 +81,7 @@ Lines HelpLines(const Screen& screen) {
   Lines lines;
   for (const char* text : {
            "load       share in use of the scarcest budget",
-           "queued     predicted time of what waits, of the longest that is admitted",
+           "queued     predicted time of waiting requests, and its limit",
            "in flight  admitted and not answered, of the budgets",
            "REQ/S      calls answered OK; ERR/S: answered otherwise",
            "TOK/S      tokens computed",
