@@ -76,9 +76,8 @@ absl::Status CheckMaySendToken(const ClientOptions& options, const std::string& 
   if (options.tls || options.allow_plaintext_token || IsOnThisMachine(target)) {
     return absl::OkStatus();
   }
-  return absl::FailedPreconditionError(
-      "a token is not sent to " + target +
-      " over plaintext: use TLS, or say that it may be (allow_plaintext_token)");
+  return absl::FailedPreconditionError("a token is not sent to " + target +
+                                       " over plaintext: use TLS, or set allow_plaintext_token");
 }
 
 Client::Client(ClientOptions options)
@@ -153,7 +152,8 @@ Result<Response> Client::Call(Stub& stub,
   if (const size_t size = request.ByteSizeLong(); size > INT_MAX) {
     Error error;
     error.code = grpc::StatusCode::RESOURCE_EXHAUSTED;
-    error.message = "the request has " + std::to_string(size) + " bytes; a message ends at 2 GiB";
+    error.message =
+        "the request has " + std::to_string(size) + " bytes; messages are limited to 2 GiB";
     return error;
   }
   std::optional<Error> first;  // failure

@@ -88,7 +88,7 @@ struct Header {
 };
 
 absl::StatusOr<Header> ParseHeader(std::string_view bytes) {
-  if (!bytes.starts_with(kMagic) || bytes.size() < 10) return Bad("it is no .npy file");
+  if (!bytes.starts_with(kMagic) || bytes.size() < 10) return Bad("it is not a .npy file");
   auto byte = [&](size_t i) { return static_cast<size_t>(static_cast<unsigned char>(bytes[i])); };
   const size_t version = byte(6);
   size_t header_size = byte(8) | byte(9) << 8;
@@ -130,7 +130,7 @@ absl::StatusOr<Header> ParseHeader(std::string_view bytes) {
 
 absl::Status CheckSize(size_t size, const Header& header) {
   if (size == header.size) return absl::OkStatus();
-  return Bad(absl::StrCat("it holds ", size > header.size ? "more than " : "",
+  return Bad(absl::StrCat("it has ", size > header.size ? "more than " : "",
                           std::min(size, header.size), " bytes of data where its shape needs ",
                           header.size));
 }

@@ -40,7 +40,7 @@ int Reserve(int descriptor, size_t size) {
 }  // namespace
 
 absl::StatusOr<SharedMemory> SharedMemory::Create(size_t size, std::string_view key_prefix) {
-  if (size == 0) return absl::InvalidArgumentError("shared memory of no bytes");
+  if (size == 0) return absl::InvalidArgumentError("shared memory needs at least 1 byte");
   SharedMemory memory;
   int descriptor;
   do {
@@ -49,7 +49,7 @@ absl::StatusOr<SharedMemory> SharedMemory::Create(size_t size, std::string_view 
   } while (descriptor < 0 && errno == EEXIST);
   if (descriptor < 0) {
     memory.key_.clear();  // nothing to remove
-    return Failed("cannot make a shared-memory object", errno);
+    return Failed("cannot create a shared-memory object", errno);
   }
   const int error = Reserve(descriptor, size);
   void* data = MAP_FAILED;

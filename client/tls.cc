@@ -44,7 +44,7 @@ absl::Status ReadCertificate(const std::string& path, Certificate* certificate) 
   if (absl::Status status = ReadAll(path, &text); !status.ok()) return status;
   certificate->reset(PEM_read_bio_X509(Reader(text).get(), nullptr, nullptr, nullptr));
   if (*certificate != nullptr) return absl::OkStatus();
-  return absl::FailedPreconditionError("'" + path + "' holds no certificate in PEM");
+  return absl::FailedPreconditionError("'" + path + "' contains no PEM certificate");
 }
 
 absl::Status ReadKey(const std::string& path, Key* key) {
@@ -54,9 +54,9 @@ absl::Status ReadKey(const std::string& path, Key* key) {
   key->reset(PEM_read_bio_PrivateKey(Reader(text).get(), nullptr, NoPassword, &encrypted));
   OPENSSL_cleanse(text.data(), text.size());
   if (*key != nullptr) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      "'" + path +
-      (encrypted ? "' holds an encrypted key: decrypt it first" : "' holds no private key in PEM"));
+  return absl::FailedPreconditionError("'" + path +
+                                       (encrypted ? "' contains an encrypted key: decrypt it first"
+                                                  : "' contains no PEM private key"));
 }
 
 }  // namespace

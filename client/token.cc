@@ -18,7 +18,8 @@ absl::StatusOr<std::string> HeaderOf(std::string token, const std::string& from)
       std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c <= '~'; });
   if (!visible || token.size() > kLongestToken) {
     return absl::FailedPreconditionError(
-        from + " holds no token: visible ASCII characters on one line, at most 16 KiB");
+        from +
+        " contains no token: it must be visible ASCII characters on one line, at most 16 KiB");
   }
   return "Bearer " + token;
 }

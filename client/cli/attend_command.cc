@@ -83,7 +83,7 @@ std::string VerdictText(const Verdict& verdict) {
   const std::string rows = " over " + std::to_string(result.rows_checked) + " of " +
                            std::to_string(result.rows) + " rows, against float64 computed here";
   const std::string error = "relative error " + FormatReal(result.relative_error, "%.2e") + rows;
-  if (!result.finite) return "FAILED: the answer holds NaN or Inf; " + error;
+  if (!result.finite) return "FAILED: the answer contains NaN or Inf; " + error;
   if (verdict.tolerance == 0) return error + " (approximate kernel: not judged)";
   return (verdict.passed ? "passed: " : "FAILED: ") + error + " (tolerance " +
          FormatReal(verdict.tolerance, "%.1e") + ")";
@@ -155,8 +155,8 @@ void CheckFlags(const CLI::App& command, const AttendFlags& flags) {
          "draws them: leave out --surrogates and --layer");
   refuse("--fidelity-rows", cast || flags.kernel.exact(),
          "needs --kernel clustered, improved-clustered or automatic");
-  refuse("--check", cast, "compares with exact attention, and CAST is a function of its own");
-  refuse("--tolerance", cast, "compares with exact attention, and CAST is a function of its own");
+  refuse("--check", cast, "compares with exact attention, which CAST does not approximate");
+  refuse("--tolerance", cast, "compares with exact attention, which CAST does not approximate");
   refuse("--tolerance", !flags.problem.random() && !flags.check, "needs --check");
 }
 
@@ -229,20 +229,19 @@ Runner AddAttendCommand(CLI::App* command) {
       ->check(CLI::IsMember({"low", "normal", "high"}).description(""))
       ->group(group);
   command
-      ->add_option("--fidelity-rows", flags->fidelity_rows,
-                   "Have the server measure an approximation's error on so many rows per sequence, "
-                   "0 to 1024")
+      ->add_option(
+          "--fidelity-rows", flags->fidelity_rows,
+          "Have the server measure an approximation's error on N rows per sequence, 0 to 1024")
       ->type_name("N")
       ->transform(Number(0, 1024))
       ->group(group);
-  command->add_flag("--check-finite", flags->check_finite, "Have NaN and Inf refused")
-      ->group(group);
+  command->add_flag("--check-finite", flags->check_finite, "Refuse NaN and Inf")->group(group);
   command
       ->add_flag("--shared-memory", flags->shared_memory,
-                 "Hand the tensors over, and take the answer back, through shared memory: for a "
-                 "server on this machine that was started with --shared-memory")
+                 "Exchange tensors through shared memory with a server on this machine that was "
+                 "started with --shared-memory")
       ->group(group);
-  command->add_option("--request-id", flags->request_id, "For the server's log and the answer")
+  command->add_option("--request-id", flags->request_id, "Id for the server's log and the answer")
       ->type_name("TEXT")
       ->check(Utf8())
       ->group(group);
@@ -250,14 +249,14 @@ Runner AddAttendCommand(CLI::App* command) {
       command->add_flag("--no-check", flags->no_check, "Do not check the answer")->group("Check");
   command
       ->add_flag("--check", flags->check,
-                 "Compute exact attention here, in double precision, for as many rows as a second "
-                 "allows, and compare. Default for random problems")
+                 "Compare with exact attention computed here in double precision, for as many rows "
+                 "as a second allows. Default for random problems")
       ->excludes(no_check)
       ->group("Check");
   command
       ->add_option("--tolerance", flags->tolerance,
-                   "Relative error that passes (default: 1e-5 for float32, 2e-3 for float16, "
-                   "1.5e-2 for bfloat16; approximate kernels are not judged)")
+                   "Largest relative error that passes (default: 1e-5 for float32, 2e-3 for "
+                   "float16, 1.5e-2 for bfloat16; not for approximate kernels)")
       ->type_name("X")
       ->transform(Number(std::numeric_limits<double>::min(), kGreatest))
       ->excludes(no_check)

@@ -24,7 +24,7 @@ void CheckSize(double bytes, double output_bytes, bool shared_memory) {
   const auto text = [](double size) { return FormatReal(size / (1 << 30), "%.3g") + " GiB"; };
   if (!shared_memory && bytes > INT_MAX) {  // protobuf's limit
     throw UsageError("the problem has " + text(bytes) +
-                     ", and a message ends at 2 GiB; --shared-memory keeps the tensors out of it");
+                     ", but messages are limited to 2 GiB; use --shared-memory");
   }
   // The tensors, their copy in the message, and the answer.
   const double needed = 2 * bytes + output_bytes;
@@ -110,7 +110,8 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
   number("--value-dim", &flags->value_dim, "Dimensions of value per head (default: --head-dim)",
          "");
   number("--surrogate-tokens", &flags->surrogate_tokens,
-         "For kernel cast: surrogate tokens, where no file or layer brings them", "16");
+         "For kernel cast: number of random surrogate tokens, without --surrogates and --layer",
+         "16");
   auto name = [&](const char* flag, std::string* value, const char* help,
                   std::vector<std::string> names) {
     drawn.push_back(command->add_option(flag, *value, help)
@@ -122,7 +123,7 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
   name("--dtype", &flags->dtype, "float32, float16 or bfloat16",
        {"float32", "float16", "bfloat16"});
   name("--inputs", &flags->inputs,
-       "gaussian, or structured: around a few centres, as trained keys lie",
+       "gaussian, or structured (around a few centres, like trained keys)",
        {"gaussian", "structured"});
   drawn.push_back(command->add_option("--seed", flags->seed, "Seed of the random tensors")
                       ->type_name("N")

@@ -25,7 +25,7 @@ void SettleFormat(const CLI::Option& output, const CLI::Option& file, bool npy,
   if (!named.empty() && output.count() == 0) flags->output = named;
   if (!named.empty() && (flags->output != named || (named == "npy" && !npy))) {
     throw CLI::ValidationError("--file " + flags->file, named == "npy" && !npy
-                                                            ? "this command writes no .npy"
+                                                            ? "this command cannot write .npy"
                                                             : "needs --output " + named);
   }
   if (flags->format() == OutputFormat::kNpy && file.count() == 0) {
@@ -115,7 +115,7 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy) {
       ->group("Connection");
   command
       ->add_option("--timeout", flags->timeout_seconds,
-                   "Deadline of a call with its retries, in seconds")
+                   "Deadline of a call including its retries, in seconds")
       ->type_name("SECONDS")
       ->transform(Number(0.001, 86400.0))
       ->capture_default_str()
@@ -123,7 +123,7 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy) {
   AddSecurityFlags(command, &flags->security, "Connection");
   CLI::Option* file = command
                           ->add_option("-f,--file", flags->file,
-                                       "Write the output to this file, not to standard output")
+                                       "Write the output to this file instead of standard output")
                           ->type_name("FILE")
                           ->check(FileName())
                           ->group("Output");
@@ -132,8 +132,9 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy) {
   CLI::Option* output =
       command
           ->add_option("-o,--output", flags->output,
-                       npy ? "table, json, or npy (needs --file); a FILE.json or FILE.npy says it"
-                           : "table or json; a FILE.json says it")
+                       npy ? "table, json or npy (npy needs --file; default: by the extension of "
+                             "--file, else table)"
+                           : "table or json (default: by the extension of --file, else table)")
           ->type_name("FORMAT")
           ->check(CLI::IsMember(formats).description(""))
           ->capture_default_str()
@@ -153,14 +154,14 @@ int ReportError(const client::Error& error, const CommonFlags& flags) {
       if (!hint.empty()) break;
       hint = error.reason.empty()
                  ? "is castor-server running at " + flags.server + "? Set --server or CASTOR_SERVER"
-                 : "try again later, or another server";
+                 : "try again later, or try another server";
       break;
     case grpc::StatusCode::UNAUTHENTICATED:
     case grpc::StatusCode::PERMISSION_DENIED:
       hint = AccessHint(error.code, flags.options());
       break;
     case grpc::StatusCode::DEADLINE_EXCEEDED:
-      hint = "allow more with --timeout, up to the server's --max-deadline";
+      hint = "raise --timeout, up to the server's --max-deadline";
       break;
     case grpc::StatusCode::NOT_FOUND:
       if (error.reason != "REGION_NOT_FOUND") hint = "'castor models' lists the models";

@@ -111,7 +111,7 @@ absl::Status EncodeAnswer::AppendRows(const v1::EncodeResponse& response, size_t
   const v1::Tensor& output = response.output();
   const auto values = client::ToFloats(output);
   if (!values) {
-    return Wrong("output", "is no whole tensor: " + client::ShapeString(output) + " " +
+    return Wrong("output", "is not a complete tensor: " + client::ShapeString(output) + " " +
                                v1::DataType_Name(output.dtype()) + " in " +
                                std::to_string(output.raw().size()) + " bytes");
   }
@@ -126,7 +126,7 @@ absl::Status EncodeAnswer::AppendRows(const v1::EncodeResponse& response, size_t
   if (response.labels_size() > 0 && response.labels_size() != width_) {
     return WrongCount("labels", response.labels_size(), width_);
   }
-  if (spans > 0 && response.labels_size() > 0) return Wrong("labels", "are none of spans");
+  if (spans > 0 && response.labels_size() > 0) return Wrong("labels", "must be empty for spans");
   if (spans > 0 && output.shape(0) != static_cast<int64_t>(spans)) {
     return Wrong("output.shape",
                  "is " + client::ShapeString(output) + " for " + std::to_string(spans) + " spans");

@@ -89,17 +89,17 @@ int Run(const EncodeFlags& flags) {
     }
   }
   if (const std::string cut = answer.CutText(); !cut.empty()) {
-    Complain("warning: " + cut +
-             " were cut to the model's greatest length, which 'castor models' shows: rows leave "
-             "out what is beyond, and are zeros where nothing is left; --no-truncate refuses "
-             "instead");
+    Complain(
+        "warning: " + cut +
+        " were truncated to the model's maximum length ('castor models' shows it): rows do not "
+        "cover the rest, and are zeros where nothing is left; --no-truncate refuses instead");
   }
   switch (flags.common.format()) {
     case OutputFormat::kJson:
       return WriteText(JsonText(answer.ToJson(round_trip_us)), flags.common);
     case OutputFormat::kNpy:
       if (answer.sparse()) {
-        Complain("sparse rows are no matrix: ask for --output json");
+        Complain("sparse rows are not a matrix: use --output json");
         return kCheckFailed;
       }
       return WriteTensor(client::MakeTensor(answer.values(), {answer.rows(), answer.width()}),
@@ -129,14 +129,15 @@ Runner AddEncodeCommand(CLI::App* command) {
           ->check(CLI::IsMember(kPoolings).description(""))
           ->group(group);
   auto* normalize =
-      command->add_flag("--normalize", flags->normalize, "Scale rows to unit length")->group(group);
+      command->add_flag("--normalize", flags->normalize, "Normalize rows to unit length")
+          ->group(group);
   command->add_flag("--no-normalize", flags->no_normalize, "Leave rows as they are")
       ->excludes(normalize)
       ->group(group);
   auto* kind = command
                    ->add_option("--output-kind", flags->output_kind,
                                 "pooled, token-embeddings, logits, scores or sparse (default: the "
-                                "model's own). Where scores tie at 1, rank by logits")
+                                "model's own). If scores tie at 1, rank by logits")
                    ->type_name("NAME")
                    ->check(CLI::IsMember(kOutputs).description(""))
                    ->group(group);
@@ -158,21 +159,23 @@ Runner AddEncodeCommand(CLI::App* command) {
   command->add_flag("--no-prompt", flags->no_prompt, "Put no prompt before the texts")
       ->excludes(prompt)
       ->group(group);
-  command->add_option("--dimensions", flags->dimensions, "Keep the first so many of each row")
+  command
+      ->add_option("--dimensions", flags->dimensions,
+                   "Keep only the first N dimensions of each row")
       ->type_name("N")
       ->transform(Number(1, INT32_MAX))
       ->group(group);
   command
       ->add_option("--max-tokens", flags->max_tokens,
-                   "Tokens of a text, at most (default: as many as the model allows)")
+                   "Maximum tokens per text (default: the model's maximum)")
       ->type_name("N")
       ->transform(Number(1, INT32_MAX))
       ->group(group);
   CLI::Option* side =
       command
-          ->add_option("--truncation-side", flags->truncation_side,
-                       "left or right: where texts that are too long are cut (default: the "
-                       "model's own)")
+          ->add_option(
+              "--truncation-side", flags->truncation_side,
+              "left or right: the side where long texts are cut (default: the model's own)")
           ->type_name("SIDE")
           ->check(CLI::IsMember(kSides).description(""))
           ->group(group);

@@ -21,7 +21,7 @@ void AddLine(std::string line, const client::InputFile& file, std::vector<std::s
   if (!line.empty() && line.back() == '\r') line.pop_back();
   if (const auto invalid = FindInvalidUtf8(line)) {
     throw UsageError("line " + std::to_string(lines->size() + 1) + " of " + file.name() +
-                     " is no UTF-8: byte " + std::to_string(*invalid + 1));
+                     " is not UTF-8: byte " + std::to_string(*invalid + 1));
   }
   lines->push_back(std::move(line));
 }
@@ -48,7 +48,7 @@ std::vector<std::string> ReadLines(client::InputFile file) {
     }
   }
   if (!line.empty()) AddLine(std::move(line), file, &lines);
-  if (lines.empty()) throw UsageError(file.name() + " holds no text");
+  if (lines.empty()) throw UsageError(file.name() + " contains no text");
   return lines;
 }
 
@@ -71,7 +71,9 @@ std::vector<int64_t> ParseIds(const std::string& text) {
     if (position == end) break;
     int64_t id = 0;
     const auto [rest, error] = std::from_chars(position, end, id);
-    if (error != std::errc()) throw UsageError("--ids '" + text + "' is no list of whole numbers");
+    if (error != std::errc()) {
+      throw UsageError("--ids '" + text + "' must be a list of whole numbers");
+    }
     ids.push_back(id);
     position = rest;
   }
@@ -125,22 +127,23 @@ Input FromEmbeddings(const InputFlags& flags) {
 }  // namespace
 
 std::vector<CLI::Option*> AddInputFlags(CLI::App* command, InputFlags* flags) {
-  const std::string group = "Input (one of; default: texts from standard input, one a line)";
+  const std::string group = "Input (one of; default: texts from standard input, one per line)";
   CLI::Option* texts = command->add_option("texts", flags->texts, "Texts to embed")
                            ->type_name("TEXT")
                            ->check(Utf8());
-  CLI::Option* file = command
-                          ->add_option("--text-file", flags->text_file,
-                                       "Read texts from this file, one a line; - is standard input")
-                          ->type_name("FILE")
-                          ->check(FileName())
-                          ->excludes(texts)
-                          ->group(group);
+  CLI::Option* file =
+      command
+          ->add_option("--text-file", flags->text_file,
+                       "Read texts from this file, one per line; - is standard input")
+          ->type_name("FILE")
+          ->check(FileName())
+          ->excludes(texts)
+          ->group(group);
   CLI::Option* document =
       command
           ->add_option("--document", flags->document,
-                       "Read this file as one text, and pool each of its lines by itself, in the "
-                       "light of all the others; - is standard input")
+                       "Read this file as one text and return a row for each line, computed in the "
+                       "context of the whole; - is standard input")
           ->type_name("FILE")
           ->check(FileName())
           ->excludes(texts)
@@ -174,7 +177,7 @@ std::vector<CLI::Option*> AddInputFlags(CLI::App* command, InputFlags* flags) {
       ->group(group);
   command
       ->add_option("--pair", flags->pairs,
-                   "Second text of a text pair; once per text, in their order")
+                   "Second text of a pair; once per text, in the same order")
       ->type_name("TEXT")
       ->check(Utf8())
       ->allow_extra_args(false)

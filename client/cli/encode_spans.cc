@@ -28,7 +28,7 @@ v1::Spans::Range ParseRange(const std::string& text) {
   int64_t begin = 0, end = 0;
   if (colon == std::string::npos || !ParseNumber(text.substr(0, colon), &begin) ||
       !ParseNumber(text.substr(colon + 1), &end)) {
-    throw UsageError("--spans '" + text + "' is no BEGIN:END");
+    throw UsageError("--spans '" + text + "' must look like BEGIN:END");
   }
   v1::Spans::Range range;
   range.set_begin(begin);
@@ -47,7 +47,7 @@ CLI::Option* AddSpanFlags(CLI::App* command, SpanFlags* flags) {
   CLI::Option* spans =
       command
           ->add_option("--spans", flags->ranges,
-                       "Pool these ranges of each input instead of all of it, one row each: "
+                       "Pool these ranges of each input, one row each, instead of the whole: "
                        "0:120,100:260 (the end is exclusive; they may overlap)")
           ->type_name("BEGIN:END,...")
           ->delimiter(',')
@@ -81,7 +81,7 @@ void AddSpans(const SpanFlags& flags, const std::vector<std::string>& sequences,
 void AddDocument(std::string text, const std::string& name, v1::EncodeRequest* request,
                  std::vector<std::string>* labels) {
   if (const auto invalid = FindInvalidUtf8(text)) {
-    throw UsageError(name + " is no UTF-8: byte " + std::to_string(*invalid + 1));
+    throw UsageError(name + " is not UTF-8: byte " + std::to_string(*invalid + 1));
   }
   v1::Spans* const spans = request->mutable_spans();
   spans->set_unit(v1::Spans::BYTES);
@@ -96,7 +96,7 @@ void AddDocument(std::string text, const std::string& name, v1::EncodeRequest* r
     }
     begin = end + 1;
   }
-  if (labels->empty()) throw UsageError(name + " holds no text");
+  if (labels->empty()) throw UsageError(name + " contains no text");
   request->mutable_texts()->add_texts(std::move(text));
 }
 

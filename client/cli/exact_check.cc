@@ -126,7 +126,7 @@ std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request, const 
   const auto value = client::ToFloats(request.value());
   const auto answer = client::ToFloats(output);
   if (!query || !key || !value || !answer) {
-    *problem = "the request's tensors are not whole";
+    *problem = "the request's tensors are incomplete";
     return std::nullopt;
   }
   const int rank = request.query().shape_size();

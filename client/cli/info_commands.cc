@@ -201,13 +201,14 @@ Runner AddHealthCommand(CLI::App* command) {
   auto wait = std::make_shared<double>(0);
   command
       ->add_option("service", *service,
-                   "What to ask about: a gRPC service's full name, liveness, readiness, or "
-                   "model/NAME (default: the whole server)")
+                   "What to check: a gRPC service's full name, liveness, readiness, or model/NAME "
+                   "(default: the whole server)")
       ->type_name("NAME")
       ->check(Utf8());
   command
-      ->add_option("--wait", *wait,
-                   "Ask until it serves, for so long at most: 30s, 500ms, 2m, or seconds")
+      ->add_option(
+          "--wait", *wait,
+          "Keep asking until it is serving, for at most this long: 30s, 500ms, 2m, or seconds")
       ->type_name("TIME")
       ->transform(Seconds(0.001, 86400))
       ->default_str("")

@@ -80,7 +80,7 @@ void Apply(const KernelFlags& flags, Request* request) {
     MessageOf(flags.kernel, request);  // with its defaults: it has no flags here
   }
   if (flags.causal && !flags.exact()) {
-    throw CLI::ValidationError("--causal", "is for the vanilla kernel only");
+    throw CLI::ValidationError("--causal", "applies only to the vanilla kernel");
   }
 }
 
@@ -99,7 +99,7 @@ std::vector<std::string> QueryClusterings() { return {"hash", "query-space"}; }
 std::vector<std::string> RestMasses() { return {"centroid", "query"}; }
 
 void AddKernelFlags(CLI::App* command, KernelFlags* flags) {
-  const std::string group = "Kernel (what is not given is the server's default)";
+  const std::string group = "Kernel (default: the server's)";
   auto members = [](std::vector<std::string> names) {
     return CLI::IsMember(std::move(names)).description("");
   };
@@ -147,7 +147,7 @@ void AddKernelFlags(CLI::App* command, KernelFlags* flags) {
       ->group(group);
   command
       ->add_option("--rest-mass", flags->rest_mass,
-                   "improved-clustered: who weighs the other keys, centroid or query")
+                   "improved-clustered: whose weight the other keys get, centroid or query")
       ->type_name("NAME")
       ->check(members(RestMasses()))
       ->group(group);
@@ -233,8 +233,8 @@ void CheckKernelFlags(const CLI::App& command, const KernelFlags& flags, bool en
   const char* const other = encode ? "--max-relative-error" : "--min-cosine";
   if (command.count(other) > 0) {
     throw CLI::ValidationError(other,
-                               encode ? "is for attention; encoders go by --min-cosine"
-                                      : "is for encoders; attention goes by --max-relative-error");
+                               encode ? "is for attention; for encoders, use --min-cosine"
+                                      : "is for encoders; for attention, use --max-relative-error");
   }
   check({"automatic"}, {"--allow", "--max-relative-error", "--min-cosine"});
 }

@@ -54,7 +54,7 @@ std::string Parameters(const v1::KernelReport& kernel) {
 std::string ErrorText(const v1::RejectedKernel& rejected) {
   if (rejected.compared()) return "cosine " + FormatReal(rejected.cosine(), "%.6f") + ", measured";
   if (rejected.has_cosine()) return "cosine about " + FormatReal(rejected.cosine(), "%.6f");
-  if (rejected.relative_error() == 0) return "its cosine could not be told yet";
+  if (rejected.relative_error() == 0) return "cosine not known yet";
   return "relative error about " + FormatReal(rejected.relative_error(), "%.2e");
 }
 

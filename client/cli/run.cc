@@ -41,12 +41,12 @@ int Run(int argc, char** argv) {
   };
   add("attend", "Run attention on random tensors or .npy files, and check the answer",
       AddAttendCommand);
-  add("encode", "Embed texts, text pairs, token ids or embeddings with a model of the server",
+  add("encode", "Encode texts, text pairs, token ids or embeddings with one of the server's models",
       AddEncodeCommand);
   add("models", "List the server's models", AddModelsCommand);
   add("info", "Show the server's devices, kernels, limits and defaults", AddInfoCommand);
-  add("health", "Ask whether the server serves; exit code 0 if so", AddHealthCommand);
-  add("top", "Watch servers live: requests by kernel, queue, latencies, memory", AddTopCommand);
+  add("health", "Check whether the server is serving (exit code 0 if so)", AddHealthCommand);
+  add("top", "Monitor servers live: requests by kernel, queue, latencies, memory", AddTopCommand);
 
   try {
     app.parse(argc, argv);

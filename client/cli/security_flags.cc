@@ -36,7 +36,7 @@ void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, const std::string
         ->check(FileName())
         ->group(group);
   };
-  command->add_flag("--tls", flags->tls, "Use TLS; the four flags below imply it")
+  command->add_flag("--tls", flags->tls, "Use TLS; implied by the four flags below")
       ->envname("CASTOR_TLS")
       ->group(group);
   add("--ca", &flags->files.ca_file, "Authorities to trust, in PEM (default: the system's)",
@@ -46,15 +46,15 @@ void AddSecurityFlags(CLI::App* command, SecurityFlags* flags, const std::string
   // Not --key: that is K, where attention is sent.
   add("--cert-key", &flags->files.key_file, "Its private key", "CASTOR_KEY", "FILE");
   add("--server-name", &flags->files.server_name,
-      "What the server's certificate must say (default: the server's host)", "CASTOR_SERVER_NAME",
-      "NAME");
+      "Name that the server's certificate must have (default: the server's host)",
+      "CASTOR_SERVER_NAME", "NAME");
   add("--token-file", &flags->token_file,
-      "The token for each call. Or the token itself in CASTOR_TOKEN; no flag takes it, for a "
-      "command line is there for all to read",
+      "File with the token for each call. CASTOR_TOKEN may hold the token itself; no flag does, "
+      "because others can read command lines",
       "CASTOR_TOKEN_FILE", "FILE");
   command
       ->add_flag("--allow-plaintext-token", flags->allow_plaintext_token,
-                 "Send a token without TLS to another machine, too")
+                 "Also send the token to other machines without TLS")
       ->group(group);
 }
 
@@ -67,13 +67,13 @@ std::string HandshakeHint(std::string_view message, const client::ClientOptions&
   if (!options.tls) {
     // What a plaintext client gets of a TLS server.
     return says({"Socket closed", "Empty reply", "reset by peer", "HTTP/0.9"})
-               ? "is the server on TLS? Try --tls"
+               ? "does the server use TLS? Try --tls"
                : "";
   }
   if (says({"certificate verify failed", "unable to get local issuer", "self-signed", "expired"})) {
     return "the server's certificate has expired, or none of " +
            (options.tls->ca_file.empty() ? "the system's authorities" : options.tls->ca_file) +
-           " vouches for it: see --ca";
+           " signed it: see --ca";
   }
   if (says({"Hostname Verification", "is not in peer certificate", "subject name"})) {
     return "the server's certificate is not for " +
@@ -83,11 +83,11 @@ std::string HandshakeHint(std::string_view message, const client::ClientOptions&
   }
   // A plaintext server may also just end the connection before its answer.
   if (says({"wrong version number", "SSL_ERROR_SYSCALL", "unexpected eof"})) {
-    return "the server is not on TLS: leave out --tls";
+    return "the server does not use TLS: leave out --tls";
   }
   if (says({"Socket closed", "alert", "certificate required"})) {
     return options.tls->certificate_file.empty()
-               ? "the server may ask for a client's certificate: see --cert and --cert-key"
+               ? "the server may require a client certificate: see --cert and --cert-key"
                : "the server may not accept the certificate of --cert";
   }
   return "";
@@ -101,7 +101,7 @@ std::string AccessHint(grpc::StatusCode code, const client::ClientOptions& optio
                                 : "callers without a token may not do that: see --token-file";
   }
   return token ? "the server does not accept this token"
-               : "the server asks who calls: see --token-file and CASTOR_TOKEN";
+               : "the server requires a credential: see --token-file and CASTOR_TOKEN";
 }
 
 }  // namespace castor::cli

@@ -53,9 +53,9 @@ std::string ExplainFlag(const std::vector<std::string>& left, const CLI::App& co
   const std::string flag = FlagOf(*found);
   const std::vector<std::string> flags = FlagsOf(command);
   if (std::find(flags.begin(), flags.end(), flag) != flags.end()) {
-    return flag + " belongs behind " + name;
+    return flag + " belongs after " + name;
   }
-  return flag + " is no flag of " + name + MeantText(NearestOf(flag, flags));
+  return flag + " is not a flag of " + name + MeantText(NearestOf(flag, flags));
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ std::string ExplainParseError(const CLI::App& app, const CLI::Error& error, int 
     std::vector<std::string> names;
     for (const CLI::App* each : app.get_subcommands({})) names.push_back(each->get_name());
     const std::string typed = argv[1];
-    text = "'" + typed + "' is no subcommand" + MeantText(NearestOf(typed, names));
+    text = "'" + typed + "' is not a subcommand" + MeantText(NearestOf(typed, names));
   } else if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError) ||
              command == &app) {
     text = ExplainFlag(app.remaining(true), *command, name);

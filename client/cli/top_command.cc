@@ -93,8 +93,8 @@ Runner AddTopCommand(CLI::App* command) {
   auto flags = std::make_shared<TopFlags>();
   command
       ->add_option("--metrics", flags->metrics,
-                   "Where a server's /metrics is: HOST:PORT, or a URL. Of a name with several "
-                   "addresses, such as a headless Service's, all are shown. May be repeated")
+                   "Address of a server's /metrics: HOST:PORT, or a URL. For a name with several "
+                   "addresses, such as a headless Service, all are shown. Repeatable")
       ->type_name("HOST:PORT")
       ->take_all()
       ->check(Name())

@@ -96,7 +96,7 @@ CLI::Validator Utf8() {
   return CLI::Validator(
       [](std::string& input) -> std::string {
         const auto invalid = FindInvalidUtf8(input);
-        return invalid ? "byte " + std::to_string(*invalid + 1) + " is no UTF-8" : "";
+        return invalid ? "byte " + std::to_string(*invalid + 1) + " is not UTF-8" : "";
       },
       "");
 }

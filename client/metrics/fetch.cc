@@ -35,7 +35,7 @@ absl::StatusOr<MetricsAddress> ParseMetricsAddress(const std::string& text, bool
   const bool complete = text.find("://") != std::string::npos;
   const CurlUrl url(curl_url(), curl_url_cleanup);
   const std::string given = complete ? text : (tls ? "https://" : "http://") + text;
-  const auto wrong = absl::InvalidArgumentError("'" + text + "' is no HOST:PORT and no URL");
+  const auto wrong = absl::InvalidArgumentError("'" + text + "' is not HOST:PORT or a URL");
   if (curl_url_set(url.get(), CURLUPART_URL, given.c_str(), 0) != CURLUE_OK) return wrong;
   const std::string scheme = PartOf(url.get(), CURLUPART_SCHEME);
   if (scheme != "http" && scheme != "https") return wrong;
@@ -55,7 +55,7 @@ absl::StatusOr<MetricsAddress> ParseMetricsAddress(const std::string& text, bool
   if (address.tls && !server_name.empty()) {
     address.connect_to = JoinHostPort(address.host, address.port);
     if (curl_url_set(url.get(), CURLUPART_HOST, server_name.c_str(), 0) != CURLUE_OK) {
-      return absl::InvalidArgumentError("'" + server_name + "' is no name of a server");
+      return absl::InvalidArgumentError("'" + server_name + "' is not a server name");
     }
   }
   address.url = PartOf(url.get(), CURLUPART_URL);

@@ -70,15 +70,15 @@ TEST_F(CliCarelessTest, MistypedNamesSuggestTheNearest) {
   EXPECT_THAT(ErrorOf(2, {"encodee", "a text"}), HasSubstr("did you mean encode?"));
   EXPECT_THAT(ErrorOf(2, {"haelth"}), HasSubstr("did you mean health?"));
   EXPECT_THAT(ErrorOf(2, {"frobnicate"}),
-              AllOf(HasSubstr("'frobnicate' is no subcommand; see castor --help")));
+              AllOf(HasSubstr("'frobnicate' is not a subcommand; see castor --help")));
   EXPECT_THAT(ErrorOf(2, {"encode", "a text", "--modle", "m"}),
-              HasSubstr("--modle is no flag of castor encode; did you mean --model?"));
+              HasSubstr("--modle is not a flag of castor encode; did you mean --model?"));
   EXPECT_THAT(ErrorOf(2, {"attend", "--max-rel=0.1"}),
               HasSubstr("did you mean --max-relative-error?"));
   EXPECT_THAT(ErrorOf(2, {"health", "--frobnicate"}),
-              HasSubstr("--frobnicate is no flag of castor health; see"));
+              HasSubstr("--frobnicate is not a flag of castor health; see"));
   EXPECT_THAT(ErrorOf(2, {"--server", address_, "health"}),
-              HasSubstr("--server belongs behind castor health"));
+              HasSubstr("--server belongs after castor health"));
   EXPECT_THAT(ErrorOf(2, {}), HasSubstr("subcommand is required"));
 }
 
@@ -129,7 +129,7 @@ TEST_F(CliCarelessTest, TheFormatIsThatOfTheFilesName) {
               AllOf(HasSubstr("p.npy"), HasSubstr("needs --output npy")));
   EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "5", "-o", "npy", "-f", InFolder("p.json")}),
               HasSubstr("needs --output json"));
-  EXPECT_THAT(ErrorOf(2, {"info", "-f", InFolder("p.npy")}), HasSubstr("writes no .npy"));
+  EXPECT_THAT(ErrorOf(2, {"info", "-f", InFolder("p.npy")}), HasSubstr("cannot write .npy"));
   EXPECT_EQ(ReadFile(InFolder("p.npy")) + ReadFile(InFolder("p.json")), "");
 }
 
@@ -164,9 +164,9 @@ TEST_F(CliCarelessTest, InputFilesThatCannotBeReadAreNamedWithTheCause) {
               AllOf(HasSubstr("standard input"), HasSubstr("Is a directory")));
   EXPECT_THAT(ErrorOf(2, {"encode"}, "", "<&-"), HasSubstr("cannot read standard input"));
   EXPECT_THAT(ErrorOf(2, {"encode"}, "", "<&- >&-"), HasSubstr("cannot read standard input"));
-  EXPECT_THAT(ErrorOf(2, {"encode", "--text-file", InFolder("in")}), HasSubstr("holds no text"));
+  EXPECT_THAT(ErrorOf(2, {"encode", "--text-file", InFolder("in")}), HasSubstr("contains no text"));
   // Devices that never end.
-  EXPECT_THAT(ErrorOfQuery(2, "/dev/zero"), HasSubstr("no .npy file"));
+  EXPECT_THAT(ErrorOfQuery(2, "/dev/zero"), HasSubstr("not a .npy file"));
 }
 
 TEST_F(CliCarelessTest, NpyFilesThatClaimWhatTheyDoNotHoldAreRefusedByName) {

@@ -314,15 +314,16 @@ TEST_F(CliEncodeTest, WhatIsCutIsSaidInEveryFormat) {
   for (const char* name : {"c.txt", "c.json", "c.npy"}) {
     const Outcome outcome = Run({"encode", "--document", InFolder("long"), "-f", InFolder(name)});
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    EXPECT_THAT(outcome.err, AllOf(HasSubstr("warning: 1 of 1 inputs and 2"),
-                                   HasSubstr(" of 300 spans were cut"), HasSubstr("--no-truncate")))
+    EXPECT_THAT(outcome.err,
+                AllOf(HasSubstr("warning: 1 of 1 inputs and 2"),
+                      HasSubstr(" of 300 spans were truncated"), HasSubstr("--no-truncate")))
         << name;
   }
   EXPECT_THAT(ErrorOf(1, {"encode", "--document", InFolder("long"), "--no-truncate"}),
               HasSubstr("texts.texts[0]"));
   EXPECT_THAT(Run({"encode", "short"}, "").err, "");
   std::replace(text.begin(), text.end(), '\n', ' ');
-  EXPECT_THAT(Run({"encode"}, text + "\nshort").err, HasSubstr("1 of 2 inputs were cut"));
+  EXPECT_THAT(Run({"encode"}, text + "\nshort").err, HasSubstr("1 of 2 inputs were truncated"));
   // Longer than the server takes at all.
   EXPECT_THAT(ErrorOf(1, {"encode"}, std::string(5'000'000, 'x')), HasSubstr("--max-text-bytes"));
 }

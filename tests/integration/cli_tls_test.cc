@@ -86,7 +86,7 @@ TEST_F(CliTlsTest, AFailedHandshakeIsExplained) {
   EXPECT_THAT(ErrorOf(kServer, server, {"--ca", ca_, "--server-name", "castor.example"}),
               HasSubstr("not for castor.example"));
   server.Restart({.identity = authority_.Issue({.dns = {"castor.example"}})});
-  EXPECT_THAT(ErrorOf(kServer, server, {"--ca", ca_}), HasSubstr("by --server-name"));
+  EXPECT_THAT(ErrorOf(kServer, server, {"--ca", ca_}), HasSubstr("set --server-name"));
   server.Restart(
       {.identity = authority_.IssueForLocalhost(), .client_authority = authority_.certificate()});
   EXPECT_THAT(ErrorOf(kServer, server, {"--ca", ca_}), HasSubstr("--cert"));
@@ -100,7 +100,8 @@ TEST_F(CliTlsTest, ABadFileIsNamed) {
   EXPECT_THAT(ErrorOf(kUsage, server, {"--ca", missing}), HasSubstr(missing));
   EXPECT_THAT(ErrorOf(kUsage, server, {"--token-file", missing, "--ca", ca_}), HasSubstr(missing));
   EXPECT_THAT(ErrorOf(kUsage, server, {"--cert", ca_}), HasSubstr("needs --cert-key"));
-  EXPECT_THAT(ErrorOf(kUsage, server, {"--ca", File("empty", "")}), HasSubstr("no certificate"));
+  EXPECT_THAT(ErrorOf(kUsage, server, {"--ca", File("empty", "")}),
+              HasSubstr("no PEM certificate"));
 }
 
 TEST_F(CliTlsTest, ATokenComesFromAFileOrTheEnvironment) {

@@ -114,7 +114,7 @@ TEST_F(LoadTlsTest, ErrorsSayWhatIsWrong) {
   const Variables token = {{"CASTOR_TOKEN", "right"}};
   EXPECT_THAT(ErrorOf(kServer, {}, token), HasSubstr("--tls"));
   EXPECT_THAT(ErrorOf(kServer, {"--ca", File("other", other_.certificate())}, token),
-              AllOf(HasSubstr(server_.target()), HasSubstr("vouches for it")));
+              AllOf(HasSubstr(server_.target()), HasSubstr("signed it")));
   EXPECT_THAT(ErrorOf(kServer, {"--ca", ca_}, token), HasSubstr("--cert"));
   EXPECT_THAT(ErrorOf(kUsage, {"--ca", folder_ / "missing"}, token), HasSubstr("missing"));
   EXPECT_THAT(ErrorOf(kUsage, {"--ca", ca_, "--token-file", folder_ / "missing"}),

@@ -33,9 +33,9 @@ void WatchForStop() {
 int Run(int argc, char** argv) {
   cli::SilenceGrpc();
   CLI::App app(
-      "castor-load: a load tester whose figures can be believed. Requests are sent by a schedule\n"
-      "that is fixed before the run; latency counts from the time at which a request should have\n"
-      "been sent; and a run whose client was the limit says so.\n",
+      "castor-load: a load tester. Requests follow a schedule that is fixed before the run;\n"
+      "latency counts from the time at which a request should have been sent; a run that the\n"
+      "client limited is reported as INVALID.\n",
       "castor-load");
   app.set_version_flag("--version", "castor-load " CASTOR_VERSION, "Print the version and exit");
   app.require_subcommand(1);
@@ -57,7 +57,7 @@ int Run(int argc, char** argv) {
     CLI::App* command = app.add_subcommand(name, help);
     commands.emplace_back(command, declare(command));
   };
-  add("run", "Send a workload, and report what came back", AddRunCommand);
+  add("run", "Send a workload and report the results", AddRunCommand);
   add("find-rate", "Find the highest rate at which every class meets its objectives",
       AddFindRateCommand);
   add("sweep", "Measure the latency-throughput curve over rates, kernels and lengths",

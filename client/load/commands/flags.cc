@@ -19,13 +19,13 @@ using std::chrono::nanoseconds;
 
 nanoseconds Time(const std::string& flag, const std::string& text) {
   const auto time = ParseDuration(text);
-  if (!time) throw cli::UsageError(flag + ": '" + text + "' is no duration, such as 50ms or 2s");
+  if (!time) throw cli::UsageError(flag + ": '" + text + "' is not a duration such as 50ms or 2s");
   return *time;
 }
 
 double Share(const std::string& flag, const std::string& text) {
   const auto share = ParsePercent(text);
-  if (!share) throw cli::UsageError(flag + ": '" + text + "' is no share, such as 1%");
+  if (!share) throw cli::UsageError(flag + ": '" + text + "' is not a share such as 1%");
   return *share;
 }
 
@@ -38,7 +38,7 @@ Length LengthOf(const std::string& flag, const std::string& text) {
     const int64_t value = digits ? std::stoll(part) : 0;
     if (value < 1 || value > (int64_t{1} << 20)) {
       throw cli::UsageError(flag + ": '" + text +
-                            "' is no number of tokens, 1 to 1048576, and no range, such as 1-512");
+                            "' is not a number of tokens (1 to 1048576) or a range such as 1-512");
     }
     return value;
   };
@@ -120,7 +120,8 @@ void ReadShare(const std::string& text, DriveOptions* options) {
     const bool fits = options->share >= 0 && options->share < options->shares;
     if (also == std::errc() && rest == end && fits && options->shares <= 4096) return;
   }
-  throw cli::UsageError("--share: '" + text + "' is no share I/N, I from 0 to N - 1, such as 0/4");
+  throw cli::UsageError("--share: '" + text +
+                        "' is not a share I/N with I from 0 to N - 1, such as 0/4");
 }
 
 }  // namespace
@@ -167,7 +168,7 @@ DriveOptions TrafficFlags::MakeDriveOptions() const {
   if (!share.empty()) ReadShare(share, &options);
   if (begin_at > 0) options.begin = std::chrono::system_clock::from_time_t(begin_at);
   if (metrics.size() > servers.size()) {
-    throw cli::UsageError("--metrics: there are more of them than of --server");
+    throw cli::UsageError("--metrics: there are more of these than of --server");
   }
   return options;
 }
@@ -213,7 +214,7 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
   text("--encode", &flags->encode, "Texts of this many tokens for an encoder", "N|N-N", what)
       ->excludes(file)
       ->excludes(attend);
-  text("--texts", &flags->text_file, "Texts from this file, one a line", "FILE", what)
+  text("--texts", &flags->text_file, "Texts from this file, one per line", "FILE", what)
       ->excludes(file)
       ->excludes(attend);
   text("--model", &flags->model, "The encoder; needed if the server has several", "NAME", what);
@@ -226,18 +227,18 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
          {"float32", "float16", "bfloat16"}, what)
       ->capture_default_str();
   one_of("--inputs", &flags->inputs,
-         "attend: gaussian, or structured: around a few centres, as trained keys lie",
+         "attend: gaussian, or structured (around a few centres, like trained keys)",
          {"gaussian", "structured"}, what)
       ->capture_default_str();
-  text("--deadline", &flags->deadline, "Of each request, from its intended time (default 60s)",
-       "TIME", what);
+  text("--deadline", &flags->deadline,
+       "Deadline of each request, from its intended time (default 60s)", "TIME", what);
   one_of("--priority", &flags->priority, "low, normal or high", {"low", "normal", "high"}, what);
   text("--tenant", &flags->tenant, "Sent as metadata castor-tenant", "NAME", what);
   whole("--payloads", &flags->payloads, "Distinct requests, sent in turn (default 16)", 1, 65536,
         what);
   command
       ->add_option("--objective", flags->objectives,
-                   "What every class must reach: 'p99 <= 50ms', 'errors <= 0.1%'; repeatable")
+                   "Objective for every class: 'p99 <= 50ms', 'errors <= 0.1%'; repeatable")
       ->type_name("GOAL")
       ->allow_extra_args(false)
       ->group(what);
@@ -256,20 +257,22 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
         ->group(when);
     whole("--callers", &flags->callers, "closed: callers that wait for their answers", 1, 1 << 20,
           when);
-    text("--think-time", &flags->think_time, "closed: their pause after an answer", "TIME", when);
+    text("--think-time", &flags->think_time, "closed: callers' pause after an answer", "TIME",
+         when);
     text("--share", &flags->share,
          "Send every N-th request, from the I-th on (I from 0): N processes make one run", "I/N",
          when);
-    whole("--begin-at", &flags->begin_at, "When the run begins, after its warm-up; for shares", 1,
-          int64_t{1} << 40, when)
+    whole("--begin-at", &flags->begin_at,
+          "Unix time at which the run begins, after its warm-up; for shares", 1, int64_t{1} << 40,
+          when)
         ->type_name("UNIX-SECONDS");
   }
-  text("-d,--duration", &flags->duration, "How long is measured (default 60s)", "TIME", when);
-  text("--warm-up", &flags->warm_up, "How long before that, not counted (default 5s)", "TIME",
-       when);
+  text("-d,--duration", &flags->duration, "Length of the measurement (default 60s)", "TIME", when);
+  text("--warm-up", &flags->warm_up, "Length of the warm-up before it, not counted (default 5s)",
+       "TIME", when);
   whole("--max-in-flight", &flags->max_in_flight,
-        "Over it requests are not sent, and counted as dropped; 0: no cap", 0, 1 << 20, when);
-  command->add_option("--seed", flags->seed, "Of the schedule and of all contents (default 1)")
+        "Requests beyond this many in flight are dropped and counted; 0: no cap", 0, 1 << 20, when);
+  command->add_option("--seed", flags->seed, "Seed of the schedule and of all contents (default 1)")
       ->type_name("N")
       ->transform(cli::Number(uint64_t{0}, UINT64_MAX))
       ->group(when);
@@ -278,7 +281,7 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
   command
       ->add_option(
           "-s,--server", flags->servers,
-          "Address of a server, or any gRPC target; repeatable: requests take them in turn")
+          "Address of a server, or any gRPC target; repeatable: requests alternate between them")
       ->envname("CASTOR_SERVER")
       ->type_name("HOST:PORT")
       ->allow_extra_args(false)
@@ -288,8 +291,9 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
   cli::AddSecurityFlags(command, &flags->security, where);
   auto* metrics =
       command
-          ->add_option("--metrics", flags->metrics,
-                       "Address of each server's metrics (default: where it says that they are)")
+          ->add_option(
+              "--metrics", flags->metrics,
+              "Address of each server's metrics (default: the one that the server reports)")
           ->type_name("HOST:PORT")
           ->allow_extra_args(false)
           ->check(cli::Name())
@@ -302,15 +306,16 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
       ->transform(cli::Number(1, 256))
       ->capture_default_str()
       ->group(where);
-  command->add_option("--connections", flags->connections, "Of each thread to each server")
+  command
+      ->add_option("--connections", flags->connections, "Connections of each thread to each server")
       ->type_name("N")
       ->transform(cli::Number(1, 1024))
       ->capture_default_str()
       ->group(where);
 
   const std::string truth = "What to believe";
-  text("--verify", &flags->verify,
-       "Share of the answers to compare with that of the same request sent alone", "X%", truth);
+  text("--verify", &flags->verify, "Share of answers to compare with the same request sent alone",
+       "X%", truth);
   text("--min-duration", &flags->min_duration, "A shorter run is INVALID (default 10s)", "TIME",
        truth);
   text("--log-requests", &flags->request_log, "Write the times of each request, as JSON lines",
@@ -331,8 +336,8 @@ void AddOutputFlags(CLI::App* command, OutputFlags* flags) {
   const auto file = [&](const char* name, std::string* path, const char* help) {
     command->add_option(name, *path, help)->type_name("FILE")->check(cli::FileName())->group(group);
   };
-  file("--json", &flags->json, "The run as JSON: for compare and report");
-  file("--html", &flags->html, "A report in one file, which needs no network");
+  file("--json", &flags->json, "Write the run as JSON, for compare and report");
+  file("--html", &flags->html, "Write a self-contained HTML report");
 }
 
 }  // namespace castor::load

@@ -90,7 +90,7 @@ class Session {
 };
 
 void AddQuietFlag(CLI::App* command, bool* quiet) {
-  command->add_flag("-q,--quiet", *quiet, "Do not show how it goes")->group("Results");
+  command->add_flag("-q,--quiet", *quiet, "Do not show progress")->group("Results");
 }
 
 int RunOnce(const TrafficFlags& flags, const OutputFlags& output, bool quiet) {
@@ -283,12 +283,13 @@ Runner AddFindRateCommand(CLI::App* command) {
   const auto time = [&](const char* name, std::string* value, const char* help) {
     command->add_option(name, *value, help)->type_name("TIME")->capture_default_str()->group(group);
   };
-  number("--start-rate", &search->start_rate, 0.01, 1e7, "First rate; near the answer saves runs");
+  number("--start-rate", &search->start_rate, 0.01, 1e7,
+         "First rate to try; a good guess saves runs");
   number("--greatest-rate", &search->greatest_rate, 0.01, 1e7, "Last rate");
-  number("--tolerance", &search->tolerance, 0.001, 0.99, "How close the answer's interval is");
-  time("--probe", &search->probe, "Length of a run of the search");
-  time("--confirmation", &search->confirmation, "Length of the run at the answer");
-  time("--max-time", &search->max_time, "Sum of all runs at most");
+  number("--tolerance", &search->tolerance, 0.001, 0.99, "Width of the final interval, relative");
+  time("--probe", &search->probe, "Length of each run of the search");
+  time("--confirmation", &search->confirmation, "Length of the confirming run");
+  time("--max-time", &search->max_time, "Maximum total length of all runs");
   AddOutputFlags(command, output.get());
   AddQuietFlag(command, quiet.get());
   command->footer(
@@ -312,7 +313,7 @@ Runner AddSweepCommand(CLI::App* command) {
       ->allow_extra_args(false)
       ->required()
       ->group("Sweep");
-  command->add_option("--json", *file, "The cells' figures, written after each")
+  command->add_option("--json", *file, "Write the cells' figures to this file after each cell")
       ->type_name("FILE")
       ->check(cli::FileName())
       ->group("Sweep");

@@ -88,17 +88,19 @@ Runner AddCompareCommand(CLI::App* command) {
   auto files = std::make_shared<std::pair<std::string, std::string>>();
   auto gates = std::make_shared<std::vector<std::string>>();
   auto confidence = std::make_shared<double>(CompareOptions().confidence);
-  command->add_option("A", files->first, "The run before: what --json wrote")
+  command->add_option("A", files->first, "The earlier run, written by --json")
       ->type_name("FILE")
       ->required();
-  command->add_option("B", files->second, "The run after")->type_name("FILE")->required();
+  command->add_option("B", files->second, "The later run, written by --json")
+      ->type_name("FILE")
+      ->required();
   command
       ->add_option("--fail-on", *gates,
-                   "Exit with 5 if this holds for certain, and with 4 if nobody can tell: 'p99 > "
-                   "+5%', 'short: errors > +0.1%', 'goodput < -2%'; repeatable")
+                   "Exit with 5 if this certainly holds, and with 4 if it cannot be decided: 'p99 "
+                   "> +5%', 'short: errors > +0.1%', 'goodput < -2%'; repeatable")
       ->type_name("GATE")
       ->allow_extra_args(false);
-  command->add_option("--confidence", *confidence, "Of each interval")
+  command->add_option("--confidence", *confidence, "Confidence of each interval")
       ->type_name("X")
       ->transform(cli::Number(0.5, 0.9999))
       ->capture_default_str();
@@ -108,7 +110,9 @@ Runner AddCompareCommand(CLI::App* command) {
 Runner AddReportCommand(CLI::App* command) {
   auto files = std::make_shared<std::vector<std::string>>();
   auto output = std::make_shared<OutputFlags>();
-  command->add_option("RUN", *files, "What --json wrote; several: the shares (--share) of one plan")
+  command
+      ->add_option("RUN", *files,
+                   "File written by --json; several files are the shares (--share) of one plan")
       ->type_name("FILE...")
       ->required();
   AddOutputFlags(command, output.get());

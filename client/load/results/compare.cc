@@ -255,7 +255,7 @@ void ParseMetric(std::string_view metric, Gate& gate) {
                                                 : std::optional<double>();
   if (!quantile || *quantile <= 0 || *quantile >= 1) {
     RefuseGate(gate.text, "'" + gate.metric +
-                              "' is none of p50 (or any percentile above p0 and below" +
+                              "' must be one of p50 (or any percentile above p0 and below" +
                               " p100), goodput, errors");
   }
   gate.quantile = *quantile;

@@ -179,7 +179,7 @@ class Reader {
 
   void Read(int64_t& value) {
     value = Integer(json_);
-    if (value < -1 || value > kMaxCount) Refuse("must be a whole number, and no huge one");
+    if (value < -1 || value > kMaxCount) Refuse("must be a whole number and not huge");
   }
   void Read(uint64_t& value) {
     if (!json_.is_number_unsigned()) Refuse("must be a whole number");
@@ -369,19 +369,19 @@ std::string FormatRun(const RunData& run, const Verdict& verdict) {
 }
 
 RunData ParseRun(std::string_view text) {
-  if (text.size() > kMaxBytes) throw std::runtime_error("this is more than 256 MiB, and no run");
+  if (text.size() > kMaxBytes) throw std::runtime_error("larger than 256 MiB: not a saved run");
   const auto bound = [](int depth, Json::parse_event_t, Json&) {
-    if (depth > kMaxDepth) throw std::runtime_error("this is nested deeper than a run is");
+    if (depth > kMaxDepth) throw std::runtime_error("nested too deeply: not a saved run");
     return true;
   };
   Json json;
   try {
     json = Json::parse(text, bound);
   } catch (const Json::exception& error) {
-    throw std::runtime_error(std::string("this is no JSON: ") + error.what());
+    throw std::runtime_error(std::string("not JSON: ") + error.what());
   }
   if (!json.is_object() || !json.contains("format") || json["format"] != kFormat) {
-    throw std::runtime_error("this is no saved run, as castor-load run --json writes it");
+    throw std::runtime_error("not a run saved by castor-load run --json");
   }
   if (!json.contains("version") || json["version"] != kVersion) {
     throw std::runtime_error("version must be 2: another castor-load wrote this run, use that");

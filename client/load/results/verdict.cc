@@ -120,7 +120,7 @@ Finding CheckStationary(const RunData& run, const Rules& rules) {
   } else if (grew(latency, 0)) {
     finding.passed = false;
     finding.text = text("latency", latency, TimeText) +
-                   ": this is no steady state; warm up for longer, or lower the load";
+                   ": not a steady state; warm up for longer, or lower the load";
   } else if (!latency.known) {
     finding.text = "not checked: that takes 10 s of answers";
   } else {
@@ -215,7 +215,7 @@ std::string Difference(const ServerCounts& server) {
   const auto sent = [&](Outcome outcome) { return server.calls[static_cast<size_t>(outcome)]; };
   int64_t counted = 0, counted_ok = 0, all = 0;
   for (const auto& [code, count] : server.counted) {
-    if (count < 0) return "its counters went back: it was started again";
+    if (count < 0) return "its counters went back: it was restarted";
     counted += count;
     if (code == "OK") counted_ok += count;
   }
@@ -280,7 +280,7 @@ Finding CheckVerified(const RunData& run) {
   return {.rule = "verified",
           .passed = false,
           .text = text + "; " + std::to_string(verified.different) +
-                  " differ: an answer depends on what runs beside it"};
+                  " differ: answers depend on concurrent requests"};
 }
 
 // ---- objectives

@@ -24,7 +24,7 @@ double Number(const std::string& name, const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || rest != end || !(value > 0 && value <= 1e7)) {
-    Refuse(name, "'" + text + "' is no number above 0");
+    Refuse(name, "'" + text + "' is not a number above 0");
   }
   return value;
 }
@@ -32,7 +32,7 @@ double Number(const std::string& name, const std::string& text) {
 int64_t Count(const std::string& name, const std::string& text) {
   const double value = Number(name, text);
   if (value != static_cast<double>(static_cast<int64_t>(value))) {
-    Refuse(name, "'" + text + "' is no whole number");
+    Refuse(name, "'" + text + "' is not a whole number");
   }
   return static_cast<int64_t>(value);
 }
@@ -102,9 +102,9 @@ Vary ParseVary(const std::string& text) {
   for (size_t begin = equals + 1; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     std::string value = text.substr(begin, end - begin);
-    if (value.empty()) Refuse(vary.name, "there is an empty value");
+    if (value.empty()) Refuse(vary.name, "a value is empty");
     if (std::find(vary.values.begin(), vary.values.end(), value) != vary.values.end()) {
-      Refuse(vary.name, "'" + value + "' is there twice");
+      Refuse(vary.name, "'" + value + "' is given twice");
     }
     vary.values.push_back(std::move(value));
     begin = end + 1;
@@ -115,13 +115,13 @@ Vary ParseVary(const std::string& text) {
 void SetParameter(const std::string& name, const std::string& value, Workload* workload) {
   if (name == "rate") {
     auto* open = std::get_if<OpenLoop>(&workload->load);
-    if (open == nullptr) Refuse(name, "the workload is no open loop");
+    if (open == nullptr) Refuse(name, "the workload is not an open loop");
     open->rate = Number(name, value);
     return;
   }
   if (name == "callers") {
     auto* closed = std::get_if<ClosedLoop>(&workload->load);
-    if (closed == nullptr) Refuse(name, "the workload is no closed loop");
+    if (closed == nullptr) Refuse(name, "the workload is not a closed loop");
     closed->callers = Count(name, value);
     return;
   }
@@ -133,8 +133,8 @@ void SetParameter(const std::string& name, const std::string& value, Workload* w
                  spec.call);
     } catch (const CLI::ExtrasError&) {
       Refuse(name,
-             "there is no such parameter; it may be rate, callers, length, sequences, heads, "
-             "head-dim, or a kernel's flag without its dashes: kernel, clusters, topk, ...");
+             "unknown parameter; it may be rate, callers, length, sequences, heads, head-dim, or a "
+             "kernel's flag without its dashes: kernel, clusters, topk, ...");
     } catch (const CLI::Error& error) {
       Refuse(name, error.what());
     }

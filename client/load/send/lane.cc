@@ -71,7 +71,7 @@ void Lane::AwaitConnections(std::chrono::seconds patience) {
       if (connection.client->channel()->WaitForConnected(until)) continue;
       throw ServerError("cannot connect to " + traffic_.endpoints[i] +
                         ": not all connections are up after " + std::to_string(patience.count()) +
-                        " s; does the server bound them? Set --connections");
+                        " s; does the server limit them? Set --connections");
     }
   }
 }

@@ -209,7 +209,7 @@ std::vector<std::string> ReadTexts(const std::string& file) {
     }
     texts.push_back(std::move(line));
   }
-  if (texts.empty()) throw cli::UsageError(file + " holds no texts");
+  if (texts.empty()) throw cli::UsageError(file + " contains no texts");
   return texts;
 }
 

@@ -220,7 +220,7 @@ std::vector<ClassSpec> ReadClasses(TomlTable& root, const ClassSpec& defaults) {
     if (std::any_of(classes.begin(), classes.end() - 1,
                     [&](const ClassSpec& other) { return other.name == name; })) {
       TomlTable(table, root.file(), "class '" + name + "'")
-          .Fail("name", "there is another class of this name");
+          .Fail("name", "another class has this name");
     }
   }
   return classes;

@@ -90,7 +90,7 @@ std::string QuantileName(double quantile) { return "p" + cli::FormatReal(100 * q
 void AddGoal(std::string_view text, Objective* objective) {
   constexpr std::string_view kSign = "<=";
   const size_t sign = text.find(kSign);
-  if (sign == std::string_view::npos) Refuse(text, "is no objective");
+  if (sign == std::string_view::npos) Refuse(text, "is not an objective");
   const std::string_view of = Trimmed(text.substr(0, sign));
   const std::string_view limit = Trimmed(text.substr(sign + kSign.size()));
   if (of == "errors") {

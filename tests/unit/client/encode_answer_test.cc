@@ -110,7 +110,7 @@ TEST(EncodeAnswerTest, EveryCountIsHeldAgainstWhatIsThere) {
   EXPECT_THAT(after([](R& r) { r.add_labels("one"); }), HasSubstr("labels has 1"));
   EXPECT_THAT(after([](R& r) { r.clear_output(); }), HasSubstr("output"));
   EXPECT_THAT(after([](R& r) { r.mutable_output()->set_shape(0, 1'000'000); }),
-              HasSubstr("output is no whole tensor"));
+              HasSubstr("output is not a complete tensor"));
   EXPECT_THAT(after([](R& r) { r.mutable_output()->add_shape(1); }), HasSubstr("output.shape"));
   // Rows without end, of no bytes at all.
   EXPECT_THAT(after([](R& r) {

@@ -72,8 +72,8 @@ TEST(Npy, ReadsOtherWritersHeaders) {
 
 TEST(Npy, SaysWhatIsWrong) {
   const std::string eight(8, 'd');
-  EXPECT_THAT(ErrorOf(""), HasSubstr("no .npy file"));
-  EXPECT_THAT(ErrorOf("PK\x03\x04 something else"), HasSubstr("no .npy file"));
+  EXPECT_THAT(ErrorOf(""), HasSubstr("not a .npy file"));
+  EXPECT_THAT(ErrorOf("PK\x03\x04 something else"), HasSubstr("not a .npy file"));
   EXPECT_THAT(ErrorOf(File("{'descr': '<f8', 'fortran_order': False, 'shape': (1,)}", eight)),
               HasSubstr("'<f8'"));
   EXPECT_THAT(ErrorOf(File("{'descr': '>f4', 'fortran_order': False, 'shape': (2,)}", eight)),

@@ -68,13 +68,15 @@ TEST_F(TlsFilesTest, WhatIsWrongIsSaidWithTheFilesName) {
   const std::string empty = File("empty", ""), missing = folder_ / "missing";
   EXPECT_THAT(Problem({.ca_file = missing}), AllOf(HasSubstr(missing), HasSubstr("No such file")));
   EXPECT_THAT(Problem({.ca_file = folder_.path()}), HasSubstr("directory"));
-  EXPECT_THAT(Problem({.ca_file = empty}), AllOf(HasSubstr(empty), HasSubstr("no certificate")));
-  EXPECT_THAT(Problem({.ca_file = key}), AllOf(HasSubstr(key), HasSubstr("no certificate")));
+  EXPECT_THAT(Problem({.ca_file = empty}),
+              AllOf(HasSubstr(empty), HasSubstr("no PEM certificate")));
+  EXPECT_THAT(Problem({.ca_file = key}), AllOf(HasSubstr(key), HasSubstr("no PEM certificate")));
   EXPECT_THAT(Problem({.certificate_file = cert}), AllOf(HasSubstr(cert), HasSubstr("key")));
   EXPECT_THAT(Problem({.key_file = key}), AllOf(HasSubstr(key), HasSubstr("certificate")));
   EXPECT_THAT(Problem({.certificate_file = missing, .key_file = key}), HasSubstr(missing));
   EXPECT_THAT(Problem({.certificate_file = cert, .key_file = missing}), HasSubstr(missing));
-  EXPECT_THAT(Problem({.certificate_file = cert, .key_file = cert}), HasSubstr("no private key"));
+  EXPECT_THAT(Problem({.certificate_file = cert, .key_file = cert}),
+              HasSubstr("no PEM private key"));
   EXPECT_THAT(Problem({.certificate_file = cert, .key_file = File("locked", Encrypted(one_.key))}),
               AllOf(HasSubstr("locked"), HasSubstr("encrypted")));
   const std::string other = File("other", two_.key);

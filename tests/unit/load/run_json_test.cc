@@ -57,9 +57,9 @@ TEST(RunJson, AnErrorNamesTheField) {
     breaks(json);
     return ErrorOf(json.dump());
   };
-  EXPECT_THAT(ErrorOf("[1, 2"), HasSubstr("no JSON"));
-  EXPECT_THAT(ErrorOf("{}"), HasSubstr("no saved run"));
-  EXPECT_THAT(ErrorOf(std::string(100'000, '[')), HasSubstr("deeper"));
+  EXPECT_THAT(ErrorOf("[1, 2"), HasSubstr("not JSON"));
+  EXPECT_THAT(ErrorOf("{}"), HasSubstr("not a run saved"));
+  EXPECT_THAT(ErrorOf(std::string(100'000, '[')), HasSubstr("nested too deeply"));
   EXPECT_THAT(broken([](Json& j) { j["version"] = 1; }), HasSubstr("version"));
   EXPECT_THAT(broken([](Json& j) { j.erase("begun"); }), HasSubstr("begun is missing"));
   EXPECT_THAT(broken([](Json& j) { j["cells"][0][0]["good"] = "x"; }),

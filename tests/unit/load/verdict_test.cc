@@ -119,7 +119,7 @@ TEST(Verdict, TheServersCountsMustAgree) {
   EXPECT_THAT(Failed(counted({{"OK", 89}}, {90})), ElementsAre("counts-agree"));
   EXPECT_THAT(Failed(counted({{"OK", 91}}, {90})), ElementsAre("counts-agree"));
   EXPECT_THAT(Failed(counted({{"OK", 90}, {"INTERNAL", 1}}, {90})), ElementsAre("counts-agree"));
-  EXPECT_THAT(TextOf(counted({{"OK", -1}}, {90}), "counts-agree"), HasSubstr("started again"));
+  EXPECT_THAT(TextOf(counted({{"OK", -1}}, {90}), "counts-agree"), HasSubstr("restarted"));
   EXPECT_THAT(TextOf(GoodRun(), "counts-agree"), HasSubstr("not checked"));
 }
 

@@ -75,7 +75,7 @@ TEST(Workload, ErrorsSayWhereAndWhat) {
               HasSubstr("no key 'wieght'; it may have name, weight"));
   EXPECT_THAT(WorkloadErrorOf("[load]\narrivals = \"bursts\"\n" + Class("")), HasSubstr("poisson"));
   EXPECT_THAT(WorkloadErrorOf("[run]\nduration = 5\n" + Class("")), HasSubstr("a duration"));
-  EXPECT_THAT(WorkloadErrorOf(Class("") + Class("")), HasSubstr("another class of this name"));
+  EXPECT_THAT(WorkloadErrorOf(Class("") + Class("")), HasSubstr("another class has this name"));
   EXPECT_THAT(WorkloadErrorOf("[load]\nrate = 5\n"), HasSubstr("[[class]]"));
   EXPECT_THAT(WorkloadErrorOf(Class("kind = \"other\"")), HasSubstr("w.toml"));
   EXPECT_THAT(WorkloadErrorOf(Class("lengths = {uniform = [5, 2]}")), HasSubstr("uniform"));
