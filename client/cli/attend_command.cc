@@ -25,7 +25,7 @@ constexpr double kGreatest = std::numeric_limits<double>::max();
 struct AttendFlags {
   CommonFlags common;
   ProblemFlags problem;
-  KernelFlags kernel;
+  std::string kernel;
   std::optional<double> scale;  // default: the server's
   std::string priority = "normal";
   int32_t fidelity_rows = 0;
@@ -50,6 +50,8 @@ v1::AttendRequest MakeRequest(const AttendFlags& flags) {
   return request;
 }
 
+bool IsExact(const std::string& kernel) { return kernel.empty() || IsKernel(kernel, "vanilla"); }
+
 // The result of the check; nullopt when none was asked for.
 struct Verdict {
   CheckResult result;
@@ -69,7 +71,7 @@ std::optional<Verdict> Judge(const AttendFlags& flags, const v1::AttendRequest& 
   verdict.result = *result;
   verdict.tolerance = flags.tolerance;
   // Who was asked for exact attention is judged by it, whatever the answer says that it is.
-  const bool exact = response.kernel().name() == v1::VANILLA || flags.kernel.exact();
+  const bool exact = response.kernel().name() == v1::VANILLA || IsExact(flags.kernel);
   if (verdict.tolerance == 0 && exact) {
     verdict.tolerance = ExactTolerance(request.query().dtype());
   }
@@ -145,15 +147,15 @@ void Unregister(const SharedProblem& shared, client::Client& client) {
 
 // What CLI11 cannot say: options that would have no effect.
 void CheckFlags(const CLI::App& command, const AttendFlags& flags) {
-  CheckKernelFlags(command, flags.kernel, /*encode=*/false);
   const auto refuse = [&](const char* flag, bool useless, const char* why) {
     if (useless && command.count(flag) > 0) throw CLI::ValidationError(flag, why);
   };
-  const bool cast = flags.kernel.kernel == "cast";
+  const bool cast = IsKernel(flags.kernel, "cast");
   refuse("--surrogate-tokens", !cast, "needs --kernel cast");
-  refuse("--surrogate-tokens", !flags.kernel.surrogates.empty() || !flags.kernel.layer.empty(),
-         "draws them: leave out --surrogates and --layer");
-  refuse("--fidelity-rows", cast || flags.kernel.exact(),
+  refuse("--surrogate-tokens",
+         HasParameter(flags.kernel, "surrogate-tokens") || HasParameter(flags.kernel, "layer"),
+         "draws them: leave them out of --kernel");
+  refuse("--fidelity-rows", cast || IsExact(flags.kernel),
          "needs --kernel clustered, improved-clustered or automatic");
   refuse("--check", cast, "compares with exact attention, which CAST does not approximate");
   refuse("--tolerance", cast, "compares with exact attention, which CAST does not approximate");
@@ -216,7 +218,7 @@ int Run(const AttendFlags& flags) {
 Runner AddAttendCommand(CLI::App* command) {
   auto flags = std::make_shared<AttendFlags>();
   AddProblemFlags(command, &flags->problem);
-  AddKernelFlags(command, &flags->kernel);
+  AddKernelFlag(command, &flags->kernel);
   const std::string group = "Request";
   command->add_option("--scale", flags->scale, "Softmax scale (default: 1 / sqrt(head_dim))")
       ->type_name("X")
@@ -264,10 +266,10 @@ Runner AddAttendCommand(CLI::App* command) {
   AddCommonFlags(command, &flags->common, true);
   command->footer(
       "Examples:\n"
-      "  castor attend --lengths 128,77,512 --heads 8 --head-dim 64 --causal\n"
-      "  castor attend --lengths 4096 --dtype float16 --kernel clustered --clusters 200\n"
-      "  castor attend --lengths 8192 --inputs structured --kernel automatic \\\n"
-      "      --max-relative-error 0.1\n"
+      "  castor attend --lengths 128,77,512 --heads 8 --kernel vanilla,causal=true\n"
+      "  castor attend --lengths 4096 --dtype float16 --kernel clustered,clusters=200\n"
+      "  castor attend --lengths 8192 --inputs structured \\\n"
+      "      --kernel automatic,max-relative-error=0.1\n"
       "  castor attend --lengths 16384 --shared-memory\n"
       "  castor attend --query q.npy --key k.npy --value v.npy --lengths 10,20 --file out.npy\n");
   return [command, flags] {

@@ -21,7 +21,7 @@ namespace {
 struct EncodeFlags {
   CommonFlags common;
   InputFlags input;
-  KernelFlags kernel;
+  std::string kernel;
   std::string model;
   std::string pooling;
   bool normalize = false;
@@ -182,7 +182,7 @@ Runner AddEncodeCommand(CLI::App* command) {
   command->add_flag("--no-truncate", flags->no_truncate, "Refuse texts that are too long")
       ->excludes(side)
       ->group(group);
-  AddKernelFlags(command, &flags->kernel);
+  AddKernelFlag(command, &flags->kernel);
   AddCommonFlags(command, &flags->common, true);
   command->footer(
       "Examples:\n"
@@ -193,11 +193,8 @@ Runner AddEncodeCommand(CLI::App* command) {
       "  castor encode --document report.txt --file chunks.json\n"
       "  castor encode 'A cat sleeps. It purrs.' --spans 0:13,14:23\n"
       "  castor encode 'How do beavers build?' --prompt query\n"
-      "  castor encode --text-file books.txt --kernel automatic --min-cosine 0.99\n");
-  return [command, flags] {
-    CheckKernelFlags(*command, flags->kernel, /*encode=*/true);
-    return Run(*flags);
-  };
+      "  castor encode --text-file books.txt --kernel automatic,min-cosine=0.99\n");
+  return [flags] { return Run(*flags); };
 }
 
 }  // namespace castor::cli

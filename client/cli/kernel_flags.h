@@ -1,59 +1,36 @@
-// The flags that choose an attention kernel and its parameters, for `attend` and `encode`.
+// --kernel: an attention kernel and its parameters, in the words of kernel.proto with dashes:
+// NAME[,PARAMETER=VALUE...], such as "improved-clustered,topk=64". Which there are, their ranges
+// and defaults come from the contract's descriptors alone.
 #pragma once
 
+#include <google/protobuf/message.h>
+
 #include <CLI/CLI.hpp>
-#include <cstdint>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "castor/v1/attention.pb.h"
 #include "castor/v1/encoder.pb.h"
 
 namespace castor::cli {
 
-// Zeros and empty strings are left to the server's defaults.
-struct KernelFlags {
-  std::string kernel;  // empty: the server's, or the model's own
-  bool causal = false;
-  int32_t clusters = 0;
-  int32_t iterations = 0;
-  int32_t bits = 0;
-  bool hash_bias = true;
-  std::string query_clustering;
-  uint64_t kernel_seed = 0;
-  int32_t topk = 0;
-  std::string rest_mass;
-  std::string surrogates;  // .npy
-  std::string layer;
-  std::string gate;  // .npy
-  std::string clustering;
-  int32_t cluster_size = 0;
-  std::string attention_function;
-  std::string gate_temperature;
-  std::string head_clustering;
-  std::vector<std::string> allowed;
-  double max_relative_error = 0;
-  double min_cosine = 0;
+// `kernel` stays empty, the server's choice or the model's own, without the flag.
+void AddKernelFlag(CLI::App* command, std::string* kernel);
 
-  // Whether the kernel is exact attention, for which a check can be strict.
-  bool exact() const { return kernel.empty() || kernel == "vanilla"; }
-};
+// Throws CLI::ValidationError for what --kernel does not take. Reads no files.
+void CheckKernel(const std::string& kernel);
 
-// The kernels' names as flags take them, in the wire's order: "vanilla", "improved-clustered".
-std::vector<std::string> KernelNames();
+// Set the request's kernel. Read the files named; throw as CheckKernel does, or UsageError when
+// they cannot.
+void ApplyKernel(const std::string& kernel, v1::AttendRequest* request);
+void ApplyKernel(const std::string& kernel, v1::EncodeRequest* request);
 
-// What --query-clustering and --rest-mass take, in the wire's order.
-std::vector<std::string> QueryClusterings();
-std::vector<std::string> RestMasses();
+// Whether it is `name`, which has dashes; or gives the parameter.
+bool IsKernel(std::string_view kernel, std::string_view name);
+bool HasParameter(std::string_view kernel, std::string_view parameter);
 
-void AddKernelFlags(CLI::App* command, KernelFlags* flags);
-
-// Throws for a flag on the command line that the kernel does not read, naming what it needs.
-// `encode`: for encoders, not for attention.
-void CheckKernelFlags(const CLI::App& command, const KernelFlags& flags, bool encode);
-
-// Set the request's kernel. Read the files named in the flags; throw UsageError when they cannot.
-void ApplyKernel(const KernelFlags& flags, v1::AttendRequest* request);
-void ApplyKernel(const KernelFlags& flags, v1::EncodeRequest* request);
+// What --kernel would take for a kernel's message, such as v1::Clustered, without what is zero:
+// "clusters=100,clustering=hash". Tensors are left out.
+std::string ParametersText(const google::protobuf::Message& kernel);
 
 }  // namespace castor::cli

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "client/cli/kernel_flags.h"
 #include "client/cli/text.h"
 #include "client/utf8.h"
 
@@ -18,37 +19,13 @@ std::string Padded(const std::string& text, size_t width) {
   return own >= width ? text : text + std::string(width - own, ' ');
 }
 
-template <typename Message>
-std::string Clustering(const Message& p) {
-  const std::string how = p.clustering() == v1::QUERY_SPACE ? "of the queries themselves"
-                                                            : std::to_string(p.bits()) + " bits";
-  return " (" + std::to_string(p.clusters()) + " clusters, " + std::to_string(p.iterations()) +
-         " iterations, " + how + ", seed " + std::to_string(p.seed());
-}
-
-// Of the approximations. A KernelReport or a RejectedKernel.
-template <typename Report>
-std::string ClusteredParameters(const Report& report) {
-  if (report.has_clustered()) return Clustering(report.clustered()) + ")";
-  if (!report.has_improved_clustered()) return "";
-  const v1::ImprovedClustered& improved = report.improved_clustered();
-  const bool own_mass = improved.rest_mass() == v1::ImprovedClustered::QUERY;
-  return Clustering(improved) + ", top " + std::to_string(improved.topk()) +
-         (own_mass ? ", own rest mass)" : ")");
-}
-
-std::string Parameters(const v1::KernelReport& kernel) {
-  switch (kernel.parameters_case()) {
-    case v1::KernelReport::kVanilla:
-      return kernel.vanilla().causal() ? " (causal)" : "";
-    case v1::KernelReport::kCast:
-      // Its default differs from sequence to sequence.
-      return kernel.cast().cluster_size() == 0
-                 ? " (cluster size: tokens / surrogate tokens)"
-                 : " (cluster size " + std::to_string(kernel.cast().cluster_size()) + ")";
-    default:
-      return ClusteredParameters(kernel);
-  }
+// Of a KernelReport or a RejectedKernel: " (clusters=100,iterations=10)".
+std::string Parameters(const google::protobuf::Message& report) {
+  const auto* const which = report.GetDescriptor()->FindOneofByName("parameters");
+  const auto* const field = report.GetReflection()->GetOneofFieldDescriptor(report, which);
+  if (field == nullptr) return "";
+  const std::string text = ParametersText(report.GetReflection()->GetMessage(report, field));
+  return text.empty() ? "" : " (" + text + ")";
 }
 
 std::string ErrorText(const v1::RejectedKernel& rejected) {
@@ -143,9 +120,9 @@ void AppendReports(const v1::KernelReport& kernel, const v1::Timing& timing,
   rows->emplace_back("kernel", KernelText(kernel.name()) + Parameters(kernel) + " on " +
                                    kernel.device() + " by " + kernel.backend());
   for (const v1::RejectedKernel& rejected : kernel.rejected()) {
-    rows->emplace_back("rejected", KernelText(rejected.name()) + ClusteredParameters(rejected) +
-                                       " after " + FormatMicroseconds(rejected.measured_us()) +
-                                       ": " + ErrorText(rejected));
+    rows->emplace_back("rejected", KernelText(rejected.name()) + Parameters(rejected) + " after " +
+                                       FormatMicroseconds(rejected.measured_us()) + ": " +
+                                       ErrorText(rejected));
   }
   if (kernel.predicted_us() > 0) {
     rows->emplace_back("cost model", "predicted " + FormatMicroseconds(kernel.predicted_us()) +

@@ -99,13 +99,12 @@ ask_server() {
     sleep 0.1
   done
   if [ -n "$address" ]; then
-    for kernel in vanilla clustered improved-clustered cast automatic; do
+    for kernel in vanilla clustered improved-clustered cast automatic,max-relative-error=0.5; do
       for dtype in float32 bfloat16; do
         printf -- '-- %s, %s\n' "$kernel" "$dtype"
         options=()
         case $kernel in
           clustered | improved-clustered) options=(--fidelity-rows 64) ;;
-          automatic) options=(--max-relative-error 0.5) ;;
         esac
         "$bundle/bin/castor" attend --server "$address" --lengths 7,128,1024,4096 --heads 8 \
           --head-dim 64 --dtype "$dtype" --kernel "$kernel" "${options[@]}" || rc=$?

@@ -69,7 +69,7 @@ TEST_F(CliTest, RandomRaggedProblemsAreCheckedInEveryType) {
     EXPECT_EQ(answer["output"]["shape"], json({168, 3, 12}));
     EXPECT_EQ(answer["kernel"]["name"], "VANILLA");
   }
-  EXPECT_THAT(OutputOf({"attend", "--lengths", "40,9", "--causal"}),
+  EXPECT_THAT(OutputOf({"attend", "--lengths", "40,9", "--kernel", "vanilla,causal=true"}),
               HasSubstr("check        passed"));
   EXPECT_THAT(OutputOf({"attend", "--lengths", "5,60", "--key-lengths", "80,1", "--scale", "0.3"}),
               HasSubstr("passed"));
@@ -81,28 +81,29 @@ TEST_F(CliTest, EveryKernelAnswersARandomProblem) {
                  {"attend", "--lengths", "90,1,200", "--heads", "2", "--output", "json"});
     return json::parse(OutputOf(flags));
   };
-  json answer = attend({"--kernel", "clustered", "--clusters", "20"});
+  json answer = attend({"--kernel", "clustered,clusters=20"});
   EXPECT_EQ(answer["kernel"]["name"], "CLUSTERED");
   EXPECT_EQ(answer["kernel"]["clustered"]["clusters"], 20);
   EXPECT_GT(answer["check"]["relative_error"], 0.01);  // reported, not enforced
 
   // With a cluster for every query nothing is approximate; here a tolerance is enforced.
-  answer = attend({"--kernel", "improved-clustered", "--clusters", "200", "--tolerance", "1e-4"});
+  answer = attend({"--kernel", "improved-clustered,clusters=200", "--tolerance", "1e-4"});
   EXPECT_EQ(answer["kernel"]["name"], "IMPROVED_CLUSTERED");
   EXPECT_TRUE(answer["check"]["passed"].get<bool>());
 
-  answer = attend({"--kernel", "improved-clustered", "--clusters", "200", "--tolerance", "1e-4",
-                   "--query-clustering", "query-space", "--rest-mass", "query"});
+  answer =
+      attend({"--kernel", "improved-clustered,clusters=200,clustering=query-space,rest-mass=query",
+              "--tolerance", "1e-4"});
   EXPECT_TRUE(answer["check"]["passed"].get<bool>());
   EXPECT_EQ(answer["kernel"]["improved_clustered"]["clustering"], "QUERY_SPACE");
   EXPECT_EQ(answer["kernel"]["improved_clustered"]["rest_mass"], "QUERY");
-  EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4", "--kernel", "clustered", "--bits", "63",
-                          "--query-clustering", "query-space"}),
+  EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4", "--kernel",
+                          "clustered,bits=63,clustering=query-space"}),
               HasSubstr("clustered.bits"));
 
-  answer = attend({"--kernel", "cast", "--surrogate-tokens", "4", "--cluster-size", "60",
-                   "--clustering", "single-assignment", "--gate-temperature", "none",
-                   "--head-clustering", "per-head", "--attention-function", "laplace"});
+  answer = attend({"--surrogate-tokens", "4", "--kernel",
+                   "cast,cluster-size=60,clustering=single-assignment-top-k,gate-temperature=none,"
+                   "head-clustering=per-head,attention-function=laplace"});
   EXPECT_EQ(answer["kernel"]["name"], "CAST");
   EXPECT_EQ(answer["kernel"]["cast"]["head_clustering"], "PER_HEAD");
   EXPECT_FALSE(answer.contains("check"));  // not softmax attention
@@ -115,9 +116,9 @@ TEST_F(CliTest, TheAutomaticChoiceIsShownWithItsFigures) {
   EXPECT_EQ(exact["kernel"]["name"], "VANILLA");
   EXPECT_LT(exact["check"]["relative_error"].get<double>(), 1e-5);
   // Without vanilla an approximation must answer; on Gaussian inputs it is far off and reports it.
-  const std::string table = OutputOf({"attend", "--lengths", "300", "--kernel", "automatic",
-                                      "--max-relative-error", "0.001", "--allow", "clustered"});
-  EXPECT_THAT(table, AllOf(HasSubstr("clustered ("), HasSubstr(" clusters, 10 iterations")));
+  const std::string table = OutputOf({"attend", "--lengths", "300", "--kernel",
+                                      "automatic,max-relative-error=0.001,allowed=clustered"});
+  EXPECT_THAT(table, AllOf(HasSubstr("clustered (clusters="), HasSubstr(",iterations=10,")));
   EXPECT_THAT(table, HasSubstr("predicted"));
   EXPECT_THAT(table, HasSubstr("over 32 rows per sequence"));
   const json asked =
@@ -132,7 +133,7 @@ TEST_F(CliTest, TheAutomaticChoiceIsShownWithItsFigures) {
 TEST_F(CliTest, StructuredInputsHaveWhatApproximationsLiveBy) {
   const auto error = [](const char* inputs) {
     return json::parse(OutputOf({"attend", "--lengths", "600", "--inputs", inputs, "--kernel",
-                                 "improved-clustered", "--clusters", "40", "-o",
+                                 "improved-clustered,clusters=40", "-o",
                                  "json"}))["check"]["relative_error"]
         .get<double>();
   };
@@ -140,10 +141,10 @@ TEST_F(CliTest, StructuredInputsHaveWhatApproximationsLiveBy) {
 }
 
 TEST_F(CliTest, ACosineCanBeAskedFor) {
-  const json answer = json::parse(OutputOf(
-      {"encode", "a beaver", "--kernel", "automatic", "--min-cosine", "0.9", "--output", "json"}));
+  const json answer = json::parse(
+      OutputOf({"encode", "a beaver", "--kernel", "automatic,min-cosine=0.9", "--output", "json"}));
   EXPECT_EQ(answer["kernel"]["name"], "VANILLA") << "a short text";
-  EXPECT_THAT(ErrorOf(1, {"encode", "a beaver", "--kernel", "automatic", "--min-cosine", "0.9",
+  EXPECT_THAT(ErrorOf(1, {"encode", "a beaver", "--kernel", "automatic,min-cosine=0.9",
                           "--token-embeddings"}),
               HasSubstr("automatic.min_cosine"));
 }
@@ -206,19 +207,18 @@ TEST_F(CliTest, FilesGoInAndOut) {
 TEST_F(CliTest, RefusalsNameTheFieldAndUsageErrorsTheFlag) {
   EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4", "--key-lengths", "4,4"}),
               AllOf(HasSubstr("INVALID_ARGUMENT"), HasSubstr("key_lengths")));
-  EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4", "--kernel", "cast", "--layer", "no/0"}),
+  EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4", "--kernel", "cast,layer=no/0"}),
               AllOf(HasSubstr("NOT_FOUND"), HasSubstr("no/0")));
   EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "6000", "--no-check"}),
               HasSubstr("RESOURCE_EXHAUSTED"));
-  EXPECT_THAT(
-      ErrorOf(1, {"attend", "--lengths", "4", "--kernel", "automatic", "--allow", "clustered"}),
-      HasSubstr("automatic.allowed"));
+  EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4", "--kernel", "automatic,allowed=clustered"}),
+              HasSubstr("automatic.allowed"));
   EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "0"}), HasSubstr("--lengths"));
   EXPECT_THAT(ErrorOf(2, {"attend", "--query", "q.npy"}),
               AnyOf(HasSubstr("--key"), HasSubstr("--value")));
   EXPECT_THAT(ErrorOf(2, {"attend", "--output", "npy"}), HasSubstr("--file"));
   EXPECT_THAT(ErrorOf(2, {"attend", "--output", "xml"}), HasSubstr("xml"));
-  EXPECT_THAT(ErrorOf(2, {"attend", "--causal", "--kernel", "clustered"}), HasSubstr("--causal"));
+  EXPECT_THAT(ErrorOf(2, {"attend", "--kernel", "clustered,causal=true"}), HasSubstr("causal"));
   EXPECT_THAT(ErrorOf(2, {"attend", "--query", "/no/q.npy", "--key", "k", "--value", "v"}),
               HasSubstr("/no/q.npy"));
   EXPECT_THAT(ErrorOf(2, {"frobnicate"}), HasSubstr("castor"));

@@ -242,7 +242,7 @@ void AddTrafficFlags(CLI::App* command, TrafficFlags* flags, bool searching) {
       ->type_name("GOAL")
       ->allow_extra_args(false)
       ->group(what);
-  cli::AddKernelFlags(command, &flags->kernel);
+  cli::AddKernelFlag(command, &flags->kernel);
 
   const std::string when = "When";
   one_of("--arrivals", &flags->arrivals,

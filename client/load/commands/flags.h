@@ -24,7 +24,7 @@ struct TrafficFlags {
   std::string dtype = "float32", inputs = "gaussian";
   int64_t sequences = 1;
   std::string model, text_file;
-  cli::KernelFlags kernel;
+  std::string kernel;
   std::string deadline, tenant, priority;
   int64_t payloads = 0;
   std::vector<std::string> objectives;

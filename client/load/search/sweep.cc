@@ -128,13 +128,16 @@ void SetParameter(const std::string& name, const std::string& value, Workload* w
   for (ClassSpec& spec : workload->classes) {
     const bool own = std::visit([&](auto& call) { return Set(name, value, call); }, spec.call);
     if (own) continue;
-    try {
-      std::visit([&](auto& call) { ReadKernelFlags({"--" + name + "=" + value}, &call.kernel); },
-                 spec.call);
-    } catch (const CLI::ExtrasError&) {
+    std::string& kernel =
+        std::visit([](auto& call) -> std::string& { return call.kernel; }, spec.call);
+    if (name != "kernel" && kernel.empty()) {
       Refuse(name,
-             "unknown parameter; it may be rate, callers, length, sequences, heads, head-dim, or a "
-             "kernel's flag without its dashes: kernel, clusters, topk, ...");
+             "unknown parameter; it may be rate, callers, length, sequences, heads, head-dim, "
+             "kernel, or a parameter of the kernel");
+    }
+    kernel = name == "kernel" ? value : kernel + "," + name + "=" + value;
+    try {
+      cli::CheckKernel(kernel);
     } catch (const CLI::Error& error) {
       Refuse(name, error.what());
     }

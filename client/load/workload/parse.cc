@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
 #include <stdexcept>
 
 #include "client/cli/command.h"
@@ -65,47 +64,10 @@ void ReadLength(TomlTable& table, std::string_view key, int64_t greatest, Length
 
 // ---- classes
 
-// One flag for each key of the table: {name = "clustered", clusters = 100} is --kernel=clustered
-// --clusters=100. What a kernel's parameters are, the command line alone knows.
-std::vector<std::string> KernelArguments(const toml::table& kernel) {
-  std::vector<std::string> arguments;
-  for (const auto& [key, node] : kernel) {
-    const std::string name(key.str() == "name" ? "kernel" : key.str());
-    const auto add = [&](const toml::node& value) {
-      std::ostringstream text;
-      value.visit([&](const auto& plain) {
-        if constexpr (toml::is_string<decltype(plain)>) {
-          text << plain.get();
-        } else {
-          text << plain;
-        }
-      });
-      arguments.push_back("--" + name + "=" + text.str());
-    };
-    if (node.is_boolean()) {
-      arguments.push_back((node.as_boolean()->get() ? "--" : "--no-") + name);
-    } else if (const auto* list = node.as_array()) {
-      for (const toml::node& element : *list) add(element);
-    } else {
-      add(node);
-    }
-  }
-  return arguments;
-}
-
-void ReadKernel(TomlTable& table, cli::KernelFlags* kernel) {
-  const toml::node* node = table.Find("kernel");
-  if (node == nullptr) return;
-  std::vector<std::string> arguments;
-  if (const auto* parameters = node->as_table()) {
-    arguments = KernelArguments(*parameters);
-  } else if (const auto* name = node->as_string()) {
-    arguments = {"--kernel=" + name->get()};
-  } else {
-    table.Refuse("kernel", *node, "a name, or a table of the kernel's parameters");
-  }
+void ReadKernel(TomlTable& table, std::string* kernel) {
+  table.Text("kernel", kernel);
   try {
-    ReadKernelFlags(arguments, kernel);
+    cli::CheckKernel(*kernel);
   } catch (const CLI::Error& error) {
     table.Fail("kernel", std::string("kernel: ") + error.what());
   }
@@ -281,13 +243,6 @@ Workload ReadRoot(const toml::table& toml, const std::string& name) {
 }
 
 }  // namespace
-
-void ReadKernelFlags(const std::vector<std::string>& arguments, cli::KernelFlags* kernel) {
-  CLI::App app;
-  cli::AddKernelFlags(&app, kernel);
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 takes them
-  app.parse(std::move(reversed));
-}
 
 Workload ParseWorkload(const std::string& text, const std::string& name) {
   try {

@@ -57,7 +57,7 @@ struct AttendSpec {
   // Rows around a few centres, as trained keys and queries lie, instead of Gaussian noise.
   bool structured = false;
   int64_t surrogate_tokens = 16;  // for kernel cast
-  cli::KernelFlags kernel{};
+  std::string kernel{};  // as --kernel takes it
 };
 
 struct EncodeSpec {
@@ -66,7 +66,7 @@ struct EncodeSpec {
   Length lengths = FixedLength{16};  // words of each generated text
   Length sequences = FixedLength{1};
   v1::EncodeOutput output = v1::ENCODE_OUTPUT_DEFAULT;
-  cli::KernelFlags kernel{};
+  std::string kernel{};  // as --kernel takes it
 };
 
 using CallSpec = std::variant<AttendSpec, EncodeSpec>;

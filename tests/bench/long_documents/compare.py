@@ -21,8 +21,7 @@ PEERS = ("sentence-transformers", "onnxruntime", "openvino")
 LAYERS = {"xlm-roberta": (12, 0), "modernbert": (8, 14)}  # that see all tokens, and that do not
 CLUSTERS, TOPK = 100, 32
 KERNELS = {"exact": ["--kernel", "vanilla"],
-           "improved": ["--kernel", "improved-clustered", "--clusters", str(CLUSTERS),
-                        "--topk", str(TOPK)]}
+           "improved": ["--kernel", f"improved-clustered,clusters={CLUSTERS},topk={TOPK}"]}
 
 
 def say(text):

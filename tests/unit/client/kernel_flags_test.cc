@@ -1,113 +1,81 @@
 #include "client/cli/kernel_flags.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <string>
-#include <vector>
 
 namespace castor::cli {
 namespace {
 
-// The name of the request's kernel field that is set, with dashes.
-template <typename Request>
-std::string KernelOf(const Request& request) {
-  const auto* const oneof = Request::descriptor()->FindOneofByName("kernel");
-  const auto* const field = request.GetReflection()->GetOneofFieldDescriptor(request, oneof);
-  std::string name = field == nullptr ? "" : field->name();
-  for (char& c : name) c = c == '_' ? '-' : c;
-  return name;
-}
+using ::testing::HasSubstr;
 
-TEST(KernelFlags, NamesAreTheWires) {
-  EXPECT_EQ(KernelNames(),
-            (std::vector<std::string>{"vanilla", "clustered", "improved-clustered", "cast"}));
-}
-
-// Every kernel on the wire and the automatic choice can be requested.
-TEST(KernelFlags, EveryKernelSetsItsOwnField) {
-  std::vector<std::string> names = KernelNames();
-  names.push_back("automatic");
-  for (const std::string& name : names) {
-    KernelFlags flags;
-    flags.kernel = name;
-    v1::AttendRequest attend;
-    ApplyKernel(flags, &attend);
-    EXPECT_EQ(KernelOf(attend), name);
-    v1::EncodeRequest encode;
-    ApplyKernel(flags, &encode);
-    EXPECT_EQ(KernelOf(encode), name);
-  }
-}
-
-TEST(KernelFlags, AllowedKernelsKeepTheirOrder) {
-  KernelFlags flags;
-  flags.kernel = "automatic";
-  flags.allowed = {"improved-clustered", "vanilla"};
+v1::AttendRequest RequestOf(const std::string& kernel) {
   v1::AttendRequest request;
-  ApplyKernel(flags, &request);
-  EXPECT_EQ(request.automatic().min_cosine(), 0);
-  ASSERT_EQ(request.automatic().allowed_size(), 2);
-  EXPECT_EQ(request.automatic().allowed(0), v1::IMPROVED_CLUSTERED);
-  EXPECT_EQ(request.automatic().allowed(1), v1::VANILLA);
+  ApplyKernel(kernel, &request);
+  return request;
 }
 
-// What a command line of these flags ends in; empty: nothing is wrong.
-std::string ErrorOf(std::vector<std::string> arguments, bool encode) {
-  CLI::App app;
-  KernelFlags flags;
-  AddKernelFlags(&app, &flags);
-  std::reverse(arguments.begin(), arguments.end());
+// "" if --kernel takes it.
+std::string ErrorOf(const std::string& kernel) {
   try {
-    app.parse(arguments);
-    CheckKernelFlags(app, flags, encode);
+    CheckKernel(kernel);
     return "";
-  } catch (const CLI::Error& error) {
+  } catch (const CLI::ValidationError& error) {
     return error.what();
   }
 }
 
-TEST(KernelFlags, FlagsThatTheKernelDoesNotReadNameWhatTheyNeed) {
-  EXPECT_EQ(ErrorOf({"--clusters", "5"}, false),
-            "--clusters: needs --kernel clustered or improved-clustered");
-  EXPECT_EQ(ErrorOf({"--kernel", "clustered", "--topk", "5"}, false),
-            "--topk: needs --kernel improved-clustered");
-  EXPECT_EQ(ErrorOf({"--max-relative-error", "0.1"}, false),
-            "--max-relative-error: needs --kernel automatic");
-  EXPECT_EQ(ErrorOf({"--min-cosine", "0.9"}, true), "--min-cosine: needs --kernel automatic");
-  EXPECT_EQ(ErrorOf({"--kernel", "clustered", "--causal"}, false),
-            "--causal: needs --kernel vanilla");
-  EXPECT_NE(ErrorOf({"--kernel", "automatic", "--max-relative-error", "0.1"}, true), "");
-  EXPECT_NE(ErrorOf({"--kernel", "automatic", "--min-cosine", "0.1"}, false), "");
-  EXPECT_EQ(ErrorOf({"--causal"}, false), "");
-  EXPECT_EQ(ErrorOf({"--kernel", "automatic", "--min-cosine", "0.1", "--allow", "vanilla"}, true),
-            "");
+TEST(KernelFlag, EveryKernelOfTheContractIsTaken) {
+  const auto& kernels = *v1::AttendRequest::descriptor()->FindOneofByName("kernel");
+  for (int i = 0; i < kernels.field_count(); ++i) {
+    const std::string& name = kernels.field(i)->name();
+    v1::EncodeRequest encode;
+    ApplyKernel(name, &encode);
+    EXPECT_EQ(RequestOf(name).kernel_case(), kernels.field(i)->number());
+    EXPECT_NE(encode.kernel_case(), v1::EncodeRequest::KERNEL_NOT_SET);
+  }
+  EXPECT_EQ(RequestOf("").kernel_case(), v1::AttendRequest::KERNEL_NOT_SET);
 }
 
-// Every flag but --kernel belongs to some kernels, and is refused beside the others.
-TEST(KernelFlags, EveryFlagBelongsToAKernel) {
+TEST(KernelFlag, ParametersOfEveryTypeAreSetAndShownAsTheyAreGiven) {
+  const std::string text =
+      "clusters=64,bits=7,hash-bias=false,seed=18446744073709551615,topk=9,clustering=query-space,"
+      "rest-mass=query";
+  const v1::ImprovedClustered improved =
+      RequestOf("improved-clustered," + text).improved_clustered();
+  EXPECT_EQ(improved.seed(), UINT64_MAX);
+  EXPECT_TRUE(improved.has_hash_bias());
+  EXPECT_EQ(improved.rest_mass(), v1::ImprovedClustered::QUERY);
+  EXPECT_EQ(ParametersText(improved), text);
+  const v1::Automatic automatic =
+      RequestOf("automatic,allowed=improved_clustered,allowed=vanilla,min-cosine=0.5").automatic();
+  EXPECT_THAT(automatic.allowed(), ::testing::ElementsAre(v1::IMPROVED_CLUSTERED, v1::VANILLA));
+  EXPECT_EQ(automatic.min_cosine(), 0.5);
+  EXPECT_EQ(RequestOf("cast,layer=m/0").cast().layer(), "m/0");
+}
+
+TEST(KernelFlag, WhatIsWrongIsNamedWithWhatIsTaken) {
+  EXPECT_THAT(ErrorOf("clusterd"), HasSubstr("'clusterd' is none of vanilla, clustered,"));
+  EXPECT_THAT(ErrorOf("clustered,topk=5"),
+              HasSubstr("'topk' is no parameter of clustered, which takes clusters, iterations"));
+  EXPECT_THAT(ErrorOf("clustered,clusters=65537"), HasSubstr("clusters: '65537'"));
+  EXPECT_THAT(ErrorOf("clustered,clusters=65537"), HasSubstr("from 1 to 65536"));
+  EXPECT_THAT(ErrorOf("clustered,clusters"), HasSubstr("clusters: ''"));
+  EXPECT_THAT(ErrorOf("clustered,seed=-1"), HasSubstr("seed"));
+  EXPECT_THAT(ErrorOf("automatic,min-cosine=nan"), HasSubstr("min-cosine"));
+  EXPECT_THAT(ErrorOf("vanilla,causal=1"), HasSubstr("neither true nor false"));
+  EXPECT_THAT(ErrorOf("cast,clustering=best"), HasSubstr("none of top-k, single-assignment-top-k"));
+  EXPECT_THAT(ErrorOf("vanilla,"), HasSubstr("'' is no parameter"));
+  EXPECT_THROW(RequestOf("cast,gate=/none.npy"), CLI::Error);
+}
+
+TEST(KernelFlag, HelpStatesRangesAndDefaults) {
   CLI::App app;
-  KernelFlags flags;
-  AddKernelFlags(&app, &flags);
-  for (const CLI::Option* option : app.get_options()) {
-    const std::string name = option->get_name();
-    if (name == "--kernel" || name.find("--help") != std::string::npos) continue;
-    // One of these values every flag takes.
-    int refused = 0;
-    for (const char* kernel : {"vanilla", "clustered", "improved-clustered", "cast", "automatic"}) {
-      std::string error;
-      for (const char* value :
-           {"1", "hash", "centroid", "top-k", "softmax", "none", "shared", "vanilla", ""}) {
-        std::vector<std::string> arguments = {"--kernel", kernel, name};
-        if (*value != '\0') arguments.emplace_back(value);
-        error = ErrorOf(arguments, /*encode=*/name == "--min-cosine");
-        if (error.empty() || error.find("needs --kernel") != std::string::npos) break;
-      }
-      refused += error.empty() ? 0 : 1;
-    }
-    EXPECT_GE(refused, 3) << name;
-    EXPECT_LT(refused, 5) << name;
-  }
+  std::string kernel;
+  AddKernelFlag(&app, &kernel);
+  EXPECT_THAT(app.help(), HasSubstr("clusters=1..65536 (100), iterations=1..1000 (10"));
+  EXPECT_THAT(app.help(), HasSubstr("rest-mass=centroid|query"));
 }
 
 }  // namespace

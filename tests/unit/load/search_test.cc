@@ -130,12 +130,12 @@ TEST(Sweep, RunsTheGridInRisingLoadUntilSaturation) {
 
 TEST(Sweep, ParametersAreChecked) {
   Workload workload = OneClass();
-  SetParameter("clusters", "64", &workload);
+  EXPECT_THROW(SetParameter("clusters", "64", &workload), std::invalid_argument) << "no kernel yet";
   SetParameter("kernel", "clustered", &workload);
+  SetParameter("clusters", "64", &workload);
   SetParameter("heads", "2", &workload);
   const auto& attend = std::get<AttendSpec>(workload.classes[0].call);
-  EXPECT_EQ(attend.kernel.clusters, 64);
-  EXPECT_EQ(attend.kernel.kernel, "clustered");
+  EXPECT_EQ(attend.kernel, "clustered,clusters=64");
   EXPECT_EQ(attend.heads, 2);
   for (const auto& [name, value] : {std::pair("rate", "fast"),
                                     {"callers", "3"},

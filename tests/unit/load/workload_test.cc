@@ -46,26 +46,14 @@ TEST(Workload, TheExampleHasTheDefaultsThatItNames) {
   EXPECT_EQ(attend.head_dim, AttendSpec().head_dim);
   EXPECT_EQ(first.objective.latencies.at(0).limit, milliseconds(50));
   const auto& kernel = std::get<AttendSpec>(workload.classes[1].call).kernel;
-  EXPECT_EQ(kernel.kernel, "improved-clustered");
-  EXPECT_EQ(kernel.clusters, 100);
-  EXPECT_EQ(kernel.topk, 32);
+  EXPECT_EQ(kernel, "improved-clustered,clusters=100,topk=32");
   EXPECT_EQ(workload.classes[2].priority, v1::HIGH);
 }
 
-TEST(Workload, KernelsTakeTheCommandLinesFlags) {
-  const auto kernel = [](const std::string& text) {
-    const Workload workload = ParseWorkload(Class("kernel = " + text), "w");
-    return std::get<AttendSpec>(workload.classes[0].call).kernel;
-  };
-  EXPECT_EQ(kernel("\"clustered\"").kernel, "clustered");
-  EXPECT_FALSE(kernel("{name = \"clustered\", hash-bias = false}").hash_bias);
-  EXPECT_TRUE(kernel("{name = \"vanilla\", causal = true}").causal);
-  EXPECT_THAT(kernel("{name = \"automatic\", allow = [\"vanilla\", \"cast\"]}").allowed,
-              ::testing::ElementsAre("vanilla", "cast"));
-  EXPECT_THAT(WorkloadErrorOf(Class("kernel = {name = \"clustered\", clusters = 0}")),
-              AllOf(HasSubstr("class 'a'"), HasSubstr("--clusters"), HasSubstr("line 4")));
-  EXPECT_THAT(WorkloadErrorOf(Class("kernel = {name = \"clustered\", spokes = 3}")),
-              HasSubstr("spokes"));
+TEST(Workload, KernelsAreCheckedAsOnTheCommandLine) {
+  EXPECT_THAT(WorkloadErrorOf(Class("kernel = \"clustered,clusters=0\"")),
+              AllOf(HasSubstr("class 'a'"), HasSubstr("clusters: '0'"), HasSubstr("line 4")));
+  EXPECT_THAT(WorkloadErrorOf(Class("kernel = \"clustered,spokes=3\"")), HasSubstr("spokes"));
 }
 
 TEST(Workload, ErrorsSayWhereAndWhat) {

@@ -2,11 +2,15 @@
 // numbers, types and oneofs.
 
 #include <cctype>
+#include <cstdlib>
 #include <map>
 #include <string>
+#include <type_traits>
 
 #include "castor/v1/attention.pb.h"
 #include "castor/v1/encoder.pb.h"
+#include "castor/v1/kernel.pb.h"
+#include "engine/kernel_parameters.h"
 #include "gtest/gtest.h"
 #include "server/codec/enums.h"
 #include "server/codec/messages.h"
@@ -122,6 +126,37 @@ TEST(SchemaTest, KernelsAreNumberedAsTheEngineListsThem) {
     EXPECT_EQ(label, row.label);
     EXPECT_EQ(FromWire(kKernelNames, ToWire(kKernelNames, row.name)), row.name);
   }
+}
+
+// What clients read of the contract about a kernel's parameters is what the engine checks.
+template <typename Kernel>
+void ExpectSameParameters(const Descriptor* message) {
+  int known = 0;
+  ForEachParameter(Kernel{}, [&](const auto& parameter, const auto& value) {
+    ++known;
+    const FieldDescriptor* const field = message->FindFieldByName(std::string(parameter.name));
+    ASSERT_NE(field, nullptr) << message->full_name() << " lacks " << parameter.name;
+    const v1::Parameter& stated = field->options().GetExtension(v1::parameter);
+    if constexpr (std::is_same_v<decltype(value), const int32_t&>) {
+      if (parameter.range) {
+        EXPECT_EQ(stated.least(), parameter.range->least) << field->full_name();
+        EXPECT_EQ(stated.most(), parameter.range->most) << field->full_name();
+      }
+      EXPECT_TRUE(value == 0 || std::atoi(stated.absent().c_str()) == value) << field->full_name();
+    }
+  });
+  for (int i = 0; i < message->field_count(); ++i) {  // tensors are none of them
+    const FieldDescriptor& field = *message->field(i);
+    if (field.message_type() == nullptr && field.real_containing_oneof() == nullptr) --known;
+  }
+  EXPECT_EQ(known, 0) << message->full_name() << " has other parameters than the engine";
+}
+
+TEST(SchemaTest, KernelsParametersAreTheEngines) {
+  ExpectSameParameters<castor::Vanilla>(v1::Vanilla::descriptor());
+  ExpectSameParameters<castor::Clustered>(v1::Clustered::descriptor());
+  ExpectSameParameters<castor::ImprovedClustered>(v1::ImprovedClustered::descriptor());
+  ExpectSameParameters<castor::Cast>(v1::Cast::descriptor());
 }
 
 }  // namespace
