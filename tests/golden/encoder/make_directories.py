@@ -289,7 +289,7 @@ HEADS = {
     "cross_labels": (piped(cross_labels), ["bert", "roberta", "distilbert"]),
     "sparse": (piped(sparse), None),
     "sparse_sum": (piped(sparse_sum), ["bert", "distilbert"]),
-    "sparse_untied": (piped(sparse_untied), ["bert", "roberta", "nomic_bert", "gte"]),
+    "sparse_untied": (piped(sparse_untied), ["bert", "nomic_bert", "gte"]),
     "multi": (piped(multi), None),
     "pylate": (piped(pylate), ["bert", "xlm_roberta", "modernbert"]),
     "pylate_plain": (piped(pylate_plain), ["bert", "xlm_roberta", "modernbert"]),
