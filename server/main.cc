@@ -18,18 +18,18 @@
 #include <utility>
 #include <variant>
 
-#include "server/allocator.h"
 #include "server/auth/token_command.h"
-#include "server/environment.h"
 #include "server/errors.h"
 #include "server/grpc_log.h"
-#include "server/heap_trimmer.h"
+#include "server/lifecycle/allocator.h"
+#include "server/lifecycle/environment.h"
+#include "server/lifecycle/heap_trimmer.h"
+#include "server/lifecycle/signals.h"
+#include "server/lifecycle/start_guard.h"
+#include "server/lifecycle/terminate.h"
 #include "server/logging.h"
-#include "server/options.h"
+#include "server/options/options.h"
 #include "server/server.h"
-#include "server/signals.h"
-#include "server/start_guard.h"
-#include "server/terminate.h"
 
 namespace castor::server {
 namespace {

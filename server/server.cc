@@ -18,7 +18,7 @@
 #include "castor/v1/shared_memory.grpc.pb.h"
 #include "server/auth/caller_authorizer.h"
 #include "server/logging.h"
-#include "server/services/describe.h"
+#include "server/services/services.h"
 #include "server/tls/listener_credentials.h"
 #include "server/transport/limits.h"
 

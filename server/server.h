@@ -18,16 +18,17 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
-#include "server/access_watch.h"
+#include "server/auth/access_watch.h"
 #include "server/auth/authorizer.h"
 #include "server/auth/refusals.h"
-#include "server/health.h"
-#include "server/health_endpoint.h"
-#include "server/lifecycle.h"
-#include "server/load_report.h"
-#include "server/metrics.h"
-#include "server/options.h"
-#include "server/periodic.h"
+#include "server/lifecycle/health.h"
+#include "server/lifecycle/health_endpoint.h"
+#include "server/lifecycle/lifecycle.h"
+#include "server/lifecycle/periodic.h"
+#include "server/lifecycle/watchdog.h"
+#include "server/metrics/load_report.h"
+#include "server/metrics/metrics.h"
+#include "server/options/options.h"
 #include "server/services/call.h"
 #include "server/services/health_service.h"
 #include "server/services/reflection_service.h"
@@ -37,7 +38,6 @@
 #include "server/transport/call_table.h"
 #include "server/transport/connections.h"
 #include "server/transport/listener.h"
-#include "server/watchdog.h"
 
 namespace castor::server {
 

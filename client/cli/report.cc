@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <utility>
 
-#include "client/cli/kernel_flags.h"
+#include "client/cli/attend/kernel_flags.h"
 #include "client/cli/text.h"
 #include "client/utf8.h"
 

@@ -10,7 +10,7 @@
 #include "engine/attention/resolve.h"
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
-#include "engine/encoder/prompts.h"
+#include "engine/encoder/text/prompts.h"
 #include "engine/jobs/batch_key.h"
 #include "engine/jobs/encode_kernel.h"
 #include "engine/jobs/staging.h"

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "engine/attention/cost_model.h"
+#include "engine/attention/cost/cost_model.h"
 #include "engine/base/clock.h"
 #include "engine/engine.h"
 #include "engine/jobs/model_registry.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/attention/cast_layers.h"
+#include "engine/attention/cast/cast_layers.h"
 #include "engine/attention/problem.h"
 #include "engine/attention/variants.h"
 #include "engine/request.h"

@@ -12,7 +12,7 @@
 #include "engine/attention/variants_cpu.h"
 #include "engine/base/aligned.h"
 #include "engine/base/error.h"
-#include "engine/kernels/cpu/flash.h"
+#include "engine/kernels/cpu/attention/flash.h"
 
 namespace castor::attention {
 namespace {

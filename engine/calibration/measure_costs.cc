@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "engine/attention/typical_prices.h"
+#include "engine/attention/cost/typical_prices.h"
 #include "engine/attention/variants.h"
 #include "engine/calibration/random_trials.h"
 #include "engine/calibration/stopwatch.h"

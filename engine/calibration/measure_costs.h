@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-#include "engine/attention/cost_model.h"
+#include "engine/attention/cost/cost_model.h"
 #include "engine/device/device.h"
 
 namespace castor {

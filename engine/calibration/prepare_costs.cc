@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/cost_file.h"
-#include "engine/attention/rungs.h"
+#include "engine/attention/cost/cost_file.h"
+#include "engine/attention/cost/rungs.h"
 #include "engine/base/guarded.h"
 #include "engine/calibration/measure_costs.h"
 #include "engine/calibration/stopwatch.h"

@@ -3,7 +3,7 @@
 // Engine thread only, before the first request.
 #pragma once
 
-#include "engine/attention/cost_model.h"
+#include "engine/attention/cost/cost_model.h"
 #include "engine/device/device.h"
 #include "engine/engine.h"
 

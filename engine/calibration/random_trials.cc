@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/attention/cost_terms.h"
+#include "engine/attention/cost/cost_terms.h"
 
 namespace castor {
 namespace {

@@ -9,7 +9,7 @@
 #include <random>
 #include <span>
 
-#include "engine/attention/cost_model.h"
+#include "engine/attention/cost/cost_model.h"
 #include "engine/attention/variants.h"
 #include "engine/calibration/stopwatch.h"
 

@@ -16,9 +16,9 @@
 #include "engine/attention/parallel.h"
 #include "engine/base/error.h"
 #include "engine/base/machine.h"
-#include "engine/encoder/load.h"
+#include "engine/encoder/directory/load.h"
 #include "engine/encoder/model.h"
-#include "engine/encoder/network.h"
+#include "engine/encoder/network/network.h"
 #include "engine/kernels/cpu/cpu_features.h"
 
 namespace castor {

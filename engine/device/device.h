@@ -16,7 +16,7 @@
 #include "engine/attention/variants.h"
 #include "engine/base/host_memory.h"
 #include "engine/base/run_control.h"
-#include "engine/encoder/batch.h"
+#include "engine/encoder/network/batch.h"
 #include "engine/engine.h"
 
 namespace castor {

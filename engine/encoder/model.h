@@ -1,8 +1,8 @@
 // An encoder model as scheduling, staging and the device see it: what it is, how a request becomes
 // its token ids, and the network that computes them.
 //
-// Immutable, so any thread may call everything here. No tensor library: engine/encoder/text_model.h
-// is the model that is loaded from files.
+// Immutable, so any thread may call everything here. No tensor library:
+// engine/encoder/text/text_model.h is the model that is loaded from files.
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/attention/variants.h"
-#include "engine/encoder/activations.h"
-#include "engine/encoder/attention_layers.h"
-#include "engine/encoder/prepare.h"
+#include "engine/encoder/layers/attention_layers.h"
+#include "engine/encoder/network/activations.h"
+#include "engine/encoder/text/prepare.h"
 #include "engine/engine.h"
 #include "engine/request.h"
 
 namespace castor::encoder {
 
-class Network;  // engine/encoder/network.h: holds tensors, so only device code includes it
+class Network;  // engine/encoder/network/network.h: holds tensors, so only device code includes it
 
 class Model {
  public:

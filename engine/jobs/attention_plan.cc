@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/automatic.h"
+#include "engine/attention/cost/automatic.h"
 #include "engine/attention/count.h"
 
 namespace castor {

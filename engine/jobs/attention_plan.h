@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/attention/cost_model.h"
+#include "engine/attention/cost/cost_model.h"
 #include "engine/attention/resolve.h"
 #include "engine/attention/variants.h"
 #include "engine/jobs/admission.h"

@@ -8,7 +8,7 @@
 
 #include "engine/attention/parameters.h"
 #include "engine/base/error.h"
-#include "engine/encoder/output_shape.h"
+#include "engine/encoder/text/output_shape.h"
 #include "engine/jobs/staging.h"
 
 namespace castor {

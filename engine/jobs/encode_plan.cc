@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/rungs.h"
+#include "engine/attention/cost/rungs.h"
 #include "engine/encoder/model.h"
 #include "engine/jobs/cosine_gains.h"
 #include "engine/jobs/staging.h"

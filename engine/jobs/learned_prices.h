@@ -13,7 +13,7 @@
 
 #include <array>
 
-#include "engine/attention/cost_terms.h"
+#include "engine/attention/cost/cost_terms.h"
 
 namespace castor {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "engine/base/error.h"
-#include "engine/encoder/cast_file.h"
+#include "engine/encoder/directory/cast_file.h"
 
 namespace castor {
 

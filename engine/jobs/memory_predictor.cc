@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/attention/count.h"
-#include "engine/encoder/output_shape.h"
-#include "engine/encoder/prompts.h"
+#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/prompts.h"
 
 namespace castor {
 namespace {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "engine/attention/cast_layers.h"
-#include "engine/encoder/cost_model.h"
+#include "engine/attention/cast/cast_layers.h"
 #include "engine/encoder/model.h"
+#include "engine/encoder/network/cost_model.h"
 #include "engine/engine.h"
 
 namespace castor {

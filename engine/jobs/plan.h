@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/attention/ladder.h"
+#include "engine/attention/cost/ladder.h"
 #include "engine/request.h"
 
 namespace castor {

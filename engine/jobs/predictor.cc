@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/attention/rungs.h"
-#include "engine/attention/typical_prices.h"
+#include "engine/attention/cost/rungs.h"
+#include "engine/attention/cost/typical_prices.h"
 
 namespace castor {
 namespace {

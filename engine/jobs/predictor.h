@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "engine/attention/cost_model.h"
+#include "engine/attention/cost/cost_model.h"
 #include "engine/attention/resolve.h"
 #include "engine/base/mutex.h"
-#include "engine/encoder/prepare.h"
+#include "engine/encoder/text/prepare.h"
 #include "engine/jobs/job.h"
 #include "engine/jobs/learned_by_tenant.h"
 #include "engine/jobs/learned_prices.h"

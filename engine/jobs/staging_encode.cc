@@ -4,8 +4,8 @@
 
 #include "engine/attention/count.h"
 #include "engine/attention/finite.h"
-#include "engine/encoder/output_shape.h"
-#include "engine/encoder/prompts.h"
+#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/prompts.h"
 #include "engine/jobs/staging.h"
 
 namespace castor {

@@ -5,7 +5,7 @@
 #include <span>
 #include <variant>
 
-#include "engine/attention/rungs.h"
+#include "engine/attention/cost/rungs.h"
 
 namespace castor {
 namespace {

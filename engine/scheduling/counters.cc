@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/attention/rungs.h"
+#include "engine/attention/cost/rungs.h"
 #include "engine/jobs/cosine_gains.h"
 
 namespace castor {
@@ -11,7 +11,7 @@ namespace {
 
 // Seconds, 10 us to 10 s in steps of about 1.6, coarser at the ends: a small kernel on a GPU up to
 // a full queue on a CPU. Every second bound is exported, including 1 ms and 100 ms; see
-// server/metrics_engine.cc.
+// server/metrics/metrics_engine.cc.
 constexpr double kSeconds[] = {1e-5,   2.5e-5, 6.3e-5, 1e-4,   1.6e-4, 2.5e-4, 4e-4,
                                6.3e-4, 1e-3,   1.6e-3, 2.5e-3, 4e-3,   6.3e-3, 0.01,
                                0.016,  0.025,  0.04,   0.063,  0.1,    0.16,   0.25,

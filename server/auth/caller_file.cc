@@ -11,7 +11,7 @@
 
 #include "engine/option_bounds.h"
 #include "server/auth/tenant.h"
-#include "server/units.h"
+#include "server/options/units.h"
 
 namespace castor::server {
 namespace {

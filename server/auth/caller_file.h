@@ -26,7 +26,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/auth/caller_table.h"
-#include "server/live_files.h"
+#include "server/auth/live_files.h"
 
 namespace castor::server {
 

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "engine/base/mutex.h"
-#include "server/metrics_access.h"
+#include "server/metrics/metrics_access.h"
 
 namespace castor::server {
 

@@ -18,7 +18,7 @@
 #include "server/auth/caller_file.h"
 #include "server/auth/tenant.h"
 #include "server/auth/token.h"
-#include "server/small_file.h"
+#include "server/options/small_file.h"
 
 namespace castor::server {
 namespace {

@@ -13,9 +13,9 @@
 
 #include "engine/engine.h"
 #include "server/auth/authorizer.h"
-#include "server/lifecycle.h"
-#include "server/load_report.h"
-#include "server/metrics.h"
+#include "server/lifecycle/lifecycle.h"
+#include "server/metrics/load_report.h"
+#include "server/metrics/metrics.h"
 #include "server/services/call_trace.h"
 #include "server/shared_memory.h"
 #include "server/transport/call_table.h"

@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "server/metrics.h"
+#include "server/metrics/metrics.h"
 #include "server/tracing/trace_context.h"
 #include "server/tracing/tracer.h"
 

@@ -1,7 +1,6 @@
-#include "server/services/describe.h"
-
 #include "server/codec/enums.h"
 #include "server/codec/response.h"
+#include "server/services/services.h"
 
 namespace castor::server {
 namespace {

@@ -22,7 +22,7 @@
 #include "engine/base/error.h"
 #include "engine/engine.h"
 #include "server/codec/regions.h"
-#include "server/metrics.h"
+#include "server/metrics/metrics.h"
 #include "server/services/cancellation.h"
 #include "server/shared_memory.h"
 #include "server/tracing/request_trace.h"

@@ -1,8 +1,9 @@
-// grpc.health.v1.Health, a thin service around the state in server/health.h. The server calls it on
-// gRPC's threads; stateless. A second listener can serve the same state by a service of its own.
+// grpc.health.v1.Health, a thin service around the state in server/lifecycle/health.h. The server
+// calls it on gRPC's threads; stateless. A second listener can serve the same state by a service of
+// its own.
 #pragma once
 
-#include "server/health.h"
+#include "server/lifecycle/health.h"
 #include "server/transport/call_table.h"
 #include "server/transport/message_service.h"
 

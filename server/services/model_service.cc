@@ -1,6 +1,5 @@
 #include "castor/v1/model.pb.h"
 #include "engine/base/error.h"
-#include "server/services/describe.h"
 #include "server/services/services.h"
 #include "server/services/typed_call.h"
 

@@ -1,7 +1,6 @@
 #include <chrono>
 #include <string>
 
-#include "server/services/describe.h"
 #include "server/services/services.h"
 #include "server/services/typed_call.h"
 #include "server/version.h"

@@ -4,11 +4,18 @@
 #include <cstdint>
 #include <string>
 
+#include "castor/v1/model.pb.h"
 #include "castor/v1/server.pb.h"
+#include "engine/engine.h"
 #include "server/services/call.h"
 #include "server/transport/message_service.h"
 
 namespace castor::server {
+
+v1::Model ToProto(const ModelInfo& model);
+
+// Everything but version, commit, uptime and the server's own limits.
+v1::ServerInfo Describe(const Engine& engine);
 
 class AttentionService final : public MessageService {
  public:

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/access_options.h"
-#include "server/live_files.h"
+#include "server/auth/live_files.h"
+#include "server/options/access_options.h"
 
 namespace castor::server {
 

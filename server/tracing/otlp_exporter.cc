@@ -11,7 +11,7 @@
 #include "google/rpc/status.pb.h"
 #include "server/errors.h"
 #include "server/logging.h"
-#include "server/small_file.h"
+#include "server/options/small_file.h"
 #include "server/version.h"
 
 namespace castor::server {

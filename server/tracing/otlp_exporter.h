@@ -18,7 +18,7 @@
 #include "engine/base/mutex.h"
 #include "engine/base/time.h"
 #include "opentelemetry/proto/collector/trace/v1/trace_service.grpc.pb.h"
-#include "server/metrics_traces.h"
+#include "server/metrics/metrics_traces.h"
 #include "server/tracing/trace_options.h"
 
 namespace castor::server {

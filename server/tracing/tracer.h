@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "engine/base/mutex.h"
 #include "engine/base/time.h"
-#include "server/metrics_traces.h"
+#include "server/metrics/metrics_traces.h"
 #include "server/tracing/otlp_exporter.h"
 #include "server/tracing/request_spans.h"
 #include "server/tracing/request_trace.h"

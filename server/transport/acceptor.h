@@ -20,7 +20,7 @@
 #include <unordered_map>
 
 #include "absl/status/statusor.h"
-#include "server/metrics.h"
+#include "server/metrics/metrics.h"
 #include "server/tls/client_hello.h"
 #include "server/transport/bind.h"
 #include "server/transport/connection_watch.h"

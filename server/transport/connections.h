@@ -27,7 +27,7 @@
 
 #include "engine/base/mutex.h"
 #include "engine/request.h"
-#include "server/metrics.h"
+#include "server/metrics/metrics.h"
 
 namespace castor::server {
 

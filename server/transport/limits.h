@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "server/options.h"
+#include "server/options/options.h"
 
 namespace castor::server {
 

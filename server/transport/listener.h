@@ -21,8 +21,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/metrics.h"
-#include "server/options.h"
+#include "server/metrics/metrics.h"
+#include "server/options/options.h"
 #include "server/transport/acceptor.h"
 #include "server/transport/connections.h"
 

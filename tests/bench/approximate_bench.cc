@@ -26,8 +26,8 @@
 
 #include "engine/attention/problem.h"
 #include "engine/attention/variants.h"
-#include "server/allocator.h"
-#include "server/environment.h"
+#include "server/lifecycle/allocator.h"
+#include "server/lifecycle/environment.h"
 
 namespace castor::attention {
 namespace {

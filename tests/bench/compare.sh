@@ -30,7 +30,7 @@ stop_server() {
 }
 trap 'stop_server; rm -rf "$out"' EXIT
 
-# castor-server sets this for itself (server/environment.h); bare engines get the same.
+# castor-server sets this for itself (server/lifecycle/environment.h); bare engines get the same.
 export GOMP_SPINCOUNT=3000
 
 measure() { # $1: what runs before it, such as an environment; $2: program; $3: JSON; $4..: flags

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "engine/device/device.h"
-#include "engine/encoder/batch.h"
 #include "engine/encoder/model.h"
-#include "engine/encoder/output_shape.h"
+#include "engine/encoder/network/batch.h"
+#include "engine/encoder/text/output_shape.h"
 #include "tests/bench/command_line.h"
 
 namespace castor::bench {

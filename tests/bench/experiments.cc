@@ -25,8 +25,8 @@
 
 #include "engine/attention/problem.h"
 #include "engine/attention/variants.h"
-#include "server/allocator.h"
-#include "server/environment.h"
+#include "server/lifecycle/allocator.h"
+#include "server/lifecycle/environment.h"
 #include "tests/bench/command_line.h"
 
 namespace castor::attention {

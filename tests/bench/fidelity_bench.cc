@@ -19,9 +19,9 @@
 
 #include "engine/attention/variants.h"
 #include "engine/device/device.h"
-#include "engine/encoder/attention_layers.h"
-#include "engine/encoder/batch.h"
+#include "engine/encoder/layers/attention_layers.h"
 #include "engine/encoder/model.h"
+#include "engine/encoder/network/batch.h"
 #include "tests/bench/command_line.h"
 #include "tests/bench/kernel_notation.h"
 #include "tests/bench/median.h"

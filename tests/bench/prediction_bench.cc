@@ -39,7 +39,7 @@
 #include "engine/jobs/running_batch.h"
 #include "engine/jobs/staging.h"
 #include "engine/kernel_table.h"
-#include "server/allocator.h"
+#include "server/lifecycle/allocator.h"
 #include "tests/bench/command_line.h"
 #include "tests/bench/median.h"
 #include "tests/bench/processor_time.h"

@@ -66,7 +66,7 @@ measure() { # $1: program; $2..: its flags
 # Interleaved in random order, so that drift in the machine's speed affects all alike.
 interleaved=(--benchmark_repetitions="$repetitions" --benchmark_enable_random_interleaving=true)
 
-# castor-server sets this for itself (server/environment.h); both engines get the same.
+# castor-server sets this for itself (server/lifecycle/environment.h); both engines get the same.
 export GOMP_SPINCOUNT=3000
 
 say "server against bare engine"

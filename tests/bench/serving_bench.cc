@@ -25,7 +25,7 @@
 #include "engine/attention/variants.h"
 #include "engine/base/mutex.h"
 #include "engine/engine.h"
-#include "server/allocator.h"
+#include "server/lifecycle/allocator.h"
 #include "tests/bench/command_line.h"
 #include "tests/bench/pump.h"
 #include "tests/bench/wire_client.h"

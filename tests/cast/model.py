@@ -3,7 +3,7 @@
 
 Batches are of sequences of one length, so nothing is padded. The choice of clusters has no
 gradient, as in the paper; gradients flow through attention, summaries and their weights. The
-parameters have the names that castor-server reads (engine/attention/cast.md).
+parameters have the names that castor-server reads (engine/attention/cast/cast.md).
 """
 
 import math

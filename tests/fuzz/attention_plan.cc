@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "engine/attention/cast_layers.h"
+#include "engine/attention/cast/cast_layers.h"
 #include "engine/attention/count.h"
 #include "engine/attention/cuda/choice.h"
 #include "engine/attention/cuda/fits.h"

@@ -12,8 +12,8 @@
 
 #include "castor/v1/attention.pb.h"
 #include "castor/v1/encoder.pb.h"
-#include "client/cli/encode_answer.h"
-#include "client/cli/exact_check.h"
+#include "client/cli/attend/exact_check.h"
+#include "client/cli/encode/encode_answer.h"
 #include "client/cli/report.h"
 #include "client/error.h"
 #include "client/load/send/answers.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "server/metrics_page.h"
+#include "server/metrics/metrics_page.h"
 #include "server/tracing/trace_context.h"
 
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/attention/cuda/cast_shape.h"
-#include "engine/kernels/cuda/cast.h"
-#include "engine/kernels/cuda/cast_args.cuh"
+#include "engine/kernels/cuda/cast/cast.h"
+#include "engine/kernels/cuda/cast/cast_args.cuh"
 #include "tests/gpu/checks.h"
 #include "tests/support/attention/cast_problem.h"
 #include "tests/support/attention/compare.h"

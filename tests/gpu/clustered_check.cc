@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/attention/cuda/clustered_shape.h"
-#include "engine/kernels/cuda/clustered.h"
+#include "engine/kernels/cuda/clustered/clustered.h"
 #include "tests/gpu/batches.h"
 #include "tests/gpu/checks.h"
 #include "tests/support/attention/clustered_problem.h"

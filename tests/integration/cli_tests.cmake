@@ -2,7 +2,7 @@
 # without it those tests are skipped with a message.
 
 castor_test(cli_test SINGLE_THREADED
-            SOURCES cli_careless_test.cc cli_fixture.cc cli_test.cc server_process.cc
+            SOURCES client/cli_careless_test.cc client/cli_fixture.cc client/cli_test.cc process/server_process.cc
             LIBS castor_client nlohmann_json::nlohmann_json LABELS integration)
 target_compile_definitions(cli_test PRIVATE
   CASTOR_PROGRAM="$<TARGET_FILE:castor>"
@@ -11,13 +11,13 @@ target_compile_definitions(cli_test PRIVATE
 add_dependencies(cli_test castor castor-server)
 
 castor_test(cli_tls_test SINGLE_THREADED
-            SOURCES cli_tls_test.cc program.cc
+            SOURCES client/cli_tls_test.cc client/program.cc
             LIBS castor_client castor_secure_server LABELS integration)
 target_compile_definitions(cli_tls_test PRIVATE CASTOR_PROGRAM="$<TARGET_FILE:castor>")
 add_dependencies(cli_tls_test castor)
 
 castor_test(top_test SINGLE_THREADED
-            SOURCES program.cc top_test.cc
+            SOURCES client/program.cc client/top_test.cc
             LIBS castor_server_fixture LABELS integration)
 target_compile_definitions(top_test PRIVATE CASTOR_PROGRAM="$<TARGET_FILE:castor>")
 add_dependencies(top_test castor)

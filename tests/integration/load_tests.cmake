@@ -1,6 +1,6 @@
 # castor-load's command against a real server.
 castor_test(load_cli_test SINGLE_THREADED
-            SOURCES cli_fixture.cc load_cli_test.cc server_process.cc
+            SOURCES client/cli_fixture.cc client/load_cli_test.cc process/server_process.cc
             LIBS castor_client nlohmann_json::nlohmann_json LABELS integration)
 target_compile_definitions(load_cli_test PRIVATE
   CASTOR_PROGRAM="$<TARGET_FILE:castor-load>"
@@ -10,11 +10,11 @@ add_dependencies(load_cli_test castor-load castor-server)
 
 # What it sends, against a server whose answers leave at known times.
 castor_test(load_send_test SINGLE_THREADED
-            SOURCES load_send_test.cc
+            SOURCES client/load_send_test.cc
             LIBS castor_load_send castor_scripted_server LABELS integration)
 
 castor_test(load_tls_test SINGLE_THREADED
-            SOURCES load_tls_test.cc program.cc
+            SOURCES client/load_tls_test.cc client/program.cc
             LIBS castor_client nlohmann_json::nlohmann_json castor_secure_server LABELS integration)
 target_compile_definitions(load_tls_test PRIVATE CASTOR_PROGRAM="$<TARGET_FILE:castor-load>")
 add_dependencies(load_tls_test castor-load)

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "tests/integration/health_client.h"
+#include "tests/integration/observed/health_client.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/support/temporary_folder.h"
 

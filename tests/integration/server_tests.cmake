@@ -1,18 +1,18 @@
 # Whole servers over real sockets, with a scripted engine and with the real one.
 
-add_library(castor_server_fixture STATIC secure_fixture.cc server_fixture.cc)
+add_library(castor_server_fixture STATIC access/secure_fixture.cc server_fixture.cc)
 find_package(GTest REQUIRED)
 target_link_libraries(castor_server_fixture PUBLIC castor_fake_engine castor_server
                       castor_test_authority GTest::gtest)
 
 pkg_check_modules(nghttp2 REQUIRED IMPORTED_TARGET libnghttp2)  # for trailer_client.h
 castor_test(server_test
-  SOURCES server_admission_test.cc server_authorize_test.cc server_call_test.cc
+  SOURCES server_admission_test.cc access/server_authorize_test.cc server_call_test.cc
           server_choice_test.cc server_cosine_test.cc
-          server_health_port_test.cc
+          observed/server_health_port_test.cc
           server_hostile_test.cc server_kernels_test.cc server_lifecycle_test.cc
-          server_load_report_test.cc
-          server_metrics_test.cc server_reflection_test.cc
+          observed/server_load_report_test.cc
+          observed/server_metrics_test.cc server_reflection_test.cc
           server_shared_memory_faults_test.cc server_shared_memory_test.cc
           server_transport_test.cc
   LIBS castor_server_fixture castor_client castor_twins PkgConfig::nghttp2
@@ -28,18 +28,18 @@ target_compile_definitions(server_heads_test PRIVATE
   CASTOR_GOLDEN_ENCODER="${CMAKE_SOURCE_DIR}/tests/golden/encoder")
 
 castor_test(server_access_test
-  SOURCES server_callers_test.cc server_renewal_test.cc server_rotation_test.cc
-          server_tenants_test.cc server_tls_test.cc
+  SOURCES access/server_callers_test.cc access/server_renewal_test.cc access/server_rotation_test.cc
+          access/server_tenants_test.cc access/server_tls_test.cc
   LIBS castor_server_fixture castor_client LABELS integration)
 
 castor_test(server_trace_test
-  SOURCES server_exemplars_test.cc server_trace_test.cc server_trace_faults_test.cc
+  SOURCES observed/server_exemplars_test.cc observed/server_trace_test.cc observed/server_trace_faults_test.cc
   LIBS castor_server_fixture castor_trace_collector LABELS integration)
 target_compile_definitions(server_trace_test PRIVATE
   CASTOR_TINY_MODEL="${CMAKE_SOURCE_DIR}/tests/golden/encoder/tiny_bert")
 
 castor_test(server_process_test
-  SOURCES server_process.cc server_process_test.cc server_secrets_test.cc server_start_test.cc
+  SOURCES process/server_process.cc process/server_process_test.cc process/server_secrets_test.cc process/server_start_test.cc
   LIBS castor_server_fixture LABELS integration)
 target_compile_definitions(server_process_test PRIVATE
   CASTOR_GOLDEN_ENCODER="${CMAKE_SOURCE_DIR}/tests/golden/encoder"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "client/cli/kernel_flags.h"
+#include "client/cli/attend/kernel_flags.h"
 #include "client/cli/security_flags.h"
 #include "client/load/results/verdict.h"
 #include "client/load/send/driver.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/hash/hash.h"
-#include "client/cli/exact_check.h"
+#include "client/cli/attend/exact_check.h"
 #include "client/load/send/answers.h"
 #include "client/load/send/requests.h"
 

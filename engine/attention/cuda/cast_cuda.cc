@@ -11,7 +11,7 @@
 #include "engine/attention/count.h"
 #include "engine/attention/cuda/cast_shape.h"
 #include "engine/attention/cuda/tensors.h"
-#include "engine/kernels/cuda/cast.h"
+#include "engine/kernels/cuda/cast/cast.h"
 
 namespace castor::attention::cuda {
 namespace {

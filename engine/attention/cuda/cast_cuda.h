@@ -1,4 +1,5 @@
-// CAST on a GPU, through the kernels of engine/kernels/cuda/cast.h: one row of the variant table.
+// CAST on a GPU, through the kernels of engine/kernels/cuda/cast/cast.h: one row of the variant
+// table.
 //
 // Called on the device's engine thread with its stream current. May throw what LibTorch throws.
 #pragma once

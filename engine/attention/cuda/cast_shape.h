@@ -6,7 +6,7 @@
 
 #include "engine/attention/element.h"
 #include "engine/attention/problem.h"
-#include "engine/kernels/cuda/cast.h"
+#include "engine/kernels/cuda/cast/cast.h"
 
 namespace castor::attention::cuda {
 

@@ -13,11 +13,11 @@
 #include <variant>
 #include <vector>
 
+#include "engine/attention/clustered/hash_planes.h"
 #include "engine/attention/count.h"
 #include "engine/attention/cuda/clustered_shape.h"
 #include "engine/attention/cuda/tensors.h"
-#include "engine/attention/hash_planes.h"
-#include "engine/kernels/cuda/clustered.h"
+#include "engine/kernels/cuda/clustered/clustered.h"
 
 namespace castor::attention::cuda {
 namespace {

@@ -1,5 +1,5 @@
 // Clustered and improved clustered attention on a GPU, through the kernels of
-// engine/kernels/cuda/clustered.h: rows of the variant table.
+// engine/kernels/cuda/clustered/clustered.h: rows of the variant table.
 //
 // Called on the device's engine thread with its stream current. May throw what LibTorch throws.
 #pragma once

@@ -8,7 +8,7 @@
 
 #include "engine/attention/element.h"
 #include "engine/attention/problem.h"
-#include "engine/kernels/cuda/clustered.h"
+#include "engine/kernels/cuda/clustered/clustered.h"
 #include "engine/kernels/philox.h"
 
 namespace castor::attention::cuda {

@@ -7,8 +7,8 @@
 #include "engine/attention/cuda/cast_shape.h"
 #include "engine/attention/cuda/choice.h"
 #include "engine/attention/cuda/clustered_shape.h"
-#include "engine/kernels/cuda/cast.h"
-#include "engine/kernels/cuda/clustered.h"
+#include "engine/kernels/cuda/cast/cast.h"
+#include "engine/kernels/cuda/clustered/clustered.h"
 
 namespace castor::attention::cuda {
 namespace {

@@ -22,7 +22,7 @@
 #include "engine/device/cuda/pinned.h"
 #include "engine/device/cuda/presence.h"
 #include "engine/device/cuda_module.h"
-#include "engine/encoder/load.h"
+#include "engine/encoder/directory/load.h"
 #include "engine/encoder/model.h"
 
 namespace castor {

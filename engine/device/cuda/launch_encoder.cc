@@ -14,7 +14,7 @@
 #include "engine/device/cuda/cuda_device.h"
 #include "engine/device/cuda/packed_batch.h"
 #include "engine/encoder/model.h"
-#include "engine/encoder/network.h"
+#include "engine/encoder/network/network.h"
 
 namespace castor {
 namespace {

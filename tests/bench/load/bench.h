@@ -15,7 +15,7 @@
 
 #include "client/load/send/lane.h"
 #include "client/metrics/page.h"
-#include "tests/integration/server_process.h"
+#include "tests/integration/process/server_process.h"
 
 namespace castor::bench {
 

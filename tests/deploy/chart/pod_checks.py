@@ -37,7 +37,7 @@ def check_probes(faults, where, spec):
             probe = container.get(kind, {}).get("grpc", {})
             faults.expect(probe.get("port") in ports, where, f"{kind}: no port {probe.get('port')}")
             faults.expect(probe.get("service") in ("readiness", "liveness"), where,
-                          f"{kind}: no service {probe.get('service')} in server/health.cc")
+                          f"{kind}: no service {probe.get('service')} in server/lifecycle/health.cc")
 
 
 def check_restricted(faults, where, spec):

@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "engine/kernels/cuda/cast_args.cuh"
+#include "engine/kernels/cuda/cast/cast_args.cuh"
 #include "tests/support/attention/cast_problem.h"
 #include "tests/support/twins/cast.h"
 

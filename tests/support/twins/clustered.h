@@ -2,8 +2,8 @@
 // hash the queries, cluster the codes, and let each cluster's mean query attend for its members.
 // Improved clustered attention (section 3.3) then refines each row on its cluster's top keys.
 //
-// Two options are not the paper's (engine/attention/clustered.md): clusters of the queries
-// themselves, and a mass of the rest that each query has of its own.
+// Two options are not the paper's (engine/attention/clustered/clustered.md): clusters of the
+// queries themselves, and a mass of the rest that each query has of its own.
 //
 // The stages are separate functions, because implementations must match the integer ones bit for
 // bit. See tensors.h for what a twin is.

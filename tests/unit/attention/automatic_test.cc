@@ -1,5 +1,5 @@
 // The automatic kernel's choice as a pure function of a request and a cost model.
-#include "engine/attention/automatic.h"
+#include "engine/attention/cost/automatic.h"
 
 #include <gtest/gtest.h>
 

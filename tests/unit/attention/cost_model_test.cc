@@ -1,5 +1,5 @@
 // The cost model: the fit of its prices, and the file that stores it.
-#include "engine/attention/cost_model.h"
+#include "engine/attention/cost/cost_model.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/attention/cost_file.h"
-#include "engine/attention/typical_prices.h"
+#include "engine/attention/cost/cost_file.h"
+#include "engine/attention/cost/typical_prices.h"
 #include "tests/support/attention/random_problem.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/seeded.h"

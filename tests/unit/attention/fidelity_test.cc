@@ -1,5 +1,5 @@
 // The fidelity probe's parts: which rows are drawn, and the error over them.
-#include "engine/attention/fidelity.h"
+#include "engine/attention/cost/fidelity.h"
 
 #include <gtest/gtest.h>
 

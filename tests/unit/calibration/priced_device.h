@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "engine/attention/cost_model.h"
+#include "engine/attention/cost/cost_model.h"
 #include "engine/base/error.h"
 #include "engine/kernel_table.h"
 #include "tests/unit/scheduling/instant_device.h"

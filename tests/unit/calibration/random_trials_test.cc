@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/attention/cost/typical_prices.h"
 #include "engine/attention/problem.h"
-#include "engine/attention/typical_prices.h"
 #include "engine/attention/variants.h"
 #include "engine/kernel_table.h"
 

@@ -1,5 +1,5 @@
 // How the answers of `castor encode` are read.
-#include "client/cli/encode_answer.h"
+#include "client/cli/encode/encode_answer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

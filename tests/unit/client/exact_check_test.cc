@@ -1,4 +1,4 @@
-#include "client/cli/exact_check.h"
+#include "client/cli/attend/exact_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

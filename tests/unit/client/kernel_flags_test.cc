@@ -1,4 +1,4 @@
-#include "client/cli/kernel_flags.h"
+#include "client/cli/attend/kernel_flags.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

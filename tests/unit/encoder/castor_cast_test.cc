@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/encoder/cast_file.h"
-#include "engine/encoder/linear.h"
-#include "engine/encoder/load.h"
-#include "engine/encoder/network.h"
-#include "engine/encoder/sinusoids.h"
+#include "engine/encoder/directory/cast_file.h"
+#include "engine/encoder/directory/load.h"
+#include "engine/encoder/layers/linear.h"
+#include "engine/encoder/layers/sinusoids.h"
+#include "engine/encoder/network/network.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {

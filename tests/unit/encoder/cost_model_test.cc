@@ -1,5 +1,5 @@
 // What a batch of an encoder costs: its terms, and prices from a few runs.
-#include "engine/encoder/cost_model.h"
+#include "engine/encoder/network/cost_model.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "engine/encoder/model.h"
-#include "engine/encoder/network.h"
+#include "engine/encoder/network/network.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {

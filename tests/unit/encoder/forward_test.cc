@@ -14,7 +14,7 @@
 
 #include "engine/base/heartbeat.h"
 #include "engine/encoder/model.h"
-#include "engine/encoder/network.h"
+#include "engine/encoder/network/network.h"
 #include "tests/support/seeded.h"
 #include "tests/unit/encoder/model_files.h"
 

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "engine/encoder/model.h"
-#include "engine/encoder/network.h"
-#include "engine/encoder/output_shape.h"
+#include "engine/encoder/network/network.h"
+#include "engine/encoder/text/output_shape.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {

@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/encoder/classifier.h"
-#include "engine/encoder/head_steps.h"
-#include "engine/encoder/splade.h"
-#include "engine/encoder/token_projection.h"
+#include "engine/encoder/heads/classifier.h"
+#include "engine/encoder/heads/head_steps.h"
+#include "engine/encoder/heads/splade.h"
+#include "engine/encoder/heads/token_projection.h"
 #include "tests/support/seeded.h"
 
 namespace castor::encoder {

@@ -1,6 +1,6 @@
 // What a model says of itself in 8 bits.
 
-#include "engine/encoder/int8_fidelity.h"
+#include "engine/encoder/network/int8_fidelity.h"
 
 #include <gtest/gtest.h>
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/encoder/load.h"
-#include "engine/encoder/mpnet.h"
-#include "engine/encoder/network.h"
+#include "engine/encoder/directory/load.h"
+#include "engine/encoder/families/mpnet.h"
+#include "engine/encoder/network/network.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/checkpoints.h"
 #include "tests/unit/encoder/model_files.h"

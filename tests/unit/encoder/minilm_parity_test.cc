@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/encoder/model.h"
-#include "engine/encoder/network.h"
-#include "engine/encoder/prepare.h"
+#include "engine/encoder/network/network.h"
+#include "engine/encoder/text/prepare.h"
 #include "tests/support/sanitizer.h"
 #include "tests/unit/encoder/model_files.h"
 

@@ -7,7 +7,7 @@
 #include <iterator>
 
 #include "engine/attention/variants.h"
-#include "engine/encoder/load.h"
+#include "engine/encoder/directory/load.h"
 #include "engine/hf/safetensors.h"
 
 namespace castor::encoder {

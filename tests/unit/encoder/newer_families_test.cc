@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/encoder/jina_bert.h"
-#include "engine/encoder/linear.h"
-#include "engine/encoder/load.h"
+#include "engine/encoder/directory/load.h"
+#include "engine/encoder/families/jina_bert.h"
+#include "engine/encoder/layers/linear.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {

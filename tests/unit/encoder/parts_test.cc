@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "absl/strings/str_replace.h"
+#include "engine/encoder/heads/pooling.h"
 #include "engine/encoder/model.h"
-#include "engine/encoder/network.h"
-#include "engine/encoder/pooling.h"
-#include "engine/encoder/post_norm.h"
+#include "engine/encoder/network/network.h"
+#include "engine/encoder/network/post_norm.h"
 #include "engine/hf/tokenizer.h"
 #include "tests/unit/encoder/model_files.h"
 

@@ -1,6 +1,6 @@
 // Weights in 8 bits: near the floats that they stand for, and never too great for a kernel's sums.
 
-#include "engine/encoder/quantize.h"
+#include "engine/encoder/layers/quantize.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/kernels/cpu/linear.h"
+#include "engine/kernels/cpu/linear/linear.h"
 #include "tests/support/seeded.h"
 
 namespace castor::encoder {

@@ -1,6 +1,6 @@
 // Rotations: their frequencies by definition, and that of a batch's sequences each is turned as if
 // it were alone.
-#include "engine/encoder/rope.h"
+#include "engine/encoder/layers/rope.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>

@@ -1,5 +1,5 @@
 // What layers lose, compared with its definition: double precision, plain loops, all rows.
-#include "engine/encoder/row_probe.h"
+#include "engine/encoder/network/row_probe.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
@@ -17,8 +17,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/fidelity.h"
-#include "engine/encoder/attention_layers.h"
+#include "engine/attention/cost/fidelity.h"
+#include "engine/encoder/layers/attention_layers.h"
 #include "tests/support/seeded.h"
 #include "tests/support/twins/vanilla.h"
 

@@ -1,5 +1,5 @@
 // Heads that go by some at a time give the bytes that they give together.
-#include "engine/encoder/self_attention.h"
+#include "engine/encoder/layers/self_attention.h"
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/encoder/attention_layers.h"
-#include "engine/encoder/row_probe.h"
+#include "engine/encoder/layers/attention_layers.h"
+#include "engine/encoder/network/row_probe.h"
 #include "tests/support/seeded.h"
 #include "tests/unit/encoder/model_files.h"
 

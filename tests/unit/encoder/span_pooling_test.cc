@@ -1,7 +1,7 @@
 // Pooling of spans: against sums over the rows that the same network returns, one after another,
 // for every pooling, overlapping and empty ranges, and items that ask for other things in one
 // batch.
-#include "engine/encoder/span_pooling.h"
+#include "engine/encoder/heads/span_pooling.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "engine/encoder/model.h"
-#include "engine/encoder/network.h"
+#include "engine/encoder/network/network.h"
 #include "tests/support/checkpoints.h"
 #include "tests/support/sanitizer.h"
 #include "tests/support/seeded.h"

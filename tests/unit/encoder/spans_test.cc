@@ -1,6 +1,6 @@
 // Spans: what is refused, and which tokens characters and bytes become, with a prompt before the
 // text, in pairs, and where a text is cut; and beside every token looked at by itself.
-#include "engine/encoder/spans.h"
+#include "engine/encoder/text/spans.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

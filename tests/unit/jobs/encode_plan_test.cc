@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "engine/attention/cost/rungs.h"
 #include "engine/attention/problem.h"
-#include "engine/attention/rungs.h"
 #include "engine/attention/variants.h"
 #include "engine/jobs/cosine_gains.h"
 #include "tests/unit/scheduling/fake_model.h"

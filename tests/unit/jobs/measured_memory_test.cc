@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/rungs.h"
+#include "engine/attention/cost/rungs.h"
 #include "engine/device/device.h"
-#include "engine/encoder/output_shape.h"
-#include "engine/encoder/spans.h"
+#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/spans.h"
 #include "engine/jobs/encode_plan.h"
 #include "engine/jobs/load_model.h"
 #include "engine/jobs/memory_predictor.h"

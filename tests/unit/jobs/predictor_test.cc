@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/automatic.h"
-#include "engine/attention/typical_prices.h"
+#include "engine/attention/cost/automatic.h"
+#include "engine/attention/cost/typical_prices.h"
 #include "tests/support/attention/spec.h"
 #include "tests/unit/scheduling/fake_model.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/base/aligned.h"
-#include "engine/kernels/cpu/linear.h"
+#include "engine/kernels/cpu/linear/linear.h"
 #include "tests/support/seeded.h"
 
 namespace castor::kernels {

@@ -1,7 +1,7 @@
 // Products with packed matrices against their definition in double precision, by every kernel that
 // this processor can run.
 
-#include "engine/kernels/cpu/linear.h"
+#include "engine/kernels/cpu/linear/linear.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // LayerNorm and RMSNorm against their definitions in double precision, by every kernel that this
 // processor can run.
 
-#include "engine/kernels/cpu/norm.h"
+#include "engine/kernels/cpu/linear/norm.h"
 
 #include <gtest/gtest.h>
 

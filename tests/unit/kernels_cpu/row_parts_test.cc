@@ -1,7 +1,7 @@
 // Rotations and products against their definitions in double precision, by every kernel that this
 // processor can run.
 
-#include "engine/kernels/cpu/row_parts.h"
+#include "engine/kernels/cpu/linear/row_parts.h"
 
 #include <gtest/gtest.h>
 

@@ -10,8 +10,8 @@
 
 #include "engine/attention/cuda/cast_shape.h"
 #include "engine/attention/problem.h"
-#include "engine/kernels/cuda/cast.h"
-#include "engine/kernels/cuda/cast_args.cuh"
+#include "engine/kernels/cuda/cast/cast.h"
+#include "engine/kernels/cuda/cast/cast_args.cuh"
 #include "tests/support/cuda/cast_stages.h"
 
 namespace castor::kernels::cuda {

@@ -1,7 +1,7 @@
 // CAST's kernels on the emulator against the twin: every dtype, every variant of the definition,
 // and every path.
 
-#include "engine/kernels/cuda/cast.h"
+#include "engine/kernels/cuda/cast/cast.h"
 
 #include <gtest/gtest.h>
 

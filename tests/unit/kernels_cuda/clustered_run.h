@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "engine/attention/cuda/clustered_shape.h"
-#include "engine/kernels/cuda/clustered.h"
-#include "engine/kernels/cuda/clustered_split.h"
+#include "engine/kernels/cuda/clustered/clustered.h"
+#include "engine/kernels/cuda/clustered/clustered_split.h"
 #include "tests/support/attention/random_problem.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/cuda/clustered_stages.h"

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/attention/automatic.h"
+#include "engine/attention/cost/automatic.h"
 #include "tests/unit/scheduling/engine_automatic_fixture.h"
 
 namespace castor {

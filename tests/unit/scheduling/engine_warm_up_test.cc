@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine/encoder/cost_model.h"
+#include "engine/encoder/network/cost_model.h"
 #include "tests/unit/scheduling/approximate_device.h"
 #include "tests/unit/scheduling/engine_fixture.h"
 

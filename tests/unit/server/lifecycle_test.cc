@@ -1,4 +1,4 @@
-#include "server/lifecycle.h"
+#include "server/lifecycle/lifecycle.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/live_files.h"
+#include "server/auth/live_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "server/load_report.h"
+#include "server/metrics/load_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

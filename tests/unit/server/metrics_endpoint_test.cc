@@ -1,6 +1,6 @@
 // The endpoint alone, over real sockets, and with malicious clients.
 
-#include "server/metrics_endpoint.h"
+#include "server/metrics/metrics_endpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

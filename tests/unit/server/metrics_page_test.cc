@@ -1,4 +1,4 @@
-#include "server/metrics_page.h"
+#include "server/metrics/metrics_page.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "server/options.h"
+#include "server/options/options.h"
 
 namespace castor::server {
 

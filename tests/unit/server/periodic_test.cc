@@ -1,4 +1,4 @@
-#include "server/periodic.h"
+#include "server/lifecycle/periodic.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/terminate.h"
+#include "server/lifecycle/terminate.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "server/units.h"
+#include "server/options/units.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "server/watchdog.h"
+#include "server/lifecycle/watchdog.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <cstring>
 #include <thread>
 
-#include "server/metrics.h"
+#include "server/metrics/metrics.h"
 #include "server/transport/bind.h"
 #include "tests/support/fake_engine.h"
 

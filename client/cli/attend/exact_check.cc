@@ -1,0 +1,192 @@
+#include "client/cli/attend/exact_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "client/tensor.h"
+
+namespace castor::cli {
+namespace {
+
+// One sequence's place in the packed tensors, in tokens.
+struct Sequence {
+  int64_t query_begin, queries, key_begin, keys;
+};
+
+// Empty if the lengths are none of these tensors, which have the same rank, 3 or 4: a server that
+// has taken such a request is not to be believed.
+std::vector<Sequence> SequencesOf(const v1::AttendRequest& request) {
+  std::vector<Sequence> sequences;
+  const v1::Tensor& query = request.query();
+  const v1::Tensor& key = request.key();
+  if (query.shape_size() == 4) {
+    if (key.shape(0) != query.shape(0)) return {};
+    for (int64_t b = 0; b < query.shape(0); ++b) {
+      sequences.push_back({b * query.shape(1), query.shape(1), b * key.shape(1), key.shape(1)});
+    }
+    return sequences;
+  }
+  std::vector<int64_t> query_lengths(request.query_lengths().begin(),
+                                     request.query_lengths().end());
+  std::vector<int64_t> key_lengths(request.key_lengths().begin(), request.key_lengths().end());
+  if (key_lengths.empty()) key_lengths = query_lengths;
+  if (query_lengths.empty()) query_lengths = {query.shape(0)};
+  if (key_lengths.empty()) key_lengths = {key.shape(0)};
+  if (query_lengths.size() != key_lengths.size()) return {};
+  int64_t query_begin = 0;
+  int64_t key_begin = 0;
+  for (size_t i = 0; i < query_lengths.size(); ++i) {
+    const int64_t queries = query_lengths[i], keys = key_lengths[i];
+    if (queries < 1 || queries > query.shape(0) - query_begin) return {};
+    if (keys < 1 || keys > key.shape(0) - key_begin) return {};
+    sequences.push_back({query_begin, queries, key_begin, keys});
+    query_begin += queries;
+    key_begin += keys;
+  }
+  if (query_begin != query.shape(0) || key_begin != key.shape(0)) return {};
+  return sequences;
+}
+
+// Whether the sequences are in tensors that belong together.
+bool FitTogether(const v1::AttendRequest& request) {
+  const v1::Tensor &query = request.query(), &key = request.key(), &value = request.value();
+  const int rank = query.shape_size();
+  if ((rank != 3 && rank != 4) || key.shape_size() != rank || value.shape_size() != rank) {
+    return false;
+  }
+  for (int i = 0; i + 1 < rank; ++i) {
+    if (value.shape(i) != key.shape(i)) return false;
+  }
+  if (key.shape(rank - 2) != query.shape(rank - 2) ||
+      key.shape(rank - 1) != query.shape(rank - 1)) {
+    return false;
+  }
+  const std::vector<Sequence> sequences = SequencesOf(request);
+  return !sequences.empty() &&
+         (!request.vanilla().causal() ||
+          std::all_of(sequences.begin(), sequences.end(),
+                      [](const Sequence& each) { return each.queries == each.keys; }));
+}
+
+// out = softmax(scale * q . k_j) v_j over `keys` keys; k and v advance by their strides.
+void AttendRow(const float* q, const float* k, const float* v, int64_t keys, int64_t head_dim,
+               int64_t value_dim, int64_t key_stride, int64_t value_stride, double scale,
+               std::vector<double>& weights, std::vector<double>& out) {
+  weights.resize(keys);
+  double greatest = -INFINITY;
+  for (int64_t j = 0; j < keys; ++j) {
+    double score = 0;
+    for (int64_t e = 0; e < head_dim; ++e) {
+      score += static_cast<double>(q[e]) * k[j * key_stride + e];
+    }
+    weights[j] = score * scale;
+    greatest = std::max(greatest, weights[j]);
+  }
+  double sum = 0;
+  for (double& weight : weights) {
+    weight = std::exp(weight - greatest);
+    sum += weight;
+  }
+  out.assign(value_dim, 0);
+  for (int64_t j = 0; j < keys; ++j) {
+    for (int64_t e = 0; e < value_dim; ++e) {
+      out[e] += weights[j] * v[j * value_stride + e];
+    }
+  }
+  for (double& element : out) element /= sum;
+}
+
+}  // namespace
+
+std::string FindMisfit(const v1::AttendRequest& request, const v1::Tensor& output) {
+  if (!FitTogether(request)) return "the request's tensors and lengths do not fit together";
+  std::vector<int64_t> expected = client::ShapeOf(request.query());
+  expected.back() = *request.value().shape().rbegin();
+  if (client::ShapeOf(output) != expected || output.dtype() != request.query().dtype()) {
+    return "output is " + client::ShapeString(output) + " " + v1::DataType_Name(output.dtype()) +
+           ", which does not fit the query " + client::ShapeString(request.query());
+  }
+  const auto elements = client::NumElements(expected);
+  const size_t size = client::SizeOf(output.dtype()), bytes = output.raw().size();
+  if (!elements || size == 0 || bytes % size != 0 ||
+      bytes / size != static_cast<size_t>(*elements)) {
+    return "output has " + std::to_string(bytes) + " bytes for " + client::ShapeString(output);
+  }
+  return "";
+}
+
+std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request, const v1::Tensor& output,
+                                        int64_t max_operations, std::string* problem) {
+  *problem = FindMisfit(request, output);
+  if (!problem->empty()) return std::nullopt;
+  const auto query = client::ToFloats(request.query());
+  const auto key = client::ToFloats(request.key());
+  const auto value = client::ToFloats(request.value());
+  const auto answer = client::ToFloats(output);
+  if (!query || !key || !value || !answer) {
+    *problem = "the request's tensors are incomplete";
+    return std::nullopt;
+  }
+  const int rank = request.query().shape_size();
+  const int64_t heads = request.query().shape(rank - 2);
+  const int64_t head_dim = request.query().shape(rank - 1);
+  const int64_t value_dim = request.value().shape(rank - 1);
+  const double scale = request.has_softmax_scale() ? request.softmax_scale()
+                                                   : 1 / std::sqrt(static_cast<double>(head_dim));
+  const bool causal = request.vanilla().causal();
+
+  CheckResult result;
+  const std::vector<Sequence> sequences = SequencesOf(request);
+  double operations = 0;  // of all rows
+  for (const Sequence& sequence : sequences) {
+    result.rows += sequence.queries * heads;
+    operations += static_cast<double>(sequence.queries * heads) *
+                  static_cast<double>(sequence.keys) * static_cast<double>(head_dim + value_dim);
+  }
+  // Every stride-th row. A stride that shares no factor with the number of heads visits them all.
+  auto stride = static_cast<int64_t>(
+      std::ceil(std::max(1.0, operations / static_cast<double>(max_operations))));
+  while (stride > 1 && std::gcd(stride, heads) != 1) ++stride;
+
+  double difference = 0;
+  double norm = 0;
+  std::vector<double> weights, exact;
+  int64_t row = 0;  // of all, counted over queries and heads
+  for (const Sequence& sequence : sequences) {
+    for (int64_t i = 0; i < sequence.queries; ++i) {
+      for (int64_t h = 0; h < heads; ++h, ++row) {
+        if (row % stride != 0) continue;
+        const int64_t token = sequence.query_begin + i;
+        AttendRow(query->data() + (token * heads + h) * head_dim,
+                  key->data() + (sequence.key_begin * heads + h) * head_dim,
+                  value->data() + (sequence.key_begin * heads + h) * value_dim,
+                  causal ? i + 1 : sequence.keys, head_dim, value_dim, heads * head_dim,
+                  heads * value_dim, scale, weights, exact);
+        ++result.rows_checked;
+        const float* given = answer->data() + (token * heads + h) * value_dim;
+        for (int64_t e = 0; e < value_dim; ++e) {
+          result.finite = result.finite && std::isfinite(given[e]);
+          difference += (given[e] - exact[e]) * (given[e] - exact[e]);
+          norm += exact[e] * exact[e];
+        }
+      }
+    }
+  }
+  result.relative_error = norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+  return result;
+}
+
+double ExactTolerance(v1::DataType dtype) {
+  switch (dtype) {
+    case v1::FLOAT16:
+      return 2e-3;
+    case v1::BFLOAT16:
+      return 1.5e-2;
+    default:
+      return 1e-5;
+  }
+}
+
+}  // namespace castor::cli

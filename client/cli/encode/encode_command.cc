@@ -1,0 +1,200 @@
+// castor encode: sends its inputs through a model, and shows how similar the rows are, which labels
+// have which scores, or which words weigh most.
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/cli/attend/kernel_flags.h"
+#include "client/cli/command.h"
+#include "client/cli/encode/encode_answer.h"
+#include "client/cli/encode/encode_input.h"
+#include "client/cli/values.h"
+#include "client/tensor.h"
+
+namespace castor::cli {
+namespace {
+
+struct EncodeFlags {
+  CommonFlags common;
+  InputFlags input;
+  std::string kernel;
+  std::string model;
+  std::string pooling;
+  bool normalize = false;
+  bool no_normalize = false;
+  std::string output_kind;  // empty: the model's own
+  bool token_embeddings = false;
+  std::optional<std::string> prompt;
+  bool no_prompt = false;
+  int32_t dimensions = 0;
+  bool no_truncate = false;
+  std::string truncation_side;
+  int32_t max_tokens = 0;
+};
+
+const std::map<std::string, v1::Pooling> kPoolings = {{"mean", v1::MEAN},
+                                                      {"cls", v1::CLS},
+                                                      {"last", v1::LAST_TOKEN},
+                                                      {"max", v1::MAXIMUM},
+                                                      {"weighted-mean", v1::WEIGHTED_MEAN},
+                                                      {"mean-sqrt-length", v1::MEAN_SQRT_LENGTH}};
+
+const std::map<std::string, v1::TruncationSide> kSides = {{"left", v1::LEFT}, {"right", v1::RIGHT}};
+
+const std::map<std::string, v1::EncodeOutput> kOutputs = {
+    {"pooled", v1::POOLED},
+    {"token-embeddings", v1::TOKEN_EMBEDDINGS},
+    {"logits", v1::LOGITS},
+    {"scores", v1::SCORES},
+    {"sparse", v1::SPARSE}};
+
+void ApplyOptions(const EncodeFlags& flags, v1::EncodeRequest* request) {
+  request->set_model(flags.model);
+  if (!flags.output_kind.empty()) request->set_output(kOutputs.at(flags.output_kind));
+  if (flags.token_embeddings) request->set_output(v1::TOKEN_EMBEDDINGS);
+  if (!flags.pooling.empty()) request->set_pooling(kPoolings.at(flags.pooling));
+  if (flags.normalize) request->set_normalize(true);
+  if (flags.no_normalize) request->set_normalize(false);
+  request->set_dimensions(flags.dimensions);
+  if (flags.no_truncate) request->set_truncate(false);
+  if (!flags.truncation_side.empty())
+    request->set_truncation_side(kSides.at(flags.truncation_side));
+  request->set_max_tokens(flags.max_tokens);
+  if (flags.prompt.has_value()) request->set_prompt_name(*flags.prompt);
+  if (flags.no_prompt) request->set_prompt_name("");
+  ApplyKernel(flags.kernel, request);
+}
+
+int Run(const EncodeFlags& flags) {
+  std::vector<Input> inputs = ReadInput(flags.input);
+  client::Client client = flags.common.Connect();
+  EncodeAnswer answer;
+  double round_trip_us = 0;
+  for (Input& input : inputs) {
+    ApplyOptions(flags, &input.request);
+    const auto begin = std::chrono::steady_clock::now();
+    auto response = client.Encode(input.request);
+    round_trip_us +=
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+    if (!response.ok()) return ReportError(response.error(), flags.common);
+    const absl::Status fits =
+        answer.Append(*std::move(response), input.Labels(), input.span_labels);
+    if (!fits.ok()) {
+      Complain(std::string(fits.message()));
+      return kServerError;
+    }
+  }
+  if (const std::string cut = answer.CutText(); !cut.empty()) {
+    Complain(
+        "warning: " + cut +
+        " were truncated to the model's maximum length ('castor models' shows it): rows do not "
+        "cover the rest, and are zeros where nothing is left; --no-truncate refuses instead");
+  }
+  switch (flags.common.format()) {
+    case OutputFormat::kJson:
+      return WriteText(JsonText(answer.ToJson(round_trip_us)), flags.common);
+    case OutputFormat::kNpy:
+      if (answer.sparse()) {
+        Complain("sparse rows are not a matrix: use --output json");
+        return kCheckFailed;
+      }
+      return WriteTensor(client::MakeTensor(answer.values(), {answer.rows(), answer.width()}),
+                         flags.common);
+    case OutputFormat::kTable:
+      break;
+  }
+  return WriteText(answer.Table(round_trip_us), flags.common);
+}
+
+}  // namespace
+
+Runner AddEncodeCommand(CLI::App* command) {
+  auto flags = std::make_shared<EncodeFlags>();
+  const std::vector<CLI::Option*> spans = AddInputFlags(command, &flags->input);
+  const std::string group = "Model and output rows";
+  command->add_option("--model", flags->model, "The model (default: the server's only one)")
+      ->type_name("NAME")
+      ->check(Name())
+      ->group(group);
+  auto* pooling =
+      command
+          ->add_option("--pooling", flags->pooling,
+                       "mean, cls, last, max, weighted-mean or mean-sqrt-length (default: the "
+                       "model's own)")
+          ->type_name("NAME")
+          ->check(CLI::IsMember(kPoolings).description(""))
+          ->group(group);
+  auto* normalize =
+      command->add_flag("--normalize", flags->normalize, "Normalize rows to unit length")
+          ->group(group);
+  command->add_flag("--no-normalize", flags->no_normalize, "Leave rows as they are")
+      ->excludes(normalize)
+      ->group(group);
+  auto* kind = command
+                   ->add_option("--output-kind", flags->output_kind,
+                                "pooled, token-embeddings, logits, scores or sparse (default: the "
+                                "model's own). If scores tie at 1, rank by logits")
+                   ->type_name("NAME")
+                   ->check(CLI::IsMember(kOutputs).description(""))
+                   ->group(group);
+  CLI::Option* rows =
+      command
+          ->add_flag("--token-embeddings", flags->token_embeddings, "One row per token, not pooled")
+          ->excludes(pooling)
+          ->excludes(kind)
+          ->group(group);
+  for (CLI::Option* option : spans) rows->excludes(option);
+  CLI::Option* prompt =
+      command
+          ->add_option("--prompt", flags->prompt,
+                       "Put the model's prompt of this name before every text ('castor models "
+                       "--output json' lists them; default: the model's default prompt)")
+          ->type_name("NAME")
+          ->check(Utf8())
+          ->group(group);
+  command->add_flag("--no-prompt", flags->no_prompt, "Put no prompt before the texts")
+      ->excludes(prompt)
+      ->group(group);
+  command
+      ->add_option("--dimensions", flags->dimensions,
+                   "Keep only the first N dimensions of each row")
+      ->type_name("N")
+      ->transform(Number(1, INT32_MAX))
+      ->group(group);
+  command
+      ->add_option("--max-tokens", flags->max_tokens,
+                   "Maximum tokens per text (default: the model's maximum)")
+      ->type_name("N")
+      ->transform(Number(1, INT32_MAX))
+      ->group(group);
+  CLI::Option* side =
+      command
+          ->add_option(
+              "--truncation-side", flags->truncation_side,
+              "left or right: the side where long texts are cut (default: the model's own)")
+          ->type_name("SIDE")
+          ->check(CLI::IsMember(kSides).description(""))
+          ->group(group);
+  command->add_flag("--no-truncate", flags->no_truncate, "Refuse texts that are too long")
+      ->excludes(side)
+      ->group(group);
+  AddKernelFlag(command, &flags->kernel);
+  AddCommonFlags(command, &flags->common, true);
+  command->footer(
+      "Examples:\n"
+      "  castor encode 'A cat sleeps.' 'A kitten naps.' 'Rates rose again.'\n"
+      "  castor encode --text-file corpus.txt --file vectors.npy\n"
+      "  sort -u words.txt | castor encode --output json\n"
+      "  castor encode 'Who wrote it?' --pair 'She did.' --output-kind scores\n"
+      "  castor encode --document report.txt --file chunks.json\n"
+      "  castor encode 'A cat sleeps. It purrs.' --spans 0:13,14:23\n"
+      "  castor encode 'How do beavers build?' --prompt query\n"
+      "  castor encode --text-file books.txt --kernel automatic,min-cosine=0.99\n");
+  return [flags] { return Run(*flags); };
+}
+
+}  // namespace castor::cli

@@ -1,0 +1,429 @@
+#include "engine/encoder/directory/directory.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/regular_file.h"
+#include "engine/encoder/directory/config_keys.h"
+#include "engine/encoder/directory/config_reader.h"
+#include "engine/encoder/heads/classifier.h"
+#include "engine/encoder/text/prompts.h"
+#include "engine/hf/json.h"
+
+namespace castor::encoder {
+namespace {
+
+absl::Status Invalid(const std::string& path, std::string_view problem) {
+  return absl::InvalidArgumentError(path + ": " + std::string(problem));
+}
+
+struct Module {
+  std::string type;  // the last part of its Python name: "Transformer", "Pooling", ...
+  std::string path;  // relative to the model directory, may be empty
+};
+
+// Whether `path` is empty or names a folder next to modules.json, and cannot lead elsewhere.
+bool IsPlainFolder(const std::string& path) {
+  return path.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos && path != "." &&
+         path != "..";
+}
+
+absl::StatusOr<std::vector<Module>> ReadModules(const std::string& file) {
+  absl::StatusOr<nlohmann::json> json = hf::ReadJson(file);
+  if (!json.ok()) return json.status();
+  if (!json->is_array() || json->empty()) return Invalid(file, "is not a list of modules");
+  std::vector<Module> modules;
+  std::vector<std::string> names;
+  for (const nlohmann::json& entry : *json) {
+    ConfigReader reader(File::kModules, entry, absl::StrCat(file, "[", modules.size(), "]"));
+    for (const char* key : {"type", "name", "path"}) {
+      if (!reader.Has(key)) reader.Fail(key, "is missing");
+    }
+    const std::string type = reader.String("type", "");
+    if (!type.starts_with("sentence_transformers.") && !type.starts_with("pylate.")) {
+      reader.Fail("type", "\"" + type + "\" is code of others, which is not run here");
+    }
+    Module module{.type = type.substr(type.rfind('.') + 1), .path = reader.String("path", "")};
+    if (!IsPlainFolder(module.path)) reader.Fail("path", "is not a plain folder name");
+    const std::string name = reader.String("name", "");
+    if (std::find(names.begin(), names.end(), name) != names.end()) {
+      reader.Fail("name", "\"" + name + "\" is there already, and would replace that module");
+    }
+    if (!reader.status().ok()) return reader.status();
+    names.push_back(name);
+    modules.push_back(std::move(module));
+  }
+  return modules;
+}
+
+// ---- Pooling
+
+struct PoolingMode {
+  std::string_view name;  // since 5.4
+  std::string_view flag;  // before
+  Pooling pooling;
+};
+// In the order in which flags put them side by side.
+constexpr PoolingMode kModes[] = {
+    {"cls", "pooling_mode_cls_token", Pooling::kCls},
+    {"max", "pooling_mode_max_tokens", Pooling::kMaximum},
+    {"mean", "pooling_mode_mean_tokens", Pooling::kMean},
+    {"mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens", Pooling::kMeanSqrtLength},
+    {"weightedmean", "pooling_mode_weightedmean_tokens", Pooling::kWeightedMean},
+    {"lasttoken", "pooling_mode_lasttoken", Pooling::kLastToken},
+};
+
+std::vector<Pooling> ReadModes(ConfigReader& config) {
+  constexpr std::string_view kKey = "pooling_mode";
+  std::vector<Pooling> poolings;
+  if (!config.Has(kKey)) {
+    if (config.IsNull(kKey)) config.Fail(kKey, "must be a string or a list of strings");
+    for (const PoolingMode& mode : kModes) {
+      if (config.Bool(mode.flag, false)) poolings.push_back(mode.pooling);
+    }
+    if (poolings.empty()) poolings.push_back(Pooling::kMean);
+    return poolings;
+  }
+  std::vector<std::string> names;
+  if (config.json()[std::string(kKey)].is_array()) {
+    names = config.Strings(kKey);
+  } else {
+    names.push_back(config.String(kKey, ""));
+  }
+  if (names.empty()) config.Fail(kKey, "names no pooling");
+  for (const std::string& name : names) {
+    const auto* const found = std::find_if(std::begin(kModes), std::end(kModes),
+                                           [&](const PoolingMode& m) { return m.name == name; });
+    if (found != std::end(kModes)) {
+      poolings.push_back(found->pooling);
+    } else {
+      config.Fail(kKey, "\"" + name + "\" is not known");
+    }
+  }
+  constexpr size_t kMost = 16;  // more would repeat the six there are
+  if (poolings.size() > kMost) config.Fail(kKey, absl::StrCat("names more than ", kMost));
+  return poolings;
+}
+
+absl::Status ReadPooling(const std::string& file, Directory* directory) {
+  absl::StatusOr<ConfigReader> config = ReadConfig(File::kPooling, file);
+  if (!config.ok()) return config.status();
+  directory->pools = true;
+  directory->poolings = ReadModes(*config);
+  directory->include_prompt = config->Bool("include_prompt", true);
+  // Its weights count from the sequence's start, and a prompt's tokens are taken out after that.
+  if (!directory->include_prompt &&
+      std::find(directory->poolings.begin(), directory->poolings.end(), Pooling::kWeightedMean) !=
+          directory->poolings.end()) {
+    config->Fail("include_prompt", "false is not supported with weighted means");
+  }
+  // The library reports it, and does not look at it otherwise.
+  if (!config->Has("embedding_dimension") && !config->Has("word_embedding_dimension")) {
+    config->Fail("embedding_dimension", "is missing");
+  }
+  return config->status();
+}
+
+absl::Status ReadSplade(const std::string& file, Directory* directory) {
+  absl::StatusOr<ConfigReader> config = ReadConfig(File::kSplade, file);
+  if (!config.ok()) return config.status();
+  const std::string strategy = config->String("pooling_strategy", "max");
+  if (strategy != "max" && strategy != "sum") {
+    config->Fail("pooling_strategy", "\"" + strategy + "\" is not known; \"max\", \"sum\" are");
+  }
+  const std::string activation = config->String("activation_function", "relu");
+  if (activation != "relu" && activation != "log1p_relu") {
+    config->Fail("activation_function",
+                 "\"" + activation + "\" is not known; \"relu\", \"log1p_relu\" are");
+  }
+  directory->splade = SpladeModule{.sum = strategy == "sum", .twice = activation == "log1p_relu"};
+  return config->status();
+}
+
+// ---- the transformer
+
+struct TaskRow {
+  std::string_view name;  // sentence_bert_config.json's
+  Task task;
+  std::string_view output;  // of the model, and what the module makes of it
+  std::string_view module_output;
+};
+constexpr TaskRow kTasks[] = {
+    {"feature-extraction", Task::kFeatures, "last_hidden_state", "token_embeddings"},
+    {"sequence-classification", Task::kSequenceClassification, "logits", "scores"},
+    {"fill-mask", Task::kFillMask, "logits", "token_embeddings"},
+};
+
+// The texts' way through the model is the only one served, and it must be the task's own.
+void CheckModality(ConfigReader& config, const TaskRow& task) {
+  for (const std::string& modality : config.Keys("modality_config")) {
+    if (modality == "message") {
+      config.Fail("modality_config.message",
+                  "sends texts through a chat template, which is not supported");
+    }
+    if (modality != "text") continue;  // of other inputs
+    const std::string method = config.String("modality_config.text.method", "");
+    const std::string output = config.String("modality_config.text.method_output_name", "");
+    if (method != "forward" || output != task.output) {
+      config.Fail("modality_config.text",
+                  absl::StrCat("must be the method \"forward\" with the output \"",
+                               std::string(task.output), "\""));
+    }
+  }
+  // Without a modality_config the library does not look at the output's name.
+  if (!config.Has("modality_config")) return;
+  if (!config.Has("modality_config.text")) config.Fail("modality_config.text", "is missing");
+  if (config.String("module_output_name", "") != task.module_output) {
+    config.Fail("module_output_name",
+                absl::StrCat("must be \"", std::string(task.module_output), "\""));
+  }
+}
+
+// How many tokens queries and documents have, which are the texts with the prompt of that name.
+void ReadLengths(ConfigReader& config, Directory* directory) {
+  if (config.Has("query_length")) directory->query_length = ReadSize(config, "query_length", 1);
+  if (config.Has("document_length")) {
+    directory->document_length = ReadSize(config, "document_length", 1);
+  }
+}
+
+// Reads sentence_bert_config.json, or what old versions wrote instead.
+absl::Status ReadTransformer(bool masked, Directory* directory) {
+  constexpr std::string_view kNames[] = {
+      "sentence_bert_config.json",       "sentence_roberta_config.json",
+      "sentence_distilbert_config.json", "sentence_camembert_config.json",
+      "sentence_albert_config.json",     "sentence_xlm-roberta_config.json",
+      "sentence_xlnet_config.json"};
+  if (masked) directory->task = Task::kFillMask;
+  for (const std::string_view name : kNames) {
+    const std::string file = directory->transformer + "/" + std::string(name);
+    if (!NameExists(file)) continue;
+    absl::StatusOr<ConfigReader> config = ReadConfig(File::kTransformer, file);
+    if (!config.ok()) return config.status();
+    if (config->json().empty()) continue;  // as the library does
+    if (config->Has("max_seq_length")) {
+      directory->max_tokens = ReadSize(*config, "max_seq_length", 1);
+    }
+    directory->lowercase = config->Bool("do_lower_case", false);
+    ReadLengths(*config, directory);
+    const std::string task =
+        config->String("transformer_task", masked ? "fill-mask" : "feature-extraction");
+    const auto* const row = std::find_if(std::begin(kTasks), std::end(kTasks),
+                                         [&](const TaskRow& row) { return row.name == task; });
+    if (row == std::end(kTasks)) {
+      config->Fail("transformer_task", "\"" + task + "\" is not supported");
+      return config->status();
+    }
+    directory->task = row->task;
+    CheckModality(*config, *row);
+    return config->status();
+  }
+  return absl::OkStatus();
+}
+
+// ---- the modules behind it
+
+// Whether a module reads and writes what is named `feature`.
+absl::Status CheckFeature(const std::string& folder, std::string_view feature) {
+  const std::string file = folder + "/config.json";
+  if (!NameExists(file)) {
+    if (feature == "sentence_embedding") return absl::OkStatus();
+    return Invalid(file, "module_input_name: is missing, and means \"sentence_embedding\"");
+  }
+  absl::StatusOr<ConfigReader> config = ReadConfig(File::kNormalize, file);
+  if (!config.ok()) return config.status();
+  const std::string input = config->String("module_input_name", "sentence_embedding");
+  if (input != feature) {
+    config->Fail("module_input_name", absl::StrCat("\"", input, "\" is not supported here; \"",
+                                                   std::string(feature), "\" is"));
+  }
+  if (config->String("module_output_name", input) != input) {
+    config->Fail("module_output_name", "must be module_input_name");
+  }
+  return config->status();
+}
+
+// Takes one module behind the transformer of an embedding model. False if it has no place there.
+absl::StatusOr<bool> TakeModule(const std::string& folder, const Module& module, bool colbert,
+                                Directory* directory) {
+  const bool first = !directory->pools && directory->dense.empty() && !directory->normalize;
+  const std::string_view feature = directory->pools ? "sentence_embedding" : "token_embeddings";
+  if (module.type == "Pooling" && first) {
+    absl::Status status = ReadPooling(folder + "/config.json", directory);
+    if (!status.ok()) return status;
+    return true;
+  }
+  if (module.type == "Dense" && !directory->normalize) {
+    absl::StatusOr<DenseModule> dense = ReadDense(folder, std::string(feature), colbert);
+    if (!dense.ok()) return dense.status();
+    directory->dense.push_back(*std::move(dense));
+    return true;
+  }
+  if (module.type == "LayerNorm" && directory->pools && !directory->normalize) {
+    absl::StatusOr<DenseModule> norm = ReadLayerNorm(folder);
+    if (!norm.ok()) return norm.status();
+    directory->dense.push_back(*std::move(norm));
+    return true;
+  }
+  if (module.type == "Normalize" && !first && !directory->normalize) {
+    absl::Status status = CheckFeature(folder, feature);
+    if (!status.ok()) return status;
+    directory->normalize = true;
+    return true;
+  }
+  if (module.type == "MultiVectorMask" && !directory->pools) {
+    if (!NameExists(folder + "/config.json")) return true;
+    absl::StatusOr<ConfigReader> config =
+        ReadConfig(File::kMultiVectorMask, folder + "/config.json");
+    if (!config.ok()) return config.status();
+    return true;
+  }
+  if (module.type == "Dropout") {
+    if (!NameExists(folder + "/config.json")) return true;
+    absl::StatusOr<ConfigReader> config = ReadConfig(File::kDropout, folder + "/config.json");
+    if (!config.ok()) return config.status();
+    return true;
+  }
+  return false;
+}
+
+absl::Status NoPlace(const std::string& file, size_t index, const Module& module,
+                     std::string_view known) {
+  return Invalid(file, absl::StrCat("module ", index, " (\"", module.type, "\", ", module.path,
+                                    ") is not supported here; ", std::string(known)));
+}
+
+// Goes through modules.json: Transformer, then at most one Pooling, any number of Dense, at most
+// one Normalize; or a masked language model and SpladePooling; or a classifier alone.
+absl::Status ReadPipeline(const std::string& path, const std::string& model_type,
+                          Directory* directory) {
+  const std::string file = path + "/modules.json";
+  absl::StatusOr<std::vector<Module>> modules = ReadModules(file);
+  if (!modules.ok()) return modules.status();
+  const Module& transformer = modules->front();
+  const bool masked = transformer.type == "MLMTransformer";
+  if (transformer.type != "Transformer" && !masked) {
+    return Invalid(file, absl::StrCat("the first module is \"", transformer.type,
+                                      "\", not a Transformer or an MLMTransformer"));
+  }
+  if (!transformer.path.empty()) directory->transformer = path + "/" + transformer.path;
+  if (absl::Status status = ReadTransformer(masked, directory); !status.ok()) return status;
+
+  const bool cross_encoder = model_type == "CrossEncoder";
+  if (cross_encoder != (directory->task == Task::kSequenceClassification) ||
+      (model_type == "SparseEncoder") != (directory->task == Task::kFillMask)) {
+    return Invalid(path + "/config_sentence_transformers.json",
+                   "model_type: \"" + model_type + "\" contradicts the transformer_task of " +
+                       directory->transformer + "/sentence_bert_config.json and modules.json");
+  }
+  if (cross_encoder) {
+    if (modules->size() == 1) return absl::OkStatus();
+    return NoPlace(file, 1, (*modules)[1], "a CrossEncoder is one Transformer");
+  }
+  if (directory->task == Task::kFillMask) {
+    if (modules->size() != 2 || (*modules)[1].type != "SpladePooling") {
+      return Invalid(file,
+                     "behind a masked language model, one SpladePooling is supported and nothing "
+                     "else");
+    }
+    return ReadSplade(path + "/" + (*modules)[1].path + "/config.json", directory);
+  }
+  const bool colbert = model_type == "ColBERT" || model_type == "MultiVectorEncoder";
+  for (size_t i = 1; i < modules->size(); ++i) {
+    const Module& module = (*modules)[i];
+    const absl::StatusOr<bool> taken =
+        TakeModule(path + "/" + module.path, module, colbert, directory);
+    if (!taken.ok()) return taken.status();
+    if (!*taken) {
+      return NoPlace(
+          file, i, module,
+          "known are Transformer, Pooling, Dense, LayerNorm, Dropout, Normalize, in this order");
+    }
+  }
+  directory->tokens = !directory->pools;
+  if (directory->tokens && !colbert) {
+    return Invalid(file,
+                   "has no Pooling, without which a SentenceTransformer has no answer; what has "
+                   "token rows alone has the model_type \"MultiVectorEncoder\" in "
+                   "config_sentence_transformers.json");
+  }
+  // PyLate's files do not list this module.
+  if (model_type == "ColBERT") directory->normalize = true;
+  return absl::OkStatus();
+}
+
+// What PyLate's files say at the top level, with its defaults where `pylate`.
+void ReadMultiVector(ConfigReader& config, bool pylate, Directory* directory) {
+  ReadLengths(config, directory);
+  const bool has_marks = pylate || directory->query_length || directory->document_length ||
+                         config.Has("query_prefix") || config.Has("document_prefix") ||
+                         config.Has("skiplist_words") || config.Has("do_query_expansion");
+  const bool expands = has_marks && !config.IsNull("query_expansion");
+  if (config.Bool("do_query_expansion", expands)) {
+    config.Fail("do_query_expansion",
+                "queries are not filled up with mask tokens here: set it to false");
+  }
+  if (pylate && (!config.Has("skiplist_words") || config.Count("skiplist_words") > 0)) {
+    config.Fail("skiplist_words",
+                "answers hold a row for each token: set it to [] and leave out these tokens' rows "
+                "where you compare");
+  }
+}
+
+constexpr std::string_view kModelTypes[] = {"SentenceTransformer", "CrossEncoder", "SparseEncoder",
+                                            "MultiVectorEncoder", "ColBERT"};
+
+// Reads config_sentence_transformers.json, and what it says that the directory is.
+absl::Status ReadModelConfig(const std::string& file, std::string* model_type,
+                             Directory* directory) {
+  *model_type = kModelTypes[0];
+  if (!NameExists(file)) return absl::OkStatus();
+  absl::StatusOr<ConfigReader> config = ReadConfig(File::kSentenceTransformers, file);
+  if (!config.ok()) return config.status();
+  *model_type = config->String("model_type", kModelTypes[0]);
+  if (std::find(std::begin(kModelTypes), std::end(kModelTypes), *model_type) ==
+      std::end(kModelTypes)) {
+    config->Fail("model_type", "\"" + *model_type + "\" is not known");
+  }
+  if (config->IsNull("model_type")) config->Fail("model_type", "must not be null");
+  if (*model_type == "ColBERT" || *model_type == "MultiVectorEncoder") {
+    ReadMultiVector(*config, *model_type == "ColBERT", directory);
+  }
+  directory->activation = config->String("activation_fn", "");
+  // One that is not torch's needs trust, without which the library takes its default.
+  if (directory->activation.starts_with("torch.") && !IsServedActivation(directory->activation)) {
+    config->Fail("activation_fn", "\"" + directory->activation +
+                                      "\" is not supported; torch.nn's Sigmoid and Identity are");
+  }
+  if (config->Has("truncate_dim")) directory->dimensions = ReadSize(*config, "truncate_dim", 1);
+  directory->prompts = ReadPrompts(*config);
+  return config->status();
+}
+
+}  // namespace
+
+absl::StatusOr<Directory> ReadDirectory(const std::string& path) {
+  std::error_code error;  // such as a folder that may not be read
+  if (!std::filesystem::is_directory(path, error)) {
+    return absl::NotFoundError(path + ": is not a directory" +
+                               (error ? " (" + error.message() + ")" : ""));
+  }
+  Directory directory;
+  directory.transformer = path;
+  directory.has_modules = NameExists(path + "/modules.json");
+  // Without modules.json, sentence-transformers reads no file of its own.
+  if (!directory.has_modules) return directory;
+  std::string model_type;
+  absl::Status status =
+      ReadModelConfig(path + "/config_sentence_transformers.json", &model_type, &directory);
+  if (status.ok()) status = ReadPipeline(path, model_type, &directory);
+  if (!status.ok()) return status;
+  return directory;
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,230 @@
+#include "engine/encoder/directory/load.h"
+
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/attention/scalar_type.h"
+#include "engine/base/regular_file.h"
+#include "engine/encoder/directory/config_reader.h"
+#include "engine/encoder/directory/directory.h"
+#include "engine/encoder/directory/weights.h"
+#include "engine/encoder/families/families.h"
+#include "engine/encoder/heads/load_head.h"
+#include "engine/encoder/layers/linear.h"
+#include "engine/encoder/network/int8_fidelity.h"
+#include "engine/encoder/text/prompts.h"
+#include "engine/encoder/text/text_model.h"
+#include "engine/encoder/text/tokenizer_files.h"
+#include "engine/hf/safetensors.h"
+
+namespace castor::encoder {
+namespace {
+
+struct LoadedNetwork {
+  std::string_view family;
+  std::unique_ptr<hf::Tokenizer> tokenizer;
+  Network network;
+  int64_t parameters;
+  int64_t weight_bytes;
+};
+
+// Builds the network and its tokenizer: body and rules as the family reads them, limits from the
+// directory, the head from either.
+absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::ScalarType dtype,
+                                          bool int8, at::Device device, AttentionFn attention) {
+  const std::string& folder = directory.transformer;
+  if (NameExists(folder + "/adapter_config.json")) {
+    return absl::InvalidArgumentError(
+        folder +
+        "/adapter_config.json: adapters are not supported: save the model with its adapter merged "
+        "into the weights (PEFT's merge_and_unload)");
+  }
+  absl::StatusOr<ConfigReader> config = ReadConfig(File::kConfig, folder + "/config.json");
+  if (!config.ok()) return config.status();
+  const std::string model_type = config->String("model_type", "");
+  const Family* family = FindFamily(model_type);
+  if (family == nullptr) {
+    config->Fail("model_type",
+                 model_type.empty()
+                     ? "is missing"
+                     : "\"" + model_type + "\" is not known; known are " + KnownFamilies());
+    return config->status();
+  }
+  absl::StatusOr<LoadedTokenizer> tokenizer =
+      LoadTokenizer(folder, {.model_type = model_type,
+                             .tokenizer_class = config->String("tokenizer_class", ""),
+                             .lowercase = directory.lowercase});
+  if (!config->status().ok()) return config->status();
+  if (!tokenizer.ok()) return tokenizer.status();
+  if (tokenizer->chat_template && !directory.has_modules) {
+    return absl::InvalidArgumentError(
+        folder +
+        "/tokenizer_config.json: chat_template: sentence-transformers sends texts through it where "
+        "there is no modules.json, which is not supported: remove it");
+  }
+  absl::StatusOr<std::unique_ptr<hf::Safetensors>> files = hf::Safetensors::OpenModel(folder);
+  if (!files.ok()) return files.status();
+  WeightReader weights(**files, folder, dtype, device, int8);
+  absl::StatusOr<FamilyModel> model = family->build(*config, weights);
+  if (!model.ok()) return model.status();
+  InputRules& rules = model->rules;
+  // sentence-transformers' limit counts before the tokenizer's.
+  const auto limit =
+      directory.max_tokens.has_value() ? directory.max_tokens : tokenizer->max_tokens;
+  rules.max_tokens = std::min(rules.max_tokens, limit.value_or(rules.max_tokens));
+  rules.cut_left = tokenizer->cut_left;
+  rules.text_types = tokenizer->type_ids;
+  absl::StatusOr<LoadedHead> head =
+      LoadHead(directory, *config, **files, *model, weights.prefix(), dtype, device);
+  if (!head.ok()) return head.status();
+  return LoadedNetwork{family->model_type, std::move(tokenizer->tokenizer),
+                       Network(std::move(rules), std::move(model->body), std::move(head->head),
+                               device, std::move(attention)),
+                       weights.parameters() + head->parameters,
+                       weights.bytes() + head->weight_bytes};
+}
+
+// An error where the parts of a directory contradict each other.
+absl::Status CheckAgreement(const Directory& directory, const Network& network,
+                            const hf::Tokenizer& tokenizer) {
+  const InputRules& rules = network.rules();
+  if (tokenizer.id_limit() > rules.vocabulary) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        directory.transformer, "/tokenizer.json: with the tokens that ",
+        "tokenizer_config.json and added_tokens.json add, its highest id is ",
+        tokenizer.id_limit() - 1, ", but config.json has a vocab_size of ", rules.vocabulary));
+  }
+  // Tokenizers give pairs type 1; it is dropped for a model with one type (prepare.cc).
+  if (tokenizer.type_limit() > std::max<int64_t>(rules.types, 2)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        directory.transformer, "/tokenizer.json: its highest type id is ",
+        tokenizer.type_limit() - 1, ", config.json has a type_vocab_size of ", rules.types));
+  }
+  if (rules.max_tokens <= std::max(tokenizer.added_tokens(false), tokenizer.added_tokens(true))) {
+    return absl::InvalidArgumentError(absl::StrCat(directory.transformer, ": a maximum of ",
+                                                   rules.max_tokens,
+                                                   " tokens, of config.json, tokenizer_config.json "
+                                                   "or sentence_bert_config.json, leaves no room "
+                                                   "for text"));
+  }
+  return absl::OkStatus();
+}
+
+// The directory's prompts, tokens counted.
+absl::StatusOr<Prompts> LoadPrompts(const Directory& directory, const InputRules& rules,
+                                    const hf::Tokenizer& tokenizer) {
+  Prompts prompts = directory.prompts;
+  LimitPrompt("document", directory.document_length, &prompts);
+  LimitPrompt("query", directory.query_length, &prompts);
+  absl::Status status =
+      FinishPrompts(tokenizer, rules.max_tokens, directory.include_prompt, &prompts);
+  if (!status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat(directory.transformer, "/config_sentence_transformers.json: ",
+                                     std::string(status.message())));
+  }
+  return prompts;
+}
+
+// What the parts of a model say about themselves.
+ModelInfo Describe(const Network& network) {
+  const BodyInfo& body = network.body().info();
+  const HeadInfo& head = network.head().info();
+  const InputRules& rules = network.rules();
+  ModelInfo info;
+  info.hidden_size = body.hidden;
+  info.pooled_size = head.pooled_size;
+  info.token_size = head.token_size;
+  info.layers = static_cast<int32_t>(body.layers);
+  info.heads = static_cast<int32_t>(body.heads);
+  info.max_tokens = rules.max_tokens;
+  info.truncation_side = rules.cut_left ? Side::kLeft : Side::kRight;
+  info.vocabulary_size = rules.vocabulary;
+  info.type_vocabulary_size = rules.types;
+  info.pooling = head.pooling;
+  info.normalize = head.normalize;
+  if (body.cast.has_value()) info.kernel = *body.cast;
+  info.kernels = body.kernels;
+  info.outputs = head.outputs;
+  info.labels = head.labels;
+  info.token_labels = head.token_labels;
+  return info;
+}
+
+absl::StatusOr<std::shared_ptr<TextModel>> Load(const ModelSource& source, at::Device device,
+                                                AttentionFn attention) {
+  if (source.dtype != DType::kFloat32 && source.dtype != DType::kBFloat16) {
+    return absl::InvalidArgumentError(absl::StrCat("models are served as FLOAT32 or BFLOAT16, not ",
+                                                   std::string(NameOf(source.dtype))));
+  }
+  if (source.int8 && (source.dtype != DType::kFloat32 || !Linear::HasInt8(device))) {
+    return absl::InvalidArgumentError("models are served as INT8 on a CPU with AVX2 only");
+  }
+  absl::StatusOr<Directory> directory = ReadDirectory(source.directory);
+  if (!directory.ok()) return directory.status();
+  const at::ScalarType dtype = attention::ScalarTypeOf(source.dtype);
+  absl::StatusOr<LoadedNetwork> loaded =
+      LoadNetwork(*directory, dtype, source.int8, device, std::move(attention));
+  if (!loaded.ok()) return loaded.status();
+  Network& network = loaded->network;
+  const hf::Tokenizer& tokenizer = *loaded->tokenizer;
+  absl::Status agreed = CheckAgreement(*directory, network, tokenizer);
+  if (!agreed.ok()) return agreed;
+  absl::StatusOr<Prompts> prompts = LoadPrompts(*directory, network.rules(), tokenizer);
+  if (!prompts.ok()) return prompts.status();
+
+  ModelInfo info = Describe(network);
+  info.name = source.name;
+  info.family = loaded->family;
+  info.dimensions = directory->dimensions;
+  info.prompts = *std::move(prompts);
+  info.dtype = source.dtype;
+  info.parameters = loaded->parameters;
+  info.weight_bytes = loaded->weight_bytes;
+  return std::make_shared<TextModel>(std::move(info), std::move(loaded->tokenizer),
+                                     std::move(network));
+}
+
+// A model in 8 bits, after itself in float32, which must fit in memory for that.
+absl::StatusOr<std::shared_ptr<TextModel>> LoadInt8(const ModelSource& source, at::Device device,
+                                                    const AttentionFn& attention) {
+  ModelSource in_floats = source;
+  in_floats.int8 = false;
+  absl::StatusOr<std::shared_ptr<TextModel>> model = Load(in_floats, device, attention);
+  if (!model.ok()) return model;
+  const absl::StatusOr<OwnVectors> exact = VectorsOfOwnTexts(*std::move(model));
+  if (!exact.ok()) return exact.status();
+  model = Load(source, device, attention);
+  if (!model.ok()) return model;
+  const absl::StatusOr<OwnVectors> int8 = VectorsOfOwnTexts(*model);
+  if (!int8.ok()) return int8.status();
+  (*model)->set_int8(CompareVectors(exact->values, int8->values, exact->width));
+  return model;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Model>> LoadModel(const ModelSource& source, at::Device device,
+                                                 AttentionFn attention) {
+  try {
+    const c10::InferenceMode inference;
+    if (source.int8) return LoadInt8(source, device, attention);
+    return Load(source, device, std::move(attention));
+  } catch (const c10::Error& error) {
+    return absl::InternalError(
+        absl::StrCat(source.directory, ": ", error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat(source.directory, ": ", error.what()));
+  }
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,119 @@
+#include "engine/encoder/directory/weights.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/attention/finite.h"
+#include "engine/attention/scalar_type.h"
+#include "engine/base/dtype.h"
+
+namespace castor::encoder {
+namespace {
+
+std::optional<DType> TypeOf(std::string_view dtype) {
+  if (dtype == "F32") return DType::kFloat32;
+  if (dtype == "F16") return DType::kFloat16;
+  if (dtype == "BF16") return DType::kBFloat16;
+  return std::nullopt;
+}
+
+// `tensor` must be on the host.
+std::optional<size_t> FindNonFinite(DType dtype, const at::Tensor& tensor) {
+  return attention::FindNonFinite(
+      dtype, {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
+}
+
+}  // namespace
+
+void WeightReader::Fail(std::string_view where, std::string_view problem) {
+  if (!status_.ok()) return;
+  status_ = absl::InvalidArgumentError(std::string(where) + ": " + std::string(problem));
+}
+
+void WeightReader::ChoosePrefix(std::string_view probe,
+                                std::span<const std::string_view> candidates) {
+  for (const std::string_view candidate : candidates) {
+    if (files_.Find(std::string(candidate) + std::string(probe)) == nullptr) continue;
+    prefix_ = candidate;
+    return;
+  }
+  Fail(directory_, "model.safetensors, or its shards, hold no tensor \"" + std::string(probe) +
+                       "\", with or without the family's prefix");
+}
+
+const hf::StoredTensor* WeightReader::Find(const std::string& name) const {
+  if (const hf::StoredTensor* tensor = files_.Find(name)) return tensor;
+  // The original checkpoints call them gamma and beta.
+  for (const auto& [now, before] : {std::pair<std::string_view, std::string_view>  //
+                                    {"LayerNorm.weight", "LayerNorm.gamma"},
+                                    {"LayerNorm.bias", "LayerNorm.beta"}}) {
+    if (!name.ends_with(now)) continue;
+    return files_.Find(name.substr(0, name.size() - now.size()) + std::string(before));
+  }
+  return nullptr;
+}
+
+at::Tensor WeightReader::TakeOnHost(std::string_view name, const std::vector<int64_t>& shape) {
+  const std::string full = prefix_ + std::string(name);
+  const hf::StoredTensor* stored = Find(full);
+  if (stored == nullptr) {
+    Fail(directory_, "the weights lack the tensor \"" + full + "\", which config.json asks for");
+    return {};
+  }
+  const std::string where = std::string(stored->file) + ": " + full;
+  const std::optional<DType> type = TypeOf(stored->dtype);
+  if (!type.has_value()) {
+    Fail(where, "dtype " + std::string(stored->dtype) + " is not supported; F32, F16, BF16 are");
+    return {};
+  }
+  if (stored->shape != shape) {
+    Fail(where,
+         "shape is " + ShapeString(stored->shape) + ", config.json implies " + ShapeString(shape));
+    return {};
+  }
+  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(attention::ScalarTypeOf(*type)));
+  std::memcpy(tensor.mutable_data_ptr(), stored->data.data(), stored->data.size());
+  if (const auto found = FindNonFinite(*type, tensor)) {
+    Fail(where, absl::StrCat("element ", *found, " is NaN or Inf"));
+    return {};
+  }
+  if (dtype_ == tensor.scalar_type()) return tensor;
+  tensor = tensor.to(dtype_);
+  const DType served = dtype_ == at::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
+  if (const auto found = FindNonFinite(served, tensor)) {  // rounded up to Inf
+    Fail(where,
+         absl::StrCat("element ", *found, " is too large for ", std::string(NameOf(served))));
+    return {};
+  }
+  return tensor;
+}
+
+at::Tensor WeightReader::Take(std::string_view name, std::vector<int64_t> shape) {
+  if (!status_.ok()) return {};
+  const at::Tensor tensor = TakeOnHost(name, shape);
+  if (!status_.ok()) return {};
+  parameters_ += tensor.numel();
+  bytes_ += static_cast<int64_t>(tensor.nbytes());
+  return tensor.to(device_);
+}
+
+at::Tensor WeightReader::TakeStacked(std::span<const std::string> names,
+                                     std::vector<int64_t> shape) {
+  std::vector<at::Tensor> parts;
+  for (const std::string& name : names) {
+    if (!status_.ok()) return {};
+    parts.push_back(TakeOnHost(name, shape));
+  }
+  if (!status_.ok()) return {};
+  const at::Tensor tensor = at::cat(parts, 0);
+  parameters_ += tensor.numel();
+  bytes_ += static_cast<int64_t>(tensor.nbytes());
+  return tensor.to(device_);
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,45 @@
+#include "engine/encoder/families/families.h"
+
+#include <string>
+
+#include "engine/encoder/families/mpnet.h"
+
+namespace castor::encoder {
+namespace {
+
+constexpr Family kFamilies[] = {
+    {"bert", BuildBert},
+    {"camembert", BuildRoberta},
+    {"castor_cast", BuildCastorCast},
+    {"distilbert", BuildDistilBert},
+    {"eurobert", BuildEuroBert},
+    {"gemma3_text", BuildGemma},
+    {"gte", BuildGte},
+    {"jina_embeddings_v3", BuildJinaV3},
+    {"modernbert", BuildModernBert},
+    {"mpnet", BuildMpnet},
+    {"new", BuildGte},
+    {"nomic_bert", BuildNomicBert},
+    {"roberta", BuildRoberta},
+    {"xlm-roberta", BuildRoberta},
+};
+
+}  // namespace
+
+const Family* FindFamily(std::string_view model_type) {
+  for (const Family& family : kFamilies) {
+    if (family.model_type == model_type) return &family;
+  }
+  return nullptr;
+}
+
+std::string KnownFamilies() {
+  std::string names;
+  for (const Family& family : kFamilies) {
+    if (!names.empty()) names += ", ";
+    names += family.model_type;
+  }
+  return names;
+}
+
+}  // namespace castor::encoder

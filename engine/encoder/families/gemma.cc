@@ -1,0 +1,112 @@
+// Gemma 3 that looks both ways, as EmbeddingGemma: the pre-norm body with a norm also of what
+// attention and the MLP return, norms over each query and key, rotations, a gated MLP, and layers
+// with a window between those that see all tokens. Several heads may share keys and values.
+//
+// Reads a config.json of model_type "gemma3_text", in the keys of transformers 4 or of 5, and takes
+// the weights it implies. Missing keys have the defaults of Hugging Face's Gemma3TextConfig, whose
+// use_bidirectional_attention must be true.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/encoder/directory/config_keys.h"
+#include "engine/encoder/directory/rope_keys.h"
+#include "engine/encoder/families/families.h"
+#include "engine/encoder/network/pre_norm.h"
+#include "engine/kernel_table.h"
+
+namespace castor::encoder {
+namespace {
+
+// Checkpoints of a head's class have the prefix.
+constexpr std::string_view kGemmaPrefixes[] = {"", "model."};
+
+constexpr PreNormNames kGemmaNames = {
+    .prefixes = kGemmaPrefixes,
+    .words = "embed_tokens",
+    .final_norm = "norm",
+    .layers = "layers",
+    .attention_norm = "input_layernorm",
+    .qkv = {.query = "self_attn.q_proj",
+            .key = "self_attn.k_proj",
+            .value = "self_attn.v_proj",
+            .query_norm = "self_attn.q_norm",
+            .key_norm = "self_attn.k_norm"},
+    .attention_output = "self_attn.o_proj",
+    .mlp_norm = "pre_feedforward_layernorm",
+    .mlp = {.in = "mlp.gate_proj", .gate = "mlp.up_proj", .out = "mlp.down_proj"},
+    .attention_output_norm = "post_attention_layernorm",
+    .mlp_output_norm = "post_feedforward_layernorm",
+};
+
+void ReadGemmaLayers(ConfigReader& config, PreNormConfig* body) {
+  const std::string_view key =
+      config.Has("_sliding_window_pattern") ? "_sliding_window_pattern" : "sliding_window_pattern";
+  const int64_t every = config.Int(key, 6, 1, kMaxLayers);
+  for (int64_t i = 1; i <= body->info.layers; ++i) body->local.push_back(i % every != 0);
+  ReadLayerTypes(config, &body->local);
+  body->info.local_layers = std::count(body->local.begin(), body->local.end(), true);
+  // Of both sides together.
+  if (config.IsNull("sliding_window")) config.Fail("sliding_window", "must not be null");
+  body->info.window = config.Int("sliding_window", 4096, 0, kMaxSize) / 2;
+  body->info.kernels = {KernelName::kVanilla};
+  if (body->info.local_layers < body->info.layers) body->info.kernels = SoftmaxKernels();
+}
+
+void ReadGemmaHeads(ConfigReader& config, PreNormConfig* body) {
+  CheckHeads(config, "num_attention_heads", body->info);
+  body->key_value_heads = ReadSize(config, "num_key_value_heads", 4);
+  if (body->info.heads % body->key_value_heads != 0) {
+    config.Fail("num_key_value_heads", "does not divide num_attention_heads");
+  }
+  if (ReadSize(config, "head_dim", 256) != body->info.hidden / body->info.heads) {
+    config.Fail("head_dim", "must be hidden_size / num_attention_heads");
+  }
+  const double scalar = config.Double("query_pre_attn_scalar", 256);
+  if (scalar <= 0) config.Fail("query_pre_attn_scalar", "must be positive");
+  body->info.softmax_scale = 1 / std::sqrt(scalar);
+}
+
+}  // namespace
+
+absl::StatusOr<FamilyModel> BuildGemma(ConfigReader& config, WeightReader& weights) {
+  if (!config.Bool("use_bidirectional_attention", false)) {
+    config.Fail("use_bidirectional_attention", "must be true: only encoders are served");
+  }
+  for (const std::string_view key : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    if (config.Has(key)) config.Fail(key, "is not supported");
+  }
+  PreNormConfig body;
+  body.info = {
+      .hidden = ReadSize(config, "hidden_size", 2304),
+      .layers = config.Int("num_hidden_layers", 26, 1, kMaxLayers),
+      .heads = ReadSize(config, "num_attention_heads", 8),
+  };
+  ReadGemmaHeads(config, &body);
+  ReadGemmaLayers(config, &body);
+  RefuseOtherRotations(config);
+  body.global_rope.theta = ReadThetaOfKind(config, kGlobalLayer, "rope_theta", 1'000'000);
+  body.local_rope.theta = ReadThetaOfKind(config, kLocalLayer, "rope_local_base_freq", 10'000);
+  CheckRotated(config, "num_attention_heads", body.info.hidden / body.info.heads, body.global_rope);
+  body.words = ReadSize(config, "vocab_size", 262'208);
+  body.embedding_scale = std::sqrt(static_cast<double>(body.info.hidden));
+  body.mlp = {.width = ReadSize(config, "intermediate_size", 9216),
+              .activation = ReadActivation(config, "hidden_activation", "gelu_pytorch_tanh"),
+              .gated = true,
+              .in_bias = false,
+              .out_bias = false};
+  body.epsilon = ReadEpsilon(config, "rms_norm_eps", 1e-6);
+  body.norm = NormKind::kRmsNormLessOne;
+  body.attention_bias = config.Bool("attention_bias", false);
+  InputRules rules{.vocabulary = body.words,
+                   .max_tokens = ReadSize(config, "max_position_embeddings", 131'072)};
+  if (!config.status().ok()) return config.status();
+  absl::StatusOr<std::unique_ptr<Body>> built = BuildPreNorm(body, kGemmaNames, weights);
+  if (!built.ok()) return built.status();
+  return FamilyModel{*std::move(built), std::move(rules), &kGemmaHeads};
+}
+
+}  // namespace castor::encoder

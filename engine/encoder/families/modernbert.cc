@@ -1,0 +1,93 @@
+// ModernBERT: the pre-norm body with rotated queries and keys, where every n-th layer sees all
+// tokens and the others a window.
+//
+// Reads a config.json of model_type "modernbert", in the keys of transformers 4 or of 5, and takes
+// the weights it implies. Missing keys have the defaults of Hugging Face's ModernBertConfig.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/encoder/directory/config_keys.h"
+#include "engine/encoder/directory/rope_keys.h"
+#include "engine/encoder/families/families.h"
+#include "engine/encoder/network/pre_norm.h"
+
+namespace castor::encoder {
+namespace {
+
+// Checkpoints of a head's class have the prefix.
+constexpr std::string_view kModernBertPrefixes[] = {"", "model."};
+
+constexpr PreNormNames kModernBertNames = {
+    .prefixes = kModernBertPrefixes,
+    .words = "embeddings.tok_embeddings",
+    .norm = "embeddings.norm",
+    .final_norm = "final_norm",
+    .layers = "layers",
+    .attention_norm = "attn_norm",
+    .qkv = {.query = "attn.Wqkv"},
+    .attention_output = "attn.Wo",
+    .mlp_norm = "mlp_norm",
+    .mlp = {.in = "mlp.Wi", .out = "mlp.Wo"},
+};
+
+// Which layers are local, as transformers 5 lists them, or 4 counts them.
+std::vector<bool> ReadLocalLayers(ConfigReader& config, int64_t layers) {
+  std::vector<bool> local;
+  const int64_t every = config.Int("global_attn_every_n_layers", 3, 1, kMaxLayers);
+  for (int64_t i = 0; i < layers; ++i) local.push_back(i % every != 0);
+  ReadLayerTypes(config, &local);
+  return local;
+}
+
+void ReadRotations(ConfigReader& config, PreNormConfig* body) {
+  RefuseOtherRotations(config);
+  body->global_rope.theta = ReadThetaOfKind(config, kGlobalLayer, "global_rope_theta", 160'000);
+  // Transformers 4 takes null for the other layers' theta.
+  body->local_rope.theta =
+      ReadThetaOfKind(config, kLocalLayer, "local_rope_theta",
+                      config.IsNull("local_rope_theta") ? body->global_rope.theta : 10'000);
+}
+
+// The number of tokens on each side.
+int64_t ReadWindow(ConfigReader& config) {
+  const int64_t window = config.Int("local_attention", 128, 0, kMaxSize) / 2;
+  if (config.Int("sliding_window", window, 0, kMaxSize) != window) {
+    config.Fail("sliding_window", "contradicts local_attention, which is twice that");
+  }
+  return window;
+}
+
+}  // namespace
+
+absl::StatusOr<FamilyModel> BuildModernBert(ConfigReader& config, WeightReader& weights) {
+  PreNormConfig body;
+  body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 22, .heads = 12});
+  body.info.window = ReadWindow(config);
+  CheckRotated(config, "num_attention_heads", body.info.hidden / body.info.heads, {});
+  body.local = ReadLocalLayers(config, body.info.layers);
+  body.info.local_layers = std::count(body.local.begin(), body.local.end(), true);
+  if (body.info.local_layers == body.info.layers) body.info.kernels = {KernelName::kVanilla};
+  ReadRotations(config, &body);
+  body.words = ReadSize(config, "vocab_size", 50368);
+  body.epsilon = ReadEpsilon(config, "norm_eps", 1e-5);
+  body.norm_bias = config.Bool("norm_bias", false);
+  body.attention_bias = config.Bool("attention_bias", false);
+  const bool mlp_bias = config.Bool("mlp_bias", false);
+  body.mlp = {.width = ReadSize(config, "intermediate_size", 1152),
+              .activation = ReadActivation(config, "hidden_activation"),
+              .gated = true,
+              .in_bias = mlp_bias,
+              .out_bias = mlp_bias};
+  InputRules rules{.vocabulary = body.words,
+                   .max_tokens = ReadSize(config, "max_position_embeddings", 8192)};
+  if (!config.status().ok()) return config.status();
+  absl::StatusOr<std::unique_ptr<Body>> built = BuildPreNorm(body, kModernBertNames, weights);
+  if (!built.ok()) return built.status();
+  return FamilyModel{*std::move(built), std::move(rules), &kModernBertHeads};
+}
+
+}  // namespace castor::encoder

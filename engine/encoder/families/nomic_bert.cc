@@ -1,0 +1,176 @@
+// Nomic's BERT, dense: the post-norm body with rotated queries and keys, which may stretch with a
+// text's length, and a gated MLP; most checkpoints have no biases.
+//
+// Reads a config.json of model_type "nomic_bert", in the keys of its own code, which are GPT-2's
+// and some more, or of transformers 5, and takes the weights it implies. Mixtures of experts are
+// refused.
+//
+// Where rotations stretch, a text's depend on its own length. Its own code takes the longest text
+// of all batches before, so there a text's rows depend on the others.
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "engine/encoder/directory/config_keys.h"
+#include "engine/encoder/directory/rope_keys.h"
+#include "engine/encoder/families/families.h"
+#include "engine/encoder/network/post_norm.h"
+#include "engine/kernel_table.h"
+
+namespace castor::encoder {
+namespace {
+
+// Checkpoints of a head's class have a prefix, which transformers 5 names otherwise.
+constexpr std::string_view kNomicPrefixes[] = {"", "bert.", "nomic_bert."};
+
+constexpr PostNormNames kNomicNames = {
+    .prefixes = kNomicPrefixes,
+    .words = "embeddings.word_embeddings",
+    .positions = "embeddings.position_embeddings",
+    .types = "embeddings.token_type_embeddings",
+    .norm = "emb_ln",
+    .layers = "encoder.layers",
+    .qkv = {.query = "attn.Wqkv"},
+    .attention_output = "attn.out_proj",
+    .attention_norm = "norm1",
+    .mlp = {.in = "mlp.fc12", .gate = "mlp.fc11", .out = "mlp.fc2"},
+    .output_norm = "norm2",
+};
+constexpr FeedForwardNames kNomicPlainMlp = {.in = "mlp.fc1", .out = "mlp.fc2"};
+
+struct NomicKeys {
+  PostNormConfig body;
+  int64_t max_tokens = 0;
+};
+
+// All that its own code computes otherwise than the body does.
+void RefuseUnserved(ConfigReader& config) {
+  if (config.Int("moe_every_n_layers", 0, 0, kMaxLayers) > 0) {
+    config.Fail("moe_every_n_layers", "mixtures of experts are not supported");
+  } else if (!config.Has("moe_every_n_layers") && config.Int("num_experts", 0, 0, kMaxSize) > 0) {
+    config.Fail("num_experts", "mixtures of experts are not supported");
+  }
+  RefuseTrue(config, {"causal", "is_decoder", "add_cross_attention"}, "only encoders are served");
+  RefuseTrue(config, {"prenorm", "parallel_block", "use_rms_norm", "norm_mlp"},
+             "only LayerNorms behind attention and behind the MLP are served");
+  RefuseTrue(config, {"rotary_emb_interleaved", "rotary_head_dim"},
+             "only rotations of a head's halves are served");
+  RefuseTrue(config, {"scale_attn_by_inverse_layer_idx"}, "is not supported");
+  if (!config.Bool("scale_attn_weights", true)) {
+    config.Fail("scale_attn_weights", "only scores over the root of the head's size are served");
+  }
+  if (config.Has("rotary_emb_scale_base")) {
+    config.Fail("rotary_emb_scale_base", "rotations that decay are not supported");
+  }
+}
+
+FeedForwardConfig ReadNomicMlp(ConfigReader& config, int64_t hidden) {
+  FeedForwardConfig mlp{.in_bias = config.Bool("mlp_fc1_bias", true),
+                        .out_bias = config.Bool("mlp_fc2_bias", true)};
+  const std::string name = config.String("activation_function", "gelu_new");
+  mlp.gated = name == "swiglu" || name == "geglu";
+  if (name == "swiglu") mlp.activation = Activation::kSilu;
+  if (!mlp.gated && name != "gelu") {
+    // Its code computes the approximations' names exactly, others' code as they say.
+    config.Fail("activation_function",
+                "\"" + name + "\" is not supported; \"swiglu\", \"geglu\", \"gelu\" are");
+  }
+  mlp.width = ReadSize(config, "n_inner", mlp.gated ? 8 * hidden / 3 : 4 * hidden);
+  // A gated MLP is as wide as the next multiple of this.
+  constexpr int64_t kMultiple = 256;
+  if (mlp.gated) mlp.width = (mlp.width + kMultiple - 1) / kMultiple * kMultiple;
+  return mlp;
+}
+
+// A table of positions, or rotations.
+void ReadNomicPositions(ConfigReader& config, PostNormConfig* body) {
+  const double fraction = config.Double("rotary_emb_fraction", 0);
+  if (fraction == 0) return;
+  if (fraction != 1) config.Fail("rotary_emb_fraction", "must be 0 or 1");
+  body->positions = 0;
+  RopeConfig rope{.theta = config.Double("rotary_emb_base", 10'000)};
+  if (rope.theta <= 0) config.Fail("rotary_emb_base", "must be positive");
+  rope.dynamic_factor = config.Double("rotary_scaling_factor", 0);
+  if (rope.dynamic_factor != 0 && rope.dynamic_factor < 1) {
+    config.Fail("rotary_scaling_factor", "must not be below 1");
+  }
+  rope.trained = ReadSize(config, "max_trained_positions", 2048);
+  CheckRotated(config, "n_head", body->info.hidden / body->info.heads, rope);
+  body->rope = rope;
+}
+
+// The keys of its own code.
+NomicKeys ReadOwnKeys(ConfigReader& config) {
+  RefuseUnserved(config);
+  NomicKeys keys;
+  PostNormConfig& body = keys.body;
+  body.info = {
+      .hidden = ReadSize(config, "n_embd", 768),
+      .layers = config.Int("n_layer", 12, 1, kMaxLayers),
+      .heads = ReadSize(config, "n_head", 12),
+      .kernels = SoftmaxKernels(),
+  };
+  CheckHeads(config, "n_head", body.info);
+  if (ReadSize(config, "num_heads_kv", body.info.heads) != body.info.heads) {
+    config.Fail("num_heads_kv", "must be n_head");
+  }
+  const int64_t multiple = ReadSize(config, "pad_vocab_size_multiple", 1);
+  const int64_t vocabulary = ReadSize(config, "vocab_size", 50257);
+  body.words = (vocabulary + multiple - 1) / multiple * multiple;
+  body.positions = keys.max_tokens = ReadSize(config, "n_positions", 1024);
+  body.types = config.Int("type_vocab_size", 2, 0, kMaxSize);
+  body.epsilon = ReadEpsilon(config, "layer_norm_epsilon", 1e-5);
+  body.mlp = ReadNomicMlp(config, body.info.hidden);
+  body.qkv_bias = body.attention_output_bias = config.Bool("qkv_proj_bias", true);
+  ReadNomicPositions(config, &body);
+  return keys;
+}
+
+NomicKeys ReadTransformersKeys(ConfigReader& config) {
+  RefuseUnserved(config);
+  NomicKeys keys;
+  PostNormConfig& body = keys.body;
+  body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});
+  CheckHeadDim(config, body.info);
+  body.words = ReadSize(config, "vocab_size", 30528);
+  body.types = ReadSize(config, "type_vocab_size", 2);
+  body.epsilon = ReadEpsilon(config, "layer_norm_eps", 1e-12);
+  body.mlp = {.width = ReadSize(config, "intermediate_size", 3072),
+              .activation = ReadActivation(config, "hidden_act", "silu"),
+              .gated = true,
+              .in_bias = false,
+              .out_bias = false};
+  body.qkv_bias = body.attention_output_bias = false;
+  RopeConfig rope = ReadRope(config, 1000, {.dynamic = true});
+  rope.trained = keys.max_tokens = ReadSize(config, "max_position_embeddings", 2048);
+  // What stretches is there for texts that are longer.
+  if (rope.dynamic_factor > 0) {
+    keys.max_tokens = std::min(kMaxSize, static_cast<int64_t>(std::min(rope.dynamic_factor, 1e9) *
+                                                              static_cast<double>(rope.trained)));
+  }
+  CheckRotated(config, "num_attention_heads", body.info.hidden / body.info.heads, rope);
+  body.rope = rope;
+  return keys;
+}
+
+}  // namespace
+
+absl::StatusOr<FamilyModel> BuildNomicBert(ConfigReader& config, WeightReader& weights) {
+  const bool own = config.Has("n_embd");
+  if (own && config.Has("hidden_size")) config.Fail("hidden_size", "is given beside n_embd");
+  const NomicKeys keys = own ? ReadOwnKeys(config) : ReadTransformersKeys(config);
+  if (!config.status().ok()) return config.status();
+  InputRules rules{.vocabulary = keys.body.words,
+                   .types = std::max<int64_t>(1, keys.body.types),
+                   .max_tokens = keys.max_tokens};
+  PostNormNames names = kNomicNames;
+  if (!keys.body.mlp.gated) names.mlp = kNomicPlainMlp;
+  absl::StatusOr<std::unique_ptr<Body>> built = BuildPostNorm(keys.body, names, weights);
+  if (!built.ok()) return built.status();
+  return FamilyModel{*std::move(built), std::move(rules), own ? &kNomicOwnHeads : &kNomicHeads};
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,67 @@
+// The head of a classifier: logits and scores of each sequence, a pair of texts among them, or of
+// each token. It computes in float32 whatever the body is served in. Requests may have the body's
+// rows as well.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/encoder/heads/head.h"
+#include "engine/encoder/heads/head_layout.h"
+#include "engine/encoder/heads/head_transform.h"
+#include "engine/encoder/heads/pooling.h"
+#include "engine/encoder/layers/linear.h"
+
+namespace castor::encoder {
+
+// How scores come from logits.
+enum class Scoring { kSoftmax, kSigmoid, kIdentity };
+
+// What config.json says about a classifier.
+struct ClassifierConfig {
+  std::vector<std::string> labels;  // in the order of the logits
+  Scoring scoring = Scoring::kSoftmax;
+  bool tokens = false;                                    // a row of each token
+  ClassifierPooling pooling = ClassifierPooling::kFirst;  // of sequences
+  std::optional<int64_t> padding = {};  // with kLast: the last token of another id counts
+};
+
+// Whether a CrossEncoder's activation of this Python name is known.
+bool IsServedActivation(std::string_view name);
+
+// What sentence-transformers says of a CrossEncoder.
+struct CrossEncoder {
+  std::string activation;  // of config_sentence_transformers.json; may be empty
+};
+
+// Labels and scoring of a class for sequences or for tokens: as transformers' pipelines read them,
+// or as a CrossEncoder does. Errors go to the reader.
+ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, const ClassifierNames& names,
+                                const std::optional<CrossEncoder>& cross_encoder);
+
+class ClassifierHead final : public Head {
+ public:
+  ClassifierHead(ClassifierConfig config, HeadTransform transform, Linear out);
+
+  const HeadInfo& info() const override { return info_; }
+  HeadActivations activations(int64_t hidden, DType dtype) const override;
+
+  // The logits of all sequences, or tokens, of a batch are computed together.
+  absl::StatusOr<std::vector<at::Tensor>> ReadOut(const HeadInputs& in) const override;
+
+ private:
+  at::Tensor RowsOfSequences(const HeadInputs& in) const;  // [sequences, hidden]
+  absl::StatusOr<at::Tensor> Logits(const HeadInputs& in) const;
+  absl::StatusOr<at::Tensor> Scores(const at::Tensor& logits, RunControl& control) const;
+
+  const ClassifierConfig config_;
+  const HeadTransform transform_;
+  const Linear out_;
+  const PoolingHead rows_;
+  HeadInfo info_;  // constant once built
+};
+
+}  // namespace castor::encoder

@@ -1,0 +1,175 @@
+#include "engine/encoder/heads/head_layout.h"
+
+namespace castor::encoder {
+namespace {
+
+// RoBERTa's, of any prefix.
+constexpr TransformNames kDenseOnCls = {.dense = "classifier.dense",
+                                        .activation = Activation::kTanh};
+constexpr TransformNames kLmHead = {
+    .dense = "lm_head.dense", .activation = Activation::kGeluErf, .norm = "lm_head.layer_norm"};
+constexpr ClassifierNames kPoolerOnCls = {
+    .transform = {.dense = "~pooler.dense", .activation = Activation::kTanh}, .out = "classifier"};
+constexpr TransformNames kModernTransform = {.dense = "head.dense",
+                                             .dense_bias_key = "classifier_bias",
+                                             .activation_key = "classifier_activation",
+                                             .norm = "head.norm",
+                                             .norm_bias_key = "norm_bias"};
+
+}  // namespace
+
+const HeadLayout kBertHeads = {
+    .sequences = {.transform = {.dense = "bert.pooler.dense", .activation = Activation::kTanh},
+                  .out = "classifier",
+                  .pooling_key = ""},
+    .tokens = {.transform = {.dense = ""}, .out = "classifier", .pooling_key = ""},
+    .masked = {.transform = {.dense = "cls.predictions.transform.dense",
+                             .activation_key = "hidden_act",
+                             .norm = "cls.predictions.transform.LayerNorm"},
+               .decoder = "cls.predictions.decoder",
+               .words = "bert.embeddings.word_embeddings",
+               .bias = "cls.predictions.bias",
+               .bias_key = ""},
+    .epsilon_key = "layer_norm_eps",
+    .epsilon = 1e-12,
+};
+
+const HeadLayout kCastorCastHeads = {
+    .sequences = {.transform = {.dense = ""},
+                  .out = "classifier",
+                  .pooling_key = "classifier_pooling"},
+    .tokens = {.transform = {.dense = ""}, .out = "classifier", .pooling_key = ""},
+    .masked = {.transform = {.dense = ""},
+               .decoder = "decoder",
+               .words = "embeddings.words",
+               .bias = "decoder.bias",
+               .bias_key = ""},
+    .epsilon_key = "layer_norm_eps",
+    .epsilon = 1e-5,
+};
+
+const HeadLayout kRobertaHeads = {
+    .sequences = {.transform = kDenseOnCls, .out = "classifier.out_proj", .pooling_key = ""},
+    .tokens = {.transform = {.dense = ""}, .out = "classifier", .pooling_key = ""},
+    .masked = {.transform = kLmHead,
+               .decoder = "lm_head.decoder",
+               .words = "roberta.embeddings.word_embeddings",
+               .bias = "lm_head.bias",
+               .bias_key = ""},
+    .epsilon_key = "layer_norm_eps",
+    .epsilon = 1e-12,
+};
+
+const HeadLayout kDistilBertHeads = {
+    .sequences = {.transform = {.dense = "pre_classifier", .activation = Activation::kRelu},
+                  .out = "classifier",
+                  .pooling_key = ""},
+    .tokens = {.transform = {.dense = ""}, .out = "classifier", .pooling_key = ""},
+    .masked = {.transform = {.dense = "vocab_transform",
+                             .activation_key = "activation",
+                             .norm = "vocab_layer_norm"},
+               .decoder = "vocab_projector",
+               .words = "distilbert.embeddings.word_embeddings",
+               .bias = "vocab_projector.bias",
+               .bias_key = ""},
+    .epsilon_key = "",
+    .epsilon = 1e-12,
+};
+
+const HeadLayout kMpnetHeads = {
+    .sequences = {.transform = kDenseOnCls, .out = "classifier.out_proj", .pooling_key = ""},
+    .tokens = {.transform = {.dense = ""}, .out = "classifier", .pooling_key = ""},
+    .masked = {.transform = kLmHead,
+               .decoder = "lm_head.decoder",
+               .words = "mpnet.embeddings.word_embeddings",
+               .bias = "lm_head.bias",
+               .bias_key = ""},
+    .epsilon_key = "layer_norm_eps",
+    .epsilon = 1e-12,
+};
+
+const HeadLayout kModernBertHeads = {
+    .sequences = {.transform = kModernTransform,
+                  .out = "classifier",
+                  .pooling_key = "classifier_pooling"},
+    .tokens = {.transform = kModernTransform, .out = "classifier", .pooling_key = ""},
+    .masked = {.transform = kModernTransform,
+               .decoder = "decoder",
+               .words = "model.embeddings.tok_embeddings",
+               .bias = "decoder.bias",
+               .bias_key = "decoder_bias"},
+    .epsilon_key = "norm_eps",
+    .epsilon = 1e-5,
+};
+
+const HeadLayout kEuroBertHeads = {
+    .sequences = {.transform = {.dense = "dense", .activation = Activation::kGeluErf},
+                  .out = "classifier",
+                  .pooling_key = "classifier_pooling",
+                  .pooling = ClassifierPooling::kLate},
+    .tokens = {.out = "classifier"},
+    .masked = {.decoder = "lm_head",
+               .words = "~embed_tokens",
+               .bias = "lm_head.bias",
+               .bias_key = "mlp_bias",
+               .by_default = false},
+};
+
+// transformers has no classifier of tokens; this is what its generic class would save.
+const HeadLayout kGemmaHeads = {
+    .sequences = {.out = "score", .pooling = ClassifierPooling::kLast, .bias = false},
+    .tokens = {.out = "score"},
+};
+
+const HeadLayout kGteHeads = {
+    .sequences = kPoolerOnCls,
+    .tokens = {.out = "classifier"},
+    .masked = {.transform = {.dense = "lm_head.dense",
+                             .activation = Activation::kGeluErf,
+                             .norm = "lm_head.norm"},
+               .decoder = "lm_head.decoder",
+               .words = "~embeddings.word_embeddings",
+               .bias = "lm_head.decoder.bias"},
+};
+
+// As its own code has it.
+const HeadLayout kNewHeads = {
+    .sequences = kPoolerOnCls,
+    .tokens = {.out = "classifier"},
+    .masked = {.transform = {.dense = "lm_head.dense",
+                             .activation_key = "hidden_act",
+                             .norm = "lm_head.norm"},
+               .decoder = "lm_head.decoder",
+               .words = "~embeddings.word_embeddings",
+               .bias = "lm_head.decoder.bias"},
+};
+
+const HeadLayout kNomicHeads = {
+    .sequences = kPoolerOnCls,
+    .tokens = {.out = "classifier"},
+    .masked = {.transform = {.dense = "cls.predictions.transform.dense",
+                             .activation_key = "hidden_act",
+                             .activation_default = "silu",
+                             .norm = "cls.predictions.transform.layer_norm"},
+               .decoder = "cls.predictions.decoder",
+               .words = "~embeddings.word_embeddings",
+               .bias = "cls.predictions.bias"},
+};
+
+const HeadLayout kNomicOwnHeads = {
+    .sequences = kPoolerOnCls,
+    .tokens = {.out = "classifier"},
+};
+
+const HeadLayout kJinaV3Heads = {
+    .sequences = {.transform = kDenseOnCls, .out = "classifier.out_proj"},
+    .tokens = {.out = "classifier"},
+    .masked = {.transform = kLmHead,
+               .decoder = "lm_head.decoder",
+               .words = "roberta.embeddings.word_embeddings",
+               .bias = "lm_head.bias",
+               .bias_key = ""},
+    .epsilon = 1e-5,
+};
+
+}  // namespace castor::encoder

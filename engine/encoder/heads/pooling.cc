@@ -1,0 +1,208 @@
+#include "engine/encoder/heads/pooling.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/repeat_interleave.h>
+#include <ATen/ops/segment_reduce.h>
+
+#include <cstdint>
+#include <iterator>
+#include <map>
+#include <utility>
+
+#include "engine/encoder/heads/span_pooling.h"
+#include "engine/encoder/text/spans.h"
+
+namespace castor::encoder {
+namespace {
+
+constexpr auto kPoolingCount = static_cast<int64_t>(std::size(kAllPoolings));
+
+// Items with equal wishes are computed together.
+struct Wish {
+  EncodeOutput output;
+  bool spans;       // instead of sequences
+  Pooling pooling;  // kMean for token embeddings, where it has no meaning
+  bool normalize;
+  int64_t dimensions;
+  bool cut_last;
+
+  auto operator<=>(const Wish&) const = default;
+};
+
+Wish WishOf(const BatchItem& item) {
+  const bool pooled = item.output_kind == EncodeOutput::kPooled;
+  return {item.output_kind,
+          pooled && !item.spans.empty(),
+          pooled ? item.pooling : Pooling::kMean,
+          item.normalize,
+          item.dimensions,
+          item.cut_last};
+}
+
+// Of each column of each sequence. No atomics on any device: one thread reduces a column of a
+// sequence, in order.
+at::Tensor Reduce(const at::Tensor& rows, const char* how, const at::Tensor& offsets) {
+  return at::segment_reduce(rows.to(at::kFloat), how, /*lengths=*/{}, /*indices=*/{}, offsets,
+                            /*axis=*/0, /*unsafe=*/true);
+}
+
+// The n-th row of a sequence weighs n, from 1.
+at::Tensor WeightedMean(const at::Tensor& rows, const at::Tensor& first, const at::Tensor& lengths,
+                        const at::Tensor& offsets) {
+  const int64_t tokens = rows.size(0);
+  const at::Tensor weights =
+      at::arange(1, tokens + 1, first.options())
+          .sub_(at::repeat_interleave(first, lengths, /*dim=*/0, /*output_size=*/tokens))
+          .to(at::kFloat);
+  const at::Tensor sums = Reduce(rows.to(at::kFloat).mul(weights.unsqueeze(1)), "sum", offsets);
+  return sums.div(lengths.mul(lengths.add(1)).div(2, "floor").to(at::kFloat).unsqueeze(1));
+}
+
+}  // namespace
+
+at::Tensor Pool(Pooling pooling, const at::Tensor& rows, const at::Tensor& offsets) {
+  const int64_t sequences = offsets.size(0) - 1;
+  const at::Tensor first = offsets.narrow(0, 0, sequences), end = offsets.narrow(0, 1, sequences);
+  switch (pooling) {
+    case Pooling::kMean:
+      return Reduce(rows, "mean", offsets);
+    case Pooling::kCls:
+      return at::index_select(rows, 0, first).to(at::kFloat);
+    case Pooling::kLastToken:
+      return at::index_select(rows, 0, end.sub(1)).to(at::kFloat);
+    case Pooling::kMaximum:
+      return Reduce(rows, "max", offsets);
+    case Pooling::kWeightedMean:
+      return WeightedMean(rows, first, end.sub(first), offsets);
+    case Pooling::kMeanSqrtLength:
+      return Reduce(rows, "sum", offsets).div_(end.sub(first).to(at::kFloat).sqrt_().unsqueeze(1));
+    case Pooling::kSeveral:
+      break;
+  }
+  return {};
+}
+
+at::Tensor Normalized(const at::Tensor& x) {
+  constexpr double kEpsilon = 1e-12;  // as in torch.nn.functional.normalize
+  const at::Tensor norms = at::linalg_vector_norm(x, 2, /*dim=*/{1}, /*keepdim=*/true);
+  return x.div(norms.clamp_min(kEpsilon));
+}
+
+PoolingHead::PoolingHead(std::vector<Pooling> poolings, int64_t hidden, bool normalize,
+                         DenseStack dense)
+    : poolings_(std::move(poolings)), dense_(std::move(dense)) {
+  const bool one = poolings_.size() == 1;
+  info_ = {.outputs = {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings},
+           .pooling = one ? poolings_.front() : Pooling::kSeveral,
+           .normalize = normalize,
+           .pooled_size = dense_.out()};
+  if (!one && info_.pooled_size == 0) {
+    info_.pooled_size = static_cast<int64_t>(poolings_.size()) * hidden;
+  }
+}
+
+HeadActivations PoolingHead::activations(int64_t hidden, DType dtype) const {
+  const bool converts = dtype != DType::kFloat32;
+  const attention::Count row = attention::Count(hidden) * static_cast<int64_t>(SizeOf(dtype));
+  const attention::Count in_float = attention::Count(hidden) * static_cast<int64_t>(sizeof(float));
+  HeadActivations bytes;
+  // All rows of a batch are reduced in float32, even if only some requests want it, and for a
+  // weighted mean copied. Each pooling is kept, a group's part of it copied, and scaled.
+  // Several are put side by side, copied and scaled.
+  const auto several = poolings_.size() > 1 ? static_cast<int64_t>(3 * poolings_.size()) : 0;
+  const attention::Count kept = kPoolingCount + 2 + several;
+  constexpr int64_t kIndices = 4 * sizeof(int64_t);  // and weights, of a token or a sequence
+  bytes.pooled = {.token = (converts ? 2 : 1) * in_float + kIndices,
+                  .sequence = kept * in_float + kIndices + kPoolingCount * dense_.row_bytes()};
+  // The same, and indices and weights of all rows of spans, which together are at most so many.
+  // Each pooling is kept once more, and a maximum comes with the rows it was found in.
+  constexpr int64_t kSpanRows = kMostSpanRows * 8 * sizeof(int64_t);
+  bytes.spans = {.token = bytes.pooled.token + kSpanRows,
+                 .sequence = bytes.pooled.sequence,
+                 .span = bytes.pooled.sequence + 3 * in_float + kSpanRows};
+  // A group's rows are copied, converted, and scaled, when nothing is reduced.
+  bytes.tokens = {.token = row + in_float + (converts ? in_float : 0) + kIndices,
+                  .sequence = bytes.pooled.sequence};
+  return bytes;
+}
+
+absl::StatusOr<at::Tensor> PoolingHead::PoolOnce(Pooling pooling, bool spans,
+                                                 const HeadInputs& in) const {
+  if (!spans) return Pool(pooling, in.rows, in.offsets);
+  return PoolSpans(pooling, in.rows, in.spans, in.packing.span_rows, in.control);
+}
+
+// One pooling of all sequences or spans, or the model's several, behind the dense layers.
+absl::StatusOr<at::Tensor> PoolingHead::PoolAll(Pooling pooling, bool spans,
+                                                const HeadInputs& in) const {
+  // Refused at admission: the layers behind take rows of one width.
+  if ((pooling == Pooling::kSeveral) != (poolings_.size() > 1)) {
+    return absl::InternalError("a pooling that is not the model's");
+  }
+  std::vector<at::Tensor> parts;
+  for (const Pooling one : pooling == Pooling::kSeveral ? poolings_ : std::vector{pooling}) {
+    absl::StatusOr<at::Tensor> part = PoolOnce(one, spans, in);
+    if (!part.ok()) return part;
+    parts.push_back(*std::move(part));
+  }
+  absl::StatusOr<at::Tensor> rows =
+      dense_(parts.size() == 1 ? parts.front() : at::cat(parts, 1), in.control);
+  if (!spans) return rows;
+  // A span of no rows stays zeros, whatever biases there are.
+  if (rows.ok()) rows->masked_fill_(in.spans.select(0, 1).eq(0).unsqueeze(1), 0);
+  return rows;
+}
+
+absl::StatusOr<std::vector<at::Tensor>> PoolingHead::ReadOut(const HeadInputs& in) const {
+  const Batch& batch = in.batch;
+  std::map<Wish, std::vector<size_t>> groups;
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    if (batch.items[i].vectors()) groups[WishOf(batch.items[i])].push_back(i);
+  }
+
+  // Each pooling once, over all sequences, and over all spans.
+  std::map<std::pair<bool, Pooling>, at::Tensor> pooled;
+  std::vector<at::Tensor> outputs(batch.items.size());
+  for (const auto& [wish, items] : groups) {
+    const bool pools = wish.output == EncodeOutput::kPooled;
+    at::Tensor source = in.rows;
+    if (pools) {
+      at::Tensor& all = pooled[{wish.spans, wish.pooling}];
+      if (!all.defined()) {
+        absl::StatusOr<at::Tensor> made = PoolAll(wish.pooling, wish.spans, in);
+        if (!made.ok()) return made.status();
+        all = *std::move(made);
+      }
+      source = all;
+    }
+    const std::vector<int64_t>& firsts = wish.spans ? in.packing.first_span
+                                         : pools    ? in.packing.first_sequence
+                                                    : in.packing.first_token;
+
+    // The group's rows, concatenated; a group that is the whole batch needs no copy.
+    at::Tensor wanted = source;
+    if (items.size() != batch.items.size()) {
+      std::vector<at::Tensor> parts;
+      for (const size_t i : items) {
+        parts.push_back(source.narrow(0, firsts[i], batch.items[i].output_rows()));
+      }
+      wanted = at::cat(parts, 0);
+    }
+    // A model's truncate_dim cuts behind all modules, a request's dimensions before the last.
+    if (wish.normalize && wish.cut_last) wanted = Normalized(wanted.to(at::kFloat));
+    wanted = wanted.narrow(1, 0, wish.dimensions).to(at::kFloat);
+    wanted = wish.normalize && !wish.cut_last ? Normalized(wanted) : wanted.contiguous();
+
+    int64_t first = 0;
+    for (const size_t i : items) {
+      outputs[i] = wanted.narrow(0, first, batch.items[i].output_rows());
+      first += batch.items[i].output_rows();
+    }
+  }
+  return outputs;
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,45 @@
+// The head of an embedding model: pools the last layer's rows, sends them through the dense layers
+// that follow if there are any, cuts and normalises them as requests ask for. Other heads have one
+// for requests that want the body's rows.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+#include <vector>
+
+#include "engine/encoder/heads/dense.h"
+#include "engine/encoder/heads/head.h"
+
+namespace castor::encoder {
+
+// [sequences, hidden], float32. Sums are in float32.
+at::Tensor Pool(Pooling pooling, const at::Tensor& rows, const at::Tensor& offsets);
+
+// The rows of `x` scaled to unit length, in float32; rows of zeros stay zeros.
+at::Tensor Normalized(const at::Tensor& x);
+
+class PoolingHead final : public Head {
+ public:
+  // The defaults for requests that do not say. `poolings` of rows of `hidden` elements stand side
+  // by side; `dense` is of pooled rows.
+  PoolingHead(std::vector<Pooling> poolings, int64_t hidden, bool normalize, DenseStack dense = {});
+  explicit PoolingHead(Pooling pooling, bool normalize) : PoolingHead({pooling}, 0, normalize) {}
+
+  const HeadInfo& info() const override { return info_; }
+  HeadActivations activations(int64_t hidden, DType dtype) const override;
+
+  // Takes rows in any floating dtype. Items that want the same share the work; no item changes
+  // another's result. What wants neither pooled rows nor those of tokens gets no tensor.
+  absl::StatusOr<std::vector<at::Tensor>> ReadOut(const HeadInputs& in) const override;
+
+ private:
+  absl::StatusOr<at::Tensor> PoolAll(Pooling pooling, bool spans, const HeadInputs& in) const;
+  absl::StatusOr<at::Tensor> PoolOnce(Pooling pooling, bool spans, const HeadInputs& in) const;
+
+  const std::vector<Pooling> poolings_;
+  HeadInfo info_;  // constant once built
+  const DenseStack dense_;
+};
+
+}  // namespace castor::encoder

@@ -1,0 +1,149 @@
+#include "engine/encoder/heads/splade.h"
+
+#include <ATen/ops/amax.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/sum.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/encoder/heads/head_steps.h"
+
+namespace castor::encoder {
+namespace {
+
+// Of a step's logits.
+constexpr int64_t kLogitsBytes = int64_t{32} << 20;
+
+int64_t RowsOfLogits(int64_t vocabulary) {
+  return std::clamp<int64_t>(kLogitsBytes / (vocabulary * int64_t{sizeof(float)}), 1,
+                             kMostHeadRows);
+}
+
+// In place.
+void Squash(bool twice, const at::Tensor& logits) {
+  logits.relu_().log1p_();
+  if (twice) logits.log1p_();
+}
+
+}  // namespace
+
+// Rows of one sequence that a step computes.
+struct SpladeHead::Part {
+  int64_t row;     // of the result
+  int64_t first;   // token of the batch
+  int64_t tokens;  // at most a step
+  bool begins;     // its sequence
+};
+
+SpladeHead::SpladeHead(SpladeConfig config, HeadTransform transform, Linear decoder)
+    : config_(config),
+      transform_(std::move(transform)),
+      decoder_(std::move(decoder)),
+      rows_(Pooling::kMean, /*normalize=*/false),
+      info_(rows_.info()) {
+  info_.outputs = {EncodeOutput::kSparse, EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings};
+}
+
+HeadActivations SpladeHead::activations(int64_t hidden, DType dtype) const {
+  using attention::Count;
+  constexpr int64_t kFloat = sizeof(float);
+  const Count row = Count(hidden) * static_cast<int64_t>(SizeOf(dtype));
+  const Count logits = Count(decoder_.out()) * static_cast<int64_t>(SizeOf(dtype));
+  const Count in_float = Count(decoder_.out()) * kFloat;
+  HeadActivations bytes = rows_.activations(hidden, dtype);
+  // Others in the batch may want pooled rows, which all sequences then have.
+  bytes.sparse = bytes.pooled;
+  bytes.sparse.sequence += in_float + 2 * int64_t{sizeof(Part)};
+  bytes.sparse.token += 2 * int64_t{sizeof(Part)};  // more than its share of long sequences' parts
+  // A step's rows, the transform's, their logits, converted; and what one sequence adds.
+  bytes.batch = RowsOfLogits(decoder_.out()) *
+                    (3 * row + logits + (dtype == DType::kFloat32 ? Count(0) : in_float)) +
+                in_float;
+  return bytes;
+}
+
+// A sequence is cut from its own beginning, so that its sums do not depend on others.
+std::vector<SpladeHead::Part> SpladeHead::PartsOf(const HeadInputs& in, int64_t step) const {
+  std::vector<Part> parts;
+  int64_t row = 0;
+  for (size_t i = 0; i < in.batch.items.size(); ++i) {
+    const BatchItem& item = in.batch.items[i];
+    if (item.output_kind != EncodeOutput::kSparse) continue;
+    for (size_t s = 0; s + 1 < item.cu_seqlens.size(); ++s, ++row) {
+      for (int64_t t = item.cu_seqlens[s]; t < item.cu_seqlens[s + 1]; t += step) {
+        parts.push_back({.row = row,
+                         .first = in.packing.first_token[i] + t,
+                         .tokens = std::min<int64_t>(step, item.cu_seqlens[s + 1] - t),
+                         .begins = t == item.cu_seqlens[s]});
+      }
+    }
+  }
+  return parts;
+}
+
+// [sequences, vocabulary], float32, of the items that want them.
+absl::StatusOr<at::Tensor> SpladeHead::Weights(const HeadInputs& in, int64_t sequences) const {
+  const int64_t step =
+      std::min(HeadRows(in.rows, decoder_.elements()), RowsOfLogits(decoder_.out()));
+  const std::vector<Part> parts = PartsOf(in, step);
+  at::Tensor weights = at::empty({sequences, decoder_.out()}, in.rows.options().dtype(at::kFloat));
+  for (size_t begin = 0; begin < parts.size();) {
+    // As many parts as follow one another and fit.
+    size_t end = begin + 1;
+    int64_t tokens = parts[begin].tokens;
+    while (end < parts.size() && tokens + parts[end].tokens <= step &&
+           parts[end].first == parts[begin].first + tokens) {
+      tokens += parts[end++].tokens;
+    }
+    const at::Tensor logits =
+        decoder_(transform_(in.rows.narrow(0, parts[begin].first, tokens))).to(at::kFloat);
+    if (config_.sum) Squash(config_.twice, logits);
+    for (size_t p = begin; p < end; ++p) {
+      const Part& part = parts[p];
+      const at::Tensor rows = logits.narrow(0, part.first - parts[begin].first, part.tokens);
+      at::Tensor collected = weights.select(0, part.row);
+      const at::Tensor now = config_.sum ? at::sum(rows, {0}) : at::amax(rows, {0});
+      if (part.begins) {
+        collected.copy_(now);
+      } else if (config_.sum) {
+        collected.add_(now);
+      } else {
+        at::maximum_out(collected, collected, now);
+      }
+    }
+    begin = end;
+    if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
+  }
+  // It rises with the logit, so the greatest may be found before.
+  if (config_.sum) return weights;
+  absl::Status done = InSteps(sequences, RowsOfLogits(decoder_.out()), in.control,
+                              [&](int64_t first, int64_t count) {
+                                Squash(config_.twice, weights.narrow(0, first, count));
+                              });
+  if (!done.ok()) return done;
+  return weights;
+}
+
+absl::StatusOr<std::vector<at::Tensor>> SpladeHead::ReadOut(const HeadInputs& in) const {
+  absl::StatusOr<std::vector<at::Tensor>> outputs = rows_.ReadOut(in);
+  if (!outputs.ok()) return outputs;
+  int64_t sequences = 0;
+  for (const BatchItem& item : in.batch.items) {
+    if (item.output_kind == EncodeOutput::kSparse) sequences += item.sequences();
+  }
+  if (sequences == 0) return outputs;
+  absl::StatusOr<at::Tensor> weights = Weights(in, sequences);
+  if (!weights.ok()) return weights.status();
+  int64_t first = 0;
+  for (size_t i = 0; i < in.batch.items.size(); ++i) {
+    const BatchItem& item = in.batch.items[i];
+    if (item.output_kind != EncodeOutput::kSparse) continue;
+    (*outputs)[i] = weights->narrow(0, first, item.sequences());
+    first += item.sequences();
+  }
+  return outputs;
+}
+
+}  // namespace castor::encoder

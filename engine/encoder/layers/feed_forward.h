@@ -1,0 +1,55 @@
+// The MLP of a layer: out(activation(in(x))), or, gated (Shazeer 2020, arXiv 2002.05202),
+// out(activation(in(x)) * gate(x)): GeGLU with GELU, SwiGLU with SiLU.
+//
+// Immutable; used on the engine thread of the device that has the weights.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "engine/attention/count.h"
+#include "engine/encoder/network/layers.h"
+
+namespace castor::encoder {
+
+struct FeedForwardConfig {
+  int64_t width = 0;  // of what is activated
+  Activation activation = Activation::kGeluErf;
+  bool gated = false;
+  bool in_bias = true;  // and the gate's
+  bool out_bias = true;
+};
+
+// Where a layer's weights are, without ".weight" and ".bias".
+struct FeedForwardNames {
+  std::string_view in;
+  // Empty: a gated MLP has both in one matrix, `in`, first what is activated.
+  std::string_view gate = {};
+  std::string_view out;
+  bool gate_first = false;  // in that matrix the gate comes first
+};
+
+struct FeedForward {
+  Linear in;    // [width, hidden]
+  Linear gate;  // the same, where there is one
+  Linear out;   // [hidden, width]
+  Activation activation = Activation::kGeluErf;
+  bool gated = false;
+
+  at::Tensor operator()(const at::Tensor& x) const;  // [rows, hidden]
+
+  int64_t elements() const { return in.elements() + gate.elements() + out.elements(); }
+
+  // What it allocates for a row of elements of this size, its result included, in bytes.
+  attention::Count row_bytes(int64_t element) const;
+};
+
+// Takes the weights of a layer whose names begin with `at`. Errors go to the reader.
+FeedForward TakeFeedForward(WeightReader& weights, const std::string& at,
+                            const FeedForwardNames& names, const FeedForwardConfig& config,
+                            int64_t hidden);
+
+}  // namespace castor::encoder

@@ -1,0 +1,238 @@
+#include "engine/encoder/layers/linear.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "engine/attention/parallel.h"
+#include "engine/base/run_control.h"
+#include "engine/encoder/layers/quantize.h"
+
+namespace castor::encoder {
+namespace {
+
+using kernels::LinearKernel;
+using kernels::LinearType;
+using kernels::RowScale;
+
+// Best first.
+constexpr const LinearKernel* kLinearKernels[] = {
+#if defined(__x86_64__)
+    &kernels::kLinearAvx512,
+    &kernels::kLinearAvx2,
+    &kernels::kLinearBFloat16Avx512Bf16,
+    &kernels::kLinearBFloat16Avx512,
+    &kernels::kLinearBFloat16Avx2,
+    &kernels::kLinearInt8Avx512Vnni,
+    &kernels::kLinearInt8Avx2,
+#endif
+    nullptr,
+};
+
+const LinearKernel* FindKernel(at::Device device, LinearType type, int64_t in) {
+  if (!device.is_cpu()) return nullptr;
+  for (const LinearKernel* kernel : kLinearKernels) {
+    if (kernel == nullptr || kernel->type != type || !kernel->runs_here()) continue;
+    if (kernel->packs(in)) return kernel;
+  }
+  return nullptr;
+}
+
+std::optional<kernels::Activation> FusedActivation(std::optional<Activation> activation) {
+  if (!activation.has_value()) return kernels::Activation::kNone;
+  switch (*activation) {
+    case Activation::kGeluErf:
+      return kernels::Activation::kGeluErf;
+    case Activation::kGeluTanh:
+      return kernels::Activation::kGeluTanh;
+    case Activation::kQuickGelu:
+      return kernels::Activation::kQuickGelu;
+    case Activation::kRelu:
+      return kernels::Activation::kRelu;
+    case Activation::kSilu:
+      return kernels::Activation::kSilu;
+    case Activation::kTanh:
+      return kernels::Activation::kTanh;
+    case Activation::kMish:
+      return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// How a product is cut into tasks: blocks of rows by groups of panels.
+struct Cut {
+  int64_t tiles;   // of rows
+  int64_t blocks;  // of tiles
+  int64_t panels;
+  int64_t groups;  // of panels
+
+  Cut(const LinearKernel& kernel, int64_t rows, int64_t in, int64_t out) {
+    // A block's rows stay in the second-level cache while the panels go by.
+    constexpr int64_t kBlockRows = 96;
+    // A task should be worth taking, about 5 us or more of one core.
+    constexpr int64_t kTaskProducts = 500'000;
+    // Small products are shared evenly, whoever comes late.
+    constexpr int64_t kTasksPerWorker = 8;
+    tiles = (rows + kernel.tile_rows - 1) / kernel.tile_rows;
+    blocks = (rows + kBlockRows - 1) / kBlockRows;
+    panels = kernel.panels(out);
+    const int64_t wanted = kTasksPerWorker * attention::ParallelWorkers();
+    const int64_t most = std::max<int64_t>(1, rows * in * out / kTaskProducts);
+    groups = std::clamp<int64_t>(std::min(wanted, most) / blocks, 1, panels);
+  }
+};
+
+// Inputs as a kernel takes them.
+struct KernelRows {
+  AlignedArray<char> values = {};     // [rows, stride], elements of the kernel's
+  int64_t stride = 0;                 // elements
+  std::vector<RowScale> scales = {};  // [rows]
+};
+
+// Nothing ends what follows, so ParallelFor returns no error: callers give no more rows than a
+// checkpoint may wait for.
+
+// x: [rows, in].
+KernelRows PrepareRows(const LinearKernel& kernel, const at::Tensor& x) {
+  constexpr int64_t kTaskRows = 16;
+  constexpr double kOperations = 8;  // for an element
+  const int64_t rows = x.size(0), in = x.size(1);
+  KernelRows out{.stride = kernel.prepared_elements(in)};
+  const int64_t row_bytes = out.stride * kernel.prepared_size;
+  out.values = AllocateAligned<char>(rows * row_bytes);
+  out.scales.resize(static_cast<size_t>(rows));
+  const auto* const from = static_cast<const char*>(x.const_data_ptr());
+  const int64_t from_bytes = x.stride(0) * static_cast<int64_t>(x.element_size());
+  const auto run = [&](int, int64_t task) {
+    const int64_t end = std::min(rows, (task + 1) * kTaskRows);
+    for (int64_t r = task * kTaskRows; r < end; ++r) {
+      out.scales[static_cast<size_t>(r)] =
+          kernel.prepare(from + r * from_bytes, in, out.values.get() + r * row_bytes);
+    }
+  };
+  (void)attention::ParallelFor((rows + kTaskRows - 1) / kTaskRows,
+                               kOperations * static_cast<double>(rows) * static_cast<double>(in),
+                               RunToEnd(), run);
+  return out;
+}
+
+// Computes all rows.
+void Multiply(const LinearKernel& kernel, const kernels::PackedMatrix& matrix,
+              const kernels::LinearRows& rows, int64_t count, kernels::Activation activation) {
+  const Cut cut(kernel, count, matrix.in, matrix.out);
+  const double operations = 2.0 * static_cast<double>(count) * static_cast<double>(matrix.in) *
+                            static_cast<double>(matrix.out);
+  const auto run = [&](int, int64_t task) {
+    const int64_t block = task / cut.groups;
+    const int64_t group = task % cut.groups;
+    const auto row = [&](int64_t b) {
+      return std::min(count, cut.tiles * b / cut.blocks * kernel.tile_rows);
+    };
+    const auto panel = [&](int64_t g) { return cut.panels * g / cut.groups; };
+    kernel.run(matrix, rows, activation, row(block), row(block + 1), panel(group),
+               panel(group + 1));
+  };
+  (void)attention::ParallelFor(cut.blocks * cut.groups, operations, RunToEnd(), run);
+}
+
+}  // namespace
+
+Linear::Linear(at::Tensor weight, at::Tensor bias, bool int8)
+    : weight_(std::move(weight)), bias_(std::move(bias)) {
+  if (!weight_.defined()) return;  // it could not be read
+  out_ = weight_.size(0);
+  in_ = weight_.size(1);
+  const LinearType floats =
+      weight_.scalar_type() == at::kBFloat16 ? LinearType::kBFloat16 : LinearType::kFloat32;
+  kernel_ = FindKernel(weight_.device(), int8 ? LinearType::kInt8 : floats, in_);
+  // An input too long for sums of 8 bits stays in float32.
+  if (int8 && kernel_ == nullptr) kernel_ = FindKernel(weight_.device(), floats, in_);
+  if (kernel_ == nullptr) return;
+  if (bias_.defined()) bias_ = bias_.to(at::kFloat);
+  weight_ = weight_.contiguous();
+  packed_ = AllocateAligned<uint32_t>(kernel_->packed_words(in_, out_));
+  if (kernel_->type == LinearType::kInt8) {
+    Weights8 weights = QuantizeWeights(weight_, *kernel_);
+    kernel_->pack(weights.values.get(), in_, out_, packed_.get());
+    scales_ = std::move(weights.scales);
+    sums_ = std::move(weights.sums);
+  } else {
+    kernel_->pack(weight_.const_data_ptr(), in_, out_, packed_.get());
+  }
+  weight_.reset();
+}
+
+bool Linear::HasInt8(at::Device device) {
+  return FindKernel(device, LinearType::kInt8, 1) != nullptr;
+}
+
+int64_t Linear::scratch_bytes_of_row() const {
+  if (kernel_ == nullptr || kernel_->prepare == nullptr) return 0;
+  return kernel_->prepared_elements(in_) * kernel_->prepared_size +
+         static_cast<int64_t>(sizeof(RowScale));
+}
+
+kernels::PackedMatrix Linear::Matrix(const Columns& columns) const {
+  return {
+      .in = in_,
+      .out = columns.count,
+      .panels = packed_.get() + kernel_->packed_words(in_, columns.first),
+      .bias = bias_.defined() ? bias_.const_data_ptr<float>() + columns.first : nullptr,
+      .scales = scales_ == nullptr ? nullptr : scales_.get() + columns.first,
+      .sums = sums_ == nullptr ? nullptr : sums_.get() + columns.first,
+  };
+}
+
+at::Tensor Linear::Product(const at::Tensor& x, std::span<const Columns> parts,
+                           kernels::Activation activation) const {
+  const at::Tensor from = x.stride(1) == 1 ? x : x.contiguous();
+  int64_t out = 0;
+  for (const Columns& columns : parts) out += columns.count;
+  at::Tensor y = at::empty({x.size(0), out}, x.options());
+  kernels::LinearRows rows{.x = from.const_data_ptr(),
+                           .x_stride = from.stride(0),
+                           .x_scales = nullptr,
+                           .y = y.mutable_data_ptr(),
+                           .y_stride = out};
+  KernelRows prepared{};
+  if (kernel_->prepare != nullptr) {
+    prepared = PrepareRows(*kernel_, from);
+    rows.x = prepared.values.get();
+    rows.x_stride = prepared.stride;
+    rows.x_scales = prepared.scales.data();
+  }
+  for (const Columns& columns : parts) {
+    Multiply(*kernel_, Matrix(columns), rows, x.size(0), activation);
+    rows.y = static_cast<char*>(rows.y) + columns.count * static_cast<int64_t>(y.element_size());
+  }
+  return y;
+}
+
+at::Tensor Linear::operator()(const at::Tensor& x, std::optional<Activation> activation) const {
+  if (kernel_ == nullptr) {
+    at::Tensor y = at::linear(x, weight_, bias_);
+    return activation.has_value() ? Activate(*activation, std::move(y)) : y;
+  }
+  const std::optional<kernels::Activation> fused = FusedActivation(activation);
+  const Columns all = {.first = 0, .count = out_};
+  at::Tensor y = Product(x, {&all, 1}, fused.value_or(kernels::Activation::kNone));
+  return fused.has_value() ? y : Activate(*activation, std::move(y));
+}
+
+at::Tensor Linear::Part(const at::Tensor& x, std::span<const Columns> parts) const {
+  for (const Columns& columns : parts) TORCH_CHECK(columns.first % column_grain() == 0);
+  if (kernel_ != nullptr) return Product(x, parts, kernels::Activation::kNone);
+  std::vector<at::Tensor> outputs;
+  for (const auto& [first, count] : parts) {
+    outputs.push_back(at::linear(x, weight_.narrow(0, first, count),
+                                 bias_.defined() ? bias_.narrow(0, first, count) : bias_));
+  }
+  return at::cat(outputs, 1);
+}
+
+}  // namespace castor::encoder

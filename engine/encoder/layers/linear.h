@@ -1,0 +1,71 @@
+// A linear layer: y = activation(x W^T + bias).
+//
+// On a CPU with vectors wide enough, the weights are packed once for kernels/cpu/linear.h.
+// Elsewhere it is at::linear.
+//
+// Immutable; used on the engine thread of the device that has the weights.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "engine/base/aligned.h"
+#include "engine/encoder/layers/activation.h"
+#include "engine/kernels/cpu/linear/linear.h"
+
+namespace castor::encoder {
+
+// Neighbouring outputs.
+struct Columns {
+  int64_t first = 0;
+  int64_t count = 0;
+};
+
+class Linear {
+ public:
+  Linear() = default;
+
+  // weight: [out, in]. bias: [out], or undefined. Both are float32 or bfloat16, on the device. With
+  // `int8`, for which HasInt8 must be true and the weights be float32, products are of 8 bits: of
+  // weights with a scale for each output, and of inputs with a scale and a zero for each row.
+  Linear(at::Tensor weight, at::Tensor bias, bool int8 = false);
+
+  // Whether there is a kernel for 8 bits here.
+  static bool HasInt8(at::Device device);
+
+  int64_t in() const { return in_; }
+  int64_t out() const { return out_; }
+  int64_t elements() const { return in_ * out_; }  // of the weights
+
+  // What a product allocates for a row beside the result.
+  int64_t scratch_bytes_of_row() const;
+
+  // [rows, in] -> [rows, out], in the weights' dtype.
+  at::Tensor operator()(const at::Tensor& x,
+                        std::optional<Activation> activation = std::nullopt) const;
+
+  // Some of the outputs: those of each of `parts`, one part after another. The first of each is a
+  // multiple of column_grain().
+  at::Tensor Part(const at::Tensor& x, std::span<const Columns> parts) const;
+  int64_t column_grain() const { return kernel_ == nullptr ? 1 : kernel_->panel_width; }
+
+ private:
+  // With a kernel. Columns of a packed matrix are one too.
+  kernels::PackedMatrix Matrix(const Columns& columns) const;
+  at::Tensor Product(const at::Tensor& x, std::span<const Columns> parts,
+                     kernels::Activation activation) const;
+
+  int64_t in_ = 0;
+  int64_t out_ = 0;
+  const kernels::LinearKernel* kernel_ = nullptr;  // null: at::linear
+  at::Tensor weight_;                              // [out, in], without a kernel
+  at::Tensor bias_;                                // [out], or undefined; float32 with a kernel
+  AlignedArray<uint32_t> packed_;                  // with a kernel
+  AlignedArray<float> scales_;                     // int8: see kernels::PackedMatrix
+  AlignedArray<int32_t> sums_;
+};
+
+}  // namespace castor::encoder

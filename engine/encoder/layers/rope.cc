@@ -1,0 +1,129 @@
+#include "engine/encoder/layers/rope.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cos_ops.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/sin_ops.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/encoder/layers/row_parts.h"
+
+namespace castor::encoder {
+namespace {
+
+// Rows whose halves stay in a core's cache while they are turned.
+constexpr int64_t kTurnedRows = 64;
+
+// Rows whose angles a CPU computes between two checkpoints.
+constexpr int64_t kAngleRows = 16384;
+
+void Turn(const Rotation& rotation, int64_t heads, const at::Tensor& qkv) {
+  const int64_t rows = qkv.size(0);
+  const int64_t hidden = qkv.size(1) / 3;
+  const at::Tensor pairs =
+      qkv.narrow(1, 0, 2 * hidden).view({rows, 2 * heads, 2, hidden / heads / 2});
+  const at::Tensor low = pairs.select(2, 0);  // [rows, 2 * heads, head_dim / 2]
+  const at::Tensor high = pairs.select(2, 1);
+  const at::Tensor cos = rotation.cos.unsqueeze(1);
+  const at::Tensor sin = rotation.sin.unsqueeze(1);
+  const at::Tensor x = low.to(at::kFloat);
+  const at::Tensor y = high.to(at::kFloat);
+  const at::Tensor turned_x = at::mul(x, cos).addcmul_(y, sin, -1);
+  const at::Tensor turned_y = at::mul(y, cos).addcmul_(x, sin);
+  low.copy_(turned_x);
+  high.copy_(turned_y);
+}
+
+}  // namespace
+
+at::Tensor RopeFrequencies(const RopeConfig& config, int64_t head_dim, int64_t length,
+                           at::Device device) {
+  const auto size = static_cast<double>(head_dim);
+  double theta = config.theta;
+  const bool mixed = config.ntk_mixed.has_value();
+  if (!mixed) theta *= config.ntk_factor;
+  if (config.dynamic_factor > 0 && length > config.trained) {
+    const double growth =
+        config.dynamic_factor * static_cast<double>(length) / static_cast<double>(config.trained) -
+        (config.dynamic_factor - 1);
+    theta *= std::pow(growth, size / (size - 2));
+  }
+  const at::TensorOptions options = at::TensorOptions().dtype(at::kFloat);
+  const at::Tensor exponents = at::arange(0, head_dim, 2, options).div_(size);
+  at::Tensor frequencies = at::pow(at::Scalar(theta), exponents).reciprocal_();
+  if (config.ntk_factor != 1 && !mixed) {
+    frequencies.div_(std::pow(config.ntk_factor, 2 / size));
+  } else if (config.ntk_factor != 1) {
+    const double slope = std::log(config.ntk_factor) / std::pow(size / 2, *config.ntk_mixed);
+    frequencies.div_(
+        at::arange(1, head_dim / 2 + 1, options).pow_(*config.ntk_mixed).mul_(slope).exp_());
+  }
+  return frequencies.to(device);
+}
+
+Rope::Rope(const RopeConfig& config, int64_t head_dim, at::Device device)
+    : config_(config),
+      head_dim_(head_dim),
+      frequencies_(RopeFrequencies(config, head_dim, /*length=*/1, device)) {}
+
+absl::StatusOr<Rotation> Rope::Of(const at::Tensor& positions, std::span<const int32_t> cu_seqlens,
+                                  RunControl& control) const {
+  const int64_t tokens = positions.size(0);
+  const at::TensorOptions options = frequencies_.options();
+  const int64_t half = frequencies_.size(0);
+  const Rotation rotation{at::empty({tokens, half}, options), at::empty({tokens, half}, options)};
+  const auto fill = [&](int64_t begin, int64_t end, const at::Tensor& frequencies) {
+    const int64_t step = frequencies.device().is_cpu() ? kAngleRows : std::max<int64_t>(1, tokens);
+    for (int64_t first = begin; first < end; first += step) {
+      const int64_t count = std::min(step, end - first);
+      const at::Tensor angles =
+          at::outer(positions.narrow(0, first, count).to(at::kFloat), frequencies);
+      const Rotation rows = rotation.Rows(first, count);
+      at::_ops::cos_out::call(angles, const_cast<at::Tensor&>(rows.cos));
+      at::_ops::sin_out::call(angles, const_cast<at::Tensor&>(rows.sin));
+      if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  };
+  // Runs of sequences with the same frequencies, and between them those that have their own.
+  int64_t begin = 0;
+  for (size_t s = 0; config_.dynamic_factor > 0 && s + 1 < cu_seqlens.size(); ++s) {
+    const int64_t first = cu_seqlens[s], end = cu_seqlens[s + 1];
+    if (end - first <= config_.trained) continue;
+    if (absl::Status status = fill(begin, first, frequencies_); !status.ok()) return status;
+    const at::Tensor own = RopeFrequencies(config_, head_dim_, end - first, frequencies_.device());
+    if (absl::Status status = fill(first, end, own); !status.ok()) return status;
+    begin = end;
+  }
+  if (absl::Status status = fill(begin, tokens, frequencies_); !status.ok()) return status;
+  return rotation;
+}
+
+attention::Count RotationBytes(int64_t head_dim) {
+  return attention::Count(head_dim) * static_cast<int64_t>(sizeof(float));
+}
+
+void Rotate(const Rotation& rotation, int64_t heads, const at::Tensor& qkv) {
+  if (!TurnRows(qkv, 2 * heads, rotation.cos, rotation.sin)) RotateSlowly(rotation, heads, qkv);
+}
+
+void RotateSlowly(const Rotation& rotation, int64_t heads, const at::Tensor& qkv) {
+  const int64_t step = qkv.device().is_cpu() ? kTurnedRows : std::max<int64_t>(1, qkv.size(0));
+  for (int64_t first = 0; first < qkv.size(0); first += step) {
+    const int64_t count = std::min(step, qkv.size(0) - first);
+    Turn(rotation.Rows(first, count), heads, qkv.narrow(0, first, count));
+  }
+}
+
+attention::Count RotatingBytes(int64_t hidden, int64_t rows, bool cpu) {
+  // Both halves as float32, where they are not, and what they become.
+  return attention::Count(4) * hidden * static_cast<int64_t>(sizeof(float)) *
+         (cpu ? std::min(rows, kTurnedRows) : rows);
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,45 @@
+#include "engine/encoder/layers/surrogates.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace castor::encoder {
+
+absl::StatusOr<at::Tensor> Surrogates::Gates(const at::Tensor& x, const LayerNorm& before,
+                                             int64_t step, RunControl& control) const {
+  at::Tensor gates = at::empty({x.size(0)}, x.options().dtype(at::kFloat));
+  for (int64_t first = 0; first < x.size(0); first += step) {
+    const int64_t count = std::min(step, x.size(0) - first);
+    const at::Tensor rows = before(x.narrow(0, first, count));
+    gates.narrow(0, first, count).copy_(gate(rows).view({count}));
+    if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
+  }
+  return gates;
+}
+
+attention::CastInputs Surrogates::Inputs(const at::Tensor& gates) const {
+  attention::CastInputs inputs;
+  inputs.surrogates = static_cast<const std::byte*>(tokens.const_data_ptr());
+  inputs.gate = gates.const_data_ptr<float>();
+  return inputs;
+}
+
+attention::Count Surrogates::row_bytes() const {
+  const auto element = static_cast<int64_t>(tokens.element_size());
+  return attention::Count(gate.in() + 1) * element + gate.scratch_bytes_of_row();
+}
+
+Surrogates TakeSurrogates(WeightReader& weights, const std::string& at, std::string_view tokens,
+                          std::string_view gate, const BodyInfo& info) {
+  const auto name = [&at](std::string_view part) { return at + std::string(part); };
+  Surrogates taken;
+  taken.tokens =
+      weights.Take(name(tokens), {info.surrogates, info.heads, info.hidden / info.heads});
+  taken.gate = Linear(weights.Take(name(gate) + ".weight", {1, info.hidden}),
+                      weights.Take(name(gate) + ".bias", {1}));
+  return taken;
+}
+
+}  // namespace castor::encoder

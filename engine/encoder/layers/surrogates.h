@@ -1,0 +1,41 @@
+// What a CAST layer has besides queries, keys and values (attention/cast.md): surrogate tokens, and
+// a gate that each token's row opens.
+//
+// Immutable; used on the engine thread of the device that has the weights.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "engine/attention/count.h"
+#include "engine/attention/problem.h"
+#include "engine/encoder/network/layers.h"
+
+namespace castor::encoder {
+
+struct Surrogates {
+  at::Tensor tokens;  // [N_c, heads, head_dim], of the weights' type
+  Linear gate;        // [1, hidden]; never in 8 bits, since it decides about whole clusters
+
+  // The gates of the rows of `x`, [tokens, hidden], behind `before`: float32 [tokens]. In steps of
+  // at most `step` rows, with a checkpoint after each.
+  absl::StatusOr<at::Tensor> Gates(const at::Tensor& x, const LayerNorm& before, int64_t step,
+                                   RunControl& control) const;
+
+  // As kernels take both.
+  attention::CastInputs Inputs(const at::Tensor& gates) const;
+
+  // What Gates takes for a row of a step beside its result, in bytes.
+  attention::Count row_bytes() const;
+};
+
+// Takes the weights of a layer whose names begin with `at`: `tokens` as it is, `gate` without
+// ".weight" and ".bias". Errors go to the reader.
+Surrogates TakeSurrogates(WeightReader& weights, const std::string& at, std::string_view tokens,
+                          std::string_view gate, const BodyInfo& info);
+
+}  // namespace castor::encoder

@@ -1,0 +1,75 @@
+// A batch for an encoder model: the sequences of many requests, packed without padding.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace castor::encoder {
+
+class Model;
+
+// Rows of one item that are pooled together.
+struct RowRange {
+  int32_t begin = 0;
+  int32_t end = 0;  // exclusive; equal: there are none, and the result is zeros
+};
+
+// One request's sequences. Host memory, alive until the execution is done.
+struct BatchItem {
+  std::span<const int32_t> cu_seqlens;  // [sequences + 1], from 0
+
+  // Either ids, or embeddings.
+  std::span<const int64_t> ids = {};       // [tokens]
+  std::span<const int64_t> type_ids = {};  // [tokens], or empty: all zero
+  const std::byte* embeddings = nullptr;   // [tokens, hidden]
+  DType embeddings_dtype = DType::kFloat32;
+
+  // What is pooled, instead of each sequence as a whole; empty: just that.
+  std::span<const RowRange> spans = {};
+
+  // How this request wants its rows. Requests that differ here still share the forward pass.
+  EncodeOutput output_kind = EncodeOutput::kPooled;
+  Pooling pooling = Pooling::kMean;
+  bool normalize = false;
+  int64_t dimensions = 0;     // of each output row: engine/encoder/text/output_shape.h
+  bool cut_last = false;      // rows are cut to `dimensions` when they are normalised already
+  bool token_labels = false;  // logits and scores are of tokens, not of sequences
+
+  // float32: [output_rows(), dimensions].
+  float* output = nullptr;
+
+  // If the batch's kernel approximates: query rows per sequence and layer that attend exactly too,
+  // and where the sequences' losses go, [sequences] (row_probe.h). 0: none, and `losses` is unused.
+  int32_t probe_rows = 0;
+  float* losses = nullptr;
+
+  int64_t sequences() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }
+  int64_t tokens() const { return cu_seqlens.back(); }
+  bool vectors() const {  // whether it wants rows of the body, pooled or not
+    return output_kind == EncodeOutput::kPooled || output_kind == EncodeOutput::kTokenEmbeddings;
+  }
+  bool labels() const {  // whether it wants a classifier's
+    return output_kind == EncodeOutput::kLogits || output_kind == EncodeOutput::kScores;
+  }
+  int64_t output_rows() const {
+    if (output_kind == EncodeOutput::kPooled && !spans.empty()) {
+      return static_cast<int64_t>(spans.size());
+    }
+    return output_kind == EncodeOutput::kTokenEmbeddings || (labels() && token_labels)
+               ? tokens()
+               : sequences();
+  }
+};
+
+struct Batch {
+  std::shared_ptr<const Model> model;
+  Kernel kernel = Vanilla{};  // of every attention layer; never Automatic
+  std::vector<BatchItem> items;
+};
+
+}  // namespace castor::encoder

@@ -1,0 +1,31 @@
+#include "engine/encoder/network/body.h"
+
+namespace castor::encoder {
+
+attention::Spec GlobalAttention(const BodyInfo& info, DType dtype, const Kernel& kernel) {
+  attention::Spec spec = SelfAttentionSpec(dtype, info.hidden, info.heads, kernel);
+  if (info.cast.has_value()) {
+    spec.kernel = *info.cast;
+    spec.surrogates = info.surrogates;
+  }
+  spec.bias = info.bias;
+  if (info.softmax_scale != 0) spec.softmax_scale = info.softmax_scale;
+  return spec;
+}
+
+attention::Spec LocalAttention(const BodyInfo& info, DType dtype) {
+  attention::Spec spec = GlobalAttention(info, dtype, Vanilla{});
+  spec.window = info.window;
+  return spec;
+}
+
+std::vector<AttentionLayers> AttentionLayersOf(const BodyInfo& info, DType dtype,
+                                               const Kernel& kernel) {
+  std::vector<AttentionLayers> layers;
+  const int64_t global = info.layers - info.local_layers;
+  if (global > 0) layers.push_back({GlobalAttention(info, dtype, kernel), global});
+  if (info.local_layers > 0) layers.push_back({LocalAttention(info, dtype), info.local_layers});
+  return layers;
+}
+
+}  // namespace castor::encoder

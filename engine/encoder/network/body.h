@@ -1,0 +1,80 @@
+// The transformer of a model, from token ids to the last layer's rows. One of the three parts of a
+// model, beside its head (head.h) and its input rules (input_rules.h).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/base/run_control.h"
+#include "engine/encoder/layers/attention_layers.h"
+#include "engine/encoder/network/activations.h"
+#include "engine/encoder/network/network.h"
+#include "engine/encoder/network/packing.h"
+#include "engine/request.h"
+
+namespace castor::encoder {
+
+class RowProbe;
+
+// What a body says about itself. The head size is hidden / heads.
+struct BodyInfo {
+  int64_t hidden = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  std::vector<KernelName> kernels = {};  // that its attention layers may run
+
+  // Layers whose tokens see those at most `window` away. They attend exactly whatever the request's
+  // kernel is, since that takes time by their length already; the other layers see all.
+  int64_t local_layers = 0;
+  int64_t window = 0;
+  attention::PositionBias bias = {};  // of every layer; the body owns its memory
+
+  // If set, every layer's attention is CAST with these parameters, whatever the request's kernel
+  // is: it is another function than softmax attention, and the one that the model was trained with.
+  // Without tensors, which are the layers' own: `surrogates` tokens each.
+  std::optional<Cast> cast = {};
+  int64_t surrogates = 0;
+
+  double softmax_scale = 0;  // of every layer; 0: one over the root of the head size
+};
+
+// The attention of layers that see all tokens, and of local ones.
+attention::Spec GlobalAttention(const BodyInfo& info, DType dtype, const Kernel& kernel);
+attention::Spec LocalAttention(const BodyInfo& info, DType dtype);
+
+// Both, as far as the body has such layers.
+std::vector<AttentionLayers> AttentionLayersOf(const BodyInfo& info, DType dtype,
+                                               const Kernel& kernel);
+
+// A packed batch on the device, as a body reads it.
+struct BodyInputs {
+  at::Tensor ids;        // int64 [tokens]
+  at::Tensor type_ids;   // int64 [tokens]
+  at::Tensor positions;  // int64 [tokens], from InputRules::first_position in each sequence
+  const Batch& batch;
+  const Packing& packing;
+  const Inputs& inputs;  // for the rows that come as embeddings
+  const AttentionFn& attention;
+  RunControl& control;
+  RowProbe& probe;
+};
+
+// Immutable once built; Forward runs on the device's thread.
+class Body {
+ public:
+  virtual ~Body() = default;
+  virtual const BodyInfo& info() const = 0;
+
+  // What Forward allocates, on the device that has the weights.
+  virtual BodyActivations activations() const = 0;
+
+  // The last layer's rows, [tokens, hidden] in the weights' dtype. Checks the control between parts
+  // of layers, each at most about 50 ms of work for one core.
+  virtual absl::StatusOr<at::Tensor> Forward(const BodyInputs& in) const = 0;
+};
+
+}  // namespace castor::encoder

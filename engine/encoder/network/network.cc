@@ -1,0 +1,62 @@
+#include "engine/encoder/network/network.h"
+
+#include <c10/core/InferenceMode.h>
+
+#include <utility>
+
+#include "engine/encoder/heads/head.h"
+#include "engine/encoder/network/body.h"
+#include "engine/encoder/network/row_probe.h"
+
+namespace castor::encoder {
+
+Network::Network(InputRules rules, std::unique_ptr<Body> body, std::unique_ptr<Head> head,
+                 at::Device device, AttentionFn attention)
+    : rules_(std::move(rules)),
+      body_(std::move(body)),
+      head_(std::move(head)),
+      device_(device),
+      attention_(std::move(attention)) {}
+
+Network::~Network() = default;
+Network::Network(Network&&) noexcept = default;
+
+Activations Network::activations(DType dtype) const {
+  constexpr int64_t kIndex = sizeof(int64_t);
+  return {.body = body_->activations(),
+          .head = head_->activations(body_->info().hidden, dtype),
+          .indices = {.token = 3 * kIndex, .sequence = kIndex, .span = 2 * kIndex}};
+}
+
+absl::StatusOr<Outputs> Network::Forward(const Batch& batch, const Packing& packing,
+                                         const Inputs& inputs, RunControl& control) const {
+  const c10::InferenceMode inference;
+  const int64_t tokens = packing.tokens();
+  RowProbe probe(batch, packing, device_);
+  const BodyInputs in{
+      .ids = inputs.indices.narrow(0, 0, tokens),
+      .type_ids = inputs.indices.narrow(0, tokens, tokens),
+      .positions = inputs.indices.narrow(0, 2 * tokens, tokens),
+      .batch = batch,
+      .packing = packing,
+      .inputs = inputs,
+      .attention = attention_,
+      .control = control,
+      .probe = probe,
+  };
+  absl::StatusOr<at::Tensor> rows = body_->Forward(in);
+  if (!rows.ok()) return rows.status();
+  const int64_t first_offset = 3 * tokens, offsets = packing.sequences() + 1;
+  absl::StatusOr<std::vector<at::Tensor>> read =
+      head_->ReadOut({.rows = *rows,
+                      .offsets = inputs.indices.narrow(0, first_offset, offsets),
+                      .spans = inputs.indices.narrow(0, first_offset + offsets, 2 * packing.spans)
+                                   .view({2, packing.spans}),
+                      .batch = batch,
+                      .packing = packing,
+                      .control = control});
+  if (!read.ok()) return read.status();
+  return Outputs{.rows = *std::move(read), .losses = probe.Losses()};
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,84 @@
+// The part of a model that holds tensors: a body, a head, and the attention that the device
+// injects.
+//
+// Immutable, so any thread may read it; Forward is called on the thread of the network's device
+// only. Code that must not see the tensor library includes engine/encoder/model.h instead.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/attention/problem.h"
+#include "engine/base/run_control.h"
+#include "engine/encoder/network/activations.h"
+#include "engine/encoder/network/batch.h"
+#include "engine/encoder/network/packing.h"
+#include "engine/encoder/text/input_rules.h"
+
+namespace castor::encoder {
+
+class Body;
+class Head;
+
+// Runs one attention layer over all sequences of a batch. The device injects it, and so decides
+// which implementation runs; pointers are to device memory.
+using AttentionFn = std::function<absl::Status(
+    const attention::Spec& spec, const attention::Problem& problem, RunControl& control)>;
+
+// A batch's inputs on the network's device.
+struct Inputs {
+  at::Tensor indices;  // int64 [packing.index_elements()], see Packing
+  // Per item: undefined, or [tokens, hidden] in any floating type where the item brings embeddings.
+  // May be empty when no item does.
+  std::vector<at::Tensor> embeddings;
+};
+
+// What a forward pass computes, per item: float32, contiguous, on the network's device. Tensors may
+// be views of each other's storage.
+struct Outputs {
+  std::vector<at::Tensor> rows;    // what the head makes of the item's rows
+  std::vector<at::Tensor> losses;  // [sequences]; undefined where none were asked for (row_probe.h)
+};
+
+class Network {
+ public:
+  // `body` and `head` have their weights on `device`.
+  Network(InputRules rules, std::unique_ptr<Body> body, std::unique_ptr<Head> head,
+          at::Device device, AttentionFn attention);
+  ~Network();
+  Network(Network&&) noexcept;
+
+  const InputRules& rules() const { return rules_; }
+  const Body& body() const { return *body_; }
+  const Head& head() const { return *head_; }
+  at::Device device() const { return device_; }
+
+  // What a batch allocates, with weights of `dtype`.
+  Activations activations(DType dtype) const;
+
+  // Computes the batch. Exactly packing.tokens() rows go through every layer. On a GPU the work is
+  // queued on the current stream and nothing waits. May throw what LibTorch throws (out of memory,
+  // device errors): the device turns that into a Status. Checks `control` between layers and their
+  // parts, and inside attention; a status that ends the run is returned unchanged.
+  absl::StatusOr<Outputs> Forward(const Batch& batch, const Packing& packing, const Inputs& inputs,
+                                  RunControl& control) const;
+
+ private:
+  InputRules rules_;
+  std::unique_ptr<Body> body_;
+  std::unique_ptr<Head> head_;
+  at::Device device_;
+  AttentionFn attention_;
+};
+
+// Runs a batch on the CPU: packs it, computes, and writes every item's output. Requires a model
+// with a network on the CPU.
+absl::Status RunOnHost(const Batch& batch, RunControl& control);
+
+}  // namespace castor::encoder

@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/dtype.h"
+#include "engine/base/error.h"
+#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/prepare.h"
+#include "engine/encoder/text/prompts.h"
+#include "engine/encoder/text/spans.h"
+#include "engine/encoder/text/utf8.h"
+#include "engine/tensor_reader.h"
+
+namespace castor::encoder {
+namespace {
+
+absl::Status CheckCount(std::string_view field, size_t count, int64_t max_sequences) {
+  if (count == 0) return InvalidField(field, "needs at least one entry");
+  if (count > static_cast<size_t>(max_sequences)) {
+    return InvalidField(field, absl::StrCat("has ", count, " entries; at most ", max_sequences,
+                                            " are allowed in one request"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTexts(const std::vector<std::string_view>& texts, std::string_view field,
+                        int64_t max_text_bytes) {
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (texts[i].size() > static_cast<size_t>(max_text_bytes)) {
+      return InvalidField(FieldAt(field, i),
+                          absl::StrCat("has ", texts[i].size(), " bytes; at most ", max_text_bytes,
+                                       " are allowed (--max-text-bytes)"));
+    }
+    if (!IsValidUtf8(texts[i])) return InvalidField(FieldAt(field, i), "is not valid UTF-8");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckText(const TextInput& input, int64_t max_sequences, int64_t max_text_bytes) {
+  absl::Status status = CheckCount("texts.texts", input.texts.size(), max_sequences);
+  if (!status.ok()) return status;
+  if (!input.pairs.empty() && input.pairs.size() != input.texts.size()) {
+    return InvalidField("texts.pairs", absl::StrCat("has ", input.pairs.size(), " entries for ",
+                                                    input.texts.size(), " texts"));
+  }
+  status = CheckTexts(input.texts, "texts.texts", max_text_bytes);
+  if (!status.ok()) return status;
+  return CheckTexts(input.pairs, "texts.pairs", max_text_bytes);
+}
+
+// Each length >= 1, and their sum `tokens`; no lengths: one sequence of all tokens.
+absl::Status CheckLengths(const std::vector<int64_t>& lengths, int64_t tokens,
+                          std::string_view values, std::string_view field, int64_t max_sequences) {
+  if (tokens == 0) return InvalidField(values, "needs at least one token");
+  if (tokens > INT32_MAX) return InvalidField(values, "has more than 2^31 - 1 tokens");
+  if (lengths.empty()) return absl::OkStatus();
+  if (absl::Status s = CheckCount(field, lengths.size(), max_sequences); !s.ok()) return s;
+  int64_t sum = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    if (lengths[i] < 1) return InvalidField(FieldAt(field, i), "must be at least 1");
+    if (lengths[i] > tokens - sum) {
+      return InvalidField(field, absl::StrCat("add up to more than the ", tokens, " tokens given"));
+    }
+    sum += lengths[i];
+  }
+  if (sum != tokens) {
+    return InvalidField(field,
+                        absl::StrCat("add up to ", sum, ", but ", tokens, " tokens were given"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckIds(const std::vector<int64_t>& ids, int64_t limit, std::string_view field) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= limit) {
+      return InvalidField(FieldAt(field, i),
+                          absl::StrCat("is ", ids[i], "; must be within 0..", limit - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTokens(const TokenInput& input, const ModelInfo& info, int64_t max_sequences) {
+  const auto tokens = static_cast<int64_t>(input.ids.size());
+  absl::Status status =
+      CheckLengths(input.lengths, tokens, "tokens.ids", "tokens.lengths", max_sequences);
+  if (!status.ok()) return status;
+  if (!input.type_ids.empty() && input.type_ids.size() != input.ids.size()) {
+    return InvalidField("tokens.type_ids", absl::StrCat("has ", input.type_ids.size(),
+                                                        " entries for ", tokens, " ids"));
+  }
+  status = CheckIds(input.ids, info.vocabulary_size, "tokens.ids");
+  if (!status.ok()) return status;
+  return CheckIds(input.type_ids, info.type_vocabulary_size, "tokens.type_ids");
+}
+
+absl::Status CheckEmbeddings(const EmbeddingInput& input, const ModelInfo& info,
+                             int64_t max_sequences) {
+  const TensorInput& values = input.values;
+  if (!IsFloating(values.dtype)) {
+    return InvalidField("embeddings.values.dtype", "must be FLOAT32, FLOAT16 or BFLOAT16");
+  }
+  if (values.shape.size() != 2) {
+    return InvalidField("embeddings.values.shape", "must be [tokens, hidden]");
+  }
+  if (values.shape[0] < 0) return InvalidField("embeddings.values.shape[0]", "must be positive");
+  if (values.shape[1] != info.hidden_size) {
+    return InvalidField("embeddings.values.shape[1]",
+                        absl::StrCat("must be the model's hidden size, ", info.hidden_size));
+  }
+  const std::optional<int64_t> bytes = NumBytes(values.dtype, values.shape);
+  if (!bytes.has_value()) return InvalidField("embeddings.values.shape", "overflows");
+  if (values.size_bytes() != *bytes) {
+    return InvalidField(
+        DataField(values, "embeddings.values"),
+        absl::StrCat("has ", values.size_bytes(), " bytes, the shape needs ", *bytes));
+  }
+  return CheckLengths(input.lengths, values.shape[0], "embeddings.values.shape[0]",
+                      "embeddings.lengths", max_sequences);
+}
+
+absl::Status CheckOutput(const EncodeRequest& request, const ModelInfo& info) {
+  const EncodeOutput output = OutputOf(request, info);
+  if (std::find(info.outputs.begin(), info.outputs.end(), output) == info.outputs.end()) {
+    return InvalidField(
+        "output", absl::StrCat("model \"", info.name, "\" has no ", std::string(OutputName(output)),
+                               "; it has ", NamesOfOutputs(info)));
+  }
+  const std::string problem = absl::StrCat("has no meaning for ", std::string(OutputName(output)));
+  if (request.pooling.has_value() && output != EncodeOutput::kPooled) {
+    return InvalidField("pooling", problem);
+  }
+  if (!HasVectors(output)) {
+    if (request.dimensions != 0) return InvalidField("dimensions", problem);
+    if (request.normalize.has_value()) return InvalidField("normalize", problem);
+    return absl::OkStatus();
+  }
+  if (request.pooling.has_value() && *request.pooling != info.pooling &&
+      (info.pooling == Pooling::kSeveral || *request.pooling == Pooling::kSeveral)) {
+    return InvalidField("pooling", info.pooling == Pooling::kSeveral
+                                       ? "must be SEVERAL or left out: this model was made for "
+                                         "several poolings side by side"
+                                       : "SEVERAL is not this model's own");
+  }
+  const int64_t width = WidthOf(info, output);
+  if (request.dimensions < 0 || request.dimensions > width) {
+    return InvalidField("dimensions", absl::StrCat("must be within 0..", width, " for this model"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckInput(const EncodeRequest& request, const ModelInfo& info, int64_t max_sequences,
+                        int64_t max_text_bytes) {
+  if (absl::Status s = CheckOutput(request, info); !s.ok()) return s;
+  if (request.max_tokens < 0 || request.max_tokens > info.max_tokens) {
+    return InvalidField("max_tokens",
+                        absl::StrCat("must be within 0..", info.max_tokens, " for this model"));
+  }
+  absl::Status status;
+  if (const auto* texts = std::get_if<TextInput>(&request.input)) {
+    status = CheckText(*texts, max_sequences, max_text_bytes);
+  } else if (const auto* tokens = std::get_if<TokenInput>(&request.input)) {
+    status = CheckTokens(*tokens, info, max_sequences);
+  } else {
+    status = CheckEmbeddings(std::get<EmbeddingInput>(request.input), info, max_sequences);
+  }
+  if (status.ok()) status = CheckPrompt(request, info.prompts);
+  return status.ok() ? CheckSpans(request, OutputOf(request, info)) : status;
+}
+
+}  // namespace castor::encoder

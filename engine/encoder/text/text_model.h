@@ -1,0 +1,38 @@
+// A model that was loaded from files: a tokenizer and a network. LoadModel
+// (engine/encoder/directory/load.h) makes it.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/encoder/model.h"
+#include "engine/encoder/network/network.h"
+#include "engine/hf/tokenizer.h"
+
+namespace castor::encoder {
+
+class TextModel final : public Model {
+ public:
+  TextModel(ModelInfo info, std::unique_ptr<hf::Tokenizer> tokenizer, Network network);
+
+  // Before anybody else has the model.
+  void set_int8(const Int8Fidelity& fidelity) { info_.int8 = fidelity; }
+
+  const ModelInfo& info() const override { return info_; }
+  absl::Status CheckInput(const EncodeRequest& request, int64_t max_sequences,
+                          int64_t max_text_bytes) const override;
+  int64_t EstimateTokens(const EncodeRequest& request) const override;
+  absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const Slice& slice,
+                                   Prepared* prepared) const override;
+  std::vector<AttentionLayers> attention(const Kernel& kernel) const override;
+  Activations activations() const override { return activations_; }
+  const Network* network() const override { return &network_; }
+
+ private:
+  ModelInfo info_;
+  const std::unique_ptr<hf::Tokenizer> tokenizer_;
+  const Network network_;
+  const Activations activations_;
+};
+
+}  // namespace castor::encoder

@@ -1,0 +1,243 @@
+#include "engine/encoder/text/tokenizer_files.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/regular_file.h"
+#include "engine/encoder/directory/config_reader.h"
+#include "engine/hf/json.h"
+
+namespace castor::encoder {
+namespace {
+
+constexpr std::string_view kWhole = "TokenizersBackend";
+
+// A class that makes a pipeline of its own, in src/assemble.rs.
+struct TokenizerClass {
+  std::string_view name;
+  std::string_view vocabulary;  // the file that it can be made of instead of tokenizer.json
+  bool merges;                  // and merges.txt
+  bool type_ids;                // its own model_input_names hold token_type_ids
+};
+constexpr TokenizerClass kClasses[] = {
+    {"BertTokenizer", "vocab.txt", false, true},
+    {"DistilBertTokenizer", "vocab.txt", false, false},
+    {"MPNetTokenizer", "vocab.txt", false, false},
+    {"RobertaTokenizer", "vocab.json", true, false},
+    {"XLMRobertaTokenizer", "", false, false},
+    {"CamembertTokenizer", "", false, false},
+    {"GemmaTokenizer", "", false, false},
+    {"Qwen2Tokenizer", "vocab.json", true, false},
+    {kWhole, "", false, false},
+};
+
+// Other names of these.
+constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
+    {"ElectraTokenizer", "BertTokenizer"},
+    {"MobileBertTokenizer", "BertTokenizer"},
+    {"SqueezeBertTokenizer", "BertTokenizer"},
+    {"LxmertTokenizer", "BertTokenizer"},
+    {"BartTokenizer", "RobertaTokenizer"},
+    {"LongformerTokenizer", "RobertaTokenizer"},
+    {"LEDTokenizer", "RobertaTokenizer"},
+    {"PreTrainedTokenizer", kWhole},
+    {"PythonBackend", kWhole},
+    {"TokenizersBackend", kWhole},
+};
+
+// TOKENIZER_MAPPING_NAMES, of the families here.
+constexpr std::pair<std::string_view, std::string_view> kClassOfFamily[] = {
+    {"bert", "BertTokenizer"},       {"camembert", "CamembertTokenizer"},
+    {"distilbert", "BertTokenizer"}, {"gemma3_text", "GemmaTokenizer"},
+    {"gte", "XLMRobertaTokenizer"},  {"jina_embeddings_v3", "XLMRobertaTokenizer"},
+    {"mpnet", "MPNetTokenizer"},     {"nomic_bert", "BertTokenizer"},
+    {"roberta", "RobertaTokenizer"}, {"xlm-roberta", "XLMRobertaTokenizer"},
+};
+
+template <typename Table>
+std::string_view Find(const Table& table, std::string_view name) {
+  for (const auto& [key, value] : table) {
+    if (key == name) return value;
+  }
+  return {};
+}
+
+const TokenizerClass* FindClass(std::string_view name) {
+  for (const TokenizerClass& known : kClasses) {
+    if (known.name == name) return &known;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<ConfigReader> ReadOptional(File file, const std::string& path) {
+  if (!NameExists(path)) return ConfigReader(file, nlohmann::json::object(), path);
+  return ReadConfig(file, path);
+}
+
+// Of a file's keys those that are read, for src/assemble.rs.
+nlohmann::json ReadKeys(File file, const ConfigReader& config) {
+  nlohmann::json read = nlohmann::json::object();
+  for (const auto& [name, value] : config.json().items()) {
+    const Key* key = FindKey(file, name);
+    if (key != nullptr && key->use == Use::kRead) read[name] = value;
+  }
+  return read;
+}
+
+void ReadLimits(ConfigReader& config, LoadedTokenizer* loaded) {
+  // Often 1e30, or Infinity, which stand for "none".
+  constexpr double kLongest = 1 << 20;
+  for (const std::string_view key : {"model_max_length", "max_len"}) {
+    const nlohmann::json& json = config.json();
+    const auto found = json.find(std::string(key));
+    if (found == json.end() || *found == "Infinity") continue;
+    const double limit = config.Double(key, 0);
+    if (limit < 1 && !found->is_null()) config.Fail(key, "must be at least 1");
+    if (limit >= 1 && limit <= kLongest) loaded->max_tokens = static_cast<int64_t>(limit);
+    if (!found->is_null()) break;
+  }
+}
+
+void ReadSides(ConfigReader& config, LoadedTokenizer* loaded) {
+  for (const std::string_view key : {"truncation_side", "padding_side"}) {
+    const std::string side = config.String(key, "");
+    if (config.json().contains(std::string(key)) && side != "left" && side != "right") {
+      config.Fail(key, "must be \"left\" or \"right\"");
+    }
+  }
+  const std::string side = config.String("truncation_side", "");
+  if (!side.empty()) loaded->cut_left = side == "left";
+}
+
+void ReadInputNames(ConfigReader& config, LoadedTokenizer* loaded) {
+  constexpr std::string_view kKey = "model_input_names";
+  if (!config.Has(kKey)) return;
+  const std::vector<std::string> names = config.Strings(kKey);
+  const auto has = [&](std::string_view name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (!has("input_ids") || !has("attention_mask")) {
+    config.Fail(kKey, "must hold \"input_ids\" and \"attention_mask\"");
+  }
+  loaded->type_ids = has("token_type_ids");
+}
+
+// Reads what the class can be made of: tokenizer.json, else older files.
+absl::Status ReadFiles(const std::string& folder, const TokenizerClass& known,
+                       hf::TokenizerFiles* files) {
+  const auto read = [&](std::string_view name, std::optional<std::string>* to) -> absl::Status {
+    absl::StatusOr<std::string> text =
+        ReadRegularFile(absl::StrCat(folder, "/", std::string(name)), hf::kMaxTokenizerBytes);
+    if (!text.ok()) return text.status();
+    *to = *std::move(text);
+    return absl::OkStatus();
+  };
+  const auto exists = [&](std::string_view name) {
+    return NameExists(absl::StrCat(folder, "/", std::string(name)));
+  };
+  if (exists("tokenizer.json")) return read("tokenizer.json", &files->tokenizer);
+  const bool has_vocabulary = !known.vocabulary.empty() && exists(known.vocabulary);
+  if (!has_vocabulary || (known.merges && !exists("merges.txt"))) {
+    std::string found = "it is missing";
+    for (const std::string_view name : {"sentencepiece.bpe.model", "spiece.model",
+                                        "tokenizer.model", "vocab.txt", "vocab.json"}) {
+      if (exists(name)) found = absl::StrCat("it is missing; ", std::string(name), " is there");
+      if (exists(name)) break;
+    }
+    return absl::NotFoundError(absl::StrCat(
+        folder, "/tokenizer.json: ", found, ", and ", std::string(known.name),
+        " cannot be made of it here. Make tokenizer.json: python3 -c 'from transformers import "
+        "AutoTokenizer as A; A.from_pretrained(\"",
+        folder, "\").save_pretrained(\"", folder, "\")'"));
+  }
+  absl::Status status = read(known.vocabulary, &files->vocabulary);
+  if (status.ok() && known.merges) status = read("merges.txt", &files->merges);
+  return status;
+}
+
+// added_tokens.json: ids by token.
+absl::Status AddTokens(const std::string& path, nlohmann::json* settings) {
+  if (!NameExists(path)) return absl::OkStatus();
+  absl::StatusOr<nlohmann::json> added = hf::ReadJson(path);
+  if (!added.ok()) return added.status();
+  const auto is_id = [](const nlohmann::json& id) {
+    return id.is_number_unsigned() && id.get<uint64_t>() <= UINT32_MAX;
+  };
+  if (!added->is_object() || !std::all_of(added->begin(), added->end(), is_id)) {
+    return absl::InvalidArgumentError(path + ": is not an object of ids");
+  }
+  (*settings)["added_tokens"] = *std::move(added);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string TokenizerClassOf(std::string_view model_type, std::string_view named) {
+  const auto plain = [](std::string_view name) {
+    if (name.ends_with("Fast")) name.remove_suffix(4);
+    const std::string_view alias = Find(kAliases, name);
+    return std::string(alias.empty() ? name : alias);
+  };
+  if (model_type == "modernbert") return std::string(kWhole);  // whatever is named
+  if (!named.empty()) return plain(named);
+  const std::string_view own = Find(kClassOfFamily, model_type);
+  return std::string(own.empty() ? kWhole : own);
+}
+
+absl::StatusOr<LoadedTokenizer> LoadTokenizer(const std::string& folder,
+                                              const TokenizerContext& context) {
+  const std::string path = folder + "/tokenizer_config.json";
+  absl::StatusOr<ConfigReader> config = ReadOptional(File::kTokenizerConfig, path);
+  if (!config.ok()) return config.status();
+  const std::string named = config->String("tokenizer_class", context.tokenizer_class);
+  const std::string name = TokenizerClassOf(context.model_type, named);
+  const TokenizerClass* known = FindClass(name);
+  if (known == nullptr) {
+    config->Fail("tokenizer_class",
+                 absl::StrCat("\"", named,
+                              "\" is not known here; where tokenizer.json says all, as files saved "
+                              "by the tokenizers library do, set \"PreTrainedTokenizerFast\""));
+    return config->status();
+  }
+  LoadedTokenizer loaded;
+  loaded.type_ids = known->type_ids;
+  hf::TokenizerFiles files;
+  if (absl::Status status = ReadFiles(folder, *known, &files); !status.ok()) return status;
+  // Without tokenizer.json these make a post-processor, of the classes that have none.
+  if (!files.tokenizer.has_value() && known->name == "Qwen2Tokenizer") {
+    for (const std::string_view key : {"add_bos_token", "add_eos_token"}) {
+      if (config->Bool(key, false)) config->Fail(key, "needs a tokenizer.json");
+    }
+  }
+  absl::StatusOr<ConfigReader> map =
+      ReadOptional(File::kSpecialTokensMap, folder + "/special_tokens_map.json");
+  if (!map.ok()) return map.status();
+  nlohmann::json settings = {
+      {"class", name},
+      {"lowercase", context.lowercase},
+      {"tokenizer_config", ReadKeys(File::kTokenizerConfig, *config)},
+      {"special_tokens_map", ReadKeys(File::kSpecialTokensMap, *map)},
+  };
+  if (absl::Status s = AddTokens(folder + "/added_tokens.json", &settings); !s.ok()) return s;
+  files.settings = settings.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  absl::StatusOr<std::unique_ptr<hf::Tokenizer>> tokenizer = hf::Tokenizer::Open(files);
+  if (!tokenizer.ok()) {
+    const std::string problem(tokenizer.status().message());  // begins with the file, unless
+    const std::string file = problem.starts_with("internal error") ? "tokenizer.json: " : "";
+    return absl::InvalidArgumentError(absl::StrCat(folder, "/", file, problem));
+  }
+  loaded.tokenizer = *std::move(tokenizer);
+  loaded.cut_left = loaded.tokenizer->cuts_left();
+  ReadLimits(*config, &loaded);
+  ReadSides(*config, &loaded);
+  ReadInputNames(*config, &loaded);
+  loaded.chat_template =
+      config->Has("chat_template") || NameExists(folder + "/chat_template.jinja");
+  if (!config->status().ok()) return config->status();
+  return loaded;
+}
+
+}  // namespace castor::encoder

@@ -1,0 +1,243 @@
+// The kernel of flash.h, written once over the vectors of simd_*.h. Each instruction set's file
+// includes this and instantiates Flash<V> with its own V, so that the linker cannot use a function
+// compiled for one set in place of another's.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "engine/kernels/cpu/attention/flash.h"
+#include "engine/kernels/cpu/attention/positions.inl.h"
+#include "engine/kernels/cpu/attention/softmax.inl.h"
+#include "engine/kernels/cpu/clustered/products.inl.h"
+#include "engine/kernels/cpu/linear/panels.inl.h"
+#include "engine/kernels/cpu/rows.inl.h"
+#include "engine/kernels/cpu/scratch.inl.h"
+
+namespace castor::kernels {
+
+template <typename V>
+class Flash {
+ public:
+  static int64_t ScratchFloats(const FlashShape& shape) {
+    return Scratch(nullptr, shape).floats.value();
+  }
+
+  static void Pack(const FlashShape& shape, const FlashHead& head, int64_t key_begin,
+                   int64_t key_end, float* scratch) {
+    Flash flash(shape, head, 0, kFlashTileQueries, scratch);
+    ForElement<V>(shape.element, [&](auto element) {
+      for (int64_t begin = key_begin; begin < key_end; begin += kKeyBlock) {
+        flash.template LoadBlock<decltype(element)>(flash.PackedBlock(begin));
+      }
+    });
+  }
+
+  static void Run(const FlashShape& shape, const FlashHead& head, int64_t query_begin,
+                  int64_t query_end, int64_t key_begin, int64_t key_end, float* scratch) {
+    Flash flash(shape, head, query_begin, query_end, scratch);
+    ForElement<V>(shape.element,
+                  [&](auto element) { flash.template Run<decltype(element)>(key_begin, key_end); });
+  }
+
+ private:
+  using Vec = typename V::Vec;
+  static constexpr int64_t kLanes = V::kLanes;
+  using Panels = kernels::Panels<V>;
+
+  // With head_dim 64, a block of keys and one of values fill 64 KB of the second-level cache, a
+  // panel's scores 12 KB of the first.
+  static constexpr int64_t kKeyBlock = kFlashKeyBlock;
+
+  // The layout of the scratch area; without an area, only its size. W is the width of the current
+  // panel.
+  struct Scratch : ScratchArea<V> {
+    Scratch(float* base, const FlashShape& shape) : ScratchArea<V>(base) {
+      constexpr int64_t kQueries = Panels::RoundUp(kFlashTileQueries);
+      queries = this->Take(Count(kQueries) * shape.head_dim);
+      outputs = this->Take(Count(kQueries) * shape.value_dim);
+      maxima = this->Take(kQueries);
+      sums = this->Take(kQueries);
+      keys = this->Take(Count(kKeyBlock) * shape.head_dim);
+      values = this->Take(Count(kKeyBlock) * shape.value_dim);
+      row = this->Take(shape.value_dim);
+      scores = this->Take(kKeyBlock * Panels::kMaxWidth);
+      decay = this->Take(Panels::kMaxWidth);
+      if (shape.bias_reach >= 0) bias = this->Take(PositionTable<V>::Floats(shape.bias_reach));
+    }
+    float* queries;         // panel after panel: [head_dim, W]
+    float* outputs;         // panel after panel: [value_dim, W], not yet divided by the sums
+    float* maxima;          // [lanes] of the scores so far
+    float* sums;            // [lanes] of the weights so far
+    float* keys;            // [kKeyBlock, head_dim]
+    float* values;          // [kKeyBlock, value_dim], packed
+    float* row;             // [value_dim], before it is packed
+    float* scores;          // [kKeyBlock, W], then the weights
+    float* decay;           // [W], factors for earlier sums, by the block's new maxima
+    float* bias = nullptr;  // PositionTable's
+  };
+
+  Flash(const FlashShape& shape, const FlashHead& head, int64_t query_begin, int64_t query_end,
+        float* scratch)
+      : shape_(shape),
+        head_(head),
+        query_begin_(query_begin),
+        query_end_(query_end),
+        scratch_(scratch, shape),
+        softmax_(shape.scale),
+        // Scores are compared unscaled, so what is added to them must be scaled back.
+        bias_scale_(kLog2E / static_cast<double>(softmax_.exponent_scale)),
+        slope_(static_cast<float>(static_cast<double>(head.slope) * bias_scale_)) {}
+
+  // Keys and values as the products read them.
+  struct Block {
+    int64_t begin;  // the first key
+    int64_t count;
+    float* keys;  // [count, head_dim]
+    PackedValues<V> values;
+  };
+
+  template <typename E>
+  void Run(int64_t key_begin, int64_t key_end) {
+    const int64_t queries = query_end_ - query_begin_;
+    const FlashRange range = FlashKeys(shape_, head_.keys, query_begin_, query_end_);
+    if (key_begin == range.begin) {
+      if (head_.packed == nullptr) PrefetchKeys<E>(key_begin, key_end);
+      Panels::For(queries, [&](auto vectors, int64_t lane) {
+        LoadPanel<decltype(vectors)::N, E>(lane, queries - lane);
+      });
+      if (shape_.bias_reach >= 0) {
+        PositionTable<V>::Fill(head_.bias_table, shape_.bias_reach, bias_scale_, scratch_.bias);
+      }
+    }
+    int64_t count = 0;
+    for (int64_t begin = key_begin; begin < key_end; begin += count) {
+      // Blocks end at multiples of their size, wherever the first key is.
+      count = kKeyBlock - begin % kKeyBlock;
+      if (key_end - begin < count) count = key_end - begin;
+      const Block block = head_.packed != nullptr ? PackedBlock(begin - begin % kKeyBlock)
+                                                  : ScratchBlock(begin, count);
+      if (head_.packed == nullptr) LoadBlock<E>(block);
+      Panels::For(queries, [&](auto vectors, int64_t lane) {
+        AttendPanel<decltype(vectors)::N>(lane, block, begin, count);
+      });
+    }
+    if (key_end < range.end) return;
+    Panels::For(queries, [&](auto vectors, int64_t lane) {
+      StorePanel<decltype(vectors)::N, E>(lane, queries - lane);
+    });
+  }
+
+  // A block of this tile's own. A tile of few vectors has panels of so many.
+  Block ScratchBlock(int64_t begin, int64_t count) const {
+    const int64_t vectors = Panels::Vectors(query_end_ - query_begin_);
+    const int64_t widest = vectors < Panels::kMaxVectors ? vectors : Panels::kMaxVectors;
+    return {
+        begin, count, scratch_.keys, {scratch_.values, count, shape_.value_dim, V::kRows[widest]}};
+  }
+
+  // The block from key `begin` on in what Pack makes.
+  Block PackedBlock(int64_t begin) const {
+    const int64_t count = head_.keys - begin < kKeyBlock ? head_.keys - begin : kKeyBlock;
+    float* const keys = head_.packed + begin * (shape_.head_dim + shape_.value_dim);
+    return {
+        begin,
+        count,
+        keys,
+        {keys + count * shape_.head_dim, count, shape_.value_dim, V::kRows[Panels::kMaxVectors]}};
+  }
+
+  // What a short sequence would wait for, at the beginning: its rows lie a token apart, where the
+  // processor's own prefetcher does not see them coming.
+  template <typename E>
+  void PrefetchKeys(int64_t key_begin, int64_t key_end) const {
+    const int64_t end = key_end - key_begin < kKeyBlock ? key_end : key_begin + kKeyBlock;
+    for (int64_t j = key_begin; j < end; ++j) {
+      PrefetchRow<V>(RowOf<E>(head_.key, head_.key_stride, j), shape_.head_dim);
+    }
+  }
+
+  template <typename E>
+  static const typename E::Bits* RowOf(const void* rows, int64_t stride, int64_t j) {
+    return static_cast<const typename E::Bits*>(rows) + j * stride;
+  }
+
+  template <typename E>
+  void LoadBlock(const Block& block) {
+    for (int64_t j = 0; j < block.count; ++j) {
+      PrefetchRow<V>(RowOf<E>(head_.value, head_.value_stride, block.begin + j), shape_.value_dim);
+      LoadRow<V, E>(RowOf<E>(head_.key, head_.key_stride, block.begin + j), shape_.head_dim,
+                    block.keys + j * shape_.head_dim);
+    }
+    for (int64_t j = 0; j < block.count; ++j) {
+      LoadRow<V, E>(RowOf<E>(head_.value, head_.value_stride, block.begin + j), shape_.value_dim,
+                    scratch_.row);
+      block.values.SetRow(j, scratch_.row);
+    }
+  }
+
+  // Transposes up to N vectors of queries into the panel at `lane` and resets its state.
+  template <int N, typename E>
+  void LoadPanel(int64_t lane, int64_t count) {
+    const auto* first = static_cast<const typename E::Bits*>(head_.query) +
+                        (query_begin_ + lane) * head_.query_stride;
+    Panels::template Load<N, E>([&](int64_t i) { return first + i * head_.query_stride; }, count,
+                                shape_.head_dim, softmax_.factor,
+                                scratch_.queries + lane * shape_.head_dim);
+    std::memset(scratch_.outputs + lane * shape_.value_dim, 0,
+                N * kLanes * shape_.value_dim * sizeof(float));
+    for (int64_t i = lane; i < lane + N * kLanes; ++i) {
+      // Finite, so that hidden scores, which are -Inf, may come before the first that is seen.
+      scratch_.maxima[i] = -kLargestFloat;
+      scratch_.sums[i] = 0;
+    }
+  }
+
+  template <int N, typename E>
+  void StorePanel(int64_t lane, int64_t count) {
+    auto* first =
+        static_cast<typename E::Bits*>(head_.output) + (query_begin_ + lane) * head_.output_stride;
+    Panels::template Store<N, E>(
+        scratch_.outputs + lane * shape_.value_dim, count, shape_.value_dim,
+        [&](int v, Vec x) { return V::Divide(x, V::Load(scratch_.sums + lane + v * kLanes)); },
+        [&](int64_t i) { return first + i * head_.output_stride; });
+  }
+
+  // Keys [key_begin, key_begin + count) of a block.
+  template <int N>
+  void AttendPanel(int64_t lane, const Block& block, int64_t key_begin, int64_t count) {
+    constexpr int64_t kWidth = N * kLanes;
+    const int64_t first_query = query_begin_ + lane;
+    const FlashRange seen = FlashKeys(shape_, key_begin + count, first_query, first_query + kWidth);
+    const int64_t begin = seen.begin > key_begin ? seen.begin : key_begin;
+    const int64_t seen_count = seen.end - begin;
+    if (seen_count <= 0) return;
+    const int64_t skipped = begin - block.begin;
+    Products<V>::template Scores<N>(scratch_.queries + lane * shape_.head_dim,
+                                    block.keys + skipped * shape_.head_dim, shape_.head_dim,
+                                    seen_count, scratch_.scores);
+    if (shape_.bias_reach >= 0) {
+      PositionTable<V>::template Add<N>(scratch_.bias, shape_.bias_reach, first_query, begin,
+                                        seen_count, scratch_.scores);
+    }
+    if (slope_ != 0) AddSlope<V, N>(slope_, first_query, begin, seen_count, scratch_.scores);
+    const Sight sight = {.behind = shape_.window >= 0 ? shape_.window : kFar,
+                         .ahead = shape_.causal ? 0 : (shape_.window >= 0 ? shape_.window : kFar)};
+    HideKeys<V, N>(sight, first_query, begin, seen_count, scratch_.scores);
+    OnlineSoftmax<V, N>(scratch_.scores, seen_count, softmax_.exponent_scale,
+                        scratch_.maxima + lane, scratch_.sums + lane, scratch_.decay);
+    Products<V>::template AddValues<N>(scratch_.scores, block.values, skipped, seen_count,
+                                       scratch_.decay, scratch_.outputs + lane * shape_.value_dim);
+  }
+
+  const FlashShape& shape_;
+  const FlashHead& head_;
+  const int64_t query_begin_;
+  const int64_t query_end_;
+  Scratch scratch_;
+  const SoftmaxScale<V> softmax_;  // its sign is already in the queries
+  const double bias_scale_;
+  const float slope_;
+};
+
+}  // namespace castor::kernels

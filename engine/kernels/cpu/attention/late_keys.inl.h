@@ -1,0 +1,207 @@
+// Keys that were among a centroid's top keys for a while. When better ones replace them, they
+// belong to the rest of the centroid's row after all, but its sums have already passed them. A part
+// of centroids.inl.h; a template over the vector type, for the reason given in flash.inl.h.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "engine/kernels/cpu/attention/softmax.inl.h"
+#include "engine/kernels/cpu/clustered/clusters.h"
+#include "engine/kernels/cpu/clustered/top_keys.inl.h"
+#include "engine/kernels/cpu/rows.inl.h"
+#include "engine/kernels/cpu/scratch.inl.h"
+
+namespace castor::kernels {
+
+template <typename V>
+class LateKeys {
+ public:
+  // Takes the object's part of its kernel's scratch area, for `lanes` centroids.
+  struct Memory {
+    Memory(ScratchArea<V>* area, int64_t lanes, const CentroidShape& shape) {
+      rows = area->Take(Count(lanes) * shape.value_dim);
+      keys = area->Take(Count(shape.own_mass ? lanes : 0) * shape.head_dim);
+      maxima = area->Take(lanes);
+      sums = area->Take(lanes);
+      weights = area->Take((shape.topk + kLanes - 1) / kLanes * kLanes);
+    }
+    float* rows;     // [lanes, value_dim]: sums of weights times values
+    float* keys;     // [lanes, head_dim]: the same of keys, for their own mass
+    float* maxima;   // [lanes] of the scores
+    float* sums;     // [lanes] of the weights
+    float* weights;  // [topk, to whole vectors] of one centroid's top keys
+  };
+
+  LateKeys(const CentroidShape& shape, const CentroidTile& tile, const SoftmaxScale<V>& softmax,
+           const Memory& memory)
+      : shape_(shape), tile_(tile), softmax_(softmax), memory_(memory) {}
+
+  void Reset(int64_t lanes) {
+    std::memset(memory_.rows, 0, lanes * shape_.value_dim * sizeof(float));
+    if (shape_.own_mass) std::memset(memory_.keys, 0, lanes * shape_.head_dim * sizeof(float));
+    for (int64_t lane = 0; lane < lanes; ++lane) {
+      memory_.maxima[lane] = -kLargestFloat;
+      memory_.sums[lane] = 0;
+    }
+  }
+
+  // Key `entry` is no longer a top key of centroid `lane`. Its value is prefetched here, and added
+  // later.
+  template <typename E>
+  void Postpone(int64_t lane, uint64_t entry) {
+    if (waiting_count_ == kMostWaiting) AddWaiting<E>();
+    waiting_[waiting_count_++] = {lane, entry};
+    PrefetchRow<V>(ValueOf<E>(entry), shape_.value_dim);
+    if (shape_.own_mass) PrefetchRow<V>(KeyOf<E>(entry), shape_.head_dim);
+  }
+
+  template <typename E>
+  void AddWaiting() {
+    for (int64_t n = 0; n < waiting_count_; ++n) Add<E>(waiting_[n].lane, waiting_[n].entry);
+    waiting_count_ = 0;
+  }
+
+  // Completes the row of centroid c outside its top keys, divided by the sum of all weights. `row`
+  // comes with the sum of weights times values over the keys that never were top keys, along with
+  // their maximum and the sum of their weights. Returns the top keys' share of all weights.
+  float Join(int64_t c, const uint64_t* top, int64_t top_size, float maximum, float sum,
+             float* row) {
+    const float late_maximum = memory_.maxima[c];
+    const float greatest =
+        TopScores(top, top_size, maximum > late_maximum ? maximum : late_maximum);
+    const float top_sum = TopWeights(top_size, greatest);
+    const float factor = softmax_.Weight(maximum, greatest);
+    const float late_factor = softmax_.Weight(late_maximum, greatest);
+    const float total = sum * factor + memory_.sums[c] * late_factor + top_sum;
+    const float* const late = memory_.rows + c * shape_.value_dim;
+    ForColumns<V>(shape_.value_dim, [&](int64_t e, int64_t count) {
+      const Vec early_part =
+          V::Multiply(V::Broadcast(factor), Elements<V, Float32>::Load(row + e, count));
+      const Vec part = V::MultiplyAdd(V::Broadcast(late_factor),
+                                      Elements<V, Float32>::Load(late + e, count), early_part);
+      Elements<V, Float32>::Store(row + e, V::Divide(part, V::Broadcast(total)), count);
+    });
+    return top_sum / total;
+  }
+
+  // The same where members weigh the rest by themselves: `row` and `key`, the sums over values and
+  // over keys, become means of all keys but the top ones. Returns the sum of these keys' weights
+  // and the maximum that it is relative to; 0 if all are top keys.
+  struct Rest {
+    float sum;
+    float maximum;
+  };
+  Rest JoinRest(int64_t c, float maximum, float sum, float* row, float* key) {
+    const float late_maximum = memory_.maxima[c];
+    const float greatest = maximum > late_maximum ? maximum : late_maximum;
+    const float factor = softmax_.Weight(maximum, greatest);
+    const float late_factor = softmax_.Weight(late_maximum, greatest);
+    const float total = sum * factor + memory_.sums[c] * late_factor;
+    if (total == 0) return {0, greatest};  // rows of zeros
+    const auto join = [&](int64_t dim, const float* late, float* early) {
+      ForColumns<V>(dim, [&](int64_t e, int64_t count) {
+        const Vec early_part =
+            V::Multiply(V::Broadcast(factor), Elements<V, Float32>::Load(early + e, count));
+        const Vec part = V::MultiplyAdd(V::Broadcast(late_factor),
+                                        Elements<V, Float32>::Load(late + e, count), early_part);
+        Elements<V, Float32>::Store(early + e, V::Divide(part, V::Broadcast(total)), count);
+      });
+    };
+    join(shape_.value_dim, memory_.rows + c * shape_.value_dim, row);
+    join(shape_.head_dim, memory_.keys + c * shape_.head_dim, key);
+    return {total, greatest};
+  }
+
+ private:
+  using Vec = typename V::Vec;
+  using Top = TopKeys<V>;
+  static constexpr int64_t kLanes = V::kLanes;
+
+  struct Waiting {
+    int64_t lane;
+    uint64_t entry;
+  };
+  static constexpr int64_t kMostWaiting = 16;
+
+  template <typename E>
+  const typename E::Bits* ValueOf(uint64_t entry) const {
+    return static_cast<const typename E::Bits*>(tile_.value) +
+           Top::KeyOf(entry) * tile_.value_stride;
+  }
+
+  template <typename E>
+  const typename E::Bits* KeyOf(uint64_t entry) const {
+    return static_cast<const typename E::Bits*>(tile_.key) + Top::KeyOf(entry) * tile_.key_stride;
+  }
+
+  template <typename E>
+  void Add(int64_t lane, uint64_t entry) {
+    const float score = softmax_.factor * Top::ScoreOf(entry);
+    float& maximum = memory_.maxima[lane];
+    float& sum = memory_.sums[lane];
+    float kept = 1;
+    float weight = 1;
+    if (score > maximum) {
+      kept = softmax_.Weight(maximum, score);
+      maximum = score;
+    } else {
+      weight = softmax_.Weight(score, maximum);
+    }
+    sum = kept * sum + weight;
+    const auto add = [&](int64_t dim, const typename E::Bits* from, float* row) {
+      ForColumns<V>(dim, [&](int64_t e, int64_t count) {
+        const Vec before = Elements<V, Float32>::Load(row + e, count);
+        const Vec after =
+            V::MultiplyAdd(V::Broadcast(weight), Elements<V, E>::Load(from + e, count),
+                           V::Multiply(V::Broadcast(kept), before));
+        Elements<V, Float32>::Store(row + e, after, count);
+      });
+    };
+    add(shape_.value_dim, ValueOf<E>(entry), memory_.rows + lane * shape_.value_dim);
+    if (shape_.own_mass) {
+      add(shape_.head_dim, KeyOf<E>(entry), memory_.keys + lane * shape_.head_dim);
+    }
+  }
+
+  // Writes the top keys' scores to `weights`; returns the greatest of them and of `least`.
+  float TopScores(const uint64_t* top, int64_t size, float least) {
+    float* const scores = memory_.weights;
+    Vec greatest = V::Broadcast(least);
+    for (int64_t n = 0; n < size; n += kLanes) {
+      for (int64_t i = n; i < n + kLanes; ++i) {
+        scores[i] = i < size ? softmax_.factor * Top::ScoreOf(top[i]) : -__builtin_inff();
+      }
+      greatest = V::Max(V::Load(scores + n), greatest);
+    }
+    float lanes[kLanes];
+    V::Store(lanes, greatest);
+    float maximum = lanes[0];
+    for (float lane : lanes) maximum = lane > maximum ? lane : maximum;
+    return maximum;
+  }
+
+  // The sum of the weights that belong to the scores.
+  float TopWeights(int64_t size, float maximum) const {
+    const Vec scale = V::Broadcast(softmax_.exponent_scale);
+    Vec sums = V::Zero();
+    for (int64_t n = 0; n < size; n += kLanes) {
+      const Vec below = V::Subtract(V::Load(memory_.weights + n), V::Broadcast(maximum));
+      sums = V::Add(sums, Exp2<V>(V::Multiply(below, scale)));
+    }
+    float lanes[kLanes];
+    V::Store(lanes, sums);
+    float sum = 0;
+    for (float lane : lanes) sum += lane;
+    return sum;
+  }
+
+  const CentroidShape& shape_;
+  const CentroidTile& tile_;
+  const SoftmaxScale<V>& softmax_;
+  const Memory memory_;
+  Waiting waiting_[kMostWaiting];
+  int64_t waiting_count_ = 0;
+};
+
+}  // namespace castor::kernels

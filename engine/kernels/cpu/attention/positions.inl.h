@@ -1,0 +1,97 @@
+// What scores owe to the places of queries and keys in their sequence: hidden keys, and biases by
+// distance. Score tiles are [count, N lanes] as in products.inl.h: neighbouring lanes hold
+// neighbouring queries, so a distance grows by one from lane to lane, and from row to row it falls
+// by one. Everything is a template over the vector type, for the reason given in flash.inl.h.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/kernels/count.h"
+#include "engine/kernels/cpu/linear/panels.inl.h"
+
+namespace castor::kernels {
+
+// Query i sees keys i - behind .. i + ahead.
+struct Sight {
+  int64_t behind;
+  int64_t ahead;
+};
+inline constexpr int64_t kFar = int64_t{1} << 32;  // farther than any key
+
+// Scores of keys that a query does not see become -Inf, whose weight is exactly zero.
+template <typename V, int N>
+void HideKeys(const Sight& sight, int64_t first_query, int64_t key_begin, int64_t count,
+              float* scores) {
+  constexpr int64_t kWidth = N * V::kLanes;
+  const int64_t last_key = key_begin + count - 1;
+  if (last_key <= first_query + sight.ahead &&
+      key_begin >= first_query + kWidth - 1 - sight.behind) {
+    return;
+  }
+  const auto within = [](int64_t lanes) {
+    return lanes < 0 ? 0 : (lanes > kWidth ? kWidth : lanes);
+  };
+  for (int64_t j = 0; j < count; ++j) {
+    const int64_t distance = key_begin + j - first_query;
+    const int64_t seen_from = within(distance - sight.ahead);
+    const int64_t seen_to = within(distance + sight.behind + 1);
+    float* const row = scores + j * kWidth;
+    for (int64_t lane = 0; lane < seen_from; ++lane) row[lane] = -__builtin_inff();
+    for (int64_t lane = seen_to; lane < kWidth; ++lane) row[lane] = -__builtin_inff();
+  }
+}
+
+// Subtracts slope * |query - key|.
+template <typename V, int N>
+void AddSlope(float slope, int64_t first_query, int64_t key_begin, int64_t count, float* scores) {
+  using Vec = typename V::Vec;
+  float lanes[V::kLanes];
+  for (int i = 0; i < V::kLanes; ++i) lanes[i] = static_cast<float>(i);
+  const Vec lane = V::Load(lanes);
+  const Vec factor = V::Broadcast(-slope);
+  for (int64_t j = 0; j < count; ++j) {
+    for (int v = 0; v < N; ++v) {
+      // Distances are below 2^24 wherever one more or less matters.
+      const int64_t first = first_query + v * V::kLanes - (key_begin + j);
+      const Vec distance = V::Add(V::Broadcast(static_cast<float>(first)), lane);
+      const Vec length = V::Max(distance, V::Subtract(V::Zero(), distance));
+      float* const score = scores + (j * N + v) * V::kLanes;
+      V::Store(score, V::MultiplyAdd(factor, length, V::Load(score)));
+    }
+  }
+}
+
+// A table of biases by key - query, clamped to [-reach, reach], as tiles read it: by query - key,
+// and with so many copies of its ends that any tile's lanes lie side by side.
+template <typename V>
+struct PositionTable {
+  static constexpr int64_t kMargin = Panels<V>::kMaxWidth;
+
+  static Count Floats(int64_t reach) { return Count(2) * reach + 2 * kMargin; }
+
+  // `table` is [2 * reach + 1].
+  static void Fill(const float* table, int64_t reach, double factor, float* out) {
+    for (int64_t i = 0; i < 2 * (reach + kMargin); ++i) {
+      const int64_t distance = reach + kMargin - i;  // key - query
+      const int64_t nearest = distance < -reach ? -reach : (distance > reach ? reach : distance);
+      out[i] = static_cast<float>(static_cast<double>(table[nearest + reach]) * factor);
+    }
+  }
+
+  template <int N>
+  static void Add(const float* filled, int64_t reach, int64_t first_query, int64_t key_begin,
+                  int64_t count, float* scores) {
+    for (int64_t j = 0; j < count; ++j) {
+      int64_t first = first_query - (key_begin + j);  // of the first lane; beyond it all are alike
+      if (first > reach) first = reach;
+      if (first < -(reach + kMargin)) first = -(reach + kMargin);
+      const float* const bias = filled + reach + kMargin + first;
+      for (int v = 0; v < N; ++v) {
+        float* const score = scores + (j * N + v) * V::kLanes;
+        V::Store(score, V::Add(V::Load(score), V::Load(bias + v * V::kLanes)));
+      }
+    }
+  }
+};
+
+}  // namespace castor::kernels

@@ -1,0 +1,424 @@
+// Attention of centroids for their members: the last stage of clusters.h, written once over the
+// vectors of bits_*.h. Lanes hold centroids, as they hold queries in flash.inl.h, and keys are
+// processed in spans with an online softmax.
+//
+// Improved clustered attention keeps each centroid's top keys (top_keys.inl.h) out of its sums.
+// Keys that later turn out not to be top keys are added then (late_keys.inl.h). So the rest of the
+// row is always a sum of its own terms and never a difference, whatever share of the mass the top
+// keys have. Where members weigh the rest by themselves, the same is summed over keys.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "engine/kernels/cpu/attention/late_keys.inl.h"
+#include "engine/kernels/cpu/attention/softmax.inl.h"
+#include "engine/kernels/cpu/clustered/clusters.h"
+#include "engine/kernels/cpu/clustered/members.inl.h"
+#include "engine/kernels/cpu/clustered/products.inl.h"
+#include "engine/kernels/cpu/clustered/refine.inl.h"
+#include "engine/kernels/cpu/clustered/top_keys.inl.h"
+#include "engine/kernels/cpu/linear/panels.inl.h"
+#include "engine/kernels/cpu/rows.inl.h"
+#include "engine/kernels/cpu/scratch.inl.h"
+
+namespace castor::kernels {
+
+template <typename V>
+class Centroids {
+ public:
+  static int64_t ScratchFloats(const CentroidShape& shape) {
+    return Scratch(nullptr, shape).floats.value();
+  }
+
+  static bool Run(const CentroidShape& shape, const CentroidTile& tile, double operations,
+                  CentroidProgress* progress, float* scratch) {
+    Centroids centroids(shape, tile, operations, progress, scratch);
+    switch (shape.element) {
+      case Element::kFloat32:
+        return centroids.template Run<Float32>();
+      case Element::kFloat16:
+        return centroids.template Run<Float16>();
+      case Element::kBFloat16:
+        return centroids.template Run<BFloat16>();
+    }
+    return false;
+  }
+
+ private:
+  using Vec = typename V::Vec;
+  using Panels = kernels::Panels<V>;
+  using Top = TopKeys<V>;
+  using Late = LateKeys<V>;
+  using Part = CentroidProgress::Part;
+  static constexpr int64_t kLanes = V::kLanes;
+  static constexpr int64_t kTile = Panels::RoundUp(kMostCentroids);
+
+  // Operations beside the products: of a member's row, and of a score.
+  static constexpr double kMember = 50;
+  static constexpr int64_t kScore = 32;
+
+  // Sums over values are made of this many keys at a time, as in flash.inl.h.
+  static constexpr int64_t kKeyBlock = 128;
+
+  // Keys whose scores are in memory at a time: to find top keys, as many as the second-level cache
+  // takes, because the first span's are selected at once.
+  static int64_t Span(const CentroidShape& shape) {
+    if (shape.topk == 0) return kKeyBlock;
+    const int64_t span = (int64_t{1} << 17) / (Count(shape.head_dim) + shape.value_dim).value();
+    if (span >= 1024) return 1024;
+    return span < kKeyBlock ? kKeyBlock : span / kKeyBlock * kKeyBlock;
+  }
+
+  // W is the width of the panel in hand.
+  struct Scratch : ScratchArea<V> {
+    Scratch(float* base, const CentroidShape& shape)
+        : ScratchArea<V>(base),
+          queries(this->Take(Count(kTile) * shape.head_dim)),
+          outputs(this->Take(Count(kTile) * shape.value_dim)),
+          rows(this->Take(Count(kTile) * shape.value_dim)),
+          maxima(this->Take(kTile)),
+          sums(this->Take(kTile)),
+          keys(this->Take(Count(Span(shape)) * shape.head_dim)),
+          values(this->Take(Count(Span(shape)) * shape.value_dim)),
+          scores(this->Take(Span(shape) * Panels::kMaxWidth)),
+          decay(this->Take(2 * Panels::kMaxWidth)),
+          means(this->Take(Count(Panels::kMaxWidth + 1) * shape.head_dim)),
+          key_sums(this->Take(Count(shape.own_mass ? kTile : 0) * shape.head_dim)),
+          rest_keys(this->Take(Count(shape.own_mass ? kTile : 0) * shape.head_dim)),
+          late(this, shape.topk == 0 ? 0 : kTile, shape),
+          top(this->Take(shape.topk == 0 ? 0 : Top::ScratchFloats(kTile, shape.topk, Span(shape)))),
+          refine(this->Take(shape.topk == 0 ? 0 : Refine<V>::ScratchFloats(shape))) {}
+
+    // [centroids, head_dim] the means, then panel after panel: [head_dim, W]; for members' own
+    // masses in the end as before.
+    float* const queries;
+    float* const outputs;  // panel after panel: [value_dim, W], not yet divided by the sums
+    float* const rows;     // [centroids, value_dim]: what members share
+    float* const maxima;   // [lanes] of the scores so far
+    float* const sums;     // [lanes] of the weights so far; then the top keys' share of them all
+    float* const keys;     // [span, head_dim]
+    float* const values;   // [span, value_dim]
+    float* const scores;   // [span, W], then the weights
+    float* const decay;    // [W], factors for earlier sums, by the span's new maxima; then [W] ones
+    float* const means;    // [W, head_dim] of a panel, and a block's sum [head_dim]
+    float* const key_sums;   // like outputs, over keys: [head_dim, W]
+    float* const rest_keys;  // [centroids, head_dim]: the same as rows, then their means
+    const typename Late::Memory late;
+    float* const top;
+    float* const refine;
+  };
+
+  Centroids(const CentroidShape& shape, const CentroidTile& tile, double operations,
+            CentroidProgress* progress, float* scratch)
+      : shape_(shape),
+        tile_(tile),
+        left_(operations),
+        progress_(*progress),
+        scratch_(scratch, shape),
+        members_(shape, tile),
+        wanted_(shape.topk < tile.keys ? shape.topk : tile.keys),
+        softmax_(shape.scale),
+        // Rows of the paper's definition keep the order of their sums.
+        top_(wanted_ == 0 ? nullptr : scratch_.top, kTile, wanted_, Span(shape), shape.own_mass),
+        late_(shape, tile, softmax_, scratch_.late) {}
+
+  // What lives from one step to the next is in the scratch area.
+  template <typename E>
+  bool Run() {
+    if (progress_.part == Part::kMeans) {
+      if (!Means<E>()) return true;
+      Panels::For(tile_.clusters,
+                  [&](auto vectors, int64_t lane) { LoadPanel<decltype(vectors)::N>(lane); });
+      if (wanted_ != 0) {
+        top_.Reset(Panels::RoundUp(tile_.clusters));
+        late_.Reset(Panels::RoundUp(tile_.clusters));
+      }
+      progress_ = {Part::kKeys};
+    }
+    if (progress_.part == Part::kKeys) {
+      if (!Keys<E>()) return true;
+      Panels::For(tile_.clusters,
+                  [&](auto vectors, int64_t lane) { StorePanel<decltype(vectors)::N>(lane); });
+      progress_ = {Part::kRows};
+    }
+    return wanted_ == 0 ? !ShareRows<E>() : !RefineRows<E>();
+  }
+
+  // Calls f(c, from, to) for ranges of the clusters' members, all of them in order, as far as this
+  // step goes; returns whether that is to the end. A member takes so many operations.
+  template <typename F>
+  bool ForMembers(double operations, F f) {
+    // Whole blocks, of either part of the work.
+    constexpr int64_t kUnit = 192;
+    static_assert(kUnit % Members<V>::kBlock == 0 && kUnit % Refine<V>::kMembers == 0);
+    const auto units = static_cast<int64_t>(left_ / operations / kUnit);
+    const int64_t range = units > 1 ? units * kUnit : kUnit;
+    for (; progress_.cluster < tile_.clusters; ++progress_.cluster, progress_.at = 0) {
+      const int64_t c = progress_.cluster;
+      const int64_t members = tile_.begin[c + 1] - tile_.begin[c];
+      while (progress_.at < members) {
+        if (left_ <= 0) return false;
+        const int64_t from = progress_.at;
+        const int64_t to = members - from < range ? members : from + range;
+        f(c, from, to);
+        left_ -= operations * static_cast<double>(to - from);
+        progress_.at = to;
+      }
+    }
+    return true;
+  }
+
+  template <typename E>
+  bool Means() {
+    const int64_t dim = shape_.head_dim;
+    float* const block = scratch_.means + Panels::kMaxWidth * dim;
+    return ForMembers(kMember + static_cast<double>(dim), [&](int64_t c, int64_t from, int64_t to) {
+      members_.template Mean<E>(c, from, to, scratch_.queries + c * dim, block);
+    });
+  }
+
+  template <typename E>
+  bool Keys() {
+    const int64_t span = Span(shape_);
+    const double operations = 2.0 * static_cast<double>(tile_.clusters) *
+                              static_cast<double>(shape_.head_dim + shape_.value_dim + kScore);
+    for (; progress_.at < tile_.keys; progress_.at += span) {
+      if (left_ <= 0) return false;
+      const int64_t begin = progress_.at;
+      const int64_t count = tile_.keys - begin < span ? tile_.keys - begin : span;
+      LoadSpan<E>(tile_.key, tile_.key_stride, shape_.head_dim, begin, count, scratch_.keys);
+      LoadSpan<E>(tile_.value, tile_.value_stride, shape_.value_dim, begin, count, scratch_.values);
+      Panels::For(tile_.clusters, [&](auto vectors, int64_t lane) {
+        AttendPanel<E, decltype(vectors)::N>(lane, begin, count);
+      });
+      left_ -= operations * static_cast<double>(count);
+    }
+    return true;
+  }
+
+  template <typename E>
+  bool ShareRows() {
+    return ForMembers(
+        kMember + static_cast<double>(shape_.value_dim), [&](int64_t c, int64_t from, int64_t to) {
+          members_.template Share<E>(c, from, to, scratch_.rows + c * shape_.value_dim);
+        });
+  }
+
+  template <typename E>
+  static void LoadSpan(const void* rows, int64_t stride, int64_t dim, int64_t begin, int64_t count,
+                       float* span) {
+    const auto* source = static_cast<const typename E::Bits*>(rows) + begin * stride;
+    constexpr int64_t kAhead = 16;
+    for (int64_t j = 0; j < count; ++j) {
+      PrefetchRow<V>(source + (j + kAhead < count ? j + kAhead : j) * stride, dim);
+      LoadRow<V, E>(source + j * stride, dim, span + j * dim);
+    }
+  }
+
+  // Transposes up to N vectors of means into the panel at `lane`, where they are, and resets its
+  // state.
+  template <int N>
+  void LoadPanel(int64_t lane) {
+    constexpr int64_t kWidth = N * kLanes;
+    const int64_t dim = shape_.head_dim;
+    const int64_t left = tile_.clusters - lane;
+    const int64_t count = left < kWidth ? left : kWidth;
+    std::memcpy(scratch_.means, scratch_.queries + lane * dim, count * dim * sizeof(float));
+    Panels::template Load<N, Float32>([&](int64_t i) { return scratch_.means + i * dim; }, count,
+                                      dim, 1.0f, scratch_.queries + lane * dim);
+    std::memset(scratch_.outputs + lane * shape_.value_dim, 0,
+                kWidth * shape_.value_dim * sizeof(float));
+    if (shape_.own_mass) {
+      std::memset(scratch_.key_sums + lane * dim, 0, kWidth * dim * sizeof(float));
+    }
+    for (int64_t i = lane; i < lane + kWidth; ++i) {
+      scratch_.maxima[i] = -kLargestFloat;
+      scratch_.sums[i] = 0;
+    }
+  }
+
+  template <typename E, int N>
+  void AttendPanel(int64_t lane, int64_t begin, int64_t count) {
+    constexpr int64_t kWidth = N * kLanes;
+    Products<V>::template Scores<N>(scratch_.queries + lane * shape_.head_dim, scratch_.keys,
+                                    shape_.head_dim, count, scratch_.scores);
+    if (wanted_ != 0) {
+      for (int v = 0; v < N; ++v) FindTop<E>(lane + v * kLanes, v * kLanes, kWidth, begin, count);
+    }
+    if (softmax_.factor != 1) {
+      // Hidden scores stay -Inf; otherwise the scale's sign would make them the greatest.
+      const Vec factor = V::Broadcast(softmax_.factor);
+      for (int64_t i = 0; i < count * kWidth; i += kLanes) {
+        V::Store(scratch_.scores + i, V::Multiply(factor, V::Load(scratch_.scores + i)));
+      }
+    }
+    if (wanted_ != 0) {
+      for (int v = 0; v < N; ++v) HideTop(lane + v * kLanes, v * kLanes, kWidth, begin);
+    }
+    OnlineSoftmax<V, N>(scratch_.scores, count, softmax_.exponent_scale, scratch_.maxima + lane,
+                        scratch_.sums + lane, scratch_.decay);
+    float* const outputs = scratch_.outputs + lane * shape_.value_dim;
+    for (int64_t j = 0; j < count; j += kKeyBlock) {
+      const int64_t keys = count - j < kKeyBlock ? count - j : kKeyBlock;
+      Products<V>::template AddValues<N>(scratch_.scores + j * kWidth,
+                                         scratch_.values + j * shape_.value_dim, shape_.value_dim,
+                                         keys, j == 0 ? scratch_.decay : Ones<N>(), outputs);
+      if (!shape_.own_mass) continue;
+      Products<V>::template AddValues<N>(
+          scratch_.scores + j * kWidth, scratch_.keys + j * shape_.head_dim, shape_.head_dim, keys,
+          j == 0 ? scratch_.decay : Ones<N>(), scratch_.key_sums + lane * shape_.head_dim);
+    }
+  }
+
+  template <int N>
+  const float* Ones() {
+    float* const ones = scratch_.decay + Panels::kMaxWidth;
+    for (int v = 0; v < N; ++v) V::Store(ones + v * kLanes, V::Broadcast(1));
+    return ones;
+  }
+
+  // Sifts the scores of one vector of lanes, the panel's from `column` on.
+  template <typename E>
+  void FindTop(int64_t lane, int64_t column, int64_t width, int64_t begin, int64_t count) {
+    const int64_t left = tile_.clusters - lane;
+    const int64_t used = left < kLanes ? left : kLanes;
+    if (used <= 0) return;
+    const float* const scores = scratch_.scores + column;
+    hidden_[lane / kLanes] = begin == 0 ? ~uint32_t{0} : 0;
+    if (begin == 0) return top_.TakeFirst(scores, count, width, lane, used);
+    if (begin == Span(shape_)) top_.MakeHeaps(lane, used);
+    top_.Take(
+        scores, begin, count, width, lane, used,
+        [&](int64_t of, uint64_t entry) {
+          // A key that came in this span is still among the scores.
+          if (Top::KeyOf(entry) < begin) late_.template Postpone<E>(of, entry);
+        },
+        [&](int64_t of) { hidden_[lane / kLanes] |= uint32_t{1} << (of - lane); });
+    late_.template AddWaiting<E>();
+  }
+
+  // Sets the weights of this span's top keys to zero.
+  void HideTop(int64_t lane, int64_t column, int64_t width, int64_t begin) {
+    for (int64_t i = 0; i < kLanes && lane + i < tile_.clusters; ++i) {
+      if ((hidden_[lane / kLanes] >> i & 1) == 0) continue;
+      const uint64_t* const entries = top_.entries(lane + i);
+      for (int64_t n = 0; n < top_.size(lane + i); ++n) {
+        const int64_t j = Top::KeyOf(entries[n]) - begin;
+        if (j >= 0) scratch_.scores[j * width + column + i] = -__builtin_inff();
+      }
+    }
+  }
+
+  // Transposes a panel's outputs into rows, divided by their sums unless they wait for refinement.
+  template <int N>
+  void StorePanel(int64_t lane) {
+    const int64_t left = tile_.clusters - lane;
+    float* const rows = scratch_.rows + lane * shape_.value_dim;
+    Panels::template Store<N, Float32>(
+        scratch_.outputs + lane * shape_.value_dim, left < N * kLanes ? left : N * kLanes,
+        shape_.value_dim,
+        [&](int v, Vec x) {
+          return wanted_ != 0 ? x : V::Divide(x, V::Load(scratch_.sums + lane + v * kLanes));
+        },
+        [&](int64_t i) { return rows + i * shape_.value_dim; });
+    if (shape_.own_mass) StoreKeys<N>(lane, left < N * kLanes ? left : N * kLanes);
+  }
+
+  // Transposes a panel's sums over keys into rows, and its means back into theirs.
+  template <int N>
+  void StoreKeys(int64_t lane, int64_t count) {
+    const int64_t dim = shape_.head_dim;
+    const auto same = [](int, Vec x) { return x; };
+    float* const keys = scratch_.rest_keys + lane * dim;
+    Panels::template Store<N, Float32>(scratch_.key_sums + lane * dim, count, dim, same,
+                                       [&](int64_t i) { return keys + i * dim; });
+    Panels::template Store<N, Float32>(scratch_.queries + lane * dim, count, dim, same,
+                                       [&](int64_t i) { return scratch_.means + i * dim; });
+    std::memcpy(scratch_.queries + lane * dim, scratch_.means, count * dim * sizeof(float));
+  }
+
+  template <typename E>
+  bool RefineRows() {
+    if (tile_.keys > Span(shape_)) return RefineRows<E, E>(tile_);
+    // All keys and values are still here, side by side.
+    CentroidTile packed = tile_;
+    packed.key = scratch_.keys;
+    packed.value = scratch_.values;
+    packed.key_stride = shape_.head_dim;
+    packed.value_stride = shape_.value_dim;
+    return RefineRows<E, Float32>(packed);
+  }
+
+  // K: the elements of the tile's keys and values.
+  template <typename E, typename K>
+  bool RefineRows(const CentroidTile& tile) {
+    Refine<V> refine(shape_, tile, softmax_, scratch_.refine);
+    const double pair = 2.0 * static_cast<double>(shape_.head_dim + shape_.value_dim);
+    return ForMembers(
+        kMember + static_cast<double>(wanted_) * pair, [&](int64_t c, int64_t from, int64_t to) {
+          float* const row = scratch_.rows + c * shape_.value_dim;
+          float* const key = scratch_.rest_keys + c * shape_.head_dim;
+          float& mass = scratch_.sums[c];
+          if (from == 0) {
+            if (c + 1 < tile.clusters) {
+              refine.template Prefetch<K>(top_.entries(c + 1), top_.size(c + 1));
+            }
+            if (shape_.own_mass) {
+              JoinRest(c, row, key);
+            } else {
+              mass = late_.Join(c, top_.entries(c), top_.size(c), scratch_.maxima[c], mass, row);
+            }
+          }
+          typename Refine<V>::Rest rest = {row, mass};
+          if (shape_.own_mass) {
+            rest.key = key;
+            rest.score = scratch_.maxima[c];
+          }
+          refine.template Run<E, K>(c, from, to, top_.entries(c), top_.size(c), rest);
+        });
+  }
+
+  // Completes the means of cluster c over all but its top keys, and puts what its members need in
+  // place of its sum and maximum: the weights' sum, and what a member's score with the mean key
+  // begins from, which is the maximum less the centroid's score with that key.
+  void JoinRest(int64_t c, float* row, float* key) {
+    float& maximum = scratch_.maxima[c];
+    const auto rest = late_.JoinRest(c, maximum, scratch_.sums[c], row, key);
+    scratch_.sums[c] = rest.sum;
+    if (rest.sum == 0) {
+      maximum = -__builtin_inff();  // and the mean key is zero
+      return;
+    }
+    Vec products = V::Zero();
+    const float* const centroid = scratch_.queries + c * shape_.head_dim;
+    ForColumns<V>(shape_.head_dim, [&](int64_t e, int64_t count) {
+      products = V::MultiplyAdd(Elements<V, Float32>::Load(centroid + e, count),
+                                Elements<V, Float32>::Load(key + e, count), products);
+    });
+    float lanes[kLanes];
+    V::Store(lanes, products);
+    float product = 0;
+    for (const float lane : lanes) product += lane;
+    if (!(__builtin_fabsf(product) <= kLargestFloat)) {
+      // Keys whose sums no float holds: members then weigh the rest as their centroid does.
+      std::memset(key, 0, shape_.head_dim * sizeof(float));
+      product = 0;
+    }
+    maximum = rest.maximum - softmax_.factor * product;
+  }
+
+  const CentroidShape& shape_;
+  const CentroidTile& tile_;
+  double left_;  // operations of this step
+  CentroidProgress& progress_;
+  const Scratch scratch_;
+  const Members<V> members_;
+  const int64_t wanted_;  // top keys
+  const SoftmaxScale<V> softmax_;
+  Top top_;
+  Late late_;
+  uint32_t hidden_[kTile / kLanes] = {};  // lanes that hold keys of the span, by vector
+};
+
+}  // namespace castor::kernels

@@ -1,0 +1,70 @@
+// The kernel of row_parts.h, written once over the vectors of simd_*.h.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/kernels/cpu/elements.inl.h"
+#include "engine/kernels/cpu/linear/row_parts.h"
+#include "engine/kernels/cpu/rows.inl.h"
+
+namespace castor::kernels {
+
+template <typename V>
+class RowParts {
+ public:
+  static void Rotate(Element element, void* row, int64_t heads, int64_t half, const float* cos,
+                     const float* sin) {
+    switch (element) {
+      case Element::kFloat32:
+        return Rotate<Float32>(row, heads, half, cos, sin);
+      case Element::kFloat16:
+        return Rotate<Float16>(row, heads, half, cos, sin);
+      case Element::kBFloat16:
+        return Rotate<BFloat16>(row, heads, half, cos, sin);
+    }
+  }
+
+  static void Multiply(Element element, void* y, const void* x, int64_t count) {
+    switch (element) {
+      case Element::kFloat32:
+        return Multiply<Float32>(y, x, count);
+      case Element::kFloat16:
+        return Multiply<Float16>(y, x, count);
+      case Element::kBFloat16:
+        return Multiply<BFloat16>(y, x, count);
+    }
+  }
+
+ private:
+  using Vec = typename V::Vec;
+
+  template <typename E>
+  static void Rotate(void* row, int64_t heads, int64_t half, const float* cos, const float* sin) {
+    auto* const first = static_cast<typename E::Bits*>(row);
+    for (int64_t h = 0; h < heads; ++h) {
+      auto* const low = first + 2 * h * half;
+      auto* const high = low + half;
+      ForColumns<V>(half, [&](int64_t e, int64_t n) {
+        const Vec x = Elements<V, E>::Load(low + e, n);
+        const Vec y = Elements<V, E>::Load(high + e, n);
+        const Vec c = Elements<V, Float32>::Load(cos + e, n);
+        const Vec s = Elements<V, Float32>::Load(sin + e, n);
+        Elements<V, E>::Store(low + e, V::Subtract(V::Multiply(x, c), V::Multiply(y, s)), n);
+        Elements<V, E>::Store(high + e, V::MultiplyAdd(y, c, V::Multiply(x, s)), n);
+      });
+    }
+  }
+
+  template <typename E>
+  static void Multiply(void* y, const void* x, int64_t count) {
+    auto* const to = static_cast<typename E::Bits*>(y);
+    const auto* const from = static_cast<const typename E::Bits*>(x);
+    ForColumns<V>(count, [&](int64_t e, int64_t n) {
+      const Vec product =
+          V::Multiply(Elements<V, E>::Load(to + e, n), Elements<V, E>::Load(from + e, n));
+      Elements<V, E>::Store(to + e, product, n);
+    });
+  }
+};
+
+}  // namespace castor::kernels

@@ -1,0 +1,133 @@
+// The host's part of clustered attention on the GPU: pure functions of the lengths.
+
+#include <algorithm>
+#include <limits>
+
+#include "engine/kernels/count.h"
+#include "engine/kernels/cuda/clustered/clustered.h"
+#include "engine/kernels/cuda/clustered/clustered_split.h"
+
+namespace castor::kernels::cuda {
+namespace {
+
+constexpr int64_t kAlignment = 256;
+
+// Hands out pieces of a workspace; from nullptr it only adds up their sizes (Count::kMost if they
+// overflow).
+class Pieces {
+ public:
+  explicit Pieces(void* base) : base_(static_cast<unsigned char*>(base)) {}
+
+  template <typename T>
+  void Take(T*& pointer, Count count) {
+    if (base_ != nullptr && count > 0) pointer = reinterpret_cast<T*>(base_ + used_.value());
+    used_ += (count * static_cast<int64_t>(sizeof(T))).RoundedUp(kAlignment);
+  }
+  Count used() const { return used_; }
+
+ private:
+  unsigned char* base_;
+  Count used_ = 0;
+};
+
+Count LayOut(const ClusteredShape& shape, const ClusteredPlan& plan, void* base,
+             ClusteredWorkspace* w) {
+  const Count heads = shape.heads;
+  const Count tokens = heads * plan.total(ClusteredPlan::kQueries);
+  const Count centroids = heads * plan.total(ClusteredPlan::kCentroids);
+  const Count partials = heads * plan.total(ClusteredPlan::kPartials);
+  Pieces pieces(base);
+  pieces.Take(w->codes, tokens);
+  pieces.Take(w->labels, tokens);
+  pieces.Take(w->order, tokens);
+  pieces.Take(w->starts, centroids + heads * plan.sequences);
+  pieces.Take(w->centroids, centroids * shape.head_dim);
+  pieces.Take(w->partial_rows, partials * shape.value_dim);
+  pieces.Take(w->partial_stats, partials * 2);
+  pieces.Take(w->cluster_rows, centroids * shape.value_dim);
+  if (shape.topk > 0) {
+    pieces.Take(w->thresholds, centroids);
+    pieces.Take(w->candidates, partials * CandidateCapacity(shape.topk));
+    pieces.Take(w->candidate_counts, partials);
+    pieces.Take(w->masses, centroids);
+    pieces.Take(w->top_keys, centroids * shape.topk);
+    pieces.Take(w->top_counts, centroids);
+  }
+  if (plan.lloyd_blocks == 0) {
+    pieces.Take(w->centroid_codes, centroids);
+    pieces.Take(w->bit_counts, centroids * 64);
+    pieces.Take(w->member_counts, centroids);
+    pieces.Take(w->changes, heads * plan.sequences * 2);
+  }
+  return pieces.used();
+}
+
+// Enough blocks to fill a device of some 130 multiprocessors, each with enough queries to be worth
+// a barrier. Results do not depend on it, since all is integers.
+int LloydBlocks(const ClusteredPlan& plan, int64_t heads, const ClusteredDevice& device) {
+  constexpr int64_t kEnoughBlocks = 128;
+  constexpr int64_t kEnoughQueries = 512;
+  if (plan.most_centroids > kFusedClusters ||
+      LloydSharedBytes(plan.most_centroids) > device.shared_bytes) {
+    return 0;
+  }
+  int blocks = 1;
+  while (device.block_clusters && blocks < kMostLloydBlocks &&
+         (plan.longest_queries > blocks * kMostLloydQueries ||
+          (Count(plan.sequences) * heads * blocks < kEnoughBlocks &&
+           plan.longest_queries > blocks * kEnoughQueries))) {
+    blocks *= 2;
+  }
+  return plan.longest_queries > blocks * kMostLloydQueries ? 0 : blocks;
+}
+
+}  // namespace
+
+bool TensorCoresFit(const ClusteredShape& shape) {
+  if (shape.element == Element::kFloat32 || shape.head_dim != shape.value_dim) return false;
+  for (const int64_t dim : {32, 64, 80, 96, 128}) {
+    if (shape.head_dim == dim) return true;
+  }
+  return false;
+}
+
+ClusteredPlan PlanClustered(const ClusteredShape& shape, std::span<const int32_t> cu_seqlens_q,
+                            std::span<const int32_t> cu_seqlens_k, const ClusteredDevice& device) {
+  const auto sequences = static_cast<int64_t>(cu_seqlens_q.size()) - 1;
+  ClusteredPlan plan;
+  plan.sequences = sequences;
+  plan.tensor_cores = device.tensor_cores;
+  plan.early_launches = device.block_clusters;
+  plan.offsets.resize(ClusteredPlan::kArrays * (sequences + 1));
+  int64_t totals[ClusteredPlan::kArrays] = {};
+  for (int64_t s = 0; s < sequences; ++s) {
+    const int64_t queries = cu_seqlens_q[s + 1] - cu_seqlens_q[s];
+    const int64_t keys = cu_seqlens_k[s + 1] - cu_seqlens_k[s];
+    const int64_t centroids = std::min<int64_t>(shape.clusters, queries);
+    const KeySplit split = SplitKeys(keys, centroids, shape.topk);
+    plan.longest_queries = std::max(plan.longest_queries, queries);
+    plan.most_centroids = std::max(plan.most_centroids, centroids);
+    totals[ClusteredPlan::kQueries] += queries;
+    totals[ClusteredPlan::kKeys] += keys;
+    totals[ClusteredPlan::kCentroids] += centroids;
+    totals[ClusteredPlan::kQueryTiles] += (queries + kTokenTile - 1) / kTokenTile;
+    totals[ClusteredPlan::kAttendTiles] += RowTiles(centroids, device.tensor_cores) * split.count;
+    totals[ClusteredPlan::kPartials] += centroids * split.count;
+    for (int a = 0; a < ClusteredPlan::kArrays; ++a) {
+      if (totals[a] > std::numeric_limits<int32_t>::max()) return {};
+      plan.offsets[a * (sequences + 1) + s + 1] = static_cast<int32_t>(totals[a]);
+    }
+  }
+  plan.lloyd_blocks = LloydBlocks(plan, shape.heads, device);
+  ClusteredWorkspace nothing;
+  plan.workspace_bytes = LayOut(shape, plan, nullptr, &nothing).value();
+  return plan;
+}
+
+ClusteredWorkspace LayOut(const ClusteredShape& shape, const ClusteredPlan& plan, void* workspace) {
+  ClusteredWorkspace laid_out;
+  LayOut(shape, plan, workspace, &laid_out);
+  return laid_out;
+}
+
+}  // namespace castor::kernels::cuda

@@ -1,0 +1,155 @@
+// Last stage of clustered attention: each query's row. Plain: its cluster's. Improved: on the
+// cluster's top keys, the query's own weights, which distribute the centroid's total weight of
+// these keys; elsewhere the centroid's weights. clustered_refine_mma.cu is the latter on tensor
+// cores.
+//
+// Floors at d_v = 64, 64K queries of 8 heads, half types: plain 132 B a query, 16 us; improved 260
+// B, 32 us.
+
+#include "engine/kernels/cuda/clustered/clustered_args.cuh"
+#include "engine/kernels/cuda/clustered/clustered_scores.cuh"
+#include "engine/kernels/cuda/launch.cuh"
+#include "engine/kernels/cuda/load.cuh"
+#include "engine/kernels/cuda/ptx.cuh"
+#include "engine/kernels/cuda/scale.cuh"
+#include "engine/kernels/cuda/types.cuh"
+
+namespace castor::kernels::cuda {
+namespace {
+
+constexpr unsigned kAll = 0xffffffff;
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / 32;
+
+template <typename T>
+__device__ __forceinline__ T* OutputRow(const ClusteredArgs& args, int64_t token, int head) {
+  return static_cast<T*>(args.problem.output) + token * args.problem.output_stride +
+         head * args.shape.value_dim;
+}
+
+// Four neighbours, written at once if the row's alignment allows it.
+template <typename T>
+struct alignas(4 * sizeof(T)) Four {
+  T elements[4];
+};
+
+// grid (query tiles, heads). `vectors`: rows of output and values may be moved four at a time.
+template <typename T, bool vectors>
+__global__ void __launch_bounds__(kThreads) WriteKernel(const ClusteredArgs args) {
+  WaitForEarlierKernels();
+  constexpr int kWidth = vectors ? 4 : 1;
+  const auto tile = static_cast<int32_t>(blockIdx.x);
+  const int head = blockIdx.y;
+  const SequenceOf sequence(args, FindSequence(args, ClusteredPlan::kQueryTiles, tile));
+  const int32_t first =
+      (tile - args.Offsets(ClusteredPlan::kQueryTiles)[sequence.index]) * kTokenTile;
+  const int count = min(sequence.queries - first, kTokenTile);
+  const int64_t token = sequence.query_begin + first;
+  const int32_t* const __restrict__ labels =
+      args.workspace.labels + head * args.query_tokens + token;
+  const auto value_dim = static_cast<int>(args.shape.value_dim);
+  const int pieces = value_dim / kWidth;
+  const float* const __restrict__ rows =
+      args.workspace.cluster_rows + (head * args.centroids + sequence.centroid_begin) * value_dim;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < count * pieces; i += kThreads) {
+    const int query = i / pieces;
+    const int e = i % pieces * kWidth;
+    const float* const from = rows + int64_t{labels[query]} * value_dim + e;
+    T* const to = OutputRow<T>(args, token + query, head) + e;
+    if constexpr (vectors) {
+      const float4 row = *reinterpret_cast<const float4*>(from);
+      *reinterpret_cast<Four<T>*>(to) = {
+          {FromFloat<T>(row.x), FromFloat<T>(row.y), FromFloat<T>(row.z), FromFloat<T>(row.w)}};
+    } else {
+      *to = FromFloat<T>(*from);
+    }
+  }
+}
+
+// grid (query tiles, heads): a warp per query, in the order of clusters, whose keys are then near.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) RefineKernel(const ClusteredArgs args) {
+  WaitForEarlierKernels();
+  float* const weights = DynamicShared<float>() +  // [warps, topk]
+                         static_cast<int>(threadIdx.x) / 32 * args.shape.topk;
+  const auto tile = static_cast<int32_t>(blockIdx.x);
+  const int head = blockIdx.y;
+  const SequenceOf sequence(args, FindSequence(args, ClusteredPlan::kQueryTiles, tile));
+  const int32_t first =
+      (tile - args.Offsets(ClusteredPlan::kQueryTiles)[sequence.index]) * kTokenTile;
+  const int32_t end = min(first + kTokenTile, sequence.queries);
+  const int lane = threadIdx.x % 32;
+  const auto dim = static_cast<int>(args.shape.head_dim);
+  const auto value_dim = static_cast<int>(args.shape.value_dim);
+  const int64_t base = head * args.query_tokens + sequence.query_begin;
+  const SoftmaxScale scale = SoftmaxScaleOf(args.shape.softmax_scale);
+
+  for (int32_t i = first + static_cast<int32_t>(threadIdx.x) / 32; i < end; i += kWarps) {
+    const int32_t query = args.workspace.order[base + i];
+    const int64_t row =
+        head * args.centroids + sequence.centroid_begin + args.workspace.labels[base + query];
+    const int32_t* const keys = args.workspace.top_keys + row * args.shape.topk;
+    const int count = args.workspace.top_counts[row];
+    const T* const q = RowOf<T>(args.problem.query, sequence.query_begin + query,
+                                args.problem.query_stride, head, dim);
+    float greatest = -INFINITY;
+    for (int j = lane; j < count; j += 32) {
+      const T* const k = RowOf<T>(args.problem.key, sequence.key_begin + keys[j],
+                                  args.problem.key_stride, head, dim);
+      float product = 0;
+      for (int e = 0; e < dim; ++e) product = fmaf(ToFloat(q[e]), ToFloat(k[e]), product);
+      weights[j] = product * scale.sign;
+      greatest = fmaxf(greatest, weights[j]);
+    }
+    for (int step = 1; step < 32; step *= 2) {
+      greatest = fmaxf(greatest, __shfl_xor_sync(kAll, greatest, step));
+    }
+    if (greatest == -INFINITY) greatest = 0;
+    float sum = 0;
+    for (int j = lane; j < count; j += 32) {
+      weights[j] = Exp2((weights[j] - greatest) * scale.magnitude);
+      sum += weights[j];
+    }
+    for (int step = 1; step < 32; step *= 2) sum += __shfl_xor_sync(kAll, sum, step);
+    const float factor = args.workspace.masses[row] / sum;
+    __syncwarp();
+    T* const to = OutputRow<T>(args, sequence.query_begin + query, head);
+    for (int e = lane; e < value_dim; e += 32) {
+      float own = 0;
+      for (int j = 0; j < count; ++j) {
+        const T* const v = RowOf<T>(args.problem.value, sequence.key_begin + keys[j],
+                                    args.problem.value_stride, head, value_dim);
+        own = fmaf(weights[j], ToFloat(v[e]), own);
+      }
+      to[e] = FromFloat<T>(fmaf(factor, own, args.workspace.cluster_rows[row * value_dim + e]));
+    }
+    __syncwarp();
+  }
+}
+
+}  // namespace
+
+cudaError_t WriteRows(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(plan.total(ClusteredPlan::kQueryTiles)),
+                  static_cast<unsigned>(args.shape.heads));
+  return ForElement(args.shape.element, [&]<typename T>() {
+    const bool vectors = args.shape.value_dim % 4 == 0 && args.problem.output_stride % 4 == 0 &&
+                         reinterpret_cast<uintptr_t>(args.problem.output) % sizeof(Four<T>) == 0;
+    return vectors ? LaunchStage(WriteKernel<T, true>, {grid, kThreads}, stream, args)
+                   : LaunchStage(WriteKernel<T, false>, {grid, kThreads}, stream, args);
+  });
+}
+
+cudaError_t RefineRows(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream) {
+  LaunchShape shape;
+  shape.grid = dim3(static_cast<unsigned>(plan.total(ClusteredPlan::kQueryTiles)),
+                    static_cast<unsigned>(args.shape.heads));
+  shape.block = kThreads;
+  shape.shared_bytes = sizeof(float) * kWarps * args.shape.topk;
+  return ForElement(args.shape.element, [&]<typename T>() {
+    return LaunchStage(RefineKernel<T>, shape, stream, args);
+  });
+}
+
+}  // namespace castor::kernels::cuda

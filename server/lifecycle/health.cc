@@ -1,0 +1,136 @@
+#include "server/lifecycle/health.h"
+
+#include <utility>
+
+namespace castor::server {
+
+using grpc::health::v1::HealthCheckResponse;
+
+HealthState::HealthState(const std::vector<std::string>& names) {
+  for (const std::string& name : names) statuses_[name] = HealthCheckResponse::NOT_SERVING;
+  statuses_[std::string(kLiveness)] = HealthCheckResponse::SERVING;
+}
+
+void HealthState::SetServing(bool serving) {
+  {
+    MutexLock lock(mu_);
+    serving_ = serving;
+    UpdateStatuses();
+  }
+  NotifyWatches();
+}
+
+void HealthState::SetAlive(bool alive) {
+  {
+    MutexLock lock(mu_);
+    alive_ = alive;
+    UpdateStatuses();
+  }
+  NotifyWatches();
+}
+
+void HealthState::Shutdown() {
+  {
+    MutexLock lock(mu_);
+    shut_down_ = true;
+    UpdateStatuses();
+  }
+  NotifyWatches();
+}
+
+std::optional<HealthState::Status> HealthState::StatusOf(const std::string& name) {
+  MutexLock lock(mu_);
+  const auto found = statuses_.find(name);
+  if (found == statuses_.end()) return std::nullopt;
+  return found->second;
+}
+
+void HealthState::Begin(Watch& watch, const std::string& name) {
+  Watch::Step step;
+  {
+    MutexLock lock(mu_);
+    const auto found = statuses_.find(name);
+    if (found != statuses_.end()) watch.status_ = &found->second;
+    watch.begun_ = true;
+    watches_.insert(&watch);
+    step = NextStep(watch);
+  }
+  if (step.any()) watch.Take(step);
+}
+
+void HealthState::Refuse(Watch& watch, const grpc::Status& error) {
+  Watch::Step step;
+  {
+    MutexLock lock(mu_);
+    watch.refusal_ = error;
+    watch.begun_ = true;
+    watches_.insert(&watch);
+    step = NextStep(watch);
+  }
+  if (step.any()) watch.Take(step);
+}
+
+void HealthState::Written(Watch& watch, bool ok) {
+  Watch::Step step;
+  {
+    MutexLock lock(mu_);
+    watch.busy_ = false;
+    if (!ok) watch.gone_ = true;
+    step = NextStep(watch);
+  }
+  if (step.any()) watch.Take(step);
+}
+
+void HealthState::Gone(Watch& watch) {
+  Watch::Step step;
+  {
+    MutexLock lock(mu_);
+    watch.gone_ = true;
+    step = NextStep(watch);
+  }
+  if (step.any()) watch.Take(step);
+}
+
+HealthState::Watch::Step HealthState::NextStep(Watch& watch) {
+  Watch::Step step;
+  if (watch.busy_ || !watch.begun_) return step;
+  const Status now =
+      watch.status_ == nullptr ? HealthCheckResponse::SERVICE_UNKNOWN : *watch.status_;
+  if (watch.gone_) {
+    step.finish = grpc::Status(grpc::StatusCode::CANCELLED, "the caller went away");
+  } else if (watch.refusal_.has_value()) {
+    step.finish = watch.refusal_;
+  } else if (now != watch.last_written_) {
+    watch.last_written_ = now;
+    step.write = now;
+  } else if (shut_down_) {
+    step.finish = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is stopping");
+  } else {
+    return step;
+  }
+  watch.busy_ = true;
+  if (step.finish.has_value()) watches_.erase(&watch);
+  return step;
+}
+
+void HealthState::UpdateStatuses() {
+  for (auto& [name, status] : statuses_) {
+    const bool serves = !shut_down_ && alive_ && (serving_ || name == kLiveness);
+    status = serves ? HealthCheckResponse::SERVING : HealthCheckResponse::NOT_SERVING;
+  }
+}
+
+void HealthState::NotifyWatches() {
+  std::vector<std::pair<Watch*, Watch::Step>> steps;
+  {
+    MutexLock lock(mu_);
+    const std::set<Watch*> watches = watches_;  // NextStep erases what it finishes
+    for (Watch* watch : watches) {
+      const Watch::Step step = NextStep(*watch);
+      if (step.any()) steps.emplace_back(watch, step);
+    }
+  }
+  for (auto& [watch, step] : steps) watch->Take(step);
+}
+
+}  // namespace castor::server

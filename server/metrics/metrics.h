@@ -1,0 +1,137 @@
+// What Prometheus reads: the calls that the server counts here, and samples of the engine, the
+// process and the build that are taken when someone scrapes.
+//
+// All methods but the constructor, StartEndpoint and the destructor may be called from any thread.
+// Those that count allocate nothing and take no lock but, in Finished, that of one histogram. Every
+// series exists, at zero, from construction; label values come
+// from closed sets.
+#pragma once
+
+#include <grpcpp/support/status_code_enum.h>
+#include <prometheus/registry.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
+#include "engine/engine.h"
+#include "server/metrics/metrics_access.h"
+#include "server/metrics/metrics_endpoint.h"
+#include "server/metrics/metrics_page.h"
+#include "server/metrics/metrics_traces.h"
+#include "server/tracing/trace_context.h"
+
+namespace castor::server {
+
+// The methods of castor.v1, as the label `method` names them.
+enum class Method {
+  kAttend,
+  kAttendStream,
+  kEncode,
+  kEncodeStream,
+  kListModels,
+  kGetModel,
+  kLoadModel,
+  kUnloadModel,
+  kGetServerInfo,
+  kRegisterSharedMemory,
+  kUnregisterSharedMemory,
+  kListSharedMemory,
+};
+inline constexpr int kMethods = 12;
+
+std::string_view NameOf(Method method);  // "attend", "get_server_info"
+
+// Why a connection was turned away.
+enum class RefusedConnection {
+  kTooMany,
+  kTooManyOfHost,
+  kNoDescriptor,
+  kTooManyNew,  // that have not made a call yet; the oldest one goes
+  kSilent,      // no handshake, or no call, in time
+  kNotTls,
+  kOldTls,
+};
+inline constexpr int kRefusedConnections = 7;
+
+class Metrics {
+ public:
+  // `engine` must outlive this object.
+  explicit Metrics(const Engine& engine);
+  ~Metrics();
+
+  // One of each for every call: it began, its answer is known, its last byte has left. `kernel` is
+  // that of the answer, nullopt where none was chosen. `sampled`: the call's own span if it is
+  // traced, which becomes the exemplar of its latency.
+  void Started(Method method);
+  void Finished(Method method, std::optional<KernelName> kernel, grpc::StatusCode code,
+                double seconds, const TraceContext* sampled = nullptr);
+  void Ended(Method method);
+  // Of a call that was Finished with OK: its answer did not leave, or not whole.
+  void AnswerLost(Method method);
+  // The server ended a call whose message did not come, or whose answer was not taken, in time.
+  void CallOverdue();
+
+  // On all listeners together.
+  void ConnectionOpened();
+  void ConnectionClosed();
+  void ConnectionRefused(RefusedConnection cause);
+  void ConnectionExpelled();  // for what its peer did
+
+  // Sizes of the messages, protobuf bytes. Counted for the methods that compute.
+  void ReceivedBytes(Method method, size_t bytes);
+  void SentBytes(Method method, size_t bytes);
+
+  // What gRPC holds of messages now, by how it has changed: parts of those that are not whole, and
+  // answers that have not left.
+  void ArrivingBytes(int64_t change);
+  void LeavingBytes(int64_t change);
+
+  // What travels beside the messages, in shared-memory regions: how many there are, and bytes of
+  // tensors.
+  void RegionAdded();
+  void RegionRemoved();
+  void SharedMemoryRead(uint64_t bytes);
+  void SharedMemoryWritten(uint64_t bytes);
+
+  AccessMetrics& access() { return access_; }
+  TraceMetrics& traces() { return traces_; }
+
+  // What castor_ready says: both that the server takes requests, and that the engine does not hang.
+  void SetReady(bool ready);
+  void SetStalled(bool stalled);
+  void SetDraining(bool draining);
+
+  // Serves /metrics at "HOST:PORT" and returns the port, which differs from the one asked for when
+  // that was 0. Call at most once.
+  absl::StatusOr<int> StartEndpoint(const std::string& listen, MetricsAccess access = {});
+
+  // The page as a scrape reads it.
+  std::string Page(PageFormat format = PageFormat::kText) const;
+
+ private:
+  struct Children;
+
+  const std::shared_ptr<prometheus::Registry> registry_;
+  const std::shared_ptr<prometheus::Collectable> engine_;   // samples Engine::stats()
+  const std::shared_ptr<prometheus::Collectable> memory_;   // the engine's, and the heap's
+  const std::shared_ptr<prometheus::Collectable> process_;  // samples /proc/self
+  const std::unique_ptr<Children> children_;                // of the registry's families
+  AccessMetrics access_;
+  TraceMetrics traces_;
+
+  Mutex mu_;
+  bool ready_ ABSL_GUARDED_BY(mu_) = false;
+  bool stalled_ ABSL_GUARDED_BY(mu_) = false;
+
+  std::unique_ptr<MetricsEndpoint> endpoint_;  // last: stops before the rest goes
+};
+
+}  // namespace castor::server

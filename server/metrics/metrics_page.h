@@ -1,0 +1,39 @@
+// The page that Prometheus reads, in either of its formats:
+//
+//   kText          Prometheus's text format 0.0.4, for whoever asks for nothing else
+//   kOpenMetrics   OpenMetrics 1.0.0, which has exemplars
+//
+// Pure functions. Both formats name the same series: a bucket's `le` is a float with a point or an
+// exponent in both ("1.0"), as OpenMetrics recommends and Prometheus 3 stores it.
+#pragma once
+
+#include <prometheus/metric_family.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/metrics/exemplars.h"
+
+namespace castor::server {
+
+enum class PageFormat { kText, kOpenMetrics };
+
+// What the header Content-Type says.
+const char* ContentTypeOf(PageFormat format);
+
+// The format for a scraper whose header Accept is this: the one with the higher quality, the text
+// format where it is the same for both or the header says nothing that makes sense.
+PageFormat FormatFor(std::string_view accept);
+
+// The exemplars of the buckets of one series; empty: it has none.
+using ExemplarsOf = std::function<std::vector<std::optional<Exemplar>>(
+    const prometheus::MetricFamily& family, const prometheus::ClientMetric& series)>;
+
+// Counters must be named `_total`.
+std::string WritePage(PageFormat format, const std::vector<prometheus::MetricFamily>& families,
+                      const ExemplarsOf& exemplars);
+
+}  // namespace castor::server

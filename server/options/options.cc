@@ -1,0 +1,437 @@
+#include "server/options/options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "engine/option_bounds.h"
+#include "server/auth/tenant.h"
+#include "server/options/option_kinds.h"
+#include "server/options/options_access.h"
+#include "server/version.h"
+
+namespace castor::server {
+namespace {
+
+constexpr char kNetwork[] = "Network";
+constexpr char kSharedMemory[] = "Shared memory";
+constexpr char kModels[] = "Models";
+constexpr char kDevice[] = "Device";
+constexpr char kKernels[] = "Kernels";
+constexpr char kBatching[] = "Batching";
+constexpr char kLimits[] = "Limits";
+constexpr char kLifecycle[] = "Lifecycle";
+constexpr char kObservability[] = "Observability";
+constexpr char kTraces[] = "Traces";
+
+// HOST:PORT; an IPv6 host stands in brackets.
+std::string CheckAddress(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos || colon == 0) return "is not HOST:PORT";
+  const std::string host = text.substr(0, colon);
+  const bool bracketed = host.front() == '[' && host.back() == ']' && host.size() > 2;
+  if (host.find(':') != std::string::npos && !bracketed) {
+    return "is not HOST:PORT (write an IPv6 address in brackets: [::1]:50051)";
+  }
+  int port = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, port);
+  if (error != std::errc() || rest != end || port < 0 || port > 65535) {
+    return "has no port from 0 to 65535";
+  }
+  return "";
+}
+
+std::string CheckDevice(const std::string& text) {
+  if (text == "auto" || text == "cpu" || text == "cuda") return "";
+  constexpr std::string_view kIndexed = "cuda:";
+  if (text.starts_with(kIndexed) && text.size() > kIndexed.size() && text.size() <= 8 &&
+      text.find_first_not_of("0123456789", kIndexed.size()) == std::string::npos) {
+    return "";
+  }
+  return "must be one of auto, cpu, cuda, cuda:N";
+}
+
+// A collector: HOST:PORT, in plaintext, also as http://HOST:PORT; over TLS as https://HOST:PORT.
+std::string ReadCollector(const std::string& text, TraceOptions* trace) {
+  std::string_view address = text;
+  const auto take = [&](std::string_view scheme) {
+    const bool has = address.starts_with(scheme);
+    if (has) address.remove_prefix(scheme.size());
+    return has;
+  };
+  trace->tls = take("https://");
+  if (!trace->tls) take("http://");
+  trace->endpoint = address == "off" ? "" : std::string(address);
+  if (trace->endpoint.empty()) return text.empty() || text == "off" ? "" : "is not HOST:PORT";
+  return CheckAddress(trace->endpoint);
+}
+
+// [NAME=]PATH. Names become path components, labels and health services: a small alphabet.
+ModelSource ParseModel(const std::string& text) {
+  ModelSource model;
+  const size_t equals = text.find('=');
+  const bool named = equals != std::string::npos && text.find('/') > equals;
+  model.directory = named ? text.substr(equals + 1) : text;
+  auto fail = [&](const std::string& problem) {
+    throw CLI::ValidationError("--model", "'" + text + "' " + problem);
+  };
+  std::error_code error;
+  const bool file = model.directory.ends_with(".safetensors") &&
+                    std::filesystem::is_regular_file(model.directory, error);
+  if (!file && !std::filesystem::is_directory(model.directory, error)) {
+    if (!std::filesystem::exists(model.directory, error)) {
+      fail("cannot be opened: " + (error ? error.message() : "no such file or directory"));
+    }
+    fail("is a file: give its directory, or a .safetensors file of CAST layers");
+  }
+  if (named) {
+    model.name = text.substr(0, equals);
+  } else {
+    // As it was given: a link's own name, not that of what it leads to.
+    std::filesystem::path path = std::filesystem::absolute(model.directory, error);
+    path = path.lexically_normal();
+    if (!path.has_filename()) path = path.parent_path();  // "models/minilm/", "."
+    model.name = (file ? path.stem() : path.filename()).string();
+  }
+  if (model.name.empty() || model.name.size() > 128 ||
+      model.name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                   "0123456789._-") != std::string::npos) {
+    fail("gives no valid name: 1 to 128 letters, digits, '.', '_', '-' (use NAME=DIR)");
+  }
+  return model;
+}
+
+// "NAME=X".
+std::pair<std::string, double> ParseWeight(const std::string& text) {
+  auto fail = [&](const std::string& problem) {
+    throw CLI::ValidationError("--tenant-weight", "'" + text + "' " + problem);
+  };
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || !IsTenant(text.substr(0, equals))) {
+    fail("does not begin with a tenant's name and '='");
+  }
+  double weight = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data() + equals + 1, end, weight);
+  if (error != std::errc() || rest != end) fail("does not end in a number");
+  if (!(weight >= kLeastTenantWeight && weight <= kMostTenantWeight)) {
+    fail("is out of range (0.001 to 1000)");
+  }
+  return {text.substr(0, equals), weight};
+}
+
+void DeclareNetwork(Declarer& declare, ServerOptions& options) {
+  using std::chrono::hours;
+  using std::chrono::seconds;
+  declare.Text(kNetwork, "--listen", "HOST:PORT", options.listen,
+               "Address of the gRPC services, or unix:PATH; port 0 picks a free port",
+               [&options](const std::string& text) -> std::string {
+                 constexpr std::string_view kUnix = "unix:";
+                 options.listen = text;
+                 if (!text.starts_with(kUnix)) return CheckAddress(text);
+                 return text.size() > kUnix.size() ? "" : "needs a socket path";
+               });
+  declare.Text(kNetwork, "--metrics-listen", "HOST:PORT", options.metrics_listen,
+               "Address of /metrics for Prometheus; 'off' for none",
+               [&options](const std::string& text) -> std::string {
+                 const bool off = text.empty() || text == "off";
+                 options.metrics_listen = off ? "" : text;
+                 return off ? "" : CheckAddress(text);
+               });
+  declare.Text(kNetwork, "--health-listen", "HOST:PORT", "off",
+               "Address of a second, plaintext gRPC port that serves only health checks, without "
+               "authentication; 'off' for none",
+               [&options](const std::string& text) -> std::string {
+                 const bool off = text.empty() || text == "off";
+                 options.health_listen = off ? "" : text;
+                 return off ? "" : CheckAddress(text);
+               });
+  declare.Number(kNetwork, "--max-concurrent-streams", &options.max_concurrent_streams, 1, 65536,
+                 "Concurrent calls on one connection");
+  declare.Number(kNetwork, "--max-connections", &options.max_connections, 0, 1 << 20,
+                 "Concurrent connections, two file descriptors each; 0: as many as ulimit -n "
+                 "allows, at most 4096");
+  declare.Number(kNetwork, "--max-connections-per-host", &options.max_connections_per_host, 0,
+                 1 << 20,
+                 "Concurrent connections from one address; 0: three quarters of --max-connections");
+  declare.Number(kNetwork, "--max-calls", &options.max_calls, 1, 1 << 20,
+                 "Concurrent calls on all connections");
+  declare.Bytes(kNetwork, "--max-transport-bytes", &options.max_transport_bytes, 0,
+                int64_t{1} << 40,
+                "Memory for unfinished messages on all connections; 0: a quarter of the memory "
+                "limit, but room for two messages");
+  declare.Time(kNetwork, "--transfer-timeout", &options.transfer_timeout, seconds(1), hours(1),
+               "Time to receive a request's message, and to deliver its answer");
+  declare.Time(
+      kNetwork, "--max-connection-age", &options.max_connection_age, seconds(0), hours(24),
+      "Age at which clients are asked to reconnect, so that they find new servers; 0: never");
+  declare.Time(kNetwork, "--max-connection-age-grace", &options.max_connection_age_grace,
+               seconds(0), hours(24), "Time for running calls after --max-connection-age");
+  declare.Time(kNetwork, "--max-connection-idle", &options.max_connection_idle, seconds(0),
+               hours(24), "Close connections that have had no calls for this long; 0: never");
+  declare.Time(kNetwork, "--handshake-timeout", &options.handshake_timeout, seconds(1),
+               seconds(120), "Time for a new connection to complete its HTTP/2 handshake");
+}
+
+void DeclareSharedMemory(Declarer& declare, ServerOptions& options) {
+  declare.Flag(
+      kSharedMemory, "--shared-memory", &options.shared_memory,
+      "Read and write tensors in POSIX shared memory. Callers can then access every shared-memory "
+      "object of the server's user: enable it only if all callers are trusted");
+  declare.Number(kSharedMemory, "--max-shared-memory-regions", &options.max_shared_memory_regions,
+                 1, 65536, "Registered regions; each takes a file descriptor");
+}
+
+void DeclareKernels(Declarer& declare, EngineOptions& engine) {
+  declare.Time(kKernels, "--cost-model-budget", &engine.cost_model_budget, kCostModelBudgetBounds,
+               "Time to measure the kernels at start, for the automatic kernel; 0 without "
+               "--cost-model: it always runs the most exact kernel allowed");
+  declare.Text(kKernels, "--cost-model", "FILE", "",
+               "Read the measurements from this file, or create it if missing: servers that share "
+               "it choose alike. A file of another device or version is ignored",
+               [&engine](const std::string& text) -> std::string {
+                 engine.cost_model_file = text;
+                 return "";
+               });
+  declare.Share(
+      kKernels, "--fidelity-share", &engine.fidelity_share,
+      "Share of approximate requests without fidelity_rows whose error is measured for metrics");
+  declare.Number(kKernels, "--fidelity-sample-rows", &engine.fidelity_sample_rows,
+                 kFidelityRowsBounds, "Query rows per sequence for --fidelity-share");
+  declare.Share(kKernels, "--cosine-share", &engine.cosine_share,
+                "Share of the automatic kernel's approximate encodings that are also computed "
+                "exactly, to learn cosine estimates");
+}
+
+void DeclareService(Declarer& declare, ServerOptions& options) {
+  using std::chrono::hours;
+  using std::chrono::seconds;
+  declare.Bytes(kLimits, "--max-message-bytes", &options.max_message_bytes, 1024,
+                (int64_t{2} << 30) - 1,
+                "The largest request message; by default at most a 16th of the memory");
+  declare.Bytes(kLimits, "--max-kept-bytes", &options.max_kept_bytes, 0, int64_t{1} << 40,
+                "Freed memory kept for the next messages; by default at most an eighth of the "
+                "memory");
+  declare.Time(kLimits, "--max-deadline", &options.max_deadline, seconds(1), hours(24),
+               "Longest deadline; also applies to calls without one");
+
+  declare.Time(kLifecycle, "--drain-delay", &options.drain_delay, seconds(0), hours(1),
+               "After SIGTERM, keep serving this long while readiness is NOT_SERVING");
+  declare.Time(kLifecycle, "--drain-deadline", &options.drain_deadline, seconds(0), hours(1),
+               "After the drain delay, time to finish admitted requests");
+  declare.Time(kLifecycle, "--watchdog-timeout", &options.watchdog_timeout, seconds(0), hours(24),
+               "Liveness fails when the engine has work but makes no progress for this long. On a "
+               "GPU this must exceed the longest batch. 0: never");
+
+  declare.Choice<LogFormat>(kObservability, "--log-format", &options.log_format,
+                            {{"human", LogFormat::kHuman}, {"json", LogFormat::kJson}}, "human",
+                            "Human-readable lines, or one JSON object per line");
+  declare.Choice<LogLevel>(kObservability, "--log-level", &options.log_level,
+                           {{"debug", LogLevel::kDebug},
+                            {"info", LogLevel::kInfo},
+                            {"warning", LogLevel::kWarning},
+                            {"error", LogLevel::kError}},
+                           "info", "Lowest severity to log");
+  declare.Flag(kObservability, "--reflection", &options.reflection,
+               "Serve gRPC reflection, for tools such as grpcurl");
+  declare.Flag(kObservability, "--load-reports", &options.load_reports,
+               "Report the server's load in each answer's trailers (ORCA), for load balancers");
+}
+
+void DeclareTraces(Declarer& declare, TraceOptions& trace) {
+  declare.Text(
+      kTraces, "--trace-endpoint", "[https://]HOST:PORT", "off",
+      "Send traces to this collector by OTLP over gRPC, with TLS for https://; 'off' for none",
+      [&trace](const std::string& text) { return ReadCollector(text, &trace); });
+  declare.Text(kTraces, "--trace-ca", "FILE", "",
+               "Authorities to trust for the collector, in PEM (default: the system's)",
+               [&trace](const std::string& text) -> std::string {
+                 trace.ca = text;
+                 return "";
+               });
+  declare.Share(kTraces, "--trace-sample", &trace.sample,
+                "Share of traces that begin here to record. Callers that send a sampling decision "
+                "override this; 0 disables recording");
+  declare.Number(kTraces, "--trace-max-queued-spans", &trace.max_queued_spans, 64, 1 << 24,
+                 "Spans that may wait to be sent; more are dropped and counted");
+}
+
+void CheckTraces(const TraceOptions& trace) {
+  if (trace.ca.empty() || trace.tls) return;
+  throw CLI::ValidationError("--trace-ca", "needs a --trace-endpoint with https://");
+}
+
+enum class ModelType { kFloat32, kBFloat16, kInt8 };
+
+void DeclareEngine(Declarer& declare, EngineOptions& engine, ModelType& model_type) {
+  declare.Choice<ModelType>(kModels, "--model-dtype", &model_type,
+                            {{"float32", ModelType::kFloat32},
+                             {"bfloat16", ModelType::kBFloat16},
+                             {"int8", ModelType::kInt8}},
+                            "float32",
+                            "Type of the models' weights on the device; int8 is for linear layers "
+                            "on a CPU, and its error is logged at start");
+  declare.Bytes(kModels, "--max-text-bytes", &engine.max_text_bytes, kTextBytesBounds,
+                "The longest text, in bytes of UTF-8");
+  declare.Number(kModels, "--tokenizer-threads", &engine.tokenizer_threads, kTokenizerThreadsBounds,
+                 "Tokenizer threads; 0: one per core");
+
+  declare.Text(kDevice, "--device", "NAME", engine.device,
+               "Where to compute: auto (a GPU if present; it must work), cpu, cuda, cuda:N",
+               [&engine](const std::string& text) {
+                 engine.device = text;
+                 return CheckDevice(text);
+               });
+  declare.Number(kDevice, "--cpu-threads", &engine.cpu_threads, kCpuThreadsBounds,
+                 "Compute threads on the CPU; 0: one per processor");
+  declare.Bytes(kDevice, "--max-cached-host-bytes", &engine.max_cached_host_bytes,
+                kCachedHostBytesBounds,
+                "Staging memory kept for reuse; by default at most an eighth of the memory");
+  declare.Bytes(kDevice, "--max-device-bytes", &engine.max_device_bytes, kDeviceBytesBounds,
+                "Device memory for models and running batches; 0: half of the memory on a CPU, "
+                "most of it on a GPU");
+  declare.Number(kDevice, "--completion-threads", &engine.completion_threads,
+                 kCompletionThreadsBounds, "Threads that deliver answers");
+
+  declare.Number(kBatching, "--max-batch-tokens", &engine.max_batch_tokens, kBatchTokensBounds,
+                 "Token budget of a batch; a longer request runs alone");
+  declare.Number(kBatching, "--max-batch-requests", &engine.max_batch_requests,
+                 kBatchRequestsBounds, "Requests in one batch");
+  declare.TimeOrAuto(kBatching, "--batch-delay", &engine.batch_delay, kBatchDelayBounds,
+                     "How long a request waits for others to share its batch; 0: never; auto: only "
+                     "while that pays, so never on an idle server");
+
+  declare.Number(kLimits, "--max-queued-requests", &engine.max_queued_requests,
+                 kQueuedRequestsBounds, "Requests admitted and not yet answered");
+  declare.Number(kLimits, "--max-queued-tokens", &engine.max_queued_tokens, kQueuedTokensBounds,
+                 "Tokens admitted and not yet answered");
+  declare.Bytes(kLimits, "--max-queued-bytes", &engine.max_queued_bytes, kQueuedBytesBounds,
+                "Bytes of inputs and outputs admitted and not yet answered; by default at most a "
+                "quarter of the memory");
+  declare.Time(
+      kLimits, "--max-queued-time", &engine.max_queued_time, kQueuedTimeBounds,
+      "Longest predicted wait for the device; requests that would wait longer are refused");
+  declare.Time(kLimits, "--max-request-time", &engine.max_request_time, kRequestTimeBounds,
+               "Longest predicted time of one request on the device; longer ones are refused");
+  declare.Number(kLimits, "--max-sequences", &engine.max_sequences, kSequencesBounds,
+                 "Sequences in one request");
+}
+
+// "(from the environment variable CASTOR_X)" when that is where the option that `message` opens
+// with got its value.
+std::string SourceOf(const std::string& message, const Declarer& declare,
+                     const std::vector<std::string>& arguments) {
+  if (!message.starts_with("--")) return "";
+  const std::string flag = message.substr(0, message.find_first_of(": "));
+  if (const int64_t line = declare.LineOf(flag); line > 0) {
+    return " (from line " + std::to_string(line) + " of the configuration file)";
+  }
+  for (const std::string& argument : arguments) {
+    if (argument == flag || argument.starts_with(flag + "=")) return "";
+  }
+  const std::string environment = EnvironmentName(flag);
+  return IsSet(environment) ? " (from the environment variable " + environment + ")" : "";
+}
+
+// Texts of the caller's, in one line that does nothing to a terminal.
+std::string OneLine(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
+}  // namespace
+
+std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv) {
+  ServerOptions options;
+  options.engine.build = std::string(Version()) + " " + std::string(GitCommit());
+  ModelType model_type = ModelType::kFloat32;
+  std::vector<std::string> models;
+  std::vector<std::string> weights;
+
+  CLI::App app("Castor: attention and encoder inference over gRPC.\n", "castor-server");
+  app.get_formatter()->column_width(44);
+  app.set_version_flag(
+      "--version",
+      "castor-server " + std::string(Version()) + " (" + std::string(GitCommit()) + ")",
+      "Print the version and exit");
+  std::string file;
+  const CLI::Option* const config =
+      app.add_option("--config", file,
+                     "Read options from this TOML file: keys are flags without '--', values true "
+                     "or false, numbers, and strings")
+          ->envname("CASTOR_CONFIG")
+          ->type_name("FILE");
+  app.footer(
+      "Each option can also be set by its environment variable (--max-message-bytes by\n"
+      "CASTOR_MAX_MESSAGE_BYTES) or in the file given by --config. Flags override the\n"
+      "environment, which overrides the file. SIZE is a number with KiB, MiB or GiB, TIME one\n"
+      "with us, ms, s, m or h. Processors and memory count as limited by affinity, cgroups\n"
+      "(containers) and ulimit.\n\n"
+      "'castor-server token NAME' makes a caller's token; see 'castor-server token --help'.\n"
+      "Example:\n"
+      "  castor-server --listen 0.0.0.0:50051 --model minilm=/models/all-MiniLM-L6-v2\n");
+
+  Declarer declare(&app);
+  DeclareNetwork(declare, options);
+  DeclareAccess(declare, options);
+  DeclareSharedMemory(declare, options);
+  declare.List(
+      kModels, "--model", "[NAME=]PATH", &models,
+      "A model to load: a directory as Hugging Face lays it out, or a .safetensors file of "
+      "CAST layers, and the name to serve it under (default: its own). Repeatable, or "
+      "several separated by commas");
+  declare.List(kLimits, "--tenant-weight", "NAME=X", &weights,
+               "A tenant's share of the device relative to the others' (default 1 each; 0.001 to "
+               "1000). Repeatable, or several separated by commas");
+  DeclareEngine(declare, options.engine, model_type);
+  DeclareKernels(declare, options.engine);
+  DeclareService(declare, options);
+  DeclareTraces(declare, options.trace);
+
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  try {
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants it
+    app.parse(std::move(reversed));
+    if (config->count() > 0) declare.ReadFile(file);
+    declare.Finish();
+    for (const std::string& text : models) {
+      ModelSource model = ParseModel(text);
+      for (const ModelSource& other : options.engine.models) {
+        if (other.name == model.name) {
+          throw CLI::ValidationError("--model", "the name '" + model.name + "' is given twice");
+        }
+      }
+      model.dtype = model_type == ModelType::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
+      model.int8 = model_type == ModelType::kInt8;
+      options.engine.models.push_back(std::move(model));
+    }
+    for (const std::string& text : weights) {
+      const auto [tenant, weight] = ParseWeight(text);
+      if (!options.engine.tenants.emplace(tenant, TenantTerms{.weight = weight}).second) {
+        throw CLI::ValidationError("--tenant-weight", "'" + tenant + "' is given twice");
+      }
+    }
+    CheckAccess(options);
+    CheckTraces(options.trace);
+  } catch (const CLI::Success& request) {  // --help, --version
+    return app.exit(request);
+  } catch (const CLI::Error& error) {
+    const std::string message = error.what();
+    std::fprintf(stderr, "castor-server: %s; see castor-server --help\n",
+                 OneLine(message + SourceOf(message, declare, arguments)).c_str());
+    return 2;
+  }
+  return options;
+}
+
+}  // namespace castor::server

@@ -1,0 +1,99 @@
+#include "server/options/options_access.h"
+
+#include <string>
+
+namespace castor::server {
+namespace {
+
+constexpr char kSecurity[] = "Security";
+
+void DeclareFile(Declarer& declare, const std::string& flag, std::string* path,
+                 const std::string& help) {
+  declare.Text(kSecurity, flag, "FILE", "", help, [path](const std::string& text) -> std::string {
+    *path = text;
+    return "";
+  });
+}
+
+[[noreturn]] void Fail(const std::string& flag, const std::string& problem) {
+  throw CLI::ValidationError(flag, problem);
+}
+
+// Whether only this machine reaches the address.
+bool IsLocal(const std::string& address) {
+  return address.starts_with("unix:") || address.starts_with("127.") ||
+         address.starts_with("[::1]:") || address.starts_with("localhost:");
+}
+
+}  // namespace
+
+void DeclareAccess(Declarer& declare, ServerOptions& options) {
+  using std::chrono::hours;
+  using std::chrono::seconds;
+  AccessOptions& access = options.access;
+  DeclareFile(declare, "--tls-certificate", &access.tls.certificate,
+              "Use TLS with this certificate, followed by any intermediate certificates, in PEM. "
+              "Changes to this and the other files here take effect within two seconds");
+  DeclareFile(declare, "--tls-key", &access.tls.key, "The certificate's private key, in PEM");
+  DeclareFile(declare, "--tls-client-ca", &access.tls.client_ca,
+              "Accept only clients with a certificate from these authorities, in PEM");
+  declare.Choice<TlsVersion>(kSecurity, "--tls-min-version", &access.tls_min_version,
+                             {{"1.2", TlsVersion::k12}, {"1.3", TlsVersion::k13}}, "1.2",
+                             "Oldest TLS version to accept");
+  DeclareFile(declare, "--auth-tokens", &access.callers,
+              "Accept only the callers in this file, by token or by certificate name; "
+              "'castor-server token NAME' makes an entry");
+  declare.Flag(kSecurity, "--insecure-tokens", &access.callers_in_the_clear,
+               "Accept tokens over plaintext from other machines. Anyone on the network path can "
+               "read them: use it only behind a proxy or mesh that encrypts");
+  declare.Flag(kSecurity, "--metrics-tls", &access.metrics_tls,
+               "Serve /metrics over TLS, with the same certificate");
+  declare.Flag(kSecurity, "--metrics-auth", &access.metrics_callers,
+               "Serve /metrics only to callers of --auth-tokens whose entry allows \"metrics\": a "
+               "bearer token, or the name and the token as user and password");
+  declare.Number(
+      kSecurity, "--max-new-connections", &options.max_new_connections, 0, 1 << 20,
+      "Concurrent connections that have not made a call yet, including handshakes. Beyond it, the "
+      "oldest one of the host with the most is closed; 0: a quarter of --max-connections");
+  declare.Time(kSecurity, "--first-request-timeout", &options.first_request_timeout, seconds(0),
+               hours(24),
+               "Time for a new connection's first call; 0: --max-connection-idle applies");
+}
+
+void CheckAccess(const ServerOptions& options) {
+  const AccessOptions& access = options.access;
+  if (access.tls.certificate.empty() != access.tls.key.empty()) {
+    const bool key = access.tls.certificate.empty();
+    Fail(key ? "--tls-key" : "--tls-certificate",
+         std::string("needs ") + (key ? "--tls-certificate" : "--tls-key") + " as well");
+  }
+  if (!access.tls.client_ca.empty() && !access.tls.on()) {
+    Fail("--tls-client-ca", "needs --tls-certificate and --tls-key as well");
+  }
+  if (access.metrics_tls && !access.tls.on()) {
+    Fail("--metrics-tls", "needs --tls-certificate and --tls-key as well");
+  }
+  if (access.metrics_callers && access.callers.empty()) {
+    Fail("--metrics-auth", "needs --auth-tokens as well");
+  }
+  if (!access.callers.empty() && !options.engine.tenants.empty()) {
+    Fail("--tenant-weight",
+         "cannot be combined with --auth-tokens: set weights in its sections [tenant.NAME]");
+  }
+  if (access.callers.empty() || access.callers_in_the_clear) return;
+  const std::string remedy =
+      ", so anyone on the network path can read tokens; --insecure-tokens accepts that";
+  if (!access.tls.on() && !IsLocal(options.listen)) {
+    Fail("--auth-tokens", "with --listen " + options.listen +
+                              " needs TLS (--tls-certificate, "
+                              "--tls-key): it is plaintext" +
+                              remedy);
+  }
+  if (access.metrics_callers && !access.metrics_tls && !options.metrics_listen.empty() &&
+      !IsLocal(options.metrics_listen)) {
+    Fail("--metrics-auth", "with --metrics-listen " + options.metrics_listen +
+                               " needs --metrics-tls: it is plaintext" + remedy);
+  }
+}
+
+}  // namespace castor::server

@@ -1,0 +1,302 @@
+// The castor command with the input of careless people and scripts: numbers that are not numbers,
+// files of the wrong kind, output that goes nowhere. Each must end in the documented exit code and
+// one line with the name and the cause.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "client/client.h"
+#include "client/npy.h"
+#include "client/tensor.h"
+#include "tests/integration/client/cli_fixture.h"
+#include "tests/support/sanitizer.h"
+
+namespace castor::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class CliCarelessTest : public CliTest {
+ protected:
+  // Writes a file of this test's own, an .npy header with this dictionary and then data.
+  static std::string Npy(const std::string& dictionary, const std::string& data,
+                         int claimed_size = -1) {
+    const size_t size = claimed_size < 0 ? dictionary.size() : claimed_size;
+    WriteFile(InFolder("x.npy"), std::string("\x93NUMPY\x01\x00", 8) +
+                                     static_cast<char>(size & 0xff) + static_cast<char>(size >> 8) +
+                                     dictionary + data);
+    return InFolder("x.npy");
+  }
+  static std::string ShapeOf(const std::string& shape) {
+    return "{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + ", }\n";
+  }
+  static std::string ErrorOfQuery(int exit_code, const std::string& file) {
+    return ErrorOf(exit_code, {"attend", "--query", file, "--key", file, "--value", file});
+  }
+};
+
+TEST_F(CliCarelessTest, NumbersThatAreNoneAreUsageErrorsOfTheirFlag) {
+  for (const char* flag :
+       {"--lengths", "--key-lengths", "--heads", "--head-dim", "--value-dim", "--surrogate-tokens",
+        "--seed", "--fidelity-rows", "--scale", "--timeout", "--tolerance"}) {
+    // values_test.cc tests more of them.
+    for (const char* value : {"nan", ""}) {
+      EXPECT_THAT(ErrorOf(2, {"attend", flag, value}), AllOf(HasSubstr(flag), HasSubstr("number")))
+          << flag << " " << value;
+    }
+  }
+  for (const char* flag :
+       {"--lengths", "--heads", "--seed", "--fidelity-rows", "--timeout", "--tolerance"}) {
+    EXPECT_THAT(ErrorOf(2, {"attend", flag, "-1"}), HasSubstr(flag));
+  }
+  for (const char* flag : {"--dimensions", "--batch"}) {
+    EXPECT_THAT(ErrorOf(2, {"encode", "x", flag, "0"}), HasSubstr(flag));
+  }
+  EXPECT_THAT(OutputOf({"attend", "--lengths", "010", "--heads", "+2"}),
+              HasSubstr("query [10, 2, 64]"));
+  EXPECT_THAT(OutputOf({"attend", "--lengths", "9", "--scale", "-0.5"}), HasSubstr("passed"));
+}
+
+TEST_F(CliCarelessTest, MistypedNamesSuggestTheNearest) {
+  EXPECT_THAT(ErrorOf(2, {"encodee", "a text"}), HasSubstr("did you mean encode?"));
+  EXPECT_THAT(ErrorOf(2, {"haelth"}), HasSubstr("did you mean health?"));
+  EXPECT_THAT(ErrorOf(2, {"frobnicate"}),
+              AllOf(HasSubstr("'frobnicate' is not a subcommand; see castor --help")));
+  EXPECT_THAT(ErrorOf(2, {"encode", "a text", "--modle", "m"}),
+              HasSubstr("--modle is not a flag of castor encode; did you mean --model?"));
+  EXPECT_THAT(ErrorOf(2, {"attend", "--fidelity-row=1"}),
+              HasSubstr("did you mean --fidelity-rows?"));
+  EXPECT_THAT(ErrorOf(2, {"health", "--frobnicate"}),
+              HasSubstr("--frobnicate is not a flag of castor health; see"));
+  EXPECT_THAT(ErrorOf(2, {"--server", address_, "health"}),
+              HasSubstr("--server belongs after castor health"));
+  EXPECT_THAT(ErrorOf(2, {}), HasSubstr("subcommand is required"));
+}
+
+TEST_F(CliCarelessTest, AServerIsNoUrl) {
+  EXPECT_THAT(ErrorOf(2, {"health", "--server", "http://" + address_ + "/"}),
+              AllOf(HasSubstr("HOST:PORT, not a URL: " + address_ + ";")));
+  EXPECT_THAT(ErrorOf(2, {"health", "--server", "https://castor:1"}), HasSubstr("with --tls"));
+  EXPECT_EQ(Run({"health"}, "", "dns:///" + address_).out, "SERVING\n");
+}
+
+TEST_F(CliCarelessTest, OptionsWithoutEffectNameWhatTheyNeed) {
+  const std::string file = InFolder("t.npy");
+  ASSERT_TRUE(client::WriteNpy(file, client::MakeTensor(std::vector<float>(6), {3, 1, 2})).ok());
+  const auto attend = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), "attend");
+    return ErrorOf(2, flags);
+  };
+  const auto of_files = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"--query", file, "--key", file, "--value", file});
+    return attend(flags);
+  };
+  EXPECT_THAT(attend({"--kernel", "clustered,topk=9"}),
+              HasSubstr("--kernel: 'topk' is no parameter of clustered, which takes clusters,"));
+  EXPECT_THAT(attend({"--fidelity-rows", "9"}), HasSubstr("--fidelity-rows: needs --kernel"));
+  EXPECT_THAT(attend({"--surrogate-tokens", "9"}), HasSubstr("needs --kernel cast"));
+  EXPECT_THAT(attend({"--kernel", "cast", "--check"}), HasSubstr("--check"));
+  EXPECT_THAT(attend({"--no-check", "--tolerance", "1"}), HasSubstr("--no-check"));
+  EXPECT_THAT(of_files({"--tolerance", "1"}), HasSubstr("needs --check"));
+  for (const char* drawn : {"--heads", "--head-dim", "--value-dim", "--seed"}) {
+    EXPECT_THAT(of_files({drawn, "2"}), AllOf(HasSubstr(drawn), HasSubstr("--query")));
+  }
+  EXPECT_THAT(ErrorOf(2, {"encode", "--ids", "1 2", "--batch", "9"}), HasSubstr("--batch"));
+  EXPECT_THAT(ErrorOf(2, {"encode", "--ids", "1 2", "--allow-special-tokens"}),
+              HasSubstr("--allow-special-tokens"));
+}
+
+TEST_F(CliCarelessTest, TheFormatIsThatOfTheFilesName) {
+  OutputOf({"attend", "--lengths", "5", "-f", InFolder("o.npy")});
+  EXPECT_TRUE(client::ReadNpy(InFolder("o.npy")).ok());
+  OutputOf({"attend", "--lengths", "5", "-f", InFolder("o.json")});
+  EXPECT_EQ(ReadFile(InFolder("o.json"))[0], '{');
+  EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "5", "-o", "table", "-f", InFolder("p.npy")}),
+              AllOf(HasSubstr("p.npy"), HasSubstr("needs --output npy")));
+  EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "5", "-o", "npy", "-f", InFolder("p.json")}),
+              HasSubstr("needs --output json"));
+  EXPECT_THAT(ErrorOf(2, {"info", "-f", InFolder("p.npy")}), HasSubstr("cannot write .npy"));
+  EXPECT_EQ(ReadFile(InFolder("p.npy")) + ReadFile(InFolder("p.json")), "");
+}
+
+TEST_F(CliCarelessTest, ThisMachineIsReachedPastEveryProxy) {
+  const std::string everywhere = "0.0.0.0" + address_.substr(address_.find(':'));
+  for (const char* variable : {"http_proxy", "https_proxy", "grpc_proxy"}) {
+    ASSERT_EQ(setenv(variable, "http://127.0.0.1:1", 1), 0);
+  }
+  EXPECT_EQ(Run({"health", "--timeout", "5"}, "", everywhere).out, "SERVING\n");
+  for (const char* variable : {"http_proxy", "https_proxy", "grpc_proxy"}) unsetenv(variable);
+}
+
+TEST_F(CliCarelessTest, EmptyNamesAreNotTakenForNone) {
+  for (const char* flag : {"--query", "--file", "--server"}) {
+    EXPECT_THAT(ErrorOf(2, {"attend", flag, ""}), HasSubstr(flag));
+  }
+  for (const char* flag : {"--text-file", "--embeddings", "--model", "--file"}) {
+    EXPECT_THAT(ErrorOf(2, {"encode", flag, ""}), HasSubstr(flag));
+  }
+}
+
+TEST_F(CliCarelessTest, InputFilesThatCannotBeReadAreNamedWithTheCause) {
+  const auto is_directory = AllOf(HasSubstr(folder_), HasSubstr("Is a directory"));
+  EXPECT_THAT(ErrorOfQuery(2, folder_), is_directory);
+  EXPECT_THAT(ErrorOf(2, {"attend", "--kernel", "cast,gate=" + folder_}), is_directory);
+  EXPECT_THAT(ErrorOf(2, {"attend", "--kernel", "cast,surrogate-tokens=" + folder_}), is_directory);
+  EXPECT_THAT(ErrorOf(2, {"encode", "--embeddings", folder_}), is_directory);
+  EXPECT_THAT(ErrorOf(2, {"encode", "--text-file", folder_}), is_directory);
+  EXPECT_THAT(ErrorOf(2, {"encode", "--text-file", "/nope"}),
+              AllOf(HasSubstr("/nope"), HasSubstr("No such file")));
+  EXPECT_THAT(ErrorOf(2, {"encode"}, "", "<" + folder_),
+              AllOf(HasSubstr("standard input"), HasSubstr("Is a directory")));
+  EXPECT_THAT(ErrorOf(2, {"encode"}, "", "<&-"), HasSubstr("cannot read standard input"));
+  EXPECT_THAT(ErrorOf(2, {"encode"}, "", "<&- >&-"), HasSubstr("cannot read standard input"));
+  EXPECT_THAT(ErrorOf(2, {"encode", "--text-file", InFolder("in")}), HasSubstr("contains no text"));
+  // Devices that never end.
+  EXPECT_THAT(ErrorOfQuery(2, "/dev/zero"), HasSubstr("not a .npy file"));
+}
+
+TEST_F(CliCarelessTest, NpyFilesThatClaimWhatTheyDoNotHoldAreRefusedByName) {
+  const auto refusal = [&](const char* why) {
+    return AllOf(HasSubstr(InFolder("x.npy")), HasSubstr(why));
+  };
+  const std::string four(4, '\0');
+  EXPECT_THAT(ErrorOfQuery(2, Npy(ShapeOf("(2, 1, 1)"), four)), refusal("needs 8"));
+  EXPECT_THAT(ErrorOfQuery(2, Npy(ShapeOf("(1, 1, 1)"), four + four)), refusal("more than 4"));
+  EXPECT_THAT(ErrorOfQuery(2, Npy(ShapeOf("(4611686018427387904, 1, 1)"), four)),
+              refusal("overflows"));
+  EXPECT_THAT(ErrorOfQuery(2, Npy(ShapeOf("(1099511627776, 1, 1)"), four)),
+              refusal("needs 4398046511104"));
+  EXPECT_THAT(ErrorOfQuery(2, Npy(ShapeOf("(1, 1, 1)"), four, 60'000)), refusal("cut short"));
+  EXPECT_THAT(
+      ErrorOfQuery(2, Npy("{'descr': '<f4', 'fortran_order': True, 'shape': (1, 1, 1)}", four)),
+      refusal("Fortran"));
+  EXPECT_THAT(
+      ErrorOfQuery(2, Npy("{'descr': '>f4', 'fortran_order': False, 'shape': (1, 1, 1)}", four)),
+      refusal("little-endian"));
+  EXPECT_THAT(
+      ErrorOfQuery(2, Npy("{'descr': '|O', 'fortran_order': False, 'shape': (1, 1, 1)}", four)),
+      refusal("'|O'"));
+  // Valid files that make no valid attention request are for the server to refuse.
+  EXPECT_THAT(ErrorOfQuery(1, Npy(ShapeOf("()"), four)), HasSubstr("query.shape"));
+  EXPECT_THAT(ErrorOfQuery(1, Npy(ShapeOf("(0, 4611686018427387904, 4)"), "")),
+              HasSubstr("query.shape"));
+}
+
+TEST_F(CliCarelessTest, OutputThatCannotBeWrittenIsAnErrorWithItsCause) {
+  const auto no_space = HasSubstr("No space left on device");
+  const auto to_full = [&](const std::vector<std::string>& arguments) {
+    return ErrorOf(2, arguments, "", ">/dev/full");
+  };
+  EXPECT_THAT(to_full({"health"}), AllOf(no_space, HasSubstr("standard output")));
+  EXPECT_THAT(to_full({"attend", "--lengths", "5", "-o", "json"}), no_space);
+  EXPECT_THAT(to_full({"--help"}), no_space);
+  EXPECT_THAT(to_full({"attend", "--help"}), no_space);
+  EXPECT_THAT(to_full({"--version"}), no_space);
+  for (const char* closed : {">&-", "<&- >&-"}) {
+    EXPECT_THAT(ErrorOf(2, {"health"}, "", closed),
+                AllOf(HasSubstr("standard output"), HasSubstr("Bad file descriptor")))
+        << closed;
+  }
+  EXPECT_EQ(Run({"health"}, "", address_, "2>&-").out, "SERVING\n");
+
+  for (const char* format : {"table", "npy"}) {
+    const auto into = [&](const std::string& file) {
+      return ErrorOf(2, {"attend", "--lengths", "5", "-o", format, "-f", file});
+    };
+    EXPECT_THAT(into("/dev/full"), AllOf(no_space, HasSubstr("/dev/full"))) << format;
+    EXPECT_THAT(into(folder_), AllOf(HasSubstr("Is a directory"), HasSubstr(folder_))) << format;
+    EXPECT_THAT(into("/no/such/x"), AllOf(HasSubstr("No such file"), HasSubstr("/no/such/x")));
+  }
+}
+
+TEST_F(CliCarelessTest, APipeThatNobodyReadsEndsItSilentlyOrInAnError) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  close(ends[0]);
+  const std::string to_pipe = ">&" + std::to_string(ends[1]);
+  const Outcome ended = Run({"health"}, "", address_, to_pipe);
+  EXPECT_EQ(ended.exit_code, 128 + SIGPIPE);
+  EXPECT_EQ(ended.err, "");
+  // The same when the parent process ignores the signal.
+  const auto before = std::signal(SIGPIPE, SIG_IGN);
+  EXPECT_THAT(ErrorOf(2, {"health"}, "", to_pipe), HasSubstr("Broken pipe"));
+  std::signal(SIGPIPE, before);
+  close(ends[1]);
+}
+
+TEST_F(CliCarelessTest, ProblemsTooLargeForTheMessageOrTheMachineAreRefusedBeforeTheyAreDrawn) {
+  EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "99999999999"}), HasSubstr("2 GiB"));
+  EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "1000000"}), HasSubstr("2 GiB"));
+  EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "5", "--kernel", "cast", "--surrogate-tokens",
+                          "16777216"}),
+              HasSubstr("2 GiB"));
+  EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "1099511627776", "--heads", "16777216",
+                          "--head-dim", "16777216", "--shared-memory"}),
+              HasSubstr("this machine has"));
+  EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "1099511627776", "--key-lengths",
+                          "1099511627776,1099511627776", "--shared-memory"}),
+              HasSubstr("this machine has"));
+}
+
+TEST_F(CliCarelessTest, NoMemoryIsOneLine) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory has no room within the limit";
+  // An endless line, into an address space of 600 MB.
+  const std::string limited =
+      "ulimit -v 600000; " CASTOR_PROGRAM " encode --text-file /dev/zero 2>" + InFolder("err");
+  EXPECT_EQ(std::system(limited.c_str()), 2 << 8);
+  EXPECT_EQ(ReadFile(InFolder("err")), "castor: not enough memory on this machine\n");
+}
+
+TEST_F(CliCarelessTest, TextsThatAreNoUtf8AreRefusedWithTheirPlace) {
+  WriteFile(InFolder("bad"), "fine\nb\xff\x61\n");
+  EXPECT_THAT(ErrorOf(2, {"encode", "--text-file", InFolder("bad")}),
+              AllOf(HasSubstr("line 2"), HasSubstr(InFolder("bad")), HasSubstr("byte 2")));
+  EXPECT_THAT(ErrorOf(2, {"encode"}, "\xc3"), HasSubstr("line 1 of standard input"));
+  EXPECT_THAT(ErrorOf(2, {"encode", "a", "--pair", "\xff"}), HasSubstr("--pair"));
+  EXPECT_THAT(ErrorOf(2, {"encode", "a", "--model", "\xff"}), HasSubstr("--model"));
+  EXPECT_THAT(ErrorOf(2, {"attend", "--request-id", "\xff"}), HasSubstr("--request-id"));
+}
+
+TEST_F(CliCarelessTest, NoServerIsToldInTime) {
+  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
+           {"encode", "x"}, {"attend", "--lengths", "5"}, {"attend", "--shared-memory"}}) {
+    const Outcome outcome = Run(arguments, "", "127.0.0.1:1");
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_THAT(outcome.err, AllOf(HasSubstr("Connection refused"), HasSubstr("127.0.0.1:1")));
+  }
+}
+
+TEST_F(CliCarelessTest, ARefusedProblemLeavesNoSharedMemoryBehind) {
+  EXPECT_THAT(ErrorOf(1, {"attend", "--lengths", "4", "--key-lengths", "4,4", "--shared-memory"}),
+              HasSubstr("key_lengths"));
+  client::Client client({.target = address_});
+  const auto regions = client.ListSharedMemory();
+  ASSERT_TRUE(regions.ok()) << regions.error().ToString();
+  EXPECT_EQ(regions->regions_size(), 0);
+}
+
+TEST_F(CliCarelessTest, PipesAreInputsLikeAnyOther) {
+  const std::string pipe = InFolder("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const v1::Tensor one = client::MakeTensor(std::vector<float>(6, 1.0f), {3, 1, 2});
+  ASSERT_TRUE(client::WriteNpy(InFolder("one.npy"), one).ok());
+  std::thread writer([&] { EXPECT_TRUE(client::WriteNpy(pipe, one).ok()); });
+  EXPECT_THAT(OutputOf({"attend", "--query", pipe, "--key", InFolder("one.npy"), "--value",
+                        InFolder("one.npy"), "--check"}),
+              HasSubstr("passed"));
+  writer.join();
+  if (!HaveModel()) return;
+  std::thread text_writer([&] { WriteFile(pipe, std::string("with\0nul\nsecond", 15)); });
+  EXPECT_THAT(OutputOf({"encode", "--text-file", pipe}), HasSubstr("second"));
+  text_writer.join();
+}
+
+}  // namespace
+}  // namespace castor::cli

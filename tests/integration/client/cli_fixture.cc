@@ -1,0 +1,111 @@
+#include "tests/integration/client/cli_fixture.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "tests/support/sanitizer.h"
+
+namespace castor::cli {
+namespace {
+
+// Quotes `text` as one word of the shell.
+std::string Quoted(const std::string& text) {
+  std::string quoted(1, '\'');
+  for (const char c : text) {
+    if (c == '\'') {
+      quoted.append("'\\''");
+    } else {
+      quoted.push_back(c);
+    }
+  }
+  quoted.push_back('\'');
+  return quoted;
+}
+
+}  // namespace
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void WriteFile(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+bool HaveModel() { return std::filesystem::exists(CASTOR_TEST_MODEL "/config.json"); }
+
+std::unique_ptr<testing::ServerProcess> CliTest::server_;
+std::string CliTest::address_;
+std::string CliTest::metrics_address_;
+std::string CliTest::folder_;
+
+void CliTest::SetUpTestSuite() {
+  std::vector<std::string> arguments = {
+      "--listen",       "127.0.0.1:0", "--metrics-listen",    "127.0.0.1:0",
+      "--device",       "cpu",         "--max-message-bytes", "8MiB",
+      "--shared-memory"};
+  // What the default is too short for under a sanitizer.
+  if (kSanitized) arguments.insert(arguments.end(), {"--cost-model-budget", "10s"});
+  if (HaveModel()) arguments.insert(arguments.end(), {"--model", "minilm=" CASTOR_TEST_MODEL});
+  server_ = std::make_unique<testing::ServerProcess>(arguments);
+  const std::string line = server_->AwaitLine("listening grpc=");
+  ASSERT_NE(line, "") << server_->output();
+  const auto value_of = [&line](const std::string& name) {
+    const size_t begin = line.find(name) + name.size();
+    return line.substr(begin, line.find_first_of(" \n", begin) - begin);
+  };
+  address_ = value_of("grpc=");
+  metrics_address_ = value_of("metrics=");
+  std::string pattern = ::testing::TempDir() + "castor-cli-XXXXXX";
+  ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+  folder_ = pattern;
+}
+
+void CliTest::TearDownTestSuite() {
+  if (server_ != nullptr) {
+    server_->Signal(SIGTERM);
+    EXPECT_EQ(server_->Wait(), 0);
+  }
+  server_.reset();
+  std::filesystem::remove_all(folder_);
+}
+
+Outcome CliTest::Run(const std::vector<std::string>& arguments, const std::string& input,
+                     const std::string& server, const std::string& redirections) {
+  WriteFile(InFolder("in"), input);
+  std::string command("CASTOR_SERVER=");
+  command.append(Quoted(server)).append(" ").append(Quoted(CASTOR_PROGRAM));
+  for (const std::string& argument : arguments) command.append(" ").append(Quoted(argument));
+  command.append(" <").append(Quoted(InFolder("in")));
+  command.append(" >").append(Quoted(InFolder("out")));
+  command.append(" 2>").append(Quoted(InFolder("err")));
+  command.append(" ").append(redirections);
+  const int status = std::system(command.c_str());
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
+          ReadFile(InFolder("out")), ReadFile(InFolder("err"))};
+}
+
+std::string CliTest::OutputOf(const std::vector<std::string>& arguments, const std::string& input) {
+  const Outcome outcome = Run(arguments, input);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  return outcome.out;
+}
+
+std::string CliTest::ErrorOf(int exit_code, const std::vector<std::string>& arguments,
+                             const std::string& input, const std::string& redirections) {
+  const Outcome outcome = Run(arguments, input, address_, redirections);
+  EXPECT_EQ(outcome.exit_code, exit_code) << outcome.out << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  return outcome.err;
+}
+
+}  // namespace castor::cli

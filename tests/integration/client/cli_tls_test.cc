@@ -1,0 +1,131 @@
+// The castor command against servers on TLS and servers that ask for a token.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "client/file.h"
+#include "tests/integration/client/program.h"
+#include "tests/support/secure_server.h"
+#include "tests/support/temporary_folder.h"
+
+namespace castor::cli {
+namespace {
+
+using castor::testing::Ended;
+using castor::testing::KeyPair;
+using castor::testing::RunProgram;
+using castor::testing::SecureServer;
+using castor::testing::TestAuthority;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int kOk = 0, kServer = 1, kUsage = 2;
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+class CliTlsTest : public ::testing::Test {
+ protected:
+  std::string File(const std::string& name, const std::string& text) {
+    EXPECT_TRUE(client::WriteFile(folder_ / name, {text}).ok());
+    return folder_ / name;
+  }
+
+  Ended Health(const SecureServer& server, std::vector<std::string> flags,
+               Variables variables = {}) const {
+    flags.insert(flags.begin(), "health");
+    variables.emplace_back("CASTOR_SERVER", server.target());
+    return RunProgram(CASTOR_PROGRAM, flags, variables, folder_.path());
+  }
+
+  // The one line on standard error.
+  std::string ErrorOf(int exit_code, const SecureServer& server, std::vector<std::string> flags,
+                      Variables variables = {}) const {
+    const Ended ended = Health(server, std::move(flags), std::move(variables));
+    EXPECT_EQ(ended.exit_code, exit_code) << ended.err;
+    EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
+    return ended.err;
+  }
+
+  SecureServer::Options ForLocalhost() const {
+    return {.identity = authority_.IssueForLocalhost()};
+  }
+
+  TemporaryFolder folder_;
+  const TestAuthority authority_, other_{"another"};
+  const std::string ca_ = File("ca", authority_.certificate());
+};
+
+TEST_F(CliTlsTest, FlagsAndEnvironmentLeadToASecureServer) {
+  const SecureServer server(
+      {.identity = authority_.IssueForLocalhost(), .client_authority = authority_.certificate()});
+  const KeyPair me = authority_.Issue({.common_name = "me"});
+  const std::string cert = File("cert", me.certificate), key = File("key", me.key);
+  const Ended by_flags = Health(server, {"--ca", ca_, "--cert", cert, "--cert-key", key});
+  EXPECT_EQ(by_flags.exit_code, kOk) << by_flags.err;
+  EXPECT_EQ(by_flags.err, "");
+  const Ended by_environment =
+      Health(server, {}, {{"CASTOR_CA", ca_}, {"CASTOR_CERT", cert}, {"CASTOR_KEY", key}});
+  EXPECT_EQ(by_environment.exit_code, kOk) << by_environment.err;
+  EXPECT_EQ(server.caller(), "me");
+  // The authorities of the system, which this variable replaces.
+  const Ended by_system =
+      Health(server, {"--tls", "--cert", cert, "--cert-key", key}, {{"SSL_CERT_FILE", ca_}});
+  EXPECT_EQ(by_system.exit_code, kOk) << by_system.err;
+}
+
+TEST_F(CliTlsTest, AFailedHandshakeIsExplained) {
+  SecureServer server(ForLocalhost());
+  EXPECT_THAT(ErrorOf(kServer, server, {}), HasSubstr("Try --tls"));
+  EXPECT_THAT(ErrorOf(kServer, server, {"--tls"}), HasSubstr("the system's authorities"));
+  const std::string other = File("other", other_.certificate());
+  EXPECT_THAT(ErrorOf(kServer, server, {"--ca", other}),
+              AllOf(HasSubstr(other), HasSubstr("--ca")));
+  EXPECT_THAT(ErrorOf(kServer, server, {"--ca", ca_, "--server-name", "castor.example"}),
+              HasSubstr("not for castor.example"));
+  server.Restart({.identity = authority_.Issue({.dns = {"castor.example"}})});
+  EXPECT_THAT(ErrorOf(kServer, server, {"--ca", ca_}), HasSubstr("set --server-name"));
+  server.Restart(
+      {.identity = authority_.IssueForLocalhost(), .client_authority = authority_.certificate()});
+  EXPECT_THAT(ErrorOf(kServer, server, {"--ca", ca_}), HasSubstr("--cert"));
+  server.Restart({});
+  EXPECT_THAT(ErrorOf(kServer, server, {"--ca", ca_}), HasSubstr("leave out --tls"));
+}
+
+TEST_F(CliTlsTest, ABadFileIsNamed) {
+  const SecureServer server(ForLocalhost());
+  const std::string missing = folder_ / "missing";
+  EXPECT_THAT(ErrorOf(kUsage, server, {"--ca", missing}), HasSubstr(missing));
+  EXPECT_THAT(ErrorOf(kUsage, server, {"--token-file", missing, "--ca", ca_}), HasSubstr(missing));
+  EXPECT_THAT(ErrorOf(kUsage, server, {"--cert", ca_}), HasSubstr("needs --cert-key"));
+  EXPECT_THAT(ErrorOf(kUsage, server, {"--ca", File("empty", "")}),
+              HasSubstr("no PEM certificate"));
+}
+
+TEST_F(CliTlsTest, ATokenComesFromAFileOrTheEnvironment) {
+  SecureServer server(ForLocalhost());
+  server.RequireToken("right");
+  EXPECT_THAT(ErrorOf(kServer, server, {"--ca", ca_}), HasSubstr("--token-file"));
+  const std::string file = File("token", "right\n");
+  EXPECT_EQ(Health(server, {"--ca", ca_, "--token-file", file}).exit_code, kOk);
+  EXPECT_EQ(Health(server, {"--ca", ca_}, {{"CASTOR_TOKEN_FILE", file}}).exit_code, kOk);
+  EXPECT_EQ(Health(server, {"--ca", ca_}, {{"CASTOR_TOKEN", "right"}}).exit_code, kOk);
+  EXPECT_THAT(ErrorOf(kServer, server, {"--ca", ca_}, {{"CASTOR_TOKEN", "mistaken"}}),
+              AllOf(HasSubstr("does not accept this token"), Not(HasSubstr("mistaken"))));
+  const Ended help = Health(server, {"--help"}, {{"CASTOR_TOKEN", "mistaken"}});
+  EXPECT_THAT(help.out, AllOf(HasSubstr("CASTOR_TOKEN"), Not(HasSubstr("mistaken"))));
+}
+
+TEST_F(CliTlsTest, ATokenIsNotSentToAnotherMachineOverPlaintext) {
+  const SecureServer server({});
+  EXPECT_THAT(
+      ErrorOf(kUsage, server, {"--server", "castor.invalid:1"}, {{"CASTOR_TOKEN", "right"}}),
+      AllOf(HasSubstr("castor.invalid"), Not(HasSubstr("right"))));
+  EXPECT_EQ(Health(server, {}, {{"CASTOR_TOKEN", "right"}}).exit_code, kOk) << "to this one it is";
+  EXPECT_EQ(server.authorization(), "Bearer right");
+}
+
+}  // namespace
+}  // namespace castor::cli

@@ -1,0 +1,130 @@
+// The castor-load command against servers on TLS that ask for a token. What the machine's speed
+// decides is not judged.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "client/file.h"
+#include "tests/integration/client/program.h"
+#include "tests/support/secure_server.h"
+#include "tests/support/temporary_folder.h"
+
+namespace castor::load {
+namespace {
+
+using castor::testing::Ended;
+using castor::testing::KeyPair;
+using castor::testing::RunProgram;
+using castor::testing::SecureServer;
+using castor::testing::TestAuthority;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+constexpr int kMet = 0, kServer = 1, kUsage = 2, kInvalid = 4;
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+class LoadTlsTest : public ::testing::Test {
+ protected:
+  void SetUp() override { server_.RequireToken("right"); }
+
+  std::string File(const std::string& name, const std::string& text) {
+    EXPECT_TRUE(client::WriteFile(folder_ / name, {text}).ok());
+    return folder_ / name;
+  }
+
+  Ended Run(const std::vector<std::string>& flags, Variables variables = {}) const {
+    std::vector<std::string> arguments = {"run",         "--attend",
+                                          "4",           "--heads",
+                                          "1",           "--head-dim",
+                                          "4",           "-r",
+                                          "100",         "-d",
+                                          "300ms",       "-q",
+                                          "--warm-up",   "0s",
+                                          "-s",          server_.target(),
+                                          "--json",      folder_ / "run.json",
+                                          "--no-metrics"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return RunProgram(CASTOR_PROGRAM, arguments, variables, folder_.path());
+  }
+
+  // How many requests of a run that must be measured were answered.
+  int64_t Answered(const std::vector<std::string>& flags, Variables variables = {}) const {
+    const Ended ended = Run(flags, std::move(variables));
+    EXPECT_THAT(ended.exit_code, AnyOf(kMet, kInvalid)) << ended.out << ended.err;
+    auto file = client::InputFile::Open(folder_ / "run.json");
+    std::string text;
+    if (!file.ok() || !file->Append(10 << 20, &text).ok()) return -1;
+    EXPECT_THAT(text, Not(HasSubstr("right")));
+    const Json run = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    return run["summary"]["total"]["outcomes"]["ok"];
+  }
+
+  std::string ErrorOf(int exit_code, const std::vector<std::string>& flags,
+                      Variables variables = {}) const {
+    const Ended ended = Run(flags, std::move(variables));
+    EXPECT_EQ(ended.exit_code, exit_code) << ended.err;
+    EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
+    return ended.err;
+  }
+
+  TemporaryFolder folder_;
+  const TestAuthority authority_, other_{"another"};
+  const std::string ca_ = File("ca", authority_.certificate());
+  const KeyPair me_ = authority_.Issue({.common_name = "me"});
+  const std::string cert_ = File("cert", me_.certificate), key_ = File("key", me_.key);
+  const std::string token_ = File("token", "right\n");
+  SecureServer server_{
+      {.identity = authority_.IssueForLocalhost(), .client_authority = authority_.certificate()}};
+};
+
+TEST_F(LoadTlsTest, SendsOverTlsByFlagsAndByEnvironment) {
+  EXPECT_GT(Answered({"--ca", ca_, "--cert", cert_, "--cert-key", key_, "--token-file", token_}),
+            0);
+  EXPECT_EQ(server_.caller(), "me");
+  EXPECT_GT(Answered({}, {{"CASTOR_CA", ca_},
+                          {"CASTOR_CERT", cert_},
+                          {"CASTOR_KEY", key_},
+                          {"CASTOR_TOKEN", "right"}}),
+            0);
+}
+
+TEST_F(LoadTlsTest, AWorkloadsTokenDoesNotTravelInTheOpen) {
+  const std::string workload = File("workload.toml", R"([[class]]
+name = "guarded"
+kind = "attend"
+token-file = ")" + token_ + "\"\n");
+  const auto run = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> arguments = {"run", "-q", "--workload", workload};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return RunProgram(CASTOR_PROGRAM, arguments, {}, folder_.path());
+  };
+  const Ended by_itself = run({"-s", "castor.invalid:1"});
+  EXPECT_EQ(by_itself.exit_code, kUsage);
+  EXPECT_THAT(by_itself.err, AllOf(HasSubstr("castor.invalid:1"), Not(HasSubstr("right"))));
+}
+
+TEST_F(LoadTlsTest, ErrorsSayWhatIsWrong) {
+  const Variables token = {{"CASTOR_TOKEN", "right"}};
+  EXPECT_THAT(ErrorOf(kServer, {}, token), HasSubstr("--tls"));
+  EXPECT_THAT(ErrorOf(kServer, {"--ca", File("other", other_.certificate())}, token),
+              AllOf(HasSubstr(server_.target()), HasSubstr("signed it")));
+  EXPECT_THAT(ErrorOf(kServer, {"--ca", ca_}, token), HasSubstr("--cert"));
+  EXPECT_THAT(ErrorOf(kUsage, {"--ca", folder_ / "missing"}, token), HasSubstr("missing"));
+  EXPECT_THAT(ErrorOf(kUsage, {"--ca", ca_, "--token-file", folder_ / "missing"}),
+              HasSubstr("missing"));
+  const std::vector<std::string> secure = {"--ca", ca_, "--cert", cert_, "--cert-key", key_};
+  EXPECT_THAT(ErrorOf(kServer, secure), HasSubstr("--token-file"));
+  EXPECT_THAT(ErrorOf(kServer, secure, {{"CASTOR_TOKEN", "mistaken"}}),
+              AllOf(HasSubstr("does not accept this token"), Not(HasSubstr("mistaken"))));
+  EXPECT_THAT(ErrorOf(kUsage, {"-s", "castor.invalid:1"}, token), HasSubstr("plaintext"));
+}
+
+}  // namespace
+}  // namespace castor::load

@@ -1,0 +1,201 @@
+// castor-server with tight system limits: it starts, or ends with one line that says why not.
+
+#include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "castor/v1/server.grpc.pb.h"
+#include "engine/base/machine.h"
+#include "tests/integration/process/server_process.h"
+#include "tests/integration/server_fixture.h"
+#include "tests/support/sanitizer.h"
+
+namespace castor::testing {
+namespace {
+
+using ::testing::ContainsRegex;
+using Arguments = std::vector<std::string>;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+const Arguments kQuick = {"--listen",
+                          "127.0.0.1:0",
+                          "--metrics-listen",
+                          "127.0.0.1:0",
+                          "--device",
+                          "cpu",
+                          "--cost-model-budget",
+                          "0s",
+                          "--cpu-threads",
+                          "2"};
+
+std::string Limit(const char* resource, int64_t value) {
+  return "--" + std::string(resource) + "=" + std::to_string(value);
+}
+
+// Whether the program reaches its main function; its libraries need resources before that.
+bool Loads(const std::string& limit) {
+  ServerProcess process({"--version"}, {"prlimit", limit});
+  return process.Wait() == 0;
+}
+
+// Starts it with `limit`. Returns whether it serves. If it does not, it must have failed as
+// documented.
+bool StartsOrSaysWhyNot(const std::string& limit) {
+  ServerProcess process(kQuick, {"prlimit", limit});
+  if (!process.AwaitLine(" listening ").empty()) {
+    process.Signal(SIGKILL);
+    process.Wait();
+    return true;
+  }
+  EXPECT_EQ(process.Wait(), 1) << limit << ": " << process.output();
+  const std::string& output = process.output();
+  const size_t at = output.rfind("castor-server: cannot start: ");
+  EXPECT_NE(at, std::string::npos) << limit << ": " << output;
+  EXPECT_EQ(output.find('\n', at), output.size() - 1) << limit << ": " << output;
+  return false;
+}
+
+// Also while others load: a line each, with what an operator would look up.
+TEST(ServerStartTest, SaysWhichModelsItLoaded) {
+  const std::string golden = CASTOR_GOLDEN_ENCODER;
+  Arguments arguments = kQuick;
+  arguments.insert(arguments.end(), {"--model", "tiny=" + golden + "/tiny_bert", "--model",
+                                     "splade=" + golden + "/heads/splade_bert"});
+  ServerProcess process(arguments);
+  const std::string tiny = process.AwaitLine("model loaded"),
+                    splade = process.AwaitLine("model loaded");
+  EXPECT_THAT(tiny, ContainsRegex("model=tiny path=[^ ]*tiny_bert family=bert dtype=FLOAT32 "
+                                  "bytes=[0-9]+ seconds=[0-9.e-]+ max_tokens=[0-9]+ pooling=CLS"));
+  EXPECT_THAT(splade, ContainsRegex("model=splade path=[^ ]*splade_bert family=bert"));
+  EXPECT_NE(process.AwaitLine(" listening "), "") << process.output();
+}
+
+// It used to call std::terminate, or to hang in a library that waited for a thread that could not
+// be started.
+TEST(ServerStartTest, WithoutAddressSpaceItEndsWithOneLine) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer needs terabytes of it";
+  int refused = 0;
+  int64_t limit = 400 * kMiB;
+  while (limit < 4096 * kMiB && !Loads(Limit("as", limit))) limit += 8 * kMiB;
+  for (; limit < 4096 * kMiB; limit += 24 * kMiB) {
+    if (StartsOrSaysWhyNot(Limit("as", limit))) break;
+    ++refused;
+  }
+  EXPECT_GT(refused, 1);
+  EXPECT_LT(limit, 4096 * kMiB);
+}
+
+TEST(ServerStartTest, WithoutDescriptorsItEndsWithOneLine) {
+  bool served = false;
+  for (const int descriptors : {6, 12, 31, 64}) {
+    if (kSanitized && descriptors != 12 && descriptors != 64) continue;  // starting takes long
+    const std::string limit = Limit("nofile", descriptors);
+    if (!Loads(limit)) continue;
+    served = StartsOrSaysWhyNot(limit);
+    EXPECT_TRUE(served || descriptors < 64) << descriptors;
+    EXPECT_TRUE(!served || descriptors >= 32) << descriptors;
+  }
+  EXPECT_TRUE(served);
+}
+
+TEST(ServerStartTest, EveryNumberWorksAtItsUpperBound) {
+  if (kSanitized) GTEST_SKIP() << "thousands of threads";
+  ServerProcess process({"--listen",
+                         "127.0.0.1:0",
+                         "--metrics-listen",
+                         "127.0.0.1:0",
+                         "--device",
+                         "cpu",
+                         "--cost-model-budget",
+                         "0s",
+                         "--cpu-threads",
+                         "1024",
+                         "--tokenizer-threads",
+                         "256",
+                         "--completion-threads",
+                         "256",
+                         "--max-sequences",
+                         "1048576",
+                         "--fidelity-sample-rows",
+                         "1024",
+                         "--max-concurrent-streams",
+                         "65536",
+                         "--shared-memory",
+                         "--max-shared-memory-regions",
+                         "65536",
+                         "--max-batch-tokens",
+                         "1073741824",
+                         "--max-batch-requests",
+                         "65536",
+                         "--batch-delay",
+                         "1s",
+                         "--max-queued-requests",
+                         "16777216",
+                         "--max-queued-tokens",
+                         "1099511627776",
+                         "--max-queued-bytes",
+                         "1TiB",
+                         "--max-device-bytes",
+                         "16TiB",
+                         "--max-cached-host-bytes",
+                         "1TiB",
+                         "--max-kept-bytes",
+                         "1TiB",
+                         "--max-message-bytes",
+                         "2147483647",
+                         "--max-text-bytes",
+                         "64MiB",
+                         "--max-connection-age",
+                         "24h",
+                         "--max-connection-age-grace",
+                         "24h",
+                         "--max-connection-idle",
+                         "24h",
+                         "--handshake-timeout",
+                         "2m",
+                         "--max-deadline",
+                         "24h",
+                         "--drain-deadline",
+                         "1h"});
+  const std::string line = process.AwaitLine(" listening ");
+  const size_t at = line.find("grpc=");
+  ASSERT_NE(at, std::string::npos) << process.output();
+  const std::string address = line.substr(at + 5, line.find(' ', at) - at - 5);
+  const auto stub = v1::AttentionService::NewStub(
+      grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  AttendCall call;
+  const grpc::Status status = call.Run(*stub, AttendOf(3));
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  process.Signal(SIGTERM);
+  EXPECT_EQ(process.Wait(), 0) << process.output();
+}
+
+TEST(ServerStartTest, BudgetsFollowFromTheMemoryLimit) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer needs terabytes of address space";
+  const int64_t limit = std::min(MemoryLimitBytes(), 4096 * kMiB);
+  ServerProcess process(kQuick, {"prlimit", Limit("as", limit)});
+  const std::string line = process.AwaitLine(" listening ");
+  const size_t at = line.find("grpc=");
+  ASSERT_NE(at, std::string::npos) << process.output();
+  const std::string address = line.substr(at + 5, line.find(' ', at) - at - 5);
+  const auto stub =
+      v1::ServerService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  v1::ServerInfo info;
+  const grpc::Status status = stub->GetServerInfo(&context, {}, &info);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(info.limits().max_queued_bytes(), limit / 4 / kMiB * kMiB);
+  EXPECT_EQ(info.limits().max_device_bytes(), limit / 2);
+  EXPECT_EQ(info.limits().max_message_bytes(), limit / 16 / kMiB * kMiB);
+  EXPECT_EQ(info.devices(0).memory_bytes(), limit);
+}
+
+}  // namespace
+}  // namespace castor::testing

@@ -1,0 +1,230 @@
+// What directories say about heads, one thing wrong at a time, and the error that must name it; and
+// what requests may ask of models with heads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "engine/base/error.h"
+#include "engine/encoder/directory/load.h"
+#include "engine/encoder/layers/linear.h"
+#include "engine/encoder/text/output_shape.h"
+#include "tests/unit/encoder/model_files.h"
+
+namespace castor::encoder {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using HeadWeights = std::map<std::string, RawTensor>;
+
+// The error after one file of heads/`name` was edited; empty if there is none.
+std::string ErrorAfter(const std::string& name, const std::string& file,
+                       const std::function<void(json&)>& edit) {
+  TinyModel files("heads/" + name);
+  files.EditJson(file, edit);
+  return ErrorOf(files);
+}
+
+std::shared_ptr<Model> LoadGolden(const std::string& name) {
+  auto model = LoadOnCpu(GoldenDirectory() + "/" + name, DType::kFloat32);
+  EXPECT_TRUE(model.ok()) << model.status();
+  return model.ok() ? *model : nullptr;
+}
+
+TEST(LoadHeadTest, SaysWhatModelsGive) {
+  using enum EncodeOutput;
+  EXPECT_THAT(LoadGolden("heads/bert_sequences")->info().outputs,
+              ElementsAre(kScores, kLogits, kPooled, kTokenEmbeddings));
+  EXPECT_THAT(LoadGolden("heads/splade_bert")->info().outputs,
+              ElementsAre(kSparse, kPooled, kTokenEmbeddings));
+  EXPECT_THAT(LoadGolden("tiny_bert")->info().outputs, ElementsAre(kPooled, kTokenEmbeddings));
+  // The body of a masked language model.
+  EXPECT_THAT(LoadGolden("families/mpnet_long")->info().outputs,
+              ElementsAre(kPooled, kTokenEmbeddings));
+  const ModelInfo colbert = LoadGolden("heads/colbert_stanford")->info();
+  EXPECT_THAT(colbert.outputs, ElementsAre(kTokenEmbeddings));
+  EXPECT_TRUE(colbert.normalize);
+  EXPECT_EQ(WidthOf(colbert, kTokenEmbeddings), 6);
+  const ModelInfo dense = LoadGolden("heads/dense")->info();
+  EXPECT_EQ(dense.hidden_size, 16);
+  EXPECT_EQ(WidthOf(dense, kPooled), 8);
+  EXPECT_EQ(WidthOf(dense, kTokenEmbeddings), 16);
+  EXPECT_TRUE(dense.normalize);
+}
+
+TEST(LoadHeadTest, CountsTheHeadsWeights) {
+  const ModelInfo with = LoadGolden("heads/dense")->info();
+  TinyModel files("heads/dense");
+  files.EditJson("modules.json",
+                 [](json& modules) { modules.erase(2), modules.erase(2), modules.erase(2); });
+  const auto without = files.Load();
+  ASSERT_TRUE(without.ok()) << without.status();
+  const int64_t dense = 16 * 20 + 20 + 20 * 12 + 12 * 8 + 8;
+  EXPECT_EQ(with.parameters - (*without)->info().parameters, dense);
+  EXPECT_EQ(with.weight_bytes - (*without)->info().weight_bytes, 4 * dense);
+}
+
+TEST(LoadHeadTest, AModulesFileMakesAnEmbeddingModelOfAnyClass) {
+  TinyModel files("heads/bert_sequences");
+  WriteFile(files / "modules.json",
+            R"([{"name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+            {"name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}])");
+  std::filesystem::create_directory(files / "1_Pooling");
+  WriteFile(files / "1_Pooling/config.json",
+            R"({"embedding_dimension": 16, "pooling_mode": "mean"})");
+  const auto model = files.Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT((*model)->info().outputs,
+              ElementsAre(EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings));
+}
+
+TEST(LoadHeadTest, RefusesLabelsThatContradict) {
+  const auto error = [](const std::function<void(json&)>& edit) {
+    return ErrorAfter("bert_sequences", "config.json", edit);
+  };
+  EXPECT_THAT(error([](json& c) { c["id2label"].erase("1"); }),
+              HasSubstr("id2label.1: is missing"));
+  EXPECT_THAT(error([](json& c) { c["num_labels"] = 4; }), HasSubstr("num_labels: contradicts"));
+  EXPECT_THAT(error([](json& c) { c["id2label"]["1"] = json::array(); }), HasSubstr("id2label.1"));
+  EXPECT_THAT(error([](json& c) { c["id2label"]["3"] = "more"; }),
+              AllOf(HasSubstr("classifier.weight"), HasSubstr("[3, 16]")));
+  EXPECT_THAT(error([](json& c) {
+                c.erase("id2label");
+                c["num_labels"] = 3;
+              }),
+              "");
+}
+
+TEST(LoadHeadTest, RefusesScoresItDoesNotKnow) {
+  const auto error = [](const std::string& name, const std::string& key, const json& value) {
+    return ErrorAfter(name, "config.json", [&](json& c) { c[key] = value; });
+  };
+  EXPECT_THAT(error("bert_sequences", "problem_type", "ranking"), HasSubstr("\"ranking\""));
+  EXPECT_THAT(error("bert_sequences", "sbert_ce_default_activation_function", "my.module.Sigmoid"),
+              HasSubstr("my.module.Sigmoid"));
+  EXPECT_THAT(error("cross_encoder", "sentence_transformers",
+                    {{"activation_fn", "torch.nn.modules.activation.Softmax"}}),
+              HasSubstr("sentence_transformers.activation_fn"));
+  EXPECT_EQ(error("bert_sequences", "sbert_ce_default_activation_function",
+                  "torch.nn.modules.linear.Identity"),
+            "");
+  EXPECT_THAT(error("modernbert_sequences", "classifier_pooling", "max"),
+              HasSubstr("classifier_pooling"));
+  EXPECT_THAT(error("modernbert_sequences", "classifier_activation", "maxout"),
+              HasSubstr("classifier_activation"));
+}
+
+TEST(LoadHeadTest, RefusesHeadsWithoutTheirWeights) {
+  const auto without = [](const std::string& name, const std::string& tensor) {
+    TinyModel files("heads/" + name);
+    files.EditWeights(
+        [&](HeadWeights& weights) { EXPECT_EQ(weights.erase(tensor), 1U) << tensor; });
+    return ErrorOf(files);
+  };
+  for (const auto& [name, tensor] : {std::pair{"bert_sequences", "bert.pooler.dense.weight"},
+                                     std::pair{"bert_tokens", "classifier.bias"},
+                                     std::pair{"splade_roberta", "lm_head.decoder.weight"},
+                                     std::pair{"splade_distilbert", "vocab_projector.bias"},
+                                     std::pair{"colbert_stanford", "linear.weight"}}) {
+    EXPECT_THAT(without(name, tensor), HasSubstr("\"" + std::string(tensor) + "\""));
+  }
+}
+
+TEST(LoadHeadTest, RefusesDenseModulesThatDoNotFit) {
+  const auto error = [](const std::string& key, const json& value) {
+    return ErrorAfter("dense", "3_Dense/config.json", [&](json& c) { c[key] = value; });
+  };
+  EXPECT_THAT(error("in_features", 21), AllOf(HasSubstr("in_features"), HasSubstr("20")));
+  EXPECT_THAT(error("out_features", 13), AllOf(HasSubstr("linear.weight"), HasSubstr("[13, 20]")));
+  EXPECT_THAT(error("out_features", 0), HasSubstr("out_features"));
+  EXPECT_THAT(error("bias", true), HasSubstr("linear.bias"));
+  EXPECT_THAT(error("activation_function", "torch.nn.modules.activation.PReLU"),
+              HasSubstr("PReLU"));
+  EXPECT_THAT(error("activation_function", "elsewhere.Tanh"), HasSubstr("elsewhere.Tanh"));
+  EXPECT_THAT(error("module_input_name", "token_embeddings"), HasSubstr("module_input_name"));
+  EXPECT_EQ(error("dropout", 0.5), "");  // the library warns
+  EXPECT_EQ(error("module_input_name", "sentence_embedding"), "");
+
+  TinyModel files("heads/dense");
+  std::filesystem::rename(files / "3_Dense/model.safetensors", files / "3_Dense/pytorch_model.bin");
+  EXPECT_THAT(ErrorOf(files), AllOf(HasSubstr("3_Dense"), HasSubstr("python3 -c")));
+}
+
+TEST(LoadHeadTest, RefusesSparsePipelinesItDoesNotKnow) {
+  const auto pooling = [](const std::string& key, const json& value) {
+    return ErrorAfter("splade_bert", "1_SpladePooling/config.json",
+                      [&](json& c) { c[key] = value; });
+  };
+  EXPECT_THAT(pooling("pooling_strategy", "mean"), HasSubstr("pooling_strategy"));
+  EXPECT_THAT(pooling("activation_function", "gelu"), HasSubstr("activation_function"));
+  EXPECT_EQ(pooling("word_embedding_dimension", 16), "");  // the library does not look at it
+  EXPECT_THAT(pooling("top_k", 16), HasSubstr("top_k"));
+  EXPECT_EQ(pooling("chunk_size", 16), "");
+  const auto modules = [](const std::function<void(json&)>& edit) {
+    return ErrorAfter("splade_bert", "modules.json", edit);
+  };
+  EXPECT_THAT(modules([](json& m) { m.erase(1); }), HasSubstr("SpladePooling"));
+  EXPECT_THAT(modules([](json& m) { m[0]["type"] = "sentence_transformers.models.Transformer"; }),
+              HasSubstr("model_type: \"SparseEncoder\" contradicts"));
+}
+
+TEST(LoadHeadTest, Int8IsComparedByWhatTheModelGives) {
+  if (!Linear::HasInt8(at::Device(at::kCPU))) GTEST_SKIP() << "this processor has no kernel for it";
+  for (const char* name : {"bert_sequences", "splade_bert", "colbert_pylate", "dense"}) {
+    const ModelSource source{.name = "test",
+                             .directory = GoldenDirectory() + "/heads/" + name,
+                             .dtype = DType::kFloat32,
+                             .int8 = true};
+    const auto model = LoadModel(source, at::Device(at::kCPU), RunOnCpu);
+    ASSERT_TRUE(model.ok()) << name << ": " << model.status();
+    ASSERT_TRUE((*model)->info().int8.has_value());
+    EXPECT_GT((*model)->info().int8->least_cosine, 0.9) << name;
+    EXPECT_LT((*model)->info().int8->least_cosine, 1) << name;
+  }
+}
+
+TEST(CheckOutputTest, RefusesWhatTheModelHasNot) {
+  const auto refusal = [](const std::string& name, const std::function<void(EncodeRequest&)>& ask) {
+    EncodeRequest request;
+    TextInput texts;
+    texts.texts = {"a"};
+    request.input = texts;
+    ask(request);
+    const absl::Status status = LoadGolden(name)->CheckInput(request, 10, 100);
+    return std::string(status.message());
+  };
+  using R = EncodeRequest;
+  EXPECT_EQ(refusal("heads/bert_sequences", [](R&) {}), "");
+  EXPECT_THAT(refusal("tiny_bert", [](R& r) { r.output = EncodeOutput::kScores; }),
+              HasSubstr("has no SCORES; it has POOLED, TOKEN_EMBEDDINGS"));
+  EXPECT_THAT(refusal("heads/colbert_pylate", [](R& r) { r.output = EncodeOutput::kPooled; }),
+              HasSubstr("has no POOLED"));
+  for (const char* name : {"heads/bert_sequences", "heads/splade_bert"}) {
+    EXPECT_THAT(refusal(name, [](R& r) { r.dimensions = 1; }), HasSubstr("has no meaning"));
+    EXPECT_THAT(refusal(name, [](R& r) { r.pooling = Pooling::kCls; }),
+                HasSubstr("has no meaning"));
+    EXPECT_THAT(refusal(name, [](R& r) { r.normalize = true; }), HasSubstr("has no meaning"));
+  }
+  EXPECT_THAT(refusal("tiny_bert",
+                      [](R& r) {
+                        r.pooling = Pooling::kCls;
+                        r.output = EncodeOutput::kTokenEmbeddings;
+                      }),
+              HasSubstr("has no meaning for TOKEN_EMBEDDINGS"));
+  EXPECT_THAT(refusal("heads/dense", [](R& r) { r.dimensions = 9; }), HasSubstr("0..8"));
+  EXPECT_EQ(refusal("heads/dense",
+                    [](R& r) {
+                      r.dimensions = 9;
+                      r.output = EncodeOutput::kTokenEmbeddings;
+                    }),
+            "");
+  EXPECT_THAT(refusal("heads/colbert_pylate", [](R& r) { r.dimensions = 7; }), HasSubstr("0..6"));
+}
+
+}  // namespace
+}  // namespace castor::encoder

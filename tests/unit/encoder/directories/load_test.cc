@@ -1,0 +1,313 @@
+// Model directories with one thing wrong at a time, and the error that must name it.
+#include "engine/encoder/directory/load.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <tuple>
+
+#include "engine/encoder/layers/linear.h"
+#include "tests/unit/encoder/model_files.h"
+
+namespace castor::encoder {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using Weights = std::map<std::string, RawTensor>;
+
+TEST(LoadTest, ReadsADirectory) {
+  const TinyModel files;
+  const auto model = files.Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  const ModelInfo& info = (*model)->info();
+  EXPECT_EQ(info.name, "test");
+  EXPECT_EQ(info.family, "bert");
+  EXPECT_EQ(info.dtype, DType::kFloat32);
+  EXPECT_EQ(info.hidden_size, 24);
+  EXPECT_EQ(info.layers, 2);
+  EXPECT_EQ(info.heads, 3);
+  EXPECT_EQ(info.max_tokens, 32);
+  EXPECT_EQ(info.vocabulary_size, 25);
+  EXPECT_EQ(info.type_vocabulary_size, 2);
+  EXPECT_EQ(info.pooling, Pooling::kCls);
+  EXPECT_FALSE(info.normalize);
+  const int64_t layer = 4 * (24 * 24 + 24) + 2 * 24 * 40 + 40 + 24 + 4 * 24;
+  EXPECT_EQ(info.parameters, (25 + 32 + 2 + 2) * 24 + 2 * layer);
+  EXPECT_EQ(info.weight_bytes, 4 * info.parameters);
+
+  const auto half = files.Load(DType::kBFloat16);
+  ASSERT_TRUE(half.ok()) << half.status();
+  EXPECT_EQ((*half)->info().weight_bytes, 2 * info.parameters);
+  EXPECT_FALSE(files.Load(DType::kInt64).ok());
+}
+
+TEST(LoadTest, SaysWhatInt8Costs) {
+  if (!Linear::HasInt8(at::Device(at::kCPU))) GTEST_SKIP() << "this processor has no kernel for it";
+  const TinyModel files;
+  const auto load = [&](DType dtype, bool int8) {
+    const ModelSource source{
+        .name = "test", .directory = files.directory(), .dtype = dtype, .int8 = int8};
+    return LoadModel(source, at::Device(at::kCPU), RunOnCpu);
+  };
+  const auto exact = load(DType::kFloat32, false), model = load(DType::kFloat32, true);
+  ASSERT_TRUE(exact.ok() && model.ok()) << model.status();
+  EXPECT_FALSE((*exact)->info().int8.has_value());
+  const ModelInfo& info = (*model)->info();
+  ASSERT_TRUE(info.int8.has_value());
+  EXPECT_GT(info.int8->least_cosine, 0.98);
+  EXPECT_LT(info.int8->least_cosine, 1) << "the two models computed the same";
+  EXPECT_GE(info.int8->mean_cosine, info.int8->least_cosine);
+  EXPECT_EQ(info.parameters, (*exact)->info().parameters);
+  const int64_t linear = 2 * (4 * 24 * 24 + 2 * 24 * 40);
+  EXPECT_EQ(info.weight_bytes, 4 * info.parameters - 3 * linear);
+  EXPECT_FALSE(load(DType::kBFloat16, true).ok());
+}
+
+TEST(LoadTest, TakesWhatHuggingFaceTakes) {
+  // A task model's prefix, and the names of the original checkpoints.
+  TinyModel files;
+  files.EditWeights([](Weights& weights) {
+    Weights renamed;
+    for (auto& [name, tensor] : weights) {
+      std::string now = "bert." + name;
+      for (const auto& [from, to] : {std::pair{"LayerNorm.weight", "LayerNorm.gamma"},
+                                     std::pair{"LayerNorm.bias", "LayerNorm.beta"}}) {
+        const size_t at = now.find(from);
+        if (at != std::string::npos) now.replace(at, std::string::npos, to);
+      }
+      renamed[now] = tensor;
+    }
+    renamed["classifier.weight"] = {"F32", {1}, "abcd"};
+    weights = renamed;
+  });
+  EXPECT_EQ(ErrorOf(files), "");
+
+  // Keys at their defaults may be missing or null.
+  files.EditJson("config.json", [](json& config) {
+    for (const char* key : {"hidden_act", "type_vocab_size", "is_decoder",
+                            "position_embedding_type", "add_cross_attention"}) {
+      config.erase(key);
+    }
+    config["pad_token_id"] = nullptr;
+    config["something_new"] = {1, 2, 3};
+  });
+  EXPECT_EQ(ErrorOf(files), "");
+}
+
+TEST(LoadTest, NamesTheMissingFile) {
+  for (const std::string name : {"config.json", "model.safetensors", "tokenizer.json"}) {
+    const TinyModel files;
+    std::filesystem::remove(files / name);
+    const auto loaded = files.Load();
+    EXPECT_EQ(loaded.status().code(), absl::StatusCode::kNotFound) << name;
+    EXPECT_THAT(std::string(loaded.status().message()), HasSubstr(name));
+  }
+  const auto nowhere = LoadOnCpu("/nowhere/at/all");
+  EXPECT_EQ(nowhere.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(nowhere.status().message()), HasSubstr("/nowhere/at/all"));
+}
+
+TEST(LoadTest, NamesTheFileThatIsNoJson) {
+  for (const std::string name : {"config.json", "modules.json", "1_Pooling/config.json"}) {
+    for (const std::string text : {"", "{", "{\"a\":1,\"a\":2}", "7"}) {
+      const TinyModel files;
+      WriteFile(files / name, text);
+      EXPECT_THAT(ErrorOf(files), HasSubstr(name)) << text;
+    }
+  }
+}
+
+struct BadConfig {
+  const char* key;
+  json value;
+  const char* says;
+};
+
+TEST(LoadTest, NamesTheKeyOfTheConfig) {
+  const BadConfig cases[] = {
+      {"model_type", "gpt2", "\"gpt2\" is not known; known are bert, "},
+      {"model_type", nullptr, "is missing"},
+      {"model_type", 1, "must be a string"},
+      {"hidden_act", "swiglu", "unknown activation \"swiglu\""},
+      {"position_embedding_type", "relative_key", "\"absolute\" is"},
+      {"is_decoder", true, "only encoders"},
+      {"add_cross_attention", true, "only encoders"},
+      {"is_decoder", "no", "only encoders"},
+      {"hidden_size", 0, "must be an integer"},
+      {"hidden_size", -24, "must be an integer"},
+      {"hidden_size", 24.0, "must be an integer"},
+      {"hidden_size", uint64_t{1} << 63, "must be an integer"},
+      {"num_hidden_layers", 1000000, "must be an integer"},
+      {"num_attention_heads", 5, "does not divide"},
+      {"layer_norm_eps", "small", "finite number"},
+      {"layer_norm_eps", -1.0, "negative"},
+  };
+  for (const BadConfig& bad : cases) {
+    TinyModel files;
+    files.EditJson("config.json", [&](json& config) { config[bad.key] = bad.value; });
+    EXPECT_THAT(ErrorOf(files),
+                AllOf(HasSubstr("config.json: "), HasSubstr(bad.key), HasSubstr(bad.says)));
+  }
+}
+
+TEST(LoadTest, NamesTheTensorThatIsMissing) {
+  for (const std::string name :
+       {"embeddings.word_embeddings.weight", "embeddings.LayerNorm.bias",
+        "encoder.layer.1.attention.self.key.bias", "encoder.layer.0.output.dense.weight"}) {
+    TinyModel files;
+    files.EditWeights([&](Weights& weights) { ASSERT_EQ(weights.erase(name), 1u); });
+    EXPECT_THAT(ErrorOf(files), AllOf(HasSubstr(files.directory()), HasSubstr(name)));
+  }
+}
+
+TEST(LoadTest, NamesTheTensorOfTheWrongShapeOrType) {
+  TinyModel shape;
+  shape.EditJson("config.json", [](json& config) { config["intermediate_size"] = 41; });
+  EXPECT_THAT(ErrorOf(shape),
+              AllOf(HasSubstr("model.safetensors: encoder.layer.0.intermediate.dense.weight"),
+                    HasSubstr("[40, 24]"), HasSubstr("[41, 24]")));
+  TinyModel type;
+  type.EditWeights(
+      [](Weights& weights) { weights["encoder.layer.0.output.dense.bias"].dtype = "I32"; });
+  EXPECT_THAT(ErrorOf(type), AllOf(HasSubstr("encoder.layer.0.output.dense.bias"),
+                                   HasSubstr("I32 is not supported")));
+}
+
+TEST(LoadTest, RefusesModulesItDoesNotKnow) {
+  const auto with = [](const std::function<void(json&)>& edit) {
+    TinyModel files;
+    files.EditJson("modules.json", edit);
+    return ErrorOf(files);
+  };
+  const auto module = [](const std::string& type, const std::string& path) {
+    return json{{"name", "last"}, {"type", "sentence_transformers.models." + type}, {"path", path}};
+  };
+  EXPECT_THAT(with([&](json& list) { list.push_back(module("CNN", "2_CNN")); }),
+              AllOf(HasSubstr("modules.json"), HasSubstr("\"CNN\", 2_CNN")));
+  EXPECT_THAT(with([&](json& list) { list.push_back(module("Dense", "2_Dense")); }),
+              HasSubstr("2_Dense/config.json"));
+  EXPECT_THAT(with([&](json& list) { list.push_back(module("Pooling", "1_Pooling")); }),
+              HasSubstr("\"Pooling\""));
+  EXPECT_THAT(with([&](json& list) { list.erase(0); }), HasSubstr("not a Transformer"));
+  EXPECT_THAT(with([](json& list) { list = json::array(); }), HasSubstr("list of modules"));
+  EXPECT_THAT(with([](json& list) { list[1]["path"] = "../1_Pooling"; }), HasSubstr("path"));
+  EXPECT_EQ(with([&](json& list) { list.push_back(module("Normalize", "2_Normalize")); }), "");
+}
+
+TEST(LoadTest, ReadsPoolingsOfOldAndNewFiles) {
+  const auto with = [](const json& config) {
+    TinyModel files;
+    WriteFile(files / "1_Pooling/config.json", config.dump());
+    return files.Load();
+  };
+  const std::vector<std::tuple<const char*, const char*, Pooling>> modes = {
+      {"pooling_mode_mean_tokens", "mean", Pooling::kMean},
+      {"pooling_mode_cls_token", "cls", Pooling::kCls},
+      {"pooling_mode_lasttoken", "lasttoken", Pooling::kLastToken},
+      {"pooling_mode_max_tokens", "max", Pooling::kMaximum},
+      {"pooling_mode_weightedmean_tokens", "weightedmean", Pooling::kWeightedMean},
+      {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens", Pooling::kMeanSqrtLength},
+  };
+  for (const auto& [flag, mode, pooling] : modes) {
+    const auto old = with({{"word_embedding_dimension", kHidden}, {flag, true}});
+    const auto now = with({{"embedding_dimension", kHidden}, {"pooling_mode", mode}});
+    // The mode counts, whatever the flags say.
+    const auto both = with({{"embedding_dimension", kHidden},
+                            {"pooling_mode", {mode}},
+                            {"pooling_mode_cls_token", true}});
+    for (const auto& model : {old, now, both}) {
+      ASSERT_TRUE(model.ok()) << mode << ": " << model.status();
+      EXPECT_EQ((*model)->info().pooling, pooling) << mode;
+    }
+  }
+  const auto none = with({{"word_embedding_dimension", 7}, {"pooling_mode_cls_token", false}});
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ((*none)->info().pooling, Pooling::kMean);
+  const auto several =
+      with({{"embedding_dimension", kHidden}, {"pooling_mode", {"max", "cls", "max"}}});
+  ASSERT_TRUE(several.ok()) << several.status();
+  EXPECT_EQ((*several)->info().pooling, Pooling::kSeveral);
+  EXPECT_EQ((*several)->info().pooled_size, 3 * kHidden);
+  for (const json& mode : {json("median"), json(json::array()), json({"mean", 5}), json(nullptr)}) {
+    const auto bad = with({{"embedding_dimension", kHidden}, {"pooling_mode", mode}});
+    EXPECT_THAT(std::string(bad.status().message()),
+                HasSubstr("1_Pooling/config.json: pooling_mode"));
+  }
+  EXPECT_THAT(std::string(with({{"pooling_mode", "mean"}}).status().message()),
+              HasSubstr("embedding_dimension"));
+}
+
+TEST(LoadTest, WorksWithoutSentenceTransformersFiles) {
+  const TinyModel files;
+  std::filesystem::remove(files / "modules.json");
+  std::filesystem::remove_all(files / "1_Pooling");
+  const auto model = files.Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->info().pooling, Pooling::kMean);
+  EXPECT_FALSE((*model)->info().normalize);
+}
+
+TEST(LoadTest, TakesTheTightestLengthLimit) {
+  const auto limit = [](const std::string& name, const std::string& text) {
+    const TinyModel files;
+    WriteFile(files / name, text);
+    const auto model = files.Load();
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? (*model)->info().max_tokens : 0;
+  };
+  EXPECT_EQ(limit("sentence_bert_config.json", R"({"max_seq_length": 20})"), 20);
+  EXPECT_EQ(limit("sentence_bert_config.json", R"({"max_seq_length": 999})"), 32);
+  EXPECT_EQ(limit("sentence_bert_config.json", R"({"max_seq_length": null})"), 32);
+  EXPECT_EQ(limit("sentence_roberta_config.json", R"({"max_seq_length": 19})"), 19);
+  EXPECT_EQ(limit("tokenizer_config.json", R"({"model_max_length": 18})"), 18);
+  EXPECT_EQ(limit("tokenizer_config.json", R"({"model_max_length": 1e30})"), 32);
+}
+
+TEST(LoadTest, RefusesSettingsThatWouldChangeTheText) {
+  const auto with = [](const std::string& name, const std::string& text) {
+    const TinyModel files;
+    WriteFile(files / name, text);
+    return ErrorOf(files);
+  };
+  EXPECT_THAT(with("sentence_bert_config.json", R"({"max_seq_length": 3})"),
+              HasSubstr("no room for text"));
+  const auto prompts = [&](const std::string& text) {
+    return with("config_sentence_transformers.json", text);
+  };
+  EXPECT_EQ(prompts(R"({"prompts": {"query": "the ", "none": ""}, "default_prompt_name": "none"})"),
+            "");
+  EXPECT_EQ(prompts(R"({"prompts": {}, "default_prompt_name": null})"), "");
+  // "query" and "document" are always there.
+  EXPECT_EQ(prompts(R"({"default_prompt_name": "query"})"), "");
+  EXPECT_EQ(prompts(R"({"prompts": {"query": null}})"), "");
+  EXPECT_THAT(prompts(R"({"default_prompt_name": "other"})"), HasSubstr("default_prompt_name"));
+  EXPECT_THAT(prompts(R"({"prompts": ["query"]})"), HasSubstr("prompts: must be an object"));
+  EXPECT_THAT(prompts(R"({"prompts": {"query": 7}})"),
+              HasSubstr("prompts.query: must be a string"));
+  EXPECT_THAT(prompts(R"({"prompts": {"": "the"}})"), HasSubstr("empty name"));
+  EXPECT_THAT(
+      prompts(R"({"prompts": {"q": "[SEP] the"}})"),
+      AllOf(HasSubstr("config_sentence_transformers.json"), HasSubstr("prompts.q: holds a")));
+  std::string long_prompt;
+  for (int i = 0; i < 31; ++i) long_prompt += "the ";
+  EXPECT_THAT(prompts(R"({"prompts": {"q": ")" + long_prompt + R"("}})"),
+              HasSubstr("prompts.q: leaves no room"));
+  EXPECT_THAT(with("1_Pooling/config.json",
+                   R"({"pooling_mode_weightedmean_tokens": true, "include_prompt": false})"),
+              HasSubstr("include_prompt"));
+}
+
+TEST(LoadTest, RefusesATokenizerOfAnotherModel) {
+  TinyModel files;
+  files.EditJson("tokenizer.json",
+                 [](json& tokenizer) { tokenizer["model"]["vocab"]["extra"] = 25; });
+  EXPECT_THAT(ErrorOf(files), AllOf(HasSubstr("tokenizer.json"), HasSubstr("vocab_size")));
+}
+
+}  // namespace
+}  // namespace castor::encoder
