@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "engine/attention/cost/cost_terms.h"
+#include "engine/attention/cost/relative_fit.h"
 #include "engine/attention/problem.h"
-#include "engine/base/relative_fit.h"
 
 namespace castor::attention {
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <span>
 
-#include "engine/base/relative_fit.h"
+#include "engine/attention/cost/relative_fit.h"
 #include "engine/encoder/layers/attention_layers.h"
 #include "engine/encoder/network/batch.h"
 #include "engine/engine.h"
