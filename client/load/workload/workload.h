@@ -57,7 +57,7 @@ struct AttendSpec {
   // Rows around a few centres, as trained keys and queries lie, instead of Gaussian noise.
   bool structured = false;
   int64_t surrogate_tokens = 16;  // for kernel cast
-  std::string kernel{};  // as --kernel takes it
+  std::string kernel{};           // as --kernel takes it
 };
 
 struct EncodeSpec {
