@@ -70,11 +70,6 @@ std::string FormatBytes(int64_t bytes) {
   return FormatReal(value, unit == 0 ? "%.0f " : "%.1f ") + units[unit];
 }
 
-std::string FormatMicroseconds(double us) {
-  if (us < 1000) return FormatReal(us, "%.0f us");
-  return us < 1e6 ? FormatReal(us / 1000, "%.2f ms") : FormatReal(us / 1e6, "%.2f s");
-}
-
 std::string FormatReal(double value, const char* format) {
   char text[64];
   std::snprintf(text, sizeof(text), format, value);
@@ -121,25 +116,25 @@ void AppendReports(const v1::KernelReport& kernel, const v1::Timing& timing,
                                    kernel.device() + " by " + kernel.backend());
   for (const v1::RejectedKernel& rejected : kernel.rejected()) {
     rows->emplace_back("rejected", KernelText(rejected.name()) + Parameters(rejected) + " after " +
-                                       FormatMicroseconds(rejected.measured_us()) + ": " +
+                                       TimeText(1000 * rejected.measured_us()) + ": " +
                                        ErrorText(rejected));
   }
   if (kernel.predicted_us() > 0) {
-    rows->emplace_back("cost model", "predicted " + FormatMicroseconds(kernel.predicted_us()) +
-                                         ", measured " + FormatMicroseconds(kernel.measured_us()) +
+    rows->emplace_back("cost model", "predicted " + TimeText(1000 * kernel.predicted_us()) +
+                                         ", measured " + TimeText(1000 * kernel.measured_us()) +
                                          " for the batch");
   }
   rows->emplace_back("batch", std::to_string(batch.requests()) +
                                   (batch.requests() == 1 ? " request, " : " requests, ") +
                                   std::to_string(batch.tokens()) + " tokens, " +
                                   std::to_string(batch.padded_tokens()) + " padded");
-  rows->emplace_back("server time", FormatMicroseconds(timing.total_us()) + ": decode " +
-                                        FormatMicroseconds(timing.decode_us()) + ", queue " +
-                                        FormatMicroseconds(timing.queue_us()) + ", copy in " +
-                                        FormatMicroseconds(timing.copy_in_us()) + ", compute " +
-                                        FormatMicroseconds(timing.compute_us()) + ", copy out " +
-                                        FormatMicroseconds(timing.copy_out_us()));
-  rows->emplace_back("round trip", FormatMicroseconds(round_trip_us));
+  rows->emplace_back("server time", TimeText(1000 * timing.total_us()) + ": decode " +
+                                        TimeText(1000 * timing.decode_us()) + ", queue " +
+                                        TimeText(1000 * timing.queue_us()) + ", copy in " +
+                                        TimeText(1000 * timing.copy_in_us()) + ", compute " +
+                                        TimeText(1000 * timing.compute_us()) + ", copy out " +
+                                        TimeText(1000 * timing.copy_out_us()));
+  rows->emplace_back("round trip", TimeText(1000 * round_trip_us));
   rows->emplace_back("memory", FormatBytes(memory.workspace_bytes()) + " for the batch, " +
                                    FormatBytes(memory.peak_bytes()) + " at the engine's peak");
 }

@@ -24,8 +24,7 @@ std::string FormatRows(const Rows& rows);
 // wrote: each stays on its line (client::CleanLine).
 std::string FormatTable(std::vector<std::vector<std::string>> cells);
 
-std::string FormatBytes(int64_t bytes);     // "12.0 MiB"
-std::string FormatMicroseconds(double us);  // "840 us", "1.20 ms"
+std::string FormatBytes(int64_t bytes);  // "12.0 MiB"
 std::string FormatReal(double value, const char* format = "%.3g");
 
 // "vanilla", "improved_clustered".
@@ -42,8 +41,5 @@ std::string JsonText(const Json& json);
 void AppendReports(const v1::KernelReport& kernel, const v1::Timing& timing,
                    const v1::BatchReport& batch, const v1::MemoryReport& memory,
                    double round_trip_us, Rows* rows);
-
-// FitText, by the name that the load tester calls it.
-inline std::string Shorten(const std::string& text, size_t width) { return FitText(text, width); }
 
 }  // namespace castor::cli

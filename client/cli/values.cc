@@ -1,16 +1,29 @@
 #include "client/cli/values.h"
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
-#include <utility>
 
 #include "client/cli/report.h"
 
 namespace castor::cli {
 namespace {
+
+struct Unit {
+  std::string_view name;
+  int64_t nanoseconds;
+};
+constexpr std::array<Unit, 6> kUnits = {{{"h", 3'600'000'000'000},
+                                         {"m", 60'000'000'000},
+                                         {"s", 1'000'000'000},
+                                         {"ms", 1'000'000},
+                                         {"us", 1'000},
+                                         {"ns", 1}}};
+constexpr double kLongest = 90.0 * 24 * 3600 * 1e9;
 
 template <typename T>
 std::string Text(T value) {
@@ -66,24 +79,39 @@ template CLI::Validator Number(int64_t least, int64_t greatest);
 template CLI::Validator Number(uint64_t least, uint64_t greatest);
 template CLI::Validator Number(double least, double greatest);
 
+std::optional<std::chrono::nanoseconds> ParseDuration(std::string_view text) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+  const std::string_view name = text.substr(digits);
+  text = text.substr(0, digits);
+  double number = 0;
+  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || rest != text.data() + text.size()) return std::nullopt;
+  for (const Unit& unit : kUnits) {
+    if (unit.name != name) continue;
+    const double value = number * static_cast<double>(unit.nanoseconds);
+    if (value > kLongest) return std::nullopt;
+    return std::chrono::nanoseconds(static_cast<int64_t>(std::floor(value + 0.5)));
+  }
+  return std::nullopt;
+}
+
+std::string FormatDuration(std::chrono::nanoseconds duration) {
+  if (duration.count() == 0) return "0s";
+  for (const Unit& unit : kUnits) {
+    if (duration.count() % unit.nanoseconds == 0) {
+      return std::to_string(duration.count() / unit.nanoseconds) + std::string(unit.name);
+    }
+  }
+  return "";  // a nanosecond divides everything
+}
+
 CLI::Validator Seconds(double least, double greatest) {
   return CLI::Validator(
       [=](std::string& input) -> std::string {
-        constexpr std::pair<std::string_view, double> kUnits[] = {
-            {"ms", 1e-3}, {"s", 1}, {"m", 60}, {"h", 3600}};
-        std::string_view digits = input;
-        double unit = 1;
-        for (const auto& [name, seconds] : kUnits) {
-          if (!digits.ends_with(name)) continue;
-          digits.remove_suffix(name.size());
-          unit = seconds;
-          break;
-        }
-        double value = 0;
-        const char* const end = digits.data() + digits.size();
-        const auto [rest, error] = std::from_chars(digits.data(), end, value);
-        value *= unit;
-        if (error == std::errc() && rest == end && value >= least && value <= greatest) {
+        const bool bare = input.find_first_not_of("0123456789.") == std::string::npos;
+        const auto duration = ParseDuration(bare ? input + "s" : input);
+        const double value = duration ? std::chrono::duration<double>(*duration).count() : -1;
+        if (value >= least && value <= greatest) {
           input = FormatReal(value, "%.17g");
           return "";
         }

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,8 +18,15 @@ namespace castor::cli {
 template <typename T>
 CLI::Validator Number(T least, T greatest);
 
-// A time within the two bounds, which are seconds: a number and ms, s, m or h, or of seconds
-// without. For Option::transform of a double: it leaves seconds.
+// "50ms", "1.5s", "0s": a decimal number and one of ns, us, ms, s, m, h, without a sign. Rounded to
+// a nanosecond; nullopt for anything else, and beyond 90 days.
+std::optional<std::chrono::nanoseconds> ParseDuration(std::string_view text);
+
+// The shortest text that ParseDuration reads as `duration`, which is not negative: "50ms", "90s".
+std::string FormatDuration(std::chrono::nanoseconds duration);
+
+// A time within the two bounds, which are seconds: a duration, or a number of seconds. For
+// Option::transform of a double: it leaves seconds.
 CLI::Validator Seconds(double least, double greatest);
 
 // Text that goes into a message and must therefore be UTF-8.

@@ -112,7 +112,7 @@ std::string Table(const v1::AttendRequest& request, const v1::AttendResponse& re
                                       FormatReal(response.fidelity().relative_error(), "%.2e") +
                                       " over " + std::to_string(response.fidelity().rows()) +
                                       " rows per sequence, measured by the server in " +
-                                      FormatMicroseconds(response.fidelity().probe_us()));
+                                      TimeText(1000 * response.fidelity().probe_us()));
   }
   if (verdict) rows.emplace_back("check", VerdictText(*verdict));
   return FormatRows(rows);

@@ -15,7 +15,7 @@ namespace {
 using cli::FormatReal;
 
 std::string SecondsText(double seconds) { return FormatReal(seconds, "%.4g s"); }
-std::string TimeText(double ns) { return cli::FormatMicroseconds(ns / 1000); }
+using cli::TimeText;
 std::string ShareText(double share) { return FormatReal(100 * share, "%.3g %%"); }
 
 std::string Joined(const std::vector<std::string>& parts) {

@@ -47,7 +47,7 @@ struct Rules {
 
 // Rules: duration, enough-requests, stationary, client-lag, client-cpu, client-dropped, shares,
 // counts-agree, verified. Each has one finding, also when there was nothing to check. Objectives
-// have one for each of the classes' goals, named "CLASS: p99 <= 50.00 ms" or "CLASS: errors <= 0.1
+// have one for each of the classes' goals, named "CLASS: p99 <= 50.0 ms" or "CLASS: errors <= 0.1
 // %".
 Verdict Judge(const RunData& run, const Rules& rules = {});
 

@@ -40,7 +40,7 @@ std::string KindOf(const client::Error& error) {
     if (digit && !in_number) text += '#';
     in_number = digit;
   }
-  return cli::Shorten(text, kMaxMessageWidth);
+  return cli::FitText(text, kMaxMessageWidth);
 }
 
 void CountMessage(std::string message, std::map<std::string, int64_t>& messages) {

@@ -1,28 +1,13 @@
 #include "client/load/workload/units.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <cmath>
-#include <cstdint>
 #include <stdexcept>
 
 #include "client/cli/report.h"
 
 namespace castor::load {
 namespace {
-
-struct Unit {
-  std::string_view name;
-  int64_t nanoseconds;
-};
-constexpr std::array<Unit, 6> kUnits = {{{"h", 3'600'000'000'000},
-                                         {"m", 60'000'000'000},
-                                         {"s", 1'000'000'000},
-                                         {"ms", 1'000'000},
-                                         {"us", 1'000},
-                                         {"ns", 1}}};
-constexpr double kLongest = 90.0 * 24 * 3600 * 1e9;
 
 bool IsDecimal(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789.") == std::string_view::npos;
@@ -42,32 +27,6 @@ std::optional<double> ParseDecimal(std::string_view text) {
 }
 
 }  // namespace
-
-std::optional<std::chrono::nanoseconds> ParseDuration(std::string_view text) {
-  const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-  const std::string_view name = text.substr(digits);
-  text = text.substr(0, digits);
-  if (!IsDecimal(text)) return std::nullopt;
-  const std::optional<double> number = ParseDecimal(text);
-  if (!number) return std::nullopt;
-  for (const Unit& unit : kUnits) {
-    if (unit.name != name) continue;
-    const double value = *number * static_cast<double>(unit.nanoseconds);
-    if (value > kLongest) return std::nullopt;
-    return std::chrono::nanoseconds(static_cast<int64_t>(std::floor(value + 0.5)));
-  }
-  return std::nullopt;
-}
-
-std::string FormatDuration(std::chrono::nanoseconds duration) {
-  if (duration.count() == 0) return "0s";
-  for (const Unit& unit : kUnits) {
-    if (duration.count() % unit.nanoseconds == 0) {
-      return std::to_string(duration.count() / unit.nanoseconds) + std::string(unit.name);
-    }
-  }
-  return "";  // a nanosecond divides everything
-}
 
 // The decimal point moves in the text: a multiplication would round once more.
 std::optional<double> ParsePercent(std::string_view text) {

@@ -1,21 +1,17 @@
 // Durations, shares and objectives as people write them in workloads and flags.
 #pragma once
 
-#include <chrono>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "client/cli/values.h"
 #include "client/load/workload/workload.h"
 
 namespace castor::load {
 
-// "50ms", "1.5s", "0s": a decimal number and one of ns, us, ms, s, m, h, without a sign. Rounded to
-// a nanosecond; nullopt for anything else, and beyond 90 days.
-std::optional<std::chrono::nanoseconds> ParseDuration(std::string_view text);
-
-// The shortest text that ParseDuration reads as `duration`, which is not negative: "50ms", "90s".
-std::string FormatDuration(std::chrono::nanoseconds duration);
+using cli::FormatDuration;
+using cli::ParseDuration;
 
 // "0.1%" is 0.001: a decimal number from 0 to 100.
 std::optional<double> ParsePercent(std::string_view text);

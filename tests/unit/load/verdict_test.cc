@@ -143,7 +143,7 @@ TEST(Verdict, ObjectivesAreShownWithConfidence) {
   const Finding missed = objectives(40, 2000).at(0);
   EXPECT_FALSE(missed.passed);
   EXPECT_FALSE(missed.unsure);
-  EXPECT_EQ(missed.rule, "short: p99 <= 50.00 ms");
+  EXPECT_EQ(missed.rule, "short: p99 <= 50.0 ms");
   EXPECT_THAT(missed.text, HasSubstr("40 of 2040"));
   const Finding unsure = objectives(4, 600).at(0);
   EXPECT_FALSE(unsure.passed);
@@ -152,7 +152,7 @@ TEST(Verdict, ObjectivesAreShownWithConfidence) {
   RunData errors = GoodRun();
   Count({.second = 5, .outcome = Outcome::kFailed}, errors, 100);
   EXPECT_THAT(Failed(Judge(errors).objectives),
-              ElementsAre("short: p99 <= 50.00 ms", "short: errors <= 1 %"));
+              ElementsAre("short: p99 <= 50.0 ms", "short: errors <= 1 %"));
 }
 
 }  // namespace
