@@ -124,7 +124,7 @@ Input FromEmbeddings(const InputFlags& flags) {
 
 }  // namespace
 
-std::vector<CLI::Option*> AddInputFlags(CLI::App* command, InputFlags* flags) {
+void AddInputFlags(CLI::App* command, InputFlags* flags) {
   const std::string group = "Input (one of; default: texts from standard input, one a line)";
   CLI::Option* texts = command->add_option("texts", flags->texts, "Texts to embed")
                            ->type_name("TEXT")
@@ -196,8 +196,7 @@ std::vector<CLI::Option*> AddInputFlags(CLI::App* command, InputFlags* flags) {
       ->excludes(ids)
       ->excludes(embeddings)
       ->group(group);
-  CLI::Option* spans = AddSpanFlags(command, &flags->spans)->excludes(document);
-  return {document, spans};
+  AddSpanFlags(command, &flags->spans)->excludes(document);
 }
 
 std::vector<std::string> Input::Labels() const {
