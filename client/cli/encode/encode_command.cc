@@ -27,7 +27,6 @@ struct EncodeFlags {
   bool normalize = false;
   bool no_normalize = false;
   std::string output_kind;  // empty: the model's own
-  bool token_embeddings = false;
   std::optional<std::string> prompt;
   bool no_prompt = false;
   int32_t dimensions = 0;
@@ -55,7 +54,6 @@ const std::map<std::string, v1::EncodeOutput> kOutputs = {
 void ApplyOptions(const EncodeFlags& flags, v1::EncodeRequest* request) {
   request->set_model(flags.model);
   if (!flags.output_kind.empty()) request->set_output(kOutputs.at(flags.output_kind));
-  if (flags.token_embeddings) request->set_output(v1::TOKEN_EMBEDDINGS);
   if (!flags.pooling.empty()) request->set_pooling(kPoolings.at(flags.pooling));
   if (flags.normalize) request->set_normalize(true);
   if (flags.no_normalize) request->set_normalize(false);
@@ -114,26 +112,26 @@ int Run(const EncodeFlags& flags) {
 
 Runner AddEncodeCommand(CLI::App* command) {
   auto flags = std::make_shared<EncodeFlags>();
-  const std::vector<CLI::Option*> spans = AddInputFlags(command, &flags->input);
+  AddInputFlags(command, &flags->input);
   const std::string group = "Model and output rows";
   command->add_option("--model", flags->model, "The model (default: the server's only one)")
       ->type_name("NAME")
       ->check(Name())
       ->group(group);
-  auto* pooling =
-      command
-          ->add_option("--pooling", flags->pooling,
-                       "mean, cls, last, max, weighted-mean or mean-sqrt-length (default: the "
-                       "model's own)")
-          ->type_name("NAME")
-          ->check(CLI::IsMember(kPoolings).description(""))
-          ->group(group);
+  command
+      ->add_option("--pooling", flags->pooling,
+                   "mean, cls, last, max, weighted-mean or mean-sqrt-length (default: the "
+                   "model's own)")
+      ->type_name("NAME")
+      ->check(CLI::IsMember(kPoolings).description(""))
+      ->group(group);
   auto* normalize =
       command->add_flag("--normalize", flags->normalize, "Normalize rows to unit length")
           ->group(group);
   command->add_flag("--no-normalize", flags->no_normalize, "Leave rows as they are")
       ->excludes(normalize)
       ->group(group);
+<<<<<<< HEAD:client/cli/encode/encode_command.cc
   auto* kind = command
                    ->add_option("--output-kind", flags->output_kind,
                                 "pooled, token-embeddings, logits, scores or sparse (default: the "
@@ -148,6 +146,15 @@ Runner AddEncodeCommand(CLI::App* command) {
           ->excludes(kind)
           ->group(group);
   for (CLI::Option* option : spans) rows->excludes(option);
+=======
+  command
+      ->add_option("--output-kind", flags->output_kind,
+                   "pooled, token-embeddings, logits, scores or sparse (default: the "
+                   "model's own). Where scores tie at 1, rank by logits")
+      ->type_name("NAME")
+      ->check(CLI::IsMember(kOutputs).description(""))
+      ->group(group);
+>>>>>>> h-client:client/cli/encode_command.cc
   CLI::Option* prompt =
       command
           ->add_option("--prompt", flags->prompt,

@@ -126,8 +126,13 @@ Input FromEmbeddings(const InputFlags& flags) {
 
 }  // namespace
 
+<<<<<<< HEAD:client/cli/encode/encode_input.cc
 std::vector<CLI::Option*> AddInputFlags(CLI::App* command, InputFlags* flags) {
   const std::string group = "Input (one of; default: texts from standard input, one per line)";
+=======
+void AddInputFlags(CLI::App* command, InputFlags* flags) {
+  const std::string group = "Input (one of; default: texts from standard input, one a line)";
+>>>>>>> h-client:client/cli/encode_input.cc
   CLI::Option* texts = command->add_option("texts", flags->texts, "Texts to embed")
                            ->type_name("TEXT")
                            ->check(Utf8());
@@ -199,8 +204,7 @@ std::vector<CLI::Option*> AddInputFlags(CLI::App* command, InputFlags* flags) {
       ->excludes(ids)
       ->excludes(embeddings)
       ->group(group);
-  CLI::Option* spans = AddSpanFlags(command, &flags->spans)->excludes(document);
-  return {document, spans};
+  AddSpanFlags(command, &flags->spans)->excludes(document);
 }
 
 std::vector<std::string> Input::Labels() const {

@@ -34,8 +34,7 @@ struct Input {
   std::vector<std::string> Labels() const;
 };
 
-// Returns the options that ask for spans.
-std::vector<CLI::Option*> AddInputFlags(CLI::App* command, InputFlags* flags);
+void AddInputFlags(CLI::App* command, InputFlags* flags);
 
 // Reads files and standard input; throws UsageError when they cannot be read or hold nothing.
 std::vector<Input> ReadInput(const InputFlags& flags);

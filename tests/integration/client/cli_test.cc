@@ -145,7 +145,7 @@ TEST_F(CliTest, ACosineCanBeAskedFor) {
       OutputOf({"encode", "a beaver", "--kernel", "automatic,min-cosine=0.9", "--output", "json"}));
   EXPECT_EQ(answer["kernel"]["name"], "VANILLA") << "a short text";
   EXPECT_THAT(ErrorOf(1, {"encode", "a beaver", "--kernel", "automatic,min-cosine=0.9",
-                          "--token-embeddings"}),
+                          "--output-kind", "token-embeddings"}),
               HasSubstr("automatic.min_cosine"));
 }
 
@@ -300,8 +300,9 @@ TEST_F(CliEncodeTest, TokenIdsPairsAndTokenRows) {
       json::parse(OutputOf({"encode", "--ids", "101 2023 102", "--ids", "101,102", "-o", "json"}));
   EXPECT_EQ(ids["shape"], json({2, 384}));
   EXPECT_EQ(ids["sequences"][0]["tokens"], 3);
-  const json pair = json::parse(OutputOf({"encode", "who?", "--pair", "she", "-o", "json",
-                                          "--token-embeddings", "--dimensions", "4"}));
+  const json pair =
+      json::parse(OutputOf({"encode", "who?", "--pair", "she", "-o", "json", "--output-kind",
+                            "token-embeddings", "--dimensions", "4"}));
   ASSERT_EQ(pair["sequences"].size(), 1u);
   EXPECT_EQ(pair["sequences"][0]["rows"].size(), 6u) << "[CLS] who ? [SEP] she [SEP]";
   EXPECT_EQ(pair["sequences"][0]["rows"][0].size(), 4u);
@@ -332,8 +333,9 @@ TEST_F(CliEncodeTest, WhatIsCutIsSaidInEveryFormat) {
 TEST_F(CliEncodeTest, SpansAndTheLinesOfADocumentArePooledByThemselves) {
   const std::string text = "A caf\u00e9 opens.\n\nIt \U0001f408 sells tea.\n";
   WriteFile(InFolder("document"), text);
-  const json tokens = json::parse(OutputOf({"encode", text, "--token-embeddings", "--no-normalize",
-                                            "-o", "json"}))["sequences"][0]["rows"];
+  const json tokens =
+      json::parse(OutputOf({"encode", text, "--output-kind", "token-embeddings", "--no-normalize",
+                            "-o", "json"}))["sequences"][0]["rows"];
   const auto expect_means = [&](const json& answer) {
     const json& sequence = answer["sequences"][0];
     ASSERT_EQ(sequence["rows"].size(), 2u);
@@ -362,7 +364,7 @@ TEST_F(CliEncodeTest, SpansAndTheLinesOfADocumentArePooledByThemselves) {
   EXPECT_THAT(ErrorOf(1, {"encode", "a cat", "--spans", "0:6"}), HasSubstr("spans.ranges[0].end"));
   EXPECT_THAT(ErrorOf(2, {"encode", "a cat", "--spans", "0-5"}), HasSubstr("BEGIN:END"));
   EXPECT_THAT(ErrorOf(2, {"encode", "--document", "-"}, " \n\n"), HasSubstr("no text"));
-  ErrorOf(2, {"encode", "a cat", "--spans", "0:5", "--token-embeddings"});
+  ErrorOf(1, {"encode", "a cat", "--spans", "0:5", "--output-kind", "token-embeddings"});
   EXPECT_THAT(ErrorOf(1, {"encode", "a cat", "--prompt", "summary"}), HasSubstr("has none"));
   OutputOf({"encode", "a cat", "--no-prompt"});
 }
