@@ -131,30 +131,13 @@ Runner AddEncodeCommand(CLI::App* command) {
   command->add_flag("--no-normalize", flags->no_normalize, "Leave rows as they are")
       ->excludes(normalize)
       ->group(group);
-<<<<<<< HEAD:client/cli/encode/encode_command.cc
-  auto* kind = command
-                   ->add_option("--output-kind", flags->output_kind,
-                                "pooled, token-embeddings, logits, scores or sparse (default: the "
-                                "model's own). If scores tie at 1, rank by logits")
-                   ->type_name("NAME")
-                   ->check(CLI::IsMember(kOutputs).description(""))
-                   ->group(group);
-  CLI::Option* rows =
-      command
-          ->add_flag("--token-embeddings", flags->token_embeddings, "One row per token, not pooled")
-          ->excludes(pooling)
-          ->excludes(kind)
-          ->group(group);
-  for (CLI::Option* option : spans) rows->excludes(option);
-=======
   command
       ->add_option("--output-kind", flags->output_kind,
                    "pooled, token-embeddings, logits, scores or sparse (default: the "
-                   "model's own). Where scores tie at 1, rank by logits")
+                   "model's own). If scores tie at 1, rank by logits")
       ->type_name("NAME")
       ->check(CLI::IsMember(kOutputs).description(""))
       ->group(group);
->>>>>>> h-client:client/cli/encode_command.cc
   CLI::Option* prompt =
       command
           ->add_option("--prompt", flags->prompt,

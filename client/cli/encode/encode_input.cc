@@ -126,13 +126,8 @@ Input FromEmbeddings(const InputFlags& flags) {
 
 }  // namespace
 
-<<<<<<< HEAD:client/cli/encode/encode_input.cc
-std::vector<CLI::Option*> AddInputFlags(CLI::App* command, InputFlags* flags) {
-  const std::string group = "Input (one of; default: texts from standard input, one per line)";
-=======
 void AddInputFlags(CLI::App* command, InputFlags* flags) {
-  const std::string group = "Input (one of; default: texts from standard input, one a line)";
->>>>>>> h-client:client/cli/encode_input.cc
+  const std::string group = "Input (one of; default: texts from standard input, one per line)";
   CLI::Option* texts = command->add_option("texts", flags->texts, "Texts to embed")
                            ->type_name("TEXT")
                            ->check(Utf8());
