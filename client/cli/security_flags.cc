@@ -77,9 +77,9 @@ std::string HandshakeHint(std::string_view message, const client::ClientOptions&
   }
   if (says({"Hostname Verification", "is not in peer certificate", "subject name"})) {
     return "the server's certificate is not for " +
-           (options.tls->server_name.empty() ? "its address: give the name that it is for by"
-                                             : options.tls->server_name + ": see") +
-           " --server-name";
+           (options.tls->server_name.empty()
+                ? "the host of --server: set --server-name to the name in the certificate"
+                : options.tls->server_name + ": see --server-name");
   }
   // A plaintext server may also just end the connection before its answer.
   if (says({"wrong version number", "SSL_ERROR_SYSCALL", "unexpected eof"})) {

@@ -54,7 +54,7 @@ EncodeRequest RequestFor(const Wanted& wanted, const std::string& model, const T
   request.model = model;
   request.input = std::move(tokens);
   request.output = wanted.output;
-  request.pooling = wanted.pooling;
+  if (wanted.output == EncodeOutput::kPooled) request.pooling = wanted.pooling;
   request.normalize = wanted.normalize;
   request.dimensions = wanted.dimensions;
   for (size_t i = 0; i < wanted.spans; ++i) {

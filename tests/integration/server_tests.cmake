@@ -46,3 +46,4 @@ target_compile_definitions(server_process_test PRIVATE
   CASTOR_SERVER_PROGRAM="$<TARGET_FILE:castor-server>"
   CASTOR_TEST_FOLDER="${CMAKE_CURRENT_SOURCE_DIR}")
 add_dependencies(server_process_test castor-server)
+set_tests_properties(server_test server_process_test PROPERTIES COST 500)
