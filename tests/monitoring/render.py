@@ -3,8 +3,10 @@
 page for each dashboard, with the panels where Grafana would put them.
 
   render.py --prometheus http://127.0.0.1:9090 --out FOLDER [--minutes 5] [--dashboards FOLDER]
+            [--unused]
 
-Fails if a query has no data. Rows that are collapsed are drawn open.
+Fails if a query has no data; with --unused only if one of its series has a value other than 0, since
+a server without models or GPU has nothing to draw of them. Rows that are collapsed are drawn open.
 """
 
 import argparse
@@ -208,7 +210,13 @@ def panels_of(dashboard):
             shift += max(p["gridPos"]["y"] + p["gridPos"]["h"] for p in below) - head
 
 
-def draw(path, prometheus, empty):
+def has_values(expression, prometheus):
+    """Whether a series that `expression` reads has had a value other than 0."""
+    return any(prometheus.ask(f"max({selector}) != 0")
+               for selector in re.findall(r"\bcastor_\w+(?:\{[^}]*\})?", expression))
+
+
+def draw(path, prometheus, empty, unused):
     dashboard = json.loads(path.read_text())
     boxes, depth, asked = [], 0, 0
     for panel, place in panels_of(dashboard):
@@ -228,7 +236,7 @@ def draw(path, prometheus, empty):
                                 ("$__rate_interval", f"{4 * prometheus.step}s")):
                 expression = expression.replace(name, value)
             series = prometheus.ask(expression)
-            if not series:
+            if not series and not (unused and not has_values(expression, prometheus)):
                 empty.append(f"{path.name}: {panel['title']}: {expression}")
             lines += [(legend_of(target["legendFormat"], labels), points)
                       for labels, points in series]
@@ -260,11 +268,12 @@ def main():
     parser.add_argument("--minutes", type=float, default=5)
     parser.add_argument("--dashboards", type=pathlib.Path, default=DASHBOARDS)
     parser.add_argument("--step", type=int, default=5, help="seconds")
+    parser.add_argument("--unused", action="store_true", help="see above")
     arguments = parser.parse_args()
     prometheus = Prometheus(arguments.prometheus, arguments.minutes, arguments.step)
     empty = []
     for path in sorted(arguments.dashboards.glob("*.json")):
-        page, depth, asked = draw(path, prometheus, empty)
+        page, depth, asked = draw(path, prometheus, empty, arguments.unused)
         (arguments.out / f"{path.stem}.html").write_text(page)
         (arguments.out / f"{path.stem}.height").write_text(str(depth))
         print(f"{path.stem}: {asked} queries")
