@@ -33,7 +33,7 @@ for arg in "$@"; do
       mode=${arg#--}
       ;;
     --served) tools=OFF ;;
-    --inputs) tools=OFF inputs=true ;;
+    --inputs) inputs=true ;;
     --kernels) kernels=ON ;;
     --quick) quick=true ;;
     --bench) bench=true ;;
@@ -42,7 +42,7 @@ for arg in "$@"; do
     *) printf 'run.sh: unknown option %s (see --help)\n' "$arg" >&2; exit 2 ;;
   esac
 done
-if [ "$mode" = release ] && [ "$tools" = OFF ]; then
+if [ "$mode" = release ] && { [ "$tools" = OFF ] || $inputs; }; then
   die "--served and --inputs go with --asan or --tsan: the Release build is shared with deploy/quickstart.sh"
 fi
 if [ "$mode" != release ] && { $bench || $cuda; }; then
