@@ -40,7 +40,7 @@ constexpr size_t kMaxStartError = 4096;  // of the one line that says why
 // themselves, which takes a tenth of a second and more; where a sanitizer is among them, its
 // functions cannot be called yet. What is blocked, and has come, lasts through the exec in
 // SetEnvironment.
-[[gnu::no_sanitize("address", "thread", "undefined")]] void BlockSignalsFirst() {
+__attribute__((no_sanitize("address", "thread", "undefined"))) void BlockSignalsFirst() {
   static constexpr uint64_t kSignals =
       1U << (SIGTERM - 1) | 1U << (SIGINT - 1) | 1U << (SIGHUP - 1);
   syscall(SYS_rt_sigprocmask, SIG_BLOCK, &kSignals, nullptr, sizeof(kSignals));
