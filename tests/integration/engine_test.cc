@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <future>
@@ -190,6 +191,7 @@ class EngineOnCpuTest : public testing::Test {
     options.device = "cpu";
     options.max_batch_tokens = 1024;
     options.max_device_bytes = max_device_bytes;
+    options.cost_model_budget = std::chrono::seconds(0);
     auto engine = CreateEngine(options);
     ASSERT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);

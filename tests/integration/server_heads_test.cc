@@ -3,6 +3,7 @@
 // (tests/golden/encoder/make_heads.py), and for CAST with the paper's definition (make_cast.py).
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -39,6 +40,7 @@ class ServerHeadsTest : public ServerTest {
     for (const char* name : kModels) {
       options.models.push_back({.name = name, .directory = FolderOf(name)});
     }
+    options.cost_model_budget = std::chrono::seconds(0);
     auto engine = CreateEngine(options);
     ASSERT_TRUE(engine.ok()) << engine.status();
     StartServer(TestOptions(), *std::move(engine));

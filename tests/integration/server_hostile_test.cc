@@ -23,6 +23,7 @@ class HostileInputTest : public ServerTest {
     EngineOptions engine_options;
     engine_options.device = "cpu";
     engine_options.cpu_threads = 1;
+    engine_options.cost_model_budget = std::chrono::seconds(0);
     auto engine = CreateEngine(engine_options);
     ASSERT_TRUE(engine.ok()) << engine.status();
     StartServer(options, *std::move(engine));

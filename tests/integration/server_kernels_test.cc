@@ -1,6 +1,7 @@
 // Every kernel from a client's bytes to its answer: a whole server over the real engine, compared
 // with the slow twins.
 
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -59,6 +60,7 @@ class ServerKernelsTest : public ServerTest, protected Seeded {
     options.device = "cpu";
     options.cpu_threads = 2;
     options.models = std::move(models);
+    options.cost_model_budget = std::chrono::seconds(0);
     auto engine = CreateEngine(options);
     ASSERT_TRUE(engine.ok()) << engine.status();
     StartServer(TestOptions(), *std::move(engine));

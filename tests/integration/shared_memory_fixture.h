@@ -1,6 +1,7 @@
 // Servers with shared memory, and regions to put a request's tensors in.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -35,6 +36,7 @@ class SharedMemoryTest : public ServerTest {
     options.device = "cpu";
     options.cpu_threads = 2;
     options.models = {{"tiny", CASTOR_TINY_MODEL}};
+    options.cost_model_budget = std::chrono::seconds(0);
     auto engine = CreateEngine(options);
     ASSERT_TRUE(engine.ok()) << engine.status();
     regions_.reset();  // it holds the channel

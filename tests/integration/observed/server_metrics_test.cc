@@ -73,6 +73,7 @@ class ServerMetricsTest : public ServerTest {
     options.device = "cpu";
     options.cpu_threads = 1;
     options.models = {{"tiny", CASTOR_TINY_MODEL}};
+    options.cost_model_budget = std::chrono::seconds(0);
     auto engine = CreateEngine(options);
     ASSERT_TRUE(engine.ok()) << engine.status();
     StartServer(TestOptionsWithMetrics(), *std::move(engine));
