@@ -166,7 +166,9 @@ void CallTable::LeaveConnection(Row& row) {
 void CallTable::Misbehaved(Row& row, double points) {
   row.misbehaved_ = true;
   if (row.connection_ == nullptr) return;
-  if (row.connection_->Misbehaved(points, steady_clock::now())) metrics_.ConnectionExpelled();
+  if (!row.connection_->Misbehaved(points, steady_clock::now())) return;
+  metrics_.ConnectionExpelled();  // before its peer can see it
+  row.connection_->Reset();
 }
 
 // Cancels the calls whose time is up, until the table is destroyed.

