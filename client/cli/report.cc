@@ -19,7 +19,7 @@ std::string Padded(const std::string& text, size_t width) {
   return own >= width ? text : text + std::string(width - own, ' ');
 }
 
-// Of a KernelReport or a RejectedKernel: " (clusters=100,iterations=10)".
+// The parameters in a KernelReport or RejectedKernel: " (clusters=100,iterations=10)".
 std::string Parameters(const google::protobuf::Message& report) {
   const auto* const which = report.GetDescriptor()->FindOneofByName("parameters");
   const auto* const field = report.GetReflection()->GetOneofFieldDescriptor(report, which);

@@ -15,8 +15,8 @@ struct Screen {
   bool color = true;
 };
 
-// Of the environment, by NO_COLOR and the locale; its size is `descriptor`'s where that is a
-// terminal which tells it, and the default otherwise.
+// Colors unless NO_COLOR is set; the size of the terminal at `descriptor`, or the default where
+// there is none.
 Screen ScreenOf(int descriptor);
 
 // Whether it is a terminal that can do more than print lines.

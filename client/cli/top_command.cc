@@ -70,7 +70,7 @@ int RunTop(TopFlags flags) {
     const auto wait = [&] {
       fleet.Wait(std::max(milliseconds(0), std::chrono::ceil<milliseconds>(next - Clock::now())));
     };
-    // Somebody who is late holds nobody up, unless there is but one frame.
+    // A slow server does not delay the frame, except with --once.
     while (!fleet.IsRoundComplete() && (flags.once || Clock::now() < next)) {
       fleet.Wait(milliseconds(100));
     }

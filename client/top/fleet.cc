@@ -111,7 +111,7 @@ void Fleet::StartRound() {
 void Fleet::Take(absl::StatusOr<client::MetricsPage> page, Server* server) {
   server->asked = false;
   if (page.ok() && !IsCastors(*page)) {
-    page = absl::UnavailableError("what is there is no castor-server's /metrics");
+    page = absl::UnavailableError("this is not the /metrics of a castor-server");
   }
   server->error = page.status();
   server->view.error = std::string(page.status().message());

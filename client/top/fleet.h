@@ -1,4 +1,4 @@
-// The servers that are watched: who they are, what they said last, who is silent.
+// The servers that are watched: their addresses, their latest metrics, and which are unreachable.
 #pragma once
 
 #include <chrono>
@@ -20,13 +20,14 @@ namespace castor::top {
 // Not thread-safe.
 class Fleet {
  public:
-  // Of HOST:PORT or URLs; a name with several addresses is several servers. Of the options, TLS and
-  // the token count. INVALID_ARGUMENT or FAILED_PRECONDITION where they cannot be used.
+  // Watches the servers at `addresses`, each HOST:PORT or a URL. A name that resolves to several
+  // addresses stands for several servers. Only the TLS files and the token of `options` are used:
+  // INVALID_ARGUMENT or FAILED_PRECONDITION if they cannot be.
   static absl::StatusOr<std::unique_ptr<Fleet>> Create(const std::vector<std::string>& addresses,
                                                        client::ClientOptions options);
 
-  // Begins a round: looks names up again that may lead elsewhere by now, which blocks, and asks
-  // everybody who has answered the last round.
+  // Starts a round: resolves names again every so often, which blocks, and asks every server that
+  // has answered the previous round.
   void StartRound();
 
   // Takes answers in, for so long or until there is one.

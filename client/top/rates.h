@@ -10,7 +10,7 @@
 
 namespace castor::top {
 
-// Of one server, or of several together.
+// The metrics of one server, or of several added up.
 struct Rates {
   int servers = 1;
   bool compared = false;         // there was an earlier reading; without it nothing has grown

@@ -55,8 +55,8 @@ std::string PeerOf(MHD_Connection* connection) {
   return named ? host : "unknown";
 }
 
-// The header of this name; several of them as HTTP joins them, which no credential looks like.
-// Which of two a proxy in front has checked, nobody knows.
+// The Authorization header. Several are joined as HTTP joins them, which matches no credential: a
+// proxy in front may have checked either one.
 std::string AuthorizationOf(MHD_Connection* connection) {
   struct Found {
     int count = 0;

@@ -6,7 +6,8 @@
 // up its credit is closed. One that has made no call yet is new: it may be in a handshake that
 // never ends, or not know what to ask. Of new ones there may be so many, for so long.
 //
-// Any thread may call anything. Locks are leaves: only the kernel is called under them.
+// Any thread may call anything. Connections' lock comes first, then that of the sockets that gRPC's
+// shutdown looks up, then a connection's. Under them only the kernel is called.
 #pragma once
 
 #include <sys/socket.h>
@@ -104,8 +105,7 @@ class Connection {
   // Closes it. Returns whether the peer's system has not taken all of its answers; once.
   bool CutOff();
 
-  // The same, by a reset: bytes that have arrived and not been read are dropped, and so are bytes
-  // to be sent.
+  // Resets it: bytes that have arrived and not been read are dropped, and so are bytes to be sent.
   void Reset();
 
   // Closes the descriptor: the peer, or gRPC, has closed the connection.

@@ -2,8 +2,8 @@
 // of ours runs. One process may have several.
 //
 //   Open        binds, and builds gRPC's server; callers queue up
-//   Leave       nobody new; who is connected is asked to go elsewhere, and served until then
-//   Disconnect  nobody new; who is connected is disconnected, once it has its answers
+//   Leave       accepts no more; asks connected peers to go elsewhere, and serves them until then
+//   Disconnect  accepts no more; disconnects peers once they have their answers
 //   Close       gRPC's server shuts down
 //
 // The owner calls everything, on one thread.

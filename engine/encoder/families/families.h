@@ -20,7 +20,7 @@ namespace castor::encoder {
 struct FamilyModel {
   std::unique_ptr<Body> body;
   InputRules rules;
-  // Of its classes with a head; null: none of them can be served. Lives as long as the program.
+  // Where classes with a head keep their weights; null if none of them is served. Static.
   const HeadLayout* heads = nullptr;
 };
 

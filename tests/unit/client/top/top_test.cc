@@ -210,7 +210,7 @@ TEST(FleetTest, OneThatVanishesIsShownWithoutFiguresUntilItIsBack) {
 TEST(FleetTest, WhatIsNoCastorIsAnError) {
   const CannedServer server(Http("200 OK", "go_goroutines 8\n"));
   const auto fleet = Watch(server.address());
-  EXPECT_THAT(Round(*fleet).error, HasSubstr("no castor-server's"));
+  EXPECT_THAT(Round(*fleet).error, HasSubstr("not the /metrics of a castor-server"));
   EXPECT_FALSE(fleet->HasEverRead());
   EXPECT_THAT(fleet->Problem(), HasSubstr(server.address()));
 }
