@@ -28,13 +28,6 @@ std::string Parameters(const google::protobuf::Message& report) {
   return text.empty() ? "" : " (" + text + ")";
 }
 
-std::string ErrorText(const v1::RejectedKernel& rejected) {
-  if (rejected.compared()) return "cosine " + FormatReal(rejected.cosine(), "%.6f") + ", measured";
-  if (rejected.has_cosine()) return "cosine about " + FormatReal(rejected.cosine(), "%.6f");
-  if (rejected.relative_error() == 0) return "cosine not known yet";
-  return "relative error about " + FormatReal(rejected.relative_error(), "%.2e");
-}
-
 }  // namespace
 
 std::string FormatRows(const Rows& rows) {
@@ -116,8 +109,9 @@ void AppendReports(const v1::KernelReport& kernel, const v1::Timing& timing,
                                    kernel.device() + " by " + kernel.backend());
   for (const v1::RejectedKernel& rejected : kernel.rejected()) {
     rows->emplace_back("rejected", KernelText(rejected.name()) + Parameters(rejected) + " after " +
-                                       TimeText(1000 * rejected.measured_us()) + ": " +
-                                       ErrorText(rejected));
+                                       TimeText(1000 * rejected.measured_us()) +
+                                       ": relative error about " +
+                                       FormatReal(rejected.relative_error(), "%.2e"));
   }
   if (kernel.predicted_us() > 0) {
     rows->emplace_back("cost model", "predicted " + TimeText(1000 * kernel.predicted_us()) +

@@ -260,10 +260,6 @@ KERNELS = [
         Panel("Time of a probe, p95", "s", "Per batch. Small beside the compute time, or the share "
               "of probed requests is too high.",
               (quantile(0.95, "castor_fidelity_probe_duration_seconds"), "probe")),
-        Panel("Encoders: 1 - cosine, p50 and p90", "percentunit", "Estimated, the least of each "
-              "request that states a cosine, before it is accepted or runs again.",
-              (quantile(0.5, "castor_encode_cosine_turn", "kernel"), "{{kernel}} p50"),
-              (quantile(0.9, "castor_encode_cosine_turn", "kernel"), "{{kernel}} p90")),
         Panel("Automatic choice: kernels", "reqps", "Which kernels answer requests that leave the "
               "choice to the server.",
               (rate("castor_automatic_requests_total", "kernel"), "{{kernel}}"), stacked=True),

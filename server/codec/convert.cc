@@ -86,7 +86,6 @@ absl::Status ConvertAutomatic(const wire::Automatic& from, Automatic* out) {
     out->allowed.push_back(*name);
   }
   out->max_relative_error = from.max_relative_error;
-  out->min_cosine = from.min_cosine;
   return absl::OkStatus();
 }
 

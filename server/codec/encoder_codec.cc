@@ -60,8 +60,7 @@ absl::Status ConvertRequest(wire::EncodeRequest from, RequestRegions& regions, E
   }
   if (out->kernel.has_value() && std::holds_alternative<Automatic>(*out->kernel) &&
       std::get<Automatic>(*out->kernel).max_relative_error != 0) {
-    return InvalidField("automatic.max_relative_error",
-                        "is for attention; for encoders, use min_cosine");
+    return InvalidField("automatic.max_relative_error", "is for attention, not for encoders");
   }
   if (absl::Status s = ConvertOutput(from.output, &out->output); !s.ok()) return s;
   if (absl::Status s = ConvertPooling(from.pooling, &out->pooling); !s.ok()) return s;
@@ -114,12 +113,6 @@ grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult 
   message.set_prompt_name(std::move(result.prompt_name));
   for (std::string& label : result.labels) message.add_labels(std::move(label));
   FillReports(result.report, total_us, &message);
-  if (const auto& cosine = result.report.cosine) {
-    v1::CosineFidelity* fidelity = message.mutable_fidelity();
-    fidelity->set_cosine(cosine->cosine);
-    fidelity->set_rows(cosine->rows);
-    fidelity->set_comparisons(cosine->comparisons);
-  }
   if (!result.sparse.has_value()) {
     return WithTensor(message, v1::EncodeResponse::kOutputFieldNumber, std::move(result.output));
   }

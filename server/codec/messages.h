@@ -95,11 +95,9 @@ struct Cast {
 struct Automatic {
   Repeated<int32_t> allowed;
   double max_relative_error = 0;
-  double min_cosine = 0;
 
   using Fields = FieldList<Field<"allowed", 1, &Automatic::allowed>,
-                           Field<"max_relative_error", 2, &Automatic::max_relative_error>,
-                           Field<"min_cosine", 3, &Automatic::min_cosine>>;
+                           Field<"max_relative_error", 2, &Automatic::max_relative_error>>;
 };
 
 // The oneof that both requests have, under different numbers.

@@ -88,8 +88,6 @@ void FillKernelReport(const KernelReport& report, v1::KernelReport* out) {
     row->set_name(ToWire(kKernelNames, NameOf(rejected.kernel)));
     row->set_measured_us(rejected.measured_us);
     row->set_relative_error(rejected.relative_error);
-    if (rejected.cosine) row->set_cosine(*rejected.cosine);
-    row->set_compared(rejected.compared);
     if (const auto* improved = std::get_if<ImprovedClustered>(&rejected.kernel)) {
       FillParameters(*improved, row);
     } else if (const auto* clustered = std::get_if<Clustered>(&rejected.kernel)) {

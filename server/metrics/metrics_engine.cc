@@ -83,19 +83,6 @@ void CollectWork(const EngineStats& stats, std::vector<MetricFamily>& out) {
                       "Estimated relative L2 error of an approximate kernel, per request that was "
                       "probed.",
                       MetricType::Histogram);
-  auto encode_automatic =
-      Family("castor_encode_automatic_requests_total",
-             "Requests to encode with the automatic kernel and a stated cosine, by the kernel that "
-             "answered them.",
-             MetricType::Counter);
-  auto encode_rejected = Family("castor_encode_automatic_rejected_total",
-                                "Such runs followed by an exact one: the estimated cosine was too "
-                                "low, or they were compared.",
-                                MetricType::Counter);
-  auto turn = Family("castor_encode_cosine_turn",
-                     "1 - the estimated cosine of an approximate vector to the exact one, the "
-                     "least of a request.",
-                     MetricType::Histogram);
 
   for (const WorkStats& work : stats.work) {
     const Labels labels = {{"kernel", work.kernel}, {"operation", work.operation}};
@@ -116,15 +103,8 @@ void CollectWork(const EngineStats& stats, std::vector<MetricFamily>& out) {
     Add(batch_tokens, work.batch_tokens, labels, kTokensStep);
     Add(ratio, work.prediction_ratio, labels);
     const KernelRow* const row = FindKernel(work.kernel);
-    if (row == nullptr || row->kind == KernelKind::kOther) continue;
+    if (row == nullptr || row->kind == KernelKind::kOther || work.operation == "encode") continue;
     const Labels kernel = {{"kernel", work.kernel}};
-    if (work.operation == "encode") {
-      Add(encode_automatic, static_cast<double>(work.automatic_requests), kernel);
-      if (work.cosine_turn.bounds.empty()) continue;
-      Add(encode_rejected, static_cast<double>(work.automatic_rejected), kernel);
-      Add(turn, work.cosine_turn, kernel);
-      continue;
-    }
     Add(automatic, static_cast<double>(work.automatic_requests), kernel);
     if (work.relative_error.bounds.empty()) continue;
     Add(rejected, static_cast<double>(work.automatic_rejected), kernel);
@@ -136,9 +116,9 @@ void CollectWork(const EngineStats& stats, std::vector<MetricFamily>& out) {
                       "Time to measure the errors of a batch's requests, exact rows included.",
                       MetricType::Histogram);
   Add(probe, stats.fidelity_seconds, {}, kSecondsStep);
-  for (MetricFamily* family : {&answered, &batches, &tokens, &padded, &queue, &stage,
-                               &batch_requests, &batch_tokens, &ratio, &automatic, &rejected,
-                               &error, &encode_automatic, &encode_rejected, &turn, &probe}) {
+  for (MetricFamily* family :
+       {&answered, &batches, &tokens, &padded, &queue, &stage, &batch_requests, &batch_tokens,
+        &ratio, &automatic, &rejected, &error, &probe}) {
     // A kernel that is not there leaves a family without series.
     if (!family->metric.empty()) out.push_back(std::move(*family));
   }

@@ -206,9 +206,6 @@ void DeclareKernels(Declarer& declare, EngineOptions& engine) {
       "Share of approximate requests without fidelity_rows whose error is measured for metrics");
   declare.Number(kKernels, "--fidelity-sample-rows", &engine.fidelity_sample_rows,
                  kFidelityRowsBounds, "Query rows per sequence for --fidelity-share");
-  declare.Share(kKernels, "--cosine-share", &engine.cosine_share,
-                "Share of the automatic kernel's approximate encodings that are also computed "
-                "exactly, to learn cosine estimates");
 }
 
 void DeclareService(Declarer& declare, ServerOptions& options) {

@@ -27,7 +27,7 @@ void Report(Response& response) {
   response.mutable_kernel()->mutable_improved_clustered()->set_topk(32);
   v1::RejectedKernel* const rejected = response.mutable_kernel()->add_rejected();
   rejected->set_name(v1::CLUSTERED);
-  rejected->set_cosine(0.5);
+  rejected->set_relative_error(0.5);
   response.mutable_timing()->set_total_us(12);
   response.mutable_batch()->set_requests(1);
 }

@@ -8,7 +8,7 @@ target_link_libraries(castor_server_fixture PUBLIC castor_fake_engine castor_ser
 pkg_check_modules(nghttp2 REQUIRED IMPORTED_TARGET libnghttp2)  # for trailer_client.h
 castor_test(server_test
   SOURCES server_admission_test.cc access/server_authorize_test.cc server_call_test.cc
-          server_choice_test.cc server_cosine_test.cc
+          server_choice_test.cc
           observed/server_health_port_test.cc
           server_hostile_test.cc server_kernels_test.cc server_lifecycle_test.cc
           observed/server_load_report_test.cc

@@ -287,13 +287,6 @@ std::string EncodeAnswer::Table(double round_trip_us) const {
   if (!last_.prompt_name().empty()) rows.emplace_back("prompt", last_.prompt_name());
   AppendReports(last_.kernel(), last_.timing(), last_.batch(), last_.memory(), round_trip_us,
                 &rows);
-  if (last_.has_fidelity()) {
-    const v1::CosineFidelity& fidelity = last_.fidelity();
-    rows.emplace_back("fidelity", "cosine about " + FormatReal(fidelity.cosine(), "%.6f") +
-                                      " at least, by " + std::to_string(fidelity.rows()) +
-                                      " rows a layer and " +
-                                      std::to_string(fidelity.comparisons()) + " comparisons");
-  }
   const std::string text = FormatRows(rows) + "\n";
   const bool labels = last_.labels_size() > 0;
   if (std::max(inputs_.size(), spans_.size()) > kMostTexts || (per_token_ && !labels)) {

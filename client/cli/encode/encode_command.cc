@@ -182,8 +182,7 @@ Runner AddEncodeCommand(CLI::App* command) {
       "  castor encode 'Who wrote it?' --pair 'She did.' --output-kind scores\n"
       "  castor encode --document report.txt --file chunks.json\n"
       "  castor encode 'A cat sleeps. It purrs.' --spans 0:13,14:23\n"
-      "  castor encode 'How do beavers build?' --prompt query\n"
-      "  castor encode --text-file books.txt --kernel automatic,min-cosine=0.99\n");
+      "  castor encode 'How do beavers build?' --prompt query\n");
   return [flags] { return Run(*flags); };
 }
 

@@ -140,15 +140,6 @@ TEST_F(CliTest, StructuredInputsHaveWhatApproximationsLiveBy) {
   EXPECT_LT(error("structured"), 0.5 * error("gaussian"));
 }
 
-TEST_F(CliTest, ACosineCanBeAskedFor) {
-  const json answer = json::parse(
-      OutputOf({"encode", "a beaver", "--kernel", "automatic,min-cosine=0.9", "--output", "json"}));
-  EXPECT_EQ(answer["kernel"]["name"], "VANILLA") << "a short text";
-  EXPECT_THAT(ErrorOf(1, {"encode", "a beaver", "--kernel", "automatic,min-cosine=0.9",
-                          "--output-kind", "token-embeddings"}),
-              HasSubstr("automatic.min_cosine"));
-}
-
 TEST_F(CliTest, TensorsTravelThroughSharedMemory) {
   const auto attend = [](std::vector<std::string> flags) {
     flags.insert(flags.begin(), {"attend", "--lengths", "90,1,200", "--shared-memory"});

@@ -49,9 +49,10 @@ TEST(KernelFlag, ParametersOfEveryTypeAreSetAndShownAsTheyAreGiven) {
   EXPECT_EQ(improved.rest_mass(), v1::ImprovedClustered::QUERY);
   EXPECT_EQ(ParametersText(improved), text);
   const v1::Automatic automatic =
-      RequestOf("automatic,allowed=improved_clustered,allowed=vanilla,min-cosine=0.5").automatic();
+      RequestOf("automatic,allowed=improved_clustered,allowed=vanilla,max-relative-error=0.5")
+          .automatic();
   EXPECT_THAT(automatic.allowed(), ::testing::ElementsAre(v1::IMPROVED_CLUSTERED, v1::VANILLA));
-  EXPECT_EQ(automatic.min_cosine(), 0.5);
+  EXPECT_EQ(automatic.max_relative_error(), 0.5);
   EXPECT_EQ(RequestOf("cast,layer=m/0").cast().layer(), "m/0");
 }
 
@@ -63,7 +64,7 @@ TEST(KernelFlag, WhatIsWrongIsNamedWithWhatIsTaken) {
   EXPECT_THAT(ErrorOf("clustered,clusters=65537"), HasSubstr("from 1 to 65536"));
   EXPECT_THAT(ErrorOf("clustered,clusters"), HasSubstr("clusters: ''"));
   EXPECT_THAT(ErrorOf("clustered,seed=-1"), HasSubstr("seed"));
-  EXPECT_THAT(ErrorOf("automatic,min-cosine=nan"), HasSubstr("min-cosine"));
+  EXPECT_THAT(ErrorOf("automatic,max-relative-error=nan"), HasSubstr("max-relative-error"));
   EXPECT_THAT(ErrorOf("vanilla,causal=1"), HasSubstr("neither true nor false"));
   EXPECT_THAT(ErrorOf("cast,clustering=best"), HasSubstr("none of top-k, single-assignment-top-k"));
   EXPECT_THAT(ErrorOf("vanilla,"), HasSubstr("'' is no parameter"));

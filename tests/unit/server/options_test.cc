@@ -31,7 +31,6 @@ TEST_F(OptionsTest, NothingGivenMeansTheDefaults) {
   EXPECT_EQ(options.max_shared_memory_regions, 64);
   EXPECT_TRUE(options.engine.models.empty());
   EXPECT_EQ(options.engine.fidelity_share, 0);
-  EXPECT_EQ(options.engine.cosine_share, 1.0 / 32);
   EXPECT_EQ(options.engine.cost_model_budget, defaults.engine.cost_model_budget);
   EXPECT_NE(options.engine.build, "") << "the cost model file is keyed by it";
 }

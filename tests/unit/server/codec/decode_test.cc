@@ -171,9 +171,9 @@ TEST(DecodeAttendTest, FidelityIsOfApproximations) {
   EXPECT_EQ(Refusal(message), "none");
 }
 
-TEST(DecodeEncodeTest, EncodersGoByCosine) {
+TEST(DecodeEncodeTest, ErrorsAreOfAttention) {
   v1::EncodeRequest message = SmallEncode();
-  message.mutable_automatic()->set_min_cosine(0.9);
+  message.mutable_automatic();
   EXPECT_EQ(Refusal(message), "none");
   message.mutable_automatic()->set_max_relative_error(0.1);
   EXPECT_EQ(Refusal(message), "INVALID_FIELD automatic.max_relative_error");

@@ -98,7 +98,6 @@ class Writer {
     text_ << "automatic ";
     Write(it.allowed);
     Write(it.max_relative_error);
-    Write(it.min_cosine);
   }
   void Write(const Kernel& kernel) {
     std::visit([this](const auto& it) { Write(it); }, kernel);

@@ -58,12 +58,11 @@ ExecutionReport SomeReport() {
                  .predicted_us = 1.5,
                  .measured_us = 2.5,
                  .rejected = {{Clustered{.clusters = 50, .seed = 3}, 13, 0.5},
-                              {ImprovedClustered{}, 14, 0.75, 0.5, true}}},
+                              {ImprovedClustered{}, 14, 0.75}}},
       .timing = {.decode_us = 1, .queue_us = 2, .copy_in_us = 3, .compute_us = 4, .copy_out_us = 5},
       .batch = {.requests = 6, .tokens = 7, .padded_tokens = 8},
       .memory = {.workspace_bytes = 9, .peak_bytes = 10},
       .fidelity = Fidelity{.rows = 11, .relative_error = 0.25, .probe_us = 12},
-      .cosine = CosineFidelity{.cosine = 0.875, .rows = 15, .comparisons = 16},
   };
 }
 
@@ -91,8 +90,6 @@ void AddSomeReport(double total_us, Response* out) {
   rejected->set_name(v1::IMPROVED_CLUSTERED);
   rejected->set_measured_us(14);
   rejected->set_relative_error(0.75);
-  rejected->set_cosine(0.5);
-  rejected->set_compared(true);
   rejected->mutable_improved_clustered()->set_clusters(100);
   rejected->mutable_improved_clustered()->set_iterations(10);
   rejected->mutable_improved_clustered()->set_bits(63);
@@ -206,9 +203,6 @@ TEST_F(EncodeTest, EncodeCarriesEverything) {
   expected.mutable_spans(1)->set_truncated(true);
   expected.set_prompt_name("query");
   AddSomeReport(3.5, &expected);
-  expected.mutable_fidelity()->set_cosine(0.875);
-  expected.mutable_fidelity()->set_rows(15);
-  expected.mutable_fidelity()->set_comparisons(16);
   ExpectParsesTo(EncodeEncodeResponse("id", std::move(result), 3.5), expected);
 }
 
@@ -243,9 +237,6 @@ TEST_F(EncodeTest, SparseRowsComeWithoutATensor) {
   for (const int64_t length : {3, 0, 1}) expected.mutable_sparse()->add_lengths(length);
   for (const int64_t length : {1, 1, 1}) expected.add_lengths(length);
   AddSomeReport(3.5, &expected);
-  expected.mutable_fidelity()->set_cosine(0.875);
-  expected.mutable_fidelity()->set_rows(15);
-  expected.mutable_fidelity()->set_comparisons(16);
   {
     const grpc::ByteBuffer answer = EncodeEncodeResponse("id", std::move(result), 3.5);
     result = EncodeResult();

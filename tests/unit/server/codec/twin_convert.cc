@@ -195,7 +195,6 @@ absl::Status ToEngine(const v1::Automatic& from, Automatic* out) {
     }
   }
   out->max_relative_error = from.max_relative_error();
-  out->min_cosine = from.min_cosine();
   return absl::OkStatus();
 }
 
