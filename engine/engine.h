@@ -93,9 +93,6 @@ struct EngineOptions {
   // statistics although they did not ask for it, and the number of rows measured per sequence.
   double fidelity_share = 0;
   int32_t fidelity_sample_rows = 16;
-  // The share of encoders' approximate answers that are accepted, 0 to 1, that exact ones are
-  // computed for all the same: later estimates of cosines are learned from these.
-  double cosine_share = 1.0 / 32;
 
   int completion_threads = 2;
   int tokenizer_threads = 0;  // 0: one per core

@@ -91,7 +91,6 @@ struct Cast {
 struct Automatic {
   std::vector<KernelName> allowed = {};  // empty: every kernel that needs no further input
   double max_relative_error = 0;         // of attention; 0: exact only
-  double min_cosine = 0;  // of an encoder's pooled vectors to exact ones; 0: exact only
 };
 
 using Kernel = std::variant<Vanilla, Clustered, ImprovedClustered, Cast, Automatic>;
@@ -197,9 +196,7 @@ struct TensorResult {
 struct RejectedKernel {
   Kernel kernel = Vanilla{};  // as in KernelReport
   double measured_us = 0;
-  double relative_error = 0;          // estimated; of attention
-  std::optional<double> cosine = {};  // the least; of encoders. Unset: unknown
-  bool compared = false;              // the cosine was measured, not estimated
+  double relative_error = 0;  // estimated
 };
 
 struct KernelReport {
@@ -240,20 +237,12 @@ struct Fidelity {
   double probe_us = 0;  // exact rows and comparison, of all requests probed together
 };
 
-// An encoder's vectors against those of exact attention.
-struct CosineFidelity {
-  double cosine = 0;        // estimated; the least of the sequences
-  int32_t rows = 0;         // per sequence and layer that attended exactly too
-  int32_t comparisons = 0;  // of sequences that the estimate goes by
-};
-
 struct ExecutionReport {
   KernelReport kernel;
   Timing timing;
   BatchReport batch;
   MemoryReport memory;
-  std::optional<Fidelity> fidelity;      // of attention
-  std::optional<CosineFidelity> cosine;  // of encoders
+  std::optional<Fidelity> fidelity;  // of attention
 };
 
 struct AttentionResult {

@@ -28,16 +28,11 @@ struct WorkStats {
   HistogramSnapshot batch_requests;    // per batch
   HistogramSnapshot batch_tokens;      // per batch
 
-  // Of the kernels that "automatic" may choose; of "encode", for requests that state a cosine.
+  // Of the kernels that "automatic" may choose for "attend".
   uint64_t automatic_requests = 0;  // those of `requests` whose kernel it chose
-  // Its runs that were not the answer: their estimated error was too large, or, of "encode", they
-  // were compared.
-  uint64_t automatic_rejected = 0;
+  uint64_t automatic_rejected = 0;  // its runs whose estimated error was too large
   // Of "attend" with approximate kernels: estimates, per probed request. No bounds elsewhere.
   HistogramSnapshot relative_error;
-  // Of "encode" with approximate kernels: 1 - the least cosine, estimated, per request. No bounds
-  // elsewhere.
-  HistogramSnapshot cosine_turn;
   HistogramSnapshot prediction_ratio;  // measured time of a batch by what was predicted
 };
 

@@ -52,10 +52,9 @@ absl::Status CheckOptions(const EngineOptions& options) {
     }
     return InvalidField(field, problem);
   }
-  for (const auto& [field, share] : {std::pair{"fidelity_share", options.fidelity_share},
-                                     std::pair{"cosine_share", options.cosine_share}}) {
-    if (share >= 0 && share <= 1) continue;  // NaN fails too
-    return InvalidField(field, "must be 0..1");
+  // NaN fails too.
+  if (!(options.fidelity_share >= 0 && options.fidelity_share <= 1)) {
+    return InvalidField("fidelity_share", "must be 0..1");
   }
   for (const auto& [tenant, terms] : options.tenants) {
     if (!(terms.weight >= kLeastTenantWeight && terms.weight <= kMostTenantWeight)) {

@@ -101,9 +101,8 @@ absl::Status EngineImpl::Start() {
   costs_ = parts_.costs.value_or(loop_.costs().model);
   counters_.ListWork(loop_.device().variants(), info().models);
   memory_.emplace(loop_.device().variants(), loop_.device().copies_tensors());
-  planner_.emplace(loop_.predictor(), loop_.device().variants(), options_.cosine_share);
   tokenizers_.emplace(options_.tokenizer_threads, tenants_, *host_pool_, scheduler_,
-                      loop_.predictor(), *planner_, *memory_, *parts_.clock, counters_);
+                      loop_.predictor(), *memory_, *parts_.clock, counters_);
   deadlines_ = std::thread([this] { scheduler_.ExpireUntilStopped(); });
   started_ = true;
   return absl::OkStatus();
@@ -167,20 +166,18 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   const Cost cost = EstimateEncodeCost(request, info, encoder.EstimateTokens(request));
   const bool brings_text = std::holds_alternative<TextInput>(request.input);
   const std::vector<int32_t> offsets = ExpectedOffsets(loop_.predictor(), **model, request);
-  Plan plan = planner_->PlanFor(request, **model, offsets, /*final=*/!brings_text, &*kernel);
   Claim claim = ClaimOf(request.call, BatchKey((*model)->generation, *kernel));
   claim.cost = cost;
   claim.time = parts_.predict
                    ? parts_.predict(claim.cost.tokens)
                    : loop_.predictor().Predict(**model, *kernel, offsets,
                                                encoder::ReadOutElements(request, info, offsets));
-  claim.memory = memory_->Predict(plan, **model, *kernel, request, offsets);
+  claim.memory = memory_->Predict(**model, *kernel, request, offsets);
   auto reservation = admission_->Reserve(claim);
   if (!reservation.ok()) return reservation.status();
 
   auto job = OpenEncode(std::move(request), *std::move(model), *std::move(kernel));
   Keep(std::move(claim), *std::move(reservation), job.get());
-  job->plan = std::move(plan);
   job->received = std::get<EncodeWork>(job->work).request.call.received.value_or(now);
   job->done = std::move(done);
   if (!brings_text) {

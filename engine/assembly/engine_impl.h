@@ -13,7 +13,6 @@
 #include "engine/engine.h"
 #include "engine/jobs/admission.h"
 #include "engine/jobs/attention_plan.h"
-#include "engine/jobs/encode_plan.h"
 #include "engine/jobs/memory_predictor.h"
 #include "engine/jobs/tenant_table.h"
 #include "engine/scheduling/completion_pool.h"
@@ -63,7 +62,6 @@ class EngineImpl final : public Engine {
   Scheduler scheduler_;
   EngineLoop loop_;
   FidelitySampling sampling_;
-  std::optional<EncodePlanner> planner_;  // constant after Start
   std::thread deadlines_;
 
   // Constant after Start.

@@ -50,8 +50,7 @@ absl::Status Check(const Automatic& kernel, std::string_view) {
   if (!(kernel.max_relative_error >= 0 && kernel.max_relative_error <= 1)) {
     return InvalidField("automatic.max_relative_error", "must be 0..1");
   }
-  if (kernel.min_cosine >= 0 && kernel.min_cosine <= 1) return absl::OkStatus();
-  return InvalidField("automatic.min_cosine", "must be 0..1");
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Kernel> Choose(const Automatic& automatic) {

@@ -265,11 +265,6 @@ absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<cons
 
   absl::StatusOr<Kernel> kernel = ChooseKernel(request.kernel);
   if (!kernel.ok()) return kernel.status();
-  const auto* automatic = std::get_if<Automatic>(&request.kernel);
-  if (automatic != nullptr && automatic->min_cosine != 0) {
-    return InvalidField("automatic.min_cosine",
-                        "is for encoders; attention goes by max_relative_error");
-  }
   int64_t bytes = geometry->bytes;
   const absl::Status fits = std::visit(
       [&](const auto& chosen) { return ResolveKernel(chosen, layers, &resolved, &bytes); },

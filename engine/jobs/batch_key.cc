@@ -27,7 +27,6 @@ void AppendParameters(std::string& key, const Parameters& kernel) {
 void AppendParameters(std::string& key, const Automatic& kernel) {
   for (KernelName name : kernel.allowed) Append(key, name);
   Append(key, kernel.max_relative_error);
-  Append(key, kernel.min_cosine);
 }
 
 void AppendKernel(std::string& key, const Kernel& kernel) {

@@ -4,32 +4,12 @@
 #include <string>
 #include <string_view>
 #include <variant>
-#include <vector>
 
 #include "engine/attention/parameters.h"
 #include "engine/base/error.h"
-#include "engine/encoder/text/output_shape.h"
-#include "engine/jobs/staging.h"
 
 namespace castor {
 namespace {
-
-// What a stated cosine needs.
-absl::Status CheckCosine(const EncodeRequest& request, const ModelInfo& info) {
-  if (!AsksForCosine(request)) return absl::OkStatus();
-  if (encoder::OutputOf(request, info) != EncodeOutput::kPooled) {
-    return InvalidField("automatic.min_cosine", "is for pooled vectors: ask for output POOLED");
-  }
-  if (!request.spans.ranges.empty()) {
-    return InvalidField("automatic.min_cosine",
-                        "is for vectors of whole sequences: leave out min_cosine or spans");
-  }
-  const std::vector<KernelName>& allowed = std::get<Automatic>(*request.kernel).allowed;
-  if (allowed.empty() || std::count(allowed.begin(), allowed.end(), KernelName::kVanilla) > 0) {
-    return absl::OkStatus();
-  }
-  return InvalidField("automatic.allowed", "leaves out vanilla, which min_cosine is measured by");
-}
 
 // `asked` may repeat the layers' own parameters, as a report states them; it cannot change them.
 absl::Status CheckOwnCast(const Cast& asked, const Cast& own) {
@@ -58,11 +38,7 @@ absl::Status CheckOwnCast(const Cast& asked, const Cast& own) {
 // For a model whose layers are CAST.
 absl::StatusOr<Kernel> ChooseCast(const Kernel& asked, const ModelInfo& info) {
   const std::string runs_cast = "model \"" + info.name + "\" has CAST layers, which run cast alone";
-  if (const auto* automatic = std::get_if<Automatic>(&asked)) {
-    if (automatic->min_cosine > 0) {
-      return InvalidField("automatic.min_cosine",
-                          "compares with exact attention, but " + runs_cast);
-    }
+  if (std::holds_alternative<Automatic>(asked)) {
     return MakeError(Reason::kKernelNotAvailable, "automatic: " + runs_cast);
   }
   const auto* cast = std::get_if<Cast>(&asked);
@@ -81,7 +57,6 @@ absl::StatusOr<Kernel> ChooseEncodeKernel(const EncodeRequest& request, const Mo
   if (!request.kernel) return info.kernel;
   if (auto status = attention::CheckParameters(*request.kernel); !status.ok()) return status;
   if (std::holds_alternative<Cast>(info.kernel)) return ChooseCast(*request.kernel, info);
-  if (auto status = CheckCosine(request, info); !status.ok()) return status;
   auto kernel = attention::ChooseKernel(*request.kernel);
   if (!kernel.ok()) return kernel.status();
   const KernelName name = NameOf(*kernel);

@@ -190,11 +190,6 @@ int64_t QueryTokens(const JobList& jobs) {
 
 void UseKernel(const Kernel& kernel, Job* job) {
   job->kernel = NameOf(kernel);
-  if (auto* work = std::get_if<EncodeWork>(&job->work)) {
-    work->kernel = kernel;
-    job->batch_key = BatchKey(work->model->generation, kernel);
-    return;
-  }
   attention::Spec& spec = std::get<AttentionWork>(job->work).resolved.spec;
   spec.kernel = kernel;
   job->batch_key = BatchKey(spec);

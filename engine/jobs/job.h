@@ -59,12 +59,6 @@ struct EncodeWork {
   std::vector<int64_t> lengths;
   std::vector<int64_t> token_counts;
   std::vector<encoder::RowRange> pooled;  // what is pooled, where that is not all of each sequence
-
-  // Where the plan has several kernels; empty otherwise (scheduling/cosine_probe.h).
-  HostBuffer kept;                             // the output of the last approximate run
-  std::vector<float> losses;                   // [sequences], of that run: the device writes them
-  std::vector<double> cosines;                 // [sequences], once an exact run has followed
-  std::optional<KernelName> kept_kernel = {};  // of that run, until it has been compared
 };
 
 // What an execution reports for all requests of its batch.
@@ -82,9 +76,9 @@ struct BatchOutcome {
 using Completion = std::variant<AttentionCompletion, EncodeCompletion>;
 
 struct Job {
-  // ---- Constant once the job has been handed to the Scheduler, except the kernel and the key of
-  // an automatic choice, which the tokenizer changes when it knows the lengths, and the engine
-  // thread between two runs, together with the time.
+  // ---- Constant once the job has been handed to the Scheduler, except the time and the memory,
+  // which the tokenizer predicts again when it knows the lengths, and the kernel and the key of an
+  // automatic choice, which the engine thread changes between two runs, together with the time.
   Ticket ticket = 0;
   Rank rank;  // ticket and rank are set by Scheduler, from the reservation
   Operation operation = Operation::kAttend;
@@ -126,7 +120,7 @@ MemoryNeed MemoryOf(const JobList& jobs);
 // What is known of their run.
 ActiveRuns::Plan RunPlanOf(const JobList& jobs, bool passes);
 
-// Makes a job run with another kernel from now on.
+// Makes an attention job run with another kernel from now on.
 void UseKernel(const Kernel& kernel, Job* job);
 
 // How a job ends: the input of the completion pool.

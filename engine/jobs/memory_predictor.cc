@@ -23,11 +23,6 @@ constexpr int64_t kListsOfSequence = 256;
 constexpr int64_t kListsOfToken = 2;
 constexpr int64_t kListsOfBatch = 256 << 10;
 
-// A row that is probed: queries, exact and approximate results in float32, and what becomes of them
-// until they are one number; its places and its share.
-constexpr int64_t kProbeBytesOfElement = 7 * sizeof(float);
-constexpr int64_t kProbeBytesOfRow = 128;
-
 // What a GPU's allocator may take for a batch's tensors beyond their sizes: a large one is up to
 // 1 MiB smaller than its block.
 constexpr int64_t kBlocksOfBatch = int64_t{8} << 20;
@@ -106,27 +101,13 @@ MemoryNeed MemoryPredictor::LayersOf(const LoadedModel& model, const Kernel& ker
   return workspace;
 }
 
-MemoryNeed MemoryPredictor::Predict(const Plan& plan, const LoadedModel& model,
-                                    const Kernel& kernel, const EncodeRequest& request,
+MemoryNeed MemoryPredictor::Predict(const LoadedModel& model, const Kernel& kernel,
+                                    const EncodeRequest& request,
                                     std::span<const int32_t> cu_seqlens) const {
   const ModelInfo& info = model.info;
   const int64_t tokens = cu_seqlens.back();
   const auto sequences = static_cast<int64_t>(cu_seqlens.size()) - 1;
-  MemoryNeed workspace;
-  if (!plan.automatic()) workspace = LayersOf(model, kernel, cu_seqlens);
-  for (const attention::Rung& rung : plan.rungs()) {
-    workspace = Most(workspace, LayersOf(model, rung.kernel, cu_seqlens));
-  }
-  Count probe = 0;
-  if (plan.probe_rows() > 0) {
-    // Few rows take no more than all do, which vanilla at the plan's end has been asked for.
-    const Count rows = plan.ProbeOffsets(cu_seqlens).back();
-    int64_t width = 0;
-    for (const encoder::AttentionLayers& alike : model.encoder->attention(Vanilla{})) {
-      width = std::max(width, alike.spec.heads * alike.spec.head_dim);
-    }
-    probe = rows * (Count(width) * kProbeBytesOfElement + kProbeBytesOfRow);
-  }
+  const MemoryNeed workspace = LayersOf(model, kernel, cu_seqlens);
   const encoder::Activations activations = model.encoder->activations();
   // A prompt that is not pooled makes a span of each sequence.
   const Prompt* const prompt = encoder::PromptOf(request, info.prompts);
@@ -135,7 +116,7 @@ MemoryNeed MemoryPredictor::Predict(const Plan& plan, const LoadedModel& model,
   const EncodeOutput output = encoder::OutputOf(request, info);
   const int64_t spans = output != EncodeOutput::kPooled ? 0 : leaves_out ? sequences : ranges;
   const Count rows = activations.Of(tokens, sequences, output, spans);
-  Count own = rows + workspace.own + probe;
+  Count own = rows + workspace.own;
   Count shared = activations.batch() + workspace.shared;
   if (copies_) {
     // Kernels return their rows in a tensor of their own, and embeddings are copied in.

@@ -26,11 +26,10 @@ class MemoryPredictor {
   // Of an attention request: enough for every kernel that may run, and for the probe of the error.
   MemoryNeed Predict(const Plan& plan, const attention::Resolved& resolved) const;
 
-  // Of sequences with these offsets, from an encoder, for the request's output and inputs: enough
-  // for every kernel of the plan, or for `kernel` if it has none, and for the rows that attend
-  // exactly too.
-  MemoryNeed Predict(const Plan& plan, const LoadedModel& model, const Kernel& kernel,
-                     const EncodeRequest& request, std::span<const int32_t> cu_seqlens) const;
+  // Of sequences with these offsets, from an encoder with this kernel, for the request's output and
+  // inputs.
+  MemoryNeed Predict(const LoadedModel& model, const Kernel& kernel, const EncodeRequest& request,
+                     std::span<const int32_t> cu_seqlens) const;
 
  private:
   MemoryNeed LayersOf(const LoadedModel& model, const Kernel& kernel,

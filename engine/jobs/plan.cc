@@ -1,10 +1,7 @@
 #include "engine/jobs/plan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
-
-#include "engine/jobs/cosine_gains.h"
 
 namespace castor {
 
@@ -20,25 +17,8 @@ Step Plan::Next(const StepOutcome& outcome) {
     return accepted ? Step::kAnswer : Step::kRun;
   }
   compute_us_ = outcome.compute_us;
-  if (encodes_) return NextOfEncode(outcome);
   probing_ = NeedsProbe();
   return probing_ ? Step::kProbe : Step::kAnswer;
-}
-
-Plan Plan::OfEncode(attention::Ladder ladder, int32_t probe_rows, bool compares) {
-  Plan plan(std::move(ladder), probe_rows, /*reports=*/true);
-  plan.encodes_ = true;
-  plan.compares_ = compares;
-  return plan;
-}
-
-Step Plan::NextOfEncode(const StepOutcome& outcome) {
-  if (outcome.compared) ladder_->Correct(*outcome.compared);
-  if (!outcome.estimate) return Step::kAnswer;  // exact
-  comparisons_ = outcome.comparisons;
-  const bool accepted = ladder_->Accept(*outcome.estimate, compute_us_);
-  if (accepted && compares_) ladder_->Compare();
-  return accepted && !compares_ ? Step::kAnswer : Step::kRun;
 }
 
 bool Plan::NeedsProbe() const { return probe_rows_ > 0 && (!ladder_ || ladder_->needs_estimate()); }
@@ -62,20 +42,7 @@ void Plan::Describe(ExecutionReport* report) const {
     report->kernel.predicted_us = ladder_->current().predicted_us;
     report->kernel.rejected = ladder_->rejected();
   }
-  if (encodes_) return DescribeEncode(report);
   if (reports_) report->fidelity = ladder_ ? ladder_->fidelity() : estimate_;
-}
-
-void Plan::DescribeEncode(ExecutionReport* report) const {
-  for (RejectedKernel& rejected : report->kernel.rejected) {
-    const double distance = std::exchange(rejected.relative_error, 0);
-    if (std::isfinite(distance)) rejected.cosine = CosineAt(distance);
-  }
-  const std::optional<Fidelity> answer = ladder_->fidelity();
-  if (!answer) return;
-  report->cosine = CosineFidelity{.cosine = CosineAt(answer->relative_error),
-                                  .rows = answer->rows,
-                                  .comparisons = comparisons_};
 }
 
 }  // namespace castor

@@ -5,9 +5,6 @@
 //   probe   the error of an approximate run is measured, because the caller asked for it, for the
 //           statistics, or because the automatic kernel goes on until an error is small enough.
 //
-// An encoder's approximate runs measure their errors themselves (encoder/row_probe.h), so they need
-// no probe. Errors are then the distances of vectors of length 1 (cosine_gains.h).
-//
 // The code that runs the steps need not know why or how often. A plan depends only on what it is
 // told, and belongs to the owner of its job.
 #pragma once
@@ -34,12 +31,8 @@ enum class Step {
 // How a step ended for one request.
 struct StepOutcome {
   absl::Status status = absl::OkStatus();
-  double compute_us = 0;  // of a run
-  // Of a probe, or of an encoder's run. What it goes by: comparisons of sequences.
-  std::optional<Fidelity> estimate = std::nullopt;
-  int32_t comparisons = 0;
-  // Of an encoder's exact run: the error of the approximate run before it, now that it is known.
-  std::optional<double> compared = std::nullopt;
+  double compute_us = 0;                            // of a run
+  std::optional<Fidelity> estimate = std::nullopt;  // of a probe
 };
 
 class Plan {
@@ -52,10 +45,6 @@ class Plan {
   // not, the error is measured for the statistics only.
   Plan(std::optional<attention::Ladder> ladder, int32_t probe_rows, bool reports)
       : ladder_(std::move(ladder)), probe_rows_(probe_rows), reports_(reports) {}
-
-  // Of an encoder. If it `compares`, an exact run follows an approximate one that is accepted, and
-  // is the answer.
-  static Plan OfEncode(attention::Ladder ladder, int32_t probe_rows, bool compares);
 
   // Takes the outcome of a step and returns what follows. The first step is a run. After kRun and
   // kFail the next step is a run, after kProbe a probe.
@@ -80,19 +69,14 @@ class Plan {
 
  private:
   bool NeedsProbe() const;
-  Step NextOfEncode(const StepOutcome& outcome);
-  void DescribeEncode(ExecutionReport* report) const;
 
   std::optional<attention::Ladder> ladder_;  // of the automatic kernel
   int32_t probe_rows_ = 0;
   bool reports_ = false;
-  bool encodes_ = false;
-  bool compares_ = false;
 
   bool probing_ = false;  // the current step is a probe
   double compute_us_ = 0;
   std::optional<Fidelity> estimate_;  // the last
-  int32_t comparisons_ = 0;           // likewise
 };
 
 }  // namespace castor

@@ -145,36 +145,6 @@ PredictedTime Predictor::Predict(const Job& job) const {
                  encoder::ReadOutElements(work.item, work.model->info));
 }
 
-std::optional<double> Predictor::Price(const LoadedModel& model, const Kernel& kernel,
-                                       std::span<const int32_t> cu_seqlens) const {
-  if (!model.costs.measured) return std::nullopt;
-  if (!std::holds_alternative<Vanilla>(kernel)) {
-    for (const encoder::AttentionLayers& alike : AttentionOf(model, kernel)) {
-      const KernelName name = NameOf(alike.spec.kernel);
-      if (costs_.Find(name, alike.spec.dtype) == nullptr) return std::nullopt;
-    }
-  }
-  return Base(model, kernel, cu_seqlens).alone_us();
-}
-
-double Predictor::PriceWithoutAttention(const LoadedModel& model,
-                                        std::span<const int32_t> cu_seqlens) const {
-  const encoder::CostTerms terms = encoder::CostTermsOf(cu_seqlens);
-  return model.costs.batch_us(terms) + model.costs.rows_us(terms);
-}
-
-double Predictor::PriceOfProbe(const LoadedModel& model, std::span<const int32_t> cu_seqlens,
-                               int32_t rows) const {
-  const std::vector<int32_t> offsets = FirstRows(cu_seqlens, rows);
-  double us = 0;
-  for (encoder::AttentionLayers alike : AttentionOf(model, Clustered{})) {
-    if (!attention::IsApproximate(NameOf(alike.spec.kernel))) continue;  // a local layer
-    alike.spec.kernel = Vanilla{};
-    us += static_cast<double>(alike.layers) * Base(alike.spec, offsets, cu_seqlens).alone_us();
-  }
-  return us;
-}
-
 std::vector<int32_t> Predictor::ExpectedOffsets(const std::string& tenant, const LoadedModel& model,
                                                 const TextInput& input, size_t prompt_bytes) const {
   double ratio = kUsualBytesPerToken;

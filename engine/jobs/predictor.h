@@ -55,16 +55,6 @@ class Predictor {
   // Of a job with the kernel that it has now.
   PredictedTime Predict(const Job& job) const;
 
-  // Of a model alone on the device, at measured prices and without what was learned: what the
-  // automatic kernel goes by. nullopt if a price was not measured.
-  std::optional<double> Price(const LoadedModel& model, const Kernel& kernel,
-                              std::span<const int32_t> cu_seqlens) const;
-  // The part of it that no kernel changes; and what it takes to attend exactly with `rows` queries
-  // of each sequence, in the layers whose kernel a request chooses.
-  double PriceWithoutAttention(const LoadedModel& model, std::span<const int32_t> cu_seqlens) const;
-  double PriceOfProbe(const LoadedModel& model, std::span<const int32_t> cu_seqlens,
-                      int32_t rows) const;
-
   // The offsets that a tenant's texts are expected to have once they are tokenized, by their bytes
   // and those of the prompt before each.
   std::vector<int32_t> ExpectedOffsets(const std::string& tenant, const LoadedModel& model,

@@ -20,9 +20,6 @@ namespace castor {
 absl::StatusOr<std::unique_ptr<Job>> StageAttention(const AttentionRequest& request,
                                                     attention::Resolved resolved, HostPool& pool);
 
-// Whether an encode request asks for the automatic kernel and states the cosine that it needs.
-bool AsksForCosine(const EncodeRequest& request);
-
 // An upper bound of an encode request's share of the budgets. Requires that it passed CheckInput.
 Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int64_t tokens);
 
@@ -34,9 +31,9 @@ std::unique_ptr<Job> OpenEncode(EncodeRequest request, ModelPtr model, Kernel ke
 // the job is fully prepared; false: call again. Errors as for encoder::Model::PrepareSome.
 absl::StatusOr<bool> PrepareEncode(const encoder::Slice& slice, Job* job);
 
-// Stages the embeddings of a job that is prepared and has its plan, allocates the output, and
-// corrects the reservation to the request's actual cost. Reads the caller's embeddings: call it
-// inside Submit, except for texts. Errors as for StageAttention.
+// Stages the embeddings of a job that is prepared, allocates the output, and corrects the
+// reservation to the request's actual cost. Reads the caller's embeddings: call it inside Submit,
+// except for texts. Errors as for StageAttention.
 absl::Status StageEncode(HostPool& pool, Job* job);
 
 }  // namespace castor

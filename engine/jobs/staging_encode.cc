@@ -108,11 +108,6 @@ std::vector<encoder::RowRange> PooledRows(const EncodeWork& work) {
 
 }  // namespace
 
-bool AsksForCosine(const EncodeRequest& request) {
-  const auto* automatic = request.kernel ? std::get_if<Automatic>(&*request.kernel) : nullptr;
-  return automatic != nullptr && automatic->min_cosine > 0;
-}
-
 Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int64_t tokens) {
   attention::Count bytes = attention::Count(tokens) * kBytesPerToken;
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
@@ -127,10 +122,7 @@ Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int
                                                                   : Sequences(request);
   const int64_t row_bytes =
       encoder::DimensionsOf(request, info) * static_cast<int64_t>(sizeof(float));
-  attention::Count row = row_bytes;
-  row += SparseBytes(output, row_bytes);
-  if (AsksForCosine(request)) row += row_bytes;  // one more is kept, to be compared
-  bytes += rows * row;
+  bytes += rows * (attention::Count(row_bytes) + SparseBytes(output, row_bytes));
   bytes += attention::Count(spans) * kBytesPerSpan;
   Cost cost;
   cost.tokens = tokens;
@@ -186,24 +178,13 @@ absl::Status StageEncode(HostPool& pool, Job* job) {
   work.output = *std::move(output);
   item.output = work.output.as<float>();
 
-  if (job->plan.rungs().size() > 1) {
-    auto kept = pool.Allocate(work.output.size());
-    if (!kept.ok()) return kept.status();
-    work.kept = *std::move(kept);
-    work.losses.resize(static_cast<size_t>(item.sequences()));
-    work.cosines.resize(work.losses.size());
-    item.probe_rows = job->plan.probe_rows();
-    item.losses = work.losses.data();
-  }
-
   job->tokens = work.prepared.tokens();
   job->query_tokens = job->tokens;
   job->reservation.Adjust(
-      job->tokens,
-      job->tokens * kBytesPerToken +
-          static_cast<int64_t>(work.request.spans.ranges.size()) * kBytesPerSpan +
-          static_cast<int64_t>(work.input.size() + work.output.size() + work.kept.size()) +
-          SparseBytes(item.output_kind, static_cast<int64_t>(work.output.size())));
+      job->tokens, job->tokens * kBytesPerToken +
+                       static_cast<int64_t>(work.request.spans.ranges.size()) * kBytesPerSpan +
+                       static_cast<int64_t>(work.input.size() + work.output.size()) +
+                       SparseBytes(item.output_kind, static_cast<int64_t>(work.output.size())));
   // The input is no longer needed, and the caller's memory must not be read again.
   work.request.input = TextInput{};
   work.text = std::string();

@@ -1,10 +1,8 @@
 #include "engine/scheduling/counters.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "engine/attention/cost/rungs.h"
-#include "engine/jobs/cosine_gains.h"
 
 namespace castor {
 namespace {
@@ -21,8 +19,6 @@ constexpr double kTokens[] = {16,   32,   64,   128,   256,   512,   1024,
                               2048, 4096, 8192, 16384, 32768, 65536, 131072};
 // From float32's rounding error to an unrelated result.
 constexpr double kErrors[] = {1e-5, 1e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1};
-// 1 - cosine, from rounding to unrelated vectors.
-constexpr double kTurns[] = {1e-6, 1e-5, 1e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 1};
 // Measured time by predicted time: within a quarter, within a factor of 2.
 constexpr double kRatios[] = {0.5, 0.8, 1.25, 2};
 constexpr double kMostRatio = 1e6;   // as below
@@ -31,11 +27,6 @@ constexpr double kWorstError = 1e3;  // the histogram's sum must stay finite
 std::span<const double> ErrorBounds(Operation operation, KernelName kernel) {
   if (operation != Operation::kAttend || !attention::IsApproximate(kernel)) return {};
   return kErrors;
-}
-
-std::span<const double> TurnBounds(Operation operation, KernelName kernel) {
-  if (operation != Operation::kEncode || !attention::IsApproximate(kernel)) return {};
-  return kTurns;
 }
 
 }  // namespace
@@ -50,7 +41,6 @@ Counters::Work::Work(Operation operation, KernelName kernel)
       batch_requests(kRequests),
       batch_tokens(kTokens),
       relative_error(ErrorBounds(operation, kernel)),
-      cosine_turn(TurnBounds(operation, kernel)),
       prediction_ratio(kRatios) {}
 
 Counters::Counters()
@@ -128,13 +118,7 @@ void Counters::StepEnded(const Job& job, const StepOutcome& outcome, Step next) 
   if (!outcome.estimate) return;
   Work* work = Find(job.operation, job.kernel);
   if (work == nullptr) return;
-  const double error = outcome.estimate->relative_error;
-  if (job.operation == Operation::kEncode) {
-    // Nothing is known before there were comparisons.
-    if (std::isfinite(error)) work->cosine_turn.Observe(1 - CosineAt(error));
-  } else {
-    work->relative_error.Observe(std::min(error, kWorstError));
-  }
+  work->relative_error.Observe(std::min(outcome.estimate->relative_error, kWorstError));
   if (next == Step::kRun) Increment(work->automatic_rejected);
 }
 
@@ -166,7 +150,6 @@ void Counters::Fill(EngineStats* stats) const {
     row.automatic_requests = work->automatic_requests.load(std::memory_order_relaxed);
     row.automatic_rejected = work->automatic_rejected.load(std::memory_order_relaxed);
     row.relative_error = work->relative_error.Snapshot();
-    row.cosine_turn = work->cosine_turn.Snapshot();
     row.prediction_ratio = work->prediction_ratio.Snapshot();
   }
   for (size_t i = 0; i < kReasons; ++i) {

@@ -79,7 +79,6 @@ class Counters {
     std::atomic<uint64_t> automatic_requests = 0;
     std::atomic<uint64_t> automatic_rejected = 0;
     Histogram relative_error;  // no bounds where nothing is measured
-    Histogram cosine_turn;     // likewise
     Histogram prediction_ratio;
   };
 

@@ -10,7 +10,6 @@
 #include "engine/base/guarded.h"
 #include "engine/calibration/warm_up.h"
 #include "engine/jobs/load_model.h"
-#include "engine/scheduling/cosine_probe.h"
 #include "engine/scheduling/failure.h"
 #include "engine/scheduling/fidelity_probe.h"
 
@@ -216,9 +215,7 @@ void EngineLoop::Finish(std::unique_ptr<RunningBatch> batch) {
   Settle(batch->jobs(), times->compute_us);
   NoteRun(*batch, *times);
   const Predictor::Lesson lesson = predictor_->LessonOf(batch->jobs(), times->compute_us);
-  std::vector<StepOutcome> outcomes(batch->jobs().size(), {.compute_us = times->compute_us});
-  AddCosines(batch->jobs(), gains_, &outcomes);
-  Continue(std::move(batch->jobs()), outcomes);
+  Continue(std::move(batch->jobs()), StepOutcome{.compute_us = times->compute_us});
   predictor_->Learn(lesson);  // nobody waits for it
 }
 

@@ -18,7 +18,6 @@
 #include "engine/calibration/prepare_costs.h"
 #include "engine/device/device.h"
 #include "engine/jobs/admission.h"
-#include "engine/jobs/cosine_gains.h"
 #include "engine/jobs/model_registry.h"
 #include "engine/jobs/predictor.h"
 #include "engine/jobs/running_batch.h"
@@ -104,8 +103,6 @@ class EngineLoop {
   std::deque<std::unique_ptr<RunningBatch>> running_;  // oldest first, at most device_->depth()
   // Run before new batches: parts of failed ones, and requests whose automatic choice was rejected.
   std::deque<JobList> retries_;
-
-  CosineGains gains_;
 
   Heartbeat heartbeat_;
   std::atomic<bool> lost_ = false;

@@ -36,7 +36,7 @@ int64_t NextSlice(const Job& job) {
 }  // namespace
 
 TokenizerPool::TokenizerPool(int threads, TenantTablePtr tenants, HostPool& host_pool,
-                             Scheduler& scheduler, Predictor& predictor, EncodePlanner& planner,
+                             Scheduler& scheduler, Predictor& predictor,
                              const MemoryPredictor& memory, Clock& clock, Counters& counters)
     : thread_count_(threads != 0 ? threads
                                  : std::min(AvailableProcessors(),
@@ -44,7 +44,6 @@ TokenizerPool::TokenizerPool(int threads, TenantTablePtr tenants, HostPool& host
       host_pool_(host_pool),
       scheduler_(scheduler),
       predictor_(predictor),
-      planner_(planner),
       memory_(memory),
       clock_(clock),
       counters_(counters),
@@ -124,10 +123,7 @@ absl::Status TokenizerPool::Finish(Job* job) {
   const std::vector<int32_t>& offsets = work.prepared.cu_seqlens;
   predictor_.LearnTexts(job->tenant, *work.model, std::get<TextInput>(work.request.input),
                         work.prepared, work.prompt == nullptr ? 0 : work.prompt->text.size());
-  Kernel kernel = work.kernel;
-  job->plan = planner_.PlanFor(work.request, *work.model, offsets, /*final=*/true, &kernel);
-  if (job->plan.automatic()) UseKernel(kernel, job);
-  job->memory = memory_.Predict(job->plan, *work.model, work.kernel, work.request, offsets);
+  job->memory = memory_.Predict(*work.model, work.kernel, work.request, offsets);
   if (auto status = job->reservation.CheckMemory(job->memory); !status.ok()) return status;
   if (auto status = StageEncode(host_pool_, job); !status.ok()) return status;
   job->predicted = predictor_.Predict(*job);

@@ -21,7 +21,6 @@
 
 #include "engine/base/host_memory.h"
 #include "engine/base/mutex.h"
-#include "engine/jobs/encode_plan.h"
 #include "engine/jobs/job.h"
 #include "engine/jobs/memory_predictor.h"
 #include "engine/jobs/predictor.h"
@@ -36,8 +35,8 @@ class TokenizerPool {
  public:
   // 0 threads: one for each core. All references must outlive the pool.
   TokenizerPool(int threads, TenantTablePtr tenants, HostPool& host_pool, Scheduler& scheduler,
-                Predictor& predictor, EncodePlanner& planner, const MemoryPredictor& memory,
-                Clock& clock, Counters& counters);
+                Predictor& predictor, const MemoryPredictor& memory, Clock& clock,
+                Counters& counters);
 
   // Finishes or stops the current slices, drops all requests (the owner has drained, so they were
   // answered) and joins.
@@ -64,14 +63,13 @@ class TokenizerPool {
   void Run();
   // Tokenizes one slice of the job. True: there is more to do; false: it was handed on or dropped.
   bool Tokenize(std::unique_ptr<Job>& job);
-  // Plans and stages a job that is tokenized, and predicts its time and memory again.
+  // Stages a job that is tokenized, and predicts its time and memory again.
   absl::Status Finish(Job* job);
 
   const int thread_count_;
   HostPool& host_pool_;
   Scheduler& scheduler_;
   Predictor& predictor_;
-  EncodePlanner& planner_;
   const MemoryPredictor& memory_;
   Clock& clock_;
   Counters& counters_;

@@ -41,12 +41,6 @@ bool Ladder::Accept(const Fidelity& estimate, double measured_us) {
   return false;
 }
 
-void Ladder::Correct(double error) {
-  if (attempts_.empty()) return;
-  attempts_.back().estimate.relative_error = error;
-  attempts_.back().compared = true;
-}
-
 std::optional<Fidelity> Ladder::fidelity() const {
   for (auto attempt = attempts_.rbegin(); attempt != attempts_.rend(); ++attempt) {
     if (attempt->rung == current_) return attempt->estimate;
@@ -60,8 +54,7 @@ std::vector<RejectedKernel> Ladder::rejected() const {
     if (attempt.rung == current_) continue;
     rejected.push_back({.kernel = rungs_[attempt.rung].kernel,
                         .measured_us = attempt.measured_us,
-                        .relative_error = attempt.estimate.relative_error,
-                        .compared = attempt.compared});
+                        .relative_error = attempt.estimate.relative_error});
   }
   return rejected;
 }

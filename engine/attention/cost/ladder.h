@@ -31,12 +31,6 @@ class Ladder {
   // with the smallest estimate is the answer; it runs again if another ran last.
   bool Accept(const Fidelity& estimate, double measured_us);
 
-  // The last rung runs next, although the last run was accepted: it is then compared with that.
-  void Compare() { current_ = rungs_.size() - 1; }
-
-  // The error of the last run with an estimate turned out to be this.
-  void Correct(double error);
-
   // Of the answer; nullopt when it is exact.
   std::optional<Fidelity> fidelity() const;
 
@@ -51,7 +45,6 @@ class Ladder {
     size_t rung;
     Fidelity estimate;
     double measured_us;
-    bool compared = false;
   };
 
   bool Promises(size_t rung, double error) const;

@@ -183,20 +183,18 @@ TEST(MemoryPredictorTest, OfAnEncoderTheLargerOfLayersAndHeadCounts) {
   const auto own = [&](EncodeOutput output, std::vector<int32_t> offsets) {
     EncodeRequest request;
     request.output = output;
-    return predictor.Predict(Plan(), model, ImprovedClustered{}, request, offsets).own;
+    return predictor.Predict(model, ImprovedClustered{}, request, offsets).own;
   };
   constexpr int64_t kLists = 256 + 2 * 100;
   EXPECT_EQ(own(EncodeOutput::kPooled, {0, 100}), 100 * (10 + 40) + kLists);
   EXPECT_EQ(own(EncodeOutput::kPooled, {0, 1}), 10 + 1000 + 256 + 2);
   EXPECT_EQ(own(EncodeOutput::kTokenEmbeddings, {0, 100}), 100 * (10 + 50) + 1000 + kLists);
   EncodeRequest request;
-  EXPECT_EQ(
-      predictor.Predict(Plan(), model, ImprovedClustered{}, request, std::vector<int32_t>{0, 100})
-          .activations,
-      100 * (10 + 40));
-  EXPECT_GE(
-      predictor.Predict(Plan(), model, Clustered{}, request, std::vector<int32_t>{0, 5}).shared,
-      100'000 + kScratch);
+  EXPECT_EQ(predictor.Predict(model, ImprovedClustered{}, request, std::vector<int32_t>{0, 100})
+                .activations,
+            100 * (10 + 40));
+  EXPECT_GE(predictor.Predict(model, Clustered{}, request, std::vector<int32_t>{0, 5}).shared,
+            100'000 + kScratch);
 }
 
 }  // namespace

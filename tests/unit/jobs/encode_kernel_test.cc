@@ -62,14 +62,21 @@ TEST(EncodeKernelTest, AModelsOwnKernelIsTheDefault) {
   EXPECT_EQ(std::get<Cast>(*cast).cluster_size, 20);
 }
 
+TEST(EncodeKernelTest, TheAutomaticKernelIsExact) {
+  const auto chosen = Choose(Automatic{}, SoftmaxModel());
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_TRUE(std::holds_alternative<Vanilla>(*chosen));
+  const auto without = Choose(Automatic{.allowed = {KernelName::kClustered}}, SoftmaxModel());
+  ASSERT_FALSE(without.ok());
+  EXPECT_EQ(FieldOf(without.status()), "automatic.allowed");
+}
+
 TEST(EncodeKernelTest, CastLayersRunCastAlone) {
   const std::string why = "model \"bytes\" has CAST layers";
   ExpectRefused(Vanilla{}, Reason::kKernelNotAvailable, "vanilla: " + why);
   ExpectRefused(Clustered{}, Reason::kKernelNotAvailable, "clustered: " + why);
   ExpectRefused(ImprovedClustered{}, Reason::kKernelNotAvailable, "improved_clustered: " + why);
   ExpectRefused(Automatic{}, Reason::kKernelNotAvailable, "automatic: " + why);
-  ExpectFieldRefused(Automatic{.min_cosine = 0.9}, "automatic.min_cosine");
-  ExpectFieldRefused(Automatic{.min_cosine = 2}, "automatic.min_cosine");
 }
 
 TEST(EncodeKernelTest, CastMayBeNamedButNotChanged) {

@@ -14,11 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/cost/rungs.h"
 #include "engine/device/device.h"
 #include "engine/encoder/text/output_shape.h"
 #include "engine/encoder/text/spans.h"
-#include "engine/jobs/encode_plan.h"
 #include "engine/jobs/load_model.h"
 #include "engine/jobs/memory_predictor.h"
 #include "tests/support/attention/cast_problem.h"
@@ -42,7 +40,6 @@ struct Encoding {
   std::vector<int64_t> ids;
   std::vector<encoder::RowRange> spans;
   std::vector<float> output;
-  std::vector<float> losses;
 };
 
 enum class Rows { kAny, kMany };
@@ -325,15 +322,8 @@ void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model, bool heads, Rows
     if (encoder::HasVectors(output) && Toss()) item.dimensions = Uniform(1, item.dimensions);
     one.output.resize(static_cast<size_t>(item.output_rows() * item.dimensions));
     item.output = one.output.data();
-    Plan plan;
-    if (attention::IsApproximate(NameOf(kernel)) && Toss()) {
-      plan = Plan::OfEncode({{{kernel, 1}, {Vanilla{}, 2}}, 0.1}, kEncodeProbeRows, false);
-      one.losses.resize(static_cast<size_t>(item.sequences()));
-      item.probe_rows = plan.probe_rows();
-      item.losses = one.losses.data();
-    }
     batch.items.push_back(item);
-    memory = memory + predictor_->Predict(plan, model, kernel, one.request, one.offsets);
+    memory = memory + predictor_->Predict(model, kernel, one.request, one.offsets);
     tokens += one.offsets.back();
   }
   const int64_t peak = PeakOf(batch);

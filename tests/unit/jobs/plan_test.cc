@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "engine/base/error.h"
-#include "engine/jobs/cosine_gains.h"
 
 namespace castor {
 namespace {
@@ -126,76 +125,6 @@ TEST(PlanTest, WithoutExactAttentionReturnsToTheLeastError) {
   EXPECT_EQ(NameOf(plan.kernel()), KernelName::kClustered);
   EXPECT_EQ(plan.Next(Ran()), Step::kAnswer) << "its error is known";
   EXPECT_EQ(ReportOf(plan).fidelity->relative_error, 0.1);
-}
-
-// ---- encoders
-
-Plan EncodePlan(double min_cosine, bool compares = false) {
-  std::vector<attention::Rung> rungs = {{Clustered{}, 1}, {kImproved, 10}, {Vanilla{}, 100}};
-  return Plan::OfEncode({std::move(rungs), DistanceOf(min_cosine)}, 16, compares);
-}
-
-StepOutcome Estimated(double cosine, int32_t comparisons = 9) {
-  return {.compute_us = 50,
-          .estimate = Fidelity{.rows = 16, .relative_error = DistanceOf(cosine)},
-          .comparisons = comparisons};
-}
-
-TEST(EncodePlanTest, AnApproximationThatIsNearEnoughIsTheAnswer) {
-  Plan plan = EncodePlan(0.99);
-  EXPECT_EQ(plan.Next(Estimated(0.995)), Step::kAnswer) << "without a probe";
-  const ExecutionReport report = ReportOf(plan);
-  ASSERT_TRUE(report.cosine.has_value());
-  EXPECT_NEAR(report.cosine->cosine, 0.995, 1e-12);
-  EXPECT_EQ(report.cosine->rows, 16);
-  EXPECT_EQ(report.cosine->comparisons, 9);
-  EXPECT_FALSE(report.fidelity.has_value()) << "that is attention's";
-  EXPECT_TRUE(report.kernel.rejected.empty());
-}
-
-TEST(EncodePlanTest, ClimbsToExactAttentionWhichIsComparedWithTheLastRun) {
-  Plan plan = EncodePlan(0.99);
-  EXPECT_EQ(plan.Next(Estimated(0.95)), Step::kRun);
-  EXPECT_EQ(NameOf(plan.kernel()), KernelName::kImprovedClustered);
-  EXPECT_EQ(plan.Next(Failed()), Step::kFail);
-  EXPECT_EQ(plan.Next(Estimated(0.98)), Step::kRun);
-  EXPECT_EQ(NameOf(plan.kernel()), KernelName::kVanilla);
-  EXPECT_EQ(plan.Next({.compute_us = 90, .compared = DistanceOf(0.9875)}), Step::kAnswer);
-  const ExecutionReport report = ReportOf(plan);
-  EXPECT_FALSE(report.cosine.has_value()) << "it is exact";
-  ASSERT_EQ(report.kernel.rejected.size(), 2u);
-  EXPECT_NEAR(*report.kernel.rejected[0].cosine, 0.95, 1e-12);
-  EXPECT_FALSE(report.kernel.rejected[0].compared);
-  EXPECT_NEAR(*report.kernel.rejected[1].cosine, 0.9875, 1e-12);
-  EXPECT_TRUE(report.kernel.rejected[1].compared);
-  EXPECT_EQ(report.kernel.rejected[1].relative_error, 0);
-}
-
-TEST(EncodePlanTest, WhereNothingIsKnownYetExactAttentionFollowsAtOnce) {
-  Plan plan = EncodePlan(0.1);
-  EXPECT_EQ(plan.Next(Estimated(std::numeric_limits<double>::quiet_NaN(), 0)), Step::kRun);
-  EXPECT_EQ(NameOf(plan.kernel()), KernelName::kVanilla);
-  EXPECT_EQ(plan.Next(Ran()), Step::kAnswer);
-  ASSERT_EQ(ReportOf(plan).kernel.rejected.size(), 1u);
-  EXPECT_FALSE(ReportOf(plan).kernel.rejected[0].cosine.has_value());
-}
-
-TEST(EncodePlanTest, OneThatComparesAnswersExactly) {
-  Plan plan = EncodePlan(0.9, /*compares=*/true);
-  EXPECT_EQ(plan.Next(Estimated(0.999)), Step::kRun);
-  EXPECT_EQ(NameOf(plan.kernel()), KernelName::kVanilla);
-  EXPECT_EQ(plan.Next({.compute_us = 90, .compared = DistanceOf(0.998)}), Step::kAnswer);
-  const ExecutionReport report = ReportOf(plan);
-  ASSERT_EQ(report.kernel.rejected.size(), 1u);
-  EXPECT_TRUE(report.kernel.rejected[0].compared);
-  EXPECT_FALSE(report.cosine.has_value());
-}
-
-TEST(EncodePlanTest, OneKernelRunsOnce) {
-  Plan plan = Plan::OfEncode({{{Vanilla{}, 7}}, 0}, 0, false);
-  EXPECT_EQ(plan.Next(Ran()), Step::kAnswer);
-  EXPECT_EQ(ReportOf(plan).kernel.predicted_us, 7);
-  EXPECT_FALSE(ReportOf(plan).cosine.has_value());
 }
 
 }  // namespace

@@ -236,6 +236,26 @@ TEST(PredictorTest, LearnsHowManyTokensTextsHave) {
   EXPECT_EQ(predictor.ExpectedOffsets("a", model, input).back(), 256);
 }
 
+TEST(PredictorTest, ForgetsTheTextsOfTheOldestModelsOfWhoHasMost) {
+  Predictor predictor({}, 1);
+  const std::string word(450, 'a');
+  TextInput input;
+  input.texts = {word};
+  encoder::Prepared prepared;
+  prepared.cu_seqlens = {0, 152};
+  prepared.truncated = {false};
+  predictor.LearnTexts("b", ModelOf(1), input, prepared);
+  for (uint64_t generation = 1; generation <= 300; ++generation) {
+    predictor.LearnTexts("a", ModelOf(generation), input, prepared);
+  }
+  const auto expected = [&](const std::string& tenant, uint64_t generation) {
+    return predictor.ExpectedOffsets(tenant, ModelOf(generation), input)[1];
+  };
+  EXPECT_EQ(expected("a", 1), 102);
+  EXPECT_GT(expected("a", 300), 102);
+  EXPECT_GT(expected("b", 1), 102);
+}
+
 TEST(PredictorTest, ForgetsTheOldestOfManyModels) {
   Predictor predictor({}, 1);
   const std::vector<int32_t> offsets = {0, 64};

@@ -95,11 +95,6 @@ TEST_F(EngineAutomaticTest, OptionsOutOfRangeAreNamed) {
     EXPECT_EQ(field(), "fidelity_share") << bad;
   }
   options_.fidelity_share = 0;
-  for (const double bad : {-0.1, 1.1, std::nan("")}) {
-    options_.cosine_share = bad;
-    EXPECT_EQ(field(), "cosine_share") << bad;
-  }
-  options_.cosine_share = 0;
   for (const int32_t bad : {0, 1025}) {
     options_.fidelity_sample_rows = bad;
     EXPECT_EQ(field(), "fidelity_sample_rows");
