@@ -78,22 +78,18 @@ absl::Status CudaDevice::LaunchEncoder(const encoder::Batch& batch, CudaExecutio
 
   execution.BeginCompute();
   OwnCompute own_compute(control, execution);
-  absl::StatusOr<encoder::Outputs> outputs = network.Forward(batch, packing, inputs, own_compute);
+  absl::StatusOr<std::vector<at::Tensor>> outputs =
+      network.Forward(batch, packing, inputs, own_compute);
   if (!outputs.ok()) return outputs.status();
   execution.EndCompute();
   execution.times().backend = encoder_backend_;
 
   copies.clear();
   for (size_t i = 0; i < batch.items.size(); ++i) {
-    const at::Tensor& rows = outputs->rows[i];
+    const at::Tensor& rows = (*outputs)[i];
     execution.Keep(rows);
     copies.push_back(
         {reinterpret_cast<std::byte*>(batch.items[i].output), DataOf(rows), rows.nbytes()});
-    const at::Tensor& losses = outputs->losses[i];
-    if (!losses.defined()) continue;
-    execution.Keep(losses);
-    copies.push_back(
-        {reinterpret_cast<std::byte*>(batch.items[i].losses), DataOf(losses), losses.nbytes()});
   }
   execution.BeginCopyOut();
   C10_CUDA_CHECK(QueueCopies(copies, cudaMemcpyDeviceToHost, streams_.copy_out));

@@ -6,8 +6,6 @@
 #include <cstddef>
 #include <variant>
 
-#include "engine/encoder/network/row_probe.h"
-
 namespace castor::encoder {
 namespace {
 
@@ -46,8 +44,7 @@ absl::Status Attend(const at::Tensor& qkv, const attention::Spec& spec, const Bo
   problem.output_stride = output.stride(0);
   problem.cu_seqlens_q = problem.cu_seqlens_k = in.packing.cu_seqlens;
   problem.cast = cast;
-  if (absl::Status status = in.attention(spec, problem, in.control); !status.ok()) return status;
-  return in.probe.AddHeads(spec, qkv, in.attention, in.control);
+  return in.attention(spec, problem, in.control);
 }
 
 }  // namespace

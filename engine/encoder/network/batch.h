@@ -43,11 +43,6 @@ struct BatchItem {
   // float32: [output_rows(), dimensions].
   float* output = nullptr;
 
-  // If the batch's kernel approximates: query rows per sequence and layer that attend exactly too,
-  // and where the sequences' losses go, [sequences] (row_probe.h). 0: none, and `losses` is unused.
-  int32_t probe_rows = 0;
-  float* losses = nullptr;
-
   int64_t sequences() const { return static_cast<int64_t>(cu_seqlens.size()) - 1; }
   int64_t tokens() const { return cu_seqlens.back(); }
   bool vectors() const {  // whether it wants rows of the body, pooled or not

@@ -18,8 +18,6 @@
 
 namespace castor::encoder {
 
-class RowProbe;
-
 // What a body says about itself. The head size is hidden / heads.
 struct BodyInfo {
   int64_t hidden = 0;
@@ -60,7 +58,6 @@ struct BodyInputs {
   const Inputs& inputs;  // for the rows that come as embeddings
   const AttentionFn& attention;
   RunControl& control;
-  RowProbe& probe;
 };
 
 // Immutable once built; Forward runs on the device's thread.

@@ -6,7 +6,6 @@
 
 #include "engine/encoder/heads/head.h"
 #include "engine/encoder/network/body.h"
-#include "engine/encoder/network/row_probe.h"
 
 namespace castor::encoder {
 
@@ -28,11 +27,11 @@ Activations Network::activations(DType dtype) const {
           .indices = {.token = 3 * kIndex, .sequence = kIndex, .span = 2 * kIndex}};
 }
 
-absl::StatusOr<Outputs> Network::Forward(const Batch& batch, const Packing& packing,
-                                         const Inputs& inputs, RunControl& control) const {
+absl::StatusOr<std::vector<at::Tensor>> Network::Forward(const Batch& batch, const Packing& packing,
+                                                         const Inputs& inputs,
+                                                         RunControl& control) const {
   const c10::InferenceMode inference;
   const int64_t tokens = packing.tokens();
-  RowProbe probe(batch, packing, device_);
   const BodyInputs in{
       .ids = inputs.indices.narrow(0, 0, tokens),
       .type_ids = inputs.indices.narrow(0, tokens, tokens),
@@ -42,21 +41,18 @@ absl::StatusOr<Outputs> Network::Forward(const Batch& batch, const Packing& pack
       .inputs = inputs,
       .attention = attention_,
       .control = control,
-      .probe = probe,
   };
   absl::StatusOr<at::Tensor> rows = body_->Forward(in);
   if (!rows.ok()) return rows.status();
   const int64_t first_offset = 3 * tokens, offsets = packing.sequences() + 1;
-  absl::StatusOr<std::vector<at::Tensor>> read =
-      head_->ReadOut({.rows = *rows,
-                      .offsets = inputs.indices.narrow(0, first_offset, offsets),
-                      .spans = inputs.indices.narrow(0, first_offset + offsets, 2 * packing.spans)
-                                   .view({2, packing.spans}),
-                      .batch = batch,
-                      .packing = packing,
-                      .control = control});
-  if (!read.ok()) return read.status();
-  return Outputs{.rows = *std::move(read), .losses = probe.Losses()};
+  return head_->ReadOut(
+      {.rows = *rows,
+       .offsets = inputs.indices.narrow(0, first_offset, offsets),
+       .spans = inputs.indices.narrow(0, first_offset + offsets, 2 * packing.spans)
+                    .view({2, packing.spans}),
+       .batch = batch,
+       .packing = packing,
+       .control = control});
 }
 
 }  // namespace castor::encoder

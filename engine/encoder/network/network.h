@@ -39,13 +39,6 @@ struct Inputs {
   std::vector<at::Tensor> embeddings;
 };
 
-// What a forward pass computes, per item: float32, contiguous, on the network's device. Tensors may
-// be views of each other's storage.
-struct Outputs {
-  std::vector<at::Tensor> rows;    // what the head makes of the item's rows
-  std::vector<at::Tensor> losses;  // [sequences]; undefined where none were asked for (row_probe.h)
-};
-
 class Network {
  public:
   // `body` and `head` have their weights on `device`.
@@ -62,12 +55,14 @@ class Network {
   // What a batch allocates, with weights of `dtype`.
   Activations activations(DType dtype) const;
 
-  // Computes the batch. Exactly packing.tokens() rows go through every layer. On a GPU the work is
-  // queued on the current stream and nothing waits. May throw what LibTorch throws (out of memory,
-  // device errors): the device turns that into a Status. Checks `control` between layers and their
-  // parts, and inside attention; a status that ends the run is returned unchanged.
-  absl::StatusOr<Outputs> Forward(const Batch& batch, const Packing& packing, const Inputs& inputs,
-                                  RunControl& control) const;
+  // Computes the batch: what the head makes of each item's rows, float32, contiguous, on the
+  // network's device; tensors may be views of each other's storage. Exactly packing.tokens() rows
+  // go through every layer. On a GPU the work is queued on the current stream and nothing waits.
+  // May throw what LibTorch throws (out of memory, device errors): the device turns that into a
+  // Status. Checks `control` between layers and their parts, and inside attention; a status that
+  // ends the run is returned unchanged.
+  absl::StatusOr<std::vector<at::Tensor>> Forward(const Batch& batch, const Packing& packing,
+                                                  const Inputs& inputs, RunControl& control) const;
 
  private:
   InputRules rules_;

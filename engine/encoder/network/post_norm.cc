@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "engine/encoder/layers/self_attention.h"
-#include "engine/encoder/network/row_probe.h"
 
 namespace castor::encoder {
 namespace {
@@ -85,10 +84,6 @@ absl::StatusOr<at::Tensor> PostNorm::Forward(const BodyInputs& in) const {
     if (!mixed.ok()) return mixed.status();
     if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
     const int64_t step = RowsAtOnce(layer, *x);
-    const auto output = [&](const at::Tensor& rows) { return layer.attention_output(rows); };
-    absl::Status probed =
-        in.probe.EndLayer({.x = *x, .mixed = *mixed, .output = output, .step = step}, in.control);
-    if (!probed.ok()) return probed;
     // The rest of the layer treats every row independently.
     for (int64_t first = 0; first < x->size(0); first += step) {
       const int64_t count = std::min(step, x->size(0) - first);

@@ -12,7 +12,6 @@
 #include "engine/encoder/layers/self_attention.h"
 #include "engine/encoder/layers/sinusoids.h"
 #include "engine/encoder/layers/surrogates.h"
-#include "engine/encoder/network/row_probe.h"
 
 namespace castor::encoder {
 namespace {
@@ -59,8 +58,6 @@ class PreNorm final : public Body {
   absl::StatusOr<at::Tensor> Attend(const PreNormLayer& layer, const attention::Spec& spec,
                                     const at::Tensor& x, const Rotation* rotation,
                                     const BodyInputs& in) const;
-  absl::Status Probe(const PreNormLayer& layer, const at::Tensor& mixed, const at::Tensor& x,
-                     const BodyInputs& in) const;
   absl::Status Finish(const PreNormLayer& layer, const at::Tensor& mixed, const at::Tensor& x,
                       RunControl& control) const;
 
@@ -101,7 +98,6 @@ absl::StatusOr<at::Tensor> PreNorm::Forward(const BodyInputs& in) const {
         Attend(layer, layer.local ? local : global, x, weights_.rotated ? rotation : nullptr, in);
     if (!mixed.ok()) return mixed.status();
     if (absl::Status s = in.control.Checkpoint(); !s.ok()) return s;
-    if (absl::Status s = Probe(layer, *mixed, x, in); !s.ok()) return s;
     if (absl::Status s = Finish(layer, *mixed, x, in.control); !s.ok()) return s;
   }
   if (absl::Status s = Normalize(weights_.final_norm, x, in.control); !s.ok()) return s;
@@ -154,17 +150,6 @@ absl::StatusOr<PreNorm::Rotations> PreNorm::MakeRotations(const BodyInputs& in) 
 at::Tensor Added(const at::Tensor& output, const std::optional<LayerNorm>& norm) {
   return norm.has_value() ? (*norm)(output) : output;
 }
-at::Tensor AddedByAttention(const PreNormLayer& layer, const at::Tensor& mixed) {
-  return Added(layer.attention_output(mixed), layer.attention_output_norm);
-}
-
-// What attention lost, of the rows that attended exactly as well.
-absl::Status PreNorm::Probe(const PreNormLayer& layer, const at::Tensor& mixed, const at::Tensor& x,
-                            const BodyInputs& in) const {
-  const auto output = [&](const at::Tensor& rows) { return AddedByAttention(layer, rows); };
-  return in.probe.EndLayer({.x = x, .mixed = mixed, .output = output, .step = RowsAtOnce(layer, x)},
-                           in.control);
-}
 
 // The rest of a layer after attention, which treats every row independently: `mixed` is attention's
 // output; `x` is the layer's input, and becomes its output.
@@ -174,7 +159,8 @@ absl::Status PreNorm::Finish(const PreNormLayer& layer, const at::Tensor& mixed,
   for (int64_t first = 0; first < x.size(0); first += step) {
     const int64_t count = std::min(step, x.size(0) - first);
     const at::Tensor rows = x.narrow(0, first, count);
-    rows.add_(AddedByAttention(layer, mixed.narrow(0, first, count)));
+    rows.add_(
+        Added(layer.attention_output(mixed.narrow(0, first, count)), layer.attention_output_norm));
     rows.add_(Added(layer.mlp(layer.mlp_norm(rows)), layer.mlp_output_norm));
     if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
   }

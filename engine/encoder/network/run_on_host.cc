@@ -27,14 +27,12 @@ absl::Status RunOnHost(const Batch& batch, RunControl& control) {
                                          {item.tokens(), batch.model->info().hidden_size},
                                          attention::ScalarTypeOf(item.embeddings_dtype));
   }
-  absl::StatusOr<Outputs> outputs = network.Forward(batch, packing, inputs, control);
+  absl::StatusOr<std::vector<at::Tensor>> outputs =
+      network.Forward(batch, packing, inputs, control);
   if (!outputs.ok()) return outputs.status();
   for (size_t i = 0; i < batch.items.size(); ++i) {
-    const at::Tensor& output = outputs->rows[i];
+    const at::Tensor& output = (*outputs)[i];
     std::memcpy(batch.items[i].output, output.const_data_ptr(), output.nbytes());
-    const at::Tensor& losses = outputs->losses[i];
-    if (!losses.defined()) continue;
-    std::memcpy(batch.items[i].losses, losses.const_data_ptr(), losses.nbytes());
   }
   return absl::OkStatus();
 }

@@ -106,8 +106,8 @@ std::vector<float> Rows(const Network& network) {
     ADD_FAILURE() << outputs.status();
     return {};
   }
-  const auto* rows = static_cast<const float*>(outputs->rows.front().const_data_ptr());
-  return {rows, rows + outputs->rows.front().numel()};
+  const auto* rows = static_cast<const float*>(outputs->front().const_data_ptr());
+  return {rows, rows + outputs->front().numel()};
 }
 
 std::vector<float> BertRows(const TinyModel& files) {
