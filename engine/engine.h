@@ -73,9 +73,8 @@ struct EngineOptions {
   // above max_batch_tokens runs alone.
   int64_t max_batch_tokens = 16384;
   int32_t max_batch_requests = 256;
-  // How long a request waits for more to join its batch. Unset: for as long as experience says that
-  // it pays, which on an idle engine is never.
-  std::optional<std::chrono::microseconds> batch_delay;
+  // How long the first of some that may share a batch waits for it to be full.
+  std::chrono::microseconds batch_delay{0};
 
   int64_t max_sequences = 4096;      // in one request
   int64_t max_text_bytes = 1 << 20;  // of one text

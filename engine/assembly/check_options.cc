@@ -34,7 +34,7 @@ absl::Status CheckOptions(const EngineOptions& options) {
            {"max_request_time", options.max_request_time.count(), kRequestTimeBounds},
            {"max_batch_tokens", options.max_batch_tokens, kBatchTokensBounds},
            {"max_batch_requests", options.max_batch_requests, kBatchRequestsBounds},
-           {"batch_delay", options.batch_delay.value_or(microseconds(0)).count(),
+           {"batch_delay", options.batch_delay.count(),
             kBatchDelayBounds},
            {"max_sequences", options.max_sequences, kSequencesBounds},
            {"max_text_bytes", options.max_text_bytes, kTextBytesBounds},

@@ -11,9 +11,9 @@
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
 #include "engine/encoder/text/prompts.h"
-#include "engine/jobs/batch_key.h"
-#include "engine/jobs/encode_kernel.h"
-#include "engine/jobs/staging.h"
+#include "engine/requests/batch_key.h"
+#include "engine/requests/encode_kernel.h"
+#include "engine/requests/staging.h"
 
 namespace castor {
 namespace {
@@ -25,23 +25,20 @@ Budgets BudgetsOf(const EngineOptions& options) {
       .request_time = options.max_request_time};
 }
 
-// What a request asks for, beside its cost and time.
-Claim ClaimOf(const CallContext& call, std::string batch_key) {
-  Claim claim;
-  claim.batch_key = std::move(batch_key);
-  claim.tenant = call.tenant;
-  claim.priority = call.priority;
-  claim.deadline = call.deadline;
-  return claim;
+LedgerOptions LedgerOptionsOf(const EngineOptions& options) {
+  return {.budgets = BudgetsOf(options),
+          .limits = {options.max_batch_tokens, options.max_batch_requests, options.batch_delay},
+          .tenants = options.tenants,
+          .tokenizer_threads = TokenizerThreads(options.tokenizer_threads),
+          .completion_threads = options.completion_threads};
 }
 
-// What the job keeps of its claim.
-void Keep(Claim claim, Reservation reservation, Job* job) {
-  job->tenant = std::move(claim.tenant);
-  job->batch_key = std::move(claim.batch_key);
-  job->predicted = claim.time;
-  job->memory = claim.memory;
-  job->reservation = std::move(reservation);
+// What the ledger goes by beside the request's cost, time and memory.
+void SetCall(const CallContext& call, TimePoint now, Job* job) {
+  job->tenant = call.tenant;
+  job->priority = call.priority;
+  job->deadline = call.deadline;
+  job->received = call.received.value_or(now);
 }
 
 // Of texts, as many tokens as are expected.
@@ -71,14 +68,10 @@ std::vector<int32_t> ExpectedOffsets(const Predictor& predictor, const LoadedMod
 
 EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
     : options_(std::move(options)),
-      tenants_(std::make_shared<TenantTable>(options_.tenants)),
       parts_(std::move(parts)),
-      admission_(std::make_shared<Admission>(BudgetsOf(options_), parts_.clock, tenants_)),
-      outstanding_(*parts_.clock),
-      completions_(options_.completion_threads, tenants_, counters_, outstanding_),
-      scheduler_({options_.max_batch_tokens, options_.max_batch_requests, options_.batch_delay},
-                 tenants_, *parts_.clock, completions_, outstanding_, counters_),
-      loop_(scheduler_, *admission_, completions_, counters_, *parts_.clock, *parts_.models),
+      ledger_(std::make_shared<Ledger>(LedgerOptionsOf(options_), parts_.clock, counters_)),
+      completions_(options_.completion_threads, *ledger_, counters_),
+      loop_(*ledger_, counters_, *parts_.clock, *parts_.models),
       sampling_(options_.fidelity_share, options_.fidelity_sample_rows) {}
 
 EngineImpl::~EngineImpl() {
@@ -86,7 +79,7 @@ EngineImpl::~EngineImpl() {
   // Before the engine thread stops, so that it frees the models: a request that was withdrawn while
   // it was being tokenized is answered, and so drained, but its tokenizer still holds the model.
   tokenizers_.reset();
-  scheduler_.Stop();
+  ledger_->Stop();
   if (deadlines_.joinable()) deadlines_.join();
 }
 
@@ -95,15 +88,15 @@ absl::Status EngineImpl::Start() {
   if (!status.ok()) return status;
   host_pool_ = loop_.device().host_pool();
   info_ = DescribeEngine(loop_.device());
-  info_.max_device_bytes = admission_->device_memory()->most();
+  info_.max_device_bytes = ledger_->device_memory()->most();
   info_.cost_model = loop_.costs().info;
   info_.warm_up_seconds = loop_.warm_up_seconds();
   costs_ = parts_.costs.value_or(loop_.costs().model);
   counters_.ListWork(loop_.device().variants(), info().models);
   memory_.emplace(loop_.device().variants(), loop_.device().copies_tensors());
-  tokenizers_.emplace(options_.tokenizer_threads, tenants_, *host_pool_, scheduler_,
+  tokenizers_.emplace(TokenizerThreads(options_.tokenizer_threads), *host_pool_, *ledger_,
                       loop_.predictor(), *memory_, *parts_.clock, counters_);
-  deadlines_ = std::thread([this] { scheduler_.ExpireUntilStopped(); });
+  deadlines_ = std::thread([this] { ledger_->ExpireUntilStopped(); });
   started_ = true;
   return absl::OkStatus();
 }
@@ -129,24 +122,25 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
   if (!resolved.ok()) return resolved.status();
 
   // Before anything is computed from the request's sizes.
-  auto status = admission_->CheckAlone(TensorCost(*resolved), request.call.tenant);
+  auto status = ledger_->CheckAlone(TensorCost(*resolved), request.call.tenant);
   if (!status.ok()) return status;
-  Plan plan = PlanAttention(request, loop_.device().variants(), costs_, sampling_, &*resolved);
-  Claim claim = ClaimOf(request.call, BatchKey(resolved->spec));
-  claim.cost = CostOf(plan, *resolved);
-  claim.memory = memory_->Predict(plan, *resolved);
-  claim.time = parts_.predict ? parts_.predict(claim.cost.tokens)
-                              : loop_.predictor().Predict(plan, *resolved);
-  auto reservation = admission_->Reserve(claim);
-  if (!reservation.ok()) return reservation.status();
-
-  auto job = StageAttention(request, *std::move(resolved), *host_pool_);
-  if (!job.ok()) return job.status();
-  Keep(std::move(claim), *std::move(reservation), job->get());
-  (*job)->plan = std::move(plan);
-  (*job)->received = request.call.received.value_or(now);
-  (*job)->done = std::move(done);
-  return scheduler_.Add(*std::move(job));
+  auto job = std::make_unique<Job>();
+  SetCall(request.call, now, job.get());
+  job->operation = Operation::kAttend;
+  job->plan = PlanAttention(request, loop_.device().variants(), costs_, sampling_, &*resolved);
+  job->kernel = NameOf(resolved->spec.kernel);
+  job->batch_key = BatchKey(resolved->spec);
+  job->cost = CostOf(job->plan, *resolved);
+  job->memory = memory_->Predict(job->plan, *resolved);
+  job->predicted = parts_.predict ? parts_.predict(job->cost.tokens)
+                                  : loop_.predictor().Predict(job->plan, *resolved);
+  job->query_tokens = resolved->query_tokens;
+  auto& work = job->work.emplace<AttentionWork>();
+  work.resolved = *std::move(resolved);
+  if (status = ledger_->Admit(*job); !status.ok()) return status;
+  if (status = StageAttention(request, *host_pool_, &work); !status.ok()) return status;
+  job->done = std::move(done);
+  return ledger_->Enqueue(std::move(job));
 }
 
 absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeCompletion& done) {
@@ -163,39 +157,39 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   status = encoder::CheckOption(encoder, *kernel, loop_.device().variants());
   if (!status.ok()) return status;
 
-  const Cost cost = EstimateEncodeCost(request, info, encoder.EstimateTokens(request));
-  const bool brings_text = std::holds_alternative<TextInput>(request.input);
   const std::vector<int32_t> offsets = ExpectedOffsets(loop_.predictor(), **model, request);
-  Claim claim = ClaimOf(request.call, BatchKey((*model)->generation, *kernel));
-  claim.cost = cost;
-  claim.time = parts_.predict
-                   ? parts_.predict(claim.cost.tokens)
-                   : loop_.predictor().Predict(**model, *kernel, offsets,
-                                               encoder::ReadOutElements(request, info, offsets));
-  claim.memory = memory_->Predict(**model, *kernel, request, offsets);
-  auto reservation = admission_->Reserve(claim);
-  if (!reservation.ok()) return reservation.status();
-
-  auto job = OpenEncode(std::move(request), *std::move(model), *std::move(kernel));
-  Keep(std::move(claim), *std::move(reservation), job.get());
-  job->received = std::get<EncodeWork>(job->work).request.call.received.value_or(now);
+  auto job = std::make_unique<Job>();
+  SetCall(request.call, now, job.get());
+  job->operation = Operation::kEncode;
+  job->kernel = NameOf(*kernel);
+  job->batch_key = BatchKey((*model)->generation, *kernel);
+  job->cost = EstimateEncodeCost(request, info, encoder.EstimateTokens(request));
+  job->memory = memory_->Predict(**model, *kernel, request, offsets);
+  job->predicted = parts_.predict
+                       ? parts_.predict(job->cost.tokens)
+                       : loop_.predictor().Predict(**model, *kernel, offsets,
+                                                   encoder::ReadOutElements(request, info, offsets));
+  auto& work = job->work.emplace<EncodeWork>(
+      OpenEncode(std::move(request), *std::move(model), *std::move(kernel)));
+  if (status = ledger_->Admit(*job); !status.ok()) return status;
   job->done = std::move(done);
-  if (!brings_text) {
-    const auto prepared = PrepareEncode({}, job.get());
-    if (!prepared.ok()) return prepared.status();
-    status = StageEncode(*host_pool_, job.get());
-    if (!status.ok()) return status;
-    return scheduler_.Add(std::move(job));
+  if (std::holds_alternative<TextInput>(work.request.input)) {
+    OwnTexts(&work);
+    return tokenizers_->Push(std::move(job));
   }
-  const auto ticket = scheduler_.Open(*job);
-  if (ticket.ok()) tokenizers_->Push(std::move(job));
-  return ticket;
+  const auto prepared = PrepareEncode({}, &work);
+  if (!prepared.ok()) return prepared.status();
+  const auto cost = StageEncode(*host_pool_, &work);
+  if (!cost.ok()) return cost.status();
+  job->cost = *cost;
+  job->query_tokens = cost->tokens;
+  return ledger_->Enqueue(std::move(job));
 }
 
 // The checks that do not depend on the request's contents.
 absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const {
   if (!healthy()) return MakeError(Reason::kInternal, "the device has failed");
-  if (auto status = scheduler_.CheckOpen(); !status.ok()) return status;
+  if (auto status = ledger_->CheckOpen(); !status.ok()) return status;
   if (call.deadline && *call.deadline <= now) {
     return MakeError(Reason::kDeadlineExceeded, "the deadline had passed when the request arrived");
   }
@@ -211,27 +205,27 @@ EngineInfo EngineImpl::info() const {
 EngineStats EngineImpl::stats() const {
   EngineStats stats;
   counters_.Fill(&stats);
-  const AdmissionLoad load = admission_->load();
-  const Cost& in_use = load.in_use;
-  stats.load.queued_requests = scheduler_.waiting();
-  stats.load.inflight_requests = in_use.requests;
-  stats.load.inflight_tokens = in_use.tokens;
-  stats.load.inflight_bytes = in_use.bytes;
-  stats.load.max_requests = options_.max_queued_requests;
-  stats.load.max_tokens = options_.max_queued_tokens;
-  stats.load.max_bytes = options_.max_queued_bytes;
-  const DeviceBudget& device = *admission_->device_memory();
-  stats.load.device_bytes = device.weights() + admission_->runs().held_bytes();
-  stats.load.max_device_bytes = device.most();
-  stats.load.queued_seconds = load.queued_us * 1e-6;
-  stats.load.max_queued_seconds = std::chrono::duration<double>(options_.max_queued_time).count();
+  stats.tenant_seconds = ledger_->tenant_seconds();
+  const LedgerLoad load = ledger_->load();
+  const DeviceBudget& device = *ledger_->device_memory();
   const TimePoint now = parts_.clock->Now();
-  stats.load.oldest_seconds = std::max(0.0, Microseconds(scheduler_.oldest(), now) * 1e-6);
-  stats.load.saturation = load.saturation;
+  stats.load = {
+      .queued_requests = load.ready,
+      .inflight_requests = load.in_use.requests,
+      .inflight_tokens = load.in_use.tokens,
+      .inflight_bytes = load.in_use.bytes,
+      .max_requests = options_.max_queued_requests,
+      .max_tokens = options_.max_queued_tokens,
+      .max_bytes = options_.max_queued_bytes,
+      .device_bytes = device.weights() + load.held_bytes,
+      .max_device_bytes = device.most(),
+      .queued_seconds = load.waiting_us * 1e-6,
+      .max_queued_seconds = std::chrono::duration<double>(options_.max_queued_time).count(),
+      .oldest_seconds = std::max(0.0, Microseconds(load.oldest, now) * 1e-6),
+      .saturation = load.saturation};
   stats.memory = loop_.device().memory();
-  const ActiveRuns::Memory runs = admission_->runs().memory();
-  stats.memory.runs = runs.now;
-  stats.memory.runs_peak = runs.peak;
+  stats.memory.runs = load.runs;
+  stats.memory.runs_peak = load.runs_peak;
   const HostPoolStats host = host_pool_->stats();
   stats.memory.host_in_use_bytes = host.in_use_bytes;
   stats.memory.host_cached_bytes = host.cached_bytes;
@@ -241,9 +235,9 @@ EngineStats EngineImpl::stats() const {
 }
 
 bool EngineImpl::Drain(TimePoint deadline) {
-  scheduler_.StartDraining();
-  if (outstanding_.WaitForZero(deadline)) return true;
-  scheduler_.RefuseWaiting();
+  ledger_->StartDraining();
+  if (ledger_->WaitUntilAnswered(deadline)) return true;
+  ledger_->RefuseWaiting();
   return false;
 }
 

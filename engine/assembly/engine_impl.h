@@ -11,16 +11,13 @@
 
 #include "engine/assembly/internal.h"
 #include "engine/engine.h"
-#include "engine/jobs/admission.h"
 #include "engine/jobs/attention_plan.h"
 #include "engine/jobs/memory_predictor.h"
-#include "engine/jobs/tenant_table.h"
-#include "engine/scheduling/completion_pool.h"
-#include "engine/scheduling/counters.h"
-#include "engine/scheduling/engine_loop.h"
-#include "engine/scheduling/outstanding.h"
-#include "engine/scheduling/scheduler.h"
-#include "engine/scheduling/tokenizer_pool.h"
+#include "engine/ledger/counters.h"
+#include "engine/ledger/ledger.h"
+#include "engine/loop/completions.h"
+#include "engine/loop/engine_loop.h"
+#include "engine/loop/tokenizers.h"
 
 namespace castor {
 
@@ -34,9 +31,9 @@ class EngineImpl final : public Engine {
 
   absl::StatusOr<Ticket> Submit(AttentionRequest request, AttentionCompletion done) override;
   absl::StatusOr<Ticket> Submit(EncodeRequest request, EncodeCompletion done) override;
-  void Cancel(Ticket ticket) override { scheduler_.Cancel(ticket); }
+  void Cancel(Ticket ticket) override { ledger_->Cancel(ticket); }
   void SetTenants(std::map<std::string, TenantTerms> tenants) override {
-    tenants_->Set(std::move(tenants));
+    ledger_->SetTenants(std::move(tenants));
   }
   EngineInfo info() const override;
   const EngineOptions& options() const override { return options_; }
@@ -51,15 +48,12 @@ class EngineImpl final : public Engine {
   absl::Status CheckCall(const CallContext& call, TimePoint now) const;
 
   const EngineOptions options_;
-  const std::shared_ptr<TenantTable> tenants_;
   EngineParts parts_;  // constant
 
   // In order of dependency: each may use those before it. Destroyed in reverse.
   Counters counters_;
-  const std::shared_ptr<Admission> admission_;
-  Outstanding outstanding_;
-  CompletionPool completions_;
-  Scheduler scheduler_;
+  const std::shared_ptr<Ledger> ledger_;
+  Completions completions_;
   EngineLoop loop_;
   FidelitySampling sampling_;
   std::thread deadlines_;
@@ -70,7 +64,7 @@ class EngineImpl final : public Engine {
   attention::CostModel costs_;
   std::shared_ptr<HostPool> host_pool_;
   std::optional<MemoryPredictor> memory_;
-  std::optional<TokenizerPool> tokenizers_;
+  std::optional<Tokenizers> tokenizers_;
 };
 
 }  // namespace castor

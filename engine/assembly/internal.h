@@ -13,7 +13,7 @@
 #include "engine/engine.h"
 #include "engine/jobs/model_registry.h"
 #include "engine/jobs/predicted_time.h"
-#include "engine/scheduling/engine_loop.h"
+#include "engine/loop/engine_loop.h"
 
 namespace castor {
 

@@ -15,8 +15,8 @@
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
 #include "engine/calibration/stopwatch.h"
-#include "engine/jobs/running_batch.h"
-#include "engine/jobs/staging.h"
+#include "engine/loop/running_batch.h"
+#include "engine/requests/staging.h"
 #include "engine/kernel_table.h"
 
 namespace castor {
@@ -52,11 +52,13 @@ EncodeRequest TokensOf(const std::vector<int64_t>& lengths, const ModelInfo& inf
 
 // The time that it computed, in microseconds.
 absl::StatusOr<double> RunModel(Device& device, const ModelPtr& model, EncodeRequest request) {
-  auto job = OpenEncode(std::move(request), model, Vanilla{});
-  auto prepared = PrepareEncode({}, job.get());  // all of it
+  auto job = std::make_unique<Job>();
+  job->operation = Operation::kEncode;
+  auto& work = job->work.emplace<EncodeWork>(OpenEncode(std::move(request), model, Vanilla{}));
+  const auto prepared = PrepareEncode({}, &work);  // all of it
   if (!prepared.ok()) return prepared.status();
-  auto status = StageEncode(*device.host_pool(), job.get());
-  return status.ok() ? Run(device, std::move(job)) : status;
+  const auto cost = StageEncode(*device.host_pool(), &work);
+  return cost.ok() ? Run(device, std::move(job)) : cost.status();
 }
 
 // Also the tokenizer's first run. If the vocabulary has none of the words, that is no fault of the
@@ -198,9 +200,12 @@ absl::Status RunKernels(Device& device, const ModelSet& models, const Budget& bu
       auto resolved = attention::Resolve(request, device.variants(), models.cast_layers(),
                                          /*max_sequences=*/2);
       if (!resolved.ok()) continue;  // not served on this device, or not in this dtype
-      auto job = StageAttention(request, *std::move(resolved), *pool);
-      if (!job.ok()) return job.status();
-      if (auto status = Run(device, *std::move(job)).status(); !status.ok()) {
+      auto job = std::make_unique<Job>();
+      auto& work = job->work.emplace<AttentionWork>();
+      work.resolved = *std::move(resolved);
+      absl::Status staged = StageAttention(request, *pool, &work);
+      if (!staged.ok()) return staged;
+      if (auto status = Run(device, std::move(job)).status(); !status.ok()) {
         return Failed("the kernel " + std::string(row.label) + " in " + std::string(NameOf(dtype)),
                       status);
       }

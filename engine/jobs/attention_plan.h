@@ -11,7 +11,7 @@
 #include "engine/attention/cost/cost_model.h"
 #include "engine/attention/resolve.h"
 #include "engine/attention/variants.h"
-#include "engine/jobs/admission.h"
+#include "engine/requests/cost.h"
 #include "engine/jobs/plan.h"
 #include "engine/request.h"
 

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "engine/device/device.h"
 #include "engine/engine.h"
-#include "engine/jobs/device_memory.h"
+#include "engine/ledger/device_memory.h"
 #include "engine/jobs/models.h"
 
 namespace castor {

@@ -3,6 +3,9 @@
 
 namespace castor {
 
+// Most predictions are within this factor of what is measured.
+inline constexpr double kPredictionMargin = 1.25;
+
 struct PredictedTime {
   double batch_us = 0;  // what a batch takes beside its requests: paid once by all that share one
   double own_us = 0;    // of the request itself

@@ -50,7 +50,7 @@ for turn in $(seq "$turns"); do
       --benchmark_filter='/16384/|^cast/.*gaussian/4096' --benchmark_min_time=0.05
     measure '' "$build/tests/bench/attention_bench" "$json.exact.json" \
       --benchmark_filter='cpu-avx.*/8/64/' --benchmark_min_time=0.1
-    measure '' "$build/tests/unit/scheduling/engine_overhead_bench" "$json.overhead.json" \
+    measure '' "$build/tests/unit/loop/engine_overhead_bench" "$json.overhead.json" \
       --benchmark_min_time=0.5
     "$build/server/castor-server" --listen 127.0.0.1:0 --metrics-listen off --device cpu \
       --shared-memory 2>"$out/server.log" &

@@ -13,7 +13,7 @@
 #include "castor/v1/server.grpc.pb.h"
 #include "engine/assembly/internal.h"
 #include "tests/integration/server_fixture.h"
-#include "tests/unit/scheduling/fake_device.h"
+#include "tests/unit/loop/fake_device.h"
 
 namespace castor::testing {
 namespace {

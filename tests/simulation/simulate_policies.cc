@@ -79,8 +79,8 @@ std::vector<Case> Cases() {
       {{"90% short, 10% of 64K tokens", {nine_in_ten, one_in_ten}, hours(100)}},
       {{"bursts of 200, 50% load, deadline 1 s", {bursts}, minutes(10)}},
   };
-  for (const double load : {1.0, 2.0, 10.0}) {
-    cases.push_back({{"short, deadline 1 s, " + std::to_string(static_cast<int>(load)) + "x load",
+  for (const double load : {0.5, 0.8, 0.95, 1.0, 2.0, 10.0}) {
+    cases.push_back({{"short, deadline 1 s, load " + std::to_string(load).substr(0, 4),
                       {Short(load, seconds(1))},
                       minutes(1)}});
   }
@@ -115,12 +115,10 @@ struct Policy {
   const char* name;
   bool predicts;
   bool passes;
-  bool waits;
 };
-constexpr Policy kPolicies[] = {{"no predictions", false, false, false},
-                                {"no passing", true, false, false},
-                                {"no waiting", true, true, false},
-                                {"all", true, true, true}};
+constexpr Policy kPolicies[] = {{"no predictions", false, false},
+                                {"no passing", true, false},
+                                {"all", true, true}};
 
 double Percentile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
@@ -133,7 +131,6 @@ double Percentile(std::vector<double> values, double share) {
 void Print(const Case& row, const Policy& policy, uint32_t seed) {
   const Workload& workload = row.workload;
   Settings settings = {.launch = row.launch, .predicts = policy.predicts, .passes = policy.passes};
-  if (policy.waits) settings.limits.delay.reset();
   Simulation simulation(workload, settings, seed);
   const std::vector<Outcome> outcomes = simulation.Run();
   for (size_t source = 0; source < workload.sources.size(); ++source) {

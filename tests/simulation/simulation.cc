@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/scheduling/batcher.h"
-
 namespace castor::simulation {
 namespace {
 
@@ -16,11 +14,12 @@ Simulation::Simulation(const Workload& workload, const Settings& settings, uint3
     : workload_(workload),
       settings_(settings),
       random_(seed),
-      tenants_(std::make_shared<TenantTable>(settings.tenants)),
-      admission_(std::make_shared<Admission>(settings.budgets, clock_, tenants_)),
-      last_arrival_(clock_->Now() + workload.length),
-      queue_(settings.limits, tenants_) {
-  admission_->device_memory()->SetMost(settings.device_bytes);
+      ledger_(std::make_shared<Ledger>(LedgerOptions{.budgets = settings.budgets,
+                                                     .limits = settings.limits,
+                                                     .tenants = settings.tenants},
+                                       clock_, counters_)),
+      last_arrival_(clock_->Now() + workload.length) {
+  ledger_->device_memory()->SetMost(settings.device_bytes);
 }
 
 Simulation::~Simulation() = default;
@@ -42,7 +41,9 @@ std::vector<Outcome> Simulation::Run() {
     events_.pop();
     clock_->MoveTo(event.at);
     event.happen();
+    ledger_->Expire();
     Launch();
+    EndAnswered();
     if (on_event) on_event(*this);
   }
   return std::move(outcomes_);
@@ -78,57 +79,49 @@ void Simulation::Arrive(size_t source) {
       settings_.error == 0 ? 1 : std::lognormal_distribution<>(0, settings_.error)(random_);
   outcome.takes = std::chrono::duration_cast<Duration>(request.work * off);
 
-  Claim claim;
-  claim.cost.tokens = request.tokens;
-  if (settings_.predicts) {
-    claim.time = {.batch_us = InUs(settings_.launch), .own_us = InUs(request.work)};
-  }
-  claim.memory = request.memory;
-  claim.batch_key = request.batch_key;
-  claim.tenant = request.tenant;
-  claim.priority = request.priority;
-  if (request.deadline) claim.deadline = now + *request.deadline;
-
   auto job = std::make_unique<Job>();
+  job->cost.tokens = request.tokens;
+  if (settings_.predicts) {
+    job->predicted = {.batch_us = InUs(settings_.launch), .own_us = InUs(request.work)};
+  }
+  job->memory = request.memory;
   job->batch_key = request.batch_key;
   job->tenant = request.tenant;
-  job->tokens = request.tokens;
   job->priority = request.priority;
-  job->predicted = claim.time;
-  job->memory = request.memory;
-  job->received = job->queued = now;
-  job->deadline = claim.deadline;
-  auto reservation = admission_->Reserve(claim);
-  const Ticket ticket = reservation.ok() ? reservation->rank().sequence : ++last_refused_;
+  job->received = now;
+  if (request.deadline) job->deadline = now + *request.deadline;
+  const bool admitted = ledger_->Admit(*job).ok();
+  const Ticket ticket = admitted ? job->ticket : ++last_refused_;
   outcome.ticket = ticket;
   open_.emplace(ticket, std::move(outcome));
-  if (!reservation.ok()) return End(ticket, Fate::kRefused);
-  job->ticket = ticket;
-  job->rank = reservation->rank();
-  job->reservation = *std::move(reservation);
-  if (job->deadline) At(*job->deadline, [this, ticket] { Expire(ticket); });
+  if (!admitted) return End(ticket, Fate::kRefused);
+  // So that what is due by then, its deadline or its batch's delay, is looked at.
+  if (job->deadline) At(*job->deadline, [] {});
+  if (settings_.limits.delay.count() > 0) At(now + settings_.limits.delay, [] {});
   waiting_.emplace(ticket, job.get());
-  queue_.Push(std::move(job));
+  (void)ledger_->Enqueue(std::move(job));
 }
 
-void Simulation::Expire(Ticket ticket) {
-  const auto found = waiting_.find(ticket);
-  if (found == waiting_.end()) return;  // it runs, or has been answered
-  const std::unique_ptr<Job> job = queue_.Remove(*found->second);
-  waiting_.erase(found);
-  End(ticket, Fate::kExpired);
+// Ends those whose answers the ledger has.
+void Simulation::EndAnswered() {
+  Ledger::AtHand at_hand = Ledger::AtHand::kNothing;
+  while (true) {
+    Answer answer;
+    if (!ledger_->NextAnswer(/*wait=*/false, &at_hand, &answer)) return;
+    const Ticket ticket = answer.job->ticket;
+    waiting_.erase(ticket);
+    answer.job.reset();
+    End(ticket, answer.status.ok() ? Fate::kAnswered : Fate::kExpired);
+  }
 }
 
 // Hands the device the next batch: an idle one, or one that is at a checkpoint.
 void Simulation::Launch() {
   if (runs_.empty()) {
-    if (TryLaunch(/*passes=*/false)) return;
-    // Groups that wait for company: look again when the first has waited long enough.
-    const TimePoint due = queue_.DueAt();
-    if (due != TimePoint::max() && due != wakes_) At(wakes_ = due, [] {});
+    TryLaunch(/*passes=*/false);
     return;
   }
-  if (!settings_.passes || checkpoint_ != TimePoint::max() || queue_.empty()) return;
+  if (!settings_.passes || checkpoint_ != TimePoint::max() || !waiting()) return;
   // The next multiple of the interval after the run began, or went on.
   const TimePoint now = clock_->Now();
   const auto passed = (now - runs_.back().since) / settings_.checkpoint;
@@ -140,23 +133,18 @@ void Simulation::Launch() {
   });
 }
 
-bool Simulation::TryLaunch(bool passes) {
+void Simulation::TryLaunch(bool passes) {
   const TimePoint now = clock_->Now();
-  Opening opening{.pace = admission_->runs().Pace(now),
-                  .free_bytes = admission_->free_device_bytes()};
-  if (passes) {
-    opening.beside = Opening::Beside::kHeldUp;
-    opening.passage = admission_->runs().MayPass(now);
+  if (passes && !ledger_->HasPasser()) return;
+  JobList jobs = passes ? ledger_->TakePasser() : ledger_->NextBatch(/*wait=*/false);
+  EndAnswered();  // those that were too late for it
+  if (jobs.empty()) return;
+  for (const auto& job : jobs) waiting_.erase(job->ticket);
+  if (on_batch) {
+    std::vector<const Job*> left;
+    for (const auto& [ticket, job] : waiting_) left.push_back(job);
+    on_batch({now, jobs, left, passes, held_bytes()});
   }
-  if (opening.passage.closed()) return false;
-  JobList expired;
-  JobList jobs = FormBatch(queue_, now, &expired, opening);
-  for (const auto& job : expired) {
-    waiting_.erase(job->ticket);
-    End(job->ticket, Fate::kExpired);
-  }
-  if (jobs.empty()) return false;
-  if (on_batch) on_batch({now, jobs, queue_, passes, held_bytes()});
   if (passes) {
     ++preemptions_;
     DeviceRun& below = runs_.back();
@@ -167,17 +155,14 @@ bool Simulation::TryLaunch(bool passes) {
   DeviceRun run;
   run.left = settings_.launch;
   for (const auto& job : jobs) {
-    job->reservation.LeaveQueue();
-    waiting_.erase(job->ticket);
     Outcome& outcome = open_.at(job->ticket);
     outcome.started = now;
     run.left += outcome.takes;
   }
-  run.id = admission_->runs().Begin(RunPlanOf(jobs, passes), now);
+  run.id = ledger_->BeginRun(jobs, passes);
   run.jobs = std::move(jobs);
   runs_.push_back(std::move(run));
   GoOn();
-  return true;
 }
 
 // The last run begins, or goes on.
@@ -192,14 +177,13 @@ void Simulation::GoOn() {
 }
 
 void Simulation::FinishRun() {
-  const DeviceRun run = std::move(runs_.back());
+  DeviceRun run = std::move(runs_.back());
   runs_.pop_back();
   busy_ += run.left;
-  admission_->runs().End(run.id, clock_->Now());
-  for (const auto& job : run.jobs) {
-    job->reservation.Release();
-    End(job->ticket, Fate::kAnswered);
-  }
+  const double us = ledger_->EndRun(run.id, /*completed=*/true);
+  ledger_->Settle(run.jobs, us, /*runs_again=*/false);
+  ledger_->AnswerAll(std::move(run.jobs));
+  EndAnswered();
   if (!runs_.empty()) GoOn();
 }
 

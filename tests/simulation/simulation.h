@@ -1,5 +1,5 @@
-// A discrete-event simulation of the scheduler: the engine's own Admission, Queue, FormBatch and
-// ActiveRuns over a clock and a device that are only counted. Hours of traffic take seconds, and a
+// A discrete-event simulation of the scheduler: the engine's own ledger over a clock and a device
+// that are only counted. Hours of traffic take seconds, and a
 // seed makes the same run again.
 //
 // What is simulated is the engine loop: a batch on the device, shorter ones that pass it at its
@@ -22,8 +22,7 @@
 #include <vector>
 
 #include "engine/base/clock.h"
-#include "engine/jobs/admission.h"
-#include "engine/scheduling/queue.h"
+#include "engine/ledger/ledger.h"
 #include "tests/simulation/workload.h"
 
 namespace castor::simulation {
@@ -43,7 +42,7 @@ struct Settings {
   Budgets budgets{.most = {.requests = 1024, .tokens = 1 << 20, .bytes = int64_t{1} << 40},
                   .queued_time = std::chrono::seconds(30)};
   int64_t device_bytes = DeviceBudget::kNone;
-  TenantTable::Terms tenants = {};
+  Tenants::Terms tenants = {};
   BatchLimits limits{.max_tokens = 16384, .max_requests = 256};
   Duration launch = std::chrono::microseconds(100);  // what each batch takes beside its work
   Duration checkpoint = std::chrono::milliseconds(2);
@@ -78,9 +77,9 @@ struct Outcome {
 struct Formed {
   TimePoint at;
   const JobList& jobs;
-  Queue& queue;        // what was left behind
-  bool passes;         // it holds up another
-  int64_t held_bytes;  // of the device's memory, by others
+  std::vector<const Job*> left;  // ready, and not in it
+  bool passes;                   // it holds up another
+  int64_t held_bytes;            // of the device's memory, by others
 };
 
 class Simulation {
@@ -97,16 +96,16 @@ class Simulation {
   std::vector<Outcome> Run();
 
   // As Engine::SetTenants; for the callbacks.
-  void SetTenants(TenantTable::Terms terms) { tenants_->Set(std::move(terms)); }
+  void SetTenants(Tenants::Terms terms) { ledger_->SetTenants(std::move(terms)); }
 
   int64_t arrivals() const { return arrivals_; }
   // How many requests of the tenant are admitted and not answered.
   int64_t open_requests(const std::string& tenant) const;
-  AdmissionLoad load() const { return admission_->load(); }
+  LedgerLoad load() const { return ledger_->load(); }
   const Settings& settings() const { return settings_; }
   bool device_idle() const { return runs_.empty(); }
-  int64_t held_bytes() const { return admission_->runs().held_bytes(); }  // of the device's memory
-  bool waiting() const { return !queue_.empty(); }
+  int64_t held_bytes() const { return load().held_bytes; }  // of the device's memory
+  bool waiting() const { return load().ready > 0; }
   Duration busy() const { return busy_; }  // time in which the device ran
   int64_t preemptions() const { return preemptions_; }
 
@@ -124,7 +123,7 @@ class Simulation {
   // One on the device; the last of them runs, the others are held up.
   struct DeviceRun {
     JobList jobs;
-    ActiveRuns::Id id = 0;
+    Runs::Id id = 0;
     uint64_t number = 0;  // changes when it goes on, so that events of the time before are void
     TimePoint since;
     Duration left{};
@@ -133,9 +132,9 @@ class Simulation {
   void At(TimePoint when, std::function<void()> happen);
   void OpenArrival(size_t source);
   void Arrive(size_t source);
-  void Expire(Ticket ticket);
+  void EndAnswered();
   void Launch();
-  bool TryLaunch(bool passes);
+  void TryLaunch(bool passes);
   void GoOn();
   void FinishRun();
   void End(Ticket ticket, Fate fate);
@@ -144,10 +143,9 @@ class Simulation {
   const Settings settings_;
   std::mt19937 random_;
   const std::shared_ptr<SimulatedClock> clock_ = std::make_shared<SimulatedClock>();
-  const std::shared_ptr<TenantTable> tenants_;
-  const std::shared_ptr<Admission> admission_;
+  Counters counters_;
+  const std::shared_ptr<Ledger> ledger_;
   const TimePoint last_arrival_;
-  Queue queue_;
 
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   uint64_t events_made_ = 0;
@@ -159,7 +157,6 @@ class Simulation {
   std::map<Ticket, const Job*> waiting_;
   std::vector<DeviceRun> runs_;
   TimePoint checkpoint_ = TimePoint::max();  // of the last run, if one is to come
-  TimePoint wakes_ = TimePoint::max();  // the next look at a queue whose groups wait for company
   Duration busy_{};
   std::vector<Outcome> outcomes_;
 };

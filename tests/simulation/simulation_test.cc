@@ -64,8 +64,8 @@ class SimulationTest : public testing::Test, protected Seeded {
     int64_t most = std::numeric_limits<int64_t>::max();
     int64_t before = 0;  // that were open
   };
-  TenantTable::Terms RandomTerms(std::map<std::string, Quota>* quotas) {
-    TenantTable::Terms terms;
+  Tenants::Terms RandomTerms(std::map<std::string, Quota>* quotas) {
+    Tenants::Terms terms;
     for (auto& [tenant, quota] : *quotas) {
       quota.most = Quota().most;
       if (Uniform(0, 1) == 0) continue;
@@ -85,7 +85,6 @@ class SimulationTest : public testing::Test, protected Seeded {
     settings.limits.max_tokens = UpTo(10'000);
     settings.limits.max_requests = UpTo(64);
     if (Uniform(0, 2) == 0) settings.limits.delay = milliseconds(UpTo(5));
-    if (Uniform(0, 2) == 0) settings.limits.delay.reset();
     if (Uniform(0, 2) == 0) settings.launch = milliseconds(UpTo(8));
     settings.predicts = Uniform(0, 3) != 0;
     settings.passes = Uniform(0, 3) != 0;
@@ -108,7 +107,7 @@ TEST_F(SimulationTest, EachRequestEndsOnceWithinTheBudgets) {
         quota.before = open;
       }
       if (Uniform(0, 99) == 0) simulation.SetTenants(RandomTerms(&quotas));
-      const AdmissionLoad load = at.load();
+      const LedgerLoad load = at.load();
       EXPECT_LE(load.in_use.requests, settings.budgets.most.requests);
       EXPECT_LE(load.in_use.tokens, settings.budgets.most.tokens);
       EXPECT_LE(at.held_bytes(), settings.device_bytes);
@@ -138,7 +137,7 @@ TEST_F(SimulationTest, EachRequestEndsOnceWithinTheBudgets) {
     EXPECT_EQ(tickets.size(), static_cast<size_t>(simulation.arrivals())) << "one never ended";
     EXPECT_EQ(simulation.load().in_use.requests, 0);
     EXPECT_EQ(simulation.load().in_use.tokens, 0);
-    EXPECT_EQ(simulation.load().queued_us, 0);
+    EXPECT_EQ(simulation.load().waiting_us, 0);
     EXPECT_EQ(simulation.held_bytes(), 0);
     ASSERT_FALSE(HasFailure()) << "round " << round;
   }
@@ -155,13 +154,13 @@ TEST_F(SimulationTest, BatchesBeginWithTheFirstByRankAndKeepTheirLimits) {
       EXPECT_LE(MemoryOf(formed.jobs).bytes(), settings.device_bytes - formed.held_bytes);
       for (const auto& job : formed.jobs) {
         EXPECT_EQ(job->batch_key, formed.jobs.front()->batch_key);
-        tokens += job->tokens;
+        tokens += job->cost.tokens;
       }
       EXPECT_TRUE(formed.jobs.size() == 1 || tokens <= settings.limits.max_tokens);
       EXPECT_LE(static_cast<int64_t>(formed.jobs.size()), settings.limits.max_requests);
       if (formed.passes) return;
-      if (const Job* const next = formed.queue.FirstDue(formed.at)) {
-        EXPECT_LT(formed.jobs.front()->rank, next->rank) << "it was overtaken";
+      for (const Job* left : formed.left) {
+        EXPECT_LT(formed.jobs.front()->rank, left->rank) << "it was overtaken";
       }
     };
     simulation.Run();
@@ -294,29 +293,6 @@ TEST_F(SimulationTest, ATenantThatAsksForLessThanItsShareIsNotHeldUpByAGreedyOne
   EXPECT_GE(beside.admitted, beside.all * 999 / 1000);
   EXPECT_LE(beside.late, beside.admitted / 1000);
   EXPECT_LE(taken.late, taken.admitted / 500);
-}
-
-// Texts of a model: a batch pays 4 ms, and each a millisecond.
-Source TextCallers(int callers) {
-  Source source{.name = "texts", .in_flight = callers, .think = std::chrono::microseconds(200)};
-  source.draw = [](std::mt19937&) {
-    return Request{.batch_key = "model", .tokens = 20, .work = milliseconds(1)};
-  };
-  return source;
-}
-
-TEST_F(SimulationTest, CallersThatComeBackSoonShareBatches) {
-  Settings waits{.launch = milliseconds(4)};
-  waits.limits.delay.reset();
-  const Settings does_not{.launch = milliseconds(4)};
-  const auto answered = [&](int callers, const Settings& settings) {
-    const Workload workload{
-        .name = "", .sources = {TextCallers(callers)}, .length = seconds(Scaled(60))};
-    return static_cast<double>(Simulation(workload, settings, random_()).Run().size());
-  };
-  EXPECT_GE(answered(1, waits), 0.99 * answered(1, does_not)) << "a lone caller is not delayed";
-  EXPECT_GE(answered(2, waits), 1.3 * answered(2, does_not));
-  EXPECT_GE(answered(4, waits), 1.1 * answered(4, does_not));
 }
 
 TEST_F(SimulationTest, TenantsThatAlwaysWaitShareByTheirWeights) {

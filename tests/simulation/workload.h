@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/jobs/device_memory.h"
+#include "engine/ledger/device_memory.h"
 #include "engine/request.h"
 
 namespace castor::simulation {

@@ -2,21 +2,16 @@
 #pragma once
 
 #include <map>
-#include <memory>
 #include <string>
 
-#include "engine/jobs/tenant_table.h"
+#include "engine/tenant_terms.h"
 
 namespace castor {
 
-inline TenantTable::Terms Weights(const std::map<std::string, double>& weights) {
-  TenantTable::Terms terms;
+inline std::map<std::string, TenantTerms> Weights(const std::map<std::string, double>& weights) {
+  std::map<std::string, TenantTerms> terms;
   for (const auto& [name, weight] : weights) terms[name].weight = weight;
   return terms;
-}
-
-inline std::shared_ptr<TenantTable> Weighted(const std::map<std::string, double>& weights) {
-  return std::make_shared<TenantTable>(Weights(weights));
 }
 
 }  // namespace castor

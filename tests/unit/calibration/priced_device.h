@@ -9,7 +9,7 @@
 #include "engine/attention/cost/cost_model.h"
 #include "engine/base/error.h"
 #include "engine/kernel_table.h"
-#include "tests/unit/scheduling/instant_device.h"
+#include "tests/unit/loop/instant_device.h"
 
 namespace castor {
 

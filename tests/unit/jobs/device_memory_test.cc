@@ -1,5 +1,5 @@
 // The device's memory as a budget, and what requests are predicted to need of it.
-#include "engine/jobs/device_memory.h"
+#include "engine/ledger/device_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 #include "engine/jobs/memory_predictor.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/seeded.h"
-#include "tests/unit/scheduling/fake_device.h"
+#include "tests/unit/loop/fake_device.h"
 
 namespace castor {
 namespace {

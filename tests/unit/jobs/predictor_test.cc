@@ -12,7 +12,7 @@
 #include "engine/attention/cost/automatic.h"
 #include "engine/attention/cost/typical_prices.h"
 #include "tests/support/attention/spec.h"
-#include "tests/unit/scheduling/fake_model.h"
+#include "tests/unit/loop/fake_model.h"
 
 namespace castor {
 namespace {

@@ -14,7 +14,7 @@
 #include "engine/base/host_memory.h"
 #include "engine/encoder/network/network.h"
 #include "engine/jobs/models.h"
-#include "engine/jobs/staging.h"
+#include "engine/requests/staging.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {

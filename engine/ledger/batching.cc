@@ -1,0 +1,252 @@
+// Who runs when. A batch starts with the first request, in the order of service, that is due. Then
+// others of its key join, by rank. So the batch skips incompatible requests in between, and
+// compatible ones that are too large for the room left, in tokens or in the device's memory. Those
+// that join may overtake others, so one does only as long as
+//
+// - the batch stays short: what a batch pays once, shared by more requests than that, is little;
+// - its tenant would have its turn before the first request's tenant has another;
+// - nobody in the batch is expected to miss a deadline because of it.
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/base/attributes.h"
+#include "engine/base/error.h"
+#include "engine/ledger/ledger.h"
+
+namespace castor {
+namespace {
+
+// A batch is long enough when what it pays once is at most this part of it. One that takes no
+// longer than a moment may always grow: a device with many cores is not busy with less.
+constexpr double kOncePart = 1.0 / 16;
+constexpr double kMomentUs = 5000;
+// Where much waits, longer batches pay less often, and delay nobody by more than this part of what
+// waits anyway. Nobody but other tenants, who need not wait for all that: if they have had more than
+// this share of the device of late, batches stay short.
+constexpr double kWaitingPart = 1.0 / 4;
+constexpr double kNobody = 0.01;
+// Where several tenants wait, turns are shorter.
+constexpr double kOncePartOfTurn = 1.0 / 4;
+constexpr double kMomentOfTurnUs = 2000;
+
+double SpareUs(const Job& job, TimePoint now) {
+  return job.deadline ? Microseconds(now, *job.deadline) : std::numeric_limits<double>::infinity();
+}
+
+// Whether the job would be late even if it took less than predicted, by as much as predictions are
+// off. By its price alone, if that is less: admission lets an idle device try whether what was
+// learned is true.
+bool IsHopeless(const Job& job, TimePoint now, double pace) {
+  const double us = job.predicted.alone_us() / std::max(1.0, job.predicted.correction);
+  return Expired(job, now) || SpareUs(job, now) * kPredictionMargin < pace * us;
+}
+
+}  // namespace
+
+// ---- What waits.
+
+// Never inlined into what is noexcept: see tenants.cc.
+ABSL_ATTRIBUTE_NOINLINE
+void Ledger::Insert(std::unique_ptr<Job> job) {
+  Tenant& tenant = TenantOf(*job);
+  tenants_.device.Arrive(tenant.device);
+  tenant.ready.emplace(job->rank, job.get());
+  Group& group = groups_[job->batch_key];
+  group.tokens += job->cost.tokens;
+  const Rank rank = job->rank;
+  group.jobs.emplace(rank, std::move(job));
+  ++ready_;
+}
+
+std::unique_ptr<Job> Ledger::Remove(const Job& job) {
+  Tenant& tenant = TenantOf(job);
+  tenant.ready.erase(job.rank);
+  if (tenant.ready.empty()) tenants_.device.Leave(tenant.device);
+  const auto group = groups_.find(job.batch_key);
+  const auto at = group->second.jobs.find(job.rank);
+  std::unique_ptr<Job> taken = std::move(at->second);
+  group->second.jobs.erase(at);
+  group->second.tokens -= taken->cost.tokens;
+  if (group->second.jobs.empty()) groups_.erase(group);
+  --ready_;
+  return taken;
+}
+
+TimePoint Ledger::DueAt(const Group& group) const {
+  if (limits_.delay.count() == 0 || limits_.Reached(group.tokens, group.jobs.size())) {
+    return TimePoint::min();
+  }
+  return group.jobs.begin()->second->queued + limits_.delay;
+}
+
+// min() if a group is due already, max() if nothing waits.
+TimePoint Ledger::FirstDueAt() const {
+  if (ready_ > 0 && limits_.delay.count() == 0) return TimePoint::min();
+  TimePoint first = TimePoint::max();
+  for (const auto& [key, group] : groups_) first = std::min(first, DueAt(group));
+  return first;
+}
+
+// ---- What the device can take.
+
+Ledger::Opening Ledger::OpeningFor(Opening::Beside beside, TimePoint now) const {
+  Opening opening{.beside = beside,
+                  .pace = runs_.Pace(now),
+                  .free_bytes = device_memory_->for_runs() - runs_.held_bytes()};
+  if (beside == Opening::Beside::kHeldUp) opening.passage = runs_.MayPass(now);
+  return opening;
+}
+
+// The first job in the order of service that is due, short enough and that the device has memory
+// for; null if there is none.
+const Job* Ledger::FirstDue(TimePoint now, const Opening& opening) {
+  tenants_.StartAnewIfFar();
+  const double most_us = std::max(opening.passage.most_us, opening.passage.others_us);
+  const bool passes = opening.beside == Opening::Beside::kHeldUp;
+  for (const auto& [turn, tenant] : tenants_.device.order()) {
+    for (const auto& [rank, job] : tenant->ready) {
+      const double us = job->predicted.alone_us();
+      if (us > most_us) continue;
+      if (passes && !opening.HasMemoryFor(*job)) continue;
+      const double end = tenant->device.time + us / tenant->device.weight;
+      if (us > opening.passage.MostUs(tenant->name, end)) continue;
+      if (limits_.delay.count() > 0 && DueAt(groups_.find(job->batch_key)->second) > now) continue;
+      // One that waits for memory is not overtaken, save at checkpoints: those end.
+      return opening.HasMemoryFor(*job) ? job : nullptr;
+    }
+  }
+  return nullptr;
+}
+
+// ---- Batches.
+
+// Never inlined into what is noexcept: see tenants.cc.
+ABSL_ATTRIBUTE_NOINLINE
+JobList Ledger::FormFrom(const Job& head, TimePoint now, const Opening& opening, JobList* late) {
+  // Choose first, remove afterwards: removing the last job destroys the group.
+  std::vector<const Job*> hopeless;
+  std::vector<const Job*> chosen;
+  int64_t tokens = 0;
+  MemoryNeed memory;
+  double us = 0;
+  double spare_us = std::numeric_limits<double>::infinity();
+  const FairShare::Account& account = TenantOf(head).device;
+  const double turn = account.time;
+  const double next_turn = turn + head.predicted.alone_us() / account.weight;
+  const auto choose = [&](const Job& job) {
+    const double more_us = chosen.empty() ? job.predicted.alone_us() : job.predicted.own_us;
+    us += more_us;
+    if (chosen.empty()) tenants_.device.Begin(account);
+    tenants_.device.Charge(TenantOf(job).device, more_us);
+    spare_us = std::min(spare_us, SpareUs(job, now));
+    tokens += job.cost.tokens;
+    memory = memory + job.memory;
+    chosen.push_back(&job);
+  };
+  // The first is taken whatever its size: a request above the limit runs alone.
+  if (IsHopeless(head, now, opening.pace)) {
+    hopeless.push_back(&head);
+  } else {
+    choose(head);
+  }
+  const bool turns = tenants_.device.order().size() > 1;
+  const double once_us = head.predicted.batch_us;
+  double pays_us = turns ? std::max(once_us / kOncePartOfTurn, kMomentOfTurnUs)
+                         : std::max(once_us / kOncePart, kMomentUs);
+  if (tenants_.ShareOfOthers(&TenantOf(head), now) < kNobody) {
+    pays_us = std::max(pays_us, kWaitingPart * tenants_.waiting_us());
+  }
+  const double long_enough = std::min(opening.passage.MostUs(head.tenant, next_turn), pays_us);
+  for (const auto& [rank, job] : groups_.find(head.batch_key)->second.jobs) {
+    if (limits_.Reached(tokens, chosen.size())) break;
+    if (job.get() == &head) continue;
+    if (IsHopeless(*job, now, opening.pace)) {
+      hopeless.push_back(job.get());
+      continue;
+    }
+    if (chosen.empty()) continue;
+    if (job->tenant != head.tenant && TenantOf(*job).device.time > next_turn) continue;
+    if (job->cost.tokens > limits_.max_tokens - tokens) continue;
+    if ((memory + job->memory).bytes() > opening.free_bytes) continue;
+    const double with_it = us + job->predicted.own_us;
+    if (with_it > long_enough) continue;
+    if (with_it * kPredictionMargin * opening.pace > std::min(spare_us, SpareUs(*job, now))) continue;
+    choose(*job);
+  }
+  for (const Job* job : hopeless) late->push_back(Remove(*job));
+  JobList batch;
+  batch.reserve(chosen.size());
+  const double middle = (turn + account.time) / 2;
+  for (const Job* job : chosen) {
+    batch.push_back(Remove(*job));
+    batch.back()->turn_middle = middle;
+  }
+  return batch;
+}
+
+void Ledger::DropLate(std::unique_ptr<Job> job, TimePoint now) {
+  Close(*job);
+  counters_.CancelledQueued();
+  counters_.DeadlineMissed();
+  Tenant& tenant = TenantOf(*job);
+  const char* const why = Expired(*job, now)
+                              ? "the deadline passed while the request waited"
+                              : "the request waited, and its deadline is too near to answer it in "
+                                "time";
+  Post(tenant, Refusal(std::move(job), MakeError(Reason::kDeadlineExceeded, why)));
+}
+
+// Those whose deadline has passed, or will before they could be answered, are answered instead. For
+// a moment a job is in no place, so a failed allocation ends the process.
+JobList Ledger::TakeBatch(TimePoint now, const Opening& opening) {
+  while (const Job* head = FirstDue(now, opening)) {
+    JobList late;
+    JobList batch = FormFrom(*head, now, opening, &late);
+    for (auto& job : late) DropLate(std::move(job), now);
+    for (auto& job : batch) {
+      job->state = Job::State::kRunning;
+      ForgetDeadline(*job);
+      LeaveLine(job->reservation);
+    }
+    if (!batch.empty()) return batch;
+  }
+  return {};
+}
+
+JobList Ledger::NextBatch(bool wait) noexcept {
+  while (true) {
+    const Guard guard(*this);
+    if (stopped_) return {};
+    const TimePoint now = clock_->Now();
+    const TimePoint due = FirstDueAt();
+    if (due <= now) {
+      const auto beside = runs_.empty() ? Opening::Beside::kNothing : Opening::Beside::kLaunch;
+      JobList batch = TakeBatch(now, OpeningFor(beside, now));
+      if (!batch.empty() || !wait) return batch;
+    } else if (!wait) {
+      return {};
+    }
+    if (wakes_.completions > 0) continue;  // wakes them first
+    device_sleeps_until_ = FirstDueAt();
+    clock_->WaitUntil(device_wakes_, mu_, device_sleeps_until_);
+    device_sleeps_until_ = TimePoint::min();
+  }
+}
+
+bool Ledger::HasPasser() noexcept {
+  const TimePoint now = clock_->Now();
+  MutexLock lock(mu_);
+  if (ready_ == 0) return false;
+  const Opening opening = OpeningFor(Opening::Beside::kHeldUp, now);
+  return !opening.passage.closed() && FirstDue(now, opening) != nullptr;
+}
+
+JobList Ledger::TakePasser() noexcept {
+  const TimePoint now = clock_->Now();
+  const Guard guard(*this);
+  return TakeBatch(now, OpeningFor(Opening::Beside::kHeldUp, now));
+}
+
+}  // namespace castor

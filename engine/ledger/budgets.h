@@ -1,0 +1,51 @@
+// What bounds everything admitted and not yet answered: requests, tokens and bytes of staging
+// memory, for the engine and, as a quota, for a tenant; and predicted time.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+
+#include "engine/requests/cost.h"
+#include "engine/tenant_terms.h"
+
+namespace castor {
+
+struct Budgets {
+  Cost most;
+  // The longest predicted time until a request begins, and of one request alone.
+  std::chrono::microseconds queued_time = std::chrono::microseconds::max();
+  std::chrono::microseconds request_time = std::chrono::microseconds::max();
+};
+
+// The most that a tenant may have admitted.
+inline Cost QuotaOf(const TenantTerms& terms) {
+  const auto or_any = [](int64_t quota) {
+    return quota == 0 ? std::numeric_limits<int64_t>::max() : quota;
+  };
+  return {or_any(terms.max_queued_requests), or_any(terms.max_queued_tokens),
+          or_any(terms.max_queued_bytes)};
+}
+
+// One budget, for what is done to each of them.
+struct BudgetPart {
+  int64_t cost;
+  int64_t used;
+  int64_t budget;
+  const char* name;
+
+  int64_t missing() const { return cost - (budget - used); }  // no sum can overflow
+  // The part of what is used that has to be given back first.
+  double missing_part() const {
+    return static_cast<double>(missing()) / static_cast<double>(used > 0 ? used : 1);
+  }
+};
+
+inline std::array<BudgetPart, 3> PartsOf(const Cost& cost, const Cost& used, const Cost& budget) {
+  return {{{cost.requests, used.requests, budget.requests, "requests"},
+           {cost.tokens, used.tokens, budget.tokens, "tokens"},
+           {cost.bytes, used.bytes, budget.bytes, "bytes"}}};
+}
+
+}  // namespace castor

@@ -1,0 +1,102 @@
+// What the engine counts: plain atomics and histograms that any thread may write and read.
+//
+// The table of operations and kernels is fixed by ListWork before the first request.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/base/error.h"
+#include "engine/base/histogram.h"
+#include "engine/device/device.h"
+#include "engine/ledger/job.h"
+#include "engine/request.h"
+#include "engine/stats.h"
+
+namespace castor {
+
+class Counters {
+ public:
+  Counters();
+
+  // Declares the pairs that this engine can run. Called once, at start-up.
+  void ListWork(std::span<const attention::Variant> variants, std::span<const ModelInfo> models);
+
+  // A request was refused, at Submit or through its completion.
+  void Refused(const absl::Status& status) noexcept;
+
+  // Executed: a batch has run. Answered: some or all of its jobs are being answered. Both require
+  // at least one job, all of one operation and kernel.
+  void Executed(const JobList& jobs, const ExecutionTimes& times);
+  void Answered(const JobList& jobs, TimePoint now);
+
+  // A step of a request has ended, and `next` follows. After a probe, counts the measured error and
+  // whether it was too large.
+  void StepEnded(const Job& job, const StepOutcome& outcome, Step next);
+  void ProbedBatch(double seconds) { fidelity_seconds_.Observe(seconds); }
+
+  void Tokenized(double seconds) { tokenize_seconds_.Observe(seconds); }
+  void CancelledQueued() { Increment(cancelled_queued_); }
+  void CancelledRunning() { Increment(cancelled_running_); }
+  void DeviceFault() { Increment(device_faults_); }
+  // A request was admitted, and its deadline passed before its answer.
+  void DeadlineMissed() { Increment(deadline_misses_); }
+  // A run has passed another.
+  void Preempted() { Increment(preemptions_); }
+  // The device has worked for nobody.
+  void Wasted(double seconds) noexcept;
+
+  // Fills in what is counted here: all but load, memory, device_healthy and the tenants' seconds.
+  void Fill(EngineStats* stats) const;
+
+ private:
+  static constexpr size_t kPriorities = static_cast<size_t>(Priority::kHigh) + 1;
+  static constexpr size_t kReasons = static_cast<size_t>(Reason::kInternal) + 1;
+
+  struct Work {
+    Work(Operation operation, KernelName kernel);
+
+    const Operation operation;
+    const KernelName kernel;
+    std::atomic<uint64_t> requests = 0;
+    std::atomic<uint64_t> batches = 0;
+    std::atomic<uint64_t> tokens = 0;
+    std::atomic<uint64_t> padded_tokens = 0;
+    Histogram queue_seconds;
+    Histogram copy_in_seconds;
+    Histogram compute_seconds;
+    Histogram copy_out_seconds;
+    Histogram batch_requests;
+    Histogram batch_tokens;
+    std::atomic<uint64_t> automatic_requests = 0;
+    std::atomic<uint64_t> automatic_rejected = 0;
+    Histogram relative_error;  // no bounds where nothing is measured
+    Histogram prediction_ratio;
+  };
+
+  static void Increment(std::atomic<uint64_t>& counter, uint64_t by = 1) {
+    counter.fetch_add(by, std::memory_order_relaxed);
+  }
+
+  void ListPair(Operation operation, KernelName kernel);
+  Work* Find(Operation operation, KernelName kernel) const;
+
+  std::vector<std::unique_ptr<Work>> work_;  // constant after ListWork
+  std::array<std::atomic<uint64_t>, kReasons> refusals_{};
+  Histogram tokenize_seconds_;
+  Histogram fidelity_seconds_;
+  std::atomic<uint64_t> cancelled_queued_ = 0;
+  std::atomic<uint64_t> cancelled_running_ = 0;
+  std::atomic<uint64_t> device_faults_ = 0;
+  std::atomic<uint64_t> deadline_misses_ = 0;
+  std::atomic<uint64_t> preemptions_ = 0;
+  std::atomic<uint64_t> wasted_nanoseconds_ = 0;
+  std::array<Histogram, kPriorities> wait_seconds_;  // by priority
+};
+
+}  // namespace castor

@@ -1,0 +1,74 @@
+// The device's memory as a budget of its own: the models' weights, and what batches need while they
+// run (workspace, activations, and copies of tensors where the device has memory of its own).
+// Requests that wait take none of it. Staging memory has a budget of its own (budgets.h).
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <limits>
+
+#include "engine/attention/count.h"
+#include "engine/device/device.h"
+
+namespace castor {
+
+// What a request, or a batch, needs while it runs, in bytes. Count::kMost for more than can be
+// counted, and so for the sum of such.
+struct MemoryNeed {
+  int64_t own = 0;     // grows with the request: in a batch it adds up
+  int64_t shared = 0;  // scratch that a batch has once, whoever is in it
+  // Of `own`, what an encoder's layers hold between kernels. The rest is workspace.
+  int64_t activations = 0;
+
+  int64_t bytes() const { return (attention::Count(own) + shared).value(); }
+
+  // Of a batch of both.
+  friend MemoryNeed operator+(const MemoryNeed& a, const MemoryNeed& b) {
+    return {.own = (attention::Count(a.own) + b.own).value(),
+            .shared = std::max(a.shared, b.shared),
+            .activations = (attention::Count(a.activations) + b.activations).value()};
+  }
+  // What suffices for either.
+  friend MemoryNeed Most(const MemoryNeed& a, const MemoryNeed& b) {
+    return {.own = std::max(a.own, b.own),
+            .shared = std::max(a.shared, b.shared),
+            .activations = std::max(a.activations, b.activations)};
+  }
+};
+
+// EngineOptions::max_device_bytes where that is 0. On the CPU half of the memory. A GPU's memory
+// less what its libraries take beside tensors. No bound where the device does not know its memory.
+int64_t AutomaticDeviceBytes(const Device& device);
+
+// The budget, and the weights that are in it. Thread-safe, without locks.
+class DeviceBudget {
+ public:
+  static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+
+  // Before the first request.
+  void SetMost(int64_t bytes) { most_ = bytes; }
+
+  int64_t most() const { return most_.load(std::memory_order_relaxed); }
+  int64_t weights() const { return weights_.load(std::memory_order_relaxed); }
+
+  // What the weights leave for runs.
+  int64_t for_runs() const { return std::max<int64_t>(0, most() - weights()); }
+
+  // Takes room for a model's weights. False, and nothing is taken, if they do not fit next to the
+  // others.
+  bool TakeWeights(int64_t bytes) {
+    int64_t before = weights();
+    do {
+      if (bytes > most() - before) return false;
+    } while (!weights_.compare_exchange_weak(before, before + bytes));
+    return true;
+  }
+  void GiveBackWeights(int64_t bytes) { weights_ -= bytes; }
+
+ private:
+  std::atomic<int64_t> most_{kNone};
+  std::atomic<int64_t> weights_{0};
+};
+
+}  // namespace castor

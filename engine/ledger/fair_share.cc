@@ -1,0 +1,39 @@
+#include "engine/ledger/fair_share.h"
+
+namespace castor {
+
+void FairShare::Move(Account& account, double time) noexcept {
+  if (account.waits) order_.erase(TurnOf(account));
+  account.time = time;
+  if (account.waits) order_.emplace(TurnOf(account), account.tenant);
+}
+
+void FairShare::Arrive(Account& account) noexcept {
+  if (account.waits) return;
+  account.time = std::max(account.time, now_ - credit_);
+  account.waits = true;
+  order_.emplace(TurnOf(account), account.tenant);
+}
+
+void FairShare::Leave(Account& account) noexcept {
+  if (!account.waits) return;
+  order_.erase(TurnOf(account));
+  account.waits = false;
+}
+
+void FairShare::Charge(Account& account, double service) noexcept {
+  // Had an idle tenant asked again, its turn would not have begun before now.
+  const bool is_debt = !account.waits && service > 0;
+  const double from = is_debt ? std::max(account.time, now_) : account.time;
+  Move(account, from + service / account.weight);
+}
+
+void FairShare::Reweigh(Account& account, double weight) noexcept {
+  const double ahead = account.time - now_;
+  if (ahead > 0) Move(account, now_ + ahead * (account.weight / weight));
+  account.weight = weight;
+}
+
+void FairShare::StartAnew(Account& account) noexcept { Move(account, account.time - now_); }
+
+}  // namespace castor

@@ -1,0 +1,48 @@
+// What one request holds of a ledger: its share of the budgets, and its place in the order of
+// service while it waits. Given back when destroyed, on any thread; it outlives the job with the
+// answer's bytes, until their holder lets go of them. Movable. Keeps its ledger alive.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "engine/ledger/budgets.h"
+#include "engine/ledger/rank.h"
+
+namespace castor {
+
+class Ledger;
+struct Tenant;
+
+class Reservation {
+ public:
+  Reservation() = default;
+  Reservation(Reservation&& other) noexcept { *this = std::move(other); }
+  Reservation& operator=(Reservation&& other) noexcept {
+    std::swap(ledger_, other.ledger_);
+    std::swap(tenant_, other.tenant_);
+    std::swap(cost_, other.cost_);
+    std::swap(place_, other.place_);
+    return *this;
+  }
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+  ~Reservation() { Release(); }
+
+  // Gives back all but `bytes`: the request is answered, and the caller still holds the answer.
+  void KeepOnly(int64_t bytes) noexcept;
+
+  void Release() noexcept;
+
+ private:
+  friend class Ledger;
+
+  std::shared_ptr<Ledger> ledger_;
+  Tenant* tenant_ = nullptr;
+  Cost cost_;
+  std::optional<Rank> place_;  // in the tenant's line, while it waits
+};
+
+}  // namespace castor

@@ -1,0 +1,182 @@
+// The tenants that have something admitted or did a moment ago: one record each, with terms, what
+// it holds of the budgets, its turns at the engine's three resources, and all of its requests that
+// wait, in the order of service. What admission asks is answered from here: how long would one more
+// request wait, and whom would it make late?
+//
+// The order is that of ranks within a tenant, and fair between tenants: while one is served for
+// some time, each of the others is served for at most as much, in proportion to their weights. What
+// is much longer than a request, it passes (runs.h). Of a tenant's requests that may share a batch,
+// the first pays for it.
+//
+// Not thread-safe: the ledger guards it. Functions that change it are noexcept: without memory for
+// a node the process ends.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "absl/container/btree_map.h"
+#include "engine/base/time.h"
+#include "engine/ledger/budgets.h"
+#include "engine/ledger/decaying_sum.h"
+#include "engine/ledger/fair_share.h"
+#include "engine/ledger/job.h"
+#include "engine/ledger/rank.h"
+#include "engine/tenant_terms.h"
+
+namespace castor {
+
+// Times in microseconds, summed by their size: powers of two. So it is cheap to say how much of
+// them a request of some length does not pass.
+class TimesBySize {
+ public:
+  void Add(double us) { Add(us, us); }
+  void Remove(double us) { Add(us, -us); }
+  double total() const { return total_; }
+  double NotPassedBy(double us) const;
+  // Whether one of `of` is among them.
+  static bool IsNotPassedBy(double us, double of) { return ClassOf(of) < FirstPassedBy(us); }
+
+ private:
+  static constexpr size_t kClasses = 40;
+  static size_t ClassOf(double us);
+  // Each of the classes from here on is of times that are all long enough for `us` to pass.
+  static size_t FirstPassedBy(double us);
+  void Add(double of, double us) {
+    sums_[ClassOf(of)] += us;
+    total_ += us;
+  }
+
+  std::array<double, kClasses> sums_{};
+  double total_ = 0;
+};
+
+// A request that waits, from its admission until it runs, as forecasts see it.
+struct Waiting {
+  double us = 0;
+  bool pays_for_batch = false;
+  TimePoint deadline;
+  Priority priority = Priority::kNormal;
+  std::map<std::string, int64_t>::iterator company;  // in the tenant's `keys`
+};
+
+struct Tenant {
+  static constexpr std::chrono::seconds kRecent{5};
+
+  std::string name;
+  TenantTerms terms;
+  Cost in_use{0, 0, 0};
+  std::optional<TimePoint> refused;  // when there was no room for it, last
+
+  absl::btree_map<Rank, Waiting> line;
+  TimesBySize waiting_us;               // of the line
+  std::map<std::string, int64_t> keys;  // how many in the line have each batch key
+  DecayingSum promised_us{kRecent};     // of the device, by admission
+
+  FairShare::Account tokenizing, device, answering;
+  absl::btree_map<Rank, std::unique_ptr<Job>> to_tokenize;
+  absl::btree_map<Rank, Job*> ready;
+  std::deque<Answer> to_answer;
+
+  // Whether nothing of it is here.
+  bool idle() const { return in_use.requests == 0 && in_use.bytes == 0 && to_answer.empty(); }
+};
+
+class Tenants {
+ public:
+  using Terms = std::map<std::string, TenantTerms>;
+
+  explicit Tenants(Terms terms) { SetTerms(std::move(terms)); }
+
+  // From here on these terms apply, also to what waits. A weight out of range becomes the nearest
+  // that is not, one that is no number 1, and a quota below 0 none: the order of service would not
+  // survive them. Returns those before, to be freed outside the lock.
+  Terms SetTerms(Terms terms) noexcept;
+
+  TenantTerms TermsOf(const std::string& name) const;
+
+  // Null: the tenant is not known.
+  Tenant* Find(const std::string& name);
+  // Makes a record if there is none. Records of idle tenants that owe nothing are forgotten once
+  // there are many.
+  Tenant& FindOrAdd(const std::string& name, TimePoint now) noexcept;
+
+  size_t size() const { return tenants_.size(); }
+  // Whether this one is, or would be, the only one with something in the budgets.
+  bool IsAlone(const Tenant* tenant) const;
+  // The tenant's part of what all may have that could take more of the budgets now.
+  double ShareOfBudgets(const Tenant& tenant, TimePoint now);
+
+  // ---- The line.
+
+  void Enter(Tenant& tenant, const Job& job, TimePoint now) noexcept;
+  // Replaces a predicted time. Whether it pays for a batch stays as it was.
+  void AdjustTime(Tenant& tenant, const Rank& place, const PredictedTime& time) noexcept;
+  void Leave(Tenant& tenant, const Rank& place) noexcept;
+
+  // What is expected of a job that wants to be admitted, if everything ahead of it began in
+  // `device_us` and all of it took `margin` times as long as predicted. `tenant` may be null.
+  struct Forecast {
+    double ahead_us = 0;   // of its tenant, served before it begins
+    double others_us = 0;  // of other tenants that wait now, served meanwhile
+    // Of longer ones, which it passes. They keep their share of the device while it waits.
+    double passed_us = 0;
+    double own_us = 0;  // its own time, and its batch's if it has no company yet
+    // Whether a request behind it, of the same priority or a higher one, would miss its deadline
+    // because of it.
+    bool makes_late = false;
+  };
+  Forecast Ask(const Job& job, const Tenant* tenant, TimePoint now, double device_us,
+               double margin) const;
+
+  // The part of the device that was promised to other tenants of late.
+  double ShareOfOthers(const Tenant* tenant, TimePoint now) const;
+  // The part of the device, 0 to 1, that is likely to go to requests which come while one of this
+  // tenant and priority waits, and go ahead of it: as much as was promised to such of late.
+  double ShareAhead(const Tenant* tenant, Priority priority, TimePoint now) const;
+
+  // The time until `part` of what the tenant has waiting, 0 to 1, is served, and others meanwhile.
+  double UntilServed(const Tenant& tenant, double part) const;
+
+  double waiting_us() const { return waiting_us_.total(); }
+  bool nobody_waits() const { return waiting_ == 0; }
+
+  // ---- The turns. Virtual time begins anew before it gets too large to count in.
+  FairShare tokenizing;
+  FairShare device{kCreditUs};
+  FairShare answering;
+  void StartAnewIfFar() noexcept;
+
+ private:
+  // What a tenant that asks for less than its share may have at once: a few short requests, or one
+  // that is not so short. Longer, and it would hold up the others noticeably.
+  static constexpr double kCreditUs = 100'000;
+  static constexpr size_t kLevels = static_cast<size_t>(Priority::kHigh) + 1;
+  static constexpr size_t kMany = 1024;
+
+  double OwnTime(const Job& job, const Tenant* tenant) const;
+  // Of the other tenants, which have `most_us`, while this one is served for `us`.
+  double OfOthers(const Tenant* tenant, double weight, double us, double most_us) const;
+  void ForgetIdle(TimePoint now);
+
+  Terms terms_;
+  std::unordered_map<std::string, std::unique_ptr<Tenant>> tenants_;
+  uint64_t last_number_ = 0;
+  size_t sweep_at_ = kMany;
+  std::array<DecayingSum, kLevels> promised_us_{DecayingSum(Tenant::kRecent),
+                                                DecayingSum(Tenant::kRecent),
+                                                DecayingSum(Tenant::kRecent)};  // by priority
+  TimesBySize waiting_us_;
+  size_t waiting_ = 0;        // requests
+  double total_weight_ = 0;  // of the tenants with a line
+};
+
+}  // namespace castor

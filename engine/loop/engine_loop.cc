@@ -1,0 +1,299 @@
+#include "engine/loop/engine_loop.h"
+
+#include <chrono>
+#include <future>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/base/guarded.h"
+#include "engine/calibration/warm_up.h"
+#include "engine/requests/batch_key.h"
+#include "engine/jobs/load_model.h"
+#include "engine/loop/answer.h"
+#include "engine/loop/failure.h"
+#include "engine/loop/fidelity_probe.h"
+
+namespace castor {
+namespace {
+
+absl::Status DeviceLost(const std::string& why) {
+  return MakeError(Reason::kInternal, "the device has failed" + (why.empty() ? "" : ": " + why));
+}
+
+// Whether these have run before, and their choice of a kernel was rejected.
+bool RunsAgain(const JobList& jobs) { return jobs.front()->last_run != nullptr; }
+
+// Makes a job run with another kernel from now on.
+void UseKernel(const Kernel& kernel, Job* job) {
+  attention::Spec& spec = std::get<AttentionWork>(job->work).resolved.spec;
+  spec.kernel = kernel;
+  job->kernel = NameOf(kernel);
+  job->batch_key = BatchKey(spec);
+}
+
+}  // namespace
+
+EngineLoop::EngineLoop(Ledger& ledger, Counters& counters, Clock& clock, ModelRegistry& models)
+    : ledger_(ledger), counters_(counters), clock_(clock), models_(models) {}
+
+EngineLoop::~EngineLoop() {
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status EngineLoop::Start(const DeviceFactory& open, const EngineOptions& options,
+                               bool warm_up) {
+  std::promise<absl::Status> opened;
+  std::future<absl::Status> result = opened.get_future();
+  thread_ = std::thread([this, &open, &options, warm_up, opened = std::move(opened)]() mutable {
+    const BoundHeartbeat bound(heartbeat_);
+    const absl::Status status = Guarded([&] { return Open(open, options, warm_up); });
+    const bool ok = status.ok();
+    if (!ok) Close();
+    opened.set_value(status);  // from here on the captured references dangle
+    if (ok) Run();
+  });
+  return result.get();
+}
+
+absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& options,
+                              bool warm_up) {
+  auto device = open(options);
+  if (!device.ok()) return device.status();
+  device_ = *std::move(device);
+  const std::shared_ptr<DeviceBudget>& budget = ledger_.device_memory();
+  budget->SetMost(options.max_device_bytes > 0 ? options.max_device_bytes
+                                               : AutomaticDeviceBytes(*device_));
+  for (const ModelSource& source : options.models) {
+    const TimePoint start = clock_.Now();
+    auto model = LoadModel(*device_, source, budget);
+    if (!model.ok()) return model.status();
+    model->info.directory = source.directory;
+    model->info.load_seconds = Microseconds(start, clock_.Now()) * 1e-6;
+    if (options.on_model_loaded) options.on_model_loaded(model->info);
+    if (auto added = models_.Add(*std::move(model)); !added.ok()) return added.status();
+  }
+  if (warm_up) {
+    // Each model runs some inputs however long that takes; the budget bounds the rest of each.
+    constexpr std::chrono::milliseconds kBudget{1000};
+    const TimePoint start = clock_.Now();
+    if (auto s = WarmUp(*device_, models_, clock_, kBudget); !s.ok()) return s;
+    warm_up_seconds_ = Microseconds(start, clock_.Now()) * 1e-6;
+  }
+  costs_ = PrepareCosts(*device_, options);
+  predictor_.emplace(costs_.model, device_->info().threads);
+  return absl::OkStatus();
+}
+
+void EngineLoop::Close() {
+  models_.Clear();
+  models_.FreeUnused();
+  device_.reset();
+}
+
+void EngineLoop::Run() noexcept {
+  const auto depth = static_cast<size_t>(device_->depth());
+  while (true) {
+    JobList jobs;
+    if (running_.size() < depth) jobs = NextBatch();
+    models_.FreeUnused();  // so that the next batch can use the memory of removed models
+    if (!jobs.empty()) {
+      StartBatch(std::move(jobs));
+    } else if (!running_.empty()) {
+      FinishOldest();
+    } else {
+      break;  // NextBatch would have waited: the scheduler has been stopped
+    }
+  }
+  Close();
+}
+
+// Waits for work only when the device has none. An empty result: launch nothing now.
+JobList EngineLoop::NextBatch() {
+  while (!retries_.empty()) {
+    if (!running_.empty() && MemoryOf(retries_.front()).bytes() > ledger_.free_device_bytes()) {
+      return {};  // until what runs has ended
+    }
+    JobList jobs = std::move(retries_.front());
+    retries_.pop_front();
+    ledger_.DropDead(&jobs);
+    if (!jobs.empty()) return jobs;
+  }
+  const bool wait = running_.empty();
+  if (wait) heartbeat_.SetBusy(false);
+  JobList jobs = ledger_.NextBatch(wait);
+  heartbeat_.SetBusy(!jobs.empty() || !wait);
+  return jobs;
+}
+
+void EngineLoop::StartBatch(JobList jobs) {
+  if (auto batch = TryStart(std::move(jobs), /*passes=*/false)) {
+    running_.push_back(std::move(batch));
+  }
+}
+
+// Null when the batch could not be started; its jobs have then been handled.
+std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, bool passes) {
+  if (NoticeLostDevice()) {
+    RefuseAll(std::move(jobs), DeviceLost(""));
+    return nullptr;
+  }
+  const TimePoint now = clock_.Now();
+  for (auto& job : jobs) {
+    if (job->last_run == nullptr) job->launched = now;
+  }
+  auto batch = std::make_unique<RunningBatch>(std::move(jobs));
+  batch->id = ledger_.BeginRun(batch->jobs(), passes);
+  batch->begun = now;
+  BatchRun control(ledger_, batch->jobs(), meanwhile_);
+  const absl::Status status = batch->Start(*device_, control);
+  if (status.ok()) return batch;
+  const double us = EndRun(batch->id, /*wasted=*/true);
+  if (control.ended()) {
+    ledger_.Settle(batch->jobs(), us, RunsAgain(batch->jobs()));
+    DropEnded(std::move(batch->jobs()));
+  } else {
+    Continue(std::move(batch->jobs()), {.status = status});
+  }
+  return nullptr;
+}
+
+// Called at a checkpoint of another batch, which is running or being probed.
+void EngineLoop::RunDueBatch() {
+  JobList jobs = ledger_.TakePasser();
+  if (jobs.empty()) return;
+  counters_.Preempted();
+  if (auto batch = TryStart(std::move(jobs), /*passes=*/true)) Finish(std::move(batch));
+}
+
+double EngineLoop::EndRun(Runs::Id run, bool wasted) {
+  const double us = ledger_.EndRun(run, /*completed=*/!wasted);
+  if (wasted) counters_.Wasted(us * 1e-6);
+  return us;
+}
+
+void EngineLoop::FinishOldest() {
+  heartbeat_.Beat();  // the last beat until the device is done
+  std::unique_ptr<RunningBatch> batch = std::move(running_.front());
+  running_.pop_front();
+  Finish(std::move(batch));
+}
+
+void EngineLoop::Finish(std::unique_ptr<RunningBatch> batch) {
+  const absl::StatusOr<ExecutionTimes> times = batch->Wait();
+  EndRun(batch->id, /*wasted=*/!times.ok());
+  if (!times.ok()) return Continue(std::move(batch->jobs()), {.status = times.status()});
+  ledger_.Settle(batch->jobs(), times->compute_us, RunsAgain(batch->jobs()));
+  NoteRun(*batch, *times);
+  const Predictor::Lesson lesson = predictor_->LessonOf(batch->jobs(), times->compute_us);
+  Continue(std::move(batch->jobs()), StepOutcome{.compute_us = times->compute_us});
+  predictor_->Learn(lesson);  // nobody waits for it
+}
+
+void EngineLoop::NoteRun(RunningBatch& batch, const ExecutionTimes& times) {
+  const JobList& jobs = batch.jobs();
+  auto run = std::make_shared<BatchOutcome>();
+  run->id = batch.id;
+  run->begun = batch.begun;
+  run->ended = clock_.Now();
+  run->times = times;
+  run->requests = static_cast<int32_t>(jobs.size());
+  run->tokens = QueryTokens(jobs);
+  run->peak_bytes = device_->memory().device_peak_bytes;
+  run->device = device_->info().name;
+  counters_.Executed(jobs, times);
+  for (const auto& job : jobs) job->last_run = run;
+}
+
+void EngineLoop::Continue(JobList jobs, const StepOutcome& outcome) {
+  const std::vector<StepOutcome> outcomes(jobs.size(), outcome);
+  Continue(std::move(jobs), outcomes);
+}
+
+// Asks every job's plan what comes next, and does it. An error applies to all jobs of a batch.
+void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes) {
+  JobList done;
+  JobList to_probe;
+  JobList failed;
+  std::map<std::string, JobList> again;  // one batch becomes one per kernel and its parameters
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    std::unique_ptr<Job>& job = jobs[i];
+    const Step next = job->plan.Next(outcomes[i]);
+    counters_.StepEnded(*job, outcomes[i], next);
+    switch (next) {
+      case Step::kRun:
+        UseKernel(job->plan.kernel(), job.get());
+        job->predicted = predictor_->Predict(*job);
+        again[job->batch_key].push_back(std::move(job));
+        break;
+      case Step::kProbe:
+        to_probe.push_back(std::move(job));
+        break;
+      case Step::kAnswer:
+        done.push_back(std::move(job));
+        break;
+      case Step::kFail:
+        failed.push_back(std::move(job));
+        break;
+    }
+  }
+  AnswerJobs(std::move(done));
+  for (auto& [key, piece] : again) retries_.push_front(std::move(piece));
+  if (!failed.empty()) HandleFailure(std::move(failed), outcomes.front().status);
+  if (!to_probe.empty()) Probe(std::move(to_probe));
+}
+
+void EngineLoop::Probe(JobList jobs) {
+  heartbeat_.Beat();
+  BatchRun control(ledger_, jobs, meanwhile_);
+  const Runs::Id run = ledger_.BeginRun(jobs, /*passes=*/false, /*is_probe=*/true);
+  const auto outcomes = ProbeFidelity(*device_, clock_, counters_, jobs, control);
+  EndRun(run, /*wasted=*/control.ended());
+  if (control.ended()) return DropEnded(std::move(jobs));
+  Continue(std::move(jobs), outcomes);
+}
+
+void EngineLoop::AnswerJobs(JobList jobs) {
+  if (jobs.empty()) return;
+  counters_.Answered(jobs, clock_.Now());
+  ledger_.AnswerAll(std::move(jobs));
+}
+
+// Answers the jobs of a run that was ended because all of them were cancelled or had expired.
+void EngineLoop::DropEnded(JobList jobs) {
+  ledger_.DropDead(&jobs);
+  if (!jobs.empty()) retries_.push_front(std::move(jobs));
+}
+
+void EngineLoop::HandleFailure(JobList jobs, const absl::Status& error) {
+  if (ReasonOf(error) == Reason::kInternal) counters_.DeviceFault();
+  if (NoticeLostDevice()) {
+    RefuseAll(std::move(jobs), DeviceLost(std::string(error.message())));
+    return;
+  }
+  AfterFailure plan = PlanRetries(std::move(jobs), error);
+  RefuseAll(std::move(plan.refused), error);
+  // At the front, in order: they have waited longest.
+  for (auto piece = plan.retries.rbegin(); piece != plan.retries.rend(); ++piece) {
+    retries_.push_front(std::move(*piece));
+  }
+}
+
+void EngineLoop::RefuseAll(JobList jobs, const absl::Status& error) {
+  for (auto& job : jobs) ledger_.Refuse(std::move(job), error);
+}
+
+// Whether the device is lost. The first time, answers everything that waits.
+bool EngineLoop::NoticeLostDevice() {
+  if (lost_.load(std::memory_order_relaxed)) return true;
+  if (device_->healthy()) return false;
+  lost_.store(true, std::memory_order_relaxed);
+  ledger_.FailAll();
+  for (JobList& piece : std::exchange(retries_, {})) {
+    RefuseAll(std::move(piece), DeviceLost(""));
+  }
+  return true;
+}
+
+}  // namespace castor

@@ -1,0 +1,103 @@
+// The engine thread: one per device. It opens the device, loads the models, and then keeps the
+// device busy: takes the next batch, launches it, waits for the oldest, hands results on.
+//
+// The thread owns the device and makes every call on it that is not marked "any thread".
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/base/clock.h"
+#include "engine/base/heartbeat.h"
+#include "engine/calibration/prepare_costs.h"
+#include "engine/device/device.h"
+#include "engine/jobs/model_registry.h"
+#include "engine/jobs/predictor.h"
+#include "engine/ledger/counters.h"
+#include "engine/ledger/ledger.h"
+#include "engine/loop/run_checkpoint.h"
+#include "engine/loop/running_batch.h"
+
+namespace castor {
+
+using DeviceFactory =
+    std::function<absl::StatusOr<std::unique_ptr<Device>>(const EngineOptions& options)>;
+
+class EngineLoop {
+ public:
+  // All references must outlive the object.
+  EngineLoop(Ledger& ledger, Counters& counters, Clock& clock, ModelRegistry& models);
+
+  // Joins the thread; Ledger::Stop must have been called if Start succeeded.
+  ~EngineLoop();
+
+  // Starts the thread. Returns when the device is open and the models are loaded and, with
+  // `warm_up`, have run, or when one of these has failed. Called once.
+  absl::Status Start(const DeviceFactory& open, const EngineOptions& options, bool warm_up);
+
+  // Any thread, after Start has succeeded. Call only those of the device's methods that are marked
+  // "any thread".
+  const Device& device() const { return *device_; }
+  const PreparedCosts& costs() const { return costs_; }
+  Predictor& predictor() { return *predictor_; }
+  double warm_up_seconds() const { return warm_up_seconds_; }
+  Progress progress() const { return heartbeat_.Read(); }
+  bool healthy() const { return device_->healthy() && !lost_.load(std::memory_order_relaxed); }
+
+ private:
+  absl::Status Open(const DeviceFactory& open, const EngineOptions& options, bool warm_up);
+  // Frees the models and the device, on the thread that made them.
+  void Close();
+  // The thread's loop: everything below runs inside it. An allocation that fails while a job moves
+  // between owners ends the process; calls into the device are guarded where they are made.
+  void Run() noexcept;
+  JobList NextBatch();
+  void StartBatch(JobList jobs);
+  void FinishOldest();
+  void RunDueBatch();
+  std::unique_ptr<RunningBatch> TryStart(JobList jobs, bool passes);
+  void Finish(std::unique_ptr<RunningBatch> batch);
+  void DropEnded(JobList jobs);
+  void NoteRun(RunningBatch& batch, const ExecutionTimes& times);
+  double EndRun(Runs::Id run, bool wasted);  // microseconds of its own
+  void Continue(JobList jobs, const StepOutcome& outcome);
+  void Continue(JobList jobs, const std::vector<StepOutcome>& outcomes);
+  void Probe(JobList jobs);
+  void AnswerJobs(JobList jobs);
+  void HandleFailure(JobList jobs, const absl::Status& error);
+  void RefuseAll(JobList jobs, const absl::Status& error);
+  bool NoticeLostDevice();
+
+  Ledger& ledger_;
+  Counters& counters_;
+  Clock& clock_;
+  ModelRegistry& models_;
+  const Meanwhile meanwhile_ = {
+      .may_pass = [this] { return ledger_.HasPasser(); },
+      .run_due = [this] { RunDueBatch(); },
+      .older_done = [this] { return !running_.empty() && running_.front()->Done(); },
+      .finish_older = [this] { FinishOldest(); }};
+
+  // Set while the thread starts, constant afterwards.
+  std::unique_ptr<Device> device_;
+  PreparedCosts costs_;
+  std::optional<Predictor> predictor_;
+  double warm_up_seconds_ = 0;
+
+  // Engine thread only.
+  std::deque<std::unique_ptr<RunningBatch>> running_;  // oldest first, at most device_->depth()
+  // Run before new batches: parts of failed ones, and requests whose automatic choice was rejected.
+  std::deque<JobList> retries_;
+
+  Heartbeat heartbeat_;
+  std::atomic<bool> lost_ = false;
+  std::thread thread_;
+};
+
+}  // namespace castor

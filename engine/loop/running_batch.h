@@ -1,0 +1,47 @@
+// A batch on the device: the jobs, the description that the device reads, and the execution.
+//
+// Engine thread only.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/device/device.h"
+#include "engine/ledger/job.h"
+#include "engine/ledger/runs.h"
+
+namespace castor {
+
+// Not movable: the device keeps pointers into the description until the execution is done.
+class RunningBatch {
+ public:
+  // Requires at least one job, all with one batch key. Allocates the spec and a few words per job:
+  // if that fails, the process ends.
+  explicit RunningBatch(JobList jobs) noexcept;
+  RunningBatch(const RunningBatch&) = delete;
+  RunningBatch& operator=(const RunningBatch&) = delete;
+
+  // Hands the batch to the device. Neither this nor Wait throws.
+  absl::Status Start(Device& device, RunControl& control);
+
+  // Whether Wait would return at once. Both require that Start succeeded.
+  bool Done() const noexcept { return execution_->Done(); }
+
+  // Waits for the outputs.
+  absl::StatusOr<ExecutionTimes> Wait();
+
+  JobList& jobs() { return jobs_; }
+
+  // The engine loop's.
+  Runs::Id id = 0;  // never reused
+  TimePoint begun;
+
+ private:
+  JobList jobs_;
+  AttentionBatch attention_;
+  encoder::Batch encode_;
+  std::unique_ptr<Execution> execution_;  // last: destroyed before what it points to
+};
+
+}  // namespace castor

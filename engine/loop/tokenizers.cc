@@ -1,0 +1,97 @@
+#include "engine/loop/tokenizers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/guarded.h"
+#include "engine/base/machine.h"
+#include "engine/requests/staging.h"
+#include "engine/option_bounds.h"
+
+namespace castor {
+namespace {
+
+// Bytes of text per slice: about a millisecond of work, unless it ends in a long text.
+constexpr int64_t kSliceBytes = 4096;
+
+// The bytes of text in the job's next slice.
+int64_t NextSlice(const EncodeWork& work) {
+  const auto& input = std::get<TextInput>(work.request.input);
+  size_t bytes = 0;
+  for (auto i = static_cast<size_t>(work.prepared.sequences()); i < input.texts.size(); ++i) {
+    if (bytes >= static_cast<size_t>(kSliceBytes)) break;
+    bytes += input.texts[i].size() + (input.pairs.empty() ? 0 : input.pairs[i].size());
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+}  // namespace
+
+int TokenizerThreads(int option) {
+  return option != 0 ? option
+                     : std::min(AvailableProcessors(),
+                                static_cast<int>(kTokenizerThreadsBounds.high));
+}
+
+Tokenizers::Tokenizers(int threads, HostPool& host_pool, Ledger& ledger, Predictor& predictor,
+                       const MemoryPredictor& memory, const Clock& clock, Counters& counters)
+    : host_pool_(host_pool),
+      ledger_(ledger),
+      predictor_(predictor),
+      memory_(memory),
+      clock_(clock),
+      counters_(counters),
+      threads_(
+          threads, [this] { Run(); }, [this] { ledger_.StopTokenizers(); }) {}
+
+absl::StatusOr<Ticket> Tokenizers::Push(std::unique_ptr<Job> job) {
+  job->slice_bytes = NextSlice(std::get<EncodeWork>(job->work));
+  return ledger_.Tokenize(std::move(job));
+}
+
+void Tokenizers::Run() noexcept {
+  Ledger::AtHand at_hand = Ledger::AtHand::kNothing;
+  while (auto job = ledger_.NextToTokenize(&at_hand)) Tokenize(std::move(job));
+}
+
+absl::Status Tokenizers::Finish(Job* job) {
+  EncodeWork& work = std::get<EncodeWork>(job->work);
+  predictor_.LearnTexts(job->tenant, *work.model, std::get<TextInput>(work.request.input),
+                        work.prepared, work.prompt == nullptr ? 0 : work.prompt->text.size());
+  job->memory = memory_.Predict(*work.model, work.kernel, work.request, work.prepared.cu_seqlens);
+  if (auto status = ledger_.CheckMemory(job->memory); !status.ok()) return status;
+  const auto cost = StageEncode(host_pool_, &work);
+  if (!cost.ok()) return cost.status();
+  job->cost = *cost;
+  job->query_tokens = cost->tokens;
+  job->predicted = predictor_.Predict(*job);
+  return absl::OkStatus();
+}
+
+void Tokenizers::Tokenize(std::unique_ptr<Job> job) {
+  const encoder::Slice slice{.bytes = kSliceBytes,
+                             .stop = [this, &job] { return !ledger_.IsOpen(*job); }};
+  if (slice.stop()) return;
+  EncodeWork& work = std::get<EncodeWork>(job->work);
+  const TimePoint start = clock_.Now();
+  bool done = true;
+  const absl::Status status = Guarded([&]() -> absl::Status {
+    const auto prepared = PrepareEncode(slice, &work);
+    if (!prepared.ok()) return prepared.status();
+    done = *prepared;
+    return done ? Finish(job.get()) : absl::OkStatus();
+  });
+  work.tokenize_us += Microseconds(start, clock_.Now());
+  if (status.ok() && !done) {
+    job->slice_bytes = NextSlice(work);
+    return ledger_.TokenizeMore(std::move(job));
+  }
+  counters_.Tokenized(work.tokenize_us * 1e-6);
+  if (status.ok()) {
+    ledger_.Tokenized(std::move(job));
+  } else {
+    ledger_.Refuse(std::move(job), status);
+  }
+}
+
+}  // namespace castor

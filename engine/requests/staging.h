@@ -1,0 +1,42 @@
+// Staging: a request's tensors in the engine's own memory, where the device reads them.
+//
+// One buffer per request holds all inputs, each at a multiple of 64 bytes; a second one the output.
+// The caller's bytes are copied exactly once, on the caller's thread, under no lock.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/base/host_memory.h"
+#include "engine/requests/cost.h"
+#include "engine/requests/work.h"
+
+namespace castor {
+
+// Stages the tensors of a request that `work` has resolved: then it is ready to run.
+// NON_FINITE_INPUT when the request asks for that check and fails it; INVALID_FIELD when a tensor's
+// file no longer holds all of it; OUT_OF_MEMORY.
+absl::Status StageAttention(const AttentionRequest& request, HostPool& pool, AttentionWork* work);
+
+// An upper bound of an encode request's share of the budgets, if it has at most so many tokens.
+// Requires that it passed CheckInput.
+Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int64_t tokens);
+
+// What is known of an encode request before it is admitted. Copies nothing of what it brings.
+// Requires a model that encodes.
+EncodeWork OpenEncode(EncodeRequest request, ModelPtr model, Kernel kernel);
+
+// Copies the request's texts, so that they outlive Submit.
+void OwnTexts(EncodeWork* work);
+
+// Tokenizes some of the texts, or cuts the tokens or embeddings to the model's length. True: all is
+// prepared; false: call again. Errors as for encoder::Model::PrepareSome.
+absl::StatusOr<bool> PrepareEncode(const encoder::Slice& slice, EncodeWork* work);
+
+// Stages the embeddings of what is prepared and allocates the output: then it is ready to run.
+// Returns the request's actual cost. Reads the caller's embeddings: call it inside Submit, except
+// for texts. Errors as for StageAttention.
+absl::StatusOr<Cost> StageEncode(HostPool& pool, EncodeWork* work);
+
+}  // namespace castor

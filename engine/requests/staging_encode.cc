@@ -1,0 +1,187 @@
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "engine/attention/count.h"
+#include "engine/attention/finite.h"
+#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/prompts.h"
+#include "engine/requests/staging.h"
+
+namespace castor {
+namespace {
+
+// Host memory per token: its id and its type id.
+constexpr int64_t kBytesPerToken = 2 * sizeof(int64_t);
+
+// Per range of spans: as the request has it, in order, and what became of it.
+constexpr int64_t kBytesPerSpan = sizeof(Spans::Range) + sizeof(uint32_t) + sizeof(PooledSpan) +
+                                  sizeof(encoder::RowRange) + 2 * sizeof(int64_t);
+
+int64_t TextBytes(const TextInput& input) {
+  size_t bytes = 0;
+  for (std::string_view text : input.texts) bytes += text.size();
+  for (std::string_view pair : input.pairs) bytes += pair.size();
+  return static_cast<int64_t>(bytes);
+}
+
+int64_t Sequences(const EncodeRequest& request) {
+  if (const auto* texts = std::get_if<TextInput>(&request.input)) {
+    return static_cast<int64_t>(texts->texts.size());
+  }
+  const auto& lengths = std::holds_alternative<TokenInput>(request.input)
+                            ? std::get<TokenInput>(request.input).lengths
+                            : std::get<EmbeddingInput>(request.input).lengths;
+  return std::max<int64_t>(1, static_cast<int64_t>(lengths.size()));
+}
+
+// What the answer's SparseRows may take beside the rows with their zeros, which they replace.
+int64_t SparseBytes(EncodeOutput output, int64_t row_bytes) {
+  constexpr int64_t kIndexAndValue = 2;  // of a float's size each
+  return output == EncodeOutput::kSparse ? kIndexAndValue * row_bytes : 0;
+}
+
+// Copies the rows of the caller's embeddings that `prepared` keeps.
+absl::Status StageEmbeddings(const EmbeddingInput& input, bool check_finite, int64_t hidden,
+                             HostPool& pool, EncodeWork* work) {
+  const DType dtype = input.values.dtype;
+  const size_t bytes = static_cast<size_t>(work->prepared.tokens() * hidden) * SizeOf(dtype);
+  auto staged = pool.Allocate(bytes);
+  if (!staged.ok()) return staged.status();
+  work->input = *std::move(staged);
+  absl::Status copied = encoder::CopyEmbeddings(input, work->prepared, work->input.data());
+  if (!copied.ok()) return copied;
+  work->item.embeddings = work->input.data();
+  work->item.embeddings_dtype = dtype;
+  if (!check_finite) return absl::OkStatus();
+  return attention::CheckFinite(dtype, work->input.bytes(), "embeddings.values");
+}
+
+// What the answer reports of each sequence.
+void CountSequences(EncodeWork* work) {
+  const std::vector<Spans::Range>& ranges = work->request.spans.ranges;
+  const bool per_token = encoder::PerToken(work->model->info, work->item.output_kind);
+  const int64_t each = ranges.empty() ? 1 : 0;
+  const std::vector<int32_t>& offsets = work->prepared.cu_seqlens;
+  for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+    const int64_t tokens = offsets[i + 1] - offsets[i];
+    work->token_counts.push_back(tokens);
+    work->lengths.push_back(per_token ? tokens : each);
+  }
+  for (const Spans::Range& range : ranges) ++work->lengths[static_cast<size_t>(range.sequence)];
+}
+
+// What the request has pooled: its spans; or of each sequence what the prompt does not take; or
+// everything, which needs no list.
+std::vector<encoder::RowRange> PooledRows(const EncodeWork& work) {
+  const std::vector<int32_t>& offsets = work.prepared.cu_seqlens;
+  std::vector<encoder::RowRange> rows;
+  for (size_t i = 0; i < work.prepared.spans.size(); ++i) {
+    const PooledSpan& span = work.prepared.spans[i];
+    const int32_t first = offsets[static_cast<size_t>(work.request.spans.ranges[i].sequence)];
+    // Ranges of no rows are all alike.
+    rows.push_back(span.begin == span.end
+                       ? encoder::RowRange{}
+                       : encoder::RowRange{first + span.begin, first + span.end});
+  }
+  const bool pools = work.item.output_kind == EncodeOutput::kPooled;
+  if (!rows.empty() || !pools || work.prompt == nullptr || work.prompt->left_out == 0) return rows;
+  for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+    const int32_t first = std::min(offsets[i + 1], offsets[i] + work.prompt->left_out);
+    rows.push_back(first == offsets[i + 1] ? encoder::RowRange{}
+                                           : encoder::RowRange{first, offsets[i + 1]});
+  }
+  return rows;
+}
+
+}  // namespace
+
+Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int64_t tokens) {
+  attention::Count bytes = attention::Count(tokens) * kBytesPerToken;
+  if (const auto* texts = std::get_if<TextInput>(&request.input)) {
+    bytes += TextBytes(*texts);
+  } else if (const auto* embeddings = std::get_if<EmbeddingInput>(&request.input)) {
+    bytes += embeddings->values.size_bytes();
+  }
+  const EncodeOutput output = encoder::OutputOf(request, info);
+  const auto spans = static_cast<int64_t>(request.spans.ranges.size());
+  const attention::Count rows = spans > 0                         ? spans
+                                : encoder::PerToken(info, output) ? tokens
+                                                                  : Sequences(request);
+  const int64_t row_bytes =
+      encoder::DimensionsOf(request, info) * static_cast<int64_t>(sizeof(float));
+  bytes += rows * (attention::Count(row_bytes) + SparseBytes(output, row_bytes));
+  bytes += attention::Count(spans) * kBytesPerSpan;
+  Cost cost;
+  cost.tokens = tokens;
+  cost.bytes = bytes.value();
+  return cost;
+}
+
+EncodeWork OpenEncode(EncodeRequest request, ModelPtr model, Kernel kernel) {
+  EncodeWork work;
+  work.request = std::move(request);
+  work.prompt = encoder::PromptOf(work.request, model->info.prompts);
+  work.model = std::move(model);
+  work.kernel = std::move(kernel);
+  return work;
+}
+
+void OwnTexts(EncodeWork* work) {
+  auto& input = std::get<TextInput>(work->request.input);
+  std::string& owned = work->text;
+  owned.reserve(static_cast<size_t>(TextBytes(input)));  // so that its bytes never move
+  const auto own = [&owned](std::string_view& text) {
+    const size_t at = owned.size();
+    owned.append(text);
+    text = std::string_view(owned).substr(at);
+  };
+  std::for_each(input.texts.begin(), input.texts.end(), own);
+  std::for_each(input.pairs.begin(), input.pairs.end(), own);
+}
+
+absl::StatusOr<bool> PrepareEncode(const encoder::Slice& slice, EncodeWork* work) {
+  return work->model->encoder->PrepareSome(work->request, slice, &work->prepared);
+}
+
+absl::StatusOr<Cost> StageEncode(HostPool& pool, EncodeWork* work) {
+  const EncodeRequest& request = work->request;
+  const ModelInfo& info = work->model->info;
+  encoder::BatchItem& item = work->item;
+  item.cu_seqlens = work->prepared.cu_seqlens;
+  item.ids = work->prepared.ids;
+  item.type_ids = work->prepared.type_ids;
+  item.output_kind = encoder::OutputOf(request, info);
+  item.token_labels = info.token_labels;
+  item.pooling = request.pooling.value_or(info.pooling);
+  item.normalize = request.normalize.value_or(info.normalize);
+  item.dimensions = encoder::DimensionsOf(request, info);
+  item.cut_last = request.dimensions == 0;
+  CountSequences(work);
+  work->pooled = PooledRows(*work);
+  item.spans = work->pooled;
+  if (const auto* embeddings = std::get_if<EmbeddingInput>(&request.input)) {
+    auto status = StageEmbeddings(*embeddings, request.check_finite, info.hidden_size, pool, work);
+    if (!status.ok()) return status;
+  }
+
+  auto output =
+      pool.Allocate(static_cast<size_t>(item.output_rows() * item.dimensions) * sizeof(float));
+  if (!output.ok()) return output.status();
+  work->output = *std::move(output);
+  item.output = work->output.as<float>();
+
+  const int64_t tokens = work->prepared.tokens();
+  const Cost cost{
+      .tokens = tokens,
+      .bytes = tokens * kBytesPerToken +
+               static_cast<int64_t>(request.spans.ranges.size()) * kBytesPerSpan +
+               static_cast<int64_t>(work->input.size() + work->output.size()) +
+               SparseBytes(item.output_kind, static_cast<int64_t>(work->output.size()))};
+  // The input is no longer needed, and the caller's memory must not be read again.
+  work->request.input = TextInput{};
+  work->text = std::string();
+  return cost;
+}
+
+}  // namespace castor

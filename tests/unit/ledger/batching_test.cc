@@ -1,0 +1,196 @@
+// How batches are formed, in which order, and of whom.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/support/seeded.h"
+#include "tests/unit/ledger/ledger_fixture.h"
+
+namespace castor {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using List = std::vector<Ticket>;
+
+LedgerOptions OptionsWith(BatchLimits limits) {
+  return {.budgets = {.most = {1'000'000, 1'000'000'000, 1'000'000'000}}, .limits = limits};
+}
+
+class BatchingTest : public LedgerFixture {
+ protected:
+  explicit BatchingTest(BatchLimits limits = {.max_tokens = 10, .max_requests = 100})
+      : LedgerFixture(OptionsWith(limits)) {}
+};
+
+Cost Tokens(int64_t tokens) { return {.tokens = tokens}; }
+
+TEST_F(BatchingTest, LooksPastTheHeadWithoutLeavingItBehind) {
+  Push({.cost = Tokens(6), .key = "a"});
+  Push({.cost = Tokens(1), .key = "b"});
+  Push({.cost = Tokens(5), .key = "a"});
+  Push({.cost = Tokens(4), .key = "a"});
+  Push({.cost = Tokens(1), .key = "b"});
+  EXPECT_EQ(Tickets(Next()), (List{1, 4}));
+  EXPECT_EQ(Tickets(Next()), (List{2, 5}));
+  EXPECT_EQ(Tickets(Next()), (List{3}));
+  EXPECT_TRUE(Next().empty());
+}
+
+TEST_F(BatchingTest, RunsARequestAboveTheBudgetAlone) {
+  Push({.cost = Tokens(11)});
+  Push({.cost = Tokens(1)});
+  EXPECT_EQ(Tickets(Next()), List{1});
+  EXPECT_EQ(Tickets(Next()), List{2});
+}
+
+TEST_F(BatchingTest, PriorityThenDeadlineThenArrival) {
+  Push({.key = "low", .priority = Priority::kLow});
+  Push({.key = "late", .priority = Priority::kNormal});
+  Push({.until_ms = 2000, .key = "soon"});
+  Push({.key = "latest"});
+  Push({.key = "high", .priority = Priority::kHigh});
+  for (const Ticket ticket : {5, 3, 2, 4, 1}) EXPECT_EQ(Tickets(Next()), List{ticket});
+}
+
+TEST_F(BatchingTest, AnswersWhatHasExpired) {
+  for (const double until : {1.0, 1.0, 0.0, 1.0}) Push({.until_ms = until, .key = "b"});
+  clock_->Advance(milliseconds(1));  // a deadline of exactly now has passed
+  EXPECT_EQ(Tickets(Next()), List{3});
+  const auto answers = TakeAnswers();
+  ASSERT_EQ(answers.size(), 3u);
+  for (const auto& [ticket, status] : answers) {
+    EXPECT_EQ(ReasonOf(status), Reason::kDeadlineExceeded) << ticket;
+  }
+}
+
+class DelayedBatchingTest : public BatchingTest {
+ protected:
+  static constexpr microseconds kDelay{500};
+  DelayedBatchingTest()
+      : BatchingTest({.max_tokens = 10, .max_requests = 3, .delay = kDelay}) {}
+};
+
+TEST_F(DelayedBatchingTest, WaitsUntilABatchIsFullOrItsFirstHasWaited) {
+  Push({.cost = Tokens(4), .key = "a"});
+  Push({.cost = Tokens(9), .key = "b"});
+  EXPECT_TRUE(Next().empty());
+  Push({.cost = Tokens(1), .key = "b"});
+  EXPECT_EQ(Tickets(Next()), (List{2, 3})) << "full, and so not behind the young one";
+  clock_->Advance(kDelay - microseconds(1));
+  EXPECT_TRUE(Next().empty());
+  Push({.cost = Tokens(4), .key = "c"});
+  clock_->Advance(microseconds(1));
+  EXPECT_EQ(Tickets(Next()), List{1});
+  EXPECT_TRUE(Next().empty()) << "each waits for its own delay";
+  ledger_->StartDraining();
+  EXPECT_EQ(Tickets(Next()), List{4}) << "none when it drains";
+}
+
+class TimedBatchingTest : public BatchingTest {
+ protected:
+  TimedBatchingTest() : BatchingTest({.max_tokens = 1000, .max_requests = 100}) {}
+};
+
+// Whom others that join would hold up, or make late.
+TEST_F(TimedBatchingTest, OthersJoinWhileTheBatchIsShort) {
+  for (int i = 0; i < 4; ++i) Push({.ms = 2, .batch_ms = 0.01});
+  EXPECT_EQ(Tickets(Next()), (List{1, 2})) << "some milliseconds";
+  EXPECT_EQ(Next().size(), 2u);
+  for (int i = 0; i < 4; ++i) Push({.ms = 5, .batch_ms = 1});
+  EXPECT_EQ(Tickets(Next()), (List{5, 6, 7}))
+      << "while what the batch pays once is more than a 16th";
+  Push({.ms = 0.1, .batch_ms = 1});
+  Push({.ms = 0.1, .batch_ms = 1});
+  Push({.ms = 90, .batch_ms = 1});
+  EXPECT_EQ(Tickets(Next()), (List{8, 9, 10})) << "nor a long one";
+}
+
+TEST_F(TimedBatchingTest, WhereMuchWaitsABatchIsLonger) {
+  for (int i = 0; i < 100; ++i) Push({.ms = 2, .batch_ms = 0.01});
+  EXPECT_EQ(Next().size(), 24u) << "a quarter of it";
+  for (int i = 0; i < 9; ++i) Push({.ms = 2, .batch_ms = 0.01, .tenant = "other"});
+  EXPECT_EQ(Next().size(), 1u) << "not where tenants take turns";
+}
+
+TEST_F(TimedBatchingTest, NobodyMissesADeadlineForAnother) {
+  for (int i = 0; i < 2; ++i) Push({.ms = 1, .until_ms = 60});
+  clock_->Advance(microseconds(57'000));
+  EXPECT_EQ(Next().size(), 2u);
+  for (int i = 0; i < 3; ++i) Push({.ms = 10, .until_ms = 200});
+  clock_->Advance(milliseconds(176));
+  EXPECT_EQ(Next().size(), 1u) << "two would take 20 ms, of 24, without a margin";
+  clock_->Advance(milliseconds(17));
+  EXPECT_TRUE(Next().empty()) << "too late to be begun";
+  EXPECT_EQ(TakeAnswers().size(), 2u);
+}
+
+// The device's memory.
+TEST_F(TimedBatchingTest, OthersJoinAsFarAsTheDeviceHasMemory) {
+  ledger_->device_memory()->SetMost(100);
+  Push({.memory = {.own = 10, .shared = 30}});
+  Push({.memory = {.own = 50, .shared = 1}});
+  Push({.memory = {.own = 11, .shared = 30}});
+  Push({.memory = {.own = 10, .shared = 31}});
+  Push({.memory = {.own = 1, .shared = 0}});
+  EXPECT_EQ(Tickets(Next()), (List{1, 2, 5}));
+  EXPECT_EQ(Tickets(Next()), (List{3, 4}));
+}
+
+TEST_F(TimedBatchingTest, BehindARunTheFirstWaitsUntilItFitsAndIsNotOvertaken) {
+  ledger_->device_memory()->SetMost(100);
+  Push({.memory = {.own = 30}});
+  JobList running = Next();
+  const Runs::Id run = ledger_->BeginRun(running, /*passes=*/false);
+  Push({.memory = {.own = 80}});
+  Push({.memory = {.own = 10}});
+  EXPECT_TRUE(Next().empty());
+  ledger_->EndRun(run, /*completed=*/true);
+  EXPECT_EQ(Tickets(Next()), (List{2, 3}));
+}
+
+TEST_F(TimedBatchingTest, AtACheckpointTheFirstOfThoseThatFitAndAreShortPasses) {
+  ledger_->device_memory()->SetMost(100);
+  Push({.ms = 1000, .memory = {.own = 30}});
+  JobList running = Next();
+  ledger_->BeginRun(running, /*passes=*/false);
+  EXPECT_FALSE(ledger_->HasPasser());
+  clock_->Advance(milliseconds(100));
+  Push({.ms = 1, .key = "b", .memory = {.own = 80}});
+  Push({.ms = 500, .key = "c", .memory = {.own = 10}});
+  EXPECT_FALSE(ledger_->HasPasser()) << "too large; too long";
+  Push({.ms = 10, .key = "d", .memory = {.own = 10}});
+  EXPECT_TRUE(ledger_->HasPasser());
+  EXPECT_EQ(Tickets(ledger_->TakePasser()), List{4});
+  EXPECT_FALSE(ledger_->HasPasser());
+}
+
+// Whatever arrives, the first request always travels in the next batch.
+TEST_F(BatchingTest, NeverStarvesTheHead) {
+  const unsigned seed = TestSeed();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  std::map<Ticket, std::string> waiting;
+  for (int round = 0; round < 2000; ++round) {
+    for (uint32_t i = random() % 8; i > 0; --i) {
+      const std::string key(1, static_cast<char>('a' + random() % 3));
+      waiting[Push({.cost = Tokens(1 + random() % 14), .key = key})] = key;
+    }
+    if (waiting.empty()) continue;
+    const JobList batch = Next();
+    ASSERT_EQ(batch.front()->ticket, waiting.begin()->first);
+    int64_t tokens = 0;
+    for (const auto& job : batch) {
+      ASSERT_EQ(job->batch_key, waiting.begin()->second);
+      tokens += job->cost.tokens;
+    }
+    ASSERT_TRUE(tokens <= 10 || batch.size() == 1) << tokens;
+    for (const auto& job : batch) waiting.erase(job->ticket);
+  }
+}
+
+}  // namespace
+}  // namespace castor

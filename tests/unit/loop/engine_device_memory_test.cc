@@ -1,0 +1,129 @@
+// The device's memory through the engine: what can never have enough is refused, and what does not
+// fit beside others waits for them.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/unit/loop/engine_fixture.h"
+
+namespace castor {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int kEndless = 1;  // marks a request that runs until it is released
+
+// Every token takes a mebibyte, and little else is counted.
+class EngineDeviceMemoryTest : public EngineFixture {
+ protected:
+  EngineDeviceMemoryTest() { FakeDevice::workspace_per_token = kMiB; }
+  ~EngineDeviceMemoryTest() override {
+    release_ = true;
+    script_->Open();
+    engine_.reset();
+    FakeDevice::workspace_per_token = 0;
+  }
+
+  void StartWith(int64_t bytes) {
+    options_.max_device_bytes = bytes;
+    script_->SetRun([this](const Marks& marks, RunControl& control) {
+      if (marks.front() != kEndless) return absl::OkStatus();
+      while (!release_) {
+        if (absl::Status status = control.Checkpoint(); !status.ok()) return status;
+        std::this_thread::yield();
+      }
+      return absl::OkStatus();
+    });
+    Start();
+  }
+
+  LoadStats Load() const { return engine_->stats().load; }
+
+  std::atomic<bool> release_ = false;
+};
+
+TEST_F(EngineDeviceMemoryTest, ARequestThatCouldNeverHaveEnoughIsTooLarge) {
+  StartWith(10 * kMiB);
+  EXPECT_EQ(engine_->info().max_device_bytes, 10 * kMiB);
+  auto refused = engine_->Submit(Request(2, 10), answers_.Slot(2));
+  EXPECT_EQ(ReasonOf(refused.status()), Reason::kTooLarge);
+  EXPECT_NE(refused.status().message().find("--max-device-bytes"), std::string::npos);
+  Submit(Request(3, 9), 3);
+  EXPECT_TRUE(answers_.Get(3).ok());
+}
+
+TEST_F(EngineDeviceMemoryTest, ThoseThatFitOnlyAloneRunOneAfterTheOther) {
+  StartWith(10 * kMiB);
+  Occupy();
+  Submit(Request(2, 6), 2);
+  Submit(Request(3, 6), 3);
+  Submit(Request(4, 3), 4);
+  EXPECT_EQ(Load().device_bytes / kMiB, 1) << "of the one that runs";
+  script_->Open();
+  for (const int id : {2, 3, 4}) EXPECT_TRUE(answers_.Get(id).ok());
+  EXPECT_EQ(script_->batches(), (std::vector<Marks>{{-1}, {2, 4}, {3}}));
+  EXPECT_TRUE(engine_->Drain(TimePoint::max()));
+  EXPECT_EQ(Load().device_bytes, 0);
+  EXPECT_EQ(Load().max_device_bytes, 10 * kMiB);
+}
+
+TEST_F(EngineDeviceMemoryTest, OneThatWouldPassWaitsUntilItFits) {
+  predict_ = [](int64_t tokens) { return PredictedTime{.own_us = tokens == 7 ? 1e6 : 1e3}; };
+  StartWith(10 * kMiB);
+  Submit(Request(kEndless, 7), kEndless);
+  script_->WaitForBatches(1);
+  Submit(Request(2, 4), 2);  // does not fit beside it
+  Submit(Request(3, 2), 3);  // fits
+  EXPECT_TRUE(answers_.Get(3).ok());
+  EXPECT_EQ(answers_.count(2), 0u);
+  EXPECT_EQ(Load().device_bytes / kMiB, 7);
+  release_ = true;
+  EXPECT_TRUE(answers_.Get(2).ok());
+  EXPECT_EQ(script_->batches(), (std::vector<Marks>{{kEndless}, {3}, {2}}));
+}
+
+// A device that takes a second batch while one runs.
+TEST_F(EngineDeviceMemoryTest, TheSecondInFlightWaitsUntilItFitsAndIsNotOvertaken) {
+  script_->depth = 2;
+  StartWith(10 * kMiB);
+  script_->Close();
+  Submit(Request(5, 7), 5);
+  while (Load().device_bytes < 7 * kMiB) std::this_thread::yield();
+  Submit(Request(6, 6, 2), 6);
+  Submit(Request(7, 1), 7);
+  script_->Open();
+  for (const int id : {5, 6, 7}) EXPECT_TRUE(answers_.Get(id).ok());
+  const auto batches = script_->batches();
+  EXPECT_EQ(batches, (std::vector<Marks>{{5}, {6}, {7}}));
+}
+
+TEST_F(EngineDeviceMemoryTest, ModelsTakeTheirPartOfIt) {
+  class HeavyModel : public FakeModel {
+   public:
+    explicit HeavyModel(std::string name) : FakeModel(name) {
+      heavy_ = FakeModel::info();
+      heavy_.weight_bytes = 6 * kMiB;
+    }
+    const ModelInfo& info() const override { return heavy_; }
+
+   private:
+    ModelInfo heavy_;
+  };
+  script_->make_model = [](const ModelSource& source) {
+    return std::make_shared<HeavyModel>(source.name);
+  };
+  options_.max_device_bytes = 10 * kMiB;
+  options_.models = {{"one", "present"}, {"two", "present"}};
+  const auto both = TryStart(options_);
+  EXPECT_EQ(ReasonOf(both.status()), Reason::kTooLarge);
+  EXPECT_NE(both.status().message().find("\"two\""), std::string::npos) << both.status();
+  options_.models.pop_back();
+  Start();
+  EXPECT_EQ(Load().device_bytes, 6 * kMiB);
+  EXPECT_EQ(ReasonOf(engine_->Submit(Request(2, 4), answers_.Slot(2)).status()), Reason::kTooLarge);
+  Submit(Request(3, 3), 3);
+  EXPECT_TRUE(answers_.Get(3).ok());
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,117 @@
+// What the engine runs before the first request, and what happens to the start when that fails.
+#include <algorithm>
+#include <chrono>
+
+#include "engine/encoder/network/cost_model.h"
+#include "tests/unit/loop/approximate_device.h"
+#include "tests/unit/loop/engine_fixture.h"
+
+namespace castor {
+namespace {
+
+class EngineWarmUpTest : public EngineFixture {
+ protected:
+  EngineWarmUpTest() {
+    warm_up_ = true;
+    options_.models = {{"fake-model", "there"}};
+  }
+};
+
+TEST_F(EngineWarmUpTest, RunsModelsAndKernelsAndCountsNothing) {
+  Start();
+  // The model: one short sequence first, then texts, then seven shapes twice. The kernel: vanilla.
+  const std::vector<Marks> batches = script_->batches();
+  ASSERT_EQ(batches.size(), 17U);
+  EXPECT_EQ(batches[1], Marks{'a'});  // "a beaver builds a dam"
+  const EngineStats stats = engine_->stats();
+  for (const WorkStats& work : stats.work) EXPECT_EQ(work.batches, 0U) << work.kernel;
+  EXPECT_EQ(stats.load.inflight_requests, 0);
+  EXPECT_EQ(stats.memory.host_in_use_bytes, 0);
+  Submit(Request(1), 1);
+  EXPECT_TRUE(answers_.Get(1).ok());
+}
+
+// However slow it is, a model runs as often as its costs need: without them admission would guess
+// and the automatic kernel could not choose.
+TEST_F(EngineWarmUpTest, ASlowModelIsMeasuredAllTheSame) {
+  script_->SetHook([this](const Marks&) {
+    clock_->Advance(std::chrono::seconds(10));
+    return absl::OkStatus();
+  });
+  Start();
+  EXPECT_EQ(script_->batches().size(), 2 + encoder::kCostTerms + 1)
+      << "one, texts, the shapes; and a kernel, which has time of its own";
+  EXPECT_TRUE(models_->Snapshot()->FindEncoder("fake-model").value()->costs.measured);
+}
+
+TEST_F(EngineWarmUpTest, AModelThatCannotRunIsNotServed) {
+  script_->SetHook([](const Marks&) { return MakeError(Reason::kInternal, "no such primitive"); });
+  const auto engine = TryStart(options_);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.status().message(), "model \"fake-model\" does not run: no such primitive");
+}
+
+TEST_F(EngineWarmUpTest, AModelWhoseRunThrowsIsNotServed) {
+  struct Throwing : FakeModel {
+    using FakeModel::FakeModel;
+    absl::StatusOr<bool> PrepareSome(const EncodeRequest&, const encoder::Slice&,
+                                     encoder::Prepared*) const override {
+      throw std::bad_alloc();
+    }
+  };
+  script_->make_model = [](const ModelSource& source) {
+    return std::make_shared<Throwing>(source.name);
+  };
+  const auto engine = TryStart(options_);
+  EXPECT_EQ(ReasonOf(engine.status()), Reason::kOutOfMemory);
+  EXPECT_NE(engine.status().message().find("fake-model"), absl::string_view::npos);
+}
+
+TEST_F(EngineWarmUpTest, AVocabularyWithoutOurWordsIsServed) {
+  struct Wordless : FakeModel {
+    using FakeModel::FakeModel;
+    absl::StatusOr<bool> PrepareSome(const EncodeRequest& request, const encoder::Slice& slice,
+                                     encoder::Prepared* prepared) const override {
+      if (!std::holds_alternative<TextInput>(request.input)) {
+        return FakeModel::PrepareSome(request, slice, prepared);
+      }
+      return InvalidField("texts.texts[0]", "has no tokens");
+    }
+  };
+  script_->make_model = [](const ModelSource& source) {
+    return std::make_shared<Wordless>(source.name);
+  };
+  const auto engine = TryStart(options_);
+  EXPECT_TRUE(engine.ok()) << engine.status();
+}
+
+TEST(KernelWarmUpTest, EachKernelRunsOnceAndOneThatCannotEndsTheStart) {
+  const auto script = std::make_shared<ApproximateScript>();
+  const auto start = [&] {
+    EngineParts parts;
+    parts.open_device = [script](const EngineOptions&) -> absl::StatusOr<std::unique_ptr<Device>> {
+      return std::make_unique<ApproximateDevice>(script);
+    };
+    parts.warm_up = true;
+    parts.clock = std::make_shared<FakeClock>();  // the budget never ends
+    EngineOptions options;
+    options.cost_model_budget = std::chrono::milliseconds(0);
+    return CreateEngineWithParts(options, std::move(parts));
+  };
+  EXPECT_TRUE(start().ok());
+  const std::vector<int64_t> one_request = {256};
+  EXPECT_EQ(script->launches(), (std::vector<ApproximateLaunch>{
+                                    {KernelName::kVanilla, one_request},
+                                    {KernelName::kClustered, one_request},
+                                    {KernelName::kImprovedClustered, one_request},
+                                }));
+  script->SetHook([](const ApproximateLaunch& launch) {
+    return launch.kernel == KernelName::kClustered ? MakeError(Reason::kInternal, "a bad opcode")
+                                                   : absl::OkStatus();
+  });
+  EXPECT_EQ(start().status().message(),
+            "the kernel clustered in FLOAT32 does not run: a bad opcode");
+}
+
+}  // namespace
+}  // namespace castor

@@ -1,0 +1,129 @@
+// Which attention kernel an encode request gets, and what is said to those that a model refuses.
+#include "engine/requests/encode_kernel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "engine/base/error.h"
+#include "engine/kernel_table.h"
+
+namespace castor {
+namespace {
+
+using testing::HasSubstr;
+
+ModelInfo SoftmaxModel() {
+  ModelInfo info;
+  info.name = "soft";
+  info.kernels = SoftmaxKernels();
+  info.outputs = {EncodeOutput::kPooled, EncodeOutput::kTokenEmbeddings};
+  return info;
+}
+
+ModelInfo CastModel() {
+  ModelInfo info = SoftmaxModel();
+  info.name = "bytes";
+  info.kernels = {KernelName::kCast};
+  Cast own;
+  own.clustering = Cast::Clustering::kSingleAssignmentTopK;
+  own.cluster_size = 20;
+  info.kernel = own;
+  return info;
+}
+
+absl::StatusOr<Kernel> Choose(std::optional<Kernel> kernel, const ModelInfo& info) {
+  EncodeRequest request;
+  request.kernel = std::move(kernel);
+  return ChooseEncodeKernel(request, info);
+}
+
+void ExpectRefused(Kernel kernel, Reason reason, const std::string& says) {
+  const auto chosen = Choose(std::move(kernel), CastModel());
+  ASSERT_FALSE(chosen.ok()) << says;
+  EXPECT_EQ(ReasonOf(chosen.status()), reason) << chosen.status();
+  EXPECT_THAT(std::string(chosen.status().message()), HasSubstr(says));
+}
+
+void ExpectFieldRefused(Kernel kernel, const std::string& field) {
+  const auto chosen = Choose(std::move(kernel), CastModel());
+  ASSERT_FALSE(chosen.ok()) << field;
+  EXPECT_EQ(FieldOf(chosen.status()), field) << chosen.status();
+}
+
+TEST(EncodeKernelTest, AModelsOwnKernelIsTheDefault) {
+  EXPECT_TRUE(std::holds_alternative<Vanilla>(*Choose(std::nullopt, SoftmaxModel())));
+  const auto cast = Choose(std::nullopt, CastModel());
+  ASSERT_TRUE(cast.ok());
+  ASSERT_TRUE(std::holds_alternative<Cast>(*cast));
+  EXPECT_EQ(std::get<Cast>(*cast).cluster_size, 20);
+}
+
+TEST(EncodeKernelTest, TheAutomaticKernelIsExact) {
+  const auto chosen = Choose(Automatic{}, SoftmaxModel());
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_TRUE(std::holds_alternative<Vanilla>(*chosen));
+  const auto without = Choose(Automatic{.allowed = {KernelName::kClustered}}, SoftmaxModel());
+  ASSERT_FALSE(without.ok());
+  EXPECT_EQ(FieldOf(without.status()), "automatic.allowed");
+}
+
+TEST(EncodeKernelTest, CastLayersRunCastAlone) {
+  const std::string why = "model \"bytes\" has CAST layers";
+  ExpectRefused(Vanilla{}, Reason::kKernelNotAvailable, "vanilla: " + why);
+  ExpectRefused(Clustered{}, Reason::kKernelNotAvailable, "clustered: " + why);
+  ExpectRefused(ImprovedClustered{}, Reason::kKernelNotAvailable, "improved_clustered: " + why);
+  ExpectRefused(Automatic{}, Reason::kKernelNotAvailable, "automatic: " + why);
+}
+
+TEST(EncodeKernelTest, CastMayBeNamedButNotChanged) {
+  const auto named = Choose(Cast{}, CastModel());
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_EQ(std::get<Cast>(*named).cluster_size, 20);
+  Cast same;
+  same.clustering = Cast::Clustering::kSingleAssignmentTopK;
+  same.cluster_size = 20;
+  EXPECT_TRUE(Choose(same, CastModel()).ok());
+
+  Cast other;
+  other.cluster_size = 21;
+  ExpectFieldRefused(other, "cast.cluster_size");
+  other = {};
+  other.attention_function = Cast::AttentionFunction::kLaplace;
+  ExpectFieldRefused(other, "cast.attention_function");
+  other = {};
+  other.gate_temperature = Cast::GateTemperature::kNone;
+  ExpectFieldRefused(other, "cast.gate_temperature");
+  other = {};
+  other.head_clustering = Cast::HeadClustering::kPerHead;
+  ExpectFieldRefused(other, "cast.head_clustering");
+  other = {};
+  other.surrogates = "bytes/0";
+  ExpectFieldRefused(other, "cast.layer");
+  other = {};
+  std::get<TensorInput>(other.surrogates).shape = {1, 2, 3};
+  ExpectFieldRefused(other, "cast.surrogate_tokens");
+  other = {};
+  other.gate.shape = {4};
+  ExpectFieldRefused(other, "cast.gate");
+
+  ModelInfo top_k = CastModel();
+  std::get<Cast>(top_k.kernel).clustering = Cast::Clustering::kTopK;
+  const auto single = Choose(same, top_k);
+  ASSERT_FALSE(single.ok());
+  EXPECT_EQ(FieldOf(single.status()), "cast.clustering");
+}
+
+TEST(EncodeKernelTest, OtherModelsRunNoCast) {
+  const auto chosen = Choose(Cast{}, SoftmaxModel());
+  ASSERT_FALSE(chosen.ok());
+  EXPECT_EQ(ReasonOf(chosen.status()), Reason::kKernelNotAvailable);
+  EXPECT_THAT(std::string(chosen.status().message()), HasSubstr("cannot run cast"));
+  EXPECT_TRUE(Choose(Clustered{}, SoftmaxModel()).ok());
+}
+
+}  // namespace
+}  // namespace castor
