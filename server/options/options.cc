@@ -266,7 +266,7 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, ModelType& model_ty
                  return CheckDevice(text);
                });
   declare.Number(kDevice, "--cpu-threads", &engine.cpu_threads, kCpuThreadsBounds,
-                 "Threads that compute on the CPU, and as many tokenizer threads; 0: one each per "
+                 "Compute threads on the CPU, and as many tokenizer threads; 0: one of each per "
                  "processor");
   declare.Bytes(kDevice, "--max-device-bytes", &engine.max_device_bytes, kDeviceBytesBounds,
                 "Device memory for models and running batches; 0: half of the memory on a CPU, "
