@@ -32,6 +32,9 @@ using std::chrono::steady_clock;
 // sends its next one a moment later, and should learn that the server stops.
 constexpr milliseconds kQuiet{250};
 
+// For a new connection to make its first call.
+constexpr milliseconds kFirstCall{60'000};
+
 // For callers who never stop calling.
 constexpr milliseconds kMaxUnrest{2000};
 
@@ -173,7 +176,7 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
                     .per_host = options_.max_connections_per_host,
                     .new_ones = options_.max_new_connections,
                     .handshake = options_.handshake_timeout,
-                    .first_call = options_.first_request_timeout},
+                    .first_call = kFirstCall},
                    metrics_),
       calls_({options_.max_calls, options_.max_concurrent_streams, kMaxMetadataBytes,
               options_.transfer_timeout},

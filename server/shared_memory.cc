@@ -142,9 +142,8 @@ absl::Status SharedMemory::Add(std::string_view tenant,
                      "a region named \"" + name + "\" is already registered");
   }
   if (count_ >= max_regions_) {
-    return MakeError(
-        Reason::kTooManyRegions,
-        "too many regions: --max-shared-memory-regions allows " + std::to_string(max_regions_));
+    return MakeError(Reason::kTooManyRegions, "too many regions: this server registers at most " +
+                                                  std::to_string(max_regions_));
   }
   const int64_t share = apart_ ? std::max<int64_t>(max_regions_ * 3 / 4, 1) : max_regions_;
   if (found != tenants_.end() && static_cast<int64_t>(found->second.size()) >= share) {

@@ -358,7 +358,7 @@ PROCESS = [
               (total("castor_run_memory_bytes", "kind"), "{{kind}}"),
               (f"max by (kind) (castor_run_memory_peak_bytes{{{OF}}})", "{{kind}}, most of a pod")),
         Panel("Staging", "bytes", "In use: tensors of requests and answers. Cached: kept for the "
-              "next, up to --max-cached-host-bytes.",
+              "next, up to --max-kept-bytes.",
               (total("castor_staging_memory_bytes", "state"), "{{state}}"), stacked=True),
         Panel("Messages in gRPC's hands", "bytes", "In: parts of messages. Out: answers not taken "
               "yet. Climbing: slow networks or slow callers.",

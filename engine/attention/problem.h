@@ -66,7 +66,7 @@ struct CastInputs {
 // Ragged sequences that one run of a kernel computes, packed one after another, and where their
 // rows go. A kernel computes each sequence by itself, so it does not matter whose they are: they
 // may come from one request, from all that a model runs together, or from the requests that the GPU
-// device packed into one problem (device/cuda/packed_batch.h). Pointers are to the memory of the
+// device packed into one problem (cuda/packing/packed_batch.h). Pointers are to the memory of the
 // device that runs, except in a batch passed to Device::Launch; strides count elements from one
 // token to the next.
 struct Problem {
@@ -85,7 +85,7 @@ struct Problem {
 
   CastInputs cast;  // for kernel Cast
 
-  // The queries are some of one sequence's (device/cuda/pieces.h), and their rows must be what they
+  // The queries are some of one sequence's (cuda/launch/pieces.h), and their rows must be what they
   // are in the whole of it. With a causal mask they are the last that the keys belong to.
   bool part = false;
 

@@ -22,9 +22,7 @@ using prometheus::Gauge;
 using prometheus::Histogram;
 
 constexpr std::array<std::string_view, kMethods> kMethodNames = {"attend",
-                                                                 "attend_stream",
                                                                  "encode",
-                                                                 "encode_stream",
                                                                  "list_models",
                                                                  "get_model",
                                                                  "load_model",
@@ -36,7 +34,7 @@ constexpr std::array<std::string_view, kMethods> kMethodNames = {"attend",
 
 // The codes that a call of ours can end with (proto/README.md), and which calls can: a series is
 // made for no other. Any other code counts as UNKNOWN, which stands first.
-enum Calls : unsigned { kWorking = 1, kSmall = 2, kStreaming = 4, kRegistering = 8 };
+enum Calls : unsigned { kWorking = 1, kSmall = 2, kRegistering = 4 };
 struct CodeName {
   grpc::StatusCode code;
   const char* name;
@@ -44,7 +42,7 @@ struct CodeName {
   bool before_kernels = false;  // no kernel has been chosen then
 };
 constexpr auto kCodes = std::to_array<CodeName>({
-    {grpc::StatusCode::UNKNOWN, "UNKNOWN", kWorking | kSmall | kStreaming | kRegistering},
+    {grpc::StatusCode::UNKNOWN, "UNKNOWN", kWorking | kSmall | kRegistering},
     {grpc::StatusCode::OK, "OK", kWorking | kSmall | kRegistering},
     {grpc::StatusCode::CANCELLED, "CANCELLED", kWorking | kSmall | kRegistering},
     {grpc::StatusCode::INVALID_ARGUMENT, "INVALID_ARGUMENT", kWorking | kSmall | kRegistering},
@@ -53,13 +51,12 @@ constexpr auto kCodes = std::to_array<CodeName>({
     {grpc::StatusCode::RESOURCE_EXHAUSTED, "RESOURCE_EXHAUSTED", kWorking | kSmall | kRegistering},
     {grpc::StatusCode::FAILED_PRECONDITION, "FAILED_PRECONDITION",
      kWorking | kSmall | kRegistering},
-    {grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED", kWorking | kStreaming},
+    {grpc::StatusCode::UNIMPLEMENTED, "UNIMPLEMENTED", kWorking},
     {grpc::StatusCode::INTERNAL, "INTERNAL", kWorking | kSmall | kRegistering},
-    {grpc::StatusCode::UNAVAILABLE, "UNAVAILABLE", kWorking | kSmall | kStreaming | kRegistering},
-    {grpc::StatusCode::UNAUTHENTICATED, "UNAUTHENTICATED",
-     kWorking | kSmall | kStreaming | kRegistering, true},
-    {grpc::StatusCode::PERMISSION_DENIED, "PERMISSION_DENIED",
-     kWorking | kSmall | kStreaming | kRegistering, true},
+    {grpc::StatusCode::UNAVAILABLE, "UNAVAILABLE", kWorking | kSmall | kRegistering},
+    {grpc::StatusCode::UNAUTHENTICATED, "UNAUTHENTICATED", kWorking | kSmall | kRegistering, true},
+    {grpc::StatusCode::PERMISSION_DENIED, "PERMISSION_DENIED", kWorking | kSmall | kRegistering,
+     true},
 });
 
 Calls CallsOf(size_t method) {
@@ -67,9 +64,6 @@ Calls CallsOf(size_t method) {
     case Method::kAttend:
     case Method::kEncode:
       return kWorking;
-    case Method::kAttendStream:
-    case Method::kEncodeStream:
-      return kStreaming;
     case Method::kRegisterSharedMemory:
       return kRegistering;
     default:

@@ -33,9 +33,7 @@ namespace castor::server {
 // The methods of castor.v1, as the label `method` names them.
 enum class Method {
   kAttend,
-  kAttendStream,
   kEncode,
-  kEncodeStream,
   kListModels,
   kGetModel,
   kLoadModel,
@@ -45,7 +43,7 @@ enum class Method {
   kUnregisterSharedMemory,
   kListSharedMemory,
 };
-inline constexpr int kMethods = 12;
+inline constexpr int kMethods = 10;
 
 std::string_view NameOf(Method method);  // "attend", "get_server_info"
 

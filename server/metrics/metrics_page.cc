@@ -164,6 +164,11 @@ const char* ContentTypeOf(PageFormat format) {
              : "text/plain; version=0.0.4; charset=utf-8";
 }
 
+PageFormat FormatFor(std::string_view accept) {
+  const bool named = accept.find("application/openmetrics-text") != std::string_view::npos;
+  return named ? PageFormat::kOpenMetrics : PageFormat::kText;
+}
+
 std::string WritePage(PageFormat format, const std::vector<MetricFamily>& families,
                       const ExemplarsOf& exemplars) {
   std::string page;

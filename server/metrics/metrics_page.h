@@ -24,8 +24,8 @@ enum class PageFormat { kText, kOpenMetrics };
 // What the header Content-Type says.
 const char* ContentTypeOf(PageFormat format);
 
-// The format for a scraper whose header Accept is this: the one with the higher quality, the text
-// format where it is the same for both or the header says nothing that makes sense.
+// The format for a scraper whose header Accept is this: OpenMetrics for whoever names it, as
+// Prometheus does; scrapers tell what they got by its type.
 PageFormat FormatFor(std::string_view accept);
 
 // The exemplars of the buckets of one series; empty: it has none.

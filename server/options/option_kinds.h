@@ -145,24 +145,6 @@ class Declarer {
     Time(group, flag, value, Duration(bounds.low), Duration(bounds.high), help);
   }
 
-  // A time, or "auto", which is no value and the default.
-  template <typename Duration>
-  void TimeOrAuto(const char* group, const std::string& flag, std::optional<Duration>* value,
-                  OptionBounds bounds, const std::string& help) {
-    const Duration low(bounds.low);
-    const Duration high(bounds.high);
-    Text(group, flag, "TIME", "auto", help + Range(low, high),
-         [=](const std::string& text) -> std::string {
-           value->reset();
-           if (text == "auto") return "";
-           Duration time{};
-           std::string problem = ReadTime<Duration>(text, low, high, &time);
-           if (problem.empty()) *value = time;
-           return problem;
-         },
-         {ConfigType::kString, ConfigType::kInteger});
-  }
-
   template <typename T>
   void Choice(const char* group, const std::string& flag, T* value,
               const std::vector<std::pair<std::string, T>>& choices,

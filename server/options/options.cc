@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -158,12 +159,8 @@ void DeclareNetwork(Declarer& declare, ServerOptions& options) {
                  "Concurrent calls on one connection");
   declare.Number(kNetwork, "--max-connections", &options.max_connections, 0, 1 << 20,
                  "Concurrent connections, two file descriptors each; 0: as many as ulimit -n "
-                 "allows, at most 4096");
-  declare.Number(kNetwork, "--max-connections-per-host", &options.max_connections_per_host, 0,
-                 1 << 20,
-                 "Concurrent connections from one address; 0: three quarters of --max-connections");
-  declare.Number(kNetwork, "--max-calls", &options.max_calls, 1, 1 << 20,
-                 "Concurrent calls on all connections");
+                 "allows, at most 4096. One address may have three quarters of them, and a quarter "
+                 "may have made no call yet");
   declare.Bytes(kNetwork, "--max-transport-bytes", &options.max_transport_bytes, 0,
                 int64_t{1} << 40,
                 "Memory for unfinished messages on all connections; 0: a quarter of the memory "
@@ -172,13 +169,8 @@ void DeclareNetwork(Declarer& declare, ServerOptions& options) {
                "Time to receive a request's message, and to deliver its answer");
   declare.Time(
       kNetwork, "--max-connection-age", &options.max_connection_age, seconds(0), hours(24),
-      "Age at which clients are asked to reconnect, so that they find new servers; 0: never");
-  declare.Time(kNetwork, "--max-connection-age-grace", &options.max_connection_age_grace,
-               seconds(0), hours(24), "Time for running calls after --max-connection-age");
-  declare.Time(kNetwork, "--max-connection-idle", &options.max_connection_idle, seconds(0),
-               hours(24), "Close connections that have had no calls for this long; 0: never");
-  declare.Time(kNetwork, "--handshake-timeout", &options.handshake_timeout, seconds(1),
-               seconds(120), "Time for a new connection to complete its HTTP/2 handshake");
+      "Age at which clients are asked to reconnect, so that they find new servers; calls that run "
+      "by then have --max-deadline to finish. 0: never");
 }
 
 void DeclareSharedMemory(Declarer& declare, ServerOptions& options) {
@@ -186,8 +178,6 @@ void DeclareSharedMemory(Declarer& declare, ServerOptions& options) {
       kSharedMemory, "--shared-memory", &options.shared_memory,
       "Read and write tensors in POSIX shared memory. Callers can then access every shared-memory "
       "object of the server's user: enable it only if all callers are trusted");
-  declare.Number(kSharedMemory, "--max-shared-memory-regions", &options.max_shared_memory_regions,
-                 1, 65536, "Registered regions; each takes a file descriptor");
 }
 
 void DeclareKernels(Declarer& declare, EngineOptions& engine) {
@@ -204,8 +194,6 @@ void DeclareKernels(Declarer& declare, EngineOptions& engine) {
   declare.Share(
       kKernels, "--fidelity-share", &engine.fidelity_share,
       "Share of approximate requests without fidelity_rows whose error is measured for metrics");
-  declare.Number(kKernels, "--fidelity-sample-rows", &engine.fidelity_sample_rows,
-                 kFidelityRowsBounds, "Query rows per sequence for --fidelity-share");
 }
 
 void DeclareService(Declarer& declare, ServerOptions& options) {
@@ -215,8 +203,8 @@ void DeclareService(Declarer& declare, ServerOptions& options) {
                 (int64_t{2} << 30) - 1,
                 "The largest request message; by default at most a 16th of the memory");
   declare.Bytes(kLimits, "--max-kept-bytes", &options.max_kept_bytes, 0, int64_t{1} << 40,
-                "Freed memory kept for the next messages; by default at most an eighth of the "
-                "memory");
+                "Freed memory kept for the next messages, and as much again of staging memory; by "
+                "default at most an eighth of the memory each");
   declare.Time(kLimits, "--max-deadline", &options.max_deadline, seconds(1), hours(24),
                "Longest deadline; also applies to calls without one");
 
@@ -246,24 +234,13 @@ void DeclareService(Declarer& declare, ServerOptions& options) {
 void DeclareTraces(Declarer& declare, TraceOptions& trace) {
   declare.Text(
       kTraces, "--trace-endpoint", "[https://]HOST:PORT", "off",
-      "Send traces to this collector by OTLP over gRPC, with TLS for https://; 'off' for none",
+      "Send traces to this collector by OTLP over gRPC; 'off' for none. https:// uses TLS, and "
+      "trusts OTEL_EXPORTER_OTLP_CERTIFICATE (default: the system's authorities)",
       [&trace](const std::string& text) { return ReadCollector(text, &trace); });
-  declare.Text(kTraces, "--trace-ca", "FILE", "",
-               "Authorities to trust for the collector, in PEM (default: the system's)",
-               [&trace](const std::string& text) -> std::string {
-                 trace.ca = text;
-                 return "";
-               });
   declare.Share(kTraces, "--trace-sample", &trace.sample,
                 "Share of traces that begin here to record. Callers that send a sampling decision "
                 "override this; 0 disables recording");
-  declare.Number(kTraces, "--trace-max-queued-spans", &trace.max_queued_spans, 64, 1 << 24,
-                 "Spans that may wait to be sent; more are dropped and counted");
-}
-
-void CheckTraces(const TraceOptions& trace) {
-  if (trace.ca.empty() || trace.tls) return;
-  throw CLI::ValidationError("--trace-ca", "needs a --trace-endpoint with https://");
+  if (const char* ca = std::getenv("OTEL_EXPORTER_OTLP_CERTIFICATE")) trace.ca = ca;
 }
 
 enum class ModelType { kFloat32, kBFloat16, kInt8 };
@@ -278,8 +255,6 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, ModelType& model_ty
                             "on a CPU, and its error is logged at start");
   declare.Bytes(kModels, "--max-text-bytes", &engine.max_text_bytes, kTextBytesBounds,
                 "The longest text, in bytes of UTF-8");
-  declare.Number(kModels, "--tokenizer-threads", &engine.tokenizer_threads, kTokenizerThreadsBounds,
-                 "Tokenizer threads; 0: one per core");
 
   declare.Text(kDevice, "--device", "NAME", engine.device,
                "Where to compute: auto (a GPU if present; it must work), cpu, cuda, cuda:N",
@@ -288,23 +263,18 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, ModelType& model_ty
                  return CheckDevice(text);
                });
   declare.Number(kDevice, "--cpu-threads", &engine.cpu_threads, kCpuThreadsBounds,
-                 "Compute threads on the CPU; 0: one per processor");
-  declare.Bytes(kDevice, "--max-cached-host-bytes", &engine.max_cached_host_bytes,
-                kCachedHostBytesBounds,
-                "Staging memory kept for reuse; by default at most an eighth of the memory");
+                 "Compute threads on the CPU, and as many tokenizer threads; 0: one of each per "
+                 "processor");
   declare.Bytes(kDevice, "--max-device-bytes", &engine.max_device_bytes, kDeviceBytesBounds,
                 "Device memory for models and running batches; 0: half of the memory on a CPU, "
                 "most of it on a GPU");
-  declare.Number(kDevice, "--completion-threads", &engine.completion_threads,
-                 kCompletionThreadsBounds, "Threads that deliver answers");
 
   declare.Number(kBatching, "--max-batch-tokens", &engine.max_batch_tokens, kBatchTokensBounds,
                  "Token budget of a batch; a longer request runs alone");
   declare.Number(kBatching, "--max-batch-requests", &engine.max_batch_requests,
                  kBatchRequestsBounds, "Requests in one batch");
-  declare.TimeOrAuto(kBatching, "--batch-delay", &engine.batch_delay, kBatchDelayBounds,
-                     "How long a request waits for others to share its batch; 0: never; auto: only "
-                     "while that pays, so never on an idle server");
+  declare.Time(kBatching, "--batch-delay", &engine.batch_delay, kBatchDelayBounds,
+               "How long a request waits for its batch to be full; 0: not at all");
 
   declare.Number(kLimits, "--max-queued-requests", &engine.max_queued_requests,
                  kQueuedRequestsBounds, "Requests admitted and not yet answered");
@@ -318,8 +288,6 @@ void DeclareEngine(Declarer& declare, EngineOptions& engine, ModelType& model_ty
       "Longest predicted wait for the device; requests that would wait longer are refused");
   declare.Time(kLimits, "--max-request-time", &engine.max_request_time, kRequestTimeBounds,
                "Longest predicted time of one request on the device; longer ones are refused");
-  declare.Number(kLimits, "--max-sequences", &engine.max_sequences, kSequencesBounds,
-                 "Sequences in one request");
 }
 
 // "(from the environment variable CASTOR_X)" when that is where the option that `message` opens
@@ -418,8 +386,10 @@ std::variant<ServerOptions, int> ParseOptions(int argc, const char* const* argv)
         throw CLI::ValidationError("--tenant-weight", "'" + tenant + "' is given twice");
       }
     }
+    options.engine.max_cached_host_bytes = options.max_kept_bytes;
+    options.engine.tokenizer_threads =
+        std::min(options.engine.cpu_threads, static_cast<int>(kTokenizerThreadsBounds.high));
     CheckAccess(options);
-    CheckTraces(options.trace);
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);
   } catch (const CLI::Error& error) {

@@ -24,18 +24,17 @@ struct ServerOptions {
   std::string health_listen;                                        // empty: no health port
   int64_t max_message_bytes = MemoryShare(int64_t{256} << 20, 16);  // one request message
   int32_t max_concurrent_streams = 256;                             // calls on one connection
-  int64_t max_connections = 0;           // 0: what the limit on descriptors leaves, at most 4096
-  int64_t max_connections_per_host = 0;  // 0: three quarters of max_connections
-  int64_t max_health_connections = 0;  // on health_listen; no flag; 0: 64 or what there is room for
-  int64_t max_calls = 8192;            // on all connections
-  int64_t max_transport_bytes = 0;     // held by gRPC; 0: a quarter of the memory limit
+  int64_t max_connections = 0;      // 0: what the limit on descriptors leaves, at most 4096
+  int64_t max_transport_bytes = 0;  // held by gRPC; 0: a quarter of the memory limit
   std::chrono::milliseconds transfer_timeout{60'000};  // of a message in, and of an answer out
   std::chrono::milliseconds max_connection_age{0};     // 0: unlimited; +-10% jitter
-  std::chrono::milliseconds max_connection_age_grace{60'000};  // for calls on an aged connection
-  std::chrono::milliseconds max_connection_idle{300'000};      // 0: unlimited
+
+  // ---- network, without flags
+  int64_t max_connections_per_host = 0;  // 0: three quarters of max_connections
+  int64_t max_new_connections = 0;       // without a call yet; 0: a quarter of max_connections
+  int64_t max_health_connections = 0;    // on health_listen; 0: 64 or what there is room for
+  int64_t max_calls = 0;  // on all connections; 0: twice the engine's queue, at least 8192
   std::chrono::milliseconds handshake_timeout{10'000};
-  int64_t max_new_connections = 0;  // without a call yet; 0: a quarter of max_connections
-  std::chrono::milliseconds first_request_timeout{60'000};  // 0: unlimited
 
   // ---- who gets in
   AccessOptions access;
@@ -45,7 +44,7 @@ struct ServerOptions {
 
   // ---- shared memory, for callers on this machine
   bool shared_memory = false;
-  int64_t max_shared_memory_regions = 64;  // registered at a time; each takes a file descriptor
+  int64_t max_shared_memory_regions = 64;  // no flag; each takes a file descriptor
 
   // ---- engine: models, device, batching and budgets
   EngineOptions engine;

@@ -28,8 +28,6 @@ bool IsLocal(const std::string& address) {
 }  // namespace
 
 void DeclareAccess(Declarer& declare, ServerOptions& options) {
-  using std::chrono::hours;
-  using std::chrono::seconds;
   AccessOptions& access = options.access;
   DeclareFile(declare, "--tls-certificate", &access.tls.certificate,
               "Use TLS with this certificate, followed by any intermediate certificates, in PEM. "
@@ -51,13 +49,6 @@ void DeclareAccess(Declarer& declare, ServerOptions& options) {
   declare.Flag(kSecurity, "--metrics-auth", &access.metrics_callers,
                "Serve /metrics only to callers of --auth-tokens whose entry allows \"metrics\": a "
                "bearer token, or the name and the token as user and password");
-  declare.Number(
-      kSecurity, "--max-new-connections", &options.max_new_connections, 0, 1 << 20,
-      "Concurrent connections that have not made a call yet, including handshakes. Beyond it, the "
-      "oldest one of the host with the most is closed; 0: a quarter of --max-connections");
-  declare.Time(kSecurity, "--first-request-timeout", &options.first_request_timeout, seconds(0),
-               hours(24),
-               "Time for a new connection's first call; 0: --max-connection-idle applies");
 }
 
 void CheckAccess(const ServerOptions& options) {

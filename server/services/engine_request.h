@@ -84,12 +84,6 @@ class EngineRequest {
     if (!started.ok()) shell_.Refuse(started);
   }
 
-  // The same for a decoded request. The memory that it points into is free again on return.
-  void Start(Decoded decoded, RequestOrigin origin) {
-    const absl::Status started = Submit(std::move(decoded), std::move(origin));
-    if (!started.ok()) shell_.Refuse(started);
-  }
-
   // Nobody wants the answer any more. The shell is still told the outcome. Any thread, at any time,
   // even before Start.
   void Cancel() {

@@ -92,7 +92,8 @@ absl::StatusOr<std::unique_ptr<OtlpExporter>> OtlpExporter::Open(const TraceOpti
   if (!options.ca.empty()) {
     absl::StatusOr<std::string> read = ReadSmallFile(options.ca);
     if (!read.ok()) {
-      return absl::FailedPreconditionError("--trace-ca: " + std::string(read.status().message()));
+      return absl::FailedPreconditionError("OTEL_EXPORTER_OTLP_CERTIFICATE: " +
+                                           std::string(read.status().message()));
     }
     authorities = *std::move(read);
   }

@@ -11,11 +11,12 @@ struct TraceOptions {
   // ---- flags
   std::string endpoint;  // HOST:PORT of a collector that speaks OTLP over gRPC; empty: no traces
   bool tls = false;      // to the collector
-  std::string ca;        // a file of its authorities, in PEM; empty: the system's
   double sample = 0.01;  // of the traces that begin here
-  int64_t max_queued_spans = 65536;
 
   // ---- no flags
+  std::string ca;  // OTEL_EXPORTER_OTLP_CERTIFICATE: the collector's authorities, in PEM; empty:
+                   // the system's
+  int64_t max_queued_spans = 65536;
   int64_t max_queued_bytes = int64_t{32} << 20;
   int64_t max_batch_spans = 2048;                   // in one export, or a request's more
   std::chrono::milliseconds gather{1000};           // from a first span to its export

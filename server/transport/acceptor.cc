@@ -47,11 +47,11 @@ std::string_view NameOf(RefusedConnection cause) {
     case RefusedConnection::kTooMany:
       return "too many connections (--max-connections)";
     case RefusedConnection::kTooManyOfHost:
-      return "too many connections from one host (--max-connections-per-host)";
+      return "too many connections from one host (three quarters of --max-connections)";
     case RefusedConnection::kNoDescriptor:
       return "the process has no file descriptor left (ulimit -n)";
     case RefusedConnection::kTooManyNew:
-      return "too many connections without a call (--max-new-connections)";
+      return "too many connections without a call (a quarter of --max-connections)";
     case RefusedConnection::kSilent:
       return "it sent nothing in time";
     case RefusedConnection::kNotTls:

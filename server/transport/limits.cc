@@ -12,6 +12,10 @@ namespace {
 
 constexpr int64_t kMaxConnectionsByDefault = 4096;
 
+// Calls on all connections: as many as the engine queues, and as many whose messages still arrive,
+// but never fewer than this.
+constexpr int64_t kLeastMaxCalls = 8192;
+
 // Of the health port: as many as there should be, or an eighth of what there is room for.
 constexpr int64_t kHealthConnections = 64;
 
@@ -60,6 +64,9 @@ ServerOptions WithTransportLimits(ServerOptions options, int64_t descriptors,
   }
   if (options.max_new_connections == 0) {
     options.max_new_connections = std::max<int64_t>(options.max_connections / 4, 1);
+  }
+  if (options.max_calls == 0) {
+    options.max_calls = std::max(2 * options.engine.max_queued_requests, kLeastMaxCalls);
   }
   if (options.max_transport_bytes == 0) {
     options.max_transport_bytes = std::max(memory_bytes / 4, 2 * options.max_message_bytes);

@@ -16,7 +16,7 @@ inline constexpr int64_t kDescriptorsPerConnection = 2;
 // Raises the soft limit on descriptors to the hard one, as a server may; returns it.
 int64_t RaiseDescriptorLimit();
 
-// `options` with max_connections, max_connections_per_host, max_new_connections,
+// `options` with max_connections, max_connections_per_host, max_new_connections, max_calls,
 // max_transport_bytes and, where there is a health port, max_health_connections set. `descriptors`
 // is the process's limit, `open_descriptors` how many are open, `memory_bytes` its memory limit.
 ServerOptions WithTransportLimits(ServerOptions options, int64_t descriptors,

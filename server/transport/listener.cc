@@ -64,10 +64,8 @@ void Limit(const ListenerSettings& settings, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTimeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeoutMs);
-  if (settings.max_connection_idle.count() > 0) {
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
-                               Milliseconds(settings.max_connection_idle));
-  }
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
+                             Milliseconds(settings.max_connection_idle));
   if (settings.max_connection_age.count() > 0) {
     builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS,
                                Milliseconds(settings.max_connection_age));
@@ -88,9 +86,8 @@ ListenerSettings SettingsOf(const ServerOptions& options) {
           .handshake_timeout = options.handshake_timeout,
           .least_tls = options.access.tls.on() ? std::optional(options.access.tls_min_version)
                                                : std::nullopt,
-          .max_connection_idle = options.max_connection_idle,
           .max_connection_age = options.max_connection_age,
-          .max_connection_age_grace = options.max_connection_age_grace};
+          .max_connection_age_grace = options.max_deadline};
 }
 
 absl::Status CheckThreadsOfGrpc() {

@@ -37,9 +37,9 @@ struct ListenerSettings {
   int32_t max_concurrent_streams = 0;  // on one connection
   std::chrono::milliseconds handshake_timeout{0};
   std::optional<TlsVersion> least_tls{};  // callers must speak it, or a newer one; none: plaintext
-  std::chrono::milliseconds max_connection_idle{0};       // 0: unlimited
-  std::chrono::milliseconds max_connection_age{0};        // 0: unlimited
-  std::chrono::milliseconds max_connection_age_grace{0};  // for calls on an aged connection
+  std::chrono::milliseconds max_connection_idle{300'000};  // without a call
+  std::chrono::milliseconds max_connection_age{0};         // 0: unlimited
+  std::chrono::milliseconds max_connection_age_grace{0};   // for calls on an aged connection
 };
 
 // Of the listener for all services, at options.listen.

@@ -74,9 +74,9 @@ measure serving_bench "${interleaved[@]}" --server="$address"
 
 say "encoder against sentence-transformers, in turn"
 for turn in 1 2 3; do
-  measure encoding_bench --server="$address" --texts=tests/bench/encoder_texts.txt
+  measure encoding_bench --server="$address" --texts=tests/bench/encoder/encoder_texts.txt
   mv "$out/encoding_bench.json" "$out/encoding_bench.$turn.json"
-  "$python" tests/bench/sentence_transformers_bench.py .deps/minilm --seconds "$seconds" \
+  "$python" tests/bench/encoder/sentence_transformers_bench.py .deps/minilm --seconds "$seconds" \
     2>/dev/null >"$out/sentence_transformers.$turn.json"
 done
 

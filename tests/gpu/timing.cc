@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "tests/bench/workload.h"
+#include "tests/bench/serving/workload.h"
 #include "tests/gpu/checks.h"
 
 namespace castor::gpu {

@@ -33,7 +33,7 @@ from peer import Peer
 from tls_attacks import TLS_ATTACKS
 
 BUDGETS = ["--max-queued-bytes", "256MiB", "--max-transport-bytes", "512MiB",
-           "--max-cached-host-bytes", "64MiB"]
+           "--max-kept-bytes", "64MiB"]
 # Those budgets, and what headers without end cost until the server is sure that they are: gRPC
 # counts a quarter of their memory.
 MAX_GROWTH = (832 + 4 * 512) << 20

@@ -1,7 +1,7 @@
 """Attacks on a server that speaks TLS and knows its callers; as in attacks.py.
 
 The neighbour calls from another address of this machine: who opens many connections displaces its
-own (--max-new-connections), and cannot have all of them.
+own (a quarter of --max-connections), and cannot have all of them.
 """
 
 import collections

@@ -15,9 +15,9 @@
 
 #include "absl/status/statusor.h"
 #include "engine/attention/cuda/variants_cuda.h"
-#include "engine/device/cuda/execution.h"
 #include "engine/device/cuda/faults.h"
-#include "engine/device/cuda/launch_pace.h"
+#include "engine/device/cuda/launch/execution.h"
+#include "engine/device/cuda/launch/launch_pace.h"
 #include "engine/device/device.h"
 
 namespace castor {

@@ -1,4 +1,4 @@
-"""Runs all contenders in turn and writes the table: see encoder_peers.sh."""
+"""Runs all contenders in turn and writes the table: see run.sh."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ import numpy as np
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 MODEL = ROOT / ".deps/minilm"
-TEXTS = HERE.parent / "encoder_texts.txt"
+TEXTS = HERE.parent / "encoder/encoder_texts.txt"
 BUILD = ROOT / "build"
 ONE = "how do i reset the password of my work account"  # as in contender.py
 PEERS = [("sentence-transformers", "fp32"), ("sentence-transformers", "bf16"),
@@ -207,7 +207,7 @@ def ratios(contenders, rounds):
 
 def write(path, threads, count, contenders, rounds, cosines, absent):
     memory = {c: c.memory() for c in contenders}
-    tokens = "512 texts of tests/bench/encoder_texts.txt"
+    tokens = "512 texts of tests/bench/encoder/encoder_texts.txt"
     lines = [f"{processor()}, {threads} cores. all-MiniLM-L6-v2, {tokens}; medians of {count} "
              "rounds, contenders in a random order in each.", "",
              *table(contenders, rounds, cosines, memory), "", *ratios(contenders, rounds), "",

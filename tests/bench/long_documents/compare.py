@@ -1,4 +1,4 @@
-"""Makes the models, measures every contender in turn and writes the table: see long_documents.sh."""
+"""Makes the models, measures every contender in turn and writes the table: see run.sh."""
 
 import argparse
 import json

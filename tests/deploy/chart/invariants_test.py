@@ -131,7 +131,6 @@ MISTAKES = [
     ("default", "emptyDir: {sizeLimit: 64Mi}", "emptyDir: {}"),
     ("default", "{name: tmp, mountPath: /tmp}", "{name: temp, mountPath: /tmp}"),
     ("default", "terminationGracePeriodSeconds: 80", "terminationGracePeriodSeconds: 30"),
-    ("default", "--max-connection-age-grace=60s", "--max-connection-age-grace=10s"),
     ("default", "progressDeadlineSeconds: 775", "progressDeadlineSeconds: 600"),
     ("default", "targetPort: grpc", "targetPort: rpc"),
     ("default", "component: server", "component: servers"),

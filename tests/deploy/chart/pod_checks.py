@@ -94,13 +94,11 @@ def check_times(faults, where, deployment):
     flags = dict(arg.removeprefix("--").split("=", 1)
                  for arg in pod["containers"][0]["args"] if "=" in arg)
     seconds = {name: int(flags[name].removesuffix("s")) for name in (
-        "drain-delay", "drain-deadline", "max-deadline", "max-connection-age-grace")}
+        "drain-delay", "drain-deadline", "max-deadline")}
     grace = pod["terminationGracePeriodSeconds"]
     faults.expect(grace > seconds["drain-delay"] + seconds["drain-deadline"] + 2, where,
                   f"grace period of {grace} s: {seconds}")
     faults.expect(seconds["drain-deadline"] >= seconds["max-deadline"], where, "the drain cuts off")
-    faults.expect(seconds["max-connection-age-grace"] >= seconds["max-deadline"], where,
-                  "the end of a connection cuts off")
     progress = deployment["spec"]["progressDeadlineSeconds"]
     probe = pod["containers"][0]["startupProbe"]
     start = probe["periodSeconds"] * probe["failureThreshold"]

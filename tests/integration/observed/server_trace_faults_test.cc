@@ -156,7 +156,7 @@ TEST_F(ServerTraceFaultsTest, AFileOfAuthoritiesMustBeThere) {
   options.trace.ca = "/nowhere/ca.pem";
   const auto started = server::Server::Start(std::move(options), std::make_unique<FakeEngine>());
   ASSERT_FALSE(started.ok());
-  EXPECT_NE(started.status().message().find("--trace-ca"), std::string::npos);
+  EXPECT_NE(started.status().message().find("OTEL_EXPORTER_OTLP_CERTIFICATE"), std::string::npos);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // How a batch's output tensors map to the requests' output slabs, without a GPU.
 
-#include "engine/device/cuda/copies.h"
+#include "engine/device/cuda/packing/copies.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "engine/device/cuda/launch_pace.h"
+#include "engine/device/cuda/launch/launch_pace.h"
 
 #include <gtest/gtest.h>
 

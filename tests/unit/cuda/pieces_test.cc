@@ -1,6 +1,6 @@
 // How a batch is cut into launches, without a GPU.
 
-#include "engine/device/cuda/pieces.h"
+#include "engine/device/cuda/launch/pieces.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/device/cuda/launch_work.h"
+#include "engine/device/cuda/launch/launch_work.h"
 #include "tests/support/attention/random_problem.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/seeded.h"

@@ -173,18 +173,6 @@ TEST_F(EngineRequestTest, AnotherProtocolIsAnotherShell) {
   EXPECT_EQ(engine_.texts, 1);
 }
 
-TEST_F(EngineRequestTest, ADecodedRequestStartsWithoutBytes) {
-  DecodedAttend decoded;
-  decoded.request.call.request_id = "mine";
-  decoded.request.value = {DType::kInt64, {1}, {std::as_bytes(std::span(kValue, sizeof(int64_t)))}};
-  request_.Start(std::move(decoded), Origin());
-  engine_.Answer();
-  EXPECT_EQ(mailbox_.told, 1);
-  EXPECT_EQ(request_.request_id(), "mine");
-  EXPECT_EQ(Parse<v1::AttendResponse>(mailbox_.answer).output().raw(),
-            std::string(kValue, sizeof(int64_t)));
-}
-
 TEST_F(EngineRequestTest, RefusesWhatTheEngineRefuses) {
   engine_.refusal = QueueFull("full", std::chrono::milliseconds(1));
   request_.Start(&message_, Origin());

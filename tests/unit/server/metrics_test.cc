@@ -179,7 +179,6 @@ TEST(Metrics, OddDurationsKernelsAndCodesDoNoHarm) {
   metrics.Finished(Method::kEncode, KernelName::kVanilla, grpc::StatusCode::OK, std::nan(""));
   metrics.Finished(Method::kEncode, KernelName::kVanilla, grpc::StatusCode::OK, -1);
   metrics.Finished(Method::kEncode, KernelName::kCast, grpc::StatusCode::DATA_LOSS, 0.1);
-  metrics.Finished(Method::kEncodeStream, std::nullopt, grpc::StatusCode::OK, 0.1);
   metrics.ReceivedBytes(Method::kGetModel, 10);
   metrics.SentBytes(Method::kGetModel, 10);
   const auto series = SeriesOf(metrics.Page());
@@ -187,9 +186,6 @@ TEST(Metrics, OddDurationsKernelsAndCodesDoNoHarm) {
             0);
   EXPECT_EQ(series.at("castor_requests_total{code=\"UNKNOWN\",kernel=\"none\",method=\"encode\"}"),
             1);
-  EXPECT_EQ(
-      series.at("castor_requests_total{code=\"UNKNOWN\",kernel=\"none\",method=\"encode_stream\"}"),
-      1);
 }
 
 TEST(Metrics, TheEngineIsSampledAtEachScrape) {

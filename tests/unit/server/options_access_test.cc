@@ -46,17 +46,16 @@ TEST_F(OptionsTest, BadWeightsAreRefused) {
 }
 
 TEST_F(OptionsTest, WhoGetsInComesFromFiles) {
-  const ServerOptions options = ParseOrDie(
-      {"--tls-certificate=c", "--tls-key=k", "--tls-client-ca=a", "--tls-min-version=1.3",
-       "--auth-tokens=t", "--metrics-tls", "--metrics-auth", "--listen=0.0.0.0:1",
-       "--metrics-listen=0.0.0.0:2", "--first-request-timeout=5s"});
+  const ServerOptions options =
+      ParseOrDie({"--tls-certificate=c", "--tls-key=k", "--tls-client-ca=a",
+                  "--tls-min-version=1.3", "--auth-tokens=t", "--metrics-tls", "--metrics-auth",
+                  "--listen=0.0.0.0:1", "--metrics-listen=0.0.0.0:2"});
   EXPECT_EQ(options.access.tls.certificate, "c");
   EXPECT_EQ(options.access.tls.key, "k");
   EXPECT_EQ(options.access.tls.client_ca, "a");
   EXPECT_EQ(options.access.tls_min_version, TlsVersion::k13);
   EXPECT_EQ(options.access.callers, "t");
   EXPECT_TRUE(options.access.metrics_tls && options.access.metrics_callers);
-  EXPECT_EQ(options.first_request_timeout, std::chrono::seconds(5));
   EXPECT_FALSE(ParseOrDie({}).access.tls.on());
   EXPECT_FALSE(ParseOrDie({}).access.asks());
 }

@@ -16,15 +16,16 @@ using ::testing::Not;
 
 TEST_F(OptionsTest, FlagsWinOverEnvironmentWhichWinsOverFile) {
   const std::string file = WriteFile(
-      "max-batch-tokens = 1001\nmax-batch-requests = 11\nmax-sequences = 101\nload-reports = true\n"
+      "max-batch-tokens = 1001\nmax-batch-requests = 11\nmax-queued-tokens = 101\nload-reports = "
+      "true\n"
       "max-message-bytes = \"1MiB\"\n");
   SetEnvironment("CASTOR_MAX_BATCH_REQUESTS", "12");
-  SetEnvironment("CASTOR_MAX_SEQUENCES", "102");
+  SetEnvironment("CASTOR_MAX_QUEUED_TOKENS", "102");
   SetEnvironment("CASTOR_REFLECTION", "false");
-  const ServerOptions options = ParseOrDie({"--config", file, "--max-sequences", "103"});
+  const ServerOptions options = ParseOrDie({"--config", file, "--max-queued-tokens", "103"});
   EXPECT_EQ(options.engine.max_batch_tokens, 1001);  // file alone
   EXPECT_EQ(options.engine.max_batch_requests, 12);  // environment over file
-  EXPECT_EQ(options.engine.max_sequences, 103);      // flag over both
+  EXPECT_EQ(options.engine.max_queued_tokens, 103);  // flag over both
   EXPECT_EQ(options.max_message_bytes, 1 << 20);
   EXPECT_TRUE(options.load_reports);
   EXPECT_FALSE(options.reflection);

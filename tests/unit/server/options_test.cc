@@ -43,36 +43,27 @@ TEST_F(OptionsTest, TheCostModelHasAFileOnlyWhereOneIsNamed) {
 }
 
 TEST_F(OptionsTest, SharedMemoryIsTurnedOnInEveryWay) {
-  const ServerOptions flags =
-      ParseOrDie({"--shared-memory", "--max-shared-memory-regions", "1000"});
-  EXPECT_TRUE(flags.shared_memory);
-  EXPECT_EQ(flags.max_shared_memory_regions, 1000);
-  const std::string file = WriteFile("shared-memory = true\nmax-shared-memory-regions = 7\n");
+  EXPECT_TRUE(ParseOrDie({"--shared-memory"}).shared_memory);
+  const std::string file = WriteFile("shared-memory = true\n");
   EXPECT_TRUE(ParseOrDie({"--config", file}).shared_memory);
-  EXPECT_EQ(ParseOrDie({"--config", file}).max_shared_memory_regions, 7);
   EXPECT_FALSE(ParseOrDie({"--config", file, "--no-shared-memory"}).shared_memory);
   SetEnvironment("CASTOR_SHARED_MEMORY", "true");
-  SetEnvironment("CASTOR_MAX_SHARED_MEMORY_REGIONS", "8");
   EXPECT_TRUE(ParseOrDie({}).shared_memory);
-  EXPECT_EQ(ParseOrDie({}).max_shared_memory_regions, 8);
-  for (const char* bad : {"0", "-1", "65537", "many"}) {
-    EXPECT_THAT(ErrorOf({"--max-shared-memory-regions", bad}),
-                HasSubstr("--max-shared-memory-regions"));
-  }
+}
+
+TEST_F(OptionsTest, TokenizersHaveAsManyThreadsAsKernelsButAtMostTheirOwnMost) {
+  EXPECT_EQ(ParseOrDie({}).engine.tokenizer_threads, 0) << "one per processor";
+  EXPECT_EQ(ParseOrDie({"--cpu-threads", "3"}).engine.tokenizer_threads, 3);
+  EXPECT_EQ(ParseOrDie({"--cpu-threads", "1024"}).engine.tokenizer_threads, 256);
 }
 
 TEST_F(OptionsTest, TheFlagsOfTheAutomaticKernelAreCheckedByName) {
-  const EngineOptions engine = ParseOrDie({"--fidelity-share", "0.25", "--fidelity-sample-rows=64",
-                                           "--cost-model-budget", "2s"})
-                                   .engine;
+  const EngineOptions engine =
+      ParseOrDie({"--fidelity-share", "0.25", "--cost-model-budget", "2s"}).engine;
   EXPECT_EQ(engine.fidelity_share, 0.25);
-  EXPECT_EQ(engine.fidelity_sample_rows, 64);
   EXPECT_EQ(engine.cost_model_budget, std::chrono::seconds(2));
   for (const char* bad : {"-0.1", "1.01", "nan", "half", "0.5x", ""}) {
     EXPECT_THAT(ErrorOf({std::string("--fidelity-share=") + bad}), HasSubstr("--fidelity-share"));
-  }
-  for (const char* bad : {"0", "1025", "1.5"}) {
-    EXPECT_THAT(ErrorOf({"--fidelity-sample-rows", bad}), HasSubstr("--fidelity-sample-rows"));
   }
   EXPECT_THAT(ErrorOf({"--cost-model-budget", "2m"}), HasSubstr("--cost-model-budget"));
 }
@@ -105,6 +96,7 @@ TEST_F(OptionsTest, EveryKindOfFlagIsRead) {
   EXPECT_EQ(options.engine.device, "cuda:1");
   EXPECT_EQ(options.max_message_bytes, 64 << 20);
   EXPECT_EQ(options.max_kept_bytes, 0);
+  EXPECT_EQ(options.engine.max_cached_host_bytes, 0);
   EXPECT_EQ(options.engine.batch_delay, std::chrono::microseconds(500));
   EXPECT_EQ(options.engine.max_batch_tokens, 4096);
   EXPECT_EQ(options.log_format, LogFormat::kJson);
@@ -123,15 +115,14 @@ TEST_F(OptionsTest, TracesGoNowhereUnlessACollectorIsNamed) {
     EXPECT_EQ(trace.endpoint, "otel:4317");
     EXPECT_FALSE(trace.tls);
   }
+  EXPECT_EQ(ParseOrDie({}).trace.ca, "");
+  SetEnvironment("OTEL_EXPORTER_OTLP_CERTIFICATE", "ca.pem");
   const TraceOptions trace =
-      ParseOrDie({"--trace-endpoint=https://[::1]:4317", "--trace-ca", "ca.pem", "--trace-sample",
-                  "0.5", "--trace-max-queued-spans", "100"})
-          .trace;
+      ParseOrDie({"--trace-endpoint=https://[::1]:4317", "--trace-sample", "0.5"}).trace;
   EXPECT_EQ(trace.endpoint, "[::1]:4317");
   EXPECT_TRUE(trace.tls);
   EXPECT_EQ(trace.ca, "ca.pem");
   EXPECT_EQ(trace.sample, 0.5);
-  EXPECT_EQ(trace.max_queued_spans, 100);
 }
 
 TEST_F(OptionsTest, TheWatchdogsPatienceIsAnOptionLikeOthers) {

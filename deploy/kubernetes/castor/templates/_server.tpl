@@ -10,7 +10,6 @@
 - --drain-delay={{ int $v.drain.delaySeconds }}s
 - --drain-deadline={{ include "castor.drainDeadline" . }}s
 - --max-connection-age={{ int $v.maxConnectionAgeSeconds }}s
-- --max-connection-age-grace={{ int $v.maxDeadlineSeconds }}s
 - --cost-model={{ if $v.costModel.configMap }}/etc/castor/cost-model/{{ $v.costModel.key }}{{ else }}/var/lib/castor/cost-model.json{{ end }}
 - --log-level={{ $v.log.level }}
 - --log-format={{ $v.log.format }}

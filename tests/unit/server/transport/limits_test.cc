@@ -11,7 +11,15 @@ TEST(TransportLimitsTest, FollowFromDescriptorsAndMemory) {
   const ServerOptions limits = WithTransportLimits({}, 100'000, 20, 16 * kGiB);
   EXPECT_EQ(limits.max_connections, 4096);
   EXPECT_EQ(limits.max_connections_per_host, 3072);
+  EXPECT_EQ(limits.max_new_connections, 1024);
   EXPECT_EQ(limits.max_transport_bytes, 4 * kGiB);
+}
+
+TEST(TransportLimitsTest, CallsAreMoreThanTheQueueTakes) {
+  ServerOptions options;
+  EXPECT_EQ(WithTransportLimits(options, 1024, 20, kGiB).max_calls, 8192);
+  options.engine.max_queued_requests = 10'000;
+  EXPECT_EQ(WithTransportLimits(options, 1024, 20, kGiB).max_calls, 20'000);
 }
 
 TEST(TransportLimitsTest, LeaveDescriptorsForTheRest) {
@@ -47,10 +55,12 @@ TEST(TransportLimitsTest, WhatIsGivenStands) {
   ServerOptions options;
   options.max_connections = 7;
   options.max_connections_per_host = 7;
+  options.max_calls = 5;
   options.max_transport_bytes = 99;
   const ServerOptions limits = WithTransportLimits(options, 1024, 20, kGiB);
   EXPECT_EQ(limits.max_connections, 7);
   EXPECT_EQ(limits.max_connections_per_host, 7);
+  EXPECT_EQ(limits.max_calls, 5);
   EXPECT_EQ(limits.max_transport_bytes, 99);
 }
 

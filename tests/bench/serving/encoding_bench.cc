@@ -24,8 +24,8 @@
 #include "server/lifecycle/allocator.h"
 #include "tests/bench/command_line.h"
 #include "tests/bench/median.h"
-#include "tests/bench/pump.h"
-#include "tests/bench/wire_client.h"
+#include "tests/bench/serving/pump.h"
+#include "tests/bench/serving/wire_client.h"
 
 namespace castor::bench {
 namespace {

@@ -19,7 +19,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/host_memory.h"
 #include "engine/device/cuda/faults.h"
-#include "engine/device/cuda/launch_pace.h"
+#include "engine/device/cuda/launch/launch_pace.h"
 #include "engine/device/device.h"
 
 namespace castor {

@@ -1,4 +1,4 @@
-#include "engine/device/cuda/packed_offsets.h"
+#include "engine/device/cuda/packing/packed_offsets.h"
 
 #include <limits>
 

@@ -1,4 +1,4 @@
-#include "engine/device/cuda/cast_layers.h"
+#include "engine/device/cuda/launch/cast_layers.h"
 
 #include <map>
 

@@ -1,5 +1,5 @@
 // How far approximate attention takes an encoder's vectors from exact attention's, and what time it
-// saves: a table in Markdown, a row for each kernel. tests/bench/fidelity.sh runs it.
+// saves: a table in Markdown, a row for each kernel. tests/bench/encoder/fidelity.sh runs it.
 //
 //   fidelity_bench --model=DIRECTORY --texts=FILE [--rounds=5] [--batch=8] KERNEL...
 //
@@ -23,7 +23,7 @@
 #include "engine/encoder/model.h"
 #include "engine/encoder/network/batch.h"
 #include "tests/bench/command_line.h"
-#include "tests/bench/kernel_notation.h"
+#include "tests/bench/encoder/kernel_notation.h"
 #include "tests/bench/median.h"
 
 namespace castor::bench {
@@ -152,7 +152,7 @@ int Main(int argc, char** argv) {
   const int rounds = WholeNumber(TakeFlag("rounds", &argc, argv, "5"), "--rounds");
   const int batch = WholeNumber(TakeFlag("batch", &argc, argv, "8"), "--batch");
   const std::vector<std::string> names(argv + 1, argv + argc);
-  if (names.empty()) Die("no kernels; see tests/bench/fidelity_bench.cc");
+  if (names.empty()) Die("no kernels; see tests/bench/encoder/fidelity_bench.cc");
   std::vector<Kernel> kernels;
   for (const std::string& name : names) kernels.push_back(KernelNoted(name));
 

@@ -10,9 +10,9 @@
 #include "engine/attention/cuda/tensors.h"
 #include "engine/base/error.h"
 #include "engine/base/run_control.h"
-#include "engine/device/cuda/copies.h"
 #include "engine/device/cuda/cuda_device.h"
-#include "engine/device/cuda/packed_batch.h"
+#include "engine/device/cuda/packing/copies.h"
+#include "engine/device/cuda/packing/packed_batch.h"
 #include "engine/encoder/model.h"
 #include "engine/encoder/network/network.h"
 

@@ -1,4 +1,4 @@
-#include "engine/device/cuda/copies.h"
+#include "engine/device/cuda/packing/copies.h"
 
 #include <algorithm>
 

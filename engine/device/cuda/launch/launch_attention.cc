@@ -10,10 +10,10 @@
 
 #include "engine/attention/cuda/variants_cuda.h"
 #include "engine/base/error.h"
-#include "engine/device/cuda/copies.h"
 #include "engine/device/cuda/cuda_device.h"
-#include "engine/device/cuda/packed_batch.h"
-#include "engine/device/cuda/pieces.h"
+#include "engine/device/cuda/launch/pieces.h"
+#include "engine/device/cuda/packing/copies.h"
+#include "engine/device/cuda/packing/packed_batch.h"
 
 namespace castor {
 

@@ -1,4 +1,4 @@
-#include "engine/device/cuda/execution.h"
+#include "engine/device/cuda/launch/execution.h"
 
 #include <cuda_runtime_api.h>
 

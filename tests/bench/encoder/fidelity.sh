@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures what approximate attention does to a model's vectors, with the model's own weights.
-#   tests/bench/fidelity.sh [--rounds N] MODEL_DIR TEXTS [KERNEL...]
+#   tests/bench/encoder/fidelity.sh [--rounds N] MODEL_DIR TEXTS [KERNEL...]
 # TEXTS has one text per line. Prints a table in Markdown, a row for each kernel: the mean and the
 # least cosine of a text's vector to that of exact attention, how many of a text's nearest 5 and 10
 # of TEXTS stay, and the time of the whole encoder as a multiple of exact attention's.
@@ -9,7 +9,7 @@
 # Needs build/ with fidelity_bench. Texts should be as long as yours are: short ones lose little.
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 
 usage() { sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 

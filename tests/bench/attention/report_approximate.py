@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Turns the measurements of one run of tests/bench/approximate.sh into its log.
+"""Turns the measurements of one run of tests/bench/attention/approximate.sh into its log.
 
     report_approximate.py DIRECTORY COMMIT
 """
@@ -9,7 +9,8 @@ import json
 import pathlib
 import sys
 
-from report import exponent, machine, median, runs, table
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from report import exponent, machine, median, runs, table  # noqa: E402
 
 LENGTHS = [1024, 4096, 16384]
 NAMES = {"clustered": "clustered C=100", "improved_clustered": "improved C=100 k=32",

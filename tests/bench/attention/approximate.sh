@@ -2,12 +2,12 @@
 # Measures the approximate kernels on this machine's processor and writes dated files under
 # tests/bench/logs/: a log of ratios from one run (ours, LibTorch's SDPA, the clustered paper's own
 # kernels), and with --experiments the figures and plots of time, memory, error and scaling.
-#   tests/bench/approximate.sh [--quick] [--experiments]    about 4 minutes; 10 with experiments
+#   tests/bench/attention/approximate.sh [--quick] [--experiments]   about 4 minutes, or 10
 # Needs the Release build of tests/run.sh. Installs the authors' kernels (pytorch-fast-transformers,
 # compiled here, about 5 minutes) and matplotlib into the folder of deploy/setup.sh.
 set -euo pipefail
 
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)
 cd "$root"
 
 repetitions=9 min_time=0.3 experiments=false quick=()
@@ -58,14 +58,14 @@ say "kernels against LibTorch's SDPA"
   --benchmark_enable_random_interleaving=true --benchmark_filter=-portable >&2
 
 say "the clustered paper's own kernels"
-"$python" tests/bench/fast_transformers_bench.py >"$out/fast_transformers.jsonl"
+"$python" tests/bench/attention/fast_transformers_bench.py >"$out/fast_transformers.jsonl"
 
-python3 tests/bench/report_approximate.py "$out" "$commit" | tee "$log.md"
+python3 tests/bench/attention/report_approximate.py "$out" "$commit" | tee "$log.md"
 say "written to $log.md"
 
 if $experiments; then
   say "experiments"
-  "$python" tests/bench/experiments.py "$bench/experiments" "${log/approximate/experiments}" \
-    "${quick[@]}"
+  "$python" tests/bench/attention/experiments.py "$bench/experiments" \
+    "${log/approximate/experiments}" "${quick[@]}"
   say "written to ${log/approximate/experiments}/"
 fi

@@ -27,9 +27,9 @@
 #include "engine/engine.h"
 #include "server/lifecycle/allocator.h"
 #include "tests/bench/command_line.h"
-#include "tests/bench/pump.h"
-#include "tests/bench/wire_client.h"
-#include "tests/bench/workload.h"
+#include "tests/bench/serving/pump.h"
+#include "tests/bench/serving/wire_client.h"
+#include "tests/bench/serving/workload.h"
 
 namespace castor::bench {
 namespace {

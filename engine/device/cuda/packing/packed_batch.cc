@@ -1,4 +1,4 @@
-#include "engine/device/cuda/packed_batch.h"
+#include "engine/device/cuda/packing/packed_batch.h"
 
 #include <ATen/ops/empty.h>
 

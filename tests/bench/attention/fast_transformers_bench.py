@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Times the clustered paper's own CPU kernels (PyPI: pytorch-fast-transformers) and LibTorch's SDPA
-on the shapes that tests/bench/approximate.sh uses for Castor's kernels.
+on the shapes that tests/bench/attention/approximate.sh uses for Castor's kernels.
 
     fast_transformers_bench.py [--tokens 1024 4096 16384]
 

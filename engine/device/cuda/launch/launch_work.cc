@@ -1,4 +1,4 @@
-#include "engine/device/cuda/launch_work.h"
+#include "engine/device/cuda/launch/launch_work.h"
 
 #include <algorithm>
 #include <cmath>

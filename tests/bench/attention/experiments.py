@@ -17,7 +17,8 @@ import sys
 
 import matplotlib
 
-from report import exponent, machine, table_lines
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from report import exponent, machine, table_lines  # noqa: E402
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402

@@ -42,8 +42,8 @@
 #include "server/lifecycle/allocator.h"
 #include "tests/bench/command_line.h"
 #include "tests/bench/median.h"
-#include "tests/bench/processor_time.h"
-#include "tests/bench/random_requests.h"
+#include "tests/bench/prediction/processor_time.h"
+#include "tests/bench/prediction/random_requests.h"
 
 namespace castor::bench {
 namespace {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "engine/attention/problem.h"
-#include "engine/device/cuda/cast_layers.h"
-#include "engine/device/cuda/copies.h"
-#include "engine/device/cuda/packed_offsets.h"
+#include "engine/device/cuda/launch/cast_layers.h"
+#include "engine/device/cuda/packing/copies.h"
+#include "engine/device/cuda/packing/packed_offsets.h"
 #include "engine/device/device.h"
 
 namespace castor {

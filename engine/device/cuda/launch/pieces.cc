@@ -1,9 +1,9 @@
-#include "engine/device/cuda/pieces.h"
+#include "engine/device/cuda/launch/pieces.h"
 
 #include <span>
 #include <variant>
 
-#include "engine/device/cuda/launch_work.h"
+#include "engine/device/cuda/launch/launch_work.h"
 
 namespace castor {
 namespace {
