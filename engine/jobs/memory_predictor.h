@@ -10,7 +10,7 @@
 #include "engine/attention/resolve.h"
 #include "engine/attention/variants.h"
 #include "engine/device/device.h"
-#include "engine/jobs/device_memory.h"
+#include "engine/ledger/device_memory.h"
 #include "engine/jobs/models.h"
 #include "engine/jobs/plan.h"
 #include "engine/request.h"

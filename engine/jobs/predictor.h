@@ -24,7 +24,7 @@
 #include "engine/attention/resolve.h"
 #include "engine/base/mutex.h"
 #include "engine/encoder/text/prepare.h"
-#include "engine/jobs/job.h"
+#include "engine/ledger/job.h"
 #include "engine/jobs/learned_by_tenant.h"
 #include "engine/jobs/learned_prices.h"
 #include "engine/jobs/models.h"

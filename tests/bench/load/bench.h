@@ -72,7 +72,6 @@ struct Scenario {
 const std::vector<Scenario>& Scenarios();
 
 void ShortBesideLong(const Settings& settings, Report& report);
-void SharedBatches(const Settings& settings, Report& report);
 void HugeAttend(const Settings& settings, Report& report);
 void HugeText(const Settings& settings, Report& report);
 void ManySpans(const Settings& settings, Report& report);

@@ -1,6 +1,5 @@
-// Short requests beside a long one, beside each other, and alone.
+// Short requests beside a long one, and alone.
 
-#include <array>
 #include <future>
 
 #include "tests/bench/load/bench.h"
@@ -69,37 +68,6 @@ void ShortBesideLong(const Settings& settings, Report& report) {
       Figure(1 / long_alone.PerSecond(), "s") + ", " + Figure(1 / long_beside.PerSecond(), "s"));
   report.AtLeast("speed of the long one beside them, of that alone",
                  100 * long_beside.PerSecond() / long_alone.PerSecond(), kLeastLongShare, "%");
-}
-
-// Do callers that wait for their answers share batches, and is a lone one not delayed for company
-// that never comes?
-void SharedBatches(const Settings& settings, Report& report) {
-  struct Callers {
-    int count;
-    double least_percent;  // of the answers without waiting
-  };
-  constexpr std::array<Callers, 4> kCallers = {{{1, 95}, {2, 110}, {4, 95}, {16, 95}}};
-  const Server never(settings.server, {"--model", settings.model, "--batch-delay", "0"});
-  const Server adaptive(settings.server, {"--model", settings.model, "--batch-delay", "auto"});
-  const Traffic texts = {.payloads = ShortTexts(64, 1)};
-  for (const Callers& callers : kCallers) {
-    double without = 0, with = 0;  // answers per second, summed
-    const auto measure = [&](const Server& server) {
-      return Capacity(server, texts, callers.count, settings.phase / 4);
-    };
-    for (int round = 0; round < settings.rounds; ++round) {
-      // In turns, and both first: the machine's speed drifts.
-      without += measure(never);
-      with += measure(adaptive);
-      with += measure(adaptive);
-      without += measure(never);
-    }
-    const int turns = 2 * settings.rounds;
-    const std::string name = std::to_string(callers.count) + " at a time: ";
-    report.Note(name + "answers without waiting for company, and with",
-                Figure(without / turns) + ", " + Figure(with / turns, "/s"));
-    report.AtLeast(name + "with, of without", 100 * with / without, callers.least_percent, "%");
-  }
 }
 
 }  // namespace castor::bench

@@ -166,10 +166,11 @@ class Bench {
     JobList jobs;
     // As in the engine, another thread has just written the inputs.
     std::thread([&] {
-      auto job = StageAttention(problem->request, attention::Resolved(problem->resolved),
-                                *device_.host_pool());
-      if (!job.ok()) Die(job.status().ToString());
-      jobs.push_back(*std::move(job));
+      auto& job = jobs.emplace_back(std::make_unique<Job>());
+      auto& work = job->work.emplace<AttentionWork>();
+      work.resolved = problem->resolved;
+      auto status = StageAttention(problem->request, *device_.host_pool(), &work);
+      if (!status.ok()) Die(status.ToString());
     }).join();
     problem->runs.push_back(RunJobs(&jobs));
     if (first) predictor_.Learn(predictor_.LessonOf(jobs, problem->runs.front()));
@@ -225,18 +226,19 @@ class Bench {
       offsets = predictor_.ExpectedOffsets("", *model, input);
       request.input = input;
     }
-    auto job = OpenEncode(std::move(request), model, kernel);
-    if (auto done = PrepareEncode({}, job.get()); !done.ok()) Die(done.status().ToString());
-    const encoder::Prepared& prepared = std::get<EncodeWork>(job->work).prepared;
+    JobList jobs;
+    auto& job = jobs.emplace_back(std::make_unique<Job>());
+    job->operation = Operation::kEncode;
+    auto& work = job->work.emplace<EncodeWork>(OpenEncode(std::move(request), model, kernel));
+    if (auto done = PrepareEncode({}, &work); !done.ok()) Die(done.status().ToString());
+    const encoder::Prepared& prepared = work.prepared;
     if (texts.empty()) offsets = prepared.cu_seqlens;
     const PredictedTime base = predictor_.Base(*model, kernel, offsets);
     const PredictedTime predicted = predictor_.Predict(*model, kernel, offsets);
     if (!texts.empty()) predictor_.LearnTexts("", *model, input, prepared);
-    if (auto staged = StageEncode(*device_.host_pool(), job.get()); !staged.ok()) {
-      Die(staged.ToString());
+    if (auto staged = StageEncode(*device_.host_pool(), &work); !staged.ok()) {
+      Die(staged.status().ToString());
     }
-    JobList jobs;
-    jobs.push_back(std::move(job));
     std::vector<double> runs;
     while (Again(runs)) runs.push_back(RunJobs(&jobs));
     predictor_.Learn(predictor_.LessonOf(jobs, runs.front()));

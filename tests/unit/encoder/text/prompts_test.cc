@@ -46,11 +46,11 @@ ModelPtr LoadWith(const json& golden, const json& pooling) {
 // As the engine stages and runs it.
 std::vector<float> Embed(const ModelPtr& model, EncodeRequest request) {
   const auto pool = MakeHostPool(SystemMemory(), 0);
-  const auto job = OpenEncode(std::move(request), model, Vanilla{});
-  const auto prepared = PrepareEncode({}, job.get());
+  EncodeWork work = OpenEncode(std::move(request), model, Vanilla{});
+  if (std::holds_alternative<TextInput>(work.request.input)) OwnTexts(&work);
+  const auto prepared = PrepareEncode({}, &work);
   EXPECT_TRUE(prepared.ok() && *prepared) << prepared.status();
-  EXPECT_TRUE(StageEncode(*pool, job.get()).ok());
-  auto& work = std::get<EncodeWork>(job->work);
+  EXPECT_TRUE(StageEncode(*pool, &work).ok());
   const absl::Status status =
       RunOnHost({.model = model->encoder, .kernel = Vanilla{}, .items = {work.item}}, RunToEnd());
   EXPECT_TRUE(status.ok()) << status;
