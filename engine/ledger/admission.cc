@@ -124,9 +124,11 @@ absl::Status Ledger::Admit(Job& job) {
   return absl::OkStatus();
 }
 
-// Never inlined into what is noexcept: see tenants.cc.
+// Never inlined into what is noexcept: when an exception reaches a noexcept function with locals to
+// destroy, GCC calls std::terminate without a current exception, and the handler could not say why
+// the process ends.
 ABSL_ATTRIBUTE_NOINLINE
-void Ledger::Take(Job& job, TimePoint now) noexcept {
+void Ledger::DoTake(Job& job, TimePoint now) {
   Tenant& tenant = tenants_.FindOrAdd(job.tenant, now);
   job.ticket = ++last_ticket_;
   job.reservation.tenant_ = &tenant;

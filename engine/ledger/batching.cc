@@ -47,16 +47,16 @@ bool IsHopeless(const Job& job, TimePoint now, double pace) {
 
 // ---- What waits.
 
-// Never inlined into what is noexcept: see tenants.cc.
+// Never inlined into what is noexcept: see admission.cc.
 ABSL_ATTRIBUTE_NOINLINE
-void Ledger::Insert(std::unique_ptr<Job> job) {
+void Ledger::Insert(std::unique_ptr<Job>&& job) {
   Tenant& tenant = TenantOf(*job);
   tenants_.device.Arrive(tenant.device);
   tenant.ready.emplace(job->rank, job.get());
   Group& group = groups_[job->batch_key];
   group.tokens += job->cost.tokens;
-  const Rank rank = job->rank;
-  group.jobs.emplace(rank, std::move(job));
+  std::unique_ptr<Job>& place = group.jobs[job->rank];
+  place = std::move(job);
   ++ready_;
 }
 
@@ -122,7 +122,7 @@ const Job* Ledger::FirstDue(TimePoint now, const Opening& opening) {
 
 // ---- Batches.
 
-// Never inlined into what is noexcept: see tenants.cc.
+// Never inlined into what is noexcept: see admission.cc.
 ABSL_ATTRIBUTE_NOINLINE
 JobList Ledger::FormFrom(const Job& head, TimePoint now, const Opening& opening, JobList* late) {
   // Choose first, remove afterwards: removing the last job destroys the group.
@@ -175,6 +175,7 @@ JobList Ledger::FormFrom(const Job& head, TimePoint now, const Opening& opening,
     if (with_it * kPredictionMargin * opening.pace > std::min(spare_us, SpareUs(*job, now))) continue;
     choose(*job);
   }
+  late->reserve(hopeless.size());
   for (const Job* job : hopeless) late->push_back(Remove(*job));
   JobList batch;
   batch.reserve(chosen.size());
@@ -186,7 +187,7 @@ JobList Ledger::FormFrom(const Job& head, TimePoint now, const Opening& opening,
   return batch;
 }
 
-void Ledger::DropLate(std::unique_ptr<Job> job, TimePoint now) {
+void Ledger::DoDropLate(std::unique_ptr<Job>&& job, TimePoint now) {
   Close(*job);
   counters_.CancelledQueued();
   counters_.DeadlineMissed();

@@ -1,18 +1,24 @@
 #include "engine/ledger/fair_share.h"
 
+#include "absl/base/attributes.h"
+
 namespace castor {
 
-void FairShare::Move(Account& account, double time) noexcept {
+// Never inlined into what is noexcept: see admission.cc.
+ABSL_ATTRIBUTE_NOINLINE
+void FairShare::Enter(Account& account) { order_.emplace(TurnOf(account), account.tenant); }
+
+void FairShare::Move(Account& account, double time) {
   if (account.waits) order_.erase(TurnOf(account));
   account.time = time;
-  if (account.waits) order_.emplace(TurnOf(account), account.tenant);
+  if (account.waits) Enter(account);
 }
 
 void FairShare::Arrive(Account& account) noexcept {
   if (account.waits) return;
   account.time = std::max(account.time, now_ - credit_);
   account.waits = true;
-  order_.emplace(TurnOf(account), account.tenant);
+  Enter(account);
 }
 
 void FairShare::Leave(Account& account) noexcept {

@@ -46,7 +46,7 @@ class FairShare {
   void Leave(Account& account) noexcept;
 
   // The tenant is served: others that come meanwhile start no later than this service did.
-  void Begin(const Account& account) noexcept { now_ = std::max(now_, account.time); }
+  void Begin(const Account& account) { now_ = std::max(now_, account.time); }
 
   // Charges a tenant, whether or not it waits, with service; or, below 0, gives some back.
   void Charge(Account& account, double service) noexcept;
@@ -73,11 +73,12 @@ class FairShare {
   // every account in turn, and then FinishAnew.
   bool IsFar() const { return now_ > 1e12; }
   void StartAnew(Account& account) noexcept;
-  void FinishAnew() noexcept { now_ = 0; }
+  void FinishAnew() { now_ = 0; }
 
  private:
   static Turn TurnOf(const Account& account) { return {account.time, account.number}; }
-  void Move(Account& account, double time) noexcept;
+  void Enter(Account& account);
+  void Move(Account& account, double time);
 
   const double credit_;
   absl::btree_map<Turn, Tenant*> order_;

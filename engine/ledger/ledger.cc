@@ -138,7 +138,7 @@ void Ledger::Cancel(Ticket ticket) noexcept {
   Withdraw(job, Cancelled());
 }
 
-// Never inlined into what is noexcept: see tenants.cc.
+// Never inlined into what is noexcept: see admission.cc.
 ABSL_ATTRIBUTE_NOINLINE
 void Ledger::Open(Job& job) {
   open_.emplace(job.ticket, &job);
@@ -162,12 +162,12 @@ void Ledger::ForgetDeadline(const Job& job) {
 // ---- Tokenizer threads.
 
 ABSL_ATTRIBUTE_NOINLINE
-void Ledger::PushToTokenize(std::unique_ptr<Job> job) {
+void Ledger::PushToTokenize(std::unique_ptr<Job>&& job) {
   Tenant& tenant = TenantOf(*job);
   job->state = Job::State::kPreparing;
   tenants_.tokenizing.Arrive(tenant.tokenizing);
-  const Rank rank = TokenizingRank(*job);
-  tenant.to_tokenize.emplace(rank, std::move(job));
+  std::unique_ptr<Job>& place = tenant.to_tokenize[TokenizingRank(*job)];
+  place = std::move(job);
   ++wakes_.tokenizers;
 }
 
@@ -227,7 +227,7 @@ void Ledger::Refuse(std::unique_ptr<Job> job, const absl::Status& status) noexce
   Post(tenant, Refusal(std::move(job), status));
 }
 
-void Ledger::PushReady(std::unique_ptr<Job> job) {
+void Ledger::PushReady(std::unique_ptr<Job>&& job) {
   Reservation& reservation = job->reservation;
   Tenant& tenant = *reservation.tenant_;
   Adjust(tenant, job->cost - reservation.cost_);
@@ -246,6 +246,11 @@ void Ledger::PushReady(std::unique_ptr<Job> job) {
 // ---- The engine thread.
 
 Runs::Id Ledger::BeginRun(const JobList& jobs, bool passes, bool is_probe) noexcept {
+  return DoBeginRun(jobs, passes, is_probe);
+}
+
+ABSL_ATTRIBUTE_NOINLINE
+Runs::Id Ledger::DoBeginRun(const JobList& jobs, bool passes, bool is_probe) {
   const MemoryNeed memory = MemoryOf(jobs);
   RunPlan plan{.predicted_us = is_probe ? 0 : PredictedUs(jobs),
                .tenant = jobs.front()->tenant,
@@ -282,10 +287,14 @@ void Ledger::Settle(const JobList& jobs, double took_us, bool runs_again) noexce
   for (const auto& job : jobs) {
     const double share = own_us > 0 ? job->predicted.own_us / own_us : 1 / count;
     tenants_.device.Charge(TenantOf(*job).device, owed_us * share);
-    const bool has_row =
-        tenant_seconds_.contains(job->tenant) || tenant_seconds_.size() < kMostTenantRows;
-    tenant_seconds_[has_row ? job->tenant : "other"] += took_us * 1e-6 / count;
+    ChargeForStatistics(job->tenant, took_us / count);
   }
+}
+
+ABSL_ATTRIBUTE_NOINLINE
+void Ledger::ChargeForStatistics(const std::string& tenant, double us) {
+  const bool has_row = tenant_seconds_.contains(tenant) || tenant_seconds_.size() < kMostTenantRows;
+  tenant_seconds_[has_row ? tenant : "other"] += us * 1e-6;
 }
 
 void Ledger::AnswerAll(JobList jobs) noexcept {
@@ -338,7 +347,7 @@ int64_t Ledger::free_device_bytes() const {
 // ---- Answers.
 
 ABSL_ATTRIBUTE_NOINLINE
-void Ledger::Post(Tenant& tenant, Answer answer) {
+void Ledger::DoPost(Tenant& tenant, Answer&& answer) {
   tenants_.answering.Arrive(tenant.answering);
   tenant.to_answer.push_back(std::move(answer));
   if (wakes_.completions < idle_completions_) ++wakes_.completions;
@@ -383,7 +392,7 @@ bool Ledger::TakeAnswer(AtHand* at_hand, Answer* answer) {
   return false;
 }
 
-void Ledger::Withdraw(Job& job, const absl::Status& status) {
+void Ledger::DoWithdraw(Job& job, const absl::Status& status) {
   Close(job);
   Tenant& tenant = TenantOf(job);
   if (job.state == Job::State::kReady) return Post(tenant, Refusal(Remove(job), status));

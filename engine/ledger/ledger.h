@@ -223,13 +223,23 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   void Open(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Close(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetDeadline(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void PushToTokenize(std::unique_ptr<Job> job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Runs::Id DoBeginRun(const JobList& jobs, bool passes, bool is_probe);
+  void ChargeForStatistics(const std::string& tenant, double us) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // A job that is destroyed takes the lock. So none may be on the way of an exception while it is
+  // held: what allocates takes a reference, or is behind something noexcept.
+  void PushToTokenize(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::unique_ptr<Job> TakeToTokenize(AtHand* at_hand) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void PushReady(std::unique_ptr<Job> job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Post(Tenant& tenant, Answer answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void PushReady(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Post(Tenant& tenant, Answer answer) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    DoPost(tenant, std::move(answer));
+  }
+  void DoPost(Tenant& tenant, Answer&& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool TakeAnswer(AtHand* at_hand, Answer* answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Closes a job that waits or is being tokenized, and posts its answer.
-  void Withdraw(Job& job, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Withdraw(Job& job, const absl::Status& status) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    DoWithdraw(job, status);
+  }
+  void DoWithdraw(Job& job, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WithdrawAll(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void WithdrawExpired() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -258,7 +268,10 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool MayTakeLast(const Job& job, const Tenant* tenant, TimePoint now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Take(Job& job, TimePoint now) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Take(Job& job, TimePoint now) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    DoTake(job, now);
+  }
+  void DoTake(Job& job, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // ---- batching.cc
   // Ready jobs of one batch key. Never empty.
@@ -285,7 +298,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   };
   Opening OpeningFor(Opening::Beside beside, TimePoint now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Insert(std::unique_ptr<Job> job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Insert(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::unique_ptr<Job> Remove(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // When the group is due: as soon as it can fill a batch, or its first has waited for the delay.
   TimePoint DueAt(const Group& group) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -294,7 +307,11 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   JobList TakeBatch(TimePoint now, const Opening& opening) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   JobList FormFrom(const Job& head, TimePoint now, const Opening& opening, JobList* late)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void DropLate(std::unique_ptr<Job> job, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DropLate(std::unique_ptr<Job>&& job, TimePoint now) noexcept
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    DoDropLate(std::move(job), now);
+  }
+  void DoDropLate(std::unique_ptr<Job>&& job, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Budgets budgets_;
   const std::shared_ptr<Clock> clock_;

@@ -46,7 +46,7 @@ double Runs::PassedByUs(const Run& run, TimePoint now) {
   return kMuchShorter * std::min(LeftUs(run, now), run.plan.longest_us);
 }
 
-Runs::Id Runs::Begin(RunPlan plan, TimePoint now) noexcept {
+Runs::Id Runs::Begin(RunPlan plan, TimePoint now) {
   plan.passes = plan.passes && !runs_.empty();
   if (plan.passes) {
     Run& below = runs_.back();

@@ -52,7 +52,7 @@ class Runs {
 
   static constexpr int64_t kAnyBytes = std::numeric_limits<int64_t>::max();
 
-  Id Begin(RunPlan plan, TimePoint now) noexcept;
+  Id Begin(RunPlan plan, TimePoint now);
 
   // Ends a run; one that was not `completed`, and took less than predicted, says nothing about the
   // pace. `more`: others are ready to run. Returns for how long it had the device, in microseconds.

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "absl/base/attributes.h"
 #include "engine/ledger/runs.h"
 #include "engine/option_bounds.h"
 
@@ -47,7 +46,7 @@ double TimesBySize::NotPassedBy(double us) const {
 
 // ---- Records.
 
-Tenants::Terms Tenants::SetTerms(Terms terms) noexcept {
+Tenants::Terms Tenants::SetTerms(Terms terms) {
   for (auto& [name, of] : terms) {
     of.weight =
         std::isnan(of.weight) ? 1 : std::clamp(of.weight, kLeastTenantWeight, kMostTenantWeight);
@@ -79,7 +78,7 @@ Tenant* Tenants::Find(const std::string& name) {
   return found == tenants_.end() ? nullptr : found->second.get();
 }
 
-Tenant& Tenants::FindOrAdd(const std::string& name, TimePoint now) noexcept {
+Tenant& Tenants::FindOrAdd(const std::string& name, TimePoint now) {
   if (Tenant* const known = Find(name)) return *known;
   if (tenants_.size() >= sweep_at_) ForgetIdle(now);
   auto added = std::make_unique<Tenant>();
@@ -123,7 +122,7 @@ double Tenants::ShareOfBudgets(const Tenant& tenant, TimePoint now) {
   return tenant.terms.weight / weights;
 }
 
-void Tenants::StartAnewIfFar() noexcept {
+void Tenants::StartAnewIfFar() {
   const auto start_anew = [this](FairShare& share, FairShare::Account Tenant::*account) {
     if (!share.IsFar()) return;
     for (auto& [name, tenant] : tenants_) share.StartAnew((*tenant).*account);
@@ -141,10 +140,7 @@ double Tenants::OwnTime(const Job& job, const Tenant* tenant) const {
   return has_company ? job.predicted.own_us : job.predicted.alone_us();
 }
 
-// Never inlined: when an exception reaches a noexcept function with locals to destroy, GCC calls
-// std::terminate without a current exception, and the handler could not say why the process ends.
-ABSL_ATTRIBUTE_NOINLINE
-void Tenants::Enter(Tenant& tenant, const Job& job, TimePoint now) noexcept {
+void Tenants::Enter(Tenant& tenant, const Job& job, TimePoint now) {
   if (tenant.line.empty()) total_weight_ += tenant.terms.weight;
   const auto [company, is_first] = tenant.keys.try_emplace(job.batch_key, 0);
   ++company->second;

@@ -8,8 +8,7 @@
 // is much longer than a request, it passes (runs.h). Of a tenant's requests that may share a batch,
 // the first pays for it.
 //
-// Not thread-safe: the ledger guards it. Functions that change it are noexcept: without memory for
-// a node the process ends.
+// Not thread-safe: the ledger guards it.
 #pragma once
 
 #include <array>
@@ -99,7 +98,7 @@ class Tenants {
   // From here on these terms apply, also to what waits. A weight out of range becomes the nearest
   // that is not, one that is no number 1, and a quota below 0 none: the order of service would not
   // survive them. Returns those before, to be freed outside the lock.
-  Terms SetTerms(Terms terms) noexcept;
+  Terms SetTerms(Terms terms);
 
   TenantTerms TermsOf(const std::string& name) const;
 
@@ -107,7 +106,7 @@ class Tenants {
   Tenant* Find(const std::string& name);
   // Makes a record if there is none. Records of idle tenants that owe nothing are forgotten once
   // there are many.
-  Tenant& FindOrAdd(const std::string& name, TimePoint now) noexcept;
+  Tenant& FindOrAdd(const std::string& name, TimePoint now);
 
   size_t size() const { return tenants_.size(); }
   // Whether this one is, or would be, the only one with something in the budgets.
@@ -117,7 +116,7 @@ class Tenants {
 
   // ---- The line.
 
-  void Enter(Tenant& tenant, const Job& job, TimePoint now) noexcept;
+  void Enter(Tenant& tenant, const Job& job, TimePoint now);
   // Replaces a predicted time. Whether it pays for a batch stays as it was.
   void AdjustTime(Tenant& tenant, const Rank& place, const PredictedTime& time) noexcept;
   void Leave(Tenant& tenant, const Rank& place) noexcept;
@@ -153,7 +152,7 @@ class Tenants {
   FairShare tokenizing;
   FairShare device{kCreditUs};
   FairShare answering;
-  void StartAnewIfFar() noexcept;
+  void StartAnewIfFar();
 
  private:
   // What a tenant that asks for less than its share may have at once: a few short requests, or one
