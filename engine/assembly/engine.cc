@@ -45,12 +45,12 @@ void Keep(Claim claim, Reservation reservation, Job* job) {
 }
 
 // Of texts, as many tokens as are expected.
-std::vector<int32_t> ExpectedOffsets(const Predictor& predictor, const LoadedModel& model,
+std::vector<int32_t> ExpectedOffsets(const Forecast& forecast, const LoadedModel& model,
                                      const EncodeRequest& request) {
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
     const Prompt* const prompt = encoder::PromptOf(request, model.info.prompts);
-    return predictor.ExpectedOffsets(request.call.tenant, model, *texts,
-                                     prompt == nullptr ? 0 : prompt->text.size());
+    return forecast.ExpectedOffsets(request.call.tenant, model, *texts,
+                                    prompt == nullptr ? 0 : prompt->text.size());
   }
   const auto* tokens = std::get_if<TokenInput>(&request.input);
   const auto& lengths =
@@ -98,11 +98,13 @@ absl::Status EngineImpl::Start() {
   info_.max_device_bytes = admission_->device_memory()->most();
   info_.cost_model = loop_.costs().info;
   info_.warm_up_seconds = loop_.warm_up_seconds();
-  costs_ = parts_.costs.value_or(loop_.costs().model);
+  price_of_ = parts_.price_of;
+  if (!price_of_) {
+    price_of_ = [this](const auto&... problem) { return loop_.costs().model.Predict(problem...); };
+  }
   counters_.ListWork(loop_.device().variants(), info().models);
-  memory_.emplace(loop_.device().variants(), loop_.device().copies_tensors());
   tokenizers_.emplace(options_.tokenizer_threads, tenants_, *host_pool_, scheduler_,
-                      loop_.predictor(), *memory_, *parts_.clock, counters_);
+                      loop_.forecast(), *parts_.clock, counters_);
   deadlines_ = std::thread([this] { scheduler_.ExpireUntilStopped(); });
   started_ = true;
   return absl::OkStatus();
@@ -131,12 +133,12 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
   // Before anything is computed from the request's sizes.
   auto status = admission_->CheckAlone(TensorCost(*resolved), request.call.tenant);
   if (!status.ok()) return status;
-  Plan plan = PlanAttention(request, loop_.device().variants(), costs_, sampling_, &*resolved);
+  Plan plan = PlanAttention(request, loop_.device().variants(), price_of_, sampling_, &*resolved);
   Claim claim = ClaimOf(request.call, BatchKey(resolved->spec));
   claim.cost = CostOf(plan, *resolved);
-  claim.memory = memory_->Predict(plan, *resolved);
-  claim.time = parts_.predict ? parts_.predict(claim.cost.tokens)
-                              : loop_.predictor().Predict(plan, *resolved);
+  const Estimate estimate = loop_.forecast().Of(plan, *resolved);
+  claim.memory = estimate.memory;
+  claim.time = parts_.predict ? parts_.predict(claim.cost.tokens) : estimate.time;
   auto reservation = admission_->Reserve(claim);
   if (!reservation.ok()) return reservation.status();
 
@@ -165,14 +167,12 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
 
   const Cost cost = EstimateEncodeCost(request, info, encoder.EstimateTokens(request));
   const bool brings_text = std::holds_alternative<TextInput>(request.input);
-  const std::vector<int32_t> offsets = ExpectedOffsets(loop_.predictor(), **model, request);
+  const std::vector<int32_t> offsets = ExpectedOffsets(loop_.forecast(), **model, request);
   Claim claim = ClaimOf(request.call, BatchKey((*model)->generation, *kernel));
   claim.cost = cost;
-  claim.time = parts_.predict
-                   ? parts_.predict(claim.cost.tokens)
-                   : loop_.predictor().Predict(**model, *kernel, offsets,
-                                               encoder::ReadOutElements(request, info, offsets));
-  claim.memory = memory_->Predict(**model, *kernel, request, offsets);
+  const Estimate estimate = loop_.forecast().Of(**model, *kernel, request, offsets);
+  claim.memory = estimate.memory;
+  claim.time = parts_.predict ? parts_.predict(claim.cost.tokens) : estimate.time;
   auto reservation = admission_->Reserve(claim);
   if (!reservation.ok()) return reservation.status();
 

@@ -13,7 +13,6 @@
 #include "engine/engine.h"
 #include "engine/jobs/admission.h"
 #include "engine/jobs/attention_plan.h"
-#include "engine/jobs/memory_predictor.h"
 #include "engine/jobs/tenant_table.h"
 #include "engine/scheduling/completion_pool.h"
 #include "engine/scheduling/counters.h"
@@ -67,9 +66,8 @@ class EngineImpl final : public Engine {
   // Constant after Start.
   bool started_ = false;
   EngineInfo info_;  // without the models
-  attention::CostModel costs_;
+  attention::PriceOf price_of_;
   std::shared_ptr<HostPool> host_pool_;
-  std::optional<MemoryPredictor> memory_;
   std::optional<TokenizerPool> tokenizers_;
 };
 

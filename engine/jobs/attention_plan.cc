@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/attention/cost/automatic.h"
 #include "engine/attention/count.h"
 
 namespace castor {
@@ -35,13 +34,13 @@ int32_t FidelitySampling::NextRows() {
 }
 
 Plan PlanAttention(const AttentionRequest& request, std::span<const Variant> variants,
-                   const attention::CostModel& costs, FidelitySampling& sampling,
+                   const attention::PriceOf& price_of, FidelitySampling& sampling,
                    Resolved* resolved) {
   std::optional<attention::Ladder> ladder;
   Spec& spec = resolved->spec;
   if (const auto* automatic = std::get_if<Automatic>(&request.kernel)) {
     std::vector<attention::Rung> rungs = attention::PlanAutomatic(
-        *automatic, spec, resolved->cu_seqlens_q, resolved->cu_seqlens_k, variants, costs);
+        *automatic, spec, resolved->cu_seqlens_q, resolved->cu_seqlens_k, variants, price_of);
     spec.kernel = rungs.front().kernel;
     ladder.emplace(std::move(rungs), automatic->max_relative_error);
   }

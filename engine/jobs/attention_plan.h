@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <span>
 
-#include "engine/attention/cost/cost_model.h"
+#include "engine/attention/cost/automatic.h"
 #include "engine/attention/resolve.h"
 #include "engine/attention/variants.h"
 #include "engine/jobs/admission.h"
@@ -34,7 +34,7 @@ class FidelitySampling {
 
 // Replaces the kernel of `resolved` with the plan's first one.
 Plan PlanAttention(const AttentionRequest& request, std::span<const attention::Variant> variants,
-                   const attention::CostModel& costs, FidelitySampling& sampling,
+                   const attention::PriceOf& price_of, FidelitySampling& sampling,
                    attention::Resolved* resolved);
 
 // The budget share of a request's tensors alone. It is exact and free to compute, so it is checked

@@ -83,21 +83,6 @@ absl::Status ModelRegistry::Remove(const std::string& name) {
   return absl::OkStatus();
 }
 
-void ModelRegistry::SetCosts(uint64_t generation, const encoder::CostModel& costs) {
-  std::shared_ptr<const ModelSet> before;  // released outside the lock
-  MutexLock lock(mu_);
-  before = models_;
-  std::vector<ModelPtr> models = before->all();
-  for (ModelPtr& model : models) {
-    if (model->generation != generation) continue;
-    auto measured = std::make_shared<LoadedModel>(*model);
-    measured->costs = costs;
-    model = std::move(measured);
-    models_ = std::make_shared<ModelSet>(std::move(models));
-    return;
-  }
-}
-
 void ModelRegistry::Clear() {
   auto none = std::make_shared<const ModelSet>();
   MutexLock lock(mu_);

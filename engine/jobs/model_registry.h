@@ -38,9 +38,6 @@ class ModelRegistry {
   absl::StatusOr<uint64_t> Replace(LoadedModel model);  // MODEL_NOT_FOUND: no model has the name
   absl::Status Remove(const std::string& name);         // MODEL_NOT_FOUND
 
-  // Stores what was measured of a model. It keeps its generation; without effect if it is gone.
-  void SetCosts(uint64_t generation, const encoder::CostModel& costs);
-
   // Removes all.
   void Clear();
 

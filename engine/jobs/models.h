@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "engine/attention/cast/cast_layers.h"
 #include "engine/encoder/model.h"
-#include "engine/encoder/network/cost_model.h"
 #include "engine/engine.h"
 
 namespace castor {
@@ -22,7 +21,6 @@ struct LoadedModel {
   uint64_t generation = 0;
   ModelInfo info;
   std::shared_ptr<const encoder::Model> encoder;  // null for a file of CAST layers
-  encoder::CostModel costs;                       // of the encoder, once it has been warmed up
   std::vector<std::shared_ptr<const attention::CastLayer>> cast_layers;  // by index
 };
 

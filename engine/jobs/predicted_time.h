@@ -1,4 +1,4 @@
-// How long a request will keep the device, predicted before it runs (predictor.h).
+// How long a request will keep the device, predicted before it runs (forecast/forecast.h).
 #pragma once
 
 namespace castor {

@@ -8,7 +8,7 @@
 
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
-#include "engine/calibration/warm_up.h"
+#include "engine/forecast/warm_up.h"
 #include "engine/jobs/load_model.h"
 #include "engine/scheduling/failure.h"
 #include "engine/scheduling/fidelity_probe.h"
@@ -68,15 +68,19 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
     if (options.on_model_loaded) options.on_model_loaded(model->info);
     if (auto added = models_.Add(*std::move(model)); !added.ok()) return added.status();
   }
+  EncoderPrices encoders;
   if (warm_up) {
     // Each model runs some inputs however long that takes; the budget bounds the rest of each.
     constexpr std::chrono::milliseconds kBudget{1000};
     const TimePoint start = clock_.Now();
-    if (auto s = WarmUp(*device_, models_, clock_, kBudget); !s.ok()) return s;
+    auto measured = WarmUp(*device_, *models_.Snapshot(), clock_, kBudget);
+    if (!measured.ok()) return measured.status();
+    encoders = *std::move(measured);
     warm_up_seconds_ = Microseconds(start, clock_.Now()) * 1e-6;
   }
   costs_ = PrepareCosts(*device_, options);
-  predictor_.emplace(costs_.model, device_->info().threads);
+  forecast_.emplace(device_->variants(), device_->copies_tensors(), costs_.model,
+                    std::move(encoders));
   return absl::OkStatus();
 }
 
@@ -214,9 +218,9 @@ void EngineLoop::Finish(std::unique_ptr<RunningBatch> batch) {
   if (!times.ok()) return Continue(std::move(batch->jobs()), {.status = times.status()});
   Settle(batch->jobs(), times->compute_us);
   NoteRun(*batch, *times);
-  const Predictor::Lesson lesson = predictor_->LessonOf(batch->jobs(), times->compute_us);
+  const Forecast::Lesson lesson = forecast_->LessonOf(batch->jobs(), times->compute_us);
   Continue(std::move(batch->jobs()), StepOutcome{.compute_us = times->compute_us});
-  predictor_->Learn(lesson);  // nobody waits for it
+  forecast_->Learn(lesson);  // nobody waits for it
 }
 
 void EngineLoop::NoteRun(RunningBatch& batch, const ExecutionTimes& times) {
@@ -252,7 +256,7 @@ void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes
     switch (next) {
       case Step::kRun:
         UseKernel(job->plan.kernel(), job.get());
-        job->predicted = predictor_->Predict(*job);
+        job->predicted = forecast_->Of(*job).time;
         again[job->batch_key].push_back(std::move(job));
         break;
       case Step::kProbe:

@@ -15,11 +15,11 @@
 #include "absl/status/statusor.h"
 #include "engine/base/clock.h"
 #include "engine/base/heartbeat.h"
-#include "engine/calibration/prepare_costs.h"
 #include "engine/device/device.h"
+#include "engine/forecast/calibration.h"
+#include "engine/forecast/forecast.h"
 #include "engine/jobs/admission.h"
 #include "engine/jobs/model_registry.h"
-#include "engine/jobs/predictor.h"
 #include "engine/jobs/running_batch.h"
 #include "engine/scheduling/completion_pool.h"
 #include "engine/scheduling/counters.h"
@@ -48,7 +48,7 @@ class EngineLoop {
   // "any thread".
   const Device& device() const { return *device_; }
   const PreparedCosts& costs() const { return costs_; }
-  Predictor& predictor() { return *predictor_; }
+  Forecast& forecast() { return *forecast_; }
   double warm_up_seconds() const { return warm_up_seconds_; }
   Progress progress() const { return heartbeat_.Read(); }
   bool healthy() const { return device_->healthy() && !lost_.load(std::memory_order_relaxed); }
@@ -96,7 +96,7 @@ class EngineLoop {
   // Set while the thread starts, constant afterwards.
   std::unique_ptr<Device> device_;
   PreparedCosts costs_;
-  std::optional<Predictor> predictor_;
+  std::optional<Forecast> forecast_;
   double warm_up_seconds_ = 0;
 
   // Engine thread only.

@@ -36,15 +36,14 @@ int64_t NextSlice(const Job& job) {
 }  // namespace
 
 TokenizerPool::TokenizerPool(int threads, TenantTablePtr tenants, HostPool& host_pool,
-                             Scheduler& scheduler, Predictor& predictor,
-                             const MemoryPredictor& memory, Clock& clock, Counters& counters)
+                             Scheduler& scheduler, Forecast& forecast, Clock& clock,
+                             Counters& counters)
     : thread_count_(threads != 0 ? threads
                                  : std::min(AvailableProcessors(),
                                             static_cast<int>(kTokenizerThreadsBounds.high))),
       host_pool_(host_pool),
       scheduler_(scheduler),
-      predictor_(predictor),
-      memory_(memory),
+      forecast_(forecast),
       clock_(clock),
       counters_(counters),
       queue_(std::move(tenants)) {
@@ -121,12 +120,13 @@ void TokenizerPool::Run() {
 absl::Status TokenizerPool::Finish(Job* job) {
   const EncodeWork& work = std::get<EncodeWork>(job->work);
   const std::vector<int32_t>& offsets = work.prepared.cu_seqlens;
-  predictor_.LearnTexts(job->tenant, *work.model, std::get<TextInput>(work.request.input),
-                        work.prepared, work.prompt == nullptr ? 0 : work.prompt->text.size());
-  job->memory = memory_.Predict(*work.model, work.kernel, work.request, offsets);
+  forecast_.LearnTexts(job->tenant, *work.model, std::get<TextInput>(work.request.input),
+                       work.prepared, work.prompt == nullptr ? 0 : work.prompt->text.size());
+  const Estimate estimate = forecast_.Of(*work.model, work.kernel, work.request, offsets);
+  job->memory = estimate.memory;
   if (auto status = job->reservation.CheckMemory(job->memory); !status.ok()) return status;
   if (auto status = StageEncode(host_pool_, job); !status.ok()) return status;
-  job->predicted = predictor_.Predict(*job);
+  job->predicted = estimate.time;
   job->reservation.AdjustTime(job->predicted);
   return absl::OkStatus();
 }

@@ -21,9 +21,8 @@
 
 #include "engine/base/host_memory.h"
 #include "engine/base/mutex.h"
+#include "engine/forecast/forecast.h"
 #include "engine/jobs/job.h"
-#include "engine/jobs/memory_predictor.h"
-#include "engine/jobs/predictor.h"
 #include "engine/jobs/rank.h"
 #include "engine/scheduling/counters.h"
 #include "engine/scheduling/fair_queue.h"
@@ -35,8 +34,7 @@ class TokenizerPool {
  public:
   // 0 threads: one for each core. All references must outlive the pool.
   TokenizerPool(int threads, TenantTablePtr tenants, HostPool& host_pool, Scheduler& scheduler,
-                Predictor& predictor, const MemoryPredictor& memory, Clock& clock,
-                Counters& counters);
+                Forecast& forecast, Clock& clock, Counters& counters);
 
   // Finishes or stops the current slices, drops all requests (the owner has drained, so they were
   // answered) and joins.
@@ -69,8 +67,7 @@ class TokenizerPool {
   const int thread_count_;
   HostPool& host_pool_;
   Scheduler& scheduler_;
-  Predictor& predictor_;
-  const MemoryPredictor& memory_;
+  Forecast& forecast_;
   Clock& clock_;
   Counters& counters_;
 

@@ -29,13 +29,13 @@
 
 #include "engine/attention/resolve.h"
 #include "engine/base/clock.h"
-#include "engine/calibration/prepare_costs.h"
-#include "engine/calibration/warm_up.h"
 #include "engine/device/device.h"
 #include "engine/encoder/model.h"
+#include "engine/forecast/calibration.h"
+#include "engine/forecast/forecast.h"
+#include "engine/forecast/warm_up.h"
 #include "engine/jobs/load_model.h"
 #include "engine/jobs/model_registry.h"
-#include "engine/jobs/predictor.h"
 #include "engine/jobs/running_batch.h"
 #include "engine/jobs/staging.h"
 #include "engine/kernel_table.h"
@@ -92,13 +92,13 @@ struct KernelErrors {
 
 class Bench {
  public:
-  Bench(const Options& options, Device& device, ModelRegistry& models, Predictor& predictor,
-        const attention::Team& team)
+  Bench(const Options& options, Device& device, ModelRegistry& models, Forecast& forecast,
+        const CostModel& costs)
       : options_(options),
         device_(device),
         models_(models),
-        predictor_(predictor),
-        team_(team),
+        forecast_(forecast),
+        costs_(costs),
         random_(options.seed),
         requests_(random_, *device.host_pool()) {}
 
@@ -112,7 +112,7 @@ class Bench {
         auto resolved = attention::Resolve(request, device_.variants(), {}, 1024);
         if (!resolved.ok()) Die(resolved.status().ToString());
         const PredictedTime base =
-            predictor_.Base(resolved->spec, resolved->cu_seqlens_q, resolved->cu_seqlens_k);
+            forecast_.Base(resolved->spec, resolved->cu_seqlens_q, resolved->cu_seqlens_k);
         if (base.alone_us() > kLongestUs) continue;
         problems.push_back({request, *std::move(resolved), base, {}, {}});
       }
@@ -162,7 +162,7 @@ class Bench {
   void Attend(Attention* problem) {
     if (!Again(problem->runs)) return;
     const bool first = problem->runs.empty();
-    if (first) problem->predicted = predictor_.Predict(Plan(), problem->resolved);
+    if (first) problem->predicted = forecast_.Of(Plan(), problem->resolved).time;
     JobList jobs;
     // As in the engine, another thread has just written the inputs.
     std::thread([&] {
@@ -172,7 +172,7 @@ class Bench {
       jobs.push_back(*std::move(job));
     }).join();
     problem->runs.push_back(RunJobs(&jobs));
-    if (first) predictor_.Learn(predictor_.LessonOf(jobs, problem->runs.front()));
+    if (first) forecast_.Learn(forecast_.LessonOf(jobs, problem->runs.front()));
   }
 
   void PrintDetails(const std::string& name, const Attention& problem) const {
@@ -182,8 +182,8 @@ class Bench {
                 static_cast<long long>(resolved.query_tokens),
                 static_cast<long long>(resolved.key_tokens), problem.base.alone_us(),
                 problem.predicted.alone_us(), Median(problem.runs));
-    for (const double term : attention::CostTermsOf(resolved.spec, resolved.cu_seqlens_q,
-                                                    resolved.cu_seqlens_k, team_)) {
+    for (const double term : CostTermsOf(resolved.spec, resolved.cu_seqlens_q,
+                                         resolved.cu_seqlens_k, costs_.workers())) {
       std::printf(" %g", term);
     }
     std::printf(" runs");
@@ -222,16 +222,18 @@ class Bench {
     const Kernel kernel = Vanilla{};
     std::vector<int32_t> offsets;
     if (!texts.empty()) {
-      offsets = predictor_.ExpectedOffsets("", *model, input);
+      offsets = forecast_.ExpectedOffsets("", *model, input);
       request.input = input;
     }
     auto job = OpenEncode(std::move(request), model, kernel);
     if (auto done = PrepareEncode({}, job.get()); !done.ok()) Die(done.status().ToString());
     const encoder::Prepared& prepared = std::get<EncodeWork>(job->work).prepared;
     if (texts.empty()) offsets = prepared.cu_seqlens;
-    const PredictedTime base = predictor_.Base(*model, kernel, offsets);
-    const PredictedTime predicted = predictor_.Predict(*model, kernel, offsets);
-    if (!texts.empty()) predictor_.LearnTexts("", *model, input, prepared);
+    const EncodeRequest& asked = std::get<EncodeWork>(job->work).request;
+    const PredictedTime base = forecast_.Base(*model, kernel, asked, offsets);
+    const PredictedTime predicted = forecast_.Of(*model, kernel, asked, offsets).time;
+    job->predicted = forecast_.Of(*model, kernel, asked, prepared.cu_seqlens).time;
+    if (!texts.empty()) forecast_.LearnTexts("", *model, input, prepared);
     if (auto staged = StageEncode(*device_.host_pool(), job.get()); !staged.ok()) {
       Die(staged.ToString());
     }
@@ -239,15 +241,14 @@ class Bench {
     jobs.push_back(std::move(job));
     std::vector<double> runs;
     while (Again(runs)) runs.push_back(RunJobs(&jobs));
-    predictor_.Learn(predictor_.LessonOf(jobs, runs.front()));
+    forecast_.Learn(forecast_.LessonOf(jobs, runs.front()));
     const double us = Median(runs);
     Note(name, index, base, predicted, runs);
     if (options_.details) {
       const auto& done = std::get<EncodeWork>(jobs.front()->work).item;
-      const encoder::CostTerms terms = encoder::CostTermsOf(done.cu_seqlens);
-      std::printf("encode S=%lld tokens=%lld base %.0f predicted %.0f measured %.0f pairs %.1f\n",
+      std::printf("encode S=%lld tokens=%lld base %.0f predicted %.0f measured %.0f\n",
                   static_cast<long long>(done.sequences()), static_cast<long long>(done.tokens()),
-                  base.alone_us(), predicted.alone_us(), us, terms.back());
+                  base.alone_us(), predicted.alone_us(), us);
     }
   }
 
@@ -278,8 +279,8 @@ class Bench {
   const Options& options_;
   Device& device_;
   ModelRegistry& models_;
-  Predictor& predictor_;
-  const attention::Team team_;
+  Forecast& forecast_;
+  const CostModel& costs_;
   Random random_;
   Requests requests_;
   std::map<std::string, KernelErrors> errors_;
@@ -338,28 +339,27 @@ int Main(int argc, char** argv) {
     if (!model.ok()) Die(model.status().ToString());
     if (auto added = models.Add(*std::move(model)); !added.ok()) Die(added.status().ToString());
   }
-  const auto warm = WarmUp(**device, models, clock, std::chrono::seconds(1));
-  if (!warm.ok()) Die(warm.ToString());
+  const auto encoders = WarmUp(**device, *models.Snapshot(), clock, std::chrono::seconds(1));
+  if (!encoders.ok()) Die(encoders.status().ToString());
   const PreparedCosts costs = PrepareCosts(**device, engine);
   std::printf("%s, %d threads; costs measured in %.2f s%s%s\n",
               (*device)->info().description.c_str(), (*device)->info().threads, costs.info.seconds,
               costs.info.note.empty() ? "" : ", ", costs.info.note.c_str());
   if (options.details) {
-    std::printf("team %d gain %.3f\n", costs.model.team().workers, costs.model.team().gain);
     for (const auto& [key, prices] : costs.model.prices()) {
       std::printf("prices %s %s", std::string(NameOf(key.first)).c_str(),
                   std::string(NameOf(key.second)).c_str());
       for (const double us : prices) std::printf(" %g", us);
       std::printf("\n");
     }
-    for (const ModelPtr& model : models.Snapshot()->all()) {
+    for (const auto& [generation, prices] : *encoders) {
       std::printf("encoder");
-      for (const double us : model->costs.prices) std::printf(" %g", us);
+      for (const double us : prices) std::printf(" %g", us);
       std::printf("\n");
     }
   }
-  Predictor predictor(costs.model, (*device)->info().threads);
-  Bench bench(options, **device, models, predictor, costs.model.team());
+  Forecast forecast((*device)->variants(), (*device)->copies_tensors(), costs.model, *encoders);
+  Bench bench(options, **device, models, forecast, costs.model);
   bench.RunAttention();
   if (!options.model.empty()) bench.RunEncoder(Words());
   bench.Print();

@@ -21,8 +21,11 @@ bool Allows(const Automatic& automatic, KernelName name) {
 class Pricing {
  public:
   Pricing(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
-          std::span<const int32_t> cu_seqlens_k, const CostModel& costs)
-      : spec_(spec), cu_seqlens_q_(cu_seqlens_q), cu_seqlens_k_(cu_seqlens_k), costs_(costs) {}
+          std::span<const int32_t> cu_seqlens_k, const PriceOf& price_of)
+      : spec_(spec),
+        cu_seqlens_q_(cu_seqlens_q),
+        cu_seqlens_k_(cu_seqlens_k),
+        price_of_(price_of) {}
 
   const Spec& With(const Kernel& kernel) {
     spec_.kernel = kernel;
@@ -30,7 +33,7 @@ class Pricing {
   }
 
   double Us(const Kernel& kernel) {
-    return costs_.Predict(With(kernel), cu_seqlens_q_, cu_seqlens_k_).value_or(kUnknownUs);
+    return price_of_(With(kernel), cu_seqlens_q_, cu_seqlens_k_).value_or(kUnknownUs);
   }
 
   // The exact rows that an approximation is compared with.
@@ -41,14 +44,14 @@ class Pricing {
       rows.push_back(rows.back() +
                      std::min(kAutomaticFidelityRows, cu_seqlens_q_[s + 1] - cu_seqlens_q_[s]));
     }
-    return costs_.Predict(With(Vanilla{}), rows, cu_seqlens_k_).value_or(0);
+    return price_of_(With(Vanilla{}), rows, cu_seqlens_k_).value_or(0);
   }
 
  private:
   Spec spec_;
   const std::span<const int32_t> cu_seqlens_q_;
   const std::span<const int32_t> cu_seqlens_k_;
-  const CostModel& costs_;
+  const PriceOf& price_of_;
 };
 
 Rung RungOf(Kernel kernel, double us) {
@@ -60,8 +63,8 @@ Rung RungOf(Kernel kernel, double us) {
 std::vector<Rung> PlanAutomatic(const Automatic& automatic, const Spec& spec,
                                 std::span<const int32_t> cu_seqlens_q,
                                 std::span<const int32_t> cu_seqlens_k,
-                                std::span<const Variant> variants, const CostModel& costs) {
-  Pricing pricing(spec, cu_seqlens_q, cu_seqlens_k, costs);
+                                std::span<const Variant> variants, const PriceOf& price_of) {
+  Pricing pricing(spec, cu_seqlens_q, cu_seqlens_k, price_of);
   const auto runs = [&](const Kernel& kernel) {
     return FindVariant(variants, pricing.With(kernel)) != nullptr;
   };
@@ -72,7 +75,7 @@ std::vector<Rung> PlanAutomatic(const Automatic& automatic, const Spec& spec,
     if (most_exact || !Allows(automatic, name) || !runs(kernel)) continue;
     most_exact = RungOf(kernel, pricing.Us(kernel));
   }
-  if (automatic.max_relative_error == 0 || costs.empty()) return {*std::move(most_exact)};
+  if (automatic.max_relative_error == 0) return {*std::move(most_exact)};
 
   const double exact_us = pricing.Us(Vanilla{});
   const double probe_us = pricing.ProbeUs();

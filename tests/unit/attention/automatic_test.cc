@@ -1,12 +1,15 @@
-// The automatic kernel's choice as a pure function of a request and a cost model.
+// The automatic kernel's choice as a pure function of a request and of prices.
 #include "engine/attention/cost/automatic.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "tests/support/attention/prices.h"
 #include "tests/support/seeded.h"
 
 namespace castor::attention {
@@ -32,19 +35,9 @@ constexpr Variant Row() {
 
 constexpr Variant kAll[] = {Row<kVanilla>(), Row<kClustered>(), Row<kImproved>(), Row<kCast>()};
 
-// Prices that depend only on the tokens, so that tests can set each kernel's cost. The probe of an
-// approximation is priced like vanilla, on its few rows.
-CostModel Prices(double vanilla, double clustered, double improved) {
-  CostModel model;
-  const auto set = [&model](KernelName name, double us_per_million) {
-    CostTerms prices{};
-    prices[static_cast<size_t>(CostTerm::kScores)] = us_per_million;
-    model.Set(name, DType::kFloat32, prices);
-  };
-  set(kVanilla, vanilla);
-  set(kClustered, clustered);
-  set(kImproved, improved);
-  return model;
+// As where nothing was measured.
+std::optional<double> Nothing(const Spec&, std::span<const int32_t>, std::span<const int32_t>) {
+  return std::nullopt;
 }
 
 Spec SpecOf() {
@@ -68,11 +61,12 @@ std::string LabelOf(const Kernel& kernel) {
 
 using Labels = std::vector<std::string>;
 
-Labels Plan(const Automatic& automatic, const CostModel& costs, int32_t tokens = 8192,
+Labels Plan(const Automatic& automatic, const PriceOf& price_of, int32_t tokens = 8192,
             std::span<const Variant> variants = kAll) {
   const std::vector<int32_t> offsets = {0, tokens};
   Labels labels;
-  for (const Rung& rung : PlanAutomatic(automatic, SpecOf(), offsets, offsets, variants, costs)) {
+  for (const Rung& rung :
+       PlanAutomatic(automatic, SpecOf(), offsets, offsets, variants, price_of)) {
     labels.push_back(LabelOf(rung.kernel));
   }
   return labels;
@@ -111,13 +105,13 @@ TEST(PlanAutomaticTest, NeverChoosesCastOrWhatIsNotAllowed) {
             (Labels{"clustered 50", "clustered 200", "clustered 800"}));
 }
 
-// They lose less in hardly more time. A GPU has none, as the rows of the tests above.
+// They lose less than any other. A GPU has none, as the rows of the tests above.
 TEST(PlanAutomaticTest, TakesOptionsBeyondThePaperWhereTheDeviceHasThem) {
   constexpr Variant kOptions[] = {Row<kVanilla>(),
                                   {kImproved, "test", &SupportsWithOptions, nullptr}};
   const Labels plan = Plan(Automatic{{}, 0.1}, Prices(1, 1, 1), 8192, kOptions);
-  EXPECT_EQ(plan, (Labels{"improved 25/128", "improved 100/128", "improved 100/128, options",
-                          "improved 800/128", "improved 800/128, options", "vanilla"}));
+  EXPECT_EQ(plan, (Labels{"improved 50/128", "improved 200/128", "improved 800/128",
+                          "improved 800/128, options", "vanilla"}));
 }
 
 TEST(PlanAutomaticTest, CountsTheProbeAgainstAnApproximation) {
@@ -142,13 +136,14 @@ TEST(PlanAutomaticTest, TakesOnlyWhatTheDeviceRuns) {
 }
 
 TEST(PlanAutomaticTest, IsTheMostExactOneWhereNothingWasMeasured) {
-  EXPECT_EQ(Plan(Automatic{{}, 1}, CostModel{}), Labels{"vanilla"});
-  EXPECT_EQ(Plan(Automatic{{kClustered, kImproved}, 1}, CostModel{}), Labels{"improved 100/32"});
+  EXPECT_EQ(Plan(Automatic{{}, 1}, Nothing), Labels{"vanilla"});
+  EXPECT_EQ(Plan(Automatic{{kClustered, kImproved}, 1}, Nothing), Labels{"improved 100/32"});
   // Only vanilla was measured: kernels that may be slower than it are not tried.
-  CostModel model;
-  model.Set(kVanilla, DType::kFloat32, CostTerms{1});
-  EXPECT_EQ(Plan(Automatic{{}, 1}, model), Labels{"vanilla"});
-  EXPECT_EQ(Plan(Automatic{{kClustered, kImproved}, 1}, model), Labels{"improved 100/32"});
+  const PriceOf vanillas = [](const Spec& spec, auto, auto) {
+    return NameOf(spec.kernel) == kVanilla ? std::optional(1.0) : std::nullopt;
+  };
+  EXPECT_EQ(Plan(Automatic{{}, 1}, vanillas), Labels{"vanilla"});
+  EXPECT_EQ(Plan(Automatic{{kClustered, kImproved}, 1}, vanillas), Labels{"improved 100/32"});
 }
 
 // 4096 sequences, too short for an approximation or not.
@@ -163,15 +158,15 @@ TEST(PlanAutomaticTest, ManySequencesArePricedTogether) {
   }
 }
 
-TEST(PlanAutomaticTest, SaysWhatTheModelPredicts) {
-  const CostModel costs = Prices(3, 1, 2);
+TEST(PlanAutomaticTest, SaysWhatThePricesPredict) {
+  const PriceOf price_of = Prices(3, 1, 2);
   const std::vector<int32_t> offsets = {0, 1000, 5000};
-  const auto rungs = PlanAutomatic(Automatic{{}, 0.1}, SpecOf(), offsets, offsets, kAll, costs);
+  const auto rungs = PlanAutomatic(Automatic{{}, 0.1}, SpecOf(), offsets, offsets, kAll, price_of);
   ASSERT_FALSE(rungs.empty());
   for (const Rung& rung : rungs) {
     Spec spec = SpecOf();
     spec.kernel = rung.kernel;
-    EXPECT_EQ(rung.predicted_us, costs.Predict(spec, offsets, offsets).value());
+    EXPECT_EQ(rung.predicted_us, price_of(spec, offsets, offsets).value());
   }
 }
 

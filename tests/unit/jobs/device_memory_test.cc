@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "engine/base/error.h"
+#include "engine/forecast/memory.h"
 #include "engine/jobs/load_model.h"
-#include "engine/jobs/memory_predictor.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/seeded.h"
 #include "tests/unit/scheduling/fake_device.h"
@@ -124,46 +124,46 @@ attention::Resolved Of(const Kernel& kernel, std::vector<int32_t> offsets) {
   return resolved;
 }
 
-TEST(MemoryPredictorTest, TellsARequestsOwnWorkspaceFromWhatABatchHasOnce) {
-  const MemoryPredictor predictor(kVariants, /*copies=*/true);
-  const auto none = predictor.Predict(Plan(), Of(ImprovedClustered{}, {0, 30, 100}));
-  const auto some = predictor.Predict(Plan(), Of(Clustered{}, {0, 30, 100}));
+TEST(MemoryForecastTest, TellsARequestsOwnWorkspaceFromWhatABatchHasOnce) {
+  const MemoryForecast memory(kVariants, /*copies=*/true);
+  const auto none = memory.Of(Plan(), Of(ImprovedClustered{}, {0, 30, 100}));
+  const auto some = memory.Of(Plan(), Of(Clustered{}, {0, 30, 100}));
   EXPECT_EQ(some.shared - none.shared, kScratch);
   EXPECT_EQ(some.own - none.own, 2 * kPerSequence + 100 * kPerToken);
 }
 
-TEST(MemoryPredictorTest, ADeviceWithMemoryOfItsOwnHoldsTheTensorsToo) {
+TEST(MemoryForecastTest, ADeviceWithMemoryOfItsOwnHoldsTheTensorsToo) {
   const auto request = Of(ImprovedClustered{}, {0, 1000});
   const int64_t tensors = 1000 * 2 * (8 + 8 + 4 + 4) * 4;
-  EXPECT_EQ(MemoryPredictor(kVariants, true).Predict(Plan(), request).own, tensors);
-  EXPECT_LT(MemoryPredictor(kVariants, false).Predict(Plan(), request).own, tensors / 10);
+  EXPECT_EQ(MemoryForecast(kVariants, true).Of(Plan(), request).own, tensors);
+  EXPECT_LT(MemoryForecast(kVariants, false).Of(Plan(), request).own, tensors / 10);
   const auto cast = Of(Cast{}, {0, 1000});
-  EXPECT_GT(MemoryPredictor(kVariants, true).Predict(Plan(), cast).own, tensors) << "and the gates";
+  EXPECT_GT(MemoryForecast(kVariants, true).Of(Plan(), cast).own, tensors) << "and the gates";
 }
 
 // Whichever kernel runs in the end, and whether its error is measured.
-TEST(MemoryPredictorTest, IsEnoughForEveryKernelOfTheLadderAndTheProbe) {
-  const MemoryPredictor predictor(kVariants, /*copies=*/false);
+TEST(MemoryForecastTest, IsEnoughForEveryKernelOfTheLadderAndTheProbe) {
+  const MemoryForecast memory(kVariants, /*copies=*/false);
   const auto request = Of(ImprovedClustered{}, {0, 10'000});
-  const auto alone = predictor.Predict(Plan(), request);
-  const auto probed = predictor.Predict(Plan(std::nullopt, 16, true), request);
+  const auto alone = memory.Of(Plan(), request);
+  const auto probed = memory.Of(Plan(std::nullopt, 16, true), request);
   EXPECT_GE(probed.bytes(), alone.bytes());
   EXPECT_GE(probed.bytes(), 10'000 * 1000) << "exact rows need all keys";
   std::vector<attention::Rung> rungs(2);
   rungs[0].kernel = Clustered{};
   rungs[1].kernel = ImprovedClustered{};
-  const auto ladder = predictor.Predict(Plan(attention::Ladder(rungs, 0.1), 0, true), request);
+  const auto ladder = memory.Of(Plan(attention::Ladder(rungs, 0.1), 0, true), request);
   EXPECT_GE(ladder.shared, kScratch);
 }
 
-TEST(MemoryPredictorTest, WhatCannotBeCountedNeedsTheMost) {
+TEST(MemoryForecastTest, WhatCannotBeCountedNeedsTheMost) {
   const auto request = Of(Clustered{}, {0, 10});
   static constexpr attention::Variant kHuge[] = {
       {KernelName::kClustered, "huge", &Supports, nullptr,
        [](const attention::Spec&, std::span<const int32_t> q, std::span<const int32_t>) {
          return q.back() > 5 ? Count::kMost : 1;
        }}};
-  EXPECT_EQ(MemoryPredictor(kHuge, true).Predict(Plan(), request).bytes(), Count::kMost);
+  EXPECT_EQ(MemoryForecast(kHuge, true).Of(Plan(), request).bytes(), Count::kMost);
 }
 
 class WideModel : public FakeModel {
@@ -175,25 +175,25 @@ class WideModel : public FakeModel {
   }
 };
 
-TEST(MemoryPredictorTest, OfAnEncoderTheLargerOfLayersAndHeadCounts) {
+TEST(MemoryForecastTest, OfAnEncoderTheLargerOfLayersAndHeadCounts) {
   LoadedModel model;
   model.encoder = std::make_shared<WideModel>();
   model.info = model.encoder->info();
-  const MemoryPredictor predictor(kVariants, /*copies=*/false);
+  const MemoryForecast memory(kVariants, /*copies=*/false);
   const auto own = [&](EncodeOutput output, std::vector<int32_t> offsets) {
     EncodeRequest request;
     request.output = output;
-    return predictor.Predict(model, ImprovedClustered{}, request, offsets).own;
+    return memory.Of(model, ImprovedClustered{}, request, offsets).own;
   };
   constexpr int64_t kLists = 256 + 2 * 100;
   EXPECT_EQ(own(EncodeOutput::kPooled, {0, 100}), 100 * (10 + 40) + kLists);
   EXPECT_EQ(own(EncodeOutput::kPooled, {0, 1}), 10 + 1000 + 256 + 2);
   EXPECT_EQ(own(EncodeOutput::kTokenEmbeddings, {0, 100}), 100 * (10 + 50) + 1000 + kLists);
   EncodeRequest request;
-  EXPECT_EQ(predictor.Predict(model, ImprovedClustered{}, request, std::vector<int32_t>{0, 100})
-                .activations,
-            100 * (10 + 40));
-  EXPECT_GE(predictor.Predict(model, Clustered{}, request, std::vector<int32_t>{0, 5}).shared,
+  EXPECT_EQ(
+      memory.Of(model, ImprovedClustered{}, request, std::vector<int32_t>{0, 100}).activations,
+      100 * (10 + 40));
+  EXPECT_GE(memory.Of(model, Clustered{}, request, std::vector<int32_t>{0, 5}).shared,
             100'000 + kScratch);
 }
 

@@ -17,8 +17,8 @@
 #include "engine/device/device.h"
 #include "engine/encoder/text/output_shape.h"
 #include "engine/encoder/text/spans.h"
+#include "engine/forecast/memory.h"
 #include "engine/jobs/load_model.h"
-#include "engine/jobs/memory_predictor.h"
 #include "tests/support/attention/cast_problem.h"
 #include "tests/support/attention/random_problem.h"
 #include "tests/support/attention/spec.h"
@@ -51,7 +51,7 @@ class MeasuredMemoryTest : public testing::Test, protected Seeded {
     options.device = "cpu";
     options.cpu_threads = UpTo(4);
     device_ = *OpenDevice(options);
-    predictor_ = std::make_unique<MemoryPredictor>(device_->variants(), device_->copies_tensors());
+    forecast_ = std::make_unique<MemoryForecast>(device_->variants(), device_->copies_tensors());
   }
 
   bool Toss() { return Uniform(0, 1) == 0; }
@@ -99,7 +99,7 @@ class MeasuredMemoryTest : public testing::Test, protected Seeded {
   void AddSpans(Encoding* one);
 
   std::unique_ptr<Device> device_;
-  std::unique_ptr<MemoryPredictor> predictor_;
+  std::unique_ptr<MemoryForecast> forecast_;
 };
 
 void MeasuredMemoryTest::CheckAttention() {
@@ -124,7 +124,7 @@ void MeasuredMemoryTest::CheckAttention() {
     attention::Resolved resolved;
     resolved.spec = spec;
     resolved.cu_seqlens_q = resolved.cu_seqlens_k = attention::OffsetsOf(lengths);
-    memory = memory + predictor_->Predict(Plan(), resolved);
+    memory = memory + forecast_->Of(Plan(), resolved);
   }
   EXPECT_LE(PeakOf(batch), memory.bytes())
       << attention::Describe(spec) << ", " << batch.requests.size() << " requests";
@@ -323,7 +323,7 @@ void MeasuredMemoryTest::CheckEncoder(const LoadedModel& model, bool heads, Rows
     one.output.resize(static_cast<size_t>(item.output_rows() * item.dimensions));
     item.output = one.output.data();
     batch.items.push_back(item);
-    memory = memory + predictor_->Predict(model, kernel, one.request, one.offsets);
+    memory = memory + forecast_->Of(model, kernel, one.request, one.offsets);
     tokens += one.offsets.back();
   }
   const int64_t peak = PeakOf(batch);
