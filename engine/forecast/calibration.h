@@ -1,16 +1,28 @@
-// The prices of attention's kernels on this device: read from a file, or measured while the engine
-// starts.
+// The first runs, while the engine starts: so threads, code, memory pages and what libraries
+// prepare per shape are ready for the first request, and what cannot run is never served. They also
+// tell the prices of models, and of attention's kernels where no file holds them.
 //
 // Engine thread only, before the first request.
 #pragma once
 
 #include <chrono>
 
+#include "absl/status/statusor.h"
+#include "engine/base/clock.h"
 #include "engine/device/device.h"
 #include "engine/engine.h"
 #include "engine/forecast/cost_model.h"
+#include "engine/forecast/encoder_costs.h"
+#include "engine/jobs/models.h"
 
 namespace castor {
+
+// Runs each model on a few short inputs, however long that takes: as many as its costs need. Then,
+// until `budget` is spent on it, on further shapes and poolings. Then, until it is spent once more,
+// runs each kernel in each dtype that the device supports. An error names the model or kernel that
+// failed.
+absl::StatusOr<EncoderPrices> WarmUp(Device& device, const ModelSet& models, const Clock& clock,
+                                     std::chrono::milliseconds budget);
 
 struct PreparedCosts {
   CostModel model;

@@ -1,10 +1,9 @@
-#include "engine/forecast/cost_terms.h"
-
 #include <algorithm>
 #include <cmath>
 #include <optional>
 
 #include "engine/attention/parallel.h"
+#include "engine/forecast/cost_model.h"
 #include "engine/kernels/cpu/clustered/clusters.h"
 
 namespace castor {
@@ -38,14 +37,14 @@ constexpr double kCompare = 0.4;     // a step of the sorting network, for a cen
 constexpr double kMember = 4;        // a token as a candidate for one of CAST's clusters
 
 // How kernels cut their work.
-constexpr double kLanes = 16;      // of a vector
-constexpr double kPanel = 48;      // queries that share a loaded key
-constexpr double kTile = 192;      // rows of a task
-constexpr double kKeys = 128;      // keys between two updates of an output
-constexpr double kFewest = 32;     // centroids of a task
-constexpr double kCodes = 2048;    // a task's codes, where threads share a head
-constexpr double kSorted = 256;    // the most slots that a sorting network has
-constexpr double kScanned = 8192;  // comparisons where keys are scanned instead
+constexpr double kLanes = 16;    // of a vector
+constexpr double kPanel = 48;    // queries that share a loaded key
+constexpr double kTile = 192;    // rows of a task
+constexpr double kKeys = 128;    // keys between two updates of an output
+constexpr double kFewest = 32;   // centroids of a task
+constexpr double kCodes = 512;   // codes that are compared together
+constexpr double kSorted = 256;  // the most slots that a sorting network has
+constexpr double kSearched = 8;  // comparisons with a key, where there is none
 constexpr double kCastTile = 96;
 constexpr double kCastPart = 256;  // queries of a cluster
 
@@ -99,17 +98,16 @@ double SeenKeys(double queries, double keys, bool causal, std::optional<int64_t>
   return std::min(keys, (ramp * (ramp + 1) / 2 + (queries - ramp) * keys) / queries + extra);
 }
 
-// The shape that all sequences of a problem share.
+// What all sequences of a problem share.
 struct Shape {
-  explicit Shape(const Spec& spec)
-      : heads(static_cast<double>(spec.heads)),
-        d(static_cast<double>(spec.head_dim)),
-        dv(static_cast<double>(spec.value_dim)) {}
-
   double heads;
   double d;
   double dv;
 };
+Shape ShapeOf(const Spec& spec) {
+  return {static_cast<double>(spec.heads), static_cast<double>(spec.head_dim),
+          static_cast<double>(spec.value_dim)};
+}
 
 // Calls add(queries, keys) for each sequence that has queries.
 template <typename Add>
@@ -122,7 +120,7 @@ void ForEachSequence(std::span<const int32_t> q, std::span<const int32_t> k, Add
 
 void AddVanilla(const Spec& spec, bool causal, std::span<const int32_t> cu_seqlens_q,
                 std::span<const int32_t> cu_seqlens_k, int workers, CostTerms* terms) {
-  const auto [heads, d, dv] = Shape(spec);
+  const auto [heads, d, dv] = ShapeOf(spec);
   Stage stage;
   ForEachSequence(cu_seqlens_q, cu_seqlens_k, [&](double queries, double keys) {
     const double tiles = Units(queries, kTile);
@@ -145,12 +143,12 @@ void AddVanilla(const Spec& spec, bool causal, std::span<const int32_t> cu_seqle
 // where few share a centroid.
 void AddClustering(const Spec& spec, const Clustered& clustering, double queries, double keys,
                    double clusters, Stage* stage) {
-  const auto [heads, d, dv] = Shape(spec);
+  const auto [heads, d, dv] = ShapeOf(spec);
   const double passes = std::min<double>(clustering.iterations + 1, 1 + Units(queries, clusters));
   stage->passes = passes;
   if (clustering.clustering == Clustered::Clustering::kHash) {
-    (*stage)[CostTerm::kClusters] +=
-        heads * queries * clusters * passes * (clustering.bits / 64.0) * kDistance;
+    (*stage)[CostTerm::kClusters] += heads * kCodes * Units(queries, kCodes) * clusters * passes *
+                                     (clustering.bits / 64.0) * kDistance;
     stage->flops += heads * queries * (100 + 3 * clusters * clustering.iterations);
     return;
   }
@@ -167,7 +165,7 @@ void AddClustering(const Spec& spec, const Clustered& clustering, double queries
 void AddClustered(const Spec& spec, const Clustered& clustering,
                   std::span<const int32_t> cu_seqlens_q, std::span<const int32_t> cu_seqlens_k,
                   int workers, CostTerms* terms) {
-  const auto [heads, d, dv] = Shape(spec);
+  const auto [heads, d, dv] = ShapeOf(spec);
   const auto* const improved = std::get_if<ImprovedClustered>(&spec.kernel);
   const bool own_mass =
       improved != nullptr && improved->rest_mass == ImprovedClustered::RestMass::kQuery;
@@ -216,13 +214,14 @@ void AddClustered(const Spec& spec, const Clustered& clustering,
     attend[CostTerm::kScores] +=
         heads * queries * (lanes * d + exact * InLanes(dv) + own * InLanes(d)) * kMultiplyAdd;
     attend[CostTerm::kWeights] += heads * queries * (lanes + own) * kRefinedWeight;
+    // A sorting network for each vector of centroids, or a search of all keys.
     const double slots = std::exp2(std::ceil(std::log2(2 * exact)));
     const double steps = std::log2(slots);
     const bool sorts = slots <= kSorted && keys >= (own_mass ? 1.5 : 2) * slots;
     attend[CostTerm::kSelect] +=
         heads * kCompare *
         (sorts ? tiles * InLanes(clusters / tiles) * slots * steps * (steps + 1) / 4
-               : clusters * std::min(8 * keys, kScanned));
+               : clusters * keys * kSearched);
   });
   if (hash.tasks > 0) {
     At(*terms, CostTerm::kLaunch) += clustering.bits * d * kPlane * 1e-3;
@@ -234,7 +233,7 @@ void AddClustered(const Spec& spec, const Clustered& clustering,
 
 void AddCast(const Spec& spec, const Cast& cast, std::span<const int32_t> cu_seqlens, int workers,
              CostTerms* terms) {
-  const auto [heads, d, dv] = Shape(spec);
+  const auto [heads, d, dv] = ShapeOf(spec);
   const double clusters = static_cast<double>(std::max<int64_t>(1, spec.surrogates));
   const bool single = cast.clustering == Cast::Clustering::kSingleAssignmentTopK;
   const double clusterings = cast.head_clustering == Cast::HeadClustering::kPerHead ? heads : 1;

@@ -1,5 +1,3 @@
-#include "engine/forecast/warm_up.h"
-
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -13,6 +11,7 @@
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
 #include "engine/encoder/model.h"
+#include "engine/forecast/calibration.h"
 #include "engine/forecast/trial.h"
 #include "engine/jobs/staging.h"
 #include "engine/kernel_table.h"

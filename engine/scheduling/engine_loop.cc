@@ -8,7 +8,6 @@
 
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
-#include "engine/forecast/warm_up.h"
 #include "engine/jobs/load_model.h"
 #include "engine/scheduling/failure.h"
 #include "engine/scheduling/fidelity_probe.h"

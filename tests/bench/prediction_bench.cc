@@ -33,7 +33,6 @@
 #include "engine/encoder/model.h"
 #include "engine/forecast/calibration.h"
 #include "engine/forecast/forecast.h"
-#include "engine/forecast/warm_up.h"
 #include "engine/jobs/load_model.h"
 #include "engine/jobs/model_registry.h"
 #include "engine/jobs/running_batch.h"
