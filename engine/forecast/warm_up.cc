@@ -64,9 +64,6 @@ std::vector<int32_t> OffsetsOf(const std::vector<int64_t>& lengths, const Loaded
   }
   return offsets;
 }
-// The least of a run that is not the head's.
-constexpr double kLeastShare = 0.1;
-
 // The time limit of optional runs.
 struct Budget {
   const Clock& clock;
@@ -77,17 +74,17 @@ struct Budget {
 
 // Shapes beyond the shortest, each twice if there is time: several ragged sequences, enough of them
 // to wake every thread, and what tells the terms of a model's cost apart. The faster run of each is
-// a sample. The first shapes run in any case: a model without costs would be a stranger to
-// admission and to the automatic kernel for good.
+// a sample. The first shapes run in any case: a model without prices would be a stranger to
+// admission for good.
 absl::Status RunFurther(Device& device, const ModelPtr& model, const Budget& budget,
-                        std::vector<EncoderSample>* samples) {
+                        EncoderPrices* prices) {
+  constexpr double kLeastShare = 0.1;  // of a run that is not the head's
+  const int threads = device.info().threads;
   if (auto status = RunTexts(device, model); !status.ok()) return status;
   const std::vector<std::vector<int64_t>> shapes = {
       {8}, {5, 31, 64, 1, 19}, {32}, {1}, std::vector<int64_t>(24, 4), {200}, {256}};
+  std::vector<EncoderSample> samples;
   for (size_t i = 0; i < shapes.size(); ++i) {
-    const std::vector<int32_t> offsets = OffsetsOf(shapes[i], *model);
-    const double read_out_us =
-        ReadOutUs(EncodeRequest(), model->info, offsets, device.info().threads);
     std::optional<double> least;
     for (int run = 0; run < 2; ++run) {
       const bool needed = i < kEncoderTerms && run == 0;
@@ -101,25 +98,16 @@ absl::Status RunFurther(Device& device, const ModelPtr& model, const Budget& bud
       if (!us.ok()) return us.status();
       least = std::min(least.value_or(*us), *us);
     }
-    if (!least) return absl::OkStatus();
+    if (!least) break;
     // What the head took has a price of its own.
-    const double rest_us = std::max(*least - read_out_us, kLeastShare * *least);
-    if (rest_us > 0) {
-      samples->push_back({EncoderTermsOf(offsets, model->encoder->attention(Vanilla{})), rest_us});
-    }
+    const std::vector<int32_t> offsets = OffsetsOf(shapes[i], *model);
+    const double head_us = ReadOutUs(EncodeRequest(), model->info, offsets, threads);
+    const double rest_us = std::max(*least - head_us, kLeastShare * *least);
+    if (rest_us <= 0) continue;
+    samples.push_back({EncoderTermsOf(offsets, model->encoder->attention(Vanilla{})), rest_us});
   }
-  return absl::OkStatus();
-}
-
-// RunFurther, and what it says about the model's cost.
-absl::Status RunAndMeasure(Device& device, const ModelPtr& model, const Budget& budget,
-                           EncoderPrices* prices) {
-  std::vector<EncoderSample> samples;
-  if (auto status = RunFurther(device, model, budget, &samples); !status.ok()) return status;
-  const EncoderCosts assumed = AssumedCosts(model->info, device.info().threads);
-  if (const auto costs = FitEncoder(samples, assumed)) {
-    prices->insert_or_assign(model->generation, *costs);
-  }
+  const auto costs = FitEncoder(samples, AssumedCosts(model->info, threads));
+  if (costs) prices->insert_or_assign(model->generation, *costs);
   return absl::OkStatus();
 }
 
@@ -160,9 +148,9 @@ absl::StatusOr<EncoderPrices> WarmUp(Device& device, const ModelSet& models, con
   if (!status.ok()) return status;
   EncoderPrices prices;
   status = with_each_model(
-      [&](const ModelPtr& model) { return RunAndMeasure(device, model, budget(), &prices); });
+      [&](const ModelPtr& model) { return RunFurther(device, model, budget(), &prices); });
   if (!status.ok()) return status;
-  status = RunKernels(device, budget());
+  status = Guarded([&] { return RunKernels(device, budget()); });
   if (!status.ok()) return status;
   return prices;
 }
