@@ -226,7 +226,7 @@ class Engine {
   // what is out of range is taken as the nearest value that is not.
   virtual void SetTenants(std::map<std::string, TenantTerms> tenants) = 0;
 
-  // A snapshot. Models can be replaced or removed at any time; the rest never changes.
+  // Never changes.
   virtual EngineInfo info() const = 0;
   virtual const EngineOptions& options() const = 0;
   virtual EngineStats stats() const = 0;

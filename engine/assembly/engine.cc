@@ -42,12 +42,12 @@ void SetCall(const CallContext& call, TimePoint now, Job* job) {
 }
 
 // Of texts, as many tokens as are expected.
-std::vector<int32_t> ExpectedOffsets(const Predictor& predictor, const LoadedModel& model,
+std::vector<int32_t> ExpectedOffsets(const Forecast& forecast, const LoadedModel& model,
                                      const EncodeRequest& request) {
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
     const Prompt* const prompt = encoder::PromptOf(request, model.info.prompts);
-    return predictor.ExpectedOffsets(request.call.tenant, model, *texts,
-                                     prompt == nullptr ? 0 : prompt->text.size());
+    return forecast.ExpectedOffsets(request.call.tenant, model, *texts,
+                                    prompt == nullptr ? 0 : prompt->text.size());
   }
   const auto* tokens = std::get_if<TokenInput>(&request.input);
   const auto& lengths =
@@ -71,7 +71,7 @@ EngineImpl::EngineImpl(EngineOptions options, EngineParts parts)
       parts_(std::move(parts)),
       ledger_(std::make_shared<Ledger>(LedgerOptionsOf(options_), parts_.clock, counters_)),
       completions_(options_.completion_threads, *ledger_, counters_),
-      loop_(*ledger_, counters_, *parts_.clock, *parts_.models),
+      loop_(*ledger_, counters_, *parts_.clock),
       sampling_(options_.fidelity_share, options_.fidelity_sample_rows) {}
 
 EngineImpl::~EngineImpl() {
@@ -88,14 +88,17 @@ absl::Status EngineImpl::Start() {
   if (!status.ok()) return status;
   host_pool_ = loop_.device().host_pool();
   info_ = DescribeEngine(loop_.device());
-  info_.max_device_bytes = ledger_->device_memory()->most();
+  info_.max_device_bytes = ledger_->device_memory().most();
   info_.cost_model = loop_.costs().info;
   info_.warm_up_seconds = loop_.warm_up_seconds();
-  costs_ = parts_.costs.value_or(loop_.costs().model);
-  counters_.ListWork(loop_.device().variants(), info().models);
-  memory_.emplace(loop_.device().variants(), loop_.device().copies_tensors());
+  price_of_ = parts_.price_of;
+  if (!price_of_) {
+    price_of_ = [this](const auto&... problem) { return loop_.costs().model.Predict(problem...); };
+  }
+  info_.models = DescribeModels(loop_.models());
+  counters_.ListWork(loop_.device().variants(), info_.models);
   tokenizers_.emplace(TokenizerThreads(options_.tokenizer_threads), *host_pool_, *ledger_,
-                      loop_.predictor(), *memory_, *parts_.clock, counters_);
+                      loop_.forecast(), *parts_.clock, counters_);
   deadlines_ = std::thread([this] { ledger_->ExpireUntilStopped(); });
   started_ = true;
   return absl::OkStatus();
@@ -116,9 +119,8 @@ absl::StatusOr<Ticket> EngineImpl::Submit(EncodeRequest request, EncodeCompletio
 absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, AttentionCompletion& done) {
   const TimePoint now = parts_.clock->Now();
   if (auto status = CheckCall(request.call, now); !status.ok()) return status;
-  auto resolved =
-      attention::Resolve(request, loop_.device().variants(),
-                         parts_.models->Snapshot()->cast_layers(), options_.max_sequences);
+  auto resolved = attention::Resolve(request, loop_.device().variants(),
+                                     loop_.models().cast_layers(), options_.max_sequences);
   if (!resolved.ok()) return resolved.status();
 
   // Before anything is computed from the request's sizes.
@@ -127,13 +129,11 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
   auto job = std::make_unique<Job>();
   SetCall(request.call, now, job.get());
   job->operation = Operation::kAttend;
-  job->plan = PlanAttention(request, loop_.device().variants(), costs_, sampling_, &*resolved);
+  job->plan = PlanAttention(request, loop_.device().variants(), price_of_, sampling_, &*resolved);
   job->kernel = NameOf(resolved->spec.kernel);
   job->batch_key = BatchKey(resolved->spec);
   job->cost = CostOf(job->plan, *resolved);
-  job->memory = memory_->Predict(job->plan, *resolved);
-  job->predicted = parts_.predict ? parts_.predict(job->cost.tokens)
-                                  : loop_.predictor().Predict(job->plan, *resolved);
+  SetEstimate(loop_.forecast().Of(job->plan, *resolved), job.get());
   job->query_tokens = resolved->query_tokens;
   auto& work = job->work.emplace<AttentionWork>();
   work.resolved = *std::move(resolved);
@@ -146,7 +146,7 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
 absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeCompletion& done) {
   const TimePoint now = parts_.clock->Now();
   if (auto status = CheckCall(request.call, now); !status.ok()) return status;
-  auto model = parts_.models->Snapshot()->FindEncoder(request.model);
+  auto model = loop_.models().FindEncoder(request.model);
   if (!model.ok()) return model.status();
   const ModelInfo& info = (*model)->info;
   const encoder::Model& encoder = *(*model)->encoder;
@@ -157,18 +157,14 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   status = encoder::CheckOption(encoder, *kernel, loop_.device().variants());
   if (!status.ok()) return status;
 
-  const std::vector<int32_t> offsets = ExpectedOffsets(loop_.predictor(), **model, request);
+  const std::vector<int32_t> offsets = ExpectedOffsets(loop_.forecast(), **model, request);
   auto job = std::make_unique<Job>();
   SetCall(request.call, now, job.get());
   job->operation = Operation::kEncode;
   job->kernel = NameOf(*kernel);
   job->batch_key = BatchKey((*model)->generation, *kernel);
   job->cost = EstimateEncodeCost(request, info, encoder.EstimateTokens(request));
-  job->memory = memory_->Predict(**model, *kernel, request, offsets);
-  job->predicted = parts_.predict
-                       ? parts_.predict(job->cost.tokens)
-                       : loop_.predictor().Predict(**model, *kernel, offsets,
-                                                   encoder::ReadOutElements(request, info, offsets));
+  SetEstimate(loop_.forecast().Of(**model, *kernel, request, offsets), job.get());
   auto& work = job->work.emplace<EncodeWork>(
       OpenEncode(std::move(request), *std::move(model), *std::move(kernel)));
   if (status = ledger_->Admit(*job); !status.ok()) return status;
@@ -186,6 +182,11 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeComple
   return ledger_->Enqueue(std::move(job));
 }
 
+void EngineImpl::SetEstimate(const Estimate& estimate, Job* job) const {
+  job->memory = estimate.memory;
+  job->predicted = parts_.predict ? parts_.predict(job->cost.tokens) : estimate.time;
+}
+
 // The checks that do not depend on the request's contents.
 absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const {
   if (!healthy()) return MakeError(Reason::kInternal, "the device has failed");
@@ -196,18 +197,12 @@ absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const
   return absl::OkStatus();
 }
 
-EngineInfo EngineImpl::info() const {
-  EngineInfo info = info_;
-  info.models = DescribeModels(*parts_.models->Snapshot());
-  return info;
-}
-
 EngineStats EngineImpl::stats() const {
   EngineStats stats;
   counters_.Fill(&stats);
   stats.tenant_seconds = ledger_->tenant_seconds();
   const LedgerLoad load = ledger_->load();
-  const DeviceBudget& device = *ledger_->device_memory();
+  const DeviceBudget& device = ledger_->device_memory();
   const TimePoint now = parts_.clock->Now();
   stats.load = {
       .queued_requests = load.ready,

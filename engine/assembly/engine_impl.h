@@ -10,9 +10,8 @@
 #include <utility>
 
 #include "engine/assembly/internal.h"
+#include "engine/automatic/attention_plan.h"
 #include "engine/engine.h"
-#include "engine/jobs/attention_plan.h"
-#include "engine/jobs/memory_predictor.h"
 #include "engine/ledger/counters.h"
 #include "engine/ledger/ledger.h"
 #include "engine/loop/completions.h"
@@ -35,7 +34,7 @@ class EngineImpl final : public Engine {
   void SetTenants(std::map<std::string, TenantTerms> tenants) override {
     ledger_->SetTenants(std::move(tenants));
   }
-  EngineInfo info() const override;
+  EngineInfo info() const override { return info_; }
   const EngineOptions& options() const override { return options_; }
   EngineStats stats() const override;
   Progress progress() const override { return loop_.progress(); }
@@ -45,6 +44,7 @@ class EngineImpl final : public Engine {
  private:
   absl::StatusOr<Ticket> DoSubmit(AttentionRequest& request, AttentionCompletion& done);
   absl::StatusOr<Ticket> DoSubmit(EncodeRequest& request, EncodeCompletion& done);
+  void SetEstimate(const Estimate& estimate, Job* job) const;
   absl::Status CheckCall(const CallContext& call, TimePoint now) const;
 
   const EngineOptions options_;
@@ -60,10 +60,9 @@ class EngineImpl final : public Engine {
 
   // Constant after Start.
   bool started_ = false;
-  EngineInfo info_;  // without the models
-  attention::CostModel costs_;
+  EngineInfo info_;
+  attention::PriceOf price_of_;
   std::shared_ptr<HostPool> host_pool_;
-  std::optional<MemoryPredictor> memory_;
   std::optional<Tokenizers> tokenizers_;
 };
 

@@ -5,7 +5,7 @@
 
 #include "engine/device/device.h"
 #include "engine/engine.h"
-#include "engine/jobs/models.h"
+#include "engine/models/models.h"
 
 namespace castor {
 

@@ -1,5 +1,4 @@
-// CreateEngine with replaceable dependencies: for tests that bring their own device or clock, or
-// that change the models of a running engine.
+// CreateEngine with replaceable dependencies: for tests that bring their own device or clock.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +7,10 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "engine/attention/cost/cost_model.h"
+#include "engine/automatic/automatic.h"
 #include "engine/base/clock.h"
 #include "engine/engine.h"
-#include "engine/jobs/model_registry.h"
-#include "engine/jobs/predicted_time.h"
+#include "engine/ledger/predicted_time.h"
 #include "engine/loop/engine_loop.h"
 
 namespace castor {
@@ -21,9 +19,7 @@ namespace castor {
 struct EngineParts {
   DeviceFactory open_device;
   std::shared_ptr<Clock> clock = std::make_shared<SystemClock>();
-  // The engine fills it when it starts and empties it when it ends.
-  std::shared_ptr<ModelRegistry> models = std::make_shared<ModelRegistry>();
-  std::optional<attention::CostModel> costs;  // unset: as EngineOptions says
+  attention::PriceOf price_of;  // the automatic kernel's; unset: as EngineOptions says
   // Unset: as predicted from measured prices. By the tokens that count against a batch's limit.
   std::function<PredictedTime(int64_t tokens)> predict;
   bool warm_up = false;  // run models and kernels before the first request, as CreateEngine does

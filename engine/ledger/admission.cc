@@ -1,9 +1,9 @@
 // Who may come in. Budgets bound everything admitted and not yet answered, in requests, tokens,
-// bytes of staging memory and predicted time; and a request that cannot be answered by its deadline,
-// as far as is predicted, is refused before it has cost anything. So what is admitted is expected to
-// be answered in time. The device's memory is taken when a batch begins: a request is refused here
-// only if it could never have as much as it needs. A tenant's quota is a budget of its own in the
-// same sense, over what the tenant has admitted.
+// bytes of staging memory and predicted time; and a request that cannot be answered by its
+// deadline, as far as is predicted, is refused before it has cost anything. So what is admitted is
+// expected to be answered in time. The device's memory is taken when a batch begins: a request is
+// refused here only if it could never have as much as it needs. A tenant's quota is a budget of its
+// own in the same sense, over what the tenant has admitted.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -30,8 +30,8 @@ constexpr milliseconds kUnknownRetry{200};
 
 // A wait may be longer than its forecast by what predictions are off, and by what comes meanwhile.
 // Above all when load begins, and nobody knows yet how much of the machine the callers themselves
-// will take, or other tenants: the doubt is added. Beside the device's time a request needs a moment
-// for everything else.
+// will take, or other tenants: the doubt is added. Beside the device's time a request needs a
+// moment for everything else.
 constexpr double kWaitMargin = 1.5;
 constexpr double kOverheadUs = 1000;
 
@@ -96,7 +96,7 @@ absl::Status Ledger::CheckTime(const PredictedTime& time) const {
 
 absl::Status Ledger::CheckMemory(const MemoryNeed& memory) const {
   const int64_t bytes = memory.bytes();
-  const int64_t most = device_memory_->for_runs();
+  const int64_t most = device_memory_.for_runs();
   if (bytes <= most) return absl::OkStatus();
   return MakeError(
       Reason::kTooLarge,
@@ -185,19 +185,19 @@ bool Ledger::MayTakeLast(const Job& job, const Tenant* tenant, TimePoint now) {
   if (tenant == nullptr || std::none_of(all.begin(), all.end(), takes_last)) return true;
   const double share = tenants_.ShareOfBudgets(*tenant, now);
   const auto mine = PartsOf(job.cost, tenant->in_use, budgets_.most);
-  return std::equal(all.begin(), all.end(), mine.begin(),
-                    [&](const BudgetPart& of_all, const BudgetPart& own) {
-                      const double after =
-                          static_cast<double>(own.used) + static_cast<double>(own.cost);
-                      return !takes_last(of_all) || after <= share * static_cast<double>(own.budget);
-                    });
+  return std::equal(
+      all.begin(), all.end(), mine.begin(), [&](const BudgetPart& of_all, const BudgetPart& own) {
+        const double after = static_cast<double>(own.used) + static_cast<double>(own.cost);
+        return !takes_last(of_all) || after <= share * static_cast<double>(own.budget);
+      });
 }
 
 Ledger::Outlook Ledger::Foresee(const Job& job, const Tenant* tenant, TimePoint now) {
-  const Runs::Wait device = runs_.WaitFor(job.predicted.alone_us(), now,
-                                          device_memory_->for_runs() - job.memory.bytes());
+  const Runs::Wait device =
+      runs_.WaitFor(job.predicted.alone_us(), now, device_memory_.for_runs() - job.memory.bytes());
   const double pace = runs_.Pace(now);
-  const Tenants::Forecast forecast = tenants_.Ask(job, tenant, now, device.us, kPredictionMargin * pace);
+  const Tenants::Forecast forecast =
+      tenants_.Ask(job, tenant, now, device.us, kPredictionMargin * pace);
   double ahead_us = forecast.ahead_us + forecast.others_us;
   if (forecast.ahead_us > 0) {
     // Others may also come while it waits.
@@ -226,7 +226,8 @@ absl::Status Ledger::CheckDeadlines(const Job& job, const Tenant* tenant, TimePo
   if (job.predicted.alone_us() == 0) return absl::OkStatus();  // not predicted
   const Outlook outlook = Foresee(job, tenant, now);
   const double left_us = Microseconds(now, job.deadline.value_or(TimePoint::max()));
-  if (outlook.wait_margin * outlook.wait_us + kPredictionMargin * outlook.own_us + kOverheadUs > left_us) {
+  if (outlook.wait_margin * outlook.wait_us + kPredictionMargin * outlook.own_us + kOverheadUs >
+      left_us) {
     absl::Status status = MakeError(
         Reason::kDeadlineExceeded, "the request would take about " + InWords(outlook.own_us) +
                                        " after " + InWords(outlook.wait_us) +

@@ -23,8 +23,8 @@ namespace {
 constexpr double kOncePart = 1.0 / 16;
 constexpr double kMomentUs = 5000;
 // Where much waits, longer batches pay less often, and delay nobody by more than this part of what
-// waits anyway. Nobody but other tenants, who need not wait for all that: if they have had more than
-// this share of the device of late, batches stay short.
+// waits anyway. Nobody but other tenants, who need not wait for all that: if they have had more
+// than this share of the device of late, batches stay short.
 constexpr double kWaitingPart = 1.0 / 4;
 constexpr double kNobody = 0.01;
 // Where several tenants wait, turns are shorter.
@@ -94,7 +94,7 @@ TimePoint Ledger::FirstDueAt() const {
 Ledger::Opening Ledger::OpeningFor(Opening::Beside beside, TimePoint now) const {
   Opening opening{.beside = beside,
                   .pace = runs_.Pace(now),
-                  .free_bytes = device_memory_->for_runs() - runs_.held_bytes()};
+                  .free_bytes = device_memory_.for_runs() - runs_.held_bytes()};
   if (beside == Opening::Beside::kHeldUp) opening.passage = runs_.MayPass(now);
   return opening;
 }
@@ -172,7 +172,8 @@ JobList Ledger::FormFrom(const Job& head, TimePoint now, const Opening& opening,
     if ((memory + job->memory).bytes() > opening.free_bytes) continue;
     const double with_it = us + job->predicted.own_us;
     if (with_it > long_enough) continue;
-    if (with_it * kPredictionMargin * opening.pace > std::min(spare_us, SpareUs(*job, now))) continue;
+    if (with_it * kPredictionMargin * opening.pace > std::min(spare_us, SpareUs(*job, now)))
+      continue;
     choose(*job);
   }
   late->reserve(hopeless.size());

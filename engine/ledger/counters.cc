@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/attention/cost/rungs.h"
+#include "engine/automatic/rungs.h"
 
 namespace castor {
 namespace {

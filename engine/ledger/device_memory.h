@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <limits>
 
@@ -41,34 +40,31 @@ struct MemoryNeed {
 // less what its libraries take beside tensors. No bound where the device does not know its memory.
 int64_t AutomaticDeviceBytes(const Device& device);
 
-// The budget, and the weights that are in it. Thread-safe, without locks.
+// The budget, and the weights that are in it. Set before the first request, and constant from then
+// on.
 class DeviceBudget {
  public:
   static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
 
-  // Before the first request.
   void SetMost(int64_t bytes) { most_ = bytes; }
 
-  int64_t most() const { return most_.load(std::memory_order_relaxed); }
-  int64_t weights() const { return weights_.load(std::memory_order_relaxed); }
+  int64_t most() const { return most_; }
+  int64_t weights() const { return weights_; }
 
   // What the weights leave for runs.
-  int64_t for_runs() const { return std::max<int64_t>(0, most() - weights()); }
+  int64_t for_runs() const { return std::max<int64_t>(0, most_ - weights_); }
 
   // Takes room for a model's weights. False, and nothing is taken, if they do not fit next to the
   // others.
   bool TakeWeights(int64_t bytes) {
-    int64_t before = weights();
-    do {
-      if (bytes > most() - before) return false;
-    } while (!weights_.compare_exchange_weak(before, before + bytes));
+    if (bytes > most_ - weights_) return false;
+    weights_ += bytes;
     return true;
   }
-  void GiveBackWeights(int64_t bytes) { weights_ -= bytes; }
 
  private:
-  std::atomic<int64_t> most_{kNone};
-  std::atomic<int64_t> weights_{0};
+  int64_t most_ = kNone;
+  int64_t weights_ = 0;
 };
 
 }  // namespace castor

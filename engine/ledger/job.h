@@ -13,12 +13,12 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/automatic/plan.h"
 #include "engine/device/device.h"
 #include "engine/engine.h"
-#include "engine/jobs/plan.h"
-#include "engine/jobs/predicted_time.h"
 #include "engine/ledger/budgets.h"
 #include "engine/ledger/device_memory.h"
+#include "engine/ledger/predicted_time.h"
 #include "engine/ledger/rank.h"
 #include "engine/ledger/reservation.h"
 #include "engine/request.h"

@@ -278,8 +278,8 @@ void Ledger::Settle(const JobList& jobs, double took_us, bool runs_again) noexce
   constexpr double kMostError = 16;
   constexpr double kUsualUs = 20'000;
   const double predicted_us = PredictedUs(jobs);
-  const double owed_us = std::min(took_us, kMostError * predicted_us + kUsualUs) -
-                         (runs_again ? 0 : predicted_us);
+  const double owed_us =
+      std::min(took_us, kMostError * predicted_us + kUsualUs) - (runs_again ? 0 : predicted_us);
   double own_us = 0;
   for (const auto& job : jobs) own_us += job->predicted.own_us;
   const auto count = static_cast<double>(jobs.size());
@@ -341,7 +341,7 @@ void Ledger::FailAll() noexcept {
 
 int64_t Ledger::free_device_bytes() const {
   MutexLock lock(mu_);
-  return device_memory_->for_runs() - runs_.held_bytes();
+  return device_memory_.for_runs() - runs_.held_bytes();
 }
 
 // ---- Answers.

@@ -55,9 +55,9 @@ struct LedgerOptions {
 // How full the budgets are.
 struct LedgerLoad {
   Cost in_use;
-  int64_t ready = 0;      // requests that wait for a batch
-  double waiting_us = 0;  // predicted, of what is admitted and does not run yet
-  double saturation = 0;  // of the scarcest budget, 0 to 1
+  int64_t ready = 0;                    // requests that wait for a batch
+  double waiting_us = 0;                // predicted, of what is admitted and does not run yet
+  double saturation = 0;                // of the scarcest budget, 0 to 1
   TimePoint oldest = TimePoint::max();  // when the oldest that is not answered arrived
   int64_t held_bytes = 0;               // of the device's memory, by what runs
   RunMemory runs;                       // the same, by what it is for
@@ -161,8 +161,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   // The device is lost: answers everything that waits with INTERNAL, and refuses new jobs with it.
   void FailAll() noexcept;
 
-  // What neither weights nor runs hold of the device's memory; below 0 if weights came while runs
-  // held the rest.
+  // What neither weights nor runs hold of the device's memory.
   int64_t free_device_bytes() const;
 
   // ---- Completion threads.
@@ -195,8 +194,9 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   // What each tenant has had of the device, in seconds. The first tenants have a row of their own.
   std::vector<std::pair<std::string, double>> tenant_seconds() const;
 
-  // The device's memory. Shared with what holds some of it for longer than this object lives.
-  const std::shared_ptr<DeviceBudget>& device_memory() const { return device_memory_; }
+  // The device's memory: for the engine thread, before the first request.
+  DeviceBudget& device_memory() { return device_memory_; }
+  const DeviceBudget& device_memory() const { return device_memory_; }
 
  private:
   friend class Reservation;
@@ -316,7 +316,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   const Budgets budgets_;
   const std::shared_ptr<Clock> clock_;
   Counters& counters_;
-  const std::shared_ptr<DeviceBudget> device_memory_ = std::make_shared<DeviceBudget>();
+  DeviceBudget device_memory_;
   const int tokenizer_threads_;
   const int completion_threads_;
 
@@ -335,7 +335,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   absl::btree_map<std::pair<TimePoint, Ticket>, Job*> deadlines_ ABSL_GUARDED_BY(mu_);
   std::unordered_map<std::string, Group> groups_ ABSL_GUARDED_BY(mu_);  // by batch key
   int64_t ready_ ABSL_GUARDED_BY(mu_) = 0;                              // jobs in the groups
-  int64_t unanswered_ ABSL_GUARDED_BY(mu_) = 0;  // opened, and not delivered
+  int64_t unanswered_ ABSL_GUARDED_BY(mu_) = 0;                         // opened, and not delivered
 
   int large_texts_ ABSL_GUARDED_BY(mu_) = 0;    // threads that work on one
   int large_answers_ ABSL_GUARDED_BY(mu_) = 0;  // likewise

@@ -2,11 +2,11 @@
 // times and memory: how long each will still take, and whether another may pass.
 //
 // A run passes another at a checkpoint, if it is much shorter than what is left of that one, and
-// that one has a long request. Or if it is shorter, of another tenant, and by start-time fair queueing due in the first half of the
-// other's service: so nobody waits for the long batches of a greedy tenant. The run that is passed
-// keeps a share of the device: those that pass may take no more time than it has had itself, or
-// three times as much if they are other tenants', after a first allowance. A run that passes may be
-// passed in turn, up to a depth.
+// that one has a long request. Or if it is shorter, of another tenant, and by start-time fair
+// queueing due in the first half of the other's service: so nobody waits for the long batches of a
+// greedy tenant. The run that is passed keeps a share of the device: those that pass may take no
+// more time than it has had itself, or three times as much if they are other tenants', after a
+// first allowance. A run that passes may be passed in turn, up to a depth.
 //
 // Not thread-safe: the ledger guards it.
 #pragma once

@@ -98,9 +98,8 @@ Tenant& Tenants::FindOrAdd(const std::string& name, TimePoint now) {
 // Those that owe or were refused stay, unless there are very many.
 void Tenants::ForgetIdle(TimePoint now) {
   const auto forget = [&](auto&& may_go) {
-    std::erase_if(tenants_, [&](const auto& entry) {
-      return entry.second->idle() && may_go(*entry.second);
-    });
+    std::erase_if(tenants_,
+                  [&](const auto& entry) { return entry.second->idle() && may_go(*entry.second); });
   };
   forget([&](const Tenant& t) { return !device.Owes(t.device) && !WasRefused(t, now); });
   if (tenants_.size() >= 4 * kMany) forget([](const Tenant&) { return true; });
@@ -217,9 +216,9 @@ Tenants::Forecast Tenants::Ask(const Job& job, const Tenant* tenant, TimePoint n
       until += waiting.us;
       if (waiting.priority < job.priority || waiting.deadline == TimePoint::max()) continue;
       const auto in_time = [&](double us) {
-        const double end = device_us + us +
-                           OfOthers(tenant, weight, us,
-                                    waiting_us_.total() - tenant->waiting_us.total());
+        const double end =
+            device_us + us +
+            OfOthers(tenant, weight, us, waiting_us_.total() - tenant->waiting_us.total());
         return margin * end <= Microseconds(now, waiting.deadline);
       };
       forecast.makes_late = in_time(until) && !in_time(until + forecast.own_us);

@@ -174,7 +174,7 @@ class Tenants {
                                                 DecayingSum(Tenant::kRecent),
                                                 DecayingSum(Tenant::kRecent)};  // by priority
   TimesBySize waiting_us_;
-  size_t waiting_ = 0;        // requests
+  size_t waiting_ = 0;       // requests
   double total_weight_ = 0;  // of the tenants with a line
 };
 

@@ -1,5 +1,6 @@
 #include "engine/loop/engine_loop.h"
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <map>
@@ -8,12 +9,11 @@
 
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
-#include "engine/calibration/warm_up.h"
-#include "engine/requests/batch_key.h"
-#include "engine/jobs/load_model.h"
 #include "engine/loop/answer.h"
 #include "engine/loop/failure.h"
 #include "engine/loop/fidelity_probe.h"
+#include "engine/loop/load_model.h"
+#include "engine/requests/batch_key.h"
 
 namespace castor {
 namespace {
@@ -35,8 +35,8 @@ void UseKernel(const Kernel& kernel, Job* job) {
 
 }  // namespace
 
-EngineLoop::EngineLoop(Ledger& ledger, Counters& counters, Clock& clock, ModelRegistry& models)
-    : ledger_(ledger), counters_(counters), clock_(clock), models_(models) {}
+EngineLoop::EngineLoop(Ledger& ledger, Counters& counters, Clock& clock)
+    : ledger_(ledger), counters_(counters), clock_(clock) {}
 
 EngineLoop::~EngineLoop() {
   if (thread_.joinable()) thread_.join();
@@ -62,33 +62,42 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
   auto device = open(options);
   if (!device.ok()) return device.status();
   device_ = *std::move(device);
-  const std::shared_ptr<DeviceBudget>& budget = ledger_.device_memory();
-  budget->SetMost(options.max_device_bytes > 0 ? options.max_device_bytes
-                                               : AutomaticDeviceBytes(*device_));
+  DeviceBudget& budget = ledger_.device_memory();
+  budget.SetMost(options.max_device_bytes > 0 ? options.max_device_bytes
+                                              : AutomaticDeviceBytes(*device_));
+  std::vector<LoadedModel> models;
   for (const ModelSource& source : options.models) {
+    const auto is_same = [&](const LoadedModel& other) { return other.info.name == source.name; };
+    if (std::any_of(models.begin(), models.end(), is_same)) {
+      return InvalidField("name", "a model named \"" + source.name + "\" is loaded already");
+    }
     const TimePoint start = clock_.Now();
     auto model = LoadModel(*device_, source, budget);
     if (!model.ok()) return model.status();
     model->info.directory = source.directory;
     model->info.load_seconds = Microseconds(start, clock_.Now()) * 1e-6;
     if (options.on_model_loaded) options.on_model_loaded(model->info);
-    if (auto added = models_.Add(*std::move(model)); !added.ok()) return added.status();
+    models.push_back(*std::move(model));
   }
+  models_ = ModelSet(std::move(models));
+  EncoderPrices encoders;
   if (warm_up) {
     // Each model runs some inputs however long that takes; the budget bounds the rest of each.
     constexpr std::chrono::milliseconds kBudget{1000};
     const TimePoint start = clock_.Now();
-    if (auto s = WarmUp(*device_, models_, clock_, kBudget); !s.ok()) return s;
+    auto measured = WarmUp(*device_, models_, clock_, kBudget);
+    if (!measured.ok()) return measured.status();
+    encoders = *std::move(measured);
     warm_up_seconds_ = Microseconds(start, clock_.Now()) * 1e-6;
   }
   costs_ = PrepareCosts(*device_, options);
-  predictor_.emplace(costs_.model, device_->info().threads);
+  forecast_.emplace(device_->variants(), device_->copies_tensors(), costs_.model,
+                    std::move(encoders));
   return absl::OkStatus();
 }
 
 void EngineLoop::Close() {
-  models_.Clear();
-  models_.FreeUnused();
+  models_ = ModelSet();
   device_.reset();
 }
 
@@ -97,7 +106,6 @@ void EngineLoop::Run() noexcept {
   while (true) {
     JobList jobs;
     if (running_.size() < depth) jobs = NextBatch();
-    models_.FreeUnused();  // so that the next batch can use the memory of removed models
     if (!jobs.empty()) {
       StartBatch(std::move(jobs));
     } else if (!running_.empty()) {
@@ -186,9 +194,9 @@ void EngineLoop::Finish(std::unique_ptr<RunningBatch> batch) {
   if (!times.ok()) return Continue(std::move(batch->jobs()), {.status = times.status()});
   ledger_.Settle(batch->jobs(), times->compute_us, RunsAgain(batch->jobs()));
   NoteRun(*batch, *times);
-  const Predictor::Lesson lesson = predictor_->LessonOf(batch->jobs(), times->compute_us);
+  const Forecast::Lesson lesson = forecast_->LessonOf(batch->jobs(), times->compute_us);
   Continue(std::move(batch->jobs()), StepOutcome{.compute_us = times->compute_us});
-  predictor_->Learn(lesson);  // nobody waits for it
+  forecast_->Learn(lesson);  // nobody waits for it
 }
 
 void EngineLoop::NoteRun(RunningBatch& batch, const ExecutionTimes& times) {
@@ -224,7 +232,7 @@ void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes
     switch (next) {
       case Step::kRun:
         UseKernel(job->plan.kernel(), job.get());
-        job->predicted = predictor_->Predict(*job);
+        job->predicted = forecast_->Of(*job).time;
         again[job->batch_key].push_back(std::move(job));
         break;
       case Step::kProbe:

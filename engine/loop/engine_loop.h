@@ -15,14 +15,14 @@
 #include "absl/status/statusor.h"
 #include "engine/base/clock.h"
 #include "engine/base/heartbeat.h"
-#include "engine/calibration/prepare_costs.h"
 #include "engine/device/device.h"
-#include "engine/jobs/model_registry.h"
-#include "engine/jobs/predictor.h"
+#include "engine/forecast/calibration.h"
+#include "engine/forecast/forecast.h"
 #include "engine/ledger/counters.h"
 #include "engine/ledger/ledger.h"
 #include "engine/loop/run_checkpoint.h"
 #include "engine/loop/running_batch.h"
+#include "engine/models/models.h"
 
 namespace castor {
 
@@ -32,7 +32,7 @@ using DeviceFactory =
 class EngineLoop {
  public:
   // All references must outlive the object.
-  EngineLoop(Ledger& ledger, Counters& counters, Clock& clock, ModelRegistry& models);
+  EngineLoop(Ledger& ledger, Counters& counters, Clock& clock);
 
   // Joins the thread; Ledger::Stop must have been called if Start succeeded.
   ~EngineLoop();
@@ -44,8 +44,9 @@ class EngineLoop {
   // Any thread, after Start has succeeded. Call only those of the device's methods that are marked
   // "any thread".
   const Device& device() const { return *device_; }
+  const ModelSet& models() const { return models_; }
   const PreparedCosts& costs() const { return costs_; }
-  Predictor& predictor() { return *predictor_; }
+  Forecast& forecast() { return *forecast_; }
   double warm_up_seconds() const { return warm_up_seconds_; }
   Progress progress() const { return heartbeat_.Read(); }
   bool healthy() const { return device_->healthy() && !lost_.load(std::memory_order_relaxed); }
@@ -77,7 +78,6 @@ class EngineLoop {
   Ledger& ledger_;
   Counters& counters_;
   Clock& clock_;
-  ModelRegistry& models_;
   const Meanwhile meanwhile_ = {
       .may_pass = [this] { return ledger_.HasPasser(); },
       .run_due = [this] { RunDueBatch(); },
@@ -86,8 +86,9 @@ class EngineLoop {
 
   // Set while the thread starts, constant afterwards.
   std::unique_ptr<Device> device_;
+  ModelSet models_;
   PreparedCosts costs_;
-  std::optional<Predictor> predictor_;
+  std::optional<Forecast> forecast_;
   double warm_up_seconds_ = 0;
 
   // Engine thread only.

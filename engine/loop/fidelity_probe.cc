@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/attention/cost/fidelity.h"
+#include "engine/automatic/fidelity.h"
 #include "engine/base/guarded.h"
 
 namespace castor {

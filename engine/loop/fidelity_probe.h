@@ -7,11 +7,11 @@
 
 #include <vector>
 
+#include "engine/automatic/plan.h"
 #include "engine/base/clock.h"
 #include "engine/device/device.h"
-#include "engine/ledger/job.h"
-#include "engine/jobs/plan.h"
 #include "engine/ledger/counters.h"
+#include "engine/ledger/job.h"
 
 namespace castor {
 

@@ -5,8 +5,8 @@
 
 #include "engine/base/guarded.h"
 #include "engine/base/machine.h"
-#include "engine/requests/staging.h"
 #include "engine/option_bounds.h"
+#include "engine/requests/staging.h"
 
 namespace castor {
 namespace {
@@ -28,17 +28,16 @@ int64_t NextSlice(const EncodeWork& work) {
 }  // namespace
 
 int TokenizerThreads(int option) {
-  return option != 0 ? option
-                     : std::min(AvailableProcessors(),
-                                static_cast<int>(kTokenizerThreadsBounds.high));
+  return option != 0
+             ? option
+             : std::min(AvailableProcessors(), static_cast<int>(kTokenizerThreadsBounds.high));
 }
 
-Tokenizers::Tokenizers(int threads, HostPool& host_pool, Ledger& ledger, Predictor& predictor,
-                       const MemoryPredictor& memory, const Clock& clock, Counters& counters)
+Tokenizers::Tokenizers(int threads, HostPool& host_pool, Ledger& ledger, Forecast& forecast,
+                       const Clock& clock, Counters& counters)
     : host_pool_(host_pool),
       ledger_(ledger),
-      predictor_(predictor),
-      memory_(memory),
+      forecast_(forecast),
       clock_(clock),
       counters_(counters),
       threads_(
@@ -56,15 +55,17 @@ void Tokenizers::Run() noexcept {
 
 absl::Status Tokenizers::Finish(Job* job) {
   EncodeWork& work = std::get<EncodeWork>(job->work);
-  predictor_.LearnTexts(job->tenant, *work.model, std::get<TextInput>(work.request.input),
-                        work.prepared, work.prompt == nullptr ? 0 : work.prompt->text.size());
-  job->memory = memory_.Predict(*work.model, work.kernel, work.request, work.prepared.cu_seqlens);
+  forecast_.LearnTexts(job->tenant, *work.model, std::get<TextInput>(work.request.input),
+                       work.prepared, work.prompt == nullptr ? 0 : work.prompt->text.size());
+  const Estimate estimate =
+      forecast_.Of(*work.model, work.kernel, work.request, work.prepared.cu_seqlens);
+  job->memory = estimate.memory;
   if (auto status = ledger_.CheckMemory(job->memory); !status.ok()) return status;
   const auto cost = StageEncode(host_pool_, &work);
   if (!cost.ok()) return cost.status();
   job->cost = *cost;
   job->query_tokens = cost->tokens;
-  job->predicted = predictor_.Predict(*job);
+  job->predicted = estimate.time;
   return absl::OkStatus();
 }
 

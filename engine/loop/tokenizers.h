@@ -8,8 +8,7 @@
 #include "absl/status/status.h"
 #include "engine/base/clock.h"
 #include "engine/base/host_memory.h"
-#include "engine/jobs/memory_predictor.h"
-#include "engine/jobs/predictor.h"
+#include "engine/forecast/forecast.h"
 #include "engine/ledger/counters.h"
 #include "engine/ledger/ledger.h"
 #include "engine/loop/thread_group.h"
@@ -23,8 +22,8 @@ class Tokenizers {
  public:
   // All references must outlive the object. Its destructor finishes or stops what is at hand; what
   // else waits must have been answered.
-  Tokenizers(int threads, HostPool& host_pool, Ledger& ledger, Predictor& predictor,
-             const MemoryPredictor& memory, const Clock& clock, Counters& counters);
+  Tokenizers(int threads, HostPool& host_pool, Ledger& ledger, Forecast& forecast,
+             const Clock& clock, Counters& counters);
 
   // Hands over a job that the ledger has admitted and whose texts must be tokenized. Errors as
   // Ledger::Tokenize.
@@ -39,8 +38,7 @@ class Tokenizers {
 
   HostPool& host_pool_;
   Ledger& ledger_;
-  Predictor& predictor_;
-  const MemoryPredictor& memory_;
+  Forecast& forecast_;
   const Clock& clock_;
   Counters& counters_;
   ThreadGroup threads_;  // last: they use everything above

@@ -13,7 +13,7 @@
 #include "engine/encoder/network/batch.h"
 #include "engine/encoder/text/prepare.h"
 #include "engine/engine.h"
-#include "engine/jobs/models.h"
+#include "engine/models/models.h"
 #include "engine/request.h"
 
 namespace castor {

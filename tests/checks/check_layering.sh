@@ -11,19 +11,22 @@ cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
 # OpenSSL). A file's layer is the longest folder in the table that contains it. Only folders named
 # `cuda` may include CUDA, whatever their layer.
 table='
-engine/base        | -                                                                                                                 | absl
-engine             | engine/base                                                                                                       | absl
-engine/kernels     | -                                                                                                                 | -
-engine/hf          | engine/base                                                                                                       | absl
-engine/attention   | engine/base engine engine/kernels                                                                                 | absl torch
-engine/encoder     | engine/base engine engine/kernels engine/attention engine/hf                                                      | absl torch
-engine/device      | engine/base engine engine/kernels engine/attention engine/encoder                                                 | absl torch
-engine/jobs        | engine/base engine engine/attention engine/encoder engine/device                                                  | absl
-engine/calibration | engine/base engine engine/attention engine/encoder engine/device engine/jobs                                      | absl
-engine/scheduling  | engine/base engine engine/attention engine/encoder engine/device engine/jobs engine/calibration                   | absl
-engine/assembly    | engine/base engine engine/attention engine/encoder engine/device engine/jobs engine/calibration engine/scheduling | absl
-server             | engine/base engine proto                                                                                          | absl grpc prometheus log
-client             | proto                                                                                                             | absl grpc log
+engine/base      | -                                                                                                                                                         | absl
+engine           | engine/base                                                                                                                                               | absl
+engine/kernels   | -                                                                                                                                                         | -
+engine/hf        | engine/base                                                                                                                                               | absl
+engine/attention | engine/base engine engine/kernels                                                                                                                         | absl torch
+engine/encoder   | engine/base engine engine/kernels engine/attention engine/hf                                                                                              | absl torch
+engine/device    | engine/base engine engine/kernels engine/attention engine/encoder                                                                                         | absl torch
+engine/models    | engine/base engine engine/attention engine/encoder                                                                                                        | absl
+engine/requests  | engine/base engine engine/attention engine/encoder engine/models                                                                                          | absl
+engine/automatic | engine/base engine engine/kernels engine/attention engine/requests                                                                                        | absl torch
+engine/ledger    | engine/base engine engine/attention engine/encoder engine/device engine/models engine/requests engine/automatic                                           | absl
+engine/forecast  | engine/base engine engine/attention engine/encoder engine/kernels engine/device engine/models engine/requests engine/automatic engine/ledger              | absl
+engine/loop      | engine/base engine engine/attention engine/encoder engine/device engine/models engine/requests engine/automatic engine/ledger engine/forecast             | absl
+engine/assembly  | engine/base engine engine/attention engine/encoder engine/device engine/models engine/requests engine/automatic engine/ledger engine/forecast engine/loop | absl
+server           | engine/base engine proto                                                                                                                                  | absl grpc prometheus log
+client           | proto                                                                                                                                                     | absl grpc log
 '
 
 find engine server client -type f \

@@ -4,7 +4,7 @@
 //
 // No tensor is ever read: their files do not exist.
 
-#include "engine/jobs/attention_plan.h"
+#include "engine/automatic/attention_plan.h"
 
 #include <array>
 #include <cstdio>
@@ -18,7 +18,8 @@
 #include "engine/attention/cuda/choice.h"
 #include "engine/attention/cuda/fits.h"
 #include "engine/attention/resolve.h"
-#include "engine/jobs/memory_predictor.h"
+#include "engine/forecast/cost_model.h"
+#include "engine/forecast/memory.h"
 #include "tests/fuzz/numbers.h"
 
 namespace castor::fuzz {
@@ -82,10 +83,10 @@ const attention::CastLayers& Layers() {
   return *layers;
 }
 
-attention::CostModel Costs() {
-  attention::CostTerms prices;
+CostModel Costs() {
+  CostTerms prices;
   prices.fill(1);
-  attention::CostModel costs;
+  CostModel costs;
   for (const KernelName kernel :
        {KernelName::kVanilla, KernelName::kClustered, KernelName::kImprovedClustered}) {
     costs.Set(kernel, DType::kFloat32, prices);
@@ -223,8 +224,8 @@ void CheckWorkspace(const Variant& row, const Resolved& resolved) {
 }
 
 void CheckMemory(const Plan& plan, const Resolved& resolved, std::span<const Variant> variants) {
-  const MemoryNeed in_place = MemoryPredictor(variants, /*copies=*/false).Predict(plan, resolved);
-  const MemoryNeed copied = MemoryPredictor(variants, /*copies=*/true).Predict(plan, resolved);
+  const MemoryNeed in_place = MemoryForecast(variants, /*copies=*/false).Of(plan, resolved);
+  const MemoryNeed copied = MemoryForecast(variants, /*copies=*/true).Of(plan, resolved);
   Require(in_place.own >= 0 && in_place.shared >= 0 && copied.own >= 0 && copied.shared >= 0,
           "a negative need");
   Require(copied.bytes() >= resolved.staging_bytes, "copies of less than the tensors");
@@ -238,13 +239,15 @@ void CheckMemory(const Plan& plan, const Resolved& resolved, std::span<const Var
 
 void CheckPlan(const AttentionRequest& request, std::span<const Variant> variants,
                Resolved resolved) {
-  static const attention::CostModel costs = Costs();
+  static const CostModel costs = Costs();
   FidelitySampling sampling(1, 1024);
   Require(resolved.staging_bytes > 0, "no staging memory");
   Require(resolved.query_tokens == resolved.cu_seqlens_q.back() &&
               resolved.key_tokens == resolved.cu_seqlens_k.back(),
           "offsets that are not of all tokens");
-  const Plan plan = PlanAttention(request, variants, costs, sampling, &resolved);
+  const Plan plan = PlanAttention(
+      request, variants, [](const auto&... problem) { return costs.Predict(problem...); }, sampling,
+      &resolved);
   Require(CostOf(plan, resolved).bytes >= TensorCost(resolved).bytes, "a cost below its parts");
   CheckMemory(plan, resolved, variants);
   for (const Variant& row : attention::CpuVariants()) CheckWorkspace(row, resolved);

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/jobs/memory_predictor.h"
+#include "engine/forecast/memory.h"
 #include "tests/gpu/batches.h"
 #include "tests/gpu/checks.h"
 #include "tests/support/attention/random_problem.h"
@@ -13,7 +13,7 @@ namespace castor::gpu {
 void CheckMemory(Device& device, uint32_t seed, Report& report) {
   report.Section("memory of batches, measured and predicted");
   std::mt19937 random(seed);
-  const MemoryPredictor predictor(device.variants(), device.copies_tensors());
+  const MemoryForecast forecast(device.variants(), device.copies_tensors());
   const std::vector<Kernel> kernels = {Vanilla{}, Vanilla{true}, attention::PlainClusters(100),
                                        attention::ImprovedClusters(100, 32)};
   for (const DType dtype : attention::kFloatTypes) {
@@ -34,7 +34,7 @@ void CheckMemory(Device& device, uint32_t seed, Report& report) {
           resolved.spec = spec;
           resolved.cu_seqlens_q = resolved.cu_seqlens_k =
               attention::OffsetsOf(request.query_lengths);
-          predicted = predicted + predictor.Predict(Plan(), resolved);
+          predicted = predicted + forecast.Of(Plan(), resolved);
         }
         if (!report.Takes()) continue;
         const StagedBatch batch(device, spec, requests);

@@ -116,9 +116,8 @@ struct Policy {
   bool predicts;
   bool passes;
 };
-constexpr Policy kPolicies[] = {{"no predictions", false, false},
-                                {"no passing", true, false},
-                                {"all", true, true}};
+constexpr Policy kPolicies[] = {
+    {"no predictions", false, false}, {"no passing", true, false}, {"all", true, true}};
 
 double Percentile(std::vector<double> values, double share) {
   if (values.empty()) return 0;

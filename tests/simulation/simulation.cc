@@ -14,12 +14,12 @@ Simulation::Simulation(const Workload& workload, const Settings& settings, uint3
     : workload_(workload),
       settings_(settings),
       random_(seed),
-      ledger_(std::make_shared<Ledger>(LedgerOptions{.budgets = settings.budgets,
-                                                     .limits = settings.limits,
-                                                     .tenants = settings.tenants},
-                                       clock_, counters_)),
+      ledger_(std::make_shared<Ledger>(
+          LedgerOptions{
+              .budgets = settings.budgets, .limits = settings.limits, .tenants = settings.tenants},
+          clock_, counters_)),
       last_arrival_(clock_->Now() + workload.length) {
-  ledger_->device_memory()->SetMost(settings.device_bytes);
+  ledger_->device_memory().SetMost(settings.device_bytes);
 }
 
 Simulation::~Simulation() = default;

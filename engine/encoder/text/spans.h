@@ -16,7 +16,7 @@
 namespace castor::encoder {
 
 // The most ranges of a request, and the most rows that they cover together for each token of the
-// request and each range. Pooling them takes time of its own, which is predicted (cost_model.h).
+// request and each range. Pooling them takes time of its own, which is predicted (encoder_costs.h).
 inline constexpr int64_t kMostSpans = int64_t{1} << 16;
 inline constexpr int64_t kMostSpanRows = 64;
 

@@ -29,16 +29,14 @@
 
 #include "engine/attention/resolve.h"
 #include "engine/base/clock.h"
-#include "engine/calibration/prepare_costs.h"
-#include "engine/calibration/warm_up.h"
 #include "engine/device/device.h"
 #include "engine/encoder/model.h"
-#include "engine/jobs/load_model.h"
-#include "engine/jobs/model_registry.h"
-#include "engine/jobs/predictor.h"
+#include "engine/forecast/calibration.h"
+#include "engine/forecast/forecast.h"
+#include "engine/kernel_table.h"
+#include "engine/loop/load_model.h"
 #include "engine/loop/running_batch.h"
 #include "engine/requests/staging.h"
-#include "engine/kernel_table.h"
 #include "server/lifecycle/allocator.h"
 #include "tests/bench/command_line.h"
 #include "tests/bench/median.h"
@@ -92,13 +90,13 @@ struct KernelErrors {
 
 class Bench {
  public:
-  Bench(const Options& options, Device& device, ModelRegistry& models, Predictor& predictor,
-        const attention::Team& team)
+  Bench(const Options& options, Device& device, const ModelSet& models, Forecast& forecast,
+        const CostModel& costs)
       : options_(options),
         device_(device),
         models_(models),
-        predictor_(predictor),
-        team_(team),
+        forecast_(forecast),
+        costs_(costs),
         random_(options.seed),
         requests_(random_, *device.host_pool()) {}
 
@@ -112,7 +110,7 @@ class Bench {
         auto resolved = attention::Resolve(request, device_.variants(), {}, 1024);
         if (!resolved.ok()) Die(resolved.status().ToString());
         const PredictedTime base =
-            predictor_.Base(resolved->spec, resolved->cu_seqlens_q, resolved->cu_seqlens_k);
+            forecast_.Base(resolved->spec, resolved->cu_seqlens_q, resolved->cu_seqlens_k);
         if (base.alone_us() > kLongestUs) continue;
         problems.push_back({request, *std::move(resolved), base, {}, {}});
       }
@@ -128,7 +126,7 @@ class Bench {
   }
 
   void RunEncoder(const std::vector<std::string>& words) {
-    const ModelPtr model = *models_.Snapshot()->FindEncoder("");
+    const ModelPtr model = *models_.FindEncoder("");
     const int half = std::max(1, options_.problems / 2);
     for (int i = 0; i < 2 * half; ++i) Encode("encode ids", TokensFor(*model), model, i, {});
     std::vector<std::string> texts;
@@ -162,7 +160,7 @@ class Bench {
   void Attend(Attention* problem) {
     if (!Again(problem->runs)) return;
     const bool first = problem->runs.empty();
-    if (first) problem->predicted = predictor_.Predict(Plan(), problem->resolved);
+    if (first) problem->predicted = forecast_.Of(Plan(), problem->resolved).time;
     JobList jobs;
     // As in the engine, another thread has just written the inputs.
     std::thread([&] {
@@ -173,7 +171,7 @@ class Bench {
       if (!status.ok()) Die(status.ToString());
     }).join();
     problem->runs.push_back(RunJobs(&jobs));
-    if (first) predictor_.Learn(predictor_.LessonOf(jobs, problem->runs.front()));
+    if (first) forecast_.Learn(forecast_.LessonOf(jobs, problem->runs.front()));
   }
 
   void PrintDetails(const std::string& name, const Attention& problem) const {
@@ -183,8 +181,8 @@ class Bench {
                 static_cast<long long>(resolved.query_tokens),
                 static_cast<long long>(resolved.key_tokens), problem.base.alone_us(),
                 problem.predicted.alone_us(), Median(problem.runs));
-    for (const double term : attention::CostTermsOf(resolved.spec, resolved.cu_seqlens_q,
-                                                    resolved.cu_seqlens_k, team_)) {
+    for (const double term : CostTermsOf(resolved.spec, resolved.cu_seqlens_q,
+                                         resolved.cu_seqlens_k, costs_.workers())) {
       std::printf(" %g", term);
     }
     std::printf(" runs");
@@ -223,7 +221,7 @@ class Bench {
     const Kernel kernel = Vanilla{};
     std::vector<int32_t> offsets;
     if (!texts.empty()) {
-      offsets = predictor_.ExpectedOffsets("", *model, input);
+      offsets = forecast_.ExpectedOffsets("", *model, input);
       request.input = input;
     }
     JobList jobs;
@@ -233,23 +231,24 @@ class Bench {
     if (auto done = PrepareEncode({}, &work); !done.ok()) Die(done.status().ToString());
     const encoder::Prepared& prepared = work.prepared;
     if (texts.empty()) offsets = prepared.cu_seqlens;
-    const PredictedTime base = predictor_.Base(*model, kernel, offsets);
-    const PredictedTime predicted = predictor_.Predict(*model, kernel, offsets);
-    if (!texts.empty()) predictor_.LearnTexts("", *model, input, prepared);
+    const EncodeRequest& asked = work.request;
+    const PredictedTime base = forecast_.Base(*model, kernel, asked, offsets);
+    const PredictedTime predicted = forecast_.Of(*model, kernel, asked, offsets).time;
+    job->predicted = forecast_.Of(*model, kernel, asked, prepared.cu_seqlens).time;
+    if (!texts.empty()) forecast_.LearnTexts("", *model, input, prepared);
     if (auto staged = StageEncode(*device_.host_pool(), &work); !staged.ok()) {
       Die(staged.status().ToString());
     }
     std::vector<double> runs;
     while (Again(runs)) runs.push_back(RunJobs(&jobs));
-    predictor_.Learn(predictor_.LessonOf(jobs, runs.front()));
+    forecast_.Learn(forecast_.LessonOf(jobs, runs.front()));
     const double us = Median(runs);
     Note(name, index, base, predicted, runs);
     if (options_.details) {
       const auto& done = std::get<EncodeWork>(jobs.front()->work).item;
-      const encoder::CostTerms terms = encoder::CostTermsOf(done.cu_seqlens);
-      std::printf("encode S=%lld tokens=%lld base %.0f predicted %.0f measured %.0f pairs %.1f\n",
+      std::printf("encode S=%lld tokens=%lld base %.0f predicted %.0f measured %.0f\n",
                   static_cast<long long>(done.sequences()), static_cast<long long>(done.tokens()),
-                  base.alone_us(), predicted.alone_us(), us, terms.back());
+                  base.alone_us(), predicted.alone_us(), us);
     }
   }
 
@@ -279,9 +278,9 @@ class Bench {
 
   const Options& options_;
   Device& device_;
-  ModelRegistry& models_;
-  Predictor& predictor_;
-  const attention::Team team_;
+  const ModelSet& models_;
+  Forecast& forecast_;
+  const CostModel& costs_;
   Random random_;
   Requests requests_;
   std::map<std::string, KernelErrors> errors_;
@@ -334,39 +333,38 @@ int Main(int argc, char** argv) {
   if (!device.ok()) Die(device.status().ToString());
   if (options.alone) *device = std::make_unique<ProcessorTime>(*std::move(device));
   SystemClock clock;
-  ModelRegistry models;
+  std::vector<LoadedModel> loaded;
   if (!options.model.empty()) {
-    auto model = LoadModel(**device, {.name = "model", .directory = options.model});
+    DeviceBudget budget;
+    auto model = LoadModel(**device, {.name = "model", .directory = options.model}, budget);
     if (!model.ok()) Die(model.status().ToString());
-    if (auto added = models.Add(*std::move(model)); !added.ok()) Die(added.status().ToString());
+    loaded.push_back(*std::move(model));
   }
-  const auto warm = WarmUp(**device, models, clock, std::chrono::seconds(1));
-  if (!warm.ok()) Die(warm.ToString());
+  const ModelSet models(std::move(loaded));
+  const auto encoders = WarmUp(**device, models, clock, std::chrono::seconds(1));
+  if (!encoders.ok()) Die(encoders.status().ToString());
   const PreparedCosts costs = PrepareCosts(**device, engine);
   std::printf("%s, %d threads; costs measured in %.2f s%s%s\n",
               (*device)->info().description.c_str(), (*device)->info().threads, costs.info.seconds,
               costs.info.note.empty() ? "" : ", ", costs.info.note.c_str());
   if (options.details) {
-    std::printf("team %d gain %.3f\n", costs.model.team().workers, costs.model.team().gain);
     for (const auto& [key, prices] : costs.model.prices()) {
       std::printf("prices %s %s", std::string(NameOf(key.first)).c_str(),
                   std::string(NameOf(key.second)).c_str());
       for (const double us : prices) std::printf(" %g", us);
       std::printf("\n");
     }
-    for (const ModelPtr& model : models.Snapshot()->all()) {
+    for (const auto& [generation, prices] : *encoders) {
       std::printf("encoder");
-      for (const double us : model->costs.prices) std::printf(" %g", us);
+      for (const double us : prices) std::printf(" %g", us);
       std::printf("\n");
     }
   }
-  Predictor predictor(costs.model, (*device)->info().threads);
-  Bench bench(options, **device, models, predictor, costs.model.team());
+  Forecast forecast((*device)->variants(), (*device)->copies_tensors(), costs.model, *encoders);
+  Bench bench(options, **device, models, forecast, costs.model);
   bench.RunAttention();
   if (!options.model.empty()) bench.RunEncoder(Words());
   bench.Print();
-  models.Clear();
-  models.FreeUnused();
   return 0;
 }
 

@@ -206,7 +206,7 @@ TEST_F(AdmissionTest, AnyNumberOfTenantsMayComeAndGo) {
 TEST_F(AdmissionTest, WhatCouldNeverHaveItsDeviceMemoryIsTooLarge) {
   Spec large{.memory = {.own = 600, .shared = 100}};
   Admit(large);
-  DeviceBudget& device = *ledger_->device_memory();
+  DeviceBudget& device = ledger_->device_memory();
   device.SetMost(1000);
   ASSERT_TRUE(device.TakeWeights(300));
   Admit(large);
@@ -222,7 +222,7 @@ TEST_F(AdmissionTest, WhatCouldNeverHaveItsDeviceMemoryIsTooLarge) {
 }
 
 TEST_F(AdmissionTest, WhatDoesNotFitBesideARunIsExpectedToWaitForIt) {
-  ledger_->device_memory()->SetMost(100);
+  ledger_->device_memory().SetMost(100);
   Push({.ms = 1000, .memory = {.own = 60}});
   JobList jobs = Next();
   ledger_->BeginRun(jobs, /*passes=*/false);

@@ -70,8 +70,7 @@ TEST_F(BatchingTest, AnswersWhatHasExpired) {
 class DelayedBatchingTest : public BatchingTest {
  protected:
   static constexpr microseconds kDelay{500};
-  DelayedBatchingTest()
-      : BatchingTest({.max_tokens = 10, .max_requests = 3, .delay = kDelay}) {}
+  DelayedBatchingTest() : BatchingTest({.max_tokens = 10, .max_requests = 3, .delay = kDelay}) {}
 };
 
 TEST_F(DelayedBatchingTest, WaitsUntilABatchIsFullOrItsFirstHasWaited) {
@@ -130,7 +129,7 @@ TEST_F(TimedBatchingTest, NobodyMissesADeadlineForAnother) {
 
 // The device's memory.
 TEST_F(TimedBatchingTest, OthersJoinAsFarAsTheDeviceHasMemory) {
-  ledger_->device_memory()->SetMost(100);
+  ledger_->device_memory().SetMost(100);
   Push({.memory = {.own = 10, .shared = 30}});
   Push({.memory = {.own = 50, .shared = 1}});
   Push({.memory = {.own = 11, .shared = 30}});
@@ -141,7 +140,7 @@ TEST_F(TimedBatchingTest, OthersJoinAsFarAsTheDeviceHasMemory) {
 }
 
 TEST_F(TimedBatchingTest, BehindARunTheFirstWaitsUntilItFitsAndIsNotOvertaken) {
-  ledger_->device_memory()->SetMost(100);
+  ledger_->device_memory().SetMost(100);
   Push({.memory = {.own = 30}});
   JobList running = Next();
   const Runs::Id run = ledger_->BeginRun(running, /*passes=*/false);
@@ -153,7 +152,7 @@ TEST_F(TimedBatchingTest, BehindARunTheFirstWaitsUntilItFitsAndIsNotOvertaken) {
 }
 
 TEST_F(TimedBatchingTest, AtACheckpointTheFirstOfThoseThatFitAndAreShortPasses) {
-  ledger_->device_memory()->SetMost(100);
+  ledger_->device_memory().SetMost(100);
   Push({.ms = 1000, .memory = {.own = 30}});
   JobList running = Next();
   ledger_->BeginRun(running, /*passes=*/false);

@@ -27,7 +27,7 @@ class LedgerFixture : public testing::Test {
   // What a test says of a request.
   struct Spec {
     Cost cost = {1, 0, 0};
-    double ms = 0;       // its own predicted time
+    double ms = 0;        // its own predicted time
     double batch_ms = 0;  // what its batch takes beside
     double until_ms = 0;  // its deadline from now; 0: none
     std::string tenant = {};
@@ -43,9 +43,8 @@ class LedgerFixture : public testing::Test {
   std::unique_ptr<Job> Make(const Spec& spec) {
     auto job = std::make_unique<Job>();
     job->cost = spec.cost;
-    job->predicted = {.batch_us = spec.batch_ms * 1e3,
-                      .own_us = spec.ms * 1e3,
-                      .correction = spec.correction};
+    job->predicted = {
+        .batch_us = spec.batch_ms * 1e3, .own_us = spec.ms * 1e3, .correction = spec.correction};
     job->tenant = spec.tenant;
     job->batch_key = spec.key;
     job->priority = spec.priority;

@@ -26,11 +26,11 @@ constexpr size_t kLarge = size_t{16} << 20;
 class CompletionsTest : public testing::Test {
  protected:
   void Start(int threads) {
-    ledger_ = std::make_shared<Ledger>(
-        LedgerOptions{.budgets = {.most = {100, 100, int64_t{1} << 40}},
-                      .limits = {.max_tokens = 100, .max_requests = 100},
-                      .completion_threads = threads},
-        std::make_shared<SystemClock>(), counters_);
+    ledger_ =
+        std::make_shared<Ledger>(LedgerOptions{.budgets = {.most = {100, 100, int64_t{1} << 40}},
+                                               .limits = {.max_tokens = 100, .max_requests = 100},
+                                               .completion_threads = threads},
+                                 std::make_shared<SystemClock>(), counters_);
     completions_.emplace(threads, *ledger_, counters_);
   }
 
@@ -89,7 +89,7 @@ TEST_F(CompletionsTest, TenantsTakeTurnsByBytes) {
   Start(1);
   std::latch posted(1);
   Answer("a", kLarge, [&] { posted.wait(); });  // holds the thread up meanwhile
-  std::vector<std::string> order;                       // of the one thread
+  std::vector<std::string> order;               // of the one thread
   for (int i = 0; i < 10; ++i) {
     Answer("a", kLarge, [&, i] { order.push_back("a" + std::to_string(i)); });
   }

@@ -1,4 +1,4 @@
-// An engine with a cost model of known prices, on a device whose errors the tests set.
+// An engine with known prices, on a device whose errors the tests set.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -6,11 +6,13 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "tests/support/attention/prices.h"
 #include "tests/support/seeded.h"
 #include "tests/unit/loop/approximate_device.h"
 #include "tests/unit/loop/engine_fixture.h"
@@ -22,23 +24,10 @@ inline constexpr KernelName kClustered = KernelName::kClustered;
 inline constexpr KernelName kImproved = KernelName::kImprovedClustered;
 
 // Clustered is cheapest, then improved, then vanilla, as soon as the probe pays.
-inline attention::CostModel SomeCosts() {
-  attention::CostModel model;
-  int factor = 100;
-  for (KernelName name : {kVanilla, kImproved, kClustered}) {
-    attention::CostTerms prices{};
-    prices[static_cast<size_t>(attention::CostTerm::kLaunch)] = factor;
-    factor /= 10;
-    model.Set(name, DType::kFloat32, prices);
-  }
-  return model;
-}
-
-// A price for products alone.
-inline attention::CostTerms ForScores(double us_per_million) {
-  attention::CostTerms prices{};
-  prices[static_cast<size_t>(attention::CostTerm::kScores)] = us_per_million;
-  return prices;
+inline std::optional<double> SomePrices(const attention::Spec& spec, std::span<const int32_t>,
+                                        std::span<const int32_t>) {
+  const KernelName name = NameOf(spec.kernel);
+  return name == kVanilla ? 100 : name == kImproved ? 10 : 1;
 }
 
 class EngineAutomaticTest : public testing::Test, protected Seeded {
@@ -57,7 +46,7 @@ class EngineAutomaticTest : public testing::Test, protected Seeded {
         [script = script_](const EngineOptions&) -> absl::StatusOr<std::unique_ptr<Device>> {
       return std::make_unique<ApproximateDevice>(script);
     };
-    parts.costs = costs_;
+    parts.price_of = price_of_;
     parts.predict = predict_;
     return CreateEngineWithParts(options_, std::move(parts));
   }
@@ -124,8 +113,8 @@ class EngineAutomaticTest : public testing::Test, protected Seeded {
   }
 
   EngineOptions options_;
-  attention::CostModel costs_ = SomeCosts();
-  std::function<PredictedTime(int64_t tokens)> predict_;  // unless set: by the costs
+  attention::PriceOf price_of_ = SomePrices;
+  std::function<PredictedTime(int64_t tokens)> predict_;  // unless set: as forecast
   std::shared_ptr<ApproximateScript> script_ = std::make_shared<ApproximateScript>();
   Mutex mu_;
   CondVar changed_;
@@ -143,8 +132,9 @@ class EngineLadderTest : public EngineAutomaticTest {
   // From about 200 tokens on, clustered with most clusters is worth trying before vanilla, and from
   // 300 on improved with 50 in between, of whose error a little less is to be expected.
   EngineLadderTest() {
-    costs_.Set(kVanilla, DType::kFloat32, ForScores(1e6));
-    costs_.Set(kImproved, DType::kFloat32, ForScores(1.4e6));
+    price_of_ = [of = attention::Prices(1, 1, 1.4)](const attention::Spec& spec, auto... offsets) {
+      return NameOf(spec.kernel) == kClustered ? 1.0 : of(spec, offsets...);
+    };
     script_->clustered_error = 0.2;
   }
 };

@@ -84,7 +84,6 @@ class EngineFixture : public testing::Test {
       return std::make_unique<FakeDevice>(script);
     };
     parts.clock = clock_;
-    parts.models = models_;
     parts.warm_up = warm_up_;
     parts.predict = predict_;
     return CreateEngineWithParts(options, std::move(parts));
@@ -136,7 +135,6 @@ class EngineFixture : public testing::Test {
   std::function<PredictedTime(int64_t tokens)> predict_;
   std::shared_ptr<FakeScript> script_ = std::make_shared<FakeScript>();
   std::shared_ptr<FakeClock> clock_ = std::make_shared<FakeClock>();
-  std::shared_ptr<ModelRegistry> models_ = std::make_shared<ModelRegistry>();  // the engine's
   Answers<AttentionResult> answers_;
   Answers<EncodeResult> encodings_;
   std::vector<std::unique_ptr<std::vector<float>>> data_;

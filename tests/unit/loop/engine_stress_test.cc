@@ -37,7 +37,6 @@ TEST_P(EngineStressTest, EveryRequestIsAnsweredExactlyOnce) {
   parts.open_device = [script = script_](const EngineOptions&) {
     return absl::StatusOr<std::unique_ptr<Device>>(std::make_unique<FakeDevice>(script));
   };
-  parts.models = models_;
   // Not predicted: deadlines are too near to be kept, and pass wherever the request is.
   parts.predict = [](int64_t) { return PredictedTime{}; };
   auto engine = CreateEngineWithParts(options, std::move(parts));

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "engine/encoder/network/cost_model.h"
+#include "engine/forecast/encoder_costs.h"
 #include "tests/unit/loop/approximate_device.h"
 #include "tests/unit/loop/engine_fixture.h"
 
@@ -31,17 +31,15 @@ TEST_F(EngineWarmUpTest, RunsModelsAndKernelsAndCountsNothing) {
   EXPECT_TRUE(answers_.Get(1).ok());
 }
 
-// However slow it is, a model runs as often as its costs need: without them admission would guess
-// and the automatic kernel could not choose.
+// However slow it is, a model runs as often as its costs need: without them admission would guess.
 TEST_F(EngineWarmUpTest, ASlowModelIsMeasuredAllTheSame) {
   script_->SetHook([this](const Marks&) {
     clock_->Advance(std::chrono::seconds(10));
     return absl::OkStatus();
   });
   Start();
-  EXPECT_EQ(script_->batches().size(), 2 + encoder::kCostTerms + 1)
+  EXPECT_EQ(script_->batches().size(), 2 + kEncoderTerms + 1)
       << "one, texts, the shapes; and a kernel, which has time of its own";
-  EXPECT_TRUE(models_->Snapshot()->FindEncoder("fake-model").value()->costs.measured);
 }
 
 TEST_F(EngineWarmUpTest, AModelThatCannotRunIsNotServed) {

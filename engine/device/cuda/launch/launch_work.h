@@ -1,5 +1,5 @@
 // How much work a launch of attention is: plain operations, so that the parts of a launch add up to
-// the whole. attention/cost_terms.h counts as the CPU cuts its work.
+// the whole. forecast/cost_terms.cc counts as the CPU cuts its work.
 //
 // Pure; any thread may call it.
 #pragma once

@@ -13,7 +13,7 @@
 #include "engine/base/error.h"
 #include "engine/base/host_memory.h"
 #include "engine/encoder/network/network.h"
-#include "engine/jobs/models.h"
+#include "engine/models/models.h"
 #include "engine/requests/staging.h"
 #include "tests/unit/encoder/model_files.h"
 

@@ -1,0 +1,266 @@
+#include "engine/forecast/calibration.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "engine/automatic/rungs.h"
+#include "engine/base/guarded.h"
+#include "engine/forecast/cost_file.h"
+#include "engine/forecast/trial.h"
+#include "engine/kernel_table.h"
+
+namespace castor {
+namespace {
+
+using std::chrono::steady_clock;
+
+using Lengths = std::vector<int64_t>;
+const Lengths kTiny = {16};
+const Lengths kMany(16, 16);
+
+// Parameters that shift a kernel's work from one term to another, besides the defaults.
+std::vector<Kernel> Variations(const Kernel& kernel, int64_t n) {
+  std::vector<Kernel> variations;
+  const auto add = [&](auto changed, auto&& change) {
+    change(changed);
+    variations.emplace_back(std::move(changed));
+  };
+  if (const auto* vanilla = std::get_if<Vanilla>(&kernel)) {
+    add(*vanilla, [](Vanilla& v) { v.causal = true; });
+  } else if (const auto* clustered = std::get_if<Clustered>(&kernel)) {
+    add(*clustered, [](Clustered& c) { c.clusters = 25; });
+    add(*clustered, [](Clustered& c) { c.iterations = 1; });
+    add(*clustered, [](Clustered& c) { c.bits = 16; });
+  } else if (const auto* improved = std::get_if<ImprovedClustered>(&kernel)) {
+    add(*improved, [](ImprovedClustered& c) { c.clusters = 25; });
+    add(*improved, [](ImprovedClustered& c) { c.iterations = 1; });
+    add(*improved, [](ImprovedClustered& c) { c.topk = 8; });
+    add(*improved, [](ImprovedClustered& c) { c.topk = 96; });
+    variations.emplace_back(attention::WithOptionsBeyondThePaper(*improved));
+  } else if (const auto* cast = std::get_if<Cast>(&kernel)) {
+    add(*cast, [&](Cast& c) { c.cluster_size = static_cast<int32_t>(n / 4); });
+    add(*cast, [](Cast& c) { c.clustering = Cast::Clustering::kSingleAssignmentTopK; });
+    add(*cast, [](Cast& c) { c.attention_function = Cast::AttentionFunction::kLaplace; });
+    add(*cast, [](Cast& c) { c.head_clustering = Cast::HeadClustering::kPerHead; });
+  }
+  return variations;
+}
+
+// Problems in which one term or another dominates. `n`: a length of TrialLength.
+std::vector<Trial> TrialsOf(KernelName name, int64_t n) {
+  const Kernel kernel = DefaultKernel(name);
+  const bool vanilla = name == KernelName::kVanilla;
+  if (!vanilla) n *= 2;  // theirs grows slower
+  constexpr int64_t kDim = Trial::kDim;
+  std::vector<Trial> trials = {
+      {kernel, kTiny, kTiny},  // the launch
+      {kernel, kMany, kMany},  // tasks
+      {kernel, {n}, {n}},      // the common problem
+      {kernel, {n / 2, n / 8, n / 4}, {n / 2, n / 8, n / 4}, kDim / 2},
+      {kernel, {n}, {n}, 8},                    // weights
+      {kernel, {n / 2}, {n / 2}, 4 * kDim, 2},  // scores
+      {kernel, {n}, {n}, 28},                   // rows that are not whole vectors
+      {kernel, {n}, {n}, kDim, 1},              // one head for all threads
+  };
+  if (name == KernelName::kCast) {
+    trials.push_back({kernel, {n / 2}, {n / 2}, kDim, Trial::kHeads, 64});
+    trials.push_back({kernel, {n / 2}, {n / 2}, kDim, Trial::kHeads, 4});
+  } else {
+    trials.push_back({kernel, {n / 4}, {2 * n}});
+    trials.push_back({kernel, {2 * n}, {n / 8}});
+    trials.push_back({kernel, kTiny, {4 * n}});  // bytes
+  }
+  for (const Kernel& variation : Variations(kernel, n)) trials.push_back({variation, {n}, {n}});
+  return trials;
+}
+
+// Twice as long until vanilla takes half a millisecond: enough to keep the device busy, and short
+// enough for the budget.
+int64_t TrialLength(TrialRunner& runner, steady_clock::time_point until) {
+  constexpr int64_t kLeast = 128;
+  constexpr int64_t kMost = 8192;
+  constexpr double kEnoughUs = 400;
+  int64_t n = kLeast;
+  for (; n < kMost && steady_clock::now() < until; n *= 2) {
+    const Trial trial = {Vanilla{}, {n}, {n}};
+    runner.Run(trial, DType::kFloat32).IgnoreError();  // cold
+    const auto us = runner.Run(trial, DType::kFloat32);
+    if (!us.ok() || *us >= kEnoughUs) break;
+  }
+  return n;
+}
+
+// A kernel in a dtype, and its trials.
+struct Measured {
+  struct Runs {
+    Trial trial;
+    CostTerms terms;
+    std::vector<double> us = {};
+  };
+
+  KernelName kernel;
+  DType dtype;
+  std::vector<Runs> trials = {};
+
+  // None if a trial did not run.
+  std::vector<CostSample> Samples() const {
+    std::vector<CostSample> samples;
+    for (const auto& [trial, terms, runs] : trials) {
+      if (runs.empty()) return {};
+      std::vector<double> us = runs;
+      std::sort(us.begin(), us.end());
+      samples.push_back({terms, us[us.size() / 2]});
+    }
+    return samples;
+  }
+};
+
+std::vector<Measured> ServedTrials(TrialRunner& runner, int64_t n, const Device& device) {
+  std::vector<Measured> all;
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    for (const KernelRow& row : kKernels) {
+      Measured of = {row.name, dtype};
+      for (Trial& trial : TrialsOf(row.name, n)) {
+        const auto resolved = runner.Resolve(trial, dtype);
+        if (!resolved.ok()) continue;  // not served
+        of.trials.push_back(
+            {std::move(trial), CostTermsOf(resolved->spec, resolved->cu_seqlens_q,
+                                           resolved->cu_seqlens_k, device.info().threads)});
+      }
+      if (!of.trials.empty()) all.push_back(std::move(of));
+    }
+  }
+  return all;
+}
+
+// What a model is valid for: a device of this kind, its libraries, its kernels and this build, on
+// one line. Identical devices have the same key.
+std::string CostKey(const Device& device, const EngineOptions& options) {
+  const DeviceInfo& info = device.info();
+  std::string key = options.build + "; " + info.description + "; " + std::to_string(info.threads) +
+                    " threads; " + info.backend;
+  std::string_view last;  // adjacent rows with the same name count once
+  for (const attention::Variant& row : device.variants()) {
+    if (row.backend != last) key += "; " + std::string(row.backend);
+    last = row.backend;
+  }
+  return key;
+}
+
+bool HasChoice(const Device& device) {
+  const auto variants = device.variants();
+  return std::any_of(variants.begin(), variants.end(), [](const attention::Variant& row) {
+    return attention::IsApproximate(row.kernel);
+  });
+}
+
+void AddExamples(const CostModel& model, CostModelInfo* info) {
+  const std::vector<int32_t> offsets = {0, 4096};
+  attention::Spec spec = {.heads = 8, .head_dim = 64, .value_dim = 64};
+  for (const KernelName name : kAutomaticKernels) {
+    spec.kernel = DefaultKernel(name);
+    const auto us = model.Predict(spec, offsets, offsets);
+    if (us) info->examples.push_back({name, *us});
+  }
+}
+
+// OK when the file holds a model for `key`.
+absl::Status Read(const std::string& key, PreparedCosts* prepared) {
+  auto read = ReadCosts(prepared->info.file, key);
+  if (!read.ok()) return read.status();
+  read->SetWorkers(prepared->model.workers());
+  prepared->model = *std::move(read);
+  prepared->info.source = CostModelInfo::Source::kFile;
+  return absl::OkStatus();
+}
+
+void ReadOrMeasure(Device& device, const EngineOptions& options, PreparedCosts* prepared) {
+  CostModelInfo& info = prepared->info;
+  info.file = options.cost_model_file;
+  const std::string key = CostKey(device, options);
+  bool make_file = false;
+  if (!info.file.empty()) {
+    const absl::Status read = Read(key, prepared);
+    if (read.ok()) return;
+    make_file = absl::IsNotFound(read) && options.cost_model_budget.count() > 0;
+    if (!make_file) info.note = std::string(read.message());
+  }
+  if (options.cost_model_budget.count() == 0) return;
+  MeasuredCosts measured = MeasureCosts(device, options.cost_model_budget);
+  prepared->model = std::move(measured.model);
+  if (!measured.complete) info.note = "there was no time to measure every kernel, or one failed";
+  if (prepared->model.empty()) return;
+  info.source = CostModelInfo::Source::kMeasured;
+  // An incomplete model is better than none, but not good enough to share.
+  if (!make_file || !measured.complete) return;
+  const absl::Status written = WriteCosts(info.file, prepared->model, key);
+  if (absl::IsAlreadyExists(written)) {
+    Read(key, prepared).IgnoreError();  // another engine was faster
+  } else if (!written.ok()) {
+    info.note = std::string(written.message());
+  }
+}
+
+}  // namespace
+
+MeasuredCosts MeasureCosts(Device& device, std::chrono::microseconds budget) {
+  constexpr int kPasses = 3;
+  // The rest is for what is being run when it ends, and the fit.
+  const steady_clock::time_point until = steady_clock::now() + budget * 9 / 10;
+  TrialRunner runner(device);
+  std::vector<Measured> all = ServedTrials(runner, TrialLength(runner, until), device);
+  // First one kernel after another, so that little time suffices for some. Then in random order: so
+  // before each run the device was busy with something else, as it is between requests.
+  std::vector<std::pair<DType, Measured::Runs*>> order;
+  for (Measured& of : all) {
+    for (Measured::Runs& trial : of.trials) order.emplace_back(of.dtype, &trial);
+  }
+  for (int pass = 0; pass < kPasses; ++pass) {
+    for (const auto& [dtype, trial] : order) {
+      if (steady_clock::now() >= until) break;
+      const auto us = runner.Run(trial->trial, dtype);
+      if (us.ok() && *us > 0) trial->us.push_back(*us);
+    }
+    std::shuffle(order.begin(), order.end(), std::mt19937());
+  }
+  MeasuredCosts result;
+  CostModel& model = result.model;
+  model.SetWorkers(device.info().threads);
+  for (const Measured& of : all) {
+    const std::vector<CostSample> samples = of.Samples();
+    result.complete = result.complete && !samples.empty();
+    const auto float32 = model.prices().find({of.kernel, DType::kFloat32});
+    if (!samples.empty()) {
+      model.Set(of.kernel, of.dtype, FitCosts(samples));
+    } else if (float32 != model.prices().end()) {
+      model.Set(of.kernel, of.dtype, CostTerms(float32->second));
+    }
+  }
+  return result;
+}
+
+PreparedCosts PrepareCosts(Device& device, const EngineOptions& options) {
+  PreparedCosts prepared;
+  prepared.model.SetWorkers(device.info().threads);
+  const bool measures = options.cost_model_budget.count() > 0;
+  if ((!measures && options.cost_model_file.empty()) || !HasChoice(device)) return prepared;
+  const steady_clock::time_point start = steady_clock::now();
+  // Failures with files or memory here must not keep an engine from starting.
+  const absl::Status status = Guarded([&] {
+    ReadOrMeasure(device, options, &prepared);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) prepared.info.note = std::string(status.message());
+  prepared.info.seconds = std::chrono::duration<double>(steady_clock::now() - start).count();
+  AddExamples(prepared.model, &prepared.info);
+  return prepared;
+}
+
+}  // namespace castor

@@ -1,0 +1,90 @@
+// What a run of an attention kernel costs on one device: seven terms that count its work, each
+// times a price that was fitted to measured runs.
+//
+// Terms are in microseconds that they would take on a reference processor: one core of an AMD EPYC
+// with AVX-512, in float32. There their sum is within 25 % of what nine random problems in ten take
+// (tests/bench/logs/2026-11-27-forecast.md). Counts follow how the CPU's kernels cut their work: a
+// plain count of operations is wrong by factors.
+//
+// The functions are pure; a CostModel is constant once it has been filled, and then any thread may
+// read it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "engine/attention/problem.h"
+#include "engine/forecast/relative_fit.h"
+
+namespace castor {
+
+enum class CostTerm {
+  kLaunch,    // the call, waking the other threads, drawing hash planes: once for a whole batch
+  kTasks,     // what a worker takes at a time: some rows of a head
+  kBytes,     // rows that are loaded and converted, gathered or stored
+  kScores,    // multiply-adds: queries with keys or centroids, weights with values
+  kWeights,   // exponentials of scores
+  kClusters,  // hashes and Lloyd's algorithm on them, sums of clusters, CAST's gates
+  kSelect,    // the search for the top keys, and for the members of CAST's clusters
+};
+inline constexpr size_t kCostTerms = 7;
+using CostTerms = std::array<double, kCostTerms>;
+
+// The terms of a problem with these offsets ([sequences + 1] each), shared by `workers` threads:
+// stages of few tasks, or of too little work to wake anybody for, keep fewer of them busy.
+CostTerms CostTermsOf(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                      std::span<const int32_t> cu_seqlens_k, int workers = 1);
+
+// One measured run.
+using CostSample = RelativeSample<kCostTerms>;
+
+// The prices that a few runs of a kernel suggest. Terms that they do not tell apart stand to each
+// other as on the reference processor. Runs that others held up have less weight. Requires samples.
+CostTerms FitCosts(std::span<const CostSample> samples);
+
+// A device's time: what a batch takes whoever is in it, and the rest.
+struct Costs {
+  double batch_us = 0;
+  double own_us = 0;
+
+  double total_us() const { return batch_us + own_us; }
+};
+
+class CostModel {
+ public:
+  using Key = std::pair<KernelName, DType>;
+
+  // Microseconds for one on the reference processor, of each term.
+  void Set(KernelName kernel, DType dtype, const CostTerms& prices) {
+    prices_[{kernel, dtype}] = prices;
+  }
+
+  // The threads that share a run.
+  void SetWorkers(int workers) { workers_ = workers; }
+  int workers() const { return workers_; }
+
+  bool Knows(KernelName kernel, DType dtype) const { return prices_.contains({kernel, dtype}); }
+
+  // How long the kernel of `spec` computes. A kernel that was not measured has the reference's
+  // prices, doubled: a processor with vectors of 256 bits.
+  Costs Of(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
+           std::span<const int32_t> cu_seqlens_k) const;
+
+  // The same in microseconds; nullopt if the kernel was not measured.
+  std::optional<double> Predict(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                                std::span<const int32_t> cu_seqlens_k) const;
+
+  bool empty() const { return prices_.empty(); }
+  const std::map<Key, CostTerms>& prices() const { return prices_; }
+
+ private:
+  std::map<Key, CostTerms> prices_;
+  int workers_ = 1;
+};
+
+}  // namespace castor

@@ -1,0 +1,312 @@
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "engine/attention/parallel.h"
+#include "engine/forecast/cost_model.h"
+#include "engine/kernels/cpu/clustered/clusters.h"
+
+namespace castor {
+namespace {
+
+using attention::Spec;
+
+// Nanoseconds on the reference, fitted to 1,200 random problems of each kernel.
+constexpr double kVanillaLaunch = 7'000;
+constexpr double kOtherLaunch = 20'000;
+constexpr double kWake = 5'000;    // the team, for a stage
+constexpr double kShortTask = 50;  // a tile of vanilla
+constexpr double kTask = 250;      // of the other kernels, which have areas to prepare
+constexpr double kByte = 0.035;    // of tensors, which come from memory
+constexpr double kRow = 2;         // a row that is moved,
+constexpr double kElement = 0.09;  // its elements, in whole vectors,
+constexpr double kTail = 0.85;     // and those beyond, one by one
+constexpr double kMultiplyAdd = 0.008;
+constexpr double kBlock = 0.17;     // an output's element, read and written for a block of keys
+constexpr double kTopBlock = 0.38;  // likewise, where scores are kept for the search
+constexpr double kWeight = 0.08;    // an exponential and its sum
+constexpr double kLaplaceWeight = 0.41;
+constexpr double kRefinedWeight = 0.69;  // of a query's own top keys
+constexpr double kHash = 0.013;          // a bit and an element of a query
+constexpr double kDistance = 0.05;       // of a code's 64 bits to a centroid's
+constexpr double kPlane = 32.5;          // an element of a hash plane, drawn by Philox
+constexpr double kCluster = 30;
+constexpr double kTopCluster = 200;  // likewise, with its top keys
+constexpr double kGate = 6;          // of a token of CAST
+constexpr double kCompare = 0.4;     // a step of the sorting network, for a centroid and a slot
+constexpr double kMember = 4;        // a token as a candidate for one of CAST's clusters
+
+// How kernels cut their work.
+constexpr double kLanes = 16;    // of a vector
+constexpr double kPanel = 48;    // queries that share a loaded key
+constexpr double kTile = 192;    // rows of a task
+constexpr double kKeys = 128;    // keys between two updates of an output
+constexpr double kFewest = 32;   // centroids of a task
+constexpr double kCodes = 512;   // codes that are compared together
+constexpr double kSorted = 256;  // the most slots that a sorting network has
+constexpr double kSearched = 8;  // comparisons with a key, where there is none
+constexpr double kCastTile = 96;
+constexpr double kCastPart = 256;  // queries of a cluster
+
+double& At(CostTerms& terms, CostTerm term) { return terms[static_cast<size_t>(term)]; }
+
+double Units(double n, double unit) { return std::ceil(n / unit); }
+double InLanes(double n) { return kLanes * Units(n, kLanes); }
+
+// A row of `dim` elements that is moved.
+double RowNs(double dim) { return kRow + kElement * InLanes(dim) + kTail * std::fmod(dim, kLanes); }
+
+// Tasks that threads share, before the next stage begins. Work is in nanoseconds of one thread.
+struct Stage {
+  double tasks = 0;
+  double flops = 0;   // as ParallelFor is told
+  double passes = 1;  // each a stage of its own
+  CostTerms work{};
+
+  double& operator[](CostTerm term) { return At(work, term); }
+
+  // `rows` rows in `tiles` tiles attend to `keys` keys each: `score_dim` multiply-adds for a score
+  // and `value_dim` for what it adds to an output.
+  void AddProducts(double rows, double tiles, double keys, double score_dim, double value_dim,
+                   double block = kBlock, double weight = kWeight) {
+    if (rows <= 0 || keys <= 0) return;
+    const double lanes = tiles * InLanes(rows / tiles);
+    At(work, CostTerm::kScores) +=
+        lanes * (score_dim + value_dim) * (kMultiplyAdd * keys + block * Units(keys, kKeys));
+    At(work, CostTerm::kWeights) += lanes * keys * weight;
+  }
+};
+
+void AddStage(const Stage& stage, int workers, CostTerms* terms) {
+  double busy = 1;
+  if (workers > 1 && stage.tasks > 1 && stage.flops >= attention::kWorthWakingFor) {
+    busy = stage.tasks / Units(stage.tasks, workers);  // on average
+    At(*terms, CostTerm::kLaunch) += kWake * stage.passes * 1e-3;
+  }
+  for (size_t t = 0; t < kCostTerms; ++t) (*terms)[t] += stage.work[t] / busy * 1e-3;
+}
+
+// The keys that a query sees, on average; `extra` more are computed and hidden.
+double SeenKeys(double queries, double keys, bool causal, std::optional<int64_t> window,
+                double extra) {
+  if (window.has_value()) {
+    const double sides = causal ? 1 : 2;
+    return std::min(keys, sides * (static_cast<double>(*window) + extra) + 1);
+  }
+  if (!causal) return keys;
+  const double ramp = std::min(queries, keys);
+  return std::min(keys, (ramp * (ramp + 1) / 2 + (queries - ramp) * keys) / queries + extra);
+}
+
+// What all sequences of a problem share.
+struct Shape {
+  double heads;
+  double d;
+  double dv;
+};
+Shape ShapeOf(const Spec& spec) {
+  return {static_cast<double>(spec.heads), static_cast<double>(spec.head_dim),
+          static_cast<double>(spec.value_dim)};
+}
+
+// Calls add(queries, keys) for each sequence that has queries.
+template <typename Add>
+void ForEachSequence(std::span<const int32_t> q, std::span<const int32_t> k, Add&& add) {
+  for (size_t s = 0; s + 1 < q.size(); ++s) {
+    if (q[s + 1] == q[s]) continue;
+    add(static_cast<double>(q[s + 1] - q[s]), static_cast<double>(k[s + 1] - k[s]));
+  }
+}
+
+void AddVanilla(const Spec& spec, bool causal, std::span<const int32_t> cu_seqlens_q,
+                std::span<const int32_t> cu_seqlens_k, int workers, CostTerms* terms) {
+  const auto [heads, d, dv] = ShapeOf(spec);
+  Stage stage;
+  ForEachSequence(cu_seqlens_q, cu_seqlens_k, [&](double queries, double keys) {
+    const double tiles = Units(queries, kTile);
+    const double tile = queries / tiles;
+    // Half of a panel computes in vain at each end of a mask.
+    const double seen = SeenKeys(queries, keys, causal, spec.window, std::min(tile, kPanel) / 2);
+    const double loaded =
+        spec.window ? SeenKeys(queries, keys, causal, spec.window, tile / 2) : keys;
+    stage.AddProducts(heads * queries, heads * tiles, seen, d, dv);
+    stage[CostTerm::kBytes] +=
+        heads * (queries * (RowNs(d) + RowNs(dv)) + tiles * loaded * (RowNs(d) + RowNs(dv)));
+    stage[CostTerm::kTasks] += heads * tiles * kShortTask;
+    stage.tasks += heads * tiles;
+    stage.flops += 2 * heads * queries * loaded * (d + dv);
+  });
+  AddStage(stage, workers, terms);
+}
+
+// Assigns queries to clusters, by Lloyd's algorithm. It ends when no query moves, which is soon
+// where few share a centroid.
+void AddClustering(const Spec& spec, const Clustered& clustering, double queries, double keys,
+                   double clusters, Stage* stage) {
+  const auto [heads, d, dv] = ShapeOf(spec);
+  const double passes = std::min<double>(clustering.iterations + 1, 1 + Units(queries, clusters));
+  stage->passes = passes;
+  if (clustering.clustering == Clustered::Clustering::kHash) {
+    (*stage)[CostTerm::kClusters] += heads * kCodes * Units(queries, kCodes) * clusters * passes *
+                                     (clustering.bits / 64.0) * kDistance;
+    stage->flops += heads * queries * (100 + 3 * clusters * clustering.iterations);
+    return;
+  }
+  // Products of queries with centroids, and of keys with each other.
+  const double measured = std::min(keys, static_cast<double>(kernels::MetricKeys(spec.head_dim)));
+  (*stage)[CostTerm::kScores] +=
+      heads * kMultiplyAdd *
+      (passes * (InLanes(queries) * clusters * d + clusters * InLanes(d) * d) +
+       measured * InLanes(d) * d);
+  (*stage)[CostTerm::kBytes] += heads * (queries * (2 * passes - 1) + measured) * RowNs(d);
+  stage->flops += heads * queries * (100 + 2 * d * clusters * passes);
+}
+
+void AddClustered(const Spec& spec, const Clustered& clustering,
+                  std::span<const int32_t> cu_seqlens_q, std::span<const int32_t> cu_seqlens_k,
+                  int workers, CostTerms* terms) {
+  const auto [heads, d, dv] = ShapeOf(spec);
+  const auto* const improved = std::get_if<ImprovedClustered>(&spec.kernel);
+  const bool own_mass =
+      improved != nullptr && improved->rest_mass == ImprovedClustered::RestMass::kQuery;
+  const double own = own_mass ? 1 : 0;
+  const double all_heads = heads * static_cast<double>(cu_seqlens_q.size() - 1);
+  Stage hash;
+  Stage cluster;
+  Stage attend;
+  ForEachSequence(cu_seqlens_q, cu_seqlens_k, [&](double queries, double keys) {
+    const double clusters = std::min<double>(clustering.clusters, queries);
+    if (clustering.clustering == Clustered::Clustering::kHash) {
+      hash.tasks += Units(queries, kTile);
+      hash.flops += 2 * heads * queries * d * clustering.bits;
+      hash[CostTerm::kTasks] += Units(queries, kTile) * kTask;
+      hash[CostTerm::kClusters] +=
+          heads * queries * (RowNs(d) + InLanes(clustering.bits) * d * kHash);
+    }
+    if (all_heads < workers) {  // then threads share the codes of a head
+      Stage shared = {.tasks = Units(queries, kCodes)};
+      AddClustering(spec, clustering, queries, keys, clusters, &shared);
+      shared.passes *= heads;
+      AddStage(shared, workers, terms);
+    } else {
+      AddClustering(spec, clustering, queries, keys, clusters, &cluster);
+      cluster.passes = 1;
+      cluster.tasks += heads;
+      cluster[CostTerm::kTasks] += heads * kTask;
+    }
+
+    const double tiles = std::max(Units(clusters, kTile), std::min(Units(4.0 * workers, all_heads),
+                                                                   std::floor(clusters / kFewest)));
+    const double exact = improved == nullptr ? 0 : std::min<double>(improved->topk, keys);
+    attend.tasks += heads * tiles;
+    attend.flops += 2 * heads * (keys * clusters + queries * (exact + 1)) * (d + dv);
+    attend[CostTerm::kTasks] += heads * tiles * kTask;
+    attend.AddProducts(heads * clusters, heads * tiles, keys, d, dv + own * d,
+                       exact > 0 ? kTopBlock : kBlock);
+    // Queries are summed into centroids, and rows written.
+    attend[CostTerm::kBytes] +=
+        heads * (queries * (RowNs(d) + RowNs(dv)) + tiles * keys * (RowNs(d) + RowNs(dv)));
+    attend[CostTerm::kClusters] += heads * clusters * (exact > 0 ? kTopCluster : kCluster);
+    if (exact == 0) return;
+    const double lanes = InLanes(exact);
+    attend[CostTerm::kBytes] +=
+        heads * (clusters * exact * (RowNs(d) + RowNs(dv)) + queries * RowNs(d));
+    attend[CostTerm::kScores] +=
+        heads * queries * (lanes * d + exact * InLanes(dv) + own * InLanes(d)) * kMultiplyAdd;
+    attend[CostTerm::kWeights] += heads * queries * (lanes + own) * kRefinedWeight;
+    // A sorting network for each vector of centroids, or a search of all keys.
+    const double slots = std::exp2(std::ceil(std::log2(2 * exact)));
+    const double steps = std::log2(slots);
+    const bool sorts = slots <= kSorted && keys >= (own_mass ? 1.5 : 2) * slots;
+    attend[CostTerm::kSelect] +=
+        heads * kCompare *
+        (sorts ? tiles * InLanes(clusters / tiles) * slots * steps * (steps + 1) / 4
+               : clusters * keys * kSearched);
+  });
+  if (hash.tasks > 0) {
+    At(*terms, CostTerm::kLaunch) += clustering.bits * d * kPlane * 1e-3;
+    AddStage(hash, workers, terms);
+  }
+  AddStage(cluster, workers, terms);
+  AddStage(attend, workers, terms);
+}
+
+void AddCast(const Spec& spec, const Cast& cast, std::span<const int32_t> cu_seqlens, int workers,
+             CostTerms* terms) {
+  const auto [heads, d, dv] = ShapeOf(spec);
+  const double clusters = static_cast<double>(std::max<int64_t>(1, spec.surrogates));
+  const bool single = cast.clustering == Cast::Clustering::kSingleAssignmentTopK;
+  const double clusterings = cast.head_clustering == Cast::HeadClustering::kPerHead ? heads : 1;
+  const bool laplace = cast.attention_function == Cast::AttentionFunction::kLaplace;
+  const double weight = laplace ? kLaplaceWeight : kWeight;
+  const double row = RowNs(d);
+  const double value_row = RowNs(dv);
+  Stage affinities;
+  Stage select;
+  Stage inside;
+  Stage combine;
+  ForEachSequence(cu_seqlens, cu_seqlens, [&](double tokens, double) {
+    const double tiles = Units(tokens, kCastTile);
+    const double pairs = tokens * clusters;
+    const double asked = cast.cluster_size > 0 ? cast.cluster_size : Units(tokens, clusters);
+    // Clusters of a single assignment share the tokens; there may be room for more.
+    const double members =
+        std::min(tokens, single ? std::min(asked, Units(tokens, clusters)) : asked);
+
+    // Queries and keys with all surrogates, without outputs.
+    affinities.tasks += tiles * clusterings;
+    affinities.flops += heads * pairs * (4 * d + 40);
+    affinities[CostTerm::kClusters] += tokens * kGate;
+    affinities[CostTerm::kBytes] += 2 * heads * tokens * row;
+    affinities.AddProducts(2 * heads * tokens, 2 * heads * tiles, clusters, d, 0, kBlock, weight);
+
+    select.tasks += clusterings * (single ? 1 : clusters);
+    select.flops += 10 * pairs * clusterings;
+    select[CostTerm::kSelect] += pairs * clusterings * kMember;
+    if (single) select[CostTerm::kClusters] += 10 * tokens * clusterings * kGate;
+
+    // Members among themselves: keys and values are gathered for each part of the queries.
+    const double used = heads * (single ? std::min(clusters, tokens) : clusters);
+    const double parts = Units(members, kCastPart);
+    inside.tasks += used * parts;
+    inside.flops += 2 * used * (members + 1) * members * (d + dv);
+    inside[CostTerm::kBytes] += used * (1 + parts) * members * (row + value_row);
+    inside.AddProducts(used * members, used * parts, members, d, dv, kBlock, weight);
+
+    combine.tasks += heads * tiles;
+    combine.flops += heads * pairs * (2 * (d + dv) + 20);
+    combine[CostTerm::kBytes] += heads * tokens * (row + value_row) + used * members * value_row;
+    combine.AddProducts(heads * tokens, heads * tiles, clusters, d, dv, kBlock, weight);
+  });
+  // Sequences share a layer's surrogates.
+  At(*terms, CostTerm::kBytes) += heads * clusters * row * 1e-3;
+  for (Stage* const stage : {&affinities, &select, &inside, &combine}) {
+    (*stage)[CostTerm::kTasks] += stage->tasks * kTask;
+    AddStage(*stage, workers, terms);
+  }
+}
+
+}  // namespace
+
+CostTerms CostTermsOf(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                      std::span<const int32_t> cu_seqlens_k, int workers) {
+  CostTerms terms{};
+  const bool vanilla = std::holds_alternative<Vanilla>(spec.kernel);
+  At(terms, CostTerm::kLaunch) = (vanilla ? kVanillaLaunch : kOtherLaunch) * 1e-3;
+  const double q = cu_seqlens_q.empty() ? 0 : static_cast<double>(cu_seqlens_q.back());
+  const double k = cu_seqlens_k.empty() ? 0 : static_cast<double>(cu_seqlens_k.back());
+  At(terms, CostTerm::kBytes) = static_cast<double>(SizeOf(spec.dtype)) *
+                                static_cast<double>(spec.heads) * (q + k) *
+                                static_cast<double>(spec.head_dim + spec.value_dim) * kByte * 1e-3;
+  if (vanilla) {
+    AddVanilla(spec, std::get<Vanilla>(spec.kernel).causal, cu_seqlens_q, cu_seqlens_k, workers,
+               &terms);
+  } else if (const auto* cast = std::get_if<Cast>(&spec.kernel)) {
+    AddCast(spec, *cast, cu_seqlens_q, workers, &terms);
+  } else if (const Clustered* clustering = attention::ClusteringOf(spec.kernel)) {
+    AddClustered(spec, *clustering, cu_seqlens_q, cu_seqlens_k, workers, &terms);
+  }
+  return terms;
+}
+
+}  // namespace castor

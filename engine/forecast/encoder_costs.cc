@@ -1,0 +1,147 @@
+#include "engine/forecast/encoder_costs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "engine/attention/cast/cast_layout.h"
+#include "engine/encoder/text/output_shape.h"
+#include "engine/encoder/text/spans.h"
+
+namespace castor {
+namespace {
+
+double& At(EncoderTerms& terms, EncoderTerm term) { return terms[static_cast<size_t>(term)]; }
+double At(const EncoderTerms& terms, EncoderTerm term) { return terms[static_cast<size_t>(term)]; }
+
+double PartOf(const EncoderTerms& terms, const EncoderTerms& prices, EncoderTerm term) {
+  const auto t = static_cast<size_t>(term);
+  return terms[t] * prices[t];
+}
+
+// How many tokens a query of a CAST layer computes with: members of its clusters, surrogates that
+// its row is compared with as a query and as a key, and summaries.
+double SeenTokensOfCast(const attention::Spec& spec, double tokens) {
+  const auto clusters = static_cast<double>(spec.surrogates);
+  const auto size =
+      static_cast<double>(attention::CastClusterSize(spec, static_cast<int64_t>(tokens)));
+  return clusters * size * size / std::max(1.0, tokens) + 3 * clusters;
+}
+
+// How many tokens a query of a sequence of `tokens` computes with, on average over the layers.
+double SeenTokens(std::span<const encoder::AttentionLayers> layers, double tokens) {
+  constexpr double kPanel = 48;  // queries that share the keys of their windows
+  double all = 0;
+  double seen = 0;
+  for (const encoder::AttentionLayers& alike : layers) {
+    const auto count = static_cast<double>(alike.layers);
+    const std::optional<int64_t> window = alike.spec.window;
+    all += count;
+    if (std::holds_alternative<Cast>(alike.spec.kernel)) {
+      seen += count * SeenTokensOfCast(alike.spec, tokens);
+      continue;
+    }
+    seen += count * (window ? std::min(tokens, 2 * static_cast<double>(*window) + kPanel) : tokens);
+  }
+  return all > 0 ? seen / all : tokens;
+}
+
+// Of a span's rows, those that pooling reads.
+double RowsRead(Pooling pooling, double rows) {
+  const bool one = pooling == Pooling::kCls || pooling == Pooling::kLastToken;
+  return one ? std::min(1.0, rows) : rows;
+}
+
+// Of output rows that are as wide as these.
+double WideElements(EncodeOutput output, const ModelInfo& info, double sequences, double tokens) {
+  if (encoder::HasVectors(output)) return 0;
+  return (encoder::PerToken(info, output) ? tokens : sequences) *
+         static_cast<double>(encoder::WidthOf(info, output));
+}
+
+}  // namespace
+
+double ReadOutUs(const EncodeRequest& request, const ModelInfo& info,
+                 std::span<const int32_t> cu_seqlens, int workers) {
+  constexpr double kCharacters = 4;   // a token's, in most languages at least
+  constexpr double kOfOneCore = 4e3;  // elements in a microsecond
+  constexpr double kOfAccelerator = 2e5;
+  const bool in_tokens = encoder::UnitOf(request) == Spans::Unit::kTokens;
+  const Pooling pooling = request.pooling.value_or(info.pooling);
+  double rows = 0;
+  for (const Spans::Range& range : request.spans.ranges) {
+    const auto units = static_cast<double>(range.end - range.begin);
+    const auto s = static_cast<size_t>(range.sequence);
+    rows += RowsRead(pooling, std::min(in_tokens ? units : units / kCharacters,
+                                       static_cast<double>(cu_seqlens[s + 1] - cu_seqlens[s])));
+  }
+  const double elements =
+      rows * static_cast<double>(info.hidden_size) +
+      WideElements(encoder::OutputOf(request, info), info,
+                   static_cast<double>(cu_seqlens.size() - 1), cu_seqlens.back());
+  return elements / (workers > 0 ? kOfOneCore * workers : kOfAccelerator);
+}
+
+EncoderTerms EncoderTermsOf(std::span<const int32_t> cu_seqlens,
+                            std::span<const encoder::AttentionLayers> layers) {
+  constexpr double kLanes = 16;  // queries that kernels compute together
+  constexpr double kThousand = 1e3;
+  EncoderTerms terms{};
+  At(terms, EncoderTerm::kLaunch) = 1;
+  At(terms, EncoderTerm::kSequences) = static_cast<double>(cu_seqlens.size() - 1);
+  At(terms, EncoderTerm::kTokens) = cu_seqlens.back();
+  for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
+    const double tokens = cu_seqlens[s + 1] - cu_seqlens[s];
+    At(terms, EncoderTerm::kPairs) +=
+        kLanes * std::ceil(tokens / kLanes) * SeenTokens(layers, tokens) / kThousand;
+  }
+  return terms;
+}
+
+Costs CostsOf(const EncoderTerms& terms, const EncoderCosts& prices, bool with_pairs) {
+  const double batch_us = PartOf(terms, prices, EncoderTerm::kLaunch);
+  const double pairs_us = PartOf(terms, prices, EncoderTerm::kPairs);
+  const double own_us = Dot(terms, prices) - batch_us - pairs_us;
+  return {.batch_us = batch_us, .own_us = own_us + (with_pairs ? pairs_us : 0)};
+}
+
+std::optional<EncoderCosts> FitEncoder(std::span<const EncoderSample> samples,
+                                       const EncoderCosts& assumed) {
+  // What an expectation counts beside a run: about as much as a run in which pairs take a seventh.
+  constexpr double kExpectation = 0.15;
+  if (samples.size() < kEncoderTerms) return std::nullopt;
+  const double ratio = At(assumed, EncoderTerm::kPairs) / At(assumed, EncoderTerm::kTokens);
+  std::vector<EncoderSample> fitted(samples.begin(), samples.end());
+  for (EncoderSample& sample : fitted) {
+    At(sample.terms, EncoderTerm::kTokens) +=
+        ratio * std::exchange(At(sample.terms, EncoderTerm::kPairs), 0);
+  }
+  const double expected = ratio * At(FitRelative<kEncoderTerms>(fitted), EncoderTerm::kTokens);
+  fitted.assign(samples.begin(), samples.end());
+  if (expected > 0) {
+    EncoderSample pairs = {.us = expected, .weight = kExpectation};
+    At(pairs.terms, EncoderTerm::kPairs) = 1;
+    fitted.push_back(pairs);
+  }
+  return FitRelative<kEncoderTerms>(fitted);
+}
+
+EncoderCosts AssumedCosts(const ModelInfo& info, int workers) {
+  constexpr double kPerMicrosecond = 20e3;  // multiply-adds of one core
+  constexpr double kScore = 16;             // of a pair of tokens, beside its products
+  constexpr double kLaunchTokens = 8;       // what reading the weights takes, in tokens
+  const double speed = kPerMicrosecond * std::max(1, workers);
+  const auto hidden = static_cast<double>(info.hidden_size);
+  const double embeddings = static_cast<double>(info.vocabulary_size) * hidden;
+  const double weights = std::max(0.0, static_cast<double>(info.parameters) - embeddings);
+  EncoderCosts prices{};
+  At(prices, EncoderTerm::kTokens) = (weights + hidden) / speed;
+  At(prices, EncoderTerm::kLaunch) = 20 + kLaunchTokens * At(prices, EncoderTerm::kTokens);
+  At(prices, EncoderTerm::kSequences) = 0.1 * info.layers * info.heads;
+  At(prices, EncoderTerm::kPairs) = 1e3 * info.layers * (2 * hidden + kScore * info.heads) / speed;
+  return prices;
+}
+
+}  // namespace castor

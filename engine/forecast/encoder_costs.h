@@ -1,0 +1,62 @@
+// What a batch of an encoder costs on the device that loaded it: four terms, each with a price that
+// was fitted to the model's own first runs.
+//
+// Pure functions and plain numbers; any thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+
+#include "engine/encoder/layers/attention_layers.h"
+#include "engine/engine.h"
+#include "engine/forecast/cost_model.h"
+#include "engine/forecast/relative_fit.h"
+#include "engine/request.h"
+
+namespace castor {
+
+enum class EncoderTerm {
+  kLaunch,     // 1: also the weights, which are read once however few rows there are
+  kSequences,  // and their heads in every layer
+  kTokens,     // what treats each row by itself: projections, norms, activations
+  kPairs,      // thousands of pairs of tokens that attend to each other, in one layer; in one of
+               // CAST also of tokens and surrogates
+};
+inline constexpr size_t kEncoderTerms = 4;
+using EncoderTerms = std::array<double, kEncoderTerms>;
+using EncoderSample = RelativeSample<kEncoderTerms>;
+
+using EncoderCosts = EncoderTerms;  // microseconds per unit, with the model's own kernel
+
+// Of the models that were measured, by generation.
+using EncoderPrices = std::map<uint64_t, EncoderCosts>;
+
+// Of sequences with these offsets, on average over these layers.
+EncoderTerms EncoderTermsOf(std::span<const int32_t> cu_seqlens,
+                            std::span<const encoder::AttentionLayers> layers);
+
+// Of a batch; without its pairs, where they have another kernel.
+Costs CostsOf(const EncoderTerms& terms, const EncoderCosts& prices, bool with_pairs);
+
+// What a head takes, at an assumed speed of `workers` (a device's DeviceInfo::threads), for what it
+// goes through beside the rows that the tokens make: the rows of spans, which may overlap, rows as
+// wide as a vocabulary, and labels of tokens. Of a request whose sequences have these offsets, or
+// are expected to. Requires the request's input.
+double ReadOutUs(const EncodeRequest& request, const ModelInfo& info,
+                 std::span<const int32_t> cu_seqlens, int workers);
+
+// Prices fitted to runs of the model; nullopt if there are too few to tell the terms apart. In the
+// short runs of a start, pairs take less time than runs vary by, and a long text is nothing but
+// pairs. So a pair is expected to cost as many tokens as it does in `assumed`, and runs correct
+// that by as much as they say about it.
+std::optional<EncoderCosts> FitEncoder(std::span<const EncoderSample> samples,
+                                       const EncoderCosts& assumed);
+
+// Prices for a model that was never measured, from its size and an assumed speed of `workers`.
+EncoderCosts AssumedCosts(const ModelInfo& info, int workers);
+
+}  // namespace castor

@@ -1,0 +1,218 @@
+#include "engine/forecast/forecast.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/automatic/rungs.h"
+#include "engine/encoder/model.h"
+#include "engine/kernel_table.h"
+
+namespace castor {
+namespace {
+
+// Measured prices are off by little, and worth some runs; assumed ones say next to nothing.
+constexpr TimeFactors::Trust kMeasured = {.most = 4, .runs = 3};
+constexpr TimeFactors::Trust kAssumed = {.most = 1000, .runs = 0};
+
+// What is remembered, at most. The models loaded first are forgotten first, and the tenant that
+// sent no texts for longest.
+constexpr size_t kMostKinds = 256;
+constexpr size_t kMostTenants = 256;
+constexpr size_t kMostModelsOfTenant = 16;
+
+// English in WordPiece; corrected by what a model's tokenizer makes of its texts.
+constexpr double kUsualBytesPerToken = 4.5;
+constexpr double kSpecialTokens = 2;
+
+PredictedTime Times(const PredictedTime& time, double factor) {
+  return {.batch_us = time.batch_us * factor,
+          .own_us = time.own_us * factor,
+          .correction = time.correction * factor};
+}
+
+// The bytes that become a text's tokens, its pair's among them.
+double BytesOf(const TextInput& input, size_t i, size_t prompt_bytes) {
+  const size_t pair = i < input.pairs.size() ? input.pairs[i].size() : 0;
+  return static_cast<double>(prompt_bytes + input.texts[i].size() + pair);
+}
+
+}  // namespace
+
+PredictedTime Forecast::Base(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                             std::span<const int32_t> cu_seqlens_k) const {
+  const Costs costs = costs_.Of(spec, cu_seqlens_q, cu_seqlens_k);
+  return {.batch_us = costs.batch_us, .own_us = costs.own_us};
+}
+
+PredictedTime Forecast::Base(const LoadedModel& model, const Kernel& kernel,
+                             const EncodeRequest& request,
+                             std::span<const int32_t> cu_seqlens) const {
+  const std::vector<encoder::AttentionLayers> layers = model.encoder->attention(kernel);
+  const auto measured = encoders_.find(model.generation);
+  const EncoderCosts prices =
+      measured == encoders_.end() ? AssumedCosts(model.info, costs_.workers()) : measured->second;
+  // What a model's own runs have measured includes its own kernel's pairs.
+  const bool own_kernel = NameOf(kernel) == NameOf(model.info.kernel);
+  const Costs costs = CostsOf(EncoderTermsOf(cu_seqlens, layers), prices, own_kernel);
+  PredictedTime base = {
+      .batch_us = costs.batch_us,
+      .own_us = costs.own_us + ReadOutUs(request, model.info, cu_seqlens, costs_.workers())};
+  if (own_kernel) return base;
+  for (const encoder::AttentionLayers& alike : layers) {
+    base.own_us +=
+        static_cast<double>(alike.layers) * Base(alike.spec, cu_seqlens, cu_seqlens).alone_us();
+  }
+  return base;
+}
+
+Estimate Forecast::Of(const Plan& plan, const attention::Resolved& resolved) const {
+  attention::Spec spec = resolved.spec;
+  const std::vector<int32_t>& queries = resolved.cu_seqlens_q;
+  const std::vector<int32_t>& keys = resolved.cu_seqlens_k;
+  Estimate estimate = {Corrected({0, NameOf(spec.kernel), spec.dtype}, Base(spec, queries, keys)),
+                       memory_.Of(plan, resolved)};
+  if (plan.probe_rows() == 0 || !attention::IsApproximate(NameOf(spec.kernel))) return estimate;
+  // Some queries of each sequence attend exactly.
+  spec.kernel = Vanilla{};
+  const PredictedTime probe = Corrected({0, KernelName::kVanilla, spec.dtype},
+                                        Base(spec, plan.ProbeOffsets(queries), keys));
+  estimate.time.batch_us += probe.batch_us;
+  estimate.time.own_us += probe.own_us;
+  return estimate;
+}
+
+Estimate Forecast::Of(const LoadedModel& model, const Kernel& kernel, const EncodeRequest& request,
+                      std::span<const int32_t> cu_seqlens) const {
+  return {
+      Corrected({model.generation, NameOf(kernel), {}}, Base(model, kernel, request, cu_seqlens)),
+      memory_.Of(model, kernel, request, cu_seqlens)};
+}
+
+// An encoder has one kernel, whose estimate stands.
+Estimate Forecast::Of(const Job& job) const {
+  if (const auto* work = std::get_if<AttentionWork>(&job.work)) return Of(job.plan, work->resolved);
+  return {job.predicted, job.memory};
+}
+
+Forecast::Part Forecast::PartOf(const Job& job) const {
+  if (const auto* work = std::get_if<AttentionWork>(&job.work)) {
+    const attention::Resolved& resolved = work->resolved;
+    const Kind kind = {0, NameOf(resolved.spec.kernel), resolved.spec.dtype};
+    return {.kind = kind,
+            .base = Base(resolved.spec, resolved.cu_seqlens_q, resolved.cu_seqlens_k),
+            .measured = costs_.Knows(kind.kernel, kind.dtype)};
+  }
+  const auto& work = std::get<EncodeWork>(job.work);
+  return {.kind = {work.model->generation, NameOf(work.kernel), {}},
+          .base = Times(job.predicted, 1 / job.predicted.correction),
+          .measured = encoders_.contains(work.model->generation)};
+}
+
+Forecast::Lesson Forecast::LessonOf(const JobList& jobs, double compute_us) const {
+  Lesson lesson;
+  if (!(compute_us > 0)) return lesson;
+  lesson.compute_us_ = compute_us;
+  lesson.parts_.reserve(jobs.size());
+  for (const auto& job : jobs) lesson.parts_.push_back(PartOf(*job));
+  return lesson;
+}
+
+void Forecast::Learn(const Lesson& lesson) {
+  MutexLock lock(mu_);
+  double shared_us = 0;
+  double own_us = 0;
+  double all_us = 0;
+  for (const Part& part : lesson.parts_) {
+    const double factor = FactorLocked(part);
+    shared_us = std::max(shared_us, factor * part.base.batch_us);
+    own_us += factor * part.base.own_us;
+    all_us += part.base.alone_us();
+  }
+  const double predicted_us = shared_us + own_us;
+  if (!(predicted_us > 0)) return;
+  // Requests of one size share a factor; each teaches by its share of the batch.
+  for (const Part& part : lesson.parts_) {
+    TimeFactors& factors = FactorsOf(part);
+    const double base_us = part.base.alone_us();
+    factors.Learn(base_us, factors.Of(base_us) * lesson.compute_us_ / predicted_us,
+                  base_us / all_us);
+  }
+}
+
+PredictedTime Forecast::Corrected(const Kind& kind, PredictedTime base) const {
+  MutexLock lock(mu_);
+  return Times(base, FactorLocked({.kind = kind, .base = base}));
+}
+
+double Forecast::FactorLocked(const Part& part) const {
+  const auto found = factors_.find(part.kind);
+  return found == factors_.end() ? 1 : found->second.Of(part.base.alone_us());
+}
+
+TimeFactors& Forecast::FactorsOf(const Part& part) {
+  if (factors_.size() >= kMostKinds && !factors_.contains(part.kind)) {
+    // Attention's few kinds stay.
+    const auto oldest = factors_.upper_bound({0, KernelName{kKernelCount}, {}});
+    if (oldest != factors_.end()) factors_.erase(oldest);
+  }
+  return factors_.try_emplace(part.kind, part.measured ? kMeasured : kAssumed).first->second;
+}
+
+std::vector<int32_t> Forecast::ExpectedOffsets(const std::string& tenant, const LoadedModel& model,
+                                               const TextInput& input, size_t prompt_bytes) const {
+  double ratio = kUsualBytesPerToken;
+  {
+    MutexLock lock(mu_);
+    if (const auto of = tenants_.find(tenant); of != tenants_.end()) {
+      const auto learned = of->second.bytes_per_token.find(model.generation);
+      if (learned != of->second.bytes_per_token.end()) ratio = learned->second;
+    }
+  }
+  std::vector<int32_t> offsets = {0};
+  offsets.reserve(input.texts.size() + 1);
+  const auto most = static_cast<double>(std::max<int64_t>(1, model.info.max_tokens));
+  for (size_t i = 0; i < input.texts.size(); ++i) {
+    const double tokens = kSpecialTokens + BytesOf(input, i, prompt_bytes) / ratio;
+    offsets.push_back(offsets.back() + static_cast<int32_t>(std::min(most, tokens)));
+  }
+  return offsets;
+}
+
+void Forecast::LearnTexts(const std::string& tenant, const LoadedModel& model,
+                          const TextInput& input, const encoder::Prepared& prepared,
+                          size_t prompt_bytes) {
+  double bytes = 0;
+  double tokens = 0;
+  const size_t texts = std::min(input.texts.size(), static_cast<size_t>(prepared.sequences()));
+  for (size_t i = 0; i < texts; ++i) {
+    if (prepared.truncated[i]) continue;  // says nothing about the rest of the text
+    bytes += BytesOf(input, i, prompt_bytes);
+    tokens += prepared.cu_seqlens[i + 1] - prepared.cu_seqlens[i] - kSpecialTokens;
+  }
+  if (bytes <= 0 || tokens <= 0) return;
+  // A long request says more than a word does.
+  constexpr double kLeastStep = 0.02;
+  constexpr double kHalfStepTokens = 500;
+  const double step = std::max(kLeastStep, tokens / (tokens + kHalfStepTokens));
+  MutexLock lock(mu_);
+  double& ratio = BytesPerToken(tenant, model.generation);
+  ratio *= std::pow(bytes / tokens / ratio, step);
+}
+
+double& Forecast::BytesPerToken(const std::string& tenant, uint64_t generation) {
+  if (tenants_.size() >= kMostTenants && !tenants_.contains(tenant)) {
+    tenants_.erase(std::min_element(
+        tenants_.begin(), tenants_.end(),
+        [](const auto& a, const auto& b) { return a.second.learned < b.second.learned; }));
+  }
+  Tenant& mine = tenants_[tenant];
+  mine.learned = ++lessons_of_texts_;
+  const auto ratio = mine.bytes_per_token.try_emplace(generation, kUsualBytesPerToken).first;
+  if (mine.bytes_per_token.size() > kMostModelsOfTenant) {
+    const auto first = mine.bytes_per_token.begin();
+    mine.bytes_per_token.erase(first == ratio ? std::next(first) : first);
+  }
+  return ratio->second;
+}
+
+}  // namespace castor

@@ -1,0 +1,132 @@
+// What a request will take of the device, before it is admitted: time and memory, in one estimate.
+//
+// Time is work, counted in terms, at prices that were measured when the engine started
+// (cost_model.h, encoder_costs.h), times a factor learned from recent runs (time_factors.h). Memory
+// is an upper bound, counted from lengths (memory.h).
+//
+// The automatic kernel's choice does not depend on what is learned: it uses the prices alone, which
+// never change while the engine runs.
+//
+// Any thread. One short lock, not held while terms are counted.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "engine/attention/resolve.h"
+#include "engine/automatic/plan.h"
+#include "engine/base/mutex.h"
+#include "engine/encoder/text/prepare.h"
+#include "engine/forecast/cost_model.h"
+#include "engine/forecast/encoder_costs.h"
+#include "engine/forecast/memory.h"
+#include "engine/forecast/time_factors.h"
+#include "engine/ledger/device_memory.h"
+#include "engine/ledger/job.h"
+#include "engine/ledger/predicted_time.h"
+#include "engine/models/models.h"
+#include "engine/request.h"
+
+namespace castor {
+
+struct Estimate {
+  PredictedTime time;  // of one run, with the probe of its error
+  MemoryNeed memory;   // enough for every kernel that may run
+};
+
+class Forecast {
+ public:
+  // `variants` are the device's and outlive the object. `copies`: Device::copies_tensors. Kernels
+  // and models that the two price lists lack have assumed prices, and factors that may grow large.
+  Forecast(std::span<const attention::Variant> variants, bool copies, CostModel costs,
+           EncoderPrices encoders)
+      : memory_(variants, copies), costs_(std::move(costs)), encoders_(std::move(encoders)) {}
+
+  // Of an attention request. For the automatic kernel, the time of its first choice. Runs that may
+  // follow, where an error is too large, are not included: whether there will be any depends on the
+  // input alone.
+  Estimate Of(const Plan& plan, const attention::Resolved& resolved) const;
+
+  // Of an encode request whose sequences have these offsets.
+  Estimate Of(const LoadedModel& model, const Kernel& kernel, const EncodeRequest& request,
+              std::span<const int32_t> cu_seqlens) const;
+
+  // Of a job's next run, with the kernel that it has now.
+  Estimate Of(const Job& job) const;
+
+  // Without what was learned.
+  PredictedTime Base(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                     std::span<const int32_t> cu_seqlens_k) const;
+  PredictedTime Base(const LoadedModel& model, const Kernel& kernel, const EncodeRequest& request,
+                     std::span<const int32_t> cu_seqlens) const;
+
+  // What is to be learned from a batch that has run. Holds nothing of its jobs.
+  class Lesson;
+
+  // A batch has run, without probes, in so much time, pauses excluded. Before the jobs' kernels
+  // change.
+  Lesson LessonOf(const JobList& jobs, double compute_us) const;
+
+  // Engine thread. Times of zero or less are ignored.
+  void Learn(const Lesson& lesson);
+
+  // The offsets that a tenant's texts are expected to have once they are tokenized, by their bytes
+  // and those of the prompt before each.
+  std::vector<int32_t> ExpectedOffsets(const std::string& tenant, const LoadedModel& model,
+                                       const TextInput& input, size_t prompt_bytes = 0) const;
+
+  // A tenant's texts have been tokenized to these sequences. Nobody else's are expected otherwise
+  // for it.
+  void LearnTexts(const std::string& tenant, const LoadedModel& model, const TextInput& input,
+                  const encoder::Prepared& prepared, size_t prompt_bytes = 0);
+
+ private:
+  // What has a factor of its own. Attention's generation is 0, and so is an encoder's dtype, which
+  // is the model's own.
+  struct Kind {
+    uint64_t generation = 0;
+    KernelName kernel = KernelName::kVanilla;
+    DType dtype{};
+    friend auto operator<=>(const Kind&, const Kind&) = default;
+  };
+  // A request in a batch.
+  struct Part {
+    Kind kind;
+    PredictedTime base;
+    bool measured = false;  // the prices were
+  };
+  struct Tenant {
+    std::map<uint64_t, double> bytes_per_token;  // by generation
+    uint64_t learned = 0;                        // when: counted in requests
+  };
+
+  Part PartOf(const Job& job) const;
+  PredictedTime Corrected(const Kind& kind, PredictedTime base) const;
+  double FactorLocked(const Part& part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  TimeFactors& FactorsOf(const Part& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  double& BytesPerToken(const std::string& tenant, uint64_t generation)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const MemoryForecast memory_;
+  const CostModel costs_;
+  const EncoderPrices encoders_;
+
+  mutable Mutex mu_;
+  std::map<Kind, TimeFactors> factors_ ABSL_GUARDED_BY(mu_);    // at most kMostKinds
+  std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // at most kMostTenants
+  uint64_t lessons_of_texts_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+class Forecast::Lesson {
+ private:
+  friend class Forecast;
+
+  double compute_us_ = 0;
+  std::vector<Part> parts_;
+};
+
+}  // namespace castor

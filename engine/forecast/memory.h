@@ -1,0 +1,46 @@
+// What a request will need of the device's memory: an upper bound, counted from its lengths as the
+// kernels and layers allocate.
+//
+// Any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "engine/attention/resolve.h"
+#include "engine/attention/variants.h"
+#include "engine/automatic/plan.h"
+#include "engine/device/device.h"
+#include "engine/ledger/device_memory.h"
+#include "engine/models/models.h"
+#include "engine/request.h"
+
+namespace castor {
+
+class MemoryForecast {
+ public:
+  // `variants` must outlive the object. `copies`: Device::copies_tensors.
+  MemoryForecast(std::span<const attention::Variant> variants, bool copies)
+      : variants_(variants), copies_(copies) {}
+
+  // Of an attention request: enough for every kernel that may run, and for the probe of the error.
+  MemoryNeed Of(const Plan& plan, const attention::Resolved& resolved) const;
+
+  // Of sequences with these offsets, from an encoder with this kernel, for the request's output and
+  // inputs.
+  MemoryNeed Of(const LoadedModel& model, const Kernel& kernel, const EncodeRequest& request,
+                std::span<const int32_t> cu_seqlens) const;
+
+ private:
+  MemoryNeed LayersOf(const LoadedModel& model, const Kernel& kernel,
+                      std::span<const int32_t> cu_seqlens) const;
+  MemoryNeed WorkspaceOf(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                         std::span<const int32_t> cu_seqlens_k) const;
+  MemoryNeed RunOf(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
+                   std::span<const int32_t> cu_seqlens_k) const;
+
+  const std::span<const attention::Variant> variants_;
+  const bool copies_;
+};
+
+}  // namespace castor

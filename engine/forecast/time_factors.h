@@ -1,0 +1,73 @@
+// What recent runs say of the predictions of one kind of work: a factor for each size class, a
+// power of two of microseconds. Its logarithm is the exponentially weighted moving average of
+// log(measured / predicted) (S. W. Roberts, "Control Chart Tests Based on Geometric Moving
+// Averages", Technometrics 1959). A run also counts for the classes around its own, for less with
+// each step: what is wrong with all sizes is learned soon.
+//
+// Not thread-safe.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+
+namespace castor {
+
+class TimeFactors {
+ public:
+  // How wrong predictions without a factor may be, as a factor, and how many runs they are worth.
+  struct Trust {
+    double most;
+    double runs;
+  };
+
+  explicit TimeFactors(Trust trust) : trust_(trust) {}
+
+  // The factor for predictions of about `us`; 1 before the first run.
+  double Of(double us) const { return std::exp(classes_[ClassOf(us)].log_factor); }
+
+  // What was predicted as `us`, without a factor, took `ratio` times as long. `weight`, from 0 to
+  // 1, is the share of the run that it explains.
+  void Learn(double us, double ratio, double weight) {
+    if (!(ratio > 0) || !std::isfinite(ratio) || !(weight > 0)) return;
+    const double most = std::log(trust_.most);
+    const double log_ratio = std::clamp(std::log(ratio), -most, most);
+    weight = std::min(weight, 1.0);
+    const size_t own = ClassOf(us);
+    for (size_t c = 0; c < kClasses; ++c) {
+      Class& near = classes_[c];
+      const double share = weight * std::pow(kOfNext, c > own ? c - own : own - c);
+      near.log_factor += share * std::max(kLeastStep, 1 / (near.seen + trust_.runs + 1)) *
+                         (log_ratio - near.log_factor);
+      near.seen += share;
+    }
+  }
+
+ private:
+  // From 1 us to half a minute.
+  static constexpr size_t kClasses = 26;
+
+  // The weight of one more run: that of a mean at first, then constant. So a change of the
+  // machine's speed is followed within some twenty runs, and a single slow run hardly matters.
+  static constexpr double kLeastStep = 0.05;
+
+  // What a run counts for the next class, in proportion to its own. Of 0.5 to 0.85, replayed on
+  // runs of prediction_bench after good calibrations and a bad one, any will do.
+  static constexpr double kOfNext = 0.6;
+
+  struct Class {
+    double log_factor = 0;
+    double seen = 0;  // sum of weights
+  };
+
+  static size_t ClassOf(double us) {
+    if (!(us > 1)) return 0;  // also NaN
+    return static_cast<size_t>(std::min(std::log2(us), double{kClasses - 1}));
+  }
+
+  Trust trust_;
+  std::array<Class, kClasses> classes_{};
+};
+
+}  // namespace castor

@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/error.h"
+#include "engine/base/guarded.h"
+#include "engine/encoder/model.h"
+#include "engine/forecast/calibration.h"
+#include "engine/forecast/trial.h"
+#include "engine/kernel_table.h"
+#include "engine/requests/staging.h"
+
+namespace castor {
+namespace {
+
+absl::Status Failed(const std::string& what, const absl::Status& status) {
+  return MakeError(ReasonOf(status), what + " does not run: " + std::string(status.message()));
+}
+
+// Sequences of `lengths`, cut to the model's limit, with ids from all over its vocabulary.
+EncodeRequest TokensOf(const std::vector<int64_t>& lengths, const ModelInfo& info) {
+  TokenInput tokens;
+  for (const int64_t length : lengths) {
+    tokens.lengths.push_back(std::min(length, info.max_tokens));
+    for (int64_t i = 0; i < tokens.lengths.back(); ++i) {
+      tokens.ids.push_back(static_cast<int64_t>(tokens.ids.size()) * 997 % info.vocabulary_size);
+    }
+  }
+  EncodeRequest request;
+  request.input = std::move(tokens);
+  return request;
+}
+
+// The time that it computed, in microseconds.
+absl::StatusOr<double> RunModel(Device& device, const ModelPtr& model, EncodeRequest request) {
+  EncodeWork work = OpenEncode(std::move(request), model, Vanilla{});
+  const auto prepared = PrepareEncode({}, &work);  // all of it
+  if (!prepared.ok()) return prepared.status();
+  const auto cost = StageEncode(*device.host_pool(), &work);
+  if (!cost.ok()) return cost.status();
+  return RunAlone(device, work);
+}
+
+// Also the tokenizer's first run. If the vocabulary has none of the words, that is no fault of the
+// model.
+absl::Status RunTexts(Device& device, const ModelPtr& model) {
+  EncodeRequest request;
+  request.input = TextInput{{"a beaver builds a dam", "interest rates rose"}, {}, false};
+  const absl::Status status = RunModel(device, model, std::move(request)).status();
+  return ReasonOf(status) == Reason::kInvalidField ? absl::OkStatus() : status;
+}
+
+// The offsets of what TokensOf makes of these lengths.
+std::vector<int32_t> OffsetsOf(const std::vector<int64_t>& lengths, const LoadedModel& model) {
+  std::vector<int32_t> offsets = {0};
+  for (const int64_t length : lengths) {
+    offsets.push_back(offsets.back() +
+                      static_cast<int32_t>(std::min(length, model.info.max_tokens)));
+  }
+  return offsets;
+}
+// The time limit of optional runs.
+struct Budget {
+  const Clock& clock;
+  const TimePoint end;
+
+  bool over() const { return clock.Now() >= end; }
+};
+
+// Shapes beyond the shortest, each twice if there is time: several ragged sequences, enough of them
+// to wake every thread, and what tells the terms of a model's cost apart. The faster run of each is
+// a sample. The first shapes run in any case: a model without prices would be a stranger to
+// admission for good.
+absl::Status RunFurther(Device& device, const ModelPtr& model, const Budget& budget,
+                        EncoderPrices* prices) {
+  constexpr double kLeastShare = 0.1;  // of a run that is not the head's
+  const int threads = device.info().threads;
+  if (auto status = RunTexts(device, model); !status.ok()) return status;
+  const std::vector<std::vector<int64_t>> shapes = {
+      {8}, {5, 31, 64, 1, 19}, {32}, {1}, std::vector<int64_t>(24, 4), {200}, {256}};
+  std::vector<EncoderSample> samples;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    std::optional<double> least;
+    for (int run = 0; run < 2; ++run) {
+      const bool needed = i < kEncoderTerms && run == 0;
+      if (budget.over() && !needed) break;
+      EncodeRequest request = TokensOf(shapes[i], model->info);
+      // Dense layers behind several poolings take rows of no other width.
+      if (model->info.pooling != Pooling::kSeveral) {
+        request.pooling = kAllPoolings[i % std::size(kAllPoolings)];
+      }
+      const auto us = RunModel(device, model, std::move(request));
+      if (!us.ok()) return us.status();
+      least = std::min(least.value_or(*us), *us);
+    }
+    if (!least) break;
+    // What the head took has a price of its own.
+    const std::vector<int32_t> offsets = OffsetsOf(shapes[i], *model);
+    const double head_us = ReadOutUs(EncodeRequest(), model->info, offsets, threads);
+    const double rest_us = std::max(*least - head_us, kLeastShare * *least);
+    if (rest_us <= 0) continue;
+    samples.push_back({EncoderTermsOf(offsets, model->encoder->attention(Vanilla{})), rest_us});
+  }
+  const auto costs = FitEncoder(samples, AssumedCosts(model->info, threads));
+  if (costs) prices->insert_or_assign(model->generation, *costs);
+  return absl::OkStatus();
+}
+
+// Two sequences, long enough that the kernels split their work among threads.
+absl::Status RunKernels(Device& device, const Budget& budget) {
+  const std::vector<int64_t> lengths = {64, 192};
+  TrialRunner runner(device);
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    for (const KernelRow& row : kKernels) {
+      if (budget.over()) return absl::OkStatus();
+      const Trial trial = {DefaultKernel(row.name), lengths, lengths};
+      if (!runner.Resolve(trial, dtype).ok()) continue;  // not served here, or not in this dtype
+      if (auto status = runner.Run(trial, dtype).status(); !status.ok()) {
+        return Failed("the kernel " + std::string(row.label) + " in " + std::string(NameOf(dtype)),
+                      status);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<EncoderPrices> WarmUp(Device& device, const ModelSet& models, const Clock& clock,
+                                     std::chrono::milliseconds limit) {
+  const auto budget = [&] { return Budget{clock, clock.Now() + limit}; };
+  const auto with_each_model = [&](auto&& run) {
+    for (const ModelPtr& model : models.all()) {
+      if (model->encoder == nullptr) continue;  // CAST layers
+      const absl::Status status = Guarded([&] { return run(model); });
+      if (!status.ok()) return Failed("model \"" + model->info.name + "\"", status);
+    }
+    return absl::OkStatus();
+  };
+  absl::Status status = with_each_model([&](const ModelPtr& model) {
+    return RunModel(device, model, TokensOf({8}, model->info)).status();
+  });
+  if (!status.ok()) return status;
+  EncoderPrices prices;
+  status = with_each_model(
+      [&](const ModelPtr& model) { return RunFurther(device, model, budget(), &prices); });
+  if (!status.ok()) return status;
+  status = Guarded([&] { return RunKernels(device, budget()); });
+  if (!status.ok()) return status;
+  return prices;
+}
+
+}  // namespace castor

@@ -1,0 +1,194 @@
+// How an engine gets its cost model at the start: measured, on the CPU and on a device with known
+// costs, or read from its file.
+#include "engine/forecast/calibration.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "engine/device/cpu_device.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/unit/forecast/priced_device.h"
+
+namespace castor {
+namespace {
+
+Kernel DefaultOf(KernelName name) {
+  if (name == KernelName::kClustered) return Clustered{};
+  if (name == KernelName::kImprovedClustered) return ImprovedClustered{};
+  return Vanilla{};
+}
+
+double Predict(const CostModel& model, KernelName name, DType dtype, int32_t tokens) {
+  attention::Spec spec;
+  spec.dtype = dtype;
+  spec.heads = 8;
+  spec.head_dim = spec.value_dim = 64;
+  spec.kernel = DefaultOf(name);
+  const std::vector<int32_t> offsets = {0, tokens};
+  return model.Predict(spec, offsets, offsets).value_or(-1);
+}
+
+// Times differ between machines and runs; their order does not.
+TEST(MeasureCostsTest, TheCpusModelKnowsThatApproximationsGrowSlower) {
+  EngineOptions options;
+  options.cpu_threads = 2;
+  const auto device = CpuDevice::Open(options, "");
+  const MeasuredCosts measured = MeasureCosts(*device, std::chrono::seconds(30));
+  ASSERT_TRUE(measured.complete);
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    SCOPED_TRACE(std::string(NameOf(dtype)));
+    for (const KernelName name : kAutomaticKernels) {
+      SCOPED_TRACE(std::string(NameOf(name)));
+      EXPECT_GT(Predict(measured.model, name, dtype, 1), 0);
+      EXPECT_LT(Predict(measured.model, name, dtype, 1),
+                Predict(measured.model, name, dtype, 4096));
+    }
+    for (const KernelName name : {KernelName::kClustered, KernelName::kImprovedClustered}) {
+      const auto growth = [&](KernelName kernel) {
+        return Predict(measured.model, kernel, dtype, 65536) /
+               Predict(measured.model, kernel, dtype, 4096);
+      };
+      EXPECT_GT(growth(KernelName::kVanilla), 100);  // quadratic
+      EXPECT_LT(growth(name), 20);                   // linear
+      EXPECT_GT(Predict(measured.model, KernelName::kVanilla, dtype, 65536),
+                5 * Predict(measured.model, name, dtype, 65536));
+    }
+  }
+}
+
+TEST(MeasureCostsTest, FindsWhatADeviceTakes) {
+  PricedDevice device;
+  const MeasuredCosts measured = MeasureCosts(device, std::chrono::seconds(60));
+  ASSERT_TRUE(measured.complete);
+  const std::vector<int32_t> offsets = {0, 777, 3000};
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    for (const KernelName name : kAutomaticKernels) {
+      attention::Spec spec;
+      spec.dtype = dtype;
+      spec.heads = 5;
+      spec.head_dim = spec.value_dim = 48;
+      spec.kernel = DefaultOf(name);
+      const CostTerms terms = CostTermsOf(spec, offsets, offsets);
+      double us = 0;
+      for (size_t t = 0; t < kCostTerms; ++t) {
+        us += terms[t] * PricedDevice::Price(name, dtype, t);
+      }
+      const auto predicted = measured.model.Predict(spec, offsets, offsets);
+      ASSERT_TRUE(predicted.has_value());
+      EXPECT_NEAR(*predicted / us, 1, 0.1) << NameOf(name) << " " << NameOf(dtype);
+    }
+  }
+}
+
+class PrepareCostsTest : public testing::Test {
+ protected:
+  PrepareCostsTest() {
+    options_.cost_model_file = folder_ / "costs";
+    options_.cost_model_budget = std::chrono::seconds(60);
+    options_.build = "build 1";
+  }
+
+  PreparedCosts Prepare() { return PrepareCosts(device_, options_); }
+  std::string Contents() const {
+    std::ifstream file(options_.cost_model_file);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  using Source = CostModelInfo::Source;
+  const TemporaryFolder folder_;
+  EngineOptions options_;
+  PricedDevice device_;
+};
+
+TEST_F(PrepareCostsTest, MeasuresOnceForAllThatShareTheFile) {
+  const PreparedCosts first = Prepare();
+  EXPECT_EQ(first.info.source, Source::kMeasured);
+  EXPECT_EQ(first.info.note, "");
+  EXPECT_EQ(first.info.examples.size(), std::size(kAutomaticKernels));
+
+  const int launches = device_.launches();
+  const PreparedCosts second = Prepare();
+  EXPECT_EQ(second.info.source, Source::kFile);
+  EXPECT_EQ(device_.launches(), launches) << "nothing was measured";
+  EXPECT_EQ(second.model.prices(), first.model.prices());
+}
+
+// A file that does not fit is reported and left alone: it may be another server's.
+TEST_F(PrepareCostsTest, AFileThatDoesNotFitIsNotedAndLeftAlone) {
+  ASSERT_EQ(Prepare().info.source, Source::kMeasured);
+  const std::string others = Contents();
+  options_.build = "build 2";
+  const PreparedCosts prepared = Prepare();
+  EXPECT_EQ(prepared.info.source, Source::kMeasured);
+  EXPECT_NE(prepared.info.note.find("another device or build"), std::string::npos)
+      << prepared.info.note;
+  EXPECT_EQ(Contents(), others);
+
+  std::ofstream(options_.cost_model_file) << "castor cost model 1\nnonsense\n";
+  const PreparedCosts damaged = Prepare();
+  EXPECT_EQ(damaged.info.source, Source::kMeasured);
+  EXPECT_NE(damaged.info.note.find("damaged"), std::string::npos) << damaged.info.note;
+  EXPECT_EQ(Contents(), "castor cost model 1\nnonsense\n");
+}
+
+// When engines start at the same time, all use the file that was written first.
+TEST_F(PrepareCostsTest, AFasterEnginesFileWins) {
+  const PreparedCosts faster = Prepare();
+  const std::string contents = Contents();
+  std::filesystem::remove(options_.cost_model_file);
+  device_.OnLaunch([&] { std::ofstream(options_.cost_model_file) << contents; });
+  const PreparedCosts slower = Prepare();
+  EXPECT_EQ(slower.info.source, Source::kFile);
+  EXPECT_EQ(slower.model.prices(), faster.model.prices());
+  EXPECT_EQ(Contents(), contents);
+}
+
+TEST_F(PrepareCostsTest, AFileThatCannotBeWrittenCostsOnlyTheFile) {
+  options_.cost_model_file = "/proc/castor/costs";
+  const PreparedCosts prepared = Prepare();
+  EXPECT_EQ(prepared.info.source, Source::kMeasured);
+  EXPECT_NE(prepared.info.note, "");
+  EXPECT_FALSE(prepared.model.empty());
+}
+
+TEST_F(PrepareCostsTest, NothingIsMeasuredInNoTime) {
+  options_.cost_model_budget = std::chrono::milliseconds(0);
+  const PreparedCosts prepared = Prepare();
+  EXPECT_EQ(prepared.info.source, Source::kNone);
+  EXPECT_TRUE(prepared.model.empty());
+  EXPECT_NE(prepared.info.note, "") << "a file was named, and is not there";
+  EXPECT_FALSE(std::filesystem::exists(options_.cost_model_file));
+
+  options_.cost_model_budget = std::chrono::seconds(60);
+  const PreparedCosts measured = Prepare();
+  options_.cost_model_budget = std::chrono::milliseconds(0);
+  const PreparedCosts read = Prepare();
+  EXPECT_EQ(read.info.source, Source::kFile);
+  EXPECT_EQ(read.model.prices(), measured.model.prices());
+}
+
+// An incomplete model serves this engine but is not kept for the next.
+TEST_F(PrepareCostsTest, AnIncompleteModelIsNotKept) {
+  options_.cost_model_budget = std::chrono::milliseconds(1);
+  const PreparedCosts prepared = Prepare();
+  EXPECT_NE(prepared.info.note, "");
+  EXPECT_FALSE(std::filesystem::exists(options_.cost_model_file));
+}
+
+TEST_F(PrepareCostsTest, ADeviceThatFailsLeavesNoModel) {
+  PricedDevice device(/*fails=*/true);
+  const PreparedCosts prepared = PrepareCosts(device, options_);
+  EXPECT_EQ(prepared.info.source, Source::kNone);
+  EXPECT_NE(prepared.info.note, "");
+  EXPECT_TRUE(prepared.model.empty());
+  EXPECT_GT(device.launches(), 0);
+}
+
+}  // namespace
+}  // namespace castor

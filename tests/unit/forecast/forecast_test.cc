@@ -1,0 +1,317 @@
+// Predictions of device time, and what they learn from runs.
+#include "engine/forecast/forecast.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "tests/support/attention/spec.h"
+#include "tests/unit/loop/fake_model.h"
+
+namespace castor {
+namespace {
+
+// Launches, 7 us for vanilla, and products, at what they take on the reference processor.
+CostModel Priced() {
+  CostTerms prices{};
+  prices[static_cast<size_t>(CostTerm::kLaunch)] = 1;
+  prices[static_cast<size_t>(CostTerm::kScores)] = 1;
+  CostModel costs;
+  for (const KernelRow& row : kKernels) costs.Set(row.name, DType::kFloat32, prices);
+  return costs;
+}
+
+Forecast Make(CostModel costs = {}, EncoderPrices encoders = {}) {
+  return Forecast({}, /*copies=*/false, std::move(costs), std::move(encoders));
+}
+
+// Of `rows` queries that attend to `keys` keys of 8 heads of 64: 8e-6 us for a multiply-add, and
+// 170e-6 us for an output's element and each 128 keys.
+double ProductsUs(double rows, double keys) {
+  return 8 * rows * 128 * (8e-6 * keys + 170e-6 * std::ceil(keys / 128));
+}
+
+attention::Resolved ResolvedOf(const Kernel& kernel, int32_t tokens) {
+  attention::Resolved resolved;
+  resolved.spec = attention::MakeSpec(DType::kFloat32, kernel, 8, 64, 64, 16);
+  resolved.cu_seqlens_q = resolved.cu_seqlens_k = {0, tokens};
+  resolved.query_tokens = resolved.key_tokens = tokens;
+  return resolved;
+}
+
+JobList JobsOf(const Kernel& kernel, const std::vector<int32_t>& tokens) {
+  JobList jobs;
+  for (const int32_t n : tokens) {
+    auto job = std::make_unique<Job>();
+    AttentionWork work;
+    work.resolved = ResolvedOf(kernel, n);
+    job->work = std::move(work);
+    job->kernel = NameOf(kernel);
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+void Learn(Forecast& forecast, const JobList& jobs, double compute_us) {
+  forecast.Learn(forecast.LessonOf(jobs, compute_us));
+}
+
+PredictedTime Predict(const Forecast& forecast, const Kernel& kernel, int32_t tokens,
+                      const Plan& plan = Plan()) {
+  return forecast.Of(plan, ResolvedOf(kernel, tokens)).time;
+}
+
+double Alone(const Forecast& forecast, const Kernel& kernel, int32_t tokens) {
+  return Predict(forecast, kernel, tokens).alone_us();
+}
+
+class GlobalModel : public FakeModel {
+ public:
+  explicit GlobalModel(int64_t layers) : FakeModel("global"), layers_(layers) {}
+  std::vector<encoder::AttentionLayers> attention(const Kernel& kernel) const override {
+    return {{encoder::SelfAttentionSpec(DType::kFloat32, 384, 12, kernel), layers_}};
+  }
+
+ private:
+  const int64_t layers_;
+};
+
+LoadedModel ModelOf(uint64_t generation) {
+  LoadedModel model;
+  model.generation = generation;
+  model.info.hidden_size = 384;
+  model.info.layers = 6;
+  model.info.heads = 12;
+  model.info.max_tokens = 256;
+  model.info.parameters = 22'000'000;
+  model.info.vocabulary_size = 30522;
+  model.encoder = std::make_shared<GlobalModel>(6);
+  return model;
+}
+
+// Of 12 layers, 9 see 64 tokens on each side.
+class LocalModel : public FakeModel {
+ public:
+  LocalModel() : FakeModel("local") {}
+  std::vector<encoder::AttentionLayers> attention(const Kernel& kernel) const override {
+    std::vector<encoder::AttentionLayers> layers(2);
+    layers[0] = {encoder::SelfAttentionSpec(DType::kFloat32, 384, 12, kernel), 3};
+    layers[1] = {encoder::SelfAttentionSpec(DType::kFloat32, 384, 12, Vanilla{}), 9};
+    layers[1].spec.window = 64;
+    return layers;
+  }
+};
+
+PredictedTime Predict(const Forecast& forecast, const LoadedModel& model, const Kernel& kernel,
+                      const std::vector<int32_t>& offsets, const EncodeRequest& request = {}) {
+  return forecast.Of(model, kernel, request, offsets).time;
+}
+
+TEST(ForecastTest, LocalLayersArePricedByTheirLength) {
+  const Forecast forecast = Make();
+  LoadedModel global = ModelOf(1);
+  global.info.layers = 12;
+  global.encoder = std::make_shared<GlobalModel>(12);
+  LoadedModel local = global;
+  local.encoder = std::make_shared<LocalModel>();
+  for (const Kernel& kernel : {Kernel(Vanilla{}), Kernel(attention::PlainClusters(100))}) {
+    const double all = Predict(forecast, global, kernel, {0, 32768}).alone_us();
+    const double some = Predict(forecast, local, kernel, {0, 32768}).alone_us();
+    if (std::holds_alternative<Vanilla>(kernel)) {
+      // All but a quarter of the layers no longer grows with the square.
+      EXPECT_NEAR(some / all, 0.25, 0.05);
+    } else {
+      EXPECT_NE(some, all) << "local layers stay exact";
+    }
+  }
+}
+
+TEST(ForecastTest, SaysWhatThePricesSayAtFirst) {
+  const Forecast forecast = Make(Priced());
+  const PredictedTime time = Predict(forecast, Vanilla{}, 1024);
+  EXPECT_DOUBLE_EQ(time.batch_us, 7);
+  // Six tiles of 170 or 171 queries, in eleven vectors each.
+  EXPECT_NEAR(time.own_us, ProductsUs(6 * 176, 1024), 1e-6);
+  EXPECT_EQ(time.correction, 1);
+  EXPECT_DOUBLE_EQ(time.alone_us(), time.batch_us + time.own_us);
+}
+
+TEST(ForecastTest, AProbeIsPartOfTheRequest) {
+  const Forecast forecast = Make(Priced());
+  const double without = Alone(forecast, Clustered{}, 4096);
+  const Plan probed(std::nullopt, 32, true);
+  const double probe = Predict(forecast, Clustered{}, 4096, probed).alone_us() - without;
+  EXPECT_NEAR(probe, 7 + ProductsUs(32, 4096), 1e-6);
+}
+
+TEST(ForecastTest, LearnsForOneKernel) {
+  Forecast forecast = Make(Priced());
+  const double base = Alone(forecast, Vanilla{}, 1024);
+  const double other = Alone(forecast, Clustered{}, 1024);
+  for (int i = 0; i < 100; ++i) Learn(forecast, JobsOf(Vanilla{}, {1024}), 2 * base);
+  EXPECT_NEAR(Alone(forecast, Vanilla{}, 1024) / base, 2, 0.05);
+  EXPECT_EQ(Alone(forecast, Clustered{}, 1024), other);
+  const PredictedTime time = Predict(forecast, Vanilla{}, 1024);
+  EXPECT_NEAR(time.alone_us() / time.correction, base, 1e-6);
+  for (const double us : {0.0, -1.0}) Learn(forecast, JobsOf(Vanilla{}, {1024}), us);
+  Learn(forecast, {}, 100);
+  EXPECT_EQ(Predict(forecast, Vanilla{}, 1024).alone_us(), time.alone_us());
+}
+
+// What is wrong with every size is learned from few runs of each.
+TEST(ForecastTest, ARunCountsForSizesNearItsOwn) {
+  const Forecast untaught = Make(Priced());
+  Forecast forecast = Make(Priced());
+  for (int i = 0; i < 10; ++i) {
+    Learn(forecast, JobsOf(Vanilla{}, {1024}), 2 * Alone(untaught, Vanilla{}, 1024));
+  }
+  const auto factor = [&](int32_t tokens) {
+    return Alone(forecast, Vanilla{}, tokens) / Alone(untaught, Vanilla{}, tokens);
+  };
+  EXPECT_GT(factor(2048), 1.2);
+  EXPECT_LT(factor(16), 1.1);
+}
+
+// A batch pays once for what its requests share.
+TEST(ForecastTest, LearnsFromBatches) {
+  Forecast forecast = Make(Priced());
+  const PredictedTime base = Predict(forecast, Vanilla{}, 64);
+  const double batch_us = base.batch_us + 8 * base.own_us;
+  const std::vector<int32_t> eight(8, 64);
+  for (int i = 0; i < 20; ++i) Learn(forecast, JobsOf(Vanilla{}, eight), batch_us);
+  EXPECT_NEAR(Alone(forecast, Vanilla{}, 64), base.alone_us(), 1e-9) << "as predicted";
+  for (int i = 0; i < 200; ++i) Learn(forecast, JobsOf(Vanilla{}, eight), 3 * batch_us);
+  EXPECT_NEAR(Alone(forecast, Vanilla{}, 64) / base.alone_us(), 3, 0.1);
+}
+
+TEST(ForecastTest, WithoutPricesItCountsAndLearnsMore) {
+  Forecast forecast = Make();
+  for (const Kernel& kernel :
+       {Kernel(Vanilla{}), Kernel(Clustered{}), Kernel(ImprovedClustered{}), Kernel(Cast{})}) {
+    const double small = Alone(forecast, kernel, 64);
+    const double large = Alone(forecast, kernel, 8192);
+    EXPECT_GT(small, 1);
+    EXPECT_GT(large, 10 * small);
+    EXPECT_LT(large, 1e7);
+    for (int i = 0; i < 5; ++i) Learn(forecast, JobsOf(kernel, {8192}), 50 * large);
+    EXPECT_NEAR(Alone(forecast, kernel, 8192) / large, 50, 1) << "soon";
+  }
+}
+
+TEST(ForecastTest, AnEncodersOwnPricesCount) {
+  const std::vector<int32_t> few = {0, 8};
+  const std::vector<int32_t> many = {0, 100, 200};
+  const LoadedModel model = ModelOf(1);
+  const Forecast assumed = Make();
+  EXPECT_GT(Predict(assumed, model, Vanilla{}, few).alone_us(), 10);
+  EXPECT_GT(Predict(assumed, model, Vanilla{}, many).alone_us(),
+            5 * Predict(assumed, model, Vanilla{}, few).alone_us());
+  const Forecast forecast = Make({}, {{1, {100, 10, 2, 0}}});
+  const PredictedTime time = Predict(forecast, model, Vanilla{}, many);
+  EXPECT_DOUBLE_EQ(time.batch_us, 100);
+  EXPECT_DOUBLE_EQ(time.own_us, 2 * 10 + 200 * 2);
+  EXPECT_GT(Predict(forecast, model, Clustered{}, many).own_us, time.own_us)
+      << "attention, which these prices do not have";
+}
+
+// A head that goes through more takes longer, whatever the tokens are.
+TEST(ForecastTest, WhatTheHeadReadsCounts) {
+  CostModel one_core;
+  one_core.SetWorkers(1);
+  const Forecast forecast = Make(one_core, {{1, {100, 10, 2, 0}}});
+  const LoadedModel model = ModelOf(1);
+  const std::vector<int32_t> offsets = {0, 64};
+  EncodeRequest request;
+  request.input = TokenInput{};
+  const double without = Predict(forecast, model, Vanilla{}, offsets, request).alone_us();
+  request.spans.ranges.assign(1000, {.sequence = 0, .begin = 0, .end = 64});
+  const double with = Predict(forecast, model, Vanilla{}, offsets, request).alone_us();
+  EXPECT_NEAR(with - without, 1000 * 64 * 384 / 4e3, 1e-6) << "4e3 elements in a microsecond";
+}
+
+TEST(ForecastTest, LearnsHowManyTokensTextsHave) {
+  Forecast forecast = Make();
+  const LoadedModel model = ModelOf(1);
+  const std::string word(450, 'a');
+  TextInput input;
+  input.texts = {word, word};
+  EXPECT_EQ(forecast.ExpectedOffsets("a", model, input), (std::vector<int32_t>{0, 102, 204}));
+  // Three bytes a token, and a text that was cut, which says nothing.
+  encoder::Prepared prepared;
+  prepared.cu_seqlens = {0, 152, 408};
+  prepared.truncated = {false, true};
+  for (int i = 0; i < 100; ++i) forecast.LearnTexts("a", model, input, prepared);
+  const std::vector<int32_t> offsets = forecast.ExpectedOffsets("a", model, input);
+  EXPECT_NEAR(offsets[1], 152, 2);
+  // Other tenants and models keep their own.
+  EXPECT_EQ(forecast.ExpectedOffsets("b", model, input)[1], 102);
+  EXPECT_EQ(forecast.ExpectedOffsets("a", ModelOf(2), input)[1], 102);
+  // No more than the model takes.
+  const std::string book(100'000, 'a');
+  input.texts = {book};
+  EXPECT_EQ(forecast.ExpectedOffsets("a", model, input).back(), 256);
+}
+
+TEST(ForecastTest, ForgetsTheTextsOfTheOldestModelsOfWhoHasMost) {
+  Forecast forecast = Make();
+  const std::string word(450, 'a');
+  TextInput input;
+  input.texts = {word};
+  encoder::Prepared prepared;
+  prepared.cu_seqlens = {0, 152};
+  prepared.truncated = {false};
+  forecast.LearnTexts("b", ModelOf(1), input, prepared);
+  for (uint64_t generation = 1; generation <= 300; ++generation) {
+    forecast.LearnTexts("a", ModelOf(generation), input, prepared);
+  }
+  const auto expected = [&](const std::string& tenant, uint64_t generation) {
+    return forecast.ExpectedOffsets(tenant, ModelOf(generation), input)[1];
+  };
+  EXPECT_EQ(expected("a", 1), 102);
+  EXPECT_GT(expected("a", 300), 102);
+  EXPECT_GT(expected("b", 1), 102);
+}
+
+TEST(ForecastTest, ForgetsTheOldestOfManyModels) {
+  Forecast forecast = Make();
+  const std::vector<int32_t> offsets = {0, 64};
+  const auto learn = [&](const std::shared_ptr<const LoadedModel>& model) {
+    JobList jobs;
+    jobs.push_back(std::make_unique<Job>());
+    jobs.back()->operation = Operation::kEncode;
+    EncodeWork work;
+    work.model = model;
+    jobs.back()->work = std::move(work);
+    jobs.back()->predicted = Predict(forecast, *model, Vanilla{}, offsets);
+    const double base = jobs.back()->predicted.alone_us();
+    for (int i = 0; i < 50; ++i) Learn(forecast, jobs, 3 * base);
+  };
+  const auto correction = [&](const LoadedModel& model) {
+    return Predict(forecast, model, Vanilla{}, offsets).correction;
+  };
+  for (uint64_t generation = 1; generation <= 300; ++generation) {
+    learn(std::make_shared<LoadedModel>(ModelOf(generation)));
+  }
+  EXPECT_EQ(correction(ModelOf(1)), 1);
+  EXPECT_NEAR(correction(ModelOf(300)), 3, 0.2);
+}
+
+TEST(ForecastTest, ManyThreadsAskWhileOneLearns) {
+  Forecast forecast = Make(Priced());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 3; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 2000; ++i) EXPECT_GT(Alone(forecast, Vanilla{}, 64 + i), 0);
+    });
+  }
+  for (int i = 0; i < 2000; ++i) Learn(forecast, JobsOf(Vanilla{}, {64 + i}), 100);
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace castor
