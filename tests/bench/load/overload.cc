@@ -11,7 +11,7 @@
 namespace castor::bench {
 namespace {
 
-constexpr std::chrono::seconds kDeadline{1};
+constexpr std::chrono::milliseconds kDeadline{1000};
 
 // A text server on one processor and this program on another, so that the load cannot slow the
 // server that it measures.
