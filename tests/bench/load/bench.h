@@ -59,6 +59,7 @@ std::string Figures(const std::vector<double>& values);
 struct Settings {
   std::string server;  // the program
   std::string model;   // a model's directory
+  std::string bare_server = CASTOR_BARE_SERVER_PROGRAM;  // bare_server.cc
   Seconds phase{10};   // of each measuring phase
   int rounds = 3;      // how often phases that are compared take turns
 };
@@ -72,6 +73,7 @@ struct Scenario {
 const std::vector<Scenario>& Scenarios();
 
 void ShortBesideLong(const Settings& settings, Report& report);
+void CallCost(const Settings& settings, Report& report);
 void HugeAttend(const Settings& settings, Report& report);
 void HugeText(const Settings& settings, Report& report);
 void ManySpans(const Settings& settings, Report& report);

@@ -31,6 +31,7 @@ const std::vector<Scenario>& Scenarios() {
       {"many_spans", "65,536 spans over 512 tokens beside two words", ManySpans},
       {"overload", "up to ten times as many texts as the server can encode", Overload},
       {"greedy_tenant", "one tenant asks for ten times its share", GreedyTenant},
+      {"call_cost", "what a call takes, of what a gRPC server takes that does nothing", CallCost},
       {"exactly_once", "10,000 mixed requests, cancellations, and a drain", ExactlyOnce},
       {"soak", "mixed traffic for --seconds, at best 600; only when it is named", Soak, false},
   };
