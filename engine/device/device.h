@@ -69,7 +69,7 @@ class Device {
   virtual int depth() const = 0;
 
   // Puts a model's weights on the device. They are freed with the last handle, which must therefore
-  // be dropped on the engine thread: engine/models/model_registry.h ensures that.
+  // be dropped on the engine thread: engine/loop/engine_loop.h ensures that.
   virtual absl::StatusOr<std::shared_ptr<encoder::Model>> LoadModel(const ModelSource& source) = 0;
 
   // Both copy the inputs in, compute, and copy the outputs back to the batch's output pointers. An

@@ -111,7 +111,7 @@ void EngineLoop::Run() noexcept {
     } else if (!running_.empty()) {
       FinishOldest();
     } else {
-      break;  // NextBatch would have waited: the scheduler has been stopped
+      break;  // NextBatch would have waited: the ledger has been stopped
     }
   }
   Close();

@@ -3,8 +3,7 @@
 // A key is the bytes of everything that one launch has in common: the operation; for attention the
 // dtype, heads, dimensions, scale and the kernel's parameters; for an encoder the model and the
 // kernel's parameters. A model, or the one whose CAST layer is named, is represented by its
-// generation: a model loaded later under the same name shares no batch with it. Lengths are not
-// part of the key: batches are ragged.
+// generation. Lengths are not part of the key: batches are ragged.
 #pragma once
 
 #include <cstdint>

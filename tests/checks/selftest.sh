@@ -50,12 +50,12 @@ engine/kernels/cpu/softmax.h <cuda_runtime.h>
 engine/hf/tokenizer.cc "engine/encoder/model.h"
 engine/attention/vanilla.cc "engine/device/device.h"
 engine/attention/vanilla.cc "castor/v1/kernel.pb.h"
-engine/encoder/model.cc "engine/scheduling/queue.h"
-engine/device/cpu.cc "engine/scheduling/queue.h"
+engine/encoder/model.cc "engine/loop/engine_loop.h"
+engine/device/cpu.cc "engine/loop/engine_loop.h"
 engine/device/cpu.cc "engine/hf/tokenizer.h"
-engine/scheduling/queue.cc <prometheus/counter.h>
+engine/loop/engine_loop.cc <prometheus/counter.h>
 engine/new_layer/file.cc "server/main.h"
-server/main.cc "engine/scheduling/queue.h"
+server/main.cc "engine/loop/engine_loop.h"
 server/main.cc "client/client.h"
 server/main.cc <torch/torch.h>
 client/client.cc "engine/engine.h"
