@@ -16,9 +16,7 @@ constexpr TimeFactors::Trust kAssumed = {.most = 1000, .runs = 0};
 
 // What is remembered, at most. The models loaded first are forgotten first, and the tenant that
 // sent no texts for longest.
-constexpr size_t kMostKinds = 256;
 constexpr size_t kMostTenants = 256;
-constexpr size_t kMostModelsOfTenant = 16;
 
 // English in WordPiece; corrected by what a model's tokenizer makes of its texts.
 constexpr double kUsualBytesPerToken = 4.5;
@@ -150,11 +148,6 @@ double Forecast::FactorLocked(const Part& part) const {
 }
 
 TimeFactors& Forecast::FactorsOf(const Part& part) {
-  if (factors_.size() >= kMostKinds && !factors_.contains(part.kind)) {
-    // Attention's few kinds stay.
-    const auto oldest = factors_.upper_bound({0, KernelName{kKernelCount}, {}});
-    if (oldest != factors_.end()) factors_.erase(oldest);
-  }
   return factors_.try_emplace(part.kind, part.measured ? kMeasured : kAssumed).first->second;
 }
 
@@ -207,12 +200,7 @@ double& Forecast::BytesPerToken(const std::string& tenant, uint64_t generation) 
   }
   Tenant& mine = tenants_[tenant];
   mine.learned = ++lessons_of_texts_;
-  const auto ratio = mine.bytes_per_token.try_emplace(generation, kUsualBytesPerToken).first;
-  if (mine.bytes_per_token.size() > kMostModelsOfTenant) {
-    const auto first = mine.bytes_per_token.begin();
-    mine.bytes_per_token.erase(first == ratio ? std::next(first) : first);
-  }
-  return ratio->second;
+  return mine.bytes_per_token.try_emplace(generation, kUsualBytesPerToken).first->second;
 }
 
 }  // namespace castor

@@ -116,7 +116,7 @@ class Forecast {
   const EncoderPrices encoders_;
 
   mutable Mutex mu_;
-  std::map<Kind, TimeFactors> factors_ ABSL_GUARDED_BY(mu_);    // at most kMostKinds
+  std::map<Kind, TimeFactors> factors_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, Tenant> tenants_ ABSL_GUARDED_BY(mu_);  // at most kMostTenants
   uint64_t lessons_of_texts_ ABSL_GUARDED_BY(mu_) = 0;
 };

@@ -86,9 +86,11 @@ absl::Status Ledger::CheckAloneLocked(const Cost& cost, const Cost& quota) const
 }
 
 absl::Status Ledger::CheckTime(const PredictedTime& time) const {
-  if (time.alone_us() <= InUs(budgets_.request_time)) return absl::OkStatus();
+  // Were it refused by what was learned, no run could ever show that to be wrong.
+  const double us = time.alone_us() / std::max(1.0, time.correction);
+  if (us <= InUs(budgets_.request_time)) return absl::OkStatus();
   return MakeError(Reason::kTooLarge,
-                   "the request would take about " + InWords(time.alone_us()) +
+                   "the request would take about " + InWords(us) +
                        " of the device, this engine admits " +
                        InWords(InUs(budgets_.request_time)) +
                        " (--max-request-time); a kernel that is not quadratic takes less");

@@ -275,11 +275,9 @@ double Ledger::EndRun(Runs::Id run, bool completed) noexcept {
 
 void Ledger::Settle(const JobList& jobs, double took_us, bool runs_again) noexcept {
   // A machine that stood still says nothing of who was on it.
-  constexpr double kMostError = 16;
-  constexpr double kUsualUs = 20'000;
   const double predicted_us = PredictedUs(jobs);
-  const double owed_us =
-      std::min(took_us, kMostError * predicted_us + kUsualUs) - (runs_again ? 0 : predicted_us);
+  const double owed_us = std::min(took_us, Runs::kMostPace * predicted_us + kShortWhileUs) -
+                         (runs_again ? 0 : predicted_us);
   double own_us = 0;
   for (const auto& job : jobs) own_us += job->predicted.own_us;
   const auto count = static_cast<double>(jobs.size());

@@ -12,11 +12,6 @@ namespace {
 // Runs one upon another, each much shorter than the one below it.
 constexpr size_t kMostDepth = 4;
 
-// What may pass a run before it has had time of its own. Turns between tenants are fair in any
-// case, so other tenants may take more: a few short requests at once.
-constexpr double kAllowanceUs = 20'000;
-constexpr double kOthersAllowanceUs = 100'000;
-
 // A batch of requests that are all shorter is passed by other tenants only. To pass costs a launch,
 // and more of their kind would gain little by it.
 constexpr double kLeastPassedUs = 10'000;
@@ -24,10 +19,7 @@ constexpr double kLeastPassedUs = 10'000;
 // A run that takes longer than predicted is taken to need this part of its time so far once more.
 constexpr double kOverrun = 0.1;
 
-// How much of the runs it takes to believe their pace, its bounds, and how much it takes until the
-// pace of what comes is half as doubtful.
-constexpr double kUnknownUs = 20'000;
-constexpr double kMostPace = 8;
+// How much of the runs it takes until the pace of what comes is half as doubtful.
 constexpr double kDoubtUs = 100'000;
 
 }  // namespace
@@ -89,8 +81,9 @@ double Runs::End(Id id, TimePoint now, bool completed, bool more) noexcept {
 }
 
 double Runs::Pace(TimePoint now) const {
-  return std::clamp((measured_us_.At(now) + kUnknownUs) / (predicted_us_.At(now) + kUnknownUs),
-                    1 / kMostPace, kMostPace);
+  return std::clamp(
+      (measured_us_.At(now) + kShortWhileUs) / (predicted_us_.At(now) + kShortWhileUs),
+      1 / kMostPace, kMostPace);
 }
 
 double Runs::Doubt(TimePoint now) const { return kDoubtUs / (kDoubtUs + measured_us_.At(now)); }
@@ -99,12 +92,14 @@ Runs::Passage Runs::MayPass(TimePoint now) const {
   if (runs_.empty() || runs_.size() >= kMostDepth) return {.most_us = 0, .others_us = 0};
   const Run& run = runs_.back();
   const double done = DoneUs(run, now);
+  // Before it has had time of its own, a short while may pass it. Turns between tenants are fair in
+  // any case, so other tenants may take more.
   const auto most = [&](double own_share, double allowance_us, double us) {
     const double left = done * (1 - own_share) / own_share + allowance_us - run.passed_us;
     return std::max(0.0, std::min(us, left));
   };
-  return {.most_us = most(kOwnShare, kAllowanceUs, PassedByUs(run, now)),
-          .others_us = most(kOwnShareOfTenants, kOthersAllowanceUs, LeftUs(run, now)),
+  return {.most_us = most(kOwnShare, kShortWhileUs, PassedByUs(run, now)),
+          .others_us = most(kOwnShareOfTenants, kFewRequestsUs, LeftUs(run, now)),
           .tenant = run.plan.tenant,
           .turn_middle = run.plan.turn_middle};
 }

@@ -36,9 +36,18 @@ struct RunPlan {
   int64_t activation_bytes = 0;  // of these
 };
 
+// A short while on the device: too little to judge a run, a tenant or the machine by.
+inline constexpr double kShortWhileUs = 20'000;
+// A few short requests at once, or one that is not so short: what a tenant may have beyond its turn
+// that asks for less than its share. Longer, and it would hold up the others noticeably.
+inline constexpr double kFewRequestsUs = 100'000;
+
 class Runs {
  public:
   using Id = uint64_t;
+
+  // The bounds of the pace; and of how much longer than predicted anything counts as.
+  static constexpr double kMostPace = 8;
 
   // A run may pass another if it takes at most this part of what is left of that one, and of its
   // longest request. Those that are passed are then delayed by little in proportion to what they

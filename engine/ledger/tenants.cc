@@ -6,14 +6,10 @@
 #include <numeric>
 #include <utility>
 
-#include "engine/ledger/runs.h"
 #include "engine/option_bounds.h"
 
 namespace castor {
 namespace {
-
-// Room is kept for a tenant that was refused for so long: it is likely to come back.
-constexpr std::chrono::seconds kRememberRefused{5};
 
 // The most that others are counted to take of a tenant's time: the rest is its fair share in most
 // cases, and a forecast must not grow without bound.
@@ -28,7 +24,7 @@ bool UsedUp(const Tenant& tenant) {
 }
 
 bool WasRefused(const Tenant& tenant, TimePoint now) {
-  return tenant.refused && now - *tenant.refused <= kRememberRefused;
+  return tenant.refused && now - *tenant.refused <= Tenant::kRecent;
 }
 
 }  // namespace
@@ -102,7 +98,7 @@ void Tenants::ForgetIdle(TimePoint now) {
                   [&](const auto& entry) { return entry.second->idle() && may_go(*entry.second); });
   };
   forget([&](const Tenant& t) { return !device.Owes(t.device) && !WasRefused(t, now); });
-  if (tenants_.size() >= 4 * kMany) forget([](const Tenant&) { return true; });
+  if (tenants_.size() >= kMany) forget([](const Tenant&) { return true; });
   // A sweep is paid for by the tenants that came since the last.
   sweep_at_ = std::max(kMany, 2 * tenants_.size());
 }

@@ -29,6 +29,7 @@
 #include "engine/ledger/fair_share.h"
 #include "engine/ledger/job.h"
 #include "engine/ledger/rank.h"
+#include "engine/ledger/runs.h"
 #include "engine/tenant_terms.h"
 
 namespace castor {
@@ -68,6 +69,7 @@ struct Waiting {
 };
 
 struct Tenant {
+  // What is remembered of it: who was there or was refused a moment ago is likely to come back.
   static constexpr std::chrono::seconds kRecent{5};
 
   std::string name;
@@ -150,16 +152,13 @@ class Tenants {
 
   // ---- The turns. Virtual time begins anew before it gets too large to count in.
   FairShare tokenizing;
-  FairShare device{kCreditUs};
+  FairShare device{kFewRequestsUs};
   FairShare answering;
   void StartAnewIfFar();
 
  private:
-  // What a tenant that asks for less than its share may have at once: a few short requests, or one
-  // that is not so short. Longer, and it would hold up the others noticeably.
-  static constexpr double kCreditUs = 100'000;
   static constexpr size_t kLevels = static_cast<size_t>(Priority::kHigh) + 1;
-  static constexpr size_t kMany = 1024;
+  static constexpr size_t kMany = 1024;  // records, before idle ones are looked for
 
   double OwnTime(const Job& job, const Tenant* tenant) const;
   // Of the other tenants, which have `most_us`, while this one is served for `us`.

@@ -57,11 +57,11 @@ std::string Figures(const std::vector<double>& values);
 // ---- the scenarios
 
 struct Settings {
-  std::string server;  // the program
-  std::string model;   // a model's directory
+  std::string server;                                    // the program
+  std::string model;                                     // a model's directory
   std::string bare_server = CASTOR_BARE_SERVER_PROGRAM;  // bare_server.cc
-  Seconds phase{10};   // of each measuring phase
-  int rounds = 3;      // how often phases that are compared take turns
+  Seconds phase{10};                                     // of each measuring phase
+  int rounds = 3;  // how often phases that are compared take turns
 };
 
 struct Scenario {

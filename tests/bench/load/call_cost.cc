@@ -37,8 +37,9 @@ void CallCost(const Settings& settings, Report& report) {
     // Texts that cannot be answered by their deadline, even alone.
     const Server castor(settings.server, {"--model", "encoder=" + settings.model}, kServerCpu);
     const Server bare(settings.bare_server, {"--answer-bytes", "0"}, kServerCpu);
-    const Traffic texts = {.payloads = {Encode(std::vector<std::string>(8, "a beaver builds a dam"))},
-                           .deadline = std::chrono::milliseconds(4)};
+    const Traffic texts = {
+        .payloads = {Encode(std::vector<std::string>(8, "a beaver builds a dam"))},
+        .deadline = std::chrono::milliseconds(4)};
     double refused_us = 0, bare_us = 0, refused_ms = 0, refusals = 0;
     for (int round = 0; round < settings.rounds; ++round) {
       refused_us += CpuPerCall(castor, texts, kRate, settings.phase / 2);
@@ -53,9 +54,9 @@ void CallCost(const Settings& settings, Report& report) {
       refusals += static_cast<double>(ms.size()) / static_cast<double>(calls.calls.size());
     }
     report.Note("refused, of the calls", Figure(100 * refusals / settings.rounds, "%"));
-    report.Note("a refused call's processor time, a bare one's",
-                Figure(refused_us / settings.rounds) + ", " +
-                    Figure(bare_us / settings.rounds, "µs"));
+    report.Note(
+        "a refused call's processor time, a bare one's",
+        Figure(refused_us / settings.rounds) + ", " + Figure(bare_us / settings.rounds, "µs"));
     report.AtMost("refused over bare", refused_us / bare_us, kMaxRefusal, "×");
     report.AtMost("refusals' median, from when they were sent", refused_ms, 1, "ms");
   }
@@ -63,7 +64,8 @@ void CallCost(const Settings& settings, Report& report) {
   constexpr int64_t kTokens = 16, kHeads = 4, kHeadDim = 32;
   const Server castor(settings.server, {}, kServerCpu);
   const Server bare(settings.bare_server,
-                    {"--answer-bytes", std::to_string(kTokens * kHeads * kHeadDim * 4)}, kServerCpu);
+                    {"--answer-bytes", std::to_string(kTokens * kHeads * kHeadDim * 4)},
+                    kServerCpu);
   const Traffic small = {.payloads = {Attend(kTokens, kHeads, kHeadDim, 1)}, .connections = 1};
   double castor_us = 0, bare_us = 0;
   for (int round = 0; round < settings.rounds; ++round) {

@@ -257,50 +257,6 @@ TEST(ForecastTest, LearnsHowManyTokensTextsHave) {
   EXPECT_EQ(forecast.ExpectedOffsets("a", model, input).back(), 256);
 }
 
-TEST(ForecastTest, ForgetsTheTextsOfTheOldestModelsOfWhoHasMost) {
-  Forecast forecast = Make();
-  const std::string word(450, 'a');
-  TextInput input;
-  input.texts = {word};
-  encoder::Prepared prepared;
-  prepared.cu_seqlens = {0, 152};
-  prepared.truncated = {false};
-  forecast.LearnTexts("b", ModelOf(1), input, prepared);
-  for (uint64_t generation = 1; generation <= 300; ++generation) {
-    forecast.LearnTexts("a", ModelOf(generation), input, prepared);
-  }
-  const auto expected = [&](const std::string& tenant, uint64_t generation) {
-    return forecast.ExpectedOffsets(tenant, ModelOf(generation), input)[1];
-  };
-  EXPECT_EQ(expected("a", 1), 102);
-  EXPECT_GT(expected("a", 300), 102);
-  EXPECT_GT(expected("b", 1), 102);
-}
-
-TEST(ForecastTest, ForgetsTheOldestOfManyModels) {
-  Forecast forecast = Make();
-  const std::vector<int32_t> offsets = {0, 64};
-  const auto learn = [&](const std::shared_ptr<const LoadedModel>& model) {
-    JobList jobs;
-    jobs.push_back(std::make_unique<Job>());
-    jobs.back()->operation = Operation::kEncode;
-    EncodeWork work;
-    work.model = model;
-    jobs.back()->work = std::move(work);
-    jobs.back()->predicted = Predict(forecast, *model, Vanilla{}, offsets);
-    const double base = jobs.back()->predicted.alone_us();
-    for (int i = 0; i < 50; ++i) Learn(forecast, jobs, 3 * base);
-  };
-  const auto correction = [&](const LoadedModel& model) {
-    return Predict(forecast, model, Vanilla{}, offsets).correction;
-  };
-  for (uint64_t generation = 1; generation <= 300; ++generation) {
-    learn(std::make_shared<LoadedModel>(ModelOf(generation)));
-  }
-  EXPECT_EQ(correction(ModelOf(1)), 1);
-  EXPECT_NEAR(correction(ModelOf(300)), 3, 0.2);
-}
-
 TEST(ForecastTest, ManyThreadsAskWhileOneLearns) {
   Forecast forecast = Make(Priced());
   std::vector<std::thread> threads;

@@ -155,6 +155,9 @@ TEST_F(AdmissionTest, BoundsPredictedTimes) {
   EXPECT_EQ(too_long.message(),
             "the request would take about 61 s of the device, this engine admits 60 s "
             "(--max-request-time); a kernel that is not quadratic takes less");
+  EXPECT_EQ(ReasonFor({.ms = 122'000, .correction = 2}), Reason::kTooLarge) << "by its price, too";
+  Admit({.ms = 118'000, .correction = 2});
+  admitted_.clear();
   Admit({.ms = 59'000});  // alone, it waits for nobody
   Admit({.ms = 1});       // passes it
   const absl::Status waits = Refusal({.ms = 20'000});
