@@ -124,6 +124,20 @@ TEST_F(AdmissionTest, TheForecastGoesByThePace) {
   Admit({.ms = 100, .until_ms = 450});
 }
 
+TEST_F(AdmissionTest, ARunThatIsEndedEarlySaysNothingAboutThePace) {
+  for (int i = 0; i < 20; ++i) {
+    Push({.ms = 100});
+    JobList jobs = Next();
+    const Runs::Id run = ledger_->BeginRun(jobs, /*passes=*/false);
+    clock_->Advance(milliseconds(1));
+    ledger_->EndRun(run, /*completed=*/false);
+    ledger_->AnswerAll(std::move(jobs));
+    TakeAnswers();
+  }
+  EXPECT_EQ(ReasonFor({.ms = 100, .until_ms = 120}), Reason::kDeadlineExceeded);
+  Admit({.ms = 100, .until_ms = 130});
+}
+
 // What was learned is unlearned only by running.
 TEST_F(AdmissionTest, AnIdleDeviceNowAndThenTriesWhatOnlyPricesLetIn) {
   const Spec slow{.ms = 100, .until_ms = 50, .correction = 4};
