@@ -293,5 +293,8 @@ ATTACKS = [rapid_reset, rapid_reset_with_messages, large_headers, continuation_f
            streams_without_messages, health_streams, half_messages, unread_answers,
            idle_connections, broken_frames, silent_scrapers, churn]
 
-# The server withstands these only with memory to spare: server/SECURITY.md, "Header floods".
+# The server withstands this one only with memory to spare: server/SECURITY.md, "Header floods".
 HEAVY = [hpack_bomb_behind_a_message]
+
+# What these take of memory until they are closed is as much as a processor parses in that time.
+HEADER_FLOODS = [continuation_flood, hpack_bomb] + HEAVY
