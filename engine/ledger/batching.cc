@@ -135,7 +135,7 @@ JobList Ledger::FormFrom(const Job& head, TimePoint now, const Opening& opening,
   const FairShare::Account& account = TenantOf(head).device;
   const double turn = account.time;
   const double next_turn = turn + head.predicted.alone_us() / account.weight;
-  const auto choose = [&](const Job& job) {
+  const auto choose = [&](const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     const double more_us = chosen.empty() ? job.predicted.alone_us() : job.predicted.own_us;
     us += more_us;
     if (chosen.empty()) tenants_.device.Begin(account);
