@@ -32,7 +32,7 @@ struct BatchOutcome {
   TimePoint begun;
   TimePoint ended;
   ExecutionTimes times;
-  int32_t requests = 0;
+  int32_t requests = 1;
   int64_t tokens = 0;
   int64_t peak_bytes = 0;  // the device's, since the engine started
   std::string device;      // "cpu", "cuda:0"

@@ -296,10 +296,14 @@ void Ledger::ChargeForStatistics(const std::string& tenant, double us) {
 }
 
 void Ledger::AnswerAll(JobList jobs) noexcept {
+  const TimePoint now = clock_->Now();
   const Guard guard(*this);
-  for (auto& job : jobs) {
+  for (const auto& job : jobs) {
     Close(*job);
     if (job->cancelled) counters_.CancelledRunning();
+  }
+  counters_.Answered(jobs, now);  // before a caller can see it
+  for (auto& job : jobs) {
     Tenant& tenant = TenantOf(*job);
     Post(tenant, Success(std::move(job)));
   }

@@ -148,7 +148,7 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   // being predicted badly, or by ending a run late.
   void Settle(const JobList& jobs, double took_us, bool runs_again) noexcept;
 
-  // Answers jobs that have run: from here on they cannot be cancelled.
+  // Answers jobs that have run, at least one: from here on they cannot be cancelled.
   void AnswerAll(JobList jobs) noexcept;
 
   // Whether all of these running jobs were cancelled or have expired. Requires at least one.

@@ -264,7 +264,6 @@ void EngineLoop::Probe(JobList jobs) {
 
 void EngineLoop::AnswerJobs(JobList jobs) {
   if (jobs.empty()) return;
-  counters_.Answered(jobs, clock_.Now());
   ledger_.AnswerAll(std::move(jobs));
 }
 

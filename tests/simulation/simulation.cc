@@ -182,6 +182,7 @@ void Simulation::FinishRun() {
   busy_ += run.left;
   const double us = ledger_->EndRun(run.id, /*completed=*/true);
   ledger_->Settle(run.jobs, us, /*runs_again=*/false);
+  for (auto& job : run.jobs) job->last_run = outcome_;
   ledger_->AnswerAll(std::move(run.jobs));
   EndAnswered();
   if (!runs_.empty()) GoOn();

@@ -144,6 +144,7 @@ class Simulation {
   std::mt19937 random_;
   const std::shared_ptr<SimulatedClock> clock_ = std::make_shared<SimulatedClock>();
   Counters counters_;
+  const std::shared_ptr<const BatchOutcome> outcome_ = std::make_shared<BatchOutcome>();
   const std::shared_ptr<Ledger> ledger_;
   const TimePoint last_arrival_;
 

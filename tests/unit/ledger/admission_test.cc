@@ -131,8 +131,7 @@ TEST_F(AdmissionTest, ARunThatIsEndedEarlySaysNothingAboutThePace) {
     const Runs::Id run = ledger_->BeginRun(jobs, /*passes=*/false);
     clock_->Advance(milliseconds(1));
     ledger_->EndRun(run, /*completed=*/false);
-    ledger_->AnswerAll(std::move(jobs));
-    TakeAnswers();
+    AnswerAll(std::move(jobs));
   }
   EXPECT_EQ(ReasonFor({.ms = 100, .until_ms = 120}), Reason::kDeadlineExceeded);
   Admit({.ms = 100, .until_ms = 130});

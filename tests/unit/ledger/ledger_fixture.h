@@ -83,6 +83,13 @@ class LedgerFixture : public testing::Test {
     clock_->Advance(std::chrono::microseconds(static_cast<int64_t>(ms * 1e3)));
     const double us = ledger_->EndRun(run, /*completed=*/true);
     ledger_->Settle(jobs, us, /*runs_again=*/false);
+    AnswerAll(std::move(jobs));
+  }
+
+  void AnswerAll(JobList jobs) {
+    for (auto& job : jobs) {
+      job->last_run = std::make_shared<BatchOutcome>();
+    }
     ledger_->AnswerAll(std::move(jobs));
     TakeAnswers();
   }
