@@ -103,15 +103,16 @@ Ledger::Opening Ledger::OpeningFor(Opening::Beside beside, TimePoint now) const 
 // for; null if there is none.
 const Job* Ledger::FirstDue(TimePoint now, const Opening& opening) {
   tenants_.StartAnewIfFar();
-  const double most_us = std::max(opening.passage.most_us, opening.passage.others_us);
   const bool passes = opening.beside == Opening::Beside::kHeldUp;
   for (const auto& [turn, tenant] : tenants_.device.order()) {
+    const double most_us = opening.passage.MostUsOf(tenant->name);
+    if (most_us <= 0) continue;
     for (const auto& [rank, job] : tenant->ready) {
       const double us = job->predicted.alone_us();
       if (us > most_us) continue;
       if (passes && !opening.HasMemoryFor(*job)) continue;
       const double end = tenant->device.time + us / tenant->device.weight;
-      if (us > opening.passage.MostUs(tenant->name, end)) continue;
+      if (us > opening.passage.MostUs(tenant->name, end)) continue;  // it is not its turn
       if (limits_.delay.count() > 0 && DueAt(groups_.find(job->batch_key)->second) > now) continue;
       // One that waits for memory is not overtaken, save at checkpoints: those end.
       return opening.HasMemoryFor(*job) ? job : nullptr;

@@ -11,6 +11,7 @@
 // Not thread-safe: the ledger guards it.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <limits>
@@ -82,10 +83,13 @@ class Runs {
     std::optional<std::string> tenant = {};
     double turn_middle = 0;
 
-    // The longest that may begin with a request of this tenant, at whose end its virtual time is
-    // `end`.
+    // The longest that may begin with a request of this tenant, if it is its turn; and if its
+    // virtual time at the end is `end`.
+    double MostUsOf(const std::string& of) const {
+      return tenant && of != *tenant ? std::max(most_us, others_us) : most_us;
+    }
     double MostUs(const std::string& of, double end) const {
-      return tenant && of != *tenant && end < turn_middle ? others_us : most_us;
+      return end < turn_middle ? MostUsOf(of) : most_us;
     }
     // Whether nothing may pass.
     bool closed() const { return most_us <= 0 && (!tenant || others_us <= 0); }
