@@ -33,14 +33,12 @@ load::Workload Mixed(const load::Load& load, std::chrono::nanoseconds length) {
       if (fate == std::string("-hasty")) toml += "deadline = \"20ms\"\n";
     }
   };
-  for (const char* kernel :
-       {"{name = \"vanilla\"}", "{name = \"vanilla\", causal = true}",
-        "{name = \"clustered\", clusters = 10}", "{name = \"improved-clustered\", clusters = 10}",
-        "{name = \"automatic\"}", "{name = \"cast\"}"}) {
+  for (const char* kernel : {"vanilla", "vanilla,causal=true", "clustered,clusters=10",
+                             "improved-clustered,clusters=10", "automatic", "cast"}) {
     add("attend",
         "heads = 2\nhead-dim = 32\nlengths = {uniform = [1, 300]}\npayloads = 12\n"
-        "surrogate-tokens = 4\nkernel = " +
-            std::string(kernel) + "\n");
+        "surrogate-tokens = 4\nkernel = \"" +
+            std::string(kernel) + "\"\n");
   }
   add("encode", "lengths = {uniform = [2, 60]}\nsequences = {uniform = [1, 4]}\n");
   load::Workload workload = load::ParseWorkload(toml, "mixed");
