@@ -33,7 +33,7 @@ LedgerOptions LedgerOptionsOf(const EngineOptions& options) {
           .completion_threads = options.completion_threads};
 }
 
-// What the ledger goes by beside the request's cost, time and memory.
+// What the ledger needs in addition to the request's cost, time and memory.
 void SetCall(const CallContext& call, TimePoint now, Job* job) {
   job->tenant = call.tenant;
   job->priority = call.priority;

@@ -47,7 +47,7 @@ using CostSample = RelativeSample<kCostTerms>;
 // other as on the reference processor. Runs that others held up have less weight. Requires samples.
 CostTerms FitCosts(std::span<const CostSample> samples);
 
-// A device's time: what a batch takes whoever is in it, and the rest.
+// Time on the device: a batch's fixed part, and what its requests take themselves.
 struct Costs {
   double batch_us = 0;
   double own_us = 0;

@@ -130,7 +130,7 @@ std::optional<EncoderCosts> FitEncoder(std::span<const EncoderSample> samples,
 
 EncoderCosts AssumedCosts(const ModelInfo& info, int workers) {
   constexpr double kPerMicrosecond = 20e3;  // multiply-adds of one core
-  constexpr double kScore = 16;             // of a pair of tokens, beside its products
+  constexpr double kScore = 16;             // of a pair of tokens, in addition to its products
   constexpr double kLaunchTokens = 8;       // what reading the weights takes, in tokens
   const double speed = kPerMicrosecond * std::max(1, workers);
   const auto hidden = static_cast<double>(info.hidden_size);

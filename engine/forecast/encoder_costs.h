@@ -32,18 +32,18 @@ using EncoderSample = RelativeSample<kEncoderTerms>;
 
 using EncoderCosts = EncoderTerms;  // microseconds per unit, with the model's own kernel
 
-// Of the models that were measured, by generation.
+// The measured models' prices, by generation.
 using EncoderPrices = std::map<uint64_t, EncoderCosts>;
 
-// Of sequences with these offsets, on average over these layers.
+// The terms of a batch of sequences with these offsets, averaged over these layers.
 EncoderTerms EncoderTermsOf(std::span<const int32_t> cu_seqlens,
                             std::span<const encoder::AttentionLayers> layers);
 
-// Of a batch; without its pairs, where they have another kernel.
+// The time of a batch. Without the pairs if another kernel computes them.
 Costs CostsOf(const EncoderTerms& terms, const EncoderCosts& prices, bool with_pairs);
 
 // What a head takes, at an assumed speed of `workers` (a device's DeviceInfo::threads), for what it
-// goes through beside the rows that the tokens make: the rows of spans, which may overlap, rows as
+// goes through in addition to the rows of tokens: the rows of spans, which may overlap, rows as
 // wide as a vocabulary, and labels of tokens. Of a request whose sequences have these offsets, or
 // are expected to. Requires the request's input.
 double ReadOutUs(const EncodeRequest& request, const ModelInfo& info,

@@ -46,9 +46,9 @@ class Forecast {
            EncoderPrices encoders)
       : memory_(variants, copies), costs_(std::move(costs)), encoders_(std::move(encoders)) {}
 
-  // Of an attention request. For the automatic kernel, the time of its first choice. Runs that may
-  // follow, where an error is too large, are not included: whether there will be any depends on the
-  // input alone.
+  // The estimate of an attention request. For the automatic kernel, the time of its first choice.
+  // Runs that may follow, where an error is too large, are not included: whether there will be any
+  // depends on the input alone.
   Estimate Of(const Plan& plan, const attention::Resolved& resolved) const;
 
   // Of an encode request whose sequences have these offsets.

@@ -16,7 +16,7 @@ namespace castor {
 // counted, and so for the sum of such.
 struct MemoryNeed {
   int64_t own = 0;     // grows with the request: in a batch it adds up
-  int64_t shared = 0;  // scratch that a batch has once, whoever is in it
+  int64_t shared = 0;  // scratch that a batch needs once, however many requests share it
   // Of `own`, what an encoder's layers hold between kernels. The rest is workspace.
   int64_t activations = 0;
 

@@ -41,7 +41,7 @@ struct BatchOutcome {
 using Completion = std::variant<AttentionCompletion, EncodeCompletion>;
 
 struct Job {
-  // ---- What the ledger goes by. Constant once the job has been admitted, except that a text's
+  // ---- What the ledger needs. Constant once the job has been admitted, except that a text's
   // cost, time and memory are estimates until it has been tokenized; and that the engine thread
   // changes the kernel, the key and the time between two runs of an automatic choice.
   Operation operation = Operation::kAttend;

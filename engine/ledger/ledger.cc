@@ -11,18 +11,6 @@
 namespace castor {
 namespace {
 
-// Slices of text, and answers, of so many bytes are large: some milliseconds until they are done.
-constexpr int64_t kLargeText = 65'536;
-constexpr int64_t kLargeAnswer = int64_t{4} << 20;
-
-// What delivering an answer takes beside its bytes, in bytes.
-constexpr int64_t kAnswerBytes = 16'384;
-
-// A request makes way for those that come up to so much later, for each slice of its texts that has
-// been tokenized. A slice is about a millisecond of work: of a busy thread, long texts keep a
-// twentieth.
-constexpr std::chrono::milliseconds kPerSlice{20};
-
 // The first tenants that are seen have a row of their own in the statistics.
 constexpr size_t kMostTenantRows = 32;
 
@@ -35,10 +23,6 @@ absl::Status DeadlineExceeded(const std::string& meanwhile) {
 absl::Status Draining() { return MakeError(Reason::kDraining, "the engine is shutting down"); }
 
 absl::Status DeviceLost() { return MakeError(Reason::kInternal, "the device has failed"); }
-
-Rank TokenizingRank(const Job& job) {
-  return {job.rank.due + job.slices * kPerSlice, job.rank.sequence};
-}
 
 }  // namespace
 
@@ -157,74 +141,6 @@ void Ledger::Close(const Job& job) {
 
 void Ledger::ForgetDeadline(const Job& job) {
   if (job.deadline) deadlines_.erase({*job.deadline, job.ticket});
-}
-
-// ---- Tokenizer threads.
-
-ABSL_ATTRIBUTE_NOINLINE
-void Ledger::PushToTokenize(std::unique_ptr<Job>&& job) {
-  Tenant& tenant = TenantOf(*job);
-  job->state = Job::State::kPreparing;
-  tenants_.tokenizing.Arrive(tenant.tokenizing);
-  std::unique_ptr<Job>& place = tenant.to_tokenize[TokenizingRank(*job)];
-  place = std::move(job);
-  ++wakes_.tokenizers;
-}
-
-std::unique_ptr<Job> Ledger::NextToTokenize(AtHand* at_hand) noexcept {
-  const Guard guard(*this);
-  if (*at_hand == AtHand::kLarge) --large_texts_;
-  *at_hand = AtHand::kNothing;
-  while (!tokenizers_stopped_) {
-    if (auto job = TakeToTokenize(at_hand)) return job;
-    tokenizer_wakes_.Wait(mu_);
-  }
-  return nullptr;
-}
-
-std::unique_ptr<Job> Ledger::TakeToTokenize(AtHand* at_hand) {
-  const bool any_size = large_texts_ < std::max(1, tokenizer_threads_ - 1);
-  for (const auto& turn : tenants_.tokenizing.order()) {
-    Tenant* const tenant = turn.second;
-    auto& jobs = tenant->to_tokenize;
-    const auto next = std::find_if(jobs.begin(), jobs.end(), [&](const auto& entry) {
-      return any_size || entry.second->slice_bytes < kLargeText;
-    });
-    if (next == jobs.end()) continue;
-    std::unique_ptr<Job> job = std::move(next->second);
-    jobs.erase(next);
-    ++job->slices;
-    tenants_.tokenizing.Begin(tenant->tokenizing);
-    tenants_.tokenizing.Charge(tenant->tokenizing, static_cast<double>(job->slice_bytes));
-    if (jobs.empty()) tenants_.tokenizing.Leave(tenant->tokenizing);
-    *at_hand = job->slice_bytes < kLargeText ? AtHand::kSmall : AtHand::kLarge;
-    if (*at_hand == AtHand::kLarge) ++large_texts_;
-    return job;
-  }
-  return nullptr;
-}
-
-bool Ledger::IsOpen(const Job& job) const {
-  MutexLock lock(mu_);
-  return open_.contains(job.ticket);
-}
-
-void Ledger::TokenizeMore(std::unique_ptr<Job> job) noexcept {
-  const Guard guard(*this);
-  if (open_.contains(job->ticket)) PushToTokenize(std::move(job));
-}
-
-void Ledger::Tokenized(std::unique_ptr<Job> job) noexcept {
-  const Guard guard(*this);
-  if (open_.contains(job->ticket)) PushReady(std::move(job));
-}
-
-void Ledger::Refuse(std::unique_ptr<Job> job, const absl::Status& status) noexcept {
-  const Guard guard(*this);
-  if (!open_.contains(job->ticket)) return;
-  Close(*job);
-  Tenant& tenant = TenantOf(*job);
-  Post(tenant, Refusal(std::move(job), status));
 }
 
 void Ledger::PushReady(std::unique_ptr<Job>&& job) {
@@ -346,67 +262,16 @@ int64_t Ledger::free_device_bytes() const {
   return device_memory_.for_runs() - runs_.held_bytes();
 }
 
-// ---- Answers.
-
-ABSL_ATTRIBUTE_NOINLINE
-void Ledger::DoPost(Tenant& tenant, Answer&& answer) {
-  tenants_.answering.Arrive(tenant.answering);
-  tenant.to_answer.push_back(std::move(answer));
-  if (wakes_.completions < idle_completions_) ++wakes_.completions;
-}
-
-bool Ledger::NextAnswer(bool wait, AtHand* at_hand, Answer* answer) noexcept {
-  const Guard guard(*this);
-  if (*at_hand == AtHand::kLarge) --large_answers_;
-  if (*at_hand != AtHand::kNothing && --unanswered_ == 0) all_answered_.NotifyAll();
-  *at_hand = AtHand::kNothing;
-  while (!TakeAnswer(at_hand, answer)) {
-    if (stopped_ && tenants_.answering.order().empty()) {
-      answer_wakes_.NotifyAll();  // whoever waited for a large one to be done
-      return false;
-    }
-    if (!wait) return false;
-    ++idle_completions_;
-    answer_wakes_.Wait(mu_);
-    --idle_completions_;
-  }
-  return true;
-}
-
-bool Ledger::TakeAnswer(AtHand* at_hand, Answer* answer) {
-  const bool any_size = large_answers_ < std::max(1, completion_threads_ - 1);
-  for (const auto& turn : tenants_.answering.order()) {
-    Tenant* const tenant = turn.second;
-    auto& answers = tenant->to_answer;
-    const auto next = std::find_if(answers.begin(), answers.end(), [&](const Answer& answer) {
-      return any_size || answer.bytes < kLargeAnswer;
-    });
-    if (next == answers.end()) continue;
-    *answer = std::move(*next);
-    answers.erase(next);
-    tenants_.answering.Begin(tenant->answering);
-    tenants_.answering.Charge(tenant->answering, static_cast<double>(answer->bytes + kAnswerBytes));
-    if (answers.empty()) tenants_.answering.Leave(tenant->answering);
-    *at_hand = answer->bytes < kLargeAnswer ? AtHand::kSmall : AtHand::kLarge;
-    if (*at_hand == AtHand::kLarge) ++large_answers_;
-    return true;
-  }
-  return false;
-}
+// ---- Withdrawals.
 
 void Ledger::DoWithdraw(Job& job, const absl::Status& status) {
   Close(job);
   Tenant& tenant = TenantOf(job);
   if (job.state == Job::State::kReady) return Post(tenant, Refusal(Remove(job), status));
-  const auto waits = tenant.to_tokenize.find(TokenizingRank(job));
-  if (waits == tenant.to_tokenize.end()) {
-    // A tokenizer has it, and drops it later; only the completion is taken now.
-    return Post(tenant, Refusal(std::move(job.done), status));
-  }
-  std::unique_ptr<Job> held = std::move(waits->second);
-  tenant.to_tokenize.erase(waits);
-  if (tenant.to_tokenize.empty()) tenants_.tokenizing.Leave(tenant.tokenizing);
-  Post(tenant, Refusal(std::move(held), status));
+  std::unique_ptr<Job> held = RemoveToTokenize(job);
+  // If a tokenizer has it, that drops it later: only the completion is taken now.
+  Post(tenant,
+       held == nullptr ? Refusal(std::move(job.done), status) : Refusal(std::move(held), status));
 }
 
 void Ledger::WithdrawAll(const absl::Status& status) {

@@ -18,7 +18,8 @@
 // bookkeeping are noexcept: without memory for a node of a table, a request could stay registered
 // and never be answered, so the process ends instead (engine/DESIGN.md, "When things fail").
 //
-// ledger.cc has the life of a request, admission.cc who may come in, batching.cc who runs when.
+// ledger.cc has the life of a request, admission.cc who may come in, batching.cc who runs when,
+// pools.cc what tokenizer and completion threads take.
 #pragma once
 
 #include <cstdint>
@@ -229,6 +230,8 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   // held: what allocates takes a reference, or is behind something noexcept.
   void PushToTokenize(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::unique_ptr<Job> TakeToTokenize(AtHand* at_hand) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Null: a tokenizer has it.
+  std::unique_ptr<Job> RemoveToTokenize(const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void PushReady(std::unique_ptr<Job>&& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Post(Tenant& tenant, Answer answer) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     DoPost(tenant, std::move(answer));

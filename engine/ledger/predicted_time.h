@@ -7,7 +7,7 @@ namespace castor {
 inline constexpr double kPredictionMargin = 1.25;
 
 struct PredictedTime {
-  double batch_us = 0;  // what a batch takes beside its requests: paid once by all that share one
+  double batch_us = 0;  // the batch's fixed part: paid once by all requests that share it
   double own_us = 0;    // of the request itself
 
   // The learned factor that both contain. Without it they are what the prices alone say.
