@@ -110,6 +110,7 @@ struct KernelInfo {
   KernelName name;
   std::vector<DType> dtypes;
   std::string backend;
+  bool log_sum_exp = false;  // takes AttentionRequest::return_log_sum_exp, for all dtypes
 };
 
 // Where the automatic kernel's cost model came from.

@@ -121,6 +121,7 @@ struct AttentionRequest {
   Kernel kernel = Vanilla{};
   int32_t fidelity_rows = 0;
   bool check_finite = false;
+  bool return_log_sum_exp = false;
 };
 
 struct TextInput {
@@ -247,6 +248,7 @@ struct ExecutionReport {
 
 struct AttentionResult {
   TensorResult output;
+  std::optional<TensorResult> log_sum_exp;  // float32, the output's shape without value_dim
   ExecutionReport report;
 };
 

@@ -1,6 +1,5 @@
 #include "engine/assembly/engine_info.h"
 
-#include <algorithm>
 #include <string>
 
 #include "engine/kernel_table.h"
@@ -27,16 +26,14 @@ EngineInfo DescribeEngine(const Device& device) {
   info.device = device.info();
   for (const KernelRow& row : kKernels) {
     const KernelName name = row.name;
-    KernelInfo kernel{name, {}, ""};
+    KernelInfo kernel{name, {}, "", /*log_sum_exp=*/true};
     for (const DType dtype : kFloatingDTypes) {
-      const attention::Spec spec = CommonSpec(name, dtype);
-      const auto variants = device.variants();
-      const auto variant =
-          std::find_if(variants.begin(), variants.end(), [&](const attention::Variant& candidate) {
-            return candidate.kernel == name && candidate.supports(spec);
-          });
-      if (variant == variants.end()) continue;
+      attention::Spec spec = CommonSpec(name, dtype);
+      const attention::Variant* const variant = FindVariant(device.variants(), spec);
+      if (variant == nullptr) continue;
       kernel.dtypes.push_back(dtype);
+      spec.log_sum_exp = true;
+      kernel.log_sum_exp &= FindVariant(device.variants(), spec) != nullptr;
       if (kernel.backend.empty()) kernel.backend = std::string(variant->backend);
     }
     if (!kernel.dtypes.empty()) info.kernels.push_back(std::move(kernel));

@@ -46,6 +46,8 @@ struct Spec {
   std::optional<int64_t> window = {};  // a query sees the keys at most so far away, on both sides
   PositionBias bias = {};
 
+  bool log_sum_exp = false;  // problems have Problem::log_sum_exp to be written
+
   // Whether scores depend on places, and not on the rows alone. Kernels whose queries share scores
   // cannot run it.
   bool positional() const { return window.has_value() || bias.any(); }
@@ -78,6 +80,9 @@ struct Problem {
   int64_t key_stride = 0;
   int64_t value_stride = 0;
   int64_t output_stride = 0;
+
+  // [tokens, heads] without gaps, for ln sum_j exp(score_j) of each row; nullptr: not wanted.
+  float* log_sum_exp = nullptr;
 
   // Offsets of the sequences' first tokens, and the total: size sequences + 1, host memory.
   std::span<const int32_t> cu_seqlens_q;

@@ -223,6 +223,14 @@ absl::Status CheckAvailable(const Spec& spec, std::span<const Variant> variants)
   if (absl::Status s = CheckOption(variants, spec); !s.ok()) return s;
   const KernelName name = NameOf(spec.kernel);
   const std::string label(NameOf(name));
+  if (spec.log_sum_exp) {
+    Spec without = spec;
+    without.log_sum_exp = false;
+    if (FindVariant(variants, without) != nullptr) {
+      return MakeError(Reason::kKernelNotAvailable,
+                       "return_log_sum_exp: the kernel " + label + " of this device has none");
+    }
+  }
   const bool known = std::any_of(variants.begin(), variants.end(),
                                  [&](const Variant& row) { return row.kernel == name; });
   if (!known) {
@@ -233,6 +241,20 @@ absl::Status CheckAvailable(const Spec& spec, std::span<const Variant> variants)
                        std::string(NameOf(spec.dtype)) + " with head_dim " +
                        std::to_string(spec.head_dim) + " and value_dim " +
                        std::to_string(spec.value_dim));
+}
+
+// CAST mixes clusters and a summary of them: no softmax over keys is behind a row.
+absl::Status CheckLogSumExp(const Kernel& kernel, std::span<const int64_t> output_shape,
+                            int64_t* bytes) {
+  if (std::holds_alternative<Cast>(kernel)) {
+    return InvalidField("return_log_sum_exp", "the kernel cast has none");
+  }
+  const std::optional<int64_t> rows =
+      NumBytes(DType::kFloat32, output_shape.first(output_shape.size() - 1));
+  const std::optional<int64_t> total = rows ? CheckedAdd(*bytes, *rows) : rows;
+  if (!total) return InvalidField("query.shape", "gives a log_sum_exp too large to count");
+  *bytes = *total;
+  return absl::OkStatus();
 }
 
 void DropTensors(Kernel* kernel) {
@@ -278,6 +300,11 @@ absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<cons
       output_bytes ? CheckedAdd(bytes, *output_bytes) : output_bytes;
   if (!total) return InvalidField("value.shape", "gives an output too large to count");
   resolved.staging_bytes = *total;
+  spec.log_sum_exp = request.return_log_sum_exp;
+  if (spec.log_sum_exp) {
+    absl::Status s = CheckLogSumExp(*kernel, resolved.output_shape, &resolved.staging_bytes);
+    if (!s.ok()) return s;
+  }
 
   spec.kernel = *std::move(kernel);
   DropTensors(&spec.kernel);

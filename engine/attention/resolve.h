@@ -31,7 +31,7 @@ struct Resolved {
 
   int64_t query_tokens = 0;   // over all sequences
   int64_t key_tokens = 0;     // over all sequences
-  int64_t staging_bytes = 0;  // of all input tensors and the output, without alignment gaps
+  int64_t staging_bytes = 0;  // of all input tensors and the outputs, without alignment gaps
 };
 
 // Checks `request` against the contract of proto/castor/v1/attention.proto and against what

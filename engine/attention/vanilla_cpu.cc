@@ -108,6 +108,10 @@ FlashHead HeadOf(const Spec& spec, const Sequence& sequence, int64_t head) {
   out.value_stride = problem.value_stride;
   out.output_stride = problem.output_stride;
   out.keys = sequence.keys;
+  if (problem.log_sum_exp != nullptr) {
+    out.log_sum_exp = problem.log_sum_exp + sequence.query_offset * spec.heads + head;
+    out.log_sum_exp_stride = spec.heads;
+  }
   const PositionBias& bias = spec.bias;
   if (bias.table != nullptr) out.bias_table = bias.table + head * (2 * bias.reach + 1);
   if (bias.slopes != nullptr) out.slope = bias.slopes[head];

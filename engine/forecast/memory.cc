@@ -33,6 +33,9 @@ Count TensorBytes(const Spec& spec, int64_t query_tokens, int64_t key_tokens) {
   const Count rows = (Count(query_tokens) + key_tokens) * spec.heads *
                      (Count(spec.head_dim) + spec.value_dim);  // query and output, key and value
   Count bytes = rows * static_cast<int64_t>(SizeOf(spec.dtype));
+  if (spec.log_sum_exp) {
+    bytes += Count(query_tokens) * spec.heads * static_cast<int64_t>(sizeof(float));
+  }
   if (std::holds_alternative<Cast>(spec.kernel)) {
     bytes += query_row * spec.surrogates * static_cast<int64_t>(SizeOf(spec.dtype));
     bytes += Count(query_tokens) * static_cast<int64_t>(sizeof(float));

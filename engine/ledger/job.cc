@@ -56,8 +56,7 @@ Answer Refusal(Completion done, const absl::Status& status) {
 
 Answer Success(std::unique_ptr<Job> job) {
   Answer answer;
-  answer.bytes = static_cast<int64_t>(
-      std::visit([](const auto& work) { return work.output.size(); }, job->work));
+  answer.bytes = std::visit([](const auto& work) { return work.output_bytes(); }, job->work);
   answer.done = std::move(job->done);
   answer.job = std::move(job);
   return answer;

@@ -38,6 +38,12 @@ ExecutionReport MakeReport(const Job& job, const Kernel& kernel) {
 
 absl::StatusOr<AttentionResult> TakeResult(const Job& job, AttentionWork& work) {
   AttentionResult result;
+  if (work.resolved.spec.log_sum_exp) {
+    std::vector<int64_t> shape = work.resolved.output_shape;
+    shape.pop_back();
+    result.log_sum_exp.emplace(TensorResult{
+        .dtype = DType::kFloat32, .shape = std::move(shape), .data = std::move(work.log_sum_exp)});
+  }
   result.output.dtype = work.resolved.spec.dtype;
   result.output.shape = std::move(work.resolved.output_shape);
   result.output.data = std::move(work.output);
@@ -103,7 +109,8 @@ absl::StatusOr<EncodeResult> TakeResult(const Job& job, EncodeWork& work) {
 }
 
 int64_t SizeOfAnswer(const AttentionResult& result) {
-  return static_cast<int64_t>(result.output.data.size());
+  const size_t log_sum_exp = result.log_sum_exp ? result.log_sum_exp->data.size() : 0;
+  return static_cast<int64_t>(result.output.data.size() + log_sum_exp);
 }
 
 int64_t SizeOfAnswer(const EncodeResult& result) {
@@ -130,6 +137,9 @@ void DeliverAs(Answer answer) {
     return;
   }
   share->KeepOnly(SizeOfAnswer(*result));
+  if constexpr (std::is_same_v<Work, AttentionWork>) {
+    if (result->log_sum_exp) result->log_sum_exp->share = share;
+  }
   result->output.share = std::move(share);
   std::move(done)(std::move(result));
 }

@@ -42,6 +42,7 @@ absl::Status Stage(const Job& job, HostPool& pool, ExactRows* exact) {
   exact->problem.query_stride = query_row;
   exact->problem.output = exact->output.data();
   exact->problem.output_stride = value_row;
+  exact->problem.log_sum_exp = nullptr;
   exact->problem.cu_seqlens_q = exact->rows.cu_seqlens;
   return absl::OkStatus();
 }
@@ -53,6 +54,7 @@ absl::StatusOr<std::vector<Fidelity>> Probe(Device& device, const Clock& clock, 
   AttentionBatch batch;
   batch.spec = std::get<AttentionWork>(jobs.front()->work).resolved.spec;
   batch.spec.kernel = Vanilla{};
+  batch.spec.log_sum_exp = false;
   std::vector<ExactRows> exact(jobs.size());
   for (size_t i = 0; i < jobs.size(); ++i) {
     auto status = Stage(*jobs[i], *pool, &exact[i]);

@@ -52,6 +52,7 @@ std::string BatchKey(const attention::Spec& spec) {
     Append(key, reinterpret_cast<uintptr_t>(bias));
   }
   Append(key, spec.bias.reach);
+  Append(key, spec.log_sum_exp);
   AppendKernel(key, spec.kernel);
   return key;
 }

@@ -66,6 +66,13 @@ absl::Status StageAttention(const AttentionRequest& request, HostPool& pool, Att
 
   work->input = *std::move(input);
   work->output = *std::move(output);
+  if (spec.log_sum_exp) {
+    auto log_sum_exp =
+        pool.Allocate(static_cast<size_t>(resolved.query_tokens * spec.heads) * sizeof(float));
+    if (!log_sum_exp.ok()) return log_sum_exp.status();
+    work->log_sum_exp = *std::move(log_sum_exp);
+    work->problem.log_sum_exp = reinterpret_cast<float*>(work->log_sum_exp.data());
+  }
   std::byte* const to = work->input.data();
   if (absl::Status s = CopyAll(request.query, "query", to); !s.ok()) return s;
   if (absl::Status s = CopyAll(request.key, "key", to + key_at); !s.ok()) return s;

@@ -29,7 +29,10 @@ struct AttentionWork {
   attention::Resolved resolved;
   HostBuffer input;            // query, key and value, each aligned to 64 bytes
   HostBuffer output;           // what the caller gets
-  attention::Problem problem;  // points into the three above
+  HostBuffer log_sum_exp;      // the same, if wanted
+  attention::Problem problem;  // points into the four above
+
+  int64_t output_bytes() const { return static_cast<int64_t>(output.size() + log_sum_exp.size()); }
 };
 
 struct EncodeWork {
@@ -48,6 +51,8 @@ struct EncodeWork {
   std::vector<int64_t> lengths;
   std::vector<int64_t> token_counts;
   std::vector<encoder::RowRange> pooled;  // what is pooled, where that is not all of each sequence
+
+  int64_t output_bytes() const { return static_cast<int64_t>(output.size()); }
 };
 
 }  // namespace castor

@@ -190,6 +190,7 @@ AttentionRequest ReadRequest(NumberReader& in, uint8_t flags) {
   Dims all = query;
   if ((flags & 4) != 0) all.tokens = CheckedMultiply(batch, query.tokens).value_or(-1);
   request.kernel = ReadKernel(in, dtype, all, consistent);
+  request.return_log_sum_exp = (flags & 64) != 0;
   return request;
 }
 

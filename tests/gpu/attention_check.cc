@@ -57,6 +57,9 @@ std::vector<Case> Cases(std::mt19937& random) {
     for (int i = 0; i < 20; ++i) uneven.requests.push_back(SelfAttention({1 + i % 3}, random()));
     cases.push_back(std::move(uneven));
     cases.push_back({MakeSpec(dtype, Vanilla{true}, 1, 64, 64), {SelfAttention({1}, random())}});
+    cases.push_back(
+        {attention::WithLogSumExp(MakeSpec(dtype, Vanilla{random() % 2 == 0}, 3, 64, 40)),
+         RandomRequests(random, false, 300)});
   }
   // Lengths that cuDNN supports, mixed with some that it does not.
   for (const bool causal : {false, true}) {
@@ -120,6 +123,10 @@ void CheckAttention(Device& device, Device& cpu, uint32_t seed, Report& report) 
     report.Check(error <= tolerance && host_ran && host_error <= tolerance,
                  "error " + Scientific(error) + " (CPU " + Scientific(host_error) + ", allowed " +
                      Scientific(tolerance) + "): " + name);
+    if (c.spec.log_sum_exp) {
+      const double log_error = batch.LogSumExpError(host);
+      report.Check(log_error <= 1e-5, "log-sum-exp, error " + Scientific(log_error) + ": " + name);
+    }
     CheckInvariance(device, c, batch, report);
   }
   report.Check(device.healthy(), "the device is healthy");

@@ -84,6 +84,10 @@ StagedBatch::StagedBatch(Device& device, const Spec& spec, std::vector<RequestSh
     problem.key = staged.key.data();
     problem.value = staged.value.data();
     problem.output = staged.output.data();
+    if (spec.log_sum_exp) {
+      staged.log_sum_exp = *pool->Allocate(queries * spec.heads * sizeof(float));
+      problem.log_sum_exp = staged.log_sum_exp.as<float>();
+    }
     problem.cu_seqlens_q = staged.cu_seqlens_q;
     problem.cu_seqlens_k = staged.cu_seqlens_k;
     batch_.requests.push_back(problem);
@@ -102,10 +106,27 @@ std::vector<std::byte> StagedBatch::Output(size_t request) const {
   return {output.data(), output.data() + output.size()};
 }
 
+double StagedBatch::LogSumExpError(const StagedBatch& other) const {
+  double error = 0;
+  for (size_t r = 0; r < batch_.requests.size(); ++r) {
+    const Problem& p = batch_.requests[r];
+    for (int64_t i = 0; i < p.query_tokens() * batch_.spec.heads; ++i) {
+      const double expected = other.batch_.requests[r].log_sum_exp[i];
+      const double difference = std::abs(p.log_sum_exp[i] - expected);
+      if (!std::isfinite(difference)) return std::numeric_limits<double>::infinity();
+      error = std::max(error, difference / std::max(1.0, std::abs(expected)));
+    }
+  }
+  return error;
+}
+
 void StagedBatch::ClearOutputs() {
   // All bits set is a NaN in every type, so that rows that nobody wrote are noticed.
   for (Staged& staged : staged_) {
     std::memset(staged.output.data(), 0xff, staged.output.size());
+    if (batch_.spec.log_sum_exp) {
+      std::memset(staged.log_sum_exp.data(), 0xff, staged.log_sum_exp.size());
+    }
   }
 }
 

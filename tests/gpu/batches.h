@@ -31,6 +31,11 @@ class StagedBatch {
 
   // The output bytes of one request.
   std::vector<std::byte> Output(size_t request) const;
+
+  // The greatest |log-sum-exp - other's| / max(1, |other's|) of all rows; infinite if one is not
+  // finite. Both specs have it.
+  double LogSumExpError(const StagedBatch& other) const;
+
   void ClearOutputs();
 
   // ||output - exact||_2 / ||exact||_2 over up to `rows` random query rows of each sequence,
@@ -41,7 +46,7 @@ class StagedBatch {
   struct Staged {
     std::vector<int32_t> cu_seqlens_q;
     std::vector<int32_t> cu_seqlens_k;
-    HostBuffer query, key, value, output;
+    HostBuffer query, key, value, output, log_sum_exp;  // the last if the spec has it
   };
 
   std::vector<Staged> staged_;

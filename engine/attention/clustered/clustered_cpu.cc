@@ -311,6 +311,10 @@ class Launch {
     tile.key_stride = problem.key_stride;
     tile.value_stride = problem.value_stride;
     tile.output_stride = problem.output_stride;
+    if (problem.log_sum_exp != nullptr) {
+      tile.log_sum_exp = problem.log_sum_exp + sequence.query_offset * spec_.heads + head;
+      tile.log_sum_exp_stride = spec_.heads;
+    }
     tile.keys = sequence.keys;
     tile.order = &order_[sequence.code_offset + head * sequence.queries];
     tile.begin = Begins(sequence, head) + begin;

@@ -52,7 +52,7 @@ Computed ComputeCast(std::string_view backend, const Spec& spec, const Problem& 
   batch.cluster_blocks = IsHopper(device) ? 8 : 1;
   batch.early_launches = IsHopper(device);
   C10_CUDA_CHECK(Run(shape, batch, c10::cuda::getCurrentCUDAStream(device.index()).stream()));
-  return {{{0, output}}, backend};
+  return {{{0, output, {}}}, backend};
 }
 
 }  // namespace castor::attention::cuda

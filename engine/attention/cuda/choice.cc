@@ -116,14 +116,14 @@ bool ScaleFits(double scale) {
 }
 
 bool FlashFits(const Spec& spec, const Capabilities& device) {
-  return !spec.bias.any() && ScaleFits(spec.softmax_scale) && IsHalf(spec.dtype) &&
-         device.compute_capability >= 80 && spec.head_dim <= 256 && spec.value_dim <= 256 &&
-         spec.heads <= kMaxGridHeads;
+  return !spec.bias.any() && !spec.log_sum_exp && ScaleFits(spec.softmax_scale) &&
+         IsHalf(spec.dtype) && device.compute_capability >= 80 && spec.head_dim <= 256 &&
+         spec.value_dim <= 256 && spec.heads <= kMaxGridHeads;
 }
 
 bool EfficientFits(const Spec& spec, const Capabilities& device) {
   // 65536 is the largest dim that a kernel instance is compiled for; bf16 needs Ampere.
-  return !spec.positional() && ScaleFits(spec.softmax_scale) &&
+  return !spec.positional() && !spec.log_sum_exp && ScaleFits(spec.softmax_scale) &&
          (spec.dtype == DType::kFloat32 || IsHalf(spec.dtype)) &&
          device.compute_capability >= (spec.dtype == DType::kBFloat16 ? 80 : 50) &&
          device.compute_capability <= 120 && spec.head_dim <= 65536 && spec.value_dim <= 65536 &&

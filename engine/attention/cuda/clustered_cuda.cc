@@ -92,6 +92,9 @@ Computed Compute(std::string_view backend, const Spec& spec, const Problem& prob
   const at::TensorOptions options = at::TensorOptions().device(device);
   const at::Tensor output = at::empty({problem.query_tokens(), spec.heads, spec.value_dim},
                                       options.dtype(ScalarTypeOf(spec.dtype)));
+  const at::Tensor log_sum_exp =
+      spec.log_sum_exp ? at::empty({problem.query_tokens(), spec.heads}, options.dtype(at::kFloat))
+                       : at::Tensor();
   // All belong to the current stream, so their memory is not reused before the kernels have run.
   const at::Tensor workspace = at::empty({plan.workspace_bytes}, options.dtype(at::kByte));
   // The plan's arrays begin with an offset of 0, so UploadOffsets can upload and cache them.
@@ -119,6 +122,7 @@ Computed Compute(std::string_view backend, const Spec& spec, const Problem& prob
   on_device.key_stride = key.stride(0);
   on_device.value_stride = value.stride(0);
   on_device.output_stride = spec.heads * spec.value_dim;
+  if (spec.log_sum_exp) on_device.log_sum_exp = log_sum_exp.mutable_data_ptr<float>();
   on_device.offsets = offsets.const_data_ptr<int32_t>();
   const auto* const first_word = static_cast<const uint32_t*>(words.const_data_ptr());
   const int64_t plane_words = clustering.bits * spec.head_dim;
@@ -128,7 +132,7 @@ Computed Compute(std::string_view backend, const Spec& spec, const Problem& prob
   on_device.workspace = workspace.mutable_data_ptr();
   C10_CUDA_CHECK(
       Run(shape, plan, on_device, c10::cuda::getCurrentCUDAStream(device.index()).stream()));
-  return {{{0, output}}, backend};
+  return {{{0, output, log_sum_exp}}, backend};
 }
 
 }  // namespace

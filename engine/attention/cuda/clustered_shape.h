@@ -27,6 +27,7 @@ inline kernels::cuda::ClusteredShape ClusteredShapeOf(const Spec& spec) {
   shape.iterations = clustering.iterations;
   shape.bits = clustering.bits;
   shape.topk = improved == nullptr ? 0 : improved->topk;
+  shape.log_sum_exp = spec.log_sum_exp;
   return shape;
 }
 

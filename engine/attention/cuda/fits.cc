@@ -36,7 +36,7 @@ bool ClusteredGenericFits(const Spec& spec) {
 bool CastFits(const Spec& spec) {
   constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
   // N_c comes from a layer's file or a request. It is 0 if asked only whether CAST is served.
-  return std::holds_alternative<Cast>(spec.kernel) && ShapeFits(spec) &&
+  return std::holds_alternative<Cast>(spec.kernel) && ShapeFits(spec) && !spec.log_sum_exp &&
          spec.surrogates <= kMaxInt / (spec.heads > 0 ? spec.heads : 1);
 }
 

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "engine/attention/problem.h"
 
@@ -42,7 +43,7 @@ at::Tensor EfficientAttention(const Spec& spec, const Sequences& sequences);
 
 // Matrix products and softmax in fp32, in blocks of query rows: for whatever the others refuse.
 // With a window, a block meets the keys within it alone. The check on a GPU compares the others
-// with it.
-at::Tensor MathAttention(const Spec& spec, const Sequences& sequences);
+// with it. Returns the log-sum-exp too, [tokens, heads], if the spec has it.
+std::pair<at::Tensor, at::Tensor> MathAttention(const Spec& spec, const Sequences& sequences);
 
 }  // namespace castor::attention::cuda

@@ -10,6 +10,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/gt.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/softmax.h>
@@ -77,7 +78,7 @@ void AddPlaces(const Spec& spec, const Block& block, int64_t first_key, double m
 
 }  // namespace
 
-at::Tensor MathAttention(const Spec& spec, const Sequences& s) {
+std::pair<at::Tensor, at::Tensor> MathAttention(const Spec& spec, const Sequences& s) {
   const int32_t query_base = s.cu_seqlens_q[s.first];
   const int32_t key_base = s.cu_seqlens_k[s.first];
   // Masked scores, which are -infinity, are multiplied too, so the magnitude must not be 0, not
@@ -85,6 +86,10 @@ at::Tensor MathAttention(const Spec& spec, const Sequences& s) {
   const double sign = spec.softmax_scale < 0 ? -1 : (spec.softmax_scale > 0 ? 1 : 0);
   const double magnitude = sign == 0 ? 1 : std::max<double>(std::abs(spec.softmax_scale), 0x1p-149);
   at::Tensor output = at::empty({s.query.size(0), spec.heads, spec.value_dim}, s.query.options());
+  at::Tensor log_sum_exp;
+  if (spec.log_sum_exp) {
+    log_sum_exp = at::empty({s.query.size(0), spec.heads}, s.query.options().dtype(at::kFloat));
+  }
   for (int64_t b = s.first; b < s.first + s.count; ++b) {
     const int64_t queries = s.cu_seqlens_q[b + 1] - s.cu_seqlens_q[b];
     const int64_t keys = s.cu_seqlens_k[b + 1] - s.cu_seqlens_k[b];
@@ -117,14 +122,21 @@ at::Tensor MathAttention(const Spec& spec, const Sequences& s) {
           AddPlaces(spec, block, first_key - (keys - queries), magnitude, scores);
         }
         // The maximum is subtracted before scaling, so that no scale makes scores infinite.
-        scores.sub_(scores.amax(-1, /*keepdim=*/true)).mul_(magnitude);
+        const at::Tensor greatest = scores.amax(-1, /*keepdim=*/true);
+        scores.sub_(greatest).mul_(magnitude);
+        if (spec.log_sum_exp) {
+          log_sum_exp.narrow(0, s.cu_seqlens_q[b] - query_base + first, count)
+              .narrow(1, h, heads)
+              .copy_(
+                  at::logsumexp(scores, -1).add_(greatest.squeeze(-1), magnitude).transpose(0, 1));
+        }
         const at::Tensor sums =
             at::matmul(at::softmax(scores, -1), values.narrow(1, first_key, seen));
         rows.narrow(0, first, count).narrow(1, h, heads).copy_(sums.transpose(0, 1));
       }
     }
   }
-  return output;
+  return {std::move(output), std::move(log_sum_exp)};
 }
 
 }  // namespace castor::attention::cuda

@@ -25,14 +25,16 @@ bool SupportsEfficient(const Spec& spec) {
 }
 bool SupportsMath(const Spec& spec) { return IsVanilla(spec) && IsFloating(spec.dtype); }
 
-at::Tensor ComputeSegment(Path path, const Spec& spec, const Sequences& sequences) {
+// The rows of some sequences, and the log-sum-exp where the spec has it, which is then kMath's.
+std::pair<at::Tensor, at::Tensor> ComputeSegment(Path path, const Spec& spec,
+                                                 const Sequences& sequences) {
   switch (path) {
     case Path::kFlash:
-      return FlashAttention(spec, sequences);
+      return {FlashAttention(spec, sequences), {}};
     case Path::kCudnn:
-      return CudnnAttention(spec, sequences);
+      return {CudnnAttention(spec, sequences), {}};
     case Path::kEfficient:
-      return EfficientAttention(spec, sequences);
+      return {EfficientAttention(spec, sequences), {}};
     case Path::kMath:
       return MathAttention(spec, sequences);
   }
@@ -77,7 +79,8 @@ Computed ComputeVanilla(std::string_view row, const Spec& spec, const Problem& p
                               problem.cu_seqlens_k,
                               segment.first,
                               segment.count};
-    computed.outputs.push_back({query_first, ComputeSegment(segment.path, spec, sequences)});
+    auto [rows, log_sum_exp] = ComputeSegment(segment.path, spec, sequences);
+    computed.outputs.push_back({query_first, std::move(rows), std::move(log_sum_exp)});
   }
   return computed;
 }

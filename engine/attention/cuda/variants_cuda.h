@@ -19,8 +19,9 @@ namespace castor::attention::cuda {
 
 // Consecutive output rows of a batch.
 struct OutputRows {
-  int64_t first = 0;  // token of the batch
-  at::Tensor rows;    // [tokens, heads, value_dim], contiguous
+  int64_t first = 0;       // token of the batch
+  at::Tensor rows;         // [tokens, heads, value_dim], contiguous
+  at::Tensor log_sum_exp;  // [tokens, heads], float32, contiguous, if the spec has it
 };
 
 // The result of a row. Keeping the tensors that the kernels wrote, instead of copying them into

@@ -2,7 +2,8 @@
 // scaled_dot_product_attention, which a caller would otherwise use, measured in one run.
 //
 // Names end in heads/dim/tokens; "ragged" is a batch of short sequences, as encoders see them.
-// Compare ratios. --benchmark_filter selects, and OMP_NUM_THREADS sets the threads of both.
+// "+lse" returns the log-sum-exp too. Compare ratios. --benchmark_filter selects, and
+// OMP_NUM_THREADS sets the threads of both.
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/randn.h>
@@ -44,7 +45,8 @@ struct Batch {
       return static_cast<std::byte*>(tensor.data_ptr());
     };
     problem = {bytes(query), bytes(key),  bytes(value), bytes(output), heads * dim, heads * dim,
-               heads * dim,  heads * dim, offsets,      offsets,       {}};
+               heads * dim,  heads * dim, nullptr,      offsets,       offsets,     {}};
+    log_sum_exp.resize(offsets.back() * heads);
   }
 
   double flops() const {
@@ -59,6 +61,7 @@ struct Batch {
   at::Tensor key;
   at::Tensor value;
   at::Tensor output;
+  std::vector<float> log_sum_exp;
   Spec spec;
   Problem problem;
 };
@@ -68,10 +71,14 @@ void Report(benchmark::State& state, const Batch& batch) {
       benchmark::Counter(batch.flops() / 1e9, benchmark::Counter::kIsIterationInvariantRate);
 }
 
-void RunOurs(benchmark::State& state, const Variant& variant, const Batch& batch) {
+void RunOurs(benchmark::State& state, const Variant& variant, Batch& batch, bool log_sum_exp) {
   const c10::InferenceMode inference;
+  Spec spec = batch.spec;
+  Problem problem = batch.problem;
+  spec.log_sum_exp = log_sum_exp;
+  if (log_sum_exp) problem.log_sum_exp = batch.log_sum_exp.data();
   for (auto _ : state) {
-    const absl::Status status = variant.run(batch.spec, {&batch.problem, 1}, RunToEnd());
+    const absl::Status status = variant.run(spec, {&problem, 1}, RunToEnd());
     if (!status.ok()) state.SkipWithError(status.ToString().c_str());
   }
   Report(state, batch);
@@ -103,8 +110,10 @@ void Register(const std::string& name, DType dtype, int64_t heads, int64_t dim,
   add("sdpa", [batch](benchmark::State& state) { RunSdpa(state, *batch); });
   for (const Variant& row : CpuVariants()) {
     if (row.kernel != KernelName::kVanilla || !row.supports(batch->spec)) continue;
-    add(std::string(row.backend),
-        [batch, &row](benchmark::State& state) { RunOurs(state, row, *batch); });
+    for (const bool log_sum_exp : {false, true}) {
+      add(std::string(row.backend) + (log_sum_exp ? "+lse" : ""),
+          [=, &row](benchmark::State& state) { RunOurs(state, row, *batch, log_sum_exp); });
+    }
   }
 }
 

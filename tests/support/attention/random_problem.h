@@ -48,6 +48,10 @@ class OwnedProblem {
     view.output_stride = spec.heads * spec.value_dim + gaps.output;
     view.cu_seqlens_q = cu_seqlens_q;
     view.cu_seqlens_k = cu_seqlens_k;
+    if (spec.log_sum_exp) {
+      log_sum_exp.resize(cu_seqlens_q.back() * spec.heads);
+      view.log_sum_exp = log_sum_exp.data();
+    }
   }
   OwnedProblem(const OwnedProblem&) = delete;
   OwnedProblem& operator=(const OwnedProblem&) = delete;
@@ -72,6 +76,7 @@ class OwnedProblem {
   Elements key;
   Elements value;
   Elements output;
+  std::vector<float> log_sum_exp;  // if the spec has it
   Problem view;
 
  private:

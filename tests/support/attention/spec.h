@@ -25,6 +25,11 @@ inline Spec MakeSpec(DType dtype, Kernel kernel, int64_t heads, int64_t head_dim
   return spec;
 }
 
+inline Spec WithLogSumExp(Spec spec) {
+  spec.log_sum_exp = true;
+  return spec;
+}
+
 inline Clustered PlainClusters(int32_t clusters, uint64_t seed = 0) {
   Clustered kernel;
   kernel.clusters = clusters;

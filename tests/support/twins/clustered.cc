@@ -166,8 +166,9 @@ class Head {
             .margin = std::numeric_limits<double>::infinity()};
   }
 
-  // Writes the rows of all members of cluster `c`.
-  void Attend(const QueryClusters& clusters, int32_t c, std::vector<double>* output) const {
+  // Writes the rows of all members of cluster `c`, and their log-sum-exps.
+  void Attend(const QueryClusters& clusters, int32_t c, std::vector<double>* output,
+              std::vector<double>* log_sum_exp) const {
     std::vector<int64_t> members;
     std::vector<double> centroid(spec_.head_dim);
     for (int64_t i = 0; i < queries_; ++i) {
@@ -181,15 +182,20 @@ class Head {
     std::vector<double> products;
     for (int64_t j = 0; j < keys_; ++j) products.push_back(Product(centroid.data(), j));
     const std::vector<double> weights = ScaledSoftmax(products);
+    std::vector<double> scores = products;
+    for (double& score : scores) score *= spec_.softmax_scale;
+    const double shared = LogSumExp(scores);
     const auto* improved = std::get_if<ImprovedClustered>(&spec_.kernel);
     const std::vector<int64_t> top =
         improved == nullptr ? std::vector<int64_t>{} : TopKeys(products, improved->topk);
     const bool own_mass =
         improved != nullptr && improved->rest_mass == ImprovedClustered::RestMass::kQuery;
     for (int64_t i : members) {
+      double& log_sum = (*log_sum_exp)[(query_begin_ + i) * spec_.heads + head_];
+      log_sum = shared;
       const std::vector<double> row = improved == nullptr ? weights
-                                      : own_mass          ? OwnMass(products, top, centroid, i)
-                                                          : Refine(weights, top, i);
+                                      : own_mass ? OwnMass(products, top, centroid, i, &log_sum)
+                                                 : Refine(weights, top, i);
       double* const out = &(*output)[((query_begin_ + i) * spec_.heads + head_) * spec_.value_dim];
       for (int64_t j = 0; j < keys_; ++j) {
         const double* const value = in_.value(key_begin_ + j, head_);
@@ -230,7 +236,8 @@ class Head {
   // The weights of query i with a mass of its own: a softmax over the top keys and one key more,
   // the mean of the others, whose weight they then share as they do for the centroid.
   std::vector<double> OwnMass(const std::vector<double>& products, const std::vector<int64_t>& top,
-                              const std::vector<double>& centroid, int64_t i) const {
+                              const std::vector<double>& centroid, int64_t i,
+                              double* log_sum_exp) const {
     std::vector<bool> is_top(keys_);
     for (int64_t j : top) is_top[j] = true;
     double greatest = -std::numeric_limits<double>::infinity();
@@ -256,6 +263,7 @@ class Head {
       score += spec_.softmax_scale * (Query(i)[e] - centroid[e]) * mean[e];
     }
     if (sum > 0) scores.push_back(score);
+    *log_sum_exp = LogSumExp(scores);
     const std::vector<double> shares = Softmax(std::move(scores));
     for (double& weight : weights) weight *= shares.back();  // of the rest; zeros if there is none
     for (size_t n = 0; n < top.size(); ++n) weights[top[n]] = shares[n];
@@ -405,14 +413,17 @@ std::vector<int32_t> ClusterLabels(const Spec& spec, const Problem& problem) {
   return labels;
 }
 
-std::vector<double> ClusteredReference(const Spec& spec, const Problem& problem) {
+std::vector<double> ClusteredReference(const Spec& spec, const Problem& problem,
+                                       std::vector<double>* log_sum_exp) {
   const ReferenceTensors in(spec, problem);
   std::vector<double> output(problem.query_tokens() * spec.heads * spec.value_dim);
+  std::vector<double> log_sums(problem.query_tokens() * spec.heads);
   ForEachHead(spec, problem, in, [&](const Head& head, int64_t, const QueryClusters& clusters) {
     for (int64_t c = 0; c < clusters.count; ++c) {
-      head.Attend(clusters, static_cast<int32_t>(c), &output);
+      head.Attend(clusters, static_cast<int32_t>(c), &output, &log_sums);
     }
   });
+  if (log_sum_exp != nullptr) *log_sum_exp = std::move(log_sums);
   return output;
 }
 

@@ -61,7 +61,9 @@ double QuerySpaceMargin(const Spec& spec, const Problem& problem);
 // Labels of a whole problem under kernel Clustered or ImprovedClustered: [query_tokens, heads].
 std::vector<int32_t> ClusterLabels(const Spec& spec, const Problem& problem);
 
-// Output rows [query_tokens, heads, value_dim]; spec.kernel holds Clustered or ImprovedClustered.
-std::vector<double> ClusteredReference(const Spec& spec, const Problem& problem);
+// Output rows [query_tokens, heads, value_dim], and if asked for, their log-sum-exp [query_tokens,
+// heads]; spec.kernel holds Clustered or ImprovedClustered.
+std::vector<double> ClusteredReference(const Spec& spec, const Problem& problem,
+                                       std::vector<double>* log_sum_exp = nullptr);
 
 }  // namespace castor::attention

@@ -33,6 +33,14 @@ std::vector<double> Softmax(std::vector<double> scores) {
   return scores;
 }
 
+double LogSumExp(const std::vector<double>& scores) {
+  if (scores.empty()) return -INFINITY;
+  const double maximum = *std::max_element(scores.begin(), scores.end());
+  double sum = 0;
+  for (const double score : scores) sum += std::exp(score - maximum);
+  return maximum + std::log(sum);
+}
+
 ReferenceTensors::ReferenceTensors(const Spec& spec, const Problem& problem)
     : heads(spec.heads),
       head_dim(spec.head_dim),

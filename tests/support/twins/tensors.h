@@ -41,4 +41,7 @@ double Dot(const double* a, const double* b, int64_t count);
 // exp(x_j) / sum exp(x).
 std::vector<double> Softmax(std::vector<double> scores);
 
+// ln sum exp(x); -Inf of none.
+double LogSumExp(const std::vector<double>& scores);
+
 }  // namespace castor::attention

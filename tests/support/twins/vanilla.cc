@@ -23,9 +23,11 @@ double BiasAt(const PositionBias& bias, int64_t head, int64_t i, int64_t j) {
 
 }  // namespace
 
-std::vector<double> VanillaReference(const Spec& spec, const Problem& problem) {
+std::vector<double> VanillaReference(const Spec& spec, const Problem& problem,
+                                     std::vector<double>* log_sum_exp) {
   const bool causal = std::get<Vanilla>(spec.kernel).causal;
   const ReferenceTensors in(spec, problem);
+  if (log_sum_exp != nullptr) log_sum_exp->clear();
   std::vector<double> output(problem.query_tokens() * spec.heads * spec.value_dim);
 
   for (int64_t s = 0; s < problem.sequences(); ++s) {
@@ -46,6 +48,7 @@ std::vector<double> VanillaReference(const Spec& spec, const Problem& problem) {
                                Dot(in.query(i, h), in.key(key_begin + j, h), spec.head_dim) +
                            BiasAt(spec.bias, h, place, j));
         }
+        if (log_sum_exp != nullptr) log_sum_exp->push_back(LogSumExp(scores));
         const std::vector<double> weights = Softmax(std::move(scores));
         double* const out = &output[(i * spec.heads + h) * spec.value_dim];
         for (size_t k = 0; k < seen.size(); ++k) {

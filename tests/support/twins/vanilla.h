@@ -8,8 +8,10 @@
 
 namespace castor::attention {
 
-// The output rows of `problem`, [query_tokens, heads, value_dim], not rounded to the dtype.
-// Pointers are to host memory; `problem.output` is not used.
-std::vector<double> VanillaReference(const Spec& spec, const Problem& problem);
+// The output rows of `problem`, [query_tokens, heads, value_dim], not rounded to the dtype, and if
+// asked for, their log-sum-exp [query_tokens, heads]. Pointers are to host memory; those to outputs
+// are not used.
+std::vector<double> VanillaReference(const Spec& spec, const Problem& problem,
+                                     std::vector<double>* log_sum_exp = nullptr);
 
 }  // namespace castor::attention

@@ -230,6 +230,35 @@ TEST(ResolveKernelTest, AnOptionThatADeviceLacksIsNamed) {
   ExpectNotServed(With<K>([](K& k) { k.rest_mass = K::RestMass::kQuery; }));
 }
 
+bool NoLogSumExp(const Spec& spec) { return !spec.log_sum_exp; }
+
+TEST(ResolveKernelTest, LogSumExpIsOfTheRowsThatReturnIt) {
+  AttentionRequest request = Packed(6, 2, 4);
+  const auto plain = Resolve(request);
+  ASSERT_TRUE(plain.ok());
+  EXPECT_FALSE(plain->spec.log_sum_exp);
+  request.return_log_sum_exp = true;
+  const auto resolved = Resolve(request);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_TRUE(resolved->spec.log_sum_exp);
+  EXPECT_EQ(resolved->staging_bytes, plain->staging_bytes + 6 * 2 * 4);
+
+  constexpr Variant kWithout[] = {{KernelName::kVanilla, "test", &NoLogSumExp, &NoRun}};
+  const auto refused = Resolve(request, kWithout, CastLayers(), kMaxSequences);
+  EXPECT_EQ(ReasonOf(refused.status()), Reason::kKernelNotAvailable);
+  EXPECT_EQ(refused.status().message().find("return_log_sum_exp: the kernel vanilla"), 0U)
+      << refused.status();
+}
+
+TEST(ResolveKernelTest, CastHasNoLogSumExp) {
+  ExpectRefusedAfter(
+      [](auto& request) {
+        request.kernel = GoodCast();
+        request.return_log_sum_exp = true;
+      },
+      "return_log_sum_exp");
+}
+
 TEST(ResolveKernelTest, ARowThatCannotIsNotAvailable) {
   static constexpr Variant kSome[] = {{KernelName::kVanilla, "test", &Float32Only, &NoRun}};
   AttentionRequest request;

@@ -232,6 +232,20 @@ TEST(QueryStepTest, IsNoneWhereABlockDependsOnTheOthers) {
   EXPECT_EQ(QueryStep(spec, Path::kFlash, 4097, 4097, kHopper), 0);
 }
 
+TEST(LogSumExpTest, OnlyTheMathPathReturnsIt) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    Spec spec = MakeSpec(dtype, 8, 64, 64);
+    EXPECT_EQ(FlashFits(spec, kHopper), dtype == DType::kBFloat16);
+    EXPECT_TRUE(EfficientFits(spec, kHopper));
+    spec.log_sum_exp = true;
+    EXPECT_FALSE(FlashFits(spec, kHopper) || EfficientFits(spec, kHopper));
+    const std::vector<int32_t> offsets = Offsets({1024});
+    for (const Segment& segment : PlanSegments(spec, Path::kMath, offsets, offsets, kHopper)) {
+      EXPECT_EQ(segment.path, Path::kMath);
+    }
+  }
+}
+
 TEST(MathBlockRowsTest, BoundsTheScoreBlock) {
   EXPECT_EQ(MathBlockRows(8, 16), 1024);
   EXPECT_EQ(MathBlockRows(1, int64_t{1} << 40), 1);

@@ -3,6 +3,8 @@
 #include <ATen/ops/from_blob.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -27,16 +29,24 @@ class VanillaMathTest : public testing::Test, protected Seeded {
       return at::from_blob(elements.data(), {problem.view.query_tokens(), spec.heads, dim},
                            at::TensorOptions().dtype(ScalarTypeOf(spec.dtype)));
     };
-    const at::Tensor rows = MathAttention(spec, {.query = view(problem.query, spec.head_dim),
-                                                 .key = view(problem.key, spec.head_dim),
-                                                 .value = view(problem.value, spec.value_dim),
-                                                 .cu_seqlens_q = problem.cu_seqlens_q,
-                                                 .cu_seqlens_k = problem.cu_seqlens_k,
-                                                 .first = 0,
-                                                 .count = problem.view.sequences()});
+    const auto [rows, logs] = MathAttention(spec, {.query = view(problem.query, spec.head_dim),
+                                                   .key = view(problem.key, spec.head_dim),
+                                                   .value = view(problem.value, spec.value_dim),
+                                                   .cu_seqlens_q = problem.cu_seqlens_q,
+                                                   .cu_seqlens_k = problem.cu_seqlens_k,
+                                                   .first = 0,
+                                                   .count = problem.view.sequences()});
     view(problem.output, spec.value_dim).copy_(rows);
-    EXPECT_LE(RelativeError(problem, VanillaReference(spec, problem.view)), Tolerance(spec.dtype))
+    std::vector<double> log_sum_exp;
+    const std::vector<double> expected = VanillaReference(spec, problem.view, &log_sum_exp);
+    EXPECT_LE(RelativeError(problem, expected), Tolerance(spec.dtype))
         << Describe(spec) << ", " << lengths.size() << " sequences, the first of " << lengths[0];
+    ASSERT_EQ(logs.defined(), spec.log_sum_exp);
+    for (size_t i = 0; spec.log_sum_exp && i < log_sum_exp.size(); ++i) {
+      ASSERT_NEAR(logs.const_data_ptr<float>()[i], log_sum_exp[i],
+                  2e-6 * std::max(1.0, std::abs(log_sum_exp[i])))
+          << Describe(spec) << ", row " << i;
+    }
   }
 };
 
@@ -54,6 +64,8 @@ TEST_F(VanillaMathTest, MatchesTheReferenceOnRandomShapes) {
     if (round % 8 >= 6) spec.bias.slopes = slopes.data();
     if (round % 4 >= 2) spec.window = UpTo(50) - 1;
     if (round % 7 == 0) spec.softmax_scale = -spec.softmax_scale;
+    if (round == 7) spec.softmax_scale = 0;
+    spec.log_sum_exp = round % 3 != 0;
     ExpectRight(spec, {UpTo(300), UpTo(20)});
   }
 }

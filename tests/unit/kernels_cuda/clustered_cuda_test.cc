@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/unit/kernels_cuda/clustered_fixture.h"
 
 namespace castor::attention {
@@ -17,8 +19,8 @@ TEST_F(ClusteredCudaTest, GenericMatchesTheTwin) {
            {Kernel(PlainClusters(9, seed_)), Kernel(ImprovedClusters(9, 6, seed_))}) {
         if (kSanitized && random_() % 2 == 0) continue;  // half of the cases
         SCOPED_TRACE(std::string(NameOf(dtype)) + " d=" + std::to_string(head_dim));
-        OwnedProblem problem(MakeSpec(dtype, kernel, 2, head_dim, value_dim), Lengths(3, kLongest),
-                             Lengths(3, kLongest), {3, 1, 2, 5});
+        OwnedProblem problem(WithLogSumExp(MakeSpec(dtype, kernel, 2, head_dim, value_dim)),
+                             Lengths(3, kLongest), Lengths(3, kLongest), {3, 1, 2, 5});
         RandomizeAroundCentres(problem, 9, random_);
         ExpectRight(problem, {});
       }
@@ -34,8 +36,8 @@ TEST_F(ClusteredCudaTest, TensorCoresMatchTheTwin) {
            {Kernel(PlainClusters(20, seed_)), Kernel(ImprovedClusters(20, 32, seed_))}) {
         if (kSanitized && random_() % 2 == 0) continue;  // half of the cases
         SCOPED_TRACE(std::string(NameOf(dtype)) + " d=" + std::to_string(dim));
-        OwnedProblem problem(MakeSpec(dtype, kernel, 2, dim, dim), Lengths(2, kLongest),
-                             Lengths(2, 2 * kLongest), {8, 16, 8, 2});
+        OwnedProblem problem(WithLogSumExp(MakeSpec(dtype, kernel, 2, dim, dim)),
+                             Lengths(2, kLongest), Lengths(2, 2 * kLongest), {8, 16, 8, 2});
         RandomizeAroundCentres(problem, 12, random_);
         ExpectRight(problem, {.tensor_cores = true});
       }
@@ -49,7 +51,7 @@ TEST_F(ClusteredCudaTest, AloneIsTheSameAsInABatch) {
     for (const Kernel& kernel : BothKernels(11, 5, seed_)) {
       if (kSanitized && random_() % 2 == 0) continue;  // half of the cases
       SCOPED_TRACE(way.name);
-      const Spec spec = MakeSpec(way.dtype, kernel, 2, 32, 32);
+      const Spec spec = WithLogSumExp(MakeSpec(way.dtype, kernel, 2, 32, 32));
       OwnedProblem batch(spec, {70, 1, 130, 5}, {90, 3, 300, 1});
       batch.Randomize(random_);
       const ClusteredRun together(batch, way.path);
@@ -59,6 +61,8 @@ TEST_F(ClusteredCudaTest, AloneIsTheSameAsInABatch) {
         CopySequence(batch, s, alone, 0);
         const ClusteredRun by_itself(alone, way.path);
         EXPECT_EQ(OutputOf(alone, 0), OutputOf(batch, s)) << "sequence " << s;
+        const auto logs = batch.log_sum_exp.begin() + batch.cu_seqlens_q[s] * spec.heads;
+        EXPECT_TRUE(std::equal(alone.log_sum_exp.begin(), alone.log_sum_exp.end(), logs));
       }
     }
   }

@@ -68,6 +68,20 @@ TEST(CastFitsTest, TakesWhatGridsAndInt32Hold) {
   EXPECT_FALSE(fits(2, 1, int64_t{1} << 30));
 }
 
+TEST(CastFitsTest, ThereIsNoLogSumExp) {
+  Spec spec = MakeSpec(DType::kFloat16, CastOf(0), 2, 64, 64, 8);
+  EXPECT_TRUE(CastFits(spec));
+  spec.log_sum_exp = true;
+  EXPECT_FALSE(CastFits(spec));
+  spec.kernel = PlainClusters(8);
+  EXPECT_TRUE(ClusteredMmaFits(spec));
+  const std::vector<int32_t> offsets = {0, 100};
+  Spec without = spec;
+  without.log_sum_exp = false;
+  EXPECT_GT(ClusteredWorkspaceBytes(spec, offsets, offsets),
+            ClusteredWorkspaceBytes(without, offsets, offsets));
+}
+
 TEST(CastFitsTest, MemoryThatCannotBeCountedIsSaidToBe) {
   const std::vector<int32_t> offsets = {0, kMostTokens};
   for (int reading = 0; reading < kCastReadings; ++reading) {

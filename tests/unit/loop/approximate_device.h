@@ -91,9 +91,13 @@ class ApproximateDevice : public InstantDevice {
     attention::Spec exact = batch.spec;
     exact.kernel = Vanilla{};
     for (const auto& problem : batch.requests) {
-      const std::vector<double> output = attention::VanillaReference(exact, problem);
+      std::vector<double> log_sum_exp;
+      const std::vector<double> output = attention::VanillaReference(exact, problem, &log_sum_exp);
       for (size_t i = 0; i < output.size(); ++i) {
         reinterpret_cast<float*>(problem.output)[i] = static_cast<float>(factor * output[i]);
+      }
+      for (size_t i = 0; problem.log_sum_exp != nullptr && i < log_sum_exp.size(); ++i) {
+        problem.log_sum_exp[i] = static_cast<float>(factor * log_sum_exp[i]);
       }
     }
     ExecutionTimes times;

@@ -54,6 +54,31 @@ TEST_F(EngineLadderTest, RecomputesWithTheNextKernelWhenTheErrorIsTooLarge) {
       0);
 }
 
+// Neither an earlier kernel's nor the probe's. Its bytes count until the caller lets go of them.
+TEST_F(EngineLadderTest, TheLogSumExpIsThatOfTheAcceptedKernel) {
+  Start();
+  AttentionRequest request = Request({300}, Automatic{{}, 0.1});
+  request.return_log_sum_exp = true;
+  const AttentionResult& result = Run(request);
+  EXPECT_EQ(Launched(), (Kernels{kClustered, kVanilla, kImproved, kVanilla}));
+  ASSERT_TRUE(result.log_sum_exp.has_value());
+  EXPECT_EQ(result.log_sum_exp->dtype, DType::kFloat32);
+  EXPECT_EQ(result.log_sum_exp->shape, (std::vector<int64_t>{300, 2}));
+  ASSERT_EQ(result.log_sum_exp->data.size(), 300 * 2 * sizeof(float));
+  EXPECT_EQ(engine_->stats().load.inflight_bytes, 300 * 2 * (4 + 1) * 4);
+
+  request.kernel = result.report.kernel.kernel;
+  const AttentionResult& plain = Run(request);
+  EXPECT_EQ(std::memcmp(plain.log_sum_exp->data.data(), result.log_sum_exp->data.data(),
+                        plain.log_sum_exp->data.size()),
+            0);
+  request.return_log_sum_exp = false;
+  EXPECT_FALSE(Run(request).log_sum_exp.has_value());
+  answers_.Clear();
+  EXPECT_EQ(engine_->stats().load.inflight_bytes, 0);
+  EXPECT_EQ(engine_->stats().memory.host_in_use_bytes, 0);
+}
+
 TEST_F(EngineLadderTest, EndsAtVanilla) {
   Start();
   script_->clustered_error = 0.04;

@@ -16,6 +16,14 @@
 #include "engine/device/cuda/packing/packed_batch.h"
 
 namespace castor {
+namespace {
+
+// A contiguous tensor that holds the batch's bytes from `first` on.
+Stretch StretchOf(const at::Tensor& tensor, int64_t first) {
+  return {first, static_cast<int64_t>(tensor.nbytes()), DataOf(tensor)};
+}
+
+}  // namespace
 
 absl::StatusOr<attention::cuda::Computed> CudaDevice::QueuePieces(const attention::Variant& variant,
                                                                   const attention::Spec& spec,
@@ -76,21 +84,33 @@ absl::Status CudaDevice::LaunchAttention(const AttentionBatch& batch, CudaExecut
   execution.times().backend = computed->backend;
 
   const int64_t row_bytes = spec.heads * spec.value_dim * static_cast<int64_t>(SizeOf(spec.dtype));
+  const int64_t log_bytes = spec.heads * static_cast<int64_t>(sizeof(float));
   std::vector<Stretch> from;
+  std::vector<Stretch> logs_from;
   for (const attention::cuda::OutputRows& part : computed->outputs) {
-    from.push_back({part.first * row_bytes, part.rows.size(0) * row_bytes,
-                    static_cast<std::byte*>(part.rows.mutable_data_ptr())});
+    from.push_back(StretchOf(part.rows, part.first * row_bytes));
     execution.Keep(part.rows);
+    if (!spec.log_sum_exp) continue;
+    logs_from.push_back(StretchOf(part.log_sum_exp, part.first * log_bytes));
+    execution.Keep(part.log_sum_exp);
   }
   std::vector<Stretch> to;
-  int64_t first = 0;
+  std::vector<Stretch> logs_to;
+  int64_t first = 0;  // token
   for (const attention::Problem& request : batch.requests) {
-    const int64_t bytes = request.query_tokens() * row_bytes;
-    to.push_back({first, bytes, request.output});
-    first += bytes;
+    const int64_t tokens = request.query_tokens();
+    to.push_back({first * row_bytes, tokens * row_bytes, request.output});
+    if (spec.log_sum_exp) {
+      logs_to.push_back({first * log_bytes, tokens * log_bytes,
+                         reinterpret_cast<std::byte*>(request.log_sum_exp)});
+    }
+    first += tokens;
   }
+  std::vector<Copy> copies = PlanCopies(from, to);
+  const std::vector<Copy> logs = PlanCopies(logs_from, logs_to);
+  copies.insert(copies.end(), logs.begin(), logs.end());
   execution.BeginCopyOut();
-  C10_CUDA_CHECK(QueueCopies(PlanCopies(from, to), cudaMemcpyDeviceToHost, streams_.copy_out));
+  C10_CUDA_CHECK(QueueCopies(copies, cudaMemcpyDeviceToHost, streams_.copy_out));
   execution.EndCopyOut();
   return absl::OkStatus();
 }

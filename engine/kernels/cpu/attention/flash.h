@@ -47,6 +47,11 @@ struct FlashHead {
   int64_t output_stride = 0;
   int64_t keys = 0;  // >= 1
 
+  // If not null, gets the natural logarithm of each query's sum of exponentials: [queries], so many
+  // floats from one to the next.
+  float* log_sum_exp = nullptr;
+  int64_t log_sum_exp_stride = 0;
+
   // FlashPackedFloats of memory for FlashKernel::pack, where tiles then read all keys and values;
   // null: each tile packs for itself.
   float* packed = nullptr;

@@ -201,6 +201,12 @@ class Flash {
         scratch_.outputs + lane * shape_.value_dim, count, shape_.value_dim,
         [&](int v, Vec x) { return V::Divide(x, V::Load(scratch_.sums + lane + v * kLanes)); },
         [&](int64_t i) { return first + i * head_.output_stride; });
+    if (head_.log_sum_exp == nullptr) return;
+    float* const logs = head_.log_sum_exp + (query_begin_ + lane) * head_.log_sum_exp_stride;
+    for (int64_t i = 0; i < N * kLanes && i < count; ++i) {
+      logs[i * head_.log_sum_exp_stride] =
+          softmax_.LogSum(scratch_.maxima[lane + i], scratch_.sums[lane + i]);
+    }
   }
 
   // Keys [key_begin, key_begin + count) of a block.

@@ -64,9 +64,15 @@ class LateKeys {
 
   // Completes the row of centroid c outside its top keys, divided by the sum of all weights. `row`
   // comes with the sum of weights times values over the keys that never were top keys, along with
-  // their maximum and the sum of their weights. Returns the top keys' share of all weights.
-  float Join(int64_t c, const uint64_t* top, int64_t top_size, float maximum, float sum,
-             float* row) {
+  // their maximum and the sum of their weights. Returns the top keys' share of all weights, these
+  // weights' sum and the maximum that it is relative to.
+  struct Joined {
+    float top_share;
+    float sum;
+    float maximum;
+  };
+  Joined Join(int64_t c, const uint64_t* top, int64_t top_size, float maximum, float sum,
+              float* row) {
     const float late_maximum = memory_.maxima[c];
     const float greatest =
         TopScores(top, top_size, maximum > late_maximum ? maximum : late_maximum);
@@ -82,7 +88,7 @@ class LateKeys {
                                       Elements<V, Float32>::Load(late + e, count), early_part);
       Elements<V, Float32>::Store(row + e, V::Divide(part, V::Broadcast(total)), count);
     });
-    return top_sum / total;
+    return {top_sum / total, total, greatest};
   }
 
   // The same where members weigh the rest by themselves: `row` and `key`, the sums over values and

@@ -44,14 +44,23 @@ template <typename V>
 struct SoftmaxScale {
   explicit SoftmaxScale(double scale)
       : factor(scale < 0 ? -1.0f : (scale > 0 ? 1.0f : 0.0f)),
-        exponent_scale(scale == 0 ? 1.0f : FiniteFactor<V>(__builtin_fabs(scale) * kLog2E)) {}
+        exponent_scale(scale == 0 ? 1.0f : FiniteFactor<V>(__builtin_fabs(scale) * kLog2E)),
+        magnitude(__builtin_fabs(scale)) {}
 
   float Weight(float score, float maximum) const {
     return __builtin_exp2f((score - maximum) * exponent_scale);
   }
 
+  // The natural logarithm of the sum of the scaled scores' exponentials, given their maximum and
+  // the sum of weights relative to it. -Inf if nothing has a weight.
+  float LogSum(float maximum, float sum) const {
+    if (sum == 0) return -__builtin_inff();
+    return static_cast<float>(magnitude * double{maximum} + __builtin_log(double{sum}));
+  }
+
   float factor;  // -1, 0 or 1
   float exponent_scale;
+  double magnitude;  // of the scale
 };
 
 // The greatest of scores [count, N lanes] and `maxima`. NaN is ignored.

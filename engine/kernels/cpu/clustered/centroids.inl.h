@@ -95,7 +95,7 @@ class Centroids {
     float* const queries;
     float* const outputs;  // panel after panel: [value_dim, W], not yet divided by the sums
     float* const rows;     // [centroids, value_dim]: what members share
-    float* const maxima;   // [lanes] of the scores so far
+    float* const maxima;   // [lanes] of the scores so far; then the log-sum-exps that members share
     float* const sums;     // [lanes] of the weights so far; then the top keys' share of them all
     float* const keys;     // [span, head_dim]
     float* const values;   // [span, value_dim]
@@ -202,6 +202,8 @@ class Centroids {
     return ForMembers(
         kMember + static_cast<double>(shape_.value_dim), [&](int64_t c, int64_t from, int64_t to) {
           members_.template Share<E>(c, from, to, scratch_.rows + c * shape_.value_dim);
+          if (tile_.log_sum_exp == nullptr) return;
+          members_.ShareLog(c, from, to, softmax_.LogSum(scratch_.maxima[c], scratch_.sums[c]));
         });
   }
 
@@ -367,13 +369,18 @@ class Centroids {
             if (shape_.own_mass) {
               JoinRest(c, row, key);
             } else {
-              mass = late_.Join(c, top_.entries(c), top_.size(c), scratch_.maxima[c], mass, row);
+              float& maximum = scratch_.maxima[c];
+              const auto joined = late_.Join(c, top_.entries(c), top_.size(c), maximum, mass, row);
+              mass = joined.top_share;
+              maximum = softmax_.LogSum(joined.maximum, joined.sum);
             }
           }
           typename Refine<V>::Rest rest = {row, mass};
           if (shape_.own_mass) {
             rest.key = key;
             rest.score = scratch_.maxima[c];
+          } else if (tile_.log_sum_exp != nullptr) {
+            members_.ShareLog(c, from, to, scratch_.maxima[c]);
           }
           refine.template Run<E, K>(c, from, to, top_.entries(c), top_.size(c), rest);
         });

@@ -106,6 +106,8 @@ struct CentroidTile {
   int64_t key_stride = 0;
   int64_t value_stride = 0;
   int64_t output_stride = 0;
+  float* log_sum_exp = nullptr;  // [queries], as in FlashHead
+  int64_t log_sum_exp_stride = 0;
   int64_t keys = 0;                // >= 1
   const int32_t* order = nullptr;  // the head's queries, cluster after cluster
   const int32_t* begin = nullptr;  // [clusters + 1]: where in `order` each cluster begins

@@ -79,6 +79,13 @@ class Members {
     }
   }
 
+  // Writes the centroid's log-sum-exp to members [from, to) of cluster c.
+  void ShareLog(int64_t c, int64_t from, int64_t to, float log_sum_exp) const {
+    for (int64_t i = tile_.begin[c] + from; i < tile_.begin[c] + to; ++i) {
+      tile_.log_sum_exp[tile_.order[i] * tile_.log_sum_exp_stride] = log_sum_exp;
+    }
+  }
+
  private:
   using Vec = typename V::Vec;
 

@@ -77,7 +77,7 @@ class Refine {
     for (int64_t at = begin; at < end; at += kMembers) {
       const int64_t members = end - at < kMembers ? end - at : kMembers;
       LoadMembers<E>(tile_.order + at, members);
-      Weights(members, rest, [&](int64_t i) {
+      Weights(tile_.order + at, members, rest, [&](int64_t i) {
         const int64_t next = i + members < last - at ? i + members : i;
         PrefetchRow<V>(Row<E>(tile_.query, tile_.order[at + next], tile_.query_stride),
                        shape_.head_dim);
@@ -158,10 +158,11 @@ class Refine {
     }
   }
 
-  // Each member's exponentials over the keys, and the factors for them. Calls ask(i) for each
-  // member, to prefetch rows while there is other work.
+  // Each member's exponentials over the keys, the factors for them, and the log-sum-exp of those
+  // with masses of their own. Calls ask(i) for each member, to prefetch rows while there is other
+  // work.
   template <typename Ask>
-  void Weights(int64_t members, const Rest& rest, Ask ask) {
+  void Weights(const int32_t* order, int64_t members, const Rest& rest, Ask ask) {
     Panels::For(count_, [&](auto vectors, int64_t first) {
       constexpr int64_t kWidth = decltype(vectors)::N * kLanes;
       float* const scores = scratch_.scores + first * members;
@@ -228,6 +229,13 @@ class Refine {
       sum = V::Add(sum, weight);
       V::Store(scratch_.factors + at, V::Divide(V::Broadcast(1), sum));
       V::Store(scratch_.rests + at, V::Divide(weight, sum));
+      if (tile_.log_sum_exp == nullptr) continue;
+      float sums[kLanes];
+      V::Store(sums, sum);
+      for (int64_t i = 0; i < rows; ++i) {
+        tile_.log_sum_exp[order[at + i] * tile_.log_sum_exp_stride] =
+            softmax_.LogSum(maxima[i], sums[i]);
+      }
     }
   }
 

@@ -29,7 +29,7 @@ cudaError_t Run(const ClusteredShape& shape, const ClusteredPlan& plan,
     const cudaError_t error = stage(args, plan, stream);
     if (error != cudaSuccess) return error;
   }
-  return cudaSuccess;
+  return shape.log_sum_exp ? ShareLogSums(args, plan, stream) : cudaSuccess;
 }
 
 }  // namespace castor::kernels::cuda

@@ -30,6 +30,7 @@ struct ClusteredShape {
   int32_t iterations = 0;
   int32_t bits = 0;  // 1..64
   int32_t topk = 0;  // 0: plain clustered attention
+  bool log_sum_exp = false;
 };
 
 // Whether the tensor cores' kernels can run it: half types, equal dims out of 32, 64, 80, 96, 128,
@@ -75,6 +76,7 @@ struct ClusteredProblem {
   int64_t key_stride = 0;
   int64_t value_stride = 0;
   int64_t output_stride = 0;
+  float* log_sum_exp = nullptr;      // [query tokens, heads], if the shape has it
   const int32_t* offsets = nullptr;  // the plan's
   const float* normals = nullptr;    // hash planes, [bits, head_dim]
   const float* biases = nullptr;     // [bits]
@@ -101,6 +103,7 @@ struct ClusteredWorkspace {
   float* masses = nullptr;              // [heads, centroids]
   int32_t* top_keys = nullptr;          // [heads, centroids, topk], in order of keys
   int32_t* top_counts = nullptr;        // [heads, centroids]
+  float* log_sums = nullptr;            // [heads, centroids]: log-sum-exps, if the shape has them
   uint64_t* centroid_codes = nullptr;   // [heads, centroids]; many clusters only
   int32_t* bit_counts = nullptr;        // [heads, centroids, 64]; many clusters only
   int32_t* member_counts = nullptr;     // [heads, centroids]; many clusters only

@@ -97,5 +97,6 @@ cudaError_t WriteRows(const ClusteredArgs& args, const ClusteredPlan& plan, cuda
 cudaError_t RefineRows(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
 cudaError_t RefineRowsMma(const ClusteredArgs& args, const ClusteredPlan& plan,
                           cudaStream_t stream);
+cudaError_t ShareLogSums(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream);
 
 }  // namespace castor::kernels::cuda

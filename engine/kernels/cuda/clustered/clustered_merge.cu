@@ -112,6 +112,10 @@ __global__ void __launch_bounds__(kThreads) MergeKernel(const ClusteredArgs args
   }
   for (int s = thread; s < splits_count; s += kThreads)
     splits.factors[s] = Exp2((stats(s)[0] - base) * scale.magnitude);
+  if (args.shape.log_sum_exp && thread == 0) {
+    args.workspace.log_sums[head * args.centroids + row] = static_cast<float>(
+        double{base} * fabsf(args.shape.softmax_scale) + log(static_cast<double>(sum)));
+  }
   __syncthreads();
 
   int top_count = 0;

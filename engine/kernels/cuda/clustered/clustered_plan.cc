@@ -53,6 +53,7 @@ Count LayOut(const ClusteredShape& shape, const ClusteredPlan& plan, void* base,
     pieces.Take(w->top_keys, centroids * shape.topk);
     pieces.Take(w->top_counts, centroids);
   }
+  if (shape.log_sum_exp) pieces.Take(w->log_sums, centroids);
   if (plan.lloyd_blocks == 0) {
     pieces.Take(w->centroid_codes, centroids);
     pieces.Take(w->bit_counts, centroids * 64);

@@ -128,7 +128,32 @@ __global__ void __launch_bounds__(kThreads) RefineKernel(const ClusteredArgs arg
   }
 }
 
+// grid (query tiles, heads): each query's log-sum-exp is its cluster's.
+__global__ void __launch_bounds__(kThreads) ShareKernel(const ClusteredArgs args) {
+  WaitForEarlierKernels();
+  const auto tile = static_cast<int32_t>(blockIdx.x);
+  const int head = blockIdx.y;
+  const SequenceOf sequence(args, FindSequence(args, ClusteredPlan::kQueryTiles, tile));
+  const int32_t first =
+      (tile - args.Offsets(ClusteredPlan::kQueryTiles)[sequence.index]) * kTokenTile;
+  const int32_t end = min(first + kTokenTile, sequence.queries);
+  const float* const log_sums =
+      args.workspace.log_sums + head * args.centroids + sequence.centroid_begin;
+  for (int32_t i = first + static_cast<int32_t>(threadIdx.x); i < end; i += kThreads) {
+    const int64_t token = int64_t{sequence.query_begin} + i;
+    const int32_t label = args.workspace.labels[head * args.query_tokens + token];
+    args.problem.log_sum_exp[token * args.shape.heads + head] = log_sums[label];
+  }
+}
+
 }  // namespace
+
+cudaError_t ShareLogSums(const ClusteredArgs& args, const ClusteredPlan& plan,
+                         cudaStream_t stream) {
+  const dim3 grid(static_cast<unsigned>(plan.total(ClusteredPlan::kQueryTiles)),
+                  static_cast<unsigned>(args.shape.heads));
+  return LaunchStage(ShareKernel, {grid, kThreads}, stream, args);
+}
 
 cudaError_t WriteRows(const ClusteredArgs& args, const ClusteredPlan& plan, cudaStream_t stream) {
   const dim3 grid(static_cast<unsigned>(plan.total(ClusteredPlan::kQueryTiles)),

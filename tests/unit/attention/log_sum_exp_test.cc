@@ -1,0 +1,203 @@
+// The log-sum-exp of every row of the CPU's variant table that returns one: against the
+// double-precision twins, alone and in batches.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "tests/support/attention/clustered_problem.h"
+#include "tests/support/attention/variant_test.h"
+#include "tests/support/sanitizer.h"
+#include "tests/support/twins/clustered.h"
+#include "tests/support/twins/vanilla.h"
+
+namespace castor::attention {
+namespace {
+
+using RestMass = ImprovedClustered::RestMass;
+
+std::vector<double> Reference(const OwnedProblem& problem) {
+  std::vector<double> log_sum_exp;
+  if (std::holds_alternative<Vanilla>(problem.spec.kernel)) {
+    VanillaReference(problem.spec, problem.view, &log_sum_exp);
+  } else {
+    ClusteredReference(problem.spec, problem.view, &log_sum_exp);
+  }
+  return log_sum_exp;
+}
+
+class LogSumExpTest : public VariantTest {
+ protected:
+  // This row's kernel: with a causal mask or options beyond the paper in some rounds.
+  Spec SpecOf(DType dtype, int round, int64_t heads, int64_t head_dim, int64_t value_dim) {
+    Kernel kernel = Vanilla{.causal = round % 4 == 1};
+    if (GetParam().kernel == KernelName::kClustered) {
+      kernel = PlainClusters(UpTo(30), random_());
+    } else if (GetParam().kernel == KernelName::kImprovedClustered) {
+      kernel = ImprovedClusters(UpTo(30), UpTo(40), random_());
+      if (round % 2 == 1) std::get<ImprovedClustered>(kernel).rest_mass = RestMass::kQuery;
+    }
+    Spec spec = MakeSpec(dtype, std::move(kernel), heads, head_dim, value_dim);
+    if (ClusteringOf(spec.kernel) != nullptr && round % 4 >= 2) {
+      ClusteringOf(spec).clustering = Clustered::Clustering::kQuerySpace;
+    }
+    spec.log_sum_exp = true;
+    return spec;
+  }
+
+  bool vanilla() const { return GetParam().kernel == KernelName::kVanilla; }
+
+  void Randomize(OwnedProblem& problem, double query_factor = 1) {
+    if (vanilla()) {
+      problem.Randomize(random_, query_factor);
+    } else {
+      RandomizeWithMargins(problem, random_, query_factor);
+    }
+  }
+
+  // Each row's within float32's rounding of the terms that it is made of.
+  static void ExpectRight(const OwnedProblem& problem, double tolerance = 2e-6) {
+    const std::vector<double> expected = Reference(problem);
+    ASSERT_EQ(expected.size(), problem.log_sum_exp.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_NEAR(problem.log_sum_exp[i], expected[i],
+                  tolerance * std::max(1.0, std::abs(expected[i])))
+          << "row " << i << " " << Describe(problem.spec);
+    }
+  }
+};
+
+TEST_P(LogSumExpTest, MatchesTheReferenceOnRandomShapes) {
+  for (int round = 0; round < Scaled(48); ++round) {
+    const Spec spec = SpecOf(kFloatTypes[round % 3], round, UpTo(4), UpTo(100), UpTo(100));
+    const bool causal = vanilla() && std::get<Vanilla>(spec.kernel).causal;
+    std::vector<int32_t> query_lengths;
+    std::vector<int32_t> key_lengths;
+    for (int sequences = UpTo(4); sequences > 0; --sequences) {
+      query_lengths.push_back(UpTo(sequences == 1 ? 300 : 60));
+      key_lengths.push_back(causal ? query_lengths.back() : UpTo(sequences == 1 ? 300 : 60));
+    }
+    const Gaps gaps = {UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1};
+    OwnedProblem problem(spec, query_lengths, key_lengths, gaps);
+    Randomize(problem, round % 5 == 0 ? 5 : 1);
+    SCOPED_TRACE(testing::Message() << "round " << round);
+    Run(problem);
+    ExpectRight(problem);
+  }
+}
+
+// Tiles that share keys; spans of keys in which top keys are found, displaced and put back.
+TEST_P(LogSumExpTest, MatchesTheReferenceOverManyTokens) {
+  for (int round = 0; round < 4; ++round) {
+    OwnedProblem problem(SpecOf(DType::kFloat32, round, 2, 24, 20), {600},
+                         {vanilla() ? 600 : 2500});
+    Randomize(problem);
+    Run(problem);
+    ExpectRight(problem);
+  }
+}
+
+TEST_P(LogSumExpTest, TakesAnyScale) {
+  for (const double scale : {0.0, 1.0, -1.0, 1e-6, 3.0, -0.25, 1e30, -1e30}) {
+    for (int round = 0; round < 2; ++round) {
+      Spec spec = SpecOf(DType::kFloat32, round, 2, 16, 16);
+      spec.softmax_scale = scale;
+      OwnedProblem problem(spec, {50}, {50});
+      Randomize(problem);
+      Run(problem);
+      SCOPED_TRACE(testing::Message() << "scale " << scale);
+      // Between scores that differ by 1e29, a rest's mean key is one key, up to its last digit.
+      ExpectRight(problem, std::abs(scale) > 1e6 ? 1e-5 : 2e-6);
+    }
+  }
+}
+
+TEST_P(LogSumExpTest, IsInfiniteWhereFloat32HoldsNoSuchScore) {
+  for (const double sign : {1.0, -1.0}) {
+    Spec spec = SpecOf(DType::kFloat32, 0, 1, 1, 1);
+    spec.softmax_scale = 1e38;
+    OwnedProblem problem(spec, {1}, {1});
+    problem.query.Set(0, 100);
+    problem.key.Set(0, sign);
+    Run(problem);
+    EXPECT_EQ(problem.log_sum_exp[0], sign * INFINITY);
+    EXPECT_EQ(problem.output.Get(0), problem.value.Get(0));
+  }
+}
+
+TEST_P(LogSumExpTest, AskingChangesNoByteOfTheOutput) {
+  for (int round = 0; round < 6; ++round) {
+    Spec spec = SpecOf(kFloatTypes[round % 3], round, 3, 32, 40);
+    OwnedProblem asked(spec, {400, 3}, {400, 3});
+    asked.Randomize(random_);
+    Run(asked);
+    spec.log_sum_exp = false;
+    OwnedProblem plain(spec, {400, 3}, {400, 3});
+    for (int64_t s = 0; s < 2; ++s) CopySequence(asked, s, plain, s);
+    Run(plain);
+    EXPECT_EQ(asked.output.bytes(), plain.output.bytes()) << Describe(spec);
+  }
+}
+
+TEST_P(LogSumExpTest, AloneAndInAnyBatchGiveTheSameBytes) {
+  for (int round = 0; round < 6; ++round) {
+    const Spec spec = SpecOf(kFloatTypes[round % 3], round, 3, 32, 40);
+    std::vector<std::unique_ptr<OwnedProblem>> owned;
+    std::vector<Problem> batch;
+    std::vector<std::vector<float>> alone;
+    for (int i = 0; i < 8; ++i) {
+      const std::vector<int32_t> lengths = {UpTo(kSanitized ? 200 : 500), 3};
+      owned.push_back(std::make_unique<OwnedProblem>(spec, lengths, lengths));
+      owned.back()->Randomize(random_);
+      Run(*owned.back());
+      alone.push_back(owned.back()->log_sum_exp);
+      std::fill(owned.back()->log_sum_exp.begin(), owned.back()->log_sum_exp.end(), NAN);
+      batch.push_back(owned.back()->view);
+    }
+    std::shuffle(batch.begin(), batch.end(), random_);
+    Run(spec, batch);
+    for (size_t i = 0; i < owned.size(); ++i) {
+      EXPECT_EQ(owned[i]->log_sum_exp, alone[i]) << Describe(spec) << ", request " << i;
+    }
+  }
+}
+
+// Log-sum-exp is convex, so what a query's mean key of the rest stands for is never too much.
+TEST_P(LogSumExpTest, OwnMassNeverExceedsTheExactSum) {
+  if (GetParam().kernel != KernelName::kImprovedClustered) GTEST_SKIP();
+  for (int round = 1; round < 8; round += 2) {
+    OwnedProblem problem(SpecOf(DType::kFloat32, round, 2, 16, 16), {200}, {300});
+    problem.Randomize(random_, 2);
+    Run(problem);
+    Spec exact = problem.spec;
+    exact.kernel = Vanilla{};
+    std::vector<double> most;
+    VanillaReference(exact, problem.view, &most);
+    for (size_t i = 0; i < most.size(); ++i) {
+      EXPECT_LE(problem.log_sum_exp[i], most[i] + 2e-6 * std::max(1.0, std::abs(most[i])));
+    }
+  }
+}
+
+TEST_P(LogSumExpTest, NotANumberStaysInItsSequence) {
+  OwnedProblem problem(SpecOf(DType::kFloat32, 0, 2, 16, 16), {20, 30, 10}, {20, 30, 10});
+  problem.Randomize(random_);
+  for (int64_t i = 20 * 32; i < 50 * 32; ++i) problem.key.Set(i, NAN);
+  Run(problem);
+  for (int64_t i = 0; i < 120; ++i) {
+    EXPECT_EQ(std::isnan(problem.log_sum_exp[i]), i >= 40 && i < 100) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, LogSumExpTest,
+                         testing::ValuesIn(CpuRows({KernelName::kVanilla, KernelName::kClustered,
+                                                    KernelName::kImprovedClustered})),
+                         NameOfRow);
+
+}  // namespace
+}  // namespace castor::attention
