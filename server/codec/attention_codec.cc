@@ -1,6 +1,9 @@
 #include "server/codec/attention_codec.h"
 
+#include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "castor/v1/attention.pb.h"
 #include "engine/base/error.h"
@@ -58,10 +61,20 @@ absl::Status ConvertRequest(wire::AttendRequest from, DecodedAttend* decoded) {
   out->softmax_scale = from.softmax_scale;
   out->fidelity_rows = from.fidelity_rows;
   out->check_finite = from.check_finite;
+  out->return_log_sum_exp = from.return_log_sum_exp;
   return from.output.has_value() ? ConvertOutput(*from.output, decoded) : absl::OkStatus();
 }
 
-// The answer without its output.
+// Adds the answer's log-sum-exp, if it has one.
+std::span<TensorField> WithLogSumExp(std::optional<TensorResult> log_sum_exp,
+                                     std::vector<TensorField>* fields) {
+  if (log_sum_exp.has_value()) {
+    fields->push_back({v1::AttendResponse::kLogSumExpFieldNumber, *std::move(log_sum_exp)});
+  }
+  return *fields;
+}
+
+// The answer without its tensors.
 v1::AttendResponse Answer(std::string_view request_id, const AttentionResult& result,
                           double total_us) {
   v1::AttendResponse message;
@@ -92,11 +105,13 @@ absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, TenantRegions sh
 
 grpc::ByteBuffer EncodeAttendResponse(std::string_view request_id, AttentionResult result,
                                       double total_us) {
-  return WithTensor(Answer(request_id, result, total_us), v1::AttendResponse::kOutputFieldNumber,
-                    std::move(result.output));
+  const v1::AttendResponse message = Answer(request_id, result, total_us);
+  std::vector<TensorField> fields;
+  fields.push_back({v1::AttendResponse::kOutputFieldNumber, std::move(result.output)});
+  return WithTensors(message, WithLogSumExp(std::move(result.log_sum_exp), &fields));
 }
 
-grpc::ByteBuffer EncodeAttendResponse(std::string_view request_id, const AttentionResult& result,
+grpc::ByteBuffer EncodeAttendResponse(std::string_view request_id, AttentionResult result,
                                       const OutputRange& output, double total_us) {
   v1::AttendResponse message = Answer(request_id, result, total_us);
   FillTensor(result.output, message.mutable_output());
@@ -104,8 +119,8 @@ grpc::ByteBuffer EncodeAttendResponse(std::string_view request_id, const Attenti
   ref->set_region(output.region->info().name);
   ref->set_offset(output.offset);
   ref->set_size(output.file.size);
-  const grpc::Slice slice(message.SerializeAsString());
-  return grpc::ByteBuffer(&slice, 1);
+  std::vector<TensorField> fields;
+  return WithTensors(message, WithLogSumExp(std::move(result.log_sum_exp), &fields));
 }
 
 }  // namespace castor::server

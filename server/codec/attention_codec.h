@@ -32,13 +32,13 @@ struct DecodedAttend {
 absl::Status DecodeAttendRequest(const grpc::ByteBuffer& bytes, TenantRegions shared_memory,
                                  DecodedAttend* out);
 
-// The output's memory becomes part of the answer and goes back to its pool when gRPC has sent it.
+// The tensors' memory becomes part of the answer and goes back to its pool when gRPC has sent it.
 // `total_us`: from the arrival of the request's bytes to now.
 grpc::ByteBuffer EncodeAttendResponse(std::string_view request_id, AttentionResult result,
                                       double total_us);
 
 // The same for an output whose elements have been written to `output`.
-grpc::ByteBuffer EncodeAttendResponse(std::string_view request_id, const AttentionResult& result,
+grpc::ByteBuffer EncodeAttendResponse(std::string_view request_id, AttentionResult result,
                                       const OutputRange& output, double total_us);
 
 }  // namespace castor::server

@@ -114,7 +114,8 @@ grpc::ByteBuffer EncodeEncodeResponse(std::string_view request_id, EncodeResult 
   for (std::string& label : result.labels) message.add_labels(std::move(label));
   FillReports(result.report, total_us, &message);
   if (!result.sparse.has_value()) {
-    return WithTensor(message, v1::EncodeResponse::kOutputFieldNumber, std::move(result.output));
+    TensorField output = {v1::EncodeResponse::kOutputFieldNumber, std::move(result.output)};
+    return WithTensors(message, {&output, 1});
   }
   v1::SparseRows* const sparse = message.mutable_sparse();
   sparse->mutable_indices()->Assign(result.sparse->indices.begin(), result.sparse->indices.end());

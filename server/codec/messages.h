@@ -118,6 +118,7 @@ struct AttendRequest {
   bool check_finite = false;
   Kernel kernel;
   std::optional<SharedMemoryRef> output;
+  bool return_log_sum_exp = false;
 
   using Fields =
       FieldList<Field<"request_id", 1, &AttendRequest::request_id>,
@@ -131,7 +132,8 @@ struct AttendRequest {
                 Field<"check_finite", 10, &AttendRequest::check_finite>,
                 OneOf<&AttendRequest::kernel, Case<"vanilla", 11>, Case<"clustered", 12>,
                       Case<"improved_clustered", 13>, Case<"cast", 14>, Case<"automatic", 15>>,
-                Field<"output", 16, &AttendRequest::output>>;
+                Field<"output", 16, &AttendRequest::output>,
+                Field<"return_log_sum_exp", 17, &AttendRequest::return_log_sum_exp>>;
 };
 
 // proto/castor/v1/encoder.proto

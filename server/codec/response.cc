@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
@@ -129,24 +130,28 @@ void FillTensor(const TensorResult& tensor, v1::Tensor* out) {
   out->mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
 }
 
-grpc::ByteBuffer WithTensor(const google::protobuf::MessageLite& message, int field_number,
-                            TensorResult tensor) {
-  v1::Tensor header;
-  FillTensor(tensor, &header);
-  const size_t raw_size = tensor.data.size();
-  const size_t raw_field_size = 1 + CodedOutputStream::VarintSize64(raw_size) + raw_size;
-
-  std::string small;
-  {
-    google::protobuf::io::StringOutputStream stream(&small);
-    CodedOutputStream out(&stream);
-    message.SerializeToCodedStream(&out);
-    WriteTagAndLength(field_number, header.ByteSizeLong() + raw_field_size, &out);
-    header.SerializeToCodedStream(&out);
-    WriteTagAndLength(v1::Tensor::kRawFieldNumber, raw_size, &out);
+grpc::ByteBuffer WithTensors(const google::protobuf::MessageLite& message,
+                             std::span<TensorField> fields) {
+  std::vector<grpc::Slice> slices;
+  std::string small = message.SerializeAsString();
+  for (TensorField& field : fields) {
+    v1::Tensor header;
+    FillTensor(field.tensor, &header);
+    const size_t raw_size = field.tensor.data.size();
+    const size_t raw_field_size = 1 + CodedOutputStream::VarintSize64(raw_size) + raw_size;
+    {
+      google::protobuf::io::StringOutputStream stream(&small);
+      CodedOutputStream out(&stream);
+      WriteTagAndLength(field.number, header.ByteSizeLong() + raw_field_size, &out);
+      header.SerializeToCodedStream(&out);
+      WriteTagAndLength(v1::Tensor::kRawFieldNumber, raw_size, &out);
+    }
+    if (raw_size == 0) continue;
+    slices.emplace_back(std::exchange(small, {}));
+    slices.push_back(SliceOf(std::move(field.tensor)));
   }
-  const grpc::Slice slices[] = {grpc::Slice(small), SliceOf(std::move(tensor))};
-  return grpc::ByteBuffer(slices, raw_size == 0 ? 1 : 2);
+  if (!small.empty()) slices.emplace_back(small);
+  return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
 grpc::ByteBuffer WithShare(const google::protobuf::MessageLite& message,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "castor/v1/kernel.pb.h"
 #include "castor/v1/report.pb.h"
@@ -32,10 +33,16 @@ void FillReports(const ExecutionReport& report, double total_us, Response* out) 
 // Fills in the dtype and shape of `tensor`.
 void FillTensor(const TensorResult& tensor, v1::Tensor* out);
 
-// The bytes of `message`, followed by `tensor` as its field `field_number`, of type Tensor. One
-// slice has the small fields, and one is the tensor's own memory.
-grpc::ByteBuffer WithTensor(const google::protobuf::MessageLite& message, int field_number,
-                            TensorResult tensor);
+// A field of type Tensor.
+struct TensorField {
+  int number;
+  TensorResult tensor;
+};
+
+// The bytes of `message`, followed by the fields, which are moved from. Each tensor's own memory is
+// a slice, and so are the small fields before it.
+grpc::ByteBuffer WithTensors(const google::protobuf::MessageLite& message,
+                             std::span<TensorField> fields);
 
 // The bytes of `message`, which keep `share`, of the engine's budgets, until they are taken.
 grpc::ByteBuffer WithShare(const google::protobuf::MessageLite& message,

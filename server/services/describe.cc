@@ -79,6 +79,7 @@ v1::ServerInfo Describe(const Engine& engine) {
     entry->set_name(ToWire(kKernelNames, kernel.name));
     for (const DType dtype : kernel.dtypes) entry->add_dtypes(ToWire(kDTypes, dtype));
     entry->set_backend(kernel.backend);
+    entry->set_log_sum_exp(kernel.log_sum_exp);
   }
   for (const ModelInfo& model : info.models) result.add_models(model.name);
   FillLimits(engine.options(), info.max_device_bytes, result.mutable_limits());

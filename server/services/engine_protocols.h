@@ -32,7 +32,9 @@ struct AttendProtocol {
   }
   static grpc::ByteBuffer Encode(std::string_view request_id, AttentionResult result,
                                  const std::optional<OutputRange>& output, double total_us) {
-    if (output.has_value()) return EncodeAttendResponse(request_id, result, *output, total_us);
+    if (output.has_value()) {
+      return EncodeAttendResponse(request_id, std::move(result), *output, total_us);
+    }
     return EncodeAttendResponse(request_id, std::move(result), total_us);
   }
 };

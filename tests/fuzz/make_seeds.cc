@@ -138,6 +138,9 @@ int main(int argc, char** argv) {
     Write(folder + "shared-memory-at-2-63", SharedMemory("huge", kMax - 20, 12), random);
     Write(folder + "shared-memory-beyond-2-63", SharedMemory("huge", 100, kMax), random);
     Write(folder + "shared-memory-negative", SharedMemory("r", -1, -1), random);
+    Write(folder + "log-sum-exp", FieldTag(17, 0) + Varint(1), random);
+    Write(folder + "log-sum-exp-twice", FieldTag(17, 0) + Varint(2) + FieldTag(17, 0) + Varint(0),
+          random);
   }
   Write(folder + "empty", "", random);
   Write(folder + "groups-100", Groups(100), random);

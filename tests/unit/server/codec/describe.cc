@@ -126,7 +126,8 @@ std::string Describe(const AttentionRequest& request) {
       .Field("softmax_scale", request.softmax_scale)
       .Field("kernel", request.kernel)
       .Field("fidelity_rows", request.fidelity_rows)
-      .Field("check_finite", request.check_finite);
+      .Field("check_finite", request.check_finite)
+      .Field("return_log_sum_exp", request.return_log_sum_exp);
   return out.text();
 }
 

@@ -258,6 +258,7 @@ absl::StatusOr<Attend> ToEngine(const v1::AttendRequest& message) {
   if (!status.ok()) return status;
   out.fidelity_rows = message.fidelity_rows();
   out.check_finite = message.check_finite();
+  out.return_log_sum_exp = message.return_log_sum_exp();
 
   auto kernel = KernelOf(message, true);
   if (!kernel.ok()) return kernel.status();
