@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "client/merge.h"
+#include "client/tensor.h"
 #include "engine/engine.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/support/attention/cast_problem.h"
@@ -166,6 +168,97 @@ TEST_F(ServerKernelsTest, OptionsBeyondThePaperAnswerAsTheirTwins) {
       *request.mutable_improved_clustered() = ran;
       Attend(request, &made);
     }
+  }
+}
+
+// Keys on three shards, where every query is; the answers merged are the one over all keys.
+TEST_F(ServerKernelsTest, AnswersOverShardsOfTheKeysMergeToTheWhole) {
+  StartReal();
+  for (int round = 0; round < 6; ++round) {
+    // Hash clusters are the queries' alone, so that of all approximations this one merges too.
+    const bool clustered = round % 2 == 1;
+    const DType dtype = attention::kFloatTypes[round / 2];
+    const Kernel kernel = clustered ? Kernel(attention::PlainClusters(20)) : Kernel(Vanilla{});
+    attention::OwnedProblem whole(SpecOf(kernel, dtype), {150, 1}, {300, 40});
+    if (clustered) attention::RandomizeWithMargins(whole, random_, 2);
+    if (!clustered) whole.Randomize(random_, 2);
+    std::vector<double> log_sums;
+    const std::vector<double> rows =
+        clustered ? attention::ClusteredReference(whole.spec, whole.view, &log_sums)
+                  : attention::VanillaReference(whole.spec, whole.view, &log_sums);
+
+    // Of each sequence's keys, [begin, end) in eighths.
+    const auto ask = [&](int begin, int end) {
+      v1::AttendRequest request;
+      Fill(dtype, {151, kHeads, kDim}, whole.query, request.mutable_query());
+      for (const int64_t length : {150, 1}) request.add_query_lengths(length);
+      std::string key;
+      std::string value;
+      const auto row = static_cast<int64_t>(kHeads * kDim * SizeOf(dtype));
+      int64_t tokens = 0;
+      for (const auto& [first, keys] : {std::pair(0, 300), std::pair(300, 40)}) {
+        const int64_t from = first + keys * begin / 8;
+        const int64_t count = first + keys * end / 8 - from;
+        key.append(reinterpret_cast<const char*>(whole.key.data()) + from * row, count * row);
+        value.append(reinterpret_cast<const char*>(whole.value.data()) + from * row, count * row);
+        request.add_key_lengths(count);
+        tokens += count;
+      }
+      Fill(dtype, {tokens, kHeads, kDim}, key.data(), key.size(), request.mutable_key());
+      Fill(dtype, {tokens, kHeads, kDim}, value.data(), value.size(), request.mutable_value());
+      if (clustered) request.mutable_clustered()->set_clusters(20);
+      request.set_return_log_sum_exp(true);
+      return request;
+    };
+    const auto answer = [&](const v1::AttendRequest& request) {
+      grpc::ClientContext context;
+      v1::AttendResponse response;
+      const grpc::Status status = attention_->Attend(&context, request, &response);
+      EXPECT_TRUE(status.ok()) << status.error_message();
+      return response;
+    };
+    v1::AttendRequest all = ask(0, 8);
+    const v1::AttendResponse exact = answer(all);
+    const auto merged = client::MergeAttention(
+        std::vector{answer(ask(3, 4)), answer(ask(4, 8)), answer(ask(0, 3))});
+    ASSERT_TRUE(merged.ok()) << merged.status();
+    for (const v1::AttendResponse& response : {exact, *merged}) {
+      const auto output = client::ToFloats(response.output());
+      const auto logs = client::ToFloats(response.log_sum_exp());
+      ASSERT_TRUE(output.has_value() && logs.has_value());
+      EXPECT_EQ(client::ShapeString(response.log_sum_exp()), "[151, 3]");
+      EXPECT_LE(attention::Distance(std::vector<double>(output->begin(), output->end()), rows),
+                dtype == DType::kFloat32 ? 1e-6 : attention::Tolerance(dtype));
+      EXPECT_LE(attention::Distance(std::vector<double>(logs->begin(), logs->end()), log_sums),
+                1e-6);
+    }
+
+    all.set_return_log_sum_exp(false);
+    const v1::AttendResponse plain = answer(all);
+    EXPECT_FALSE(plain.has_log_sum_exp());
+    EXPECT_EQ(plain.output().raw(), exact.output().raw());
+  }
+}
+
+TEST_F(ServerKernelsTest, CastHasNoLogSumExp) {
+  StartReal();
+  CastProblem made(SpecOf(Cast{}), {9}, random_);
+  v1::AttendRequest request = RequestOf(made);
+  Fill(DType::kFloat32, {kSurrogates, kHeads, kDim}, made.surrogates,
+       request.mutable_cast()->mutable_surrogate_tokens());
+  Fill(DType::kFloat32, {9}, made.gate.data(), made.gate.size() * sizeof(float),
+       request.mutable_cast()->mutable_gate());
+  request.set_return_log_sum_exp(true);
+  grpc::ClientContext context;
+  EXPECT_EQ(Outcome(attention_->Attend(&context, request, &response_)),
+            "INVALID_ARGUMENT INVALID_FIELD return_log_sum_exp");
+
+  grpc::ClientContext describe;
+  v1::ServerInfo info;
+  ASSERT_TRUE(v1::ServerService::NewStub(channel_)->GetServerInfo(&describe, {}, &info).ok());
+  ASSERT_EQ(info.kernels_size(), 4);
+  for (const v1::KernelInfo& kernel : info.kernels()) {
+    EXPECT_EQ(kernel.log_sum_exp(), kernel.name() != v1::CAST) << kernel.ShortDebugString();
   }
 }
 

@@ -149,6 +149,7 @@ TEST_F(SharedMemoryTest, EveryKernelAnswersTheSameBytes) {
       request.set_check_finite(true);
       if (kernel == 1) request.mutable_clustered()->set_clusters(20);
       if (kernel == 2) request.mutable_improved_clustered()->set_topk(7);
+      request.set_return_log_sum_exp(kernel != 3);
       if (kernel == 3) {
         draw(v1::FLOAT32, {kTokens}, request.mutable_cast()->mutable_gate());
         draw(dtype, {kSurrogates, kHeads, kDim},
@@ -164,6 +165,8 @@ TEST_F(SharedMemoryTest, EveryKernelAnswersTheSameBytes) {
       const v1::AttendResponse response = Attend(request);
       EXPECT_EQ(response.kernel().name(), expected.kernel().name());
       EXPECT_EQ(region.Read(response.output().shared_memory()), expected.output().raw());
+      EXPECT_EQ(expected.log_sum_exp().raw().size(), kernel == 3 ? 0U : 4 * kTokens * kHeads);
+      EXPECT_EQ(response.log_sum_exp().raw(), expected.log_sum_exp().raw());
       ASSERT_TRUE(Unregister("r").ok());
     }
   }
