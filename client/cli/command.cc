@@ -191,8 +191,8 @@ int WriteText(const std::string& text, const CommonFlags& flags) {
   return Written(client::WriteFile(flags.file, {client::CleanText(text)}));
 }
 
-int WriteTensor(const v1::Tensor& tensor, const CommonFlags& flags) {
-  return Written(client::WriteNpy(flags.file, tensor));
+int WriteTensor(const v1::Tensor& tensor, const std::string& path) {
+  return Written(client::WriteNpy(path, tensor));
 }
 
 }  // namespace castor::cli

@@ -66,11 +66,11 @@ void AddCommonFlags(CLI::App* command, CommonFlags* flags, bool npy);
 // code.
 int ReportError(const client::Error& error, const CommonFlags& flags);
 
-// Writes text (with its newline) or an .npy file where the flags say; reports an error if that
+// Writes text (with its newline) where the flags say, or an .npy file; reports an error if that
 // fails. Returns the exit code.
 int WriteText(const std::string& text);  // to standard output
 int WriteText(const std::string& text, const CommonFlags& flags);
-int WriteTensor(const v1::Tensor& tensor, const CommonFlags& flags);
+int WriteTensor(const v1::Tensor& tensor, const std::string& path);
 
 // The subcommands. Each declares itself on `app` and returns the function that runs it after
 // parsing.

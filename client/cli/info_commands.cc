@@ -108,8 +108,9 @@ std::string Table(const v1::ServerInfo& info) {
     for (const int dtype : kernel.dtypes()) {
       types.push_back(v1::DataType_Name(static_cast<v1::DataType>(dtype)));
     }
-    rows.emplace_back("kernel",
-                      KernelText(kernel.name()) + ": " + Joined(types) + ", " + kernel.backend());
+    rows.emplace_back("kernel", KernelText(kernel.name()) + ": " + Joined(types) + ", " +
+                                    kernel.backend() +
+                                    (kernel.log_sum_exp() ? ", log-sum-exp" : ""));
   }
   rows.emplace_back("models", info.models().empty()
                                   ? "none"

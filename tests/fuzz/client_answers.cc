@@ -116,8 +116,9 @@ void OfAttend(std::string_view bytes) {
        {request.mutable_query(), request.mutable_key(), request.mutable_value()}) {
     *tensor = client::MakeTensor(std::vector<float>(6, 1), {3, 1, 2});
   }
+  request.set_return_log_sum_exp(response.has_log_sum_exp());
   std::string problem;
-  const auto result = cli::CheckExactly(request, response.output(), 1 << 20, &problem);
+  const auto result = cli::CheckExactly(request, response, 1 << 20, &problem);
   Require(result.has_value() == problem.empty());
   RequireClean(problem);
   cli::Rows rows;

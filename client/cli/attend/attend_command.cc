@@ -30,6 +30,8 @@ struct AttendFlags {
   std::string priority = "normal";
   int32_t fidelity_rows = 0;
   bool check_finite = false;
+  bool log_sum_exp = false;
+  std::string log_sum_exp_file;  // empty: not written
   bool shared_memory = false;
   std::string request_id;
   bool check = false;
@@ -45,6 +47,7 @@ v1::AttendRequest MakeRequest(const AttendFlags& flags) {
   if (flags.priority == "high") request.set_priority(v1::HIGH);
   request.set_fidelity_rows(flags.fidelity_rows);
   request.set_check_finite(flags.check_finite);
+  request.set_return_log_sum_exp(flags.log_sum_exp);
   ApplyKernel(flags.kernel, &request);
   DrawCastInputs(flags.problem, flags.shared_memory, &request);
   return request;
@@ -66,7 +69,7 @@ std::optional<Verdict> Judge(const AttendFlags& flags, const v1::AttendRequest& 
   if (!wanted || request.has_cast()) return std::nullopt;
   Verdict verdict;
   std::string problem;
-  const auto result = CheckExactly(request, response.output(), kCheckOperations, &problem);
+  const auto result = CheckExactly(request, response, kCheckOperations, &problem);
   if (!result) throw UsageError(problem);  // of the request alone: see Run
   verdict.result = *result;
   verdict.tolerance = flags.tolerance;
@@ -75,8 +78,9 @@ std::optional<Verdict> Judge(const AttendFlags& flags, const v1::AttendRequest& 
   if (verdict.tolerance == 0 && exact) {
     verdict.tolerance = ExactTolerance(request.query().dtype());
   }
-  verdict.passed =
-      result->finite && (verdict.tolerance == 0 || result->relative_error <= verdict.tolerance);
+  verdict.passed = result->finite && (verdict.tolerance == 0 ||
+                                      (result->relative_error <= verdict.tolerance &&
+                                       result->log_sum_exp_error.value_or(0) <= verdict.tolerance));
   return verdict;
 }
 
@@ -84,7 +88,12 @@ std::string VerdictText(const Verdict& verdict) {
   const CheckResult& result = verdict.result;
   const std::string rows = " over " + std::to_string(result.rows_checked) + " of " +
                            std::to_string(result.rows) + " rows, against float64 computed here";
-  const std::string error = "relative error " + FormatReal(result.relative_error, "%.2e") + rows;
+  const std::string error =
+      "relative error " + FormatReal(result.relative_error, "%.2e") +
+      (result.log_sum_exp_error
+           ? ", of log_sum_exp " + FormatReal(*result.log_sum_exp_error, "%.2e")
+           : "") +
+      rows;
   if (!result.finite) return "FAILED: the answer contains NaN or Inf; " + error;
   if (verdict.tolerance == 0) return error + " (approximate kernel: not judged)";
   return (verdict.passed ? "passed: " : "FAILED: ") + error + " (tolerance " +
@@ -105,6 +114,10 @@ std::string Table(const v1::AttendRequest& request, const v1::AttendResponse& re
                              : ""));
   rows.emplace_back(
       "output", describe(response.output()) + " " + v1::DataType_Name(response.output().dtype()));
+  if (response.has_log_sum_exp()) {
+    rows.emplace_back("log_sum_exp", describe(response.log_sum_exp()) + " " +
+                                         v1::DataType_Name(response.log_sum_exp().dtype()));
+  }
   AppendReports(response.kernel(), response.timing(), response.batch(), response.memory(),
                 round_trip_us, &rows);
   if (response.has_fidelity()) {
@@ -121,12 +134,17 @@ std::string Table(const v1::AttendRequest& request, const v1::AttendResponse& re
 // Everything but the values, which are many; --output npy has them.
 Json ReportJson(v1::AttendResponse response, const std::optional<Verdict>& verdict,
                 double round_trip_us) {
-  Json shape = Json::array();
-  for (const int64_t dimension : response.output().shape()) shape.push_back(dimension);
-  const std::string dtype = v1::DataType_Name(response.output().dtype());
+  const auto describe = [](const v1::Tensor& tensor) -> Json {
+    return {{"shape", client::ShapeOf(tensor)}, {"dtype", v1::DataType_Name(tensor.dtype())}};
+  };
+  const Json output = describe(response.output());
+  const Json log_sum_exp = describe(response.log_sum_exp());
+  const bool has_log_sum_exp = response.has_log_sum_exp();
   response.clear_output();
+  response.clear_log_sum_exp();
   Json json = ToJson(response);
-  json["output"] = {{"shape", shape}, {"dtype", dtype}};
+  json["output"] = output;
+  if (has_log_sum_exp) json["log_sum_exp"] = log_sum_exp;
   json["round_trip_us"] = round_trip_us;
   if (verdict) {
     json["check"] = {{"passed", verdict->passed},
@@ -134,6 +152,9 @@ Json ReportJson(v1::AttendResponse response, const std::optional<Verdict>& verdi
                      {"tolerance", verdict->tolerance},
                      {"rows_checked", verdict->result.rows_checked},
                      {"rows", verdict->result.rows}};
+    if (verdict->result.log_sum_exp_error) {
+      json["check"]["log_sum_exp_error"] = *verdict->result.log_sum_exp_error;
+    }
   }
   return json;
 }
@@ -152,6 +173,7 @@ void CheckFlags(const CLI::App& command, const AttendFlags& flags) {
   };
   const bool cast = IsKernel(flags.kernel, "cast");
   refuse("--surrogate-tokens", !cast, "needs --kernel cast");
+  refuse("--log-sum-exp", cast, "CAST has none");
   refuse("--surrogate-tokens",
          HasParameter(flags.kernel, "surrogate-tokens") || HasParameter(flags.kernel, "layer"),
          "draws them: leave them out of --kernel");
@@ -190,12 +212,16 @@ int Run(const AttendFlags& flags) {
   if (shared) Unregister(*shared, client);
   if (shared) shared->TakeOutput(&*response);
 
-  if (const std::string misfit = FindMisfit(request, response->output()); !misfit.empty()) {
+  if (const std::string misfit = FindMisfit(request, *response); !misfit.empty()) {
     Complain("the answer does not fit the request: " + misfit);
     return kServerError;
   }
   const std::optional<Verdict> verdict = Judge(flags, request, *response);
   int written = kOk;
+  if (!flags.log_sum_exp_file.empty()) {
+    written = WriteTensor(response->log_sum_exp(), flags.log_sum_exp_file);
+  }
+  if (written != kOk) return written;
   switch (flags.common.format()) {
     case OutputFormat::kTable:
       written = WriteText(Table(request, *response, verdict, round_trip_us), flags.common);
@@ -204,7 +230,7 @@ int Run(const AttendFlags& flags) {
       written = WriteText(JsonText(ReportJson(*response, verdict, round_trip_us)), flags.common);
       break;
     case OutputFormat::kNpy:
-      written = WriteTensor(response->output(), flags.common);
+      written = WriteTensor(response->output(), flags.common.file);
       break;
   }
   if (written != kOk) return written;
@@ -238,6 +264,13 @@ Runner AddAttendCommand(CLI::App* command) {
       ->transform(Number(0, 1024))
       ->group(group);
   command->add_flag("--check-finite", flags->check_finite, "Refuse NaN and Inf")->group(group);
+  command
+      ->add_option("--log-sum-exp", flags->log_sum_exp_file,
+                   "Have the log-sum-exp of each row too, by which answers over disjoint keys are "
+                   "merged, and write it to FILE.npy")
+      ->type_name("[FILE.npy]")
+      ->expected(0, 1)
+      ->group(group);
   command
       ->add_flag("--shared-memory", flags->shared_memory,
                  "Exchange tensors through shared memory with a server on this machine that was "
@@ -274,6 +307,7 @@ Runner AddAttendCommand(CLI::App* command) {
       "  castor attend --query q.npy --key k.npy --value v.npy --lengths 10,20 --file out.npy\n");
   return [command, flags] {
     CheckFlags(*command, *flags);
+    flags->log_sum_exp = command->count("--log-sum-exp") > 0;
     return Run(*flags);
   };
 }

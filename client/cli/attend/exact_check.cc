@@ -70,10 +70,11 @@ bool FitTogether(const v1::AttendRequest& request) {
                       [](const Sequence& each) { return each.queries == each.keys; }));
 }
 
-// out = softmax(scale * q . k_j) v_j over `keys` keys; k and v advance by their strides.
-void AttendRow(const float* q, const float* k, const float* v, int64_t keys, int64_t head_dim,
-               int64_t value_dim, int64_t key_stride, int64_t value_stride, double scale,
-               std::vector<double>& weights, std::vector<double>& out) {
+// out = softmax(scale * q . k_j) v_j over `keys` keys; k and v advance by their strides. Returns
+// the log-sum-exp of the scores.
+double AttendRow(const float* q, const float* k, const float* v, int64_t keys, int64_t head_dim,
+                 int64_t value_dim, int64_t key_stride, int64_t value_stride, double scale,
+                 std::vector<double>& weights, std::vector<double>& out) {
   weights.resize(keys);
   double greatest = -INFINITY;
   for (int64_t j = 0; j < keys; ++j) {
@@ -96,35 +97,48 @@ void AttendRow(const float* q, const float* k, const float* v, int64_t keys, int
     }
   }
   for (double& element : out) element /= sum;
+  return greatest + std::log(sum);
 }
 
-}  // namespace
-
-std::string FindMisfit(const v1::AttendRequest& request, const v1::Tensor& output) {
-  if (!FitTogether(request)) return "the request's tensors and lengths do not fit together";
-  std::vector<int64_t> expected = client::ShapeOf(request.query());
-  expected.back() = *request.value().shape().rbegin();
-  if (client::ShapeOf(output) != expected || output.dtype() != request.query().dtype()) {
-    return "output is " + client::ShapeString(output) + " " + v1::DataType_Name(output.dtype()) +
-           ", which does not fit the query " + client::ShapeString(request.query());
+// Whether the tensor has this type and shape, and as many bytes; if not, says so.
+std::string FindMisfit(const v1::Tensor& tensor, const std::string& name, v1::DataType dtype,
+                       const std::vector<int64_t>& shape, const v1::Tensor& query) {
+  if (client::ShapeOf(tensor) != shape || tensor.dtype() != dtype) {
+    return name + " is " + client::ShapeString(tensor) + " " + v1::DataType_Name(tensor.dtype()) +
+           ", which does not fit the query " + client::ShapeString(query);
   }
-  const auto elements = client::NumElements(expected);
-  const size_t size = client::SizeOf(output.dtype()), bytes = output.raw().size();
+  const auto elements = client::NumElements(shape);
+  const size_t size = client::SizeOf(dtype), bytes = tensor.raw().size();
   if (!elements || size == 0 || bytes % size != 0 ||
       bytes / size != static_cast<size_t>(*elements)) {
-    return "output has " + std::to_string(bytes) + " bytes for " + client::ShapeString(output);
+    return name + " has " + std::to_string(bytes) + " bytes for " + client::ShapeString(tensor);
   }
   return "";
 }
 
-std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request, const v1::Tensor& output,
-                                        int64_t max_operations, std::string* problem) {
-  *problem = FindMisfit(request, output);
+}  // namespace
+
+std::string FindMisfit(const v1::AttendRequest& request, const v1::AttendResponse& answer) {
+  if (!FitTogether(request)) return "the request's tensors and lengths do not fit together";
+  const v1::Tensor& query = request.query();
+  std::vector<int64_t> shape = client::ShapeOf(query);
+  shape.back() = *request.value().shape().rbegin();
+  std::string misfit = FindMisfit(answer.output(), "output", query.dtype(), shape, query);
+  if (!misfit.empty() || !request.return_log_sum_exp()) return misfit;
+  shape.pop_back();
+  return FindMisfit(answer.log_sum_exp(), "log_sum_exp", v1::FLOAT32, shape, query);
+}
+
+std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request,
+                                        const v1::AttendResponse& response, int64_t max_operations,
+                                        std::string* problem) {
+  *problem = FindMisfit(request, response);
   if (!problem->empty()) return std::nullopt;
   const auto query = client::ToFloats(request.query());
   const auto key = client::ToFloats(request.key());
   const auto value = client::ToFloats(request.value());
-  const auto answer = client::ToFloats(output);
+  const auto answer = client::ToFloats(response.output());
+  const auto logs = client::ToFloats(response.log_sum_exp());
   if (!query || !key || !value || !answer) {
     *problem = "the request's tensors are incomplete";
     return std::nullopt;
@@ -150,6 +164,8 @@ std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request, const 
       std::ceil(std::max(1.0, operations / static_cast<double>(max_operations))));
   while (stride > 1 && std::gcd(stride, heads) != 1) ++stride;
 
+  if (request.return_log_sum_exp()) result.log_sum_exp_error = 0;
+
   double difference = 0;
   double norm = 0;
   std::vector<double> weights, exact;
@@ -159,12 +175,20 @@ std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request, const 
       for (int64_t h = 0; h < heads; ++h, ++row) {
         if (row % stride != 0) continue;
         const int64_t token = sequence.query_begin + i;
-        AttendRow(query->data() + (token * heads + h) * head_dim,
-                  key->data() + (sequence.key_begin * heads + h) * head_dim,
-                  value->data() + (sequence.key_begin * heads + h) * value_dim,
-                  causal ? i + 1 : sequence.keys, head_dim, value_dim, heads * head_dim,
-                  heads * value_dim, scale, weights, exact);
+        const double log_sum_exp =
+            AttendRow(query->data() + (token * heads + h) * head_dim,
+                      key->data() + (sequence.key_begin * heads + h) * head_dim,
+                      value->data() + (sequence.key_begin * heads + h) * value_dim,
+                      causal ? i + 1 : sequence.keys, head_dim, value_dim, heads * head_dim,
+                      heads * value_dim, scale, weights, exact);
         ++result.rows_checked;
+        if (result.log_sum_exp_error) {
+          const float log = (*logs)[token * heads + h];
+          result.finite = result.finite && std::isfinite(log);
+          result.log_sum_exp_error =
+              std::max(*result.log_sum_exp_error,
+                       std::abs(log - log_sum_exp) / std::max(1.0, std::abs(log_sum_exp)));
+        }
         const float* given = answer->data() + (token * heads + h) * value_dim;
         for (int64_t e = 0; e < value_dim; ++e) {
           result.finite = result.finite && std::isfinite(given[e]);

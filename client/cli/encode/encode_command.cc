@@ -101,7 +101,7 @@ int Run(const EncodeFlags& flags) {
         return kCheckFailed;
       }
       return WriteTensor(client::MakeTensor(answer.values(), {answer.rows(), answer.width()}),
-                         flags.common);
+                         flags.common.file);
     case OutputFormat::kTable:
       break;
   }

@@ -40,7 +40,7 @@ double ExactErrorOf(const v1::AttendRequest& request, std::string_view answer) {
       !response.ParseFromArray(answer.data(), static_cast<int>(answer.size()))) {
     return -1;
   }
-  const auto result = cli::CheckExactly(request, response.output(), kMaxOperations, &problem);
+  const auto result = cli::CheckExactly(request, response, kMaxOperations, &problem);
   return result.has_value() ? result->relative_error : -1;
 }
 

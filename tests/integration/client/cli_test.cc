@@ -130,6 +130,31 @@ TEST_F(CliTest, TheAutomaticChoiceIsShownWithItsFigures) {
               asked["check"]["relative_error"].get<double>(), 1e-4);
 }
 
+TEST_F(CliTest, TheLogSumExpIsCheckedAndWritten) {
+  std::vector<std::string> flags = {"attend", "--lengths", "90,1,200",
+                                    "-o",     "json",      "--log-sum-exp"};
+  json answer = json::parse(OutputOf(flags));
+  EXPECT_EQ(answer["log_sum_exp"]["shape"], json({291, 8}));
+  EXPECT_LT(answer["check"]["log_sum_exp_error"].get<double>(), 1e-6);
+  EXPECT_TRUE(answer["check"]["passed"].get<bool>());
+
+  flags.push_back(InFolder("lse.npy"));
+  flags.insert(flags.end(), {"--shared-memory", "--kernel", "clustered"});
+  answer = json::parse(OutputOf(flags));
+  EXPECT_GT(answer["check"]["log_sum_exp_error"].get<double>(), 1e-3) << "not judged";
+  const auto written = client::ReadNpy(InFolder("lse.npy"));
+  ASSERT_TRUE(written.ok()) << written.status();
+  EXPECT_EQ(client::ShapeString(*written), "[291, 8]");
+
+  EXPECT_THAT(OutputOf({"attend", "--lengths", "30", "--log-sum-exp"}),
+              AllOf(HasSubstr("log_sum_exp  [30, 8] FLOAT32"), HasSubstr("of log_sum_exp ")));
+  EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "30", "--kernel", "cast", "--log-sum-exp"}),
+              HasSubstr("CAST has none"));
+  EXPECT_THAT(ErrorOf(2, {"attend", "--lengths", "30", "--log-sum-exp", "/no/lse.npy"}),
+              HasSubstr("/no/lse.npy"));
+  EXPECT_THAT(OutputOf({"info"}), HasSubstr(", log-sum-exp"));
+}
+
 TEST_F(CliTest, StructuredInputsHaveWhatApproximationsLiveBy) {
   const auto error = [](const char* inputs) {
     return json::parse(OutputOf({"attend", "--lengths", "600", "--inputs", inputs, "--kernel",

@@ -41,6 +41,14 @@ v1::Tensor SmallAnswer(bool causal) {
   return client::MakeTensor(std::vector<float>{first, second, 30}, {3, 1, 1});
 }
 
+// Of an answer without a log-sum-exp.
+std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request, const v1::Tensor& output,
+                                        int64_t max_operations, std::string* problem) {
+  v1::AttendResponse answer;
+  *answer.mutable_output() = output;
+  return cli::CheckExactly(request, answer, max_operations, problem);
+}
+
 TEST(CheckExactly, PassesTheRightAnswerAndCatchesAWrongOne) {
   std::string problem;
   v1::AttendRequest request = SmallRequest();
@@ -81,6 +89,28 @@ TEST(CheckExactly, RefusesAnswersThatDoNotFit) {
   cut.mutable_raw()->resize(8);
   EXPECT_EQ(CheckExactly(SmallRequest(), cut, kPlenty, &problem), std::nullopt);
   EXPECT_THAT(problem, HasSubstr("output has 8 bytes"));
+}
+
+TEST(CheckExactly, ChecksTheLogSumExpThatWasAskedFor) {
+  v1::AttendRequest request = SmallRequest();
+  request.set_return_log_sum_exp(true);
+  v1::AttendResponse answer;
+  *answer.mutable_output() = SmallAnswer(false);
+  std::string problem;
+  EXPECT_EQ(cli::CheckExactly(request, answer, kPlenty, &problem), std::nullopt);
+  EXPECT_THAT(problem, HasSubstr("log_sum_exp is []"));
+
+  // Scores of 1 and 0, and in the second sequence of 20.
+  const auto two = static_cast<float>(std::log(std::exp(1.0) + 1));
+  const auto error = [&](float third) {
+    *answer.mutable_log_sum_exp() = client::MakeTensor(std::vector<float>{two, two, third}, {3, 1});
+    const auto result = cli::CheckExactly(request, answer, kPlenty, &problem);
+    return result.value().log_sum_exp_error.value();
+  };
+  EXPECT_LT(error(20), 1e-7);
+  EXPECT_NEAR(error(22), 0.1, 1e-6) << "relative to the exact one";
+  *answer.mutable_log_sum_exp() = client::MakeTensor(std::vector<float>{two, NAN, 20}, {3, 1});
+  EXPECT_FALSE(cli::CheckExactly(request, answer, kPlenty, &problem)->finite);
 }
 
 // An honest server refuses such a request; whoever answers it leads the check astray.
