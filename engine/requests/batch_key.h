@@ -1,9 +1,9 @@
 // Which requests may share a batch: those with equal keys.
 //
 // A key is the bytes of everything that one launch has in common: the operation; for attention the
-// dtype, heads, dimensions, scale and the kernel's parameters; for an encoder the model and the
-// kernel's parameters. A model, or the one whose CAST layer is named, is represented by its
-// generation. Lengths are not part of the key: batches are ragged.
+// dtype, heads, dimensions, scale, the kernel's parameters and whether the log-sum-exp is wanted;
+// for an encoder the model and the kernel's parameters. A model, or the one whose CAST layer is
+// named, is represented by its generation. Lengths are not part of the key: batches are ragged.
 #pragma once
 
 #include <cstdint>

@@ -202,10 +202,13 @@ class Flash {
         [&](int v, Vec x) { return V::Divide(x, V::Load(scratch_.sums + lane + v * kLanes)); },
         [&](int64_t i) { return first + i * head_.output_stride; });
     if (head_.log_sum_exp == nullptr) return;
-    float* const logs = head_.log_sum_exp + (query_begin_ + lane) * head_.log_sum_exp_stride;
+    float logs[N * kLanes];
+    for (int64_t i = 0; i < N * kLanes; ++i) {
+      logs[i] = softmax_.LogSum(scratch_.maxima[lane + i], scratch_.sums[lane + i]);
+    }
+    float* const out = head_.log_sum_exp + (query_begin_ + lane) * head_.log_sum_exp_stride;
     for (int64_t i = 0; i < N * kLanes && i < count; ++i) {
-      logs[i * head_.log_sum_exp_stride] =
-          softmax_.LogSum(scratch_.maxima[lane + i], scratch_.sums[lane + i]);
+      out[i * head_.log_sum_exp_stride] = logs[i];
     }
   }
 

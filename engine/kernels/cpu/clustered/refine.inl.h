@@ -230,11 +230,11 @@ class Refine {
       V::Store(scratch_.factors + at, V::Divide(V::Broadcast(1), sum));
       V::Store(scratch_.rests + at, V::Divide(weight, sum));
       if (tile_.log_sum_exp == nullptr) continue;
-      float sums[kLanes];
-      V::Store(sums, sum);
+      float logs[kLanes];
+      V::Store(logs, sum);
+      for (int64_t i = 0; i < kLanes; ++i) logs[i] = softmax_.LogSum(maxima[i], logs[i]);
       for (int64_t i = 0; i < rows; ++i) {
-        tile_.log_sum_exp[order[at + i] * tile_.log_sum_exp_stride] =
-            softmax_.LogSum(maxima[i], sums[i]);
+        tile_.log_sum_exp[order[at + i] * tile_.log_sum_exp_stride] = logs[i];
       }
     }
   }
