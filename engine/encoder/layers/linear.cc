@@ -38,7 +38,7 @@ const LinearKernel* FindKernel(at::Device device, LinearType type, int64_t in) {
   if (!device.is_cpu()) return nullptr;
   for (const LinearKernel* kernel : kLinearKernels) {
     if (kernel == nullptr || kernel->type != type || !kernel->runs_here()) continue;
-    if (kernel->packs(in)) return kernel;
+    if (kernel->packs(in) && (kernel->pays == nullptr || kernel->pays())) return kernel;
   }
   return nullptr;
 }

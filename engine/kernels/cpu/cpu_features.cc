@@ -43,12 +43,18 @@ bool HasAvx512Vnni() {
   return has;
 }
 
+bool HasFastBFloat16Products() {
+  static const bool has = HasAvx512Bf16() && __builtin_cpu_is("amd");
+  return has;
+}
+
 #else
 
 bool HasAvx2() { return false; }
 bool HasAvx512() { return false; }
 bool HasAvx512Bf16() { return false; }
 bool HasAvx512Vnni() { return false; }
+bool HasFastBFloat16Products() { return false; }
 
 #endif
 

@@ -105,6 +105,7 @@ int Main(int argc, char** argv) {
                                [&](benchmark::State& state) { Tokenize(state, **model, texts); });
   benchmark::RegisterBenchmark(
       "encode", [&](benchmark::State& state) { Encode(state, **device, *model, texts); })
+      ->Arg(1)
       ->Arg(8)
       ->Arg(32)
       ->Arg(128)

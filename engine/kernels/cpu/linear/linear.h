@@ -55,6 +55,7 @@ struct LinearKernel {
   const char* backend;  // "cpu-avx512"
   LinearType type;
   bool (*runs_here)();  // whether this processor has the instructions
+  bool (*pays)();       // whether it should run them, where there is a next best kernel; null: yes
 
   int64_t panel_width;  // outputs in a panel
   int64_t tile_rows;    // rows that a panel is read for at a time: calls should have a multiple

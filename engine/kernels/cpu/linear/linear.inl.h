@@ -158,11 +158,13 @@ class Linear {
 };
 
 template <typename V, typename Steps>
-constexpr LinearKernel MakeLinearKernel(const char* backend, bool (*runs_here)()) {
+constexpr LinearKernel MakeLinearKernel(const char* backend, bool (*runs_here)(),
+                                        bool (*pays)() = nullptr) {
   using L = Linear<V, Steps>;
   LinearKernel kernel = {.backend = backend,
                          .type = Steps::kType,
                          .runs_here = runs_here,
+                         .pays = pays,
                          .panel_width = L::kWidth,
                          .tile_rows = L::kTileRows,
                          .packs = &Steps::Packs,

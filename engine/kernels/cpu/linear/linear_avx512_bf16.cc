@@ -17,7 +17,7 @@ struct DotSteps : BFloat16Steps<Avx512Bf16> {
 
 }  // namespace
 
-const LinearKernel kLinearBFloat16Avx512Bf16 =
-    MakeLinearKernel<Avx512Bf16, DotSteps>("cpu-avx512-bf16", &HasAvx512Bf16);
+const LinearKernel kLinearBFloat16Avx512Bf16 = MakeLinearKernel<Avx512Bf16, DotSteps>(
+    "cpu-avx512-bf16", &HasAvx512Bf16, &HasFastBFloat16Products);
 
 }  // namespace castor::kernels
