@@ -131,7 +131,6 @@ struct Metrics::Children {
   Gauge* connections = nullptr;
   std::array<Counter*, kRefusedConnections> refused_connections{};
   Counter* expelled = nullptr;
-  Gauge* arriving_bytes = nullptr;
   Gauge* leaving_bytes = nullptr;
   Gauge* regions = nullptr;
   Counter* shared_memory_read = nullptr;
@@ -217,7 +216,7 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                       .Help("Connections refused, or closed before their first call, by cause.")
                       .Register(registry);
   constexpr std::array<const char*, kRefusedConnections> kCauses = {
-      "total", "host", "descriptors", "new", "silent", "not_tls", "old_tls"};
+      "total", "host", "descriptors", "new", "silent", "no_call"};
   for (size_t c = 0; c < kCauses.size(); ++c) {
     refused_connections[c] = &refused.Add({{"cause", kCauses[c]}});
   }
@@ -228,14 +227,12 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
                       "streams or headers beyond the limits.")
                   .Register(registry)
                   .Add({});
-  auto& messages = prometheus::BuildGauge()
-                       .Name("castor_message_bytes")
-                       .Help(
-                           "Messages held by gRPC: in, unfinished requests; out, answers not yet "
-                           "sent, whose tensors are staging memory.")
-                       .Register(registry);
-  arriving_bytes = &messages.Add({{"direction", "in"}});
-  leaving_bytes = &messages.Add({{"direction", "out"}});
+  leaving_bytes =
+      &prometheus::BuildGauge()
+           .Name("castor_message_bytes")
+           .Help("Answers held by gRPC until they are sent; tensors are staging memory.")
+           .Register(registry)
+           .Add({{"direction", "out"}});
   regions = &prometheus::BuildGauge()
                  .Name("castor_shared_memory_regions")
                  .Help("Shared-memory regions registered.")
@@ -356,10 +353,6 @@ void Metrics::ReceivedBytes(Method method, size_t bytes) {
 void Metrics::SentBytes(Method method, size_t bytes) {
   Counter* counter = children_->methods[static_cast<size_t>(method)].sent_bytes;
   if (counter != nullptr) counter->Increment(static_cast<double>(bytes));
-}
-
-void Metrics::ArrivingBytes(int64_t change) {
-  children_->arriving_bytes->Increment(static_cast<double>(change));
 }
 
 void Metrics::LeavingBytes(int64_t change) {
