@@ -80,6 +80,7 @@ void Acceptor::Start(Sink* sink, Connections* connections, Metrics* metrics) {
 }
 
 void Acceptor::StopListening() {
+  listening_ = false;
   if (sockets_ == nullptr) return;  // Bind failed
   // They stay open, because the thread may be about to accept from them, and learns of it so.
   for (const int listener : sockets_->descriptors()) shutdown(listener, SHUT_RD);
@@ -113,11 +114,10 @@ bool Acceptor::AcceptAll(int listener) {
         case ENOMEM:
           if (TurnAwayWithTheReserve(listener)) continue;
           std::this_thread::sleep_for(kOutOfDescriptors);
-          return true;
+          return listening_;
         case EAGAIN:
-          return true;
         case EINVAL:
-          return false;
+          return listening_;
         default:
           continue;  // EINTR, or one connection's own failure: ECONNABORTED and the like
       }

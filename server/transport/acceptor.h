@@ -9,6 +9,7 @@
 
 #include <grpcpp/server_builder.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -68,6 +69,7 @@ class Acceptor {
   std::chrono::steady_clock::time_point warned_{};
   int64_t refused_since_warning_ = 0;
 
+  std::atomic<bool> listening_ = true;
   std::thread thread_;
 };
 
