@@ -2,6 +2,9 @@
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 #include <grpcpp/support/channel_arguments.h>
 
 #include <algorithm>
@@ -10,17 +13,44 @@
 #include <thread>
 #include <utility>
 
-#include "client/credentials.h"
 #include "client/target.h"
 
 namespace castor::client {
 namespace {
 
+namespace tls_api = grpc::experimental;
+
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+constexpr unsigned kLookSeconds = 1;  // at the files of TLS; the least that gRPC takes
+
 // Longer than anyone needs, and short enough for every clock's arithmetic.
 constexpr milliseconds kLongest = std::chrono::hours(24 * 365);
+
+// For a channel to `target`, whose arguments it completes. With TLS, gRPC looks at the files each
+// second, and new connections use them as they were then; files that it cannot use fail the
+// connection (see CheckTlsFiles). Keep a channel for many calls: these credentials have a thread.
+std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(const std::string& target,
+                                                          const std::optional<TlsOptions>& tls,
+                                                          grpc::ChannelArguments* arguments) {
+  // This machine is not where a proxy would look for it.
+  if (IsOnThisMachine(target)) arguments->SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  if (!tls) return grpc::InsecureChannelCredentials();
+  if (!tls->server_name.empty()) {
+    arguments->SetString(GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, tls->server_name);
+  }
+  const std::string authorities = AuthoritiesOf(*tls);
+  const bool identity = !tls->certificate_file.empty() && !tls->key_file.empty();
+  if (authorities.empty() && !identity) return grpc::SslCredentials({});  // nothing to look at
+  tls_api::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(std::make_shared<tls_api::FileWatcherCertificateProvider>(
+      identity ? tls->key_file : "", identity ? tls->certificate_file : "", authorities,
+      kLookSeconds));
+  if (!authorities.empty()) options.watch_root_certs();
+  if (identity) options.watch_identity_key_cert_pairs();
+  return tls_api::TlsCredentials(options);
+}
 
 std::shared_ptr<grpc::Channel> MakeChannel(const ClientOptions& options) {
   grpc::ChannelArguments arguments;

@@ -25,7 +25,6 @@
 #include "server/lifecycle/environment.h"
 #include "server/lifecycle/heap_trimmer.h"
 #include "server/lifecycle/signals.h"
-#include "server/lifecycle/start_guard.h"
 #include "server/lifecycle/terminate.h"
 #include "server/logging.h"
 #include "server/options/options.h"

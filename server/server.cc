@@ -175,7 +175,6 @@ Server::Server(ServerOptions options, Access access, std::unique_ptr<Engine> eng
       connections_({.total = options_.max_connections,
                     .per_host = options_.max_connections_per_host,
                     .new_ones = options_.max_new_connections,
-                    .handshake = options_.handshake_timeout,
                     .first_call = kFirstCall},
                    metrics_),
       calls_({options_.max_calls, options_.max_concurrent_streams, kMaxMetadataBytes,
@@ -255,14 +254,17 @@ absl::Status Server::Listen() {
   }
   std::string health_address = "off";
   if (!options_.health_listen.empty()) {
-    auto endpoint = HealthEndpoint::Open(options_, health_, metrics_);
+    auto endpoint = HealthEndpoint::Open(options_, health_, metrics_, periodic_);
     if (!endpoint.ok()) return endpoint.status();
     health_endpoint_ = *std::move(endpoint);
     health_address = WithPort(options_.health_listen, health_port());
   }
+  if (options_.access.tls.on() && options_.access.tls_min_version == TlsVersion::k13) {
+    if (!RequireTls13()) return absl::InternalError("OpenSSL cannot be told --tls-min-version");
+  }
   auto listener =
       Listener::Open(SettingsOf(options_), ListenerCredentials(access_.certificates.get()),
-                     MakeServices(), connections_, metrics_);
+                     MakeServices(), connections_, metrics_, periodic_);
   if (!listener.ok()) return listener.status();
   listener_ = *std::move(listener);
   health_.SetServing(true);

@@ -18,7 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
-#include "server/auth/access_watch.h"
+#include "server/auth/access.h"
 #include "server/auth/authorizer.h"
 #include "server/auth/refusals.h"
 #include "server/lifecycle/health.h"

@@ -360,9 +360,8 @@ PROCESS = [
         Panel("Staging", "bytes", "In use: tensors of requests and answers. Cached: kept for the "
               "next, up to --max-kept-bytes.",
               (total("castor_staging_memory_bytes", "state"), "{{state}}"), stacked=True),
-        Panel("Messages in gRPC's hands", "bytes", "In: parts of messages. Out: answers not taken "
-              "yet. Climbing: slow networks or slow callers.",
-              (total("castor_message_bytes", "direction"), "{{direction}}"))),
+        Panel("Messages in gRPC's hands", "bytes", "Answers not taken yet. Climbing: slow networks or "
+              "slow callers.", (total("castor_message_bytes", "direction"), "{{direction}}"))),
     Row("Process",
         Panel("Processors", "suffix: cores", "User and system time. As many cores as it may use, at most.",
               (f"rate(process_cpu_seconds_total{{{OF}}}{RATE}) and on (job, instance) "
@@ -377,7 +376,7 @@ PROCESS = [
         Panel("Connections", "short", "To the gRPC ports. Even over pods, or balancing is not by "
               "call.", (f"castor_connections{{{OF}}}", "{{pod}}")),
         Panel("Connections turned away", "cps", "total, host: too many. descriptors: raise "
-              "ulimit -n. not_tls, old_tls: clients' settings.",
+              "ulimit -n. no_call: no TLS, or an old version.",
               (rate("castor_connections_refused_total", "cause"), "{{cause}}"),
               (rate("castor_connections_expelled_total"), "expelled")),
         Panel("Callers refused", "reqps", "By reason. unknown_token after a rotation: somebody has "

@@ -1,11 +1,17 @@
 // Who gets in, as files say: the listener's certificates and the callers. Each is what its files
-// said when they last made sense; access_watch.h keeps them up to date.
+// said when they last made sense; AccessWatch keeps them up to date.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "server/auth/caller_file.h"
+#include "server/lifecycle/periodic.h"
+#include "server/metrics/metrics_access.h"
 #include "server/options/access_options.h"
 #include "server/tls/certificates.h"
 
@@ -17,6 +23,35 @@ struct Access {
 
   // Reads the files. INVALID_ARGUMENT says what is wrong with one: a server does not start so.
   static absl::StatusOr<Access> Open(const AccessOptions& options);
+};
+
+// Looks at the files of an Access, from construction to destruction, and says in metrics and log
+// what it found.
+class AccessWatch {
+ public:
+  // Calls `on_callers` with the table of callers, here once and then on the thread of `periodic`,
+  // whenever it changes. `access`, `metrics` and what `on_callers` uses must outlive this object.
+  AccessWatch(Periodic& periodic, Access& access, std::chrono::milliseconds look_every,
+              AccessMetrics& metrics, std::function<void(const CallerTable&)> on_callers);
+
+ private:
+  // One of the two: what it was refused for, so that the log says it once.
+  struct Standing {
+    Reloaded what;
+    std::string refused_for = {};
+  };
+  // Whether there is something new.
+  template <typename Live>
+  bool Refresh(Live& live, Standing& standing);
+  void ShowExpiry();
+  void Look();
+
+  Access& access_;
+  AccessMetrics& metrics_;
+  const std::function<void(const CallerTable&)> on_callers_;
+  Standing certificates_{Reloaded::kCertificates};
+  Standing callers_{Reloaded::kCallers};
+  std::optional<Periodic::Task> task_;  // last: it uses everything above
 };
 
 }  // namespace castor::server

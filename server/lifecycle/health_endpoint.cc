@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <utility>
 
 #include "server/transport/limits.h"
@@ -32,7 +31,6 @@ ListenerSettings SettingsOfHealth(const ServerOptions& options) {
   settings.max_transport_bytes = kTransportBytes;
   settings.max_concurrent_streams = kCallsPerConnection;
   settings.max_connection_idle = kIdle;
-  settings.least_tls = std::nullopt;  // plaintext, whatever the main port speaks
   return settings;
 }
 
@@ -52,10 +50,11 @@ HealthEndpoint::HealthEndpoint(const ServerOptions& options, HealthState& state,
 
 absl::StatusOr<std::unique_ptr<HealthEndpoint>> HealthEndpoint::Open(const ServerOptions& options,
                                                                      HealthState& state,
-                                                                     Metrics& metrics) {
+                                                                     Metrics& metrics,
+                                                                     Periodic& periodic) {
   auto endpoint = std::unique_ptr<HealthEndpoint>(new HealthEndpoint(options, state, metrics));
   auto listener = Listener::Open(SettingsOfHealth(options), grpc::InsecureServerCredentials(),
-                                 {&endpoint->service_}, endpoint->connections_, metrics);
+                                 {&endpoint->service_}, endpoint->connections_, metrics, periodic);
   if (!listener.ok()) return listener.status();
   endpoint->listener_ = *std::move(listener);
   return endpoint;

@@ -22,9 +22,10 @@ namespace castor::server {
 class HealthEndpoint {
  public:
   // Serves `state` at options.health_listen, which is not empty. `options` are those that
-  // WithTransportLimits returned. `state` and `metrics` must outlive the endpoint.
+  // WithTransportLimits returned. The others must outlive the endpoint.
   static absl::StatusOr<std::unique_ptr<HealthEndpoint>> Open(const ServerOptions& options,
-                                                              HealthState& state, Metrics& metrics);
+                                                              HealthState& state, Metrics& metrics,
+                                                              Periodic& periodic);
 
   int port() const { return listener_->port(); }
 

@@ -9,9 +9,7 @@
 #include <utility>
 
 #include "engine/kernel_table.h"
-#include "server/metrics/metrics_engine.h"
-#include "server/metrics/metrics_memory.h"
-#include "server/metrics/metrics_process.h"
+#include "server/metrics/collectors.h"
 #include "server/version.h"
 
 namespace castor::server {
@@ -131,7 +129,6 @@ struct Metrics::Children {
   Gauge* connections = nullptr;
   std::array<Counter*, kRefusedConnections> refused_connections{};
   Counter* expelled = nullptr;
-  Gauge* arriving_bytes = nullptr;
   Gauge* leaving_bytes = nullptr;
   Gauge* regions = nullptr;
   Counter* shared_memory_read = nullptr;
@@ -142,32 +139,27 @@ struct Metrics::Children {
 };
 
 Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine) {
-  auto& requests = prometheus::BuildCounter()
-                       .Name("castor_requests_total")
-                       .Help("Calls answered, by method, kernel that ran and status code.")
-                       .Register(registry);
+  const auto counters = [&](const char* name, const char* help) -> prometheus::Family<Counter>& {
+    return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+  };
+  const auto gauges = [&](const char* name, const char* help) -> prometheus::Family<Gauge>& {
+    return prometheus::BuildGauge().Name(name).Help(help).Register(registry);
+  };
+  auto& requests = counters("castor_requests_total",
+                            "Calls answered, by method, kernel that ran and status code.");
   auto& duration = prometheus::BuildHistogram()
                        .Name(kRequestDuration)
                        .Help("From a call's arrival to its end, for the calls that compute.")
                        .Register(registry);
-  auto& inflight = prometheus::BuildGauge()
-                       .Name("castor_inflight_calls")
-                       .Help("Calls in progress.")
-                       .Register(registry);
-  auto& received = prometheus::BuildCounter()
-                       .Name("castor_received_bytes_total")
-                       .Help("Bytes of request messages, for the calls that compute.")
-                       .Register(registry);
-  auto& sent = prometheus::BuildCounter()
-                   .Name("castor_sent_bytes_total")
-                   .Help("Bytes of answer messages, for the calls that compute.")
-                   .Register(registry);
+  auto& inflight = gauges("castor_inflight_calls", "Calls in progress.");
+  auto& received = counters("castor_received_bytes_total",
+                            "Bytes of request messages, for the calls that compute.");
+  auto& sent =
+      counters("castor_sent_bytes_total", "Bytes of answer messages, for the calls that compute.");
 
   auto& lost =
-      prometheus::BuildCounter()
-          .Name("castor_answers_lost_total")
-          .Help("Answers that were not delivered because the caller left or did not read them.")
-          .Register(registry);
+      counters("castor_answers_lost_total",
+               "Answers that were not delivered because the caller left or did not read them.");
 
   for (size_t m = 0; m < methods.size(); ++m) {
     PerMethod& children = methods[m];
@@ -200,86 +192,43 @@ Metrics::Children::Children(prometheus::Registry& registry, const Engine& engine
     }
   }
 
-  overdue = &prometheus::BuildCounter()
-                 .Name("castor_calls_overdue_total")
-                 .Help(
-                     "Calls ended because their message did not arrive, or their answer was not "
-                     "taken, in time.")
-                 .Register(registry)
+  overdue = &counters("castor_calls_overdue_total",
+                      "Calls ended because their message did not arrive, or their answer was not "
+                      "taken, in time.")
                  .Add({});
-  connections = &prometheus::BuildGauge()
-                     .Name("castor_connections")
-                     .Help("Connections to the gRPC ports.")
-                     .Register(registry)
-                     .Add({});
-  auto& refused = prometheus::BuildCounter()
-                      .Name("castor_connections_refused_total")
-                      .Help("Connections refused, or closed before their first call, by cause.")
-                      .Register(registry);
+  connections = &gauges("castor_connections", "Connections to the gRPC ports.").Add({});
+  auto& refused = counters("castor_connections_refused_total",
+                           "Connections refused, or closed before their first call, by cause.");
   constexpr std::array<const char*, kRefusedConnections> kCauses = {
-      "total", "host", "descriptors", "new", "silent", "not_tls", "old_tls"};
+      "total", "host", "descriptors", "new", "silent", "no_call"};
   for (size_t c = 0; c < kCauses.size(); ++c) {
     refused_connections[c] = &refused.Add({{"cause", kCauses[c]}});
   }
-  expelled = &prometheus::BuildCounter()
-                  .Name("castor_connections_expelled_total")
-                  .Help(
-                      "Connections closed for their peers' conduct: too many stream resets, "
-                      "streams or headers beyond the limits.")
-                  .Register(registry)
+  expelled = &counters("castor_connections_expelled_total",
+                       "Connections closed for their peers' conduct: too many stream resets, "
+                       "streams or headers beyond the limits.")
                   .Add({});
-  auto& messages = prometheus::BuildGauge()
-                       .Name("castor_message_bytes")
-                       .Help(
-                           "Messages held by gRPC: in, unfinished requests; out, answers not yet "
-                           "sent, whose tensors are staging memory.")
-                       .Register(registry);
-  arriving_bytes = &messages.Add({{"direction", "in"}});
-  leaving_bytes = &messages.Add({{"direction", "out"}});
-  regions = &prometheus::BuildGauge()
-                 .Name("castor_shared_memory_regions")
-                 .Help("Shared-memory regions registered.")
-                 .Register(registry)
-                 .Add({});
-  shared_memory_read = &prometheus::BuildCounter()
-                            .Name("castor_shared_memory_read_bytes_total")
-                            .Help("Bytes of requests' tensors read from shared memory.")
-                            .Register(registry)
+  leaving_bytes = &gauges("castor_message_bytes",
+                          "Answers held by gRPC until they are sent; tensors are staging memory.")
+                       .Add({{"direction", "out"}});
+  regions = &gauges("castor_shared_memory_regions", "Shared-memory regions registered.").Add({});
+  shared_memory_read = &counters("castor_shared_memory_read_bytes_total",
+                                 "Bytes of requests' tensors read from shared memory.")
                             .Add({});
-  shared_memory_written = &prometheus::BuildCounter()
-                               .Name("castor_shared_memory_written_bytes_total")
-                               .Help("Bytes of answers' tensors written to shared memory.")
-                               .Register(registry)
+  shared_memory_written = &counters("castor_shared_memory_written_bytes_total",
+                                    "Bytes of answers' tensors written to shared memory.")
                                .Add({});
-  ready = &prometheus::BuildGauge()
-               .Name("castor_ready")
-               .Help("1 while the server takes requests.")
-               .Register(registry)
-               .Add({});
-  stalled = &prometheus::BuildGauge()
-                 .Name("castor_engine_stalled")
-                 .Help(
-                     "1 while the engine has work and has made no progress for "
-                     "--watchdog-timeout.")
-                 .Register(registry)
+  ready = &gauges("castor_ready", "1 while the server takes requests.").Add({});
+  stalled = &gauges("castor_engine_stalled",
+                    "1 while the engine has work and has made no progress for --watchdog-timeout.")
                  .Add({});
-  draining = &prometheus::BuildGauge()
-                  .Name("castor_draining")
-                  .Help("1 while the server drains.")
-                  .Register(registry)
-                  .Add({});
-  prometheus::BuildGauge()
-      .Name("castor_build_info")
-      .Help("1; the labels have version and commit.")
-      .Register(registry)
+  draining = &gauges("castor_draining", "1 while the server drains.").Add({});
+  gauges("castor_build_info", "1; the labels have version and commit.")
       .Add({{"version", std::string(Version())},
             {"commit", std::string(GitCommit())},
             {"device", engine.info().device.name}})
       .Set(1);
-  prometheus::BuildGauge()
-      .Name("castor_device_info")
-      .Help("1; the labels have the device, and why it is not a GPU.")
-      .Register(registry)
+  gauges("castor_device_info", "1; the labels have the device, and why it is not a GPU.")
       .Add({{"device", engine.info().device.name}, {"backend", engine.info().device.backend}})
       .Set(1);
 }
@@ -356,10 +305,6 @@ void Metrics::ReceivedBytes(Method method, size_t bytes) {
 void Metrics::SentBytes(Method method, size_t bytes) {
   Counter* counter = children_->methods[static_cast<size_t>(method)].sent_bytes;
   if (counter != nullptr) counter->Increment(static_cast<double>(bytes));
-}
-
-void Metrics::ArrivingBytes(int64_t change) {
-  children_->arriving_bytes->Increment(static_cast<double>(change));
 }
 
 void Metrics::LeavingBytes(int64_t change) {

@@ -53,11 +53,10 @@ enum class RefusedConnection {
   kTooManyOfHost,
   kNoDescriptor,
   kTooManyNew,  // that have not made a call yet; the oldest one goes
-  kSilent,      // no handshake, or no call, in time
-  kNotTls,
-  kOldTls,
+  kSilent,      // no call in time
+  kNoCall,      // it sent something, but ended without a call: no TLS, or no version in common
 };
-inline constexpr int kRefusedConnections = 7;
+inline constexpr int kRefusedConnections = 6;
 
 class Metrics {
  public:
@@ -87,9 +86,7 @@ class Metrics {
   void ReceivedBytes(Method method, size_t bytes);
   void SentBytes(Method method, size_t bytes);
 
-  // What gRPC holds of messages now, by how it has changed: parts of those that are not whole, and
-  // answers that have not left.
-  void ArrivingBytes(int64_t change);
+  // What gRPC holds of answers that have not left, by how it has changed.
   void LeavingBytes(int64_t change);
 
   // What travels beside the messages, in shared-memory regions: how many there are, and bytes of

@@ -232,7 +232,7 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(const st
     return MakeError(Reason::kInternal,
                      "cannot serve metrics at " + listen + ": " + std::string(cause));
   };
-  absl::StatusOr<ListeningSockets> sockets = ListeningSockets::Open(listen);
+  auto sockets = ListeningSockets::Open(listen);
   if (!sockets.ok()) return failed(std::string(sockets.status().message()));
   const int wake = eventfd(0, EFD_CLOEXEC);
   if (wake < 0) return failed(strerror(errno));
@@ -244,8 +244,8 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(const st
   return endpoint;
 }
 
-MetricsEndpoint::MetricsEndpoint(ListeningSockets sockets, Page page, MetricsAccess access,
-                                 int wake)
+MetricsEndpoint::MetricsEndpoint(std::unique_ptr<ListeningSockets> sockets, Page page,
+                                 MetricsAccess access, int wake)
     : sockets_(std::move(sockets)),
       page_(std::move(page)),
       access_(std::move(access)),
@@ -301,7 +301,7 @@ void MetricsEndpoint::Run() {
       if (own >= 0) timeout = timeout < 0 ? own : std::min(timeout, own);
     }
     const size_t own = waiting.size();
-    for (const int listening : sockets_.descriptors()) waiting.push_back({listening, POLLIN, 0});
+    for (const int listening : sockets_->descriptors()) waiting.push_back({listening, POLLIN, 0});
     // While there is no descriptor for a waiting connection, the socket stays readable; polling it
     // would be a busy loop.
     if (scarce) {

@@ -45,12 +45,13 @@ class MetricsEndpoint {
   MetricsEndpoint& operator=(const MetricsEndpoint&) = delete;
 
   // Differs from the requested port if that was 0.
-  int port() const { return sockets_.port(); }
+  int port() const { return sockets_->port(); }
 
  private:
   class Http;
 
-  MetricsEndpoint(ListeningSockets sockets, Page page, MetricsAccess access, int wake);
+  MetricsEndpoint(std::unique_ptr<ListeningSockets> sockets, Page page, MetricsAccess access,
+                  int wake);
 
   // Puts a new library in front when the certificates have changed. Connections that the old one
   // has, it keeps.
@@ -60,7 +61,7 @@ class MetricsEndpoint {
   // Accepts waiting connections. False if the process has no descriptor for them.
   bool Accept(int listening);
 
-  const ListeningSockets sockets_;
+  const std::unique_ptr<ListeningSockets> sockets_;
   const Page page_;
   const MetricsAccess access_;
   std::vector<std::unique_ptr<Http>> http_;  // the thread's, while that runs; the last one accepts

@@ -1,5 +1,3 @@
-#include "server/metrics/metrics_engine.h"
-
 #include <prometheus/metric_family.h>
 
 #include <limits>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "engine/kernel_table.h"
+#include "server/metrics/collectors.h"
 
 namespace castor::server {
 namespace {

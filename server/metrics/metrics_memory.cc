@@ -1,5 +1,3 @@
-#include "server/metrics/metrics_memory.h"
-
 #include <malloc.h>
 #include <prometheus/metric_family.h>
 
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/machine.h"
+#include "server/metrics/collectors.h"
 
 namespace castor::server {
 namespace {

@@ -1,12 +1,11 @@
 #include "server/metrics/metrics_page.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-
-#include "server/tracing/trace_context.h"
 
 namespace castor::server {
 namespace {
@@ -185,6 +184,18 @@ std::string WritePage(PageFormat format, const std::vector<MetricFamily>& famili
   }
   if (format == PageFormat::kOpenMetrics) page.append("# EOF\n");
   return page;
+}
+
+void Exemplars::Add(double value, const TraceContext& of) {
+  const auto bucket = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
+  const Exemplar exemplar{.value = value, .at = std::chrono::system_clock::now(), .of = of};
+  MutexLock lock(mu_);
+  last_[static_cast<size_t>(bucket)] = exemplar;
+}
+
+std::vector<std::optional<Exemplar>> Exemplars::Read() const {
+  MutexLock lock(mu_);
+  return last_;
 }
 
 }  // namespace castor::server

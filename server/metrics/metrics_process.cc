@@ -1,5 +1,3 @@
-#include "server/metrics/metrics_process.h"
-
 #include <dirent.h>
 #include <prometheus/metric_family.h>
 #include <sys/resource.h>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "server/logging.h"
+#include "server/metrics/collectors.h"
 
 namespace castor::server {
 namespace {

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <string>
 
-#include "server/tls/client_hello.h"
-
 namespace castor::server {
+
+enum class TlsVersion { k12, k13 };
 
 // Where the listener's certificates lie, in PEM. All empty: no TLS.
 struct TlsFiles {

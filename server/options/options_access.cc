@@ -37,7 +37,7 @@ void DeclareAccess(Declarer& declare, ServerOptions& options) {
               "Accept only clients with a certificate from these authorities, in PEM");
   declare.Choice<TlsVersion>(kSecurity, "--tls-min-version", &access.tls_min_version,
                              {{"1.2", TlsVersion::k12}, {"1.3", TlsVersion::k13}}, "1.2",
-                             "Oldest TLS version to accept");
+                             "Oldest TLS version to accept, also from a trace collector");
   DeclareFile(declare, "--auth-tokens", &access.callers,
               "Accept only the callers in this file, by token or by certificate name; "
               "'castor-server token NAME' makes an entry");

@@ -1,6 +1,9 @@
 #include "server/services/call.h"
 
 #include <algorithm>
+#include <iterator>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/error.h"
@@ -8,6 +11,23 @@
 #include "server/logging.h"
 
 namespace castor::server {
+namespace {
+
+using Metadata = std::multimap<grpc::string_ref, grpc::string_ref>;
+
+// Empty if it is not there, or more than once.
+std::string_view Header(const Metadata& metadata, const char* name) {
+  const auto [begin, end] = metadata.equal_range(name);
+  if (begin == end || std::next(begin) != end) return {};
+  return {begin->second.data(), begin->second.size()};
+}
+
+std::string_view FullNameOf(Method method) {
+  return method == Method::kAttend ? "castor.v1.AttentionService/Attend"
+                                   : "castor.v1.EncoderService/Encode";
+}
+
+}  // namespace
 
 TimePoint DeadlineOf(gpr_timespec asked, std::chrono::milliseconds max_deadline,
                      gpr_timespec asked_now, TimePoint now) {
@@ -19,6 +39,27 @@ TimePoint DeadlineOf(gpr_timespec asked, std::chrono::milliseconds max_deadline,
   if (left.tv_sec < -limit) return now - max_deadline;
   const auto asked_for = std::chrono::seconds(left.tv_sec) + std::chrono::nanoseconds(left.tv_nsec);
   return now + std::clamp<std::chrono::nanoseconds>(asked_for, -max_deadline, max_deadline);
+}
+
+std::string CallTrace::trace_id() const {
+  if (sampled != nullptr) return ToHex(sampled->own.trace);
+  return caller.has_value() ? ToHex(caller->trace) : "";
+}
+
+std::string CallTrace::span_id() const {
+  return sampled != nullptr ? ToHex(sampled->own.span) : "";
+}
+
+CallTrace BeginTrace(const Tracer& tracer, const grpc::ServerContextBase& context, Method method,
+                     bool known) {
+  CallTrace trace;
+  const Metadata& metadata = context.client_metadata();
+  if (known) trace.caller = ParseTraceparent(Header(metadata, "traceparent"));
+  trace.sampled = tracer.Begin(trace.caller, FullNameOf(method));
+  if (trace.sampled != nullptr && trace.caller.has_value()) {
+    trace.sampled->state = UsableTraceState(Header(metadata, "tracestate"));
+  }
+  return trace;
 }
 
 CallRecord::CallRecord(const ServiceContext& services, Method method, CallTrace trace)

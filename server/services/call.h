@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -16,8 +17,9 @@
 #include "server/lifecycle/lifecycle.h"
 #include "server/metrics/load_report.h"
 #include "server/metrics/metrics.h"
-#include "server/services/call_trace.h"
 #include "server/shared_memory.h"
+#include "server/tracing/trace_context.h"
+#include "server/tracing/tracer.h"
 #include "server/transport/call_table.h"
 
 namespace castor::server {
@@ -41,6 +43,22 @@ struct ServiceContext {
 // at the time `now`. A deadline in the past is at most `max_deadline` ago.
 TimePoint DeadlineOf(gpr_timespec asked, std::chrono::milliseconds max_deadline,
                      gpr_timespec asked_now, TimePoint now);
+
+// What a call's headers say about its trace, and what is kept of the call if it is sampled.
+struct CallTrace {
+  std::optional<TraceContext> caller;     // by its headers
+  std::unique_ptr<RequestTrace> sampled;  // null: it is not
+
+  // The ids for its log lines: of its own span, or, of a call that is not sampled, the caller's
+  // trace with no span. Both empty if there is neither.
+  std::string trace_id() const;
+  std::string span_id() const;
+};
+
+// For Attend and Encode. The headers of a caller who is not let in (`known` is false) are not
+// believed: such a call is the first of its trace.
+CallTrace BeginTrace(const Tracer& tracer, const grpc::ServerContextBase& context, Method method,
+                     bool known);
 
 // One call, from its handler's first line to its last byte: counted in and out of the lifecycle,
 // and in the metrics, the log and its trace once its answer is known.

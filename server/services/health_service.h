@@ -5,7 +5,7 @@
 
 #include "server/lifecycle/health.h"
 #include "server/transport/call_table.h"
-#include "server/transport/message_service.h"
+#include "server/transport/message_call.h"
 
 namespace castor::server {
 

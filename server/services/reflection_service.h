@@ -18,7 +18,7 @@
 #include "engine/base/mutex.h"
 #include "server/services/reflection_answers.h"
 #include "server/transport/call_table.h"
-#include "server/transport/message_service.h"
+#include "server/transport/message_call.h"
 
 namespace castor::server {
 

@@ -8,7 +8,7 @@
 #include "castor/v1/server.pb.h"
 #include "engine/engine.h"
 #include "server/services/call.h"
-#include "server/transport/message_service.h"
+#include "server/transport/message_call.h"
 
 namespace castor::server {
 

@@ -2,9 +2,13 @@
 
 #include <grpc/grpc.h>
 #include <grpc/grpc_security.h>
+#include <openssl/bio.h>
+#include <openssl/conf.h>
+#include <openssl/ssl.h>
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace castor::server {
@@ -57,6 +61,21 @@ class TlsListenerCredentials final : public grpc::ServerCredentials {
 std::shared_ptr<grpc::ServerCredentials> ListenerCredentials(const LiveCertificates* certificates) {
   if (certificates == nullptr) return grpc::InsecureServerCredentials();
   return std::make_shared<TlsListenerCredentials>(*certificates);
+}
+
+bool RequireTls13() {
+  // What OpenSSL applies to each new context; gRPC sets versions in another way, which adds to it.
+  constexpr std::string_view kConfiguration =
+      "openssl_conf = all\n"
+      "[all]\nssl_conf = contexts\n"
+      "[contexts]\nsystem_default = ours\n"
+      "[ours]\nProtocol = -TLSv1.2\n";
+  OPENSSL_init_ssl(0, nullptr);  // reads the system's configuration, which ours replaces
+  const std::unique_ptr<BIO, int (*)(BIO*)> text(
+      BIO_new_mem_buf(kConfiguration.data(), static_cast<int>(kConfiguration.size())), &BIO_free);
+  const std::unique_ptr<CONF, void (*)(CONF*)> read(NCONF_new(nullptr), &NCONF_free);
+  return NCONF_load_bio(read.get(), text.get(), nullptr) == 1 &&
+         CONF_modules_load(read.get(), "openssl_conf", 0) == 1;
 }
 
 }  // namespace castor::server

@@ -14,4 +14,8 @@ namespace castor::server {
 // outlive the gRPC server. Null: plaintext.
 std::shared_ptr<grpc::ServerCredentials> ListenerCredentials(const LiveCertificates* certificates);
 
+// From now on OpenSSL speaks no TLS older than 1.3 in this process, to a collector of traces
+// either: gRPC 1.51 cannot be told. False: it cannot be told so either.
+bool RequireTls13();
+
 }  // namespace castor::server

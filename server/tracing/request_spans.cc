@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <numeric>
 #include <string_view>
 #include <utility>
 
@@ -16,21 +18,8 @@ constexpr uint32_t kLocalAndSampled = 0x101;
 
 int64_t Nanos(double microseconds) { return static_cast<int64_t>(microseconds * 1e3); }
 
-std::string_view NameOf(Stage stage) {
-  switch (stage) {
-    case Stage::kCall:
-      return "call";
-    case Stage::kDecode:
-      return "decode";
-    case Stage::kAdmission:
-      return "admission";
-    case Stage::kEngine:
-      return "engine";
-    case Stage::kAnswer:
-      return "answer";
-  }
-  return "call";
-}
+// As the enumeration has them.
+constexpr std::string_view kStages[] = {"call", "decode", "admission", "engine", "answer"};
 
 void Begin(const TraceContext& own, const SpanId& parent, std::string_view name, int64_t begun,
            int64_t ended, Span* span) {
@@ -93,7 +82,7 @@ void AddServer(const RequestTrace& request, WallClock clock, ScopeSpans* out) {
   }
   if (!request.reason.empty()) {
     Attribute("castor.reason", request.reason, span);
-    Attribute("castor.refused_at", NameOf(request.stage), span);
+    Attribute("castor.refused_at", kStages[static_cast<size_t>(request.stage)], span);
   }
   if (request.is_error) {
     Attribute("error.type", request.code, span);
@@ -103,11 +92,38 @@ void AddServer(const RequestTrace& request, WallClock clock, ScopeSpans* out) {
 
 }  // namespace
 
+int64_t TokensOf(const AttentionResult& result) {
+  const auto& shape = result.output.shape;  // [tokens, heads, value_dim] or [batch, tokens, ...]
+  if (shape.size() < 3) return 0;
+  return std::accumulate(shape.begin(), shape.end() - 2, int64_t{1}, std::multiplies<>());
+}
+
+int64_t TokensOf(const EncodeResult& result) {
+  return std::accumulate(result.token_counts.begin(), result.token_counts.end(), int64_t{0});
+}
+
+void NoteReport(const ExecutionReport& report, int64_t tokens, RequestTrace* trace) {
+  trace->ran = true;
+  trace->timing = report.timing;
+  trace->batch = report.batch;
+  trace->device = report.kernel.device;
+  trace->backend = report.kernel.backend;
+  trace->predicted_us = report.kernel.predicted_us;
+  trace->rejected_kernels = static_cast<int>(report.kernel.rejected.size());
+  trace->tokens = tokens;
+}
+
+int SpanCount(const RequestTrace& trace) {
+  // The call, decode, queue, batch, compute and encode; or decode and what came after it.
+  if (trace.ran) return 6 + (trace.timing.copy_in_us > 0) + (trace.timing.copy_out_us > 0);
+  return trace.stage == Stage::kCall ? 1 : trace.stage <= Stage::kAdmission ? 2 : 3;
+}
+
 WallClock WallClock::Now() {
   using std::chrono::nanoseconds;
   const auto wall =
       std::chrono::duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch());
-  return WallClock((wall - std::chrono::steady_clock::now().time_since_epoch()).count());
+  return {(wall - std::chrono::steady_clock::now().time_since_epoch()).count()};
 }
 
 void AddRequest(const RequestTrace& request, const TraceContext& batch, WallClock clock,
@@ -165,7 +181,8 @@ void BatchSpans::Add(const RequestTrace& request, WallClock clock, TimePoint due
 }
 
 void BatchSpans::Take(TimePoint now, ScopeSpans* out) {
-  while (!waiting_.empty() && (next_due() <= now || waiting_.size() > kMaxWaiting)) {
+  while (!waiting_.empty() &&
+         (waiting_.begin()->second.due <= now || waiting_.size() > kMaxWaiting)) {
     Batch& batch = waiting_.begin()->second;
     Attribute("castor.batch.sampled_requests", batch.sampled, &batch.span);
     out->add_spans()->Swap(&batch.span);

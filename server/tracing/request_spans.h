@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <map>
-#include <string>
-#include <vector>
 
 #include "opentelemetry/proto/trace/v1/trace.pb.h"
 #include "server/tracing/request_trace.h"
@@ -14,16 +12,12 @@ namespace castor::server {
 using opentelemetry::proto::trace::v1::ScopeSpans;
 
 // The monotonic clock's times as nanoseconds since 1970, as both clocks stand now.
-class WallClock {
- public:
+struct WallClock {
   static WallClock Now();
 
-  int64_t At(TimePoint time) const { return offset_ + time.time_since_epoch().count(); }
+  int64_t At(TimePoint time) const { return offset + time.time_since_epoch().count(); }
 
- private:
-  explicit WallClock(int64_t offset) : offset_(offset) {}
-
-  int64_t offset_;
+  int64_t offset;
 };
 
 // Adds the request's spans:
@@ -57,10 +51,6 @@ class BatchSpans {
   // One more request of its batch, which ran. The batch is due `settle` after its first: until
   // then the others are answered, too.
   void Add(const RequestTrace& request, WallClock clock, TimePoint due);
-
-  bool empty() const { return waiting_.empty(); }
-  // When the next one is due; not while it is empty.
-  TimePoint next_due() const { return waiting_.begin()->second.due; }
 
   // Moves to `out` those that are due at `now`, and the oldest of too many.
   void Take(TimePoint now, ScopeSpans* out);

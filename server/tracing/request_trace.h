@@ -63,7 +63,4 @@ void NoteReport(const ExecutionReport& report, int64_t tokens, RequestTrace* tra
 // As many spans as it becomes, its batch's own not counted.
 int SpanCount(const RequestTrace& trace);
 
-// Memory that it takes, roughly.
-int64_t SizeBytes(const RequestTrace& trace);
-
 }  // namespace castor::server

@@ -17,18 +17,12 @@ constexpr uint8_t kSampledFlag = 1;
 constexpr int kSampledBits = 56;
 
 // Fills `bytes` from twice as many lower-case digits.
-template <size_t kBytes>
-bool ReadHex(std::string_view digits, std::array<uint8_t, kBytes>* bytes) {
-  digits = digits.substr(0, 2 * kBytes);
+bool ReadHex(std::string_view digits, std::span<uint8_t> bytes) {
+  digits = digits.substr(0, 2 * bytes.size());
   if (digits.find_first_not_of("0123456789abcdef") != std::string_view::npos) return false;
-  const std::string read = absl::HexStringToBytes({digits.data(), digits.size()});
-  std::memcpy(bytes->data(), read.data(), kBytes);
+  absl::HexStringToBytes({digits.data(), digits.size()})
+      .copy(reinterpret_cast<char*>(bytes.data()), bytes.size());
   return true;
-}
-
-template <typename Id>
-std::string HexOf(const Id& id) {
-  return absl::BytesToHexString({reinterpret_cast<const char*>(id.data()), id.size()});
 }
 
 // Of random numbers: never all zero, which is no id.
@@ -47,24 +41,25 @@ uint64_t Random() {
 
 }  // namespace
 
-std::string ToHex(const TraceId& id) { return HexOf(id); }
-std::string ToHex(const SpanId& id) { return HexOf(id); }
+std::string ToHex(std::span<const uint8_t> id) {
+  return absl::BytesToHexString({reinterpret_cast<const char*>(id.data()), id.size()});
+}
 
 std::optional<TraceContext> ParseTraceparent(std::string_view header) {
   if (header.size() < kTraceparentBytes) return std::nullopt;
   if (header[2] != '-' || header[35] != '-' || header[52] != '-') return std::nullopt;
-  std::array<uint8_t, 1> version{};
-  std::array<uint8_t, 1> flags{};
+  uint8_t version = 0;
+  uint8_t flags = 0;
   TraceContext context;
-  if (!ReadHex(header, &version) || !ReadHex(header.substr(3), &context.trace) ||
-      !ReadHex(header.substr(36), &context.span) || !ReadHex(header.substr(53), &flags) ||
+  if (!ReadHex(header, {&version, 1}) || !ReadHex(header.substr(3), context.trace) ||
+      !ReadHex(header.substr(36), context.span) || !ReadHex(header.substr(53), {&flags, 1}) ||
       context.trace == TraceId{} || context.span == SpanId{}) {
     return std::nullopt;
   }
   const bool longer = header.size() > kTraceparentBytes;
-  if (version[0] == 0xff || (version[0] == 0 && longer)) return std::nullopt;
+  if (version == 0xff || (version == 0 && longer)) return std::nullopt;
   if (longer && header[kTraceparentBytes] != '-') return std::nullopt;
-  context.sampled = (flags[0] & kSampledFlag) != 0;
+  context.sampled = (flags & kSampledFlag) != 0;
   return context;
 }
 

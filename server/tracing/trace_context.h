@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -24,8 +25,7 @@ struct TraceContext {
 };
 
 // "4bf92f3577b34da6a3ce929d0e0e4736".
-std::string ToHex(const TraceId& id);
-std::string ToHex(const SpanId& id);
+std::string ToHex(std::span<const uint8_t> id);
 
 // "00-TRACE-SPAN-FLAGS": lower-case hexadecimal digits, neither id zero. Of a version that is not
 // known yet, what follows the flags is ignored; there is no version ff. What is no such header is

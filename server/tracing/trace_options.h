@@ -2,7 +2,7 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
+#include <cstddef>
 #include <string>
 
 namespace castor::server {
@@ -14,12 +14,10 @@ struct TraceOptions {
   double sample = 0.01;  // of the traces that begin here
 
   // ---- no flags
-  std::string ca;  // OTEL_EXPORTER_OTLP_CERTIFICATE: the collector's authorities, in PEM; empty:
-                   // the system's
-  int64_t max_queued_spans = 65536;
-  int64_t max_queued_bytes = int64_t{32} << 20;
-  int64_t max_batch_spans = 2048;                   // in one export, or a request's more
-  std::chrono::milliseconds gather{1000};           // from a first span to its export
+  std::string ca;  // OTEL_EXPORTER_OTLP_CERTIFICATE, authorities in PEM; empty: the system's
+  size_t max_queued_requests = 8192;                // of at most 8 spans and 4 KiB each
+  size_t max_batch_requests = 256;                  // in one export
+  std::chrono::milliseconds gather{1000};           // between exports, unless one is full
   std::chrono::milliseconds batch_settle{1000};     // from a batch's first request to its span
   std::chrono::milliseconds export_timeout{10000};  // of one call
   std::chrono::milliseconds first_backoff{1000};    // after a call that may be tried again

@@ -3,24 +3,26 @@
 //
 // A sampled request costs its own threads the filling of a RequestTrace and a push under a lock,
 // less than a microsecond; one that is not costs the look at its headers. What the queue has no
-// room for is dropped and counted.
+// room for is dropped and counted. A collector that is away, hangs or refuses costs spans, and the
+// thread's time: what may be tried again is, with growing pauses, until `give_up_after`.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "engine/base/mutex.h"
 #include "engine/base/time.h"
 #include "server/metrics/metrics_traces.h"
-#include "server/tracing/otlp_exporter.h"
+#include "server/tracing/otlp.h"
 #include "server/tracing/request_spans.h"
 #include "server/tracing/request_trace.h"
-#include "server/tracing/resource.h"
-#include "server/tracing/span_queue.h"
 #include "server/tracing/trace_context.h"
 #include "server/tracing/trace_options.h"
 
@@ -53,22 +55,36 @@ class Tracer {
   void End(std::unique_ptr<RequestTrace> trace);
 
  private:
-  void Run();
+  using Requests = std::vector<std::unique_ptr<RequestTrace>>;
+
+  void Run(const Attributes& about);
+  // Waits until a batch is full, or for `gather`, and takes what there is. After Stop it does not
+  // wait; false then, once nothing is left.
+  bool Take(Requests* taken);
+  // Returns when the collector has taken or refused `spans` spans, or there is no more time.
+  void Export(const otlp::ExportTraceServiceRequest& request, int64_t spans);
+  // One attempt, ended by `until`, or at the end of all.
+  ExportResult Call(const otlp::ExportTraceServiceRequest& request, TimePoint until);
+  // False if it is time to end.
+  bool Pause(std::chrono::nanoseconds time, TimePoint until);
 
   TraceMetrics& metrics_;
 
   // Constant after Start.
   TraceOptions options_;
+  std::string authorities_;
   std::optional<Sampler> sampler_;
-  Resource resource_;
-  std::unique_ptr<SpanQueue> queue_;
-  std::unique_ptr<OtlpExporter> exporter_;
 
   std::atomic<bool> on_ = false;
 
+  // The thread's.
+  std::unique_ptr<otlp::TraceService::Stub> collector_;  // null: not connected
+  bool failing_ = false;                                 // so that the log says it once
+
   Mutex mu_;
   CondVar changed_;
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;  // Run
+  Requests waiting_ ABSL_GUARDED_BY(mu_);                  // for the thread
+  TimePoint end_ ABSL_GUARDED_BY(mu_) = TimePoint::max();  // of the thread, known from Stop on
 
   std::thread thread_;  // last
 };

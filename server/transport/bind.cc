@@ -3,6 +3,8 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,18 +15,33 @@
 namespace castor::server {
 namespace {
 
-std::string HostOf(const std::string& address) {
-  const std::string host = address.substr(0, address.rfind(':'));
+absl::Status Failed(int error) { return absl::UnavailableError(strerror(error)); }
+
+std::string WithoutBrackets(const std::string& host) {
   return host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;
 }
 
-// `at` with this port.
-sockaddr_storage WithPort(const addrinfo& at, int port) {
-  sockaddr_storage to{};
-  std::memcpy(&to, at.ai_addr, at.ai_addrlen);
-  // The port has the same offset in both families.
-  reinterpret_cast<sockaddr_in*>(&to)->sin_port = htons(static_cast<uint16_t>(port));
-  return to;
+// The inode of the socket at the path; 0: there is none.
+ino_t InodeAt(const std::string& path) {
+  struct stat about {};
+  return lstat(path.c_str(), &about) == 0 && S_ISSOCK(about.st_mode) ? about.st_ino : 0;
+}
+
+// OK if nobody answers at the path.
+absl::Status CheckDead(const std::string& path, const sockaddr_un& at) {
+  struct stat about {};
+  if (lstat(path.c_str(), &about) != 0) return errno == ENOENT ? absl::OkStatus() : Failed(errno);
+  if (!S_ISSOCK(about.st_mode))
+    return absl::UnavailableError("the path exists and is not a socket");
+  const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (probe < 0) return Failed(errno);
+  const int error =
+      connect(probe, reinterpret_cast<const sockaddr*>(&at), sizeof(at)) == 0 ? 0 : errno;
+  close(probe);
+  if (error == ECONNREFUSED || error == ENOENT) return absl::OkStatus();
+  // EAGAIN: its queue is full, so a server is alive.
+  if (error != 0 && error != EAGAIN) return Failed(error);
+  return absl::UnavailableError("another server uses this address");
 }
 
 // A descriptor, or -1 with errno set.
@@ -39,7 +56,10 @@ int Listen(const addrinfo& at, int port, bool alone) {
     const int only = alone ? 0 : 1;  // beside an IPv4 socket on the same port
     setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof(only));
   }
-  const sockaddr_storage to = WithPort(at, port);
+  sockaddr_storage to{};
+  std::memcpy(&to, at.ai_addr, at.ai_addrlen);
+  // The port has the same offset in both families.
+  reinterpret_cast<sockaddr_in*>(&to)->sin_port = htons(static_cast<uint16_t>(port));
   if (bind(descriptor, reinterpret_cast<const sockaddr*>(&to), at.ai_addrlen) == 0 &&
       listen(descriptor, SOMAXCONN) == 0) {
     return descriptor;
@@ -59,44 +79,71 @@ int PortOf(int descriptor) {
 
 }  // namespace
 
-absl::StatusOr<ListeningSockets> ListeningSockets::Open(const std::string& address) {
-  ListeningSockets sockets;
+absl::StatusOr<std::unique_ptr<ListeningSockets>> ListeningSockets::Open(
+    const std::string& address) {
+  std::unique_ptr<ListeningSockets> sockets(new ListeningSockets);
+  const size_t colon = address.rfind(':');
+  absl::Status listening;
   if (address.starts_with("unix:")) {
-    auto bound = UnixSocket::Listen(address);
-    if (!bound.ok()) return bound.status();
-    sockets.unix_socket_ = *std::move(bound);
-    sockets.descriptors_ = {sockets.unix_socket_->descriptor()};
-    return sockets;
+    listening = sockets->ListenAt(address.substr(address.starts_with("unix://") ? 7 : 5));
+  } else {
+    listening =
+        sockets->ListenOn(WithoutBrackets(address.substr(0, colon)), address.substr(colon + 1));
   }
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const std::string port = address.substr(address.rfind(':') + 1);
-  const int failed = getaddrinfo(HostOf(address).c_str(), port.c_str(), &hints, &found);
-  if (failed != 0) {
-    return absl::UnavailableError(failed == EAI_SYSTEM ? strerror(errno) : gai_strerror(failed));
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, freeaddrinfo);
-
-  sockets.port_ = ntohs(reinterpret_cast<const sockaddr_in*>(found->ai_addr)->sin_port);
-  int lacking = 0;
-  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
-    const int descriptor = Listen(*at, sockets.port_, found->ai_next == nullptr);
-    if (descriptor >= 0) {
-      sockets.descriptors_.push_back(descriptor);
-      sockets.port_ = PortOf(descriptor);
-    } else if (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT) {
-      lacking = errno;
-    } else {
-      return absl::UnavailableError(strerror(errno));
-    }
-  }
-  if (sockets.descriptors_.empty()) return absl::UnavailableError(strerror(lacking));
+  if (!listening.ok()) return listening;
   return sockets;
 }
 
+absl::Status ListeningSockets::ListenAt(const std::string& path) {
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  constexpr size_t kLongest = sizeof(at.sun_path) - 1;
+  if (path.size() > kLongest) {
+    return absl::UnavailableError("the path is too long by " +
+                                  std::to_string(path.size() - kLongest) + " bytes");
+  }
+  path.copy(at.sun_path, kLongest);
+  if (absl::Status dead = CheckDead(path, at); !dead.ok()) return dead;
+  unlink(path.c_str());
+  const int descriptor = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (descriptor < 0) return Failed(errno);
+  descriptors_.push_back(descriptor);
+  if (bind(descriptor, reinterpret_cast<const sockaddr*>(&at), sizeof(at)) != 0 ||
+      listen(descriptor, SOMAXCONN) != 0) {
+    return Failed(errno);
+  }
+  path_ = path;
+  inode_ = InodeAt(path);
+  return absl::OkStatus();
+}
+
+absl::Status ListeningSockets::ListenOn(const std::string& host, const std::string& port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int failed = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
+  if (failed == EAI_SYSTEM) return Failed(errno);
+  if (failed != 0) return absl::UnavailableError(gai_strerror(failed));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, freeaddrinfo);
+
+  port_ = ntohs(reinterpret_cast<const sockaddr_in*>(found->ai_addr)->sin_port);
+  int lacking = 0;
+  for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
+    const int descriptor = Listen(*at, port_, found->ai_next == nullptr);
+    if (descriptor >= 0) {
+      descriptors_.push_back(descriptor);
+      port_ = PortOf(descriptor);
+    } else if (errno == EADDRNOTAVAIL || errno == EAFNOSUPPORT) {
+      lacking = errno;
+    } else {
+      return Failed(errno);
+    }
+  }
+  return descriptors_.empty() ? Failed(lacking) : absl::OkStatus();
+}
+
 ListeningSockets::~ListeningSockets() {
-  if (unix_socket_ != nullptr) return;
+  if (inode_ != 0 && InodeAt(path_) == inode_) unlink(path_.c_str());
   for (const int descriptor : descriptors_) close(descriptor);
 }
 

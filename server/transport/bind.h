@@ -1,27 +1,30 @@
 // Listening sockets for an address.
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/transport/unix_socket.h"
 
 namespace castor::server {
 
-// Sockets that listen, non-blocking and closed on exec; closes them when destroyed. Movable.
+// Sockets that listen, non-blocking and closed on exec; closes them when destroyed.
 class ListeningSockets {
  public:
   // Listens on every address of the host in "HOST:PORT" or "[HOST]:PORT", on one port: localhost
   // often has two. The wildcard [::] includes IPv4. An address that this machine does not have is
-  // left out unless it is the only one. Or on "unix:PATH", as UnixSocket does. Errors carry the
-  // reason alone.
-  static absl::StatusOr<ListeningSockets> Open(const std::string& address);
+  // left out unless it is the only one. Errors carry the reason alone.
+  //
+  // Or on "unix:PATH", in the place of what a dead server left there; UNAVAILABLE if one is alive
+  // and answers. Never touches a file that is no socket.
+  static absl::StatusOr<std::unique_ptr<ListeningSockets>> Open(const std::string& address);
 
-  ~ListeningSockets();
-  ListeningSockets(ListeningSockets&&) noexcept = default;
-  ListeningSockets& operator=(ListeningSockets&&) = delete;
+  ~ListeningSockets();  // removes the path first, if it is still ours
+  ListeningSockets(const ListeningSockets&) = delete;
+  ListeningSockets& operator=(const ListeningSockets&) = delete;
 
   const std::vector<int>& descriptors() const { return descriptors_; }
   int port() const { return port_; }  // that was bound; 0 on a unix socket
@@ -29,9 +32,13 @@ class ListeningSockets {
  private:
   ListeningSockets() = default;
 
-  std::unique_ptr<UnixSocket> unix_socket_;  // which owns its descriptor
+  absl::Status ListenAt(const std::string& path);
+  absl::Status ListenOn(const std::string& host, const std::string& port);
+
   std::vector<int> descriptors_;
   int port_ = 0;
+  std::string path_;  // of a unix socket that listens
+  ino_t inode_ = 0;   // its file's
 };
 
 }  // namespace castor::server

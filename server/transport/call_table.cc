@@ -21,6 +21,9 @@ constexpr double kTooMuchMetadataPoints = 50;
 // The retry hint. Calls end all the time.
 constexpr milliseconds kRetryAfter{100};
 
+// For calls whose time is up: to wake the thread for each would cost more.
+constexpr milliseconds kLookEvery{50};
+
 // HTTP/2's measure of a list of headers (RFC 9113, 6.5.2).
 int64_t MetadataBytes(const grpc::CallbackServerContext& context) {
   constexpr int64_t kEntry = 32;
@@ -55,13 +58,8 @@ absl::Status CallTable::Enter(Row& row, Kind kind, grpc::CallbackServerContext* 
   // Refused calls too: their callers have to read the refusal.
   Limit(row, steady_clock::now() + limits_.transfer);
 
-  const int64_t metadata_bytes = MetadataBytes(*context);
-  if (row.connection_ != nullptr) {
-    row.receiving_ = true;
-    row.connection_->BeginMessage();
-  }
   const absl::Status room = CheckRoom(row);
-  if (metadata_bytes > limits_.metadata_bytes) {
+  if (MetadataBytes(*context) > limits_.metadata_bytes) {
     Misbehaved(row, kTooMuchMetadataPoints);
     return MakeError(Reason::kTooLarge, "the call's metadata takes more than " +
                                             std::to_string(limits_.metadata_bytes) + " bytes");
@@ -96,18 +94,9 @@ absl::Status CallTable::CheckRoom(Row& row) {
   return absl::OkStatus();
 }
 
-void CallTable::Received(Row& row) {
-  if (std::exchange(row.receiving_, false)) row.connection_->EndMessage();
-  Limit(row, TimePoint::max());
-}
+void CallTable::Received(Row& row) { Limit(row, TimePoint::max()); }
 
-void CallTable::Expecting(Row& row) {
-  if (row.connection_ != nullptr) {
-    row.receiving_ = true;
-    row.connection_->BeginMessage();
-  }
-  Limit(row, steady_clock::now() + limits_.transfer);
-}
+void CallTable::Expecting(Row& row) { Limit(row, steady_clock::now() + limits_.transfer); }
 
 void CallTable::Answering(Row& row, TimePoint deadline) {
   Limit(row, std::min(deadline, steady_clock::now() + limits_.transfer));
@@ -123,7 +112,6 @@ void CallTable::Cancelled(Row& row) {
 
 void CallTable::Leave(Row& row) {
   LeaveConnection(row);
-  if (std::exchange(row.receiving_, false)) row.connection_->EndMessage();
   if (row.connection_ != nullptr && !row.cancelled() && !row.misbehaved_) {
     row.connection_->Answered(steady_clock::now());
   }
@@ -144,19 +132,10 @@ void CallTable::Leave(Row& row) {
 }
 
 void CallTable::Limit(Row& row, TimePoint ends) {
-  bool wake = false;
-  {
-    MutexLock lock(mu_);
-    if (row.ends_ != TimePoint::max()) limited_.erase({row.ends_, &row});
-    row.ends_ = ends;
-    if (ends == TimePoint::max()) return;
-    limited_.emplace(ends, &row);
-    if (ends < sleeps_until_) {
-      sleeps_until_ = ends;
-      wake = true;
-    }
-  }
-  if (wake) changed_.NotifyAll();
+  MutexLock lock(mu_);
+  if (row.ends_ != TimePoint::max()) limited_.erase({row.ends_, &row});
+  row.ends_ = ends;
+  if (ends != TimePoint::max()) limited_.emplace(ends, &row);
 }
 
 void CallTable::LeaveConnection(Row& row) {
@@ -176,13 +155,7 @@ void CallTable::EndOverdue() {
   MutexLock lock(mu_);
   while (!stopped_) {
     if (limited_.empty() || limited_.begin()->first > steady_clock::now()) {
-      sleeps_until_ = limited_.empty() ? TimePoint::max() : limited_.begin()->first;
-      if (sleeps_until_ == TimePoint::max()) {
-        changed_.Wait(mu_);
-      } else {
-        changed_.WaitUntil(mu_, sleeps_until_);
-      }
-      sleeps_until_ = TimePoint::min();
+      changed_.WaitUntil(mu_, steady_clock::now() + kLookEvery);
       continue;
     }
     Row& row = *limited_.begin()->second;

@@ -55,7 +55,6 @@ class CallTable {
     Kind kind_ = Kind::kWork;
     std::atomic<bool> cancelled_ = false;
     std::atomic<bool> misbehaved_ = false;
-    bool receiving_ = false;             // changed by gRPC's threads in turn
     TimePoint ends_ = TimePoint::max();  // guarded by mu_; max(): no limit
   };
 
@@ -100,9 +99,6 @@ class CallTable {
   int64_t health_checks_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<std::pair<TimePoint, Row*>> limited_ ABSL_GUARDED_BY(mu_);
   Row* being_cancelled_ ABSL_GUARDED_BY(mu_) = nullptr;  // by the thread, which holds no lock
-  // Until when the thread sleeps. It may find nothing to do then, which is cheaper than waking it
-  // for every call.
-  TimePoint sleeps_until_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
 
   std::thread thread_;  // last: it uses everything above

@@ -5,6 +5,7 @@
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -13,22 +14,15 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstddef>
-#include <cstring>
 #include <thread>
 #include <utility>
-#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "server/logging.h"
 
 namespace castor::server {
 namespace {
-
-PeerName NameOfIpv4(const in_addr& address, in_port_t port) {
-  char host[INET_ADDRSTRLEN];
-  inet_ntop(AF_INET, &address, host, sizeof(host));
-  return {"ipv4:" + std::string(host) + ":" + std::to_string(ntohs(port)), host};
-}
 
 // More than what may be on its way of a message whose call was refused: the window of a stream.
 constexpr int64_t kMostWithoutCall = 4 << 20;
@@ -48,7 +42,7 @@ void Disconnect(int socket) {
 }
 
 // More than what HTTP/2 sends on its own when a connection ends, which nobody misses.
-constexpr int64_t kControlFrames = 1 << 10;
+constexpr int kControlFrames = 1 << 10;
 
 // How often CloseAll looks whether peers are gone.
 constexpr std::chrono::milliseconds kLookAgain{10};
@@ -82,34 +76,29 @@ bool HalfCloseOurs(int descriptor) {
 }  // namespace
 
 PeerName NameOfPeer(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET) {
-    sockaddr_in v4;
-    std::memcpy(&v4, &address, sizeof(v4));
-    return NameOfIpv4(v4.sin_addr, v4.sin_port);
-  }
-  if (address.ss_family != AF_INET6) return {};
-  sockaddr_in6 v6;
-  std::memcpy(&v6, &address, sizeof(v6));
-  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {  // gRPC names these by their IPv4 address
-    in_addr v4;
-    std::memcpy(&v4, v6.sin6_addr.s6_addr + 12, sizeof(v4));
-    return NameOfIpv4(v4, v6.sin6_port);
-  }
+  if (address.ss_family == AF_UNIX) return {};
+  const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  const bool is_v4 = address.ss_family == AF_INET;
+  const int port = ntohs(v4.sin_port);  // which has the same offset in both families
   char host[INET6_ADDRSTRLEN];
-  inet_ntop(AF_INET6, &v6.sin6_addr, host, sizeof(host));
+  inet_ntop(address.ss_family, is_v4 ? static_cast<const void*>(&v4.sin_addr) : &v6.sin6_addr, host,
+            sizeof(host));
+  if (is_v4 || IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+    absl::string_view at = host;
+    absl::ConsumePrefix(&at, "::ffff:");  // gRPC names mapped ones by their IPv4 address
+    return {absl::StrCat("ipv4:", at, ":", port), std::string(at)};
+  }
   // A URI's path, in which brackets are escaped. A scope follows an escaped percent sign.
-  std::string name = "ipv6:%5B" + std::string(host);
-  if (v6.sin6_scope_id != 0) name += "%25" + std::to_string(v6.sin6_scope_id);
-  return {name + "%5D:" + std::to_string(ntohs(v6.sin6_port)), host};
+  const std::string scope = v6.sin6_scope_id == 0 ? "" : absl::StrCat("%25", v6.sin6_scope_id);
+  return {absl::StrCat("ipv6:%5B", host, scope, "%5D:", port), host};
 }
 
 // ---- Connection
 
-Connection::Connection(uint64_t id, int descriptor, std::string name, std::string address,
-                       std::shared_ptr<Host> host)
+Connection::Connection(uint64_t id, int descriptor, PeerName peer, std::shared_ptr<Host> host)
     : id_(id),
-      name_(std::move(name)),
-      address_(std::move(address)),
+      peer_(std::move(peer)),
       host_(std::move(host)),
       opened_(std::chrono::steady_clock::now()),
       inode_(InodeOf(descriptor)),
@@ -121,6 +110,7 @@ Connection::Connection(uint64_t id, int descriptor, std::string name, std::strin
 }
 
 bool Connection::EnterCall(int64_t limit) {
+  called_.store(true, std::memory_order_relaxed);
   if (calls_.fetch_add(1, std::memory_order_relaxed) < limit) return true;
   LeaveCall();
   return false;
@@ -128,7 +118,7 @@ bool Connection::EnterCall(int64_t limit) {
 
 void Connection::Answered(TimePoint now) {
   MutexLock lock(mu_);
-  last_answer_ = now;
+  busy_ = now;
   credit_ = std::min(credit_ + 1, kMaxCredit);
 }
 
@@ -145,52 +135,33 @@ bool Connection::Misbehaved(double points, TimePoint now) {
   return true;
 }
 
-void Connection::BeginMessage() {
-  receiving_.fetch_add(1, std::memory_order_relaxed);
-  events_.fetch_add(1, std::memory_order_relaxed);
-}
-
-void Connection::EndMessage() {
-  receiving_.fetch_sub(1, std::memory_order_relaxed);
-  events_.fetch_add(1, std::memory_order_relaxed);
-}
-
-std::optional<Connection::Received> Connection::CountReceived() const {
-  MutexLock lock(mu_);
+std::optional<int64_t> Connection::Received() const {
   tcp_info info{};
   socklen_t size = sizeof(info);
-  int unread = 0;
   if (getsockopt(descriptor_, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
-  if (size < offsetof(tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received)) return {};
-  if (ioctl(descriptor_, SIOCINQ, &unread) != 0) return {};
-  return Received{static_cast<int64_t>(info.tcpi_bytes_received), unread};
+  return static_cast<int64_t>(info.tcpi_bytes_received);
 }
 
-// Nothing is taken for what it may not be: of which call a byte is part, gRPC alone knows, and a
-// call that is cancelled leaves bytes that never become a message. So any event starts afresh.
-int64_t Connection::Look() {
-  const std::optional<Received> received = CountReceived();
-  if (!received.has_value()) {
-    senseless_looks_ = 0;
-    return 0;
-  }
-  const auto [arrived, unread] = *received;
-  const int64_t came = arrived - std::exchange(arrived_, arrived);
-  const int64_t events = events_.load(std::memory_order_relaxed);
-  const bool quiet = events == std::exchange(seen_events_, events);
-  const bool receiving = receiving_.load(std::memory_order_relaxed) > 0;
-  if (!quiet || !receiving) arrived_before_ = arrived;
+// Of which call a byte is part, gRPC alone knows, and a call that is cancelled leaves bytes on
+// their way. So any call starts afresh.
+bool Connection::SendsWithoutCalls() {
+  MutexLock lock(mu_);
+  const std::optional<int64_t> received = Received();
+  int unread = 0;
+  if (!received.has_value() || ioctl(descriptor_, SIOCINQ, &unread) != 0) return false;
+  const int64_t came = *received - std::exchange(received_, *received);
   // gRPC may take seconds to parse what it has read, and nothing new fits in behind that.
   const bool sends = came >= kTrickle || unread > 0;
-  const bool senseless =
-      quiet && sends && !receiving && calls_.load(std::memory_order_relaxed) == 0;
+  const bool called = called_.exchange(false, std::memory_order_relaxed);
+  const bool senseless = sends && !called && calls_.load(std::memory_order_relaxed) == 0;
   senseless_looks_ = senseless ? senseless_looks_ + 1 : 0;
   senseless_bytes_ = senseless ? senseless_bytes_ + came : 0;
-  return std::max<int64_t>(arrived - arrived_before_, 0);  // a reset forgets what has arrived
+  return senseless_looks_ >= kLooks && senseless_bytes_ > kMostWithoutCall;
 }
 
-bool Connection::SendsWithoutCalls() const {
-  return senseless_looks_ >= kLooks && senseless_bytes_ > kMostWithoutCall;
+bool Connection::HasSent() const {
+  MutexLock lock(mu_);
+  return Received().value_or(0) > 1;  // the end of the stream counts as one
 }
 
 void Connection::Close() {
@@ -202,7 +173,7 @@ void Connection::HalfClose() {
   MutexLock lock(mu_);
   if (half_closed_ != TimePoint::max()) return;
   half_closed_ = std::chrono::steady_clock::now();
-  if (address_.empty()) last_answer_ = half_closed_;  // unix sockets' calls are not known
+  if (peer_.host.empty()) busy_ = half_closed_;  // unix sockets' calls are not known
   if (descriptor_ < 0) return;
   ShutDown(descriptor_, SHUT_WR);
   // From now on we say when it has had its time, and whether it took everything.
@@ -213,7 +184,7 @@ void Connection::HalfClose() {
 int64_t Connection::Unacknowledged() const {
   int bytes = 0;
   if (descriptor_ < 0 || ioctl(descriptor_, SIOCOUTQ, &bytes) != 0) return 0;
-  return std::max(bytes - 1, 0);  // the end of the stream counts as one
+  return bytes > kControlFrames ? bytes : 0;
 }
 
 bool Connection::DropUnread() {
@@ -227,23 +198,19 @@ bool Connection::DropUnread() {
   return reads > 0;
 }
 
-bool Connection::Owes(int64_t bytes) const {
-  return bytes > kControlFrames || (bytes > 0 && half_closed_ < last_answer_ + kMaxLinger);
-}
-
 bool Connection::Lingered(TimePoint now) {
   MutexLock lock(mu_);
   if (half_closed_ == TimePoint::max() || descriptor_ < 0) return false;
   const int64_t bytes = Unacknowledged();
-  const bool takes = bytes != std::exchange(unacknowledged_, bytes) && Owes(bytes);
+  const bool takes = bytes != std::exchange(unacknowledged_, bytes) && bytes > 0;
   // Who still sends may be reading what its system has, and says that it may be sent more.
   if (DropUnread() || takes) busy_ = now;
-  return now >= std::max(busy_, last_answer_) + (Owes(bytes) ? kMaxLinger : kLinger);
+  return now >= busy_ + (bytes > 0 ? kMaxLinger : kLinger);
 }
 
 bool Connection::CutOff() {
   MutexLock lock(mu_);
-  const bool owes = !std::exchange(cut_off_, true) && Owes(Unacknowledged());
+  const bool owes = !std::exchange(cut_off_, true) && Unacknowledged() > 0;
   if (descriptor_ >= 0) ShutDown(descriptor_, SHUT_RDWR);
   return owes;
 }
@@ -271,8 +238,15 @@ void Connection::Release() {
 
 // ---- Connections
 
-std::variant<Connections::Admitted, RefusedConnection> Connections::Add(
-    int socket, const sockaddr_storage& from) {
+Connections::Connections(Limits limits, Metrics& metrics)
+    : limits_(limits), metrics_(metrics), epoll_(epoll_create1(EPOLL_CLOEXEC)) {}
+
+Connections::~Connections() {
+  if (ok()) close(epoll_);
+}
+
+std::optional<RefusedConnection> Connections::Add(int socket, const sockaddr_storage& from) {
+  RemoveEnded();  // whose places are free
   PeerName peer = NameOfPeer(from);
   MutexLock lock(mu_);
   if (static_cast<int64_t>(by_id_.size()) >= limits_.total) return RefusedConnection::kTooMany;
@@ -290,23 +264,23 @@ std::variant<Connections::Admitted, RefusedConnection> Connections::Add(
       oldest->Close();
     }
   }
-  std::shared_ptr<Host> host;
-  if (!peer.host.empty()) {
-    HostEntry& entry = hosts_[peer.host];
-    ++entry.connections;
-    host = entry.host;
-  }
   const uint64_t id = ++last_id_;
+  HostEntry* const host = peer.host.empty() ? nullptr : &hosts_[peer.host];
   auto connection =
-      std::make_shared<Connection>(id, descriptor, peer.name, peer.host, std::move(host));
-  if (!peer.host.empty()) {
+      std::make_shared<Connection>(id, descriptor, peer, host == nullptr ? nullptr : host->host);
+  if (host != nullptr) {
+    ++host->connections;
     by_name_[peer.name] = connection;
-    hosts_[peer.host].new_ones.emplace(id, connection);
+    host->new_ones.emplace(id, connection);
     ++new_ones_;
   }
-  by_id_.emplace(id, connection);
+  by_id_.emplace(id, std::move(connection));
   metrics_.ConnectionOpened();
-  return Admitted{descriptor, std::move(connection)};
+  // No event is requested: epoll reports the end of a connection in any case.
+  epoll_event event{};
+  event.data.u64 = id;
+  epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event);
+  return std::nullopt;
 }
 
 // Who opens many connections and asks nothing displaces its own, not other hosts'.
@@ -320,52 +294,43 @@ std::shared_ptr<Connection> Connections::TakeOldestNew() {
   return std::move(most->second.new_ones.extract(most->second.new_ones.begin()).mapped());
 }
 
-void Connections::Settle(const Connection& connection) {
-  const auto host = hosts_.find(connection.address());
-  if (host != hosts_.end() && host->second.new_ones.erase(connection.id()) > 0) --new_ones_;
+bool Connections::Settle(const Connection& connection) {
+  const auto host = hosts_.find(connection.peer().host);
+  if (host == hosts_.end() || host->second.new_ones.erase(connection.id()) == 0) return false;
+  --new_ones_;
+  return true;
 }
 
-void Connections::CloseSilent(TimePoint now) {
-  std::vector<std::shared_ptr<Connection>> silent;
-  {
-    MutexLock lock(mu_);
-    for (auto& [host, entry] : hosts_) {
-      for (auto it = entry.new_ones.begin(); it != entry.new_ones.end();) {
-        const auto limit = it->second->handed_over() ? limits_.first_call : limits_.handshake;
-        if (limit.count() == 0 || now - it->second->opened() < limit) {
-          ++it;
-          continue;
-        }
-        silent.push_back(std::move(it->second));
-        it = entry.new_ones.erase(it);
-        --new_ones_;
-      }
-    }
-  }
-  for (const auto& connection : silent) {
-    metrics_.ConnectionRefused(RefusedConnection::kSilent);
-    connection->Close();
-  }
+void Connections::RemoveEnded() {
+  std::array<epoll_event, 64> events;
+  int count;
+  do {
+    count = epoll_wait(epoll_, events.data(), events.size(), 0);
+    for (int i = 0; i < count; ++i) Remove(events[static_cast<size_t>(i)].data.u64);
+  } while (count == static_cast<int>(events.size()));
 }
 
 void Connections::Remove(uint64_t id) {
   std::shared_ptr<Connection> connection;
+  bool was_new = false;
   {
     MutexLock lock(mu_);
     const auto found = by_id_.find(id);
     if (found == by_id_.end()) return;
     connection = std::move(found->second);
     by_id_.erase(found);
-    if (!connection->address().empty()) {
-      Settle(*connection);
-      const auto host = hosts_.find(connection->address());
+    if (!connection->peer().host.empty()) {
+      was_new = Settle(*connection);
+      const auto host = hosts_.find(connection->peer().host);
       if (--host->second.connections == 0) hosts_.erase(host);
       // A new connection from the same port may have taken over the name.
-      const auto named = by_name_.find(connection->name());
+      const auto named = by_name_.find(connection->peer().name);
       if (named != by_name_.end() && named->second == connection) by_name_.erase(named);
     }
     metrics_.ConnectionClosed();
   }
+  // gRPC does not say why it ended a handshake.
+  if (was_new && connection->HasSent()) metrics_.ConnectionRefused(RefusedConnection::kNoCall);
   connection->Release();
 }
 
@@ -385,28 +350,38 @@ std::vector<std::shared_ptr<Connection>> Connections::All() const {
   return connections;
 }
 
-void Connections::Look() {
-  int64_t arriving = 0;
+void Connections::Watch(TimePoint now) {
+  RemoveEnded();
+  CloseSilent(now);
   for (const auto& connection : All()) {
-    arriving += connection->Look();
-    if (!connection->SendsWithoutCalls()) continue;
-    metrics_.ConnectionExpelled();
-    LogWarning("connection closed",
-               {{"peer", connection->name()}, {"why", "it sends without end, and no call"}});
-    connection->Reset();
+    if (connection->SendsWithoutCalls()) {
+      metrics_.ConnectionExpelled();
+      LogWarning("connection closed",
+                 {{"peer", connection->peer().name}, {"why", "it sends without end, and no call"}});
+      connection->Reset();
+    }
+    if (connection->Lingered(now) && connection->CutOff()) ++untaken_;
   }
-  metrics_.ArrivingBytes(arriving - std::exchange(arriving_, arriving));
 }
 
-void Connections::CloseLingering(TimePoint now) {
-  for (const auto& connection : All()) {
-    if (connection->Lingered(now) && connection->CutOff()) ++untaken_;
+void Connections::CloseSilent(TimePoint now) {
+  if (limits_.first_call.count() == 0) return;
+  MutexLock lock(mu_);
+  for (auto& [host, entry] : hosts_) {
+    Ages& ages = entry.new_ones;
+    for (; !ages.empty() && now - ages.begin()->second->opened() >= limits_.first_call;
+         ages.erase(ages.begin())) {
+      metrics_.ConnectionRefused(RefusedConnection::kSilent);
+      ages.begin()->second->Close();
+      --new_ones_;
+    }
   }
 }
 
 void Connections::CloseAll(TimePoint deadline) {
   for (const auto& connection : All()) connection->HalfClose();
   for (TimePoint now; (now = std::chrono::steady_clock::now()) < deadline;) {
+    RemoveEnded();
     const auto left = All();
     if (std::all_of(left.begin(), left.end(),
                     [now](const auto& connection) { return connection->Lingered(now); })) {

@@ -23,7 +23,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <variant>
 #include <vector>
 
 #include "engine/base/mutex.h"
@@ -31,6 +30,14 @@
 #include "server/metrics/metrics.h"
 
 namespace castor::server {
+
+// A peer's name as gRPC has it, "ipv4:127.0.0.1:4711", and its host alone; both empty for a unix
+// socket.
+struct PeerName {
+  std::string name;
+  std::string host;
+};
+PeerName NameOfPeer(const sockaddr_storage& address);
 
 // The total of one host's callers. Shared by its connections.
 struct Host {
@@ -47,23 +54,16 @@ class Connection {
   static constexpr double kCreditPerSecond = 100;
 
   // `descriptor` is a duplicate of gRPC's, so that it stays valid after gRPC has closed its own;
-  // owned. `name` is the peer as gRPC names it, "ipv4:127.0.0.1:4711"; `address` that without the
-  // port, empty for a unix socket.
-  Connection(uint64_t id, int descriptor, std::string name, std::string address,
-             std::shared_ptr<Host> host);
+  // owned.
+  Connection(uint64_t id, int descriptor, PeerName peer, std::shared_ptr<Host> host);
   ~Connection() { Release(); }
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
   uint64_t id() const { return id_; }
-  const std::string& name() const { return name_; }
-  const std::string& address() const { return address_; }
+  const PeerName& peer() const { return peer_; }
   Host& host() { return *host_; }
   TimePoint opened() const { return opened_; }
-
-  // Its handshake has begun, and is gRPC's.
-  void HandedOver() { handed_over_.store(true, std::memory_order_relaxed); }
-  bool handed_over() const { return handed_over_.load(std::memory_order_relaxed); }
 
   // Counts a call in unless there are `limit` already. If it was counted in, it must be counted
   // out.
@@ -75,18 +75,12 @@ class Connection {
   // is then to be Reset.
   bool Misbehaved(double points, TimePoint now);
 
-  // A call waits for a message; has it whole, or ends without it.
-  void BeginMessage();
-  void EndMessage();
-
-  // What the connection's watch does every so often; on one thread. Returns how many bytes have
-  // arrived, since a call last did one of the above, of messages that are not whole; 0 on unix
-  // sockets, which count nothing.
-  int64_t Look();
-  // Whether the peer has gone on sending for kLooks looks, more than any call's headers, and has no
-  // call: what it sends are headers or other frames without end.
+  // Whether the peer has gone on sending for kLooks of these looks, more than any call's headers,
+  // and made no call: what it sends are headers or other frames without end. On one thread.
   static constexpr int kLooks = 10;
-  bool SendsWithoutCalls() const;
+  bool SendsWithoutCalls();
+  // Whether bytes have come from it. False on unix sockets, which count nothing.
+  bool HasSent() const;
 
   // Shuts the connection down in both directions. gRPC then sees the end of the stream and frees
   // what it holds. What the peer sends from now on resets the connection, and the peer loses what
@@ -112,34 +106,20 @@ class Connection {
   void Release();
 
  private:
-  const uint64_t id_;
-  const std::string name_;
-  const std::string address_;
-  const std::shared_ptr<Host> host_;
-  // How many bytes have arrived, as TCP counts them, and how many of them gRPC has not read.
-  // Nothing at the end of the connection.
-  struct Received {
-    int64_t all;
-    int64_t unread;
-  };
-  std::optional<Received> CountReceived() const;
-  // Bytes that were sent before our end, and the peer's system has not acknowledged.
+  // How many bytes have arrived, as TCP counts them; nothing on a unix socket.
+  std::optional<int64_t> Received() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Bytes of answers that were sent before our end, and the peer's system has not acknowledged.
   int64_t Unacknowledged() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Whether so many may be part of an answer.
-  bool Owes(int64_t bytes) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool DropUnread() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // whether there was something
 
+  const uint64_t id_;
+  const PeerName peer_;
+  const std::shared_ptr<Host> host_;
   const TimePoint opened_;
   const ino_t inode_;  // of the socket
-  std::atomic<bool> handed_over_ = false;
   std::atomic<int64_t> calls_ = 0;
-  std::atomic<int64_t> receiving_ = 0;  // calls whose messages are not whole
-  std::atomic<int64_t> events_ = 0;     // messages begun and ended
-
-  // Look's: what it saw last, and since when nothing but bytes has come.
-  int64_t seen_events_ = 0;
-  int64_t arrived_ = 0;
-  int64_t arrived_before_ = 0;  // the last event
+  std::atomic<bool> called_ = false;  // since SendsWithoutCalls looked last, whose the next are
+  int64_t received_ = 0;
   int senseless_looks_ = 0;
   int64_t senseless_bytes_ = 0;
 
@@ -149,10 +129,9 @@ class Connection {
   TimePoint credited_ ABSL_GUARDED_BY(mu_);
   bool expelled_ ABSL_GUARDED_BY(mu_) = false;
   bool cut_off_ ABSL_GUARDED_BY(mu_) = false;
-  TimePoint last_answer_ ABSL_GUARDED_BY(mu_) = TimePoint::min();
   TimePoint half_closed_ ABSL_GUARDED_BY(mu_) = TimePoint::max();
   int64_t unacknowledged_ ABSL_GUARDED_BY(mu_) = 0;         // when Lingered looked last
-  TimePoint busy_ ABSL_GUARDED_BY(mu_) = TimePoint::min();  // when it last took or sent something
+  TimePoint busy_ ABSL_GUARDED_BY(mu_) = TimePoint::min();  // answered, took or sent something
 };
 
 class Connections {
@@ -161,23 +140,17 @@ class Connections {
     int64_t total;
     int64_t per_host;
     int64_t new_ones = std::numeric_limits<int64_t>::max();  // that have made no call yet
-    // For the first byte of a handshake to reach gRPC, and for the first call; 0: unlimited.
-    std::chrono::milliseconds handshake{0};
-    std::chrono::milliseconds first_call{0};
+    std::chrono::milliseconds first_call{0};                 // the time for it; 0: unlimited
   };
 
-  Connections(Limits limits, Metrics& metrics) : limits_(limits), metrics_(metrics) {}
+  // `metrics` must outlive it. Check ok() first: there may be no descriptor left.
+  Connections(Limits limits, Metrics& metrics);
+  ~Connections();
+  bool ok() const { return epoll_ >= 0; }
 
-  // The result for a socket, or why it must be closed.
-  struct Admitted {
-    int descriptor;  // the duplicate; valid until Remove
-    std::shared_ptr<Connection> connection;
-  };
-  // Enters a connected `socket` from `from`; the socket stays the caller's.
-  std::variant<Admitted, RefusedConnection> Add(int socket, const sockaddr_storage& from);
-
-  // The socket is closed: forgets it.
-  void Remove(uint64_t id);
+  // Enters a connected `socket` from `from`, which stays the caller's; or says why it must be
+  // closed.
+  std::optional<RefusedConnection> Add(int socket, const sockaddr_storage& from);
 
   // A call begins on the connection that gRPC names so, which is not new any more; null on unix
   // sockets, which gRPC cannot tell apart.
@@ -185,15 +158,11 @@ class Connections {
 
   std::vector<std::shared_ptr<Connection>> All() const;
 
-  // Closes new connections whose time is up. Call periodically.
-  void CloseSilent(TimePoint now);
-
-  // Looks at what arrives: closes who sends without end and makes no call; metrics learn how much
-  // is not whole. Call periodically, from one thread, and once more when all connections have gone.
-  void Look();
-
-  // Closes half-closed connections whose peers have had their time. Call periodically.
-  void CloseLingering(TimePoint now);
+  // Forgets connections that have ended, and closes those whose time is up: new ones that make no
+  // call, who sends without end and makes none, and half-closed ones whose peers have had their
+  // time. Call every kWatchEvery, on one thread.
+  static constexpr std::chrono::milliseconds kWatchEvery{100};
+  void Watch(TimePoint now);
 
   // Ends every connection: our side first, and the rest when the peer has ended its own, or has had
   // time to take what was sent, or at `deadline`.
@@ -213,15 +182,18 @@ class Connections {
     std::shared_ptr<Host> host = std::make_shared<Host>();
   };
 
+  void RemoveEnded();
+  void Remove(uint64_t id);
+  void CloseSilent(TimePoint now);
   // Takes the oldest new connection out of those of the host that has most.
   std::shared_ptr<Connection> TakeOldestNew() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // It is not new any more.
-  void Settle(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // It is not new any more. Returns whether it was.
+  bool Settle(const Connection& connection) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Limits limits_;
   Metrics& metrics_;
+  const int epoll_;  // tells which connections have ended
   std::atomic<int64_t> untaken_ = 0;
-  int64_t arriving_ = 0;  // when Look looked last; its thread's
 
   mutable Mutex mu_;
   uint64_t last_id_ ABSL_GUARDED_BY(mu_) = 0;
@@ -230,12 +202,5 @@ class Connections {
   int64_t new_ones_ ABSL_GUARDED_BY(mu_) = 0;
   std::unordered_map<std::string, HostEntry> hosts_ ABSL_GUARDED_BY(mu_);
 };
-
-// gRPC's name for a peer at `address`, and the address alone; both empty for a unix socket.
-struct PeerName {
-  std::string name;
-  std::string host;
-};
-PeerName NameOfPeer(const sockaddr_storage& address);
 
 }  // namespace castor::server

@@ -1,18 +1,25 @@
 #include "server/transport/listener.h"
 
+#include <grpc/byte_buffer.h>
 #include <grpc/grpc.h>
+#include <grpc/slice.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
 
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <string_view>
 #include <thread>
 #include <utility>
 
 #include "engine/base/threads.h"
-#include "server/transport/goaway.h"
 #include "server/transport/limits.h"
+
+// grpc_core::Server::SendGoaways(), which gRPC's library exports and no header of it declares.
+// Weak: a library without it gives a null pointer.
+extern "C" __attribute__((weak)) void CastorSendGoaways(grpc_server* server) __asm__(
+    "_ZN9grpc_core6Server11SendGoawaysEv");
 
 namespace castor::server {
 namespace {
@@ -74,7 +81,27 @@ void Limit(const ListenerSettings& settings, grpc::ServerBuilder& builder) {
   }
 }
 
-bool IsUnixSocket(const std::string& address) { return address.rfind("unix", 0) == 0; }
+// Sends GOAWAY on every connection: a peer starts no new call on it from when it hears of that,
+// those on their way until then are served, and a connection closes when its last call has ended.
+// False, and nothing is done, where gRPC is another than the one this was written for: in that one
+// a grpc_server is a grpc_core::Server.
+//
+// gRPC has no call for this in its interface. Its shutdown also sends GOAWAY, but resets the calls
+// that arrive before the peer has heard of it: some are lost at every rolling update.
+bool SendGoaways(grpc::Server& server) {
+  if (CastorSendGoaways == nullptr) return false;
+  if (!std::string_view(grpc_version_string()).starts_with("29.")) return false;
+  // Its core may be called only inside what it calls an execution context. The interface makes none
+  // for us, but destroys the bytes of a message in one.
+  static char byte = 0;
+  grpc_slice slice = grpc_slice_new_with_user_data(
+      &byte, 1, [](void* core) { CastorSendGoaways(static_cast<grpc_server*>(core)); },
+      server.c_server());
+  grpc_byte_buffer* const buffer = grpc_raw_byte_buffer_create(&slice, 1);
+  grpc_slice_unref(slice);
+  grpc_byte_buffer_destroy(buffer);  // the last reference
+  return true;
+}
 
 }  // namespace
 
@@ -84,8 +111,6 @@ ListenerSettings SettingsOf(const ServerOptions& options) {
           .max_transport_bytes = options.max_transport_bytes,
           .max_concurrent_streams = options.max_concurrent_streams,
           .handshake_timeout = options.handshake_timeout,
-          .least_tls = options.access.tls.on() ? std::optional(options.access.tls_min_version)
-                                               : std::nullopt,
           .max_connection_age = options.max_connection_age,
           .max_connection_age_grace = options.max_deadline};
 }
@@ -96,9 +121,9 @@ absl::Status CheckThreadsOfGrpc() {
 
 absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
     const ListenerSettings& settings, std::shared_ptr<grpc::ServerCredentials> credentials,
-    const std::vector<grpc::Service*>& services, Connections& connections, Metrics& metrics) {
-  auto watch = std::make_unique<ConnectionWatch>(connections);
-  if (!watch->ok()) return absl::UnavailableError("no file descriptor is left (ulimit -n)");
+    const std::vector<grpc::Service*>& services, Connections& connections, Metrics& metrics,
+    Periodic& periodic) {
+  if (!connections.ok()) return absl::UnavailableError("no file descriptor is left (ulimit -n)");
   auto acceptor = Acceptor::Bind(settings.address);
   if (!acceptor.ok()) return acceptor.status();
 
@@ -112,10 +137,12 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(
       listener->credentials_);
   listener->server_ = builder.BuildAndStart();
   if (listener->server_ == nullptr) return absl::InternalError("cannot start gRPC's server");
-  listener->watch_ = std::move(watch);
+  listener->watch_.emplace(periodic, Connections::kWatchEvery, [&connections] {
+    connections.Watch(std::chrono::steady_clock::now());
+    return Connections::kWatchEvery;
+  });
   listener->acceptor_ = *std::move(acceptor);
-  listener->acceptor_->Start(listener->sink_.get(), &connections, listener->watch_.get(), &metrics,
-                             settings.least_tls);
+  listener->acceptor_->Start(listener->sink_.get(), &connections, &metrics);
   return listener;
 }
 
@@ -144,7 +171,7 @@ void Listener::Close() {
 }
 
 std::string WithPort(const std::string& address, int port) {
-  if (IsUnixSocket(address)) return address;
+  if (address.starts_with("unix:")) return address;
   return address.substr(0, address.rfind(':') + 1) + std::to_string(port);
 }
 

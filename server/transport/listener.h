@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/lifecycle/periodic.h"
 #include "server/metrics/metrics.h"
 #include "server/options/options.h"
 #include "server/transport/acceptor.h"
@@ -36,7 +37,6 @@ struct ListenerSettings {
   int64_t max_transport_bytes = 0;     // of messages that are not whole, on all connections
   int32_t max_concurrent_streams = 0;  // on one connection
   std::chrono::milliseconds handshake_timeout{0};
-  std::optional<TlsVersion> least_tls{};  // callers must speak it, or a newer one; none: plaintext
   std::chrono::milliseconds max_connection_idle{300'000};  // without a call
   std::chrono::milliseconds max_connection_age{0};         // 0: unlimited
   std::chrono::milliseconds max_connection_age_grace{0};   // for calls on an aged connection
@@ -52,10 +52,12 @@ absl::Status CheckThreadsOfGrpc();
 class Listener {
  public:
   // Binds the address and serves `services`, and nothing else. UNAVAILABLE when the address cannot
-  // be bound. `connections`, the services and `metrics` must outlive the listener.
+  // be bound. `connections`, which `periodic` watches, the services and `metrics` must outlive the
+  // listener.
   static absl::StatusOr<std::unique_ptr<Listener>> Open(
       const ListenerSettings& settings, std::shared_ptr<grpc::ServerCredentials> credentials,
-      const std::vector<grpc::Service*>& services, Connections& connections, Metrics& metrics);
+      const std::vector<grpc::Service*>& services, Connections& connections, Metrics& metrics,
+      Periodic& periodic);
 
   ~Listener();  // Close
 
@@ -76,7 +78,7 @@ class Listener {
 
   Connections& connections_;
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // the server asks them until it ends
-  std::unique_ptr<ConnectionWatch> watch_;
+  std::optional<Periodic::Task> watch_;
   std::unique_ptr<Acceptor> acceptor_;
   std::unique_ptr<Acceptor::Sink> sink_;
   std::unique_ptr<grpc::Server> server_;

@@ -1,7 +1,5 @@
 #include "server/transport/message_call.h"
 
-#include <utility>
-
 #include "engine/base/error.h"
 
 namespace castor::server {

@@ -2,8 +2,6 @@
 // folder for each target. Built with CASTOR_FUZZ. No key lies in the tree: of the certificates,
 // only seeds without one are checked in.
 
-#include <openssl/ssl.h>
-
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -20,33 +18,6 @@ std::string folder;
 void Write(const std::string& target, const std::string& name, const std::string& bytes) {
   std::filesystem::create_directories(folder + "/" + target);
   std::ofstream(folder + "/" + target + "/" + name, std::ios::binary) << bytes;
-}
-
-// What a client of these versions says first.
-std::string HelloOf(int least, int most) {
-  SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
-  SSL_CTX_set_min_proto_version(context, least);
-  SSL_CTX_set_max_proto_version(context, most);
-  SSL* const ssl = SSL_new(context);
-  BIO* const out = BIO_new(BIO_s_mem());
-  SSL_set_bio(ssl, BIO_new(BIO_s_mem()), out);
-  SSL_set_tlsext_host_name(ssl, "localhost");
-  SSL_connect(ssl);
-  char* bytes = nullptr;
-  const long size = BIO_get_mem_data(out, &bytes);
-  std::string hello(bytes, static_cast<size_t>(size));
-  SSL_free(ssl);
-  SSL_CTX_free(context);
-  return hello;
-}
-
-// The same in two records.
-std::string Split(const std::string& hello, size_t at) {
-  const auto record = [&](const std::string& body) {
-    return hello.substr(0, 3) + static_cast<char>(body.size() >> 8) +
-           static_cast<char>(body.size() & 255) + body;
-  };
-  return record(hello.substr(5, at)) + record(hello.substr(5 + at));
 }
 
 void WriteCertificates() {
@@ -69,13 +40,6 @@ int main(int argc, char** argv) {
   if (argc != 2) return 2;
   folder = argv[1];
   WriteCertificates();
-  const std::string old_hello = HelloOf(TLS1_2_VERSION, TLS1_2_VERSION);
-  const std::string hello = HelloOf(TLS1_2_VERSION, TLS1_3_VERSION);
-  Write("client_hello", "tls12", old_hello);
-  Write("client_hello", "tls13", hello);
-  Write("client_hello", "split", Split(hello, 7));
-  Write("client_hello", "half", hello.substr(0, hello.size() / 2));
-  Write("client_hello", "http2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
   for (const auto& [name, value] : {std::pair{"bearer", "Bearer castor_right"},
                                     {"lower", "bearer  abc"},
                                     {"basic", "Basic Y2FsbGVyOmNhc3Rvcl9yaWdodA=="},

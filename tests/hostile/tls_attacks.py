@@ -118,7 +118,7 @@ def slow_hellos(target) -> str:
 
 def plaintext_flood(target) -> str:
     """HTTP/2 and HTTP without TLS."""
-    before = refused(target, "not_tls")
+    before = refused(target, "no_call")
     count = how_many(target, 8_000)
     for i in range(count):
         connection = connect(target)
@@ -131,11 +131,11 @@ def plaintext_flood(target) -> str:
                 pass
         connection.close()
     end = time.monotonic() + 20
-    while refused(target, "not_tls") < before + count / 10:  # the others may have gone unseen
+    while refused(target, "no_call") < before + count / 10:  # the others may have gone unseen
         if time.monotonic() > end:
             raise Harm("plaintext was not counted")
         time.sleep(0.05)
-    return f"{refused(target, 'not_tls') - before:.0f} of {count} counted as not_tls"
+    return f"{refused(target, 'no_call') - before:.0f} of {count} counted"
 
 
 def complete_and_mute(target) -> str:

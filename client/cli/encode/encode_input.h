@@ -8,9 +8,14 @@
 #include <vector>
 
 #include "castor/v1/encoder.pb.h"
-#include "client/cli/encode/encode_spans.h"
 
 namespace castor::cli {
+
+// Ranges of the inputs.
+struct SpanFlags {
+  std::vector<std::string> ranges;  // "0:120", of every input
+  std::string unit;                 // empty: the contract's default
+};
 
 struct InputFlags {
   std::vector<std::string> texts;

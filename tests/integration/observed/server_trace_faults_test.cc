@@ -102,7 +102,7 @@ TEST_F(ServerTraceFaultsTest, ACollectorThatIsAwayIsFoundAgain) {
 // While one export hangs the queue fills; requests go on as if nothing was the matter.
 TEST_F(ServerTraceFaultsTest, ACollectorThatHangsCostsSpansOnly) {
   server::ServerOptions options = Traced();
-  options.trace.max_queued_spans = 64;
+  options.trace.max_queued_requests = 8;
   options.trace.export_timeout = options.trace.give_up_after = milliseconds(60'000);
   StartServer(options);
   collector_.Hang(true);

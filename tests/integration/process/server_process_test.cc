@@ -7,6 +7,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
 #include <gtest/gtest.h>
+#include <openssl/ssl.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -24,6 +25,9 @@
 #include "tests/integration/raw_client.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/support/sanitizer.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/test_authority.h"
+#include "tests/support/tls_client.h"
 
 namespace castor::testing {
 namespace {
@@ -95,6 +99,24 @@ TEST(ServerProcessTest, ServesAndEndsCleanlyOnSigterm) {
   EXPECT_TRUE(status.ok()) << status.error_message();
   server.process.Signal(SIGTERM);
   EXPECT_EQ(server.process.Wait(), 0) << server.process.output();
+}
+
+// In a process of its own, since OpenSSL is told for all of a process.
+TEST(ServerProcessTest, TheOldestVersionOfTlsIsKept) {
+  const TestAuthority authority;
+  const KeyPair pair = authority.IssueForLocalhost();
+  const TemporaryFolder folder;
+  std::ofstream(folder / "pair.pem") << pair.certificate << pair.key;
+  RunningServer server({"--tls-certificate", folder / "pair.pem", "--tls-key", folder / "pair.pem",
+                        "--tls-min-version", "1.3"});
+  ASSERT_GT(server.port, 0) << server.process.output();
+  TlsClient::Options options{.authority = authority.certificate()};
+  TlsClient modern(server.port, options);
+  EXPECT_EQ(modern.Enter(), "");
+  EXPECT_EQ(modern.version(), "TLSv1.3");
+  options.newest = TLS1_2_VERSION;
+  TlsClient old(server.port, options);
+  EXPECT_EQ(old.Enter(), "closed");  // gRPC sends no alert
 }
 
 TEST(ServerProcessTest, SaysWhereItsHealthPortIs) {

@@ -62,7 +62,7 @@ TEST_F(LiveFilesTest, WhatIsWrongOrMissingLeavesWhatWas) {
   EXPECT_EQ(files->Refresh().status().message(), "bad text");
   EXPECT_EQ(files->Refresh().status().message(), "bad text") << "as long as it stands";
   std::filesystem::remove(folder_ / "a");
-  EXPECT_THAT(std::string(files->Refresh().status().message()), HasSubstr("No such file"));
+  EXPECT_THAT(std::string(files->Refresh().status().message()), HasSubstr("no such file"));
   EXPECT_EQ(*files->current(), "1");
   Write("a", "1");
   EXPECT_EQ(*files->Refresh(), false);
@@ -91,9 +91,10 @@ TEST_F(LiveFilesTest, SeesThroughLinksThatAreSwapped) {
 
 TEST_F(LiveFilesTest, DoesNotOpenWithoutThem) {
   const auto missing = Files::Open({folder_ / "none"}, Join);
-  EXPECT_THAT(std::string(missing.status().message()), HasSubstr("none: No such file"));
+  EXPECT_THAT(std::string(missing.status().message()),
+              HasSubstr("none: cannot be opened: no such file"));
   const auto folder = Files::Open({folder_.path()}, Join);
-  EXPECT_THAT(std::string(folder.status().message()), HasSubstr("is not a regular file"));
+  EXPECT_THAT(std::string(folder.status().message()), HasSubstr("not a regular file"));
 }
 
 }  // namespace

@@ -341,8 +341,6 @@ TEST(Metrics, TellWhoseMemoryItIs) {
   memory.runs = {.activations = 10, .workspace = 20};
   memory.runs_peak = {.activations = 30, .workspace = 40};
   Metrics metrics(engine);
-  metrics.ArrivingBytes(500);
-  metrics.ArrivingBytes(-200);
   metrics.LeavingBytes(60);
   const auto series = SeriesOf(metrics.Page());
   EXPECT_EQ(series.at("castor_device_memory_split_bytes"), 200);
@@ -350,7 +348,6 @@ TEST(Metrics, TellWhoseMemoryItIs) {
   EXPECT_EQ(series.at("castor_run_memory_bytes{kind=\"workspace\"}"), 20);
   EXPECT_EQ(series.at("castor_run_memory_peak_bytes{kind=\"activations\"}"), 30);
   EXPECT_EQ(series.at("castor_run_memory_peak_bytes{kind=\"workspace\"}"), 40);
-  EXPECT_EQ(series.at("castor_message_bytes{direction=\"in\"}"), 300);
   EXPECT_EQ(series.at("castor_message_bytes{direction=\"out\"}"), 60);
   EXPECT_GT(series.at("castor_memory_limit_bytes"), 1e8);
   EXPECT_GE(series.at("castor_heap_free_bytes"), 0);

@@ -95,12 +95,12 @@ TEST_F(OptionsTest, WhatIsNoTomlIsRefusedWithItsLine) {
 TEST_F(OptionsTest, OnlyARegularFileOfSaneSizeIsRead) {
   const std::string pipe = folder_ + "/pipe.toml";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_THAT(ErrorOf({"--config", pipe}), HasSubstr("pipe.toml: is not a regular file"));
-  EXPECT_THAT(ErrorOf({"--config", folder_}), HasSubstr("is not a regular file"));
-  EXPECT_THAT(ErrorOf({"--config", "/dev/zero"}), HasSubstr("is not a regular file"));
-  EXPECT_THAT(ErrorOf({"--config", ""}), HasSubstr("No such file"));
+  EXPECT_THAT(ErrorOf({"--config", pipe}), HasSubstr("pipe.toml: is a pipe, not a regular file"));
+  EXPECT_THAT(ErrorOf({"--config", folder_}), HasSubstr("not a regular file"));
+  EXPECT_THAT(ErrorOf({"--config", "/dev/zero"}), HasSubstr("not a regular file"));
+  EXPECT_THAT(ErrorOf({"--config", ""}), HasSubstr("no such file"));
   EXPECT_THAT(ErrorOf({"--config", WriteFile(std::string((1 << 20) + 1, '#'))}),
-              HasSubstr("larger than 1 MiB"));
+              HasSubstr("at most 1048576 can be read"));
 }
 
 TEST_F(OptionsTest, FlagsAreTrueOrFalseWhereverTheyComeFrom) {

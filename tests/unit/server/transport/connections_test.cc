@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <thread>
 
 #include "server/metrics/metrics.h"
@@ -50,9 +52,9 @@ class Pair {
  public:
   Pair() : listening_(*ListeningSockets::Open("127.0.0.1:0")) {
     peer_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const sockaddr_storage to = Address(AF_INET, "127.0.0.1", listening_.port());
+    const sockaddr_storage to = Address(AF_INET, "127.0.0.1", listening_->port());
     EXPECT_EQ(connect(peer_, reinterpret_cast<const sockaddr*>(&to), sizeof(sockaddr_in)), 0);
-    while ((ours_ = accept(listening_.descriptors()[0], nullptr, nullptr)) < 0) {
+    while ((ours_ = accept(listening_->descriptors()[0], nullptr, nullptr)) < 0) {
     }
   }
   ~Pair() {
@@ -111,7 +113,7 @@ class Pair {
   }
 
  private:
-  ListeningSockets listening_;
+  const std::unique_ptr<ListeningSockets> listening_;
   int peer_ = -1;
   int ours_ = -1;
 };
@@ -121,8 +123,7 @@ class ConnectionsTest : public ::testing::Test {
   std::shared_ptr<Connection> Admit(Connections& connections, const Pair& pair,
                                     const char* host = "10.0.0.1") {
     const sockaddr_storage from = Address(AF_INET, host, ++port_);
-    auto added = connections.Add(pair.ours(), from);
-    EXPECT_TRUE(std::holds_alternative<Connections::Admitted>(added));
+    EXPECT_EQ(connections.Add(pair.ours(), from), std::nullopt);
     return connections.ForCall(NameOfPeer(from).name);
   }
 
@@ -137,14 +138,17 @@ TEST_F(ConnectionsTest, BoundsAllOfThemAndThoseOfOneHost) {
   const auto add = [&](const char* host) {
     return connections.Add(pair.ours(), Address(AF_INET, host, ++port_));
   };
-  const auto first = add("10.0.0.1");
-  add("10.0.0.1");
-  EXPECT_EQ(std::get<RefusedConnection>(add("10.0.0.1")), RefusedConnection::kTooManyOfHost);
-  EXPECT_TRUE(std::holds_alternative<Connections::Admitted>(add("10.0.0.2")));
-  EXPECT_EQ(std::get<RefusedConnection>(add("10.0.0.3")), RefusedConnection::kTooMany);
-  connections.Remove(std::get<Connections::Admitted>(first).connection->id());
-  EXPECT_EQ(connections.open(), 2);
-  EXPECT_TRUE(std::holds_alternative<Connections::Admitted>(add("10.0.0.1")));
+  Pair ending;
+  EXPECT_EQ(connections.Add(ending.ours(), Address(AF_INET, "10.0.0.1", ++port_)), std::nullopt);
+  EXPECT_EQ(add("10.0.0.1"), std::nullopt);
+  EXPECT_EQ(add("10.0.0.1"), RefusedConnection::kTooManyOfHost);
+  EXPECT_EQ(add("10.0.0.2"), std::nullopt);
+  EXPECT_EQ(add("10.0.0.3"), RefusedConnection::kTooMany);
+  // Both sides have ended it, so its place is free.
+  ending.PeerCloses();
+  ::shutdown(ending.ours(), SHUT_RDWR);
+  EXPECT_EQ(add("10.0.0.1"), std::nullopt);
+  EXPECT_EQ(connections.open(), 3);
 }
 
 // An attacker with many sockets displaces its own.
@@ -153,7 +157,7 @@ TEST_F(ConnectionsTest, OfTooManyNewOnesTheOldestOfTheHostWithMostIsClosed) {
   const Pair good, first, second, third, fourth;
   const auto add = [&](const Pair& pair, const char* host) {
     const sockaddr_storage from = Address(AF_INET, host, ++port_);
-    EXPECT_TRUE(std::holds_alternative<Connections::Admitted>(connections.Add(pair.ours(), from)));
+    EXPECT_EQ(connections.Add(pair.ours(), from), std::nullopt);
     return NameOfPeer(from).name;
   };
   add(good, "10.0.0.1");
@@ -166,29 +170,43 @@ TEST_F(ConnectionsTest, OfTooManyNewOnesTheOldestOfTheHostWithMostIsClosed) {
   for (const Pair* pair : {&good, &first, &third, &fourth}) EXPECT_FALSE(pair->PeerHasEnded());
 }
 
-TEST_F(ConnectionsTest, NewOnesHaveTimeForAHandshakeAndForACall) {
-  Connections connections(
-      {.total = 100, .per_host = 100, .handshake = seconds(10), .first_call = seconds(60)},
-      metrics_);
-  const Pair mute, greeted, called;
-  const auto add = [&](const Pair& pair) {
-    const sockaddr_storage from = Address(AF_INET, "10.0.0.1", ++port_);
-    return std::pair(std::get<Connections::Admitted>(connections.Add(pair.ours(), from)),
-                     NameOfPeer(from).name);
-  };
-  add(mute);
-  add(greeted).first.connection->HandedOver();
-  connections.ForCall(add(called).second);
+TEST_F(ConnectionsTest, NewOnesHaveTimeForACall) {
+  Connections connections({.total = 100, .per_host = 100, .first_call = seconds(60)}, metrics_);
+  const Pair mute, called;
+  EXPECT_EQ(connections.Add(mute.ours(), Address(AF_INET, "10.0.0.1", ++port_)), std::nullopt);
+  Admit(connections, called);
   const auto now = steady_clock::now();
-  connections.CloseSilent(now + seconds(9));
+  connections.Watch(now + seconds(59));
   EXPECT_FALSE(mute.PeerHasEnded());
-  connections.CloseSilent(now + seconds(11));
+  connections.Watch(now + seconds(61));
   EXPECT_TRUE(mute.PeerSeesTheEnd());
-  EXPECT_FALSE(greeted.PeerHasEnded());
-  connections.CloseSilent(now + seconds(61));
-  EXPECT_TRUE(greeted.PeerSeesTheEnd());
-  connections.CloseSilent(now + std::chrono::hours(100));
+  connections.Watch(now + std::chrono::hours(100));
   EXPECT_FALSE(called.PeerHasEnded());
+}
+
+TEST_F(ConnectionsTest, CountsWhoSentSomethingButMadeNoCall) {
+  Connections connections({.total = 100, .per_host = 100}, metrics_);
+  Pair probing, greeting, calling;
+  const auto end = [&](Pair& pair) {
+    pair.PeerCloses();
+    ::shutdown(pair.ours(), SHUT_RDWR);
+    connections.Watch(steady_clock::now());
+  };
+  const auto counted = [&] {
+    return metrics_.Page().find("castor_connections_refused_total{cause=\"no_call\"} 1\n") !=
+           std::string::npos;
+  };
+  EXPECT_EQ(connections.Add(probing.ours(), Address(AF_INET, "10.0.0.1", ++port_)), std::nullopt);
+  EXPECT_EQ(connections.Add(greeting.ours(), Address(AF_INET, "10.0.0.1", ++port_)), std::nullopt);
+  Admit(connections, calling);
+  calling.Send(10);
+  greeting.Send(10);
+  end(probing);
+  end(calling);
+  EXPECT_FALSE(counted());
+  end(greeting);
+  EXPECT_TRUE(counted());
+  EXPECT_EQ(connections.open(), 0);
 }
 
 TEST_F(ConnectionsTest, CallsAreCountedInUpToTheLimit) {
@@ -226,50 +244,6 @@ TEST_F(ConnectionsTest, CreditComesBackWithTime) {
   }
 }
 
-TEST_F(ConnectionsTest, CountsWhatArrivesOfAMessage) {
-  Connections connections({.total = 1, .per_host = 1}, metrics_);
-  Pair pair;
-  const auto connection = Admit(connections, pair);
-  pair.Send(10'000);
-  EXPECT_EQ(connection->Look(), 0);  // of no message
-  connection->BeginMessage();
-  EXPECT_EQ(connection->Look(), 0);
-  pair.Send(50'000);
-  EXPECT_EQ(connection->Look(), 50'000);
-  connections.Look();
-  EXPECT_NE(metrics_.Page().find("castor_message_bytes{direction=\"in\"} 50000\n"),
-            std::string::npos);
-  connection->EndMessage();
-  EXPECT_EQ(connection->Look(), 0);
-  connections.Look();
-  EXPECT_NE(metrics_.Page().find("castor_message_bytes{direction=\"in\"} 0\n"), std::string::npos);
-}
-
-// How much of a message has come, when its call is cancelled, is not known, so no other call's
-// connection pays for it.
-TEST_F(ConnectionsTest, ACancelledUploadLeavesNothingBehind) {
-  Connections connections({.total = 1, .per_host = 1}, metrics_);
-  Pair pair;
-  const auto connection = Admit(connections, pair);
-  ASSERT_TRUE(connection->EnterCall(3));  // a long one, whose message is whole
-  connection->BeginMessage();
-  connection->EndMessage();
-  ASSERT_TRUE(connection->EnterCall(3));
-  connection->BeginMessage();
-  for (int i = 0; i < 60; ++i) pair.Send(50'000);
-  connection->BeginMessage();  // a third
-  connection->EndMessage();    // the second ends without its message
-  connection->LeaveCall();
-  EXPECT_EQ(connection->Look(), 0);
-  connection->EndMessage();
-  for (int look = 0; look < 2 * Connection::kLooks; ++look) {
-    pair.Send(250'000);  // what the peer had sent before it knew
-    connections.Look();
-    EXPECT_FALSE(connection->SendsWithoutCalls());
-  }
-  EXPECT_FALSE(pair.PeerHasEnded());
-}
-
 TEST_F(ConnectionsTest, ClosesWhoSendsWithoutEndAndNoCall) {
   Connections connections({.total = 3, .per_host = 3}, metrics_);
   Pair flooding;
@@ -277,13 +251,13 @@ TEST_F(ConnectionsTest, ClosesWhoSendsWithoutEndAndNoCall) {
   Pair uploading;
   Admit(connections, flooding);
   Admit(connections, pinging);
-  Admit(connections, uploading)->BeginMessage();
+  ASSERT_TRUE(Admit(connections, uploading)->EnterCall(1));
   for (int look = 0; look < Connection::kLooks; ++look) {
     EXPECT_FALSE(flooding.PeerHasEnded());
     flooding.Send(500'000);
     uploading.Send(500'000);
     pinging.Send(17);
-    connections.Look();
+    connections.Watch(steady_clock::now());
   }
   EXPECT_TRUE(flooding.PeerSeesTheEnd());
   EXPECT_FALSE(pinging.PeerHasEnded());
@@ -301,11 +275,11 @@ TEST_F(ConnectionsTest, WhoPausesOrCallsIsNoFlood) {
     if (look % (Connection::kLooks - 1) != 0) {
       pausing.Send(500'000);
     } else {
-      caller->BeginMessage();
-      caller->EndMessage();
+      ASSERT_TRUE(caller->EnterCall(1));
+      caller->LeaveCall();
     }
     calling.Send(500'000);
-    connections.Look();
+    connections.Watch(steady_clock::now());
   }
   EXPECT_FALSE(pausing.PeerHasEnded());
   EXPECT_FALSE(calling.PeerHasEnded());
@@ -342,7 +316,7 @@ TEST_F(ConnectionsTest, LingersUntilThePeerHasHadTimeToTakeItsAnswer) {
   Admit(connections, idle);
   const auto now = steady_clock::now();
   connection->Answered(now);
-  connections.CloseLingering(now + Connection::kMaxLinger);
+  connections.Watch(now + Connection::kMaxLinger);
   EXPECT_FALSE(answered.PeerHasEnded());  // it is not at its end
   connection->HalfClose();
   ::shutdown(idle.ours(), SHUT_RDWR);

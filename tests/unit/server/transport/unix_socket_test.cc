@@ -1,9 +1,6 @@
-#include "server/transport/unix_socket.h"
-
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -12,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "server/transport/bind.h"
 #include "tests/support/temporary_folder.h"
 
 namespace castor::server {
@@ -49,7 +47,7 @@ bool Answers(const std::string& path) {
 class UnixSocketTest : public ::testing::Test {
  protected:
   std::string ErrorOf(const std::string& path) {
-    return std::string(UnixSocket::Listen("unix:" + path).status().message());
+    return std::string(ListeningSockets::Open("unix:" + path).status().message());
   }
 
   TemporaryFolder folder_;
@@ -58,7 +56,7 @@ class UnixSocketTest : public ::testing::Test {
 
 TEST_F(UnixSocketTest, OneListensAtATimeAndLeavesNothing) {
   {
-    auto ours = UnixSocket::Listen("unix:" + path_);
+    auto ours = ListeningSockets::Open("unix:" + path_);
     ASSERT_TRUE(ours.ok()) << ours.status();
     EXPECT_TRUE(Answers(path_));
     EXPECT_THAT(ErrorOf(path_), HasSubstr("another server"));
@@ -67,7 +65,7 @@ TEST_F(UnixSocketTest, OneListensAtATimeAndLeavesNothing) {
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
-TEST_F(UnixSocketTest, TakenByAServerThatKnowsNoLock) {
+TEST_F(UnixSocketTest, TakenByAnyServerThatAnswers) {
   const Listening other(path_);
   EXPECT_THAT(ErrorOf(path_), HasSubstr("another server"));
   EXPECT_TRUE(Answers(path_));
@@ -75,9 +73,8 @@ TEST_F(UnixSocketTest, TakenByAServerThatKnowsNoLock) {
 
 TEST_F(UnixSocketTest, ReplacesWhatADeadServerLeft) {
   { const Listening dead(path_); }
-  std::ofstream(path_ + ".lock") << "";
   ASSERT_TRUE(std::filesystem::is_socket(path_));
-  auto ours = UnixSocket::Listen("unix://" + path_);
+  auto ours = ListeningSockets::Open("unix://" + path_);
   ASSERT_TRUE(ours.ok()) << ours.status();
   EXPECT_TRUE(Answers(path_));
 }
@@ -96,7 +93,7 @@ TEST_F(UnixSocketTest, TouchesNothingThatIsNoSocket) {
 
 TEST_F(UnixSocketTest, AtItsEndRemovesOnlyItsOwn) {
   {
-    auto ours = UnixSocket::Listen("unix:" + path_);
+    auto ours = ListeningSockets::Open("unix:" + path_);
     ASSERT_TRUE(ours.ok()) << ours.status();
     std::filesystem::remove(path_);
     std::ofstream(path_) << "of somebody else";

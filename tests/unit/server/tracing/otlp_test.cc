@@ -1,9 +1,10 @@
-#include "server/tracing/otlp_exporter.h"
+#include "server/tracing/otlp.h"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <set>
+#include <string>
 
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -62,6 +63,26 @@ TEST(ExportResultTest, WhatIsTakenMayHaveRejects) {
   EXPECT_EQ(result.message, "too old?");
   response.mutable_partial_success()->set_rejected_spans(-1);
   EXPECT_EQ(ReadExportResult(grpc::Status::OK, response).rejected, 0);
+}
+
+TEST(AttributesTest, AddAndReplace) {
+  Attributes attributes = {{"service.name", "castor"}};
+  EXPECT_TRUE(AddAttributes("a=1, b = two%20words ,service.name=other,empty=", &attributes));
+  const Attributes all = {{"a", "1"}, {"b", "two words"}, {"empty", ""}, {"service.name", "other"}};
+  EXPECT_EQ(attributes, all);
+  EXPECT_TRUE(AddAttributes("", &attributes));
+  EXPECT_EQ(attributes, all);
+}
+
+TEST(AttributesTest, WhatIsWrongChangesNothing) {
+  for (const std::string text :
+       {"a", "a=1,b", "=1", "a=%", "a=%4", "a=%zz", "a=%ff", "a=\xc3\xa9", "a=%00", "a=1,b=2\n2"}) {
+    Attributes attributes = {{"service.name", "castor"}};
+    EXPECT_FALSE(AddAttributes(text, &attributes)) << text;
+    EXPECT_EQ(attributes.size(), 1U) << text;
+  }
+  Attributes attributes;
+  EXPECT_FALSE(AddAttributes("a=" + std::string(8192, 'x'), &attributes));
 }
 
 }  // namespace
