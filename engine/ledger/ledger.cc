@@ -304,10 +304,11 @@ void Ledger::ExpireUntilStopped() noexcept {
     if (stopped_) return;
     WithdrawExpired();
     if (wakes_.completions > 0) continue;  // wakes them first
-    deadline_sleeps_until_ =
-        deadlines_.empty() ? TimePoint::max() : deadlines_.begin()->first.first;
+    if (deadline_sleeps_until_ <= clock_->Now()) {
+      deadline_sleeps_until_ =
+          deadlines_.empty() ? TimePoint::max() : deadlines_.begin()->first.first;
+    }
     clock_->WaitUntil(deadline_wakes_, mu_, deadline_sleeps_until_);
-    deadline_sleeps_until_ = TimePoint::min();
   }
 }
 

@@ -175,14 +175,17 @@ void CallTable::Misbehaved(Row& row, double points) {
 void CallTable::EndOverdue() {
   MutexLock lock(mu_);
   while (!stopped_) {
-    if (limited_.empty() || limited_.begin()->first > steady_clock::now()) {
+    const TimePoint now = steady_clock::now();
+    if (sleeps_until_ == TimePoint::max()) {
+      changed_.Wait(mu_);
+      continue;
+    }
+    if (now < sleeps_until_) {  // also if that call has ended, or the next one would wake it again
+      changed_.WaitUntil(mu_, sleeps_until_);
+      continue;
+    }
+    if (limited_.empty() || limited_.begin()->first > now) {
       sleeps_until_ = limited_.empty() ? TimePoint::max() : limited_.begin()->first;
-      if (sleeps_until_ == TimePoint::max()) {
-        changed_.Wait(mu_);
-      } else {
-        changed_.WaitUntil(mu_, sleeps_until_);
-      }
-      sleeps_until_ = TimePoint::min();
       continue;
     }
     Row& row = *limited_.begin()->second;
