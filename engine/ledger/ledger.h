@@ -26,6 +26,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -307,14 +308,16 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   TimePoint DueAt(const Group& group) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   TimePoint FirstDueAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   const Job* FirstDue(TimePoint now, const Opening& opening) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  JobList TakeBatch(TimePoint now, const Opening& opening) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  JobList FormFrom(const Job& head, TimePoint now, const Opening& opening, JobList* late)
+  struct Growing;
+  JobList TakeBatch(bool passes);
+  void Begin(const Job& head, TimePoint now, const Opening& opening, std::optional<Growing>* batch)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void DropLate(std::unique_ptr<Job>&& job, TimePoint now) noexcept
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    DoDropLate(std::move(job), now);
+  bool Grow(Growing* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Take(const Job& job, double us, Growing* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DropLate(const Job& job, TimePoint now) noexcept ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    DoDropLate(job, now);
   }
-  void DoDropLate(std::unique_ptr<Job>&& job, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void DoDropLate(const Job& job, TimePoint now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const Budgets budgets_;
   const std::shared_ptr<Clock> clock_;
