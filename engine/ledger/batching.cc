@@ -174,14 +174,14 @@ void Ledger::Begin(const Job& head, TimePoint now, const Opening& opening,
   }
   const double us = head.predicted.alone_us();
   const double next_turn = account.time + us / account.weight;
-  batch->emplace(Growing{
-      .opening = opening,
-      .now = now,
-      .key = head.batch_key,
-      .long_enough = std::min(opening.passage.MostUs(head.tenant, next_turn), pays_us),
-      .account = account,
-      .turn = account.time,
-      .next_turn = next_turn});
+  batch->emplace(
+      Growing{.opening = opening,
+              .now = now,
+              .key = head.batch_key,
+              .long_enough = std::min(opening.passage.MostUs(head.tenant, next_turn), pays_us),
+              .account = account,
+              .turn = account.time,
+              .next_turn = next_turn});
   tenants_.device.Begin(account);
   Take(head, us, &**batch);
 }

@@ -197,11 +197,15 @@ void Ledger::Settle(const JobList& jobs, double took_us, bool runs_again) noexce
   double own_us = 0;
   for (const auto& job : jobs) own_us += job->predicted.own_us;
   const auto count = static_cast<double>(jobs.size());
-  const Guard guard(*this);
-  for (const auto& job : jobs) {
-    const double share = own_us > 0 ? job->predicted.own_us / own_us : 1 / count;
-    tenants_.device.Charge(TenantOf(*job).device, owed_us * share);
-    ChargeForStatistics(job->tenant, took_us / count);
+  for (auto job = jobs.begin(); job != jobs.end();) {
+    Tenant& tenant = TenantOf(**job);
+    double share = 0;
+    for (; job != jobs.end() && &TenantOf(**job) == &tenant; ++job) {
+      share += own_us > 0 ? (*job)->predicted.own_us / own_us : 1 / count;
+    }
+    MutexLock lock(mu_);
+    tenants_.device.Charge(tenant.device, owed_us * share);
+    ChargeForStatistics(tenant.name, took_us * share);
   }
 }
 
@@ -213,16 +217,19 @@ void Ledger::ChargeForStatistics(const std::string& tenant, double us) {
 
 void Ledger::AnswerAll(JobList jobs) noexcept {
   const TimePoint now = clock_->Now();
-  const Guard guard(*this);
+  // One by one, so that nobody waits for all of them.
   for (const auto& job : jobs) {
+    MutexLock lock(mu_);
     Close(*job);
     if (job->cancelled) counters_.CancelledRunning();
   }
   counters_.Answered(jobs, now);  // before a caller can see it
   for (auto& job : jobs) {
+    MutexLock lock(mu_);
     Tenant& tenant = TenantOf(*job);
     Post(tenant, Success(std::move(job)));
   }
+  const Guard wakes(*this);
 }
 
 bool Ledger::AllDead(const JobList& jobs) const noexcept {

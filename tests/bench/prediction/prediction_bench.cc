@@ -34,7 +34,7 @@
 #include "engine/forecast/calibration.h"
 #include "engine/forecast/forecast.h"
 #include "engine/kernel_table.h"
-#include "engine/loop/load_model.h"
+#include "engine/loop/engine_loop.h"
 #include "engine/loop/running_batch.h"
 #include "engine/requests/staging.h"
 #include "server/lifecycle/allocator.h"

@@ -9,7 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/forecast/memory.h"
-#include "engine/loop/load_model.h"
+#include "engine/loop/engine_loop.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/seeded.h"
 #include "tests/unit/loop/fake_device.h"
