@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/automatic/rungs.h"
+#include "engine/automatic/candidates.h"
 #include "engine/encoder/model.h"
 #include "engine/kernel_table.h"
 
@@ -72,8 +72,9 @@ Estimate Forecast::Of(const Plan& plan, const attention::Resolved& resolved) con
   if (plan.probe_rows() == 0 || !attention::IsApproximate(NameOf(spec.kernel))) return estimate;
   // Some queries of each sequence attend exactly.
   spec.kernel = Vanilla{};
-  const PredictedTime probe = Corrected({0, KernelName::kVanilla, spec.dtype},
-                                        Base(spec, plan.ProbeOffsets(queries), keys));
+  const PredictedTime probe =
+      Corrected({0, KernelName::kVanilla, spec.dtype},
+                Base(spec, attention::OffsetsOfRows(queries, plan.probe_rows()), keys));
   estimate.time.batch_us += probe.batch_us;
   estimate.time.own_us += probe.own_us;
   return estimate;

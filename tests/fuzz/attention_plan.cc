@@ -4,8 +4,6 @@
 //
 // No tensor is ever read: their files do not exist.
 
-#include "engine/automatic/attention_plan.h"
-
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +16,7 @@
 #include "engine/attention/cuda/choice.h"
 #include "engine/attention/cuda/fits.h"
 #include "engine/attention/resolve.h"
+#include "engine/automatic/plan.h"
 #include "engine/forecast/cost_model.h"
 #include "engine/forecast/memory.h"
 #include "tests/fuzz/numbers.h"

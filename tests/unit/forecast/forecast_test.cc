@@ -144,7 +144,7 @@ TEST(ForecastTest, SaysWhatThePricesSayAtFirst) {
 TEST(ForecastTest, AProbeIsPartOfTheRequest) {
   const Forecast forecast = Make(Priced());
   const double without = Alone(forecast, Clustered{}, 4096);
-  const Plan probed(std::nullopt, 32, true);
+  const Plan probed(32, true);
   const double probe = Predict(forecast, Clustered{}, 4096, probed).alone_us() - without;
   EXPECT_NEAR(probe, 7 + ProductsUs(32, 4096), 1e-6);
 }
