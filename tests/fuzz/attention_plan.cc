@@ -76,7 +76,7 @@ const attention::CastLayers& Layers() {
   static const attention::CastLayers* const layers = [] {
     const std::vector<float> surrogates(3 * 2 * 4);
     auto* made = new attention::CastLayers;
-    made->Add("m/0", {std::make_shared<attention::CastLayer>(surrogates.data(), 3, 2, 4), 1});
+    made->Add("m/0", std::make_shared<attention::CastLayer>(surrogates.data(), 3, 2, 4));
     return made;
   }();
   return *layers;
