@@ -81,11 +81,6 @@ void Ledger::LeaveLine(Reservation& reservation) {
 // ---- Submit.
 
 absl::Status Ledger::CheckOpen() const {
-  MutexLock lock(mu_);
-  return CheckOpenLocked();
-}
-
-absl::Status Ledger::CheckOpenLocked() const {
   if (failed_) return DeviceLost();
   if (draining_) return Draining();
   return absl::OkStatus();
@@ -93,7 +88,7 @@ absl::Status Ledger::CheckOpenLocked() const {
 
 absl::StatusOr<Ticket> Ledger::Enqueue(std::unique_ptr<Job> job) noexcept {
   const Guard guard(*this);
-  if (auto status = CheckOpenLocked(); !status.ok()) return status;
+  if (auto status = CheckOpen(); !status.ok()) return status;
   Open(*job);
   const Ticket ticket = job->ticket;
   PushReady(std::move(job));
@@ -102,7 +97,7 @@ absl::StatusOr<Ticket> Ledger::Enqueue(std::unique_ptr<Job> job) noexcept {
 
 absl::StatusOr<Ticket> Ledger::Tokenize(std::unique_ptr<Job> job) noexcept {
   const Guard guard(*this);
-  if (auto status = CheckOpenLocked(); !status.ok()) return status;
+  if (auto status = CheckOpen(); !status.ok()) return status;
   Open(*job);
   const Ticket ticket = job->ticket;
   PushToTokenize(std::move(job));

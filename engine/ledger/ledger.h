@@ -75,9 +75,6 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
 
   // ---- Submit.
 
-  // OK if jobs are accepted, else DRAINING or INTERNAL.
-  absl::Status CheckOpen() const;
-
   // TOO_LARGE when `cost` alone exceeds a budget, or a quota of its tenant; when so much of the
   // device's memory could never be had.
   absl::Status CheckAlone(const Cost& cost, const std::string& tenant) const;
@@ -86,11 +83,11 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   // Checks both, and the job's predicted time; then takes its share of the budgets, and gives it
   // its ticket and its place in the order.
   //
-  // TOO_LARGE also when the request alone would take longer than any may. DEADLINE_EXCEEDED when
-  // its deadline is expected to pass before it could be answered. QUEUE_FULL when its tenant has
-  // used up a quota, when it does not fit next to what is admitted, would wait for too long, or
-  // would make others late that were admitted before. The last two bring a hint when to retry, if
-  // that may help.
+  // DRAINING or INTERNAL when no more are accepted. TOO_LARGE also when the request alone would
+  // take longer than any may. DEADLINE_EXCEEDED when its deadline is expected to pass before it
+  // could be answered. QUEUE_FULL when its tenant has used up a quota, when it does not fit next to
+  // what is admitted, would wait for too long, or would make others late that were admitted before.
+  // The last two bring a hint when to retry, if that may help.
   absl::Status Admit(Job& job);
 
   // Takes a job that was admitted: one that is ready to run, whose cost and time may have become
@@ -219,7 +216,8 @@ class Ledger : public std::enable_shared_from_this<Ledger> {
   void UnlockAndWake() ABSL_UNLOCK_FUNCTION(mu_);
 
   // ---- ledger.cc
-  absl::Status CheckOpenLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // OK if jobs are accepted, else DRAINING or INTERNAL.
+  absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   static Tenant& TenantOf(const Job& job) { return *job.reservation.tenant_; }
   // Enters the job in the table of open requests.
   void Open(Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
