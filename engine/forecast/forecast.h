@@ -27,7 +27,6 @@
 #include "engine/forecast/time_factors.h"
 #include "engine/ledger/device_memory.h"
 #include "engine/ledger/job.h"
-#include "engine/ledger/predicted_time.h"
 #include "engine/models/models.h"
 #include "engine/request.h"
 

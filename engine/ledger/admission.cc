@@ -35,9 +35,6 @@ constexpr milliseconds kUnknownRetry{200};
 constexpr double kWaitMargin = 1.5;
 constexpr double kOverheadUs = 1000;
 
-// How often an idle device takes a request that only its uncorrected prediction lets in.
-constexpr std::chrono::seconds kTrialInterval{1};
-
 // The last part of each budget is for tenants that have less than their share of it, so that one
 // which fills the queue does not keep the others out.
 constexpr int64_t kLastPart = 8;
@@ -216,9 +213,9 @@ Ledger::Outlook Ledger::Foresee(const Job& job, const Tenant* tenant, TimePoint 
                   .makes_late = forecast.makes_late};
   const bool idle = tenants_.nobody_waits() && runs_.empty();
   if (idle && job.predicted.correction > 1 && now >= next_trial_) {
-    // What was learned can be wrong, and only a run can show it.
+    // What was learned can be wrong, and only a run can show it: one, while it is recent.
     outlook.own_us = outlook.alone_us /= job.predicted.correction;
-    next_trial_ = now + kTrialInterval;
+    next_trial_ = now + Runs::kRecent;
   }
   return outlook;
 }

@@ -36,7 +36,6 @@
 #include "absl/status/statusor.h"
 #include "engine/base/clock.h"
 #include "engine/base/mutex.h"
-#include "engine/ledger/batch_limits.h"
 #include "engine/ledger/budgets.h"
 #include "engine/ledger/counters.h"
 #include "engine/ledger/device_memory.h"
