@@ -32,9 +32,6 @@ constexpr double kNobody = 0.01;
 constexpr double kOncePartOfTurn = 1.0 / 4;
 constexpr double kMomentOfTurnUs = 2000;
 
-// The jobs that are looked at under one lock: some 5 µs.
-constexpr int kLooks = 4;
-
 double SpareUs(const Job& job, TimePoint now) {
   return job.deadline ? Microseconds(now, *job.deadline) : std::numeric_limits<double>::infinity();
 }
@@ -188,7 +185,7 @@ void Ledger::Begin(const Job& head, TimePoint now, const Opening& opening,
 
 // Looks at a few more jobs of the batch's key. False: at all of them, or the batch is full.
 bool Ledger::Grow(Growing* batch) {
-  for (int looks = 0; looks < kLooks; ++looks) {
+  for (int looks = 0; looks < kJobsAtOnce; ++looks) {
     const auto group = groups_.find(batch->key);
     if (group == groups_.end() || limits_.Reached(batch->tokens, batch->jobs.size())) return false;
     const auto next = group->second.jobs.upper_bound(batch->looked_at);

@@ -236,9 +236,9 @@ bool Ledger::AllDead(const JobList& jobs) const noexcept {
 
 void Ledger::DropDead(JobList* jobs) noexcept {
   const TimePoint now = clock_->Now();
-  const Guard guard(*this);
   JobList alive;
   for (auto& job : *jobs) {
+    MutexLock lock(mu_);
     if (!job->cancelled && !Expired(*job, now)) {
       alive.push_back(std::move(job));
       continue;
@@ -250,6 +250,7 @@ void Ledger::DropDead(JobList* jobs) noexcept {
     const absl::Status status = job->cancelled ? Cancelled() : DeadlineExceeded("ran");
     Post(tenant, Refusal(std::move(job), status));
   }
+  const Guard wakes(*this);
   *jobs = std::move(alive);
 }
 
@@ -286,26 +287,31 @@ void Ledger::WithdrawAll(const absl::Status& status) {
 
 // ---- The deadline thread.
 
-void Ledger::WithdrawExpired() {
+// A few of them. False: there are no more.
+bool Ledger::WithdrawExpired() {
   const TimePoint now = clock_->Now();
-  while (!deadlines_.empty() && deadlines_.begin()->first.first <= now) {
+  for (int i = 0; i < kJobsAtOnce; ++i) {
+    if (deadlines_.empty() || deadlines_.begin()->first.first > now) return false;
     counters_.CancelledQueued();
     counters_.DeadlineMissed();
     Withdraw(*deadlines_.begin()->second, DeadlineExceeded("waited"));
   }
+  return true;
 }
 
 void Ledger::Expire() noexcept {
-  const Guard guard(*this);
-  WithdrawExpired();
+  bool more = true;
+  while (more) {
+    const Guard guard(*this);
+    more = WithdrawExpired();
+  }
 }
 
 void Ledger::ExpireUntilStopped() noexcept {
   while (true) {
+    Expire();  // and wakes those who answer
     const Guard guard(*this);
     if (stopped_) return;
-    WithdrawExpired();
-    if (wakes_.completions > 0) continue;  // wakes them first
     if (deadline_sleeps_until_ <= clock_->Now()) {
       deadline_sleeps_until_ =
           deadlines_.empty() ? TimePoint::max() : deadlines_.begin()->first.first;
