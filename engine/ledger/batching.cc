@@ -229,11 +229,13 @@ void Ledger::DoDropLate(const Job& job, TimePoint now) {
 ABSL_ATTRIBUTE_NOINLINE
 JobList Ledger::TakeBatch(bool passes) {
   std::optional<Growing> batch;
+  double middle = 0;
   bool grows = true;
   while (grows) {
     const Guard guard(*this);
     if (batch) {
       grows = Grow(&*batch);
+      middle = (batch->turn + batch->account.time) / 2;
       continue;
     }
     const TimePoint now = clock_->Now();
@@ -249,7 +251,7 @@ JobList Ledger::TakeBatch(bool passes) {
       Begin(*head, now, opening, &batch);
     }
   }
-  for (const auto& job : batch->jobs) job->turn_middle = (batch->turn + batch->account.time) / 2;
+  for (const auto& job : batch->jobs) job->turn_middle = middle;
   return std::move(batch->jobs);
 }
 
