@@ -10,9 +10,8 @@
 #include "engine/attention/resolve.h"
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
-#include "engine/encoder/text/prompts.h"
 #include "engine/requests/batch_key.h"
-#include "engine/requests/encode_kernel.h"
+#include "engine/requests/resolve_encode.h"
 #include "engine/requests/staging.h"
 
 namespace castor {
@@ -39,29 +38,6 @@ void SetCall(const CallContext& call, TimePoint now, Job* job) {
   job->priority = call.priority;
   job->deadline = call.deadline;
   job->received = call.received.value_or(now);
-}
-
-// Of texts, as many tokens as are expected.
-std::vector<int32_t> ExpectedOffsets(const Forecast& forecast, const LoadedModel& model,
-                                     const EncodeRequest& request) {
-  if (const auto* texts = std::get_if<TextInput>(&request.input)) {
-    const Prompt* const prompt = encoder::PromptOf(request, model.info.prompts);
-    return forecast.ExpectedOffsets(request.call.tenant, model, *texts,
-                                    prompt == nullptr ? 0 : prompt->text.size());
-  }
-  const auto* tokens = std::get_if<TokenInput>(&request.input);
-  const auto& lengths =
-      tokens != nullptr ? tokens->lengths : std::get<EmbeddingInput>(request.input).lengths;
-  const int64_t all = tokens != nullptr ? static_cast<int64_t>(tokens->ids.size())
-                                        : std::get<EmbeddingInput>(request.input).values.shape[0];
-  std::vector<int32_t> offsets = {0};
-  const auto add = [&](int64_t length) {
-    offsets.push_back(offsets.back() +
-                      static_cast<int32_t>(std::min(length, model.info.max_tokens)));
-  };
-  if (lengths.empty()) add(all);
-  for (const int64_t length : lengths) add(length);
-  return offsets;
 }
 
 }  // namespace
@@ -146,31 +122,21 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
 absl::StatusOr<Ticket> EngineImpl::DoSubmit(EncodeRequest& request, EncodeCompletion& done) {
   const TimePoint now = parts_.clock->Now();
   if (auto status = CheckCall(request.call, now); !status.ok()) return status;
-  auto model = loop_.models().FindEncoder(request.model);
-  if (!model.ok()) return model.status();
-  const ModelInfo& info = (*model)->info;
-  const encoder::Model& encoder = *(*model)->encoder;
-  auto status = encoder.CheckInput(request, options_.max_sequences, options_.max_text_bytes);
-  if (!status.ok()) return status;
-  auto kernel = ChooseEncodeKernel(request, info);
-  if (!kernel.ok()) return kernel.status();
-  status = encoder::CheckOption(encoder, *kernel, loop_.device().variants());
-  if (!status.ok()) return status;
-
-  const std::vector<int32_t> offsets = ExpectedOffsets(loop_.forecast(), **model, request);
+  auto resolved =
+      ResolveEncode(std::move(request), loop_.models(), loop_.device().variants(), options_);
+  if (!resolved.ok()) return resolved.status();
   auto job = std::make_unique<Job>();
-  SetCall(request.call, now, job.get());
+  auto& work = job->work.emplace<EncodeWork>(*std::move(resolved));
+  SetCall(work.request.call, now, job.get());
   job->operation = Operation::kEncode;
-  job->kernel = NameOf(*kernel);
-  job->batch_key = BatchKey((*model)->generation, *kernel);
-  job->cost = EstimateEncodeCost(request, info, encoder.EstimateTokens(request));
-  SetEstimate(loop_.forecast().Of(**model, *kernel, request, offsets), job.get());
-  auto& work = job->work.emplace<EncodeWork>(
-      OpenEncode(std::move(request), *std::move(model), *std::move(kernel)));
-  if (status = ledger_->Admit(*job); !status.ok()) return status;
+  job->kernel = NameOf(work.kernel);
+  job->batch_key = BatchKey(work.model->number, work.kernel);
+  job->cost = EstimateEncodeCost(work);
+  const Forecast& forecast = loop_.forecast();
+  SetEstimate(forecast.Of(work, forecast.ExpectedOffsets(work)), job.get());
+  if (auto status = ledger_->Admit(*job); !status.ok()) return status;
   job->done = std::move(done);
   if (std::holds_alternative<TextInput>(work.request.input)) {
-    OwnTexts(&work);
     return tokenizers_->Push(std::move(job));
   }
   const auto prepared = PrepareEncode({}, &work);
@@ -190,7 +156,6 @@ void EngineImpl::SetEstimate(const Estimate& estimate, Job* job) const {
 // The checks that do not depend on the request's contents.
 absl::Status EngineImpl::CheckCall(const CallContext& call, TimePoint now) const {
   if (!healthy()) return MakeError(Reason::kInternal, "the device has failed");
-  if (auto status = ledger_->CheckOpen(); !status.ok()) return status;
   if (call.deadline && *call.deadline <= now) {
     return MakeError(Reason::kDeadlineExceeded, "the deadline had passed when the request arrived");
   }

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "engine/assembly/internal.h"
-#include "engine/automatic/attention_plan.h"
+#include "engine/automatic/plan.h"
 #include "engine/engine.h"
 #include "engine/ledger/counters.h"
 #include "engine/ledger/ledger.h"

@@ -7,10 +7,10 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "engine/automatic/automatic.h"
+#include "engine/automatic/candidates.h"
 #include "engine/base/clock.h"
 #include "engine/engine.h"
-#include "engine/ledger/predicted_time.h"
+#include "engine/ledger/device_memory.h"
 #include "engine/loop/engine_loop.h"
 
 namespace castor {

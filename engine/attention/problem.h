@@ -39,7 +39,6 @@ struct Spec {
   double softmax_scale = 0;
   Kernel kernel = Vanilla{};  // never Automatic
   int64_t surrogates = 0;     // Cast: N_c, how many surrogate tokens a layer has
-  uint64_t generation = 0;    // Cast: of the model whose layer it names; 0 if it names none
 
   // Both are encoders' alone: no request for attention asks for them. Queries and keys are then of
   // equal lengths.

@@ -203,13 +203,12 @@ absl::Status ResolveKernel(const Cast& kernel, const CastLayers& layers, Resolve
     if (name.empty()) {
       return InvalidField("cast.layer", "must name a model's layer, as MODEL/INDEX");
     }
-    absl::StatusOr<LoadedCastLayer> found = layers.Find(name);
+    auto found = layers.Find(name);
     if (!found.ok()) return found.status();
-    const CastLayer& layer = *found->layer;
+    const CastLayer& layer = **found;
     if (absl::Status s = CheckCastLayer(layer, name, resolved->spec); !s.ok()) return s;
     resolved->spec.surrogates = layer.surrogate_tokens();
-    resolved->spec.generation = found->generation;
-    resolved->cast_layer = std::move(found->layer);
+    resolved->cast_layer = *std::move(found);
   }
   return CheckCastPlaces(kernel, *resolved);
 }

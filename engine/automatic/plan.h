@@ -5,10 +5,13 @@
 //   probe   the error of an approximate run is measured, because the caller asked for it, for the
 //           statistics, or because the automatic kernel goes on until an error is small enough.
 //
-// The code that runs the steps need not know why or how often. A plan depends only on what it is
-// told, and belongs to the owner of its job.
+// The automatic kernel's candidates run one after the other, from an approximation to a more exact
+// one, while the error is larger than the caller allows. The code that runs the steps need not know
+// why or how often. A plan depends only on what it is told, and belongs to the owner of its job.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -16,8 +19,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "engine/automatic/ladder.h"
+#include "engine/attention/resolve.h"
+#include "engine/attention/variants.h"
+#include "engine/automatic/candidates.h"
 #include "engine/request.h"
+#include "engine/requests/cost.h"
 
 namespace castor {
 
@@ -40,43 +46,86 @@ class Plan {
   // One run, then the answer.
   Plan() = default;
 
-  // Runs the kernels of `ladder`, if there is one. After a run of an approximation, probes
-  // `probe_rows` rows per sequence; 0: no probe. If it `reports`, the answer states the error; if
-  // not, the error is measured for the statistics only.
-  Plan(std::optional<attention::Ladder> ladder, int32_t probe_rows, bool reports)
-      : ladder_(std::move(ladder)), probe_rows_(probe_rows), reports_(reports) {}
+  // After a run of an approximation, probes `rows` rows per sequence; 0: no probe. If it `reports`,
+  // the answer states the error; if not, the error is measured for the statistics only.
+  Plan(int32_t rows, bool reports) : probe_rows_(rows), reports_(reports) {}
+
+  // Of the automatic kernel: at least one candidate, each more exact than the one before.
+  Plan(std::vector<attention::Candidate> candidates, double max_relative_error, int32_t rows)
+      : candidates_(std::move(candidates)),
+        max_relative_error_(max_relative_error),
+        probe_rows_(rows),
+        reports_(rows > 0) {}
 
   // Takes the outcome of a step and returns what follows. The first step is a run. After kRun and
   // kFail the next step is a run, after kProbe a probe.
   Step Next(const StepOutcome& outcome);
 
   // Whether the kernel is the engine's choice.
-  bool automatic() const { return ladder_.has_value(); }
+  bool automatic() const { return !candidates_.empty(); }
 
   // What to run when Next has returned kRun. Requires automatic().
-  const Kernel& kernel() const { return ladder_->current().kernel; }
+  const Kernel& kernel() const { return candidates_[current_].kernel; }
 
   // Every kernel that may run; empty if the caller named one.
-  std::span<const attention::Rung> rungs() const;
+  std::span<const attention::Candidate> candidates() const { return candidates_; }
 
   int32_t probe_rows() const { return probe_rows_; }
-
-  // Where each sequence's rows begin among those that a probe computes again, and their number.
-  std::vector<int32_t> ProbeOffsets(std::span<const int32_t> cu_seqlens_q) const;
 
   // Adds to an answer's report what is known about the choice of its kernel and its error.
   void Describe(ExecutionReport* report) const;
 
  private:
-  bool NeedsProbe() const;
+  struct Attempt {
+    size_t candidate;
+    Fidelity estimate;
+    double measured_us;
+  };
 
-  std::optional<attention::Ladder> ladder_;  // of the automatic kernel
+  bool NeedsProbe() const;
+  bool MayMeet(size_t candidate, double error) const;
+  bool Accept(const Fidelity& estimate);
+
+  std::vector<attention::Candidate> candidates_;  // of the automatic kernel
+  double max_relative_error_ = 0;
   int32_t probe_rows_ = 0;
   bool reports_ = false;
 
   bool probing_ = false;  // the current step is a probe
   double compute_us_ = 0;
-  std::optional<Fidelity> estimate_;  // the last
+  size_t current_ = 0;    // the candidate that runs next, or ran last
+  bool settled_ = false;  // it is the answer, whatever its error
+  std::vector<Attempt> attempts_;
 };
+
+// Picks the requests whose error is measured although they did not ask for it: evenly spread, by
+// counting. The pick changes no result.
+class FidelitySampling {
+ public:
+  FidelitySampling(double share, int32_t rows) : share_(share), rows_(rows) {}
+
+  // Rows per sequence for the next request that could be measured; 0 if it is not picked.
+  int32_t NextRows();
+
+ private:
+  const double share_;
+  const int32_t rows_;
+  std::atomic<uint64_t> seen_ = 0;
+};
+
+// What is decided about an attention request when it is submitted: the kernels that the automatic
+// one may run, and whether an error is measured. Replaces the kernel of `resolved` with the plan's
+// first one. Any thread.
+Plan PlanAttention(const AttentionRequest& request, std::span<const attention::Variant> variants,
+                   const attention::PriceOf& price_of, FidelitySampling& sampling,
+                   attention::Resolved* resolved);
+
+// The budget share of a request's tensors alone. It is exact and free to compute, so it is checked
+// before anything else is computed from the request's sizes.
+Cost TensorCost(const attention::Resolved& resolved);
+
+// The budget share of the whole request: its tensors, and the rows that a probe of the error
+// stages.
+Cost CostOf(const Plan& plan, const attention::Resolved& resolved);
 
 }  // namespace castor

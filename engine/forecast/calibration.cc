@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "engine/automatic/rungs.h"
+#include "engine/automatic/candidates.h"
 #include "engine/base/guarded.h"
 #include "engine/forecast/cost_file.h"
 #include "engine/forecast/trial.h"

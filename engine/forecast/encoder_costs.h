@@ -32,7 +32,7 @@ using EncoderSample = RelativeSample<kEncoderTerms>;
 
 using EncoderCosts = EncoderTerms;  // microseconds per unit, with the model's own kernel
 
-// The measured models' prices, by generation.
+// The measured models' prices, by model.
 using EncoderPrices = std::map<uint64_t, EncoderCosts>;
 
 // The terms of a batch of sequences with these offsets, averaged over these layers.

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/automatic/rungs.h"
+#include "engine/automatic/candidates.h"
 #include "engine/encoder/model.h"
 #include "engine/kernel_table.h"
 
@@ -28,10 +28,12 @@ PredictedTime Times(const PredictedTime& time, double factor) {
           .correction = time.correction * factor};
 }
 
-// The bytes that become a text's tokens, its pair's among them.
-double BytesOf(const TextInput& input, size_t i, size_t prompt_bytes) {
+// The bytes that become a text's tokens, its pair's and its prompt's among them.
+double BytesOf(const EncodeWork& work, size_t i) {
+  const auto& input = std::get<TextInput>(work.request.input);
   const size_t pair = i < input.pairs.size() ? input.pairs[i].size() : 0;
-  return static_cast<double>(prompt_bytes + input.texts[i].size() + pair);
+  const size_t prompt = work.prompt == nullptr ? 0 : work.prompt->text.size();
+  return static_cast<double>(prompt + input.texts[i].size() + pair);
 }
 
 }  // namespace
@@ -42,11 +44,11 @@ PredictedTime Forecast::Base(const attention::Spec& spec, std::span<const int32_
   return {.batch_us = costs.batch_us, .own_us = costs.own_us};
 }
 
-PredictedTime Forecast::Base(const LoadedModel& model, const Kernel& kernel,
-                             const EncodeRequest& request,
-                             std::span<const int32_t> cu_seqlens) const {
+PredictedTime Forecast::Base(const EncodeWork& work, std::span<const int32_t> cu_seqlens) const {
+  const LoadedModel& model = *work.model;
+  const Kernel& kernel = work.kernel;
   const std::vector<encoder::AttentionLayers> layers = model.encoder->attention(kernel);
-  const auto measured = encoders_.find(model.generation);
+  const auto measured = encoders_.find(model.number);
   const EncoderCosts prices =
       measured == encoders_.end() ? AssumedCosts(model.info, costs_.workers()) : measured->second;
   // What a model's own runs have measured includes its own kernel's pairs.
@@ -54,7 +56,7 @@ PredictedTime Forecast::Base(const LoadedModel& model, const Kernel& kernel,
   const Costs costs = CostsOf(EncoderTermsOf(cu_seqlens, layers), prices, own_kernel);
   PredictedTime base = {
       .batch_us = costs.batch_us,
-      .own_us = costs.own_us + ReadOutUs(request, model.info, cu_seqlens, costs_.workers())};
+      .own_us = costs.own_us + ReadOutUs(work.request, model.info, cu_seqlens, costs_.workers())};
   if (own_kernel) return base;
   for (const encoder::AttentionLayers& alike : layers) {
     base.own_us +=
@@ -72,18 +74,17 @@ Estimate Forecast::Of(const Plan& plan, const attention::Resolved& resolved) con
   if (plan.probe_rows() == 0 || !attention::IsApproximate(NameOf(spec.kernel))) return estimate;
   // Some queries of each sequence attend exactly.
   spec.kernel = Vanilla{};
-  const PredictedTime probe = Corrected({0, KernelName::kVanilla, spec.dtype},
-                                        Base(spec, plan.ProbeOffsets(queries), keys));
+  const PredictedTime probe =
+      Corrected({0, KernelName::kVanilla, spec.dtype},
+                Base(spec, attention::OffsetsOfRows(queries, plan.probe_rows()), keys));
   estimate.time.batch_us += probe.batch_us;
   estimate.time.own_us += probe.own_us;
   return estimate;
 }
 
-Estimate Forecast::Of(const LoadedModel& model, const Kernel& kernel, const EncodeRequest& request,
-                      std::span<const int32_t> cu_seqlens) const {
-  return {
-      Corrected({model.generation, NameOf(kernel), {}}, Base(model, kernel, request, cu_seqlens)),
-      memory_.Of(model, kernel, request, cu_seqlens)};
+Estimate Forecast::Of(const EncodeWork& work, std::span<const int32_t> cu_seqlens) const {
+  return {Corrected({work.model->number, NameOf(work.kernel), {}}, Base(work, cu_seqlens)),
+          memory_.Of(*work.model, work.kernel, work.request, cu_seqlens)};
 }
 
 // An encoder has one kernel, whose estimate stands.
@@ -101,9 +102,9 @@ Forecast::Part Forecast::PartOf(const Job& job) const {
             .measured = costs_.Knows(kind.kernel, kind.dtype)};
   }
   const auto& work = std::get<EncodeWork>(job.work);
-  return {.kind = {work.model->generation, NameOf(work.kernel), {}},
+  return {.kind = {work.model->number, NameOf(work.kernel), {}},
           .base = Times(job.predicted, 1 / job.predicted.correction),
-          .measured = encoders_.contains(work.model->generation)};
+          .measured = encoders_.contains(work.model->number)};
 }
 
 Forecast::Lesson Forecast::LessonOf(const JobList& jobs, double compute_us) const {
@@ -151,35 +152,41 @@ TimeFactors& Forecast::FactorsOf(const Part& part) {
   return factors_.try_emplace(part.kind, part.measured ? kMeasured : kAssumed).first->second;
 }
 
-std::vector<int32_t> Forecast::ExpectedOffsets(const std::string& tenant, const LoadedModel& model,
-                                               const TextInput& input, size_t prompt_bytes) const {
-  double ratio = kUsualBytesPerToken;
-  {
-    MutexLock lock(mu_);
-    if (const auto of = tenants_.find(tenant); of != tenants_.end()) {
-      const auto learned = of->second.bytes_per_token.find(model.generation);
-      if (learned != of->second.bytes_per_token.end()) ratio = learned->second;
-    }
-  }
+std::vector<int32_t> Forecast::ExpectedOffsets(const EncodeWork& work) const {
   std::vector<int32_t> offsets = {0};
-  offsets.reserve(input.texts.size() + 1);
-  const auto most = static_cast<double>(std::max<int64_t>(1, model.info.max_tokens));
-  for (size_t i = 0; i < input.texts.size(); ++i) {
-    const double tokens = kSpecialTokens + BytesOf(input, i, prompt_bytes) / ratio;
-    offsets.push_back(offsets.back() + static_cast<int32_t>(std::min(most, tokens)));
+  const auto add = [&](auto tokens) {
+    const auto most = static_cast<decltype(tokens)>(work.model->info.max_tokens);
+    offsets.push_back(offsets.back() + static_cast<int32_t>(std::min(tokens, most)));
+  };
+  if (const auto* texts = std::get_if<TextInput>(&work.request.input)) {
+    double ratio = kUsualBytesPerToken;
+    {
+      MutexLock lock(mu_);
+      if (const auto of = tenants_.find(work.request.call.tenant); of != tenants_.end()) {
+        const auto learned = of->second.bytes_per_token.find(work.model->number);
+        if (learned != of->second.bytes_per_token.end()) ratio = learned->second;
+      }
+    }
+    offsets.reserve(texts->texts.size() + 1);
+    for (size_t i = 0; i < texts->texts.size(); ++i) add(kSpecialTokens + BytesOf(work, i) / ratio);
+    return offsets;
   }
+  const auto* tokens = std::get_if<TokenInput>(&work.request.input);
+  const auto* embeddings = std::get_if<EmbeddingInput>(&work.request.input);
+  const auto& lengths = tokens != nullptr ? tokens->lengths : embeddings->lengths;
+  for (const int64_t length : lengths) add(length);
+  if (lengths.empty() && tokens != nullptr) add(static_cast<int64_t>(tokens->ids.size()));
+  if (lengths.empty() && tokens == nullptr) add(embeddings->values.shape[0]);
   return offsets;
 }
 
-void Forecast::LearnTexts(const std::string& tenant, const LoadedModel& model,
-                          const TextInput& input, const encoder::Prepared& prepared,
-                          size_t prompt_bytes) {
+void Forecast::LearnTexts(const EncodeWork& work) {
+  const encoder::Prepared& prepared = work.prepared;
   double bytes = 0;
   double tokens = 0;
-  const size_t texts = std::min(input.texts.size(), static_cast<size_t>(prepared.sequences()));
-  for (size_t i = 0; i < texts; ++i) {
+  for (size_t i = 0; i < prepared.truncated.size(); ++i) {
     if (prepared.truncated[i]) continue;  // says nothing about the rest of the text
-    bytes += BytesOf(input, i, prompt_bytes);
+    bytes += BytesOf(work, i);
     tokens += prepared.cu_seqlens[i + 1] - prepared.cu_seqlens[i] - kSpecialTokens;
   }
   if (bytes <= 0 || tokens <= 0) return;
@@ -188,11 +195,11 @@ void Forecast::LearnTexts(const std::string& tenant, const LoadedModel& model,
   constexpr double kHalfStepTokens = 500;
   const double step = std::max(kLeastStep, tokens / (tokens + kHalfStepTokens));
   MutexLock lock(mu_);
-  double& ratio = BytesPerToken(tenant, model.generation);
+  double& ratio = BytesPerToken(work.request.call.tenant, work.model->number);
   ratio *= std::pow(bytes / tokens / ratio, step);
 }
 
-double& Forecast::BytesPerToken(const std::string& tenant, uint64_t generation) {
+double& Forecast::BytesPerToken(const std::string& tenant, uint64_t model) {
   if (tenants_.size() >= kMostTenants && !tenants_.contains(tenant)) {
     tenants_.erase(std::min_element(
         tenants_.begin(), tenants_.end(),
@@ -200,7 +207,7 @@ double& Forecast::BytesPerToken(const std::string& tenant, uint64_t generation) 
   }
   Tenant& mine = tenants_[tenant];
   mine.learned = ++lessons_of_texts_;
-  return mine.bytes_per_token.try_emplace(generation, kUsualBytesPerToken).first->second;
+  return mine.bytes_per_token.try_emplace(model, kUsualBytesPerToken).first->second;
 }
 
 }  // namespace castor

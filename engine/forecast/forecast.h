@@ -27,7 +27,6 @@
 #include "engine/forecast/time_factors.h"
 #include "engine/ledger/device_memory.h"
 #include "engine/ledger/job.h"
-#include "engine/ledger/predicted_time.h"
 #include "engine/models/models.h"
 #include "engine/request.h"
 
@@ -51,9 +50,8 @@ class Forecast {
   // depends on the input alone.
   Estimate Of(const Plan& plan, const attention::Resolved& resolved) const;
 
-  // Of an encode request whose sequences have these offsets.
-  Estimate Of(const LoadedModel& model, const Kernel& kernel, const EncodeRequest& request,
-              std::span<const int32_t> cu_seqlens) const;
+  // Of an encode request whose sequences have these offsets. Requires its input.
+  Estimate Of(const EncodeWork& work, std::span<const int32_t> cu_seqlens) const;
 
   // Of a job's next run, with the kernel that it has now.
   Estimate Of(const Job& job) const;
@@ -61,8 +59,7 @@ class Forecast {
   // Without what was learned.
   PredictedTime Base(const attention::Spec& spec, std::span<const int32_t> cu_seqlens_q,
                      std::span<const int32_t> cu_seqlens_k) const;
-  PredictedTime Base(const LoadedModel& model, const Kernel& kernel, const EncodeRequest& request,
-                     std::span<const int32_t> cu_seqlens) const;
+  PredictedTime Base(const EncodeWork& work, std::span<const int32_t> cu_seqlens) const;
 
   // What is to be learned from a batch that has run. Holds nothing of its jobs.
   class Lesson;
@@ -74,21 +71,19 @@ class Forecast {
   // Engine thread. Times of zero or less are ignored.
   void Learn(const Lesson& lesson);
 
-  // The offsets that a tenant's texts are expected to have once they are tokenized, by their bytes
-  // and those of the prompt before each.
-  std::vector<int32_t> ExpectedOffsets(const std::string& tenant, const LoadedModel& model,
-                                       const TextInput& input, size_t prompt_bytes = 0) const;
+  // The offsets of an encode request's sequences. Of texts, those that they are expected to have
+  // once they are tokenized, by their bytes and those of the prompt before each.
+  std::vector<int32_t> ExpectedOffsets(const EncodeWork& work) const;
 
-  // A tenant's texts have been tokenized to these sequences. Nobody else's are expected otherwise
-  // for it.
-  void LearnTexts(const std::string& tenant, const LoadedModel& model, const TextInput& input,
-                  const encoder::Prepared& prepared, size_t prompt_bytes = 0);
+  // A request's texts have been tokenized. Those of other tenants are not expected otherwise for
+  // it.
+  void LearnTexts(const EncodeWork& work);
 
  private:
-  // What has a factor of its own. Attention's generation is 0, and so is an encoder's dtype, which
+  // What has a factor of its own. Attention's model is 0, and so is an encoder's dtype, which
   // is the model's own.
   struct Kind {
-    uint64_t generation = 0;
+    uint64_t model = 0;  // its number
     KernelName kernel = KernelName::kVanilla;
     DType dtype{};
     friend auto operator<=>(const Kind&, const Kind&) = default;
@@ -100,7 +95,7 @@ class Forecast {
     bool measured = false;  // the prices were
   };
   struct Tenant {
-    std::map<uint64_t, double> bytes_per_token;  // by generation
+    std::map<uint64_t, double> bytes_per_token;  // by model
     uint64_t learned = 0;                        // when: counted in requests
   };
 
@@ -108,7 +103,7 @@ class Forecast {
   PredictedTime Corrected(const Kind& kind, PredictedTime base) const;
   double FactorLocked(const Part& part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   TimeFactors& FactorsOf(const Part& part) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  double& BytesPerToken(const std::string& tenant, uint64_t generation)
+  double& BytesPerToken(const std::string& tenant, uint64_t model)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const MemoryForecast memory_;

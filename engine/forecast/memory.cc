@@ -85,13 +85,13 @@ MemoryNeed MemoryForecast::Of(const Plan& plan, const attention::Resolved& resol
   Spec spec = resolved.spec;
   MemoryNeed memory;
   if (!plan.automatic()) memory = RunOf(spec, queries, keys);
-  for (const attention::Rung& rung : plan.rungs()) {
-    spec.kernel = rung.kernel;
+  for (const attention::Candidate& candidate : plan.candidates()) {
+    spec.kernel = candidate.kernel;
     memory = Most(memory, RunOf(spec, queries, keys));
   }
   if (plan.probe_rows() == 0) return memory;
   spec.kernel = Vanilla{};
-  return Most(memory, RunOf(spec, plan.ProbeOffsets(queries), keys));
+  return Most(memory, RunOf(spec, attention::OffsetsOfRows(queries, plan.probe_rows()), keys));
 }
 
 // The attention of an encoder, one layer after another.

@@ -35,12 +35,10 @@ class TimeFactors {
     const double log_ratio = std::clamp(std::log(ratio), -most, most);
     weight = std::min(weight, 1.0);
     const size_t own = ClassOf(us);
-    for (size_t c = 0; c < kClasses; ++c) {
-      Class& near = classes_[c];
-      const double share = weight * std::pow(kOfNext, c > own ? c - own : own - c);
-      near.log_factor += share * std::max(kLeastStep, 1 / (near.seen + trust_.runs + 1)) *
-                         (log_ratio - near.log_factor);
-      near.seen += share;
+    double share = weight;
+    for (size_t step = 0; step < kClasses; ++step, share *= kOfNext) {
+      if (own + step < kClasses) classes_[own + step].Learn(log_ratio, share, trust_.runs);
+      if (step > 0 && own >= step) classes_[own - step].Learn(log_ratio, share, trust_.runs);
     }
   }
 
@@ -59,6 +57,12 @@ class TimeFactors {
   struct Class {
     double log_factor = 0;
     double seen = 0;  // sum of weights
+
+    void Learn(double log_ratio, double share, double trusted_runs) {
+      log_factor +=
+          share * std::max(kLeastStep, 1 / (seen + trusted_runs + 1)) * (log_ratio - log_factor);
+      seen += share;
+    }
   };
 
   static size_t ClassOf(double us) {

@@ -108,7 +108,7 @@ absl::Status RunFurther(Device& device, const ModelPtr& model, const Budget& bud
     samples.push_back({EncoderTermsOf(offsets, model->encoder->attention(Vanilla{})), rest_us});
   }
   const auto costs = FitEncoder(samples, AssumedCosts(model->info, threads));
-  if (costs) prices->insert_or_assign(model->generation, *costs);
+  if (costs) prices->insert_or_assign(model->number, *costs);
   return absl::OkStatus();
 }
 

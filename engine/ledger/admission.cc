@@ -5,7 +5,7 @@
 // refused here only if it could never have as much as it needs. A tenant's quota is a budget of its
 // own in the same sense, over what the tenant has admitted.
 #include <algorithm>
-#include <cstdio>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -35,9 +35,6 @@ constexpr milliseconds kUnknownRetry{200};
 constexpr double kWaitMargin = 1.5;
 constexpr double kOverheadUs = 1000;
 
-// How often an idle device takes a request that only its uncorrected prediction lets in.
-constexpr std::chrono::seconds kTrialInterval{1};
-
 // The last part of each budget is for tenants that have less than their share of it, so that one
 // which fills the queue does not keep the others out.
 constexpr int64_t kLastPart = 8;
@@ -48,15 +45,14 @@ milliseconds Hint(double us) {
   return std::clamp(milliseconds(static_cast<int64_t>(ms) + 1), kMinRetry, kMaxRetry);
 }
 
-// "1.23 s", "45 ms".
+// "1.2 s", "45 ms". Not by printf, which takes longer than the rest of a refusal's words.
 std::string InWords(double us) {
-  char text[32];
-  if (us < 999'500) {
-    std::snprintf(text, sizeof(text), "%.*f ms", us < 9950 ? 1 : 0, us * 1e-3);
-  } else {
-    std::snprintf(text, sizeof(text), "%.*f s", us < 9.95e6 ? 1 : 0, us * 1e-6);
-  }
-  return text;
+  const bool seconds = us >= 999'500;
+  const double value = us * (seconds ? 1e-6 : 1e-3);
+  const auto tenths = static_cast<int64_t>(std::clamp(value, 0.0, 1e15) * 10 + 0.5);
+  std::string text = std::to_string(tenths < 100 ? tenths / 10 : (tenths + 5) / 10);
+  if (tenths < 100) text += '.', text += static_cast<char>('0' + tenths % 10);
+  return text += seconds ? " s" : " ms";
 }
 
 double InUs(microseconds time) { return static_cast<double>(time.count()); }
@@ -113,6 +109,7 @@ absl::Status Ledger::Admit(Job& job) {
   if (auto status = CheckMemory(job.memory); !status.ok()) return status;
   const TimePoint now = clock_->Now();
   const Guard guard(*this);
+  if (auto status = CheckOpen(); !status.ok()) return status;
   Tenant* const tenant = tenants_.Find(job.tenant);
   const Cost quota = QuotaOf(tenant == nullptr ? tenants_.TermsOf(job.tenant) : tenant->terms);
   if (auto status = CheckAloneLocked(job.cost, quota); !status.ok()) return status;
@@ -216,9 +213,9 @@ Ledger::Outlook Ledger::Foresee(const Job& job, const Tenant* tenant, TimePoint 
                   .makes_late = forecast.makes_late};
   const bool idle = tenants_.nobody_waits() && runs_.empty();
   if (idle && job.predicted.correction > 1 && now >= next_trial_) {
-    // What was learned can be wrong, and only a run can show it.
+    // What was learned can be wrong, and only a run can show it: one, while it is recent.
     outlook.own_us = outlook.alone_us /= job.predicted.correction;
-    next_trial_ = now + kTrialInterval;
+    next_trial_ = now + Runs::kRecent;
   }
   return outlook;
 }

@@ -8,8 +8,9 @@
 // - nobody in the batch is expected to miss a deadline because of it.
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/base/attributes.h"
 #include "engine/base/error.h"
@@ -123,35 +124,44 @@ const Job* Ledger::FirstDue(TimePoint now, const Opening& opening) {
 
 // ---- Batches.
 
-// Never inlined into what is noexcept: see admission.cc.
-ABSL_ATTRIBUTE_NOINLINE
-JobList Ledger::FormFrom(const Job& head, TimePoint now, const Opening& opening, JobList* late) {
-  // Choose first, remove afterwards: removing the last job destroys the group.
-  std::vector<const Job*> hopeless;
-  std::vector<const Job*> chosen;
-  int64_t tokens = 0;
-  MemoryNeed memory;
+// A batch as it grows. Its jobs are the engine thread's already.
+struct Ledger::Growing {
+  const Opening opening;
+  const TimePoint now;
+  const std::string key;
   double us = 0;
+  double long_enough;  // microseconds
   double spare_us = std::numeric_limits<double>::infinity();
-  const FairShare::Account& account = TenantOf(head).device;
-  const double turn = account.time;
-  const double next_turn = turn + head.predicted.alone_us() / account.weight;
-  const auto choose = [&](const Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    const double more_us = chosen.empty() ? job.predicted.alone_us() : job.predicted.own_us;
+  int64_t tokens = 0;
+  MemoryNeed memory = {};
+  FairShare::Account& account;  // of the first job's tenant
+  const double turn;
+  const double next_turn;  // virtual
+  Rank looked_at = {};     // up to here
+  JobList jobs = {};
+
+  void Take(const Job& job, double more_us) {
     us += more_us;
-    if (chosen.empty()) tenants_.device.Begin(account);
-    tenants_.device.Charge(TenantOf(job).device, more_us);
     spare_us = std::min(spare_us, SpareUs(job, now));
     tokens += job.cost.tokens;
     memory = memory + job.memory;
-    chosen.push_back(&job);
-  };
-  // The first is taken whatever its size: a request above the limit runs alone.
-  if (IsHopeless(head, now, opening.pace)) {
-    hopeless.push_back(&head);
-  } else {
-    choose(head);
   }
+};
+
+void Ledger::Take(const Job& job, double us, Growing* batch) {
+  tenants_.device.Charge(TenantOf(job).device, us);
+  batch->Take(job, us);
+  std::unique_ptr<Job>& place = batch->jobs.emplace_back();
+  place = Remove(job);
+  place->state = Job::State::kRunning;
+  ForgetDeadline(*place);
+  LeaveLine(place->reservation);
+}
+
+// The first is taken whatever its size: a request above the limit runs alone.
+void Ledger::Begin(const Job& head, TimePoint now, const Opening& opening,
+                   std::optional<Growing>* batch) {
+  FairShare::Account& account = TenantOf(head).device;
   const bool turns = tenants_.device.order().size() > 1;
   const double once_us = head.predicted.batch_us;
   double pays_us = turns ? std::max(once_us / kOncePartOfTurn, kMomentOfTurnUs)
@@ -159,80 +169,101 @@ JobList Ledger::FormFrom(const Job& head, TimePoint now, const Opening& opening,
   if (tenants_.ShareOfOthers(&TenantOf(head), now) < kNobody) {
     pays_us = std::max(pays_us, kWaitingPart * tenants_.waiting_us());
   }
-  const double long_enough = std::min(opening.passage.MostUs(head.tenant, next_turn), pays_us);
-  for (const auto& [rank, job] : groups_.find(head.batch_key)->second.jobs) {
-    if (limits_.Reached(tokens, chosen.size())) break;
-    if (job.get() == &head) continue;
-    if (IsHopeless(*job, now, opening.pace)) {
-      hopeless.push_back(job.get());
-      continue;
-    }
-    if (chosen.empty()) continue;
-    if (job->tenant != head.tenant && TenantOf(*job).device.time > next_turn) continue;
-    if (job->cost.tokens > limits_.max_tokens - tokens) continue;
-    if ((memory + job->memory).bytes() > opening.free_bytes) continue;
-    const double with_it = us + job->predicted.own_us;
-    if (with_it > long_enough) continue;
-    if (with_it * kPredictionMargin * opening.pace > std::min(spare_us, SpareUs(*job, now)))
-      continue;
-    choose(*job);
-  }
-  late->reserve(hopeless.size());
-  for (const Job* job : hopeless) late->push_back(Remove(*job));
-  JobList batch;
-  batch.reserve(chosen.size());
-  const double middle = (turn + account.time) / 2;
-  for (const Job* job : chosen) {
-    batch.push_back(Remove(*job));
-    batch.back()->turn_middle = middle;
-  }
-  return batch;
+  const double us = head.predicted.alone_us();
+  const double next_turn = account.time + us / account.weight;
+  batch->emplace(
+      Growing{.opening = opening,
+              .now = now,
+              .key = head.batch_key,
+              .long_enough = std::min(opening.passage.MostUs(head.tenant, next_turn), pays_us),
+              .account = account,
+              .turn = account.time,
+              .next_turn = next_turn});
+  tenants_.device.Begin(account);
+  Take(head, us, &**batch);
 }
 
-void Ledger::DoDropLate(std::unique_ptr<Job>&& job, TimePoint now) {
-  Close(*job);
-  counters_.CancelledQueued();
-  counters_.DeadlineMissed();
-  Tenant& tenant = TenantOf(*job);
-  const char* const why = Expired(*job, now)
-                              ? "the deadline passed while the request waited"
-                              : "the request waited, and its deadline is too near to answer it in "
-                                "time";
-  Post(tenant, Refusal(std::move(job), MakeError(Reason::kDeadlineExceeded, why)));
+// Looks at a few more jobs of the batch's key. False: at all of them, or the batch is full.
+bool Ledger::Grow(Growing* batch) {
+  for (int looks = 0; looks < kJobsAtOnce; ++looks) {
+    const auto group = groups_.find(batch->key);
+    if (group == groups_.end() || limits_.Reached(batch->tokens, batch->jobs.size())) return false;
+    const auto next = group->second.jobs.upper_bound(batch->looked_at);
+    if (next == group->second.jobs.end()) return false;
+    const Job& job = *next->second;
+    batch->looked_at = job.rank;
+    if (IsHopeless(job, batch->now, batch->opening.pace)) {
+      DropLate(job, batch->now);
+      continue;
+    }
+    const FairShare::Account& account = TenantOf(job).device;
+    if (&account != &batch->account && account.time > batch->next_turn) continue;
+    if (job.cost.tokens > limits_.max_tokens - batch->tokens) continue;
+    if ((batch->memory + job.memory).bytes() > batch->opening.free_bytes) continue;
+    const double us = batch->us + job.predicted.own_us;
+    const double spare_us = std::min(batch->spare_us, SpareUs(job, batch->now));
+    if (us > batch->long_enough) continue;
+    if (us * kPredictionMargin * batch->opening.pace > spare_us) continue;
+    Take(job, job.predicted.own_us, batch);
+  }
+  return true;
 }
 
 // Those whose deadline has passed, or will before they could be answered, are answered instead. For
 // a moment a job is in no place, so a failed allocation ends the process.
-JobList Ledger::TakeBatch(TimePoint now, const Opening& opening) {
-  while (const Job* head = FirstDue(now, opening)) {
-    JobList late;
-    JobList batch = FormFrom(*head, now, opening, &late);
-    for (auto& job : late) DropLate(std::move(job), now);
-    for (auto& job : batch) {
-      job->state = Job::State::kRunning;
-      ForgetDeadline(*job);
-      LeaveLine(job->reservation);
+void Ledger::DoDropLate(const Job& job, TimePoint now) {
+  Close(job);
+  counters_.CancelledQueued();
+  counters_.DeadlineMissed();
+  const char* const why = Expired(job, now)
+                              ? "the deadline passed while the request waited"
+                              : "the request waited, and its deadline is too near to answer it in "
+                                "time";
+  const absl::Status status = MakeError(Reason::kDeadlineExceeded, why);
+  Tenant& tenant = TenantOf(job);
+  Post(tenant, Refusal(Remove(job), status));
+}
+
+// Takes the lock for a few jobs at a time, so that nobody waits while a long batch is taken out.
+// Those that come meanwhile may join. Never inlined into what is noexcept: see admission.cc.
+ABSL_ATTRIBUTE_NOINLINE
+JobList Ledger::TakeBatch(bool passes) {
+  std::optional<Growing> batch;
+  double middle = 0;
+  bool grows = true;
+  while (grows) {
+    const Guard guard(*this);
+    if (batch) {
+      grows = Grow(&*batch);
+      middle = (batch->turn + batch->account.time) / 2;
+      continue;
     }
-    if (!batch.empty()) return batch;
+    const TimePoint now = clock_->Now();
+    const Opening opening = OpeningFor(passes          ? Opening::Beside::kHeldUp
+                                       : runs_.empty() ? Opening::Beside::kNothing
+                                                       : Opening::Beside::kLaunch,
+                                       now);
+    const Job* const head = FirstDue(now, opening);
+    if (head == nullptr) return {};
+    if (IsHopeless(*head, now, opening.pace)) {
+      DropLate(*head, now);
+    } else {
+      Begin(*head, now, opening, &batch);
+    }
   }
-  return {};
+  for (const auto& job : batch->jobs) job->turn_middle = middle;
+  return std::move(batch->jobs);
 }
 
 JobList Ledger::NextBatch(bool wait) noexcept {
   while (true) {
+    JobList batch = TakeBatch(/*passes=*/false);
+    if (!batch.empty() || !wait) return batch;
     const Guard guard(*this);
     if (stopped_) return {};
-    const TimePoint now = clock_->Now();
     const TimePoint due = FirstDueAt();
-    if (due <= now) {
-      const auto beside = runs_.empty() ? Opening::Beside::kNothing : Opening::Beside::kLaunch;
-      JobList batch = TakeBatch(now, OpeningFor(beside, now));
-      if (!batch.empty() || !wait) return batch;
-    } else if (!wait) {
-      return {};
-    }
-    if (wakes_.completions > 0) continue;  // wakes them first
-    device_sleeps_until_ = FirstDueAt();
+    if (due <= clock_->Now()) continue;  // it came a moment ago
+    device_sleeps_until_ = due;
     clock_->WaitUntil(device_wakes_, mu_, device_sleeps_until_);
     device_sleeps_until_ = TimePoint::min();
   }
@@ -246,10 +277,6 @@ bool Ledger::HasPasser() noexcept {
   return !opening.passage.closed() && FirstDue(now, opening) != nullptr;
 }
 
-JobList Ledger::TakePasser() noexcept {
-  const TimePoint now = clock_->Now();
-  const Guard guard(*this);
-  return TakeBatch(now, OpeningFor(Opening::Beside::kHeldUp, now));
-}
+JobList Ledger::TakePasser() noexcept { return TakeBatch(/*passes=*/true); }
 
 }  // namespace castor

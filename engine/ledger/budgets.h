@@ -4,6 +4,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -47,5 +48,18 @@ inline std::array<BudgetPart, 3> PartsOf(const Cost& cost, const Cost& used, con
            {cost.tokens, used.tokens, budget.tokens, "tokens"},
            {cost.bytes, used.bytes, budget.bytes, "bytes"}}};
 }
+
+// How large a batch may become, and how long it may wait for more requests.
+struct BatchLimits {
+  int64_t max_tokens = 0;
+  int64_t max_requests = 0;
+  // For how long the first of those that may share a batch waits for it to be full.
+  std::chrono::microseconds delay{0};
+
+  // Whether a batch of `requests` requests with `tokens` tokens in all is full.
+  bool Reached(int64_t tokens, size_t requests) const {
+    return tokens >= max_tokens || static_cast<int64_t>(requests) >= max_requests;
+  }
+};
 
 }  // namespace castor

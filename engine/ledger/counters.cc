@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/automatic/rungs.h"
+#include "engine/automatic/candidates.h"
 
 namespace castor {
 namespace {

@@ -1,6 +1,7 @@
-// The device's memory as a budget of its own: the models' weights, and what batches need while they
-// run (workspace, activations, and copies of tensors where the device has memory of its own).
-// Requests that wait take none of it. Staging memory has a budget of its own (budgets.h).
+// What a request takes of the device, in time and memory. The memory is a budget of its own: the
+// models' weights, and what batches need while they run (workspace, activations, and copies of
+// tensors where the device has memory of its own). Requests that wait take none of it. Staging
+// memory has a budget of its own (budgets.h).
 #pragma once
 
 #include <algorithm>
@@ -11,6 +12,20 @@
 #include "engine/device/device.h"
 
 namespace castor {
+
+// How long a request will keep the device, predicted before it runs (forecast/forecast.h).
+struct PredictedTime {
+  double batch_us = 0;  // the batch's fixed part: paid once by all requests that share it
+  double own_us = 0;    // of the request itself
+
+  // The learned factor that both contain. Without it they are what the prices alone say.
+  double correction = 1;
+
+  double alone_us() const { return batch_us + own_us; }
+};
+
+// Most predictions are within this factor of what is measured.
+inline constexpr double kPredictionMargin = 1.25;
 
 // What a request, or a batch, needs while it runs, in bytes. Count::kMost for more than can be
 // counted, and so for the sum of such.
@@ -38,7 +53,15 @@ struct MemoryNeed {
 
 // EngineOptions::max_device_bytes where that is 0. On the CPU half of the memory. A GPU's memory
 // less what its libraries take beside tensors. No bound where the device does not know its memory.
-int64_t AutomaticDeviceBytes(const Device& device);
+inline int64_t AutomaticDeviceBytes(const Device& device) {
+  const int64_t memory = device.info().memory_bytes;
+  if (memory <= 0) return std::numeric_limits<int64_t>::max();
+  if (!device.copies_tensors()) return memory / 2;
+  // The context, the libraries' workspaces, and what the allocator cannot use between blocks.
+  constexpr int64_t kLeastReserve = int64_t{1} << 30;
+  constexpr int64_t kReservePart = 16;
+  return memory - std::min(memory / 2, std::max(kLeastReserve, memory / kReservePart));
+}
 
 // The budget, and the weights that are in it. Set before the first request, and constant from then
 // on.

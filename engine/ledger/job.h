@@ -18,7 +18,6 @@
 #include "engine/engine.h"
 #include "engine/ledger/budgets.h"
 #include "engine/ledger/device_memory.h"
-#include "engine/ledger/predicted_time.h"
 #include "engine/ledger/rank.h"
 #include "engine/ledger/reservation.h"
 #include "engine/request.h"

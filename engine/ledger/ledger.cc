@@ -81,11 +81,6 @@ void Ledger::LeaveLine(Reservation& reservation) {
 // ---- Submit.
 
 absl::Status Ledger::CheckOpen() const {
-  MutexLock lock(mu_);
-  return CheckOpenLocked();
-}
-
-absl::Status Ledger::CheckOpenLocked() const {
   if (failed_) return DeviceLost();
   if (draining_) return Draining();
   return absl::OkStatus();
@@ -93,7 +88,7 @@ absl::Status Ledger::CheckOpenLocked() const {
 
 absl::StatusOr<Ticket> Ledger::Enqueue(std::unique_ptr<Job> job) noexcept {
   const Guard guard(*this);
-  if (auto status = CheckOpenLocked(); !status.ok()) return status;
+  if (auto status = CheckOpen(); !status.ok()) return status;
   Open(*job);
   const Ticket ticket = job->ticket;
   PushReady(std::move(job));
@@ -102,7 +97,7 @@ absl::StatusOr<Ticket> Ledger::Enqueue(std::unique_ptr<Job> job) noexcept {
 
 absl::StatusOr<Ticket> Ledger::Tokenize(std::unique_ptr<Job> job) noexcept {
   const Guard guard(*this);
-  if (auto status = CheckOpenLocked(); !status.ok()) return status;
+  if (auto status = CheckOpen(); !status.ok()) return status;
   Open(*job);
   const Ticket ticket = job->ticket;
   PushToTokenize(std::move(job));
@@ -197,11 +192,15 @@ void Ledger::Settle(const JobList& jobs, double took_us, bool runs_again) noexce
   double own_us = 0;
   for (const auto& job : jobs) own_us += job->predicted.own_us;
   const auto count = static_cast<double>(jobs.size());
-  const Guard guard(*this);
-  for (const auto& job : jobs) {
-    const double share = own_us > 0 ? job->predicted.own_us / own_us : 1 / count;
-    tenants_.device.Charge(TenantOf(*job).device, owed_us * share);
-    ChargeForStatistics(job->tenant, took_us / count);
+  for (auto job = jobs.begin(); job != jobs.end();) {
+    Tenant& tenant = TenantOf(**job);
+    double share = 0;
+    for (; job != jobs.end() && &TenantOf(**job) == &tenant; ++job) {
+      share += own_us > 0 ? (*job)->predicted.own_us / own_us : 1 / count;
+    }
+    MutexLock lock(mu_);
+    tenants_.device.Charge(tenant.device, owed_us * share);
+    ChargeForStatistics(tenant.name, took_us * share);
   }
 }
 
@@ -213,16 +212,19 @@ void Ledger::ChargeForStatistics(const std::string& tenant, double us) {
 
 void Ledger::AnswerAll(JobList jobs) noexcept {
   const TimePoint now = clock_->Now();
-  const Guard guard(*this);
+  // One by one, so that nobody waits for all of them.
   for (const auto& job : jobs) {
+    MutexLock lock(mu_);
     Close(*job);
     if (job->cancelled) counters_.CancelledRunning();
   }
   counters_.Answered(jobs, now);  // before a caller can see it
   for (auto& job : jobs) {
+    MutexLock lock(mu_);
     Tenant& tenant = TenantOf(*job);
     Post(tenant, Success(std::move(job)));
   }
+  const Guard wakes(*this);
 }
 
 bool Ledger::AllDead(const JobList& jobs) const noexcept {
@@ -234,9 +236,9 @@ bool Ledger::AllDead(const JobList& jobs) const noexcept {
 
 void Ledger::DropDead(JobList* jobs) noexcept {
   const TimePoint now = clock_->Now();
-  const Guard guard(*this);
   JobList alive;
   for (auto& job : *jobs) {
+    MutexLock lock(mu_);
     if (!job->cancelled && !Expired(*job, now)) {
       alive.push_back(std::move(job));
       continue;
@@ -248,6 +250,7 @@ void Ledger::DropDead(JobList* jobs) noexcept {
     const absl::Status status = job->cancelled ? Cancelled() : DeadlineExceeded("ran");
     Post(tenant, Refusal(std::move(job), status));
   }
+  const Guard wakes(*this);
   *jobs = std::move(alive);
 }
 
@@ -284,30 +287,36 @@ void Ledger::WithdrawAll(const absl::Status& status) {
 
 // ---- The deadline thread.
 
-void Ledger::WithdrawExpired() {
+// A few of them. False: there are no more.
+bool Ledger::WithdrawExpired() {
   const TimePoint now = clock_->Now();
-  while (!deadlines_.empty() && deadlines_.begin()->first.first <= now) {
+  for (int i = 0; i < kJobsAtOnce; ++i) {
+    if (deadlines_.empty() || deadlines_.begin()->first.first > now) return false;
     counters_.CancelledQueued();
     counters_.DeadlineMissed();
     Withdraw(*deadlines_.begin()->second, DeadlineExceeded("waited"));
   }
+  return true;
 }
 
 void Ledger::Expire() noexcept {
-  const Guard guard(*this);
-  WithdrawExpired();
+  bool more = true;
+  while (more) {
+    const Guard guard(*this);
+    more = WithdrawExpired();
+  }
 }
 
 void Ledger::ExpireUntilStopped() noexcept {
   while (true) {
+    Expire();  // and wakes those who answer
     const Guard guard(*this);
     if (stopped_) return;
-    WithdrawExpired();
-    if (wakes_.completions > 0) continue;  // wakes them first
-    deadline_sleeps_until_ =
-        deadlines_.empty() ? TimePoint::max() : deadlines_.begin()->first.first;
+    if (deadline_sleeps_until_ <= clock_->Now()) {
+      deadline_sleeps_until_ =
+          deadlines_.empty() ? TimePoint::max() : deadlines_.begin()->first.first;
+    }
     clock_->WaitUntil(deadline_wakes_, mu_, deadline_sleeps_until_);
-    deadline_sleeps_until_ = TimePoint::min();
   }
 }
 

@@ -14,13 +14,10 @@ constexpr size_t kMostDepth = 4;
 
 // A batch of requests that are all shorter is passed by other tenants only. To pass costs a launch,
 // and more of their kind would gain little by it.
-constexpr double kLeastPassedUs = 10'000;
+constexpr double kLeastPassedUs = kShortWhileUs / 2;
 
 // A run that takes longer than predicted is taken to need this part of its time so far once more.
 constexpr double kOverrun = 0.1;
-
-// How much of the runs it takes until the pace of what comes is half as doubtful.
-constexpr double kDoubtUs = 100'000;
 
 }  // namespace
 
@@ -86,7 +83,10 @@ double Runs::Pace(TimePoint now) const {
       1 / kMostPace, kMostPace);
 }
 
-double Runs::Doubt(TimePoint now) const { return kDoubtUs / (kDoubtUs + measured_us_.At(now)); }
+// A few requests' runs make the pace of what comes half as doubtful.
+double Runs::Doubt(TimePoint now) const {
+  return kFewRequestsUs / (kFewRequestsUs + measured_us_.At(now));
+}
 
 Runs::Passage Runs::MayPass(TimePoint now) const {
   if (runs_.empty() || runs_.size() >= kMostDepth) return {.most_us = 0, .others_us = 0};

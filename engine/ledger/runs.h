@@ -58,7 +58,10 @@ class Runs {
   // Of the time from a run's first moment on, the least part that it has itself; and where it is
   // passed by those of other tenants, whose turns are fair in any case.
   static constexpr double kOwnShare = 0.5;
-  static constexpr double kOwnShareOfTenants = 0.25;
+  static constexpr double kOwnShareOfTenants = kOwnShare * kOwnShare;
+
+  // How long a run that has ended counts.
+  static constexpr std::chrono::seconds kRecent{1};
 
   static constexpr int64_t kAnyBytes = std::numeric_limits<int64_t>::max();
 
@@ -133,7 +136,6 @@ class Runs {
   Id last_ = 0;
   RunMemory peak_;
   // Of runs that have ended.
-  static constexpr std::chrono::seconds kRecent{1};
   DecayingSum predicted_us_{kRecent};
   DecayingSum measured_us_{kRecent};
   std::optional<TimePoint> gap_since_;  // the last run's end, if more were ready then

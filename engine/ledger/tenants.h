@@ -70,7 +70,7 @@ struct Waiting {
 
 struct Tenant {
   // What is remembered of it: who was there or was refused a moment ago is likely to come back.
-  static constexpr std::chrono::seconds kRecent{5};
+  static constexpr std::chrono::seconds kRecent = kPatience;
 
   std::string name;
   TenantTerms terms;

@@ -1,10 +1,160 @@
 #include "engine/loop/completions.h"
 
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <span>
 #include <utility>
+#include <variant>
 
-#include "engine/loop/answer.h"
+#include "engine/base/error.h"
 
 namespace castor {
+namespace {
+
+ExecutionReport MakeReport(const Job& job, const Kernel& kernel) {
+  const BatchOutcome& outcome = *job.last_run;
+  ExecutionReport report;
+  report.kernel.kernel = kernel;
+  report.kernel.device = outcome.device;
+  report.kernel.backend = std::string(outcome.times.backend);
+  report.kernel.measured_us = outcome.times.compute_us;
+  report.timing.decode_us = Microseconds(job.received, job.queued);
+  report.timing.queue_us = Microseconds(job.queued, job.launched);
+  report.timing.copy_in_us = outcome.times.copy_in_us;
+  report.timing.compute_us = outcome.times.compute_us;
+  report.timing.copy_out_us = outcome.times.copy_out_us;
+  report.batch.id = outcome.id;
+  report.batch.begun = outcome.begun;
+  report.batch.ended = outcome.ended;
+  report.batch.requests = outcome.requests;
+  report.batch.tokens = outcome.tokens;
+  report.batch.padded_tokens = outcome.times.padded_tokens;
+  report.memory.workspace_bytes = outcome.times.workspace_bytes;
+  report.memory.peak_bytes = outcome.peak_bytes;
+  job.plan.Describe(&report);
+  return report;
+}
+
+absl::StatusOr<AttentionResult> TakeResult(const Job& job, AttentionWork& work) {
+  AttentionResult result;
+  if (work.resolved.spec.log_sum_exp) {
+    std::vector<int64_t> shape = work.resolved.output_shape;
+    shape.pop_back();
+    result.log_sum_exp.emplace(TensorResult{
+        .dtype = DType::kFloat32, .shape = std::move(shape), .data = std::move(work.log_sum_exp)});
+  }
+  result.output.dtype = work.resolved.spec.dtype;
+  result.output.shape = std::move(work.resolved.output_shape);
+  result.output.data = std::move(work.output);
+  result.report = MakeReport(job, work.resolved.spec.kernel);
+  return result;
+}
+
+// Of [rows, width].
+SparseRows WithoutZeros(std::span<const float> values, int64_t width) {
+  SparseRows sparse;
+  const auto count = static_cast<size_t>(
+      std::count_if(values.begin(), values.end(), [](float value) { return value != 0; }));
+  sparse.indices.reserve(count);
+  sparse.values.reserve(count);
+  for (size_t row = 0; row < values.size(); row += static_cast<size_t>(width)) {
+    const size_t before = sparse.indices.size();
+    for (size_t i = 0; i < static_cast<size_t>(width); ++i) {
+      if (values[row + i] == 0) continue;
+      sparse.indices.push_back(static_cast<int32_t>(i));
+      sparse.values.push_back(values[row + i]);
+    }
+    sparse.lengths.push_back(static_cast<int64_t>(sparse.indices.size() - before));
+  }
+  return sparse;
+}
+
+// SparseRows hold what is above zero, and NaN is not. The row is of one sequence of this request:
+// others in the batch are not concerned.
+absl::Status NotFinite(const encoder::BatchItem& item, size_t row) {
+  const std::string problem =
+      "weights of row " + std::to_string(row) + " come out as NaN or Inf, which SPARSE cannot hold";
+  if (item.embeddings == nullptr) return MakeError(Reason::kInternal, problem);
+  return InvalidField(Reason::kNonFiniteInput, "embeddings.values", problem);
+}
+
+absl::StatusOr<EncodeResult> TakeResult(const Job& job, EncodeWork& work) {
+  const encoder::BatchItem& item = work.item;
+  EncodeResult result;
+  result.model = work.model->info.name;
+  result.output.dtype = DType::kFloat32;
+  if (item.output_kind == EncodeOutput::kSparse) {
+    const auto elements = static_cast<size_t>(item.output_rows() * item.dimensions);
+    const std::span<const float> rows(work.output.as<float>(), elements);
+    const auto wrong = std::find_if_not(rows.begin(), rows.end(),
+                                        [](float weight) { return std::isfinite(weight); });
+    if (wrong != rows.end()) {
+      return NotFinite(item, static_cast<size_t>((wrong - rows.begin()) / item.dimensions));
+    }
+    result.sparse = WithoutZeros(rows, item.dimensions);
+    work.output = HostBuffer();
+  } else {
+    result.output.shape = {item.output_rows(), item.dimensions};
+    result.output.data = std::move(work.output);
+  }
+  if (item.labels()) result.labels = work.model->info.labels;
+  result.lengths = std::move(work.lengths);
+  result.token_counts = std::move(work.token_counts);
+  result.truncated = std::move(work.prepared.truncated);
+  result.spans = std::move(work.prepared.spans);
+  if (work.prompt != nullptr) result.prompt_name = work.prompt->name;
+  result.report = MakeReport(job, work.kernel);
+  return result;
+}
+
+int64_t SizeOfAnswer(const AttentionResult& result) {
+  const size_t log_sum_exp = result.log_sum_exp ? result.log_sum_exp->data.size() : 0;
+  return static_cast<int64_t>(result.output.data.size() + log_sum_exp);
+}
+
+int64_t SizeOfAnswer(const EncodeResult& result) {
+  if (result.sparse.has_value()) return result.sparse->size_bytes();
+  return static_cast<int64_t>(result.output.data.size());
+}
+
+template <typename Work, typename Done>
+void DeliverAs(Answer answer) {
+  Done done = std::move(std::get<Done>(answer.done));
+  if (!answer.status.ok()) {
+    answer.job.reset();
+    std::move(done)(std::move(answer.status));
+    return;
+  }
+  auto result = TakeResult(*answer.job, std::get<Work>(answer.job->work));
+  // Everything but the answer leaves the budgets before the caller is told: it may submit again
+  // from `done`.
+  auto share = std::make_shared<Reservation>(std::move(answer.job->reservation));
+  answer.job.reset();
+  if (!result.ok()) {
+    share.reset();
+    std::move(done)(result.status());
+    return;
+  }
+  share->KeepOnly(SizeOfAnswer(*result));
+  if constexpr (std::is_same_v<Work, AttentionWork>) {
+    if (result->log_sum_exp) result->log_sum_exp->share = share;
+  }
+  result->output.share = std::move(share);
+  std::move(done)(std::move(result));
+}
+
+// Builds the result, releases what else the job holds, and calls the completion. It allocates only
+// a report's few bytes: without memory for them the process ends.
+void Deliver(Answer answer) noexcept {
+  if (std::holds_alternative<AttentionCompletion>(answer.done)) {
+    DeliverAs<AttentionWork, AttentionCompletion>(std::move(answer));
+  } else {
+    DeliverAs<EncodeWork, EncodeCompletion>(std::move(answer));
+  }
+}
+
+}  // namespace
 
 Completions::Completions(int threads, Ledger& ledger, Counters& counters)
     : ledger_(ledger),

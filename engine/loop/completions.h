@@ -1,5 +1,6 @@
 // The threads that call completions: never the thread that launches kernels, so that a slow caller
-// does not hold up the device. The ledger has the answers, and says whose is next.
+// does not hold up the device. The ledger has the answers, and says whose is next; here they are
+// made of what has run.
 #pragma once
 
 #include "engine/ledger/counters.h"

@@ -9,10 +9,10 @@
 
 #include "engine/base/error.h"
 #include "engine/base/guarded.h"
-#include "engine/loop/answer.h"
+#include "engine/base/run_control.h"
+#include "engine/encoder/directory/cast_file.h"
 #include "engine/loop/failure.h"
 #include "engine/loop/fidelity_probe.h"
-#include "engine/loop/load_model.h"
 #include "engine/requests/batch_key.h"
 
 namespace castor {
@@ -34,6 +34,66 @@ void UseKernel(const Kernel& kernel, Job* job) {
 }
 
 }  // namespace
+
+absl::StatusOr<LoadedModel> LoadModel(Device& device, const ModelSource& source,
+                                      DeviceBudget& budget) {
+  LoadedModel model;
+  if (encoder::IsCastFile(source.directory)) {
+    auto file = encoder::ReadCastFile(source);
+    if (!file.ok()) return file.status();
+    model.info = std::move(file->info);
+    model.cast_layers = std::move(file->layers);
+    return model;
+  }
+  auto loaded = device.LoadModel(source);
+  if (!loaded.ok()) return loaded.status();
+  model.encoder = *std::move(loaded);
+  model.info = model.encoder->info();
+  const int64_t bytes = model.info.weight_bytes;
+  if (budget.TakeWeights(bytes)) return model;
+  return MakeError(Reason::kTooLarge,
+                   "the weights of model \"" + source.name + "\" take " + std::to_string(bytes) +
+                       " bytes of the device's memory, and " + std::to_string(budget.for_runs()) +
+                       " of " + std::to_string(budget.most()) + " are free (--max-device-bytes)");
+}
+
+// One run's checkpoints, on the engine thread: ends the run when nobody waits for any of its
+// requests, lets a shorter batch pass (ledger/runs.h), and answers earlier batches that are done.
+class EngineLoop::Checkpoints final : public RunControl {
+ public:
+  Checkpoints(EngineLoop& loop, const JobList& jobs)
+      : RunControl(kInterval), loop_(loop), jobs_(jobs) {}
+
+  // Whether the run was ended because every job was cancelled or had expired.
+  bool ended() const { return ended_; }
+
+ private:
+  // Short compared with a request's usual wait, long compared with a look at the ledger.
+  static constexpr std::chrono::milliseconds kInterval{2};
+
+  bool WantsCheckpoint() noexcept override {
+    ended_ = loop_.ledger_.AllDead(jobs_);
+    answers_older_ = !ended_ && !loop_.running_.empty() && loop_.running_.front()->Done();
+    makes_way_ = !ended_ && loop_.ledger_.HasPasser();
+    return ended_ || answers_older_ || makes_way_;
+  }
+
+  // noexcept, because the guard around the device would swallow an exception from here.
+  absl::Status AtCheckpoint() noexcept override {
+    if (ended_) {
+      return MakeError(Reason::kCancelled, "every request of this run was cancelled or expired");
+    }
+    if (answers_older_) loop_.FinishOldest();
+    if (makes_way_) loop_.RunDueBatch();
+    return absl::OkStatus();
+  }
+
+  EngineLoop& loop_;
+  const JobList& jobs_;
+  bool ended_ = false;
+  bool answers_older_ = false;
+  bool makes_way_ = false;
+};
 
 EngineLoop::EngineLoop(Ledger& ledger, Counters& counters, Clock& clock)
     : ledger_(ledger), counters_(counters), clock_(clock) {}
@@ -67,10 +127,6 @@ absl::Status EngineLoop::Open(const DeviceFactory& open, const EngineOptions& op
                                               : AutomaticDeviceBytes(*device_));
   std::vector<LoadedModel> models;
   for (const ModelSource& source : options.models) {
-    const auto is_same = [&](const LoadedModel& other) { return other.info.name == source.name; };
-    if (std::any_of(models.begin(), models.end(), is_same)) {
-      return InvalidField("name", "a model named \"" + source.name + "\" is loaded already");
-    }
     const TimePoint start = clock_.Now();
     auto model = LoadModel(*device_, source, budget);
     if (!model.ok()) return model.status();
@@ -107,7 +163,8 @@ void EngineLoop::Run() noexcept {
     JobList jobs;
     if (running_.size() < depth) jobs = NextBatch();
     if (!jobs.empty()) {
-      StartBatch(std::move(jobs));
+      auto batch = TryStart(std::move(jobs), /*passes=*/false);
+      if (batch != nullptr) running_.push_back(std::move(batch));
     } else if (!running_.empty()) {
       FinishOldest();
     } else {
@@ -135,12 +192,6 @@ JobList EngineLoop::NextBatch() {
   return jobs;
 }
 
-void EngineLoop::StartBatch(JobList jobs) {
-  if (auto batch = TryStart(std::move(jobs), /*passes=*/false)) {
-    running_.push_back(std::move(batch));
-  }
-}
-
 // Null when the batch could not be started; its jobs have then been handled.
 std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, bool passes) {
   if (NoticeLostDevice()) {
@@ -154,7 +205,7 @@ std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, bool passes) {
   auto batch = std::make_unique<RunningBatch>(std::move(jobs));
   batch->id = ledger_.BeginRun(batch->jobs(), passes);
   batch->begun = now;
-  BatchRun control(ledger_, batch->jobs(), meanwhile_);
+  Checkpoints control(*this, batch->jobs());
   const absl::Status status = batch->Start(*device_, control);
   if (status.ok()) return batch;
   const double us = EndRun(batch->id, /*wasted=*/true);
@@ -162,7 +213,7 @@ std::unique_ptr<RunningBatch> EngineLoop::TryStart(JobList jobs, bool passes) {
     ledger_.Settle(batch->jobs(), us, RunsAgain(batch->jobs()));
     DropEnded(std::move(batch->jobs()));
   } else {
-    Continue(std::move(batch->jobs()), {.status = status});
+    Continue(std::move(batch->jobs()), {{.status = status}});
   }
   return nullptr;
 }
@@ -191,11 +242,11 @@ void EngineLoop::FinishOldest() {
 void EngineLoop::Finish(std::unique_ptr<RunningBatch> batch) {
   const absl::StatusOr<ExecutionTimes> times = batch->Wait();
   EndRun(batch->id, /*wasted=*/!times.ok());
-  if (!times.ok()) return Continue(std::move(batch->jobs()), {.status = times.status()});
+  if (!times.ok()) return Continue(std::move(batch->jobs()), {{.status = times.status()}});
   ledger_.Settle(batch->jobs(), times->compute_us, RunsAgain(batch->jobs()));
   NoteRun(*batch, *times);
   const Forecast::Lesson lesson = forecast_->LessonOf(batch->jobs(), times->compute_us);
-  Continue(std::move(batch->jobs()), StepOutcome{.compute_us = times->compute_us});
+  Continue(std::move(batch->jobs()), {{.compute_us = times->compute_us}});
   forecast_->Learn(lesson);  // nobody waits for it
 }
 
@@ -214,12 +265,7 @@ void EngineLoop::NoteRun(RunningBatch& batch, const ExecutionTimes& times) {
   for (const auto& job : jobs) job->last_run = run;
 }
 
-void EngineLoop::Continue(JobList jobs, const StepOutcome& outcome) {
-  const std::vector<StepOutcome> outcomes(jobs.size(), outcome);
-  Continue(std::move(jobs), outcomes);
-}
-
-// Asks every job's plan what comes next, and does it. An error applies to all jobs of a batch.
+// Asks every job's plan what comes next, and does it. One outcome, as an error, is of all jobs.
 void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes) {
   JobList done;
   JobList to_probe;
@@ -227,8 +273,9 @@ void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes
   std::map<std::string, JobList> again;  // one batch becomes one per kernel and its parameters
   for (size_t i = 0; i < jobs.size(); ++i) {
     std::unique_ptr<Job>& job = jobs[i];
-    const Step next = job->plan.Next(outcomes[i]);
-    counters_.StepEnded(*job, outcomes[i], next);
+    const StepOutcome& outcome = outcomes[outcomes.size() > 1 ? i : 0];
+    const Step next = job->plan.Next(outcome);
+    counters_.StepEnded(*job, outcome, next);
     switch (next) {
       case Step::kRun:
         UseKernel(job->plan.kernel(), job.get());
@@ -246,7 +293,7 @@ void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes
         break;
     }
   }
-  AnswerJobs(std::move(done));
+  if (!done.empty()) ledger_.AnswerAll(std::move(done));
   for (auto& [key, piece] : again) retries_.push_front(std::move(piece));
   if (!failed.empty()) HandleFailure(std::move(failed), outcomes.front().status);
   if (!to_probe.empty()) Probe(std::move(to_probe));
@@ -254,17 +301,12 @@ void EngineLoop::Continue(JobList jobs, const std::vector<StepOutcome>& outcomes
 
 void EngineLoop::Probe(JobList jobs) {
   heartbeat_.Beat();
-  BatchRun control(ledger_, jobs, meanwhile_);
+  Checkpoints control(*this, jobs);
   const Runs::Id run = ledger_.BeginRun(jobs, /*passes=*/false, /*is_probe=*/true);
   const auto outcomes = ProbeFidelity(*device_, clock_, counters_, jobs, control);
   EndRun(run, /*wasted=*/control.ended());
   if (control.ended()) return DropEnded(std::move(jobs));
   Continue(std::move(jobs), outcomes);
-}
-
-void EngineLoop::AnswerJobs(JobList jobs) {
-  if (jobs.empty()) return;
-  ledger_.AnswerAll(std::move(jobs));
 }
 
 // Answers the jobs of a run that was ended because all of them were cancelled or had expired.

@@ -20,7 +20,6 @@
 #include "engine/forecast/forecast.h"
 #include "engine/ledger/counters.h"
 #include "engine/ledger/ledger.h"
-#include "engine/loop/run_checkpoint.h"
 #include "engine/loop/running_batch.h"
 #include "engine/models/models.h"
 
@@ -28,6 +27,12 @@ namespace castor {
 
 using DeviceFactory =
     std::function<absl::StatusOr<std::unique_ptr<Device>>(const EngineOptions& options)>;
+
+// Reads a file of CAST layers into host memory, or lets the device load a model directory, whose
+// weights then take their part of `budget`. Takes seconds. Errors name the file, or the model if
+// its weights do not fit.
+absl::StatusOr<LoadedModel> LoadModel(Device& device, const ModelSource& source,
+                                      DeviceBudget& budget);
 
 class EngineLoop {
  public:
@@ -52,6 +57,8 @@ class EngineLoop {
   bool healthy() const { return device_->healthy() && !lost_.load(std::memory_order_relaxed); }
 
  private:
+  class Checkpoints;
+
   absl::Status Open(const DeviceFactory& open, const EngineOptions& options, bool warm_up);
   // Frees the models and the device, on the thread that made them.
   void Close();
@@ -59,7 +66,6 @@ class EngineLoop {
   // between owners ends the process; calls into the device are guarded where they are made.
   void Run() noexcept;
   JobList NextBatch();
-  void StartBatch(JobList jobs);
   void FinishOldest();
   void RunDueBatch();
   std::unique_ptr<RunningBatch> TryStart(JobList jobs, bool passes);
@@ -67,10 +73,8 @@ class EngineLoop {
   void DropEnded(JobList jobs);
   void NoteRun(RunningBatch& batch, const ExecutionTimes& times);
   double EndRun(Runs::Id run, bool wasted);  // microseconds of its own
-  void Continue(JobList jobs, const StepOutcome& outcome);
   void Continue(JobList jobs, const std::vector<StepOutcome>& outcomes);
   void Probe(JobList jobs);
-  void AnswerJobs(JobList jobs);
   void HandleFailure(JobList jobs, const absl::Status& error);
   void RefuseAll(JobList jobs, const absl::Status& error);
   bool NoticeLostDevice();
@@ -78,11 +82,6 @@ class EngineLoop {
   Ledger& ledger_;
   Counters& counters_;
   Clock& clock_;
-  const Meanwhile meanwhile_ = {
-      .may_pass = [this] { return ledger_.HasPasser(); },
-      .run_due = [this] { RunDueBatch(); },
-      .older_done = [this] { return !running_.empty() && running_.front()->Done(); },
-      .finish_older = [this] { FinishOldest(); }};
 
   // Set while the thread starts, constant afterwards.
   std::unique_ptr<Device> device_;

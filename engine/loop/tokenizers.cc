@@ -44,7 +44,9 @@ Tokenizers::Tokenizers(int threads, HostPool& host_pool, Ledger& ledger, Forecas
           threads, [this] { Run(); }, [this] { ledger_.StopTokenizers(); }) {}
 
 absl::StatusOr<Ticket> Tokenizers::Push(std::unique_ptr<Job> job) {
-  job->slice_bytes = NextSlice(std::get<EncodeWork>(job->work));
+  EncodeWork& work = std::get<EncodeWork>(job->work);
+  OwnTexts(&work);
+  job->slice_bytes = NextSlice(work);
   return ledger_.Tokenize(std::move(job));
 }
 
@@ -55,10 +57,8 @@ void Tokenizers::Run() noexcept {
 
 absl::Status Tokenizers::Finish(Job* job) {
   EncodeWork& work = std::get<EncodeWork>(job->work);
-  forecast_.LearnTexts(job->tenant, *work.model, std::get<TextInput>(work.request.input),
-                       work.prepared, work.prompt == nullptr ? 0 : work.prompt->text.size());
-  const Estimate estimate =
-      forecast_.Of(*work.model, work.kernel, work.request, work.prepared.cu_seqlens);
+  forecast_.LearnTexts(work);
+  const Estimate estimate = forecast_.Of(work, work.prepared.cu_seqlens);
   job->memory = estimate.memory;
   if (auto status = ledger_.CheckMemory(job->memory); !status.ok()) return status;
   const auto cost = StageEncode(host_pool_, &work);

@@ -25,8 +25,8 @@ class Tokenizers {
   Tokenizers(int threads, HostPool& host_pool, Ledger& ledger, Forecast& forecast,
              const Clock& clock, Counters& counters);
 
-  // Hands over a job that the ledger has admitted and whose texts must be tokenized. Errors as
-  // Ledger::Tokenize.
+  // Hands over a job that the ledger has admitted and whose texts must be tokenized; copies them.
+  // Errors as Ledger::Tokenize.
   absl::StatusOr<Ticket> Push(std::unique_ptr<Job> job);
 
  private:

@@ -12,13 +12,12 @@ ModelSet::ModelSet(std::vector<LoadedModel> models) {
   std::sort(models.begin(), models.end(),
             [](const LoadedModel& a, const LoadedModel& b) { return a.info.name < b.info.name; });
   for (LoadedModel& model : models) {
-    model.generation = models_.size() + 1;
+    model.number = models_.size() + 1;
     models_.push_back(std::make_shared<const LoadedModel>(std::move(model)));
   }
   for (const ModelPtr& model : models_) {
     for (size_t i = 0; i < model->cast_layers.size(); ++i) {
-      cast_layers_.Add(model->info.name + "/" + std::to_string(i),
-                       {model->cast_layers[i], model->generation});
+      cast_layers_.Add(model->info.name + "/" + std::to_string(i), model->cast_layers[i]);
     }
   }
 }

@@ -17,7 +17,7 @@
 namespace castor {
 
 struct LoadedModel {
-  uint64_t generation = 0;  // its number in the set, from 1
+  uint64_t number = 0;  // in the set, from 1
   ModelInfo info;
   std::shared_ptr<const encoder::Model> encoder;  // null for a file of CAST layers
   std::vector<std::shared_ptr<const attention::CastLayer>> cast_layers;  // by index

@@ -46,7 +46,6 @@ std::string BatchKey(const attention::Spec& spec) {
   Append(key, spec.value_dim);
   Append(key, spec.softmax_scale);
   Append(key, spec.surrogates);
-  Append(key, spec.generation);
   Append(key, spec.window.value_or(-1));
   for (const float* bias : {spec.bias.table, spec.bias.slopes}) {
     Append(key, reinterpret_cast<uintptr_t>(bias));
@@ -57,11 +56,11 @@ std::string BatchKey(const attention::Spec& spec) {
   return key;
 }
 
-std::string BatchKey(uint64_t generation, const Kernel& kernel) {
+std::string BatchKey(uint64_t model, const Kernel& kernel) {
   std::string key;
   key.reserve(32);
   key += 'e';
-  Append(key, generation);
+  Append(key, model);
   AppendKernel(key, kernel);
   return key;
 }

@@ -20,9 +20,8 @@ namespace castor {
 // file no longer holds all of it; OUT_OF_MEMORY.
 absl::Status StageAttention(const AttentionRequest& request, HostPool& pool, AttentionWork* work);
 
-// An upper bound of an encode request's share of the budgets, if it has at most so many tokens.
-// Requires that it passed CheckInput.
-Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int64_t tokens);
+// An upper bound of an encode request's share of the budgets. Requires that it passed CheckInput.
+Cost EstimateEncodeCost(const EncodeWork& work);
 
 // What is known of an encode request before it is admitted. Copies nothing of what it brings.
 // Requires a model that encodes.

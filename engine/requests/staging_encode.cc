@@ -96,7 +96,10 @@ std::vector<encoder::RowRange> PooledRows(const EncodeWork& work) {
 
 }  // namespace
 
-Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int64_t tokens) {
+Cost EstimateEncodeCost(const EncodeWork& work) {
+  const EncodeRequest& request = work.request;
+  const ModelInfo& info = work.model->info;
+  const int64_t tokens = work.model->encoder->EstimateTokens(request);
   attention::Count bytes = attention::Count(tokens) * kBytesPerToken;
   if (const auto* texts = std::get_if<TextInput>(&request.input)) {
     bytes += TextBytes(*texts);
@@ -112,10 +115,7 @@ Cost EstimateEncodeCost(const EncodeRequest& request, const ModelInfo& info, int
       encoder::DimensionsOf(request, info) * static_cast<int64_t>(sizeof(float));
   bytes += rows * (attention::Count(row_bytes) + SparseBytes(output, row_bytes));
   bytes += attention::Count(spans) * kBytesPerSpan;
-  Cost cost;
-  cost.tokens = tokens;
-  cost.bytes = bytes.value();
-  return cost;
+  return {.tokens = tokens, .bytes = bytes.value()};
 }
 
 EncodeWork OpenEncode(EncodeRequest request, ModelPtr model, Kernel kernel) {

@@ -14,7 +14,7 @@ void Lifecycle::LeaveCall() {
   const TimePoint now = std::chrono::steady_clock::now();
   MutexLock lock(mu_);
   last_left_ = now;
-  if (--calls_ == 0) changed_.NotifyAll();
+  if (--calls_ == 0) all_left_.NotifyAll();
 }
 
 int64_t Lifecycle::calls_in_flight() const {
@@ -35,7 +35,7 @@ bool Lifecycle::WaitUntilQuiet(std::chrono::milliseconds quiet, TimePoint deadli
     const TimePoint quiet_at = std::max(asked, last_left_) + quiet;
     if (calls_ == 0 && now >= quiet_at) return true;
     if (now >= deadline) return false;
-    changed_.WaitUntil(mu_, calls_ > 0 ? deadline : std::min(deadline, quiet_at));
+    all_left_.WaitUntil(mu_, calls_ > 0 ? deadline : std::min(deadline, quiet_at));
   }
 }
 
@@ -44,12 +44,12 @@ void Lifecycle::RequestStop(StopCause cause) {
   if (stop_requested_) return;
   stop_requested_ = true;
   cause_ = cause;
-  changed_.NotifyAll();
+  stops_.NotifyAll();
 }
 
 StopCause Lifecycle::WaitForStop() {
   MutexLock lock(mu_);
-  while (!stop_requested_) changed_.Wait(mu_);
+  while (!stop_requested_) stops_.Wait(mu_);
   return cause_;
 }
 

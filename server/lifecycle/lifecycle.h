@@ -45,7 +45,8 @@ class Lifecycle {
 
  private:
   mutable Mutex mu_;
-  CondVar changed_;
+  CondVar all_left_;
+  CondVar stops_;  // apart, or every call that leaves wakes the owner
   bool refusing_ ABSL_GUARDED_BY(mu_) = false;
   int64_t calls_ ABSL_GUARDED_BY(mu_) = 0;
   TimePoint last_left_ ABSL_GUARDED_BY(mu_);

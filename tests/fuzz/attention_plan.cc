@@ -4,8 +4,6 @@
 //
 // No tensor is ever read: their files do not exist.
 
-#include "engine/automatic/attention_plan.h"
-
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +16,7 @@
 #include "engine/attention/cuda/choice.h"
 #include "engine/attention/cuda/fits.h"
 #include "engine/attention/resolve.h"
+#include "engine/automatic/plan.h"
 #include "engine/forecast/cost_model.h"
 #include "engine/forecast/memory.h"
 #include "tests/fuzz/numbers.h"
@@ -77,7 +76,7 @@ const attention::CastLayers& Layers() {
   static const attention::CastLayers* const layers = [] {
     const std::vector<float> surrogates(3 * 2 * 4);
     auto* made = new attention::CastLayers;
-    made->Add("m/0", {std::make_shared<attention::CastLayer>(surrogates.data(), 3, 2, 4), 1});
+    made->Add("m/0", std::make_shared<attention::CastLayer>(surrogates.data(), 3, 2, 4));
     return made;
   }();
   return *layers;

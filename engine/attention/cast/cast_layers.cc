@@ -45,11 +45,11 @@ const std::byte* CastLayer::data(DType dtype) const {
   }
 }
 
-void CastLayers::Add(std::string name, LoadedCastLayer layer) {
+void CastLayers::Add(std::string name, std::shared_ptr<const CastLayer> layer) {
   layers_[std::move(name)] = std::move(layer);
 }
 
-absl::StatusOr<LoadedCastLayer> CastLayers::Find(std::string_view name) const {
+absl::StatusOr<std::shared_ptr<const CastLayer>> CastLayers::Find(std::string_view name) const {
   const auto found = layers_.find(name);
   if (found != layers_.end()) return found->second;
   return MakeError(Reason::kModelNotFound,

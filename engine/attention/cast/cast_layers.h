@@ -41,22 +41,16 @@ class CastLayer {
   size_t bfloat16_at_ = 0;
 };
 
-// A layer, and which load of its model it comes from.
-struct LoadedCastLayer {
-  std::shared_ptr<const CastLayer> layer;
-  uint64_t generation = 0;  // of the model
-};
-
 class CastLayers {
  public:
   // `name` is "MODEL/INDEX".
-  void Add(std::string name, LoadedCastLayer layer);
+  void Add(std::string name, std::shared_ptr<const CastLayer> layer);
 
   // MODEL_NOT_FOUND, naming the layer.
-  absl::StatusOr<LoadedCastLayer> Find(std::string_view name) const;
+  absl::StatusOr<std::shared_ptr<const CastLayer>> Find(std::string_view name) const;
 
  private:
-  std::map<std::string, LoadedCastLayer, std::less<>> layers_;
+  std::map<std::string, std::shared_ptr<const CastLayer>, std::less<>> layers_;
 };
 
 }  // namespace castor::attention

@@ -83,7 +83,7 @@ __attribute__((destructor)) void Print() {
   for (const Site& site : sites) {
     if (site.at == nullptr) continue;
     Dl_info info{};
-    if (dladdr(site.at, &info) == 0 || info.dli_sname == nullptr) continue;
+    if (dladdr(site.at, &info) == 0) continue;
     if (std::strstr(info.dli_fname, "castor_engine") == nullptr) continue;
     uint64_t times = 0;
     for (const auto& count : site.held) times += count;
@@ -93,7 +93,8 @@ __attribute__((destructor)) void Print() {
       while (bucket + 1 < kBuckets && left >= site.held[bucket]) left -= site.held[bucket++];
       return static_cast<double>(bucket) / 10;
     };
-    std::fprintf(stderr, "| %s | %llu | %.1f | %.1f | %.1f |\n", info.dli_sname,
+    std::fprintf(stderr, "| %s | %llu | %.1f | %.1f | %.1f |\n",
+                 info.dli_sname != nullptr ? info.dli_sname : "a local function",
                  static_cast<unsigned long long>(times), quantile(0.5), quantile(0.99),
                  static_cast<double>(site.most) / 1000);
   }

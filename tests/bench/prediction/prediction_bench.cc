@@ -34,7 +34,7 @@
 #include "engine/forecast/calibration.h"
 #include "engine/forecast/forecast.h"
 #include "engine/kernel_table.h"
-#include "engine/loop/load_model.h"
+#include "engine/loop/engine_loop.h"
 #include "engine/loop/running_batch.h"
 #include "engine/requests/staging.h"
 #include "server/lifecycle/allocator.h"
@@ -216,26 +216,17 @@ class Bench {
 
   void Encode(const std::string& name, EncodeRequest request, const ModelPtr& model, int index,
               const std::vector<std::string>& texts) {
-    TextInput input;
-    input.texts.assign(texts.begin(), texts.end());
-    const Kernel kernel = Vanilla{};
-    std::vector<int32_t> offsets;
-    if (!texts.empty()) {
-      offsets = forecast_.ExpectedOffsets("", *model, input);
-      request.input = input;
-    }
+    if (!texts.empty()) request.input = TextInput{{texts.begin(), texts.end()}, {}, false};
     JobList jobs;
     auto& job = jobs.emplace_back(std::make_unique<Job>());
     job->operation = Operation::kEncode;
-    auto& work = job->work.emplace<EncodeWork>(OpenEncode(std::move(request), model, kernel));
+    auto& work = job->work.emplace<EncodeWork>(OpenEncode(std::move(request), model, Vanilla{}));
+    const std::vector<int32_t> offsets = forecast_.ExpectedOffsets(work);
+    const PredictedTime base = forecast_.Base(work, offsets);
+    const PredictedTime predicted = forecast_.Of(work, offsets).time;
     if (auto done = PrepareEncode({}, &work); !done.ok()) Die(done.status().ToString());
-    const encoder::Prepared& prepared = work.prepared;
-    if (texts.empty()) offsets = prepared.cu_seqlens;
-    const EncodeRequest& asked = work.request;
-    const PredictedTime base = forecast_.Base(*model, kernel, asked, offsets);
-    const PredictedTime predicted = forecast_.Of(*model, kernel, asked, offsets).time;
-    job->predicted = forecast_.Of(*model, kernel, asked, prepared.cu_seqlens).time;
-    if (!texts.empty()) forecast_.LearnTexts("", *model, input, prepared);
+    job->predicted = forecast_.Of(work, work.prepared.cu_seqlens).time;
+    if (!texts.empty()) forecast_.LearnTexts(work);
     if (auto staged = StageEncode(*device_.host_pool(), &work); !staged.ok()) {
       Die(staged.status().ToString());
     }
@@ -354,7 +345,7 @@ int Main(int argc, char** argv) {
       for (const double us : prices) std::printf(" %g", us);
       std::printf("\n");
     }
-    for (const auto& [generation, prices] : *encoders) {
+    for (const auto& [number, prices] : *encoders) {
       std::printf("encoder");
       for (const double us : prices) std::printf(" %g", us);
       std::printf("\n");

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "engine/attention/problem.h"
-#include "engine/automatic/automatic.h"
+#include "engine/automatic/candidates.h"
 
 namespace castor::attention {
 

@@ -1,6 +1,4 @@
 // The automatic kernel's choice as a pure function of a request and of prices.
-#include "engine/automatic/automatic.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/automatic/candidates.h"
 #include "tests/support/attention/prices.h"
 #include "tests/support/seeded.h"
 
@@ -65,21 +64,21 @@ Labels Plan(const Automatic& automatic, const PriceOf& price_of, int32_t tokens 
             std::span<const Variant> variants = kAll) {
   const std::vector<int32_t> offsets = {0, tokens};
   Labels labels;
-  for (const Rung& rung :
-       PlanAutomatic(automatic, SpecOf(), offsets, offsets, variants, price_of)) {
-    labels.push_back(LabelOf(rung.kernel));
+  for (const Candidate& candidate :
+       CandidatesOf(automatic, SpecOf(), offsets, offsets, variants, price_of)) {
+    labels.push_back(LabelOf(candidate.kernel));
   }
   return labels;
 }
 
-TEST(PlanAutomaticTest, WithoutAnAllowanceIsVanillaWhateverItCosts) {
+TEST(CandidatesTest, WithoutAnAllowanceIsVanillaWhateverItCosts) {
   EXPECT_EQ(Plan(Automatic{}, Prices(100, 1, 1)), Labels{"vanilla"});
   EXPECT_EQ(Plan(Automatic{{kClustered, kVanilla}, 0}, Prices(100, 1, 1)), Labels{"vanilla"});
 }
 
 // At 8192 tokens vanilla costs 43 tiles of 192 units and the probe 32. An approximation costs its
 // clusters, in whole vectors and tiles, times its price, on top of the probe.
-TEST(PlanAutomaticTest, EachKernelShouldTakeHalfTheTimeOfTheNext) {
+TEST(CandidatesTest, EachKernelShouldTakeHalfTheTimeOfTheNext) {
   EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 5)),
             (Labels{"clustered 25", "clustered 100", "improved 50/128", "improved 200/128",
                     "improved 800/128", "vanilla"}));
@@ -97,7 +96,7 @@ TEST(PlanAutomaticTest, EachKernelShouldTakeHalfTheTimeOfTheNext) {
   EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1000, 1000)), Labels{"vanilla"});
 }
 
-TEST(PlanAutomaticTest, NeverChoosesCastOrWhatIsNotAllowed) {
+TEST(CandidatesTest, NeverChoosesCastOrWhatIsNotAllowed) {
   EXPECT_EQ(Plan(Automatic{{kCast, kVanilla}, 1}, Prices(100, 1, 1)), Labels{"vanilla"});
   EXPECT_EQ(Plan(Automatic{{kImproved, kVanilla}, 1}, Prices(1, 1, 1)),
             (Labels{"improved 50/128", "improved 200/128", "improved 800/128", "vanilla"}));
@@ -106,7 +105,7 @@ TEST(PlanAutomaticTest, NeverChoosesCastOrWhatIsNotAllowed) {
 }
 
 // They lose less than any other. A GPU has none, as the rows of the tests above.
-TEST(PlanAutomaticTest, TakesOptionsBeyondThePaperWhereTheDeviceHasThem) {
+TEST(CandidatesTest, TakesOptionsBeyondThePaperWhereTheDeviceHasThem) {
   constexpr Variant kOptions[] = {Row<kVanilla>(),
                                   {kImproved, "test", &SupportsWithOptions, nullptr}};
   const Labels plan = Plan(Automatic{{}, 0.1}, Prices(1, 1, 1), 8192, kOptions);
@@ -114,7 +113,7 @@ TEST(PlanAutomaticTest, TakesOptionsBeyondThePaperWhereTheDeviceHasThem) {
                           "improved 800/128, options", "vanilla"}));
 }
 
-TEST(PlanAutomaticTest, CountsTheProbeAgainstAnApproximation) {
+TEST(CandidatesTest, CountsTheProbeAgainstAnApproximation) {
   // The probe's rows are half of all.
   EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1e-6, 1e-6), 2 * kAutomaticFidelityRows - 1),
             Labels{"vanilla"});
@@ -123,19 +122,19 @@ TEST(PlanAutomaticTest, CountsTheProbeAgainstAnApproximation) {
 }
 
 // Where exact attention is not allowed either, what is slower than it is of no use.
-TEST(PlanAutomaticTest, LeavesOutWhatIsSlowerThanExactAttention) {
+TEST(CandidatesTest, LeavesOutWhatIsSlowerThanExactAttention) {
   EXPECT_EQ(Plan(Automatic{{kImproved}, 0.1}, Prices(1, 1, 36.6)).back(), "improved 200/128");
   EXPECT_EQ(Plan(Automatic{{kImproved}, 0.1}, Prices(1, 1, 1000)), Labels{"improved 100/32"})
       << "one must run";
 }
 
-TEST(PlanAutomaticTest, TakesOnlyWhatTheDeviceRuns) {
+TEST(CandidatesTest, TakesOnlyWhatTheDeviceRuns) {
   constexpr Variant kTwo[] = {Row<kVanilla>(), Row<kClustered>()};
   EXPECT_EQ(Plan(Automatic{{}, 0.1}, Prices(1, 1, 1), 8192, kTwo),
             (Labels{"clustered 50", "clustered 200", "clustered 800", "vanilla"}));
 }
 
-TEST(PlanAutomaticTest, IsTheMostExactOneWhereNothingWasMeasured) {
+TEST(CandidatesTest, IsTheMostExactOneWhereNothingWasMeasured) {
   EXPECT_EQ(Plan(Automatic{{}, 1}, Nothing), Labels{"vanilla"});
   EXPECT_EQ(Plan(Automatic{{kClustered, kImproved}, 1}, Nothing), Labels{"improved 100/32"});
   // Only vanilla was measured: kernels that may be slower than it are not tried.
@@ -147,30 +146,31 @@ TEST(PlanAutomaticTest, IsTheMostExactOneWhereNothingWasMeasured) {
 }
 
 // 4096 sequences, too short for an approximation or not.
-TEST(PlanAutomaticTest, ManySequencesArePricedTogether) {
+TEST(CandidatesTest, ManySequencesArePricedTogether) {
   for (const int32_t tokens : {40, 300}) {
     std::vector<int32_t> offsets = {0};
     for (int i = 0; i < 4096; ++i) offsets.push_back(offsets.back() + tokens);
-    const auto rungs =
-        PlanAutomatic(Automatic{{}, 0.1}, SpecOf(), offsets, offsets, kAll, Prices(1, 0.01, 0.01));
-    EXPECT_EQ(rungs.size() > 1, tokens == 300) << tokens;
-    EXPECT_EQ(LabelOf(rungs.back().kernel), "vanilla");
+    const auto candidates =
+        CandidatesOf(Automatic{{}, 0.1}, SpecOf(), offsets, offsets, kAll, Prices(1, 0.01, 0.01));
+    EXPECT_EQ(candidates.size() > 1, tokens == 300) << tokens;
+    EXPECT_EQ(LabelOf(candidates.back().kernel), "vanilla");
   }
 }
 
-TEST(PlanAutomaticTest, SaysWhatThePricesPredict) {
+TEST(CandidatesTest, SaysWhatThePricesPredict) {
   const PriceOf price_of = Prices(3, 1, 2);
   const std::vector<int32_t> offsets = {0, 1000, 5000};
-  const auto rungs = PlanAutomatic(Automatic{{}, 0.1}, SpecOf(), offsets, offsets, kAll, price_of);
-  ASSERT_FALSE(rungs.empty());
-  for (const Rung& rung : rungs) {
+  const auto candidates =
+      CandidatesOf(Automatic{{}, 0.1}, SpecOf(), offsets, offsets, kAll, price_of);
+  ASSERT_FALSE(candidates.empty());
+  for (const Candidate& candidate : candidates) {
     Spec spec = SpecOf();
-    spec.kernel = rung.kernel;
-    EXPECT_EQ(rung.predicted_us, price_of(spec, offsets, offsets).value());
+    spec.kernel = candidate.kernel;
+    EXPECT_EQ(candidate.predicted_us, price_of(spec, offsets, offsets).value());
   }
 }
 
-TEST(PlanAutomaticTest, EveryPlanLeadsToWhatIsAllowedWithinTwiceItsTime) {
+TEST(CandidatesTest, EveryPlanLeadsToWhatIsAllowedWithinTwiceItsTime) {
   const uint32_t seed = TestSeed();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
@@ -182,8 +182,8 @@ TEST(PlanAutomaticTest, EveryPlanLeadsToWhatIsAllowedWithinTwiceItsTime) {
       if (random() % 2 == 0) automatic.allowed.push_back(name);
     }
     const std::vector<int32_t> offsets = {0, tokens(random)};
-    const auto plan = PlanAutomatic(automatic, SpecOf(), offsets, offsets, kAll,
-                                    Prices(price(random), price(random), price(random)));
+    const auto plan = CandidatesOf(automatic, SpecOf(), offsets, offsets, kAll,
+                                   Prices(price(random), price(random), price(random)));
     ASSERT_FALSE(plan.empty());
     const auto allows = [&](KernelName name) {
       return automatic.allowed.empty() ||

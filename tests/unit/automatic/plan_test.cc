@@ -29,9 +29,10 @@ StepOutcome Failed() { return {.status = MakeError(Reason::kInternal, "a fault")
 // Clustered, improved clustered, vanilla; each predicted to take ten times as long as the one
 // before.
 Plan AutomaticPlan(double max_relative_error, size_t kernels = 3) {
-  std::vector<attention::Rung> rungs = {{Clustered{}, 1}, {kImproved, 10}, {Vanilla{}, 100}};
-  rungs.resize(kernels);
-  return {attention::Ladder(std::move(rungs), max_relative_error), 32, true};
+  std::vector<attention::Candidate> candidates = {
+      {Clustered{}, 1}, {kImproved, 10}, {Vanilla{}, 100}};
+  candidates.resize(kernels);
+  return {std::move(candidates), max_relative_error, 32};
 }
 
 ExecutionReport ReportOf(const Plan& plan) {
@@ -44,7 +45,7 @@ TEST(PlanTest, RunsOnceAndAnswers) {
   Plan plan;
   EXPECT_EQ(plan.Next(Ran()), Step::kAnswer);
   EXPECT_FALSE(plan.automatic());
-  EXPECT_TRUE(plan.rungs().empty());
+  EXPECT_TRUE(plan.candidates().empty());
   EXPECT_FALSE(ReportOf(plan).fidelity.has_value());
 }
 
@@ -56,7 +57,7 @@ TEST(PlanTest, BeginsAgainAfterARunThatFailed) {
 }
 
 TEST(PlanTest, MeasuresAndStatesTheErrorForWhoAsked) {
-  Plan plan(std::nullopt, 9, true);
+  Plan plan(9, true);
   EXPECT_EQ(plan.Next(Ran()), Step::kProbe);
   EXPECT_EQ(plan.Next(Probed(0.3)), Step::kAnswer) << "whatever the error is";
   ASSERT_TRUE(ReportOf(plan).fidelity.has_value());
@@ -64,7 +65,7 @@ TEST(PlanTest, MeasuresAndStatesTheErrorForWhoAsked) {
 }
 
 TEST(PlanTest, AFailedProbeFailsWhoAskedForItAndTheRunIsMadeAgain) {
-  Plan plan(std::nullopt, 9, true);
+  Plan plan(9, true);
   EXPECT_EQ(plan.Next(Ran()), Step::kProbe);
   EXPECT_EQ(plan.Next(Failed()), Step::kFail);
   EXPECT_EQ(plan.Next(Ran()), Step::kProbe);
@@ -72,12 +73,12 @@ TEST(PlanTest, AFailedProbeFailsWhoAskedForItAndTheRunIsMadeAgain) {
 }
 
 TEST(PlanTest, AProbeForTheStatisticsChangesNoAnswer) {
-  Plan measured(std::nullopt, 16, false);
+  Plan measured(16, false);
   EXPECT_EQ(measured.Next(Ran()), Step::kProbe);
   EXPECT_EQ(measured.Next(Probed(0.3)), Step::kAnswer);
   EXPECT_FALSE(ReportOf(measured).fidelity.has_value());
 
-  Plan failed(std::nullopt, 16, false);
+  Plan failed(16, false);
   EXPECT_EQ(failed.Next(Ran()), Step::kProbe);
   EXPECT_EQ(failed.Next(Failed()), Step::kAnswer) << "the run's result stands";
   EXPECT_EQ(failed.Next(Failed()), Step::kFail) << "of a run";
@@ -86,7 +87,7 @@ TEST(PlanTest, AProbeForTheStatisticsChangesNoAnswer) {
 TEST(PlanTest, GoesOnToTheNextKernelWhileTheErrorIsTooLarge) {
   Plan plan = AutomaticPlan(0.1);
   EXPECT_TRUE(plan.automatic());
-  EXPECT_EQ(plan.rungs().size(), 3u);
+  EXPECT_EQ(plan.candidates().size(), 3u);
   EXPECT_EQ(plan.Next(Ran(200)), Step::kProbe);
   EXPECT_EQ(plan.Next(Probed(0.3)), Step::kRun);
   EXPECT_EQ(NameOf(plan.kernel()), KernelName::kImprovedClustered);

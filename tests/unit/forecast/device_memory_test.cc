@@ -9,7 +9,7 @@
 
 #include "engine/base/error.h"
 #include "engine/forecast/memory.h"
-#include "engine/loop/load_model.h"
+#include "engine/loop/engine_loop.h"
 #include "tests/support/attention/spec.h"
 #include "tests/support/seeded.h"
 #include "tests/unit/loop/fake_device.h"
@@ -138,18 +138,18 @@ TEST(MemoryForecastTest, ADeviceWithMemoryOfItsOwnHoldsTheTensorsToo) {
 }
 
 // Whichever kernel runs in the end, and whether its error is measured.
-TEST(MemoryForecastTest, IsEnoughForEveryKernelOfTheLadderAndTheProbe) {
+TEST(MemoryForecastTest, IsEnoughForEveryCandidateAndTheProbe) {
   const MemoryForecast memory(kVariants, /*copies=*/false);
   const auto request = Of(ImprovedClustered{}, {0, 10'000});
   const auto alone = memory.Of(Plan(), request);
-  const auto probed = memory.Of(Plan(std::nullopt, 16, true), request);
+  const auto probed = memory.Of(Plan(16, true), request);
   EXPECT_GE(probed.bytes(), alone.bytes());
   EXPECT_GE(probed.bytes(), 10'000 * 1000) << "exact rows need all keys";
-  std::vector<attention::Rung> rungs(2);
-  rungs[0].kernel = Clustered{};
-  rungs[1].kernel = ImprovedClustered{};
-  const auto ladder = memory.Of(Plan(attention::Ladder(rungs, 0.1), 0, true), request);
-  EXPECT_GE(ladder.shared, kScratch);
+  std::vector<attention::Candidate> candidates(2);
+  candidates[0].kernel = Clustered{};
+  candidates[1].kernel = ImprovedClustered{};
+  const auto automatic = memory.Of(Plan(candidates, 0.1, 0), request);
+  EXPECT_GE(automatic.shared, kScratch);
 }
 
 TEST(MemoryForecastTest, WhatCannotBeCountedNeedsTheMost) {

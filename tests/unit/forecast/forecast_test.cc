@@ -81,9 +81,9 @@ class GlobalModel : public FakeModel {
   const int64_t layers_;
 };
 
-LoadedModel ModelOf(uint64_t generation) {
+LoadedModel ModelOf(uint64_t number) {
   LoadedModel model;
-  model.generation = generation;
+  model.number = number;
   model.info.hidden_size = 384;
   model.info.layers = 6;
   model.info.heads = 12;
@@ -109,7 +109,11 @@ class LocalModel : public FakeModel {
 
 PredictedTime Predict(const Forecast& forecast, const LoadedModel& model, const Kernel& kernel,
                       const std::vector<int32_t>& offsets, const EncodeRequest& request = {}) {
-  return forecast.Of(model, kernel, request, offsets).time;
+  EncodeWork work;
+  work.request = request;
+  work.model = std::make_shared<const LoadedModel>(model);
+  work.kernel = kernel;
+  return forecast.Of(work, offsets).time;
 }
 
 TEST(ForecastTest, LocalLayersArePricedByTheirLength) {
@@ -144,7 +148,7 @@ TEST(ForecastTest, SaysWhatThePricesSayAtFirst) {
 TEST(ForecastTest, AProbeIsPartOfTheRequest) {
   const Forecast forecast = Make(Priced());
   const double without = Alone(forecast, Clustered{}, 4096);
-  const Plan probed(std::nullopt, 32, true);
+  const Plan probed(32, true);
   const double probe = Predict(forecast, Clustered{}, 4096, probed).alone_us() - without;
   EXPECT_NEAR(probe, 7 + ProductsUs(32, 4096), 1e-6);
 }
@@ -236,25 +240,43 @@ TEST(ForecastTest, WhatTheHeadReadsCounts) {
 
 TEST(ForecastTest, LearnsHowManyTokensTextsHave) {
   Forecast forecast = Make();
-  const LoadedModel model = ModelOf(1);
   const std::string word(450, 'a');
-  TextInput input;
-  input.texts = {word, word};
-  EXPECT_EQ(forecast.ExpectedOffsets("a", model, input), (std::vector<int32_t>{0, 102, 204}));
+  const auto work_of = [&](const std::string& tenant, uint64_t model) {
+    EncodeWork work;
+    work.request.call.tenant = tenant;
+    work.request.input = TextInput{{word, word}, {}, false};
+    work.model = std::make_shared<const LoadedModel>(ModelOf(model));
+    return work;
+  };
+  EncodeWork work = work_of("a", 1);
+  EXPECT_EQ(forecast.ExpectedOffsets(work), (std::vector<int32_t>{0, 102, 204}));
   // Three bytes a token, and a text that was cut, which says nothing.
-  encoder::Prepared prepared;
-  prepared.cu_seqlens = {0, 152, 408};
-  prepared.truncated = {false, true};
-  for (int i = 0; i < 100; ++i) forecast.LearnTexts("a", model, input, prepared);
-  const std::vector<int32_t> offsets = forecast.ExpectedOffsets("a", model, input);
-  EXPECT_NEAR(offsets[1], 152, 2);
+  work.prepared.cu_seqlens = {0, 152, 408};
+  work.prepared.truncated = {false, true};
+  for (int i = 0; i < 100; ++i) forecast.LearnTexts(work);
+  EXPECT_NEAR(forecast.ExpectedOffsets(work)[1], 152, 2);
   // Other tenants and models keep their own.
-  EXPECT_EQ(forecast.ExpectedOffsets("b", model, input)[1], 102);
-  EXPECT_EQ(forecast.ExpectedOffsets("a", ModelOf(2), input)[1], 102);
+  EXPECT_EQ(forecast.ExpectedOffsets(work_of("b", 1))[1], 102);
+  EXPECT_EQ(forecast.ExpectedOffsets(work_of("a", 2))[1], 102);
   // No more than the model takes.
   const std::string book(100'000, 'a');
-  input.texts = {book};
-  EXPECT_EQ(forecast.ExpectedOffsets("a", model, input).back(), 256);
+  work.request.input = TextInput{{book}, {}, false};
+  EXPECT_EQ(forecast.ExpectedOffsets(work).back(), 256);
+}
+
+// Of tokens and embeddings the lengths are known.
+TEST(ForecastTest, LongSequencesAreCut) {
+  const Forecast forecast = Make();
+  EncodeWork work;
+  work.model = std::make_shared<const LoadedModel>(ModelOf(1));
+  work.request.input = TokenInput{std::vector<int64_t>(306), {}, {6, 300}};
+  EXPECT_EQ(forecast.ExpectedOffsets(work), (std::vector<int32_t>{0, 6, 262}));
+  work.request.input = TokenInput{std::vector<int64_t>(6), {}, {}};
+  EXPECT_EQ(forecast.ExpectedOffsets(work), (std::vector<int32_t>{0, 6}));
+  EmbeddingInput rows;
+  rows.values.shape = {7, 384};
+  work.request.input = rows;
+  EXPECT_EQ(forecast.ExpectedOffsets(work), (std::vector<int32_t>{0, 7}));
 }
 
 TEST(ForecastTest, ManyThreadsAskWhileOneLearns) {

@@ -18,7 +18,7 @@
 #include "engine/encoder/text/output_shape.h"
 #include "engine/encoder/text/spans.h"
 #include "engine/forecast/memory.h"
-#include "engine/loop/load_model.h"
+#include "engine/loop/engine_loop.h"
 #include "tests/support/attention/cast_problem.h"
 #include "tests/support/attention/random_problem.h"
 #include "tests/support/attention/spec.h"

@@ -127,11 +127,11 @@ class EngineAutomaticTest : public testing::Test, protected Seeded {
 
 using Kernels = std::vector<KernelName>;
 
-class EngineLadderTest : public EngineAutomaticTest {
+class EngineFallbackTest : public EngineAutomaticTest {
  protected:
   // From about 200 tokens on, clustered with most clusters is worth trying before vanilla, and from
   // 300 on improved with 50 in between, of whose error a little less is to be expected.
-  EngineLadderTest() {
+  EngineFallbackTest() {
     price_of_ = [of = attention::Prices(1, 1, 1.4)](const attention::Spec& spec, auto... offsets) {
       return NameOf(spec.kernel) == kClustered ? 1.0 : of(spec, offsets...);
     };

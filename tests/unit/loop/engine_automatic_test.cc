@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-#include "engine/automatic/attention_plan.h"
+#include "engine/automatic/plan.h"
 #include "tests/unit/loop/engine_automatic_fixture.h"
 
 namespace castor {

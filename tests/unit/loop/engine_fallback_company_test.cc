@@ -16,7 +16,7 @@ namespace {
 
 // One batch holds requests that are satisfied, requests that continue on different paths, and
 // requests that did not ask for the automatic kernel.
-TEST_F(EngineLadderTest, RequestsOfOneBatchGoTheirOwnWays) {
+TEST_F(EngineFallbackTest, RequestsOfOneBatchGoTheirOwnWays) {
   Start();
   Occupy(0);
   Submit(Request({200}, Automatic{{}, 0.5}), 1);
@@ -46,7 +46,7 @@ TEST_F(EngineLadderTest, RequestsOfOneBatchGoTheirOwnWays) {
 
 // One tenant's requests are predicted as the cheap kernel that is tried first, and all run again
 // exactly, which its turns must pay for: it has as many as the one that asks for that at once.
-TEST_F(EngineLadderTest, FurtherRunsAreOwed) {
+TEST_F(EngineFallbackTest, FurtherRunsAreOwed) {
   script_->vanilla_us = 18'000;
   predict_ = [](int64_t tokens) { return PredictedTime{.own_us = tokens == 221 ? 18e3 : 1e2}; };
   options_.max_batch_requests = 1;
@@ -76,7 +76,7 @@ TEST_F(EngineLadderTest, FurtherRunsAreOwed) {
   EXPECT_NEAR(std::count(exact.begin(), exact.begin() + kEach, 220), kEach / 2, 2);
 }
 
-TEST_F(EngineLadderTest, AnswersAreTheSameAloneInCompanyAndAgain) {
+TEST_F(EngineFallbackTest, AnswersAreTheSameAloneInCompanyAndAgain) {
   Start();
   std::vector<AttentionRequest> requests;
   for (int i = 0; i < 24; ++i) {
@@ -105,7 +105,7 @@ TEST_F(EngineLadderTest, AnswersAreTheSameAloneInCompanyAndAgain) {
   }
 }
 
-TEST_F(EngineLadderTest, ACancelledRequestDoesNotRunItsNextKernel) {
+TEST_F(EngineFallbackTest, ACancelledRequestDoesNotRunItsNextKernel) {
   Start();
   std::atomic<Ticket> ticket = 0;
   script_->SetHook([&](const ApproximateLaunch& launch) {
@@ -122,7 +122,7 @@ TEST_F(EngineLadderTest, ACancelledRequestDoesNotRunItsNextKernel) {
   EXPECT_EQ(Launched(), (Kernels{kClustered, kVanilla}));
 }
 
-TEST_F(EngineLadderTest, AProbeThatFailsFailsOnlyWhoAskedForIt) {
+TEST_F(EngineFallbackTest, AProbeThatFailsFailsOnlyWhoAskedForIt) {
   options_.fidelity_share = 1;
   Start();
   script_->SetHook([](const ApproximateLaunch& launch) {
@@ -142,7 +142,7 @@ TEST_F(EngineLadderTest, AProbeThatFailsFailsOnlyWhoAskedForIt) {
 
 // Runs, probes and further runs fail at random while callers cancel. Every request is answered
 // once, and nothing stays reserved.
-TEST_F(EngineLadderTest, AnswersEveryRequestOnceWhateverHappensBetweenItsRuns) {
+TEST_F(EngineFallbackTest, AnswersEveryRequestOnceWhateverHappensBetweenItsRuns) {
   constexpr int kThreads = 3;
   const int each = Scaled(100);
   options_.fidelity_share = 0.5;

@@ -1,12 +1,14 @@
-#include "engine/requests/encode_kernel.h"
+#include "engine/requests/resolve_encode.h"
 
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "engine/attention/parameters.h"
 #include "engine/base/error.h"
+#include "engine/requests/staging.h"
 
 namespace castor {
 namespace {
@@ -65,6 +67,21 @@ absl::StatusOr<Kernel> ChooseEncodeKernel(const EncodeRequest& request, const Mo
                      "model \"" + info.name + "\" cannot run " + std::string(NameOf(name)));
   }
   return kernel;
+}
+
+absl::StatusOr<EncodeWork> ResolveEncode(EncodeRequest request, const ModelSet& models,
+                                         std::span<const attention::Variant> variants,
+                                         const EngineOptions& limits) {
+  auto model = models.FindEncoder(request.model);
+  if (!model.ok()) return model.status();
+  const encoder::Model& encoder = *(*model)->encoder;
+  auto status = encoder.CheckInput(request, limits.max_sequences, limits.max_text_bytes);
+  if (!status.ok()) return status;
+  auto kernel = ChooseEncodeKernel(request, (*model)->info);
+  if (!kernel.ok()) return kernel.status();
+  status = encoder::CheckOption(encoder, *kernel, variants);
+  if (!status.ok()) return status;
+  return OpenEncode(std::move(request), *std::move(model), *std::move(kernel));
 }
 
 }  // namespace castor

@@ -5,13 +5,13 @@
 #include <cstring>
 #include <vector>
 
-#include "engine/automatic/automatic.h"
+#include "engine/automatic/candidates.h"
 #include "tests/unit/loop/engine_automatic_fixture.h"
 
 namespace castor {
 namespace {
 
-TEST_F(EngineLadderTest, KeepsAnApproximationWithinTheAllowance) {
+TEST_F(EngineFallbackTest, KeepsAnApproximationWithinTheAllowance) {
   Start();
   const AttentionResult& result = Run(Request({300, 10}, Automatic{{}, 0.5}));
   EXPECT_EQ(NameOf(result.report.kernel.kernel), kClustered);
@@ -29,7 +29,7 @@ TEST_F(EngineLadderTest, KeepsAnApproximationWithinTheAllowance) {
             (std::vector<ApproximateLaunch>{{kClustered, {310}}, {kVanilla, {32 + 10}}}));
 }
 
-TEST_F(EngineLadderTest, RecomputesWithTheNextKernelWhenTheErrorIsTooLarge) {
+TEST_F(EngineFallbackTest, RecomputesWithTheNextKernelWhenTheErrorIsTooLarge) {
   Start();
   AttentionRequest request = Request({300}, Automatic{{}, 0.1});
   const AttentionResult& result = Run(request);
@@ -55,7 +55,7 @@ TEST_F(EngineLadderTest, RecomputesWithTheNextKernelWhenTheErrorIsTooLarge) {
 }
 
 // Neither an earlier kernel's nor the probe's. Its bytes count until the caller lets go of them.
-TEST_F(EngineLadderTest, TheLogSumExpIsThatOfTheAcceptedKernel) {
+TEST_F(EngineFallbackTest, TheLogSumExpIsThatOfTheAcceptedKernel) {
   Start();
   AttentionRequest request = Request({300}, Automatic{{}, 0.1});
   request.return_log_sum_exp = true;
@@ -79,7 +79,7 @@ TEST_F(EngineLadderTest, TheLogSumExpIsThatOfTheAcceptedKernel) {
   EXPECT_EQ(engine_->stats().memory.host_in_use_bytes, 0);
 }
 
-TEST_F(EngineLadderTest, EndsAtVanilla) {
+TEST_F(EngineFallbackTest, EndsAtVanilla) {
   Start();
   script_->clustered_error = 0.04;
   AttentionRequest request = Request({300}, Automatic{{}, 0.02});
@@ -104,7 +104,7 @@ TEST_F(EngineLadderTest, EndsAtVanilla) {
   EXPECT_EQ(engine_->stats().fidelity_seconds.count(), 2u);
 }
 
-TEST_F(EngineLadderTest, SkipsAKernelThatIsNotExpectedToBeCloseEnough) {
+TEST_F(EngineFallbackTest, SkipsAKernelThatIsNotExpectedToBeCloseEnough) {
   Start();
   const AttentionResult& result = Run(Request({300}, Automatic{{}, 0.01}));
   EXPECT_EQ(NameOf(result.report.kernel.kernel), kVanilla);
@@ -112,7 +112,7 @@ TEST_F(EngineLadderTest, SkipsAKernelThatIsNotExpectedToBeCloseEnough) {
   EXPECT_EQ(Launched(), (Kernels{kClustered, kVanilla, kVanilla}));
 }
 
-TEST_F(EngineLadderTest, WithoutVanillaReturnsTheLeastEstimate) {
+TEST_F(EngineFallbackTest, WithoutVanillaReturnsTheLeastEstimate) {
   script_->clustered_error = 0.1;
   script_->improved_error = 0.2;
   Start();
@@ -130,7 +130,7 @@ TEST_F(EngineLadderTest, WithoutVanillaReturnsTheLeastEstimate) {
       0);
 }
 
-TEST_F(EngineLadderTest, InputsThatAreNotFiniteEndAtVanillaToo) {
+TEST_F(EngineFallbackTest, InputsThatAreNotFiniteEndAtVanillaToo) {
   Start();
   AttentionRequest request = Request({100}, Automatic{{}, 1});
   (*data_.back())[3] = INFINITY;

@@ -1,5 +1,5 @@
 // Which attention kernel an encode request gets, and what is said to those that a model refuses.
-#include "engine/requests/encode_kernel.h"
+#include "engine/requests/resolve_encode.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
