@@ -93,7 +93,6 @@ constexpr Key kKeys[] = {
     Refused(File::kConfig, "is_decoder", kAny, "false null", kOnlyEncoders),
     Refused(File::kConfig, "add_cross_attention", kAny, "false null", kOnlyEncoders),
     Refused(File::kConfig, "is_encoder_decoder", kAny, "false null", kOnlyEncoders),
-    Refused(File::kConfig, "is_causal", kAny, "false null", kOnlyEncoders),
     Refused(File::kConfig, "causal", "NomicBertModel", "false null", kOnlyEncoders),
     Refused(File::kConfig, "quantization_config", kAny, "null",
             "save the model unquantized; --model-dtype int8 quantizes it here"),
@@ -119,7 +118,8 @@ constexpr Key kKeys[] = {
     Read(File::kConfig, "hidden_dim", "DistilBertModel"),
     Read(File::kConfig, "activation", "DistilBertModel"),
     Read(File::kConfig, "feed_forward_type", "JinaBertModel"),
-    Read(File::kConfig, "attention_bias", "ModernBertModel, EuroBertModel, Gemma3TextModel"),
+    Read(File::kConfig, "attention_bias",
+         "ModernBertModel, EuroBertModel, Gemma3TextModel, Qwen3Model"),
     Read(File::kConfig, "mlp_bias", "ModernBertModel, EuroBertModel"),
     Read(File::kConfig, "norm_bias", "ModernBertModel"),
     Read(File::kConfig, "norm_eps", "ModernBertModel"),
@@ -128,10 +128,12 @@ constexpr Key kKeys[] = {
     Read(File::kConfig, "classifier_pooling", "classifiers of ModernBERT and EuroBERT"),
     Read(File::kConfig, "classifier_bias", "classifiers of ModernBERT"),
     Read(File::kConfig, "classifier_activation", "classifiers of ModernBERT"),
-    Read(File::kConfig, "layer_types", "ModernBertModel, Gemma3TextModel"),
+    Read(File::kConfig, "layer_types", "ModernBertModel, Gemma3TextModel, Qwen3Model"),
     Read(File::kConfig, "global_attn_every_n_layers", "ModernBertConfig"),
     Read(File::kConfig, "local_attention", "ModernBertConfig"),
-    Read(File::kConfig, "sliding_window", "ModernBertModel, Gemma3TextModel"),
+    Read(File::kConfig, "sliding_window", "ModernBertModel, Gemma3TextModel, decoders"),
+    Read(File::kConfig, "use_sliding_window", "Qwen2Config, Qwen3Config"),
+    Read(File::kConfig, "max_window_layers", "Qwen2Config, Qwen3Config"),
     Read(File::kConfig, "sliding_window_pattern", "Gemma3TextConfig"),
     Read(File::kConfig, "_sliding_window_pattern", "Gemma3TextConfig"),
     Read(File::kConfig, "global_rope_theta", "ModernBertConfig"),
@@ -140,11 +142,12 @@ constexpr Key kKeys[] = {
     Read(File::kConfig, "rope_theta", "rotary embeddings"),
     Read(File::kConfig, "rope_scaling", "rotary embeddings"),
     Read(File::kConfig, "rope_parameters", "rotary embeddings"),
-    Read(File::kConfig, "rms_norm_eps", "EuroBertModel, Gemma3TextModel"),
-    Read(File::kConfig, "num_key_value_heads", "EuroBertModel, Gemma3TextModel"),
-    Read(File::kConfig, "head_dim", "EuroBertModel, Gemma3TextModel, NomicBertModel"),
+    Read(File::kConfig, "rms_norm_eps", "EuroBertModel, Gemma3TextModel, decoders"),
+    Read(File::kConfig, "num_key_value_heads", "EuroBertModel, Gemma3TextModel, decoders"),
+    Read(File::kConfig, "head_dim", "EuroBertModel, Gemma3TextModel, NomicBertModel, decoders"),
     Read(File::kConfig, "query_pre_attn_scalar", "Gemma3TextModel"),
-    Read(File::kConfig, "use_bidirectional_attention", "Gemma3TextModel"),
+    Read(File::kConfig, "use_bidirectional_attention", "Gemma3TextModel, publishers' decoders"),
+    Read(File::kConfig, "is_causal", "masks of decoders, SentenceTransformer"),
     Read(File::kConfig, "attn_logit_softcapping", "Gemma3TextModel"),
     Read(File::kConfig, "final_logit_softcapping", "Gemma3TextModel"),
     Read(File::kConfig, "lora_adaptations", "XLMRobertaLoRA"),
@@ -330,6 +333,9 @@ constexpr Key kKeys[] = {
     Ignored(File::kSplade, "embedding_dimension", "SpladePooling"),
     Ignored(File::kSplade, "word_embedding_dimension", "SpladePooling"),
     Ignored(File::kSplade, "chunk_size", "SpladePooling"),
+    Read(File::kLogitScore, "true_token_id", "LogitScore"),
+    Read(File::kLogitScore, "false_token_id", "LogitScore"),
+    Read(File::kLogitScore, "module_input_name", "LogitScore"),
     Refused(
         File::kMultiVectorMask, "skiplist_words", "MultiVectorMask", "null []",
         "answers hold a row for each token: set it to [] and leave out these tokens' rows where "
@@ -356,7 +362,8 @@ const Key* FindKey(File file, std::string_view name) {
 
 bool RefusesUnknown(File file) {
   return file == File::kTransformer || file == File::kPooling || file == File::kSplade ||
-         file == File::kLayerNorm || file == File::kDropout || file == File::kMultiVectorMask;
+         file == File::kLogitScore || file == File::kLayerNorm || file == File::kDropout ||
+         file == File::kMultiVectorMask;
 }
 
 absl::Status CheckKeys(File file, const nlohmann::json& object, const std::string& path) {

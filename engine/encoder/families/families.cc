@@ -16,10 +16,13 @@ constexpr Family kFamilies[] = {
     {"gemma3_text", BuildGemma},
     {"gte", BuildGte},
     {"jina_embeddings_v3", BuildJinaV3},
+    {"mistral", BuildMistral},
     {"modernbert", BuildModernBert},
     {"mpnet", BuildMpnet},
     {"new", BuildGte},
     {"nomic_bert", BuildNomicBert},
+    {"qwen2", BuildQwen2},
+    {"qwen3", BuildQwen3},
     {"roberta", BuildRoberta},
     {"xlm-roberta", BuildRoberta},
 };

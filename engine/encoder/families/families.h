@@ -38,8 +38,11 @@ absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& we
 absl::StatusOr<FamilyModel> BuildGemma(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildJinaV3(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildMistral(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildModernBert(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildNomicBert(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildQwen2(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildQwen3(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& weights);
 
 // nullptr for an unknown type.

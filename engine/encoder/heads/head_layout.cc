@@ -115,10 +115,11 @@ const HeadLayout kEuroBertHeads = {
                .by_default = false},
 };
 
-// transformers has no classifier of tokens; this is what its generic class would save.
-const HeadLayout kGemmaHeads = {
+// transformers' generic classes, also where a family has none for tokens.
+const HeadLayout kDecoderHeads = {
     .sequences = {.out = "score", .pooling = ClassifierPooling::kLast, .bias = false},
     .tokens = {.out = "score"},
+    .causal = {.decoder = "lm_head", .words = "~embed_tokens"},
 };
 
 const HeadLayout kGteHeads = {

@@ -1,6 +1,6 @@
 #include "engine/encoder/layers/self_attention.h"
 
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -62,7 +62,7 @@ absl::StatusOr<at::Tensor> SelfAttention(const Projection& projection, const at:
     const absl::StatusOr<at::Tensor> rows =
         qkv(x, projection.before, projection.rotation, range, in.control);
     if (!rows.ok()) return rows;
-    if (!output.defined()) output = at::empty_like(x);
+    if (!output.defined()) output = at::empty({x.size(0), qkv.heads * qkv.head_dim()}, x.options());
     const at::Tensor columns =
         output.narrow(1, range.first * qkv.head_dim(), range.count * qkv.head_dim());
     absl::Status status = Attend(*rows, OfHeads(spec, range), in, cast, columns);

@@ -126,7 +126,7 @@ BodyActivations PostNorm::activations() const {
   const auto element = static_cast<int64_t>(weights_.words.element_size());
   const Count row = Count(info_.hidden) * element;
   const bool rotated = weights_.rope.has_value();
-  const Count rotation = rotated ? RotationBytes(info_.hidden / info_.heads) : Count(0);
+  const Count rotation = rotated ? RotationBytes(info_.head_size()) : Count(0);
   // At most at a time in Finish: what attention returned, `y`, and what the MLP takes, its result
   // included, and that once more as it is normalised.
   const Count wides = row + layer.mlp.row_bytes(element);
@@ -177,6 +177,7 @@ class WeightTaker {
   Layer TakeLayer(const std::string& at) {
     const QkvConfig qkv{.hidden = hidden_,
                         .heads = config_.info.heads,
+                        .head_dim = config_.info.head_size(),
                         .bias = config_.qkv_bias,
                         .norm_epsilon = config_.epsilon};
     Layer layer{
@@ -215,7 +216,7 @@ absl::StatusOr<std::unique_ptr<Body>> BuildPostNorm(const PostNormConfig& config
   taken.bias = config.bias;
   taken.slopes = config.slopes;
   if (config.rope.has_value()) {
-    taken.rope = Rope(*config.rope, config.info.hidden / config.info.heads, taken.words.device());
+    taken.rope = Rope(*config.rope, config.info.head_size(), taken.words.device());
   }
   return std::make_unique<PostNorm>(config.info, std::move(taken));
 }

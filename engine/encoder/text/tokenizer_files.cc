@@ -50,11 +50,17 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
 
 // TOKENIZER_MAPPING_NAMES, of the families here.
 constexpr std::pair<std::string_view, std::string_view> kClassOfFamily[] = {
-    {"bert", "BertTokenizer"},       {"camembert", "CamembertTokenizer"},
-    {"distilbert", "BertTokenizer"}, {"gemma3_text", "GemmaTokenizer"},
-    {"gte", "XLMRobertaTokenizer"},  {"jina_embeddings_v3", "XLMRobertaTokenizer"},
-    {"mpnet", "MPNetTokenizer"},     {"nomic_bert", "BertTokenizer"},
-    {"roberta", "RobertaTokenizer"}, {"xlm-roberta", "XLMRobertaTokenizer"},
+    {"bert", "BertTokenizer"},
+    {"camembert", "CamembertTokenizer"},
+    {"distilbert", "BertTokenizer"},
+    {"gemma3_text", "GemmaTokenizer"},
+    {"gte", "XLMRobertaTokenizer"},
+    {"jina_embeddings_v3", "XLMRobertaTokenizer"},
+    {"mpnet", "MPNetTokenizer"},
+    {"nomic_bert", "BertTokenizer"},
+    {"qwen3", "Qwen2Tokenizer"},
+    {"roberta", "RobertaTokenizer"},
+    {"xlm-roberta", "XLMRobertaTokenizer"},
 };
 
 template <typename Table>
@@ -181,7 +187,9 @@ std::string TokenizerClassOf(std::string_view model_type, std::string_view named
     const std::string_view alias = Find(kAliases, name);
     return std::string(alias.empty() ? name : alias);
   };
-  if (model_type == "modernbert") return std::string(kWhole);  // whatever is named
+  // Whatever is named.
+  if (model_type == "modernbert" || model_type == "mistral") return std::string(kWhole);
+  if (model_type == "qwen2") return "Qwen2Tokenizer";
   if (!named.empty()) return plain(named);
   const std::string_view own = Find(kClassOfFamily, model_type);
   return std::string(own.empty() ? kWhole : own);

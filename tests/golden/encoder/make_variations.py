@@ -59,6 +59,15 @@ APART = ["/dtype", "/requirements", "/encode", "/sbert_ce_default_activation_fun
 APART_ERRORS = ["out of bounds", "Padding_idx"]
 
 ROPE = {"rope_type": "default", "rope_theta": 500.0}
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 2.0}
+QWEN_KEYS = keys(CONFIG, {
+    "is_causal": [False, True], "use_sliding_window": [False, True], "sliding_window": [3, None],
+    "max_window_layers": [0, 5], "layer_types": [["sliding_attention"] * 2, GONE],
+    "head_dim": [4, GONE], "num_key_value_heads": [2, None], "attention_bias": [True],
+    "rope_parameters": [GONE, ROPE, YARN], "rope_scaling": [YARN], "rope_theta": [500.0],
+    "hidden_act": ["relu"], "rms_norm_eps": [0.01], "use_mrope": [False],
+    "max_position_embeddings": [16]})
+LOGIT_SCORE = "1_LogitScore/config.json"
 BASES = {
     "bert-embed": (
         BERT_SETTINGS + BERT_CONFIG + POOLINGS + MODULES + SENTENCE_KEYS + PIPELINE_KEYS +
@@ -151,6 +160,31 @@ BASES = {
             "hidden_activation": ["relu"], "attn_logit_softcapping": [2.0],
             "final_logit_softcapping": [2.0],
             "rope_parameters": [GONE, {"full_attention": ROPE, "sliding_attention": ROPE}]}),
+    "qwen3-embed": TOKENIZER_SETTINGS + keys(SETTINGS, {
+        "tokenizer_class": ["PreTrainedTokenizerFast", "LlamaTokenizer", GONE],
+        "add_eos_token": [True], "add_prefix_space": [True], "padding_side": ["left"]}) + QWEN_KEYS,
+    "qwen3-sequences": keys(CONFIG, {
+        "pad_token_id": [None, 5], "architectures": [["Qwen3ForTokenClassification"],
+                                                     ["Qwen3ForCausalLM"]]}),
+    "qwen3-rerank": [
+        *(at(LOGIT_SCORE, "true_token_id", value) for value in (9, GONE, None, 5000)),
+        *(at(LOGIT_SCORE, "false_token_id", value) for value in (9, GONE, None)),
+        at(LOGIT_SCORE, "module_input_name", "logits"), at(LOGIT_SCORE, "unheard_of", 1)] +
+        keys(CONFIG, {"tie_word_embeddings": [True], "is_causal": [False]}) + keys(PIPELINE, {
+            "activation_fn": ["torch.nn.modules.linear.Identity"],
+            "model_type": ["SentenceTransformer"]}),
+    "qwen2-embed": keys(SETTINGS, {
+        "tokenizer_class": ["PreTrainedTokenizerFast", "LlamaTokenizer", GONE]}) + QWEN_KEYS + [
+            delete("modules.json"), delete("modules.json") + at(CONFIG, "is_causal", False),
+            delete("modules.json") + at(CONFIG, "architectures", ["Qwen2ForCausalLM"]),
+            delete("modules.json") + at(CONFIG, "architectures", ["Qwen2ForCausalLM"]) +
+            at(CONFIG, "is_causal", False)],
+    "mistral-embed": keys(SETTINGS, {
+        "tokenizer_class": ["PreTrainedTokenizerFast", "LlamaTokenizer", GONE],
+        "add_eos_token": [True], "legacy": [False]}) + keys(CONFIG, {
+            "sliding_window": [None, 1, 3, GONE], "layer_types": [["full_attention", "sliding_attention"]],
+            "is_causal": [False, True], "head_dim": [None, 8, GONE], "rope_theta": [500.0],
+            "num_key_value_heads": [2, None], "hidden_act": ["relu"], "rms_norm_eps": [0.01]}),
 }
 
 
