@@ -148,6 +148,7 @@ ModelInfo Describe(const Network& network) {
   info.hidden_size = body.hidden;
   info.pooled_size = head.pooled_size;
   info.token_size = head.token_size;
+  info.takes_embeddings = !body.projected();
   info.layers = static_cast<int32_t>(body.layers);
   info.heads = static_cast<int32_t>(body.heads);
   info.max_tokens = rules.max_tokens;

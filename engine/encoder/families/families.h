@@ -33,7 +33,9 @@ struct Family {
 // the defaults of Hugging Face's configuration, unless the family's file says otherwise.
 absl::StatusOr<FamilyModel> BuildBert(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildCastorCast(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildDeberta(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildDistilBert(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildElectra(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildGemma(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights);

@@ -65,7 +65,9 @@ struct HeadLayout {
 extern const HeadLayout kBertHeads;
 extern const HeadLayout kCastorCastHeads;
 extern const HeadLayout kRobertaHeads;
+extern const HeadLayout kDebertaHeads;
 extern const HeadLayout kDistilBertHeads;
+extern const HeadLayout kElectraHeads;
 extern const HeadLayout kMpnetHeads;
 extern const HeadLayout kModernBertHeads;
 extern const HeadLayout kEuroBertHeads;

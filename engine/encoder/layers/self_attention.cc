@@ -71,10 +71,10 @@ absl::StatusOr<at::Tensor> SelfAttention(const Projection& projection, const at:
   return output;
 }
 
-HeadBytes QkvBytes(const Qkv& qkv, const at::Tensor& like, bool cast, int64_t most_bytes) {
+HeadBytes QkvBytes(const Qkv& qkv, const at::Tensor& like, bool together, int64_t most_bytes) {
   using attention::Count;
   const Count head = 3 * Count(qkv.head_dim()) * static_cast<int64_t>(like.element_size());
-  const bool together = cast || !like.device().is_cpu();
+  together = together || !like.device().is_cpu();
   return {.all = head * qkv.heads,
           .grain = head * (together ? qkv.heads : qkv.head_grain()),
           .most = most_bytes};

@@ -36,9 +36,9 @@ absl::StatusOr<at::Tensor> SelfAttention(const Projection& projection, const at:
                                          const attention::Spec& spec, const BodyInputs& in,
                                          const attention::CastInputs& cast = {});
 
-// What queries, keys and values take, in the type and on the device of `like`. CAST's heads go by
-// at once.
-HeadBytes QkvBytes(const Qkv& qkv, const at::Tensor& like, bool cast,
+// What queries, keys and values take, in the type and on the device of `like`. CAST's heads, and
+// those of disentangled attention, go by `together`.
+HeadBytes QkvBytes(const Qkv& qkv, const at::Tensor& like, bool together,
                    int64_t most_bytes = kMostQkvBytes);
 
 }  // namespace castor::encoder

@@ -23,7 +23,8 @@ struct BodyInfo {
   int64_t hidden = 0;
   int64_t layers = 0;
   int64_t heads = 0;
-  int64_t head_dim = 0;                  // 0: hidden / heads
+  int64_t head_dim = 0;        // 0: hidden / heads
+  int64_t embedding_size = 0;  // of the words' table, whose rows are then projected; 0: hidden
   std::vector<KernelName> kernels = {};  // that its attention layers may run
 
   // Layers whose tokens see those at most `window` away. They attend exactly whatever the request's
@@ -44,6 +45,7 @@ struct BodyInfo {
   // so. Such layers run vanilla attention alone, since queries that share scores see the same keys.
   bool causal = false;
 
+  bool projected() const { return embedding_size > 0 && embedding_size != hidden; }
   int64_t head_size() const { return head_dim > 0 ? head_dim : hidden / heads; }
   int64_t width() const { return heads * head_size(); }  // of a token's queries
 };

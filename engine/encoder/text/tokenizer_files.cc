@@ -29,6 +29,7 @@ constexpr TokenizerClass kClasses[] = {
     {"RobertaTokenizer", "vocab.json", true, false},
     {"XLMRobertaTokenizer", "", false, false},
     {"CamembertTokenizer", "", false, false},
+    {"DebertaV2Tokenizer", "", false, true},
     {"GemmaTokenizer", "", false, false},
     {"Qwen2Tokenizer", "vocab.json", true, false},
     {kWhole, "", false, false},
@@ -52,7 +53,9 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
 constexpr std::pair<std::string_view, std::string_view> kClassOfFamily[] = {
     {"bert", "BertTokenizer"},
     {"camembert", "CamembertTokenizer"},
+    {"deberta-v2", "DebertaV2Tokenizer"},
     {"distilbert", "BertTokenizer"},
+    {"electra", "BertTokenizer"},
     {"gemma3_text", "GemmaTokenizer"},
     {"gte", "XLMRobertaTokenizer"},
     {"jina_embeddings_v3", "XLMRobertaTokenizer"},
@@ -148,8 +151,9 @@ absl::Status ReadFiles(const std::string& folder, const TokenizerClass& known,
   const bool has_vocabulary = !known.vocabulary.empty() && exists(known.vocabulary);
   if (!has_vocabulary || (known.merges && !exists("merges.txt"))) {
     std::string found = "it is missing";
-    for (const std::string_view name : {"sentencepiece.bpe.model", "spiece.model",
-                                        "tokenizer.model", "vocab.txt", "vocab.json"}) {
+    for (const std::string_view name :
+         {"sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "spm.model", "vocab.txt",
+          "vocab.json"}) {
       if (exists(name)) found = absl::StrCat("it is missing; ", std::string(name), " is there");
       if (exists(name)) break;
     }

@@ -24,7 +24,7 @@ import read_directory
 import sentence_transformers
 import torch
 import transformers
-from make_families import (byte_bpe, bytes_bpe, charsmap, llama_bpe, modern_bpe, mpnet_word_piece,
+from make_families import (byte_bpe, bytes_bpe, charsmap, deberta_unigram, llama_bpe, modern_bpe, mpnet_word_piece,
                            qwen_bpe, unigram, word_piece)
 from sentence_transformers import models as modules
 from sentence_transformers.sparse_encoder import models as sparse_modules
@@ -136,6 +136,14 @@ FAMILIES = {
     "qwen2": ("Qwen2", qwen_bpe, QWEN_TOKENS,
               dict(SIZES, num_hidden_layers=2, num_key_value_heads=1,
                    pad_token_id=QWEN_PADDING), "lasttoken"),
+    "electra": ("Electra", word_piece, dict(BERT_TOKENS, tokenizer_class="ElectraTokenizer",
+                                            do_lower_case=True),
+                dict(SIZES, embedding_size=6), "cls"),
+    "deberta": ("DebertaV2", deberta_unigram,
+                dict(BERT_TOKENS, tokenizer_class="DebertaV2Tokenizer", do_lower_case=False),
+                dict(SIZES, relative_attention=True, position_buckets=8, share_att_key=True,
+                     norm_rel_ebd="layer_norm", position_biased_input=False,
+                     pos_att_type=["p2c", "c2p"]), "mean"),
     "mistral": ("Mistral", llama_bpe,
                 dict(tokenizer_class="LlamaTokenizer", bos_token="<s>", eos_token="</s>",
                      pad_token="</s>", unk_token="<unk>"),

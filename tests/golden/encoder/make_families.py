@@ -160,6 +160,23 @@ def modern_bpe():
     return tokenizer
 
 
+def deberta_unigram():
+    """DeBERTa's, of version 3."""
+    trained = Tokenizer(models.Unigram())
+    trained.normalizer = normalizers.Sequence([
+        normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC(),
+        normalizers.Strip(left=False, right=True)])
+    trained.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace()])
+    trained.train_from_iterator(LINES, trainers.UnigramTrainer(
+        vocab_size=300, special_tokens=["[PAD]", "[CLS]", "[SEP]", "[UNK]"], unk_token="[UNK]",
+        show_progress=False))
+    trained.add_special_tokens(["[MASK]"])
+    trained.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    return trained
+
+
 def qwen_bpe():
     """Qwen's: byte-level BPE of words as its class cuts them, with a mark at the end."""
     specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

@@ -17,7 +17,8 @@ import transformers
 from safetensors.torch import save_file
 
 import remote_models
-from make_families import (CASES, LENGTH, LONG_CASE, byte_bpe, camembert_unigram, expect,
+from make_families import (CASES, LENGTH, LONG_CASE, byte_bpe, camembert_unigram,
+                           deberta_unigram, expect,
                            generic_tokenizer, llama_bpe, modern_bpe, qwen_bpe, save, shake,
                            word_piece, write_expected)
 
@@ -26,6 +27,7 @@ SIZES = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, interme
 
 DECODER = dict(SIZES, num_attention_heads=4, num_key_value_heads=2,
                max_position_embeddings=LENGTH)
+DEBERTA = dict(SIZES, relative_attention=True, max_position_embeddings=LENGTH)
 QWEN = dict(DECODER, pad_token_id=qwen_bpe().token_to_id("<|endoftext|>"))
 
 # Directory: the class that saves it, its tokenizer, its config.
@@ -82,6 +84,22 @@ NATIVE = {
     "qwen2": (transformers.Qwen2Model, qwen_bpe, dict(QWEN, num_key_value_heads=1)),
     "qwen2_both_ways": (transformers.Qwen2ForCausalLM, qwen_bpe,
                         dict(QWEN, is_causal=False, num_key_value_heads=4)),
+    "electra": (transformers.ElectraForPreTraining, word_piece,
+                dict(SIZES, embedding_size=16, max_position_embeddings=LENGTH)),
+    "electra_wide": (transformers.ElectraModel, word_piece,
+                     dict(SIZES, embedding_size=24, hidden_act="gelu_new", type_vocab_size=1,
+                          layer_norm_eps=1e-5, max_position_embeddings=LENGTH)),
+    "deberta": (transformers.DebertaV2Model, deberta_unigram,
+                dict(DEBERTA, position_buckets=8, norm_rel_ebd="layer_norm", share_att_key=True,
+                     position_biased_input=False, pos_att_type=["p2c", "c2p"])),
+    "deberta_own": (transformers.DebertaV2ForMaskedLM, deberta_unigram,
+                    dict(DEBERTA, max_relative_positions=12, pos_att_type="c2p|p2c",
+                         type_vocab_size=2, hidden_act="gelu_new", layer_norm_eps=1e-5)),
+    "deberta_long": (transformers.DebertaV2ForSequenceClassification, deberta_unigram,
+                     dict(DEBERTA, position_buckets=32, pos_att_type=["p2c"],
+                          max_position_embeddings=280)),
+    "deberta_absolute": (transformers.DebertaV2Model, deberta_unigram,
+                         dict(DEBERTA, relative_attention=False, pos_att_type=["c2p"])),
     "mistral": (transformers.MistralModel, llama_bpe,
                 dict(DECODER, head_dim=10, sliding_window=7, pad_token_id=2)),
     "mistral_whole": (transformers.MistralForCausalLM, llama_bpe,
@@ -142,10 +160,11 @@ SEEDS = {name: 100 + seed for seed, name in enumerate([
     "nomic_bert_stretched", "nomic_bert_plain", "new_ntk", "new_mixed", "new_absolute",
     "jina_bert", "jina_bert_plain", "jina_bert_long", "jina_bert_code", "jina_bert_code_plain",
     "jina_v3", "gemma", "gemma_biases", "qwen3", "qwen3_windows", "qwen3_both_ways", "qwen2",
-    "qwen2_both_ways", "mistral", "mistral_whole"])}
+    "qwen2_both_ways", "mistral", "mistral_whole", "electra", "electra_wide",
+    "deberta", "deberta_own", "deberta_long", "deberta_absolute"])}
 
 # Tokens that a model takes, where not LENGTH.
-LENGTHS = {"jina_bert_long": 280}
+LENGTHS = {"jina_bert_long": 280, "deberta_long": 280}
 
 
 class OneByOne:

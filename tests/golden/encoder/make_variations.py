@@ -179,6 +179,29 @@ BASES = {
             delete("modules.json") + at(CONFIG, "architectures", ["Qwen2ForCausalLM"]),
             delete("modules.json") + at(CONFIG, "architectures", ["Qwen2ForCausalLM"]) +
             at(CONFIG, "is_causal", False)],
+    "electra-sequences": keys(SETTINGS, {
+        "tokenizer_class": ["BertTokenizer", GONE], "do_lower_case": [False, GONE]}) + keys(CONFIG, {
+            "embedding_size": [8, GONE], "hidden_act": ["relu"], "layer_norm_eps": [0.01],
+            "type_vocab_size": [1], "summary_type": ["mean"],
+            "is_decoder": [True], "position_embedding_type": ["relative_key"],
+            "architectures": [["ElectraForTokenClassification"], ["ElectraForPreTraining"],
+                              ["ElectraForMaskedLM"]]}),
+    "deberta-sequences": TOKENIZER_SETTINGS + keys(SETTINGS, {
+        "tokenizer_class": ["PreTrainedTokenizerFast", "BertTokenizer", GONE],
+        "do_lower_case": [True, GONE], "split_by_punct": [True], "unk_id": [5],
+        "unk_token": ["[PAD]"], "vocab_type": ["spm"]}) + [
+            at(TOKENIZER, "model/unk_id", 0), delete(TOKENIZER)] + keys(CONFIG, {
+                "position_buckets": [-1, 4, GONE], "max_relative_positions": [12, 4],
+                "norm_rel_ebd": ["none", GONE], "share_att_key": [False, GONE],
+                "pos_att_type": ["c2p|p2c", "C2P | p2c", ["c2p"], ["p2c"], [], None, ["p2p"]],
+                "relative_attention": [False, GONE], "position_biased_input": [True, GONE],
+                "conv_kernel_size": [0, 3], "attention_head_size": [4, 8],
+                "embedding_size": [8, 4], "pooler_hidden_act": ["tanh", GONE],
+                "pooler_hidden_size": [4], "hidden_act": ["relu"], "layer_norm_eps": [0.01],
+                "type_vocab_size": [2, GONE], "max_position_embeddings": [16, GONE],
+                "architectures": [["DebertaV2ForTokenClassification"]], "legacy": [False]}),
+    "deberta-sparse": keys(CONFIG, {"legacy": [False, GONE], "hidden_act": ["relu"],
+                                    "tie_word_embeddings": [False]}),
     "mistral-embed": keys(SETTINGS, {
         "tokenizer_class": ["PreTrainedTokenizerFast", "LlamaTokenizer", GONE],
         "add_eos_token": [True], "legacy": [False]}) + keys(CONFIG, {

@@ -1,12 +1,15 @@
-// Nomic's BERT, GTE, BERT with ALiBi, EuroBERT, jina-embeddings-v3, EmbeddingGemma, decoders: what
-// their configs may not say, what their checkpoints must hold, and which kernels their layers run.
+// Nomic's BERT, GTE, BERT with ALiBi, EuroBERT, jina-embeddings-v3, EmbeddingGemma, decoders,
+// ELECTRA, DeBERTa: what their configs may not say, what their checkpoints must hold, and which
+// kernels their layers run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "engine/base/error.h"
 #include "engine/encoder/directory/load.h"
 #include "engine/encoder/families/jina_bert.h"
 #include "engine/encoder/layers/linear.h"
@@ -179,6 +182,37 @@ TEST(NewerFamiliesTest, NamesTheKeyOfADecodersConfig) {
   EXPECT_THAT(ErrorOf(contradiction), HasSubstr("use_bidirectional_attention: contradicts"));
 }
 
+TEST(NewerFamiliesTest, NamesTheKeyOfDebertasConfig) {
+  ExpectKeysRefused("deberta", {{"conv_kernel_size", 3, "the convolution behind the first layer"},
+                                {"attention_head_size", 4, "hidden_size / num_attention_heads"},
+                                {"embedding_size", 12, "must be hidden_size"},
+                                {"pos_att_type", {"c2p", "p2p"}, "\"p2p\" is not known"},
+                                {"pos_att_type", 3, "must be a list of strings"},
+                                {"position_buckets", 1, "must not be 1"},
+                                {"max_relative_positions", 5, "leaves no distances"},
+                                {"norm_rel_ebd", true, "must be a string"},
+                                {"share_att_key", "yes", "true or false"},
+                                {"type_vocab_size", -1, "must be an integer"},
+                                {"is_decoder", true, "only encoders"},
+                                {"num_attention_heads", 5, "does not divide"}});
+}
+
+TEST(NewerFamiliesTest, NarrowEmbeddingsAreNotTakenFromRequests) {
+  const std::vector<float> rows(24);
+  EncodeRequest request;
+  request.input = EmbeddingInput{.values = {.dtype = DType::kFloat32,
+                                            .shape = {1, 24},
+                                            .pieces = {std::as_bytes(std::span(rows))}},
+                                 .lengths = {}};
+  const auto wide = TinyModel("families/electra_wide").Load();
+  ASSERT_TRUE(wide.ok()) << wide.status();
+  EXPECT_TRUE((*wide)->CheckInput(request, 8, 1 << 20).ok());
+  const auto narrow = TinyModel("families/electra").Load();
+  ASSERT_TRUE(narrow.ok()) << narrow.status();
+  const absl::Status status = (*narrow)->CheckInput(request, 8, 1 << 20);
+  EXPECT_EQ(FieldOf(status), "embeddings") << status;
+}
+
 // The same function, as transformers' key says it and as publishers' code has it.
 TEST(NewerFamiliesTest, ADecoderThatLooksBothWaysRunsEveryKernel) {
   for (const char* key : {"is_causal", "use_bidirectional_attention"}) {
@@ -260,6 +294,10 @@ TEST(NewerFamiliesTest, NamesTheTensorThatIsMissing) {
         std::pair{"qwen3_windows", "model.layers.1.self_attn.o_proj.bias"},
         std::pair{"qwen2", "layers.0.self_attn.v_proj.bias"},
         std::pair{"mistral", "layers.1.post_attention_layernorm.weight"},
+        std::pair{"electra", "electra.embeddings_project.weight"},
+        std::pair{"deberta", "encoder.rel_embeddings.weight"},
+        std::pair{"deberta", "encoder.LayerNorm.bias"},
+        std::pair{"deberta_own", "deberta.encoder.layer.1.attention.self.pos_key_proj.weight"},
         std::pair{"eurobert_biases", "model.layers.1.mlp.up_proj.bias"}}) {
     TinyModel files("families/" + std::string(family));
     files.EditWeights([name = name](auto& weights) { ASSERT_EQ(weights.erase(name), 1U) << name; });
@@ -274,13 +312,13 @@ std::vector<KernelName> KernelsOf(const std::string& family) {
 }
 
 TEST(NewerFamiliesTest, ListTheKernelsThatTheirLayersCanRun) {
-  for (const char* family :
-       {"nomic_bert", "nomic_bert_plain", "gte", "new_absolute", "jina_v3", "eurobert"}) {
+  for (const char* family : {"nomic_bert", "nomic_bert_plain", "gte", "new_absolute", "jina_v3",
+                             "eurobert", "electra", "deberta_absolute"}) {
     EXPECT_THAT(KernelsOf(family), ElementsAre(KernelName::kVanilla, KernelName::kClustered,
                                                KernelName::kImprovedClustered))
         << family;
   }
-  for (const char* family : {"jina_bert", "jina_bert_code"}) {
+  for (const char* family : {"jina_bert", "jina_bert_code", "deberta", "deberta_own"}) {
     EXPECT_THAT(KernelsOf(family), ElementsAre(KernelName::kVanilla)) << family;
   }
 }
@@ -317,8 +355,8 @@ TEST(NewerFamiliesTest, WhatStretchesTakesLongerTexts) {
 
 TEST(NewerFamiliesTest, AreServedInInt8) {
   if (!Linear::HasInt8(at::Device(at::kCPU))) GTEST_SKIP() << "this processor has no kernel for it";
-  for (const char* family :
-       {"nomic_bert_stretched", "new_mixed", "jina_bert_code", "eurobert_biases", "qwen3"}) {
+  for (const char* family : {"nomic_bert_stretched", "new_mixed", "jina_bert_code",
+                             "eurobert_biases", "qwen3", "electra", "deberta"}) {
     const TinyModel files("families/" + std::string(family));
     const auto model = LoadModel(
         {.name = "test", .directory = files.directory(), .dtype = DType::kFloat32, .int8 = true},

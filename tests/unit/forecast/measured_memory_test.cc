@@ -214,6 +214,26 @@ constexpr Checkpoint kCheckpoints[] = {
      [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
        return {{24, sizes.hidden()}, {40, sizes.intermediate}, {8, sizes.head_dim}};
      }},
+    {"families/deberta",
+     [](const Sizes& sizes, nlohmann::json& config) {
+       EditBert(sizes, config);
+       config["hidden_act"] = sizes.activation;
+     },
+     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
+       return {{24, sizes.hidden()}, {40, sizes.intermediate}};
+     }},
+    {"families/electra",
+     [](const Sizes& sizes, nlohmann::json& config) {
+       EditBert(sizes, config);
+       config["hidden_act"] = sizes.activation;
+       config["embedding_size"] = 2 * sizes.hidden();
+     },
+     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
+       return {{24, sizes.hidden()},
+               {40, sizes.intermediate},
+               {32, kPositions},
+               {16, 2 * sizes.hidden()}};
+     }},
     {"families/qwen3_windows",
      [](const Sizes& sizes, nlohmann::json& config) {
        EditBert(sizes, config);
