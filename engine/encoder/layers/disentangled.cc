@@ -14,27 +14,69 @@
 #include <ATen/ops/sign.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/where.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
-#include <optional>
+#include <atomic>
+#include <exception>
 #include <string>
 #include <utility>
+
+#include "engine/attention/parallel.h"
 
 namespace castor::encoder {
 namespace {
 
-// Elements of a block of scores, or of products with embeddings: about 20 ms of work for one core.
-constexpr int64_t kBlockElements = int64_t{1} << 20;
+// Elements of a block of scores, or of products with embeddings: a few milliseconds of one core.
+int64_t BlockElements(bool cpu) { return int64_t{1} << (cpu ? 18 : 24); }
 
-// Some of a sequence's scores.
-struct ScoreBlock {
+// Some heads of a sequence, whose scores are computed together, so many rows at a time.
+struct HeadsOfSequence {
+  int64_t begin;  // its first token
+  int64_t tokens;
+  int64_t first;
   int64_t heads;
   int64_t rows;
 };
-ScoreBlock BlockOf(int64_t heads, int64_t tokens, int64_t widest) {
-  const int64_t row = std::max(tokens, widest);
-  const int64_t some = std::clamp<int64_t>(kBlockElements / (tokens * row), 1, heads);
-  return {.heads = some, .rows = std::clamp<int64_t>(kBlockElements / (some * row), 1, tokens)};
+
+// All of a batch. The cuts of a sequence do not depend on the others.
+std::vector<HeadsOfSequence> Cut(const std::vector<int32_t>& offsets, int64_t heads, int64_t widest,
+                                 int64_t elements) {
+  std::vector<HeadsOfSequence> parts;
+  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+    const int64_t begin = offsets[s], tokens = offsets[s + 1] - begin;
+    const int64_t row = std::max(tokens, widest);
+    const int64_t some = std::clamp<int64_t>(elements / (tokens * row), 1, heads);
+    const int64_t rows = std::clamp<int64_t>(elements / (some * row), 1, tokens);
+    for (int64_t h = 0; h < heads; h += some) {
+      parts.push_back({begin, tokens, h, std::min(some, heads - h), rows});
+    }
+  }
+  return parts;
+}
+
+// LibTorch has one thread beside Castor's own (device/cpu_device.cc), so parts run on Castor's.
+// What LibTorch throws is thrown when all are done.
+template <typename Attend>
+absl::Status RunOnWorkers(const std::vector<HeadsOfSequence>& parts, int64_t head_dim,
+                          RunControl& control, const Attend& attend) {
+  double operations = 0;
+  for (const HeadsOfSequence& part : parts) {
+    operations += 8.0 * static_cast<double>(part.heads * part.tokens * part.tokens * head_dim);
+  }
+  std::atomic<bool> failed = false;
+  std::exception_ptr failure;
+  absl::Status done = attention::ParallelFor(
+      static_cast<int64_t>(parts.size()), operations, control, [&](int /*worker*/, int64_t task) {
+        const c10::InferenceMode inference;  // a thread's own
+        try {
+          attend(parts[task]);
+        } catch (...) {
+          if (!failed.exchange(true)) failure = std::current_exception();
+        }
+      });
+  if (failure) std::rethrow_exception(failure);
+  return done;
 }
 
 // [2 * span, heads * head_dim] by heads.
@@ -69,61 +111,72 @@ absl::StatusOr<at::Tensor> Disentangled::operator()(const Qkv& qkv, const Relati
   const absl::StatusOr<at::Tensor> projected =
       qkv(x, nullptr, nullptr, {.first = 0, .count = heads}, in.control);
   if (!projected.ok()) return projected;
-  const at::Tensor parts = projected->view({x.size(0), 3, heads, head_dim});
+  const at::Tensor three = projected->view({x.size(0), 3, heads, head_dim});
   at::Tensor output = at::empty({x.size(0), heads, head_dim}, x.options());
-  const std::vector<int32_t>& offsets = in.packing.cu_seqlens;
-  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
-    const int64_t begin = offsets[s], tokens = offsets[s + 1] - begin;
-    const ScoreBlock block = BlockOf(heads, tokens, std::max(2 * config.span(), head_dim));
-    for (int64_t h = 0; h < heads; h += block.heads) {
-      const int64_t some = std::min(block.heads, heads - h);
-      const auto part = [&](int64_t which) {  // [some, tokens, head_dim]
-        return parts.narrow(0, begin, tokens)
-            .select(1, which)
-            .narrow(1, h, some)
-            .transpose(0, 1)
-            .to(at::kFloat);
-      };
-      const auto of_heads = [&](const at::Tensor& rows) {  // [some, head_dim, 2 * span]
-        return rows.narrow(0, h, some).transpose(1, 2);
-      };
-      const at::Tensor query = part(0).mul(config.scale);
-      // The last key comes first, so that buckets of rows and keys are a view of the table.
-      const at::Tensor key = at::flip(part(1), {1});
-      const at::Tensor value = at::flip(part(2), {1});
-      at::Tensor keys_meet;  // [some, tokens, 2 * span]
-      if (layer.queries.defined()) keys_meet = at::bmm(key, of_heads(layer.queries));
-      for (int64_t first = 0; first < tokens; first += block.rows) {
-        const int64_t rows = std::min(block.rows, tokens - first);
-        const at::Tensor some_rows = query.narrow(1, first, rows);
-        const at::Tensor places =  // [rows, tokens]
-            buckets.as_strided({rows, tokens}, {1, 1}, first - tokens + config.most_tokens);
-        at::Tensor scores = at::bmm(some_rows, key.transpose(1, 2));
-        if (layer.keys.defined()) {
-          scores.add_(at::gather(at::bmm(some_rows, of_heads(layer.keys)), 2,
-                                 places.unsqueeze(0).expand({some, rows, tokens})));
-        }
-        if (keys_meet.defined()) {
-          scores.add_(at::gather(keys_meet, 2, places.t().unsqueeze(0).expand({some, tokens, rows}))
-                          .transpose(1, 2));
-        }
-        output.narrow(0, begin + first, rows)
-            .narrow(1, h, some)
-            .copy_(at::bmm(at::softmax(scores, 2), value).transpose(0, 1));
-        if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
+
+  const auto attend = [&](const HeadsOfSequence& part) {
+    const int64_t tokens = part.tokens;
+    const auto rows_of = [&](int64_t which) {  // [part.heads, tokens, head_dim]
+      return three.narrow(0, part.begin, tokens)
+          .select(1, which)
+          .narrow(1, part.first, part.heads)
+          .transpose(0, 1)
+          .to(at::kFloat);
+    };
+    const auto of_heads = [&](const at::Tensor& rows) {  // [part.heads, head_dim, 2 * span]
+      return rows.narrow(0, part.first, part.heads).transpose(1, 2);
+    };
+    const at::Tensor query = rows_of(0).mul(config.scale);
+    // The last key comes first, so that buckets of rows and keys are a view of the table.
+    const at::Tensor key = at::flip(rows_of(1), {1});
+    const at::Tensor value = at::flip(rows_of(2), {1});
+    at::Tensor keys_meet;  // [part.heads, tokens, 2 * span]
+    if (layer.queries.defined()) keys_meet = at::bmm(key, of_heads(layer.queries));
+    for (int64_t first = 0; first < tokens; first += part.rows) {
+      const int64_t rows = std::min(part.rows, tokens - first);
+      const at::Tensor some = query.narrow(1, first, rows);
+      const at::Tensor places =  // [rows, tokens]
+          buckets.as_strided({rows, tokens}, {1, 1}, first - tokens + config.most_tokens);
+      at::Tensor scores = at::bmm(some, key.transpose(1, 2));
+      if (layer.keys.defined()) {
+        scores.add_(at::gather(at::bmm(some, of_heads(layer.keys)), 2,
+                               places.unsqueeze(0).expand({part.heads, rows, tokens})));
       }
+      if (keys_meet.defined()) {
+        const at::Tensor index = places.t().unsqueeze(0).expand({part.heads, tokens, rows});
+        scores.add_(at::gather(keys_meet, 2, index).transpose(1, 2));
+      }
+      output.narrow(0, part.begin + first, rows)
+          .narrow(1, part.first, part.heads)
+          .copy_(at::bmm(at::softmax(scores, 2), value).transpose(0, 1));
+    }
+  };
+
+  const bool cpu = x.device().is_cpu();
+  const std::vector<HeadsOfSequence> parts =
+      Cut(in.packing.cu_seqlens, heads, std::max(2 * config.span(), head_dim), BlockElements(cpu));
+  absl::Status done;
+  if (cpu) {
+    done = RunOnWorkers(parts, head_dim, in.control, attend);
+  } else {
+    for (size_t i = 0; i < parts.size() && done.ok(); ++i) {
+      attend(parts[i]);
+      done = in.control.Checkpoint();
     }
   }
+  if (!done.ok()) return done;
   return output.view({x.size(0), heads * head_dim});
 }
 
 attention::Count Disentangled::batch_bytes(int64_t head_dim) const {
   using attention::Count;
+  const bool cpu = buckets.device().is_cpu();
   // Of one head at least. Scores, what they are softened to and what is gathered; products with
   // embeddings; queries, keys and values, before and after they are turned.
-  const Count block = std::max(Count(kBlockElements),
+  const Count block = std::max(Count(BlockElements(cpu)),
                                Count(config.most_tokens) * std::max(2 * config.span(), head_dim));
-  return 12 * block * static_cast<int64_t>(sizeof(float));
+  return 12 * block * static_cast<int64_t>(sizeof(float)) *
+         (cpu ? attention::ParallelWorkers() : 1);
 }
 
 Disentangled TakeDisentangled(WeightReader& weights, const DisentangledConfig& config,

@@ -3,7 +3,8 @@
 // with another. Distances share embeddings in buckets that grow with them.
 //
 // These terms are of rows and places at once, so no kernel of attention/ has them: LibTorch
-// computes them, in float32, on whichever device has the weights, one sequence after another.
+// computes them, in float32, on whichever device has the weights, some heads of a sequence at a
+// time.
 //
 // Immutable; used on the engine thread of the device that has the weights.
 #pragma once

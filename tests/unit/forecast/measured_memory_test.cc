@@ -217,6 +217,7 @@ constexpr Checkpoint kCheckpoints[] = {
     {"families/deberta",
      [](const Sizes& sizes, nlohmann::json& config) {
        EditBert(sizes, config);
+       config["pooler_hidden_size"] = sizes.hidden();
        config["hidden_act"] = sizes.activation;
      },
      [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
