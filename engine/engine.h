@@ -159,6 +159,7 @@ struct ModelInfo {
   int64_t hidden_size = 0;           // of the last layer's rows, and of embeddings in place of ids
   int64_t pooled_size = 0;           // of a kPooled row; 0: hidden_size
   int64_t token_size = 0;            // of a kTokenEmbeddings row; 0: hidden_size
+  bool takes_embeddings = true;      // in place of ids; else its table is not as wide as rows
   int32_t layers = 0;
   int32_t heads = 0;
   int64_t max_tokens = 0;

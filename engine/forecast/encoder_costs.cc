@@ -43,7 +43,12 @@ double SeenTokens(std::span<const encoder::AttentionLayers> layers, double token
       seen += count * SeenTokensOfCast(alike.spec, tokens);
       continue;
     }
-    seen += count * (window ? std::min(tokens, 2 * static_cast<double>(*window) + kPanel) : tokens);
+    const auto* const vanilla = std::get_if<Vanilla>(&alike.spec.kernel);
+    const bool causal = vanilla != nullptr && vanilla->causal;
+    const double sides = causal ? 1 : 2;
+    const double whole = causal ? std::min(tokens, (tokens + kPanel) / 2) : tokens;
+    seen +=
+        count * (window ? std::min(whole, sides * static_cast<double>(*window) + kPanel) : whole);
   }
   return all > 0 ? seen / all : tokens;
 }

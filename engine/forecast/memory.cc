@@ -123,7 +123,8 @@ MemoryNeed MemoryForecast::Of(const LoadedModel& model, const Kernel& kernel,
   Count shared = activations.batch() + workspace.shared;
   if (copies_) {
     // Kernels return their rows in a tensor of their own, and embeddings are copied in.
-    own += Count(tokens) * info.hidden_size * static_cast<int64_t>(SizeOf(info.dtype));
+    const attention::Spec& layer = model.encoder->attention(kernel).front().spec;
+    own += Count(tokens) * layer.heads * layer.value_dim * static_cast<int64_t>(SizeOf(info.dtype));
     if (const auto* given = std::get_if<EmbeddingInput>(&request.input)) {
       own += Count(tokens) * info.hidden_size * static_cast<int64_t>(SizeOf(given->values.dtype));
     }

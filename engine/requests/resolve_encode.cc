@@ -66,6 +66,9 @@ absl::StatusOr<Kernel> ChooseEncodeKernel(const EncodeRequest& request, const Mo
     return MakeError(Reason::kKernelNotAvailable,
                      "model \"" + info.name + "\" cannot run " + std::string(NameOf(name)));
   }
+  // One that was trained with a causal mask has it, whether or not a request says so.
+  const auto* own = std::get_if<Vanilla>(&info.kernel);
+  if (own != nullptr && own->causal) return info.kernel;
   return kernel;
 }
 

@@ -15,7 +15,8 @@
 namespace castor {
 
 // The kernel that the request names, else the model's own. Of the automatic one the most exact that
-// it allows. A model with CAST layers runs no other kernel, and no other model runs CAST.
+// it allows. A model with CAST layers runs no other kernel, and no other model runs CAST. One with
+// causal layers runs causal vanilla alone.
 // INVALID_FIELD and KERNEL_NOT_AVAILABLE name the field.
 absl::StatusOr<Kernel> ChooseEncodeKernel(const EncodeRequest& request, const ModelInfo& info);
 

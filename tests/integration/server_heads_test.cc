@@ -21,13 +21,14 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kModels[] = {"bert_sequences", "bert_tokens", "cross_encoder",
-                                   "splade_bert",    "dense",       "colbert_pylate",
-                                   "cast_top_k"};
+constexpr const char* kModels[] = {
+    "bert_sequences", "bert_tokens",    "cross_encoder", "splade_bert",
+    "dense",          "colbert_pylate", "cast_top_k",    "saved_qwen3-rerank"};
 
-// "cast_NAME" is cast/NAME.
+// "cast_NAME" is cast/NAME, "saved_NAME" directories/NAME.
 std::string FolderOf(const std::string& model) {
   const std::string golden = CASTOR_GOLDEN_ENCODER;
+  if (model.starts_with("saved_")) return golden + "/directories/" + model.substr(6);
   return golden + (model.starts_with("cast_") ? "/cast/" + model.substr(5) : "/heads/" + model);
 }
 
@@ -233,6 +234,25 @@ TEST_F(ServerHeadsTest, CastEncodersClassifyWithTheirOwnKernel) {
   EXPECT_EQ(model.outputs(0), v1::SCORES);
   ASSERT_EQ(model.labels_size(), 3);
   EXPECT_EQ(model.labels(0), "calm");
+}
+
+TEST_F(ServerHeadsTest, LanguageModelsScorePairsWithCausalLayers) {
+  const char* const name = "saved_qwen3-rerank";
+  const json cases = CasesOf(name);
+  v1::EncodeRequest request = RequestFor(name, cases, v1::ENCODE_OUTPUT_DEFAULT);
+  ExpectRows(Ask(request), cases, "SCORES");
+  request.mutable_automatic();
+  const v1::EncodeResponse chosen = Ask(request);
+  ExpectRows(chosen, cases, "SCORES");
+  EXPECT_TRUE(chosen.kernel().vanilla().causal());
+  request.mutable_improved_clustered();
+  EXPECT_EQ(Refusal(request).find("FAILED_PRECONDITION KERNEL_NOT_AVAILABLE"), 0U);
+  EXPECT_NE(Refusal(request).find("improved_clustered"), std::string::npos) << Refusal(request);
+  const v1::Model model = Describe(name);
+  EXPECT_EQ(model.family(), "qwen3");
+  ASSERT_EQ(model.kernels_size(), 1);
+  EXPECT_EQ(model.kernels(0), v1::VANILLA);
+  EXPECT_EQ(model.outputs(0), v1::SCORES);
 }
 
 TEST_F(ServerHeadsTest, CastIsForThoseWhoseLayersItIs) {

@@ -61,6 +61,14 @@ BodyInfo ReadBodyInfo(ConfigReader& config, const BodySizes& fallback) {
   return info;
 }
 
+int64_t ReadKeyValueHeads(ConfigReader& config, int64_t heads, int64_t fallback) {
+  const int64_t shared = ReadSize(config, "num_key_value_heads", fallback);
+  if (heads % shared != 0) {
+    config.Fail("num_key_value_heads", "does not divide num_attention_heads");
+  }
+  return shared;
+}
+
 void CheckHeadDim(ConfigReader& config, const BodyInfo& info) {
   const int64_t head_dim = info.hidden / info.heads;
   if (ReadSize(config, "head_dim", head_dim) != head_dim) {

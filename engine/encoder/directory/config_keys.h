@@ -47,6 +47,9 @@ struct BodySizes {
 };
 BodyInfo ReadBodyInfo(ConfigReader& config, const BodySizes& fallback);
 
+// How many keys and values `heads` share; an error unless it divides them.
+int64_t ReadKeyValueHeads(ConfigReader& config, int64_t heads, int64_t fallback);
+
 // An error unless "head_dim", where it is given, is what those sizes make it.
 void CheckHeadDim(ConfigReader& config, const BodyInfo& info);
 

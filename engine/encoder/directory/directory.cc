@@ -145,6 +145,20 @@ absl::Status ReadSplade(const std::string& file, Directory* directory) {
   return config->status();
 }
 
+absl::Status ReadLogitScore(const std::string& file, Directory* directory) {
+  absl::StatusOr<ConfigReader> config = ReadConfig(File::kLogitScore, file);
+  if (!config.ok()) return config.status();
+  if (!config->Has("true_token_id")) config->Fail("true_token_id", "is missing");
+  LogitScoreModule module{.yes = config->Int("true_token_id", 0, 0, kMaxSize)};
+  if (config->Has("false_token_id")) module.no = config->Int("false_token_id", 0, 0, kMaxSize);
+  const std::string input = config->String("module_input_name", "causal_logits");
+  if (input != "causal_logits") {
+    config->Fail("module_input_name", "\"" + input + "\" is not supported; \"causal_logits\" is");
+  }
+  directory->logit_score = module;
+  return config->status();
+}
+
 // ---- the transformer
 
 struct TaskRow {
@@ -157,6 +171,7 @@ constexpr TaskRow kTasks[] = {
     {"feature-extraction", Task::kFeatures, "last_hidden_state", "token_embeddings"},
     {"sequence-classification", Task::kSequenceClassification, "logits", "scores"},
     {"fill-mask", Task::kFillMask, "logits", "token_embeddings"},
+    {"text-generation", Task::kTextGeneration, "logits", "causal_logits"},
 };
 
 // The texts' way through the model is the only one served, and it must be the task's own.
@@ -299,7 +314,8 @@ absl::Status NoPlace(const std::string& file, size_t index, const Module& module
 }
 
 // Goes through modules.json: Transformer, then at most one Pooling, any number of Dense, at most
-// one Normalize; or a masked language model and SpladePooling; or a classifier alone.
+// one Normalize; or a masked language model and SpladePooling; or a language model and LogitScore;
+// or a classifier alone.
 absl::Status ReadPipeline(const std::string& path, const std::string& model_type,
                           Directory* directory) {
   const std::string file = path + "/modules.json";
@@ -315,11 +331,19 @@ absl::Status ReadPipeline(const std::string& path, const std::string& model_type
   if (absl::Status status = ReadTransformer(masked, directory); !status.ok()) return status;
 
   const bool cross_encoder = model_type == "CrossEncoder";
-  if (cross_encoder != (directory->task == Task::kSequenceClassification) ||
+  const bool scores =
+      directory->task == Task::kSequenceClassification || directory->task == Task::kTextGeneration;
+  if (cross_encoder != scores ||
       (model_type == "SparseEncoder") != (directory->task == Task::kFillMask)) {
     return Invalid(path + "/config_sentence_transformers.json",
                    "model_type: \"" + model_type + "\" contradicts the transformer_task of " +
                        directory->transformer + "/sentence_bert_config.json and modules.json");
+  }
+  if (directory->task == Task::kTextGeneration) {
+    if (modules->size() != 2 || (*modules)[1].type != "LogitScore") {
+      return Invalid(file, "behind a language model, one LogitScore is supported and nothing else");
+    }
+    return ReadLogitScore(path + "/" + (*modules)[1].path + "/config.json", directory);
   }
   if (cross_encoder) {
     if (modules->size() == 1) return absl::OkStatus();

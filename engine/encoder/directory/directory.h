@@ -21,8 +21,14 @@ struct SpladeModule {
   bool twice = false;
 };
 
+// What a LogitScore module's config.json says: the score is the logit of one token, less another's.
+struct LogitScoreModule {
+  int64_t yes = 0;
+  std::optional<int64_t> no = {};
+};
+
 // What the transformer is loaded as.
-enum class Task { kFeatures, kSequenceClassification, kFillMask };
+enum class Task { kFeatures, kSequenceClassification, kFillMask, kTextGeneration };
 
 struct Directory {
   std::string transformer;  // the folder of config.json, weights and tokenizer
@@ -36,7 +42,8 @@ struct Directory {
   bool tokens = false;             // there are modules, and none pools: answers are tokens' rows
   std::vector<Pooling> poolings;   // side by side; empty: kMean
   std::vector<DenseModule> dense;  // of pooled rows, or where nothing pools of all tokens'
-  std::optional<SpladeModule> splade;  // behind a masked language model
+  std::optional<SpladeModule> splade;           // behind a masked language model
+  std::optional<LogitScoreModule> logit_score;  // behind a language model
   bool normalize = false;
   bool include_prompt = true;  // whether a prompt's tokens are pooled
   Prompts prompts;             // as the files have them

@@ -27,6 +27,7 @@ enum class File {
   kDropout,
   kNormalize,
   kSplade,
+  kLogitScore,
   kMultiVectorMask,
 };
 

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/attention/scalar_type.h"
 #include "engine/base/regular_file.h"
+#include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/directory/config_reader.h"
 #include "engine/encoder/directory/directory.h"
 #include "engine/encoder/directory/weights.h"
@@ -76,6 +77,9 @@ absl::StatusOr<LoadedNetwork> LoadNetwork(const Directory& directory, at::Scalar
   WeightReader weights(**files, folder, dtype, device, int8);
   absl::StatusOr<FamilyModel> model = family->build(*config, weights);
   if (!model.ok()) return model.status();
+  if (!model->body->info().causal)
+    RefuseTrue(*config, {"is_causal"}, "this family looks both ways");
+  if (!config->status().ok()) return config->status();
   InputRules& rules = model->rules;
   // sentence-transformers' limit counts before the tokenizer's.
   const auto limit =
@@ -144,6 +148,7 @@ ModelInfo Describe(const Network& network) {
   info.hidden_size = body.hidden;
   info.pooled_size = head.pooled_size;
   info.token_size = head.token_size;
+  info.takes_embeddings = !body.projected();
   info.layers = static_cast<int32_t>(body.layers);
   info.heads = static_cast<int32_t>(body.heads);
   info.max_tokens = rules.max_tokens;
@@ -153,6 +158,7 @@ ModelInfo Describe(const Network& network) {
   info.pooling = head.pooling;
   info.normalize = head.normalize;
   if (body.cast.has_value()) info.kernel = *body.cast;
+  if (body.causal) info.kernel = Vanilla{.causal = true};
   info.kernels = body.kernels;
   info.outputs = head.outputs;
   info.labels = head.labels;

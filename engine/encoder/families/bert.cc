@@ -24,7 +24,7 @@ absl::StatusOr<FamilyModel> BuildBert(ConfigReader& config, WeightReader& weight
   if (config.String("position_embedding_type", "absolute") == "alibi") {
     return BuildJinaBert(config, weights);
   }
-  const PostNormConfig body = ReadBertKeys(config, /*vocabulary=*/30522);
+  const PostNormConfig body = ReadBertKeys(config, {});
   // Code of others, which biases scores whatever the positions are.
   const std::string mlp = config.String("feed_forward_type", "original");
   if (mlp != "original") {

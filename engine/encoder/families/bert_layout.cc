@@ -6,14 +6,16 @@
 
 namespace castor::encoder {
 
-PostNormConfig ReadBertKeys(ConfigReader& config, int64_t vocabulary, std::string_view positions) {
+PostNormConfig ReadBertKeys(ConfigReader& config, const BertDefaults& defaults,
+                            std::string_view positions) {
   PostNormConfig body;
-  body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});
-  body.words = ReadSize(config, "vocab_size", vocabulary);
+  body.info = ReadBodyInfo(
+      config, {.hidden = defaults.hidden, .layers = defaults.layers, .heads = defaults.heads});
+  body.words = ReadSize(config, "vocab_size", defaults.vocabulary);
   body.positions = ReadSize(config, "max_position_embeddings", 512);
-  body.types = ReadSize(config, "type_vocab_size", 2);
-  body.mlp.width = ReadSize(config, "intermediate_size", 3072);
-  body.epsilon = ReadEpsilon(config, "layer_norm_eps", 1e-12);
+  body.types = config.Int("type_vocab_size", defaults.types, defaults.types == 0 ? 0 : 1, kMaxSize);
+  body.mlp.width = ReadSize(config, "intermediate_size", defaults.mlp_width);
+  body.epsilon = ReadEpsilon(config, "layer_norm_eps", defaults.epsilon);
   body.mlp.activation = ReadActivation(config, "hidden_act");
   const std::string type = config.String("position_embedding_type", "absolute");
   if (type != positions) {

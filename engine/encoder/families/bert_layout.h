@@ -10,9 +10,19 @@
 
 namespace castor::encoder {
 
-// Missing keys have the defaults of Hugging Face's BertConfig; `vocabulary` is that of vocab_size.
+// What a configuration of Hugging Face's has where a key is missing; here BertConfig.
+struct BertDefaults {
+  int64_t vocabulary = 30522;
+  int64_t hidden = 768;
+  int64_t layers = 12;
+  int64_t heads = 12;
+  int64_t mlp_width = 3072;
+  int64_t types = 2;
+  double epsilon = 1e-12;
+};
+
 // The position_embedding_type must be `positions`. Errors go to the reader.
-PostNormConfig ReadBertKeys(ConfigReader& config, int64_t vocabulary,
+PostNormConfig ReadBertKeys(ConfigReader& config, const BertDefaults& defaults,
                             std::string_view positions = "absolute");
 
 // `prefixes` must live as long as the result.

@@ -178,7 +178,7 @@ absl::StatusOr<FamilyModel> BuildCastorCast(ConfigReader& config, WeightReader& 
               .activation = ReadActivation(config, "hidden_act")};
   body.epsilon = ReadEpsilon(config, "layer_norm_eps", 1e-5);
   body.norm_bias = true;
-  body.attention_bias = true;
+  body.qkv_bias = body.attention_output_bias = true;
   CheckRoom(config, body.info, body.positions);
   InputRules rules{.vocabulary = body.words, .max_tokens = body.positions};
   if (!config.status().ok()) return config.status();

@@ -37,10 +37,7 @@ absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& we
   PreNormConfig body;
   body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});
   const int64_t heads = body.info.heads;
-  body.key_value_heads = ReadSize(config, "num_key_value_heads", heads);
-  if (heads % body.key_value_heads != 0) {
-    config.Fail("num_key_value_heads", "does not divide num_attention_heads");
-  }
+  body.key_value_heads = ReadKeyValueHeads(config, heads, heads);
   CheckHeadDim(config, body.info);
   body.local.assign(static_cast<size_t>(body.info.layers), false);
   body.words = ReadSize(config, "vocab_size", 128'256);
@@ -52,7 +49,7 @@ absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& we
               .out_bias = mlp_bias};
   body.epsilon = ReadEpsilon(config, "rms_norm_eps", 1e-5);
   body.norm = NormKind::kRmsNorm;
-  body.attention_bias = config.Bool("attention_bias", false);
+  body.qkv_bias = body.attention_output_bias = config.Bool("attention_bias", false);
   body.global_rope = ReadRope(config, 10'000, {});
   CheckRotated(config, "num_attention_heads", body.info.hidden / heads, body.global_rope);
   RefuseTrue(config, {"is_decoder", "add_cross_attention"}, "only encoders are served");

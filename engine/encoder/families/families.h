@@ -33,13 +33,18 @@ struct Family {
 // the defaults of Hugging Face's configuration, unless the family's file says otherwise.
 absl::StatusOr<FamilyModel> BuildBert(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildCastorCast(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildDeberta(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildDistilBert(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildElectra(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildGemma(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildGte(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildJinaV3(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildMistral(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildModernBert(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildNomicBert(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildQwen2(ConfigReader& config, WeightReader& weights);
+absl::StatusOr<FamilyModel> BuildQwen3(ConfigReader& config, WeightReader& weights);
 absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& weights);
 
 // nullptr for an unknown type.

@@ -58,10 +58,7 @@ void ReadGemmaLayers(ConfigReader& config, PreNormConfig* body) {
 
 void ReadGemmaHeads(ConfigReader& config, PreNormConfig* body) {
   CheckHeads(config, "num_attention_heads", body->info);
-  body->key_value_heads = ReadSize(config, "num_key_value_heads", 4);
-  if (body->info.heads % body->key_value_heads != 0) {
-    config.Fail("num_key_value_heads", "does not divide num_attention_heads");
-  }
+  body->key_value_heads = ReadKeyValueHeads(config, body->info.heads, 4);
   if (ReadSize(config, "head_dim", 256) != body->info.hidden / body->info.heads) {
     config.Fail("head_dim", "must be hidden_size / num_attention_heads");
   }
@@ -100,13 +97,13 @@ absl::StatusOr<FamilyModel> BuildGemma(ConfigReader& config, WeightReader& weigh
               .out_bias = false};
   body.epsilon = ReadEpsilon(config, "rms_norm_eps", 1e-6);
   body.norm = NormKind::kRmsNormLessOne;
-  body.attention_bias = config.Bool("attention_bias", false);
+  body.qkv_bias = body.attention_output_bias = config.Bool("attention_bias", false);
   InputRules rules{.vocabulary = body.words,
                    .max_tokens = ReadSize(config, "max_position_embeddings", 131'072)};
   if (!config.status().ok()) return config.status();
   absl::StatusOr<std::unique_ptr<Body>> built = BuildPreNorm(body, kGemmaNames, weights);
   if (!built.ok()) return built.status();
-  return FamilyModel{*std::move(built), std::move(rules), &kGemmaHeads};
+  return FamilyModel{*std::move(built), std::move(rules), &kDecoderHeads};
 }
 
 }  // namespace castor::encoder

@@ -76,7 +76,7 @@ std::vector<float> AlibiSlopes(int64_t heads) {
 }
 
 absl::StatusOr<FamilyModel> BuildJinaBert(ConfigReader& config, WeightReader& weights) {
-  PostNormConfig body = ReadBertKeys(config, /*vocabulary=*/30522, "alibi");
+  PostNormConfig body = ReadBertKeys(config, {}, "alibi");
   // What a shared centroid would be cannot know how far its queries are from a key.
   body.info.kernels = {KernelName::kVanilla};
   InputRules rules{.vocabulary = body.words, .types = body.types, .max_tokens = body.positions};

@@ -75,7 +75,7 @@ absl::StatusOr<FamilyModel> BuildModernBert(ConfigReader& config, WeightReader& 
   body.words = ReadSize(config, "vocab_size", 50368);
   body.epsilon = ReadEpsilon(config, "norm_eps", 1e-5);
   body.norm_bias = config.Bool("norm_bias", false);
-  body.attention_bias = config.Bool("attention_bias", false);
+  body.qkv_bias = body.attention_output_bias = config.Bool("attention_bias", false);
   const bool mlp_bias = config.Bool("mlp_bias", false);
   body.mlp = {.width = ReadSize(config, "intermediate_size", 1152),
               .activation = ReadActivation(config, "hidden_activation"),

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/encoder/directory/config_keys.h"
 #include "engine/encoder/families/bert_layout.h"
 #include "engine/encoder/network/post_norm.h"
 
@@ -68,7 +69,7 @@ int64_t MpnetBucket(int64_t distance) {
 }
 
 absl::StatusOr<FamilyModel> BuildMpnet(ConfigReader& config, WeightReader& weights) {
-  PostNormConfig body = ReadBertKeys(config, /*vocabulary=*/30527);
+  PostNormConfig body = ReadBertKeys(config, {.vocabulary = 30527});
   // What a shared centroid would be cannot know how far its queries are from a key.
   body.info.kernels = {KernelName::kVanilla};
   if (config.Int("relative_attention_num_buckets", kBuckets, 1, kMaxSize) != kBuckets) {

@@ -21,7 +21,7 @@ constexpr std::string_view kRobertaPrefixes[] = {"", "roberta."};
 
 absl::StatusOr<FamilyModel> BuildRoberta(ConfigReader& config, WeightReader& weights) {
   const bool roberta = config.String("model_type", "") == "roberta";
-  const PostNormConfig body = ReadBertKeys(config, /*vocabulary=*/roberta ? 50265 : 30522);
+  const PostNormConfig body = ReadBertKeys(config, {.vocabulary = roberta ? 50265 : 30522});
   // The table's rows up to the padding's are no token's positions, but the padding's own.
   const int64_t padding = config.Int("pad_token_id", 1, 0, body.words - 1);
   if (body.positions <= padding + 1) {

@@ -130,6 +130,12 @@ ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, const Classif
   return read;
 }
 
+ClassifierConfig ReadLogitScore(ConfigReader& config, const CrossEncoder& cross_encoder) {
+  return {.labels = {"LABEL_0"},
+          .scoring = ReadScoring(config, /*labels=*/1, cross_encoder),
+          .pooling = ClassifierPooling::kLast};
+}
+
 ClassifierHead::ClassifierHead(ClassifierConfig config, HeadTransform transform, Linear out)
     : config_(std::move(config)),
       transform_(std::move(transform)),

@@ -42,6 +42,9 @@ struct CrossEncoder {
 ClassifierConfig ReadClassifier(ConfigReader& config, bool tokens, const ClassifierNames& names,
                                 const std::optional<CrossEncoder>& cross_encoder);
 
+// Of a CrossEncoder that reads the last token's logits: one label.
+ClassifierConfig ReadLogitScore(ConfigReader& config, const CrossEncoder& cross_encoder);
+
 class ClassifierHead final : public Head {
  public:
   ClassifierHead(ClassifierConfig config, HeadTransform transform, Linear out);

@@ -60,6 +60,19 @@ const HeadLayout kRobertaHeads = {
     .epsilon = 1e-12,
 };
 
+const HeadLayout kDebertaHeads = {
+    .sequences = {.transform = {.dense = "pooler.dense", .activation_key = "pooler_hidden_act"},
+                  .out = "classifier"},
+    .tokens = {.out = "classifier"},
+    .masked = {.transform = {.dense = "cls.predictions.transform.dense",
+                             .activation_key = "hidden_act",
+                             .norm = "cls.predictions.transform.LayerNorm"},
+               .decoder = "cls.predictions.decoder",
+               .words = "deberta.embeddings.word_embeddings",
+               .bias = "cls.predictions.bias"},
+    .epsilon = 1e-7,
+};
+
 const HeadLayout kDistilBertHeads = {
     .sequences = {.transform = {.dense = "pre_classifier", .activation = Activation::kRelu},
                   .out = "classifier",
@@ -74,6 +87,19 @@ const HeadLayout kDistilBertHeads = {
                .bias_key = ""},
     .epsilon_key = "",
     .epsilon = 1e-12,
+};
+
+const HeadLayout kElectraHeads = {
+    .sequences = {.transform = {.dense = "classifier.dense", .activation = Activation::kGeluErf},
+                  .out = "classifier.out_proj"},
+    .tokens = {.out = "classifier"},
+    // Of embeddings as wide as the rows.
+    .masked = {.transform = {.dense = "generator_predictions.dense",
+                             .activation = Activation::kGeluErf,
+                             .norm = "generator_predictions.LayerNorm"},
+               .decoder = "generator_lm_head",
+               .words = "electra.embeddings.word_embeddings",
+               .bias = "generator_lm_head.bias"},
 };
 
 const HeadLayout kMpnetHeads = {
@@ -115,10 +141,11 @@ const HeadLayout kEuroBertHeads = {
                .by_default = false},
 };
 
-// transformers has no classifier of tokens; this is what its generic class would save.
-const HeadLayout kGemmaHeads = {
+// transformers' generic classes, also where a family has none for tokens.
+const HeadLayout kDecoderHeads = {
     .sequences = {.out = "score", .pooling = ClassifierPooling::kLast, .bias = false},
     .tokens = {.out = "score"},
+    .causal = {.decoder = "lm_head", .words = "~embed_tokens"},
 };
 
 const HeadLayout kGteHeads = {

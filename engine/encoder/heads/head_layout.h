@@ -46,10 +46,17 @@ struct MaskedLmNames {
   bool by_default = true;          // tie_word_embeddings and bias_key
 };
 
+// [vocabulary, hidden], without a bias, of ...ForCausalLM. `words` likewise.
+struct CausalLmNames {
+  std::string_view decoder = "";
+  std::string_view words = "";
+};
+
 struct HeadLayout {
   ClassifierNames sequences;  // ...ForSequenceClassification
   ClassifierNames tokens;     // ...ForTokenClassification
-  MaskedLmNames masked = {};  // ...ForMaskedLM; an empty `words`: not served
+  MaskedLmNames masked = {};  // ...ForMaskedLM; an empty `words`: not served; likewise:
+  CausalLmNames causal = {};
   // Of LayerNorms: config.json's key, and what is meant without it. An empty key: always that.
   std::string_view epsilon_key = "layer_norm_eps";
   double epsilon = 1e-12;
@@ -58,11 +65,13 @@ struct HeadLayout {
 extern const HeadLayout kBertHeads;
 extern const HeadLayout kCastorCastHeads;
 extern const HeadLayout kRobertaHeads;
+extern const HeadLayout kDebertaHeads;
 extern const HeadLayout kDistilBertHeads;
+extern const HeadLayout kElectraHeads;
 extern const HeadLayout kMpnetHeads;
 extern const HeadLayout kModernBertHeads;
 extern const HeadLayout kEuroBertHeads;
-extern const HeadLayout kGemmaHeads;
+extern const HeadLayout kDecoderHeads;
 extern const HeadLayout kGteHeads;
 extern const HeadLayout kNewHeads;
 extern const HeadLayout kNomicHeads;

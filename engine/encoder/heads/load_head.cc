@@ -1,5 +1,6 @@
 #include "engine/encoder/heads/load_head.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,6 +49,16 @@ struct Sources {
     return TakeTransform(config, weights, names, epsilon(layout), hidden());
   }
 
+  // [vocabulary, hidden]. As transformers 5 has it, what is stored counts, and ties are for what is
+  // not.
+  at::Tensor TakeDecoder(WeightReader& weights, std::string_view decoder, std::string_view words,
+                         bool tied_by_default) const {
+    const bool tied = config.Bool("tie_word_embeddings", tied_by_default);
+    const std::string own = std::string(decoder) + ".weight";
+    return weights.Take(tied && !weights.Has(own) ? name(words) + ".weight" : own,
+                        {model.rules.vocabulary, hidden()});
+  }
+
   double epsilon(const HeadLayout& layout) const {
     if (layout.epsilon_key.empty()) return layout.epsilon;
     return config.Double(layout.epsilon_key, layout.epsilon);
@@ -74,6 +85,34 @@ absl::StatusOr<LoadedHead> LoadClassifier(const Sources& from, bool tokens) {
       weights.parameters(), weights.bytes()};
 }
 
+// A reranker made of a language model: what it says of the next token.
+absl::StatusOr<LoadedHead> LoadLogitScore(const Sources& from) {
+  const LogitScoreModule& module = *from.directory.logit_score;
+  const HeadLayout* layout = from.model.heads;
+  if (layout == nullptr || layout->causal.words.empty()) {
+    from.config.Fail("model_type",
+                     "this family has no language model that modules.json's LogitScore could read");
+    return from.config.status();
+  }
+  if (std::max(module.yes, module.no.value_or(0)) >= from.model.rules.vocabulary) {
+    from.config.Fail("vocab_size", "is too small for the tokens of modules.json's LogitScore");
+  }
+  ClassifierConfig config = ReadLogitScore(from.config, {.activation = from.directory.activation});
+  if (!from.config.status().ok()) return from.config.status();
+  WeightReader weights = from.weights(at::kFloat);
+  const at::Tensor decoder = from.TakeDecoder(weights, layout->causal.decoder, layout->causal.words,
+                                              /*tied_by_default=*/false);
+  if (!from.config.status().ok()) return from.config.status();
+  if (!weights.status().ok()) return weights.status();
+  // A difference of logits is one product with a difference of rows.
+  at::Tensor row = decoder.narrow(0, module.yes, 1).clone();
+  if (module.no.has_value()) row.sub_(decoder.narrow(0, *module.no, 1));
+  const int64_t elements = row.numel();
+  return LoadedHead{std::make_unique<ClassifierHead>(std::move(config), HeadTransform(),
+                                                     Linear(std::move(row), at::Tensor())),
+                    elements, elements * static_cast<int64_t>(sizeof(float))};
+}
+
 absl::StatusOr<LoadedHead> LoadSplade(const Sources& from) {
   const HeadLayout* layout =
       from.layout("model_type",
@@ -87,16 +126,11 @@ absl::StatusOr<LoadedHead> LoadSplade(const Sources& from) {
   }
   WeightReader weights = from.weights(from.dtype);
   HeadTransform transform = from.Transform(weights, names.transform, *layout);
-  const bool tied = from.config.Bool("tie_word_embeddings", names.by_default);
   const bool bias = names.bias_key.empty() || from.config.Bool(names.bias_key, names.by_default);
   if (!from.config.status().ok()) return from.config.status();
   const int64_t vocabulary = from.model.rules.vocabulary;
-  // As transformers 5 has it, what is stored counts, and ties are for what is not.
-  const std::string decoder_name(names.decoder);
-  const bool own = !tied || weights.Has(decoder_name + ".weight");
-  at::Tensor decoder = weights.Take((own ? decoder_name : from.name(names.words)) + ".weight",
-                                    {vocabulary, from.hidden()});
-  const std::string own_bias = decoder_name + ".bias";
+  at::Tensor decoder = from.TakeDecoder(weights, names.decoder, names.words, names.by_default);
+  const std::string own_bias = std::string(names.decoder) + ".bias";
   at::Tensor offsets;
   if (bias) offsets = weights.Take(weights.Has(own_bias) ? own_bias : names.bias, {vocabulary});
   if (!weights.status().ok()) return weights.status();
@@ -120,12 +154,21 @@ absl::StatusOr<LoadedHead> LoadColbert(const Sources& from) {
       weights.parameters(), weights.bytes()};
 }
 
+// sentence-transformers' where nothing says how rows are pooled: a language model's last token has
+// seen all others, unless it looks both ways.
+Pooling UsualPooling(const Sources& from) {
+  if (from.directory.has_modules) return Pooling::kMean;
+  const std::vector<std::string> names = from.config.Strings("architectures");
+  const bool generates = !names.empty() && names.front().ends_with("ForCausalLM");
+  return generates && from.config.Bool("is_causal", true) ? Pooling::kLastToken : Pooling::kMean;
+}
+
 // What modules.json says.
 absl::StatusOr<LoadedHead> LoadPipeline(const Sources& from) {
   const Directory& directory = from.directory;
   if (directory.splade.has_value()) return LoadSplade(from);
-  const std::vector<Pooling> poolings =
-      directory.poolings.empty() ? std::vector{Pooling::kMean} : directory.poolings;
+  std::vector<Pooling> poolings = directory.poolings;
+  if (poolings.empty()) poolings.push_back(UsualPooling(from));
   const int64_t width =
       directory.tokens ? from.hidden() : static_cast<int64_t>(poolings.size()) * from.hidden();
   absl::StatusOr<LoadedDense> dense = LoadDense(directory.dense, width, from.device);
@@ -148,6 +191,7 @@ absl::StatusOr<LoadedHead> LoadHead(const Directory& directory, ConfigReader& co
                                     at::Device device) {
   const Sources from{directory, config, files, model, prefix, dtype, device};
   if (directory.task == Task::kSequenceClassification) return LoadClassifier(from, false);
+  if (directory.task == Task::kTextGeneration) return LoadLogitScore(from);
   if (directory.has_modules) return LoadPipeline(from);
   const std::vector<std::string> architectures = config.Strings("architectures");
   if (!config.status().ok()) return config.status();

@@ -21,12 +21,15 @@ namespace castor::encoder {
 struct QkvConfig {
   int64_t hidden = 0;
   int64_t heads = 0;
+  int64_t head_dim = 0;
   int64_t key_value_heads = 0;  // fewer than heads: each serves as many neighbouring heads; 0: all
   bool bias = true;
   // Of the norms, if there are names for them.
   double norm_epsilon = 0;
   NormKind norm = NormKind::kLayerNorm;
   bool norm_heads = false;  // each head is a row of its own; else all together are one
+
+  int64_t width() const { return heads * head_dim; }  // of a token's queries
 };
 
 // Where a layer's weights are, without ".weight" and ".bias".
@@ -46,7 +49,7 @@ struct HeadRange {
 
 struct Qkv {
   int64_t heads = 0;
-  Linear linear;  // [3 * hidden, hidden]
+  Linear linear;  // [3 * heads * head_dim, hidden]
   std::optional<LayerNorm> query_norm;
   std::optional<LayerNorm> key_norm;
 

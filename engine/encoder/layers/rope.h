@@ -68,7 +68,7 @@ class Rope {
 attention::Count RotationBytes(int64_t head_dim);
 
 // Turns the queries and keys of `qkv` in place: [tokens, 3 * hidden] of any floating type, queries,
-// keys, values side by side. Computes in float32.
+// keys, values side by side, where hidden is heads * head_dim. Computes in float32.
 void Rotate(const Rotation& rotation, int64_t heads, const at::Tensor& qkv);
 
 // The same where there is no kernel for it.

@@ -1,6 +1,6 @@
 #include "engine/encoder/layers/self_attention.h"
 
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -62,7 +62,7 @@ absl::StatusOr<at::Tensor> SelfAttention(const Projection& projection, const at:
     const absl::StatusOr<at::Tensor> rows =
         qkv(x, projection.before, projection.rotation, range, in.control);
     if (!rows.ok()) return rows;
-    if (!output.defined()) output = at::empty_like(x);
+    if (!output.defined()) output = at::empty({x.size(0), qkv.heads * qkv.head_dim()}, x.options());
     const at::Tensor columns =
         output.narrow(1, range.first * qkv.head_dim(), range.count * qkv.head_dim());
     absl::Status status = Attend(*rows, OfHeads(spec, range), in, cast, columns);
@@ -71,10 +71,10 @@ absl::StatusOr<at::Tensor> SelfAttention(const Projection& projection, const at:
   return output;
 }
 
-HeadBytes QkvBytes(const Qkv& qkv, const at::Tensor& like, bool cast, int64_t most_bytes) {
+HeadBytes QkvBytes(const Qkv& qkv, const at::Tensor& like, bool together, int64_t most_bytes) {
   using attention::Count;
   const Count head = 3 * Count(qkv.head_dim()) * static_cast<int64_t>(like.element_size());
-  const bool together = cast || !like.device().is_cpu();
+  together = together || !like.device().is_cpu();
   return {.all = head * qkv.heads,
           .grain = head * (together ? qkv.heads : qkv.head_grain()),
           .most = most_bytes};

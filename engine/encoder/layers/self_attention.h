@@ -30,15 +30,15 @@ struct Projection {
 };
 
 // Attention of every sequence of `x`, [tokens, hidden], over itself, as `spec` says. `cast` is what
-// the layer has besides, if the spec's kernel is Cast. Returns [tokens, hidden]. Called on the
-// device's thread; checks the control, and ends with its status.
+// the layer has besides, if the spec's kernel is Cast. Returns [tokens, heads * head_dim].
+// Called on the device's thread; checks the control, and ends with its status.
 absl::StatusOr<at::Tensor> SelfAttention(const Projection& projection, const at::Tensor& x,
                                          const attention::Spec& spec, const BodyInputs& in,
                                          const attention::CastInputs& cast = {});
 
-// What queries, keys and values take, in the type and on the device of `like`. CAST's heads go by
-// at once.
-HeadBytes QkvBytes(const Qkv& qkv, const at::Tensor& like, bool cast,
+// What queries, keys and values take, in the type and on the device of `like`. CAST's heads, and
+// those of disentangled attention, go by `together`.
+HeadBytes QkvBytes(const Qkv& qkv, const at::Tensor& like, bool together,
                    int64_t most_bytes = kMostQkvBytes);
 
 }  // namespace castor::encoder

@@ -3,11 +3,12 @@
 namespace castor::encoder {
 
 attention::Spec GlobalAttention(const BodyInfo& info, DType dtype, const Kernel& kernel) {
-  attention::Spec spec = SelfAttentionSpec(dtype, info.hidden, info.heads, kernel);
+  attention::Spec spec = SelfAttentionSpec(dtype, info.width(), info.heads, kernel);
   if (info.cast.has_value()) {
     spec.kernel = *info.cast;
     spec.surrogates = info.surrogates;
   }
+  if (info.causal) spec.kernel = Vanilla{.causal = true};
   spec.bias = info.bias;
   if (info.softmax_scale != 0) spec.softmax_scale = info.softmax_scale;
   return spec;

@@ -18,11 +18,13 @@
 
 namespace castor::encoder {
 
-// What a body says about itself. The head size is hidden / heads.
+// What a body says about itself.
 struct BodyInfo {
   int64_t hidden = 0;
   int64_t layers = 0;
   int64_t heads = 0;
+  int64_t head_dim = 0;        // 0: hidden / heads
+  int64_t embedding_size = 0;  // of the words' table, whose rows are then projected; 0: hidden
   std::vector<KernelName> kernels = {};  // that its attention layers may run
 
   // Layers whose tokens see those at most `window` away. They attend exactly whatever the request's
@@ -38,6 +40,14 @@ struct BodyInfo {
   int64_t surrogates = 0;
 
   double softmax_scale = 0;  // of every layer; 0: one over the root of the head size
+
+  // Tokens see none behind them, in every layer and whatever a request says: the model was trained
+  // so. Such layers run vanilla attention alone, since queries that share scores see the same keys.
+  bool causal = false;
+
+  bool projected() const { return embedding_size > 0 && embedding_size != hidden; }
+  int64_t head_size() const { return head_dim > 0 ? head_dim : hidden / heads; }
+  int64_t width() const { return heads * head_size(); }  // of a token's queries
 };
 
 // The attention of layers that see all tokens, and of local ones.

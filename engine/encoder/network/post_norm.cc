@@ -1,5 +1,6 @@
 #include "engine/encoder/network/post_norm.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 
 #include <algorithm>
@@ -25,11 +26,13 @@ struct Layer {
 struct PostNormWeights {
   at::Tensor bias;  // as in PostNormConfig
   at::Tensor slopes;
-  at::Tensor words;      // [words, hidden]
+  at::Tensor words;      // [words, hidden], or as wide as embeddings are; likewise:
   at::Tensor positions;  // [positions, hidden], or undefined
   at::Tensor types;      // [types, hidden], or undefined
   LayerNorm norm;
+  std::optional<Linear> projection;
   std::optional<Rope> rope;
+  std::optional<Disentangled> disentangled;
   std::vector<Layer> layers;
 };
 
@@ -77,10 +80,14 @@ absl::StatusOr<at::Tensor> PostNorm::Forward(const BodyInputs& in) const {
     rotation = *std::move(made);
   }
   const attention::Spec attention = GlobalAttention(info_, TypeOf(weights_.words), in.batch.kernel);
-  for (const Layer& layer : weights_.layers) {
+  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+    const Layer& layer = weights_.layers[i];
     const Projection projection{.qkv = layer.qkv,
                                 .rotation = rotation.has_value() ? &*rotation : nullptr};
-    absl::StatusOr<at::Tensor> mixed = SelfAttention(projection, *x, attention, in);
+    absl::StatusOr<at::Tensor> mixed =
+        weights_.disentangled.has_value()
+            ? (*weights_.disentangled)(layer.qkv, weights_.disentangled->layers[i], *x, in)
+            : SelfAttention(projection, *x, attention, in);
     if (!mixed.ok()) return mixed.status();
     if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
     const int64_t step = RowsAtOnce(layer, *x);
@@ -96,6 +103,9 @@ absl::StatusOr<at::Tensor> PostNorm::Forward(const BodyInputs& in) const {
 
 absl::StatusOr<at::Tensor> PostNorm::Embed(const BodyInputs& in) const {
   at::Tensor x = TokenRows(weights_.words, in);
+  at::Tensor projected;
+  if (weights_.projection.has_value())
+    projected = at::empty({x.size(0), info_.hidden}, x.options());
   const int64_t step = x.device().is_cpu() ? kCpuRows : x.size(0);
   for (int64_t first = 0; first < x.size(0); first += step) {
     const int64_t count = std::min(step, x.size(0) - first);
@@ -107,9 +117,10 @@ absl::StatusOr<at::Tensor> PostNorm::Embed(const BodyInputs& in) const {
       rows.add_(at::index_select(weights_.positions, 0, in.positions.narrow(0, first, count)));
     }
     rows.copy_(weights_.norm(rows));
+    if (projected.defined()) projected.narrow(0, first, count).copy_((*weights_.projection)(rows));
     if (absl::Status status = in.control.Checkpoint(); !status.ok()) return status;
   }
-  return x;
+  return projected.defined() ? projected : x;
 }
 
 // The rest of a layer after attention: `mixed` is attention's output, `x` its input, which becomes
@@ -126,22 +137,33 @@ BodyActivations PostNorm::activations() const {
   const auto element = static_cast<int64_t>(weights_.words.element_size());
   const Count row = Count(info_.hidden) * element;
   const bool rotated = weights_.rope.has_value();
-  const Count rotation = rotated ? RotationBytes(info_.hidden / info_.heads) : Count(0);
+  const Count rotation = rotated ? RotationBytes(info_.head_size()) : Count(0);
   // At most at a time in Finish: what attention returned, `y`, and what the MLP takes, its result
   // included, and that once more as it is normalised.
   const Count wides = row + layer.mlp.row_bytes(element);
   const Count other_half = 2 * row + wides;
   const Count step = layer.qkv.step_bytes(weights_.words, /*before=*/false, rotated);
   BodyActivations bytes{.rows = {.token = row}};
+  const Count terms = weights_.disentangled.has_value()
+                          ? weights_.disentangled->batch_bytes(info_.head_size())
+                          : Count(0);
   if (!weights_.words.device().is_cpu()) {
     const Count attention_half = 4 * row;  // queries, keys, values and what attention returns
     bytes.layers.token = rotation + std::max(attention_half + step, other_half);
+    bytes.batch = terms;
     return bytes;
   }
   // What attention returns is there in both halves; the other one goes in steps.
   bytes.layers.token = rotation + row;
-  bytes.qkv = QkvBytes(layer.qkv, weights_.words, /*cast=*/false);
-  bytes.batch = std::max(kCpuRows * (row + wides), step);
+  bytes.qkv = QkvBytes(layer.qkv, weights_.words, /*together=*/weights_.disentangled.has_value());
+  bytes.batch = std::max({kCpuRows * (row + wides), step, terms});
+  if (weights_.projection.has_value()) {
+    // Before the layers.
+    const Count embedding = Count(info_.embedding_size) * element;
+    bytes.layers.token = std::max(bytes.layers.token, embedding);
+    bytes.batch = std::max(bytes.batch, kCpuRows * (2 * embedding + row +
+                                                    weights_.projection->scratch_bytes_of_row()));
+  }
   return bytes;
 }
 
@@ -153,7 +175,11 @@ std::string Join(const std::string& first, std::string_view second) {
 class WeightTaker {
  public:
   WeightTaker(const PostNormConfig& config, const PostNormNames& names, WeightReader& weights)
-      : config_(config), names_(names), weights_(weights), hidden_(config.info.hidden) {}
+      : config_(config),
+        names_(names),
+        weights_(weights),
+        hidden_(config.info.hidden),
+        embedding_(config.info.projected() ? config.info.embedding_size : hidden_) {}
 
   PostNormWeights Take() {
     PostNormWeights taken;
@@ -161,7 +187,10 @@ class WeightTaker {
     if (config_.positions > 0) taken.positions = TakeTable(names_.positions, config_.positions);
     if (!names_.types.empty() && config_.types > 0)
       taken.types = TakeTable(names_.types, config_.types);
-    taken.norm = TakeNorm(weights_, std::string(names_.norm), hidden_, config_.epsilon);
+    taken.norm = TakeNorm(weights_, std::string(names_.norm), embedding_, config_.epsilon);
+    if (config_.info.projected()) {
+      taken.projection = TakeLinear(weights_, std::string(names_.projection), hidden_, embedding_);
+    }
     for (int64_t i = 0; i < config_.info.layers && weights_.status().ok(); ++i) {
       taken.layers.push_back(TakeLayer(std::string(names_.layers) + "." + std::to_string(i) + "."));
     }
@@ -170,13 +199,14 @@ class WeightTaker {
 
  private:
   at::Tensor TakeTable(std::string_view name, int64_t rows) {
-    return weights_.Take(std::string(name) + ".weight", {rows, hidden_});
+    return weights_.Take(std::string(name) + ".weight", {rows, embedding_});
   }
 
   // `at` is the prefix of one layer's names.
   Layer TakeLayer(const std::string& at) {
     const QkvConfig qkv{.hidden = hidden_,
                         .heads = config_.info.heads,
+                        .head_dim = config_.info.head_size(),
                         .bias = config_.qkv_bias,
                         .norm_epsilon = config_.epsilon};
     Layer layer{
@@ -202,6 +232,7 @@ class WeightTaker {
   const PostNormNames& names_;
   WeightReader& weights_;
   const int64_t hidden_;
+  const int64_t embedding_;
 };
 
 }  // namespace
@@ -214,8 +245,15 @@ absl::StatusOr<std::unique_ptr<Body>> BuildPostNorm(const PostNormConfig& config
   if (!weights.status().ok()) return weights.status();
   taken.bias = config.bias;
   taken.slopes = config.slopes;
+  if (config.disentangled.has_value()) {
+    std::vector<const Qkv*> qkv;
+    for (const Layer& layer : taken.layers) qkv.push_back(&layer.qkv);
+    taken.disentangled =
+        TakeDisentangled(weights, *config.disentangled, std::string(names.layers), qkv);
+    if (!weights.status().ok()) return weights.status();
+  }
   if (config.rope.has_value()) {
-    taken.rope = Rope(*config.rope, config.info.hidden / config.info.heads, taken.words.device());
+    taken.rope = Rope(*config.rope, config.info.head_size(), taken.words.device());
   }
   return std::make_unique<PostNorm>(config.info, std::move(taken));
 }

@@ -1,6 +1,6 @@
 // The body that BERT and its relatives share: layers of attention and an MLP, each added to its
 // input and followed by a norm. Positions are learned and added to the word embeddings, or rotate
-// queries and keys, or are a bias on scores.
+// queries and keys, or are a bias on scores, or terms of their own in disentangled attention.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/encoder/directory/weights.h"
+#include "engine/encoder/layers/disentangled.h"
 #include "engine/encoder/layers/feed_forward.h"
 #include "engine/encoder/layers/qkv.h"
 #include "engine/encoder/layers/rope.h"
@@ -32,7 +33,8 @@ struct PostNormConfig {
   NormKind layer_norm = NormKind::kLayerNorm;  // of the layers; the embeddings' is a LayerNorm
   bool qkv_bias = true;
   bool attention_output_bias = true;
-  std::optional<RopeConfig> rope = {};  // queries and keys are rotated
+  std::optional<RopeConfig> rope = {};                  // queries and keys are rotated
+  std::optional<DisentangledConfig> disentangled = {};  // attention is that, in DeBERTa's names
 
   // Added to the scores of every layer by key - query, from -reach to reach: float32 [heads,
   // 2 * reach + 1] on the weights' device; undefined: nothing is.
@@ -51,6 +53,7 @@ struct PostNormNames {
   std::string_view positions = {};
   std::string_view types = {};  // empty: the family has no token types
   std::string_view norm;
+  std::string_view projection = {};  // behind the norm, where embeddings are not as wide as rows
 
   std::string_view layers;  // a layer's names begin with this, a dot, its index and a dot
   QkvNames qkv;

@@ -21,7 +21,7 @@ struct PreNormLayer {
   std::optional<LayerNorm> attention_norm;
   Qkv qkv;
   std::optional<Surrogates> surrogates;  // of a CAST layer
-  Linear attention_output;               // [hidden, hidden]
+  Linear attention_output;               // [hidden, heads * head_dim]
   std::optional<LayerNorm> attention_output_norm;
   LayerNorm mlp_norm;
   FeedForward mlp;
@@ -172,9 +172,10 @@ BodyActivations PreNorm::activations() const {
   const PreNormLayer& layer = weights_.layers.front();
   const auto element = static_cast<int64_t>(weights_.words.element_size());
   const Count row = Count(info_.hidden) * element;
-  const Count rotations = weights_.rotated ? RotationBytes(info_.hidden / info_.heads) *
-                                                 (info_.local_layers > 0 ? 2 : 1)
-                                           : Count(0);
+  const Count mixed = Count(info_.width()) * element;
+  const Count rotations = weights_.rotated
+                              ? RotationBytes(info_.head_size()) * (info_.local_layers > 0 ? 2 : 1)
+                              : Count(0);
   const bool cast = layer.surrogates.has_value();
   const Count gate_step = cast ? layer.surrogates->row_bytes() : Count(0);
   const Count gates = cast ? int64_t{sizeof(float)} : 0;
@@ -186,13 +187,13 @@ BodyActivations PreNorm::activations() const {
   BodyActivations bytes{.rows = {.token = row}};
   if (!weights_.words.device().is_cpu()) {
     // Queries, keys, values, and what attention returns.
-    const Count attention_half = 4 * row + gates;
+    const Count attention_half = 4 * mixed + gates;
     bytes.layers.token =
-        rotations + std::max(attention_half + std::max(step, gate_step), row + other_half);
+        rotations + std::max(attention_half + std::max(step, gate_step), mixed + other_half);
     return bytes;
   }
   // What attention returns is there in both halves; the other one goes in steps.
-  bytes.layers.token = rotations + row + gates;
+  bytes.layers.token = rotations + mixed + gates;
   bytes.qkv = QkvBytes(layer.qkv, weights_.words, cast);
   bytes.batch = std::max({kPreNormCpuRows * other_half, step, kPreNormCpuRows * gate_step});
   return bytes;
@@ -218,7 +219,6 @@ class PreNormTaker {
     }
     taken.final_norm = Norm(std::string(names_.final_norm));
     if (!weights_.status().ok()) return taken;
-    const int64_t head_dim = hidden_ / config_.info.heads;
     if (config_.embedding_scale != 1) {
       // In the weights' type, as transformers does.
       taken.words.mul_(at::full({}, config_.embedding_scale, taken.words.options()));
@@ -229,8 +229,8 @@ class PreNormTaker {
     }
     taken.rotated = config_.rotated;
     if (!taken.rotated) return taken;
-    taken.global_rope = Rope(config_.global_rope, head_dim, taken.words.device());
-    taken.local_rope = Rope(config_.local_rope, head_dim, taken.words.device());
+    taken.global_rope = Rope(config_.global_rope, config_.info.head_size(), taken.words.device());
+    taken.local_rope = Rope(config_.local_rope, config_.info.head_size(), taken.words.device());
     return taken;
   }
 
@@ -240,8 +240,9 @@ class PreNormTaker {
     const auto name = [&](std::string_view part) { return at + std::string(part); };
     const QkvConfig qkv{.hidden = hidden_,
                         .heads = config_.info.heads,
+                        .head_dim = config_.info.head_size(),
                         .key_value_heads = config_.key_value_heads,
-                        .bias = config_.attention_bias,
+                        .bias = config_.qkv_bias,
                         .norm_epsilon = config_.epsilon,
                         .norm = config_.norm,
                         .norm_heads = true};
@@ -254,8 +255,8 @@ class PreNormTaker {
     if (config_.info.cast.has_value()) {
       layer.surrogates = TakeSurrogates(weights_, at, names_.surrogates, names_.gate, config_.info);
     }
-    layer.attention_output = TakeLinear(weights_, name(names_.attention_output), hidden_, hidden_,
-                                        config_.attention_bias);
+    layer.attention_output = TakeLinear(weights_, name(names_.attention_output), hidden_,
+                                        config_.info.width(), config_.attention_output_bias);
     if (!names_.attention_output_norm.empty()) {
       layer.attention_output_norm = Norm(name(names_.attention_output_norm));
     }

@@ -29,7 +29,8 @@ struct PreNormConfig {
   bool norm_bias = false;
   int64_t key_value_heads = 0;  // as in QkvConfig
   double embedding_scale = 1;   // of the table's rows
-  bool attention_bias = false;
+  bool qkv_bias = false;
+  bool attention_output_bias = false;
 
   // Where queries and keys are not rotated: rows of a learned table, or of one of sinusoids
   // (sinusoids.h), which is in no checkpoint. 0: no table.

@@ -146,6 +146,11 @@ absl::Status CheckTokens(const TokenInput& input, const ModelInfo& info, int64_t
 absl::Status CheckEmbeddings(const EmbeddingInput& input, const ModelInfo& info,
                              int64_t max_sequences) {
   const TensorInput& values = input.values;
+  if (!info.takes_embeddings) {
+    return InvalidField("embeddings",
+                        "this model's embeddings are not as wide as its rows, and are "
+                        "not taken: send texts or tokens");
+  }
   if (!IsFloating(values.dtype)) {
     return InvalidField("embeddings.values.dtype", "must be FLOAT32, FLOAT16 or BFLOAT16");
   }

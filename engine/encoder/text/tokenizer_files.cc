@@ -29,6 +29,7 @@ constexpr TokenizerClass kClasses[] = {
     {"RobertaTokenizer", "vocab.json", true, false},
     {"XLMRobertaTokenizer", "", false, false},
     {"CamembertTokenizer", "", false, false},
+    {"DebertaV2Tokenizer", "", false, true},
     {"GemmaTokenizer", "", false, false},
     {"Qwen2Tokenizer", "vocab.json", true, false},
     {kWhole, "", false, false},
@@ -50,11 +51,19 @@ constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
 
 // TOKENIZER_MAPPING_NAMES, of the families here.
 constexpr std::pair<std::string_view, std::string_view> kClassOfFamily[] = {
-    {"bert", "BertTokenizer"},       {"camembert", "CamembertTokenizer"},
-    {"distilbert", "BertTokenizer"}, {"gemma3_text", "GemmaTokenizer"},
-    {"gte", "XLMRobertaTokenizer"},  {"jina_embeddings_v3", "XLMRobertaTokenizer"},
-    {"mpnet", "MPNetTokenizer"},     {"nomic_bert", "BertTokenizer"},
-    {"roberta", "RobertaTokenizer"}, {"xlm-roberta", "XLMRobertaTokenizer"},
+    {"bert", "BertTokenizer"},
+    {"camembert", "CamembertTokenizer"},
+    {"deberta-v2", "DebertaV2Tokenizer"},
+    {"distilbert", "BertTokenizer"},
+    {"electra", "BertTokenizer"},
+    {"gemma3_text", "GemmaTokenizer"},
+    {"gte", "XLMRobertaTokenizer"},
+    {"jina_embeddings_v3", "XLMRobertaTokenizer"},
+    {"mpnet", "MPNetTokenizer"},
+    {"nomic_bert", "BertTokenizer"},
+    {"qwen3", "Qwen2Tokenizer"},
+    {"roberta", "RobertaTokenizer"},
+    {"xlm-roberta", "XLMRobertaTokenizer"},
 };
 
 template <typename Table>
@@ -142,8 +151,9 @@ absl::Status ReadFiles(const std::string& folder, const TokenizerClass& known,
   const bool has_vocabulary = !known.vocabulary.empty() && exists(known.vocabulary);
   if (!has_vocabulary || (known.merges && !exists("merges.txt"))) {
     std::string found = "it is missing";
-    for (const std::string_view name : {"sentencepiece.bpe.model", "spiece.model",
-                                        "tokenizer.model", "vocab.txt", "vocab.json"}) {
+    for (const std::string_view name :
+         {"sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "spm.model", "vocab.txt",
+          "vocab.json"}) {
       if (exists(name)) found = absl::StrCat("it is missing; ", std::string(name), " is there");
       if (exists(name)) break;
     }
@@ -181,7 +191,9 @@ std::string TokenizerClassOf(std::string_view model_type, std::string_view named
     const std::string_view alias = Find(kAliases, name);
     return std::string(alias.empty() ? name : alias);
   };
-  if (model_type == "modernbert") return std::string(kWhole);  // whatever is named
+  // Whatever is named.
+  if (model_type == "modernbert" || model_type == "mistral") return std::string(kWhole);
+  if (model_type == "qwen2") return "Qwen2Tokenizer";
   if (!named.empty()) return plain(named);
   const std::string_view own = Find(kClassOfFamily, model_type);
   return std::string(own.empty() ? kWhole : own);

@@ -611,6 +611,53 @@ fn pipeline(
                 processor: Processor::Doubled { bos, eos },
             }
         }
+        "DebertaV2Tokenizer" => {
+            let (cls, sep) = (
+                arguments.token("cls_token", "[CLS]")?,
+                arguments.token("sep_token", "[SEP]")?,
+            );
+            let unknown = arguments.token("unk_token", "[UNK]")?;
+            for (name, own) in [
+                ("bos_token", "[CLS]"),
+                ("eos_token", "[SEP]"),
+                ("pad_token", "[PAD]"),
+                ("mask_token", "[MASK]"),
+            ] {
+                arguments.optional(name, own);
+            }
+            let mut model = source.unigram()?;
+            let rows = model["vocab"].as_array().map_or(&[][..], Vec::as_slice);
+            let id = rows.iter().position(|row| {
+                row.get(0).and_then(Value::as_str) == Some(&unknown)
+                    && row.get(1).and_then(Value::as_f64) == Some(0.0)
+            });
+            let named = arguments.config.get("unk_id").and_then(Value::as_u64);
+            model["unk_id"] = json!(id.unwrap_or(named.unwrap_or(1) as usize));
+            let mut normalizers = vec![
+                json!({"type": "Replace", "pattern": {"Regex": r"\s{2,}|[\n\r\t]"}, "content": " "}),
+                json!({"type": "NFC"}),
+                json!({"type": "Strip", "strip_left": false, "strip_right": true}),
+            ];
+            if arguments.bool("do_lower_case", false)? {
+                normalizers.insert(0, json!({"type": "Lowercase"}));
+            }
+            let scheme = if arguments.bool("add_prefix_space", true)? {
+                "always"
+            } else {
+                "first"
+            };
+            let mut words = vec![json!({"type": "Metaspace", "replacement": "\u{2581}",
+                                        "prepend_scheme": scheme, "split": true})];
+            if arguments.bool("split_by_punct", false)? {
+                words.insert(0, json!({"type": "Punctuation", "behavior": "Isolated"}));
+            }
+            Pipeline {
+                normalizer: Some(json!({"type": "Sequence", "normalizers": normalizers})),
+                pre_tokenizer: json!({"type": "Sequence", "pretokenizers": words}),
+                model,
+                processor: Processor::Bert { cls, sep },
+            }
+        }
         "GemmaTokenizer" => {
             let unknown = arguments.token("unk_token", "<unk>")?;
             for (name, own) in [

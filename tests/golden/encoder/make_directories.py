@@ -24,13 +24,11 @@ import read_directory
 import sentence_transformers
 import torch
 import transformers
-from make_families import (LINES, byte_bpe, charsmap, modern_bpe, mpnet_word_piece, unigram,
-                           word_piece)
+from make_families import (byte_bpe, bytes_bpe, charsmap, deberta_unigram, llama_bpe, modern_bpe, mpnet_word_piece,
+                           qwen_bpe, unigram, word_piece)
 from sentence_transformers import models as modules
 from sentence_transformers.sparse_encoder import models as sparse_modules
-from tokenizers import Tokenizer, normalizers
-from tokenizers import models as tokenizer_models
-from tokenizers import pre_tokenizers, processors, trainers
+from tokenizers import normalizers, pre_tokenizers, processors
 
 T = transformers
 LENGTH = 32
@@ -65,20 +63,9 @@ def camembert_sentencepieces():
 
 
 def gemma_bpe():
-    """Gemma's: BPE of characters, of bytes for those it lacks; spaces are letters."""
-    specials = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
-    trained = Tokenizer(tokenizer_models.BPE())
-    trained.normalizer = normalizers.Replace(" ", "▁")
-    trained.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-    trained.train_from_iterator(LINES, trainers.BpeTrainer(vocab_size=300, show_progress=False))
-    learned = json.loads(trained.to_str())["model"]
-    vocabulary = {token: i for i, token in enumerate(
-        specials + [f"<0x{byte:02X}>" for byte in range(256)] + list(learned["vocab"]))}
-    tokenizer = Tokenizer(tokenizer_models.BPE(
-        vocabulary, [tuple(merge) for merge in learned["merges"]], byte_fallback=True,
-        fuse_unk=True, unk_token="<unk>"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = trained.normalizer, trained.pre_tokenizer
-    tokenizer.add_special_tokens(specials)
+    tokenizer = bytes_bpe(["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"])
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<bos> $A <eos>", pair="<bos> $A <eos> <bos>:1 $B:1 <eos>:1",
         special_tokens=[("<bos>", 2), ("<eos>", 1)])
@@ -96,6 +83,10 @@ ROBERTA_TOKENS = dict(bos_token="<s>", eos_token="</s>", cls_token="<s>", sep_to
 
 GENERIC = dict(tokenizer_class="PreTrainedTokenizerFast",
                model_input_names=["input_ids", "attention_mask"])
+QWEN_TOKENS = dict(tokenizer_class="Qwen2Tokenizer", eos_token="<|endoftext|>",
+                   pad_token="<|endoftext|>",
+                   additional_special_tokens=["<|im_start|>", "<|im_end|>"])
+QWEN_PADDING = qwen_bpe().token_to_id("<|endoftext|>")
 
 # Family: the start of its classes' names; its tokenizer and what tokenizer_config.json says of it;
 # config.json; the pooling of its embedding model. Some are not in transformers 4.
@@ -138,6 +129,26 @@ FAMILIES = {
               dict(SIZES, num_hidden_layers=2, num_key_value_heads=1, head_dim=4,
                    query_pre_attn_scalar=6, sliding_window=10, use_bidirectional_attention=True,
                    layer_types=["sliding_attention", "full_attention"]), "lasttoken"),
+    "qwen3": ("Qwen3", qwen_bpe, QWEN_TOKENS,
+              dict(SIZES, num_key_value_heads=1, head_dim=6, num_hidden_layers=2,
+                   use_sliding_window=True, sliding_window=6, max_window_layers=1,
+                   pad_token_id=QWEN_PADDING), "lasttoken"),
+    "qwen2": ("Qwen2", qwen_bpe, QWEN_TOKENS,
+              dict(SIZES, num_hidden_layers=2, num_key_value_heads=1,
+                   pad_token_id=QWEN_PADDING), "lasttoken"),
+    "electra": ("Electra", word_piece, dict(BERT_TOKENS, tokenizer_class="ElectraTokenizer",
+                                            do_lower_case=True),
+                dict(SIZES, embedding_size=6), "cls"),
+    "deberta": ("DebertaV2", deberta_unigram,
+                dict(BERT_TOKENS, tokenizer_class="DebertaV2Tokenizer", do_lower_case=False),
+                dict(SIZES, relative_attention=True, position_buckets=8, share_att_key=True,
+                     norm_rel_ebd="layer_norm", position_biased_input=False,
+                     pos_att_type=["p2c", "c2p"]), "mean"),
+    "mistral": ("Mistral", llama_bpe,
+                dict(tokenizer_class="LlamaTokenizer", bos_token="<s>", eos_token="</s>",
+                     pad_token="</s>", unk_token="<unk>"),
+                dict(SIZES, num_hidden_layers=2, num_key_value_heads=1, sliding_window=6,
+                     pad_token_id=2), "lasttoken"),
 }
 
 
@@ -226,6 +237,11 @@ def cross_labels(folder, _):
     return sentence_transformers.CrossEncoder(folder)
 
 
+@based("ForCausalLM")
+def rerank(folder, _):
+    return sentence_transformers.CrossEncoder(folder, max_length=LENGTH)
+
+
 def masked_transformer(folder):
     try:
         return modules.Transformer(folder, transformer_task="fill-mask")
@@ -287,6 +303,7 @@ HEADS = {
     "cross": (piped(cross), None),
     "cross_identity": (piped(cross_identity), ["bert", "xlm_roberta", "modernbert"]),
     "cross_labels": (piped(cross_labels), ["bert", "roberta", "distilbert"]),
+    "rerank": (piped(rerank), ["qwen2", "qwen3"]),
     "sparse": (piped(sparse), None),
     "sparse_sum": (piped(sparse_sum), ["bert", "distilbert"]),
     "sparse_untied": (piped(sparse_untied), ["bert", "nomic_bert", "gte"]),
@@ -304,7 +321,8 @@ def names():
                 head == "multi" and not hasattr(sentence_transformers, "MultiVectorEncoder")):
             continue
         ending = {"sequences": "ForSequenceClassification", "cross": "ForSequenceClassification",
-                  "tokens": "ForTokenClassification", "sparse": "ForMaskedLM"}.get(
+                  "tokens": "ForTokenClassification", "sparse": "ForMaskedLM",
+                  "rerank": "ForCausalLM"}.get(
                       head.split("_")[0], "Model")
         for family in some or FAMILIES:
             if hasattr(T, FAMILIES[family][0] + ending):

@@ -160,6 +160,73 @@ def modern_bpe():
     return tokenizer
 
 
+def deberta_unigram():
+    """DeBERTa's, of version 3."""
+    trained = Tokenizer(models.Unigram())
+    trained.normalizer = normalizers.Sequence([
+        normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC(),
+        normalizers.Strip(left=False, right=True)])
+    trained.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace()])
+    trained.train_from_iterator(LINES, trainers.UnigramTrainer(
+        vocab_size=300, special_tokens=["[PAD]", "[CLS]", "[SEP]", "[UNK]"], unk_token="[UNK]",
+        show_progress=False))
+    trained.add_special_tokens(["[MASK]"])
+    trained.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 1), ("[SEP]", 2)])
+    return trained
+
+
+def qwen_bpe():
+    """Qwen's: byte-level BPE of words as its class cuts them, with a mark at the end."""
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(
+            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+            r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.train_from_iterator(LINES + ["yes", "no"] * 8, trainers.BpeTrainer(
+        vocab_size=340, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False))
+    tokenizer.add_special_tokens(specials)
+    end = tokenizer.token_to_id(specials[0])
+    tokenizer.post_processor = processors.Sequence([
+        processors.ByteLevel(trim_offsets=False),
+        processors.TemplateProcessing(single="$A <|endoftext|>:0",
+                                      pair="$A $B:0 <|endoftext|>:0",
+                                      special_tokens=[(specials[0], end)])])
+    return tokenizer
+
+
+def bytes_bpe(specials):
+    """BPE of characters, of bytes for those it lacks; spaces are letters."""
+    trained = Tokenizer(models.BPE())
+    trained.normalizer = normalizers.Replace(" ", "▁")
+    trained.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    trained.train_from_iterator(LINES, trainers.BpeTrainer(vocab_size=300, show_progress=False))
+    learned = json.loads(trained.to_str())["model"]
+    vocabulary = {token: i for i, token in enumerate(
+        specials + [f"<0x{byte:02X}>" for byte in range(256)] + list(learned["vocab"]))}
+    tokenizer = Tokenizer(models.BPE(
+        vocabulary, [tuple(merge) for merge in learned["merges"]], byte_fallback=True,
+        fuse_unk=True, unk_token="<unk>"))
+    tokenizer.add_special_tokens(specials)
+    return tokenizer
+
+
+def llama_bpe():
+    """Mistral's."""
+    tokenizer = bytes_bpe(["<unk>", "<s>", "</s>"])
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"),
+                                                 normalizers.Replace(" ", "▁")])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> <s>:1 $B:1 </s>:1",
+        special_tokens=[("<s>", 1), ("</s>", 2)])
+    return tokenizer
+
+
 BERT_SIZES = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3,
                   intermediate_size=40, layer_norm_eps=1e-5, initializer_range=0.3)
 DISTIL_SIZES = dict(dim=24, n_layers=2, n_heads=3, hidden_dim=40, initializer_range=0.3,

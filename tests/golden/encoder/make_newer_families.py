@@ -17,11 +17,18 @@ import transformers
 from safetensors.torch import save_file
 
 import remote_models
-from make_families import (CASES, LENGTH, LONG_CASE, byte_bpe, camembert_unigram, expect,
-                           generic_tokenizer, modern_bpe, save, shake, word_piece, write_expected)
+from make_families import (CASES, LENGTH, LONG_CASE, byte_bpe, camembert_unigram,
+                           deberta_unigram, expect,
+                           generic_tokenizer, llama_bpe, modern_bpe, qwen_bpe, save, shake,
+                           word_piece, write_expected)
 
 SIZES = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=40,
              initializer_range=0.2)
+
+DECODER = dict(SIZES, num_attention_heads=4, num_key_value_heads=2,
+               max_position_embeddings=LENGTH)
+DEBERTA = dict(SIZES, relative_attention=True, max_position_embeddings=LENGTH)
+QWEN = dict(DECODER, pad_token_id=qwen_bpe().token_to_id("<|endoftext|>"))
 
 # Directory: the class that saves it, its tokenizer, its config.
 NATIVE = {
@@ -63,6 +70,41 @@ NATIVE = {
                              hidden_act="gelu", rms_norm_eps=1e-3, pad_token_id=3, bos_token_id=0,
                              eos_token_id=1, mask_token_id=4, max_position_embeddings=LENGTH,
                              rope_parameters=dict(rope_type="default", rope_theta=5000.0))),
+    "qwen3": (transformers.Qwen3Model, qwen_bpe,
+              dict(QWEN, head_dim=10, tie_word_embeddings=True,
+                   rope_parameters=dict(rope_type="default", rope_theta=1e6))),
+    "qwen3_windows": (transformers.Qwen3ForCausalLM, qwen_bpe,
+                      dict(QWEN, num_hidden_layers=4, num_key_value_heads=1, head_dim=4,
+                           attention_bias=True, hidden_act="gelu", rms_norm_eps=1e-4,
+                           use_sliding_window=True, sliding_window=6, max_window_layers=2)),
+    "qwen3_both_ways": (transformers.Qwen3Model, qwen_bpe,
+                        dict(QWEN, head_dim=8, is_causal=False, use_sliding_window=True,
+                             sliding_window=5,
+                             layer_types=["sliding_attention", "full_attention"])),
+    "qwen2": (transformers.Qwen2Model, qwen_bpe, dict(QWEN, num_key_value_heads=1)),
+    "qwen2_both_ways": (transformers.Qwen2ForCausalLM, qwen_bpe,
+                        dict(QWEN, is_causal=False, num_key_value_heads=4)),
+    "electra": (transformers.ElectraForPreTraining, word_piece,
+                dict(SIZES, embedding_size=16, max_position_embeddings=LENGTH)),
+    "electra_wide": (transformers.ElectraModel, word_piece,
+                     dict(SIZES, embedding_size=24, hidden_act="gelu_new", type_vocab_size=1,
+                          layer_norm_eps=1e-5, max_position_embeddings=LENGTH)),
+    "deberta": (transformers.DebertaV2Model, deberta_unigram,
+                dict(DEBERTA, position_buckets=8, norm_rel_ebd="layer_norm", share_att_key=True,
+                     position_biased_input=False, pos_att_type=["p2c", "c2p"])),
+    "deberta_own": (transformers.DebertaV2ForMaskedLM, deberta_unigram,
+                    dict(DEBERTA, max_relative_positions=12, pos_att_type="c2p|p2c",
+                         type_vocab_size=2, hidden_act="gelu_new", layer_norm_eps=1e-5)),
+    "deberta_long": (transformers.DebertaV2ForSequenceClassification, deberta_unigram,
+                     dict(DEBERTA, position_buckets=32, pos_att_type=["p2c"],
+                          max_position_embeddings=280)),
+    "deberta_absolute": (transformers.DebertaV2Model, deberta_unigram,
+                         dict(DEBERTA, relative_attention=False, pos_att_type=["c2p"])),
+    "mistral": (transformers.MistralModel, llama_bpe,
+                dict(DECODER, head_dim=10, sliding_window=7, pad_token_id=2)),
+    "mistral_whole": (transformers.MistralForCausalLM, llama_bpe,
+                      dict(DECODER, sliding_window=None, pad_token_id=2,
+                           rope_parameters=dict(rope_type="default", rope_theta=5000.0))),
 }
 
 NOMIC = dict(model_type="nomic_bert", n_embd=24, n_layer=2, n_head=3, layer_norm_epsilon=1e-12,
@@ -117,10 +159,12 @@ SEEDS = {name: 100 + seed for seed, name in enumerate([
     "nomic_bert", "nomic_bert_dynamic", "gte", "eurobert", "eurobert_biases", "nomic_bert_own",
     "nomic_bert_stretched", "nomic_bert_plain", "new_ntk", "new_mixed", "new_absolute",
     "jina_bert", "jina_bert_plain", "jina_bert_long", "jina_bert_code", "jina_bert_code_plain",
-    "jina_v3", "gemma", "gemma_biases"])}
+    "jina_v3", "gemma", "gemma_biases", "qwen3", "qwen3_windows", "qwen3_both_ways", "qwen2",
+    "qwen2_both_ways", "mistral", "mistral_whole", "electra", "electra_wide",
+    "deberta", "deberta_own", "deberta_long", "deberta_absolute"])}
 
 # Tokens that a model takes, where not LENGTH.
-LENGTHS = {"jina_bert_long": 280}
+LENGTHS = {"jina_bert_long": 280, "deberta_long": 280}
 
 
 class OneByOne:
@@ -168,7 +212,8 @@ def make(name):
     torch.manual_seed(SEEDS[name])
     model, padding, types = (make_native if native else make_remote)(name, out, tokenizer)
     save(out, tokenizer, length)
-    if not name.startswith(("new", "eurobert")):  # which have no class of their own
+    # What has no class of its own, or one that makes the same.
+    if not name.startswith(("new", "eurobert", "qwen", "mistral")):
         generic_tokenizer(out, types > 1)
     cases = CASES if length == LENGTH else CASES + [LONG_CASE]
     alone = name in ("nomic_bert_dynamic", "nomic_bert_stretched")

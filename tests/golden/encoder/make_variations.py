@@ -59,6 +59,15 @@ APART = ["/dtype", "/requirements", "/encode", "/sbert_ce_default_activation_fun
 APART_ERRORS = ["out of bounds", "Padding_idx"]
 
 ROPE = {"rope_type": "default", "rope_theta": 500.0}
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 2.0}
+QWEN_KEYS = keys(CONFIG, {
+    "is_causal": [False, True], "use_sliding_window": [False, True], "sliding_window": [3, None],
+    "max_window_layers": [0, 5], "layer_types": [["sliding_attention"] * 2, GONE],
+    "head_dim": [4, GONE], "num_key_value_heads": [2, None], "attention_bias": [True],
+    "rope_parameters": [GONE, ROPE, YARN], "rope_scaling": [YARN], "rope_theta": [500.0],
+    "hidden_act": ["relu"], "rms_norm_eps": [0.01], "use_mrope": [False],
+    "max_position_embeddings": [16]})
+LOGIT_SCORE = "1_LogitScore/config.json"
 BASES = {
     "bert-embed": (
         BERT_SETTINGS + BERT_CONFIG + POOLINGS + MODULES + SENTENCE_KEYS + PIPELINE_KEYS +
@@ -151,6 +160,54 @@ BASES = {
             "hidden_activation": ["relu"], "attn_logit_softcapping": [2.0],
             "final_logit_softcapping": [2.0],
             "rope_parameters": [GONE, {"full_attention": ROPE, "sliding_attention": ROPE}]}),
+    "qwen3-embed": TOKENIZER_SETTINGS + keys(SETTINGS, {
+        "tokenizer_class": ["PreTrainedTokenizerFast", "LlamaTokenizer", GONE],
+        "add_eos_token": [True], "add_prefix_space": [True], "padding_side": ["left"]}) + QWEN_KEYS,
+    "qwen3-sequences": keys(CONFIG, {
+        "pad_token_id": [None, 5], "architectures": [["Qwen3ForTokenClassification"],
+                                                     ["Qwen3ForCausalLM"]]}),
+    "qwen3-rerank": [
+        *(at(LOGIT_SCORE, "true_token_id", value) for value in (9, GONE, None, 5000)),
+        *(at(LOGIT_SCORE, "false_token_id", value) for value in (9, GONE, None)),
+        at(LOGIT_SCORE, "module_input_name", "logits"), at(LOGIT_SCORE, "unheard_of", 1)] +
+        keys(CONFIG, {"tie_word_embeddings": [True], "is_causal": [False]}) + keys(PIPELINE, {
+            "activation_fn": ["torch.nn.modules.linear.Identity"],
+            "model_type": ["SentenceTransformer"]}),
+    "qwen2-embed": keys(SETTINGS, {
+        "tokenizer_class": ["PreTrainedTokenizerFast", "LlamaTokenizer", GONE]}) + QWEN_KEYS + [
+            delete("modules.json"), delete("modules.json") + at(CONFIG, "is_causal", False),
+            delete("modules.json") + at(CONFIG, "architectures", ["Qwen2ForCausalLM"]),
+            delete("modules.json") + at(CONFIG, "architectures", ["Qwen2ForCausalLM"]) +
+            at(CONFIG, "is_causal", False)],
+    "electra-sequences": keys(SETTINGS, {
+        "tokenizer_class": ["BertTokenizer", GONE], "do_lower_case": [False, GONE]}) + keys(CONFIG, {
+            "embedding_size": [8, GONE], "hidden_act": ["relu"], "layer_norm_eps": [0.01],
+            "type_vocab_size": [1], "summary_type": ["mean"],
+            "is_decoder": [True], "position_embedding_type": ["relative_key"],
+            "architectures": [["ElectraForTokenClassification"], ["ElectraForPreTraining"],
+                              ["ElectraForMaskedLM"]]}),
+    "deberta-sequences": TOKENIZER_SETTINGS + keys(SETTINGS, {
+        "tokenizer_class": ["PreTrainedTokenizerFast", "BertTokenizer", GONE],
+        "do_lower_case": [True, GONE], "split_by_punct": [True], "unk_id": [5],
+        "unk_token": ["[PAD]"], "vocab_type": ["spm"]}) + [
+            at(TOKENIZER, "model/unk_id", 0), delete(TOKENIZER)] + keys(CONFIG, {
+                "position_buckets": [-1, 4, GONE], "max_relative_positions": [12, 4],
+                "norm_rel_ebd": ["none", GONE], "share_att_key": [False, GONE],
+                "pos_att_type": ["c2p|p2c", "C2P | p2c", ["c2p"], ["p2c"], [], None, ["p2p"]],
+                "relative_attention": [False, GONE], "position_biased_input": [True, GONE],
+                "conv_kernel_size": [0, 3], "attention_head_size": [4, 8],
+                "embedding_size": [8, 4], "pooler_hidden_act": ["tanh", GONE],
+                "pooler_hidden_size": [4], "hidden_act": ["relu"], "layer_norm_eps": [0.01],
+                "type_vocab_size": [2, GONE], "max_position_embeddings": [16, GONE],
+                "architectures": [["DebertaV2ForTokenClassification"]], "legacy": [False]}),
+    "deberta-sparse": keys(CONFIG, {"legacy": [False, GONE], "hidden_act": ["relu"],
+                                    "tie_word_embeddings": [False]}),
+    "mistral-embed": keys(SETTINGS, {
+        "tokenizer_class": ["PreTrainedTokenizerFast", "LlamaTokenizer", GONE],
+        "add_eos_token": [True], "legacy": [False]}) + keys(CONFIG, {
+            "sliding_window": [None, 1, 3, GONE], "layer_types": [["full_attention", "sliding_attention"]],
+            "is_causal": [False, True], "head_dim": [None, 8, GONE], "rope_theta": [500.0],
+            "num_key_value_heads": [2, None], "hidden_act": ["relu"], "rms_norm_eps": [0.01]}),
 }
 
 

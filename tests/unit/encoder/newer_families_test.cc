@@ -1,15 +1,19 @@
-// Nomic's BERT, GTE, BERT with ALiBi, EuroBERT, jina-embeddings-v3, EmbeddingGemma: what their
-// configs may not say, what their checkpoints must hold, and which kernels their layers run.
+// Nomic's BERT, GTE, BERT with ALiBi, EuroBERT, jina-embeddings-v3, EmbeddingGemma, decoders,
+// ELECTRA, DeBERTa: what their configs may not say, what their checkpoints must hold, and which
+// kernels their layers run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "engine/base/error.h"
 #include "engine/encoder/directory/load.h"
 #include "engine/encoder/families/jina_bert.h"
 #include "engine/encoder/layers/linear.h"
+#include "engine/kernel_table.h"
 #include "tests/unit/encoder/model_files.h"
 
 namespace castor::encoder {
@@ -150,6 +154,110 @@ TEST(NewerFamiliesTest, NamesTheKeyOfGemmasConfig) {
                      {"hidden_activation", "swiglu", "unknown activation"}});
 }
 
+TEST(NewerFamiliesTest, NamesTheKeyOfADecodersConfig) {
+  for (const char* family : {"qwen3", "qwen2", "mistral"}) {
+    ExpectKeysRefused(
+        family, {{"is_causal", "no", "true or false"},
+                 {"use_bidirectional_attention", 1, "true or false"},
+                 {"num_key_value_heads", 3, "does not divide num_attention_heads"},
+                 {"head_dim", 7, "odd size"},
+                 {"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}, "beside rope_parameters"},
+                 {"rope_parameters", {{"rope_type", "yarn"}}, "\"yarn\" is not supported"},
+                 {"hidden_act", "swiglu", "unknown activation"},
+                 {"rms_norm_eps", -1.0, "negative"},
+                 {"is_decoder", true, "only encoders"},
+                 {"layer_types", {"full_attention"}, "does not name num_hidden_layers"},
+                 {"layer_types", {"full_attention", "chunked_attention"}, "is not known"}});
+  }
+  ExpectKeysRefused("qwen3_windows", {{"sliding_window", 0, "must be an integer"},
+                                      {"sliding_window", nullptr, "layer_types: has local layers"},
+                                      {"max_window_layers", -1, "must be an integer"},
+                                      {"attention_bias", "no", "true or false"}});
+  ExpectKeysRefused("mistral", {{"sliding_window", 0, "must be an integer"}});
+  TinyModel contradiction("families/qwen2");
+  contradiction.EditJson("config.json", [](json& config) {
+    config["is_causal"] = true;
+    config["use_bidirectional_attention"] = true;
+  });
+  EXPECT_THAT(ErrorOf(contradiction), HasSubstr("use_bidirectional_attention: contradicts"));
+}
+
+TEST(NewerFamiliesTest, NamesTheKeyOfDebertasConfig) {
+  ExpectKeysRefused("deberta", {{"conv_kernel_size", 3, "the convolution behind the first layer"},
+                                {"attention_head_size", 4, "hidden_size / num_attention_heads"},
+                                {"embedding_size", 12, "must be hidden_size"},
+                                {"pos_att_type", {"c2p", "p2p"}, "\"p2p\" is not known"},
+                                {"pos_att_type", 3, "must be a list of strings"},
+                                {"position_buckets", 1, "must not be 1"},
+                                {"max_relative_positions", 5, "leaves no distances"},
+                                {"norm_rel_ebd", true, "must be a string"},
+                                {"share_att_key", "yes", "true or false"},
+                                {"type_vocab_size", -1, "must be an integer"},
+                                {"is_decoder", true, "only encoders"},
+                                {"num_attention_heads", 5, "does not divide"}});
+}
+
+TEST(NewerFamiliesTest, NarrowEmbeddingsAreNotTakenFromRequests) {
+  const std::vector<float> rows(24);
+  EncodeRequest request;
+  request.input = EmbeddingInput{.values = {.dtype = DType::kFloat32,
+                                            .shape = {1, 24},
+                                            .pieces = {std::as_bytes(std::span(rows))}},
+                                 .lengths = {}};
+  const auto wide = TinyModel("families/electra_wide").Load();
+  ASSERT_TRUE(wide.ok()) << wide.status();
+  EXPECT_TRUE((*wide)->CheckInput(request, 8, 1 << 20).ok());
+  const auto narrow = TinyModel("families/electra").Load();
+  ASSERT_TRUE(narrow.ok()) << narrow.status();
+  const absl::Status status = (*narrow)->CheckInput(request, 8, 1 << 20);
+  EXPECT_EQ(FieldOf(status), "embeddings") << status;
+}
+
+// The same function, as transformers' key says it and as publishers' code has it.
+TEST(NewerFamiliesTest, ADecoderThatLooksBothWaysRunsEveryKernel) {
+  for (const char* key : {"is_causal", "use_bidirectional_attention"}) {
+    TinyModel files("families/qwen2");
+    files.EditJson("config.json", [&](json& config) { config[key] = key[0] == 'u'; });
+    const auto model = files.Load();
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ((*model)->info().kernels, SoftmaxKernels());
+    EXPECT_FALSE(std::get<Vanilla>((*model)->info().kernel).causal);
+    EXPECT_EQ((*model)->attention(Clustered{}).front().spec.kernel.index(),
+              Kernel(Clustered{}).index());
+  }
+  TinyModel bert("tiny_bert");
+  bert.EditJson("config.json", [](json& config) { config["is_causal"] = true; });
+  EXPECT_THAT(ErrorOf(bert), HasSubstr("config.json: is_causal: this family looks both ways"));
+}
+
+TEST(NewerFamiliesTest, ADecodersLayersAreCausalWhateverIsAskedFor) {
+  const auto model = TinyModel("families/qwen3_windows").Load();
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT((*model)->info().kernels, ElementsAre(KernelName::kVanilla));
+  EXPECT_TRUE(std::get<Vanilla>((*model)->info().kernel).causal);
+  const auto layers = (*model)->attention(Vanilla{});
+  ASSERT_EQ(layers.size(), 2U);
+  for (const AttentionLayers& alike : layers) {
+    EXPECT_EQ(alike.layers, 2);
+    EXPECT_EQ(alike.spec.head_dim, 4);
+    EXPECT_TRUE(std::get<Vanilla>(alike.spec.kernel).causal);
+  }
+  EXPECT_EQ(layers[1].spec.window, 5);  // a token and the five before it
+}
+
+// Of a directory without modules.json.
+TEST(NewerFamiliesTest, ALanguageModelsLastTokenStandsForTheText) {
+  const auto pooling = [](const char* family) {
+    const auto model = TinyModel("families/" + std::string(family)).Load();
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? (*model)->info().pooling : Pooling::kSeveral;
+  };
+  EXPECT_EQ(pooling("qwen3_windows"), Pooling::kLastToken);
+  EXPECT_EQ(pooling("gemma_biases"), Pooling::kLastToken);
+  EXPECT_EQ(pooling("qwen2_both_ways"), Pooling::kMean);
+  EXPECT_EQ(pooling("qwen3"), Pooling::kMean);  // saved as a body
+}
+
 // EmbeddingGemma's config.json is of transformers 4.
 TEST(NewerFamiliesTest, GemmasOlderKeysMeanTheSame) {
   TinyModel files("families/gemma_biases");
@@ -182,6 +290,14 @@ TEST(NewerFamiliesTest, NamesTheTensorThatIsMissing) {
         std::pair{"eurobert", "layers.0.self_attn.v_proj.weight"},
         std::pair{"gemma", "layers.2.self_attn.q_norm.weight"},
         std::pair{"gemma", "layers.3.post_feedforward_layernorm.weight"},
+        std::pair{"qwen3", "layers.1.self_attn.k_norm.weight"},
+        std::pair{"qwen3_windows", "model.layers.1.self_attn.o_proj.bias"},
+        std::pair{"qwen2", "layers.0.self_attn.v_proj.bias"},
+        std::pair{"mistral", "layers.1.post_attention_layernorm.weight"},
+        std::pair{"electra", "electra.embeddings_project.weight"},
+        std::pair{"deberta", "encoder.rel_embeddings.weight"},
+        std::pair{"deberta", "encoder.LayerNorm.bias"},
+        std::pair{"deberta_own", "deberta.encoder.layer.1.attention.self.pos_key_proj.weight"},
         std::pair{"eurobert_biases", "model.layers.1.mlp.up_proj.bias"}}) {
     TinyModel files("families/" + std::string(family));
     files.EditWeights([name = name](auto& weights) { ASSERT_EQ(weights.erase(name), 1U) << name; });
@@ -196,13 +312,13 @@ std::vector<KernelName> KernelsOf(const std::string& family) {
 }
 
 TEST(NewerFamiliesTest, ListTheKernelsThatTheirLayersCanRun) {
-  for (const char* family :
-       {"nomic_bert", "nomic_bert_plain", "gte", "new_absolute", "jina_v3", "eurobert"}) {
+  for (const char* family : {"nomic_bert", "nomic_bert_plain", "gte", "new_absolute", "jina_v3",
+                             "eurobert", "electra", "deberta_absolute"}) {
     EXPECT_THAT(KernelsOf(family), ElementsAre(KernelName::kVanilla, KernelName::kClustered,
                                                KernelName::kImprovedClustered))
         << family;
   }
-  for (const char* family : {"jina_bert", "jina_bert_code"}) {
+  for (const char* family : {"jina_bert", "jina_bert_code", "deberta", "deberta_own"}) {
     EXPECT_THAT(KernelsOf(family), ElementsAre(KernelName::kVanilla)) << family;
   }
 }
@@ -239,8 +355,8 @@ TEST(NewerFamiliesTest, WhatStretchesTakesLongerTexts) {
 
 TEST(NewerFamiliesTest, AreServedInInt8) {
   if (!Linear::HasInt8(at::Device(at::kCPU))) GTEST_SKIP() << "this processor has no kernel for it";
-  for (const char* family :
-       {"nomic_bert_stretched", "new_mixed", "jina_bert_code", "eurobert_biases"}) {
+  for (const char* family : {"nomic_bert_stretched", "new_mixed", "jina_bert_code",
+                             "eurobert_biases", "qwen3", "electra", "deberta"}) {
     const TinyModel files("families/" + std::string(family));
     const auto model = LoadModel(
         {.name = "test", .directory = files.directory(), .dtype = DType::kFloat32, .int8 = true},

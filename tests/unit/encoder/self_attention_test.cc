@@ -108,7 +108,7 @@ TEST_P(SelfAttentionTest, RangesOfHeadsGiveTheBytesOfAllHeads) {
                                     x, spec, in);
     EXPECT_TRUE(rows.ok()) << rows.status();
     EXPECT_LE(bytes_of_heads(most_heads),
-              QkvBytes(qkv, x, /*cast=*/false, most_bytes).Of(tokens).value());
+              QkvBytes(qkv, x, /*together=*/false, most_bytes).Of(tokens).value());
     return {rows.ok() ? *rows : at::Tensor(), runs};
   };
 

@@ -135,6 +135,14 @@ TEST(ForecastTest, LocalLayersArePricedByTheirLength) {
   }
 }
 
+TEST(ForecastTest, CausalLayersArePricedByWhatTheirTokensSee) {
+  const Forecast forecast = Make();
+  LoadedModel model = ModelOf(1);
+  const double all = Predict(forecast, model, Vanilla{}, {0, 32768}).alone_us();
+  const double half = Predict(forecast, model, Vanilla{.causal = true}, {0, 32768}).alone_us();
+  EXPECT_NEAR(half / all, 0.5, 0.05);
+}
+
 TEST(ForecastTest, SaysWhatThePricesSayAtFirst) {
   const Forecast forecast = Make(Priced());
   const PredictedTime time = Predict(forecast, Vanilla{}, 1024);

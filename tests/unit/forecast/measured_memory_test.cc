@@ -214,6 +214,40 @@ constexpr Checkpoint kCheckpoints[] = {
      [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
        return {{24, sizes.hidden()}, {40, sizes.intermediate}, {8, sizes.head_dim}};
      }},
+    {"families/deberta",
+     [](const Sizes& sizes, nlohmann::json& config) {
+       EditBert(sizes, config);
+       config["pooler_hidden_size"] = sizes.hidden();
+       config["hidden_act"] = sizes.activation;
+     },
+     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
+       return {{24, sizes.hidden()}, {40, sizes.intermediate}};
+     }},
+    {"families/electra",
+     [](const Sizes& sizes, nlohmann::json& config) {
+       EditBert(sizes, config);
+       config["hidden_act"] = sizes.activation;
+       config["embedding_size"] = 2 * sizes.hidden();
+     },
+     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
+       return {{24, sizes.hidden()},
+               {40, sizes.intermediate},
+               {32, kPositions},
+               {16, 2 * sizes.hidden()}};
+     }},
+    {"families/qwen3_windows",
+     [](const Sizes& sizes, nlohmann::json& config) {
+       EditBert(sizes, config);
+       config["hidden_act"] = sizes.activation;
+       config["head_dim"] = sizes.head_dim + 8;  // so that heads are wider than rows
+       config["sliding_window"] = sizes.window + 1;
+     },
+     [](const Sizes& sizes) -> std::map<int64_t, int64_t> {
+       return {{24, sizes.hidden()},
+               {40, sizes.intermediate},
+               {16, sizes.heads * (sizes.head_dim + 8)},
+               {4, sizes.head_dim + 8}};
+     }},
     {"cast/top_k",
      [](const Sizes& sizes, nlohmann::json& config) {
        EditBert(sizes, config);

@@ -71,6 +71,26 @@ TEST(EncodeKernelTest, TheAutomaticKernelIsExact) {
   EXPECT_EQ(FieldOf(without.status()), "automatic.allowed");
 }
 
+TEST(EncodeKernelTest, CausalLayersRunCausalVanillaAlone) {
+  ModelInfo info = SoftmaxModel();
+  info.kernels = {KernelName::kVanilla};
+  info.kernel = Vanilla{.causal = true};
+  for (const std::optional<Kernel>& asked :
+       {std::optional<Kernel>(), std::optional<Kernel>(Vanilla{}),
+        std::optional<Kernel>(Vanilla{.causal = true}), std::optional<Kernel>(Automatic{})}) {
+    const auto chosen = Choose(asked, info);
+    ASSERT_TRUE(chosen.ok()) << chosen.status();
+    EXPECT_TRUE(std::get<Vanilla>(*chosen).causal);
+  }
+  for (const Kernel& asked : {Kernel(Clustered{}), Kernel(ImprovedClustered{})}) {
+    const auto chosen = Choose(asked, info);
+    ASSERT_FALSE(chosen.ok());
+    EXPECT_EQ(ReasonOf(chosen.status()), Reason::kKernelNotAvailable);
+    EXPECT_THAT(std::string(chosen.status().message()),
+                HasSubstr("cannot run " + std::string(NameOf(NameOf(asked)))));
+  }
+}
+
 TEST(EncodeKernelTest, CastLayersRunCastAlone) {
   const std::string why = "model \"bytes\" has CAST layers";
   ExpectRefused(Vanilla{}, Reason::kKernelNotAvailable, "vanilla: " + why);

@@ -60,13 +60,10 @@ std::optional<File> FileOf(const std::filesystem::path& path) {
   if (const auto found = kNames.find(name); found != kNames.end()) return found->second;
   if (name != "config.json") return std::nullopt;
   static const std::map<std::string, File> kModules = {
-      {"Pooling", File::kPooling},
-      {"Dense", File::kDense},
-      {"Normalize", File::kNormalize},
-      {"SpladePooling", File::kSplade},
-      {"LayerNorm", File::kLayerNorm},
-      {"Dropout", File::kDropout},
-      {"MultiVectorMask", File::kMultiVectorMask},
+      {"Pooling", File::kPooling},       {"Dense", File::kDense},
+      {"Normalize", File::kNormalize},   {"SpladePooling", File::kSplade},
+      {"LogitScore", File::kLogitScore}, {"LayerNorm", File::kLayerNorm},
+      {"Dropout", File::kDropout},       {"MultiVectorMask", File::kMultiVectorMask},
   };
   const std::string folder = path.parent_path().filename();
   const size_t mark = folder.find('_');  // "1_Pooling"

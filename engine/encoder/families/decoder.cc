@@ -1,0 +1,163 @@
+// Language models that embed texts, as Qwen3-Embedding, gte-Qwen2 and e5-mistral: the pre-norm body
+// with RMSNorms, rotated queries and keys, and a gated MLP. Tokens see those before them, unless
+// the model was trained to look both ways. Several heads may share keys and values.
+//
+// Reads a config.json of model_type "mistral", "qwen2" or "qwen3", in the keys of transformers 4 or
+// of 5, and takes the weights it implies. Missing keys have the defaults of Hugging Face's
+// configurations. A head's size need not be hidden_size / num_attention_heads.
+#include <algorithm>
+#include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/encoder/directory/config_keys.h"
+#include "engine/encoder/directory/rope_keys.h"
+#include "engine/encoder/families/families.h"
+#include "engine/encoder/network/pre_norm.h"
+#include "engine/kernel_table.h"
+
+namespace castor::encoder {
+namespace {
+
+// Checkpoints of a head's class have the prefix.
+constexpr std::string_view kDecoderPrefixes[] = {"", "model."};
+
+constexpr PreNormNames kDecoderNames = {
+    .prefixes = kDecoderPrefixes,
+    .words = "embed_tokens",
+    .final_norm = "norm",
+    .layers = "layers",
+    .attention_norm = "input_layernorm",
+    .qkv = {.query = "self_attn.q_proj", .key = "self_attn.k_proj", .value = "self_attn.v_proj"},
+    .attention_output = "self_attn.o_proj",
+    .mlp_norm = "post_attention_layernorm",
+    .mlp = {.in = "mlp.gate_proj", .gate = "mlp.up_proj", .out = "mlp.down_proj"},
+};
+
+constexpr PreNormNames NamesWithNormedHeads() {
+  PreNormNames names = kDecoderNames;
+  names.qkv.query_norm = "self_attn.q_norm";
+  names.qkv.key_norm = "self_attn.k_norm";
+  return names;
+}
+constexpr PreNormNames kQwen3Names = NamesWithNormedHeads();
+
+// The defaults in which the families differ.
+struct DecoderDefaults {
+  int64_t words;
+  int64_t mlp_width;
+  int64_t key_value_heads;
+  int64_t head_dim;  // 0: hidden_size / num_attention_heads
+  int64_t max_tokens;
+};
+constexpr DecoderDefaults kMistral = {.words = 32'000,
+                                      .mlp_width = 14'336,
+                                      .key_value_heads = 8,
+                                      .head_dim = 0,
+                                      .max_tokens = 131'072};
+constexpr DecoderDefaults kQwen2 = {.words = 151'936,
+                                    .mlp_width = 22'016,
+                                    .key_value_heads = 32,
+                                    .head_dim = 0,
+                                    .max_tokens = 32'768};
+constexpr DecoderDefaults kQwen3 = {.words = 151'936,
+                                    .mlp_width = 22'016,
+                                    .key_value_heads = 32,
+                                    .head_dim = 128,
+                                    .max_tokens = 32'768};
+
+// transformers reads is_causal; publishers' own code has the other key.
+bool ReadCausal(ConfigReader& config) {
+  const bool both_ways = config.Bool("use_bidirectional_attention", false);
+  const bool causal = config.Bool("is_causal", !both_ways);
+  if (causal && both_ways) config.Fail("use_bidirectional_attention", "contradicts is_causal");
+  return causal;
+}
+
+PreNormConfig ReadDecoder(ConfigReader& config, const DecoderDefaults& defaults) {
+  PreNormConfig body;
+  body.info = {
+      .hidden = ReadSize(config, "hidden_size", 4096),
+      .layers = config.Int("num_hidden_layers", 32, 1, kMaxLayers),
+      .heads = ReadSize(config, "num_attention_heads", 32),
+      .causal = ReadCausal(config),
+  };
+  BodyInfo& info = body.info;
+  if (config.Has("head_dim") || defaults.head_dim > 0) {
+    info.head_dim = ReadSize(config, "head_dim", defaults.head_dim);
+  } else {
+    CheckHeads(config, "num_attention_heads", info);
+  }
+  body.key_value_heads = ReadKeyValueHeads(
+      config, info.heads,
+      config.IsNull("num_key_value_heads") ? info.heads : defaults.key_value_heads);
+  body.words = ReadSize(config, "vocab_size", defaults.words);
+  body.mlp = {.width = ReadSize(config, "intermediate_size", defaults.mlp_width),
+              .activation = ReadActivation(config, "hidden_act", "silu"),
+              .gated = true,
+              .in_bias = false,
+              .out_bias = false};
+  body.epsilon = ReadEpsilon(config, "rms_norm_eps", 1e-6);
+  body.norm = NormKind::kRmsNorm;
+  body.global_rope = body.local_rope = ReadRope(config, 10'000, {});
+  CheckRotated(config, "head_dim", info.head_size(), body.global_rope);
+  return body;
+}
+
+// The layers that "layer_types" calls local, else those from `first` on, see a window of
+// "sliding_window" tokens, themselves included; of models that look both ways, so many on each
+// side. Without `windows` there are no such layers.
+void ReadWindows(ConfigReader& config, bool windows, int64_t first, PreNormConfig* body) {
+  BodyInfo& info = body->info;
+  windows = windows && !config.IsNull("sliding_window");
+  for (int64_t i = 0; i < info.layers; ++i) body->local.push_back(windows && i >= first);
+  ReadLayerTypes(config, &body->local);
+  info.local_layers = std::count(body->local.begin(), body->local.end(), true);
+  if (info.local_layers > 0) {
+    if (!windows) config.Fail("layer_types", "has local layers, but there is no sliding_window");
+    info.window = ReadSize(config, "sliding_window", 4096) - (info.causal ? 1 : 0);
+  }
+  const bool exact = info.causal || info.local_layers == info.layers;
+  info.kernels = exact ? std::vector{KernelName::kVanilla} : SoftmaxKernels();
+}
+
+void ReadQwenWindows(ConfigReader& config, PreNormConfig* body) {
+  const bool windows = config.Bool("use_sliding_window", false);
+  ReadWindows(config, windows, config.Int("max_window_layers", 28, 0, kMaxSize), body);
+}
+
+absl::StatusOr<FamilyModel> Build(ConfigReader& config, const DecoderDefaults& defaults,
+                                  const PreNormConfig& body, const PreNormNames& names,
+                                  WeightReader& weights) {
+  InputRules rules{.vocabulary = body.words,
+                   .max_tokens = ReadSize(config, "max_position_embeddings", defaults.max_tokens)};
+  if (!config.status().ok()) return config.status();
+  absl::StatusOr<std::unique_ptr<Body>> built = BuildPreNorm(body, names, weights);
+  if (!built.ok()) return built.status();
+  return FamilyModel{*std::move(built), std::move(rules), &kDecoderHeads};
+}
+
+}  // namespace
+
+absl::StatusOr<FamilyModel> BuildMistral(ConfigReader& config, WeightReader& weights) {
+  PreNormConfig body = ReadDecoder(config, kMistral);
+  ReadWindows(config, /*windows=*/true, /*first=*/0, &body);
+  return Build(config, kMistral, body, kDecoderNames, weights);
+}
+
+absl::StatusOr<FamilyModel> BuildQwen2(ConfigReader& config, WeightReader& weights) {
+  PreNormConfig body = ReadDecoder(config, kQwen2);
+  ReadQwenWindows(config, &body);
+  body.qkv_bias = true;
+  return Build(config, kQwen2, body, kDecoderNames, weights);
+}
+
+absl::StatusOr<FamilyModel> BuildQwen3(ConfigReader& config, WeightReader& weights) {
+  PreNormConfig body = ReadDecoder(config, kQwen3);
+  ReadQwenWindows(config, &body);
+  body.qkv_bias = body.attention_output_bias = config.Bool("attention_bias", false);
+  return Build(config, kQwen3, body, kQwen3Names, weights);
+}
+
+}  // namespace castor::encoder
