@@ -42,6 +42,7 @@ absl::Status Attend(const at::Tensor& qkv, const attention::Spec& spec, const Bo
   problem.output = static_cast<std::byte*>(output.mutable_data_ptr());
   problem.query_stride = problem.key_stride = problem.value_stride = stride;
   problem.output_stride = output.stride(0);
+  problem.value_head_stride = spec.value_dim;
   problem.cu_seqlens_q = problem.cu_seqlens_k = in.packing.cu_seqlens;
   problem.cast = cast;
   return in.attention(spec, problem, in.control);
