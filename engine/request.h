@@ -113,8 +113,8 @@ struct CallContext {
 struct AttentionRequest {
   CallContext call;
   TensorInput query;                    // [tokens, heads, head_dim] or [batch, tokens, ...]
-  TensorInput key;                      // [key_tokens, heads, head_dim], likewise
-  TensorInput value;                    // [key_tokens, heads, value_dim], likewise
+  TensorInput key;                      // [key_tokens, kv_heads, head_dim], likewise
+  TensorInput value;                    // [key_tokens, kv_heads, value_dim], likewise; or none
   std::vector<int64_t> query_lengths;   // per packed sequence; empty: one sequence
   std::vector<int64_t> key_lengths;     // empty: the same as query_lengths
   std::optional<double> softmax_scale;  // unset: 1 / sqrt(head_dim)
@@ -122,6 +122,8 @@ struct AttentionRequest {
   int32_t fidelity_rows = 0;
   bool check_finite = false;
   bool return_log_sum_exp = false;
+  bool value_is_key_prefix = false;  // there is no `value`: it is the first value_dim of a key
+  int64_t value_dim = 0;             // of value_is_key_prefix
 };
 
 struct TextInput {

@@ -11,7 +11,7 @@ namespace {
 attention::Spec CommonSpec(KernelName name, DType dtype) {
   attention::Spec spec;
   spec.dtype = dtype;
-  spec.heads = 8;
+  spec.heads = spec.kv_heads = 8;
   spec.head_dim = 64;
   spec.value_dim = 64;
   spec.softmax_scale = 0.125;

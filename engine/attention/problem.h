@@ -1,8 +1,10 @@
 // An attention problem as kernels see it: ragged sequences behind raw pointers.
 //
-// Shapes: query [tokens, heads, head_dim], key [key_tokens, heads, head_dim], value [key_tokens,
-// heads, value_dim], output [tokens, heads, value_dim]. Heads are contiguous inside a token; tokens
-// may be further apart than that (the encoder's fused query-key-value rows), hence the strides.
+// Shapes: query [tokens, heads, head_dim], key [key_tokens, kv_heads, head_dim], value [key_tokens,
+// kv_heads, value_dim], output [tokens, heads, value_dim]. Neighbouring heads share the keys and
+// values of one (Ainslie et al. 2023, arXiv 2305.13245), or kv_heads is heads. Heads are contiguous
+// inside a token; tokens may be further apart than that (the encoder's fused query-key-value rows),
+// hence the strides. Values may lie in the keys.
 #pragma once
 
 #include <cstddef>
@@ -48,6 +50,20 @@ struct Spec {
 
   bool log_sum_exp = false;  // problems have Problem::log_sum_exp to be written
 
+  int64_t kv_heads = 0;              // heads of key and value; divides `heads`
+  bool value_is_key_prefix = false;  // a value is the first value_dim elements of its key
+
+  // How many neighbouring heads read the same keys and values: head h reads those of h / group().
+  int64_t group() const { return heads / kv_heads; }
+
+  // Elements of a token's keys, and of its values where they are a tensor of their own.
+  int64_t key_row() const { return kv_heads * head_dim; }
+  int64_t value_row() const { return value_is_key_prefix ? 0 : kv_heads * value_dim; }
+
+  // Problem's strides of values in tensors without gaps.
+  int64_t value_stride() const { return value_is_key_prefix ? key_row() : value_row(); }
+  int64_t value_head_stride() const { return value_is_key_prefix ? head_dim : value_dim; }
+
   // Whether scores depend on places, and not on the rows alone. Kernels whose queries share scores
   // cannot run it.
   bool positional() const { return window.has_value() || bias.any(); }
@@ -80,6 +96,7 @@ struct Problem {
   int64_t key_stride = 0;
   int64_t value_stride = 0;
   int64_t output_stride = 0;
+  int64_t value_head_stride = 0;  // elements from one head's value to the next of its token
 
   // [tokens, heads] without gaps, for ln sum_j exp(score_j) of each row; nullptr: not wanted.
   float* log_sum_exp = nullptr;

@@ -277,6 +277,8 @@ absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<cons
   spec.heads = geometry->heads;
   spec.head_dim = geometry->head_dim;
   spec.value_dim = geometry->value_dim;
+  spec.kv_heads = geometry->kv_heads;
+  spec.value_is_key_prefix = request.value_is_key_prefix;
   if (absl::Status s = ResolveScale(request, *geometry, &spec); !s.ok()) return s;
   if (request.fidelity_rows < 0 || request.fidelity_rows > kMaxFidelityRows) {
     return InvalidField("fidelity_rows", "must be 0..1024");
@@ -298,7 +300,10 @@ absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<cons
   const std::optional<int64_t> output_bytes = NumBytes(spec.dtype, resolved.output_shape);
   const std::optional<int64_t> total =
       output_bytes ? CheckedAdd(bytes, *output_bytes) : output_bytes;
-  if (!total) return InvalidField("value.shape", "gives an output too large to count");
+  if (!total) {
+    return InvalidField(request.value_is_key_prefix ? "value_dim" : "value.shape",
+                        "gives an output too large to count");
+  }
   resolved.staging_bytes = *total;
   spec.log_sum_exp = request.return_log_sum_exp;
   if (spec.log_sum_exp) {

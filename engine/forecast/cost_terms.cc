@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "engine/attention/parallel.h"
+#include "engine/attention/variants_cpu.h"
 #include "engine/forecast/cost_model.h"
 #include "engine/kernels/cpu/clustered/clusters.h"
 
@@ -120,9 +121,12 @@ void ForEachSequence(std::span<const int32_t> q, std::span<const int32_t> k, Add
 
 void AddVanilla(const Spec& spec, bool causal, std::span<const int32_t> cu_seqlens_q,
                 std::span<const int32_t> cu_seqlens_k, int workers, CostTerms* terms) {
-  const auto [heads, d, dv] = ShapeOf(spec);
+  const auto [all_heads, d, dv] = ShapeOf(spec);
+  const auto together = static_cast<double>(attention::HeadsTogether(spec));
+  const double heads = all_heads / together;
   Stage stage;
-  ForEachSequence(cu_seqlens_q, cu_seqlens_k, [&](double queries, double keys) {
+  ForEachSequence(cu_seqlens_q, cu_seqlens_k, [&](double tokens, double keys) {
+    const double queries = tokens * together;
     const double tiles = Units(queries, kTile);
     const double tile = queries / tiles;
     // Half of a panel computes in vain at each end of a mask.
@@ -295,9 +299,10 @@ CostTerms CostTermsOf(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
   At(terms, CostTerm::kLaunch) = (vanilla ? kVanillaLaunch : kOtherLaunch) * 1e-3;
   const double q = cu_seqlens_q.empty() ? 0 : static_cast<double>(cu_seqlens_q.back());
   const double k = cu_seqlens_k.empty() ? 0 : static_cast<double>(cu_seqlens_k.back());
-  At(terms, CostTerm::kBytes) = static_cast<double>(SizeOf(spec.dtype)) *
-                                static_cast<double>(spec.heads) * (q + k) *
-                                static_cast<double>(spec.head_dim + spec.value_dim) * kByte * 1e-3;
+  const double elements =
+      q * static_cast<double>(spec.heads) * static_cast<double>(spec.head_dim + spec.value_dim) +
+      k * static_cast<double>(spec.key_row() + spec.value_row());
+  At(terms, CostTerm::kBytes) = static_cast<double>(SizeOf(spec.dtype)) * elements * kByte * 1e-3;
   if (vanilla) {
     AddVanilla(spec, std::get<Vanilla>(spec.kernel).causal, cu_seqlens_q, cu_seqlens_k, workers,
                &terms);

@@ -53,6 +53,8 @@ std::string BatchKey(const attention::Spec& spec) {
   }
   Append(key, spec.bias.reach);
   Append(key, spec.log_sum_exp);
+  Append(key, spec.kv_heads);
+  Append(key, spec.value_is_key_prefix);
   AppendKernel(key, spec.kernel);
   return key;
 }

@@ -21,8 +21,8 @@ absl::Status CheckAllFinite(const AttentionRequest& request, const attention::Pr
     const char* field;
   };
   std::vector<Input> inputs = {{request.query, problem.query, "query"},
-                               {request.key, problem.key, "key"},
-                               {request.value, problem.value, "value"}};
+                               {request.key, problem.key, "key"}};
+  if (!request.value_is_key_prefix) inputs.push_back({request.value, problem.value, "value"});
   if (const auto* cast = std::get_if<Cast>(&request.kernel)) {
     inputs.push_back({cast->gate, problem.cast.gate, "cast.gate"});
     if (const auto* surrogates = std::get_if<TensorInput>(&cast->surrogates)) {
@@ -76,16 +76,19 @@ absl::Status StageAttention(const AttentionRequest& request, HostPool& pool, Att
   std::byte* const to = work->input.data();
   if (absl::Status s = CopyAll(request.query, "query", to); !s.ok()) return s;
   if (absl::Status s = CopyAll(request.key, "key", to + key_at); !s.ok()) return s;
-  if (absl::Status s = CopyAll(request.value, "value", to + value_at); !s.ok()) return s;
+  if (!spec.value_is_key_prefix) {
+    if (absl::Status s = CopyAll(request.value, "value", to + value_at); !s.ok()) return s;
+  }
 
   attention::Problem& problem = work->problem;
   problem.query = work->input.data();
   problem.key = work->input.data() + key_at;
-  problem.value = work->input.data() + value_at;
+  problem.value = spec.value_is_key_prefix ? problem.key : work->input.data() + value_at;
   problem.output = work->output.data();
   problem.query_stride = spec.heads * spec.head_dim;
-  problem.key_stride = spec.heads * spec.head_dim;
-  problem.value_stride = spec.heads * spec.value_dim;
+  problem.key_stride = spec.key_row();
+  problem.value_stride = spec.value_stride();
+  problem.value_head_stride = spec.value_head_stride();
   problem.output_stride = spec.heads * spec.value_dim;
   if (cast != nullptr) {
     if (absl::Status s = CopyAll(cast->gate, "cast.gate", to + gate_at); !s.ok()) return s;

@@ -15,13 +15,15 @@ namespace {
 
 constexpr size_t kMaxRank = 8;
 
-// The output's size in bytes, from the shapes of query and value; nullopt if they make no sense,
-// which the engine then refuses.
+// The output's size in bytes, from the query's shape and the values' dimension; nullopt if they
+// make no sense, which the engine then refuses.
 std::optional<int64_t> OutputBytes(const AttentionRequest& request) {
   const std::vector<int64_t>& query = request.query.shape;
-  if (query.empty() || query.size() > kMaxRank || request.value.shape.empty()) return std::nullopt;
+  const std::vector<int64_t>& value = request.value.shape;
+  if (query.empty() || query.size() > kMaxRank) return std::nullopt;
+  if (value.empty() && !request.value_is_key_prefix) return std::nullopt;
   std::vector<int64_t> shape = query;
-  shape.back() = request.value.shape.back();
+  shape.back() = request.value_is_key_prefix ? request.value_dim : value.back();
   return NumBytes(request.query.dtype, shape);
 }
 
@@ -45,7 +47,11 @@ absl::Status ConvertRequest(wire::AttendRequest from, DecodedAttend* decoded) {
   RequestRegions& regions = decoded->regions;
   if (absl::Status s = ConvertTensor(from.query, "query", regions, &out->query); !s.ok()) return s;
   if (absl::Status s = ConvertTensor(from.key, "key", regions, &out->key); !s.ok()) return s;
-  if (absl::Status s = ConvertTensor(from.value, "value", regions, &out->value); !s.ok()) return s;
+  // Which of the two a request must have, the engine says.
+  if (from.value.has_value() || !from.value_is_key_prefix) {
+    absl::Status s = ConvertTensor(from.value, "value", regions, &out->value);
+    if (!s.ok()) return s;
+  }
   if (absl::Status s = ConvertPriority(from.priority, &out->call); !s.ok()) return s;
   std::optional<Kernel> kernel;
   if (absl::Status s = ConvertKernel(from.kernel, CastTensorsFrom::kRequest, regions, &kernel);
@@ -62,6 +68,8 @@ absl::Status ConvertRequest(wire::AttendRequest from, DecodedAttend* decoded) {
   out->fidelity_rows = from.fidelity_rows;
   out->check_finite = from.check_finite;
   out->return_log_sum_exp = from.return_log_sum_exp;
+  out->value_is_key_prefix = from.value_is_key_prefix;
+  out->value_dim = from.value_dim;
   return from.output.has_value() ? ConvertOutput(*from.output, decoded) : absl::OkStatus();
 }
 

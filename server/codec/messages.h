@@ -119,6 +119,8 @@ struct AttendRequest {
   Kernel kernel;
   std::optional<SharedMemoryRef> output;
   bool return_log_sum_exp = false;
+  bool value_is_key_prefix = false;
+  int64_t value_dim = 0;
 
   using Fields =
       FieldList<Field<"request_id", 1, &AttendRequest::request_id>,
@@ -133,7 +135,9 @@ struct AttendRequest {
                 OneOf<&AttendRequest::kernel, Case<"vanilla", 11>, Case<"clustered", 12>,
                       Case<"improved_clustered", 13>, Case<"cast", 14>, Case<"automatic", 15>>,
                 Field<"output", 16, &AttendRequest::output>,
-                Field<"return_log_sum_exp", 17, &AttendRequest::return_log_sum_exp>>;
+                Field<"return_log_sum_exp", 17, &AttendRequest::return_log_sum_exp>,
+                Field<"value_is_key_prefix", 18, &AttendRequest::value_is_key_prefix>,
+                Field<"value_dim", 19, &AttendRequest::value_dim>>;
 };
 
 // proto/castor/v1/encoder.proto

@@ -169,9 +169,10 @@ AttentionRequest ReadRequest(NumberReader& in, uint8_t flags) {
   const int64_t batch = (flags & 4) == 0 ? 0 : in.Number();
   const Dims query = {in.Number(), in.Number(), in.Number()};
   const int64_t value_dim = in.Number();
-  const Dims key = {(flags & 8) == 0 ? query.tokens : in.Number(),
-                    consistent ? query.heads : in.Number(),
-                    consistent ? query.head_dim : in.Number()};
+  Dims key = {(flags & 8) == 0 ? query.tokens : in.Number(), consistent ? query.heads : in.Number(),
+              consistent ? query.head_dim : in.Number()};
+  const uint8_t sharing = (flags & 128) == 0 ? 0 : in.Byte();
+  key.heads = std::max<int64_t>(std::min<int64_t>(key.heads, 1), key.heads / (1 + sharing % 8));
   const int64_t off = consistent ? 0 : in.Number();
   const auto shape = [&](int64_t tokens, int64_t heads, int64_t dim) {
     std::vector<int64_t> dims = {tokens, heads, dim};
@@ -180,7 +181,12 @@ AttentionRequest ReadRequest(NumberReader& in, uint8_t flags) {
   };
   request.query = Tensor(dtype, shape(query.tokens, query.heads, query.head_dim), 0);
   request.key = Tensor(dtype, shape(key.tokens, key.heads, key.head_dim), 0);
-  request.value = Tensor(dtype, shape(key.tokens, key.heads, value_dim), off);
+  request.value_is_key_prefix = (sharing & 8) != 0;
+  if (request.value_is_key_prefix) {
+    request.value_dim = value_dim;
+  } else {
+    request.value = Tensor(dtype, shape(key.tokens, key.heads, value_dim), off);
+  }
   if ((flags & 16) != 0) request.softmax_scale = in.Raw<double>();
   for (std::vector<int64_t>* lengths : {&request.query_lengths, &request.key_lengths}) {
     if ((flags & 32) == 0) continue;

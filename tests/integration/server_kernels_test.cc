@@ -76,11 +76,17 @@ class ServerKernelsTest : public ServerTest, protected Seeded {
   v1::AttendRequest RequestOf(const CastProblem& made) const {
     const attention::OwnedProblem& problem = made.problem;
     const DType dtype = problem.spec.dtype;
-    const std::vector<int64_t> shape = {problem.view.query_tokens(), kHeads, kDim};
+    const attention::Spec& spec = problem.spec;
+    const int64_t tokens = problem.view.query_tokens();
     v1::AttendRequest request;
-    Fill(dtype, shape, problem.query, request.mutable_query());
-    Fill(dtype, shape, problem.key, request.mutable_key());
-    Fill(dtype, shape, problem.value, request.mutable_value());
+    Fill(dtype, {tokens, kHeads, kDim}, problem.query, request.mutable_query());
+    Fill(dtype, {tokens, spec.kv_heads, kDim}, problem.key, request.mutable_key());
+    if (spec.value_is_key_prefix) {
+      request.set_value_is_key_prefix(true);
+      request.set_value_dim(spec.value_dim);
+    } else {
+      Fill(dtype, {tokens, spec.kv_heads, spec.value_dim}, problem.value, request.mutable_value());
+    }
     for (size_t s = 0; s + 1 < problem.cu_seqlens_q.size(); ++s) {
       request.add_query_lengths(problem.cu_seqlens_q[s + 1] - problem.cu_seqlens_q[s]);
     }
@@ -243,6 +249,81 @@ TEST_F(ServerKernelsTest, AnswersOverShardsOfTheKeysMergeToTheWhole) {
     const v1::AttendResponse plain = answer(all);
     EXPECT_FALSE(plain.has_log_sum_exp());
     EXPECT_EQ(plain.output().raw(), exact.output().raw());
+  }
+}
+
+TEST_F(ServerKernelsTest, SharedHeadsAnswerAsTheirTwins) {
+  StartReal();
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    for (const int64_t value_dim : {int64_t{kDim}, int64_t{kDim / 2}}) {
+      for (int kernel = 0; kernel < 4; ++kernel) {
+        Spec spec = SpecOf(kernel == 0   ? Kernel(Vanilla{})
+                           : kernel == 1 ? Kernel(attention::PlainClusters(200))
+                           : kernel == 2 ? Kernel(attention::ImprovedClusters(200, 7))
+                                         : Kernel(Cast{}),
+                           dtype);
+        spec.kv_heads = 1;
+        spec.value_dim = value_dim;
+        spec.value_is_key_prefix = value_dim != kDim;
+        std::unique_ptr<CastProblem> made;
+        if (kernel == 3) {
+          made = attention::CastProblemWithMargins(spec, {50, 1, 33}, random_);
+        } else {
+          made = std::make_unique<CastProblem>(spec, std::vector<int32_t>{150, 1, 33}, random_);
+        }
+        v1::AttendRequest request = RequestOf(*made);
+        const auto tokens = static_cast<int64_t>(made->gate.size());
+        if (kernel == 1) request.mutable_clustered()->set_clusters(200);
+        if (kernel == 2) request.mutable_improved_clustered()->set_clusters(200);
+        if (kernel == 2) request.mutable_improved_clustered()->set_topk(7);
+        if (kernel == 3) {
+          Fill(dtype, {kSurrogates, kHeads, kDim}, made->surrogates,
+               request.mutable_cast()->mutable_surrogate_tokens());
+          Fill(DType::kFloat32, {tokens}, made->gate.data(), made->gate.size() * sizeof(float),
+               request.mutable_cast()->mutable_gate());
+        }
+        SCOPED_TRACE(attention::Describe(spec));
+        Attend(request, made.get());
+        const attention::Problem& view = made->problem.view;
+        EXPECT_LE(attention::RelativeError(
+                      made->problem, kernel == 0   ? attention::VanillaReference(spec, view)
+                                     : kernel == 3 ? made->Reference()
+                                                   : attention::ClusteredReference(spec, view)),
+                  attention::Tolerance(dtype));
+      }
+    }
+  }
+}
+
+TEST_F(ServerKernelsTest, HeadsAndValuesThatDoNotFitAreNamed) {
+  StartReal();
+  CastProblem made(SpecOf(Vanilla{}), {9}, random_);
+  const auto refusal = [&](auto change) {
+    v1::AttendRequest request = RequestOf(made);
+    change(request);
+    grpc::ClientContext context;
+    return Outcome(attention_->Attend(&context, request, &response_));
+  };
+  const std::string invalid = "INVALID_ARGUMENT INVALID_FIELD ";
+  const auto set_heads = [](v1::Tensor* tensor, int64_t heads) {
+    tensor->set_shape(1, heads);
+    tensor->set_raw(std::string(9 * heads * kDim * sizeof(float), 0));
+  };
+  EXPECT_EQ(refusal([&](auto& r) { set_heads(r.mutable_key(), 2); }), invalid + "key.shape[1]");
+  EXPECT_EQ(refusal([&](auto& r) { set_heads(r.mutable_key(), 6); }), invalid + "key.shape[1]");
+  EXPECT_EQ(refusal([&](auto& r) { set_heads(r.mutable_key(), 1); }), invalid + "value.shape[1]");
+  EXPECT_EQ(refusal([&](auto& r) { set_heads(r.mutable_value(), 1); }), invalid + "value.shape[1]");
+  EXPECT_EQ(refusal([](auto& r) { r.clear_value(); }), invalid + "value");
+  EXPECT_EQ(refusal([](auto& r) { r.set_value_dim(kDim); }), invalid + "value_dim");
+  EXPECT_EQ(refusal([](auto& r) { r.set_value_is_key_prefix(true); }), invalid + "value");
+  for (const int64_t value_dim : {int64_t{0}, int64_t{-1}, kDim + 1}) {
+    EXPECT_EQ(refusal([&](auto& r) {
+                r.clear_value();
+                r.set_value_is_key_prefix(true);
+                r.set_value_dim(value_dim);
+              }),
+              invalid + "value_dim")
+        << value_dim;
   }
 }
 

@@ -298,15 +298,17 @@ class Launch {
   CentroidTile TileOf(const Sequence& sequence, int64_t head, int64_t begin, int64_t end) {
     const Problem& problem = *sequence.problem;
     const auto size = static_cast<int64_t>(SizeOf(spec_.dtype));
-    const auto row = [&](auto* data, int64_t token, int64_t stride, int64_t dim) {
-      return data + (token * stride + head * dim) * size;
+    const auto row = [&](auto* data, int64_t token, int64_t stride, int64_t at) {
+      return data + (token * stride + at) * size;
     };
+    const int64_t kv_head = head / spec_.group();
     CentroidTile tile;
     tile.query = QueryRow(sequence, 0, head);
-    tile.key = row(problem.key, sequence.key_offset, problem.key_stride, spec_.head_dim);
-    tile.value = row(problem.value, sequence.key_offset, problem.value_stride, spec_.value_dim);
+    tile.key = row(problem.key, sequence.key_offset, problem.key_stride, kv_head * spec_.head_dim);
+    tile.value = row(problem.value, sequence.key_offset, problem.value_stride,
+                     kv_head * problem.value_head_stride);
     tile.output =
-        row(problem.output, sequence.query_offset, problem.output_stride, spec_.value_dim);
+        row(problem.output, sequence.query_offset, problem.output_stride, head * spec_.value_dim);
     tile.query_stride = problem.query_stride;
     tile.key_stride = problem.key_stride;
     tile.value_stride = problem.value_stride;

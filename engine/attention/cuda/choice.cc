@@ -82,7 +82,8 @@ Count MathBytes(const Spec& spec, int64_t queries, int64_t keys) {
   constexpr int64_t kIndices = 3 * sizeof(int64_t);
   const Count places = spec.positional() ? kIndices * Count(seen) : Count(0);
   const Count biases = spec.bias.any() ? 2 * heads * seen * kFloat : Count(0);
-  return 2 * heads * keys * dims * kFloat +
+  const Count shared = spec.group() == 1 ? Count(0) : Count(spec.kv_heads);
+  return (2 * heads + shared) * keys * dims * kFloat +
          rows * (2 * heads * seen * kFloat + seen + 2 * heads * dims * kFloat + places + biases);
 }
 
@@ -100,8 +101,10 @@ Count FusedBytes(const Spec& spec, Path base, int64_t queries, int64_t keys) {
   const Count heads = spec.heads;
   Count bytes = 0;
   if (head_dim != spec.head_dim || value_dim != spec.value_dim) {
-    bytes += heads * (Count(queries) + keys) * (head_dim + value_dim) * element;
+    bytes += (heads * queries + Count(spec.kv_heads) * keys) * (head_dim + value_dim) * element;
   }
+  // FlashAttention alone reads keys and values that heads share.
+  if (!flash && spec.group() > 1) bytes += 2 * heads * keys * (head_dim + value_dim) * element;
   if (flash) return bytes + heads * queries * static_cast<int64_t>(sizeof(float));
   if (spec.dtype == DType::kFloat32) return bytes;
   return bytes + heads * queries * value_dim * static_cast<int64_t>(sizeof(float));
@@ -132,11 +135,11 @@ bool EfficientFits(const Spec& spec, const Capabilities& device) {
 
 bool CudnnFits(const Spec& spec, int64_t query_tokens, int64_t key_tokens,
                const Capabilities& device) {
-  return FlashFits(spec, device) && !spec.positional() && device.compute_capability == kHopper &&
-         device.cudnn_version >= kCudnnMinVersion && spec.head_dim == spec.value_dim &&
-         Contains(kCudnnDims, spec.head_dim) && Contains(kCudnnHeads, spec.heads) &&
-         query_tokens == key_tokens && query_tokens >= kCudnnMinTokens &&
-         query_tokens % CudnnLengthStep(query_tokens) == 0 &&
+  return FlashFits(spec, device) && spec.group() == 1 && !spec.positional() &&
+         device.compute_capability == kHopper && device.cudnn_version >= kCudnnMinVersion &&
+         spec.head_dim == spec.value_dim && Contains(kCudnnDims, spec.head_dim) &&
+         Contains(kCudnnHeads, spec.heads) && query_tokens == key_tokens &&
+         query_tokens >= kCudnnMinTokens && query_tokens % CudnnLengthStep(query_tokens) == 0 &&
          Count(spec.heads) * query_tokens * key_tokens * (spec.head_dim + spec.value_dim) <=
              kCudnnMostWork;
 }

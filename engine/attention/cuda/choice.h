@@ -6,7 +6,8 @@
 // order that depends on that sequence alone. Windows are for flash and math, biases by distance for
 // math alone:
 //   flash       one thread block per (query tile, head, sequence); the tile sizes follow from
-//               head_dim and causal; without paged keys or grouped heads nothing splits the keys.
+//               head_dim and causal; without paged keys nothing splits the keys, and for heads that
+//               share them FlashAttention (vanilla_cuda.cc) keeps it so.
 //   efficient   the same, with a kernel instance picked by dtype and dims.
 //   cuDNN       its heuristics look at the whole problem, batch size included, so each sequence is
 //               a problem of batch size 1, however many of them a batch holds.

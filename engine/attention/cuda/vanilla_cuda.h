@@ -18,8 +18,8 @@ namespace castor::attention::cuda {
 // The sequences that one launch computes.
 struct Sequences {
   at::Tensor query;                       // [query tokens, heads, head_dim], of these only
-  at::Tensor key;                         // [key tokens, heads, head_dim]
-  at::Tensor value;                       // [key tokens, heads, value_dim]
+  at::Tensor key;                         // [key tokens, kv_heads, head_dim]
+  at::Tensor value;                       // [key tokens, kv_heads, value_dim]
   std::span<const int32_t> cu_seqlens_q;  // of the whole problem
   std::span<const int32_t> cu_seqlens_k;
   int64_t first = 0;  // sequence of the problem

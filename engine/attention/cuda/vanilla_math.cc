@@ -7,6 +7,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/floor_divide.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/gt.h>
 #include <ATen/ops/index_select.h>
@@ -76,6 +77,14 @@ void AddPlaces(const Spec& spec, const Block& block, int64_t first_key, double m
   if (spec.window.has_value()) hide(at::gt(at::abs(distance), *spec.window));
 }
 
+// Keys or values [tokens, heads, dim] in float32 for the heads from `first` on.
+at::Tensor RowsOfHeads(const Spec& spec, const at::Tensor& rows, int64_t first, int64_t heads) {
+  if (spec.group() == 1) return rows.narrow(1, first, heads).to(at::kFloat);
+  const at::TensorOptions index = at::TensorOptions().dtype(at::kLong).device(rows.device());
+  const at::Tensor read = at::floor_divide(at::arange(first, first + heads, index), spec.group());
+  return at::index_select(rows.to(at::kFloat), 1, read);
+}
+
 }  // namespace
 
 std::pair<at::Tensor, at::Tensor> MathAttention(const Spec& spec, const Sequences& s) {
@@ -101,10 +110,8 @@ std::pair<at::Tensor, at::Tensor> MathAttention(const Spec& spec, const Sequence
     // Heads in groups that a batched product's grid can hold.
     for (int64_t h = 0; h < spec.heads; h += kMaxGridHeads) {
       const int64_t heads = std::min(kMaxGridHeads, spec.heads - h);
-      const at::Tensor keys_t =  // [heads, head_dim, keys]
-          key.narrow(1, h, heads).to(at::kFloat).permute({1, 2, 0});
-      const at::Tensor values =  // [heads, keys, value_dim]
-          value.narrow(1, h, heads).to(at::kFloat).transpose(0, 1);
+      const at::Tensor keys_t = RowsOfHeads(spec, key, h, heads).permute({1, 2, 0});
+      const at::Tensor values = RowsOfHeads(spec, value, h, heads).transpose(0, 1);
       const int64_t step = MathBlockRows(heads, MathBlockKeys(spec, keys));
       for (int64_t first = 0; first < queries; first += step) {
         const int64_t count = std::min(step, queries - first);

@@ -37,8 +37,8 @@ absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& we
   PreNormConfig body;
   body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});
   const int64_t heads = body.info.heads;
-  body.key_value_heads = ReadSize(config, "num_key_value_heads", heads);
-  if (heads % body.key_value_heads != 0) {
+  body.info.key_value_heads = ReadSize(config, "num_key_value_heads", heads);
+  if (heads % body.info.key_value_heads != 0) {
     config.Fail("num_key_value_heads", "does not divide num_attention_heads");
   }
   CheckHeadDim(config, body.info);

@@ -58,8 +58,8 @@ void ReadGemmaLayers(ConfigReader& config, PreNormConfig* body) {
 
 void ReadGemmaHeads(ConfigReader& config, PreNormConfig* body) {
   CheckHeads(config, "num_attention_heads", body->info);
-  body->key_value_heads = ReadSize(config, "num_key_value_heads", 4);
-  if (body->info.heads % body->key_value_heads != 0) {
+  body->info.key_value_heads = ReadSize(config, "num_key_value_heads", 4);
+  if (body->info.heads % body->info.key_value_heads != 0) {
     config.Fail("num_key_value_heads", "does not divide num_attention_heads");
   }
   if (ReadSize(config, "head_dim", 256) != body->info.hidden / body->info.heads) {

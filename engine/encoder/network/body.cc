@@ -8,6 +8,7 @@ attention::Spec GlobalAttention(const BodyInfo& info, DType dtype, const Kernel&
     spec.kernel = *info.cast;
     spec.surrogates = info.surrogates;
   }
+  if (info.key_value_heads > 0) spec.kv_heads = info.key_value_heads;
   spec.bias = info.bias;
   if (info.softmax_scale != 0) spec.softmax_scale = info.softmax_scale;
   return spec;

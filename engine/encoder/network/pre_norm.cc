@@ -240,7 +240,7 @@ class PreNormTaker {
     const auto name = [&](std::string_view part) { return at + std::string(part); };
     const QkvConfig qkv{.hidden = hidden_,
                         .heads = config_.info.heads,
-                        .key_value_heads = config_.key_value_heads,
+                        .key_value_heads = config_.info.key_value_heads,
                         .bias = config_.attention_bias,
                         .norm_epsilon = config_.epsilon,
                         .norm = config_.norm,

@@ -27,8 +27,7 @@ struct PreNormConfig {
   double epsilon = 0;  // of every norm
   NormKind norm = NormKind::kLayerNorm;
   bool norm_bias = false;
-  int64_t key_value_heads = 0;  // as in QkvConfig
-  double embedding_scale = 1;   // of the table's rows
+  double embedding_scale = 1;  // of the table's rows
   bool attention_bias = false;
 
   // Where queries and keys are not rotated: rows of a learned table, or of one of sinusoids

@@ -114,9 +114,9 @@ inline void RandomizeWithMargins(OwnedProblem& problem, std::mt19937& random,
 inline void MakeValuesIdentity(OwnedProblem& problem) {
   const int64_t keys = problem.view.key_tokens();
   for (int64_t j = 0; j < keys; ++j) {
-    for (int64_t h = 0; h < problem.spec.heads; ++h) {
+    for (int64_t h = 0; h < problem.spec.kv_heads; ++h) {
       for (int64_t e = 0; e < keys; ++e) {
-        problem.value.Set((j * problem.spec.heads + h) * keys + e, j == e ? 1 : 0);
+        problem.value.Set((j * problem.spec.kv_heads + h) * keys + e, j == e ? 1 : 0);
       }
     }
   }

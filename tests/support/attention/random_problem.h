@@ -35,16 +35,17 @@ class OwnedProblem {
         cu_seqlens_q(OffsetsOf(query_lengths)),
         cu_seqlens_k(OffsetsOf(key_lengths)),
         query(spec.dtype, cu_seqlens_q.back() * (spec.heads * spec.head_dim + gaps.query)),
-        key(spec.dtype, cu_seqlens_k.back() * (spec.heads * spec.head_dim + gaps.key)),
-        value(spec.dtype, cu_seqlens_k.back() * (spec.heads * spec.value_dim + gaps.value)),
+        key(spec.dtype, cu_seqlens_k.back() * (spec.key_row() + gaps.key)),
+        value(spec.dtype, cu_seqlens_k.back() * (spec.value_row() + gaps.value)),
         output(spec.dtype, cu_seqlens_q.back() * (spec.heads * spec.value_dim + gaps.output)) {
     view.query = query.data();
     view.key = key.data();
-    view.value = value.data();
+    view.value = spec.value_is_key_prefix ? key.data() : value.data();
     view.output = output.data();
     view.query_stride = spec.heads * spec.head_dim + gaps.query;
-    view.key_stride = spec.heads * spec.head_dim + gaps.key;
-    view.value_stride = spec.heads * spec.value_dim + gaps.value;
+    view.key_stride = spec.key_row() + gaps.key;
+    view.value_stride = spec.value_stride() + (spec.value_is_key_prefix ? gaps.key : gaps.value);
+    view.value_head_stride = spec.value_head_stride();
     view.output_stride = spec.heads * spec.value_dim + gaps.output;
     view.cu_seqlens_q = cu_seqlens_q;
     view.cu_seqlens_k = cu_seqlens_k;
@@ -99,10 +100,32 @@ inline void CopySequence(const OwnedProblem& source, int64_t from, OwnedProblem&
   };
   copy(source.query, target.query, source.cu_seqlens_q, target.cu_seqlens_q,
        spec.heads * spec.head_dim);
-  copy(source.key, target.key, source.cu_seqlens_k, target.cu_seqlens_k,
-       spec.heads * spec.head_dim);
-  copy(source.value, target.value, source.cu_seqlens_k, target.cu_seqlens_k,
-       spec.heads * spec.value_dim);
+  copy(source.key, target.key, source.cu_seqlens_k, target.cu_seqlens_k, spec.key_row());
+  copy(source.value, target.value, source.cu_seqlens_k, target.cu_seqlens_k, spec.value_row());
+}
+
+// Copies queries, and the keys and values that each head reads to a problem in which it has its
+// own.
+inline void RepeatHeads(const OwnedProblem& shared, OwnedProblem& repeated) {
+  const Spec& spec = shared.spec;
+  const Problem& view = shared.view;
+  const Elements& values = spec.value_is_key_prefix ? shared.key : shared.value;
+  const auto copy = [&](const Elements& from, int64_t tokens, int64_t stride, int64_t kv_stride,
+                        int64_t group, int64_t dim, Elements& to) {
+    for (int64_t token = 0; token < tokens; ++token) {
+      for (int64_t i = 0; i < spec.heads * dim; ++i) {
+        to.Set(token * spec.heads * dim + i,
+               from.Get(token * stride + i / dim / group * kv_stride + i % dim));
+      }
+    }
+  };
+  const int64_t group = spec.heads / spec.kv_heads;
+  copy(shared.query, view.query_tokens(), view.query_stride, spec.head_dim, 1, spec.head_dim,
+       repeated.query);
+  copy(shared.key, view.key_tokens(), view.key_stride, spec.head_dim, group, spec.head_dim,
+       repeated.key);
+  copy(values, view.key_tokens(), view.value_stride, view.value_head_stride, group, spec.value_dim,
+       repeated.value);
 }
 
 // The bytes of one sequence's rows, without gaps.

@@ -43,23 +43,32 @@ double LogSumExp(const std::vector<double>& scores) {
 
 ReferenceTensors::ReferenceTensors(const Spec& spec, const Problem& problem)
     : heads(spec.heads),
+      kv_heads(spec.kv_heads),
       head_dim(spec.head_dim),
       value_dim(spec.value_dim),
       queries(Doubles(spec.dtype, problem.query, problem.query_tokens(), problem.query_stride,
                       heads * head_dim)),
       keys(Doubles(spec.dtype, problem.key, problem.key_tokens(), problem.key_stride,
-                   heads * head_dim)),
-      values(Doubles(spec.dtype, problem.value, problem.key_tokens(), problem.value_stride,
-                     heads * value_dim)) {}
+                   kv_heads * head_dim)) {
+  for (int64_t token = 0; token < problem.key_tokens(); ++token) {
+    const int64_t first = token * problem.value_stride;
+    for (int64_t head = 0; head < kv_heads; ++head) {
+      for (int64_t e = 0; e < value_dim; ++e) {
+        values.push_back(
+            GetElement(problem.value, spec.dtype, first + head * problem.value_head_stride + e));
+      }
+    }
+  }
+}
 
 const double* ReferenceTensors::query(int64_t token, int64_t head) const {
   return &queries[(token * heads + head) * head_dim];
 }
 const double* ReferenceTensors::key(int64_t token, int64_t head) const {
-  return &keys[(token * heads + head) * head_dim];
+  return &keys[(token * kv_heads + head * kv_heads / heads) * head_dim];
 }
 const double* ReferenceTensors::value(int64_t token, int64_t head) const {
-  return &values[(token * heads + head) * value_dim];
+  return &values[(token * kv_heads + head * kv_heads / heads) * value_dim];
 }
 
 }  // namespace castor::attention

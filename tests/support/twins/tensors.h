@@ -14,16 +14,18 @@
 namespace castor::attention {
 
 // A problem's query, key and value in double precision, without gaps between tokens: [tokens,
-// heads, dim].
+// heads, dim], heads being kv_heads for keys and values.
 struct ReferenceTensors {
   ReferenceTensors(const Spec& spec, const Problem& problem);
 
-  // Rows of `head_dim` or `value_dim` doubles; tokens count over all sequences.
+  // Rows of `head_dim` or `value_dim` doubles, which a query head reads; tokens count over all
+  // sequences.
   const double* query(int64_t token, int64_t head) const;
   const double* key(int64_t token, int64_t head) const;
   const double* value(int64_t token, int64_t head) const;
 
   int64_t heads;
+  int64_t kv_heads;
   int64_t head_dim;
   int64_t value_dim;
   std::vector<double> queries;

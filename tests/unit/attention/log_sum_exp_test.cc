@@ -77,7 +77,8 @@ class LogSumExpTest : public VariantTest {
 
 TEST_P(LogSumExpTest, MatchesTheReferenceOnRandomShapes) {
   for (int round = 0; round < Scaled(48); ++round) {
-    const Spec spec = SpecOf(kFloatTypes[round % 3], round, UpTo(4), UpTo(100), UpTo(100));
+    const Spec spec =
+        WithSharedHeads(SpecOf(kFloatTypes[round % 3], round, UpTo(4), UpTo(100), UpTo(100)));
     const bool causal = vanilla() && std::get<Vanilla>(spec.kernel).causal;
     std::vector<int32_t> query_lengths;
     std::vector<int32_t> key_lengths;

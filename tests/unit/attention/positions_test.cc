@@ -75,8 +75,8 @@ TEST_P(PositionsTest, TablesMatchTheReferenceAtEveryEdge) {
 TEST_P(PositionsTest, MatchesTheReferenceOnRandomShapes) {
   for (int round = 0; round < Scaled(60); ++round) {
     const int64_t heads = UpTo(4);
-    Spec spec = MakeSpec(kFloatTypes[round % 3], Vanilla{.causal = round % 5 == 4}, heads,
-                         UpTo(100), UpTo(100));
+    Spec spec = WithSharedHeads(MakeSpec(kFloatTypes[round % 3], Vanilla{.causal = round % 5 == 4},
+                                         heads, UpTo(100), UpTo(100)));
     const int kind = round % 4;  // a window, a table, slopes, all of them
     const OwnedBias bias(random_, heads, kind == 1 || kind == 3 ? UpTo(150) - 1 : -1, kind >= 2);
     if (kind == 0 || kind == 3) spec.window = UpTo(200) - 1;

@@ -43,7 +43,7 @@ std::optional<double> Nothing(const Spec&, std::span<const int32_t>, std::span<c
 Spec SpecOf() {
   Spec spec;
   spec.dtype = DType::kFloat32;
-  spec.heads = 4;
+  spec.heads = spec.kv_heads = 4;
   spec.head_dim = spec.value_dim = 32;
   spec.softmax_scale = 0.2;
   return spec;

@@ -19,7 +19,7 @@ constexpr Capabilities kAmpere{80, 91900};
 Spec MakeSpec(DType dtype, int64_t heads, int64_t head_dim, int64_t value_dim) {
   Spec spec;
   spec.dtype = dtype;
-  spec.heads = heads;
+  spec.heads = spec.kv_heads = heads;
   spec.head_dim = head_dim;
   spec.value_dim = value_dim;
   spec.softmax_scale = 0.125;
@@ -64,6 +64,30 @@ TEST(ScaleFitsTest, OddScalesAreTheMathPaths) {
     EXPECT_TRUE(FlashFits(spec, kHopper)) << scale;
     EXPECT_TRUE(EfficientFits(spec, kHopper)) << scale;
   }
+}
+
+// FlashAttention and the efficient kernel take heads that share keys, cuDNN's shapes do not.
+TEST(SharedHeadsTest, AreNotForCudnn) {
+  Spec spec = MakeSpec(DType::kBFloat16, 8, 64, 64);
+  EXPECT_TRUE(CudnnFits(spec, 1024, 1024, kHopper));
+  spec.kv_heads = 2;
+  EXPECT_FALSE(CudnnFits(spec, 1024, 1024, kHopper));
+  EXPECT_TRUE(FlashFits(spec, kHopper));
+  EXPECT_TRUE(EfficientFits(spec, kHopper));
+}
+
+// Where keys are padded, fewer of them are; the efficient kernel gets a copy of each for each head.
+TEST(SharedHeadsTest, AreCountedInTheWorkspace) {
+  const std::vector<int32_t> few = {0, 1};
+  const std::vector<int32_t> many = {0, 4096};
+  const auto bytes = [&](Path path, int64_t kv_heads, int64_t dim) {
+    Spec spec = MakeSpec(path == Path::kFlash ? DType::kBFloat16 : DType::kFloat32, 8, dim, dim);
+    spec.kv_heads = kv_heads;
+    return VanillaWorkspaceBytes(spec, path, few, many, kHopper);
+  };
+  EXPECT_LT(bytes(Path::kFlash, 2, 60), bytes(Path::kFlash, 8, 60));
+  EXPECT_EQ(bytes(Path::kFlash, 2, 64), bytes(Path::kFlash, 8, 64));
+  EXPECT_GE(bytes(Path::kEfficient, 2, 64), 4096 * 8 * (64 + 64) * 4);
 }
 
 TEST(EfficientFitsTest, TakesFloat32AndLargeDims) {

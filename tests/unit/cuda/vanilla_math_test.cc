@@ -25,18 +25,22 @@ class VanillaMathTest : public testing::Test, protected Seeded {
   void ExpectRight(const Spec& spec, const std::vector<int32_t>& lengths) {
     OwnedProblem problem(spec, lengths, lengths);
     problem.Randomize(random_);
-    const auto view = [&](Elements& elements, int64_t dim) {
-      return at::from_blob(elements.data(), {problem.view.query_tokens(), spec.heads, dim},
+    const auto view = [&](Elements& elements, int64_t heads, int64_t dim) {
+      return at::from_blob(elements.data(), {problem.view.query_tokens(), heads, dim},
                            at::TensorOptions().dtype(ScalarTypeOf(spec.dtype)));
     };
-    const auto [rows, logs] = MathAttention(spec, {.query = view(problem.query, spec.head_dim),
-                                                   .key = view(problem.key, spec.head_dim),
-                                                   .value = view(problem.value, spec.value_dim),
-                                                   .cu_seqlens_q = problem.cu_seqlens_q,
-                                                   .cu_seqlens_k = problem.cu_seqlens_k,
-                                                   .first = 0,
-                                                   .count = problem.view.sequences()});
-    view(problem.output, spec.value_dim).copy_(rows);
+    const at::Tensor key = view(problem.key, spec.kv_heads, spec.head_dim);
+    const auto [rows, logs] =
+        MathAttention(spec, {.query = view(problem.query, spec.heads, spec.head_dim),
+                             .key = key,
+                             .value = spec.value_is_key_prefix
+                                          ? key.narrow(2, 0, spec.value_dim)
+                                          : view(problem.value, spec.kv_heads, spec.value_dim),
+                             .cu_seqlens_q = problem.cu_seqlens_q,
+                             .cu_seqlens_k = problem.cu_seqlens_k,
+                             .first = 0,
+                             .count = problem.view.sequences()});
+    view(problem.output, spec.heads, spec.value_dim).copy_(rows);
     std::vector<double> log_sum_exp;
     const std::vector<double> expected = VanillaReference(spec, problem.view, &log_sum_exp);
     EXPECT_LE(RelativeError(problem, expected), Tolerance(spec.dtype))
@@ -55,6 +59,8 @@ TEST_F(VanillaMathTest, MatchesTheReferenceOnRandomShapes) {
     const int64_t heads = UpTo(4);
     Spec spec = MakeSpec(round % 2 == 0 ? DType::kFloat32 : DType::kBFloat16,
                          Vanilla{.causal = round % 5 == 4}, heads, UpTo(40), UpTo(40));
+    while (spec.heads % (spec.kv_heads = UpTo(4)) != 0) continue;
+    spec.value_is_key_prefix = round % 3 == 0 && spec.value_dim <= spec.head_dim;
     const int64_t reach = UpTo(60) - 1;
     std::vector<float> table(heads * (2 * reach + 1));
     for (float& bias : table) bias = static_cast<float>(UpTo(1000)) / 300;

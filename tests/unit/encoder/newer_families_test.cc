@@ -221,14 +221,17 @@ TEST(NewerFamiliesTest, AlibisSlopesAreThoseOfThePaper) {
   EXPECT_EQ(std::vector<float>(bias.slopes, bias.slopes + 3), AlibiSlopes(3));
 }
 
-// Keys and values that heads share are in memory once for each.
-TEST(NewerFamiliesTest, CopiesAreBytesButNoParameters) {
+TEST(NewerFamiliesTest, KeysThatHeadsShareAreInMemoryOnce) {
   const auto model = TinyModel("families/eurobert").Load();
   ASSERT_TRUE(model.ok()) << model.status();
   const ModelInfo& info = (*model)->info();
   const int64_t layer = 2 * 24 * 24 + 2 * 8 * 24 + 3 * 24 * 40 + 2 * 24;
   EXPECT_EQ(info.parameters, info.vocabulary_size * 24 + 2 * layer + 24);
-  EXPECT_EQ(info.weight_bytes, 4 * (info.parameters + 2 * 2 * 16 * 24));
+  EXPECT_EQ(info.weight_bytes, 4 * info.parameters);
+  const auto layers = (*model)->attention(Vanilla{});
+  ASSERT_EQ(layers.size(), 1U);
+  EXPECT_EQ(layers[0].spec.heads, 6);
+  EXPECT_EQ(layers[0].spec.kv_heads, 2);
 }
 
 TEST(NewerFamiliesTest, WhatStretchesTakesLongerTexts) {

@@ -11,12 +11,12 @@ namespace {
 
 TEST(BatchKeyTest, TellsApartWhateverALaunchHasInCommon) {
   attention::Spec base;
-  base.heads = 2;
+  base.heads = base.kv_heads = 2;
   base.head_dim = 64;
   base.value_dim = 64;
   base.softmax_scale = 0.125;
   EXPECT_EQ(BatchKey(base), BatchKey(base));
-  std::vector<attention::Spec> specs(24, base);
+  std::vector<attention::Spec> specs(26, base);
   specs[1].dtype = DType::kBFloat16;
   specs[2].heads = 3;
   specs[3].head_dim = 32;
@@ -56,6 +56,8 @@ TEST(BatchKeyTest, TellsApartWhateverALaunchHasInCommon) {
   improved.rest_mass = ImprovedClustered::RestMass::kQuery;
   specs[22].kernel = improved;
   specs[23].log_sum_exp = true;
+  specs[24].kv_heads = 1;
+  specs[25].value_is_key_prefix = true;
   for (size_t a = 0; a < specs.size(); ++a) {
     for (size_t b = a + 1; b < specs.size(); ++b) {
       EXPECT_NE(BatchKey(specs[a]), BatchKey(specs[b])) << a << " and " << b;

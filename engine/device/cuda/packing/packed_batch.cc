@@ -48,20 +48,21 @@ void AppendGates(const AttentionBatch& batch, std::byte* packed, std::vector<Cop
 PackedBatch::PackedBatch(const AttentionBatch& batch, PackedOffsets offsets, at::Device device)
     : batch_(batch),
       offsets_(std::move(offsets)),
-      key_row_(batch.spec.heads * batch.spec.head_dim),
-      value_row_(batch.spec.heads * batch.spec.value_dim),
-      layer_bytes_(batch.spec.surrogates * key_row_ *
+      query_row_(batch.spec.heads * batch.spec.head_dim),
+      layer_bytes_(batch.spec.surrogates * query_row_ *
                    static_cast<int64_t>(SizeOf(batch.spec.dtype))) {
   const at::ScalarType type = attention::ScalarTypeOf(batch.spec.dtype);
   const int64_t query_tokens = offsets_.cu_seqlens_q.back();
   const int64_t key_tokens = offsets_.cu_seqlens_k.back();
-  query_ = Allocate(query_tokens, key_row_, type, device);
-  key_ = Allocate(key_tokens, key_row_, type, device);
-  value_ = Allocate(key_tokens, value_row_, type, device);
+  query_ = Allocate(query_tokens, query_row_, type, device);
+  key_ = Allocate(key_tokens, batch.spec.key_row(), type, device);
+  value_ = batch.spec.value_is_key_prefix
+               ? key_
+               : Allocate(key_tokens, batch.spec.value_row(), type, device);
   if (std::holds_alternative<Cast>(batch.spec.kernel)) {
     layers_ = DistinctLayers(batch.requests, layer_bytes_);
     surrogates_ = Allocate(static_cast<int64_t>(layers_.layers.size()),
-                           batch.spec.surrogates * key_row_, type, device);
+                           batch.spec.surrogates * query_row_, type, device);
     gate_ = Allocate(query_tokens, 1, at::kFloat, device);
   }
 }
@@ -76,12 +77,14 @@ std::vector<Copy> PackedBatch::CopiesIn() const {
   const auto element = static_cast<int64_t>(SizeOf(batch_.spec.dtype));
   std::vector<Copy> copies;
   copies.reserve(3 * batch_.requests.size());
-  AppendTensor(batch_, &Problem::query, &Problem::query_tokens, key_row_ * element, DataOf(query_),
-               &copies);
-  AppendTensor(batch_, &Problem::key, &Problem::key_tokens, key_row_ * element, DataOf(key_),
-               &copies);
-  AppendTensor(batch_, &Problem::value, &Problem::key_tokens, value_row_ * element, DataOf(value_),
-               &copies);
+  AppendTensor(batch_, &Problem::query, &Problem::query_tokens, query_row_ * element,
+               DataOf(query_), &copies);
+  AppendTensor(batch_, &Problem::key, &Problem::key_tokens, batch_.spec.key_row() * element,
+               DataOf(key_), &copies);
+  if (!batch_.spec.value_is_key_prefix) {
+    AppendTensor(batch_, &Problem::value, &Problem::key_tokens, batch_.spec.value_row() * element,
+                 DataOf(value_), &copies);
+  }
   if (gate_.defined()) {
     AppendLayers(layers_, layer_bytes_, DataOf(surrogates_), &copies);
     AppendGates(batch_, DataOf(gate_), &copies);
@@ -94,10 +97,11 @@ Problem PackedBatch::problem() const {
   problem.query = DataOf(query_);
   problem.key = DataOf(key_);
   problem.value = DataOf(value_);
-  problem.query_stride = key_row_;
-  problem.key_stride = key_row_;
-  problem.value_stride = value_row_;
-  problem.output_stride = value_row_;
+  problem.query_stride = query_row_;
+  problem.key_stride = batch_.spec.key_row();
+  problem.value_stride = batch_.spec.value_stride();
+  problem.value_head_stride = batch_.spec.value_head_stride();
+  problem.output_stride = batch_.spec.heads * batch_.spec.value_dim;
   problem.cu_seqlens_q = offsets_.cu_seqlens_q;
   problem.cu_seqlens_k = offsets_.cu_seqlens_k;
   if (gate_.defined()) {

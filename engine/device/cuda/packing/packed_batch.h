@@ -45,8 +45,7 @@ class PackedBatch {
 
   const AttentionBatch& batch_;
   const PackedOffsets offsets_;
-  const int64_t key_row_;      // elements
-  const int64_t value_row_;    // elements
+  const int64_t query_row_;    // elements
   const int64_t layer_bytes_;  // of one CAST layer's surrogate tokens
   std::vector<at::Tensor> tensors_;
   at::Tensor query_;

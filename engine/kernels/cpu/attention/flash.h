@@ -34,21 +34,26 @@ struct FlashShape {
   int64_t bias_reach = -1;         // of FlashHead::bias_table; -1: there is none
 };
 
-// One head of one sequence. Strides count elements from one token to the next; elements within a
-// row are contiguous.
+// One head of one sequence, or neighbouring heads with the same keys and values. Strides count
+// elements from one token to the next; elements within a row are contiguous.
 struct FlashHead {
-  const void* query = nullptr;  // [queries, head_dim]
+  const void* query = nullptr;  // [queries, group, head_dim]
   const void* key = nullptr;    // [keys, head_dim]
   const void* value = nullptr;  // [keys, value_dim]
-  void* output = nullptr;       // [queries, value_dim]
+  void* output = nullptr;       // [queries, group, value_dim]
   int64_t query_stride = 0;
   int64_t key_stride = 0;
   int64_t value_stride = 0;
   int64_t output_stride = 0;
   int64_t keys = 0;  // >= 1
 
-  // If not null, gets the natural logarithm of each query's sum of exponentials: [queries], so many
-  // floats from one to the next.
+  // Heads whose queries fill lanes together: query i of the functions below is that of token
+  // i / group in head i % group. More than one only where places do not matter: no mask, window,
+  // table or slope.
+  int64_t group = 1;
+
+  // If not null, gets the natural logarithm of each query's sum of exponentials: [queries, group],
+  // so many floats from one token to the next.
   float* log_sum_exp = nullptr;
   int64_t log_sum_exp_stride = 0;
 

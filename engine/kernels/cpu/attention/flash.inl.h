@@ -162,6 +162,12 @@ class Flash {
     return static_cast<const typename E::Bits*>(rows) + j * stride;
   }
 
+  // Where query `i` begins in rows that are [tokens, group, dim], `stride` from token to token.
+  int64_t QueryAt(int64_t i, int64_t stride, int64_t dim) const {
+    if (head_.group == 1) return i * stride;
+    return i / head_.group * stride + i % head_.group * dim;
+  }
+
   template <typename E>
   void LoadBlock(const Block& block) {
     for (int64_t j = 0; j < block.count; ++j) {
@@ -179,11 +185,13 @@ class Flash {
   // Transposes up to N vectors of queries into the panel at `lane` and resets its state.
   template <int N, typename E>
   void LoadPanel(int64_t lane, int64_t count) {
-    const auto* first = static_cast<const typename E::Bits*>(head_.query) +
-                        (query_begin_ + lane) * head_.query_stride;
-    Panels::template Load<N, E>([&](int64_t i) { return first + i * head_.query_stride; }, count,
-                                shape_.head_dim, softmax_.factor,
-                                scratch_.queries + lane * shape_.head_dim);
+    const auto* const queries = static_cast<const typename E::Bits*>(head_.query);
+    const int64_t first = query_begin_ + lane;
+    Panels::template Load<N, E>(
+        [&](int64_t i) {
+          return queries + QueryAt(first + i, head_.query_stride, shape_.head_dim);
+        },
+        count, shape_.head_dim, softmax_.factor, scratch_.queries + lane * shape_.head_dim);
     std::memset(scratch_.outputs + lane * shape_.value_dim, 0,
                 N * kLanes * shape_.value_dim * sizeof(float));
     for (int64_t i = lane; i < lane + N * kLanes; ++i) {
@@ -195,20 +203,21 @@ class Flash {
 
   template <int N, typename E>
   void StorePanel(int64_t lane, int64_t count) {
-    auto* first =
-        static_cast<typename E::Bits*>(head_.output) + (query_begin_ + lane) * head_.output_stride;
+    auto* const outputs = static_cast<typename E::Bits*>(head_.output);
+    const int64_t first = query_begin_ + lane;
     Panels::template Store<N, E>(
         scratch_.outputs + lane * shape_.value_dim, count, shape_.value_dim,
         [&](int v, Vec x) { return V::Divide(x, V::Load(scratch_.sums + lane + v * kLanes)); },
-        [&](int64_t i) { return first + i * head_.output_stride; });
+        [&](int64_t i) {
+          return outputs + QueryAt(first + i, head_.output_stride, shape_.value_dim);
+        });
     if (head_.log_sum_exp == nullptr) return;
     float logs[N * kLanes];
     for (int64_t i = 0; i < N * kLanes; ++i) {
       logs[i] = softmax_.LogSum(scratch_.maxima[lane + i], scratch_.sums[lane + i]);
     }
-    float* const out = head_.log_sum_exp + (query_begin_ + lane) * head_.log_sum_exp_stride;
     for (int64_t i = 0; i < N * kLanes && i < count; ++i) {
-      out[i * head_.log_sum_exp_stride] = logs[i];
+      head_.log_sum_exp[QueryAt(first + i, head_.log_sum_exp_stride, 1)] = logs[i];
     }
   }
 

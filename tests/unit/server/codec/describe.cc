@@ -127,7 +127,9 @@ std::string Describe(const AttentionRequest& request) {
       .Field("kernel", request.kernel)
       .Field("fidelity_rows", request.fidelity_rows)
       .Field("check_finite", request.check_finite)
-      .Field("return_log_sum_exp", request.return_log_sum_exp);
+      .Field("return_log_sum_exp", request.return_log_sum_exp)
+      .Field("value_is_key_prefix", request.value_is_key_prefix)
+      .Field("value_dim", request.value_dim);
   return out.text();
 }
 
