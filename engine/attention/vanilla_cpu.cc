@@ -3,7 +3,6 @@
 // set.
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "engine/attention/count.h"
@@ -19,6 +18,7 @@ namespace {
 
 using kernels::FlashHead;
 using kernels::FlashKernel;
+using kernels::FlashPlaces;
 using kernels::FlashRange;
 using kernels::FlashShape;
 
@@ -28,7 +28,7 @@ struct Sequence {
   int64_t query_offset;  // its first token
   int64_t queries;
   int64_t key_offset;
-  int64_t keys;
+  FlashPlaces places;
 };
 
 // Some queries of one sequence.
@@ -66,14 +66,19 @@ int64_t StepKeys(const Spec& spec, int64_t queries) {
                      ((PairOperations(spec) + kSoftmax) * static_cast<double>(queries)));
 }
 
-std::vector<Sequence> SequencesOf(std::span<const Problem> problems) {
+std::vector<Sequence> SequencesOf(const Spec& spec, std::span<const Problem> problems) {
   std::vector<Sequence> sequences;
   for (const Problem& problem : problems) {
     for (int64_t s = 0; s < problem.sequences(); ++s) {
       const int64_t query_offset = problem.cu_seqlens_q[s];
       const int64_t key_offset = problem.cu_seqlens_k[s];
-      sequences.push_back({&problem, query_offset, problem.cu_seqlens_q[s + 1] - query_offset,
-                           key_offset, problem.cu_seqlens_k[s + 1] - key_offset});
+      const int64_t keys = problem.cu_seqlens_k[s + 1] - key_offset;
+      const Place place = problem.PlaceOf(spec, s);
+      sequences.push_back({&problem,
+                           query_offset,
+                           problem.cu_seqlens_q[s + 1] - query_offset,
+                           key_offset,
+                           {keys, place.shift, place.visible}});
     }
   }
   return sequences;
@@ -107,7 +112,7 @@ FlashHead HeadOf(const Spec& spec, const Sequence& sequence, int64_t head) {
   out.key_stride = problem.key_stride;
   out.value_stride = problem.value_stride;
   out.output_stride = problem.output_stride;
-  out.keys = sequence.keys;
+  out.places = sequence.places;
   if (problem.log_sum_exp != nullptr) {
     out.log_sum_exp = problem.log_sum_exp + sequence.query_offset * spec.heads + head;
     out.log_sum_exp_stride = spec.heads;
@@ -115,18 +120,16 @@ FlashHead HeadOf(const Spec& spec, const Sequence& sequence, int64_t head) {
   const PositionBias& bias = spec.bias;
   if (bias.table != nullptr) out.bias_table = bias.table + head * (2 * bias.reach + 1);
   if (bias.slopes != nullptr) out.slope = bias.slopes[head];
+  if (problem.key_bias != nullptr) {
+    out.key_bias = KeyBiasOf(spec, problem, sequence.key_offset, head);
+    out.key_bias_stride = spec.key_bias_heads;
+  }
   return out;
-}
-
-// A bias is divided by the scale. Models have scales near 1/8.
-bool BiasFits(const Spec& spec) {
-  constexpr double kLeastScale = 0x1p-32;
-  return !spec.bias.any() || std::abs(spec.softmax_scale) >= kLeastScale;
 }
 
 template <const FlashKernel& kKernel>
 bool Supports(const Spec& spec) {
-  return std::holds_alternative<Vanilla>(spec.kernel) && IsFloating(spec.dtype) && BiasFits(spec) &&
+  return std::holds_alternative<Vanilla>(spec.kernel) && IsFloating(spec.dtype) &&
          kKernel.runs_here();
 }
 
@@ -136,14 +139,17 @@ FlashShape ShapeOf(const Spec& spec) {
           .value_dim = spec.value_dim,
           .scale = spec.softmax_scale,
           .causal = std::get<Vanilla>(spec.kernel).causal,
-          .window = spec.window.value_or(kernels::kFlashSeesAll),
-          .bias_reach = spec.bias.table == nullptr ? -1 : spec.bias.reach};
+          .left = spec.window.left,
+          .right = spec.window.right,
+          .softcap = spec.softcap,
+          .biased = spec.bias.any() || spec.key_bias_heads > 0,
+          .bias_reach = spec.bias.reach};
 }
 
 // Whether the tiles of a sequence share keys and values, packed once, or each packs what it sees.
 bool Shares(const Spec& spec, int64_t queries) {
   constexpr int64_t kFewestTiles = 3;
-  return !spec.window.has_value() && TileCount(spec, queries) >= kFewestTiles;
+  return !spec.window.any() && TileCount(spec, queries) >= kFewestTiles;
 }
 
 // Floats of keys and values that are packed at a time: what stays in the last cache, and has tiles
@@ -257,7 +263,7 @@ class Launch {
     double elements = 0;
     for (const SharedHead& head : heads) {
       elements += static_cast<double>(PackedFloats(head));
-      for (int64_t key = 0; key < head.sequence->keys; key += task_keys) {
+      for (int64_t key = 0; key < head.sequence->places.keys; key += task_keys) {
         parts.push_back({&head, key});
       }
     }
@@ -265,7 +271,7 @@ class Launch {
                        [&](int worker, int64_t task) {
                          const auto& [head, begin] = parts[task];
                          kKernel.pack(shape_, head->flash, begin,
-                                      std::min(begin + task_keys, head->sequence->keys),
+                                      std::min(begin + task_keys, head->sequence->places.keys),
                                       ScratchOf(worker));
                        });
   }
@@ -288,27 +294,27 @@ class Launch {
   // Some keys of a tile. Returns whether there are more.
   bool Step(int worker, const FlashHead& head, const QueryTile& tile, int64_t step) {
     const FlashRange keys = KeysOf(tile);
+    const int64_t from = keys.first();
     const int64_t step_keys = StepKeys(spec_, tile.end - tile.begin);
     // Steps end between blocks of keys, which are counted from the sequence's first key.
-    const int64_t first = keys.begin / kernels::kFlashKeyBlock * kernels::kFlashKeyBlock;
-    const int64_t begin = std::max(keys.begin, first + step * step_keys);
+    const int64_t first = from / kernels::kFlashKeyBlock * kernels::kFlashKeyBlock;
+    const int64_t begin = std::max(from, first + step * step_keys);
     const int64_t end = std::min(keys.end, first + (step + 1) * step_keys);
     kKernel.run(shape_, head, tile.begin, tile.end, begin, end, ScratchOf(worker));
     return end < keys.end;
   }
 
   FlashRange KeysOf(const QueryTile& tile) const {
-    return kernels::FlashKeys(shape_, tile.sequence->keys, tile.begin, tile.end);
+    return kernels::FlashKeys(shape_, tile.sequence->places, tile.begin, tile.end);
   }
 
   double Operations(const QueryTile& tile) const {
-    const FlashRange keys = KeysOf(tile);
-    return static_cast<double>((tile.end - tile.begin) * (keys.end - keys.begin)) *
+    return static_cast<double>((tile.end - tile.begin) * KeysOf(tile).count()) *
            PairOperations(spec_);
   }
 
   int64_t PackedFloats(const SharedHead& head) const {
-    return kernels::FlashPackedFloats(shape_, head.sequence->keys).value();
+    return kernels::FlashPackedFloats(shape_, head.sequence->places.keys).value();
   }
 
   float* ScratchOf(int worker) { return scratch_.get() + worker * scratch_floats_; }
@@ -322,7 +328,7 @@ class Launch {
 
 template <const FlashKernel& kKernel>
 absl::Status Run(const Spec& spec, std::span<const Problem> problems, RunControl& control) {
-  return Launch<kKernel>(spec, control).Run(SequencesOf(problems));
+  return Launch<kKernel>(spec, control).Run(SequencesOf(spec, problems));
 }
 
 template <const FlashKernel& kKernel>

@@ -2,10 +2,12 @@
 // scaled_dot_product_attention, which a caller would otherwise use, measured in one run.
 //
 // Names end in heads/dim/tokens; "ragged" is a batch of short sequences, as encoders see them.
-// "+lse" returns the log-sum-exp too. Compare ratios. --benchmark_filter selects, and
-// OMP_NUM_THREADS sets the threads of both.
+// "+lse" returns the log-sum-exp too. "causal/.../1024of4096" are the last queries of the keys, for
+// which LibTorch takes a mask; "window256" sees so many keys to the left. Compare ratios.
+// --benchmark_filter selects, and OMP_NUM_THREADS sets the threads of both.
 
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <benchmark/benchmark.h>
@@ -13,6 +15,7 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -25,16 +28,17 @@ namespace {
 
 // One request of several sequences and its tensors, [tokens, heads, dim].
 struct Batch {
-  Batch(DType dtype, int64_t heads, int64_t dim, const std::vector<int32_t>& lengths)
-      : lengths(lengths) {
-    offsets = {0};
+  Batch(DType dtype, int64_t heads, int64_t dim, const std::vector<int32_t>& lengths,
+        const std::vector<int32_t>& key_lengths)
+      : lengths(lengths), key_lengths(key_lengths) {
     for (int32_t length : lengths) offsets.push_back(offsets.back() + length);
+    for (int32_t length : key_lengths) key_offsets.push_back(key_offsets.back() + length);
     const at::ScalarType type = dtype == DType::kFloat32   ? at::kFloat
                                 : dtype == DType::kFloat16 ? at::kHalf
                                                            : at::kBFloat16;
     query = at::randn({offsets.back(), heads, dim}, at::kFloat).to(type);
-    key = at::randn({offsets.back(), heads, dim}, at::kFloat).to(type);
-    value = at::randn({offsets.back(), heads, dim}, at::kFloat).to(type);
+    key = at::randn({key_offsets.back(), heads, dim}, at::kFloat).to(type);
+    value = at::randn({key_offsets.back(), heads, dim}, at::kFloat).to(type);
     output = at::empty_like(query);
 
     spec.dtype = dtype;
@@ -44,19 +48,30 @@ struct Batch {
     const auto bytes = [](const at::Tensor& tensor) {
       return static_cast<std::byte*>(tensor.data_ptr());
     };
-    problem = {bytes(query), bytes(key),  bytes(value), bytes(output), heads * dim, heads * dim,
-               heads * dim,  heads * dim, nullptr,      offsets,       offsets,     {}};
+    problem.query = bytes(query);
+    problem.key = bytes(key);
+    problem.value = bytes(value);
+    problem.output = bytes(output);
+    problem.query_stride = problem.key_stride = heads * dim;
+    problem.value_stride = problem.output_stride = heads * dim;
+    problem.cu_seqlens_q = offsets;
+    problem.cu_seqlens_k = key_offsets;
     log_sum_exp.resize(offsets.back() * heads);
   }
 
   double flops() const {
     double total = 0;
-    for (double length : lengths) total += 4 * length * length * spec.heads * spec.head_dim;
+    for (size_t s = 0; s < lengths.size(); ++s) {
+      total += 4.0 * lengths[s] * key_lengths[s] * spec.heads * spec.head_dim;
+    }
     return total;
   }
 
   std::vector<int32_t> lengths;
-  std::vector<int32_t> offsets;
+  std::vector<int32_t> key_lengths;
+  std::vector<int32_t> offsets = {0};
+  std::vector<int32_t> key_offsets = {0};
+  at::Tensor mask;  // [queries, keys] of scores to add; LibTorch's alone
   at::Tensor query;
   at::Tensor key;
   at::Tensor value;
@@ -88,26 +103,31 @@ void RunSdpa(benchmark::State& state, const Batch& batch) {
   const c10::InferenceMode inference;
   for (auto _ : state) {
     for (size_t s = 0; s < batch.lengths.size(); ++s) {
-      const auto sequence = [&](const at::Tensor& packed) {
-        return packed.narrow(0, batch.offsets[s], batch.lengths[s]).transpose(0, 1).unsqueeze(0);
+      const auto rows = [](const at::Tensor& packed, int64_t first, int64_t count) {
+        return packed.narrow(0, first, count).transpose(0, 1).unsqueeze(0);
       };
+      const auto of_queries = [&](const at::Tensor& packed) {
+        return rows(packed, batch.offsets[s], batch.lengths[s]);
+      };
+      const auto of_keys = [&](const at::Tensor& packed) {
+        return rows(packed, batch.key_offsets[s], batch.key_lengths[s]);
+      };
+      const auto mask = batch.mask.defined() ? std::optional(batch.mask) : std::nullopt;
       const at::Tensor out = at::scaled_dot_product_attention(
-          sequence(batch.query), sequence(batch.key), sequence(batch.value));
-      sequence(batch.output).copy_(out);
+          of_queries(batch.query), of_keys(batch.key), of_keys(batch.value), mask);
+      of_queries(batch.output).copy_(out);
     }
   }
   Report(state, batch);
 }
 
-void Register(const std::string& name, DType dtype, int64_t heads, int64_t dim,
-              const std::vector<int32_t>& lengths) {
-  const auto batch = std::make_shared<Batch>(dtype, heads, dim, lengths);
+void Register(const std::string& name, const std::shared_ptr<Batch>& batch, bool sdpa = true) {
   const auto add = [&](const std::string& what, auto run) {
     benchmark::RegisterBenchmark((what + "/" + name).c_str(), run)
         ->UseRealTime()
         ->Unit(benchmark::kMillisecond);
   };
-  add("sdpa", [batch](benchmark::State& state) { RunSdpa(state, *batch); });
+  if (sdpa) add("sdpa", [batch](benchmark::State& state) { RunSdpa(state, *batch); });
   for (const Variant& row : CpuVariants()) {
     if (row.kernel != KernelName::kVanilla || !row.supports(batch->spec)) continue;
     for (const bool log_sum_exp : {false, true}) {
@@ -117,7 +137,31 @@ void Register(const std::string& name, DType dtype, int64_t heads, int64_t dim,
   }
 }
 
+void Register(const std::string& name, DType dtype, int64_t heads, int64_t dim,
+              const std::vector<int32_t>& lengths) {
+  Register(name, std::make_shared<Batch>(dtype, heads, dim, lengths, lengths));
+}
+
+// What depends on positions.
+void RegisterPositions() {
+  for (const auto& [queries, keys] : {std::pair(1024, 4096), std::pair(64, 8192)}) {
+    const auto batch =
+        std::make_shared<Batch>(DType::kFloat32, 8, 64, std::vector{queries}, std::vector{keys});
+    batch->spec.kernel = Vanilla{.causal = true};
+    batch->mask = at::full({queries, keys}, -INFINITY).triu(keys - queries + 1);
+    Register("causal/8/64/" + std::to_string(queries) + "of" + std::to_string(keys), batch);
+  }
+  for (const int32_t tokens : {4096, 16384}) {
+    const std::vector<int32_t> lengths = {tokens};
+    const auto batch = std::make_shared<Batch>(DType::kFloat32, 8, 64, lengths, lengths);
+    batch->spec.kernel = Vanilla{.causal = true};
+    batch->spec.window.left = 256;
+    Register("window256/8/64/" + std::to_string(tokens), batch, /*sdpa=*/false);
+  }
+}
+
 void RegisterAll() {
+  RegisterPositions();
   for (const auto& [dtype, type] :
        {std::pair(DType::kFloat32, "fp32"), std::pair(DType::kBFloat16, "bf16"),
         std::pair(DType::kFloat16, "fp16")}) {

@@ -79,7 +79,7 @@ TEST(PlacesTest, WindowsAreForFlashAndMathBiasesForMathAlone) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     Spec plain = MakeSpec(dtype, 8, 64, 64);
     Spec windowed = plain;
-    windowed.window = 64;
+    windowed.window = SymmetricWindow(64);
     Spec biased = plain;
     biased.bias.slopes = slopes.data();
     EXPECT_EQ(FlashFits(windowed, kHopper), FlashFits(plain, kHopper));
@@ -95,15 +95,15 @@ TEST(PlacesTest, WindowsAreForFlashAndMathBiasesForMathAlone) {
 TEST(PlacesTest, AWindowsBlocksMeetFewKeysHoweverManyThereAre) {
   Spec spec = MakeSpec(DType::kFloat32, 8, 64, 64);
   EXPECT_EQ(MathBlockKeys(spec, 1 << 20), 1 << 20);
-  spec.window = 64;
+  spec.window = SymmetricWindow(64);
   EXPECT_EQ(MathBlockKeys(spec, 1 << 20), kMathMostRows + 128);
   EXPECT_EQ(MathBlockKeys(spec, 100), 100);
-  spec.window = INT64_MAX / 2;
+  spec.window = SymmetricWindow(INT64_MAX / 2);
   EXPECT_EQ(MathBlockKeys(spec, 1 << 20), 1 << 20);
   const auto bytes = [&](int64_t tokens) {
     return VanillaWorkspaceBytes(spec, Path::kMath, Offsets({tokens}), Offsets({tokens}), kHopper);
   };
-  spec.window = 64;
+  spec.window = SymmetricWindow(64);
   EXPECT_LT(bytes(1 << 17), 3 * bytes(1 << 16)) << "linear";
 }
 
