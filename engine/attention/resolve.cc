@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/attention/parameters.h"
+#include "engine/attention/resolve_positions.h"
 #include "engine/attention/shapes.h"
 #include "engine/base/error.h"
 
@@ -126,14 +127,8 @@ bool SameLengths(const Resolved& resolved) {
   return resolved.cu_seqlens_q == resolved.cu_seqlens_k;
 }
 
-// Checks the parts of a kernel's contract that depend on the problem's shape. Cast also fills in
-// the number of its surrogate tokens and the layer, and adds its tensors' bytes.
-absl::Status ResolveKernel(const Vanilla& kernel, const CastLayers&, Resolved* resolved, int64_t*) {
-  if (!kernel.causal || SameLengths(*resolved)) return absl::OkStatus();
-  return InvalidField("vanilla.causal", "needs query and key sequences of equal lengths");
-}
-
-// Kernels that take any shape.
+// Checks the parts of a kernel's contract that depend on the problem's shape: most take any. Cast
+// also fills in the number of its surrogate tokens and the layer, and adds its tensors' bytes.
 template <typename Parameters>
 absl::Status ResolveKernel(const Parameters&, const CastLayers&, Resolved*, int64_t*) {
   return absl::OkStatus();
@@ -223,13 +218,16 @@ absl::Status CheckAvailable(const Spec& spec, std::span<const Variant> variants)
   if (absl::Status s = CheckOption(variants, spec); !s.ok()) return s;
   const KernelName name = NameOf(spec.kernel);
   const std::string label(NameOf(name));
-  if (spec.log_sum_exp) {
-    Spec without = spec;
-    without.log_sum_exp = false;
-    if (FindVariant(variants, without) != nullptr) {
-      return MakeError(Reason::kKernelNotAvailable,
-                       "return_log_sum_exp: the kernel " + label + " of this device has none");
-    }
+  Spec without = spec;
+  without.log_sum_exp = false;
+  if (FindVariant(variants, without) != nullptr) {
+    return MakeError(Reason::kKernelNotAvailable,
+                     "return_log_sum_exp: the kernel " + label + " of this device has none");
+  }
+  without.key_bias_heads = 0;
+  if (FindVariant(variants, without) != nullptr) {
+    return MakeError(Reason::kKernelNotAvailable,
+                     "key_bias: the kernel " + label + " of this device takes none");
   }
   const bool known = std::any_of(variants.begin(), variants.end(),
                                  [&](const Variant& row) { return row.kernel == name; });
@@ -313,6 +311,7 @@ absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<cons
 
   spec.kernel = *std::move(kernel);
   DropTensors(&spec.kernel);
+  if (absl::Status s = ResolveScores(request, *geometry, &resolved); !s.ok()) return s;
   if (absl::Status s = CheckAvailable(spec, variants); !s.ok()) return s;
   return resolved;
 }

@@ -3,7 +3,6 @@
 // set. Heads that share keys and values are one head of so many more queries, unless places matter.
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "engine/attention/count.h"
@@ -19,6 +18,7 @@ namespace {
 
 using kernels::FlashHead;
 using kernels::FlashKernel;
+using kernels::FlashPlaces;
 using kernels::FlashRange;
 using kernels::FlashShape;
 
@@ -28,7 +28,7 @@ struct Sequence {
   int64_t query_offset;  // its first token
   int64_t queries;
   int64_t key_offset;
-  int64_t keys;
+  FlashPlaces places;
 };
 
 // Some queries of one sequence, as FlashHead counts them.
@@ -66,14 +66,19 @@ int64_t StepKeys(const Spec& spec, int64_t queries) {
                      ((PairOperations(spec) + kSoftmax) * static_cast<double>(queries)));
 }
 
-std::vector<Sequence> SequencesOf(std::span<const Problem> problems) {
+std::vector<Sequence> SequencesOf(const Spec& spec, std::span<const Problem> problems) {
   std::vector<Sequence> sequences;
   for (const Problem& problem : problems) {
     for (int64_t s = 0; s < problem.sequences(); ++s) {
       const int64_t query_offset = problem.cu_seqlens_q[s];
       const int64_t key_offset = problem.cu_seqlens_k[s];
-      sequences.push_back({&problem, query_offset, problem.cu_seqlens_q[s + 1] - query_offset,
-                           key_offset, problem.cu_seqlens_k[s + 1] - key_offset});
+      const int64_t keys = problem.cu_seqlens_k[s + 1] - key_offset;
+      const Place place = problem.PlaceOf(spec, s);
+      sequences.push_back({&problem,
+                           query_offset,
+                           problem.cu_seqlens_q[s + 1] - query_offset,
+                           key_offset,
+                           {keys, place.shift, place.visible}});
     }
   }
   return sequences;
@@ -92,47 +97,9 @@ int64_t TileCount(const Spec& spec, int64_t tokens, int64_t sequences) {
   return Count(needed).RoundedUp(std::max<int64_t>(1, shares)).value();
 }
 
-// `head` counts those of a launch.
-FlashHead HeadOf(const Spec& spec, const Sequence& sequence, int64_t head) {
-  const Problem& problem = *sequence.problem;
-  const int64_t size = static_cast<int64_t>(SizeOf(spec.dtype));
-  const auto row = [&](auto* data, int64_t token, int64_t stride, int64_t at) {
-    return data + (token * stride + at) * size;
-  };
-  FlashHead out;
-  out.group = HeadsTogether(spec);
-  head *= out.group;
-  const int64_t kv_head = head / spec.group();
-  out.query = row(problem.query, sequence.query_offset, problem.query_stride, head * spec.head_dim);
-  out.key = row(problem.key, sequence.key_offset, problem.key_stride, kv_head * spec.head_dim);
-  out.value = row(problem.value, sequence.key_offset, problem.value_stride,
-                  kv_head * problem.value_head_stride);
-  out.output =
-      row(problem.output, sequence.query_offset, problem.output_stride, head * spec.value_dim);
-  out.query_stride = problem.query_stride;
-  out.key_stride = problem.key_stride;
-  out.value_stride = problem.value_stride;
-  out.output_stride = problem.output_stride;
-  out.keys = sequence.keys;
-  if (problem.log_sum_exp != nullptr) {
-    out.log_sum_exp = problem.log_sum_exp + sequence.query_offset * spec.heads + head;
-    out.log_sum_exp_stride = spec.heads;
-  }
-  const PositionBias& bias = spec.bias;
-  if (bias.table != nullptr) out.bias_table = bias.table + head * (2 * bias.reach + 1);
-  if (bias.slopes != nullptr) out.slope = bias.slopes[head];
-  return out;
-}
-
-// A bias is divided by the scale. Models have scales near 1/8.
-bool BiasFits(const Spec& spec) {
-  constexpr double kLeastScale = 0x1p-32;
-  return !spec.bias.any() || std::abs(spec.softmax_scale) >= kLeastScale;
-}
-
 template <const FlashKernel& kKernel>
 bool Supports(const Spec& spec) {
-  return std::holds_alternative<Vanilla>(spec.kernel) && IsFloating(spec.dtype) && BiasFits(spec) &&
+  return std::holds_alternative<Vanilla>(spec.kernel) && IsFloating(spec.dtype) &&
          kKernel.runs_here();
 }
 
@@ -142,8 +109,11 @@ FlashShape ShapeOf(const Spec& spec) {
           .value_dim = spec.value_dim,
           .scale = spec.softmax_scale,
           .causal = std::get<Vanilla>(spec.kernel).causal,
-          .window = spec.window.value_or(kernels::kFlashSeesAll),
-          .bias_reach = spec.bias.table == nullptr ? -1 : spec.bias.reach};
+          .left = spec.window.left,
+          .right = spec.window.right,
+          .softcap = spec.softcap,
+          .biased = spec.bias.any() || spec.key_bias_heads > 0,
+          .bias_reach = spec.bias.reach};
 }
 
 // Whether the tiles of a sequence share keys and values, packed once, or each packs what it sees.
@@ -151,7 +121,7 @@ FlashShape ShapeOf(const Spec& spec) {
 bool Shares(const Spec& spec, int64_t tiles) {
   constexpr int64_t kFewestTiles = 3;
   const int64_t heads = spec.group() / HeadsTogether(spec);
-  return (spec.window.has_value() ? 1 : tiles) * heads >= kFewestTiles;
+  return (spec.window.any() ? 1 : tiles) * heads >= kFewestTiles;
 }
 
 // Floats of keys and values that are packed at a time: what stays in the last cache, and has tiles
@@ -211,18 +181,56 @@ class Launch {
     const Sequence* sequence;
     int64_t first_head;  // of heads_each_
     float* packed;
-
-    FlashHead Head(const Spec& spec, int64_t head) const {
-      FlashHead flash = HeadOf(spec, *sequence, head);
-      flash.packed = packed;
-      return flash;
-    }
   };
+
+  FlashHead HeadOf(const SharedKeys& keys, int64_t head) const {
+    FlashHead flash = HeadOf(*keys.sequence, head);
+    flash.packed = keys.packed;
+    return flash;
+  }
+
+  // `head` counts those of a launch.
+  FlashHead HeadOf(const Sequence& sequence, int64_t head) const {
+    const Spec& spec = spec_;
+    const Problem& problem = *sequence.problem;
+    const int64_t size = static_cast<int64_t>(SizeOf(spec.dtype));
+    const auto row = [&](auto* data, int64_t token, int64_t stride, int64_t at) {
+      return data + (token * stride + at) * size;
+    };
+    FlashHead out;
+    out.group = together_;
+    const int64_t kv_head = head / heads_each_;
+    head *= together_;
+    out.query =
+        row(problem.query, sequence.query_offset, problem.query_stride, head * spec.head_dim);
+    out.key = row(problem.key, sequence.key_offset, problem.key_stride, kv_head * spec.head_dim);
+    out.value = row(problem.value, sequence.key_offset, problem.value_stride,
+                    kv_head * problem.value_head_stride);
+    out.output =
+        row(problem.output, sequence.query_offset, problem.output_stride, head * spec.value_dim);
+    out.query_stride = problem.query_stride;
+    out.key_stride = problem.key_stride;
+    out.value_stride = problem.value_stride;
+    out.output_stride = problem.output_stride;
+    out.places = sequence.places;
+    if (problem.log_sum_exp != nullptr) {
+      out.log_sum_exp = problem.log_sum_exp + sequence.query_offset * spec.heads + head;
+      out.log_sum_exp_stride = spec.heads;
+    }
+    const PositionBias& bias = spec.bias;
+    if (bias.table != nullptr) out.bias_table = bias.table + head * (2 * bias.reach + 1);
+    if (bias.slopes != nullptr) out.slope = bias.slopes[head];
+    if (problem.key_bias != nullptr) {
+      out.key_bias = KeyBiasOf(spec, problem, sequence.key_offset, head);
+      out.key_bias_stride = spec.key_bias_heads;
+    }
+    return out;
+  }
 
   // Appends a sequence's tiles, of nearly equal size.
   void AppendTiles(const Sequence& sequence, std::vector<QueryTile>* tiles) const {
     const int64_t count = TileCount(spec_, sequence.queries, sequences_);
-    const int64_t queries = sequence.queries * HeadsTogether(spec_);
+    const int64_t queries = sequence.queries * together_;
     for (int64_t t = 0; t < count; ++t) {
       tiles->push_back({&sequence, queries * t / count, queries * (t + 1) / count});
     }
@@ -238,7 +246,7 @@ class Launch {
                          operations * static_cast<double>(heads), control_,
                          [&](int worker, int64_t task, int64_t step) {
                            const QueryTile& tile = tiles[task / heads];
-                           const FlashHead head = HeadOf(spec_, *tile.sequence, task % heads);
+                           const FlashHead head = HeadOf(*tile.sequence, task % heads);
                            return Step(worker, head, tile, step);
                          });
   }
@@ -285,15 +293,15 @@ class Launch {
     double elements = 0;
     for (const SharedKeys& keys : shared) {
       elements += static_cast<double>(PackedFloats(keys));
-      for (int64_t key = 0; key < keys.sequence->keys; key += task_keys) {
+      for (int64_t key = 0; key < keys.sequence->places.keys; key += task_keys) {
         parts.push_back({&keys, key});
       }
     }
     return ParallelFor(static_cast<int64_t>(parts.size()), elements * kOperations, control_,
                        [&](int worker, int64_t task) {
                          const auto& [keys, begin] = parts[task];
-                         kKernel.pack(shape_, keys->Head(spec_, keys->first_head), begin,
-                                      std::min(begin + task_keys, keys->sequence->keys),
+                         kKernel.pack(shape_, HeadOf(*keys, keys->first_head), begin,
+                                      std::min(begin + task_keys, keys->sequence->places.keys),
                                       ScratchOf(worker));
                        });
   }
@@ -306,7 +314,7 @@ class Launch {
     double operations = 0;
     for (const SharedKeys& keys : shared) {
       for (int64_t n = 0; n < heads_each_; ++n) {
-        heads.push_back(keys.Head(spec_, keys.first_head + n));
+        heads.push_back(HeadOf(keys, keys.first_head + n));
         AppendTiles(*keys.sequence, &tiles);
         head_of.resize(tiles.size(), &heads.back());
       }
@@ -321,27 +329,27 @@ class Launch {
   // Some keys of a tile. Returns whether there are more.
   bool Step(int worker, const FlashHead& head, const QueryTile& tile, int64_t step) {
     const FlashRange keys = KeysOf(tile);
+    const int64_t from = keys.first();
     const int64_t step_keys = StepKeys(spec_, tile.end - tile.begin);
     // Steps end between blocks of keys, which are counted from the sequence's first key.
-    const int64_t first = keys.begin / kernels::kFlashKeyBlock * kernels::kFlashKeyBlock;
-    const int64_t begin = std::max(keys.begin, first + step * step_keys);
+    const int64_t first = from / kernels::kFlashKeyBlock * kernels::kFlashKeyBlock;
+    const int64_t begin = std::max(from, first + step * step_keys);
     const int64_t end = std::min(keys.end, first + (step + 1) * step_keys);
     kKernel.run(shape_, head, tile.begin, tile.end, begin, end, ScratchOf(worker));
     return end < keys.end;
   }
 
   FlashRange KeysOf(const QueryTile& tile) const {
-    return kernels::FlashKeys(shape_, tile.sequence->keys, tile.begin, tile.end);
+    return kernels::FlashKeys(shape_, tile.sequence->places, tile.begin, tile.end);
   }
 
   double Operations(const QueryTile& tile) const {
-    const FlashRange keys = KeysOf(tile);
-    return static_cast<double>((tile.end - tile.begin) * (keys.end - keys.begin)) *
+    return static_cast<double>((tile.end - tile.begin) * KeysOf(tile).count()) *
            PairOperations(spec_);
   }
 
   int64_t PackedFloats(const SharedKeys& keys) const {
-    return kernels::FlashPackedFloats(shape_, keys.sequence->keys).value();
+    return kernels::FlashPackedFloats(shape_, keys.sequence->places.keys).value();
   }
 
   float* ScratchOf(int worker) { return scratch_.get() + worker * scratch_floats_; }
@@ -349,7 +357,8 @@ class Launch {
   const Spec& spec_;
   RunControl& control_;
   const FlashShape shape_;
-  const int64_t heads_each_ = spec_.group() / HeadsTogether(spec_);  // by the same keys
+  const int64_t together_ = HeadsTogether(spec_);
+  const int64_t heads_each_ = spec_.group() / together_;  // of a launch, by the same keys
   int64_t sequences_ = 0;
   const int64_t scratch_floats_;
   const AlignedArray<float> scratch_;
@@ -357,7 +366,7 @@ class Launch {
 
 template <const FlashKernel& kKernel>
 absl::Status Run(const Spec& spec, std::span<const Problem> problems, RunControl& control) {
-  return Launch<kKernel>(spec, control).Run(SequencesOf(problems));
+  return Launch<kKernel>(spec, control).Run(SequencesOf(spec, problems));
 }
 
 template <const FlashKernel& kKernel>

@@ -37,13 +37,15 @@ double SeenTokens(std::span<const encoder::AttentionLayers> layers, double token
   double seen = 0;
   for (const encoder::AttentionLayers& alike : layers) {
     const auto count = static_cast<double>(alike.layers);
-    const std::optional<int64_t> window = alike.spec.window;
+    const Window& window = alike.spec.window;
     all += count;
     if (std::holds_alternative<Cast>(alike.spec.kernel)) {
       seen += count * SeenTokensOfCast(alike.spec, tokens);
       continue;
     }
-    seen += count * (window ? std::min(tokens, 2 * static_cast<double>(*window) + kPanel) : tokens);
+    seen += count * (window.any() ? std::min(tokens, static_cast<double>(window.left) +
+                                                         static_cast<double>(window.right) + kPanel)
+                                  : tokens);
   }
   return all > 0 ? seen / all : tokens;
 }

@@ -37,6 +37,9 @@ Count TensorBytes(const Spec& spec, int64_t query_tokens, int64_t key_tokens) {
   if (spec.log_sum_exp) {
     bytes += Count(query_tokens) * spec.heads * static_cast<int64_t>(sizeof(float));
   }
+  Count biases = Count(key_tokens) * spec.key_bias_heads;
+  if (spec.bias.any()) biases += Count(spec.heads) * (2 * spec.bias.reach + 3);  // slopes, table
+  bytes += biases * static_cast<int64_t>(sizeof(float));
   if (std::holds_alternative<Cast>(spec.kernel)) {
     bytes += query_row * spec.surrogates * static_cast<int64_t>(SizeOf(spec.dtype));
     bytes += Count(query_tokens) * static_cast<int64_t>(sizeof(float));

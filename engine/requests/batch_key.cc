@@ -47,7 +47,12 @@ std::string BatchKey(const attention::Spec& spec) {
   Append(key, spec.softmax_scale);
   Append(key, spec.surrogates);
   Append(key, spec.generation);
-  Append(key, spec.window.value_or(-1));
+  for (const int64_t bound :
+       {spec.window.left, spec.window.right, spec.window.always_visible, spec.key_bias_heads}) {
+    Append(key, bound);
+  }
+  Append(key, spec.placed);
+  Append(key, spec.softcap);
   for (const float* bias : {spec.bias.table, spec.bias.slopes}) {
     Append(key, reinterpret_cast<uintptr_t>(bias));
   }

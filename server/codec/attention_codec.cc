@@ -42,6 +42,20 @@ bool MeasuresFidelity(const Kernel& kernel) {
   return !std::holds_alternative<Vanilla>(kernel) && !std::holds_alternative<Cast>(kernel);
 }
 
+absl::Status ConvertPositions(wire::Positions from, RequestRegions& regions, Positions* out) {
+  out->query = std::move(from.query);
+  out->key = std::move(from.key);
+  if (from.window.has_value()) {
+    out->window.left = from.window->left.value_or(-1);
+    out->window.right = from.window->right.value_or(-1);
+  }
+  out->window.always_visible = from.always_visible;
+  out->alibi_slopes = std::move(from.alibi_slopes);
+  if (!from.relative_bias.has_value()) return absl::OkStatus();
+  return ConvertTensor(*from.relative_bias, "positions.relative_bias", regions,
+                       &out->relative_bias.emplace());
+}
+
 absl::Status ConvertRequest(wire::AttendRequest from, DecodedAttend* decoded) {
   AttentionRequest* out = &decoded->request;
   RequestRegions& regions = decoded->regions;
@@ -70,6 +84,15 @@ absl::Status ConvertRequest(wire::AttendRequest from, DecodedAttend* decoded) {
   out->return_log_sum_exp = from.return_log_sum_exp;
   out->value_is_key_prefix = from.value_is_key_prefix;
   out->value_dim = from.value_dim;
+  out->softcap = from.softcap;
+  if (from.positions.has_value()) {
+    absl::Status s = ConvertPositions(*std::move(from.positions), regions, &out->positions);
+    if (!s.ok()) return s;
+  }
+  if (from.key_bias.has_value()) {
+    absl::Status s = ConvertTensor(*from.key_bias, "key_bias", regions, &out->key_bias.emplace());
+    if (!s.ok()) return s;
+  }
   return from.output.has_value() ? ConvertOutput(*from.output, decoded) : absl::OkStatus();
 }
 

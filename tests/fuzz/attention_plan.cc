@@ -162,6 +162,29 @@ Kernel ReadKernel(NumberReader& in, DType dtype, const Dims& query, bool consist
   }
 }
 
+void ReadScores(NumberReader& in, const Dims& query, const Dims& key, bool consistent,
+                AttentionRequest* request) {
+  const uint8_t parts = in.Byte();
+  Positions& positions = request->positions;
+  positions.window = {.left = in.Number(), .right = in.Number(), .always_visible = in.Number()};
+  for (std::vector<int64_t>* first : {&positions.query, &positions.key}) {
+    for (int count = in.Byte() % 9; count > 0; --count) first->push_back(in.Number());
+  }
+  if ((parts & 1) != 0) {
+    const int64_t slopes = consistent ? std::clamp<int64_t>(query.heads, 0, 64) : in.Byte();
+    positions.alibi_slopes.assign(slopes, in.Raw<float>());
+  }
+  if ((parts & 2) != 0) {
+    const int64_t entries = in.Number();
+    positions.relative_bias = Tensor(DType::kFloat32, {query.heads, entries}, 0);
+  }
+  if ((parts & 4) != 0) request->softcap = in.Raw<double>();
+  if ((parts & 8) == 0) return;
+  std::vector<int64_t> shape = request->key.shape;
+  shape.resize(shape.size() - ((parts & 16) != 0 ? 1 : 2));
+  request->key_bias = Tensor(DType::kFloat32, consistent ? shape : std::vector{key.tokens}, 0);
+}
+
 AttentionRequest ReadRequest(NumberReader& in, uint8_t flags) {
   AttentionRequest request;
   const auto dtype = static_cast<DType>(in.Byte() % 5);
@@ -197,6 +220,7 @@ AttentionRequest ReadRequest(NumberReader& in, uint8_t flags) {
   if ((flags & 4) != 0) all.tokens = CheckedMultiply(batch, query.tokens).value_or(-1);
   request.kernel = ReadKernel(in, dtype, all, consistent);
   request.return_log_sum_exp = (flags & 64) != 0;
+  if ((flags & 128) != 0) ReadScores(in, all, key, consistent, &request);
   return request;
 }
 

@@ -73,19 +73,20 @@ class ServerKernelsTest : public ServerTest, protected Seeded {
     return attention::MakeSpec(dtype, std::move(kernel), kHeads, kDim, kDim, surrogates);
   }
 
-  v1::AttendRequest RequestOf(const CastProblem& made) const {
-    const attention::OwnedProblem& problem = made.problem;
-    const DType dtype = problem.spec.dtype;
-    const attention::Spec& spec = problem.spec;
-    const int64_t tokens = problem.view.query_tokens();
+  static v1::AttendRequest RequestOf(const CastProblem& made) { return RequestOf(made.problem); }
+  static v1::AttendRequest RequestOf(const attention::OwnedProblem& problem) {
+    const Spec& spec = problem.spec;
+    const int64_t keys = problem.view.key_tokens();
     v1::AttendRequest request;
-    Fill(dtype, {tokens, kHeads, kDim}, problem.query, request.mutable_query());
-    Fill(dtype, {tokens, spec.kv_heads, kDim}, problem.key, request.mutable_key());
+    Fill(spec.dtype, {problem.view.query_tokens(), kHeads, kDim}, problem.query,
+         request.mutable_query());
+    Fill(spec.dtype, {keys, spec.kv_heads, kDim}, problem.key, request.mutable_key());
     if (spec.value_is_key_prefix) {
       request.set_value_is_key_prefix(true);
       request.set_value_dim(spec.value_dim);
     } else {
-      Fill(dtype, {tokens, spec.kv_heads, spec.value_dim}, problem.value, request.mutable_value());
+      Fill(spec.dtype, {keys, spec.kv_heads, spec.value_dim}, problem.value,
+           request.mutable_value());
     }
     for (size_t s = 0; s + 1 < problem.cu_seqlens_q.size(); ++s) {
       request.add_query_lengths(problem.cu_seqlens_q[s + 1] - problem.cu_seqlens_q[s]);
@@ -93,15 +94,51 @@ class ServerKernelsTest : public ServerTest, protected Seeded {
     return request;
   }
 
+  // What the problem's spec does to scores.
+  static void ScoresOf(const attention::OwnedProblem& problem, v1::AttendRequest* request) {
+    const Spec& spec = problem.spec;
+    request->set_return_log_sum_exp(spec.log_sum_exp);
+    if (std::holds_alternative<Vanilla>(spec.kernel)) {
+      v1::Positions& positions = *request->mutable_positions();
+      positions.mutable_window()->set_left(spec.window.left);
+      if (spec.window.right >= 0) positions.mutable_window()->set_right(spec.window.right);
+      positions.set_always_visible(spec.window.always_visible);
+      for (const attention::Place& place : problem.places) {
+        const int64_t first_key = spec.window.always_visible - place.visible;
+        positions.add_key(first_key);
+        positions.add_query(first_key + place.shift);
+      }
+      const attention::PositionBias& bias = spec.bias;
+      for (int64_t h = 0; bias.slopes != nullptr && h < kHeads; ++h) {
+        positions.add_alibi_slopes(bias.slopes[h]);
+      }
+      if (bias.reach >= 0) {
+        const int64_t entries = 2 * bias.reach + 1;
+        Fill(DType::kFloat32, {kHeads, entries}, bias.table,
+             static_cast<size_t>(kHeads * entries) * sizeof(float),
+             positions.mutable_relative_bias());
+      }
+      request->set_softcap(spec.softcap);
+    }
+    if (spec.key_bias_heads == 0) return;
+    std::vector<int64_t> shape = {problem.view.key_tokens()};
+    if (spec.key_bias_heads > 1) shape.push_back(spec.kv_heads);
+    Fill(DType::kFloat32, shape, problem.key_bias.data(), problem.key_bias.size() * sizeof(float),
+         request->mutable_key_bias());
+  }
+
   // Sends the request and stores the answer in the problem's output.
   void Attend(const v1::AttendRequest& request, CastProblem* made) {
+    Attend(request, &made->problem);
+  }
+  void Attend(const v1::AttendRequest& request, attention::OwnedProblem* problem) {
     response_.Clear();
     grpc::ClientContext context;
     const grpc::Status status = attention_->Attend(&context, request, &response_);
     ASSERT_TRUE(status.ok()) << status.error_message();
     const std::string& raw = response_.output().raw();
-    ASSERT_EQ(raw.size(), made->problem.output.bytes().size());
-    std::memcpy(made->problem.output.data(), raw.data(), raw.size());
+    ASSERT_EQ(raw.size(), problem->output.bytes().size());
+    std::memcpy(problem->output.data(), raw.data(), raw.size());
   }
 
   v1::AttendResponse response_;
@@ -184,8 +221,12 @@ TEST_F(ServerKernelsTest, AnswersOverShardsOfTheKeysMergeToTheWhole) {
     // Hash clusters are the queries' alone, so that of all approximations this one merges too.
     const bool clustered = round % 2 == 1;
     const DType dtype = attention::kFloatTypes[round / 2];
-    const Kernel kernel = clustered ? Kernel(attention::PlainClusters(20)) : Kernel(Vanilla{});
-    attention::OwnedProblem whole(SpecOf(kernel, dtype), {150, 1}, {300, 40});
+    // Vanilla has a causal mask and a window, for which each shard says where it is.
+    const Kernel kernel =
+        clustered ? Kernel(attention::PlainClusters(20)) : Kernel(Vanilla{.causal = true});
+    Spec spec = SpecOf(kernel, dtype);
+    if (!clustered) spec.window = {.left = 120, .right = -1, .always_visible = 4};
+    attention::OwnedProblem whole(spec, {150, 1}, {300, 40});
     if (clustered) attention::RandomizeWithMargins(whole, random_, 2);
     if (!clustered) whole.Randomize(random_, 2);
     std::vector<double> log_sums;
@@ -205,6 +246,10 @@ TEST_F(ServerKernelsTest, AnswersOverShardsOfTheKeysMergeToTheWhole) {
       for (const auto& [first, keys] : {std::pair(0, 300), std::pair(300, 40)}) {
         const int64_t from = first + keys * begin / 8;
         const int64_t count = first + keys * end / 8 - from;
+        if (!clustered) {
+          request.mutable_positions()->add_key(from - first);
+          request.mutable_positions()->add_query(keys - (first == 0 ? 150 : 1));
+        }
         key.append(reinterpret_cast<const char*>(whole.key.data()) + from * row, count * row);
         value.append(reinterpret_cast<const char*>(whole.value.data()) + from * row, count * row);
         request.add_key_lengths(count);
@@ -212,7 +257,13 @@ TEST_F(ServerKernelsTest, AnswersOverShardsOfTheKeysMergeToTheWhole) {
       }
       Fill(dtype, {tokens, kHeads, kDim}, key.data(), key.size(), request.mutable_key());
       Fill(dtype, {tokens, kHeads, kDim}, value.data(), value.size(), request.mutable_value());
-      if (clustered) request.mutable_clustered()->set_clusters(20);
+      if (clustered) {
+        request.mutable_clustered()->set_clusters(20);
+      } else {
+        request.mutable_vanilla()->set_causal(true);
+        request.mutable_positions()->mutable_window()->set_left(120);
+        request.mutable_positions()->set_always_visible(4);
+      }
       request.set_return_log_sum_exp(true);
       return request;
     };
@@ -327,6 +378,117 @@ TEST_F(ServerKernelsTest, HeadsAndValuesThatDoNotFitAreNamed) {
   }
 }
 
+// Any combination of what a request may do to scores.
+TEST_F(ServerKernelsTest, PositionsSoftcapsAndKeyBiasesAnswerAsTheirTwins) {
+  StartReal();
+  for (int round = 0; round < 24; ++round) {
+    attention::Spec spec = SpecOf(Vanilla{.causal = round % 2 == 1});
+    if (round % 3 == 1) spec.kernel = attention::ImprovedClusters(10, 5);
+    spec.log_sum_exp = true;
+    const attention::RandomScores scores(spec, random_);
+    attention::OwnedProblem problem(spec, {90, 2, 41}, {40, 130, 1});
+    if (round % 3 == 1) {
+      RandomizeWithMargins(problem, random_);
+    } else {
+      problem.Randomize(random_);
+    }
+    v1::AttendRequest request = RequestOf(problem);
+    for (const int64_t length : {40, 130, 1}) request.add_key_lengths(length);
+    ScoresOf(problem, &request);
+    if (round % 3 == 1) {
+      request.mutable_improved_clustered()->set_clusters(10);
+      request.mutable_improved_clustered()->set_topk(5);
+    } else {
+      request.mutable_vanilla()->set_causal(round % 2 == 1);
+    }
+    Attend(request, &problem);
+    std::vector<double> log_sums;
+    const std::vector<double> rows = round % 3 == 1
+                                         ? ClusteredReference(problem.spec, problem.view, &log_sums)
+                                         : VanillaReference(problem.spec, problem.view, &log_sums);
+    EXPECT_LE(RelativeError(problem, rows), 1e-5) << Describe(problem.spec);
+    const auto logs = client::ToFloats(response_.log_sum_exp());
+    ASSERT_TRUE(logs.has_value());
+    for (size_t i = 0; i < log_sums.size(); ++i) {
+      ASSERT_TRUE(attention::IsNear((*logs)[i], log_sums[i], 4e-6)) << i;
+    }
+  }
+}
+
+// What a tensor holds is looked at when it is copied; all else before anything is allocated.
+TEST_F(ServerKernelsTest, BadPositionsSoftcapsAndKeyBiasesAreRefused) {
+  StartReal();
+  attention::OwnedProblem problem(SpecOf(Vanilla{}), {4, 5}, {6, 7});
+  problem.Randomize(random_);
+  v1::AttendRequest good = RequestOf(problem);
+  for (const int64_t length : {6, 7}) good.add_key_lengths(length);
+  const auto refused = [&](auto change) {
+    v1::AttendRequest request = good;
+    change(request);
+    grpc::ClientContext context;
+    return Outcome(attention_->Attend(&context, request, &response_));
+  };
+  const auto floats = [](const std::vector<int64_t>& shape, float value, v1::Tensor* tensor) {
+    const std::vector<float> all(static_cast<size_t>(*NumBytes(DType::kFloat32, shape) / 4), value);
+    Fill(DType::kFloat32, shape, all.data(), all.size() * sizeof(float), tensor);
+  };
+  const std::string invalid = "INVALID_ARGUMENT INVALID_FIELD ";
+  const std::string not_finite = "INVALID_ARGUMENT NON_FINITE_INPUT ";
+  EXPECT_EQ(refused([](auto& r) { r.mutable_positions()->mutable_window()->set_left(-2); }),
+            invalid + "positions.window.left");
+  EXPECT_EQ(refused([](auto& r) { r.mutable_positions()->add_query(INT64_MAX); }),
+            invalid + "positions.query");
+  EXPECT_EQ(refused([](auto& r) {
+              r.mutable_positions()->add_query(0);
+              r.mutable_positions()->add_query(INT64_MAX);
+            }),
+            invalid + "positions.query[1]");
+  EXPECT_EQ(refused([](auto& r) { r.mutable_positions()->add_alibi_slopes(1); }),
+            invalid + "positions.alibi_slopes");
+  EXPECT_EQ(refused([&](auto& r) {
+              floats({kHeads, 3}, NAN, r.mutable_positions()->mutable_relative_bias());
+            }),
+            not_finite + "positions.relative_bias");
+  EXPECT_EQ(refused([&](auto& r) {
+              floats({kHeads, 2}, 0, r.mutable_positions()->mutable_relative_bias());
+            }),
+            invalid + "positions.relative_bias.shape");
+  EXPECT_EQ(refused([](auto& r) { r.set_softcap(-1); }), invalid + "softcap");
+  EXPECT_EQ(refused([](auto& r) { r.set_softcap(NAN); }), invalid + "softcap");
+  for (const float bias : {NAN, INFINITY}) {
+    EXPECT_EQ(refused([&](auto& r) { floats({13}, bias, r.mutable_key_bias()); }),
+              not_finite + "key_bias");
+  }
+  EXPECT_EQ(refused([&](auto& r) { floats({12}, 0, r.mutable_key_bias()); }),
+            invalid + "key_bias.shape[0]");
+  EXPECT_EQ(refused([&](auto& r) {
+              floats({13}, 0, r.mutable_key_bias());
+              r.mutable_key_bias()->clear_raw();
+            }),
+            invalid + "key_bias.raw");
+  for (const bool cap : {false, true}) {
+    EXPECT_EQ(refused([&](auto& r) {
+                r.mutable_clustered();
+                if (cap) {
+                  r.set_softcap(1);
+                } else {
+                  r.mutable_positions()->add_alibi_slopes(1);
+                }
+              }),
+              invalid + (cap ? "softcap" : "positions"));
+  }
+  // Nobody sees a key: no error, but rows of zeros.
+  EXPECT_EQ(refused([&](auto& r) {
+              floats({13}, -INFINITY, r.mutable_key_bias());
+              r.set_return_log_sum_exp(true);
+              r.mutable_automatic()->set_max_relative_error(0.5);
+            }),
+            "OK");
+  EXPECT_EQ(response_.output().raw().find_first_not_of('\0'), std::string::npos);
+  const auto logs = client::ToFloats(response_.log_sum_exp());
+  EXPECT_EQ(logs, std::vector<float>(9 * kHeads, -INFINITY));
+}
+
 TEST_F(ServerKernelsTest, CastHasNoLogSumExp) {
   StartReal();
   CastProblem made(SpecOf(Cast{}), {9}, random_);
@@ -346,6 +508,9 @@ TEST_F(ServerKernelsTest, CastHasNoLogSumExp) {
   ASSERT_EQ(info.kernels_size(), 4);
   for (const v1::KernelInfo& kernel : info.kernels()) {
     EXPECT_EQ(kernel.log_sum_exp(), kernel.name() != v1::CAST) << kernel.ShortDebugString();
+    EXPECT_EQ(kernel.key_bias(), kernel.name() != v1::CAST) << kernel.ShortDebugString();
+    EXPECT_EQ(kernel.positions(), kernel.name() == v1::VANILLA) << kernel.ShortDebugString();
+    EXPECT_EQ(kernel.softcap(), kernel.name() == v1::VANILLA) << kernel.ShortDebugString();
   }
 }
 

@@ -118,6 +118,10 @@ class Region {
     if (request->cast().has_surrogate_tokens()) {
       Take(request->mutable_cast()->mutable_surrogate_tokens());
     }
+    if (request->positions().has_relative_bias()) {
+      Take(request->mutable_positions()->mutable_relative_bias());
+    }
+    if (request->has_key_bias()) Take(request->mutable_key_bias());
     SetRef("r", used_, output_bytes, request->mutable_output());
     used_ += output_bytes;
   }

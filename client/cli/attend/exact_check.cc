@@ -5,15 +5,11 @@
 #include <numeric>
 #include <vector>
 
+#include "client/cli/attend/score_rule.h"
 #include "client/tensor.h"
 
 namespace castor::cli {
 namespace {
-
-// One sequence's place in the packed tensors, in tokens.
-struct Sequence {
-  int64_t query_begin, queries, key_begin, keys;
-};
 
 // Empty if the lengths are none of these tensors, which have the same rank, 3 or 4: a server that
 // has taken such a request is not to be believed.
@@ -79,17 +75,15 @@ bool FitTogether(const v1::AttendRequest& request) {
     return false;
   }
   const std::vector<Sequence> sequences = SequencesOf(request);
-  return !sequences.empty() &&
-         (!request.vanilla().causal() ||
-          std::all_of(sequences.begin(), sequences.end(),
-                      [](const Sequence& each) { return each.queries == each.keys; }));
+  return !sequences.empty() && ScoreRule::Fits(request, sequences, query.shape(rank - 2));
 }
 
-// out = softmax(scale * q . k_j) v_j over `keys` keys; k and v advance by their strides. Returns
-// the log-sum-exp of the scores.
+// out = softmax(score_of(scale * q . k_j, j)) v_j over `keys` keys; k and v advance by their
+// strides. Returns the log-sum-exp of the scores. Zeros and -Inf where these are all -Inf.
+template <typename ScoreOf>
 double AttendRow(const float* q, const float* k, const float* v, int64_t keys, int64_t head_dim,
                  int64_t value_dim, int64_t key_stride, int64_t value_stride, double scale,
-                 std::vector<double>& weights, std::vector<double>& out) {
+                 ScoreOf score_of, std::vector<double>& weights, std::vector<double>& out) {
   weights.resize(keys);
   double greatest = -INFINITY;
   for (int64_t j = 0; j < keys; ++j) {
@@ -97,15 +91,16 @@ double AttendRow(const float* q, const float* k, const float* v, int64_t keys, i
     for (int64_t e = 0; e < head_dim; ++e) {
       score += static_cast<double>(q[e]) * k[j * key_stride + e];
     }
-    weights[j] = score * scale;
+    weights[j] = score_of(score * scale, j);
     greatest = std::max(greatest, weights[j]);
   }
+  out.assign(value_dim, 0);
+  if (greatest == -INFINITY) return greatest;
   double sum = 0;
   for (double& weight : weights) {
     weight = std::exp(weight - greatest);
     sum += weight;
   }
-  out.assign(value_dim, 0);
   for (int64_t j = 0; j < keys; ++j) {
     for (int64_t e = 0; e < value_dim; ++e) {
       out[e] += weights[j] * v[j * value_stride + e];
@@ -166,7 +161,7 @@ std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request,
   const int64_t value_row = ValuesOf(request).shape(rank - 1);  // of a head
   const double scale = request.has_softmax_scale() ? request.softmax_scale()
                                                    : 1 / std::sqrt(static_cast<double>(head_dim));
-  const bool causal = request.vanilla().causal();
+  const ScoreRule rule(request, heads);
 
   CheckResult result;
   const std::vector<Sequence> sequences = SequencesOf(request);
@@ -187,25 +182,29 @@ std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request,
   double norm = 0;
   std::vector<double> weights, exact;
   int64_t row = 0;  // of all, counted over queries and heads
-  for (const Sequence& sequence : sequences) {
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const Sequence& sequence = sequences[s];
+    const ScoreRule::Place place = rule.PlaceOf(sequence, static_cast<int64_t>(s));
     for (int64_t i = 0; i < sequence.queries; ++i) {
       for (int64_t h = 0; h < heads; ++h, ++row) {
         if (row % stride != 0) continue;
         const int64_t token = sequence.query_begin + i;
         const int64_t kv_head = h * kv_heads / heads;
-        const double log_sum_exp =
-            AttendRow(query->data() + (token * heads + h) * head_dim,
-                      key->data() + (sequence.key_begin * kv_heads + kv_head) * head_dim,
-                      value->data() + (sequence.key_begin * kv_heads + kv_head) * value_row,
-                      causal ? i + 1 : sequence.keys, head_dim, value_dim, kv_heads * head_dim,
-                      kv_heads * value_row, scale, weights, exact);
+        const double log_sum_exp = AttendRow(
+            query->data() + (token * heads + h) * head_dim,
+            key->data() + (sequence.key_begin * kv_heads + kv_head) * head_dim,
+            value->data() + (sequence.key_begin * kv_heads + kv_head) * value_row, sequence.keys,
+            head_dim, value_dim, kv_heads * head_dim, kv_heads * value_row, scale,
+            [&](double score, int64_t j) { return rule.Of(score, sequence, place, i, j, h); },
+            weights, exact);
         ++result.rows_checked;
         if (result.log_sum_exp_error) {
           const float log = (*logs)[token * heads + h];
-          result.finite = result.finite && std::isfinite(log);
-          result.log_sum_exp_error =
-              std::max(*result.log_sum_exp_error,
-                       std::abs(log - log_sum_exp) / std::max(1.0, std::abs(log_sum_exp)));
+          const bool none = log_sum_exp == -INFINITY;  // it sees no key
+          result.finite = result.finite && (none ? log == log_sum_exp : std::isfinite(log));
+          const double error =
+              none ? 0 : std::abs(log - log_sum_exp) / std::max(1.0, std::abs(log_sum_exp));
+          result.log_sum_exp_error = std::max(*result.log_sum_exp_error, error);
         }
         const float* given = answer->data() + (token * heads + h) * value_dim;
         for (int64_t e = 0; e < value_dim; ++e) {

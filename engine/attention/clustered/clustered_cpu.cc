@@ -39,7 +39,8 @@ CentroidShape ShapeOf(const Spec& spec) {
           spec.value_dim,
           spec.softmax_scale,
           improved == nullptr ? 0 : improved->topk,
-          improved != nullptr && improved->rest_mass == ImprovedClustered::RestMass::kQuery};
+          improved != nullptr && improved->rest_mass == ImprovedClustered::RestMass::kQuery,
+          spec.key_bias_heads > 0};
 }
 
 bool Hashes(const Clustered& clustering) {
@@ -317,6 +318,10 @@ class Launch {
       tile.log_sum_exp = problem.log_sum_exp + sequence.query_offset * spec_.heads + head;
       tile.log_sum_exp_stride = spec_.heads;
     }
+    if (problem.key_bias != nullptr) {
+      tile.key_bias = KeyBiasOf(spec_, problem, sequence.key_offset, head);
+      tile.key_bias_stride = spec_.key_bias_heads;
+    }
     tile.keys = sequence.keys;
     tile.order = &order_[sequence.code_offset + head * sequence.queries];
     tile.begin = Begins(sequence, head) + begin;
@@ -351,7 +356,7 @@ class Launch {
 template <const ClusterKernel& kKernel, KernelName kName>
 bool Supports(const Spec& spec) {
   return NameOf(spec.kernel) == kName && IsFloating(spec.dtype) && !spec.positional() &&
-         kKernel.runs_here();
+         spec.softcap == 0 && kKernel.runs_here();
 }
 
 template <const ClusterKernel& kKernel>

@@ -37,15 +37,16 @@ at::Tensor FlashAttention(const Spec& spec, const Sequences& s) {
   // so compute a query otherwise than beside longer sequences.
   const int64_t longest = LongestSequence(s.cu_seqlens_q, s.first, s.count);
   const int64_t most_queries = spec.group() == 1 ? longest : std::max<int64_t>(2, longest);
-  // The causal mask is aligned at the bottom right, and so is the window. Such problems have equal
-  // lengths, so both are the usual ones.
+  // Without places of their own, queries end where keys do: so lie this kernel's causal mask and
+  // window.
+  const auto bound = [](int64_t keys) { return std::min<int64_t>(keys, INT32_MAX); };
   const auto result = at::_flash_attention_forward(
       AlignedRows(s.query, dim), AlignedRows(s.key, dim), AlignedRows(s.value, dim),
       UploadOffsets(s.cu_seqlens_q, s.first, s.count, device),
       UploadOffsets(s.cu_seqlens_k, s.first, s.count, device), most_queries,
       LongestSequence(s.cu_seqlens_k, s.first, s.count), /*dropout_p=*/0.0, IsCausal(spec),
       /*return_debug_mask=*/false, /*scale=*/spec.softmax_scale,
-      /*window_size_left=*/spec.window, /*window_size_right=*/spec.window);
+      /*window_size_left=*/bound(spec.window.left), /*window_size_right=*/bound(spec.window.right));
   return FirstColumns(std::get<0>(result), spec.value_dim);
 }
 

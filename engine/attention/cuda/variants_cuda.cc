@@ -79,7 +79,8 @@ Computed ComputeVanilla(std::string_view row, const Spec& spec, const Problem& p
                               problem.cu_seqlens_q,
                               problem.cu_seqlens_k,
                               segment.first,
-                              segment.count};
+                              segment.count,
+                              problem};
     auto [rows, log_sum_exp] = ComputeSegment(segment.path, spec, sequences);
     computed.outputs.push_back({query_first, std::move(rows), std::move(log_sum_exp)});
   }

@@ -12,7 +12,7 @@ namespace {
 // "a window of 64 and a bias by position"
 std::string PlacesOf(const attention::Spec& spec) {
   std::string places;
-  if (spec.window.has_value()) places = "a window of " + std::to_string(*spec.window);
+  if (spec.window.any()) places = "a window of " + std::to_string(spec.window.left);
   if (spec.bias.any()) {
     if (!places.empty()) places += " and ";
     places += "a bias by position";

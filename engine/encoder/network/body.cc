@@ -16,7 +16,7 @@ attention::Spec GlobalAttention(const BodyInfo& info, DType dtype, const Kernel&
 
 attention::Spec LocalAttention(const BodyInfo& info, DType dtype) {
   attention::Spec spec = GlobalAttention(info, dtype, Vanilla{});
-  spec.window = info.window;
+  spec.window = attention::SymmetricWindow(info.window);
   return spec;
 }
 

@@ -3,10 +3,12 @@
 //
 // Names end in heads/dim/tokens; "8:2" heads are 8 that share the keys and values of 2, "16x4096"
 // tokens are 16 queries and 4096 keys, and "ragged" is a batch of short sequences, as encoders see
-// them. "+lse" returns the log-sum-exp too. Compare ratios. --benchmark_filter selects, and
-// OMP_NUM_THREADS sets the threads of both.
+// them. "+lse" returns the log-sum-exp too. "causal/..." has the last queries of the keys, for which
+// LibTorch takes a mask; "window256" sees so many keys to the left. Compare ratios.
+// --benchmark_filter selects, and OMP_NUM_THREADS sets the threads of both.
 
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <benchmark/benchmark.h>
@@ -82,6 +84,7 @@ struct Batch {
   Shape shape;
   std::vector<int32_t> query_offsets;
   std::vector<int32_t> key_offsets;
+  at::Tensor mask;  // [queries, keys] of scores to add; LibTorch's alone
   at::Tensor query;
   at::Tensor key;
   at::Tensor value;
@@ -123,8 +126,9 @@ void RunSdpa(benchmark::State& state, const Batch& batch) {
             .transpose(0, 1)
             .unsqueeze(0);
       };
+      const auto mask = batch.mask.defined() ? std::optional(batch.mask) : std::nullopt;
       const at::Tensor out = at::scaled_dot_product_attention(
-          queries(batch.query), keys(batch.key), keys(batch.value), /*attn_mask=*/std::nullopt,
+          queries(batch.query), keys(batch.key), keys(batch.value), mask,
           /*dropout_p=*/0, /*is_causal=*/false, /*scale=*/std::nullopt,
           /*enable_gqa=*/batch.spec.group() > 1);
       queries(batch.output).copy_(out);
@@ -133,14 +137,13 @@ void RunSdpa(benchmark::State& state, const Batch& batch) {
   Report(state, batch);
 }
 
-void Register(const std::string& name, DType dtype, const Shape& shape) {
-  const auto batch = std::make_shared<Batch>(dtype, shape);
+void Register(const std::string& name, const std::shared_ptr<Batch>& batch, bool sdpa = true) {
   const auto add = [&](const std::string& what, auto run) {
     benchmark::RegisterBenchmark((what + "/" + name).c_str(), run)
         ->UseRealTime()
         ->Unit(benchmark::kMillisecond);
   };
-  add("sdpa", [batch](benchmark::State& state) { RunSdpa(state, *batch); });
+  if (sdpa) add("sdpa", [batch](benchmark::State& state) { RunSdpa(state, *batch); });
   for (const Variant& row : CpuVariants()) {
     if (row.kernel != KernelName::kVanilla || !row.supports(batch->spec)) continue;
     for (const bool log_sum_exp : {false, true}) {
@@ -150,7 +153,30 @@ void Register(const std::string& name, DType dtype, const Shape& shape) {
   }
 }
 
+void Register(const std::string& name, DType dtype, const Shape& shape) {
+  Register(name, std::make_shared<Batch>(dtype, shape));
+}
+
+// What depends on positions.
+void RegisterPositions() {
+  for (const auto& [queries, keys] : {std::pair(1024, 4096), std::pair(64, 8192)}) {
+    const Shape shape = {.queries = {queries}, .keys = {keys}};
+    const auto batch = std::make_shared<Batch>(DType::kFloat32, shape);
+    batch->spec.kernel = Vanilla{.causal = true};
+    batch->mask = at::full({queries, keys}, -INFINITY).triu(keys - queries + 1);
+    Register("causal/8/64/" + std::to_string(queries) + "x" + std::to_string(keys), batch);
+  }
+  for (const int32_t tokens : {4096, 16384}) {
+    const Shape shape = {.queries = {tokens}, .keys = {tokens}};
+    const auto batch = std::make_shared<Batch>(DType::kFloat32, shape);
+    batch->spec.kernel = Vanilla{.causal = true};
+    batch->spec.window.left = 256;
+    Register("window256/8/64/" + std::to_string(tokens), batch, /*sdpa=*/false);
+  }
+}
+
 void RegisterAll() {
+  RegisterPositions();
   for (const auto& [dtype, type] :
        {std::pair(DType::kFloat32, "fp32"), std::pair(DType::kBFloat16, "bf16"),
         std::pair(DType::kFloat16, "fp16")}) {

@@ -100,8 +100,16 @@ inline std::string Describe(const Spec& spec) {
   }
   if (spec.kv_heads != spec.heads) name += " Hkv=" + std::to_string(spec.kv_heads);
   if (spec.value_is_key_prefix) name += " values in keys";
-  if (spec.window.has_value()) name += " window=" + std::to_string(*spec.window);
-  if (spec.bias.table != nullptr) name += " reach=" + std::to_string(spec.bias.reach);
+  if (spec.window.any()) {
+    name += " window=" + std::to_string(spec.window.left) + "," + std::to_string(spec.window.right);
+  }
+  if (spec.window.always_visible > 0) {
+    name += " visible=" + std::to_string(spec.window.always_visible);
+  }
+  if (spec.placed) name += " placed";
+  if (spec.softcap > 0) name += " softcap=" + std::to_string(spec.softcap);
+  if (spec.key_bias_heads > 0) name += " key_bias=" + std::to_string(spec.key_bias_heads);
+  if (spec.bias.reach >= 0) name += " reach=" + std::to_string(spec.bias.reach);
   if (spec.bias.slopes != nullptr) name += " slopes";
   return name;
 }

@@ -25,8 +25,16 @@ double Dot(const double* a, const double* b, int64_t count) {
   return sum;
 }
 
+double KeyBiasAt(const Spec& spec, const Problem& problem, int64_t token, int64_t head) {
+  if (spec.key_bias_heads == 0) return 0;
+  const int64_t column = spec.key_bias_heads == 1 ? 0 : head / spec.group();
+  return problem.key_bias[token * spec.key_bias_heads + column];
+}
+
 std::vector<double> Softmax(std::vector<double> scores) {
+  if (scores.empty()) return scores;
   const double maximum = *std::max_element(scores.begin(), scores.end());
+  if (maximum == -INFINITY) return std::vector<double>(scores.size());
   double sum = 0;
   for (double& score : scores) sum += score = std::exp(score - maximum);
   for (double& score : scores) score /= sum;
@@ -36,6 +44,7 @@ std::vector<double> Softmax(std::vector<double> scores) {
 double LogSumExp(const std::vector<double>& scores) {
   if (scores.empty()) return -INFINITY;
   const double maximum = *std::max_element(scores.begin(), scores.end());
+  if (maximum == -INFINITY) return -INFINITY;
   double sum = 0;
   for (const double score : scores) sum += std::exp(score - maximum);
   return maximum + std::log(sum);

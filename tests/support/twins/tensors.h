@@ -40,10 +40,13 @@ std::vector<double> Doubles(DType dtype, const std::byte* data, int64_t count, i
 
 double Dot(const double* a, const double* b, int64_t count);
 
-// exp(x_j) / sum exp(x).
+// What key `token` of all sequences adds to its scores; 0 if the problem has no such biases.
+double KeyBiasAt(const Spec& spec, const Problem& problem, int64_t token, int64_t head);
+
+// exp(x_j) / sum exp(x); zeros where all are -Inf.
 std::vector<double> Softmax(std::vector<double> scores);
 
-// ln sum exp(x); -Inf of none.
+// ln sum exp(x); -Inf of none, or where all are.
 double LogSumExp(const std::vector<double>& scores);
 
 }  // namespace castor::attention

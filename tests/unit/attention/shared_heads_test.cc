@@ -74,8 +74,8 @@ TEST_P(SharedHeadsTest, GetTheBytesOfRepeatedKeysAndValues) {
     spec.value_is_key_prefix = round % 4 == 3;
     spec.log_sum_exp = !cast();
     const bool vanilla = GetParam().kernel == KernelName::kVanilla;
-    if (vanilla && round % 3 == 2) spec.window = 30;
-    const bool alone = cast() || spec.window.has_value() ||
+    if (vanilla && round % 3 == 2) spec.window = SymmetricWindow(30);
+    const bool alone = cast() || spec.window.any() ||
                        (vanilla && std::get<Vanilla>(spec.kernel).causal);  // self-attention
     ExpectTheSameRepeated(spec, few, alone ? few : std::vector<int32_t>{300, 2, 130});
     if (round % 4 == 0) ExpectTheSameRepeated(spec, many, many);

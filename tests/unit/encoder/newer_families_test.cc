@@ -167,7 +167,7 @@ TEST(NewerFamiliesTest, GemmasOlderKeysMeanTheSame) {
   EXPECT_EQ(layers[0].layers, 1);
   EXPECT_NEAR(layers[0].spec.softmax_scale, 1 / std::sqrt(6.0), 1e-12);
   EXPECT_EQ(layers[1].layers, 2);
-  EXPECT_EQ(layers[1].spec.window, 7);
+  EXPECT_EQ(layers[1].spec.window, attention::SymmetricWindow(7));
 }
 
 TEST(NewerFamiliesTest, NamesTheTensorThatIsMissing) {

@@ -16,7 +16,7 @@ TEST(BatchKeyTest, TellsApartWhateverALaunchHasInCommon) {
   base.value_dim = 64;
   base.softmax_scale = 0.125;
   EXPECT_EQ(BatchKey(base), BatchKey(base));
-  std::vector<attention::Spec> specs(26, base);
+  std::vector<attention::Spec> specs(34, base);
   specs[1].dtype = DType::kBFloat16;
   specs[2].heads = 3;
   specs[3].head_dim = 32;
@@ -56,8 +56,17 @@ TEST(BatchKeyTest, TellsApartWhateverALaunchHasInCommon) {
   improved.rest_mass = ImprovedClustered::RestMass::kQuery;
   specs[22].kernel = improved;
   specs[23].log_sum_exp = true;
-  specs[24].kv_heads = 1;
-  specs[25].value_is_key_prefix = true;
+  specs[24].window.left = 7;
+  specs[25].window.right = 7;
+  specs[26].window = {.left = 7, .always_visible = 7};
+  specs[27].bias.reach = 7;
+  const float slope = 0;  // of a request's own memory
+  specs[28].bias.slopes = &slope;
+  specs[29].softcap = 7;
+  specs[30].placed = true;
+  specs[31].key_bias_heads = 1;
+  specs[32].kv_heads = 1;
+  specs[33].value_is_key_prefix = true;
   for (size_t a = 0; a < specs.size(); ++a) {
     for (size_t b = a + 1; b < specs.size(); ++b) {
       EXPECT_NE(BatchKey(specs[a]), BatchKey(specs[b])) << a << " and " << b;

@@ -32,6 +32,16 @@ void AppendLayers(const BatchLayers& layers, int64_t bytes, std::byte* packed,
   }
 }
 
+// Appends the copies that concatenate the requests' biases, `heads` per key.
+void AppendKeyBiases(const AttentionBatch& batch, int64_t heads, std::byte* packed,
+                     std::vector<Copy>* copies) {
+  for (const Problem& request : batch.requests) {
+    const auto bytes = static_cast<size_t>(request.key_tokens() * heads) * sizeof(float);
+    copies->push_back({packed, reinterpret_cast<const std::byte*>(request.key_bias), bytes});
+    packed += bytes;
+  }
+}
+
 // Appends the copies that concatenate the requests' gates, one per token.
 void AppendGates(const AttentionBatch& batch, std::byte* packed, std::vector<Copy>* copies) {
   for (const Problem& request : batch.requests) {
@@ -65,6 +75,17 @@ PackedBatch::PackedBatch(const AttentionBatch& batch, PackedOffsets offsets, at:
                            batch.spec.surrogates * query_row_, type, device);
     gate_ = Allocate(query_tokens, 1, at::kFloat, device);
   }
+  const attention::Spec& spec = batch.spec;
+  for (const Problem& request : batch.requests) {
+    places_.insert(places_.end(), request.places.begin(), request.places.end());
+  }
+  if (spec.key_bias_heads > 0) {
+    key_bias_ = Allocate(key_tokens, spec.key_bias_heads, at::kFloat, device);
+  }
+  if (spec.bias.slopes != nullptr) slopes_ = Allocate(spec.heads, 1, at::kFloat, device);
+  if (spec.bias.reach >= 0) {
+    table_ = Allocate(spec.heads, 2 * spec.bias.reach + 1, at::kFloat, device);
+  }
 }
 
 at::Tensor PackedBatch::Allocate(int64_t rows, int64_t row, at::ScalarType type,
@@ -89,7 +110,24 @@ std::vector<Copy> PackedBatch::CopiesIn() const {
     AppendLayers(layers_, layer_bytes_, DataOf(surrogates_), &copies);
     AppendGates(batch_, DataOf(gate_), &copies);
   }
+  const attention::Spec& spec = batch_.spec;
+  if (key_bias_.defined()) {
+    AppendKeyBiases(batch_, spec.key_bias_heads, DataOf(key_bias_), &copies);
+  }
+  const auto append = [&](const at::Tensor& to, const float* from) {
+    if (!to.defined()) return;
+    copies.push_back({DataOf(to), reinterpret_cast<const std::byte*>(from), to.nbytes()});
+  };
+  append(slopes_, spec.bias.slopes);
+  append(table_, spec.bias.table);
   return copies;
+}
+
+attention::Spec PackedBatch::spec() const {
+  attention::Spec spec = batch_.spec;
+  if (slopes_.defined()) spec.bias.slopes = slopes_.const_data_ptr<float>();
+  if (table_.defined()) spec.bias.table = table_.const_data_ptr<float>();
+  return spec;
 }
 
 Problem PackedBatch::problem() const {
@@ -109,6 +147,8 @@ Problem PackedBatch::problem() const {
     problem.cast.gate = static_cast<const float*>(gate_.const_data_ptr());
     problem.cast.layer_of_sequence = layers_.layer_of_sequence;
   }
+  problem.places = places_;
+  if (key_bias_.defined()) problem.key_bias = key_bias_.const_data_ptr<float>();
   return problem;
 }
 

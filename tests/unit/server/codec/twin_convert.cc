@@ -279,6 +279,26 @@ absl::StatusOr<Attend> ToEngine(const v1::AttendRequest& message) {
     return InvalidField("fidelity_rows", "of an exact kernel");
   }
 
+  const v1::Positions& positions = message.positions();
+  out.positions.query = ToVector(positions.query());
+  out.positions.key = ToVector(positions.key());
+  if (positions.window().has_left()) out.positions.window.left = positions.window().left();
+  if (positions.window().has_right()) out.positions.window.right = positions.window().right();
+  out.positions.window.always_visible = positions.always_visible();
+  out.positions.alibi_slopes.assign(positions.alibi_slopes().begin(),
+                                    positions.alibi_slopes().end());
+  if (positions.has_relative_bias()) {
+    auto table = ToEngine(positions.relative_bias(), "positions.relative_bias");
+    if (!table.ok()) return table.status();
+    out.positions.relative_bias = *table;
+  }
+  out.softcap = message.softcap();
+  if (message.has_key_bias()) {
+    auto bias = ToEngine(message.key_bias(), "key_bias");
+    if (!bias.ok()) return bias.status();
+    out.key_bias = *bias;
+  }
+
   if (message.has_output()) {
     auto output = ToEngine(message.output(), "output");
     if (!output.ok()) return output.status();
