@@ -110,7 +110,11 @@ struct KernelInfo {
   KernelName name;
   std::vector<DType> dtypes;
   std::string backend;
-  bool log_sum_exp = false;  // takes AttentionRequest::return_log_sum_exp, for all dtypes
+  // What of AttentionRequest it takes, for all dtypes.
+  bool log_sum_exp = false;  // return_log_sum_exp
+  bool positions = false;
+  bool softcap = false;
+  bool key_bias = false;
 };
 
 // Where the automatic kernel's cost model came from.

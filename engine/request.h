@@ -110,11 +110,36 @@ struct CallContext {
   std::string tenant;
 };
 
+// Which keys a query at position p sees: those at positions p - left .. p + right, where -1 is no
+// bound. Those below `always_visible` are never too far to the left.
+struct Window {
+  int64_t left = -1;
+  int64_t right = -1;
+  int64_t always_visible = 0;
+
+  bool any() const { return left >= 0 || right >= 0; }
+  bool operator==(const Window&) const = default;
+};
+
+// Where queries and keys are, and what that does to scores.
+struct Positions {
+  std::vector<int64_t> query;  // each sequence's first; empty: its keys less its queries
+  std::vector<int64_t> key;    // likewise; empty: 0
+  Window window;
+  std::vector<float> alibi_slopes;           // [heads]; empty: none
+  std::optional<TensorInput> relative_bias;  // [heads, 2 * reach + 1], float32
+
+  bool any() const {
+    return !query.empty() || !key.empty() || window != Window{} || !alibi_slopes.empty() ||
+           relative_bias.has_value();
+  }
+};
+
 struct AttentionRequest {
   CallContext call;
   TensorInput query;                    // [tokens, heads, head_dim] or [batch, tokens, ...]
-  TensorInput key;                      // [key_tokens, heads, head_dim], likewise
-  TensorInput value;                    // [key_tokens, heads, value_dim], likewise
+  TensorInput key;                      // [key_tokens, kv_heads, head_dim], likewise
+  TensorInput value;                    // [key_tokens, kv_heads, value_dim], likewise; or none
   std::vector<int64_t> query_lengths;   // per packed sequence; empty: one sequence
   std::vector<int64_t> key_lengths;     // empty: the same as query_lengths
   std::optional<double> softmax_scale;  // unset: 1 / sqrt(head_dim)
@@ -122,6 +147,11 @@ struct AttentionRequest {
   int32_t fidelity_rows = 0;
   bool check_finite = false;
   bool return_log_sum_exp = false;
+  bool value_is_key_prefix = false;  // there is no `value`: it is the first value_dim of a key
+  int64_t value_dim = 0;             // of value_is_key_prefix
+  Positions positions;
+  double softcap = 0;                   // 0: none
+  std::optional<TensorInput> key_bias;  // [key_tokens] or [key_tokens, kv_heads], float32
 };
 
 struct TextInput {

@@ -110,7 +110,10 @@ std::string Table(const v1::ServerInfo& info) {
     }
     rows.emplace_back("kernel", KernelText(kernel.name()) + ": " + Joined(types) + ", " +
                                     kernel.backend() +
-                                    (kernel.log_sum_exp() ? ", log-sum-exp" : ""));
+                                    (kernel.log_sum_exp() ? ", log-sum-exp" : "") +
+                                    (kernel.positions() ? ", positions" : "") +
+                                    (kernel.softcap() ? ", softcap" : "") +
+                                    (kernel.key_bias() ? ", key bias" : ""));
   }
   rows.emplace_back("models", info.models().empty()
                                   ? "none"

@@ -115,6 +115,8 @@ absl::StatusOr<Ticket> EngineImpl::DoSubmit(AttentionRequest& request, Attention
   work.resolved = *std::move(resolved);
   if (status = ledger_->Admit(*job); !status.ok()) return status;
   if (status = StageAttention(request, *host_pool_, &work); !status.ok()) return status;
+  // Biases of the request's own are nobody else's: it runs alone.
+  if (work.resolved.spec.bias.any()) job->batch_key = BatchKey(work.resolved.spec);
   job->done = std::move(done);
   return ledger_->Enqueue(std::move(job));
 }

@@ -11,7 +11,7 @@ namespace {
 attention::Spec CommonSpec(KernelName name, DType dtype) {
   attention::Spec spec;
   spec.dtype = dtype;
-  spec.heads = 8;
+  spec.heads = spec.kv_heads = 8;
   spec.head_dim = 64;
   spec.value_dim = 64;
   spec.softmax_scale = 0.125;
@@ -26,15 +26,26 @@ EngineInfo DescribeEngine(const Device& device) {
   info.device = device.info();
   for (const KernelRow& row : kKernels) {
     const KernelName name = row.name;
-    KernelInfo kernel{name, {}, "", /*log_sum_exp=*/true};
+    KernelInfo kernel{name, {}, "", true, true, true, true};
     for (const DType dtype : kFloatingDTypes) {
-      attention::Spec spec = CommonSpec(name, dtype);
+      const attention::Spec spec = CommonSpec(name, dtype);
       const attention::Variant* const variant = FindVariant(device.variants(), spec);
       if (variant == nullptr) continue;
       kernel.dtypes.push_back(dtype);
-      spec.log_sum_exp = true;
-      kernel.log_sum_exp &= FindVariant(device.variants(), spec) != nullptr;
       if (kernel.backend.empty()) kernel.backend = std::string(variant->backend);
+      const auto takes = [&](auto change) {
+        attention::Spec changed = spec;
+        change(changed);
+        return FindVariant(device.variants(), changed) != nullptr;
+      };
+      kernel.log_sum_exp &= takes([](attention::Spec& s) { s.log_sum_exp = true; });
+      kernel.positions &= takes([](attention::Spec& s) {
+        s.placed = true;
+        s.window = {.left = 1, .right = 1, .always_visible = 1};
+        s.bias.reach = 1;
+      });
+      kernel.softcap &= takes([](attention::Spec& s) { s.softcap = 1; });
+      kernel.key_bias &= takes([](attention::Spec& s) { s.key_bias_heads = 1; });
     }
     if (!kernel.dtypes.empty()) info.kernels.push_back(std::move(kernel));
   }

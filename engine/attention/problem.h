@@ -1,13 +1,14 @@
 // An attention problem as kernels see it: ragged sequences behind raw pointers.
 //
-// Shapes: query [tokens, heads, head_dim], key [key_tokens, heads, head_dim], value [key_tokens,
-// heads, value_dim], output [tokens, heads, value_dim]. Heads are contiguous inside a token; tokens
-// may be further apart than that (the encoder's fused query-key-value rows), hence the strides.
+// Shapes: query [tokens, heads, head_dim], key [key_tokens, kv_heads, head_dim], value [key_tokens,
+// kv_heads, value_dim], output [tokens, heads, value_dim]. Neighbouring heads share the keys and
+// values of one (Ainslie et al. 2023, arXiv 2305.13245), or kv_heads is heads. Heads are contiguous
+// inside a token; tokens may be further apart than that (the encoder's fused query-key-value rows),
+// hence the strides. Values may lie in the keys.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <variant>
@@ -17,17 +18,26 @@
 
 namespace castor::attention {
 
-// What a score gets from the places of its query i and its key j in their sequence: to the scaled
-// score of head h is added
-//   table[h][clamp(j - i, -reach, reach) + reach] - slopes[h] * |i - j|
+inline Window SymmetricWindow(int64_t reach) { return {.left = reach, .right = reach}; }
+
+// Where a sequence's queries lie among its keys, counted from its first key: query i is where key
+// i + shift is. The first `visible` keys are never too far to the left for a window.
+struct Place {
+  int64_t shift = 0;
+  int64_t visible = 0;
+};
+
+// What a score gets from the positions p_q of its query and p_k of its key: to the scaled score of
+// head h is added
+//   table[h][clamp(p_k - p_q, -reach, reach) + reach] - slopes[h] * |p_q - p_k|
 // A table holds MPNet's buckets, slopes are ALiBi's. Float32 whatever the tensors are, in the
-// memory of the device that runs, owned by the model.
+// memory of the device that runs, owned by the model or the request.
 struct PositionBias {
-  const float* table = nullptr;   // [heads, 2 * reach + 1], or nullptr: zeros
-  int64_t reach = 0;              // >= 0
+  const float* table = nullptr;   // [heads, 2 * reach + 1]
+  int64_t reach = -1;             // -1: there is no table
   const float* slopes = nullptr;  // [heads], or nullptr: zeros
 
-  bool any() const { return table != nullptr || slopes != nullptr; }
+  bool any() const { return reach >= 0 || slopes != nullptr; }
 };
 
 // What all sequences of a kernel launch share. Requests with equal specs may share a batch.
@@ -40,16 +50,32 @@ struct Spec {
   Kernel kernel = Vanilla{};  // never Automatic
   int64_t surrogates = 0;     // Cast: N_c, how many surrogate tokens a layer has
 
-  // Both are encoders' alone: no request for attention asks for them. Queries and keys are then of
-  // equal lengths.
-  std::optional<int64_t> window = {};  // a query sees the keys at most so far away, on both sides
+  Window window = {};
   PositionBias bias = {};
 
   bool log_sum_exp = false;  // problems have Problem::log_sum_exp to be written
 
-  // Whether scores depend on places, and not on the rows alone. Kernels whose queries share scores
-  // cannot run it.
-  bool positional() const { return window.has_value() || bias.any(); }
+  int64_t kv_heads = 0;              // heads of key and value; divides `heads`
+  bool value_is_key_prefix = false;  // a value is the first value_dim elements of its key
+
+  double softcap = 0;          // c > 0: scaled scores s become c tanh(s / c), before any bias
+  bool placed = false;         // problems have Problem::places
+  int64_t key_bias_heads = 0;  // of Problem::key_bias: 1 or `kv_heads`; 0: there is none
+
+  // How many neighbouring heads read the same keys and values: head h reads those of h / group().
+  int64_t group() const { return heads / kv_heads; }
+
+  // Elements of a token's keys, and of its values where they are a tensor of their own.
+  int64_t key_row() const { return kv_heads * head_dim; }
+  int64_t value_row() const { return value_is_key_prefix ? 0 : kv_heads * value_dim; }
+
+  // Problem's strides of values in tensors without gaps.
+  int64_t value_stride() const { return value_is_key_prefix ? key_row() : value_row(); }
+  int64_t value_head_stride() const { return value_is_key_prefix ? head_dim : value_dim; }
+
+  // Whether scores depend on positions, and not on the rows alone. Kernels whose queries share
+  // scores cannot run it.
+  bool positional() const { return window.any() || bias.any(); }
 };
 
 // What a CAST layer has besides queries, keys and values. In the memory of the device that runs.
@@ -79,6 +105,14 @@ struct Problem {
   int64_t key_stride = 0;
   int64_t value_stride = 0;
   int64_t output_stride = 0;
+  int64_t value_head_stride = 0;  // elements from one head's value to the next of its token
+
+  // Where each sequence's queries lie, host memory. Empty: the last query where the last key is.
+  std::span<const Place> places;
+
+  // [key_tokens, Spec::key_bias_heads] without gaps, added to the scores of each key after a
+  // softcap; -Inf hides it. Or nullptr.
+  const float* key_bias = nullptr;
 
   // [tokens, heads] without gaps, for ln sum_j exp(score_j) of each row; nullptr: not wanted.
   float* log_sum_exp = nullptr;
@@ -96,12 +130,30 @@ struct Problem {
   int64_t sequences() const { return static_cast<int64_t>(cu_seqlens_q.size()) - 1; }
   int64_t query_tokens() const { return cu_seqlens_q.back(); }
   int64_t key_tokens() const { return cu_seqlens_k.back(); }
+
+  Place PlaceOf(const Spec& spec, int64_t sequence) const {
+    if (!places.empty()) return places[sequence];
+    const int64_t queries = cu_seqlens_q[sequence + 1] - cu_seqlens_q[sequence];
+    const int64_t keys = cu_seqlens_k[sequence + 1] - cu_seqlens_k[sequence];
+    return {.shift = keys - queries, .visible = spec.window.always_visible};
+  }
 };
+
+// The bias of key `token` in a head; the next token's is key_bias_heads further.
+inline const float* KeyBiasOf(const Spec& spec, const Problem& problem, int64_t token,
+                              int64_t head) {
+  return problem.key_bias + token * spec.key_bias_heads + (spec.key_bias_heads > 1 ? head / spec.group() : 0);
+}
 
 // The parameters of both clustered kernels; nullptr for the others.
 inline const Clustered* ClusteringOf(const Kernel& kernel) {
   if (const auto* improved = std::get_if<ImprovedClustered>(&kernel)) return improved;
   return std::get_if<Clustered>(&kernel);
+}
+
+inline bool IsCausal(const Spec& spec) {
+  const auto* vanilla = std::get_if<Vanilla>(&spec.kernel);
+  return vanilla != nullptr && vanilla->causal;
 }
 
 // The path on the wire of the first parameter by which a clustered kernel is not the one that its

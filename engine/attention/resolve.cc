@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/attention/parameters.h"
+#include "engine/attention/resolve_positions.h"
 #include "engine/attention/shapes.h"
 #include "engine/base/error.h"
 
@@ -126,14 +127,8 @@ bool SameLengths(const Resolved& resolved) {
   return resolved.cu_seqlens_q == resolved.cu_seqlens_k;
 }
 
-// Checks the parts of a kernel's contract that depend on the problem's shape. Cast also fills in
-// the number of its surrogate tokens and the layer, and adds its tensors' bytes.
-absl::Status ResolveKernel(const Vanilla& kernel, const CastLayers&, Resolved* resolved, int64_t*) {
-  if (!kernel.causal || SameLengths(*resolved)) return absl::OkStatus();
-  return InvalidField("vanilla.causal", "needs query and key sequences of equal lengths");
-}
-
-// Kernels that take any shape.
+// Checks the parts of a kernel's contract that depend on the problem's shape: most take any. Cast
+// also fills in the number of its surrogate tokens and the layer, and adds its tensors' bytes.
 template <typename Parameters>
 absl::Status ResolveKernel(const Parameters&, const CastLayers&, Resolved*, int64_t*) {
   return absl::OkStatus();
@@ -222,13 +217,16 @@ absl::Status CheckAvailable(const Spec& spec, std::span<const Variant> variants)
   if (absl::Status s = CheckOption(variants, spec); !s.ok()) return s;
   const KernelName name = NameOf(spec.kernel);
   const std::string label(NameOf(name));
-  if (spec.log_sum_exp) {
-    Spec without = spec;
-    without.log_sum_exp = false;
-    if (FindVariant(variants, without) != nullptr) {
-      return MakeError(Reason::kKernelNotAvailable,
-                       "return_log_sum_exp: the kernel " + label + " of this device has none");
-    }
+  Spec without = spec;
+  without.log_sum_exp = false;
+  if (FindVariant(variants, without) != nullptr) {
+    return MakeError(Reason::kKernelNotAvailable,
+                     "return_log_sum_exp: the kernel " + label + " of this device has none");
+  }
+  without.key_bias_heads = 0;
+  if (FindVariant(variants, without) != nullptr) {
+    return MakeError(Reason::kKernelNotAvailable,
+                     "key_bias: the kernel " + label + " of this device takes none");
   }
   const bool known = std::any_of(variants.begin(), variants.end(),
                                  [&](const Variant& row) { return row.kernel == name; });
@@ -276,6 +274,8 @@ absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<cons
   spec.heads = geometry->heads;
   spec.head_dim = geometry->head_dim;
   spec.value_dim = geometry->value_dim;
+  spec.kv_heads = geometry->kv_heads;
+  spec.value_is_key_prefix = request.value_is_key_prefix;
   if (absl::Status s = ResolveScale(request, *geometry, &spec); !s.ok()) return s;
   if (request.fidelity_rows < 0 || request.fidelity_rows > kMaxFidelityRows) {
     return InvalidField("fidelity_rows", "must be 0..1024");
@@ -297,7 +297,10 @@ absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<cons
   const std::optional<int64_t> output_bytes = NumBytes(spec.dtype, resolved.output_shape);
   const std::optional<int64_t> total =
       output_bytes ? CheckedAdd(bytes, *output_bytes) : output_bytes;
-  if (!total) return InvalidField("value.shape", "gives an output too large to count");
+  if (!total) {
+    return InvalidField(request.value_is_key_prefix ? "value_dim" : "value.shape",
+                        "gives an output too large to count");
+  }
   resolved.staging_bytes = *total;
   spec.log_sum_exp = request.return_log_sum_exp;
   if (spec.log_sum_exp) {
@@ -307,6 +310,7 @@ absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<cons
 
   spec.kernel = *std::move(kernel);
   DropTensors(&spec.kernel);
+  if (absl::Status s = ResolveScores(request, *geometry, &resolved); !s.ok()) return s;
   if (absl::Status s = CheckAvailable(spec, variants); !s.ok()) return s;
   return resolved;
 }

@@ -26,6 +26,8 @@ struct Resolved {
   std::vector<int32_t> cu_seqlens_q;
   std::vector<int32_t> cu_seqlens_k;
 
+  std::vector<Place> places;  // Problem::places, if the spec is placed
+
   // [tokens, heads, value_dim], or [batch, tokens, heads, value_dim] as the query came.
   std::vector<int64_t> output_shape;
 
@@ -41,7 +43,7 @@ struct Resolved {
 //   NOT_SERVED            the kernel is in the contract, but `variants` has no row for it;
 //   KERNEL_NOT_AVAILABLE  it has rows, but none for this dtype and these dimensions, or for an
 //                         option of it, whose path the message begins with.
-// Tensor contents are not looked at (see finite.h). Allocates the offsets and nothing else; the
+// Tensor contents are not looked at (see finite.h). Allocates offsets and places only; the
 // number of sequences is checked first.
 absl::StatusOr<Resolved> Resolve(const AttentionRequest& request, std::span<const Variant> variants,
                                  const CastLayers& layers, int64_t max_sequences);

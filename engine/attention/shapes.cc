@@ -15,6 +15,19 @@ std::string DimensionField(std::string_view tensor, size_t dimension) {
   return FieldAt(std::string(tensor) + ".shape", dimension);
 }
 
+// Values are a tensor of their own, or part of the keys, which have `head_dim` elements a head.
+absl::Status CheckValueChoice(const AttentionRequest& request, int64_t head_dim) {
+  if (!request.value_is_key_prefix) {
+    if (request.value_dim == 0) return absl::OkStatus();
+    return InvalidField("value_dim", "is for value_is_key_prefix alone: value has its own");
+  }
+  if (!request.value.shape.empty() || request.value.size_bytes() != 0) {
+    return InvalidField("value", "must be absent where value_is_key_prefix is set");
+  }
+  if (request.value_dim >= 1 && request.value_dim <= head_dim) return absl::OkStatus();
+  return InvalidField("value_dim", "must be 1.." + std::to_string(head_dim) + ", key's head_dim");
+}
+
 }  // namespace
 
 absl::Status CheckTensor(const TensorInput& tensor, std::string_view field, int64_t* bytes) {
@@ -59,7 +72,8 @@ absl::Status CheckDimension(const TensorInput& tensor, std::string_view field, s
 absl::StatusOr<Geometry> CheckTensors(const AttentionRequest& request) {
   const TensorInput& query = request.query;
   const TensorInput& key = request.key;
-  const TensorInput& value = request.value;
+  const bool own_values = !request.value_is_key_prefix;
+  const TensorInput& value = own_values ? request.value : request.key;
   if (!IsFloating(query.dtype)) {
     return InvalidField("query.dtype", "is " + std::string(NameOf(query.dtype)) +
                                            ", must be FLOAT32, FLOAT16 or BFLOAT16");
@@ -82,7 +96,9 @@ absl::StatusOr<Geometry> CheckTensors(const AttentionRequest& request) {
   Geometry geometry;
   if (absl::Status s = CheckTensor(query, "query", &geometry.bytes); !s.ok()) return s;
   if (absl::Status s = CheckTensor(key, "key", &geometry.bytes); !s.ok()) return s;
-  if (absl::Status s = CheckTensor(value, "value", &geometry.bytes); !s.ok()) return s;
+  if (own_values) {
+    if (absl::Status s = CheckTensor(value, "value", &geometry.bytes); !s.ok()) return s;
+  }
 
   const size_t tokens = rank - 3;  // the dimension that counts tokens; heads and dim follow
   geometry.packed = rank == 3;
@@ -91,7 +107,9 @@ absl::StatusOr<Geometry> CheckTensors(const AttentionRequest& request) {
   geometry.key_tokens = key.shape[tokens];
   geometry.heads = query.shape[tokens + 1];
   geometry.head_dim = query.shape[tokens + 2];
-  geometry.value_dim = value.shape[tokens + 2];
+  geometry.kv_heads = key.shape[tokens + 1];
+  if (absl::Status s = CheckValueChoice(request, geometry.head_dim); !s.ok()) return s;
+  geometry.value_dim = own_values ? value.shape[tokens + 2] : request.value_dim;
 
   if (!geometry.packed) {
     constexpr std::string_view kBatch = "query's batch";
@@ -100,9 +118,10 @@ absl::StatusOr<Geometry> CheckTensors(const AttentionRequest& request) {
       return s;
     }
   }
-  constexpr std::string_view kHeads = "query's heads";
-  if (absl::Status s = CheckDimension(key, "key", tokens + 1, geometry.heads, kHeads); !s.ok()) {
-    return s;
+  if (geometry.heads % geometry.kv_heads != 0) {
+    return InvalidField(DimensionField("key", tokens + 1),
+                        "is " + std::to_string(geometry.kv_heads) + ", must divide " +
+                            std::to_string(geometry.heads) + ", query's heads");
   }
   if (absl::Status s =
           CheckDimension(key, "key", tokens + 2, geometry.head_dim, "query's head_dim");
@@ -114,7 +133,8 @@ absl::StatusOr<Geometry> CheckTensors(const AttentionRequest& request) {
       !s.ok()) {
     return s;
   }
-  if (absl::Status s = CheckDimension(value, "value", tokens + 1, geometry.heads, kHeads);
+  if (absl::Status s =
+          CheckDimension(value, "value", tokens + 1, geometry.kv_heads, "the heads of key");
       !s.ok()) {
     return s;
   }

@@ -25,6 +25,7 @@ struct Geometry {
   int64_t head_dim = 0;
   int64_t value_dim = 0;
   int64_t bytes = 0;  // of the tensors checked so far
+  int64_t kv_heads = 0;
 };
 
 // Checks that there are 1 to 8 dimensions, all positive, and exactly as many bytes as they need.

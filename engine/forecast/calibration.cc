@@ -163,7 +163,7 @@ bool HasChoice(const Device& device) {
 
 void AddExamples(const CostModel& model, CostModelInfo* info) {
   const std::vector<int32_t> offsets = {0, 4096};
-  attention::Spec spec = {.heads = 8, .head_dim = 64, .value_dim = 64};
+  attention::Spec spec = {.heads = 8, .head_dim = 64, .value_dim = 64, .kv_heads = 8};
   for (const KernelName name : kAutomaticKernels) {
     spec.kernel = DefaultKernel(name);
     const auto us = model.Predict(spec, offsets, offsets);

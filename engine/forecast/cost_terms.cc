@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "engine/attention/parallel.h"
+#include "engine/attention/variants_cpu.h"
 #include "engine/forecast/cost_model.h"
 #include "engine/kernels/cpu/clustered/clusters.h"
 
@@ -86,16 +86,22 @@ void AddStage(const Stage& stage, int workers, CostTerms* terms) {
   for (size_t t = 0; t < kCostTerms; ++t) (*terms)[t] += stage.work[t] / busy * 1e-3;
 }
 
-// The keys that a query sees, on average; `extra` more are computed and hidden.
-double SeenKeys(double queries, double keys, bool causal, std::optional<int64_t> window,
-                double extra) {
-  if (window.has_value()) {
-    const double sides = causal ? 1 : 2;
-    return std::min(keys, sides * (static_cast<double>(*window) + extra) + 1);
-  }
-  if (!causal) return keys;
-  const double ramp = std::min(queries, keys);
-  return std::min(keys, (ramp * (ramp + 1) / 2 + (queries - ramp) * keys) / queries + extra);
+// The keys that a query sees, on average; at each end of a mask `extra` more are computed and
+// hidden. Of queries with places of their own, the most that they may see.
+double SeenKeys(const Spec& spec, double queries, double keys, double extra) {
+  const bool causal = IsCausal(spec);
+  const Window& window = spec.window;
+  if (!causal && !window.any()) return keys;
+  const double rows = spec.placed ? queries : std::min(queries, keys);  // that see a key
+  double ahead = spec.placed ? keys : (rows - 1) / 2;
+  double behind = spec.placed ? keys : keys - 1 - ahead;
+  const auto bounded = [&](double there, int64_t bound) {
+    return bound < 0 ? there : std::min(there, static_cast<double>(bound) + extra);
+  };
+  behind = bounded(behind, window.left);
+  ahead = causal ? extra : bounded(ahead, window.right);
+  const double seen = (behind + ahead + 1) * rows / queries;
+  return std::min(keys, seen + static_cast<double>(window.always_visible));
 }
 
 // What all sequences of a problem share.
@@ -118,17 +124,19 @@ void ForEachSequence(std::span<const int32_t> q, std::span<const int32_t> k, Add
   }
 }
 
-void AddVanilla(const Spec& spec, bool causal, std::span<const int32_t> cu_seqlens_q,
+void AddVanilla(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
                 std::span<const int32_t> cu_seqlens_k, int workers, CostTerms* terms) {
-  const auto [heads, d, dv] = ShapeOf(spec);
+  const auto [all_heads, d, dv] = ShapeOf(spec);
+  const auto together = static_cast<double>(attention::HeadsTogether(spec));
+  const double heads = all_heads / together;
   Stage stage;
-  ForEachSequence(cu_seqlens_q, cu_seqlens_k, [&](double queries, double keys) {
+  ForEachSequence(cu_seqlens_q, cu_seqlens_k, [&](double tokens, double keys) {
+    const double queries = tokens * together;
     const double tiles = Units(queries, kTile);
     const double tile = queries / tiles;
     // Half of a panel computes in vain at each end of a mask.
-    const double seen = SeenKeys(queries, keys, causal, spec.window, std::min(tile, kPanel) / 2);
-    const double loaded =
-        spec.window ? SeenKeys(queries, keys, causal, spec.window, tile / 2) : keys;
+    const double seen = SeenKeys(spec, queries, keys, std::min(tile, kPanel) / 2);
+    const double loaded = spec.window.any() ? SeenKeys(spec, queries, keys, tile / 2) : keys;
     stage.AddProducts(heads * queries, heads * tiles, seen, d, dv);
     stage[CostTerm::kBytes] +=
         heads * (queries * (RowNs(d) + RowNs(dv)) + tiles * loaded * (RowNs(d) + RowNs(dv)));
@@ -295,12 +303,12 @@ CostTerms CostTermsOf(const Spec& spec, std::span<const int32_t> cu_seqlens_q,
   At(terms, CostTerm::kLaunch) = (vanilla ? kVanillaLaunch : kOtherLaunch) * 1e-3;
   const double q = cu_seqlens_q.empty() ? 0 : static_cast<double>(cu_seqlens_q.back());
   const double k = cu_seqlens_k.empty() ? 0 : static_cast<double>(cu_seqlens_k.back());
-  At(terms, CostTerm::kBytes) = static_cast<double>(SizeOf(spec.dtype)) *
-                                static_cast<double>(spec.heads) * (q + k) *
-                                static_cast<double>(spec.head_dim + spec.value_dim) * kByte * 1e-3;
+  const double elements =
+      q * static_cast<double>(spec.heads) * static_cast<double>(spec.head_dim + spec.value_dim) +
+      k * static_cast<double>(spec.key_row() + spec.value_row());
+  At(terms, CostTerm::kBytes) = static_cast<double>(SizeOf(spec.dtype)) * elements * kByte * 1e-3;
   if (vanilla) {
-    AddVanilla(spec, std::get<Vanilla>(spec.kernel).causal, cu_seqlens_q, cu_seqlens_k, workers,
-               &terms);
+    AddVanilla(spec, cu_seqlens_q, cu_seqlens_k, workers, &terms);
   } else if (const auto* cast = std::get_if<Cast>(&spec.kernel)) {
     AddCast(spec, *cast, cu_seqlens_q, workers, &terms);
   } else if (const Clustered* clustering = attention::ClusteringOf(spec.kernel)) {

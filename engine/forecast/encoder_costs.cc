@@ -37,7 +37,7 @@ double SeenTokens(std::span<const encoder::AttentionLayers> layers, double token
   double seen = 0;
   for (const encoder::AttentionLayers& alike : layers) {
     const auto count = static_cast<double>(alike.layers);
-    const std::optional<int64_t> window = alike.spec.window;
+    const Window& window = alike.spec.window;
     all += count;
     if (std::holds_alternative<Cast>(alike.spec.kernel)) {
       seen += count * SeenTokensOfCast(alike.spec, tokens);
@@ -45,10 +45,10 @@ double SeenTokens(std::span<const encoder::AttentionLayers> layers, double token
     }
     const auto* const vanilla = std::get_if<Vanilla>(&alike.spec.kernel);
     const bool causal = vanilla != nullptr && vanilla->causal;
-    const double sides = causal ? 1 : 2;
     const double whole = causal ? std::min(tokens, (tokens + kPanel) / 2) : tokens;
-    seen +=
-        count * (window ? std::min(whole, sides * static_cast<double>(*window) + kPanel) : whole);
+    const double near =
+        static_cast<double>(window.left) + (causal ? 0 : static_cast<double>(window.right));
+    seen += count * (window.any() ? std::min(whole, near + kPanel) : whole);
   }
   return all > 0 ? seen / all : tokens;
 }

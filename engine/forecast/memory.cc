@@ -30,12 +30,16 @@ constexpr int64_t kBlocksOfBatch = int64_t{8} << 20;
 // The sizes of one batch's tensors, as a device with memory of its own copies them.
 Count TensorBytes(const Spec& spec, int64_t query_tokens, int64_t key_tokens) {
   const Count query_row = Count(spec.heads) * spec.head_dim;
-  const Count rows = (Count(query_tokens) + key_tokens) * spec.heads *
-                     (Count(spec.head_dim) + spec.value_dim);  // query and output, key and value
+  const Count queries = query_row + Count(spec.heads) * spec.value_dim;  // and the output
+  const Count rows =
+      query_tokens * queries + key_tokens * (Count(spec.key_row()) + spec.value_row());
   Count bytes = rows * static_cast<int64_t>(SizeOf(spec.dtype));
   if (spec.log_sum_exp) {
     bytes += Count(query_tokens) * spec.heads * static_cast<int64_t>(sizeof(float));
   }
+  Count biases = Count(key_tokens) * spec.key_bias_heads;
+  if (spec.bias.any()) biases += Count(spec.heads) * (2 * spec.bias.reach + 3);  // slopes, table
+  bytes += biases * static_cast<int64_t>(sizeof(float));
   if (std::holds_alternative<Cast>(spec.kernel)) {
     bytes += query_row * spec.surrogates * static_cast<int64_t>(SizeOf(spec.dtype));
     bytes += Count(query_tokens) * static_cast<int64_t>(sizeof(float));

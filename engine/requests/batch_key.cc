@@ -46,12 +46,19 @@ std::string BatchKey(const attention::Spec& spec) {
   Append(key, spec.value_dim);
   Append(key, spec.softmax_scale);
   Append(key, spec.surrogates);
-  Append(key, spec.window.value_or(-1));
+  for (const int64_t bound :
+       {spec.window.left, spec.window.right, spec.window.always_visible, spec.key_bias_heads}) {
+    Append(key, bound);
+  }
+  Append(key, spec.placed);
+  Append(key, spec.softcap);
   for (const float* bias : {spec.bias.table, spec.bias.slopes}) {
     Append(key, reinterpret_cast<uintptr_t>(bias));
   }
   Append(key, spec.bias.reach);
   Append(key, spec.log_sum_exp);
+  Append(key, spec.kv_heads);
+  Append(key, spec.value_is_key_prefix);
   AppendKernel(key, spec.kernel);
   return key;
 }

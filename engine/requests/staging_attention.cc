@@ -1,9 +1,16 @@
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/attention/finite.h"
 #include "engine/base/aligned.h"
+#include "engine/base/error.h"
 #include "engine/requests/staging.h"
 #include "engine/tensor_reader.h"
 
@@ -21,8 +28,8 @@ absl::Status CheckAllFinite(const AttentionRequest& request, const attention::Pr
     const char* field;
   };
   std::vector<Input> inputs = {{request.query, problem.query, "query"},
-                               {request.key, problem.key, "key"},
-                               {request.value, problem.value, "value"}};
+                               {request.key, problem.key, "key"}};
+  if (!request.value_is_key_prefix) inputs.push_back({request.value, problem.value, "value"});
   if (const auto* cast = std::get_if<Cast>(&request.kernel)) {
     inputs.push_back({cast->gate, problem.cast.gate, "cast.gate"});
     if (const auto* surrogates = std::get_if<TensorInput>(&cast->surrogates)) {
@@ -36,6 +43,60 @@ absl::Status CheckAllFinite(const AttentionRequest& request, const attention::Pr
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+// Of key_bias only -Inf, which hides a key, may be other than finite.
+absl::Status CheckKeyBias(std::span<const float> biases) {
+  for (size_t i = 0; i < biases.size(); ++i) {
+    if (std::isnan(biases[i]) || biases[i] == std::numeric_limits<float>::infinity()) {
+      return InvalidField(Reason::kNonFiniteInput, "key_bias",
+                          "element " + std::to_string(i) + " is NaN or +Inf");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// What is added to scores, one after another in the request's input.
+struct StagedBiases {
+  StagedBiases(const AttentionRequest& request, size_t begin)
+      : slopes(begin),
+        table(slopes + AlignUp(request.positions.alibi_slopes.size() * sizeof(float))),
+        key_bias(table + AlignUp(BytesOf(request.positions.relative_bias))),
+        end(key_bias + BytesOf(request.key_bias)) {}
+
+  static size_t BytesOf(const std::optional<TensorInput>& tensor) {
+    return tensor.has_value() ? static_cast<size_t>(tensor->size_bytes()) : 0;
+  }
+
+  size_t slopes;  // offsets
+  size_t table;
+  size_t key_bias;
+  size_t end;
+};
+
+absl::Status StageBiases(const AttentionRequest& request, const StagedBiases& at,
+                         AttentionWork* work) {
+  std::byte* const to = work->input.data();
+  attention::PositionBias& bias = work->resolved.spec.bias;
+  const std::vector<float>& slopes = request.positions.alibi_slopes;
+  if (!slopes.empty()) {
+    std::memcpy(to + at.slopes, slopes.data(), slopes.size() * sizeof(float));
+    bias.slopes = reinterpret_cast<const float*>(to + at.slopes);
+  }
+  if (request.positions.relative_bias.has_value()) {
+    constexpr std::string_view kField = "positions.relative_bias";
+    const TensorInput& table = *request.positions.relative_bias;
+    if (absl::Status s = CopyAll(table, kField, to + at.table); !s.ok()) return s;
+    const std::span<const std::byte> copied(to + at.table, StagedBiases::BytesOf(table));
+    if (absl::Status s = attention::CheckFinite(DType::kFloat32, copied, kField); !s.ok()) return s;
+    bias.table = reinterpret_cast<const float*>(to + at.table);
+  }
+  if (!request.key_bias.has_value()) return absl::OkStatus();
+  absl::Status copied = CopyAll(*request.key_bias, "key_bias", to + at.key_bias);
+  if (!copied.ok()) return copied;
+  work->problem.key_bias = reinterpret_cast<const float*>(to + at.key_bias);
+  return CheckKeyBias(
+      {work->problem.key_bias, StagedBiases::BytesOf(request.key_bias) / sizeof(float)});
 }
 
 }  // namespace
@@ -55,7 +116,11 @@ absl::Status StageAttention(const AttentionRequest& request, HostPool& pool, Att
   const size_t surrogates_at = input_bytes;
   const TensorInput* surrogates =
       cast == nullptr ? nullptr : std::get_if<TensorInput>(&cast->surrogates);
-  if (surrogates != nullptr) input_bytes += static_cast<size_t>(surrogates->size_bytes());
+  if (surrogates != nullptr) {
+    input_bytes += AlignUp(static_cast<size_t>(surrogates->size_bytes()));
+  }
+  const StagedBiases biases(request, input_bytes);
+  input_bytes = biases.end;
   const size_t output_bytes = static_cast<size_t>(resolved.query_tokens) *
                               static_cast<size_t>(spec.heads * spec.value_dim) * SizeOf(spec.dtype);
 
@@ -76,16 +141,19 @@ absl::Status StageAttention(const AttentionRequest& request, HostPool& pool, Att
   std::byte* const to = work->input.data();
   if (absl::Status s = CopyAll(request.query, "query", to); !s.ok()) return s;
   if (absl::Status s = CopyAll(request.key, "key", to + key_at); !s.ok()) return s;
-  if (absl::Status s = CopyAll(request.value, "value", to + value_at); !s.ok()) return s;
+  if (!spec.value_is_key_prefix) {
+    if (absl::Status s = CopyAll(request.value, "value", to + value_at); !s.ok()) return s;
+  }
 
   attention::Problem& problem = work->problem;
   problem.query = work->input.data();
   problem.key = work->input.data() + key_at;
-  problem.value = work->input.data() + value_at;
+  problem.value = spec.value_is_key_prefix ? problem.key : work->input.data() + value_at;
   problem.output = work->output.data();
   problem.query_stride = spec.heads * spec.head_dim;
-  problem.key_stride = spec.heads * spec.head_dim;
-  problem.value_stride = spec.heads * spec.value_dim;
+  problem.key_stride = spec.key_row();
+  problem.value_stride = spec.value_stride();
+  problem.value_head_stride = spec.value_head_stride();
   problem.output_stride = spec.heads * spec.value_dim;
   if (cast != nullptr) {
     if (absl::Status s = CopyAll(cast->gate, "cast.gate", to + gate_at); !s.ok()) return s;
@@ -98,12 +166,14 @@ absl::Status StageAttention(const AttentionRequest& request, HostPool& pool, Att
       problem.cast.surrogates = resolved.cast_layer->data(spec.dtype);
     }
   }
+  if (absl::Status s = StageBiases(request, biases, work); !s.ok()) return s;
   if (request.check_finite) {
     if (auto status = CheckAllFinite(request, problem); !status.ok()) return status;
   }
 
   problem.cu_seqlens_q = resolved.cu_seqlens_q;
   problem.cu_seqlens_k = resolved.cu_seqlens_k;
+  problem.places = resolved.places;
   return absl::OkStatus();
 }
 

@@ -27,7 +27,7 @@ inline std::string_view NameOf(Operation operation) {
 
 struct AttentionWork {
   attention::Resolved resolved;
-  HostBuffer input;            // query, key and value, each aligned to 64 bytes
+  HostBuffer input;            // query, key, value and all else, each aligned to 64 bytes
   HostBuffer output;           // what the caller gets
   HostBuffer log_sum_exp;      // the same, if wanted
   attention::Problem problem;  // points into the four above

@@ -15,13 +15,15 @@ namespace {
 
 constexpr size_t kMaxRank = 8;
 
-// The output's size in bytes, from the shapes of query and value; nullopt if they make no sense,
-// which the engine then refuses.
+// The output's size in bytes, from the query's shape and the values' dimension; nullopt if they
+// make no sense, which the engine then refuses.
 std::optional<int64_t> OutputBytes(const AttentionRequest& request) {
   const std::vector<int64_t>& query = request.query.shape;
-  if (query.empty() || query.size() > kMaxRank || request.value.shape.empty()) return std::nullopt;
+  const std::vector<int64_t>& value = request.value.shape;
+  if (query.empty() || query.size() > kMaxRank) return std::nullopt;
+  if (value.empty() && !request.value_is_key_prefix) return std::nullopt;
   std::vector<int64_t> shape = query;
-  shape.back() = request.value.shape.back();
+  shape.back() = request.value_is_key_prefix ? request.value_dim : value.back();
   return NumBytes(request.query.dtype, shape);
 }
 
@@ -40,12 +42,30 @@ bool MeasuresFidelity(const Kernel& kernel) {
   return !std::holds_alternative<Vanilla>(kernel) && !std::holds_alternative<Cast>(kernel);
 }
 
+absl::Status ConvertPositions(wire::Positions from, RequestRegions& regions, Positions* out) {
+  out->query = std::move(from.query);
+  out->key = std::move(from.key);
+  if (from.window.has_value()) {
+    out->window.left = from.window->left.value_or(-1);
+    out->window.right = from.window->right.value_or(-1);
+  }
+  out->window.always_visible = from.always_visible;
+  out->alibi_slopes = std::move(from.alibi_slopes);
+  if (!from.relative_bias.has_value()) return absl::OkStatus();
+  return ConvertTensor(*from.relative_bias, "positions.relative_bias", regions,
+                       &out->relative_bias.emplace());
+}
+
 absl::Status ConvertRequest(wire::AttendRequest from, DecodedAttend* decoded) {
   AttentionRequest* out = &decoded->request;
   RequestRegions& regions = decoded->regions;
   if (absl::Status s = ConvertTensor(from.query, "query", regions, &out->query); !s.ok()) return s;
   if (absl::Status s = ConvertTensor(from.key, "key", regions, &out->key); !s.ok()) return s;
-  if (absl::Status s = ConvertTensor(from.value, "value", regions, &out->value); !s.ok()) return s;
+  // Which of the two a request must have, the engine says.
+  if (from.value.has_value() || !from.value_is_key_prefix) {
+    absl::Status s = ConvertTensor(from.value, "value", regions, &out->value);
+    if (!s.ok()) return s;
+  }
   if (absl::Status s = ConvertPriority(from.priority, &out->call); !s.ok()) return s;
   std::optional<Kernel> kernel;
   if (absl::Status s = ConvertKernel(from.kernel, CastTensorsFrom::kRequest, regions, &kernel);
@@ -62,6 +82,17 @@ absl::Status ConvertRequest(wire::AttendRequest from, DecodedAttend* decoded) {
   out->fidelity_rows = from.fidelity_rows;
   out->check_finite = from.check_finite;
   out->return_log_sum_exp = from.return_log_sum_exp;
+  out->value_is_key_prefix = from.value_is_key_prefix;
+  out->value_dim = from.value_dim;
+  out->softcap = from.softcap;
+  if (from.positions.has_value()) {
+    absl::Status s = ConvertPositions(*std::move(from.positions), regions, &out->positions);
+    if (!s.ok()) return s;
+  }
+  if (from.key_bias.has_value()) {
+    absl::Status s = ConvertTensor(*from.key_bias, "key_bias", regions, &out->key_bias.emplace());
+    if (!s.ok()) return s;
+  }
   return from.output.has_value() ? ConvertOutput(*from.output, decoded) : absl::OkStatus();
 }
 

@@ -3,7 +3,7 @@
 // A message is a plain struct whose `Fields` lists what the .proto says; the type of each member
 // says how it is read (messages.h has all of them):
 //
-//   bool, int32_t (enumerations too), int64_t, uint64_t, double    the last value counts
+//   bool, int32_t (enumerations too), int64_t, uint64_t, float, double    the last value counts
 //   std::string_view                  string: the last counts, every one must be UTF-8
 //   std::vector<ByteSpan>             bytes: the last counts
 //   a message, std::optional<...>     presence; a second message is merged into the first
@@ -54,6 +54,8 @@ template <typename T>
 constexpr WireType kWireType = std::integral<T> ? WireType::kVarint : WireType::kLength;
 template <>
 inline constexpr WireType kWireType<double> = WireType::kFixed64;
+template <>
+inline constexpr WireType kWireType<float> = WireType::kFixed32;
 template <typename T>
 constexpr WireType kWireType<std::optional<T>> = kWireType<T>;
 template <typename T>
@@ -71,6 +73,13 @@ inline bool ReadValue(WireReader& reader, double& value) {
   uint64_t bits;
   if (!reader.ReadFixed64(&bits)) return false;
   value = std::bit_cast<double>(bits);
+  return true;
+}
+
+inline bool ReadValue(WireReader& reader, float& value) {
+  uint32_t bits;
+  if (!reader.ReadFixed32(&bits)) return false;
+  value = std::bit_cast<float>(bits);
   return true;
 }
 

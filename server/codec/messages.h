@@ -105,6 +105,28 @@ using Kernel = std::variant<std::monostate, Vanilla, Clustered, ImprovedClustere
 
 // proto/castor/v1/attention.proto
 
+struct Window {
+  std::optional<int64_t> left;
+  std::optional<int64_t> right;
+
+  using Fields = FieldList<Field<"left", 1, &Window::left>, Field<"right", 2, &Window::right>>;
+};
+
+struct Positions {
+  Repeated<int64_t> query;
+  Repeated<int64_t> key;
+  std::optional<Window> window;
+  int64_t always_visible = 0;
+  Repeated<float> alibi_slopes;
+  std::optional<Tensor> relative_bias;
+
+  using Fields = FieldList<Field<"query", 1, &Positions::query>, Field<"key", 2, &Positions::key>,
+                           Field<"window", 3, &Positions::window>,
+                           Field<"always_visible", 4, &Positions::always_visible>,
+                           Field<"alibi_slopes", 5, &Positions::alibi_slopes>,
+                           Field<"relative_bias", 6, &Positions::relative_bias>>;
+};
+
 struct AttendRequest {
   Text request_id;
   std::optional<Tensor> query;
@@ -119,6 +141,11 @@ struct AttendRequest {
   Kernel kernel;
   std::optional<SharedMemoryRef> output;
   bool return_log_sum_exp = false;
+  bool value_is_key_prefix = false;
+  int64_t value_dim = 0;
+  std::optional<Positions> positions;
+  double softcap = 0;
+  std::optional<Tensor> key_bias;
 
   using Fields =
       FieldList<Field<"request_id", 1, &AttendRequest::request_id>,
@@ -133,7 +160,12 @@ struct AttendRequest {
                 OneOf<&AttendRequest::kernel, Case<"vanilla", 11>, Case<"clustered", 12>,
                       Case<"improved_clustered", 13>, Case<"cast", 14>, Case<"automatic", 15>>,
                 Field<"output", 16, &AttendRequest::output>,
-                Field<"return_log_sum_exp", 17, &AttendRequest::return_log_sum_exp>>;
+                Field<"return_log_sum_exp", 17, &AttendRequest::return_log_sum_exp>,
+                Field<"value_is_key_prefix", 18, &AttendRequest::value_is_key_prefix>,
+                Field<"value_dim", 19, &AttendRequest::value_dim>,
+                Field<"positions", 20, &AttendRequest::positions>,
+                Field<"softcap", 21, &AttendRequest::softcap>,
+                Field<"key_bias", 22, &AttendRequest::key_bias>>;
 };
 
 // proto/castor/v1/encoder.proto

@@ -46,9 +46,16 @@ bool WireReader::ReadByte(uint8_t* byte) {
 }
 
 bool WireReader::ReadFixed64(uint64_t* value) {
-  if (limit_ - offset() < 8) return Fail("the message ends inside a field");
-  auto* to = reinterpret_cast<uint8_t*>(value);
-  for (int64_t missing = 8; missing > 0;) {
+  return ReadFixed(sizeof(*value), reinterpret_cast<uint8_t*>(value));
+}
+
+bool WireReader::ReadFixed32(uint32_t* value) {
+  return ReadFixed(sizeof(*value), reinterpret_cast<uint8_t*>(value));
+}
+
+bool WireReader::ReadFixed(int64_t bytes, uint8_t* to) {
+  if (limit_ - offset() < bytes) return Fail("the message ends inside a field");
+  for (int64_t missing = bytes; missing > 0;) {
     const ByteSpan piece = Take(missing);
     std::memcpy(to, piece.data(), piece.size());
     to += piece.size();

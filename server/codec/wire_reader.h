@@ -55,6 +55,7 @@ class WireReader {
   bool ReadTag(Tag* tag);
   bool ReadVarint(uint64_t* value) { return ReadVarintOfAtMost(10, value); }
   bool ReadFixed64(uint64_t* value);
+  bool ReadFixed32(uint32_t* value);
 
   // After a tag of type kLength: the bytes, one span for each slice they lie in.
   bool ReadBytes(std::vector<ByteSpan>* pieces);
@@ -87,6 +88,7 @@ class WireReader {
   bool Fail(std::string_view what, Reason reason = Reason::kMalformedMessage);
   bool ReadVarintOfAtMost(int max_bytes, uint64_t* value);
   bool ReadByte(uint8_t* byte);
+  bool ReadFixed(int64_t bytes, uint8_t* to);
   bool ReadLength(int64_t* length);
   bool SkipBytes(int64_t count);
   bool SkipGroup(uint32_t number);

@@ -80,6 +80,9 @@ v1::ServerInfo Describe(const Engine& engine) {
     for (const DType dtype : kernel.dtypes) entry->add_dtypes(ToWire(kDTypes, dtype));
     entry->set_backend(kernel.backend);
     entry->set_log_sum_exp(kernel.log_sum_exp);
+    entry->set_positions(kernel.positions);
+    entry->set_softcap(kernel.softcap);
+    entry->set_key_bias(kernel.key_bias);
   }
   for (const ModelInfo& model : info.models) result.add_models(model.name);
   FillLimits(engine.options(), info.max_device_bytes, result.mutable_limits());

@@ -161,6 +161,29 @@ Kernel ReadKernel(NumberReader& in, DType dtype, const Dims& query, bool consist
   }
 }
 
+void ReadScores(NumberReader& in, const Dims& query, const Dims& key, bool consistent,
+                AttentionRequest* request) {
+  const uint8_t parts = in.Byte();
+  Positions& positions = request->positions;
+  positions.window = {.left = in.Number(), .right = in.Number(), .always_visible = in.Number()};
+  for (std::vector<int64_t>* first : {&positions.query, &positions.key}) {
+    for (int count = in.Byte() % 9; count > 0; --count) first->push_back(in.Number());
+  }
+  if ((parts & 1) != 0) {
+    const int64_t slopes = consistent ? std::clamp<int64_t>(query.heads, 0, 64) : in.Byte();
+    positions.alibi_slopes.assign(slopes, in.Raw<float>());
+  }
+  if ((parts & 2) != 0) {
+    const int64_t entries = in.Number();
+    positions.relative_bias = Tensor(DType::kFloat32, {query.heads, entries}, 0);
+  }
+  if ((parts & 4) != 0) request->softcap = in.Raw<double>();
+  if ((parts & 8) == 0) return;
+  std::vector<int64_t> shape = request->key.shape;
+  shape.resize(shape.size() - ((parts & 16) != 0 ? 1 : 2));
+  request->key_bias = Tensor(DType::kFloat32, consistent ? shape : std::vector{key.tokens}, 0);
+}
+
 AttentionRequest ReadRequest(NumberReader& in, uint8_t flags) {
   AttentionRequest request;
   const auto dtype = static_cast<DType>(in.Byte() % 5);
@@ -168,9 +191,10 @@ AttentionRequest ReadRequest(NumberReader& in, uint8_t flags) {
   const int64_t batch = (flags & 4) == 0 ? 0 : in.Number();
   const Dims query = {in.Number(), in.Number(), in.Number()};
   const int64_t value_dim = in.Number();
-  const Dims key = {(flags & 8) == 0 ? query.tokens : in.Number(),
-                    consistent ? query.heads : in.Number(),
-                    consistent ? query.head_dim : in.Number()};
+  Dims key = {(flags & 8) == 0 ? query.tokens : in.Number(), consistent ? query.heads : in.Number(),
+              consistent ? query.head_dim : in.Number()};
+  const uint8_t sharing = (flags & 128) == 0 ? 0 : in.Byte();
+  key.heads = std::max<int64_t>(std::min<int64_t>(key.heads, 1), key.heads / (1 + sharing % 8));
   const int64_t off = consistent ? 0 : in.Number();
   const auto shape = [&](int64_t tokens, int64_t heads, int64_t dim) {
     std::vector<int64_t> dims = {tokens, heads, dim};
@@ -179,7 +203,12 @@ AttentionRequest ReadRequest(NumberReader& in, uint8_t flags) {
   };
   request.query = Tensor(dtype, shape(query.tokens, query.heads, query.head_dim), 0);
   request.key = Tensor(dtype, shape(key.tokens, key.heads, key.head_dim), 0);
-  request.value = Tensor(dtype, shape(key.tokens, key.heads, value_dim), off);
+  request.value_is_key_prefix = (sharing & 8) != 0;
+  if (request.value_is_key_prefix) {
+    request.value_dim = value_dim;
+  } else {
+    request.value = Tensor(dtype, shape(key.tokens, key.heads, value_dim), off);
+  }
   if ((flags & 16) != 0) request.softmax_scale = in.Raw<double>();
   for (std::vector<int64_t>* lengths : {&request.query_lengths, &request.key_lengths}) {
     if ((flags & 32) == 0) continue;
@@ -190,6 +219,7 @@ AttentionRequest ReadRequest(NumberReader& in, uint8_t flags) {
   if ((flags & 4) != 0) all.tokens = CheckedMultiply(batch, query.tokens).value_or(-1);
   request.kernel = ReadKernel(in, dtype, all, consistent);
   request.return_log_sum_exp = (flags & 64) != 0;
+  if ((flags & 128) != 0) ReadScores(in, all, key, consistent, &request);
   return request;
 }
 

@@ -139,6 +139,8 @@ int main(int argc, char** argv) {
     Write(folder + "shared-memory-beyond-2-63", SharedMemory("huge", 100, kMax), random);
     Write(folder + "shared-memory-negative", SharedMemory("r", -1, -1), random);
     Write(folder + "log-sum-exp", FieldTag(17, 0) + Varint(1), random);
+    Write(folder + "value-is-key-prefix", FieldTag(18, 0) + Varint(1) + FieldTag(19, 0) + Varint(1),
+          random);
     Write(folder + "log-sum-exp-twice", FieldTag(17, 0) + Varint(2) + FieldTag(17, 0) + Varint(0),
           random);
   }

@@ -32,10 +32,11 @@ std::vector<double> ExactRow(const Spec& spec, const Problem& p, int64_t s, int6
   const int64_t keys = p.cu_seqlens_k[s + 1] - first_key;
   const bool causal = std::get<Vanilla>(spec.kernel).causal;
   const int64_t seen = causal ? row + 1 : keys;
+  const int64_t kv_head = head / spec.group();
   const int64_t query_at = (p.cu_seqlens_q[s] + row) * p.query_stride + head * spec.head_dim;
   std::vector<double> scores(seen);
   for (int64_t j = 0; j < seen; ++j) {
-    const int64_t key_at = (first_key + j) * p.key_stride + head * spec.head_dim;
+    const int64_t key_at = (first_key + j) * p.key_stride + kv_head * spec.head_dim;
     double dot = 0;
     for (int64_t e = 0; e < spec.head_dim; ++e) {
       dot +=
@@ -48,7 +49,7 @@ std::vector<double> ExactRow(const Spec& spec, const Problem& p, int64_t s, int6
   double sum = 0;
   for (int64_t j = 0; j < seen; ++j) {
     const double weight = std::exp(scores[j] - top);
-    const int64_t value_at = (first_key + j) * p.value_stride + head * spec.value_dim;
+    const int64_t value_at = (first_key + j) * p.value_stride + kv_head * p.value_head_stride;
     for (int64_t e = 0; e < spec.value_dim; ++e) {
       output[e] += weight * GetElement(p.value, spec.dtype, value_at + e);
     }
@@ -73,16 +74,17 @@ StagedBatch::StagedBatch(Device& device, const Spec& spec, std::vector<RequestSh
     const int64_t keys = staged.cu_seqlens_k.back();
     Problem problem;
     problem.query_stride = spec.heads * spec.head_dim;
-    problem.key_stride = problem.query_stride;
-    problem.value_stride = spec.heads * spec.value_dim;
-    problem.output_stride = problem.value_stride;
+    problem.key_stride = spec.key_row();
+    problem.value_stride = spec.value_stride();
+    problem.value_head_stride = spec.value_head_stride();
+    problem.output_stride = spec.heads * spec.value_dim;
     staged.query = Filled(*pool, spec.dtype, queries * problem.query_stride, random);
     staged.key = Filled(*pool, spec.dtype, keys * problem.key_stride, random);
-    staged.value = Filled(*pool, spec.dtype, keys * problem.value_stride, random);
+    staged.value = Filled(*pool, spec.dtype, keys * spec.value_row(), random);
     staged.output = *pool->Allocate(queries * problem.output_stride * SizeOf(spec.dtype));
     problem.query = staged.query.data();
     problem.key = staged.key.data();
-    problem.value = staged.value.data();
+    problem.value = spec.value_is_key_prefix ? problem.key : staged.value.data();
     problem.output = staged.output.data();
     if (spec.log_sum_exp) {
       staged.log_sum_exp = *pool->Allocate(queries * spec.heads * sizeof(float));

@@ -79,11 +79,11 @@ class KernelRun {
     offsets_ = std::make_unique<DeviceMemory>(plan_.offsets);
     workspace_ = std::make_unique<DeviceMemory>(nullptr, plan_.workspace_bytes);
     const attention::Problem& view = problem_.view;
-    on_device_ = {query_.as<void>(),       key_.as<void>(),       value_.as<void>(),
-                  output_.as<void>(),      view.query_stride,     view.key_stride,
-                  view.value_stride,       view.output_stride,    nullptr,
-                  offsets_->as<int32_t>(), normals_->as<float>(), biases_->as<float>(),
-                  draws_->as<uint32_t>(),  workspace_->as<void>()};
+    on_device_ = {query_.as<void>(),       key_.as<void>(),        value_.as<void>(),
+                  output_.as<void>(),      view.query_stride,      view.key_stride,
+                  view.value_stride,       view.output_stride,     nullptr,
+                  offsets_->as<int32_t>(), normals_->as<float>(),  biases_->as<float>(),
+                  draws_->as<uint32_t>(),  workspace_->as<void>(), view.value_head_stride};
   }
 
   void ReadOutput() { output_.Read(problem_.output.data()); }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -48,12 +49,13 @@ FusedRows FusedProblem(const Spec& spec, std::mt19937& random, at::Device device
   const int64_t tokens = made.cu_seqlens.back();
   const int64_t row = spec.heads * spec.head_dim;
   const int64_t value_row = spec.heads * spec.value_dim;
-  const int64_t stride = 2 * row + value_row;
+  const int64_t key_row = spec.key_row();
+  const int64_t stride = row + key_row + spec.value_row();
   const auto options =
       at::TensorOptions().dtype(attention::ScalarTypeOf(spec.dtype)).device(device);
   made.query = at::randn({tokens, stride}, options);
-  made.key = made.query.narrow(1, row, row);
-  made.value = made.query.narrow(1, 2 * row, value_row);
+  made.key = made.query.narrow(1, row, key_row);
+  made.value = made.query.narrow(1, row + key_row, spec.value_row());
   made.output = at::empty({tokens, value_row}, options);
   Problem& p = made.problem;
   p.query = DataOf(made.query);
@@ -62,6 +64,7 @@ FusedRows FusedProblem(const Spec& spec, std::mt19937& random, at::Device device
   p.output = DataOf(made.output);
   p.query_stride = p.key_stride = p.value_stride = stride;
   p.output_stride = value_row;
+  p.value_head_stride = spec.value_dim;
   return made;
 }
 
@@ -88,6 +91,9 @@ void CheckVariants(uint32_t seed, Report& report) {
       const auto heads = static_cast<int64_t>(1 + random() % 12);
       Spec spec = attention::MakeSpec(dtype, Vanilla{random() % 2 == 0}, heads, dim, dim);
       spec.softmax_scale = 0.3;
+      if (random() % 2 == 0) {
+        spec.kv_heads = std::gcd(heads, static_cast<int64_t>(1 + random() % 12));
+      }
       FusedRows problem = FusedProblem(spec, random, device);
       try {
         const at::Tensor expected = RunRow(plain, spec, problem);

@@ -73,29 +73,72 @@ class ServerKernelsTest : public ServerTest, protected Seeded {
     return attention::MakeSpec(dtype, std::move(kernel), kHeads, kDim, kDim, surrogates);
   }
 
-  v1::AttendRequest RequestOf(const CastProblem& made) const {
-    const attention::OwnedProblem& problem = made.problem;
-    const DType dtype = problem.spec.dtype;
-    const std::vector<int64_t> shape = {problem.view.query_tokens(), kHeads, kDim};
+  static v1::AttendRequest RequestOf(const CastProblem& made) { return RequestOf(made.problem); }
+  static v1::AttendRequest RequestOf(const attention::OwnedProblem& problem) {
+    const Spec& spec = problem.spec;
+    const int64_t keys = problem.view.key_tokens();
     v1::AttendRequest request;
-    Fill(dtype, shape, problem.query, request.mutable_query());
-    Fill(dtype, shape, problem.key, request.mutable_key());
-    Fill(dtype, shape, problem.value, request.mutable_value());
+    Fill(spec.dtype, {problem.view.query_tokens(), kHeads, kDim}, problem.query,
+         request.mutable_query());
+    Fill(spec.dtype, {keys, spec.kv_heads, kDim}, problem.key, request.mutable_key());
+    if (spec.value_is_key_prefix) {
+      request.set_value_is_key_prefix(true);
+      request.set_value_dim(spec.value_dim);
+    } else {
+      Fill(spec.dtype, {keys, spec.kv_heads, spec.value_dim}, problem.value,
+           request.mutable_value());
+    }
     for (size_t s = 0; s + 1 < problem.cu_seqlens_q.size(); ++s) {
       request.add_query_lengths(problem.cu_seqlens_q[s + 1] - problem.cu_seqlens_q[s]);
     }
     return request;
   }
 
+  // What the problem's spec does to scores.
+  static void ScoresOf(const attention::OwnedProblem& problem, v1::AttendRequest* request) {
+    const Spec& spec = problem.spec;
+    request->set_return_log_sum_exp(spec.log_sum_exp);
+    if (std::holds_alternative<Vanilla>(spec.kernel)) {
+      v1::Positions& positions = *request->mutable_positions();
+      positions.mutable_window()->set_left(spec.window.left);
+      if (spec.window.right >= 0) positions.mutable_window()->set_right(spec.window.right);
+      positions.set_always_visible(spec.window.always_visible);
+      for (const attention::Place& place : problem.places) {
+        const int64_t first_key = spec.window.always_visible - place.visible;
+        positions.add_key(first_key);
+        positions.add_query(first_key + place.shift);
+      }
+      const attention::PositionBias& bias = spec.bias;
+      for (int64_t h = 0; bias.slopes != nullptr && h < kHeads; ++h) {
+        positions.add_alibi_slopes(bias.slopes[h]);
+      }
+      if (bias.reach >= 0) {
+        const int64_t entries = 2 * bias.reach + 1;
+        Fill(DType::kFloat32, {kHeads, entries}, bias.table,
+             static_cast<size_t>(kHeads * entries) * sizeof(float),
+             positions.mutable_relative_bias());
+      }
+      request->set_softcap(spec.softcap);
+    }
+    if (spec.key_bias_heads == 0) return;
+    std::vector<int64_t> shape = {problem.view.key_tokens()};
+    if (spec.key_bias_heads > 1) shape.push_back(spec.kv_heads);
+    Fill(DType::kFloat32, shape, problem.key_bias.data(), problem.key_bias.size() * sizeof(float),
+         request->mutable_key_bias());
+  }
+
   // Sends the request and stores the answer in the problem's output.
   void Attend(const v1::AttendRequest& request, CastProblem* made) {
+    Attend(request, &made->problem);
+  }
+  void Attend(const v1::AttendRequest& request, attention::OwnedProblem* problem) {
     response_.Clear();
     grpc::ClientContext context;
     const grpc::Status status = attention_->Attend(&context, request, &response_);
     ASSERT_TRUE(status.ok()) << status.error_message();
     const std::string& raw = response_.output().raw();
-    ASSERT_EQ(raw.size(), made->problem.output.bytes().size());
-    std::memcpy(made->problem.output.data(), raw.data(), raw.size());
+    ASSERT_EQ(raw.size(), problem->output.bytes().size());
+    std::memcpy(problem->output.data(), raw.data(), raw.size());
   }
 
   v1::AttendResponse response_;
@@ -178,8 +221,12 @@ TEST_F(ServerKernelsTest, AnswersOverShardsOfTheKeysMergeToTheWhole) {
     // Hash clusters are the queries' alone, so that of all approximations this one merges too.
     const bool clustered = round % 2 == 1;
     const DType dtype = attention::kFloatTypes[round / 2];
-    const Kernel kernel = clustered ? Kernel(attention::PlainClusters(20)) : Kernel(Vanilla{});
-    attention::OwnedProblem whole(SpecOf(kernel, dtype), {150, 1}, {300, 40});
+    // Vanilla has a causal mask and a window, for which each shard says where it is.
+    const Kernel kernel =
+        clustered ? Kernel(attention::PlainClusters(20)) : Kernel(Vanilla{.causal = true});
+    Spec spec = SpecOf(kernel, dtype);
+    if (!clustered) spec.window = {.left = 120, .right = -1, .always_visible = 4};
+    attention::OwnedProblem whole(spec, {150, 1}, {300, 40});
     if (clustered) attention::RandomizeWithMargins(whole, random_, 2);
     if (!clustered) whole.Randomize(random_, 2);
     std::vector<double> log_sums;
@@ -199,6 +246,10 @@ TEST_F(ServerKernelsTest, AnswersOverShardsOfTheKeysMergeToTheWhole) {
       for (const auto& [first, keys] : {std::pair(0, 300), std::pair(300, 40)}) {
         const int64_t from = first + keys * begin / 8;
         const int64_t count = first + keys * end / 8 - from;
+        if (!clustered) {
+          request.mutable_positions()->add_key(from - first);
+          request.mutable_positions()->add_query(keys - (first == 0 ? 150 : 1));
+        }
         key.append(reinterpret_cast<const char*>(whole.key.data()) + from * row, count * row);
         value.append(reinterpret_cast<const char*>(whole.value.data()) + from * row, count * row);
         request.add_key_lengths(count);
@@ -206,7 +257,13 @@ TEST_F(ServerKernelsTest, AnswersOverShardsOfTheKeysMergeToTheWhole) {
       }
       Fill(dtype, {tokens, kHeads, kDim}, key.data(), key.size(), request.mutable_key());
       Fill(dtype, {tokens, kHeads, kDim}, value.data(), value.size(), request.mutable_value());
-      if (clustered) request.mutable_clustered()->set_clusters(20);
+      if (clustered) {
+        request.mutable_clustered()->set_clusters(20);
+      } else {
+        request.mutable_vanilla()->set_causal(true);
+        request.mutable_positions()->mutable_window()->set_left(120);
+        request.mutable_positions()->set_always_visible(4);
+      }
       request.set_return_log_sum_exp(true);
       return request;
     };
@@ -246,6 +303,192 @@ TEST_F(ServerKernelsTest, AnswersOverShardsOfTheKeysMergeToTheWhole) {
   }
 }
 
+TEST_F(ServerKernelsTest, SharedHeadsAnswerAsTheirTwins) {
+  StartReal();
+  for (const DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    for (const int64_t value_dim : {int64_t{kDim}, int64_t{kDim / 2}}) {
+      for (int kernel = 0; kernel < 4; ++kernel) {
+        Spec spec = SpecOf(kernel == 0   ? Kernel(Vanilla{})
+                           : kernel == 1 ? Kernel(attention::PlainClusters(200))
+                           : kernel == 2 ? Kernel(attention::ImprovedClusters(200, 7))
+                                         : Kernel(Cast{}),
+                           dtype);
+        spec.kv_heads = 1;
+        spec.value_dim = value_dim;
+        spec.value_is_key_prefix = value_dim != kDim;
+        std::unique_ptr<CastProblem> made;
+        if (kernel == 3) {
+          made = attention::CastProblemWithMargins(spec, {50, 1, 33}, random_);
+        } else {
+          made = std::make_unique<CastProblem>(spec, std::vector<int32_t>{150, 1, 33}, random_);
+        }
+        v1::AttendRequest request = RequestOf(*made);
+        const auto tokens = static_cast<int64_t>(made->gate.size());
+        if (kernel == 1) request.mutable_clustered()->set_clusters(200);
+        if (kernel == 2) request.mutable_improved_clustered()->set_clusters(200);
+        if (kernel == 2) request.mutable_improved_clustered()->set_topk(7);
+        if (kernel == 3) {
+          Fill(dtype, {kSurrogates, kHeads, kDim}, made->surrogates,
+               request.mutable_cast()->mutable_surrogate_tokens());
+          Fill(DType::kFloat32, {tokens}, made->gate.data(), made->gate.size() * sizeof(float),
+               request.mutable_cast()->mutable_gate());
+        }
+        SCOPED_TRACE(attention::Describe(spec));
+        Attend(request, made.get());
+        const attention::Problem& view = made->problem.view;
+        EXPECT_LE(attention::RelativeError(
+                      made->problem, kernel == 0   ? attention::VanillaReference(spec, view)
+                                     : kernel == 3 ? made->Reference()
+                                                   : attention::ClusteredReference(spec, view)),
+                  attention::Tolerance(dtype));
+      }
+    }
+  }
+}
+
+TEST_F(ServerKernelsTest, HeadsAndValuesThatDoNotFitAreNamed) {
+  StartReal();
+  CastProblem made(SpecOf(Vanilla{}), {9}, random_);
+  const auto refusal = [&](auto change) {
+    v1::AttendRequest request = RequestOf(made);
+    change(request);
+    grpc::ClientContext context;
+    return Outcome(attention_->Attend(&context, request, &response_));
+  };
+  const std::string invalid = "INVALID_ARGUMENT INVALID_FIELD ";
+  const auto set_heads = [](v1::Tensor* tensor, int64_t heads) {
+    tensor->set_shape(1, heads);
+    tensor->set_raw(std::string(9 * heads * kDim * sizeof(float), 0));
+  };
+  EXPECT_EQ(refusal([&](auto& r) { set_heads(r.mutable_key(), 2); }), invalid + "key.shape[1]");
+  EXPECT_EQ(refusal([&](auto& r) { set_heads(r.mutable_key(), 6); }), invalid + "key.shape[1]");
+  EXPECT_EQ(refusal([&](auto& r) { set_heads(r.mutable_key(), 1); }), invalid + "value.shape[1]");
+  EXPECT_EQ(refusal([&](auto& r) { set_heads(r.mutable_value(), 1); }), invalid + "value.shape[1]");
+  EXPECT_EQ(refusal([](auto& r) { r.clear_value(); }), invalid + "value");
+  EXPECT_EQ(refusal([](auto& r) { r.set_value_dim(kDim); }), invalid + "value_dim");
+  EXPECT_EQ(refusal([](auto& r) { r.set_value_is_key_prefix(true); }), invalid + "value");
+  for (const int64_t value_dim : {int64_t{0}, int64_t{-1}, kDim + 1}) {
+    EXPECT_EQ(refusal([&](auto& r) {
+                r.clear_value();
+                r.set_value_is_key_prefix(true);
+                r.set_value_dim(value_dim);
+              }),
+              invalid + "value_dim")
+        << value_dim;
+  }
+}
+
+// Any combination of what a request may do to scores.
+TEST_F(ServerKernelsTest, PositionsSoftcapsAndKeyBiasesAnswerAsTheirTwins) {
+  StartReal();
+  for (int round = 0; round < 24; ++round) {
+    attention::Spec spec = SpecOf(Vanilla{.causal = round % 2 == 1});
+    if (round % 3 == 1) spec.kernel = attention::ImprovedClusters(10, 5);
+    spec.log_sum_exp = true;
+    const attention::RandomScores scores(spec, random_);
+    attention::OwnedProblem problem(spec, {90, 2, 41}, {40, 130, 1});
+    if (round % 3 == 1) {
+      RandomizeWithMargins(problem, random_);
+    } else {
+      problem.Randomize(random_);
+    }
+    v1::AttendRequest request = RequestOf(problem);
+    for (const int64_t length : {40, 130, 1}) request.add_key_lengths(length);
+    ScoresOf(problem, &request);
+    if (round % 3 == 1) {
+      request.mutable_improved_clustered()->set_clusters(10);
+      request.mutable_improved_clustered()->set_topk(5);
+    } else {
+      request.mutable_vanilla()->set_causal(round % 2 == 1);
+    }
+    Attend(request, &problem);
+    std::vector<double> log_sums;
+    const std::vector<double> rows = round % 3 == 1
+                                         ? ClusteredReference(problem.spec, problem.view, &log_sums)
+                                         : VanillaReference(problem.spec, problem.view, &log_sums);
+    EXPECT_LE(RelativeError(problem, rows), 1e-5) << Describe(problem.spec);
+    const auto logs = client::ToFloats(response_.log_sum_exp());
+    ASSERT_TRUE(logs.has_value());
+    for (size_t i = 0; i < log_sums.size(); ++i) {
+      ASSERT_TRUE(attention::IsNear((*logs)[i], log_sums[i], 4e-6)) << i;
+    }
+  }
+}
+
+// What a tensor holds is looked at when it is copied; all else before anything is allocated.
+TEST_F(ServerKernelsTest, BadPositionsSoftcapsAndKeyBiasesAreRefused) {
+  StartReal();
+  attention::OwnedProblem problem(SpecOf(Vanilla{}), {4, 5}, {6, 7});
+  problem.Randomize(random_);
+  v1::AttendRequest good = RequestOf(problem);
+  for (const int64_t length : {6, 7}) good.add_key_lengths(length);
+  const auto refused = [&](auto change) {
+    v1::AttendRequest request = good;
+    change(request);
+    grpc::ClientContext context;
+    return Outcome(attention_->Attend(&context, request, &response_));
+  };
+  const auto floats = [](const std::vector<int64_t>& shape, float value, v1::Tensor* tensor) {
+    const std::vector<float> all(static_cast<size_t>(*NumBytes(DType::kFloat32, shape) / 4), value);
+    Fill(DType::kFloat32, shape, all.data(), all.size() * sizeof(float), tensor);
+  };
+  const std::string invalid = "INVALID_ARGUMENT INVALID_FIELD ";
+  const std::string not_finite = "INVALID_ARGUMENT NON_FINITE_INPUT ";
+  EXPECT_EQ(refused([](auto& r) { r.mutable_positions()->mutable_window()->set_left(-2); }),
+            invalid + "positions.window.left");
+  EXPECT_EQ(refused([](auto& r) { r.mutable_positions()->add_query(INT64_MAX); }),
+            invalid + "positions.query");
+  EXPECT_EQ(refused([](auto& r) {
+              r.mutable_positions()->add_query(0);
+              r.mutable_positions()->add_query(INT64_MAX);
+            }),
+            invalid + "positions.query[1]");
+  EXPECT_EQ(refused([](auto& r) { r.mutable_positions()->add_alibi_slopes(1); }),
+            invalid + "positions.alibi_slopes");
+  EXPECT_EQ(refused([&](auto& r) {
+              floats({kHeads, 3}, NAN, r.mutable_positions()->mutable_relative_bias());
+            }),
+            not_finite + "positions.relative_bias");
+  EXPECT_EQ(refused([&](auto& r) {
+              floats({kHeads, 2}, 0, r.mutable_positions()->mutable_relative_bias());
+            }),
+            invalid + "positions.relative_bias.shape");
+  EXPECT_EQ(refused([](auto& r) { r.set_softcap(-1); }), invalid + "softcap");
+  EXPECT_EQ(refused([](auto& r) { r.set_softcap(NAN); }), invalid + "softcap");
+  for (const float bias : {NAN, INFINITY}) {
+    EXPECT_EQ(refused([&](auto& r) { floats({13}, bias, r.mutable_key_bias()); }),
+              not_finite + "key_bias");
+  }
+  EXPECT_EQ(refused([&](auto& r) { floats({12}, 0, r.mutable_key_bias()); }),
+            invalid + "key_bias.shape[0]");
+  EXPECT_EQ(refused([&](auto& r) {
+              floats({13}, 0, r.mutable_key_bias());
+              r.mutable_key_bias()->clear_raw();
+            }),
+            invalid + "key_bias.raw");
+  for (const bool cap : {false, true}) {
+    EXPECT_EQ(refused([&](auto& r) {
+                r.mutable_clustered();
+                if (cap) {
+                  r.set_softcap(1);
+                } else {
+                  r.mutable_positions()->add_alibi_slopes(1);
+                }
+              }),
+              invalid + (cap ? "softcap" : "positions"));
+  }
+  // Nobody sees a key: no error, but rows of zeros.
+  EXPECT_EQ(refused([&](auto& r) {
+              floats({13}, -INFINITY, r.mutable_key_bias());
+              r.set_return_log_sum_exp(true);
+              r.mutable_automatic()->set_max_relative_error(0.5);
+            }),
+            "OK");
+  EXPECT_EQ(response_.output().raw().find_first_not_of('\0'), std::string::npos);
+  const auto logs = client::ToFloats(response_.log_sum_exp());
+  EXPECT_EQ(logs, std::vector<float>(9 * kHeads, -INFINITY));
+}
+
 TEST_F(ServerKernelsTest, CastHasNoLogSumExp) {
   StartReal();
   CastProblem made(SpecOf(Cast{}), {9}, random_);
@@ -265,6 +508,9 @@ TEST_F(ServerKernelsTest, CastHasNoLogSumExp) {
   ASSERT_EQ(info.kernels_size(), 4);
   for (const v1::KernelInfo& kernel : info.kernels()) {
     EXPECT_EQ(kernel.log_sum_exp(), kernel.name() != v1::CAST) << kernel.ShortDebugString();
+    EXPECT_EQ(kernel.key_bias(), kernel.name() != v1::CAST) << kernel.ShortDebugString();
+    EXPECT_EQ(kernel.positions(), kernel.name() == v1::VANILLA) << kernel.ShortDebugString();
+    EXPECT_EQ(kernel.softcap(), kernel.name() == v1::VANILLA) << kernel.ShortDebugString();
   }
 }
 

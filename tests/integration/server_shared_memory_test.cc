@@ -141,15 +141,24 @@ TEST_F(SharedMemoryTest, EveryKernelAnswersTheSameBytes) {
   for (const v1::DataType dtype : {v1::FLOAT32, v1::BFLOAT16}) {
     for (int kernel = 0; kernel < 4; ++kernel) {
       v1::AttendRequest request;
-      for (v1::Tensor* tensor :
-           {request.mutable_query(), request.mutable_key(), request.mutable_value()}) {
-        draw(dtype, {kTokens, kHeads, kDim}, tensor);
+      draw(dtype, {kTokens, kHeads, kDim}, request.mutable_query());
+      if (dtype == v1::FLOAT32) {
+        draw(dtype, {kTokens, kHeads, kDim}, request.mutable_key());
+        draw(dtype, {kTokens, kHeads, kDim}, request.mutable_value());
+      } else {
+        draw(dtype, {kTokens, 1, kDim}, request.mutable_key());
+        request.set_value_is_key_prefix(true);
+        request.set_value_dim(kDim - 5);
       }
       for (const int64_t length : {100, 1, 49}) request.add_query_lengths(length);
       request.set_check_finite(true);
       if (kernel == 1) request.mutable_clustered()->set_clusters(20);
       if (kernel == 2) request.mutable_improved_clustered()->set_topk(7);
       request.set_return_log_sum_exp(kernel != 3);
+      if (kernel != 3) draw(v1::FLOAT32, {kTokens, kHeads}, request.mutable_key_bias());
+      if (kernel == 0) {
+        draw(v1::FLOAT32, {kHeads, 9}, request.mutable_positions()->mutable_relative_bias());
+      }
       if (kernel == 3) {
         draw(v1::FLOAT32, {kTokens}, request.mutable_cast()->mutable_gate());
         draw(dtype, {kSurrogates, kHeads, kDim},

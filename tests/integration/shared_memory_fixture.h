@@ -113,11 +113,15 @@ class Region {
   void Take(v1::AttendRequest* request, int64_t output_bytes) {
     Take(request->mutable_query());
     Take(request->mutable_key());
-    Take(request->mutable_value());
+    if (request->has_value()) Take(request->mutable_value());
     if (request->cast().has_gate()) Take(request->mutable_cast()->mutable_gate());
     if (request->cast().has_surrogate_tokens()) {
       Take(request->mutable_cast()->mutable_surrogate_tokens());
     }
+    if (request->positions().has_relative_bias()) {
+      Take(request->mutable_positions()->mutable_relative_bias());
+    }
+    if (request->has_key_bias()) Take(request->mutable_key_bias());
     SetRef("r", used_, output_bytes, request->mutable_output());
     used_ += output_bytes;
   }

@@ -4,6 +4,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "client/cli/attend/attend_problem.h"
 #include "client/cli/attend/attend_shared.h"
@@ -32,12 +34,31 @@ struct AttendFlags {
   bool check_finite = false;
   bool log_sum_exp = false;
   std::string log_sum_exp_file;  // empty: not written
+  std::vector<int64_t> window;   // left and right
+  int64_t always_visible = 0;
+  std::vector<int64_t> query_position, key_position;
+  std::vector<double> alibi;
+  double softcap = 0;
+  std::string key_bias;  // a file; empty: none
   bool shared_memory = false;
   std::string request_id;
   bool check = false;
   bool no_check = false;
   double tolerance = 0;  // 0: by dtype for exact kernels, none for others
 };
+
+void SetPositions(const AttendFlags& flags, v1::AttendRequest* request) {
+  v1::Positions positions;
+  if (!flags.window.empty()) {
+    positions.mutable_window()->set_left(flags.window[0]);
+    positions.mutable_window()->set_right(flags.window[1]);
+  }
+  positions.set_always_visible(flags.always_visible);
+  positions.mutable_query()->Assign(flags.query_position.begin(), flags.query_position.end());
+  positions.mutable_key()->Assign(flags.key_position.begin(), flags.key_position.end());
+  for (const double slope : flags.alibi) positions.add_alibi_slopes(static_cast<float>(slope));
+  if (positions.ByteSizeLong() > 0) *request->mutable_positions() = std::move(positions);
+}
 
 v1::AttendRequest MakeRequest(const AttendFlags& flags) {
   v1::AttendRequest request = MakeProblem(flags.problem, flags.shared_memory);
@@ -48,6 +69,9 @@ v1::AttendRequest MakeRequest(const AttendFlags& flags) {
   request.set_fidelity_rows(flags.fidelity_rows);
   request.set_check_finite(flags.check_finite);
   request.set_return_log_sum_exp(flags.log_sum_exp);
+  SetPositions(flags, &request);
+  request.set_softcap(flags.softcap);
+  if (!flags.key_bias.empty()) *request.mutable_key_bias() = ReadTensor(flags.key_bias);
   ApplyKernel(flags.kernel, &request);
   DrawCastInputs(flags.problem, flags.shared_memory, &request);
   return request;
@@ -106,8 +130,11 @@ std::string Table(const v1::AttendRequest& request, const v1::AttendResponse& re
   auto describe = [](const v1::Tensor& tensor) { return client::ShapeString(tensor); };
   rows.emplace_back("problem",
                     "query " + describe(request.query()) + ", key " + describe(request.key()) +
-                        ", value " + describe(request.value()) + ", " +
-                        v1::DataType_Name(request.query().dtype()) +
+                        ", value " +
+                        (request.value_is_key_prefix()
+                             ? "the first " + std::to_string(request.value_dim()) + " of key"
+                             : describe(request.value())) +
+                        ", " + v1::DataType_Name(request.query().dtype()) +
                         (request.query_lengths_size() > 0
                              ? ", " + std::to_string(request.query_lengths_size()) +
                                    (request.query_lengths_size() == 1 ? " sequence" : " sequences")
@@ -171,7 +198,17 @@ void CheckFlags(const CLI::App& command, const AttendFlags& flags) {
   const auto refuse = [&](const char* flag, bool useless, const char* why) {
     if (useless && command.count(flag) > 0) throw CLI::ValidationError(flag, why);
   };
+  const ProblemFlags& problem = flags.problem;
   const bool cast = IsKernel(flags.kernel, "cast");
+  refuse("--value", problem.value_is_key_prefix, "is not sent with --value-is-key-prefix");
+  refuse("--value-dim", !problem.random() && !problem.value_is_key_prefix,
+         "needs --value-is-key-prefix with --query");
+  if (!problem.random() && problem.value.empty() && !problem.value_is_key_prefix) {
+    throw CLI::ValidationError("--query", "needs --value or --value-is-key-prefix");
+  }
+  if (!problem.random() && problem.value_is_key_prefix && problem.value_dim == 0) {
+    throw CLI::ValidationError("--value-is-key-prefix", "needs --value-dim with --query");
+  }
   refuse("--surrogate-tokens", !cast, "needs --kernel cast");
   refuse("--log-sum-exp", cast, "CAST has none");
   refuse("--surrogate-tokens",
@@ -239,6 +276,54 @@ int Run(const AttendFlags& flags) {
   return kCheckFailed;
 }
 
+// What is done to scores beside their scale. Which kernel takes what, the server says.
+void AddScoreFlags(CLI::App* command, AttendFlags* flags) {
+  const std::string group = "Scores";
+  constexpr int64_t kFar = int64_t{1} << 40;
+  const auto list = [&](const char* flag, std::vector<int64_t>* values, const char* help,
+                        int64_t least, const char* type) {
+    return command->add_option(flag, *values, help)
+        ->type_name(type)
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->transform(Number(least, kFar))
+        ->group(group);
+  };
+  list("--window", &flags->window,
+       "A query sees the keys from L positions before it to R after it; -1: without bound", -1,
+       "L,R")
+      ->expected(2);
+  command
+      ->add_option("--always-visible", flags->always_visible,
+                   "Keys at positions below N are never too far to the left for --window")
+      ->type_name("N")
+      ->transform(Number(int64_t{0}, kFar))
+      ->group(group);
+  list("--query-position", &flags->query_position,
+       "Position of each sequence's first query (default: its keys less its queries)", -kFar,
+       "N,N,...");
+  list("--key-position", &flags->key_position, "Position of each sequence's first key (default: 0)",
+       -kFar, "N,N,...");
+  command
+      ->add_option("--alibi", flags->alibi,
+                   "Each head's slope: scores lose it times the distance of query and key")
+      ->type_name("X,X,...")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->transform(Number(-1e30, 1e30))
+      ->group(group);
+  command->add_option("--softcap", flags->softcap, "Scores s become X tanh(s / X), before biases")
+      ->type_name("X")
+      ->transform(Number(std::numeric_limits<double>::min(), 1e30))
+      ->group(group);
+  command
+      ->add_option("--key-bias", flags->key_bias,
+                   "Added to each key's scores, [tokens] or [tokens, heads] of <f4; -inf hides it")
+      ->type_name("FILE.npy")
+      ->check(FileName())
+      ->group(group);
+}
+
 }  // namespace
 
 Runner AddAttendCommand(CLI::App* command) {
@@ -271,6 +356,7 @@ Runner AddAttendCommand(CLI::App* command) {
       ->type_name("[FILE.npy]")
       ->expected(0, 1)
       ->group(group);
+  AddScoreFlags(command, flags.get());
   command
       ->add_flag("--shared-memory", flags->shared_memory,
                  "Exchange tensors through shared memory with a server on this machine that was "
@@ -304,6 +390,7 @@ Runner AddAttendCommand(CLI::App* command) {
       "  castor attend --lengths 8192 --inputs structured \\\n"
       "      --kernel automatic,max-relative-error=0.1\n"
       "  castor attend --lengths 16384 --shared-memory\n"
+      "  castor attend --lengths 64 --key-lengths 4096 --heads 32 --kv-heads 8\n"
       "  castor attend --query q.npy --key k.npy --value v.npy --lengths 10,20 --file out.npy\n");
   return [command, flags] {
     CheckFlags(*command, *flags);

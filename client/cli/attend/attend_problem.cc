@@ -106,9 +106,20 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
                         ->group(random));
   };
   number("--heads", &flags->heads, "Heads", "8");
+  number("--kv-heads", &flags->kv_heads,
+         "Heads of key and value, each for as many neighbouring heads (default: --heads)", "");
   number("--head-dim", &flags->head_dim, "Dimensions of query and key per head", "64");
-  number("--value-dim", &flags->value_dim, "Dimensions of value per head (default: --head-dim)",
-         "");
+  command
+      ->add_option("--value-dim", flags->value_dim,
+                   "Dimensions of value per head (default: --head-dim)")
+      ->type_name("N")
+      ->default_str("")
+      ->transform(Number(int64_t{1}, int64_t{1} << 24))
+      ->group(random);
+  command
+      ->add_flag("--value-is-key-prefix", flags->value_is_key_prefix,
+                 "Send no values: they are the first --value-dim elements of the keys")
+      ->group(random);
   number("--surrogate-tokens", &flags->surrogate_tokens,
          "For kernel cast: number of random surrogate tokens, without --surrogates and --layer",
          "16");
@@ -147,7 +158,7 @@ void AddProblemFlags(CLI::App* command, ProblemFlags* flags) {
                            ->type_name("FILE.npy")
                            ->check(FileName())
                            ->group(files);
-  query->needs(key)->needs(value);
+  query->needs(key);
   for (CLI::Option* option : drawn) option->excludes(query);
   key->needs(query);
   value->needs(query);
@@ -161,7 +172,9 @@ v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory) {
   if (!flags.random()) {
     *request.mutable_query() = ReadTensor(flags.query);
     *request.mutable_key() = ReadTensor(flags.key);
-    *request.mutable_value() = ReadTensor(flags.value);
+    if (!flags.value.empty()) *request.mutable_value() = ReadTensor(flags.value);
+    request.set_value_is_key_prefix(flags.value_is_key_prefix);
+    request.set_value_dim(flags.value_dim);
     return request;
   }
   std::mt19937_64 generator(flags.seed);
@@ -169,17 +182,25 @@ v1::AttendRequest MakeProblem(const ProblemFlags& flags, bool shared_memory) {
   const int64_t tokens = Sum(flags.lengths);
   const int64_t keys = flags.key_lengths.empty() ? tokens : Sum(flags.key_lengths);
   const int64_t value_dim = flags.value_dim == 0 ? flags.head_dim : flags.value_dim;
-  const double row =
-      static_cast<double>(flags.heads) * client::SizeOf(dtype);  // bytes by dimension
-  const double query = row * tokens * flags.head_dim;
-  const double output = row * tokens * value_dim;
-  CheckSize(query + row * keys * (flags.head_dim + value_dim), output, shared_memory);
-  const auto draw = [&](int64_t rows, int64_t dim) {
-    return Random(rows, flags.heads, dim, dtype, generator, flags.inputs == "structured");
+  const int64_t kv_heads = flags.kv_heads == 0 ? flags.heads : flags.kv_heads;
+  const auto row = [&](int64_t heads) {  // bytes by dimension
+    return static_cast<double>(heads) * client::SizeOf(dtype);
   };
-  *request.mutable_query() = draw(tokens, flags.head_dim);
-  *request.mutable_key() = draw(keys, flags.head_dim);
-  *request.mutable_value() = draw(keys, value_dim);
+  const double query = row(flags.heads) * tokens * flags.head_dim;
+  const double output = row(flags.heads) * tokens * value_dim;
+  const int64_t own_values = flags.value_is_key_prefix ? 0 : value_dim;
+  CheckSize(query + row(kv_heads) * keys * (flags.head_dim + own_values), output, shared_memory);
+  const auto draw = [&](int64_t rows, int64_t heads, int64_t dim) {
+    return Random(rows, heads, dim, dtype, generator, flags.inputs == "structured");
+  };
+  *request.mutable_query() = draw(tokens, flags.heads, flags.head_dim);
+  *request.mutable_key() = draw(keys, kv_heads, flags.head_dim);
+  if (flags.value_is_key_prefix) {
+    request.set_value_is_key_prefix(true);
+    request.set_value_dim(value_dim);
+  } else {
+    *request.mutable_value() = draw(keys, kv_heads, value_dim);
+  }
   return request;
 }
 

@@ -15,22 +15,24 @@ constexpr size_t kAlignment = 64;
 size_t AlignUp(size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
 
 std::vector<v1::Tensor*> TensorsOf(v1::AttendRequest& request) {
-  std::vector<v1::Tensor*> tensors = {request.mutable_query(), request.mutable_key(),
-                                      request.mutable_value()};
+  std::vector<v1::Tensor*> tensors = {request.mutable_query(), request.mutable_key()};
+  if (!request.value_is_key_prefix()) tensors.push_back(request.mutable_value());
   if (request.has_cast()) {
     v1::Cast& cast = *request.mutable_cast();
     if (cast.has_surrogate_tokens()) tensors.push_back(cast.mutable_surrogate_tokens());
     if (cast.has_gate()) tensors.push_back(cast.mutable_gate());
   }
+  if (request.has_key_bias()) tensors.push_back(request.mutable_key_bias());
   return tensors;
 }
 
-// The query's shape with the value's last dimension. For shapes that make no sense the size is
+// The query's shape with the values' dimension. For shapes that make no sense the size is
 // arbitrary: the server refuses them anyway.
 size_t OutputBytes(const v1::AttendRequest& request) {
   std::vector<int64_t> shape = client::ShapeOf(request.query());
-  if (shape.empty() || request.value().shape().empty()) return 0;
-  shape.back() = *request.value().shape().rbegin();
+  const auto& value = request.value().shape();
+  if (shape.empty() || (value.empty() && !request.value_is_key_prefix())) return 0;
+  shape.back() = request.value_is_key_prefix() ? request.value_dim() : *value.rbegin();
   return static_cast<size_t>(client::NumElements(shape).value_or(0)) *
          client::SizeOf(request.query().dtype());
 }

@@ -5,15 +5,11 @@
 #include <numeric>
 #include <vector>
 
+#include "client/cli/attend/score_rule.h"
 #include "client/tensor.h"
 
 namespace castor::cli {
 namespace {
-
-// One sequence's place in the packed tensors, in tokens.
-struct Sequence {
-  int64_t query_begin, queries, key_begin, keys;
-};
 
 // Empty if the lengths are none of these tensors, which have the same rank, 3 or 4: a server that
 // has taken such a request is not to be believed.
@@ -49,9 +45,19 @@ std::vector<Sequence> SequencesOf(const v1::AttendRequest& request) {
   return sequences;
 }
 
+// What holds the values: in each row of the keys the first few, or all of a tensor of their own.
+const v1::Tensor& ValuesOf(const v1::AttendRequest& request) {
+  return request.value_is_key_prefix() ? request.key() : request.value();
+}
+
+// Of a request that fits together.
+int64_t ValueDim(const v1::AttendRequest& request) {
+  return request.value_is_key_prefix() ? request.value_dim() : *request.value().shape().rbegin();
+}
+
 // Whether the sequences are in tensors that belong together.
 bool FitTogether(const v1::AttendRequest& request) {
-  const v1::Tensor &query = request.query(), &key = request.key(), &value = request.value();
+  const v1::Tensor &query = request.query(), &key = request.key(), &value = ValuesOf(request);
   const int rank = query.shape_size();
   if ((rank != 3 && rank != 4) || key.shape_size() != rank || value.shape_size() != rank) {
     return false;
@@ -59,22 +65,25 @@ bool FitTogether(const v1::AttendRequest& request) {
   for (int i = 0; i + 1 < rank; ++i) {
     if (value.shape(i) != key.shape(i)) return false;
   }
-  if (key.shape(rank - 2) != query.shape(rank - 2) ||
+  const int64_t kv_heads = key.shape(rank - 2);
+  if (kv_heads < 1 || query.shape(rank - 2) % kv_heads != 0 ||
       key.shape(rank - 1) != query.shape(rank - 1)) {
     return false;
   }
+  if (request.value_is_key_prefix() &&
+      (request.value_dim() < 1 || request.value_dim() > key.shape(rank - 1))) {
+    return false;
+  }
   const std::vector<Sequence> sequences = SequencesOf(request);
-  return !sequences.empty() &&
-         (!request.vanilla().causal() ||
-          std::all_of(sequences.begin(), sequences.end(),
-                      [](const Sequence& each) { return each.queries == each.keys; }));
+  return !sequences.empty() && ScoreRule::Fits(request, sequences, query.shape(rank - 2));
 }
 
-// out = softmax(scale * q . k_j) v_j over `keys` keys; k and v advance by their strides. Returns
-// the log-sum-exp of the scores.
+// out = softmax(score_of(scale * q . k_j, j)) v_j over `keys` keys; k and v advance by their
+// strides. Returns the log-sum-exp of the scores. Zeros and -Inf where these are all -Inf.
+template <typename ScoreOf>
 double AttendRow(const float* q, const float* k, const float* v, int64_t keys, int64_t head_dim,
                  int64_t value_dim, int64_t key_stride, int64_t value_stride, double scale,
-                 std::vector<double>& weights, std::vector<double>& out) {
+                 ScoreOf score_of, std::vector<double>& weights, std::vector<double>& out) {
   weights.resize(keys);
   double greatest = -INFINITY;
   for (int64_t j = 0; j < keys; ++j) {
@@ -82,15 +91,16 @@ double AttendRow(const float* q, const float* k, const float* v, int64_t keys, i
     for (int64_t e = 0; e < head_dim; ++e) {
       score += static_cast<double>(q[e]) * k[j * key_stride + e];
     }
-    weights[j] = score * scale;
+    weights[j] = score_of(score * scale, j);
     greatest = std::max(greatest, weights[j]);
   }
+  out.assign(value_dim, 0);
+  if (greatest == -INFINITY) return greatest;
   double sum = 0;
   for (double& weight : weights) {
     weight = std::exp(weight - greatest);
     sum += weight;
   }
-  out.assign(value_dim, 0);
   for (int64_t j = 0; j < keys; ++j) {
     for (int64_t e = 0; e < value_dim; ++e) {
       out[e] += weights[j] * v[j * value_stride + e];
@@ -122,7 +132,7 @@ std::string FindMisfit(const v1::AttendRequest& request, const v1::AttendRespons
   if (!FitTogether(request)) return "the request's tensors and lengths do not fit together";
   const v1::Tensor& query = request.query();
   std::vector<int64_t> shape = client::ShapeOf(query);
-  shape.back() = *request.value().shape().rbegin();
+  shape.back() = ValueDim(request);
   std::string misfit = FindMisfit(answer.output(), "output", query.dtype(), shape, query);
   if (!misfit.empty() || !request.return_log_sum_exp()) return misfit;
   shape.pop_back();
@@ -136,7 +146,7 @@ std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request,
   if (!problem->empty()) return std::nullopt;
   const auto query = client::ToFloats(request.query());
   const auto key = client::ToFloats(request.key());
-  const auto value = client::ToFloats(request.value());
+  const auto value = client::ToFloats(ValuesOf(request));
   const auto answer = client::ToFloats(response.output());
   const auto logs = client::ToFloats(response.log_sum_exp());
   if (!query || !key || !value || !answer) {
@@ -146,10 +156,12 @@ std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request,
   const int rank = request.query().shape_size();
   const int64_t heads = request.query().shape(rank - 2);
   const int64_t head_dim = request.query().shape(rank - 1);
-  const int64_t value_dim = request.value().shape(rank - 1);
+  const int64_t value_dim = ValueDim(request);
+  const int64_t kv_heads = request.key().shape(rank - 2);
+  const int64_t value_row = ValuesOf(request).shape(rank - 1);  // of a head
   const double scale = request.has_softmax_scale() ? request.softmax_scale()
                                                    : 1 / std::sqrt(static_cast<double>(head_dim));
-  const bool causal = request.vanilla().causal();
+  const ScoreRule rule(request, heads);
 
   CheckResult result;
   const std::vector<Sequence> sequences = SequencesOf(request);
@@ -170,24 +182,29 @@ std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request,
   double norm = 0;
   std::vector<double> weights, exact;
   int64_t row = 0;  // of all, counted over queries and heads
-  for (const Sequence& sequence : sequences) {
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    const Sequence& sequence = sequences[s];
+    const ScoreRule::Place place = rule.PlaceOf(sequence, static_cast<int64_t>(s));
     for (int64_t i = 0; i < sequence.queries; ++i) {
       for (int64_t h = 0; h < heads; ++h, ++row) {
         if (row % stride != 0) continue;
         const int64_t token = sequence.query_begin + i;
-        const double log_sum_exp =
-            AttendRow(query->data() + (token * heads + h) * head_dim,
-                      key->data() + (sequence.key_begin * heads + h) * head_dim,
-                      value->data() + (sequence.key_begin * heads + h) * value_dim,
-                      causal ? i + 1 : sequence.keys, head_dim, value_dim, heads * head_dim,
-                      heads * value_dim, scale, weights, exact);
+        const int64_t kv_head = h * kv_heads / heads;
+        const double log_sum_exp = AttendRow(
+            query->data() + (token * heads + h) * head_dim,
+            key->data() + (sequence.key_begin * kv_heads + kv_head) * head_dim,
+            value->data() + (sequence.key_begin * kv_heads + kv_head) * value_row, sequence.keys,
+            head_dim, value_dim, kv_heads * head_dim, kv_heads * value_row, scale,
+            [&](double score, int64_t j) { return rule.Of(score, sequence, place, i, j, h); },
+            weights, exact);
         ++result.rows_checked;
         if (result.log_sum_exp_error) {
           const float log = (*logs)[token * heads + h];
-          result.finite = result.finite && std::isfinite(log);
-          result.log_sum_exp_error =
-              std::max(*result.log_sum_exp_error,
-                       std::abs(log - log_sum_exp) / std::max(1.0, std::abs(log_sum_exp)));
+          const bool none = log_sum_exp == -INFINITY;  // it sees no key
+          result.finite = result.finite && (none ? log == log_sum_exp : std::isfinite(log));
+          const double error =
+              none ? 0 : std::abs(log - log_sum_exp) / std::max(1.0, std::abs(log_sum_exp));
+          result.log_sum_exp_error = std::max(*result.log_sum_exp_error, error);
         }
         const float* given = answer->data() + (token * heads + h) * value_dim;
         for (int64_t e = 0; e < value_dim; ++e) {

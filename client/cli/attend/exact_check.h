@@ -24,9 +24,9 @@ struct CheckResult {
 };
 
 // Recomputes softmax(scale * Q K^T) V of the request's own tensors, and its log-sum-exp, whatever
-// kernel it names (only `vanilla.causal` counts), for rows spread evenly over the output: as many
-// as `max_operations` multiply-adds allow, at least one. nullopt with `problem` set when request
-// and answer do not fit.
+// kernel it names (only `vanilla.causal` counts), with its positions, softcap and key_bias, for
+// rows spread evenly over the output: as many as `max_operations` multiply-adds allow, at least
+// one. nullopt with `problem` set when request and answer do not fit.
 std::optional<CheckResult> CheckExactly(const v1::AttendRequest& request,
                                         const v1::AttendResponse& response, int64_t max_operations,
                                         std::string* problem);

@@ -20,7 +20,8 @@ using kernels::CastKernel;
 template <const CastKernel& kKernel>
 bool Supports(const Spec& spec) {
   return std::holds_alternative<Cast>(spec.kernel) && IsFloating(spec.dtype) &&
-         !spec.positional() && !spec.log_sum_exp && kKernel.runs_here();
+         !spec.positional() && !spec.log_sum_exp && spec.softcap == 0 && spec.key_bias_heads == 0 &&
+         kKernel.runs_here();
 }
 
 // One wave of a batch.

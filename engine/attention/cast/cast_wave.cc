@@ -15,7 +15,8 @@ kernels::CastShape CastShapeOf(const Spec& spec) {
           spec.value_dim,
           spec.surrogates,
           spec.softmax_scale,
-          cast.attention_function == Cast::AttentionFunction::kLaplace};
+          cast.attention_function == Cast::AttentionFunction::kLaplace,
+          spec.group()};
 }
 
 CastWave::CastWave(const kernels::CastKernel& kernel, const Spec& spec, const CastLayout& layout,
@@ -80,7 +81,8 @@ void CastWave::Place(const CastItem& item) {
                  PackedSurrogates(item),
                  sequence.query_share,
                  sequence.query_temperature,
-                 sequence.key_temperature};
+                 sequence.key_temperature,
+                 problem.value_head_stride};
   sequence.clusterings.reserve(layout_.clusterings());
   sequence.heads.reserve(layout_.heads_per_pass());
   for (int64_t n = 0; n < layout_.clusterings(); ++n) {

@@ -39,7 +39,8 @@ CentroidShape ShapeOf(const Spec& spec) {
           spec.value_dim,
           spec.softmax_scale,
           improved == nullptr ? 0 : improved->topk,
-          improved != nullptr && improved->rest_mass == ImprovedClustered::RestMass::kQuery};
+          improved != nullptr && improved->rest_mass == ImprovedClustered::RestMass::kQuery,
+          spec.key_bias_heads > 0};
 }
 
 bool Hashes(const Clustered& clustering) {
@@ -298,15 +299,17 @@ class Launch {
   CentroidTile TileOf(const Sequence& sequence, int64_t head, int64_t begin, int64_t end) {
     const Problem& problem = *sequence.problem;
     const auto size = static_cast<int64_t>(SizeOf(spec_.dtype));
-    const auto row = [&](auto* data, int64_t token, int64_t stride, int64_t dim) {
-      return data + (token * stride + head * dim) * size;
+    const auto row = [&](auto* data, int64_t token, int64_t stride, int64_t at) {
+      return data + (token * stride + at) * size;
     };
+    const int64_t kv_head = head / spec_.group();
     CentroidTile tile;
     tile.query = QueryRow(sequence, 0, head);
-    tile.key = row(problem.key, sequence.key_offset, problem.key_stride, spec_.head_dim);
-    tile.value = row(problem.value, sequence.key_offset, problem.value_stride, spec_.value_dim);
+    tile.key = row(problem.key, sequence.key_offset, problem.key_stride, kv_head * spec_.head_dim);
+    tile.value = row(problem.value, sequence.key_offset, problem.value_stride,
+                     kv_head * problem.value_head_stride);
     tile.output =
-        row(problem.output, sequence.query_offset, problem.output_stride, spec_.value_dim);
+        row(problem.output, sequence.query_offset, problem.output_stride, head * spec_.value_dim);
     tile.query_stride = problem.query_stride;
     tile.key_stride = problem.key_stride;
     tile.value_stride = problem.value_stride;
@@ -314,6 +317,10 @@ class Launch {
     if (problem.log_sum_exp != nullptr) {
       tile.log_sum_exp = problem.log_sum_exp + sequence.query_offset * spec_.heads + head;
       tile.log_sum_exp_stride = spec_.heads;
+    }
+    if (problem.key_bias != nullptr) {
+      tile.key_bias = KeyBiasOf(spec_, problem, sequence.key_offset, head);
+      tile.key_bias_stride = spec_.key_bias_heads;
     }
     tile.keys = sequence.keys;
     tile.order = &order_[sequence.code_offset + head * sequence.queries];
@@ -349,7 +356,7 @@ class Launch {
 template <const ClusterKernel& kKernel, KernelName kName>
 bool Supports(const Spec& spec) {
   return NameOf(spec.kernel) == kName && IsFloating(spec.dtype) && !spec.positional() &&
-         kKernel.runs_here();
+         spec.softcap == 0 && kKernel.runs_here();
 }
 
 template <const ClusterKernel& kKernel>

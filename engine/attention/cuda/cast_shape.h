@@ -21,6 +21,7 @@ inline kernels::cuda::CastShape CastShapeOf(const Spec& spec) {
   shape.clusters = static_cast<int>(spec.surrogates);
   shape.cluster_size = cast.cluster_size;
   shape.scale = static_cast<float>(spec.softmax_scale);
+  shape.group = static_cast<int>(spec.group());
   shape.laplace = cast.attention_function == Cast::AttentionFunction::kLaplace;
   shape.gated = cast.gate_temperature == Cast::GateTemperature::kSoftplus1;
   shape.per_head = cast.head_clustering == Cast::HeadClustering::kPerHead;
@@ -41,6 +42,7 @@ inline kernels::cuda::CastBatch CastBatchOf(const Problem& problem) {
   batch.key_stride = problem.key_stride;
   batch.value_stride = problem.value_stride;
   batch.output_stride = problem.output_stride;
+  batch.value_head_stride = problem.value_head_stride;
   batch.cu_seqlens = problem.cu_seqlens_q;
   return batch;
 }

@@ -69,6 +69,17 @@ bool EfficientIndexes(const Spec& spec, int64_t key_tokens) {
   return Count(spec.heads) * dim * key_tokens <= INT32_MAX;
 }
 
+// Whether LibTorch's fused kernels know all that the spec does to scores.
+bool FusedKnow(const Spec& spec) {
+  return !spec.bias.any() && !spec.log_sum_exp && spec.softcap == 0 && spec.key_bias_heads == 0 &&
+         !spec.placed && spec.window.always_visible == 0 && ScaleFits(spec.softmax_scale);
+}
+
+// Whether a mask leaves the first queries of a sequence without a key.
+bool LeavesRowsEmpty(const Spec& spec, int64_t query_tokens, int64_t key_tokens) {
+  return query_tokens > key_tokens && (IsCausal(spec) || spec.window.any());
+}
+
 // What the math path takes for a sequence: keys and values in float32, which products may copy once
 // more, and a block of scores, of their exponentials and of its rows.
 Count MathBytes(const Spec& spec, int64_t queries, int64_t keys) {
@@ -80,9 +91,10 @@ Count MathBytes(const Spec& spec, int64_t queries, int64_t keys) {
   // Masks and biases by distance are made for a block of scores: their indices, which are int64, in
   // three tensors at most, and a bias of each head.
   constexpr int64_t kIndices = 3 * sizeof(int64_t);
-  const Count places = spec.positional() ? kIndices * Count(seen) : Count(0);
+  const Count places = spec.positional() ? (kIndices + 1) * Count(seen) : Count(0);
   const Count biases = spec.bias.any() ? 2 * heads * seen * kFloat : Count(0);
-  return 2 * heads * keys * dims * kFloat +
+  const Count shared = spec.group() == 1 ? Count(0) : Count(spec.kv_heads);
+  return (2 * heads + shared) * keys * dims * kFloat +
          rows * (2 * heads * seen * kFloat + seen + 2 * heads * dims * kFloat + places + biases);
 }
 
@@ -100,8 +112,10 @@ Count FusedBytes(const Spec& spec, Path base, int64_t queries, int64_t keys) {
   const Count heads = spec.heads;
   Count bytes = 0;
   if (head_dim != spec.head_dim || value_dim != spec.value_dim) {
-    bytes += heads * (Count(queries) + keys) * (head_dim + value_dim) * element;
+    bytes += (heads * queries + Count(spec.kv_heads) * keys) * (head_dim + value_dim) * element;
   }
+  // FlashAttention alone reads keys and values that heads share.
+  if (!flash && spec.group() > 1) bytes += 2 * heads * keys * (head_dim + value_dim) * element;
   if (flash) return bytes + heads * queries * static_cast<int64_t>(sizeof(float));
   if (spec.dtype == DType::kFloat32) return bytes;
   return bytes + heads * queries * value_dim * static_cast<int64_t>(sizeof(float));
@@ -116,14 +130,13 @@ bool ScaleFits(double scale) {
 }
 
 bool FlashFits(const Spec& spec, const Capabilities& device) {
-  return !spec.bias.any() && !spec.log_sum_exp && ScaleFits(spec.softmax_scale) &&
-         IsHalf(spec.dtype) && device.compute_capability >= 80 && spec.head_dim <= 256 &&
-         spec.value_dim <= 256 && spec.heads <= kMaxGridHeads;
+  return FusedKnow(spec) && IsHalf(spec.dtype) && device.compute_capability >= 80 &&
+         spec.head_dim <= 256 && spec.value_dim <= 256 && spec.heads <= kMaxGridHeads;
 }
 
 bool EfficientFits(const Spec& spec, const Capabilities& device) {
   // 65536 is the largest dim that a kernel instance is compiled for; bf16 needs Ampere.
-  return !spec.positional() && !spec.log_sum_exp && ScaleFits(spec.softmax_scale) &&
+  return FusedKnow(spec) && !spec.window.any() &&
          (spec.dtype == DType::kFloat32 || IsHalf(spec.dtype)) &&
          device.compute_capability >= (spec.dtype == DType::kBFloat16 ? 80 : 50) &&
          device.compute_capability <= 120 && spec.head_dim <= 65536 && spec.value_dim <= 65536 &&
@@ -132,11 +145,11 @@ bool EfficientFits(const Spec& spec, const Capabilities& device) {
 
 bool CudnnFits(const Spec& spec, int64_t query_tokens, int64_t key_tokens,
                const Capabilities& device) {
-  return FlashFits(spec, device) && !spec.positional() && device.compute_capability == kHopper &&
-         device.cudnn_version >= kCudnnMinVersion && spec.head_dim == spec.value_dim &&
-         Contains(kCudnnDims, spec.head_dim) && Contains(kCudnnHeads, spec.heads) &&
-         query_tokens == key_tokens && query_tokens >= kCudnnMinTokens &&
-         query_tokens % CudnnLengthStep(query_tokens) == 0 &&
+  return FlashFits(spec, device) && spec.group() == 1 && !spec.positional() &&
+         device.compute_capability == kHopper && device.cudnn_version >= kCudnnMinVersion &&
+         spec.head_dim == spec.value_dim && Contains(kCudnnDims, spec.head_dim) &&
+         Contains(kCudnnHeads, spec.heads) && query_tokens == key_tokens &&
+         query_tokens >= kCudnnMinTokens && query_tokens % CudnnLengthStep(query_tokens) == 0 &&
          Count(spec.heads) * query_tokens * key_tokens * (spec.head_dim + spec.value_dim) <=
              kCudnnMostWork;
 }
@@ -147,7 +160,7 @@ Path PathOf(const Spec& spec, Path base, int64_t query_tokens, int64_t key_token
     return Path::kCudnn;
   }
   if (base == Path::kEfficient && !EfficientIndexes(spec, key_tokens)) return Path::kMath;
-  return base;
+  return LeavesRowsEmpty(spec, query_tokens, key_tokens) ? Path::kMath : base;
 }
 
 std::vector<Segment> PlanSegments(const Spec& spec, Path base,
@@ -173,15 +186,14 @@ std::vector<Segment> PlanSegments(const Spec& spec, Path base,
 
 int64_t QueryStep(const Spec& spec, Path base, int64_t query_tokens, int64_t key_tokens,
                   const Capabilities& device) {
-  const Vanilla* vanilla = std::get_if<Vanilla>(&spec.kernel);
-  if (vanilla == nullptr || spec.positional()) return 0;
+  if (!std::holds_alternative<Vanilla>(spec.kernel) || spec.positional() || spec.placed) return 0;
   switch (PathOf(spec, base, query_tokens, key_tokens, device)) {
     case Path::kCudnn:
       return 0;
     case Path::kMath:
       // Its products span all keys, hidden ones too. Over many heads its blocks differ in length.
-      return vanilla->causal || spec.heads > kMaxGridHeads ? 0
-                                                           : MathBlockRows(spec.heads, key_tokens);
+      return IsCausal(spec) || spec.heads > kMaxGridHeads ? 0
+                                                          : MathBlockRows(spec.heads, key_tokens);
     case Path::kFlash:
     case Path::kEfficient:
       break;
@@ -208,11 +220,15 @@ int64_t VanillaWorkspaceBytes(const Spec& spec, Path base, std::span<const int32
   return (fused + math).value();
 }
 
+MathReach MathWindow(const Spec& spec) {
+  const Window& window = spec.window;
+  return {window.left, IsCausal(spec) && window.left >= 0 ? 0 : window.right};
+}
+
 int64_t MathBlockKeys(const Spec& spec, int64_t key_tokens) {
-  if (!spec.window.has_value()) return key_tokens;
-  return (Count(2) * *spec.window + kMathMostRows).value() < key_tokens
-             ? 2 * *spec.window + kMathMostRows
-             : key_tokens;
+  const auto [left, right] = MathWindow(spec);
+  if (left < 0 || right < 0 || spec.window.always_visible > 0) return key_tokens;
+  return std::min(key_tokens, (Count(left) + right + kMathMostRows).value());
 }
 
 int64_t MathBlockRows(int64_t heads, int64_t key_tokens) {

@@ -3,10 +3,12 @@
 //
 // Batch invariance rests on this file. A sequence's path is a function of the spec and of that
 // sequence's own lengths, never of its neighbours, and every path computes each sequence in an
-// order that depends on that sequence alone. Windows are for flash and math, biases by distance for
-// math alone:
+// order that depends on that sequence alone. Windows are for flash and math; for math alone are
+// biases, a softcap, keys that no window hides, places of queries other than at the end of the
+// keys, and rows that a mask leaves without a key:
 //   flash       one thread block per (query tile, head, sequence); the tile sizes follow from
-//               head_dim and causal; without paged keys or grouped heads nothing splits the keys.
+//               head_dim and causal; without paged keys nothing splits the keys, and for heads that
+//               share them FlashAttention (vanilla_cuda.cc) keeps it so.
 //   efficient   the same, with a kernel instance picked by dtype and dims.
 //   cuDNN       its heuristics look at the whole problem, batch size included, so each sequence is
 //               a problem of batch size 1, however many of them a batch holds.
@@ -84,6 +86,13 @@ int64_t VanillaWorkspaceBytes(const Spec& spec, Path base, std::span<const int32
 // kMathMostRows.
 inline constexpr int64_t kMathMostRows = 1024;
 int64_t MathBlockRows(int64_t heads, int64_t key_tokens);
+
+// How far behind and ahead of a row the math path looks for keys; -1: as far as there are some.
+struct MathReach {
+  int64_t left;
+  int64_t right;
+};
+MathReach MathWindow(const Spec& spec);
 
 // The most keys that such a block needs: all, or those within the window of its rows.
 int64_t MathBlockKeys(const Spec& spec, int64_t key_tokens);

@@ -103,10 +103,10 @@ Computed Compute(std::string_view backend, const Spec& spec, const Problem& prob
   const at::Tensor words = UploadRandomNumbers(clustering, spec.head_dim, device);
   at::Tensor query = ViewOf(problem.query, problem.query_tokens(), spec.heads, spec.head_dim,
                             problem.query_stride, spec.dtype, device);
-  at::Tensor key = ViewOf(problem.key, problem.key_tokens(), spec.heads, spec.head_dim,
+  at::Tensor key = ViewOf(problem.key, problem.key_tokens(), spec.kv_heads, spec.head_dim,
                           problem.key_stride, spec.dtype, device);
-  at::Tensor value = ViewOf(problem.value, problem.key_tokens(), spec.heads, spec.value_dim,
-                            problem.value_stride, spec.dtype, device);
+  at::Tensor value = ViewOf(problem.value, problem.key_tokens(), spec.kv_heads, spec.value_dim,
+                            problem.value_stride, problem.value_head_stride, spec.dtype, device);
   if (tensor_cores) {  // their kernels copy 16 bytes at a time
     query = AlignedRows(query, spec.head_dim);
     key = AlignedRows(key, spec.head_dim);
@@ -122,6 +122,7 @@ Computed Compute(std::string_view backend, const Spec& spec, const Problem& prob
   on_device.key_stride = key.stride(0);
   on_device.value_stride = value.stride(0);
   on_device.output_stride = spec.heads * spec.value_dim;
+  on_device.value_head_stride = value.stride(1);
   if (spec.log_sum_exp) on_device.log_sum_exp = log_sum_exp.mutable_data_ptr<float>();
   on_device.offsets = offsets.const_data_ptr<int32_t>();
   const auto* const first_word = static_cast<const uint32_t*>(words.const_data_ptr());

@@ -28,6 +28,7 @@ inline kernels::cuda::ClusteredShape ClusteredShapeOf(const Spec& spec) {
   shape.bits = clustering.bits;
   shape.topk = improved == nullptr ? 0 : improved->topk;
   shape.log_sum_exp = spec.log_sum_exp;
+  shape.group = static_cast<int32_t>(spec.group());
   return shape;
 }
 

@@ -37,8 +37,13 @@ constexpr size_t kRemembered = 4;  // query and key offsets of this batch and th
 
 at::Tensor ViewOf(const std::byte* data, int64_t tokens, int64_t heads, int64_t dim, int64_t stride,
                   DType dtype, at::Device device) {
+  return ViewOf(data, tokens, heads, dim, stride, dim, dtype, device);
+}
+
+at::Tensor ViewOf(const std::byte* data, int64_t tokens, int64_t heads, int64_t dim, int64_t stride,
+                  int64_t head_stride, DType dtype, at::Device device) {
   const std::array<int64_t, 3> sizes = {tokens, heads, dim};
-  const std::array<int64_t, 3> strides = {stride, dim, 1};
+  const std::array<int64_t, 3> strides = {stride, head_stride, 1};
   // Naming the device saves a look-up of the pointer in the driver.
   return at::for_blob(const_cast<std::byte*>(data), sizes)
       .strides(strides)

@@ -13,10 +13,13 @@
 
 namespace castor::attention::cuda {
 
-// A view of `tokens` tokens, [tokens, heads, dim]; `stride` in elements from token to token. The
-// tensor does not own the memory.
+// A view of `tokens` tokens, [tokens, heads, dim]; `stride` in elements from token to token, and
+// `head_stride`, which is `dim` if it is left out, from head to head. The tensor does not own the
+// memory.
 at::Tensor ViewOf(const std::byte* data, int64_t tokens, int64_t heads, int64_t dim, int64_t stride,
                   DType dtype, at::Device device);
+at::Tensor ViewOf(const std::byte* data, int64_t tokens, int64_t heads, int64_t dim, int64_t stride,
+                  int64_t head_stride, DType dtype, at::Device device);
 
 // `rows`, [tokens, heads, dim], such that 16-byte loads of its rows are allowed and the last
 // dimension is `dim`: itself if that holds, otherwise a copy, padded with zeros if it is too

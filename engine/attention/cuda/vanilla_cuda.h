@@ -18,18 +18,14 @@ namespace castor::attention::cuda {
 // The sequences that one launch computes.
 struct Sequences {
   at::Tensor query;                       // [query tokens, heads, head_dim], of these only
-  at::Tensor key;                         // [key tokens, heads, head_dim]
-  at::Tensor value;                       // [key tokens, heads, value_dim]
+  at::Tensor key;                         // [key tokens, kv_heads, head_dim]
+  at::Tensor value;                       // [key tokens, kv_heads, value_dim]
   std::span<const int32_t> cu_seqlens_q;  // of the whole problem
   std::span<const int32_t> cu_seqlens_k;
   int64_t first = 0;  // sequence of the problem
   int64_t count = 0;
+  const Problem& problem;
 };
-
-inline bool IsCausal(const Spec& spec) {
-  const Vanilla* vanilla = std::get_if<Vanilla>(&spec.kernel);
-  return vanilla != nullptr && vanilla->causal;
-}
 
 // FlashAttention-2 over cu_seqlens. Requires FlashFits.
 at::Tensor FlashAttention(const Spec& spec, const Sequences& sequences);
@@ -42,7 +38,7 @@ at::Tensor CudnnAttention(const Spec& spec, const Sequences& sequences);
 at::Tensor EfficientAttention(const Spec& spec, const Sequences& sequences);
 
 // Matrix products and softmax in fp32, in blocks of query rows: for whatever the others refuse.
-// With a window, a block meets the keys within it alone. The check on a GPU compares the others
+// With a window, a block meets only keys near it. The check on a GPU compares the others
 // with it. Returns the log-sum-exp too, [tokens, heads], if the spec has it.
 std::pair<at::Tensor, at::Tensor> MathAttention(const Spec& spec, const Sequences& sequences);
 

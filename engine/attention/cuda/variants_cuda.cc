@@ -61,10 +61,11 @@ Computed ComputeVanilla(std::string_view row, const Spec& spec, const Problem& p
       PlanSegments(spec, base, problem.cu_seqlens_q, problem.cu_seqlens_k, capabilities);
   const at::Tensor query = ViewOf(problem.query, problem.query_tokens(), spec.heads, spec.head_dim,
                                   problem.query_stride, spec.dtype, device);
-  const at::Tensor key = ViewOf(problem.key, problem.key_tokens(), spec.heads, spec.head_dim,
+  const at::Tensor key = ViewOf(problem.key, problem.key_tokens(), spec.kv_heads, spec.head_dim,
                                 problem.key_stride, spec.dtype, device);
-  const at::Tensor value = ViewOf(problem.value, problem.key_tokens(), spec.heads, spec.value_dim,
-                                  problem.value_stride, spec.dtype, device);
+  const at::Tensor value =
+      ViewOf(problem.value, problem.key_tokens(), spec.kv_heads, spec.value_dim,
+             problem.value_stride, problem.value_head_stride, spec.dtype, device);
   Computed computed{{}, BackendOf(row, segments)};
   for (const Segment& segment : segments) {
     const int64_t query_first = problem.cu_seqlens_q[segment.first];
@@ -78,7 +79,8 @@ Computed ComputeVanilla(std::string_view row, const Spec& spec, const Problem& p
                               problem.cu_seqlens_q,
                               problem.cu_seqlens_k,
                               segment.first,
-                              segment.count};
+                              segment.count,
+                              problem};
     auto [rows, log_sum_exp] = ComputeSegment(segment.path, spec, sequences);
     computed.outputs.push_back({query_first, std::move(rows), std::move(log_sum_exp)});
   }

@@ -103,11 +103,12 @@ at::Tensor WeightReader::Take(std::string_view name, std::vector<int64_t> shape)
 }
 
 at::Tensor WeightReader::TakeStacked(std::span<const std::string> names,
-                                     std::vector<int64_t> shape) {
+                                     std::span<const int64_t> rows, int64_t columns) {
   std::vector<at::Tensor> parts;
-  for (const std::string& name : names) {
+  for (size_t i = 0; i < names.size(); ++i) {
     if (!status_.ok()) return {};
-    parts.push_back(TakeOnHost(name, shape));
+    parts.push_back(TakeOnHost(names[i], columns > 0 ? std::vector<int64_t>{rows[i], columns}
+                                                     : std::vector<int64_t>{rows[i]}));
   }
   if (!status_.ok()) return {};
   const at::Tensor tensor = at::cat(parts, 0);

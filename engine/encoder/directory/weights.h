@@ -43,8 +43,10 @@ class WeightReader {
   // The tensor `name`, of exactly `shape`. NaN and Inf in it are errors.
   at::Tensor Take(std::string_view name, std::vector<int64_t> shape);
 
-  // Several matrices of `shape` [rows, columns], or vectors of [rows], stacked along their rows.
-  at::Tensor TakeStacked(std::span<const std::string> names, std::vector<int64_t> shape);
+  // Matrices of [rows[i], columns], or vectors of [rows[i]] if `columns` is 0, stacked along their
+  // rows.
+  at::Tensor TakeStacked(std::span<const std::string> names, std::span<const int64_t> rows,
+                         int64_t columns);
 
   const absl::Status& status() const { return status_; }
   bool int8() const { return int8_; }

@@ -89,7 +89,7 @@ PreNormConfig ReadDecoder(ConfigReader& config, const DecoderDefaults& defaults)
   } else {
     CheckHeads(config, "num_attention_heads", info);
   }
-  body.key_value_heads = ReadKeyValueHeads(
+  body.info.key_value_heads = ReadKeyValueHeads(
       config, info.heads,
       config.IsNull("num_key_value_heads") ? info.heads : defaults.key_value_heads);
   body.words = ReadSize(config, "vocab_size", defaults.words);

@@ -37,7 +37,7 @@ absl::StatusOr<FamilyModel> BuildEuroBert(ConfigReader& config, WeightReader& we
   PreNormConfig body;
   body.info = ReadBodyInfo(config, {.hidden = 768, .layers = 12, .heads = 12});
   const int64_t heads = body.info.heads;
-  body.key_value_heads = ReadKeyValueHeads(config, heads, heads);
+  body.info.key_value_heads = ReadKeyValueHeads(config, heads, heads);
   CheckHeadDim(config, body.info);
   body.local.assign(static_cast<size_t>(body.info.layers), false);
   body.words = ReadSize(config, "vocab_size", 128'256);

@@ -58,7 +58,7 @@ void ReadGemmaLayers(ConfigReader& config, PreNormConfig* body) {
 
 void ReadGemmaHeads(ConfigReader& config, PreNormConfig* body) {
   CheckHeads(config, "num_attention_heads", body->info);
-  body->key_value_heads = ReadKeyValueHeads(config, body->info.heads, 4);
+  body->info.key_value_heads = ReadKeyValueHeads(config, body->info.heads, 4);
   if (ReadSize(config, "head_dim", 256) != body->info.hidden / body->info.heads) {
     config.Fail("head_dim", "must be hidden_size / num_attention_heads");
   }

@@ -12,7 +12,7 @@ namespace {
 // "a window of 64 and a bias by position"
 std::string PlacesOf(const attention::Spec& spec) {
   std::string places;
-  if (spec.window.has_value()) places = "a window of " + std::to_string(*spec.window);
+  if (spec.window.any()) places = "a window of " + std::to_string(spec.window.left);
   if (spec.bias.any()) {
     if (!places.empty()) places += " and ";
     places += "a bias by position";
@@ -26,7 +26,7 @@ attention::Spec SelfAttentionSpec(DType dtype, int64_t hidden, int64_t heads,
                                   const Kernel& kernel) {
   attention::Spec spec;
   spec.dtype = dtype;
-  spec.heads = std::max<int64_t>(1, heads);
+  spec.heads = spec.kv_heads = std::max<int64_t>(1, heads);
   spec.head_dim = spec.value_dim = hidden / spec.heads;
   spec.softmax_scale = 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, spec.head_dim)));
   spec.kernel = kernel;

@@ -49,18 +49,20 @@ struct HeadRange {
 
 struct Qkv {
   int64_t heads = 0;
-  Linear linear;  // [3 * heads * head_dim, hidden]
+  int64_t kv_heads = 0;  // of keys and of values; divides `heads`
+  Linear linear;         // [(heads + 2 * kv_heads) * head_dim, hidden]
   std::optional<LayerNorm> query_norm;
   std::optional<LayerNorm> key_norm;
 
-  int64_t head_dim() const { return linear.out() / 3 / heads; }
+  int64_t head_dim() const { return linear.out() / (heads + 2 * kv_heads); }
 
-  // Ranges of heads begin at a multiple of so many: all, if a norm goes over them together, or if
-  // keys and values begin where a matrix cannot be cut.
+  // Ranges of heads begin at a multiple of so many: those that share keys and values; all, if a
+  // norm goes over them together, or if keys and values begin where a matrix cannot be cut.
   int64_t head_grain() const;
 
-  // [tokens, 3 * range.count * head_dim]: of the rows of `x`, behind `before` if it is given;
-  // turned by `rotation` if it is given. In steps, with a checkpoint after each.
+  // [tokens, width]: queries of the range, then keys, then values, of the rows of `x`, behind
+  // `before` if it is given; turned by `rotation` if it is given. In steps, with a checkpoint after
+  // each.
   absl::StatusOr<at::Tensor> operator()(const at::Tensor& x, const LayerNorm* before,
                                         const Rotation* rotation, HeadRange range,
                                         RunControl& control) const;
@@ -70,8 +72,7 @@ struct Qkv {
   attention::Count step_bytes(const at::Tensor& like, bool before, bool rotated) const;
 };
 
-// Takes the weights of a layer whose names begin with `at`; keys and values that several heads
-// share are copied for each. Errors go to the reader.
+// Takes the weights of a layer whose names begin with `at`. Errors go to the reader.
 Qkv TakeQkv(WeightReader& weights, const std::string& at, const QkvNames& names,
             const QkvConfig& config);
 

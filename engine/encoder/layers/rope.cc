@@ -22,12 +22,10 @@ constexpr int64_t kTurnedRows = 64;
 // Rows whose angles a CPU computes between two checkpoints.
 constexpr int64_t kAngleRows = 16384;
 
-void Turn(const Rotation& rotation, int64_t heads, const at::Tensor& qkv) {
-  const int64_t rows = qkv.size(0);
-  const int64_t hidden = qkv.size(1) / 3;
-  const at::Tensor pairs =
-      qkv.narrow(1, 0, 2 * hidden).view({rows, 2 * heads, 2, hidden / heads / 2});
-  const at::Tensor low = pairs.select(2, 0);  // [rows, 2 * heads, head_dim / 2]
+void Turn(const Rotation& rotation, int64_t heads, const at::Tensor& rows) {
+  const int64_t half = rotation.cos.size(1);
+  const at::Tensor pairs = rows.narrow(1, 0, heads * 2 * half).view({rows.size(0), heads, 2, half});
+  const at::Tensor low = pairs.select(2, 0);  // [rows, heads, head_dim / 2]
   const at::Tensor high = pairs.select(2, 1);
   const at::Tensor cos = rotation.cos.unsqueeze(1);
   const at::Tensor sin = rotation.sin.unsqueeze(1);
@@ -108,21 +106,21 @@ attention::Count RotationBytes(int64_t head_dim) {
   return attention::Count(head_dim) * static_cast<int64_t>(sizeof(float));
 }
 
-void Rotate(const Rotation& rotation, int64_t heads, const at::Tensor& qkv) {
-  if (!TurnRows(qkv, 2 * heads, rotation.cos, rotation.sin)) RotateSlowly(rotation, heads, qkv);
+void Rotate(const Rotation& rotation, int64_t heads, const at::Tensor& rows) {
+  if (!TurnRows(rows, heads, rotation.cos, rotation.sin)) RotateSlowly(rotation, heads, rows);
 }
 
-void RotateSlowly(const Rotation& rotation, int64_t heads, const at::Tensor& qkv) {
-  const int64_t step = qkv.device().is_cpu() ? kTurnedRows : std::max<int64_t>(1, qkv.size(0));
-  for (int64_t first = 0; first < qkv.size(0); first += step) {
-    const int64_t count = std::min(step, qkv.size(0) - first);
-    Turn(rotation.Rows(first, count), heads, qkv.narrow(0, first, count));
+void RotateSlowly(const Rotation& rotation, int64_t heads, const at::Tensor& rows) {
+  const int64_t step = rows.device().is_cpu() ? kTurnedRows : std::max<int64_t>(1, rows.size(0));
+  for (int64_t first = 0; first < rows.size(0); first += step) {
+    const int64_t count = std::min(step, rows.size(0) - first);
+    Turn(rotation.Rows(first, count), heads, rows.narrow(0, first, count));
   }
 }
 
-attention::Count RotatingBytes(int64_t hidden, int64_t rows, bool cpu) {
+attention::Count RotatingBytes(int64_t width, int64_t rows, bool cpu) {
   // Both halves as float32, where they are not, and what they become.
-  return attention::Count(4) * hidden * static_cast<int64_t>(sizeof(float)) *
+  return attention::Count(2) * width * static_cast<int64_t>(sizeof(float)) *
          (cpu ? std::min(rows, kTurnedRows) : rows);
 }
 

@@ -67,15 +67,15 @@ class Rope {
 // What a rotation takes for a token, in bytes.
 attention::Count RotationBytes(int64_t head_dim);
 
-// Turns the queries and keys of `qkv` in place: [tokens, 3 * hidden] of any floating type, queries,
-// keys, values side by side, where hidden is heads * head_dim. Computes in float32.
-void Rotate(const Rotation& rotation, int64_t heads, const at::Tensor& qkv);
+// Turns the first `heads` heads of each row in place, which are queries and keys. The rows are of
+// any floating type. Computes in float32.
+void Rotate(const Rotation& rotation, int64_t heads, const at::Tensor& rows);
 
 // The same where there is no kernel for it.
-void RotateSlowly(const Rotation& rotation, int64_t heads, const at::Tensor& qkv);
+void RotateSlowly(const Rotation& rotation, int64_t heads, const at::Tensor& rows);
 
 // What Rotate takes for a while, in bytes: of `rows` rows on another device; at most of few on a
-// CPU, where mostly it takes nothing.
-attention::Count RotatingBytes(int64_t hidden, int64_t rows, bool cpu);
+// CPU, where mostly it takes nothing. `width` is that of the heads that are turned.
+attention::Count RotatingBytes(int64_t width, int64_t rows, bool cpu);
 
 }  // namespace castor::encoder

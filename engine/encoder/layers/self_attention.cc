@@ -21,6 +21,7 @@ int64_t HeadsAtOnce(const Qkv& qkv, const HeadBytes& bytes, int64_t tokens) {
 }
 
 attention::Spec OfHeads(attention::Spec spec, HeadRange range) {
+  spec.kv_heads = range.count / spec.group();
   spec.heads = range.count;
   attention::PositionBias& bias = spec.bias;
   if (bias.table != nullptr) bias.table += range.first * (2 * bias.reach + 1);
@@ -28,20 +29,23 @@ attention::Spec OfHeads(attention::Spec spec, HeadRange range) {
   return spec;
 }
 
-// `qkv` is [tokens, 3 * width]: queries, keys, values side by side. `output` is [tokens, width],
-// some columns of a wider one.
+// `qkv` holds queries, keys and values side by side. `output` is [tokens, as wide as queries], some
+// columns of a wider one.
 absl::Status Attend(const at::Tensor& qkv, const attention::Spec& spec, const BodyInputs& in,
                     const attention::CastInputs& cast, const at::Tensor& output) {
   const int64_t stride = qkv.size(1);
   const auto* base = static_cast<const std::byte*>(qkv.const_data_ptr());
-  const int64_t part = stride / 3 * static_cast<int64_t>(qkv.element_size());  // bytes
+  const auto bytes = [&](int64_t heads) {
+    return heads * spec.head_dim * static_cast<int64_t>(qkv.element_size());
+  };
   attention::Problem problem;
   problem.query = base;
-  problem.key = base + part;
-  problem.value = base + 2 * part;
+  problem.key = base + bytes(spec.heads);
+  problem.value = base + bytes(spec.heads + spec.kv_heads);
   problem.output = static_cast<std::byte*>(output.mutable_data_ptr());
   problem.query_stride = problem.key_stride = problem.value_stride = stride;
   problem.output_stride = output.stride(0);
+  problem.value_head_stride = spec.head_dim;
   problem.cu_seqlens_q = problem.cu_seqlens_k = in.packing.cu_seqlens;
   problem.cast = cast;
   return in.attention(spec, problem, in.control);
@@ -73,10 +77,13 @@ absl::StatusOr<at::Tensor> SelfAttention(const Projection& projection, const at:
 
 HeadBytes QkvBytes(const Qkv& qkv, const at::Tensor& like, bool together, int64_t most_bytes) {
   using attention::Count;
-  const Count head = 3 * Count(qkv.head_dim()) * static_cast<int64_t>(like.element_size());
+  const auto of = [&](int64_t heads) {
+    const int64_t rows = heads + 2 * (heads * qkv.kv_heads / qkv.heads);
+    return Count(rows) * qkv.head_dim() * static_cast<int64_t>(like.element_size());
+  };
   together = together || !like.device().is_cpu();
-  return {.all = head * qkv.heads,
-          .grain = head * (together ? qkv.heads : qkv.head_grain()),
+  return {.all = of(qkv.heads),
+          .grain = of(together ? qkv.heads : qkv.head_grain()),
           .most = most_bytes};
 }
 

@@ -1,7 +1,8 @@
 // The attention of one layer: rows are projected to queries, keys and values, and attend.
 //
 // On a CPU a long document's heads go by some at a time, so that queries, keys and values of all of
-// them are never there together: they are three times as wide as the rows. A head's results do not
+// them are never there together: they are up to three times as wide as the rows. Heads that share
+// keys and values go together. A head's results do not
 // depend on which heads it goes with.
 #pragma once
 

@@ -9,6 +9,7 @@ attention::Spec GlobalAttention(const BodyInfo& info, DType dtype, const Kernel&
     spec.surrogates = info.surrogates;
   }
   if (info.causal) spec.kernel = Vanilla{.causal = true};
+  if (info.key_value_heads > 0) spec.kv_heads = info.key_value_heads;
   spec.bias = info.bias;
   if (info.softmax_scale != 0) spec.softmax_scale = info.softmax_scale;
   return spec;
@@ -16,7 +17,7 @@ attention::Spec GlobalAttention(const BodyInfo& info, DType dtype, const Kernel&
 
 attention::Spec LocalAttention(const BodyInfo& info, DType dtype) {
   attention::Spec spec = GlobalAttention(info, dtype, Vanilla{});
-  spec.window = info.window;
+  spec.window = attention::SymmetricWindow(info.window);
   return spec;
 }
 

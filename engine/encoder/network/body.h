@@ -39,6 +39,8 @@ struct BodyInfo {
   std::optional<Cast> cast = {};
   int64_t surrogates = 0;
 
+  int64_t key_value_heads = 0;  // fewer than heads: each serves as many neighbouring ones; 0: all
+
   double softmax_scale = 0;  // of every layer; 0: one over the root of the head size
 
   // Tokens see none behind them, in every layer and whatever a request says: the model was trained

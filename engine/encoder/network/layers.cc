@@ -3,6 +3,7 @@
 #include <ATen/ops/index_select.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -22,16 +23,16 @@ Linear TakeLinear(WeightReader& weights, const std::string& name, int64_t out, i
           weights.int8()};
 }
 
-Linear TakeStackedLinear(WeightReader& weights, std::span<const std::string> names, int64_t out,
-                         int64_t in, bool bias) {
+Linear TakeStackedLinear(WeightReader& weights, std::span<const std::string> names,
+                         std::span<const int64_t> out, int64_t in, bool bias) {
   const auto ending = [&](const char* end) {
     std::vector<std::string> full;
     for (const std::string& name : names) full.push_back(name + end);
     return full;
   };
-  at::Tensor weight = weights.TakeStacked(ending(".weight"), {out, in});
-  if (weights.int8()) weights.CountInt8(static_cast<int64_t>(names.size()) * out * in);
-  return {std::move(weight), bias ? weights.TakeStacked(ending(".bias"), {out}) : at::Tensor(),
+  at::Tensor weight = weights.TakeStacked(ending(".weight"), out, in);
+  if (weights.int8()) weights.CountInt8(std::accumulate(out.begin(), out.end(), int64_t{0}) * in);
+  return {std::move(weight), bias ? weights.TakeStacked(ending(".bias"), out, 0) : at::Tensor(),
           weights.int8()};
 }
 

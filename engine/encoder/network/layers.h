@@ -21,12 +21,12 @@ namespace castor::encoder {
 int64_t RowsOfAStep(const at::Tensor& x, int64_t weights);
 
 // Take the weights that a checkpoint keeps under `name` + ".weight" and, with a bias, ".bias";
-// errors go to the reader. TakeStackedLinear stacks several of the same shape along their rows;
+// errors go to the reader. TakeStackedLinear stacks several, of out[i] rows each, along their rows;
 // TakeLinearHalves makes two of one with twice as many outputs.
 Linear TakeLinear(WeightReader& weights, const std::string& name, int64_t out, int64_t in,
                   bool bias = true);
-Linear TakeStackedLinear(WeightReader& weights, std::span<const std::string> names, int64_t out,
-                         int64_t in, bool bias = true);
+Linear TakeStackedLinear(WeightReader& weights, std::span<const std::string> names,
+                         std::span<const int64_t> out, int64_t in, bool bias = true);
 std::array<Linear, 2> TakeLinearHalves(WeightReader& weights, const std::string& name, int64_t out,
                                        int64_t in, bool bias = true);
 

@@ -241,7 +241,7 @@ class PreNormTaker {
     const QkvConfig qkv{.hidden = hidden_,
                         .heads = config_.info.heads,
                         .head_dim = config_.info.head_size(),
-                        .key_value_heads = config_.key_value_heads,
+                        .key_value_heads = config_.info.key_value_heads,
                         .bias = config_.qkv_bias,
                         .norm_epsilon = config_.epsilon,
                         .norm = config_.norm,

@@ -27,8 +27,7 @@ struct PreNormConfig {
   double epsilon = 0;  // of every norm
   NormKind norm = NormKind::kLayerNorm;
   bool norm_bias = false;
-  int64_t key_value_heads = 0;  // as in QkvConfig
-  double embedding_scale = 1;   // of the table's rows
+  double embedding_scale = 1;  // of the table's rows
   bool qkv_bias = false;
   bool attention_output_bias = false;
 

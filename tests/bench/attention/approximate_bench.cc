@@ -61,6 +61,7 @@ struct Inputs {
     problem.output = Bytes(output);
     problem.query_stride = problem.key_stride = kHeads * kDim;
     problem.value_stride = problem.output_stride = kHeads * kDim;
+    problem.value_head_stride = kDim;
     problem.cu_seqlens_q = problem.cu_seqlens_k = offsets;
     problem.cast.surrogates = Bytes(surrogates);
     problem.cast.gate = gate.const_data_ptr<float>();
@@ -70,7 +71,7 @@ struct Inputs {
 
   Spec MakeSpec(Kernel kernel) const {
     Spec spec;
-    spec.heads = kHeads;
+    spec.heads = spec.kv_heads = kHeads;
     spec.head_dim = spec.value_dim = kDim;
     spec.softmax_scale = 1 / std::sqrt(static_cast<double>(kDim));
     spec.surrogates = std::holds_alternative<Cast>(kernel) ? surrogate_count() : 0;

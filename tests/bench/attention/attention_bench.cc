@@ -1,11 +1,14 @@
 // Vanilla attention on the CPU: our rows of the variant table against LibTorch's
 // scaled_dot_product_attention, which a caller would otherwise use, measured in one run.
 //
-// Names end in heads/dim/tokens; "ragged" is a batch of short sequences, as encoders see them.
-// "+lse" returns the log-sum-exp too. Compare ratios. --benchmark_filter selects, and
-// OMP_NUM_THREADS sets the threads of both.
+// Names end in heads/dim/tokens; "8:2" heads are 8 that share the keys and values of 2, "16x4096"
+// tokens are 16 queries and 4096 keys, and "ragged" is a batch of short sequences, as encoders see
+// them. "+lse" returns the log-sum-exp too. "causal/..." has the last queries of the keys, for which
+// LibTorch takes a mask; "window256" sees so many keys to the left. Compare ratios.
+// --benchmark_filter selects, and OMP_NUM_THREADS sets the threads of both.
 
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <benchmark/benchmark.h>
@@ -23,40 +26,65 @@
 namespace castor::attention {
 namespace {
 
+std::vector<int32_t> OffsetsOf(const std::vector<int32_t>& lengths) {
+  std::vector<int32_t> offsets = {0};
+  for (int32_t length : lengths) offsets.push_back(offsets.back() + length);
+  return offsets;
+}
+
+struct Shape {
+  int64_t heads = 8;
+  int64_t kv_heads = 8;
+  int64_t dim = 64;
+  std::vector<int32_t> queries;  // of each sequence
+  std::vector<int32_t> keys;
+};
+
 // One request of several sequences and its tensors, [tokens, heads, dim].
 struct Batch {
-  Batch(DType dtype, int64_t heads, int64_t dim, const std::vector<int32_t>& lengths)
-      : lengths(lengths) {
-    offsets = {0};
-    for (int32_t length : lengths) offsets.push_back(offsets.back() + length);
+  Batch(DType dtype, const Shape& shape)
+      : shape(shape), query_offsets(OffsetsOf(shape.queries)), key_offsets(OffsetsOf(shape.keys)) {
+    const auto& [heads, kv_heads, dim, queries, keys] = shape;
     const at::ScalarType type = dtype == DType::kFloat32   ? at::kFloat
                                 : dtype == DType::kFloat16 ? at::kHalf
                                                            : at::kBFloat16;
-    query = at::randn({offsets.back(), heads, dim}, at::kFloat).to(type);
-    key = at::randn({offsets.back(), heads, dim}, at::kFloat).to(type);
-    value = at::randn({offsets.back(), heads, dim}, at::kFloat).to(type);
+    query = at::randn({query_offsets.back(), heads, dim}, at::kFloat).to(type);
+    key = at::randn({key_offsets.back(), kv_heads, dim}, at::kFloat).to(type);
+    value = at::randn({key_offsets.back(), kv_heads, dim}, at::kFloat).to(type);
     output = at::empty_like(query);
 
     spec.dtype = dtype;
     spec.heads = heads;
+    spec.kv_heads = kv_heads;
     spec.head_dim = spec.value_dim = dim;
     spec.softmax_scale = 1 / std::sqrt(static_cast<double>(dim));
     const auto bytes = [](const at::Tensor& tensor) {
       return static_cast<std::byte*>(tensor.data_ptr());
     };
-    problem = {bytes(query), bytes(key),  bytes(value), bytes(output), heads * dim, heads * dim,
-               heads * dim,  heads * dim, nullptr,      offsets,       offsets,     {}};
-    log_sum_exp.resize(offsets.back() * heads);
+    problem.query = bytes(query);
+    problem.key = bytes(key);
+    problem.value = bytes(value);
+    problem.output = bytes(output);
+    problem.query_stride = problem.output_stride = heads * dim;
+    problem.key_stride = problem.value_stride = kv_heads * dim;
+    problem.value_head_stride = dim;
+    problem.cu_seqlens_q = query_offsets;
+    problem.cu_seqlens_k = key_offsets;
+    log_sum_exp.resize(query_offsets.back() * heads);
   }
 
   double flops() const {
     double total = 0;
-    for (double length : lengths) total += 4 * length * length * spec.heads * spec.head_dim;
+    for (size_t s = 0; s < shape.queries.size(); ++s) {
+      total += 4.0 * shape.queries[s] * shape.keys[s] * spec.heads * spec.head_dim;
+    }
     return total;
   }
 
-  std::vector<int32_t> lengths;
-  std::vector<int32_t> offsets;
+  Shape shape;
+  std::vector<int32_t> query_offsets;
+  std::vector<int32_t> key_offsets;
+  at::Tensor mask;  // [queries, keys] of scores to add; LibTorch's alone
   at::Tensor query;
   at::Tensor key;
   at::Tensor value;
@@ -87,27 +115,35 @@ void RunOurs(benchmark::State& state, const Variant& variant, Batch& batch, bool
 void RunSdpa(benchmark::State& state, const Batch& batch) {
   const c10::InferenceMode inference;
   for (auto _ : state) {
-    for (size_t s = 0; s < batch.lengths.size(); ++s) {
-      const auto sequence = [&](const at::Tensor& packed) {
-        return packed.narrow(0, batch.offsets[s], batch.lengths[s]).transpose(0, 1).unsqueeze(0);
+    for (size_t s = 0; s < batch.shape.queries.size(); ++s) {
+      const auto queries = [&](const at::Tensor& packed) {
+        return packed.narrow(0, batch.query_offsets[s], batch.shape.queries[s])
+            .transpose(0, 1)
+            .unsqueeze(0);
       };
+      const auto keys = [&](const at::Tensor& packed) {
+        return packed.narrow(0, batch.key_offsets[s], batch.shape.keys[s])
+            .transpose(0, 1)
+            .unsqueeze(0);
+      };
+      const auto mask = batch.mask.defined() ? std::optional(batch.mask) : std::nullopt;
       const at::Tensor out = at::scaled_dot_product_attention(
-          sequence(batch.query), sequence(batch.key), sequence(batch.value));
-      sequence(batch.output).copy_(out);
+          queries(batch.query), keys(batch.key), keys(batch.value), mask,
+          /*dropout_p=*/0, /*is_causal=*/false, /*scale=*/std::nullopt,
+          /*enable_gqa=*/batch.spec.group() > 1);
+      queries(batch.output).copy_(out);
     }
   }
   Report(state, batch);
 }
 
-void Register(const std::string& name, DType dtype, int64_t heads, int64_t dim,
-              const std::vector<int32_t>& lengths) {
-  const auto batch = std::make_shared<Batch>(dtype, heads, dim, lengths);
+void Register(const std::string& name, const std::shared_ptr<Batch>& batch, bool sdpa = true) {
   const auto add = [&](const std::string& what, auto run) {
     benchmark::RegisterBenchmark((what + "/" + name).c_str(), run)
         ->UseRealTime()
         ->Unit(benchmark::kMillisecond);
   };
-  add("sdpa", [batch](benchmark::State& state) { RunSdpa(state, *batch); });
+  if (sdpa) add("sdpa", [batch](benchmark::State& state) { RunSdpa(state, *batch); });
   for (const Variant& row : CpuVariants()) {
     if (row.kernel != KernelName::kVanilla || !row.supports(batch->spec)) continue;
     for (const bool log_sum_exp : {false, true}) {
@@ -117,7 +153,30 @@ void Register(const std::string& name, DType dtype, int64_t heads, int64_t dim,
   }
 }
 
+void Register(const std::string& name, DType dtype, const Shape& shape) {
+  Register(name, std::make_shared<Batch>(dtype, shape));
+}
+
+// What depends on positions.
+void RegisterPositions() {
+  for (const auto& [queries, keys] : {std::pair(1024, 4096), std::pair(64, 8192)}) {
+    const Shape shape = {.queries = {queries}, .keys = {keys}};
+    const auto batch = std::make_shared<Batch>(DType::kFloat32, shape);
+    batch->spec.kernel = Vanilla{.causal = true};
+    batch->mask = at::full({queries, keys}, -INFINITY).triu(keys - queries + 1);
+    Register("causal/8/64/" + std::to_string(queries) + "x" + std::to_string(keys), batch);
+  }
+  for (const int32_t tokens : {4096, 16384}) {
+    const Shape shape = {.queries = {tokens}, .keys = {tokens}};
+    const auto batch = std::make_shared<Batch>(DType::kFloat32, shape);
+    batch->spec.kernel = Vanilla{.causal = true};
+    batch->spec.window.left = 256;
+    Register("window256/8/64/" + std::to_string(tokens), batch, /*sdpa=*/false);
+  }
+}
+
 void RegisterAll() {
+  RegisterPositions();
   for (const auto& [dtype, type] :
        {std::pair(DType::kFloat32, "fp32"), std::pair(DType::kBFloat16, "bf16"),
         std::pair(DType::kFloat16, "fp16")}) {
@@ -125,14 +184,24 @@ void RegisterAll() {
     for (const int64_t dim : {32, 64, 128}) {
       for (const int32_t tokens : {64, 256, 1024, 4096}) {
         if (dtype != DType::kFloat32 && (dim != 64 || tokens == 4096)) continue;
-        Register(prefix + "8/" + std::to_string(dim) + "/" + std::to_string(tokens), dtype, 8, dim,
-                 {tokens});
+        Register(prefix + "8/" + std::to_string(dim) + "/" + std::to_string(tokens), dtype,
+                 {.dim = dim, .queries = {tokens}, .keys = {tokens}});
+      }
+    }
+    for (const int64_t kv_heads : {1, 2, 8}) {
+      for (const int32_t queries : {1, 16, 64, 4096}) {
+        Register(
+            prefix + "8:" + std::to_string(kv_heads) + "/64/" + std::to_string(queries) + "x4096",
+            dtype, {.kv_heads = kv_heads, .queries = {queries}, .keys = {4096}});
       }
     }
     std::mt19937 random(7);
     std::vector<int32_t> lengths(32);
     for (int32_t& length : lengths) length = 10 + static_cast<int32_t>(random() % 81);  // mean 50
-    Register(prefix + "ragged/12/32/50", dtype, 12, 32, lengths);
+    for (const int64_t kv_heads : {2, 12}) {
+      Register(prefix + "ragged/12" + (kv_heads < 12 ? ":2" : "") + "/32/50", dtype,
+               {.heads = 12, .kv_heads = kv_heads, .dim = 32, .queries = lengths, .keys = lengths});
+    }
   }
 }
 

@@ -47,7 +47,7 @@ int NumberOf(const std::string& kernel) {
 
 Spec SpecOf(const std::string& kernel, int64_t tokens) {
   Spec spec;
-  spec.heads = kHeads;
+  spec.heads = spec.kv_heads = kHeads;
   spec.head_dim = spec.value_dim = kHeadDim;
   spec.softmax_scale = 1 / std::sqrt(static_cast<double>(kHeadDim));
   const int number = NumberOf(kernel);
@@ -93,6 +93,7 @@ struct Inputs {
     problem.output = reinterpret_cast<std::byte*>(output.data());
     problem.query_stride = problem.key_stride = problem.value_stride = problem.output_stride =
         kHeads * kHeadDim;
+    problem.value_head_stride = kHeadDim;
     problem.cu_seqlens_q = problem.cu_seqlens_k = offsets;
     problem.cast.surrogates = Bytes(surrogates);
     problem.cast.gate = gate.data();

@@ -250,7 +250,7 @@ void BM_LatencyKernel(benchmark::State& state) {
   const AttentionProblem& problem = SmallProblem();
   attention::Spec spec;
   spec.dtype = problem.dtype;
-  spec.heads = problem.heads;
+  spec.heads = spec.kv_heads = problem.heads;
   spec.head_dim = spec.value_dim = problem.head_dim;
   spec.softmax_scale = 1 / std::sqrt(static_cast<double>(problem.head_dim));
   const attention::Variant* variant = attention::FindVariant(attention::CpuVariants(), spec);
@@ -263,6 +263,7 @@ void BM_LatencyKernel(benchmark::State& state) {
   packed.output = output.data();
   packed.query_stride = packed.key_stride = packed.value_stride = packed.output_stride =
       problem.heads * problem.head_dim;
+  packed.value_head_stride = problem.head_dim;
   packed.cu_seqlens_q = packed.cu_seqlens_k = offsets;
   ReportMedian(state, [&] {
     if (!variant->run(spec, {&packed, 1}, RunToEnd()).ok()) Die("the kernel failed");

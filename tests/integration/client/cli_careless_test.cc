@@ -105,9 +105,12 @@ TEST_F(CliCarelessTest, OptionsWithoutEffectNameWhatTheyNeed) {
   EXPECT_THAT(attend({"--kernel", "cast", "--check"}), HasSubstr("--check"));
   EXPECT_THAT(attend({"--no-check", "--tolerance", "1"}), HasSubstr("--no-check"));
   EXPECT_THAT(of_files({"--tolerance", "1"}), HasSubstr("needs --check"));
-  for (const char* drawn : {"--heads", "--head-dim", "--value-dim", "--seed"}) {
+  for (const char* drawn : {"--heads", "--kv-heads", "--head-dim", "--value-dim", "--seed"}) {
     EXPECT_THAT(of_files({drawn, "2"}), AllOf(HasSubstr(drawn), HasSubstr("--query")));
   }
+  EXPECT_THAT(of_files({"--value-is-key-prefix"}), HasSubstr("--value: is not sent"));
+  EXPECT_THAT(attend({"--query", file, "--key", file, "--value-is-key-prefix"}),
+              HasSubstr("--value-is-key-prefix: needs --value-dim"));
   EXPECT_THAT(ErrorOf(2, {"encode", "--ids", "1 2", "--batch", "9"}), HasSubstr("--batch"));
   EXPECT_THAT(ErrorOf(2, {"encode", "--ids", "1 2", "--allow-special-tokens"}),
               HasSubstr("--allow-special-tokens"));

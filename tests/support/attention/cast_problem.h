@@ -61,12 +61,13 @@ inline std::vector<double> CastAffinities(const CastProblem& layer, int64_t sequ
   const int64_t clusters = spec.surrogates;
   const int64_t dim = spec.head_dim;
   std::vector<double> affinities(tokens * clusters);
-  const auto add = [&](const Elements& rows, int64_t stride, int64_t i, int64_t h, double share) {
+  const auto add = [&](const Elements& rows, int64_t stride, int64_t i, int64_t h, int64_t row,
+                       double share) {
     std::vector<double> weights(clusters);
     double most = -INFINITY;
     for (int64_t c = 0; c < clusters; ++c) {
       for (int64_t e = 0; e < dim; ++e) {
-        weights[c] += rows.Get((begin + i) * stride + h * dim + e) *
+        weights[c] += rows.Get((begin + i) * stride + row * dim + e) *
                       layer.surrogates.Get((c * spec.heads + h) * dim + e);
       }
       weights[c] *= spec.softmax_scale;
@@ -86,8 +87,8 @@ inline std::vector<double> CastAffinities(const CastProblem& layer, int64_t sequ
   for (int64_t i = 0; i < tokens; ++i) {
     const double share = 1 / (1 + std::exp(-double{layer.gate[begin + i]}));
     for (int64_t h = head_begin; h < head_end; ++h) {
-      add(layer.problem.query, view.query_stride, i, h, share);
-      add(layer.problem.key, view.key_stride, i, h, 1 - share);
+      add(layer.problem.query, view.query_stride, i, h, h, share);
+      add(layer.problem.key, view.key_stride, i, h, h / spec.group(), 1 - share);
     }
   }
   return affinities;

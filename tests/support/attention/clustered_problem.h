@@ -71,9 +71,7 @@ inline double TopMargin(const Spec& spec, const Problem& problem) {
   const std::vector<int32_t> labels = ClusterLabels(spec, problem);
   double margin = INFINITY;
   for (int64_t s = 0; s < problem.sequences(); ++s) {
-    const int64_t keys = problem.cu_seqlens_k[s + 1] - problem.cu_seqlens_k[s];
     const int64_t queries = problem.cu_seqlens_q[s + 1] - problem.cu_seqlens_q[s];
-    if (improved->topk >= keys) continue;
     const int64_t clusters = std::min<int64_t>(improved->clusters, queries);
     for (int64_t h = 0; h < spec.heads; ++h) {
       std::vector<double> sums(clusters * spec.head_dim);
@@ -89,8 +87,14 @@ inline double TopMargin(const Spec& spec, const Problem& problem) {
         if (members[c] == 0) continue;
         std::vector<double> scores;
         for (int64_t j = problem.cu_seqlens_k[s]; j < problem.cu_seqlens_k[s + 1]; ++j) {
-          scores.push_back(Dot(&sums[c * spec.head_dim], in.key(j, h), spec.head_dim));
+          const double product = Dot(&sums[c * spec.head_dim], in.key(j, h), spec.head_dim) /
+                                 static_cast<double>(members[c]);
+          const double bias = KeyBiasAt(spec, problem, j, h);
+          if (bias == -INFINITY) continue;
+          scores.push_back(spec.key_bias_heads == 0 ? product
+                                                    : spec.softmax_scale * product + bias);
         }
+        if (improved->topk >= static_cast<int64_t>(scores.size())) continue;
         std::sort(scores.begin(), scores.end(), std::greater<>());
         const double size = std::max(std::abs(scores.front()), std::abs(scores.back()));
         margin = std::min(margin, (scores[improved->topk - 1] - scores[improved->topk]) / size);
@@ -114,9 +118,9 @@ inline void RandomizeWithMargins(OwnedProblem& problem, std::mt19937& random,
 inline void MakeValuesIdentity(OwnedProblem& problem) {
   const int64_t keys = problem.view.key_tokens();
   for (int64_t j = 0; j < keys; ++j) {
-    for (int64_t h = 0; h < problem.spec.heads; ++h) {
+    for (int64_t h = 0; h < problem.spec.kv_heads; ++h) {
       for (int64_t e = 0; e < keys; ++e) {
-        problem.value.Set((j * problem.spec.heads + h) * keys + e, j == e ? 1 : 0);
+        problem.value.Set((j * problem.spec.kv_heads + h) * keys + e, j == e ? 1 : 0);
       }
     }
   }

@@ -53,6 +53,12 @@ inline double RelativeError(const OwnedProblem& problem, const std::vector<doubl
       [&](int64_t i) { return expected[i]; });
 }
 
+// Whether a log-sum-exp is right, to a part of it, or to an absolute number below 1.
+inline bool IsNear(double log_sum_exp, double expected, double tolerance) {
+  if (expected == -INFINITY) return log_sum_exp == expected;
+  return std::abs(log_sum_exp - expected) <= tolerance * std::max(1.0, std::abs(expected));
+}
+
 // The tolerances of the service's contract.
 inline double Tolerance(DType dtype) {
   switch (dtype) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -27,7 +28,7 @@ inline void FillFromUnits(const std::vector<int>& units, Elements& elements) {
 
 inline std::string NameOfCase(const testing::TestParamInfo<nlohmann::json>& info) {
   std::string name = info.param["name"];
-  std::replace(name.begin(), name.end(), ' ', '_');
+  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
   return name;
 }
 

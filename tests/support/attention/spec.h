@@ -16,7 +16,7 @@ inline Spec MakeSpec(DType dtype, Kernel kernel, int64_t heads, int64_t head_dim
                      int64_t surrogates = 0) {
   Spec spec;
   spec.dtype = dtype;
-  spec.heads = heads;
+  spec.heads = spec.kv_heads = heads;
   spec.head_dim = head_dim;
   spec.value_dim = value_dim;
   spec.surrogates = surrogates;
@@ -27,6 +27,11 @@ inline Spec MakeSpec(DType dtype, Kernel kernel, int64_t heads, int64_t head_dim
 
 inline Spec WithLogSumExp(Spec spec) {
   spec.log_sum_exp = true;
+  return spec;
+}
+
+inline Spec WithKvHeads(Spec spec, int64_t kv_heads) {
+  spec.kv_heads = kv_heads;
   return spec;
 }
 
@@ -93,8 +98,18 @@ inline std::string Describe(const Spec& spec) {
     if (ClusteringOf(spec).clustering == Clustered::Clustering::kQuerySpace) name += " query space";
     if (OptionBeyondThePaper(spec.kernel).ends_with("rest_mass")) name += " own mass";
   }
-  if (spec.window.has_value()) name += " window=" + std::to_string(*spec.window);
-  if (spec.bias.table != nullptr) name += " reach=" + std::to_string(spec.bias.reach);
+  if (spec.kv_heads != spec.heads) name += " Hkv=" + std::to_string(spec.kv_heads);
+  if (spec.value_is_key_prefix) name += " values in keys";
+  if (spec.window.any()) {
+    name += " window=" + std::to_string(spec.window.left) + "," + std::to_string(spec.window.right);
+  }
+  if (spec.window.always_visible > 0) {
+    name += " visible=" + std::to_string(spec.window.always_visible);
+  }
+  if (spec.placed) name += " placed";
+  if (spec.softcap > 0) name += " softcap=" + std::to_string(spec.softcap);
+  if (spec.key_bias_heads > 0) name += " key_bias=" + std::to_string(spec.key_bias_heads);
+  if (spec.bias.reach >= 0) name += " reach=" + std::to_string(spec.bias.reach);
   if (spec.bias.slopes != nullptr) name += " slopes";
   return name;
 }

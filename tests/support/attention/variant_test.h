@@ -44,6 +44,15 @@ class VariantTest : public testing::TestWithParam<Variant>, protected Seeded {
     }
   }
 
+  // With fewer heads of keys and values in some draws, and the values among the keys in some.
+  Spec WithSharedHeads(Spec spec) {
+    do {
+      spec.kv_heads = UpTo(static_cast<int>(spec.heads));
+    } while (spec.heads % spec.kv_heads != 0);
+    spec.value_is_key_prefix = spec.value_dim <= spec.head_dim && UpTo(3) == 1;
+    return spec;
+  }
+
   static void Run(const OwnedProblem& problem) { Run(problem.spec, {&problem.view, 1}); }
   static void Run(const Spec& spec, std::span<const Problem> problems) {
     ASSERT_TRUE(GetParam().supports(spec));

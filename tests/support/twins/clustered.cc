@@ -119,13 +119,15 @@ Distance DistanceOf(const double* query, const Centroid& centroid) {
   return distance;
 }
 
-// The `count` keys with the greatest scores; of equal scores, the lower key first.
+// The `count` keys with the greatest scores; of equal scores, the lower key first. None whose score
+// is -Inf.
 std::vector<int64_t> TopKeys(const std::vector<double>& scores, int64_t count) {
   std::vector<int64_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
                    [&](int64_t a, int64_t b) { return scores[a] > scores[b]; });
   order.resize(std::min<size_t>(order.size(), count));
+  std::erase_if(order, [&](int64_t j) { return scores[j] == -INFINITY; });
   return order;
 }
 
@@ -135,6 +137,7 @@ class Head {
   Head(const Spec& spec, const Problem& problem, const ReferenceTensors& in, int64_t sequence,
        int64_t head)
       : spec_(spec),
+        problem_(problem),
         in_(in),
         head_(head),
         query_begin_(problem.cu_seqlens_q[sequence]),
@@ -181,20 +184,22 @@ class Head {
 
     std::vector<double> products;
     for (int64_t j = 0; j < keys_; ++j) products.push_back(Product(centroid.data(), j));
-    const std::vector<double> weights = ScaledSoftmax(products);
-    std::vector<double> scores = products;
-    for (double& score : scores) score *= spec_.softmax_scale;
+    std::vector<double> scores;
+    for (int64_t j = 0; j < keys_; ++j) scores.push_back(Score(centroid.data(), j));
+    const std::vector<double> weights = Softmax(scores);
     const double shared = LogSumExp(scores);
     const auto* improved = std::get_if<ImprovedClustered>(&spec_.kernel);
     const std::vector<int64_t> top =
-        improved == nullptr ? std::vector<int64_t>{} : TopKeys(products, improved->topk);
+        improved == nullptr
+            ? std::vector<int64_t>{}
+            : TopKeys(spec_.key_bias_heads == 0 ? products : scores, improved->topk);
     const bool own_mass =
         improved != nullptr && improved->rest_mass == ImprovedClustered::RestMass::kQuery;
     for (int64_t i : members) {
       double& log_sum = (*log_sum_exp)[(query_begin_ + i) * spec_.heads + head_];
       log_sum = shared;
       const std::vector<double> row = improved == nullptr ? weights
-                                      : own_mass ? OwnMass(products, top, centroid, i, &log_sum)
+                                      : own_mass ? OwnMass(scores, top, centroid, i, &log_sum)
                                                  : Refine(weights, top, i);
       double* const out = &(*output)[((query_begin_ + i) * spec_.heads + head_) * spec_.value_dim];
       for (int64_t j = 0; j < keys_; ++j) {
@@ -213,9 +218,9 @@ class Head {
     return Dot(query, in_.key(key_begin_ + j, head_), spec_.head_dim);
   }
 
-  std::vector<double> ScaledSoftmax(std::vector<double> products) const {
-    for (double& product : products) product *= spec_.softmax_scale;
-    return Softmax(std::move(products));
+  double Score(const double* query, int64_t j) const {
+    return spec_.softmax_scale * Product(query, j) +
+           KeyBiasAt(spec_, problem_, key_begin_ + j, head_);
   }
 
   // The weights of query i. On the top keys the sum stays as before, but the query's own scores
@@ -223,31 +228,32 @@ class Head {
   std::vector<double> Refine(std::vector<double> weights, const std::vector<int64_t>& top,
                              int64_t i) const {
     double mass = 0;
-    std::vector<double> products;
+    std::vector<double> scores;
     for (int64_t j : top) {
       mass += weights[j];
-      products.push_back(Product(Query(i), j));
+      scores.push_back(Score(Query(i), j));
     }
-    const std::vector<double> shares = ScaledSoftmax(std::move(products));
+    const std::vector<double> shares = Softmax(std::move(scores));
     for (size_t n = 0; n < top.size(); ++n) weights[top[n]] = mass * shares[n];
     return weights;
   }
 
   // The weights of query i with a mass of its own: a softmax over the top keys and one key more,
-  // the mean of the others, whose weight they then share as they do for the centroid.
-  std::vector<double> OwnMass(const std::vector<double>& products, const std::vector<int64_t>& top,
+  // the mean of the others, whose weight they then share as they do for the centroid, whose scores
+  // are `centroids`.
+  std::vector<double> OwnMass(const std::vector<double>& centroids, const std::vector<int64_t>& top,
                               const std::vector<double>& centroid, int64_t i,
                               double* log_sum_exp) const {
     std::vector<bool> is_top(keys_);
     for (int64_t j : top) is_top[j] = true;
     double greatest = -std::numeric_limits<double>::infinity();
     for (int64_t j = 0; j < keys_; ++j) {
-      if (!is_top[j]) greatest = std::max(greatest, spec_.softmax_scale * products[j]);
+      if (!is_top[j]) greatest = std::max(greatest, centroids[j]);
     }
     std::vector<double> weights(keys_);
     double sum = 0;
-    for (int64_t j = 0; j < keys_; ++j) {
-      if (!is_top[j]) weights[j] = std::exp(spec_.softmax_scale * products[j] - greatest);
+    for (int64_t j = 0; j < keys_ && greatest > -INFINITY; ++j) {
+      if (!is_top[j]) weights[j] = std::exp(centroids[j] - greatest);
       sum += weights[j];
     }
     std::vector<double> mean(spec_.head_dim);
@@ -257,7 +263,7 @@ class Head {
       for (int64_t e = 0; e < spec_.head_dim; ++e) mean[e] += weights[j] * key[e];
     }
     std::vector<double> scores;
-    for (int64_t j : top) scores.push_back(spec_.softmax_scale * Product(Query(i), j));
+    for (int64_t j : top) scores.push_back(Score(Query(i), j));
     double score = greatest + std::log(sum);
     for (int64_t e = 0; e < spec_.head_dim; ++e) {
       score += spec_.softmax_scale * (Query(i)[e] - centroid[e]) * mean[e];
@@ -265,12 +271,14 @@ class Head {
     if (sum > 0) scores.push_back(score);
     *log_sum_exp = LogSumExp(scores);
     const std::vector<double> shares = Softmax(std::move(scores));
-    for (double& weight : weights) weight *= shares.back();  // of the rest; zeros if there is none
+    // Of the rest; zeros if there is none.
+    for (double& weight : weights) weight *= sum > 0 ? shares.back() : 0;
     for (size_t n = 0; n < top.size(); ++n) weights[top[n]] = shares[n];
     return weights;
   }
 
   const Spec& spec_;
+  const Problem& problem_;
   const ReferenceTensors& in_;
   const int64_t head_;
   const int64_t query_begin_;

@@ -1,6 +1,7 @@
 #include "tests/support/twins/vanilla.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <utility>
 
@@ -9,7 +10,14 @@
 namespace castor::attention {
 namespace {
 
-// What the score of query `i` and key `j` gets from their places.
+// Positions count from the sequence's first key, in whose place visible keys count too.
+bool Sees(const Spec& spec, bool causal, int64_t query, int64_t key, int64_t visible) {
+  if (causal && key > query) return false;
+  if (spec.window.right >= 0 && key > query + spec.window.right) return false;
+  return spec.window.left < 0 || key >= query - spec.window.left || key < visible;
+}
+
+// What the score of a query at position `i` and a key at `j` gets from these.
 double BiasAt(const PositionBias& bias, int64_t head, int64_t i, int64_t j) {
   double sum = 0;
   if (bias.table != nullptr) {
@@ -33,20 +41,24 @@ std::vector<double> VanillaReference(const Spec& spec, const Problem& problem,
   for (int64_t s = 0; s < problem.sequences(); ++s) {
     const int64_t key_begin = problem.cu_seqlens_k[s];
     const int64_t keys = problem.cu_seqlens_k[s + 1] - key_begin;
+    const Place at = problem.places.empty()
+                         ? Place{keys - (problem.cu_seqlens_q[s + 1] - problem.cu_seqlens_q[s]),
+                                 spec.window.always_visible}
+                         : problem.places[s];
     for (int64_t i = problem.cu_seqlens_q[s]; i < problem.cu_seqlens_q[s + 1]; ++i) {
-      const int64_t place = i - problem.cu_seqlens_q[s];
+      const int64_t place = i - problem.cu_seqlens_q[s] + at.shift;
       std::vector<int64_t> seen;
       for (int64_t j = 0; j < keys; ++j) {
-        if (causal && j > place) continue;
-        if (spec.window.has_value() && std::abs(j - place) > *spec.window) continue;
-        seen.push_back(j);
+        if (Sees(spec, causal, place, j, at.visible)) seen.push_back(j);
       }
       for (int64_t h = 0; h < spec.heads; ++h) {
         std::vector<double> scores;
         for (const int64_t j : seen) {
-          scores.push_back(spec.softmax_scale *
-                               Dot(in.query(i, h), in.key(key_begin + j, h), spec.head_dim) +
-                           BiasAt(spec.bias, h, place, j));
+          double score =
+              spec.softmax_scale * Dot(in.query(i, h), in.key(key_begin + j, h), spec.head_dim);
+          if (spec.softcap > 0) score = spec.softcap * std::tanh(score / spec.softcap);
+          scores.push_back(score + BiasAt(spec.bias, h, place, j) +
+                           KeyBiasAt(spec, problem, key_begin + j, h));
         }
         if (log_sum_exp != nullptr) log_sum_exp->push_back(LogSumExp(scores));
         const std::vector<double> weights = Softmax(std::move(scores));

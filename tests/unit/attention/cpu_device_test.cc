@@ -105,7 +105,9 @@ TEST(CpuDeviceTest, WorkspaceIsForATileAndForSharedKeys) {
   const int64_t row = (spec.head_dim + spec.value_dim) * static_cast<int64_t>(sizeof(float));
   EXPECT_EQ(bytes(1000), scratch + spec.heads * 1000 * row);
   constexpr int64_t kMostAtATime = int64_t{8} << 20;
-  spec.heads = kMostAtATime / (1000 * row) + 1;
+  spec.kv_heads = 2;
+  EXPECT_EQ(bytes(1000), scratch + spec.kv_heads * 1000 * row);
+  spec.heads = spec.kv_heads = kMostAtATime / (1000 * row) + 1;
   EXPECT_EQ(bytes(1000), scratch + kMostAtATime);
 }
 

@@ -18,11 +18,20 @@ namespace {
 
 class GoldenTest : public testing::TestWithParam<nlohmann::json> {
  protected:
-  static std::unique_ptr<OwnedProblem> Problem(DType dtype) {
+  std::unique_ptr<OwnedProblem> Problem(DType dtype) {
     const nlohmann::json& golden = GetParam();
     Spec spec = MakeSpec(dtype, Vanilla{golden["causal"]}, golden["heads"], golden["head_dim"],
                          golden["value_dim"]);
     spec.softmax_scale = golden["scale"];
+    spec.kv_heads = golden.value("kv_heads", spec.heads);
+    if (golden.contains("window")) {
+      spec.window = {.left = golden["window"][0], .right = golden["window"][1]};
+      spec.window.always_visible = golden.value("always_visible", 0);
+    }
+    spec.softcap = golden.value("softcap", 0.0);
+    slopes_ = golden.value("alibi_slopes", std::vector<float>());
+    if (!slopes_.empty()) spec.bias.slopes = slopes_.data();
+    spec.log_sum_exp = golden.contains("log_sum_exp");
     auto problem =
         std::make_unique<OwnedProblem>(spec, golden["query_lengths"].get<std::vector<int32_t>>(),
                                        golden["key_lengths"].get<std::vector<int32_t>>());
@@ -33,14 +42,28 @@ class GoldenTest : public testing::TestWithParam<nlohmann::json> {
   }
 
   static std::vector<double> Expected() { return GetParam()["output"]; }
+  static std::vector<double> ExpectedLogs() {
+    return GetParam().value("log_sum_exp", std::vector<double>());
+  }
+  // The peers compute in float32.
+  static bool exact() { return !GetParam().contains("kv_heads"); }
+
+ private:
+  std::vector<float> slopes_;
 };
 
 TEST_P(GoldenTest, TheReferenceAgrees) {
   const auto problem = Problem(DType::kFloat32);
-  const std::vector<double> output = VanillaReference(problem->spec, problem->view);
+  std::vector<double> logs;
+  const std::vector<double> output = VanillaReference(problem->spec, problem->view, &logs);
   const std::vector<double> expected = Expected();
   ASSERT_EQ(output.size(), expected.size());
-  for (size_t i = 0; i < output.size(); ++i) EXPECT_NEAR(output[i], expected[i], 1e-13);
+  const double tolerance = exact() ? 1e-13 : 2e-6;
+  for (size_t i = 0; i < output.size(); ++i) EXPECT_NEAR(output[i], expected[i], tolerance) << i;
+  const std::vector<double> expected_logs = ExpectedLogs();
+  for (size_t i = 0; i < expected_logs.size(); ++i) {
+    EXPECT_NEAR(logs[i], expected_logs[i], tolerance) << i;
+  }
 }
 
 TEST_P(GoldenTest, EveryRowAgreesInEveryDtype) {
@@ -51,11 +74,17 @@ TEST_P(GoldenTest, EveryRowAgreesInEveryDtype) {
       ASSERT_TRUE(row.run(problem->spec, {&problem->view, 1}, RunToEnd()).ok());
       EXPECT_LE(RelativeError(*problem, Expected()), Tolerance(dtype))
           << row.backend << " " << NameOf(dtype);
+      const std::vector<double> logs = ExpectedLogs();
+      for (size_t i = 0; i < logs.size(); ++i) {
+        EXPECT_NEAR(problem->log_sum_exp[i], logs[i], Tolerance(dtype)) << row.backend;
+      }
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Vanilla, GoldenTest, testing::ValuesIn(GoldenCases("vanilla.json")),
+                         NameOfCase);
+INSTANTIATE_TEST_SUITE_P(Peers, GoldenTest, testing::ValuesIn(GoldenCases("peers.json")),
                          NameOfCase);
 
 }  // namespace

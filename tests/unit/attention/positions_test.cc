@@ -1,5 +1,5 @@
-// Windows and biases by distance: every row of the CPU's variant table that computes vanilla
-// attention against the plain double-precision twin, and every other row refuses them.
+// Positions, windows, biases and softcaps: every row of the CPU's variant table that computes
+// vanilla attention against the plain double-precision twin, and what other rows refuse.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,45 +17,41 @@
 namespace castor::attention {
 namespace {
 
-// A bias that owns its memory.
-class OwnedBias {
- public:
-  // A reach below 0: no table.
-  OwnedBias(std::mt19937& random, int64_t heads, int64_t reach, bool slopes) : reach_(reach) {
-    std::normal_distribution<float> normal;
-    if (reach >= 0) table_.resize(heads * (2 * reach + 1));
-    for (float& bias : table_) bias = 2 * normal(random);
-    if (slopes) slopes_.resize(heads);
-    for (float& slope : slopes_) slope = std::abs(normal(random)) / 4;
-  }
-
-  PositionBias view() const {
-    return {.table = table_.empty() ? nullptr : table_.data(),
-            .reach = std::max<int64_t>(0, reach_),
-            .slopes = slopes_.empty() ? nullptr : slopes_.data()};
-  }
-
- private:
-  int64_t reach_;
-  std::vector<float> table_;
-  std::vector<float> slopes_;
-};
-
 class PositionsTest : public VariantTest {
  protected:
-  void ExpectRight(const Spec& spec, const std::vector<int32_t>& lengths, const Gaps& gaps = {}) {
-    OwnedProblem problem(spec, lengths, lengths, gaps);
+  void ExpectRight(const Spec& spec, const std::vector<int32_t>& lengths) {
+    OwnedProblem problem(WithLogSumExp(spec), lengths, lengths);
     problem.Randomize(random_);
+    ExpectRight(problem);
+  }
+
+  static void ExpectRight(const OwnedProblem& problem) {
     Run(problem);
-    EXPECT_LE(RelativeError(problem, VanillaReference(spec, problem.view)), Tolerance(spec.dtype))
-        << Describe(spec) << ", " << lengths.size() << " sequences, the first of " << lengths[0];
+    std::vector<double> log_sum_exp;
+    const std::vector<double> expected = VanillaReference(problem.spec, problem.view, &log_sum_exp);
+    SCOPED_TRACE(testing::Message()
+                 << Describe(problem.spec) << ", the first of " << problem.view.sequences()
+                 << " sequences with " << problem.cu_seqlens_q[1] << " queries and "
+                 << problem.cu_seqlens_k[1] << " keys");
+    EXPECT_LE(RelativeError(problem, expected), Tolerance(problem.spec.dtype));
+    for (size_t i = 0; i < problem.log_sum_exp.size(); ++i) {
+      ASSERT_TRUE(IsNear(problem.log_sum_exp[i], log_sum_exp[i], 4e-6))
+          << "row " << i << ": " << problem.log_sum_exp[i] << " for " << log_sum_exp[i];
+    }
+  }
+
+  std::vector<float> RandomBiases(int64_t count) {
+    std::normal_distribution<float> normal;
+    std::vector<float> biases(count);
+    for (float& bias : biases) bias = 2 * normal(random_);
+    return biases;
   }
 };
 
 TEST_P(PositionsTest, WindowsMatchTheReferenceAtEveryEdge) {
   for (const int64_t window : {0, 1, 5, 16, 63, 64, 130}) {
     Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 1, 8, 5);
-    spec.window = window;
+    spec.window = SymmetricWindow(window);
     const auto w = static_cast<int32_t>(window);
     for (const int32_t length : {1, w, w + 1, w + 2, 2 * w + 1, 127, 128, 129, 193, 400, 700}) {
       if (length > 0) ExpectRight(spec, {length});
@@ -65,42 +61,110 @@ TEST_P(PositionsTest, WindowsMatchTheReferenceAtEveryEdge) {
 
 TEST_P(PositionsTest, TablesMatchTheReferenceAtEveryEdge) {
   for (const int64_t reach : {0, 1, 7, 128}) {
-    const OwnedBias bias(random_, 2, reach, false);
+    const std::vector<float> table = RandomBiases(2 * (2 * reach + 1));
     Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 2, 8, 5);
-    spec.bias = bias.view();
+    spec.bias = {.table = table.data(), .reach = reach};
     for (const int32_t length : {1, 2, 7, 8, 9, 48, 49, 129, 300}) ExpectRight(spec, {length});
   }
 }
 
 TEST_P(PositionsTest, MatchesTheReferenceOnRandomShapes) {
-  for (int round = 0; round < Scaled(60); ++round) {
-    const int64_t heads = UpTo(4);
-    Spec spec = MakeSpec(kFloatTypes[round % 3], Vanilla{.causal = round % 5 == 4}, heads,
-                         UpTo(100), UpTo(100));
-    const int kind = round % 4;  // a window, a table, slopes, all of them
-    const OwnedBias bias(random_, heads, kind == 1 || kind == 3 ? UpTo(150) - 1 : -1, kind >= 2);
-    if (kind == 0 || kind == 3) spec.window = UpTo(200) - 1;
-    spec.bias = bias.view();
-    std::vector<int32_t> lengths;
+  for (int round = 0; round < Scaled(120); ++round) {
+    const Vanilla kernel = {.causal = round % 2 == 1};
+    Spec spec = WithSharedHeads(
+        MakeSpec(kFloatTypes[round % 3], kernel, UpTo(4), UpTo(100), UpTo(100)));
+    spec.log_sum_exp = round % 4 != 0;
+    const RandomScores scores(spec, random_);
+    std::vector<int32_t> query_lengths;
+    std::vector<int32_t> key_lengths;
     for (int sequences = UpTo(4); sequences > 0; --sequences) {
-      lengths.push_back(UpTo(sequences == 1 ? 600 : 60));
+      query_lengths.push_back(UpTo(sequences == 1 ? 600 : 60));
+      key_lengths.push_back(UpTo(sequences == 1 ? 600 : 60));
     }
-    ExpectRight(spec, lengths, {UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1});
+    OwnedProblem problem(spec, query_lengths, key_lengths,
+                         {UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1});
+    problem.Randomize(random_);
+    SCOPED_TRACE(testing::Message() << "round " << round);
+    ExpectRight(problem);
   }
 }
 
-TEST_P(PositionsTest, BiasesAreAddedToScoresOfAnyScale) {
-  const OwnedBias bias(random_, 2, 20, true);
-  for (const double scale : {1.0, -1.0, 1e-6, 3.0, -0.25}) {
-    Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 2, 16, 16);
-    spec.softmax_scale = scale;
-    spec.bias = bias.view();
-    ExpectRight(spec, {70});
+TEST_P(PositionsTest, ScoresOfAnyScaleAreCappedAndBiased) {
+  for (const double scale : {1.0, -1.0, 1e-6, 3.0, -0.25, 0.0, 1e-30, -1e-44, 40.0}) {
+    for (int round = 0; round < 8; ++round) {
+      Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 2, 16, 16);
+      spec.softmax_scale = scale;
+      const RandomScores scores(spec, random_);
+      ExpectRight(spec, {70});
+    }
   }
-  Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 2, 16, 16);
-  spec.softmax_scale = 1e-30;  // a bias in its units may be infinite
-  spec.bias = bias.view();
-  EXPECT_FALSE(GetParam().supports(spec));
+}
+
+TEST_P(PositionsTest, NoScaleMakesBiasedRowsInfinite) {
+  for (const double scale : {1e30, -3e38, 1e-45}) {
+    for (int round = 0; round < 8; ++round) {
+      Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 2, 16, 16);
+      spec.softmax_scale = scale;
+      const RandomScores scores(spec, random_);
+      OwnedProblem problem(spec, {70}, {70});
+      problem.Randomize(random_);
+      Run(problem);
+      for (int64_t i = 0; i < problem.output.size(); ++i) {
+        ASSERT_TRUE(std::isfinite(problem.output.Get(i))) << Describe(spec) << ", " << i;
+      }
+    }
+  }
+}
+
+TEST_P(PositionsTest, ASoftcapOfAnySizeIsRight) {
+  for (const double softcap : {1e-44, 1e-6, 0.5, 30.0, 1e6, 3e38}) {
+    for (const double factor : {1e-3, 1.0, 30.0}) {
+      Spec spec = WithLogSumExp(MakeSpec(DType::kFloat32, Vanilla{}, 2, 16, 16));
+      spec.softcap = softcap;
+      OwnedProblem problem(spec, {70}, {70});
+      problem.Randomize(random_, factor);
+      ExpectRight(problem);
+    }
+  }
+}
+
+// A window and visible keys far from it, over steps of many blocks.
+TEST_P(PositionsTest, VisibleKeysLieApartFromTheWindow) {
+  for (const int64_t visible : {1, 100, 128, 129, 300}) {
+    for (const bool causal : {false, true}) {
+      Spec spec = WithLogSumExp(MakeSpec(DType::kFloat32, Vanilla{.causal = causal}, 1, 8, 8));
+      spec.window = {.left = 40, .right = 10, .always_visible = visible};
+      for (const int32_t queries : {1, 200, 3000}) {
+        OwnedProblem problem(spec, {queries}, {3000});
+        problem.Randomize(random_);
+        ExpectRight(problem);
+      }
+    }
+  }
+}
+
+// Keys in shards, each at its own position, of which answers merge into the whole's.
+TEST_P(PositionsTest, ShardsWithPositionsSumUpToTheWhole) {
+  Spec spec = WithLogSumExp(MakeSpec(DType::kFloat32, Vanilla{.causal = true}, 2, 16, 16));
+  spec.window = {.left = 150, .right = -1, .always_visible = 5};
+  const std::vector<float> slopes = {0.01f, 0.1f};
+  spec.bias.slopes = slopes.data();
+  spec.placed = true;
+  OwnedProblem whole(spec, {200}, {500});
+  whole.Randomize(random_);
+  whole.places[0] = {.shift = 300, .visible = 5};
+  Run(whole);
+  std::vector<double> sums(200 * 2);
+  for (const auto& [begin, end] : {std::pair(0, 130), std::pair(130, 131), std::pair(131, 500)}) {
+    OwnedProblem shard(spec, {200}, {end - begin});
+    CopySequence(whole, 0, shard, 0, begin, end);
+    shard.places[0] = {.shift = 300 - begin, .visible = std::max(0, 5 - begin)};
+    Run(shard);
+    for (size_t i = 0; i < sums.size(); ++i) sums[i] += std::exp(shard.log_sum_exp[i]);
+  }
+  for (size_t i = 0; i < sums.size(); ++i) {
+    EXPECT_TRUE(IsNear(std::log(sums[i]), whole.log_sum_exp[i], 2e-6)) << i;
+  }
 }
 
 // As the table's definition says, whichever way a mistake would turn it.
@@ -108,8 +172,8 @@ TEST_P(PositionsTest, ATableIsReadByTheKeysPlaceLessTheQuerys) {
   constexpr float kFarBelow = -1e6f;
   const std::vector<float> next_key_only = {kFarBelow, kFarBelow, 0};  // of -1, 0 and 1
   Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 1, 4, 1);
-  spec.bias = {.table = next_key_only.data(), .reach = 1, .slopes = nullptr};
-  spec.window = 1;
+  spec.bias = {.table = next_key_only.data(), .reach = 1};
+  spec.window = SymmetricWindow(1);
   OwnedProblem problem(spec, {100}, {100});
   problem.Randomize(random_);
   Run(problem);
@@ -124,7 +188,7 @@ TEST_P(PositionsTest, AWindowThatCoversAllChangesNoByte) {
   whole.Randomize(random_);
   Run(whole);
   const std::vector<std::byte> expected = whole.output.bytes();
-  whole.spec.window = 299;
+  whole.spec.window = SymmetricWindow(299);
   whole.output.Clear();
   Run(whole);
   EXPECT_EQ(whole.output.bytes(), expected);
@@ -132,7 +196,7 @@ TEST_P(PositionsTest, AWindowThatCoversAllChangesNoByte) {
 
 TEST_P(PositionsTest, KeysOutsideOfTheWindowChangeNoByte) {
   Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 2, 16, 16);
-  spec.window = 40;
+  spec.window = SymmetricWindow(40);
   OwnedProblem problem(spec, {600}, {600});
   problem.Randomize(random_);
   Run(problem);
@@ -150,16 +214,20 @@ TEST_P(PositionsTest, KeysOutsideOfTheWindowChangeNoByte) {
 
 TEST_P(PositionsTest, AloneAndInAnyBatchGiveTheSameBytes) {
   for (const DType dtype : kFloatTypes) {
-    const OwnedBias bias(random_, 3, 33, true);
     Spec spec = MakeSpec(dtype, Vanilla{}, 3, 32, 40);
-    spec.bias = bias.view();
-    spec.window = 77;
+    const std::vector<float> biases = RandomBiases(3 * 67 + 3);
+    spec.bias = {.table = biases.data(), .reach = 33, .slopes = biases.data() + 3 * 67};
+    spec.window = {.left = 77, .right = 20, .always_visible = 3};
+    spec.softcap = 5;
+    spec.placed = true;
+    spec.key_bias_heads = 3;
     std::vector<std::unique_ptr<OwnedProblem>> owned;
     std::vector<OwnedProblem*> problems;
     constexpr int kLongest = kSanitized ? 200 : 500;
     for (int i = 0; i < 12; ++i) {
       const std::vector<int32_t> lengths = {UpTo(kLongest), 3};
-      owned.push_back(std::make_unique<OwnedProblem>(spec, lengths, lengths));
+      const std::vector<int32_t> keys = {UpTo(kLongest), 5};
+      owned.push_back(std::make_unique<OwnedProblem>(spec, lengths, keys));
       owned.back()->Randomize(random_);
       problems.push_back(owned.back().get());
     }
@@ -172,7 +240,7 @@ TEST_P(PositionsTest, AWindowedLayerIsLinearInItsLength) {
   if (kSanitized) GTEST_SKIP() << "says nothing about time";
   const auto seconds = [&](int32_t length) {
     Spec spec = MakeSpec(DType::kFloat32, Vanilla{}, 2, 64, 64);
-    spec.window = 64;
+    spec.window = SymmetricWindow(64);
     OwnedProblem problem(spec, {length}, {length});
     double least = INFINITY;
     for (int run = 0; run < 5; ++run) {
@@ -193,18 +261,25 @@ INSTANTIATE_TEST_SUITE_P(Table, PositionsTest, testing::ValuesIn(CpuRows({Kernel
                          NameOfRow);
 
 // Queries of a cluster share their scores, so places cannot count.
-TEST(PositionsRefusedTest, OnlyVanillaTakesWindowsAndBiases) {
+TEST(PositionsRefusedTest, OnlyVanillaKnowsOfPositionsAndSoftcaps) {
   const std::vector<float> slopes = {0.5f};
   for (const Kernel& kernel :
        {Kernel(PlainClusters(4)), Kernel(ImprovedClusters(4, 4)), Kernel(CastOf(0))}) {
     Spec spec = MakeSpec(DType::kFloat32, kernel, 1, 8, 8, 4);
     EXPECT_NE(FindVariant(CpuVariants(), spec), nullptr);
     Spec windowed = spec;
-    windowed.window = 3;
+    windowed.window = SymmetricWindow(3);
     EXPECT_EQ(FindVariant(CpuVariants(), windowed), nullptr) << Describe(windowed);
     Spec biased = spec;
     biased.bias.slopes = slopes.data();
     EXPECT_EQ(FindVariant(CpuVariants(), biased), nullptr) << Describe(biased);
+    Spec capped = spec;
+    capped.softcap = 1;
+    EXPECT_EQ(FindVariant(CpuVariants(), capped), nullptr) << Describe(capped);
+    Spec of_keys = spec;
+    of_keys.key_bias_heads = 1;
+    const bool takes = !std::holds_alternative<Cast>(kernel);
+    EXPECT_EQ(FindVariant(CpuVariants(), of_keys) != nullptr, takes) << Describe(of_keys);
   }
 }
 

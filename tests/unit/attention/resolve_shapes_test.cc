@@ -73,6 +73,58 @@ TEST(ResolveTensorTest, DimensionsThatDisagree) {
   ExpectRefusedAfter([](auto& r) { r.value = Tensor({6, 1, 4}); }, "value.shape[1]");
 }
 
+TEST(ResolveTensorTest, HeadsOfKeysDivideThoseOfQueries) {
+  AttentionRequest request;
+  request.query = Tensor({6, 12, 4});
+  for (const int64_t kv_heads : {1, 2, 3, 4, 6, 12}) {
+    request.key = request.value = Tensor({6, kv_heads, 4});
+    const absl::StatusOr<Resolved> resolved = Resolve(request);
+    ASSERT_TRUE(resolved.ok()) << resolved.status();
+    EXPECT_EQ(resolved->spec.kv_heads, kv_heads);
+    EXPECT_EQ(resolved->output_shape, (std::vector<int64_t>{6, 12, 4}));
+    EXPECT_EQ(resolved->staging_bytes, 4 * 6 * 4 * (2 * 12 + 2 * kv_heads));
+    request.value = Tensor({6, kv_heads == 12 ? 1 : 12, 4});
+    ExpectRefused(request, "value.shape[1]");
+  }
+  for (const int64_t kv_heads : {5, 7, 8, 9, 10, 11, 13, 24}) {
+    request.key = request.value = Tensor({6, kv_heads, 4});
+    ExpectRefused(request, "key.shape[1]");
+  }
+  request.query = Tensor({2, 3, 4, 4});
+  request.key = request.value = Tensor({2, 3, 3, 4});
+  ExpectRefused(request, "key.shape[2]");
+}
+
+TEST(ResolveTensorTest, ValuesMayBePartOfKeys) {
+  AttentionRequest request = Packed(6, 4, 9);
+  request.key = Tensor({7, 2, 9});
+  request.value = {};
+  request.query_lengths = {6};
+  request.key_lengths = {7};
+  ExpectRefused(request, "value.shape");
+  request.value_dim = 5;
+  ExpectRefused(request, "value.shape");
+  request.value_is_key_prefix = true;
+  for (const int64_t value_dim : {1, 5, 9}) {
+    request.value_dim = value_dim;
+    const absl::StatusOr<Resolved> resolved = Resolve(request);
+    ASSERT_TRUE(resolved.ok()) << resolved.status();
+    EXPECT_TRUE(resolved->spec.value_is_key_prefix);
+    EXPECT_EQ(resolved->spec.value_dim, value_dim);
+    EXPECT_EQ(resolved->output_shape, (std::vector<int64_t>{6, 4, value_dim}));
+    EXPECT_EQ(resolved->staging_bytes, 4 * (6 * 4 * 9 + 7 * 2 * 9 + 6 * 4 * value_dim));
+  }
+  for (const int64_t value_dim : {int64_t{0}, int64_t{-1}, int64_t{10}, kHuge}) {
+    request.value_dim = value_dim;
+    ExpectRefused(request, "value_dim");
+  }
+  request.value_dim = 9;
+  request.value = request.key;
+  ExpectRefused(request, "value");
+  request.value_is_key_prefix = false;
+  ExpectRefused(request, "value_dim");
+}
+
 TEST(ResolveTensorTest, BatchedDimensionsThatDisagree) {
   AttentionRequest good;
   good.query = good.key = good.value = Tensor({3, 5, 2, 4});
@@ -84,7 +136,7 @@ TEST(ResolveTensorTest, BatchedDimensionsThatDisagree) {
   bad.value = Tensor({4, 5, 2, 4});
   ExpectRefused(bad, "value.shape[0]");
   bad = good;
-  bad.key = Tensor({3, 5, 1, 4});
+  bad.key = Tensor({3, 5, 3, 4});
   ExpectRefused(bad, "key.shape[2]");
   bad = good;
   bad.key = Tensor({3, 5, 2, 8});

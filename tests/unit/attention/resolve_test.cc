@@ -107,18 +107,5 @@ TEST(ResolveScalarTest, FidelityRows) {
   EXPECT_TRUE(Resolve(request).ok());
 }
 
-TEST(ResolveScalarTest, CausalNeedsEqualLengths) {
-  AttentionRequest request = Packed(6, 2, 4);
-  request.kernel = Vanilla{.causal = true};
-  EXPECT_TRUE(Resolve(request).ok());
-  request.query_lengths = {2, 4};
-  request.key_lengths = {4, 2};  // the same total
-  ExpectRefused(request, "vanilla.causal");
-  request = Packed(6, 2, 4);
-  request.key = request.value = Tensor({9, 2, 4});
-  request.kernel = Vanilla{.causal = true};
-  ExpectRefused(request, "vanilla.causal");
-}
-
 }  // namespace
 }  // namespace castor::attention

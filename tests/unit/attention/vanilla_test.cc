@@ -29,9 +29,7 @@ class VanillaTest : public VariantTest {
     const Gaps gaps = {UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1};
     OwnedProblem problem(spec, query_lengths, key_lengths, gaps);
     problem.Randomize(random_);
-    SCOPED_TRACE(testing::Message() << NameOf(spec.dtype) << " heads " << spec.heads << " dims "
-                                    << spec.head_dim << ", " << spec.value_dim
-                                    << (std::get<Vanilla>(spec.kernel).causal ? " causal" : ""));
+    SCOPED_TRACE(Describe(spec));
     ExpectRight(problem);
   }
 };
@@ -40,7 +38,8 @@ TEST_P(VanillaTest, MatchesTheReferenceOnRandomShapes) {
   for (int round = 0; round < Scaled(60); ++round) {
     const DType dtype = kFloatTypes[round % 3];
     const bool causal = round % 4 == 3;
-    const Spec spec = MakeSpec(dtype, Vanilla{causal}, UpTo(4), UpTo(100), UpTo(100));
+    const Spec spec =
+        WithSharedHeads(MakeSpec(dtype, Vanilla{causal}, UpTo(4), UpTo(100), UpTo(100)));
     std::vector<int32_t> query_lengths;
     std::vector<int32_t> key_lengths;
     for (int sequences = UpTo(4); sequences > 0; --sequences) {
@@ -192,7 +191,8 @@ TEST_P(VanillaTest, TilesThatShareKeysMatchTheReference) {
   for (int round = 0; round < Scaled(12); ++round) {
     const DType dtype = kFloatTypes[round % 3];
     const bool causal = round % 4 == 3;
-    const Spec spec = MakeSpec(dtype, Vanilla{causal}, UpTo(3), UpTo(80), UpTo(80));
+    const Spec spec =
+        WithSharedHeads(MakeSpec(dtype, Vanilla{causal}, UpTo(3), UpTo(80), UpTo(80)));
     std::vector<int32_t> query_lengths;
     std::vector<int32_t> key_lengths;
     for (int sequences = UpTo(3); sequences > 0; --sequences) {

@@ -42,7 +42,7 @@ std::optional<double> Nothing(const Spec&, std::span<const int32_t>, std::span<c
 Spec SpecOf() {
   Spec spec;
   spec.dtype = DType::kFloat32;
-  spec.heads = 4;
+  spec.heads = spec.kv_heads = 4;
   spec.head_dim = spec.value_dim = 32;
   spec.softmax_scale = 0.2;
   return spec;
@@ -61,11 +61,11 @@ std::string LabelOf(const Kernel& kernel) {
 using Labels = std::vector<std::string>;
 
 Labels Plan(const Automatic& automatic, const PriceOf& price_of, int32_t tokens = 8192,
-            std::span<const Variant> variants = kAll) {
+            std::span<const Variant> variants = kAll, const Spec& spec = SpecOf()) {
   const std::vector<int32_t> offsets = {0, tokens};
   Labels labels;
   for (const Candidate& candidate :
-       CandidatesOf(automatic, SpecOf(), offsets, offsets, variants, price_of)) {
+       CandidatesOf(automatic, spec, offsets, offsets, variants, price_of)) {
     labels.push_back(LabelOf(candidate.kernel));
   }
   return labels;
@@ -126,6 +126,22 @@ TEST(CandidatesTest, LeavesOutWhatIsSlowerThanExactAttention) {
   EXPECT_EQ(Plan(Automatic{{kImproved}, 0.1}, Prices(1, 1, 36.6)).back(), "improved 200/128");
   EXPECT_EQ(Plan(Automatic{{kImproved}, 0.1}, Prices(1, 1, 1000)), Labels{"improved 100/32"})
       << "one must run";
+}
+
+TEST(CandidatesTest, TakesOnlyWhatHonoursTheRequest) {
+  const auto plan = [](const Spec& spec) {
+    return Plan(Automatic{{}, 0.1}, Prices(1, 1, 1), 8192, CpuVariants(), spec);
+  };
+  Spec windowed = SpecOf();
+  windowed.window.left = 7;
+  EXPECT_EQ(plan(windowed), Labels{"vanilla"});
+  Spec capped = SpecOf();
+  capped.softcap = 7;
+  EXPECT_EQ(plan(capped), Labels{"vanilla"});
+  Spec biased = SpecOf();
+  biased.key_bias_heads = 1;
+  EXPECT_EQ(plan(biased), plan(SpecOf()));
+  EXPECT_GT(plan(biased).size(), 1U);
 }
 
 TEST(CandidatesTest, TakesOnlyWhatTheDeviceRuns) {

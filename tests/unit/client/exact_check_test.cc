@@ -67,6 +67,37 @@ TEST(CheckExactly, PassesTheRightAnswerAndCatchesAWrongOne) {
   EXPECT_LT(result->relative_error, 1e-6);
 }
 
+// Two heads on one of keys, whose first element is their value.
+TEST(CheckExactly, ReadsSharedHeadsAndValuesInKeys) {
+  std::string problem;
+  v1::AttendRequest request;
+  *request.mutable_query() = client::MakeTensor(std::vector<float>{1, 0, 0, 1}, {1, 2, 2});
+  *request.mutable_key() = client::MakeTensor(std::vector<float>{1, 0, 0, 1}, {2, 1, 2});
+  request.add_query_lengths(1);
+  request.add_key_lengths(2);
+  request.set_softmax_scale(1);
+  request.set_value_is_key_prefix(true);
+  request.set_value_dim(1);
+  const auto answer = [](double second) {
+    return client::MakeTensor(
+        std::vector<float>{static_cast<float>(kWeight), static_cast<float>(second)}, {1, 2, 1});
+  };
+  auto result = CheckExactly(request, answer(1 - kWeight), kPlenty, &problem);
+  ASSERT_TRUE(result.has_value()) << problem;
+  EXPECT_LT(result->relative_error, 1e-6);
+  result = CheckExactly(request, answer(kWeight), kPlenty, &problem);
+  ASSERT_TRUE(result.has_value()) << problem;
+  EXPECT_GT(result->relative_error, 0.1);
+  for (const int64_t value_dim : {0, 3}) {
+    request.set_value_dim(value_dim);
+    EXPECT_EQ(CheckExactly(request, answer(1 - kWeight), kPlenty, &problem), std::nullopt);
+  }
+  request.set_value_dim(1);
+  request.mutable_key()->set_shape(0, 1);
+  request.mutable_key()->set_shape(1, 0);
+  EXPECT_EQ(CheckExactly(request, answer(1 - kWeight), kPlenty, &problem), std::nullopt);
+}
+
 TEST(CheckExactly, NoticesNumbersThatAreNone) {
   std::string problem;
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -129,12 +160,38 @@ TEST(CheckExactly, RefusesRequestsWhoseLengthsAreNoneOfTheirTensors) {
   EXPECT_THAT(problem_of([](R& r) { r.add_key_lengths(3); }), misfit);
   EXPECT_THAT(problem_of([](R& r) { r.clear_key(); }), misfit);
   EXPECT_THAT(problem_of([](R& r) { r.mutable_value()->mutable_shape()->RemoveLast(); }), misfit);
-  EXPECT_THAT(problem_of([](R& r) {
-                r.mutable_vanilla()->set_causal(true);
-                r.add_key_lengths(1);
-                r.add_key_lengths(2);
+  const auto floats = [](std::vector<int64_t> shape, size_t count) {
+    return client::MakeTensor(std::vector<float>(count), shape);
+  };
+  EXPECT_THAT(problem_of([](R& r) { r.mutable_positions()->add_query(1); }), misfit);
+  EXPECT_THAT(problem_of([](R& r) { r.mutable_positions()->mutable_alibi_slopes()->Resize(2, 1); }),
+              misfit);
+  EXPECT_THAT(problem_of([&](R& r) {
+                *r.mutable_positions()->mutable_relative_bias() = floats({1, 2}, 2);
               }),
               misfit);
+  EXPECT_THAT(problem_of([&](R& r) { *r.mutable_key_bias() = floats({2}, 2); }), misfit);
+  EXPECT_THAT(problem_of([&](R& r) {
+                *r.mutable_key_bias() = floats({3, 1}, 3);
+                r.mutable_key_bias()->mutable_raw()->pop_back();
+              }),
+              misfit);
+}
+
+// The first key hidden from its own sequence, and a causal mask whose queries end elsewhere.
+TEST(CheckExactly, KnowsOfPositionsAndHiddenKeys) {
+  v1::AttendRequest request = SmallRequest();
+  request.mutable_vanilla()->set_causal(true);
+  request.mutable_positions()->mutable_query()->Add(1);
+  request.mutable_positions()->mutable_query()->Add(-1);
+  *request.mutable_key_bias() =
+      client::MakeTensor(std::vector<float>{-INFINITY, 0, 0}, std::vector<int64_t>{3});
+  std::string problem;
+  const v1::Tensor answer = client::MakeTensor(std::vector<float>{20, 20, 0}, {3, 1, 1});
+  const auto result = CheckExactly(request, answer, kPlenty, &problem);
+  ASSERT_TRUE(result.has_value()) << problem;
+  EXPECT_EQ(result->relative_error, 0);
+  EXPECT_TRUE(result->finite);
 }
 
 // [batch, tokens, ...] and its packed form give the same verdict on the same wrong answer.

@@ -19,7 +19,7 @@ constexpr Capabilities kAmpere{80, 91900};
 Spec MakeSpec(DType dtype, int64_t heads, int64_t head_dim, int64_t value_dim) {
   Spec spec;
   spec.dtype = dtype;
-  spec.heads = heads;
+  spec.heads = spec.kv_heads = heads;
   spec.head_dim = head_dim;
   spec.value_dim = value_dim;
   spec.softmax_scale = 0.125;
@@ -66,11 +66,62 @@ TEST(ScaleFitsTest, OddScalesAreTheMathPaths) {
   }
 }
 
+// FlashAttention and the efficient kernel take heads that share keys, cuDNN's shapes do not.
+TEST(SharedHeadsTest, AreNotForCudnn) {
+  Spec spec = MakeSpec(DType::kBFloat16, 8, 64, 64);
+  EXPECT_TRUE(CudnnFits(spec, 1024, 1024, kHopper));
+  spec.kv_heads = 2;
+  EXPECT_FALSE(CudnnFits(spec, 1024, 1024, kHopper));
+  EXPECT_TRUE(FlashFits(spec, kHopper));
+  EXPECT_TRUE(EfficientFits(spec, kHopper));
+}
+
+// Where keys are padded, fewer of them are; the efficient kernel gets a copy of each for each head.
+TEST(SharedHeadsTest, AreCountedInTheWorkspace) {
+  const std::vector<int32_t> few = {0, 1};
+  const std::vector<int32_t> many = {0, 4096};
+  const auto bytes = [&](Path path, int64_t kv_heads, int64_t dim) {
+    Spec spec = MakeSpec(path == Path::kFlash ? DType::kBFloat16 : DType::kFloat32, 8, dim, dim);
+    spec.kv_heads = kv_heads;
+    return VanillaWorkspaceBytes(spec, path, few, many, kHopper);
+  };
+  EXPECT_LT(bytes(Path::kFlash, 2, 60), bytes(Path::kFlash, 8, 60));
+  EXPECT_EQ(bytes(Path::kFlash, 2, 64), bytes(Path::kFlash, 8, 64));
+  EXPECT_GE(bytes(Path::kEfficient, 2, 64), 4096 * 8 * (64 + 64) * 4);
+}
+
 TEST(EfficientFitsTest, TakesFloat32AndLargeDims) {
   EXPECT_TRUE(EfficientFits(MakeSpec(DType::kFloat32, 8, 64, 64), kHopper));
   EXPECT_TRUE(EfficientFits(MakeSpec(DType::kBFloat16, 8, 1000, 30), kHopper));
   EXPECT_FALSE(EfficientFits(MakeSpec(DType::kFloat32, 8, 65537, 64), kHopper));
   EXPECT_FALSE(EfficientFits(MakeSpec(DType::kFloat32, 65536, 64, 64), kHopper));
+}
+
+TEST(PlacesTest, OnlyTheMathPathKnowsOfWhatElseARequestDoesToScores) {
+  const auto math_only = [](auto change) {
+    Spec spec = MakeSpec(DType::kBFloat16, 8, 64, 64);
+    EXPECT_TRUE(FlashFits(spec, kHopper));
+    change(spec);
+    EXPECT_FALSE(FlashFits(spec, kHopper));
+    EXPECT_FALSE(EfficientFits(spec, kHopper));
+    return QueryStep(spec, Path::kMath, 4096, 8192, kHopper);
+  };
+  EXPECT_GT(math_only([](Spec& spec) { spec.softcap = 30; }), 0);
+  EXPECT_GT(math_only([](Spec& spec) { spec.key_bias_heads = 1; }), 0);
+  EXPECT_EQ(math_only([](Spec& spec) { spec.placed = true; }), 0);
+  EXPECT_EQ(math_only([](Spec& spec) { spec.window = {.left = 5, .always_visible = 2}; }), 0);
+}
+
+TEST(PlacesTest, RowsWithoutAKeyGoToTheMathPath) {
+  Spec spec = MakeSpec(DType::kBFloat16, 8, 64, 64);
+  spec.kernel = Vanilla{.causal = true};
+  for (const Path base : {Path::kFlash, Path::kEfficient}) {
+    EXPECT_EQ(PathOf(spec, base, 100, 101, kHopper), base);
+    EXPECT_EQ(PathOf(spec, base, 101, 100, kHopper), Path::kMath);
+  }
+  EXPECT_EQ(QueryStep(spec, Path::kFlash, 5000, 100, kHopper), 0);
+  spec.kernel = Vanilla{};
+  EXPECT_EQ(PathOf(spec, Path::kFlash, 101, 100, kHopper), Path::kFlash);
 }
 
 // A row that ignored a window or a bias would be wrong without a word.
@@ -79,7 +130,7 @@ TEST(PlacesTest, WindowsAreForFlashAndMathBiasesForMathAlone) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
     Spec plain = MakeSpec(dtype, 8, 64, 64);
     Spec windowed = plain;
-    windowed.window = 64;
+    windowed.window = SymmetricWindow(64);
     Spec biased = plain;
     biased.bias.slopes = slopes.data();
     EXPECT_EQ(FlashFits(windowed, kHopper), FlashFits(plain, kHopper));
@@ -95,15 +146,15 @@ TEST(PlacesTest, WindowsAreForFlashAndMathBiasesForMathAlone) {
 TEST(PlacesTest, AWindowsBlocksMeetFewKeysHoweverManyThereAre) {
   Spec spec = MakeSpec(DType::kFloat32, 8, 64, 64);
   EXPECT_EQ(MathBlockKeys(spec, 1 << 20), 1 << 20);
-  spec.window = 64;
+  spec.window = SymmetricWindow(64);
   EXPECT_EQ(MathBlockKeys(spec, 1 << 20), kMathMostRows + 128);
   EXPECT_EQ(MathBlockKeys(spec, 100), 100);
-  spec.window = INT64_MAX / 2;
+  spec.window = SymmetricWindow(INT64_MAX / 2);
   EXPECT_EQ(MathBlockKeys(spec, 1 << 20), 1 << 20);
   const auto bytes = [&](int64_t tokens) {
     return VanillaWorkspaceBytes(spec, Path::kMath, Offsets({tokens}), Offsets({tokens}), kHopper);
   };
-  spec.window = 64;
+  spec.window = SymmetricWindow(64);
   EXPECT_LT(bytes(1 << 17), 3 * bytes(1 << 16)) << "linear";
 }
 

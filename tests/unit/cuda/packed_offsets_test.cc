@@ -14,7 +14,7 @@ constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
 
 attention::Spec SmallSpec() {
   attention::Spec spec;
-  spec.heads = 2;
+  spec.heads = spec.kv_heads = 2;
   spec.head_dim = 4;
   spec.value_dim = 3;
   return spec;
@@ -46,6 +46,21 @@ TEST(PackedOffsetsTest, OffsetsStayInInt32) {
     const std::vector<attention::Problem> requests = {Dense(q, k), Dense(one, one)};
     EXPECT_EQ(ReasonOf(PackOffsets(SmallSpec(), requests).status()), Reason::kInternal);
   }
+}
+
+TEST(PackedOffsetsTest, FewerKeyHeadsAndValuesInKeysHaveNoGaps) {
+  const std::vector<int32_t> one = {0, 1};
+  attention::Spec spec = SmallSpec();
+  spec.kv_heads = 1;
+  std::vector<attention::Problem> requests = {Dense(one, one)};
+  EXPECT_EQ(ReasonOf(PackOffsets(spec, requests).status()), Reason::kInternal);
+  requests[0].key_stride = 4;
+  requests[0].value_stride = 3;
+  EXPECT_TRUE(PackOffsets(spec, requests).ok());
+  spec.value_is_key_prefix = true;
+  EXPECT_EQ(ReasonOf(PackOffsets(spec, requests).status()), Reason::kInternal);
+  requests[0].value_stride = 4;
+  EXPECT_TRUE(PackOffsets(spec, requests).ok());
 }
 
 TEST(PackedOffsetsTest, GapsAreRefused) {

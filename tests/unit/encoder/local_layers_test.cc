@@ -120,10 +120,10 @@ TEST(LocalLayersTest, OnlyLayersThatSeeAllRunTheRequestsKernel) {
   ASSERT_EQ(layers.size(), 2U);
   EXPECT_EQ(layers[0].layers, 2);  // 0 and 3 of 4
   EXPECT_EQ(NameOf(layers[0].spec.kernel), KernelName::kClustered);
-  EXPECT_FALSE(layers[0].spec.window.has_value());
+  EXPECT_FALSE(layers[0].spec.window.any());
   EXPECT_EQ(layers[1].layers, 2);
   EXPECT_EQ(NameOf(layers[1].spec.kernel), KernelName::kVanilla);
-  EXPECT_EQ(layers[1].spec.window, 5);
+  EXPECT_EQ(layers[1].spec.window, attention::SymmetricWindow(5));
   const auto mpnet = TinyModel(kMpnet).Load();
   ASSERT_TRUE(mpnet.ok()) << mpnet.status();
   const auto biased = (*mpnet)->attention(Vanilla{});

@@ -275,7 +275,7 @@ TEST(NewerFamiliesTest, GemmasOlderKeysMeanTheSame) {
   EXPECT_EQ(layers[0].layers, 1);
   EXPECT_NEAR(layers[0].spec.softmax_scale, 1 / std::sqrt(6.0), 1e-12);
   EXPECT_EQ(layers[1].layers, 2);
-  EXPECT_EQ(layers[1].spec.window, 7);
+  EXPECT_EQ(layers[1].spec.window, attention::SymmetricWindow(7));
 }
 
 TEST(NewerFamiliesTest, NamesTheTensorThatIsMissing) {
@@ -337,14 +337,17 @@ TEST(NewerFamiliesTest, AlibisSlopesAreThoseOfThePaper) {
   EXPECT_EQ(std::vector<float>(bias.slopes, bias.slopes + 3), AlibiSlopes(3));
 }
 
-// Keys and values that heads share are in memory once for each.
-TEST(NewerFamiliesTest, CopiesAreBytesButNoParameters) {
+TEST(NewerFamiliesTest, KeysThatHeadsShareAreInMemoryOnce) {
   const auto model = TinyModel("families/eurobert").Load();
   ASSERT_TRUE(model.ok()) << model.status();
   const ModelInfo& info = (*model)->info();
   const int64_t layer = 2 * 24 * 24 + 2 * 8 * 24 + 3 * 24 * 40 + 2 * 24;
   EXPECT_EQ(info.parameters, info.vocabulary_size * 24 + 2 * layer + 24);
-  EXPECT_EQ(info.weight_bytes, 4 * (info.parameters + 2 * 2 * 16 * 24));
+  EXPECT_EQ(info.weight_bytes, 4 * info.parameters);
+  const auto layers = (*model)->attention(Vanilla{});
+  ASSERT_EQ(layers.size(), 1U);
+  EXPECT_EQ(layers[0].spec.heads, 6);
+  EXPECT_EQ(layers[0].spec.kv_heads, 2);
 }
 
 TEST(NewerFamiliesTest, WhatStretchesTakesLongerTexts) {

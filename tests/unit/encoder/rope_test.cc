@@ -85,8 +85,8 @@ TEST(RopeTest, TheKernelAndTheTensorLibraryAgree) {
   ASSERT_TRUE(rotation.ok()) << rotation.status();
   const at::Tensor rows = at::randn({kRows, 3 * kHeads * kHeadDim});
   const at::Tensor fast = rows.clone(), slow = rows.clone();
-  Rotate(*rotation, kHeads, fast);
-  RotateSlowly(*rotation, kHeads, slow);
+  Rotate(*rotation, 2 * kHeads, fast);
+  RotateSlowly(*rotation, 2 * kHeads, slow);
   EXPECT_TRUE(fast.allclose(slow, 0, 1e-6));
   EXPECT_TRUE(at::equal(fast.narrow(1, 2 * kHeads * kHeadDim, kHeads * kHeadDim),
                         rows.narrow(1, 2 * kHeads * kHeadDim, kHeads * kHeadDim)))

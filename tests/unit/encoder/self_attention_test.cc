@@ -30,6 +30,7 @@ struct Case {
   bool normed_rows = false;
   Kernel kernel = Vanilla{};
   bool biased = false;
+  int64_t kv_heads = 6;
 };
 
 constexpr int64_t kHeadsOfLayer = 6;
@@ -45,8 +46,10 @@ TEST_P(SelfAttentionTest, RangesOfHeadsGiveTheBytesOfAllHeads) {
   const int64_t hidden = kHeadsOfLayer * c.head_dim;
   const auto draw = [&](at::IntArrayRef sizes) { return at::randn(sizes).to(c.type); };
 
+  const int64_t width = (kHeadsOfLayer + 2 * c.kv_heads) * c.head_dim;
   Qkv qkv{.heads = kHeadsOfLayer,
-          .linear = Linear(draw({3 * hidden, hidden}).mul_(0.1), draw({3 * hidden}), c.int8),
+          .kv_heads = c.kv_heads,
+          .linear = Linear(draw({width, hidden}).mul_(0.1), draw({width}), c.int8),
           .query_norm = {},
           .key_norm = {}};
   if (c.normed_heads) qkv.query_norm = LayerNorm(draw({c.head_dim}), draw({c.head_dim}), 1e-5);
@@ -65,6 +68,7 @@ TEST_P(SelfAttentionTest, RangesOfHeadsGiveTheBytesOfAllHeads) {
     rotation = *made;
   }
   attention::Spec spec = SelfAttentionSpec(TypeOf(x), hidden, kHeadsOfLayer, c.kernel);
+  spec.kv_heads = c.kv_heads;
   constexpr int64_t kReach = 9;
   const at::Tensor table = at::randn({kHeadsOfLayer, 2 * kReach + 1});
   const at::Tensor slopes = at::rand({kHeadsOfLayer});
@@ -85,7 +89,8 @@ TEST_P(SelfAttentionTest, RangesOfHeadsGiveTheBytesOfAllHeads) {
     return RunOnCpu(of, problem, control);
   };
   const auto bytes_of_heads = [&](int64_t heads) {
-    return 3 * heads * c.head_dim * static_cast<int64_t>(x.element_size()) * tokens;
+    return (heads + 2 * (heads * c.kv_heads / kHeadsOfLayer)) * c.head_dim *
+           static_cast<int64_t>(x.element_size()) * tokens;
   };
   struct Result {
     at::Tensor rows;
@@ -129,19 +134,24 @@ TEST_P(SelfAttentionTest, RangesOfHeadsGiveTheBytesOfAllHeads) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layers, SelfAttentionTest,
-    testing::Values(Case{.name = "Float32", .rotated = true}, Case{.name = "Int8", .int8 = true},
-                    Case{.name = "BFloat16", .type = at::kBFloat16, .rotated = true},
-                    Case{.name = "HeadsOfUnevenWidth", .head_dim = 24, .normed_heads = true},
-                    Case{.name = "NarrowHeads", .head_dim = 2},
-                    // Keys and values begin inside a panel of eight or of sixteen floats.
-                    Case{.name = "RowsOfUnevenWidth", .head_dim = 12},
-                    Case{.name = "RowsOfUnevenWidthInInt8", .int8 = true, .head_dim = 12},
-                    Case{.name = "NormsOfWholeRows", .normed_rows = true},
-                    Case{.name = "Bias", .biased = true},
-                    Case{.name = "Clustered", .kernel = Clustered{.clusters = 20}},
-                    Case{.name = "ImprovedClustered",
-                         .rotated = true,
-                         .kernel = ImprovedClustered{{.clusters = 20}, 8}}),
+    testing::Values(
+        Case{.name = "Float32", .rotated = true}, Case{.name = "Int8", .int8 = true},
+        Case{.name = "BFloat16", .type = at::kBFloat16, .rotated = true},
+        Case{.name = "HeadsOfUnevenWidth", .head_dim = 24, .normed_heads = true},
+        Case{.name = "NarrowHeads", .head_dim = 2},
+        // Keys and values begin inside a panel of eight or of sixteen floats.
+        Case{.name = "RowsOfUnevenWidth", .head_dim = 12},
+        Case{.name = "RowsOfUnevenWidthInInt8", .int8 = true, .head_dim = 12},
+        Case{.name = "NormsOfWholeRows", .normed_rows = true}, Case{.name = "Bias", .biased = true},
+        Case{.name = "SharedKeys", .rotated = true, .kv_heads = 3},
+        Case{.name = "SharedKeysInInt8", .int8 = true, .rotated = true, .kv_heads = 2},
+        Case{.name = "SharedKeysInBFloat16", .type = at::kBFloat16, .kv_heads = 2},
+        Case{.name = "OneKeyForAll", .normed_heads = true, .kv_heads = 1},
+        Case{.name = "SharedKeysClustered", .kernel = Clustered{.clusters = 20}, .kv_heads = 3},
+        Case{.name = "Clustered", .kernel = Clustered{.clusters = 20}},
+        Case{.name = "ImprovedClustered",
+             .rotated = true,
+             .kernel = ImprovedClustered{{.clusters = 20}, 8}}),
     [](const auto& tested) { return tested.param.name; });
 
 }  // namespace

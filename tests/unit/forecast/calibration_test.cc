@@ -27,7 +27,7 @@ Kernel DefaultOf(KernelName name) {
 double Predict(const CostModel& model, KernelName name, DType dtype, int32_t tokens) {
   attention::Spec spec;
   spec.dtype = dtype;
-  spec.heads = 8;
+  spec.heads = spec.kv_heads = 8;
   spec.head_dim = spec.value_dim = 64;
   spec.kernel = DefaultOf(name);
   const std::vector<int32_t> offsets = {0, tokens};
@@ -71,7 +71,7 @@ TEST(MeasureCostsTest, FindsWhatADeviceTakes) {
     for (const KernelName name : kAutomaticKernels) {
       attention::Spec spec;
       spec.dtype = dtype;
-      spec.heads = 5;
+      spec.heads = spec.kv_heads = 5;
       spec.head_dim = spec.value_dim = 48;
       spec.kernel = DefaultOf(name);
       const CostTerms terms = CostTermsOf(spec, offsets, offsets);

@@ -102,7 +102,7 @@ class LocalModel : public FakeModel {
     std::vector<encoder::AttentionLayers> layers(2);
     layers[0] = {encoder::SelfAttentionSpec(DType::kFloat32, 384, 12, kernel), 3};
     layers[1] = {encoder::SelfAttentionSpec(DType::kFloat32, 384, 12, Vanilla{}), 9};
-    layers[1].spec.window = 64;
+    layers[1].spec.window = attention::SymmetricWindow(64);
     return layers;
   }
 };
@@ -141,6 +141,29 @@ TEST(ForecastTest, CausalLayersArePricedByWhatTheirTokensSee) {
   const double all = Predict(forecast, model, Vanilla{}, {0, 32768}).alone_us();
   const double half = Predict(forecast, model, Vanilla{.causal = true}, {0, 32768}).alone_us();
   EXPECT_NEAR(half / all, 0.5, 0.05);
+}
+
+TEST(ForecastTest, AttentionIsPricedByTheKeysThatMasksLeave) {
+  const CostModel costs = Priced();
+  const auto us = [&](const attention::Spec& spec, int32_t queries, int32_t keys) {
+    const std::vector<int32_t> q = {0, queries};
+    const std::vector<int32_t> k = {0, keys};
+    return costs.Of(spec, q, k).own_us;
+  };
+  const attention::Spec all = attention::MakeSpec(DType::kFloat32, Vanilla{}, 8, 64, 64);
+  attention::Spec causal = all;
+  causal.kernel = Vanilla{.causal = true};
+  EXPECT_NEAR(us(causal, 4096, 4096) / us(all, 4096, 4096), 0.5, 0.02);
+  // The last 1024 of 4096 see all but half of themselves.
+  EXPECT_NEAR(us(causal, 1024, 4096) / us(all, 1024, 4096), 0.875, 0.02);
+  // The first 3072 of 4096 see none of the keys.
+  EXPECT_NEAR(us(causal, 4096, 1024) / us(all, 4096, 1024), 0.125, 0.03);
+  attention::Spec placed = causal;
+  placed.placed = true;
+  EXPECT_EQ(us(placed, 4096, 1024), us(all, 4096, 1024)) << "which may see them all";
+  attention::Spec window = causal;
+  window.window.left = 256;
+  EXPECT_NEAR(us(window, 16384, 16384) / us(window, 4096, 4096), 4, 0.4);
 }
 
 TEST(ForecastTest, SaysWhatThePricesSayAtFirst) {

@@ -35,6 +35,7 @@ using attention::MakeSpec;
 using attention::RelativeError;
 using attention::Spec;
 using attention::Tolerance;
+using attention::WithKvHeads;
 
 class CudaCastTest : public testing::Test, protected Seeded {
  protected:
@@ -64,8 +65,10 @@ TEST_F(CudaCastTest, EveryReadingInEveryTypeMatchesTheTwin) {
   for (const DType dtype : kFloatTypes) {
     for (int reading = 0; reading < kCastReadings; ++reading) {
       if (kSanitized && reading % 4 != static_cast<int>(seed_ % 4)) continue;
-      const CastProblem layer(MakeSpec(dtype, CastReading(reading), 2, 32, 32, Uniform(2, 6)),
-                              {static_cast<int32_t>(Uniform(20, 66)), 1}, random_);
+      const CastProblem layer(
+          WithKvHeads(MakeSpec(dtype, CastReading(reading), 2, 32, 32, Uniform(2, 6)),
+                      Uniform(1, 2)),
+          {static_cast<int32_t>(Uniform(20, 66)), 1}, random_);
       compared += Check(layer);
       ++all;
     }
@@ -90,7 +93,8 @@ TEST_F(CudaCastTest, EveryDimensionMatchesTheTwin) {
       cast.attention_function = static_cast<Cast::AttentionFunction>(random_() % 2);
       cast.cluster_size = static_cast<int32_t>(Uniform(0, 30));
       const CastProblem layer(
-          MakeSpec(dtype, cast, 2, dims.head_dim, dims.value_dim, Uniform(1, 5)),
+          WithKvHeads(MakeSpec(dtype, cast, 2, dims.head_dim, dims.value_dim, Uniform(1, 5)),
+                      Uniform(1, 2)),
           {static_cast<int32_t>(Uniform(1, 70))}, random_);
       compared += Check(layer);
       ++all;

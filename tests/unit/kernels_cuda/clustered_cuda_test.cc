@@ -19,8 +19,9 @@ TEST_F(ClusteredCudaTest, GenericMatchesTheTwin) {
            {Kernel(PlainClusters(9, seed_)), Kernel(ImprovedClusters(9, 6, seed_))}) {
         if (kSanitized && random_() % 2 == 0) continue;  // half of the cases
         SCOPED_TRACE(std::string(NameOf(dtype)) + " d=" + std::to_string(head_dim));
-        OwnedProblem problem(WithLogSumExp(MakeSpec(dtype, kernel, 2, head_dim, value_dim)),
-                             Lengths(3, kLongest), Lengths(3, kLongest), {3, 1, 2, 5});
+        OwnedProblem problem(
+            WithKvHeads(WithLogSumExp(MakeSpec(dtype, kernel, 2, head_dim, value_dim)), UpTo(2)),
+            Lengths(3, kLongest), Lengths(3, kLongest), {3, 1, 2, 5});
         RandomizeAroundCentres(problem, 9, random_);
         ExpectRight(problem, {});
       }
@@ -36,8 +37,9 @@ TEST_F(ClusteredCudaTest, TensorCoresMatchTheTwin) {
            {Kernel(PlainClusters(20, seed_)), Kernel(ImprovedClusters(20, 32, seed_))}) {
         if (kSanitized && random_() % 2 == 0) continue;  // half of the cases
         SCOPED_TRACE(std::string(NameOf(dtype)) + " d=" + std::to_string(dim));
-        OwnedProblem problem(WithLogSumExp(MakeSpec(dtype, kernel, 2, dim, dim)),
-                             Lengths(2, kLongest), Lengths(2, 2 * kLongest), {8, 16, 8, 2});
+        OwnedProblem problem(
+            WithKvHeads(WithLogSumExp(MakeSpec(dtype, kernel, 2, dim, dim)), UpTo(2)),
+            Lengths(2, kLongest), Lengths(2, 2 * kLongest), {8, 16, 8, 2});
         RandomizeAroundCentres(problem, 12, random_);
         ExpectRight(problem, {.tensor_cores = true});
       }
@@ -63,6 +65,26 @@ TEST_F(ClusteredCudaTest, AloneIsTheSameAsInABatch) {
         EXPECT_EQ(OutputOf(alone, 0), OutputOf(batch, s)) << "sequence " << s;
         const auto logs = batch.log_sum_exp.begin() + batch.cu_seqlens_q[s] * spec.heads;
         EXPECT_TRUE(std::equal(alone.log_sum_exp.begin(), alone.log_sum_exp.end(), logs));
+      }
+    }
+  }
+}
+
+TEST_F(ClusteredCudaTest, SharedHeadsGetTheBytesOfRepeatedKeysAndValues) {
+  for (const Way& way : Ways()) {
+    for (const Kernel& kernel : BothKernels(11, 5, seed_)) {
+      SCOPED_TRACE(way.name);
+      const Spec each = MakeSpec(way.dtype, kernel, 4, 32, 32);
+      for (const bool in_keys : {false, true}) {
+        Spec spec = WithKvHeads(each, 2);
+        spec.value_is_key_prefix = in_keys;
+        OwnedProblem shared(spec, {70, 1}, {90, 3});
+        OwnedProblem repeated(each, {70, 1}, {90, 3});
+        shared.Randomize(random_);
+        RepeatHeads(shared, repeated);
+        const ClusteredRun first(shared, way.path);
+        const ClusteredRun second(repeated, way.path);
+        EXPECT_EQ(shared.output.bytes(), repeated.output.bytes());
       }
     }
   }

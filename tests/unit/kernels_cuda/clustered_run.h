@@ -48,6 +48,7 @@ class ClusteredRun {
     on_device.key_stride = view_.key_stride;
     on_device.value_stride = view_.value_stride;
     on_device.output_stride = view_.output_stride;
+    on_device.value_head_stride = view_.value_head_stride;
     on_device.log_sum_exp = view_.log_sum_exp;
     on_device.offsets = plan_.offsets.data();
     on_device.normals = planes.normals.data();

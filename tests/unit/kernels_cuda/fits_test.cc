@@ -113,7 +113,7 @@ TEST(PlacesFitTest, NeitherClustersNorCastTakeWindowsOrBiases) {
       };
       EXPECT_TRUE(fits(plain));
       Spec windowed = plain;
-      windowed.window = 4;
+      windowed.window = SymmetricWindow(4);
       EXPECT_FALSE(fits(windowed));
       Spec biased = plain;
       const std::vector<float> slopes(2, 0.5f);

@@ -11,12 +11,12 @@ namespace {
 
 TEST(BatchKeyTest, TellsApartWhateverALaunchHasInCommon) {
   attention::Spec base;
-  base.heads = 2;
+  base.heads = base.kv_heads = 2;
   base.head_dim = 64;
   base.value_dim = 64;
   base.softmax_scale = 0.125;
   EXPECT_EQ(BatchKey(base), BatchKey(base));
-  std::vector<attention::Spec> specs(23, base);
+  std::vector<attention::Spec> specs(33, base);
   specs[1].dtype = DType::kBFloat16;
   specs[2].heads = 3;
   specs[3].head_dim = 32;
@@ -54,6 +54,17 @@ TEST(BatchKeyTest, TellsApartWhateverALaunchHasInCommon) {
   improved.rest_mass = ImprovedClustered::RestMass::kQuery;
   specs[21].kernel = improved;
   specs[22].log_sum_exp = true;
+  specs[23].window.left = 7;
+  specs[24].window.right = 7;
+  specs[25].window = {.left = 7, .always_visible = 7};
+  specs[26].bias.reach = 7;
+  const float slope = 0;  // of a request's own memory
+  specs[27].bias.slopes = &slope;
+  specs[28].softcap = 7;
+  specs[29].placed = true;
+  specs[30].key_bias_heads = 1;
+  specs[31].kv_heads = 1;
+  specs[32].value_is_key_prefix = true;
   for (size_t a = 0; a < specs.size(); ++a) {
     for (size_t b = a + 1; b < specs.size(); ++b) {
       EXPECT_NE(BatchKey(specs[a]), BatchKey(specs[b])) << a << " and " << b;

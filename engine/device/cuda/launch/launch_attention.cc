@@ -79,7 +79,7 @@ absl::Status CudaDevice::LaunchAttention(const AttentionBatch& batch, CudaExecut
   execution.EndCopyIn();
 
   absl::StatusOr<attention::cuda::Computed> computed =
-      QueuePieces(*variant, spec, packed->problem(), execution, control);
+      QueuePieces(*variant, packed->spec(), packed->problem(), execution, control);
   if (!computed.ok()) return computed.status();
   execution.times().backend = computed->backend;
 

@@ -24,13 +24,12 @@ Piece WholeSequence(const Spec& spec, const Problem& batch, int64_t sequence) {
 
 // Queries [first, end) of a sequence.
 Piece PartOf(const Spec& spec, const Piece& whole, int64_t first, int64_t end) {
-  const auto* vanilla = std::get_if<Vanilla>(&spec.kernel);
   Piece part = whole;
   part.first_token += first;
   part.queries = end - first;
   // What follows is hidden from all of them: the mask ends at the last query's last key, and so
   // lies as it did in the sequence.
-  if (vanilla != nullptr && vanilla->causal) part.keys -= whole.queries - end;
+  if (attention::IsCausal(spec)) part.keys -= whole.queries - end;
   part.part = true;
   part.work = LaunchWork(spec, part.queries, part.keys);
   return part;
@@ -110,6 +109,10 @@ PieceProblem::PieceProblem(const Spec& spec, const Problem& batch, const Piece& 
   problem_.cu_seqlens_q = cu_seqlens_q_;
   problem_.cu_seqlens_k = cu_seqlens_k_;
   problem_.part = piece.part;
+  if (!problem_.places.empty()) {
+    problem_.places = problem_.places.subspan(piece.first, piece.count);
+  }
+  if (problem_.key_bias != nullptr) problem_.key_bias += first_key * spec.key_bias_heads;
   if (problem_.cast.gate != nullptr) problem_.cast.gate += piece.first_token;
   if (!problem_.cast.layer_of_sequence.empty()) {
     problem_.cast.layer_of_sequence =

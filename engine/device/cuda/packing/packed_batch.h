@@ -36,6 +36,9 @@ class PackedBatch {
   // The copies that fill the tensors from the requests' memory.
   std::vector<Copy> CopiesIn() const;
 
+  // The batch's, with biases in device memory.
+  attention::Spec spec() const;
+
   // The problem that the tensors make, without an output: the kernels allocate theirs. Points into
   // this object.
   attention::Problem problem() const;
@@ -45,8 +48,7 @@ class PackedBatch {
 
   const AttentionBatch& batch_;
   const PackedOffsets offsets_;
-  const int64_t key_row_;      // elements
-  const int64_t value_row_;    // elements
+  const int64_t query_row_;    // elements
   const int64_t layer_bytes_;  // of one CAST layer's surrogate tokens
   std::vector<at::Tensor> tensors_;
   at::Tensor query_;
@@ -56,6 +58,11 @@ class PackedBatch {
   BatchLayers layers_;
   at::Tensor surrogates_;
   at::Tensor gate_;
+  // Where the spec has them.
+  std::vector<attention::Place> places_;
+  at::Tensor key_bias_;
+  at::Tensor slopes_;
+  at::Tensor table_;
 };
 
 }  // namespace castor

@@ -23,8 +23,7 @@ bool Append(std::span<const int32_t> offsets, std::vector<int32_t>& all) {
 // Staging memory holds each tensor without gaps.
 bool IsDense(const Spec& spec, const Problem& request) {
   return request.query_stride == spec.heads * spec.head_dim &&
-         request.key_stride == spec.heads * spec.head_dim &&
-         request.value_stride == spec.heads * spec.value_dim &&
+         request.key_stride == spec.key_row() && request.value_stride == spec.value_stride() &&
          request.output_stride == spec.heads * spec.value_dim;
 }
 

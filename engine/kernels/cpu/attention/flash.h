@@ -21,34 +21,53 @@
 
 namespace castor::kernels {
 
-inline constexpr int64_t kFlashSeesAll = -1;
+inline constexpr int64_t kFlashSeesAll = -1;  // a window without a bound on that side
 
 // What the tiles of one launch have in common.
 struct FlashShape {
   Element element = Element::kFloat32;
   int64_t head_dim = 0;
   int64_t value_dim = 0;
-  double scale = 0;                // of the scores
-  bool causal = false;             // query i sees keys 0..i
-  int64_t window = kFlashSeesAll;  // or query i sees keys i - window .. i + window; below 2^31
-  int64_t bias_reach = -1;         // of FlashHead::bias_table; -1: there is none
+  double scale = 0;  // of the scores
+
+  // A query at place p (FlashPlaces) sees the keys at places up to p, and those at p - left ..
+  // p + right; below 2^60.
+  bool causal = false;
+  int64_t left = kFlashSeesAll;
+  int64_t right = kFlashSeesAll;
+
+  double softcap = 0;       // c > 0: scaled scores s become c tanh(s / c), before any bias
+  bool biased = false;      // FlashHead has biases
+  int64_t bias_reach = -1;  // of FlashHead::bias_table; -1: there is none
 };
 
-// One head of one sequence. Strides count elements from one token to the next; elements within a
-// row are contiguous.
+// Where a sequence's queries lie among its keys: key j is at place j, query i at place i + shift.
+struct FlashPlaces {
+  int64_t keys = 0;     // >= 1
+  int64_t shift = 0;    // below 2^60, either way
+  int64_t visible = 0;  // so many first keys are not too far to the left
+};
+
+// One head of one sequence, or neighbouring heads with the same keys and values. Strides count
+// elements from one token to the next; elements within a row are contiguous.
 struct FlashHead {
-  const void* query = nullptr;  // [queries, head_dim]
+  const void* query = nullptr;  // [queries, group, head_dim]
   const void* key = nullptr;    // [keys, head_dim]
   const void* value = nullptr;  // [keys, value_dim]
-  void* output = nullptr;       // [queries, value_dim]
+  void* output = nullptr;       // [queries, group, value_dim]
   int64_t query_stride = 0;
   int64_t key_stride = 0;
   int64_t value_stride = 0;
   int64_t output_stride = 0;
-  int64_t keys = 0;  // >= 1
+  FlashPlaces places;
 
-  // If not null, gets the natural logarithm of each query's sum of exponentials: [queries], so many
-  // floats from one to the next.
+  // Heads whose queries fill lanes together: query i of the functions below is that of token
+  // i / group in head i % group. More than one only where places do not matter: no mask, window,
+  // table or slope.
+  int64_t group = 1;
+
+  // If not null, gets the natural logarithm of each query's sum of exponentials: [queries, group],
+  // so many floats from one token to the next.
   float* log_sum_exp = nullptr;
   int64_t log_sum_exp_stride = 0;
 
@@ -56,9 +75,11 @@ struct FlashHead {
   // null: each tile packs for itself.
   float* packed = nullptr;
 
-  // Added to the scaled score of query i and key j, see attention::PositionBias.
-  const float* bias_table = nullptr;  // [2 * bias_reach + 1], by j - i
-  float slope = 0;                    // times -|i - j|
+  // Added to the scaled score of a query and a key, see attention::PositionBias.
+  const float* bias_table = nullptr;  // [2 * bias_reach + 1], by the key's place less the query's
+  float slope = 0;                    // times minus the distance of their places
+  const float* key_bias = nullptr;    // [keys], so many floats from one to the next; or none
+  int64_t key_bias_stride = 0;
 };
 
 // Most queries in a tile: enough to use a block of keys well while it is in the second-level cache,
@@ -70,19 +91,35 @@ inline constexpr int64_t kFlashTileQueries = 192;
 inline constexpr int64_t kFlashKeyBlock = 128;
 
 // The keys that some of the queries [query_begin, query_end) see: all keys from the first of these
-// to the last. With a window they are few however long the sequence is.
+// to the last, and before them the first `visible`, unless these join the others. With a window
+// they are few however long the sequence is. There may be none.
 struct FlashRange {
+  int64_t visible = 0;
   int64_t begin = 0;
   int64_t end = 0;
+
+  int64_t first() const { return visible > 0 ? 0 : begin; }
+  int64_t count() const { return visible + end - begin; }
 };
-[[gnu::always_inline]] inline FlashRange FlashKeys(const FlashShape& shape, int64_t keys,
-                                                   int64_t query_begin, int64_t query_end) {
-  FlashRange range = {0, keys};
-  if (shape.window >= 0) {
-    if (query_begin > shape.window) range.begin = query_begin - shape.window;
-    if (query_end + shape.window < keys) range.end = query_end + shape.window;
+[[gnu::always_inline]] inline FlashRange FlashKeys(const FlashShape& shape,
+                                                   const FlashPlaces& places, int64_t query_begin,
+                                                   int64_t query_end) {
+  const int64_t first = query_begin + places.shift;
+  const int64_t end = query_end + places.shift;
+  FlashRange range = {0, 0, places.keys};
+  if (shape.right >= 0 && end + shape.right < range.end) range.end = end + shape.right;
+  if (shape.causal && end < range.end) range.end = end;
+  if (range.end <= 0) return {};
+  if (shape.left < 0 || first <= shape.left) return range;
+  range.begin = first - shape.left;
+  if (range.begin >= range.end) {  // but for the visible ones
+    return {0, 0, places.visible < range.end ? places.visible : range.end};
   }
-  if (shape.causal && query_end < range.end) range.end = query_end;
+  if (places.visible < range.begin) {
+    range.visible = places.visible;
+  } else {
+    range.begin = 0;
+  }
   return range;
 }
 
@@ -106,8 +143,8 @@ struct FlashKernel {
                float* scratch);
 
   // A part of the work on output rows [query_begin, query_end), at most kFlashTileQueries of them:
-  // lets them attend to keys [key_begin, key_end). A tile begins where FlashKeys does, goes on
-  // where it stopped, at a multiple of kFlashKeyBlock, with the scratch area as it was left, and
+  // lets them attend to keys [key_begin, key_end). A tile begins at the first() of FlashKeys, goes
+  // on where it stopped, at a multiple of kFlashKeyBlock, with the scratch area as it was left, and
   // writes its rows when key_end is FlashKeys's.
   void (*run)(const FlashShape& shape, const FlashHead& head, int64_t query_begin,
               int64_t query_end, int64_t key_begin, int64_t key_end, float* scratch);

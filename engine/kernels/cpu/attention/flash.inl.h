@@ -84,9 +84,11 @@ class Flash {
         query_begin_(query_begin),
         query_end_(query_end),
         scratch_(scratch, shape),
-        softmax_(shape.scale),
-        // Scores are compared unscaled, so what is added to them must be scaled back.
-        bias_scale_(kLog2E / static_cast<double>(softmax_.exponent_scale)),
+        products_(shape.scale, shape.biased || shape.softcap > 0),
+        softmax_(shape.softcap > 0 ? SoftmaxScale<V>(1, true) : products_),
+        sight_{.behind = shape.left >= 0 ? shape.left : kFar,
+               .ahead = shape.causal ? 0 : (shape.right >= 0 ? shape.right : kFar)},
+        bias_scale_(shape.biased ? 1 / softmax_.magnitude : 1),
         slope_(static_cast<float>(static_cast<double>(head.slope) * bias_scale_)) {}
 
   // Keys and values as the products read them.
@@ -100,8 +102,8 @@ class Flash {
   template <typename E>
   void Run(int64_t key_begin, int64_t key_end) {
     const int64_t queries = query_end_ - query_begin_;
-    const FlashRange range = FlashKeys(shape_, head_.keys, query_begin_, query_end_);
-    if (key_begin == range.begin) {
+    const FlashRange range = FlashKeys(shape_, head_.places, query_begin_, query_end_);
+    if (key_begin == range.first()) {
       if (head_.packed == nullptr) PrefetchKeys<E>(key_begin, key_end);
       Panels::For(queries, [&](auto vectors, int64_t lane) {
         LoadPanel<decltype(vectors)::N, E>(lane, queries - lane);
@@ -112,9 +114,16 @@ class Flash {
     }
     int64_t count = 0;
     for (int64_t begin = key_begin; begin < key_end; begin += count) {
+      if (begin >= range.visible && begin < range.begin) {  // nobody sees what is between
+        begin = range.begin;
+        if (begin >= key_end) break;
+      }
       // Blocks end at multiples of their size, wherever the first key is.
       count = kKeyBlock - begin % kKeyBlock;
       if (key_end - begin < count) count = key_end - begin;
+      if (begin < range.visible && begin + count <= range.begin && range.visible - begin < count) {
+        count = range.visible - begin;
+      }
       const Block block = head_.packed != nullptr ? PackedBlock(begin - begin % kKeyBlock)
                                                   : ScratchBlock(begin, count);
       if (head_.packed == nullptr) LoadBlock<E>(block);
@@ -138,7 +147,8 @@ class Flash {
 
   // The block from key `begin` on in what Pack makes.
   Block PackedBlock(int64_t begin) const {
-    const int64_t count = head_.keys - begin < kKeyBlock ? head_.keys - begin : kKeyBlock;
+    const int64_t left = head_.places.keys - begin;
+    const int64_t count = left < kKeyBlock ? left : kKeyBlock;
     float* const keys = head_.packed + begin * (shape_.head_dim + shape_.value_dim);
     return {
         begin,
@@ -162,6 +172,27 @@ class Flash {
     return static_cast<const typename E::Bits*>(rows) + j * stride;
   }
 
+  // Calls f with the function from a panel's lanes to where their rows begin in a tensor of
+  // [tokens, group, dim], `stride` from token to token.
+  template <typename F>
+  void ForRows(int64_t lane, int64_t stride, int64_t dim, F f) const {
+    const int64_t first = query_begin_ + lane;
+    if (head_.group == 1) {
+      f([=](int64_t i) { return (first + i) * stride; });
+      return;
+    }
+    int64_t begins[Panels::kMaxWidth];
+    int64_t token = first / head_.group;
+    int64_t head = first % head_.group;
+    for (int64_t& begin : begins) {
+      begin = token * stride + head * dim;
+      if (++head < head_.group) continue;
+      head = 0;
+      ++token;
+    }
+    f([&](int64_t i) { return begins[i]; });
+  }
+
   template <typename E>
   void LoadBlock(const Block& block) {
     for (int64_t j = 0; j < block.count; ++j) {
@@ -179,11 +210,12 @@ class Flash {
   // Transposes up to N vectors of queries into the panel at `lane` and resets its state.
   template <int N, typename E>
   void LoadPanel(int64_t lane, int64_t count) {
-    const auto* first = static_cast<const typename E::Bits*>(head_.query) +
-                        (query_begin_ + lane) * head_.query_stride;
-    Panels::template Load<N, E>([&](int64_t i) { return first + i * head_.query_stride; }, count,
-                                shape_.head_dim, softmax_.factor,
-                                scratch_.queries + lane * shape_.head_dim);
+    const auto* const queries = static_cast<const typename E::Bits*>(head_.query);
+    ForRows(lane, head_.query_stride, shape_.head_dim, [&](auto at) {
+      Panels::template Load<N, E>([&](int64_t i) { return queries + at(i); }, count,
+                                  shape_.head_dim, products_.factor,
+                                  scratch_.queries + lane * shape_.head_dim);
+    });
     std::memset(scratch_.outputs + lane * shape_.value_dim, 0,
                 N * kLanes * shape_.value_dim * sizeof(float));
     for (int64_t i = lane; i < lane + N * kLanes; ++i) {
@@ -195,21 +227,26 @@ class Flash {
 
   template <int N, typename E>
   void StorePanel(int64_t lane, int64_t count) {
-    auto* first =
-        static_cast<typename E::Bits*>(head_.output) + (query_begin_ + lane) * head_.output_stride;
-    Panels::template Store<N, E>(
-        scratch_.outputs + lane * shape_.value_dim, count, shape_.value_dim,
-        [&](int v, Vec x) { return V::Divide(x, V::Load(scratch_.sums + lane + v * kLanes)); },
-        [&](int64_t i) { return first + i * head_.output_stride; });
+    auto* const outputs = static_cast<typename E::Bits*>(head_.output);
+    // A sum is 1 at least, or 0 where a query sees no key: its row is zero.
+    Vec sums[N];
+    for (int v = 0; v < N; ++v) {
+      sums[v] = V::Max(V::Broadcast(1.0f), V::Load(scratch_.sums + lane + v * kLanes));
+    }
+    ForRows(lane, head_.output_stride, shape_.value_dim, [&](auto at) {
+      Panels::template Store<N, E>(
+          scratch_.outputs + lane * shape_.value_dim, count, shape_.value_dim,
+          [&](int v, Vec x) { return V::Divide(x, sums[v]); },
+          [&](int64_t i) { return outputs + at(i); });
+    });
     if (head_.log_sum_exp == nullptr) return;
     float logs[N * kLanes];
     for (int64_t i = 0; i < N * kLanes; ++i) {
       logs[i] = softmax_.LogSum(scratch_.maxima[lane + i], scratch_.sums[lane + i]);
     }
-    float* const out = head_.log_sum_exp + (query_begin_ + lane) * head_.log_sum_exp_stride;
-    for (int64_t i = 0; i < N * kLanes && i < count; ++i) {
-      out[i * head_.log_sum_exp_stride] = logs[i];
-    }
+    ForRows(lane, head_.log_sum_exp_stride, 1, [&](auto at) {
+      for (int64_t i = 0; i < N * kLanes && i < count; ++i) head_.log_sum_exp[at(i)] = logs[i];
+    });
   }
 
   // Keys [key_begin, key_begin + count) of a block.
@@ -217,26 +254,53 @@ class Flash {
   void AttendPanel(int64_t lane, const Block& block, int64_t key_begin, int64_t count) {
     constexpr int64_t kWidth = N * kLanes;
     const int64_t first_query = query_begin_ + lane;
-    const FlashRange seen = FlashKeys(shape_, key_begin + count, first_query, first_query + kWidth);
-    const int64_t begin = seen.begin > key_begin ? seen.begin : key_begin;
+    const int64_t place = first_query + head_.places.shift;
+    FlashPlaces places = head_.places;
+    places.keys = key_begin + count;
+    const FlashRange seen = FlashKeys(shape_, places, first_query, first_query + kWidth);
+    const bool whole = seen.begin <= key_begin || key_begin < seen.visible;
+    const int64_t begin = whole ? key_begin : seen.begin;
     const int64_t seen_count = seen.end - begin;
     if (seen_count <= 0) return;
     const int64_t skipped = begin - block.begin;
     Products<V>::template Scores<N>(scratch_.queries + lane * shape_.head_dim,
                                     block.keys + skipped * shape_.head_dim, shape_.head_dim,
                                     seen_count, scratch_.scores);
-    if (shape_.bias_reach >= 0) {
-      PositionTable<V>::template Add<N>(scratch_.bias, shape_.bias_reach, first_query, begin,
-                                        seen_count, scratch_.scores);
+    if (shape_.softcap > 0) {
+      CapScores<V, N>(FiniteFactor<V>(products_.magnitude / shape_.softcap),
+                      static_cast<float>(shape_.softcap), seen_count, scratch_.scores);
     }
-    if (slope_ != 0) AddSlope<V, N>(slope_, first_query, begin, seen_count, scratch_.scores);
-    const Sight sight = {.behind = shape_.window >= 0 ? shape_.window : kFar,
-                         .ahead = shape_.causal ? 0 : (shape_.window >= 0 ? shape_.window : kFar)};
-    HideKeys<V, N>(sight, first_query, begin, seen_count, scratch_.scores);
+    if (shape_.bias_reach >= 0) {
+      PositionTable<V>::template Add<N>(scratch_.bias, shape_.bias_reach, place, begin, seen_count,
+                                        scratch_.scores);
+    }
+    if (slope_ != 0) AddSlope<V, N>(slope_, place, begin, seen_count, scratch_.scores);
+    if (head_.key_bias != nullptr) {
+      AddKeyBias<V, N>(head_.key_bias + begin * head_.key_bias_stride, head_.key_bias_stride,
+                       bias_scale_, seen_count, scratch_.scores);
+    }
+    Hide<N>(place, begin, seen_count);
     OnlineSoftmax<V, N>(scratch_.scores, seen_count, softmax_.exponent_scale,
                         scratch_.maxima + lane, scratch_.sums + lane, scratch_.decay);
     Products<V>::template AddValues<N>(scratch_.scores, block.values, skipped, seen_count,
                                        scratch_.decay, scratch_.outputs + lane * shape_.value_dim);
+  }
+
+  // Keys from `begin` on whose scores are in memory: to some of the panel's queries they are
+  // hidden.
+  template <int N>
+  void Hide(int64_t place, int64_t begin, int64_t count) {
+    int64_t visible = shape_.left >= 0 ? head_.places.visible - begin : 0;
+    if (visible > count) visible = count;
+    if (visible > 0) {
+      const Sight sight = {.behind = kFar, .ahead = sight_.ahead};
+      HideKeys<V, N>(sight, place, begin, visible, scratch_.scores);
+      if (visible == count) return;
+      begin += visible;
+      HideKeys<V, N>(sight_, place, begin, count - visible, scratch_.scores + visible * N * kLanes);
+      return;
+    }
+    HideKeys<V, N>(sight_, place, begin, count, scratch_.scores);
   }
 
   const FlashShape& shape_;
@@ -244,7 +308,9 @@ class Flash {
   const int64_t query_begin_;
   const int64_t query_end_;
   Scratch scratch_;
-  const SoftmaxScale<V> softmax_;  // its sign is already in the queries
+  const SoftmaxScale<V> products_;  // of the scores before a softcap; its factor is in the queries
+  const SoftmaxScale<V> softmax_;
+  const Sight sight_;
   const double bias_scale_;
   const float slope_;
 };

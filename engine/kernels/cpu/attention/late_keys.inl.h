@@ -33,9 +33,10 @@ class LateKeys {
     float* weights;  // [topk, to whole vectors] of one centroid's top keys
   };
 
+  // `factor` is of top keys' scores, for those that the softmax takes.
   LateKeys(const CentroidShape& shape, const CentroidTile& tile, const SoftmaxScale<V>& softmax,
-           const Memory& memory)
-      : shape_(shape), tile_(tile), softmax_(softmax), memory_(memory) {}
+           float factor, const Memory& memory)
+      : shape_(shape), tile_(tile), softmax_(softmax), factor_(factor), memory_(memory) {}
 
   void Reset(int64_t lanes) {
     std::memset(memory_.rows, 0, lanes * shape_.value_dim * sizeof(float));
@@ -80,6 +81,7 @@ class LateKeys {
     const float factor = softmax_.Weight(maximum, greatest);
     const float late_factor = softmax_.Weight(late_maximum, greatest);
     const float total = sum * factor + memory_.sums[c] * late_factor + top_sum;
+    if (total == 0) return {0, 0, greatest};  // all keys are hidden, the row is zero
     const float* const late = memory_.rows + c * shape_.value_dim;
     ForColumns<V>(shape_.value_dim, [&](int64_t e, int64_t count) {
       const Vec early_part =
@@ -143,7 +145,7 @@ class LateKeys {
 
   template <typename E>
   void Add(int64_t lane, uint64_t entry) {
-    const float score = softmax_.factor * Top::ScoreOf(entry);
+    const float score = factor_ * Top::ScoreOf(entry);
     float& maximum = memory_.maxima[lane];
     float& sum = memory_.sums[lane];
     float kept = 1;
@@ -176,7 +178,7 @@ class LateKeys {
     Vec greatest = V::Broadcast(least);
     for (int64_t n = 0; n < size; n += kLanes) {
       for (int64_t i = n; i < n + kLanes; ++i) {
-        scores[i] = i < size ? softmax_.factor * Top::ScoreOf(top[i]) : -__builtin_inff();
+        scores[i] = i < size ? factor_ * Top::ScoreOf(top[i]) : -__builtin_inff();
       }
       greatest = V::Max(V::Load(scores + n), greatest);
     }
@@ -205,6 +207,7 @@ class LateKeys {
   const CentroidShape& shape_;
   const CentroidTile& tile_;
   const SoftmaxScale<V>& softmax_;
+  const float factor_;
   const Memory memory_;
   Waiting waiting_[kMostWaiting];
   int64_t waiting_count_ = 0;

@@ -1,7 +1,8 @@
-// What scores owe to the places of queries and keys in their sequence: hidden keys, and biases by
-// distance. Score tiles are [count, N lanes] as in products.inl.h: neighbouring lanes hold
+// What scores owe to the places of queries and keys in their sequence, or to the key: hidden keys,
+// and biases. Score tiles are [count, N lanes] as in products.inl.h: neighbouring lanes hold
 // neighbouring queries, so a distance grows by one from lane to lane, and from row to row it falls
-// by one. Everything is a template over the vector type, for the reason given in flash.inl.h.
+// by one. `first_place` is the first lane's. Everything is a template over the vector type, for the
+// reason given in flash.inl.h.
 #pragma once
 
 #include <cstdint>
@@ -11,28 +12,28 @@
 
 namespace castor::kernels {
 
-// Query i sees keys i - behind .. i + ahead.
+// A query at place p sees the keys at places p - behind .. p + ahead.
 struct Sight {
   int64_t behind;
   int64_t ahead;
 };
-inline constexpr int64_t kFar = int64_t{1} << 32;  // farther than any key
+inline constexpr int64_t kFar = int64_t{1} << 61;  // farther than any key
 
 // Scores of keys that a query does not see become -Inf, whose weight is exactly zero.
 template <typename V, int N>
-void HideKeys(const Sight& sight, int64_t first_query, int64_t key_begin, int64_t count,
+void HideKeys(const Sight& sight, int64_t first_place, int64_t key_begin, int64_t count,
               float* scores) {
   constexpr int64_t kWidth = N * V::kLanes;
   const int64_t last_key = key_begin + count - 1;
-  if (last_key <= first_query + sight.ahead &&
-      key_begin >= first_query + kWidth - 1 - sight.behind) {
+  if (last_key <= first_place + sight.ahead &&
+      key_begin >= first_place + kWidth - 1 - sight.behind) {
     return;
   }
   const auto within = [](int64_t lanes) {
     return lanes < 0 ? 0 : (lanes > kWidth ? kWidth : lanes);
   };
   for (int64_t j = 0; j < count; ++j) {
-    const int64_t distance = key_begin + j - first_query;
+    const int64_t distance = key_begin + j - first_place;
     const int64_t seen_from = within(distance - sight.ahead);
     const int64_t seen_to = within(distance + sight.behind + 1);
     float* const row = scores + j * kWidth;
@@ -43,7 +44,7 @@ void HideKeys(const Sight& sight, int64_t first_query, int64_t key_begin, int64_
 
 // Subtracts slope * |query - key|.
 template <typename V, int N>
-void AddSlope(float slope, int64_t first_query, int64_t key_begin, int64_t count, float* scores) {
+void AddSlope(float slope, int64_t first_place, int64_t key_begin, int64_t count, float* scores) {
   using Vec = typename V::Vec;
   float lanes[V::kLanes];
   for (int i = 0; i < V::kLanes; ++i) lanes[i] = static_cast<float>(i);
@@ -52,11 +53,24 @@ void AddSlope(float slope, int64_t first_query, int64_t key_begin, int64_t count
   for (int64_t j = 0; j < count; ++j) {
     for (int v = 0; v < N; ++v) {
       // Distances are below 2^24 wherever one more or less matters.
-      const int64_t first = first_query + v * V::kLanes - (key_begin + j);
+      const int64_t first = first_place + v * V::kLanes - (key_begin + j);
       const Vec distance = V::Add(V::Broadcast(static_cast<float>(first)), lane);
       const Vec length = V::Max(distance, V::Subtract(V::Zero(), distance));
       float* const score = scores + (j * N + v) * V::kLanes;
       V::Store(score, V::MultiplyAdd(factor, length, V::Load(score)));
+    }
+  }
+}
+
+// Adds each key's own bias: `biases` lie `stride` apart.
+template <typename V, int N>
+void AddKeyBias(const float* biases, int64_t stride, double factor, int64_t count, float* scores) {
+  for (int64_t j = 0; j < count; ++j) {
+    const double bias = static_cast<double>(biases[j * stride]) * factor;
+    const typename V::Vec added = V::Broadcast(static_cast<float>(bias));
+    for (int v = 0; v < N; ++v) {
+      float* const score = scores + (j * N + v) * V::kLanes;
+      V::Store(score, V::Add(V::Load(score), added));
     }
   }
 }
@@ -79,10 +93,10 @@ struct PositionTable {
   }
 
   template <int N>
-  static void Add(const float* filled, int64_t reach, int64_t first_query, int64_t key_begin,
+  static void Add(const float* filled, int64_t reach, int64_t first_place, int64_t key_begin,
                   int64_t count, float* scores) {
     for (int64_t j = 0; j < count; ++j) {
-      int64_t first = first_query - (key_begin + j);  // of the first lane; beyond it all are alike
+      int64_t first = first_place - (key_begin + j);  // of the first lane; beyond it all are alike
       if (first > reach) first = reach;
       if (first < -(reach + kMargin)) first = -(reach + kMargin);
       const float* const bias = filled + reach + kMargin + first;

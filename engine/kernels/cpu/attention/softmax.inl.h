@@ -28,6 +28,45 @@ typename V::Vec Exp2(typename V::Vec x) {
   return V::ZeroBelow(V::Multiply(y, V::PowerOfTwo(shifted)), x, V::Broadcast(-126.0f));
 }
 
+// tanh x, to a few units in the last place; NaN for NaN.
+template <typename V>
+typename V::Vec Tanh(typename V::Vec x) {
+  using Vec = typename V::Vec;
+  constexpr float kNear = 0.625f;
+  constexpr float kFrom = 0x1.400002p-1f;  // the next float
+  // Beyond it, tanh is 1. Of two operands, the second one's NaN stays.
+  const Vec most = V::Broadcast(16.0f);
+  x = V::Max(V::Subtract(V::Zero(), most), V::Min(most, x));
+  const Vec magnitude = V::Max(x, V::Subtract(V::Zero(), x));
+  // Near zero: x + x^3 P(x^2), by Cephes.
+  constexpr float kCoefficients[5] = {-3.33332819422e-1f, 1.33314422036e-1f, -5.37397155531e-2f,
+                                      2.06390887954e-2f, -5.70498872745e-3f};
+  const Vec square = V::Multiply(x, x);
+  Vec series = V::Broadcast(kCoefficients[4]);
+  for (int i = 3; i >= 0; --i) {
+    series = V::MultiplyAdd(series, square, V::Broadcast(kCoefficients[i]));
+  }
+  const Vec near = V::MultiplyAdd(V::Multiply(series, square), x, x);
+  // Elsewhere: (1 - e) / (1 + e) with e = exp(-2 |x|), and the sign of x.
+  const Vec e = Exp2<V>(V::Multiply(magnitude, V::Broadcast(static_cast<float>(-2 * kLog2E))));
+  const Vec one = V::Broadcast(1.0f);
+  const Vec far =
+      V::Divide(V::Multiply(x, V::Subtract(one, e)), V::Multiply(magnitude, V::Add(one, e)));
+  return V::Add(V::ZeroBelow(near, V::Subtract(V::Zero(), magnitude), V::Broadcast(-kNear)),
+                V::ZeroBelow(far, magnitude, V::Broadcast(kFrom)));
+}
+
+// Scores [count, N lanes] become cap * tanh(factor * score).
+template <typename V, int N>
+void CapScores(float factor, float cap, int64_t count, float* scores) {
+  const typename V::Vec factors = V::Broadcast(factor);
+  const typename V::Vec caps = V::Broadcast(cap);
+  for (int64_t i = 0; i < count * N; ++i) {
+    float* const score = scores + i * V::kLanes;
+    V::Store(score, V::Multiply(caps, Tanh<V>(V::Multiply(V::Load(score), factors))));
+  }
+}
+
 // Clamps a factor >= 0 to the positive finite floats, so that it can multiply 0 and -Inf (the score
 // of hidden keys and the initial maximum). The least float in place of 0 changes no weight: no two
 // scores are that far apart.
@@ -40,12 +79,20 @@ float FiniteFactor(double factor) {
 // The scale of a softmax as the kernels apply it: weights are 2^(exponent_scale (factor score -
 // maximum)). Scores are compared unscaled, so a negative scale becomes a sign. With scale zero, all
 // scores become zero.
+//
+// Where biases are added to scores, a magnitude below 1 is part of the factor: biases are divided
+// by what is left of it, and so no number becomes greater than it is.
 template <typename V>
 struct SoftmaxScale {
-  explicit SoftmaxScale(double scale)
+  explicit SoftmaxScale(double scale, bool biased = false)
       : factor(scale < 0 ? -1.0f : (scale > 0 ? 1.0f : 0.0f)),
         exponent_scale(scale == 0 ? 1.0f : FiniteFactor<V>(__builtin_fabs(scale) * kLog2E)),
-        magnitude(__builtin_fabs(scale)) {}
+        magnitude(__builtin_fabs(scale)) {
+    if (!biased || magnitude >= 1) return;
+    factor = static_cast<float>(scale);
+    exponent_scale = static_cast<float>(kLog2E);
+    magnitude = 1;
+  }
 
   float Weight(float score, float maximum) const {
     return __builtin_exp2f((score - maximum) * exponent_scale);
@@ -67,9 +114,9 @@ struct SoftmaxScale {
     return static_cast<float>(magnitude * double{maximum} + double{log + none});
   }
 
-  float factor;  // -1, 0 or 1
+  float factor;  // of a product of query and key, for a score: -1, 0 or 1, or with biases less
   float exponent_scale;
-  double magnitude;  // of the scale
+  double magnitude;  // of the rest of the scale
 };
 
 // The greatest of scores [count, N lanes] and `maxima`. NaN is ignored.

@@ -25,13 +25,14 @@ struct CastShape {
   int64_t clusters = 0;
   double scale = 0;      // of the scores
   bool laplace = false;  // f: softmax or, elementwise, MEGA's laplace
+  int64_t group = 1;     // neighbouring heads that have the same keys and values
 };
 
 // One sequence. Strides count elements from one token to the next; heads are contiguous in a token.
 struct CastSequence {
   const void* query = nullptr;  // [tokens, heads, head_dim]
-  const void* key = nullptr;    // [tokens, heads, head_dim]
-  const void* value = nullptr;  // [tokens, heads, value_dim]
+  const void* key = nullptr;    // [tokens, heads / group, head_dim]
+  const void* value = nullptr;  // [tokens, heads / group, value_dim]
   void* output = nullptr;       // [tokens, heads, value_dim]
   int64_t query_stride = 0;
   int64_t key_stride = 0;
@@ -42,6 +43,8 @@ struct CastSequence {
   const float* query_share = nullptr;        // [tokens] sigma(phi)
   const float* query_temperature = nullptr;  // [tokens] sp1(phi), or 1
   const float* key_temperature = nullptr;    // [tokens] sp1(-phi), or 1
+
+  int64_t value_head_stride = 0;  // elements from one head's value to the next of its token
 };
 
 // Most tokens in a tile of `affinities` and `combine`, and most queries in one of `inside`.

@@ -47,7 +47,7 @@ class CastCombine {
       const int64_t count = LaneCount(N, begin + lane, end);
       std::memset(scratch_.total, 0, shape_.clusters * N * kLanes * sizeof(float));
       for (int64_t h = head_begin; h < head_end; ++h) {
-        PrefetchRows<E>(sequence_.key, sequence_.key_stride, h, begin + lane, count);
+        PrefetchRows<E>(sequence_.key, sequence_.key_stride, h / shape_.group, begin + lane, count);
         AddAffinities<N, E>(h, /*by_query=*/true, begin + lane, count);
         if (h + 1 < head_end) {
           PrefetchRows<E>(sequence_.query, sequence_.query_stride, h + 1, begin + lane, count);
@@ -112,11 +112,13 @@ class CastCombine {
     for (int64_t i = 0; i < count; ++i) PrefetchRowFar<V>(first + i * stride, shape_.head_dim);
   }
 
-  // scores [clusters, N lanes] between `count` tokens' rows and a head's surrogates.
+  // scores [clusters, N lanes] between `count` tokens' rows, the `row`-th of each, and a head's
+  // surrogates.
   template <int N, typename E>
-  void Scores(const void* tokens, int64_t stride, int64_t head, int64_t begin, int64_t count) {
+  void Scores(const void* tokens, int64_t stride, int64_t row, int64_t head, int64_t begin,
+              int64_t count) {
     const auto* first =
-        static_cast<const typename E::Bits*>(tokens) + begin * stride + head * shape_.head_dim;
+        static_cast<const typename E::Bits*>(tokens) + begin * stride + row * shape_.head_dim;
     Panels::template Load<N, E>([=](int64_t lane) { return first + lane * stride; }, count,
                                 shape_.head_dim, sign_, scratch_.panel);
     Products<V>::template Scores<N>(scratch_.panel,
@@ -144,9 +146,9 @@ class CastCombine {
   template <int N, typename E>
   void AddAffinities(int64_t head, bool by_query, int64_t begin, int64_t count) {
     if (by_query) {
-      Scores<N, E>(sequence_.query, sequence_.query_stride, head, begin, count);
+      Scores<N, E>(sequence_.query, sequence_.query_stride, head, head, begin, count);
     } else {
-      Scores<N, E>(sequence_.key, sequence_.key_stride, head, begin, count);
+      Scores<N, E>(sequence_.key, sequence_.key_stride, head / shape_.group, head, begin, count);
     }
     Vec scales[N];
     Vec factors[N];
@@ -171,7 +173,7 @@ class CastCombine {
   template <int N, typename E>
   void CombinePanel(int64_t head, const float* summaries, const CastOwnClusters& own, int64_t begin,
                     int64_t count) {
-    Scores<N, E>(sequence_.query, sequence_.query_stride, head, begin, count);
+    Scores<N, E>(sequence_.query, sequence_.query_stride, head, head, begin, count);
     LoadLanes(sequence_.query_temperature + begin, count, N);
     for (int64_t i = 0; i < N * kLanes; ++i) {
       scratch_.lanes[i] = FiniteFactor<V>(double{scratch_.lanes[i]} * scale_);

@@ -51,9 +51,10 @@ class CastInside {
     for (int64_t block = key_begin; block < key_end; block += kKeyBlock) {
       const int64_t left = key_end - block;
       const int64_t count = left < kKeyBlock ? left : kKeyBlock;
-      Gather<E>(sequence_.key, sequence_.key_stride, shape_.head_dim, block, count, scratch_.keys);
-      Gather<E>(sequence_.value, sequence_.value_stride, shape_.value_dim, block, count,
-                scratch_.values);
+      Gather<E>(sequence_.key, sequence_.key_stride, KeyAt(cluster_.head), shape_.head_dim, block,
+                count, scratch_.keys);
+      Gather<E>(sequence_.value, sequence_.value_stride, ValueAt(cluster_.head), shape_.value_dim,
+                block, count, scratch_.values);
       if (summary != nullptr) AddToSummary(block, count, summary);
       Panels::For(queries, [&](auto vectors, int64_t lane) {
         if (cluster_.next_head >= 0) PrefetchNext<E>(begin, queries);
@@ -107,11 +108,15 @@ class CastInside {
   };
   enum { kMaximum, kSum };
 
-  // Rows of members [begin, begin + count) of a tensor, as float32.
+  // Where a head's keys and values begin in a token's.
+  int64_t KeyAt(int64_t head) const { return head / shape_.group * shape_.head_dim; }
+  int64_t ValueAt(int64_t head) const { return head / shape_.group * sequence_.value_head_stride; }
+
+  // Rows of members [begin, begin + count) of a tensor, from element `at` on, as float32.
   template <typename E>
-  void Gather(const void* tensor, int64_t stride, int64_t dim, int64_t begin, int64_t count,
-              float* rows) const {
-    const auto* first = static_cast<const typename E::Bits*>(tensor) + cluster_.head * dim;
+  void Gather(const void* tensor, int64_t stride, int64_t at, int64_t dim, int64_t begin,
+              int64_t count, float* rows) const {
+    const auto* first = static_cast<const typename E::Bits*>(tensor) + at;
     for (int64_t n = 0; n < count; ++n) {
       LoadRow<V, E>(first + cluster_.members[begin + n] * stride, dim, rows + n * dim);
     }
@@ -151,19 +156,23 @@ class CastInside {
     const int64_t keys = PrefetchedKeys();
     const int64_t rows = queries + 2 * keys;
     const int64_t end = prefetched_ + PrefetchedAtOnce(queries);
-    const auto prefetch = [&](const void* tensor, int64_t stride, int64_t dim, int64_t member) {
-      PrefetchRowFar<V>(static_cast<const typename E::Bits*>(tensor) +
-                            cluster_.members[member] * stride + cluster_.next_head * dim,
-                        dim);
+    const int64_t head = cluster_.next_head;
+    const auto prefetch = [&](const void* tensor, int64_t stride, int64_t at, int64_t dim,
+                              int64_t member) {
+      PrefetchRowFar<V>(
+          static_cast<const typename E::Bits*>(tensor) + cluster_.members[member] * stride + at,
+          dim);
     };
     for (; prefetched_ < end && prefetched_ < rows; ++prefetched_) {
       const int64_t row = prefetched_ - queries;
       if (row < 0) {
-        prefetch(sequence_.query, sequence_.query_stride, shape_.head_dim, begin + prefetched_);
+        prefetch(sequence_.query, sequence_.query_stride, head * shape_.head_dim, shape_.head_dim,
+                 begin + prefetched_);
       } else if (row < keys) {
-        prefetch(sequence_.key, sequence_.key_stride, shape_.head_dim, row);
+        prefetch(sequence_.key, sequence_.key_stride, KeyAt(head), shape_.head_dim, row);
       } else {
-        prefetch(sequence_.value, sequence_.value_stride, shape_.value_dim, row - keys);
+        prefetch(sequence_.value, sequence_.value_stride, ValueAt(head), shape_.value_dim,
+                 row - keys);
       }
     }
   }

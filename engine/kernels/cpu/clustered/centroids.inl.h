@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "engine/kernels/cpu/attention/late_keys.inl.h"
+#include "engine/kernels/cpu/attention/positions.inl.h"
 #include "engine/kernels/cpu/attention/softmax.inl.h"
 #include "engine/kernels/cpu/clustered/clusters.h"
 #include "engine/kernels/cpu/clustered/members.inl.h"
@@ -118,10 +119,12 @@ class Centroids {
         scratch_(scratch, shape),
         members_(shape, tile),
         wanted_(shape.topk < tile.keys ? shape.topk : tile.keys),
-        softmax_(shape.scale),
+        softmax_(shape.scale, shape.biased),
+        mean_factor_(shape.biased ? softmax_.factor : 1),
+        score_factor_(shape.biased ? 1 : softmax_.factor),
         // Rows of the paper's definition keep the order of their sums.
         top_(wanted_ == 0 ? nullptr : scratch_.top, kTile, wanted_, Span(shape), shape.own_mass),
-        late_(shape, tile, softmax_, scratch_.late) {}
+        late_(shape, tile, softmax_, score_factor_, scratch_.late) {}
 
   // What lives from one step to the next is in the scratch area.
   template <typename E>
@@ -228,7 +231,7 @@ class Centroids {
     const int64_t count = left < kWidth ? left : kWidth;
     std::memcpy(scratch_.means, scratch_.queries + lane * dim, count * dim * sizeof(float));
     Panels::template Load<N, Float32>([&](int64_t i) { return scratch_.means + i * dim; }, count,
-                                      dim, 1.0f, scratch_.queries + lane * dim);
+                                      dim, mean_factor_, scratch_.queries + lane * dim);
     std::memset(scratch_.outputs + lane * shape_.value_dim, 0,
                 kWidth * shape_.value_dim * sizeof(float));
     if (shape_.own_mass) {
@@ -245,12 +248,16 @@ class Centroids {
     constexpr int64_t kWidth = N * kLanes;
     Products<V>::template Scores<N>(scratch_.queries + lane * shape_.head_dim, scratch_.keys,
                                     shape_.head_dim, count, scratch_.scores);
+    if (shape_.biased) {
+      AddKeyBias<V, N>(tile_.key_bias + begin * tile_.key_bias_stride, tile_.key_bias_stride,
+                       1 / softmax_.magnitude, count, scratch_.scores);
+    }
     if (wanted_ != 0) {
       for (int v = 0; v < N; ++v) FindTop<E>(lane + v * kLanes, v * kLanes, kWidth, begin, count);
     }
-    if (softmax_.factor != 1) {
+    if (score_factor_ != 1) {
       // Hidden scores stay -Inf; otherwise the scale's sign would make them the greatest.
-      const Vec factor = V::Broadcast(softmax_.factor);
+      const Vec factor = V::Broadcast(score_factor_);
       for (int64_t i = 0; i < count * kWidth; i += kLanes) {
         V::Store(scratch_.scores + i, V::Multiply(factor, V::Load(scratch_.scores + i)));
       }
@@ -317,12 +324,14 @@ class Centroids {
   void StorePanel(int64_t lane) {
     const int64_t left = tile_.clusters - lane;
     float* const rows = scratch_.rows + lane * shape_.value_dim;
+    // A sum is 1 at least, or 0 where all keys are hidden: then rows are zero.
+    Vec sums[N];
+    for (int v = 0; v < N; ++v) {
+      sums[v] = V::Max(V::Broadcast(1.0f), V::Load(scratch_.sums + lane + v * kLanes));
+    }
     Panels::template Store<N, Float32>(
         scratch_.outputs + lane * shape_.value_dim, left < N * kLanes ? left : N * kLanes,
-        shape_.value_dim,
-        [&](int v, Vec x) {
-          return wanted_ != 0 ? x : V::Divide(x, V::Load(scratch_.sums + lane + v * kLanes));
-        },
+        shape_.value_dim, [&](int v, Vec x) { return wanted_ != 0 ? x : V::Divide(x, sums[v]); },
         [&](int64_t i) { return rows + i * shape_.value_dim; });
     if (shape_.own_mass) StoreKeys<N>(lane, left < N * kLanes ? left : N * kLanes);
   }
@@ -412,7 +421,7 @@ class Centroids {
       std::memset(key, 0, shape_.head_dim * sizeof(float));
       product = 0;
     }
-    maximum = rest.maximum - softmax_.factor * product;
+    maximum = rest.maximum - score_factor_ * product;
   }
 
   const CentroidShape& shape_;
@@ -423,6 +432,10 @@ class Centroids {
   const Members<V> members_;
   const int64_t wanted_;  // top keys
   const SoftmaxScale<V> softmax_;
+  // The softmax's factor is in the scores once top keys are found, or with biases, which are added
+  // before, in the means.
+  const float mean_factor_;
+  const float score_factor_;
   Top top_;
   Late late_;
   uint32_t hidden_[kTile / kLanes] = {};  // lanes that hold keys of the span, by vector

@@ -93,6 +93,7 @@ struct CentroidShape {
   double scale = 0;       // of the scores
   int64_t topk = 0;       // keys on which rows are refined; 0: rows stay their centroid's
   bool own_mass = false;  // of the other keys, for each member; else the centroid's
+  bool biased = false;    // tiles have key_bias
 };
 
 // Some clusters of one head of one sequence. Strides count elements from one token to the next;
@@ -108,6 +109,8 @@ struct CentroidTile {
   int64_t output_stride = 0;
   float* log_sum_exp = nullptr;  // [queries], as in FlashHead
   int64_t log_sum_exp_stride = 0;
+  const float* key_bias = nullptr;  // [keys], as in FlashHead
+  int64_t key_bias_stride = 0;
   int64_t keys = 0;                // >= 1
   const int32_t* order = nullptr;  // the head's queries, cluster after cluster
   const int32_t* begin = nullptr;  // [clusters + 1]: where in `order` each cluster begins

@@ -67,6 +67,7 @@ class Refine {
   template <typename E, typename K>
   void Run(int64_t c, int64_t from, int64_t to, const uint64_t* entries, int64_t count,
            const Rest& rest) {
+    entries_ = entries;
     count_ = count;
     padded_ = Panels::RoundUp(count);
     GatherKeys<K>(entries);
@@ -169,6 +170,7 @@ class Refine {
       Products<V>::template Scores<decltype(vectors)::N>(scratch_.keys + first * shape_.head_dim,
                                                          scratch_.members, shape_.head_dim, members,
                                                          scores);
+      if (shape_.biased) AddBiases(entries_ + first, count_ - first, kWidth, members, scores);
       // Lanes without a key: the last ones of the last panel.
       for (int64_t i = 0; first + kWidth > count_ && i < members; ++i) {
         for (int64_t n = count_; n < first + kWidth; ++n) {
@@ -177,11 +179,12 @@ class Refine {
       }
     });
     const Vec scale = V::Broadcast(softmax_.exponent_scale);
+    const Vec one = V::Broadcast(1);
     for (int64_t at = 0; at < members; at += kLanes) {
       const int64_t rows = members - at < kLanes ? members - at : kLanes;
       // Reductions across lanes, for as many members at once as there are lanes.
       Vec partial[kLanes];
-      for (int64_t i = 0; i < kLanes; ++i) partial[i] = V::Broadcast(-__builtin_inff());
+      for (int64_t i = 0; i < kLanes; ++i) partial[i] = V::Broadcast(-kLargestFloat);
       Panels::For(count_, [&](auto vectors, int64_t first) {
         constexpr int64_t kWidth = decltype(vectors)::N * kLanes;
         for (int64_t i = 0; i < rows; ++i) {
@@ -221,20 +224,37 @@ class Refine {
       Vec sum = partial[0];
       for (int64_t i = 1; i < kLanes; ++i) sum = V::Add(sum, partial[i]);
       if (rest.key == nullptr) {
-        V::Store(scratch_.factors + at, V::Divide(V::Broadcast(rest.mass), sum));
+        V::Store(scratch_.factors + at, V::Divide(V::Broadcast(rest.mass), V::Max(one, sum)));
         continue;
       }
       const Vec weight = V::Multiply(V::Broadcast(rest.mass),
                                      Exp2<V>(V::Multiply(V::Subtract(own, maximum), scale)));
       sum = V::Add(sum, weight);
-      V::Store(scratch_.factors + at, V::Divide(V::Broadcast(1), sum));
-      V::Store(scratch_.rests + at, V::Divide(weight, sum));
+      const Vec divisor = V::Max(one, sum);  // of sums of no key, which are 0; others are no less
+      V::Store(scratch_.factors + at, V::Divide(one, divisor));
+      V::Store(scratch_.rests + at, V::Divide(weight, divisor));
       if (tile_.log_sum_exp == nullptr) continue;
       float logs[kLanes];
       V::Store(logs, sum);
       for (int64_t i = 0; i < kLanes; ++i) logs[i] = softmax_.LogSum(maxima[i], logs[i]);
       for (int64_t i = 0; i < rows; ++i) {
         tile_.log_sum_exp[order[at + i] * tile_.log_sum_exp_stride] = logs[i];
+      }
+    }
+  }
+
+  // Adds the keys' own biases to the scores [members, width] of a panel.
+  void AddBiases(const uint64_t* entries, int64_t count, int64_t width, int64_t members,
+                 float* scores) const {
+    float biases[Panels::kMaxWidth] = {};
+    for (int64_t n = 0; n < count && n < width; ++n) {
+      const int64_t at = TopKeys<V>::KeyOf(entries[n]) * tile_.key_bias_stride;
+      biases[n] = static_cast<float>(static_cast<double>(tile_.key_bias[at]) / softmax_.magnitude);
+    }
+    for (int64_t i = 0; i < members; ++i) {
+      for (int64_t n = 0; n < width; n += kLanes) {
+        float* const score = scores + i * width + n;
+        V::Store(score, V::Add(V::Load(score), V::Load(biases + n)));
       }
     }
   }
@@ -284,8 +304,9 @@ class Refine {
   const CentroidTile& tile_;
   const SoftmaxScale<V>& softmax_;
   Scratch scratch_;
-  int64_t count_ = 0;   // top keys
-  int64_t padded_ = 0;  // to whole vectors
+  const uint64_t* entries_ = nullptr;  // [count_]
+  int64_t count_ = 0;                  // top keys
+  int64_t padded_ = 0;                 // to whole vectors
 };
 
 }  // namespace castor::kernels

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "engine/kernels/cpu/attention/softmax.inl.h"
+
 namespace castor::kernels {
 
 template <typename V>
@@ -62,7 +64,7 @@ class TopKeys {
     }
   }
 
-  // A lane's keys, in no particular order. Fewer than wanted only if scores are NaN.
+  // A lane's keys, in no particular order. Fewer than wanted only if scores are NaN or -Inf.
   const Entry* entries(int64_t lane) const { return heaps_ + lane * wanted_; }
   int64_t size(int64_t lane) const { return sizes_[lane]; }
 
@@ -71,7 +73,8 @@ class TopKeys {
   void TakeFirst(const float* scores, int64_t count, int64_t width, int64_t lane, int64_t used) {
     const int64_t slots = Slots(count);
     const Vec infinite = V::Broadcast(-__builtin_inff());
-    const Vec least = slots == 0 ? infinite : Threshold(scores, count, width, slots);
+    const Vec bound = slots == 0 ? infinite : Threshold(scores, count, width, slots);
+    const Vec least = V::Max(bound, V::Broadcast(-kLargestFloat));  // hidden keys are no candidates
     for (int64_t s = 0; s < slots; ++s) V::Store(slots_ + s * kLanes, infinite);
 
     // First the rows that have candidates, then the candidates: two loops with predictable

@@ -182,7 +182,8 @@ CastArgs MakeCastArgs(const CastShape& shape, const CastBatch& batch) {
   const int64_t element = ElementBytes(shape.element);
   args.vector_query = CanVector(batch.query, batch.query_stride, shape.head_dim, element);
   args.vector_key = CanVector(batch.key, batch.key_stride, shape.head_dim, element);
-  args.vector_value = CanVector(batch.value, batch.value_stride, shape.value_dim, element);
+  args.vector_value = CanVector(batch.value, batch.value_stride, shape.value_dim, element) &&
+                      CanVector(batch.value, batch.value_head_stride, shape.value_dim, element);
   args.vector_surrogates = CanVector(batch.surrogates, 0, shape.head_dim, element);
   args.vector_output = CanVector(batch.output, batch.output_stride, shape.value_dim, element);
   LayOut(shape, totals, batch.workspace, &args);

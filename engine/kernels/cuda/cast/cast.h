@@ -32,6 +32,7 @@ struct CastShape {
   bool gated = true;     // gate temperature 1 + softplus; else none
   bool per_head = false;
   bool single_assignment = false;  // needs N_c * kappa >= the tokens of each sequence
+  int group = 1;                   // neighbouring heads that have the same keys and values
 };
 
 // Offsets of a batch's sequences: kCastTables rows of sequences + 1 each, computed on the host and
@@ -48,8 +49,8 @@ int64_t CastWorkspaceBytes(const CastShape& shape, std::span<const int32_t> cu_s
 // to token.
 struct CastBatch {
   const void* query = nullptr;       // [tokens, heads, head_dim]
-  const void* key = nullptr;         // [tokens, heads, head_dim]
-  const void* value = nullptr;       // [tokens, heads, value_dim]
+  const void* key = nullptr;         // [tokens, heads / group, head_dim]
+  const void* value = nullptr;       // [tokens, heads / group, value_dim]
   void* output = nullptr;            // [tokens, heads, value_dim]
   const void* surrogates = nullptr;  // [layers, N_c, heads, head_dim]
   const float* gate = nullptr;       // [tokens]
@@ -60,8 +61,9 @@ struct CastBatch {
   std::span<const int32_t> cu_seqlens;  // host memory, [sequences + 1]
   const int32_t* tables = nullptr;      // MakeCastTables of the same, [kCastTables, sequences + 1]
   void* workspace = nullptr;            // CastWorkspaceBytes
-  int cluster_blocks = 1;       // of a thread-block cluster, up to 8; more than 1 needs sm_90
-  bool early_launches = false;  // a launch may overlap the end of the one before; needs sm_90
+  int cluster_blocks = 1;         // of a thread-block cluster, up to 8; more than 1 needs sm_90
+  bool early_launches = false;    // a launch may overlap the end of the one before; needs sm_90
+  int64_t value_head_stride = 0;  // elements from one head's value to the next of its token
 };
 
 // cudaErrorInvalidValue if a grid cannot hold the batch.

@@ -36,14 +36,16 @@ class Tiles {
     const int dim = a_.shape.head_dim;
     const int width = min(kColumns, dim - e);
     const int64_t at = int64_t{head} * dim + e;
+    const int64_t key_at = int64_t{head / a_.shape.group} * dim + e;
     Pair<T>* const tile = At(buffer);
     if (with_tokens) {
-      const auto load = [&](Pair<T>* to, const void* data, int64_t stride, bool vector) {
-        const T* const base = static_cast<const T*>(data) + token_ * stride + at;
+      const auto load = [&](Pair<T>* to, const void* data, int64_t stride, int64_t first,
+                            bool vector) {
+        const T* const base = static_cast<const T*>(data) + token_ * stride + first;
         LoadTile<T, kColumns>(to, rows_, width, vector, StridedRows<T>{base, stride, 0, left_});
       };
-      load(tile, a_.batch.query, a_.batch.query_stride, a_.vector_query);
-      load(tile + rows_ * kStride, a_.batch.key, a_.batch.key_stride, a_.vector_key);
+      load(tile, a_.batch.query, a_.batch.query_stride, at, a_.vector_query);
+      load(tile + rows_ * kStride, a_.batch.key, a_.batch.key_stride, key_at, a_.vector_key);
     }
     const int64_t stride = int64_t{a_.shape.heads} * dim;
     const T* const base = surrogates_ + first_cluster * stride + at;

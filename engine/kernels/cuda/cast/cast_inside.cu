@@ -42,12 +42,13 @@ __global__ void __launch_bounds__(kInsideThreads) InsideKernel(const CastArgs a)
   const int dim = a.shape.head_dim;
   const int64_t token = row.first_token;
   const int32_t* const members = a.members + row.slot;
-  const int64_t head_at = int64_t{head} * dim;
+  const int64_t kv_head = head / a.shape.group;
   const T* const query =
-      static_cast<const T*>(a.batch.query) + token * a.batch.query_stride + head_at;
-  const T* const key = static_cast<const T*>(a.batch.key) + token * a.batch.key_stride + head_at;
+      static_cast<const T*>(a.batch.query) + token * a.batch.query_stride + int64_t{head} * dim;
+  const T* const key =
+      static_cast<const T*>(a.batch.key) + token * a.batch.key_stride + kv_head * dim;
   const T* const value = static_cast<const T*>(a.batch.value) + token * a.batch.value_stride +
-                         int64_t{head} * a.shape.value_dim + first_column;
+                         kv_head * a.batch.value_head_stride + first_column;
   const T* const surrogate =
       static_cast<const T*>(a.batch.surrogates) +
       ((int64_t{a.layer[s]} * a.shape.clusters + row.cluster) * a.shape.heads + head) * dim;

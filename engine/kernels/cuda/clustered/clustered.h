@@ -31,6 +31,7 @@ struct ClusteredShape {
   int32_t bits = 0;  // 1..64
   int32_t topk = 0;  // 0: plain clustered attention
   bool log_sum_exp = false;
+  int32_t group = 1;  // neighbouring heads that have the same keys and values
 };
 
 // Whether the tensor cores' kernels can run it: half types, equal dims out of 32, 64, 80, 96, 128,
@@ -69,8 +70,8 @@ ClusteredPlan PlanClustered(const ClusteredShape& shape, std::span<const int32_t
 // Pointers to device memory; strides count elements from one token to the next.
 struct ClusteredProblem {
   const void* query = nullptr;  // [query tokens, heads, head_dim]
-  const void* key = nullptr;    // [key tokens, heads, head_dim]
-  const void* value = nullptr;  // [key tokens, heads, value_dim]
+  const void* key = nullptr;    // [key tokens, heads / group, head_dim]
+  const void* value = nullptr;  // [key tokens, heads / group, value_dim]
   void* output = nullptr;       // [query tokens, heads, value_dim]
   int64_t query_stride = 0;
   int64_t key_stride = 0;
@@ -82,6 +83,7 @@ struct ClusteredProblem {
   const float* biases = nullptr;     // [bits]
   const uint32_t* draws = nullptr;   // [clusters]: x0 of each stratum's block of random numbers
   void* workspace = nullptr;         // plan.workspace_bytes, aligned to 256
+  int64_t value_head_stride = 0;     // elements from one head's value to the next of its token
 };
 
 cudaError_t Run(const ClusteredShape& shape, const ClusteredPlan& plan,

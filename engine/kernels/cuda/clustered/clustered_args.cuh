@@ -72,6 +72,18 @@ __device__ __forceinline__ const T* RowOf(const void* tensor, int64_t token, int
   return static_cast<const T*>(tensor) + token * stride + head * dim;
 }
 
+// The key and the value that query head `head` reads.
+template <typename T>
+__device__ __forceinline__ const T* KeyRow(const ClusteredArgs& args, int64_t token, int head) {
+  return RowOf<T>(args.problem.key, token, args.problem.key_stride, head / args.shape.group,
+                  args.shape.head_dim);
+}
+template <typename T>
+__device__ __forceinline__ const T* ValueRow(const ClusteredArgs& args, int64_t token, int head) {
+  return RowOf<T>(args.problem.value, token, args.problem.value_stride, head / args.shape.group,
+                  args.problem.value_head_stride);
+}
+
 // Launches a stage; its kernels call WaitForEarlierKernels first.
 template <typename Kernel, typename... More>
 cudaError_t LaunchStage(Kernel* kernel, LaunchShape shape, cudaStream_t stream,

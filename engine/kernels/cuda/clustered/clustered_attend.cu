@@ -56,8 +56,7 @@ __device__ void Score(const ClusteredArgs& args, const KeyRange& range, int head
       const int key = i / kDepth;
       const int e = e0 + i % kDepth;
       tiles.keys[key][i % kDepth] =
-          key < count && e < dim ? ToFloat(RowOf<T>(args.problem.key, range.key_begin + first + key,
-                                                    args.problem.key_stride, head, dim)[e])
+          key < count && e < dim ? ToFloat(KeyRow<T>(args, range.key_begin + first + key, head)[e])
                                  : 0;
     }
     __syncthreads();
@@ -156,8 +155,7 @@ __global__ void __launch_bounds__(kThreads) AttendKernel(const ClusteredArgs arg
         const int column = column0 + i % kColumns;
         tiles.values[i / kColumns][i % kColumns] =
             key < count && column < value_dim
-                ? ToFloat(RowOf<T>(args.problem.value, range.key_begin + first + key,
-                                   args.problem.value_stride, head, value_dim)[column])
+                ? ToFloat(ValueRow<T>(args, range.key_begin + first + key, head)[column])
                 : 0;
       }
       __syncthreads();
@@ -230,8 +228,7 @@ __global__ void __launch_bounds__(kSampleGroups) ThresholdKernel(const Clustered
     for (int r = 0; r < kThresholdRows; ++r) best[r] = -INFINITY;
     for (int32_t i = thread; i < sample; i += kSampleGroups) {
       const auto key = static_cast<int32_t>(int64_t{i} * sequence.keys / sample);
-      const T* const k =
-          RowOf<T>(args.problem.key, sequence.key_begin + key, args.problem.key_stride, head, dim);
+      const T* const k = KeyRow<T>(args, sequence.key_begin + key, head);
       float products[kThresholdRows] = {};
       for (int e = 0; e < dim; ++e) {
         const float element = ToFloat(k[e]);

@@ -101,14 +101,13 @@ __global__ void __launch_bounds__(kThreads, improved || dim > 64 ? 1 : 2)
 
   const auto load = [&](int32_t first, int buffer) {
     const int count = min(range.end - first, kKeyTile);
-    const auto copy = [&](const void* tensor, int64_t stride, T* tile) {
-      const T* const rows = RowOf<T>(tensor, range.key_begin + first, stride, head, dim);
+    const auto copy = [&](const T* rows, int64_t stride, T* tile) {
       CopyRows<T, dim, kKeyTile, kThreads>(static_cast<int>(threadIdx.x), count,
                                            tile + buffer * kTileElements<T, dim>,
                                            [&](int row) { return rows + row * stride; });
     };
-    copy(args.problem.key, args.problem.key_stride, keys);
-    copy(args.problem.value, args.problem.value_stride, values);
+    copy(KeyRow<T>(args, range.key_begin + first, head), args.problem.key_stride, keys);
+    copy(ValueRow<T>(args, range.key_begin + first, head), args.problem.value_stride, values);
     CommitCopies();
   };
   load(range.first, 0);
@@ -207,9 +206,7 @@ __global__ void __launch_bounds__(kThreads) ThresholdMmaKernel(const ClusteredAr
     for (int n = 0; n < kKeyGroups; ++n) best[n][0] = best[n][1] = -INFINITY;
     for (int tile = warp; tile < tiles; tile += kThreads / 32) {
       const auto first = static_cast<int32_t>(int64_t{tile} * sequence.keys / tiles);
-      const T* const keys = RowOf<T>(args.problem.key, sequence.key_begin + first + g,
-                                     args.problem.key_stride, head, dim) +
-                            2 * t;
+      const T* const keys = KeyRow<T>(args, sequence.key_begin + first + g, head) + 2 * t;
 #pragma unroll
       for (int n = 0; n < kKeyGroups; ++n) {
         const T* const key = keys + n * 8 * args.problem.key_stride;

@@ -154,8 +154,7 @@ __global__ void __launch_bounds__(kThreads) MergeKernel(const ClusteredArgs args
           args.workspace.partial_rows[(partial + int64_t{s} * sequence.centroids) * value_dim + e];
     }
     for (int i = 0; i < top_count; ++i) {
-      const T* const value = RowOf<T>(args.problem.value, sequence.key_begin + top->keys[i],
-                                      args.problem.value_stride, head, value_dim);
+      const T* const value = ValueRow<T>(args, sequence.key_begin + top->keys[i], head);
       total = fmaf(-top->weights[i], ToFloat(value[e]), total);
     }
     // If every key is a top key, only rounding errors are left.

@@ -83,14 +83,13 @@ __global__ void __launch_bounds__(kThreads) RefineMmaKernel(const ClusteredArgs 
     for (int key0 = 0; key0 < count; key0 += kTopTile) {
       const int tile_count = min(count - key0, kTopTile);
       __syncwarp();
-      const auto gather = [&](const void* tensor, int64_t stride, T* to) {
-        CopyRows<T, dim, kTopTile, 32>(lane, tile_count, to, [&](int i) {
-          return RowOf<T>(tensor, sequence.key_begin + int64_t{keys[key0 + i]}, stride, head, dim);
-        });
+      const auto gather = [&](const T* first, int64_t stride, T* to) {
+        CopyRows<T, dim, kTopTile, 32>(
+            lane, tile_count, to, [&](int i) { return first + int64_t{keys[key0 + i]} * stride; });
         CommitCopies();
       };
-      gather(args.problem.key, args.problem.key_stride, key_tile);
-      gather(args.problem.value, args.problem.value_stride, value_tile);
+      gather(KeyRow<T>(args, sequence.key_begin, head), args.problem.key_stride, key_tile);
+      gather(ValueRow<T>(args, sequence.key_begin, head), args.problem.value_stride, value_tile);
       WaitCopies<1>();
       __syncwarp();
       float scores[kTopTile / 8][4] = {};

@@ -95,8 +95,7 @@ __global__ void __launch_bounds__(kThreads) RefineKernel(const ClusteredArgs arg
                                 args.problem.query_stride, head, dim);
     float greatest = -INFINITY;
     for (int j = lane; j < count; j += 32) {
-      const T* const k = RowOf<T>(args.problem.key, sequence.key_begin + keys[j],
-                                  args.problem.key_stride, head, dim);
+      const T* const k = KeyRow<T>(args, sequence.key_begin + keys[j], head);
       float product = 0;
       for (int e = 0; e < dim; ++e) product = fmaf(ToFloat(q[e]), ToFloat(k[e]), product);
       weights[j] = product * scale.sign;
@@ -118,8 +117,7 @@ __global__ void __launch_bounds__(kThreads) RefineKernel(const ClusteredArgs arg
     for (int e = lane; e < value_dim; e += 32) {
       float own = 0;
       for (int j = 0; j < count; ++j) {
-        const T* const v = RowOf<T>(args.problem.value, sequence.key_begin + keys[j],
-                                    args.problem.value_stride, head, value_dim);
+        const T* const v = ValueRow<T>(args, sequence.key_begin + keys[j], head);
         own = fmaf(weights[j], ToFloat(v[e]), own);
       }
       to[e] = FromFloat<T>(fmaf(factor, own, args.workspace.cluster_rows[row * value_dim + e]));

@@ -97,7 +97,7 @@ TEST_P(CastBatchTest, MembersMayBeTooManyForTheMemory) {
     if (kSanitized && (size != 150 || GetParam().backend == "cpu-portable")) continue;
     constexpr int32_t kTokens = 220;
     Spec wide = SpecOf(DType::kFloat32, 0, size, 40);
-    wide.heads = 1;
+    wide.heads = wide.kv_heads = 1;
     wide.value_dim = 800;
     Spec narrow = wide;
     narrow.value_dim = 16;

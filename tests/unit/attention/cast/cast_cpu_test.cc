@@ -39,14 +39,11 @@ TEST_P(CastCpuTest, MatchesTheReferenceInEveryReading) {
     const int longest = *std::max_element(lengths.begin(), lengths.end());
     const int least = (longest + surrogates - 1) / surrogates;
     const int size = round % 5 == 0 ? 0 : least + UpTo(longest + 3) - 1;
-    const Spec spec = MakeSpec(dtype, CastReading(round % kCastReadings, size), UpTo(4), UpTo(70),
-                               UpTo(70), surrogates);
+    const Spec spec = WithSharedHeads(MakeSpec(dtype, CastReading(round % kCastReadings, size),
+                                               UpTo(4), UpTo(70), UpTo(70), surrogates));
     const Gaps gaps = {UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1};
     CastProblem layer(spec, lengths, random_, gaps);
-    SCOPED_TRACE(testing::Message()
-                 << "round " << round << ": " << NameOf(dtype) << " heads " << spec.heads
-                 << " dims " << spec.head_dim << ", " << spec.value_dim << " surrogates "
-                 << surrogates << " size " << size << " reading " << round % kCastReadings);
+    SCOPED_TRACE(testing::Message() << "round " << round << ": " << Describe(spec));
     judged += ExpectRight(layer) ? 1 : 0;
   }
   EXPECT_GE(judged, rounds / 2) << "the rest had clusters within float32's rounding";

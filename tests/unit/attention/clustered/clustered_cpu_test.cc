@@ -14,7 +14,8 @@ namespace {
 
 TEST_P(ClusteredCpuTest, MatchesTheReferenceOnRandomShapes) {
   for (int round = 0; round < Scaled(60); ++round) {
-    Spec spec = SpecOf(kFloatTypes[round % 3], UpTo(40), UpTo(100), UpTo(100), UpTo(4), UpTo(40));
+    Spec spec = WithSharedHeads(
+        SpecOf(kFloatTypes[round % 3], UpTo(40), UpTo(100), UpTo(100), UpTo(4), UpTo(40)));
     ClusteringOf(spec).bits = round % 3 == 0 ? UpTo(64) : 63;
     ClusteringOf(spec).hash_bias = round % 5 != 0;
     ClusteringOf(spec).iterations = UpTo(12);
@@ -27,9 +28,7 @@ TEST_P(ClusteredCpuTest, MatchesTheReferenceOnRandomShapes) {
     const Gaps gaps = {UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1, UpTo(9) - 1};
     OwnedProblem problem(spec, query_lengths, key_lengths, gaps);
     RandomizeWithMargins(problem, random_);
-    SCOPED_TRACE(testing::Message()
-                 << "round " << round << ": " << NameOf(spec.dtype) << " heads " << spec.heads
-                 << " dims " << spec.head_dim << ", " << spec.value_dim);
+    SCOPED_TRACE(testing::Message() << "round " << round << ": " << Describe(spec));
     ExpectRight(problem);
   }
 }

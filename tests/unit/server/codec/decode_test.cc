@@ -352,6 +352,13 @@ TEST(SharedMemoryTest, TheOutputsRangeHasTheOutputsSize) {
   message.mutable_value()->set_shape(2, 5);
   SetRef("r", 0, 30, message.mutable_output());
   EXPECT_EQ(Refusal(message), "none");
+  // Values of one element, which begin the keys.
+  message.set_value_is_key_prefix(true);
+  message.set_value_dim(1);
+  message.clear_value();
+  EXPECT_EQ(Refusal(message), "INVALID_FIELD output.size");
+  SetRef("r", 0, 6, message.mutable_output());
+  EXPECT_EQ(Refusal(message), "none");
   // Shapes whose size overflows are for the engine to refuse.
   message.mutable_query()->set_shape(0, kMax);
   EXPECT_EQ(Refusal(message), "none");

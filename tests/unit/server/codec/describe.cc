@@ -26,8 +26,9 @@ class Writer {
   void Write(T value) {
     text_ << value;
   }
-  // Doubles by their bits, so that NaNs compare and nothing is rounded.
+  // Numbers by their bits, so that NaNs compare and nothing is rounded.
   void Write(double value) { text_ << std::bit_cast<uint64_t>(value); }
+  void Write(float value) { text_ << std::bit_cast<uint32_t>(value); }
   template <typename T>
     requires std::is_enum_v<T>
   void Write(T value) {
@@ -127,7 +128,18 @@ std::string Describe(const AttentionRequest& request) {
       .Field("kernel", request.kernel)
       .Field("fidelity_rows", request.fidelity_rows)
       .Field("check_finite", request.check_finite)
-      .Field("return_log_sum_exp", request.return_log_sum_exp);
+      .Field("return_log_sum_exp", request.return_log_sum_exp)
+      .Field("value_is_key_prefix", request.value_is_key_prefix)
+      .Field("value_dim", request.value_dim)
+      .Field("query positions", request.positions.query)
+      .Field("key positions", request.positions.key)
+      .Field("left", request.positions.window.left)
+      .Field("right", request.positions.window.right)
+      .Field("always_visible", request.positions.window.always_visible)
+      .Field("alibi_slopes", request.positions.alibi_slopes)
+      .Field("relative_bias", request.positions.relative_bias)
+      .Field("softcap", request.softcap)
+      .Field("key_bias", request.key_bias);
   return out.text();
 }
 

@@ -70,6 +70,12 @@ void FillField(Random& random, const FieldDescriptor* field, Message* message) {
     case FieldDescriptor::CPPTYPE_UINT64:
       reflection->SetUInt64(message, field, static_cast<uint64_t>(integer));
       break;
+    case FieldDescriptor::CPPTYPE_FLOAT: {
+      const auto value = std::bit_cast<float>(static_cast<uint32_t>(random()));
+      repeated ? reflection->AddFloat(message, field, value)
+               : reflection->SetFloat(message, field, value);
+      break;
+    }
     case FieldDescriptor::CPPTYPE_DOUBLE:
       reflection->SetDouble(message, field, std::bit_cast<double>(random()));
       break;

@@ -45,6 +45,10 @@ struct TypeOf<uint64_t> {
   static std::string Words() { return "uint64"; }
 };
 template <>
+struct TypeOf<float> {
+  static std::string Words() { return "float"; }
+};
+template <>
 struct TypeOf<double> {
   static std::string Words() { return "double"; }
 };
@@ -109,6 +113,8 @@ TEST(SchemaTest, DeclaresTheContract) {
   ExpectSame<ImprovedClustered>(v1::ImprovedClustered::descriptor());
   ExpectSame<Cast>(v1::Cast::descriptor());
   ExpectSame<Automatic>(v1::Automatic::descriptor());
+  ExpectSame<Window>(v1::Positions::Window::descriptor());
+  ExpectSame<Positions>(v1::Positions::descriptor());
   ExpectSame<AttendRequest>(v1::AttendRequest::descriptor());
   ExpectSame<TextBatch>(v1::TextBatch::descriptor());
   ExpectSame<TokenBatch>(v1::TokenBatch::descriptor());

@@ -26,9 +26,14 @@ absl::StatusOr<FileRange> ToEngine(const v1::SharedMemoryRef& ref, const std::st
 // The size of the output, or nothing if the shapes give none that fits in 64 bits.
 std::optional<int64_t> OutputBytes(const AttentionRequest& request) {
   if (request.query.shape.empty() || request.query.shape.size() > 8) return std::nullopt;
-  if (request.value.shape.empty()) return std::nullopt;
   std::vector<int64_t> shape(request.query.shape.begin(), request.query.shape.end() - 1);
-  shape.push_back(request.value.shape.back());
+  if (request.value_is_key_prefix) {
+    shape.push_back(request.value_dim);
+  } else if (!request.value.shape.empty()) {
+    shape.push_back(request.value.shape.back());
+  } else {
+    return std::nullopt;
+  }
   shape.push_back(static_cast<int64_t>(SizeOf(request.query.dtype)));
   Wide bytes = 1;
   for (const int64_t dimension : shape) {
@@ -246,10 +251,15 @@ absl::StatusOr<Attend> ToEngine(const v1::AttendRequest& message) {
   auto key = ToEngine(message.key(), "key");
   if (!key.ok()) return key.status();
   out.key = *key;
-  if (!message.has_value()) return InvalidField("value", "missing");
-  auto value = ToEngine(message.value(), "value");
-  if (!value.ok()) return value.status();
-  out.value = *value;
+  out.value_is_key_prefix = message.value_is_key_prefix();
+  out.value_dim = message.value_dim();
+  if (message.has_value()) {
+    auto value = ToEngine(message.value(), "value");
+    if (!value.ok()) return value.status();
+    out.value = *value;
+  } else if (!out.value_is_key_prefix) {
+    return InvalidField("value", "missing");
+  }
 
   out.query_lengths = ToVector(message.query_lengths());
   out.key_lengths = ToVector(message.key_lengths());
@@ -267,6 +277,26 @@ absl::StatusOr<Attend> ToEngine(const v1::AttendRequest& message) {
       message.has_clustered() || message.has_improved_clustered() || message.has_automatic();
   if (message.fidelity_rows() != 0 && !approximates) {
     return InvalidField("fidelity_rows", "of an exact kernel");
+  }
+
+  const v1::Positions& positions = message.positions();
+  out.positions.query = ToVector(positions.query());
+  out.positions.key = ToVector(positions.key());
+  if (positions.window().has_left()) out.positions.window.left = positions.window().left();
+  if (positions.window().has_right()) out.positions.window.right = positions.window().right();
+  out.positions.window.always_visible = positions.always_visible();
+  out.positions.alibi_slopes.assign(positions.alibi_slopes().begin(),
+                                    positions.alibi_slopes().end());
+  if (positions.has_relative_bias()) {
+    auto table = ToEngine(positions.relative_bias(), "positions.relative_bias");
+    if (!table.ok()) return table.status();
+    out.positions.relative_bias = *table;
+  }
+  out.softcap = message.softcap();
+  if (message.has_key_bias()) {
+    auto bias = ToEngine(message.key_bias(), "key_bias");
+    if (!bias.ok()) return bias.status();
+    out.key_bias = *bias;
   }
 
   if (message.has_output()) {

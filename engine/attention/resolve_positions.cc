@@ -1,0 +1,183 @@
+#include "engine/attention/resolve_positions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "engine/base/error.h"
+
+namespace castor::attention {
+namespace {
+
+// Of positions, either way: differences of any two, and windows around them, are far from overflow.
+constexpr int64_t kMostPosition = int64_t{1} << 40;
+
+constexpr float kMostFloat = std::numeric_limits<float>::max();
+
+absl::Status Dishonoured(std::string_view field, const Kernel& kernel, std::string_view what) {
+  return InvalidField(
+      field, "the kernel " + std::string(NameOf(NameOf(kernel))) + " " + std::string(what));
+}
+
+// Positions of all tokens, from each sequence's first.
+absl::Status CheckFirstPositions(const std::vector<int64_t>& first, std::string_view field,
+                                 const std::vector<int32_t>& offsets) {
+  const size_t sequences = offsets.size() - 1;
+  if (!first.empty() && first.size() != sequences) {
+    return InvalidField(field, "has " + std::to_string(first.size()) + " entries for " +
+                                   std::to_string(sequences) + " sequences");
+  }
+  for (size_t i = 0; i < first.size(); ++i) {
+    const int64_t tokens = offsets[i + 1] - offsets[i];
+    if (first[i] < -kMostPosition || first[i] > kMostPosition - tokens) {
+      return InvalidField(FieldAt(field, i), "positions must be within -2^40 .. 2^40");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWindow(const Window& window) {
+  constexpr std::string_view kBelow = "must be -1, which is no bound, or more";
+  if (window.left < -1) return InvalidField("positions.window.left", kBelow);
+  if (window.right < -1) return InvalidField("positions.window.right", kBelow);
+  if (window.always_visible < 0) {
+    return InvalidField("positions.always_visible", "must not be negative");
+  }
+  return absl::OkStatus();
+}
+
+// A number of keys or positions, cut to where it makes no more difference.
+int64_t Cut(int64_t distance) { return std::min(distance, 4 * kMostPosition); }
+
+absl::Status ResolveSlopes(const std::vector<float>& slopes, Resolved* resolved) {
+  constexpr std::string_view kField = "positions.alibi_slopes";
+  if (slopes.empty()) return absl::OkStatus();
+  Spec& spec = resolved->spec;
+  if (static_cast<int64_t>(slopes.size()) != spec.heads) {
+    return InvalidField(kField, "has " + std::to_string(slopes.size()) + " entries for " +
+                                    std::to_string(spec.heads) + " heads");
+  }
+  for (size_t i = 0; i < slopes.size(); ++i) {
+    if (!std::isfinite(slopes[i])) return InvalidField(FieldAt(kField, i), "must be finite");
+  }
+  spec.bias.slopes = slopes.data();
+  resolved->staging_bytes += spec.heads * static_cast<int64_t>(sizeof(float));
+  return absl::OkStatus();
+}
+
+absl::Status ResolveTable(const TensorInput& table, Resolved* resolved) {
+  constexpr std::string_view kField = "positions.relative_bias";
+  Spec& spec = resolved->spec;
+  if (absl::Status s = CheckDType(table, kField, DType::kFloat32); !s.ok()) return s;
+  if (table.shape.size() != 2 || table.shape[1] % 2 == 0) {
+    return InvalidField(std::string(kField) + ".shape", "must be [heads, 2 reach + 1]");
+  }
+  if (absl::Status s = CheckTensor(table, kField, &resolved->staging_bytes); !s.ok()) return s;
+  if (absl::Status s = CheckDimension(table, kField, 0, spec.heads, "query's heads"); !s.ok()) {
+    return s;
+  }
+  spec.bias.reach = table.shape[1] / 2;
+  return absl::OkStatus();
+}
+
+// The places of all sequences, if one is not what the engine takes it to be.
+void ResolvePlaces(const Positions& positions, Resolved* resolved) {
+  Spec& spec = resolved->spec;
+  if (!IsCausal(spec) && !spec.positional()) return;
+  if (positions.query.empty() && positions.key.empty()) return;
+  const std::vector<int32_t>& q = resolved->cu_seqlens_q;
+  const std::vector<int32_t>& k = resolved->cu_seqlens_k;
+  std::vector<Place> places;
+  for (size_t s = 0; s + 1 < q.size(); ++s) {
+    const int64_t keys = k[s + 1] - k[s];
+    const int64_t last = keys - (q[s + 1] - q[s]);
+    const int64_t key = positions.key.empty() ? 0 : positions.key[s];
+    const int64_t query = positions.query.empty() ? last : positions.query[s];
+    const int64_t visible = spec.window.always_visible;
+    places.push_back(
+        {.shift = query - key, .visible = std::clamp<int64_t>(visible - key, 0, keys)});
+    spec.placed = spec.placed || places.back().shift != last ||
+                  places.back().visible != std::min(visible, keys);
+  }
+  if (spec.placed) resolved->places = std::move(places);
+}
+
+absl::Status ResolvePositions(const Positions& positions, Resolved* resolved) {
+  if (!positions.any()) return absl::OkStatus();
+  Spec& spec = resolved->spec;
+  if (!std::holds_alternative<Vanilla>(spec.kernel)) {
+    return Dishonoured("positions", spec.kernel, "knows of no positions");
+  }
+  absl::Status status =
+      CheckFirstPositions(positions.query, "positions.query", resolved->cu_seqlens_q);
+  status.Update(CheckFirstPositions(positions.key, "positions.key", resolved->cu_seqlens_k));
+  status.Update(CheckWindow(positions.window));
+  status.Update(ResolveSlopes(positions.alibi_slopes, resolved));
+  if (positions.relative_bias.has_value()) {
+    status.Update(ResolveTable(*positions.relative_bias, resolved));
+  }
+  if (!status.ok()) return status;
+  if (positions.window.any()) {
+    spec.window = {.left = Cut(positions.window.left),
+                   .right = Cut(positions.window.right),
+                   .always_visible = Cut(positions.window.always_visible)};
+  }
+  ResolvePlaces(positions, resolved);
+  return absl::OkStatus();
+}
+
+absl::Status ResolveSoftcap(double softcap, Spec* spec) {
+  if (softcap == 0) return absl::OkStatus();
+  // Written so that NaN fails.
+  if (!(softcap > 0 && softcap <= kMostFloat)) {
+    return InvalidField("softcap", "must be positive and finite, also in float32, or 0 for none");
+  }
+  if (!std::holds_alternative<Vanilla>(spec->kernel)) {
+    return Dishonoured("softcap", spec->kernel, "has none");
+  }
+  spec->softcap = softcap;
+  return absl::OkStatus();
+}
+
+absl::Status ResolveKeyBias(const TensorInput& bias, const Geometry& geometry, Resolved* resolved) {
+  constexpr std::string_view kField = "key_bias";
+  Spec& spec = resolved->spec;
+  if (std::holds_alternative<Cast>(spec.kernel)) {
+    return Dishonoured(kField, spec.kernel, "takes none");
+  }
+  if (absl::Status s = CheckDType(bias, kField, DType::kFloat32); !s.ok()) return s;
+  const size_t tokens = geometry.packed ? 0 : 1;  // the dimension that counts tokens
+  if (bias.shape.size() != tokens + 1 && bias.shape.size() != tokens + 2) {
+    return InvalidField("key_bias.shape",
+                        geometry.packed
+                            ? "must be [key_tokens] or [key_tokens, kv_heads]"
+                            : "must be [batch, key_tokens] or [batch, key_tokens, kv_heads]");
+  }
+  if (absl::Status s = CheckTensor(bias, kField, &resolved->staging_bytes); !s.ok()) return s;
+  if (!geometry.packed) {
+    absl::Status s = CheckDimension(bias, kField, 0, geometry.batch, "query's batch");
+    if (!s.ok()) return s;
+  }
+  absl::Status s = CheckDimension(bias, kField, tokens, geometry.key_tokens, "the tokens of key");
+  if (!s.ok()) return s;
+  spec.key_bias_heads = 1;
+  if (bias.shape.size() == tokens + 1) return absl::OkStatus();
+  spec.key_bias_heads = spec.kv_heads;
+  return CheckDimension(bias, kField, tokens + 1, spec.kv_heads, "key's heads");
+}
+
+}  // namespace
+
+absl::Status ResolveScores(const AttentionRequest& request, const Geometry& geometry,
+                           Resolved* resolved) {
+  if (absl::Status s = ResolvePositions(request.positions, resolved); !s.ok()) return s;
+  if (absl::Status s = ResolveSoftcap(request.softcap, &resolved->spec); !s.ok()) return s;
+  if (!request.key_bias.has_value()) return absl::OkStatus();
+  return ResolveKeyBias(*request.key_bias, geometry, resolved);
+}
+
+}  // namespace castor::attention
