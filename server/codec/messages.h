@@ -119,6 +119,7 @@ struct AttendRequest {
   Kernel kernel;
   std::optional<SharedMemoryRef> output;
   bool return_log_sum_exp = false;
+  int32_t timeout_ms = 0;
 
   using Fields =
       FieldList<Field<"request_id", 1, &AttendRequest::request_id>,
@@ -133,7 +134,8 @@ struct AttendRequest {
                 OneOf<&AttendRequest::kernel, Case<"vanilla", 11>, Case<"clustered", 12>,
                       Case<"improved_clustered", 13>, Case<"cast", 14>, Case<"automatic", 15>>,
                 Field<"output", 16, &AttendRequest::output>,
-                Field<"return_log_sum_exp", 17, &AttendRequest::return_log_sum_exp>>;
+                Field<"return_log_sum_exp", 17, &AttendRequest::return_log_sum_exp>,
+                Field<"timeout_ms", 23, &AttendRequest::timeout_ms>>;
 };
 
 // proto/castor/v1/encoder.proto
@@ -200,6 +202,7 @@ struct EncodeRequest {
   std::optional<Text> prompt_name;
   int32_t truncation_side = 0;
   int32_t max_tokens = 0;
+  int32_t timeout_ms = 0;
 
   using Fields = FieldList<
       Field<"request_id", 1, &EncodeRequest::request_id>, Field<"model", 2, &EncodeRequest::model>,
@@ -215,7 +218,8 @@ struct EncodeRequest {
       Field<"spans", 18, &EncodeRequest::spans>,
       Field<"prompt_name", 19, &EncodeRequest::prompt_name>,
       Field<"truncation_side", 20, &EncodeRequest::truncation_side>,
-      Field<"max_tokens", 21, &EncodeRequest::max_tokens>>;
+      Field<"max_tokens", 21, &EncodeRequest::max_tokens>,
+      Field<"timeout_ms", 22, &EncodeRequest::timeout_ms>>;
 };
 
 }  // namespace castor::server::wire

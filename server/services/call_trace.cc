@@ -15,8 +15,16 @@ std::string_view Header(const Metadata& metadata, const char* name) {
 }
 
 std::string_view FullNameOf(Method method) {
-  return method == Method::kAttend ? "castor.v1.AttentionService/Attend"
-                                   : "castor.v1.EncoderService/Encode";
+  switch (method) {
+    case Method::kAttend:
+      return "castor.v1.AttentionService/Attend";
+    case Method::kAttendStream:
+      return "castor.v1.AttentionService/AttendStream";
+    case Method::kEncodeStream:
+      return "castor.v1.EncoderService/EncodeStream";
+    default:
+      return "castor.v1.EncoderService/Encode";
+  }
 }
 
 }  // namespace

@@ -22,8 +22,8 @@ struct CallTrace {
   std::string span_id() const;
 };
 
-// For Attend and Encode. The headers of a caller who is not let in (`known` is false) are not
-// believed: such a call is the first of its trace.
+// For Attend, Encode and each message of their streams. The headers of a caller who is not let in
+// (`known` is false) are not believed: such a call is the first of its trace.
 CallTrace BeginTrace(const Tracer& tracer, const grpc::ServerContextBase& context, Method method,
                      bool known);
 

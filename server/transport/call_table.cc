@@ -53,13 +53,10 @@ absl::Status CallTable::Enter(Row& row, Kind kind, grpc::CallbackServerContext* 
   row.kind_ = kind;
   row.connection_ = connections_.ForCall(context->peer());
   // Refused calls too: their callers have to read the refusal.
-  Limit(row, steady_clock::now() + limits_.transfer);
+  Limit(row, TransferEnd());
 
   const int64_t metadata_bytes = MetadataBytes(*context);
-  if (row.connection_ != nullptr) {
-    row.receiving_ = true;
-    row.connection_->BeginMessage();
-  }
+  BeginMessage(row);
   const absl::Status room = CheckRoom(row);
   if (metadata_bytes > limits_.metadata_bytes) {
     Misbehaved(row, kTooMuchMetadataPoints);
@@ -97,20 +94,30 @@ absl::Status CallTable::CheckRoom(Row& row) {
 }
 
 void CallTable::Received(Row& row) {
-  if (std::exchange(row.receiving_, false)) row.connection_->EndMessage();
+  EndMessage(row);
   Limit(row, TimePoint::max());
 }
 
 void CallTable::Expecting(Row& row) {
-  if (row.connection_ != nullptr) {
-    row.receiving_ = true;
-    row.connection_->BeginMessage();
-  }
-  Limit(row, steady_clock::now() + limits_.transfer);
+  BeginMessage(row);
+  Limit(row, TransferEnd());
 }
 
 void CallTable::Answering(Row& row, TimePoint deadline) {
-  Limit(row, std::min(deadline, steady_clock::now() + limits_.transfer));
+  Limit(row, std::min(deadline, TransferEnd()));
+}
+
+void CallTable::BeginMessage(Row& row) {
+  if (row.connection_ == nullptr || std::exchange(row.receiving_, true)) return;
+  row.connection_->BeginMessage();
+}
+
+void CallTable::EndMessage(Row& row) {
+  if (std::exchange(row.receiving_, false)) row.connection_->EndMessage();
+}
+
+void CallTable::Answered(Row& row) {
+  if (row.connection_ != nullptr) row.connection_->Answered(steady_clock::now());
 }
 
 void CallTable::Cancelled(Row& row) {
@@ -123,10 +130,8 @@ void CallTable::Cancelled(Row& row) {
 
 void CallTable::Leave(Row& row) {
   LeaveConnection(row);
-  if (std::exchange(row.receiving_, false)) row.connection_->EndMessage();
-  if (row.connection_ != nullptr && !row.cancelled() && !row.misbehaved_) {
-    row.connection_->Answered(steady_clock::now());
-  }
+  EndMessage(row);
+  if (!row.cancelled() && !row.misbehaved_) Answered(row);
   const bool health = row.kind_ == Kind::kHealth;
   if (row.connection_ != nullptr) {
     Host& host = row.connection_->host();
