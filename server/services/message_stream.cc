@@ -54,13 +54,12 @@ void MessageStream::End() {
 }
 
 void MessageStream::OnReadDone(bool ok) {
-  handoff_.TakeOver();
-  services_.calls.EndMessage(row_);
   const std::shared_ptr<Message> message = ok ? NewMessage() : nullptr;
   Step step;
   bool cancelled = false;
   {
     MutexLock lock(mu_);
+    services_.calls.EndMessage(row_);
     reading_ = Reading::kOurs;
     if (finished_) return;
     cancelled = cancelled_;
@@ -82,7 +81,6 @@ void MessageStream::OnReadDone(bool ok) {
 }
 
 void MessageStream::OnWriteDone(bool ok) {
-  handoff_.TakeOver();
   Outgoing written;
   Step step;
   bool room = false;
@@ -105,7 +103,6 @@ void MessageStream::OnWriteDone(bool ok) {
 }
 
 void MessageStream::OnCancel() {
-  handoff_.TakeOver();
   services_.calls.Cancelled(row_);
   std::vector<std::shared_ptr<Message>> messages;
   Step step;
@@ -120,7 +117,7 @@ void MessageStream::OnCancel() {
 }
 
 void MessageStream::OnDone() {
-  handoff_.TakeOver();
+  { MutexLock lock(mu_); }  // what the reactions did before is seen here
   services_.calls.Leave(row_);
   services_.lifecycle.LeaveCall();
   services_.streams.Remove(this);
@@ -154,9 +151,8 @@ void MessageStream::ReadOn() {
     }
     reading_ = HasRoom() ? Reading::kGrpcs : Reading::kNoRoom;
     if (reading_ == Reading::kNoRoom) return;
+    services_.calls.BeginMessage(row_);
   }
-  services_.calls.BeginMessage(row_);
-  handoff_.HandOver();
   StartRead(&message_);
 }
 
@@ -188,7 +184,6 @@ void MessageStream::Take(Step step) {
   for (const Outgoing& answer : step.dropped) answer.message->Cancel();
   step.dropped.clear();
   if (step.write == nullptr && !step.finish) return;
-  handoff_.HandOver();
   if (step.finish) return Finish(step.status);
   StartWrite(step.write);
 }

@@ -34,7 +34,6 @@
 #include "engine/base/mutex.h"
 #include "server/auth/authorizer.h"
 #include "server/services/call.h"
-#include "server/services/handoff.h"
 #include "server/transport/call_table.h"
 #include "server/transport/message_call.h"
 
@@ -119,7 +118,6 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   CallTable::Row row_;
   const absl::Status entered_;
   grpc::ByteBuffer message_;  // that gRPC reads
-  Handoff handoff_;
 
   Mutex mu_;
   Reading reading_ ABSL_GUARDED_BY(mu_) = Reading::kOurs;
