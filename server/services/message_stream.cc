@@ -54,7 +54,7 @@ void MessageStream::End() {
 }
 
 void MessageStream::OnReadDone(bool ok) {
-  const std::shared_ptr<Message> message = ok ? NewMessage() : nullptr;
+  std::shared_ptr<Message> message;
   Step step;
   bool cancelled = false;
   {
@@ -64,6 +64,7 @@ void MessageStream::OnReadDone(bool ok) {
     if (finished_) return;
     cancelled = cancelled_;
     if (ok) {
+      message = NewMessage();
       message->bytes_ = static_cast<int64_t>(message_.Length());
       bytes_ += message->bytes_;
       computing_.emplace(message.get(), message);
@@ -103,7 +104,6 @@ void MessageStream::OnWriteDone(bool ok) {
 }
 
 void MessageStream::OnCancel() {
-  services_.calls.Cancelled(row_);
   std::vector<std::shared_ptr<Message>> messages;
   Step step;
   {
@@ -112,12 +112,13 @@ void MessageStream::OnCancel() {
     for (const auto& [key, message] : computing_) messages.push_back(message);
     step = NextStep();
   }
+  services_.calls.Cancelled(row_);
   for (const auto& message : messages) message->Cancel();
   Take(std::move(step));
 }
 
 void MessageStream::OnDone() {
-  { MutexLock lock(mu_); }  // what the reactions did before is seen here
+  { MutexLock lock(mu_); }
   services_.calls.Leave(row_);
   services_.lifecycle.LeaveCall();
   services_.streams.Remove(this);

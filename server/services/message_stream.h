@@ -13,6 +13,8 @@
 // Time: each answer must leave within the transfer time. With nothing to answer, the next message
 // must come within that time. In between the messages' own deadlines count.
 //
+// Each reaction takes the lock first, and so sees what the others and Begin did.
+//
 // Reads begin only in gRPC's reactions, which keep the stream alive. Any thread may write or
 // finish; after that, or after it has left the others an answer to write, it does not touch the
 // stream again.
@@ -73,6 +75,7 @@ class MessageStream : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   void OnDone() final;
 
  protected:
+  // Called under the stream's lock.
   virtual std::shared_ptr<Message> NewMessage() = 0;
 
   // The stream may be gone when it returns.

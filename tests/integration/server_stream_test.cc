@@ -376,7 +376,7 @@ TEST_F(StreamTest, ManyShortStreamsThatAreCancelledAreNoMisconduct) {
 TEST_F(StreamTest, MixedMessagesOfManyStreamsMeetTheirOwnAnswers) {
   StartServer();
   const int kStreams = Scaled(100);
-  constexpr int kMessages = 200;
+  constexpr int kMessages = 1000;
   std::vector<std::shared_ptr<grpc::Channel>> channels;
   for (int c = 0; c < 4; ++c) channels.push_back(NewChannel());
   std::vector<std::thread> callers;

@@ -161,6 +161,7 @@ void Texts(const std::string& server, const std::string& path) {
   unary();
   streamed(8);
   streamed(client::StreamOptions().window);
+  unary();
 }
 
 int64_t ResidentMiB(const std::string& pid) {
