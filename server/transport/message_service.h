@@ -1,4 +1,5 @@
-// A service whose methods are MessageCalls; message_call.h says why gRPC sees them as streams.
+// A service whose methods are MessageCalls or streams; message_call.h says why gRPC sees all of
+// them as streams.
 // Every call of every method passes the authorizer on its way to its reactor.
 #pragma once
 
